@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/deadline"
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 // conn holds the state of one connection.
@@ -17,6 +18,7 @@ type conn struct {
 	denyInitial   bool
 	excluded      bool
 	refused       bool // the kernel accepts no commands for it
+	adopted       bool // found when it was established already
 
 	subflows []*subflow
 	ended    []ended // subflows that ended and are not judged yet
@@ -35,6 +37,9 @@ type conn struct {
 	ask    retry // for requesting detours
 	direct retry // for the direct path
 	room   retry // for subflows beyond those that the server accepted
+
+	kind      measure.Kind // of its traffic
+	attention *attention   // nil while it is not sampled closely
 
 	data    progress
 	moved   time.Time             // when a subflow last received or sent data

@@ -24,8 +24,13 @@
 //	retry.go trial.go suspension.go       after failures, while in-band SYNs are blocked, after harm
 //	places.go                        how many subflows a server accepts
 //
+//	history.go prospect.go           what is known of detours, and what a connection may expect of them
+//
+//	sense.go                         what samples show; package measure has the estimates
+//	weigh.go                         which subflows carry a connection's data, and which are set aside
+//	priority.go                      how the server learns of that (MP_PRIO)
 //	measure.go silence.go vanish.go  when a detour in use is given up: it makes no progress, nothing
-//	sense.go loss.go                 arrives (as sense.go and loss.go show), it ended without an event
+//	                                 arrives, it ended without an event
 //	leave.go                         how detours end whose waypoint is not to be used any more
 //	judge.go                         what the end of a subflow says about its detour or server
 //	removeaddr.go                    how the server learns of ends that it cannot notice

@@ -99,6 +99,13 @@ type WaypointLeft struct {
 	Addr     netip.Addr
 }
 
+// WaypointMeasured reports the round trip of the session with a waypoint at one address.
+type WaypointMeasured struct {
+	Waypoint string
+	Addr     netip.Addr
+	RTT      time.Duration
+}
+
 // ServerRefused reports that a waypoint refuses to forward to this server by any kind of detour,
 // and that it will be asked again after some time.
 type ServerRefused struct {
@@ -171,14 +178,21 @@ type Sample struct {
 	// Backoff counts how often the retransmission timer has doubled without an answer, and Probes
 	// counts the unanswered keep-alive probes.
 	Backoff, Probes int
-	// MinRTT is the shortest recent round trip.
-	MinRTT time.Duration
+	// MinRTT is the shortest recent round trip, and RTT the smoothed one, both of data that this host
+	// sent. ReceiverRTT is the round trip as this host sees it in what it receives; it includes pauses of
+	// the sender.
+	MinRTT, RTT, ReceiverRTT time.Duration
+	// DataSegsOut counts the segments with payload that were sent, Retransmitted those of them that were
+	// sent again.
+	DataSegsOut, Retransmitted uint32
+	// Limited is set if the network, not the program, limits what this host sends.
+	Limited bool
 	// SegsIn counts all received segments, DataSegsIn those with payload, OutOfOrder those that
 	// arrived after a gap.
 	SegsIn, DataSegsIn, OutOfOrder uint64
 	// LastData is the time since payload last arrived, LastAnswer the time since an acknowledgement
-	// did.
-	LastData, LastAnswer time.Duration
+	// did. LastSent is the time since this host last sent payload.
+	LastData, LastAnswer, LastSent time.Duration
 	// DataEnd is the position in the connection's data at which the latest data of this subflow
 	// ends. It is compared with Received.UpTo.
 	DataEnd uint64
@@ -222,6 +236,7 @@ func (KindUnready) event()        {}
 func (WaypointReady) event()      {}
 func (WaypointLost) event()       {}
 func (WaypointLeft) event()       {}
+func (WaypointMeasured) event()   {}
 func (ServerRefused) event()      {}
 func (LocalAddrs) event()         {}
 func (Measured) event()           {}

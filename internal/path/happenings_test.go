@@ -2,6 +2,7 @@ package path_test
 
 import (
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -27,6 +28,8 @@ func TestWorld(t *testing.T) {
 			"time passes":      w.timePasses,
 			"a while passes":   w.timePasses,
 			"traffic":          w.traffic,
+			"busy traffic":     w.busy,
+			"busy again":       w.busy,
 			"subflow dies":     w.subflowDies,
 			"subflow vanishes": w.vanishes,
 			"peer joins":       w.peerJoins,
@@ -149,6 +152,49 @@ func (w *world) traffic(t *rapid.T) {
 	w.measureAll()
 }
 
+// busy has data arrive on one connection for some seconds, as bulk or now and then, while the Manager looks closely.
+// Some of its paths lose much.
+func (w *world) busy(t *rapid.T) {
+	c := some(t, "connection", slices.DeleteFunc(w.living(), func(c *wconn) bool { return c.serverSide || len(c.subflows) < 2 }))
+	if c == nil {
+		return
+	}
+	bad := rapid.SampledFrom([][]string{nil, {""}, {"bob"}, {"carol"}, {"bob", "carol"}, {"", "bob"}}).Draw(t, "bad")
+	random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+	each := rapid.SampledFrom([]uint64{1, 30}).Draw(t, "segments")
+	upTo := uint64(0)
+	for range rapid.SampledFrom([]int{10, 60, 150}).Draw(t, "tenths of a second") {
+		w.run(100 * time.Millisecond)
+		if w.conns[c.token] != c {
+			return
+		}
+		ev := path.Measured{}
+		for _, s := range c.subflows {
+			if !s.up {
+				continue
+			}
+			if w.comesThrough(s) && !s.doomed && !s.backup {
+				s.segments += each
+				s.received += 1000 * each
+				waypoint := ""
+				if s.detour != nil {
+					waypoint = s.detour.Waypoint
+				}
+				for range each {
+					if slices.Contains(bad, waypoint) && random.IntN(20) == 0 {
+						s.late++
+						s.loses = true
+					}
+				}
+			}
+			ev.Samples = append(ev.Samples, w.measured(c, s).Samples...)
+		}
+		upTo += 1000
+		ev.Received = []path.Received{{Token: c.token, UpTo: upTo}}
+		w.tell(ev)
+	}
+}
+
 func (w *world) measureAll() {
 	var ev path.Measured
 	for _, c := range w.living() {
@@ -184,7 +230,10 @@ func (w *world) measured(c *wconn, s *wsub) path.Measured {
 	if (s.direct || s.passes) && s.received > 0 {
 		c.heard = true
 	}
-	sample := path.Sample{Token: c.token, Local: s.local, Remote: s.remote, BytesReceived: s.received}
+	sample := path.Sample{
+		Token: c.token, Local: s.local, Remote: s.remote, BytesReceived: s.received, MinRTT: max(s.trip, time.Millisecond),
+		SegsIn: s.segments, DataSegsIn: s.segments, OutOfOrder: s.late, LastSent: time.Hour,
+	}
 	if s.stuck {
 		sample.Backoff = 6
 	}

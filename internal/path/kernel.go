@@ -121,10 +121,14 @@ func (m *Manager) resync(live []LiveConn, now time.Time) {
 		c := m.conns.byToken[l.Token]
 		if c == nil {
 			c = m.newConn(l.Token, l.Local, l.Remote, now)
+			c.adopted = true
 			m.conns.add(c)
 		}
 		t := m.turn(c, now)
 		m.reconcile(t, l.Subflows)
+		if c.adopted {
+			t.restoreFirst()
+		}
 		m.detours.recognise(c)
 		m.step(t)
 	}
@@ -160,6 +164,15 @@ func (m *Manager) reconcile(t turn, live []LiveSubflow) {
 			m.woken = m.detours.trials.cameUp(s) || m.woken
 		}
 		s.local, s.backup = l.Local, l.Backup
+	}
+}
+
+// restoreFirst has the first subflow of a connection carry again. An earlier agent may have set it aside.
+func (t turn) restoreFirst() {
+	for _, s := range t.subflows {
+		if s.id == 0 && s.direct && s.up && s.backup && t.managed() {
+			t.setBackup(s, false)
+		}
 	}
 }
 

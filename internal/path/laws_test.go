@@ -79,7 +79,7 @@ func (w *world) lawfulPlace(c *wconn, s *wsub, a path.CreateSubflow) {
 		if x.ours && x.direct && s.direct && w.here(x) {
 			w.t.Fatalf("%+v: there is a direct subflow", a)
 		}
-		if x.ours && !x.direct && !x.leaving && w.here(x) {
+		if x.ours && !x.direct && !x.leaving && !x.loses && w.here(x) {
 			detours++
 		}
 	}
@@ -103,12 +103,24 @@ func (w *world) setBackup(a path.SetBackup) {
 	if c.serverSide || c.excluded {
 		w.t.Fatalf("%+v: not ours to manage", a)
 	}
-	if a.Backup || c.tls && !c.heard {
+	if c.tls && !c.heard {
 		w.t.Fatalf("%+v: the server was not heard yet", a)
 	}
-	if _, s := w.subflow(a.Token, a.Local, a.Remote); s != nil {
-		s.backup = false
+	_, s := w.subflow(a.Token, a.Local, a.Remote)
+	if s == nil {
+		return
 	}
+	carries := func(x *wsub) bool { return x != s && x.up && !x.backup && !x.leaving && w.here(x) }
+	switch {
+	case !a.Backup:
+	case !w.cfg.ByWorth:
+		w.t.Fatalf("%+v: nothing is to be set aside", a)
+	case c.adopted:
+		w.t.Fatalf("%+v: it was not there from its beginning", a)
+	case w.knows(c) && !slices.ContainsFunc(c.subflows, carries):
+		w.t.Fatalf("%+v: nothing carries the connection any more\n%s", a, w.describe(c))
+	}
+	s.backup = a.Backup
 }
 
 // lawfulEnd: what is ended is ours to end, and there is a reason.
@@ -118,6 +130,10 @@ func (w *world) lawfulEnd(c *wconn, s *wsub) {
 	case s.leaving && s.up && w.here(s) && s.ours && s.told && !s.stuck && !w.dead[s.detour.Waypoint] && !w.lost[s.detour.Waypoint]:
 		if w.knows(c) && !slices.ContainsFunc(c.subflows, instead) {
 			w.t.Fatalf("connection %d: subflow %d is ended, and there is nothing in its place", c.token, s.id)
+		}
+	case s.loses && s.up && w.here(s) && s.ours && s.detour != nil && s.backup:
+		if w.knows(c) && !slices.ContainsFunc(c.subflows, instead) {
+			w.t.Fatalf("connection %d: subflow %d loses much and is ended, and there is nothing in its place", c.token, s.id)
 		}
 	case c.serverSide || c.excluded:
 		w.t.Fatalf("connection %d is not ours to manage, but a subflow is ended", c.token)

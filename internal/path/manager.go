@@ -18,6 +18,13 @@ type Config struct {
 	TLSPorts []uint16
 	// Exclude lists destinations that never get a detour.
 	Exclude []netip.Prefix
+	// ByWorth has the subflows of a connection used by what they are worth to it, and detours chosen by what
+	// is known of them. Otherwise, as in the system of 2017, a connection takes the detour that was
+	// offered first, and uses it as long as it works.
+	ByWorth bool
+	// Seed makes the choices between equal detours differ from host to host. The same seed and events lead
+	// to the same choices.
+	Seed uint64
 }
 
 // Manager passes events to those who own the state they change, brings the connections up to date
@@ -40,7 +47,8 @@ type Manager struct {
 // New returns a Manager without connections and detours.
 func New(cfg Config) *Manager {
 	return &Manager{
-		cfg: cfg,
+		cfg:   cfg,
+		views: views{byWorth: cfg.ByWorth, seed: cfg.Seed},
 		conns: table{
 			byToken:  make(map[Token]*conn),
 			byServer: make(map[netip.AddrPort]map[Token]*conn),
@@ -51,7 +59,8 @@ func New(cfg Config) *Manager {
 			offers: offers{
 				byID: make(map[DetourID]*offered), specific: make(map[netip.AddrPort][]*offered), lost: make(map[via]time.Time),
 			},
-			failures: make(failures), trials: make(trials), suspensions: make(suspensions), counts: make(map[string]int),
+			failures: make(failures), trials: make(trials), suspensions: make(suspensions), history: make(history),
+			sessions: make(map[via]time.Duration), counts: make(map[string]int),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
 	}
@@ -87,6 +96,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.detours.waypointLost(via{ev.Waypoint, ev.Addr}, now)
 	case WaypointLeft:
 		m.waypointLeft(via{ev.Waypoint, ev.Addr}, now)
+	case WaypointMeasured:
+		m.detours.sessions[via{ev.Waypoint, ev.Addr}] = ev.RTT
 	case ServerRefused:
 		m.woken = m.detours.serverRefused(ev, now) || m.woken
 	case KindUnready:

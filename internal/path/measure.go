@@ -40,7 +40,9 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 	for _, r := range ev.Received {
 		if c := m.conns.byToken[r.Token]; c != nil && c.managed() {
 			c.arrived(r.UpTo, now)
-			m.endHoles(m.turn(c, now))
+			t := m.turn(c, now)
+			m.endHoles(t)
+			m.weigh(t)
 		}
 	}
 	if ev.Complete {
@@ -57,11 +59,18 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 		}
 	}
 	carried := s.carried()
+	received, acked := sm.BytesReceived-s.received, sm.BytesAcked-s.acked
+	if s.backup && sm.DataSegsIn != s.dataSegments {
+		t.tellDemotion(s)
+	}
 	if sm.BytesReceived != s.received || sm.BytesAcked != s.acked {
 		s.received, s.acked, s.moved, t.moved = sm.BytesReceived, sm.BytesAcked, t.now, t.now
 		m.conns.watch(t.conn, t.now)
 	}
-	s.take(sm, t.now)
+	s.take(sm, t.now, received, acked)
+	if s.setsOut(t.now) {
+		m.conns.watch(t.conn, t.now)
+	}
 	settled := !carried && s.carried() || s.backoff != sm.Backoff && t.leaving()
 	s.backoff = sm.Backoff
 	// A backup may be a subflow through a tunnel that is not known yet.

@@ -27,7 +27,10 @@ func (m *Manager) openDetours(t turn) {
 	}
 	plan := m.plan(t, m.views.of(t, &m.detours))
 	for _, choice := range plan.Open {
-		t.take(m.detours.byID[choice.ID], from, choice.Why)
+		t.take(m.detours.byID[choice.ID], from, choice)
+	}
+	if plan.Replace && t.leaveLossy() {
+		m.again = append(m.again, t.token)
 	}
 	m.places.askingForMore(t)
 	t.capped = plan.Capped
@@ -56,6 +59,8 @@ func (m *Manager) plan(t turn, v View) Plan {
 
 // views builds the policy's views. Their slices are reused.
 type views struct {
+	byWorth bool
+	seed    uint64
 	inUse   []InUse
 	usable  []Usable
 	resting []Resting
@@ -68,7 +73,7 @@ func (vs *views) of(t turn, k *detours) View {
 		if !t.host.hasSource(s) || s.leaving {
 			continue
 		}
-		u := InUse{Direct: s.direct}
+		u := InUse{Direct: s.direct, Aside: s.detour != nil && s.isLossy()}
 		if s.detour != nil {
 			u.Kind, u.Waypoint = s.detour.Kind, s.detour.Waypoint
 		}
@@ -83,7 +88,7 @@ func (vs *views) of(t turn, k *detours) View {
 		if until, why := k.rests(t, o); t.now.Before(until) || why.Cause == RestsNoAddress {
 			v.Resting = append(v.Resting, Resting{o.Kind, o.Waypoint, why})
 		} else {
-			v.Usable = append(v.Usable, Usable{&o.Detour, o.since, o.unproven(), failures[o.Waypoint]})
+			v.Usable = append(v.Usable, Usable{&o.Detour, o.since, o.unproven(), failures[o.Waypoint], vs.prospect(t, k, o)})
 		}
 	}
 	v.Resting = append(v.Resting, k.unready...)
@@ -100,15 +105,19 @@ func (t turn) taken(d *Detour, remote netip.AddrPort) bool {
 }
 
 // take requests a subflow over a detour on offer. from is the source address of those that have none.
-func (t turn) take(o *offered, from netip.Addr, why Reason) {
+func (t turn) take(o *offered, from netip.Addr, choice Choice) {
 	remote, _ := o.target(t.server)
 	if o.Local.IsValid() {
 		from = o.Local
 	}
-	t.create(&subflow{
-		detour: &o.Detour, why: why, chosen: true, try: o.unproven(), backup: !t.open(),
+	s := &subflow{
+		detour: &o.Detour, why: choice.Why, chosen: true, try: o.unproven(), backup: !t.open() || choice.Aside,
 		local: netip.AddrPortFrom(from, 0), remote: remote,
-	})
+	}
+	if choice.Aside {
+		s.aside = &aside{cause: lossy, since: t.now, until: choice.Why.shunned, why: Verdict{Loss: choice.Why.loss}}
+	}
+	t.create(s)
 	if o.unproven() {
 		o.trial.begin(t.server, t.now)
 	}

@@ -27,6 +27,9 @@ type InUse struct {
 	Kind     Kind
 	Waypoint string
 	Direct   bool
+	// Aside is set on a detour that lost too much and does not carry data for now. It keeps its place until
+	// another detour takes it.
+	Aside bool
 }
 
 // Usable is one detour and the time since which it is on offer.
@@ -37,6 +40,20 @@ type Usable struct {
 	Unproven bool
 	// Failures counts the recent failures of the waypoint's detours towards the server.
 	Failures int
+	Prospect
+}
+
+// Prospect is what a connection may expect of a detour. It is zero if nothing is known, or not asked.
+type Prospect struct {
+	// Shunned is set if the waypoint lost too much of what went to the server's network lately.
+	Shunned time.Time
+	Loss    float64
+	// Wait is about how long a message over it waits for its answer. Zero: unknown.
+	Wait time.Duration
+	// Measured is set if Wait was measured, not guessed.
+	Measured bool
+	// Draw orders detours that are as good as each other, differently for each connection.
+	Draw uint64
 }
 
 // Resting is one detour and the reason for not using it.
@@ -54,6 +71,9 @@ type Plan struct {
 	Short bool
 	// Capped is set if the connection would take more if the server accepted more.
 	Capped bool
+	// Replace is set if the connection would take another detour in place of one that is set aside, and the
+	// server accepts no more.
+	Replace bool
 	// Ask is set if the waypoints are to be asked for mappings, for use now or later.
 	Ask bool
 }
@@ -62,4 +82,6 @@ type Plan struct {
 type Choice struct {
 	*Detour
 	Why Reason
+	// Aside has the subflow begin as one that is set aside.
+	Aside bool
 }

@@ -7,10 +7,10 @@ import (
 
 // DetourPolicy is the policy of the 2017 system: every connection gets a total of Subflows
 // subflows, one of them direct. It prefers the waypoint that carries fewer of the connection's
-// subflows, then the one with fewer recent failures towards the server, then the kind that comes first in
-// Order, then the detour that was offered first. So a
-// second kind of one waypoint is used only when every other waypoint with a detour carries the
-// connection already.
+// subflows, then the one with fewer recent failures towards the server, then the one through which messages
+// wait less, then the kind that comes first in Order, then the detour that was drawn or that was offered
+// first. So a second kind of one waypoint is used only when every other waypoint with a detour carries the
+// connection already. A detour that lost too much is taken if there is no other, and set aside.
 //
 // Mappings are requested when the connection is short of detours, and as a reserve: beside a
 // mapping in use, which may fail, beside an unproven detour, and where Order prefers them to what
@@ -25,7 +25,12 @@ var allKinds = Kinds()
 
 // Plan implements Policy.
 func (p DetourPolicy) Plan(v View) Plan {
-	missing := p.Subflows - len(v.InUse)
+	missing := p.Subflows
+	for i := range v.InUse {
+		if !v.InUse[i].Aside {
+			missing--
+		}
+	}
 	if !slices.ContainsFunc(v.InUse, func(s InUse) bool { return s.Direct }) {
 		missing-- // keep its place for when the direct path comes back
 	}
@@ -33,12 +38,12 @@ func (p DetourPolicy) Plan(v View) Plan {
 	if capped {
 		missing = v.Room
 	}
-	if missing <= 0 {
-		return Plan{Capped: capped}
-	}
 	r := round{View: v, order: p.Order}
 	if len(r.order) == 0 {
 		r.order = allKinds
+	}
+	if missing <= 0 {
+		return Plan{Capped: capped, Replace: capped && r.replaces()}
 	}
 	spare := false
 	for ; missing > 0; missing-- {
@@ -47,7 +52,7 @@ func (p DetourPolicy) Plan(v View) Plan {
 			break
 		}
 		spare = spare || best.Unproven || r.rank(Mapped) <= r.rank(best.Kind)
-		r.open = append(r.open, Choice{best.Detour, r.reason(best)})
+		r.open = append(r.open, Choice{best.Detour, r.reason(best), !best.Shunned.IsZero()})
 	}
 	plan := Plan{Open: r.open, Short: missing > 0, Capped: capped}
 	plan.Ask = (plan.Short || spare) && slices.Contains(r.order, Mapped)
@@ -65,7 +70,7 @@ type round struct {
 func (r *round) best() *Usable {
 	var best *Usable
 	for i := range r.Usable {
-		if u := &r.Usable[i]; r.allowed(u) && (best == nil || r.compare(u, best) < 0) {
+		if u := &r.Usable[i]; r.allowed(u) && (u.Shunned.IsZero() || r.bare()) && (best == nil || r.compare(u, best) < 0) {
 			best = u
 		}
 	}
@@ -78,8 +83,19 @@ func (r *round) allowed(u *Usable) bool {
 		!slices.ContainsFunc(r.open, func(c Choice) bool { return c.Detour == u.Detour })
 }
 
+// bare reports whether the connection has no detour at all.
+func (r *round) bare() bool {
+	return len(r.open) == 0 && !slices.ContainsFunc(r.InUse, func(s InUse) bool { return !s.Direct })
+}
+
+// replaces reports whether a detour that is set aside could give its place to another.
+func (r *round) replaces() bool {
+	return slices.ContainsFunc(r.InUse, func(s InUse) bool { return s.Aside }) && r.best() != nil
+}
+
 func (r *round) compare(a, b *Usable) int {
 	return cmp.Or(
+		a.Shunned.Compare(b.Shunned),
 		cmp.Compare(r.carried(a.Waypoint), r.carried(b.Waypoint)),
 		cmp.Compare(a.Failures, b.Failures),
 		r.preferred(a, b),
@@ -89,7 +105,9 @@ func (r *round) compare(a, b *Usable) int {
 // preferred compares two detours without regard to the load and the failures of their waypoints.
 func (r *round) preferred(a, b *Usable) int {
 	return cmp.Or(
+		a.compare(&b.Prospect),
 		cmp.Compare(r.rank(a.Kind), r.rank(b.Kind)),
+		cmp.Compare(a.Draw, b.Draw),
 		a.Since.Compare(b.Since),
 		cmp.Compare(a.ID, b.ID),
 	)

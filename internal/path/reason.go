@@ -3,6 +3,7 @@ package path
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 func notOfferedWords(k Kind) string { return fmt.Sprintf("%v is not offered", k) }
@@ -24,6 +25,16 @@ type Reason struct {
 	carrying string            // another waypoint; empty: none was passed over
 	fresh    bool              // its own waypoint carried nothing of the connection
 	failing  string            // another waypoint, passed over because its detours failed; empty: none
+	shunned  time.Time         // it lost too much, and is avoided until then; zero: it did not
+	loss     float64           // and so much
+	faster   *comparison       // with the next best waypoint; nil: there was none to compare with
+}
+
+// comparison says that messages wait less through one waypoint than through another.
+type comparison struct {
+	wait, otherWait time.Duration
+	other           string
+	measured        bool // else guessed by the sessions' round trips
 }
 
 type standing struct {
@@ -53,6 +64,8 @@ func (r *round) reason(best *Usable) (why Reason) {
 		why.better[why.n] = standing{k, is}
 		why.n++
 	}
+	why.shunned, why.loss = best.Shunned, best.Loss
+	why.faster = r.faster(best)
 	for i := range r.Usable {
 		u := &r.Usable[i]
 		if u.Waypoint != best.Waypoint && r.allowed(u) && r.preferred(u, best) < 0 {
@@ -65,6 +78,20 @@ func (r *round) reason(best *Usable) (why Reason) {
 		}
 	}
 	return why
+}
+
+// faster compares best with the waypoint through which messages wait longer, but least of those.
+func (r *round) faster(best *Usable) (c *comparison) {
+	if best.Wait == 0 {
+		return nil
+	}
+	for i := range r.Usable {
+		u := &r.Usable[i]
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.compare(&u.Prospect) < 0 && (c == nil || u.Wait < c.otherWait) {
+			c = &comparison{best.Wait, u.Wait, u.Waypoint, best.Measured && u.Measured}
+		}
+	}
+	return c
 }
 
 // standing returns why a kind of detour of a waypoint was not chosen.
@@ -120,5 +147,40 @@ func (w Reason) of(d *Detour) string {
 	if w.failing != "" {
 		parts = append(parts, fmt.Sprintf("detours of %s to this server failed lately", w.failing))
 	}
+	if c := w.faster; c != nil {
+		how := "expected"
+		if c.measured {
+			how = "measured"
+		}
+		parts = append(parts, fmt.Sprintf("messages through %s take %v, through %s %v (%s)", d.Waypoint, inMS(c.wait), c.other, inMS(c.otherWait), how))
+	}
 	return strings.Join(parts, "; ")
 }
+
+// Verdict is why a subflow is set aside: the numbers that decided, beside those of the subflow that carries instead.
+type Verdict struct {
+	// Waypoint is the other's. It is empty for the direct path.
+	Waypoint string
+	// Loss and OtherLoss are shares of packets. They are zero if the wait decided.
+	Loss, OtherLoss float64
+	// Wait and OtherWait are about how long a message waits for its answer.
+	Wait, OtherWait time.Duration
+}
+
+// of returns the reason as text for a subflow.
+func (a *aside) of() string {
+	other := "the direct path"
+	if a.why.Waypoint != "" {
+		other = "the path through " + a.why.Waypoint
+	}
+	switch {
+	case a.cause == standsBy:
+		return fmt.Sprintf("stands by: messages take %v over it, %v over %s", inMS(a.why.Wait), inMS(a.why.OtherWait), other)
+	case a.times == 0:
+		return fmt.Sprintf("stands by until %s: it lost %.1f %% of the packets lately", a.until.Format("15:04"), 100*a.why.Loss)
+	default:
+		return fmt.Sprintf("stands by until %s: it lost %.1f %% of the packets, %s %.1f %%", a.until.Format("15:04"), 100*a.why.Loss, other, 100*a.why.OtherLoss)
+	}
+}
+
+func inMS(d time.Duration) time.Duration { return d.Round(time.Millisecond) }

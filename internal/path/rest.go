@@ -57,7 +57,9 @@ type detours struct {
 	failures    failures
 	trials      trials
 	suspensions suspensions
-	counts      map[string]int // scratch of countFailures
+	history     history
+	sessions    map[via]time.Duration // round trips of the sessions with waypoints
+	counts      map[string]int        // scratch of countFailures
 }
 
 // offer puts a detour on offer. It returns nil if it is already.
@@ -163,6 +165,8 @@ func (k *detours) moved() {
 	clear(k.failures)
 	k.trials.restart()
 	k.suspensions.forgiveSilence()
+	clear(k.history)
+	clear(k.sessions)
 }
 
 // forget drops what expired.
@@ -170,4 +174,5 @@ func (k *detours) forget(now time.Time) {
 	k.failures.forget(now)
 	k.trials.forget(now)
 	k.suspensions.forget(now)
+	k.history.forget(now)
 }

@@ -1,6 +1,10 @@
 package path
 
-import "time"
+import (
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
+)
 
 // This file evaluates the samples of subflows on which this host receives. A receiver has no
 // retransmissions from which to judge a path; it only has arrivals.
@@ -18,6 +22,8 @@ type senses struct {
 	dataSegments         uint64
 	dataSegmentsAtStill  uint64 // when the connection's data last advanced
 	outOfOrder           uint64
+	dataSegmentsOut      uint32 // sent, with those sent again
+	retransmitted        uint32
 	dataEnd              uint64
 	lastData, lastAnswer time.Time // when data and when anything last arrived
 	unanswered           int       // probes or retransmissions
@@ -27,31 +33,65 @@ type senses struct {
 
 // habits records a subflow's behaviour in the last seconds.
 type habits struct {
-	loss lossMeter
-	gaps gapMeter
+	step            step
+	arrivals        measure.Arrivals
+	sent            measure.Sent
+	lossIn, lossOut measure.Evidence // of what arrives here, and of what this host sends
+	gaps            measure.Gaps
+	goodput         measure.Goodput
+	trip            measure.Trip
+}
+
+// step is what happened between the last two samples.
+type step struct {
+	elapsed         time.Duration
+	received, acked uint64
+	lossy           bool          // packets were lost
+	limited         bool          // the network limited what this host sent
+	trip            time.Duration // round trip with its queue, as far as it is known
+	asked, heard    time.Duration // since this host last sent data, and since data last arrived
+}
+
+// longestTrip bounds the round trip that a receiver's TCP reports. Where the sender pauses, that includes the pauses.
+const longestTrip = time.Second
+
+// take adds one sample, in which payload was received and acknowledged since the last.
+func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint64) {
+	in, late := sm.DataSegsIn-s.dataSegments, sm.OutOfOrder != s.outOfOrder
+	out, again := uint64(sm.DataSegsOut-s.dataSegmentsOut), uint64(sm.Retransmitted-s.retransmitted)
+	h.trip.Take(now, s.minRTT, sm.RTT, acked > 0)
+	h.step = step{
+		elapsed: now.Sub(s.at), received: received, acked: acked, lossy: late || again > 0, limited: acked > 0 && sm.Limited,
+		trip: max(h.trip.Now(now), min(sm.ReceiverRTT, longestTrip)), asked: sm.LastSent, heard: sm.LastData,
+	}
+	h.arrivals.Take(now, h.step.elapsed, in, late)
+	h.lossIn.Take(h.step.elapsed, h.step.trip, in, late)
+	h.sent.Take(now, out, again)
+	h.lossOut.Take(h.step.elapsed, h.step.trip, out, again > 0)
+	h.goodput.Take(now, h.step.elapsed, received, acked)
+	if in > 0 {
+		h.gaps.Take(now, s.at.Sub(s.lastData))
+	}
 }
 
 // closeGap is the longest interval between two samples of a series of close ones.
 const closeGap = 500 * time.Millisecond
 
-func (s *senses) take(sm *Sample, now time.Time) {
-	elapsed := now.Sub(s.at)
-	if s.at.IsZero() || elapsed > closeGap {
-		s.since, s.habits = now, nil
-	} else {
-		if s.habits == nil {
-			s.habits = &habits{}
-		}
-		grew := sm.DataSegsIn - s.dataSegments
-		s.habits.loss.take(now, elapsed, grew, sm.OutOfOrder != s.outOfOrder)
-		if grew > 0 {
-			s.habits.gaps.take(now, s.at.Sub(s.lastData))
-		}
-	}
+// take adds one sample, in which payload was received and acknowledged since the last.
+func (s *senses) take(sm *Sample, now time.Time, received, acked uint64) {
 	if s.minRTT == 0 {
 		s.minRTT = sm.MinRTT // measured at the join, without a queue
 	}
+	if s.at.IsZero() || now.Sub(s.at) > closeGap {
+		s.since, s.habits = now, nil
+	} else {
+		if s.habits == nil {
+			s.habits = &habits{lossIn: measure.Evidence{Lingers: true}}
+		}
+		s.habits.take(s, sm, now, received, acked)
+	}
 	s.at = now
+	s.dataSegmentsOut, s.retransmitted = sm.DataSegsOut, sm.Retransmitted
 	s.segments, s.dataSegments, s.outOfOrder, s.dataEnd = sm.SegsIn, sm.DataSegsIn, sm.OutOfOrder, sm.DataEnd
 	s.lastData, s.lastAnswer = now.Add(-sm.LastData), now.Add(-min(sm.LastData, sm.LastAnswer))
 	s.unanswered = max(sm.Probes, sm.Backoff)
@@ -63,39 +103,16 @@ func (s *senses) take(sm *Sample, now time.Time) {
 	}
 }
 
+// setsOut reports whether this host sent data lately and waits for an answer.
+func (s *senses) setsOut(now time.Time) bool {
+	return !s.waiting.IsZero() && now.Sub(s.waiting) < watchFor
+}
+
 // silent returns how long nothing at all has arrived.
 func (s *senses) silent() time.Duration { return s.at.Sub(s.lastAnswer) }
 
 // dry returns how long no data has arrived.
 func (s *senses) dry() time.Duration { return s.at.Sub(s.lastData) }
-
-// gapMeter records the longest gaps between data in the last seconds.
-type gapMeter struct {
-	seconds [lossSpan]struct {
-		second  int64
-		longest time.Duration
-	}
-}
-
-func (g *gapMeter) take(now time.Time, gap time.Duration) {
-	second := now.Unix()
-	c := &g.seconds[second%lossSpan]
-	if c.second != second {
-		c.second, c.longest = second, 0
-	}
-	c.longest = max(c.longest, gap)
-}
-
-// longest returns the longest gap in the seconds before the silence began. ok is false if there was
-// no data.
-func (g *gapMeter) longest(before time.Time) (longest time.Duration, ok bool) {
-	for _, c := range g.seconds {
-		if age := before.Unix() - c.second; age >= 0 && age < lossSpan {
-			longest, ok = max(longest, c.longest), true
-		}
-	}
-	return longest, ok
-}
 
 // progress records how far a connection's data has arrived without a gap.
 type progress struct {
@@ -118,13 +135,14 @@ func (c *conn) arrived(upTo uint64, now time.Time) {
 // toWatch reports whether arrivals can reveal a fault of one of the connection's detours.
 func (c *conn) toWatch(now time.Time) bool {
 	up := 0
-	detour, suspect := false, false
+	detour, suspect, waits := false, false, false
 	for _, s := range c.subflows {
 		if s.up {
 			up++
 			detour = detour || s.detour != nil
 			suspect = suspect || s.suspected()
+			waits = waits || s.setsOut(now)
 		}
 	}
-	return c.managed() && up > 1 && detour && (suspect || now.Sub(c.moved) < watchFor)
+	return c.managed() && up > 1 && detour && (suspect || waits || now.Sub(c.moved) < watchFor)
 }

@@ -129,7 +129,7 @@ func (t turn) lookAt(s *subflow) {
 func (t turn) unsuspect(s *subflow) {
 	q := &s.suspicion
 	t.out.do(Probe{t.token, s.local, s.remote, false, s.backup})
-	if q.demoted {
+	if q.demoted && !s.setAside() {
 		t.setBackup(s, false)
 	}
 	wary := q.wary
@@ -157,10 +157,10 @@ func (c *conn) holdsUp(s *subflow, steady bool, now time.Time) bool {
 
 // unlikeItself reports whether s has been dry for much longer than before.
 func (c *conn) unlikeItself(s *subflow) bool {
-	if s.habits == nil || !s.lastData.After(s.suspicion.cleared) || s.lastData.Sub(s.senses.since) < habitsAfter || s.dry() > watchFor {
+	if s.habits == nil || s.setAside() || !s.lastData.After(s.suspicion.cleared) || s.lastData.Sub(s.senses.since) < habitsAfter || s.dry() > watchFor {
 		return false
 	}
-	gap, ok := s.habits.gaps.longest(s.lastData)
+	gap, ok := s.habits.gaps.Longest(s.lastData)
 	return ok && s.dry() > max(unlikeAfter, unlikeGaps*gap) && c.busyBeside(s)
 }
 
@@ -183,7 +183,7 @@ func (s *subflow) lossy(now time.Time) (lossy, known bool) {
 	if s.habits == nil {
 		return false, false
 	}
-	p, known := s.habits.loss.estimate(now, s.minRTT)
+	p, known := s.habits.arrivals.Lost(now, s.minRTT)
 	return p > muchLoss, known
 }
 

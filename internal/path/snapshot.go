@@ -124,9 +124,13 @@ func (s *subflow) state() SubflowState {
 		switch {
 		case s.suspicion.demoted:
 			st.Why = "a backup for now: nothing comes through it while others are busy"
+		case s.setAside():
 		case s.chosen:
 			st.Why = s.why.of(s.detour)
 		}
+	}
+	if s.setAside() {
+		st.Why = s.aside.of()
 	}
 	switch {
 	case !s.up:
@@ -151,6 +155,8 @@ func (m *Manager) note(t turn) string {
 		return "the server takes no further subflow now"
 	case t.capped:
 		return m.places.note(t)
+	case t.short && t.has(func(s *subflow) bool { return s.detour != nil && s.isLossy() }):
+		return "its detour loses too much to carry data, and no other is at hand"
 	case t.short:
 		return "no detour to this server is at hand"
 	}

@@ -14,8 +14,12 @@ func (m *Manager) step(t turn) {
 		m.judge(t)
 		t.promote()
 		t.probeHandshake()
+		t.tryAgain()
+		t.keepCarrying()
+		t.tellPromotions()
 		if !t.closing() {
 			t.dropOrphans()
+			t.replaceLossy()
 			t.endLeaving()
 			t.sendRemoveAddr()
 			m.open(t)
@@ -39,12 +43,6 @@ func (t turn) startsFrom(local netip.AddrPort) {
 	if t.host.startsFrom(local) {
 		t.out.do(ReadAddrs{})
 	}
-}
-
-// setBackup changes a subflow's priority.
-func (t turn) setBackup(s *subflow, backup bool) {
-	s.backup = backup
-	t.out.do(SetBackup{t.token, s.local, s.remote, backup})
 }
 
 // giveUpJoins aborts joins without an answer.
@@ -119,6 +117,11 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 	for _, s := range t.subflows {
 		if !s.up {
 			at(s.timeout())
+		}
+		at(s.tellAgainAt())
+		if s.isLossy() {
+			at(s.aside.until)
+			at(s.aside.since.Add(drains))
 		}
 	}
 	if t.waits() {

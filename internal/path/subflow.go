@@ -20,6 +20,7 @@ type subflow struct {
 	try           bool    // goes over an unproven detour
 	network       uint32  // hostAddrs.network when it started
 	backup        bool
+	told          told // of backup, to the peer
 	up            bool
 	since         time.Time
 	took          time.Duration // how long the join took
@@ -33,6 +34,7 @@ type subflow struct {
 
 	senses
 	suspicion suspicion
+	aside     *aside // nil: was never set aside
 }
 
 // ended is a subflow that ended while it is not yet known whether the connection did, too.
@@ -63,7 +65,7 @@ func (s *subflow) timeout() time.Time {
 
 // waits reports whether s is a detour of a TLS connection that is up and may not be used yet.
 func (s *subflow) waits() bool {
-	return s.up && s.backup && s.detour != nil && !s.suspicion.demoted
+	return s.up && s.backup && s.detour != nil && !s.suspicion.demoted && !s.setAside()
 }
 
 // carried reports whether payload was transferred. Linux counts the SYN as one acknowledged byte.

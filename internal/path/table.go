@@ -79,7 +79,9 @@ func (t *table) watch(c *conn, now time.Time) {
 func (t *table) closely(now time.Time) iter.Seq2[Token, []Ends] {
 	return func(yield func(Token, []Ends) bool) {
 		t.watched = slices.DeleteFunc(t.watched, func(c *conn) bool {
-			c.watched = t.byToken[c.token] == c && c.toWatch(now)
+			if c.watched = t.byToken[c.token] == c && c.toWatch(now); !c.watched {
+				c.attention = nil
+			}
 			return !c.watched
 		})
 		var ends []Ends

@@ -53,6 +53,7 @@ type wconn struct {
 	token         path.Token
 	local, remote netip.AddrPort
 	server        netip.AddrPort
+	adopted       bool // there was another Manager before
 	serverSide    bool
 	excluded      bool
 	denies        bool
@@ -81,7 +82,10 @@ type wsub struct {
 	network       int  // as inband.network
 	trip          time.Duration
 	doomed        bool // the server has no place for it
-	leaving       bool // the Manager is to end it
+	segments      uint64
+	late          uint64 // segments that arrived after a gap
+	loses         bool   // the Manager saw it lose much
+	leaving       bool   // the Manager is to end it
 }
 
 var birth = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -94,6 +98,7 @@ func newWorld(t *rapid.T) *world {
 		cfg: path.Config{
 			Policy: path.DetourPolicy{Subflows: n, Order: order}, TLSPorts: []uint16{443},
 			Exclude: []netip.Prefix{netip.MustParsePrefix("203.0.113.99/32")},
+			ByWorth: rapid.Bool().Draw(t, "by worth"), Seed: 7,
 		},
 		conns: make(map[path.Token]*wconn), past: make(map[path.Token]*wconn),
 		offers: make(map[path.DetourID]path.Detour), dead: make(map[string]bool), lost: make(map[string]bool), unwanted: make(map[string]bool),

@@ -144,9 +144,11 @@ func sampleOf(s *mptcp.Subflow) path.Sample {
 	return path.Sample{
 		Token: path.Token(s.Token), Local: s.Local, Remote: s.Remote,
 		BytesReceived: m.BytesReceived, BytesAcked: m.BytesAcked,
-		Waiting: m.Unacked > 0, Backoff: int(m.Backoff), Probes: int(m.Probes), MinRTT: m.MinRTT,
+		Waiting: m.Unacked > 0, Backoff: int(m.Backoff), Probes: int(m.Probes),
+		MinRTT: m.MinRTT, RTT: m.RTT, ReceiverRTT: m.ReceiverRTT,
+		DataSegsOut: m.DataSegsOut, Retransmitted: m.TotalRetrans, Limited: m.NotSent > 0 || !m.AppLimited,
 		SegsIn: uint64(m.SegsIn), DataSegsIn: uint64(m.DataSegsIn), OutOfOrder: uint64(m.OutOfOrder),
-		LastData: m.LastDataRecv, LastAnswer: m.LastAckRecv, DataEnd: m.DataEnd,
+		LastData: m.LastDataRecv, LastAnswer: m.LastAckRecv, LastSent: m.LastDataSent, DataEnd: m.DataEnd,
 	}
 }
 

@@ -107,7 +107,7 @@ func describeConn(conn path.ConnState, kernel map[subflowKey]api.Subflow) api.Co
 }
 
 func (c *Client) measured(s *mptcp.Subflow, now time.Time) api.Subflow {
-	send, receive := c.sampler.meter.rates(s, now)
+	send, receive := c.sampler.meter.ratesOf(s, now)
 	return api.Subflow{
 		RTT: milliseconds(s.Metrics.RTT), MinRTT: milliseconds(s.Metrics.MinRTT),
 		SendRate: send, ReceiveRate: receive,

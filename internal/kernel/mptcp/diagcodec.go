@@ -176,6 +176,8 @@ func decodeMetrics(b []byte, m *Metrics) {
 		MinRTT: minRTT(t.Min_rtt),
 		RTO:    micros(t.Rto),
 
+		ReceiverRTT: micros(t.Rcv_rtt),
+
 		SndCwnd:     t.Snd_cwnd,
 		SndSSThresh: t.Snd_ssthresh,
 		SndMSS:      t.Snd_mss,

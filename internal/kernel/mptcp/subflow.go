@@ -31,6 +31,8 @@ type Metrics struct {
 	RTT    time.Duration // smoothed
 	RTTVar time.Duration // mean deviation
 	MinRTT time.Duration // least of late
+	// ReceiverRTT is estimated from received data. It includes the sender's pauses.
+	ReceiverRTT time.Duration
 	RTO    time.Duration // retransmission timeout
 
 	SndCwnd     uint32 // congestion window, segments

@@ -1,0 +1,113 @@
+package path
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// What subflows measured is remembered for each waypoint and each network of servers, so that later
+// connections choose better and two connections share what they know. It concerns the network that this
+// host is on, and is forgotten on another.
+
+const (
+	// mostTrails bounds the memory of history.
+	mostTrails = 4096
+	// remembersFor is how long a measurement is remembered, and trustsFor how long it decides.
+	remembersFor = 24 * time.Hour
+	trustsFor    = time.Hour
+	// After it lost too much, a waypoint carries nothing towards that network for shunnedFor. That doubles
+	// each time, up to shunnedLongest.
+	shunnedFor     = time.Minute
+	shunnedLongest = time.Hour
+	// smoothing is the weight of a new measurement of loss.
+	smoothing = 0.2
+)
+
+// trail names what is remembered: a waypoint, or the direct path if empty, and a network of servers.
+type trail struct {
+	waypoint string
+	network  netip.Prefix
+}
+
+// prefixOf returns the block of addresses to which routes are usually the same.
+func prefixOf(a netip.Addr) netip.Prefix {
+	bits := 24
+	if a.Is6() {
+		bits = 48
+	}
+	p, _ := a.Prefix(bits)
+	return p
+}
+
+// record is what is known of one trail.
+type record struct {
+	at      time.Time
+	trip    time.Duration // least round trip
+	loss    float64       // share of packets, smoothed
+	shunned time.Time     // it lost too much, and is avoided until then
+	times   int           // how often in a row
+}
+
+// history holds what was measured.
+type history map[trail]record
+
+func (h history) of(waypoint string, server netip.AddrPort) (record, bool) {
+	r, ok := h[trail{waypoint, prefixOf(server.Addr())}]
+	return r, ok
+}
+
+// learn records a measurement. lossKnown is false if too few packets were seen.
+func (h history) learn(waypoint string, server netip.AddrPort, trip time.Duration, loss float64, lossKnown bool, now time.Time) {
+	key := trail{waypoint, prefixOf(server.Addr())}
+	r, known := h[key]
+	if !known && len(h) >= mostTrails {
+		h.dropOldest()
+	}
+	if now.Sub(r.at) > trustsFor || r.trip == 0 || trip > 0 && trip < r.trip {
+		r.trip = trip
+	}
+	switch {
+	case !lossKnown:
+	case now.Sub(r.at) > trustsFor:
+		r.loss = loss
+	default:
+		r.loss += smoothing * (loss - r.loss)
+	}
+	r.at = now
+	h[key] = r
+}
+
+// shun records that a waypoint lost too much towards a server. It returns until when it is avoided.
+func (h history) shun(waypoint string, server netip.AddrPort, loss float64, now time.Time) time.Time {
+	key := trail{waypoint, prefixOf(server.Addr())}
+	r := h[key]
+	if now.Before(r.shunned) {
+		return r.shunned // another connection was faster
+	}
+	if now.Sub(r.shunned) > shunnedLongest {
+		r.times = 0
+	}
+	r.at, r.loss = now, loss
+	r.shunned = now.Add(min(shunnedFor<<min(r.times, 10), shunnedLongest))
+	r.times++
+	h[key] = r
+	return r.shunned
+}
+
+// dropOldest makes room: an eighth of all goes.
+func (h history) dropOldest() {
+	keys := slices.SortedFunc(maps.Keys(h), func(a, b trail) int {
+		return cmp.Or(h[a].at.Compare(h[b].at), cmp.Compare(a.waypoint, b.waypoint), a.network.Addr().Compare(b.network.Addr()))
+	})
+	for _, key := range keys[:len(keys)/8] {
+		delete(h, key)
+	}
+}
+
+// forget drops what is too old.
+func (h history) forget(now time.Time) {
+	maps.DeleteFunc(h, func(_ trail, r record) bool { return now.Sub(r.at) > remembersFor && now.After(r.shunned) })
+}

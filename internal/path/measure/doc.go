@@ -1,0 +1,12 @@
+// Package measure estimates how subflows perform, from samples of the counters that the kernel keeps for them: goodput,
+// round trips and their queueing, lost packets, and what kind of traffic a connection carries. It is pure: it is told
+// the time and what happened since the last sample. Its estimates cover the last seconds in a fixed amount of memory.
+//
+//	window.go     counts of the last seconds
+//	loss.go       the share of packets lost, as the receiver and as the sender sees it
+//	evidence.go   whether that is more than a path may lose, with a known rate of false alarms
+//	stall.go      gaps between arrivals, and how often a subflow holds up its connection
+//	trip.go       round trips
+//	rate.go       goodput
+//	traffic.go    the kind of a connection's traffic
+package measure

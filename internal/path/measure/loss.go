@@ -1,0 +1,112 @@
+package measure
+
+import (
+	"math"
+	"time"
+)
+
+// Arrivals estimates the share of packets sent to this host on a subflow that were lost. It only
+// uses the count of packets that arrived after a gap. A loss makes that count grow for about a
+// round trip, so the share f of samples in which it grew gives the loss rate p:
+//
+//	p = -ln(1-f) / (interval + rtt) * time / segments
+//
+// Only samples in which packets arrived count: a burst after a pause may hold several packets that
+// came after a gap, and the pause itself is no evidence.
+//
+// Measured against a link emulator, the estimate was within 6 to 12 % for bulk transfers over 5 s.
+// For requests it was a quarter too low. Reordering counts as loss.
+type Arrivals struct{ seconds window[arrivals] }
+
+type arrivals struct {
+	samples  int
+	active   int // samples in which packets arrived
+	grew     int // active samples in which the count of packets after a gap grew
+	segments uint64
+	time     time.Duration
+	busy     time.Duration // duration of the active samples
+}
+
+// Take adds one sample, taken elapsed after the previous one. grew is set if a packet arrived after a gap.
+func (a *Arrivals) Take(now time.Time, elapsed time.Duration, segments uint64, grew bool) {
+	c := a.seconds.at(now)
+	c.samples++
+	c.segments += segments
+	c.time += elapsed
+	if segments == 0 && !grew {
+		return
+	}
+	c.active++
+	c.busy += elapsed
+	if grew {
+		c.grew++
+	}
+}
+
+// Lost returns the share of packets lost recently. ok is false if there was too little data.
+func (a *Arrivals) Lost(now time.Time, rtt time.Duration) (p float64, ok bool) {
+	var sum arrivals
+	for c := range a.seconds.until(now) {
+		sum.samples += c.samples
+		sum.active += c.active
+		sum.grew += c.grew
+		sum.segments += c.segments
+		sum.time += c.time
+		sum.busy += c.busy
+	}
+	if sum.time < 2*time.Second || sum.samples < 10 || sum.segments < 10 {
+		return 0, false
+	}
+	n := float64(sum.active)
+	f := min(float64(sum.grew)/n, 1-0.5/n)
+	interval := sum.busy.Seconds() / n
+	return -math.Log(1-f) / (interval + rtt.Seconds()) * sum.busy.Seconds() / float64(sum.segments), true
+}
+
+// Segments returns how many packets with data arrived in the last seconds.
+func (a *Arrivals) Segments(now time.Time) (n uint64) {
+	for c := range a.seconds.until(now) {
+		n += c.segments
+	}
+	return n
+}
+
+// Sent estimates the share of packets that this host sent on a subflow and that were lost: those that
+// it sent again. Packets sent again needlessly, after reordering, count as lost.
+type Sent struct{ seconds window[sent] }
+
+type sent struct{ segments, again uint64 }
+
+// Take adds one sample: the packets with data that were sent since the last one, and those of them that
+// were sent again.
+func (s *Sent) Take(now time.Time, segments, again uint64) {
+	c := s.seconds.at(now)
+	c.segments += segments
+	c.again += again
+}
+
+// enoughSent is the number of packets that an estimate needs.
+const enoughSent = 50
+
+// Lost returns the share of packets lost recently. ok is false if too few were sent.
+func (s *Sent) Lost(now time.Time) (p float64, ok bool) {
+	n, again := s.sum(now)
+	if n < enoughSent {
+		return 0, false
+	}
+	return min(1, float64(again)/float64(n)), true
+}
+
+// Segments returns how many packets with data were sent in the last seconds.
+func (s *Sent) Segments(now time.Time) uint64 {
+	n, _ := s.sum(now)
+	return n
+}
+
+func (s *Sent) sum(now time.Time) (segments, again uint64) {
+	for c := range s.seconds.until(now) {
+		segments += c.segments
+		again += c.again
+	}
+	return segments, again
+}

@@ -1,0 +1,140 @@
+package measure
+
+import "time"
+
+// Kind is the kind of a connection's traffic: what it waits for.
+type Kind uint8
+
+const (
+	// Short traffic has not shown yet what it is.
+	Short Kind = iota
+	// Messages wait for round trips: requests and their answers, or a stream that is small beside what the
+	// path carries.
+	Messages
+	// Bulk waits for bandwidth.
+	Bulk
+)
+
+func (k Kind) String() string { return [...]string{"short", "messages", "bulk"}[k] }
+
+// Moment is what a connection did between two samples, on all its subflows together.
+type Moment struct {
+	Elapsed time.Duration
+	// Received and Acked are payload in bytes.
+	Received, Acked uint64
+	// Trip is the least round trip of its subflows without a queue.
+	Trip time.Duration
+	// Asked is how long ago this host last sent data, and Heard how long ago data last arrived.
+	Asked, Heard time.Duration
+	// Limited is set if the network, not the program, limited what this host sent.
+	Limited bool
+	// Lossy is set if packets were lost.
+	Lossy bool
+}
+
+// Traffic finds the kind of a connection's traffic. It changes slowly.
+type Traffic struct {
+	// Kind is the kind found last. It may be set to what was found earlier.
+	Kind    Kind
+	seconds window[traffic]
+	since   time.Time // when the traffic began to look like another kind; zero: it does not
+}
+
+type traffic struct {
+	samples  int
+	flowing  int // in which data moved as fast as the network let it
+	trickled int // in which other data moved
+	waiting  int // in which the connection waited for an answer
+	lossy    int
+	bytes    uint64
+	trips    float64 // round trips' worth of time in which data moved
+}
+
+const (
+	// flight is what a sender may send before it hears from the other side (RFC 6928). Less than that in a
+	// round trip is held back by the program, not by the network, unless packets are lost.
+	flight      = 10 * 1400
+	lossyFlight = 3 * 1400
+	// The shares of recent samples from which traffic is bulk, and up to which it may wait for answers then. Below
+	// messagesBelow it is messages.
+	bulkFrom      = 0.85
+	bulkWaits     = 0.08
+	messagesBelow = 0.6
+	// leastSamples with data are needed to tell.
+	leastSamples = 8
+	// changesAfter is how long another kind must have been seen.
+	changesAfter = time.Second
+)
+
+// Take adds one sample, and returns the kind.
+func (t *Traffic) Take(now time.Time, m Moment) Kind {
+	t.seconds.at(now).take(m)
+	looks, ok := t.looks(now)
+	switch {
+	case !ok || looks == t.Kind:
+		t.since = time.Time{}
+	case t.since.IsZero():
+		t.since = now
+	case now.Sub(t.since) >= changesAfter:
+		t.Kind, t.since = looks, time.Time{}
+	}
+	return t.Kind
+}
+
+func (c *traffic) take(m Moment) {
+	moved := m.Received + m.Acked
+	c.samples++
+	switch {
+	case m.waits():
+		c.waiting++
+	case moved == 0:
+	case m.Received >= m.Acked || m.Limited: // a receiver cannot tell what limits the sender
+		c.flowing++
+	default:
+		c.trickled++
+	}
+	if m.Lossy {
+		c.lossy++
+	}
+	if moved > 0 {
+		c.bytes += moved
+		c.trips += m.Elapsed.Seconds() / max(m.Trip, time.Millisecond).Seconds()
+	}
+}
+
+// waits reports whether the connection waits for the answer to what this host sent, for more than a part of a round
+// trip, in which an answer to earlier data may be on its way.
+func (m Moment) waits() bool {
+	return !m.Limited && m.Asked < m.Heard && m.Asked >= max(5*time.Millisecond, m.Trip/4)
+}
+
+// looks returns the kind that the last seconds look like. ok is false if they look like none.
+func (t *Traffic) looks(now time.Time) (kind Kind, ok bool) {
+	var sum traffic
+	for c := range t.seconds.until(now) {
+		sum.samples += c.samples
+		sum.flowing += c.flowing
+		sum.trickled += c.trickled
+		sum.waiting += c.waiting
+		sum.lossy += c.lossy
+		sum.bytes += c.bytes
+		sum.trips += c.trips
+	}
+	if sum.flowing+sum.trickled+sum.waiting < leastSamples {
+		return Short, false
+	}
+	fills := float64(flight)
+	if 10*sum.lossy >= sum.samples {
+		fills = lossyFlight
+	}
+	flows := float64(sum.flowing) / float64(sum.samples)
+	waits := float64(sum.waiting) / float64(sum.samples)
+	full := sum.trips > 0 && float64(sum.bytes)/sum.trips >= fills
+	switch {
+	case full && flows >= bulkFrom && waits <= bulkWaits:
+		return Bulk, true
+	case !full || flows < messagesBelow || waits > 2*bulkWaits:
+		return Messages, true
+	}
+	return Short, false
+}

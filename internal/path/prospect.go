@@ -1,0 +1,69 @@
+package path
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/fnv"
+	"math"
+	"time"
+)
+
+// This file says what a connection may expect of a detour that it does not use yet: what other connections measured
+// through its waypoint towards the server's network and, where none did, the round trip of the session with it.
+//
+// Detours are compared roughly, so that many clients do not all take the best one: those that are about as
+// good are drawn by lot. One connection in exploreEvery takes a detour that was not measured before those that were.
+
+const (
+	exploreEvery = 16
+	// Two waits are about the same if they differ by less than this factor, after slack was added to both.
+	sameFactor = 1.3
+	sameSlack  = 5 * time.Millisecond
+)
+
+// prospect returns what the connection may expect of a detour.
+func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
+	if !vs.byWorth {
+		return p
+	}
+	p.Draw = vs.draw(t.token, o.Waypoint)
+	r, known := k.history.of(o.Waypoint, t.server)
+	if known && t.now.Before(r.shunned) {
+		p.Shunned, p.Loss = r.shunned, r.loss
+	}
+	explores := vs.draw(t.token, "")%exploreEvery == 0
+	switch session, ok := k.sessions[o.via()]; {
+	case known && r.trip > 0 && t.now.Sub(r.at) < trustsFor:
+		p.Wait, p.Measured = waits(r.trip, r.loss), true
+	case ok && explores:
+		p.Wait = session
+	case ok: // the way from the waypoint to the server is taken to be as long as the direct one
+		direct, _ := k.history.of("", t.server)
+		p.Wait = session + direct.trip
+	}
+	return p
+}
+
+// draw returns a number at random, the same for the same connection and waypoint.
+func (vs *views) draw(token Token, waypoint string) uint64 {
+	h := fnv.New64a()
+	var b [12]byte
+	binary.LittleEndian.PutUint64(b[:], vs.seed)
+	binary.LittleEndian.PutUint32(b[8:], uint32(token))
+	h.Write(b[:])
+	h.Write([]byte(waypoint))
+	x := h.Sum64() // mixed once more, as its upper bits differ little
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	return x ^ x>>33
+}
+
+// compare compares two prospects by the wait, roughly. An unknown wait comes last.
+func (p *Prospect) compare(q *Prospect) int { return cmp.Compare(p.class(), q.class()) }
+
+func (p *Prospect) class() int {
+	if p.Wait == 0 {
+		return math.MaxInt
+	}
+	return int(math.Log(float64(p.Wait+sameSlack)) / math.Log(sameFactor))
+}

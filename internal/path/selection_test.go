@@ -1,0 +1,511 @@
+package path_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// selection is a connection that receives over paths of different worth, in virtual time: a server that sends as
+// TCP would on each of them, and keeps to the priorities that it was told.
+type selection struct {
+	t        *testing.T
+	m        *path.Manager
+	start    time.Time
+	now      time.Time
+	random   *rand.Rand
+	paths    map[string]*pathWorth // by waypoint; "" is the direct one
+	subflows []*carried
+	token    path.Token
+	port     uint16
+	upTo     uint64
+	deafness float64 // share of MP_PRIO that is lost
+	log      []string
+	sent     time.Time // when this host last sent data
+}
+
+// pathWorth is what a path does.
+type pathWorth struct {
+	trip time.Duration
+	rate float64 // segments a second
+	loss float64
+	dead bool
+}
+
+// carried is one subflow.
+type carried struct {
+	waypoint             string
+	local, remote        netip.AddrPort
+	backup, toldBackup   bool // as the client has it, and as the server has it
+	segments, data, late uint64
+	credit               float64
+	lastData, lastAnswer time.Time
+	lateUntil            time.Time
+	probed               bool
+	backoff              int
+}
+
+func newSelection(t *testing.T, paths map[string]*pathWorth) *selection {
+	t.Helper()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := &selection{
+		t: t, start: start, now: start, paths: paths, random: rand.New(rand.NewPCG(1, 2)), port: 50000,
+		m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Seed: 1}),
+	}
+	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
+	return s
+}
+
+// offer puts in-band detours on offer.
+func (s *selection) offer(waypoints ...string) {
+	for _, waypoint := range waypoints {
+		s.tell(path.DetourOffered{Detour: path.Detour{
+			ID: path.DetourID(waypoint), Kind: path.InBand, Waypoint: waypoint, Remote: netip.AddrPortFrom(ip(waypoint), 0),
+		}})
+	}
+}
+
+// connect begins a connection, after the last one ended.
+func (s *selection) connect() {
+	if s.token > 0 {
+		s.tell(path.ConnClosed{Token: s.token})
+	}
+	s.token++
+	s.port++
+	first := &carried{local: netip.AddrPortFrom(ip("me"), s.port), remote: netip.AddrPortFrom(ip("web"), 80), lastData: s.now, lastAnswer: s.now}
+	s.subflows, s.sent = []*carried{first}, s.now
+	s.tell(path.ConnEstablished{Token: s.token, Local: first.local, Remote: first.remote})
+}
+
+func (s *selection) since() time.Duration { return s.now.Sub(s.start) }
+
+func (s *selection) note(format string, args ...any) {
+	s.log = append(s.log, fmt.Sprintf("%v ", s.since().Round(time.Second))+fmt.Sprintf(format, args...))
+}
+
+func (s *selection) find(local netip.AddrPort) *carried {
+	for _, c := range s.subflows {
+		if c.local == local {
+			return c
+		}
+	}
+	return nil
+}
+
+// over returns the subflow through a waypoint, or the direct one.
+func (s *selection) over(waypoint string) *carried {
+	for _, c := range s.subflows {
+		if c.waypoint == waypoint {
+			return c
+		}
+	}
+	return nil
+}
+
+func name(waypoint string) string {
+	if waypoint == "" {
+		return "direct"
+	}
+	return waypoint
+}
+
+func (s *selection) tell(ev path.Event) {
+	var follow []path.Event
+	for _, a := range slices.Clone(s.m.Handle(ev, s.now)) {
+		switch a := a.(type) {
+		case path.CreateSubflow:
+			s.port++
+			local := netip.AddrPortFrom(ip("me"), s.port)
+			s.subflows = append(s.subflows, &carried{
+				waypoint: a.Waypoint, local: local, remote: a.Remote, backup: a.Backup, toldBackup: a.Backup, lastData: s.now, lastAnswer: s.now,
+			})
+			s.note("join %s%s", name(a.Waypoint), map[bool]string{true: " as backup"}[a.Backup])
+			follow = append(follow, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: local},
+				path.SubflowEstablished{Token: a.Token, LocalID: a.LocalID, Local: local, Remote: a.Remote})
+		case path.DestroySubflow:
+			if c := s.find(a.Local); c != nil {
+				if c.waypoint == "" {
+					s.t.Fatalf("the direct path is ended: %v", s.log)
+				}
+				s.subflows = slices.DeleteFunc(s.subflows, func(x *carried) bool { return x == c })
+				s.note("end %s", c.waypoint)
+			}
+		case path.SetBackup:
+			if c := s.find(a.Local); c != nil {
+				if c.backup != a.Backup {
+					s.note("%s %s", map[bool]string{true: "demote", false: "promote"}[a.Backup], name(c.waypoint))
+				}
+				c.backup = a.Backup
+				if s.random.Float64() >= s.deafness {
+					c.toldBackup = a.Backup
+				}
+			}
+			if !slices.ContainsFunc(s.subflows, func(c *carried) bool { return !c.backup }) {
+				s.t.Fatalf("nothing carries: %v", s.log)
+			}
+		case path.Probe:
+			if c := s.find(a.Local); c != nil {
+				c.probed = a.On
+			}
+		}
+	}
+	for _, ev := range follow {
+		s.tell(ev)
+	}
+}
+
+// uses returns the subflows on which the server sends: those that are no backup, if one of them works.
+func (s *selection) uses() []*carried {
+	full := slices.DeleteFunc(slices.Clone(s.subflows), func(c *carried) bool { return c.toldBackup })
+	if slices.ContainsFunc(full, func(c *carried) bool { return !s.paths[c.waypoint].dead }) {
+		return full
+	}
+	return s.subflows
+}
+
+// bulk has as much arrive as the paths carry, for so long.
+func (s *selection) bulk(long time.Duration) {
+	for end := s.now.Add(long); s.now.Before(end); {
+		for _, c := range s.uses() {
+			w := s.paths[c.waypoint]
+			rate := w.rate
+			if w.loss > 0 {
+				rate = min(rate, 1.2/w.trip.Seconds()/math.Sqrt(w.loss))
+			}
+			s.arrive(c, rate*dt.Seconds())
+		}
+		s.step()
+	}
+}
+
+// messages has small answers arrive, each to a request, on one of the paths that the server uses.
+func (s *selection) messages(long, every time.Duration) {
+	for end := s.now.Add(long); s.now.Before(end); {
+		if s.since()%every == 0 {
+			s.sent = s.now.Add(dt / 2)
+			if uses := s.uses(); len(uses) > 0 {
+				s.arrive(uses[s.random.IntN(len(uses))], 3)
+			}
+		}
+		s.step()
+	}
+}
+
+// arrive has segments come in this tenth of a second.
+func (s *selection) arrive(c *carried, n float64) {
+	w := s.paths[c.waypoint]
+	if w.dead {
+		return
+	}
+	c.credit += n
+	for ; c.credit >= 1; c.credit-- {
+		c.segments++
+		c.data++
+		s.upTo += 1400
+		c.lastData, c.lastAnswer = s.now.Add(dt), s.now.Add(dt)
+		if s.random.Float64() < w.loss {
+			c.lateUntil = s.now.Add(dt + w.trip)
+		}
+		if s.now.Before(c.lateUntil) {
+			c.late++
+		}
+	}
+}
+
+// step lets a tenth of a second pass.
+func (s *selection) step() {
+	s.now = s.now.Add(dt)
+	for {
+		at, ok := s.m.Next()
+		if !ok || at.After(s.now) {
+			break
+		}
+		s.tell(path.Tick{})
+	}
+	ev := path.Measured{Received: []path.Received{{Token: s.token, UpTo: s.upTo}}}
+	for _, c := range s.subflows {
+		w := s.paths[c.waypoint]
+		if c.probed && !w.dead && s.now.Sub(c.lastAnswer) > time.Second {
+			c.segments++
+			c.lastAnswer = s.now
+		}
+		ev.Samples = append(ev.Samples, path.Sample{
+			Token: s.token, Local: c.local, Remote: c.remote, BytesReceived: 1400 * c.data, MinRTT: w.trip, RTT: w.trip,
+			SegsIn: c.segments, DataSegsIn: c.data, OutOfOrder: c.late, DataEnd: s.upTo, Backoff: c.backoff,
+			LastData: s.now.Sub(c.lastData), LastAnswer: s.now.Sub(c.lastAnswer), LastSent: s.now.Sub(s.sent),
+		})
+	}
+	s.tell(ev)
+}
+
+// want checks what happened since the last want.
+func (s *selection) want(what string, happened ...string) {
+	s.t.Helper()
+	var got []string
+	for _, line := range s.log {
+		_, did, _ := strings.Cut(line, " ")
+		got = append(got, did)
+	}
+	if !slices.Equal(got, happened) {
+		s.t.Errorf("%s: want %q, got %q", what, happened, s.log)
+	}
+	s.log = nil
+}
+
+func good() *pathWorth { return &pathWorth{trip: 40 * time.Millisecond, rate: 800} }
+
+// A detour that loses too much gives its place to another, and later connections take that at once.
+func TestLossyDetourIsReplaced(t *testing.T) {
+	for _, loss := range []float64{0.03, 0.05} {
+		t.Run(fmt.Sprint(loss), func(t *testing.T) {
+			bad := good()
+			bad.loss = loss
+			s := newSelection(t, map[string]*pathWorth{"": good(), "bob": bad, "carol": good()})
+			s.offer("bob")
+			s.connect()
+			s.offer("carol")
+			s.bulk(2 * time.Second)
+			s.want("at first", "join bob")
+			s.bulk(18 * time.Second)
+			s.want("with the loss", "demote bob", "join carol", "end bob")
+			s.bulk(10 * time.Minute)
+			s.want("afterwards")
+			s.connect()
+			s.bulk(10 * time.Second)
+			if s.over("carol") == nil || s.over("bob") != nil {
+				t.Errorf("the next connection: %v", s.log)
+			}
+		})
+	}
+}
+
+// Where there is no other, it stays as a backup, and is tried again ever less often.
+func TestOnlyLossyDetourStandsBy(t *testing.T) {
+	bad := good()
+	bad.loss = 0.05
+	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": bad})
+	s.offer("bob")
+	s.connect()
+	s.bulk(30 * time.Second)
+	s.want("with the loss", "join bob", "demote bob")
+	s.connect()
+	s.bulk(10 * time.Second)
+	s.want("the next connection", "join bob as backup")
+	s.bulk(time.Hour)
+	if promoted := strings.Count(strings.Join(s.log, ";"), "promote bob"); promoted < 3 || promoted > 7 {
+		t.Errorf("tried again %d times in an hour: %v", promoted, s.log)
+	}
+	s.log, bad.loss = nil, 0
+	s.bulk(time.Hour)
+	s.want("without loss", "promote bob")
+}
+
+// A detour that loses little, or no more than the direct path, keeps its place and carries.
+func TestGoodDetourCarries(t *testing.T) {
+	for name, c := range map[string]struct{ direct, detour pathWorth }{
+		"no loss":            {*good(), *good()},
+		"a little":           {*good(), pathWorth{trip: 40 * time.Millisecond, rate: 800, loss: 0.005}},
+		"both lose as much":  {pathWorth{trip: 40 * time.Millisecond, rate: 800, loss: 0.04}, pathWorth{trip: 40 * time.Millisecond, rate: 800, loss: 0.04}},
+		"five times as long": {*good(), pathWorth{trip: 200 * time.Millisecond, rate: 800}},
+		"a fifth as fast":    {*good(), pathWorth{trip: 40 * time.Millisecond, rate: 160}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSelection(t, map[string]*pathWorth{"": &c.direct, "bob": &c.detour})
+			s.offer("bob")
+			s.connect()
+			s.bulk(time.Hour)
+			s.want("in an hour", "join bob")
+		})
+	}
+}
+
+// If the direct path is the lossy one, the detour carries alone. It is tried again, never ended, and carries at once
+// when the detour ends.
+func TestLossyDirectPathStandsBy(t *testing.T) {
+	direct := good()
+	direct.loss = 0.05
+	s := newSelection(t, map[string]*pathWorth{"": direct, "bob": good()})
+	s.offer("bob")
+	s.connect()
+	s.bulk(40 * time.Second)
+	s.want("with the loss", "join bob", "demote direct")
+	s.bulk(50 * time.Second)
+	s.want("a minute later", "promote direct", "demote direct")
+	bob := s.over("bob")
+	s.subflows = s.subflows[:1]
+	s.tell(path.SubflowClosed{Token: s.token, Local: bob.local, Remote: bob.remote})
+	s.want("without the detour", "promote direct")
+}
+
+// Messages are carried by the path with the shorter round trip, the other stands by. Bulk uses both again.
+func TestMessagesUseTheShorterPath(t *testing.T) {
+	for name, c := range map[string]struct {
+		direct, detour time.Duration
+		happens        []string
+	}{
+		"detour longer":        {40 * time.Millisecond, 200 * time.Millisecond, []string{"demote bob"}},
+		"detour a bit longer":  {40 * time.Millisecond, 45 * time.Millisecond, []string{"demote bob"}},
+		"detour a bit shorter": {40 * time.Millisecond, 36 * time.Millisecond, []string{"demote bob"}},
+		"detour shorter":       {100 * time.Millisecond, 40 * time.Millisecond, []string{"demote bob", "promote bob", "demote direct"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSelection(t, map[string]*pathWorth{"": {trip: c.direct, rate: 800}, "bob": {trip: c.detour, rate: 800}})
+			s.offer("bob")
+			s.connect()
+			s.log = nil
+			s.messages(10*time.Second, 2*dt)
+			s.want("messages", c.happens...)
+			carries, standsBy := "", "bob"
+			if len(c.happens) > 1 {
+				carries, standsBy = "bob", ""
+			}
+			s.messages(10*time.Minute, 2*dt)
+			s.want("more of them")
+			if why := s.why(standsBy); !strings.HasPrefix(why, "stands by: messages take") {
+				t.Errorf("why %s does: %q", name, why)
+			}
+			s.bulk(20 * time.Second)
+			s.want("bulk", "promote "+map[bool]string{true: "direct", false: "bob"}[standsBy == ""])
+			s.messages(30*time.Second, 2*dt)
+			if s.over(carries).backup || !s.over(standsBy).backup {
+				t.Errorf("messages again: %v", s.log)
+			}
+		})
+	}
+}
+
+func (s *selection) why(waypoint string) string {
+	for _, c := range s.m.Snapshot(s.now).Conns {
+		for _, f := range c.Subflows {
+			if f.Waypoint == waypoint {
+				return f.Why
+			}
+		}
+	}
+	return ""
+}
+
+// A backup carries at once when the path that carries becomes silent, whether the kernel's timer says so or answers
+// are missing.
+func TestStandbyTakesOver(t *testing.T) {
+	for name, stall := range map[string]func(direct *carried){
+		"unanswered": func(direct *carried) { direct.backoff = 1 },
+		"silent":     func(*carried) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			direct := good()
+			s := newSelection(t, map[string]*pathWorth{"": direct, "bob": {trip: 60 * time.Millisecond, rate: 800}})
+			s.offer("bob")
+			s.connect()
+			s.messages(20*time.Second, 2*dt)
+			s.want("messages", "join bob", "demote bob")
+			direct.dead = true
+			stall(s.over(""))
+			died := s.now
+			for s.over("bob").backup && s.now.Sub(died) < 5*time.Second {
+				s.sent = s.now
+				s.step()
+			}
+			t.Logf("took over after %v", s.now.Sub(died))
+			if took := s.now.Sub(died); took > 600*time.Millisecond {
+				t.Errorf("after %v: %v", took, s.log)
+			}
+			s.messages(20*time.Second, 2*dt)
+			if s.over("bob").backup {
+				t.Errorf("stands by again, beside a dead path: %v", s.log)
+			}
+		})
+	}
+}
+
+// Pauses of the program are no stalls, or not for long.
+func TestPausesAreNoStalls(t *testing.T) {
+	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": {trip: 60 * time.Millisecond, rate: 800}})
+	s.offer("bob")
+	s.connect()
+	s.messages(20*time.Second, 2*dt)
+	s.want("messages", "join bob", "demote bob")
+	for range 200 {
+		s.messages(15*time.Second, 2*dt)
+		for range 10 + s.random.IntN(30) {
+			s.step()
+		}
+	}
+	if n := strings.Count(strings.Join(s.log, ";"), "promote bob"); n > 8 {
+		t.Errorf("%d promotions in an hour: %v", n, s.log)
+	}
+}
+
+// MP_PRIO is sent again until the server has it.
+func TestPriorityIsToldAgain(t *testing.T) {
+	bad := good()
+	bad.loss = 0.05
+	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": bad})
+	s.deafness = 0.7
+	s.offer("bob")
+	s.connect()
+	s.bulk(45 * time.Second)
+	s.want("with the loss", "join bob", "demote bob")
+	if !s.over("bob").toldBackup {
+		t.Error("the server was not told")
+	}
+}
+
+// Of two waypoints the one with the shorter way is taken, however long the other was on offer.
+func TestCloserWaypointIsTaken(t *testing.T) {
+	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good()})
+	s.offer("bob")
+	s.offer("carol")
+	s.tell(path.WaypointMeasured{Waypoint: "bob", Addr: ip("bob"), RTT: 15 * time.Millisecond})
+	s.tell(path.WaypointMeasured{Waypoint: "carol", Addr: ip("carol"), RTT: 7 * time.Millisecond})
+	for range 20 {
+		s.connect()
+		s.want("a connection", "join carol")
+	}
+	if why := s.why("carol"); !strings.Contains(why, "messages through carol take 7ms, through bob 15ms (expected)") {
+		t.Errorf("why: %q", why)
+	}
+}
+
+// Equal waypoints get a share each.
+func TestEqualWaypointsAreDrawn(t *testing.T) {
+	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good(), "dave": good()})
+	s.offer("bob", "carol", "dave")
+	count := make(map[string]int)
+	for range 600 {
+		s.connect()
+		count[s.subflows[1].waypoint]++
+	}
+	for waypoint, n := range count {
+		if n < 150 || n > 250 {
+			t.Errorf("%s got %d of 600 connections: %v", waypoint, n, count)
+		}
+	}
+}
+
+// What was there before the agent is left alone, but for its first subflow, which carries again.
+func TestAdoptedConnectionIsNotWeighed(t *testing.T) {
+	bad := good()
+	bad.loss = 0.05
+	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": bad})
+	s.offer("bob")
+	s.token = 1
+	s.subflows = []*carried{
+		{local: netip.AddrPortFrom(ip("me"), 5000), remote: netip.AddrPortFrom(ip("web"), 80), backup: true, toldBackup: true},
+		{waypoint: "bob", local: netip.AddrPortFrom(ip("me"), 5001), remote: netip.AddrPortFrom(ip("bob"), 80)},
+	}
+	live := path.LiveConn{Token: 1, Local: s.subflows[0].local, Remote: s.subflows[0].remote}
+	for id, c := range s.subflows {
+		live.Subflows = append(live.Subflows, path.LiveSubflow{LocalID: uint8(id), Local: c.local, Remote: c.remote, Backup: c.backup})
+	}
+	s.tell(path.Resync{Conns: []path.LiveConn{live}})
+	s.bulk(time.Minute)
+	s.want("adopted", "promote direct")
+}

@@ -1,0 +1,433 @@
+package path
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
+)
+
+// This file decides how the subflows of a connection are used, by what was measured while data moved.
+// A subflow that does more harm than good is set aside: it becomes a backup, which costs nothing and is
+// there when the others fail.
+//
+//   - Loss. A path that loses too much is set aside while there is one that loses much less.
+//     It is tried again a minute later, then ever less often. A detour gives up its place as
+//     soon as another detour is there to take it. The direct path never ends.
+//   - Messages, which wait for round trips, are carried by the path with the shortest one. The
+//     others stand by. Bulk traffic uses them all.
+//   - Stalls. When the paths that carry become silent in the middle of traffic, those set aside
+//     carry again at once.
+//
+// The state of a connection that is sampled closely is kept in its attention. Only a connection whose
+// whole life this Manager saw is touched.
+
+const (
+	// asideWaits is how long a stalled connection keeps using all its subflows at least.
+	asideWaits = 2 * time.Second
+	// A path displaces the one that carries messages if it is better by this factor and this time, for so long.
+	betterFactor = 1.25
+	betterBy     = 5 * time.Millisecond
+	betterFor    = 2 * time.Second
+	// A packet that was lost costs a message about this much more than a round trip, and a message has about
+	// so many packets whose loss delays it.
+	lossDelay   = 200 * time.Millisecond
+	lossExposed = 10
+	muchLess    = 2 // of two paths, the one that loses so many times less is better
+	learnsEvery = time.Second
+	stallLeast  = 150 * time.Millisecond // of silence after sent data, or three round trips
+	stallHeard  = 300 * time.Millisecond // of silence where data arrived steadily, or three times the longest gap
+	stallTrips  = 3
+	stallGaps   = 3
+	steadyGap   = 150 * time.Millisecond // a longest gap up to which data arrives steadily
+	calmFor     = 10 * time.Second       // after a stall that no timer confirms, the next is not believed for so long, then twice
+	longestCalm = 10 * time.Minute
+)
+
+// attention is what is kept of a connection while it is sampled closely.
+type attention struct {
+	traffic    measure.Traffic
+	learned    time.Time // when the history last learned from it
+	challenger *subflow  // has been better than the one that carries messages
+	since      time.Time // since then
+	calledUp   time.Time // when those set aside were last needed
+	calm       time.Time // data that does not arrive is no stall before
+	stalls     int
+}
+
+// asideCause is why a subflow is set aside.
+type asideCause uint8
+
+const (
+	notAside asideCause = iota
+	lossy
+	standsBy
+)
+
+// aside says why a subflow is a backup although it works. It is kept when the subflow carries again.
+type aside struct {
+	cause asideCause
+	since time.Time
+	until time.Time // if lossy: when it is tried again
+	times int       // how often it was lossy
+	why   Verdict
+}
+
+// setAside reports whether the subflow is a backup although it works.
+func (s *subflow) setAside() bool { return s.aside != nil && s.aside.cause != notAside }
+
+func (s *subflow) isLossy() bool { return s.aside != nil && s.aside.cause == lossy }
+
+// weigh decides about one connection that was just sampled closely.
+func (m *Manager) weigh(t turn) {
+	if !m.cfg.ByWorth || t.adopted || !t.open() || t.closing() {
+		return
+	}
+	if t.attention == nil {
+		t.attention = &attention{traffic: measure.Traffic{Kind: t.kind}}
+	}
+	moment := t.moment()
+	if moment.Elapsed == 0 {
+		return
+	}
+	t.kind = t.attention.traffic.Take(t.now, moment)
+	if t.now.Sub(t.attention.learned) >= learnsEvery {
+		m.learn(t)
+	}
+	if t.stalls() {
+		t.callUp()
+		return
+	}
+	changed := m.setLossyAside(t)
+	m.divide(t)
+	if changed {
+		m.step(t)
+	}
+}
+
+// moment sums up what happened on the connection since the last samples.
+func (t turn) moment() (m measure.Moment) {
+	m.Asked, m.Heard = math.MaxInt64, math.MaxInt64
+	for _, s := range t.subflows {
+		if !s.measuredAt(t.now) {
+			continue
+		}
+		step := &s.habits.step
+		m.Elapsed = max(m.Elapsed, step.elapsed)
+		m.Received += step.received
+		m.Acked += step.acked
+		m.Asked, m.Heard = min(m.Asked, step.asked), min(m.Heard, step.heard)
+		m.Limited = m.Limited || step.limited
+		m.Lossy = m.Lossy || step.lossy
+		if s.minRTT > 0 && (m.Trip == 0 || s.minRTT < m.Trip) {
+			m.Trip = s.minRTT
+		}
+	}
+	return m
+}
+
+// measuredAt reports whether the subflow was just sampled, as one of a series of close samples.
+func (s *subflow) measuredAt(now time.Time) bool { return s.up && s.at.Equal(now) && s.habits != nil }
+
+// ours reports whether the subflow is known to be the direct path or a detour, and may stay.
+func (t turn) ours(s *subflow) bool {
+	return s.up && !s.foreign && (s.direct || s.detour != nil) && t.host.hasSource(s) && !s.leaving
+}
+
+// waypoint returns the waypoint's name, which is empty for the direct path.
+func (s *subflow) waypoint() string {
+	if s.detour == nil {
+		return ""
+	}
+	return s.detour.Waypoint
+}
+
+// loses returns the share of packets that the subflow lost in the last seconds, in the direction that lost
+// more. known is false if too few packets were seen.
+func (s *subflow) loses(now time.Time) (p float64, known bool) {
+	if s.habits == nil {
+		return 0, false
+	}
+	in, knowsIn := s.habits.arrivals.Lost(now, s.habits.step.trip)
+	out, knowsOut := s.habits.sent.Lost(now)
+	return max(in, out), knowsIn || knowsOut
+}
+
+// learn tells the history what was measured.
+func (m *Manager) learn(t turn) {
+	t.attention.learned = t.now
+	for _, s := range t.subflows {
+		if t.ours(s) && s.measuredAt(t.now) && t.now.Sub(s.moved) < time.Second {
+			p, known := s.loses(t.now)
+			m.detours.history.learn(s.waypoint(), t.server, s.habits.trip.Base(), p, known, t.now)
+		}
+	}
+}
+
+// setLossyAside sets those subflows aside that lose too much. It reports whether there were any.
+func (m *Manager) setLossyAside(t turn) (found bool) {
+	for _, s := range t.subflows {
+		if !t.ours(s) || s.backup || !s.measuredAt(t.now) || !s.habits.accused() {
+			continue
+		}
+		if t.kind == measure.Bulk && s.unharmed(t.now) {
+			s.habits.acquit()
+			continue
+		}
+		p, _ := s.loses(t.now)
+		instead, q := t.losesLess(s, p)
+		if instead == nil {
+			continue
+		}
+		if s.aside == nil {
+			s.aside = &aside{}
+		}
+		a := s.aside
+		until := t.now.Add(min(shunnedFor<<min(a.times, 10), shunnedLongest))
+		if s.detour != nil {
+			if shunned := m.detours.history.shun(s.detour.Waypoint, t.server, p, t.now); shunned.After(until) {
+				until = shunned
+			}
+		}
+		*a = aside{cause: lossy, since: t.now, until: until, times: a.times + 1, why: Verdict{
+			Waypoint: instead.waypoint(), Loss: p, OtherLoss: q,
+		}}
+		s.habits.acquit()
+		t.setBackup(s, true)
+		found = true
+	}
+	return found
+}
+
+func (h *habits) accused() bool { return h.lossIn.IsBad() || h.lossOut.IsBad() }
+
+func (h *habits) acquit() {
+	h.lossIn.Reset()
+	h.lossOut.Reset()
+}
+
+// unharmed reports whether the subflow carries too much for its packets to be lost as it seems.
+func (s *subflow) unharmed(now time.Time) bool {
+	p, known := s.loses(now)
+	if !known {
+		return false
+	}
+	send, receive := s.habits.goodput.Rates(now)
+	return measure.Unharmed(p, max(send, receive), s.habits.step.trip)
+}
+
+// losesLess returns a subflow that loses much less than s, which loses p, and how much. The direct path is
+// believed to until its loss is known.
+func (t turn) losesLess(s *subflow, p float64) (other *subflow, loss float64) {
+	for _, x := range t.subflows {
+		if x == s || !t.ours(x) || x.isLossy() || x.suspected() || !x.stayed(t.now) || x.backoff > 0 || x.habits != nil && x.habits.accused() {
+			continue
+		}
+		q, known := x.loses(t.now)
+		if !known && !x.direct || known && q*muchLess > p {
+			continue
+		}
+		if other == nil || q < loss {
+			other, loss = x, q
+		}
+	}
+	return other, loss
+}
+
+// divide gives the connection's traffic to its subflows, by its kind.
+func (m *Manager) divide(t turn) {
+	if t.now.Sub(t.attention.calledUp) < asideWaits {
+		return
+	}
+	switch t.kind {
+	case measure.Bulk:
+		for _, s := range t.subflows {
+			if s.aside != nil && s.aside.cause == standsBy {
+				t.carryAgain(s)
+			}
+		}
+	case measure.Messages:
+		m.gather(t)
+	}
+}
+
+// carryAgain ends that a subflow is set aside.
+func (t turn) carryAgain(s *subflow) {
+	s.aside.cause = notAside
+	if s.backup && !s.suspicion.demoted {
+		t.setBackup(s, false)
+	}
+	if s.habits != nil {
+		s.habits.acquit()
+	}
+}
+
+// gather has one subflow carry messages, and the others stand by.
+func (m *Manager) gather(t turn) {
+	best := m.carrier(t)
+	if best == nil {
+		return
+	}
+	if best.setAside() || best.backup {
+		if best.aside == nil {
+			return // not by our decision
+		}
+		t.carryAgain(best)
+	}
+	for _, s := range t.subflows {
+		if s == best || !t.ours(s) || s.backup || !s.stayed(t.now) {
+			continue
+		}
+		if s.aside == nil {
+			s.aside = &aside{}
+		}
+		s.aside.cause, s.aside.since = standsBy, t.now
+		s.aside.why = Verdict{Waypoint: best.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, best)}
+		t.setBackup(s, true)
+	}
+}
+
+// carrier returns the subflow that is to carry messages, or nil if that cannot be told.
+func (m *Manager) carrier(t turn) *subflow {
+	a := t.attention
+	fit := t.where(func(s *subflow) bool {
+		return t.ours(s) && !s.isLossy() && !s.suspected() && s.stayed(t.now) && s.minRTT > 0 && s.backoff == 0 &&
+			(a.calledUp.IsZero() || s.lastAnswer.After(a.calledUp)) && (!s.backup || s.aside != nil)
+	})
+	if len(fit) == 0 {
+		return nil
+	}
+	now := slices.IndexFunc(fit, func(s *subflow) bool { return !s.backup && s.direct })
+	if carrying := slices.DeleteFunc(slices.Clone(fit), func(s *subflow) bool { return s.backup }); len(carrying) == 1 {
+		now = slices.Index(fit, carrying[0])
+	}
+	best := slices.MinFunc(fit, func(x, y *subflow) int { return int(m.wait(t, x) - m.wait(t, y)) })
+	if now < 0 {
+		return best
+	}
+	carries := fit[now]
+	if best == carries || float64(m.wait(t, best)+betterBy)*betterFactor >= float64(m.wait(t, carries)) {
+		a.challenger = nil
+		return carries
+	}
+	if a.challenger != best {
+		a.challenger, a.since = best, t.now
+	}
+	if t.now.Sub(a.since) < betterFor {
+		return carries
+	}
+	a.challenger = nil
+	return best
+}
+
+// wait returns about how long a message over the subflow takes to be answered: a round trip with its
+// queue, and what lost packets add.
+func (m *Manager) wait(t turn, s *subflow) time.Duration {
+	trip := s.minRTT
+	if s.habits != nil {
+		trip = max(trip, s.habits.trip.Now(t.now))
+	}
+	r, _ := m.detours.history.of(s.waypoint(), t.server)
+	return waits(trip, r.loss)
+}
+
+// waits returns about how long a message takes where the round trip is trip and this share of packets is lost.
+func waits(trip time.Duration, loss float64) time.Duration {
+	return trip + time.Duration(min(1, lossExposed*loss)*float64(lossDelay+trip))
+}
+
+// stalls reports whether all subflows that carry have become silent in the middle of traffic, while others are
+// set aside.
+func (t turn) stalls() bool {
+	if !t.has(func(s *subflow) bool { return s.setAside() && t.ours(s) }) {
+		return false
+	}
+	silent := false
+	for _, s := range t.subflows {
+		if !s.up || s.backup || !t.host.hasSource(s) {
+			continue
+		}
+		if !s.measuredAt(t.now) || !t.silentNow(s) {
+			return false
+		}
+		silent = true
+	}
+	return silent
+}
+
+// silentNow reports whether a subflow that carries has become silent: sent data has no answer, or what arrived
+// steadily or was asked for does not come.
+func (t turn) silentNow(s *subflow) bool {
+	switch {
+	case s.backoff > 0:
+		return true
+	case t.now.Before(t.attention.calm):
+		return false
+	case !s.waiting.IsZero() && t.now.Sub(s.waiting) >= max(stallLeast, stallTrips*s.minRTT):
+		return true
+	}
+	gap, ok := s.habits.gaps.Longest(s.lastData)
+	if !ok || s.lastData.Sub(s.senses.since) < habitsAfter || s.dry() > watchFor {
+		return false
+	}
+	asked := s.habits.step.asked < s.habits.step.heard
+	late := max(stallHeard, stallGaps*gap, stallTrips*s.minRTT)
+	return asked && s.habits.step.asked > late || gap <= steadyGap && s.dry() > late
+}
+
+// callUp has all subflows that were set aside carry again, because the others stall.
+func (t turn) callUp() {
+	a := t.attention
+	if !t.has(func(s *subflow) bool { return s.up && !s.backup && s.backoff > 0 }) {
+		a.calm = t.now.Add(min(calmFor<<min(a.stalls, 10), longestCalm))
+		a.stalls++
+	}
+	a.calledUp, a.challenger = t.now, nil
+	for _, s := range t.subflows {
+		if s.setAside() && t.ours(s) {
+			t.carryAgain(s)
+		}
+	}
+}
+
+// tryAgain has subflows carry again that lost too much some time ago.
+func (t turn) tryAgain() {
+	for _, s := range t.subflows {
+		if s.isLossy() && !t.now.Before(s.aside.until) {
+			t.carryAgain(s)
+		}
+	}
+}
+
+// keepCarrying has subflows carry again that were set aside, if none is left that carries: the direct one, or
+// otherwise all.
+func (t turn) keepCarrying() {
+	if !t.has((*subflow).setAside) || t.has(func(s *subflow) bool { return s.up && !s.backup && t.host.hasSource(s) && !s.leaving }) {
+		return
+	}
+	direct := t.has(func(s *subflow) bool { return s.direct && s.setAside() && t.ours(s) })
+	for _, s := range t.subflows {
+		if s.setAside() && t.ours(s) && (s.direct || !direct) {
+			t.carryAgain(s)
+		}
+	}
+}
+
+// replaceLossy marks detours that lost too much as leaving, once another detour is there.
+func (t turn) replaceLossy() {
+	if !t.has(func(s *subflow) bool { return s.detour != nil && t.ours(s) && !s.isLossy() && s.stayed(t.now) }) {
+		return
+	}
+	t.leaveLossy()
+}
+
+// leaveLossy marks the detours that lost too much as leaving. It reports whether there were any.
+func (t turn) leaveLossy() (found bool) {
+	for _, s := range t.subflows {
+		if s.isLossy() && s.detour != nil && s.up && !s.leaving && t.now.Sub(s.aside.since) >= drains {
+			s.leaving, found = true, true
+		}
+	}
+	return found
+}
