@@ -77,6 +77,9 @@ func (c *Client) check(p *tomlfile.Problems) {
 		p.At("client.subflows", "must be from 1 to 8 (1: no detours), not %d", c.Subflows)
 	}
 	checkKinds(p, "client.kinds", kinds, c.Kinds, "to use no detours, set subflows = 1")
+	if c.Selection != SelectWorth && c.Selection != SelectOldest {
+		p.At("client.selection", `must be "worth" or "oldest", not %q`, c.Selection)
+	}
 	checkPorts(p, "client.tls_ports", c.TLSPorts)
 	c.Converter.check(p)
 	if m := c.Mptcpify; m != MptcpifyNone && m != MptcpifyHost && !filepath.IsAbs(m) {

@@ -119,6 +119,7 @@ var kinds = []Kind{WireGuard, OpenVPN, InBand, Mapped}
 type Client struct {
 	Subflows  int            `toml:"subflows"`
 	Kinds     []Kind         `toml:"kinds"` // in order of preference
+	Selection Selection      `toml:"selection"`
 	TLSPorts  []int          `toml:"tls_ports"`
 	Exclude   []netip.Prefix `toml:"exclude"`
 	Mptcpify  string         `toml:"mptcpify"`
@@ -126,6 +127,14 @@ type Client struct {
 	Converter Convert        `toml:"converter"`
 	Waypoints []Peer         `toml:"waypoint"`
 }
+
+// Selection says how a client selects detours, and what their subflows are used for.
+type Selection string
+
+const (
+	SelectWorth  Selection = "worth"  // by what they were measured to be worth
+	SelectOldest Selection = "oldest" // those offered first, as long as they work
+)
 
 // Convert is the use of other members' converters.
 type Convert struct {
@@ -264,7 +273,7 @@ func defaults() *Config {
 		Session:      Session{Listen: ":45672"},
 		Client: Client{
 			Subflows: 2,
-			Kinds:    kinds,
+			Kinds:    kinds, Selection: SelectWorth,
 			Mptcpify: MptcpifyNone,
 			// HTTPS, and the other registered ports of protocols that begin with
 			// a TLS handshake.

@@ -77,6 +77,7 @@ func clientOfAll(more string, waypointAddrs ...string) string {
 	return fmt.Sprintf("name = %q\nroles = [\"client\"]\nlog_level = \"debug\"\n", alice) + fmt.Sprintf(identityTable, alice) + `
 [client]
 exclude = []
+selection = "oldest" # the detours carry whatever a test sends
 ` + more + fmt.Sprintf(`
 [[client.waypoint]]
 name      = %q

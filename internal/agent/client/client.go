@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -105,7 +106,10 @@ func New(ctx context.Context, config Config) (*Client, error) {
 }
 
 func pathConfig(c config.Client) path.Config {
-	pc := path.Config{Policy: path.DetourPolicy{Subflows: c.Subflows, Order: kinds(c.Kinds)}, Exclude: c.Exclude}
+	pc := path.Config{
+		Policy: path.DetourPolicy{Subflows: c.Subflows, Order: kinds(c.Kinds)}, Exclude: c.Exclude,
+		ByWorth: c.Selection == config.SelectWorth, Seed: rand.Uint64(),
+	}
 	for _, port := range c.TLSPorts {
 		pc.TLSPorts = append(pc.TLSPorts, uint16(port))
 	}

@@ -46,6 +46,9 @@ func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
 		c.log.Warn("subflows cannot be measured", "err", err)
 		return sampleEvery
 	}
+	for v, w := range c.roster.sessions {
+		c.measuredWaypoint(v, w.RoundTrip())
+	}
 	c.handle(ctx, now, measured)
 	return max(sampleEvery, sampleShare*time.Since(now))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/detour"
@@ -21,6 +22,8 @@ type waypoint interface {
 	Refusal(error) detour.Refusal
 	// Describe returns the session's state.
 	Describe() api.Waypoint
+	// RoundTrip returns the shortest round trip of the session, or zero while there is none.
+	RoundTrip() time.Duration
 	// NetworkChanged is called when this host's addresses have changed.
 	NetworkChanged()
 }
@@ -75,6 +78,16 @@ func (s *waypointSession) Describe() api.Waypoint {
 		d.Why = state.Problem.Error()
 	}
 	return d
+}
+
+// RoundTrip implements waypoint.
+func (s *waypointSession) RoundTrip() time.Duration { return roundTrip(s.State()) }
+
+func roundTrip(s session.State) time.Duration {
+	if !s.Usable() {
+		return 0
+	}
+	return s.MinRTT
 }
 
 // quotaSpent reports whether a waypoint's quota is used up: it has ended the connections that ran through it, of

@@ -10,6 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/nat"
+	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/tunnel"
 )
@@ -204,6 +205,7 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 			c.tunnels.offers[v] = nil
 			c.backlog = append(c.backlog, c.book.Leave(v)...)
 		default:
+			c.measuredWaypoint(v, roundTrip(s))
 			c.tunnels.offers[v] = offers(s)
 			c.book.Offers(v, offers(s))
 			c.backlog = append(c.backlog, c.book.Up(v)...)
@@ -212,6 +214,13 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 		c.pokeTunnels()
 		c.reportUse(v.Waypoint)
 	})
+}
+
+// measuredWaypoint has the path manager know a session's round trip.
+func (c *Client) measuredWaypoint(v detour.Via, rtt time.Duration) {
+	if rtt > 0 {
+		c.backlog = append(c.backlog, path.WaypointMeasured{Waypoint: v.Waypoint, Addr: v.Addr, RTT: rtt})
+	}
 }
 
 // reportUse reports to the directory whether there is a session with a waypoint, and it gives something.
