@@ -41,7 +41,6 @@ type Traffic struct {
 }
 
 type traffic struct {
-	samples  int
 	flowing  int // in which data moved as fast as the network let it
 	trickled int // in which other data moved
 	waiting  int // in which the connection waited for an answer
@@ -55,13 +54,14 @@ const (
 	// round trip is held back by the program, not by the network, unless packets are lost.
 	flight      = 10 * 1400
 	lossyFlight = 3 * 1400
-	// The shares of recent samples from which traffic is bulk, and up to which it may wait for answers then. Below
-	// messagesBelow it is messages.
+	// The shares of recent samples, without pauses, from which traffic is bulk, and up to which it may wait for
+	// answers then. Below messagesBelow it is messages.
 	bulkFrom      = 0.85
 	bulkWaits     = 0.08
 	messagesBelow = 0.6
-	// leastSamples with data are needed to tell.
+	// leastSamples with data are needed to tell, and manySamples where the signs differ.
 	leastSamples = 8
+	manySamples  = 20
 	// changesAfter is how long another kind must have been seen.
 	changesAfter = time.Second
 )
@@ -83,15 +83,14 @@ func (t *Traffic) Take(now time.Time, m Moment) Kind {
 
 func (c *traffic) take(m Moment) {
 	moved := m.Received + m.Acked
-	c.samples++
 	switch {
 	case m.waits():
 		c.waiting++
-	case moved == 0:
-	case m.Received >= m.Acked || m.Limited: // a receiver cannot tell what limits the sender
-		c.flowing++
-	default:
+	case moved == 0 && m.Heard > m.Trip*3/2: // idle; within a round trip the sender may wait for acknowledgements
+	case m.Acked > m.Received && !m.Limited:
 		c.trickled++
+	default: // a receiver cannot tell what limits the sender
+		c.flowing++
 	}
 	if m.Lossy {
 		c.lossy++
@@ -103,16 +102,15 @@ func (c *traffic) take(m Moment) {
 }
 
 // waits reports whether the connection waits for the answer to what this host sent, for more than a part of a round
-// trip, in which an answer to earlier data may be on its way.
+// trip, in which an answer to earlier data may be on its way. After some round trips it is a pause.
 func (m Moment) waits() bool {
-	return !m.Limited && m.Asked < m.Heard && m.Asked >= max(5*time.Millisecond, m.Trip/4)
+	return !m.Limited && m.Asked <= m.Heard && m.Asked >= max(5*time.Millisecond, m.Trip/4) && m.Asked < max(300*time.Millisecond, 3*m.Trip)
 }
 
 // looks returns the kind that the last seconds look like. ok is false if they look like none.
 func (t *Traffic) looks(now time.Time) (kind Kind, ok bool) {
 	var sum traffic
 	for c := range t.seconds.until(now) {
-		sum.samples += c.samples
 		sum.flowing += c.flowing
 		sum.trickled += c.trickled
 		sum.waiting += c.waiting
@@ -120,15 +118,16 @@ func (t *Traffic) looks(now time.Time) (kind Kind, ok bool) {
 		sum.bytes += c.bytes
 		sum.trips += c.trips
 	}
-	if sum.flowing+sum.trickled+sum.waiting < leastSamples {
+	active := sum.flowing + sum.trickled + sum.waiting // a pause tells nothing
+	if active < leastSamples {
 		return Short, false
 	}
 	fills := float64(flight)
-	if 10*sum.lossy >= sum.samples {
+	if 10*sum.lossy >= active {
 		fills = lossyFlight
 	}
-	flows := float64(sum.flowing) / float64(sum.samples)
-	waits := float64(sum.waiting) / float64(sum.samples)
+	flows := float64(sum.flowing) / float64(active)
+	waits := float64(sum.waiting) / float64(active)
 	full := sum.trips > 0 && float64(sum.bytes)/sum.trips >= fills
 	switch {
 	case full && flows >= bulkFrom && waits <= bulkWaits:
@@ -136,5 +135,6 @@ func (t *Traffic) looks(now time.Time) (kind Kind, ok bool) {
 	case !full || flows < messagesBelow || waits > 2*bulkWaits:
 		return Messages, true
 	}
-	return Short, false
+	// It looks like a little of both: what it was counts, or that it is not bulk.
+	return Messages, t.Kind == Short && active >= manySamples
 }
