@@ -2,8 +2,6 @@ package path
 
 import (
 	"cmp"
-	"encoding/binary"
-	"hash/fnv"
 	"math"
 	"time"
 )
@@ -46,16 +44,19 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 
 // draw returns a number at random, the same for the same connection and waypoint.
 func (vs *views) draw(token Token, waypoint string) uint64 {
-	h := fnv.New64a()
-	var b [12]byte
-	binary.LittleEndian.PutUint64(b[:], vs.seed)
-	binary.LittleEndian.PutUint32(b[8:], uint32(token))
-	h.Write(b[:])
-	h.Write([]byte(waypoint))
-	x := h.Sum64() // mixed once more, as its upper bits differ little
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	return x ^ x>>33
+	x := mix(vs.seed ^ mix(uint64(token)))
+	for i := range len(waypoint) {
+		x = mix(x ^ uint64(waypoint[i]))
+	}
+	return x
+}
+
+// mix changes about half of the bits of the result for each changed bit of x (the finalizer of splitmix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }
 
 // compare compares two prospects by the wait, roughly. An unknown wait comes last.

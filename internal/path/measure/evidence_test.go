@@ -12,8 +12,8 @@ import (
 // networks are of all sorts. The thresholds were chosen on those of 10 Mbit/s and 40 ms.
 func networks() (all []network) {
 	for _, rate := range []float64{0.5e6, 2e6, 10e6, 30e6, 100e6} {
-		for _, trip := range []time.Duration{8, 40, 100, 250} {
-			all = append(all, network{name: fmt.Sprintf("%v Mbit/s, %d ms", rate/1e6, trip), rate: rate, trip: trip * time.Millisecond})
+		for _, trip := range []time.Duration{8 * ms, 40 * ms, 100 * ms, 250 * ms} {
+			all = append(all, network{name: fmt.Sprintf("%v Mbit/s, %v", rate/1e6, trip), rate: rate, trip: trip})
 		}
 	}
 	return all
