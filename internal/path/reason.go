@@ -183,4 +183,5 @@ func (a *aside) of() string {
 	}
 }
 
-func inMS(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+// inMS rounds a time for display.
+func inMS(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
