@@ -33,7 +33,7 @@ type Metrics struct {
 	MinRTT time.Duration // least of late
 	// ReceiverRTT is estimated from received data. It includes the sender's pauses.
 	ReceiverRTT time.Duration
-	RTO    time.Duration // retransmission timeout
+	RTO         time.Duration // retransmission timeout
 
 	SndCwnd     uint32 // congestion window, segments
 	SndSSThresh uint32 // slow-start threshold, segments
