@@ -92,7 +92,9 @@ func TestWaypointOffAndOn(t *testing.T) {
 			w.kindIs(kind, "ready")
 			x.endsWell()
 			x = w.curl(w.url())
-			w.subflows("direct up", kind+" up")
+			// OpenVPN's client needs up to twelve seconds to notice bob's restart. A connection that was sending
+			// until then may have found the tunnel dead, and suspended it for a minute.
+			w.subflowsWithin(2*patience, "direct up", kind+" up")
 			x.endsWell()
 		})
 	}

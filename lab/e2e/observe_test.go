@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
 )
@@ -144,7 +145,12 @@ func (w *world) detoured() api.Connection {
 // subflows waits until alice's one connection has exactly these.
 func (w *world) subflows(want ...string) (c api.Connection) {
 	w.Helper()
-	w.eventually(fmt.Sprintf("subflows %q", want), func() (err error) {
+	return w.subflowsWithin(patience, want...)
+}
+
+func (w *world) subflowsWithin(limit time.Duration, want ...string) (c api.Connection) {
+	w.Helper()
+	w.within(limit, fmt.Sprintf("subflows %q", want), func() (err error) {
 		if c, err = w.only(); err != nil {
 			return err
 		}

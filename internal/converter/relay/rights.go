@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rights are the capabilities that a relay uses: sockets with marks and with foreign addresses, and DNS answers.
-const rights = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW
+// rights are the capabilities that a relay uses: for sockets with marks and with foreign addresses, for DNS answers, and
+// for the programs in the kernel that lead other programs' connections to it.
+const rights uint64 = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_BPF
 
 // LimitRights leaves the process those of its capabilities that a relay uses, for good. If it has more, LimitRights starts
 // the program again with the same arguments, in the same process: capabilities belong to threads, and Go has started
@@ -23,9 +24,12 @@ func LimitRights() error {
 	if err := unix.Capget(&header, &held[0]); err != nil {
 		return fmt.Errorf("read this process's rights: %w", err)
 	}
-	limited := unix.CapUserData{Permitted: held[0].Permitted & rights}
-	limited.Effective = limited.Permitted
-	if held[0].Permitted == limited.Permitted && held[1].Permitted == 0 {
+	limited := held
+	for i := range limited {
+		keep := held[i].Permitted & uint32(rights>>(32*i))
+		limited[i] = unix.CapUserData{Permitted: keep, Effective: keep}
+	}
+	if held[0].Permitted == limited[0].Permitted && held[1].Permitted == limited[1].Permitted {
 		runtime.UnlockOSThread()
 		return nil
 	}
@@ -33,8 +37,7 @@ func LimitRights() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("renounce new rights: %w", err)
 	}
-	wanted := [2]unix.CapUserData{limited}
-	if err := unix.Capset(&header, &wanted[0]); err != nil {
+	if err := unix.Capset(&header, &limited[0]); err != nil {
 		return fmt.Errorf("give up rights: %w", err)
 	}
 	if err := syscall.Exec("/proc/self/exe", os.Args, os.Environ()); err != nil {
