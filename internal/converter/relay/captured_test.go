@@ -299,7 +299,8 @@ func TestListenerOfPrograms(t *testing.T) {
 			err = talk(own, "hello")
 			own.Close()
 		}
-		if !errors.Is(err, syscall.ECONNRESET) {
+		// It depends on what comes first: the word or the end.
+		if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
