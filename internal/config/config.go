@@ -128,7 +128,7 @@ type Client struct {
 	Waypoints []Peer         `toml:"waypoint"`
 }
 
-// Selection says how a client selects detours, and what their subflows are used for.
+// Selection is the way in which a client selects detours and uses subflows.
 type Selection string
 
 const (
@@ -272,9 +272,10 @@ func defaults() *Config {
 		TunnelRanges: prefixes("10.192.0.0/11", "fd64:636f:6c00::/48"),
 		Session:      Session{Listen: ":45672"},
 		Client: Client{
-			Subflows: 2,
-			Kinds:    kinds, Selection: SelectWorth,
-			Mptcpify: MptcpifyNone,
+			Subflows:  2,
+			Kinds:     kinds,
+			Selection: SelectWorth,
+			Mptcpify:  MptcpifyNone,
 			// HTTPS, and the other registered ports of protocols that begin with
 			// a TLS handshake.
 			TLSPorts: []int{443, 465, 563, 636, 853, 989, 990, 992, 993, 994, 995, 5061, 8443},

@@ -24,7 +24,7 @@
 //	retry.go trial.go suspension.go       after failures, while in-band SYNs are blocked, after harm
 //	places.go                        how many subflows a server accepts
 //
-//	history.go prospect.go           what is known of detours, and what a connection may expect of them
+//	history.go prospect.go           measurements of detours, and the expectations they give
 //
 //	sense.go                         what samples show; package measure has the estimates
 //	weigh.go                         which subflows carry a connection's data, and which are set aside

@@ -15,7 +15,7 @@ import (
 const (
 	// mostTrails bounds the memory of history.
 	mostTrails = 4096
-	// remembersFor is how long a measurement is remembered, and trustsFor how long it decides.
+	// A measurement is forgotten after remembersFor, and decides nothing after trustsFor.
 	remembersFor = 24 * time.Hour
 	trustsFor    = time.Hour
 	// After it lost too much, a waypoint carries nothing towards that network for shunnedFor. That doubles
@@ -26,7 +26,7 @@ const (
 	smoothing = 0.2
 )
 
-// trail names what is remembered: a waypoint, or the direct path if empty, and a network of servers.
+// trail is the key of a record: a waypoint, or the direct path if empty, and a network of servers.
 type trail struct {
 	waypoint string
 	network  netip.Prefix
@@ -34,15 +34,20 @@ type trail struct {
 
 // prefixOf returns the block of addresses to which routes are usually the same.
 func prefixOf(a netip.Addr) netip.Prefix {
-	bits := 24
+	return blockOf(a, 24, 48)
+}
+
+// blockOf returns the block of addresses around a, with so many bits in IPv4 or IPv6.
+func blockOf(a netip.Addr, bits4, bits6 int) netip.Prefix {
+	bits := bits4
 	if a.Is6() {
-		bits = 48
+		bits = bits6
 	}
 	p, _ := a.Prefix(bits)
 	return p
 }
 
-// record is what is known of one trail.
+// record holds the measurements of one trail.
 type record struct {
 	at      time.Time
 	trip    time.Duration // least round trip
@@ -107,7 +112,7 @@ func (h history) dropOldest() {
 	}
 }
 
-// forget drops what is too old.
+// forget drops old records.
 func (h history) forget(now time.Time) {
 	maps.DeleteFunc(h, func(_ trail, r record) bool { return now.Sub(r.at) > remembersFor && now.After(r.shunned) })
 }

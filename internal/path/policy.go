@@ -43,7 +43,7 @@ type Usable struct {
 	Prospect
 }
 
-// Prospect is what a connection may expect of a detour. It is zero if nothing is known, or not asked.
+// Prospect estimates a detour for a connection. It is zero if nothing is known, or not asked.
 type Prospect struct {
 	// Shunned is set if the waypoint lost too much of what went to the server's network lately.
 	Shunned time.Time

@@ -13,12 +13,12 @@ import "time"
 //   - Linux may refuse a change just after the subflow came up. Then it is told again.
 
 const (
-	// takesPriority is how long after its establishment a subflow takes a change for sure.
+	// takesPriority is the time after its establishment from which a subflow takes a change for sure.
 	takesPriority = 300 * time.Millisecond
-	// drains is how long a peer takes at most to send what it had queued on a subflow. It was 0.35 to 0.55 s on
+	// drains is the longest time that a peer takes to send its queue on a subflow. It was 0.35 to 0.55 s on
 	// paths of 10 Mbit/s.
 	drains = time.Second
-	// promotions is how often a promotion is told.
+	// promotions is the number of times that a promotion is told.
 	promotions = 3
 	// longestDrain bounds the wait before a demotion is told again.
 	longestDrain = 32 * time.Second

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// This file says what a connection may expect of a detour that it does not use yet: what other connections measured
-// through its waypoint towards the server's network and, where none did, the round trip of the session with it.
+// This file estimates detours that a connection does not use yet, from the measurements of other connections through the
+// same waypoint towards the server's network. Where there are none, the round trip of the session with it counts.
 //
 // Detours are compared roughly, so that many clients do not all take the best one: those that are about as
 // good are drawn by lot. One connection in exploreEvery takes a detour that was not measured before those that were.

@@ -30,7 +30,7 @@ type Reason struct {
 	faster   *comparison       // with the next best waypoint; nil: there was none to compare with
 }
 
-// comparison says that messages wait less through one waypoint than through another.
+// comparison is a reason for a detour: messages wait less through its waypoint than through another.
 type comparison struct {
 	wait, otherWait time.Duration
 	other           string
@@ -157,7 +157,8 @@ func (w Reason) of(d *Detour) string {
 	return strings.Join(parts, "; ")
 }
 
-// Verdict is why a subflow is set aside: the numbers that decided, beside those of the subflow that carries instead.
+// Verdict is the reason for setting a subflow aside: the numbers that decided, beside those of the subflow that carries
+// instead.
 type Verdict struct {
 	// Waypoint is the other's. It is empty for the direct path.
 	Waypoint string

@@ -31,7 +31,7 @@ type selection struct {
 	sent     time.Time // when this host last sent data
 }
 
-// pathWorth is what a path does.
+// pathWorth describes a path.
 type pathWorth struct {
 	trip time.Duration
 	rate float64 // segments a second

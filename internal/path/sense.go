@@ -42,7 +42,7 @@ type habits struct {
 	trip            measure.Trip
 }
 
-// step is what happened between the last two samples.
+// step holds the changes between the last two samples.
 type step struct {
 	elapsed         time.Duration
 	received, acked uint64
@@ -113,6 +113,15 @@ func (s *senses) silent() time.Duration { return s.at.Sub(s.lastAnswer) }
 
 // dry returns how long no data has arrived.
 func (s *senses) dry() time.Duration { return s.at.Sub(s.lastData) }
+
+// usualGap returns the longest gap between data before the present one. known is false if data was not observed for long
+// enough before, or is too long ago.
+func (s *senses) usualGap() (gap time.Duration, known bool) {
+	if s.habits == nil || s.lastData.Sub(s.since) < habitsAfter || s.dry() > watchFor {
+		return 0, false
+	}
+	return s.habits.gaps.Longest(s.lastData)
+}
 
 // progress records how far a connection's data has arrived without a gap.
 type progress struct {

@@ -157,10 +157,10 @@ func (c *conn) holdsUp(s *subflow, steady bool, now time.Time) bool {
 
 // unlikeItself reports whether s has been dry for much longer than before.
 func (c *conn) unlikeItself(s *subflow) bool {
-	if s.habits == nil || s.setAside() || !s.lastData.After(s.suspicion.cleared) || s.lastData.Sub(s.senses.since) < habitsAfter || s.dry() > watchFor {
+	if s.setAside() || !s.lastData.After(s.suspicion.cleared) {
 		return false
 	}
-	gap, ok := s.habits.gaps.Longest(s.lastData)
+	gap, ok := s.usualGap()
 	return ok && s.dry() > max(unlikeAfter, unlikeGaps*gap) && c.busyBeside(s)
 }
 

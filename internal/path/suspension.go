@@ -132,12 +132,7 @@ func (x suspensions) networks(who suspended, now time.Time) int {
 
 // networkOf returns a block of addresses large enough that few organisations have several.
 func networkOf(a netip.Addr) netip.Prefix {
-	bits := 16
-	if a.Is6() {
-		bits = 32
-	}
-	p, _ := a.Prefix(bits)
-	return p
+	return blockOf(a, 16, 32)
 }
 
 // arrivedIntact records that data arrived over d since the last complete sample.

@@ -24,7 +24,7 @@ import (
 // whole life this Manager saw is touched.
 
 const (
-	// asideWaits is how long a stalled connection keeps using all its subflows at least.
+	// asideWaits is the shortest time for which a stalled connection keeps using all its subflows.
 	asideWaits = 2 * time.Second
 	// A path displaces the one that carries messages if it is better by this factor and this time, for so long.
 	betterFactor = 1.25
@@ -45,7 +45,7 @@ const (
 	longestCalm = 10 * time.Minute
 )
 
-// attention is what is kept of a connection while it is sampled closely.
+// attention is the state of a connection that is sampled closely.
 type attention struct {
 	traffic    measure.Traffic
 	learned    time.Time // when the history last learned from it
@@ -56,7 +56,7 @@ type attention struct {
 	stalls     int
 }
 
-// asideCause is why a subflow is set aside.
+// asideCause is the kind of reason for setting a subflow aside.
 type asideCause uint8
 
 const (
@@ -367,8 +367,8 @@ func (t turn) silentNow(s *subflow) bool {
 	case !s.waiting.IsZero() && t.now.Sub(s.waiting) >= max(stallLeast, stallTrips*s.minRTT):
 		return true
 	}
-	gap, ok := s.habits.gaps.Longest(s.lastData)
-	if !ok || s.lastData.Sub(s.senses.since) < habitsAfter || s.dry() > watchFor {
+	gap, ok := s.usualGap()
+	if !ok {
 		return false
 	}
 	asked := s.habits.step.asked < s.habits.step.heard

@@ -60,7 +60,7 @@ func sharing(ctx context.Context, o Options) ([]Measurement, error) {
 	return plan.figures(runs), nil
 }
 
-// sharedRun is what was seen of a run.
+// sharedRun is the result of a run.
 type sharedRun struct {
 	received  [][]float64 // bytes of each client, at every second since the start
 	forwarded []float64   // bytes that each waypoint sent to clients
@@ -258,10 +258,7 @@ const (
 // figures returns what the runs show. The first seconds, in which everybody looks for waypoints, count for the time to
 // settle alone.
 func (p sharingPlan) figures(runs []sharedRun) []Measurement {
-	optimum := 0.0
-	for _, rate := range p.optimum() {
-		optimum += rate
-	}
+	optimum := sum(p.optimum())
 	from := min(mostSettling, int(p.duration/sharingEvery)/2)
 	to := int(p.duration / sharingEvery)
 	var totals, fairness, settling, overloads, lateness []float64

@@ -5,7 +5,7 @@
 //	window.go     counts of the last seconds
 //	loss.go       the share of packets lost, as the receiver and as the sender sees it
 //	evidence.go   whether that is more than a path may lose, with a known rate of false alarms
-//	stall.go      gaps between arrivals, and how often a subflow holds up its connection
+//	gaps.go       gaps between arrivals
 //	trip.go       round trips
 //	rate.go       goodput
 //	traffic.go    the kind of a connection's traffic

@@ -63,14 +63,6 @@ func (a *Arrivals) Lost(now time.Time, rtt time.Duration) (p float64, ok bool) {
 	return -math.Log(1-f) / (interval + rtt.Seconds()) * sum.busy.Seconds() / float64(sum.segments), true
 }
 
-// Segments returns how many packets with data arrived in the last seconds.
-func (a *Arrivals) Segments(now time.Time) (n uint64) {
-	for c := range a.seconds.until(now) {
-		n += c.segments
-	}
-	return n
-}
-
 // Sent estimates the share of packets that this host sent on a subflow and that were lost: those that
 // it sent again. Packets sent again needlessly, after reordering, count as lost.
 type Sent struct{ seconds window[sent] }
@@ -90,23 +82,13 @@ const enoughSent = 50
 
 // Lost returns the share of packets lost recently. ok is false if too few were sent.
 func (s *Sent) Lost(now time.Time) (p float64, ok bool) {
-	n, again := s.sum(now)
-	if n < enoughSent {
+	var sum sent
+	for c := range s.seconds.until(now) {
+		sum.segments += c.segments
+		sum.again += c.again
+	}
+	if sum.segments < enoughSent {
 		return 0, false
 	}
-	return min(1, float64(again)/float64(n)), true
-}
-
-// Segments returns how many packets with data were sent in the last seconds.
-func (s *Sent) Segments(now time.Time) uint64 {
-	n, _ := s.sum(now)
-	return n
-}
-
-func (s *Sent) sum(now time.Time) (segments, again uint64) {
-	for c := range s.seconds.until(now) {
-		segments += c.segments
-		again += c.again
-	}
-	return segments, again
+	return min(1, float64(sum.again)/float64(sum.segments)), true
 }

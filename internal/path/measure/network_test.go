@@ -23,7 +23,7 @@ type network struct {
 
 const segment = 1400 * 8 // bits
 
-// sample is what a tenth of a second brought, as counters show it.
+// sample holds the changes of the counters in a tenth of a second.
 type sample struct {
 	at       time.Time
 	elapsed  time.Duration

@@ -17,14 +17,14 @@ const (
 
 func (k Kind) String() string { return [...]string{"short", "messages", "bulk"}[k] }
 
-// Moment is what a connection did between two samples, on all its subflows together.
+// Moment sums up the traffic of a connection's subflows between two samples.
 type Moment struct {
 	Elapsed time.Duration
 	// Received and Acked are payload in bytes.
 	Received, Acked uint64
 	// Trip is the least round trip of its subflows without a queue.
 	Trip time.Duration
-	// Asked is how long ago this host last sent data, and Heard how long ago data last arrived.
+	// Asked is the time since this host last sent data, and Heard the time since data last arrived.
 	Asked, Heard time.Duration
 	// Limited is set if the network, not the program, limited what this host sent.
 	Limited bool
@@ -50,7 +50,7 @@ type traffic struct {
 }
 
 const (
-	// flight is what a sender may send before it hears from the other side (RFC 6928). Less than that in a
+	// flight is the data that a sender may send before it hears from the other side (RFC 6928). Less than that in a
 	// round trip is held back by the program, not by the network, unless packets are lost.
 	flight      = 10 * 1400
 	lossyFlight = 3 * 1400
@@ -62,7 +62,7 @@ const (
 	// leastSamples with data are needed to tell, and manySamples where the signs differ.
 	leastSamples = 8
 	manySamples  = 20
-	// changesAfter is how long another kind must have been seen.
+	// changesAfter is the time for which another kind must have been seen before the kind changes.
 	changesAfter = time.Second
 )
 

@@ -9,7 +9,7 @@ type Trip struct {
 	at     time.Time     // when latest was last known to hold
 }
 
-// trusted is how long a round trip counts after data last showed it.
+// trusted is the time for which a round trip counts after data last showed it.
 const trusted = 5 * time.Second
 
 // Take adds one sample: the least and the smoothed round trip by TCP's own count, and whether they are fresh, which
