@@ -3,12 +3,13 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
 )
 
 // admitted returns the addresses that bob's kernel takes in-band SYNs from.
@@ -206,26 +207,7 @@ func newCgroup(t *testing.T) string {
 	if cannot != "" {
 		t.Skip(cannot)
 	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); f[2] == "cgroup2" {
-			dir, err := os.MkdirTemp(f[1], "dcol-e2e-") //nolint:usetesting // only there
-			if err != nil {
-				t.Skipf("cannot make a cgroup: %v", err)
-			}
-			t.Cleanup(func() {
-				if err := os.Remove(filepath.Clean(dir)); err != nil {
-					t.Error(err)
-				}
-			})
-			return dir
-		}
-	}
-	t.Skip("cgroup v2 is not mounted")
-	return ""
+	return cgrouptest.New(t)
 }
 
 // programsOf counts the programs on a cgroup's hook for TCP's options.

@@ -24,6 +24,19 @@ func (s script) Open(Accepted) (Opening, error) { return s, nil }
 func (s script) Read(b []byte) Step             { return s.read(b) }
 func (s script) Dialled(r Result) Step          { return s.dialled(r) }
 
+// inTurn dials one way after another until one connects, and notes how each ended.
+func inTurn(ways []*Dial, results *[]Result) script {
+	return script{
+		read: func([]byte) Step { return Step{Dial: ways[0]} },
+		dialled: func(r Result) Step {
+			if *results = append(*results, r); r.Errno == 0 {
+				return Step{}
+			}
+			return Step{Dial: ways[len(*results)]}
+		},
+	}
+}
+
 // nobody returns an address at which nobody listens.
 func nobody(t *testing.T) netip.AddrPort {
 	t.Helper()
@@ -54,15 +67,7 @@ func TestTriesAnotherWay(t *testing.T) {
 		{To: to, MPTCP: true},
 	}
 	var results []Result
-	e, at := start(t, Config{Loops: 1, Front: script{
-		read: func([]byte) Step { return Step{Dial: ways[0]} },
-		dialled: func(r Result) Step {
-			if results = append(results, r); r.Errno == 0 {
-				return Step{}
-			}
-			return Step{Dial: ways[len(results)]}
-		},
-	}}, false)
+	e, at := start(t, Config{Loops: 1, Front: inTurn(ways, &results)}, false)
 	c := dial(t, at, false)
 	_, _ = c.Write([]byte("data"))
 	_ = c.CloseWrite()
@@ -307,15 +312,7 @@ func TestEarly(t *testing.T) {
 			ways := []*Dial{{To: slow, Await: await}, new(early), new(early)}
 			ways[1].To, ways[2].To = ends, answers
 			var results []Result
-			e, at := start(t, Config{Loops: 1, Front: script{
-				read: func([]byte) Step { return Step{Dial: ways[0]} },
-				dialled: func(r Result) Step {
-					if results = append(results, r); r.Errno == 0 {
-						return Step{}
-					}
-					return Step{Dial: ways[len(results)]}
-				},
-			}}, false)
+			e, at := start(t, Config{Loops: 1, Front: inTurn(ways, &results)}, false)
 			conn := dial(t, at, false)
 			_, _ = conn.Write([]byte(c.said))
 			close(hold)

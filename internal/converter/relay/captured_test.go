@@ -20,6 +20,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/cookie"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/connect"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
@@ -77,27 +78,9 @@ type talker struct {
 
 func newTalker(t *testing.T, ns *netnstest.NS, cgroup, server string) *talker {
 	t.Helper()
-	group, err := os.Open(cgroup)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer group.Close()
 	cmd := exec.Command("/proc/self/exe", "talk", server)
 	cmd.Stderr = t.Output()
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns.Must(t, cmd.Start)
-	t.Cleanup(func() {
-		in.Close()
-		_ = cmd.Wait()
-	})
+	in, out := ns.Start(t, cmd, cgroup)
 	return &talker{server, in, bufio.NewReader(out)}
 }
 
@@ -110,41 +93,12 @@ func (x *talker) says(t *testing.T, line string) {
 	}
 }
 
-func newCgroup(t *testing.T, parent string) string {
-	t.Helper()
-	path, err := os.MkdirTemp(parent, "dcol-relay-test-") //nolint:usetesting // only there
-	if err != nil {
-		t.Skipf("needs a cgroup of its own: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := os.Remove(filepath.Clean(path)); err != nil {
-			t.Error(err)
-		}
-	})
-	return path
-}
-
-func cgroupRoot(t *testing.T) string {
-	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); f[2] == "cgroup2" {
-			return f[1]
-		}
-	}
-	t.Skip("needs cgroup v2")
-	return ""
-}
-
 // Programs of a cgroup are led to the converter and never notice: not that a second relay takes over, nor that the agent
 // leaves, after which connections go directly, nor that the relay is killed.
 func TestCapture(t *testing.T) {
 	t.Parallel()
-	group := newCgroup(t, cgroupRoot(t))
-	spared, later := newCgroup(t, group), filepath.Join(group, "later")
+	group := cgrouptest.New(t)
+	spared, later := cgrouptest.In(t, group), filepath.Join(group, "later")
 	host, server := netnstest.New(t), netnstest.New(t)
 	netnstest.Veth(t,
 		netnstest.End{NS: host, Name: "eth0", Addresses: []string{"10.2.0.1/24", "fd02::1/64"}},
@@ -157,15 +111,7 @@ func TestCapture(t *testing.T) {
 		return err
 	})
 	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() { defer c.Close(); _, _ = io.Copy(c, c) }()
-		}
-	}()
+	go echoes(listener, nil)
 	converter, _ := started(t, server, t.TempDir(), "1")
 	if _, err := converter.Set(State{Serve: &Serve{Port: port, Key: key}}); err != nil {
 		t.Fatal(err)
@@ -286,7 +232,7 @@ func TestCapture(t *testing.T) {
 // Who calls the listener itself gets no further.
 func TestListenerOfPrograms(t *testing.T) {
 	t.Parallel()
-	group := newCgroup(t, cgroupRoot(t))
+	group := cgrouptest.New(t)
 	host := netnstest.New(t)
 	c, _ := started(t, host, t.TempDir(), "1")
 	s, err := c.Set(State{Use: &Use{Mode: choice.Always, Capture: &Capture{Cgroup: group}}})
@@ -319,7 +265,7 @@ func TestCaptureFails(t *testing.T) {
 	if s, err := c.Set(State{Use: &Use{Mode: choice.Always}}); err != nil || s.Capture != "" {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	group := newCgroup(t, cgroupRoot(t))
+	group := cgrouptest.New(t)
 	if _, err := c.Set(State{Use: &Use{Mode: choice.Always, Capture: &Capture{Cgroup: group, Exclude: []string{t.TempDir()}}}}); err != nil {
 		t.Fatal(err)
 	}

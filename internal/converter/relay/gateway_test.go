@@ -2,7 +2,7 @@ package relay
 
 import (
 	"errors"
-	"io"
+	"net"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -14,31 +14,45 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
-// The connections of a LAN's host come in as TPROXY leads them, also after another relay has taken over the listeners.
-// When the relay is no gateway any more, they end, although it goes on as a converter.
-func TestGateway(t *testing.T) {
-	t.Parallel()
-	router, dir := netnstest.New(t), t.TempDir()
-	host := netnstest.New(t)
+// behindRouter makes a LAN's host, its router and a server in the network beyond.
+func behindRouter(t *testing.T) (host, router, server *netnstest.NS) {
+	t.Helper()
+	host, router, server = netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	netnstest.Veth(t,
 		netnstest.End{NS: host, Name: "eth0", Addresses: []string{"10.1.0.2/24", "fd01::2/64"}},
 		netnstest.End{NS: router, Name: "lan0", Addresses: []string{"10.1.0.1/24", "fd01::1/64"}})
-	server := netnstest.New(t)
 	netnstest.Veth(t,
 		netnstest.End{NS: server, Name: "eth0", Addresses: []string{"10.2.0.2/24", "fd02::2/64"}},
 		netnstest.End{NS: router, Name: "wan0", Addresses: []string{"10.2.0.1/24", "fd02::1/64"}})
 	host.Output(t, "ip", "route", "add", "default", "via", "10.1.0.1")
 	host.Output(t, "ip", "-6", "route", "add", "default", "via", "fd01::1")
-	listener := server.Listen(t, ":80")
-	go func() {
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() { defer c.Close(); _, _ = io.Copy(c, c) }()
+	return host, router, server
+}
+
+// lead has the LAN's connections led to the relay of this status, by rules that stay. It returns to where.
+func lead(t *testing.T, router *netnstest.NS, status Status, config gateway.Config) gateway.Want {
+	t.Helper()
+	config.Interfaces, config.Marks = []string{"lan0"}, 7
+	want := gateway.Want{Mode: choice.Always, Converters: true}
+	want.Port4 = netip.MustParseAddrPort(status.Parts[PartGateway4].Listen).Port()
+	want.Port6 = netip.MustParseAddrPort(status.Parts[PartGateway6].Listen).Port()
+	router.Must(t, func() error {
+		g, err := gateway.Open(config, want)
+		if err != nil {
+			return err
 		}
-	}()
+		return g.Close()
+	})
+	return want
+}
+
+// The connections of a LAN's host come in as TPROXY leads them, also after another relay has taken over the listeners.
+// When the relay is no gateway any more, they end, although it goes on as a converter.
+func TestGateway(t *testing.T) {
+	t.Parallel()
+	host, router, server := behindRouter(t)
+	dir := t.TempDir()
+	go echoes(server.Listen(t, ":80"), nil)
 
 	// Nothing is forwarded, so that a connection comes through only if it is taken.
 	first, _ := started(t, router, dir, "1")
@@ -47,16 +61,7 @@ func TestGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := gateway.Want{Mode: choice.Always, Converters: true}
-	want.Port4 = netip.MustParseAddrPort(status.Parts[PartGateway4].Listen).Port()
-	want.Port6 = netip.MustParseAddrPort(status.Parts[PartGateway6].Listen).Port()
-	router.Must(t, func() error {
-		g, err := gateway.Open(gateway.Config{Interfaces: []string{"lan0"}, Marks: 7}, want)
-		if err != nil {
-			return err
-		}
-		return g.Close()
-	})
+	to := lead(t, router, status, gateway.Config{})
 	for _, addr := range []string{"10.2.0.2", "fd02::2"} {
 		c, err := host.Dial(t.Context(), netip.AddrPortFrom(netip.MustParseAddr(addr), 80))
 		if err != nil {
@@ -68,7 +73,7 @@ func TestGateway(t *testing.T) {
 		}
 	}
 	// Who calls the listener itself gets no further.
-	own, err := router.Dial(t.Context(), netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), want.Port4))
+	own, err := router.Dial(t.Context(), netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), to.Port4))
 	if err == nil {
 		defer own.Close()
 		if err := talk(own, "hello"); err == nil {
@@ -104,49 +109,20 @@ func TestGateway(t *testing.T) {
 // address. nftables learns from such connections, too.
 func TestGatewayKeepsIPv6(t *testing.T) {
 	t.Parallel()
-	router, dir := netnstest.New(t), t.TempDir()
-	host, server := netnstest.New(t), netnstest.New(t)
-	netnstest.Veth(t,
-		netnstest.End{NS: host, Name: "eth0", Addresses: []string{"10.1.0.2/24", "fd01::2/64"}},
-		netnstest.End{NS: router, Name: "lan0", Addresses: []string{"10.1.0.1/24", "fd01::1/64"}})
-	netnstest.Veth(t,
-		netnstest.End{NS: server, Name: "eth0", Addresses: []string{"10.2.0.2/24", "fd02::2/64"}},
-		netnstest.End{NS: router, Name: "wan0", Addresses: []string{"10.2.0.1/24", "fd02::1/64"}})
-	host.Output(t, "ip", "route", "add", "default", "via", "10.1.0.1")
-	host.Output(t, "ip", "-6", "route", "add", "default", "via", "fd01::1")
+	host, router, server := behindRouter(t)
 	server.Output(t, "ip", "-6", "route", "add", "fd01::/64", "via", "fd02::1")
 	// With forwarding, an answer that the rules do not give to the relay goes to the host.
 	router.Output(t, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
-	var callers = make(chan netip.Addr, 1)
-	listener := server.Listen(t, ":80")
-	go func() {
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				callers <- netip.MustParseAddrPort(c.RemoteAddr().String()).Addr().Unmap()
-				_, _ = io.Copy(c, c)
-			}()
-		}
-	}()
-	r, _ := started(t, router, dir, "1")
+	callers := make(chan netip.Addr, 1)
+	go echoes(server.Listen(t, ":80"), func(c net.Conn) {
+		callers <- netip.MustParseAddrPort(c.RemoteAddr().String()).Addr().Unmap()
+	})
+	r, _ := started(t, router, t.TempDir(), "1")
 	status, err := r.Set(State{Use: &Use{Mode: choice.Always, Gateway: []string{"lan0"}, KeepIPv6: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := gateway.Want{Mode: choice.Always, Converters: true}
-	want.Port4 = netip.MustParseAddrPort(status.Parts[PartGateway4].Listen).Port()
-	want.Port6 = netip.MustParseAddrPort(status.Parts[PartGateway6].Listen).Port()
-	router.Must(t, func() error {
-		g, err := gateway.Open(gateway.Config{Interfaces: []string{"lan0"}, KeepIPv6: true, Marks: 7}, want)
-		if err != nil {
-			return err
-		}
-		return g.Close()
-	})
+	lead(t, router, status, gateway.Config{KeepIPv6: true})
 	for addr, caller := range map[string]string{"10.2.0.2": "10.2.0.1", "fd02::2": "fd01::2"} {
 		for range 2 {
 			c, err := host.Dial(t.Context(), netip.AddrPortFrom(netip.MustParseAddr(addr), 80))

@@ -74,7 +74,7 @@ type Status struct {
 	Version string           `json:"version"`
 	PID     int              `json:"pid"`
 	Parts   map[string]*Part `json:"parts"` // by the name of the part
-	// Capture is why programs' connections are not led to the relay as its State says; empty: they are.
+	// Capture gives the reason why programs' connections are not led to the relay as its State says; empty: they are.
 	Capture string `json:"capture,omitempty"`
 }
 

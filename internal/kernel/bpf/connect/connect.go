@@ -31,8 +31,8 @@ type Rules struct {
 	// Port4 and Port6 are those of the listeners at 127.0.0.1 and ::1. 0: there is none, and connections of this family
 	// are not redirected.
 	Port4, Port6 uint16
-	// Others is whether connections are redirected to servers that Servers does not contain. For those that it contains,
-	// the opposite holds.
+	// Others is set if connections to servers outside of Servers are redirected. For those in Servers the opposite
+	// holds.
 	Others  bool
 	Servers map[netip.AddrPort]struct{}
 	// Networks, Ports, Cgroups and Processes are never redirected. Cgroups are identified as by [CgroupID], and include

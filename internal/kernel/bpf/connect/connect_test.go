@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,7 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
@@ -40,7 +39,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{TB: t, host: netnstest.New(t), server: netnstest.New(t), cgroup: newCgroup(t)}
+	w := &world{TB: t, host: netnstest.New(t), server: netnstest.New(t), cgroup: cgrouptest.New(t)}
 	netnstest.Veth(t,
 		netnstest.End{NS: w.host, Name: "eth0", Addresses: []string{"10.9.0.1/24", "10.9.0.3/24", "fd09::1/64"}},
 		netnstest.End{NS: w.server, Name: "eth0", Addresses: []string{"10.9.0.2/24", "fd09::2/64"}})
@@ -110,30 +109,6 @@ func (w *world) set(h *Hook, r Rules) {
 	if err := errors.Join(h.Set(r), h.Renew(time.Hour)); err != nil {
 		w.Fatal(err)
 	}
-}
-
-func newCgroup(t testing.TB) string {
-	t.Helper()
-	root, err := sockops.OpenCgroup("")
-	if err != nil {
-		t.Skipf("needs cgroup v2: %v", err)
-	}
-	defer root.Close()
-	return newCgroupIn(t, root.Name())
-}
-
-func newCgroupIn(t testing.TB, parent string) string {
-	t.Helper()
-	path, err := os.MkdirTemp(parent, "dcol-connect-test-") //nolint:usetesting // only there
-	if err != nil {
-		t.Skipf("needs a cgroup of its own: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := os.Remove(filepath.Clean(path)); err != nil {
-			t.Error(err)
-		}
-	})
-	return path
 }
 
 func set[K comparable](list ...K) map[K]struct{} {
@@ -218,7 +193,7 @@ func TestJoinsAreLeftAlone(t *testing.T) {
 
 func TestRules(t *testing.T) {
 	w := newWorld(t)
-	below := newCgroupIn(t, w.cgroup)
+	below := cgrouptest.In(t, w.cgroup)
 	inside := newClient(t, w.host, below)
 	c := newClient(t, w.host, w.cgroup)
 	contained := newClientWith(t, w.host, w.cgroup, unix.CLONE_NEWPID)
@@ -391,7 +366,7 @@ func TestTakeOver(t *testing.T) {
 
 // The agent's unit has no more.
 func TestTwoCapabilitiesAreEnough(t *testing.T) {
-	cgroup := newCgroup(t)
+	cgroup := cgrouptest.New(t)
 	netnstest.New(t).Must(t, func() (err error) {
 		defer func() {
 			if rejected, ok := errors.AsType[*ebpf.VerifierError](err); ok {
@@ -414,7 +389,7 @@ func TestTwoCapabilitiesAreEnough(t *testing.T) {
 
 func TestLackingCapabilityIsNamed(t *testing.T) {
 	for has, want := range map[int]string{unix.CAP_BPF: "CAP_NET_ADMIN", unix.CAP_NET_ADMIN: "CAP_BPF"} {
-		cgroup := newCgroup(t)
+		cgroup := cgrouptest.New(t)
 		netnstest.New(t).Must(t, func() error {
 			if err := netnstest.LimitRights(has); err != nil {
 				return err

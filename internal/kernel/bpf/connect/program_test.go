@@ -46,7 +46,7 @@ type try struct {
 	Joins       bool           // waits for a second subflow
 }
 
-// outcome is how a try ended.
+// outcome is the result of a try.
 type outcome struct {
 	Error string         // empty: none
 	Peer  netip.AddrPort // by getpeername()
@@ -117,27 +117,7 @@ func start(t testing.TB, ns *netnstest.NS, cgroup string, flags uintptr, name st
 	cmd.Env = append(os.Environ(), "CONNECT_TEST_PROGRAM="+name)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
-	if cgroup != "" {
-		group, err := os.Open(cgroup)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer group.Close()
-		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.Fd())
-	}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns.Must(t, cmd.Start)
-	t.Cleanup(func() {
-		in.Close()
-		_ = cmd.Wait()
-	})
+	in, out := ns.Start(t, cmd, cgroup)
 	return &process{cmd, in, out}
 }
 

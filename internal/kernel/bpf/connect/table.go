@@ -48,7 +48,7 @@ type table[K comparable, W any] struct {
 	has    map[K]struct{}
 }
 
-// set makes the table contain what is wanted.
+// set makes the table contain these entries and no others.
 func (t *table[K, W]) set(want map[K]struct{}) error {
 	if t.has == nil {
 		t.has = make(map[K]struct{})

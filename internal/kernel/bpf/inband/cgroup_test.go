@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
@@ -29,7 +30,7 @@ func TestCgroupThatIsNone(t *testing.T) {
 
 // A bind mount of a part of the hierarchy is as good as its folder.
 func TestCgroupByBindMount(t *testing.T) {
-	group, elsewhere := newCgroup(t), t.TempDir()
+	group, elsewhere := cgrouptest.New(t), t.TempDir()
 	ns := netnstest.New(t)
 	ns.Must(t, func() error {
 		// The mount is of this thread's own mount namespace, and goes with it.
@@ -56,7 +57,7 @@ func TestCgroupByBindMount(t *testing.T) {
 // An agent that is killed leaves filters, which CleanUp removes, and no program
 // on the cgroup.
 func TestKilled(t *testing.T) {
-	group, p := newCgroup(t), newPair(t)
+	group, p := cgrouptest.New(t), newPair(t)
 	agent := start(t, p.client, "", "agent", group, strconv.Itoa(indexOf(t, p.client, "eth0")))
 	if n := programsOf(t, group); n != 1 {
 		t.Fatalf("%d programs on the cgroup of an agent at work", n)

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp/mptcptest"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
@@ -298,7 +299,7 @@ table ip nat {
 // A join belongs to the cgroup of the program whose connection it joins, not to
 // the agent's, which asks for it.
 func TestJoinOfACgroup(t *testing.T) {
-	group := newCgroup(t)
+	group := cgrouptest.New(t)
 	n := newInternet(t, netnstest.Veth, SenderConfig{Cgroup: group})
 	client := start(t, n.client, group, "client", internetServer.String())
 	inside := n.event(t, mptcp.Established).Token

@@ -6,14 +6,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
@@ -99,27 +96,7 @@ func start(t testing.TB, ns *netnstest.NS, cgroup, name string, arg ...string) *
 	cmd := exec.Command("/proc/self/exe", arg...)
 	cmd.Env = append(os.Environ(), "INBAND_TEST_PROGRAM="+name)
 	cmd.Stderr = os.Stderr
-	if cgroup != "" {
-		group, err := os.Open(cgroup)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer group.Close()
-		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
-	}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns.Must(t, cmd.Start)
-	t.Cleanup(func() {
-		in.Close()
-		_ = cmd.Wait()
-	})
+	in, out := ns.Start(t, cmd, cgroup)
 	p := &program{cmd: cmd, in: in, out: out}
 	p.ready(t)
 	return p
@@ -139,24 +116,4 @@ func (p *program) again(t testing.TB) {
 		t.Fatal(err)
 	}
 	p.ready(t)
-}
-
-// newCgroup makes a folder of cgroup v2 for the test.
-func newCgroup(t testing.TB) string {
-	t.Helper()
-	root, err := sockops.OpenCgroup("")
-	if err != nil {
-		t.Skipf("needs cgroup v2: %v", err)
-	}
-	defer root.Close()
-	path := filepath.Join(root.Name(), "dcol-inband-test-"+strconv.Itoa(os.Getpid()))
-	if err := os.Mkdir(path, 0o755); err != nil {
-		t.Skipf("needs a cgroup of its own: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := os.Remove(path); err != nil {
-			t.Error(err)
-		}
-	})
-	return path
 }

@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -125,6 +127,36 @@ func (ns *NS) Output(t testing.TB, program string, arg ...string) string {
 		t.Fatalf("%s %v: %v\n%s", program, arg, err, out)
 	}
 	return string(out)
+}
+
+// Start starts a program inside the namespace, and in a cgroup unless that is empty. The test talks to it through its
+// input and output. At the end of the test the input ends, and the program is waited for.
+func (ns *NS) Start(t testing.TB, cmd *exec.Cmd, cgroup string) (in io.WriteCloser, out io.ReadCloser) {
+	t.Helper()
+	if cgroup != "" {
+		group, err := os.Open(cgroup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer group.Close()
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{}
+		}
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.Fd())
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err = cmd.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	ns.Must(t, cmd.Start)
+	t.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait()
+	})
+	return in, out
 }
 
 // Listen listens on a TCP address inside the namespace until the test ends.
