@@ -22,7 +22,7 @@ type Options struct {
 	Out      string        // folder for the result and logs
 	Programs programs.Pair // that hosts run
 	Members  int           // of the benchmark collective
-	// Repetitions is how often the benchmarks convert and selection measure each figure; 0 leaves it to them.
+	// Repetitions is the number of times that the benchmarks convert and selection measure each figure; 0: their default.
 	Repetitions int
 	// HAProxy is the program that convert compares the engine with.
 	HAProxy string

@@ -120,7 +120,7 @@ func (c *converting) idleFigures() (found []Measurement) {
 	return found
 }
 
-// leastBeside is how much of its goodput a connection keeps beside idle ones.
+// leastBeside is the share of its goodput that a connection keeps beside idle ones.
 const leastBeside = 0.9
 
 // compare returns a figure for each relay that has one, beside that of another relay unless it is nil.

@@ -28,7 +28,8 @@ type Load struct {
 	Rate     int
 	Duration time.Duration
 	Hold     time.Duration
-	// Active is how many of them, the first, exchange a line every Pulse while they are held. The others are idle.
+	// Active is the number of connections, from the first on, that exchange a line every Pulse while they are held. The
+	// others are idle.
 	Active int
 	Pulse  time.Duration
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/detour-collective/dcol/lab/scenarios"
 )
 
-// DefaultMessages is how many messages or requests are measured in each place. Twenty of them are above the 99th
+// DefaultMessages is the number of messages or requests that are measured in each place. Twenty of them are above the 99th
 // percentile.
 const DefaultMessages = 2000
 
@@ -143,7 +143,7 @@ const (
 	again      = "dcol-again" // with a history
 )
 
-// widest is what dcol with all waypoints is called in scenarios in which `dcol` has only one.
+// widest is the procedure's name for dcol with all waypoints, in scenarios in which `dcol` has only one.
 const widest = "dcol-4"
 
 // chooser returns the procedure in which dcol chooses among all waypoints.

@@ -40,7 +40,7 @@ func alive(ctx context.Context, o Options) ([]Measurement, error) {
 	return r.figures(), nil
 }
 
-// aliveRun is what was seen.
+// aliveRun is the result of a run.
 type aliveRun struct {
 	driven Driven
 	seen   eventCounts // when the agent was measured

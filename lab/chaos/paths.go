@@ -132,7 +132,7 @@ func (s *sequence) relayed(all []mptcp.Connection, by map[netip.Addr]string) (li
 	return list
 }
 
-// converterPatience is how long a client waits for a converter, before it connects directly.
+// converterPatience is the time that a client waits for a converter before it connects directly.
 const converterPatience = 2 * time.Second
 
 // converted returns the paths of a connection through the converter, and those of the others. Which of the client's

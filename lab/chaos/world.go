@@ -106,7 +106,7 @@ func (w *world) entrance() twin.Entrance {
 	return twin.Entrance{Host: w.Host(alice), Proxy: proxy}
 }
 
-// proxy is where the client's relay takes requests.
+// proxy is the address at which the client's relay takes requests.
 var proxy = netip.MustParseAddrPort("127.0.0.1:1080")
 
 // isClient reports whether streams may begin at an address now.

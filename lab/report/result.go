@@ -142,7 +142,7 @@ type Run struct {
 	// SteadyMbps is the same without the first three seconds that count, in which programs
 	// also get what was held up before; 0 if iperf3 did not measure, or no longer.
 	SteadyMbps float64 `json:"steady_mbps,omitempty"`
-	// ReceivedMbps is what the receiving iperf3 counted in each second that counts.
+	// ReceivedMbps is the goodput of each second that counts, by the receiving iperf3.
 	ReceivedMbps      []float64 `json:"received_mbps,omitempty"`
 	Bytes             int64     `json:"bytes"`
 	MeasuredSeconds   float64   `json:"measured_seconds"`

@@ -11,7 +11,7 @@ type Interval struct {
 // confidence is that of intervals.
 const confidence = 0.95
 
-// resamples is how many samples a bootstrap draws. The ends of a 95 % interval are then the 50th values from both
+// resamples is the number of samples that a bootstrap draws. The ends of a 95 % interval are then the 50th values from both
 // ends, which repeat to about a tenth of the interval's width.
 const resamples = 2000
 

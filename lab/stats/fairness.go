@@ -76,7 +76,7 @@ func highestLevel(limits, capacities []float64, allowed [][]int, rates []float64
 	}
 }
 
-// tolerance is what two rates may differ by because of rounding, as part of them.
+// tolerance is the part by which two rates may differ because of rounding.
 const tolerance = 1e-9
 
 // shortest returns the users whose demands exceed their resources together, and the capacity of these resources; or

@@ -288,8 +288,8 @@ func (c *Client) describeConverting(now time.Time) api.Converting {
 	return out
 }
 
-// lookForPlain tells the relay which servers do not speak MPTCP, as this host's connections show. The next connections
-// to them are converted.
+// lookForPlain looks for connections that fell back to plain TCP, and tells the relay their servers. The next
+// connections to these servers are converted.
 func (c *Client) lookForPlain(now time.Time) {
 	if c.converters.use != config.ConvertAuto {
 		return

@@ -20,17 +20,18 @@ import (
 )
 
 const (
-	// checkEvery is the interval at which the kernel's rules are compared with what is known, also if nobody says that
-	// this has changed: what is known expires, and cgroups are made anew.
+	// checkEvery is the interval at which the kernel's rules are updated without a call of Changed: knowledge of servers
+	// expires, and cgroups are made anew.
 	checkEvery = 500 * time.Millisecond
-	// lease is how long the kernel redirects if nothing is heard of this process, which may be stopped.
+	// lease is the time after which the kernel stops redirecting unless this process renews it. A process that is frozen
+	// does not.
 	lease = 3 * time.Second
 )
 
-// Want says what is led where.
+// Want describes which connections are led to the relay, and its listeners.
 type Want struct {
 	At4, At6 netip.AddrPort      // the relay's listeners; zero: there is none
-	Table    func() choice.Table // what is to be converted
+	Table    func() choice.Table // returns the servers to convert
 	Spare    []string            // cgroups whose programs connect directly, with all below them
 	Agent    uint32              // the agent's process, by [connect.ProcessID]
 }
@@ -87,11 +88,11 @@ func (c *Capture) Lead(w Want) {
 	c.Changed()
 }
 
-// Changed says that what is to be converted has changed.
+// Changed has the kernel's rules updated at once. It is called after Want.Table would give another answer.
 func (c *Capture) Changed() {
 	select {
 	case c.poke <- struct{}{}:
-	default: // an earlier change has not been looked at yet either
+	default: // an earlier change is still to be looked at
 	}
 }
 

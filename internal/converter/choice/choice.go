@@ -188,10 +188,10 @@ func (c *Choice) isExcluded(server netip.AddrPort, now time.Time) bool {
 		slices.ContainsFunc(c.policy.ExcludePrefixes, func(p netip.Prefix) bool { return p.Contains(addr.WithZone("")) })
 }
 
-// Table is what Choose decides, for somebody who cannot ask for each connection.
+// Table holds the decisions of Choose for all servers, for a caller that cannot ask for each connection.
 type Table struct {
-	// Others is whether connections to servers that Servers does not contain go through a converter. For those that it
-	// contains, the opposite holds.
+	// Others is set if connections to servers outside of Servers go through a converter. For those in Servers the
+	// opposite holds.
 	Others  bool
 	Servers map[netip.AddrPort]struct{}
 	// Connections to these go directly in any case.

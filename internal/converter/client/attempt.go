@@ -15,8 +15,8 @@ import (
 const (
 	// converterTimeout is how long a converter may take to connect to the server, with its own connection.
 	converterTimeout = 2 * time.Second
-	// earlyTimeout is how long it may take if the program's first bytes are on their way to the server already, so that
-	// no other way can be tried.
+	// earlyTimeout replaces converterTimeout once the program's first bytes were sent along. No other way can be tried
+	// then.
 	earlyTimeout = 30 * time.Second
 	// addressTimeout is how long a server may take that has more addresses to try.
 	addressTimeout = 3 * time.Second

@@ -53,7 +53,7 @@ func (m *Map[K, V]) Get(key K, now time.Time) (value V, ok bool) {
 	return found.value, true
 }
 
-// All returns what is remembered, without renewing it.
+// All returns all entries, without renewing them.
 func (m *Map[K, V]) All(now time.Time) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for e := m.recent.Front(); e != nil; e = e.Next() {

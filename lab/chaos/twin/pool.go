@@ -43,10 +43,10 @@ type Pool struct {
 	stopped chan struct{} // closed: no stream begins another pair
 }
 
-// Entrance is where converted streams begin.
+// Entrance is the place at which converted streams begin.
 type Entrance struct {
 	Host *testbed.Host
-	// Proxy is where the host's programs ask for connections, by SOCKS5; zero: whoever forwards the host's packets
+	// Proxy is the address at which the host's programs ask for connections, by SOCKS5; zero: whoever forwards the host's packets
 	// sees to them.
 	Proxy netip.AddrPort
 }
