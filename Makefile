@@ -35,7 +35,14 @@ BUILD   := CGO_ENABLED=0 $(GO) build -ldflags '-s -w -X main.version=$(VERSION)'
 # Tests mostly wait, so more of them run at once than there are processors. Without atexit_sleep_ms, programs
 # built with -race sleep for a second before they exit, and every host of a test's network is such a program.
 # The lab's tests use more processor time than others, so fewer of its packages run at once, the longest first.
-RACE := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -vet=off -count=1 -parallel=6
+#
+# Tests on a real kernel share the machine with strangers. A test that fails is run again, alone, up to RERUNS
+# times, and the summary lists it in any case. More than five failures, a data race or a panic end the run.
+RERUNS ?= 2
+TESTS  := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 .cache/bin/gotestsum --format pkgname-and-test-fails \
+	--hide-summary skipped --rerun-fails=$(RERUNS) --rerun-fails-run-root-test --rerun-fails-max-failures=5 \
+	--rerun-fails-abort-on-data-race
+RACE   := -race -vet=off -count=1 -parallel=6 -timeout=15m
 
 .DEFAULT_GOAL := help
 
@@ -56,8 +63,8 @@ test: ## Check the format, vet, and run every test with the race detector (root)
 	@scripts/format.sh
 	CGO_ENABLED=0 $(GO) vet ./...
 	@[ "$$(id -u)" = 0 ] || echo 'test: not root: the tests that need namespaces are skipped' >&2
-	$(RACE) -timeout=15m -p=3 $$($(GO) list ./... | grep -v /lab/)
-	$(RACE) -timeout=15m ./lab/e2e ./lab/...
+	$(TESTS) --packages="$$($(GO) list ./... | grep -v /lab/ | tr '\n' ' ')" -- $(RACE) -p=3
+	$(TESTS) --packages='./lab/e2e ./lab/...' -- $(RACE)
 	@echo 'test: measures a few runs; skipped if the machine is too busy for that' >&2
 	CGO_ENABLED=0 $(GO) test -count=1 -timeout=15m -run TestRegression ./lab/scenarios -measure
 

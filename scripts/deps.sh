@@ -15,6 +15,7 @@ declare -A go_sum=(
 	[amd64]=30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7
 	[arm64]=02b36b6787b3ac767668f630e2998df45a3b1f9ffee08d1bf3ef6487cd658d99
 )
+gotestsum=gotest.tools/gotestsum@v1.13.0
 golangci_lint=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -238,6 +239,7 @@ build | demo | bench | paper | test | test-roots | test-kernels | generate)
 	"set_${1//-/_}"
 	install_packages "$1"
 	fetch_go
+	[[ $1 != test ]] || go_tool "$gotestsum"
 	;;
 lint)
 	set_lint
