@@ -55,22 +55,25 @@ func TestJudgeHeld(t *testing.T) {
 }
 
 // Linux opens no subflow for a connection that has closed its direction. If it is still open when the
-// client's address changes, and its twin was not, the twin shows nothing.
+// client's address changes or its NAT restarts, and its twin was not, the twin shows nothing.
 func TestJudgeHalfClosed(t *testing.T) {
 	life := record(60, twin.ErrAborted)
 	life.Stream.Life = units.Duration(2 * time.Second)
-	at := func(seconds int) Strike {
-		return Strike{Fault: plan.Fault{Kind: plan.Renumber}, Began: start.Add(time.Duration(seconds) * time.Second)}
+	at := func(kind plan.Kind, seconds int) Strike {
+		return Strike{Fault: plan.Fault{Kind: kind}, Began: start.Add(time.Duration(seconds) * time.Second)}
 	}
 	for name, c := range map[string]struct {
 		mptcp  twin.Record
 		strike Strike
 		broken int
 	}{
-		"moved after both had closed":     {life, at(6), 0},
-		"moved while the twin was open":   {life, at(4), 1},
-		"moved before it closed":          {life, at(1), 1},
-		"a connection as long as a world": {record(60, twin.ErrAborted), at(6), 1},
+		"moved after both had closed":           {life, at(plan.Renumber, 6), 0},
+		"NAT restarted after both had closed":   {life, at(plan.RestartNAT, 6), 0},
+		"process killed after both had closed":  {life, at(plan.Kill, 6), 1},
+		"moved while the twin was open":         {life, at(plan.Renumber, 4), 1},
+		"NAT restarted while the twin was open": {life, at(plan.RestartNAT, 4), 1},
+		"moved before it closed":                {life, at(plan.Renumber, 1), 1},
+		"a connection as long as a world":       {record(60, twin.ErrAborted), at(plan.Renumber, 6), 1},
 	} {
 		v := judge(Observations{Pairs: []PairRecord{{MPTCP: c.mptcp, Plain: record(5, nil)}}, Strikes: []Strike{c.strike}})
 		if len(v.Broken) != c.broken || len(v.Held) != 1-c.broken {
