@@ -93,6 +93,8 @@ func (w *world) lawfulPlace(c *wconn, s *wsub, a path.CreateSubflow) {
 		w.t.Fatalf("%+v: no detour on offer leads there; on offer: %+v", a, w.offers)
 	case c.tls && !c.heard && !a.Backup:
 		w.t.Fatalf("%+v: the server was not heard yet", a)
+	case !w.wanted(s.detour.Waypoint):
+		w.t.Fatalf("%+v: the operator does not want that waypoint: %+v", a, w.steering)
 	case detours >= w.n-1:
 		w.t.Fatalf("%+v: %d detours already, %d subflows are wanted", a, detours, w.n)
 	}

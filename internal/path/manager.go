@@ -100,6 +100,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.detours.sessions[via{ev.Waypoint, ev.Addr}] = ev.RTT
 	case ServerRefused:
 		m.woken = m.detours.serverRefused(ev, now) || m.woken
+	case Steered:
+		m.steered(ev, now)
 	case KindUnready:
 		m.detours.setUnready(ev)
 	case LocalAddrs:

@@ -85,10 +85,13 @@ func (vs *views) of(t turn, k *detours) View {
 		if !ok || t.taken(&o.Detour, remote) {
 			continue
 		}
-		if until, why := k.rests(t, o); t.now.Before(until) || why.Cause == RestsNoAddress {
+		if until, why := k.rests(t, o); t.now.Before(until) || why.lasts() {
 			v.Resting = append(v.Resting, Resting{o.Kind, o.Waypoint, why})
 		} else {
-			v.Usable = append(v.Usable, Usable{&o.Detour, o.since, o.unproven(), failures[o.Waypoint], vs.prospect(t, k, o)})
+			v.Usable = append(v.Usable, Usable{
+				Detour: &o.Detour, Since: o.since, Unproven: o.unproven(), Failures: failures[o.Waypoint],
+				Wanted: k.steering.wants(o.Waypoint), Prospect: vs.prospect(t, k, o),
+			})
 		}
 	}
 	v.Resting = append(v.Resting, k.unready...)

@@ -73,6 +73,17 @@ func (p *player) event(words []string) {
 		p.handle(path.WaypointLost{Waypoint: args[0], Addr: p.addr(args[0])})
 	case "left":
 		p.handle(path.WaypointLeft{Waypoint: args[0], Addr: p.addr(args[0])})
+	case "steer": // use|only|avoid WAYPOINT,…
+		var s path.Steering
+		switch names := strings.Split(args[1], ","); args[0] {
+		case "use":
+			s.Use = names
+		case "only":
+			s.Use, s.Only = names, true
+		case "avoid":
+			s.Avoid = names
+		}
+		p.handle(path.Steered{Steering: s})
 	case "refused": // WAYPOINT SERVER
 		p.handle(path.ServerRefused{
 			Waypoint: args[0], Addr: p.addr(args[0]), Server: p.addrPort(args[1]), Err: errors.New("forbidden"), For: 30 * time.Second,

@@ -40,6 +40,8 @@ type Usable struct {
 	Unproven bool
 	// Failures counts the recent failures of the waypoint's detours towards the server.
 	Failures int
+	// Wanted is set if the operator wants the waypoint to be taken before others.
+	Wanted bool
 	Prospect
 }
 

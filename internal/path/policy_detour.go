@@ -7,7 +7,7 @@ import (
 
 // DetourPolicy is the policy of the 2017 system: every connection gets a total of Subflows
 // subflows, one of them direct. It prefers the waypoint that carries fewer of the connection's
-// subflows, then the one with fewer recent failures towards the server, then the one through which messages
+// subflows, then the one that the operator wants, then the one with fewer recent failures towards the server, then the one through which messages
 // wait less, then the kind that comes first in Order, then the detour that was drawn or that was offered
 // first. So a second kind of one waypoint is used only when every other waypoint with a detour carries the
 // connection already. A detour that lost too much is taken if there is no other, and set aside.
@@ -97,9 +97,22 @@ func (r *round) compare(a, b *Usable) int {
 	return cmp.Or(
 		a.Shunned.Compare(b.Shunned),
 		cmp.Compare(r.carried(a.Waypoint), r.carried(b.Waypoint)),
+		byWill(a, b),
 		cmp.Compare(a.Failures, b.Failures),
 		r.preferred(a, b),
 	)
+}
+
+// byWill compares two detours by the operator's will.
+func byWill(a, b *Usable) int {
+	switch {
+	case a.Wanted == b.Wanted:
+		return 0
+	case a.Wanted:
+		return -1
+	default:
+		return 1
+	}
 }
 
 // preferred compares two detours without regard to the load and the failures of their waypoints.

@@ -23,6 +23,7 @@ type Reason struct {
 	n        uint8
 	rests    *[nKinds - 1]Rest // for those that rest; nil: none does
 	carrying string            // another waypoint; empty: none was passed over
+	wanted   bool              // the operator wants its waypoint to be taken before others
 	fresh    bool              // its own waypoint carried nothing of the connection
 	failing  string            // another waypoint, passed over because its detours failed; empty: none
 	shunned  time.Time         // it lost too much, and is avoided until then; zero: it did not
@@ -64,11 +65,11 @@ func (r *round) reason(best *Usable) (why Reason) {
 		why.better[why.n] = standing{k, is}
 		why.n++
 	}
-	why.shunned, why.loss = best.Shunned, best.Loss
+	why.shunned, why.loss, why.wanted = best.Shunned, best.Loss, best.Wanted
 	why.faster = r.faster(best)
 	for i := range r.Usable {
 		u := &r.Usable[i]
-		if u.Waypoint != best.Waypoint && r.allowed(u) && r.preferred(u, best) < 0 {
+		if u.Waypoint != best.Waypoint && r.allowed(u) && byWill(u, best) <= 0 && r.preferred(u, best) < 0 {
 			if r.carried(u.Waypoint) == r.carried(best.Waypoint) {
 				why.failing = u.Waypoint
 				break
@@ -137,6 +138,9 @@ func (w Reason) of(d *Detour) string {
 	}
 	if plain {
 		parts = []string{fmt.Sprintf("%v comes first of what %s offers", d.Kind, d.Waypoint)}
+	}
+	if w.wanted {
+		parts = append(parts, "you want "+d.Waypoint+" to be taken first (dcol use)")
 	}
 	switch {
 	case w.carrying != "" && w.fresh:

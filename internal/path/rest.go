@@ -29,7 +29,12 @@ const (
 	RestsBlamed
 	// RestsNoAddress means that this host lacks the source address of the detour's subflows.
 	RestsNoAddress
+	// RestsUnwanted means that the operator does not want its waypoint; see Steering.
+	RestsUnwanted
 )
+
+// lasts reports whether the rest has no end that is known.
+func (r Rest) lasts() bool { return r.Cause == RestsNoAddress || r.Cause == RestsUnwanted }
 
 // of returns the reason as text for a detour of kind k.
 func (r Rest) of(k Kind) string {
@@ -44,6 +49,8 @@ func (r Rest) of(k Kind) string {
 		return fmt.Sprintf("%v is not ready: %s", k, failureWords(r.Err))
 	case RestsNoAddress:
 		return fmt.Sprintf("%v has no address on this host", k)
+	case RestsUnwanted:
+		return "you do not want this waypoint (dcol use, dcol avoid)"
 	default:
 		return fmt.Sprintf("%v rests after a failure: %s", k, failureWords(r.Err))
 	}
@@ -58,6 +65,7 @@ type detours struct {
 	trials      trials
 	suspensions suspensions
 	history     history
+	steering    Steering
 	sessions    map[via]time.Duration // round trips of the sessions with waypoints
 	counts      map[string]int        // scratch of countFailures
 }
@@ -82,9 +90,12 @@ func (k *detours) offer(d Detour, now time.Time) *offered {
 	return o
 }
 
-// rests returns until when the connection does not use a detour, and why.
+// rests returns until when the connection does not use a detour, and why. There is no such time if the rest lasts.
 func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
-	if o.Local.IsValid() && !t.host.has(o.Local) {
+	switch {
+	case !k.steering.allows(o.Waypoint):
+		return until, Rest{Cause: RestsUnwanted}
+	case o.Local.IsValid() && !t.host.has(o.Local):
 		return until, Rest{Cause: RestsNoAddress}
 	}
 	for _, e := range t.ended {

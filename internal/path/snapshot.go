@@ -87,6 +87,8 @@ func (k *detours) describe(o *offered, server netip.AddrPort, host *hostAddrs, n
 	r := k.failures.of(o.ID, server)
 	b, to, isBlamed := k.suspensions.worst(&o.Detour, now)
 	switch t := o.trial; {
+	case !k.steering.allows(o.Waypoint):
+		d.Why = Rest{Cause: RestsUnwanted}.of(o.Kind)
 	case isBlamed:
 		d.Failures, d.RetryAt, d.Err, d.Towards = b.times, b.until, b.fault.err, to
 		d.Why = fmt.Sprintf("is not used%s since %s: %s", towards(to), b.since.Format("15:04"), failureWords(b.fault.err))

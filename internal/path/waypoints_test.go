@@ -134,6 +134,31 @@ func (w *world) waypointLeaves(t *rapid.T) {
 	}
 }
 
+// steer: the operator changes which waypoints may be taken.
+func (w *world) steer(t *rapid.T) {
+	names := []string{"bob", "carol"}
+	w.steerBy(path.Steering{
+		Use:   rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID).Draw(t, "use"),
+		Only:  rapid.Bool().Draw(t, "only"),
+		Avoid: rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 1, rapid.ID).Draw(t, "avoid"),
+	})
+}
+
+func (w *world) steerBy(s path.Steering) {
+	w.steering = s
+	for _, c := range w.conns {
+		for _, s := range c.subflows {
+			s.leaving = s.leaving || s.ours && s.detour != nil && !w.wanted(s.detour.Waypoint)
+		}
+	}
+	w.tell(path.Steered{Steering: s})
+}
+
+// wanted reports whether the operator lets a waypoint be taken.
+func (w *world) wanted(waypoint string) bool {
+	return !slices.Contains(w.steering.Avoid, waypoint) && (!w.steering.Only || slices.Contains(w.steering.Use, waypoint))
+}
+
 func (w *world) waypointBack(t *rapid.T) {
 	w.revive(rapid.SampledFrom([]string{"bob", "carol"}).Draw(t, "waypoint"))
 }
@@ -194,6 +219,8 @@ func (w *world) restart(*rapid.T) {
 	clear(w.offers)
 	clear(w.lost)
 	clear(w.unwanted)
+	steering := w.steering
+	w.steering = path.Steering{}
 	for _, c := range w.conns {
 		c.server, c.denies, c.adopted = c.remote, false, true
 		for _, s := range c.subflows {
@@ -205,12 +232,14 @@ func (w *world) restart(*rapid.T) {
 	}
 	w.resync()
 	w.tellAddrs()
+	w.steerBy(steering)
 }
 
 // heal lets all be well, and waits for as long as a backoff takes at most.
 func (w *world) heal() {
 	w.moody, w.limit, w.inband.path = false, w.n, "through"
 	w.run(5 * time.Second)
+	w.steerBy(path.Steering{})
 	w.revive("bob")
 	w.revive("carol")
 	w.run(5 * time.Second)

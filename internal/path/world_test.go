@@ -34,6 +34,7 @@ type world struct {
 	dead     map[string]bool               // waypoints
 	lost     map[string]bool               // waypoints, as the Manager was told
 	unwanted map[string]bool               // waypoints that are not to be used, as the Manager was told
+	steering path.Steering                 // the operator's will
 	limit    int                           // further subflows a server takes of a connection
 	moody    bool                          // some joins are refused or closed at once
 	started  bool                          // the Manager began with connections there already

@@ -1,0 +1,37 @@
+package path
+
+import (
+	"slices"
+	"time"
+)
+
+// Steering is the operator's will about waypoints. It concerns all destinations. The zero value has no wishes.
+type Steering struct {
+	// Use lists the waypoints to take before all others.
+	Use []string
+	// Only is set if no waypoint but those in Use may be taken.
+	Only bool
+	// Avoid lists the waypoints that may not be taken, even if they are in Use.
+	Avoid []string
+}
+
+// Steered changes the operator's will. New subflows follow it. Existing ones through a waypoint that may not be
+// taken any more end as soon as their connection can do without them.
+type Steered struct{ Steering Steering }
+
+func (Steered) event() {}
+
+func (s *Steering) allows(waypoint string) bool {
+	return !slices.Contains(s.Avoid, waypoint) && (!s.Only || slices.Contains(s.Use, waypoint))
+}
+
+func (s *Steering) wants(waypoint string) bool { return slices.Contains(s.Use, waypoint) }
+
+// steered has every connection follow the operator's new will.
+func (m *Manager) steered(ev Steered, now time.Time) {
+	m.detours.steering = ev.Steering
+	for _, c := range m.conns.all() {
+		c.leave(func(d *Detour) bool { return !ev.Steering.allows(d.Waypoint) })
+		m.step(m.turn(c, now))
+	}
+}
