@@ -47,6 +47,31 @@ func (c *canned) Expel(_ context.Context, r api.ExpelRequest) (api.Expulsion, er
 	return api.Expulsion{}, fmt.Errorf("there is no member %s", r.Member)
 }
 
+func (c *canned) Steer(_ context.Context, r api.SteerRequest) (api.Steering, error) {
+	s := &c.status.Client.Steering
+	for _, name := range r.Waypoints {
+		if name != "bob" {
+			return api.Steering{}, fmt.Errorf("%q is not a waypoint that this host knows; known are: bob", name)
+		}
+		switch one := (api.Steered{Name: name}); r.Word {
+		case api.SteerUse:
+			s.Use, s.Only = []api.Steered{one}, r.Only
+		case api.SteerAvoid:
+			s.Avoid = []api.Steered{one}
+		}
+	}
+	if r.Word == api.SteerReset {
+		*s = api.Steering{}
+	}
+	return *s, nil
+}
+
+func (c *canned) Why(_ context.Context, r api.WhyRequest) (api.Why, error) {
+	return api.Why{Schema: api.WhySchema, Server: r.Server, Connections: c.status.Client.Connections, Candidates: []api.Candidate{
+		{Waypoint: "bob", Kind: "in-band", Taken: true, Wait: 20, Guessed: true, Why: "in-band comes first of what bob offers"},
+	}}, nil
+}
+
 func (c *canned) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Given, error) {
 	if c.status.Serving == nil {
 		return api.Given{}, errors.New("this member is not a waypoint")

@@ -43,7 +43,7 @@ one path through the Internet. Members of a collective are waypoints for each ot
 Multipath TCP connections get additional subflows through them.`,
 	}
 	root.AddCommand(initCommand(), inviteCommand(), joinCommand(), membersCommand(), expelCommand(),
-		agentCommand(), runCommand(), statusCommand(), mapCommand(), waypointCommand(), convertCommand(), doctorCommand(), downCommand(),
+		agentCommand(), runCommand(), statusCommand(), mapCommand(), whyCommand(), useCommand(), avoidCommand(), waypointCommand(), convertCommand(), doctorCommand(), downCommand(),
 		caCommand(), logCommand(), relayCommand())
 	cli.Prepare(root, version)
 	return root

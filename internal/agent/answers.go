@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/coordinator"
 )
@@ -88,7 +90,7 @@ func (a *running) describeRoles(ctx context.Context, s *api.Status) (err error) 
 // Map implements api.Agent.
 func (a *running) Map(ctx context.Context, r api.MapRequest) (api.MapAnswer, error) {
 	if a.client == nil {
-		return api.MapAnswer{}, errors.New(`this member is no client: add "client" to roles in its configuration`)
+		return api.MapAnswer{}, errNoClient
 	}
 	return a.client.Map(ctx, r)
 }
@@ -109,9 +111,55 @@ func (a *running) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Gi
 // Convert implements api.Agent.
 func (a *running) Convert(ctx context.Context, r api.ConvertRequest) (api.Converting, error) {
 	if a.client == nil {
-		return api.Converting{}, errors.New(`this member is no client: add "client" to roles in its configuration`)
+		return api.Converting{}, errNoClient
 	}
 	return a.client.Convert(ctx, config.UseConverter(r.Use))
+}
+
+// Why implements api.Agent.
+func (a *running) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
+	if a.client == nil {
+		return api.Why{}, errNoClient
+	}
+	return a.client.Why(ctx, r)
+}
+
+// Steer implements api.Agent. A name must be that of a waypoint, so that a typing error is noticed.
+func (a *running) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, error) {
+	if a.client == nil {
+		return api.Steering{}, errNoClient
+	}
+	known, err := a.waypoints(ctx)
+	if err != nil {
+		return api.Steering{}, err
+	}
+	for _, name := range r.Waypoints {
+		if name == a.plan.config.Name {
+			return api.Steering{}, fmt.Errorf("%s is this host itself: name other members", name)
+		}
+		if !slices.Contains(known, name) {
+			return api.Steering{}, fmt.Errorf("%q is not a waypoint that this host knows; known are: %s", name, cmp.Or(strings.Join(known, ", "), "none"))
+		}
+	}
+	return a.client.Steer(ctx, r)
+}
+
+// waypoints returns the names of the waypoints that this host knows: its configuration's and the directory's.
+func (a *running) waypoints(ctx context.Context) (names []string, err error) {
+	for _, w := range a.plan.config.Client.Waypoints {
+		names = append(names, w.Name)
+	}
+	if a.member != nil {
+		err = a.member.Directory(ctx, func(d *directory.Directory) {
+			for v := range d.All() {
+				if v.Record.IsWaypoint() && v.Record.Name != a.plan.config.Name {
+					names = append(names, v.Record.Name)
+				}
+			}
+		})
+	}
+	slices.Sort(names)
+	return slices.Compact(names), err
 }
 
 // describeRelay returns the relay's part of the status, and what keeps it from its work.
@@ -139,6 +187,8 @@ func describeRelay(now relaying.Standing) (*api.Relay, []string) {
 	}
 	return out, problems
 }
+
+var errNoClient = errors.New(`this member is no client: add "client" to roles in its configuration`)
 
 var errNotJoined = errors.New("this host has not joined a collective (dcol join), so it has no directory of members")
 

@@ -42,6 +42,7 @@ type Using struct {
 	Plain      []netip.AddrPort `json:"plain,omitempty"`
 	Waypoints  []Waypoint       `json:"waypoints"`
 	Converting Converting       `json:"converting"`
+	Steering   Steering         `json:"steering"`
 	// Counters since the agent started.
 	Counters Counters `json:"counters"`
 }

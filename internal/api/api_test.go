@@ -27,6 +27,8 @@ type fake struct {
 	mapped   func(context.Context, MapRequest) (MapAnswer, error)
 	given    func(context.Context, SwitchRequest) (Given, error)
 	converts func(context.Context, ConvertRequest) (Converting, error)
+	steers   func(SteerRequest) (Steering, error)
+	why      func(WhyRequest) (Why, error)
 	members  Members
 	invited  func(InviteRequest) (Invitation, error)
 	expelled func(ExpelRequest) (Expulsion, error)
@@ -39,6 +41,8 @@ func (f fake) Map(ctx context.Context, r MapRequest) (MapAnswer, error) {
 func (f fake) Convert(ctx context.Context, r ConvertRequest) (Converting, error) {
 	return f.converts(ctx, r)
 }
+func (f fake) Steer(_ context.Context, r SteerRequest) (Steering, error) { return f.steers(r) }
+func (f fake) Why(_ context.Context, r WhyRequest) (Why, error)          { return f.why(r) }
 func (f fake) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error) {
 	return f.given(ctx, r)
 }
@@ -89,6 +93,7 @@ func full() Status {
 				RTT: 3.5, Loss: 0.01, Mappings: 2, Subflows: 1,
 				Kinds: []WaypointKind{{Kind: "in-band", State: "resting", Why: "no answer"}},
 			}},
+			Steering:   Steering{Use: []Steered{{Name: "bob", Until: since}}, Only: true, Avoid: []Steered{{Name: "eve", Until: since}}},
 			Converting: Converting{Use: "auto", Converters: []Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 3.5}}, Refused: []RefusedConverter{{Name: "carol", Why: "full"}}},
 			Counters:   Counters{Connections: 1, SubflowsAsked: 2, SubflowsUp: 3, SubflowsRefused: 4, EventsLost: 5, Resyncs: 6},
 		},
@@ -158,6 +163,37 @@ func TestSwitchWaypoint(t *testing.T) {
 		if d := cmp.Diff(answer, got); d != "" || err != nil {
 			t.Errorf("%v (-agent's +client's)\n%s", err, d)
 		}
+	}
+}
+
+func TestSteerAndWhy(t *testing.T) {
+	want := SteerRequest{Word: SteerUse, Waypoints: []string{"bob"}, Only: true, ForSeconds: 60}
+	steering := Steering{Use: []Steered{{Name: "bob"}}, Only: true, Avoid: []Steered{{Name: "eve", Until: time.Unix(1, 0).UTC()}}}
+	server := netip.MustParseAddrPort("192.0.2.1:0")
+	why := Why{
+		Schema: WhySchema, Server: server, Connections: []Connection{}, Closed: []ClosedConnection{},
+		Candidates: []Candidate{{Waypoint: "bob", Taken: true, Wait: 20, Guessed: true, Why: "it is near"}},
+	}
+	socket, _ := serve(t, fake{
+		steers: func(r SteerRequest) (Steering, error) {
+			if d := cmp.Diff(want, r); d != "" {
+				t.Errorf("(-asked +was asked)\n%s", d)
+			}
+			return steering, nil
+		},
+		why: func(r WhyRequest) (Why, error) {
+			if r.Server != server {
+				t.Errorf("asked about %v", r.Server)
+			}
+			return why, nil
+		},
+	})
+	if got, err := Dial(socket).Steer(t.Context(), want); cmp.Diff(steering, got) != "" || err != nil {
+		t.Errorf("%v\n%s", err, cmp.Diff(steering, got))
+	}
+	got, err := Dial(socket).Why(t.Context(), WhyRequest{Server: server})
+	if d := cmp.Diff(why, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); d != "" || err != nil {
+		t.Errorf("%v\n%s", err, d)
 	}
 }
 

@@ -71,6 +71,23 @@ func (c *Client) Convert(ctx context.Context, r ConvertRequest) (Converting, err
 	return a, err
 }
 
+// Steer changes which waypoints are taken, and returns the new state.
+func (c *Client) Steer(ctx context.Context, r SteerRequest) (Steering, error) {
+	var s Steering
+	err := c.ask(ctx, http.MethodPost, "/v1/steer", r, &s)
+	return s, err
+}
+
+// Why requests an explanation of what is done about a server.
+func (c *Client) Why(ctx context.Context, r WhyRequest) (Why, error) {
+	var w Why
+	err := c.ask(ctx, http.MethodPost, "/v1/why", r, &w)
+	if err == nil {
+		err = sameSchema(w.Schema, WhySchema)
+	}
+	return w, err
+}
+
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
 	var reader io.Reader
 	if body != nil {

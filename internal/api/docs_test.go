@@ -12,7 +12,18 @@ import (
 // Every field of the schemas is in docs/cli.md, and full and fullLog have every field.
 func TestEveryFieldIsDocumented(t *testing.T) {
 	documented(t, "dcol status", full())
+	documented(t, "dcol why", fullWhy())
 	documented(t, "dcol log", fullLog())
+}
+
+func fullWhy() Why {
+	at, now := netip.MustParseAddrPort("192.0.2.1:1"), time.Unix(1, 0)
+	measured := Measured{At: now, MinRTT: 1, Loss: 1, Failures: 1}
+	return Why{
+		Schema: WhySchema, Server: at, Connections: full().Client.Connections, Direct: measured, Note: "none",
+		Closed:     []ClosedConnection{{full().Client.Connections[0], now}},
+		Candidates: []Candidate{{"bob", "mapped", true, measured, 1, true, "near", now}},
+	}
 }
 
 func fullLog() Log {

@@ -45,6 +45,7 @@ func (c *Config) check(p *tomlfile.Problems) {
 	c.checkCollective(p)
 	if c.Has(RoleClient) {
 		c.Client.check(p)
+		c.checkSteering(p)
 	}
 	if c.Has(RoleWaypoint) {
 		c.Waypoint.check(p)
@@ -107,6 +108,30 @@ func (c *Client) check(p *tomlfile.Problems) {
 		if w.Port < 1 || w.Port > 65535 {
 			p.At(at+".port", "%d is not a port (1 to 65535)", w.Port)
 		}
+	}
+}
+
+// checkSteering checks which waypoints are to be taken, and which not.
+func (c *Config) checkSteering(p *tomlfile.Problems) {
+	for key, names := range map[string][]string{"client.use": c.Client.Use, "client.avoid": c.Client.Avoid} {
+		for i, name := range names {
+			switch {
+			case !label.MatchString(name):
+				p.At(key, "%q is not a member's name: lower-case letters, digits and hyphens, as in its certificate", name)
+			case name == c.Name:
+				p.At(key, "%q is this host itself: name other members", name)
+			case slices.Contains(names[:i], name):
+				p.At(key, "%q is listed twice", name)
+			}
+		}
+	}
+	for _, name := range c.Client.Use {
+		if slices.Contains(c.Client.Avoid, name) {
+			p.At("client.avoid", "%q is in client.use, too: remove it from one of them", name)
+		}
+	}
+	if c.Client.UseOnly && len(c.Client.Use) == 0 {
+		p.At("client.use_only", "needs at least one waypoint in client.use; to use no detours, set subflows = 1")
 	}
 }
 

@@ -120,6 +120,9 @@ type Client struct {
 	Subflows  int            `toml:"subflows"`
 	Kinds     []Kind         `toml:"kinds"` // in order of preference
 	Selection Selection      `toml:"selection"`
+	Use       []string       `toml:"use"`
+	UseOnly   bool           `toml:"use_only"`
+	Avoid     []string       `toml:"avoid"`
 	TLSPorts  []int          `toml:"tls_ports"`
 	Exclude   []netip.Prefix `toml:"exclude"`
 	Mptcpify  string         `toml:"mptcpify"`

@@ -182,6 +182,14 @@ func (m *Membership) Heard(waypoint string, up bool) {
 	})
 }
 
+// Steer has the waypoints in first chosen before all others, and those in never not at all.
+func (m *Membership) Steer(first, never []string) {
+	m.tell(func(now time.Time) {
+		m.choosing.client.First, m.choosing.client.Never = first, never
+		m.choosing.soon(now)
+	})
+}
+
 func (m *Membership) tell(f func(now time.Time)) {
 	select {
 	case m.inbox <- f:

@@ -42,6 +42,13 @@ func (m *Manager) excludes(server netip.Addr) bool {
 		slices.ContainsFunc(m.cfg.Exclude, func(p netip.Prefix) bool { return p.Contains(server) })
 }
 
+func (m *Manager) connClosed(token Token, now time.Time) {
+	if c := m.conns.byToken[token]; c != nil {
+		m.conns.remove(token)
+		m.lately.add(c, now)
+	}
+}
+
 // announced handles an address that the server announced. A server that denies joins to its first
 // address may be joined there.
 func (m *Manager) announced(c *conn, ev AddrAnnounced) {

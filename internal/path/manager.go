@@ -37,6 +37,7 @@ type Manager struct {
 	places  places
 	samples samples
 	views   views
+	lately  lately
 
 	out   actions
 	again []Token   // connections to step besides the event's own
@@ -75,7 +76,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case ConnEstablished:
 		m.established(ev, now)
 	case ConnClosed:
-		m.conns.remove(ev.Token)
+		m.connClosed(ev.Token, now)
 	case SubflowRequested:
 		m.with(ev.Token, now, func(t turn) { t.requested(ev) })
 	case CreateFailed:

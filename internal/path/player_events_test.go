@@ -2,6 +2,7 @@ package path_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -135,6 +136,8 @@ func (p *player) event(words []string) {
 		p.refuses = strings.Join(args[1:], " ")
 	case "status":
 		p.status()
+	case "why": // SERVER
+		p.why(p.addrPort(args[0]))
 	case "end":
 	default:
 		p.t.Fatalf("a story does not know %q", verb)
@@ -253,5 +256,30 @@ func (p *player) status() {
 		if d.Failures > 0 {
 			p.say("\t  %d failures, again at %v: %v", d.Failures, d.RetryAt.Sub(p.start), d.Err)
 		}
+	}
+}
+
+// why prints what is explained of a server.
+func (p *player) why(server netip.AddrPort) {
+	x := p.m.Explain(server, p.now)
+	for _, c := range x.Conns {
+		p.say("\tconnection %d", c.Token)
+	}
+	for _, c := range x.Closed {
+		p.say("\tconnection %d ended %v ago, with %d subflows", c.Token, p.now.Sub(c.Ended), len(c.Subflows))
+	}
+	for _, c := range x.Candidates {
+		is := "not"
+		if c.Taken {
+			is = "would be"
+		}
+		line := fmt.Sprintf("\t%s, %v: %s taken: %s", c.Waypoint, c.Kind, is, c.Why)
+		if !c.Until.IsZero() {
+			line += fmt.Sprintf("; for %v", c.Until.Sub(p.now))
+		}
+		p.say("%s", line)
+	}
+	if x.Note != "" {
+		p.say("\t%s", x.Note)
 	}
 }

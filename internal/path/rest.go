@@ -93,7 +93,7 @@ func (k *detours) offer(d Detour, now time.Time) *offered {
 // rests returns until when the connection does not use a detour, and why. There is no such time if the rest lasts.
 func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
 	switch {
-	case !k.steering.allows(o.Waypoint):
+	case !k.steering.Allows(o.Waypoint):
 		return until, Rest{Cause: RestsUnwanted}
 	case o.Local.IsValid() && !t.host.has(o.Local):
 		return until, Rest{Cause: RestsNoAddress}

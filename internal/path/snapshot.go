@@ -60,13 +60,17 @@ type DetourState struct {
 func (m *Manager) Snapshot(now time.Time) Snapshot {
 	snap := Snapshot{Detours: m.detours.states(&m.host, now), RefusedByServers: m.places.refused}
 	for _, c := range m.conns.all() {
-		cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Note: m.note(m.turn(c, now))}
-		for _, s := range c.subflows {
-			cs.Subflows = append(cs.Subflows, s.state())
-		}
-		snap.Conns = append(snap.Conns, cs)
+		snap.Conns = append(snap.Conns, m.connState(c, now))
 	}
 	return snap
+}
+
+func (m *Manager) connState(c *conn, now time.Time) ConnState {
+	cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Note: m.note(m.turn(c, now))}
+	for _, s := range c.subflows {
+		cs.Subflows = append(cs.Subflows, s.state())
+	}
+	return cs
 }
 
 // states describes the detours on offer.
@@ -87,7 +91,7 @@ func (k *detours) describe(o *offered, server netip.AddrPort, host *hostAddrs, n
 	r := k.failures.of(o.ID, server)
 	b, to, isBlamed := k.suspensions.worst(&o.Detour, now)
 	switch t := o.trial; {
-	case !k.steering.allows(o.Waypoint):
+	case !k.steering.Allows(o.Waypoint):
 		d.Why = Rest{Cause: RestsUnwanted}.of(o.Kind)
 	case isBlamed:
 		d.Failures, d.RetryAt, d.Err, d.Towards = b.times, b.until, b.fault.err, to

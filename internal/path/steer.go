@@ -21,7 +21,8 @@ type Steered struct{ Steering Steering }
 
 func (Steered) event() {}
 
-func (s *Steering) allows(waypoint string) bool {
+// Allows reports whether a waypoint may be taken.
+func (s *Steering) Allows(waypoint string) bool {
 	return !slices.Contains(s.Avoid, waypoint) && (!s.Only || slices.Contains(s.Use, waypoint))
 }
 
@@ -31,7 +32,7 @@ func (s *Steering) wants(waypoint string) bool { return slices.Contains(s.Use, w
 func (m *Manager) steered(ev Steered, now time.Time) {
 	m.detours.steering = ev.Steering
 	for _, c := range m.conns.all() {
-		c.leave(func(d *Detour) bool { return !ev.Steering.allows(d.Waypoint) })
+		c.leave(func(d *Detour) bool { return !ev.Steering.Allows(d.Waypoint) })
 		m.step(m.turn(c, now))
 	}
 }

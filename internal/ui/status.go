@@ -31,6 +31,7 @@ func Status(w io.Writer, s api.Status, now time.Time) error {
 	}
 	if s.Client != nil {
 		p.waypoints(s.Client, now)
+		p.steering(s.Client.Steering)
 		if usesConverters(s.Client.Converting) {
 			p.converting(s.Client.Converting)
 		}
@@ -184,8 +185,12 @@ func (p *printer) connections(u *api.Using, now time.Time) {
 	if len(u.Connections) == 0 {
 		return
 	}
+	p.connectionTables(u.Connections, now)
+}
+
+func (p *printer) connectionTables(list []api.Connection, now time.Time) {
 	p.linef("Connections")
-	for _, c := range u.Connections {
+	for _, c := range list {
 		note := ""
 		if c.Note != "" {
 			note = "  (" + c.Note + ")"

@@ -58,6 +58,7 @@ func TestStatus(t *testing.T) {
 					{Kind: "openvpn", State: "ready", Why: "rests towards 10.0.0.9:22: connection refused"},
 				}},
 			},
+			Steering: api.Steering{Use: []api.Steered{{Name: "bob"}}, Avoid: []api.Steered{{Name: "mallory"}}},
 			Converting: api.Converting{Use: "auto", Converters: []api.Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 12.3}},
 				Refused: []api.RefusedConverter{{Name: "carol", Why: "tunnel-quota: the member has as many as it may"}}},
 			Connections: []api.Connection{
@@ -150,5 +151,31 @@ func compare(t *testing.T, file, now string) {
 	}
 	if d := cmp.Diff(string(golden), now); d != "" {
 		t.Errorf("%s differs (-golden +now); -update writes it anew\n%s", file, d)
+	}
+}
+
+func TestWhy(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
+	at, ago := netip.MustParseAddrPort, func(d time.Duration) time.Time { return now.Add(-d) }
+	server := at("203.0.113.5:443")
+	bob := api.Subflow{Kind: "in-band", Waypoint: "bob", State: "up", Remote: at("192.0.2.7:443"), RTT: 25, ReceiveRate: 4e6, BytesReceived: 5e6, Why: "in-band comes first of what bob offers"}
+	conn := api.Connection{Local: at("192.0.2.1:40000"), Remote: server, Since: ago(12 * time.Second), Subflows: []api.Subflow{{Kind: "direct", State: "up", Remote: server, RTT: 30}, bob}}
+	full := api.Why{
+		Server: server, Connections: []api.Connection{conn},
+		Closed: []api.ClosedConnection{{Connection: conn, Ended: ago(5 * time.Second)}},
+		Direct: api.Measured{At: ago(time.Minute), MinRTT: 29.5, Loss: 0.012},
+		Candidates: []api.Candidate{
+			{Waypoint: "bob", Kind: "in-band", Taken: true, Measured: api.Measured{At: now, MinRTT: 24}, Wait: 24.1, Why: bob.Why},
+			{Waypoint: "carol", Kind: "wireguard", Wait: 40, Guessed: true, Why: "a spare: others come first"},
+			{Waypoint: "dave", Kind: "in-band", Why: "in-band does not get through on this path since 11:50 (no answer)", Until: now.Add(4 * time.Minute)},
+		},
+	}
+	none := api.Why{Server: server, Note: "destination is excluded from detours"}
+	for name, x := range map[string]api.Why{"full": full, "none": none} {
+		var b strings.Builder
+		if err := Why(&b, x, now); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, "testdata/why-"+name+".txt", b.String())
 	}
 }

@@ -50,6 +50,8 @@ type Directory interface {
 	Heard(waypoint string, up bool)
 	// Way returns a function that punches a hole to a waypoint, for session.ClientConfig.
 	Way(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error
+	// Steer has waypoints chosen before all others, or not at all.
+	Steer(first, never []string)
 }
 
 // Relay is the process that connects to converters. It is *relaying.Keeper.
@@ -73,6 +75,7 @@ type Client struct {
 	tunnels    *tunnels
 	converters converters
 	gateway    lanGateway
+	steering   steering
 	sampler    sampler
 	counters   api.Counters
 	displaced  bool // another path manager had new connections when that was last looked at
@@ -97,6 +100,8 @@ func New(ctx context.Context, config Config) (*Client, error) {
 		return nil, err
 	}
 	c.converters.agent = c.host.identify(operator.Converter.Capture)
+	c.steering = newSteering(operator)
+	c.converters.will = c.steering.will()
 	c.gateway = newGateway(config.Settings, log)
 	c.tunnels = newTunnels(operator, c.roster.room, c.host.interfaces(), log)
 	c.host.boundUnsent(operator.Cgroup)
@@ -142,6 +147,7 @@ func (c *Client) Run(ctx context.Context) error {
 func (c *Client) loop(ctx context.Context) error {
 	start := time.Now()
 	c.resync()
+	c.backlog = append(c.backlog, path.Steered{Steering: c.steering.will()})
 	c.decide(ctx, start)
 	c.reconcile(ctx, start)
 	due := time.NewTimer(time.Hour)
@@ -192,12 +198,18 @@ func (c *Client) loop(ctx context.Context) error {
 func (c *Client) next() (time.Time, bool) {
 	at, ok := c.manager.Next()
 	if b, has := c.book.Next(); has && (!ok || b.Before(at)) {
-		return b, true
+		at, ok = b, true
+	}
+	if s := c.steering.next(); !s.IsZero() && (!ok || s.Before(at)) {
+		at, ok = s, true
 	}
 	return at, ok
 }
 
 func (c *Client) due(ctx context.Context, now time.Time) {
+	if c.steering.expire(now) {
+		c.steer(ctx, now)
+	}
 	asks, events := c.book.Due(now)
 	c.ask(ctx, asks)
 	c.backlog = append(append(c.backlog, events...), path.Tick{})

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/path"
+
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/choice"
@@ -174,6 +176,7 @@ type converters struct {
 	admitted map[detour.Via]admittedConverter
 	refused  map[detour.Via]string // why the last request for admission failed
 	plain    []netip.AddrPort      // servers without MPTCP, as last seen
+	will     path.Steering         // which waypoints may be used
 	agent    uint32                // this process, as the kernel's programs know it; 0: unknown, or not needed
 }
 
@@ -183,12 +186,15 @@ func newConverters(use config.UseConverter) converters {
 	return c
 }
 
-// list returns the converters whose admission lasts, the nearest first.
+// list returns the converters whose admission lasts and which the operator wants, the nearest first.
 func (c *converters) list(now time.Time) []relay.Converter {
 	var list []relay.Converter
 	for via, a := range c.admitted {
 		if a.expires.Before(now) {
 			delete(c.admitted, via)
+			continue
+		}
+		if !c.will.Allows(via.Waypoint) {
 			continue
 		}
 		list = append(list, a.Converter)

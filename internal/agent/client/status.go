@@ -36,11 +36,7 @@ func (c *Client) Status(ctx context.Context) (*api.Using, []string, error) {
 
 func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 	return call(ctx, c, func(now time.Time) (*api.Using, error) {
-		kernel := make(map[subflowKey]api.Subflow)
-		err := c.host.kernel.Subflows(func(s *mptcp.Subflow) bool {
-			kernel[subflowKey{s.Local, s.Remote}] = c.measured(s, now)
-			return true
-		})
+		kernel, err := c.measureSubflows(now)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +45,7 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 			return nil, err
 		}
 		snap := c.manager.Snapshot(now)
-		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: plain, Waypoints: []api.Waypoint{}, Converting: c.describeConverting(now)}
+		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: plain, Waypoints: []api.Waypoint{}, Converting: c.describeConverting(now), Steering: c.steering.describe()}
 		u.Counters.SubflowsRefused += snap.RefusedByServers
 		subflows := make(map[detour.Via]int)
 		for _, conn := range snap.Conns {
@@ -70,6 +66,16 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 		})
 		return u, nil
 	})
+}
+
+// measureSubflows returns the kernel's figures of all subflows.
+func (c *Client) measureSubflows(now time.Time) (map[subflowKey]api.Subflow, error) {
+	kernel := make(map[subflowKey]api.Subflow)
+	err := c.host.kernel.Subflows(func(s *mptcp.Subflow) bool {
+		kernel[subflowKey{s.Local, s.Remote}] = c.measured(s, now)
+		return true
+	})
+	return kernel, err
 }
 
 // byStanding finds each detour by its waypoint's address and kind. A tunnel is two

@@ -58,7 +58,9 @@ func New(c Config) *Member {
 		self: settings.Name, own: addressesNow(log), log: log,
 		choices: make(chan []config.Peer, 1), knocks: make(chan Knock, knockRoom), trusted: make(chan struct{}, 1),
 	}
-	chooser := directory.Client{Name: settings.Name, Region: settings.Collective.Region}
+	chooser := directory.Client{
+		Name: settings.Name, Region: settings.Collective.Region, First: settings.Client.Use, Never: settings.Client.Avoid,
+	}
 	var skip []string
 	if settings.Has(config.RoleClient) {
 		chooser.Want = settings.Collective.Waypoints

@@ -16,15 +16,20 @@ type Client struct {
 	Region string   // empty: no preference
 	Kinds  []string // of detours that it can use; empty: all
 	Want   int      // number of waypoints
+	// First are the waypoints to choose before all others, and Never those not to choose.
+	First, Never []string
 	// Converter is the kind that at least one of the waypoints should offer; empty: none need.
 	Converter string
 }
 
-// Choose returns the waypoints with which a client should have sessions: first those of current that are still
-// waypoints, in their order, then the best of the others. So the choice is stable while waypoints live. It
+// Choose returns the waypoints with which a client should have sessions: first those in c.First, then those of current
+// that are still waypoints, in their order, then the best of the others. So the choice is stable while waypoints live. It
 // returns none in unreachable, and not the client itself. If none of these offers c.Converter, the best one that does
 // comes in addition.
 func Choose(c Client, members iter.Seq[*Verified], current []string, unreachable map[string]bool) []*Verified {
+	current = slices.Concat(c.First, slices.DeleteFunc(slices.Clone(current), func(name string) bool {
+		return slices.Contains(c.First, name)
+	}))
 	kept := make([]*Verified, len(current))
 	var others []ranked
 	for v := range members {
@@ -55,7 +60,7 @@ func Choose(c Client, members iter.Seq[*Verified], current []string, unreachable
 func (c Client) converts(v *Verified) bool { return slices.Contains(v.Record.Kinds, c.Converter) }
 
 func (c Client) canUse(r *Record) bool {
-	return r.Name != c.Name && r.IsWaypoint() &&
+	return r.Name != c.Name && r.IsWaypoint() && !slices.Contains(c.Never, r.Name) &&
 		(len(c.Kinds) == 0 || slices.ContainsFunc(r.Kinds, func(k string) bool { return slices.Contains(c.Kinds, k) }))
 }
 

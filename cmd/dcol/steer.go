@@ -1,0 +1,113 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/ui"
+)
+
+func useCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "use [WAYPOINT...]",
+		Short: "Show or change which waypoints are taken first",
+		Long: `Has new connections take detours through these waypoints before all others. With --only,
+no other waypoint is taken, and connections leave the others' detours as soon as they can.
+Without a waypoint, prints which waypoints are taken first and which are avoided.
+
+This holds until the agent ends. client.use, client.use_only and client.avoid in the
+configuration hold for good.`,
+		Example: `  dcol use bob
+  dcol use --only --for 2h bob carol
+  dcol use --reset`,
+		Args: cobra.ArbitraryArgs,
+	}
+	steer := newSteerFlags(cmd)
+	only := cmd.Flags().Bool("only", false, "take no other waypoint")
+	reset := cmd.Flags().Bool("reset", false, "do what the configuration says, also about waypoints to avoid")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case *reset && (len(args) > 0 || *only):
+			return errors.New("--reset takes no waypoint and no --only")
+		case *reset:
+			return steer.send(cmd, api.SteerRequest{Word: api.SteerReset})
+		case len(args) == 0 && (*only || cmd.Flags().Changed("for")):
+			return errors.New("WAYPOINT is missing; dcol members lists them")
+		case len(args) == 0:
+			return steer.show(cmd)
+		}
+		return steer.send(cmd, api.SteerRequest{Word: api.SteerUse, Waypoints: args, Only: *only})
+	}
+	return cmd
+}
+
+func avoidCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "avoid [WAYPOINT...]",
+		Short: "Show or change which waypoints are never taken",
+		Long: `Has no connection take a detour through these waypoints. Connections that have one leave
+it as soon as they can; none of them ends. Without a waypoint, prints which waypoints are
+avoided and which are taken first.
+
+This holds until the agent ends, or until dcol use names the waypoint or has --reset.
+client.avoid in the configuration holds for good.`,
+		Example: `  dcol avoid mallory
+  dcol avoid --for 30m carol`,
+		Args: cobra.ArbitraryArgs,
+	}
+	steer := newSteerFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0 && cmd.Flags().Changed("for"):
+			return errors.New("WAYPOINT is missing; dcol members lists them")
+		case len(args) == 0:
+			return steer.show(cmd)
+		}
+		return steer.send(cmd, api.SteerRequest{Word: api.SteerAvoid, Waypoints: args})
+	}
+	return cmd
+}
+
+// steerFlags are the flags that both commands have.
+type steerFlags struct {
+	socket *string
+	length *time.Duration
+}
+
+func newSteerFlags(cmd *cobra.Command) steerFlags {
+	return steerFlags{
+		socket: cmd.Flags().String("socket", config.DefaultSocket, "the agent's `socket`"),
+		length: cmd.Flags().Duration("for", 0, "for how `long`, such as 90m or 2h (default until it is changed)"),
+	}
+}
+
+// show prints what holds now.
+func (f steerFlags) show(cmd *cobra.Command) error {
+	status, err := api.Dial(*f.socket).Status(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if status.Client == nil {
+		return errors.New(`this member is no client: add "client" to roles in its configuration`)
+	}
+	return ui.Steering(os.Stdout, status.Client.Steering)
+}
+
+// send has the agent carry out a request, and prints what holds then.
+func (f steerFlags) send(cmd *cobra.Command, r api.SteerRequest) error {
+	if cmd.Flags().Changed("for") && *f.length < time.Second {
+		return fmt.Errorf("--for must be at least 1s, such as 90m or 2h, not %v", *f.length)
+	}
+	r.ForSeconds = f.length.Seconds()
+	now, err := api.Dial(*f.socket).Steer(cmd.Context(), r)
+	if err != nil {
+		return err
+	}
+	return ui.Steering(os.Stdout, now)
+}

@@ -1,0 +1,135 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// steering is the operator's will about waypoints: the configuration's, changed by `dcol use` and `dcol avoid`.
+type steering struct {
+	settings config.Client
+	use      []string
+	only     bool
+	useUntil time.Time            // then the settings count again; zero: it has no end
+	avoid    map[string]time.Time // until when; zero: it has no end
+}
+
+func newSteering(settings config.Client) steering {
+	s := steering{settings: settings, avoid: make(map[string]time.Time)}
+	s.reset()
+	return s
+}
+
+// reset returns to the settings.
+func (s *steering) reset() {
+	s.resetUse()
+	clear(s.avoid)
+	for _, name := range s.settings.Avoid {
+		s.avoid[name] = time.Time{}
+	}
+}
+
+func (s *steering) resetUse() {
+	s.use, s.only, s.useUntil = slices.Clone(s.settings.Use), s.settings.UseOnly, time.Time{}
+}
+
+// change carries out a request. What it says of a waypoint replaces what was said before.
+func (s *steering) change(r api.SteerRequest, now time.Time) error {
+	var until time.Time
+	if r.ForSeconds > 0 {
+		until = now.Add(time.Duration(r.ForSeconds * float64(time.Second)))
+	}
+	switch r.Word {
+	case api.SteerUse:
+		s.use, s.only, s.useUntil = slices.Clone(r.Waypoints), r.Only, until
+		for _, name := range r.Waypoints {
+			delete(s.avoid, name)
+		}
+	case api.SteerAvoid:
+		for _, name := range r.Waypoints {
+			s.avoid[name] = until
+		}
+		s.use = slices.DeleteFunc(s.use, func(name string) bool { return slices.Contains(r.Waypoints, name) })
+		s.only = s.only && len(s.use) > 0
+	case api.SteerReset:
+		s.reset()
+	default:
+		return fmt.Errorf("%q is not %s, %s or %s", r.Word, api.SteerUse, api.SteerAvoid, api.SteerReset)
+	}
+	return nil
+}
+
+// expire ends what was said for a time that is over. It reports whether there was anything.
+func (s *steering) expire(now time.Time) (found bool) {
+	over := func(until time.Time) bool { return !until.IsZero() && !now.Before(until) }
+	if over(s.useUntil) {
+		s.resetUse()
+		found = true
+	}
+	for name, until := range s.avoid {
+		if over(until) {
+			delete(s.avoid, name)
+			if slices.Contains(s.settings.Avoid, name) {
+				s.avoid[name] = time.Time{}
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// next returns when expire has something to do, or zero.
+func (s *steering) next() (next time.Time) {
+	next = s.useUntil
+	for _, until := range s.avoid {
+		if !until.IsZero() && (next.IsZero() || until.Before(next)) {
+			next = until
+		}
+	}
+	return next
+}
+
+func (s *steering) will() path.Steering {
+	return path.Steering{Use: slices.Clone(s.use), Only: s.only, Avoid: slices.Sorted(maps.Keys(s.avoid))}
+}
+
+func (s *steering) describe() api.Steering {
+	out := api.Steering{Use: []api.Steered{}, Only: s.only, Avoid: []api.Steered{}}
+	for _, name := range s.use {
+		out.Use = append(out.Use, api.Steered{Name: name, Until: s.useUntil})
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.avoid)) {
+		out.Avoid = append(out.Avoid, api.Steered{Name: name, Until: s.avoid[name]})
+	}
+	return out
+}
+
+// steer has all parts follow the operator's present will.
+func (c *Client) steer(ctx context.Context, now time.Time) {
+	will := c.steering.will()
+	c.converters.will = will
+	if c.config.Directory != nil {
+		c.config.Directory.Steer(will.Use, will.Avoid)
+	}
+	c.handle(ctx, now, path.Steered{Steering: will})
+	c.tellRelay(now)
+}
+
+// Steer changes which waypoints are taken, and returns the new state.
+func (c *Client) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, error) {
+	return call(ctx, c, func(now time.Time) (api.Steering, error) {
+		if err := c.steering.change(r, now); err != nil {
+			return api.Steering{}, err
+		}
+		c.log.Info("waypoints are steered", "use", c.steering.use, "only", c.steering.only, "avoid", slices.Sorted(maps.Keys(c.steering.avoid)))
+		c.steer(ctx, now)
+		return c.steering.describe(), nil
+	})
+}

@@ -1,0 +1,41 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// Why explains what is done about a server.
+func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
+	return call(ctx, c, func(now time.Time) (api.Why, error) {
+		kernel, err := c.measureSubflows(now)
+		if err != nil {
+			return api.Why{}, err
+		}
+		x := c.manager.Explain(r.Server, now)
+		out := api.Why{
+			Schema: api.WhySchema, Server: x.Server, Connections: []api.Connection{}, Closed: []api.ClosedConnection{},
+			Direct: describeKnown(x.Direct), Candidates: []api.Candidate{}, Note: x.Note,
+		}
+		for _, conn := range x.Conns {
+			out.Connections = append(out.Connections, describeConn(conn, kernel))
+		}
+		for _, conn := range x.Closed {
+			out.Closed = append(out.Closed, api.ClosedConnection{Connection: describeConn(conn.ConnState, nil), Ended: conn.Ended})
+		}
+		for _, d := range x.Candidates {
+			out.Candidates = append(out.Candidates, api.Candidate{
+				Waypoint: d.Waypoint, Kind: d.Kind.String(), Taken: d.Taken, Measured: describeKnown(d.Known),
+				Wait: milliseconds(d.Wait), Guessed: d.Wait > 0 && !d.Measured, Why: d.Why, Until: d.Until,
+			})
+		}
+		return out, nil
+	})
+}
+
+func describeKnown(k path.Known) api.Measured {
+	return api.Measured{At: k.At, MinRTT: milliseconds(k.MinRTT), Loss: k.Loss, Failures: k.Failures}
+}

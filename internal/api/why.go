@@ -1,0 +1,60 @@
+package api
+
+import (
+	"net/netip"
+	"time"
+)
+
+// WhySchema is the version of Why.
+const WhySchema = "dcol.why/1"
+
+// WhyRequest asks what is done about a server, and why.
+type WhyRequest struct {
+	// Server's port is 0 for connections to any port.
+	Server netip.AddrPort `json:"server"`
+}
+
+// Why explains what is done about a server.
+type Why struct {
+	Schema string         `json:"schema"`
+	Server netip.AddrPort `json:"server"` // that a new connection would lead to
+	// Connections are those that live, the oldest first, and Closed those that ended lately, the last first.
+	Connections []Connection       `json:"connections"`
+	Closed      []ClosedConnection `json:"closed"`
+	// Direct is what was measured on the direct path to the server's network.
+	Direct Measured `json:"direct"`
+	// Candidates are the detours that lead there: first those that a new connection would take, in its order.
+	Candidates []Candidate `json:"candidates"`
+	// Note is the reason why a new connection would take no detour.
+	Note string `json:"note,omitempty"`
+}
+
+// ClosedConnection is a connection as it was before it ended. Its subflows have no figures.
+type ClosedConnection struct {
+	Connection
+	Ended time.Time `json:"ended"`
+}
+
+// Measured is what connections measured on a path to a network of servers.
+type Measured struct {
+	At     time.Time `json:"at,omitzero"` // absent: never
+	MinRTT float64   `json:"min_rtt_ms,omitempty"`
+	Loss   float64   `json:"loss"` // 0..1
+	// Failures counts recent failures of subflows towards the server.
+	Failures int `json:"failures"`
+}
+
+// Candidate is a detour that a new connection might take.
+type Candidate struct {
+	Waypoint string   `json:"waypoint"`
+	Kind     string   `json:"kind"`
+	Taken    bool     `json:"taken"` // it would be taken now
+	Measured Measured `json:"measured"`
+	// Wait is about how long a message over it waits for its answer, in milliseconds; absent: unknown. It is a
+	// guess from the round trip of the waypoint's session if Guessed is set.
+	Wait    float64 `json:"wait_ms,omitempty"`
+	Guessed bool    `json:"guessed,omitempty"`
+	Why     string  `json:"why"`
+	// Until is when the reason ends by itself; absent: not known.
+	Until time.Time `json:"until,omitzero"`
+}

@@ -1,0 +1,185 @@
+package path
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Explanation says what is done about one server, and why.
+type Explanation struct {
+	// Server is the server that Candidates concerns.
+	Server netip.AddrPort
+	// Conns lists the living connections to the server, the oldest first.
+	Conns []ConnState
+	// Closed lists connections to it that ended lately, the last first.
+	Closed []ClosedConn
+	// Direct is what is known of the direct path.
+	Direct Known
+	// Candidates lists the detours that lead there: first those that a new connection would take, in its order.
+	Candidates []Candidate
+	// Note says why a new connection would take no detour. It may be empty.
+	Note string
+}
+
+// ClosedConn describes a connection as it was before it ended.
+type ClosedConn struct {
+	ConnState
+	Ended time.Time
+}
+
+// Known is what was measured on a path to a network of servers.
+type Known struct {
+	At       time.Time     // when it was last measured; zero: never
+	MinRTT   time.Duration // zero: unknown
+	Loss     float64       // share of packets
+	Failures int           // recent failures of subflows
+}
+
+// Candidate is a detour that a new connection might take.
+type Candidate struct {
+	Detour
+	// Taken is set if it would be taken now.
+	Taken bool
+	Known Known
+	// Wait is about how long a message over it waits for its answer, as far as it is known. Measured is not set
+	// if it is guessed from the round trip of the waypoint's session.
+	Wait     time.Duration
+	Measured bool
+	// Why is the reason for taking it or not.
+	Why string
+	// Until is when that reason ends by itself. It is zero if that is not known.
+	Until time.Time
+}
+
+// Explain returns what is done about a server. Its connections and those to the same address at other
+// ports are listed if the port is 0. The candidates are then those of port 443.
+func (m *Manager) Explain(server netip.AddrPort, now time.Time) Explanation {
+	is := func(c *conn) bool {
+		return c.remote.Addr() == server.Addr() && (server.Port() == 0 || c.remote.Port() == server.Port())
+	}
+	var x Explanation
+	for _, c := range m.conns.where(is) {
+		x.Conns = append(x.Conns, m.connState(c, now))
+	}
+	for _, e := range slices.Backward(m.lately.conns) {
+		if is(e.conn) {
+			x.Closed = append(x.Closed, ClosedConn{m.connState(e.conn, now), e.at})
+		}
+	}
+	x.Server = server
+	if server.Port() == 0 {
+		x.Server = netip.AddrPortFrom(server.Addr(), 443)
+	}
+	m.candidates(&x, now)
+	return x
+}
+
+// candidates asks the policy what a new connection to the server would take.
+func (m *Manager) candidates(x *Explanation, now time.Time) {
+	c := m.newConn(0, netip.AddrPort{}, x.Server, now)
+	c.subflows = []*subflow{{direct: true, up: true, remote: x.Server, since: now}}
+	t := m.turn(c, now)
+	x.Direct = m.detours.known("", x.Server)
+	switch _, ok := m.host.source(c); {
+	case c.excluded:
+		x.Note = "destination is excluded from detours"
+		return
+	case !ok:
+		x.Note = "this host has no address of the server's family"
+		return
+	}
+	view := m.views.of(t, &m.detours)
+	plan := m.plan(t, view)
+	for _, choice := range plan.Open {
+		i := slices.IndexFunc(view.Usable, func(u Usable) bool { return u.Detour == choice.Detour })
+		x.Candidates = append(x.Candidates, m.detours.candidate(&view.Usable[i], x.Server, true, choice.Why.of(choice.Detour)))
+	}
+	taken := len(x.Candidates)
+	for i := range view.Usable {
+		u := &view.Usable[i]
+		if slices.ContainsFunc(plan.Open, func(c Choice) bool { return c.Detour == u.Detour }) {
+			continue
+		}
+		spare := m.detours.candidate(u, x.Server, false, u.spareWords(plan.Capped))
+		if now.Before(u.Shunned) {
+			spare.Until = u.Shunned
+		}
+		x.Candidates = append(x.Candidates, spare)
+	}
+	slices.SortStableFunc(x.Candidates[taken:], func(a, b Candidate) int {
+		return cmp.Or(compareKnown(a.Wait, b.Wait), cmp.Compare(a.Waypoint, b.Waypoint), cmp.Compare(a.Kind, b.Kind))
+	})
+	for o := range m.detours.leading(x.Server) {
+		if until, why := m.detours.rests(t, o); now.Before(until) || why.lasts() {
+			u := Usable{Detour: &o.Detour, Prospect: m.views.prospect(t, &m.detours, o)}
+			rests := m.detours.candidate(&u, x.Server, false, why.of(o.Kind))
+			rests.Until = until
+			x.Candidates = append(x.Candidates, rests)
+		}
+	}
+	if len(x.Candidates) == 0 {
+		x.Note = "no detour leads there now"
+		if plan.Ask {
+			x.Note += "; waypoints are asked for one when a connection begins"
+		}
+	}
+}
+
+// compareKnown compares two times. An unknown one, 0, comes last.
+func compareKnown(a, b time.Duration) int {
+	if (a == 0) != (b == 0) {
+		return cmp.Compare(b, a)
+	}
+	return cmp.Compare(a, b)
+}
+
+// spareWords returns why a usable detour is not taken.
+func (u *Usable) spareWords(capped bool) string {
+	switch {
+	case !u.Shunned.IsZero():
+		return fmt.Sprintf("it lost %.1f %% of the packets lately, so it is taken only if there is no other", 100*u.Loss)
+	case capped:
+		return "the server accepts no more subflows"
+	case u.Failures > 0:
+		return fmt.Sprintf("a spare: others come first; its waypoint's recent failures towards this server: %d", u.Failures)
+	default:
+		return "a spare: others come first"
+	}
+}
+
+func (k *detours) candidate(u *Usable, server netip.AddrPort, taken bool, why string) Candidate {
+	known := k.known(u.Waypoint, server)
+	known.Failures = u.Failures
+	return Candidate{Detour: *u.Detour, Taken: taken, Known: known, Wait: u.Wait, Measured: u.Measured, Why: why}
+}
+
+// known returns what the history has of a waypoint, or of the direct path if it is empty.
+func (k *detours) known(waypoint string, server netip.AddrPort) Known {
+	r, _ := k.history.of(waypoint, server)
+	return Known{At: r.at, MinRTT: r.trip, Loss: r.loss}
+}
+
+// lately keeps the last connections that ended, the oldest first.
+type lately struct{ conns []endedConn }
+
+type endedConn struct {
+	*conn
+	at time.Time
+}
+
+// mostLately bounds the memory of lately.
+const mostLately = 64
+
+func (l *lately) add(c *conn, now time.Time) {
+	if len(l.conns) == mostLately {
+		l.conns = slices.Delete(l.conns, 0, 1)
+	}
+	for _, e := range c.ended { // its subflows end a moment before itself
+		c.subflows = append(c.subflows, e.subflow)
+	}
+	c.ended, c.attention = nil, nil
+	l.conns = append(l.conns, endedConn{c, now})
+}

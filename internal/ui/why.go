@@ -1,0 +1,121 @@
+package ui
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// mostClosed bounds the connections that have ended in the output.
+const mostClosed = 5
+
+// Why writes the explanation of what is done about a server as text.
+func Why(w io.Writer, x api.Why, now time.Time) error {
+	p := &printer{w: w}
+	switch {
+	case len(x.Connections) > 0:
+		p.connectionTables(x.Connections, now)
+	case len(x.Closed) == 0:
+		p.linef("No connection to %v was seen lately.", x.Server.Addr())
+	}
+	if len(x.Closed) > 0 {
+		p.linef("Ended lately")
+	}
+	for _, c := range x.Closed[:min(len(x.Closed), mostClosed)] {
+		var paths []string
+		for _, s := range c.Subflows {
+			paths = append(paths, pathName(s))
+		}
+		p.linef("  to %v, ended %s ago, after %s: %s", c.Remote, age(now, c.Ended), age(c.Ended, c.Since), cmp.Or(strings.Join(paths, ", "), "no path"))
+		for _, s := range c.Subflows {
+			if s.Why != "" {
+				p.linef("    %s: %s", pathName(s), s.Why)
+			}
+		}
+	}
+	p.linef("")
+	p.linef("A new connection to %v", x.Server)
+	rows := [][]string{{"direct", "yes", "-", trip(x.Direct.MinRTT), lost(x.Direct), ""}}
+	for _, c := range x.Candidates {
+		rows = append(rows, []string{
+			fmt.Sprintf("via %s (%s)", c.Waypoint, c.Kind), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), c.Why + until(c.Until),
+		})
+	}
+	p.table("PATH|TAKEN|A MESSAGE TAKES|MIN RTT|LOSS|WHY", rows)
+	if x.Note != "" {
+		p.linef("  no detour: %s", x.Note)
+	}
+	return p.err
+}
+
+func taken(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+func trip(ms float64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f ms", ms)
+}
+
+func wait(c api.Candidate) string {
+	if c.Guessed {
+		return "about " + trip(c.Wait)
+	}
+	return trip(c.Wait)
+}
+
+func lost(m api.Measured) string {
+	if m.At.IsZero() {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100*m.Loss)
+}
+
+// until returns when something ends, as the end of a sentence.
+func until(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return ", until " + t.Local().Format("2 Jan 15:04:05")
+}
+
+// Steering writes which waypoints are taken first or never as text.
+func Steering(w io.Writer, s api.Steering) error {
+	p := &printer{w: w}
+	if !steered(s) {
+		p.linef("Waypoints are taken by what they are worth; none is wanted or avoided.")
+	}
+	p.steering(s)
+	return p.err
+}
+
+func steered(s api.Steering) bool { return len(s.Use)+len(s.Avoid) > 0 }
+
+func (p *printer) steering(s api.Steering) {
+	names := func(list []api.Steered) string {
+		words := make([]string, len(list))
+		for i, w := range list {
+			words[i] = w.Name + until(w.Until)
+		}
+		return strings.Join(words, "; ")
+	}
+	switch {
+	case len(s.Use) == 0:
+	case s.Only:
+		p.linef("Taken, and no other: %s", names(s.Use))
+	default:
+		p.linef("Taken first: %s", names(s.Use))
+	}
+	if len(s.Avoid) > 0 {
+		p.linef("Never taken: %s", names(s.Avoid))
+	}
+}

@@ -1,0 +1,37 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+)
+
+// A running download leaves a waypoint that is to be avoided, and takes it again when it is wanted.
+func TestSteer(t *testing.T) {
+	w := standard(newWorld(t))
+	w.startBoth()
+	x := w.curl(w.url())
+	w.detoured()
+	if said := w.dcol(alice, "avoid", bob, "--for", "1h"); !strings.Contains(said, "Never taken: bob, until ") {
+		t.Errorf("dcol avoid says %q", said)
+	}
+	w.subflows("direct up")
+	x.goesOn()
+	why := w.dcol(alice, "why", w.addr4(server).String()+":80")
+	for _, words := range []string{"Connections\n", "direct ", "via bob", "you do not want this waypoint (dcol use, dcol avoid)"} {
+		if !strings.Contains(why, words) {
+			t.Errorf("dcol why lacks %q:\n%s", words, why)
+		}
+	}
+	if said := w.dcol(alice, "use", "--only", bob); !strings.Contains(said, "Taken, and no other: bob\n") || strings.Contains(said, "Never") {
+		t.Errorf("dcol use says %q", said)
+	}
+	w.detoured()
+	x.goesOn()
+	x.endsWell()
+	w.eventually("the connection is explained after its end", func() error {
+		why = w.dcol(alice, "why", w.addr4(server).String())
+		return holds(strings.Contains(why, ", ended ") && strings.Contains(why, "you want bob to be taken first"), "it says %s", why)
+	})
+	w.fails(alice, []string{"use", "bbo"}, `"bbo" is not a waypoint that this host knows`, "bob")
+	w.fails(alice, []string{"avoid", alice}, "this host itself")
+}
