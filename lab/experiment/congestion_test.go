@@ -22,7 +22,10 @@ func TestSubflowsHaveTheCongestionControl(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range strings.Fields(string(available)) {
+	for _, name := range []string{"reno", "cubic", "bbr"} { // others may come and go while this runs
+		if !slices.Contains(strings.Fields(string(available)), name) {
+			continue
+		}
 		for _, kind := range []scenario.Detour{scenario.Mapped, scenario.WireGuard} {
 			t.Run(name+"-"+string(kind), func(t *testing.T) {
 				t.Parallel()
