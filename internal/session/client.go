@@ -242,7 +242,6 @@ var errSilence = errors.New("no answer to pings")
 // tend keeps a session alive and returns why it ended.
 func (c *Client) tend(ctx context.Context, call *call) error {
 	var lossy loss
-	lossy.update(call.conn.ConnectionStats())
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	quiet := time.NewTimer(silence)
@@ -274,7 +273,7 @@ func (c *Client) tend(ctx context.Context, call *call) error {
 				Text: fmt.Sprintf("%s stopped answering on %v/udp", c.config.Name, c.config.Addr), Mend: "is its host up and the network between you?",
 			}
 		case <-tick.C:
-			lossy.update(call.conn.ConnectionStats())
+			lossy.update(call.departures.counts(time.Now()))
 			c.mu.Lock()
 			c.state.Loss = lossy.ratio()
 			c.mu.Unlock()

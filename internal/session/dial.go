@@ -22,11 +22,13 @@ type outgoing struct {
 	socket    *clientSocket
 	transport *quic.Transport
 	conn      *quic.Conn
-	stream    *quic.Stream
-	decoder   *wire.Decoder
-	member    collective.Member // the waypoint
-	hello     wire.Hello        // its greeting
-	local     netip.Addr        // source address of our packets
+	// departures follows what becomes of our packets.
+	departures *departureTrace
+	stream     *quic.Stream
+	decoder    *wire.Decoder
+	member     collective.Member // the waypoint
+	hello      wire.Hello        // its greeting
+	local      netip.Addr        // source address of our packets
 	// attestation is sent with the first request.
 	attestation wire.Attestation
 }
@@ -62,7 +64,7 @@ func dial(ctx context.Context, config ClientConfig) (o *outgoing, heard bool, er
 		}
 	}
 	socket := &clientSocket{UDPConn: udp, batch: ipv4.NewPacketConn(udp)}
-	o = &outgoing{socket: socket, transport: &quic.Transport{Conn: socket, ConnectionIDLength: connIDLength}, local: local}
+	o = &outgoing{socket: socket, transport: &quic.Transport{Conn: socket, ConnectionIDLength: connIDLength}, departures: newDepartureTrace(), local: local}
 	if err := o.connect(ctx, config); err != nil {
 		o.close()
 		return nil, socket.received.Load(), err
@@ -72,7 +74,9 @@ func dial(ctx context.Context, config ClientConfig) (o *outgoing, heard bool, er
 
 func (o *outgoing) connect(ctx context.Context, config ClientConfig) error {
 	var err error
-	o.conn, err = o.transport.Dial(ctx, net.UDPAddrFromAddrPort(config.Addr), config.Identity.ClientTLS(alpn, config.Name), quicConfig(-1))
+	traced := quicConfig(-1)
+	traced.Tracer = o.departures.tracer
+	o.conn, err = o.transport.Dial(ctx, net.UDPAddrFromAddrPort(config.Addr), config.Identity.ClientTLS(alpn, config.Name), traced)
 	if err != nil {
 		return err
 	}

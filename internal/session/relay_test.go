@@ -1,6 +1,7 @@
 package session
 
 import (
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -8,11 +9,13 @@ import (
 	"testing"
 )
 
-// relay is a NAT on loopback: it passes datagrams between one client and a waypoint, can be cut, and
-// can take another port, as NATs do.
+// relay is a NAT on loopback: it passes datagrams between one client and a waypoint, can be cut, can
+// lose datagrams, and can take another port, as NATs do.
 type relay struct {
 	at  netip.AddrPort
 	cut atomic.Bool
+	// percent of the datagrams towards the waypoint are lost, so far as many as dropped says.
+	percent, dropped atomic.Uint32
 
 	t       testing.TB
 	target  *net.UDPAddr
@@ -69,6 +72,10 @@ func (r *relay) inward() {
 		r.client = from
 		outer := r.outer
 		r.mu.Unlock()
+		if rand.Uint32N(100) < r.percent.Load() {
+			r.dropped.Add(1)
+			continue
+		}
 		if !r.cut.Load() {
 			outer.WriteToUDP(buf[:n], r.target)
 		}

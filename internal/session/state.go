@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
@@ -28,36 +26,11 @@ type State struct {
 	Lease    time.Duration // of a mapping at this waypoint
 	RTT      time.Duration // smoothed
 	MinRTT   time.Duration
-	Loss     float64 // share of our packets not acknowledged, over about the last minute
+	Loss     float64 // share of our packets that did not arrive, over about the last minute
 }
 
 // Usable reports whether requests can be answered now, for the address in Observed.
 func (s State) Usable() bool { return s.Up && !s.Moving }
-
-// loss estimates recent loss from quic-go's cumulative counters.
-type loss struct {
-	sent, lost         float64
-	lastSent, lastLost uint64
-}
-
-// keep is the weight that the past keeps at each ping: it halves after 34.
-const keep = 0.98
-
-func (l *loss) update(s quic.ConnectionStats) {
-	sent := float64(s.PacketsSent - l.lastSent)
-	// This counter can fall, because packets considered lost may still arrive.
-	lost := float64(int64(s.PacketsLost - l.lastLost))
-	l.lastSent, l.lastLost = s.PacketsSent, s.PacketsLost
-	l.sent = l.sent*keep + sent
-	l.lost = max(0, l.lost*keep+lost)
-}
-
-func (l *loss) ratio() float64 {
-	if l.sent == 0 {
-		return 0
-	}
-	return min(1, l.lost/l.sent)
-}
 
 // backoff computes the wait before the next try.
 type backoff struct{ tries int }

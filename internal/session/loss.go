@@ -1,0 +1,170 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/qlog"
+	"github.com/quic-go/quic-go/qlogwriter"
+)
+
+// This file measures the loss of a session's packets on the way to the waypoint, from the packet numbers
+// that the waypoint acknowledges. quic-go's own count of lost packets cannot be used: it leaves out
+// packets that a probe replaced, which is how most losses of a quiet session end, and its count of sent
+// packets includes those that are never acknowledged.
+
+const (
+	// A packet that was not acknowledged is lost if one sent later was and so much time has passed.
+	// Packets are hardly ever reordered by more.
+	lostAfter = 2 * time.Second
+	// maxDepartures bounds the packets whose fate is open. A session that sends so many within lostAfter
+	// has plenty of others to judge by.
+	maxDepartures = 1024
+)
+
+// departures counts which of the packets sent on a connection arrived.
+type departures struct {
+	open          []departure // not acknowledged, in the order in which they were sent
+	largest       int64       // the largest packet number that was acknowledged; -1: none
+	arrived, lost uint64
+}
+
+// departure is one sent packet that the receiver must acknowledge.
+type departure struct {
+	number int64
+	at     time.Time
+}
+
+// numbers is a range of packet numbers, both ends included.
+type numbers struct{ smallest, largest int64 }
+
+// sent records a packet. Numbers must grow.
+func (d *departures) sent(number int64, now time.Time) {
+	if len(d.open) == maxDepartures {
+		d.open = slices.Delete(d.open, 0, maxDepartures/2)
+	}
+	d.open = append(d.open, departure{number, now})
+}
+
+// acknowledged records which packets arrived. The ranges are in descending order, as in an ACK frame.
+func (d *departures) acknowledged(ranges []numbers) {
+	if len(ranges) == 0 {
+		return
+	}
+	d.largest = max(d.largest, ranges[0].largest)
+	r := len(ranges) - 1
+	d.open = slices.DeleteFunc(d.open, func(p departure) bool {
+		for r >= 0 && ranges[r].largest < p.number {
+			r--
+		}
+		if r < 0 || p.number < ranges[r].smallest {
+			return false
+		}
+		d.arrived++
+		return true
+	})
+}
+
+// settle counts the packets that are known to be lost by now.
+func (d *departures) settle(now time.Time) {
+	d.open = slices.DeleteFunc(d.open, func(p departure) bool {
+		if p.number > d.largest || now.Sub(p.at) < lostAfter {
+			return false
+		}
+		d.lost++
+		return true
+	})
+}
+
+// departureTrace keeps the departures of one connection. quic-go reports packets to it.
+type departureTrace struct {
+	mu         sync.Mutex
+	departures departures
+}
+
+func newDepartureTrace() *departureTrace {
+	return &departureTrace{departures: departures{largest: -1}}
+}
+
+// counts returns how many packets arrived and how many were lost so far.
+func (t *departureTrace) counts(now time.Time) (arrived, lost uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.departures.settle(now)
+	return t.departures.arrived, t.departures.lost
+}
+
+// tracer returns t for use as quic.Config's Tracer.
+func (t *departureTrace) tracer(context.Context, bool, quic.ConnectionID) qlogwriter.Trace { return t }
+
+// AddProducer implements qlogwriter.Trace.
+func (t *departureTrace) AddProducer() qlogwriter.Recorder { return t }
+
+// Close implements qlogwriter.Recorder.
+func (t *departureTrace) Close() error { return nil }
+
+// RecordEvent implements qlogwriter.Recorder. Packets of the handshake have numbers of their own and are
+// left out.
+func (t *departureTrace) RecordEvent(event qlogwriter.Event) {
+	switch e := event.(type) {
+	case qlog.PacketSent:
+		if e.Header.PacketType == qlog.PacketType1RTT && slices.ContainsFunc(e.Frames, wantsAcknowledgement) {
+			t.mu.Lock()
+			t.departures.sent(int64(e.Header.PacketNumber), time.Now())
+			t.mu.Unlock()
+		}
+	case qlog.PacketReceived:
+		if e.Header.PacketType != qlog.PacketType1RTT {
+			return
+		}
+		for _, f := range e.Frames {
+			if ack, ok := f.Frame.(*qlog.AckFrame); ok {
+				t.mu.Lock()
+				t.departures.acknowledged(numbersOf(ack))
+				t.mu.Unlock()
+			}
+		}
+	}
+}
+
+// wantsAcknowledgement reports whether a packet with this frame is ack-eliciting (RFC 9002, section 2).
+func wantsAcknowledgement(f qlog.Frame) bool {
+	switch f.Frame.(type) {
+	case *qlog.AckFrame, *qlog.ConnectionCloseFrame:
+		return false
+	}
+	return true
+}
+
+func numbersOf(ack *qlog.AckFrame) []numbers {
+	ranges := make([]numbers, len(ack.AckRanges))
+	for i, r := range ack.AckRanges {
+		ranges[i] = numbers{int64(r.Smallest), int64(r.Largest)}
+	}
+	return ranges
+}
+
+// loss estimates recent loss from cumulative counts.
+type loss struct {
+	arrived, lost         float64
+	lastArrived, lastLost uint64
+}
+
+// keep is the weight that the past keeps at each ping: it halves after 34.
+const keep = 0.98
+
+func (l *loss) update(arrived, lost uint64) {
+	l.arrived = l.arrived*keep + float64(arrived-l.lastArrived)
+	l.lost = l.lost*keep + float64(lost-l.lastLost)
+	l.lastArrived, l.lastLost = arrived, lost
+}
+
+func (l *loss) ratio() float64 {
+	if l.lost == 0 {
+		return 0
+	}
+	return l.lost / (l.arrived + l.lost)
+}
