@@ -51,7 +51,7 @@ type Prober struct {
 	mu      sync.Mutex // of what is read and written back
 }
 
-// Open enables probes on joins that processes of a cgroup open from now on in the thread's network namespace. The
+// Open enables probes on subflows that processes of a cgroup open from now on in the thread's network namespace. The
 // cgroup is a folder of cgroup v2; if it is empty, the root, which covers all. Programs that clear the flag by
 // which this one is called must have been attached to the cgroup earlier. Probing continues after Close.
 func Open(cgroup string) (*Prober, error) {

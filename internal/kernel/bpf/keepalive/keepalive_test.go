@@ -3,6 +3,7 @@ package keepalive
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -126,9 +127,9 @@ func (s *site) serve(t *testing.T, at netip.AddrPort) {
 	t.Cleanup(func() { l.Close(); <-served })
 }
 
-// swallow drops what reaches the server on the join.
-func (s *site) swallow(t *testing.T) {
-	s.server.Output(t, "nft", "table inet hole { chain in { type filter hook input priority 0; tcp sport 40001 drop; }; }")
+// swallow drops what reaches the server on a subflow.
+func (s *site) swallow(t *testing.T, p path) {
+	s.server.Output(t, "nft", fmt.Sprintf("table inet hole { chain in { type filter hook input priority 0; tcp sport %d drop; }; }", p.local.Port()))
 }
 
 func (s *site) open(t *testing.T) (p *Prober) {
@@ -144,10 +145,10 @@ func (s *site) open(t *testing.T) (p *Prober) {
 	return p
 }
 
-// nudge has the join send a segment.
-func (s *site) nudge(t *testing.T) {
+// nudge has a subflow send a segment.
+func (s *site) nudge(t *testing.T, p path) {
 	t.Helper()
-	if err := s.kernel.SetBackup(s.token, s.join.local, s.join.remote, false); err != nil {
+	if err := s.kernel.SetBackup(s.token, p.local, p.remote, false); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -161,50 +162,58 @@ func (s *site) metrics(t *testing.T, p path) mptcp.Metrics {
 	return found.Metrics
 }
 
-// eventually waits for the metrics of the join to be as wanted.
-func (s *site) eventually(t *testing.T, what string, ok func(mptcp.Metrics) bool) {
+// eventually waits for the metrics of a subflow to be as wanted.
+func (s *site) eventually(t *testing.T, p path, what string, ok func(mptcp.Metrics) bool) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
-	for !ok(s.metrics(t, s.join)) {
+	deadline := time.Now().Add(time.Minute)
+	for !ok(s.metrics(t, p)) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never: %s\n%+v", what, s.metrics(t, s.join))
+			t.Fatalf("never: %s\n%+v", what, s.metrics(t, p))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
+// Probes are sent on the subflow for which they are wanted, which may be the first one, and on no other.
 func TestProbes(t *testing.T) {
 	for _, c := range []struct{ name, client, server string }{
 		{"IPv4", "10.0.1.2", "10.0.1.1"},
 		{"IPv6", "2001:db8::2", "2001:db8::1"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := newSite(t, c.client, c.server)
-			p := s.open(t)
-			s.connect(t, c.server)
-			idle := func(m mptcp.Metrics) bool { return m.LastAckRecv > 1500*time.Millisecond }
-			s.eventually(t, "nothing comes before there are probes", idle)
+		for _, first := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, first %v", c.name, first), func(t *testing.T) {
+				s := newSite(t, c.client, c.server)
+				p := s.open(t)
+				s.connect(t, c.server)
+				probed, other := s.join, s.first
+				if first {
+					probed, other = other, probed
+				}
+				idle := func(m mptcp.Metrics) bool { return m.LastAckRecv > 1500*time.Millisecond }
+				s.eventually(t, probed, "nothing comes before there are probes", idle)
+				s.eventually(t, other, "nothing comes before there are probes", idle)
 
-			if err := p.Begin(s.join.local, s.join.remote); err != nil {
-				t.Fatal(err)
-			}
-			s.nudge(t)
-			answered := s.metrics(t, s.join).SegsIn + 2
-			s.eventually(t, "probes are answered", func(m mptcp.Metrics) bool { return m.SegsIn >= answered })
-			if m := s.metrics(t, s.first); !idle(m) || m.Probes > 0 {
-				t.Errorf("the first subflow is probed, too: %+v", m)
-			}
-			s.swallow(t)
-			s.eventually(t, "probes have no answer", func(m mptcp.Metrics) bool { return m.Probes >= 2 })
-			s.server.Output(t, "nft", "delete table inet hole")
-			s.eventually(t, "probes are answered again", func(m mptcp.Metrics) bool { return m.Probes == 0 })
+				if err := p.Begin(probed.local, probed.remote); err != nil {
+					t.Fatal(err)
+				}
+				s.nudge(t, probed)
+				answered := s.metrics(t, probed).SegsIn + 2
+				s.eventually(t, probed, "probes are answered", func(m mptcp.Metrics) bool { return m.SegsIn >= answered })
+				if m := s.metrics(t, other); !idle(m) || m.Probes > 0 {
+					t.Errorf("the other subflow is probed, too: %+v", m)
+				}
+				s.swallow(t, probed)
+				s.eventually(t, probed, "probes have no answer", func(m mptcp.Metrics) bool { return m.Probes >= 2 })
+				s.server.Output(t, "nft", "delete table inet hole")
+				s.eventually(t, probed, "probes are answered again", func(m mptcp.Metrics) bool { return m.Probes == 0 })
 
-			if err := p.End(s.join.local, s.join.remote); err != nil {
-				t.Fatal(err)
-			}
-			s.nudge(t)
-			s.eventually(t, "nothing comes when there are no probes any more", idle)
-		})
+				if err := p.End(probed.local, probed.remote); err != nil {
+					t.Fatal(err)
+				}
+				s.nudge(t, probed)
+				s.eventually(t, probed, "nothing comes when there are no probes any more", idle)
+			})
+		}
 	}
 }
 

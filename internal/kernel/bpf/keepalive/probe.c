@@ -1,8 +1,8 @@
 //go:build ignore
 
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Begins and ends to have TCP send keep-alive probes on single subflows, which joined an
-// MPTCP connection that was opened in one network namespace.
+// Begins and ends to have TCP send keep-alive probes on single subflows of MPTCP connections
+// that were opened in one network namespace.
 #include <stdbool.h>
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -17,7 +17,7 @@
 #define TCP_KEEPCNT 6
 #define OPTION_MPTCP 30 // RFC 8684
 #define OPTION_LONGEST 40
-#define SUBTYPE_JOIN 1
+#define SUBTYPE_JOIN 1 // 0 is MP_CAPABLE, of the first subflow
 
 // Words of eight bytes, as older verifiers want structures on the stack. IPv4 addresses
 // are in the second of their words; all is in the order of the network.
@@ -128,8 +128,8 @@ int probe(struct bpf_sock_ops *ctx)
 		return 1;
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-		// The option of the SYN-ACK says whether it is a join.
-		if (bpf_load_hdr_opt(ctx, option, sizeof(option), 0) < 0 || option[2] >> 4 != SUBTYPE_JOIN)
+		// The option of the SYN-ACK says whether it is a subflow.
+		if (bpf_load_hdr_opt(ctx, option, sizeof(option), 0) < 0 || option[2] >> 4 > SUBTYPE_JOIN)
 			break;
 		// The program is called with each segment that leaves from now on. It writes no
 		// option: that is how it comes to a socket that receives nothing.
