@@ -134,7 +134,7 @@ func (m *Manager) resync(live []LiveConn, now time.Time) {
 		t := m.turn(c, now)
 		m.reconcile(t, l.Subflows)
 		if c.adopted {
-			t.restoreFirst()
+			t.restoreDirect()
 		}
 		m.detours.recognise(c)
 		m.step(t)
@@ -174,10 +174,11 @@ func (m *Manager) reconcile(t turn, live []LiveSubflow) {
 	}
 }
 
-// restoreFirst has the first subflow of a connection carry again. An earlier agent may have set it aside.
-func (t turn) restoreFirst() {
+// restoreDirect has the direct path of a connection carry again. An earlier agent may have set it aside. Except for the first
+// subflow, it may lead through a tunnel that is not known yet, which must not carry a TLS handshake.
+func (t turn) restoreDirect() {
 	for _, s := range t.subflows {
-		if s.id == 0 && s.direct && s.up && s.backup && t.managed() {
+		if s.direct && s.up && s.backup && t.managed() && (s.id == 0 || t.open()) {
 			t.setBackup(s, false)
 		}
 	}

@@ -29,6 +29,8 @@ type selection struct {
 	deafness float64 // share of MP_PRIO that is lost
 	log      []string
 	sent     time.Time // when this host last sent data
+	stubborn bool      // the server keeps to the subflows that are no backup, though none works
+	probes   bool      // the kernel sends probes where it is asked to
 }
 
 // pathWorth describes a path.
@@ -49,6 +51,8 @@ type carried struct {
 	lastData, lastAnswer time.Time
 	lateUntil            time.Time
 	probed               bool
+	lastProbe            time.Time
+	unanswered           int
 	backoff              int
 }
 
@@ -56,7 +60,7 @@ func newSelection(t *testing.T, paths map[string]*pathWorth) *selection {
 	t.Helper()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := &selection{
-		t: t, start: start, now: start, paths: paths, random: rand.New(rand.NewPCG(1, 2)), port: 50000,
+		t: t, start: start, now: start, paths: paths, random: rand.New(rand.NewPCG(1, 2)), port: 50000, probes: true,
 		m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Seed: 1}),
 	}
 	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
@@ -164,7 +168,7 @@ func (s *selection) tell(ev path.Event) {
 // uses returns the subflows on which the server sends: those that are no backup, if one of them works.
 func (s *selection) uses() []*carried {
 	full := slices.DeleteFunc(slices.Clone(s.subflows), func(c *carried) bool { return c.toldBackup })
-	if slices.ContainsFunc(full, func(c *carried) bool { return !s.paths[c.waypoint].dead }) {
+	if s.stubborn && len(full) > 0 || slices.ContainsFunc(full, func(c *carried) bool { return !s.paths[c.waypoint].dead }) {
 		return full
 	}
 	return s.subflows
@@ -198,6 +202,25 @@ func (s *selection) messages(long, every time.Duration) {
 	}
 }
 
+// stream has the server send a little again and again, without being asked. What it sends on a dead path it
+// repeats on another that it uses.
+func (s *selection) stream(long, every time.Duration) {
+	for end := s.now.Add(long); s.now.Before(end); {
+		uses := slices.DeleteFunc(slices.Clone(s.uses()), func(c *carried) bool { return s.paths[c.waypoint].dead })
+		if s.since()%every == 0 && len(uses) > 0 {
+			s.arrive(uses[s.random.IntN(len(uses))], 3)
+		}
+		s.step()
+	}
+}
+
+// pause has time pass in which nobody sends.
+func (s *selection) pause(long time.Duration) {
+	for end := s.now.Add(long); s.now.Before(end); {
+		s.step()
+	}
+}
+
 // arrive has segments come in this tenth of a second.
 func (s *selection) arrive(c *carried, n float64) {
 	w := s.paths[c.waypoint]
@@ -209,7 +232,7 @@ func (s *selection) arrive(c *carried, n float64) {
 		c.segments++
 		c.data++
 		s.upTo += 1400
-		c.lastData, c.lastAnswer = s.now.Add(dt), s.now.Add(dt)
+		c.lastData, c.lastAnswer, c.unanswered = s.now.Add(dt), s.now.Add(dt), 0
 		if s.random.Float64() < w.loss {
 			c.lateUntil = s.now.Add(dt + w.trip)
 		}
@@ -232,13 +255,17 @@ func (s *selection) step() {
 	ev := path.Measured{Received: []path.Received{{Token: s.token, UpTo: s.upTo}}}
 	for _, c := range s.subflows {
 		w := s.paths[c.waypoint]
-		if c.probed && !w.dead && s.now.Sub(c.lastAnswer) > time.Second {
-			c.segments++
-			c.lastAnswer = s.now
+		if c.probed && s.probes && s.now.Sub(c.lastAnswer) > time.Second && s.now.Sub(c.lastProbe) >= time.Second {
+			c.lastProbe = s.now
+			c.unanswered++
+			if !w.dead {
+				c.segments++
+				c.lastAnswer, c.unanswered = s.now, 0
+			}
 		}
 		ev.Samples = append(ev.Samples, path.Sample{
 			Token: s.token, Local: c.local, Remote: c.remote, BytesReceived: 1400 * c.data, MinRTT: w.trip, RTT: w.trip,
-			SegsIn: c.segments, DataSegsIn: c.data, OutOfOrder: c.late, DataEnd: s.upTo, Backoff: c.backoff,
+			SegsIn: c.segments, DataSegsIn: c.data, OutOfOrder: c.late, DataEnd: s.upTo, Backoff: c.backoff, Probes: c.unanswered,
 			LastData: s.now.Sub(c.lastData), LastAnswer: s.now.Sub(c.lastAnswer), LastSent: s.now.Sub(s.sent),
 		})
 	}
@@ -438,7 +465,7 @@ func TestPausesAreNoStalls(t *testing.T) {
 			s.step()
 		}
 	}
-	if n := strings.Count(strings.Join(s.log, ";"), "promote bob"); n > 8 {
+	if n := strings.Count(strings.Join(s.log, ";"), "promote"); n > 14 { // after ever longer times, up to ten minutes
 		t.Errorf("%d promotions in an hour: %v", n, s.log)
 	}
 }
@@ -490,22 +517,27 @@ func TestEqualWaypointsAreDrawn(t *testing.T) {
 	}
 }
 
-// What was there before the agent is left alone, but for its first subflow, which carries again.
+// What was there before the agent is left alone, but for the direct path, which carries again: the first subflow, or one
+// that took its place.
 func TestAdoptedConnectionIsNotWeighed(t *testing.T) {
-	bad := good()
-	bad.loss = 0.05
-	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": bad})
-	s.offer("bob")
-	s.token = 1
-	s.subflows = []*carried{
-		{local: netip.AddrPortFrom(ip("me"), 5000), remote: netip.AddrPortFrom(ip("web"), 80), backup: true, toldBackup: true},
-		{waypoint: "bob", local: netip.AddrPortFrom(ip("me"), 5001), remote: netip.AddrPortFrom(ip("bob"), 80)},
+	for _, id := range []uint8{0, 3} {
+		t.Run(fmt.Sprintf("direct path has id %d", id), func(t *testing.T) {
+			bad := good()
+			bad.loss = 0.05
+			s := newSelection(t, map[string]*pathWorth{"": good(), "bob": bad})
+			s.offer("bob")
+			s.token = 1
+			s.subflows = []*carried{
+				{local: netip.AddrPortFrom(ip("me"), 5000), remote: netip.AddrPortFrom(ip("web"), 80), backup: true, toldBackup: true},
+				{waypoint: "bob", local: netip.AddrPortFrom(ip("me"), 5001), remote: netip.AddrPortFrom(ip("bob"), 80)},
+			}
+			live := path.LiveConn{Token: 1, Local: s.subflows[0].local, Remote: s.subflows[0].remote}
+			for i, c := range s.subflows {
+				live.Subflows = append(live.Subflows, path.LiveSubflow{LocalID: id + uint8(i), Local: c.local, Remote: c.remote, Backup: c.backup})
+			}
+			s.tell(path.Resync{Conns: []path.LiveConn{live}})
+			s.bulk(time.Minute)
+			s.want("adopted", "promote direct")
+		})
 	}
-	live := path.LiveConn{Token: 1, Local: s.subflows[0].local, Remote: s.subflows[0].remote}
-	for id, c := range s.subflows {
-		live.Subflows = append(live.Subflows, path.LiveSubflow{LocalID: uint8(id), Local: c.local, Remote: c.remote, Backup: c.backup})
-	}
-	s.tell(path.Resync{Conns: []path.LiveConn{live}})
-	s.bulk(time.Minute)
-	s.want("adopted", "promote direct")
 }

@@ -9,10 +9,12 @@ import "time"
 //     data from beyond the gap, and the detour is dry (holdsUp). Or the detour is dry
 //     for much longer than ever in the last seconds, while another subflow is busy
 //     (unlikeItself). Or nothing at all came by the detour for long, while another
-//     subflow is busy (unheardOf). The last two prove little, as the server may simply
-//     not use the detour.
+//     subflow is busy (unheardOf). Or it carries alone, the others are set aside, and
+//     nothing comes any more (aloneAndSilent). Only the first proves much: the server may not use the
+//     detour, or may have nothing to send.
 //   - Probing. Keep-alive probes, which every TCP answers, are sent on the detour once
-//     a second as long as nothing arrives. Anything that arrives ends the suspicion.
+//     a second as long as nothing arrives. Anything that arrives ends the suspicion. The direct
+//     path is probed, too, if it carried alone, or where it can tell whether this host is cut off.
 //   - Demotion to a backup. It costs little if it was wrong, and is undone when
 //     something arrives. It is immediate for a detour that holds up the connection and
 //     was in use until then, if the detour was known to be steady. All others must
@@ -44,6 +46,11 @@ const (
 	// silentAfter is longer than one retransmission on a short path takes.
 	silentAfter = 700 * time.Millisecond
 
+	// A detour that carries alone is suspected after a silence of aloneAfter. That doubles each time it was wrong,
+	// up to aloneLongest: later, samples are no longer close (watchFor).
+	aloneAfter   = 700 * time.Millisecond
+	aloneLongest = 4 * time.Second
+
 	demoteUnanswered = 2 // probes
 	closeUnanswered  = 4
 	// A connection with an idle detour counts on it to be there when the busy path dies. So nothing
@@ -72,19 +79,23 @@ type suspicion struct {
 	holdsUp  bool      // it held up the connection
 	inUse    bool      // and had been in use just before
 	unheard  bool      // nothing else is known against it than that nothing came
+	alone    bool      // it carried alone, or is a witness
+	pauses   int       // how often the server only paused
 	demoted  bool
-	wary     time.Time // not considered steady before
-	lossy    time.Time // considered lossy before
+	// witnessed is when another subflow was first heard so much later that this host cannot be cut off.
+	witnessed time.Time
+	wary      time.Time // not considered steady before
+	lossy     time.Time // considered lossy before
 }
 
 func (s *subflow) suspected() bool { return !s.suspicion.since.IsZero() }
 
-// suspect examines all detours of a connection after they were sampled. It returns the subflows
+// suspect examines the subflows of a connection after they were sampled. It returns the detours
 // through which, by now, it is certain enough that nothing arrives.
 func (t turn) suspect() []*subflow {
 	found := false
 	for _, s := range t.subflows {
-		if s.up && s.detour != nil && s.at.Equal(t.now) && t.host.hasSource(s) && !s.leaving && t.open() {
+		if s.up && (s.detour != nil || t.ours(s)) && s.at.Equal(t.now) && t.host.hasSource(s) && !s.leaving && t.open() {
 			t.lookAt(s)
 			found = found || t.isHole(s)
 		}
@@ -105,11 +116,17 @@ func (t turn) lookAt(s *subflow) {
 	steady := known && !t.now.Before(q.wary) && !t.now.Before(q.lossy)
 	holdsUp := t.holdsUp(s, steady, t.now)
 	switch {
-	case s.suspected() && (s.segments != q.segments || !q.demoted && s.unasked()):
+	case s.suspected() && (s.segments != q.segments || !q.demoted && s.unasked()),
+		s.suspected() && s.direct && s.unansweredFor(unheardUnanswered):
 		t.unsuspect(s)
 		return
 	case s.suspected():
 		q.unheard = q.unheard && !holdsUp
+	case t.aloneAndSilent(s) || t.isWitness(s):
+		q.since, q.segments, q.alone = t.now, s.segments, true
+		t.out.do(Probe{t.token, s.local, s.remote, true, s.backup})
+	case s.direct:
+		return
 	case holdsUp || t.unlikeItself(s) || t.unheardOf(s):
 		q.since, q.segments = t.now, s.segments
 		q.unheard = !holdsUp && !t.unlikeItself(s)
@@ -117,9 +134,12 @@ func (t turn) lookAt(s *subflow) {
 	default:
 		return
 	}
+	if q.witnessed.IsZero() && t.shownBesides(s) {
+		q.witnessed = t.now
+	}
 	q.holdsUp = q.holdsUp || holdsUp
 	q.inUse = q.inUse || holdsUp && t.data.still.Before(s.lastData.Add(inUseUntil))
-	if !q.demoted && t.busyBeside(s) && s.toDemote(steady) {
+	if !s.direct && !q.demoted && t.busyBeside(s) && s.toDemote(steady) {
 		q.demoted = true
 		t.setBackup(s, true)
 	}
@@ -132,11 +152,14 @@ func (t turn) unsuspect(s *subflow) {
 	if q.demoted && !s.setAside() {
 		t.setBackup(s, false)
 	}
-	wary := q.wary
-	if !q.unheard { // it was no more than asked
-		wary = t.now.Add(unsteady)
+	next := suspicion{cleared: t.now, wary: q.wary, lossy: q.lossy, pauses: q.pauses}
+	switch {
+	case q.alone:
+		next.pauses++
+	case !q.unheard: // otherwise it was no more than asked
+		next.wary = t.now.Add(unsteady)
 	}
-	*q = suspicion{cleared: t.now, wary: wary, lossy: q.lossy}
+	*q = next
 }
 
 // holdsUp reports whether the connection waits for data sent over s: it makes no progress, and
@@ -168,6 +191,44 @@ func (c *conn) unlikeItself(s *subflow) bool {
 // subflow is busy.
 func (c *conn) unheardOf(s *subflow) bool {
 	return s.silent() >= unheardFor && s.at.Sub(s.suspicion.cleared) >= unheardFor && c.busyBeside(s)
+}
+
+// aloneAndSilent reports whether s alone carries the connection, because all others are set aside, or did until that
+// stalled, and nothing came by it for longer than is usual since its last data, or since it began to carry.
+func (t turn) aloneAndSilent(s *subflow) bool {
+	cleared := s.suspicion.cleared
+	if s.backup || !s.lastData.After(cleared) && !s.told.at.After(cleared) || !t.inDoubt(s) && !t.carriesAlone(s) {
+		return false
+	}
+	after := aloneAfter << min(s.suspicion.pauses, 10)
+	if gap, ok := s.usualGap(); ok {
+		after = max(after, unlikeGaps*gap)
+	}
+	return min(s.silent(), t.now.Sub(s.told.at)) >= min(after, aloneLongest)
+}
+
+// isWitness reports whether an answer on s would show that a subflow that carried alone does not work, rather than this
+// host's link.
+func (t turn) isWitness(s *subflow) bool {
+	return t.attention != nil && t.has(func(x *subflow) bool {
+		return x != s && x.up && x.detour != nil && x.suspicion.alone && x.surelySilent() && !s.shows(x)
+	})
+}
+
+// shows reports whether s was heard so long after x that x, which is probed, does not work.
+func (s *subflow) shows(x *subflow) bool {
+	return s.lastAnswer.After(x.lastAnswer.Add(closeUnanswered * time.Second / 2))
+}
+
+// distrusted reports whether the subflow is suspected of more than a pause.
+func (s *subflow) distrusted() bool {
+	return s.suspected() && (!s.suspicion.alone || s.surelySilent())
+}
+
+// carriesAlone reports whether all other subflows of the connection are backups, of which some would work.
+func (t turn) carriesAlone(s *subflow) bool {
+	return !t.has(func(x *subflow) bool { return x != s && x.up && !x.backup }) &&
+		t.has(func(x *subflow) bool { return x.setAside() && t.ours(x) })
 }
 
 // busyBeside reports whether another subflow of the connection just had data.
@@ -204,9 +265,11 @@ func (s *subflow) unansweredFor(n int) bool {
 	if s.suspicion.since.Before(s.suspicion.lossy) {
 		n += moreUnanswered
 	}
-	trip := max(100*time.Millisecond, 2*s.minRTT)
-	return s.unanswered >= n && s.silentWhileProbed() >= time.Duration(n)*time.Second+trip
+	return s.unanswered >= n && s.silentWhileProbed() >= time.Duration(n)*time.Second+s.answersIn()
 }
+
+// answersIn returns the time in which a probe is answered.
+func (s *subflow) answersIn() time.Duration { return max(100*time.Millisecond, 2*s.minRTT) }
 
 // unasked reports whether s has been silent for so long that unanswered probes would have been
 // counted if any were sent.
@@ -230,8 +293,11 @@ func (t turn) isHole(s *subflow) bool {
 	if !s.suspected() || !s.unansweredFor(probes) && (!q.demoted || !s.unasked()) {
 		return false
 	}
-	// Otherwise this host itself may be cut off.
-	return t.has(func(x *subflow) bool {
-		return x != s && x.up && t.host.hasSource(x) && x.lastAnswer.After(s.lastAnswer.Add(closeUnanswered*time.Second/2))
-	})
+	// Otherwise this host itself may be cut off, or was until now.
+	return !q.witnessed.IsZero() && t.now.Sub(q.witnessed) >= time.Second+s.answersIn() && t.shownBesides(s)
+}
+
+// shownBesides reports whether another subflow shows that s does not work.
+func (t turn) shownBesides(s *subflow) bool {
+	return t.has(func(x *subflow) bool { return x != s && x.up && t.host.hasSource(x) && x.shows(s) })
 }

@@ -18,14 +18,12 @@ import (
 //   - Messages, which wait for round trips, are carried by the path with the shortest one. The
 //     others stand by. Bulk traffic uses them all.
 //   - Stalls. When the paths that carry become silent in the middle of traffic, those set aside
-//     carry again at once.
+//     carry again at once (stall.go).
 //
 // The state of a connection that is sampled closely is kept in its attention. Only a connection whose
 // whole life this Manager saw is touched.
 
 const (
-	// asideWaits is the shortest time for which a stalled connection keeps using all its subflows.
-	asideWaits = 2 * time.Second
 	// A path displaces the one that carries messages if it is better by this factor and this time, for so long.
 	betterFactor = 1.25
 	betterBy     = 5 * time.Millisecond
@@ -36,13 +34,6 @@ const (
 	lossExposed = 10
 	muchLess    = 2 // of two paths, the one that loses so many times less is better
 	learnsEvery = time.Second
-	stallLeast  = 150 * time.Millisecond // of silence after sent data, or three round trips
-	stallHeard  = 300 * time.Millisecond // of silence where data arrived steadily, or three times the longest gap
-	stallTrips  = 3
-	stallGaps   = 3
-	steadyGap   = 150 * time.Millisecond // a longest gap up to which data arrives steadily
-	calmFor     = 10 * time.Second       // after a stall that no timer confirms, the next is not believed for so long, then twice
-	longestCalm = 10 * time.Minute
 )
 
 // attention is the state of a connection that is sampled closely.
@@ -51,9 +42,7 @@ type attention struct {
 	learned    time.Time // when the history last learned from it
 	challenger *subflow  // has been better than the one that carries messages
 	since      time.Time // since then
-	calledUp   time.Time // when those set aside were last needed
-	calm       time.Time // data that does not arrive is no stall before
-	stalls     int
+	stalls     stalls
 }
 
 // asideCause is the kind of reason for setting a subflow aside.
@@ -95,7 +84,8 @@ func (m *Manager) weigh(t turn) {
 	if t.now.Sub(t.attention.learned) >= learnsEvery {
 		m.learn(t)
 	}
-	if t.stalls() {
+	t.confirmStall()
+	if t.carriersStall() {
 		t.callUp()
 		return
 	}
@@ -194,6 +184,9 @@ func (m *Manager) setLossyAside(t turn) (found bool) {
 			Waypoint: instead.waypoint(), Loss: p, OtherLoss: q,
 		}}
 		s.habits.acquit()
+		if instead.setAside() {
+			t.carryAgain(instead)
+		}
 		t.setBackup(s, true)
 		found = true
 	}
@@ -237,7 +230,7 @@ func (t turn) losesLess(s *subflow, p float64) (other *subflow, loss float64) {
 
 // divide gives the connection's traffic to its subflows, by its kind.
 func (m *Manager) divide(t turn) {
-	if t.now.Sub(t.attention.calledUp) < asideWaits {
+	if t.now.Sub(t.attention.stalls.calledUp) < asideWaits {
 		return
 	}
 	switch t.kind {
@@ -292,8 +285,8 @@ func (m *Manager) gather(t turn) {
 func (m *Manager) carrier(t turn) *subflow {
 	a := t.attention
 	fit := t.where(func(s *subflow) bool {
-		return t.ours(s) && !s.isLossy() && !s.suspected() && s.stayed(t.now) && s.minRTT > 0 && s.backoff == 0 &&
-			(a.calledUp.IsZero() || s.lastAnswer.After(a.calledUp)) && (!s.backup || s.aside != nil)
+		return t.ours(s) && !s.isLossy() && !s.distrusted() && s.stayed(t.now) && s.minRTT > 0 && s.backoff == 0 &&
+			(a.stalls.calledUp.IsZero() || s.lastAnswer.After(a.stalls.calledUp)) && (!s.backup || s.aside != nil)
 	})
 	if len(fit) == 0 {
 		return nil
@@ -335,60 +328,6 @@ func (m *Manager) wait(t turn, s *subflow) time.Duration {
 // waits returns about how long a message takes where the round trip is trip and this share of packets is lost.
 func waits(trip time.Duration, loss float64) time.Duration {
 	return trip + time.Duration(min(1, lossExposed*loss)*float64(lossDelay+trip))
-}
-
-// stalls reports whether all subflows that carry have become silent in the middle of traffic, while others are
-// set aside.
-func (t turn) stalls() bool {
-	if !t.has(func(s *subflow) bool { return s.setAside() && t.ours(s) }) {
-		return false
-	}
-	silent := false
-	for _, s := range t.subflows {
-		if !s.up || s.backup || !t.host.hasSource(s) {
-			continue
-		}
-		if !s.measuredAt(t.now) || !t.silentNow(s) {
-			return false
-		}
-		silent = true
-	}
-	return silent
-}
-
-// silentNow reports whether a subflow that carries has become silent: sent data has no answer, or what arrived
-// steadily or was asked for does not come.
-func (t turn) silentNow(s *subflow) bool {
-	switch {
-	case s.backoff > 0:
-		return true
-	case t.now.Before(t.attention.calm):
-		return false
-	case !s.waiting.IsZero() && t.now.Sub(s.waiting) >= max(stallLeast, stallTrips*s.minRTT):
-		return true
-	}
-	gap, ok := s.usualGap()
-	if !ok {
-		return false
-	}
-	asked := s.habits.step.asked < s.habits.step.heard
-	late := max(stallHeard, stallGaps*gap, stallTrips*s.minRTT)
-	return asked && s.habits.step.asked > late || gap <= steadyGap && s.dry() > late
-}
-
-// callUp has all subflows that were set aside carry again, because the others stall.
-func (t turn) callUp() {
-	a := t.attention
-	if !t.has(func(s *subflow) bool { return s.up && !s.backup && s.backoff > 0 }) {
-		a.calm = t.now.Add(min(calmFor<<min(a.stalls, 10), longestCalm))
-		a.stalls++
-	}
-	a.calledUp, a.challenger = t.now, nil
-	for _, s := range t.subflows {
-		if s.setAside() && t.ours(s) {
-			t.carryAgain(s)
-		}
-	}
 }
 
 // tryAgain has subflows carry again that lost too much some time ago.
