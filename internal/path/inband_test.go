@@ -12,17 +12,21 @@ import (
 
 // inband is what becomes of in-band SYNs in a world, and what the Manager can
 // know of it. Its law: once a try has failed, no join over the in-band detour
-// follows for ten minutes, unless something says that the path may be another.
+// follows for ten minutes, or fifteen seconds if it was not answered, unless something says that the path may be
+// another.
 type inband struct {
 	path    string // what becomes of SYNs: through, stripped, dropped
 	addrs   []netip.Addr
 	network int       // counts other addresses
 	proven  bool      // a join came up, as the Manager was told
-	barred  time.Time // since a try failed
+	barred  time.Time // until then, since a try failed
 	cleared time.Time // when something last said that it was not the path
 }
 
-const bar = 10 * time.Minute
+const (
+	barRefused    = 10 * time.Minute
+	barUnanswered = 15 * time.Second
+)
 
 func (b *inband) forget() { b.proven, b.barred = false, time.Time{} }
 
@@ -38,8 +42,8 @@ func (s *wsub) inband() bool { return s.detour != nil && s.detour.Kind == path.I
 func (s *wsub) mapped() bool { return s.detour != nil && s.detour.Kind == path.Mapped }
 
 func (b *inband) lawful(w *world, c *wconn, s *wsub) {
-	if since := w.now.Sub(b.barred); s.inband() && since < bar {
-		w.t.Fatalf("connection %d: an in-band join, though one failed %v ago", c.token, since)
+	if left := b.barred.Sub(w.now); s.inband() && left > 0 {
+		w.t.Fatalf("connection %d: an in-band join, %v too early after one failed", c.token, left)
 	}
 }
 
@@ -74,7 +78,7 @@ func (b *inband) gaveUp(w *world, c *wconn, s *wsub) {
 	case s == nil, s.mapped():
 		b.clear(w) // it is the server, perhaps
 	case !s.up:
-		b.failed(w, c, s, w.now)
+		b.failed(w, c, s, w.now, barUnanswered)
 	}
 }
 
@@ -91,16 +95,17 @@ func (b *inband) ends(w *world, c *wconn, s *wsub) {
 	}
 	w.later(kernelDelay+300*time.Millisecond, func() {
 		if w.conns[c.token] == c && w.m == m {
-			b.failed(w, c, s, told)
+			b.failed(w, c, s, told, barRefused)
 		}
 	})
 }
 
 // failed: a join did not come up, and the Manager knows since.
-func (b *inband) failed(w *world, c *wconn, s *wsub, since time.Time) {
+func (b *inband) failed(w *world, c *wconn, s *wsub, since time.Time, bar time.Duration) {
 	known := s.inband() && s.network == b.network && w.here(s)
 	elsewhere := w.lost["bob"] || w.forbids("bob", c.server) // is the culprit
-	if known && !elsewhere && !b.proven && b.cleared.Before(since) && w.now.Sub(b.barred) >= bar {
-		b.barred = since
+	rests := b.barred.After(w.now) && (bar == barUnanswered || b.barred.Sub(w.now) > barUnanswered)
+	if known && !elsewhere && !b.proven && b.cleared.Before(since) && !rests {
+		b.barred = since.Add(bar)
 	}
 }

@@ -1,6 +1,7 @@
 package path
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -16,7 +17,8 @@ import (
 //   - An unproven detour is tried by few connections at once, to different servers.
 //     The others use other detours until it is proven.
 //   - When a try fails for any reason, the detour rests towards every server. The
-//     connection takes another detour at once.
+//     connection takes another detour at once. The first rests are short if the join was not
+//     answered, as its SYN may have been lost in a fault that is over soon.
 //   - A proven detour rests in the same way after it failed towards several servers
 //     in a row and came up to none: the path has changed.
 //   - Other causes may be found out later and end the rest. The waypoint was at fault
@@ -29,11 +31,15 @@ const (
 	// tryTimeout is joinTimeout for a try. A SYN is repeated after a second (RFC 6298, section 2),
 	// so one that was merely lost gets a second chance.
 	tryTimeout = 2 * time.Second
-	// maxTries bounds concurrent tries. One would do if every waypoint could reach every server.
+	// maxTries bounds concurrent tries until one has failed. One would do if every waypoint could reach every server.
 	maxTries = 3
 	// unprovenAfter is the number of servers to which a join over a proven detour must have failed.
 	unprovenAfter = 3
-	// The first rest takes shortestRest, each further one twice as long, up to longestRest.
+	// While joins are not answered, there are lostRests short rests: lostRest, and then four times as long each time.
+	// So a path that drops the SYNs costs six tries in ten minutes. After that, or when a join was refused, a rest takes
+	// shortestRest, each further one twice as long, up to longestRest.
+	lostRest     = 15 * time.Second
+	lostRests    = 3
 	shortestRest = 10 * time.Minute
 	longestRest  = 2 * time.Hour
 	// blamedOnWaypoint bounds, generously, how long the loss of a waypoint may go unnoticed.
@@ -48,6 +54,7 @@ type trial struct {
 	missed []netip.AddrPort // servers to which joins failed since the last one that came up
 
 	rests        int            // consecutive
+	step, before int            // of restFor, of the last rest and of the one before
 	since        time.Time      // start of the first
 	began, until time.Time      // of the last
 	err          error          // failure that started it
@@ -73,7 +80,7 @@ func (t *trial) restsUntil(server netip.AddrPort, now time.Time) (time.Time, Res
 		if y.server == server && now.Before(y.until) {
 			return y.until, Rest{Cause: RestsTried}
 		}
-		if y.until.Before(until) {
+		if y.until.Before(until) != (t.rests > 0) { // after a rest, one try at a time
 			until = y.until
 		}
 	}
@@ -93,8 +100,13 @@ func (t *trial) begin(server netip.AddrPort, now time.Time) {
 
 // failed records that a join to server failed. The detour may rest for all servers because of it.
 func (t *trial) failed(server netip.AddrPort, err error, now time.Time) {
-	if now.Before(t.until) {
-		return // another try failed before
+	lost := errors.Is(err, errNoAnswer)
+	if now.Before(t.until) { // another try failed before
+		if !lost && t.step <= lostRests {
+			t.step, t.err, t.server = lostRests+1, err, server
+			t.until = now.Add(restFor(t.step))
+		}
+		return
 	}
 	if t.proven {
 		if !slices.Contains(t.missed, server) {
@@ -105,13 +117,25 @@ func (t *trial) failed(server netip.AddrPort, err error, now time.Time) {
 		}
 	}
 	if now.Sub(t.until) > longestRest {
-		t.rests = 0
+		t.rests, t.step = 0, 0
 	}
 	if t.rests++; t.rests == 1 {
 		t.since = now
 	}
+	t.before = t.step
+	if t.step++; !lost {
+		t.step = max(t.step, lostRests+1)
+	}
 	t.proven, t.missed, t.err, t.server = false, nil, err, server
-	t.began, t.until = now, now.Add(min(shortestRest<<min(t.rests-1, 4), longestRest))
+	t.began, t.until = now, now.Add(restFor(t.step))
+}
+
+// restFor returns how long a rest takes. Steps up to lostRests are the short ones.
+func restFor(step int) time.Duration {
+	if step <= lostRests {
+		return lostRest << (2 * (step - 1))
+	}
+	return min(shortestRest<<min(step-lostRests-1, 4), longestRest)
 }
 
 // forgive ends the current rest: the path did not cause the failure.
@@ -119,6 +143,7 @@ func (t *trial) forgive(now time.Time) {
 	if now.Before(t.until) {
 		t.until = time.Time{}
 		t.rests--
+		t.step = t.before
 	}
 }
 
@@ -158,7 +183,7 @@ func (ts trials) cameUp(s *subflow) (proves bool) {
 	}
 	t := ts[s.detour.ID]
 	proves = !t.proven
-	t.proven, t.missed, t.rests, t.until = true, nil, 0, time.Time{}
+	t.proven, t.missed, t.rests, t.step, t.until = true, nil, 0, 0, time.Time{}
 	return proves
 }
 
