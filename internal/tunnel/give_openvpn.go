@@ -56,8 +56,12 @@ func (f *openvpnFar) tend(now time.Time, _ []held) (anew bool, err error) {
 		return false, nil
 	}
 	f.looked = now
-	return false, f.server.Tend()
+	f.server.Tend()
+	return false, nil
 }
+
+func (f *openvpnFar) removed() <-chan struct{} { return f.server.Removed() }
+func (f *openvpnFar) checkRules() error        { return f.server.CheckGuard() }
 
 func (f *openvpnFar) peerMTU(netip.Addr) int { return 0 }
 

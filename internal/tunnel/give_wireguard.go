@@ -49,7 +49,6 @@ type wireguardFar struct {
 
 	*wireguard.Device // nil: its interface was removed and could not be created again
 	shared            *nft.Kept
-	looked            time.Time          // when port sharing was last checked
 	narrow            map[netip.Addr]int // tunnel addresses with an MTU of their own
 }
 
@@ -100,7 +99,7 @@ func (f *wireguardFar) expel(h holder) error {
 	return f.RemovePeer([32]byte([]byte(h.key)))
 }
 
-func (f *wireguardFar) tend(now time.Time, held []held) (anew bool, err error) {
+func (f *wireguardFar) tend(_ time.Time, held []held) (anew bool, err error) {
 	var peers []wireguard.PeerState
 	if f.Device != nil {
 		peers, err = f.Peers()
@@ -115,17 +114,26 @@ func (f *wireguardFar) tend(now time.Time, held []held) (anew bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if now.Sub(f.looked) >= tablesEvery {
-		f.looked = now
-		restored, err := f.shared.Check()
-		if err != nil {
-			return false, err
-		}
-		if restored {
-			f.log.Warn("the rules by which WireGuard shares the session's port were removed by another program and have been restored", "table", wireguardInterface)
-		}
-	}
 	return false, f.follow(peers, held)
+}
+
+func (f *wireguardFar) removed() <-chan struct{} {
+	if f.Device == nil {
+		return nil
+	}
+	return f.shared.Removed()
+}
+
+// checkRules restores what makes the session's port WireGuard's, too.
+func (f *wireguardFar) checkRules() error {
+	if f.Device == nil {
+		return nil
+	}
+	restored, err := f.shared.Check()
+	if restored {
+		f.log.Warn("the rules by which WireGuard shares the session's port were removed by another program and have been restored", "table", wireguardInterface)
+	}
+	return err
 }
 
 // follow limits the packet size to members whose path has a smaller MTU than the interface.

@@ -35,6 +35,9 @@ type far interface {
 	// tend repairs what others may have changed, every second. anew reports that the interface was
 	// created again, without addresses, routes and peers.
 	tend(now time.Time, held []held) (anew bool, err error)
+	// removed delivers something when another program has removed rules that checkRules restores.
+	removed() <-chan struct{}
+	checkRules() error
 	iface() string
 	// problem returns why members' tunnels do not work now although they are offered.
 	problem() error

@@ -12,7 +12,7 @@ import (
 )
 
 // tablesEvery is how long one of our nftables tables may be missing after a firewall reload removed
-// it.
+// it, if no event has reported that.
 const tablesEvery = 5 * time.Second
 
 // Run ends tunnels whose lease is over and adapts to changes on this host until ctx ends. Then it
@@ -33,6 +33,10 @@ func (g *Giver) Run(ctx context.Context) error {
 				changes = nil // ctx has ended
 			}
 			g.networkChanged()
+		case <-g.guard.Removed():
+			g.restore(g.checkGuard)
+		case <-g.removed():
+			g.restore(g.far.checkRules)
 		case now := <-tick.C:
 			g.expire(now)
 			g.tend(now)
@@ -86,7 +90,25 @@ func (g *Giver) tend(now time.Time) {
 		g.changed = false
 		err = errors.Join(err, g.follow())
 	}
-	g.complain(errors.Join(err, g.checkGuard(now)))
+	if now.Sub(g.looked) >= tablesEvery {
+		g.looked = now
+		err = errors.Join(err, g.checkGuard(), g.far.checkRules())
+	}
+	g.complain(err)
+}
+
+// removed is the far end's, which may be opened again at any time.
+func (g *Giver) removed() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.far.removed()
+}
+
+// restore puts rules back that another program has removed.
+func (g *Giver) restore(check func() error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.complain(check())
 }
 
 // follow adapts the tunnels to the networks now in use. A tunnel whose address this host has come
@@ -137,11 +159,7 @@ func (g *Giver) setPeers(want map[netip.Addr]bool) error {
 }
 
 // checkGuard restores the guard after a firewall reload has flushed it.
-func (g *Giver) checkGuard(now time.Time) error {
-	if now.Sub(g.looked) < tablesEvery {
-		return nil
-	}
-	g.looked = now
+func (g *Giver) checkGuard() error {
 	restored, err := g.guard.Check()
 	if restored {
 		g.log.Warn("the rules that keep this host's own traffic out of members' tunnels were removed by another program and have been restored")

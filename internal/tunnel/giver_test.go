@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,8 @@ type fakeFar struct {
 	fail   error
 	gone   bool // the interface is
 	closed bool
+	lost   chan struct{} // rules were removed
+	checks atomic.Int32  // of the rules
 }
 
 func (f *fakeFar) holder(p session.Peer, r wire.TunnelRequest) (holder, bool) {
@@ -75,12 +78,14 @@ func (f *fakeFar) tend(time.Time, []held) (bool, error) {
 	return true, nil
 }
 
-func (f *fakeFar) expel(h holder) error   { delete(f.in, h); return nil }
-func (f *fakeFar) iface() string          { return "dcolwg" }
-func (f *fakeFar) problem() error         { return nil }
-func (f *fakeFar) mtu() int               { return 1420 }
-func (f *fakeFar) peerMTU(netip.Addr) int { return 0 }
-func (f *fakeFar) close() error           { f.closed = true; return nil }
+func (f *fakeFar) expel(h holder) error     { delete(f.in, h); return nil }
+func (f *fakeFar) removed() <-chan struct{} { return f.lost }
+func (f *fakeFar) checkRules() error        { f.checks.Add(1); return nil }
+func (f *fakeFar) iface() string            { return "dcolwg" }
+func (f *fakeFar) problem() error           { return nil }
+func (f *fakeFar) mtu() int                 { return 1420 }
+func (f *fakeFar) peerMTU(netip.Addr) int   { return 0 }
+func (f *fakeFar) close() error             { f.closed = true; return nil }
 
 // fakeHost has one tunnel, and a guard that never fails.
 type fakeHost struct {
@@ -91,7 +96,9 @@ type fakeHost struct {
 	fail    error
 	removed string
 	guarded string
-	calls   int // that change the host
+	lost    chan struct{} // the guard's rules were removed
+	checks  atomic.Int32  // of the guard
+	calls   int           // that change the host
 }
 
 func newHost(used ...netip.Prefix) *fakeHost {
@@ -103,7 +110,8 @@ func (f *fakeHost) watch(context.Context) (<-chan []netstate.Address, error) {
 	return f.changes, nil
 }
 func (f *fakeHost) guardOutput(iface string) (guard, error) { f.guarded = iface; return f, nil }
-func (f *fakeHost) Check() (bool, error)                    { return false, nil }
+func (f *fakeHost) Check() (bool, error)                    { f.checks.Add(1); return false, nil }
+func (f *fakeHost) Removed() <-chan struct{}                { return f.lost }
 func (f *fakeHost) Close() error                            { f.guarded = ""; return nil }
 func (f *fakeHost) setTunnel(t netstate.Tunnel) error {
 	f.calls++
@@ -264,6 +272,35 @@ func TestNetworksLeaveNoRoom(t *testing.T) {
 	if grant := g.give(t, "alice", asking("a")); len(grant.Addresses) != 1 {
 		t.Errorf("without IPv4 alice has %v", grant.Addresses)
 	}
+}
+
+// Rules that another program removes are restored at once, and looked at every few seconds in any case.
+func TestRulesRemovedByOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGiving(t)
+		g.host.lost, g.far.lost = make(chan struct{}), make(chan struct{})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- g.Run(ctx) }()
+		checks := func(when string, ofGuard, ofRules int32) {
+			t.Helper()
+			if synctest.Wait(); g.host.checks.Load() != ofGuard || g.far.checks.Load() != ofRules {
+				t.Errorf("%s: %d checks of the guard, %d of other rules; want %d, %d", when, g.host.checks.Load(), g.far.checks.Load(), ofGuard, ofRules)
+			}
+		}
+		time.Sleep(time.Second)
+		checks("after a second", 1, 1)
+		g.host.lost <- struct{}{}
+		checks("without its guard", 2, 1)
+		g.far.lost <- struct{}{}
+		checks("without other rules", 2, 2)
+		time.Sleep(tablesEvery)
+		checks("after some seconds", 3, 3)
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A tunnel's address that the waypoint's host uses by now must not lead to the member any more; nor

@@ -44,7 +44,10 @@ func TestGuard(t *testing.T) {
 		t.Errorf("flushed: %v, %v", restored, err)
 	}
 	check("after a flush")
-	ns.Must(t, func() error { _, err := OpenGuard([]string{"dcolwg0", "dcolov0"}); return err })
+	if err := g.Release(); err != nil {
+		t.Error(err)
+	}
+	ns.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0", "dcolov0"}); return err })
 	check("in place of one that was left")
 	if err := g.Close(); err != nil {
 		t.Error(err)

@@ -27,6 +27,8 @@ type host interface {
 // guard is an nftables table that is restored when it is removed. *nft.Kept implements it.
 type guard interface {
 	Check() (restored bool, err error)
+	// Removed delivers something when Check should be called at once.
+	Removed() <-chan struct{}
 	Close() error
 }
 

@@ -3,6 +3,7 @@ package waypoint
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -97,5 +98,25 @@ func TestMappingMakesRoomForTheAuthenticator(t *testing.T) {
 	server6 := n.echo(t, "[fd02::1]:443")
 	if six, refusal := w.Map(t.Context(), overSession("alice", client6, 2), wire.MapRequest{Server: server6, Proposed: 443}); refusal != nil || six.Port != 443 {
 		t.Errorf("IPv6: %+v, %v", six, refusal)
+	}
+}
+
+// Whatever of its table is removed, the waypoint restores.
+func TestTableRestored(t *testing.T) {
+	for _, command := range []string{"flush ruleset", "delete table inet dcol", "flush table inet dcol", "flush chain inet dcol forwarded"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			n := newNetwork(t)
+			server := n.echo(t, "10.2.0.1:443")
+			w, _ := n.start(t)
+			grant := mustMap(t, w, peer("alice", client4), server, 443)
+			rules := func() int { return strings.Count(n.waypoint.Output(t, "nft", "-s", "list", "ruleset"), "\n") }
+			before := rules()
+			n.waypoint.Output(t, "nft", command)
+			eventually(t, "the table is restored", func() bool { return rules() == before })
+			if err := n.mustDial(t, netip.AddrPortFrom(waypoint4, grant.Port)).talk(1000); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -42,7 +42,7 @@ type loop struct {
 	problems     problems
 }
 
-// tableCheck is the interval at which the table is looked for: a reload of the host's firewall flushes it.
+// tableCheck is the interval at which the table is looked for, in case that no event has reported its removal.
 const tableCheck = time.Second
 
 // Start begins to serve in the calling thread's network namespace: it adopts the mappings and the
@@ -96,7 +96,7 @@ func (w *Waypoint) Close() error {
 }
 
 // run owns the state. In each round it does one thing of: requests and what came with them, a
-// question, news of connections, changed surroundings, the checks that are due each second.
+// question, news of connections, changed surroundings, a removal of the table, the checks that are due each second.
 func (w *Waypoint) run() {
 	check := time.NewTicker(tableCheck)
 	defer check.Stop()
@@ -117,6 +117,8 @@ func (w *Waypoint) run() {
 			w.loop.addressesChanged(time.Now())
 		case o := <-w.loop.config.Outside:
 			w.loop.outsideChanged(o)
+		case <-w.loop.kernel.rules.Removed():
+			w.loop.table.check()
 		case now := <-check.C:
 			w.loop.check(now)
 			w.saveIfDue(now)

@@ -179,6 +179,10 @@ func (c *Client) loop(ctx context.Context) error {
 			c.reconcile(ctx, time.Now())
 		case f := <-c.inbox:
 			f(time.Now())
+		case <-c.tunnels.removed():
+			c.tunnels.checkGuard()
+		case <-c.gateway.removed():
+			c.keepGateway(time.Now())
 		case <-due.C:
 			c.due(ctx, time.Now())
 		case <-sample.C:

@@ -64,6 +64,14 @@ func (c *Client) keepGateway(now time.Time) {
 	g.complain(g.keep(want), missing(g.config.Interfaces, c.host.interfaces()))
 }
 
+// removed delivers something when keepGateway should restore rules that another program has removed.
+func (g *lanGateway) removed() <-chan struct{} {
+	if g.open == nil {
+		return nil
+	}
+	return g.open.Removed()
+}
+
 // keep installs what is wanted, and what others have removed.
 func (g *lanGateway) keep(want gateway.Want) (err error) {
 	if g.open == nil {

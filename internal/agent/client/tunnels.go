@@ -40,6 +40,7 @@ type tunnels struct {
 // guard lets nothing but answers come out of tunnels. It is that of tunnel.OpenGuard.
 type guard interface {
 	Check() (restored bool, err error)
+	Removed() <-chan struct{}
 	Close() error
 }
 
@@ -163,6 +164,14 @@ func (t *tunnels) guarded() bool {
 	}
 	t.guard = g
 	return true
+}
+
+// removed delivers something when checkGuard should be called, because another program has removed the guard's rules.
+func (t *tunnels) removed() <-chan struct{} {
+	if t.guard == nil {
+		return nil
+	}
+	return t.guard.Removed()
 }
 
 // checkGuard puts the guard back that a reloaded firewall has flushed.

@@ -111,9 +111,20 @@ func (g *Gateway) Set(w Want) error {
 	return err
 }
 
-// Check restores what other programs have removed, such as a firewall that flushes all tables.
+// Removed delivers something when another program has removed the table or some of its rules. While that goes on, it
+// does so ever more rarely.
+func (g *Gateway) Removed() <-chan struct{} { return g.table.Removed() }
+
+// Check restores what other programs have removed, such as a firewall that flushes all tables. What the table has
+// learned is kept, if only rules were removed.
 func (g *Gateway) Check() (restored bool, err error) {
-	restored, err = g.table.Check()
+	intact, err := g.table.Intact()
+	if err == nil && !intact {
+		if g.learned, err = learned(); err == nil {
+			restored, err = true, g.table.Install()
+		}
+		g.learned = nil
+	}
 	return restored, errors.Join(err, g.deliver())
 }
 

@@ -244,9 +244,20 @@ func TestRestored(t *testing.T) {
 		h.expect("relay", false, plainPort)
 	}
 	check(false)
-	h.router.Output(t, "nft", "flush", "ruleset")
-	h.expect("server", false, plainPort)
-	check(true)
+	for _, command := range []string{
+		"flush ruleset", "delete table inet dcol_gateway", "flush table inet dcol_gateway", "flush chain inet dcol_gateway prerouting",
+		"flush chain inet dcol_gateway single",
+	} {
+		h.router.Output(t, "nft", command)
+		select {
+		case <-h.gateway.Removed():
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s: not reported", command)
+		}
+		h.expect("server", false, plainPort)
+		check(true)
+		check(false)
+	}
 	h.router.Output(t, "ip", "rule", "del", "priority", "199")
 	h.router.Output(t, "ip", "-6", "rule", "del", "priority", "199")
 	check(false)

@@ -135,7 +135,8 @@ func (n *network) serveWith(c ServerConfig) *Server {
 		for {
 			select {
 			case <-tick.C:
-				_ = s.Tend()
+				s.Tend()
+				_ = s.CheckGuard()
 			case <-tending:
 				return
 			}

@@ -81,13 +81,19 @@ func (s *Server) Stop() error { return s.daemon.end() }
 // Problem returns why OpenVPN does not run now, or nil if it does.
 func (s *Server) Problem() error { return s.daemon.problem() }
 
-// Tend restores the guard if another program has removed it, as a firewall does when it is reloaded. It
-// starts openvpn anew if its certificate was replaced. Not for concurrent use.
-func (s *Server) Tend() error {
+// Tend starts openvpn anew if its certificate was replaced. Not for concurrent use.
+func (s *Server) Tend() {
 	if s.files.due(s.config.Files.stamps()) {
 		s.log.Info("the certificate was replaced; OpenVPN is started anew with it")
 		s.daemon.restart()
 	}
+}
+
+// Removed delivers something when CheckGuard should be called, because another program has removed the guard's rules.
+func (s *Server) Removed() <-chan struct{} { return s.guard.Removed() }
+
+// CheckGuard restores the guard if another program has removed it, as a firewall does when it is reloaded.
+func (s *Server) CheckGuard() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	restored, err := s.guard.Check()

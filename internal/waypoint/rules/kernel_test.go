@@ -102,3 +102,64 @@ func BenchmarkCommit(b *testing.B) {
 		})
 	}
 }
+
+// A table that lost rules is not taken for whole, neither by the agent that wrote it nor by the next one, and the loss is
+// reported. What others add is left alone.
+func TestLostRules(t *testing.T) {
+	for name, o := range map[string]rules.Options{"plain": {}, "in-band": {InBand: rules.InBandOpen}, "all": someOptions} {
+		for _, command := range []string{"flush table inet dcol", "flush chain inet dcol forward", "flush chain inet dcol member_1_mapped"} {
+			t.Run(name+"/"+command, func(t *testing.T) {
+				t.Parallel()
+				ns := netnstest.New(t)
+				k := open(t, ns, o)
+				state := rules.State{
+					Mappings: []rules.Mapping{mapping("192.0.2.1", 443, "198.51.100.1:443", 1, time.Hour)},
+					Members:  []rules.Member{{ID: 1, Name: "alice"}},
+				}
+				if err := k.Install(state); err != nil {
+					t.Fatal(err)
+				}
+				whole := func(when string, want bool) {
+					t.Helper()
+					if present, err := k.Present(); err != nil || present != want {
+						t.Errorf("%s: present %v, want %v (%v)", when, present, want, err)
+					}
+					next := open(t, ns, o)
+					loaded, same, err := next.Load()
+					if err != nil || same != want || len(loaded.Mappings) != 1 {
+						t.Errorf("%s: the next agent finds %+v, the same %v, want %v (%v)", when, loaded, same, want, err)
+					}
+					if present, err := next.Present(); want && (err != nil || !present) {
+						t.Errorf("%s: the next agent finds it present %v (%v)", when, present, err)
+					}
+				}
+				whole("installed", true)
+				if err := k.Commit(rules.Change{Renew: state.Mappings}); err != nil {
+					t.Fatal(err)
+				}
+				ns.Output(t, "nft", "insert rule inet dcol forward counter")
+				whole("with a rule of somebody else", true)
+				next := open(t, ns, o)
+				if _, _, err := next.Load(); err != nil {
+					t.Fatal(err)
+				}
+				ns.Output(t, "nft", command)
+				for _, removed := range []<-chan struct{}{k.Removed(), next.Removed()} {
+					select {
+					case <-removed:
+					case <-time.After(30 * time.Second):
+						t.Fatal("the loss is not reported")
+					}
+				}
+				whole("after the loss", false)
+				if present, err := next.Present(); err != nil || present {
+					t.Errorf("the agent that took over finds it present %v (%v)", present, err)
+				}
+				if err := k.Install(state); err != nil {
+					t.Fatal(err)
+				}
+				whole("installed again", true)
+			})
+		}
+	}
+}

@@ -58,8 +58,26 @@ func (t *Table) Load() (State, bool, error) {
 	if l.err != nil || !same {
 		return s, false, l.err
 	}
+	if same, err = t.conn.Adopt(table, t.leastRules(s)); err != nil || !same {
+		return s, false, err
+	}
 	same, err = t.namesServers()
 	return s, same, err
+}
+
+// leastRules returns how many rules each chain of a whole table with this state has.
+func (t *Table) leastRules(s State) map[string]int {
+	least := make(map[string]int)
+	for _, c := range t.schema.chains {
+		least[c.name] = len(c.rules)
+	}
+	if t.schema.options.Quota > 0 {
+		least[quotaChain] = len(t.schema.quota(0).rules)
+	}
+	for _, c := range markChains(s.Mappings, s.Admissions) {
+		least[c.name()] = len(c.chain(t.schema.options.Marks).rules)
+	}
+	return least
 }
 
 // inBandForbids reports whether the in-band rule's copy of the forbidden ranges is one.

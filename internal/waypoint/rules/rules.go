@@ -125,8 +125,11 @@ type Kernel interface {
 	Used() (uint64, error)
 	// SetStopped replaces the installed table's.
 	SetStopped([]MemberID) error
-	// Present reports whether the table is there, as we wrote it: firewall reloads flush everybody's tables, and
-	// may load a listing of ours.
+	// Present reports whether the table is there, with the rules that we wrote: firewall reloads flush everybody's
+	// tables, and may load a listing of ours.
 	Present() (bool, error)
+	// Removed delivers something when another program has removed the table or some of its rules. While that goes on,
+	// it does so ever more rarely.
+	Removed() <-chan struct{}
 	Close() error
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,8 +13,9 @@ import (
 
 // Table is the table in the kernel. Not for concurrent use.
 type Table struct {
-	conn   *nft.Conn
-	schema *schema
+	conn     *nft.Conn
+	removals *nft.Removals
+	schema   *schema
 	// marking are the chains that are known to be there, as we have added them.
 	marking map[markChain]bool
 }
@@ -24,16 +26,23 @@ func Open(o Options) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Table{conn: conn, schema: newSchema(o), marking: make(map[markChain]bool)}, nil
+	removals, err := conn.WatchRemovals(table)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &Table{conn: conn, removals: removals, schema: newSchema(o), marking: make(map[markChain]bool)}, nil
 }
 
 // Close ends the connection to the kernel. The table stays and works.
-func (t *Table) Close() error { return t.conn.Close() }
+func (t *Table) Close() error { return errors.Join(t.removals.Close(), t.conn.Close()) }
+
+// Removed implements Kernel.
+func (t *Table) Removed() <-chan struct{} { return t.removals.C() }
 
 // Present implements Kernel.
 func (t *Table) Present() (bool, error) {
-	there, err := t.conn.HasTable(table)
-	if err != nil || !there {
+	intact, err := t.conn.Intact(table)
+	if err != nil || !intact {
 		return false, err
 	}
 	return t.namesServers()

@@ -14,7 +14,11 @@ import (
 )
 
 // Conn is a connection to nftables. It is not safe for concurrent use.
-type Conn struct{ nl *netlink.Conn }
+type Conn struct {
+	nl      *netlink.Conn
+	written tally             // by this connection, or adopted
+	intact  map[string]uint32 // generation in which a table was last found so, by its name
+}
 
 // dumpBuffer exceeds the size of one answer. The kernel makes the largest answers that fit the buffer.
 const dumpBuffer = 64 << 10
@@ -25,7 +29,7 @@ func Open() (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}
-	return &Conn{nl: nl}, nil
+	return &Conn{nl: nl, written: make(tally), intact: make(map[string]uint32)}, nil
 }
 
 // Close closes the connection. Tables remain.
@@ -43,6 +47,7 @@ func (c *Conn) Commit(doing string, build func(*Tx)) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, mend(err))
 	}
+	c.wrote(tx.counts)
 	return nil
 }
 

@@ -2,12 +2,13 @@ package nft
 
 import "errors"
 
-// Kept is a table of one process, which the process can restore after another program has removed it, such as a
-// reloaded firewall that flushes all tables. It is not safe for concurrent use.
+// Kept is a table of one process, which the process can restore after another program has removed it or its rules, such
+// as a reloaded firewall that flushes all tables. It is not safe for concurrent use.
 type Kept struct {
-	Table Table
-	conn  *Conn
-	build func(*Tx)
+	Table    Table
+	conn     *Conn
+	removals *Removals
+	build    func(*Tx)
 }
 
 // Keep installs a table in the calling thread's network namespace, replacing one that a crash has left. build adds
@@ -18,8 +19,11 @@ func Keep(t Table, build func(*Tx)) (*Kept, error) {
 		return nil, err
 	}
 	k := &Kept{Table: t, conn: conn, build: build}
-	if err := k.Install(); err != nil {
+	if k.removals, err = conn.WatchRemovals(t); err != nil {
 		return nil, errors.Join(err, conn.Close())
+	}
+	if err := k.Install(); err != nil {
+		return nil, errors.Join(err, k.Release())
 	}
 	return k, nil
 }
@@ -36,20 +40,27 @@ func (k *Kept) Install() error {
 // Commit changes the installed table, like Conn.Commit. build must add the same content from then on.
 func (k *Kept) Commit(doing string, change func(*Tx)) error { return k.conn.Commit(doing, change) }
 
-// Check restores the table if another program has removed it.
+// Removed delivers something when Check should be called, because another program has removed the table or some of its
+// rules. See Removals.C.
+func (k *Kept) Removed() <-chan struct{} { return k.removals.C() }
+
+// Intact reports whether the table and all its rules exist.
+func (k *Kept) Intact() (bool, error) { return k.conn.Intact(k.Table) }
+
+// Check restores the table if another program has removed it or some of its rules.
 func (k *Kept) Check() (restored bool, err error) {
-	there, err := k.conn.HasTable(k.Table)
-	if err != nil || there {
+	intact, err := k.Intact()
+	if err != nil || intact {
 		return false, err
 	}
 	return true, k.Install()
 }
 
 // Close removes the table.
-func (k *Kept) Close() error { return errors.Join(k.conn.DeleteTable(k.Table), k.conn.Close()) }
+func (k *Kept) Close() error { return errors.Join(k.conn.DeleteTable(k.Table), k.Release()) }
 
 // Release leaves the table as it is.
-func (k *Kept) Release() error { return k.conn.Close() }
+func (k *Kept) Release() error { return errors.Join(k.removals.Close(), k.conn.Close()) }
 
 // RemoveTable removes a table from the calling thread's network namespace, if it exists.
 func RemoveTable(t Table) error {

@@ -66,6 +66,23 @@ func decodeRule(message []byte) (r rawRule, err error) {
 	return r, ad.Err()
 }
 
+// decodePlace decodes the names of a rule's table and chain.
+func decodePlace(message []byte) (table, chain string, err error) {
+	ad, err := attributesOf(message)
+	if err != nil {
+		return "", "", err
+	}
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_RULE_TABLE:
+			table = ad.String()
+		case unix.NFTA_RULE_CHAIN:
+			chain = ad.String()
+		}
+	}
+	return table, chain, ad.Err()
+}
+
 func decodeExpression(ad *netlink.AttributeDecoder) (x rawExpression, err error) {
 	x.attributes = make(map[uint16][]byte)
 	for ad.Next() {

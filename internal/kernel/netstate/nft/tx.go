@@ -11,6 +11,7 @@ import (
 // Tx collects the messages of one transaction.
 type Tx struct {
 	messages []netlink.Message
+	counts   []count
 	setIDs   uint32
 	err      error
 }
@@ -28,6 +29,7 @@ func (tx *Tx) DeleteTable(t Table) {
 	// Deleting requires an existing table. NFT_MSG_DESTROYTABLE does not, but exists only since Linux 6.3.
 	tx.AddTable(t)
 	tx.message(unix.NFT_MSG_DELTABLE, 0, func(e *encoder) { e.string(unix.NFTA_TABLE_NAME, t.Name) })
+	tx.counts = append(tx.counts, count{table: t.Name})
 }
 
 // Kinds of user data of sets, elements and chains, from libnftnl.
@@ -162,6 +164,7 @@ func (tx *Tx) AddChains(t Table, chains []Chain) {
 }
 
 func (tx *Tx) addRules(t Table, c Chain) {
+	tx.counts = append(tx.counts, count{table: t.Name, chain: c.Name, rules: len(c.Rules)})
 	for _, r := range c.Rules {
 		tx.message(unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, func(e *encoder) {
 			e.string(unix.NFTA_RULE_TABLE, t.Name)
@@ -177,6 +180,7 @@ func (tx *Tx) ReplaceRules(t Table, c Chain) {
 		e.string(unix.NFTA_RULE_TABLE, t.Name)
 		e.string(unix.NFTA_RULE_CHAIN, c.Name)
 	})
+	tx.counts = append(tx.counts, count{table: t.Name, chain: c.Name, clear: true})
 	tx.addRules(t, c)
 }
 

@@ -27,6 +27,7 @@ type Fake struct {
 
 	commits int
 	fail    error
+	removed chan struct{}
 }
 
 type contents struct {
@@ -47,7 +48,7 @@ type admission struct {
 }
 
 // New makes a kernel without a table.
-func New(o rules.Options) *Fake { return &Fake{options: o} }
+func New(o rules.Options) *Fake { return &Fake{options: o, removed: make(chan struct{}, 1)} }
 
 // Reopen is what another agent with other options finds.
 func (f *Fake) Reopen(o rules.Options) {
@@ -293,11 +294,23 @@ func (f *Fake) Present() (bool, error) {
 	return f.present, f.fail
 }
 
+// Removed implements rules.Kernel.
+func (f *Fake) Removed() <-chan struct{} { return f.removed }
+
 // Close implements rules.Kernel.
 func (f *Fake) Close() error { return nil }
 
 // Flush removes the table, as a reload of the host's firewall does.
 func (f *Fake) Flush() {
+	f.FlushUnnoticed()
+	select {
+	case f.removed <- struct{}{}:
+	default:
+	}
+}
+
+// FlushUnnoticed is Flush if the kernel's event is lost.
+func (f *Fake) FlushUnnoticed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.present = false

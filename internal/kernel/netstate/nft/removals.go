@@ -1,0 +1,139 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Removals reports that other programs have removed a table, or some of its chains or rules.
+type Removals struct {
+	c     chan struct{}
+	nl    *netlink.Conn
+	table Table
+	own   uint32 // port number of the connection whose removals are not reported
+	pace  pace
+	ended chan struct{}
+}
+
+// WatchRemovals reports what others than c remove of a table, in the calling thread's network namespace, until Close.
+func (c *Conn) WatchRemovals(t Table) (*Removals, error) {
+	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: dumpBuffer})
+	if err != nil {
+		return nil, fmt.Errorf("watch nftables: %w", err)
+	}
+	if err := nl.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		return nil, errors.Join(fmt.Errorf("watch nftables: %w", mend(err)), nl.Close())
+	}
+	r := &Removals{c: make(chan struct{}, 1), nl: nl, table: t, own: c.nl.PID(), ended: make(chan struct{})}
+	go r.run()
+	return r, nil
+}
+
+// C delivers something after a removal. The first removal is reported at once. While further ones follow, reports
+// are the rarer the longer that lasts, and each stands for all removals since the one before: a program that removes
+// a table again and again must not keep its owner busy.
+func (r *Removals) C() <-chan struct{} { return r.c }
+
+// Close ends the reports.
+func (r *Removals) Close() error {
+	err := r.nl.Close()
+	<-r.ended
+	return err
+}
+
+func (r *Removals) run() {
+	defer close(r.ended)
+	var removed bool // by a transaction of which more is to come
+	var waits bool   // a report is due
+	for {
+		messages, err := r.nl.Receive()
+		switch {
+		case err == nil:
+			for _, m := range messages {
+				removed = removed || r.removes(m)
+				if removed && kind(m) == unix.NFT_MSG_NEWGEN {
+					removed, waits = false, true
+				}
+			}
+		case errors.Is(err, unix.ENOBUFS): // messages were lost, so nobody knows
+			waits = true
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return
+		}
+		var due time.Time // of the next report; none if nothing waits
+		if now := time.Now(); waits {
+			if due = r.pace.due(); !now.Before(due) {
+				r.pace.report(now)
+				r.report()
+				due, waits = time.Time{}, false
+			}
+		}
+		if r.nl.SetReadDeadline(due) != nil {
+			return
+		}
+	}
+}
+
+func (r *Removals) report() {
+	select {
+	case r.c <- struct{}{}:
+	default: // the one before has not been read yet
+	}
+}
+
+// removes reports whether a message says that another program has removed something of the table.
+func (r *Removals) removes(m netlink.Message) bool {
+	switch kind(m) {
+	case unix.NFT_MSG_DELTABLE, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_DELRULE:
+	default:
+		return false
+	}
+	const tableName = 1 // NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and NFTA_RULE_TABLE
+	if m.Header.PID == r.own || len(m.Data) == 0 || m.Data[0] != unix.NFPROTO_INET {
+		return false
+	}
+	ad, err := attributesOf(m.Data)
+	if err != nil {
+		return false
+	}
+	for ad.Next() {
+		if ad.Type() == tableName {
+			return ad.String() == r.table.Name
+		}
+	}
+	return false
+}
+
+// kind returns the type of a message of nftables, without its subsystem.
+func kind(m netlink.Message) uint8 { return uint8(m.Header.Type) }
+
+// pace spaces reports: the first is due at once, and each further one within calm after a longer gap.
+type pace struct {
+	last time.Time // report
+	gap  time.Duration
+}
+
+const (
+	firstGap = 50 * time.Millisecond
+	mostGap  = 5 * time.Second
+	calm     = 10 * time.Second
+)
+
+// due returns when the next report may be made.
+func (p *pace) due() time.Time { return p.last.Add(p.gap) }
+
+// report notes that one was made.
+func (p *pace) report(now time.Time) {
+	switch {
+	case p.last.IsZero() || now.Sub(p.due()) >= calm:
+		p.gap = firstGap
+	default:
+		p.gap = min(2*p.gap, mostGap)
+	}
+	p.last = now
+}
