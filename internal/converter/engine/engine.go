@@ -119,6 +119,7 @@ type Engine struct {
 	config Config
 	loops  []*loop
 	pairs  atomic.Int64
+	lack   shortage
 
 	listening sync.WaitGroup // loops that may accept connections
 
@@ -131,6 +132,7 @@ type Counters struct {
 	Pairs    int64 `json:"pairs"`    // connections that it has now
 	Accepted int64 `json:"accepted"` // ever
 	Refused  int64 `json:"refused"`  // whose opening failed
+	Lacking  int64 `json:"lacking"`  // attempts to accept or to connect for which descriptors or memory were lacking
 	Bytes    int64 `json:"bytes"`    // moved, both directions
 	Waiting  int64 `json:"waiting"`  // bytes that wait for slow ends
 }
@@ -159,7 +161,7 @@ func New(c Config) (*Engine, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{config: c}
+	e := &Engine{config: c, lack: shortage{log: c.Log}}
 	for range c.Loops {
 		l, err := newLoop(e)
 		if err != nil {
@@ -200,6 +202,7 @@ func (e *Engine) Counters() Counters {
 	for _, l := range e.loops {
 		sum.Accepted += l.accepted.Load()
 		sum.Refused += l.refused.Load()
+		sum.Lacking += l.lacking.Load()
 		sum.Bytes += l.moved.Load()
 		sum.Waiting += l.waiting.Load()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,12 +29,14 @@ type loop struct {
 	// handshakes of clients that have not ended yet
 	handshakes *deadline.Queue[*handshake]
 	pipes      pipes
+	spare      int    // a descriptor for the server of the last connection that is accepted; -1: there is none
 	buffer     []byte // that what is read goes into
 	drains     bool
-	deaf       bool // it has ended listening
-	full       bool // there are MaxPairs, so the listeners are not watched
+	deaf       bool      // it has ended listening
+	full       bool      // there are MaxPairs, or too few descriptors, so the listeners are not watched
+	retry      time.Time // when they may be again; zero: at any time
 
-	accepted, refused, moved, waiting atomic.Int64
+	accepted, refused, lacking, moved, waiting atomic.Int64
 }
 
 // command is what other goroutines ask of a loop.
@@ -49,12 +52,10 @@ const (
 	turn         = 4 << 20
 	eventsAtOnce = 256
 	turnsToYield = 16
-	// pause is how long a loop that may accept no more waits before it tries again.
-	pause = 100 * time.Millisecond
 )
 
 func newLoop(e *Engine) (l *loop, err error) {
-	l = &loop{engine: e, buffer: make([]byte, chunkMost), epoll: -1, wake: -1, due: deadline.New[*pair](nil), handshakes: deadline.New[*handshake](nil)}
+	l = &loop{engine: e, buffer: make([]byte, chunkMost), epoll: -1, wake: -1, spare: -1, due: deadline.New[*pair](nil), handshakes: deadline.New[*handshake](nil)}
 	defer func() {
 		if err != nil {
 			l.close()
@@ -68,6 +69,9 @@ func newLoop(e *Engine) (l *loop, err error) {
 	}
 	if err := l.watch(l.wake, unix.EPOLLIN); err != nil {
 		return nil, err
+	}
+	if l.spare, err = l.reserve(); err != nil {
+		return nil, fmt.Errorf("reserve a descriptor: %w", err)
 	}
 	err = l.listen(true)
 	return l, err
@@ -129,9 +133,7 @@ func (l *loop) run() error {
 		now := time.Now()
 		l.endLate(now)
 		l.endHandshakes(now)
-		if err := l.listenAgain(); err != nil {
-			return err
-		}
+		l.listenAgain(now)
 	}
 	return nil
 }
@@ -142,16 +144,43 @@ func (l *loop) done() bool {
 }
 
 // listenAgain waits for new connections again if there is room for more, and no more if the loop drains.
-func (l *loop) listenAgain() error {
+func (l *loop) listenAgain(now time.Time) {
 	if !l.drains && command(l.commands.Load())&drain != 0 {
 		l.drains = true
 		l.endListening()
 	}
-	if l.full && !l.drains && l.engine.hasRoom() {
-		l.full = false
-		return l.listen(true)
+	if !l.full || l.drains || !l.engine.hasRoom() || now.Before(l.retry) {
+		return
 	}
-	return nil
+	var err error
+	if l.spare < 0 {
+		l.spare, err = l.reserve()
+	}
+	if err == nil {
+		l.full = false
+		err = l.listen(true)
+	}
+	if err != nil {
+		l.starve(errnoOf(err))
+	}
+}
+
+// rest watches the listeners no more until there is room.
+func (l *loop) rest() {
+	if !l.full && !l.deaf {
+		l.full = true
+		_ = l.listen(false)
+	}
+}
+
+// starve notes that there are too few descriptors, or too little memory, for another connection. The loop accepts none
+// for a moment: the listeners stay readable, so that it would do nothing but try.
+func (l *loop) starve(errno syscall.Errno) {
+	now := time.Now()
+	l.lacking.Add(1)
+	l.engine.lack.note(errno, now)
+	l.retry = now.Add(pause)
+	l.rest()
 }
 
 // endListening waits for no more new connections. The listeners may be closed once all loops have called it: an epoll
@@ -181,7 +210,10 @@ func (l *loop) timeout() int {
 	if first := l.handshakes.First(); first != nil {
 		until(first.Due())
 	}
-	if l.full && (wait < 0 || wait > pause) {
+	switch {
+	case l.full && !l.drains && time.Now().Before(l.retry):
+		until(l.retry)
+	case l.full && (wait < 0 || wait > pause):
 		wait = pause // another loop may make room
 	}
 	if wait < 0 {
@@ -259,24 +291,26 @@ func (l *loop) later(e *end) {
 // accept takes in new connections.
 func (l *loop) accept(listener int) {
 	for range 64 {
+		if l.full {
+			return
+		}
 		if !l.engine.hasRoom() {
-			l.full = true
-			_ = l.listen(false)
+			l.rest()
 			return
 		}
 		fd, peer, errno := accept(listener)
 		switch errno {
 		case 0:
 			l.accepted.Add(1)
+			if !l.retry.IsZero() {
+				l.engine.lack.accepted(time.Now())
+			}
 			l.open(fd, peer)
 		case unix.EAGAIN:
 			return
 		case unix.ECONNABORTED, unix.EPERM: // it is gone already, or a firewall forbids it
 		default:
-			l.full = true
-			_ = l.listen(false)
-			l.engine.config.Log.Warn("no connection can be accepted", "err", errno,
-				"mend", "raise the limits of descriptors and memory (ulimit -n)")
+			l.starve(errno)
 			return
 		}
 	}
@@ -289,10 +323,10 @@ func (l *loop) close() {
 		}
 	}
 	l.pipes.close()
-	for _, fd := range []int{l.epoll, l.wake} {
+	for _, fd := range []int{l.epoll, l.wake, l.spare} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
 	}
-	l.epoll, l.wake = -1, -1
+	l.epoll, l.wake, l.spare = -1, -1, -1
 }

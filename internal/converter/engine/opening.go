@@ -59,6 +59,7 @@ func (l *loop) open(fd int, peer netip.AddrPort) {
 	l.engine.pairs.Add(1)
 	l.due.Set(&p.opening.due, time.Now().Add(l.engine.config.OpeningTimeout))
 	if err := l.add(p, &p.client, fd, isMultipath(fd)); err != nil {
+		l.starve(errnoOf(err))
 		l.refuse(p)
 		return
 	}
@@ -234,11 +235,18 @@ func (l *loop) dial(p *pair, d *Dial) {
 	}
 	l.due.Set(&o.due, due)
 	fd, err := connect(d)
+	if err != nil && lacks(errnoOf(err)) {
+		l.starve(errnoOf(err))
+		if l.spendSpare() {
+			fd, err = connect(d)
+		}
+	}
 	if err != nil {
 		l.dialled(p, errnoOf(err))
 		return
 	}
 	if err := l.add(p, &p.server, fd, d.MPTCP); err != nil {
+		l.starve(errnoOf(err))
 		l.refuse(p)
 	}
 }
