@@ -1,0 +1,124 @@
+//go:build ignore
+
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Sets the congestion control of connections, by the server's port and the peer's address. One program for each
+// cgroup; they share which connections have been decided, so that the innermost cgroup's decides.
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define IPPROTO_TCP 6
+#define TCP_CONGESTION 13
+#define NAME 16
+#define RULES 64
+#define AF_INET6 10
+
+// Set before loading. The cgroup may hold processes of many namespaces.
+volatile const __u64 netns_cookie;
+
+// The rules of this program, in order. The first that is not used ends them.
+struct rule {
+	__u32 address[4], mask[4]; // in network order; IPv4 addresses as ::ffff:0:0/96
+	__u32 first_port, last_port, used, set, refused;
+	char name[NAME];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RULES);
+	__type(key, __u32);
+	__type(value, struct rule);
+} rules SEC(".maps");
+
+// The peer for which a connection's congestion control was decided. A socket may connect again, to another.
+struct peer {
+	__u32 address[4];
+	__u32 ports;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct peer);
+} decided SEC(".maps");
+
+struct walk {
+	__u32 address[4];
+	__u32 port; // the server's
+	__u32 chosen;
+};
+
+static long consider(__u32 i, struct walk *w)
+{
+	struct rule *r = bpf_map_lookup_elem(&rules, &i);
+
+	if (!r || !r->used)
+		return 1;
+	if (w->port < r->first_port || w->port > r->last_port)
+		return 0;
+	if ((w->address[0] & r->mask[0]) != r->address[0] || (w->address[1] & r->mask[1]) != r->address[1] ||
+		(w->address[2] & r->mask[2]) != r->address[2] || (w->address[3] & r->mask[3]) != r->address[3])
+		return 0;
+	w->chosen = i;
+	return 1;
+}
+
+SEC("sockops")
+int choose(struct bpf_sock_ops *ctx)
+{
+	struct walk w = {.chosen = RULES};
+	struct peer *p;
+	struct bpf_sock *sk;
+	struct rule *r;
+	// All are read always: from a choice of two fields the compiler makes a read at a computed place, which is refused.
+	volatile __u32 local_port = ctx->local_port, remote_port = ctx->remote_port, remote_ip4 = ctx->remote_ip4;
+	__u32 ports, failed;
+
+	if (bpf_get_netns_cookie(ctx) != netns_cookie)
+		return 1;
+	if (ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
+		w.port = bpf_ntohl(remote_port);
+	else if (ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		w.port = local_port;
+	else
+		return 1;
+	if (ctx->family == AF_INET6) {
+		w.address[0] = ctx->remote_ip6[0];
+		w.address[1] = ctx->remote_ip6[1];
+		w.address[2] = ctx->remote_ip6[2];
+		w.address[3] = ctx->remote_ip6[3];
+	} else {
+		w.address[2] = bpf_htonl(0xffff);
+		w.address[3] = remote_ip4;
+	}
+	bpf_loop(RULES, consider, &w, 0);
+	if (w.chosen >= RULES)
+		return 1;
+	r = bpf_map_lookup_elem(&rules, &w.chosen);
+	if (!r)
+		return 1;
+	sk = ctx->sk; // read once: two reads are two pointers to the verifier
+	if (!sk)
+		return 1;
+	p = bpf_sk_storage_get(&decided, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!p)
+		return 1;
+	ports = w.port + (ctx->op << 16); // a port is never 0, so a new entry differs
+	if (p->ports == ports && p->address[0] == w.address[0] && p->address[1] == w.address[1] &&
+		p->address[2] == w.address[2] && p->address[3] == w.address[3])
+		return 1;
+	p->ports = ports;
+	p->address[0] = w.address[0];
+	p->address[1] = w.address[1];
+	p->address[2] = w.address[2];
+	p->address[3] = w.address[3];
+	failed = !!bpf_setsockopt(ctx, IPPROTO_TCP, TCP_CONGESTION, r->name, NAME);
+	// Both are counted always: without CAP_PERFMON, the place in a map may not depend on a condition.
+	__sync_fetch_and_add(&r->refused, failed);
+	__sync_fetch_and_add(&r->set, !failed);
+	return 1;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

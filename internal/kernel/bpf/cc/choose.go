@@ -1,0 +1,226 @@
+package cc
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
+)
+
+// Rule chooses the congestion control of connections.
+type Rule struct {
+	// Cgroup is a folder of the cgroup v2 hierarchy. Empty: its root.
+	Cgroup string
+	// Ports are servers' ports: this host's, where a client connected to it. None: all.
+	Ports []uint16
+	// Networks contain the peer's address. None: all.
+	Networks []netip.Prefix
+	// Name is the congestion control as the kernel knows it.
+	Name string
+}
+
+// Chosen counts the connections whose congestion control a rule decided.
+type Chosen struct {
+	Set     uint64 `json:"set"`
+	Refused uint64 `json:"refused"` // by the kernel
+}
+
+// Chooser is the attached programs.
+type Chooser struct {
+	programs []*program
+	places   [][]place // of each rule
+}
+
+// place is an entry of a program's table.
+type place struct {
+	of    *program
+	index uint32
+}
+
+type program struct {
+	cgroup  string
+	objects chooseObjects
+	link    link.Link
+	used    uint32
+}
+
+const rulesMax = 64 // RULES of choose.c
+
+// Choose sets the congestion control of connections that processes of the rules' cgroups open or accept from now on, in
+// the thread's network namespace, each subflow of an MPTCP connection by itself. If several rules cover a connection, one of
+// the innermost cgroup decides, and of these the first. It works until the Chooser is closed or its process ends. Existing
+// connections keep what they have.
+func Choose(rules []Rule) (_ *Chooser, err error) {
+	c := &Chooser{places: make([][]place, len(rules))}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	for i, r := range rules {
+		if err := Available(r.Name); err != nil {
+			return nil, err
+		}
+		p, err := c.program(r.Cgroup)
+		if err != nil {
+			return nil, unavailable(fmt.Errorf("choose congestion controls: %w", err))
+		}
+		for _, e := range entries(r) {
+			if p.used == rulesMax {
+				return nil, fmt.Errorf("choose congestion controls: there are more than %d combinations of ports and networks for one cgroup; merge some", rulesMax)
+			}
+			if err := p.objects.Rules.Put(p.used, e); err != nil {
+				return nil, fmt.Errorf("tell the program its rules: %w", err)
+			}
+			c.places[i] = append(c.places[i], place{of: p, index: p.used})
+			p.used++
+		}
+	}
+	for _, p := range c.programs {
+		if err := p.attach(); err != nil {
+			return nil, unavailable(fmt.Errorf("choose congestion controls: %w", err))
+		}
+	}
+	return c, nil
+}
+
+// Available returns an error if the kernel has no congestion control of that name, nor a module for it.
+func Available(name string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("look for the congestion control %s: %w", name, err)
+	}
+	defer unix.Close(fd)
+	err = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
+	if errors.Is(err, unix.ENOENT) {
+		return &UnavailableError{
+			Mend: fmt.Sprintf("choose one of `sysctl net.ipv4.tcp_available_congestion_control`, or load its module: modprobe tcp_%s", name),
+			Err:  fmt.Errorf("this kernel has no congestion control %q", name),
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("look for the congestion control %s: %w", name, err)
+	}
+	return nil
+}
+
+// program returns the program of a cgroup. All share the map of connections that have been decided.
+func (c *Chooser) program(cgroup string) (*program, error) {
+	for _, p := range c.programs {
+		if p.cgroup == cgroup {
+			return p, nil
+		}
+	}
+	spec, err := loadChoose()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded program: %w", err)
+	}
+	cookie, err := sockops.NamespaceCookie()
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Variables["netns_cookie"].Set(cookie); err != nil {
+		return nil, fmt.Errorf("tell the program its namespace: %w", err)
+	}
+	options := &ebpf.CollectionOptions{}
+	if len(c.programs) > 0 {
+		options.MapReplacements = map[string]*ebpf.Map{"decided": c.programs[0].objects.Decided}
+	}
+	p := &program{cgroup: cgroup}
+	if err := spec.LoadAndAssign(&p.objects, options); err != nil {
+		return nil, fmt.Errorf("load the program: %w", err)
+	}
+	c.programs = append(c.programs, p)
+	return p, nil
+}
+
+func (p *program) attach() error {
+	folder, err := sockops.OpenCgroup(p.cgroup)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	p.link, err = sockops.Attach(folder, p.objects.Choose, ebpf.AttachCGroupSockOps)
+	return err
+}
+
+// entry is struct rule of choose.c.
+type entry struct {
+	Address, Mask             [16]byte
+	FirstPort, LastPort, Used uint32
+	Set, Refused              uint32
+	Name                      [nameSize]byte
+}
+
+// entries returns a rule's combinations of ports and networks.
+func entries(r Rule) (list []entry) {
+	type span struct{ first, last uint16 }
+	spans := []span{{0, 65535}}
+	if len(r.Ports) > 0 {
+		spans = nil
+		for _, p := range r.Ports {
+			spans = append(spans, span{p, p})
+		}
+	}
+	networks := r.Networks
+	if len(networks) == 0 {
+		networks = []netip.Prefix{netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+	}
+	for _, n := range networks {
+		for _, s := range spans {
+			e := entry{FirstPort: uint32(s.first), LastPort: uint32(s.last), Used: 1}
+			copy(e.Name[:nameSize-1], r.Name)
+			e.Address, e.Mask = wire(n)
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// wire returns a network as the program compares it: IPv4 addresses are mapped ones.
+func wire(n netip.Prefix) (address, mask [16]byte) {
+	bits := n.Bits()
+	if n.Addr().Is4() {
+		bits += 96
+	}
+	address = n.Masked().Addr().As16()
+	for i := range mask {
+		mask[i] = ^byte(0xff >> min(8, max(0, bits-8*i)))
+	}
+	return address, mask
+}
+
+// Chosen returns the counts of each rule, in the order of Choose.
+func (c *Chooser) Chosen() ([]Chosen, error) {
+	list := make([]Chosen, len(c.places))
+	for i, places := range c.places {
+		for _, at := range places {
+			var e entry
+			if err := at.of.objects.Rules.Lookup(at.index, &e); err != nil {
+				return nil, fmt.Errorf("read the counts of a rule: %w", err)
+			}
+			list[i].Set += uint64(e.Set)
+			list[i].Refused += uint64(e.Refused)
+		}
+	}
+	return list, nil
+}
+
+// Close detaches the programs.
+func (c *Chooser) Close() error {
+	var errs []error
+	for _, p := range c.programs {
+		if p.link != nil {
+			errs = append(errs, p.link.Close())
+		}
+	}
+	for _, p := range c.programs {
+		errs = append(errs, p.objects.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,285 @@
+package cc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+)
+
+// other returns a congestion control that is not the namespace's default, and that default.
+func other(t *testing.T, ns *netnstest.NS) (name, usual string) {
+	t.Helper()
+	ns.Must(t, func() error {
+		c, s, err := pair(t, "127.0.0.1", false)
+		if err != nil {
+			return err
+		}
+		usual = congestionOf(t, c)
+		c.Close()
+		s.Close()
+		return nil
+	})
+	if usual == "reno" {
+		return "cubic", usual
+	}
+	return "reno", usual
+}
+
+func chooseOrSkip(t *testing.T, rules ...Rule) (*Chooser, error) {
+	t.Helper()
+	c, err := Choose(rules)
+	if _, none := errors.AsType[*sockops.Error](err); none {
+		t.Skipf("needs cgroup v2: %v", err)
+	}
+	if e, ok := errors.AsType[*UnavailableError](err); ok && strings.Contains(e.Mend, "Linux") {
+		t.Skip(e)
+	}
+	return c, err
+}
+
+// pair makes a connection to an address of the thread's namespace.
+func pair(t *testing.T, address string, mptcp bool) (client, server net.Conn, err error) {
+	t.Helper()
+	var config net.ListenConfig
+	config.SetMultipathTCP(mptcp)
+	l, err := config.Listen(context.Background(), "tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	return dial(t, l, mptcp)
+}
+
+func dial(t *testing.T, l net.Listener, mptcp bool) (client, server net.Conn, err error) {
+	t.Helper()
+	var dialer net.Dialer
+	dialer.SetMultipathTCP(mptcp)
+	if client, err = dialer.DialContext(t.Context(), "tcp", l.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	t.Cleanup(func() { client.Close() })
+	if server, err = l.Accept(); err != nil {
+		return nil, nil, err
+	}
+	t.Cleanup(func() { server.Close() })
+	return client, server, nil
+}
+
+// congestionOf returns a connection's congestion control; of an MPTCP connection that of its first subflow.
+func congestionOf(t *testing.T, c net.Conn) (name string) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := raw.Control(func(fd uintptr) {
+		name, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	})
+	if e != nil || err != nil {
+		t.Fatal(e, err)
+	}
+	return strings.TrimRight(name, "\x00")
+}
+
+func TestChoose(t *testing.T) {
+	ns := netnstest.New(t)
+	want, usual := other(t, ns)
+	ns.Must(t, func() error {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		port := netip.MustParseAddrPort(l.Addr().String()).Port()
+		for _, c := range []struct {
+			name string
+			rule Rule
+			want string
+		}{
+			{"host", Rule{}, want},
+			{"its port", Rule{Ports: []uint16{1, port}}, want},
+			{"another port", Rule{Ports: []uint16{port ^ 1}}, usual},
+			{"its network", Rule{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/9")}}, want},
+			{"its address", Rule{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}, want},
+			{"another network", Rule{Networks: []netip.Prefix{netip.MustParsePrefix("127.128.0.0/9"), netip.MustParsePrefix("::/96")}}, usual},
+			{"its port and network", Rule{Ports: []uint16{port}, Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, want},
+			{"its port in another network", Rule{Ports: []uint16{port}, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, usual},
+			{"another cgroup", Rule{Cgroup: cgrouptest.New(t)}, usual},
+		} {
+			c.rule.Name = want
+			chooser, err := chooseOrSkip(t, c.rule)
+			if err != nil {
+				return err
+			}
+			client, server, err := dial(t, l, false)
+			if err != nil {
+				return errors.Join(err, chooser.Close())
+			}
+			if got := congestionOf(t, client); got != c.want {
+				t.Errorf("%s: the client has %s, want %s", c.name, got, c.want)
+			}
+			if got := congestionOf(t, server); got != c.want {
+				t.Errorf("%s: the server has %s, want %s", c.name, got, c.want)
+			}
+			count, err := chooser.Chosen()
+			if err := errors.Join(err, chooser.Close()); err != nil {
+				return err
+			}
+			expect := Chosen{}
+			if c.want == want {
+				expect.Set = 2
+			}
+			if count[0] != expect {
+				t.Errorf("%s: counted %+v, want %+v", c.name, count[0], expect)
+			}
+		}
+		client, _, err := dial(t, l, false)
+		if err != nil {
+			return err
+		}
+		if got := congestionOf(t, client); got != usual {
+			t.Errorf("after the end a client has %s, want %s", got, usual)
+		}
+		return nil
+	})
+}
+
+func TestChooseIPv6(t *testing.T) {
+	ns := netnstest.New(t)
+	want, usual := other(t, ns)
+	ns.Must(t, func() error {
+		for _, c := range []struct{ network, want string }{
+			{"::1/128", want}, {"::/0", want}, {"fd00::/8", usual}, {"0.0.0.0/0", usual},
+		} {
+			chooser, err := chooseOrSkip(t, Rule{Name: want, Networks: []netip.Prefix{netip.MustParsePrefix(c.network)}})
+			if err != nil {
+				return err
+			}
+			client, _, err := pair(t, "::1", false)
+			if err := errors.Join(err, chooser.Close()); err != nil {
+				t.Skipf("needs IPv6: %v", err)
+			}
+			if got := congestionOf(t, client); got != c.want {
+				t.Errorf("%s: %s, want %s", c.network, got, c.want)
+			}
+		}
+		return nil
+	})
+}
+
+// The first rule of a cgroup decides.
+func TestFirstRuleDecides(t *testing.T) {
+	ns := netnstest.New(t)
+	want, usual := other(t, ns)
+	ns.Must(t, func() error {
+		chooser, err := chooseOrSkip(t, Rule{Name: want}, Rule{Name: usual})
+		if err != nil {
+			return err
+		}
+		defer chooser.Close()
+		client, _, err := pair(t, "127.0.0.1", false)
+		if err != nil {
+			return err
+		}
+		if got := congestionOf(t, client); got != want {
+			t.Errorf("%s decided", got)
+		}
+		return nil
+	})
+}
+
+// Connections of another network namespace are left alone.
+func TestOtherNamespace(t *testing.T) {
+	ns, theirs := netnstest.New(t), netnstest.New(t)
+	want, _ := other(t, ns)
+	var chooser *Chooser
+	ns.Must(t, func() (err error) {
+		chooser, err = chooseOrSkip(t, Rule{Name: want})
+		return err
+	})
+	defer chooser.Close()
+	theirs.Must(t, func() error {
+		client, _, err := pair(t, "127.0.0.1", false)
+		if err != nil {
+			return err
+		}
+		if got := congestionOf(t, client); got == want {
+			t.Errorf("another namespace has %s", got)
+		}
+		return nil
+	})
+}
+
+func TestChooseForMPTCP(t *testing.T) {
+	r := registered(t, LIA)
+	netnstest.New(t).Must(t, func() error {
+		chooser, err := chooseOrSkip(t, Rule{Name: r.Name()})
+		if err != nil {
+			return err
+		}
+		defer chooser.Close()
+		client, server, err := pair(t, "127.0.0.1", true)
+		if err != nil {
+			t.Skipf("needs MPTCP: %v", err)
+		}
+		// The MPTCP socket itself keeps its own; the count is of subflows.
+		if _, err := client.Write([]byte("x")); err != nil {
+			return err
+		}
+		if _, err := server.Read(make([]byte, 1)); err != nil {
+			return err
+		}
+		count, err := chooser.Chosen()
+		if err != nil {
+			return err
+		}
+		if count[0] != (Chosen{Set: 2}) {
+			t.Errorf("counted %+v", count[0])
+		}
+		return nil
+	})
+}
+
+func TestChooseUnknown(t *testing.T) {
+	netnstest.New(t).Must(t, func() error {
+		_, err := Choose([]Rule{{Name: "no_such_cc"}})
+		if e, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(e.Mend, "modprobe") {
+			t.Errorf("got %v", err)
+		}
+		_, err = Choose([]Rule{{Name: "reno", Cgroup: t.TempDir()}})
+		if e, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(e.Mend, "cgroup v2") {
+			t.Errorf("got %v", err)
+		}
+		var ports []uint16
+		for p := range rulesMax + 1 {
+			ports = append(ports, uint16(p+1))
+		}
+		if _, err := Choose([]Rule{{Name: "reno", Ports: ports}}); err == nil || !strings.Contains(err.Error(), "merge") {
+			t.Errorf("got %v", err)
+		}
+		return nil
+	})
+}
+
+// The packaged service has no more.
+func TestChooseWithTwoCapabilities(t *testing.T) {
+	netnstest.New(t).Must(t, func() error {
+		if err := netnstest.LimitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
+			return err
+		}
+		c, err := chooseOrSkip(t, Rule{Name: "reno"})
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+}

@@ -1,0 +1,45 @@
+//go:build ignore
+
+// SPDX-License-Identifier: GPL-2.0-only
+// LIA as a congestion control of the kernel. See arithmetic.h for its equations.
+#include "coupled.h"
+
+SEC("struct_ops")
+void BPF_PROG(lia_init, struct sock *sk) { begin(sk); }
+
+SEC("struct_ops")
+void BPF_PROG(lia_set_state, struct sock *sk, __u8 new_state) { note_loss(sk, new_state); }
+
+SEC("struct_ops")
+void BPF_PROG(lia_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
+{
+	struct tcp_sock *tp = (struct tcp_sock *)sk;
+	struct subflows s = {};
+
+	acked = slow_start(tp, acked);
+	if (!acked)
+		return;
+	grow(tp, look(sk, &s) ? lia_increment(&s) : reno(tp->snd_cwnd), acked);
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(lia_ssthresh, struct sock *sk)
+{
+	return tcp_reno_ssthresh(sk);
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(lia_undo_cwnd, struct sock *sk) { return tcp_reno_undo_cwnd(sk); }
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops lia = {
+	.init = (void *)lia_init,
+	.set_state = (void *)lia_set_state,
+	.cong_avoid = (void *)lia_cong_avoid,
+	.ssthresh = (void *)lia_ssthresh,
+	.undo_cwnd = (void *)lia_undo_cwnd,
+	.name = "lia",
+	.flags = TCP_CONG_NON_RESTRICTED,
+};
+
+char _license[] SEC("license") = "GPL";
