@@ -1,0 +1,90 @@
+package trace
+
+import (
+	"context"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/packet"
+)
+
+// verify finds the destination's distance. Answers to equal SYNs do not show which of them they answer, so one is
+// sent alone: to the first distance behind the last router, then one further, until it is answered.
+func (t *tracer) verify(ctx context.Context) error {
+	s := t.sweep
+	t.path.Distance = s.distance
+	t.path.Sure = s.distance > 0
+	if !s.reached || s.bounded || t.stopped {
+		return nil
+	}
+	if t.options.Keep {
+		if s.distance == 0 {
+			t.path.Distance = s.lastAnswered() + 1
+		}
+		return nil
+	}
+	defer t.reset()
+	if s.distance > 0 {
+		return nil
+	}
+	probed := len(t.matcher.probes)
+	t.matcher.distinct, t.apart = true, true
+	for distance := s.lastAnswered() + 1; distance <= t.options.MaxHops; distance++ {
+		if len(t.matcher.probes)-probed >= ahead {
+			break
+		}
+		t.reset() // a server answers a repeated SYN only now and then
+		answered, err := t.alone(ctx, distance)
+		if err != nil {
+			return err
+		}
+		if answered {
+			t.path.Distance, t.path.Sure = distance, true
+			return nil
+		}
+	}
+	t.path.Distance = s.lastAnswered() + 1
+	return nil
+}
+
+// alone sends one probe and waits for the destination's answer, or a router's.
+func (t *tracer) alone(ctx context.Context, distance int) (reached bool, err error) {
+	t.hearPending()
+	for range 2 {
+		t.send(distance)
+		end := time.Now().Add(t.sweep.patience(1))
+		for time.Now().Before(end) {
+			got, err := t.hear(ctx, end)
+			if err != nil {
+				return false, err
+			}
+			if got == answer && t.latestProbe == t.matcher.probes[len(t.matcher.probes)-1] {
+				return true, nil
+			}
+			if h := t.hops[distance]; h != nil && len(h.Quotes) > 0 {
+				return false, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// reset ends the connection that a SYN has begun at the destination, if it has.
+func (t *tracer) reset() {
+	a := t.latest
+	if a == nil || a.TCP == nil || !a.TCP.Flags.Has(packet.SYN|packet.ACK) {
+		return
+	}
+	if r, err := Reset(a); err == nil {
+		_ = t.net.Send(r) // the server gives up by itself later
+	}
+	t.latest = nil
+}
+
+// Reset makes the segment by which a host refuses what it has just received.
+func Reset(received *packet.Packet) ([]byte, error) {
+	r := packet.Segment(received.To(), received.From(), packet.TCP{Seq: received.TCP.Ack, Flags: packet.RST}, nil)
+	if err := r.Seal(); err != nil {
+		return nil, err
+	}
+	return r.Bytes(), nil
+}
