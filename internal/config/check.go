@@ -82,6 +82,13 @@ func (c *Client) check(p *tomlfile.Problems) {
 		p.At("client.selection", `must be "worth" or "oldest", not %q`, c.Selection)
 	}
 	checkPorts(p, "client.tls_ports", c.TLSPorts)
+	checkPorts(p, "client.bulk_ports", c.BulkPorts)
+	checkPorts(p, "client.message_ports", c.MessagePorts)
+	for _, port := range c.MessagePorts {
+		if slices.Contains(c.BulkPorts, port) {
+			p.At("client.message_ports", "%d is in client.bulk_ports, too: remove it from one of them", port)
+		}
+	}
 	c.Converter.check(p)
 	if m := c.Mptcpify; m != MptcpifyNone && m != MptcpifyHost && !filepath.IsAbs(m) {
 		p.At("client.mptcpify", `must be "none", "host" or the absolute path of a cgroup's folder, not %q`, m)

@@ -117,18 +117,20 @@ var kinds = []Kind{WireGuard, OpenVPN, InBand, Mapped}
 
 // Client is the client role.
 type Client struct {
-	Subflows  int            `toml:"subflows"`
-	Kinds     []Kind         `toml:"kinds"` // in order of preference
-	Selection Selection      `toml:"selection"`
-	Use       []string       `toml:"use"`
-	UseOnly   bool           `toml:"use_only"`
-	Avoid     []string       `toml:"avoid"`
-	TLSPorts  []int          `toml:"tls_ports"`
-	Exclude   []netip.Prefix `toml:"exclude"`
-	Mptcpify  string         `toml:"mptcpify"`
-	Cgroup    string         `toml:"cgroup"` // empty: the root of the hierarchy
-	Converter Convert        `toml:"converter"`
-	Waypoints []Peer         `toml:"waypoint"`
+	Subflows     int            `toml:"subflows"`
+	Kinds        []Kind         `toml:"kinds"` // in order of preference
+	Selection    Selection      `toml:"selection"`
+	Use          []string       `toml:"use"`
+	UseOnly      bool           `toml:"use_only"`
+	Avoid        []string       `toml:"avoid"`
+	TLSPorts     []int          `toml:"tls_ports"`
+	BulkPorts    []int          `toml:"bulk_ports"`
+	MessagePorts []int          `toml:"message_ports"`
+	Exclude      []netip.Prefix `toml:"exclude"`
+	Mptcpify     string         `toml:"mptcpify"`
+	Cgroup       string         `toml:"cgroup"` // empty: the root of the hierarchy
+	Converter    Convert        `toml:"converter"`
+	Waypoints    []Peer         `toml:"waypoint"`
 }
 
 // Selection is the way in which a client selects detours and uses subflows.

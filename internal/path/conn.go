@@ -39,6 +39,7 @@ type conn struct {
 	room   retry // for subflows beyond those that the server accepted
 
 	kind      measure.Kind // of its traffic
+	kindSaid  bool         // by the operator
 	attention *attention   // nil while it is not sampled closely
 
 	data    progress

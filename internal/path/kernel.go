@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 // This file handles the kernel's events about connections and subflows, in the order of their life.
@@ -33,8 +35,20 @@ func (m *Manager) newConn(t Token, local, remote netip.AddrPort, now time.Time) 
 		excluded: m.excludes(remote.Addr()),
 		tls:      slices.Contains(m.cfg.TLSPorts, remote.Port()),
 	}
+	c.kind, c.kindSaid = m.cfg.kindOf(remote.Port())
 	c.due.Item = c
 	return c
+}
+
+// kindOf returns the kind of traffic on a server's port, if the operator says it.
+func (cfg *Config) kindOf(port uint16) (kind measure.Kind, said bool) {
+	switch {
+	case slices.Contains(cfg.BulkPorts, port):
+		return measure.Bulk, true
+	case slices.Contains(cfg.MessagePorts, port):
+		return measure.Messages, true
+	}
+	return measure.Short, false
 }
 
 func (m *Manager) excludes(server netip.Addr) bool {

@@ -16,6 +16,9 @@ type Config struct {
 	// TLSPorts lists the server ports on which detours join as backup until the server's first data
 	// has arrived over the direct path.
 	TLSPorts []uint16
+	// BulkPorts and MessagePorts list the server ports on which the kind of traffic is known. On all others it is
+	// found from the traffic.
+	BulkPorts, MessagePorts []uint16
 	// Exclude lists destinations that never get a detour.
 	Exclude []netip.Prefix
 	// ByWorth has the subflows of a connection used by what they are worth to it, and detours chosen by what

@@ -421,6 +421,31 @@ func (s *selection) why(waypoint string) string {
 
 // A backup carries at once when the path that carries becomes silent, whether the kernel's timer says so or answers
 // are missing.
+// Where the operator says the kind of traffic, what it looks like does not count.
+func TestKindByPort(t *testing.T) {
+	for name, c := range map[string]struct {
+		config  path.Config
+		happens []string
+	}{
+		"messages": {path.Config{MessagePorts: []uint16{80}}, []string{"demote bob"}},
+		"bulk":     {path.Config{BulkPorts: []uint16{80}}, nil},
+		"other":    {path.Config{MessagePorts: []uint16{81}, BulkPorts: []uint16{82}}, []string{"demote bob", "promote bob"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSelection(t, map[string]*pathWorth{"": {trip: 40 * time.Millisecond, rate: 800}, "bob": {trip: 200 * time.Millisecond, rate: 800}})
+			c.config.Policy, c.config.ByWorth = path.DetourPolicy{Subflows: 2}, true
+			s.m = path.New(c.config)
+			s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
+			s.offer("bob")
+			s.connect()
+			s.log = nil
+			s.messages(10*time.Second, 2*dt)
+			s.bulk(20 * time.Second)
+			s.want("all", c.happens...)
+		})
+	}
+}
+
 func TestStandbyTakesOver(t *testing.T) {
 	for name, stall := range map[string]func(direct *carried){
 		"unanswered": func(direct *carried) { direct.backoff = 1 },

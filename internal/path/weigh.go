@@ -80,7 +80,9 @@ func (m *Manager) weigh(t turn) {
 	if moment.Elapsed == 0 {
 		return
 	}
-	t.kind = t.attention.traffic.Take(t.now, moment)
+	if !t.kindSaid {
+		t.kind = t.attention.traffic.Take(t.now, moment)
+	}
 	if t.now.Sub(t.attention.learned) >= learnsEvery {
 		m.learn(t)
 	}

@@ -115,10 +115,15 @@ func pathConfig(c config.Client) path.Config {
 		Policy: path.DetourPolicy{Subflows: c.Subflows, Order: kinds(c.Kinds)}, Exclude: c.Exclude,
 		ByWorth: c.Selection == config.SelectWorth, Seed: rand.Uint64(),
 	}
-	for _, port := range c.TLSPorts {
-		pc.TLSPorts = append(pc.TLSPorts, uint16(port))
-	}
+	pc.TLSPorts, pc.BulkPorts, pc.MessagePorts = portNumbers(c.TLSPorts), portNumbers(c.BulkPorts), portNumbers(c.MessagePorts)
 	return pc
+}
+
+func portNumbers(ports []int) (numbers []uint16) {
+	for _, port := range ports {
+		numbers = append(numbers, uint16(port))
+	}
+	return numbers
 }
 
 // kinds translates the operator's kinds of detours into the path manager's.
