@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/coordinator/registrar"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
@@ -75,8 +78,32 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// A certificate was signed and not registered.
+	w.crash()
+	ca, err := collective.OpenCA(registrar.CADir(w.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gamma := w.host("gamma")
+	request, err := collective.ParseRequest(gamma.request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ca.Sign(request, collective.Terms{Name: gamma.name, Validity: collective.MemberValidity + 24*time.Hour}); err != nil {
+		t.Fatal(err)
+	}
 	d.fill()
-	w.reopen()
+	w.open()
+	registered := func() bool {
+		content, err := os.ReadFile(registrar.RegisterFile(w.dir))
+		return err == nil && bytes.Contains(content, []byte("gamma"))
+	}
+	if !slices.ContainsFunc(w.c.Members(), func(m Member) bool { return m.Name == "gamma" }) || registered() {
+		t.Errorf("members on a full disk: %+v, in the file: %v", w.c.Members(), registered())
+	}
+	if problems := strings.Join(w.c.Status().Problems, "\n"); !strings.Contains(problems, "not in the register's file") {
+		t.Errorf("the status says %q", problems)
+	}
 	w.run()
 	eventually(t, "status says that the disk is full", 10*time.Second, func() bool {
 		return strings.Contains(strings.Join(w.c.Status().Problems, "\n"), "disk")
@@ -104,6 +131,10 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("expelled on a disk that is quite full: %v", err)
 	}
 	d.empty()
+	eventually(t, "the register is written", time.Minute, registered)
+	if problems := strings.Join(w.c.Status().Problems, "\n"); strings.Contains(problems, "not in the register's file") {
+		t.Errorf("the status says %q", problems)
+	}
 	beta := w.member("beta")
 	eventually(t, "records are taken again", 20*time.Second, func() bool { return beta.publish(beta.record()) == nil })
 	if err := w.c.Expel(t.Context(), "alpha", "floods, too"); err != nil {

@@ -17,13 +17,14 @@ func (r *Registrar) TrustChanged() <-chan struct{} { return r.changed }
 // Message returns the collective's roots and revocation lists.
 func (r *Registrar) Message() enrol.TrustMessage { return *r.trust.Load() }
 
-// Follow takes what the operator has changed by hand (dcol ca).
+// Follow takes what the operator has changed by hand (dcol ca), and writes what could not be written before.
 func (r *Registrar) Follow() error {
 	now := r.config.Clock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := r.followAuthority(now)
 	r.takeIssued(now)
+	r.saveLater()
 	return err
 }
 

@@ -4,12 +4,14 @@
 package registrar
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/bus"
@@ -64,6 +66,7 @@ type Registrar struct {
 	renewals *ratelimit.Limits
 	banned   map[string]time.Time // members that get no JWT until then
 	problems []string             // what was damaged when it was opened
+	unsaved  bool                 // the register has members that its file lacks, because the disk was full
 }
 
 // Open reads the directory. It repairs a damaged register as far as possible, and lists what was damaged in
@@ -127,8 +130,13 @@ func (r *Registrar) openRegister() error {
 		r.config.Log.Error("coordinator: the register was damaged", "damage", what)
 	}
 	if damage.Lost || len(recovered) > 0 {
-		if err := r.file.Rewrite(r.register); err != nil {
+		switch err := r.file.Rewrite(r.register); {
+		case err == nil:
+		case damage.Lost || !errors.Is(err, syscall.ENOSPC):
 			return err
+		default: // whoever was recovered is a member in any case, by its certificate
+			r.unsaved = true
+			r.config.Log.Warn("coordinator: the disk is full; members that the register lacked are written to it when there is room", "err", err)
 		}
 	}
 	return r.readAuthority() // Follow looks again, for certificates revoked meanwhile
@@ -160,6 +168,15 @@ func (r *Registrar) save(entries ...register.Entry) error {
 		}
 	}
 	return nil
+}
+
+// saveLater writes what the file lacks, if there is room by now. The caller holds mu.
+func (r *Registrar) saveLater() {
+	if !r.unsaved || r.file.Rewrite(r.register) != nil {
+		return
+	}
+	r.unsaved = false
+	r.config.Log.Info("coordinator: the register has been written, with the members that it lacked")
 }
 
 // Sweep forgets what ended long ago.
@@ -212,6 +229,9 @@ func (r *Registrar) Summary() Summary {
 	s := Summary{
 		Collective: ca.Name(), Authority: ca.Subject(), Until: ca.NotAfter(), Unfinished: r.register.Unfinished(),
 		Invitations: r.register.OpenInvitations(now), Problems: append([]string(nil), r.problems...),
+	}
+	if r.unsaved {
+		s.Problems = append(s.Problems, "members' certificates were signed and are not in the register's file, because the disk is full: free some space")
 	}
 	for _, m := range r.register.Members() {
 		if err := r.unrevoked(m.Name, now); err != nil {
