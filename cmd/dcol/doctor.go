@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -141,8 +142,15 @@ func doctorConfig(c *config.Config, path string) doctor.Config {
 		}
 		return list
 	}
+	var congestion []string
+	for _, t := range c.Congestion {
+		if !slices.Contains(congestion, t.Use) {
+			congestion = append(congestion, t.Use)
+		}
+	}
 	return doctor.Config{
-		Path: path, Client: c.Has(config.RoleClient), Waypoint: c.Has(config.RoleWaypoint), Listen: c.Session.Listen, Joined: c.Collective.Joined(),
+		Congestion: congestion,
+		Path:       path, Client: c.Has(config.RoleClient), Waypoint: c.Has(config.RoleWaypoint), Listen: c.Session.Listen, Joined: c.Collective.Joined(),
 		Kinds: words(c.Client.Kinds), Cgroup: c.Client.Cgroup,
 		Offers: words(c.Waypoint.Offers), Authenticator: c.Waypoint.InBandAuthenticator,
 		OpenVPNPort: c.Waypoint.OpenVPNPort, PortMapping: c.Waypoint.PortMapping, Marks: c.Waypoint.Marks,

@@ -42,9 +42,28 @@ func command() *cobra.Command {
 one path through the Internet. Members of a collective are waypoints for each other:
 Multipath TCP connections get additional subflows through them.`,
 	}
-	root.AddCommand(initCommand(), inviteCommand(), joinCommand(), membersCommand(), expelCommand(),
-		agentCommand(), runCommand(), statusCommand(), mapCommand(), whyCommand(), useCommand(), avoidCommand(), waypointCommand(), convertCommand(), doctorCommand(), downCommand(),
-		caCommand(), logCommand(), relayCommand())
+	root.AddCommand(
+		initCommand(),
+		inviteCommand(),
+		joinCommand(),
+		membersCommand(),
+		expelCommand(),
+		agentCommand(),
+		runCommand(),
+		statusCommand(),
+		mapCommand(),
+		whyCommand(),
+		useCommand(),
+		avoidCommand(),
+		waypointCommand(),
+		convertCommand(),
+		ccCommand(),
+		doctorCommand(),
+		downCommand(),
+		caCommand(),
+		logCommand(),
+		relayCommand(),
+	)
 	cli.Prepare(root, version)
 	return root
 }

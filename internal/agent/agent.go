@@ -25,6 +25,7 @@ import (
 	"github.com/detour-collective/dcol/internal/agent/member"
 	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/agent/serving"
+	"github.com/detour-collective/dcol/internal/agent/transport"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
@@ -128,8 +129,13 @@ func (p *Plan) Run(ctx context.Context) error {
 			p.log.Warn("rules for a gateway may be left", "err", err)
 		}
 	}
+	tcp, err := transport.Open(p.config, p.log.With("subsystem", "transport"))
+	if err != nil {
+		return err
+	}
+	defer tcp.Close()
 	group, ctx := errgroup.WithContext(ctx)
-	a, err := p.start(ctx, group)
+	a, err := p.start(ctx, group, tcp)
 	if err != nil {
 		return errors.Join(err, stopGroup(group))
 	}
@@ -144,8 +150,8 @@ func (p *Plan) Run(ctx context.Context) error {
 }
 
 // start starts the roles, in the order in which they need each other.
-func (p *Plan) start(ctx context.Context, group *errgroup.Group) (*running, error) {
-	a := &running{plan: p, since: time.Now(), serving: &atomic.Pointer[serving.Serving]{}}
+func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.Transport) (*running, error) {
+	a := &running{plan: p, since: time.Now(), serving: &atomic.Pointer[serving.Serving]{}, transport: tcp}
 	a.relaying = relaying.New(relaying.Config{
 		Dir: p.config.RunDir, Version: p.version, LogLevel: p.config.LogLevel, State: p.relayed(), Log: p.log.With("subsystem", "relay"),
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/agent/member"
 	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/agent/serving"
+	"github.com/detour-collective/dcol/internal/agent/transport"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/config"
@@ -30,6 +31,7 @@ type running struct {
 	client      *client.Client                   // nil: it has not the role
 	serving     *atomic.Pointer[serving.Serving] // its value is nil while the role is not up
 	relaying    *relaying.Keeper
+	transport   *transport.Transport
 	roles       []*role // those that may wait for a port
 }
 
@@ -53,6 +55,7 @@ func (a *running) Status(ctx context.Context) (api.Status, error) {
 			s.TakenPorts, s.Problems = append(s.TakenPorts, *taken), append(s.Problems, taken.Problem())
 		}
 	}
+	s.Problems = append(s.Problems, a.transport.Problems()...)
 	err := a.describeRoles(ctx, &s)
 	return s, err
 }
@@ -161,6 +164,8 @@ func (a *running) waypoints(ctx context.Context) (names []string, err error) {
 	slices.Sort(names)
 	return slices.Compact(names), err
 }
+// Transport implements api.Agent.
+func (a *running) Transport(context.Context) (api.Transport, error) { return a.transport.Status() }
 
 // describeRelay returns the relay's part of the status, and what keeps it from its work.
 func describeRelay(now relaying.Standing) (*api.Relay, []string) {

@@ -46,6 +46,8 @@ func (f fake) Why(_ context.Context, r WhyRequest) (Why, error)          { retur
 func (f fake) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error) {
 	return f.given(ctx, r)
 }
+func (f fake) Transport(context.Context) (Transport, error) { return fullTransport(), nil }
+
 func (f fake) Members(context.Context) (Members, error)                      { return f.members, nil }
 func (f fake) Invite(_ context.Context, r InviteRequest) (Invitation, error) { return f.invited(r) }
 func (f fake) Expel(_ context.Context, r ExpelRequest) (Expulsion, error)    { return f.expelled(r) }

@@ -14,6 +14,14 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 	documented(t, "dcol status", full())
 	documented(t, "dcol why", fullWhy())
 	documented(t, "dcol log", fullLog())
+	documented(t, "dcol cc", fullTransport())
+}
+
+func fullTransport() Transport {
+	return Transport{
+		Schema: TransportSchema, Available: []string{"cubic"}, Default: "cubic", Problem: "none",
+		Congestion: []Congestion{{Use: "lia", Name: "lia_2", Cgroup: "/a", Ports: []int{1}, Networks: []string{"10.0.0.0/8"}, Set: 1, Refused: 1}},
+	}
 }
 
 func fullWhy() Why {

@@ -63,6 +63,17 @@ type Config struct {
 
 	Collective  Collective  `toml:"collective"`
 	Coordinator Coordinator `toml:"coordinator"`
+
+	Congestion []Congestion `toml:"congestion"`
+}
+
+// Congestion chooses the congestion control of connections of this host. Of several that cover a connection, the
+// first of the innermost cgroup decides.
+type Congestion struct {
+	Use      string         `toml:"use"`      // lia, olia, balia, or one of the kernel's
+	Cgroup   string         `toml:"cgroup"`   // a folder; empty: all programs
+	Ports    []int          `toml:"ports"`    // of servers; none: all
+	Networks []netip.Prefix `toml:"networks"` // of peers; none: all
 }
 
 // Identity holds the paths of this member's key and the collective's certificates.

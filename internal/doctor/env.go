@@ -69,6 +69,8 @@ type Config struct {
 	OpenVPNPort   int
 	PortMapping   bool   // ask the router to open ports
 	Marks         uint32 // the bits of marks that are the waypoint's
+	// Congestion are the congestion controls of the tables [[congestion]].
+	Congestion []string
 }
 
 // uses reports whether the client uses the kind.
@@ -126,6 +128,8 @@ type System struct {
 	// TryWireGuard returns the available implementation: "kernel" or "userspace".
 	TryWireGuard     func() (kind string, err error)
 	TryTunnelRouting func() error
+	// TryCongestion tests whether connections can have a congestion control, one of dcol's or of the kernel's.
+	TryCongestion func(name string) error
 }
 
 // untold returns the result for a fact that only the agent could judge, when the agent could not be

@@ -43,6 +43,7 @@ func Host() *Env {
 			TryInBandReceiver: tryInBandReceiver,
 			TryWireGuard:      TryWireGuard,
 			TryTunnelRouting:  tryTunnelRouting,
+			TryCongestion:     tryCongestion,
 		},
 	}
 }

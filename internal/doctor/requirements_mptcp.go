@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
@@ -210,7 +211,22 @@ func checkCongestion(_ context.Context, e *Env) Result {
 	if err != nil {
 		return skipped("cannot read net.ipv4.tcp_congestion_control: %v", err)
 	}
-	return info("%s, on each subflow separately", name)
+	if len(e.Config.Congestion) == 0 {
+		return info("%s, on each subflow separately", name)
+	}
+	for _, wanted := range e.Config.Congestion {
+		err := e.System.TryCongestion(wanted)
+		u, refused := errors.AsType[*cc.UnavailableError](err)
+		switch {
+		case errors.Is(err, errCannotTry):
+			return skipped("%s is not tried: %v", wanted, err)
+		case refused:
+			return warning(u.Mend, "[[congestion]] is not in force, and all connections have %s: %v", name, u.Err)
+		case err != nil:
+			return warning(mendReport, "[[congestion]] is not in force, and all connections have %s: %v", name, err)
+		}
+	}
+	return ok("%s, and by [[congestion]] also %s", name, strings.Join(e.Config.Congestion, ", "))
 }
 
 // socketChecks returns the checks of the ways in which programs get MPTCP sockets. One is enough,

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/mptcpify"
@@ -38,6 +39,12 @@ func TestRequirements(t *testing.T) {
 	}
 	plainTCP := func(plain bool, err error) func(*Env) {
 		return func(e *Env) { e.System.PlainTCP = func() (bool, error) { return plain, err } }
+	}
+	congestion := func(err error) func(*Env) {
+		return func(e *Env) {
+			e.Config.Congestion = []string{"lia", "bbr"}
+			e.System.TryCongestion = func(string) error { return err }
+		}
 	}
 	drops := func(err error, chains ...string) func(*Env) {
 		return func(e *Env) { e.System.ForwardDrops = func() ([]string, error) { return chains, err } }
@@ -150,6 +157,10 @@ func TestRequirements(t *testing.T) {
 		{"blackhole", "the agent's value", []func(*Env){running}, OK, "for 60 s", ""},
 		{"blackhole", "plain at present", []func(*Env){running, plainTCP(true, nil)}, Warning, "new connections are plain TCP", "sysctl -w net.mptcp.blackhole_timeout=60"},
 		{"blackhole", "not known", []func(*Env){plainTCP(false, syscall.ENOPROTOOPT)}, Skipped, "protocol not available", ""},
+		{"congestion", "by tables", []func(*Env){congestion(nil)}, OK, "and by [[congestion]] also lia, bbr", ""},
+		{"congestion", "refused", []func(*Env){congestion(&cc.UnavailableError{Mend: "do so", Err: errors.New("no right")})}, Warning, "not in force, and all connections have cubic: no right", "do so"},
+		{"congestion", "unexpected", []func(*Env){congestion(errors.New("odd"))}, Warning, "odd", "please report"},
+		{"congestion", "not tried", []func(*Env){congestion(errCannotTry)}, Skipped, "lia is not tried", ""},
 		{"congestion", "another", []func(*Env){set("proc/sys/net/ipv4/tcp_congestion_control", "bbr")}, Info, "bbr", ""},
 
 		{"sockets-seccomp", "refused", []func(*Env){func(e *Env) {

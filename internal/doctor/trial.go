@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"net/netip"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
@@ -98,5 +100,24 @@ func tryTunnelRouting() error {
 			t.Addresses = append(t.Addresses, netip.PrefixFrom(a, a.BitLen()))
 		}
 		return errors.Join(netstate.SetTunnel(t), d.Close())
+	})
+}
+
+// tryCongestion makes a congestion control known to the kernel for a moment, if it is one of dcol's, and chooses it.
+func tryCongestion(name string) error {
+	return inThrowaway(func() error {
+		if slices.Contains(cc.Algorithms, cc.Algorithm(name)) {
+			r, err := cc.Register(cc.Algorithm(name))
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			name = r.Name()
+		}
+		c, err := cc.Choose([]cc.Rule{{Name: name}})
+		if err != nil {
+			return err
+		}
+		return c.Close()
 	})
 }
