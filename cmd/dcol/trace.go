@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/cli"
+	"github.com/detour-collective/dcol/internal/trace"
+	"github.com/detour-collective/dcol/internal/trace/hold"
+	"github.com/detour-collective/dcol/internal/trace/present"
+	"github.com/detour-collective/dcol/internal/trace/probe"
+	"github.com/detour-collective/dcol/internal/trace/wire"
+)
+
+// traceFlags are the flags of `dcol trace`.
+type traceFlags struct {
+	probe, device string
+	four, six     bool
+	hops, port    int
+	asJSON, print bool
+}
+
+// defaultProbe has the options that matter to MPTCP. The port is put in.
+const defaultProbe = "tcp{dst=%d} / mss(1460) / SACKP / TS / WSCALE / MPCAPABLE"
+
+func traceCommand() *cobra.Command {
+	var f traceFlags
+	cmd := &cobra.Command{
+		Use:   "trace DESTINATION",
+		Short: "Find out what the path to a host does to packets, and where",
+		Long: `Sends packets whose time to live ends at each hop of the path, and compares what the
+routers quote of them with what was sent. A change is behind the last hop that quoted the old
+value, and no further than the first that quoted the new one. It needs root.
+
+docs/trace.md has the language of probes, and explains the output.`,
+		Example: `  dcol trace server.example
+  dcol trace -p 'IP / tcp{dst=443} / mss(1460) / MPCAPABLE / WSCALE' server.example`,
+		Args: cli.Exactly(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
+	}
+	cmd.Flags().StringVarP(&f.probe, "probe", "p", "", "the `probe` to send, such as 'IP / tcp{dst=443} / MPCAPABLE'")
+	cmd.Flags().IntVar(&f.port, "port", 80, "the TCP `port` of probes that name none")
+	cmd.Flags().BoolVarP(&f.four, "ipv4", "4", false, "use IPv4")
+	cmd.Flags().BoolVarP(&f.six, "ipv6", "6", false, "use IPv6")
+	cmd.Flags().IntVar(&f.hops, "hops", 30, "the `number` of hops at most")
+	cmd.Flags().StringVarP(&f.device, "interface", "i", "", "the `interface` to send from")
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON ("+present.Schema+")")
+	cmd.Flags().BoolVar(&f.print, "print", false, "print the packet in hexadecimal, and send nothing; needs no root")
+	cmd.MarkFlagsMutuallyExclusive("ipv4", "ipv6")
+	return cmd
+}
+
+func (f *traceFlags) run(ctx context.Context, destination string) error {
+	if f.port < 1 || f.port > 65535 {
+		return fmt.Errorf("--port must be between 1 and 65535, not %d", f.port)
+	}
+	if f.hops < 1 || f.hops > trace.MaxHops {
+		return fmt.Errorf("--hops must be between 1 and %d, not %d", trace.MaxHops, f.hops)
+	}
+	text := f.probe
+	if text == "" {
+		text = fmt.Sprintf(defaultProbe, f.port)
+	}
+	stack, err := probe.Parse(text)
+	if err != nil {
+		return err
+	}
+	six, said := stack.IPv6()
+	if said && (six && f.four || !six && f.six) {
+		return errors.New("the probe is of the other IP version than -4 or -6 ask for")
+	}
+	addr, err := f.resolve(ctx, destination, six, said)
+	if err != nil {
+		return err
+	}
+	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	if f.print {
+		built, err := stack.Build(probe.Env{Source: unspecified(addr), Destination: addr, Random: random})
+		if err != nil {
+			return err
+		}
+		fmt.Println(hex.EncodeToString(built.Packet.Bytes()))
+		return nil
+	}
+	conn, err := wire.Open(addr, f.device)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	built, err := stack.Build(probe.Env{Source: conn.Source(), Destination: addr, Random: random})
+	if err != nil {
+		return err
+	}
+	release := f.holdBack(hold.Flow{Source: built.Packet.From().Port(), Destination: built.Packet.To()}, built.Packet.TCP != nil)
+	defer release()
+	path, err := trace.Run(ctx, conn, built.Packet, trace.Options{MaxHops: f.hops, FixedID: built.FixedID})
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printJSON(present.JSON(destination, path, built.Packet))
+	}
+	return present.Text(os.Stdout, destination, path, built.Packet)
+}
+
+// holdBack holds back the kernel's resets of a probe's connection. A trace works without: the server's answers
+// are then refused by the kernel.
+func (f *traceFlags) holdBack(flow hold.Flow, tcp bool) (release func()) {
+	if !tcp {
+		return func() {}
+	}
+	h, err := hold.New()
+	if err == nil {
+		err = h.Add(flow)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "the kernel will reset what the server answers: %v\n", err)
+	}
+	if h == nil {
+		return func() {}
+	}
+	return func() { _ = h.Close() }
+}
+
+// unspecified is a source for a packet that is not sent.
+func unspecified(destination netip.Addr) netip.Addr {
+	if destination.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// resolve finds the destination's address of the IP version that is asked for.
+func (f *traceFlags) resolve(ctx context.Context, name string, six, said bool) (netip.Addr, error) {
+	network := "ip"
+	switch {
+	case f.four || said && !six:
+		network = "ip4"
+	case f.six || said && six:
+		network = "ip6"
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, network, name)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find the address of %q: %w", name, err)
+	}
+	for _, a := range addrs {
+		if a = a.Unmap(); network != "ip" || a.Is4() {
+			return a, nil
+		}
+	}
+	return addrs[0].Unmap(), nil
+}
