@@ -76,6 +76,10 @@ test-roots: ## Run the tests in a bare Debian 12 and 13 with git and make alone 
 	@scripts/deps.sh test-roots
 	scripts/test-roots.sh
 
+test-metrics: ## Check the metrics and alert rules with Debian's Prometheus.
+	@scripts/deps.sh test-metrics
+	$(GO) test -count=1 -v -run 'Prom' ./internal/metrics
+
 test-kernels: ## Run the tests on Debian's kernels 6.1 and 6.12, emulated (root, an hour).
 	@scripts/deps.sh test-kernels
 	scripts/test-kernels.sh
@@ -167,4 +171,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-awkward test-roots test-kernels bench chaos chaos-bites paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-metrics test-awkward test-roots test-kernels bench chaos chaos-bites paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean

@@ -2,7 +2,7 @@
 # Installs the packages that a make target needs and this machine lacks, after listing
 # them. It prints nothing if all are installed.
 #
-#   scripts/deps.sh build|demo|bench|paper|test|test-roots|test-kernels|lint|generate
+#   scripts/deps.sh build|demo|bench|paper|test|test-metrics|test-roots|test-kernels|lint|generate
 #
 # Programs come from Debian's packages. If the machine's Go is too old, a newer one is
 # fetched as a Go module into .cache/go of this repository and compared with the sums
@@ -141,6 +141,10 @@ set_test_roots() {
 	need_program debootstrap debootstrap 'to install bare Debian roots'
 	need_program unshare util-linux 'to run in them'
 }
+set_test_metrics() {
+	set_build
+	need_program promtool prometheus 'to scrape the metrics and to check the alert rules'
+}
 set_test_kernels() {
 	set_test
 	need_program qemu-system-x86_64 qemu-system-x86 'to run other kernels'
@@ -209,9 +213,9 @@ install_packages() {
 			'see its messages above; the lists it uses are in /etc/apt/sources.list*'
 	local p
 	for p in "${packages[@]}"; do
-		# Debian's nginx and HAProxy would start at the next boot. (openvpn starts nothing without a
+		# Debian's nginx, HAProxy and Prometheus would start at the next boot. (openvpn starts nothing without a
 		# configuration in /etc/openvpn.)
-		[[ $p != nginx && $p != haproxy ]] || update-rc.d "$p" disable >&2
+		[[ $p != nginx && $p != haproxy && $p != prometheus ]] || update-rc.d "$p" disable >&2
 	done
 	restore_services
 	trap - EXIT INT TERM HUP
@@ -235,7 +239,7 @@ go_tool() {
 }
 
 case ${1-} in
-build | demo | bench | paper | test | test-roots | test-kernels | generate)
+build | demo | bench | paper | test | test-metrics | test-roots | test-kernels | generate)
 	"set_${1//-/_}"
 	install_packages "$1"
 	fetch_go
@@ -248,6 +252,6 @@ lint)
 	go_tool "$golangci_lint"
 	;;
 *)
-	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|paper|test|test-roots|test-kernels|lint|generate'
+	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|paper|test|test-metrics|test-roots|test-kernels|lint|generate'
 	;;
 esac

@@ -194,6 +194,11 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 	if a.member != nil {
 		group.Go(func() error { return a.member.Run(ctx) })
 	}
+	if listen := p.config.Metrics.Listen; listen != "" {
+		if err := a.begin(ctx, group, metricsRole(listen, a, p.log.With("subsystem", "metrics"))); err != nil {
+			return nil, err
+		}
+	}
 	return a, nil
 }
 

@@ -164,6 +164,7 @@ func (a *running) waypoints(ctx context.Context) (names []string, err error) {
 	slices.Sort(names)
 	return slices.Compact(names), err
 }
+
 // Transport implements api.Agent.
 func (a *running) Transport(context.Context) (api.Transport, error) { return a.transport.Status() }
 

@@ -55,6 +55,25 @@ type Counters struct {
 	SubflowsRefused uint64 `json:"subflows_refused"`
 	EventsLost      uint64 `json:"events_lost"`
 	Resyncs         uint64 `json:"resyncs"`
+	// Carried is payload by path. What a subflow carried in its last second is missing.
+	Carried []Carried `json:"carried"`
+	// Lifetimes is how long connections lived that have ended.
+	Lifetimes Histogram `json:"lifetimes"`
+}
+
+// Carried counts payload in bytes.
+type Carried struct {
+	Kind     string `json:"kind"` // direct, wireguard, openvpn, in-band, mapped
+	Waypoint string `json:"waypoint,omitempty"`
+	Received uint64 `json:"received"`
+	Sent     uint64 `json:"sent"` // acknowledged by the peer
+}
+
+// Histogram counts times. There is one more count than bounds: the last is for what exceeds all of them.
+type Histogram struct {
+	Bounds []float64 `json:"bounds_s"`
+	Counts []uint64  `json:"counts"`
+	Sum    float64   `json:"sum_s"`
 }
 
 // Connection describes an MPTCP connection.

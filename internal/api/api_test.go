@@ -97,7 +97,7 @@ func full() Status {
 			}},
 			Steering:   Steering{Use: []Steered{{Name: "bob", Until: since}}, Only: true, Avoid: []Steered{{Name: "eve", Until: since}}},
 			Converting: Converting{Use: "auto", Converters: []Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 3.5}}, Refused: []RefusedConverter{{Name: "carol", Why: "full"}}},
-			Counters:   Counters{Connections: 1, SubflowsAsked: 2, SubflowsUp: 3, SubflowsRefused: 4, EventsLost: 5, Resyncs: 6},
+			Counters:   Counters{Connections: 1, SubflowsAsked: 2, SubflowsUp: 3, SubflowsRefused: 4, EventsLost: 5, Resyncs: 6, Carried: []Carried{{Kind: "mapped", Waypoint: "bob", Received: 1, Sent: 2}}, Lifetimes: Histogram{Bounds: []float64{1}, Counts: []uint64{1, 2}, Sum: 3}},
 		},
 		Relay: &Relay{Version: "v1", PID: 7, Parts: []RelayPart{
 			{Name: "converter", Listen: ":5124", Problem: "in use", Open: 1, Accepted: 2, Refused: 3, Bytes: 4},

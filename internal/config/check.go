@@ -41,6 +41,11 @@ func (c *Config) check(p *tomlfile.Problems) {
 	if err := checkListen(c.Session.Listen); err != nil {
 		p.At("session.listen", "%v", err)
 	}
+	if c.Metrics.Listen != "" {
+		if err := checkListen(c.Metrics.Listen); err != nil {
+			p.At("metrics.listen", "%v", err)
+		}
+	}
 	checkTunnelRanges(p, c.TunnelRanges)
 	c.checkCollective(p)
 	c.checkCongestion(p)

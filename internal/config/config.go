@@ -61,6 +61,8 @@ type Config struct {
 	// gives addresses from them, and a client accepts no others.
 	TunnelRanges []netip.Prefix `toml:"tunnel_ranges"`
 
+	Metrics Metrics `toml:"metrics"`
+
 	Collective  Collective  `toml:"collective"`
 	Coordinator Coordinator `toml:"coordinator"`
 
@@ -82,6 +84,11 @@ type Identity struct {
 	Key         string `toml:"key"`
 	CA          string `toml:"ca"`
 	CRL         string `toml:"crl"`
+}
+
+// Metrics configures the endpoint for Prometheus.
+type Metrics struct {
+	Listen string `toml:"listen"` // HOST:PORT over TCP; empty: none
 }
 
 // Collective is this host's membership in a collective.

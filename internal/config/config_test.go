@@ -66,6 +66,7 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[waypoint]\nopenvpn_port = 0", `conf:9: waypoint.openvpn_port: 0 is not a port`},
 		{minimal + "[waypoint]\noffers = [\"openvpn\"]\nopenvpn_port = 45672", `waypoint.openvpn_port: 45672 is the sessions' port`},
 		{minimal + "[client]\ntls_ports = [70000]", `conf:9: client.tls_ports: 70000 is not a port`},
+		{minimal + "[metrics]\nlisten = \"9567\"", `conf:9: metrics.listen: "9567" is not an address to listen on`},
 		{minimal + "[client]\nbulk_ports = [0]", `conf:9: client.bulk_ports: 0 is not a port`},
 		{minimal + "[client]\nbulk_ports = [22]\nmessage_ports = [22]", `client.message_ports: 22 is in client.bulk_ports, too`},
 		{minimal + "[client]\nuse = [\"Bob\"]", `client.use: "Bob" is not a member's name`},

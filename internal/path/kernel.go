@@ -60,6 +60,9 @@ func (m *Manager) connClosed(token Token, now time.Time) {
 	if c := m.conns.byToken[token]; c != nil {
 		m.conns.remove(token)
 		m.lately.add(c, now)
+		if !c.adopted {
+			m.tally.ended(now.Sub(c.since))
+		}
 	}
 }
 

@@ -41,6 +41,7 @@ type Manager struct {
 	samples samples
 	views   views
 	lately  lately
+	tally   tally
 
 	out   actions
 	again []Token   // connections to step besides the event's own
@@ -58,7 +59,8 @@ func New(cfg Config) *Manager {
 			byServer: make(map[netip.AddrPort]map[Token]*conn),
 			due:      deadline.New(func(a, b *conn) int { return cmp.Compare(a.token, b.token) }),
 		},
-		host: hostAddrs{came: make(map[netip.Addr]time.Time), tunnels: make(map[netip.Addr]bool)},
+		tally: newTally(),
+		host:  hostAddrs{came: make(map[netip.Addr]time.Time), tunnels: make(map[netip.Addr]bool)},
 		detours: detours{
 			offers: offers{
 				byID: make(map[DetourID]*offered), specific: make(map[netip.AddrPort][]*offered), lost: make(map[via]time.Time),

@@ -67,6 +67,9 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 		s.received, s.acked, s.moved, t.moved = sm.BytesReceived, sm.BytesAcked, t.now, t.now
 		m.conns.watch(t.conn, t.now)
 	}
+	if !t.adopted || !s.at.IsZero() { // an earlier agent counted what was there before
+		m.tally.add(s, received, acked)
+	}
 	s.take(sm, t.now, received, acked)
 	if s.setsOut(t.now) {
 		m.conns.watch(t.conn, t.now)

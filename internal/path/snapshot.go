@@ -15,6 +15,8 @@ type Snapshot struct {
 	Detours []DetourState
 	// RefusedByServers counts the subflows that servers closed because they accept no more.
 	RefusedByServers uint64
+	Carried          []Carried
+	Lifetimes        Lifetimes
 }
 
 // ConnState describes one connection.
@@ -26,6 +28,9 @@ type ConnState struct {
 	Note     string
 	Subflows []SubflowState
 }
+
+// directWord is the kind of a subflow on the direct path, as a word.
+const directWord = "direct"
 
 // SubflowState describes one subflow.
 type SubflowState struct {
@@ -58,7 +63,10 @@ type DetourState struct {
 
 // Snapshot returns a copy of the state.
 func (m *Manager) Snapshot(now time.Time) Snapshot {
-	snap := Snapshot{Detours: m.detours.states(&m.host, now), RefusedByServers: m.places.refused}
+	snap := Snapshot{
+		Detours: m.detours.states(&m.host, now), RefusedByServers: m.places.refused, Carried: m.tally.list(),
+		Lifetimes: Lifetimes{Counts: slices.Clone(m.tally.lifetimes.Counts), Sum: m.tally.lifetimes.Sum},
+	}
 	for _, c := range m.conns.all() {
 		snap.Conns = append(snap.Conns, m.connState(c, now))
 	}
@@ -121,7 +129,7 @@ func (s *subflow) state() SubflowState {
 	st := SubflowState{Local: s.local, Remote: s.remote, LocalID: s.id, Kind: "unknown", State: "up", Since: s.since}
 	switch {
 	case s.direct:
-		st.Kind = "direct"
+		st.Kind = directWord
 	case s.detour != nil:
 		st.Kind, st.Waypoint, st.At = s.detour.Kind.String(), s.detour.Waypoint, s.detour.Remote.Addr()
 		if s.detour.Endpoint.IsValid() {

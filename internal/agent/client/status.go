@@ -47,6 +47,7 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 		snap := c.manager.Snapshot(now)
 		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: plain, Waypoints: []api.Waypoint{}, Converting: c.describeConverting(now), Steering: c.steering.describe()}
 		u.Counters.SubflowsRefused += snap.RefusedByServers
+		describeTally(&u.Counters, &snap)
 		subflows := make(map[detour.Via]int)
 		for _, conn := range snap.Conns {
 			u.Connections = append(u.Connections, describeConn(conn, kernel))
@@ -66,6 +67,17 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 		})
 		return u, nil
 	})
+}
+
+func describeTally(out *api.Counters, snap *path.Snapshot) {
+	out.Carried = []api.Carried{}
+	for _, c := range snap.Carried {
+		out.Carried = append(out.Carried, api.Carried(c))
+	}
+	out.Lifetimes = api.Histogram{Bounds: []float64{}, Counts: snap.Lifetimes.Counts, Sum: snap.Lifetimes.Sum.Seconds()}
+	for _, b := range path.LifetimeBounds {
+		out.Lifetimes.Bounds = append(out.Lifetimes.Bounds, b.Seconds())
+	}
 }
 
 // measureSubflows returns the kernel's figures of all subflows.
