@@ -29,10 +29,16 @@ func (w *world) convert(use, more string) { w.Helper(); w.convertAt(w.addr4(bob)
 // convertAt is convert with bob at one of its addresses.
 func (w *world) convertAt(at netip.Addr, use, more string) {
 	w.Helper()
+	w.convertWith(at, use, more, waypointConfig(labAllowed))
+}
+
+// convertWith is convertAt with a configuration of mallory's, written for bob.
+func (w *world) convertWith(at netip.Addr, use, more, ofMallory string) {
+	w.Helper()
 	standard(w)
 	w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective")) // mallory has reformed
 	w.identify("collective", mallory)
-	w.configure(mallory, strings.ReplaceAll(waypointConfig(labAllowed), bob, mallory))
+	w.configure(mallory, strings.ReplaceAll(ofMallory, bob, mallory))
 	w.configure(bob, waypointConfig("offers = [\"mapped\", \"converter\"]\n"+labAllowed))
 	w.configure(alice, clientConfig("", at.String())+
 		"[[client.waypoint]]\nname = \"mallory\"\naddresses = [\""+w.addr4(mallory).String()+"\"]\n"+
@@ -40,18 +46,21 @@ func (w *world) convertAt(at netip.Addr, use, more string) {
 	w.start(mallory)
 	w.start(bob)
 	w.start(alice)
-	w.converterReady("alice is admitted to the converter")
+	w.convertersReady("alice is admitted to each converter", 1+strings.Count(ofMallory, `"converter"`))
 }
 
 // converterReady waits until alice knows a converter and its relay listens.
-func (w *world) converterReady(what string) {
+func (w *world) converterReady(what string) { w.Helper(); w.convertersReady(what, 1) }
+
+// convertersReady waits until alice knows n converters and its relay listens.
+func (w *world) convertersReady(what string, n int) {
 	w.Helper()
 	w.eventually(what, func() error {
 		s := w.mustStatus(alice)
 		if s.Relay == nil {
 			return fmt.Errorf("alice has no relay: %q", s.Problems)
 		}
-		return holds(len(s.Client.Converting.Converters) == 1, "alice has the converters %+v", s.Client.Converting.Converters)
+		return holds(len(s.Client.Converting.Converters) == n, "alice has the converters %+v", s.Client.Converting.Converters)
 	})
 }
 

@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// counter is a web server without MPTCP that counts the requests for each path.
+type counter struct {
+	w    *world
+	port int
+
+	mu  sync.Mutex
+	got map[string]int
+}
+
+func (w *world) counter() *counter {
+	w.Helper()
+	c := &counter{w: w, got: make(map[string]int)}
+	var l net.Listener
+	err := w.host(server).Do(func() (err error) {
+		var config net.ListenConfig
+		config.SetMultipathTCP(false)
+		l, err = config.Listen(context.Background(), "tcp", ":0")
+		return err
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	c.port = l.Addr().(*net.TCPAddr).Port
+	s := &http.Server{Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.got[r.URL.Path]++
+		_, _ = out.Write([]byte("answered"))
+	})}
+	go func() { _ = s.Serve(l) }()
+	w.Cleanup(func() { _ = s.Close() })
+	return c
+}
+
+// request is a request by a program of alice's whose connect() does not wait.
+type request struct {
+	path string
+	done chan result
+}
+
+func (c *counter) request(n int) *request {
+	c.w.Helper()
+	r := &request{path: fmt.Sprintf("/%d", n), done: make(chan result, 1)}
+	url := fmt.Sprintf("http://%v:%d%s", c.w.addr4(server), c.port, r.path)
+	cmd := c.w.host(alice).Command(c.w.life(), program, "run", "--", "curl", "--silent", "--show-error", "--fail", url)
+	go func() { r.done <- c.w.finish(cmd) }()
+	return r
+}
+
+// ended returns how the request ended.
+func (r *request) ended(w *world) result {
+	w.Helper()
+	select {
+	case got := <-r.done:
+		return got
+	case <-time.After(2 * patience):
+		w.Fatalf("request %s does not end", r.path)
+		return result{}
+	}
+}
+
+// answered waits until a request has been answered.
+func (c *counter) answered(r *request) {
+	c.w.Helper()
+	if got := r.ended(c.w); got.code != 0 || got.stdout != "answered" {
+		c.w.Fatalf("request %s: %v", r.path, got)
+	}
+}
+
+// counts returns how often each request has arrived.
+func (c *counter) counts() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.got)
+}
+
+// A converter freezes. The request whose bytes went along with the connection to it gets its answer when the converter
+// continues, or ends; nobody repeats it. Those that begin later wait for one timeout, and then go directly or through
+// another converter. No request arrives twice, also not when the converter continues.
+func TestConverterFreezes(t *testing.T) {
+	for name, others := range map[string]bool{"alone": false, "with another": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if others {
+				w.convertWith(w.addr4(bob), "always", "", waypointConfig("offers = [\"mapped\", \"converter\"]\n"+labAllowed))
+			} else {
+				w.convert("always", "")
+			}
+			c := w.counter()
+			hosts := map[string]bool{bob: true, mallory: others}
+			accepted := func() (n int64) {
+				for host, offers := range hosts {
+					if offers {
+						n += w.part(host, "converter").Accepted
+					}
+				}
+				return n
+			}
+			var n int
+			next := func() *request { n++; return c.request(n) }
+			for before := accepted(); accepted() == before; { // and the converter is trusted for ten seconds
+				c.answered(next())
+			}
+			frozen := bob
+			if others {
+				// Which one is used is not known: another connection tells.
+				before := w.part(bob, "converter").Accepted
+				c.answered(next())
+				if w.part(bob, "converter").Accepted == before {
+					frozen = mallory
+				}
+			}
+			delete(hosts, frozen)
+			relay := fmt.Sprint(w.relayOf(frozen))
+			kill := func(signal string) { w.Helper(); w.run(frozen, "kill", "-"+signal, relay) }
+			kill("STOP")
+			continued := false
+			defer func() {
+				if !continued {
+					kill("CONT")
+				}
+			}()
+			first := next()
+			// Whether the first one's bytes went along depends on how long all this took. It must have been sent.
+			time.Sleep(time.Second)
+			before := accepted()
+			for range 3 {
+				c.answered(next())
+			}
+			if others {
+				w.eventually("the other converter is used", func() error {
+					c.answered(next())
+					return holds(accepted() > before, "it is not")
+				})
+			}
+			kill("CONT")
+			continued = true
+			if got := first.ended(w); (got.code == 0) != (got.stdout == "answered") {
+				t.Errorf("the first request: %v", got)
+			}
+			w.eventually("the converter, or another, is used again", func() error {
+				before := w.part(frozen, "converter").Accepted
+				c.answered(next())
+				return holds(others || w.part(frozen, "converter").Accepted > before, "it is not")
+			})
+			for path, times := range c.counts() {
+				if times > 1 {
+					t.Errorf("%s has arrived %d times", path, times)
+				}
+			}
+			t.Logf("of %d requests %d arrived", n, len(c.counts()))
+		})
+	}
+}
