@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -413,5 +414,43 @@ func TestNeedsAFront(t *testing.T) {
 	}
 	if _, err := New(Config{Front: toServer{}, Listeners: []int{int(os.Stdin.Fd()) + 100000}}); err == nil {
 		t.Error("an engine with a listener that is none was made")
+	}
+}
+
+// A client that has said all and then resets ends the connection of a server that says nothing.
+func TestResetAfterHalfClose(t *testing.T) {
+	for _, mptcp := range []bool{false, true} {
+		t.Run(fmt.Sprintf("MPTCP: %v", mptcp), func(t *testing.T) {
+			halfClosed, ended := make(chan error, 1), make(chan error, 1)
+			to := serve(t, false, func(c *net.TCPConn) {
+				_, err := io.ReadAll(c)
+				halfClosed <- err
+				// Nothing more comes; only a reset makes the socket unusable.
+				raw, err := c.SyscallConn()
+				for end := time.Now().Add(30 * time.Second); err == nil && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+					var errno int
+					if controlErr := raw.Control(func(fd uintptr) { errno, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) }); controlErr != nil {
+						err = controlErr
+					}
+					if errno != 0 {
+						err = syscall.Errno(errno)
+					}
+				}
+				ended <- err
+			})
+			e, at := start(t, Config{Front: toServer{server: to}}, mptcp)
+			c := dial(t, at, mptcp)
+			_, _ = c.Write([]byte("x"))
+			_ = c.CloseWrite()
+			if err := <-halfClosed; err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetLinger(0)
+			_ = c.Close()
+			if err := <-ended; err == nil {
+				t.Error("the server does not notice")
+			}
+			eventually(t, "the pair ends", func() bool { return e.Counters().Pairs == 0 })
+		})
 	}
 }

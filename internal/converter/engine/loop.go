@@ -16,9 +16,10 @@ import (
 
 // loop owns the connections that it accepted. Only its own goroutine touches them.
 type loop struct {
-	engine *Engine
-	epoll  int
-	wake   int // an eventfd: commands wait
+	engine  *Engine
+	sockets sockets
+	epoll   int
+	wake    int // an eventfd: commands wait
 
 	commands atomic.Uint32 // bits of command
 	next     []resumption  // of openings that waited
@@ -31,6 +32,7 @@ type loop struct {
 	pipes      pipes
 	spare      int    // a descriptor for the server of the last connection that is accepted; -1: there is none
 	buffer     []byte // that what is read goes into
+	turn       int    // how much one end moves before others have their turn
 	drains     bool
 	deaf       bool      // it has ended listening
 	full       bool      // there are MaxPairs, or too few descriptors, so the listeners are not watched
@@ -48,14 +50,14 @@ const (
 )
 
 const (
-	// turn is how much one end moves before others have their turn.
-	turn         = 4 << 20
+	// turnBytes is how much one end moves before others have their turn.
+	turnBytes    = 4 << 20
 	eventsAtOnce = 256
 	turnsToYield = 16
 )
 
 func newLoop(e *Engine) (l *loop, err error) {
-	l = &loop{engine: e, buffer: make([]byte, chunkMost), epoll: -1, wake: -1, spare: -1, due: deadline.New[*pair](nil), handshakes: deadline.New[*handshake](nil)}
+	l = &loop{engine: e, sockets: kernel{}, buffer: make([]byte, chunkMost), turn: turnBytes, epoll: -1, wake: -1, spare: -1, due: deadline.New[*pair](nil), handshakes: deadline.New[*handshake](nil)}
 	defer func() {
 		if err != nil {
 			l.close()
@@ -256,6 +258,9 @@ func (l *loop) onEnd(e *end, events uint32) {
 	if events&(unix.EPOLLRDHUP|unix.EPOLLPRI|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		e.is |= isMarked
 	}
+	if events&unix.EPOLLERR != 0 {
+		e.is |= isBroken
+	}
 	if p.opening != nil {
 		l.openEvent(e, events)
 		return
@@ -265,6 +270,10 @@ func (l *loop) onEnd(e *end, events uint32) {
 	}
 	if !p.closed && events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		l.move(e)
+	}
+	// An end that has said all is not read any more, which would show a reset.
+	if !p.closed && events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 && e.is&isShut != 0 && l.sockets.failed(int(e.fd)) {
+		l.reset(p)
 	}
 }
 

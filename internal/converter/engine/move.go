@@ -20,7 +20,7 @@ func (l *loop) move(e *end) {
 	if e.pair.closed || e.pair.opening != nil || e.is&isShut != 0 {
 		return
 	}
-	for moved := 0; moved < turn; {
+	for moved := 0; moved < l.turn; {
 		n, errno := l.moveSome(e)
 		moved += n
 		l.moved.Add(int64(n))
@@ -48,7 +48,7 @@ func (l *loop) shut(e *end) {
 		l.finish(e.pair)
 		return
 	}
-	if err := unix.Shutdown(int(e.peer().fd), unix.SHUT_WR); err != nil {
+	if err := l.sockets.shutdown(int(e.peer().fd)); err != nil {
 		l.reset(e.pair)
 	}
 }
@@ -66,8 +66,9 @@ func (l *loop) moveSome(e *end) (n int, errno syscall.Errno) {
 	case e.is&isEmpty != 0:
 		return 0, unix.EAGAIN
 	case !l.engine.hasMemory():
-		// Nothing is read that might have to wait: a socket that is writable takes so little at once.
-		if !writable(int(e.peer().fd)) {
+		// Nothing is read that might have to wait: a socket that is writable takes so little at once. But an error must
+		// be found, as it ends the pair.
+		if e.is&isBroken == 0 && !l.sockets.writable(int(e.peer().fd)) {
 			return 0, unix.EAGAIN
 		}
 		e.chunk = chunkLeast
@@ -81,7 +82,7 @@ func (l *loop) moveSome(e *end) (n int, errno syscall.Errno) {
 
 func (l *loop) readAndWrite(e *end) (moved int, errno syscall.Errno) {
 	b := l.buffer[:e.chunk]
-	got, errno := read(int(e.fd), b)
+	got, errno := l.sockets.read(int(e.fd), b)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -92,7 +93,7 @@ func (l *loop) readAndWrite(e *end) (moved int, errno syscall.Errno) {
 	e.wasRead(got, int(e.chunk))
 	var n int
 	for b = b[:got]; len(b) > 0; b = b[n:] {
-		if n, errno = write(int(e.peer().fd), b); errno != 0 {
+		if n, errno = l.sockets.write(int(e.peer().fd), b); errno != 0 {
 			break
 		}
 		moved += n
@@ -117,7 +118,7 @@ func (l *loop) grow(e *end, got int) {
 }
 
 func (l *loop) writeRest(e *end) (n int, errno syscall.Errno) {
-	n, errno = write(int(e.peer().fd), e.rest)
+	n, errno = l.sockets.write(int(e.peer().fd), e.rest)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -130,7 +131,7 @@ func (l *loop) writeRest(e *end) (n int, errno syscall.Errno) {
 
 // fillPipe moves bytes from the end into its pipe and, as far as possible, on to the peer.
 func (l *loop) fillPipe(e *end) (n int, errno syscall.Errno) {
-	got, errno := splice(int(e.fd), e.pipe.in, l.pipes.size)
+	got, errno := l.sockets.splice(int(e.fd), e.pipe.in, l.pipes.size)
 	if errno != 0 || got == 0 {
 		l.release(e)
 		if errno == 0 {
@@ -147,7 +148,7 @@ func (l *loop) fillPipe(e *end) (n int, errno syscall.Errno) {
 }
 
 func (l *loop) drainPipe(e *end) (n int, errno syscall.Errno) {
-	n, errno = splice(e.pipe.out, int(e.peer().fd), int(e.piped))
+	n, errno = l.sockets.splice(e.pipe.out, int(e.peer().fd), int(e.piped))
 	if errno != 0 {
 		return 0, errno
 	}

@@ -31,6 +31,7 @@ const (
 	isReady        // is in loop.ready
 	isEmpty        // there is nothing to read before the next event
 	isMarked       // its stream has an end, an error or an urgent byte in it, at which a read stops
+	isBroken       // it has an error, such as a reset
 )
 
 func (e *end) peer() *end {
@@ -62,10 +63,10 @@ func (l *loop) add(p *pair, e *end, fd int, mptcp bool) error {
 }
 
 // reset ends both sides at once.
-func (l *loop) reset(p *pair) { l.closePair(p, resetSocket) }
+func (l *loop) reset(p *pair) { l.closePair(p, l.sockets.reset) }
 
 // finish ends a pair whose bytes are all written.
-func (l *loop) finish(p *pair) { l.closePair(p, closeSocket) }
+func (l *loop) finish(p *pair) { l.closePair(p, l.sockets.close) }
 
 func (l *loop) closePair(p *pair, closeFD func(int)) {
 	if p.closed {

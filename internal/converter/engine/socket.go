@@ -109,6 +109,36 @@ func prepare(fd int) error {
 	)
 }
 
+// sockets are the calls by which the bytes of a pair are moved, and its ends closed.
+type sockets interface {
+	read(fd int, b []byte) (int, syscall.Errno)
+	write(fd int, b []byte) (int, syscall.Errno)
+	// splice moves at most n bytes between a socket and a pipe.
+	splice(from, to, n int) (int, syscall.Errno)
+	// writable reports whether a socket takes more bytes now. If not, an event reports when it does.
+	writable(fd int) bool
+	// failed reports whether a connected socket is not connected any more.
+	failed(fd int) bool
+	// shutdown sends the end of the stream.
+	shutdown(fd int) error
+	// close closes a socket whose data is all written; the kernel delivers it.
+	close(fd int)
+	// reset closes a socket with a reset.
+	reset(fd int)
+}
+
+// kernel implements sockets.
+type kernel struct{}
+
+func (kernel) read(fd int, b []byte) (int, syscall.Errno)  { return read(fd, b) }
+func (kernel) write(fd int, b []byte) (int, syscall.Errno) { return write(fd, b) }
+func (kernel) splice(from, to, n int) (int, syscall.Errno) { return splice(from, to, n) }
+func (kernel) writable(fd int) bool                        { return writable(fd) }
+func (kernel) failed(fd int) bool                          { return connectError(fd) != 0 }
+func (kernel) shutdown(fd int) error                       { return unix.Shutdown(fd, unix.SHUT_WR) }
+func (kernel) close(fd int)                                { closeSocket(fd) }
+func (kernel) reset(fd int)                                { resetSocket(fd) }
+
 // closeSocket closes a socket whose data is all written; the kernel delivers it.
 func closeSocket(fd int) {
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
