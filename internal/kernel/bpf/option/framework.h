@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// What the options share: the settings, the state of a connection, the report of what was decided.
+#pragma once
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define AF_INET6 10
+#define IPPROTO_TCP 6
+#define EXPERIMENT 254 // RFC 6994
+#define NAME 16
+
+// Bits of the options, in masks and in reports.
+#define USER_TIMEOUT 1
+#define CONGESTION 2
+#define INITIAL_WINDOW 4
+#define DELAYED_ACK 8
+
+// What became of a request of the peer, and what this host sent.
+enum verdict {
+	GRANTED = 1,
+	CAPPED,	       // granted within this host's bounds
+	MALFORMED,     // of a wrong length
+	OUT_OF_BOUNDS, // a value without a meaning
+	UNKNOWN,       // a congestion control that is not offered
+	UNTRUSTED,     // from a network that is not trusted
+	LATE,	       // after data was sent, or in the wrong packet
+	REFUSED,       // by the kernel
+	SENT,	       // asked of the peer
+};
+
+// Set before loading. The cgroup may hold processes of many namespaces.
+volatile const __u64 netns_cookie;
+// Masks: what this host asks of peers, and what it grants them.
+volatile const __u32 asks, accepts;
+// Whether other programs call themselves for what joined subflows send, so that the calls stay on there.
+volatile const bool joins_are_others;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} events SEC(".maps");
+
+// How often the program was called for this namespace. Some calls may be missing: two processors may count at once.
+__u64 called;
+
+// Networks: the peers that are asked and answered, and those of which an initial window is accepted.
+struct network {
+	__u32 bits;
+	__u32 address[4]; // IPv4 addresses as ::ffff:0:0/96
+};
+
+struct networks {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 256);
+	__type(key, struct network);
+	__type(value, __u8);
+};
+
+struct networks peers SEC(".maps");
+struct networks trusted SEC(".maps");
+
+struct event {
+	__u64 local[2], remote[2]; // IPv4 addresses as ::ffff:0:0/96
+	__u32 local_port, remote_port;
+	__u32 option, verdict;
+	__u32 asked, granted;
+	__s32 error;
+	__u32 unused;
+};
+
+// A connection whose options are not done.
+struct connection {
+	__u32 todo;   // to be sent
+	__u32 await;  // may still come
+	__u32 sent;   // packets with the option that is sent now
+	__u32 writes; // calls for packets that leave
+	__u32 parses; // calls for packets that came
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+// Each option is sent in as many packets, because an ACK may be lost.
+#define COPIES 2
+// A connection whose options are not done after as many packets is left alone.
+#define PATIENCE 64
+
+#define WRITE_CALLS BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG
+#define PARSE_CALLS BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG
+
+// Two words at a time, which the verifier takes one by one only.
+static __always_inline __u64 two(volatile __u32 *words)
+{
+	__u32 first = words[0], second = words[1];
+
+	return first | (__u64)second << 32;
+}
+
+static __always_inline __u64 mapped(__u32 ip4) { return bpf_htonl(0xffff) | (__u64)ip4 << 32; }
+
+static __always_inline struct event report_on(struct bpf_sock_ops *ctx, __u32 option)
+{
+	struct event e = {
+		.local_port = ctx->local_port, .remote_port = bpf_ntohl(ctx->remote_port), .option = option,
+	};
+
+	if (ctx->family == AF_INET6) {
+		e.local[0] = two(&ctx->local_ip6[0]);
+		e.local[1] = two(&ctx->local_ip6[2]);
+		e.remote[0] = two(&ctx->remote_ip6[0]);
+		e.remote[1] = two(&ctx->remote_ip6[2]);
+	} else {
+		e.local[1] = mapped(ctx->local_ip4);
+		e.remote[1] = mapped(ctx->remote_ip4);
+	}
+	return e;
+}
+
+static __always_inline void report(struct event *e) { bpf_ringbuf_output(&events, e, sizeof(*e), 0); }
+
+// among reports whether the peer is in one of the networks. Not inlined: else the compiler combines the pointer with
+// other conditions by arithmetic, which the verifier refuses.
+static __noinline bool among(void *networks, struct bpf_sock_ops *ctx)
+{
+	struct network n = {.bits = 128};
+	__u64 high = 0, low;
+
+	if (ctx->family == AF_INET6) {
+		high = two(&ctx->remote_ip6[0]);
+		low = two(&ctx->remote_ip6[2]);
+	} else {
+		low = mapped(ctx->remote_ip4);
+	}
+	n.address[0] = high;
+	n.address[1] = high >> 32;
+	n.address[2] = low;
+	n.address[3] = low >> 32;
+	return bpf_map_lookup_elem(networks, &n);
+}
+
+// calls sets for which packets the program is called, and leaves the other programs' calls alone.
+static __always_inline void calls(struct bpf_sock_ops *ctx, __u32 mine)
+{
+	bpf_sock_ops_cb_flags_set(ctx, (ctx->bpf_sock_ops_cb_flags & ~(WRITE_CALLS | PARSE_CALLS)) | mine);
+}
+
+// find copies the peer's option with an experiment id from the current packet, or from the SYN. It returns its length, or
+// an error if there is none.
+static __always_inline long find(struct bpf_sock_ops *ctx, __u8 *o, __u32 size, __u16 id, bool syn)
+{
+	o[0] = EXPERIMENT;
+	o[1] = 4;
+	o[2] = id >> 8;
+	o[3] = id;
+	return bpf_load_hdr_opt(ctx, o, size, syn ? BPF_LOAD_HDR_OPT_TCP_SYN : 0);
+}
+
+// experiment returns an option of six bytes as they are in memory. Options are built as numbers: from bytes on the stack that
+// depend on conditions the compiler makes writes at computed places, which the verifier refuses.
+static __always_inline __u64 experiment(__u16 id, __u16 value)
+{
+	return EXPERIMENT | 6 << 8 | (__u64)bpf_htons(id) << 16 | (__u64)bpf_htons(value) << 32;
+}

@@ -1,0 +1,334 @@
+//go:build ignore
+
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Sends and obeys TCP options by which two hosts ask each other for settings. Both say in the handshake what they ask
+// and what they grant; a third host that removes that ends it there. doc.go describes the exchange.
+//
+// A new option is a header with find, write and apply, and a line in each of the lists below.
+#include "framework.h"
+#include "user_timeout.h"
+#include "congestion.h"
+#include "initial_window.h"
+#include "delayed_ack.h"
+
+#define TCP_SAVE_SYN 27
+#define SAVE_HEADER 2
+#define FLAG_SYN 0x02
+#define FLAG_ACK 0x10
+#define MPTCP 30 // RFC 8684
+#define SUBTYPE_JOIN 1
+#define LONGEST 40
+
+// The announcement in the SYN and its answer in the SYN+ACK: experiment id 0xdc10, a version, and the masks of what the
+// sender asks and grants. In the SYN it is filled up, so that it finds no room beside MP_JOIN: the rest of that belongs
+// to in-band detours. In the SYN+ACK there is no room for a version beside MP_CAPABLE.
+#define ANNOUNCE_ID 0xdc10
+#define ANNOUNCE_LENGTH 10
+#define ANSWER_LENGTH 6
+#define VERSION 1
+
+struct masks {
+	__u32 asks, accepts;
+	bool valid;
+};
+
+static __always_inline struct masks announced(struct bpf_sock_ops *ctx)
+{
+	__u8 o[LONGEST] = {};
+	struct masks m = {};
+
+	if (find(ctx, o, sizeof(o), ANNOUNCE_ID, true) != ANNOUNCE_LENGTH || o[4] != VERSION)
+		return m;
+	m.asks = o[5];
+	m.accepts = o[6];
+	m.valid = true;
+	return m;
+}
+
+// useful reports whether the masks of both sides have something in common.
+static __always_inline bool useful(struct masks *m) { return m->valid && ((m->asks & accepts) || (m->accepts & asks)); }
+
+// next returns the option that is sent next, of those that remain.
+static __always_inline __u32 next(__u32 todo)
+{
+	if (todo & INITIAL_WINDOW)
+		return INITIAL_WINDOW;
+	if (todo & CONGESTION)
+		return CONGESTION;
+	if (todo & DELAYED_ACK)
+		return DELAYED_ACK;
+	return todo & USER_TIMEOUT;
+}
+
+static __always_inline __u64 bytes_of(__u32 option)
+{
+	switch (option) {
+	case USER_TIMEOUT:
+		return user_timeout_bytes();
+	case CONGESTION:
+		return congestion_bytes();
+	case INITIAL_WINDOW:
+		return initial_window_bytes();
+	}
+	return delayed_ack_bytes();
+}
+
+static __always_inline __u32 asked_of(__u32 option)
+{
+	switch (option) {
+	case USER_TIMEOUT:
+		return user_timeout_asked;
+	case CONGESTION:
+		return congestion_asked;
+	case INITIAL_WINDOW:
+		return initial_window_asked;
+	}
+	return delayed_ack_asked;
+}
+
+// receive obeys the awaited options of the current packet. The first that is there counts; each is obeyed once.
+static __always_inline void receive(struct bpf_sock_ops *ctx, struct connection *c)
+{
+	struct event e;
+	long length;
+
+#define RECEIVE(option, found, expected, apply)                                  \
+	if (c->await & (option)) {                                               \
+		__u8 o[LONGEST] = {};                                            \
+		length = (found);                                                \
+		if (length >= 0) {                                               \
+			e = report_on(ctx, option);                              \
+			if (length == (expected))                                \
+				apply(ctx, o, &e);                               \
+			else                                                     \
+				e.verdict = MALFORMED;                           \
+			report(&e);                                              \
+			c->await &= ~(option);                                   \
+		}                                                                \
+	}
+	RECEIVE(USER_TIMEOUT, user_timeout_find(ctx, o, sizeof(o)), USER_TIMEOUT_LENGTH, user_timeout_apply)
+	RECEIVE(CONGESTION, find(ctx, o, sizeof(o), CONGESTION_ID, false), CONGESTION_LENGTH, congestion_apply)
+	RECEIVE(INITIAL_WINDOW, find(ctx, o, sizeof(o), INITIAL_WINDOW_ID, false), INITIAL_WINDOW_LENGTH, initial_window_apply)
+	RECEIVE(DELAYED_ACK, find(ctx, o, sizeof(o), DELAYED_ACK_ID, false), DELAYED_ACK_LENGTH, delayed_ack_apply)
+#undef RECEIVE
+}
+
+static __always_inline bool joins(struct bpf_sock_ops *ctx, bool syn)
+{
+	__u8 o[LONGEST] = {MPTCP};
+
+	return bpf_load_hdr_opt(ctx, o, sizeof(o), syn ? BPF_LOAD_HDR_OPT_TCP_SYN : 0) > 0 && o[2] >> 4 == SUBTYPE_JOIN;
+}
+
+static __always_inline struct connection *connection_of(struct bpf_sock_ops *ctx, __u32 flags)
+{
+	struct bpf_sock *sk = ctx->sk; // read once: two reads are two pointers to the verifier
+
+	return sk ? bpf_sk_storage_get(&connections, sk, 0, flags) : 0;
+}
+
+// Calls for each packet cost time. They end as soon as nothing is left to do.
+static __always_inline void settle(struct bpf_sock_ops *ctx, struct connection *c)
+{
+	calls(ctx, (c->todo ? WRITE_CALLS : 0) | (c->await ? PARSE_CALLS : 0));
+}
+
+static __always_inline void established(struct bpf_sock_ops *ctx, struct masks m, bool passive)
+{
+	struct connection *c;
+	__u32 todo = 0, await = 0;
+
+	if (m.valid) {
+		todo = asks & m.accepts;
+		await = accepts & m.asks;
+	}
+	// RFC 5482's option is not negotiated.
+	todo |= asks & USER_TIMEOUT;
+	await |= accepts & USER_TIMEOUT;
+	if (passive)
+		todo &= ~INITIAL_WINDOW; // its place was the SYN+ACK
+	c = todo || await ? connection_of(ctx, BPF_SK_STORAGE_GET_F_CREATE) : 0;
+	if (!c) {
+		calls(ctx, 0);
+		return;
+	}
+	c->todo = todo;
+	c->await = await;
+	receive(ctx, c); // from the SYN+ACK or the third ACK
+	if (!passive)
+		c->await &= ~INITIAL_WINDOW;
+	settle(ctx, c);
+}
+
+static __always_inline void active_established(struct bpf_sock_ops *ctx)
+{
+	__u8 o[LONGEST] = {};
+	struct masks m = {};
+
+	if (joins(ctx, false)) {
+		if (!joins_are_others)
+			calls(ctx, 0);
+		return;
+	}
+	if (!among(&peers, ctx)) {
+		calls(ctx, 0);
+		return;
+	}
+	if (find(ctx, o, sizeof(o), ANNOUNCE_ID, false) == ANSWER_LENGTH) {
+		m.asks = o[4];
+		m.accepts = o[5];
+		m.valid = true;
+	}
+	established(ctx, m, false);
+}
+
+static __always_inline void passive_established(struct bpf_sock_ops *ctx)
+{
+	struct masks m = {};
+
+	if (joins(ctx, true) || !among(&peers, ctx)) {
+		calls(ctx, 0);
+		return;
+	}
+	m = announced(ctx);
+	if (!useful(&m))
+		m.valid = false;
+	established(ctx, m, true);
+}
+
+// wants_window reports whether the SYN+ACK asks for an initial window, too.
+static __always_inline bool wants_window(struct masks *m) { return asks & m->accepts & INITIAL_WINDOW; }
+
+static __always_inline void reserve(struct bpf_sock_ops *ctx)
+{
+	__u8 flags = ctx->skb_tcp_flags;
+	struct connection *c;
+	struct masks m;
+
+	if (flags & FLAG_SYN && !(flags & FLAG_ACK)) {
+		bpf_reserve_hdr_opt(ctx, ANNOUNCE_LENGTH, 0);
+		return;
+	}
+	if (flags & FLAG_SYN) {
+		if (!among(&peers, ctx))
+			return;
+		m = announced(ctx);
+		if (!useful(&m))
+			return;
+		if (!wants_window(&m) || bpf_reserve_hdr_opt(ctx, ANSWER_LENGTH + INITIAL_WINDOW_LENGTH, 0))
+			bpf_reserve_hdr_opt(ctx, ANSWER_LENGTH, 0);
+		return;
+	}
+	c = connection_of(ctx, 0);
+	if (!c || !c->todo)
+		return;
+	if (++c->writes > PATIENCE) { // only data leaves, or there is never room
+		c->todo = 0;
+		settle(ctx, c);
+		return;
+	}
+	// Only in ACKs without data: a full segment would become longer than the path takes.
+	if (ctx->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS || ctx->skb_len)
+		return;
+	bpf_reserve_hdr_opt(ctx, next(c->todo) == USER_TIMEOUT ? USER_TIMEOUT_LENGTH : CONGESTION_LENGTH, 0);
+}
+
+static __always_inline void write(struct bpf_sock_ops *ctx)
+{
+	__u8 flags = ctx->skb_tcp_flags;
+	struct connection *c;
+	struct event e;
+	struct masks m;
+	__u64 bytes, rest[2];
+	__u32 option;
+
+	if (flags & FLAG_SYN && !(flags & FLAG_ACK)) {
+		rest[0] = EXPERIMENT | ANNOUNCE_LENGTH << 8 | (__u64)bpf_htons(ANNOUNCE_ID) << 16 | (__u64)VERSION << 32 |
+			  (__u64)asks << 40 | (__u64)accepts << 48;
+		rest[1] = 0;
+		bpf_store_hdr_opt(ctx, rest, sizeof(rest), 0);
+		return;
+	}
+	if (flags & FLAG_SYN) {
+		m = announced(ctx);
+		if (!useful(&m))
+			return;
+		bytes = experiment(ANNOUNCE_ID, asks << 8 | accepts);
+		if (bpf_store_hdr_opt(ctx, &bytes, sizeof(bytes), 0) || !wants_window(&m))
+			return;
+		bytes = initial_window_bytes();
+		if (bpf_store_hdr_opt(ctx, &bytes, sizeof(bytes), 0)) // there was no room
+			return;
+		e = report_on(ctx, INITIAL_WINDOW);
+		e.asked = initial_window_asked;
+		e.verdict = SENT;
+		report(&e);
+		return;
+	}
+	c = connection_of(ctx, 0);
+	if (!c || !c->todo)
+		return;
+	option = next(c->todo);
+	bytes = bytes_of(option);
+	if (bpf_store_hdr_opt(ctx, &bytes, sizeof(bytes), 0))
+		return;
+	if (!c->sent) {
+		e = report_on(ctx, option);
+		e.asked = asked_of(option);
+		e.verdict = SENT;
+		report(&e);
+	}
+	// The third ACK is the only place of an initial window.
+	if (++c->sent >= COPIES || option == INITIAL_WINDOW) {
+		c->todo &= ~option;
+		c->sent = 0;
+		if (!c->todo)
+			settle(ctx, c);
+	}
+}
+
+SEC("sockops")
+int options(struct bpf_sock_ops *ctx)
+{
+	struct connection *c;
+	int save = SAVE_HEADER;
+
+	if (bpf_get_netns_cookie(ctx) != netns_cookie)
+		return 1;
+	called++;
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_TCP_LISTEN_CB:
+		bpf_setsockopt(ctx, IPPROTO_TCP, TCP_SAVE_SYN, &save, sizeof(save));
+		calls(ctx, WRITE_CALLS);
+		break;
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+		if (among(&peers, ctx))
+			bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | WRITE_CALLS);
+		break;
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+		active_established(ctx);
+		break;
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		passive_established(ctx);
+		break;
+	case BPF_SOCK_OPS_PARSE_HDR_OPT_CB:
+		c = connection_of(ctx, 0);
+		if (!c)
+			break;
+		receive(ctx, c);
+		if (++c->parses >= PATIENCE)
+			c->await = 0;
+		if (!c->await)
+			settle(ctx, c);
+		break;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		reserve(ctx);
+		break;
+	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:
+		write(ctx);
+		break;
+	}
+	return 1;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The User Timeout Option (RFC 5482): kind 28, length 4, a bit for minutes and 15 bits of time. It is not negotiated.
+#pragma once
+#include "framework.h"
+
+#define USER_TIMEOUT_KIND 28
+#define USER_TIMEOUT_LENGTH 4
+#define TCP_USER_TIMEOUT 18
+
+volatile const __u32 user_timeout_asked; // as in the option
+volatile const __u32 user_timeout_least, user_timeout_most; // seconds
+
+static __always_inline long user_timeout_find(struct bpf_sock_ops *ctx, __u8 *o, __u32 size)
+{
+	o[0] = USER_TIMEOUT_KIND;
+	o[1] = 0;
+	return bpf_load_hdr_opt(ctx, o, size, 0);
+}
+
+static __always_inline __u64 user_timeout_bytes(void)
+{
+	return USER_TIMEOUT_KIND | USER_TIMEOUT_LENGTH << 8 | (__u64)bpf_htons(user_timeout_asked) << 16;
+}
+
+static __always_inline void user_timeout_apply(struct bpf_sock_ops *ctx, const __u8 *o, struct event *e)
+{
+	__u32 seconds = (o[2] & 0x7f) << 8 | o[3], granted;
+	int milliseconds;
+
+	if (o[2] & 0x80)
+		seconds *= 60;
+	e->asked = seconds;
+	if (!seconds) {
+		e->verdict = OUT_OF_BOUNDS;
+		return;
+	}
+	granted = seconds < user_timeout_least ? user_timeout_least : seconds;
+	granted = granted > user_timeout_most ? user_timeout_most : granted;
+	milliseconds = granted * 1000;
+	e->error = bpf_setsockopt(ctx, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
+	e->granted = granted;
+	e->verdict = e->error ? REFUSED : granted == seconds ? GRANTED : CAPPED;
+}
