@@ -20,6 +20,14 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 func fullTransport() Transport {
 	return Transport{
 		Schema: TransportSchema, Available: []string{"cubic"}, Default: "cubic", Problem: "none",
+		Options: &Options{
+			Networks: []string{"10.0.0.0/8"}, Known: []Option{{Name: "congestion", Asks: "bbr", Grants: "[cubic]"}},
+			Counts: []OptionCount{{Option: "congestion", Verdict: "granted", Count: 1}}, Calls: 1,
+			Recent: []OptionReport{{
+				At: time.Unix(1, 0), Local: netip.MustParseAddrPort("192.0.2.1:1"), Remote: netip.MustParseAddrPort("192.0.2.2:1"),
+				Option: "congestion", Asked: "bbr", Verdict: "granted", Granted: "bbr", Why: "so",
+			}},
+		},
 		Congestion: []Congestion{{Use: "lia", Name: "lia_2", Cgroup: "/a", Ports: []int{1}, Networks: []string{"10.0.0.0/8"}, Set: 1, Refused: 1}},
 	}
 }

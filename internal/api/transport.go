@@ -1,8 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"net/netip"
+	"strings"
+	"time"
 )
 
 // TransportSchema is the version of Transport.
@@ -18,6 +22,53 @@ type Transport struct {
 	Congestion []Congestion `json:"congestion"`
 	// Problem is the reason why the tables are not in force, and how to fix it.
 	Problem string `json:"problem,omitempty"`
+	// Options is set if this host exchanges TCP options with others.
+	Options *Options `json:"options,omitempty"`
+}
+
+// Options describes the TCP options by which this host and others ask each other for settings.
+type Options struct {
+	Networks []string `json:"networks"` // with which they are exchanged; none: all
+	Known    []Option `json:"known"`
+	// Counts count the requests since the agent started, by what became of them.
+	Counts []OptionCount `json:"counts"`
+	// Recent are the last requests, the oldest first: of others, and of this host.
+	Recent []OptionReport `json:"recent"`
+	// Calls is about how often the kernel's program was called. Each call costs time.
+	Calls uint64 `json:"calls"`
+}
+
+// Option describes a TCP option.
+type Option struct {
+	Name   string `json:"name"`
+	Asks   string `json:"asks,omitempty"`   // what this host asks of others
+	Grants string `json:"grants,omitempty"` // what it grants to them
+}
+
+// OptionCount counts requests.
+type OptionCount struct {
+	Option  string `json:"option"`
+	Verdict string `json:"verdict"`
+	Count   uint64 `json:"count"`
+}
+
+// CompareOptionCounts orders counts by option and verdict.
+func CompareOptionCounts(a, b OptionCount) int {
+	return cmp.Or(strings.Compare(a.Option, b.Option), strings.Compare(a.Verdict, b.Verdict))
+}
+
+// OptionReport describes a request of a peer and what became of it, or one that this host has sent.
+type OptionReport struct {
+	At     time.Time      `json:"at"`
+	Local  netip.AddrPort `json:"local"`
+	Remote netip.AddrPort `json:"remote"`
+	Option string         `json:"option"`
+	Asked  string         `json:"asked"`
+	// Verdict is granted, capped, or sent for this host's own requests; or the reason for a refusal: malformed,
+	// out-of-bounds, unknown, untrusted, late, refused.
+	Verdict string `json:"verdict"`
+	Granted string `json:"granted,omitempty"` // what is in force
+	Why     string `json:"why,omitempty"`
 }
 
 // Congestion describes a table [[congestion]] of the configuration.

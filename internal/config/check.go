@@ -49,6 +49,7 @@ func (c *Config) check(p *tomlfile.Problems) {
 	checkTunnelRanges(p, c.TunnelRanges)
 	c.checkCollective(p)
 	c.checkCongestion(p)
+	c.Options.check(p)
 	if c.Has(RoleClient) {
 		c.Client.check(p)
 		c.checkSteering(p)

@@ -5,7 +5,9 @@ import (
 	"net/netip"
 	"path/filepath"
 	"regexp"
+	"time"
 
+	"github.com/detour-collective/dcol/internal/tcpopt"
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
@@ -40,5 +42,64 @@ func checkNetworks(p *tomlfile.Problems, key string, networks []netip.Prefix) {
 		if n != n.Masked() {
 			p.At(key, "%v has bits beyond its length: write %v", n, n.Masked())
 		}
+	}
+}
+
+// Bounds of [options].
+const (
+	askTimeoutMin = time.Second
+	windowMax     = 1000 // segments; more would fill the queues of most paths at once
+	delayMin      = 2    // percent; what the option holds
+	delayMax      = 398
+	segmentsMax   = 255
+	networksMax   = 256
+)
+
+func (o *Options) check(p *tomlfile.Problems) {
+	checkNetworks(p, "options.networks", o.Networks)
+	checkNetworks(p, "options.accept.trusted", o.Accept.Trusted)
+	for key, list := range map[string][]netip.Prefix{"networks": o.Networks, "accept.trusted": o.Accept.Trusted} {
+		if len(list) > networksMax {
+			p.At("options."+key, "has %d networks: at most %d", len(list), networksMax)
+		}
+	}
+	o.Ask.check(p)
+	a := o.Accept
+	if most := a.UserTimeoutMax.Std(); most != 0 && (a.UserTimeoutMin.Std() < askTimeoutMin || most < a.UserTimeoutMin.Std() || most > tcpopt.UserTimeoutMax) {
+		p.At("options.accept.user_timeout_max", "must be from user_timeout_min, which is at least 1s, to %v, not %v", tcpopt.UserTimeoutMax, most)
+	}
+	for _, name := range a.Congestion {
+		checkNumbered(p, "options.accept.congestion", name)
+	}
+	if n := a.InitialWindow; n < 0 || n > windowMax {
+		p.At("options.accept.initial_window", "must be from 1 to %d segments (0: none is granted), not %d", windowMax, n)
+	}
+	if (a.InitialWindow > 0) != (len(a.Trusted) > 0) {
+		p.At("options.accept.initial_window", "needs networks in trusted, and trusted needs initial_window: a stranger could have this host flood a third one")
+	}
+}
+
+func (a *AskOptions) check(p *tomlfile.Problems) {
+	if d := a.UserTimeout.Std(); d != 0 && (d < askTimeoutMin || d > tcpopt.UserTimeoutMax) {
+		p.At("options.ask.user_timeout", "must be from %v to %v (0s: it is not asked for), not %v", askTimeoutMin, tcpopt.UserTimeoutMax, d)
+	}
+	if a.Congestion != "" {
+		checkNumbered(p, "options.ask.congestion", a.Congestion)
+	}
+	if n := a.InitialWindow; n < 0 || n > windowMax {
+		p.At("options.ask.initial_window", "must be from 1 to %d segments (0: it is not asked for), not %d", windowMax, n)
+	}
+	if n := a.AckDelay; n != 0 && (n < delayMin || n > delayMax) {
+		p.At("options.ask.ack_delay", "must be from %d to %d percent (0: it is not asked for), not %d", delayMin, delayMax, n)
+	}
+	if n := a.AckSegments; n < 0 || n > segmentsMax || (n > 0) != (a.AckDelay > 0) {
+		p.At("options.ask.ack_segments", "must be from 1 to %d with ack_delay, and 0 without, not %d", segmentsMax, n)
+	}
+}
+
+// checkNumbered reports a congestion control that has no number in the option.
+func checkNumbered(p *tomlfile.Problems, key, name string) {
+	if _, ok := tcpopt.CongestionNumber(name); !ok {
+		p.At(key, "%q has no number in the option%s", name, tomlfile.Nearest(name, tcpopt.CongestionNames()))
 	}
 }

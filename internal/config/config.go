@@ -67,6 +67,34 @@ type Config struct {
 	Coordinator Coordinator `toml:"coordinator"`
 
 	Congestion []Congestion `toml:"congestion"`
+	Options    Options      `toml:"options"`
+}
+
+// Options are TCP options by which this host and others ask each other for settings.
+type Options struct {
+	Networks []netip.Prefix `toml:"networks"` // with which they are exchanged; none: all
+	Ask      AskOptions     `toml:"ask"`
+	Accept   AcceptOptions  `toml:"accept"`
+}
+
+// AskOptions are what this host asks of peers. Zero values ask nothing.
+type AskOptions struct {
+	UserTimeout   units.Duration `toml:"user_timeout"`
+	Congestion    string         `toml:"congestion"`
+	InitialWindow int            `toml:"initial_window"` // segments
+	// AckDelay is in percent of the minimum round trip. AckSegments is how many segments may wait for an ACK.
+	AckDelay    int `toml:"ack_delay"`
+	AckSegments int `toml:"ack_segments"`
+}
+
+// AcceptOptions are what this host grants to peers. Zero values grant nothing.
+type AcceptOptions struct {
+	UserTimeoutMin units.Duration `toml:"user_timeout_min"`
+	UserTimeoutMax units.Duration `toml:"user_timeout_max"`
+	Congestion     []string       `toml:"congestion"`
+	InitialWindow  int            `toml:"initial_window"` // segments at most
+	Trusted        []netip.Prefix `toml:"trusted"`        // may ask for an initial window
+	AckDelay       bool           `toml:"ack_delay"`
 }
 
 // Congestion chooses the congestion control of connections of this host. Of several that cover a connection, the
@@ -306,6 +334,7 @@ func defaults() *Config {
 			Exclude:   prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
 			Converter: Convert{Use: ConvertNever, Capture: CaptureNone},
 		},
+		Options:     Options{Accept: AcceptOptions{UserTimeoutMin: units.Duration(10 * time.Second)}},
 		Collective:  Collective{Waypoints: 4},
 		Coordinator: Coordinator{Dir: "/var/lib/dcol/coordinator", Listen: ":45672", BusListen: ":45673"},
 		Waypoint: Waypoint{

@@ -1,14 +1,66 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/printable"
 )
+
+// OptionList writes what this host asks and grants by TCP options.
+func OptionList(w io.Writer, t api.Transport) error {
+	p := &printer{w: w}
+	if t.Options == nil {
+		p.linef("This host exchanges no TCP options ([options] in its configuration).")
+		return p.err
+	}
+	var rows [][]string
+	for _, o := range t.Options.Known {
+		var counts []string
+		for _, c := range t.Options.Counts {
+			if c.Option == o.Name {
+				counts = append(counts, fmt.Sprintf("%d %s", c.Count, c.Verdict))
+			}
+		}
+		rows = append(rows, []string{o.Name, cmp.Or(o.Asks, "-"), cmp.Or(o.Grants, "-"), cmp.Or(strings.Join(counts, ", "), "-")})
+	}
+	p.table("OPTION\tASKS\tGRANTS\tREQUESTS", rows)
+	with := "all networks"
+	if len(t.Options.Networks) > 0 {
+		with = strings.Join(t.Options.Networks, ", ")
+	}
+	p.linef("exchanged with %s; the kernel's program was called %d times", with, t.Options.Calls)
+	return p.err
+}
+
+// OptionReports writes the last n requests, the newest last.
+func OptionReports(w io.Writer, t api.Transport, n int) error {
+	p := &printer{w: w}
+	if t.Options == nil {
+		return OptionList(w, t)
+	}
+	recent := t.Options.Recent
+	for _, r := range recent[max(0, len(recent)-n):] {
+		text := fmt.Sprintf("%s: %s", r.Asked, r.Verdict)
+		if r.Granted != "" && r.Granted != r.Asked {
+			text += ", " + r.Granted
+		}
+		if r.Why != "" {
+			text += " (" + r.Why + ")"
+		}
+		who := r.Remote.String() + " asked " + r.Local.String()
+		if r.Verdict == "sent" {
+			who = r.Local.String() + " asked " + r.Remote.String()
+		}
+		p.linef("%s  %s for %s: %s", r.At.Local().Format(time.DateTime), who, r.Option, printable.Text(text))
+	}
+	return p.err
+}
 
 // Congestion writes which congestion controls there are, and which connections get which.
 func Congestion(w io.Writer, t api.Transport) error {

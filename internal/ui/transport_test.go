@@ -1,8 +1,10 @@
 package ui
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
 )
@@ -27,5 +29,44 @@ cubic: all other connections
 `
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	a, b := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:2")
+	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.Local)
+	all := api.Transport{Options: &api.Options{
+		Known:  []api.Option{{Name: "congestion", Asks: "bbr"}, {Name: "user-timeout", Grants: "from 10s to 1m0s"}},
+		Counts: []api.OptionCount{{Option: "congestion", Verdict: "sent", Count: 2}, {Option: "congestion", Verdict: "late", Count: 1}},
+		Calls:  7,
+		Recent: []api.OptionReport{
+			{At: at, Local: a, Remote: b, Option: "congestion", Asked: "cubic", Verdict: "granted", Granted: "cubic"},
+			{At: at, Local: a, Remote: b, Option: "user-timeout", Asked: "1s", Verdict: "capped", Granted: "10s", Why: "bounds"},
+			{At: at, Local: a, Remote: b, Option: "congestion", Asked: "bbr", Verdict: "sent"},
+		},
+	}}
+	for _, c := range []struct {
+		name  string
+		write func(*strings.Builder) error
+		want  string
+	}{
+		{"list", func(w *strings.Builder) error { return OptionList(w, all) }, `  OPTION        ASKS  GRANTS            REQUESTS
+  congestion    bbr   -                 2 sent, 1 late
+  user-timeout  -     from 10s to 1m0s  -
+exchanged with all networks; the kernel's program was called 7 times
+`},
+		{"show", func(w *strings.Builder) error { return OptionReports(w, all, 2) }, `2026-11-23 12:00:00  192.0.2.2:2 asked 192.0.2.1:1 for user-timeout: 1s: capped, 10s (bounds)
+2026-11-23 12:00:00  192.0.2.1:1 asked 192.0.2.2:2 for congestion: bbr: sent
+`},
+		{"none", func(w *strings.Builder) error { return OptionReports(w, api.Transport{}, 2) }, `This host exchanges no TCP options ([options] in its configuration).
+`},
+	} {
+		var w strings.Builder
+		if err := c.write(&w); err != nil {
+			t.Fatal(err)
+		}
+		if w.String() != c.want {
+			t.Errorf("%s: got\n%s\nwant\n%s", c.name, w.String(), c.want)
+		}
 	}
 }

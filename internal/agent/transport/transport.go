@@ -1,5 +1,6 @@
-// Package transport changes this host's TCP as the configuration says: the congestion control of connections. All of it
-// ends with the agent's process, and needs none of the agent's roles. Only internal/agent may import it.
+// Package transport changes this host's TCP as the configuration says: the congestion control of connections, and the
+// options by which this host and others ask each other for settings. All of it ends with the agent's process, and needs
+// none of the agent's roles. Only internal/agent may import it.
 package transport
 
 import (
@@ -22,6 +23,8 @@ type Transport struct {
 	names   map[string]string // of algorithms of dcol, as the kernel has them
 	chooser *cc.Chooser       // nil: no table is in force
 	problem string            // why not
+	options *exchange         // nil: no options are exchanged
+	trouble []string          // with the options
 	undo    []io.Closer
 }
 
@@ -29,17 +32,36 @@ type Transport struct {
 // status, because connections work without it.
 func Open(settings *config.Config, log *slog.Logger) (*Transport, error) {
 	t := &Transport{tables: settings.Congestion, names: make(map[string]string)}
-	if len(t.tables) == 0 {
-		return t, nil
+	if len(t.tables) > 0 {
+		if err := t.choose(); err != nil {
+			t.problem = err.Error()
+			log.Warn("congestion controls are not chosen", "err", err)
+			if err := t.Close(); err != nil {
+				return nil, err
+			}
+		} else {
+			log.Info("congestion controls are chosen", "tables", len(t.tables))
+		}
 	}
-	err := t.choose()
-	if err == nil {
-		log.Info("congestion controls are chosen", "tables", len(t.tables))
-		return t, nil
+	if wantsOptions(settings.Options) {
+		t.exchange(settings, log)
 	}
-	t.problem = err.Error()
-	log.Warn("congestion controls are not chosen", "err", err)
-	return t, t.Close()
+	return t, nil
+}
+
+// exchange begins to exchange options.
+func (t *Transport) exchange(settings *config.Config, log *slog.Logger) {
+	// The client role's prober is called for what joined subflows send.
+	x, trouble, err := openExchange(settings.Options, settings.Has(config.RoleClient), t.register, log)
+	t.trouble = trouble
+	if err != nil {
+		t.trouble = append(t.trouble, fmt.Sprintf("TCP options are not exchanged ([options]): %v", err))
+	} else {
+		t.options, t.undo = x, append(t.undo, x)
+	}
+	for _, problem := range t.trouble {
+		log.Warn("TCP options are limited", "problem", problem)
+	}
 }
 
 // choose registers the algorithms that the tables name, and puts the tables in force. All are, or none.
@@ -82,10 +104,11 @@ func (t *Transport) register(use string) (string, error) {
 
 // Problems returns what the status must show.
 func (t *Transport) Problems() []string {
-	if t.problem == "" {
-		return nil
+	problems := slices.Clone(t.trouble)
+	if t.problem != "" {
+		problems = append(problems, "congestion controls are not chosen ([[congestion]]): "+t.problem)
 	}
-	return []string{"congestion controls are not chosen ([[congestion]]): " + t.problem}
+	return problems
 }
 
 // Status describes what is in force.
@@ -117,7 +140,10 @@ func (t *Transport) Status() (api.Transport, error) {
 		}
 		out.Congestion = append(out.Congestion, c)
 	}
-	return out, nil
+	if t.options != nil {
+		out.Options, err = t.options.status()
+	}
+	return out, err
 }
 
 func sysctl(key string) (string, error) {
@@ -134,6 +160,7 @@ func (t *Transport) Close() error {
 	for _, c := range slices.Backward(t.undo) {
 		errs = append(errs, c.Close())
 	}
-	t.undo, t.chooser = nil, nil
+	t.undo, t.chooser, t.options = nil, nil, nil
+	clear(t.names)
 	return errors.Join(errs...)
 }

@@ -2,16 +2,25 @@ package transport
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/option"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/ratelimit"
+	"github.com/detour-collective/dcol/internal/tcpopt"
+	"github.com/detour-collective/dcol/internal/units"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -106,4 +115,138 @@ func TestUnavailable(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Two agents, of which one asks and one grants.
+func TestOptions(t *testing.T) {
+	client, server := netnstest.New(t), netnstest.New(t)
+	netnstest.Veth(t, netnstest.End{NS: client, Name: "v", Addresses: []string{"192.0.2.1/24"}},
+		netnstest.End{NS: server, Name: "v", Addresses: []string{"192.0.2.2/24"}})
+	asking := openIn(t, client, config.Options{Ask: config.AskOptions{
+		UserTimeout: units.Duration(time.Second), Congestion: "reno", InitialWindow: 25, AckDelay: 100, AckSegments: 8,
+	}})
+	granting := openIn(t, server, config.Options{Accept: config.AcceptOptions{
+		UserTimeoutMin: units.Duration(10 * time.Second), UserTimeoutMax: units.Duration(time.Minute), Congestion: []string{"reno", "olia"},
+		InitialWindow: 20, Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}, AckDelay: true,
+	}})
+	var l net.Listener
+	server.Must(t, func() (err error) { l, err = net.Listen("tcp", "192.0.2.2:0"); return err })
+	defer l.Close()
+	var c net.Conn
+	client.Must(t, func() (err error) { c, err = net.Dial("tcp", l.Addr().String()); return err })
+	defer c.Close()
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	go func() {
+		_, _ = s.Write(make([]byte, 1<<20))
+		s.Close()
+	}()
+	if _, err := io.Copy(io.Discard, c); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"user-timeout": "1s capped 10s", "congestion": "reno granted reno", "initial-window": "25 segments capped 20 segments",
+	}
+	await(t, granting, func(o *api.Options) bool { return len(o.Recent) == 4 })
+	got, err := granting.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range got.Options.Recent {
+		if w, ok := want[r.Option]; ok && strings.Join([]string{r.Asked, r.Verdict, r.Granted}, " ") != w {
+			t.Errorf("%+v, want %s", r, w)
+		}
+		if r.Option == "delayed-ack" && (r.Asked != "100% of the round trip, 8 segments" || r.Verdict != "capped") {
+			t.Errorf("%+v", r)
+		}
+		if r.At.IsZero() || r.Local.String() != l.Addr().String() || r.Remote.String() != c.LocalAddr().String() {
+			t.Errorf("%+v", r)
+		}
+	}
+	if !slices.Contains(got.Options.Counts, api.OptionCount{Option: "congestion", Verdict: "granted", Count: 1}) || got.Options.Calls == 0 {
+		t.Errorf("%+v", got.Options)
+	}
+	await(t, asking, func(o *api.Options) bool { return len(o.Recent) == 4 })
+}
+
+func openIn(t *testing.T, ns *netnstest.NS, o config.Options) (tr *Transport) {
+	t.Helper()
+	ns.Must(t, func() (err error) {
+		tr, err = Open(&config.Config{Options: o}, quiet)
+		return err
+	})
+	t.Cleanup(func() {
+		if err := tr.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, p := range tr.Problems() {
+		if strings.Contains(p, "needs Linux") || strings.Contains(p, "cgroup") {
+			t.Skip(p)
+		}
+		t.Error(p)
+	}
+	return tr
+}
+
+func await(t *testing.T, tr *Transport, done func(*api.Options) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		s, err := tr.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done(s.Options) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("now %+v", s.Options)
+		}
+	}
+}
+
+// A congestion control that the kernel has not does not keep the others from being granted.
+func TestOptionsWithoutACongestionControl(t *testing.T) {
+	netnstest.New(t).Must(t, func() error {
+		tr, err := Open(&config.Config{Options: config.Options{Accept: config.AcceptOptions{Congestion: []string{"illinois", "reno"}}}}, quiet)
+		if err != nil {
+			return err
+		}
+		defer tr.Close()
+		if tr.options == nil {
+			t.Skip(tr.Problems())
+		}
+		if cc.Available("illinois") != nil && (len(tr.Problems()) != 1 || !strings.Contains(tr.Problems()[0], "illinois is granted to no peer")) {
+			t.Errorf("problems %q", tr.Problems())
+		}
+		return nil
+	})
+}
+
+// Reports are kept and logged within limits, and all are counted.
+func TestManyReports(t *testing.T) {
+	var logged strings.Builder
+	x := &exchange{
+		log: slog.New(slog.NewTextHandler(&logged, nil)), counts: make(map[api.OptionCount]uint64), limits: ratelimit.New(logBurst, logInterval),
+	}
+	const n = 10 * recentMax
+	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	for range n {
+		x.note(option.Report{Request: tcpopt.Request{Option: tcpopt.Congestion, Value: 99}, Verdict: tcpopt.Unknown}, at)
+	}
+	if len(x.recent) > recentMax || len(x.recent) < recentMax/2 {
+		t.Errorf("%d reports are kept", len(x.recent))
+	}
+	if lines := strings.Count(logged.String(), "\n"); lines != logBurst {
+		t.Errorf("%d lines are logged", lines)
+	}
+	if got := x.counts[api.OptionCount{Option: "congestion", Verdict: "unknown"}]; got != n {
+		t.Errorf("%d are counted", got)
+	}
+	if x.recent[0].Asked != "number 99" || x.recent[0].Granted != "" || x.recent[0].Why == "" {
+		t.Errorf("%+v", x.recent[0])
+	}
 }
