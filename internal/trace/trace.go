@@ -195,6 +195,7 @@ func (t *tracer) send(distance int) {
 	}
 	b := p.Bytes()
 	sent, err := compare.NewSent(b)
+	now := time.Now()
 	if err == nil {
 		err = t.net.Send(b)
 	}
@@ -205,7 +206,7 @@ func (t *tracer) send(distance int) {
 	if n == 0 {
 		t.path.Probe = sent
 	}
-	t.matcher.probes = append(t.matcher.probes, &sentProbe{distance, time.Now(), &p, sent})
+	t.matcher.probes = append(t.matcher.probes, &sentProbe{distance, now, &p, sent})
 	t.hop(distance).Probes++
 	t.path.Sent++
 }

@@ -22,6 +22,7 @@ type Link struct {
 	A, B       *os.File
 	AtoB, BtoA Params
 	MTU        int // largest packet; 0 is DefaultMTU
+	EndA, EndB End
 }
 
 // Emulator is a running emulator process. Its methods may be called from any goroutine.
@@ -54,7 +55,7 @@ func Start(ctx context.Context, links []Link, seed uint64, log *slog.Logger) (*E
 		if err := errors.Join(l.AtoB.Validate(), l.BtoA.Validate()); err != nil {
 			return nil, fmt.Errorf("start the link emulator: link %d: %w", i, err)
 		}
-		req.Links = append(req.Links, LinkSetup{AtoB: l.AtoB, BtoA: l.BtoA, MTU: cmp.Or(l.MTU, DefaultMTU)})
+		req.Links = append(req.Links, LinkSetup{AtoB: l.AtoB, BtoA: l.BtoA, MTU: cmp.Or(l.MTU, DefaultMTU), EndA: l.EndA, EndB: l.EndB})
 		e.cmd.ExtraFiles = append(e.cmd.ExtraFiles, l.A, l.B)
 	}
 	if err := e.spawn(); err != nil {
@@ -118,6 +119,9 @@ func (e *Emulator) Set(link int, ab, ba Params) error {
 func (e *Emulator) Down(link int, down bool) error {
 	return e.call("Down", DownRequest{Link: link, Down: down}, nil)
 }
+
+// SetStation changes what happens to packets at a host that an End names.
+func (e *Emulator) SetStation(s Station) error { return e.call("SetStation", s, nil) }
 
 // Stats returns a link's counters since the start or the last Reset.
 func (e *Emulator) Stats(link int) (ab, ba Stats, err error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"time"
 	"unsafe"
 
@@ -18,6 +19,11 @@ const batch = 32
 type port struct {
 	*pipe
 	in, out int
+	back    *port // the other direction
+	// What happens to packets at the hosts where they come from and go to, nil if nothing.
+	near, far *station
+	nearHost  string
+	farAddr   [2]netip.Addr // of the host where they go to, on this link
 }
 
 // loop carries packets. Everything except do runs on one thread.
@@ -45,6 +51,9 @@ func newLoop(ports []port) (*loop, error) {
 	}
 	if err := l.watch(l.wake, -1); err != nil {
 		return nil, err
+	}
+	for i := range ports {
+		ports[i].back = &ports[i^1]
 	}
 	for i, p := range ports {
 		if err := unix.SetNonblock(p.in, true); err != nil {
@@ -150,6 +159,7 @@ func (p *port) send(now, due int64) {
 		p.stats.LossDrops++
 	case fate.late && p.holdBack():
 		p.stats.Reordered++
+	case p.expire(now, data):
 	default:
 		p.late.add(max(now-due, due-now))
 		p.deliver(data, fate)
@@ -194,7 +204,9 @@ func (l *loop) receive(p *port) {
 		case errno == 0 && full:
 			p.stats.RingDrops++
 		case errno == 0:
-			p.offer(l.now(), int(n))
+			if now := l.now(); !p.pass(now, space[:n]) {
+				p.offer(now, int(n))
+			}
 		case errno == unix.EAGAIN || errno == unix.EINTR:
 			return
 		default:

@@ -47,6 +47,7 @@ type StartRequest struct {
 type LinkSetup struct {
 	AtoB, BtoA Params
 	MTU        int
+	EndA, EndB End
 }
 
 // SetRequest is what Set takes.
@@ -64,12 +65,24 @@ type DownRequest struct {
 // Start starts the loop, and replies how it is scheduled.
 func (s *service) Start(req StartRequest, scheduling *string) error {
 	var ports []port
+	stations := map[string]*station{}
+	at := func(e End) *station {
+		if e.Host == "" {
+			return nil
+		}
+		if stations[e.Host] == nil {
+			stations[e.Host] = &station{}
+		}
+		return stations[e.Host]
+	}
 	for i, link := range req.Links {
 		a := firstDevice + 2*i
 		b := a + 1
 		ports = append(ports,
-			port{pipe: newPipe(link.AtoB, link.MTU, req.Seed, uint64(2*i)), in: a, out: b},
-			port{pipe: newPipe(link.BtoA, link.MTU, req.Seed, uint64(2*i+1)), in: b, out: a})
+			port{pipe: newPipe(link.AtoB, link.MTU, req.Seed, uint64(2*i)), in: a, out: b,
+				near: at(link.EndA), far: at(link.EndB), nearHost: link.EndA.Host, farAddr: link.EndB.Addresses},
+			port{pipe: newPipe(link.BtoA, link.MTU, req.Seed, uint64(2*i+1)), in: b, out: a,
+				near: at(link.EndB), far: at(link.EndA), nearHost: link.EndB.Host, farAddr: link.EndA.Addresses})
 	}
 	l, err := newLoop(ports)
 	if err != nil {

@@ -135,7 +135,7 @@ func (n *network) setVariant(v scenario.Variant) error {
 
 // setMiddlebox changes what a host does to the TCP options of others.
 func (n *network) setMiddlebox(host string, m scenario.Middlebox) error {
-	if err := n.Host(host).SetMiddlebox(testbed.Middlebox(m)); err != nil {
+	if err := n.SetMiddlebox(host, testbed.Middlebox(m)); err != nil {
 		return err
 	}
 	n.mu.Lock()
@@ -209,7 +209,7 @@ func specOf(of *scenario.Scenario, o Options) testbed.Spec {
 		spec := testbed.HostSpec{
 			Name: h.Name, Forward: h.Has(scenario.RoleRouter),
 			Subflows: h.Subflows, NoMPTCP: !h.HasMPTCP(), IPv6Only: h.IPv6Only, Sysctls: h.SysctlValues(),
-			Middlebox: testbed.Middlebox(h.Middlebox), NAT: testbed.NAT{Inside: h.NAT, Kind: natKind(h.NATKind)},
+			Middlebox: testbed.Middlebox(h.Middlebox), Quotes: h.Quotes, ICMP: h.ICMP, NAT: testbed.NAT{Inside: h.NAT, Kind: natKind(h.NATKind)},
 		}
 		for _, f := range h.Forwards {
 			spec.NAT.Forwards = append(spec.NAT.Forwards, testbed.PortForward{Protocol: string(f.Protocol), Port: uint16(f.Port), To: f.To})

@@ -58,7 +58,7 @@ func (sh *shell) commands() []shellCommand {
 			func(_ context.Context, args []string) error { return sh.set(args) }},
 		{"down", "LINK", "take a link down", exactly(1, func(_ context.Context, args []string) error { return sh.lab.net.setDown(args[0], true) })},
 		{"up", "LINK", "bring it up again", exactly(1, func(_ context.Context, args []string) error { return sh.lab.net.setDown(args[0], false) })},
-		{"middlebox", "ROUTER " + strings.Join(middleboxWords(), "|"), "change what a router does to experimental TCP options in SYNs",
+		{"middlebox", "ROUTER " + middleboxOff + "|KIND", "change what a router does to packets",
 			exactly(2, func(_ context.Context, args []string) error { return sh.middlebox(args[0], args[1]) })},
 		{"agent", "HOST " + strings.Join(scenario.Words(scenario.AgentActions()), "|"), "act on the host's agent", exactly(2, sh.agent)},
 		{"drop-tcp", "HOST on|off", "have a host drop all TCP that it forwards",

@@ -99,7 +99,7 @@ middlebox gate strip-option
 		}
 	}
 	for _, want := range []string{
-		"middlebox ROUTER off|strip-options|drop-options", `there is no router "w"`,
+		"middlebox ROUTER off|KIND", `there is no router "w"`,
 		`there is no router "gates"; did you mean "gate"?`, `"strip-option" is nothing a middlebox does; did you mean "strip-options"?`,
 	} {
 		if !strings.Contains(diagnostics, want) {

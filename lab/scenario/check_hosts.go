@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/detour-collective/dcol/lab/middlebox"
 )
 
 // hostChecker checks one host.
@@ -104,12 +106,18 @@ func (c *hostChecker) sysctl(key string, value any) {
 func (c *hostChecker) router() {
 	h := c.host
 	if h.Middlebox != NoMiddlebox {
-		oneOf(c.problems, c.path+".middlebox", h.Middlebox, StripOptions, DropOptions)
+		oneOf(c.problems, c.path+".middlebox", h.Middlebox, Middleboxes()...)
+	}
+	if h.Quotes != "" {
+		oneOf(c.problems, c.path+".quotes", h.Quotes, middlebox.AllQuotes()...)
+	}
+	if h.ICMP != "" {
+		oneOf(c.problems, c.path+".icmp", h.ICMP, middlebox.AllICMP()...)
 	}
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"middlebox", h.Middlebox != NoMiddlebox}, {"nat", len(h.NAT) > 0}} {
+	}{{"middlebox", h.Middlebox != NoMiddlebox}, {"nat", len(h.NAT) > 0}, {"quotes", h.Quotes != ""}, {"icmp", h.ICMP != ""}} {
 		if key.set && !h.Has(RoleRouter) {
 			c.report(c.path+"."+key.name, "has no effect: %s forwards nothing; give it the role router", h.Name)
 		}

@@ -2,9 +2,12 @@ package scenario
 
 import (
 	"slices"
+
+	"github.com/detour-collective/dcol/lab/middlebox"
 )
 
-// Middlebox selects how a router treats the TCP options of SYNs that pass it.
+// Middlebox selects what a router does to packets that pass it: one of the two kinds below, or of those in
+// lab/middlebox.
 type Middlebox string
 
 // The kinds of middlebox.
@@ -15,7 +18,13 @@ const (
 )
 
 // Middleboxes returns all there are.
-func Middleboxes() []Middlebox { return []Middlebox{StripOptions, DropOptions} }
+func Middleboxes() []Middlebox {
+	all := []Middlebox{StripOptions, DropOptions}
+	for _, k := range middlebox.Kinds() {
+		all = append(all, Middlebox(k))
+	}
+	return all
+}
 
 // NATKind selects how a router's NAT treats UDP.
 type NATKind string

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/detour-collective/dcol/lab/middlebox"
 )
 
 // Schema is the version of the file format this package reads.
@@ -66,6 +68,9 @@ type Host struct {
 	NAT       []string  `toml:"nat"`
 	NATKind   NATKind   `toml:"nat_kind"`
 	Forwards  []Forward `toml:"forward"`
+	// Quotes and ICMP select how a router answers packets whose time to live ends there.
+	Quotes middlebox.Quotes `toml:"quotes"`
+	ICMP   middlebox.ICMP   `toml:"icmp"`
 	// Subflows limits a server's subflows besides an MPTCP connection's first. nil means the kernel's
 	// default.
 	Subflows *int `toml:"mptcp_subflows"`

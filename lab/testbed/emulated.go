@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 
 	"github.com/vishvananda/netlink"
@@ -32,8 +33,16 @@ func (e *emulatorBackend) connect(link int, l linkPlan, a, b *Host) error {
 		devA.Close()
 		return err
 	}
-	e.links = append(e.links, emulink.Link{A: devA, B: devB, AtoB: l.AtoB, BtoA: l.BtoA, MTU: l.mtu()})
+	e.links = append(e.links, emulink.Link{
+		A: devA, B: devB, AtoB: l.AtoB, BtoA: l.BtoA, MTU: l.mtu(), EndA: endOf(a, link), EndB: endOf(b, link),
+	})
 	return nil
+}
+
+// endOf names the host at the end of a link.
+func endOf(h *Host, link int) emulink.End {
+	iface := h.plan.iface(link)
+	return emulink.End{Host: h.plan.Name, Addresses: [2]netip.Addr{iface.net4.Addr(), iface.net6.Addr()}}
 }
 
 // openTUN creates a TUN device on a host; it exists while the file is open.
@@ -86,6 +95,9 @@ func (e *emulatorBackend) closeDevices() error {
 	e.links = nil
 	return errors.Join(errs...)
 }
+
+// station changes what happens to packets at a host.
+func (e *emulatorBackend) station(s emulink.Station) error { return e.emulator.SetStation(s) }
 
 func (e *emulatorBackend) set(link int, ab, ba LinkParams) error { return e.emulator.Set(link, ab, ba) }
 func (e *emulatorBackend) down(link int, down bool) error        { return e.emulator.Down(link, down) }

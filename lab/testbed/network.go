@@ -16,6 +16,7 @@ type Network struct {
 	backend backend
 	name    string // of the backend
 	log     *slog.Logger
+	seed    uint64
 
 	mu     sync.Mutex // one change at a time; guards closed
 	closed bool
@@ -44,7 +45,7 @@ func Build(ctx context.Context, s Spec, log *slog.Logger) (*Network, error) {
 	if err := s.Validate(); err != nil {
 		return nil, fmt.Errorf("network: %w", err)
 	}
-	n := &Network{plan: makePlan(s), log: log.With("subsystem", "testbed")}
+	n := &Network{plan: makePlan(s), seed: s.Seed, log: log.With("subsystem", "testbed")}
 	if err := n.build(ctx, s); err != nil {
 		return nil, errors.Join(fmt.Errorf("build network: %w", err), n.Close())
 	}
@@ -104,12 +105,20 @@ func (n *Network) build(ctx context.Context, s Spec) error {
 	if err := n.backend.start(ctx); err != nil {
 		return fmt.Errorf("%s: %w", n.name, err)
 	}
+	for _, h := range s.Hosts {
+		if !h.inUserSpace() {
+			continue
+		}
+		if err := n.SetStation(h.Name, h.Middlebox, h.Quotes, h.ICMP); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 // setUpRouter makes a host a middlebox and a NAT if its plan has them.
 func (n *Network) setUpRouter(h *Host) error {
-	if h.plan.Middlebox != NoMiddlebox {
+	if h.plan.Middlebox != NoMiddlebox && h.plan.Middlebox.kind() == "" {
 		if err := h.SetMiddlebox(h.plan.Middlebox); err != nil {
 			return err
 		}
@@ -125,7 +134,8 @@ func (n *Network) chooseBackend(s Spec) error {
 	if n.name == BackendAuto {
 		n.name = BackendEmulator
 		impaired := slices.ContainsFunc(s.Links, LinkSpec.impaired)
-		if !impaired && len(n.hosts) > 0 && n.hosts[0].Do(probeNetem) == nil {
+		userSpace := slices.ContainsFunc(s.Hosts, HostSpec.inUserSpace)
+		if !impaired && !userSpace && len(n.hosts) > 0 && n.hosts[0].Do(probeNetem) == nil {
 			n.name = BackendNetem
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/detour-collective/dcol/lab/emulink"
+	"github.com/detour-collective/dcol/lab/middlebox"
 )
 
 // HostSpec is one host.
@@ -28,6 +29,9 @@ type HostSpec struct {
 	// Only for hosts that forward.
 	Middlebox Middlebox
 	NAT       NAT
+	// Quotes and ICMP select how the host answers packets whose time to live ends there.
+	Quotes middlebox.Quotes
+	ICMP   middlebox.ICMP
 }
 
 // LinkParams is one direction of a link.
@@ -93,6 +97,9 @@ func (s Spec) Validate() error {
 		if err := h.validate(s.Links); err != nil {
 			return fmt.Errorf("host %q: %w", h.Name, err)
 		}
+		if h.inUserSpace() && s.Backend != BackendAuto && s.Backend != BackendEmulator {
+			return fmt.Errorf("host %q: %w", h.Name, errNeedsEmulator)
+		}
 	}
 	if len(s.Links) > maxLinks {
 		return fmt.Errorf("%d links: at most %d fit the address plan", len(s.Links), maxLinks)
@@ -118,6 +125,13 @@ func (s Spec) Validate() error {
 		s.Backend, BackendNetem, BackendEmulator, BackendVeth)
 }
 
+// inUserSpace reports whether the link emulator changes packets at the host.
+func (h HostSpec) inUserSpace() bool {
+	return h.Middlebox.kind() != middlebox.None || h.Quotes != "" || h.ICMP != ""
+}
+
+var errNeedsEmulator = fmt.Errorf("its middlebox, quotes or icmp need backend %q, or none", BackendEmulator)
+
 var errNoForward = errors.New("only a host that forwards can be a middlebox or translate addresses")
 
 func (h HostSpec) validate(links []LinkSpec) error {
@@ -132,7 +146,10 @@ func (h HostSpec) validate(links []LinkSpec) error {
 			return fmt.Errorf("sysctl %q is the machine's, not the host's: use those that begin with \"net.\"", key)
 		}
 	}
-	if err := h.Middlebox.validate(); err != nil {
+	if !h.Forward && (h.Quotes != "" || h.ICMP != "") {
+		return errors.New("only a host that forwards answers packets of others whose time to live has ended")
+	}
+	if err := errors.Join(h.Middlebox.validate(), h.Quotes.Validate(), h.ICMP.Validate()); err != nil {
 		return err
 	}
 	return h.NAT.validate(h.Name, links)

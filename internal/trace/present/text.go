@@ -77,7 +77,14 @@ func drawPath(w io.Writer, p *trace.Path, groups [][]compare.Finding) {
 	for _, h := range p.Hops {
 		width = max(width, len(marks(h.Distance))+1)
 	}
-	fmt.Fprintf(w, "%-*s%3s  %-40s %10s  %s\n", width, "", "hop", "address", "round trip", "quotes")
+	room := len("no answer")
+	for _, h := range p.Hops {
+		if from, ok := h.From(); ok {
+			room = max(room, len(from.String()))
+		}
+	}
+	room = max(room, len(p.Destination.String()))
+	fmt.Fprintf(w, "%-*s%3s  %-*s  %10s  %s\n", width, "", "hop", room, "address", "round trip", "quotes")
 	for _, h := range p.Hops {
 		address, rtt, quotes := "no answer", "", ""
 		if len(h.Quotes) > 0 {
@@ -86,10 +93,11 @@ func drawPath(w io.Writer, p *trace.Path, groups [][]compare.Finding) {
 		} else if h.Distance == p.Distance && p.Answer != nil {
 			address, rtt, quotes = p.Destination.String(), milliseconds(p.Answer.RTT), "answers: "+answered(p.Answer.Packet)
 		}
-		fmt.Fprintf(w, "%-*s%3d  %-40s %10s  %s\n", width, marks(h.Distance), h.Distance, address, rtt, quotes)
+		line := fmt.Sprintf("%-*s%3d  %-*s  %10s  %s", width, marks(h.Distance), h.Distance, room, address, rtt, quotes)
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
 	if p.Answer != nil && !atEnd(p) {
-		fmt.Fprintf(w, "%-*s%3s  %-40s %10s  answers: %s\n", width, "", "", p.Destination, milliseconds(p.Answer.RTT), answered(p.Answer.Packet))
+		fmt.Fprintf(w, "%-*s%3s  %-*s  %10s  answers: %s\n", width, "", "", room, p.Destination, milliseconds(p.Answer.RTT), answered(p.Answer.Packet))
 	}
 }
 

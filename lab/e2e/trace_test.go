@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/trace/present"
+	"github.com/detour-collective/dcol/lab/middlebox"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// traced is a client and a server with routers between them.
+type traced struct {
+	t      *testing.T
+	n      *testbed.Network
+	client *testbed.Host
+	server *testbed.Host
+}
+
+// tracedPath builds a path. Routers quote everything unless they say otherwise.
+func tracedPath(t *testing.T, routers ...testbed.HostSpec) *traced {
+	t.Helper()
+	t.Parallel()
+	if cannot != "" {
+		t.Skip(cannot)
+	}
+	spec := testbed.Spec{Backend: testbed.BackendEmulator, Hosts: []testbed.HostSpec{{Name: "client"}}}
+	before := "client"
+	for i, r := range routers {
+		r.Name, r.Forward = fmt.Sprintf("r%d", i+1), true
+		if r.Quotes == "" {
+			r.Quotes = middlebox.QuoteAll
+		}
+		spec.Hosts = append(spec.Hosts, r)
+		spec.Links = append(spec.Links, testbed.LinkSpec{Name: fmt.Sprintf("l%d", i+1), A: before, B: r.Name})
+		before = r.Name
+	}
+	spec.Hosts = append(spec.Hosts, testbed.HostSpec{Name: "server"})
+	spec.Links = append(spec.Links, testbed.LinkSpec{Name: "last", A: before, B: "server"})
+	n, err := testbed.Build(t.Context(), spec, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &traced{t, n, n.Host("client"), n.Host("server")}
+}
+
+// run runs dcol trace on the client.
+func (w *traced) run(args ...string) (stdout, stderr string, err error) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := w.client.Command(ctx, program, append([]string{"trace"}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// trace returns the JSON of a trace.
+func (w *traced) trace(args ...string) (t present.Trace) {
+	w.t.Helper()
+	out, errs, err := w.run(append([]string{"--json"}, args...)...)
+	if err != nil || errs != "" {
+		w.t.Fatalf("dcol trace %v: %v\n%s", args, err, errs)
+	}
+	if err := json.Unmarshal([]byte(out), &t); err != nil {
+		w.t.Fatalf("%v:\n%s", err, out)
+	}
+	if t.Schema != present.Schema {
+		w.t.Errorf("schema %q", t.Schema)
+	}
+	return t
+}
+
+// found lists a trace's findings.
+func found(t present.Trace) (all []string) {
+	for _, f := range t.Findings {
+		all = append(all, fmt.Sprintf("%s %s (%d,%d]", f.Kind, f.Field, f.After, f.By))
+	}
+	return all
+}
+
+// serve has the server's web server listen with MPTCP.
+func (w *traced) serve(port int) {
+	w.t.Helper()
+	cmd := w.server.Command(w.t.Context(), program, "run", "--", "python3", "-m", "http.server", fmt.Sprint(port))
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	w.until("the server listens", func() bool {
+		out, err := w.server.Command(w.t.Context(), "ss", "-Hltn", fmt.Sprintf("sport = :%d", port)).Output()
+		return err == nil && len(out) > 0
+	})
+}
+
+// until waits for a condition.
+func (w *traced) until(what string, ok func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// On the real kernel: boxes in several places are found, one after another and together, over both IP versions.
+func TestTrace(t *testing.T) {
+	w := tracedPath(t, testbed.HostSpec{Quotes: middlebox.Quote8}, testbed.HostSpec{}, testbed.HostSpec{Quotes: middlebox.QuoteMPLS},
+		testbed.HostSpec{Quotes: middlebox.Quote128}, testbed.HostSpec{})
+	if got := w.trace("server"); len(got.Findings) > 0 || got.Distance != 6 || !got.Sure || got.Answer == nil {
+		t.Errorf("without boxes: %v, distance %d (%v), %v", found(got), got.Distance, got.Sure, got.Notes)
+	}
+	set := func(host string, m testbed.Middlebox, q middlebox.Quotes, i middlebox.ICMP) {
+		t.Helper()
+		if err := w.n.SetStation(host, m, q, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("r2", testbed.Middlebox(middlebox.PadMPTCP), middlebox.QuoteAll, "")
+	if got := w.trace("server"); !slices.Equal(found(got), []string{"removed tcp.option.mpcapable (2,3]"}) {
+		t.Errorf("MPTCP's option: %v", found(got))
+	}
+	if got := w.trace("-6", "server"); !slices.Equal(found(got), []string{"removed tcp.option.mpcapable (2,3]"}) || got.Distance != 6 {
+		t.Errorf("MPTCP's option over IPv6: %v, distance %d", found(got), got.Distance)
+	}
+	set("r4", testbed.Middlebox(middlebox.ClampMSS), middlebox.Quote128, "")
+	set("r3", "", middlebox.QuoteAll, middlebox.ICMPSilent)
+	want := []string{"removed tcp.option.mpcapable (2,4]", "changed tcp.option.mss (4,5]"}
+	if got := w.trace("server"); !slices.Equal(found(got), want) {
+		t.Errorf("two boxes and a silent router: %v", found(got))
+	}
+	if got := w.trace("-p", "IP / udp{dst=9} / raw('hello, who is there?')", "server"); len(got.Findings) > 0 || got.Distance != 6 {
+		t.Errorf("UDP: %v, distance %d", found(got), got.Distance)
+	}
+	if got := w.trace("-p", "IPv6 / udp{dst=9} / raw('hello, who is there?')", "server"); len(got.Findings) > 0 || got.Distance != 6 {
+		t.Errorf("UDP over IPv6: %v, distance %d", found(got), got.Distance)
+	}
+	if got := w.trace("-p", "ICMP", "server"); len(got.Findings) > 0 || got.Distance != 6 {
+		t.Errorf("ICMP: %v, distance %d", found(got), got.Distance)
+	}
+	if got := w.trace("-p", "IPv6 / ICMP", "server"); len(got.Findings) > 0 || got.Distance != 6 {
+		t.Errorf("ICMPv6: %v, distance %d", found(got), got.Distance)
+	}
+	out, errs, err := w.run("server")
+	for _, want := range []string{"A    3", "Between hop 2", "MP_CAPABLE (MPTCP) removed (overwritten by padding)", "MSS changed from 1460 to 1380"} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("text without %q: %v\n%s%s", want, err, out, errs)
+		}
+	}
+	t.Log("\n" + out)
+}
+
+// The rule that holds back the kernel's resets is there during a trace, and gone when the trace was killed.
+func TestTraceKilled(t *testing.T) {
+	w := tracedPath(t, testbed.HostSpec{ICMP: middlebox.ICMPSilent}, testbed.HostSpec{ICMP: middlebox.ICMPSilent})
+	if err := w.n.LinkDown("last", true); err != nil {
+		t.Fatal(err)
+	}
+	tables := func() string {
+		out, err := w.client.Command(t.Context(), "nft", "list", "tables").CombinedOutput()
+		if err != nil {
+			t.Fatalf("nft: %v: %s", err, out)
+		}
+		return string(out)
+	}
+	cmd := w.client.Command(t.Context(), program, "trace", "server")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.until("there is a table", func() bool { return strings.Contains(tables(), "dcol_trace_") })
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Fatal("it ended by itself before it was killed")
+	}
+	w.until("the table is gone", func() bool { return !strings.Contains(tables(), "dcol_trace_") })
+}

@@ -1,0 +1,107 @@
+package emulink
+
+import (
+	"net/netip"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/lab/middlebox"
+)
+
+// End is where a link meets a host.
+type End struct {
+	Host string // "" if packets are left alone there
+	// Addresses are the host's on this link, of IPv4 and IPv6.
+	Addresses [2]netip.Addr
+}
+
+// Station is what happens to packets at a host, besides what its kernel does.
+type Station struct {
+	Host      string
+	Addresses []netip.Addr // all of the host
+	Middlebox middlebox.Kind
+	Quotes    middlebox.Quotes
+	ICMP      middlebox.ICMP
+	Seed      uint64
+}
+
+// station is a Station at work. The loop's thread owns it.
+type station struct {
+	box    *middlebox.Box    // nil: none
+	router *middlebox.Router // nil: the kernel answers
+}
+
+// set changes what happens at a host.
+func (s *station) set(to Station) {
+	*s = station{}
+	if to.Middlebox != middlebox.None {
+		s.box = middlebox.New(to.Middlebox, to.Addresses, to.Seed)
+	}
+	if to.Quotes != middlebox.QuoteKernel || to.ICMP != middlebox.ICMPAlways {
+		s.router = middlebox.NewRouter(to.Quotes, to.ICMP, to.Addresses)
+	}
+	if s.box != nil || s.router != nil {
+		const normal = 100
+		debug.SetGCPercent(normal) // boxes allocate
+	}
+}
+
+// SetStation changes what happens to packets at a host.
+func (s *service) SetStation(to Station, _ *struct{}) error {
+	return s.loop.do(func(int64) {
+		for i := range s.loop.ports {
+			if p := &s.loop.ports[i]; p.nearHost == to.Host && p.near != nil {
+				p.near.set(to)
+				return
+			}
+		}
+	})
+}
+
+// pass has a middlebox handle the packet of n bytes that its host has just sent to the link. It reports whether it
+// has: then nothing is left to do.
+func (p *port) pass(now int64, packet []byte) (handled bool) {
+	if p.near == nil || p.near.box == nil {
+		return false
+	}
+	on, back := p.near.box.Pass(packet)
+	for _, b := range back {
+		// As if it had come over this link: the host's kernel forwards it to where it belongs.
+		if _, err := unix.Write(p.in, b); err != nil {
+			p.stats.WriteErrors++
+		}
+	}
+	if len(on) == 1 && len(back) == 0 && &on[0][0] == &packet[0] {
+		return false
+	}
+	for _, b := range on {
+		p.inject(now, b)
+	}
+	return true
+}
+
+// inject queues a packet that no device has sent.
+func (p *port) inject(now int64, b []byte) {
+	space := p.space()
+	if space == nil || len(b) > len(space) {
+		p.stats.RingDrops++
+		return
+	}
+	copy(space, b)
+	p.offer(now, len(b))
+}
+
+// expire has a router answer a packet whose time to live ends at the link's far end. It reports whether it has:
+// then the packet is not delivered.
+func (p *port) expire(now int64, packet []byte) (expired bool) {
+	if p.far == nil || p.far.router == nil {
+		return false
+	}
+	reply, expired := p.far.router.Expire(packet, p.farAddr, time.Duration(now))
+	if reply != nil {
+		p.back.inject(now, reply)
+	}
+	return expired
+}
