@@ -9,15 +9,18 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/cli"
+	"github.com/detour-collective/dcol/internal/tomlfile"
 	"github.com/detour-collective/dcol/internal/trace"
 	"github.com/detour-collective/dcol/internal/trace/hold"
 	"github.com/detour-collective/dcol/internal/trace/present"
 	"github.com/detour-collective/dcol/internal/trace/probe"
+	"github.com/detour-collective/dcol/internal/trace/recipe"
 	"github.com/detour-collective/dcol/internal/trace/wire"
 )
 
@@ -27,6 +30,8 @@ type traceFlags struct {
 	four, six     bool
 	hops, port    int
 	asJSON, print bool
+	recipe        string
+	all           bool
 }
 
 // defaultProbe has the options that matter to MPTCP. The port is put in.
@@ -41,8 +46,12 @@ func traceCommand() *cobra.Command {
 routers quote of them with what was sent. A change is behind the last hop that quoted the old
 value, and no further than the first that quoted the new one. It needs root.
 
-docs/trace.md has the language of probes, and explains the output.`,
+docs/trace.md has the language of probes, and explains the output. Recipes answer common
+questions by one or more traces each:
+
+` + recipeList(),
 		Example: `  dcol trace server.example
+  dcol trace --recipe mptcp server.example
   dcol trace -p 'IP / tcp{dst=443} / mss(1460) / MPCAPABLE / WSCALE' server.example`,
 		Args: cli.Exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
@@ -55,7 +64,11 @@ docs/trace.md has the language of probes, and explains the output.`,
 	cmd.Flags().StringVarP(&f.device, "interface", "i", "", "the `interface` to send from")
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON ("+present.Schema+")")
 	cmd.Flags().BoolVar(&f.print, "print", false, "print the packet in hexadecimal, and send nothing; needs no root")
+	cmd.Flags().StringVar(&f.recipe, "recipe", "", "answer one question; the `NAME` is one of those above")
+	cmd.Flags().BoolVar(&f.all, "all", false, "run all recipes: a summary first, then details")
 	cmd.MarkFlagsMutuallyExclusive("ipv4", "ipv6")
+	cmd.MarkFlagsMutuallyExclusive("probe", "recipe", "all", "print")
+	_ = cmd.RegisterFlagCompletionFunc("recipe", cobra.FixedCompletions(recipe.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -65,6 +78,12 @@ func (f *traceFlags) run(ctx context.Context, destination string) error {
 	}
 	if f.hops < 1 || f.hops > trace.MaxHops {
 		return fmt.Errorf("--hops must be between 1 and %d, not %d", trace.MaxHops, f.hops)
+	}
+	if f.recipe != "" && !slices.Contains(recipe.Names(), f.recipe) {
+		return fmt.Errorf("there is no recipe %q%s", f.recipe, tomlfile.Nearest(f.recipe, recipe.Names()))
+	}
+	if f.recipe != "" || f.all {
+		return f.runRecipes(ctx, destination)
 	}
 	text := f.probe
 	if text == "" {

@@ -103,7 +103,8 @@ func likeness(p, q *packet.Packet) int {
 		if q.Cut == 0 || q.Cut >= 8 {
 			same := q.TCP.Seq == p.TCP.Seq
 			add(same, &flow, flowPart)
-			add(same && p.V6 != nil, &marks, ownMark)
+			own := same && p.TCP.Flags.Has(packet.SYN) || q.Cut == 0 && q.TCP.Window == p.TCP.Window
+			add(p.V6 != nil && own, &marks, ownMark)
 		}
 	case p.UDP != nil && q.UDP != nil:
 		add(q.UDP.SrcPort == p.UDP.SrcPort, &flow, flowPart)

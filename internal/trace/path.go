@@ -111,8 +111,8 @@ func (p *Path) Loops() (at netip.Addr, ok bool) {
 	return at, false
 }
 
-// locate fills in the findings.
-func (p *Path) locate() {
+// Locate fills in the findings, from what the hops quoted.
+func (p *Path) Locate() {
 	var sights []compare.Sight
 	for _, h := range p.Hops {
 		for _, q := range h.Quotes {

@@ -123,7 +123,7 @@ func Run(ctx context.Context, net Network, probe *packet.Packet, options Options
 	}
 	slices.SortFunc(t.path.Hops, func(a, b Hop) int { return a.Distance - b.Distance })
 	t.path.Hops = t.upTo(t.path.Hops, end)
-	t.path.locate()
+	t.path.Locate()
 	return t.path, nil
 }
 
@@ -219,6 +219,9 @@ func (t *tracer) segment(h *packet.TCP, n int) *packet.TCP {
 		return nil
 	}
 	own := *h
+	if t.probe.V6 != nil {
+		own.Window -= uint16(n) // a mark that is left where the sequence number is changed
+	}
 	if (t.probe.V6 != nil || t.apart) && own.Flags.Has(packet.SYN) && !own.Flags.Has(packet.ACK) {
 		own.Seq += uint32(n) << 16
 	}

@@ -192,3 +192,54 @@ func TestTraceKilled(t *testing.T) {
 	}
 	w.until("the table is gone", func() bool { return !strings.Contains(tables(), "dcol_trace_") })
 }
+
+// recipes returns the outcomes of recipes, with their sentences.
+func (w *traced) recipes(args ...string) map[string]present.Verdict {
+	w.t.Helper()
+	out, errs, err := w.run(append([]string{"--json"}, args...)...)
+	var r present.Report
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &r)
+	}
+	if err != nil || r.Schema != present.ReportSchema {
+		w.t.Fatalf("dcol trace %v: %v\n%s%s", args, err, out, errs)
+	}
+	all := map[string]present.Verdict{}
+	for _, v := range r.Verdicts {
+		all[v.Recipe] = v
+	}
+	return all
+}
+
+// Recipes on the real kernel, with a server that speaks MPTCP: a connection's data, SACK blocks and all.
+func TestTraceRecipes(t *testing.T) {
+	w := tracedPath(t, testbed.HostSpec{}, testbed.HostSpec{}, testbed.HostSpec{})
+	w.serve(80)
+	for name, v := range w.recipes("--all", "server") {
+		if v.Outcome != "ok" {
+			t.Errorf("without boxes: %s: %s: %s\n%s", name, v.Outcome, v.Text, strings.Join(v.Evidence, "\n"))
+		}
+	}
+	for _, test := range []struct {
+		box          middlebox.Kind
+		recipe, text string
+	}{
+		{middlebox.RemoveDataMPTCP, "mptcp", "when data flows"},
+		{middlebox.RandomiseSeqOnly, "sequence", "not those in SACK blocks"},
+		{middlebox.Split, "segments", "Large segments are split"},
+		{middlebox.Proxy, "proxy", "answers in the server's place at hop 3"},
+		{middlebox.NAT, "nat", "A NAT translates"},
+	} {
+		if err := w.n.SetStation("r2", testbed.Middlebox(test.box), middlebox.QuoteAll, ""); err != nil {
+			t.Fatal(err)
+		}
+		if v := w.recipes("--recipe", test.recipe, "server")[test.recipe]; v.Outcome != "changed" || !strings.Contains(v.Text, test.text) {
+			t.Errorf("%s: %s: %s\n%s", test.box, v.Outcome, v.Text, strings.Join(v.Evidence, "\n"))
+		}
+	}
+	out, _, err := w.run("--recipe", "nat", "server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + out)
+}

@@ -128,6 +128,8 @@ func echoOptions(b *Box, p *packet.Packet, r *result) {
 	if len(m.options) == 0 {
 		return
 	}
-	p.TCP.Options = append(remove(p.TCP.Options, isUnknown), m.options...)
+	own := remove(p.TCP.Options, func(o packet.Option) bool { return isUnknown(o) || o.Kind == packet.KindEnd })
+	p.TCP.Options = slices.Concat(own, m.options)
+	p.TCP.Rest = nil // the padding behind the end
 	r.change()
 }

@@ -308,3 +308,11 @@ func (c Change) Moved() int32 {
 	}
 	return int32(uint32(is) - uint32(was))
 }
+
+// Shrunk reports whether a length became smaller, or a payload or an option shorter.
+func (c Change) Shrunk() bool {
+	if c.Field == Length {
+		return diff(c.Sent, c.Seen) < 0
+	}
+	return c.Seen.size() < c.Sent.size()
+}

@@ -43,7 +43,7 @@ func What(f compare.Finding) string {
 	label := Label(f.Field)
 	switch {
 	case f.Reverted:
-		return label + " does not fit the quoted packet: a NAT translates the packet, and its quotes back"
+		return "packet translated by a NAT, and changed back in quotes (the " + label + " in them does not fit)"
 	case f.Unexplained && f.Field == compare.Length:
 		return fmt.Sprintf("packet length changed from %s to %s: no quote shows what was removed or added", f.Sent.Text, f.Seen.Text)
 	case f.Unexplained:

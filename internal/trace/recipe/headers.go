@@ -1,0 +1,223 @@
+package recipe
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/packet"
+	"github.com/detour-collective/dcol/internal/trace"
+	"github.com/detour-collective/dcol/internal/trace/compare"
+	"github.com/detour-collective/dcol/internal/trace/present"
+)
+
+// options sends a SYN for each option, so that what happens to one does not hide another.
+func options(ctx context.Context, s *Session) (*Verdict, error) {
+	v := newVerdict()
+	plain, err := s.syn(ctx, s.Port)
+	if err != nil {
+		return nil, err
+	}
+	var lost, dropped, echoed []string
+	for _, o := range []packet.Option{
+		packet.MSS(1460), packet.WindowScale(7), packet.SACKPermitted, packet.Timestamps(1, 0), capable(),
+		packet.JoinSYN{AddressID: 1, Token: 1, Nonce: 2}.Option(), packet.FastOpen(nil), packet.MD5([16]byte{}),
+		packet.AO(1, 1, make([]byte, 12)), packet.Experiment(inBandID, []byte{192, 0, 2, 7}),
+		{Kind: packet.KindExperiment1, Data: []byte{0xf9, 0x89}}, {Kind: unassigned, Data: []byte{1, 2}},
+	} {
+		p, err := s.syn(ctx, s.Port, o)
+		if err != nil {
+			return nil, err
+		}
+		field := compare.FieldOf(o)
+		name := present.Label(field)
+		switch {
+		case len(v.found(p, field)) > 0:
+			lost = append(lost, name)
+		case p.Answer == nil && plain.Answer != nil && !expectsSilence(o):
+			dropped = append(dropped, name)
+			v.see("A SYN with %s is not answered; one without options is.", name)
+		}
+		if h, ok := accepted(p); ok && o.Kind == unassigned {
+			if _, repeated := h.Option(unassigned); repeated {
+				echoed = append(echoed, name)
+			}
+		}
+	}
+	v.see("%s.", capitalised(coverage(plain)))
+	if len(echoed) > 0 {
+		v.see("The SYN+ACK repeats an option that nobody has assigned (kind %d): the server, or something before it, echoes what it does not understand.", unassigned)
+	}
+	switch {
+	case len(dropped) > 0:
+		return v.conclude(Blocked, Likely, "SYNs with these options are dropped: %s.", strings.Join(append(dropped, lost...), ", ")), nil
+	case len(lost) > 0:
+		return v.conclude(Changed, Certain, "These options are removed or changed: %s.", strings.Join(lost, ", ")), nil
+	case len(echoed) > 0:
+		return v.conclude(Changed, Certain, "Unknown options are echoed, so an answer with an option does not show that the server knows it."), nil
+	case len(plain.FullQuotes()) == 0:
+		return v.conclude(Unknown, Open, "Nothing shows what happens to options: no router quotes whole packets."), nil
+	}
+	full := plain.FullQuotes()
+	return v.conclude(Good, Likely, "All options survive in SYNs at least as far as hop %d, the last that quotes whole packets.", full[len(full)-1]), nil
+}
+
+// expectsSilence reports whether servers drop a SYN with the option: they verify signatures.
+func expectsSilence(o packet.Option) bool { return o.Kind == packet.KindMD5 || o.Kind == packet.KindAO }
+
+func capitalised(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+func mss(ctx context.Context, s *Session) (*Verdict, error) {
+	v := newVerdict()
+	with, err := s.syn(ctx, s.Port, packet.MSS(1460))
+	if err != nil {
+		return nil, err
+	}
+	without, err := s.syn(ctx, s.Port)
+	if err != nil {
+		return nil, err
+	}
+	v.see("%s.", capitalised(coverage(with)))
+	changed, added := v.found(with, compare.MSS), v.found(without, compare.MSS)
+	if h, ok := accepted(with); ok {
+		if o, ok := h.Option(packet.KindMSS); ok {
+			size, _ := o.MSS()
+			v.see("The SYN+ACK has an MSS of %d.", size)
+		}
+	}
+	switch {
+	case len(changed) > 0 && len(added) > 0:
+		return v.conclude(Changed, Certain, "The maximum segment size is changed, and added where it is missing."), nil
+	case len(changed) > 0:
+		return v.conclude(Changed, Certain, "The maximum segment size is %s: a router before a smaller MTU, such as a tunnel, does that.", changedTo(changed[0])), nil
+	case len(added) > 0:
+		return v.conclude(Changed, Certain, "A maximum segment size is added to SYNs without one."), nil
+	case len(with.FullQuotes()) == 0:
+		return v.conclude(Unknown, Open, "Nothing shows what happens to the maximum segment size: no router quotes whole packets."), nil
+	}
+	return v.conclude(Good, Likely, "The maximum segment size is not changed as far as routers show it."), nil
+}
+
+func changedTo(f compare.Finding) string {
+	if f.Kind() == compare.Removed {
+		return "removed"
+	}
+	return fmt.Sprintf("changed from %s to %s", f.Sent.Text, f.Seen.Text)
+}
+
+func ecn(ctx context.Context, s *Session) (*Verdict, error) {
+	v := newVerdict()
+	const flags = packet.SYN | packet.ECE | packet.CWR
+	h := packet.TCP{Flags: flags, Options: []packet.Option{packet.MSS(1460)}}
+	mark := func(p *packet.Packet) {
+		const capableTransport = 2
+		if p.V4 != nil {
+			p.V4.TOS = capableTransport
+		} else {
+			p.V6.Class = capableTransport
+		}
+	}
+	plain, err := s.syn(ctx, s.Port, packet.MSS(1460))
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.synWith(ctx, s.Port, h, nil, mark)
+	if err != nil {
+		return nil, err
+	}
+	v.see("A plain SYN is answered by %s, one with ECN by %s; %s.", answers(plain), answers(p), coverage(p))
+	if len(v.found(p, compare.ECN, compare.ECNFlags)) > 0 {
+		return v.conclude(Changed, Certain, "ECN is cleared or changed on the way: congestion cannot be notified."), nil
+	}
+	answer, ok := accepted(p)
+	switch {
+	case plain.Answer != nil && p.Answer == nil:
+		return v.conclude(Blocked, Likely, "SYNs with ECN are dropped."), nil
+	case ok && answer.Flags.Has(packet.ECE):
+		return v.conclude(Good, Certain, "ECN gets through, and the server uses it."), nil
+	case ok:
+		return v.conclude(Good, Likely, "ECN gets through as far as routers show it; the server does not use it for this connection."), nil
+	}
+	return v.conclude(Unknown, Open, "No router saw ECN changed; the server accepts no connection at port %d.", s.Port), nil
+}
+
+// proxy compares the distance at which SYNs to several ports are answered. A router that answers a SYN to one port
+// nearer than to another answers in the server's place.
+func proxy(ctx context.Context, s *Session) (*Verdict, error) {
+	v := newVerdict()
+	const ftp = 21
+	other := uint16(ftp)
+	if s.Port == ftp {
+		other = 80
+	}
+	a, err := s.syn(ctx, s.Port, packet.MSS(1460))
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.syn(ctx, other, packet.MSS(1460))
+	if err != nil {
+		return nil, err
+	}
+	ping, err := s.ping(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.see("Port %d: %s at %s. Port %d: %s at %s. Ping: the host is at %s.", s.Port, answers(a), hops(a), other, answers(b), hops(b), hops(ping))
+	for _, p := range []*trace.Path{a, b} {
+		if at, ok := p.Loops(); ok {
+			v.see("Probes go in a circle at %v.", at)
+		}
+	}
+	for _, far := range []*trace.Path{b, ping} {
+		if near, ok := nearer(a, far); ok {
+			return v.conclude(Changed, near, "Something answers in the server's place at hop %d: other packets go %d hops further, through the same routers.", a.Distance, far.Distance-a.Distance), nil
+		}
+	}
+	if near, ok := nearer(b, ping); ok {
+		return v.conclude(Changed, near, "Something answers connections to port %d in the server's place at hop %d: pings go %d hops further.", other, b.Distance, ping.Distance-b.Distance), nil
+	}
+	if a.Distance > 0 && a.Distance == ping.Distance || a.Distance > 0 && a.Distance == b.Distance {
+		return v.conclude(Good, Likely, "The server itself answers: all packets go as far as those to port %d.", s.Port), nil
+	}
+	return v.conclude(Unknown, Open, "The paths of packets to several ports cannot be compared: the server does not answer enough of them."), nil
+}
+
+func hops(p *trace.Path) string {
+	if p.Distance == 0 {
+		return "an unknown distance"
+	}
+	return fmt.Sprintf("hop %d", p.Distance)
+}
+
+// nearer reports whether one path ends before another one that goes through the same routers. It is likely only if
+// the routers behind did not answer, because load balancing might explain it.
+func nearer(near, far *trace.Path) (Confidence, bool) {
+	if near.Distance == 0 || far.Distance == 0 || near.Distance >= far.Distance {
+		return Open, false
+	}
+	ours, theirs := near.Responders(), far.Responders()
+	for d := 1; d < near.Distance; d++ {
+		if ours[d].IsValid() && theirs[d].IsValid() && ours[d] != theirs[d] {
+			return Open, false // another way, whose length says nothing
+		}
+	}
+	if near.Sure && far.Sure {
+		return Certain, true
+	}
+	return Likely, true
+}
+
+// ping traces with echo requests.
+func (s *Session) ping(ctx context.Context) (*trace.Path, error) {
+	p := &packet.Packet{ICMP: &packet.ICMP{Type: trace.EchoRequest, Data: [4]byte{byte(s.Random.Uint32()), byte(s.Random.Uint32()), 0, 1}}}
+	if s.Source.Is4() {
+		p.V4 = &packet.IPv4{TTL: 64, Src: s.Source, Dst: s.Destination, ID: uint16(s.Random.IntN(0xf000) + 1)}
+	} else {
+		p.ICMP.Type = trace.V6EchoRequest
+		p.V6 = &packet.IPv6{HopLimit: 64, Src: s.Source, Dst: s.Destination}
+	}
+	if err := p.Seal(); err != nil {
+		return nil, err
+	}
+	return trace.Run(ctx, s.Net, p, trace.Options{MaxHops: s.MaxHops})
+}

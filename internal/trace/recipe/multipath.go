@@ -1,0 +1,184 @@
+package recipe
+
+import (
+	"context"
+
+	"github.com/detour-collective/dcol/internal/packet"
+	"github.com/detour-collective/dcol/internal/trace"
+	"github.com/detour-collective/dcol/internal/trace/compare"
+)
+
+// capable is MP_CAPABLE of a SYN, of version 1.
+func capable() packet.Option {
+	return packet.Capable{Version: 1, Flags: packet.CapableHMAC}.Option()
+}
+
+// unassigned is a kind of option that nobody should know. A host that returns it echoes what it does not understand.
+const unassigned = 77
+
+// echoes reports whether a SYN+ACK repeats MP_CAPABLE as it was sent: a server that speaks MPTCP adds its key.
+func echoes(h *packet.TCP) bool {
+	o, ok := h.Option(packet.KindMPTCP)
+	if !ok {
+		return false
+	}
+	m, err := o.MPTCP()
+	c, isCapable := m.(packet.Capable)
+	return err != nil || !isCapable || c.Keys == 0
+}
+
+// key returns the server's key of a SYN+ACK.
+func key(h *packet.TCP) (k packet.Key, ok bool) {
+	o, ok := h.Option(packet.KindMPTCP)
+	if !ok {
+		return 0, false
+	}
+	m, err := o.MPTCP()
+	c, isCapable := m.(packet.Capable)
+	if err != nil || !isCapable || c.Keys != 1 {
+		return 0, false
+	}
+	return c.Sender, true
+}
+
+// mptcp traces MPTCP's options in a SYN, in a join and with data of a connection.
+func mptcp(ctx context.Context, s *Session) (*Verdict, error) {
+	v := newVerdict()
+	plain, err := s.syn(ctx, s.Port, packet.MSS(1460))
+	if err != nil {
+		return nil, err
+	}
+	v.see("A plain SYN is answered by %s.", answers(plain))
+	first, err := s.syn(ctx, s.Port, packet.MSS(1460), packet.SACKPermitted, capable())
+	if err != nil {
+		return nil, err
+	}
+	v.see("A SYN with MP_CAPABLE is answered by %s; %s.", answers(first), coverage(first))
+	removed := v.found(first, compare.Capable)
+	if len(removed) > 0 {
+		return v.conclude(Changed, Certain, "MPTCP falls back to TCP: MP_CAPABLE is changed or removed on the way to the server."), nil
+	}
+	answer, ok := accepted(first)
+	if !ok {
+		if _, plainOK := accepted(plain); plainOK {
+			return v.conclude(Blocked, Likely, "MPTCP does not get through: the server answers a plain SYN, but not one with MP_CAPABLE. Connections begin late, after the kernel has tried again without."), nil
+		}
+		return v.conclude(Unknown, Open, "The server accepts no connection at port %d, so nothing is known of what it returns. No router saw MP_CAPABLE changed.", s.Port), nil
+	}
+	if echoes(answer) {
+		return v.conclude(Changed, Certain, "MPTCP falls back to TCP: the server, or something before it, repeats options that it does not understand."), nil
+	}
+	server, ok := key(answer)
+	if !ok {
+		return v.conclude(Unknown, Likely, "MPTCP falls back to TCP: the SYN+ACK has no MP_CAPABLE. The server does not speak MPTCP, or the option is removed behind the last router that quotes whole packets, or on the way back."), nil
+	}
+	v.see("The SYN+ACK has MP_CAPABLE with the server's key.")
+	join, err := s.syn(ctx, s.Port, packet.MSS(1460), packet.JoinSYN{AddressID: 1, Token: server.Token(1), Nonce: s.Random.Uint32()}.Option())
+	if err != nil {
+		return nil, err
+	}
+	v.see("A SYN with MP_JOIN of an unknown connection is answered by %s.", answers(join))
+	if len(v.found(join, compare.Join)) > 0 {
+		return v.conclude(Changed, Certain, "MPTCP has one path only: MP_JOIN is changed or removed, so no further subflow comes up."), nil
+	}
+	return s.multipathData(ctx, v, first)
+}
+
+// multipathData sends data on a connection of MPTCP, to each router that quotes whole packets and to the server.
+func (s *Session) multipathData(ctx context.Context, v *Verdict, first *trace.Path) (*Verdict, error) {
+	mine := packet.Key(s.Random.Uint64())
+	var theirs packet.Key
+	c, err := s.connect(ctx, s.Port, []packet.Option{packet.MSS(1460), capable()}, func(h *packet.TCP) []packet.Option {
+		theirs, _ = key(h)
+		return []packet.Option{packet.Capable{Version: 1, Flags: packet.CapableHMAC, Keys: 2, Sender: mine, Receiver: theirs}.Option()}
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	data := []byte("GET / HTTP/1.0\r\n\r\n")
+	// The first data repeats both keys, and maps itself (RFC 8684, 3.1).
+	withKeys := packet.Capable{
+		Version: 1, Flags: packet.CapableHMAC, Keys: 2, Sender: mine, Receiver: theirs, HasLength: true, Length: uint16(len(data)),
+	}.Option()
+	mapped := packet.DSS{
+		Flags: packet.DSSAck | packet.DSSAck8 | packet.DSSMap | packet.DSSMap8,
+		Ack:   theirs.InitialSequence(1) + 1, Sequence: mine.InitialSequence(1) + 1, Subflow: 1, Length: uint16(len(data)),
+	}.Option()
+	if hops := before(first); len(hops) > 0 {
+		p, err := c.trace(ctx, hops, packet.TCP{Flags: packet.PSH, Options: []packet.Option{packet.NOP, packet.NOP, mapped}}, data)
+		if err != nil {
+			return nil, err
+		}
+		if len(v.found(p, compare.DSS, compare.Payload)) > 0 {
+			return v.conclude(Changed, Certain, "MPTCP falls back to TCP when data flows: DSS, or the data, is changed or removed."), nil
+		}
+	}
+	acked := false
+	answer, err := c.exchange(ctx, packet.TCP{Flags: packet.ACK | packet.PSH, Options: []packet.Option{withKeys}}, data, func(h *packet.TCP) bool {
+		if d, ok := dssOf(h); ok && d.Flags&packet.DSSAck != 0 {
+			acked = uint32(d.Ack) == uint32(mine.InitialSequence(1)+1+uint64(len(data)))
+			return acked
+		}
+		return h.Flags.Has(packet.RST)
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case acked:
+		v.see("The server acknowledges data by a data acknowledgement.")
+		return v.conclude(Good, Certain, "MPTCP works: the first subflow, MP_JOIN's SYN as far as routers show it, and data in both directions."), nil
+	case answer != nil:
+		return v.conclude(Changed, Likely, "MPTCP dies when data flows: the server resets the connection."), nil
+	}
+	v.see("The server acknowledges data without a data acknowledgement, or not at all.")
+	return v.conclude(Changed, Likely, "MPTCP falls back to TCP when data flows: no data acknowledgement comes back."), nil
+}
+
+func dssOf(h *packet.TCP) (packet.DSS, bool) {
+	for _, o := range h.Options {
+		if d, ok := o.DSS(); ok {
+			return d, true
+		}
+	}
+	return packet.DSS{}, false
+}
+
+// inBandID is the experiment of dcol's option that names a server to a waypoint.
+const inBandID = 0xdc01
+
+func inBand(ctx context.Context, s *Session) (*Verdict, error) {
+	field := compare.FieldOf(packet.Experiment(inBandID, make([]byte, 4)))
+	server := packet.Experiment(inBandID, []byte{192, 0, 2, 7}) // an address of no host (RFC 5737)
+	return s.survives(ctx, "dcol's in-band option", field, server, "in-band detours on this path use another kind.")
+}
+
+// survives asks whether a SYN's option gets through.
+func (s *Session) survives(ctx context.Context, name string, field compare.Field, o packet.Option, otherwise string) (*Verdict, error) {
+	v := newVerdict()
+	plain, err := s.syn(ctx, s.Port, packet.MSS(1460))
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.syn(ctx, s.Port, packet.MSS(1460), o)
+	if err != nil {
+		return nil, err
+	}
+	v.see("A plain SYN is answered by %s, one with the option by %s; %s.", answers(plain), answers(p), coverage(p))
+	if len(v.found(p, field)) > 0 {
+		return v.conclude(Changed, Certain, "%s is removed or changed: %s", name, otherwise), nil
+	}
+	switch {
+	case plain.Answer != nil && p.Answer == nil:
+		return v.conclude(Blocked, Likely, "SYNs with %s are dropped: %s", name, otherwise), nil
+	case len(p.FullQuotes()) == 0:
+		return v.conclude(Unknown, Open, "Nothing shows whether %s gets through: no router quotes whole packets.", name), nil
+	}
+	full := p.FullQuotes()
+	return v.conclude(Good, Likely, "%s gets through at least as far as hop %d, the last that quotes whole packets.", name, full[len(full)-1]), nil
+}
+
+func tfo(ctx context.Context, s *Session) (*Verdict, error) {
+	v, err := s.survives(ctx, "TCP Fast Open", compare.FastOpen, packet.FastOpen(nil), "connections begin without it.")
+	return v, err
+}

@@ -1,0 +1,131 @@
+package chain
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/trace/recipe"
+	"github.com/detour-collective/dcol/lab/middlebox"
+)
+
+// cook runs a recipe on a path in virtual time.
+func cook(t *testing.T, name string, hops []Hop, server Server, six bool) (v *recipe.Verdict) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		net := New(hops, time.Millisecond, server)
+		defer net.Close()
+		from, to := alice.Addr(), bob.Addr()
+		if six {
+			from, to = alice6.Addr(), bob6.Addr()
+		}
+		v = runRecipe(t, name, net, from, to)
+	})
+	return v
+}
+
+func runRecipe(t *testing.T, name string, net *Chain, from, to netip.Addr) *recipe.Verdict {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	for _, r := range recipe.All() {
+		if r.Name != name {
+			continue
+		}
+		v, err := r.Run(ctx, &recipe.Session{
+			Net: net, Source: from, Destination: to, Port: 80, Random: rand.New(rand.NewPCG(3, 4)),
+			Hold: func(uint16, uint16) error { return nil },
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if v.Text == "" || !strings.HasSuffix(v.Text, ".") {
+			t.Errorf("%s: verdict %q", name, v.Text)
+		}
+		return v
+	}
+	t.Fatalf("no recipe %s", name)
+	return nil
+}
+
+func TestRecipes(t *testing.T) {
+	for _, test := range []struct {
+		recipe string
+		box    middlebox.Kind // at hop 3 of 5
+		want   recipe.Outcome
+		text   string
+	}{
+		{"mptcp", middlebox.None, recipe.Good, "MPTCP works"},
+		{"mptcp", middlebox.PadMPTCP, recipe.Changed, "falls back to TCP: MP_CAPABLE is changed or removed"},
+		{"mptcp", middlebox.RemoveMPTCP, recipe.Changed, "falls back to TCP: MP_CAPABLE is changed or removed"},
+		{"mptcp", middlebox.RemoveJoins, recipe.Changed, "MP_JOIN is changed or removed"},
+		{"mptcp", middlebox.RemoveDataMPTCP, recipe.Changed, "when data flows: DSS, or the data, is changed or removed"},
+		{"mptcp", middlebox.DropUnknown, recipe.Blocked, "does not get through"},
+		{"mptcp", middlebox.Refuse, recipe.Unknown, "accepts no connection"},
+		{"mptcp", middlebox.Proxy, recipe.Unknown, "the SYN+ACK has no MP_CAPABLE"},
+		{"in-band", middlebox.None, recipe.Good, "gets through at least as far as hop 5"},
+		{"in-band", middlebox.RemoveUnknown, recipe.Changed, "is removed or changed"},
+		{"in-band", middlebox.DropUnknown, recipe.Blocked, "are dropped"},
+		{"options", middlebox.None, recipe.Good, "All options survive"},
+		{"options", middlebox.RemoveScale, recipe.Changed, "window scale"},
+		{"options", middlebox.RemoveUnknown, recipe.Changed, "TCP option kind77"},
+		{"options", middlebox.DropUnknown, recipe.Blocked, "MP_CAPABLE (MPTCP), MP_JOIN (MPTCP), TCP Fast Open"},
+		{"options", middlebox.EchoOptions, recipe.Changed, "Unknown options are echoed"},
+		{"mptcp", middlebox.EchoOptions, recipe.Changed, "repeats options that it does not understand"},
+		{"proxy", middlebox.None, recipe.Good, "The server itself answers"},
+		{"proxy", middlebox.Proxy, recipe.Changed, "Something answers in the server's place at hop 4: other packets go 2 hops further"},
+		{"proxy", middlebox.Refuse, recipe.Changed, "Something answers in the server's place at hop 4"},
+		{"nat", middlebox.None, recipe.Good, "No NAT is visible"},
+		{"nat", middlebox.NAT, recipe.Changed, "changes quotes back, but not the checksum"},
+		{"nat", middlebox.NATOpaque, recipe.Changed, "leaves quotes as they are"},
+		{"nat", middlebox.FTPGateway, recipe.Changed, "FTP gateway"},
+		{"sequence", middlebox.None, recipe.Good, "not changed"},
+		{"sequence", middlebox.RandomiseSeq, recipe.Changed, "Sequence numbers are changed."},
+		{"sequence", middlebox.RandomiseSeqOnly, recipe.Changed, "but not those in SACK blocks"},
+		{"mss", middlebox.None, recipe.Good, "not changed"},
+		{"mss", middlebox.ClampMSS, recipe.Changed, "changed from 1460 to 1380"},
+		{"mss", middlebox.AddMSS, recipe.Changed, "added to SYNs without one"},
+		{"segments", middlebox.None, recipe.Good, "stay as they are"},
+		{"segments", middlebox.Split, recipe.Changed, "Large segments are split"},
+		{"segments", middlebox.Join, recipe.Changed, "Small segments are joined"},
+		{"payload", middlebox.None, recipe.Good, "not changed"},
+		{"ecn", middlebox.None, recipe.Good, "the server does not use it"},
+		{"ecn", middlebox.ClearECN, recipe.Changed, "cleared"},
+		{"tfo", middlebox.None, recipe.Good, "gets through"},
+		{"tfo", middlebox.RemoveUnknown, recipe.Changed, "removed or changed"},
+	} {
+		for _, six := range []bool{false, true} {
+			if six && (test.box == middlebox.FTPGateway) {
+				continue
+			}
+			hops := make([]Hop, 5)
+			hops[2].Box = test.box
+			v := cook(t, test.recipe, hops, Multipath(80, 21), six)
+			if v.Outcome != test.want || !strings.Contains(v.Text, test.text) {
+				t.Errorf("%s through %q, IPv6 %v: %s: %s\n\t%s", test.recipe, test.box, six, v.Outcome, v.Text, strings.Join(v.Evidence, "\n\t"))
+			}
+			for _, f := range v.Findings {
+				if f.After != 3 || f.By != 4 {
+					t.Errorf("%s through %q: %s", test.recipe, test.box, f.Text)
+				}
+			}
+		}
+	}
+}
+
+// Where no router quotes whole packets, or nothing answers at all, recipes say so, and end.
+func TestRecipesBlind(t *testing.T) {
+	silent := func(h Hop) []Hop { return []Hop{h, h, h} }
+	for _, name := range recipe.Names() {
+		if v := cook(t, name, silent(Hop{Quotes: middlebox.Quote8}), Multipath(80, 21), false); v.Outcome == recipe.Blocked || v.Outcome == recipe.Changed {
+			t.Errorf("%s, short quotes: %s: %s", name, v.Outcome, v.Text)
+		}
+		if v := cook(t, name, silent(Hop{ICMP: middlebox.ICMPSilent}), nil, false); v.Outcome == recipe.Blocked || v.Outcome == recipe.Changed {
+			t.Errorf("%s, nothing answers: %s: %s", name, v.Outcome, v.Text)
+		}
+	}
+}

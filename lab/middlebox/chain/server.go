@@ -1,0 +1,124 @@
+package chain
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/packet"
+)
+
+// Multipath answers as a server with Linux's MPTCP and SACK does, as far as recipes look: its SYN+ACK has MP_CAPABLE
+// with a key, it acknowledges data behind a hole by a SACK block, and data of MPTCP by a data acknowledgement. Ports
+// are those where it listens. It answers pings.
+func Multipath(ports ...uint16) Server {
+	s := &multipath{ports: ports, flows: map[netip.AddrPort]*connection{}, half: map[netip.AddrPort]time.Duration{}}
+	return s.answer
+}
+
+type multipath struct {
+	ports []uint16
+	flows map[netip.AddrPort]*connection
+	half  map[netip.AddrPort]time.Duration
+}
+
+type connection struct {
+	next uint32 // byte that is expected
+}
+
+const (
+	serverKey = packet.Key(0x1122334455667788)
+	serverSeq = 7_000_000
+)
+
+func (s *multipath) answer(p *packet.Packet, now time.Duration) []*packet.Packet {
+	if p.ICMP != nil {
+		return pong(p)
+	}
+	if p.TCP == nil {
+		return nil
+	}
+	if !slices.Contains(s.ports, p.TCP.DstPort) {
+		if !p.TCP.Flags.Has(packet.SYN) {
+			return nil
+		}
+		return reply(p, packet.TCP{Ack: p.TCP.Seq + 1, Flags: packet.RST | packet.ACK})
+	}
+	const again = 500 * time.Millisecond
+	from := p.From()
+	switch {
+	case p.TCP.Flags.Has(packet.RST):
+		delete(s.flows, from)
+		delete(s.half, from)
+		return nil
+	case p.TCP.Flags.Has(packet.SYN):
+		if last, known := s.half[from]; known && now-last < again {
+			return nil
+		}
+		if _, join := subtype(p.TCP, packet.SubtypeJoin); join {
+			return reply(p, packet.TCP{Ack: p.TCP.Seq + 1, Flags: packet.RST | packet.ACK})
+		}
+		s.half[from] = now
+		s.flows[from] = &connection{next: p.TCP.Seq + 1}
+		return reply(p, packet.TCP{Seq: serverSeq, Ack: p.TCP.Seq + 1, Flags: packet.SYN | packet.ACK, Options: s.greeting(p.TCP)})
+	}
+	c := s.flows[from]
+	if c == nil || len(p.Payload) == 0 {
+		return nil
+	}
+	h := packet.TCP{Seq: serverSeq + 1, Flags: packet.ACK}
+	switch {
+	case p.TCP.Seq == c.next:
+		c.next += uint32(len(p.Payload))
+	case int32(p.TCP.Seq-c.next) > 0:
+		h.Options = []packet.Option{packet.NOP, packet.NOP, packet.SACK(packet.Block{Left: p.TCP.Seq, Right: p.TCP.Seq + uint32(len(p.Payload))})}
+	}
+	h.Ack = c.next
+	if o, ok := subtype(p.TCP, packet.SubtypeCapable); ok {
+		if m, err := o.MPTCP(); err == nil {
+			client := m.(packet.Capable).Sender
+			h.Options = append(h.Options, packet.DSS{Flags: packet.DSSAck, Ack: uint64(uint32(client.InitialSequence(1) + 1 + uint64(len(p.Payload))))}.Option())
+		}
+	}
+	return reply(p, h)
+}
+
+// greeting are the options of a SYN+ACK.
+func (s *multipath) greeting(syn *packet.TCP) (options []packet.Option) {
+	options = append(options, packet.MSS(1460))
+	if _, ok := syn.Option(packet.KindSACKPermitted); ok {
+		options = append(options, packet.SACKPermitted)
+	}
+	if _, ok := subtype(syn, packet.SubtypeCapable); ok {
+		options = append(options, packet.Capable{Version: 1, Flags: packet.CapableHMAC, Keys: 1, Sender: serverKey}.Option())
+	}
+	return options
+}
+
+func subtype(h *packet.TCP, want packet.Subtype) (packet.Option, bool) {
+	for _, o := range h.Options {
+		if sub, ok := o.Subtype(); ok && sub == want {
+			return o, true
+		}
+	}
+	return packet.Option{}, false
+}
+
+func reply(p *packet.Packet, h packet.TCP) []*packet.Packet {
+	h.Window = 65535
+	return []*packet.Packet{packet.Segment(p.To(), p.From(), h, nil)}
+}
+
+func pong(p *packet.Packet) []*packet.Packet {
+	h := *p.ICMP
+	r := &packet.Packet{ICMP: &h, Payload: p.Payload}
+	if p.V4 != nil {
+		h.Type = 0
+		r.V4 = &packet.IPv4{TTL: 64, Src: p.Dst(), Dst: p.Src()}
+	} else {
+		const echoReply = 129
+		h.Type = echoReply
+		r.V6 = &packet.IPv6{HopLimit: 64, Src: p.Dst(), Dst: p.Src()}
+	}
+	return []*packet.Packet{r}
+}
