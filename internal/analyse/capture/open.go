@@ -167,6 +167,6 @@ func (a *ahead) Read(p []byte) (int, error) {
 
 func (a *ahead) close() {
 	close(a.done)
-	for range a.full { //nolint:revive // waits for the goroutine's end
+	for range a.full { // until the goroutine has ended
 	}
 }

@@ -1,0 +1,62 @@
+// Package track follows MPTCP connections through the packets of a capture: which subflows belong to which
+// connection, what each carried, what was sent again, and how a connection began, fell back and ended. It is pure:
+// it gets packets in the order of time, and gives a Record of each connection that ended.
+//
+// The metrics are those of chapter 3 of Tran's thesis (2019). docs/analyse.md defines them.
+package track
+
+import (
+	"github.com/detour-collective/dcol/internal/packet"
+)
+
+// Side is an end of a connection. The client sent the first SYN.
+type Side uint8
+
+// The two sides.
+const (
+	Client Side = iota
+	Server
+)
+
+func (s Side) other() Side { return s ^ 1 }
+
+func (s Side) String() string {
+	if s == Client {
+		return "client"
+	}
+	return "server"
+}
+
+// Packet is a TCP segment of a flow. The flow is a slot, which the caller assigns and may use again once the
+// Tracker has released it.
+type Packet struct {
+	Time int64 // nanoseconds since 1970
+	// Clock is a clock that stands still where the capture has gaps, so that no connection ends by a step of the time.
+	Clock int64
+	Slot  uint32
+	// Opens reports that the slot's flow begins with this packet. Number is then the connection's, if the flow
+	// belongs to none that is known.
+	Opens  bool
+	Number uint32
+	// Low reports that the sender's address and port are lower than the receiver's.
+	Low bool
+	packet.Summary
+}
+
+// Options bounds a Tracker.
+type Options struct {
+	Idle        int64 // nanoseconds without a packet after which a connection has ended
+	Connections int   // alive at a time; the one that began first is ended early if there are more
+	// Trace is the number of the connection whose packets are kept; 0: none.
+	Trace uint32
+	// Done gets each connection that ended.
+	Done func(*Record)
+}
+
+const (
+	millisecond = int64(1e6)
+	second      = int64(1e9)
+
+	// linger is how long a closed connection is still watched for late packets.
+	linger = 2 * second
+)

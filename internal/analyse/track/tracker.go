@@ -1,0 +1,164 @@
+package track
+
+// Tracker follows the connections of one shard. It has one owner.
+type Tracker struct {
+	options Options
+	flows   []*subflow // by slot
+	tokens  map[uint32]*connection
+	orphans map[*connection]struct{} // that began before the capture, and can adopt flows
+	quiet   queue                    // of all connections, each once
+	closed  queue
+	live    int
+	now     int64
+
+	// Of flows and tokens that ended since the caller's last call of Released.
+	slots []uint32
+	ended []uint32
+
+	// Evicted counts connections that were ended early, Late packets that came after their connection's end.
+	Evicted, Late uint64
+}
+
+// New makes a Tracker.
+func New(o Options) *Tracker {
+	return &Tracker{options: o, tokens: map[uint32]*connection{}, orphans: map[*connection]struct{}{}}
+}
+
+// queue holds connections in the order in which they are to be looked at.
+type queue struct {
+	list []due
+	head int
+}
+
+type due struct {
+	c  *connection
+	at int64
+}
+
+func (q *queue) push(c *connection, at int64) {
+	if q.head > 1024 && q.head > len(q.list)/2 {
+		n := copy(q.list, q.list[q.head:])
+		clear(q.list[n:])
+		q.list, q.head = q.list[:n], 0
+	}
+	q.list = append(q.list, due{c, at})
+}
+
+func (q *queue) first() (d due, ok bool) {
+	if q.head == len(q.list) {
+		return due{}, false
+	}
+	return q.list[q.head], true
+}
+
+func (q *queue) pop() {
+	q.list[q.head] = due{}
+	q.head++
+}
+
+// Handle processes a packet.
+func (t *Tracker) Handle(p *Packet) {
+	t.now = p.Time
+	var s *subflow
+	if p.Opens {
+		s = t.open(p)
+	} else if int(p.Slot) < len(t.flows) {
+		s = t.flows[p.Slot]
+	}
+	if s == nil {
+		t.Late++
+		return
+	}
+	t.segment(s, p)
+}
+
+// Expire ends connections that were closed or idle for long at a time of the clock of Packet.Clock. It is called now
+// and then.
+func (t *Tracker) Expire(clock int64) {
+	for {
+		d, ok := t.closed.first()
+		if !ok || d.at > clock {
+			break
+		}
+		t.closed.pop()
+		switch {
+		case d.c.finished:
+		case d.c.reopened:
+			d.c.reopened, d.c.closing = false, false
+		default:
+			t.finish(d.c)
+		}
+	}
+	for {
+		d, ok := t.quiet.first()
+		if !ok || d.at > clock {
+			break
+		}
+		t.quiet.pop()
+		switch c := d.c; {
+		case c.finished:
+		case c.active > d.at-t.options.Idle:
+			t.quiet.push(c, c.active+t.options.Idle)
+		default:
+			c.idle = true
+			t.finish(c)
+		}
+	}
+	for t.live > t.options.Connections {
+		if d, ok := t.closed.first(); ok {
+			t.closed.pop()
+			if !d.c.finished && !d.c.reopened {
+				t.finish(d.c)
+			}
+			continue
+		}
+		d, ok := t.quiet.first()
+		if !ok {
+			break
+		}
+		t.quiet.pop()
+		if !d.c.finished {
+			t.Evicted++
+			d.c.evicted = true
+			t.finish(d.c)
+		}
+	}
+}
+
+// Close ends all connections, as at the end of the capture.
+func (t *Tracker) Close() {
+	for {
+		d, ok := t.quiet.first()
+		if !ok {
+			return
+		}
+		t.quiet.pop()
+		if !d.c.finished {
+			t.finish(d.c)
+		}
+	}
+}
+
+// Released returns the slots and tokens that are free, and forgets them. They are valid until the next packet.
+func (t *Tracker) Released() (slots, tokens []uint32) {
+	slots, tokens = t.slots, t.ended
+	t.slots, t.ended = nil, nil
+	return slots, tokens
+}
+
+func (t *Tracker) finish(c *connection) {
+	c.finished = true
+	t.live--
+	delete(t.orphans, c)
+	for _, token := range c.tokens {
+		if t.tokens[token] == c {
+			delete(t.tokens, token)
+			t.ended = append(t.ended, token)
+		}
+	}
+	for _, s := range c.subflows {
+		t.flows[s.slot] = nil
+		t.slots = append(t.slots, s.slot)
+	}
+	t.options.Done(c.record(t.now, t.options.Idle))
+}
