@@ -18,6 +18,7 @@ type conn struct {
 	denyInitial   bool
 	excluded      bool
 	refused       bool // the kernel accepts no commands for it
+	halfClosed    bool // the kernel opens no more subflows for it
 	adopted       bool // found when it was established already
 
 	subflows []*subflow

@@ -42,6 +42,8 @@ type CreateFailed struct {
 	// Gone is set if the kernel accepts no commands for the connection, because it no longer exists
 	// or the kernel manages its paths itself.
 	Gone bool
+	// HalfClosed is set if an end has closed its direction. Linux opens no more subflows for such a connection.
+	HalfClosed bool
 }
 
 // SubflowEstablished reports that a subflow other than the first is established. Backup is the

@@ -89,7 +89,12 @@ func (t turn) requested(ev SubflowRequested) {
 }
 
 func (t turn) createFailed(ev CreateFailed) {
-	if s := t.asked(ev.LocalID); s != nil {
+	switch s := t.asked(ev.LocalID); {
+	case s == nil:
+	case ev.HalfClosed: // which says nothing about the route
+		t.halfClosed = true
+		t.remove(s)
+	default:
 		t.refused = ev.Gone
 		t.end(ended{subflow: s, err: ev.Err, unsent: true, judge: t.now.Add(verdictDelay)})
 	}

@@ -9,6 +9,10 @@ import (
 
 // open requests the subflows that the connection lacks, if the server may have a place for them.
 func (m *Manager) open(t turn) {
+	if t.halfClosed {
+		t.short, t.asks, t.capped = false, false, false
+		return
+	}
 	if t.now.Before(t.room.at) || t.settling() || t.announcingRemoval() {
 		return
 	}
@@ -85,12 +89,14 @@ func (vs *views) of(t turn, k *detours) View {
 		if !ok || t.taken(&o.Detour, remote) {
 			continue
 		}
-		if until, why := k.rests(t, o); t.now.Before(until) || why.lasts() {
+		until, why := k.rests(t, o)
+		rests := t.now.Before(until) || why.lasts()
+		if rests && !why.isLastResort(t.now) {
 			v.Resting = append(v.Resting, Resting{o.Kind, o.Waypoint, why})
 		} else {
 			v.Usable = append(v.Usable, Usable{
 				Detour: &o.Detour, Since: o.since, Unproven: o.unproven(), Failures: failures[o.Waypoint],
-				Wanted: k.steering.wants(o.Waypoint), Prospect: vs.prospect(t, k, o),
+				Wanted: k.steering.wants(o.Waypoint), LastResort: rests, Prospect: vs.prospect(t, k, o),
 			})
 		}
 	}

@@ -108,7 +108,7 @@ func (p *player) act(actions []path.Action) {
 		}
 		if p.refuses != "" {
 			p.handle(path.CreateFailed{
-				Token: a.Token, LocalID: a.LocalID, Err: errors.New(p.refuses), Gone: p.refuses == "gone",
+				Token: a.Token, LocalID: a.LocalID, Err: errors.New(p.refuses), Gone: p.refuses == "gone", HalfClosed: p.refuses == "half-closed",
 			})
 			continue
 		}

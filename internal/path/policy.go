@@ -38,6 +38,8 @@ type Usable struct {
 	Since time.Time
 	// Unproven is set while it is not known whether the path lets the detour's SYNs through.
 	Unproven bool
+	// LastResort is set if the detour rests, and may be taken only by a connection that has no other.
+	LastResort bool
 	// Failures counts the recent failures of the waypoint's detours towards the server.
 	Failures int
 	// Wanted is set if the operator wants the waypoint to be taken before others.

@@ -10,7 +10,8 @@ import (
 // subflows, then the one that the operator wants, then the one with fewer recent failures towards the server, then the one through which messages
 // wait less, then the kind that comes first in Order, then the detour that was drawn or that was offered
 // first. So a second kind of one waypoint is used only when every other waypoint with a detour carries the
-// connection already. A detour that lost too much is taken if there is no other, and set aside.
+// connection already. A detour that lost too much, or that
+// rests and may be tried, is taken if there is no other; the former is set aside.
 //
 // Mappings are requested when the connection is short of detours, and as a reserve: beside a
 // mapping in use, which may fail, beside an unproven detour, and where Order prefers them to what
@@ -70,7 +71,7 @@ type round struct {
 func (r *round) best() *Usable {
 	var best *Usable
 	for i := range r.Usable {
-		if u := &r.Usable[i]; r.allowed(u) && (u.Shunned.IsZero() || r.bare()) && (best == nil || r.compare(u, best) < 0) {
+		if u := &r.Usable[i]; r.allowed(u) && (u.Shunned.IsZero() && !u.LastResort || r.bare()) && (best == nil || r.compare(u, best) < 0) {
 			best = u
 		}
 	}
@@ -95,6 +96,7 @@ func (r *round) replaces() bool {
 
 func (r *round) compare(a, b *Usable) int {
 	return cmp.Or(
+		compareFlags(a.LastResort, b.LastResort),
 		a.Shunned.Compare(b.Shunned),
 		cmp.Compare(r.carried(a.Waypoint), r.carried(b.Waypoint)),
 		byWill(a, b),
@@ -104,11 +106,14 @@ func (r *round) compare(a, b *Usable) int {
 }
 
 // byWill compares two detours by the operator's will.
-func byWill(a, b *Usable) int {
+func byWill(a, b *Usable) int { return compareFlags(b.Wanted, a.Wanted) }
+
+// compareFlags compares two flags. One that is not set comes first.
+func compareFlags(a, b bool) int {
 	switch {
-	case a.Wanted == b.Wanted:
+	case a == b:
 		return 0
-	case a.Wanted:
+	case b:
 		return -1
 	default:
 		return 1

@@ -106,3 +106,30 @@ func TestKindsAndTheirWords(t *testing.T) {
 		t.Error("vpn is no kind")
 	}
 }
+
+// A detour that rests and may be tried is taken by connections without another one only.
+func TestLastResort(t *testing.T) {
+	bob, carol := path.Detour{ID: "b", Waypoint: "bob"}, path.Detour{ID: "c", Waypoint: "carol"}
+	resting := path.Usable{Detour: &bob, LastResort: true}
+	direct := path.InUse{Direct: true}
+	for name, c := range map[string]struct {
+		view path.View
+		want path.DetourID
+	}{
+		"there is no other":      {path.View{InUse: []path.InUse{direct}, Usable: []path.Usable{resting}}, "b"},
+		"there is another":       {path.View{InUse: []path.InUse{direct}, Usable: []path.Usable{resting, {Detour: &carol}}}, "c"},
+		"another is in use":      {path.View{InUse: []path.InUse{direct, {Waypoint: "carol"}}, Usable: []path.Usable{resting}}, ""},
+		"the other lost much":    {path.View{InUse: []path.InUse{direct}, Usable: []path.Usable{resting, {Detour: &carol, Prospect: path.Prospect{Shunned: birth}}}}, "c"},
+		"another is set aside":   {path.View{InUse: []path.InUse{direct, {Waypoint: "carol", Aside: true}}, Usable: []path.Usable{resting}}, ""},
+		"no path at all is left": {path.View{Usable: []path.Usable{resting}}, "b"},
+	} {
+		plan := path.DetourPolicy{Subflows: 2}.Plan(c.view)
+		var got path.DetourID
+		if len(plan.Open) > 0 {
+			got = plan.Open[0].ID
+		}
+		if got != c.want || len(plan.Open) > 1 {
+			t.Errorf("%s: it takes %+v, want %q", name, plan.Open, c.want)
+		}
+	}
+}

@@ -11,6 +11,8 @@ type Rest struct {
 	Cause RestCause
 	Since time.Time // start, for RestsBlocked and RestsBlamed
 	Err   error     // last failure, for RestsFailed, RestsBlocked and RestsBlamed; nil: an orderly end
+	// LastResort is when a connection that has no other detour may try it all the same; zero: not before its end.
+	LastResort time.Time
 }
 
 // RestCause classifies reasons for a rest.
@@ -32,6 +34,11 @@ const (
 	// RestsUnwanted means that the operator does not want its waypoint; see Steering.
 	RestsUnwanted
 )
+
+// isLastResort reports whether a connection may try the detour if it has no other.
+func (r Rest) isLastResort(now time.Time) bool {
+	return !r.LastResort.IsZero() && !now.Before(r.LastResort)
+}
 
 // lasts reports whether the rest has no end that is known.
 func (r Rest) lasts() bool { return r.Cause == RestsNoAddress || r.Cause == RestsUnwanted }
@@ -110,7 +117,7 @@ func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
 		until, why = r.at, Rest{Cause: RestsFailed, Err: r.err}
 	}
 	if b, ok := k.suspensions.on(&o.Detour, t.server, t.now); ok && b.until.After(until) {
-		until, why = b.until, Rest{Cause: RestsBlamed, Since: b.since, Err: b.fault.err}
+		until, why = b.until, Rest{Cause: RestsBlamed, Since: b.since, Err: b.fault.err, LastResort: b.lastResort()}
 	}
 	return until, why
 }

@@ -161,6 +161,8 @@ func (m *Manager) note(t turn) string {
 		return "destination is excluded from detours"
 	case t.refused:
 		return "the kernel manages its paths itself"
+	case t.halfClosed:
+		return "an end has closed its direction, so the kernel opens no more subflows"
 	case t.denied():
 		return "the server allows no further subflow to its address"
 	case t.waits():

@@ -103,8 +103,12 @@ func TestDetourThatCarriesAloneDiesInAPause(t *testing.T) {
 		t.Fatalf("bob does not carry alone: %v", s.log)
 	}
 	s.log, s.paths["bob"].dead = nil, true
-	s.pause(10 * time.Second)
+	s.pause(8 * time.Second)
 	s.want("in the pause", "promote direct", "demote bob", "end bob")
+	// The waypoint rests for a minute. There is no other, so it is tried sooner.
+	s.paths["bob"].dead = false
+	s.pause(3 * time.Second)
+	s.want("after the outage", "join bob", "demote bob")
 }
 
 // Where all is silent, this host may be cut off: nothing ends.

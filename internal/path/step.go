@@ -148,8 +148,9 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 	}
 	if t.short {
 		for o := range m.detours.leading(t.server) {
-			until, _ := m.detours.rests(t, o)
+			until, why := m.detours.rests(t, o)
 			at(until)
+			at(why.LastResort)
 		}
 	}
 	return next

@@ -28,6 +28,7 @@ type fault struct {
 	leave            bool // established subflows through it end, too
 	spreads          bool // if seen towards servers in several networks, it counts towards all
 	initial, longest time.Duration
+	lastResort       time.Duration // after which connections without another detour try it again; 0: they do not
 }
 
 var (
@@ -46,7 +47,7 @@ var (
 	// swallows means that nothing arrived, not even answers to probes where those could be sent.
 	swallows = fault{
 		err: errSilent, mend: "if it happens again, ask its operator whether a firewall there drops TCP",
-		initial: time.Minute, longest: 5 * time.Minute,
+		initial: time.Minute, longest: 5 * time.Minute, lastResort: 5 * time.Second,
 	}
 )
 
@@ -75,6 +76,16 @@ type suspension struct {
 	times        int // consecutive
 	well         int // samples since the suspension in which data arrived
 	since, until time.Time
+}
+
+// lastResort returns when a connection without any other detour may try the waypoint again; zero: not before the
+// suspension's end. An outage is often over after seconds, and another try costs only a subflow. It waits
+// longer each time.
+func (b suspension) lastResort() time.Time {
+	if b.fault.lastResort == 0 {
+		return time.Time{}
+	}
+	return b.since.Add(b.fault.lastResort << min(b.times-1, 10))
 }
 
 // over reports whether the suspension is forgotten.

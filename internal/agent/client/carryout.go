@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/path"
@@ -69,7 +71,8 @@ func (c *Client) createSubflow(a path.CreateSubflow) {
 	c.counters.SubflowsRefused++
 	c.log.Debug("subflow refused", "remote", a.Remote, "err", err)
 	gone := errors.Is(err, mptcp.ErrNoConnection) || errors.Is(err, mptcp.ErrKernelPM)
-	c.backlog = append(c.backlog, path.CreateFailed{Token: a.Token, LocalID: a.LocalID, Err: err, Gone: gone})
+	halfClosed := errors.Is(err, unix.ENOTCONN) && !c.open(a.Token)
+	c.backlog = append(c.backlog, path.CreateFailed{Token: a.Token, LocalID: a.LocalID, Err: err, Gone: gone, HalfClosed: halfClosed})
 }
 
 // mapTimeout bounds the time that a waypoint may take to answer a request for a mapping.
