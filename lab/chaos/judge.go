@@ -164,9 +164,9 @@ const (
 	// Entries of BPF maps are the fast path's, two for each connection for as long as
 	// conntrack has it, and keys of members that have a session, also of one who attacks.
 	moreEntries = 8
-	// A connection whose end was lost in a fault stays tracked. Each stream has a connection and a twin, and begins anew
-	// when the client's address changes; detours can be lost so, too. What other states track ends by itself.
-	moreTracked   = 6 // for each stream
+	// A connection whose end was lost in a fault stays tracked. Each stream has a connection, a twin and detours, and begins
+	// anew when the client's address changes. What other states track ends by itself.
+	moreTracked   = 3 // for each beginning of each stream
 	fewestStreams = 4 // streams that every world has
 	// A world has four converted streams, whose connections begin anew after a fault.
 	moreRelayed = 12
@@ -178,7 +178,7 @@ func (v *Verdict) judgeRest(o Observations) {
 		idle, again := o.Idle[host], o.IdleAgain[host]
 		for what, n := range map[string][3]int{
 			"entries of BPF maps": {idle.MapEntries, again.MapEntries, moreEntries + 2*again.Conntrack},
-			"tracked connections": {idle.Tracked, again.Tracked, moreTracked * max(o.Streams, fewestStreams)},
+			"tracked connections": {idle.Tracked, again.Tracked, moreTracked * o.beginnings() * max(o.Streams, fewestStreams)},
 			"relayed connections": {idle.Relayed, again.Relayed, o.mayRemain()},
 		} {
 			if n[1] > n[0]+n[2] {
@@ -186,6 +186,17 @@ func (v *Verdict) judgeRest(o Observations) {
 			}
 		}
 	}
+}
+
+// beginnings returns how often each stream may have begun, at least two: a fault may have ended it once, too.
+func (o Observations) beginnings() int {
+	n := 1
+	for _, k := range o.Strikes {
+		if k.Fault.Kind == plan.Renumber {
+			n++
+		}
+	}
+	return max(n, 2)
 }
 
 // mayRemain returns how many connections relays may still have when all programs' have ended: direct ones from an address

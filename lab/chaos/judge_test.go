@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os/exec"
 	"syscall"
+	"slices"
 	"testing"
 	"time"
 
@@ -115,6 +116,14 @@ func TestJudgeTheRest(t *testing.T) {
 	closing := remains(Holdings{MapEntries: 2}, Holdings{MapEntries: 40, Conntrack: 20})
 	if v := judge(closing); v.Bad() {
 		t.Errorf("entries of connections that conntrack still has count as growth: %+v", v)
+	}
+	renumbered := remains(Holdings{}, Holdings{Tracked: 29})
+	if v := judge(renumbered); !v.Bad() {
+		t.Error("29 tracked connections of four streams are no growth")
+	}
+	renumbered.Strikes = slices.Repeat([]Strike{{Fault: plan.Fault{Kind: plan.Renumber}}}, 3)
+	if v := judge(renumbered); v.Bad() {
+		t.Errorf("connections from three addresses that are gone count as growth: %+v", v)
 	}
 	moved := remains(Holdings{}, Holdings{Relayed: 12})
 	moved.Strikes = []Strike{{Fault: plan.Fault{Kind: plan.Renumber}}}
