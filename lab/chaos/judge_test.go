@@ -3,8 +3,8 @@ package chaos
 import (
 	"errors"
 	"os/exec"
-	"syscall"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 

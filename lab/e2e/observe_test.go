@@ -239,10 +239,10 @@ func (w *world) sysctls(host string) map[string]string {
 	all := map[string]string{}
 	for line := range strings.Lines(w.run(host, "sysctl", "-a", "--pattern", `^net\.`)) {
 		key, value, ok := strings.Cut(line, " = ")
-		// Skip counters, values that the kernel computes on every read, and the list of congestion controls, which are
-		// the whole machine's: other tests register some meanwhile.
+		// Skip counters, values that the kernel computes on every read, and what all namespaces share: other tests register
+		// congestion controls.
 		if ok && !strings.Contains(key, "nf_conntrack_count") && !strings.Contains(key, "stable_secret") &&
-			!strings.HasSuffix(key, "_congestion_control") {
+			!strings.HasSuffix(key, "tcp_available_congestion_control") && !strings.HasSuffix(key, "tcp_allowed_congestion_control") {
 			all[key] = strings.TrimSpace(value)
 		}
 	}

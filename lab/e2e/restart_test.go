@@ -63,7 +63,8 @@ func TestWaypointRestart(t *testing.T) {
 	w := newWorld(t)
 	untouched := w.sysctls(bob)
 	standard(w)
-	lifetime := fmt.Sprintf("mapping_lifetime = \"%ds\"\n", 20*slowness())
+	// As long as anything may take that is to happen before a mapping expires.
+	lifetime := fmt.Sprintf("mapping_lifetime = \"%v\"\n", patience)
 	w.configure(bob, waypointConfig(labAllowed+lifetime))
 	ofAlice, ofBob := w.startBoth()
 	x := w.curl(w.url())
@@ -97,7 +98,7 @@ func TestWaypointRestart(t *testing.T) {
 
 	// Mappings expire without renewal. Connections over them go on.
 	ofAlice.stop()
-	w.eventually("mappings lapse", func() error {
+	w.within(2*patience, "mappings lapse", func() error {
 		left := w.mappings("servers4")
 		return holds(len(left) == 0, "there are %q", left)
 	})

@@ -148,7 +148,9 @@ func (x *transfer) goesOn() {
 	x.awaited.Store(true)
 	defer x.awaited.Store(false)
 	want := x.got.Load() + underWay
+	stands := x.stands()
 	x.w.eventually("the transfer goes on", func() error {
+		stands()
 		select {
 		case <-x.ended:
 			x.w.Fatalf("the transfer ended after %d bytes: %v: %s", x.got.Load(), x.err, x.stderr.String())
@@ -159,6 +161,25 @@ func (x *transfer) goesOn() {
 		}
 		return nil
 	})
+}
+
+// stillFor is how long a transfer may stand still before the sockets are shown.
+const stillFor = 20 * time.Second
+
+// stands returns a function that shows all hosts' sockets once the transfer has stood still for long, once.
+func (x *transfer) stands() func() {
+	got, since, shown := x.got.Load(), time.Now(), false
+	return func() {
+		x.w.Helper()
+		switch now := x.got.Load(); {
+		case now != got:
+			got, since = now, time.Now()
+		case !shown && time.Since(since) > stillFor:
+			shown = true
+			x.w.Logf("the transfer has stood still at %d bytes for %v", got, time.Since(since).Round(time.Second))
+			x.w.showSockets()
+		}
+	}
 }
 
 // endsWell reads the rest and compares it with what the server has.
@@ -177,11 +198,17 @@ func (x *transfer) isIntact() {
 	x.w.Helper()
 	x.once.Do(func() { close(x.hurry) })
 	began, had := time.Now(), x.got.Load()
-	select {
-	case <-x.ended:
-		x.w.Logf("the other %d MB took %v", (x.got.Load()-had)>>20, time.Since(began).Round(time.Millisecond))
-	case <-time.After(2 * patience):
-		x.w.Fatalf("the transfer hangs at %d bytes of %d", x.got.Load(), fileSize)
+	for stands, over := x.stands(), false; !over; {
+		select {
+		case <-x.ended:
+			x.w.Logf("the other %d MB took %v", (x.got.Load()-had)>>20, time.Since(began).Round(time.Millisecond))
+			over = true
+		case <-time.After(time.Second):
+			stands()
+			if time.Since(began) > 2*patience {
+				x.w.Fatalf("the transfer hangs at %d bytes of %d", x.got.Load(), fileSize)
+			}
+		}
 	}
 	switch {
 	case x.err != nil:

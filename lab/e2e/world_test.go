@@ -281,6 +281,19 @@ func (w *world) explain() {
 	}
 }
 
+// showSockets logs the TCP and MPTCP sockets of all hosts, with what waits in each.
+func (w *world) showSockets() {
+	w.Helper()
+	for _, name := range []string{phone, alice, bob, mallory, server} {
+		h := w.host(name)
+		if h == nil {
+			continue
+		}
+		out, err := h.Command(w.life(), "ss", "-tniM").CombinedOutput()
+		w.Logf("on %s: ss -tniM (%v)\n%s", h.Name(), err, out)
+	}
+}
+
 // checkRaces finds what dcol, built with the race detector, said about itself.
 func (w *world) checkRaces() {
 	logs, err := filepath.Glob(filepath.Join(w.dir, "*.log"))

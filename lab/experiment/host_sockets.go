@@ -29,6 +29,8 @@ type hostSockets struct {
 	first   func(netip.Addr) netip.Addr
 	ignored map[uint64]bool // sockets that were there before
 	sockets map[uint64]socketCounters
+	open    map[uint64]bool // sockets that there were at the last look
+	ended   map[uint64]bool // sockets that have told their last counters
 }
 
 // socketCounters has the counters of a socket when last seen.
@@ -49,6 +51,7 @@ func openHostSockets(h *testbed.Host, byPeer map[netip.Addr]string, first func(n
 	t := &hostSockets{
 		byPeer: byPeer, byLocal: map[netip.Addr]string{}, first: first, tunnels: tunnels,
 		ignored: map[uint64]bool{}, sockets: map[uint64]socketCounters{},
+		ended: map[uint64]bool{},
 	}
 	var err error
 	t.handle, err = testbed.On(h, func() (*netlink.Handle, error) { return netlink.NewHandle(unix.NETLINK_INET_DIAG) })
@@ -135,16 +138,33 @@ func (t *hostSockets) look() error {
 			t.sockets[cookie] = now
 		}
 	}
-	if err := t.each(note); err != nil {
+	t.open = map[uint64]bool{}
+	err := t.each(func(cookie uint64, now socketCounters) {
+		t.open[cookie] = true
+		note(cookie, now)
+	})
+	if err != nil {
 		return err
 	}
 	return t.ends.each(func(o closedSocket) error {
 		path, err := t.path(o.id)
 		if path != "" && err == nil {
+			t.ended[cookieOf(o.id)] = true
 			note(cookieOf(o.id), t.sockets[cookieOf(o.id)].atLeast(socketCounters{
 				path: path, bytes: int64(o.info.Bytes_acked + o.info.Bytes_received), retransmitted: int64(o.info.Total_retrans),
 			}))
 		}
 		return err
 	})
+}
+
+// settled reports whether the last counters of each socket are known: it was there at the last look, or has told them. A
+// socket that is being closed is not listed any more for a moment, and tells them after that.
+func (t *hostSockets) settled() bool {
+	for cookie := range t.sockets {
+		if !t.open[cookie] && !t.ended[cookie] {
+			return false
+		}
+	}
+	return true
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,8 @@ const (
 	// endsEvery is how many samples of the client are taken for one of the other ends, whose final sums are
 	// enough.
 	endsEvery = 20
+	// settleWithin is how long the last counters of sockets may take that were closed at the end of a run.
+	settleWithin = 10 * time.Second
 	// seriesStep is the resolution of goodput over time.
 	seriesStep = 250 * time.Millisecond
 )
@@ -35,6 +38,13 @@ type sampler struct {
 	mu      sync.Mutex // guards what follows, and the taps
 	samples []sample
 	err     error
+}
+
+// settled reports whether nothing is still to come of sockets that were seen.
+func (s *sampler) settled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.client.settled() && !slices.ContainsFunc(s.ends, func(end *hostSockets) bool { return !end.settled() })
 }
 
 // sample is a snapshot of the bytes that each path has carried.
@@ -68,6 +78,9 @@ func startSampling(ctx context.Context, l *Lab, converting bool) (*sampler, func
 		cancel()
 		done.Wait()
 		s.take(true)
+		for end := time.Now().Add(settleWithin); !s.settled() && time.Now().Before(end); s.take(true) {
+			time.Sleep(sampleInterval / 10)
+		}
 		s.close()
 	}, nil
 }
