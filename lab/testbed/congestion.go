@@ -33,14 +33,21 @@ func (e *UnknownCongestionError) Error() string {
 // A namespace's default can only be an algorithm in the machine's tcp_allowed_congestion_control, which the
 // lab does not change. Any other algorithm is set on all of the host's routes instead, where it overrides a
 // program's choice. Call it again after adding routes.
+//
+// The coupled algorithms of dcol are registered for the host's network. The kernel may have another name for them, with
+// a number.
 func (h *Host) SetCongestionControl(name string) error {
-	err := h.Do(func() error {
-		err := setSysctl("net.ipv4.tcp_congestion_control", name)
+	registered, err := h.coupled.named(name)
+	if err != nil {
+		return fmt.Errorf("host %s: set %w", h.Name(), err)
+	}
+	err = h.Do(func() error {
+		err := setSysctl("net.ipv4.tcp_congestion_control", registered)
 		switch {
 		case err == nil:
 			return setRouteCongestion("")
 		case errors.Is(err, unix.EPERM):
-			return setRouteCongestion(name)
+			return setRouteCongestion(registered)
 		case errors.Is(err, fs.ErrNotExist):
 			available, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
 			return &UnknownCongestionError{Name: name, Available: strings.Fields(string(available))}

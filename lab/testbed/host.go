@@ -38,12 +38,14 @@ type Host struct {
 	mu         sync.Mutex               // guards the rest, and the addresses in plan
 	running    map[*os.Process]struct{} // started by Command, not yet waited for
 	congestion string                   // the host's algorithm
+
+	coupled *coupled // of the network
 }
 
 // startHost brings up the host's namespaces, with loopback down and no links.
-func startHost(p hostPlan, links []string, etcHosts string) (*Host, error) {
+func startHost(p hostPlan, links []string, etcHosts string, c *coupled) (*Host, error) {
 	h := &Host{
-		plan: p, links: links,
+		plan: p, links: links, coupled: c,
 		calls: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{}),
 		running: map[*os.Process]struct{}{},
 	}

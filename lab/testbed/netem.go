@@ -31,7 +31,7 @@ type netemLink struct {
 }
 
 func newNetemBackend(seed uint64) (*netemBackend, error) {
-	mid, err := startHost(hostPlan{HostSpec: HostSpec{Name: "links"}}, nil, "")
+	mid, err := startHost(hostPlan{HostSpec: HostSpec{Name: "links"}}, nil, "", &coupled{})
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,8 @@ type Network struct {
 	log     *slog.Logger
 	seed    uint64
 
+	coupled coupled
+
 	mu     sync.Mutex // one change at a time; guards closed
 	closed bool
 }
@@ -64,7 +66,7 @@ func (n *Network) build(ctx context.Context, s Spec) error {
 		for _, iface := range p.ifaces {
 			links = append(links, n.plan.links[iface.link].Name)
 		}
-		h, err := startHost(p, links, etcHosts)
+		h, err := startHost(p, links, etcHosts, &n.coupled)
 		if err != nil {
 			return err
 		}
@@ -244,5 +246,5 @@ func (n *Network) Close() error {
 	if n.backend != nil {
 		errs = append(errs, n.backend.close())
 	}
-	return errors.Join(errs...)
+	return errors.Join(errors.Join(errs...), n.coupled.close())
 }

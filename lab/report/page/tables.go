@@ -89,7 +89,7 @@ func (n *network) goodputCell(r Row) entry {
 		e.Text = fmt.Sprintf("%.2f", *r.Mean)
 	}
 	switch {
-	case r.PublishedMean != nil && r.Congestion == n.congestions[0]: // the published runs are of one
+	case r.PublishedMean != nil && n.comparable(r):
 		e.Below = []string{meanSD(*r.PublishedMean, *r.PublishedSD), fmt.Sprintf("× %.3f", *r.Ratio)}
 	case !n.published():
 		e.Below = n.timesTCP(r, median)
@@ -98,6 +98,12 @@ func (n *network) goodputCell(r Row) entry {
 }
 
 func meanSD(mean, sd float64) string { return fmt.Sprintf("%.2f (%.2f)", mean, sd) }
+
+// comparable reports whether the published runs stand beside a row: where the page shows one congestion control only, and
+// where the row has the published one.
+func (n *network) comparable(r Row) bool {
+	return r.Congestion == n.congestions[0] || r.PublishedCongestion != nil && r.Congestion == *r.PublishedCongestion
+}
 
 // timesTCP returns the ratio of a value to plain TCP's in the same place.
 func (n *network) timesTCP(r Row, of func(Row) float64) []string {
