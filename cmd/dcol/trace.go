@@ -31,6 +31,7 @@ type traceFlags struct {
 	hops, port    int
 	asJSON, print bool
 	recipe        string
+	script        string
 	all           bool
 }
 
@@ -67,7 +68,11 @@ questions by one or more traces each:
 	cmd.Flags().StringVar(&f.recipe, "recipe", "", "answer one question; the `NAME` is one of those above")
 	cmd.Flags().BoolVar(&f.all, "all", false, "run all recipes: a summary first, then details")
 	cmd.MarkFlagsMutuallyExclusive("ipv4", "ipv6")
-	cmd.MarkFlagsMutuallyExclusive("probe", "recipe", "all", "print")
+	cmd.Flags().StringVarP(&f.script, "script", "s", "", "run a script in Lua from a `file`")
+	cmd.MarkFlagsMutuallyExclusive("probe", "recipe", "all", "script")
+	cmd.MarkFlagsMutuallyExclusive("print", "recipe", "all", "script")
+	cmd.MarkFlagsMutuallyExclusive("json", "script")
+	_ = cmd.MarkFlagFilename("script", "lua")
 	_ = cmd.RegisterFlagCompletionFunc("recipe", cobra.FixedCompletions(recipe.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -84,6 +89,9 @@ func (f *traceFlags) run(ctx context.Context, destination string) error {
 	}
 	if f.recipe != "" || f.all {
 		return f.runRecipes(ctx, destination)
+	}
+	if f.script != "" {
+		return f.runScript(ctx, destination)
 	}
 	text := f.probe
 	if text == "" {
@@ -118,6 +126,9 @@ func (f *traceFlags) run(ctx context.Context, destination string) error {
 	built, err := stack.Build(probe.Env{Source: conn.Source(), Destination: addr, Random: random})
 	if err != nil {
 		return err
+	}
+	if built.Packet.Dst() != addr {
+		return fmt.Errorf("the probe goes to %v: give that as the destination", built.Packet.Dst())
 	}
 	release := f.holdBack(hold.Flow{Source: built.Packet.From().Port(), Destination: built.Packet.To()}, built.Packet.TCP != nil)
 	defer release()

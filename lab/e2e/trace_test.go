@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -242,4 +243,21 @@ func TestTraceRecipes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log("\n" + out)
+}
+
+// The thesis's script of figure 3.16 on the real kernel.
+func TestTraceScript(t *testing.T) {
+	w := tracedPath(t, testbed.HostSpec{}, testbed.HostSpec{Middlebox: testbed.Middlebox(middlebox.FTPGateway)}, testbed.HostSpec{})
+	w.serve(21)
+	code, err := os.ReadFile("../../internal/trace/script/testdata/nat-ftp.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.client.WriteFile("/run/nat-ftp.lua", code, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, err := w.run("-s", "/run/nat-ftp.lua", "server")
+	if err != nil || out != "There is a NAT before 10.0.3.2\n" {
+		t.Errorf("printed %q, %s, %v", out, errs, err)
+	}
 }

@@ -175,8 +175,9 @@ func (b *build) randomPort() uint16 { return uint16(33000 + b.env.Random.IntN(27
 func tcp(a *arguments) Probe {
 	src, hasSrc := a.optional("src", max16, 0)
 	dst := a.number("dst", max16, defaultTCPPort)
-	seq, hasSeq := a.optional("seq", max32, 0)
-	ack, win, urg := a.number("ack", max32, 0), a.number("win", max16, defaultWindow), a.number("urg", max16, 0)
+	// A script may add 1 to the largest number: it wraps.
+	seq, hasSeq := a.optional("seq", max32+1, 0)
+	ack, win, urg := a.number("ack", max32+1, 0), a.number("win", max16, defaultWindow), a.number("urg", max16, 0)
 	flags := a.number("flags", 0xfff, int64(packet.SYN))
 	return Probe{{"tcp", levelTransport, func(b *build) error {
 		h := &packet.TCP{

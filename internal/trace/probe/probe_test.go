@@ -119,7 +119,7 @@ func TestBadProbes(t *testing.T) {
 		"ip{dst='::1'} / TCP":       "another IP version",
 		"IP / TCP / tfo('abc')":     "a cookie has 4 to 16 bytes",
 		"IP / TCP / MD5/MD5/MD5":    "options",
-		"IP / tcp{seq=0x1ffffffff}": "between 0 and 4294967295",
+		"IP / tcp{seq=0x1ffffffff}": "between 0 and 4294967296",
 		strings.Repeat("IP/", 9999): "at most 16384 are allowed",
 		"IP / tcp{flags=-1}":        "between 0 and 4095, not -1",
 		"inband('::1')":             "room for an IPv4 address",
