@@ -39,7 +39,10 @@ func (s *Session) connect(ctx context.Context, port uint16, options []packet.Opt
 	if then != nil {
 		more = then(answer.TCP)
 	}
-	return c, c.send(packet.TCP{Flags: packet.ACK, Options: more}, nil)
+	if err := c.send(packet.TCP{Flags: packet.ACK, Options: more}, nil); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // send sends a segment. Seq and Ack are the connection's where they are 0.

@@ -184,7 +184,7 @@ func (s *session) open() {
 	l.SetGlobal("print", l.NewFunction(s.print))
 	s.types()
 	for _, name := range probe.Functions() {
-		l.SetGlobal(name, l.NewFunction(func(l *lua.LState) int { return s.call(name) }))
+		l.SetGlobal(name, l.NewFunction(func(*lua.LState) int { return s.call(name) }))
 	}
 	for _, name := range probe.Macros() {
 		layers, err := probe.Macro(name)
@@ -212,12 +212,12 @@ func (s *session) wrap(kind string, v any) *lua.LUserData {
 	return u
 }
 
-// packet returns the packet of an argument. It is made at the first use, and stays the same.
-func (s *session) packet(n int) *packet.Packet {
-	u := s.lua.CheckUserData(n)
+// packet returns the packet that is the first argument. It is made at the first use, and stays the same.
+func (s *session) packet() *packet.Packet {
+	u := s.lua.CheckUserData(1)
 	p, ok := u.Value.(*scriptPacket)
 	if !ok {
-		s.lua.ArgError(n, "a packet, such as IP / TCP, is needed here")
+		s.lua.ArgError(1, "a packet, such as IP / TCP, is needed here")
 		return nil
 	}
 	return s.build(p).Packet
@@ -302,7 +302,7 @@ func (s *session) print(l *lua.LState) int {
 
 // filter holds back the kernel's resets of a packet's connection. It returns an object with close.
 func (s *session) filter(l *lua.LState) int {
-	p := s.packet(1)
+	p := s.packet()
 	if p.TCP == nil {
 		l.ArgError(1, "a TCP packet is needed here: only TCP has resets")
 	}
@@ -318,12 +318,12 @@ func (s *session) filter(l *lua.LState) int {
 // trace sends a packet to each hop, and returns the destination's answer. The callback of its options is called for
 // each quote: its distance, the router, the packet, the ICMP error, and the changes, nil if there are none.
 func (s *session) trace(l *lua.LState) int {
-	p := s.packet(1)
+	p := s.packet()
 	options := trace.Options{MaxHops: s.host.MaxHops, Keep: true, FixedID: l.CheckUserData(1).Value.(*scriptPacket).built.FixedID}
 	var failed error
 	if callback := s.callback(); callback != nil {
 		options.OnQuote = func(distance int, sent, reply *packet.Packet, q trace.Quote) bool {
-			changes := lua.LValue(lua.LNil)
+			var changes lua.LValue = lua.LNil
 			if len(q.Changes) > 0 {
 				changes = s.wrap(typeChanges, q.Comparison)
 			}

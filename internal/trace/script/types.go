@@ -20,16 +20,16 @@ func (s *session) types() {
 		l.SetField(packets, operator, join)
 	}
 	l.SetField(packets, "__tostring", l.NewFunction(func(l *lua.LState) int {
-		l.Push(lua.LString(present.ProbeText(s.packet(1))))
+		l.Push(lua.LString(present.ProbeText(s.packet())))
 		return 1
 	}))
 	l.SetField(packets, "__index", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
-		"source":      func(l *lua.LState) int { return text(l, s.packet(1).Src().String()) },
-		"destination": func(l *lua.LState) int { return text(l, s.packet(1).Dst().String()) },
-		"payload":     func(l *lua.LState) int { return text(l, string(s.packet(1).Payload)) },
+		"source":      func(l *lua.LState) int { return text(l, s.packet().Src().String()) },
+		"destination": func(l *lua.LState) int { return text(l, s.packet().Dst().String()) },
+		"payload":     func(l *lua.LState) int { return text(l, string(s.packet().Payload)) },
 		"has":         s.has,
 		"tcp": func(l *lua.LState) int {
-			p := s.packet(1)
+			p := s.packet()
 			if p.TCP == nil {
 				l.Push(lua.LNil)
 			} else {
@@ -114,7 +114,7 @@ func (s *session) join(l *lua.LState) int {
 
 // has reports whether a packet has a TCP option of a name of the probe language.
 func (s *session) has(l *lua.LState) int {
-	p, name := s.packet(1), compare.Field(fmt.Sprintf("%s%s", compare.OptionPrefix, l.CheckString(2)))
+	p, name := s.packet(), compare.Field(fmt.Sprintf("%s%s", compare.OptionPrefix, l.CheckString(2)))
 	value, _ := compare.Of(p).Value(name)
 	l.Push(lua.LBool(value.Present))
 	return 1
