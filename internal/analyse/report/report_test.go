@@ -1,0 +1,353 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/analyse"
+	"github.com/detour-collective/dcol/internal/analyse/track"
+)
+
+// The addresses are of the sample trace that comes with Crypto-PAn (Fan, 2002), with its key.
+func TestCryptoPAn(t *testing.T) {
+	a, err := NewAnonymiser([]byte{
+		21, 34, 23, 141, 51, 164, 207, 128, 19, 10, 91, 22, 73, 144, 125, 16,
+		216, 152, 143, 131, 121, 121, 101, 39, 98, 87, 76, 45, 42, 132, 34, 2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from, want := range map[string]string{
+		"128.11.68.132": "135.242.180.132", "129.118.74.4": "134.136.186.123", "130.132.252.244": "133.68.164.234",
+	} {
+		if got := a.Addr(netip.MustParseAddr(from)); got.String() != want {
+			t.Errorf("%s: %v, want %s", from, got, want)
+		}
+	}
+}
+
+// Two addresses share as many bits afterwards as before.
+func TestPrefixesArePreserved(t *testing.T) {
+	a, err := NewAnonymiser(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pair := range [][2]string{
+		{"192.0.2.1", "192.0.2.2"}, {"192.0.2.1", "192.0.3.1"}, {"10.0.0.1", "203.0.113.1"}, {"192.0.2.1", "192.0.2.1"},
+		{"2001:db8::1", "2001:db8::2"}, {"2001:db8::1", "2001:db8:0:1::1"}, {"2001:db8::1", "fd00::1"},
+	} {
+		x, y := netip.MustParseAddr(pair[0]), netip.MustParseAddr(pair[1])
+		if before, after := common(x, y), common(a.Addr(x), a.Addr(y)); before != after {
+			t.Errorf("%v and %v share %d bits, then %d", x, y, before, after)
+		}
+		if a.Addr(x).BitLen() != x.BitLen() {
+			t.Errorf("%v became %v", x, a.Addr(x))
+		}
+	}
+	if _, err := NewAnonymiser([]byte("short")); err == nil {
+		t.Error("a short key was taken")
+	}
+}
+
+func common(a, b netip.Addr) int {
+	for bits := range a.BitLen() {
+		if p, _ := a.Prefix(bits + 1); !p.Contains(b) {
+			return bits
+		}
+	}
+	return a.BitLen()
+}
+
+func TestHistogram(t *testing.T) {
+	var h, other Histogram
+	for i := 1; i <= 10000; i++ {
+		if i%2 == 0 {
+			h.Add(float64(i))
+		} else {
+			other.Add(float64(i))
+		}
+	}
+	h.merge(&other)
+	for share, want := range map[float64]float64{0.1: 1000, 0.5: 5000, 0.99: 9900, 1: 10000} {
+		if got := h.Quantile(share); math.Abs(got-want) > want*0.025 {
+			t.Errorf("quantile %v: %v, want %v", share, got, want)
+		}
+	}
+	q := h.Quantiles()
+	if q.Count != 10000 || q.Min != 1 || q.Max != 10000 || q.Mean != 5000.5 {
+		t.Errorf("%+v", q)
+	}
+	var zeros Histogram
+	zeros.Add(0)
+	zeros.Add(0)
+	zeros.Add(8)
+	if got := zeros.Quantile(0.5); got != 0 {
+		t.Errorf("median %v", got)
+	}
+	if (&Histogram{}).Quantiles() != nil {
+		t.Error("no values have quantiles")
+	}
+}
+
+func record() *track.Record {
+	rtt, delay := 0.015625, 0.5 // sums of which are exact
+	version := 1
+	address := netip.MustParseAddr("203.0.113.9")
+	return &track.Record{
+		Number: 3, Began: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Duration: 60, Version: &version, Tokens: []uint32{0x1a2b3c4d},
+		FromClient: 1000, FromServer: 2e6, End: track.EndDataFIN, Shape: "fullmesh", Packets: 2000,
+		Subflows: []track.Subflow{
+			{Client: netip.MustParseAddrPort("192.0.2.1:40000"), Server: netip.MustParseAddrPort("203.0.113.5:443"), Initial: true, State: "closed", RTT: &rtt, RTTSamples: 5,
+				FromServer: track.Direction{NewData: 2e6}},
+			{Client: netip.MustParseAddrPort("[2001:db8::1]:40001"), Server: netip.MustParseAddrPort("[2001:db8:5::5]:443"), State: "established", JoinDelay: &delay, Unused: true},
+		},
+		Signals:   []track.Signal{{Kind: track.AddAddr, Address: &address}},
+		Fallback:  &track.Fallback{Cause: track.CauseChecksum, At: 3},
+		Anomalies: map[string]uint64{"wrong-hmac": 2},
+		Trace: &track.Trace{
+			Segments: []track.Segment{
+				{Time: 1772366401e9, Start: 100, Length: 1400, From: track.Server},
+				{Time: 1772366402e9, Start: 100, Length: 1400, From: track.Server, Subflow: 1, Kind: track.Reinjected},
+			},
+			Acks:       []track.Ack{{Time: 1772366403e9, Number: 1500, Of: track.Server}},
+			RoundTrips: []track.RoundTrip{{Time: 1772366403e9, Length: 2e7, Of: track.Server}},
+		},
+	}
+}
+
+func TestFilter(t *testing.T) {
+	at := func(text string) time.Time {
+		v, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	prefix := netip.MustParsePrefix
+	for name, c := range map[string]struct {
+		filter Filter
+		want   bool
+	}{
+		"nothing":                {Filter{}, true},
+		"address":                {Filter{Addresses: []netip.Prefix{prefix("192.0.2.1/32")}}, true},
+		"of the second subflow":  {Filter{Addresses: []netip.Prefix{prefix("2001:db8:5::/48")}}, true},
+		"another address":        {Filter{Addresses: []netip.Prefix{prefix("198.51.100.0/24")}}, false},
+		"port":                   {Filter{Ports: []uint16{80, 443}}, true},
+		"another port":           {Filter{Ports: []uint16{80}}, false},
+		"token":                  {Filter{Tokens: []uint32{0x1a2b3c4d}}, true},
+		"another token":          {Filter{Tokens: []uint32{1}}, false},
+		"alive then":             {Filter{Since: at("2026-03-01T12:00:30Z"), Until: at("2026-03-01T12:00:40Z")}, true},
+		"ended before":           {Filter{Since: at("2026-03-01T12:01:01Z")}, false},
+		"began later":            {Filter{Until: at("2026-03-01T11:59:59Z")}, false},
+		"address, but no port":   {Filter{Addresses: []netip.Prefix{prefix("192.0.2.1/32")}, Ports: []uint16{80}}, false},
+		"address and right port": {Filter{Addresses: []netip.Prefix{prefix("192.0.2.1/32")}, Ports: []uint16{40001}}, true},
+	} {
+		if got := c.filter.Matches(record()); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestAnonymisedRecord(t *testing.T) {
+	a, err := NewAnonymiser(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := record()
+	a.Record(r)
+	var out bytes.Buffer
+	var totals Totals
+	totals.Add(r)
+	connections, subflows := new(bytes.Buffer), new(bytes.Buffer)
+	tables, err := NewCSV(connections, subflows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := NewJSON(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		tables.Write(r), tables.Flush(), object.Write(r), object.Close(analyse.Counts{}, &totals), WriteConnection(&out, r), WritePage(&out, analyse.Counts{}, &totals, r),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := out.String() + connections.String() + subflows.String()
+	for _, secret := range []string{"192.0.2.1", "203.0.113", "2001:db8", "439041101", "1a2b3c4d"} {
+		if strings.Contains(all, secret) {
+			t.Errorf("%s is in the output", secret)
+		}
+	}
+}
+
+func TestTables(t *testing.T) {
+	connections, subflows := new(bytes.Buffer), new(bytes.Buffer)
+	tables, err := NewCSV(connections, subflows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(tables.Write(record()), tables.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		from *bytes.Buffer
+		rows int
+	}{"connections": {connections, 2}, "subflows": {subflows, 3}} {
+		rows, err := csv.NewReader(c.from).ReadAll() // which checks that all have the same number of columns
+		if err != nil || len(rows) != c.rows {
+			t.Errorf("%s: %d rows, %v", name, len(rows), err)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	for n := range 3 {
+		var out bytes.Buffer
+		var totals Totals
+		object, err := NewJSON(&out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range n {
+			totals.Add(record())
+			if err := object.Write(record()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := object.Close(analyse.Counts{Packets: 7}, &totals); err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Schema      string
+			Connections []track.Record
+			Capture     analyse.Counts
+			Summary     Summary
+		}
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+			t.Fatalf("%v\n%s", err, &out)
+		}
+		if got.Schema != Schema || len(got.Connections) != n || got.Capture.Packets != 7 || got.Summary.Connections != uint64(n) {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// Merged totals are those of one worker.
+func TestMerge(t *testing.T) {
+	var whole, first, second Totals
+	for i := range 10 {
+		r := record()
+		r.Number = uint32(i)
+		whole.Add(r)
+		if i%3 == 0 {
+			first.Add(r)
+		} else {
+			second.Add(r)
+		}
+	}
+	var merged Totals
+	merged.Merge(&first)
+	merged.Merge(&second)
+	a, err := json.Marshal(whole.Summary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(merged.Summary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a, b) {
+		t.Errorf("%s\nwant %s", b, a)
+	}
+}
+
+func TestWords(t *testing.T) {
+	var totals Totals
+	totals.Add(record())
+	var out bytes.Buffer
+	counts := analyse.Counts{Packets: 12345, MPTCP: 2000, ClockSteps: 2, Problems: []string{"a.pcap: it ends within a packet"}}
+	if err := totals.WriteWords(&out, counts); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"12,345 packets", "1 MPTCP connection (1 of version 1), 2 MB of data, 2 subflows from 2 client addresses in 1 prefix.",
+		"1 of 1 fell back to plain TCP", "1: MP_FAIL after a wrong checksum", "Of 1 additional subflow, 1 carried no data", "Note: 2 wrong HMACs.",
+		"Note: 2 times the clock stepped back", "Note: a.pcap: it ends within a packet.", "[2019: 125 of 190,451 fell back]",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &out)
+		}
+	}
+	out.Reset()
+	if err := (&Totals{}).WriteWords(&out, analyse.Counts{}); err != nil || !strings.Contains(out.String(), "No MPTCP connection was found.") {
+		t.Errorf("%v: %s", err, &out)
+	}
+}
+
+// The page is well-formed, and needs nothing from a network.
+func TestPage(t *testing.T) {
+	var totals Totals
+	totals.Add(record())
+	for name, traced := range map[string]*track.Record{"with a connection": record(), "without": nil} {
+		var out bytes.Buffer
+		if err := WritePage(&out, analyse.Counts{}, &totals, traced); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		if found := regexp.MustCompile(`(?i)(src|href|url\()[=(]?["']?\s*https?:`).FindString(text); found != "" {
+			t.Errorf("%s: the page loads %s", name, found)
+		}
+		for _, chart := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(text, -1) {
+			d := xml.NewDecoder(strings.NewReader(chart))
+			for {
+				if _, err := d.Token(); errors.Is(err, io.EOF) {
+					break
+				} else if err != nil {
+					t.Fatalf("%s: %v in %s", name, err, chart)
+				}
+			}
+			if strings.Contains(chart, "NaN") || strings.Contains(chart, "Inf") {
+				t.Errorf("%s: %s", name, chart)
+			}
+		}
+		if strings.Count(text, "<svg") < 3 || strings.Contains(text, "Connection 3") != (traced != nil) {
+			t.Errorf("%s: %d charts", name, strings.Count(text, "<svg"))
+		}
+	}
+}
+
+// Labels of ticks differ, and are round.
+func TestTicks(t *testing.T) {
+	for _, length := range []float64{1e-4, 0.003, 0.05, 0.7, 3, 61, 890, 5e5} {
+		x := linearAxis(length, "time", timeTick(length))
+		seen := map[string]bool{}
+		ticks := x.ticks()
+		for _, v := range ticks {
+			if text := x.format(v); seen[text] {
+				t.Errorf("%v s: %s twice", length, text)
+			} else {
+				seen[text] = true
+			}
+		}
+		if len(ticks) < 3 || len(ticks) > 12 || x.to < length {
+			t.Errorf("%v s: ticks %v", length, ticks)
+		}
+	}
+	for _, most := range []float64{1e-3, 1, 5e9} {
+		if ticks := logAxis(1e-6, most, "", span).ticks(); len(ticks) < 2 || len(ticks) > 10 {
+			t.Errorf("%v: ticks %v", most, ticks)
+		}
+	}
+}

@@ -1,0 +1,337 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/analyse"
+	"github.com/detour-collective/dcol/internal/analyse/track"
+)
+
+// causeWords says what the causes of fallbacks mean.
+var causeWords = map[string]string{
+	track.CauseSYNACK:   "no MP_CAPABLE in the SYN+ACK: the server has no MPTCP, or a middlebox removes the option",
+	track.CauseSYN:      "the client repeated its SYN without MP_CAPABLE: SYNs with the option got no answer",
+	track.CauseACK:      "no MP_CAPABLE in the third ACK, nor any MPTCP option of the client after it",
+	track.CauseRemoved:  "data without mappings: a middlebox removed the options",
+	track.CauseChecksum: "MP_FAIL after a wrong checksum: a middlebox changed the data",
+	track.CauseFail:     "MP_FAIL on a connection without checksums: mappings did not fit the data",
+	track.CauseInfinite: "an infinite mapping without MP_FAIL",
+}
+
+var endWords = map[string]string{
+	track.EndDataFIN: "DATA_FIN", track.EndFastClose: "MP_FASTCLOSE", track.EndReset: "resets", track.EndFIN: "FIN without DATA_FIN",
+	track.EndIdle: "inactivity", track.EndEvicted: "the limit of connections", track.EndCapture: "the end of the capture",
+}
+
+var anomalyWords = map[string]string{
+	"duplicated-packets": "packets that the capture has twice", "wrong-hmac": "wrong HMACs", "unknown-token": "joins with tokens of no known connection",
+	"malformed-option": "malformed MPTCP options", "options-cut": "packets whose options were cut off by the snap length",
+	"not-captured": "acknowledgements of data that the capture lacks", "conflicting-keys": "keys that changed", "data-without-mapping": "segments of data without mapping",
+}
+
+// Line is a sentence of the summary, and what the thesis of 2019 found.
+type Line struct{ Text, Thesis string }
+
+// Words sums up in sentences.
+func (t *Totals) Words(c analyse.Counts) (lines []Line) {
+	add := func(thesis, format string, args ...any) {
+		lines = append(lines, Line{fmt.Sprintf(format, args...), thesis})
+	}
+	add("", "%s packets in %s: %s of MPTCP connections, %s of other TCP connections.",
+		number(c.Packets), span(c.Last.Sub(c.First).Seconds()), number(c.MPTCP), number(c.PlainTCP))
+	if t.Connections == 0 {
+		add("", "No MPTCP connection was found.")
+		return append(lines, t.problems(c)...)
+	}
+	add("", "%s%s, %s of data, %s from %s.", plural(t.Connections, "MPTCP connection"), t.versions(), size(float64(t.Bytes)),
+		plural(t.AllSubflows, "subflow"), t.clientsWords())
+	t.structure(add)
+	t.timing(add)
+	t.distribution(add)
+	t.repetitions(add)
+	t.eventWords(add)
+	return append(lines, t.problems(c)...)
+}
+
+func (t *Totals) versions() string {
+	var parts []string
+	for _, v := range slices.Sorted(maps.Keys(t.Versions)) {
+		if v == "unknown" {
+			parts = append(parts, number(t.Versions[v])+" of unknown version")
+		} else {
+			parts = append(parts, number(t.Versions[v])+" of version "+v)
+		}
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+func (t *Totals) clientsWords() string {
+	addresses, prefixes := t.Clients()
+	return fmt.Sprintf("%s in %s", plural(uint64(addresses), "client address"), plural(uint64(prefixes), "prefix"))
+}
+
+type adder = func(thesis, format string, args ...any)
+
+func (t *Totals) structure(add adder) {
+	if t.Midway > 0 {
+		add("", "%s began before the capture.", plural(t.Midway, "connection"))
+	}
+	var fell uint64
+	for _, n := range t.Fallbacks {
+		fell += n
+	}
+	if fell == 0 {
+		add("125 of 190,451 fell back", "No connection fell back to plain TCP.")
+	} else {
+		add("125 of 190,451 fell back", "%s of %s fell back to plain TCP:", number(fell), number(t.Connections))
+		for _, cause := range most(t.Fallbacks) {
+			add("", "    %s: %s", number(t.Fallbacks[cause]), causeWords[cause])
+		}
+	}
+	var ends []string
+	for _, end := range most(t.Ends) {
+		ends = append(ends, fmt.Sprintf("%s by %s", number(t.Ends[end]), endWords[end]))
+	}
+	add("", "Ends: %s.", strings.Join(ends, ", "))
+	one, two := t.Subflows[1], t.Subflows[2]
+	add("61.6, 23.3 and 15.1 %; at most 68", "Subflows: one in %s, two in %s, more in %s of the connections; at most %d.",
+		percent(one, t.Connections), percent(two, t.Connections), percent(t.Connections-one-two, t.Connections), t.MaxSubflows)
+	if full, ports := t.Shapes["fullmesh"], t.Shapes["ndiffports"]; full+ports > 0 {
+		add("49 and 51 %", "Of those with several, %s used different addresses, like fullmesh, and %s one pair of addresses, like ndiffports.",
+			percent(full, full+ports), percent(ports, full+ports))
+	}
+	if bad := t.States["refused"] + t.States["unanswered"]; bad > 0 {
+		add("", "%s did not come up: %s refused, %s unanswered.", plural(bad, "subflow"), number(t.States["refused"]), number(t.States["unanswered"]))
+	}
+}
+
+func (t *Totals) timing(add adder) {
+	if q := t.Duration.Quantiles(); q != nil {
+		add("most 1 to 100 s", "Durations: median %s, 90 %% within %s, at most %s.", span(q.P50), span(q.P90), span(q.Max))
+	}
+	if q := t.Size.Quantiles(); q != nil {
+		add("12 % of 2 bytes", "Sizes: median %s, 90 %% up to %s; %s of 2 bytes, which are the DATA_FINs.", size(q.P50), size(q.P90), percent(t.Empty, t.Connections))
+	}
+	if q := t.Joins.Quantiles(); q != nil {
+		add("86 %, and 1.8 % after a minute", "Joins: %s within a second of the connection's begin, %s after more than a minute; median %s.",
+			percent(t.JoinsWithin[0], q.Count), percent(q.Count-t.JoinsWithin[1], q.Count), span(q.P50))
+	}
+	if q := t.Spread.Quantiles(); q != nil {
+		add("22.6 and 12.5 %", "Round trips of a connection's subflows (connections of 100 kB and more): %s are within 10 ms, %s differ by more than a second; median difference %s.",
+			percent(t.Within10ms, q.Count), percent(t.Above1s, q.Count), span(q.P50))
+	}
+}
+
+func (t *Totals) distribution(add adder) {
+	names := [3]string{"below 50 kB", "of 50 kB to 5 MB", "above 5 MB"}
+	thesis := [3]string{"29.6 and 47.5 %", "13.8 and 76.6 %", "6.7 and 65.5 %"}
+	for i, c := range t.Initial {
+		if c.Connections > 0 {
+			add(thesis[i], "Of the %s %s with two subflows, %s used the initial one alone, and %s for more than half.",
+				plural(c.Connections, "connection"), names[i], percent(c.Alone, c.Connections), percent(c.Most, c.Connections))
+		}
+	}
+	if t.Additional > 0 {
+		add("43.2 % had the better one", "Of %s, %s carried no data%s.", plural(t.Additional, "additional subflow"), number(t.Unused), t.better())
+	}
+}
+
+func (t *Totals) better() string {
+	if t.UnusedCompared == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s of these had a better round trip than those in use", percent(t.UnusedBetter, t.UnusedCompared))
+}
+
+func (t *Totals) repetitions(add adder) {
+	if t.Several > 0 {
+		add("4.1 and 25 %", "Of %s with several subflows and data, %s reinjected data and %s retransmitted some.",
+			plural(t.Several, "connection"), percent(t.Reinjecting, t.Several), percent(t.Retransmitting, t.Several))
+	}
+	add("0.92 and 1.32 GB of 113", "Reinjected: %s in %s%s. Retransmitted: %s.", size(float64(t.Reinjected)), plural(t.Reinjections, "segment"), t.after(), size(float64(t.Retransmitted)))
+}
+
+func (t *Totals) after() string {
+	if len(t.ReinjectedAfter) == 0 {
+		return ""
+	}
+	var parts []string
+	for _, cause := range most(t.ReinjectedAfter) {
+		parts = append(parts, fmt.Sprintf("%s %s", number(t.ReinjectedAfter[cause]), map[string]string{
+			"head-of-line": "as the other subflow was quicker", "loss": "after a loss", "timeout": "after a timeout", "subflow-ended": "after the subflow's end",
+		}[cause]))
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+func (t *Totals) eventWords(add adder) {
+	var handovers uint64
+	for _, n := range t.Handovers {
+		handovers += n
+	}
+	if handovers > 0 {
+		add("", "%s: %s to a subflow that was made after, %s to one that was there; median gap %s.", plural(handovers, "handover"),
+			number(t.Handovers["break-before-make"]), number(t.Handovers["make-before-break"]), span(t.HandoverGaps.Quantile(0.5)))
+	}
+	for _, kind := range slices.Sorted(maps.Keys(t.Signals)) {
+		s := t.Signals[kind]
+		switch kind {
+		case track.AddAddr:
+			add("", "ADD_ADDR: %s, %s echoed, %s followed by a join to the address.", number(s.Count), number(s.Echoed), number(s.Followed))
+		case track.RemoveAddr:
+			add("", "REMOVE_ADDR: %s, %s followed by the end of a subflow.", number(s.Count), number(s.Followed))
+		case track.Priority:
+			add("", "MP_PRIO: %s, after %s of which the subflow carried data.", number(s.Count), number(s.Followed))
+		}
+	}
+	if t.Stalls > 0 {
+		add("", "The receive window stopped the sender %s in %s, for %s in all.", times(t.Stalls), plural(t.StalledConns, "connection"), span(t.Stalled))
+	}
+	if t.Blockages > 0 {
+		add("", "Data waited behind a hole %s in %s, for %s in all.", times(t.Blockages), plural(t.BlockedConns, "connection"), span(t.Blocked))
+	}
+}
+
+func (t *Totals) problems(c analyse.Counts) (lines []Line) {
+	add := func(format string, args ...any) { lines = append(lines, Line{Text: fmt.Sprintf(format, args...)}) }
+	for _, name := range slices.Sorted(maps.Keys(t.Anomalies)) {
+		add("Note: %s %s.", number(t.Anomalies[name]), anomalyWords[name])
+	}
+	for _, n := range []struct {
+		count uint64
+		text  string
+	}{
+		{c.ClockSteps, "times the clock stepped back; times after it are corrected"}, {c.Disordered, "packets are out of order in the capture"},
+		{c.Late, "packets came after their connection had ended"}, {c.LinkLayers, "packets have a link layer that dcol does not know"},
+		{c.Evicted, "connections were ended early, because more were alive than --max-connections"},
+	} {
+		if n.count > 0 {
+			add("Note: %s %s.", number(n.count), n.text)
+		}
+	}
+	for _, p := range c.Problems {
+		add("Note: %s.", p)
+	}
+	return lines
+}
+
+// WriteWords prints the summary, with the thesis' figures beside it.
+func (t *Totals) WriteWords(w io.Writer, c analyse.Counts) error {
+	for _, line := range t.Words(c) {
+		text := line.Text
+		if line.Thesis != "" {
+			text += "  [2019: " + line.Thesis + "]"
+		}
+		if _, err := fmt.Fprintln(w, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteConnection prints one connection.
+func WriteConnection(w io.Writer, r *track.Record) error {
+	version := "?"
+	if r.Version != nil {
+		version = fmt.Sprint(*r.Version)
+	}
+	state := "ended by " + endWords[r.End]
+	if r.Fallback != nil {
+		state += "; fell back after " + span(r.Fallback.At) + ": " + causeWords[r.Fallback.Cause]
+	}
+	if _, err := fmt.Fprintf(w, "\nconnection %d: version %s, began %s, %s, %s up, %s down, %s\n", r.Number, version, r.Began.Format(time.RFC3339Nano),
+		span(r.Duration), size(float64(r.FromClient)), size(float64(r.FromServer)), state); err != nil {
+		return err
+	}
+	for i, s := range r.Subflows {
+		rtt := "unknown"
+		if s.RTT != nil {
+			rtt = span(*s.RTT)
+		}
+		if _, err := fmt.Fprintf(w, "  %d  %v to %v, %s, %s up, %s down, RTT %s\n", i, s.Client, s.Server, s.State,
+			size(float64(s.FromClient.NewData)), size(float64(s.FromServer.NewData)), rtt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func most(m map[string]uint64) []string {
+	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
+}
+
+func number[T uint64 | int](n T) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func plural(n uint64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	switch {
+	case strings.HasSuffix(what, "ss"), strings.HasSuffix(what, "x"):
+		return number(n) + " " + what + "es"
+	}
+	return number(n) + " " + what + "s"
+}
+
+func times(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return number(n) + " times"
+}
+
+func percent(part, of uint64) string {
+	if of == 0 {
+		return "none"
+	}
+	share := 100 * float64(part) / float64(of)
+	switch {
+	case part == 0:
+		return "0 %"
+	case part == of:
+		return "100 %"
+	case share < 10:
+		return fmt.Sprintf("%.1f %%", share)
+	}
+	return fmt.Sprintf("%.0f %%", share)
+}
+
+func span(seconds float64) string {
+	switch {
+	case seconds == 0:
+		return "0 s"
+	case seconds < 1e-3:
+		return fmt.Sprintf("%.0f µs", seconds*1e6)
+	case seconds < 1:
+		return fmt.Sprintf("%.3g ms", seconds*1e3)
+	case seconds < 120:
+		return fmt.Sprintf("%.3g s", seconds)
+	case seconds < 7200:
+		return fmt.Sprintf("%.3g min", seconds/60)
+	}
+	return fmt.Sprintf("%.3g h", seconds/3600)
+}
+
+func size(bytes float64) string {
+	switch {
+	case bytes < 1e3:
+		return fmt.Sprintf("%.0f B", bytes)
+	case bytes < 1e6:
+		return fmt.Sprintf("%.3g kB", bytes/1e3)
+	case bytes < 1e9:
+		return fmt.Sprintf("%.3g MB", bytes/1e6)
+	}
+	return fmt.Sprintf("%.3g GB", bytes/1e9)
+}
