@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -34,15 +35,16 @@ func agentCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			log := cli.Log(c.LogLevel)
+			var to io.Writer = os.Stderr
 			if logPath != "" && !check {
 				file, err := logfile.Open(logPath, maxLog)
 				if err != nil {
 					return err
 				}
-				log = cli.LogTo(file, c.LogLevel)
+				to = file
 			}
-			plan, err := agent.Prepare(c, version, log)
+			log, levels := cli.LeveledLog(to, c.LogLevel)
+			plan, err := agent.Prepare(c, version, log, levels)
 			if err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -45,6 +46,15 @@ func (c *canned) Expel(_ context.Context, r api.ExpelRequest) (api.Expulsion, er
 		return api.Expulsion{Member: "carol", Pending: "the bus is not up: " + r.Why}, nil
 	}
 	return api.Expulsion{}, fmt.Errorf("there is no member %s", r.Member)
+}
+
+func (c *canned) LogLevel(_ context.Context, r api.LogLevelRequest) (api.LogLevels, error) {
+	if _, wrong := r.Subsystems["sesion"]; wrong {
+		return api.LogLevels{}, errors.New(`"sesion" is not a subsystem of this agent: choose one of client, session`)
+	}
+	out := api.LogLevels{All: "info", Subsystems: map[string]string{"client": "info", "session": "info"}}
+	maps.Copy(out.Subsystems, r.Subsystems)
+	return out, nil
 }
 
 func (c *canned) Steer(_ context.Context, r api.SteerRequest) (api.Steering, error) {

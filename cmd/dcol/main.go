@@ -65,6 +65,7 @@ Multipath TCP connections get additional subflows through them.`,
 		analyseCommand(),
 		caCommand(),
 		logCommand(),
+		logLevelCommand(),
 		relayCommand(),
 	)
 	cli.Prepare(root, version)

@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/loglevel"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/detour-collective/dcol/internal/agent/client"
@@ -44,10 +46,11 @@ type Plan struct {
 	coordinators []enrol.Endpoint
 	version      string
 	log          *slog.Logger
+	levels       *loglevel.Levels
 }
 
-// Prepare reads all that Run will need and changes nothing.
-func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) {
+// Prepare reads all that Run will need and changes nothing. levels are those of log.
+func Prepare(c *config.Config, version string, log *slog.Logger, levels *loglevel.Levels) (*Plan, error) {
 	files := collective.Files{Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL}
 	open := collective.Load
 	if c.Collective.Joined() {
@@ -78,7 +81,7 @@ func Prepare(c *config.Config, version string, log *slog.Logger) (*Plan, error) 
 			return nil, err
 		}
 	}
-	return &Plan{config: c, identity: identity, coordinators: coordinators, version: version, log: log}, nil
+	return &Plan{config: c, identity: identity, coordinators: coordinators, version: version, log: log, levels: levels}, nil
 }
 
 // parseServers reads the servers that the configuration names at key.

@@ -41,6 +41,9 @@ func (f fake) Map(ctx context.Context, r MapRequest) (MapAnswer, error) {
 func (f fake) Convert(ctx context.Context, r ConvertRequest) (Converting, error) {
 	return f.converts(ctx, r)
 }
+func (f fake) LogLevel(_ context.Context, r LogLevelRequest) (LogLevels, error) {
+	return LogLevels{All: r.All, Subsystems: r.Subsystems}, nil
+}
 func (f fake) Steer(_ context.Context, r SteerRequest) (Steering, error) { return f.steers(r) }
 func (f fake) Why(_ context.Context, r WhyRequest) (Why, error)          { return f.why(r) }
 func (f fake) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error) {
@@ -195,6 +198,15 @@ func TestSteerAndWhy(t *testing.T) {
 	}
 	got, err := Dial(socket).Why(t.Context(), WhyRequest{Server: server})
 	if d := cmp.Diff(why, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); d != "" || err != nil {
+		t.Errorf("%v\n%s", err, d)
+	}
+}
+
+func TestLogLevel(t *testing.T) {
+	socket, _ := serve(t, fake{})
+	want := LogLevels{All: "warn", Subsystems: map[string]string{"session": "debug"}}
+	got, err := Dial(socket).LogLevel(t.Context(), LogLevelRequest(want))
+	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v\n%s", err, d)
 	}
 }

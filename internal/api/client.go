@@ -88,6 +88,13 @@ func (c *Client) Why(ctx context.Context, r WhyRequest) (Why, error) {
 	return w, err
 }
 
+// LogLevel changes which messages the agent logs, and returns the new state.
+func (c *Client) LogLevel(ctx context.Context, r LogLevelRequest) (LogLevels, error) {
+	var l LogLevels
+	err := c.ask(ctx, http.MethodPost, "/v1/log-level", r, &l)
+	return l, err
+}
+
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
 	var reader io.Reader
 	if body != nil {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/detour-collective/dcol/internal/loglevel"
+
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/printable"
@@ -93,9 +95,16 @@ func Log(level string) *slog.Logger { return LogTo(os.Stderr, level) }
 
 // LogTo returns a logger to w; see Log.
 func LogTo(w io.Writer, level string) *slog.Logger {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
+	log, _ := LeveledLog(w, level)
+	return log
+}
+
+// LeveledLog returns a logger to w whose levels can be changed; see Log.
+func LeveledLog(w io.Writer, level string) (*slog.Logger, *loglevel.Levels) {
+	l, err := loglevel.Parse(level)
+	if err != nil {
 		l = slog.LevelInfo
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l}))
+	levels := loglevel.New(l)
+	return slog.New(levels.Handler(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))), levels
 }

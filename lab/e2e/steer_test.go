@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -34,4 +35,31 @@ func TestSteer(t *testing.T) {
 	})
 	w.fails(alice, []string{"use", "bbo"}, `"bbo" is not a waypoint that this host knows`, "bob")
 	w.fails(alice, []string{"avoid", alice}, "this host itself")
+}
+
+// The running agent logs more or less, as it is asked to.
+func TestLogLevel(t *testing.T) {
+	w := standard(newWorld(t))
+	ofAlice, _ := w.startBoth()
+	steered := func() int {
+		w.dcol(alice, "use", bob)
+		log, err := os.ReadFile(ofAlice.log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(log), "waypoints are steered")
+	}
+	if said := w.dcol(alice, "log-level", "error"); said != "error\n" {
+		t.Errorf("dcol log-level says %q", said)
+	}
+	if n := steered(); n != 0 {
+		t.Errorf("at level error, logged %d times", n)
+	}
+	if said := w.dcol(alice, "log-level", "client=info"); said != "error\nclient=info\n" {
+		t.Errorf("dcol log-level says %q", said)
+	}
+	if n := steered(); n != 1 {
+		t.Errorf("with client=info, logged %d times", n)
+	}
+	w.fails(alice, []string{"log-level", "clint=info"}, `"clint" is not a subsystem of this agent`, "client")
 }
