@@ -39,6 +39,9 @@ type conn struct {
 	direct retry // for the direct path
 	room   retry // for subflows beyond those that the server accepted
 
+	exchanges int       // of detours through loaded waypoints
+	exchanged time.Time // when the last began
+
 	kind      measure.Kind // of its traffic
 	kindSaid  bool         // by the operator
 	attention *attention   // nil while it is not sampled closely

@@ -22,6 +22,7 @@
 //	open.go policy*.go reason.go     which detours a connection takes now, and why
 //	rest.go                          which detours it does not take now, and until when:
 //	retry.go trial.go suspension.go       after failures, while in-band SYNs are blocked, after harm
+//	loaded.go                        which waypoints are loaded, and how connections leave those
 //	places.go                        how many subflows a server accepts
 //
 //	history.go prospect.go           measurements of detours, and the expectations they give

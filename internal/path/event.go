@@ -108,6 +108,14 @@ type WaypointMeasured struct {
 	RTT      time.Duration
 }
 
+// WaypointLoaded reports that a waypoint says that it is loaded until then, so that other waypoints are better. A zero
+// Until ends that.
+type WaypointLoaded struct {
+	Waypoint string
+	Addr     netip.Addr
+	Until    time.Time
+}
+
 // ServerRefused reports that a waypoint refuses to forward to this server by any kind of detour,
 // and that it will be asked again after some time.
 type ServerRefused struct {
@@ -239,6 +247,7 @@ func (WaypointReady) event()      {}
 func (WaypointLost) event()       {}
 func (WaypointLeft) event()       {}
 func (WaypointMeasured) event()   {}
+func (WaypointLoaded) event()     {}
 func (ServerRefused) event()      {}
 func (LocalAddrs) event()         {}
 func (Measured) event()           {}

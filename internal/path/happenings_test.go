@@ -40,6 +40,7 @@ func TestWorld(t *testing.T) {
 			"waypoint back":    w.waypointBack,
 			"waypoint leaves":  w.waypointLeaves,
 			"steer":            w.steer,
+			"waypoint loaded":  w.waypointLoaded,
 			"mood changes":     func(t *rapid.T) { w.moody = !w.moody; w.limit = rapid.IntRange(0, 8).Draw(t, "limit") },
 			"events are lost":  func(*rapid.T) { w.deaf = true; w.unsure() },
 			"lost is found":    func(*rapid.T) { w.hear() },

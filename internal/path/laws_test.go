@@ -133,6 +133,10 @@ func (w *world) lawfulEnd(c *wconn, s *wsub) {
 		if w.knows(c) && !slices.ContainsFunc(c.subflows, instead) {
 			w.t.Fatalf("connection %d: subflow %d is ended, and there is nothing in its place", c.token, s.id)
 		}
+	case s.up && w.here(s) && s.ours && s.detour != nil && w.cfg.ByWorth && w.crowded[s.detour.Waypoint].After(w.now):
+		if w.knows(c) && !slices.ContainsFunc(c.subflows, instead) {
+			w.t.Fatalf("connection %d: subflow %d leaves a loaded waypoint, and there is nothing in its place", c.token, s.id)
+		}
 	case s.loses && s.up && w.here(s) && s.ours && s.detour != nil && s.backup:
 		if w.knows(c) && !slices.ContainsFunc(c.subflows, instead) {
 			w.t.Fatalf("connection %d: subflow %d loses much and is ended, and there is nothing in its place", c.token, s.id)

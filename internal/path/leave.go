@@ -10,6 +10,7 @@ import "time"
 func (m *Manager) waypointLeft(v via, now time.Time) {
 	m.detours.leave(v, now)
 	delete(m.detours.sessions, v)
+	delete(m.detours.loads, v)
 	for _, c := range m.conns.all() {
 		c.leave(func(d *Detour) bool { return d.via() == v })
 		if c.leaving() {

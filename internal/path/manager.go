@@ -66,7 +66,7 @@ func New(cfg Config) *Manager {
 				byID: make(map[DetourID]*offered), specific: make(map[netip.AddrPort][]*offered), lost: make(map[via]time.Time),
 			},
 			failures: make(failures), trials: make(trials), suspensions: make(suspensions), history: make(history),
-			sessions: make(map[via]time.Duration), counts: make(map[string]int),
+			sessions: make(map[via]time.Duration), loads: make(loads), counts: make(map[string]int),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
 	}
@@ -104,6 +104,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.waypointLeft(via{ev.Waypoint, ev.Addr}, now)
 	case WaypointMeasured:
 		m.detours.sessions[via{ev.Waypoint, ev.Addr}] = ev.RTT
+	case WaypointLoaded:
+		m.waypointLoaded(via{ev.Waypoint, ev.Addr}, ev.Until, now)
 	case ServerRefused:
 		m.woken = m.detours.serverRefused(ev, now) || m.woken
 	case Steered:

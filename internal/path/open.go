@@ -33,7 +33,7 @@ func (m *Manager) openDetours(t turn) {
 	for _, choice := range plan.Open {
 		t.take(m.detours.byID[choice.ID], from, choice)
 	}
-	if plan.Replace && t.leaveLossy() {
+	if plan.Replace && (t.leaveLossy() || t.leaveCrowded()) {
 		m.again = append(m.again, t.token)
 	}
 	m.places.askingForMore(t)
@@ -77,7 +77,7 @@ func (vs *views) of(t turn, k *detours) View {
 		if !t.host.hasSource(s) || s.leaving {
 			continue
 		}
-		u := InUse{Direct: s.direct, Aside: s.detour != nil && s.isLossy()}
+		u := InUse{Direct: s.direct, Aside: s.detour != nil && (s.isLossy() || !s.crowded.IsZero())}
 		if s.detour != nil {
 			u.Kind, u.Waypoint = s.detour.Kind, s.detour.Waypoint
 		}

@@ -27,8 +27,8 @@ type InUse struct {
 	Kind     Kind
 	Waypoint string
 	Direct   bool
-	// Aside is set on a detour that lost too much and does not carry data for now. It keeps its place until
-	// another detour takes it.
+	// Aside is set on a detour that lost too much and does not carry data for now, or that is to be exchanged
+	// because its waypoint is loaded. It keeps its place until another detour takes it.
 	Aside bool
 }
 
@@ -52,6 +52,8 @@ type Prospect struct {
 	// Shunned is set if the waypoint lost too much of what went to the server's network lately.
 	Shunned time.Time
 	Loss    float64
+	// Loaded is set if the waypoint says that it is loaded until then.
+	Loaded time.Time
 	// Wait is about how long a message over it waits for its answer. Zero: unknown.
 	Wait time.Duration
 	// Measured is set if Wait was measured, not guessed.

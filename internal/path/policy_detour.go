@@ -7,11 +7,12 @@ import (
 
 // DetourPolicy is the policy of the 2017 system: every connection gets a total of Subflows
 // subflows, one of them direct. It prefers the waypoint that carries fewer of the connection's
-// subflows, then the one that the operator wants, then the one with fewer recent failures towards the server, then the one through which messages
-// wait less, then the kind that comes first in Order, then the detour that was drawn or that was offered
-// first. So a second kind of one waypoint is used only when every other waypoint with a detour carries the
-// connection already. A detour that lost too much, or that
-// rests and may be tried, is taken if there is no other; the former is set aside.
+// subflows, then the one that the operator wants, then the one with fewer recent failures towards the server, then
+// the one through which messages wait less, then the kind that comes first in Order, then the detour that was drawn or that was offered
+// first. Detours through waypoints that say that they are loaded come after all others, and are taken if there is
+// no other. So a second kind of one waypoint is used only when every other waypoint with a detour carries the
+// connection already. A detour that lost too much, or that rests and may be tried, is taken if there is no other;
+// the former is set aside.
 //
 // Mappings are requested when the connection is short of detours, and as a reserve: beside a
 // mapping in use, which may fail, beside an unproven detour, and where Order prefers them to what
@@ -71,7 +72,7 @@ type round struct {
 func (r *round) best() *Usable {
 	var best *Usable
 	for i := range r.Usable {
-		if u := &r.Usable[i]; r.allowed(u) && (u.Shunned.IsZero() && !u.LastResort || r.bare()) && (best == nil || r.compare(u, best) < 0) {
+		if u := &r.Usable[i]; r.allowed(u) && (u.Shunned.IsZero() && u.Loaded.IsZero() && !u.LastResort || r.bare()) && (best == nil || r.compare(u, best) < 0) {
 			best = u
 		}
 	}
@@ -98,6 +99,7 @@ func (r *round) compare(a, b *Usable) int {
 	return cmp.Or(
 		compareFlags(a.LastResort, b.LastResort),
 		a.Shunned.Compare(b.Shunned),
+		compareFlags(!a.Loaded.IsZero(), !b.Loaded.IsZero()),
 		cmp.Compare(r.carried(a.Waypoint), r.carried(b.Waypoint)),
 		byWill(a, b),
 		cmp.Compare(a.Failures, b.Failures),

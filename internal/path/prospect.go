@@ -21,6 +21,7 @@ const (
 
 // prospect returns what the connection may expect of a detour.
 func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
+	p.Loaded = k.loads.of(o.via(), t.now)
 	if !vs.byWorth {
 		return p
 	}

@@ -74,7 +74,8 @@ type detours struct {
 	history     history
 	steering    Steering
 	sessions    map[via]time.Duration // round trips of the sessions with waypoints
-	counts      map[string]int        // scratch of countFailures
+	loads       loads
+	counts      map[string]int // scratch of countFailures
 }
 
 // offer puts a detour on offer. It returns nil if it is already.
@@ -185,6 +186,7 @@ func (k *detours) moved() {
 	k.suspensions.forgiveSilence()
 	clear(k.history)
 	clear(k.sessions)
+	clear(k.loads)
 }
 
 // forget drops what expired.
@@ -193,4 +195,5 @@ func (k *detours) forget(now time.Time) {
 	k.trials.forget(now)
 	k.suspensions.forget(now)
 	k.history.forget(now)
+	k.loads.forget(now)
 }

@@ -20,6 +20,7 @@ func (m *Manager) step(t turn) {
 		if !t.closing() {
 			t.dropOrphans()
 			t.replaceLossy()
+			t.replaceCrowded()
 			t.endLeaving()
 			t.sendRemoveAddr()
 			m.open(t)
@@ -119,6 +120,9 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 			at(s.timeout())
 		}
 		at(s.tellAgainAt())
+		if !s.crowded.IsZero() {
+			at(s.crowded.Add(exchangedIn))
+		}
 		if s.isLossy() {
 			at(s.aside.until)
 			at(s.aside.since.Add(drains))
@@ -151,6 +155,7 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 			until, why := m.detours.rests(t, o)
 			at(until)
 			at(why.LastResort)
+			at(m.detours.loads.of(o.via(), t.now))
 		}
 	}
 	return next

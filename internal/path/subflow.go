@@ -34,7 +34,8 @@ type subflow struct {
 
 	senses
 	suspicion suspicion
-	aside     *aside // nil: was never set aside
+	aside     *aside    // nil: was never set aside
+	crowded   time.Time // since when it is to be exchanged, because its waypoint is loaded; zero: it is not
 }
 
 // ended is a subflow that ended while it is not yet known whether the connection did, too.

@@ -159,6 +159,21 @@ func (w *world) wanted(waypoint string) bool {
 	return !slices.Contains(w.steering.Avoid, waypoint) && (!w.steering.Only || slices.Contains(w.steering.Use, waypoint))
 }
 
+// waypointLoaded: it says so, for a time that may be a lie, or no more. Connections may leave it until a minute
+// later, and a little more.
+func (w *world) waypointLoaded(t *rapid.T) {
+	waypoint := rapid.SampledFrom([]string{"bob", "carol"}).Draw(t, "waypoint")
+	says := rapid.SampledFrom([]time.Duration{-time.Hour, 0, 5 * time.Second, 15 * time.Second, 365 * 24 * time.Hour}).Draw(t, "for")
+	if says > 0 {
+		w.crowded[waypoint] = w.now.Add(min(says, time.Minute) + 10*time.Second)
+	}
+	for _, name := range []string{waypoint, waypoint + "6"} {
+		if _, has := hosts[name]; has {
+			w.tell(path.WaypointLoaded{Waypoint: waypoint, Addr: ip(name), Until: w.now.Add(says)})
+		}
+	}
+}
+
 func (w *world) waypointBack(t *rapid.T) {
 	w.revive(rapid.SampledFrom([]string{"bob", "carol"}).Draw(t, "waypoint"))
 }

@@ -43,6 +43,7 @@ type attention struct {
 	challenger *subflow  // has been better than the one that carries messages
 	since      time.Time // since then
 	stalls     stalls
+	drew       time.Time // when lots were last drawn about leaving a loaded waypoint
 }
 
 // asideCause is the kind of reason for setting a subflow aside.
@@ -92,6 +93,7 @@ func (m *Manager) weigh(t turn) {
 		return
 	}
 	changed := m.setLossyAside(t)
+	changed = m.drawToLeave(t) || changed
 	m.divide(t)
 	if changed {
 		m.step(t)

@@ -33,6 +33,7 @@ type world struct {
 	offers   map[path.DetourID]path.Detour // as the Manager was told
 	dead     map[string]bool               // waypoints
 	lost     map[string]bool               // waypoints, as the Manager was told
+	crowded  map[string]time.Time          // until when connections may leave a loaded waypoint
 	unwanted map[string]bool               // waypoints that are not to be used, as the Manager was told
 	steering path.Steering                 // the operator's will
 	limit    int                           // further subflows a server takes of a connection
@@ -103,7 +104,8 @@ func newWorld(t *rapid.T) *world {
 		},
 		conns: make(map[path.Token]*wconn), past: make(map[path.Token]*wconn),
 		offers: make(map[path.DetourID]path.Detour), dead: make(map[string]bool), lost: make(map[string]bool), unwanted: make(map[string]bool),
-		addrs: []netip.Addr{ip("tun"), ip("tun2"), ip("me"), ip("me6")}, limit: 8, port: 10000,
+		crowded: make(map[string]time.Time),
+		addrs:   []netip.Addr{ip("tun"), ip("tun2"), ip("me"), ip("me6")}, limit: 8, port: 10000,
 	}
 	w.m, w.twin = path.New(w.cfg), path.New(w.cfg)
 	w.tellAddrs()

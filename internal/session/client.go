@@ -27,6 +27,9 @@ type ClientConfig struct {
 	// then usable again, because grants are for one address. It is called by one goroutine and must
 	// not block or call Close. It may be nil.
 	Changed func(State)
+	// Loaded is called like Changed, when a greeting in a session says until when the waypoint is loaded, or that it no
+	// longer is (zero). It may be nil.
+	Loaded func(until time.Time)
 	// Way opens a way to a waypoint that only accepts packets from addresses it has sent to. It is
 	// called before anything else is sent from the socket of a new session. When it returns,
 	// nothing may read from the socket any more. If nil, the way is open.
@@ -165,19 +168,34 @@ func (c *Client) up(call *call) {
 
 // greeted records the waypoint's greeting.
 func (c *Client) greeted(h wire.Hello) {
-	c.state.Offers, c.state.Lease, c.state.Closed = h.Offers, h.Lease, closedOf(h, time.Now())
+	now := time.Now()
+	c.state.Offers, c.state.Lease, c.state.Closed, c.state.LoadedUntil = h.Offers, h.Lease, closedOf(h, now), loadedUntil(h, now)
 }
 
 // hears records a repeated greeting.
 func (c *Client) hears(h wire.Hello) {
+	now := time.Now()
 	c.mu.Lock()
-	same := slices.Equal(c.state.Offers, h.Offers) && c.state.Lease == h.Lease && c.state.Closed.equal(closedOf(h, time.Now()))
+	same := slices.Equal(c.state.Offers, h.Offers) && c.state.Lease == h.Lease && c.state.Closed.equal(closedOf(h, now))
+	loaded := loadedUntil(h, now)
+	sameLoad := c.state.LoadedUntil.Equal(loaded)
+	began := c.state.LoadedUntil.Before(now) != loaded.Before(now)
 	c.mu.Unlock()
-	if same {
-		return
+	if !same {
+		c.change(func() { c.greeted(h) })
+		c.log.Info("waypoint was opened or closed", "closed", c.State().Closed)
 	}
-	c.change(func() { c.greeted(h) })
-	c.log.Info("waypoint was opened or closed", "closed", c.State().Closed)
+	if !sameLoad {
+		c.mu.Lock()
+		c.state.LoadedUntil = loaded
+		c.mu.Unlock()
+		if c.config.Loaded != nil {
+			c.config.Loaded(loaded)
+		}
+	}
+	if began {
+		c.log.Info("waypoint is loaded, or no longer", "until", loaded)
+	}
 }
 
 // down records a problem. A repetition of the same problem is not reported.

@@ -101,12 +101,18 @@ type granter struct {
 	tunnel func(context.Context, Peer, wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
 	moves  [][2]Peer
 	closed *Closed
+	loaded time.Time
 }
 
 func (g *granter) SessionUp(p Peer)    { g.mu.Lock(); g.up = append(g.up, p); g.mu.Unlock() }
 func (g *granter) SessionDown(p Peer)  { g.mu.Lock(); g.down = append(g.down, p); g.mu.Unlock() }
 func (g *granter) Offers() []wire.Kind { return []wire.Kind{wire.Mapped} }
 func (g *granter) Closed() *Closed     { g.mu.Lock(); defer g.mu.Unlock(); return g.closed }
+func (g *granter) LoadedUntil() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.loaded
+}
 
 func (g *granter) SessionMoved(before, now Peer) {
 	g.mu.Lock()
@@ -258,7 +264,7 @@ func (m *member) mapping(server string) (Grant, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	at := netip.MustParseAddrPort(server)
-	return m.Map(ctx, at, at.Port())
+	return m.Map(ctx, at, at.Port(), false)
 }
 
 func (m *member) mustMap(server string) Grant {

@@ -295,7 +295,7 @@ func TestSlowWaypoint(t *testing.T) {
 	m.awaitUp()
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := m.Map(ctx, netip.MustParseAddrPort("203.0.113.5:1"), 1); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := m.Map(ctx, netip.MustParseAddrPort("203.0.113.5:1"), 1, false); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the slow request: %v", err)
 	}
 	m.mustMap("203.0.113.5:443")

@@ -46,6 +46,17 @@ func closedOf(h wire.Hello, now time.Time) *Closed {
 	return &Closed{Code: h.Closed, Until: now.Add(h.ClosedFor).Round(time.Second)}
 }
 
+// longestLoaded bounds how long one greeting keeps a client away from a waypoint, whatever the waypoint says.
+const longestLoaded = time.Minute
+
+// loadedUntil returns until when a waypoint that greets so is loaded, or zero.
+func loadedUntil(h wire.Hello, now time.Time) time.Time {
+	if h.LoadedFor == 0 {
+		return time.Time{}
+	}
+	return now.Add(min(h.LoadedFor, longestLoaded)).Round(time.Second)
+}
+
 // news wakes all waiting goroutines whenever something changes.
 type news struct {
 	mu   sync.Mutex
@@ -93,6 +104,9 @@ func (s *service) hello(l *line) wire.Hello {
 		if !c.Until.IsZero() {
 			h.ClosedFor = wire.Span(time.Until(c.Until))
 		}
+	}
+	if left := time.Until(s.handler.LoadedUntil()); left > 0 {
+		h.LoadedFor = wire.Span(left)
 	}
 	return h
 }

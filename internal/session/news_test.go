@@ -1,6 +1,9 @@
 package session
 
 import (
+	"context"
+	"errors"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -39,6 +42,79 @@ func TestClosedIsTold(t *testing.T) {
 	m.mustMap("203.0.113.5:443") // requests are the handler's to refuse
 	w.crash()
 	m.await("down", func(s State) bool { return !s.Up && s.Closed == nil })
+}
+
+func (g *granter) load(until time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.loaded = until
+}
+
+// A member knows until when a waypoint is loaded, as soon as it has a session and whenever that changes, and no
+// waypoint can say that for long.
+func TestLoadedIsTold(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	g := &granter{loaded: time.Now().Add(365 * 24 * time.Hour)}
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: g})
+	loads := make(chan time.Time, 100)
+	m := startClientOf(t, ClientConfig{Identity: a.identity("alice"), Name: "bob", Addr: w.at, Loaded: func(until time.Time) { loads <- until }})
+	began := time.Now()
+	s := m.awaitUp()
+	if s.LoadedUntil.Before(began.Add(longestLoaded-time.Second)) || s.LoadedUntil.After(time.Now().Add(longestLoaded+time.Second)) {
+		t.Errorf("loaded for a year, taken for %v", s.LoadedUntil.Sub(began))
+	}
+	next := func() time.Time {
+		select {
+		case until := <-loads:
+			return until
+		case <-time.After(20 * time.Second):
+			t.Fatal("the load was not told")
+			return time.Time{}
+		}
+	}
+	g.load(time.Time{})
+	w.Tell()
+	if until := next(); !until.IsZero() || !m.State().LoadedUntil.IsZero() {
+		t.Errorf("no longer loaded, taken for loaded until %v", until)
+	}
+	g.load(time.Now().Add(30 * time.Second))
+	began = time.Now()
+	w.Tell()
+	if until := next(); until.Before(began.Add(20*time.Second)) || until.After(time.Now().Add(31*time.Second)) {
+		t.Errorf("loaded for 30 s, taken for %v", until.Sub(began))
+	}
+	if s := m.State(); s.Sessions != 1 || !s.Usable() || len(m.changes) > 0 {
+		t.Errorf("another change than of the load: %+v, %d changes", s, len(m.changes))
+	}
+	g.load(time.Now().Add(-time.Second)) // over by now
+	w.Tell()
+	if until := next(); !until.IsZero() {
+		t.Errorf("loaded until a second ago, taken for loaded until %v", until)
+	}
+	m.mustMap("203.0.113.5:443")
+}
+
+// A request says whether the client has another waypoint.
+func TestSoleIsTold(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	g := &granter{decide: func(_ context.Context, _ Peer, r wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
+		if !r.Sole {
+			return wire.MapGrant{}, &wire.Refusal{Code: wire.Loaded, RetryAfter: time.Second}
+		}
+		return wire.MapGrant{Port: r.Proposed, Lease: time.Minute}, nil
+	}}
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: g})
+	m := startClient(t, a.identity("alice"), "bob", w.at)
+	m.awaitUp()
+	server := netip.MustParseAddrPort("203.0.113.5:443")
+	if _, err := m.Map(t.Context(), server, 443, false); !errors.Is(err, &wire.Refusal{Code: wire.Loaded}) {
+		t.Errorf("with another waypoint: %v", err)
+	}
+	if _, err := m.Map(t.Context(), server, 443, true); err != nil {
+		t.Errorf("with no other: %v", err)
+	}
 }
 
 // What is told more than once is a change once; and however often it changes, everybody knows the last.

@@ -18,10 +18,10 @@ type Grant struct {
 	Client netip.Addr
 }
 
-// Map requests a mapping to server. The error is a *wire.Refusal, a *DownError (ErrDown), or ctx's.
-func (c *Client) Map(ctx context.Context, server netip.AddrPort, proposed uint16) (Grant, error) {
+// Map requests a mapping to server. Sole tells a loaded waypoint that the client has no other. The error is a *wire.Refusal, a *DownError (ErrDown), or ctx's.
+func (c *Client) Map(ctx context.Context, server netip.AddrPort, proposed uint16, sole bool) (Grant, error) {
 	granted, err := requestGrant[wire.MapGrant](ctx, c, func(id uint64, _ netip.Addr) wire.Message {
-		return wire.MapRequest{ID: id, Server: server, Proposed: proposed}
+		return wire.MapRequest{ID: id, Server: server, Proposed: proposed, Sole: sole}
 	})
 	return Grant{Port: granted.Port, Lease: granted.Lease, Client: granted.Client}, err
 }

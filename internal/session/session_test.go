@@ -133,7 +133,7 @@ func BenchmarkMap(b *testing.B) {
 	server := netip.MustParseAddrPort("203.0.113.5:443")
 	b.Run("one", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := m.Map(b.Context(), server, 443); err != nil {
+			if _, err := m.Map(b.Context(), server, 443, false); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -142,7 +142,7 @@ func BenchmarkMap(b *testing.B) {
 		b.SetParallelism(128)
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				if _, err := m.Map(b.Context(), server, 443); err != nil {
+				if _, err := m.Map(b.Context(), server, 443, false); err != nil {
 					b.Error(err)
 					return
 				}

@@ -22,11 +22,13 @@ type State struct {
 	Local    netip.Addr     // source address of our packets
 	Observed netip.AddrPort // our address as the waypoint sees it, for which its grants are valid
 	Offers   []wire.Kind
-	Closed   *Closed       // why nothing is given for now; nil: not closed
-	Lease    time.Duration // of a mapping at this waypoint
-	RTT      time.Duration // smoothed
-	MinRTT   time.Duration
-	Loss     float64 // share of our packets that did not arrive, over about the last minute
+	Closed   *Closed // why nothing is given for now; nil: not closed
+	// LoadedUntil is the time until which other waypoints are to be preferred; zero: the waypoint is not loaded.
+	LoadedUntil time.Time
+	Lease       time.Duration // of a mapping at this waypoint
+	RTT         time.Duration // smoothed
+	MinRTT      time.Duration
+	Loss        float64 // share of our packets that did not arrive, over about the last minute
 }
 
 // Usable reports whether requests can be answered now, for the address in Observed.

@@ -49,6 +49,9 @@ type Config struct {
 	// Tell is called with whether the waypoint gives: before Start returns, and when that has changed. It
 	// must not block, nor call the waypoint. May be nil.
 	Tell func(giving.Standing)
+	// TellLoad is called with the time until which the waypoint is loaded, whenever that changes; zero: it is no longer.
+	// It must not block, nor call the waypoint. May be nil.
+	TellLoad func(until time.Time)
 }
 
 // Converter is where a converter of this host is, and how members prove to it that they are members.

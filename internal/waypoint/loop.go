@@ -40,6 +40,7 @@ type loop struct {
 	giver        *giver
 	surroundings *surroundings
 	problems     problems
+	loadedUntil  time.Time // zero: not loaded
 }
 
 // tableCheck is the interval at which the table is looked for, in case that no event has reported its removal.
@@ -83,6 +84,7 @@ func start(config Config, k kernel, log *slog.Logger) (*Waypoint, error) {
 	w.saveIfDue(now)
 	w.running.Go(w.run)
 	w.running.Go(w.readEvents)
+	w.running.Go(w.watchLoad)
 	return w, nil
 }
 

@@ -41,7 +41,7 @@ func unasked(ctx context.Context, id uint64) *wire.Refusal {
 
 // Map asks for a port of this host that leads to a server. Concurrent calls share a transaction.
 func (w *Waypoint) Map(ctx context.Context, peer session.Peer, req wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
-	r := &mapRequest{lease.MappingRequest{Request: request(peer, req.ID), Server: req.Server, Proposed: req.Proposed}, make(chan lease.MappingAnswer, 1)}
+	r := &mapRequest{lease.MappingRequest{Request: request(peer, req.ID), Server: req.Server, Proposed: req.Proposed, Sole: req.Sole}, make(chan lease.MappingAnswer, 1)}
 	select {
 	case w.requests <- r:
 	case <-ctx.Done():
@@ -122,7 +122,7 @@ func (l *loop) tryMappings(requests []lease.MappingRequest) (*lease.Batch, error
 // conditions are those that requests are decided by now.
 func (l *loop) conditions(now time.Time) lease.Conditions {
 	_, why := l.offersInBand()
-	return lease.Conditions{Now: now, Giving: l.giver.standing, Policy: l.surroundings.policy, PortTaken: l.surroundings.taken, NoInBand: why}
+	return lease.Conditions{Now: now, Giving: l.giver.standing, LoadedUntil: l.loadedUntil, Policy: l.surroundings.policy, PortTaken: l.surroundings.taken, NoInBand: why}
 }
 
 // refused counts and records a refusal of what leads to any server.

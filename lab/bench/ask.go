@@ -89,7 +89,7 @@ func (a *Asker) Map(ask Mappings, out *Granted) error {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; i < int64(ask.Count); i = next.Add(1) - 1 {
 				to := netip.AddrPortFrom(a.Server, ask.First+uint16(i))
-				grant, err := a.session.Map(a.ctx, to, to.Port())
+				grant, err := a.session.Map(a.ctx, to, to.Port(), false)
 				if err != nil {
 					refused.Add(1)
 					lastErr.Store(&err)

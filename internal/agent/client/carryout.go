@@ -34,7 +34,7 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	case path.SetBackup:
 		err = kernel.SetBackup(uint32(a.Token), a.Local, a.Remote, a.Backup)
 	case path.RequestDetours:
-		c.ask(ctx, c.book.Request(a.Server, now))
+		c.ask(ctx, c.book.Request(a.Server, now), now)
 	case path.Measure:
 		c.backlog = append(c.backlog, c.sampler.measure(a)...)
 	case path.Probe:
@@ -79,13 +79,13 @@ func (c *Client) createSubflow(a path.CreateSubflow) {
 const mapTimeout = 5 * time.Second
 
 // ask sends requests to waypoints; their answers come back through the inbox.
-func (c *Client) ask(ctx context.Context, asks []detour.Ask) {
+func (c *Client) ask(ctx context.Context, asks []detour.Ask, now time.Time) {
 	for _, a := range asks {
-		w := c.roster.sessions[a.Via]
+		w, sole := c.roster.sessions[a.Via], !c.hasOther(a.Via, now)
 		c.requests.Go(func() {
 			asked, cancel := context.WithTimeout(ctx, mapTimeout)
 			defer cancel()
-			grant, err := w.Map(asked, a.Server)
+			grant, err := w.Map(asked, a.Server, sole)
 			c.post(ctx, func(now time.Time) {
 				if err != nil {
 					c.log.Debug("no mapping", "waypoint", a.Via.Waypoint, "server", a.Server, "err", err)

@@ -220,7 +220,7 @@ func (c *Client) due(ctx context.Context, now time.Time) {
 		c.steer(ctx, now)
 	}
 	asks, events := c.book.Due(now)
-	c.ask(ctx, asks)
+	c.ask(ctx, asks, now)
 	c.backlog = append(append(c.backlog, events...), path.Tick{})
 	c.decide(ctx, now)
 }

@@ -50,7 +50,7 @@ type lab struct {
 
 type fakeSession struct{ fail error }
 
-func (f *fakeSession) Map(context.Context, netip.AddrPort) (detour.Grant, error) {
+func (f *fakeSession) Map(context.Context, netip.AddrPort, bool) (detour.Grant, error) {
 	return detour.Grant{Port: mappedPort, Lease: time.Minute}, f.fail
 }
 func (f *fakeSession) Refusal(err error) detour.Refusal { return detour.Refusal{Why: err.Error()} }

@@ -17,7 +17,8 @@ import (
 // waypoint is one address of a waypoint, reached over a session.
 type waypoint interface {
 	// Map asks for a port that leads to server.
-	Map(ctx context.Context, server netip.AddrPort) (detour.Grant, error)
+	// Sole says that this host has no other waypoint.
+	Map(ctx context.Context, server netip.AddrPort, sole bool) (detour.Grant, error)
 	// Refusal translates an error of Map for the book of detours.
 	Refusal(error) detour.Refusal
 	// Describe returns the session's state.
@@ -36,9 +37,9 @@ type waypointSession struct {
 }
 
 // Map implements waypoint.
-func (s *waypointSession) Map(ctx context.Context, server netip.AddrPort) (detour.Grant, error) {
+func (s *waypointSession) Map(ctx context.Context, server netip.AddrPort, sole bool) (detour.Grant, error) {
 	// The server's own port first: the waypoint changes it if it must.
-	g, err := s.Client.Map(ctx, server, server.Port())
+	g, err := s.Client.Map(ctx, server, server.Port(), sole)
 	if err != nil {
 		return detour.Grant{}, fmt.Errorf("ask %s for a mapping to %v: %w", s.name, server, err)
 	}
@@ -54,6 +55,9 @@ func (s *waypointSession) Refusal(err error) detour.Refusal {
 	whole := r.Code == wire.RateLimited || r.Code == wire.Busy || r.Code == wire.ShuttingDown ||
 		r.Code == wire.QuotaMappings || r.Code == wire.NotOffered || r.Code.Closed()
 	wait := r.RetryAfter
+	if r.Code == wire.Loaded {
+		wait = min(wait, loadedAtMost)
+	}
 	if r.Code.Closed() {
 		wait = 0 // the session reports the end, and may have done so already
 	}
@@ -72,6 +76,9 @@ func (s *waypointSession) Describe() api.Waypoint {
 		d.State, d.Why = api.WaypointClosed, state.Closed.String()
 	case state.Usable():
 		d.State = api.WaypointUp
+		if state.LoadedUntil.After(time.Now()) {
+			d.Why = "loaded until " + state.LoadedUntil.Local().Format(time.TimeOnly) + ": other waypoints are used first"
+		}
 	case state.Moving:
 		d.State, d.Why = api.WaypointMoving, "this host's address has changed; the session moves"
 	case state.Problem != nil:
@@ -79,6 +86,10 @@ func (s *waypointSession) Describe() api.Waypoint {
 	}
 	return d
 }
+
+// loadedAtMost bounds the time for which a waypoint that refuses a mapping because of its load is not asked for it
+// again, whatever the waypoint says.
+const loadedAtMost = time.Minute
 
 // RoundTrip implements waypoint.
 func (s *waypointSession) RoundTrip() time.Duration { return roundTrip(s.State()) }

@@ -200,7 +200,7 @@ func (c *Client) Map(ctx context.Context, r api.MapRequest) (api.MapAnswer, erro
 	var lastErr error
 	for _, w := range choices {
 		asked, cancel := context.WithTimeout(ctx, mapTimeout)
-		grant, err := w.Map(asked, r.Server)
+		grant, err := w.Map(asked, r.Server, true) // whoever names a waypoint wants that one
 		cancel()
 		if err == nil {
 			return api.MapAnswer{Address: netip.AddrPortFrom(w.addr, grant.Port), LeaseSeconds: grant.Lease.Seconds()}, nil

@@ -25,6 +25,7 @@ type roster struct {
 	leaving  map[string]config.Peer // were left, and are not gone yet
 	numbers  map[int]bool           // of those that are leaving
 	sessions map[detour.Via]waypoint
+	loaded   map[detour.Via]time.Time // until when, as the waypoints say
 }
 
 func newRoster(settings *config.Config) roster {
@@ -36,6 +37,7 @@ func newRoster(settings *config.Config) roster {
 	return roster{
 		fixed: settings.Client.Waypoints, room: room, using: make(map[string]*usedWaypoint),
 		leaving: make(map[string]config.Peer), numbers: make(map[int]bool), sessions: make(map[detour.Via]waypoint),
+		loaded: make(map[detour.Via]time.Time),
 	}
 }
 
@@ -145,6 +147,7 @@ func (c *Client) join(ctx context.Context, p config.Peer) error {
 		config := session.ClientConfig{
 			Identity: c.config.Identity, Name: p.Name, Addr: at, Log: c.config.Log.With("subsystem", "session"),
 			Changed: func(s session.State) { c.sessionChanged(ctx, via, s) },
+			Loaded:  func(until time.Time) { c.loadChanged(ctx, via, until) },
 		}
 		if p.Punch && c.config.Directory != nil {
 			config.Way = c.config.Directory.Way(p.Name)
@@ -168,6 +171,7 @@ func (c *Client) leave(ctx context.Context, name string, now time.Time) {
 		c.backlog = append(c.backlog, c.book.Leave(v)...)
 		c.tunnels.forgetVia(v)
 		delete(r.sessions, v)
+		delete(r.loaded, v)
 	}
 	c.decide(ctx, now)
 	c.tunnels.forgetAdmissions(u.admissions)
@@ -206,6 +210,7 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 			c.backlog = append(c.backlog, c.book.Leave(v)...)
 		default:
 			c.measuredWaypoint(v, roundTrip(s))
+			c.setLoad(v, s.LoadedUntil)
 			c.tunnels.offers[v] = offers(s)
 			c.book.Offers(v, offers(s))
 			c.backlog = append(c.backlog, c.book.Up(v)...)
@@ -214,6 +219,33 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 		c.pokeTunnels()
 		c.reportUse(v.Waypoint)
 	})
+}
+
+// loadChanged is called by a session when its waypoint says that it is loaded, or no longer.
+func (c *Client) loadChanged(ctx context.Context, v detour.Via, until time.Time) {
+	c.post(ctx, func(now time.Time) {
+		if c.roster.sessions[v] == nil {
+			return // it was left meanwhile
+		}
+		c.setLoad(v, until)
+		c.decide(ctx, now)
+	})
+}
+
+// setLoad records until when a waypoint is loaded.
+func (c *Client) setLoad(v detour.Via, until time.Time) {
+	c.roster.loaded[v] = until
+	c.backlog = append(c.backlog, path.WaypointLoaded{Waypoint: v.Waypoint, Addr: v.Addr, Until: until})
+}
+
+// hasOther reports whether another waypoint can be asked for mappings to servers of the family, and is not loaded.
+func (c *Client) hasOther(v detour.Via, now time.Time) bool {
+	for o := range c.roster.sessions {
+		if o.Waypoint != v.Waypoint && o.Addr.Is4() == v.Addr.Is4() && c.book.State(o).Up && len(c.tunnels.offers[o]) > 0 && !c.roster.loaded[o].After(now) {
+			return true
+		}
+	}
+	return false
 }
 
 // measuredWaypoint has the path manager know a session's round trip.

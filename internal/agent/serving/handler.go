@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/agent/outside"
 	"github.com/detour-collective/dcol/internal/collective"
@@ -15,10 +16,11 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
-// announcer has members told when the waypoint begins or ceases to give.
+// announcer has members told when the waypoint begins or ceases to give, or to be loaded.
 type announcer struct {
 	server *session.Server
 	closed atomic.Pointer[session.Closed] // nil: the waypoint gives
+	loaded atomic.Pointer[time.Time]      // nil: the waypoint is not loaded
 }
 
 func (a *announcer) announce(s giving.Standing) {
@@ -28,6 +30,19 @@ func (a *announcer) announce(s giving.Standing) {
 	}
 	a.closed.Store(closed)
 	a.server.Tell()
+}
+
+func (a *announcer) announceLoad(until time.Time) {
+	a.loaded.Store(&until)
+	a.server.Tell()
+}
+
+// LoadedUntil implements session.Handler.
+func (a *announcer) LoadedUntil() time.Time {
+	if until := a.loaded.Load(); until != nil {
+		return *until
+	}
+	return time.Time{}
 }
 
 // Closed implements session.Handler.

@@ -176,7 +176,7 @@ func startWaypoint(c Config, seen <-chan egress.Outside, a *announcer) (*waypoin
 		BandwidthPerMember: int64(operator.BandwidthPerMember) / 8, MappingLifetime: operator.MappingLifetime.Std(),
 		Bandwidth: int64(operator.Bandwidth) / 8, Quota: uint64(operator.MonthlyQuota), Hours: operator.Hours,
 		Log: operator.Log, Record: files.Sysctls, Memory: files.Given, Counts: files.Counts,
-		Marks: rules.Marks(operator.Marks), Converter: Converter(c.Settings, c.Identity), Outside: seen, Tell: a.announce,
+		Marks: rules.Marks(operator.Marks), Converter: Converter(c.Settings, c.Identity), Outside: seen, Tell: a.announce, TellLoad: a.announceLoad,
 		Author: attribution.Author{Collective: self.Collective, Waypoint: self.Name, Sign: c.Identity.SignWithChain},
 	}, c.Log)
 }

@@ -68,11 +68,13 @@ type (
 		Closed    Code     `cbor:"5,keyasint,omitempty"`
 		ClosedFor millis   `cbor:"6,keyasint,omitzero"`
 		Session   []byte   `cbor:"7,keyasint,omitempty"`
+		LoadedFor millis   `cbor:"8,keyasint,omitzero"`
 	}
 	mapRequestBody struct {
 		ID       uint64   `cbor:"1,keyasint"`
 		Server   endpoint `cbor:"2,keyasint"`
 		Proposed uint16   `cbor:"3,keyasint,omitempty"`
+		Sole     bool     `cbor:"4,keyasint,omitempty"`
 	}
 	mapGrantBody struct {
 		ID     uint64  `cbor:"1,keyasint"`
@@ -170,7 +172,7 @@ func modes() (cbor.EncMode, cbor.DecMode) {
 func (m Hello) body() (Type, body) {
 	b := &helloBody{
 		Version: m.Version, Offers: m.Offers, Lease: millis(m.Lease), Observed: endpoint(m.Observed),
-		Closed: m.Closed, ClosedFor: millis(m.ClosedFor),
+		Closed: m.Closed, ClosedFor: millis(m.ClosedFor), LoadedFor: millis(m.LoadedFor),
 	}
 	if !m.Session.IsZero() {
 		b.Session = m.Session[:]
@@ -185,20 +187,20 @@ func (b *helloBody) check() error {
 func (b *helloBody) message() Message {
 	m := Hello{
 		Version: b.Version, Offers: present(b.Offers), Lease: time.Duration(b.Lease), Observed: netip.AddrPort(b.Observed),
-		Closed: b.Closed, ClosedFor: time.Duration(b.ClosedFor),
+		Closed: b.Closed, ClosedFor: time.Duration(b.ClosedFor), LoadedFor: time.Duration(b.LoadedFor),
 	}
 	copy(m.Session[:], b.Session)
 	return m
 }
 
 func (m MapRequest) body() (Type, body) {
-	return TypeMapRequest, &mapRequestBody{ID: m.ID, Server: endpoint(m.Server), Proposed: m.Proposed}
+	return TypeMapRequest, &mapRequestBody{ID: m.ID, Server: endpoint(m.Server), Proposed: m.Proposed, Sole: m.Sole}
 }
 
 func (b *mapRequestBody) check() error { return required("server", b.Server) }
 
 func (b *mapRequestBody) message() Message {
-	return MapRequest{ID: b.ID, Server: netip.AddrPort(b.Server), Proposed: b.Proposed}
+	return MapRequest{ID: b.ID, Server: netip.AddrPort(b.Server), Proposed: b.Proposed, Sole: b.Sole}
 }
 
 func (m MapGrant) body() (Type, body) {

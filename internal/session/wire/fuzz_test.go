@@ -16,6 +16,10 @@ func FuzzDecoder(f *testing.F) {
 	for _, m := range []Message{
 		Hello{Version: 1, Offers: []Kind{Mapped, 9}, Lease: time.Minute, Observed: netip.MustParseAddrPort("[2001:db8::1]:1")},
 		Hello{Version: 1, Session: SessionID{1}},
+		Hello{Version: 1, LoadedFor: 10 * time.Second},
+		Hello{Version: 1, Closed: OutsideHours, ClosedFor: time.Hour, LoadedFor: 365 * 24 * time.Hour},
+		Refusal{ID: 1, Code: Loaded, RetryAfter: 10 * time.Second},
+		MapRequest{ID: 1, Server: netip.MustParseAddrPort("192.0.2.7:443"), Sole: true},
 		Attestation{Time: time.UnixMilli(1), Signature: make([]byte, 64)},
 		MapRequest{ID: 1, Server: netip.MustParseAddrPort("192.0.2.7:443"), Proposed: 443},
 		MapGrant{ID: 1, Port: 443, Lease: time.Minute, Client: netip.MustParseAddr("192.0.2.1")},

@@ -24,6 +24,9 @@ type Hello struct {
 	ClosedFor time.Duration
 	// Session is the waypoint's ID of this session, for the client's statement.
 	Session SessionID
+	// LoadedFor is how long members who have another waypoint are asked to use that, as far as the waypoint
+	// knows now. 0: the waypoint is not loaded.
+	LoadedFor time.Duration
 }
 
 // MapRequest requests a port of the waypoint that is forwarded to Server. The mapping is for the
@@ -32,6 +35,8 @@ type MapRequest struct {
 	ID       uint64
 	Server   netip.AddrPort
 	Proposed uint16 // the preferred port; 0: any
+	// Sole is set if the client has no other waypoint, so that a loaded one serves it.
+	Sole bool
 }
 
 // MapGrant answers a MapRequest: TCP from Client to Port of the waypoint reaches the server.

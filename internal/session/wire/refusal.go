@@ -28,6 +28,7 @@ const (
 	QuotaTraffic         Code = 13
 	QuotaTunnels         Code = 14
 	NotReady             Code = 15
+	Loaded               Code = 16
 )
 
 var codes = map[Code]struct{ name, text string }{
@@ -42,6 +43,7 @@ var codes = map[Code]struct{ name, text string }{
 	ShuttingDown:         {"shutting-down", "the waypoint's agent is stopping; try again later or use another waypoint"},
 	Busy:                 {"busy", "too many of your requests are waiting at the waypoint; try again later"},
 	NotReady:             {"not-ready", "the waypoint does not know enough about its network yet; try again later or use another waypoint"},
+	Loaded:               {"loaded", "the waypoint has as much to do as it can; use another waypoint for a while"},
 	SwitchedOff:          {"switched-off", "the waypoint's operator has switched it off; use another waypoint"},
 	OutsideHours:         {"outside-hours", "the waypoint is closed at this hour; use another waypoint"},
 	QuotaTraffic:         {"quota-traffic", "the waypoint's monthly quota is used up; use another waypoint"},

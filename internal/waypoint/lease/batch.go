@@ -24,6 +24,7 @@ type MappingRequest struct {
 	Request
 	Server   netip.AddrPort
 	Proposed uint16 // the port that the client prefers; 0: any
+	Sole     bool   // the client has no other waypoint
 }
 
 // Batch is a group of requests for mappings that are decided, and written to the kernel, together.
@@ -74,6 +75,9 @@ func (b *Batch) decide(r MappingRequest) outcome {
 	if found := l.mappings.byTarget[t]; found != nil {
 		b.renew(found, expires)
 		o.mapping = found
+		return o
+	}
+	if o.refusal = b.under.loaded(r); o.refusal != nil {
 		return o
 	}
 	if have := l.mappings.byMember[t.member]; have >= l.terms.MappingsPerMember {

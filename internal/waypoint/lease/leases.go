@@ -22,11 +22,13 @@ type Terms struct {
 
 // Conditions are the circumstances of a decision, besides the terms and the leases.
 type Conditions struct {
-	Now       time.Time
-	Giving    giving.Standing
-	Policy    *egress.Policy         // mappings only
-	PortTaken func(port uint16) bool // mappings only: reports whether a program of this host uses a port
-	NoInBand  string                 // in-band only: the reason why it is not offered; empty: it is offered
+	Now    time.Time
+	Giving giving.Standing
+	Policy *egress.Policy // mappings only
+	// LoadedUntil is until when members with another waypoint get no further mapping; zero: the waypoint is not loaded.
+	LoadedUntil time.Time
+	PortTaken   func(port uint16) bool // mappings only: reports whether a program of this host uses a port
+	NoInBand    string                 // in-band only: the reason why it is not offered; empty: it is offered
 }
 
 // Leases holds all leases at this waypoint.

@@ -62,6 +62,7 @@ func TestMappingsAreRefused(t *testing.T) {
 		"another family":   {func(r *MappingRequest, _ *Conditions) { r.Client = netip.MustParseAddr("2001:4860::1") }, wire.FamilyMismatch, 0},
 		"outside of hours": {func(_ *MappingRequest, u *Conditions) { u.Giving = closed }, wire.OutsideHours, time.Hour},
 		"switched off":     {func(_ *MappingRequest, u *Conditions) { u.Giving.Cause = giving.SwitchedOff }, wire.SwitchedOff, 0},
+		"loaded":           {func(_ *MappingRequest, u *Conditions) { u.LoadedUntil = begin.Add(9 * time.Second) }, wire.Loaded, 9 * time.Second},
 		"no port is free":  {func(_ *MappingRequest, u *Conditions) { u.PortTaken = func(uint16) bool { return true } }, wire.Busy, retryQuota},
 		"one more": {func(r *MappingRequest, u *Conditions) {
 			r.Server = netip.MustParseAddrPort("8.0.0.4:443")
@@ -89,6 +90,35 @@ func TestMappingsAreRefused(t *testing.T) {
 				t.Errorf("alice: %+v", m)
 			}
 		})
+	}
+}
+
+// A loaded waypoint renews mappings, and serves members who have no other.
+func TestLoadedRefusesOnlyWhoHasAnother(t *testing.T) {
+	l := New(terms())
+	under := conditions(t, begin)
+	r := MappingRequest{Request: from("alice", clientNumber(1), 0), Server: server}
+	ask := func(r MappingRequest) *wire.Refusal {
+		return l.Decide([]MappingRequest{r}, under).Answers(false)[0].Refusal
+	}
+	if refusal := ask(r); refusal != nil {
+		t.Fatal(refusal)
+	}
+	under.LoadedUntil = begin.Add(time.Minute)
+	if refusal := ask(r); refusal != nil {
+		t.Errorf("renewal: %v", refusal)
+	}
+	r.Server = netip.MustParseAddrPort("8.0.0.3:443")
+	if refusal := ask(r); refusal == nil || refusal.Code != wire.Loaded {
+		t.Errorf("another mapping: %v", refusal)
+	}
+	r.Sole = true
+	if refusal := ask(r); refusal != nil {
+		t.Errorf("without another waypoint: %v", refusal)
+	}
+	r.Server, r.Sole, under.LoadedUntil = netip.MustParseAddrPort("8.0.0.4:443"), false, begin
+	if refusal := ask(r); refusal != nil && refusal.Code == wire.Loaded {
+		t.Errorf("when that is over: %v", refusal)
 	}
 }
 

@@ -55,6 +55,16 @@ func tooManyMembers(id uint64) *wire.Refusal {
 	return refuse(id, wire.Busy, "the waypoint has as many members as it can distinguish")
 }
 
+// loaded refuses a request for another mapping while the waypoint is loaded and the member has another; nil if it may
+// have one.
+func (c Conditions) loaded(r MappingRequest) *wire.Refusal {
+	left := c.LoadedUntil.Sub(c.Now)
+	if r.Sole || left <= 0 {
+		return nil
+	}
+	return refuseFor(wire.Span(left), r.ID, wire.Loaded, "")
+}
+
 // closed refuses a request while the waypoint gives nothing; nil if it gives.
 func (c Conditions) closed(id uint64) *wire.Refusal {
 	if !c.Giving.Closed() {

@@ -61,7 +61,7 @@ func (m *Member) Run(ctx context.Context, in io.Reader, out io.Writer, log *slog
 func (m *Member) Map(servers []netip.AddrPort, ports *map[netip.AddrPort]uint16) error {
 	*ports = map[netip.AddrPort]uint16{}
 	for _, server := range servers {
-		if grant, err := m.session.Map(m.ctx, server, server.Port()); err == nil {
+		if grant, err := m.session.Map(m.ctx, server, server.Port(), true); err == nil {
 			(*ports)[server] = grant.Port
 		}
 	}
