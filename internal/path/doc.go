@@ -26,6 +26,7 @@
 //	places.go                        how many subflows a server accepts
 //
 //	history.go prospect.go           measurements of detours, and the expectations they give
+//	memory.go                        how the next Manager takes them over
 //
 //	sense.go                         what samples show; package measure has the estimates
 //	weigh.go                         which subflows carry a connection's data, and which are set aside

@@ -28,6 +28,8 @@ type Config struct {
 	// Seed makes the choices between equal detours differ from host to host. The same seed and events lead
 	// to the same choices.
 	Seed uint64
+	// Memory is what an earlier Manager measured. It is used if this host is on the same network.
+	Memory Memory
 }
 
 // Manager passes events to those who own the state they change, brings the connections up to date
@@ -215,6 +217,7 @@ func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 	}
 	if moved {
 		m.detours.moved()
+		m.recall(now)
 	}
 	for _, c := range m.conns.all() {
 		if moved {

@@ -69,6 +69,7 @@ type Client struct {
 	host       *host
 	inbox      chan func(now time.Time) // answers of waypoints, questions of people
 	manager    *path.Manager
+	memory     memoryFile
 	book       *detour.Book
 	backlog    []path.Event // came up while actions were carried out
 	roster     roster
@@ -90,9 +91,12 @@ const inboxRoom = 1024
 func New(ctx context.Context, config Config) (*Client, error) {
 	log := config.Log.With("subsystem", "client")
 	operator := config.Settings.Client
+	memory := memoryFile{path: MemoryFile(config.Settings.StateDir), log: log}
+	managing := pathConfig(operator)
+	managing.Memory = memory.read()
 	c := &Client{
-		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom),
-		manager: path.New(pathConfig(operator)), book: detour.New(kinds(operator.Kinds)),
+		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom), memory: memory,
+		manager: path.New(managing), book: detour.New(kinds(operator.Kinds)),
 		roster: newRoster(config.Settings), converters: newConverters(operator.Converter.Use),
 	}
 	var err error
@@ -161,6 +165,7 @@ func (c *Client) loop(ctx context.Context) error {
 	defer sample.Stop()
 	watch := time.NewTimer(sampleEvery)
 	defer watch.Stop()
+	defer c.saveLast()
 	defer c.requests.Wait()
 	var choices <-chan []config.Peer
 	if c.config.Directory != nil {

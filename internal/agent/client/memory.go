@@ -1,0 +1,165 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/durable"
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+const (
+	// saveMemoryEvery bounds how much an agent that is killed forgets.
+	saveMemoryEvery = 5 * time.Minute
+	// memoryVersion is the version of the file's format.
+	memoryVersion = 1
+	// longestMemory bounds the size of a file that is read.
+	longestMemory = 4 << 20
+)
+
+// MemoryFile is the file that keeps what the path manager has measured.
+func MemoryFile(stateDir string) string { return filepath.Join(stateDir, "client-measured.json") }
+
+// memoryFile keeps what the path manager has measured. Only the client's loop uses it.
+type memoryFile struct {
+	path   string // empty: nothing is kept
+	log    *slog.Logger
+	saved  time.Time
+	saving bool // in the background
+	// failed is set while it cannot be written, which is logged once.
+	failed bool
+}
+
+// memoryForm is the form of the file.
+type memoryForm struct {
+	Version int          `json:"version"`
+	Addrs   []netip.Addr `json:"addresses"`
+	Trails  []trailForm  `json:"measured"`
+}
+
+type trailForm struct {
+	Waypoint string       `json:"waypoint,omitempty"`
+	Network  netip.Prefix `json:"network"`
+	At       time.Time    `json:"at"`
+	TripMS   float64      `json:"trip_ms"`
+	Loss     float64      `json:"loss"`
+	Shunned  time.Time    `json:"avoided_until,omitzero"`
+	Times    int          `json:"times,omitempty"`
+}
+
+// read returns what is in the file. A file that cannot be understood is set aside, and the client begins anew.
+func (f *memoryFile) read() path.Memory {
+	data, err := readBounded(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return path.Memory{}
+	}
+	var form memoryForm
+	if err == nil {
+		form, err = parseMemory(data)
+	}
+	if err != nil {
+		aside := f.path + ".damaged"
+		moved := os.Rename(f.path, aside)
+		f.log.Warn("what was measured of waypoints is forgotten: the file is damaged, and was set aside; delete it if nobody wants to look at it",
+			"file", aside, "err", errors.Join(err, moved))
+		return path.Memory{}
+	}
+	memory := path.Memory{Addrs: form.Addrs}
+	for _, t := range form.Trails {
+		trip := time.Duration(t.TripMS * float64(time.Millisecond))
+		memory.Trails = append(memory.Trails, path.Trail{
+			Waypoint: t.Waypoint, Network: t.Network, At: t.At, Trip: trip, Loss: t.Loss, Shunned: t.Shunned, Times: t.Times,
+		})
+	}
+	return memory
+}
+
+func readBounded(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, longestMemory+1))
+	if err == nil && len(data) > longestMemory {
+		err = fmt.Errorf("%s is longer than %d bytes", name, longestMemory)
+	}
+	return data, err
+}
+
+func parseMemory(data []byte) (form memoryForm, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&form); err != nil {
+		return form, err
+	}
+	if form.Version != memoryVersion {
+		return form, fmt.Errorf("its version is %d, not %d", form.Version, memoryVersion)
+	}
+	return form, nil
+}
+
+// due reports whether the memory is to be saved, and records that it is.
+func (f *memoryFile) due(now time.Time) bool {
+	if f.saved.IsZero() {
+		f.saved = now
+	}
+	if f.path == "" || f.saving || now.Sub(f.saved).Abs() < saveMemoryEvery {
+		return false
+	}
+	f.saved, f.saving = now, true
+	return true
+}
+
+// ended records the result of a write. A failure is logged once: the client works without.
+func (f *memoryFile) ended(err error) {
+	f.saving = false
+	if err != nil && !f.failed {
+		f.log.Warn("what was measured of waypoints cannot be saved; after a restart it is measured again", "file", f.path, "err", err)
+	}
+	f.failed = err != nil
+}
+
+// saveMemory saves what was measured, if that is due. The disk may be slow, so it is written in the background.
+func (c *Client) saveMemory(ctx context.Context, now time.Time) {
+	if !c.memory.due(now) {
+		return
+	}
+	file, memory := c.memory.path, c.manager.Memory()
+	c.requests.Go(func() {
+		err := writeMemory(file, memory)
+		c.post(ctx, func(time.Time) { c.memory.ended(err) })
+	})
+}
+
+// saveLast saves what was measured when the loop has ended.
+func (c *Client) saveLast() {
+	if c.memory.path != "" {
+		c.memory.ended(writeMemory(c.memory.path, c.manager.Memory()))
+	}
+}
+
+func writeMemory(file string, memory path.Memory) error {
+	form := memoryForm{Version: memoryVersion, Addrs: memory.Addrs}
+	for _, t := range memory.Trails {
+		form.Trails = append(form.Trails, trailForm{
+			Waypoint: t.Waypoint, Network: t.Network, At: t.At.Round(0), TripMS: float64(t.Trip) / float64(time.Millisecond),
+			Loss: t.Loss, Shunned: t.Shunned.Round(0), Times: t.Times,
+		})
+	}
+	data, err := json.MarshalIndent(form, "", "\t")
+	if err != nil {
+		return err
+	}
+	return durable.Replace(file, append(data, '\n'), 0o600)
+}

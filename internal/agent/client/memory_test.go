@@ -1,0 +1,119 @@
+package client
+
+import (
+	"bytes"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// remembering is a memory file in a new folder, and what is logged of it.
+func remembering(t *testing.T) (*memoryFile, *bytes.Buffer) {
+	t.Helper()
+	var logged bytes.Buffer
+	return &memoryFile{path: MemoryFile(t.TempDir()), log: slog.New(slog.NewTextHandler(&logged, nil))}, &logged
+}
+
+var measured = path.Memory{
+	Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
+	Trails: []path.Trail{
+		{Waypoint: "bob", Network: netip.MustParsePrefix("203.0.113.0/24"), At: time.Unix(1e9, 5).UTC(), Trip: 20500 * time.Microsecond, Loss: 0.05, Shunned: time.Unix(1e9+60, 0).UTC(), Times: 1},
+		{Network: netip.MustParsePrefix("2001:db8:80::/48"), At: time.Unix(1e9, 0).UTC(), Trip: time.Millisecond},
+	},
+}
+
+func TestMemoryIsKept(t *testing.T) {
+	f, logged := remembering(t)
+	if got := f.read(); len(got.Trails) > 0 || logged.Len() > 0 {
+		t.Errorf("without a file: %+v, %s", got, logged)
+	}
+	if err := writeMemory(f.path, measured); err != nil {
+		t.Fatal(err)
+	}
+	same := cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
+	if diff := cmp.Diff(measured, f.read(), same); diff != "" || logged.Len() > 0 {
+		t.Errorf("%s%s", diff, logged)
+	}
+	if info, err := os.Stat(f.path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v: it tells which servers a member visits", info.Mode(), err)
+	}
+}
+
+// A damaged file is set aside with a word in the log, and the client begins anew.
+func TestDamagedMemoryIsSetAside(t *testing.T) {
+	f, _ := remembering(t)
+	if err := writeMemory(f.path, measured); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{
+		"empty":           nil,
+		"cut off":         whole[:len(whole)/2],
+		"zeros":           make([]byte, len(whole)),
+		"another version": bytes.Replace(whole, []byte(`"version": 1`), []byte(`"version": 2`), 1),
+		"unknown field":   bytes.Replace(whole, []byte(`"loss"`), []byte(`"lost"`), 1),
+		"no network":      bytes.Replace(whole, []byte("203.0.113.0/24"), []byte("203.0.113.0/33"), 1),
+		"no time":         bytes.Replace(whole, []byte(`"at": "2`), []byte(`"at": "x`), 1),
+		"far too long":    bytes.Repeat([]byte(" "), longestMemory+1),
+	} {
+		f, logged := remembering(t)
+		if err := os.WriteFile(f.path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.read(); len(got.Trails)+len(got.Addrs) > 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
+		kept, err := os.ReadFile(f.path + ".damaged")
+		if err != nil || !bytes.Equal(kept, data) {
+			t.Errorf("%s: what was set aside: %v", name, err)
+		}
+		if !strings.Contains(logged.String(), "damaged") || !strings.Contains(logged.String(), filepath.Base(f.path)+".damaged") {
+			t.Errorf("%s: logged %s", name, logged)
+		}
+		if _, err := os.Stat(f.path); err == nil {
+			t.Errorf("%s: it is still there", name)
+		}
+	}
+}
+
+// A disk that cannot be written is logged once, and once more after it could.
+func TestMemoryCannotBeWritten(t *testing.T) {
+	f, logged := remembering(t)
+	start := time.Now()
+	if f.due(start) || f.due(start.Add(saveMemoryEvery-time.Second)) {
+		t.Error("saved too early")
+	}
+	for i, full := range []bool{true, true, false, true} {
+		if !f.due(start.Add(time.Duration(i+1) * saveMemoryEvery)) {
+			t.Fatal("not saved")
+		}
+		if f.due(start.Add(time.Duration(i+3) * saveMemoryEvery)) {
+			t.Fatal("saved twice at a time")
+		}
+		var err error
+		if full {
+			err = os.ErrInvalid
+		}
+		f.ended(err)
+	}
+	if n := strings.Count(logged.String(), "cannot be saved"); n != 2 {
+		t.Errorf("logged %d times: %s", n, logged)
+	}
+	if err := writeMemory(filepath.Join(t.TempDir(), "missing", "file"), measured); err == nil {
+		t.Error("written into a folder that is not there")
+	}
+	if (&memoryFile{}).due(start) {
+		t.Error("without a file it is never due")
+	}
+}

@@ -1,0 +1,63 @@
+package path
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Memory is what a Manager measured of the ways through waypoints on one network, in a form that outlives it.
+type Memory struct {
+	// Addrs are the addresses of this host, without those of tunnels. On another network nothing of it is true.
+	Addrs  []netip.Addr
+	Trails []Trail
+}
+
+// Trail is what was measured of one waypoint, or of the direct path if that is empty, towards a network of servers.
+type Trail struct {
+	Waypoint string
+	Network  netip.Prefix
+	At       time.Time
+	Trip     time.Duration // the least round trip
+	Loss     float64       // share of packets
+	Shunned  time.Time     // it lost too much, and is avoided until then
+	Times    int           // how often in a row
+}
+
+// valid reports whether a trail can have been measured by now. A file may say anything, and clocks may be wrong.
+func (t Trail) valid(now time.Time) bool {
+	return t.Network.IsValid() && t.Network == prefixOf(t.Network.Addr()) && !t.At.After(now) && now.Sub(t.At) <= remembersFor &&
+		t.Trip >= 0 && t.Trip < longestTripKept && t.Loss >= 0 && t.Loss <= 1 && t.Times >= 0 && t.Shunned.Sub(now) <= shunnedLongest
+}
+
+// longestTripKept bounds the round trips that are believed.
+const longestTripKept = time.Minute
+
+// Memory returns what was measured on the present network, the newest first.
+func (m *Manager) Memory() Memory {
+	mem := Memory{Addrs: m.host.withoutTunnels(m.host.addrs)}
+	for key, r := range m.detours.history {
+		mem.Trails = append(mem.Trails, Trail{key.waypoint, key.network, r.at, r.trip, r.loss, r.shunned, r.times})
+	}
+	slices.SortFunc(mem.Trails, func(a, b Trail) int {
+		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Waypoint, b.Waypoint), a.Network.Addr().Compare(b.Network.Addr()))
+	})
+	return mem
+}
+
+// recall takes over what an earlier Manager measured, if this host is on the same network.
+func (m *Manager) recall(now time.Time) {
+	memory := m.cfg.Memory
+	m.cfg.Memory = Memory{}
+	addrs := slices.Clone(memory.Addrs)
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	if len(addrs) == 0 || !slices.Equal(addrs, m.host.withoutTunnels(m.host.addrs)) {
+		return
+	}
+	for _, t := range memory.Trails {
+		if t.valid(now) && len(m.detours.history) < mostTrails {
+			m.detours.history[trail{t.Waypoint, t.Network}] = record{t.At, t.Trip, t.Loss, t.Shunned, t.Times}
+		}
+	}
+}
