@@ -236,6 +236,25 @@ if os.fork() == 0:
 s = socket.socket(f); socket.send_fds(a, [b'x'], [s.fileno()]); a.recv(1)
 talk(s)
 `
+	execScript = `
+s = socket.socket(socket.AF_INET6 if ':' in host else socket.AF_INET); s.set_inheritable(True)
+if os.fork() == 0:
+    connect = 'import socket, sys; socket.socket(fileno=int(sys.argv[1])).connect((sys.argv[2], int(sys.argv[3])))'
+    os.execv(sys.executable, [sys.executable, '-c', connect, str(s.fileno()), host, str(port)])
+os.wait()
+talk(s)
+`
+	// A descriptor becomes another socket's between socket() and connect(), and back; another socket listens in the end.
+	mindScript = `
+f = socket.AF_INET6 if ':' in host else socket.AF_INET
+n = socket.socket(f).detach()
+u = socket.socket(f, socket.SOCK_DGRAM); os.dup2(u.fileno(), n); u.connect((host, 99)); u.close()
+d = socket.socket(fileno=n); d.connect((host, 99))
+l = socket.socket(f); l.bind(('', 0)); l.listen()
+t = socket.socket(f); os.dup2(t.fileno(), n); t.close(); d.detach()
+s = socket.socket(fileno=n); s.setblocking(False); s.setblocking(True); s.connect((host, port))
+talk(s)
+`
 )
 
 // TestConnectThroughConverter has programs connect as programs do, and looks which way the relay's log says they went.
@@ -252,6 +271,8 @@ func TestConnectThroughConverter(t *testing.T) {
 		{"duplicate connected by a child", forkScript, "converted"},
 		{"connected by a thread", threadScript, "converted"},
 		{"passed to another process", passedScript, "converted"},
+		{"connected after fork and exec", execScript, "converted"},
+		{"another socket's descriptor in between", mindScript, "converted"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			newSite(t)

@@ -319,7 +319,7 @@ func TestStrangers(t *testing.T) {
 	}
 	for _, member := range []*net.TCPAddr{{IP: net.IPv4(127, 0, 0, 1)}, from(0)} {
 		c := enginetest.DialFrom(t, member, at, true)
-		_ = c.SetDeadline(time.Now().Add(2 * time.Second)) // much less than a silent connection may take
+		_ = c.SetDeadline(time.Now().Add(8 * time.Second)) // less than a silent connection may take
 		cookie := key.Seal(cookie.Claim{Mark: mark, Client: enginetest.AddrPort(c.LocalAddr()).Addr(), Expires: time.Now().Add(time.Hour)})
 		_, _ = c.Write(append(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: public(to)}, Cookie: cookie}), "data"...))
 		_ = c.CloseWrite()
