@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -19,13 +20,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// With this in its environment, the test's program is a process with an engine and nothing else. It is the server's
-// address.
-const childServer = "DCOL_TEST_ENGINE_FOR"
+// With these in its environment, the test's program is a process with an engine and nothing else: the server's address,
+// and how many descriptors it has left; 0: as many as it may.
+const (
+	childServer = "DCOL_TEST_ENGINE_FOR"
+	childHas    = "DCOL_TEST_DESCRIPTORS"
+)
 
-// child runs an engine in a process that has few descriptors left. It says where it listens, answers each line on its
-// standard input with the engine's counters, and ends with its input. The line "raise" gives it descriptors.
+// report is what a child says of itself.
+type report struct {
+	Counters Counters
+	Heap     uint64 // bytes that are in use
+}
+
+// child runs an engine. It says where it listens, answers each line on its standard input with a report, and ends with
+// its input. The line "raise" gives it descriptors.
 func child(server string) error {
+	var descriptors uint64
+	if _, err := fmt.Sscan(os.Getenv(childHas), &descriptors); err != nil {
+		return err
+	}
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -34,6 +48,8 @@ func child(server string) error {
 	if err != nil {
 		return err
 	}
+	defer file.Close() // not sooner, as the engine uses the descriptor
+	defer l.Close()
 	e, err := New(Config{
 		Listeners: []int{int(file.Fd())}, Loops: 1, Front: toServer{server: netip.MustParseAddrPort(server)},
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
@@ -51,7 +67,10 @@ func child(server string) error {
 		return err
 	}
 	few := limit
-	few.Cur = uint64(highest) + childDescriptors
+	few.Cur = uint64(highest) + descriptors
+	if descriptors == 0 {
+		few.Cur = limit.Max
+	}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
 		return err
 	}
@@ -62,13 +81,83 @@ func child(server string) error {
 				return err
 			}
 		}
-		line, err := json.Marshal(e.Counters())
+		var memory runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&memory)
+		line, err := json.Marshal(report{e.Counters(), memory.HeapAlloc})
 		if err != nil {
 			return err
 		}
 		fmt.Println(string(line))
 	}
 	return nil
+}
+
+// process is a running child.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	log   bytes.Buffer
+	in    io.WriteCloser
+	out   *bufio.Scanner
+	at    netip.AddrPort // where its engine listens
+	ended bool
+}
+
+func startChild(t *testing.T, server netip.AddrPort, descriptors int) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(os.Args[0], "-test.run=^$")}
+	p.cmd.Env = append(os.Environ(), childServer+"="+server.String(), fmt.Sprintf("%s=%d", childHas, descriptors))
+	p.cmd.Stderr = &p.log
+	var err error
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.end)
+	p.out = bufio.NewScanner(out)
+	if p.at, err = netip.ParseAddrPort(p.line()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *process) end() {
+	if p.ended {
+		return
+	}
+	p.ended = true
+	_ = p.in.Close()
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Errorf("the engine's process: %v", err)
+	}
+}
+
+func (p *process) line() string {
+	p.t.Helper()
+	if !p.out.Scan() {
+		p.end()
+		p.t.Fatalf("the engine's process has ended: %v\n%s", p.out.Err(), p.log.String())
+	}
+	return p.out.Text()
+}
+
+// ask sends a command and returns the report.
+func (p *process) ask(command string) (r report) {
+	p.t.Helper()
+	if _, err := fmt.Fprintln(p.in, command); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(p.line()), &r); err != nil {
+		p.t.Fatal(err)
+	}
+	return r
 }
 
 const childDescriptors = 20 // for at most ten pairs
@@ -78,56 +167,9 @@ const childDescriptors = 20 // for at most ten pairs
 func TestWithoutDescriptors(t *testing.T) {
 	to := serve(t, false, echo)
 	began := time.Now()
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), childServer+"="+to.String())
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := false
-	end := func() {
-		if ended {
-			return
-		}
-		ended = true
-		_ = stdin.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the engine's process: %v", err)
-		}
-	}
-	defer end()
-	out := bufio.NewScanner(stdout)
-	line := func() string {
-		t.Helper()
-		if !out.Scan() {
-			end()
-			t.Fatalf("the engine's process has ended: %v\n%s", out.Err(), log.String())
-		}
-		return out.Text()
-	}
-	at, err := netip.ParseAddrPort(line())
-	if err != nil {
-		t.Fatal(err)
-	}
-	counters := func(command string) (c Counters) {
-		t.Helper()
-		if _, err := fmt.Fprintln(stdin, command); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal([]byte(line()), &c); err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
+	p := startChild(t, to, childDescriptors)
+	at := p.at
+	counters := func(command string) Counters { t.Helper(); return p.ask(command).Counters }
 
 	// says reports whether the server answers within a time.
 	says := func(c net.Conn, within time.Duration) bool {
@@ -180,9 +222,9 @@ func TestWithoutDescriptors(t *testing.T) {
 			t.Errorf("connection %d of those that waited is not served", i)
 		}
 	}
-	end()
-	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "no connection can be accepted") {
-		t.Errorf("%d lines in the log:\n%s", lines, log.String())
+	p.end()
+	if lines := strings.Count(p.log.String(), "\n"); lines != 1 || !strings.Contains(p.log.String(), "no connection can be accepted") {
+		t.Errorf("%d lines in the log:\n%s", lines, p.log.String())
 	}
 }
 
@@ -213,4 +255,41 @@ func TestShortage(t *testing.T) {
 	logged("after it", 2)
 	s.note(unix.ENFILE, now)
 	logged("in the next", 3)
+}
+
+// An idle pair costs less than a kilobyte of user memory, so that 100,000 cost less than 100 MB.
+func TestIdlePairsMemory(t *testing.T) {
+	pairs := min(4000, int(descriptorLimit()-spareDescriptors)/2-200)
+	l := listen(t, false)
+	accepted := make(chan net.Conn, pairs)
+	go func() {
+		defer close(accepted)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	p := startChild(t, netip.MustParseAddrPort(l.Addr().String()), 0)
+	before := p.ask("").Heap
+	var clients []net.Conn
+	for range pairs {
+		clients = append(clients, dial(t, p.at, false))
+	}
+	eventually(t, "all are open", func() bool { return p.ask("").Counters.Pairs == int64(pairs) && len(accepted) == pairs })
+	after := p.ask("").Heap
+	each := int64(after-before) / int64(pairs)
+	t.Logf("%d bytes for each of %d pairs", each, pairs)
+	if each > 1000 {
+		t.Errorf("%d bytes for each of %d pairs, more than 1000", each, pairs)
+	}
+	for _, c := range clients {
+		_ = c.Close()
+	}
+	_ = l.Close()
+	for c := range accepted {
+		_ = c.Close()
+	}
 }
