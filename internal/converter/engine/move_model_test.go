@@ -310,7 +310,7 @@ func TestNothingWaitsForNothing(t *testing.T) {
 				ends[1].give(50 << 10)
 			}
 			// If both had said all, the two streams are whole.
-			if how := ends[0].closed; !m.pair.closed || how != ends[1].closed || how != "reset" && !(ends[0].eof && ends[1].eof) {
+			if how := ends[0].closed; !m.pair.closed || how != ends[1].closed || how != "reset" && (!ends[0].eof || !ends[1].eof) {
 				t.Fatalf("after a reset: %q, %q", ends[0].closed, ends[1].closed)
 			}
 			return
