@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/agent/transport"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/collective"
@@ -149,8 +150,8 @@ func doctorConfig(c *config.Config, path string) doctor.Config {
 		}
 	}
 	return doctor.Config{
-		Congestion: congestion,
-		Path:       path, Client: c.Has(config.RoleClient), Waypoint: c.Has(config.RoleWaypoint), Listen: c.Session.Listen, Joined: c.Collective.Joined(),
+		Congestion: congestion, Options: transport.WantsOptions(c.Options),
+		Path: path, Client: c.Has(config.RoleClient), Waypoint: c.Has(config.RoleWaypoint), Listen: c.Session.Listen, Joined: c.Collective.Joined(),
 		Kinds: words(c.Client.Kinds), Cgroup: c.Client.Cgroup,
 		Offers: words(c.Waypoint.Offers), Authenticator: c.Waypoint.InBandAuthenticator,
 		OpenVPNPort: c.Waypoint.OpenVPNPort, PortMapping: c.Waypoint.PortMapping, Marks: c.Waypoint.Marks,

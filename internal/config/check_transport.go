@@ -47,12 +47,12 @@ func checkNetworks(p *tomlfile.Problems, key string, networks []netip.Prefix) {
 
 // Bounds of [options].
 const (
-	askTimeoutMin = time.Second
-	windowMax     = 1000 // segments; more would fill the queues of most paths at once
-	delayMin      = 2    // percent; what the option holds
-	delayMax      = 398
-	segmentsMax   = 255
-	networksMax   = 256
+	leastTimeout = time.Second
+	windowMax    = 1000 // segments; more would fill the queues of most paths at once
+	delayMin     = 2    // percent; what the option holds
+	delayMax     = 398
+	segmentsMax  = 255
+	networksMax  = 256
 )
 
 func (o *Options) check(p *tomlfile.Problems) {
@@ -65,7 +65,7 @@ func (o *Options) check(p *tomlfile.Problems) {
 	}
 	o.Ask.check(p)
 	a := o.Accept
-	if most := a.UserTimeoutMax.Std(); most != 0 && (a.UserTimeoutMin.Std() < askTimeoutMin || most < a.UserTimeoutMin.Std() || most > tcpopt.UserTimeoutMax) {
+	if most := a.UserTimeoutMax.Std(); most != 0 && (a.UserTimeoutMin.Std() < leastTimeout || most < a.UserTimeoutMin.Std() || most > tcpopt.UserTimeoutMax) {
 		p.At("options.accept.user_timeout_max", "must be from user_timeout_min, which is at least 1s, to %v, not %v", tcpopt.UserTimeoutMax, most)
 	}
 	for _, name := range a.Congestion {
@@ -80,8 +80,8 @@ func (o *Options) check(p *tomlfile.Problems) {
 }
 
 func (a *AskOptions) check(p *tomlfile.Problems) {
-	if d := a.UserTimeout.Std(); d != 0 && (d < askTimeoutMin || d > tcpopt.UserTimeoutMax) {
-		p.At("options.ask.user_timeout", "must be from %v to %v (0s: it is not asked for), not %v", askTimeoutMin, tcpopt.UserTimeoutMax, d)
+	if d := a.UserTimeout.Std(); d != 0 && (d < leastTimeout || d > tcpopt.UserTimeoutMax) {
+		p.At("options.ask.user_timeout", "must be from %v to %v (0s: it is not asked for), not %v", leastTimeout, tcpopt.UserTimeoutMax, d)
 	}
 	if a.Congestion != "" {
 		checkNumbered(p, "options.ask.congestion", a.Congestion)

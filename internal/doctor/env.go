@@ -71,6 +71,8 @@ type Config struct {
 	Marks         uint32 // the bits of marks that are the waypoint's
 	// Congestion are the congestion controls of the tables [[congestion]].
 	Congestion []string
+	// Options is set if TCP options are exchanged with others.
+	Options bool
 }
 
 // uses reports whether the client uses the kind.
@@ -130,6 +132,7 @@ type System struct {
 	TryTunnelRouting func() error
 	// TryCongestion tests whether connections can have a congestion control, one of dcol's or of the kernel's.
 	TryCongestion func(name string) error
+	TryOptions    func() error // exchanging TCP options
 }
 
 // untold returns the result for a fact that only the agent could judge, when the agent could not be

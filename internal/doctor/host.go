@@ -44,6 +44,7 @@ func Host() *Env {
 			TryWireGuard:      TryWireGuard,
 			TryTunnelRouting:  tryTunnelRouting,
 			TryCongestion:     tryCongestion,
+			TryOptions:        tryOptions,
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/option"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
@@ -26,6 +27,7 @@ func mptcpChecks() []Check {
 		{"checksums", "MPTCP checksums", checkChecksums},
 		{"blackhole", "MPTCP after an outage", checkBlackhole},
 		{"congestion", "Congestion control", checkCongestion},
+		{"tcp-options", "TCP options", checkOptions},
 	}
 }
 
@@ -227,6 +229,23 @@ func checkCongestion(_ context.Context, e *Env) Result {
 		}
 	}
 	return ok("%s, and by [[congestion]] also %s", name, strings.Join(e.Config.Congestion, ", "))
+}
+
+func checkOptions(_ context.Context, e *Env) Result {
+	if !e.Config.Options {
+		return skipped("the configuration exchanges none ([options])")
+	}
+	err := e.System.TryOptions()
+	u, refused := errors.AsType[*option.UnavailableError](err)
+	switch {
+	case errors.Is(err, errCannotTry):
+		return skipped("%v", err)
+	case refused:
+		return warning(u.Mend, "none can be exchanged: %v", u.Err)
+	case err != nil:
+		return warning(mendReport, "none can be exchanged: %v", err)
+	}
+	return ok("they can be exchanged; servers that listened before the agent began answer no announcement")
 }
 
 // socketChecks returns the checks of the ways in which programs get MPTCP sockets. One is enough,

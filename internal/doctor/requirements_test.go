@@ -15,6 +15,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/option"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/mptcpify"
 	"github.com/detour-collective/dcol/internal/nat"
@@ -45,6 +46,9 @@ func TestRequirements(t *testing.T) {
 			e.Config.Congestion = []string{"lia", "bbr"}
 			e.System.TryCongestion = func(string) error { return err }
 		}
+	}
+	options := func(err error) func(*Env) {
+		return func(e *Env) { e.Config.Options, e.System.TryOptions = true, func() error { return err } }
 	}
 	drops := func(err error, chains ...string) func(*Env) {
 		return func(e *Env) { e.System.ForwardDrops = func() ([]string, error) { return chains, err } }
@@ -161,6 +165,11 @@ func TestRequirements(t *testing.T) {
 		{"congestion", "refused", []func(*Env){congestion(&cc.UnavailableError{Mend: "do so", Err: errors.New("no right")})}, Warning, "not in force, and all connections have cubic: no right", "do so"},
 		{"congestion", "unexpected", []func(*Env){congestion(errors.New("odd"))}, Warning, "odd", "please report"},
 		{"congestion", "not tried", []func(*Env){congestion(errCannotTry)}, Skipped, "lia is not tried", ""},
+		{"tcp-options", "none", nil, Skipped, "exchanges none", ""},
+		{"tcp-options", "possible", []func(*Env){options(nil)}, OK, "they can be exchanged", ""},
+		{"tcp-options", "refused", []func(*Env){options(&option.UnavailableError{Mend: "do so", Err: errors.New("no right")})}, Warning, "none can be exchanged: no right", "do so"},
+		{"tcp-options", "unexpected", []func(*Env){options(errors.New("odd"))}, Warning, "odd", "please report"},
+		{"tcp-options", "not tried", []func(*Env){options(errCannotTry)}, Skipped, "not tried", ""},
 		{"congestion", "another", []func(*Env){set("proc/sys/net/ipv4/tcp_congestion_control", "bbr")}, Info, "bbr", ""},
 
 		{"sockets-seccomp", "refused", []func(*Env){func(e *Env) {

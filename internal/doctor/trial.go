@@ -12,6 +12,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/option"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
@@ -100,6 +101,17 @@ func tryTunnelRouting() error {
 			t.Addresses = append(t.Addresses, netip.PrefixFrom(a, a.BitLen()))
 		}
 		return errors.Join(netstate.SetTunnel(t), d.Close())
+	})
+}
+
+// tryOptions attaches the program of TCP options, for the temporary namespace.
+func tryOptions() error {
+	return inThrowaway(func() error {
+		x, err := option.Open(option.Config{})
+		if err != nil {
+			return err
+		}
+		return x.Close()
 	})
 }
 

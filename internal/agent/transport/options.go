@@ -39,8 +39,8 @@ const (
 	logInterval = time.Second
 )
 
-// wantsOptions reports whether anything is asked or granted.
-func wantsOptions(o config.Options) bool {
+// WantsOptions reports whether anything is asked or granted.
+func WantsOptions(o config.Options) bool {
 	return len(asks(o.Ask)) > 0 || len(accepts(o.Accept)) > 0
 }
 

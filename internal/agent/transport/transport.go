@@ -1,6 +1,6 @@
 // Package transport changes this host's TCP as the configuration says: the congestion control of connections, and the
 // options by which this host and others ask each other for settings. All of it ends with the agent's process, and needs
-// none of the agent's roles. Only internal/agent may import it.
+// none of the agent's roles. Only internal/agent and cmd/dcol may import it.
 package transport
 
 import (
@@ -43,7 +43,7 @@ func Open(settings *config.Config, log *slog.Logger) (*Transport, error) {
 			log.Info("congestion controls are chosen", "tables", len(t.tables))
 		}
 	}
-	if wantsOptions(settings.Options) {
+	if WantsOptions(settings.Options) {
 		t.exchange(settings, log)
 	}
 	return t, nil
