@@ -94,7 +94,7 @@ bench: ## Run every benchmark (root); writes out/bench/result.json.
 	@$(MAKE) --no-print-directory build
 	bin/dcol-lab bench
 
-bench-%: ## Run one, as in: make bench-wire, bench-collective MEMBERS=500, bench-selection REPETITIONS=3 PLACES=stream.
+bench-%: ## Run one, as in: make bench-wire, bench-collective MEMBERS=500, bench-selection REPETITIONS=3 PLACES=stream, bench-transport REPETITIONS=10.
 	@scripts/deps.sh bench
 	$(if $(filter convert,$*),-@scripts/haproxy.sh)
 	@$(MAKE) --no-print-directory build

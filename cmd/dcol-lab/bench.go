@@ -22,7 +22,7 @@ func benchCommand() *cobra.Command {
 	out := outFlag(cmd, filepath.Join("out", "bench"))
 	verbose := verboseFlag(cmd)
 	members := cmd.Flags().Int("members", bench.DefaultMembers, "`number` of members in the benchmark collective")
-	repetitions := cmd.Flags().Int("repetitions", 0, fmt.Sprintf("the `number` of times that convert (%d) and selection (as in its suite) measure each figure", bench.DefaultRepetitions))
+	repetitions := cmd.Flags().Int("repetitions", 0, fmt.Sprintf("the `number` of times that convert (%d), selection (as in its suite) and transport (1; from 10 on with the lengths of the publications) measure each figure", bench.DefaultRepetitions))
 	messages := cmd.Flags().Int("messages", bench.DefaultMessages, "the `number` of messages or requests that selection measures in each place")
 	places := cmd.Flags().String("places", "", "a regular `expression`: the places that selection measures; all by default")
 	haproxy := cmd.Flags().String("haproxy", filepath.Join(".cache", "haproxy-3.2", "haproxy"), "the `program` of a HAProxy with MPTCP, for convert")

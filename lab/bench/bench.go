@@ -22,7 +22,8 @@ type Options struct {
 	Out      string        // folder for the result and logs
 	Programs programs.Pair // that hosts run
 	Members  int           // of the benchmark collective
-	// Repetitions is the number of times that the benchmarks convert and selection measure each figure; 0: their default.
+	// Repetitions is the number of times that the benchmarks convert, selection and transport measure each figure; 0: their
+	// default.
 	Repetitions int
 	// HAProxy is the program that convert compares the engine with.
 	HAProxy string
@@ -53,6 +54,7 @@ func benchmarks() []benchmark {
 		{"collective", "one coordinator with very many members: joins, memory, an expulsion", collectives},
 		{"convert", "dcol's engine for servers without MPTCP, beside forwarding, io.Copy and HAProxy", convert},
 		{"selection", "how well detours are chosen, beside plain TCP and the best fixed choice", selection},
+		{"transport", "what dcol changes about TCP: options, congestion controls, initial windows, fairness", transport},
 		{"wire", "the emulated link against what was asked of it", emulator},
 	}
 }

@@ -1,0 +1,202 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/option"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+const (
+	transportRepetitions = 1
+	// transportFull is the number of repetitions from which on each run takes as long as in the publications.
+	transportFull = 10
+	transportLink = "line"
+)
+
+// transport measures what dcol changes about TCP, as the experiments of Tran's thesis (2019, chapter 5) and of NorNet
+// (2016) did: the cost of options, round trips by congestion control, pages with larger initial windows, and fairness.
+func transport(ctx context.Context, o Options) (found []Measurement, err error) {
+	repetitions := transportRepetitions
+	if o.Repetitions > 0 {
+		repetitions = o.Repetitions
+	}
+	for _, part := range []func(context.Context, Options, int) ([]Measurement, error){optionCost, roundTrips, pages, fairness} {
+		some, err := part(ctx, o, repetitions)
+		found = append(found, some...)
+		if err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// openPair builds a network of a client and a server with one link.
+func openPair(ctx context.Context, o Options, backend string, p testbed.LinkParams) (*network, error) {
+	s, err := openNetwork(ctx, o, testbed.Spec{
+		Seed: 1, Backend: backend,
+		Hosts: []testbed.HostSpec{{Name: clientHost}, {Name: serverHost}},
+		Links: []testbed.LinkSpec{{Name: transportLink, A: clientHost, B: serverHost, AtoB: p, BtoA: p}},
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	// The lab locks its default on the routes where the machine allows no program to choose it. Reno is always allowed.
+	for _, host := range []string{clientHost, serverHost} {
+		if err := s.Host(host).SetCongestionControl("reno"); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return s, nil
+}
+
+// exchangeOn attaches the program of TCP options on a host, until it is closed.
+func (s *network) exchangeOn(host string, c option.Config) (x *option.Exchange, err error) {
+	// The host's thread has not the files that loading needs. Another thread of this process enters the host's network.
+	ns, err := testbed.On(s.Host(host), func() (*os.File, error) { return os.Open("/proc/1/ns/net") })
+	if err != nil {
+		return nil, fmt.Errorf("find the network of %s: %w", host, err)
+	}
+	defer ns.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err == nil {
+			x, err = option.Open(c)
+		}
+	}()
+	<-done
+	if err != nil {
+		return nil, fmt.Errorf("exchange options on %s: %w", host, err)
+	}
+	return x, nil
+}
+
+// webServer answers each connection with as many bytes as it asks for, in eight bytes.
+type webServer struct {
+	listener net.Listener
+	serving  sync.WaitGroup
+	mu       sync.Mutex
+	open     map[net.Conn]struct{}
+}
+
+// startWeb listens on the server. The connections are MPTCP ones if they ask for it.
+func (s *network) startWeb(ctx context.Context) (*webServer, error) {
+	w := &webServer{open: make(map[net.Conn]struct{})}
+	var err error
+	w.listener, err = testbed.On(s.Host(serverHost), func() (net.Listener, error) {
+		var config net.ListenConfig
+		config.SetMultipathTCP(false)
+		return config.Listen(ctx, "tcp4", netip.AddrPortFrom(netip.IPv4Unspecified(), exchangePort).String())
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen on the server: %w", err)
+	}
+	w.serving.Go(func() {
+		for {
+			conn, err := w.listener.Accept()
+			if err != nil {
+				return // it was closed
+			}
+			w.keep(conn)
+			w.serving.Go(func() { w.answer(conn) })
+		}
+	})
+	return w, nil
+}
+
+func (w *webServer) keep(c net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open[c] = struct{}{}
+}
+
+func (w *webServer) answer(c net.Conn) {
+	defer func() {
+		w.mu.Lock()
+		delete(w.open, c)
+		w.mu.Unlock()
+		c.Close()
+	}()
+	var size [8]byte
+	if _, err := io.ReadFull(c, size[:]); err != nil {
+		return
+	}
+	_, _ = io.CopyN(c, endless{}, int64(binary.BigEndian.Uint64(size[:]))) // the client tells whether all came
+}
+
+// connections returns those that are open.
+func (w *webServer) connections() (list []net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.open {
+		list = append(list, c)
+	}
+	return list
+}
+
+func (w *webServer) close() {
+	w.listener.Close()
+	for _, c := range w.connections() {
+		c.Close()
+	}
+	w.serving.Wait()
+}
+
+// endless is an endless file.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// get downloads so many bytes by a connection of its own.
+func (s *network) get(ctx context.Context, size int64) (n int64, err error) {
+	c, err := s.dialWeb(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	if _, err := c.Write(binary.BigEndian.AppendUint64(nil, uint64(size))); err != nil {
+		return 0, fmt.Errorf("ask the server: %w", err)
+	}
+	n, err = io.Copy(io.Discard, c)
+	if err == nil && n != size {
+		err = fmt.Errorf("%d bytes came of %d", n, size)
+	}
+	return n, err
+}
+
+func (s *network) dialWeb(ctx context.Context) (net.Conn, error) {
+	c, err := testbed.On(s.Host(clientHost), func() (net.Conn, error) {
+		var dialer net.Dialer
+		dialer.SetMultipathTCP(false)
+		return dialer.DialContext(ctx, "tcp4", netip.AddrPortFrom(s.Host(serverHost).Addr4(), exchangePort).String())
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the server: %w", err)
+	}
+	return c, nil
+}
+
+// hostCommand runs a program on a host.
+func (s *network) hostCommand(ctx context.Context, host, program string, args ...string) error {
+	out, err := s.Host(host).Command(ctx, program, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s on %s: %w: %s", program, strings.Join(args, " "), host, err, out)
+	}
+	return nil
+}

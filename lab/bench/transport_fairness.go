@@ -1,0 +1,238 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
+	"github.com/detour-collective/dcol/lab/crew"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// fairness measures what an MPTCP connection with two subflows takes of a link that it shares with Reno's TCP flows.
+func fairness(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
+	const rate, delay = 10_000_000, 20 * time.Millisecond
+	length := 15 * time.Second
+	if repetitions >= transportFull {
+		length = 60 * time.Second
+	}
+	const bdp = rate / 8 * 40 / 1000 // bytes in a round trip
+	s, err := openPair(ctx, o, testbed.BackendEmulator, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.twoPaths(ctx); err != nil {
+		return nil, err
+	}
+	names := []string{"reno"} // of the kernel
+	var registered []*cc.Registration
+	defer func() {
+		for _, r := range registered {
+			err = errors.Join(err, r.Close())
+		}
+	}()
+	for _, a := range cc.Algorithms {
+		r, err := cc.Register(a)
+		if err != nil {
+			return nil, err
+		}
+		registered, names = append(registered, r), append(names, r.Name())
+	}
+	others := []int{1, 3}
+	ratios := make([][]float64, len(names)*len(others))
+	err = inTurns(repetitions, len(ratios), func(_, i int) error {
+		ratio, err := s.share(ctx, names[i/len(others)], others[i%len(others)], length)
+		ratios[i] = append(ratios[i], ratio)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, values := range ratios {
+		label := "uncoupled reno"
+		if n := i / len(others); n > 0 {
+			label = string(cc.Algorithms[n-1])
+		}
+		m := of(fmt.Sprintf("transport fairness, MPTCP's two subflows by %s to each of %d TCP", label, others[i%len(others)]), "times", values)
+		if label != "uncoupled reno" {
+			m = m.target("0.6 to 1.2", m.Value >= 0.6 && m.Value <= 1.2)
+		}
+		m.Note = "published (NorNet 2016): coupled flows take no more than a TCP flow of a shared bottleneck"
+		found = append(found, m)
+	}
+	return found, nil
+}
+
+// twoPaths gives the client a second address on its link, from which its kernel opens a second subflow.
+func (s *network) twoPaths(ctx context.Context) error {
+	host := s.Host(clientHost)
+	first := host.Addr4()
+	bytes := first.As4()
+	bytes[3] += 100
+	second := netip.AddrFrom4(bytes)
+	name := host.Interface(transportLink)
+	for _, args := range [][]string{
+		{"address", "add", second.String() + "/24", "dev", name},
+		{"mptcp", "limits", "set", "subflows", "2", "add_addr_accepted", "2"},
+		{"mptcp", "endpoint", "add", second.String(), "dev", name, "subflow"},
+	} {
+		if err := s.hostCommand(ctx, clientHost, "ip", args...); err != nil {
+			return err
+		}
+	}
+	return s.hostCommand(ctx, serverHost, "ip", "mptcp", "limits", "set", "subflows", "2")
+}
+
+// share returns the goodput of an MPTCP connection over the mean of TCP connections beside it.
+func (s *network) share(ctx context.Context, name string, others int, length time.Duration) (ratio float64, err error) {
+	k, err := s.startCounter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer k.close()
+	var flows []*flow
+	defer func() {
+		for _, f := range flows {
+			err = errors.Join(err, f.close())
+		}
+	}()
+	for i := range 1 + others {
+		congestion := "reno"
+		if i == 0 {
+			congestion = name
+		}
+		f, err := s.upload(ctx, congestion, i == 0)
+		if err != nil {
+			return 0, err
+		}
+		flows = append(flows, f)
+	}
+	if err := crew.Pause(ctx, length/3); err != nil {
+		return 0, err
+	}
+	before := k.received()
+	if err := crew.Pause(ctx, length); err != nil {
+		return 0, err
+	}
+	after := k.received()
+	var tcp, mptcp float64
+	for i, f := range flows {
+		at := f.conn.LocalAddr().String()
+		bytes := float64(after[at] - before[at])
+		if i == 0 {
+			mptcp = bytes
+		} else {
+			tcp += bytes / float64(others)
+		}
+	}
+	if tcp == 0 {
+		return 0, errors.New("the TCP connections brought nothing")
+	}
+	return mptcp / tcp, nil
+}
+
+// flow is an upload that goes on until it is closed.
+type flow struct {
+	conn  net.Conn
+	ended chan error
+}
+
+// upload begins to send from the client, by a congestion control and, if multipath, by MPTCP.
+func (s *network) upload(ctx context.Context, congestion string, multipath bool) (*flow, error) {
+	c, err := testbed.On(s.Host(clientHost), func() (net.Conn, error) {
+		var dialer net.Dialer
+		dialer.SetMultipathTCP(multipath)
+		dialer.Control = func(_, _ string, raw syscall.RawConn) (err error) {
+			e := raw.Control(func(fd uintptr) {
+				err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, congestion)
+			})
+			return errors.Join(err, e)
+		}
+		return dialer.DialContext(ctx, "tcp4", netip.AddrPortFrom(s.Host(serverHost).Addr4(), transferPort).String())
+	})
+	if err != nil {
+		return nil, fmt.Errorf("upload by %s: %w", congestion, err)
+	}
+	f := &flow{conn: c, ended: make(chan error, 1)}
+	go func() { f.ended <- send(c) }()
+	return f, nil
+}
+
+func (f *flow) close() error {
+	f.conn.Close()
+	if err := <-f.ended; !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// counter counts what each connection brings to the server, by the client's address.
+type counter struct {
+	listener net.Listener
+	serving  sync.WaitGroup
+	mu       sync.Mutex
+	bytes    map[string]*atomic.Int64
+}
+
+func (s *network) startCounter(ctx context.Context) (*counter, error) {
+	k := &counter{bytes: make(map[string]*atomic.Int64)}
+	var err error
+	k.listener, err = testbed.On(s.Host(serverHost), func() (net.Listener, error) {
+		var config net.ListenConfig
+		config.SetMultipathTCP(true)
+		return config.Listen(ctx, "tcp4", netip.AddrPortFrom(netip.IPv4Unspecified(), transferPort).String())
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen on the server: %w", err)
+	}
+	k.serving.Go(func() {
+		for {
+			conn, err := k.listener.Accept()
+			if err != nil {
+				return // it was closed
+			}
+			n := new(atomic.Int64)
+			k.mu.Lock()
+			k.bytes[conn.RemoteAddr().String()] = n
+			k.mu.Unlock()
+			k.serving.Go(func() {
+				defer conn.Close()
+				buffer := make([]byte, 64<<10)
+				for {
+					got, err := conn.Read(buffer)
+					n.Add(int64(got))
+					if err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	return k, nil
+}
+
+func (k *counter) received() map[string]int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := make(map[string]int64)
+	for at, n := range k.bytes {
+		now[at] = n.Load()
+	}
+	return now
+}
+
+// close returns when all connections have ended, which their clients see to.
+func (k *counter) close() {
+	k.listener.Close()
+	k.serving.Wait()
+}
