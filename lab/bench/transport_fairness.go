@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
@@ -48,6 +49,11 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 		}
 		registered, names = append(registered, r), append(names, r.Name())
 	}
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return nil, fmt.Errorf("have the kernel count the time of programs: %w", err)
+	}
+	defer func() { err = errors.Join(err, stats.Close()) }()
 	others := []int{1, 3}
 	ratios := make([][]float64, len(names)*len(others))
 	err = inTurns(repetitions, len(ratios), func(_, i int) error {
@@ -68,6 +74,16 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 			m = m.target("0.6 to 1.2", m.Value >= 0.6 && m.Value <= 1.2)
 		}
 		m.Note = "published (NorNet 2016): coupled flows take no more than a TCP flow of a shared bottleneck"
+		found = append(found, m)
+	}
+	for i, r := range registered {
+		calls, spent, err := r.Acknowledged()
+		if err != nil {
+			return found, err
+		}
+		each := float64(spent.Nanoseconds()) / float64(max(calls, 1))
+		m := once(fmt.Sprintf("transport cost, an ACK by %s with two subflows", cc.Algorithms[i]), "ns", each).target("<= 500", each <= 500)
+		m.Note = fmt.Sprintf("the mean of %d calls, with what the kernel's statistics of programs cost", calls)
 		found = append(found, m)
 	}
 	return found, nil

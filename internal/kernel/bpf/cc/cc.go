@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -50,6 +52,22 @@ type Registration struct {
 
 // Name returns the name by which programs choose the algorithm.
 func (r *Registration) Name() string { return r.name }
+
+// Acknowledged returns how often the algorithm was called for an ACK, and the time that this took. The kernel counts only
+// while its statistics of programs are on (ebpf.EnableStats).
+func (r *Registration) Acknowledged() (calls uint64, spent time.Duration, err error) {
+	for name, p := range r.all.Programs {
+		if !strings.HasSuffix(name, "_cong_avoid") {
+			continue
+		}
+		stats, err := p.Stats()
+		if err != nil {
+			return 0, 0, fmt.Errorf("read the kernel's statistics: %w", err)
+		}
+		return stats.RunCount, stats.Runtime, nil
+	}
+	return 0, 0, errors.New("the algorithm has no program for ACKs")
+}
 
 // Close takes the algorithm from the kernel's list.
 func (r *Registration) Close() error {
@@ -137,9 +155,12 @@ func unavailable(err error) error {
 	if c, ok := errors.AsType[*sockops.Error](err); ok {
 		return &UnavailableError{Mend: c.Mend, Err: c.Err}
 	}
+	rejected, isRejected := errors.AsType[*ebpf.VerifierError](err)
 	switch {
 	case errors.Is(err, unix.EEXIST):
 		return err
+	case isRejected && len(rejected.Log) > 0: // an older verifier refuses what a newer one accepts
+		return &UnavailableError{Mend: mendKernel, Err: err}
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return &UnavailableError{Mend: MendRights, Err: err}
 	case errors.Is(err, unix.E2BIG):

@@ -11,17 +11,24 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
+// lacking reports whether an error is for want of a cgroup, of rights, or of a newer kernel.
+func lacking(t *testing.T, err error) bool {
+	e, ok := errors.AsType[*UnavailableError](err)
+	return ok && (strings.Contains(e.Mend, "cgroup2") || e.Mend == MendRights || strings.Contains(e.Mend, "needs Linux") && netnstest.KernelBefore(t, 6, 18))
+}
+
 // registered makes an algorithm known until the test ends. It skips the test on a kernel that cannot.
 func registered(t *testing.T, a Algorithm) *Registration {
 	t.Helper()
 	r, err := Register(a)
-	if e, ok := errors.AsType[*UnavailableError](err); ok && strings.Contains(e.Mend, "needs") {
-		t.Skip(e)
+	if lacking(t, err) {
+		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +123,19 @@ func TestRightsThatSuffice(t *testing.T) {
 		}
 		return r.Close()
 	})
+}
+
+func TestAcknowledged(t *testing.T) {
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		t.Skipf("needs the kernel's statistics of programs: %v", err)
+	}
+	defer stats.Close()
+	r := registered(t, LIA)
+	netnstest.New(t).Must(t, func() error { return carry(t, r.Name(), true) })
+	if calls, spent, err := r.Acknowledged(); err != nil || calls == 0 || spent == 0 {
+		t.Errorf("%d calls, %v, %v", calls, spent, err)
+	}
 }
 
 // Each algorithm carries data, on MPTCP and TCP sockets.

@@ -42,7 +42,7 @@ static __always_inline bool look(struct sock *sk, struct subflows *s)
 	s->own_loss = between(state_of(sk), tp->bytes_acked);
 	if (!tp->is_mptcp || !s->own_rtt)
 		return false;
-	ulp = BPF_CORE_READ(tp, inet_conn.icsk_ulp_data);
+	ulp = tp->inet_conn.icsk_ulp_data;
 	if (!ulp)
 		return false;
 	context = CAST(mptcp_subflow_context, ulp);

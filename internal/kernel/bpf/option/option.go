@@ -218,18 +218,23 @@ func (e *Exchange) Close() error {
 	return errors.Join(e.link.Close(), e.reports.Close(), e.objects.Close())
 }
 
+const mendKernel = "needs Linux 5.10 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF and CONFIG_DEBUG_INFO_BTF; tested on 6.18"
+
 // unavailable adds advice to an error, if the kernel's answer allows it.
 func unavailable(err error) error {
 	if c, ok := errors.AsType[*sockops.Error](err); ok {
 		return &UnavailableError{Mend: c.Mend, Err: c.Err}
 	}
+	rejected, isRejected := errors.AsType[*ebpf.VerifierError](err)
 	switch {
+	case isRejected && len(rejected.Log) > 0: // an older verifier refuses what a newer one accepts
+		return &UnavailableError{Mend: mendKernel, Err: err}
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return &UnavailableError{Mend: "needs CAP_BPF and CAP_NET_ADMIN, and a kernel whose lockdown allows it", Err: err}
 	case errors.Is(err, unix.E2BIG):
 		return &UnavailableError{Mend: "the cgroup has as many programs as it takes", Err: err}
 	case errors.Is(err, btf.ErrNotFound), errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
-		return &UnavailableError{Mend: "needs Linux 5.10 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF and CONFIG_DEBUG_INFO_BTF", Err: err}
+		return &UnavailableError{Mend: mendKernel, Err: err}
 	}
 	return &UnavailableError{Mend: "unexpected: please report it with `uname -a`", Err: err}
 }

@@ -15,7 +15,6 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/tcpopt"
 )
@@ -37,6 +36,12 @@ func newHosts(t *testing.T) hosts {
 	return h
 }
 
+// lacking reports whether an error is for want of a cgroup, or of a newer kernel.
+func lacking(t *testing.T, err error) bool {
+	e, ok := errors.AsType[*UnavailableError](err)
+	return ok && (strings.Contains(e.Mend, "cgroup2") || strings.Contains(e.Mend, "needs Linux") && netnstest.KernelBefore(t, 6, 18))
+}
+
 // observed is an exchange whose reports are collected.
 type observed struct {
 	*Exchange
@@ -50,10 +55,8 @@ func open(t *testing.T, ns *netnstest.NS, c Config) *observed {
 	o := &observed{reports: make(chan Report, 100000), done: make(chan struct{})}
 	var opened error
 	ns.Must(t, func() error { o.Exchange, opened = Open(c); return nil })
-	if e, ok := errors.AsType[*UnavailableError](opened); ok {
-		if _, none := errors.AsType[*sockops.Error](opened); none || strings.Contains(e.Mend, "cgroup v2") || strings.Contains(e.Mend, "needs Linux") {
-			t.Skip(opened)
-		}
+	if lacking(t, opened) {
+		t.Skip(opened)
 	}
 	if opened != nil {
 		t.Fatal(opened)
@@ -223,7 +226,7 @@ func TestExchange(t *testing.T) {
 					t.Errorf("the initial window is %d", got)
 				}
 			}
-			download(t, client, server, 1<<20)
+			download(t, client, server, 4<<20)
 			for _, want := range []Report{
 				{Request: tcpopt.Request{Option: tcpopt.Congestion, Value: reno}, Verdict: tcpopt.Granted, Granted: reno},
 				{Request: tcpopt.Request{Option: tcpopt.DelayedACK, Value: delay.Value()}, Verdict: tcpopt.Capped, Granted: 8000},
@@ -255,7 +258,7 @@ func TestExchange(t *testing.T) {
 					t.Errorf("the server has a user timeout of %d ms", got)
 				}
 			}
-			download(t, client, server, 1<<20)
+			download(t, client, server, 4<<20)
 			granted.none(t)
 		})
 	}
@@ -275,7 +278,7 @@ func TestServerAsks(t *testing.T) {
 	if got := windowOf(t, client); got != 20 {
 		t.Errorf("the initial window is %d", got)
 	}
-	download(t, server, client, 1<<20)
+	download(t, server, client, 4<<20)
 	if r := granted.await(t, tcpopt.Congestion); r.Verdict != tcpopt.Granted {
 		t.Errorf("%+v", r)
 	}
@@ -302,7 +305,7 @@ func TestNotGranted(t *testing.T) {
 			h := newHosts(t)
 			asking, server := open(t, h.client, Config{Ask: ask}), open(t, h.server, c.server)
 			a, b := connect(t, h.client, listen(t, h.server, serverAddress, false), false)
-			download(t, a, b, 1<<20)
+			download(t, a, b, 4<<20)
 			asking.none(t)
 			server.none(t)
 		})
@@ -311,7 +314,7 @@ func TestNotGranted(t *testing.T) {
 		h := newHosts(t)
 		asking := open(t, h.client, Config{Ask: ask})
 		a, b := connect(t, h.client, listen(t, h.server, serverAddress, false), false)
-		download(t, a, b, 1<<20)
+		download(t, a, b, 4<<20)
 		asking.none(t)
 	})
 	t.Run("peers that are not asked", func(t *testing.T) {
@@ -319,7 +322,7 @@ func TestNotGranted(t *testing.T) {
 		asking := open(t, h.client, Config{Ask: ask, Peers: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}})
 		server := open(t, h.server, granting())
 		a, b := connect(t, h.client, listen(t, h.server, serverAddress, false), false)
-		download(t, a, b, 1<<20)
+		download(t, a, b, 4<<20)
 		asking.none(t)
 		server.none(t)
 	})
@@ -359,7 +362,7 @@ func TestBoundsAreKept(t *testing.T) {
 			open(t, h.client, Config{Ask: []tcpopt.Request{c.ask}})
 			server := open(t, h.server, config)
 			a, b := connect(t, h.client, listen(t, h.server, serverAddress, false), false)
-			download(t, a, b, 1<<20)
+			download(t, a, b, 4<<20)
 			if r := server.await(t, c.ask.Option); r.Verdict != c.verdict || r.Granted != c.granted || r.Request != c.ask {
 				t.Errorf("%+v, want %v of %d", r, c.verdict, c.granted)
 			}
@@ -432,7 +435,7 @@ func TestTwoCapabilitiesAreEnough(t *testing.T) {
 			return err
 		}
 		e, err := Open(granting())
-		if u, ok := errors.AsType[*UnavailableError](err); ok && strings.Contains(u.Mend, "cgroup") {
+		if lacking(t, err) {
 			t.Skip(err)
 		}
 		if err != nil {

@@ -294,3 +294,17 @@ func LimitRights(capabilities ...int) error {
 	}
 	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0])
 }
+
+// KernelBefore reports whether the running kernel is older than a release. A test may lack what only newer ones have.
+func KernelBefore(t testing.TB, major, minor int) bool {
+	t.Helper()
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	var a, b int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &a, &b); err != nil {
+		t.Fatalf("the kernel's release %q: %v", name.Release, err)
+	}
+	return a < major || a == major && b < minor
+}
