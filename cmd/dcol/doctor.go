@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -18,20 +19,26 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/doctor"
 	"github.com/detour-collective/dcol/internal/nat"
+	"github.com/detour-collective/dcol/internal/trace/present"
 )
 
 // doctorTimeout bounds all checks together.
 const doctorTimeout = 20 * time.Second
 
 func doctorCommand() *cobra.Command {
-	var path string
+	var path, server string
+	var port int
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check that this host has what dcol needs, and explain how to fix what is missing",
 		Long: `Checks each requirement of dcol on this host, and explains how to fix what is missing. It
-changes nothing. The exit code is 1 if a check failed.`,
-		Args: cli.Exactly(0),
+changes nothing. The exit code is 1 if a check failed.
+
+With --path it also probes the path to a server, as "dcol trace" does: whether MPTCP and
+in-band detours get through, and if not, between which hops they are stopped.`,
+		Example: "  dcol doctor --path server.example",
+		Args:    cli.Exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), doctorTimeout)
 			defer cancel()
@@ -39,9 +46,24 @@ changes nothing. The exit code is 1 if a check failed.`,
 			env.Now = time.Now()
 			examineMember(ctx, env, path)
 			report := doctor.NewReport(doctor.Examine(ctx, env, doctor.Checks()))
-			show := func() error { return report.Text(os.Stdout) }
+			found, err := examinePath(cmd.Context(), server, port)
+			if err != nil {
+				return err
+			}
+			show := func() error {
+				if err := report.Text(os.Stdout); err != nil || found == nil {
+					return err
+				}
+				fmt.Println()
+				return found.Text(os.Stdout)
+			}
 			if asJSON {
-				show = func() error { return printJSON(report) }
+				show = func() error {
+					return printJSON(struct {
+						doctor.Report
+						Path *present.Report `json:"path,omitempty"`
+					}{report, found})
+				}
 			}
 			if err := show(); err != nil {
 				return err
@@ -54,7 +76,25 @@ changes nothing. The exit code is 1 if a check failed.`,
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", config.DefaultPath, "the configuration `file`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON ("+doctor.Schema+")")
+	cmd.Flags().StringVar(&server, "path", "", "also probe the path to a `SERVER`; needs root")
+	cmd.Flags().IntVar(&port, "port", 443, "the server's TCP `port`")
 	return cmd
+}
+
+// examinePath asks whether what dcol needs gets through to a server. Nothing is sent if none is named.
+func examinePath(ctx context.Context, server string, port int) (*present.Report, error) {
+	if server == "" {
+		return nil, nil
+	}
+	if port < 1 || port > 65535 {
+		return nil, fmt.Errorf("--port must be between 1 and 65535, not %d", port)
+	}
+	f := &traceFlags{port: port, hops: 30}
+	report, err := f.verdicts(ctx, server, []string{"mptcp", "in-band"})
+	if err != nil {
+		return nil, fmt.Errorf("probe the path to %s: %w", server, err)
+	}
+	return &report, nil
 }
 
 // examineMember adds the configuration, the identity that it names, and the agent's answers to env.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/detour-collective/dcol/internal/trace/hold"
@@ -23,20 +24,36 @@ func recipeList() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// runRecipes runs the chosen recipe, or all.
+// runRecipes runs the chosen recipe, or all, and prints the verdicts.
 func (f *traceFlags) runRecipes(ctx context.Context, destination string) error {
-	addr, err := f.resolve(ctx, destination, false, false)
+	chosen := []string{f.recipe}
+	if f.all {
+		chosen = recipe.Names()
+	}
+	report, err := f.verdicts(ctx, destination, chosen)
 	if err != nil {
 		return err
 	}
+	if f.asJSON {
+		return printJSON(report)
+	}
+	return report.Text(os.Stdout)
+}
+
+// verdicts runs recipes. One of several that fails does not keep the others from running.
+func (f *traceFlags) verdicts(ctx context.Context, destination string, chosen []string) (report present.Report, err error) {
+	addr, err := f.resolve(ctx, destination, false, false)
+	if err != nil {
+		return report, err
+	}
 	conn, err := wire.Open(addr, f.device)
 	if err != nil {
-		return err
+		return report, err
 	}
 	defer conn.Close()
 	table, err := hold.New()
 	if err != nil {
-		return err
+		return report, err
 	}
 	defer table.Close()
 	s := &recipe.Session{
@@ -46,17 +63,17 @@ func (f *traceFlags) runRecipes(ctx context.Context, destination string) error {
 			return table.Add(hold.Flow{Source: source, Destination: netip.AddrPortFrom(addr, port)})
 		},
 	}
-	report := present.Report{Schema: present.ReportSchema, Name: destination, Destination: addr.String(), Port: f.port}
+	report = present.Report{Schema: present.ReportSchema, Name: destination, Destination: addr.String(), Port: f.port}
 	for _, r := range recipe.All() {
-		if !f.all && r.Name != f.recipe {
+		if !slices.Contains(chosen, r.Name) {
 			continue
 		}
-		if f.all {
+		if len(chosen) > 1 {
 			fmt.Fprintf(os.Stderr, "%s: %s\n", r.Name, r.Question)
 		}
 		v, err := r.Run(ctx, s)
-		if err != nil && (!f.all || ctx.Err() != nil || errors.Is(err, hold.ErrRight)) {
-			return err
+		if err != nil && (len(chosen) == 1 || ctx.Err() != nil || errors.Is(err, hold.ErrRight)) {
+			return report, err
 		}
 		if err != nil {
 			v = &recipe.Verdict{Recipe: r.Name, Outcome: recipe.Unknown, Confidence: recipe.Open, Text: capital(err.Error()) + ".", Evidence: []string{}, Findings: []present.Finding{}}
@@ -66,10 +83,7 @@ func (f *traceFlags) runRecipes(ctx context.Context, destination string) error {
 			Text: v.Text, Evidence: v.Evidence, Findings: v.Findings,
 		})
 	}
-	if f.asJSON {
-		return printJSON(report)
-	}
-	return report.Text(os.Stdout)
+	return report, nil
 }
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -55,6 +55,7 @@ func benchmarks() []benchmark {
 		{"convert", "dcol's engine for servers without MPTCP, beside forwarding, io.Copy and HAProxy", convert},
 		{"selection", "how well detours are chosen, beside plain TCP and the best fixed choice", selection},
 		{"transport", "what dcol changes about TCP: options, congestion controls, initial windows, fairness", transport},
+		{"trace", "dcol trace: what it finds and how fast, beside other programs", traces},
 		{"wire", "the emulated link against what was asked of it", emulator},
 	}
 }
