@@ -51,7 +51,7 @@ type Quote struct {
 
 // Answer is a packet from the destination.
 type Answer struct {
-	RTT    time.Duration // of the probe that it answers, as far as that is known
+	RTT    time.Duration // 0 if it is not known which probe it answers
 	Packet *packet.Packet
 	Bytes  []byte
 }

@@ -80,6 +80,7 @@ type tracer struct {
 	// latest is the destination's last answer, and latestProbe the probe that it answers.
 	latest      *packet.Packet
 	latestProbe *sentProbe
+	latestRTT   time.Duration
 	failure     error // of sending
 	failed      int
 }
@@ -323,15 +324,16 @@ func (t *tracer) quoted(probe *sentProbe, reply *packet.Packet, q Quote) {
 }
 
 func (t *tracer) answered(probe *sentProbe, p *packet.Packet, a Arrival) {
-	if t.path.Answer == nil || betterAnswer(p, t.path.Answer.Packet) {
-		t.path.Answer = &Answer{RTT: a.At.Sub(probe.at), Packet: p, Bytes: a.Bytes}
-	}
-	t.latest, t.latestProbe = p, probe
-	distance := probe.distance
+	rtt := a.At.Sub(probe.at)
+	distance, known := probe.distance, rtt
 	if !t.matcher.distinct && probe.packet.ICMP == nil {
-		distance = 0
+		distance, known = 0, 0 // it may answer any of them
 	}
-	t.sweep.arrived(distance, a.At.Sub(probe.at))
+	if t.path.Answer == nil || betterAnswer(p, t.path.Answer.Packet) {
+		t.path.Answer = &Answer{RTT: known, Packet: p, Bytes: a.Bytes}
+	}
+	t.latest, t.latestProbe, t.latestRTT = p, probe, rtt
+	t.sweep.arrived(distance, rtt)
 }
 
 // betterAnswer reports whether a SYN+ACK comes behind something that is none: a stray ACK, or a reset of an

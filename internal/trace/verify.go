@@ -39,6 +39,7 @@ func (t *tracer) verify(ctx context.Context) error {
 		}
 		if answered {
 			t.path.Distance, t.path.Sure = distance, true
+			t.path.Answer.RTT = t.latestRTT
 			return nil
 		}
 	}

@@ -58,7 +58,7 @@ type Change struct {
 
 // Answer is the destination's packet.
 type Answer struct {
-	RTTMS float64 `json:"rtt_ms"`
+	RTTMS float64 `json:"rtt_ms,omitempty"`
 	Text  string  `json:"text"`
 	Bytes string  `json:"bytes"` // hexadecimal
 }

@@ -108,6 +108,9 @@ func atEnd(p *trace.Path) bool {
 }
 
 func milliseconds(d time.Duration) string {
+	if d <= 0 {
+		return "" // not known
+	}
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
