@@ -111,6 +111,9 @@ set_demo() {
 set_bench() {
 	set_demo
 	need_program iperf3 iperf3 'the traffic of the benchmarks'
+	need_program mtr mtr-tiny 'the program dcol trace is compared with'
+	need_program traceroute traceroute 'the program dcol trace is compared with'
+	need_program scamper scamper 'the program dcol trace is compared with'
 	need_program haproxy haproxy 'the relay dcol is compared with'
 	need_program iptables iptables 'the rules dcol is compared with'
 	need_program openvpn openvpn 'OpenVPN detours'

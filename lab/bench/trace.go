@@ -152,7 +152,11 @@ func traces(ctx context.Context, o Options) (found []Measurement, err error) {
 	}
 	found = append(found, others...)
 	timed, err := traceTime(ctx, o)
-	return append(found, timed...), err
+	if found = append(found, timed...); err != nil {
+		return found, err
+	}
+	sack, err := damagedSACK(ctx, o)
+	return append(found, sack...), err
 }
 
 // matrix traces each box at eight places, with each choice of quotes.
@@ -244,7 +248,7 @@ var traceOthers = []struct {
 }{
 	{"mtr", []string{"-n", "-r", "-c", "1", "--tcp", "-P", "80", serverHost}, "MP_CAPABLE"},
 	{"traceroute", []string{"--mtu", "-n", serverHost}, "MP_CAPABLE"},
-	{"scamper", []string{"-I", "tbit -t pmtud " + serverHost}, "MP_CAPABLE"},
+	{"scamper", []string{"-I", "tbit -t null -u http://" + serverHost + "/ ADDRESS"}, "MP_CAPABLE"},
 }
 
 // others runs other programs on a path on which MPTCP's option is removed, and tells whether they find that.
@@ -264,6 +268,9 @@ func (p *tracePath) others(ctx context.Context) (found []Measurement, err error)
 	for _, other := range traceOthers {
 		if _, err := exec.LookPath(other.name); err != nil {
 			continue
+		}
+		for i := range other.args {
+			other.args[i] = strings.ReplaceAll(other.args[i], "ADDRESS", p.Host(serverHost).Addr4().String())
 		}
 		limited, cancel := context.WithTimeout(ctx, time.Minute)
 		start := time.Now()

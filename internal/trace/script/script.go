@@ -323,7 +323,7 @@ func (s *session) trace(l *lua.LState) int {
 	var failed error
 	if callback := s.callback(); callback != nil {
 		options.OnQuote = func(distance int, sent, reply *packet.Packet, q trace.Quote) bool {
-			var changes lua.LValue = lua.LNil
+			changes := lua.LNil
 			if len(q.Changes) > 0 {
 				changes = s.wrap(typeChanges, q.Comparison)
 			}
