@@ -142,6 +142,9 @@ func (m *matcher) answered(p *packet.Packet) (*sentProbe, bool) {
 				p.TCP.Ack != probe.TCP.Seq+1 {
 				continue
 			}
+			if p.TCP.Flags.Has(packet.SYN) && !probe.TCP.Flags.Has(packet.SYN) {
+				return nil, false // a server repeats its SYN+ACK; that is no answer to data
+			}
 			return m.probes[i], true
 		case p.UDP != nil && probe.UDP != nil:
 			if p.UDP.SrcPort == probe.UDP.DstPort && p.UDP.DstPort == probe.UDP.SrcPort {

@@ -84,6 +84,16 @@ func (p *Path) FullQuotes() (distances []int) {
 	return distances
 }
 
+// Silent returns the distances before the end of the path that did not answer.
+func (p *Path) Silent() (distances []int) {
+	for _, h := range p.Hops {
+		if len(h.Quotes) == 0 && h.Distance != p.Distance {
+			distances = append(distances, h.Distance)
+		}
+	}
+	return distances
+}
+
 // Responders returns the addresses that answered, by distance.
 func (p *Path) Responders() map[int]netip.Addr {
 	all := map[int]netip.Addr{}

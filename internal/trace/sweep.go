@@ -1,6 +1,9 @@
 package trace
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Timing of a sweep.
 const (
@@ -12,6 +15,7 @@ const (
 	firstPatience  = 500 * time.Millisecond // for an answer, while no round trip is known
 	leastPatience  = 300 * time.Millisecond
 	mostPatience   = 2 * time.Second
+	grace          = 100 * time.Millisecond // for answers behind the destination's
 )
 
 // sweep decides when a probe goes to which distance. It is told the time and reads no clock.
@@ -25,8 +29,11 @@ type sweep struct {
 	rtt     time.Duration
 	// reached is set when the destination has answered; distance is then the least distance that is known to
 	// reach it, 0 if the answer does not show that.
-	reached  bool
-	distance int
+	reached   bool
+	reachedAt time.Time
+	distance  int
+	// silent distances have not answered before: one try is enough.
+	silent []int
 }
 
 type hopState struct {
@@ -57,14 +64,21 @@ func (s *sweep) next(now time.Time) (distance int, ok bool, again time.Time, end
 	ended = true
 	for _, d := range s.order {
 		h := s.hops[d]
-		if !s.wanted(d) || h.answered {
+		if h.answered {
+			continue
+		}
+		if !s.wanted(d) {
+			// A router's answer may be slower than the destination's.
+			if due := s.reachedAt.Add(max(grace, s.rtt)); s.reached && s.distance == 0 && h.tries > 0 && due.After(now) {
+				ended, again = false, earlier(again, due)
+			}
 			continue
 		}
 		due := h.last.Add(s.patience(h.tries))
 		if h.tries == 0 {
 			due = now
 		}
-		if h.tries >= s.tries {
+		if h.tries >= s.triesFor(d) {
 			if due.After(now) {
 				ended, again = false, earlier(again, due) // the last try may still be answered
 			}
@@ -113,6 +127,14 @@ func (s *sweep) lastAnswered() (last int) {
 	return last
 }
 
+// triesFor returns how often a distance is probed at most.
+func (s *sweep) triesFor(d int) int {
+	if slices.Contains(s.silent, d) {
+		return 1
+	}
+	return s.tries
+}
+
 // patience returns how long to wait for the answer to a try.
 func (s *sweep) patience(try int) time.Duration {
 	if s.rtt == 0 {
@@ -134,9 +156,11 @@ func (s *sweep) heard(distance int, rtt time.Duration) {
 	s.rtt = max(s.rtt, rtt)
 }
 
-// arrived notes the destination's answer, to a probe of some distance, or 0 if that is not known.
-func (s *sweep) arrived(distance int, rtt time.Duration) {
-	s.reached = true
+// arrived notes the destination's answer at a time, to a probe of some distance, or 0 if that is not known.
+func (s *sweep) arrived(now time.Time, distance int, rtt time.Duration) {
+	if !s.reached {
+		s.reached, s.reachedAt = true, now
+	}
 	s.rtt = max(s.rtt, rtt)
 	if distance > 0 && (s.distance == 0 || distance < s.distance) {
 		s.distance = distance

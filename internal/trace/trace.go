@@ -30,6 +30,7 @@ type Options struct {
 	MaxHops int   // 0: 30
 	Only    []int // distances; empty: all
 	Tries   int   // for each hop; 0: 3
+	Silent  []int // distances that did not answer in an earlier trace of the path: they are tried once
 	// Pace is the time between two probes, 0: 1 ms.
 	Pace time.Duration
 	// Keep leaves a connection that a probe has begun to the caller: the destination is not sent a reset, and its
@@ -104,6 +105,8 @@ func Run(ctx context.Context, net Network, probe *packet.Packet, options Options
 		path:  &Path{Source: probe.Src(), Destination: probe.Dst(), Probe: first},
 	}
 	t.matcher.distinct = probe.V6 != nil
+	t.sweep.silent = options.Silent
+	t.drain()
 	start := time.Now()
 	if err := t.run(ctx); err != nil {
 		return nil, err
@@ -262,6 +265,20 @@ func (t *tracer) hear(ctx context.Context, until time.Time) (kind, error) {
 	}
 }
 
+// drain throws away what has arrived before the first probe: answers to earlier ones.
+func (t *tracer) drain() {
+	for {
+		select {
+		case _, ok := <-t.net.Arrivals():
+			if !ok {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
 // hearPending handles what has already arrived.
 func (t *tracer) hearPending() {
 	for {
@@ -312,9 +329,9 @@ func (t *tracer) quoted(probe *sentProbe, reply *packet.Packet, q Quote) {
 	switch {
 	case !q.Exceeded && t.path.Refused == nil:
 		t.path.Refused = &q
-		t.sweep.arrived(probe.distance, q.RTT)
+		t.sweep.arrived(time.Now(), probe.distance, q.RTT)
 	case !q.Exceeded, sameAddr(q.From, t.path.Destination):
-		t.sweep.arrived(probe.distance, q.RTT)
+		t.sweep.arrived(time.Now(), probe.distance, q.RTT)
 	default:
 		t.sweep.heard(probe.distance, q.RTT)
 	}
@@ -333,7 +350,7 @@ func (t *tracer) answered(probe *sentProbe, p *packet.Packet, a Arrival) {
 		t.path.Answer = &Answer{RTT: known, Packet: p, Bytes: a.Bytes}
 	}
 	t.latest, t.latestProbe, t.latestRTT = p, probe, rtt
-	t.sweep.arrived(distance, rtt)
+	t.sweep.arrived(time.Now(), distance, rtt)
 }
 
 // betterAnswer reports whether a SYN+ACK comes behind something that is none: a stray ACK, or a reset of an

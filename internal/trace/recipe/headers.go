@@ -219,5 +219,5 @@ func (s *Session) ping(ctx context.Context) (*trace.Path, error) {
 	if err := p.Seal(); err != nil {
 		return nil, err
 	}
-	return trace.Run(ctx, s.Net, p, trace.Options{MaxHops: s.MaxHops})
+	return s.trace(ctx, p)
 }

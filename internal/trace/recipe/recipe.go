@@ -25,6 +25,7 @@ type Session struct {
 	// Hold holds back the kernel's resets of a connection from a port of this host to one of the destination's.
 	Hold    func(source, destination uint16) error
 	MaxHops int
+	silent  []int // distances that did not answer in the first trace
 	// Wait bounds the wait for an answer. 0: 2 s.
 	Wait time.Duration
 }
@@ -193,7 +194,16 @@ func (s *Session) synWith(ctx context.Context, port uint16, h packet.TCP, data [
 	if err := s.Hold(p.TCP.SrcPort, port); err != nil {
 		return nil, err
 	}
-	return trace.Run(ctx, s.Net, p, trace.Options{MaxHops: s.MaxHops})
+	return s.trace(ctx, p)
+}
+
+// trace traces with a packet. Hops that were silent in the first trace are not waited for again and again.
+func (s *Session) trace(ctx context.Context, p *packet.Packet) (*trace.Path, error) {
+	path, err := trace.Run(ctx, s.Net, p, trace.Options{MaxHops: s.MaxHops, Silent: s.silent})
+	if err == nil && s.silent == nil {
+		s.silent = path.Silent()
+	}
+	return path, err
 }
 
 const synack = packet.SYN | packet.ACK

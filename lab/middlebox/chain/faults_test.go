@@ -182,3 +182,21 @@ func TestSilence(t *testing.T) {
 		t.Errorf("%+v", path)
 	}
 }
+
+// Routers whose answers come later than the server's are waited for.
+func TestSlowRouters(t *testing.T) {
+	var quotes [][]byte
+	path := tampered(t, middlebox.ClampMSS, func(b []byte, p *packet.Packet) [][]byte {
+		if isQuote(p) {
+			quotes = append(quotes, b)
+			return nil
+		}
+		all := append([][]byte{b}, quotes...) // behind the server's answer
+		quotes = nil
+		return all
+	})
+	wantOne(t, path, compare.MSS, 3, 4)
+	if len(path.Silent()) > 0 || path.Distance != 6 {
+		t.Errorf("silent: %v, distance %d", path.Silent(), path.Distance)
+	}
+}
