@@ -280,7 +280,7 @@ func (p *tracePath) others(ctx context.Context) (found []Measurement, err error)
 		m := once("trace: "+other.name+" on the same path", "s", took).against(own)
 		switch {
 		case err != nil:
-			m.Note = fmt.Sprintf("failed: %v", err)
+			m.Note = fmt.Sprintf("failed: %v: %s", err, strings.TrimSpace(string(out)))
 		case strings.Contains(string(out), other.says):
 			m.Note = "finds the removal"
 		default:
