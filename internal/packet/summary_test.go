@@ -69,7 +69,7 @@ func checkSummary(t *testing.T, b []byte) {
 }
 
 func TestSummaryAsDecoder(t *testing.T) {
-	for _, b := range readCapture(t) {
+	for _, b := range append(readCapture(t), readPackets(t, "mptcp0", 64)...) {
 		checkSummary(t, b)
 		for n := range b { // cut by the snap length
 			var s, whole Summary
