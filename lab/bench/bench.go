@@ -56,6 +56,7 @@ func benchmarks() []benchmark {
 		{"selection", "how well detours are chosen, beside plain TCP and the best fixed choice", selection},
 		{"transport", "what dcol changes about TCP: options, congestion controls, initial windows, fairness", transport},
 		{"trace", "dcol trace: what it finds and how fast, beside other programs", traces},
+		{"analyse", "dcol analyse on generated captures, beside tshark", analyseTraffic},
 		{"wire", "the emulated link against what was asked of it", emulator},
 	}
 }

@@ -1,0 +1,239 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/analyse/analysetest"
+)
+
+// How analyse is measured.
+const (
+	analyseSnap        = 128
+	analyseAlive       = 10_000
+	analyseConnections = 100_000
+	analysePackets     = 64_000_000 // 10 GB with 128 bytes of each
+	sliceConnections   = 5_000      // of the part that is measured in the page cache, and by tshark
+	sliceAlive         = 500
+)
+
+// analyseTraffic runs `dcol analyse` on generated captures: its rate on a slice in the page cache, tshark on the same
+// slice, and its memory on a long capture, which it gets by a pipe.
+func analyseTraffic(ctx context.Context, o Options) (found []Measurement, err error) {
+	slice := filepath.Join(o.Out, "analyse.pcap")
+	defer func() { err = errors.Join(err, os.Remove(slice)) }()
+	packets, err := writeSlice(slice)
+	if err != nil {
+		return nil, err
+	}
+	dcol := o.Programs.DCol
+	repetitions := max(3, o.Repetitions)
+	var rates []float64
+	var took time.Duration
+	for range repetitions {
+		used, err := measureProgram(ctx, nil, dcol, "analyse", "--json", slice)
+		if err != nil {
+			return nil, err
+		}
+		if err := used.expect(packets, sliceConnections); err != nil {
+			return nil, err
+		}
+		rates = append(rates, float64(packets)/used.processor.Seconds()/1e6)
+		if took == 0 || used.wall < took {
+			took = used.wall
+		}
+	}
+	rate := of("analyse: packets per second of a core", "million/s", rates)
+	found = append(found, rate.target(">= 1.5 million/s", rate.Value >= 1.5))
+	if tshark, err := exec.LookPath("tshark"); err == nil {
+		used, err := measureProgram(ctx, nil, tshark, "-n", "-q", "-r", slice, "-z", "io,stat,0,tcp.options.mptcp.subtype==2")
+		if err != nil {
+			return found, err
+		}
+		m := once("analyse: time for the same slice, beside tshark", "s", took.Seconds()).against(used.wall.Seconds())
+		found = append(found, m.target("ratio <= 0.1", *m.Ratio <= 0.1))
+	} else {
+		fmt.Fprintln(o.Stderr, "bench analyse: no tshark on this machine, so no comparison")
+	}
+	m, err := analyseMemory(ctx, dcol)
+	return append(found, m), err
+}
+
+// analyseMemory measures the memory on a long capture with many connections alive at a time.
+func analyseMemory(ctx context.Context, dcol string) (m Measurement, err error) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		return m, err
+	}
+	var packets uint64
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		packets, err = generate(to, analyseConnections, analyseAlive, analysePackets/analyseConnections)
+		written <- errors.Join(err, to.Close())
+	}()
+	used, err := measureProgram(ctx, from, dcol, "analyse", "--json", "-")
+	err = errors.Join(err, from.Close(), <-written)
+	if err != nil {
+		return m, err
+	}
+	if err := used.expect(packets, analyseConnections); err != nil {
+		return m, err
+	}
+	m = once("analyse: memory, 100,000 connections, 10,000 alive", "MiB", float64(used.memory)/(1<<20))
+	m.Note = fmt.Sprintf("%d packets in %v", packets, used.wall.Round(time.Second))
+	return m.target("<= 300 MiB", used.memory <= 300<<20), nil
+}
+
+func writeSlice(path string) (packets uint64, err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return 0, err
+	}
+	packets, err = generate(f, sliceConnections, sliceAlive, analysePackets/analyseConnections)
+	return packets, errors.Join(err, f.Close())
+}
+
+// generate writes a capture of connections of two subflows, of which so many are alive at a time. Their packets alternate.
+func generate(to io.Writer, connections, alive, packetsEach int) (packets uint64, err error) {
+	buffered := bufio.NewWriterSize(to, 1<<20)
+	pcap, err := analysetest.NewPcap(buffered, analyseSnap)
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	script := analysetest.New(1)
+	script.Gap = 3 * time.Microsecond
+	script.Emit = func(f analysetest.Frame) {
+		if failed == nil {
+			failed = pcap.Write(f)
+		}
+	}
+	const turnPackets = 8
+	turns := packetsEach / turnPackets
+	list := make([]*analysetest.Conn, alive)
+	rest := make([]int, alive)
+	for done, begun := 0, 0; done < connections && failed == nil; {
+		for i := range list {
+			switch {
+			case list[i] != nil && rest[i] > 0:
+				rest[i]--
+				turn(list[i])
+			case list[i] != nil:
+				list[i].Close(list[i].Subflows...)
+				list[i] = nil
+				done++
+			case begun < connections:
+				list[i] = begin(script, begun)
+				// The first ones end at different times, so that later ones do.
+				rest[i] = turns
+				if begun < alive {
+					rest[i] = 1 + turns*begun/alive
+				}
+				begun++
+			}
+		}
+	}
+	return pcap.Count, errors.Join(failed, buffered.Flush())
+}
+
+func begin(s *analysetest.Script, number int) *analysetest.Conn {
+	client := netip.AddrFrom4([4]byte{10, byte(number >> 16), byte(number >> 8), byte(number)})
+	server := netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(number % 7)}), 443)
+	c := s.Conn(1)
+	c.Open(netip.AddrPortFrom(client, 40000), server)
+	c.Join(analysetest.Client, netip.AddrPortFrom(client, 40001), server, 2)
+	return c
+}
+
+// turn sends eight packets.
+func turn(c *analysetest.Conn) {
+	for _, f := range c.Subflows {
+		f.Send(analysetest.Server, 1400)
+		f.Send(analysetest.Server, 1400)
+		f.Ack(analysetest.Client)
+	}
+	c.Subflows[0].Send(analysetest.Client, 100)
+	c.Subflows[0].Ack(analysetest.Server)
+}
+
+// programUse is what a program used.
+type programUse struct {
+	wall, processor time.Duration
+	memory          int64 // bytes, at most
+	output          []byte
+}
+
+func measureProgram(ctx context.Context, stdin io.Reader, name string, args ...string) (u programUse, err error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	tail := new(tailWriter)
+	var said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, tail, &said
+	began := time.Now()
+	if err := cmd.Run(); err != nil {
+		return u, fmt.Errorf("%s: %w: %s", name, err, said.Bytes())
+	}
+	u.wall = time.Since(began)
+	u.processor = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		u.memory = usage.Maxrss << 10
+	}
+	u.output = tail.last
+	return u, nil
+}
+
+// tailWriter keeps the end of what is written.
+type tailWriter struct{ last []byte }
+
+func (w *tailWriter) Write(p []byte) (int, error) {
+	const kept = 1 << 16
+	w.last = append(w.last, p...)
+	if len(w.last) > 2*kept {
+		w.last = append(w.last[:0], w.last[len(w.last)-kept:]...)
+	}
+	return len(p), nil
+}
+
+// expect checks that the analysis found all connections, and nothing else.
+func (u programUse) expect(packets uint64, connections int) error {
+	_, text, ok := bytes.Cut(u.output, []byte("\n],\n\"capture\":"))
+	if !ok {
+		return errors.New("dcol analyse printed no summary")
+	}
+	var found struct {
+		Capture struct{ Packets, MPTCP uint64 } `json:"capture"`
+		Summary struct {
+			Connections  int               `json:"connections"`
+			Ends         map[string]int    `json:"ends"`
+			Fallbacks    map[string]int    `json:"fallbacks"`
+			Reinjected   uint64            `json:"reinjected_bytes"`
+			Retransmit   uint64            `json:"retransmitted_bytes"`
+			Anomalies    map[string]uint64 `json:"anomalies"`
+			BySubflows   map[string]int    `json:"connections_by_subflows"`
+			HandoverKind map[string]uint64 `json:"handovers"`
+		} `json:"summary"`
+	}
+	if err := json.Unmarshal(append([]byte(`{"capture":`), text...), &found); err != nil {
+		return fmt.Errorf("read the summary: %w", err)
+	}
+	s := found.Summary
+	if found.Capture.MPTCP != packets || s.Connections != connections || s.Ends["data-fin"] != connections || s.BySubflows[strconv.Itoa(2)] != connections {
+		return fmt.Errorf("dcol analyse found %d of %d connections in %d of %d packets: %+v", s.Connections, connections, found.Capture.MPTCP, packets, s)
+	}
+	if len(s.Fallbacks)+len(s.Anomalies)+len(s.HandoverKind) > 0 || s.Reinjected+s.Retransmit > 0 {
+		return fmt.Errorf("dcol analyse found what was not there: %+v", s)
+	}
+	return nil
+}
