@@ -1,0 +1,143 @@
+package top
+
+import (
+	"math"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// mostEvents bounds the events that are remembered.
+const mostEvents = 500
+
+// feed is what the agent has said: its last state, how rates went, and what happened.
+type feed struct {
+	status api.Status
+	heard  time.Time // when the state came; zero: there is none yet
+	since  time.Time // when the agent began to be silent; zero: it answers
+	silent string    // why
+
+	in, out   history
+	conns     map[connKey]*connHistory
+	waypoints map[string]*history
+	events    []Event // the oldest first
+}
+
+// connHistory remembers the rates of a connection and of its subflows, in both directions together.
+type connHistory struct {
+	all  history
+	subs map[subKey]*history
+	// level is the order of magnitude of what it carried lately, in steps of a factor of about three. Sorted by the
+	// rate itself, connections would change places all the time.
+	level float64
+}
+
+// rank finds the level. It changes only when the rate is clearly beyond it.
+func (h *connHistory) rank() {
+	const lately, beyond = 10, 0.25
+	exact := 0.0
+	if mean := h.all.mean(lately); mean >= quiet {
+		exact = 2 * math.Log10(mean)
+	}
+	if exact < h.level-beyond || exact >= h.level+1+beyond {
+		h.level = math.Floor(exact)
+	}
+}
+
+// take accepts a new state.
+func (f *feed) take(s api.Status, now time.Time) {
+	switch {
+	case f.heard.IsZero():
+	case !f.since.IsZero():
+		f.event(now, Good, "the agent answers again")
+		fallthrough
+	default:
+		f.events = append(f.events, differences(&f.status, &s, now)...)
+	}
+	f.events = f.events[max(len(f.events)-mostEvents, 0):]
+	f.status, f.heard, f.since, f.silent = s, now, time.Time{}, ""
+	f.measure()
+}
+
+// fail accepts that the agent does not answer.
+func (f *feed) fail(err error, now time.Time) {
+	if f.since.IsZero() {
+		f.since = now
+		f.event(now, Bad, "the agent does not answer: "+err.Error())
+	}
+	f.silent = clean(err.Error())
+}
+
+func (f *feed) event(at time.Time, style Style, text string) {
+	f.events = append(f.events, Event{at, clean(text), style})
+}
+
+// measure adds the rates of the state to the histories, and forgets those of what has ended.
+func (f *feed) measure() {
+	u := using(&f.status)
+	old, oldWaypoints := f.conns, f.waypoints
+	f.conns = make(map[connKey]*connHistory, len(u.Connections))
+	f.waypoints = make(map[string]*history, len(u.Waypoints))
+	through := make(map[string]float64, len(u.Waypoints))
+	var in, out float64
+	for i := range u.Connections {
+		c := &u.Connections[i]
+		k := keyOf(c)
+		h := old[k]
+		if h == nil {
+			h = &connHistory{}
+		}
+		subs := make(map[subKey]*history, len(c.Subflows))
+		sum := 0.0
+		for j := range c.Subflows {
+			s := &c.Subflows[j]
+			sk := subKey{s.Local, s.Remote}
+			sh := h.subs[sk]
+			if sh == nil {
+				sh = &history{}
+			}
+			both := s.ReceiveRate + s.SendRate
+			sh.add(both)
+			subs[sk] = sh
+			sum += both
+			in, out = in+s.ReceiveRate, out+s.SendRate
+			if s.Waypoint != "" {
+				through[s.Waypoint] += both
+			}
+		}
+		h.all.add(sum)
+		h.rank()
+		h.subs = subs
+		f.conns[k] = h
+	}
+	for _, w := range u.Waypoints {
+		h := f.waypoints[w.Name] // a waypoint with two addresses
+		if h != nil {
+			continue
+		}
+		if h = oldWaypoints[w.Name]; h == nil {
+			h = &history{}
+		}
+		h.add(through[w.Name])
+		f.waypoints[w.Name] = h
+	}
+	f.in.add(in)
+	f.out.add(out)
+}
+
+// load returns the rates through a waypoint's address now, to this host and from it.
+func (f *feed) load() map[string]rates {
+	sums := make(map[string]rates)
+	for _, c := range using(&f.status).Connections {
+		for i := range c.Subflows {
+			if s := &c.Subflows[i]; s.Waypoint != "" {
+				r := sums[s.Waypoint]
+				sums[s.Waypoint] = rates{r.in + s.ReceiveRate, r.out + s.SendRate}
+			}
+		}
+	}
+	return sums
+}
+
+// rates are bits per second in both directions.
+type rates struct{ in, out float64 }

@@ -1,0 +1,105 @@
+package top
+
+import (
+	"strings"
+
+	"github.com/clipperhouse/displaywidth"
+
+	"github.com/detour-collective/dcol/internal/printable"
+)
+
+// Style is the look of a text. It carries no meaning that the words lack, because terminals without colours, and
+// people, may not tell the styles apart.
+type Style uint8
+
+// The styles.
+const (
+	Plain Style = iota
+	Dim
+	Strong
+	Good
+	Warn
+	Bad
+	Accent
+	Chosen // the row under the cursor
+	Title  // a table's header
+)
+
+// Span is a text in one style.
+type Span struct {
+	Text  string
+	Style Style
+}
+
+// Line is a row of the screen, from the left.
+type Line []Span
+
+// String returns the line's text.
+func (l Line) String() string {
+	var b strings.Builder
+	for _, s := range l {
+		b.WriteString(s.Text)
+	}
+	return b.String()
+}
+
+// width returns how many columns of a terminal a text takes.
+func width(s string) int { return displaywidth.String(s) }
+
+// clean makes text from others safe. Most of it is plain ASCII and is returned as it is.
+func clean(s string) string {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return printable.Text(s)
+		}
+	}
+	return s
+}
+
+// fit returns a text that takes exactly so many columns, cut with a mark or padded.
+func fit(s string, columns int, right bool, cut string) string {
+	if columns <= 0 {
+		return ""
+	}
+	s = clean(s)
+	w := width(s)
+	if w > columns {
+		s = displaywidth.TruncateString(s, columns, cut)
+		w = width(s)
+	}
+	pad := strings.Repeat(" ", max(columns-w, 0))
+	if right {
+		return pad + s
+	}
+	return s + pad
+}
+
+// cutTo shortens a line to so many columns.
+func (l Line) cutTo(columns int, mark string) Line {
+	var out Line
+	for _, s := range l {
+		if columns <= 0 {
+			break
+		}
+		text := clean(s.Text)
+		w := width(text)
+		if w > columns {
+			return append(out, Span{displaywidth.TruncateString(text, columns, mark), s.Style})
+		}
+		out = append(out, Span{text, s.Style})
+		columns -= w
+	}
+	return out
+}
+
+func (l Line) width() (sum int) {
+	for _, s := range l {
+		sum += width(s.Text)
+	}
+	return sum
+}
+
+// chosen returns the line as the row under the cursor, over all columns.
+func (l Line) chosen(columns int) Line {
+	return Line{{fit(l.String(), columns, false, ""), Chosen}}
+}

@@ -1,0 +1,272 @@
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/ui"
+)
+
+// window returns which rows of a list are shown so that one of them is among them. Without one, the first are.
+func window(n, space, at int) (from, to int) {
+	if at >= space {
+		from = at - space + 1
+	}
+	from = max(min(from, n-space), 0)
+	return from, min(from+space, n)
+}
+
+// The columns of waypoints.
+const (
+	wName = iota
+	wState
+	wRTT
+	wLoss
+	wIn
+	wTrend
+	wOut
+	wSubflows
+	wReady
+)
+
+func (s *screen) waypointTable() table {
+	columns := []column{
+		wName:     {title: "WAYPOINT", width: 14, most: 40},
+		wState:    {title: "STATE", width: 14},
+		wRTT:      {title: "RTT", width: 9, right: true},
+		wLoss:     {title: "LOSS", width: 7, right: true},
+		wIn:       s.rateColumn("IN"),
+		wTrend:    {title: "TREND", width: 8, most: 16},
+		wOut:      s.rateColumn("OUT"),
+		wSubflows: {title: "SUBFLOWS", width: 8, right: true},
+		wReady:    {title: "READY, OR WHY NOT", width: 20, most: 200},
+	}
+	order := []int{wName, wState, wRTT, wIn, wSubflows, wLoss, wTrend, wOut, wReady}
+	if s.columns < 60 {
+		columns[wName].width, columns[wState].width = 10, 13
+	}
+	return newTable(columns, order, s.columns, s.gap(), s.cut)
+}
+
+// waypoints shows so many waypoints.
+func (s *screen) waypoints(rows int) {
+	m := s.m
+	list := m.waypoints()
+	t := s.waypointTable()
+	s.add(t.header())
+	load := m.feed.load()
+	at := -1
+	if m.cursor.onWaypoints {
+		at = m.cursor.waypointAt
+	}
+	from, to := window(len(list), rows, at)
+	for i := from; i < to; i++ {
+		w := &list[i]
+		rtt, loss := "-", "-"
+		if w.State == api.WaypointUp || w.State == api.WaypointClosed {
+			rtt, loss = ui.RoundTrip(w.RTT), fmt.Sprintf("%.1f %%", 100*w.Loss)
+		}
+		lossStyle := Plain
+		if w.Loss >= 0.02 {
+			lossStyle = Warn
+		}
+		cells := []cell{
+			wName:     {w.Name + wish(using(&m.feed.status).Steering, w.Name), Plain},
+			wState:    {string(w.State) + " " + ui.Age(s.now, w.Since), waypointStyle(w.State)},
+			wRTT:      {rtt, Plain},
+			wLoss:     {loss, lossStyle},
+			wIn:       s.rate(load[w.Name].in),
+			wTrend:    {m.feed.waypoints[w.Name].spark(t.widths[wTrend], s.bars), Accent},
+			wOut:      s.rate(load[w.Name].out),
+			wSubflows: {fmt.Sprint(w.Subflows), Plain},
+			wReady:    {readyOrWhy(w), Dim},
+		}
+		s.addRow(t.row(cells), i == at)
+	}
+}
+
+// wish returns what the operator wants of a waypoint, as the end of its name.
+func wish(s api.Steering, name string) string {
+	is := func(w api.Steered) bool { return w.Name == name }
+	switch {
+	case slices.ContainsFunc(s.Avoid, is):
+		return ", never"
+	case !slices.ContainsFunc(s.Use, is):
+		return ""
+	case s.Only:
+		return ", only"
+	}
+	return ", first"
+}
+
+func readyOrWhy(w *api.Waypoint) string {
+	if w.Why != "" {
+		return w.Why
+	}
+	return ui.Ready(*w)
+}
+
+func (s *screen) addRow(l Line, chosen bool) {
+	if chosen {
+		l = l.chosen(s.columns)
+	}
+	s.add(l)
+}
+
+// The columns of connections.
+const (
+	cPath = iota
+	cState
+	cRTT
+	cIn
+	cTrend
+	cOut
+	cRetrans
+	cReceived
+	cSent
+	cAge
+	cWhy
+)
+
+func (s *screen) connectionTable() table {
+	title := "CONNECTION by " + s.m.list.by.String()
+	if f := s.m.list.filter; f != "" && !s.m.typing {
+		title += ", filter " + f
+	}
+	columns := []column{
+		cPath:     {title: title, width: 25, most: 44},
+		cState:    {title: "STATE", width: 7},
+		cRTT:      {title: "RTT", width: 9, right: true},
+		cIn:       s.rateColumn("IN"),
+		cTrend:    {title: "TREND", width: 8, most: 16},
+		cOut:      s.rateColumn("OUT"),
+		cRetrans:  {title: "RETRANS", width: 7, right: true},
+		cReceived: {title: "RECEIVED", width: 9, right: true},
+		cSent:     {title: "SENT", width: 9, right: true},
+		cAge:      {title: "FOR", width: 6, right: true},
+		cWhy:      {title: "WHY THIS ONE", width: 24, most: 200},
+	}
+	order := []int{cPath, cIn, cState, cRTT, cRetrans, cOut, cTrend, cAge, cReceived, cSent, cWhy}
+	if s.columns < 60 {
+		columns[cPath].width = 20
+	}
+	if s.columns < wideColumns {
+		order = order[:len(order)-4]
+	}
+	return newTable(columns, order, s.columns, s.gap(), s.cut)
+}
+
+// connections fills so many rows.
+func (s *screen) connections(rows int) {
+	if rows < 2 {
+		return
+	}
+	m := s.m
+	t := s.connectionTable()
+	s.add(t.header())
+	rows--
+	if len(m.rows) == 0 {
+		s.add(Line{{s.nothing(), Dim}})
+		for range rows - 1 {
+			s.add(nil)
+		}
+		return
+	}
+	at := -1
+	if m.cursor.set {
+		at = m.cursor.at
+	}
+	from, to := window(len(m.rows), rows, at)
+	for i := from; i < to; i++ {
+		r := &m.rows[i]
+		cells := s.connectionCells(r, t)
+		if r.sub != nil {
+			cells = s.subflowCells(r, t)
+		}
+		s.addRow(t.row(cells), i == at && !m.cursor.onWaypoints)
+	}
+	for range rows - (to - from) {
+		s.add(nil)
+	}
+}
+
+// nothing says why there are no connections.
+func (s *screen) nothing() string {
+	st := &s.m.feed.status
+	switch {
+	case s.m.feed.heard.IsZero():
+		return ""
+	case st.Client == nil:
+		return "This member is no client, so it has no connections with detours."
+	case len(st.Client.Connections) > 0:
+		return "No connection fits the filter."
+	}
+	return "No MPTCP connections. `dcol run -- PROGRAM` makes a program's connections MPTCP."
+}
+
+func (s *screen) connectionCells(r *row, t table) []cell {
+	c := r.conn
+	var in, out float64
+	var received, sent, again uint64
+	for i := range c.Subflows {
+		x := &c.Subflows[i]
+		in, out = in+x.ReceiveRate, out+x.SendRate
+		received, sent, again = received+x.BytesReceived, sent+x.BytesSent, again+x.Retransmitted
+	}
+	folded := s.m.list.folded != s.m.list.other[r.id.conn]
+	return []cell{
+		cPath:     {s.mark(folded) + c.Remote.String(), Strong},
+		cState:    {ui.Number(len(c.Subflows), "path", "paths"), Plain},
+		cRTT:      {ui.RoundTrip(roundTrip(c)), Plain},
+		cIn:       s.rate(in),
+		cTrend:    {s.m.feed.trend(r).spark(t.widths[cTrend], s.bars), Accent},
+		cOut:      s.rate(out),
+		cRetrans:  number(again),
+		cReceived: {ui.Bytes(received), Plain},
+		cSent:     {ui.Bytes(sent), Plain},
+		cAge:      {ui.Age(s.now, c.Since), Plain},
+		cWhy:      {c.Note, Dim},
+	}
+}
+
+func (s *screen) subflowCells(r *row, t table) []cell {
+	x := r.sub
+	name := ui.PathName(*x)
+	if s.columns < 60 {
+		name, _, _ = strings.Cut(name, " (")
+	}
+	return []cell{
+		cPath:     {"    " + name, Plain},
+		cState:    {string(x.State), subflowStyle(x.State)},
+		cRTT:      {ui.RoundTrip(x.RTT), Plain},
+		cIn:       s.rate(x.ReceiveRate),
+		cTrend:    {s.m.feed.trend(r).spark(t.widths[cTrend], s.bars), Accent},
+		cOut:      s.rate(x.SendRate),
+		cRetrans:  number(x.Retransmitted),
+		cReceived: {ui.Bytes(x.BytesReceived), Plain},
+		cSent:     {ui.Bytes(x.BytesSent), Plain},
+		cAge:      {ui.Age(s.now, x.Since), Plain},
+		cWhy:      {x.Why, Dim},
+	}
+}
+
+func number(n uint64) cell {
+	if n == 0 {
+		return cell{"0", Dim}
+	}
+	return cell{fmt.Sprint(n), Plain}
+}
+
+// trend returns the history of a row.
+func (f *feed) trend(r *row) *history {
+	h := f.conns[r.id.conn]
+	switch {
+	case h == nil:
+		return nil
+	case r.sub == nil:
+		return &h.all
+	}
+	return h.subs[r.id.sub]
+}

@@ -1,0 +1,151 @@
+package top
+
+import "strings"
+
+// panel is a text over the whole screen.
+type panel struct {
+	title string
+	lines []string
+	top   int
+	left  int
+	wraps bool
+	waits bool // for the agent's answer
+}
+
+func newPanel(title, text string) *panel {
+	p := &panel{title: title}
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		p.lines = append(p.lines, clean(line))
+	}
+	return p
+}
+
+// sideways is by how many columns the arrow keys move a panel.
+const sideways = 8
+
+// pressed does what a key means to the panel, and reports whether it is to be closed.
+func (p *panel) pressed(k Key) bool {
+	switch k {
+	case "esc", "q", "enter", "w", "?", "h", "p":
+		return true
+	case "up", "k":
+		p.top--
+	case "down", "j":
+		p.top++
+	case "pgup":
+		p.top -= page
+	case "pgdn", " ":
+		p.top += page
+	case "home", "g":
+		p.top, p.left = 0, 0
+	case "end", "G":
+		p.top = len(p.lines)
+	case "left":
+		p.left -= sideways
+	case "right":
+		p.left += sideways
+	}
+	widest := 0
+	for _, l := range p.lines {
+		widest = max(widest, width(l))
+	}
+	p.top = max(min(p.top, len(p.lines)-1), 0)
+	p.left = max(min(p.left, widest-sideways), 0)
+	return false
+}
+
+// view returns the panel's lines for a screen.
+func (p *panel) view(columns, rows int, cut string) []Line {
+	lines := make([]Line, 0, rows)
+	lines = append(lines, Line{{fit(p.title, columns, false, cut), Title}})
+	shown := p.lines
+	if p.wraps {
+		shown = nil
+		for _, l := range p.lines {
+			shown = append(shown, wrap(l, columns)...)
+		}
+	}
+	space := max(rows-2, 0)
+	top := max(min(p.top, len(shown)-space), 0)
+	for _, l := range shown[top:min(top+space, len(shown))] {
+		lines = append(lines, Line{{afterColumns(l, p.left), Plain}}.cutTo(columns, cut))
+	}
+	for len(lines) < rows-1 {
+		lines = append(lines, nil)
+	}
+	return append(lines, Line{{"esc", Strong}, {" back  ", Dim}, {"arrows", Strong}, {" scroll", Dim}}.cutTo(columns, cut))
+}
+
+// afterColumns returns what is left of a text after its first columns.
+func afterColumns(s string, columns int) string {
+	for columns > 0 && s != "" {
+		r := []rune(s)[0]
+		columns -= width(string(r))
+		s = s[len(string(r)):]
+	}
+	return s
+}
+
+// wrap breaks a text into lines, between words where that is possible.
+func wrap(s string, columns int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(s) {
+		for width(word) > columns {
+			if line != "" {
+				lines, line = append(lines, line), ""
+			}
+			head := fit(word, columns, false, "")
+			head = strings.TrimRight(head, " ")
+			if head == "" {
+				break
+			}
+			lines, word = append(lines, head), strings.TrimPrefix(word, head)
+		}
+		switch {
+		case line == "":
+			line = word
+		case width(line)+1+width(word) <= columns:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+	}
+	return append(lines, line)
+}
+
+const help = `Keys
+
+  up, down, k, j      move the cursor; pgup, pgdn, home, end
+  tab                 move between connections and waypoints
+  enter, left, right  show or hide a connection's subflows
+  e                   show or hide those of all
+  s, S                sort by traffic, age, server, RTT,
+                      retransmissions
+  /                   filter: words of servers, paths, states;
+                      esc clears it
+  space               freeze, and go on
+  w                   why: what is done about this server
+  u                   use this waypoint first, or only it
+  a                   avoid this waypoint
+  r                   take waypoints as the configuration says
+  p                   all problems
+  ctrl-l              draw the screen again
+  q                   quit
+
+What is shown
+
+  IN, OUT    payload received and sent, bits per second
+  TREND      the last rates, in and out together; the
+             tallest bar is the highest of them
+  RTT        smoothed round-trip time; a connection's is
+             that of its quickest path
+  RETRANS    segments sent again since the subflow began
+  LOSS       lost packets of the session with a waypoint
+
+  up         the path carries data
+  backup     it stands by
+  joining    it is being opened
+
+Sorted by traffic, connections change places only when their
+rates differ by about a factor of three.`

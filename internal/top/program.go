@@ -1,0 +1,224 @@
+package top
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gdamore/tcell/v3"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// Agent is what is asked of the agent. *api.Client is one.
+type Agent interface {
+	Status(context.Context) (api.Status, error)
+	Why(context.Context, api.WhyRequest) (api.Why, error)
+	Steer(context.Context, api.SteerRequest) (api.Steering, error)
+}
+
+const (
+	// often is how often the agent is asked, and the clock shown.
+	often = time.Second
+	// seldom bounds the time between two questions.
+	seldom = 10 * time.Second
+	// share is how much of a processor this program may use: with very many connections it asks more seldom.
+	share = 0.01
+	// patience is how long an answer may take.
+	patience = 10 * time.Second
+)
+
+// every returns the time between two questions to the agent, if one costs so much processor time.
+func every(cost time.Duration) time.Duration {
+	wait := time.Duration(float64(cost) / share)
+	// Whole seconds: the clock and the ages change with the rates.
+	wait = (wait + often - 1).Truncate(often)
+	return min(max(wait, often), seldom)
+}
+
+// Run shows the agent's state on this process' terminal until the user quits or ctx ends. If the agent does not answer
+// the first question, Run returns the error; later it says so on the screen, and goes on asking.
+func Run(ctx context.Context, agent Agent) error {
+	first, err := agent.Status(ctx)
+	if err != nil {
+		return err
+	}
+	terminal, err := openTerminal()
+	if err != nil {
+		return err
+	}
+	defer terminal.Fini()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p := program{
+		agent: agent, terminal: terminal, styles: styles(), look: Look{ASCII: terminal.CharacterSet() != "UTF-8"},
+		messages: make(chan Message), every: often,
+	}
+	p.model.Handle(Answered{first, often}, time.Now())
+	return p.loop(ctx)
+}
+
+// program is one run: the model, the terminal and the agent.
+type program struct {
+	agent    Agent
+	terminal tcell.Screen
+	styles   []tcell.Style
+	look     Look
+	model    Model
+	size     [2]int       // columns and rows of the last picture
+	messages chan Message // from goroutines that wait for the agent
+	every    time.Duration
+	asked    time.Time     // the last question for the state
+	open     bool          // it has not been answered yet
+	spent    time.Duration // processor time, when the last state came
+	cost     time.Duration // processor time from one state to the next, smoothed
+}
+
+// loop owns the model. It draws after each message, and once a second while no answer comes.
+func (p *program) loop(ctx context.Context) error {
+	clock := time.NewTicker(often)
+	defer clock.Stop()
+	p.asked, p.spent = time.Now(), processorTime()
+	p.paint()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, ok := <-p.terminal.EventQ():
+			if !ok {
+				return nil
+			}
+			if done, err := p.event(ctx, e); done {
+				return err
+			}
+		case msg := <-p.messages:
+			p.arrived(msg)
+		case now := <-clock.C:
+			// A question is due a little before the tick, as ticks are never exact.
+			if !p.open && now.Sub(p.asked) > p.every-often/2 {
+				p.ask(ctx, now)
+				continue
+			}
+			if !p.open && p.every > often {
+				continue // nothing has changed but the clock
+			}
+		}
+		p.paint()
+	}
+}
+
+func (p *program) paint() {
+	columns, rows := p.terminal.Size()
+	if before := p.size; before != [2]int{} && before != [2]int{columns, rows} {
+		p.terminal.Sync() // what lies outside of the new size may stay otherwise
+	}
+	p.size = [2]int{columns, rows}
+	paint(p.terminal, View(&p.model, time.Now(), columns, rows, p.look), p.styles)
+}
+
+// ask asks for the state.
+func (p *program) ask(ctx context.Context, now time.Time) {
+	p.asked, p.open = now, true
+	p.await(ctx, func(ctx context.Context) Message {
+		s, err := p.agent.Status(ctx)
+		if err != nil {
+			return Failed{err}
+		}
+		return Answered{Status: s}
+	})
+}
+
+// await has a goroutine wait for the agent.
+func (p *program) await(ctx context.Context, question func(context.Context) Message) {
+	go func() {
+		limited, cancel := context.WithTimeout(ctx, patience)
+		msg := question(limited)
+		cancel()
+		select {
+		case p.messages <- msg:
+		case <-ctx.Done():
+		}
+	}()
+}
+
+// arrived hands a message to the model. Between two states, what the program cost is measured.
+func (p *program) arrived(msg Message) {
+	switch a := msg.(type) {
+	case Answered:
+		p.open = false
+		used := processorTime()
+		cost := used - p.spent
+		p.spent = used
+		// Slowly, so that one costly moment changes little.
+		p.cost += (cost - p.cost) / 8
+		p.every = every(p.cost)
+		a.Every = p.every
+		msg = a
+	case Failed:
+		p.open = false
+	}
+	p.model.Handle(msg, time.Now())
+}
+
+// event handles what comes from the terminal, and reports whether the program ends.
+func (p *program) event(ctx context.Context, e tcell.Event) (done bool, err error) {
+	switch e := e.(type) {
+	case *tcell.EventError:
+		return true, fmt.Errorf("read from the terminal: %w", e)
+	case *tcell.EventKey:
+		switch k := keyOfEvent(e); k {
+		case "":
+		case "ctrl-l":
+			p.terminal.Sync()
+		case "ctrl-z":
+			return p.suspend()
+		default:
+			for _, r := range p.model.Handle(k, time.Now()) {
+				if _, quit := r.(Quit); quit {
+					return true, nil
+				}
+				p.carryOut(ctx, r)
+			}
+		}
+	}
+	return false, nil
+}
+
+func (p *program) carryOut(ctx context.Context, r Request) {
+	switch r := r.(type) {
+	case AskWhy:
+		p.await(ctx, func(ctx context.Context) Message {
+			why, err := p.agent.Why(ctx, api.WhyRequest{Server: r.Server})
+			return Explained{why, err}
+		})
+	case AskSteer:
+		p.await(ctx, func(ctx context.Context) Message {
+			now, err := p.agent.Steer(ctx, r.Request)
+			return Steered{now, err}
+		})
+	}
+}
+
+// suspend gives the terminal back to the shell until the user continues the program.
+func (p *program) suspend() (done bool, err error) {
+	if err := p.terminal.Suspend(); err != nil {
+		return true, fmt.Errorf("give the terminal back: %w", err)
+	}
+	if err := unix.Kill(0, unix.SIGTSTP); err != nil {
+		return true, fmt.Errorf("stop this program: %w", err)
+	}
+	if err := p.terminal.Resume(); err != nil {
+		return true, fmt.Errorf("take the terminal again: %w", err)
+	}
+	return false, nil
+}
+
+// processorTime returns how much processor time this process has used.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,93 @@
+package top
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/gdamore/tcell/v3"
+	"github.com/gdamore/tcell/v3/color"
+	"golang.org/x/term"
+)
+
+// boundedTty corrects the size of a terminal that lies about it: the library keeps a cell for each place.
+type boundedTty struct{ tcell.Tty }
+
+func (t boundedTty) WindowSize() (size tcell.WindowSize, err error) {
+	size, err = t.Tty.WindowSize()
+	size.Width, size.Height = Bound(size.Width, size.Height)
+	return size, err
+}
+
+// openTerminal returns this process' terminal, ready to draw.
+func openTerminal() (tcell.Screen, error) {
+	if name := os.Getenv("TERM"); name == "" || name == "dumb" {
+		return nil, fmt.Errorf("dcol top needs a terminal whose cursor it can move, and TERM is %q: use dcol status, or set TERM", name)
+	}
+	if !term.IsTerminal(int(os.Stdout.Fd())) {
+		return nil, errors.New("dcol top needs a terminal as its output: use dcol status, whose output can go anywhere")
+	}
+	tty, err := tcell.NewDevTty()
+	if err != nil {
+		return nil, fmt.Errorf("open the terminal: %w", err)
+	}
+	// Without negotiation the terminal is asked nothing: one that does not answer would delay the start, and an
+	// answer that comes late over a slow line would be taken for keys.
+	screen, err := tcell.NewTerminfoScreenFromTty(boundedTty{tty}, tcell.OptNegotiation(false))
+	if err == nil {
+		err = screen.Init()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the terminal: %w", err)
+	}
+	return screen, nil
+}
+
+// styles are the colours and attributes of each Style. The library leaves colours out where NO_COLOR is set, so each
+// style that matters also has an attribute, or differs in its words.
+func styles() []tcell.Style {
+	d := tcell.StyleDefault
+	return []tcell.Style{
+		Plain:  d,
+		Dim:    d.Dim(true),
+		Strong: d.Bold(true),
+		Good:   d.Foreground(color.Green),
+		Warn:   d.Foreground(color.Olive),
+		Bad:    d.Foreground(color.Maroon).Bold(true),
+		Accent: d.Foreground(color.Teal),
+		Chosen: d.Reverse(true),
+		Title:  d.Bold(true).Underline(true),
+	}
+}
+
+// paint puts the lines on the screen. What has not changed is not sent.
+func paint(screen tcell.Screen, lines []Line, styles []tcell.Style) {
+	screen.Clear()
+	for y, line := range lines {
+		x := 0
+		for _, span := range line {
+			screen.PutStrStyled(x, y, span.Text, styles[span.Style])
+			x += width(span.Text)
+		}
+	}
+	screen.Show()
+}
+
+// names are the names of the keys that Model knows.
+var names = map[tcell.Key]Key{
+	tcell.KeyUp: "up", tcell.KeyDown: "down", tcell.KeyLeft: "left", tcell.KeyRight: "right",
+	tcell.KeyPgUp: "pgup", tcell.KeyPgDn: "pgdn", tcell.KeyHome: "home", tcell.KeyEnd: "end",
+	tcell.KeyEnter: "enter", tcell.KeyEsc: "esc", tcell.KeyTab: "tab", tcell.KeyBacktab: "tab",
+	tcell.KeyBackspace: "backspace", tcell.KeyCtrlC: "ctrl-c", tcell.KeyCtrlL: "ctrl-l", tcell.KeyCtrlZ: "ctrl-z",
+}
+
+// keyOfEvent returns the key of an event, empty if it means nothing.
+func keyOfEvent(e *tcell.EventKey) Key {
+	if e.Key() == tcell.KeyRune {
+		if e.Modifiers()&(tcell.ModCtrl|tcell.ModAlt|tcell.ModMeta) != 0 {
+			return ""
+		}
+		return Key(e.Str())
+	}
+	return names[e.Key()]
+}

@@ -1,0 +1,234 @@
+// Package top shows the agent's state on a whole terminal, live: connections with their subflows, waypoints, problems
+// and events. Model holds all state; its Handle accepts a message and the time and returns what is to be asked of the
+// agent. View makes lines of it. Neither does I/O. Run connects both to a terminal and to the agent.
+package top
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/ui"
+)
+
+// Message is what a Model accepts: Answered, Failed, Explained, Steered or Key.
+type Message interface{ message() }
+
+// Answered brings the agent's state, and how long until the next is asked for.
+type Answered struct {
+	Status api.Status
+	Every  time.Duration
+}
+
+// Failed says that the agent gave no state.
+type Failed struct{ Err error }
+
+// Explained answers AskWhy.
+type Explained struct {
+	Why api.Why
+	Err error
+}
+
+// Steered answers AskSteer.
+type Steered struct {
+	Steering api.Steering
+	Err      error
+}
+
+// Key is a key that the user pressed: a character, or a name such as "up", "enter" or "ctrl-c".
+type Key string
+
+func (Answered) message()  {}
+func (Failed) message()    {}
+func (Explained) message() {}
+func (Steered) message()   {}
+func (Key) message()       {}
+
+// Request is what a Model wants done: AskWhy, AskSteer or Quit.
+type Request interface{ request() }
+
+// AskWhy asks what is done about a server.
+type AskWhy struct{ Server netip.AddrPort }
+
+// AskSteer changes which waypoints are taken.
+type AskSteer struct{ Request api.SteerRequest }
+
+// Quit ends the program.
+type Quit struct{}
+
+func (AskWhy) request()   {}
+func (AskSteer) request() {}
+func (Quit) request()     {}
+
+// Model is the state of the program. The zero value has heard nothing yet.
+type Model struct {
+	feed    feed
+	every   time.Duration
+	waiting *Answered // while frozen: the last answer
+	frozen  time.Time // since when; zero: not
+	list    listing
+	cursor  cursor
+	rows    []row // of connections, in order
+	typing  bool  // the filter
+	asking  *question
+	panel   *panel
+	notice  string
+}
+
+// question asks the user before something is done.
+type question struct {
+	text string
+	// answers has a request for each key that does something.
+	answers map[Key]api.SteerRequest
+}
+
+// Handle accepts a message.
+func (m *Model) Handle(msg Message, now time.Time) []Request {
+	switch msg := msg.(type) {
+	case Answered:
+		m.answered(msg, now)
+	case Failed:
+		m.feed.fail(msg.Err, now)
+	case Explained:
+		m.explained(msg, now)
+	case Steered:
+		m.steered(msg)
+	case Key:
+		return m.pressed(msg, now)
+	}
+	return nil
+}
+
+func (m *Model) answered(a Answered, now time.Time) {
+	m.every = a.Every
+	if !m.frozen.IsZero() {
+		m.waiting = &a
+		return
+	}
+	m.feed.take(a.Status, now)
+	m.refresh()
+}
+
+// refresh makes the rows anew and keeps the cursor on its row.
+func (m *Model) refresh() {
+	m.rows = m.list.rows(&m.feed)
+	m.cursor.settle(m.rows, m.waypoints())
+}
+
+func (m *Model) waypoints() []api.Waypoint { return using(&m.feed.status).Waypoints }
+
+// freeze stops the picture, or lets it go on.
+func (m *Model) freeze(now time.Time) {
+	if m.frozen.IsZero() {
+		m.frozen = now
+		return
+	}
+	m.frozen = time.Time{}
+	if m.waiting != nil {
+		m.feed.take(m.waiting.Status, now)
+		m.waiting = nil
+	}
+	m.refresh()
+}
+
+func (m *Model) explained(e Explained, now time.Time) {
+	if m.panel == nil || !m.panel.waits {
+		return // closed meanwhile
+	}
+	if e.Err != nil {
+		m.panel = newPanel(m.panel.title, "The agent gave no answer: "+e.Err.Error())
+		return
+	}
+	var b strings.Builder
+	if err := ui.Why(&b, e.Why, now); err != nil {
+		fmt.Fprintf(&b, "%v", err)
+	}
+	m.panel = newPanel(m.panel.title, b.String())
+}
+
+func (m *Model) steered(s Steered) {
+	if s.Err != nil {
+		m.notice = "not done: " + s.Err.Error()
+		return
+	}
+	if m.feed.status.Client != nil {
+		client := *m.feed.status.Client
+		if a, b := steeringText(client.Steering), steeringText(s.Steering); a == b {
+			m.notice = "done; nothing has changed"
+			return
+		}
+	}
+	m.notice = "done: " + orElse(steeringText(s.Steering), "waypoints are taken by what they are worth")
+}
+
+func orElse(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a
+}
+
+// why asks about the server of the row under the cursor.
+func (m *Model) why() []Request {
+	r := m.cursor.row(m.rows)
+	if m.cursor.onWaypoints || r == nil {
+		m.notice = "choose a connection first: with the arrow keys"
+		return nil
+	}
+	m.panel = newPanel(fmt.Sprintf("Why: %v", r.conn.Remote), "Waiting for the agent.")
+	m.panel.waits = true
+	return []Request{AskWhy{r.conn.Remote}}
+}
+
+// waypoint returns the name of the waypoint under the cursor, also if the cursor is on a subflow through it.
+func (m *Model) waypoint() string {
+	if m.cursor.onWaypoints {
+		return m.cursor.waypoint.name
+	}
+	if r := m.cursor.row(m.rows); r != nil && r.sub != nil {
+		return r.sub.Waypoint
+	}
+	return ""
+}
+
+// steer asks the user whether a waypoint is to be taken first or never.
+func (m *Model) steer(word string) {
+	name := m.waypoint()
+	if name == "" {
+		m.notice = "choose a waypoint first: tab and arrow keys, or a subflow through it"
+		return
+	}
+	r := api.SteerRequest{Word: word, Waypoints: []string{name}}
+	if word == api.SteerAvoid {
+		m.asking = &question{fmt.Sprintf("Never take %s? y: yes, n: no", name), map[Key]api.SteerRequest{"y": r}}
+		return
+	}
+	only := r
+	only.Only = true
+	m.asking = &question{fmt.Sprintf("Take %s first? y: yes, o: only %s, n: no", name, name), map[Key]api.SteerRequest{"y": r, "o": only}}
+}
+
+// reset asks the user whether the configuration is to decide about waypoints again.
+func (m *Model) reset() {
+	m.asking = &question{"Take waypoints as the configuration says? y: yes, n: no", map[Key]api.SteerRequest{"y": {Word: api.SteerReset}}}
+}
+
+// problems shows all problems in full.
+func (m *Model) problems() {
+	list := slices.Clone(m.feed.status.Problems)
+	if m.feed.silent != "" {
+		list = append(list, "the agent does not answer: "+m.feed.silent)
+	}
+	if len(list) == 0 {
+		m.notice = "there are no problems"
+		return
+	}
+	for i := range list {
+		list[i] = clean(list[i])
+	}
+	m.panel = newPanel("Problems", strings.Join(list, "\n\n"))
+	m.panel.wraps = true
+}

@@ -1,0 +1,316 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/ui"
+)
+
+// Look says what the terminal can show.
+type Look struct {
+	// ASCII has nothing but ASCII drawn.
+	ASCII bool
+}
+
+// The bounds of what is drawn. A terminal that says it is larger is not believed, and one that has no size is taken
+// for the usual one.
+const (
+	leastColumns, leastRows = 20, 5
+	mostColumns, mostRows   = 500, 300
+	usualColumns, usualRows = 80, 24
+)
+
+// Bound returns the size to draw for the size that a terminal claims.
+func Bound(columns, rows int) (int, int) {
+	if columns <= 0 {
+		columns = usualColumns
+	}
+	if rows <= 0 {
+		rows = usualRows
+	}
+	return min(columns, mostColumns), min(rows, mostRows)
+}
+
+// From these widths on there is room for spaces between numbers, for units in each number, and for reasons.
+const (
+	airyColumns = 100
+	wideColumns = 130
+)
+
+// screen makes the lines of one picture.
+type screen struct {
+	m       *Model
+	now     time.Time
+	columns int
+	rows    int
+	look    Look
+	cut     string
+	bars    []rune
+	lines   []Line
+}
+
+// View returns the lines of the screen, from the top: as many as it has rows, none wider than it.
+func View(m *Model, now time.Time, columns, rows int, look Look) []Line {
+	columns, rows = Bound(columns, rows)
+	s := &screen{m: m, now: now, columns: columns, rows: rows, look: look, cut: "…", bars: []rune("▁▂▃▄▅▆▇█")}
+	if look.ASCII {
+		s.cut, s.bars = "~", []rune(".:-=+*%#")
+	}
+	switch {
+	case columns < leastColumns || rows < leastRows:
+		s.add(Line{{"too small", Warn}})
+	case m.panel != nil && m.asking == nil:
+		return m.panel.view(columns, rows, s.cut)
+	default:
+		s.draw()
+	}
+	for len(s.lines) < rows {
+		s.add(nil)
+	}
+	return s.lines[:rows]
+}
+
+func (s *screen) add(l Line) { s.lines = append(s.lines, l.cutTo(s.columns, s.cut)) }
+
+// draw shares the rows among the parts. It depends on the numbers of waypoints and problems, and on nothing that
+// changes all the time.
+func (s *screen) draw() {
+	if !s.m.frozen.IsZero() {
+		s.now = s.m.frozen
+	}
+	s.header()
+	s.problems(max(s.rows/12, 1))
+	left := s.rows - len(s.lines) - 2 // for the cursor's row and the keys
+	events := 0
+	if s.rows >= 16 {
+		events = 1 + min(s.rows/8, 8)
+	}
+	left -= events
+	if n := len(s.m.waypoints()); n > 0 && left >= 6 {
+		shown := min(n, max(left/3, 2))
+		s.waypoints(shown)
+		left -= shown + 1
+	}
+	s.connections(left)
+	s.events(events)
+	s.add(s.detail())
+	s.add(s.keys())
+}
+
+// header shows the member, the time, and sums.
+func (s *screen) header() {
+	m := s.m
+	st := &m.feed.status
+	if m.feed.heard.IsZero() {
+		s.add(Line{{"dcol top", Strong}, {"  waiting for the agent", Dim}})
+		s.add(nil)
+		return
+	}
+	state, style := "", Dim
+	switch {
+	case !m.frozen.IsZero():
+		state, style = "frozen ", Accent
+	case !m.feed.since.IsZero():
+		state, style = "no answer for "+ui.Age(s.now, m.feed.since)+" ", Bad
+	case s.now.Sub(m.feed.heard) > m.every+3*time.Second:
+		state, style = "no answer for "+ui.Age(s.now, m.feed.heard)+" ", Bad
+	case m.every > time.Second && s.columns >= 60:
+		state = fmt.Sprintf("every %.0f s ", m.every.Seconds())
+	}
+	clock := s.now.Format("15:04:05")
+	name := clean(st.Member)
+	about := " " + strings.Join(st.Roles, ", ") + ", agent running for " + ui.Age(s.now, st.Since)
+	room := s.columns - width(state) - width(clock) - 1
+	left := Line{{name, Strong}, {clean(about), Dim}}.cutTo(room, s.cut)
+	pad := strings.Repeat(" ", max(s.columns-left.width()-width(state)-width(clock), 0))
+	s.add(append(left, Span{pad, Plain}, Span{state, style}, Span{clock, Plain}))
+	s.sums()
+}
+
+// sums shows the rates of all connections together.
+func (s *screen) sums() {
+	f := &s.m.feed
+	u := using(&f.status)
+	detours := 0
+	for i := range u.Connections {
+		for j := range u.Connections[i].Subflows {
+			if u.Connections[i].Subflows[j].Waypoint != "" {
+				detours++
+			}
+		}
+	}
+	chart := 0
+	if s.columns >= 70 {
+		chart = min((s.columns-50)/4, 24)
+	}
+	digits := 13
+	number := ui.Rate
+	if s.columns < 60 {
+		number, digits = short, 6
+	}
+	line := Line{{"in ", Dim}, {fit(number(f.in.last(0)), digits, true, ""), Plain}}
+	if chart > 0 {
+		line = append(line, Span{" " + f.in.spark(chart, s.bars), Accent})
+	}
+	line = append(line, Span{"  out ", Dim}, Span{fit(number(f.out.last(0)), digits, true, ""), Plain})
+	if chart > 0 {
+		line = append(line, Span{" " + f.out.spark(chart, s.bars), Accent})
+	}
+	words := fmt.Sprintf("  %s, %s", ui.Number(len(u.Connections), "connection", "connections"), ui.Number(detours, "detour", "detours"))
+	if s.columns < 60 {
+		words = "  " + ui.Number(len(u.Connections), "conn", "conns")
+	}
+	if n := len(u.Plain); n > 0 {
+		words += fmt.Sprintf(", %d plain TCP", n)
+	}
+	s.add(append(line, Span{words, Plain}))
+}
+
+// problems shows the first problems.
+func (s *screen) problems(most int) {
+	list := s.m.feed.status.Problems
+	if silent := s.m.feed.silent; silent != "" {
+		list = append([]string{"the agent does not answer: " + silent}, list...)
+	}
+	for i, p := range list {
+		if i == most-1 && len(list) > most {
+			s.add(Line{{fmt.Sprintf("PROBLEM (and %d more: p): ", len(list)-most), Bad}, {p, Plain}})
+			return
+		}
+		s.add(Line{{"PROBLEM: ", Bad}, {p, Plain}})
+	}
+}
+
+// short returns a rate without its unit but for the first letter: 18.7M.
+func short(bps float64) string {
+	number, unit, _ := strings.Cut(ui.Rate(bps), " ")
+	if strings.HasPrefix(unit, "bit") {
+		return number
+	}
+	return number + unit[:1]
+}
+
+// rate returns a rate as the width allows.
+func (s *screen) rate(bps float64) cell {
+	text := short(bps)
+	if s.columns >= airyColumns {
+		text = ui.Rate(bps)
+	}
+	if bps < 1 {
+		return cell{text, Dim}
+	}
+	return cell{text, Plain}
+}
+
+// rateColumn returns a column for rates.
+func (s *screen) rateColumn(name string) column {
+	if s.columns >= airyColumns {
+		return column{title: name, width: 12, right: true}
+	}
+	title := name + " bit/s"
+	return column{title: title, width: len(title), right: true}
+}
+
+func (s *screen) gap() int {
+	if s.columns >= airyColumns {
+		return 2
+	}
+	return 1
+}
+
+// mark draws whether a connection's subflows are shown.
+func (s *screen) mark(folded bool) string {
+	switch {
+	case s.look.ASCII && folded:
+		return "+ "
+	case s.look.ASCII:
+		return "- "
+	case folded:
+		return "▸ "
+	}
+	return "▾ "
+}
+
+// events shows the last events, the latest below.
+func (s *screen) events(rows int) {
+	if rows == 0 {
+		return
+	}
+	s.add(Line{{fit("EVENTS", s.columns, false, s.cut), Title}})
+	list := s.m.feed.events
+	shown := list[max(len(list)-rows+1, 0):]
+	for _, e := range shown {
+		s.add(Line{{e.At.Format("15:04:05") + " ", Dim}, {e.Text, e.Style}})
+	}
+	for range rows - 1 - len(shown) {
+		s.add(nil)
+	}
+}
+
+// detail says more about the row under the cursor.
+func (s *screen) detail() Line {
+	m := s.m
+	switch {
+	case m.cursor.onWaypoints:
+		for i := range m.waypoints() {
+			if w := &m.waypoints()[i]; idOf(w) == m.cursor.waypoint {
+				return Line{{waypointDetail(w), Dim}}
+			}
+		}
+	case m.cursor.row(m.rows) != nil:
+		return Line{{rowDetail(m.cursor.row(m.rows)), Dim}}
+	}
+	return nil
+}
+
+func waypointDetail(w *api.Waypoint) string {
+	text := fmt.Sprintf("%s at %v: ready: %s; %s", w.Name, w.Addr, ui.Ready(*w), ui.Number(w.Mappings, "mapping", "mappings"))
+	if w.Why != "" {
+		text = w.Name + ": " + w.Why
+	}
+	return text
+}
+
+func rowDetail(r *row) string {
+	if r.sub == nil {
+		switch {
+		case r.conn.Note != "":
+			return r.conn.Note
+		case !r.conn.Local.IsValid():
+			return "to " + r.conn.Remote.String()
+		}
+		return fmt.Sprintf("%v to %v", r.conn.Local, r.conn.Remote)
+	}
+	text := fmt.Sprintf("%s to %v", ui.PathName(*r.sub), r.sub.Remote)
+	if r.sub.Why != "" {
+		text = r.sub.Why
+	}
+	return text
+}
+
+// keys shows what is asked of the user, what came of it, or the keys.
+func (s *screen) keys() Line {
+	m := s.m
+	caret := "_"
+	switch {
+	case m.asking != nil:
+		return Line{{m.asking.text, Warn}}
+	case m.typing:
+		return Line{{"filter: ", Strong}, {m.list.filter + caret, Plain}, {"  enter: keep, esc: none", Dim}}
+	case m.notice != "":
+		return Line{{m.notice, Accent}}
+	}
+	line := Line{}
+	for _, k := range []struct{ key, word string }{
+		{"?", "help"}, {"q", "quit"}, {"/", "filter"}, {"s", "sort"}, {"space", "freeze"}, {"tab", "waypoints"}, {"w", "why"}, {"u", "use"}, {"a", "avoid"}, {"enter", "fold"},
+	} {
+		if line.width()+len(k.key)+len(k.word)+1 > s.columns {
+			break
+		}
+		line = append(line, Span{k.key, Strong}, Span{" " + k.word + "  ", Dim})
+	}
+	return line
+}

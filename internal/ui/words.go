@@ -1,0 +1,30 @@
+package ui
+
+import (
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// The functions of this file are the words of `dcol status`, for other views of the same state.
+
+// Rate returns a rate in bits per second, such as 18.7 Mbit/s.
+func Rate(bps float64) string { return rate(bps) }
+
+// Bytes returns a number of bytes, such as 3.2 MB.
+func Bytes(n uint64) string { return bytes(n) }
+
+// Age returns the time since then, such as 90 s or 3 h; nothing if since is zero.
+func Age(now, since time.Time) string { return age(now, since) }
+
+// RoundTrip returns a round-trip time in milliseconds, such as 12.3 ms, or a dash if it is 0: not known.
+func RoundTrip(ms float64) string { return trip(ms) }
+
+// PathName names the path of a subflow: direct, or via a waypoint.
+func PathName(s api.Subflow) string { return pathName(s) }
+
+// Ready lists the kinds of detours that are ready at a waypoint, or returns a dash.
+func Ready(w api.Waypoint) string { return ready(w) }
+
+// Number returns a number with the word for one or for several.
+func Number(n int, one, several string) string { return plural(n, one, several) }
