@@ -42,7 +42,7 @@ func (f fake) Convert(ctx context.Context, r ConvertRequest) (Converting, error)
 	return f.converts(ctx, r)
 }
 func (f fake) LogLevel(_ context.Context, r LogLevelRequest) (LogLevels, error) {
-	return LogLevels{All: r.All, Subsystems: r.Subsystems}, nil
+	return LogLevels(r), nil
 }
 func (f fake) Steer(_ context.Context, r SteerRequest) (Steering, error) { return f.steers(r) }
 func (f fake) Why(_ context.Context, r WhyRequest) (Why, error)          { return f.why(r) }

@@ -24,7 +24,8 @@ func Parse(word string) (slog.Level, error) {
 	if !slices.Contains(Words, word) {
 		return level, fmt.Errorf("%q is not a level: choose one of %s", word, strings.Join(Words, ", "))
 	}
-	return level, level.UnmarshalText([]byte(word))
+	err := level.UnmarshalText([]byte(word))
+	return level, err
 }
 
 // Levels holds the levels. It is safe for concurrent use.

@@ -18,11 +18,11 @@ func TestLevels(t *testing.T) {
 	said := func() string {
 		out.Reset()
 		for name, l := range map[string]*slog.Logger{"plain": log, "session": session, "client": client, "group": inGroup} {
-			l.Debug(name)
+			l.Debug("said", "by", name)
 		}
 		var names []string
 		for _, name := range []string{"plain", "session", "client", "group"} {
-			if strings.Contains(out.String(), "msg="+name) {
+			if strings.Contains(out.String(), "by="+name) {
 				names = append(names, name)
 			}
 		}

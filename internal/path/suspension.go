@@ -89,7 +89,7 @@ func (b suspension) lastResort() time.Time {
 }
 
 // over reports whether the suspension is forgotten.
-func (s suspension) over(now time.Time) bool { return now.Sub(s.until) > s.fault.longest }
+func (b suspension) over(now time.Time) bool { return now.Sub(b.until) > b.fault.longest }
 
 // covers reports whether d is one of the detours.
 func (who suspended) covers(d *Detour) bool {
