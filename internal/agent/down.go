@@ -39,7 +39,7 @@ func Down(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	return errors.Join(
 		gateway.CleanUp(), relaying.End(c.RunDir),
 		removeRunFiles(c),
-		serving.CleanUp(c), tunnel.CleanUp(), client.Restore(c.StateDir, log),
+		serving.CleanUp(c), tunnel.CleanUp(), client.Restore(c.StateDir, log), client.Forget(c.StateDir),
 		errors.Join(damagedRecords(c)...),
 	)
 }

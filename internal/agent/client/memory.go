@@ -68,7 +68,7 @@ func (f *memoryFile) read() path.Memory {
 		form, err = parseMemory(data)
 	}
 	if err != nil {
-		aside := f.path + ".damaged"
+		aside := damaged(f.path)
 		moved := os.Rename(f.path, aside)
 		f.log.Warn("what was measured of waypoints is forgotten: the file is damaged, and was set aside; delete it if nobody wants to look at it",
 			"file", aside, "err", errors.Join(err, moved))
@@ -149,7 +149,27 @@ func (c *Client) saveLast() {
 	}
 }
 
+// Forget removes what was measured of waypoints. No agent may run.
+func Forget(stateDir string) error {
+	for _, name := range []string{MemoryFile(stateDir), damaged(MemoryFile(stateDir))} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// damaged returns the name of a file that is set aside because it is damaged.
+func damaged(file string) string { return file + ".damaged" }
+
+// writeMemory writes a file, or removes it if there is nothing to remember.
 func writeMemory(file string, memory path.Memory) error {
+	if len(memory.Trails) == 0 {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
 	form := memoryForm{Version: memoryVersion, Addrs: memory.Addrs}
 	for _, t := range memory.Trails {
 		form.Trails = append(form.Trails, trailForm{

@@ -87,6 +87,26 @@ func TestDamagedMemoryIsSetAside(t *testing.T) {
 	}
 }
 
+// dcol down leaves neither the file nor one that was set aside.
+func TestForget(t *testing.T) {
+	dir := t.TempDir()
+	if err := Forget(dir); err != nil {
+		t.Errorf("nothing to forget: %v", err)
+	}
+	if err := writeMemory(MemoryFile(dir), measured); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(damaged(MemoryFile(dir)), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Forget(dir); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
 // A disk that cannot be written is logged once, and once more after it could.
 func TestMemoryCannotBeWritten(t *testing.T) {
 	f, logged := remembering(t)
@@ -112,6 +132,12 @@ func TestMemoryCannotBeWritten(t *testing.T) {
 	}
 	if err := writeMemory(filepath.Join(t.TempDir(), "missing", "file"), measured); err == nil {
 		t.Error("written into a folder that is not there")
+	}
+	if err := writeMemory(f.path, path.Memory{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(f.path); err == nil {
+		t.Error("a file without anything in it")
 	}
 	if (&memoryFile{}).due(start) {
 		t.Error("without a file it is never due")
