@@ -2,6 +2,7 @@ package trace
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/packet"
@@ -50,15 +51,16 @@ func (t *tracer) verify(ctx context.Context) error {
 // alone sends one probe and waits for the destination's answer, or a router's.
 func (t *tracer) alone(ctx context.Context, distance int) (reached bool, err error) {
 	t.hearPending()
-	for range 2 {
+	first := len(t.matcher.probes)
+	for try := range 2 {
 		t.send(distance)
-		end := time.Now().Add(t.sweep.patience(1))
+		end := time.Now().Add(t.sweep.patience(try + 1))
 		for time.Now().Before(end) {
 			got, err := t.hear(ctx, end)
 			if err != nil {
 				return false, err
 			}
-			if got == answer && t.latestProbe == t.matcher.probes[len(t.matcher.probes)-1] {
+			if got == answer && slices.Contains(t.matcher.probes[first:], t.latestProbe) {
 				return true, nil
 			}
 			if h := t.hops[distance]; h != nil && len(h.Quotes) > 0 {
