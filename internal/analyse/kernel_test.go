@@ -1,0 +1,210 @@
+package analyse_test
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/analyse/track"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+)
+
+// patience is how long a test waits for what will happen.
+const patience = time.Minute
+
+// twoLinks has a client and a server with two links, and a capture at the server.
+type twoLinks struct {
+	client, server *netnstest.NS
+	file           string
+}
+
+func newTwoLinks(t *testing.T) *twoLinks {
+	t.Helper()
+	for _, name := range []string{"tcpdump", "ip", "nft", "nstat"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("needs %s", name)
+		}
+	}
+	w := &twoLinks{client: netnstest.New(t), server: netnstest.New(t), file: filepath.Join(t.TempDir(), "trace.pcap")}
+	for _, n := range []string{"1", "2"} {
+		netnstest.Veth(t, netnstest.End{NS: w.client, Name: "link" + n, Addresses: []string{"10.0." + n + ".1/24"}},
+			netnstest.End{NS: w.server, Name: "link" + n, Addresses: []string{"10.0." + n + ".2/24"}})
+	}
+	cmd := exec.Command("tcpdump", "-i", "any", "-n", "-s", "128", "-Z", "root", "-U", "-w", w.file, "tcp")
+	cmd.Cancel = nil
+	w.server.Must(t, cmd.Start)
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	// The file's header is written once the capture runs.
+	eventually(t, "tcpdump runs", func() bool {
+		info, err := os.Stat(w.file)
+		return err == nil && info.Size() >= 24
+	})
+	return w
+}
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// records analyses what was captured so far.
+func (w *twoLinks) records(t *testing.T) []*track.Record {
+	t.Helper()
+	b, err := os.ReadFile(w.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _ := run(t, defaults(), b)
+	return all
+}
+
+// connect makes an MPTCP connection over the first link.
+func (w *twoLinks) connect(t *testing.T, multipathServer bool) (client, server net.Conn) {
+	t.Helper()
+	var l net.Listener
+	w.server.Must(t, func() (err error) {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(multipathServer)
+		l, err = lc.Listen(context.Background(), "tcp", "10.0.1.2:0")
+		return err
+	})
+	t.Cleanup(func() { _ = l.Close() }) // joins need it as long as the connection lives
+	w.client.Must(t, func() (err error) {
+		var d net.Dialer
+		d.SetMultipathTCP(true)
+		client, err = d.Dial("tcp", l.Addr().String())
+		return err
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	return client, server
+}
+
+// retransmitted returns what the kernel has reinjected on the connection (struct mptcp_info in linux/mptcp.h).
+func retransmitted(t *testing.T, c net.Conn) (bytes, acked uint64) {
+	t.Helper()
+	const (
+		level, info              = 284, 1
+		bytesRetrans, bytesAcked = 48, 72
+	)
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b [256]byte
+	size := uint32(len(b))
+	var errno syscall.Errno
+	if err := raw.Control(func(fd uintptr) {
+		_, _, errno = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, level, info, uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&size)), 0)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if errno != 0 || size < bytesAcked+8 {
+		t.Fatalf("getsockopt MPTCP_INFO: %v, %d bytes", errno, size)
+	}
+	return binary.NativeEndian.Uint64(b[bytesRetrans:]), binary.NativeEndian.Uint64(b[bytesAcked:])
+}
+
+// The kernel counts the same reinjected bytes. The link that carries the data breaks behind the capture, and the
+// backup takes over.
+func TestKernelsReinjections(t *testing.T) {
+	w := newTwoLinks(t)
+	w.client.Output(t, "ip", "mptcp", "limits", "set", "subflow", "2", "add_addr_accepted", "2")
+	w.server.Output(t, "ip", "mptcp", "limits", "set", "subflow", "2", "add_addr_accepted", "2")
+	w.client.Output(t, "ip", "mptcp", "endpoint", "add", "10.0.2.1", "subflow", "backup")
+	w.client.Output(t, "ip", "route", "add", "10.0.1.0/24", "via", "10.0.2.2", "table", "100")
+	w.client.Output(t, "ip", "rule", "add", "from", "10.0.2.1", "table", "100")
+	client, server := w.connect(t, true)
+	exchange := func(n int) {
+		if _, err := server.Write(make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+		_ = client.SetReadDeadline(time.Now().Add(patience))
+		if _, err := io.ReadFull(client, make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange(1000)
+	eventually(t, "the second subflow", func() bool {
+		all := w.records(t)
+		return len(all) == 1 && len(all[0].Subflows) == 2 && all[0].Subflows[1].State == "established"
+	})
+	// The client no longer hears what comes by the first link.
+	w.client.Output(t, "nft", "add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c iifname link1 drop")
+	const lost = 5000 // fits into the first window, so that all is on the link, and in the capture
+	exchange(lost)
+	var kernel uint64
+	eventually(t, "all is acknowledged", func() bool {
+		var acked uint64
+		kernel, acked = retransmitted(t, server)
+		return acked >= 1000+lost && kernel >= lost
+	})
+	var r *track.Record
+	eventually(t, "the capture has what the kernel has sent again", func() bool {
+		all := w.records(t)
+		r = all[0]
+		return len(all) == 1 && r.Reinjected >= kernel
+	})
+	if r.Reinjected != kernel || r.Subflows[1].FromServer.Reinjected != kernel || r.Fallback != nil {
+		t.Errorf("%d bytes were reinjected, %d says the kernel; %+v", r.Reinjected, kernel, r.Subflows)
+	}
+	if r.ReinjectedAfter["timeout"] != r.Reinjections {
+		t.Errorf("reinjected after %v", r.ReinjectedAfter)
+	}
+}
+
+// The kernel counts the same fallbacks.
+func TestKernelsFallbacks(t *testing.T) {
+	w := newTwoLinks(t)
+	const plain = 3
+	for range plain {
+		client, server := w.connect(t, false)
+		_ = client.Close()
+		_ = server.Close()
+	}
+	client, server := w.connect(t, true)
+	_ = client.Close()
+	_ = server.Close()
+	const counter = "MPTcpExtMPCapableFallbackSYNACK"
+	fields := strings.Fields(w.client.Output(t, "nstat", "-asz", counter))
+	var kernel int
+	for i, f := range fields {
+		if f == counter {
+			kernel, _ = strconv.Atoi(fields[i+1])
+		}
+	}
+	if kernel != plain {
+		t.Fatalf("the kernel counts %d: %v", kernel, fields)
+	}
+	eventually(t, "all connections are in the capture", func() bool {
+		all := w.records(t)
+		return len(all) == plain+1 && all[plain].Fallback == nil && all[plain].End == track.EndDataFIN
+	})
+	for _, r := range w.records(t)[:plain] {
+		if r.Fallback == nil || r.Fallback.Cause != track.CauseSYNACK {
+			t.Errorf("%+v", r.Fallback)
+		}
+	}
+}
