@@ -12,6 +12,11 @@ BASH_COMPLETION := share/bash-completion/completions/dcol
 ZSH_COMPLETION  ?= share/zsh/site-functions/_dcol
 FISH_COMPLETION := share/fish/vendor_completions.d/dcol.fish
 COMPLETIONS     := $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
+MANUALS         := share/man/man1
+
+# The program to install, and one of this host's architecture that prints completions and manual pages.
+DCOL  ?= bin/dcol
+TEXTS ?= $(DCOL)
 
 # $(call systemd,COMMAND) runs COMMAND when installing on a host with systemd,
 # but not when building a package.
@@ -115,6 +120,14 @@ paper: ## Repeat the papers' evaluation (root, some 20 minutes); writes out/pape
 	@$(MAKE) --no-print-directory build
 	bin/dcol-lab run papers/dcol
 
+deb: ## Build Debian packages of dcol and dcol-lab for amd64 and arm64 into out/deb.
+	@scripts/deps.sh deb
+	scripts/deb.sh
+
+test-deb: ## Install, upgrade, remove and purge the packages in a bare Debian 12 and 13; lintian (root, nightly).
+	@scripts/deps.sh test-deb
+	scripts/test-deb.sh
+
 lint: build ## Run golangci-lint, with the import law, and check scripts and texts.
 	@scripts/deps.sh lint
 	CGO_ENABLED=0 .cache/bin/golangci-lint run ./...
@@ -151,24 +164,26 @@ check-generate: ## Fail if the committed eBPF objects are not what their source 
 	scripts/check-generate.sh
 
 # install only builds if necessary, so that root builds nothing in `make build && sudo make install`.
-install: ## Install bin/dcol, its systemd unit and shell completions below PREFIX.
-	@[ -x bin/dcol ] || $(MAKE) --no-print-directory build
-	install -D -m 755 bin/dcol '$(DESTDIR)$(PREFIX)/bin/dcol'
+install: ## Install bin/dcol, its systemd unit, manual pages and shell completions below PREFIX.
+	@[ -x '$(DCOL)' ] || $(MAKE) --no-print-directory build
+	install -D -m 755 '$(DCOL)' '$(DESTDIR)$(PREFIX)/bin/dcol'
 	install -d '$(DESTDIR)/etc/dcol' $(foreach file,$(UNIT) $(COMPLETIONS),'$(DESTDIR)$(PREFIX)/$(dir $(file))')
 	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/dcol.service > '$(DESTDIR)$(PREFIX)/$(UNIT)'
-	bin/dcol completion bash > '$(DESTDIR)$(PREFIX)/$(BASH_COMPLETION)'
-	bin/dcol completion zsh > '$(DESTDIR)$(PREFIX)/$(ZSH_COMPLETION)'
-	bin/dcol completion fish > '$(DESTDIR)$(PREFIX)/$(FISH_COMPLETION)'
+	$(TEXTS) completion bash > '$(DESTDIR)$(PREFIX)/$(BASH_COMPLETION)'
+	$(TEXTS) completion zsh > '$(DESTDIR)$(PREFIX)/$(ZSH_COMPLETION)'
+	$(TEXTS) completion fish > '$(DESTDIR)$(PREFIX)/$(FISH_COMPLETION)'
+	$(TEXTS) man '$(DESTDIR)$(PREFIX)/$(MANUALS)' >/dev/null
 	$(call systemd,systemctl daemon-reload)
 
 uninstall: ## Stop the agent, undo what it did to the host, remove what install wrote.
 	$(call systemd,systemctl disable --now dcol.service)
 	[ -n '$(DESTDIR)' ] || ! [ -x '$(PREFIX)/bin/dcol' ] || '$(PREFIX)/bin/dcol' down
-	rm -f $(foreach file,bin/dcol $(UNIT) $(COMPLETIONS),'$(DESTDIR)$(PREFIX)/$(file)')
+	rm -f $(foreach file,bin/dcol $(UNIT) $(COMPLETIONS) $(MANUALS)/dcol.1,'$(DESTDIR)$(PREFIX)/$(file)')
+	rm -f '$(DESTDIR)$(PREFIX)/$(MANUALS)'/dcol-*.1
 	$(call systemd,systemctl daemon-reload)
 	@echo 'kept: /etc/dcol, /var/lib/dcol, /var/log/dcol' >&2
 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-metrics test-awkward test-roots test-kernels bench chaos chaos-bites paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-metrics test-awkward test-roots test-deb test-kernels deb bench chaos chaos-bites paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean

@@ -2,7 +2,7 @@
 # Installs the packages that a make target needs and this machine lacks, after listing
 # them. It prints nothing if all are installed.
 #
-#   scripts/deps.sh build|demo|bench|paper|test|test-metrics|test-roots|test-kernels|lint|generate
+#   scripts/deps.sh build|demo|bench|paper|test|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate
 #
 # Programs come from Debian's packages. If the machine's Go is too old, a newer one is
 # fetched as a Go module into .cache/go of this repository and compared with the sums
@@ -148,6 +148,15 @@ set_test_metrics() {
 	set_build
 	need_program promtool prometheus 'to scrape the metrics and to check the alert rules'
 }
+set_deb() {
+	set_build
+	need_program dpkg-deb dpkg 'to build Debian packages'
+}
+set_test_deb() {
+	set_deb
+	set_test_roots
+	need_program lintian lintian 'to check the packages'
+}
 set_test_kernels() {
 	set_test
 	need_program qemu-system-x86_64 qemu-system-x86 'to run other kernels'
@@ -242,7 +251,7 @@ go_tool() {
 }
 
 case ${1-} in
-build | demo | bench | paper | test | test-metrics | test-roots | test-kernels | generate)
+build | demo | bench | paper | test | test-metrics | test-roots | test-deb | test-kernels | deb | generate)
 	"set_${1//-/_}"
 	install_packages "$1"
 	fetch_go
@@ -255,6 +264,6 @@ lint)
 	go_tool "$golangci_lint"
 	;;
 *)
-	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|paper|test|test-metrics|test-roots|test-kernels|lint|generate'
+	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|paper|test|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate'
 	;;
 esac

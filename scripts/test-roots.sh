@@ -19,46 +19,13 @@ die() {
 	exit 1
 }
 
-# bare makes the root directory that runs are copied from, unless it is there.
-bare() {
-	local suite=$1 root=.cache/roots/$1
-	[[ ! -e $root/made ]] || return 0
-	say "installing a bare Debian $suite, about 300 MB"
-	rm -rf "$root"
-	mkdir -p "$root"
-	debootstrap --include=git,make,ca-certificates "$suite" "$root/fs" >"out/roots/$suite.install.log" 2>&1 ||
-		die "Debian $suite cannot be installed" "see out/roots/$suite.install.log"
-	touch "$root/made"
-}
-
-# inside runs a command in a root directory, with a tmpfs at /run.
-inside() {
-	# shellcheck disable=SC2016 # the inner shell expands them
-	unshare -m --propagation private bash -c '
-		set -e
-		root=$1
-		shift
-		mount --bind "$root" "$root"
-		mount -t proc proc "$root/proc"
-		mount --rbind /sys "$root/sys"
-		mount --rbind /dev "$root/dev"
-		mount -t tmpfs tmpfs "$root/run"
-		mkdir -p "$root/old"
-		cd "$root"
-		pivot_root . old
-		cd /
-		umount -l /old
-		rmdir /old
-		exec "$@"' - "$@"
-}
+. scripts/roots.sh
 
 # run tests the last commit on one suite.
 run() {
-	local suite=$1 name root=$checkout/.cache/roots/$1/run
+	local suite=$1 name root
 	local environment=(HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb)
-	rm -rf "$root"
-	cp -a --reflink=auto ".cache/roots/$suite/fs" "$root"
-	cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
+	root=$(fresh "$suite" run)
 	for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY GOPROXY GOSUMDB; do
 		[[ ! -v $name ]] || environment+=("$name=${!name}")
 	done

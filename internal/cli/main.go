@@ -44,7 +44,7 @@ func Prepare(root *cobra.Command, version string) {
 	root.Version = version
 	root.SilenceErrors, root.SilenceUsage, root.DisableAutoGenTag = true, true, true
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(completionCommand())
+	root.AddCommand(completionCommand(), manualCommand())
 	root.SetHelpCommand(helpCommand())
 	root.SetFlagErrorFunc(badFlag)
 	explain(root)

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Builds the Debian packages twice and compares them, checks them with lintian, and installs, upgrades, removes and
+# purges them in a bare Debian 12 and 13 (root):
+#
+#   scripts/test-deb.sh [bookworm|trixie...]
+#
+# The upgrade runs beside an agent, which must go on. The output goes to out/deb/SUITE.log.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+say() { printf 'test-deb: %s\n' "$*" >&2; }
+die() {
+	printf 'error: %s\nhint: %s\n' "$1" "$2" >&2
+	exit 1
+}
+# shellcheck source=scripts/roots.sh
+. scripts/roots.sh
+
+arch=$(dpkg --print-architecture)
+old=0.0.1 new=0.0.2
+
+# build makes packages of two versions, the newer one twice, and compares the bytes.
+build() {
+	rm -rf out/deb
+	say 'building packages of two versions, one of them twice'
+	scripts/deb.sh "$new" >out/deb-first
+	mkdir -p out/deb-again
+	mv out/deb/*"_${new}_"*.deb out/deb-again/
+	scripts/deb.sh "$new" >out/deb-second
+	local package
+	for package in out/deb-again/*.deb; do
+		cmp "$package" "out/deb/${package##*/}" || die "two builds of ${package##*/} differ" 'diffoscope shows in what'
+	done
+	rm -rf out/deb-again out/deb-first out/deb-second
+	scripts/deb.sh "$old" >/dev/null
+}
+
+check() {
+	say 'lintian'
+	lintian --fail-on error,warning --suppress-tags bad-distribution-in-changes-file "out/deb/"*"_${new}_"*.deb ||
+		die 'lintian finds faults' 'see above'
+}
+
+# try SUITE runs the life of a package in a bare root.
+try() {
+	local suite=$1 root
+	root=$(fresh "$suite" deb)
+	mkdir -p "$root/root/deb"
+	cp "out/deb/"*"_$arch.deb" "$root/root/deb/"
+	cp scripts/test-deb-inside.sh "$root/root/"
+	if inside "$root" env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb \
+		unshare -n bash /root/test-deb-inside.sh "$old" "$new" "$arch" >"out/deb/$suite.log" 2>&1 </dev/null; then
+		say "$suite passed"
+	else
+		say "$suite FAILED; the end of out/deb/$suite.log:"
+		tail -n 20 "out/deb/$suite.log" >&2
+		return 1
+	fi
+}
+
+suites=("$@")
+(($# > 0)) || suites=(bookworm trixie)
+(($(id -u) == 0)) || die "only root can make root directories and namespaces" "run it as root"
+mkdir -p out/roots
+build
+check
+failed=0
+for suite in "${suites[@]}"; do
+	bare "$suite"
+	try "$suite" || failed=1
+done
+exit "$failed"
