@@ -99,14 +99,17 @@ func TestRecordsThatChangeTooOften(t *testing.T) {
 	w.run()
 	alpha := w.member("alpha")
 	r := alpha.record()
-	for range records.Burst {
+	var err error
+	for n := 0; err == nil; n++ {
+		if n > 4*records.Burst { // on a slow machine, some more are allowed meanwhile
+			t.Fatalf("none of %d records was refused", n)
+		}
 		r.Sequence++
-		if err := alpha.publish(r); err != nil {
-			t.Fatal(err)
+		if err = alpha.publish(r); err != nil && n < records.Burst {
+			t.Fatalf("record %d: %v", n, err)
 		}
 	}
-	r.Sequence++
-	if refusal := wantBusRefusal(t, alpha.publish(r)); !strings.Contains(refusal.Why, "too often") {
+	if refusal := wantBusRefusal(t, err); !strings.Contains(refusal.Why, "too often") {
 		t.Error(refusal)
 	}
 }
