@@ -86,31 +86,66 @@ __noinline __u64 best_score(const struct subflows *s)
 	return best;
 }
 
+// Each count has a function of its own, because the verifier follows every combination of counts.
+
+// subflow_count returns the number of subflows.
+__noinline __u64 subflow_count(const struct subflows *s)
+{
+	__u64 count = 0;
+
+	if (!s)
+		return 0;
+	for (int i = 0; i < SUBFLOWS; i++)
+		count += !!s->rtt[i];
+	return count;
+}
+
+// widest_paths returns the number of subflows with the largest window.
+__noinline __u64 widest_paths(const struct subflows *s, __u64 widest)
+{
+	__u64 count = 0;
+
+	if (!s)
+		return 0;
+	for (int i = 0; i < SUBFLOWS; i++)
+		count += !!s->rtt[i] & (s->window[i] == widest);
+	return count;
+}
+
+// collected_paths returns the number of best subflows with a smaller window.
+__noinline __u64 collected_paths(const struct subflows *s, __u64 widest, __u64 best)
+{
+	__u64 count = 0;
+
+	if (!s)
+		return 0;
+	for (int i = 0; i < SUBFLOWS; i++)
+		count += !!s->rtt[i] & (s->window[i] != widest) & (score(s, i) == best);
+	return count;
+}
+
 // Khalili et al., "MPTCP is not Pareto-optimal" (2012), equations 5 and 6: w/rtt^2 / (sum x)^2 + alpha/w. The best
 // paths are those with the largest l/rtt^2, which is the square of the rate that TCP would have there. Paths with the
 // largest windows give to the best paths whose windows are smaller.
 __noinline __s64 olia_increment(const struct subflows *s)
 {
-	__u64 widest = 0, best, count = 0, wide = 0, collected = 0, alpha, increment;
+	__u64 widest = 0, best, count, wide, collected, alpha, increment;
 
 	if (!s)
 		return 0;
 	best = best_score(s);
 	for (int i = 0; i < SUBFLOWS; i++)
 		widest = s->rtt[i] && s->window[i] > widest ? s->window[i] : widest;
-	for (int i = 0; i < SUBFLOWS; i++) {
-		__u64 is = !!s->rtt[i], is_wide = is & (s->window[i] == widest);
-
-		count += is;
-		wide += is_wide;
-		collected += is & !is_wide & (score(s, i) == best);
-	}
+	collected = collected_paths(s, widest, best);
 	increment = share(at_most(s->own_window << FRACTION, LIMIT), total(s));
 	if (!collected)
 		return increment;
 	alpha = reno(s->own_window);
-	if (s->own_window == widest)
+	count = subflow_count(s);
+	if (s->own_window == widest) {
+		wide = widest_paths(s, widest);
 		return increment - alpha / (count * (wide + !wide));
+	}
 	if (at_most(s->own_loss, LIMIT) == best)
 		return increment + alpha / (count * collected);
 	return increment;
@@ -155,16 +190,4 @@ __noinline __u64 balia_decrease(const struct subflows *s)
 	if (!s)
 		return 0;
 	return (at_most(s->own_window, LIMIT) / 2) * at_most(balia_alpha(s), 3 << (ALPHA - 1)) >> ALPHA;
-}
-
-// several reports whether there are at least two subflows.
-__noinline __u32 several(const struct subflows *s)
-{
-	__u32 count = 0;
-
-	if (!s)
-		return 0;
-	for (int i = 0; i < SUBFLOWS; i++)
-		count += !!s->rtt[i];
-	return count > 1;
 }

@@ -60,7 +60,7 @@ static __always_inline bool look(struct sock *sk, struct subflows *s)
 			s->rtt[i] = 0;
 		at = CAST(list_head, at)->next;
 	}
-	return several(s);
+	return subflow_count(s) > 1;
 }
 
 // limited reports whether the window held back data, as tcp_is_cwnd_limited does.
