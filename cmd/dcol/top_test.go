@@ -80,17 +80,18 @@ func settings(t *testing.T, f *os.File) unix.Termios {
 // startTop runs dcol top in a terminal that says it has this size.
 func startTop(t *testing.T, socket string, columns, rows uint16, env ...string) *terminal {
 	t.Helper()
+	return startInTerminal(t, columns, rows, env, "dcol", "top", "--socket", socket)
+}
+
+func startInTerminal(t *testing.T, columns, rows uint16, env []string, program string, args ...string) *terminal {
+	t.Helper()
 	x := &terminal{t: t, ended: make(chan struct{}), screen: vt.NewMockTerm(vt.MockOptSize{X: 80, Y: 24})}
 	if err := x.screen.Start(); err != nil {
 		t.Fatal(err)
 	}
 	x.keyboard, x.line = openPTY(t)
 	resize(t, x.line, columns, rows)
-	path, err := exec.LookPath("dcol")
-	if err != nil {
-		t.Fatal(err)
-	}
-	x.cmd = exec.Command(path, "top", "--socket", socket)
+	x.cmd = exec.Command(program, args...)
 	x.cmd.Env = append(os.Environ(), append([]string{"TERM=xterm-256color", "LC_ALL=C.UTF-8"}, env...)...)
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = x.line, x.line, x.line
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -284,6 +285,43 @@ func TestTop(t *testing.T) {
 	x.waitForEnd()
 	if x.err != nil {
 		t.Errorf("after q: %v", x.err)
+	}
+}
+
+// Ctrl-Z leads back to the shell, and fg to the same picture.
+func TestTopIsSuspended(t *testing.T) {
+	t.Parallel()
+	const taken = "\x1b[?1049h" // the screen
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	newLive().start(t, socket)
+	for name, test := range map[string]struct {
+		program string
+		args    []string
+	}{
+		"in a shell":      {"sh", []string{"-mc", `dcol top --socket "$0"; echo was-stopped; fg; echo was-ended`, socket}},
+		"without a shell": {"dcol", []string{"top", "--socket", socket}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := startInTerminal(t, 80, 24, nil, test.program, test.args...)
+			x.waitForText("203.0.113.5:443")
+			x.press("\x1a")
+			x.waitForOutput("second picture", func(out string) bool { return strings.Count(out, taken) == 2 })
+			stopped := strings.Contains(x.output(), "was-stopped")
+			if shell := test.program == "sh"; stopped != shell {
+				t.Errorf("stopped: %v, want %v: %q", stopped, shell, x.output())
+			}
+			x.waitForText("203.0.113.5:443")
+			x.press("?")
+			x.waitForText("retransmissions")
+			x.press("q")
+			x.waitForText("WAYPOINT")
+			x.press("q")
+			x.waitForEnd()
+			if x.err != nil {
+				t.Errorf("after q: %v: %q", x.err, x.output())
+			}
+		})
 	}
 }
 
