@@ -29,6 +29,7 @@ type connection struct {
 	closing   bool
 	reopened  bool // a packet came while it was closing that shows that it lives
 	finished  bool
+	queued    int // its place in the queue of quiet connections
 	idle      bool
 	evicted   bool
 

@@ -44,7 +44,7 @@ func (t *Tracker) open(p *Packet) *subflow {
 			t.orphans[joined] = struct{}{}
 		}
 		t.live++
-		t.quiet.push(joined, p.Clock+t.options.Idle)
+		t.watch(joined, p.Clock)
 		if s.join {
 			joined.anomaly.unknownToken++
 			t.register(joined, s.tokenOfJoin(p))

@@ -6,7 +6,7 @@ type Tracker struct {
 	flows   []*subflow // by slot
 	tokens  map[uint32]*connection
 	orphans map[*connection]struct{} // that began before the capture, and can adopt flows
-	quiet   queue                    // of all connections, each once
+	quiet   queue                    // of all connections, each once; it alone knows their places
 	closed  queue
 	live    int
 	now     int64
@@ -28,6 +28,7 @@ func New(o Options) *Tracker {
 type queue struct {
 	list []due
 	head int
+	gone int // entries before the list
 }
 
 type due struct {
@@ -39,9 +40,20 @@ func (q *queue) push(c *connection, at int64) {
 	if q.head > 1024 && q.head > len(q.list)/2 {
 		n := copy(q.list, q.list[q.head:])
 		clear(q.list[n:])
+		q.gone += q.head
 		q.list, q.head = q.list[:n], 0
 	}
 	q.list = append(q.list, due{c, at})
+}
+
+// place returns that of the latest entry.
+func (q *queue) place() int { return q.gone + len(q.list) - 1 }
+
+// forget lets go of a connection that ended before it was looked at, whose memory is free then.
+func (q *queue) forget(c *connection) {
+	if i := c.queued - q.gone; i >= q.head && i < len(q.list) && q.list[i].c == c {
+		q.list[i].c = nil
+	}
 }
 
 func (q *queue) first() (d due, ok bool) {
@@ -96,9 +108,9 @@ func (t *Tracker) Expire(clock int64) {
 		}
 		t.quiet.pop()
 		switch c := d.c; {
-		case c.finished:
+		case c == nil:
 		case c.active > d.at-t.options.Idle:
-			t.quiet.push(c, c.active+t.options.Idle)
+			t.watch(c, c.active)
 		default:
 			c.idle = true
 			t.finish(c)
@@ -117,7 +129,7 @@ func (t *Tracker) Expire(clock int64) {
 			break
 		}
 		t.quiet.pop()
-		if !d.c.finished {
+		if d.c != nil {
 			t.Evicted++
 			d.c.evicted = true
 			t.finish(d.c)
@@ -133,7 +145,7 @@ func (t *Tracker) Close() {
 			return
 		}
 		t.quiet.pop()
-		if !d.c.finished {
+		if d.c != nil {
 			t.finish(d.c)
 		}
 	}
@@ -146,8 +158,15 @@ func (t *Tracker) Released() (slots, tokens []uint32) {
 	return slots, tokens
 }
 
+// watch ends a connection when nothing has come since a time for long enough.
+func (t *Tracker) watch(c *connection, since int64) {
+	t.quiet.push(c, since+t.options.Idle)
+	c.queued = t.quiet.place()
+}
+
 func (t *Tracker) finish(c *connection) {
 	c.finished = true
+	t.quiet.forget(c)
 	t.live--
 	delete(t.orphans, c)
 	for _, token := range c.tokens {
