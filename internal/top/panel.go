@@ -1,6 +1,9 @@
 package top
 
-import "strings"
+import (
+	"net/netip"
+	"strings"
+)
 
 // panel is a text over the whole screen.
 type panel struct {
@@ -9,7 +12,7 @@ type panel struct {
 	top   int
 	left  int
 	wraps bool
-	waits bool // for the agent's answer
+	waits netip.AddrPort // for the agent's answer about this server
 }
 
 func newPanel(title, text string) *panel {

@@ -198,7 +198,7 @@ func (p *program) carryOut(ctx context.Context, r Request) {
 	case AskWhy:
 		p.await(ctx, func(ctx context.Context) Message {
 			why, err := p.agent.Why(ctx, api.WhyRequest{Server: r.Server})
-			return Explained{why, err}
+			return Explained{r.Server, why, err}
 		})
 	case AskSteer:
 		p.await(ctx, func(ctx context.Context) Message {

@@ -28,8 +28,9 @@ type Failed struct{ Err error }
 
 // Explained answers AskWhy.
 type Explained struct {
-	Why api.Why
-	Err error
+	Server netip.AddrPort // that was asked about
+	Why    api.Why
+	Err    error
 }
 
 // Steered answers AskSteer.
@@ -135,8 +136,8 @@ func (m *Model) freeze(now time.Time) {
 }
 
 func (m *Model) explained(e Explained, now time.Time) {
-	if m.panel == nil || !m.panel.waits {
-		return // closed meanwhile
+	if m.panel == nil || m.panel.waits != e.Server {
+		return // closed meanwhile, or about another server
 	}
 	if e.Err != nil {
 		m.panel = newPanel(m.panel.title, "The agent gave no answer: "+e.Err.Error())
@@ -179,7 +180,7 @@ func (m *Model) why() []Request {
 		return nil
 	}
 	m.panel = newPanel(fmt.Sprintf("Why: %v", r.conn.Remote), "Waiting for the agent.")
-	m.panel.waits = true
+	m.panel.waits = r.conn.Remote
 	return []Request{AskWhy{r.conn.Remote}}
 }
 

@@ -151,7 +151,8 @@ func TestViewOfStates(t *testing.T) {
 		},
 		"why": func(m *Model, now time.Time) time.Time {
 			press(m, now, "down", "w")
-			m.Handle(Explained{Why: api.Why{
+			m.Handle(Explained{Server: netip.MustParseAddrPort("203.0.113.9:443"), Err: errors.New("an old question")}, now)
+			m.Handle(Explained{Server: m.panel.waits, Why: api.Why{
 				Server: netip.MustParseAddrPort("203.0.113.0:443"), Note: "destination is excluded from detours",
 			}}, now)
 			return now
@@ -206,7 +207,9 @@ func TestViewFits(t *testing.T) {
 				m.Handle(Failed{errors.New(foreign.Draw(t, "error"))}, now)
 			}
 			press(&m, now, rapid.SliceOfN(keys, 0, 8).Draw(t, "keys")...)
-			m.Handle(Explained{Err: errors.New(foreign.Draw(t, "explained"))}, now)
+			if m.panel != nil {
+				m.Handle(Explained{Server: m.panel.waits, Err: errors.New(foreign.Draw(t, "explained"))}, now)
+			}
 			m.Handle(Steered{Err: errors.New(foreign.Draw(t, "steered"))}, now)
 			now = now.Add(time.Second)
 		}
