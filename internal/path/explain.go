@@ -104,8 +104,11 @@ func (m *Manager) candidates(x *Explanation, now time.Time) {
 			continue
 		}
 		spare := m.detours.candidate(u, x.Server, false, u.spareWords(plan.Capped))
-		if now.Before(u.Shunned) {
+		switch {
+		case now.Before(u.Shunned):
 			spare.Until = u.Shunned
+		case !u.LastResort:
+			spare.Until = u.Loaded
 		}
 		x.Candidates = append(x.Candidates, spare)
 	}
@@ -113,7 +116,7 @@ func (m *Manager) candidates(x *Explanation, now time.Time) {
 		return cmp.Or(compareKnown(a.Wait, b.Wait), cmp.Compare(a.Waypoint, b.Waypoint), cmp.Compare(a.Kind, b.Kind))
 	})
 	for o := range m.detours.leading(x.Server) {
-		if until, why := m.detours.rests(t, o); now.Before(until) || why.lasts() {
+		if until, why := m.detours.rests(t, o); (now.Before(until) || why.lasts()) && !why.isLastResort(now) {
 			u := Usable{Detour: &o.Detour, Prospect: m.views.prospect(t, &m.detours, o)}
 			rests := m.detours.candidate(&u, x.Server, false, why.of(o.Kind))
 			rests.Until = until
@@ -139,6 +142,10 @@ func compareKnown(a, b time.Duration) int {
 // spareWords returns why a usable detour is not taken.
 func (u *Usable) spareWords(capped bool) string {
 	switch {
+	case u.LastResort:
+		return "nothing arrived through it lately, so it is taken only if there is no other"
+	case !u.Loaded.IsZero():
+		return "its waypoint says that it is loaded, so it is taken only if there is no other"
 	case !u.Shunned.IsZero():
 		return fmt.Sprintf("it lost %.1f %% of the packets lately, so it is taken only if there is no other", 100*u.Loss)
 	case capped:

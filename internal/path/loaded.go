@@ -117,7 +117,7 @@ func (m *Manager) hasUnloaded(t turn, s *subflow) bool {
 		if r, known := m.detours.history.of(o.Waypoint, t.server); known && t.now.Before(r.shunned) {
 			continue
 		}
-		if until, why := m.detours.rests(t, o); !t.now.Before(until) && why.Cause != RestsNoAddress {
+		if until, why := m.detours.rests(t, o); !t.now.Before(until) && !why.lasts() {
 			return true
 		}
 	}
