@@ -57,7 +57,7 @@ type Counters struct {
 	Resyncs         uint64 `json:"resyncs"`
 	// Carried is payload by path. What a subflow carried in its last second is missing.
 	Carried []Carried `json:"carried"`
-	// Lifetimes is how long connections lived that have ended.
+	// Lifetimes counts ended connections by how long they lived.
 	Lifetimes Histogram `json:"lifetimes"`
 }
 

@@ -8,7 +8,7 @@ type LogLevelRequest struct {
 	Subsystems map[string]string `json:"subsystems,omitempty"`
 }
 
-// LogLevels says which messages the agent logs.
+// LogLevels lists the levels of messages that the agent logs.
 type LogLevels struct {
 	All        string            `json:"all"`
 	Subsystems map[string]string `json:"subsystems"` // all that log

@@ -15,7 +15,7 @@ type SteerRequest struct {
 	Waypoints []string `json:"waypoints,omitempty"`
 	// Only has no other waypoint taken; with SteerUse.
 	Only bool `json:"only,omitempty"`
-	// ForSeconds is how long it holds; 0: until it is changed.
+	// ForSeconds is the time for which it holds; 0: until it is changed.
 	ForSeconds float64 `json:"for_s,omitempty"`
 }
 

@@ -21,7 +21,7 @@ type Why struct {
 	// Connections are those that live, the oldest first, and Closed those that ended lately, the last first.
 	Connections []Connection       `json:"connections"`
 	Closed      []ClosedConnection `json:"closed"`
-	// Direct is what was measured on the direct path to the server's network.
+	// Direct has the measurements of the direct path to the server's network.
 	Direct Measured `json:"direct"`
 	// Candidates are the detours that lead there: first those that a new connection would take, in its order.
 	Candidates []Candidate `json:"candidates"`
@@ -35,7 +35,7 @@ type ClosedConnection struct {
 	Ended time.Time `json:"ended"`
 }
 
-// Measured is what connections measured on a path to a network of servers.
+// Measured has the measurements of connections on a path to a network of servers.
 type Measured struct {
 	At     time.Time `json:"at,omitzero"` // absent: never
 	MinRTT float64   `json:"min_rtt_ms,omitempty"`
@@ -55,6 +55,6 @@ type Candidate struct {
 	Wait    float64 `json:"wait_ms,omitempty"`
 	Guessed bool    `json:"guessed,omitempty"`
 	Why     string  `json:"why"`
-	// Until is when the reason ends by itself; absent: not known.
+	// Until is the time at which the reason ends by itself; absent: not known.
 	Until time.Time `json:"until,omitzero"`
 }

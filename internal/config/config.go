@@ -77,7 +77,7 @@ type Options struct {
 	Accept   AcceptOptions  `toml:"accept"`
 }
 
-// AskOptions are what this host asks of peers. Zero values ask nothing.
+// AskOptions are the options that this host asks of peers. Zero values ask nothing.
 type AskOptions struct {
 	UserTimeout   units.Duration `toml:"user_timeout"`
 	Congestion    string         `toml:"congestion"`
@@ -87,7 +87,7 @@ type AskOptions struct {
 	AckSegments int `toml:"ack_segments"`
 }
 
-// AcceptOptions are what this host grants to peers. Zero values grant nothing.
+// AcceptOptions bound the options that this host grants to peers. Zero values grant nothing.
 type AcceptOptions struct {
 	UserTimeoutMin units.Duration `toml:"user_timeout_min"`
 	UserTimeoutMax units.Duration `toml:"user_timeout_max"`

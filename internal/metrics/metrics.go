@@ -19,7 +19,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Path is where the metrics are.
+// Path is the path of the metrics' page.
 const Path = "/metrics"
 
 // scrapeLimit limits the time for one scrape. Prometheus itself waits for ten seconds.

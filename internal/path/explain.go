@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Explanation says what is done about one server, and why.
+// Explanation describes the connections to one server, the detours that lead there, and the reasons.
 type Explanation struct {
 	// Server is the server that Candidates concerns.
 	Server netip.AddrPort
@@ -16,11 +16,11 @@ type Explanation struct {
 	Conns []ConnState
 	// Closed lists connections to it that ended lately, the last first.
 	Closed []ClosedConn
-	// Direct is what is known of the direct path.
+	// Direct has the measurements of the direct path.
 	Direct Known
 	// Candidates lists the detours that lead there: first those that a new connection would take, in its order.
 	Candidates []Candidate
-	// Note says why a new connection would take no detour. It may be empty.
+	// Note is the reason why a new connection would take no detour. It may be empty.
 	Note string
 }
 
@@ -30,7 +30,7 @@ type ClosedConn struct {
 	Ended time.Time
 }
 
-// Known is what was measured on a path to a network of servers.
+// Known has the measurements of a path to a network of servers.
 type Known struct {
 	At       time.Time     // when it was last measured; zero: never
 	MinRTT   time.Duration // zero: unknown
@@ -50,7 +50,7 @@ type Candidate struct {
 	Measured bool
 	// Why is the reason for taking it or not.
 	Why string
-	// Until is when that reason ends by itself. It is zero if that is not known.
+	// Until is the time at which that reason ends by itself. It is zero if that is not known.
 	Until time.Time
 }
 

@@ -30,7 +30,7 @@ const (
 	exchangedIn = 5 * time.Second
 )
 
-// load is what a waypoint said about its load, without a break since then.
+// load is the time for which a waypoint has been loaded without a break, by its own word.
 type load struct{ since, until time.Time }
 
 // loads holds which waypoints are loaded.

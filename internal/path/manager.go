@@ -28,7 +28,7 @@ type Config struct {
 	// Seed makes the choices between equal detours differ from host to host. The same seed and events lead
 	// to the same choices.
 	Seed uint64
-	// Memory is what an earlier Manager measured. It is used if this host is on the same network.
+	// Memory has the measurements of an earlier Manager. It is used if this host is on the same network.
 	Memory Memory
 }
 

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Memory is what a Manager measured of the ways through waypoints on one network, in a form that outlives it.
+// Memory has a Manager's measurements of the ways through waypoints on one network, in a form that outlives it.
 type Memory struct {
 	// Addrs are the addresses of this host, without those of tunnels. On another network nothing of it is true.
 	Addrs  []netip.Addr
 	Trails []Trail
 }
 
-// Trail is what was measured of one waypoint, or of the direct path if that is empty, towards a network of servers.
+// Trail has the measurements of one waypoint, or of the direct path if that is empty, towards a network of servers.
 type Trail struct {
 	Waypoint string
 	Network  netip.Prefix

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// lossyMemory is what a Manager knows after bob lost much.
+// lossyMemory returns the memory of a Manager after bob lost much.
 func lossyMemory(t *testing.T) (path.Memory, time.Time) {
 	t.Helper()
 	bad := good()

@@ -11,7 +11,7 @@ type Rest struct {
 	Cause RestCause
 	Since time.Time // start, for RestsBlocked and RestsBlamed
 	Err   error     // last failure, for RestsFailed, RestsBlocked and RestsBlamed; nil: an orderly end
-	// LastResort is when a connection that has no other detour may try it all the same; zero: not before its end.
+	// LastResort is the time from which a connection without another detour may try it; zero: not before its end.
 	LastResort time.Time
 }
 

@@ -82,7 +82,7 @@ type suspicion struct {
 	alone    bool      // it carried alone, or is a witness
 	pauses   int       // how often the server only paused
 	demoted  bool
-	// witnessed is when another subflow was first heard so much later that this host cannot be cut off.
+	// witnessed is the time at which another subflow was first heard so much later that this host cannot be cut off.
 	witnessed time.Time
 	wary      time.Time // not considered steady before
 	lossy     time.Time // considered lossy before

@@ -25,7 +25,7 @@ const (
 	longestCalm = 10 * time.Minute
 )
 
-// stalls is what is known of a connection's stalls.
+// stalls has the state of a connection's stalls.
 type stalls struct {
 	calledUp time.Time  // when those set aside were last needed
 	silent   []*subflow // those that carried then, if nothing has shown yet whether they work

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Verdict is what became of a request. The numbers are the kernel program's.
+// Verdict is the outcome of a request. The numbers are the kernel program's.
 type Verdict uint32
 
 const (

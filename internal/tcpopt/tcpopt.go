@@ -82,7 +82,7 @@ type Request struct {
 
 // The limits of values in the options.
 const (
-	// UserTimeoutMax is what 15 bits of minutes hold.
+	// UserTimeoutMax is the largest value of 15 bits of minutes.
 	UserTimeoutMax = 0x7fff * time.Minute
 	WindowMax      = 0xffff
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
-// lookAtLoad is how often the waypoint's load is measured.
+// lookAtLoad is the interval at which the waypoint's load is measured.
 const lookAtLoad = 2 * time.Second
 
 // loadMeter measures how much of the waypoint is used. Only watchLoad uses it.
@@ -22,7 +22,7 @@ type loadMeter struct {
 	processor []processorTime
 }
 
-// processorTime is what one processor did since the host's start, in ticks.
+// processorTime has the time of one processor since the host's start, in ticks.
 type processorTime struct{ forwarding, all uint64 }
 
 // watchLoad measures the load, decides whether the waypoint is loaded, and tells the loop and the members.

@@ -17,7 +17,7 @@ import (
 // waypoint is one address of a waypoint, reached over a session.
 type waypoint interface {
 	// Map asks for a port that leads to server.
-	// Sole says that this host has no other waypoint.
+	// Sole is set if this host has no other waypoint.
 	Map(ctx context.Context, server netip.AddrPort, sole bool) (detour.Grant, error)
 	// Refusal translates an error of Map for the book of detours.
 	Refusal(error) detour.Refusal

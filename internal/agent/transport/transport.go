@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
 )
 
-// Transport is what the agent has changed.
+// Transport holds what the agent has changed.
 type Transport struct {
 	tables  []config.Congestion
 	names   map[string]string // of algorithms of dcol, as the kernel has them

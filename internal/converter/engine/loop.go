@@ -50,7 +50,7 @@ const (
 )
 
 const (
-	// turnBytes is how much one end moves before others have their turn.
+	// turnBytes is the number of bytes that one end moves before others have their turn.
 	turnBytes    = 4 << 20
 	eventsAtOnce = 256
 	turnsToYield = 16

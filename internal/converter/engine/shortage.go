@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// pause is how long a loop that could not accept a connection leaves the listeners alone. Meanwhile connections
+	// pause is the time for which a loop that could not accept a connection leaves the listeners alone. Meanwhile connections
 	// wait in the listeners' queues, where they cost nothing.
 	pause = 100 * time.Millisecond
-	// shortageCalm is how long nothing may have been lacking before that is logged as the end of a shortage.
+	// shortageCalm is the time without any lack after which a shortage is logged as over.
 	shortageCalm = 10 * time.Second
 )
 

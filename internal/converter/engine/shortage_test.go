@@ -27,7 +27,7 @@ const (
 	childHas    = "DCOL_TEST_DESCRIPTORS"
 )
 
-// report is what a child says of itself.
+// report describes a child process.
 type report struct {
 	Counters Counters
 	Heap     uint64 // bytes that are in use

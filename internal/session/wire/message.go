@@ -24,7 +24,7 @@ type Hello struct {
 	ClosedFor time.Duration
 	// Session is the waypoint's ID of this session, for the client's statement.
 	Session SessionID
-	// LoadedFor is how long members who have another waypoint are asked to use that, as far as the waypoint
+	// LoadedFor is the time for which members who have another waypoint are asked to use that, as far as the waypoint
 	// knows now. 0: the waypoint is not loaded.
 	LoadedFor time.Duration
 }

@@ -17,7 +17,7 @@ const (
 	fewMembers = 1
 )
 
-// Usage is how much of a waypoint was used lately.
+// Usage has the recent use of a waypoint.
 type Usage struct {
 	Members int // who sent or received
 	// Rate is in bytes per second, of the direction with more. Limit is the operator's; 0: there is none.

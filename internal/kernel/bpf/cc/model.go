@@ -1,6 +1,6 @@
 package cc
 
-// subflow is what the algorithms know of a subflow. The numbers have any unit, the same for all subflows of a connection.
+// subflow has the inputs of the algorithms for one subflow. The numbers have any unit, the same for all subflows of a connection.
 type subflow struct {
 	window, rtt uint64
 	loss        uint64 // OLIA's l: bytes between losses

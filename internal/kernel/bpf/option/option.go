@@ -19,7 +19,7 @@ import (
 	"github.com/detour-collective/dcol/internal/tcpopt"
 )
 
-// Config says what is asked of peers, and granted to them.
+// Config lists what is asked of peers, and what is granted to them.
 type Config struct {
 	// Cgroup is a folder of the cgroup v2 hierarchy. Empty: its root.
 	Cgroup string

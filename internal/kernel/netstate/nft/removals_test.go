@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
-// patience is how long a test waits for what happens at once on an idle machine.
+// patience is the time for which a test waits for something that happens at once on an idle machine.
 const patience = 30 * time.Second
 
 func (k *Kept) awaitRemoval(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 // tally is the number of rules in each chain of each table.
 type tally map[string]map[string]int
 
-// count is what one message of a transaction changes in a tally.
+// count returns the change that one message of a transaction makes to a tally.
 type count struct {
 	table, chain string // without a chain: of the whole table
 	clear        bool   // the rules are removed first
