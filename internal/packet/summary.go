@@ -2,7 +2,8 @@ package packet
 
 import "encoding/binary"
 
-// Summary is what an analysis of very many packets needs of a TCP segment. It has a fixed size and refers to nothing.
+// Summary holds the fields of a TCP segment that an analysis of many packets needs. It has a fixed size and no
+// pointers.
 type Summary struct {
 	Src, Dst         [16]byte // IPv4 addresses are mapped (RFC 4291, 2.5.5.2)
 	SrcPort, DstPort uint16
@@ -113,7 +114,7 @@ func (s *Summary) ipv6(b []byte, length int) (header, total int, ok bool) {
 	return header, length, header <= len(b)
 }
 
-// options reads what of the options was captured.
+// options reads the options, as far as they were captured.
 func (s *Summary) options(b []byte) {
 	for len(b) > 0 {
 		if b[0] == KindNOP {
@@ -166,8 +167,8 @@ func (s *Summary) mptcp(b []byte) {
 	}
 }
 
-// Other returns the first of the MPTCP options but DSS in rest, and what follows it. A caller begins with
-// s.Others[:s.OthersLen] and ends when rest is empty.
+// Other returns the first MPTCP option in rest, and the remaining options. A caller begins with s.Others[:s.OthersLen]
+// and ends when nothing remains.
 func (s *Summary) Other(rest []byte) (Option, []byte) {
 	size := int(rest[1])
 	return Option{Kind: rest[0], Data: rest[2:size:size]}, rest[size:]

@@ -169,7 +169,7 @@ func turn(c *analysetest.Conn) {
 	c.Subflows[0].Ack(analysetest.Server)
 }
 
-// programUse is what a program used.
+// programUse holds the time and memory that a program used, and the end of its output.
 type programUse struct {
 	wall, processor time.Duration
 	memory          int64 // bytes, at most
@@ -194,7 +194,7 @@ func measureProgram(ctx context.Context, stdin io.Reader, name string, args ...s
 	return u, nil
 }
 
-// tailWriter keeps the end of what is written.
+// tailWriter keeps the end of the bytes written to it.
 type tailWriter struct{ last []byte }
 
 func (w *tailWriter) Write(p []byte) (int, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// traceRouters is how many routers the matrix has: one behind each place of a box shows what it does.
+// traceRouters is the number of routers in the matrix. A router behind each place of a box shows the box's effect.
 const traceRouters = 9
 
 // tracePath is a client and a server with routers between them.
@@ -63,7 +63,7 @@ func (p *tracePath) trace(ctx context.Context, args ...string) (t present.Trace,
 	return t, nil
 }
 
-// traceBoxes are the boxes of the matrix: what finds each, and which quotes show it.
+// traceBoxes lists the boxes of the matrix, with the field and the probe that find each, and the quotes that show it.
 var traceBoxes = []struct {
 	kind  middlebox.Kind
 	field compare.Field
@@ -82,7 +82,7 @@ var traceBoxes = []struct {
 	{middlebox.NATOpaque, compare.TCPSource, byAll, ""},
 }
 
-// shown says which quotes show a change.
+// shown classifies a change by the quotes that show it.
 type shown int
 
 const (
@@ -251,7 +251,7 @@ var traceOthers = []struct {
 	{"scamper", []string{"-I", "tbit -t null -u http://" + serverHost + "/ ADDRESS"}, "MP_CAPABLE"},
 }
 
-// others runs other programs on a path on which MPTCP's option is removed, and tells whether they find that.
+// others runs other programs on a path on which MPTCP's option is removed, and reports whether they find that.
 func (p *tracePath) others(ctx context.Context) (found []Measurement, err error) {
 	if err := p.SetStation(routerName(4), testbed.Middlebox(middlebox.PadMPTCP), middlebox.QuoteAll, ""); err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ const (
 	transportLink = "line"
 )
 
-// transport measures what dcol changes about TCP, as the experiments of Tran's thesis (2019, chapter 5) and of NorNet
+// transport measures the effects of dcol on TCP, as the experiments of Tran's thesis (2019, chapter 5) and of NorNet
 // (2016) did: the cost of options, round trips by congestion control, pages with larger initial windows, and fairness.
 func transport(ctx context.Context, o Options) (found []Measurement, err error) {
 	repetitions := transportRepetitions
@@ -135,7 +135,7 @@ func (w *webServer) answer(c net.Conn) {
 	if _, err := io.ReadFull(c, size[:]); err != nil {
 		return
 	}
-	_, _ = io.CopyN(c, endless{}, int64(binary.BigEndian.Uint64(size[:]))) // the client tells whether all came
+	_, _ = io.CopyN(c, endless{}, int64(binary.BigEndian.Uint64(size[:]))) // the client checks that all came
 }
 
 // connections returns those that are open.

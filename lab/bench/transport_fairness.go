@@ -19,7 +19,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// fairness measures what an MPTCP connection with two subflows takes of a link that it shares with Reno's TCP flows.
+// fairness measures the share of a link that an MPTCP connection with two subflows takes beside Reno's TCP flows.
 func fairness(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
 	const rate, delay = 10_000_000, 20 * time.Millisecond
 	length := 15 * time.Second
@@ -192,7 +192,7 @@ func (f *flow) close() error {
 	return nil
 }
 
-// counter counts what each connection brings to the server, by the client's address.
+// counter counts the bytes that each connection brings to the server, by the client's address.
 type counter struct {
 	listener net.Listener
 	serving  sync.WaitGroup

@@ -72,7 +72,7 @@ func optionCost(ctx context.Context, o Options, repetitions int) (found []Measur
 	return []Measurement{m}, nil
 }
 
-// timedDownload returns the rate of a download in Gbit/s, and how often the programs were called.
+// timedDownload returns the rate of a download in Gbit/s, and the number of calls of the programs.
 func (s *network) timedDownload(ctx context.Context, exchange bool, size int64) (rate float64, calls uint64, err error) {
 	var both []*option.Exchange
 	defer func() {
@@ -100,14 +100,14 @@ func (s *network) timedDownload(ctx context.Context, exchange bool, size int64) 
 	return float64(n) * 8 / 1e9 / time.Since(began).Seconds(), calls, err
 }
 
-// roundTrips measures what a download's round trips become under the congestion controls that the client asks for.
+// roundTrips measures a download's round trips under each congestion control that the client asks for.
 func roundTrips(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
 	const rate, delay = 8_000_000, 40 * time.Millisecond
 	length := 8 * time.Second
 	if repetitions >= transportFull {
 		length = 40 * time.Second
 	}
-	// A long queue shows how much of it each uses.
+	// The queue is long, because congestion controls differ in the part of it that they fill.
 	s, err := openPair(ctx, o, testbed.BackendEmulator, testbed.LinkParams{Rate: rate, Delay: delay, Queue: rate / 8})
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (s *network) askedRoundTrips(ctx context.Context, name string, length time.
 	return seen, nil
 }
 
-// inspect returns what the kernel says of a connection.
+// inspect returns the kernel's information on a connection, and the name of its congestion control.
 func inspect(c net.Conn) (info *unix.TCPInfo, congestion string, err error) {
 	raw, err := c.(*net.TCPConn).SyscallConn()
 	if err != nil {
@@ -212,7 +212,7 @@ func page(seed uint64) (objects []int64) {
 	return objects
 }
 
-// pages measures how long pages take to load, with larger initial windows on request.
+// pages measures the time to load pages, with larger initial windows on request.
 func pages(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
 	const rate, delay = 40_000_000, 40 * time.Millisecond
 	count := 8 * repetitions
@@ -251,7 +251,7 @@ func pages(ctx context.Context, o Options, repetitions int) (found []Measurement
 	return found, nil
 }
 
-// browserConnections is how many objects a browser fetches from a server at a time.
+// browserConnections is the number of objects that a browser fetches from a server at a time.
 const browserConnections = 6
 
 // loadPage returns the seconds that a page takes.

@@ -20,7 +20,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// What the benchmark asks for is within what it grants, or it would measure something else.
+// The benchmark must grant all that it asks for, or it would measure something else.
 func TestTransportAsksWhatItGrants(t *testing.T) {
 	bounds := granting().Bounds
 	for _, r := range asking().Ask {

@@ -81,7 +81,7 @@ func (w *world) curl(args ...string) *transfer {
 	return w.transfer(alice, append(argv, args...)...)
 }
 
-// transfer begins any download: what the command writes to stdout.
+// transfer begins any download. Its data is the output of the command.
 func (w *world) transfer(host string, argv ...string) *transfer {
 	w.Helper()
 	x := &transfer{w: w, hurry: make(chan struct{}), sum: sha256.New(), ended: make(chan struct{})}
@@ -140,8 +140,8 @@ func (x *transfer) read(from io.Reader) {
 	}
 }
 
-// goesOn waits until much more has arrived than can have been under way: what
-// comes then was sent after this call.
+// goesOn waits until much more has arrived than can have been under way. So data that arrives then was sent after
+// this call.
 func (x *transfer) goesOn() {
 	x.w.Helper()
 	const underWay = 3 << 19
@@ -163,7 +163,7 @@ func (x *transfer) goesOn() {
 	})
 }
 
-// stillFor is how long a transfer may stand still before the sockets are shown.
+// stillFor is the time without progress after which a transfer's sockets are shown.
 const stillFor = 20 * time.Second
 
 // stands returns a function that shows all hosts' sockets once the transfer has stood still for long, once.
@@ -182,7 +182,7 @@ func (x *transfer) stands() func() {
 	}
 }
 
-// endsWell reads the rest and compares it with what the server has.
+// endsWell reads the rest and compares all of it with the server's data.
 func (x *transfer) endsWell() {
 	x.w.Helper()
 	select {

@@ -10,14 +10,14 @@ import (
 	"github.com/detour-collective/dcol/lab/middlebox"
 )
 
-// End is where a link meets a host.
+// End describes one end of a link.
 type End struct {
 	Host string // "" if packets are left alone there
 	// Addresses are the host's on this link, of IPv4 and IPv6.
 	Addresses [2]netip.Addr
 }
 
-// Station is what happens to packets at a host, besides what its kernel does.
+// Station configures a middlebox and a router that handle packets at a host, beside its kernel.
 type Station struct {
 	Host      string
 	Addresses []netip.Addr // all of the host
@@ -33,7 +33,7 @@ type station struct {
 	router *middlebox.Router // nil: the kernel answers
 }
 
-// set changes what happens at a host.
+// set replaces the middlebox and the router of a host.
 func (s *station) set(to Station) {
 	*s = station{}
 	if to.Middlebox != middlebox.None {
@@ -48,7 +48,7 @@ func (s *station) set(to Station) {
 	}
 }
 
-// SetStation changes what happens to packets at a host.
+// SetStation replaces the middlebox and the router of a host.
 func (s *service) SetStation(to Station, _ *struct{}) error {
 	return s.loop.do(func(int64) {
 		for i := range s.loop.ports {

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// sampleInterval is the resolution in time of what a path carried, and of stalls.
+	// sampleInterval is the resolution in time of the bytes that a path carried, and of stalls.
 	sampleInterval = 50 * time.Millisecond
-	// endsEvery is how many samples of the client are taken for one of the other ends, whose final sums are
+	// endsEvery is the number of samples of the client for each one of the other ends. Of those, the final sums are
 	// enough.
 	endsEvery = 20
-	// settleWithin is how long the last counters of sockets may take that were closed at the end of a run.
+	// settleWithin bounds the wait for the last counters of sockets that were closed at the end of a run.
 	settleWithin = 10 * time.Second
 	// seriesStep is the resolution of goodput over time.
 	seriesStep = 250 * time.Millisecond
@@ -61,8 +61,8 @@ func (s sample) total() int64 {
 	return sum
 }
 
-// startSampling begins to look every sampleInterval. What was open before does
-// not count. converting says that connections may go through converters.
+// startSampling takes a sample every sampleInterval. Sockets that were open before do not count. converting is set if
+// connections may go through converters.
 func startSampling(ctx context.Context, l *Lab, converting bool) (*sampler, func(), error) {
 	s := &sampler{paths: append([]string{scenario.DirectPath}, l.Scenario.WithRole(scenario.RoleWaypoint)...)}
 	if err := s.open(l, converting); err != nil {
@@ -85,7 +85,7 @@ func startSampling(ctx context.Context, l *Lab, converting bool) (*sampler, func
 	}, nil
 }
 
-// open opens sock_diag on all ends. After an error, close what is open.
+// open opens sock_diag on all ends. After an error, the caller must call close.
 func (s *sampler) open(l *Lab, converting bool) (err error) {
 	name := l.Scenario.Workload.Client
 	if converting {
@@ -115,7 +115,7 @@ func (s *sampler) open(l *Lab, converting bool) (err error) {
 	return nil
 }
 
-// close closes what is open.
+// close closes the sockets that are open.
 func (s *sampler) close() {
 	if s.client != nil {
 		s.client.close()
@@ -164,8 +164,8 @@ func (s *sampler) last() sample {
 	return s.samples[len(s.samples)-1]
 }
 
-// at returns what a path, or with "" all of them, had carried at a moment; between
-// samples it is interpolated.
+// at returns the bytes that a path had carried at a moment, or all paths if path is empty. Between samples it
+// interpolates.
 func (s *sampler) at(path string, moment time.Duration) float64 {
 	value := func(x sample) float64 {
 		if path == "" {
@@ -189,7 +189,7 @@ func (s *sampler) at(path string, moment time.Duration) float64 {
 	return value(s.samples[len(s.samples)-1])
 }
 
-// use returns what each path carried. It asks all ends, because the sender counts the retransmissions.
+// use returns the bytes and the retransmissions of each path. It asks all ends, because the sender counts the retransmissions.
 func (s *sampler) use() []report.PathUse {
 	var uses []report.PathUse
 	for _, path := range s.paths {

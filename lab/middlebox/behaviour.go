@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/packet"
 )
 
-// behaviours are what the kinds do. None is in it.
+// behaviours has a function for each kind except None, which leaves packets alone.
 var behaviours = map[Kind]func(b *Box, p *packet.Packet, r *result){
 	RemoveMPTCP:     onOptions(remove, anywhere, isMPTCP),
 	PadMPTCP:        onOptions(pad, anywhere, isMPTCP),
@@ -191,7 +191,7 @@ func copyIP(p *packet.Packet) (c packet.Packet) {
 	return c
 }
 
-// join holds a segment that says by a missing PSH that more follows, until it does.
+// join holds a small segment without PSH, and joins it with the next one. A missing PSH announces more data.
 func join(b *Box, p *packet.Packet, r *result) {
 	if p.TCP == nil || inSYNs(p) {
 		return

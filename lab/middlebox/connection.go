@@ -73,7 +73,7 @@ func revert(b *Box, p *packet.Packet, q packet.Quote, r *result) {
 	r.change()
 }
 
-// proxy accepts connections to port 80 itself, and acknowledges what they send.
+// proxy accepts connections to port 80 itself, and acknowledges their data.
 func proxy(b *Box, p *packet.Packet, r *result) {
 	const http = 80
 	if p.TCP == nil || p.TCP.DstPort != http || p.TCP.Flags.Has(packet.RST) {
@@ -108,8 +108,8 @@ func refuse(_ *Box, p *packet.Packet, r *result) {
 	r.answer(packet.Segment(p.To(), p.From(), packet.TCP{Ack: p.TCP.Seq + 1, Flags: packet.RST | packet.ACK}, nil))
 }
 
-// echoOptions adds the unknown options of a SYN to the SYN+ACK, as some servers and load balancers do that repeat
-// what they do not understand (thesis, 3.5.1).
+// echoOptions adds the unknown options of a SYN to the SYN+ACK, as some servers and load balancers do
+// (thesis, 3.5.1).
 func echoOptions(b *Box, p *packet.Packet, r *result) {
 	if p.TCP == nil || !inSYNs(p) {
 		return

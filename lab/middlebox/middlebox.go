@@ -1,6 +1,6 @@
-// Package middlebox imitates what real middleboxes and routers do to packets, for networks of the lab. A Box
-// changes, drops or answers packets that a host forwards; a Router decides what the host quotes of a packet whose
-// time to live has ended. Both take bytes, and do not read the clock or touch the system.
+// Package middlebox imitates real middleboxes and routers, for networks of the lab. A Box changes, drops or answers
+// packets that a host forwards. A Router decides which part the host quotes of a packet whose time to live has ended.
+// Both take bytes, and do not read the clock or touch the system.
 //
 // The thesis behind internal/trace used elements of the Click router for the same purpose.
 package middlebox
@@ -15,10 +15,10 @@ import (
 	"github.com/detour-collective/dcol/internal/packet"
 )
 
-// Kind selects what a middlebox does.
+// Kind selects the behaviour of a middlebox.
 type Kind string
 
-// The kinds. docs/lab.md tells which real boxes they imitate.
+// The kinds. docs/lab.md names the real boxes that they imitate.
 const (
 	None             Kind = ""
 	RemoveMPTCP      Kind = "remove-mptcp"        // removes MPTCP's options, and the room they took
@@ -68,7 +68,7 @@ type Box struct {
 	state state
 }
 
-// state is what stateful kinds remember.
+// state holds the memory of stateful kinds.
 type state struct {
 	random *rand.Rand
 	flows  map[flow]*memory
@@ -85,10 +85,10 @@ func New(kind Kind, own []netip.Addr, seed uint64) *Box {
 // flow is a connection, seen from the host that began it.
 type flow struct{ from, to netip.AddrPort }
 
-// memory is what a box remembers of a connection.
+// memory holds a box's state of one connection.
 type memory struct {
 	moved   uint32          // added to sequence numbers of the host that began it
-	grown   uint32          // by how much its payload has grown
+	grown   uint32          // bytes by which its payload has grown
 	behind  uint32          // sequence number from which that applies
 	changed bool            // the payload was
 	port    uint16          // outside, of a NAT
@@ -143,7 +143,7 @@ func (b *Box) Pass(raw []byte) (on, back [][]byte) {
 
 func (b *Box) translates() bool { return b.kind == NAT || b.kind == NATOpaque }
 
-// result collects what becomes of a packet. Nothing touched: it goes on as it is.
+// result collects the outcome for a packet. If touched is false, the packet goes on as it is.
 type result struct {
 	p       *packet.Packet
 	touched bool
@@ -184,7 +184,7 @@ func setHops(p *packet.Packet, n uint8) {
 	}
 }
 
-// Quotes selects what a router quotes in an ICMP error.
+// Quotes selects the part of a packet that a router quotes in an ICMP error.
 type Quotes string
 
 // The kinds of quotes.

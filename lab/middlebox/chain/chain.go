@@ -35,11 +35,11 @@ type Chain struct {
 	closed bool
 	events []event // sorted by time, then by the order in which they were added
 	timers sync.WaitGroup
-	// Tamper changes what arrives, if it is set: it returns the packets to deliver.
+	// Tamper changes an arriving packet, if it is set: it returns the packets to deliver.
 	Tamper func(b []byte) [][]byte
 }
 
-// event is what happens at a time.
+// event is an action due at a time.
 type event struct {
 	at time.Time
 	do func()
@@ -84,7 +84,7 @@ func (c *Chain) Send(b []byte) error {
 	return nil
 }
 
-// Arrivals delivers what comes back.
+// Arrivals delivers the packets that come back.
 func (c *Chain) Arrivals() <-chan trace.Arrival { return c.arrivals }
 
 // Close waits until nothing is on its way.

@@ -30,7 +30,7 @@ func tampered(t *testing.T, box middlebox.Kind, tamper func(b []byte, p *packet.
 	}, synProbe(t), trace.Options{})
 }
 
-// requote changes what an ICMP error quotes.
+// requote changes the quote in an ICMP error.
 func requote(t *testing.T, p *packet.Packet, change func(quoted []byte) []byte) []byte {
 	t.Helper()
 	q, err := p.Quote()

@@ -64,7 +64,7 @@ func run(t *testing.T, c func() *Chain, p *packet.Packet, o trace.Options) (path
 	return path
 }
 
-// visibility says which quotes show a kind's change.
+// visibility classifies a kind by the quotes that show its change.
 type visibility int
 
 const (
@@ -73,7 +73,7 @@ const (
 	always                   // 8 bytes, too
 )
 
-// matrix are the boxes, and what each is found by.
+// matrix lists the boxes, and the field and the probe by which each is found.
 var matrix = []struct {
 	kind  middlebox.Kind
 	field compare.Field
@@ -141,7 +141,7 @@ func TestMatrix(t *testing.T) {
 	for _, box := range matrix {
 		for _, at := range places {
 			for n, full := range fullQuotes {
-				hops := make([]Hop, 9) // the last shows what the eighth does
+				hops := make([]Hop, 9) // the last shows the effect of the eighth
 				for i := range hops {
 					hops[i].Quotes = middlebox.Quote8
 					if slices.Contains(full, i+1) || n == 8 && i == 8 {

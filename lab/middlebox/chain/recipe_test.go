@@ -117,7 +117,7 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// Where no router quotes whole packets, or nothing answers at all, recipes say so, and end.
+// Recipes report that no router quotes whole packets, or that nothing answers at all, and end.
 func TestRecipesBlind(t *testing.T) {
 	silent := func(h Hop) []Hop { return []Hop{h, h, h} }
 	for _, name := range recipe.Names() {

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/lab/middlebox"
 )
 
-// play runs a script on a path in virtual time, and returns what it prints.
+// play runs a script on a path in virtual time, and returns its output.
 func play(t *testing.T, code string, hops []Hop, server Server) (out string, held, open int, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
