@@ -1,6 +1,6 @@
-// Package analyse reads captures and tells what MPTCP did in them. analyse/capture reads the files, this package
-// finds out which packets belong to which flow and deals them out to the processors, analyse/track follows the
-// connections, and analyse/report sums up and writes.
+// Package analyse reads captures and reports the behaviour of MPTCP in them. analyse/capture reads the files. This
+// package assigns packets to flows and deals the flows out to the processors. analyse/track follows the connections.
+// analyse/report sums them up and writes the results.
 package analyse
 
 import (
@@ -42,18 +42,18 @@ type Counts struct {
 	Problems   []string  `json:"problems,omitempty"`
 }
 
-// DefaultWorkers returns how many workers there are without an option.
+// DefaultWorkers returns the number of workers if Options.Workers is 0.
 func DefaultWorkers() int { return min(runtime.GOMAXPROCS(0), 16) }
 
 const (
-	// batchSize is how many packets a worker gets at once.
+	// batchSize is the number of packets that a worker gets at once.
 	batchSize = 512
-	// batchesEach is how many batches a worker has. What the worker released with one is taken back when that batch is
-	// filled again. So the result does not depend on the workers' speed.
+	// batchesEach is the number of batches of a worker. The slots and tokens that a worker released with a batch are
+	// reused only when that batch is filled again. So the result does not depend on the workers' speed.
 	batchesEach = 4
 )
 
-// batch is packets for a worker, and on its way back, what the worker released.
+// batch carries packets to a worker. On its way back it carries the slots and tokens that the worker released.
 type batch struct {
 	packets       []track.Packet
 	clock         int64

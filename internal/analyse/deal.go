@@ -132,7 +132,7 @@ func (d *dealer) deal(p *capture.Packet) {
 	}
 }
 
-// refill takes a batch back, with what its worker released.
+// refill takes a batch back, with the slots and tokens that its worker released.
 func (d *dealer) refill(i int) {
 	w := d.workers[i]
 	b := <-w.empty
@@ -250,10 +250,11 @@ type clock struct {
 	activity    int64
 }
 
-// maxGap is how far the activity clock goes from packet to packet.
+// maxGap limits the time by which one packet moves the activity clock forward, in nanoseconds.
 const maxGap = 10e9
 
-// stepBack is how far the time may go backwards without being a step: captures of several queues are disordered.
+// stepBack is the difference of time between two packets, in nanoseconds, below which the capture's clock was set back.
+// Smaller steps back are disorder, as in captures of several queues.
 const stepBack = -1e9
 
 func (c *clock) tick(t int64, counts *Counts) {

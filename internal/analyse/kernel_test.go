@@ -21,7 +21,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
-// patience is how long a test waits for what will happen.
+// patience bounds the time for which a test waits for a condition.
 const patience = time.Minute
 
 // twoLinks has a client and a server with two links, and a capture at the server.
@@ -65,7 +65,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// records analyses what was captured so far.
+// records analyses the packets captured so far.
 func (w *twoLinks) records(t *testing.T) []*track.Record {
 	t.Helper()
 	b, err := os.ReadFile(w.file)
@@ -102,7 +102,8 @@ func (w *twoLinks) connect(t *testing.T, multipathServer bool) (client, server n
 	return client, server
 }
 
-// retransmitted returns what the kernel has reinjected on the connection (struct mptcp_info in linux/mptcp.h).
+// retransmitted returns the bytes that the kernel reinjected on the connection, and those that were acknowledged
+// (struct mptcp_info in linux/mptcp.h).
 func retransmitted(t *testing.T, c net.Conn) (bytes, acked uint64) {
 	t.Helper()
 	const (
@@ -151,7 +152,7 @@ func TestKernelsReinjections(t *testing.T) {
 		all := w.records(t)
 		return len(all) == 1 && len(all[0].Subflows) == 2 && all[0].Subflows[1].State == "established"
 	})
-	// The client no longer hears what comes by the first link.
+	// The client no longer gets packets by the first link.
 	w.client.Output(t, "nft", "add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c iifname link1 drop")
 	const lost = 5000 // fits into the first window, so that all is on the link, and in the capture
 	exchange(lost)

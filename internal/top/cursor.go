@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// cursor is which row is chosen. It stays with what it was put on, wherever that moves.
+// cursor identifies the chosen row. It stays with its connection or waypoint when that moves.
 type cursor struct {
 	onWaypoints bool
 	set         bool // a row of connections is chosen

@@ -19,7 +19,8 @@ type Event struct {
 	Style Style
 }
 
-// mostAlike is how many connections to which the same happened at once are named one by one.
+// mostAlike limits the connections that are named one by one if the same happened to them at once. Of more, the number
+// is shown.
 const mostAlike = 3
 
 // connKey identifies a connection. Tokens are used again, so its start belongs to it.
@@ -33,7 +34,7 @@ func keyOf(c *api.Connection) connKey { return connKey{c.Token, c.Since.UnixNano
 // subKey identifies a subflow of a connection.
 type subKey struct{ local, remote netip.AddrPort }
 
-// differences returns what happened between two states, in an order that does not depend on chance.
+// differences returns the events between two states, in an order that does not depend on chance.
 func differences(old, now *api.Status, at time.Time) []Event {
 	d := difference{at: at, grouped: make(map[string][]happening)}
 	if !old.Since.Equal(now.Since) {

@@ -10,7 +10,7 @@ import (
 // mostEvents bounds the events that are remembered.
 const mostEvents = 500
 
-// feed is what the agent has said: its last state, how rates went, and what happened.
+// feed holds the agent's last state, the history of rates, and the events.
 type feed struct {
 	status api.Status
 	heard  time.Time // when the state came; zero: there is none yet
@@ -27,8 +27,8 @@ type feed struct {
 type connHistory struct {
 	all  history
 	subs map[subKey]*history
-	// level is the order of magnitude of what it carried lately, in steps of a factor of about three. Sorted by the
-	// rate itself, connections would change places all the time.
+	// level is the order of magnitude of the recent rate, in steps of a factor of about three. Sorted by the rate
+	// itself, connections would change places all the time.
 	level float64
 }
 
@@ -72,7 +72,7 @@ func (f *feed) event(at time.Time, style Style, text string) {
 	f.events = append(f.events, Event{at, clean(text), style})
 }
 
-// measure adds the rates of the state to the histories, and forgets those of what has ended.
+// measure adds the rates of the state to the histories, and forgets those of connections and subflows that ended.
 func (f *feed) measure() {
 	u := using(&f.status)
 	old, oldWaypoints := f.conns, f.waypoints

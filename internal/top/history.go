@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// samples is how many rates are remembered of each subflow, connection and waypoint.
+// samples is the number of rates remembered of each subflow, connection and waypoint.
 const samples = 32
 
 // history remembers the last rates of something, in bits per second. The zero value has none.
 type history struct {
 	rates [samples]float32
-	n     int // how many were added
+	n     int // number of rates added
 }
 
 func (h *history) add(bps float64) {

@@ -7,13 +7,13 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// page is by how many rows the keys for pages move the cursor.
+// page is the number of rows by which the keys for pages move the cursor.
 const page = 10
 
-// longestFilter bounds what the user types.
+// longestFilter bounds the length of the filter, in bytes.
 const longestFilter = 200
 
-// pressed does what a key means.
+// pressed handles a key.
 func (m *Model) pressed(k Key, now time.Time) []Request {
 	m.notice = ""
 	switch {

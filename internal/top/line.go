@@ -43,7 +43,7 @@ func (l Line) String() string {
 	return b.String()
 }
 
-// width returns how many columns of a terminal a text takes.
+// width returns the number of terminal columns that a text takes.
 func width(s string) int { return displaywidth.String(s) }
 
 // clean makes text from others safe. Most of it is plain ASCII and is returned as it is.

@@ -87,7 +87,7 @@ func (s *screen) waypoints(rows int) {
 	}
 }
 
-// wish returns what the operator wants of a waypoint, as the end of its name.
+// wish returns the operator's will for a waypoint, as a suffix of its name.
 func wish(s api.Steering, name string) string {
 	is := func(w api.Steered) bool { return w.Name == name }
 	switch {
@@ -192,7 +192,7 @@ func (s *screen) connections(rows int) {
 	}
 }
 
-// nothing says why there are no connections.
+// nothing returns the reason why the list of connections is empty.
 func (s *screen) nothing() string {
 	st := &s.m.feed.status
 	switch {

@@ -23,10 +23,10 @@ func newPanel(title, text string) *panel {
 	return p
 }
 
-// sideways is by how many columns the arrow keys move a panel.
+// sideways is the number of columns by which the arrow keys move a panel.
 const sideways = 8
 
-// pressed does what a key means to the panel, and reports whether it is to be closed.
+// pressed handles a key, and reports whether the panel is to be closed.
 func (p *panel) pressed(k Key) bool {
 	switch k {
 	case "esc", "q", "enter", "w", "?", "h", "p":
@@ -79,7 +79,7 @@ func (p *panel) view(columns, rows int, cut string) []Line {
 	return append(lines, Line{{"esc", Strong}, {" back  ", Dim}, {"arrows", Strong}, {" scroll", Dim}}.cutTo(columns, cut))
 }
 
-// afterColumns returns what is left of a text after its first columns.
+// afterColumns returns the rest of a text after its first columns.
 func afterColumns(s string, columns int) string {
 	for columns > 0 && s != "" {
 		r := []rune(s)[0]

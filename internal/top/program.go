@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Agent is what is asked of the agent. *api.Client is one.
+// Agent answers requests as the agent does. *api.Client implements it.
 type Agent interface {
 	Status(context.Context) (api.Status, error)
 	Why(context.Context, api.WhyRequest) (api.Why, error)
@@ -22,15 +22,15 @@ type Agent interface {
 }
 
 const (
-	// often is how often the agent is asked, and the clock shown.
+	// often is the shortest time between two questions to the agent, and between two updates of the clock.
 	often = time.Second
-	// seldom bounds the time between two questions.
+	// seldom is the longest time between two questions.
 	seldom = 10 * time.Second
-	// share is how much of a processor this program may use: with very many connections it asks more seldom.
+	// share bounds the part of one processor that this program may use. With very many connections it asks less often.
 	share = 0.01
-	// stopping is how long the kernel may take to stop this program.
+	// stopping bounds the wait for the kernel to stop this program.
 	stopping = 2 * time.Second
-	// patience is how long an answer may take.
+	// patience bounds the wait for an answer of the agent.
 	patience = 10 * time.Second
 )
 
@@ -43,7 +43,7 @@ func every(cost time.Duration) time.Duration {
 }
 
 // Run shows the agent's state on this process' terminal until the user quits or ctx ends. If the agent does not answer
-// the first question, Run returns the error; later it says so on the screen, and goes on asking.
+// the first question, Run returns the error. Later it shows errors on the screen, and goes on asking.
 func Run(ctx context.Context, agent Agent) error {
 	first, err := agent.Status(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *program) loop(ctx context.Context) error {
 func (p *program) paint() {
 	columns, rows := p.terminal.Size()
 	if before := p.size; before != [2]int{} && before != [2]int{columns, rows} {
-		p.terminal.Sync() // what lies outside of the new size may stay otherwise
+		p.terminal.Sync() // otherwise cells outside of the new size may stay
 	}
 	p.size = [2]int{columns, rows}
 	paint(p.terminal, View(&p.model, time.Now(), columns, rows, p.look), p.styles)
@@ -150,7 +150,7 @@ func (p *program) await(ctx context.Context, question func(context.Context) Mess
 	}()
 }
 
-// arrived hands a message to the model. Between two states, what the program cost is measured.
+// arrived hands a message to the model. It measures the processor time of this program between two states.
 func (p *program) arrived(msg Message) {
 	switch a := msg.(type) {
 	case Answered:
@@ -169,7 +169,7 @@ func (p *program) arrived(msg Message) {
 	p.model.Handle(msg, time.Now())
 }
 
-// event handles what comes from the terminal, and reports whether the program ends.
+// event handles an event of the terminal, and reports whether the program ends.
 func (p *program) event(ctx context.Context, e tcell.Event) (done bool, err error) {
 	switch e := e.(type) {
 	case *tcell.EventError:
@@ -232,7 +232,7 @@ func (p *program) suspend() (done bool, err error) {
 	return false, nil
 }
 
-// processorTime returns how much processor time this process has used.
+// processorTime returns the processor time that this process has used.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {

@@ -9,17 +9,17 @@ import (
 	"github.com/detour-collective/dcol/internal/ui"
 )
 
-// order is how connections are sorted.
+// order is a sort order of connections.
 type order int
 
 // The orders. Within each, the oldest connection is first.
 const (
-	byTraffic order = iota // by what went lately
+	byTraffic order = iota // recent traffic
 	byAge
 	byServer
 	byRTT
 	byRetransmissions
-	orders // how many there are
+	orders // the number of orders
 )
 
 func (o order) String() string {
@@ -72,7 +72,8 @@ func (l *listing) rows(f *feed) []row {
 	return rows
 }
 
-// shows reports whether a connection fits the filter: each of its words is found in what is said of it.
+// shows reports whether a connection fits the filter: the server's address, the note, or a subflow's path or state
+// contains each of the filter's words.
 func (l *listing) shows(c *api.Connection) bool {
 	if l.filter == "" {
 		return true
@@ -114,7 +115,7 @@ func (l *listing) sort(list []*api.Connection, f *feed) {
 	}
 }
 
-// key returns what connections are sorted by, the highest first.
+// key returns the number by which connections are sorted, the highest first.
 func (l *listing) key(c *api.Connection, f *feed) float64 {
 	switch l.by {
 	case byTraffic:

@@ -1,6 +1,6 @@
 // Package top shows the agent's state on a whole terminal, live: connections with their subflows, waypoints, problems
-// and events. Model holds all state; its Handle accepts a message and the time and returns what is to be asked of the
-// agent. View makes lines of it. Neither does I/O. Run connects both to a terminal and to the agent.
+// and events. Model holds all state. Its method Handle accepts a message and the time, and returns the requests to the
+// agent. View renders the state as lines. Neither does I/O. Run connects both to a terminal and to the agent.
 package top
 
 import (
@@ -14,21 +14,21 @@ import (
 	"github.com/detour-collective/dcol/internal/ui"
 )
 
-// Message is what a Model accepts: Answered, Failed, Explained, Steered or Key.
+// Message is an input of a Model: Answered, Failed, Explained, Steered or Key.
 type Message interface{ message() }
 
-// Answered brings the agent's state, and how long until the next is asked for.
+// Answered carries the agent's state, and the time until the agent is asked again.
 type Answered struct {
 	Status api.Status
 	Every  time.Duration
 }
 
-// Failed says that the agent gave no state.
+// Failed carries the error of a request for the agent's state.
 type Failed struct{ Err error }
 
 // Explained answers AskWhy.
 type Explained struct {
-	Server netip.AddrPort // that was asked about
+	Server netip.AddrPort // of the request
 	Why    api.Why
 	Err    error
 }
@@ -48,10 +48,10 @@ func (Explained) message() {}
 func (Steered) message()   {}
 func (Key) message()       {}
 
-// Request is what a Model wants done: AskWhy, AskSteer or Quit.
+// Request is an output of a Model, which the caller carries out: AskWhy, AskSteer or Quit.
 type Request interface{ request() }
 
-// AskWhy asks what is done about a server.
+// AskWhy asks the agent to explain its decisions about a server.
 type AskWhy struct{ Server netip.AddrPort }
 
 // AskSteer changes which waypoints are taken.

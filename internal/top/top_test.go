@@ -184,7 +184,7 @@ func TestViewOfStates(t *testing.T) {
 	}
 }
 
-// Whatever the terminal says of its size, and whatever the agent says, the picture fits and has no control characters.
+// The picture fits any size that the terminal claims, and has no control characters whatever the agent sends.
 func TestViewFits(t *testing.T) {
 	foreign := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\x1b[2J\x1b]0;owned\a", "\r\n\n", "日本語の名前", "e\u0301\u202e", "👩‍👩‍👧‍👦"}))
 	size := rapid.OneOf(rapid.IntRange(-10, 200), rapid.SampledFrom([]int{-1 << 31, 0, 1, 10_000, 1<<31 - 1}))

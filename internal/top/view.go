@@ -9,14 +9,14 @@ import (
 	"github.com/detour-collective/dcol/internal/ui"
 )
 
-// Look says what the terminal can show.
+// Look describes the capabilities of the terminal.
 type Look struct {
-	// ASCII has nothing but ASCII drawn.
+	// ASCII restricts the picture to ASCII characters.
 	ASCII bool
 }
 
-// The bounds of what is drawn. A terminal that says it is larger is not believed, and one that has no size is taken
-// for the usual one.
+// The bounds of the picture. A terminal that claims to be larger is not believed. One without a size gets the usual
+// one.
 const (
 	leastColumns, leastRows = 20, 5
 	mostColumns, mostRows   = 500, 300
@@ -250,7 +250,7 @@ func (s *screen) events(rows int) {
 	}
 }
 
-// detail says more about the row under the cursor.
+// detail returns a line with more about the row under the cursor.
 func (s *screen) detail() Line {
 	m := s.m
 	switch {
@@ -291,7 +291,7 @@ func rowDetail(r *row) string {
 	return text
 }
 
-// keys shows what is asked of the user, what came of it, or the keys.
+// keys returns the last line: a question to the user, the filter being typed, a notice, or the keys.
 func (s *screen) keys() Line {
 	m := s.m
 	caret := "_"

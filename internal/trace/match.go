@@ -24,7 +24,7 @@ type matcher struct {
 	distinct bool
 }
 
-// kind is what an arrived packet is.
+// kind classifies an arrived packet.
 type kind int
 
 const (
@@ -34,8 +34,8 @@ const (
 	answer              // from the destination
 )
 
-// match tells what a packet is, and the probe to which it belongs. The probe of an answer is the last one if all
-// look alike to the destination.
+// match returns the kind of a packet, and the probe to which it belongs. If all probes look alike to the destination,
+// an answer belongs to the last one.
 func (m *matcher) match(p *packet.Packet) (kind, *sentProbe, packet.Quote) {
 	if len(m.probes) == 0 {
 		return foreign, nil, packet.Quote{}
@@ -71,17 +71,17 @@ func (m *matcher) match(p *packet.Packet) (kind, *sentProbe, packet.Quote) {
 	return quoting, best, quote
 }
 
-// Points for what a quote has in common with a probe. A quote must have the probe's own mark, and enough of its
-// flow that nobody guesses it who has not seen the probe: a middlebox may have changed some, but not all.
+// Points for the fields that a quote shares with a probe. A quote must have the probe's own mark, and so much of its
+// flow that nobody who has not seen the probe could guess it. A middlebox may have changed a part of the flow.
 const (
-	ownMark   = 10 // what tells probes apart: identification, sequence number
+	ownMark   = 10 // a field that differs between probes: identification, sequence number
 	flowPart  = 1
 	enough    = ownMark + 2*flowPart
 	ourFlow   = 3 * flowPart
 	noLikeles = 0
 )
 
-// likeness tells how much a quote has in common with a probe.
+// likeness returns the points for the fields that a quote shares with a probe.
 func likeness(p, q *packet.Packet) int {
 	if q.Protocol() != p.Protocol() || (p.V4 == nil) != (q.V4 == nil) {
 		return noLikeles
@@ -175,7 +175,7 @@ const (
 	V6EchoReply   = 129
 )
 
-// exceeded reports whether an ICMP error says that the time to live has ended.
+// exceeded reports whether an ICMP error was sent because the time to live had ended.
 func exceeded(p *packet.Packet) bool {
 	if p.V4 != nil {
 		return p.ICMP.Type == packet.TimeExceeded && p.ICMP.Code == 0

@@ -20,7 +20,7 @@ type Path struct {
 	// Answer is the destination's first answer that is no ICMP error, nil if there was none. Another host may
 	// have sent it in its name.
 	Answer *Answer
-	// Refused is the first ICMP error that says the packet cannot be delivered, nil if there was none.
+	// Refused is the first ICMP error for a packet that cannot be delivered, nil if there was none.
 	Refused  *Quote
 	Findings []compare.Finding
 	Doubts   []compare.Doubt
@@ -31,18 +31,18 @@ type Path struct {
 	Took   time.Duration
 }
 
-// Hop is what is known of one distance.
+// Hop describes one distance on the path.
 type Hop struct {
 	Distance int
 	Probes   int     // sent
 	Quotes   []Quote // in the order of arrival
 }
 
-// Quote is an ICMP error and what it quotes.
+// Quote is an ICMP error, with its quote compared to the probe.
 type Quote struct {
 	From netip.Addr
 	RTT  time.Duration
-	// Exceeded is set if the time to live ended there. Otherwise Type and Code say what the error is.
+	// Exceeded is set if the time to live ended there. Otherwise Type and Code identify the error.
 	Exceeded   bool
 	Type, Code uint8
 	Labels     []uint32 // of MPLS
@@ -64,7 +64,7 @@ func (h Hop) From() (addr netip.Addr, ok bool) {
 	return h.Quotes[0].From, true
 }
 
-// Hop returns what is known of a distance.
+// Hop returns the hop at a distance.
 func (p *Path) Hop(distance int) (h Hop, ok bool) {
 	for _, h := range p.Hops {
 		if h.Distance == distance {
@@ -121,7 +121,7 @@ func (p *Path) Loops() (at netip.Addr, ok bool) {
 	return at, false
 }
 
-// Locate fills in the findings, from what the hops quoted.
+// Locate fills in the findings, from the quotes of the hops.
 func (p *Path) Locate() {
 	var sights []compare.Sight
 	for _, h := range p.Hops {

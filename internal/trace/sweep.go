@@ -127,7 +127,7 @@ func (s *sweep) lastAnswered() (last int) {
 	return last
 }
 
-// triesFor returns how often a distance is probed at most.
+// triesFor returns the maximum number of probes for a distance.
 func (s *sweep) triesFor(d int) int {
 	if slices.Contains(s.silent, d) {
 		return 1
@@ -135,7 +135,7 @@ func (s *sweep) triesFor(d int) int {
 	return s.tries
 }
 
-// patience returns how long to wait for the answer to a try.
+// patience returns the time to wait for the answer to a try.
 func (s *sweep) patience(try int) time.Duration {
 	if s.rtt == 0 {
 		return firstPatience

@@ -153,7 +153,7 @@ func (t *tracer) run(ctx context.Context) error {
 	return nil
 }
 
-// tooManyFailures bounds how often sending may fail before the trace gives up, if it has never worked.
+// tooManyFailures bounds the failures to send before the trace gives up, if sending has never worked.
 const tooManyFailures = 3
 
 // send sends the probe of a distance.
@@ -265,7 +265,7 @@ func (t *tracer) hear(ctx context.Context, until time.Time) (kind, error) {
 	}
 }
 
-// drain throws away what has arrived before the first probe: answers to earlier ones.
+// drain throws away packets that arrived before the first probe: answers to earlier ones.
 func (t *tracer) drain() {
 	for {
 		select {
@@ -279,7 +279,7 @@ func (t *tracer) drain() {
 	}
 }
 
-// hearPending handles what has already arrived.
+// hearPending handles the packets that have already arrived.
 func (t *tracer) hearPending() {
 	for {
 		select {
@@ -360,7 +360,7 @@ func betterAnswer(p, old *packet.Packet) bool {
 	return p.TCP != nil && old.TCP != nil && p.TCP.Flags.Has(both) && !old.TCP.Flags.Has(both)
 }
 
-// upTo leaves out what was probed behind the end of the path and did not answer.
+// upTo leaves out the probed distances behind the end of the path, which did not answer.
 func (t *tracer) upTo(hops []Hop, end int) []Hop {
 	if t.sweep.bounded {
 		return hops

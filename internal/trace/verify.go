@@ -83,7 +83,7 @@ func (t *tracer) reset() {
 	t.latest = nil
 }
 
-// Reset makes the segment by which a host refuses what it has just received.
+// Reset makes the segment by which a host refuses a segment that it received.
 func Reset(received *packet.Packet) ([]byte, error) {
 	r := packet.Segment(received.To(), received.From(), packet.TCP{Seq: received.TCP.Ack, Flags: packet.RST}, nil)
 	if err := r.Seal(); err != nil {

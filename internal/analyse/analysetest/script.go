@@ -80,7 +80,7 @@ type Conn struct {
 	Keys      [2]packet.Key
 	First     [2]uint64 // data sequence numbers
 	Next      [2]uint64
-	Received  [2]uint64 // by the side that sent: what the other has acknowledged
+	Received  [2]uint64 // bytes acknowledged, by the side that sent them
 	Window    uint16
 	Short     bool // numbers of 4 bytes
 	Subflows  []*Subflow
@@ -219,7 +219,7 @@ func (f *Subflow) Send(from Side, n int) {
 	f.Next[from] += uint64(n)
 }
 
-// Carry sends data of the given numbers, as new data of the subflow. So it reinjects what another has sent.
+// Carry sends data of the given numbers, as new data of the subflow. So it reinjects data that another has sent.
 func (f *Subflow) Carry(from Side, dsn uint64, n int) {
 	f.Segment(from, packet.ACK|packet.PSH, f.Sent[from], n, f.Mapping(from, dsn, f.Sent[from], n, 0))
 	f.Sent[from] += uint32(n)

@@ -86,7 +86,7 @@ func (r *Reader) Next(p *Packet) error {
 // Close ends decompression.
 func (r *Reader) Close() { r.close() }
 
-// unread returns the whole stream, with what was read in advance.
+// unread returns the whole stream, with the bytes that were read in advance.
 func unread(in *blocks) io.Reader {
 	return io.MultiReader(bytes.NewReader(in.buffer[in.start:in.end]), afterEOF{in})
 }

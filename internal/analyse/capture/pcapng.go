@@ -139,7 +139,7 @@ func (r *pcapngReader) addInterface(body []byte) error {
 	return nil
 }
 
-// ticks returns how many units of time a second has.
+// ticks returns the number of time units in a second.
 func ticks(resolution byte) (n uint64, ok bool) {
 	exponent := resolution & 0x7f
 	if resolution&0x80 != 0 {
@@ -212,7 +212,7 @@ func (r *pcapngReader) short(body []byte) error {
 	return fmt.Errorf("a packet block of %d bytes: the file is damaged before byte %d", len(body), r.in.offset())
 }
 
-// cut makes the end of the stream within a record an error that says so.
+// cut replaces the end of the stream within a record by an error with that cause.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("it ends within a packet: %w", io.ErrUnexpectedEOF)

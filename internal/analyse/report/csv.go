@@ -86,7 +86,7 @@ func (c *CSV) Write(r *track.Record) error {
 	return err
 }
 
-// Flush writes what is buffered.
+// Flush writes the buffered rows.
 func (c *CSV) Flush() error {
 	c.connections.Flush()
 	c.subflows.Flush()

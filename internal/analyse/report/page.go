@@ -26,7 +26,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	},
 }).Parse(pageText))
 
-// page is what the template gets.
+// page holds the values of the page's template.
 type page struct {
 	Counts     analyse.Counts
 	Lines      []Line

@@ -1,4 +1,4 @@
-// Package report sums up the connections of a capture, and writes what was found: words, JSON, CSV and a page.
+// Package report sums up the connections of a capture, and writes the results as words, JSON, CSV and a page.
 package report
 
 import (
@@ -16,7 +16,7 @@ const (
 	rttSize = 100e3
 )
 
-// maxAddresses bounds how many different addresses are counted.
+// maxAddresses bounds the number of different addresses that are counted.
 const maxAddresses = 1 << 18
 
 // Totals sums up connections. Those of several workers are merged.
@@ -331,7 +331,7 @@ func (t *Totals) events(r *track.Record) {
 	t.Idle.Add(r.Idle)
 }
 
-// Merge adds what another worker counted.
+// Merge adds the totals of another worker.
 func (t *Totals) Merge(o *Totals) {
 	for _, n := range []struct{ to, from *uint64 }{
 		{&t.Connections, &o.Connections}, {&t.Midway, &o.Midway}, {&t.AllSubflows, &o.AllSubflows}, {&t.WrongHMAC, &o.WrongHMAC},
@@ -408,5 +408,5 @@ func (t *Totals) mergeRest(o *Totals) {
 	}
 }
 
-// Clients returns how many client addresses and prefixes (/24, /48) there are.
+// Clients returns the numbers of client addresses and of their prefixes (/24, /48).
 func (t *Totals) Clients() (addresses, prefixes int) { return len(t.clients), len(t.prefixes) }

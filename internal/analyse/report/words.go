@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/analyse/track"
 )
 
-// causeWords says what the causes of fallbacks mean.
+// causeWords explains the causes of fallbacks.
 var causeWords = map[string]string{
 	track.CauseSYNACK:   "no MP_CAPABLE in the SYN+ACK: the server has no MPTCP, or a middlebox removes the option",
 	track.CauseSYN:      "the client repeated its SYN without MP_CAPABLE: SYNs with the option got no answer",
@@ -35,7 +35,7 @@ var anomalyWords = map[string]string{
 	"not-captured": "acknowledgements of data that the capture lacks", "conflicting-keys": "keys that changed", "data-without-mapping": "segments of data without mapping",
 }
 
-// Line is a sentence of the summary, and what the thesis of 2019 found.
+// Line is a sentence of the summary, with the corresponding result of the thesis of 2019.
 type Line struct{ Text, Thesis string }
 
 // Words sums up in sentences.

@@ -39,7 +39,7 @@ type connection struct {
 	trace   *Trace
 }
 
-// anomalies counts what should not happen.
+// anomalies counts irregularities of a connection.
 type anomalies struct {
 	duplicates, wrongHMAC, unknownToken, badOption, cut, unmapped, lostByCapture, conflict uint64
 }
@@ -119,7 +119,7 @@ type half struct {
 	last                       int64
 	mptcp                      uint64 // packets with MPTCP options
 	fin                        bool
-	found                      bool  // what an acknowledgement said was missing came later
+	found                      bool  // data came that was acknowledged before, and counted as not captured
 	lost                       int64 // when a loss was last seen
 
 	mapping, before mapping
@@ -136,7 +136,7 @@ type sample struct {
 	at  int64
 }
 
-// fingerprint is a packet's fingerprint, which tells a duplicated packet from one that was sent again.
+// fingerprint identifies a packet, to distinguish a duplicate of it from data that was sent again.
 type fingerprint struct {
 	sum uint64
 	at  int64

@@ -48,7 +48,7 @@ type stream struct {
 	maxFlight             uint64
 }
 
-// begin tells the first data sequence number, from the key.
+// begin sets the first data sequence number, which follows from the key, unless it is known already.
 func (s *stream) begin(first uint64) {
 	if s.known {
 		return
@@ -257,7 +257,7 @@ func (s *stream) data(on *subflow, p *Packet, from Side, dsn uint64, length uint
 	if s.ackKnown && int64(s.high-s.ack) > 0 {
 		s.maxFlight = max(s.maxFlight, s.high-s.ack)
 	}
-	// Holes between the data: what is behind one waits for it.
+	// Holes between the data: data behind a hole waits for it.
 	switch {
 	case dsn == s.next && s.high == end:
 		s.next = end
@@ -337,9 +337,10 @@ const (
 	// joinTime and joinLength bound spans that are kept as one.
 	joinTime   = 20 * millisecond
 	joinLength = 64 << 10
-	// keepTime is how long acknowledged data is remembered, because a copy on a slow path can still come.
+	// keepTime is the time, in nanoseconds, for which data is remembered even if it was acknowledged. A copy on a slow
+	// path can still come.
 	keepTime = 2 * second
-	// maxSpans bounds what one direction of a connection remembers.
+	// maxSpans bounds the number of spans that one direction of a connection remembers.
 	maxSpans = 16384
 )
 
@@ -368,7 +369,7 @@ func (r *ranges) search(number uint64) int {
 	return r.head + sort.Search(len(spans), func(i int) bool { return int64(spans[i].end()-number) > 0 })
 }
 
-// add remembers data, and returns how much of it is new and how much another subflow carried first.
+// add remembers data. It returns the number of its bytes that are new, and of those that another subflow carried first.
 func (r *ranges) add(start uint64, length uint32, subflow int, at int64) (fresh, other uint32, original span) {
 	end := start + uint64(length)
 	if r.gone && int64(r.floor-start) > 0 {
@@ -422,7 +423,7 @@ func (r *ranges) contiguous(from uint64) uint64 {
 	return from
 }
 
-// forget drops what was acknowledged long ago.
+// forget drops data that was acknowledged long ago.
 func (r *ranges) forget(acked uint64, now int64) {
 	for r.head < len(r.list) {
 		oldest := &r.list[r.head]

@@ -1,6 +1,6 @@
 // Package track follows MPTCP connections through the packets of a capture: which subflows belong to which
-// connection, what each carried, what was sent again, and how a connection began, fell back and ended. It is pure:
-// it gets packets in the order of time, and gives a Record of each connection that ended.
+// connection, which data each carried or repeated, and how a connection began, fell back and ended. It is pure: it
+// gets packets in the order of time, and gives a Record of each connection that ended.
 //
 // The metrics are those of chapter 3 of Tran's thesis (2019). docs/analyse.md defines them.
 package track
@@ -57,6 +57,6 @@ const (
 	millisecond = int64(1e6)
 	second      = int64(1e9)
 
-	// linger is how long a closed connection is still watched for late packets.
+	// linger is the time, in nanoseconds, for which a closed connection is still watched for late packets.
 	linger = 2 * second
 )

@@ -10,7 +10,7 @@ type fallback struct {
 	fail         bool // MP_FAIL that ended no subflow
 	failTime     int64
 	infiniteTime int64
-	// unmappedTime is when the side began to send data without mapping. A later mapping resets it.
+	// unmappedTime is the time at which each side began to send data without mapping. A later mapping resets it.
 	unmappedTime [2]int64
 }
 

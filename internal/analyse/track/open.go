@@ -111,7 +111,7 @@ func hasSubtype(p *Packet, want packet.Subtype) bool {
 	return false
 }
 
-// near bounds how far the data sequence numbers of one connection's subflows can be apart.
+// near bounds the distance between the data sequence numbers of one connection's subflows, in bytes.
 const near = 1 << 30
 
 // adopter finds the connection of a flow that began before the capture: one of those that did so, too, shares

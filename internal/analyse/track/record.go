@@ -54,7 +54,7 @@ type Record struct {
 	Trace *Trace `json:"-"`
 }
 
-// Fallback tells how a connection became plain TCP.
+// Fallback describes a connection's fallback to plain TCP: its cause, and its time in seconds after the first packet.
 type Fallback struct {
 	Cause string  `json:"cause"`
 	At    float64 `json:"at"`
@@ -87,7 +87,7 @@ type Subflow struct {
 	Goodput      float64   `json:"goodput"` // bit/s of new data while the subflow carried any
 }
 
-// Direction is what one side sent on a subflow.
+// Direction sums up the packets that one side sent on a subflow.
 type Direction struct {
 	Packets       uint64   `json:"packets"`
 	Bytes         uint64   `json:"bytes"` // TCP payload, with all that was sent again
@@ -217,7 +217,7 @@ func (c *connection) record(now, idle int64) *Record {
 	return r
 }
 
-// countUnmapped counts what came without mapping as data, as it was after the connection fell back.
+// countUnmapped counts bytes without mapping as data. On a connection that fell back they are.
 func (c *connection) countUnmapped() {
 	for side := range c.streams {
 		c.streams[side].fresh += c.streams[side].unmapped
@@ -362,7 +362,7 @@ func (h *half) record() Direction {
 	return d
 }
 
-// shape tells which path manager the client seems to have.
+// shape names the path manager that the client seems to use: single, fullmesh or ndiffports.
 func shape(subflows []Subflow) string {
 	if len(subflows) < 2 {
 		return "single"
@@ -375,7 +375,7 @@ func shape(subflows []Subflow) string {
 	return "ndiffports"
 }
 
-// compareRTTs fills in what compares the subflows' round trips.
+// compareRTTs fills in the comparison of the subflows' round trips.
 func (r *Record) compareRTTs() {
 	var means []float64
 	for _, s := range r.Subflows {
@@ -450,7 +450,7 @@ func (c *connection) handovers() (list []Handover) {
 	return list
 }
 
-// silence is how long data must be unanswered for its subflow to count as dead.
+// silence is the time, in nanoseconds, after which a subflow without an answer to its data counts as dead.
 const silence = second
 
 // gone returns why a subflow ended, and when; "": it lives.

@@ -1,6 +1,6 @@
 package track
 
-// repetition is how data is sent again.
+// repetition classifies data that is sent again, by its subflow.
 type repetition uint8
 
 const (
@@ -11,7 +11,7 @@ const (
 // Cause of a reinjection.
 type Cause uint8
 
-// Causes of reinjections, by what the first subflow did before.
+// Causes of reinjections, by the events on the first subflow before.
 const (
 	CauseHeadOfLine Cause = iota // nothing: the other subflow was quicker, or the window was full
 	CauseLoss                    // selective acknowledgements or retransmissions

@@ -117,7 +117,7 @@ func (p *Packet) fingerprint() uint64 {
 	return (x ^ x>>29) * multiplier
 }
 
-// acknowledge takes what a segment acknowledges of the other direction.
+// acknowledge handles a segment's acknowledgement of the other direction.
 func (s *subflow) acknowledge(p *Packet, h, peer *half) {
 	scale := uint8(0)
 	// The window is scaled if both SYNs had the option (RFC 7323, 2.2).
@@ -162,7 +162,7 @@ func (s *subflow) acknowledge(p *Packet, h, peer *half) {
 	}
 }
 
-// arrival tells how a segment's bytes relate to those before them on the subflow.
+// arrival classifies a segment by the relation of its bytes to those seen before on the subflow.
 type arrival uint8
 
 const (
@@ -189,7 +189,7 @@ func (h *half) receive(p *Packet) arrival {
 	if h.ackKnown && p.Payload == 1 && p.Seq+1 == h.next && !before(h.acked, h.next) {
 		return unneeded
 	}
-	// It begins with what is known. A round trip of it would be ambiguous (Karn).
+	// It begins with known data, so its round trip would be ambiguous (Karn).
 	h.pendingLen = 0
 	filled, isFilled := h.holes.fill(p.Seq, end)
 	if before(h.next, end) {
@@ -216,7 +216,8 @@ func (h *half) receive(p *Packet) arrival {
 	return again
 }
 
-// disorder is how late a segment may come that was overtaken. A retransmission takes a round trip at least.
+// disorder returns the delay, in nanoseconds, below which a segment that fills a hole counts as overtaken on the way. A
+// later one counts as a retransmission, which takes at least one round trip.
 func (h *half) disorder() int64 {
 	if h.rtt.Count > 0 && h.rtt.Min > 0 {
 		return min(max(h.rtt.Min*3/4, millisecond/2), 100*millisecond)

@@ -10,7 +10,7 @@ const (
 	Reinjected
 )
 
-// Trace has what the chosen connection's plots need.
+// Trace holds the data that is plotted of the chosen connection.
 type Trace struct {
 	Segments   []Segment
 	Acks       []Ack

@@ -172,8 +172,8 @@ func TestRevertedQuote(t *testing.T) {
 	}
 }
 
-// path makes the sights of a path: a letter for each hop, of what it quotes: '8' bytes, 'a' for all, '-' for
-// nothing. At hop at and behind, change applies.
+// path makes the sights of a path. Each letter of hops is the quote of one hop: '8' for 8 bytes, 'a' for all, '-' for
+// none. The change applies to hop at and those behind it.
 func path(t testing.TB, s *Sent, original func() *packet.Packet, hops string, at int, change func(p *packet.Packet)) (sights []Sight) {
 	t.Helper()
 	for i, kind := range hops {

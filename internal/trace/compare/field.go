@@ -117,7 +117,7 @@ func FieldOf(o packet.Option) Field {
 	return Field(OptionPrefix + "kind" + strconv.Itoa(int(o.Kind)))
 }
 
-// Value is what a field held. Absent options and payloads have Present false.
+// Value is the content of a field. Absent options and payloads have Present false.
 type Value struct {
 	Present bool
 	Raw     string // the bytes, to compare
@@ -134,7 +134,7 @@ func text(raw, shown string) Value { return Value{Present: true, Raw: raw, Text:
 
 func (v Value) equal(w Value) bool { return v.Present == w.Present && v.Raw == w.Raw }
 
-// size is how many bytes an option's or a payload's value has.
+// size returns the number of bytes of an option's or a payload's value.
 func (v Value) size() int { return len(v.Raw) }
 
 const shownBytes = 24

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Sight is what one hop quoted.
+// Sight is a quote of one hop, compared with the probe.
 type Sight struct {
 	Hop  int
 	From netip.Addr
@@ -25,12 +25,12 @@ type Finding struct {
 	Padded bool
 	// Consequences are derived fields, such as checksums, that changed in the same interval.
 	Consequences []Field
-	// Unexplained is set if the field is a derived one and no quote shows what it follows from.
+	// Unexplained is set if the field is a derived one and no quote shows the change from which it follows.
 	Unexplained bool
 	// Reverted is set if the changed field is a checksum that does not fit the quote, which is whole. The packet
 	// was something else there, and the quote was changed back.
 	Reverted bool
-	// Quoting is how many hops quoted the new value.
+	// Quoting is the number of hops that quoted the new value.
 	Quoting int
 }
 
@@ -50,7 +50,7 @@ type seen struct {
 	reverted bool
 }
 
-// Locate finds the changes on a path, from what its hops quoted. The order of the sights does not matter.
+// Locate finds the changes on a path, from the quotes of its hops. The order of the sights does not matter.
 func Locate(sent *Sent, sights []Sight) (findings []Finding, doubts []Doubt) {
 	sights = slices.Clone(sights)
 	slices.SortStableFunc(sights, func(a, b Sight) int { return a.Hop - b.Hop })
@@ -97,7 +97,7 @@ func locateField(sent *Sent, f Field, sights []Sight) (found []Finding, odd []Do
 		at := seen{s.Hop, s.From, value, s.Padded, s.Mismatch}
 		if last := len(series) - 1; last > 0 && series[last].hop == s.Hop {
 			if !series[last].value.equal(value) {
-				// One hop quotes two values: its quotes tell nothing about this field.
+				// One hop quotes two values, so its quotes are no evidence for this field.
 				odd = append(odd, Doubt{s.Hop, s.From, Change{f, was, value}})
 				series = series[:last]
 			}
@@ -130,8 +130,8 @@ func locateField(sent *Sent, f Field, sights []Sight) (found []Finding, odd []Do
 	return found, odd
 }
 
-// valueOf returns a field's value in a quote, comparable with those of other hops: probes differ in what tells
-// them apart. A payload that is cut counts if what is there differs.
+// valueOf returns a field's value in a quote, in a form that can be compared with those of other hops (see comparable).
+// A payload that is cut counts if the part that is there differs.
 func (s Sight) valueOf(f Field, was Value) (Value, bool) {
 	for _, c := range s.Changes {
 		if c.Field == f {
@@ -199,8 +199,8 @@ func (f Finding) sized() bool {
 	return (f.Field.IsOption() || f.Field == Payload) && f.Sent.size() != f.Seen.size()
 }
 
-// growth returns by how many bytes the findings of an interval change the packet's length. It is not known if
-// some remove and others add.
+// growth returns the number of bytes by which the findings of an interval change the packet's length. It is not known
+// if some findings remove bytes and others add them.
 func growth(findings []Finding, after, by int) (sum int, known bool) {
 	options, payload, up, down := 0, 0, false, false
 	for _, f := range findings {
@@ -258,7 +258,8 @@ func attach(findings, derived []Finding) []Finding {
 	return append(findings, unexplained(alone)...)
 }
 
-// unexplained leaves of derived changes in one place the first, which is the one that tells most: a length.
+// unexplained keeps the first of several derived changes in one place, and makes the others its consequences. The first
+// is the most telling one: a length.
 func unexplained(alone []Finding) (findings []Finding) {
 	for _, d := range alone {
 		i := slices.IndexFunc(findings, func(f Finding) bool { return f.After < d.By && d.After < f.By })
@@ -278,7 +279,7 @@ func explains(f, derived Field) bool {
 	case Length, Offset, UDPLength:
 		return f.IsOption() || f == Payload || f == IPOptions || f == Protocol
 	}
-	// Transport checksums do not cover what is in the IP header but addresses and protocol.
+	// Of the IP header, transport checksums cover only the addresses and the protocol.
 	switch f {
 	case DSCP, ECN, ID, Fragment, FlowLabel, IPOptions:
 		return false
@@ -286,8 +287,8 @@ func explains(f, derived Field) bool {
 	return true
 }
 
-// comparable returns the new value in a form that is equal for probes that were changed in the same way: of a
-// sequence number, how far it was moved; of what is different in each packet, that it was changed.
+// comparable returns the new value in a form that is equal for probes that were changed in the same way. A sequence
+// number becomes the distance by which it was moved. A field that differs in each packet becomes "changed".
 func (c Change) comparable() Value {
 	v := c.Seen
 	switch {
@@ -299,7 +300,7 @@ func (c Change) comparable() Value {
 	return v
 }
 
-// Moved returns how far a sequence or acknowledgement number was moved.
+// Moved returns the number of bytes by which a sequence or acknowledgement number was moved.
 func (c Change) Moved() int32 {
 	was, errWas := strconv.ParseUint(c.Sent.Raw, 10, 32)
 	is, errIs := strconv.ParseUint(c.Seen.Text, 10, 32)

@@ -16,7 +16,7 @@ type Change struct {
 	Sent, Seen Value
 }
 
-// Kind is what happened to a field.
+// Kind classifies the change of a field.
 type Kind string
 
 // The kinds.
@@ -26,7 +26,7 @@ const (
 	Added   Kind = "added"
 )
 
-// Kind returns what happened to the field.
+// Kind returns the kind of the change.
 func (c Change) Kind() Kind {
 	switch {
 	case !c.Sent.Present:
@@ -37,15 +37,15 @@ func (c Change) Kind() Kind {
 	return Changed
 }
 
-// Comparison is a quote beside what was sent.
+// Comparison is the result of comparing a quote with the packet that was sent.
 type Comparison struct {
 	Seen    *View
 	Changes []Change // in the order of the packet
-	// Bytes is how many of the packet's bytes behind the IP header are quoted.
+	// Bytes is the number of bytes quoted behind the packet's IP header.
 	Bytes int
 	// Full is set if the quote shows the whole packet.
 	Full bool
-	// Odd describes what routers are known to do wrong in the quote's IP header. It changes no packet.
+	// Odd describes errors in the quote's IP header that routers are known to make. They change no packet.
 	Odd []string
 	// Mismatch is set if the quote is full and its transport checksum does not fit it. So the packet was
 	// something else when the checksum was computed: a NAT that reverts quotes leaves this trace.
@@ -76,8 +76,8 @@ func NewSent(b []byte) (*Sent, error) {
 // View returns the fields that were sent.
 func (s *Sent) View() *View { return s.view }
 
-// Quote compares the bytes that an ICMP error quotes. It ignores what each router changes: the time to live
-// and the IP header's checksum.
+// Quote compares the bytes that an ICMP error quotes. It ignores the fields that each router changes: the time to
+// live and the IP header's checksum.
 func (s *Sent) Quote(quoted []byte) (*Comparison, error) {
 	c := &Comparison{}
 	quoted = s.straighten(slices.Clone(quoted), c)
@@ -135,7 +135,7 @@ const (
 	swappedFrom = "its byte order is reversed"
 )
 
-// straighten corrects what some routers are known to quote wrongly in an IP header, and notes it.
+// straighten corrects known errors of routers in a quoted IP header, and notes them.
 func (s *Sent) straighten(q []byte, c *Comparison) []byte {
 	if s.packet.V4 == nil || len(q) < header4 || q[0]>>4 != 4 {
 		return q
@@ -168,7 +168,7 @@ func (s *Sent) straighten(q []byte, c *Comparison) []byte {
 	return q
 }
 
-// sameBytes reports whether all of the packet is quoted, and as it was sent, but for what routers change.
+// sameBytes reports whether all of the packet is quoted as it was sent, but for the fields that routers change.
 func (s *Sent) sameBytes(q []byte) bool {
 	n := len(s.bytes)
 	if len(q) < n {

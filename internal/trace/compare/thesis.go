@@ -21,8 +21,8 @@ var thesisOptions = map[Field][2]string{
 	FastOpen: {"TCPOptionFastOpen", "Cookie"},
 }
 
-// Thesis writes changes as the thesis does: LAYER::FIELD, with a minus before what was removed and a plus before
-// what was added.
+// Thesis writes changes as the thesis does: LAYER::FIELD, with a minus before a field that was removed and a plus
+// before one that was added.
 func Thesis(changes []Change) string {
 	var words []string
 	for _, c := range changes {

@@ -42,7 +42,7 @@ func cutHash(f Field) (base Field, number string, repeated bool) {
 	return f, "", false
 }
 
-// Of returns what is visible of a packet.
+// Of returns the visible fields of a packet.
 func Of(p *packet.Packet) *View {
 	v := &View{values: map[Field]Value{}}
 	v.ip(p)

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/trace/compare"
 )
 
-// Text writes a trace for people: the path with its changes marked, what they are, and notes.
+// Text writes a trace for people: the path with its changes marked, a description of each change, and notes.
 func Text(out io.Writer, name string, p *trace.Path, sent *packet.Packet) error {
 	w := bufio.NewWriter(out)
 	target := p.Destination.String()
@@ -177,7 +177,7 @@ func nothing(p *trace.Path) string {
 	return fmt.Sprintf("No change as far as hop %d, the last that quotes whole packets.", full[len(full)-1])
 }
 
-// Notes tells what does not concern the packets, but the trace.
+// Notes returns sentences on the trace itself, such as contradictions between routers' quotes.
 func Notes(p *trace.Path) (notes []string) {
 	for _, d := range p.Doubts {
 		notes = append(notes, fmt.Sprintf("%s quotes %s as %q instead of %q, and hops behind it do not: the router quotes wrongly, or packets take several paths.",

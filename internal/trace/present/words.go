@@ -38,7 +38,7 @@ func Label(f compare.Field) string {
 	return label
 }
 
-// What says what happened, as in "MSS changed from 1460 to 1380".
+// What describes a finding, as in "MSS changed from 1460 to 1380".
 func What(f compare.Finding) string {
 	label := Label(f.Field)
 	switch {

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// arguments reads a function's arguments, and notes what is wrong with them.
+// arguments reads a function's arguments, and notes errors in them.
 type arguments struct {
 	function string
 	args     Args
@@ -19,7 +19,7 @@ func (a *arguments) fail(format string, args ...any) {
 	a.errs = append(a.errs, fmt.Errorf(a.function+": "+format, args...))
 }
 
-// finish reports what was wrong, and arguments that the function does not have.
+// finish reports the errors noted, and arguments that the function does not have.
 func (a *arguments) finish() error {
 	for name := range a.args.Named {
 		if !a.used[name] {

@@ -29,7 +29,8 @@ const (
 
 func sorted(m map[string]bool) []string { return slices.Sorted(maps.Keys(m)) }
 
-// macros are what the names in upper case stand for. Options are padded to words.
+// macros maps each name in upper case to the functions that it stands for. Macros pad options with NOPs to a multiple
+// of 4 bytes.
 var macros = map[string][]string{
 	"IP": {"ip"}, "IPv6": {"ipv6"}, "IPV6": {"ipv6"}, "TCP": {"tcp"}, "UDP": {"udp"}, "ICMP": {"icmp"},
 	"NOP": {"nop"}, "EOL": {"eol"}, "MSS": {"mss"}, "WSCALE": {"wscale", "nop"}, "SACKP": {"nop", "nop", "sackp"},

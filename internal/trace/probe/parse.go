@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// longest bounds a probe's text, and with it what parsing costs.
+// longest bounds the length of a probe's text in bytes, and thereby the cost of parsing.
 const longest = 16384
 
 // Parse reads a probe.

@@ -82,7 +82,7 @@ func Functions() []string { return slices.Sorted(maps.Keys(functions)) }
 // Macros lists the names in upper case.
 func Macros() []string { return slices.Sorted(maps.Keys(macros)) }
 
-// Env has what a probe leaves open.
+// Env holds the values that a probe leaves open.
 type Env struct {
 	Source, Destination netip.Addr
 	Random              *rand.Rand
@@ -102,7 +102,7 @@ type build struct {
 	protocol int // chosen by the author; -1: none
 }
 
-// IPv6 reports whether the probe says that it is of IPv6, or of IPv4. said is false if it leaves that open.
+// IPv6 reports whether the probe is of IPv6. said is false if the probe does not choose between IPv4 and IPv6.
 func (p Probe) IPv6() (six, said bool) {
 	if len(p) > 0 && p[0].level == levelIP {
 		return p[0].name == "ipv6", true

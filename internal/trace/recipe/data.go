@@ -81,7 +81,7 @@ func (s *Session) ftpGateway(ctx context.Context, v *Verdict) (bool, error) {
 	return len(v.found(q, compare.Payload)) > 0, nil
 }
 
-// sequence compares how far sequence numbers are moved for several ports, and has the server send a SACK block.
+// sequence compares the shifts of sequence numbers for several ports, and has the server send a SACK block.
 func sequence(ctx context.Context, s *Session) (*Verdict, error) {
 	v := newVerdict()
 	const ports = 3
@@ -174,8 +174,8 @@ func payload(ctx context.Context, s *Session) (*Verdict, error) {
 
 func last(hops []int) int { return hops[len(hops)-1] }
 
-// open traces a SYN, and begins a connection to probe the routers that quote whole packets. The path is nil, and the
-// verdict says why, if that is not possible.
+// open traces a SYN, and begins a connection to probe the routers that quote whole packets. If that is not possible,
+// the path is nil and the verdict gives the reason.
 func (s *Session) open(ctx context.Context, v *Verdict) (*trace.Path, *connection, error) {
 	p, err := s.syn(ctx, s.Port, packet.MSS(1460))
 	if err != nil {

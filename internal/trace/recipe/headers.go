@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/trace/present"
 )
 
-// options sends a SYN for each option, so that what happens to one does not hide another.
+// options sends a SYN for each option, so that a change of one does not hide that of another.
 func options(ctx context.Context, s *Session) (*Verdict, error) {
 	v := newVerdict()
 	plain, err := s.syn(ctx, s.Port)

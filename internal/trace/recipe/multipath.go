@@ -13,7 +13,7 @@ func capable() packet.Option {
 	return packet.Capable{Version: 1, Flags: packet.CapableHMAC}.Option()
 }
 
-// unassigned is a kind of option that nobody should know. A host that returns it echoes what it does not understand.
+// unassigned is a kind of option that nobody should know. A host that returns it echoes unknown options.
 const unassigned = 77
 
 // echoes reports whether a SYN+ACK repeats MP_CAPABLE as it was sent: a server that speaks MPTCP adds its key.

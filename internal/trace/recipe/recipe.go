@@ -1,5 +1,5 @@
 // Package recipe answers common questions about a path by one or more traces each: does MPTCP get through, is there
-// a NAT or a proxy, what happens to options. A recipe returns a verdict in words, with its evidence.
+// a NAT or a proxy, which options are changed. A recipe returns a verdict in words, with its evidence.
 package recipe
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/detour-collective/dcol/internal/trace/present"
 )
 
-// Session is what recipes need.
+// Session holds the network, the endpoints and the limits that recipes work with.
 type Session struct {
 	Net                 trace.Network
 	Source, Destination netip.Addr
@@ -41,7 +41,7 @@ const (
 	Unknown Outcome = "unknown" // the path does not show it
 )
 
-// Confidence says how well the evidence supports a verdict.
+// Confidence rates how well the evidence supports a verdict.
 type Confidence string
 
 // The levels.
@@ -137,7 +137,7 @@ func (v *Verdict) conclude(o Outcome, c Confidence, format string, args ...any) 
 
 func newVerdict() *Verdict { return verdict(Unknown, Open, "") }
 
-// coverage says how far a trace sees whole packets.
+// coverage describes which hops of a trace quote whole packets.
 func coverage(p *trace.Path) string {
 	full := p.FullQuotes()
 	if len(full) == 0 {

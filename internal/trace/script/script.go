@@ -23,7 +23,7 @@ import (
 	"github.com/detour-collective/dcol/internal/trace/probe"
 )
 
-// Host is what a script may do.
+// Host gives a script access to the network, within limits.
 type Host struct {
 	Net                 trace.Network
 	Source, Destination netip.Addr
@@ -166,7 +166,8 @@ const (
 	typeFilter  = "filter"
 )
 
-// open defines what scripts have: parts of Lua's library, the functions and macros of probes, tracebox and filter.
+// open defines the names that scripts can use: parts of Lua's library, the functions and macros of probes, tracebox and
+// filter.
 func (s *session) open() {
 	l := s.lua
 	for _, lib := range []struct {
@@ -273,7 +274,7 @@ func (s *session) argument(v lua.LValue) any {
 	return nil
 }
 
-// longestString bounds what one call makes.
+// longestString bounds the length of a string that string.rep makes, in bytes.
 const longestString = 1 << 20
 
 // repeat is string.rep with a bound.

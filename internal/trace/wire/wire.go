@@ -1,4 +1,4 @@
-// Package wire sends probes and hears what comes back, by raw sockets. It needs CAP_NET_RAW.
+// Package wire sends probes and receives the answers, by raw sockets. It needs CAP_NET_RAW.
 package wire
 
 import (
@@ -182,7 +182,7 @@ func (c *Conn) Send(b []byte) error {
 	return unix.ENOBUFS
 }
 
-// Arrivals delivers what comes back.
+// Arrivals delivers the packets that come back.
 func (c *Conn) Arrivals() <-chan trace.Arrival { return c.arrivals }
 
 func (c *Conn) read(f *os.File, protocol int) {
