@@ -8,6 +8,6 @@
 //	Network.Arrivals --matcher: whose--> Path.Hops --compare.Locate--> findings
 //
 // sweep.go decides when to send a probe. match.go decides to which probe an answer belongs. Neither reads a clock.
-// trace.go runs them. The sockets are in trace/wire, the probe language in trace/probe, known questions in trace/recipe,
-// scripts in trace/script, and the output in trace/present.
+// trace.go runs them. The sockets are in trace/wire, the probe language in trace/probe, known questions in
+// trace/recipe, scripts in trace/script, and the output in trace/present.
 package trace

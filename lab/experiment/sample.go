@@ -189,7 +189,8 @@ func (s *sampler) at(path string, moment time.Duration) float64 {
 	return value(s.samples[len(s.samples)-1])
 }
 
-// use returns the bytes and the retransmissions of each path. It asks all ends, because the sender counts the retransmissions.
+// use returns the bytes and the retransmissions of each path. It asks all ends, because the sender counts
+// retransmissions.
 func (s *sampler) use() []report.PathUse {
 	var uses []report.PathUse
 	for _, path := range s.paths {
