@@ -58,8 +58,8 @@ func newSweep(most int, only []int, tries int, pace time.Duration) *sweep {
 	return s
 }
 
-// next returns the distance to probe now. ok is false if no distance is due. Then again is the time of the next call, or
-// ended is set.
+// next returns the distance to probe now. ok is false if no distance is due. Then again is the time of the next call,
+// or ended is set.
 func (s *sweep) next(now time.Time) (distance int, ok bool, again time.Time, ended bool) {
 	ended = true
 	for _, d := range s.order {
