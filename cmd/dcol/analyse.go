@@ -42,7 +42,7 @@ type analysis struct {
 func analyseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "analyse CAPTURE...",
-		Short: "Tell what Multipath TCP did in a packet capture",
+		Short: "Show what Multipath TCP did in a packet capture",
 		Long: `Reads packet captures and tells what Multipath TCP did in them: connections and their subflows,
 fallbacks and why, joins, round trips, how the data was spread, what was sent again and after
 what, handovers, announced addresses, stalls. Versions 0 and 1. docs/analyse.md defines each figure.

@@ -78,13 +78,13 @@ const (
 	flowPart  = 1
 	enough    = ownMark + 2*flowPart
 	ourFlow   = 3 * flowPart
-	noLikeles = 0
+	notAlike = 0
 )
 
 // likeness returns the points for the fields that a quote shares with a probe.
 func likeness(p, q *packet.Packet) int {
 	if q.Protocol() != p.Protocol() || (p.V4 == nil) != (q.V4 == nil) {
-		return noLikeles
+		return notAlike
 	}
 	flow, marks := 0, 0
 	add := func(equal bool, points *int, value int) {
@@ -117,10 +117,10 @@ func likeness(p, q *packet.Packet) int {
 		add(p.TCP == nil && p.UDP == nil && p.ICMP == nil, &flow, 2*flowPart)
 	}
 	if marks == 0 && flow < ourFlow {
-		return noLikeles
+		return notAlike
 	}
 	if marks > 0 && flow < 2*flowPart {
-		return noLikeles // an identification alone is often the same by chance
+		return notAlike // an identification alone is often the same by chance
 	}
 	return marks + flow
 }
