@@ -74,10 +74,10 @@ func (m *matcher) match(p *packet.Packet) (kind, *sentProbe, packet.Quote) {
 // Points for the fields that a quote shares with a probe. A quote must have the probe's own mark, and so much of its
 // flow that nobody who has not seen the probe could guess it. A middlebox may have changed a part of the flow.
 const (
-	ownMark   = 10 // a field that differs between probes: identification, sequence number
-	flowPart  = 1
-	enough    = ownMark + 2*flowPart
-	ourFlow   = 3 * flowPart
+	ownMark  = 10 // a field that differs between probes: identification, sequence number
+	flowPart = 1
+	enough   = ownMark + 2*flowPart
+	ourFlow  = 3 * flowPart
 	notAlike = 0
 )
 
