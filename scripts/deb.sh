@@ -88,6 +88,7 @@ for arch in amd64 arm64; do
 		DCOL="$work/$arch/dcol" TEXTS="$work/$host/dcol"
 	mkdir -p "$root/dcol/usr/share/doc/dcol/examples"
 	"$work/$host/dcol" agent --sample >"$root/dcol/usr/share/doc/dcol/examples/dcol.toml"
+	install -m 644 -t "$root/dcol/usr/share/doc/dcol/examples" packaging/prometheus/dcol.rules.yml packaging/grafana/dcol.json
 	install -D -m 755 "$work/$arch/dcol-lab" "$root/dcol-lab/usr/bin/dcol-lab"
 	"$work/$host/dcol-lab" man "$root/dcol-lab/usr/share/man/man1" >/dev/null
 	mkdir -p "$root/dcol-lab/usr/share/bash-completion/completions"
