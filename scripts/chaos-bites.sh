@@ -20,7 +20,7 @@ for patch; do
 	CGO_ENABLED=0 go -C "$tree" build -o bin/ ./cmd/dcol ./cmd/dcol-lab
 	rm -rf "${out:?}/$name"
 	code=0
-	"$tree/bin/dcol-lab" chaos --faults 200 --seed "$seed" --fail-fast --shrink 0 --out "$out/$name" >"$out/$name.log" || code=$?
+	"$tree/bin/dcol-lab" chaos --faults 200 --seed "$seed" --fail-fast --shrink 0 --out "$out/$name" &>"$out/$name.log" || code=$?
 	found=$(grep -E '^  (BROKEN|WRONG|UNAUTHORISED|UNRECOVERED|GROWN|DIED)' "$out/$name.log" | head -1 || true)
 	if [ "$code" = 3 ]; then
 		faults=$(grep -oE '^chaos: [0-9]+ of' "$out/$name.log" | tail -1 | grep -oE '[0-9]+')

@@ -49,7 +49,15 @@ func (m *Member) Run(ctx context.Context, in io.Reader, out io.Writer, log *slog
 		Identity: id, Name: m.Waypoint, Addr: netip.AddrPortFrom(m.At, crew.SessionPort), Log: log,
 	})
 	defer m.session.Close()
-	err = crew.Await(ctx, sessionLimit, 20*time.Millisecond, func() error { return m.session.State().Problem })
+	err = crew.Await(ctx, sessionLimit, 20*time.Millisecond, func() error {
+		switch state := m.session.State(); {
+		case state.Up:
+			return nil
+		case state.Problem != nil:
+			return state.Problem
+		}
+		return errors.New("there is no answer yet")
+	})
 	if err != nil {
 		return fmt.Errorf("no session with %s: %w", m.Waypoint, err)
 	}
