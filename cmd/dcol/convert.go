@@ -41,7 +41,7 @@ The change applies to new connections at once, and is written to the configurati
 				return err
 			}
 			if status.Client == nil {
-				return errors.New(`this member is no client: add "client" to roles in its configuration`)
+				return errNoClient
 			}
 			return ui.Converting(os.Stdout, status.Client.Converting)
 		}

@@ -74,6 +74,8 @@ client.avoid in the configuration holds for good.`,
 	return cmd
 }
 
+var errNoClient = errors.New(`this member is no client: add "client" to roles in its configuration`)
+
 // steerFlags are the flags that both commands have.
 type steerFlags struct {
 	socket *string
@@ -94,7 +96,7 @@ func (f steerFlags) show(cmd *cobra.Command) error {
 		return err
 	}
 	if status.Client == nil {
-		return errors.New(`this member is no client: add "client" to roles in its configuration`)
+		return errNoClient
 	}
 	return ui.Steering(os.Stdout, status.Client.Steering)
 }

@@ -19,8 +19,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/loglevel"
-
 	"golang.org/x/sync/errgroup"
 
 	"github.com/detour-collective/dcol/internal/agent/client"
@@ -34,6 +32,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/gateway"
 	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/loglevel"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/packaging"
 )

@@ -13,10 +13,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/detour-collective/dcol/internal/loglevel"
-
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/loglevel"
 	"github.com/detour-collective/dcol/internal/printable"
 )
 

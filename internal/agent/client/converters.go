@@ -11,13 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/path"
-
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/tunnel"
@@ -163,9 +162,7 @@ func Converting(c config.Client) *relay.Use {
 	default:
 		use.Capture = &relay.Capture{Cgroup: folder, Exclude: c.Converter.ExcludeCgroups}
 	}
-	for _, port := range c.Converter.ExcludePorts {
-		use.ExcludePorts = append(use.ExcludePorts, uint16(port))
-	}
+	use.ExcludePorts = portNumbers(c.Converter.ExcludePorts)
 	return use
 }
 
