@@ -72,6 +72,8 @@ func (s *Server) start(ctx context.Context) (err error) {
 
 func (s *Server) close() error {
 	CleanUpDir(s.config.Dir)
+	s.mu.Lock() // CheckGuard may run
+	defer s.mu.Unlock()
 	return errors.Join(s.guard.Close(), s.runner.close())
 }
 
