@@ -78,6 +78,7 @@ func healthy() *Env {
 			MarkUses:          func() ([]netstate.MarkUse, error) { return nil, nil },
 			Endpoints:         func() (int, error) { return 0, nil },
 			PlainTCP:          func() (bool, error) { return false, nil },
+			TryFallback:       func() (bool, error) { return false, nil },
 			ListenUDP:         func(string) error { return nil },
 			ClockSynchronised: func() (bool, error) { return true, nil },
 			AskRouter: func(context.Context) (netip.Addr, string, error) {

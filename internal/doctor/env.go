@@ -133,6 +133,8 @@ type System struct {
 	// TryCongestion tests whether connections can have a congestion control, one of dcol's or of the kernel's.
 	TryCongestion func(name string) error
 	TryOptions    func() error // exchanging TCP options
+	// TryFallback reports whether connections that became plain TCP can lose data, as mptcp.LosesOverlaps does.
+	TryFallback func() (loses bool, err error)
 }
 
 // untold returns the result for a fact that only the agent could judge, when the agent could not be

@@ -26,6 +26,7 @@ func mptcpChecks() []Check {
 		{"join", "Joins to the initial address", checkJoin},
 		{"checksums", "MPTCP checksums", checkChecksums},
 		{"blackhole", "MPTCP after an outage", checkBlackhole},
+		{"fallback", "Connections that become plain TCP", checkFallback},
 		{"congestion", "Congestion control", checkCongestion},
 		{"tcp-options", "TCP options", checkOptions},
 	}
@@ -246,6 +247,19 @@ func checkOptions(_ context.Context, e *Env) Result {
 		return warning(mendReport, "none can be exchanged: %v", err)
 	}
 	return ok("they can be exchanged; servers that listened before the agent began answer no announcement")
+}
+
+// checkFallback tries whether this kernel has a known fault (docs/kernel-behaviour.md).
+func checkFallback(_ context.Context, e *Env) Result {
+	loses, err := e.System.TryFallback()
+	switch {
+	case err != nil:
+		return skipped("cannot try whether they lose data: %v", err)
+	case loses:
+		return warning("boot a kernel without the fault; until then, on a network that loses more than a few percent of its packets, start programs without `dcol run`",
+			"this kernel can lose data of MPTCP sockets whose server speaks plain TCP, if packets are lost (docs/kernel-behaviour.md#fallback)")
+	}
+	return ok("they lose no data")
 }
 
 // socketChecks returns the checks of the ways in which programs get MPTCP sockets. One is enough,

@@ -50,6 +50,9 @@ func TestRequirements(t *testing.T) {
 	options := func(err error) func(*Env) {
 		return func(e *Env) { e.Config.Options, e.System.TryOptions = true, func() error { return err } }
 	}
+	fallback := func(loses bool, err error) func(*Env) {
+		return func(e *Env) { e.System.TryFallback = func() (bool, error) { return loses, err } }
+	}
 	drops := func(err error, chains ...string) func(*Env) {
 		return func(e *Env) { e.System.ForwardDrops = func() ([]string, error) { return chains, err } }
 	}
@@ -165,6 +168,9 @@ func TestRequirements(t *testing.T) {
 		{"congestion", "refused", []func(*Env){congestion(&cc.UnavailableError{Mend: "do so", Err: errors.New("no right")})}, Warning, "not in force, and all connections have cubic: no right", "do so"},
 		{"congestion", "unexpected", []func(*Env){congestion(errors.New("odd"))}, Warning, "odd", "please report"},
 		{"congestion", "not tried", []func(*Env){congestion(errCannotTry)}, Skipped, "lia is not tried", ""},
+		{"fallback", "sound", nil, OK, "lose no data", ""},
+		{"fallback", "faulty", []func(*Env){fallback(true, nil)}, Warning, "can lose data", "start programs without"},
+		{"fallback", "not tried", []func(*Env){fallback(false, errCannotTry)}, Skipped, "not tried", ""},
 		{"tcp-options", "none", nil, Skipped, "exchanges none", ""},
 		{"tcp-options", "possible", []func(*Env){options(nil)}, OK, "they can be exchanged", ""},
 		{"tcp-options", "refused", []func(*Env){options(&option.UnavailableError{Mend: "do so", Err: errors.New("no right")})}, Warning, "none can be exchanged: no right", "do so"},

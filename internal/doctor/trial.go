@@ -8,11 +8,13 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/option"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
@@ -113,6 +115,21 @@ func tryOptions() error {
 		}
 		return x.Close()
 	})
+}
+
+// tryFallback opens a connection to a server without MPTCP, within the temporary namespace.
+func tryFallback() (loses bool, err error) {
+	err = inThrowaway(func() (err error) {
+		lo, err := netlink.LinkByIndex(loopback)
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err == nil {
+			loses, err = mptcp.LosesOverlaps()
+		}
+		return err
+	})
+	return loses, err
 }
 
 // tryCongestion makes a congestion control known to the kernel for a moment, if it is one of dcol's, and chooses it.

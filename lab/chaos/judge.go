@@ -19,7 +19,7 @@ type Verdict struct {
 	Unrecovered  []string `json:"unrecovered"`
 	Grown        []string `json:"grown"`
 	Died         []string `json:"died"`
-	// Held lists connections that hung in the kernel of an end. They are no findings.
+	// Held lists connections that the kernel of an end hung or damaged. They are no findings.
 	Held []string `json:"held_by_kernel,omitempty"`
 }
 
@@ -53,7 +53,7 @@ func judge(o Observations) Verdict {
 	v := Verdict{Broken: []string{}, WrongBytes: []string{}, Unauthorised: []string{}, Unrecovered: []string{}, Grown: []string{}, Died: []string{}}
 	v.Died = append(v.Died, o.Died...)
 	for _, p := range o.Pairs {
-		p.Held = p.Held || o.halfClosedAtMove(p)
+		p.Held = p.Held || o.halfClosedAtMove(p) || o.LosesOverlaps && lostOverlap(p.MPTCP)
 		v.judgePair(p)
 	}
 	for _, why := range slices.Sorted(maps.Keys(o.Unauthorised)) {
@@ -110,6 +110,8 @@ func (p Paths) describe() string {
 func (v *Verdict) judgePair(p PairRecord) {
 	var wrong *twin.WrongBytesError
 	switch {
+	case errors.As(p.MPTCP.Err, &wrong) && p.Held:
+		v.Held = append(v.Held, fmt.Sprintf("%s: %v", describe(p.MPTCP), wrong))
 	case errors.As(p.MPTCP.Err, &wrong):
 		v.WrongBytes = append(v.WrongBytes, fmt.Sprintf("%s: %v", describe(p.MPTCP), wrong))
 	case !p.MPTCP.Whole && kept(p) && p.Held:
@@ -130,6 +132,13 @@ func (o Observations) halfClosedAtMove(p PairRecord) bool {
 			p.MPTCP.Began.Add(life).Before(k.Began) && p.Plain.Whole &&
 			p.Plain.Ended.Before(k.Began) && p.MPTCP.Ended.After(k.Began)
 	})
+}
+
+// lostOverlap reports whether a connection ended as those do from which the kernel drops segments that begin with old
+// bytes: see mptcp.LosesOverlaps.
+func lostOverlap(r twin.Record) bool {
+	var wrong *twin.WrongBytesError
+	return r.Fallback && (errors.As(r.Err, &wrong) || errors.Is(r.Err, twin.ErrTruncated) || errors.Is(r.Err, twin.ErrAborted))
 }
 
 // kept reports whether the twin survived: to its end, or until long after the connection

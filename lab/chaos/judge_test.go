@@ -55,6 +55,34 @@ func TestJudgeHeld(t *testing.T) {
 	}
 }
 
+// A kernel that loses overlaps is to blame for data that a connection lost after it became plain TCP, and for nothing
+// else.
+func TestJudgeLostOverlap(t *testing.T) {
+	wrong := &twin.WrongBytesError{Offset: 5}
+	reset := errors.New("connection reset by peer")
+	for name, c := range map[string]struct {
+		faulty, fallback bool
+		err              error
+		held             int
+	}{
+		"wrong bytes":                {true, true, wrong, 1},
+		"an early end":               {true, true, twin.ErrTruncated, 1},
+		"it stood still":             {true, true, twin.ErrAborted, 1},
+		"a reset":                    {true, true, reset, 0},
+		"wrong bytes with MPTCP":     {true, false, wrong, 0},
+		"an early end with MPTCP":    {true, false, twin.ErrTruncated, 0},
+		"wrong bytes, sound kernel":  {false, true, wrong, 0},
+		"an early end, sound kernel": {false, true, twin.ErrTruncated, 0},
+	} {
+		r := record(5, c.err)
+		r.Fallback = c.fallback
+		v := judge(Observations{Pairs: []PairRecord{{MPTCP: r, Plain: record(9, nil)}}, LosesOverlaps: c.faulty})
+		if len(v.Held) != c.held || v.Bad() == (c.held == 1) {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
 // Linux opens no subflow for a connection that has closed its direction. If it is still open when the
 // client's address changes or its NAT restarts, and its twin was not, the twin shows nothing.
 func TestJudgeHalfClosed(t *testing.T) {

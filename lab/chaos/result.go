@@ -31,7 +31,7 @@ type Result struct {
 	Unrecovered  int `json:"unrecovered"`
 	Grown        int `json:"grown"`
 	Died         int `json:"died"`
-	// Held counts connections that hung in the kernel of an end. They are no findings.
+	// Held counts connections that the kernel of an end hung or damaged. They are no findings.
 	Held int `json:"held_by_kernel"`
 	// Failures are the sequences with findings.
 	Failures []Failure `json:"failures"`

@@ -9,10 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/lab/chaos/attack"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
 	"github.com/detour-collective/dcol/lab/chaos/twin"
 	"github.com/detour-collective/dcol/lab/programs"
+	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 const (
@@ -53,6 +55,8 @@ type Observations struct {
 	Died []string
 	// Exempt counts connections that need not have two paths, by the reason.
 	Exempt map[string]int
+	// LosesOverlaps reports that this kernel loses data of connections that became plain TCP.
+	LosesOverlaps bool
 	// HeldStill are connections that an end's kernel hung while the direct path was cut.
 	HeldStill []string
 	Late      time.Duration // of the emulated links' packets, 99th percentile, the worst
@@ -169,6 +173,10 @@ func (s *sequence) prepare(ctx context.Context, background *sync.WaitGroup) (err
 		}
 	}
 	if s.seen.Idle, err = s.holdings(ctx); err != nil {
+		return err
+	}
+	// The server's host has no agent, which this would concern.
+	if s.seen.LosesOverlaps, err = testbed.On(s.w.Host(server), mptcp.LosesOverlaps); err != nil {
 		return err
 	}
 	if s.traffic, err = twin.Start(ctx, s.w.Host(alice), s.w.Host(server), s.w.entrance(), s.plan.World.Streams); err != nil {

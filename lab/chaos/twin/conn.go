@@ -35,6 +35,7 @@ type Conn struct {
 	got   [2]int64
 	stall time.Duration
 	over  [2]bool // this direction's bytes have all arrived
+	plain bool    // an end's socket became plain TCP
 	err   error   // the first that came
 	endAt time.Time
 }
@@ -68,6 +69,8 @@ type Record struct {
 	Why   string // the same, for people
 	// Received counts the bytes that arrived.
 	Received int64
+	// Fallback reports that an end's MPTCP socket had become plain TCP.
+	Fallback bool
 	// Stall is the longest time without any, while there should have been some.
 	Stall time.Duration
 }
@@ -79,6 +82,7 @@ func (c *Conn) Record() Record {
 	r := Record{
 		Stream: c.stream, MPTCP: c.mptcp, Local: c.local, Began: c.began, Ended: c.endAt,
 		Whole: c.whole(), Err: c.err, Received: c.received.Load(), Stall: c.stall,
+		Fallback: c.plain,
 	}
 	if c.err != nil {
 		r.Why = c.err.Error()
@@ -196,6 +200,11 @@ func (c *Conn) end(ctx context.Context, conn duplex, direction int) {
 	go func() { sent <- c.send(ctx, conn, direction, answers) }()
 	err := c.receive(conn, 1-direction, answers)
 	close(answers)
+	if fellBack(conn) {
+		c.mu.Lock()
+		c.plain = true
+		c.mu.Unlock()
+	}
 	if err != nil {
 		c.fail(fmt.Errorf("%s: receive: %w", ends[direction], err))
 	}
@@ -239,14 +248,15 @@ func (c *Conn) note(direction int, n int64, pause time.Duration) {
 	c.stall = max(c.stall, pause)
 }
 
-var errTruncated = errors.New("ended before everything that was sent had arrived")
+// ErrTruncated is the end of connections of which an end received less than was sent, and no error.
+var ErrTruncated = errors.New("ended before everything that was sent had arrived")
 
 // finish handles the end of a direction. Everything that was sent must have arrived.
 func (c *Conn) finish(direction int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.got[direction] != c.sent[direction] {
-		return errTruncated
+		return ErrTruncated
 	}
 	c.over[direction] = true
 	return nil

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,7 @@ import (
 
 // duplex is one end of a connection.
 type duplex interface {
+	syscall.Conn
 	Read([]byte) (int, error)
 	Write([]byte) (int, error)
 	CloseWrite() error
@@ -25,6 +27,22 @@ type duplex interface {
 
 // socket is a stream socket of a host.
 type socket struct{ *os.File }
+
+// fellBack reports whether an end has an MPTCP socket that became plain TCP. Such a socket has no MPTCP_INFO.
+func fellBack(conn duplex) (plain bool) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = raw.Control(func(fd uintptr) {
+		protocol, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PROTOCOL)
+		_, noInfo := unix.GetsockoptInt(int(fd), unix.SOL_MPTCP, mptcpInfo)
+		plain = err == nil && protocol == unix.IPPROTO_MPTCP && noInfo != nil
+	})
+	return err == nil && plain
+}
+
+const mptcpInfo = 1 // linux/mptcp.h
 
 // dial connects a socket of the host, of MPTCP or plain TCP. The host's thread only
 // creates the socket: it does not wait for the connection.

@@ -3,6 +3,7 @@ package twin
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -68,6 +69,34 @@ func TestWholePairs(t *testing.T) {
 	}
 	if n := p.strays.Load(); n != 0 {
 		t.Errorf("%d strays", n)
+	}
+}
+
+// A connection is known as plain TCP if its server has no MPTCP.
+func TestFellBack(t *testing.T) {
+	_, client, server := hosts(t)
+	for port, mptcp := range map[uint16]bool{1000: true, 1001: false} {
+		l, err := listen(server, port, mptcp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		s, err := dial(t.Context(), client, netip.AddrPortFrom(server.Addr4(), port), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		accepted, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer accepted.Close()
+		if got := fellBack(s); got == mptcp {
+			t.Errorf("server with MPTCP %v: the client's socket fell back %v", mptcp, got)
+		}
+		if fellBack(accepted.(duplex)) {
+			t.Errorf("server with MPTCP %v: its socket fell back", mptcp)
+		}
 	}
 }
 
