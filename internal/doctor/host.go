@@ -45,7 +45,7 @@ func Host() *Env {
 			TryTunnelRouting:  tryTunnelRouting,
 			TryCongestion:     tryCongestion,
 			TryOptions:        tryOptions,
-			TryFallback:       tryFallback,
+			TryFallback:       TryFallback,
 		},
 	}
 }

@@ -117,8 +117,8 @@ func tryOptions() error {
 	})
 }
 
-// tryFallback opens a connection to a server without MPTCP, within the temporary namespace.
-func tryFallback() (loses bool, err error) {
+// TryFallback reports whether connections that became plain TCP can lose data, as mptcp.LosesOverlaps does.
+func TryFallback() (loses bool, err error) {
 	err = inThrowaway(func() (err error) {
 		lo, err := netlink.LinkByIndex(loopback)
 		if err == nil {

@@ -9,12 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/kernel/mptcp"
+	"github.com/detour-collective/dcol/internal/doctor"
 	"github.com/detour-collective/dcol/lab/chaos/attack"
 	"github.com/detour-collective/dcol/lab/chaos/plan"
 	"github.com/detour-collective/dcol/lab/chaos/twin"
 	"github.com/detour-collective/dcol/lab/programs"
-	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 const (
@@ -175,8 +174,7 @@ func (s *sequence) prepare(ctx context.Context, background *sync.WaitGroup) (err
 	if s.seen.Idle, err = s.holdings(ctx); err != nil {
 		return err
 	}
-	// The server's host has no agent, which this would concern.
-	if s.seen.LosesOverlaps, err = testbed.On(s.w.Host(server), mptcp.LosesOverlaps); err != nil {
+	if s.seen.LosesOverlaps, err = doctor.TryFallback(); err != nil {
 		return err
 	}
 	if s.traffic, err = twin.Start(ctx, s.w.Host(alice), s.w.Host(server), s.w.entrance(), s.plan.World.Streams); err != nil {

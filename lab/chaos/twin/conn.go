@@ -256,7 +256,7 @@ func (c *Conn) finish(direction int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.got[direction] != c.sent[direction] {
-		return ErrTruncated
+		return fmt.Errorf("%w: %d of %d bytes", ErrTruncated, c.got[direction], c.sent[direction])
 	}
 	c.over[direction] = true
 	return nil
