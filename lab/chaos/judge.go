@@ -53,7 +53,7 @@ func judge(o Observations) Verdict {
 	v := Verdict{Broken: []string{}, WrongBytes: []string{}, Unauthorised: []string{}, Unrecovered: []string{}, Grown: []string{}, Died: []string{}}
 	v.Died = append(v.Died, o.Died...)
 	for _, p := range o.Pairs {
-		p.Held = p.Held || o.halfClosedAtMove(p) || o.LosesOverlaps && lostOverlap(p.MPTCP)
+		p.Held = p.Held || o.halfClosedAtMove(p) || o.lostByFallback(p.MPTCP)
 		v.judgePair(p)
 	}
 	for _, why := range slices.Sorted(maps.Keys(o.Unauthorised)) {
@@ -134,11 +134,19 @@ func (o Observations) halfClosedAtMove(p PairRecord) bool {
 	})
 }
 
-// lostOverlap reports whether a connection ended as those do from which the kernel drops segments that begin with old
-// bytes: see mptcp.LosesOverlaps.
-func lostOverlap(r twin.Record) bool {
+// lostByFallback reports whether a connection lost data as the kernel loses it from those that become plain TCP: it
+// drops segments that begin with old bytes (mptcp.LosesOverlaps), and some of what its program wrote before, if that
+// has closed its direction. Both are in docs/kernel-behaviour.md. Only the kernel ends such a connection early without an
+// error; a relay might, too.
+func (o Observations) lostByFallback(r twin.Record) bool {
 	var wrong *twin.WrongBytesError
-	return r.Fallback && (errors.As(r.Err, &wrong) || errors.Is(r.Err, twin.ErrTruncated) || errors.Is(r.Err, twin.ErrAborted))
+	switch {
+	case !r.Fallback || r.Stream.Converted:
+		return false
+	case errors.Is(r.Err, twin.ErrTruncated):
+		return true
+	}
+	return o.LosesOverlaps && (errors.As(r.Err, &wrong) || errors.Is(r.Err, twin.ErrAborted))
 }
 
 // kept reports whether the twin survived: to its end, or until long after the connection

@@ -55,9 +55,8 @@ func TestJudgeHeld(t *testing.T) {
 	}
 }
 
-// A kernel that loses overlaps is to blame for data that a connection lost after it became plain TCP, and for nothing
-// else.
-func TestJudgeLostOverlap(t *testing.T) {
+// A kernel that loses data of connections that became plain TCP is to blame for that, and for nothing else.
+func TestJudgeLostByFallback(t *testing.T) {
 	wrong := &twin.WrongBytesError{Offset: 5}
 	reset := errors.New("connection reset by peer")
 	for name, c := range map[string]struct {
@@ -72,13 +71,18 @@ func TestJudgeLostOverlap(t *testing.T) {
 		"wrong bytes with MPTCP":     {true, false, wrong, 0},
 		"an early end with MPTCP":    {true, false, twin.ErrTruncated, 0},
 		"wrong bytes, sound kernel":  {false, true, wrong, 0},
-		"an early end, sound kernel": {false, true, twin.ErrTruncated, 0},
+		"stood still, sound kernel":  {false, true, twin.ErrAborted, 0},
+		"an early end, sound kernel": {false, true, twin.ErrTruncated, 1},
 	} {
 		r := record(5, c.err)
 		r.Fallback = c.fallback
 		v := judge(Observations{Pairs: []PairRecord{{MPTCP: r, Plain: record(9, nil)}}, LosesOverlaps: c.faulty})
 		if len(v.Held) != c.held || v.Bad() == (c.held == 1) {
 			t.Errorf("%s: %+v", name, v)
+		}
+		r.Stream.Converted = true // a relay may have ended it
+		if v := judge(Observations{Pairs: []PairRecord{{MPTCP: r, Plain: record(9, nil)}}, LosesOverlaps: true}); !v.Bad() {
+			t.Errorf("%s, converted: %+v", name, v)
 		}
 	}
 }

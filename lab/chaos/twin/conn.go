@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,7 +36,8 @@ type Conn struct {
 	got   [2]int64
 	stall time.Duration
 	over  [2]bool // this direction's bytes have all arrived
-	plain bool    // an end's socket became plain TCP
+	ends  []duplex
+	plain bool // an end's socket became plain TCP
 	err   error   // the first that came
 	endAt time.Time
 }
@@ -128,7 +130,10 @@ func (c *Conn) Stop() { c.stopOnce.Do(func() { close(c.stopping) }) }
 func (c *Conn) Ended() <-chan struct{} { return c.ended }
 
 // Abort ends the connection at once.
-func (c *Conn) Abort() { c.fail(ErrAborted) }
+func (c *Conn) Abort() {
+	c.noteFallback()
+	c.fail(ErrAborted)
+}
 
 // ErrAborted is the end of connections that Abort ended.
 var ErrAborted = errors.New("had not come to its end when time was up")
@@ -159,7 +164,7 @@ func (c *Conn) live(ctx context.Context, connect func(context.Context) (*socket,
 		return err
 	}
 	c.mu.Lock()
-	c.local = local
+	c.local, c.ends = local, append(c.ends, client)
 	c.mu.Unlock()
 	defer context.AfterFunc(ctx, func() { client.Close() })()
 	if _, err := client.Write(header(c.id)); err != nil {
@@ -185,6 +190,9 @@ func (c *Conn) atServer(ctx context.Context) error {
 	select {
 	case server := <-c.accepted:
 		defer server.Close()
+		c.mu.Lock()
+		c.ends = append(c.ends, server)
+		c.mu.Unlock()
 		defer context.AfterFunc(ctx, func() { server.Close() })()
 		c.end(ctx, server, toClient)
 		return nil
@@ -200,17 +208,20 @@ func (c *Conn) end(ctx context.Context, conn duplex, direction int) {
 	go func() { sent <- c.send(ctx, conn, direction, answers) }()
 	err := c.receive(conn, 1-direction, answers)
 	close(answers)
-	if fellBack(conn) {
-		c.mu.Lock()
-		c.plain = true
-		c.mu.Unlock()
-	}
+	c.noteFallback()
 	if err != nil {
 		c.fail(fmt.Errorf("%s: receive: %w", ends[direction], err))
 	}
 	if err := <-sent; err != nil {
 		c.fail(fmt.Errorf("%s: send: %w", ends[direction], err))
 	}
+}
+
+// noteFallback asks the kernel about the ends that are still open.
+func (c *Conn) noteFallback() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.plain = c.plain || slices.ContainsFunc(c.ends, fellBack)
 }
 
 // receive compares what comes until its end.
