@@ -37,8 +37,8 @@ type Conn struct {
 	stall time.Duration
 	over  [2]bool // this direction's bytes have all arrived
 	ends  []duplex
-	plain bool // an end's socket became plain TCP
-	err   error   // the first that came
+	plain bool  // an end's socket became plain TCP
+	err   error // the first that came
 	endAt time.Time
 }
 
