@@ -19,7 +19,6 @@ import (
 func newLoop(config Config, policy *egress.Policy, k kernel, log *slog.Logger) *loop {
 	l := &loop{config: config, kernel: k, log: log, problems: make(problems), leases: lease.New(config.terms())}
 	l.record = attribution.Open(config.Log, config.Author, attribution.DefaultLimits, log)
-	l.table = &table{kernel: k.rules, leases: l.leases, problems: l.problems, log: log}
 	l.filters = &filters{
 		receiver: k.receiver, fast: k.fast, interfaces: k.interfaces, leases: l.leases, problems: l.problems, log: log,
 		stale: make(map[netip.Addr]bool),
@@ -27,6 +26,11 @@ func newLoop(config Config, policy *egress.Policy, k kernel, log *slog.Logger) *
 	l.connections = &connections{
 		flows: flows.New(l.owner, k.timeouts.keepEvery()), record: l.record, marks: config.marks(), fastKernel: k.fastKernel, conntrack: k.flows, log: log,
 	}
+	converted := func() error { return nil }
+	if config.Converter != nil {
+		converted = l.connections.restartConverted
+	}
+	l.table = &table{kernel: k.rules, leases: l.leases, converted: converted, problems: l.problems, log: log}
 	l.giver = &giver{
 		terms: giving.Terms{Hours: config.Hours, Quota: config.Quota}, table: l.table, connections: l.connections, problems: l.problems,
 		tell: config.Tell, log: log, file: &memoryFile{path: config.Memory},
@@ -96,6 +100,9 @@ func (l *loop) adoptTable(now time.Time) error {
 	}
 	for _, e := range forbidden.Entries {
 		l.record.Write(e)
+	}
+	if len(state.Members) == 0 {
+		return l.table.begin(now)
 	}
 	return l.table.install()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/forward"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/flows"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
@@ -109,6 +110,10 @@ func (c *connections) endAll(match netstate.MarkMatch) error {
 	defer c.conntrackMu.Unlock()
 	return errors.Join(left, c.conntrack.Delete(match))
 }
+
+// restartConverted makes the kernel forget the converter's connections, which it then tracks anew. While there was no
+// table, it may have tracked none of their packets, and would take all further ones for invalid.
+func (c *connections) restartConverted() error { return c.endAll(c.marks.OfKind(wire.Converter)) }
 
 // usage returns what members' connections amount to. counted has the bytes that netfilter counted.
 func (c *connections) usage(counted map[netstate.Tuple]netstate.Flow) map[rules.MemberID]flows.Usage {

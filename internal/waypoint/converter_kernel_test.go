@@ -3,7 +3,9 @@ package waypoint
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -162,3 +164,66 @@ func TestNoConverter(t *testing.T) {
 		t.Errorf("%v", refusal)
 	}
 }
+
+// Connections of the converter outlive the loss of the table, also of one that an agent finds gone when it starts: those
+// that were open, with whatever they carry meanwhile, and those that begin while it is missing.
+func TestConvertedOutliveTheTable(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	n.config.Converter = &Converter{Port: 5124, Key: converterKey}
+	n.echo(t, "10.2.0.1:443")
+	w, stop := n.start(t)
+	w.SessionUp(overSession("alice", client4, 1))
+	mark := admitted(t, w)
+	begin := func() net.Conn {
+		t.Helper()
+		c, err := n.convert(t, mark, "10.2.0.1:443")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(60 * time.Second))
+		return c
+	}
+	before := begin()
+	carry(t, before, 1)
+	stop()
+	n.waypoint.Output(t, "nft", "flush", "ruleset")
+	meanwhile := begin()
+	carry(t, before, 16<<20) // more than any window that conntrack has seen
+	carry(t, meanwhile, 1)
+	w, _ = n.start(t)
+	carried := make(chan struct{})
+	go func() {
+		defer close(carried)
+		carry(t, before, 1<<20)
+		carry(t, meanwhile, 1<<20)
+	}()
+	eventually(t, "packets wait for the member", func() bool {
+		return strings.Contains(n.waypoint.Output(t, "nft", "list", "chain", "inet", "dcol", "converting"), "@awaited counter packets") &&
+			!strings.Contains(n.waypoint.Output(t, "nft", "list", "chain", "inet", "dcol", "converting"), "@awaited counter packets 0 ")
+	})
+	w.SessionUp(overSession("alice", client4, 1))
+	if again := admitted(t, w); again != mark {
+		t.Errorf("the member's mark was %#x and is %#x", mark, again)
+	}
+	<-carried
+}
+
+// carry sends bytes and reads their echo.
+func carry(t *testing.T, c net.Conn, bytes int64) {
+	t.Helper()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.CopyN(c, zeros{}, bytes)
+		sent <- err
+	}()
+	_, err := io.CopyN(io.Discard, c, bytes)
+	if err := errors.Join(err, <-sent); err != nil {
+		t.Errorf("%d bytes do not come back: %v", bytes, err)
+	}
+}
+
+// zeros reads as zeros without end.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }

@@ -13,13 +13,33 @@ import (
 
 // table keeps the kernel's table as the leases are. It owns what the table has beside them.
 type table struct {
-	kernel   rules.Kernel
-	leases   *lease.Leases
-	problems problems
-	log      *slog.Logger
+	kernel rules.Kernel
+	leases *lease.Leases
+	// converted makes the kernel track the converter's connections anew, if there is a converter.
+	converted func() error
+	problems  problems
+	log       *slog.Logger
 
 	rest      rules.State // without mappings, admissions and members
 	outOfStep bool        // the table could not be written as the leases are
+	await     time.Time   // until when members may return whose leases were lost with the table
+}
+
+// returning is the time that members have to ask for their leases again after these were lost with the table.
+const returning = 30 * time.Second
+
+// begin installs a table where there was none, or one without members. The converter may have connections from before.
+func (t *table) begin(now time.Time) error {
+	t.await = now.Add(returning)
+	t.restart()
+	return t.install()
+}
+
+// restart prepares the converter's connections for a new table.
+func (t *table) restart() {
+	if err := t.converted(); err != nil {
+		t.log.Warn("the converter's connections may be reset", "err", err)
+	}
 }
 
 // commit changes the kernel's table as the leases have been changed already.
@@ -46,8 +66,10 @@ func (t *table) write(transaction func() error) error {
 
 // install puts a table as the leases are in place of what is there.
 func (t *table) install() error {
-	state := t.leases.State(time.Now())
+	now := time.Now()
+	state := t.leases.State(now)
 	rest := t.rest
+	rest.Await = max(t.await.Sub(now), 0)
 	rest.Mappings, rest.Admissions, rest.Members = state.Mappings, state.Admissions, state.Members
 	if err := t.kernel.Install(rest); err != nil {
 		t.outOfStep = true
@@ -92,6 +114,7 @@ func (t *table) restore() (restored bool, err error) {
 	if err != nil || present {
 		return false, err
 	}
+	t.restart()
 	if err := t.install(); err != nil {
 		return false, fmt.Errorf("restore the nftables table that another program removed or replaced: %w", err)
 	}

@@ -145,6 +145,10 @@ func (t *Table) stoppedElements(members []MemberID) []nft.Element {
 	return elements
 }
 
+func (t *Table) awaitedElements(lasts time.Duration) []nft.Element {
+	return []nft.Element{{Key: encodeMark(t.schema.options.Marks.kind(wire.Converter)), Timeout: lasts}}
+}
+
 func (t *Table) decodeStopped(e nft.Element) (MemberID, bool) {
 	if len(e.Key) != 4 {
 		return 0, false

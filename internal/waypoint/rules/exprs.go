@@ -144,15 +144,23 @@ func toThisHost() []expr.Any {
 }
 
 // isSYN matches packets that request a connection.
-func isSYN() []expr.Any {
+func isSYN() []expr.Any { return compareFlags(expr.CmpOpEq) }
+
+// isNoSYN matches the others.
+func isNoSYN() []expr.Any { return compareFlags(expr.CmpOpNeq) }
+
+const (
+	isSYNText   = "tcp flags & (fin | syn | rst | ack) == syn"
+	isNoSYNText = "tcp flags & (fin | syn | rst | ack) != syn"
+)
+
+func compareFlags(op expr.CmpOp) []expr.Any {
 	return []expr.Any{
 		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: tcpFlags, Len: 1},
 		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{flagFIN | flagSYN | flagRST | flagACK}, Xor: []byte{0}},
-		equal([]byte{flagSYN}),
+		&expr.Cmp{Op: op, Register: reg, Data: []byte{flagSYN}},
 	}
 }
-
-const isSYNText = "tcp flags & (fin | syn | rst | ack) == syn"
 
 // toAllowed matches packets to servers and ports that are not in the two sets.
 func (f family) toAllowed(ports nft.Set) []expr.Any {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/nftables/expr"
 
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
@@ -31,6 +32,19 @@ func admitConverted(s *schema, f family) rule {
 		text: fmt.Sprintf("meta nfproto %[1]s meta l4proto tcp %[2]s daddr != @%[3]s tcp dport != @%[4]s meta mark & %#[5]x vmap @%[6]s",
 			f.proto, f.name, f.forbidden.Name, s.ports.Name, uint32(m), s.converted.Name),
 		exprs: slices.Concat(isTCP(f.nfproto), f.toAllowed(s.ports), loadMetaMark(uint32(m)), []expr.Any{jumpBy(s.converted)}),
+	}
+}
+
+// dropAwaited drops packets of the converter's open connections while their members' leases are awaited. TCP sends them
+// again.
+func dropAwaited(awaited nft.Set, m Marks) rule {
+	return rule{
+		text: fmt.Sprintf("%s meta mark & %#x @%s counter drop", isNoSYNText, m.kinds(), awaited.Name),
+		exprs: slices.Concat(isTransportTCP(), isNoSYN(), loadMetaMark(m.kinds()), []expr.Any{
+			&expr.Lookup{SourceRegister: reg, SetName: awaited.Name},
+			&expr.Counter{},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		}),
 	}
 }
 

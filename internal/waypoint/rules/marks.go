@@ -58,6 +58,11 @@ func (m Marks) Of(id MemberID) netstate.MarkMatch {
 	return netstate.MarkMatch{Value: m.ours() | m.member(id), Mask: m.ours() | m.members()}
 }
 
+// OfKind matches the conntrack entries of all members' connections of a kind.
+func (m Marks) OfKind(kind wire.Kind) netstate.MarkMatch {
+	return netstate.MarkMatch{Value: m.kind(kind), Mask: m.kinds()}
+}
+
 // ours returns the bit that all members' connections have.
 func (m Marks) ours() uint32 { return 1 << (bits.Len32(uint32(m)) - 1) }
 

@@ -93,6 +93,9 @@ type State struct {
 	Used uint64
 	// Stopped lists members whose new connections are rejected. Open ones continue.
 	Stopped []MemberID
+	// Await is the time for which packets of the converter's open connections are dropped and not rejected if their
+	// member is not admitted, so that these continue when it is. Load does not return it.
+	Await time.Duration
 }
 
 // Change is done as one transaction. Renewed mappings, admissions and known members may exist or

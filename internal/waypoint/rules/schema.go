@@ -14,7 +14,7 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 10
+const schemaVersion = 11
 
 // fingerprint returns the comment of the set of members: the schema's version, marks, connections, rate, bandwidth, total,
 // quota, mode and whether there is a converter. It is short, because nft accepts at most 128 characters.
@@ -35,6 +35,7 @@ type schema struct {
 	closed    nft.Set // the bit that all our marks have, if no connection is to be opened
 	stopped   nft.Set // the bits of members that are to open no connection
 	converted nft.Set // if there is a converter: mark of its sockets to the chain that marks their connections
+	awaited   nft.Set // if there is a converter: the bits of its sockets' kind, while members' leases are awaited
 	four, six family
 }
 
@@ -85,6 +86,7 @@ func newSchema(o Options) *schema {
 		closed:    nft.Set{Name: "closed", Key: []nft.Type{nft.Mark}},
 		stopped:   nft.Set{Name: "stopped", Key: []nft.Type{nft.Mark}},
 		converted: nft.Set{Name: "converted", Key: []nft.Type{nft.Mark}, Data: []nft.Type{nft.Verdict}, Timeout: true},
+		awaited:   nft.Set{Name: "awaited", Key: []nft.Type{nft.Mark}, Timeout: true},
 		inBand: inBandSets{
 			open:      nft.Set{Name: "inband4", Key: []nft.Type{nft.IPv4Addr}, Data: []nft.Type{nft.Verdict}, Timeout: true},
 			keyed:     nft.Set{Name: "inband_keyed4", Key: []nft.Type{nft.IPv4Addr, nft.Mark}, Data: []nft.Type{nft.Verdict}, Timeout: true},
@@ -98,7 +100,7 @@ func newSchema(o Options) *schema {
 	}
 	s.sets = append(s.sets, s.members, s.ports, s.tunnelIfs, s.closed, s.stopped)
 	if o.Converter {
-		s.sets = append(s.sets, s.converted)
+		s.sets = append(s.sets, s.converted, s.awaited)
 	}
 	switch o.InBand {
 	case InBandOpen:
@@ -220,7 +222,7 @@ func (s *schema) leaving() []chain {
 	if s.options.Converter {
 		converting := chain{name: "converting", comment: "connections that the converter opens for members"}
 		converting.rules = []rule{oursGoto(s.options.Marks, ours.name), admitConverted(s, s.four), admitConverted(s, s.six),
-			oursGoto(s.options.Marks, ours.name), rejectTCP(), dropRest()}
+			oursGoto(s.options.Marks, ours.name), dropAwaited(s.awaited, s.options.Marks), rejectTCP(), dropRest()}
 		chains = append(chains, converting, chain{
 			name:   "output",
 			header: "type filter hook output priority filter; policy accept;",
