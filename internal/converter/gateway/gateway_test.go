@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"flag"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -76,7 +77,7 @@ func (h *home) open() {
 	})
 }
 
-// serve answers each connection with a name.
+// serve answers each connection with a name, and then with what it gets.
 func (h *home) serve(ns *netnstest.NS, address string, mptcp bool, name string, options ...int) net.Listener {
 	h.Helper()
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
@@ -97,7 +98,10 @@ func (h *home) serve(ns *netnstest.NS, address string, mptcp bool, name string, 
 			}
 			// The address that was called is the server's for both.
 			_, _ = c.Write([]byte(name + " " + c.LocalAddr().String() + "\n"))
-			c.Close()
+			go func() {
+				_, _ = io.Copy(c, c)
+				c.Close()
+			}()
 		}
 	}()
 	return l
@@ -113,12 +117,20 @@ func (h *home) relay(address string, option ...int) (port uint16) {
 // connect connects from a host and returns who answers.
 func (h *home) connect(from *netnstest.NS, mptcp bool, to netip.AddrPort) string {
 	h.Helper()
+	c, who := h.begin(from, mptcp, to)
+	c.Close()
+	return who
+}
+
+// begin connects from a host, and returns who answers, too.
+func (h *home) begin(from *netnstest.NS, mptcp bool, to netip.AddrPort) (net.Conn, string) {
+	h.Helper()
 	d := net.Dialer{Timeout: 10 * time.Second}
 	d.SetMultipathTCP(mptcp)
 	var c net.Conn
 	from.Must(h.T, func() (err error) { c, err = d.DialContext(h.Context(), "tcp", to.String()); return err })
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	h.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil {
 		h.Fatal(err)
@@ -127,7 +139,7 @@ func (h *home) connect(from *netnstest.NS, mptcp bool, to netip.AddrPort) string
 	if called != to.String() {
 		h.Errorf("%s was called at %s, want %v", who, called, to)
 	}
-	return who
+	return c, who
 }
 
 func (h *home) set(w Want) {
@@ -246,7 +258,7 @@ func TestRestored(t *testing.T) {
 	check(false)
 	for _, command := range []string{
 		"flush ruleset", "delete table inet dcol_gateway", "flush table inet dcol_gateway", "flush chain inet dcol_gateway prerouting",
-		"flush chain inet dcol_gateway single",
+		"flush chain inet dcol_gateway single", "flush set inet dcol_gateway lan",
 	} {
 		h.router.Output(t, "nft", command)
 		select {

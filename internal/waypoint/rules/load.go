@@ -58,7 +58,7 @@ func (t *Table) Load() (State, bool, error) {
 	if l.err != nil || !same {
 		return s, false, l.err
 	}
-	if same, err = t.conn.Adopt(table, t.leastRules(s)); err != nil || !same {
+	if same, err = t.conn.Adopt(table, t.leastRules(s), t.schema.sets...); err != nil || !same {
 		return s, false, err
 	}
 	same, err = t.namesServers()

@@ -41,7 +41,7 @@ func (t *Table) Removed() <-chan struct{} { return t.removals.C() }
 
 // Present implements Kernel.
 func (t *Table) Present() (bool, error) {
-	intact, err := t.conn.Intact(table)
+	intact, err := t.removals.Intact(t.conn)
 	if err != nil || !intact {
 		return false, err
 	}

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -18,6 +18,7 @@ type Conn struct {
 	nl      *netlink.Conn
 	written tally             // by this connection, or adopted
 	intact  map[string]uint32 // generation in which a table was last found so, by its name
+	held    held
 }
 
 // dumpBuffer exceeds the size of one answer. The kernel makes the largest answers that fit the buffer.
@@ -29,7 +30,7 @@ func Open() (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}
-	return &Conn{nl: nl, written: make(tally), intact: make(map[string]uint32)}, nil
+	return &Conn{nl: nl, written: make(tally), intact: make(map[string]uint32), held: make(held)}, nil
 }
 
 // Close closes the connection. Tables remain.
@@ -47,7 +48,7 @@ func (c *Conn) Commit(doing string, build func(*Tx)) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, mend(err))
 	}
-	c.wrote(tx.counts)
+	c.wrote(tx)
 	return nil
 }
 
@@ -134,6 +135,19 @@ func (c *Conn) SetComment(t Table, set string) (comment string, ok bool, err err
 // table is resized or elements expire, a listing may repeat some elements and miss others. If an element is
 // repeated, Elements lists the set again. Even so an element may be missing.
 func (c *Conn) Elements(t Table, s Set) ([]Element, error) {
+	elements, err := c.listOften(t, s)
+	if err != nil {
+		return nil, err
+	}
+	if s.Interval {
+		return ranges(elements), nil
+	}
+	slices.SortFunc(elements, func(a, b Element) int { return bytes.Compare(a.Key, b.Key) })
+	return elements, nil
+}
+
+// listOften lists a set until no element is repeated, in any order.
+func (c *Conn) listOften(t Table, s Set) ([]Element, error) {
 	const tries = 5
 	all := make(map[string]Element)
 	for range tries {
@@ -143,21 +157,13 @@ func (c *Conn) Elements(t Table, s Set) ([]Element, error) {
 		}
 		before := len(all)
 		for _, e := range listed {
-			all[string(e.Key)+strconv.FormatBool(e.bound)] = e
+			all[e.held()] = e
 		}
 		if len(all) == len(listed) || len(all) == before {
 			break
 		}
 	}
-	elements := make([]Element, 0, len(all))
-	for _, e := range all {
-		elements = append(elements, e)
-	}
-	if s.Interval {
-		return ranges(elements), nil
-	}
-	slices.SortFunc(elements, func(a, b Element) int { return bytes.Compare(a.Key, b.Key) })
-	return elements, nil
+	return slices.Collect(maps.Values(all)), nil
 }
 
 func (c *Conn) list(t Table, s Set) ([]Element, error) {

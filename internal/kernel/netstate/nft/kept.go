@@ -44,8 +44,8 @@ func (k *Kept) Commit(doing string, change func(*Tx)) error { return k.conn.Comm
 // rules. See Removals.C.
 func (k *Kept) Removed() <-chan struct{} { return k.removals.C() }
 
-// Intact reports whether the table and all its rules exist.
-func (k *Kept) Intact() (bool, error) { return k.conn.Intact(k.Table) }
+// Intact reports whether the table, all its rules, and the elements of its sets exist.
+func (k *Kept) Intact() (bool, error) { return k.removals.Intact(k.conn) }
 
 // Check restores the table if another program has removed it or some of its rules.
 func (k *Kept) Check() (restored bool, err error) {

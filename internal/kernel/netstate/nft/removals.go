@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Removals reports that other programs have removed a table, or some of its chains or rules.
+// Removals reports that other programs have removed a table, or some of its chains, rules, sets or elements.
 type Removals struct {
 	c     chan struct{}
 	nl    *netlink.Conn
@@ -18,6 +19,8 @@ type Removals struct {
 	own   uint32 // port number of the connection whose removals are not reported
 	pace  pace
 	ended chan struct{}
+
+	elements atomic.Bool // some were removed, or may have been
 }
 
 // WatchRemovals reports what others than c remove of a table, in the calling thread's network namespace, until Close.
@@ -38,6 +41,20 @@ func (c *Conn) WatchRemovals(t Table) (*Removals, error) {
 // are the rarer the longer that lasts, and each stands for all removals since the one before: a program that removes
 // a table again and again must not keep its owner busy.
 func (r *Removals) C() <-chan struct{} { return r.c }
+
+// Intact reports whether the table is intact, and whole if others may have removed elements. c is the connection that
+// writes it.
+func (r *Removals) Intact(c *Conn) (bool, error) {
+	intact, err := c.Intact(r.table)
+	if err != nil || !intact || !r.elements.Swap(false) {
+		return intact, err
+	}
+	whole, err := c.Whole(r.table)
+	if err != nil {
+		r.elements.Store(true) // so that it is looked at again
+	}
+	return whole, err
+}
 
 // Close ends the reports.
 func (r *Removals) Close() error {
@@ -61,6 +78,7 @@ func (r *Removals) run() {
 				}
 			}
 		case errors.Is(err, unix.ENOBUFS): // messages were lost, so nobody knows
+			r.elements.Store(true)
 			waits = true
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return
@@ -88,12 +106,15 @@ func (r *Removals) report() {
 
 // removes reports whether a message says that another program has removed something of the table.
 func (r *Removals) removes(m netlink.Message) bool {
+	elements := false
 	switch kind(m) {
 	case unix.NFT_MSG_DELTABLE, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_DELRULE:
+	case unix.NFT_MSG_DELSET, unix.NFT_MSG_DELSETELEM:
+		elements = true
 	default:
 		return false
 	}
-	const tableName = 1 // NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and NFTA_RULE_TABLE
+	const tableName = 1 // NFTA_TABLE_NAME, and that of chains, rules, sets and lists of elements
 	if m.Header.PID == r.own || len(m.Data) == 0 || m.Data[0] != unix.NFPROTO_INET {
 		return false
 	}
@@ -103,7 +124,11 @@ func (r *Removals) removes(m netlink.Message) bool {
 	}
 	for ad.Next() {
 		if ad.Type() == tableName {
-			return ad.String() == r.table.Name
+			ours := ad.String() == r.table.Name
+			if ours && elements {
+				r.elements.Store(true)
+			}
+			return ours
 		}
 	}
 	return false

@@ -24,7 +24,16 @@ func (k *Kept) awaitRemoval(t *testing.T) {
 	}
 }
 
-// keepRules keeps a table with rules and a set until the end of the test.
+// keptSet and keptPort are in the table of keepRules.
+var keptSet = Set{Name: "kept", Key: []Type{IPv4Addr}, Interval: true}
+
+const keptPort = 7
+
+func testElement(port byte, life time.Duration) Element {
+	return Element{Key: []byte{192, 0, 2, 7, 0, port, 0, 0}, Data: []byte{1, 0, 0, 0}, Timeout: life}
+}
+
+// keepRules keeps a table with rules and sets until the end of the test.
 func keepRules(t *testing.T, ns *netnstest.NS) *Kept {
 	t.Helper()
 	accept := []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictAccept}}
@@ -32,6 +41,9 @@ func keepRules(t *testing.T, ns *netnstest.NS) *Kept {
 	ns.Must(t, func() (err error) {
 		k, err = Keep(testTable, func(tx *Tx) {
 			tx.AddSet(testTable, testSet)
+			tx.AddSet(testTable, keptSet)
+			tx.AddElements(testTable, keptSet, []Element{{Key: []byte{10, 0, 0, 0}, Last: []byte{10, 255, 255, 255}}, {Key: []byte{192, 0, 2, 1}, Last: []byte{192, 0, 2, 1}}})
+			tx.AddElements(testTable, testSet, []Element{testElement(keptPort, time.Hour)})
 			tx.AddChains(testTable, []Chain{
 				{Name: "input", Hook: &Hook{Type: "filter", Number: unix.NF_INET_LOCAL_IN}, Rules: [][]expr.Any{accept, accept, accept}},
 				{Name: "aside", Rules: [][]expr.Any{accept}},
@@ -49,14 +61,17 @@ func keepRules(t *testing.T, ns *netnstest.NS) *Kept {
 // Whatever another program removes of a table is reported, and found.
 func TestRemovals(t *testing.T) {
 	for name, command := range map[string]string{
-		"flush ruleset": "flush ruleset",
-		"delete table":  "delete table inet t",
-		"flush table":   "flush table inet t",
-		"flush chain":   "flush chain inet t aside",
-		"delete chain":  "flush chain inet t aside; delete chain inet t aside",
-		"delete rule":   "delete rule inet t input handle HANDLE",
-		"empty table":   "delete table inet t; add table inet t",
-		"reload":        "flush ruleset; add table inet t; add chain inet t input { type filter hook input priority 0; }",
+		"flush ruleset":  "flush ruleset",
+		"delete table":   "delete table inet t",
+		"flush table":    "flush table inet t",
+		"flush chain":    "flush chain inet t aside",
+		"delete chain":   "flush chain inet t aside; delete chain inet t aside",
+		"delete rule":    "delete rule inet t input handle HANDLE",
+		"empty table":    "delete table inet t; add table inet t",
+		"flush set":      "flush set inet t kept",
+		"delete element": "delete element inet t kept { 192.0.2.1 }",
+		"flush map":      "flush map inet t s",
+		"reload":         "flush ruleset; add table inet t; add chain inet t input { type filter hook input priority 0; }",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,7 +98,7 @@ func TestNoRemovals(t *testing.T) {
 	k := keepRules(t, ns)
 	ns.Output(t, "nft", "add table inet t2; add chain inet t2 input; add rule inet t2 input counter; flush table inet t2; delete table inet t2")
 	ns.Output(t, "nft", "add table ip t; add chain ip t input; add rule ip t input counter; delete table ip t")
-	ns.Output(t, "nft", "add rule inet t input counter")
+	ns.Output(t, "nft", "add rule inet t input counter; add element inet t kept { 198.51.100.1 }")
 	if intact, err := k.Intact(); err != nil || !intact {
 		t.Errorf("nothing was removed: %v, %v", intact, err)
 	}
@@ -207,4 +222,43 @@ func TestRemovalsAreCoalesced(t *testing.T) {
 	if reports == 0 {
 		k.awaitRemoval(t)
 	}
+}
+
+// Elements that the owner deletes, or whose lives end, are not missed. Others are, after a change and after an adoption, too.
+func TestWhole(t *testing.T) {
+	ns := netnstest.New(t)
+	k := keepRules(t, ns)
+	whole := func(c *Conn, when string, want bool) {
+		t.Helper()
+		if is, err := c.Whole(testTable); err != nil || is != want {
+			t.Errorf("%s: whole %v, want %v (%v)", when, is, want, err)
+		}
+	}
+	change := func(when string, f func(tx *Tx)) {
+		t.Helper()
+		if err := k.Commit(when, f); err != nil {
+			t.Fatal(err)
+		}
+		whole(k.conn, when, true)
+	}
+	whole(k.conn, "as written", true)
+	change("add", func(tx *Tx) {
+		tx.AddElements(testTable, testSet, []Element{testElement(1, time.Hour), testElement(2, time.Hour), testElement(3, time.Millisecond)})
+	})
+	change("delete", func(tx *Tx) { tx.DeleteElements(testTable, testSet, []Element{testElement(1, 0)}) })
+	change("replace", func(tx *Tx) {
+		tx.FlushSet(testTable, keptSet)
+		tx.AddElements(testTable, keptSet, []Element{{Key: []byte{10, 1, 0, 0}, Last: []byte{10, 1, 0, 255}}})
+	})
+	adopted := open(t, ns)
+	if ok, err := adopted.Adopt(testTable, map[string]int{"input": 3}, testSet, keptSet); err != nil || !ok {
+		t.Fatalf("adopted %v, %v", ok, err)
+	}
+	whole(adopted, "adopted", true)
+	ns.Output(t, "nft", "delete element inet t s { 192.0.2.7 . 2 }")
+	whole(k.conn, "one is missing", false)
+	whole(adopted, "one that was adopted is missing", false)
+	change("add it again", func(tx *Tx) { tx.AddElements(testTable, testSet, []Element{testElement(2, time.Hour)}) })
+	ns.Output(t, "nft", "delete set inet t kept")
+	whole(k.conn, "a set is missing", false)
 }

@@ -12,6 +12,7 @@ import (
 type Tx struct {
 	messages []netlink.Message
 	counts   []count
+	changes  []change
 	setIDs   uint32
 	err      error
 }
@@ -30,6 +31,7 @@ func (tx *Tx) DeleteTable(t Table) {
 	tx.AddTable(t)
 	tx.message(unix.NFT_MSG_DELTABLE, 0, func(e *encoder) { e.string(unix.NFTA_TABLE_NAME, t.Name) })
 	tx.counts = append(tx.counts, count{table: t.Name})
+	tx.changes = append(tx.changes, change{table: t.Name})
 }
 
 // Kinds of user data of sets, elements and chains, from libnftnl.
@@ -237,6 +239,7 @@ func (tx *Tx) FlushSet(t Table, s Set) {
 		e.string(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
 		e.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 	})
+	tx.changes = append(tx.changes, change{table: t.Name, set: s, clear: true})
 }
 
 // maxElements keeps the elements of one message below 64 KiB, the maximum size of an attribute.
@@ -246,6 +249,7 @@ func (tx *Tx) elements(msg uint16, flags netlink.HeaderFlags, t Table, s Set, el
 	if s.Interval {
 		elements = bounds(elements)
 	}
+	tx.changes = append(tx.changes, change{table: t.Name, set: s, remove: msg == unix.NFT_MSG_DELSETELEM, elements: elements})
 	for len(elements) > 0 {
 		tx.message(msg, flags, func(e *encoder) {
 			e.string(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)

@@ -3,6 +3,7 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -45,8 +46,8 @@ func (rules chainRules) has(want map[string]int) bool {
 	return true
 }
 
-// Intact reports whether the table exists and has the rules that this connection has written or adopted. It does not
-// look at sets' elements.
+// Intact reports whether the table exists and has the rules that this connection has written or adopted. Whole looks at
+// sets' elements.
 func (c *Conn) Intact(t Table) (bool, error) {
 	there, err := c.HasTable(t)
 	if err != nil || !there {
@@ -75,9 +76,9 @@ func (c *Conn) Intact(t Table) (bool, error) {
 	return true, nil
 }
 
-// Adopt has Intact expect the rules that the table has now, which another process has written. It reports whether
-// each chain has as many rules as least says; if not, it adopts nothing.
-func (c *Conn) Adopt(t Table, least map[string]int) (bool, error) {
+// Adopt has Intact expect the rules that the table has now, which another process has written, and Whole the elements of
+// the sets. It reports whether each chain has as many rules as least says; if not, it adopts nothing.
+func (c *Conn) Adopt(t Table, least map[string]int, sets ...Set) (bool, error) {
 	const tries = 5
 	for range tries {
 		rules, whole, err := c.rules(t)
@@ -88,6 +89,9 @@ func (c *Conn) Adopt(t Table, least map[string]int) (bool, error) {
 			continue
 		case !rules.has(least):
 			return false, nil
+		}
+		if err := c.adoptElements(t, sets); err != nil {
+			return false, err
 		}
 		c.written[t.Name] = rules
 		return true, nil
@@ -138,8 +142,12 @@ func (c *Conn) generation() (uint32, error) {
 }
 
 // wrote notes what a transaction has changed.
-func (c *Conn) wrote(changes []count) {
-	for _, change := range changes {
+func (c *Conn) wrote(tx *Tx) {
+	for _, change := range tx.counts {
 		c.written.apply(change)
+	}
+	now := time.Now()
+	for _, change := range tx.changes {
+		c.held.apply(change, now)
 	}
 }
