@@ -60,6 +60,7 @@ func (l *loop) adopt(now time.Time) error {
 	if err := l.adoptTable(now); err != nil {
 		return err
 	}
+	l.leases.RememberIDs(l.giver.memory.IDs)
 	l.restoreSessions()
 	l.giver.check(now)
 	l.giver.announce()

@@ -202,6 +202,10 @@ func TestConvertedOutliveTheTable(t *testing.T) {
 		return strings.Contains(n.waypoint.Output(t, "nft", "list", "chain", "inet", "dcol", "converting"), "@awaited counter packets") &&
 			!strings.Contains(n.waypoint.Output(t, "nft", "list", "chain", "inet", "dcol", "converting"), "@awaited counter packets 0 ")
 	})
+	w.SessionUp(overSession("bob", client4, 2))
+	if _, refusal := w.Converter(t.Context(), overSession("bob", client4, 2), wire.TunnelRequest{ID: 1, Kind: wire.Converter}); refusal != nil {
+		t.Fatal(refusal)
+	}
 	w.SessionUp(overSession("alice", client4, 1))
 	if again := admitted(t, w); again != mark {
 		t.Errorf("the member's mark was %#x and is %#x", mark, again)

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
+	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
 // What the operator gives, and when (package giving decides). While the waypoint is closed, requests
@@ -71,6 +73,13 @@ func (g *giver) count(used uint64) {
 	before := g.memory.Used.Used()
 	g.memory.Used.Count(used)
 	g.unsaved = g.unsaved || g.memory.Used.Used() > before
+}
+
+// noteIDs has members' ids saved if there are others than before.
+func (g *giver) noteIDs(ids map[string]rules.MemberID) {
+	if len(ids) > 0 && !maps.Equal(ids, g.memory.IDs) {
+		g.memory.IDs, g.unsaved = ids, true
+	}
 }
 
 // stand works out the standing, and has the next table that is installed hold members to it.

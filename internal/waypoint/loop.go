@@ -94,6 +94,7 @@ func (w *Waypoint) Close() error {
 	l := w.loop
 	err := l.kernel.events.Close() // wakes readEvents
 	w.running.Wait()
+	l.giver.noteIDs(l.leases.IDs())
 	return errors.Join(err, l.giver.finish(), l.connections.saveCounts(l.config.Counts), l.kernel.close(), l.record.Close())
 }
 
@@ -135,6 +136,7 @@ func (l *loop) check(now time.Time) {
 	l.expire(now)
 	l.table.check()
 	l.giver.check(now)
+	l.giver.noteIDs(l.leases.IDs())
 	l.table.stop(l.record.Full())
 	l.filters.check(l.table.rest.TunnelInterfaces, now)
 	l.connections.check(now)

@@ -18,11 +18,13 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// memory is the part of giving that outlives agents and reboots, in a file: the operator's switch, and what was used.
+// memory is what outlives agents, reboots and the table, in a file: the operator's switch, what was used, and members'
+// ids, which cookies and sockets of the converter have in their marks.
 type memory struct {
-	Version int           `json:"version"`
-	Off     *giving.Off   `json:"off,omitempty"`
-	Used    giving.Ledger `json:"used"`
+	Version int                       `json:"version"`
+	Off     *giving.Off               `json:"off,omitempty"`
+	Used    giving.Ledger             `json:"used"`
+	IDs     map[string]rules.MemberID `json:"ids,omitempty"` // by member
 }
 
 const memoryVersion = 1
@@ -79,7 +81,7 @@ func rememberUsed(path string) error {
 }
 
 func (m memory) clone() memory {
-	m.Used.Bytes = maps.Clone(m.Used.Bytes)
+	m.Used.Bytes, m.IDs = maps.Clone(m.Used.Bytes), maps.Clone(m.IDs)
 	return m
 }
 

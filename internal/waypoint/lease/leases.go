@@ -110,6 +110,12 @@ func (l *Leases) Adopt(s rules.State, keys map[netip.Addr][]inband.Slot, now tim
 	}
 }
 
+// RememberIDs has members get the ids that they had before, where the kernel's table does not name them any more.
+func (l *Leases) RememberIDs(ids map[string]rules.MemberID) { l.members.remember(ids) }
+
+// IDs returns the ids of members by name, also of those that are only remembered.
+func (l *Leases) IDs() map[string]rules.MemberID { return l.members.ids() }
+
 // Restore sets the sessions in which adopted grants were requested, as far as known. The kernel's table has only members.
 func (l *Leases) Restore(sessions map[attribution.Grant]*attribution.Session) {
 	for _, m := range l.mappings.byKey {

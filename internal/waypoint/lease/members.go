@@ -2,6 +2,7 @@ package lease
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -24,10 +25,12 @@ type members struct {
 	byID   map[rules.MemberID]*Member
 	lastID rules.MemberID
 	most   int // ids there are
+	// before are ids that earlier agents gave, by name, whose members have not been seen since.
+	before map[string]rules.MemberID
 }
 
 func newMembers(most int) *members {
-	return &members{most: most, byName: make(map[string]*Member), byID: make(map[rules.MemberID]*Member)}
+	return &members{most: most, byName: make(map[string]*Member), byID: make(map[rules.MemberID]*Member), before: make(map[string]rules.MemberID)}
 }
 
 // get returns the member, with a new id if it has none yet; nil if all ids are taken.
@@ -41,13 +44,49 @@ func (m *members) get(name, serial string) *Member {
 	if len(m.byID) >= m.most {
 		return nil
 	}
-	next := func() { m.lastID = m.lastID%rules.MemberID(m.most) + 1 }
-	for next(); m.byID[m.lastID] != nil; next() {
+	id, known := m.before[name]
+	if !known || m.byID[id] != nil {
+		id = m.free()
 	}
-	return m.add(rules.Member{ID: m.lastID, Name: name, Serial: serial}, false)
+	return m.add(rules.Member{ID: id, Name: name, Serial: serial}, false)
+}
+
+// free returns an id that nobody has. Cookies and sockets of the converter may still have the id of a member that was
+// seen before, so that another gets it only if there is no other.
+func (m *members) free() rules.MemberID {
+	if len(m.byID)+len(m.before) >= m.most {
+		clear(m.before)
+	}
+	kept := make(map[rules.MemberID]bool, len(m.before))
+	for _, id := range m.before {
+		kept[id] = true
+	}
+	next := func() { m.lastID = m.lastID%rules.MemberID(m.most) + 1 }
+	for next(); m.byID[m.lastID] != nil || kept[m.lastID]; next() {
+	}
+	return m.lastID
+}
+
+// remember keeps ids for their members, if these have none yet.
+func (m *members) remember(ids map[string]rules.MemberID) {
+	for name, id := range ids {
+		if id > 0 && int(id) <= m.most && m.byName[name] == nil && m.byID[id] == nil {
+			m.before[name] = id
+		}
+	}
+}
+
+// ids returns the ids of members that have been seen, now or before.
+func (m *members) ids() map[string]rules.MemberID {
+	ids := maps.Clone(m.before)
+	for name, member := range m.byName {
+		ids[name] = member.ID
+	}
+	return ids
 }
 
 func (m *members) add(who rules.Member, saved bool) *Member {
+	delete(m.before, who.Name)
 	added := &Member{Member: who, saved: saved, Refused: make(map[wire.Code]uint64)}
 	m.byName[who.Name] = added
 	m.byID[who.ID] = added
