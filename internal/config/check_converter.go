@@ -11,6 +11,9 @@ import (
 // longestDomain is the length of the longest name that DNS has (RFC 1035, section 2.3.4).
 const longestDomain = 253
 
+// longestProgram is the length of the longest path of an executable that the relay is asked for.
+const longestProgram = 1024
+
 func (c *Convert) check(p *tomlfile.Problems) {
 	if u := c.Use; u != ConvertNever && u != ConvertAuto && u != ConvertAlways {
 		p.At("client.converter.use", `must be "never", "auto" or "always", not %q`, u)
@@ -38,6 +41,14 @@ func (c *Convert) check(p *tomlfile.Problems) {
 	}
 	if x := c.Capture; x != CaptureNone && x != CaptureHost && !filepath.IsAbs(x) {
 		p.At("client.converter.capture", `must be "none", "host" or the absolute path of a cgroup's folder, not %q`, x)
+	}
+	for _, path := range c.ExcludePrograms {
+		if !filepath.IsAbs(path) || filepath.Clean(path) != path || len(path) > longestProgram {
+			p.At("client.converter.exclude_programs", "%q is not the absolute path of an executable, such as \"/usr/bin/ssh\"", path)
+		}
+	}
+	if len(c.ExcludePrograms) > 0 && c.Capture != CaptureNone && c.Capture != "" {
+		p.At("client.converter.exclude_programs", "holds under dcol run only, not for programs that capture reaches: name their cgroups in exclude_cgroups, or set capture to \"none\"")
 	}
 	for _, folder := range c.ExcludeCgroups {
 		if !filepath.IsAbs(folder) {

@@ -198,6 +198,8 @@ type Convert struct {
 	KeepIPv6       bool           `toml:"keep_ipv6"`
 	Capture        string         `toml:"capture"` // none, host, or the folder of a cgroup
 	ExcludeCgroups []string       `toml:"exclude_cgroups"`
+	// ExcludePrograms are paths of executables that dcol run starts.
+	ExcludePrograms []string `toml:"exclude_programs"`
 }
 
 // UseConverter selects the servers for which converters are used.

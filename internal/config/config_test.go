@@ -59,6 +59,8 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[client.converter]\ngateway = [\"br/lan\"]", `conf:9: client.converter.gateway: "br/lan" is not an interface's name`},
 		{minimal + "[client.converter]\nkeep_ipv6 = true", `conf:9: client.converter.keep_ipv6: concerns the hosts of a LAN`},
 		{minimal + "[client.converter]\ncapture = \"all\"", `conf:9: client.converter.capture: must be "none", "host" or the absolute path of a cgroup's folder, not "all"`},
+		{minimal + "[client.converter]\nexclude_programs = [\"ssh\"]", `conf:9: client.converter.exclude_programs: "ssh" is not the absolute path of an executable`},
+		{minimal + "[client.converter]\ncapture = \"host\"\nexclude_programs = [\"/usr/bin/ssh\"]", `conf:10: client.converter.exclude_programs: holds under dcol run only`},
 		{minimal + "[client.converter]\nexclude_cgroups = [\"backup.slice\"]", `conf:9: client.converter.exclude_cgroups: "backup.slice" is not the absolute path of a cgroup's folder`},
 		{minimal + "[waypoint]\nconverter_port = 0", `conf:9: waypoint.converter_port: 0 is not a port`},
 		{minimal + "[waypoint]\noffers = [\"wiregard\"]", `conf:9: waypoint.offers: "wiregard" is not a kind of detour; did you mean "wireguard"?`},

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +26,12 @@ func namespaceOf(tid uint32) (namespaceID, error) {
 		return namespaceID{}, fmt.Errorf("network namespace of thread %d: %w", tid, err)
 	}
 	return namespaceID{dev: st.Dev, ino: st.Ino}, nil
+}
+
+// executableOf returns the path of the file that a thread executes, also of one that was replaced meanwhile.
+func executableOf(tid uint32) (string, error) {
+	path, err := os.Readlink("/proc/" + strconv.FormatUint(uint64(tid), 10) + "/exe")
+	return strings.TrimSuffix(path, " (deleted)"), err
 }
 
 // userOf returns the user and group of a thread's new files and sockets.

@@ -99,6 +99,11 @@ func destination(n *notification) (netip.AddrPort, bool) {
 // lead answers a connect() call, if possible after connecting to a converter or the relay. Whenever something fails,
 // the socket is made as it was and the kernel carries out the program's call.
 func (s *supervisor) lead(l *lead, server netip.AddrPort) {
+	program, err := executableOf(l.call.tid)
+	if err != nil || s.converting.relay.Excludes(program) {
+		_ = answerContinue(s.listener, l.call.id)
+		return
+	}
 	sock, err := s.callerSocket(&l.call)
 	if err != nil {
 		_ = answerContinue(s.listener, l.call.id)

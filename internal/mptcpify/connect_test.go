@@ -480,6 +480,35 @@ func TestNotLed(t *testing.T) {
 	}
 }
 
+// TestExcludedProgram: the executable counts that a process has when it calls connect(), whatever started it, and also
+// after another has taken its place in the folder.
+func TestExcludedProgram(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeWorks)
+	fetch := build(t, "fetch", "go", "build", "-C", "testdata/fetch", "-o")
+	spared := filepath.Join(filepath.Dir(fetch), sparedProgram)
+	if err := os.Link(fetch, spared); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("%v hello %d\n", server, payload)
+	wantProbe(t, r.run(t, "/bin/sh", "-c", `"$0" "$1" && exec "$0" "$1"`, spared, server.String()), want+want)
+	content, err := os.ReadFile("/usr/bin/perl")
+	if err == nil {
+		err = os.WriteFile(spared+"-perl", content, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := `unlink $^X; IO::Socket::INET->new(PeerAddr => shift) or die $!; print "replaced\n"`
+	wantProbe(t, r.run(t, spared+"-perl", "-MIO::Socket::INET", "-e", script, server.String()), "replaced\n")
+	if heard := r.lines(); len(heard) > 0 {
+		t.Errorf("the relay heard %q", heard)
+	}
+	wantProbe(t, r.run(t, fetch, server.String()), want)
+	r.heard(t, "relayed "+server.String())
+}
+
 // TestBoundGoesDirectly: the relay could not recognise a socket's connection that the program has bound.
 func TestBoundGoesDirectly(t *testing.T) {
 	newSite(t)

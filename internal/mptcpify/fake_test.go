@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -28,6 +30,9 @@ const (
 )
 
 const testCookie = "a cookie of 24 bytes .."
+
+// sparedProgram begins the name of executables that the relay excludes.
+const sparedProgram = "spared"
 
 // fake is the relay and a converter in a process of its own, which says on standard output what it does.
 type fake struct {
@@ -122,6 +127,10 @@ func (f *fake) Expect(p ask.Process, local, server netip.AddrPort) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.mode != modeForgets && f.expected.Add(p, local, server, time.Now())
+}
+
+func (f *fake) Excludes(_ ask.Process, program string) bool {
+	return strings.HasPrefix(filepath.Base(program), sparedProgram)
 }
 
 func (f *fake) Learned(_ ask.Process, server netip.AddrPort, mptcp bool) {

@@ -153,7 +153,7 @@ func Converting(c config.Client) *relay.Use {
 	}
 	use := &relay.Use{
 		Mode: mode, Exclude: slices.Concat(c.Exclude, c.Converter.Exclude), ExcludeDomains: c.Converter.ExcludeDomains,
-		Proxy: c.Converter.Proxy, Gateway: c.Converter.Gateway, KeepIPv6: c.Converter.KeepIPv6,
+		ExcludePrograms: c.Converter.ExcludePrograms, Proxy: c.Converter.Proxy, Gateway: c.Converter.Gateway, KeepIPv6: c.Converter.KeepIPv6,
 	}
 	switch folder := c.Converter.Capture; folder {
 	case config.CaptureNone, "":

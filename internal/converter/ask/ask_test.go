@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ type notes struct {
 	expected Expectations
 	learned  map[netip.AddrPort]bool
 	failed   map[netip.AddrPort]Failure
+	excluded map[string]bool
 }
 
 func (n *notes) Ask(p Process, server netip.AddrPort) Answer {
@@ -48,6 +50,13 @@ func (n *notes) Expect(p Process, local, server netip.AddrPort) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.expected.Add(p, local, server, time.Now())
+}
+
+func (n *notes) Excludes(_ Process, program string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked++
+	return n.excluded[program]
 }
 
 func (n *notes) Learned(_ Process, server netip.AddrPort, mptcp bool) {
@@ -249,6 +258,31 @@ func TestExpectations(t *testing.T) {
 	}
 }
 
+// What the relay says of a program is believed for a while. Without an answer, a program connects directly.
+func TestExcludedPrograms(t *testing.T) {
+	n := newNotes()
+	n.excluded = map[string]bool{"/usr/bin/ssh": true}
+	socket := filepath.Join(t.TempDir(), SocketName)
+	stop := serve(t, socket, n)
+	c := NewClient(socket)
+	defer c.Close()
+	for range 3 {
+		if !c.Excludes("/usr/bin/ssh") || c.Excludes("/usr/bin/curl") {
+			t.Fatal("ssh is not excluded, or curl is")
+		}
+	}
+	if n.mu.Lock(); n.asked < 2 {
+		t.Errorf("the relay was asked %d times", n.asked)
+	}
+	n.mu.Unlock()
+	stop()
+	for _, path := range []string{"/usr/bin/wget", "", "/" + strings.Repeat("x", MaxProgram)} {
+		if !c.Excludes(path) {
+			t.Errorf("%.20q is not excluded, though nobody said so", path)
+		}
+	}
+}
+
 func TestCacheIsBounded(t *testing.T) {
 	c := NewClient("")
 	for i := range 3 * maxCached {
@@ -281,7 +315,13 @@ func TestPackets(t *testing.T) {
 			t.Errorf("%+v may be longer", r)
 		}
 	}
+	program := request{kind: kindProgram, program: "/usr/bin/" + strings.Repeat("x", MaxProgram-9)}
+	if got, err := decodeRequest(program.encode()); err != nil || got != program || len(program.encode()) >= maxPacket {
+		t.Errorf("%+v: %v", got, err)
+	}
 	for name, b := range map[string][]byte{
+		"no program":        request{kind: kindProgram}.encode(),
+		"a longer program":  append(program.encode(), 'x'),
 		"another version":   append([]byte{2}, request{kind: kindQuestion, server: site}.encode()[1:]...),
 		"no server":         request{kind: kindQuestion}.encode(),
 		"no local address":  request{kind: kindExpect, server: site}.encode(),
@@ -304,7 +344,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add(request{kind: kindFailed, server: site6, reason: Refused}.encode())
 	f.Add(encodeAnswer(Answer{KeepFor: time.Second}))
 	f.Add(encodeAnswer(Answer{Convert: &Convert{Converter: converter, Cookie: make([]byte, 24)}}))
-	f.Add(encodeExpected(true))
+	f.Add(request{kind: kindProgram, program: "/usr/bin/ssh"}.encode())
+	f.Add(encodeYesOrNo(kindExpected, true))
+	f.Add(encodeYesOrNo(kindExcluded, false))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := decodeRequest(b); err == nil && !bytes.Equal(r.encode(), b) {
 			t.Errorf("%x is understood as %x", b, r.encode())
@@ -312,8 +354,10 @@ func FuzzDecode(f *testing.F) {
 		if a, err := decodeAnswer(b); err == nil && !bytes.Equal(encodeAnswer(a), b) {
 			t.Errorf("%x is understood as %x", b, encodeAnswer(a))
 		}
-		if ok, err := decodeExpected(b); err == nil && !bytes.Equal(encodeExpected(ok), b) {
-			t.Errorf("%x is understood as %v", b, ok)
+		for _, kind := range []byte{kindExpected, kindExcluded} {
+			if ok, err := decodeYesOrNo(kind, b); err == nil && !bytes.Equal(encodeYesOrNo(kind, ok), b) {
+				t.Errorf("%x is understood as %v", b, ok)
+			}
 		}
 	})
 }

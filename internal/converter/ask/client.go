@@ -18,6 +18,9 @@ const (
 	maxCached = 4096
 	// maxIdle is the number of connections that a client keeps for later questions.
 	maxIdle = 2
+	// programFor is how long a client believes whether a program is excluded, and maxPrograms of how many.
+	programFor  = time.Second
+	maxPrograms = 1024
 )
 
 // Client asks the relay. Its methods may be called at the same time; each question has a connection of its own, so
@@ -29,11 +32,19 @@ type Client struct {
 	idle    []*net.UnixConn
 	asleep  time.Time                    // the relay is not asked before
 	directs map[netip.AddrPort]time.Time // servers to go to directly, until when
+
+	programs map[string]verdict
+}
+
+// verdict is whether a program is excluded.
+type verdict struct {
+	excluded bool
+	until    time.Time // it is asked again then
 }
 
 // NewClient returns a client of the relay with this socket. The relay may start later, or again.
 func NewClient(socket string) *Client {
-	return &Client{socket: socket, directs: map[netip.AddrPort]time.Time{}}
+	return &Client{socket: socket, directs: map[netip.AddrPort]time.Time{}, programs: map[string]verdict{}}
 }
 
 // Listens reports whether a relay listens at the socket.
@@ -81,8 +92,38 @@ func (c *Client) Expect(local, server netip.AddrPort) bool {
 	if !ok {
 		return false
 	}
-	ok, err := decodeExpected(reply)
+	ok, err := decodeYesOrNo(kindExpected, reply)
 	return ok && err == nil
+}
+
+// Excludes reports whether connections of a program shall go directly, whatever the server. It is named by the path of
+// its executable. Without an answer, they shall.
+func (c *Client) Excludes(program string) bool {
+	c.mu.Lock()
+	known, ok := c.programs[program]
+	c.mu.Unlock()
+	if now := time.Now(); ok && now.Before(known.until) {
+		return known.excluded
+	}
+	if program == "" || len(program) > MaxProgram {
+		return true
+	}
+	reply, ok := c.exchange(request{kind: kindProgram, program: program})
+	if !ok {
+		return true
+	}
+	excluded, err := decodeYesOrNo(kindExcluded, reply)
+	if err != nil {
+		c.sleep()
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.programs) >= maxPrograms {
+		clear(c.programs) // asked again
+	}
+	c.programs[program] = verdict{excluded, time.Now().Add(programFor)}
+	return excluded
 }
 
 // Learned tells the relay what a converter said of a server.

@@ -41,6 +41,9 @@ type Convert struct {
 // MaxCookie is the length of the longest cookie in bytes.
 const MaxCookie = 64
 
+// MaxProgram is the length of the longest path of a program in bytes.
+const MaxProgram = 1024
+
 // Failure is how a converter failed.
 type Failure byte
 
@@ -84,6 +87,9 @@ type Handler interface {
 	// whether the relay will serve it. The connection is made at once. [Expectations] helps to remember it; its
 	// addresses are compared as they are, so IPv4 must not be IPv4-mapped.
 	Expect(p Process, local, server netip.AddrPort) bool
+	// Excludes reports whether connections of a program go directly, whatever the server. It is named by the path of
+	// its executable.
+	Excludes(p Process, program string) bool
 	// Learned reports what a converter said of a server.
 	Learned(p Process, server netip.AddrPort, mptcp bool)
 	// Failed reports that a converter did not serve a connection.

@@ -20,12 +20,14 @@ const (
 	kindFailed
 	kindAnswer
 	kindExpected
+	kindProgram
+	kindExcluded
 )
 
 const (
 	addrPortLen = 16 + 2
 	// maxPacket is more than the longest packet. What is cut off is malformed.
-	maxPacket = 256
+	maxPacket = 2 + MaxProgram + 1
 )
 
 var errMalformed = errors.New("malformed packet on the relay's socket")
@@ -37,12 +39,19 @@ type request struct {
 	local  netip.AddrPort // of kindExpect
 	mptcp  bool           // of kindLearned
 	reason Failure        // of kindFailed
+	// program is the only field of kindProgram.
+	program string
 }
 
 // answered reports whether the server sends a packet in return.
-func (r request) answered() bool { return r.kind == kindQuestion || r.kind == kindExpect }
+func (r request) answered() bool {
+	return r.kind == kindQuestion || r.kind == kindExpect || r.kind == kindProgram
+}
 
 func (r request) encode() []byte {
+	if r.kind == kindProgram {
+		return append([]byte{version, r.kind}, r.program...)
+	}
 	b := appendAddrPort([]byte{version, r.kind}, r.server)
 	switch r.kind {
 	case kindExpect:
@@ -57,6 +66,12 @@ func (r request) encode() []byte {
 
 func decodeRequest(b []byte) (request, error) {
 	d := newDecoder(b)
+	if d.kind == kindProgram {
+		if len(d.rest) == 0 || len(d.rest) > MaxProgram {
+			return request{}, errMalformed
+		}
+		return request{kind: d.kind, program: string(d.rest)}, nil
+	}
 	r := request{kind: d.kind, server: d.addrPort()}
 	switch r.kind {
 	case kindQuestion:
@@ -118,11 +133,12 @@ func decodeAnswer(b []byte) (Answer, error) {
 	return Answer{Convert: c}, nil
 }
 
-func encodeExpected(ok bool) []byte { return appendBool([]byte{version, kindExpected}, ok) }
+// encodeYesOrNo encodes a reply of the kind kindExpected or kindExcluded.
+func encodeYesOrNo(kind byte, yes bool) []byte { return appendBool([]byte{version, kind}, yes) }
 
-func decodeExpected(b []byte) (bool, error) {
+func decodeYesOrNo(kind byte, b []byte) (bool, error) {
 	d := newDecoder(b)
-	d.check(d.kind == kindExpected)
+	d.check(d.kind == kind)
 	ok := d.bool()
 	if !d.end() {
 		return false, errMalformed

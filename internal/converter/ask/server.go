@@ -169,7 +169,9 @@ func (s *server) reply(p Process, r request) []byte {
 		}
 		return encodeAnswer(answer)
 	case kindExpect:
-		return encodeExpected(s.handler.Expect(p, r.local, r.server))
+		return encodeYesOrNo(kindExpected, s.handler.Expect(p, r.local, r.server))
+	case kindProgram:
+		return encodeYesOrNo(kindExcluded, s.handler.Excludes(p, r.program))
 	case kindLearned:
 		s.handler.Learned(p, r.server, r.mptcp)
 	case kindFailed:

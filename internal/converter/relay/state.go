@@ -32,12 +32,14 @@ type Use struct {
 	Exclude      []netip.Prefix `json:"exclude,omitempty"`
 	ExcludePorts []uint16       `json:"exclude_ports,omitempty"`
 	// ExcludeDomains are excluded with all names below them: by name at the proxy, else by the addresses in DNS answers.
-	ExcludeDomains []string    `json:"exclude_domains,omitempty"`
-	Proxy          string      `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
-	Gateway        []string    `json:"gateway,omitempty"`    // interfaces of LANs whose hosts' connections come in by TPROXY; none: nobody's
-	KeepIPv6       bool        `json:"keep_ipv6,omitempty"`  // their direct connections come from their own IPv6 addresses
-	Capture        *Capture    `json:"capture,omitempty"`    // nil: only programs that ask, as those of dcol run do
-	Converters     []Converter `json:"converters,omitempty"` // the nearest first
+	ExcludeDomains []string `json:"exclude_domains,omitempty"`
+	// ExcludePrograms are paths of executables: their connections go directly if the program asks, as those of dcol run do.
+	ExcludePrograms []string    `json:"exclude_programs,omitempty"`
+	Proxy           string      `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
+	Gateway         []string    `json:"gateway,omitempty"`    // interfaces of LANs whose hosts' connections come in by TPROXY; none: nobody's
+	KeepIPv6        bool        `json:"keep_ipv6,omitempty"`  // their direct connections come from their own IPv6 addresses
+	Capture         *Capture    `json:"capture,omitempty"`    // nil: only programs that ask, as those of dcol run do
+	Converters      []Converter `json:"converters,omitempty"` // the nearest first
 	// Plain are servers that were found to speak no MPTCP, when this host's programs connected to them.
 	Plain []netip.AddrPort `json:"plain,omitempty"`
 }

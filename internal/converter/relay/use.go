@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type user struct {
 	expected ask.Expectations
 	captured *capture.Capture // has the servers of connections that nobody has announced; nil: there are none
 	at4, at6 netip.AddrPort   // where connections are redirected to; zero: nowhere
+	programs []string         // paths of executables whose connections go directly
 }
 
 // use makes the relay lead programs to converters.
@@ -64,7 +66,7 @@ func (r *relay) use(u Use) {
 	at4 := r.keep(PartPrograms4, entrance{address: loopback4, front: front})
 	at6 := r.keep(PartPrograms6, entrance{address: loopback6, front: front})
 	x.mu.Lock()
-	x.cookies, x.at4, x.at6 = cookies, at4.bound, at6.bound
+	x.cookies, x.at4, x.at6, x.programs = cookies, at4.bound, at6.bound, withTargets(u.ExcludePrograms)
 	x.mu.Unlock()
 	if u.Proxy == "" {
 		r.drop(PartProxy)
@@ -197,6 +199,24 @@ func (x *user) Expect(p ask.Process, local, server netip.AddrPort) bool {
 	defer x.mu.Unlock()
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port()) // an IPv6 socket may call an IPv4 address
 	return x.expected.Add(p, local, server, time.Now())
+}
+
+// Excludes implements ask.Handler.
+func (x *user) Excludes(_ ask.Process, program string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Contains(x.programs, program)
+}
+
+// withTargets returns paths, and where those lead that are symbolic links: the kernel names a program by its file.
+func withTargets(paths []string) (all []string) {
+	for _, path := range paths {
+		all = append(all, path)
+		if target, err := filepath.EvalSymlinks(path); err == nil && target != path {
+			all = append(all, target)
+		}
+	}
+	return all
 }
 
 // Learned implements ask.Handler.
