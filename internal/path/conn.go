@@ -20,6 +20,7 @@ type conn struct {
 	refused       bool // the kernel accepts no commands for it
 	halfClosed    bool // the kernel opens no more subflows for it
 	adopted       bool // found when it was established already
+	rule          *Rule
 
 	subflows []*subflow
 	ended    []ended // subflows that ended and are not judged yet
@@ -32,6 +33,12 @@ type conn struct {
 
 	capped  bool      // would take more subflows if the server did
 	dropped time.Time // when a subflow last ended that the server may still count
+
+	carried uint64    // bytes in both directions
+	before  reading   // of carried, at the last complete sample
+	slow    time.Time // since when it moves data more slowly than its rule wants; zero: it does not
+	delayed bool      // further subflows wait for more traffic
+	delay   time.Time // or for this time; zero: it does not matter
 
 	short  bool  // would take another detour
 	asks   bool  // a mapping may serve as that detour
@@ -170,6 +177,9 @@ func (c *conn) ownsID(s *subflow) bool {
 // is more likely because it needs no mapping.
 func (c *conn) recognise(d *Detour) {
 	remote, ok := d.target(c.server)
+	if _, layout := c.rule.Policy.(Layout); d.Kind == Port || d.Kind == Uplink && !layout {
+		return
+	}
 	if !ok || d.Local.IsValid() && d.Local == c.local.Addr() {
 		return
 	}

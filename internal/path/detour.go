@@ -34,6 +34,9 @@ func (d *Detour) target(server netip.AddrPort) (netip.AddrPort, bool) {
 	if d.Server.IsValid() && d.Server != server {
 		return netip.AddrPort{}, false
 	}
+	if d.Kind == Port {
+		return server, true
+	}
 	addr, port := d.Remote.Addr(), d.Remote.Port()
 	if !addr.IsValid() {
 		addr = server.Addr()

@@ -20,6 +20,8 @@
 //
 //	detour.go kind.go                detours, and which are on offer
 //	open.go policy*.go reason.go     which detours a connection takes now, and why
+//	rule.go arrange.go quota.go      which policy a connection follows, which of its subflows carry
+//	refresh.go refuse.go             when subflows are replaced, which are refused
 //	rest.go                          which detours it does not take now, and until when:
 //	retry.go trial.go suspension.go       after failures, while in-band SYNs are blocked, after harm
 //	loaded.go                        which waypoints are loaded, and how connections leave those

@@ -21,6 +21,8 @@ type ConnEstablished struct {
 	// DenyJoinInitial is the peer's C flag (RFC 8684, section 3.1): no further subflow may go to
 	// the first one's address.
 	DenyJoinInitial bool
+	// Cgroup is the absolute path of the cgroup of the program's socket. It is empty if that is not known.
+	Cgroup string
 }
 
 // ConnClosed reports that the connection and all its subflows are gone.
@@ -219,6 +221,7 @@ type Resync struct{ Conns []LiveConn }
 type LiveConn struct {
 	Token         Token
 	Local, Remote netip.AddrPort
+	Cgroup        string // as in ConnEstablished
 	Subflows      []LiveSubflow
 }
 

@@ -79,7 +79,7 @@ func (m *Manager) Explain(server netip.AddrPort, now time.Time) Explanation {
 
 // candidates asks the policy what a new connection to the server would take.
 func (m *Manager) candidates(x *Explanation, now time.Time) {
-	c := m.newConn(0, netip.AddrPort{}, x.Server, now)
+	c := m.newConn(0, netip.AddrPort{}, x.Server, "", now)
 	c.subflows = []*subflow{{direct: true, up: true, remote: x.Server, since: now}}
 	t := m.turn(c, now)
 	x.Direct = m.detours.known("", x.Server)

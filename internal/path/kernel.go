@@ -13,11 +13,12 @@ import (
 // established adds a new connection.
 func (m *Manager) established(ev ConnEstablished, now time.Time) {
 	if ev.ServerSide {
+		m.accepted(ev)
 		return
 	}
 	c := m.conns.byToken[ev.Token]
 	if c == nil { // otherwise a resync found it before its event arrived
-		c = m.newConn(ev.Token, ev.Local, ev.Remote, now)
+		c = m.newConn(ev.Token, ev.Local, ev.Remote, ev.Cgroup, now)
 		c.subflows = append(c.subflows, &subflow{
 			direct: true, up: true, local: ev.Local, remote: ev.Remote, since: now, moved: now,
 		})
@@ -29,11 +30,12 @@ func (m *Manager) established(ev ConnEstablished, now time.Time) {
 	m.step(t)
 }
 
-func (m *Manager) newConn(t Token, local, remote netip.AddrPort, now time.Time) *conn {
+func (m *Manager) newConn(t Token, local, remote netip.AddrPort, cgroup string, now time.Time) *conn {
 	c := &conn{
 		token: t, local: local, remote: remote, server: remote, since: now, seen: now,
 		excluded: m.excludes(remote.Addr()),
 		tls:      slices.Contains(m.cfg.TLSPorts, remote.Port()),
+		rule:     m.rules.of(remote.Port(), remote.Addr(), cgroup),
 	}
 	c.kind, c.kindSaid = m.cfg.kindOf(remote.Port())
 	c.due.Item = c
@@ -57,6 +59,7 @@ func (m *Manager) excludes(server netip.Addr) bool {
 }
 
 func (m *Manager) connClosed(token Token, now time.Time) {
+	delete(m.doors, token)
 	if c := m.conns.byToken[token]; c != nil {
 		m.conns.remove(token)
 		m.lately.add(c, now)
@@ -106,6 +109,10 @@ func (m *Manager) joined(t turn, ev SubflowEstablished) {
 	}
 	s := t.joining(ev.LocalID, ev.Local, ev.Remote)
 	known := s != nil
+	if !known && t.rule.RefuseJoins && t.managed() {
+		t.out.do(DestroySubflow{Token: t.token, Local: ev.Local, Remote: ev.Remote})
+		return
+	}
 	if !known {
 		s = t.adopt(ev.LocalID, ev.Remote, t.now)
 	}
@@ -149,7 +156,7 @@ func (m *Manager) resync(live []LiveConn, now time.Time) {
 		seen[l.Token] = true
 		c := m.conns.byToken[l.Token]
 		if c == nil {
-			c = m.newConn(l.Token, l.Local, l.Remote, now)
+			c = m.newConn(l.Token, l.Local, l.Remote, l.Cgroup, now)
 			c.adopted = true
 			m.conns.add(c)
 		}

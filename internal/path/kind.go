@@ -13,16 +13,26 @@ const (
 	nKinds
 )
 
-var kindWords = [nKinds]string{"wireguard", "openvpn", "in-band", "mapped"}
+// These kinds lead through no waypoint. Only a Rule's policy uses them.
+const (
+	Uplink Kind = nKinds + iota // subflow to the server itself, from another of this host's addresses
+	Port                        // the same from the connection's own address, from another port
+	nAllKinds
+)
+
+// own reports whether no waypoint is involved.
+func (k Kind) own() bool { return k >= nKinds }
+
+var kindWords = [nAllKinds]string{"wireguard", "openvpn", "in-band", "mapped", "uplink", "port"}
 
 func (k Kind) String() string {
-	if k >= nKinds {
+	if k >= nAllKinds {
 		return "unknown"
 	}
 	return kindWords[k]
 }
 
-// Kinds returns all kinds, the preferred first.
+// Kinds returns all kinds of detours through waypoints, the preferred first.
 func Kinds() []Kind { return []Kind{WireGuard, OpenVPN, InBand, Mapped} }
 
 // ParseKind returns the kind whose String is word.

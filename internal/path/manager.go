@@ -13,6 +13,8 @@ import (
 // Config holds the operator's settings.
 type Config struct {
 	Policy Policy
+	// Rules decide about the connections that they cover. Of several, the first of the innermost cgroup does.
+	Rules []Rule
 	// TLSPorts lists the server ports on which detours join as backup until the server's first data
 	// has arrived over the direct path.
 	TLSPorts []uint16
@@ -45,6 +47,9 @@ type Manager struct {
 	lately  lately
 	tally   tally
 
+	rules rules
+	doors doors
+
 	out   actions
 	again []Token   // connections to step besides the event's own
 	woken bool      // a detour was proven: connections that lack one may use it
@@ -53,7 +58,8 @@ type Manager struct {
 
 // New returns a Manager without connections and detours.
 func New(cfg Config) *Manager {
-	return &Manager{
+	m := &Manager{
+		rules: newRules(&cfg), doors: make(doors),
 		cfg:   cfg,
 		views: views{byWorth: cfg.ByWorth, seed: cfg.Seed},
 		conns: table{
@@ -69,9 +75,14 @@ func New(cfg Config) *Manager {
 			},
 			failures: make(failures), trials: make(trials), suspensions: make(suspensions), history: make(history),
 			sessions: make(map[via]time.Duration), loads: make(loads), counts: make(map[string]int),
+			spending: make(spending),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
 	}
+	for _, d := range m.rules.ports() {
+		m.detours.offer(d, time.Time{})
+	}
+	return m
 }
 
 // Handle processes one event and returns the actions it requires. The slice is valid until the next
@@ -89,6 +100,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case CreateFailed:
 		m.with(ev.Token, now, func(t turn) { t.createFailed(ev) })
 	case SubflowEstablished:
+		m.refuseJoin(ev.Token, ev.Local, ev.Remote)
 		m.with(ev.Token, now, func(t turn) { m.joined(t, ev) })
 	case SubflowClosed:
 		m.with(ev.Token, now, func(t turn) { m.closed(t, ev) })
@@ -187,7 +199,7 @@ func (m *Manager) detourOffered(d Detour, now time.Time) {
 	if o == nil {
 		return
 	}
-	if d.Local.IsValid() {
+	if d.Local.IsValid() && d.Kind != Uplink {
 		m.host.tunnels[d.Local] = true
 	}
 	for _, c := range m.conns.to(d.Server) {

@@ -47,6 +47,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 	}
 	if ev.Complete {
 		m.lookForMissing(now)
+		m.start(now)
 	}
 }
 
@@ -69,12 +70,17 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 	}
 	if !t.adopted || !s.at.IsZero() { // an earlier agent counted what was there before
 		m.tally.add(s, received, acked)
+		t.carried += received + acked
+		m.spend(t, s, received+acked)
+	}
+	if complete {
+		s.pace.take(s.received+s.acked, t.now)
 	}
 	s.take(sm, t.now, received, acked)
 	if s.setsOut(t.now) {
 		m.conns.watch(t.conn, t.now)
 	}
-	settled := !carried && s.carried() || s.backoff != sm.Backoff && t.leaving()
+	settled := !carried && s.carried() || s.backoff != sm.Backoff && (t.leaving() || t.rule.acts()) || t.toRefresh(s)
 	s.backoff = sm.Backoff
 	// A backup may be a subflow through a tunnel that is not known yet.
 	heard := s.direct && !s.backup && s.received > 0 && !t.open()

@@ -30,6 +30,7 @@ func (m *Manager) openDetours(t turn) {
 		return
 	}
 	plan := m.plan(t, m.views.of(t, &m.detours))
+	t.delayed, t.delay = plan.Delayed, plan.At
 	for _, choice := range plan.Open {
 		t.take(m.detours.byID[choice.ID], from, choice)
 	}
@@ -53,12 +54,12 @@ func (m *Manager) plan(t turn, v View) Plan {
 	if others, ok := m.places.withoutWitness(t, v.Usable); ok {
 		disproving := v
 		disproving.Usable = others
-		if plan := m.cfg.Policy.Plan(disproving); len(plan.Open) > 0 {
+		if plan := t.rule.plan(disproving); len(plan.Open) > 0 {
 			return plan
 		}
 	}
 	v.Room, v.RoomKnown = room, known
-	return m.cfg.Policy.Plan(v)
+	return t.rule.plan(v)
 }
 
 // views builds the policy's views. Their slices are reused.
@@ -66,27 +67,36 @@ type views struct {
 	byWorth bool
 	seed    uint64
 	inUse   []InUse
-	usable  []Usable
-	resting []Resting
+	// subflows are those of inUse.
+	subflows []*subflow
+	usable   []Usable
+	resting  []Resting
 }
 
 // of returns the policy's view of a connection. It is valid until the next call.
 func (vs *views) of(t turn, k *detours) View {
-	v := View{InUse: vs.inUse[:0], Usable: vs.usable[:0], Resting: vs.resting[:0]}
+	v := View{
+		InUse: vs.inUse[:0], Usable: vs.usable[:0], Resting: vs.resting[:0],
+		Traffic: Traffic{Now: t.now, Since: t.since, Bytes: t.carried, Slow: t.slow},
+	}
+	vs.subflows = vs.subflows[:0]
 	for _, s := range t.subflows {
 		if !t.host.hasSource(s) || s.leaving {
 			continue
 		}
-		u := InUse{Direct: s.direct, Aside: s.detour != nil && (s.isLossy() || !s.crowded.IsZero())}
+		u := InUse{
+			Direct: s.direct, Aside: s.detour != nil && (s.isLossy() || !s.crowded.IsZero()),
+			Up: s.up, Stuck: t.stuck(s) || k.isSpent(t, s), Standby: s.standby, Uplink: k.uplinkOf(s),
+		}
 		if s.detour != nil {
 			u.Kind, u.Waypoint = s.detour.Kind, s.detour.Waypoint
 		}
-		v.InUse = append(v.InUse, u)
+		v.InUse, vs.subflows = append(v.InUse, u), append(vs.subflows, s)
 	}
 	failures := k.countFailures(t.server, t.now)
 	for o := range k.leading(t.server) {
 		remote, ok := o.target(t.server)
-		if !ok || t.taken(&o.Detour, remote) {
+		if !ok || t.taken(&o.Detour, remote) || o.Kind == Uplink && o.Local == t.local.Addr() && !t.directElsewhere() {
 			continue
 		}
 		until, why := k.rests(t, o)
@@ -108,7 +118,7 @@ func (vs *views) of(t turn, k *detours) View {
 // taken reports whether a subflow already uses the route that d would use to remote.
 func (t turn) taken(d *Detour, remote netip.AddrPort) bool {
 	return t.has(func(s *subflow) bool {
-		return t.host.hasSource(s) && !s.leaving && (s.detour != nil && s.detour.ID == d.ID ||
+		return t.host.hasSource(s) && !s.leaving && (s.detour != nil && s.detour.ID == d.ID || d.Kind != Port &&
 			s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()))
 	})
 }
@@ -120,8 +130,9 @@ func (t turn) take(o *offered, from netip.Addr, choice Choice) {
 		from = o.Local
 	}
 	s := &subflow{
-		detour: &o.Detour, why: choice.Why, chosen: true, try: o.unproven(), backup: !t.open() || choice.Aside,
-		local: netip.AddrPortFrom(from, 0), remote: remote,
+		detour: &o.Detour, why: choice.Why, chosen: true, try: o.unproven(), standby: choice.Standby,
+		backup: !t.open() && !o.Kind.own() || choice.Aside || choice.Standby,
+		local:  netip.AddrPortFrom(from, 0), remote: remote,
 	}
 	if choice.Aside {
 		s.aside = &aside{cause: lossy, since: t.now, until: choice.Why.shunned, why: Verdict{Loss: choice.Why.loss}}
@@ -134,7 +145,10 @@ func (t turn) take(o *offered, from netip.Addr, choice Choice) {
 
 // keepDirect reopens the direct path after it failed or this host's address changed.
 func (t turn) keepDirect() {
-	if t.denied() || t.now.Before(t.direct.at) || t.has(func(s *subflow) bool { return s.direct && t.host.hasSource(s) }) {
+	if t.denied() || t.now.Before(t.direct.at) || t.has(func(s *subflow) bool { return s.direct && !s.leaving && t.host.hasSource(s) }) {
+		return
+	}
+	if t.uplinkIsDirect() {
 		return
 	}
 	if from, ok := t.host.source(t.conn); ok {

@@ -11,8 +11,11 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// config reads "policy SUBFLOWS [order KIND,…] [tls PORT] [exclude PREFIX]".
+// config reads "policy SUBFLOWS [order KIND,…] [tls PORT] [exclude PREFIX] [worth]", or "policy mesh|ports", see rule.
 func (p *player) config(words []string) path.Config {
+	if words[1] == "mesh" || words[1] == "ports" {
+		return p.rule(words)
+	}
 	policy := path.DetourPolicy{Subflows: p.number(words[1])}
 	if order := after(words, "order"); order != "" {
 		for word := range strings.SplitSeq(order, ",") {

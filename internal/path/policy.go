@@ -8,6 +8,33 @@ type Policy interface {
 	Plan(View) Plan
 }
 
+// Layout is a Policy that also decides how a connection's subflows are used.
+type Layout interface {
+	Policy
+	// Arrange returns a role for each element of View.InUse.
+	Arrange(View) []Role
+}
+
+// Role is the use of a subflow.
+type Role uint8
+
+const (
+	// Carries is the role of a subflow that carries data.
+	Carries Role = iota
+	// StandsBy is the role of a backup: it carries data if no other subflow works.
+	StandsBy
+	// Leaves is the role of a subflow that ends as soon as another works.
+	Leaves
+)
+
+// Traffic is what a connection carried.
+type Traffic struct {
+	Now, Since time.Time // when it began
+	Bytes      uint64    // in both directions
+	// Slow is the time since which it moved data at a rate below the one that its Rule wants; zero: it does not.
+	Slow time.Time
+}
+
 // View is a policy's view of one connection.
 type View struct {
 	// InUse lists the connection's subflows, established or joining.
@@ -17,6 +44,8 @@ type View struct {
 	Usable []Usable
 	// Resting lists the detours that are not to be used for now.
 	Resting []Resting
+	// Traffic is what the connection carried until now.
+	Traffic Traffic
 	// Room is how many more subflows the server accepts on the connection, if known.
 	Room      int
 	RoomKnown bool
@@ -27,6 +56,14 @@ type InUse struct {
 	Kind     Kind
 	Waypoint string
 	Direct   bool
+	// Uplink names the interface of this host from which a subflow starts that passes no waypoint. It is empty if
+	// that is not known.
+	Uplink string
+	// Up is set on an established subflow, Stuck on one over which nothing gets through now, or that is not to
+	// be used while another works.
+	Up, Stuck bool
+	// Standby is set while the subflow is a backup because the policy wants it.
+	Standby bool
 	// Aside is set on a detour that lost too much and does not carry data for now, or that is to be exchanged
 	// because its waypoint is loaded. It keeps its place until another detour takes it.
 	Aside bool
@@ -80,6 +117,9 @@ type Plan struct {
 	// Replace is set if the connection would take another detour in place of one that is set aside, and the
 	// server accepts no more.
 	Replace bool
+	// Delayed is set if subflows are opened later: at the time At, if that is set, or after more traffic.
+	Delayed bool
+	At      time.Time
 	// Ask is set if the waypoints are to be asked for mappings, for use now or later.
 	Ask bool
 }
@@ -90,4 +130,6 @@ type Choice struct {
 	Why Reason
 	// Aside has the subflow begin as one that is set aside.
 	Aside bool
+	// Standby has the subflow begin as a backup.
+	Standby bool
 }

@@ -54,7 +54,7 @@ func (p DetourPolicy) Plan(v View) Plan {
 			break
 		}
 		spare = spare || best.Unproven || r.rank(Mapped) <= r.rank(best.Kind)
-		r.open = append(r.open, Choice{best.Detour, r.reason(best), !best.Shunned.IsZero()})
+		r.open = append(r.open, Choice{Detour: best.Detour, Why: r.reason(best), Aside: !best.Shunned.IsZero()})
 	}
 	plan := Plan{Open: r.open, Short: missing > 0, Capped: capped}
 	plan.Ask = (plan.Short || spare) && slices.Contains(r.order, Mapped)

@@ -117,6 +117,13 @@ func (r *round) standing(waypoint string, k Kind) (is uint8, rest Rest) {
 
 // of returns the reason as text for the chosen detour.
 func (w Reason) of(d *Detour) string {
+	switch d.Kind {
+	case Uplink:
+		return "another uplink of this host"
+	case Port:
+		return "another port on the same path"
+	default:
+	}
 	var parts []string
 	plain := true // no preferred kind needs a mention
 	for i, b := range w.better[:w.n] {

@@ -33,6 +33,8 @@ const (
 	RestsNoAddress
 	// RestsUnwanted means that the operator does not want its waypoint; see Steering.
 	RestsUnwanted
+	// RestsSpent means that its path has no quota left; see Rule.
+	RestsSpent
 )
 
 // isLastResort reports whether a connection may try the detour if it has no other.
@@ -41,7 +43,9 @@ func (r Rest) isLastResort(now time.Time) bool {
 }
 
 // lasts reports whether the rest has no end that is known.
-func (r Rest) lasts() bool { return r.Cause == RestsNoAddress || r.Cause == RestsUnwanted }
+func (r Rest) lasts() bool {
+	return r.Cause == RestsNoAddress || r.Cause == RestsUnwanted || r.Cause == RestsSpent
+}
 
 // of returns the reason as text for a detour of kind k.
 func (r Rest) of(k Kind) string {
@@ -56,6 +60,8 @@ func (r Rest) of(k Kind) string {
 		return fmt.Sprintf("%v is not ready: %s", k, failureWords(r.Err))
 	case RestsNoAddress:
 		return fmt.Sprintf("%v has no address on this host", k)
+	case RestsSpent:
+		return "its quota is used up"
 	case RestsUnwanted:
 		return "you do not want this waypoint (dcol use, dcol avoid)"
 	default:
@@ -75,6 +81,7 @@ type detours struct {
 	steering    Steering
 	sessions    map[via]time.Duration // round trips of the sessions with waypoints
 	loads       loads
+	spending    spending
 	counts      map[string]int // scratch of countFailures
 }
 
@@ -101,10 +108,13 @@ func (k *detours) offer(d Detour, now time.Time) *offered {
 // rests returns until when the connection does not use a detour, and why. There is no such time if the rest lasts.
 func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
 	switch {
-	case !k.steering.Allows(o.Waypoint):
+	case !o.Kind.own() && !k.steering.Allows(o.Waypoint):
 		return until, Rest{Cause: RestsUnwanted}
 	case o.Local.IsValid() && !t.host.has(o.Local):
 		return until, Rest{Cause: RestsNoAddress}
+	}
+	if over, full := k.spending.over(t.rule, o.Waypoint, t.now); over {
+		return full, Rest{Cause: RestsSpent}
 	}
 	for _, e := range t.ended {
 		if e.detour != nil && e.detour.ID == o.ID {

@@ -149,7 +149,7 @@ func (t turn) lookAt(s *subflow) {
 func (t turn) unsuspect(s *subflow) {
 	q := &s.suspicion
 	t.out.do(Probe{t.token, s.local, s.remote, false, s.backup})
-	if q.demoted && !s.setAside() {
+	if q.demoted && !s.setAside() && !s.standby {
 		t.setBackup(s, false)
 	}
 	next := suspicion{cleared: t.now, wary: q.wary, lossy: q.lossy, pauses: q.pauses}

@@ -24,6 +24,8 @@ type ConnState struct {
 	Token         Token
 	Local, Remote netip.AddrPort
 	Since         time.Time
+	// Rule is the name of the rule that chose its policy. It is empty if none did.
+	Rule string
 	// Note says why it has no detour, or what it waits for. It may be empty.
 	Note     string
 	Subflows []SubflowState
@@ -74,7 +76,7 @@ func (m *Manager) Snapshot(now time.Time) Snapshot {
 }
 
 func (m *Manager) connState(c *conn, now time.Time) ConnState {
-	cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Note: m.note(m.turn(c, now))}
+	cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Rule: c.rule.Name, Note: m.note(m.turn(c, now))}
 	for _, s := range c.subflows {
 		cs.Subflows = append(cs.Subflows, s.state())
 	}
@@ -85,6 +87,9 @@ func (m *Manager) connState(c *conn, now time.Time) ConnState {
 func (k *detours) states(host *hostAddrs, now time.Time) (list []DetourState) {
 	worst := k.failures.worst(now)
 	for id, o := range k.byID {
+		if o.Kind == Port {
+			continue // it is always there
+		}
 		list = append(list, k.describe(o, worst[id], host, now))
 	}
 	slices.SortFunc(list, func(a, b DetourState) int {
@@ -99,7 +104,7 @@ func (k *detours) describe(o *offered, server netip.AddrPort, host *hostAddrs, n
 	r := k.failures.of(o.ID, server)
 	b, to, isBlamed := k.suspensions.worst(&o.Detour, now)
 	switch t := o.trial; {
-	case !k.steering.Allows(o.Waypoint):
+	case !o.Kind.own() && !k.steering.Allows(o.Waypoint):
 		d.Why = Rest{Cause: RestsUnwanted}.of(o.Kind)
 	case isBlamed:
 		d.Failures, d.RetryAt, d.Err, d.Towards = b.times, b.until, b.fault.err, to
@@ -128,6 +133,8 @@ func towards(server netip.AddrPort) string {
 func (s *subflow) state() SubflowState {
 	st := SubflowState{Local: s.local, Remote: s.remote, LocalID: s.id, Kind: "unknown", State: "up", Since: s.since}
 	switch {
+	case s.direct && s.standby:
+		st.Kind, st.Why = directWord, "a backup: another path comes first"
 	case s.direct:
 		st.Kind = directWord
 	case s.detour != nil:
@@ -139,6 +146,8 @@ func (s *subflow) state() SubflowState {
 		case s.suspicion.demoted:
 			st.Why = "a backup for now: nothing comes through it while others are busy"
 		case s.setAside():
+		case s.standby:
+			st.Why = "a backup: another path comes first"
 		case s.chosen:
 			st.Why = s.why.of(s.detour)
 		}
@@ -169,10 +178,16 @@ func (m *Manager) note(t turn) string {
 		return "detour waits for the server's first data"
 	case t.now.Before(t.room.at):
 		return "the server takes no further subflow now"
+	case t.delayed:
+		return "further subflows are opened later"
 	case t.capped:
 		return m.places.note(t)
+	case len(t.rule.Quota) > 0 && m.detours.spending.note(t.rule, t.now) != "":
+		return m.detours.spending.note(t.rule, t.now)
 	case t.short && t.has(func(s *subflow) bool { return s.detour != nil && s.isLossy() }):
 		return "its detour loses too much to carry data, and no other is at hand"
+	case t.short && t.rule.Name != "":
+		return "other paths do not work now"
 	case t.short:
 		return "no detour to this server is at hand"
 	}

@@ -15,12 +15,14 @@ func (m *Manager) step(t turn) {
 		t.promote()
 		t.probeHandshake()
 		t.tryAgain()
+		m.arrange(t)
 		t.keepCarrying()
 		t.tellPromotions()
 		if !t.closing() {
 			t.dropOrphans()
 			t.replaceLossy()
 			t.replaceCrowded()
+			t.refresh()
 			t.endLeaving()
 			t.sendRemoveAddr()
 			m.open(t)
@@ -142,6 +144,8 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 	if t.removals.pending() {
 		at(t.removals.last.Add(removeAddrGap))
 	}
+	at(t.delay)
+	at(m.quotaFull(t))
 	at(t.room.at)
 	at(t.direct.at)
 	if t.wants() {

@@ -25,7 +25,9 @@ type subflow struct {
 	since         time.Time
 	took          time.Duration // how long the join took
 	leaving       bool          // to be ended: its waypoint is not to be used any more
-	foreign       bool          // created by the peer or by an earlier agent, so its id may equal one of ours
+	standby       bool          // a backup because the policy wants it
+	pace          pace
+	foreign       bool // created by the peer or by an earlier agent, so its id may equal one of ours
 
 	sampled         uint64 // number of the last complete sample that included it; 0: none
 	received, acked uint64
@@ -66,7 +68,7 @@ func (s *subflow) timeout() time.Time {
 
 // waits reports whether s is a detour of a TLS connection that is up and may not be used yet.
 func (s *subflow) waits() bool {
-	return s.up && s.backup && s.detour != nil && !s.suspicion.demoted && !s.setAside()
+	return s.up && s.backup && s.detour != nil && !s.suspicion.demoted && !s.setAside() && !s.standby
 }
 
 // carried reports whether payload was transferred. Linux counts the SYN as one acknowledged byte.

@@ -90,6 +90,7 @@ func (m *Manager) weigh(t turn) {
 	t.confirmStall()
 	if t.carriersStall() {
 		t.callUp()
+		m.arrange(t)
 		return
 	}
 	changed := m.setLossyAside(t)
@@ -252,7 +253,7 @@ func (m *Manager) divide(t turn) {
 // carryAgain ends that a subflow is set aside.
 func (t turn) carryAgain(s *subflow) {
 	s.aside.cause = notAside
-	if s.backup && !s.suspicion.demoted {
+	if s.backup && !s.suspicion.demoted && !s.standby {
 		t.setBackup(s, false)
 	}
 	if s.habits != nil {

@@ -1,0 +1,80 @@
+package path
+
+import "slices"
+
+// This file carries out what a Layout decides about the subflows in use.
+
+// stuckBackoff is how often a subflow's retransmission timer has doubled without an answer when the subflow counts as
+// one over which nothing gets through. It comes to 0.6 s on a short path.
+const stuckBackoff = 2
+
+// arrange gives each subflow its role.
+func (m *Manager) arrange(t turn) {
+	layout, ok := t.rule.Policy.(Layout)
+	if !ok && len(t.rule.Quota) == 0 {
+		return
+	}
+	v := m.views.of(t, &m.detours)
+	inUse := slices.Clone(m.views.subflows)
+	roles := make([]Role, len(inUse))
+	if ok {
+		roles = layout.Arrange(v)
+	}
+	m.spareSpent(t, inUse, roles)
+	for i, s := range inUse {
+		if s.up {
+			t.play(s, roles[i])
+		}
+	}
+}
+
+// play has a subflow play its role.
+func (t turn) play(s *subflow, r Role) {
+	if r == Leaves {
+		s.leaving = true
+		return
+	}
+	if s.standby == (r == StandsBy) {
+		return
+	}
+	s.standby = r == StandsBy
+	held := s.setAside() || s.suspicion.demoted || s.detour != nil && !s.detour.Kind.own() && !t.open()
+	if s.standby && !s.backup || !s.standby && s.backup && !held {
+		t.setBackup(s, s.standby)
+	}
+}
+
+// stuck reports whether nothing gets through over the subflow now, as far as that can be told, or it loses too much.
+func (t turn) stuck(s *subflow) bool {
+	return s.backoff >= stuckBackoff || s.isLossy() || s.suspected() && s.unansweredFor(demoteUnanswered) ||
+		t.inDoubt(s) || s.backoff > 0 && t.attention != nil && t.now.Sub(t.attention.stalls.calledUp) < asideWaits
+}
+
+// hasUplink reports whether the connection has a subflow over another uplink.
+func (t turn) hasUplink() bool {
+	return t.has(func(s *subflow) bool {
+		return s.detour != nil && s.detour.Kind == Uplink && t.host.hasSource(s) && !s.leaving
+	})
+}
+
+// uplinkIsDirect reports whether a subflow over another uplink takes the place of the direct one.
+func (t turn) uplinkIsDirect() bool {
+	return t.hasUplink() && (!t.host.owns(t.local.Addr()) || t.rule.isSingle())
+}
+
+// directElsewhere reports whether the direct path does not start from the connection's own address.
+func (t turn) directElsewhere() bool {
+	return t.uplinkIsDirect() || t.has(func(s *subflow) bool {
+		return s.direct && !s.leaving && t.host.hasSource(s) && s.local.Addr() != t.local.Addr()
+	})
+}
+
+// uplinkOf returns the name of the uplink from which a subflow starts that passes no waypoint, if it is known.
+func (of *offers) uplinkOf(s *subflow) string {
+	for _, o := range of.general {
+		if o.Kind == Uplink && o.Local == s.local.Addr() && (s.direct || s.detour != nil && s.detour.Kind.own()) {
+			return o.Waypoint
+		}
+	}
+	return ""
+}

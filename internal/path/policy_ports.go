@@ -1,0 +1,26 @@
+package path
+
+// mostSubflows is the number of subflows that Linux opens for a connection.
+const mostSubflows = 8
+
+// Ports is the policy of ndiffports: a connection has this number of subflows from one address to one address, which
+// differ only in this host's port. Routers that balance by ports may send them different ways.
+type Ports struct{ Subflows int }
+
+// Plan implements Policy.
+func (p Ports) Plan(v View) Plan {
+	missing := p.Subflows - len(v.InUse)
+	capped := v.RoomKnown && missing > v.Room
+	if capped {
+		missing = v.Room
+	}
+	plan := Plan{Capped: capped}
+	for i := range v.Usable {
+		if u := &v.Usable[i]; u.Kind == Port && missing > 0 {
+			plan.Open = append(plan.Open, Choice{Detour: u.Detour})
+			missing--
+		}
+	}
+	plan.Short = missing > 0
+	return plan
+}

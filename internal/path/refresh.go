@@ -1,0 +1,63 @@
+package path
+
+import "time"
+
+// This file replaces subflows for rules that want that (subflow refreshing, Tran 2019, 7.2): one over which nothing gets
+// through, as after a NAT has forgotten it, and one that has become much slower than it was, as where a network throttles
+// long transfers. The new one starts from another port. The old one ends when the new one works.
+
+const (
+	// throttledShare is the share of its earlier rate below which a subflow counts as throttled, and throttledFor the time
+	// for which it must be that slow.
+	throttledShare = 0.25
+	throttledFor   = 5 * time.Second
+	// refreshEvery is the least age of a subflow that is replaced because it is slow.
+	refreshEvery = 30 * time.Second
+	// paceWeight is the weight of the latest sample, about a second long, in a subflow's rate.
+	paceWeight = 0.3
+)
+
+// pace is how fast a subflow moves data.
+type pace struct {
+	at         time.Time
+	bytes      uint64
+	rate, best float64   // bytes per second
+	slow       time.Time // since when rate is much less than best
+}
+
+// take adds a sample of the bytes moved until now.
+func (p *pace) take(bytes uint64, now time.Time) {
+	if elapsed := now.Sub(p.at); !p.at.IsZero() && elapsed > 0 {
+		p.rate += paceWeight * (float64(bytes-p.bytes)/elapsed.Seconds() - p.rate)
+	}
+	idle := bytes == p.bytes
+	p.at, p.bytes, p.best = now, bytes, max(p.best, p.rate)
+	switch {
+	case idle || p.rate >= throttledShare*p.best:
+		p.slow = time.Time{}
+	case p.slow.IsZero():
+		p.slow = now
+	}
+}
+
+// throttled reports whether data moves, and has moved much more slowly than before for a while.
+func (p *pace) throttled(now time.Time) bool {
+	return !p.slow.IsZero() && now.Sub(p.slow) >= throttledFor
+}
+
+// refresh marks the subflows to replace.
+func (t turn) refresh() {
+	for _, s := range t.subflows {
+		if t.toRefresh(s) {
+			s.leaving = true
+		}
+	}
+}
+
+// toRefresh reports whether a subflow is to be replaced.
+func (t turn) toRefresh(s *subflow) bool {
+	if !t.rule.Refresh || t.adopted || !s.up || s.leaving || !t.host.hasSource(s) {
+		return false
+	}
+	return s.backoff >= stuckBackoff || s.waitsTooLong() || s.pace.throttled(t.now) && t.now.Sub(s.since) >= refreshEvery
+}

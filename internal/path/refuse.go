@@ -1,0 +1,22 @@
+package path
+
+import "net/netip"
+
+// doors holds the connections that others made to this host and that may have only their first subflow.
+type doors map[Token]bool
+
+// accepted takes in a connection that this host accepted.
+func (m *Manager) accepted(ev ConnEstablished) {
+	if m.rules.of(ev.Local.Port(), ev.Remote.Addr(), ev.Cgroup).RefuseJoins {
+		m.doors[ev.Token] = true
+	}
+}
+
+// refuseJoin ends a subflow that the peer opened. It reports whether it did.
+func (m *Manager) refuseJoin(token Token, local, remote netip.AddrPort) bool {
+	if !m.doors[token] {
+		return false
+	}
+	m.out.do(DestroySubflow{Token: token, Local: local, Remote: remote})
+	return true
+}

@@ -1,0 +1,147 @@
+package path
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Rule has the connections that it covers use their paths by a Policy of their own. A Rule without Ports, Networks and
+// Cgroup covers all.
+type Rule struct {
+	// Name is shown to people.
+	Name string
+	// Ports lists ports of the connections' servers, Networks those of the peers.
+	Ports    []uint16
+	Networks []netip.Prefix
+	// Cgroup is the absolute path of a cgroup, whose programs' sockets are meant.
+	Cgroup string
+	// Policy decides about the connections. If it is nil, Config.Policy does.
+	Policy Policy
+	// Start delays all subflows but the first.
+	Start Start
+	// Refresh has subflows replaced over which nothing gets through, or that have become much slower.
+	Refresh bool
+	// RefuseJoins has subflows ended that the peer opens.
+	RefuseJoins bool
+	// Quota bounds the bytes on the path through a waypoint or over an uplink, by its name, for all connections of
+	// the Rule. A path whose quota is spent carries data only if there is no other. QuotaEvery is the time after
+	// which all quotas are full again. Zero: never.
+	Quota      map[string]uint64
+	QuotaEvery time.Duration
+}
+
+// Start is the condition for a connection's further subflows. The first that applies opens them. The zero value opens
+// them at once.
+type Start struct {
+	Bytes uint64        // the connection carried so many in both directions
+	After time.Duration // since it began
+	Below float64       // bytes per second: it moved data more slowly for slowFor
+}
+
+// slowFor is the time for which a connection must be slower than its target. It covers slow start.
+const slowFor = 2 * time.Second
+
+// isZero reports whether subflows are opened at once.
+func (s Start) isZero() bool { return s == Start{} }
+
+// due reports whether further subflows are opened now. If not, at is the time at which they will be, if it is known.
+func (s Start) due(t Traffic) (due bool, at time.Time) {
+	if s.After > 0 {
+		at = t.Since.Add(s.After)
+	}
+	return s.isZero() || s.Bytes > 0 && t.Bytes >= s.Bytes || s.After > 0 && !t.Now.Before(at) ||
+		s.Below > 0 && !t.Slow.IsZero() && t.Now.Sub(t.Slow) >= slowFor, at
+}
+
+// plan asks the policy which detours to open.
+func (r *Rule) plan(v View) Plan {
+	if len(v.InUse) <= 1 {
+		if due, at := r.Start.due(v.Traffic); !due {
+			return Plan{Delayed: true, At: at}
+		}
+	}
+	return r.Policy.Plan(v)
+}
+
+// isSingle reports whether a connection has one subflow at a time.
+func (r *Rule) isSingle() bool {
+	p, ok := r.Policy.(Mesh)
+	return ok && p.Mode == SingleMode
+}
+
+// acts reports whether the rule has subflows change their roles, or be replaced, by what is measured.
+func (r *Rule) acts() bool {
+	_, layout := r.Policy.(Layout)
+	return layout || r.Refresh
+}
+
+// covers reports whether the rule is for connections to this server's port and peer from a program in this cgroup.
+func (r *Rule) covers(port uint16, peer netip.Addr, cgroup string) bool {
+	return (len(r.Ports) == 0 || slices.Contains(r.Ports, port)) &&
+		(len(r.Networks) == 0 || slices.ContainsFunc(r.Networks, func(n netip.Prefix) bool { return n.Contains(peer) })) &&
+		(r.Cgroup == "" || cgroup == r.Cgroup || strings.HasPrefix(cgroup, strings.TrimSuffix(r.Cgroup, "/")+"/"))
+}
+
+// rules holds the operator's rules. The last one covers every connection.
+type rules []*Rule
+
+func newRules(cfg *Config) (list rules) {
+	for _, r := range cfg.Rules {
+		if r.Policy == nil {
+			r.Policy = cfg.Policy
+		}
+		list = append(list, &r)
+	}
+	return append(list, &Rule{Policy: cfg.Policy})
+}
+
+// of returns the rule for a connection: the first of those with the innermost cgroup.
+func (list rules) of(port uint16, peer netip.Addr, cgroup string) *Rule {
+	best := list[len(list)-1]
+	for _, r := range slices.Backward(list) {
+		if r.covers(port, peer, cgroup) && len(r.Cgroup) >= len(best.Cgroup) {
+			best = r
+		}
+	}
+	return best
+}
+
+// ports returns the detours that policies need to have several subflows from one address.
+func (list rules) ports() (detours []Detour) {
+	most := 1
+	for _, r := range list {
+		if p, ok := r.Policy.(Ports); ok {
+			most = max(most, p.Subflows)
+		}
+	}
+	for i := range min(most, mostSubflows) - 1 {
+		detours = append(detours, Detour{ID: DetourID("port " + string(rune('1'+i))), Kind: Port})
+	}
+	return detours
+}
+
+// reading is what a counter showed.
+type reading struct {
+	at    time.Time
+	bytes uint64
+}
+
+// start opens the further subflows of connections that waited for more traffic. It runs after complete samples.
+func (m *Manager) start(now time.Time) {
+	for _, c := range m.conns.where(func(c *conn) bool { return c.delayed }) {
+		last := c.before
+		c.before = reading{now, c.carried}
+		if below := c.rule.Start.Below; below > 0 && !last.at.IsZero() {
+			moved := float64(c.carried - last.bytes)
+			switch slow := moved > 0 && moved < below*now.Sub(last.at).Seconds(); {
+			case !slow:
+				c.slow = time.Time{}
+			case c.slow.IsZero():
+				c.slow = last.at
+			}
+		}
+		m.step(m.turn(c, now))
+	}
+}
