@@ -82,6 +82,8 @@ type Connection struct {
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`
 	Since  time.Time      `json:"since"`
+	// Policy names the [[policy]] that it follows. It is empty if it follows [client].
+	Policy string `json:"policy,omitempty"`
 	// Note explains what it waits for, or why it has no detour.
 	Note     string    `json:"note,omitempty"`
 	Subflows []Subflow `json:"subflows"`

@@ -48,6 +48,7 @@ func (c *Config) check(p *tomlfile.Problems) {
 	}
 	checkTunnelRanges(p, c.TunnelRanges)
 	c.checkCollective(p)
+	c.checkPolicies(p)
 	c.checkCongestion(p)
 	c.Options.check(p)
 	if c.Has(RoleClient) {

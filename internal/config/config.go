@@ -66,6 +66,7 @@ type Config struct {
 	Collective  Collective  `toml:"collective"`
 	Coordinator Coordinator `toml:"coordinator"`
 
+	Policies   []Policy     `toml:"policy"`
 	Congestion []Congestion `toml:"congestion"`
 	Options    Options      `toml:"options"`
 }

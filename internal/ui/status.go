@@ -195,6 +195,9 @@ func (p *printer) connectionTables(list []api.Connection, now time.Time) {
 		if c.Note != "" {
 			note = "  (" + c.Note + ")"
 		}
+		if c.Policy != "" {
+			note = ", " + c.Policy + note
+		}
 		p.linef("  to %v, for %s%s", c.Remote, age(now, c.Since), note)
 		var rows [][]string
 		for _, s := range c.Subflows {

@@ -42,7 +42,7 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	rows := [][]string{{"direct", "yes", "-", trip(x.Direct.MinRTT), lost(x.Direct), ""}}
 	for _, c := range x.Candidates {
 		rows = append(rows, []string{
-			fmt.Sprintf("via %s (%s)", c.Waypoint, c.Kind), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), c.Why + until(c.Until),
+			candidateName(c), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), c.Why + until(c.Until),
 		})
 	}
 	p.table("PATH|TAKEN|A MESSAGE TAKES|MIN RTT|LOSS|WHY", rows)
@@ -50,6 +50,13 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 		p.linef("  no detour: %s", x.Note)
 	}
 	return p.err
+}
+
+func candidateName(c api.Candidate) string {
+	if c.Waypoint == "" {
+		return c.Kind
+	}
+	return fmt.Sprintf("via %s (%s)", c.Waypoint, c.Kind)
 }
 
 func taken(is bool) string {

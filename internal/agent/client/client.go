@@ -92,7 +92,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	log := config.Log.With("subsystem", "client")
 	operator := config.Settings.Client
 	memory := memoryFile{path: MemoryFile(config.Settings.StateDir), log: log}
-	managing := pathConfig(operator)
+	managing := pathConfig(config.Settings)
 	managing.Memory = memory.read()
 	c := &Client{
 		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom), memory: memory,
@@ -103,6 +103,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	if c.host, err = openHost(ctx, config.Settings, log); err != nil {
 		return nil, err
 	}
+	c.host.uplinks = newUplinks(config.Settings.Policies)
 	c.converters.agent = c.host.identify(operator.Converter.Capture)
 	c.steering = newSteering(operator)
 	c.converters.will = c.steering.will()
@@ -114,8 +115,10 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	return c, nil
 }
 
-func pathConfig(c config.Client) path.Config {
+func pathConfig(all *config.Config) path.Config {
+	c := all.Client
 	pc := path.Config{
+		Rules:  rules(all),
 		Policy: path.DetourPolicy{Subflows: c.Subflows, Order: kinds(c.Kinds)}, Exclude: c.Exclude,
 		ByWorth: c.Selection == config.SelectWorth, Seed: rand.Uint64(),
 	}
@@ -156,6 +159,7 @@ func (c *Client) Run(ctx context.Context) error {
 func (c *Client) loop(ctx context.Context) error {
 	start := time.Now()
 	c.resync()
+	c.offerUplinks()
 	c.backlog = append(c.backlog, path.Steered{Steering: c.steering.will()})
 	c.decide(ctx, start)
 	c.reconcile(ctx, start)

@@ -19,7 +19,7 @@ func (c *Client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 		}
 		c.handle(ctx, now, path.ConnEstablished{
 			Token: token, Local: ev.Local, Remote: ev.Remote,
-			ServerSide: ev.ServerSide, DenyJoinInitial: ev.DenyJoinInitial,
+			ServerSide: ev.ServerSide, DenyJoinInitial: ev.DenyJoinInitial, Cgroup: c.cgroupOf(ev.Local, ev.Remote),
 		})
 	case mptcp.Closed:
 		c.handle(ctx, now, path.ConnClosed{Token: token})
@@ -76,15 +76,17 @@ func (c *Client) resync() {
 	for i := range conns {
 		// One that is not established yet has its event still to come.
 		if conn := &conns[i]; conn.Established && !conn.ServerSide && conn.Remote.Port() != 0 {
-			live.Conns = append(live.Conns, liveConn(conn))
+			live.Conns = append(live.Conns, c.liveConn(conn))
 		}
 	}
 	c.log.Debug("resynced", "connections", len(live.Conns))
 	c.backlog = append(c.backlog, live)
 }
 
-func liveConn(conn *mptcp.Connection) path.LiveConn {
-	l := path.LiveConn{Token: path.Token(conn.Token), Local: conn.Local, Remote: conn.Remote}
+func (c *Client) liveConn(conn *mptcp.Connection) path.LiveConn {
+	l := path.LiveConn{
+		Token: path.Token(conn.Token), Local: conn.Local, Remote: conn.Remote, Cgroup: c.cgroupOf(conn.Local, conn.Remote),
+	}
 	for i := range conn.Subflows {
 		if s := &conn.Subflows[i]; s.State == mptcp.StateEstablished {
 			l.Subflows = append(l.Subflows, path.LiveSubflow{
@@ -110,5 +112,7 @@ func (c *Client) addressesChanged(ctx context.Context, now time.Time) {
 	if c.converters.wanted.Load() {
 		c.tellRelay(now)
 	}
-	c.handle(ctx, now, local)
+	c.backlog = append(c.backlog, local)
+	c.offerUplinks()
+	c.decide(ctx, now)
 }

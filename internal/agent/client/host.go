@@ -31,6 +31,7 @@ type host struct {
 	routes      router
 	listeners   *netstate.Listeners
 	ports       portPicker
+	uplinks     uplinks
 	lans        []string // interfaces of networks from whose addresses the relay connects
 	events      <-chan mptcp.Event
 	addresses   <-chan []netstate.Address
@@ -46,6 +47,7 @@ type router interface {
 	Interfaces() ([]netstate.Interface, error)
 	OnLink() ([]netip.Prefix, error)
 	Behind(interfaces []string) ([]netip.Prefix, error)
+	Uplinks() ([]netstate.Uplink, error)
 }
 
 // eventRoom is the number of kernel events that may wait for the loop: a second of
@@ -279,14 +281,19 @@ func (h *host) join(a path.CreateSubflow, before func(from netip.AddrPort) error
 		}
 		local = source.Addr
 	}
+	ifIndex := h.uplinks.bound(a)
 	for range portTries {
 		from := netip.AddrPortFrom(local, h.ports.pick())
 		if err := before(from); err != nil {
 			return netip.AddrPort{}, err
 		}
 		err := h.kernel.CreateSubflow(mptcp.NewSubflow{
-			Token: uint32(a.Token), Local: from, LocalID: a.LocalID, Remote: a.Remote, Backup: a.Backup,
+			Token: uint32(a.Token), Local: from, LocalID: a.LocalID, Remote: a.Remote, Backup: a.Backup, IfIndex: ifIndex,
 		})
+		if errors.Is(err, mptcp.ErrUnsupported) && ifIndex != 0 { // then routing must choose by the source address
+			ifIndex = 0
+			continue
+		}
 		if err == nil {
 			return from, nil
 		}

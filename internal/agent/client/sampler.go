@@ -50,6 +50,7 @@ func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
 	for v, w := range c.roster.sessions {
 		c.measuredWaypoint(v, w.RoundTrip())
 	}
+	c.offerUplinks()
 	c.handle(ctx, now, measured)
 	return max(sampleEvery, sampleShare*time.Since(now))
 }

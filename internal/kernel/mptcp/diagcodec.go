@@ -84,6 +84,7 @@ func decodeSubflow(b []byte, s *Subflow) (bool, error) {
 		return false, err
 	}
 	var info, ulp []byte
+	var cgroup uint64
 	for len(attrs) > 0 {
 		typ, v, rest, err := nextAttr(attrs)
 		if err != nil {
@@ -95,6 +96,8 @@ func decodeSubflow(b []byte, s *Subflow) (bool, error) {
 			info = v
 		case diagAttrULPInfo:
 			ulp = v
+		case diagAttrCgroup:
+			cgroup = u64(v)
 		}
 	}
 	for len(ulp) > 0 {
@@ -106,7 +109,7 @@ func decodeSubflow(b []byte, s *Subflow) (bool, error) {
 		if typ != ulpAttrMPTCP || len(v) == 0 {
 			continue
 		}
-		*s = Subflow{State: sock.state, Local: sock.local, Remote: sock.remote, IfIndex: sock.ifIndex}
+		*s = Subflow{State: sock.state, Local: sock.local, Remote: sock.remote, IfIndex: sock.ifIndex, Cgroup: cgroup}
 		decodeMetrics(info, &s.Metrics)
 		if err := decodeULP(v, s); err != nil {
 			return false, fmt.Errorf("decode MPTCP state of socket %v: %w", sock.local, err)

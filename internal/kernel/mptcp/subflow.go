@@ -16,6 +16,7 @@ type Subflow struct {
 	RemoteID    uint8
 	IfIndex     int // interface it is bound to; 0: none
 	State       TCPState
+	Cgroup      uint64 // id of the program's cgroup: its folder's inode; 0: unknown
 
 	Initial          bool // the connection began with it (MP_CAPABLE), else it joined
 	ServerSide       bool // the peer opened it

@@ -78,6 +78,7 @@ const (
 
 	diagAttrInfo    = 2
 	diagAttrULPInfo = 19
+	diagAttrCgroup  = 21
 
 	diagReqProtocol = 3 // attribute of the request: protocols above 255
 

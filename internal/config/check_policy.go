@@ -1,0 +1,62 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/detour-collective/dcol/internal/tomlfile"
+)
+
+const (
+	policiesMax = 64
+	subflowsMax = 8 // the kernel supports so many for each connection
+)
+
+func (c *Config) checkPolicies(p *tomlfile.Problems) {
+	if len(c.Policies) > policiesMax {
+		p.At("policy", "there are %d tables: at most %d", len(c.Policies), policiesMax)
+	}
+	if len(c.Policies) > 0 && !c.Has(RoleClient) {
+		p.At("policy", `needs the role "client"`)
+	}
+	for i := range c.Policies {
+		c.Policies[i].check(p, fmt.Sprintf("policy[%d]", i))
+	}
+}
+
+func (t *Policy) check(p *tomlfile.Problems, at string) {
+	if !slices.Contains(policyNames, string(t.Use)) {
+		p.At(at+".use", "%q is not a policy%s", t.Use, tomlfile.Nearest(string(t.Use), policyNames))
+		return
+	}
+	if t.Cgroup != "" && !filepath.IsAbs(t.Cgroup) {
+		p.At(at+".cgroup", `must be the absolute path of a cgroup's folder, or "" for all programs, not %q`, t.Cgroup)
+	}
+	checkPorts(p, at+".ports", t.Ports)
+	checkNetworks(p, at+".networks", t.Networks)
+	switch {
+	case t.Subflows < 0 || t.Subflows > subflowsMax:
+		p.At(at+".subflows", "must be from 1 to %d (0: the default), not %d", subflowsMax, t.Subflows)
+	case t.Use == UsePorts && t.Subflows < 2:
+		p.At(at+".subflows", "must be from 2 to %d for %s, not %d", subflowsMax, UsePorts, t.Subflows)
+	case t.Use == UseSingle && t.Subflows > 0:
+		p.At(at+".subflows", "remove it: with %s there is one subflow at a time", UseSingle)
+	}
+	for i, name := range t.Uplinks {
+		if name == "" || slices.Contains(t.Uplinks[:i], name) {
+			p.At(at+".uplinks", "%q is empty or listed twice: list each interface once", name)
+		}
+	}
+	if !t.OfUplinks() && (len(t.Uplinks) > 0 || t.Detours) {
+		p.At(at+".use", "uplinks and detours are for %s, %s and %s, not for %s", UseFullMesh, UseBackup, UseSingle, t.Use)
+	}
+	for name, size := range t.Quota {
+		if size <= 0 {
+			p.At(at+".quota", "the quota of %q must be more than 0B", name)
+		}
+	}
+	if t.QuotaEvery > 0 && len(t.Quota) == 0 {
+		p.At(at+".quota_every", `needs quotas, such as quota = { wwan0 = "500MB" }`)
+	}
+}

@@ -1,0 +1,50 @@
+package config
+
+import (
+	"net/netip"
+
+	"github.com/detour-collective/dcol/internal/units"
+)
+
+// Policy chooses how connections use their paths. Of several that cover a connection, the first of the innermost
+// cgroup decides.
+type Policy struct {
+	Use      PolicyName     `toml:"use"`
+	Cgroup   string         `toml:"cgroup"`   // a folder; empty: all programs
+	Ports    []int          `toml:"ports"`    // of servers; none: all
+	Networks []netip.Prefix `toml:"networks"` // of peers; none: all
+
+	Subflows int      `toml:"subflows"` // 0: those of [client], or for fullmesh and backup one for each path
+	Uplinks  []string `toml:"uplinks"`  // interfaces, the preferred first; none: all
+	Detours  bool     `toml:"detours"`  // besides uplinks
+
+	// Conditions for subflows beside the first: the first that is true opens them. Zero values: at once.
+	AfterBytes units.Size     `toml:"after_bytes"`
+	After      units.Duration `toml:"after"`
+	Below      units.Rate     `toml:"below"`
+
+	Refresh     bool                  `toml:"refresh"`
+	RefuseJoins bool                  `toml:"refuse_joins"`
+	Quota       map[string]units.Size `toml:"quota"` // by interface or waypoint
+	QuotaEvery  units.Duration        `toml:"quota_every"`
+}
+
+// PolicyName names a policy.
+type PolicyName string
+
+// The policies.
+const (
+	UseDetours  PolicyName = "detours"    // detours through waypoints, as in [client]
+	UseFullMesh PolicyName = "fullmesh"   // all uplinks at once
+	UseBackup   PolicyName = "backup"     // one uplink; the others stand by
+	UseSingle   PolicyName = "single"     // one uplink; the next is opened when it fails
+	UsePorts    PolicyName = "ndiffports" // several subflows on one path
+)
+
+// policyNames lists all policies.
+var policyNames = []string{string(UseDetours), string(UseFullMesh), string(UseBackup), string(UseSingle), string(UsePorts)}
+
+// OfUplinks reports whether the policy uses several uplinks.
+func (p *Policy) OfUplinks() bool {
+	return p.Use == UseFullMesh || p.Use == UseBackup || p.Use == UseSingle
+}
