@@ -55,7 +55,7 @@ type Counters struct {
 	SubflowsRefused uint64 `json:"subflows_refused"`
 	EventsLost      uint64 `json:"events_lost"`
 	Resyncs         uint64 `json:"resyncs"`
-	// Carried is payload by path. What a subflow carried in its last second is missing.
+	// Carried is payload by path.
 	Carried []Carried `json:"carried"`
 	// Lifetimes counts ended connections by how long they lived.
 	Lifetimes Histogram `json:"lifetimes"`

@@ -29,8 +29,8 @@ func (w writer) client(c *api.Using) {
 	w.subflows(c.Connections)
 	for _, x := range n.Carried {
 		of := path{x.Kind, x.Waypoint}
-		w.counter("dcol_path_received_bytes_total", "Payload received over a path, without a subflow's last second.", float64(x.Received), of.labels())
-		w.counter("dcol_path_sent_bytes_total", "Payload sent over a path and acknowledged, without a subflow's last second.", float64(x.Sent), of.labels())
+		w.counter("dcol_path_received_bytes_total", "Payload received over a path", float64(x.Received), of.labels())
+		w.counter("dcol_path_sent_bytes_total", "Payload sent over a path and acknowledged", float64(x.Sent), of.labels())
 	}
 	w.lifetimes(n.Lifetimes)
 	for _, x := range c.Waypoints {

@@ -39,5 +39,6 @@
 //	leave.go                         how detours end whose waypoint is not to be used any more
 //	judge.go                         what the end of a subflow says about its detour or server
 //	removeaddr.go                    how the server learns of ends that it cannot notice
+//	tally.go settle.go               what subflows carried, to the last byte
 //	snapshot.go                      the state, for display
 package path

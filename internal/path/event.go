@@ -178,6 +178,15 @@ type SubflowMissing struct {
 	ChecksumErrors uint64
 }
 
+// SubflowCounted reports the last counters of a subflow that the kernel has freed. It may come before or after the
+// subflow's other events, and also for connections that are none of this manager's. Without it, what a subflow carried
+// after its last sample is not counted.
+type SubflowCounted struct {
+	Local, Remote netip.AddrPort
+	// BytesReceived and BytesAcked are as in Sample.
+	BytesReceived, BytesAcked uint64
+}
+
 // Sample holds one subflow's counters.
 type Sample struct {
 	Token         Token
@@ -255,5 +264,6 @@ func (ServerRefused) event()      {}
 func (LocalAddrs) event()         {}
 func (Measured) event()           {}
 func (SubflowMissing) event()     {}
+func (SubflowCounted) event()     {}
 func (Resync) event()             {}
 func (Tick) event()               {}

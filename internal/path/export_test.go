@@ -56,3 +56,6 @@ func (m *Manager) LeftOfDetours() int {
 func (m *Manager) Left() int {
 	return len(m.conns.byToken) + len(m.conns.byServer) + m.conns.due.Len() + len(m.detours.failures)
 }
+
+// Unsettled counts the ends of subflows and the last counters that wait for each other.
+func (m *Manager) Unsettled() int { return len(m.settlements.ended) + len(m.settlements.counted) }

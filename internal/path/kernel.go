@@ -62,6 +62,7 @@ func (m *Manager) connClosed(token Token, now time.Time) {
 	delete(m.doors, token)
 	if c := m.conns.byToken[token]; c != nil {
 		m.conns.remove(token)
+		m.settleAll(c, now)
 		m.lately.add(c, now)
 		if !c.adopted {
 			m.tally.ended(now.Sub(c.since))
@@ -168,9 +169,10 @@ func (m *Manager) resync(live []LiveConn, now time.Time) {
 		m.detours.recognise(c)
 		m.step(t)
 	}
-	for t := range m.conns.byToken {
+	for t, c := range m.conns.byToken {
 		if !seen[t] {
 			m.conns.remove(t)
+			m.settleAll(c, now)
 		}
 	}
 }

@@ -47,8 +47,9 @@ type Manager struct {
 	lately  lately
 	tally   tally
 
-	rules rules
-	doors doors
+	rules       rules
+	doors       doors
+	settlements settlements
 
 	out   actions
 	again []Token   // connections to step besides the event's own
@@ -67,8 +68,8 @@ func New(cfg Config) *Manager {
 			byServer: make(map[netip.AddrPort]map[Token]*conn),
 			due:      deadline.New(func(a, b *conn) int { return cmp.Compare(a.token, b.token) }),
 		},
-		tally: newTally(),
-		host:  hostAddrs{came: make(map[netip.Addr]time.Time), tunnels: make(map[netip.Addr]bool)},
+		tally: newTally(), settlements: newSettlements(),
+		host: hostAddrs{came: make(map[netip.Addr]time.Time), tunnels: make(map[netip.Addr]bool)},
 		detours: detours{
 			offers: offers{
 				byID: make(map[DetourID]*offered), specific: make(map[netip.AddrPort][]*offered), lost: make(map[via]time.Time),
@@ -132,6 +133,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.measured(ev, now)
 	case SubflowMissing:
 		m.with(ev.Token, now, func(t turn) { m.subflowMissing(t, ev) })
+	case SubflowCounted:
+		m.counted(ev, now)
 	case Resync:
 		m.resync(ev.Conns, now)
 	case Tick:
@@ -258,4 +261,5 @@ func (m *Manager) sweep(now time.Time) {
 	m.detours.forget(now)
 	m.places.forget(now)
 	m.host.forgetTunnels(m.detours.general)
+	m.settlements.forget(now)
 }

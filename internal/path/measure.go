@@ -68,8 +68,10 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 		s.received, s.acked, s.moved, t.moved = sm.BytesReceived, sm.BytesAcked, t.now, t.now
 		m.conns.watch(t.conn, t.now)
 	}
-	if !t.adopted || !s.at.IsZero() { // an earlier agent counted what was there before
-		m.tally.add(s, received, acked)
+	if t.counts(s) { // else an earlier agent counted what was there before
+		if by, known := carrierOf(s); known {
+			m.tally.add(by, received, acked)
+		}
 		t.carried += received + acked
 		m.spend(t, s, received+acked)
 	}

@@ -9,6 +9,7 @@ import (
 // step brings one connection up to date. It runs at the end of every event and may be repeated
 // without harm.
 func (m *Manager) step(t turn) {
+	m.settleEnds(t)
 	if t.managed() {
 		t.giveUpJoins()
 		m.judge(t)

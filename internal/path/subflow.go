@@ -51,6 +51,7 @@ type ended struct {
 	// the number of failed checksums when the subflow was last known to exist.
 	after, failedBefore uint64
 	adrift              bool // its address was perhaps gone, so the peer may not know of its end
+	settled             bool // what it carried is counted, or waits for its last counters
 	judge               time.Time
 }
 

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Carried counts the payload that subflows over one kind of path carried since the Manager began, as far as it was
-// sampled: what a subflow carried after its last sample is missing.
+// Carried counts the payload that subflows over one kind of path carried since the Manager began: what they were sampled
+// to have carried, and the rest when their last counters are known (SubflowCounted). Linux counts SYN and FIN for a byte
+// each.
 type Carried struct {
 	Kind     string // "direct" or the name of a Kind
 	Waypoint string // empty for the direct path
@@ -42,17 +43,20 @@ func newTally() tally {
 	return tally{carried: make(map[carrier]*Carried), lifetimes: Lifetimes{Counts: make([]uint64, len(LifetimeBounds)+1)}}
 }
 
-// add counts what a subflow carried between two samples.
-func (y *tally) add(s *subflow, received, sent uint64) {
-	var by carrier
+// carrierOf returns the path of a subflow, if it is known.
+func carrierOf(s *subflow) (by carrier, known bool) {
 	switch {
-	case received == 0 && sent == 0:
-		return
 	case s.direct:
-		by.kind = directWord
+		return carrier{kind: directWord}, true
 	case s.detour != nil:
-		by = carrier{s.detour.Kind.String(), s.detour.Waypoint}
-	default:
+		return carrier{s.detour.Kind.String(), s.detour.Waypoint}, true
+	}
+	return by, false
+}
+
+// add counts what was carried over a path.
+func (y *tally) add(by carrier, received, sent uint64) {
+	if received == 0 && sent == 0 {
 		return
 	}
 	c := y.carried[by]

@@ -49,3 +49,63 @@ func TestTally(t *testing.T) {
 		t.Errorf("lifetimes (-want +is)\n%s", d)
 	}
 }
+
+// What a subflow carried after its last sample is counted when the kernel reports its last counters, which may come
+// before its end and after it, and once only.
+func TestTallyOfLastCounters(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		sampled bool
+		events  func(counted path.SubflowCounted, subflow path.SubflowClosed, conn path.ConnClosed) []path.Event
+	}{
+		{"counters last", true, func(counted path.SubflowCounted, subflow path.SubflowClosed, conn path.ConnClosed) []path.Event {
+			return []path.Event{subflow, conn, counted, counted}
+		}},
+		{"counters first", true, func(counted path.SubflowCounted, subflow path.SubflowClosed, conn path.ConnClosed) []path.Event {
+			return []path.Event{counted, subflow, conn}
+		}},
+		{"never sampled", false, func(counted path.SubflowCounted, subflow path.SubflowClosed, conn path.ConnClosed) []path.Event {
+			return []path.Event{subflow, counted, conn}
+		}},
+		{"only the connection's end", true, func(counted path.SubflowCounted, _ path.SubflowClosed, conn path.ConnClosed) []path.Event {
+			return []path.Event{conn, counted}
+		}},
+		{"an end found by listing", true, func(counted path.SubflowCounted, _ path.SubflowClosed, _ path.ConnClosed) []path.Event {
+			return []path.Event{path.Resync{}, counted}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
+			tell := func(ev path.Event) { m.Handle(ev, now) }
+			joined, bob := netip.AddrPortFrom(ip("me"), 50001), netip.AddrPortFrom(ip("bob"), 80)
+			tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
+			tell(path.DetourOffered{Detour: path.Detour{ID: "b", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)}})
+			tell(path.ConnEstablished{Token: 1, Local: netip.AddrPortFrom(ip("me"), 5001), Remote: netip.AddrPortFrom(ip("web"), 80)})
+			tell(path.SubflowRequested{Token: 1, LocalID: 1, Local: joined})
+			tell(path.SubflowEstablished{Token: 1, LocalID: 1, Local: joined, Remote: bob})
+			if tc.sampled {
+				tell(path.Measured{Samples: []path.Sample{{Token: 1, Local: joined, Remote: bob, BytesReceived: 500, BytesAcked: 1}}})
+			}
+			counted := path.SubflowCounted{Local: joined, Remote: bob, BytesReceived: 1234, BytesAcked: 77}
+			for _, ev := range tc.events(counted, path.SubflowClosed{Token: 1, LocalID: 1, Local: joined, Remote: bob}, path.ConnClosed{Token: 1}) {
+				now = now.Add(100 * time.Millisecond)
+				tell(ev)
+			}
+			want := []path.Carried{{Kind: "in-band", Waypoint: "bob", Received: 1234, Sent: 77}}
+			if d := cmp.Diff(want, m.Snapshot(now).Carried); d != "" {
+				t.Errorf("carried (-want +is)\n%s", d)
+			}
+		})
+	}
+}
+
+// The ends of sockets that are none of a connection's are not kept.
+func TestTallyIgnoresStrangers(t *testing.T) {
+	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
+	for i := range 1000 {
+		m.Handle(path.SubflowCounted{Local: netip.AddrPortFrom(ip("me"), uint16(1000+i)), Remote: netip.AddrPortFrom(ip("web"), 80), BytesReceived: 9}, now)
+	}
+	if n := m.Unsettled(); n != 0 {
+		t.Errorf("%d are kept", n)
+	}
+}

@@ -185,6 +185,8 @@ func (c *Client) loop(ctx context.Context) error {
 				return errors.New("the kernel's MPTCP events ended")
 			}
 			c.kernelEvent(ctx, ev, time.Now())
+		case end := <-c.host.ends:
+			c.handle(ctx, time.Now(), path.SubflowCounted(end))
 		case _, ok := <-c.host.addresses:
 			if ok { // else the agent stops
 				c.addressesChanged(ctx, time.Now())

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/config"
@@ -26,7 +27,7 @@ import (
 // host is this host's kernel as the client role uses it.
 type host struct {
 	kernel      mptcp.Kernel
-	listen      func(context.Context) error // delivers events until the context ends
+	listen      func(context.Context) error // delivers events and ends until the context ends
 	pathManager func() error                // checks that new connections are given to this agent
 	routes      router
 	listeners   *netstate.Listeners
@@ -34,6 +35,7 @@ type host struct {
 	uplinks     uplinks
 	lans        []string // interfaces of networks from whose addresses the relay connects
 	events      <-chan mptcp.Event
+	ends        <-chan mptcp.End // nil: what subflows carry is counted as sampled
 	addresses   <-chan []netstate.Address
 	problems    []string // for the status
 	log         *slog.Logger
@@ -72,7 +74,13 @@ func openHost(ctx context.Context, settings *config.Config, log *slog.Logger) (h
 	h.undo = append(h.undo, kernel.Close)
 	events := make(chan mptcp.Event, eventRoom)
 	h.kernel, h.pathManager, h.events = kernel, kernel.CheckUserspacePM, events
-	h.listen = func(ctx context.Context) error { return kernel.Listen(ctx, events) }
+	count := h.openEnds()
+	h.listen = func(ctx context.Context) error {
+		group, listening := errgroup.WithContext(ctx)
+		group.Go(func() error { return kernel.Listen(listening, events) })
+		group.Go(func() error { return count(listening) })
+		return group.Wait()
+	}
 	if h.ports, err = newPortPicker(); err != nil {
 		return h, err
 	}
@@ -123,6 +131,27 @@ func shortenBlackholes(kernel *mptcp.Namespace, record *netstate.Record) error {
 	}
 	_, err = record.Set(key, value)
 	return err
+}
+
+// openEnds makes it possible to count what subflows carry to the last byte. It returns the function that delivers their
+// ends.
+func (h *host) openEnds() func(context.Context) error {
+	source, err := mptcp.OpenEnds()
+	if err != nil {
+		h.log.Warn("what subflows carry in their last second is not counted", "err", err)
+		return func(context.Context) error { return nil }
+	}
+	h.undo = append(h.undo, source.Close)
+	ends := make(chan mptcp.End, eventRoom)
+	h.ends = ends
+	return func(ctx context.Context) error {
+		return source.Listen(ctx, func(e mptcp.End) {
+			select {
+			case ends <- e:
+			case <-ctx.Done():
+			}
+		}, func() { h.log.Debug("what some subflows carried in their last second is not counted") })
+	}
 }
 
 // makeSocketsMPTCP has the kernel make programs' sockets MPTCP, as the operator wants. Where this kernel cannot,

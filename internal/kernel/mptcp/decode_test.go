@@ -300,5 +300,8 @@ func FuzzDecodeSocket(f *testing.F) {
 		if ok, err := decodeConnection(b, &c); ok && (err != nil || c.Token == 0) {
 			t.Errorf("a connection with token %d and the error %v", c.Token, err)
 		}
+		if end, ok, err := decodeEnd(b); ok && err != nil {
+			t.Errorf("an end %+v and the error %v", end, err)
+		}
 	})
 }

@@ -1,0 +1,123 @@
+package path
+
+import (
+	"maps"
+	"time"
+)
+
+// This file counts what subflows carried after their last sample. The kernel reports the last counters of a subflow
+// when it frees it, independently of the subflow's end, so that either may come first. What came first waits here.
+
+const (
+	// An ended subflow waits for its last counters for as long as closing may take the kernel.
+	awaitsCounters = 3 * time.Minute
+	// Last counters wait for the end that is reported for their subflow.
+	countersWait = 10 * time.Second
+	// mostUnsettled bounds each of the two lists. Beyond it, the last samples count.
+	mostUnsettled = 16384
+)
+
+// settlements matches the ends of subflows with their last counters.
+type settlements struct {
+	ended   map[Ends]endedCount
+	counted map[Ends]lastCount
+}
+
+type endedCount struct {
+	by              carrier
+	received, acked uint64 // as last sampled
+	at              time.Time
+}
+
+type lastCount struct {
+	received, acked uint64
+	at              time.Time
+}
+
+func newSettlements() settlements {
+	return settlements{ended: make(map[Ends]endedCount), counted: make(map[Ends]lastCount)}
+}
+
+// settleEnds has those subflows of the connection counted to the end that ended and were not yet.
+func (m *Manager) settleEnds(t turn) {
+	for i := range t.ended {
+		if e := &t.ended[i]; !e.settled {
+			e.settled = true
+			m.settle(t.conn, e.subflow, t.now)
+		}
+	}
+}
+
+// settleAll has all subflows of a connection counted to the end that ended.
+func (m *Manager) settleAll(c *conn, now time.Time) {
+	m.settleEnds(m.turn(c, now))
+	for _, s := range c.subflows {
+		m.settle(c, s, now)
+	}
+}
+
+// settle counts what a subflow that ended carried after its last sample, or waits for its last counters.
+func (m *Manager) settle(c *conn, s *subflow, now time.Time) {
+	by, ok := carrierOf(s)
+	if !ok || !s.up || !c.counts(s) {
+		return
+	}
+	key, list := Ends{s.local, s.remote}, &m.settlements
+	last, known := list.counted[key]
+	switch {
+	case known:
+		delete(list.counted, key)
+		m.tally.add(by, since(last.received, s.received), since(last.acked, s.acked))
+	case len(list.ended) < mostUnsettled:
+		list.ended[key] = endedCount{by, s.received, s.acked, now}
+	}
+}
+
+// counted handles a subflow's last counters.
+func (m *Manager) counted(ev SubflowCounted, now time.Time) {
+	key, list := Ends{ev.Local, ev.Remote}, &m.settlements
+	end, known := list.ended[key]
+	switch {
+	case known:
+		delete(list.ended, key)
+		m.tally.add(end.by, since(ev.BytesReceived, end.received), since(ev.BytesAcked, end.acked))
+	case len(list.counted) < mostUnsettled && m.perhapsOurs(key):
+		list.counted[key] = lastCount{ev.BytesReceived, ev.BytesAcked, now}
+	}
+}
+
+// perhapsOurs reports whether a socket with these addresses may be a subflow of a known connection.
+func (m *Manager) perhapsOurs(ends Ends) bool {
+	if len(m.conns.byServer[ends.Remote]) > 0 || m.host.tunnels[ends.Local.Addr()] {
+		return true
+	}
+	for v := range m.detours.sessions {
+		if v.addr == ends.Remote.Addr() {
+			return true
+		}
+	}
+	for _, o := range m.detours.general { // a session was perhaps not measured yet
+		if o.Remote.Addr() == ends.Remote.Addr() {
+			return true
+		}
+	}
+	return false
+}
+
+// counts reports whether all that the subflow's counters show was carried since the Manager began, or is known to have
+// been counted.
+func (c *conn) counts(s *subflow) bool { return !c.adopted || !s.at.IsZero() }
+
+// since returns what a counter grew by. It does not, if the counters are another subflow's.
+func since(now, before uint64) uint64 {
+	if now < before {
+		return 0
+	}
+	return now - before
+}
+
+// forget drops what has waited for too long.
+func (l *settlements) forget(now time.Time) {
+	maps.DeleteFunc(l.ended, func(_ Ends, e endedCount) bool { return now.Sub(e.at) > awaitsCounters })
+	maps.DeleteFunc(l.counted, func(_ Ends, c lastCount) bool { return now.Sub(c.at) > countersWait })
+}
