@@ -43,8 +43,20 @@ type Using struct {
 	Waypoints  []Waypoint       `json:"waypoints"`
 	Converting Converting       `json:"converting"`
 	Steering   Steering         `json:"steering"`
+	// Budgets are the operator's limits of payload through waypoints in a month.
+	Budgets []Budget `json:"budgets,omitempty"`
 	// Counters since the agent started.
 	Counters Counters `json:"counters"`
+}
+
+// Budget is a limit of payload through waypoints in a calendar month, both directions together, in bytes.
+type Budget struct {
+	Scope    string    `json:"scope"` // total, waypoint, metered
+	Waypoint string    `json:"waypoint,omitempty"`
+	Used     uint64    `json:"used_bytes"`
+	Limit    uint64    `json:"limit_bytes"`
+	Level    string    `json:"level"` // free, nearly (from four fifths on), spent
+	Renews   time.Time `json:"renews"`
 }
 
 // Counters count since the agent started.

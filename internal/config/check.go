@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/tomlfile"
@@ -98,6 +99,7 @@ func (c *Client) check(p *tomlfile.Problems) {
 		}
 	}
 	c.Converter.check(p)
+	c.Budget.check(p)
 	if m := c.Mptcpify; m != MptcpifyNone && m != MptcpifyHost && !filepath.IsAbs(m) {
 		p.At("client.mptcpify", `must be "none", "host" or the absolute path of a cgroup's folder, not %q`, m)
 	}
@@ -122,6 +124,23 @@ func (c *Client) check(p *tomlfile.Problems) {
 		}
 		if w.Port < 1 || w.Port > 65535 {
 			p.At(at+".port", "%d is not a port (1 to 65535)", w.Port)
+		}
+	}
+}
+
+func (b *Budget) check(p *tomlfile.Problems) {
+	switch {
+	case len(b.Interfaces) > 0 && b.Metered == 0:
+		p.At("client.budget.metered_interfaces", `needs client.budget.metered, such as "1GB" ("1B": no detours from there)`)
+	case len(b.Interfaces) == 0 && b.Metered > 0:
+		p.At("client.budget.metered", `needs client.budget.metered_interfaces, such as ["wwan0"]`)
+	}
+	for i, name := range b.Interfaces {
+		if name == "" || len(name) > 15 || strings.ContainsAny(name, "/ ") {
+			p.At("client.budget.metered_interfaces", "%q is not the name of an interface; `ip link` lists them", name)
+		}
+		if slices.Contains(b.Interfaces[:i], name) {
+			p.At("client.budget.metered_interfaces", "%q is listed twice", name)
 		}
 	}
 }

@@ -170,6 +170,7 @@ type Client struct {
 	Use          []string       `toml:"use"`
 	UseOnly      bool           `toml:"use_only"`
 	Avoid        []string       `toml:"avoid"`
+	Budget       Budget         `toml:"budget"`
 	TLSPorts     []int          `toml:"tls_ports"`
 	BulkPorts    []int          `toml:"bulk_ports"`
 	MessagePorts []int          `toml:"message_ports"`
@@ -187,6 +188,14 @@ const (
 	SelectWorth  Selection = "worth"  // by what they were measured to be worth
 	SelectOldest Selection = "oldest" // those offered first, as long as they work
 )
+
+// Budget limits the payload that goes through waypoints in a calendar month, both directions together.
+type Budget struct {
+	Total      units.Quota `toml:"total"`
+	Waypoint   units.Quota `toml:"waypoint"`           // through each
+	Interfaces []string    `toml:"metered_interfaces"` // those that Metered concerns
+	Metered    units.Quota `toml:"metered"`
+}
 
 // Convert is the use of other members' converters.
 type Convert struct {

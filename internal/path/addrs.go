@@ -18,6 +18,7 @@ type hostAddrs struct {
 	came    map[netip.Addr]time.Time // when those of addrs came that were not there at first
 	tunnels map[netip.Addr]bool      // addresses of tunnels that exist or are on offer
 	behind  []netip.Prefix           // networks from whose addresses connections may come too
+	metered []netip.Addr             // on interfaces with a budget of their own
 }
 
 // set replaces the addresses. It reports whether they changed, and whether the host is on another
@@ -26,11 +27,11 @@ func (h *hostAddrs) set(ev LocalAddrs, now time.Time) (changed, moved bool) {
 	for _, a := range ev.Tunnels {
 		h.tunnels[a] = true
 	}
-	sameBehind := slices.Equal(h.behind, ev.Behind)
-	h.behind = ev.Behind
+	same := slices.Equal(h.behind, ev.Behind) && slices.Equal(h.metered, ev.Metered)
+	h.behind, h.metered = ev.Behind, ev.Metered
 	addrs := append(make([]netip.Addr, 0, len(ev.Addrs)), ev.Addrs...) // not nil, even if empty
 	slices.SortFunc(addrs, netip.Addr.Compare)
-	if h.addrs != nil && len(h.newer) == 0 && slices.Equal(h.addrs, addrs) && sameBehind {
+	if h.addrs != nil && len(h.newer) == 0 && slices.Equal(h.addrs, addrs) && same {
 		return false, false
 	}
 	moved = h.addrs == nil || !slices.Equal(h.withoutTunnels(h.addrs), h.withoutTunnels(addrs))

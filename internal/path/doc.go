@@ -36,6 +36,7 @@
 //	priority.go                      how the server learns of that (MP_PRIO)
 //	measure.go silence.go vanish.go  when a detour in use is given up: it makes no progress, nothing
 //	                                 arrives, it ended without an event
+//	spend.go                         budgets of bytes through waypoints (package budget)
 //	leave.go                         how detours end whose waypoint is not to be used any more
 //	judge.go                         what the end of a subflow says about its detour or server
 //	removeaddr.go                    how the server learns of ends that it cannot notice

@@ -147,6 +147,8 @@ type LocalAddrs struct {
 	// Behind lists the networks for which this host is the router, and from whose addresses its programs connect. Such
 	// an address is a connection's only: detours start from one of Addrs.
 	Behind []netip.Prefix
+	// Metered lists those of Addrs that belong to metered interfaces.
+	Metered []netip.Addr
 }
 
 // Measured carries the kernel's counters for some subflows. Every subflow should be sampled about

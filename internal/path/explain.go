@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/budget"
 )
 
 // Explanation describes the connections to one server, the detours that lead there, and the reasons.
@@ -123,7 +125,11 @@ func (m *Manager) candidates(x *Explanation, now time.Time) {
 			x.Candidates = append(x.Candidates, rests)
 		}
 	}
-	if len(x.Candidates) == 0 {
+	switch all := m.detours.budgetOf(t, &Detour{}); {
+	case len(x.Candidates) > 0:
+	case all.Level() == budget.Spent:
+		x.Note = SpentWords(all)
+	default:
 		x.Note = "no detour leads there now"
 		if plan.Ask {
 			x.Note += "; waypoints are asked for one when a connection begins"
@@ -150,6 +156,8 @@ func (u *Usable) spareWords(capped bool) string {
 		return fmt.Sprintf("it lost %.1f %% of the packets lately, so it is taken only if there is no other", 100*u.Loss)
 	case capped:
 		return "the server accepts no more subflows"
+	case u.Sparing:
+		return "a spare: this month's budget for its waypoint is nearly used up (client.budget.waypoint)"
 	case u.Failures > 0:
 		return fmt.Sprintf("a spare: others come first; its waypoint's recent failures towards this server: %d", u.Failures)
 	default:

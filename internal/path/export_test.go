@@ -58,4 +58,4 @@ func (m *Manager) Left() int {
 }
 
 // Unsettled counts the ends of subflows and the last counters that wait for each other.
-func (m *Manager) Unsettled() int { return len(m.settlements.ended) + len(m.settlements.counted) }
+func (m *Manager) Unsettled() int { return len(m.unsettled.ended) + len(m.unsettled.counted) }

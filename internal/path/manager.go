@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/deadline"
+	"github.com/detour-collective/dcol/internal/path/budget"
 )
 
 // Config holds the operator's settings.
@@ -32,6 +33,9 @@ type Config struct {
 	Seed uint64
 	// Memory has the measurements of an earlier Manager. It is used if this host is on the same network.
 	Memory Memory
+	// Budget limits what goes through waypoints in a month, and Used is what earlier Managers counted.
+	Budget budget.Limits
+	Used   map[budget.Month]budget.Use
 }
 
 // Manager passes events to those who own the state they change, brings the connections up to date
@@ -47,14 +51,16 @@ type Manager struct {
 	lately  lately
 	tally   tally
 
-	rules       rules
-	doors       doors
-	settlements settlements
+	rules     rules
+	doors     doors
+	unsettled settlements
 
 	out   actions
-	again []Token   // connections to step besides the event's own
-	woken bool      // a detour was proven: connections that lack one may use it
-	swept time.Time // when expired knowledge was last dropped
+	again []Token // connections to step besides the event's own
+	woken bool    // a detour was proven: connections that lack one may use it
+	// levels is set when a budget became nearly spent, spent, or new.
+	levels bool
+	swept  time.Time // when expired knowledge was last dropped
 }
 
 // New returns a Manager without connections and detours.
@@ -68,13 +74,14 @@ func New(cfg Config) *Manager {
 			byServer: make(map[netip.AddrPort]map[Token]*conn),
 			due:      deadline.New(func(a, b *conn) int { return cmp.Compare(a.token, b.token) }),
 		},
-		tally: newTally(), settlements: newSettlements(),
+		tally: newTally(), unsettled: newSettlements(),
 		host: hostAddrs{came: make(map[netip.Addr]time.Time), tunnels: make(map[netip.Addr]bool)},
 		detours: detours{
 			offers: offers{
 				byID: make(map[DetourID]*offered), specific: make(map[netip.AddrPort][]*offered), lost: make(map[via]time.Time),
 			},
 			failures: make(failures), trials: make(trials), suspensions: make(suspensions), history: make(history),
+			budget:   budget.New(cfg.Budget, cfg.Used),
 			sessions: make(map[via]time.Duration), loads: make(loads), counts: make(map[string]int),
 			spending: make(spending),
 		},
@@ -91,6 +98,7 @@ func New(cfg Config) *Manager {
 func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	m.out = m.out[:0]
 	m.sweep(now)
+	m.levels = m.detours.budget.Turn(now)
 	switch ev := ev.(type) {
 	case ConnEstablished:
 		m.established(ev, now)
@@ -139,6 +147,9 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.resync(ev.Conns, now)
 	case Tick:
 		m.tick(now)
+	}
+	if m.levels {
+		m.followBudgets()
 	}
 	if m.woken {
 		m.wake(now)
@@ -261,5 +272,5 @@ func (m *Manager) sweep(now time.Time) {
 	m.detours.forget(now)
 	m.places.forget(now)
 	m.host.forgetTunnels(m.detours.general)
-	m.settlements.forget(now)
+	m.unsettled.forget(now)
 }

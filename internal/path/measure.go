@@ -69,8 +69,8 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 		m.conns.watch(t.conn, t.now)
 	}
 	if t.counts(s) { // else an earlier agent counted what was there before
-		if by, known := carrierOf(s); known {
-			m.tally.add(by, received, acked)
+		if by, known := m.accountOf(t.conn, s); known {
+			m.count(by, received, acked)
 		}
 		t.carried += received + acked
 		m.spend(t, s, received+acked)

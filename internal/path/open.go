@@ -39,6 +39,7 @@ func (m *Manager) openDetours(t turn) {
 	}
 	m.places.askingForMore(t)
 	t.capped = plan.Capped
+	plan.Ask = plan.Ask && !m.allSpent(t)
 	t.short, t.asks = plan.Short, plan.Short && plan.Ask
 	if (plan.Ask || t.wants()) && !t.now.Before(t.ask.at) {
 		t.ask.failed(nil, 0, t.now)
@@ -85,7 +86,7 @@ func (vs *views) of(t turn, k *detours) View {
 			continue
 		}
 		u := InUse{
-			Direct: s.direct, Aside: s.detour != nil && (s.isLossy() || !s.crowded.IsZero()),
+			Direct: s.direct, Aside: s.detour != nil && (s.isLossy() || s.isSpent() || !s.crowded.IsZero()),
 			Up: s.up, Stuck: t.stuck(s) || k.isSpent(t, s), Standby: s.standby, Uplink: k.uplinkOf(s),
 		}
 		if s.detour != nil {

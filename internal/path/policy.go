@@ -64,8 +64,8 @@ type InUse struct {
 	Up, Stuck bool
 	// Standby is set while the subflow is a backup because the policy wants it.
 	Standby bool
-	// Aside is set on a detour that lost too much and does not carry data for now, or that is to be exchanged
-	// because its waypoint is loaded. It keeps its place until another detour takes it.
+	// Aside is set on a detour that does not carry data for now, because it lost too much or its budget is used up, or
+	// that is to be exchanged because its waypoint is loaded. It keeps its place until another detour takes it.
 	Aside bool
 }
 
@@ -91,6 +91,8 @@ type Prospect struct {
 	Loss    float64
 	// Loaded is set if the waypoint says that it is loaded until then.
 	Loaded time.Time
+	// Sparing is set if the month's budget for the waypoint is nearly used up.
+	Sparing bool
 	// Wait is about how long a message over it waits for its answer. Zero: unknown.
 	Wait time.Duration
 	// Measured is set if Wait was measured, not guessed.

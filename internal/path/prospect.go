@@ -21,7 +21,7 @@ const (
 
 // prospect returns what the connection may expect of a detour.
 func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
-	p.Loaded = k.loads.of(o.via(), t.now)
+	p.Loaded, p.Sparing = k.loads.of(o.via(), t.now), k.budget.Spares(o.Waypoint)
 	if !vs.byWorth {
 		return p
 	}
@@ -60,8 +60,10 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// compare compares two prospects by the wait, roughly. An unknown wait comes last.
-func (p *Prospect) compare(q *Prospect) int { return cmp.Compare(p.class(), q.class()) }
+// compare compares two prospects: by the budgets, and then by the wait, roughly. An unknown wait comes last.
+func (p *Prospect) compare(q *Prospect) int {
+	return cmp.Or(compareFlags(p.Sparing, q.Sparing), cmp.Compare(p.class(), q.class()))
+}
 
 func (p *Prospect) class() int {
 	if p.Wait == 0 {

@@ -7,9 +7,9 @@ import (
 )
 
 // spending counts what the connections of each Rule with quotas carried over each path.
-type spending map[*Rule]*spent
+type spending map[*Rule]*usedQuota
 
-type spent struct {
+type usedQuota struct {
 	since time.Time // when the quotas were last full
 	bytes map[string]uint64
 }
@@ -22,7 +22,7 @@ func (sp spending) add(r *Rule, path string, bytes uint64, now time.Time) (over 
 	}
 	s := sp[r]
 	if s == nil || r.QuotaEvery > 0 && now.Sub(s.since) >= r.QuotaEvery {
-		s = &spent{now, make(map[string]uint64)}
+		s = &usedQuota{now, make(map[string]uint64)}
 		sp[r] = s
 	}
 	before := s.bytes[path]

@@ -88,7 +88,7 @@ func (r *round) faster(best *Usable) (c *comparison) {
 	}
 	for i := range r.Usable {
 		u := &r.Usable[i]
-		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.compare(&u.Prospect) < 0 && (c == nil || u.Wait < c.otherWait) {
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.class() < u.class() && (c == nil || u.Wait < c.otherWait) {
 			c = &comparison{best.Wait, u.Wait, u.Waypoint, best.Measured && u.Measured}
 		}
 	}
@@ -186,6 +186,8 @@ func (a *aside) of() string {
 		other = "the path through " + a.why.Waypoint
 	}
 	switch {
+	case a.cause == spent:
+		return "stands by: this month's budget of bytes through it is used up"
 	case a.cause == standsBy:
 		return fmt.Sprintf("stands by: messages take %v over it, %v over %s", inMS(a.why.Wait), inMS(a.why.OtherWait), other)
 	case a.times == 0:

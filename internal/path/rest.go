@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/budget"
 )
 
 // Rest is the reason for not using a detour for now.
@@ -33,7 +35,9 @@ const (
 	RestsNoAddress
 	// RestsUnwanted means that the operator does not want its waypoint; see Steering.
 	RestsUnwanted
-	// RestsSpent means that its path has no quota left; see Rule.
+	// RestsOverQuota means that its path has no quota left; see Rule.
+	RestsOverQuota
+	// RestsSpent means that a budget of bytes is used up.
 	RestsSpent
 )
 
@@ -44,7 +48,7 @@ func (r Rest) isLastResort(now time.Time) bool {
 
 // lasts reports whether the rest has no end that is known.
 func (r Rest) lasts() bool {
-	return r.Cause == RestsNoAddress || r.Cause == RestsUnwanted || r.Cause == RestsSpent
+	return r.Cause == RestsNoAddress || r.Cause == RestsUnwanted || r.Cause == RestsOverQuota
 }
 
 // of returns the reason as text for a detour of kind k.
@@ -60,10 +64,12 @@ func (r Rest) of(k Kind) string {
 		return fmt.Sprintf("%v is not ready: %s", k, failureWords(r.Err))
 	case RestsNoAddress:
 		return fmt.Sprintf("%v has no address on this host", k)
-	case RestsSpent:
+	case RestsOverQuota:
 		return "its quota is used up"
 	case RestsUnwanted:
 		return "you do not want this waypoint (dcol use, dcol avoid)"
+	case RestsSpent:
+		return r.Err.Error()
 	default:
 		return fmt.Sprintf("%v rests after a failure: %s", k, failureWords(r.Err))
 	}
@@ -82,6 +88,7 @@ type detours struct {
 	sessions    map[via]time.Duration // round trips of the sessions with waypoints
 	loads       loads
 	spending    spending
+	budget      *budget.Book
 	counts      map[string]int // scratch of countFailures
 }
 
@@ -114,7 +121,10 @@ func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
 		return until, Rest{Cause: RestsNoAddress}
 	}
 	if over, full := k.spending.over(t.rule, o.Waypoint, t.now); over {
-		return full, Rest{Cause: RestsSpent}
+		return full, Rest{Cause: RestsOverQuota}
+	}
+	if s := k.budgetOf(t, &o.Detour); s.Level() == budget.Spent {
+		return s.Renews, Rest{Cause: RestsSpent, Err: spentError{s}}
 	}
 	for _, e := range t.ended {
 		if e.detour != nil && e.detour.ID == o.ID {

@@ -58,10 +58,18 @@ type carried struct {
 
 func newSelection(t *testing.T, paths map[string]*pathWorth) *selection {
 	t.Helper()
+	return newSelectionWith(t, paths, func(*path.Config) {})
+}
+
+// newSelectionWith is newSelection with some of the configuration changed.
+func newSelectionWith(t *testing.T, paths map[string]*pathWorth, change func(*path.Config)) *selection {
+	t.Helper()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	config := path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Seed: 1}
+	change(&config)
 	s := &selection{
 		t: t, start: start, now: start, paths: paths, random: rand.New(rand.NewPCG(1, 2)), port: 50000, probes: true,
-		m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Seed: 1}),
+		m: path.New(config),
 	}
 	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
 	return s

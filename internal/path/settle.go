@@ -24,7 +24,7 @@ type settlements struct {
 }
 
 type endedCount struct {
-	by              carrier
+	by              account
 	received, acked uint64 // as last sampled
 	at              time.Time
 }
@@ -58,16 +58,16 @@ func (m *Manager) settleAll(c *conn, now time.Time) {
 
 // settle counts what a subflow that ended carried after its last sample, or waits for its last counters.
 func (m *Manager) settle(c *conn, s *subflow, now time.Time) {
-	by, ok := carrierOf(s)
+	by, ok := m.accountOf(c, s)
 	if !ok || !s.up || !c.counts(s) {
 		return
 	}
-	key, list := Ends{s.local, s.remote}, &m.settlements
+	key, list := Ends{s.local, s.remote}, &m.unsettled
 	last, known := list.counted[key]
 	switch {
 	case known:
 		delete(list.counted, key)
-		m.tally.add(by, since(last.received, s.received), since(last.acked, s.acked))
+		m.count(by, since(last.received, s.received), since(last.acked, s.acked))
 	case len(list.ended) < mostUnsettled:
 		list.ended[key] = endedCount{by, s.received, s.acked, now}
 	}
@@ -75,12 +75,12 @@ func (m *Manager) settle(c *conn, s *subflow, now time.Time) {
 
 // counted handles a subflow's last counters.
 func (m *Manager) counted(ev SubflowCounted, now time.Time) {
-	key, list := Ends{ev.Local, ev.Remote}, &m.settlements
+	key, list := Ends{ev.Local, ev.Remote}, &m.unsettled
 	end, known := list.ended[key]
 	switch {
 	case known:
 		delete(list.ended, key)
-		m.tally.add(end.by, since(ev.BytesReceived, end.received), since(ev.BytesAcked, end.acked))
+		m.count(end.by, since(ev.BytesReceived, end.received), since(ev.BytesAcked, end.acked))
 	case len(list.counted) < mostUnsettled && m.perhapsOurs(key):
 		list.counted[key] = lastCount{ev.BytesReceived, ev.BytesAcked, now}
 	}

@@ -41,7 +41,7 @@ func (t turn) carriers() []*subflow {
 // carriersStall reports whether all subflows that carry have become silent in the middle of traffic, while others are
 // set aside.
 func (t turn) carriersStall() bool {
-	if !t.has(func(s *subflow) bool { return (s.setAside() || s.standby) && t.ours(s) }) {
+	if !t.has(func(s *subflow) bool { return (s.setAside() && !s.isSpent() || s.standby) && t.ours(s) }) {
 		return false
 	}
 	carriers := t.carriers()
@@ -83,7 +83,7 @@ func (t turn) callUp() {
 		a.silent = carriers
 	}
 	for _, s := range t.subflows {
-		if s.setAside() && t.ours(s) {
+		if s.setAside() && !s.isSpent() && t.ours(s) {
 			t.carryAgain(s)
 		}
 	}

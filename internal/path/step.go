@@ -17,6 +17,7 @@ func (m *Manager) step(t turn) {
 		t.probeHandshake()
 		t.tryAgain()
 		m.arrange(t)
+		m.keepBudgets(t)
 		t.keepCarrying()
 		t.tellPromotions()
 		if !t.closing() {
@@ -128,6 +129,8 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 		}
 		if s.isLossy() {
 			at(s.aside.until)
+		}
+		if s.isLossy() || s.isSpent() {
 			at(s.aside.since.Add(drains))
 		}
 	}

@@ -53,6 +53,7 @@ const (
 	notAside asideCause = iota
 	lossy
 	standsBy
+	spent
 )
 
 // aside says why a subflow is a backup although it works. It is kept when the subflow carries again.
@@ -219,7 +220,7 @@ func (s *subflow) unharmed(now time.Time) bool {
 // believed to until its loss is known.
 func (t turn) losesLess(s *subflow, p float64) (other *subflow, loss float64) {
 	for _, x := range t.subflows {
-		if x == s || !t.ours(x) || x.isLossy() || x.suspected() || !x.stayed(t.now) || x.backoff > 0 || x.habits != nil && x.habits.accused() {
+		if x == s || !t.ours(x) || x.isLossy() || x.isSpent() || x.suspected() || !x.stayed(t.now) || x.backoff > 0 || x.habits != nil && x.habits.accused() {
 			continue
 		}
 		q, known := x.loses(t.now)
@@ -290,7 +291,7 @@ func (m *Manager) gather(t turn) {
 func (m *Manager) carrier(t turn) *subflow {
 	a := t.attention
 	fit := t.where(func(s *subflow) bool {
-		return t.ours(s) && !s.isLossy() && !s.distrusted() && s.stayed(t.now) && s.minRTT > 0 && s.backoff == 0 &&
+		return t.ours(s) && !s.isLossy() && !s.isSpent() && !s.distrusted() && s.stayed(t.now) && s.minRTT > 0 && s.backoff == 0 &&
 			(a.stalls.calledUp.IsZero() || s.lastAnswer.After(a.stalls.calledUp)) && (!s.backup || s.aside != nil)
 	})
 	if len(fit) == 0 {
@@ -358,18 +359,20 @@ func (t turn) keepCarrying() {
 	}
 }
 
-// replaceLossy marks detours that lost too much as leaving, once another detour is there.
+// replaceLossy marks detours that lost too much, or whose budget is used up, as leaving, once another detour is there.
 func (t turn) replaceLossy() {
-	if !t.has(func(s *subflow) bool { return s.detour != nil && t.ours(s) && !s.isLossy() && s.stayed(t.now) }) {
+	if !t.has(func(s *subflow) bool {
+		return s.detour != nil && t.ours(s) && !s.isLossy() && !s.isSpent() && s.stayed(t.now)
+	}) {
 		return
 	}
 	t.leaveLossy()
 }
 
-// leaveLossy marks the detours that lost too much as leaving. It reports whether there were any.
+// leaveLossy marks the detours that lost too much, or whose budget is used up, as leaving. It reports whether there were any.
 func (t turn) leaveLossy() (found bool) {
 	for _, s := range t.subflows {
-		if s.isLossy() && s.detour != nil && s.up && !s.leaving && t.now.Sub(s.aside.since) >= drains {
+		if (s.isLossy() || s.isSpent()) && s.detour != nil && s.up && !s.leaving && t.now.Sub(s.aside.since) >= drains {
 			s.leaving, found = true, true
 		}
 	}

@@ -32,6 +32,7 @@ func Status(w io.Writer, s api.Status, now time.Time) error {
 	if s.Client != nil {
 		p.waypoints(s.Client, now)
 		p.steering(s.Client.Steering)
+		p.budgets(s.Client.Budgets)
 		if usesConverters(s.Client.Converting) {
 			p.converting(s.Client.Converting)
 		}

@@ -70,6 +70,7 @@ type Client struct {
 	inbox      chan func(now time.Time) // answers of waypoints, questions of people
 	manager    *path.Manager
 	memory     memoryFile
+	budget     budgetFile
 	book       *detour.Book
 	backlog    []path.Event // came up while actions were carried out
 	roster     roster
@@ -94,8 +95,10 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	memory := memoryFile{path: MemoryFile(config.Settings.StateDir), log: log}
 	managing := pathConfig(config.Settings)
 	managing.Memory = memory.read()
+	budgets := newBudgetFile(config.Settings, log)
+	managing.Budget, managing.Used = limitsOf(operator.Budget), budgets.read()
 	c := &Client{
-		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom), memory: memory,
+		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom), memory: memory, budget: budgets,
 		manager: path.New(managing), book: detour.New(kinds(operator.Kinds)),
 		roster: newRoster(config.Settings), converters: newConverters(operator.Converter.Use),
 	}
@@ -170,6 +173,7 @@ func (c *Client) loop(ctx context.Context) error {
 	watch := time.NewTimer(sampleEvery)
 	defer watch.Stop()
 	defer c.saveLast()
+	defer c.saveLastBudget()
 	defer c.requests.Wait()
 	var choices <-chan []config.Peer
 	if c.config.Directory != nil {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
@@ -34,6 +35,7 @@ type host struct {
 	ports       portPicker
 	uplinks     uplinks
 	lans        []string // interfaces of networks from whose addresses the relay connects
+	metered     []string // interfaces
 	events      <-chan mptcp.Event
 	ends        <-chan mptcp.End // nil: what subflows carry is counted as sampled
 	addresses   <-chan []netstate.Address
@@ -58,7 +60,7 @@ const eventRoom = 16384
 
 // openHost takes over new connections.
 func openHost(ctx context.Context, settings *config.Config, log *slog.Logger) (h *host, err error) {
-	h = &host{log: log}
+	h = &host{log: log, metered: settings.Client.Budget.Interfaces}
 	if convert := settings.Client.Converter; convert.KeepIPv6 {
 		h.lans = convert.Gateway
 	}
@@ -265,14 +267,18 @@ func (h *host) localAddrs(interfaces []netstate.Interface) (local path.LocalAddr
 		h.log.Warn("this host's addresses cannot be listed", "err", err)
 		return local, false
 	}
-	tunnels := make(map[int]bool)
+	tunnels, metered := make(map[int]bool), make(map[int]bool)
 	for _, i := range interfaces {
 		tunnels[i.Index] = tunnel.Ours(i.Name)
+		metered[i.Index] = slices.Contains(h.metered, i.Name)
 	}
 	for _, a := range own {
 		local.Addrs = append(local.Addrs, a.Addr)
 		if tunnels[a.IfIndex] {
 			local.Tunnels = append(local.Tunnels, a.Addr)
+		}
+		if metered[a.IfIndex] {
+			local.Metered = append(local.Metered, a.Addr)
 		}
 	}
 	if local.Behind, err = h.routes.Behind(h.lans); err != nil {

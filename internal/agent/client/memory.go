@@ -32,10 +32,15 @@ func MemoryFile(stateDir string) string { return filepath.Join(stateDir, "client
 
 // memoryFile keeps what the path manager has measured. Only the client's loop uses it.
 type memoryFile struct {
-	path   string // empty: nothing is kept
-	log    *slog.Logger
-	saved  time.Time
-	saving bool // in the background
+	path string // empty: nothing is kept
+	log  *slog.Logger
+	saving
+}
+
+// saving tells when a file is to be written in the background.
+type saving struct {
+	saved time.Time
+	busy  bool // it is being written
 	// failed is set while it cannot be written, which is logged once.
 	failed bool
 }
@@ -109,30 +114,35 @@ func parseMemory(data []byte) (form memoryForm, err error) {
 	return form, nil
 }
 
-// due reports whether the memory is to be saved, and records that it is.
-func (f *memoryFile) due(now time.Time) bool {
-	if f.saved.IsZero() {
-		f.saved = now
+// due reports whether the file is to be written, and records that it is.
+func (s *saving) due(now time.Time, every time.Duration) bool {
+	if s.saved.IsZero() {
+		s.saved = now
 	}
-	if f.path == "" || f.saving || now.Sub(f.saved).Abs() < saveMemoryEvery {
+	if s.busy || now.Sub(s.saved).Abs() < every {
 		return false
 	}
-	f.saved, f.saving = now, true
+	s.saved, s.busy = now, true
 	return true
+}
+
+// ended records the result of a write. It reports whether a failure is to be logged: the first in a row is.
+func (s *saving) ended(err error) (log bool) {
+	log = err != nil && !s.failed
+	s.busy, s.failed = false, err != nil
+	return log
 }
 
 // ended records the result of a write. A failure is logged once: the client works without.
 func (f *memoryFile) ended(err error) {
-	f.saving = false
-	if err != nil && !f.failed {
+	if f.saving.ended(err) {
 		f.log.Warn("what was measured of waypoints cannot be saved; after a restart it is measured again", "file", f.path, "err", err)
 	}
-	f.failed = err != nil
 }
 
 // saveMemory saves what was measured, if that is due. The disk may be slow, so it is written in the background.
 func (c *Client) saveMemory(ctx context.Context, now time.Time) {
-	if !c.memory.due(now) {
+	if c.memory.path == "" || !c.memory.due(now, saveMemoryEvery) {
 		return
 	}
 	file, memory := c.memory.path, c.manager.Memory()

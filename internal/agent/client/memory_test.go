@@ -111,14 +111,14 @@ func TestForget(t *testing.T) {
 func TestMemoryCannotBeWritten(t *testing.T) {
 	f, logged := remembering(t)
 	start := time.Now()
-	if f.due(start) || f.due(start.Add(saveMemoryEvery-time.Second)) {
+	if f.due(start, saveMemoryEvery) || f.due(start.Add(saveMemoryEvery-time.Second), saveMemoryEvery) {
 		t.Error("saved too early")
 	}
 	for i, full := range []bool{true, true, false, true} {
-		if !f.due(start.Add(time.Duration(i+1) * saveMemoryEvery)) {
+		if !f.due(start.Add(time.Duration(i+1)*saveMemoryEvery), saveMemoryEvery) {
 			t.Fatal("not saved")
 		}
-		if f.due(start.Add(time.Duration(i+3) * saveMemoryEvery)) {
+		if f.due(start.Add(time.Duration(i+3)*saveMemoryEvery), saveMemoryEvery) {
 			t.Fatal("saved twice at a time")
 		}
 		var err error
@@ -139,7 +139,7 @@ func TestMemoryCannotBeWritten(t *testing.T) {
 	if _, err := os.Stat(f.path); err == nil {
 		t.Error("a file without anything in it")
 	}
-	if (&memoryFile{}).due(start) {
-		t.Error("without a file it is never due")
+	if (&saving{}).due(start, saveMemoryEvery) {
+		t.Error("the first time begins the wait")
 	}
 }

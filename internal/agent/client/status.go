@@ -21,13 +21,17 @@ func (c *Client) Status(ctx context.Context) (*api.Using, []string, error) {
 		return nil, nil, err
 	}
 	problems := slices.Concat(c.host.problems, c.tunnels.problems())
-	gateway, err := call(ctx, c, func(time.Time) (string, error) { return c.gateway.problem, nil })
+	more, err := call(ctx, c, func(time.Time) ([]string, error) {
+		list := budgetProblems(c.manager.Budgets())
+		if c.gateway.problem != "" {
+			list = append(list, c.gateway.problem)
+		}
+		return list, nil
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	if gateway != "" {
-		problems = append(problems, gateway)
-	}
+	problems = append(problems, more...)
 	if err := c.host.pathManager(); err != nil {
 		problems = append(problems, pathManagerProblem(err))
 	}
@@ -45,7 +49,7 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 			return nil, err
 		}
 		snap := c.manager.Snapshot(now)
-		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: plain, Waypoints: []api.Waypoint{}, Converting: c.describeConverting(now), Steering: c.steering.describe()}
+		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: plain, Waypoints: []api.Waypoint{}, Converting: c.describeConverting(now), Steering: c.steering.describe(), Budgets: describeBudgets(c.manager.Budgets())}
 		u.Counters.SubflowsRefused += snap.RefusedByServers
 		describeTally(&u.Counters, &snap)
 		subflows := make(map[detour.Via]int)

@@ -1,0 +1,167 @@
+package path
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/detour-collective/dcol/internal/path/budget"
+)
+
+// This file keeps connections within the operator's budgets of bytes through waypoints.
+//
+//   - From four fifths of a waypoint's budget on, other waypoints are taken first.
+//   - When a budget is used up, its detours are taken by no subflow more until the next month. Those that are up become
+//     backups, so that no connection breaks. The direct path carries.
+//
+// What a subflow carries is known a second later at the latest, so a budget is exceeded by as much.
+
+// account tells for what a subflow's bytes are counted.
+type account struct {
+	carrier
+	metered bool
+}
+
+// accountOf returns for what the bytes of a connection's subflow are counted, if its path is known.
+func (m *Manager) accountOf(c *conn, s *subflow) (a account, known bool) {
+	a.carrier, known = carrierOf(s)
+	a.metered = m.host.isMetered(s.local.Addr(), c)
+	return a, known
+}
+
+// count counts what was carried.
+func (m *Manager) count(a account, received, sent uint64) {
+	m.tally.add(a.carrier, received, sent)
+	if a.waypoint != "" && m.detours.budget.Add(a.waypoint, a.metered, received+sent) {
+		m.levels = true
+	}
+}
+
+// followBudgets brings all connections up to date after the level of a budget changed.
+func (m *Manager) followBudgets() {
+	m.levels = false
+	for _, c := range m.conns.all() {
+		m.again = append(m.again, c.token)
+	}
+}
+
+// isMetered reports whether a subflow from that address of this host uses a metered interface. One through a tunnel uses
+// the interface of its connection.
+func (h *hostAddrs) isMetered(local netip.Addr, c *conn) bool {
+	if len(h.metered) == 0 {
+		return false
+	}
+	if !local.IsValid() || h.tunnels[local] {
+		local = c.local.Addr()
+	}
+	if local.IsValid() {
+		return slices.Contains(h.metered, local)
+	}
+	is := func(a netip.Addr) bool { return a.Is4() == c.server.Addr().Is4() && !h.tunnels[a] } // as routed
+	return slices.ContainsFunc(h.addrs, is) &&
+		!slices.ContainsFunc(h.addrs, func(a netip.Addr) bool { return is(a) && !slices.Contains(h.metered, a) })
+}
+
+// budgetOf returns the budget that is used most of those that concern a detour of the connection.
+func (k *detours) budgetOf(t turn, d *Detour) budget.Standing {
+	if !k.budget.Limited() {
+		return budget.Standing{}
+	}
+	return k.budget.Of(d.Waypoint, t.host.isMetered(d.Local, t.conn))
+}
+
+// spentError is the reason for not using a detour whose budget is used up.
+type spentError struct{ budget.Standing }
+
+func (e spentError) Error() string { return SpentWords(e.Standing) }
+
+// SpentWords returns that a budget is used up, as text.
+func SpentWords(s budget.Standing) string {
+	amount := amountWords(s.Limit)
+	switch s.Scope {
+	case budget.Waypoint:
+		return fmt.Sprintf("this month's %s through %s are used up (client.budget.waypoint)", amount, s.Waypoint)
+	case budget.Metered:
+		return fmt.Sprintf("this month's %s for detours from metered interfaces are used up (client.budget.metered)", amount)
+	default:
+		return fmt.Sprintf("this month's %s for detours are used up (client.budget.total)", amount)
+	}
+}
+
+// amountWords returns an amount of bytes in a unit in which it is easy to read.
+func amountWords(bytes uint64) string {
+	amount, unit := float64(bytes), "B"
+	for _, u := range [...]string{"kB", "MB", "GB", "TB"} {
+		if amount < 1000 {
+			break
+		}
+		amount, unit = amount/1000, u
+	}
+	return fmt.Sprintf("%.4g %s", amount, unit)
+}
+
+// isSpent reports whether the subflow is set aside because its budget is used up.
+func (s *subflow) isSpent() bool { return s.aside != nil && s.aside.cause == spent }
+
+// keepBudgets sets those detours of a connection aside whose budget is used up, and has them carry again when there is
+// a new one.
+func (m *Manager) keepBudgets(t turn) {
+	if !m.detours.budget.Limited() {
+		return
+	}
+	for _, s := range t.subflows {
+		if s.detour == nil || !s.up {
+			continue
+		}
+		over := m.detours.budgetOf(t, s.detour).Level() == budget.Spent
+		switch {
+		case over && !s.isSpent() && t.hasBeside(s):
+			if s.aside == nil {
+				s.aside = &aside{}
+			}
+			s.aside.cause, s.aside.since = spent, t.now
+			if !s.backup {
+				t.setBackup(s, true)
+			}
+		case !over && s.isSpent() && !t.open():
+			s.aside.cause = notAside // it waits for the server's first data, like any other
+		case !over && s.isSpent():
+			t.carryAgain(s)
+		}
+	}
+}
+
+// hasBeside reports whether the connection has another subflow to carry its data than a detour whose budget is used up.
+// The direct path carries again if it was set aside.
+func (t turn) hasBeside(s *subflow) bool {
+	other := t.find(func(x *subflow) bool { return x != s && x.up && !x.backup && !x.leaving && t.host.hasSource(x) })
+	if other != nil {
+		return true
+	}
+	direct := t.find(func(x *subflow) bool { return x.direct && x.setAside() && t.ours(x) })
+	if direct != nil {
+		t.carryAgain(direct)
+	}
+	return direct != nil
+}
+
+// spentFor reports whether a detour would lead to the connection's server if its budget were not used up.
+func (m *Manager) spentFor(t turn) bool {
+	for o := range m.detours.leading(t.server) {
+		if m.detours.budgetOf(t, &o.Detour).Level() == budget.Spent {
+			return true
+		}
+	}
+	return m.allSpent(t)
+}
+
+// allSpent reports whether no waypoint may carry anything of the connection, so that none need be asked.
+func (m *Manager) allSpent(t turn) bool {
+	return m.detours.budgetOf(t, &Detour{}).Level() == budget.Spent
+}
+
+// Budgets lists the limits that are set, and what is used of them.
+func (m *Manager) Budgets() []budget.Standing { return m.detours.budget.Standings() }
+
+// Used returns what is used of the budgets in each month, to be kept for the next Manager.
+func (m *Manager) Used() map[budget.Month]budget.Use { return m.detours.budget.Used() }

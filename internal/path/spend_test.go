@@ -1,0 +1,184 @@
+package path_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/budget"
+)
+
+const megabyte = 1_000_000
+
+// limited begins a selection with budgets.
+func limited(t *testing.T, limits budget.Limits) *selection {
+	t.Helper()
+	return newSelectionWith(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good()}, func(c *path.Config) { c.Budget = limits })
+}
+
+// budgetWords returns the reasons for not taking the waypoint.
+func (s *selection) budgetWords(waypoint string) string {
+	for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), s.now).Candidates {
+		if c.Waypoint == waypoint && !c.Taken {
+			return c.Why
+		}
+	}
+	return ""
+}
+
+// When the budget is used up, the detour of a living connection stands by, and new connections take none, until the
+// next month.
+func TestBudgetIsUsedUp(t *testing.T) {
+	s := limited(t, budget.Limits{Total: 50 * megabyte}) // a path carries about 1.1 MB a second
+	s.offer("bob", "carol")
+	s.connect()
+	taken := s.subflows[1].waypoint
+	s.bulk(30 * time.Second)
+	s.want("with a budget", "join "+taken)
+	s.bulk(30 * time.Second)
+	s.want("when it is used up", "demote "+taken)
+	carried := s.over(taken).data * 1400
+	if carried < 50*megabyte || carried > 51*megabyte {
+		t.Errorf("the detour carried %d bytes", carried)
+	}
+	s.bulk(10 * time.Minute)
+	s.want("afterwards")
+	if now := s.over(taken).data * 1400; now != carried {
+		t.Errorf("%d bytes more were carried", now-carried)
+	}
+	if why := s.why(taken); why != "stands by: this month's budget of bytes through it is used up" {
+		t.Errorf("why: %q", why)
+	}
+	s.connect()
+	s.bulk(10 * time.Second)
+	s.want("the next connection")
+	for _, waypoint := range []string{"bob", "carol"} {
+		if why := s.budgetWords(waypoint); why != "this month's 50 MB for detours are used up (client.budget.total)" {
+			t.Errorf("why not %s: %q", waypoint, why)
+		}
+	}
+	if note := s.m.Snapshot(s.now).Conns[0].Note; note != "this month's budget of bytes through waypoints is used up" {
+		t.Errorf("note: %q", note)
+	}
+	s.now = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+	s.bulk(10 * time.Second)
+	if len(s.subflows) != 2 || s.subflows[1].backup {
+		t.Errorf("in the next month: %v", s.log)
+	}
+}
+
+// A living connection's detour carries again in the next month.
+func TestBudgetIsRenewed(t *testing.T) {
+	s := limited(t, budget.Limits{Waypoint: 20 * megabyte})
+	s.offer("bob")
+	s.connect()
+	s.bulk(time.Minute)
+	s.want("in January", "join bob", "demote bob")
+	s.now = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+	s.bulk(5 * time.Second)
+	s.want("in February", "promote bob")
+}
+
+// When a waypoint's budget is nearly used up, new connections take another. When it is used up, living ones do.
+func TestBudgetOfWaypoint(t *testing.T) {
+	s := limited(t, budget.Limits{Waypoint: 50 * megabyte})
+	s.offer("bob")
+	s.connect()
+	s.offer("carol")
+	s.bulk(42 * time.Second)
+	s.want("with a budget", "join bob")
+	if why := s.budgetWords("bob"); why != "a spare: this month's budget for its waypoint is nearly used up (client.budget.waypoint)" {
+		t.Errorf("why not bob: %q", why)
+	}
+	s.bulk(30 * time.Second)
+	s.want("when it is used up", "demote bob", "join carol", "end bob")
+	if why := s.budgetWords("bob"); why != "this month's 50 MB through bob are used up (client.budget.waypoint)" {
+		t.Errorf("why not bob: %q", why)
+	}
+	levels := []budget.Level{}
+	for _, b := range s.m.Budgets() {
+		levels = append(levels, b.Level())
+	}
+	if !slices.Equal(levels, []budget.Level{budget.Spent, budget.Free}) {
+		t.Errorf("bob and carol: %v", levels)
+	}
+}
+
+// What an earlier agent used counts, and what this one used is there to be kept.
+func TestBudgetAfterRestart(t *testing.T) {
+	before := limited(t, budget.Limits{Total: 5 * megabyte})
+	before.offer("bob")
+	before.connect()
+	before.bulk(20 * time.Second)
+	s := newSelectionWith(t, before.paths, func(c *path.Config) {
+		c.Budget, c.Used = budget.Limits{Total: 5 * megabyte}, before.m.Used()
+	})
+	s.offer("bob")
+	s.connect()
+	s.bulk(5 * time.Second)
+	s.want("after the restart")
+}
+
+// From a metered interface, only its own budget may be used. On another network, detours are taken.
+func TestBudgetOfMeteredInterface(t *testing.T) {
+	s := limited(t, budget.Limits{Metered: 10 * megabyte})
+	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}, Metered: []netip.Addr{ip("me")}})
+	s.offer("bob")
+	s.connect()
+	s.bulk(30 * time.Second)
+	s.want("metered", "join bob", "demote bob")
+	if why := s.budgetWords("bob"); why != "this month's 10 MB for detours from metered interfaces are used up (client.budget.metered)" {
+		t.Errorf("why not bob: %q", why)
+	}
+	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
+	s.bulk(5 * time.Second)
+	s.want("not metered", "promote bob")
+}
+
+// A connection that has nothing else keeps its detour: no budget breaks it.
+func TestBudgetBreaksNoConnection(t *testing.T) {
+	s := limited(t, budget.Limits{Total: 20 * megabyte})
+	s.offer("bob")
+	s.connect()
+	s.bulk(5 * time.Second)
+	direct := s.over("")
+	s.subflows = slices.DeleteFunc(s.subflows, func(c *carried) bool { return c == direct })
+	s.paths[""].dead = true
+	s.tell(path.SubflowClosed{Token: s.token, Local: direct.local, Remote: direct.remote})
+	s.log = nil
+	was := s.over("bob").data
+	for range 60 {
+		s.bulk(time.Second)
+		s.subflows = slices.DeleteFunc(s.subflows, func(c *carried) bool {
+			dead := c.waypoint == ""
+			if dead {
+				s.tell(path.SubflowClosed{Token: s.token, LocalID: 2, Local: c.local, Remote: c.remote})
+			}
+			return dead
+		})
+	}
+	if carried := s.over("bob").data - was; carried < 30*700 {
+		t.Errorf("without the direct path, the detour carried %d segments: %v", carried, s.log)
+	}
+}
+
+// A TLS connection's detour that waits for the server's first data keeps waiting.
+func TestBudgetAndTLS(t *testing.T) {
+	s := newSelectionWith(t, map[string]*pathWorth{"": good(), "bob": good()}, func(c *path.Config) {
+		c.Budget, c.TLSPorts = budget.Limits{Total: 20 * megabyte}, []uint16{80}
+		c.Used = map[budget.Month]budget.Use{"2026-01": {Total: 20*megabyte - 1}}
+	})
+	s.offer("bob")
+	s.connect()
+	s.want("at first", "join bob as backup")
+	// Another connection uses up the rest.
+	other, detour := netip.AddrPortFrom(ip("me"), 40000), netip.AddrPortFrom(ip("bob"), 81)
+	s.m.Handle(path.ConnEstablished{Token: 99, Local: other, Remote: netip.AddrPortFrom(ip("web"), 81)}, s.now)
+	s.m.Handle(path.SubflowRequested{Token: 99, LocalID: 1, Local: netip.AddrPortFrom(ip("me"), 40001)}, s.now)
+	s.m.Handle(path.SubflowEstablished{Token: 99, LocalID: 1, Local: netip.AddrPortFrom(ip("me"), 40001), Remote: detour}, s.now)
+	s.m.Handle(path.Measured{Samples: []path.Sample{{Token: 99, Local: netip.AddrPortFrom(ip("me"), 40001), Remote: detour, BytesReceived: 9}}}, s.now)
+	s.bulk(20 * time.Second)
+	s.want("with data")
+}

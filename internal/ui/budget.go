@@ -1,0 +1,21 @@
+package ui
+
+import (
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// budgets describes what is used of the month's budgets for detours.
+func (p *printer) budgets(list []api.Budget) {
+	for _, b := range list {
+		what := map[string]string{"total": "Detours", "waypoint": "Detours via " + b.Waypoint, "metered": "Detours from metered interfaces"}[b.Scope]
+		then := map[string]string{
+			"nearly": "; other waypoints are taken first, and when it is used up, none of these detours",
+			"spent":  "; none of these detours carries data until then",
+		}[b.Level]
+		if b.Level == "nearly" && b.Scope != "waypoint" {
+			then = "; when it is used up, none of these detours is taken"
+		}
+		p.linef("%s: %s of %s used this month (%.0f %%), renews on %s%s", what, bytes(b.Used), bytes(b.Limit),
+			100*float64(b.Used)/float64(max(b.Limit, 1)), b.Renews.Local().Format("2 Jan 15:04"), then)
+	}
+}
