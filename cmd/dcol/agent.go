@@ -3,10 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +41,7 @@ func agentCommand() *cobra.Command {
 				to = file
 			}
 			log, levels := cli.LeveledLog(to, c.LogLevel)
-			plan, err := agent.Prepare(c, version, log, levels)
+			plan, err := agent.Prepare(c, path, version, log, levels)
 			if err != nil {
 				return err
 			}
@@ -52,7 +49,6 @@ func agentCommand() *cobra.Command {
 				fmt.Printf("%s: ok\n", path)
 				return nil
 			}
-			ignoreHangup(log)
 			return plan.Run(cmd.Context())
 		},
 	}
@@ -61,19 +57,6 @@ func agentCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration and the identity")
 	cmd.Flags().BoolVar(&sample, "sample", false, "print a commented configuration with every key")
 	return cmd
-}
-
-// ignoreHangup keeps the agent running when its terminal closes, or somebody sends SIGHUP to reload
-// the configuration.
-func ignoreHangup(log *slog.Logger) {
-	signal.Ignore(syscall.SIGHUP) // it would end the agent, as it ends all other commands
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	go func() {
-		for range hangups {
-			log.Info("SIGHUP is ignored: restart the agent to read its configuration again; certificates and lists are read when they change")
-		}
-	}()
 }
 
 func downCommand() *cobra.Command {

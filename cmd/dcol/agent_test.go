@@ -57,6 +57,13 @@ func (c *canned) LogLevel(_ context.Context, r api.LogLevelRequest) (api.LogLeve
 	return out, nil
 }
 
+func (c *canned) Reload(context.Context, api.ReloadRequest) (api.Reloaded, error) {
+	return api.Reloaded{
+		File: "dcol.toml", Applied: []api.SettingChange{{Key: "log_level", From: `"info"`, To: `"debug"`}},
+		Waiting: []api.SettingChange{{Key: "run_dir", From: `"/run/dcol"`, To: `"/run/x"`}},
+	}, nil
+}
+
 func (c *canned) Steer(_ context.Context, r api.SteerRequest) (api.Steering, error) {
 	s := &c.status.Client.Steering
 	for _, name := range r.Waypoints {

@@ -40,6 +40,7 @@ import (
 // Plan is a checked configuration with a good identity.
 type Plan struct {
 	config   *config.Config
+	file     string // of the configuration
 	identity *collective.Identity
 	// coordinators of a collective that this host joined.
 	coordinators []enrol.Endpoint
@@ -48,8 +49,8 @@ type Plan struct {
 	levels       *loglevel.Levels
 }
 
-// Prepare reads all that Run will need and changes nothing. levels are those of log.
-func Prepare(c *config.Config, version string, log *slog.Logger, levels *loglevel.Levels) (*Plan, error) {
+// Prepare reads all that Run will need and changes nothing. c was read from file, and levels are those of log.
+func Prepare(c *config.Config, file, version string, log *slog.Logger, levels *loglevel.Levels) (*Plan, error) {
 	files := collective.Files{Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL}
 	open := collective.Load
 	if c.Collective.Joined() {
@@ -80,7 +81,7 @@ func Prepare(c *config.Config, version string, log *slog.Logger, levels *logleve
 			return nil, err
 		}
 	}
-	return &Plan{config: c, identity: identity, coordinators: coordinators, version: version, log: log, levels: levels}, nil
+	return &Plan{config: c, file: file, identity: identity, coordinators: coordinators, version: version, log: log, levels: levels}, nil
 }
 
 // parseServers reads the servers that the configuration names at key.
@@ -109,6 +110,7 @@ const sightingRoom = 256
 
 // Run runs the agent until ctx ends.
 func (p *Plan) Run(ctx context.Context) error {
+	hangups := catchHangups()
 	debug.SetGCPercent(gcPercent)
 	if os.Geteuid() != 0 {
 		return errors.New("the agent needs root (or CAP_NET_ADMIN, CAP_NET_RAW and write access to net.* sysctls): start it as root, with: " + packaging.StartCommand())
@@ -142,6 +144,7 @@ func (p *Plan) Run(ctx context.Context) error {
 		return errors.Join(err, stopGroup(group))
 	}
 	group.Go(func() error { return api.Serve(ctx, listener, a) })
+	group.Go(func() error { a.reloadAt(ctx, hangups); return nil })
 	for _, err := range damagedRecords(p.config) {
 		p.log.Warn("sysctls may not be restored", "err", err)
 	}
@@ -153,7 +156,7 @@ func (p *Plan) Run(ctx context.Context) error {
 
 // start starts the roles, in the order in which they need each other.
 func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.Transport) (*running, error) {
-	a := &running{plan: p, since: time.Now(), serving: &atomic.Pointer[serving.Serving]{}, transport: tcp}
+	a := &running{plan: p, settings: p.config, since: time.Now(), serving: &atomic.Pointer[serving.Serving]{}, transport: tcp}
 	a.relaying = relaying.New(relaying.Config{
 		Dir: p.config.RunDir, Version: p.version, LogLevel: p.config.LogLevel, State: p.relayed(), Log: p.log.With("subsystem", "relay"),
 	})
@@ -187,7 +190,7 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 		a.client = c
 	}
 	if p.config.Has(config.RoleWaypoint) {
-		if err := a.begin(ctx, group, waypointRole(p, a.member, sightings, a.serving)); err != nil {
+		if err := a.begin(ctx, group, waypointRole(p, a.member, sightings, a.serving, a.with)); err != nil {
 			return nil, err
 		}
 	} else if a.member != nil {
@@ -236,11 +239,23 @@ func startClient(ctx context.Context, p *Plan, m *member.Member, k *relaying.Kee
 	return c, nil
 }
 
-// waypointRole returns the waypoint role, which is in up while it runs.
-func waypointRole(p *Plan, m *member.Member, sightings <-chan nat.Sighting, up *atomic.Pointer[serving.Serving]) *role {
-	start := func(ctx context.Context) (func(context.Context) error, error) {
+// waypointRole returns the waypoint role, which is in up while it runs. It starts with the settings in effect.
+func waypointRole(p *Plan, m *member.Member, sightings <-chan nat.Sighting, up *atomic.Pointer[serving.Serving], with func(func(*config.Config) error) error) *role {
+	begin := func(ctx context.Context, settings *config.Config) (*serving.Serving, error) {
 		s, err := serving.Start(ctx, serving.Config{
-			Identity: p.identity, Settings: p.config, Member: m, Trusted: p.isCoordinator, Sightings: sightings, Log: p.log,
+			Identity: p.identity, Settings: settings, Member: m, Trusted: p.isCoordinator, Sightings: sightings, Log: p.log,
+		})
+		if err == nil {
+			p.log.Info("members are served", "listen", settings.Session.Listen)
+			up.Store(s)
+		}
+		return s, err
+	}
+	start := func(ctx context.Context) (func(context.Context) error, error) {
+		var s *serving.Serving
+		err := with(func(settings *config.Config) (err error) {
+			s, err = begin(ctx, settings)
+			return err
 		})
 		if err != nil {
 			if m != nil { // others should use another waypoint meanwhile
@@ -248,8 +263,6 @@ func waypointRole(p *Plan, m *member.Member, sightings <-chan nat.Sighting, up *
 			}
 			return nil, err
 		}
-		p.log.Info("members are served", "listen", p.config.Session.Listen)
-		up.Store(s)
 		return func(ctx context.Context) error {
 			defer up.Store(nil)
 			return s.Run(ctx)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,9 @@ type running struct {
 	relaying    *relaying.Keeper
 	transport   *transport.Transport
 	roles       []*role // those that may wait for a port
+
+	reloading sync.Mutex
+	settings  *config.Config // in effect; guarded by reloading
 }
 
 // Status implements api.Agent.
@@ -116,7 +120,15 @@ func (a *running) Convert(ctx context.Context, r api.ConvertRequest) (api.Conver
 	if a.client == nil {
 		return api.Converting{}, errNoClient
 	}
-	return a.client.Convert(ctx, config.UseConverter(r.Use))
+	a.reloading.Lock()
+	defer a.reloading.Unlock()
+	out, err := a.client.Convert(ctx, config.UseConverter(r.Use))
+	if err == nil {
+		settings := *a.settings
+		settings.Client.Converter.Use = config.UseConverter(r.Use)
+		a.settings = &settings
+	}
+	return out, err
 }
 
 // Why implements api.Agent.
@@ -149,7 +161,7 @@ func (a *running) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, 
 
 // waypoints returns the names of the waypoints that this host knows: its configuration's and the directory's.
 func (a *running) waypoints(ctx context.Context) (names []string, err error) {
-	for _, w := range a.plan.config.Client.Waypoints {
+	for _, w := range a.inEffect().Client.Waypoints {
 		names = append(names, w.Name)
 	}
 	if a.member != nil {

@@ -44,6 +44,9 @@ func (f fake) Convert(ctx context.Context, r ConvertRequest) (Converting, error)
 func (f fake) LogLevel(_ context.Context, r LogLevelRequest) (LogLevels, error) {
 	return LogLevels(r), nil
 }
+func (f fake) Reload(_ context.Context, r ReloadRequest) (Reloaded, error) {
+	return Reloaded{File: "dcol.toml", Waiting: []SettingChange{{Key: "run_dir"}}, Applied: []SettingChange{}}, nil
+}
 func (f fake) Steer(_ context.Context, r SteerRequest) (Steering, error) { return f.steers(r) }
 func (f fake) Why(_ context.Context, r WhyRequest) (Why, error)          { return f.why(r) }
 func (f fake) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error) {

@@ -95,6 +95,13 @@ func (c *Client) LogLevel(ctx context.Context, r LogLevelRequest) (LogLevels, er
 	return l, err
 }
 
+// Reload has the agent read its configuration again, and returns what that changes.
+func (c *Client) Reload(ctx context.Context, r ReloadRequest) (Reloaded, error) {
+	var a Reloaded
+	err := c.ask(ctx, http.MethodPost, "/v1/reload", r, &a)
+	return a, err
+}
+
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
 	var reader io.Reader
 	if body != nil {

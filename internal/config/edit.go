@@ -4,63 +4,166 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/detour-collective/dcol/internal/durable"
-)
+	"github.com/pelletier/go-toml/v2"
 
-// useLine matches the line of client.converter.use, with what follows its value.
-var useLine = regexp.MustCompile(`^(\s*use\s*=\s*)("[^"]*"|'[^']*')(.*)$`)
+	"github.com/detour-collective/dcol/internal/durable"
+	"github.com/detour-collective/dcol/internal/tomlfile"
+)
 
 // tableLine matches a table's header.
 var tableLine = regexp.MustCompile(`^\s*\[+\s*([^\]]*?)\s*\]+`)
 
-const converterTable = "client.converter"
+// keyLine matches the beginning of a key's line.
+var keyLine = regexp.MustCompile(`^\s*([A-Za-z0-9_-]+)\s*=\s*`)
 
 // SetConverterUse changes client.converter.use in the file at path, and nothing else.
 func SetConverterUse(path string, use UseConverter) error {
+	_, err := Set(path, "client.converter.use", string(use))
+	return err
+}
+
+// Set changes one key in the file at path, and nothing else: other lines and comments stay. The value is TOML, or the
+// text of a string without its quotes. It returns the change; From and To are equal if the file said so already.
+func Set(path, key, value string) (Change, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("change the configuration: %w", err)
+		return Change{}, fmt.Errorf("change the configuration: %w", err)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("change the configuration: %w", err)
+		return Change{}, fmt.Errorf("change the configuration: %w", err)
 	}
-	changed := setConverterUse(string(text), use)
-	// Nothing is written that the agent would not read as meant.
-	c, err := Parse(path, []byte(changed))
+	before, err := Parse(path, text)
 	if err != nil {
-		return fmt.Errorf("change the configuration: %w", err)
+		return Change{}, fmt.Errorf("change the configuration: %w", err)
 	}
-	if c.Client.Converter.Use != use {
-		return fmt.Errorf("%s cannot be changed by this command: write use = %q below [%s]", path, use, converterTable)
+	old, err := before.Setting(key)
+	if err != nil {
+		return Change{}, err
+	}
+	if old.repeated {
+		return Change{}, fmt.Errorf("%s is a table that may be repeated: change it in %s with an editor", key, path)
+	}
+	if old.text && !isTOML(value) {
+		value = strconv.Quote(value)
+	}
+	if !isTOML(value) {
+		return Change{}, fmt.Errorf("%s: %s is no value of TOML, such as 3, true or [443, 8443]", key, value)
+	}
+	changed := setKey(string(text), key, value)
+	// Nothing is written that the agent would not read as meant.
+	after, err := Parse(path, []byte(changed))
+	if err != nil {
+		return Change{}, fmt.Errorf("the configuration is not changed, because it would be wrong: %w", err)
+	}
+	now, err := after.Setting(key)
+	if err != nil {
+		return Change{}, err
+	}
+	only := before.Differences(after)
+	same := len(only) == 0 && isSame(old, value)
+	if !same && (len(only) != 1 || only[0].Key != key) {
+		return Change{}, fmt.Errorf("%s cannot be changed by this command: change %s in it with an editor", path, key)
+	}
+	change := Change{Key: key, From: old.Value, To: now.Value, Reload: now.Reload}
+	if changed == string(text) {
+		return change, nil
 	}
 	if err := durable.Replace(path, []byte(changed), info.Mode().Perm()); err != nil {
-		return fmt.Errorf("change the configuration: %w", err)
+		return Change{}, fmt.Errorf("change the configuration: %w", err)
 	}
-	return nil
+	return change, nil
 }
 
-// setConverterUse changes the line if there is one, else adds it below its table's header, else adds the table.
-func setConverterUse(text string, use UseConverter) string {
+// Setting returns the setting with a key. The error names the nearest one.
+func (c *Config) Setting(key string) (Setting, error) {
+	var keys []string
+	for _, s := range c.Settings() {
+		if s.Key == key {
+			return s, nil
+		}
+		keys = append(keys, s.Key)
+	}
+	return Setting{}, fmt.Errorf("%q is not a key of the configuration%s", key, tomlfile.Nearest(key, keys))
+}
+
+// isSame reports whether a setting has the value already.
+func isSame(s Setting, value string) bool {
+	var ours, other map[string]any
+	if toml.Unmarshal([]byte("v = "+s.Value), &ours) != nil || toml.Unmarshal([]byte("v = "+value), &other) != nil {
+		return false
+	}
+	return fmt.Sprint(ours) == fmt.Sprint(other)
+}
+
+// isTOML reports whether a text is one value, without a comment.
+func isTOML(value string) bool {
+	var all map[string]any
+	return toml.Unmarshal([]byte("v = "+value+"\n"), &all) == nil && len(all) == 1 && toml.Unmarshal([]byte("v = ["+value+"]\n"), &all) == nil
+}
+
+// setKey changes the key's value if it has one, else adds a line below its table's header, else adds the table.
+func setKey(text, key, value string) string {
+	wanted, name := "", key
+	if at := strings.LastIndexByte(key, '.'); at >= 0 {
+		wanted, name = key[:at], key[at+1:]
+	}
 	lines := strings.Split(text, "\n")
 	table, header := "", -1
-	for i, line := range lines {
-		if m := tableLine.FindStringSubmatch(line); m != nil {
-			if table = strings.ReplaceAll(m[1], " ", ""); table == converterTable {
+	for i := 0; i < len(lines); i++ {
+		if m := tableLine.FindStringSubmatch(lines[i]); m != nil {
+			if table = strings.ReplaceAll(m[1], " ", ""); table == wanted {
 				header = i
 			}
 			continue
 		}
-		if m := useLine.FindStringSubmatch(line); m != nil && table == converterTable {
-			lines[i] = fmt.Sprintf("%s%q%s", m[1], use, m[3])
-			return strings.Join(lines, "\n")
+		m := keyLine.FindStringSubmatch(lines[i])
+		if m == nil {
+			continue
+		}
+		count := statement(lines[i:])
+		if table == wanted && m[1] == name {
+			line := m[0] + value + comment(lines[i:i+count])
+			return strings.Join(slices.Replace(lines, i, i+count, line), "\n")
+		}
+		i += count - 1
+	}
+	added := name + " = " + value
+	switch {
+	case wanted == "":
+		return added + "\n" + text
+	case header >= 0:
+		return strings.Join(slices.Insert(lines, header+1, added), "\n")
+	}
+	return strings.TrimRight(text, "\n") + fmt.Sprintf("\n\n[%s]\n%s\n", wanted, added)
+}
+
+// statement returns how many lines the value takes that begins in the first one.
+func statement(lines []string) int {
+	for n := 1; n <= len(lines); n++ {
+		var all map[string]any
+		if toml.Unmarshal([]byte(strings.Join(lines[:n], "\n")+"\n"), &all) == nil {
+			return n
 		}
 	}
-	added := fmt.Sprintf("use = %q", use)
-	if header >= 0 {
-		return strings.Join(append(lines[:header+1], append([]string{added}, lines[header+1:]...)...), "\n")
+	return 1
+}
+
+// comment returns the comment behind a value, with the space before it.
+func comment(lines []string) string {
+	text := strings.Join(lines, "\n")
+	last := lines[len(lines)-1]
+	before := len(text) - len(last)
+	for i, c := range last {
+		var all map[string]any
+		if c == '#' && toml.Unmarshal([]byte(text[:before+i]+"\n"), &all) == nil {
+			trimmed := strings.TrimRight(last[:i], " \t")
+			return last[len(trimmed):]
+		}
 	}
-	return strings.TrimRight(text, "\n") + fmt.Sprintf("\n\n[%s]\n%s\n", converterTable, added)
+	return ""
 }

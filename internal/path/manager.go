@@ -133,6 +133,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.woken = m.detours.serverRefused(ev, now) || m.woken
 	case Steered:
 		m.steered(ev, now)
+	case Reconfigured:
+		m.reconfigured(ev, now)
 	case KindUnready:
 		m.detours.setUnready(ev)
 	case LocalAddrs:

@@ -63,6 +63,9 @@ func (s *surroundings) hear(o egress.Outside) (changed bool) {
 	return true
 }
 
+// replace has another policy decide about what is around now.
+func (s *surroundings) replace(policy *egress.Policy) { s.policy = policy.Around(s.now) }
+
 // taken reports whether a port is a program's of this host: one listens there, or the port is reserved for
 // one that may.
 func (s *surroundings) taken(port uint16) bool { return s.listening[port] || s.reserved.Has(port) }

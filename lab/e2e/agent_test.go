@@ -63,7 +63,7 @@ func TestUsersCannotKeepTheAgentFromItsPort(t *testing.T) {
 	}
 }
 
-// SIGHUP is no end, and no reload: that is said.
+// SIGHUP does not end the agent, and with an unchanged configuration it changes nothing.
 func TestHangup(t *testing.T) {
 	w := standard(newWorld(t))
 	w.startBoth()

@@ -28,8 +28,11 @@ type roster struct {
 	loaded   map[detour.Via]time.Time // until when, as the waypoints say
 }
 
+// spareWaypoints is the number of waypoints that a changed configuration may name besides those at the agent's start.
+const spareWaypoints = 8
+
 func newRoster(settings *config.Config) roster {
-	room := len(settings.Client.Waypoints)
+	room := len(settings.Client.Waypoints) + spareWaypoints
 	if settings.Collective.Joined() {
 		// One more may be chosen for its converter.
 		room += 2 * (settings.Collective.Waypoints + 1) // those that are left take their time to end
@@ -77,7 +80,11 @@ func (r *roster) changes() (leave []string, join []config.Peer) {
 	for name, u := range r.using {
 		have[name] = u.peer
 	}
-	return rosterChanges(slices.Concat(r.fixed, r.chosen), have, r.leaving, r.room-len(r.using)-len(r.leaving))
+	isFixed := func(c config.Peer) bool {
+		return slices.ContainsFunc(r.fixed, func(f config.Peer) bool { return f.Name == c.Name })
+	}
+	chosen := slices.DeleteFunc(slices.Clone(r.chosen), isFixed)
+	return rosterChanges(slices.Concat(r.fixed, chosen), have, r.leaving, r.room-len(r.using)-len(r.leaving))
 }
 
 // rosterChanges compares the waypoints to use with those in use. One that is reached elsewhere is left and

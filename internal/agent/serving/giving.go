@@ -11,11 +11,12 @@ import (
 
 // given returns what the operator gives, and how much of it is used.
 func (s *Serving) given(now waypoint.GivingStatus) api.Given {
+	operator := s.terms.Load()
 	out := api.Given{
 		Open: !now.Closed(), Until: now.Until, Hours: []string{}, UsedBytes: now.Used, QuotaBytes: now.Quota,
-		Allow: append([]netip.Prefix{}, s.config.Settings.Waypoint.Allow...), Deny: append([]netip.Prefix{}, s.config.Settings.Waypoint.Deny...),
-		DenyPorts: append([]int{}, s.config.Settings.Waypoint.DenyPorts...),
-		Bandwidth: int64(s.config.Settings.Waypoint.Bandwidth), BandwidthPerMember: int64(s.config.Settings.Waypoint.BandwidthPerMember),
+		Allow: append([]netip.Prefix{}, operator.Allow...), Deny: append([]netip.Prefix{}, operator.Deny...),
+		DenyPorts: append([]int{}, operator.DenyPorts...),
+		Bandwidth: int64(operator.Bandwidth), BandwidthPerMember: int64(operator.BandwidthPerMember),
 	}
 	if now.Closed() {
 		out.Closed = api.ClosedCause(now.Cause.String())
@@ -23,7 +24,7 @@ func (s *Serving) given(now waypoint.GivingStatus) api.Given {
 	if now.Quota > 0 {
 		out.Renews = now.Renews
 	}
-	for _, w := range s.config.Settings.Waypoint.Hours {
+	for _, w := range operator.Hours {
 		out.Hours = append(out.Hours, w.String())
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
@@ -58,6 +59,7 @@ type Serving struct {
 	outside  *outside.Outside
 	handler  *handler
 	offering *offering // nil: this host has joined no collective
+	terms    atomic.Pointer[config.Waypoint]
 }
 
 // Start makes everything ready that the waypoint gives. The socket comes first: a port that is taken must not
@@ -75,6 +77,7 @@ func Start(ctx context.Context, c Config) (s *Serving, err error) {
 	}
 	undo = append(undo, func() error { return closeUnserved(ctx, server) })
 	s = &Serving{config: c, server: server}
+	s.terms.Store(&c.Settings.Waypoint)
 	var members outside.Members
 	if c.Member != nil {
 		members = c.Member

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/agent"
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/cli"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/ui"
+)
+
+func reloadCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "reload",
+		Short: "Have the running agent read its configuration again",
+		Long: `Has the running agent read its configuration again, as SIGHUP does. Connections continue.
+Changes that the agent can take over are in effect at once; those that need a restart are
+listed. If the file has an error, nothing changes.`,
+		Args: cli.Exactly(0),
+	}
+	socket := socketFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		changes, err := api.Dial(*socket).Reload(cmd.Context(), api.ReloadRequest{})
+		if err != nil {
+			return err
+		}
+		return ui.Reloaded(os.Stdout, changes)
+	}
+	return cmd
+}
+
+func configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show, check and change the configuration",
+		Long: `Shows, checks and changes the configuration. dcol reload has the running agent take over
+the changes. docs/configuration.md lists all keys.`,
+	}
+	cmd.AddCommand(configGetCommand(), configSetCommand(), configCheckCommand(), configDiffCommand())
+	return cmd
+}
+
+func fileFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().StringP("config", "c", config.DefaultPath, "the configuration `file`")
+}
+
+func configGetCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "get [KEY]",
+		Short:   "Print the value of a key, or all keys with their values",
+		Example: "  dcol config get client.subflows",
+		Args:    cobra.MaximumNArgs(1),
+	}
+	path := fileFlag(cmd)
+	cmd.ValidArgsFunction = completeKeys
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		c, err := config.Load(*path)
+		if err != nil {
+			return err
+		}
+		if len(args) == 0 {
+			for _, s := range c.Settings() {
+				if _, err := fmt.Printf("%s = %s\n", s.Key, s.Value); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		s, err := c.Setting(args[0])
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Println(s.Raw())
+		return err
+	}
+	return cmd
+}
+
+func configSetCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "set KEY VALUE",
+		Short: "Change the value of a key in the file",
+		Long: `Changes the value of a key in the file, and nothing else: other lines and comments stay.
+VALUE is written as in the file; a string needs no quotes. A value that would make the
+configuration wrong is refused.`,
+		Example: `  dcol config set client.subflows 3
+  dcol config set client.tls_ports '[443, 8443]'`,
+		Args: cli.Exactly(2),
+	}
+	path := fileFlag(cmd)
+	cmd.ValidArgsFunction = completeKeys
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		change, err := config.Set(*path, args[0], args[1])
+		if err != nil {
+			return err
+		}
+		switch {
+		case change.From == change.To:
+			fmt.Fprintf(os.Stderr, "%s was %s already\n", change.Key, change.From)
+		case change.Reload:
+			fmt.Fprintf(os.Stderr, "%s was %s and is %s; dcol reload has a running agent take it over\n", change.Key, change.From, change.To)
+		default:
+			fmt.Fprintf(os.Stderr, "%s was %s and is %s; it is in effect after a restart of the agent\n", change.Key, change.From, change.To)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func configCheckCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Check the configuration and the identity",
+		Args:  cli.Exactly(0),
+	}
+	path := fileFlag(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		c, err := config.Load(*path)
+		if err != nil {
+			return err
+		}
+		log, levels := cli.LeveledLog(os.Stderr, c.LogLevel)
+		if _, err := agent.Prepare(c, *path, version, log, levels); err != nil {
+			return err
+		}
+		_, err = fmt.Printf("%s: ok\n", *path)
+		return err
+	}
+	return cmd
+}
+
+func configDiffCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "diff",
+		Short: "Show how the file differs from what the agent uses, or from the defaults",
+		Long: `Shows the keys whose values in the file differ from those that the running agent uses, and
+whether dcol reload or a restart takes them over. With --defaults, shows the keys whose
+values differ from the defaults, and asks no agent.`,
+		Args: cli.Exactly(0),
+	}
+	path, socket := fileFlag(cmd), socketFlag(cmd)
+	defaults := cmd.Flags().Bool("defaults", false, "compare with the defaults")
+	cmd.MarkFlagsMutuallyExclusive("defaults", "socket")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !*defaults {
+			if cmd.Flags().Changed("config") {
+				return errors.New("--config goes with --defaults: a running agent reads the file with which it was started")
+			}
+			changes, err := api.Dial(*socket).Reload(cmd.Context(), api.ReloadRequest{DryRun: true})
+			if err != nil {
+				return err
+			}
+			return ui.Pending(os.Stdout, changes)
+		}
+		c, err := config.Load(*path)
+		if err != nil {
+			return err
+		}
+		standard := config.Defaults()
+		for i, s := range c.Settings() {
+			if from := standard[i].Value; from != s.Value {
+				if _, err := fmt.Printf("%s: %s -> %s\n", s.Key, from, s.Value); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// completeKeys completes the first argument.
+func completeKeys(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var keys []string
+	for _, s := range config.Defaults() {
+		keys = append(keys, s.Key)
+	}
+	return keys, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,34 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// Reconfigure takes over the settings of next that config.Reloaded does. If they differ from before in the choice of
+// waypoints or of converters, they replace what `dcol use`, `dcol avoid` and `dcol convert` changed.
+func (c *Client) Reconfigure(ctx context.Context, before, next config.Client) error {
+	_, err := call(ctx, c, func(now time.Time) (struct{}, error) {
+		settings := pathConfig(next)
+		c.handle(ctx, now, path.Reconfigured{
+			Policy: settings.Policy, TLSPorts: settings.TLSPorts, BulkPorts: settings.BulkPorts, MessagePorts: settings.MessagePorts,
+			Exclude: settings.Exclude,
+		})
+		c.steering.settings = next
+		if !slices.Equal(before.Use, next.Use) || !slices.Equal(before.Avoid, next.Avoid) || before.UseOnly != next.UseOnly {
+			c.steering.reset()
+			c.steer(ctx, now)
+		}
+		c.roster.fixed = next.Waypoints
+		c.reconcile(ctx, now)
+		return struct{}{}, nil
+	})
+	if err == nil && before.Converter.Use != next.Converter.Use {
+		_, err = c.Convert(ctx, next.Converter.Use)
+	}
+	return err
+}

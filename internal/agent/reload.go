@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/loglevel"
+)
+
+// catchHangups delivers SIGHUP, which ends the process no more.
+func catchHangups() <-chan os.Signal {
+	signal.Ignore(syscall.SIGHUP) // it would end the agent, as it ends all other commands
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	return hangups
+}
+
+// reloadAt reloads the configuration at every hangup, until ctx ends.
+func (a *running) reloadAt(ctx context.Context, hangups <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			if _, err := a.Reload(ctx, api.ReloadRequest{}); err != nil {
+				a.plan.log.Error("the configuration is not reloaded, and nothing has changed", "err", err)
+			}
+		}
+	}
+}
+
+// Reload implements api.Agent. A configuration with an error changes nothing.
+func (a *running) Reload(ctx context.Context, r api.ReloadRequest) (api.Reloaded, error) {
+	a.reloading.Lock()
+	defer a.reloading.Unlock()
+	out := api.Reloaded{File: a.plan.file, Applied: []api.SettingChange{}, Waiting: []api.SettingChange{}}
+	next, err := config.Load(a.plan.file)
+	if err != nil {
+		return api.Reloaded{}, err
+	}
+	if _, err := Prepare(next, a.plan.file, a.plan.version, a.plan.log, a.plan.levels); err != nil {
+		return api.Reloaded{}, err
+	}
+	for _, c := range a.settings.Differences(next) {
+		change := api.SettingChange{Key: c.Key, From: c.From, To: c.To}
+		if c.Reload {
+			out.Applied = append(out.Applied, change)
+		} else {
+			out.Waiting = append(out.Waiting, change)
+		}
+	}
+	if r.DryRun {
+		return out, nil
+	}
+	if err := a.apply(ctx, a.settings.Reloaded(next)); err != nil {
+		return api.Reloaded{}, err
+	}
+	for _, c := range out.Applied {
+		a.plan.log.Info("the configuration has changed", "key", c.Key, "from", c.From, "to", c.To)
+	}
+	for _, c := range out.Waiting {
+		a.plan.log.Warn("a changed key of the configuration needs a restart of the agent", "key", c.Key, "in effect", c.From, "in the file", c.To)
+	}
+	return out, nil
+}
+
+// apply has all parts take over settings that differ from those in effect only in what config.Reloaded takes.
+func (a *running) apply(ctx context.Context, next *config.Config) error {
+	before := a.settings
+	// The waypoint goes first: the kernel can refuse its rules.
+	if serving := a.serving.Load(); serving != nil && termsDiffer(before, next) {
+		if err := serving.Reconfigure(next); err != nil {
+			return err
+		}
+	}
+	if a.client != nil {
+		if err := a.client.Reconfigure(ctx, before.Client, next.Client); err != nil {
+			return err
+		}
+	}
+	if before.LogLevel != next.LogLevel {
+		level, err := loglevel.Parse(next.LogLevel)
+		if err != nil {
+			return err
+		}
+		a.plan.levels.SetAll(level)
+	}
+	a.settings = next
+	return nil
+}
+
+// termsDiffer reports whether the waypoint has anything to do.
+func termsDiffer(before, next *config.Config) bool {
+	only := *before
+	only.Waypoint = next.Waypoint
+	return len(before.Differences(&only)) > 0
+}
+
+// with runs f with the settings in effect, which do not change meanwhile.
+func (a *running) with(f func(*config.Config) error) error {
+	a.reloading.Lock()
+	defer a.reloading.Unlock()
+	return f(a.settings)
+}
+
+// inEffect returns the settings in effect.
+func (a *running) inEffect() *config.Config {
+	a.reloading.Lock()
+	defer a.reloading.Unlock()
+	return a.settings
+}

@@ -1,0 +1,127 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Setting is a key of the file with its value. A table that may be repeated, such as client.waypoint, is one key.
+type Setting struct {
+	Key   string // such as "client.subflows"
+	Value string // in TOML
+	// Reload reports whether a running agent can take over another value.
+	Reload bool
+
+	text, repeated bool
+}
+
+// Raw returns the value without the quotes of a string.
+func (s Setting) Raw() string {
+	if s.text {
+		if raw, err := strconv.Unquote(s.Value); err == nil {
+			return raw
+		}
+	}
+	return s.Value
+}
+
+// Change is a key whose value differs between two configurations.
+type Change struct {
+	Key, From, To string
+	Reload        bool // see Setting
+}
+
+// reloaded are the keys whose values a running agent takes over.
+var reloaded = []string{
+	"log_level",
+	"client.subflows", "client.bulk_ports", "client.message_ports", "client.tls_ports", "client.exclude",
+	"client.use", "client.use_only", "client.avoid", "client.waypoint", "client.converter.use",
+	"waypoint.allow", "waypoint.deny", "waypoint.deny_ports", "waypoint.hours",
+}
+
+// Settings returns all keys in the order of Config's fields.
+func (c *Config) Settings() []Setting { return settingsOf("", reflect.ValueOf(c).Elem()) }
+
+// Defaults returns the values of absent keys.
+func Defaults() []Setting { return defaults().Settings() }
+
+// Differences returns the keys whose values differ from those of next.
+func (c *Config) Differences(next *Config) (list []Change) {
+	after := next.Settings()
+	for i, s := range c.Settings() {
+		if to := after[i].Value; to != s.Value {
+			list = append(list, Change{Key: s.Key, From: s.Value, To: to, Reload: s.Reload})
+		}
+	}
+	return list
+}
+
+// Reloaded returns a copy of c that has next's values of the keys that a running agent takes over.
+func (c *Config) Reloaded(next *Config) *Config {
+	out := *c
+	out.LogLevel = next.LogLevel
+	to, from := &out.Client, next.Client
+	to.Subflows, to.BulkPorts, to.MessagePorts, to.TLSPorts, to.Exclude = from.Subflows, from.BulkPorts, from.MessagePorts, from.TLSPorts, from.Exclude
+	to.Use, to.UseOnly, to.Avoid, to.Waypoints, to.Converter.Use = from.Use, from.UseOnly, from.Avoid, from.Waypoints, from.Converter.Use
+	out.Waypoint.Allow, out.Waypoint.Deny = next.Waypoint.Allow, next.Waypoint.Deny
+	out.Waypoint.DenyPorts, out.Waypoint.Hours = next.Waypoint.DenyPorts, next.Waypoint.Hours
+	return &out
+}
+
+func settingsOf(prefix string, v reflect.Value) (list []Setting) {
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Tag.Get("toml")
+		if name == "-" {
+			continue
+		}
+		field, key := v.Field(i), prefix+name
+		if field.Kind() == reflect.Struct && !isText(field) {
+			list = append(list, settingsOf(key+".", field)...)
+			continue
+		}
+		list = append(list, Setting{
+			Key: key, Value: inTOML(field), Reload: slices.Contains(reloaded, key), text: isText(field) || field.Kind() == reflect.String,
+			repeated: field.Kind() == reflect.Slice && field.Type().Elem().Kind() == reflect.Struct && !isText(reflect.Zero(field.Type().Elem())),
+		})
+	}
+	return list
+}
+
+func isText(v reflect.Value) bool {
+	_, ok := v.Interface().(encoding.TextMarshaler)
+	return ok
+}
+
+// inTOML writes a value of a kind that Config has.
+func inTOML(v reflect.Value) string {
+	if text, ok := v.Interface().(encoding.TextMarshaler); ok {
+		out, err := text.MarshalText()
+		if err != nil {
+			return err.Error() // no type of Config fails
+		}
+		return strconv.Quote(string(out))
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return strconv.Quote(v.String())
+	case reflect.Uint32: // bits
+		return fmt.Sprintf("0x%x", v.Uint())
+	case reflect.Slice:
+		items := make([]string, v.Len())
+		for i := range items {
+			items[i] = inTOML(v.Index(i))
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	case reflect.Struct:
+		var items []string
+		for _, s := range settingsOf("", v) {
+			items = append(items, s.Key+" = "+s.Value)
+		}
+		return "{ " + strings.Join(items, ", ") + " }"
+	}
+	return fmt.Sprint(v.Interface())
+}

@@ -1,0 +1,119 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func parse(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := Parse("conf", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// What Settings writes, Parse reads as the same configuration.
+func TestSettingsAreTOML(t *testing.T) {
+	sample := parse(t, Sample)
+	var text strings.Builder
+	for _, s := range sample.Settings() {
+		text.WriteString(s.Key + " = " + s.Value + "\n")
+	}
+	back := parse(t, text.String())
+	if d := sample.Differences(back); len(d) > 0 {
+		t.Errorf("%+v\n%s", d, text.String())
+	}
+	if n := len(sample.Settings()); n < 70 {
+		t.Errorf("only %d keys", n)
+	}
+}
+
+// Every key that a reload changes is copied by Reloaded, and no other is.
+func TestReloadedTakesTheReloadedKeys(t *testing.T) {
+	for _, key := range reloaded {
+		if !slices.ContainsFunc(Defaults(), func(s Setting) bool { return s.Key == key }) {
+			t.Errorf("%s is no key", key)
+		}
+	}
+	changes := []string{
+		"log_level = \"debug\"\nrun_dir = \"/x\"" + minimal,
+		minimal + "[client]\nsubflows = 3\nbulk_ports = [1]\nmessage_ports = [2]\ntls_ports = [3]\nexclude = []\nuse = [\"bob\"]\nuse_only = true\navoid = [\"eve\"]\nkinds = [\"mapped\"]\nselection = \"oldest\"",
+		minimal + "[client.converter]\nuse = \"auto\"\nproxy = \"127.0.0.1:1080\"",
+		minimal + "[[client.waypoint]]\nname = \"bob\"\naddresses = [\"2001:db8::7\"]",
+		minimal + "[waypoint]\nallow = [\"10.0.0.0/8\"]\ndeny = [\"2001:db8::/32\"]\ndeny_ports = []\nhours = [\"22:00-07:00\"]\nbandwidth = \"10mbit\"",
+	}
+	seen := make(map[string]bool)
+	for _, text := range changes {
+		before, next := parse(t, minimal), parse(t, text)
+		all := before.Differences(next)
+		for _, left := range before.Reloaded(next).Differences(next) {
+			if left.Reload {
+				t.Errorf("%s was not taken over", left.Key)
+			}
+		}
+		for _, taken := range before.Differences(before.Reloaded(next)) {
+			if seen[taken.Key] = true; !taken.Reload {
+				t.Errorf("%s was taken over", taken.Key)
+			}
+		}
+		if len(all) < 2 && !strings.Contains(text, "client.waypoint") {
+			t.Errorf("only %+v differ", all)
+		}
+	}
+	for _, key := range reloaded {
+		if !seen[key] {
+			t.Errorf("%s was not tried", key)
+		}
+	}
+}
+
+func TestSet(t *testing.T) {
+	many := minimal + "[client]\ntls_ports = [ # secure\n  443, # https\n  8443,\n] # all\nsubflows = 2\n"
+	for _, test := range []struct{ before, key, value, after string }{
+		{minimal + "[client]\nsubflows = 2 # direct, too\n", "client.subflows", "3", minimal + "[client]\nsubflows = 3 # direct, too\n"},
+		{many, "client.tls_ports", "[443]", minimal + "[client]\ntls_ports = [443] # all\nsubflows = 2\n"},
+		{many, "client.subflows", "4", strings.Replace(many, "subflows = 2", "subflows = 4", 1)},
+		{minimal, "log_level", "debug", "log_level = \"debug\"\n" + minimal},
+		{minimal, "log_level", `"info"`, "log_level = \"info\"\n" + minimal},
+		{minimal + "[waypoint]\nmonthly_quota = '1GB' # a # b\n", "waypoint.monthly_quota", "2GB", minimal + "[waypoint]\nmonthly_quota = \"2GB\" # a # b\n"},
+		{minimal + "[metrics]\nlisten = \"[::1]:9567\"#x", "metrics.listen", "", minimal + "[metrics]\nlisten = \"\"#x"},
+	} {
+		path := filepath.Join(t.TempDir(), "dcol.toml")
+		if err := os.WriteFile(path, []byte(test.before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Set(path, test.key, test.value)
+		if got, _ := os.ReadFile(path); err != nil || string(got) != test.after {
+			t.Errorf("%s = %s: %v\n%s\nwant\n%s", test.key, test.value, err, got, test.after)
+		}
+	}
+}
+
+func TestSetRefuses(t *testing.T) {
+	text := minimal + "[client]\nsubflows = 2\n[[client.waypoint]]\nname = \"bob\"\naddresses = [\"192.0.2.7\"]\n"
+	for _, test := range []struct{ key, value, want string }{
+		{"client.subflow", "3", `"client.subflow" is not a key of the configuration; did you mean "client.subflows"?`},
+		{"client.subflows", "9", `conf.toml:9: client.subflows: must be from 1 to 8`},
+		{"client.subflows", "many", `client.subflows: many is no value of TOML`},
+		{"client.subflows", "2\nkinds = []", `is no value of TOML`},
+		{"client.subflows", "3 # so", `is no value of TOML`},
+		{"client.waypoint", "[]", `client.waypoint is a table that may be repeated`},
+		{"log_level", "loud", `"loud" is not a level`},
+	} {
+		path := filepath.Join(t.TempDir(), "conf.toml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Set(path, test.key, test.value); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s = %s: %v, want %s", test.key, test.value, err, test.want)
+		}
+		if got, _ := os.ReadFile(path); string(got) != text {
+			t.Errorf("%s = %s changed the file:\n%s", test.key, test.value, got)
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package ui
+
+import (
+	"io"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// Reloaded writes what reading the configuration again has changed.
+func Reloaded(w io.Writer, r api.Reloaded) error {
+	p := &printer{w: w}
+	p.changes("in effect now:", r.Applied)
+	p.changes("in effect after a restart of the agent:", r.Waiting)
+	if len(r.Applied)+len(r.Waiting) == 0 {
+		p.linef("%s: nothing has changed", r.File)
+	}
+	return p.err
+}
+
+// Pending writes how the file differs from what the agent uses.
+func Pending(w io.Writer, r api.Reloaded) error {
+	p := &printer{w: w}
+	p.changes("dcol reload takes over:", r.Applied)
+	p.changes("in effect after a restart of the agent:", r.Waiting)
+	return p.err
+}
+
+func (p *printer) changes(title string, list []api.SettingChange) {
+	if len(list) == 0 {
+		return
+	}
+	p.linef("%s", title)
+	for _, c := range list {
+		p.linef("  %s: %s -> %s", c.Key, c.From, c.To)
+	}
+}
