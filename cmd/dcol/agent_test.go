@@ -57,6 +57,15 @@ func (c *canned) LogLevel(_ context.Context, r api.LogLevelRequest) (api.LogLeve
 	return out, nil
 }
 
+func (c *canned) History(_ context.Context, r api.HistoryRequest) (api.History, error) {
+	p := api.Period{
+		Start: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Observed: 3600,
+		Paths:  []api.PathUsed{{Kind: "direct", Received: 3e9, Sent: 1e6, RTT: 20}, {Kind: "in-band", Waypoint: "bob", Received: 1e9, Sent: 1e6, RTT: 35}},
+		Gained: api.Gained{DetourBytes: 1_001_000_000, Stalls: 2, StallTime: 12, Saved: 95, SavedLow: 80, SavedHigh: 130},
+	}
+	return api.History{Schema: api.HistorySchema, Step: r.Step, Periods: []api.Period{p}, Total: p}, nil
+}
+
 func (c *canned) Reload(context.Context, api.ReloadRequest) (api.Reloaded, error) {
 	return api.Reloaded{
 		File: "dcol.toml", Applied: []api.SettingChange{{Key: "log_level", From: `"info"`, To: `"debug"`}},

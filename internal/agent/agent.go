@@ -32,6 +32,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/gateway"
 	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/history"
 	"github.com/detour-collective/dcol/internal/loglevel"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/packaging"
@@ -199,10 +200,16 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 	if a.member != nil {
 		group.Go(func() error { return a.member.Run(ctx) })
 	}
+	if p.config.History.Keep {
+		a.history = history.NewRecorder(p.config.StateDir, a.Status, p.log.With("subsystem", "history"))
+	}
 	if listen := p.config.Metrics.Listen; listen != "" {
 		if err := a.begin(ctx, group, metricsRole(listen, a, p.log.With("subsystem", "metrics"))); err != nil {
 			return nil, err
 		}
+	}
+	if a.history != nil {
+		group.Go(func() error { return a.history.Run(ctx) })
 	}
 	return a, nil
 }

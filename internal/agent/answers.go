@@ -21,6 +21,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective/directory"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/coordinator"
+	"github.com/detour-collective/dcol/internal/history"
 )
 
 // running answers the local socket.
@@ -33,7 +34,8 @@ type running struct {
 	serving     *atomic.Pointer[serving.Serving] // its value is nil while the role is not up
 	relaying    *relaying.Keeper
 	transport   *transport.Transport
-	roles       []*role // those that may wait for a port
+	history     *history.Recorder // nil: none is kept
+	roles       []*role           // those that may wait for a port
 
 	reloading sync.Mutex
 	settings  *config.Config // in effect; guarded by reloading
@@ -60,6 +62,11 @@ func (a *running) Status(ctx context.Context) (api.Status, error) {
 		}
 	}
 	s.Problems = append(s.Problems, a.transport.Problems()...)
+	if a.history != nil {
+		if problem := a.history.Problem(); problem != "" {
+			s.Problems = append(s.Problems, problem)
+		}
+	}
 	err := a.describeRoles(ctx, &s)
 	return s, err
 }
@@ -129,6 +136,14 @@ func (a *running) Convert(ctx context.Context, r api.ConvertRequest) (api.Conver
 		a.settings = &settings
 	}
 	return out, err
+}
+
+// History implements api.Agent.
+func (a *running) History(_ context.Context, r api.HistoryRequest) (api.History, error) {
+	if a.history == nil {
+		return api.History{}, errors.New("no history is kept: set [history] keep = true and restart the agent")
+	}
+	return a.history.History(r, time.Now())
 }
 
 // Why implements api.Agent.

@@ -96,6 +96,8 @@ type Connection struct {
 	Since  time.Time      `json:"since"`
 	// Policy names the [[policy]] that it follows. It is empty if it follows [client].
 	Policy string `json:"policy,omitempty"`
+	// Traffic is the kind of its traffic, as it was found: short, messages or bulk.
+	Traffic string `json:"traffic,omitempty"`
 	// Note explains what it waits for, or why it has no detour.
 	Note     string    `json:"note,omitempty"`
 	Subflows []Subflow `json:"subflows"`

@@ -47,6 +47,9 @@ func (f fake) LogLevel(_ context.Context, r LogLevelRequest) (LogLevels, error) 
 func (f fake) Reload(_ context.Context, r ReloadRequest) (Reloaded, error) {
 	return Reloaded{File: "dcol.toml", Waiting: []SettingChange{{Key: "run_dir"}}, Applied: []SettingChange{}}, nil
 }
+func (f fake) History(_ context.Context, r HistoryRequest) (History, error) {
+	return History{Schema: HistorySchema, Step: r.Step}, nil
+}
 func (f fake) Steer(_ context.Context, r SteerRequest) (Steering, error) { return f.steers(r) }
 func (f fake) Why(_ context.Context, r WhyRequest) (Why, error)          { return f.why(r) }
 func (f fake) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error) {
@@ -89,7 +92,7 @@ func full() Status {
 		TakenPorts: []TakenPort{{Role: "waypoint", Network: "udp", Port: 45672, Holder: &PortHolder{User: "nobody", Program: "nc", PID: 123}}},
 		Client: &Using{
 			Connections: []Connection{{
-				Token: "0a0b0c0d", Local: at("192.0.2.1:40000"), Remote: at("[2001:db8::5]:443"), Since: since, Note: "waits",
+				Token: "0a0b0c0d", Local: at("192.0.2.1:40000"), Remote: at("[2001:db8::5]:443"), Since: since, Traffic: "bulk", Note: "waits",
 				Subflows: []Subflow{{
 					Kind: "mapped", Waypoint: "bob", State: "backup", Local: at("192.0.2.1:40001"), Remote: at("192.0.2.7:443"), Since: since,
 					RTT: 12.5, MinRTT: 10, SendRate: 1e6, ReceiveRate: 2e6, BytesSent: 1, BytesReceived: 1 << 60, Retransmitted: 3, CongWindow: 10, Why: "bob carries nothing yet",

@@ -95,6 +95,16 @@ func (c *Client) LogLevel(ctx context.Context, r LogLevelRequest) (LogLevels, er
 	return l, err
 }
 
+// History requests what paths carried, and what detours gained.
+func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error) {
+	var h History
+	err := c.ask(ctx, http.MethodPost, "/v1/history", r, &h)
+	if err == nil {
+		err = sameSchema(h.Schema, HistorySchema)
+	}
+	return h, err
+}
+
 // Reload has the agent read its configuration again, and returns what that changes.
 func (c *Client) Reload(ctx context.Context, r ReloadRequest) (Reloaded, error) {
 	var a Reloaded

@@ -15,6 +15,7 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 	documented(t, "dcol why", fullWhy())
 	documented(t, "dcol log", fullLog())
 	documented(t, "dcol cc", fullTransport())
+	documented(t, "dcol history", fullHistory())
 }
 
 func fullTransport() Transport {
@@ -30,6 +31,14 @@ func fullTransport() Transport {
 		},
 		Congestion: []Congestion{{Use: "lia", Name: "lia_2", Cgroup: "/a", Ports: []int{1}, Networks: []string{"10.0.0.0/8"}, Set: 1, Refused: 1}},
 	}
+}
+
+func fullHistory() History {
+	p := Period{
+		Start: time.Unix(1, 0), Observed: 1, Paths: []PathUsed{{Kind: "mapped", Waypoint: "bob", Received: 1, Sent: 1, RTT: 1, Samples: 1}},
+		Gained: Gained{DetourBytes: 1, Stalls: 1, StallTime: 1, Saved: 1, SavedLow: 1, SavedHigh: 1},
+	}
+	return History{Schema: HistorySchema, Step: StepHour, Problem: "full", Periods: []Period{p}, Total: p}
 }
 
 func fullWhy() Why {

@@ -34,6 +34,9 @@ const (
 	SubflowJoining SubflowState = "joining"
 )
 
+// TrafficBulk is the Traffic of a connection that uses all the bandwidth there is.
+const TrafficBulk = "bulk"
+
 // ClosedCause is the reason why a waypoint gives nothing for now.
 type ClosedCause string
 

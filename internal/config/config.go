@@ -62,6 +62,7 @@ type Config struct {
 	TunnelRanges []netip.Prefix `toml:"tunnel_ranges"`
 
 	Metrics Metrics `toml:"metrics"`
+	History History `toml:"history"`
 
 	Collective  Collective  `toml:"collective"`
 	Coordinator Coordinator `toml:"coordinator"`
@@ -118,6 +119,11 @@ type Identity struct {
 // Metrics configures the endpoint for Prometheus.
 type Metrics struct {
 	Listen string `toml:"listen"` // HOST:PORT over TCP; empty: none
+}
+
+// History configures what is kept about the past.
+type History struct {
+	Keep bool `toml:"keep"`
 }
 
 // Collective is this host's membership in a collective.
@@ -333,6 +339,7 @@ func defaults() *Config {
 		// A part of 10/8 that home routers, clouds and containers seldom use, and a /48 of unique
 		// local addresses with "dcol" in ASCII.
 		TunnelRanges: prefixes("10.192.0.0/11", "fd64:636f:6c00::/48"),
+		History:      History{Keep: true},
 		Session:      Session{Listen: ":45672"},
 		Client: Client{
 			Subflows:  2,

@@ -24,6 +24,7 @@ type ConnState struct {
 	Token         Token
 	Local, Remote netip.AddrPort
 	Since         time.Time
+	Traffic       string // its kind: short, messages or bulk
 	// Rule is the name of the rule that chose its policy. It is empty if none did.
 	Rule string
 	// Note says why it has no detour, or what it waits for. It may be empty.
@@ -76,7 +77,7 @@ func (m *Manager) Snapshot(now time.Time) Snapshot {
 }
 
 func (m *Manager) connState(c *conn, now time.Time) ConnState {
-	cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Rule: c.rule.Name, Note: m.note(m.turn(c, now))}
+	cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Rule: c.rule.Name, Traffic: c.kind.String(), Note: m.note(m.turn(c, now))}
 	for _, s := range c.subflows {
 		cs.Subflows = append(cs.Subflows, s.state())
 	}

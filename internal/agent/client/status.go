@@ -114,7 +114,7 @@ func byStanding(list []path.DetourState) map[standingKey]path.DetourState {
 func describeConn(conn path.ConnState, kernel map[subflowKey]api.Subflow) api.Connection {
 	out := api.Connection{
 		Token: fmt.Sprintf("%08x", uint32(conn.Token)), Local: conn.Local, Remote: conn.Remote,
-		Since: conn.Since, Policy: conn.Rule, Note: conn.Note, Subflows: []api.Subflow{},
+		Since: conn.Since, Policy: conn.Rule, Traffic: conn.Traffic, Note: conn.Note, Subflows: []api.Subflow{},
 	}
 	for _, s := range conn.Subflows {
 		sub := kernel[subflowKey{s.Local, s.Remote}]

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/cli"
+	"github.com/detour-collective/dcol/internal/ui"
+)
+
+// historySpans are the times that are shown of each step, if nothing else is asked for.
+var historySpans = map[api.HistoryStep]time.Duration{
+	api.StepMinute: time.Hour, api.StepHour: 24 * time.Hour, api.StepDay: 31 * 24 * time.Hour, api.StepMonth: 400 * 24 * time.Hour,
+}
+
+func historyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "history",
+		Short: "Show what paths carried, and what detours gained",
+		Long: `Shows what this host's paths carried by the minute, hour, day or month, and what detours
+gained: bytes over detours, transfers that continued while the direct path stood still, and
+an estimate of the time that bulk transfers would have taken longer on the direct path
+alone, with its bounds.
+
+Minutes are kept for two days, and hours for 400 days. No destinations are kept.
+[history] keep = false in the configuration switches it off.`,
+		Example: "  dcol history --by day",
+		Args:    cli.Exactly(0),
+	}
+	socket := socketFlag(cmd)
+	by := cmd.Flags().String("by", string(api.StepHour), "`step`: minute, hour, day or month")
+	last := cmd.Flags().Duration("last", 0, "how far back, such as 48h; by default an hour of minutes, a day of hours, a month of days, a year of months")
+	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.HistorySchema+")")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		step := api.HistoryStep(*by)
+		span, ok := historySpans[step]
+		switch {
+		case !ok:
+			return fmt.Errorf("--by %s: choose minute, hour, day or month", *by)
+		case *last < 0:
+			return fmt.Errorf("--last %v: it must be positive", *last)
+		case *last > 0:
+			span = *last
+		}
+		now := time.Now()
+		h, err := api.Dial(*socket).History(cmd.Context(), api.HistoryRequest{Step: step, Since: now.Add(-span)})
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(h)
+		}
+		return ui.History(os.Stdout, h)
+	}
+	return cmd
+}

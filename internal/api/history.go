@@ -1,0 +1,67 @@
+package api
+
+import "time"
+
+// HistorySchema is the version of History.
+const HistorySchema = "dcol.history/1"
+
+// HistoryStep is the length of a period.
+type HistoryStep string
+
+// The steps of a History. Days and months are those of the agent's time zone.
+const (
+	StepMinute HistoryStep = "minute"
+	StepHour   HistoryStep = "hour"
+	StepDay    HistoryStep = "day"
+	StepMonth  HistoryStep = "month"
+)
+
+// HistoryRequest asks for the periods that begin at Since or later, and before Until.
+type HistoryRequest struct {
+	Step  HistoryStep `json:"step"`
+	Since time.Time   `json:"since,omitzero"` // absent: as early as there is anything
+	Until time.Time   `json:"until,omitzero"` // absent: now
+}
+
+// History describes what paths carried, and what detours gained.
+type History struct {
+	Schema string      `json:"schema"`
+	Step   HistoryStep `json:"step"`
+	// Problem is the reason why nothing is kept now; empty if something is.
+	Problem string   `json:"problem,omitempty"`
+	Periods []Period `json:"periods"` // the earliest first; those in which no agent ran are missing
+	Total   Period   `json:"total"`   // of all Periods
+}
+
+// Period describes a minute, an hour, a day or a month.
+type Period struct {
+	Start    time.Time  `json:"start"`
+	Observed float64    `json:"observed_s"` // how long the agent ran in it
+	Paths    []PathUsed `json:"paths"`
+	Gained   Gained     `json:"gained"`
+}
+
+// PathUsed describes what one kind of path carried for this host, in bytes of payload.
+type PathUsed struct {
+	Kind     string `json:"kind"` // direct, wireguard, openvpn, in-band, mapped, others
+	Waypoint string `json:"waypoint,omitempty"`
+	Received uint64 `json:"received"`
+	Sent     uint64 `json:"sent"`
+	// RTT is the mean round trip of its subflows in milliseconds, over Samples observations; 0: there were none.
+	RTT     float64 `json:"rtt_ms"`
+	Samples uint64  `json:"samples"`
+}
+
+// Gained is what connections had of detours. Times are in seconds.
+type Gained struct {
+	DetourBytes uint64 `json:"detour_bytes"` // payload, in both directions
+	// Stalls counts how often a transfer continued over detours while its direct path carried nothing, and StallTime
+	// how long.
+	Stalls    uint64  `json:"stalls"`
+	StallTime float64 `json:"stall_s"`
+	// Saved estimates how much longer bulk transfers would have taken on the direct path alone. The true value should
+	// be between SavedLow and SavedHigh.
+	Saved     float64 `json:"saved_s"`
+	SavedLow  float64 `json:"saved_low_s"`
+	SavedHigh float64 `json:"saved_high_s"`
+}

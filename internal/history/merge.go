@@ -1,0 +1,76 @@
+package history
+
+import (
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// mostPaths bounds the paths of a period. What exceeds them is counted together.
+const mostPaths = 32
+
+// othersKind is the kind of the paths beyond mostPaths.
+const othersKind = "others"
+
+// merge adds what happened in p to into.
+func merge(into *api.Period, p *api.Period) {
+	into.Observed += p.Observed
+	for _, used := range p.Paths {
+		addPath(into, used)
+	}
+	g, more := &into.Gained, p.Gained
+	g.DetourBytes += more.DetourBytes
+	g.Stalls += more.Stalls
+	g.StallTime += more.StallTime
+	g.Saved += more.Saved
+	g.SavedLow += more.SavedLow
+	g.SavedHigh += more.SavedHigh
+}
+
+func addPath(p *api.Period, add api.PathUsed) {
+	find := func(kind, waypoint string) int {
+		return slices.IndexFunc(p.Paths, func(u api.PathUsed) bool { return u.Kind == kind && u.Waypoint == waypoint })
+	}
+	i := find(add.Kind, add.Waypoint)
+	if i < 0 && len(p.Paths) >= mostPaths {
+		add.Kind, add.Waypoint = othersKind, ""
+		i = find(add.Kind, add.Waypoint)
+	}
+	if i < 0 {
+		p.Paths = append(p.Paths, add)
+		return
+	}
+	u := &p.Paths[i]
+	if n := u.Samples + add.Samples; n > 0 {
+		u.RTT = (u.RTT*float64(u.Samples) + add.RTT*float64(add.Samples)) / float64(n)
+		u.Samples = n
+	}
+	u.Received += add.Received
+	u.Sent += add.Sent
+}
+
+// begin returns the beginning of the period of a step in which t is.
+func begin(t time.Time, step api.HistoryStep) time.Time {
+	switch step {
+	case api.StepMinute:
+		return t.Truncate(time.Minute)
+	case api.StepDay:
+		return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, t.Location())
+	case api.StepMonth:
+		return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, t.Location())
+	}
+	return t.Truncate(time.Hour)
+}
+
+// group joins periods, the earliest first, into those of a longer step.
+func group(list []api.Period, step api.HistoryStep) (out []api.Period) {
+	for i := range list {
+		at := begin(list[i].Start, step)
+		if n := len(out); n == 0 || !out[n-1].Start.Equal(at) {
+			out = append(out, api.Period{Start: at})
+		}
+		merge(&out[len(out)-1], &list[i])
+	}
+	return out
+}

@@ -1,0 +1,148 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+const (
+	// observeEvery is the time between two looks at the agent's state, and keepEvery between two writes: a power cut
+	// loses no more.
+	observeEvery = 3 * time.Second
+	keepEvery    = time.Minute
+	// mostPeriods bounds an answer.
+	mostPeriods = 3000
+)
+
+// File returns the file of the history.
+func File(stateDir string) string { return filepath.Join(stateDir, "history.db") }
+
+// Recorder records the agent's history.
+type Recorder struct {
+	status func(context.Context) (api.Status, error)
+	store  *Store // nil: it could not be opened
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	pending api.Period // not written yet
+	problem string
+}
+
+// NewRecorder returns a Recorder that keeps its file in stateDir. Where that cannot be, it works without, and says so.
+func NewRecorder(stateDir string, status func(context.Context) (api.Status, error), log *slog.Logger) *Recorder {
+	r := &Recorder{status: status, log: log}
+	err := os.MkdirAll(stateDir, 0o700)
+	if err == nil {
+		r.store, err = Open(File(stateDir))
+	}
+	if damaged, ok := errors.AsType[*DamagedError](err); ok {
+		log.Error("the history begins anew", "err", damaged)
+	} else if err != nil {
+		log.Error("no history is kept", "err", err)
+		r.problem = err.Error()
+	}
+	return r
+}
+
+// Run records until ctx ends.
+func (r *Recorder) Run(ctx context.Context) error {
+	if r.store == nil {
+		return nil
+	}
+	var observer Observer
+	look, keep := time.NewTicker(observeEvery), time.NewTicker(keepEvery)
+	defer look.Stop()
+	defer keep.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			r.take(&observer)
+			r.keep(time.Now())
+			return r.store.Close()
+		case now := <-look.C:
+			if s, err := r.status(ctx); err == nil {
+				observer.Observe(&s, now)
+			}
+			r.take(&observer)
+		case now := <-keep.C:
+			r.keep(now)
+		}
+	}
+}
+
+// take makes what was observed part of what History returns.
+func (r *Recorder) take(o *Observer) {
+	seen := o.Take()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	merge(&r.pending, &seen)
+}
+
+// keep writes what was observed. What cannot be written is tried again with what follows.
+func (r *Recorder) keep(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pending.Observed == 0 {
+		return
+	}
+	r.pending.Start = now
+	err := r.store.Add(r.pending)
+	if err == nil {
+		r.pending, r.problem = api.Period{}, ""
+		return
+	}
+	if r.problem == "" {
+		r.log.Error("the history cannot be written; it is tried again every minute", "err", err)
+	}
+	r.problem = err.Error()
+}
+
+// Problem returns the reason why nothing is kept; empty if something is.
+func (r *Recorder) Problem() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.problem
+}
+
+// History answers a request. What was observed in the current minute is part of it.
+func (r *Recorder) History(q api.HistoryRequest, now time.Time) (api.History, error) {
+	switch q.Step {
+	case api.StepMinute, api.StepHour, api.StepDay, api.StepMonth:
+	default:
+		return api.History{}, fmt.Errorf("%q is not a step: choose minute, hour, day or month", q.Step)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := api.History{Schema: api.HistorySchema, Step: q.Step, Problem: r.problem, Periods: []api.Period{}}
+	if q.Until.IsZero() {
+		q.Until = now.Add(time.Second)
+	}
+	if r.store != nil {
+		list, err := r.store.Read(q.Step, q.Since, q.Until)
+		if err != nil {
+			return api.History{}, err
+		}
+		out.Periods = append(out.Periods, list...)
+	}
+	if now.Before(q.Until) && r.pending.Observed > 0 {
+		recent := r.pending
+		recent.Start = now
+		out.Periods = group(append(out.Periods, recent), q.Step)
+	}
+	out.Periods = out.Periods[max(len(out.Periods)-mostPeriods, 0):]
+	for i := range out.Periods {
+		merge(&out.Total, &out.Periods[i])
+	}
+	if len(out.Periods) > 0 {
+		out.Total.Start = out.Periods[0].Start
+	}
+	return out, nil
+}

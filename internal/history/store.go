@@ -1,0 +1,200 @@
+package history
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+const (
+	// Minutes of two days and hours of four hundred days are kept. The oldest go first, by number and not by age, so
+	// that a clock that was wrong for a while removes nothing.
+	mostMinutes = 2 * 24 * 60
+	mostHours   = 400 * 24
+	// longestPeriod bounds the form of a period: paths by the dozen, with names of 63 bytes.
+	longestPeriod = 16 << 10
+	lockPatience  = time.Second
+)
+
+var (
+	minutesBucket = []byte("minutes")
+	hoursBucket   = []byte("hours")
+)
+
+// Store keeps Periods in a file. It is safe for concurrent use.
+type Store struct {
+	db                     *bolt.DB
+	mostMinutes, mostHours int
+}
+
+// DamagedError reports that a file could not be read and was set aside.
+type DamagedError struct {
+	Aside string // where it is now
+	Err   error
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("the history is damaged, and was set aside as %s; it begins anew: %v", e.Aside, e.Err)
+}
+
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// Open opens the file at path, or makes it. A *DamagedError comes with a Store: a file that is damaged is set aside, and
+// a new one made.
+func Open(path string) (*Store, error) {
+	s, err := open(path)
+	if err == nil || errors.Is(err, bolterrors.ErrTimeout) || errors.Is(err, os.ErrPermission) {
+		return s, err
+	}
+	aside := path + ".damaged"
+	if moved := os.Rename(path, aside); moved != nil {
+		return nil, errors.Join(err, moved)
+	}
+	s, again := open(path)
+	if again != nil {
+		return nil, errors.Join(err, again)
+	}
+	return s, &DamagedError{Aside: aside, Err: err}
+}
+
+func open(path string) (s *Store, err error) {
+	var db *bolt.DB
+	err = guard(func() (err error) {
+		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockPatience})
+		if err != nil {
+			return err
+		}
+		if err := db.View(check); err != nil {
+			return err
+		}
+		return db.Update(func(tx *bolt.Tx) error {
+			_, err := tx.CreateBucketIfNotExists(minutesBucket)
+			if err == nil {
+				_, err = tx.CreateBucketIfNotExists(hoursBucket)
+			}
+			return err
+		})
+	})
+	if err != nil {
+		if db != nil {
+			err = errors.Join(err, guard(db.Close))
+		}
+		return nil, fmt.Errorf("open the history %s: %w", path, err)
+	}
+	return &Store{db: db, mostMinutes: mostMinutes, mostHours: mostHours}, nil
+}
+
+// check reads the whole file.
+func check(tx *bolt.Tx) (err error) {
+	for found := range tx.Check() { // must be read to its end
+		err = errors.Join(err, found)
+	}
+	return err
+}
+
+// guard runs f and turns the panics of the library into errors: it maps the file into memory, where a page that cannot
+// be read is a fault.
+func guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("damaged: %v", p)
+		}
+	}()
+	return f()
+}
+
+// Close closes the file.
+func (s *Store) Close() error { return guard(s.db.Close) }
+
+// Add adds what happened in the minute of p.Start to that minute and to its hour.
+func (s *Store) Add(p api.Period) error {
+	err := guard(func() error {
+		return s.db.Update(func(tx *bolt.Tx) error {
+			if err := addTo(tx.Bucket(minutesBucket), p, api.StepMinute, s.mostMinutes); err != nil {
+				return err
+			}
+			return addTo(tx.Bucket(hoursBucket), p, api.StepHour, s.mostHours)
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("write the history: %w", err)
+	}
+	return nil
+}
+
+func addTo(b *bolt.Bucket, p api.Period, step api.HistoryStep, most int) error {
+	start := begin(p.Start, step)
+	key := keyOf(start)
+	sum := api.Period{Start: start}
+	surplus := b.Stats().KeyN - most // without what this transaction adds
+	if data := b.Get(key); data == nil {
+		surplus++
+	} else {
+		if err := json.Unmarshal(data, &sum); err != nil {
+			return err
+		}
+	}
+	merge(&sum, &p)
+	data, err := json.Marshal(sum)
+	if err != nil {
+		return err
+	}
+	if len(data) > longestPeriod {
+		return fmt.Errorf("a period takes %d bytes, more than %d", len(data), longestPeriod)
+	}
+	if err := b.Put(key, data); err != nil {
+		return err
+	}
+	for c := b.Cursor(); surplus > 0; surplus-- {
+		c.First()
+		if err := c.Delete(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Read returns the periods that begin from since on and before until, the earliest first.
+func (s *Store) Read(step api.HistoryStep, since, until time.Time) (list []api.Period, err error) {
+	bucket := hoursBucket
+	if step == api.StepMinute {
+		bucket = minutesBucket
+	}
+	err = guard(func() error {
+		return s.db.View(func(tx *bolt.Tx) error {
+			end := keyOf(until)
+			c := tx.Bucket(bucket).Cursor()
+			for k, data := c.Seek(keyOf(since)); k != nil && string(k) < string(end); k, data = c.Next() {
+				var p api.Period
+				if err := json.Unmarshal(data, &p); err != nil {
+					return err
+				}
+				p.Start = p.Start.Local()
+				list = append(list, p)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the history: %w", err)
+	}
+	if step == api.StepDay || step == api.StepMonth {
+		list = group(list, step)
+	}
+	return list, nil
+}
+
+// keyOf returns a key that sorts by time. Times before 1970 are all the first.
+func keyOf(t time.Time) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(max(t.Unix(), 0)))
+}

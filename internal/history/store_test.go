@@ -1,0 +1,201 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func used(at time.Time, received uint64) api.Period {
+	return api.Period{Start: at, Observed: 60, Paths: []api.PathUsed{{Kind: "mapped", Waypoint: "bob", Received: received, RTT: 20, Samples: 1}},
+		Gained: api.Gained{DetourBytes: received}}
+}
+
+func openStore(t *testing.T, path string) *Store {
+	t.Helper()
+	s, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func read(t *testing.T, s *Store, step api.HistoryStep) []api.Period {
+	t.Helper()
+	list, err := s.Read(step, time.Time{}, noon.AddDate(10, 0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	s := openStore(t, path)
+	for i := range 3 * 60 {
+		if err := s.Add(used(noon.Add(time.Duration(i)*time.Minute), 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, path)
+	if list := read(t, s, api.StepMinute); len(list) != 180 || list[0].Paths[0].Received != 10 {
+		t.Errorf("%d minutes, the first is %+v", len(list), list[0])
+	}
+	if list := read(t, s, api.StepHour); len(list) != 3 || list[2].Paths[0].Received != 600 || list[2].Paths[0].RTT != 20 {
+		t.Errorf("hours are %+v", list)
+	}
+	if list := read(t, s, api.StepMonth); len(list) != 1 || list[0].Gained.DetourBytes != 1800 {
+		t.Errorf("months are %+v", list)
+	}
+}
+
+// The oldest go, however the clock steps, and the file does not grow without end.
+func TestStoreIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	s := openStore(t, path)
+	s.db.NoSync = true
+	s.mostMinutes, s.mostHours = 20, 5
+	long := api.Period{Observed: 60}
+	for i := range 100 {
+		addPath(&long, api.PathUsed{Kind: "wireguard", Waypoint: fmt.Sprint(strings.Repeat("w", 60), i), Received: 1 << 60})
+	}
+	if n := len(long.Paths); n > mostPaths+1 || long.Paths[n-1].Kind != othersKind {
+		t.Errorf("a period has %d paths", n)
+	}
+	var size int64
+	for i := range 600 {
+		long.Start = noon.Add(time.Duration(i) * time.Minute)
+		if err := s.Add(long); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 300 {
+			size = info.Size()
+		}
+		if i > 300 && info.Size() > size {
+			t.Fatalf("the file grows from %d to %d bytes", size, info.Size())
+		}
+	}
+	if m, h := len(read(t, s, api.StepMinute)), len(read(t, s, api.StepHour)); m != 20 || h != 5 {
+		t.Errorf("%d minutes and %d hours are kept", m, h)
+	}
+	for _, wrong := range []time.Time{time.Unix(-5, 0), time.Unix(100, 0), noon.AddDate(5, 0, 0), noon.Add(11 * time.Hour)} {
+		if err := s.Add(used(wrong, 1)); err != nil {
+			t.Errorf("at %v: %v", wrong, err)
+		}
+	}
+	if m := len(read(t, s, api.StepMinute)); m != 20 {
+		t.Errorf("after clock steps, %d minutes are kept", m)
+	}
+}
+
+// A file that a power cut or a disk has damaged is set aside, and another begins.
+func TestDamagedStoreIsSetAside(t *testing.T) {
+	whole := filepath.Join(t.TempDir(), "whole.db")
+	s := openStore(t, whole)
+	s.db.NoSync = true
+	for i := range 300 {
+		if err := s.Add(used(noon.Add(time.Duration(i)*time.Minute), 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Close()
+	data, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zeros := func(from, to int) []byte {
+		out := append([]byte{}, data...)
+		clear(out[from:to])
+		return out
+	}
+	page := os.Getpagesize()
+	for name, damaged := range map[string][]byte{
+		"text": []byte("this is no database"), "truncated": data[:3*page], "cut in a page": data[:2*page+100],
+		"no header": zeros(0, 2*page), "lost pages": zeros(2*page, len(data)),
+	} {
+		path := filepath.Join(t.TempDir(), "history.db")
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(path)
+		d, ok := errors.AsType[*DamagedError](err)
+		if !ok {
+			t.Errorf("%s: %v", name, err)
+			if s != nil {
+				s.Close()
+			}
+			continue
+		}
+		if aside, err := os.ReadFile(d.Aside); err != nil || len(aside) != len(damaged) {
+			t.Errorf("%s: %d bytes are set aside, %v", name, len(aside), err)
+		}
+		if err := s.Add(used(noon, 1)); err != nil || len(read(t, s, api.StepMinute)) != 1 {
+			t.Errorf("%s: the new file does not work: %v", name, err)
+		}
+		s.Close()
+	}
+}
+
+// An empty file, as a power cut may leave it at the first start, is a new one.
+func TestEmptyStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	openStore(t, path)
+}
+
+// What cannot be written is written later, and reported meanwhile.
+func TestRecorderKeepsWhatCannotBeWritten(t *testing.T) {
+	r := NewRecorder(t.TempDir(), nil, slog.New(slog.DiscardHandler))
+	good := r.store
+	defer good.Close()
+	broken := openStore(t, filepath.Join(t.TempDir(), "other.db"))
+	broken.Close()
+	r.store = broken
+	r.pending = used(noon, 7)
+	r.keep(noon)
+	if r.Problem() == "" {
+		t.Error("no problem is reported")
+	}
+	r.store = good
+	more := used(noon, 5)
+	merge(&r.pending, &more)
+	r.keep(noon.Add(time.Minute))
+	if list := read(t, good, api.StepMinute); r.Problem() != "" || len(list) != 1 || list[0].Paths[0].Received != 12 {
+		t.Errorf("kept are %+v, the problem is %q", list, r.Problem())
+	}
+}
+
+// The current minute is part of an answer before it is written, and a wrong step is refused.
+func TestHistoryHasTheCurrentMinute(t *testing.T) {
+	r := NewRecorder(t.TempDir(), nil, slog.New(slog.DiscardHandler))
+	defer r.store.Close()
+	r.pending = used(noon, 7)
+	r.keep(noon)
+	r.pending = used(noon, 5)
+	h, err := r.History(api.HistoryRequest{Step: api.StepHour}, noon.Add(time.Minute))
+	if err != nil || len(h.Periods) != 1 || h.Total.Paths[0].Received != 12 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if _, err := r.History(api.HistoryRequest{Step: "week"}, noon); err == nil {
+		t.Error("a week is a step")
+	}
+}

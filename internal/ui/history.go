@@ -1,0 +1,67 @@
+package ui
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// History writes what paths carried and what detours gained as text.
+func History(w io.Writer, h api.History) error {
+	p := &printer{w: w}
+	if h.Problem != "" {
+		p.linef("PROBLEM: %s", h.Problem)
+	}
+	if len(h.Periods) == 0 {
+		p.linef("nothing is recorded of this time")
+		return p.err
+	}
+	form := map[api.HistoryStep]string{api.StepMinute: "15:04", api.StepHour: "2006-01-02 15:04", api.StepDay: "2006-01-02", api.StepMonth: "2006-01"}[h.Step]
+	var rows [][]string
+	for i := range h.Periods {
+		rows = append(rows, gainedRow(h.Periods[i].Start.Local().Format(form), &h.Periods[i]))
+	}
+	if len(h.Periods) > 1 {
+		rows = append(rows, gainedRow("all", &h.Total))
+	}
+	p.table("FROM|DIRECT|DETOURS|STALLS BRIDGED|TIME SAVED|BETWEEN", rows)
+	p.linef("")
+	rows = nil
+	for _, u := range h.Total.Paths {
+		rows = append(rows, []string{PathName(api.Subflow{Kind: u.Kind, Waypoint: u.Waypoint}), bytes(u.Received), bytes(u.Sent), trip(u.RTT)})
+	}
+	p.table("PATH|RECEIVED|SENT|RTT", rows)
+	return p.err
+}
+
+func gainedRow(name string, period *api.Period) []string {
+	var direct, detours uint64
+	for _, u := range period.Paths {
+		if u.Waypoint == "" && u.Kind == "direct" {
+			direct += u.Received + u.Sent
+		} else {
+			detours += u.Received + u.Sent
+		}
+	}
+	g, stalls := period.Gained, "-"
+	if g.Stalls > 0 {
+		stalls = strconv.FormatUint(g.Stalls, 10) + " (" + seconds(g.StallTime) + ")"
+	}
+	saved, between := "-", ""
+	if g.SavedHigh > 0 {
+		saved, between = seconds(g.Saved), seconds(g.SavedLow)+" to "+seconds(g.SavedHigh)
+	}
+	return []string{name, bytes(direct), bytes(detours), stalls, saved, between}
+}
+
+func seconds(s float64) string {
+	switch {
+	case s < 100:
+		return fmt.Sprintf("%.0f s", s)
+	case s < 100*60:
+		return fmt.Sprintf("%.0f min", s/60)
+	}
+	return fmt.Sprintf("%.0f h", s/3600)
+}
