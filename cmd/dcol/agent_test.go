@@ -66,6 +66,13 @@ func (c *canned) History(_ context.Context, r api.HistoryRequest) (api.History, 
 	return api.History{Schema: api.HistorySchema, Step: r.Step, Periods: []api.Period{p}, Total: p}, nil
 }
 
+func (c *canned) Web(_ context.Context, r api.WebRequest) (api.Web, error) {
+	if r.Stop {
+		return api.Web{}, nil
+	}
+	return api.Web{URL: "http://127.0.0.1:4711/login?code=ABC"}, nil
+}
+
 func (c *canned) Reload(context.Context, api.ReloadRequest) (api.Reloaded, error) {
 	return api.Reloaded{
 		File: "dcol.toml", Applied: []api.SettingChange{{Key: "log_level", From: `"info"`, To: `"debug"`}},

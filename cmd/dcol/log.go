@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/collective"
@@ -98,7 +99,7 @@ verify does.`,
 		}
 		out := api.Log{Schema: api.LogSchema, Flows: []api.LogFlow{}}
 		for _, f := range flows {
-			out.Flows = append(out.Flows, describeFlow(f))
+			out.Flows = append(out.Flows, serving.DescribeFlow(f))
 		}
 		if *evidence {
 			authority, err := at.authority()
@@ -230,17 +231,6 @@ func timeFlag(name, text string, now time.Time) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("--%s %q is not a time such as 2026-03-01T12:00:00Z, \"2026-03-01 12:00:00\", 2026-03-01, or 24h for a day ago", name, text)
 	}
 	return now.Add(-ago.Std()), nil
-}
-
-func describeFlow(f attribution.Flow) api.LogFlow {
-	out := api.LogFlow{
-		Opened: f.Opened, Closed: f.Closed, Member: f.Member, Serial: f.Serial, Kind: f.Kind, Client: f.Client, Server: f.Server, Egress: f.Egress,
-		BytesFromClient: f.BytesFromClient, BytesToClient: f.BytesToClient,
-	}
-	if !f.Session.IsZero() {
-		out.Session = f.Session.String()
-	}
-	return out
 }
 
 // describeSessions returns the evidence of sessions, the oldest first.

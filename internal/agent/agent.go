@@ -203,11 +203,13 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 	if p.config.History.Keep {
 		a.history = history.NewRecorder(p.config.StateDir, a.Status, p.log.With("subsystem", "history"))
 	}
+	a.page = newPageKeeper(a, p.log.With("subsystem", "web"))
 	if listen := p.config.Metrics.Listen; listen != "" {
 		if err := a.begin(ctx, group, metricsRole(listen, a, p.log.With("subsystem", "metrics"))); err != nil {
 			return nil, err
 		}
 	}
+	group.Go(func() error { a.page.run(ctx); return nil })
 	if a.history != nil {
 		group.Go(func() error { return a.history.Run(ctx) })
 	}

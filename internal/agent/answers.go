@@ -34,6 +34,7 @@ type running struct {
 	serving     *atomic.Pointer[serving.Serving] // its value is nil while the role is not up
 	relaying    *relaying.Keeper
 	transport   *transport.Transport
+	page        *pageKeeper
 	history     *history.Recorder // nil: none is kept
 	roles       []*role           // those that may wait for a port
 

@@ -50,6 +50,9 @@ func (f fake) Reload(_ context.Context, r ReloadRequest) (Reloaded, error) {
 func (f fake) History(_ context.Context, r HistoryRequest) (History, error) {
 	return History{Schema: HistorySchema, Step: r.Step}, nil
 }
+func (f fake) Web(context.Context, WebRequest) (Web, error) {
+	return Web{URL: "http://127.0.0.1/"}, nil
+}
 func (f fake) Steer(_ context.Context, r SteerRequest) (Steering, error) { return f.steers(r) }
 func (f fake) Why(_ context.Context, r WhyRequest) (Why, error)          { return f.why(r) }
 func (f fake) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error) {

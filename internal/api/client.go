@@ -105,6 +105,13 @@ func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error)
 	return h, err
 }
 
+// Web has the agent serve its page, and returns its address.
+func (c *Client) Web(ctx context.Context, r WebRequest) (Web, error) {
+	var w Web
+	err := c.ask(ctx, http.MethodPost, "/v1/web", r, &w)
+	return w, err
+}
+
 // Reload has the agent read its configuration again, and returns what that changes.
 func (c *Client) Reload(ctx context.Context, r ReloadRequest) (Reloaded, error) {
 	var a Reloaded

@@ -34,8 +34,8 @@ func keyOf(c *api.Connection) connKey { return connKey{c.Token, c.Since.UnixNano
 // subKey identifies a subflow of a connection.
 type subKey struct{ local, remote netip.AddrPort }
 
-// differences returns the events between two states, in an order that does not depend on chance.
-func differences(old, now *api.Status, at time.Time) []Event {
+// Differences returns the events between two states, in an order that does not depend on chance.
+func Differences(old, now *api.Status, at time.Time) []Event {
 	d := difference{at: at, grouped: make(map[string][]happening)}
 	if !old.Since.Equal(now.Since) {
 		d.add(Warn, "the agent was started again")

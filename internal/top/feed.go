@@ -52,7 +52,7 @@ func (f *feed) take(s api.Status, now time.Time) {
 		f.event(now, Good, "the agent answers again")
 		fallthrough
 	default:
-		f.events = append(f.events, differences(&f.status, &s, now)...)
+		f.events = append(f.events, Differences(&f.status, &s, now)...)
 	}
 	f.events = f.events[max(len(f.events)-mostEvents, 0):]
 	f.status, f.heard, f.since, f.silent = s, now, time.Time{}, ""

@@ -253,7 +253,7 @@ func TestEvents(t *testing.T) {
 	now.Problems = []string{"the disk is full: make \x1broom"} // and the other is solved
 	now.Client.Steering.Avoid = []api.Steered{{Name: "bob"}}
 	var got []string
-	for _, e := range differences(&old, &now, start) {
+	for _, e := range Differences(&old, &now, start) {
 		got = append(got, e.Text)
 	}
 	want := []string{
@@ -272,7 +272,7 @@ func TestEvents(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	if again := differences(&now, &now, start); len(again) > 0 {
+	if again := Differences(&now, &now, start); len(again) > 0 {
 		t.Errorf("no change gives events: %v", again)
 	}
 }

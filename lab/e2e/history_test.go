@@ -2,13 +2,15 @@ package e2e
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// What a download carried over a detour is in the history, also after another agent has taken over.
-func TestHistory(t *testing.T) {
+// What a download carried over a detour is in the history, also after another agent has taken over. The page shows the
+// agent's state to who has its link.
+func TestHistoryAndPage(t *testing.T) {
 	w := standard(newWorld(t))
 	w.startBoth()
 	x := w.curl(w.url())
@@ -26,6 +28,15 @@ func TestHistory(t *testing.T) {
 		return bytes
 	}
 	w.eventually("the history has the detour", func() error { return holds(over() > 0, "it has not") })
+	link := strings.TrimSpace(w.dcol(alice, "web"))
+	page := w.run(alice, "curl", "-sS", "-L", "-c", "/tmp/cookies", "-b", "/tmp/cookies", link)
+	root, _, _ := strings.Cut(link, "/login")
+	if state := w.run(alice, "sh", "-c", "curl -sSN -b /tmp/cookies "+root+"/api/stream | head -n 1"); !strings.Contains(page, "<title>dcol</title>") || !strings.Contains(state, bob) {
+		t.Errorf("the page is %.100s, its state %.100s", page, state)
+	}
+	if again := w.run(alice, "curl", "-sS", link); !strings.Contains(again, "used already") {
+		t.Errorf("used again, the link gives %.100s", again)
+	}
 	before := over()
 	w.restart(alice)
 	if after := over(); after < before {

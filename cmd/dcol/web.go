@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/cli"
+)
+
+func webCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "web",
+		Short: "Show the agent's state in a browser on this host",
+		Long: `Has the agent serve a page with its state, and prints the address: paths as a graph, rates,
+connections, waypoints, history, events, members, and who used this waypoint. The page also
+steers: use a waypoint first, or avoid it.
+
+The page is served on a loopback address, and loads nothing from any network. The address can
+be opened once, within five minutes, and begins a session of twelve hours; run the command
+again for another browser. From another host, forward the port: ssh -L 8080:127.0.0.1:PORT.`,
+		Args: cli.Exactly(0),
+	}
+	socket := socketFlag(cmd)
+	stop := cmd.Flags().Bool("stop", false, "end the page and all its sessions")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		page, err := api.Dial(*socket).Web(cmd.Context(), api.WebRequest{Stop: *stop})
+		if err != nil {
+			return err
+		}
+		if *stop {
+			fmt.Fprintln(os.Stderr, "the page is no longer served")
+			return nil
+		}
+		_, err = fmt.Println(page.URL)
+		return err
+	}
+	return cmd
+}

@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/detour-collective/dcol/internal/agent/serving"
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/web"
+)
+
+// pageKeeper serves the page from the first time that somebody asks for it until it is stopped.
+type pageKeeper struct {
+	agent    web.Agent
+	log      *slog.Logger
+	requests chan pageRequest
+}
+
+type pageRequest struct {
+	api.WebRequest
+	answer chan<- pageAnswer
+}
+
+type pageAnswer struct {
+	api.Web
+	err error
+}
+
+func newPageKeeper(agent web.Agent, log *slog.Logger) *pageKeeper {
+	return &pageKeeper{agent: agent, log: log, requests: make(chan pageRequest)}
+}
+
+// page is one time that it is served.
+type page struct {
+	server *web.Server
+	stop   context.CancelFunc
+	ended  chan error
+}
+
+// run answers requests until ctx ends.
+func (k *pageKeeper) run(ctx context.Context) {
+	var now *page
+	defer func() {
+		if now != nil {
+			now.end()
+		}
+	}()
+	for {
+		var ended chan error
+		if now != nil {
+			ended = now.ended
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case err := <-ended:
+			k.log.Error("the page is no longer served", "err", err)
+			now.stop()
+			now = nil
+		case r := <-k.requests:
+			var a pageAnswer
+			now, a.err = k.change(ctx, now, r.Stop)
+			if now != nil {
+				a.URL = now.server.Link()
+			}
+			r.answer <- a
+		}
+	}
+}
+
+// change begins or ends the page, if it must.
+func (k *pageKeeper) change(ctx context.Context, now *page, stop bool) (*page, error) {
+	switch {
+	case stop && now != nil:
+		now.end()
+		k.log.Info("the page is no longer served")
+		return nil, nil
+	case stop || now != nil:
+		return now, nil
+	}
+	server, err := web.New(k.agent, k.log)
+	if err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(ctx)
+	now = &page{server: server, stop: cancel, ended: make(chan error, 1)}
+	ended := now.ended
+	go func() {
+		defer close(ended)
+		ended <- server.Run(running)
+	}()
+	k.log.Info("the page is served to this host")
+	return now, nil
+}
+
+// end returns when the page is served no more.
+func (p *page) end() {
+	p.stop()
+	for range p.ended { // it was stopped, so its error is none
+	}
+}
+
+// Web implements api.Agent.
+func (a *running) Web(ctx context.Context, r api.WebRequest) (api.Web, error) {
+	answer := make(chan pageAnswer, 1)
+	select {
+	case a.page.requests <- pageRequest{r, answer}:
+	case <-ctx.Done():
+		return api.Web{}, ctx.Err()
+	}
+	done := <-answer
+	return done.Web, done.err
+}
+
+// Log implements web.Agent.
+func (a *running) Log(_ context.Context, r api.LogRequest) (api.Log, error) {
+	if !a.plan.config.Has(config.RoleWaypoint) {
+		return api.Log{}, errors.New("this member is not a waypoint, and has no log of others' connections")
+	}
+	return serving.Log(a.plan.config.Waypoint.Log, r)
+}

@@ -1,0 +1,196 @@
+// The page: it reads the stream of states, and shows them.
+import {draw} from './graph.js';
+import {Rates, bars} from './chart.js';
+import {$, age, ask, bytes, colour, el, pathOf, percent, rate, seconds, trip} from './words.js';
+
+const rates = new Rates();
+let message, past, paused = false, asked = false;
+
+function show() {
+	if (!message?.status) return;
+	const s = message.status, now = new Date(message.at);
+	$('member').textContent = `${s.member} ${s.version}`;
+	$('problems').hidden = !s.problems.length;
+	$('problem-list').replaceChildren(...s.problems.map((p) => el('li', {}, p)));
+	$('log').hidden = $('log-link').hidden = !s.roles.includes('waypoint');
+	draw($('graph'), s);
+	rates.draw($('chart'));
+	connections(s, now);
+	waypoints(s);
+	events();
+	if (!asked) {
+		asked = true;
+		members(s);
+		history();
+	}
+}
+
+function live(text, style = '') {
+	$('live').textContent = text;
+	$('live').className = style;
+}
+
+function chip(s) {
+	const c = el('span', {class: 'chip', title: s.why}, `${pathOf(s)} ${s.state === 'up' ? rate(s.receive_bps + s.send_bps) : s.state}, ${trip(s.rtt_ms)}`);
+	c.style.borderLeftColor = colour(pathOf(s));
+	return c;
+}
+
+function connections(s, now) {
+	const words = $('filter').value.toLowerCase().split(/\s+/).filter(Boolean);
+	const all = s.client?.connections ?? [];
+	const sum = (c) => c.subflows.reduce((n, f) => n + f.receive_bps + f.send_bps, 0);
+	const list = all.filter((c) => {
+		const text = [c.remote, c.traffic, c.note, ...c.subflows.map((f) => `${pathOf(f)} ${f.kind} ${f.state}`)].join(' ').toLowerCase();
+		return words.every((w) => text.includes(w));
+	});
+	$('shown').textContent = `${list.length} of ${message.connections}`;
+	const focused = document.activeElement?.dataset?.server;
+	$('connection-rows').replaceChildren(...list.map((c) => el('tr', {},
+		el('td', {}, c.remote, ...(c.note ? [el('div', {class: 'soft'}, c.note)] : [])),
+		el('td', {class: 'n'}, age(c.since, now)),
+		el('td', {}, c.traffic ?? ''),
+		el('td', {class: 'n'}, rate(sum(c))),
+		el('td', {}, ...c.subflows.map(chip)),
+		el('td', {}, el('button', {type: 'button', 'data-server': c.remote, 'aria-label': `Why these paths to ${c.remote}?`, onclick: () => why(c.remote)}, 'Why')),
+	)));
+	if (focused) [...document.querySelectorAll('button[data-server]')].find((b) => b.dataset.server === focused)?.focus({preventScroll: true});
+}
+
+async function why(server) {
+	const place = $('why');
+	place.hidden = false;
+	try {
+		const w = await ask('why', {server});
+		place.replaceChildren(el('h3', {}, `Why these paths to ${server}?`), ...(w.note ? [el('p', {}, w.note)] : []),
+			el('ul', {}, ...w.candidates.map((c) => el('li', {}, el('strong', {class: c.taken ? 'good' : ''}, `${c.waypoint ? 'via ' + c.waypoint : 'direct'} (${c.kind})${c.taken ? ', taken' : ''}`), `: ${c.why}`))));
+	} catch (e) {
+		place.replaceChildren(el('p', {class: 'bad'}, e.message));
+	}
+	place.focus();
+}
+
+async function steer(word, name) {
+	try {
+		await ask('steer', {word, waypoints: name ? [name] : undefined});
+	} catch (e) {
+		live(e.message, 'bad');
+	}
+}
+
+const styles = {up: 'good', down: 'bad'};
+
+function waypoints(s) {
+	const through = new Map();
+	for (const c of s.client?.connections ?? []) for (const f of c.subflows) if (f.waypoint) through.set(f.waypoint, (through.get(f.waypoint) ?? 0) + f.receive_bps + f.send_bps);
+	const used = (list, name) => list.some((x) => x.name === name);
+	const focused = document.activeElement?.dataset?.choice;
+	$('waypoint-rows').replaceChildren(...(s.client?.waypoints ?? []).map((w) => {
+		const first = used(s.client.steering.use, w.name), never = used(s.client.steering.avoid, w.name);
+		const button = (word, text, pressed) => el('button', {
+			type: 'button', 'aria-pressed': String(pressed), 'data-choice': `${word} ${w.name} ${w.address}`, 'aria-label': `${text} ${w.name}`, onclick: () => steer(pressed ? 'reset' : word, pressed ? '' : w.name),
+		}, pressed ? `${text} ✓` : text);
+		return el('tr', {}, el('td', {}, w.name, el('div', {class: 'soft'}, w.address)), el('td', {}, el('span', {class: styles[w.state] ?? 'warn'}, w.state), ...(w.why ? [el('div', {class: 'soft'}, w.why)] : [])),
+			el('td', {class: 'n'}, trip(w.rtt_ms)), el('td', {class: 'n'}, w.state === 'down' ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(w.name) ?? 0)),
+			el('td', {}, w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', 'Use', first), button('avoid', 'Avoid', never)));
+	}));
+	if (focused) [...document.querySelectorAll('button[data-choice]')].find((b) => b.dataset.choice === focused)?.focus({preventScroll: true});
+}
+
+function events() {
+	$('event-list').replaceChildren(...(message.events ?? []).map((e) => el('li', {}, el('time', {datetime: e.at}, new Date(e.at).toLocaleTimeString()), el('span', {class: e.style}, e.text))));
+	if (!message.events?.length) $('event-list').append(el('li', {class: 'soft'}, 'Nothing has happened since the page was opened.'));
+}
+
+async function members(s) {
+	const rows = $('member-rows');
+	const note = (text) => rows.replaceChildren(el('tr', {}, el('td', {colspan: 6, class: 'soft'}, text)));
+	if (!s.collective) return note('This host has joined no collective.');
+	try {
+		const list = (await ask('members')).members;
+		rows.replaceChildren(...list.map((m) => el('tr', {}, el('td', {}, m.name), el('td', {}, (m.roles ?? []).join(', ')), el('td', {}, m.region ?? ''), el('td', {}, (m.kinds ?? []).join(', ')),
+			el('td', {}, m.reachable === undefined ? '–' : m.reachable ? 'yes' : 'no'), el('td', {}, m.used ? 'yes' : ''))));
+	} catch (e) {
+		note(e.message);
+	}
+}
+
+async function history() {
+	const step = $('step').value, back = {minute: 3600, hour: 48 * 3600, day: 31 * 86400, month: 400 * 86400}[step];
+	try {
+		const h = await ask('history', {step, since: new Date(Date.now() - back * 1000).toISOString()});
+		const g = h.total.gained, item = (name, value, more) => el('div', {}, el('dt', {}, name), el('dd', {}, value, ...(more ? [el('small', {}, more)] : [])));
+		$('gained').replaceChildren(item('Over detours', bytes(g.detour_bytes)), item('Stalls bridged', String(g.stalls), g.stalls ? seconds(g.stall_s) : ''),
+			item('Time saved', seconds(g.saved_s), g.saved_high_s > 0 ? `between ${seconds(g.saved_low_s)} and ${seconds(g.saved_high_s)}` : ''));
+		past = h;
+		bars($('bars'), h);
+		$('bars-caption').textContent = h.problem ?? `By ${step}: the direct path below, detours above.`;
+	} catch (e) {
+		$('bars-caption').textContent = e.message;
+	}
+}
+
+async function search(event) {
+	event?.preventDefault();
+	const form = new FormData($('log-form')), hours = form.get('last');
+	const body = {member: form.get('member').trim(), server: form.get('server').trim()};
+	if (hours) body.since = new Date(Date.now() - hours * 3600_000).toISOString();
+	try {
+		const list = (await ask('log', body)).flows;
+		$('log-note').textContent = list.length ? `${list.length} connections, the newest first` : 'no connection fits';
+		$('log-rows').replaceChildren(...list.reverse().map((f) => el('tr', {}, el('td', {class: 'n'}, new Date(f.opened).toLocaleString()), el('td', {}, f.member), el('td', {}, f.server), el('td', {}, f.egress), el('td', {}, f.kind),
+			el('td', {class: 'n'}, f.closed ? age(f.opened, new Date(f.closed)) : 'open'), el('td', {class: 'n'}, f.bytes_from_client === undefined ? '–' : bytes(f.bytes_from_client)), el('td', {class: 'n'}, f.bytes_to_client === undefined ? '–' : bytes(f.bytes_to_client)))));
+	} catch (e) {
+		$('log-note').textContent = e.message;
+	}
+}
+
+function pause() {
+	paused = !paused;
+	$('pause').setAttribute('aria-pressed', String(paused));
+	$('pause').textContent = paused ? 'Resume' : 'Pause';
+	if (!paused) show();
+}
+
+const stream = new EventSource('api/stream');
+stream.onmessage = (e) => {
+	const next = JSON.parse(e.data);
+	if (next.status) rates.take(next.status, Date.parse(next.at));
+	if (paused) return;
+	const s = next.status;
+	if (s) {
+		message = next;
+		let up = 0, down = 0;
+		for (const c of s.client?.connections ?? []) for (const f of c.subflows) up += f.send_bps, down += f.receive_bps;
+		live(`${next.connections} connections, ${rate(down)} in, ${rate(up)} out`);
+		show();
+	} else {
+		live(`the agent does not answer: ${next.error}`, 'bad');
+	}
+};
+stream.onerror = async () => {
+	const r = await fetch('icon.svg').catch(() => undefined);
+	if (r?.status === 401) {
+		stream.close();
+		live(await r.text(), 'bad');
+	} else {
+		live('the agent does not answer; the page tries again', 'bad');
+	}
+};
+
+$('pause').addEventListener('click', pause);
+$('filter').addEventListener('input', show);
+$('step').addEventListener('change', history);
+$('log-form').addEventListener('submit', search);
+addEventListener('resize', () => { show(); if (past) bars($('bars'), past); });
+setInterval(() => document.hidden || history(), 60_000);
+addEventListener('keydown', (e) => {
+	if (e.ctrlKey || e.metaKey || e.altKey || /INPUT|SELECT/.test(e.target.tagName)) {
+		if (e.key === 'Escape') e.target.blur();
+		return;
+	}
+	const links = [...document.querySelectorAll('nav li:not([hidden]) a')];
+	if (e.key === '/') { e.preventDefault(); $('filter').focus(); }
+	if (e.key === 'p') pause();
+	if (/^[1-8]$/.test(e.key)) links[e.key - 1]?.click();
+});

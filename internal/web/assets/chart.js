@@ -1,0 +1,86 @@
+// Charts of rates over time, and of bytes by period.
+import {bytes, colour, dash, el, pathOf, rate, svg} from './words.js';
+
+const span = 300_000;
+
+// Rates remembers what each path carried in the last minutes.
+export class Rates {
+	times = [];
+	paths = new Map();
+
+	take(status, at) {
+		const sums = new Map([['direct', 0]]);
+		for (const c of status.client?.connections ?? []) {
+			for (const s of c.subflows) sums.set(pathOf(s), (sums.get(pathOf(s)) ?? 0) + s.send_bps + s.receive_bps);
+		}
+		this.times.push(at);
+		for (const path of sums.keys()) if (!this.paths.has(path)) this.paths.set(path, Array(this.times.length - 1).fill(0));
+		for (const [path, list] of this.paths) list.push(sums.get(path) ?? 0);
+		while (this.times[0] < at - span) {
+			this.times.shift();
+			for (const list of this.paths.values()) list.shift();
+		}
+		for (const [path, list] of this.paths) if (path !== 'direct' && !list.some((v) => v > 0)) this.paths.delete(path);
+	}
+
+	draw(place) {
+		const width = Math.max(place.clientWidth, 260), height = 190, left = 4, bottom = 18;
+		const end = this.times.at(-1) ?? 0, top = nice(Math.max(1e5, ...[...this.paths.values()].flat()));
+		const x = (t) => width - (end - t) / span * (width - left), y = (v) => 14 + (1 - v / top) * (height - bottom - 14);
+		const names = [...this.paths.keys()];
+		const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': names.map((p) => `${p} ${rate(this.paths.get(p).at(-1) ?? 0)}`).join(', ')});
+		for (const share of [0, 0.5, 1]) {
+			picture.append(svg('line', {class: 'grid', x1: left, x2: width, y1: y(share * top), y2: y(share * top)}));
+			picture.append(svg('text', {class: 'soft', x: left, y: y(share * top) - 3}, share ? rate(share * top) : ''));
+		}
+		for (const minutes of [1, 2, 3, 4]) picture.append(svg('text', {class: 'soft', x: x(end - minutes * 60000), y: height - 4, 'text-anchor': 'middle'}, `−${minutes} min`));
+		for (const [path, list] of this.paths) {
+			const points = list.map((v, i) => `${x(this.times[i]).toFixed(1)},${y(v).toFixed(1)}`).join(' ');
+			picture.append(svg('polyline', {points, fill: 'none', stroke: colour(path), 'stroke-width': 2, 'stroke-dasharray': dash(path)}));
+		}
+		const legend = el('p', {class: 'legend'}, ...names.map((p) => el('span', {}, stroke(p), `${p} ${rate(this.paths.get(p).at(-1) ?? 0)}`)));
+		place.replaceChildren(picture, legend);
+	}
+}
+
+function stroke(path) {
+	const i = el('i', {'aria-hidden': 'true'});
+	i.style.borderTopColor = colour(path);
+	i.style.borderTopStyle = dash(path) ? 'dashed' : 'solid';
+	return i;
+}
+
+function nice(v) {
+	const power = 10 ** Math.floor(Math.log10(v));
+	return [1, 2, 5, 10].map((m) => m * power).find((n) => n >= v);
+}
+
+// bars draws what the direct path and the detours carried in each period.
+export function bars(place, history) {
+	const width = Math.max(place.clientWidth, 260), height = 130, bottom = 16;
+	const list = history.periods.slice(-48).map((p) => {
+		let direct = 0, detours = 0;
+		for (const u of p.paths) pathOf(u) === 'direct' ? direct += u.received + u.sent : detours += u.received + u.sent;
+		return {start: new Date(p.start), direct, detours};
+	});
+	const top = Math.max(1, ...list.map((p) => p.direct + p.detours)), step = Math.min(width / Math.max(list.length, 1), 40);
+	const h = (v) => v / top * (height - bottom - 14);
+	const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': `up to ${bytes(top)} in a ${history.step}`});
+	picture.append(svg('text', {class: 'soft', x: 0, y: 11}, bytes(top)));
+	list.forEach((p, i) => {
+		const x = i * step, base = height - bottom;
+		const title = () => svg('title', {}, `${label(p.start, history.step)}: direct ${bytes(p.direct)}, detours ${bytes(p.detours)}`);
+		picture.append(svg('rect', {x: x + 1, y: base - h(p.direct), width: step - 2, height: h(p.direct), fill: 'var(--direct)'}, title()));
+		picture.append(svg('rect', {x: x + 1, y: base - h(p.direct) - h(p.detours), width: step - 2, height: h(p.detours), fill: 'var(--p0)'}, title()));
+	});
+	if (list.length) {
+		picture.append(svg('text', {class: 'soft', x: 0, y: height - 2}, label(list[0].start, history.step)));
+		if (list.length * step > 220) picture.append(svg('text', {class: 'soft', x: list.length * step, y: height - 2, 'text-anchor': 'end'}, label(list.at(-1).start, history.step)));
+	}
+	place.replaceChildren(picture);
+}
+
+function label(at, step) {
+	const options = {minute: {timeStyle: 'short'}, hour: {dateStyle: 'short', timeStyle: 'short'}, day: {dateStyle: 'short'}, month: {year: 'numeric', month: 'long'}}[step];
+	return at.toLocaleString([], options);
+}

@@ -1,0 +1,64 @@
+// Words and elements that all parts of the page share.
+
+export const $ = (id) => document.getElementById(id);
+
+// el makes an element. Texts are never read as HTML.
+export function el(name, attributes = {}, ...children) {
+	const e = document.createElement(name);
+	return fill(e, attributes, children);
+}
+
+export function svg(name, attributes = {}, ...children) {
+	const e = document.createElementNS('http://www.w3.org/2000/svg', name);
+	return fill(e, attributes, children);
+}
+
+function fill(e, attributes, children) {
+	for (const [key, value] of Object.entries(attributes)) {
+		if (key.startsWith('on')) e.addEventListener(key.slice(2), value);
+		else if (value !== undefined && value !== false) e.setAttribute(key, value);
+	}
+	e.append(...children);
+	return e;
+}
+
+export const rate = (bps) => bps < 1000 ? `${Math.round(bps)} bit/s` : unit(bps, ['', 'kbit/s', 'Mbit/s', 'Gbit/s']);
+export const bytes = (n) => n < 1000 ? `${n} B` : unit(n, ['', 'kB', 'MB', 'GB', 'TB', 'PB']);
+export const trip = (ms) => ms > 0 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms` : '–';
+export const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
+
+function unit(n, units) {
+	let i = 0;
+	for (; n >= 999.5 && i < units.length - 1; i++) n /= 1000;
+	return `${n.toFixed(n < 10 ? 2 : n < 100 ? 1 : 0)} ${units[i]}`;
+}
+
+export function age(from, to) {
+	const s = Math.max((to - new Date(from)) / 1000, 0);
+	if (s < 100) return `${Math.round(s)} s`;
+	if (s < 6000) return `${Math.round(s / 60)} min`;
+	if (s < 172800) return `${Math.round(s / 3600)} h`;
+	return `${Math.round(s / 86400)} d`;
+}
+
+export const seconds = (s) => s < 100 ? `${Math.round(s)} s` : s < 6000 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`;
+
+export const pathOf = (s) => s.waypoint ? `via ${s.waypoint}` : s.kind === 'others' ? 'others' : 'direct';
+
+// Colours of paths stay the same while the page is open. The direct path has its own.
+const known = new Map();
+export function colour(path) {
+	if (path === 'direct') return 'var(--direct)';
+	if (!known.has(path)) known.set(path, known.size % 6);
+	return `var(--p${known.get(path)})`;
+}
+export const dash = (path) => path === 'direct' ? '' : ['', '7 3', '2 3', '9 3 2 3', '4 2', '1 2'][known.get(path) ?? 0];
+
+// ask sends a question to the agent.
+export async function ask(what, body) {
+	const r = await fetch(`api/${what}`, body === undefined ? {} : {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)});
+	if (r.status === 401) throw new Error(await r.text());
+	const answer = await r.json();
+	if (!r.ok) throw new Error(answer.error);
+	return answer;
+}

@@ -1,0 +1,230 @@
+package web
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/websocket"
+)
+
+// chromium is a browser without a window, controlled by the DevTools protocol.
+type chromium struct {
+	t       *testing.T
+	conn    *websocket.Conn
+	session string
+	id      int
+}
+
+var devTools = regexp.MustCompile(`DevTools listening on (ws://\S+)`)
+
+func startChromium(t *testing.T) *chromium {
+	t.Helper()
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("needs Debian's package chromium")
+	}
+	cmd := exec.CommandContext(t.Context(), program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0", "--remote-allow-origins=http://localhost",
+		"--disable-background-networking", "--no-first-run", "--user-data-dir="+t.TempDir(), "about:blank")
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Skip("chromium does not start:", err)
+	}
+	read := make(chan struct{})
+	t.Cleanup(func() { cmd.Process.Kill(); <-read; cmd.Wait() })
+	found := make(chan string, 1)
+	go func() {
+		defer close(read)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if m := devTools.FindStringSubmatch(lines.Text()); m != nil {
+				found <- m[1]
+			}
+		}
+	}()
+	c := &chromium{t: t}
+	select {
+	case at := <-found:
+		if c.conn, err = websocket.Dial(at, "", "http://localhost"); err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(2 * time.Minute):
+		t.Fatal("chromium does not begin to listen")
+	}
+	c.conn.MaxPayloadBytes = 64 << 20
+	t.Cleanup(func() { c.conn.Close() })
+	var target struct{ TargetID string }
+	c.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	var session struct{ SessionID string }
+	c.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &session)
+	c.session = session.SessionID
+	return c
+}
+
+// call sends a command and waits for its answer.
+func (c *chromium) call(method string, params map[string]any, into any) {
+	c.t.Helper()
+	c.id++
+	request := map[string]any{"id": c.id, "method": method, "params": params}
+	if c.session != "" {
+		request["sessionId"] = c.session
+	}
+	if err := websocket.JSON.Send(c.conn, request); err != nil {
+		c.t.Fatal(err)
+	}
+	for {
+		var answer struct {
+			ID     int
+			Result json.RawMessage
+			Error  *struct{ Message string }
+		}
+		if err := websocket.JSON.Receive(c.conn, &answer); err != nil {
+			c.t.Fatalf("%s: %v", method, err)
+		}
+		switch {
+		case answer.ID != c.id: // an event
+		case answer.Error != nil:
+			c.t.Fatalf("%s: %s", method, answer.Error.Message)
+		default:
+			if into != nil {
+				if err := json.Unmarshal(answer.Result, into); err != nil {
+					c.t.Fatal(err)
+				}
+			}
+			return
+		}
+	}
+}
+
+// eval runs JavaScript in the page, whose value is JSON.
+func (c *chromium) eval(script string, into any) {
+	c.t.Helper()
+	var out struct {
+		Result           struct{ Value json.RawMessage }
+		ExceptionDetails *struct{ Exception struct{ Description string } }
+	}
+	c.call("Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true, "awaitPromise": true}, &out)
+	if out.ExceptionDetails != nil {
+		c.t.Fatalf("%s: %s", script, out.ExceptionDetails.Exception.Description)
+	}
+	if err := json.Unmarshal(out.Result.Value, into); err != nil {
+		c.t.Fatalf("%s: %v", script, err)
+	}
+}
+
+func (c *chromium) waitFor(what, condition string) {
+	c.t.Helper()
+	waitFor(c.t, what, func() bool {
+		var is bool
+		c.eval("Boolean("+condition+")", &is)
+		return is
+	})
+}
+
+// screenshot writes a picture to the folder that DCOL_SCREENSHOTS names, if it does.
+func (c *chromium) screenshot(name string) {
+	folder := os.Getenv("DCOL_SCREENSHOTS")
+	if folder == "" {
+		return
+	}
+	var shot struct{ Data string }
+	c.call("Page.captureScreenshot", map[string]any{"captureBeyondViewport": true}, &shot)
+	data, err := base64.StdEncoding.DecodeString(shot.Data)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, name+".png"), data, 0o644)
+	}
+	if err != nil {
+		c.t.Error(err)
+	}
+}
+
+// findings returns what is wrong with the page as it is shown now: text without contrast (WCAG 2, 4.5:1), controls
+// without a name, missing landmarks, a page wider than the screen, and what was loaded from elsewhere.
+const findings = `(() => {
+	const found = [];
+	const parse = (c) => (c.match(/[\d.]+/g) || [0, 0, 0, 0]).map(Number);
+	const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
+	const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
+	const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+	for (let n; n = walker.nextNode();) {
+		const e = n.parentElement;
+		if (!n.data.trim() || !e.checkVisibility() || /^(NOSCRIPT|title)$/.test(e.tagName)) continue;
+		const style = getComputedStyle(e), a = light(parse(e instanceof SVGElement ? style.fill : style.color)), b = light(behind(e instanceof SVGElement ? e.closest('div') : e));
+		const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+		if (ratio < 4.5) found.push('contrast ' + ratio.toFixed(1) + ': ' + n.data.trim().slice(0, 30));
+	}
+	for (const e of document.querySelectorAll('button, a, input, select')) {
+		if (!(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)) found.push('no name: ' + e.outerHTML.slice(0, 60));
+	}
+	for (const name of ['header', 'nav', 'main', 'footer', 'h1']) if (document.querySelectorAll(name).length !== 1) found.push('landmark ' + name);
+	for (const e of document.querySelectorAll('section')) if (!document.getElementById(e.getAttribute('aria-labelledby'))) found.push('section without a title: ' + e.id);
+	for (const e of document.querySelectorAll('main svg')) if (!e.getAttribute('aria-label')) found.push('picture without words');
+	if (document.documentElement.scrollWidth > innerWidth) found.push('the page is ' + document.documentElement.scrollWidth + ' wide, the screen ' + innerWidth);
+	for (const r of performance.getEntriesByType('resource')) if (!r.name.startsWith(location.origin + '/')) found.push('loaded from elsewhere: ' + r.name);
+	if (document.documentElement.lang !== 'en') found.push('no language');
+	return found;
+})()`
+
+// The page works in a browser: live, at desktop and phone width, light and dark, by keyboard, and for screen readers.
+func TestInBrowser(t *testing.T) {
+	c := startChromium(t)
+	agent := &fake{connections: 14}
+	s := serve(t, agent)
+	c.call("Page.enable", map[string]any{}, nil)
+	c.call("Page.navigate", map[string]any{"url": s.Link()}, nil)
+	c.waitFor("the page shows connections", `document.querySelectorAll('#connection-rows tr').length === 14`)
+	var paint float64
+	c.eval(`performance.getEntriesByType('paint').find((p) => p.name === 'first-contentful-paint')?.startTime ?? 0`, &paint)
+	t.Logf("first contentful paint after %.0f ms", paint)
+	c.waitFor("the history is shown", `document.querySelectorAll('#bars rect').length > 20 && document.querySelector('#gained').textContent.includes('81.0 GB')`)
+	c.waitFor("members are shown", `document.querySelector('#member-rows').textContent.includes('bob')`)
+	c.waitFor("the chart grows", `document.querySelector('#chart polyline')?.points.length >= 3`)
+
+	for _, size := range []struct {
+		name  string
+		width int
+	}{{"desktop", 1280}, {"phone", 360}} {
+		for _, scheme := range []string{"light", "dark"} {
+			c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": size.width, "height": 800, "deviceScaleFactor": 1, "mobile": size.width < 500}, nil)
+			c.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+			c.waitFor("the graph has the new size", fmt.Sprintf(`innerWidth === %d && Math.abs(document.querySelector('#graph svg').viewBox.baseVal.width - document.querySelector('#graph').clientWidth) < 2`, size.width))
+			var wrong []string
+			c.eval(findings, &wrong)
+			if len(wrong) > 0 {
+				t.Errorf("%s, %s:\n%s", size.name, scheme, strings.Join(wrong, "\n"))
+			}
+			c.screenshot(size.name + "-" + scheme)
+		}
+	}
+
+	key := func(key string) {
+		c.call("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": key, "text": key}, nil)
+		c.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)
+	}
+	key("/")
+	c.waitFor("the filter has the keyboard", `document.activeElement.id === 'filter'`)
+	c.call("Input.insertText", map[string]any{"text": "carol bulk"}, nil)
+	c.waitFor("connections are filtered", `[...document.querySelectorAll('#connection-rows tr')].length < 14 && [...document.querySelectorAll('#connection-rows tr')].every((r) => r.textContent.includes('via carol'))`)
+	c.eval(`document.querySelector('#connection-rows button').click() ?? true`, new(bool))
+	c.waitFor("the explanation is shown", `document.querySelector('#why').textContent.includes('it loses least') && document.activeElement.id === 'why'`)
+	key("p")
+	c.waitFor("the page is paused", `document.querySelector('#pause').getAttribute('aria-pressed') === 'true'`)
+	c.eval(`document.querySelector('[aria-label="Avoid bob"]').click() ?? true`, new(bool))
+	waitFor(t, "bob is avoided", func() bool {
+		agent.mu.Lock()
+		defer agent.mu.Unlock()
+		return len(agent.steered) == 1 && agent.steered[0].Word == "avoid" && agent.steered[0].Waypoints[0] == "bob"
+	})
+	c.eval(`document.querySelector('#log-form').requestSubmit() ?? true`, new(bool))
+	c.waitFor("the log is searched, and its text is no HTML", `document.querySelector('#log-rows').textContent.includes('erin<script>')`)
+}

@@ -1,0 +1,158 @@
+package web
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// codeLife and sessionLife are how long a code and the session that it opens are valid.
+	codeLife    = 5 * time.Minute
+	sessionLife = 12 * time.Hour
+	// mostSecrets bounds the codes and the sessions that are valid at a time. The oldest go first.
+	mostSecrets = 16
+	// cookieName is the name of the session's cookie. Cookies do not depend on the port.
+	cookieName = "dcol-session"
+)
+
+// guard decides which requests are answered.
+type guard struct {
+	mu       sync.Mutex
+	codes    secrets
+	sessions secrets
+}
+
+func newGuard() *guard {
+	return &guard{codes: secrets{life: codeLife}, sessions: secrets{life: sessionLife}}
+}
+
+// secrets are random texts that are valid for a time. Only their hashes are kept, so that comparing them leaks nothing
+// by the time it takes.
+type secrets struct {
+	life time.Duration
+	list []secret // the oldest first
+}
+
+type secret struct {
+	hash  [sha256.Size]byte
+	until time.Time
+}
+
+func (s *secrets) add(now time.Time) string {
+	text := rand.Text()
+	s.list = append(s.list, secret{sha256.Sum256([]byte(text)), now.Add(s.life)})
+	s.list = s.list[max(len(s.list)-mostSecrets, 0):]
+	return text
+}
+
+// find returns the index of a valid secret, or -1.
+func (s *secrets) find(text string, now time.Time) int {
+	hash := sha256.Sum256([]byte(text))
+	for i, x := range s.list {
+		if x.hash == hash && now.Before(x.until) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (g *guard) code(now time.Time) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.codes.add(now)
+}
+
+// open uses up a code and returns a new session.
+func (g *guard) open(code string, now time.Time) (session string, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := g.codes.find(code, now)
+	if i < 0 {
+		return "", false
+	}
+	g.codes.list = append(g.codes.list[:i], g.codes.list[i+1:]...)
+	return g.sessions.add(now), true
+}
+
+func (g *guard) valid(session string, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.sessions.find(session, now) >= 0
+}
+
+// local lets requests through whose browser knows this server by a name of this host itself, and that its own page
+// sends: a page of another site reaches the port by its own name (DNS rebinding), or with its own origin.
+func (g *guard) local(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		switch {
+		case !isLoopback(r.Host):
+			http.Error(w, "this page is only served to this host: open it by the address that dcol web prints", http.StatusForbidden)
+		case !sameOrigin(r):
+			http.Error(w, "this request comes from another site's page", http.StatusForbidden)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// isLoopback reports whether a Host header names this host itself. The port may be another one: that of a tunnel.
+func isLoopback(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	addr, err := netip.ParseAddr(name)
+	return name == "localhost" || err == nil && addr.IsLoopback()
+}
+
+// sameOrigin reports whether a request is the page's own, or a user's who opens it. A request that changes something
+// must say so.
+func sameOrigin(r *http.Request) bool {
+	origin, site := r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site")
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	navigates := reads && r.Header.Get("Sec-Fetch-Mode") == "navigate" && !strings.HasPrefix(r.URL.Path, "/api/")
+	switch {
+	case origin != "":
+		return origin == "http://"+r.Host
+	case site == "same-origin" || site == "none" || navigates:
+		return true
+	}
+	return site == "" && reads // a program that is no browser
+}
+
+// session lets requests through that have a session.
+func (g *guard) session(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cookie, err := r.Cookie(cookieName)
+		if err != nil || !g.valid(cookie.Value, time.Now()) {
+			http.Error(w, "this session is over, or was never begun: run dcol web as root, and open the address that it prints", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// login begins a session with a code, which is not valid afterwards: it stays in the browser's history.
+func (g *guard) login(w http.ResponseWriter, r *http.Request) {
+	session, ok := g.open(r.URL.Query().Get("code"), time.Now())
+	if !ok {
+		http.Error(w, "this address was used already or is too old: run dcol web as root, and open the address that it prints", http.StatusUnauthorized)
+		return
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName, Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds()),
+	})
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}

@@ -1,0 +1,224 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/top"
+)
+
+const (
+	// lookEvery and lookSeldom are the least and most time between two states. Asking for them takes at most usualShare of
+	// a processor, if the agent does nothing else.
+	lookEvery  = time.Second
+	lookSeldom = 10 * time.Second
+	usualShare = 0.01
+	// mostStreams bounds the browsers that are served at a time.
+	mostStreams = 8
+	// mostShown bounds the connections of a state. Those with the highest rates are shown.
+	mostShown  = 200
+	mostEvents = 300
+	// usualPatience is how long a browser may take to read one state.
+	usualPatience = 10 * time.Second
+)
+
+// hub asks for the agent's state while somebody looks, once for all. A slow reader gets the newest state when it has
+// read the last one; nothing is queued for it.
+type hub struct {
+	agent    Agent
+	every    time.Duration // the least time between two states
+	share    float64       // of a processor, for asking
+	patience time.Duration // for a browser that reads one
+
+	mu      sync.Mutex
+	message []byte        // the newest
+	changed chan struct{} // is closed when there is a newer one
+	streams int
+	begun   chan struct{} // delivers when the first stream begins
+
+	last   *api.Status
+	events []event
+}
+
+// event is what happened at a time.
+type event struct {
+	At    time.Time `json:"at"`
+	Text  string    `json:"text"`
+	Style string    `json:"style"`
+}
+
+// message is what a stream delivers.
+type message struct {
+	At     time.Time   `json:"at"`
+	Status *api.Status `json:"status,omitempty"`
+	// Connections is the number of all connections.
+	Connections int     `json:"connections"`
+	Events      []event `json:"events"` // the newest first
+	Error       string  `json:"error,omitempty"`
+}
+
+func newHub(agent Agent) *hub {
+	return &hub{agent: agent, every: lookEvery, share: usualShare, patience: usualPatience, changed: make(chan struct{}), begun: make(chan struct{}, 1)}
+}
+
+// run asks for states until ctx ends.
+func (h *hub) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.begun:
+		case <-timer.C:
+		}
+		wait := lookSeldom
+		if h.watched() {
+			began := time.Now()
+			h.look(ctx)
+			wait = min(max(time.Duration(float64(time.Since(began))/h.share), h.every), lookSeldom)
+		} else {
+			h.last = nil // what happens meanwhile is no news
+		}
+		timer.Reset(wait)
+	}
+}
+
+func (h *hub) watched() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.streams > 0
+}
+
+// look asks for a state and publishes it.
+func (h *hub) look(ctx context.Context) {
+	now := time.Now()
+	m := message{At: now}
+	s, err := h.agent.Status(ctx)
+	if err != nil {
+		m.Error = err.Error()
+	} else {
+		if h.last != nil {
+			h.note(top.Differences(h.last, &s, now))
+		}
+		whole := s
+		h.last = &whole
+		if s.Client != nil {
+			m.Connections = len(s.Client.Connections)
+			shown := *s.Client
+			shown.Connections = busiest(shown.Connections)
+			s.Client = &shown
+		}
+		m.Status = &s
+	}
+	m.Events = h.events
+	data, err := json.Marshal(m)
+	if err != nil {
+		return // the types can be encoded
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.message = data
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+func (h *hub) note(list []top.Event) {
+	styles := map[top.Style]string{top.Good: "good", top.Warn: "warn", top.Bad: "bad", top.Accent: "accent"}
+	for _, e := range list {
+		h.events = slices.Insert(h.events, 0, event{At: e.At, Text: e.Text, Style: styles[e.Style]})
+	}
+	h.events = h.events[:min(len(h.events), mostEvents)]
+}
+
+// busiest returns the connections with the highest rates, in their order.
+func busiest(all []api.Connection) []api.Connection {
+	if len(all) <= mostShown {
+		return all
+	}
+	rate := func(c *api.Connection) (sum float64) {
+		for i := range c.Subflows {
+			sum += c.Subflows[i].ReceiveRate + c.Subflows[i].SendRate
+		}
+		return sum
+	}
+	order := make([]int, len(all))
+	rates := make([]float64, len(all))
+	for i := range all {
+		order[i], rates[i] = i, rate(&all[i])
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case rates[a] > rates[b]:
+			return -1
+		case rates[a] < rates[b]:
+			return 1
+		}
+		return 0
+	})
+	order = order[:mostShown]
+	slices.Sort(order)
+	out := make([]api.Connection, len(order))
+	for i, n := range order {
+		out[i] = all[n]
+	}
+	return out
+}
+
+// stream delivers states as server-sent events until the browser goes, or reads too slowly.
+func (h *hub) stream(w http.ResponseWriter, r *http.Request) {
+	if !h.enter() {
+		http.Error(w, fmt.Sprintf("%d pages are open already: close one", mostStreams), http.StatusServiceUnavailable)
+		return
+	}
+	defer h.leave()
+	w.Header().Set("Content-Type", "text/event-stream")
+	control := http.NewResponseController(w)
+	for sent := []byte(nil); ; {
+		h.mu.Lock()
+		data, changed := h.message, h.changed
+		h.mu.Unlock()
+		if len(data) > 0 && (len(sent) == 0 || &data[0] != &sent[0]) {
+			sent = data
+			if err := control.SetWriteDeadline(time.Now().Add(h.patience)); err != nil {
+				return
+			}
+			if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil || control.Flush() != nil {
+				return
+			}
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func (h *hub) enter() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.streams >= mostStreams {
+		return false
+	}
+	if h.streams++; h.streams == 1 {
+		h.message = nil // of the last time that somebody looked
+		select {
+		case h.begun <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+func (h *hub) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.streams--
+}

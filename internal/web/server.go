@@ -1,0 +1,138 @@
+// Package web serves a page with the agent's state on a loopback address. The page needs nothing from any network. Who
+// opens it must have a code that the agent gives to root, because every user of this host can connect to the port.
+//
+// guard.go decides which requests are answered, hub.go has the stream of states, and assets has the page.
+package web
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// Agent answers the page's questions.
+type Agent interface {
+	Status(context.Context) (api.Status, error)
+	Members(context.Context) (api.Members, error)
+	History(context.Context, api.HistoryRequest) (api.History, error)
+	Why(context.Context, api.WhyRequest) (api.Why, error)
+	Steer(context.Context, api.SteerRequest) (api.Steering, error)
+	Log(context.Context, api.LogRequest) (api.Log, error)
+}
+
+// longestRequest bounds the body of a request, in bytes.
+const longestRequest = 4096
+
+// Server serves the page. Run must follow New.
+type Server struct {
+	listener net.Listener
+	guard    *guard
+	hub      *hub
+	http     *http.Server
+}
+
+// New listens on a loopback address, of IPv4 or else of IPv6, at any free port.
+func New(agent Agent, log *slog.Logger) (*Server, error) {
+	var failed error
+	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
+		l, err := net.Listen("tcp", at)
+		if err == nil {
+			return newServer(l, agent, log), nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return nil, fmt.Errorf("serve the page: %w", failed)
+}
+
+func newServer(l net.Listener, agent Agent, log *slog.Logger) *Server {
+	return newServerOf(l, newHub(agent), log)
+}
+
+func newServerOf(l net.Listener, h *hub, log *slog.Logger) *Server {
+	s := &Server{listener: l, guard: newGuard(), hub: h}
+	s.http = &http.Server{
+		Handler: s.handler(h.agent), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	return s
+}
+
+// Link returns the page's address with a new code, which opens it once within a few minutes.
+func (s *Server) Link() string {
+	return "http://" + s.listener.Addr().String() + "/login?code=" + s.guard.code(time.Now())
+}
+
+// Run serves the page until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watched := make(chan struct{})
+	go func() { defer close(watched); s.hub.run(ctx) }()
+	stop := context.AfterFunc(ctx, func() { _ = s.http.Close() })
+	defer stop()
+	err := s.http.Serve(s.listener)
+	cancel()
+	<-watched
+	if !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the page: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) handler(agent Agent) http.Handler {
+	open := http.NewServeMux() // without a session
+	open.HandleFunc("GET /login", s.guard.login)
+	own := http.NewServeMux()
+	files, err := fs.Sub(assets, "assets")
+	if err != nil {
+		panic(err) // the folder is embedded above
+	}
+	own.Handle("GET /", http.FileServerFS(files))
+	own.HandleFunc("GET /api/stream", s.hub.stream)
+	own.HandleFunc("GET /api/members", func(w http.ResponseWriter, r *http.Request) {
+		answer(w)(agent.Members(r.Context()))
+	})
+	own.HandleFunc("POST /api/history", asked(agent.History))
+	own.HandleFunc("POST /api/why", asked(agent.Why))
+	own.HandleFunc("POST /api/steer", asked(agent.Steer))
+	own.HandleFunc("POST /api/log", asked(agent.Log))
+	open.Handle("/", s.guard.session(own))
+	return s.guard.local(open)
+}
+
+// asked serves requests with a body.
+func asked[Request, Answer any](ask func(context.Context, Request) (Answer, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var req Request
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, longestRequest)).Decode(&req); err != nil {
+			answer(w)(nil, fmt.Errorf("read the request: %w", err))
+			return
+		}
+		a, err := ask(r.Context(), req)
+		answer(w)(a, err)
+	}
+}
+
+// answer returns a function that writes an answer or an error.
+func answer(w http.ResponseWriter) func(any, error) {
+	return func(v any, err error) {
+		w.Header().Set("Content-Type", "application/json")
+		if err != nil {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			v = api.Failure{Message: err.Error()}
+		}
+		_ = json.NewEncoder(w).Encode(v) // else the browser is gone
+	}
+}

@@ -1,0 +1,408 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is an agent with some connections whose rates change.
+type fake struct {
+	mu          sync.Mutex
+	asked       int
+	connections int
+	steered     []api.SteerRequest
+}
+
+var began = time.Now().Add(-time.Hour)
+
+func (f *fake) Status(context.Context) (api.Status, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked++
+	wave := func(n int) float64 { return 1 + 0.4*math.Sin(float64(f.asked)/5+float64(n)) }
+	at := netip.MustParseAddrPort
+	using := &api.Using{
+		Waypoints: []api.Waypoint{
+			{Name: "bob", Addr: at("192.0.2.7:45672"), State: api.WaypointUp, RTT: 18, Loss: 0.001, Kinds: []api.WaypointKind{{Kind: "in-band", State: api.KindReady}, {Kind: "mapped", State: api.KindReady}}},
+			{Name: "carol", Addr: at("[2001:db8::7]:45672"), State: api.WaypointUp, RTT: 41, Loss: 0.02, Kinds: []api.WaypointKind{{Kind: "wireguard", State: api.KindReady}}},
+			{Name: "dave", Addr: at("198.51.100.9:45672"), State: api.WaypointDown, Why: "no answer for 2 min", Kinds: []api.WaypointKind{}},
+		},
+		Steering: api.Steering{Use: []api.Steered{}, Avoid: []api.Steered{{Name: "dave"}}},
+	}
+	for i := range f.connections {
+		server := netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 250)}), 443)
+		c := api.Connection{
+			Token: fmt.Sprint(i), Remote: server, Since: began.Add(time.Duration(i) * time.Second), Traffic: []string{"bulk", "messages", "short"}[i%3],
+			Subflows: []api.Subflow{{Kind: "direct", State: api.SubflowUp, Local: at("192.0.2.1:1000"), Remote: server, RTT: 24, ReceiveRate: 9e6 / float64(i+1) * wave(i)}},
+		}
+		if i%3 != 2 {
+			c.Subflows = append(c.Subflows, api.Subflow{Kind: "in-band", Waypoint: []string{"bob", "carol"}[i%2], State: api.SubflowUp, Local: at("192.0.2.1:1001"), Remote: server, RTT: 31, ReceiveRate: 14e6 / float64(i+1) * wave(i+2), Why: "it loses least"})
+		} else {
+			c.Note = "the server accepts no more subflows"
+		}
+		using.Connections = append(using.Connections, c)
+	}
+	return api.Status{
+		Schema: api.StatusSchema, Member: "alice", Version: "v1.4", Roles: []string{"client", "waypoint"}, Since: began,
+		Problems: []string{"the certificate expires in 2 h, and no coordinator answers: check that TCP port 45672 of coordinator.example is reachable"},
+		Client:   using, Collective: &api.Collective{Name: "test"}, Serving: &api.Serving{},
+	}, nil
+}
+
+func (f *fake) Members(context.Context) (api.Members, error) {
+	yes := true
+	return api.Members{Members: []api.Member{
+		{Name: "alice", Roles: []string{"client"}}, {Name: "bob", Roles: []string{"client", "waypoint"}, Region: "eu", Kinds: []string{"in-band", "mapped"}, Reachable: &yes, Used: true},
+	}}, nil
+}
+
+func (f *fake) History(_ context.Context, r api.HistoryRequest) (api.History, error) {
+	out := api.History{Schema: api.HistorySchema, Step: r.Step, Total: api.Period{Gained: api.Gained{DetourBytes: 81e9, Stalls: 3, StallTime: 48, Saved: 2900, SavedLow: 2100, SavedHigh: 3600}}}
+	for i := range 36 {
+		out.Periods = append(out.Periods, api.Period{Start: began.Add(time.Duration(i-36) * time.Hour), Paths: []api.PathUsed{
+			{Kind: "direct", Received: uint64(2e9 + 1e9*math.Sin(float64(i)/4))}, {Kind: "in-band", Waypoint: "bob", Received: uint64(2e9 + 2e9*math.Cos(float64(i)/5))},
+		}})
+	}
+	return out, nil
+}
+
+func (f *fake) Why(_ context.Context, r api.WhyRequest) (api.Why, error) {
+	return api.Why{Server: r.Server, Candidates: []api.Candidate{{Waypoint: "bob", Kind: "in-band", Taken: true, Why: "it loses least"}}}, nil
+}
+
+func (f *fake) Steer(_ context.Context, r api.SteerRequest) (api.Steering, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.steered = append(f.steered, r)
+	return api.Steering{}, nil
+}
+
+func (f *fake) Log(_ context.Context, r api.LogRequest) (api.Log, error) {
+	if r.Server == "nonsense" {
+		return api.Log{}, errors.New(`"nonsense" is not an address`)
+	}
+	n := uint64(123456)
+	return api.Log{Flows: []api.LogFlow{{
+		Opened: began, Closed: began.Add(90 * time.Second), Member: "erin<script>", Kind: "mapped", Server: netip.MustParseAddrPort("203.0.113.5:443"), Egress: netip.MustParseAddrPort("198.51.100.9:40112"), BytesFromClient: &n, BytesToClient: &n,
+	}}}, nil
+}
+
+func (f *fake) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
+}
+
+// serve runs a server until the test ends.
+func serve(t *testing.T, agent Agent) *Server {
+	t.Helper()
+	s, err := New(agent, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run(t, s)
+}
+
+func run(t *testing.T, s *Server) *Server {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *Server) url(path string) string { return "http://" + s.listener.Addr().String() + path }
+
+// browser is a client with cookies.
+func browser(t *testing.T) *http.Client {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Jar: jar, Transport: transport}
+}
+
+// loggedIn returns a client with a session.
+func loggedIn(t *testing.T, s *Server) *http.Client {
+	t.Helper()
+	b := browser(t)
+	if code, text := get(t, b, s.Link()); code != http.StatusOK || !strings.Contains(text, "<title>dcol</title>") {
+		t.Fatalf("the link gives %d %.80s", code, text)
+	}
+	return b
+}
+
+func get(t *testing.T, b *http.Client, url string) (int, string) {
+	t.Helper()
+	return do(t, b, http.MethodGet, url, "", nil)
+}
+
+func do(t *testing.T, b *http.Client, method, url, body string, headers map[string]string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range headers {
+		if name == "Host" {
+			req.Host = value
+		}
+		req.Header.Set(name, value)
+	}
+	resp, err := b.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+func TestOnlyLoopback(t *testing.T) {
+	s := serve(t, &fake{})
+	if at := s.listener.Addr().(*net.TCPAddr); !at.IP.IsLoopback() {
+		t.Errorf("the page is at %v", at)
+	}
+}
+
+// Without a session nothing is told, and an address that was used or is old begins none.
+func TestNoToken(t *testing.T) {
+	s := serve(t, &fake{})
+	for _, path := range []string{"/", "/app.js", "/api/stream", "/api/members", "/login", "/login?code=", "/login?code=guess", "/nothing"} {
+		if code, text := get(t, browser(t), s.url(path)); code != http.StatusUnauthorized || !strings.Contains(text, "dcol web") {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
+	link := s.Link()
+	if code, _ := get(t, browser(t), link); code != http.StatusOK {
+		t.Errorf("the link gives %d", code)
+	}
+	if code, _ := get(t, browser(t), link); code != http.StatusUnauthorized {
+		t.Errorf("used again, the link gives %d", code)
+	}
+	b := browser(t)
+	if code, _ := do(t, b, http.MethodGet, s.url("/"), "", map[string]string{"Cookie": cookieName + "=guess"}); code != http.StatusUnauthorized {
+		t.Errorf("a guessed cookie gives %d", code)
+	}
+}
+
+func TestOldToken(t *testing.T) {
+	g, now := newGuard(), time.Now()
+	code := g.code(now)
+	if _, ok := g.open(code, now.Add(codeLife)); ok {
+		t.Error("an old code begins a session")
+	}
+	session, ok := g.open(code, now.Add(codeLife-time.Second))
+	if !ok || !g.valid(session, now) {
+		t.Fatal("a code begins no session")
+	}
+	if g.valid(session, now.Add(codeLife+sessionLife)) {
+		t.Error("a session does not end")
+	}
+	for range mostSecrets {
+		next, _ := g.open(g.code(now), now)
+		if !g.valid(next, now) {
+			t.Error("a new session is not valid")
+		}
+	}
+	if g.valid(session, now) || len(g.sessions.list) > mostSecrets || len(g.codes.list) > mostSecrets {
+		t.Errorf("there are %d sessions and %d codes", len(g.sessions.list), len(g.codes.list))
+	}
+}
+
+// A page of another site that has its name lead to this host (DNS rebinding) gets nothing, though the browser has a
+// session.
+func TestForeignHost(t *testing.T) {
+	s := serve(t, &fake{})
+	b := loggedIn(t, s)
+	_, port, _ := net.SplitHostPort(s.listener.Addr().String())
+	for _, host := range []string{"evil.example", "evil.example:" + port, "127.0.0.1.evil.example:" + port, "192.0.2.1:" + port, "localhost.evil.example", "[2001:db8::1]", "0.0.0.0:" + port} {
+		if code, text := do(t, b, http.MethodGet, s.url("/"), "", map[string]string{"Host": host}); code != http.StatusForbidden {
+			t.Errorf("%s: %d %.60s", host, code, text)
+		}
+	}
+	for _, host := range []string{"localhost:8080", "127.0.0.1:8080", "[::1]:8080", "localhost"} { // forwarded by ssh
+		if code, _ := do(t, b, http.MethodGet, s.url("/"), "", map[string]string{"Host": host}); code == http.StatusForbidden {
+			t.Errorf("%s: %d", host, code)
+		}
+	}
+}
+
+// What a page of another site sends is not done, though the browser has a session (CSRF).
+func TestForeignOrigin(t *testing.T) {
+	agent := &fake{}
+	s := serve(t, agent)
+	b := loggedIn(t, s)
+	const request = `{"word": "avoid", "waypoints": ["bob"]}`
+	for _, headers := range []map[string]string{
+		{}, {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": "https://" + s.listener.Addr().String()}, {"Origin": "http://127.0.0.1:1"},
+		{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"},
+	} {
+		if code, text := do(t, b, http.MethodPost, s.url("/api/steer"), request, headers); code != http.StatusForbidden {
+			t.Errorf("%v: %d %s", headers, code, text)
+		}
+	}
+	for _, path := range []string{"/api/stream", "/api/members", "/app.js"} {
+		if code, _ := do(t, b, http.MethodGet, s.url(path), "", map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}); code != http.StatusForbidden {
+			t.Errorf("%s is read by another site: %d", path, code)
+		}
+	}
+	if code, _ := do(t, b, http.MethodGet, s.url("/api/steer"), "", nil); code == http.StatusOK {
+		t.Error("a GET steers")
+	}
+	if len(agent.steered) > 0 {
+		t.Errorf("steered: %+v", agent.steered)
+	}
+	if code, text := do(t, b, http.MethodPost, s.url("/api/steer"), request, map[string]string{"Origin": s.url("")}); code != http.StatusOK || len(agent.steered) != 1 {
+		t.Errorf("the page's own request: %d %s", code, text)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	s := serve(t, &fake{})
+	b := loggedIn(t, s)
+	for _, body := range []string{"", "{", "[]", `{"server": "` + strings.Repeat("x", 1<<20) + `"}`, `{"server": "nonsense"}`} {
+		code, text := do(t, b, http.MethodPost, s.url("/api/log"), body, map[string]string{"Origin": s.url("")})
+		var f api.Failure
+		if err := json.Unmarshal([]byte(text), &f); code != http.StatusUnprocessableEntity || err != nil || f.Message == "" {
+			t.Errorf("%.30s: %d %s", body, code, text)
+		}
+	}
+}
+
+// stream opens the stream of states.
+func stream(t *testing.T, b *http.Client, s *Server) (*bufio.Reader, func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url("/api/stream"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := b.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		cancel()
+		t.Fatalf("the stream gives %d", resp.StatusCode)
+	}
+	stop := func() { cancel(); resp.Body.Close() }
+	t.Cleanup(stop)
+	return bufio.NewReader(resp.Body), stop
+}
+
+func next(t *testing.T, r *bufio.Reader) (m message, size int) {
+	t.Helper()
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			if err := json.Unmarshal([]byte(data), &m); err != nil {
+				t.Fatal(err)
+			}
+			return m, len(data)
+		}
+	}
+}
+
+// With very many connections the busiest are shown. The agent is asked only while somebody looks.
+func TestStream(t *testing.T) {
+	agent := &fake{connections: mostShown + 50}
+	s := serve(t, agent)
+	b := loggedIn(t, s)
+	if n := agent.count(); n != 0 {
+		t.Errorf("nobody looks, and the agent was asked %d times", n)
+	}
+	r, stop := stream(t, b, s)
+	m, _ := next(t, r)
+	if m.Connections != mostShown+50 || len(m.Status.Client.Connections) != mostShown || m.Status.Client.Connections[0].Token != "0" {
+		t.Errorf("%d connections, %d shown", m.Connections, len(m.Status.Client.Connections))
+	}
+	next(t, r)
+	stop()
+	waitFor(t, "the stream is closed", func() bool { return !s.hub.watched() })
+}
+
+// A browser that reads nothing delays no other, nothing is queued for it, and in the end it is given up.
+func TestSlowReader(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHub(&fake{connections: mostShown})
+	h.every, h.share, h.patience = time.Millisecond, 1, 200*time.Millisecond
+	s := run(t, newServerOf(l, h, slog.New(slog.DiscardHandler)))
+	b := loggedIn(t, s)
+	u, err := url.Parse(s.url("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	fmt.Fprintf(slow, "GET /api/stream HTTP/1.1\r\nHost: localhost\r\nCookie: %v\r\n\r\n", b.Jar.Cookies(u)[0])
+	waitFor(t, "the slow reader is served", h.watched)
+	fast, stop := stream(t, b, s)
+	for range 20 {
+		next(t, fast)
+	}
+	stop()
+	waitFor(t, "both are given up", func() bool { return !h.watched() })
+}
+
+func waitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in a minute: %s", what)
+		}
+	}
+}
+
+func TestTooManyStreams(t *testing.T) {
+	s := serve(t, &fake{})
+	b := loggedIn(t, s)
+	for range mostStreams {
+		r, _ := stream(t, b, s)
+		next(t, r)
+	}
+	if code, text := get(t, b, s.url("/api/stream")); code != http.StatusServiceUnavailable || !strings.Contains(text, "close one") {
+		t.Errorf("one too many: %d %s", code, text)
+	}
+}
