@@ -31,6 +31,7 @@ func statusCommand() *cobra.Command {
 	}
 	socket := socketFlag(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.StatusSchema+")")
+	details := cmd.Flags().BoolP("details", "d", false, "show all connections, with all that is known of each path")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		status, err := api.Dial(*socket).Status(cmd.Context())
 		if err != nil {
@@ -40,7 +41,11 @@ func statusCommand() *cobra.Command {
 		if *asJSON {
 			return printJSON(status)
 		}
-		return ui.Status(os.Stdout, status, time.Now())
+		show := ui.Status
+		if *details {
+			show = ui.Details
+		}
+		return show(os.Stdout, status, time.Now())
 	}
 	return cmd
 }

@@ -126,6 +126,11 @@ func (p *Plan) Run(ctx context.Context) error {
 		return err
 	}
 	defer listener.Close()
+	if group := p.config.Operators; group != "" {
+		if err := api.AllowGroup(p.config.Socket(), group); err != nil {
+			p.log.Warn("only root can use the agent's socket: create the group, or correct operators in the configuration", "err", err)
+		}
+	}
 	if err := p.endFormerWaypoint(); err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body, into any) e
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w at %s", ErrNoAgent, c.socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("only root may use the agent's socket %s: run this as root (%w)", c.socket, fs.ErrPermission)
+		return fmt.Errorf("only root may use the agent's socket %s: run this as root, or as a member of the group that operators names in the configuration (%w)", c.socket, fs.ErrPermission)
 	case err != nil:
 		return fmt.Errorf("ask the agent: %w", err)
 	}

@@ -32,7 +32,7 @@ type Agent interface {
 }
 
 // Listen opens the socket. Only root may use it, because the agent sends traffic through other members'
-// hosts. It replaces a socket that a crash has left. The caller must ensure that no other agent runs.
+// hosts, unless AllowGroup follows. It replaces a socket that a crash has left. The caller must ensure that no other agent runs.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("create the agent's run directory: %w", err)
@@ -81,11 +81,11 @@ func Serve(ctx context.Context, l net.Listener, agent Agent) error {
 	mux.HandleFunc("POST /v1/log-level", answering(agent.LogLevel))
 	mux.HandleFunc("POST /v1/web", answering(agent.Web))
 	mux.HandleFunc("POST /v1/history", answering(agent.History))
-	mux.HandleFunc("POST /v1/reload", answering(agent.Reload))
+	mux.HandleFunc("POST /v1/reload", owned(answering(agent.Reload)))
 	mux.HandleFunc("GET /v1/members", telling(agent.Members))
-	mux.HandleFunc("POST /v1/invite", answering(agent.Invite))
-	mux.HandleFunc("POST /v1/expel", answering(agent.Expel))
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	mux.HandleFunc("POST /v1/invite", owned(answering(agent.Invite)))
+	mux.HandleFunc("POST /v1/expel", owned(answering(agent.Expel)))
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ConnContext: withUser}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {

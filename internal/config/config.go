@@ -48,15 +48,17 @@ const (
 
 // Config holds the whole file, including defaults.
 type Config struct {
-	Name     string   `toml:"name"`
-	Roles    []Role   `toml:"roles"`
-	LogLevel string   `toml:"log_level"`
-	RunDir   string   `toml:"run_dir"`
-	StateDir string   `toml:"state_dir"`
-	Identity Identity `toml:"identity"`
-	Session  Session  `toml:"session"`
-	Client   Client   `toml:"client"`
-	Waypoint Waypoint `toml:"waypoint"`
+	Name     string `toml:"name"`
+	Roles    []Role `toml:"roles"`
+	LogLevel string `toml:"log_level"`
+	RunDir   string `toml:"run_dir"`
+	StateDir string `toml:"state_dir"`
+	// Operators is the group that may look and steer without root; empty: none.
+	Operators string   `toml:"operators"`
+	Identity  Identity `toml:"identity"`
+	Session   Session  `toml:"session"`
+	Client    Client   `toml:"client"`
+	Waypoint  Waypoint `toml:"waypoint"`
 	// TunnelRanges are the blocks for addresses in tunnels, at most one of each family. A waypoint
 	// gives addresses from them, and a client accepts no others.
 	TunnelRanges []netip.Prefix `toml:"tunnel_ranges"`

@@ -3,6 +3,7 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -16,9 +17,20 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// Status writes s as text.
+// mostConnections is the number of connections that Status shows.
+const mostConnections = 10
+
+// Status writes s as text, with the busiest connections.
 func Status(w io.Writer, s api.Status, now time.Time) error {
-	p := &printer{w: w}
+	return status(&printer{w: w}, s, now)
+}
+
+// Details writes s as text, with all connections and all that is known of each path.
+func Details(w io.Writer, s api.Status, now time.Time) error {
+	return status(&printer{w: w, details: true}, s, now)
+}
+
+func status(p *printer, s api.Status, now time.Time) error {
 	p.linef("%s (%s), agent running for %s, dcol %s", s.Member, strings.Join(s.Roles, ", "), age(now, s.Since), s.Version)
 	for _, problem := range s.Problems {
 		p.linef("PROBLEM: %s", problem)
@@ -50,8 +62,9 @@ func Status(w io.Writer, s api.Status, now time.Time) error {
 // printer keeps the first error of its writer. It removes control characters, because it prints text from
 // others.
 type printer struct {
-	w   io.Writer
-	err error
+	w       io.Writer
+	err     error
+	details bool
 }
 
 func (p *printer) linef(format string, args ...any) {
@@ -191,6 +204,11 @@ func (p *printer) connections(u *api.Using, now time.Time) {
 
 func (p *printer) connectionTables(list []api.Connection, now time.Time) {
 	p.linef("Connections")
+	more := 0
+	if !p.details && len(list) > mostConnections {
+		more = len(list) - mostConnections
+		list = slices.SortedStableFunc(slices.Values(list), func(a, b api.Connection) int { return cmp.Compare(rateOf(b), rateOf(a)) })[:mostConnections]
+	}
 	for _, c := range list {
 		note := ""
 		if c.Note != "" {
@@ -200,6 +218,11 @@ func (p *printer) connectionTables(list []api.Connection, now time.Time) {
 			note = ", " + c.Policy + note
 		}
 		p.linef("  to %v, for %s%s", c.Remote, age(now, c.Since), note)
+		if p.details {
+			p.linef("    from %v, token %s, traffic: %s", c.Local, c.Token, cmp.Or(c.Traffic, "not known yet"))
+			p.subflows(c.Subflows, now)
+			continue
+		}
 		var rows [][]string
 		for _, s := range c.Subflows {
 			rows = append(rows, []string{
@@ -209,6 +232,29 @@ func (p *printer) connectionTables(list []api.Connection, now time.Time) {
 		}
 		p.table("  PATH|STATE|TO|RTT|IN|OUT|RECEIVED|SENT|RETRANS|WHY THIS ONE", rows)
 	}
+	if more > 0 {
+		p.linef("  and %s: dcol status -d", plural(more, "connection with a lower rate", "connections with lower rates"))
+	}
+}
+
+// subflows describes subflows with all that is known of them.
+func (p *printer) subflows(list []api.Subflow, now time.Time) {
+	var rows [][]string
+	for _, s := range list {
+		rows = append(rows, []string{
+			"  " + pathName(s), string(s.State), age(now, s.Since), endpoint(s.Local), endpoint(s.Remote), trip(s.RTT), trip(s.MinRTT), rate(s.ReceiveRate), rate(s.SendRate),
+			bytes(s.BytesReceived), bytes(s.BytesSent), fmt.Sprint(s.Retransmitted), fmt.Sprint(s.CongWindow), s.Why,
+		})
+	}
+	p.table("  PATH|STATE|FOR|FROM|TO|RTT|LEAST RTT|IN|OUT|RECEIVED|SENT|RETRANS|WINDOW|WHY THIS ONE", rows)
+}
+
+// rateOf returns what a connection carries in both directions.
+func rateOf(c api.Connection) (sum float64) {
+	for i := range c.Subflows {
+		sum += c.Subflows[i].ReceiveRate + c.Subflows[i].SendRate
+	}
+	return sum
 }
 
 // plural returns a number with the word for one or for several.

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/agent"
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/cli"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/setup"
+	"github.com/detour-collective/dcol/internal/ui"
+	"github.com/detour-collective/dcol/packaging"
+)
+
+func upCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start the agent and report what works",
+		Long: `Starts the agent, waits until it answers, and reports what works. With systemd it also starts
+at each boot from then on. Without systemd it runs in the background until the next boot, and
+logs to agent.log in state_dir. If it runs already, this only reports. dcol down ends it.`,
+		Args: cli.Exactly(0),
+	}
+	path := fileFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := asRoot(); err != nil {
+			return err
+		}
+		c, err := config.Load(*path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("this host is no member yet (there is no %s): run dcol join with an invitation, or dcol init", *path)
+		}
+		if err != nil {
+			return err
+		}
+		host := setup.Host{Config: *path, State: c.StateDir, Log: cli.Log("error")}
+		if c.Collective.Joined() {
+			return startAndTest(cmd.Context(), host, &setup.Membership{Name: c.Name, Roles: c.Roles, Socket: c.Socket()}, false)
+		}
+		if err := os.MkdirAll(c.StateDir, 0o700); err != nil { // for the log
+			return err
+		}
+		patiently(always("the agent to start"), func() { _, err = host.Start(cmd.Context(), c.Socket()) })
+		if err != nil {
+			return err
+		}
+		status, err := api.Dial(c.Socket()).Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return ui.Status(os.Stdout, status, time.Now())
+	}
+	return cmd
+}
+
+func leaveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "leave",
+		Short: "End this host's membership",
+		Long: `Ends this host's membership in its collective: stops the agent for good, removes its changes
+from this host as dcol down does, and sets the configuration and the member's identity aside,
+so that the host can join another collective. Others stop listing this host when its record
+expires; a coordinator can expel it at once. The attribution log and the history stay.
+
+On a coordinator this would end the collective for all members, and needs --force.`,
+		Args: cli.Exactly(0),
+	}
+	path := fileFlag(cmd)
+	force := cmd.Flags().Bool("force", false, "also on a coordinator")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := asRoot(); err != nil {
+			return err
+		}
+		c, err := config.Load(*path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("this host is no member: there is no %s", *path)
+		}
+		if err != nil {
+			return err
+		}
+		if c.Has(config.RoleCoordinator) && !*force {
+			return errors.New("this host is a coordinator, without which members cannot renew their certificates: to end the collective, use --force")
+		}
+		if packaging.SystemdRuns() && *path == config.DefaultPath {
+			if err := setup.Disable(cmd.Context()); err != nil {
+				return err
+			}
+		}
+		if err := agent.Down(cmd.Context(), c, cli.Log("info")); err != nil {
+			return err
+		}
+		moved, err := setup.SetAside(*path, c.StateDir, time.Now())
+		for _, name := range moved {
+			fmt.Println("set aside:", name)
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "%s is no longer a member on this host\n", c.Name)
+		return nil
+	}
+	return cmd
+}
