@@ -10,6 +10,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/analyse"
 	"github.com/detour-collective/dcol/internal/analyse/track"
+	"github.com/detour-collective/dcol/internal/svgchart"
 )
 
 //go:embed page.html
@@ -17,7 +18,7 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"span": span, "size": func(n uint64) string { return size(float64(n)) }, "bits": bitRate, "number": number[uint64],
-	"time": func(t time.Time) string { return t.Format("2006-01-02 15:04:05 UTC") }, "colour": colour,
+	"time": func(t time.Time) string { return t.Format("2006-01-02 15:04:05 UTC") }, "colour": svgchart.Colour,
 	"rtt": func(v *float64) string {
 		if v == nil {
 			return "–"

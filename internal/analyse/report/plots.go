@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/detour-collective/dcol/internal/analyse/track"
+	"github.com/detour-collective/dcol/internal/svgchart"
 )
 
 // plots draws a connection from its packets.
@@ -16,7 +17,7 @@ func plots(r *track.Record) (figures []*figure) {
 	}
 	began := r.Began.UnixNano()
 	at := func(ns int64) float64 { return float64(ns-began) / 1e9 }
-	x := linearAxis(r.Duration, "time", timeTick(r.Duration))
+	x := svgchart.LinearAxis(r.Duration, "time", timeTick(r.Duration))
 	for _, from := range []track.Side{track.Server, track.Client} {
 		for _, f := range []*figure{sequence(r, from, x, at), goodput(r, from, x, at)} {
 			if f != nil {
@@ -32,7 +33,7 @@ func plots(r *track.Record) (figures []*figure) {
 
 // timeTick formats times on an axis of a length, so that neighbours differ.
 func timeTick(length float64) func(float64) string {
-	digits := max(0, int(math.Ceil(-math.Log10(niceStep(max(length, 1e-6)/5.5)))))
+	digits := max(0, int(math.Ceil(-math.Log10(svgchart.NiceStep(max(length, 1e-6)/5.5)))))
 	if length < 0.1 {
 		return func(v float64) string { return fmt.Sprintf("%.*f ms", max(0, digits-3), v*1e3) }
 	}
@@ -42,19 +43,19 @@ func timeTick(length float64) func(float64) string {
 func subflowLegend(r *track.Record, used map[int]bool) (list []legend) {
 	for i, s := range r.Subflows {
 		if used[i] {
-			list = append(list, legend{colour(i), fmt.Sprintf("%d: %v to %v", i, s.Client, s.Server)})
+			list = append(list, legend{svgchart.Colour(i), fmt.Sprintf("%d: %v to %v", i, s.Client, s.Server)})
 		}
 	}
 	return list
 }
 
 // sequence draws data sequence numbers over time, coloured by subflow.
-func sequence(r *track.Record, from track.Side, x axis, at func(int64) float64) *figure {
+func sequence(r *track.Record, from track.Side, x svgchart.Axis, at func(int64) float64) *figure {
 	first, high, found := bounds(r.Trace, from)
 	if !found {
 		return nil
 	}
-	c := newChart(x, linearAxis(float64(high-first), "data sequence", size))
+	c := svgchart.New(x, svgchart.LinearAxis(float64(high-first), "data sequence", size))
 	acknowledged(c, r.Trace, from, first, at)
 	paths := map[int]*strings.Builder{}
 	again := map[int]*strings.Builder{}
@@ -66,8 +67,8 @@ func sequence(r *track.Record, from track.Side, x axis, at func(int64) float64) 
 		}
 		subflow := int(s.Subflow)
 		used[subflow] = true
-		px := math.Round(2*c.px(at(s.Time))) / 2
-		bottom, top := c.py(float64(s.Start-first)), c.py(float64(s.Start-first)+float64(s.Length))
+		px := math.Round(2*c.PX(at(s.Time))) / 2
+		bottom, top := c.PY(float64(s.Start-first)), c.PY(float64(s.Start-first)+float64(s.Length))
 		if s.Kind != track.First {
 			// A cross, ringed if another subflow had the data before.
 			b := builder(again, subflow)
@@ -86,17 +87,17 @@ func sequence(r *track.Record, from track.Side, x axis, at func(int64) float64) 
 	}
 	for i := range r.Subflows {
 		if b := paths[i]; b != nil {
-			fmt.Fprintf(&c.body, `<path fill="none" stroke="%s" stroke-width="2" d="%s"/>`, colour(i), b.String())
+			fmt.Fprintf(&c.Body, `<path fill="none" stroke="%s" stroke-width="2" d="%s"/>`, svgchart.Colour(i), b.String())
 		}
 	}
 	for i := range r.Subflows {
 		if b := again[i]; b != nil {
-			fmt.Fprintf(&c.body, `<path fill="none" stroke="%s" stroke-width="1.3" d="%s"/>`, colour(i), b.String())
+			fmt.Fprintf(&c.Body, `<path fill="none" stroke="%s" stroke-width="1.3" d="%s"/>`, svgchart.Colour(i), b.String())
 		}
 	}
 	title := fmt.Sprintf("Data of the %v, by subflow", from)
 	return &figure{
-		Title: title, SVG: c.svg(title), Legend: subflowLegend(r, used),
+		Title: title, SVG: c.SVG(title), Legend: subflowLegend(r, used),
 		Note: "Grey: acknowledged. A cross: sent again on its subflow; a ringed one: another subflow had carried the data.",
 	}
 }
@@ -128,7 +129,7 @@ func bounds(t *track.Trace, from track.Side) (first, high uint64, ok bool) {
 }
 
 // acknowledged draws the data acknowledgements, a point for each pixel.
-func acknowledged(c *chart, t *track.Trace, of track.Side, first uint64, at func(int64) float64) {
+func acknowledged(c *svgchart.Chart, t *track.Trace, of track.Side, first uint64, at func(int64) float64) {
 	var points [][2]float64
 	lastX := -1.0
 	for _, a := range t.Acks {
@@ -136,7 +137,7 @@ func acknowledged(c *chart, t *track.Trace, of track.Side, first uint64, at func
 			continue
 		}
 		x, y := at(a.Time), float64(a.Number-first)
-		px := math.Round(c.px(x))
+		px := math.Round(c.PX(x))
 		if px == lastX {
 			points[len(points)-1][1] = y
 			continue
@@ -144,13 +145,13 @@ func acknowledged(c *chart, t *track.Trace, of track.Side, first uint64, at func
 		lastX = px
 		points = append(points, [2]float64{x, y})
 	}
-	c.line(points, "#9a9a9a", true)
+	c.Line(points, "#9a9a9a", true)
 }
 
 // goodput draws new data in equal parts of the time, by subflow.
-func goodput(r *track.Record, from track.Side, x axis, at func(int64) float64) *figure {
+func goodput(r *track.Record, from track.Side, x svgchart.Axis, at func(int64) float64) *figure {
 	const parts = 60
-	width := (x.to - x.from) / parts
+	width := (x.To - x.From) / parts
 	sums := map[int]*[parts + 1]float64{}
 	most := 0.0
 	for _, s := range r.Trace.Segments {
@@ -168,7 +169,7 @@ func goodput(r *track.Record, from track.Side, x axis, at func(int64) float64) *
 	if len(sums) == 0 {
 		return nil
 	}
-	c := newChart(x, linearAxis(most, "", bitRate))
+	c := svgchart.New(x, svgchart.LinearAxis(most, "", bitRate))
 	used := map[int]bool{}
 	for i := range r.Subflows {
 		if sums[i] == nil {
@@ -182,10 +183,10 @@ func goodput(r *track.Record, from track.Side, x axis, at func(int64) float64) *
 		for part := range points[:parts] { // each value holds until the next part
 			points[part][1] = sums[i][part]
 		}
-		c.line(stairs(points), colour(i), false)
+		c.Line(stairs(points), svgchart.Colour(i), false)
 	}
 	title := fmt.Sprintf("Goodput of the %v, by subflow", from)
-	return &figure{Title: title, SVG: c.svg(title), Note: "New data, in steps of " + span(width) + ".", Legend: subflowLegend(r, used)}
+	return &figure{Title: title, SVG: c.SVG(title), Note: "New data, in steps of " + span(width) + ".", Legend: subflowLegend(r, used)}
 }
 
 // stairs holds each value until the next point.
@@ -200,7 +201,7 @@ func stairs(points [][2]float64) (out [][2]float64) {
 }
 
 // roundTrips draws samples over time.
-func roundTrips(r *track.Record, x axis, at func(int64) float64) *figure {
+func roundTrips(r *track.Record, x svgchart.Axis, at func(int64) float64) *figure {
 	least, most := math.Inf(1), 0.0
 	for _, s := range r.Trace.RoundTrips {
 		v := float64(s.Length) / 1e9
@@ -211,7 +212,7 @@ func roundTrips(r *track.Record, x axis, at func(int64) float64) *figure {
 	if most == 0 {
 		return nil
 	}
-	c := newChart(x, logAxis(least, most, "", span))
+	c := svgchart.New(x, svgchart.LogAxis(least, most, "", span))
 	used := map[int]bool{}
 	marks := map[int]*strings.Builder{}
 	drawn := map[[3]int]bool{}
@@ -220,7 +221,7 @@ func roundTrips(r *track.Record, x axis, at func(int64) float64) *figure {
 			continue
 		}
 		i := int(s.Subflow)
-		px, py := c.px(at(s.Time)), c.py(float64(s.Length)/1e9)
+		px, py := c.PX(at(s.Time)), c.PY(float64(s.Length)/1e9)
 		cell := [3]int{i, int(px), int(py)}
 		if drawn[cell] {
 			continue
@@ -228,18 +229,18 @@ func roundTrips(r *track.Record, x axis, at func(int64) float64) *figure {
 		drawn[cell], used[i] = true, true
 		// Filled: of the server's data. A ring: of the client's.
 		if s.Of == track.Server {
-			fmt.Fprintf(builder(marks, i), `<circle cx="%.1f" cy="%.1f" r="1.8" fill="%s"/>`, px, py, colour(i))
+			fmt.Fprintf(builder(marks, i), `<circle cx="%.1f" cy="%.1f" r="1.8" fill="%s"/>`, px, py, svgchart.Colour(i))
 		} else {
-			fmt.Fprintf(builder(marks, i), `<circle cx="%.1f" cy="%.1f" r="2.2" fill="none" stroke="%s"/>`, px, py, colour(i))
+			fmt.Fprintf(builder(marks, i), `<circle cx="%.1f" cy="%.1f" r="2.2" fill="none" stroke="%s"/>`, px, py, svgchart.Colour(i))
 		}
 	}
 	for i := range r.Subflows {
 		if b := marks[i]; b != nil {
-			c.body.WriteString(b.String())
+			c.Body.WriteString(b.String())
 		}
 	}
 	title := "Round trips, by subflow"
-	return &figure{Title: title, SVG: c.svg(title), Legend: subflowLegend(r, used),
+	return &figure{Title: title, SVG: c.SVG(title), Legend: subflowLegend(r, used),
 		Note: "From data to its acknowledgement, seen from where the capture was made. Dots: the server's data; rings: the client's."}
 }
 

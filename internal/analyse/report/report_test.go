@@ -16,6 +16,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/analyse"
 	"github.com/detour-collective/dcol/internal/analyse/track"
+	"github.com/detour-collective/dcol/internal/svgchart"
 )
 
 // The addresses are of the sample trace that comes with Crypto-PAn (Fan, 2002), with its key.
@@ -331,22 +332,22 @@ func TestPage(t *testing.T) {
 // Labels of ticks differ, and are round.
 func TestTicks(t *testing.T) {
 	for _, length := range []float64{1e-4, 0.003, 0.05, 0.7, 3, 61, 890, 5e5} {
-		x := linearAxis(length, "time", timeTick(length))
+		x := svgchart.LinearAxis(length, "time", timeTick(length))
 		seen := map[string]bool{}
-		ticks := x.ticks()
+		ticks := x.Ticks()
 		for _, v := range ticks {
-			if text := x.format(v); seen[text] {
+			if text := x.Format(v); seen[text] {
 				t.Errorf("%v s: %s twice", length, text)
 			} else {
 				seen[text] = true
 			}
 		}
-		if len(ticks) < 3 || len(ticks) > 12 || x.to < length {
+		if len(ticks) < 3 || len(ticks) > 12 || x.To < length {
 			t.Errorf("%v s: ticks %v", length, ticks)
 		}
 	}
 	for _, most := range []float64{1e-3, 1, 5e9} {
-		if ticks := logAxis(1e-6, most, "", span).ticks(); len(ticks) < 2 || len(ticks) > 10 {
+		if ticks := svgchart.LogAxis(1e-6, most, "", span).Ticks(); len(ticks) < 2 || len(ticks) > 10 {
 			t.Errorf("%v: ticks %v", most, ticks)
 		}
 	}
