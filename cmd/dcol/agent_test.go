@@ -48,6 +48,10 @@ func (c *canned) Expel(_ context.Context, r api.ExpelRequest) (api.Expulsion, er
 	return api.Expulsion{}, fmt.Errorf("there is no member %s", r.Member)
 }
 
+func (c *canned) Spare(context.Context, api.SpareRequest) (api.Spared, error) {
+	return api.Spared{}, nil
+}
+
 func (c *canned) LogLevel(_ context.Context, r api.LogLevelRequest) (api.LogLevels, error) {
 	if _, wrong := r.Subsystems["sesion"]; wrong {
 		return api.LogLevels{}, errors.New(`"sesion" is not a subsystem of this agent: choose one of client, session`)

@@ -155,6 +155,14 @@ func (a *running) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 	return a.client.Why(ctx, r)
 }
 
+// Spare implements api.Agent.
+func (a *running) Spare(ctx context.Context, r api.SpareRequest) (api.Spared, error) {
+	if a.client == nil {
+		return api.Spared{}, errNoClient
+	}
+	return a.client.Spare(ctx, r)
+}
+
 // Steer implements api.Agent. A name must be that of a waypoint, so that a typing error is noticed.
 func (a *running) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, error) {
 	if a.client == nil {

@@ -41,6 +41,7 @@ func (f fake) Map(ctx context.Context, r MapRequest) (MapAnswer, error) {
 func (f fake) Convert(ctx context.Context, r ConvertRequest) (Converting, error) {
 	return f.converts(ctx, r)
 }
+func (f fake) Spare(context.Context, SpareRequest) (Spared, error) { return Spared{}, nil }
 func (f fake) LogLevel(_ context.Context, r LogLevelRequest) (LogLevels, error) {
 	return LogLevels(r), nil
 }

@@ -88,6 +88,11 @@ func (c *Client) Why(ctx context.Context, r WhyRequest) (Why, error) {
 	return w, err
 }
 
+// Spare has a connection that is about to be made get no detours.
+func (c *Client) Spare(ctx context.Context, r SpareRequest) error {
+	return c.ask(ctx, http.MethodPost, "/v1/spare", r, &Spared{})
+}
+
 // LogLevel changes which messages the agent logs, and returns the new state.
 func (c *Client) LogLevel(ctx context.Context, r LogLevelRequest) (LogLevels, error) {
 	var l LogLevels

@@ -33,7 +33,7 @@ func (m *Manager) established(ev ConnEstablished, now time.Time) {
 func (m *Manager) newConn(t Token, local, remote netip.AddrPort, cgroup string, now time.Time) *conn {
 	c := &conn{
 		token: t, local: local, remote: remote, server: remote, since: now, seen: now,
-		excluded: m.excludes(remote.Addr()),
+		excluded: m.excludes(remote.Addr()) || m.spared.take(local, now),
 		tls:      slices.Contains(m.cfg.TLSPorts, remote.Port()),
 		rule:     m.rules.of(remote.Port(), remote.Addr(), cgroup),
 	}

@@ -50,6 +50,7 @@ type Manager struct {
 	views   views
 	lately  lately
 	tally   tally
+	spared  spared
 
 	rules     rules
 	doors     doors
@@ -131,6 +132,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.waypointLoaded(via{ev.Waypoint, ev.Addr}, ev.Until, now)
 	case ServerRefused:
 		m.woken = m.detours.serverRefused(ev, now) || m.woken
+	case Spare:
+		m.spared.add(ev.Local, now)
 	case Steered:
 		m.steered(ev, now)
 	case Reconfigured:

@@ -133,3 +133,11 @@ func (c *Client) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, e
 		return c.steering.describe(), nil
 	})
 }
+
+// Spare has the connection that a program is about to make from an address get no detours.
+func (c *Client) Spare(ctx context.Context, r api.SpareRequest) (api.Spared, error) {
+	return call(ctx, c, func(now time.Time) (api.Spared, error) {
+		c.handle(ctx, now, path.Spare{Local: r.Local})
+		return api.Spared{}, nil
+	})
+}
