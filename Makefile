@@ -8,6 +8,7 @@ DESTDIR ?=
 # Paths below PREFIX that systemd and the shells search by default. (Below /usr,
 # Debian's zsh searches share/zsh/vendor-completions.)
 UNIT            := lib/systemd/system/dcol.service
+PROBE_UNITS     := lib/systemd/system/dcol-probe@.service lib/systemd/system/dcol-probe@.timer
 BASH_COMPLETION := share/bash-completion/completions/dcol
 ZSH_COMPLETION  ?= share/zsh/site-functions/_dcol
 FISH_COMPLETION := share/fish/vendor_completions.d/dcol.fish
@@ -169,6 +170,7 @@ install: ## Install bin/dcol, its systemd unit, manual pages and shell completio
 	install -D -m 755 '$(DCOL)' '$(DESTDIR)$(PREFIX)/bin/dcol'
 	install -d '$(DESTDIR)/etc/dcol' $(foreach file,$(UNIT) $(COMPLETIONS),'$(DESTDIR)$(PREFIX)/$(dir $(file))')
 	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/dcol.service > '$(DESTDIR)$(PREFIX)/$(UNIT)'
+	$(foreach unit,$(PROBE_UNITS),sed 's|@BINDIR@|$(PREFIX)/bin|' 'packaging/$(notdir $(unit))' > '$(DESTDIR)$(PREFIX)/$(unit)';)
 	$(TEXTS) completion bash > '$(DESTDIR)$(PREFIX)/$(BASH_COMPLETION)'
 	$(TEXTS) completion zsh > '$(DESTDIR)$(PREFIX)/$(ZSH_COMPLETION)'
 	$(TEXTS) completion fish > '$(DESTDIR)$(PREFIX)/$(FISH_COMPLETION)'
@@ -178,7 +180,7 @@ install: ## Install bin/dcol, its systemd unit, manual pages and shell completio
 uninstall: ## Stop the agent, undo what it did to the host, remove what install wrote.
 	$(call systemd,systemctl disable --now dcol.service)
 	[ -n '$(DESTDIR)' ] || ! [ -x '$(PREFIX)/bin/dcol' ] || '$(PREFIX)/bin/dcol' down
-	rm -f $(foreach file,bin/dcol $(UNIT) $(COMPLETIONS) $(MANUALS)/dcol.1,'$(DESTDIR)$(PREFIX)/$(file)')
+	rm -f $(foreach file,bin/dcol $(UNIT) $(PROBE_UNITS) $(COMPLETIONS) $(MANUALS)/dcol.1,'$(DESTDIR)$(PREFIX)/$(file)')
 	rm -f '$(DESTDIR)$(PREFIX)/$(MANUALS)'/dcol-*.1
 	$(call systemd,systemctl daemon-reload)
 	@echo 'kept: /etc/dcol, /var/lib/dcol, /var/log/dcol' >&2

@@ -1,0 +1,45 @@
+package probe
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Port is the TCP port of a server, unless another is given.
+const Port = 45680
+
+// hello begins an exchange, big-endian. The server sends back the same as it agrees.
+type hello struct {
+	Magic uint32
+	Shape uint8
+	_     [3]byte
+	Seed  uint64
+}
+
+const (
+	helloMagic = 0x64707231 // "dpr1"
+	helloSize  = 16
+)
+
+// errNoServer is the error of a server that is none of this program.
+var errNoServer = errors.New("it is no dcol probe server of this version")
+
+func writeHello(w io.Writer, shape int, seed uint64) error {
+	return binary.Write(w, binary.BigEndian, hello{Magic: helloMagic, Shape: uint8(shape), Seed: seed})
+}
+
+func readHello(r io.Reader) (Shape, uint64, error) {
+	var h hello
+	if err := binary.Read(r, binary.BigEndian, &h); err != nil {
+		return "", 0, err
+	}
+	if h.Magic != helloMagic {
+		return "", 0, errors.New("it is no client of this program")
+	}
+	if int(h.Shape) >= len(Shapes()) {
+		return "", 0, fmt.Errorf("it asks for shape %d, which this version does not have", h.Shape)
+	}
+	return Shapes()[h.Shape], h.Seed, nil
+}

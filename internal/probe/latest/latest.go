@@ -1,0 +1,84 @@
+// Package latest has a server answer on the subflow that brought the newest data of its client, as the scheduler for
+// servers of V.-H. Tran's thesis (2019, section 4.5.2). Linux has no such scheduler: the other subflows are made backups
+// by MP_PRIO, which asks the client, too, to send on that subflow alone.
+package latest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
+	"github.com/detour-collective/dcol/internal/probe"
+)
+
+// Kernel is what a Chooser needs of mptcp.Kernel.
+type Kernel interface {
+	Subflows(yield func(*mptcp.Subflow) bool) error
+	SetBackup(token uint32, local, remote netip.AddrPort, backup bool) error
+}
+
+// Chooser chooses the subflows of replies.
+type Chooser struct{ Kernel Kernel }
+
+// Prefer makes all subflows of a connection backups but that with the newest data. It does nothing if the connection is
+// plain TCP.
+func (c *Chooser) Prefer(conn net.Conn) error {
+	info, err := probe.Info(conn)
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, os.ErrInvalid) || err != nil && len(info.Subflows) == 0 {
+		return nil
+	}
+	var subflows []mptcp.Subflow
+	err = c.Kernel.Subflows(func(s *mptcp.Subflow) bool {
+		if s.Token == info.Token && s.State == mptcp.StateEstablished {
+			subflows = append(subflows, *s)
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	for _, change := range Decide(subflows) {
+		err := c.Kernel.SetBackup(info.Token, change.Local, change.Remote, change.Backup)
+		if err != nil && !errors.Is(err, mptcp.ErrNoSubflow) && !errors.Is(err, mptcp.ErrNoConnection) {
+			return fmt.Errorf("answer on the latest subflow: %w", err)
+		}
+	}
+	return nil
+}
+
+// Change is a new priority of a subflow.
+type Change struct {
+	Local, Remote netip.AddrPort
+	Backup        bool
+}
+
+// Decide returns the changes that leave only the subflow with the newest data in use. The kernel tells where the last
+// mapping that arrived on each subflow ends: data that another subflow brought again, or late, ends no further than what
+// was there before, so that only original data counts. If several have brought the newest data, the one in use stays.
+func Decide(subflows []mptcp.Subflow) (changes []Change) {
+	newest := -1
+	for i, s := range subflows {
+		switch {
+		case s.Metrics.DataEnd == 0:
+		case newest < 0, s.Metrics.DataEnd > subflows[newest].Metrics.DataEnd,
+			s.Metrics.DataEnd == subflows[newest].Metrics.DataEnd && subflows[newest].BackupLocal && !s.BackupLocal:
+			newest = i
+		}
+	}
+	if newest < 0 {
+		return nil
+	}
+	// First the one to use: else there would be a moment in which all are backups.
+	if s := subflows[newest]; s.BackupLocal {
+		changes = append(changes, Change{s.Local, s.Remote, false})
+	}
+	for i, s := range subflows {
+		if i != newest && !s.BackupLocal {
+			changes = append(changes, Change{s.Local, s.Remote, true})
+		}
+	}
+	return changes
+}
