@@ -121,6 +121,10 @@ paper: ## Repeat the papers' evaluation (root, some 20 minutes); writes out/pape
 	@$(MAKE) --no-print-directory build
 	bin/dcol-lab run papers/dcol
 
+battery: ## Run the battery of MPTCP tests against all implementations (root, some 25 minutes); writes out/battery/battery.html.
+	@$(MAKE) --no-print-directory build
+	bin/dcol-lab run battery
+
 deb: ## Build Debian packages of dcol and dcol-lab for amd64 and arm64 into out/deb.
 	@scripts/deps.sh deb
 	scripts/deb.sh
@@ -188,4 +192,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-metrics test-awkward test-roots test-deb test-kernels deb bench chaos chaos-bites paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-metrics test-awkward test-roots test-deb test-kernels deb battery bench chaos chaos-bites paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean

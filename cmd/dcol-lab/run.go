@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/cli"
+	"github.com/detour-collective/dcol/lab/battery"
 	"github.com/detour-collective/dcol/lab/experiment"
 	"github.com/detour-collective/dcol/lab/report/page"
-	"github.com/detour-collective/dcol/lab/runner"
 	"github.com/detour-collective/dcol/lab/scenario"
 	"github.com/detour-collective/dcol/lab/scenarios"
 )
@@ -28,6 +28,9 @@ func runCommand() *cobra.Command {
 		Long: `Runs an experiment, or a suite of several: one that comes with dcol (see dcol-lab
 list), or a file of one's own. Each run is kept as soon as it has ended: the same
 command goes on where it was interrupted.
+
+battery is the battery of tests of MPTCP implementations; docs/battery.md describes it.
+There, --variant names tests, and --procedure implementations.
 
 Exit codes:
   0    it ran, and what the scenario expects held
@@ -48,20 +51,29 @@ Exit codes:
 	cmd.Flags().StringSliceVar(&o.Procedures, "procedure", nil, "`names` of procedures to run, or all (default: those that are not optional; of a suite, all of its)")
 	cmd.Flags().StringSliceVar(&o.Congestions, "congestion", nil, "`names` of congestion controls to run with (default: the scenario's; of a suite, all of its)")
 	jobs := cmd.Flags().Int("jobs", 0, "`number` of networks at a time (default: what the machine bears)")
+	full := cmd.Flags().Bool("full", false, "of the battery: make everything as long as published")
 	anew := cmd.Flags().Bool("anew", false, "forget all runs that the folder has from before")
 	cmd.Flags().StringVar(&o.Backend, "backend", "", "how links are emulated: netem, wire, or veth, which is as fast as the kernel and shapes nothing (default: netem where the kernel has it, else wire)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("reps") && (o.Repetitions < 1 || o.Repetitions > maxReps) {
+			return fmt.Errorf("--reps %d: it must be 1 to %d", o.Repetitions, maxReps)
+		}
+		var err error
+		if o.Jobs, err = jobsOf(cmd, *jobs); err != nil {
+			return err
+		}
+		if args[0] == battery.Name {
+			return runBattery(cmd, battery.Options{
+				Out: o.Out, Full: *full, Repetitions: o.Repetitions, Tests: o.Variants, Implementations: o.Procedures,
+				Jobs: o.Jobs, Resume: !*anew, Stderr: os.Stderr, Log: cli.Log(logLevel(*verbose)),
+			}, *asJSON)
+		}
 		s, suite, err := scenarios.Find(args[0])
 		if err != nil {
 			return err
 		}
-		if cmd.Flags().Changed("reps") && (o.Repetitions < 1 || o.Repetitions > maxReps) {
-			return fmt.Errorf("--reps %d: it must be 1 to %d", o.Repetitions, maxReps)
-		}
-		if o.Jobs = runner.Automatic; cmd.Flags().Changed("jobs") {
-			if o.Jobs = *jobs; o.Jobs < 1 {
-				return fmt.Errorf("--jobs %d: it must be 1 or more", o.Jobs)
-			}
+		if *full {
+			return errors.New("--full is only for the battery")
 		}
 		if o.Out == "" {
 			o.Out = outFolder(s, suite)
@@ -145,6 +157,7 @@ func listCommand() *cobra.Command {
 		Short: "List the scenarios that come with dcol, and the suites of them",
 		Args:  cli.Exactly(0),
 		RunE: func(*cobra.Command, []string) error {
+			fmt.Printf("%-22s %s\n", battery.Name, "battery: 15 published tests of MPTCP and more, against the kernel's path manager, mptcpd and dcol")
 			for _, name := range scenarios.Names() {
 				s, suite, err := scenarios.Find(name)
 				if err != nil {

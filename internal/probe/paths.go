@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,8 @@ type Subflow struct {
 	ID            uint32 // constant while the subflow lives; 1 is the first
 	Local, Remote netip.AddrPort
 	BytesReceived uint64
+	BytesAcked    uint64        // of those sent
+	RTT           time.Duration // smoothed
 }
 
 // Direct names the path of a connection's first subflow and of plain TCP, Unknown one that the kernel does not reveal.
@@ -185,6 +188,7 @@ func Info(conn net.Conn) (SocketInfo, error) {
 	for i := range min(full.numSubflows, maxSubflows) {
 		found.Subflows = append(found.Subflows, Subflow{
 			ID: subflows[i].id, Local: sockaddr(&subflows[i].local), Remote: sockaddr(&subflows[i].remote), BytesReceived: tcp[i].Bytes_received,
+			BytesAcked: tcp[i].Bytes_acked, RTT: time.Duration(tcp[i].Rtt) * time.Microsecond,
 		})
 	}
 	return found, nil

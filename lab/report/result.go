@@ -163,7 +163,9 @@ type Run struct {
 	// ReferenceP99MS is the 99th percentile of the lateness of the reference flow's echoes: the delay of
 	// ordinary programs by a busy machine.
 	ReferenceP99MS float64 `json:"reference_lateness_p99_ms"`
-	Log            string  `json:"log"` // folder with the programs' output
+	// Values are what a run of the battery has measured besides, by name.
+	Values map[string]float64 `json:"values,omitempty"`
+	Log    string             `json:"log"` // folder with the programs' output
 }
 
 // Series is goodput over time, path by path: Mbit/s, averaged over each step.

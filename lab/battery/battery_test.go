@@ -1,0 +1,145 @@
+package battery
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/programs/programstest"
+)
+
+// Names of tests and cases are unique, and each case of a mesh has a line for each pair of uplinks.
+func TestTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, one := range tests() {
+		for _, c := range one.cases {
+			if key := one.name + "/" + c.name; seen[key] {
+				t.Errorf("%s is there twice", key)
+			} else {
+				seen[key] = true
+			}
+			if c.shape.bottleneck == nil && len(c.shape.lines) != c.shape.paths() {
+				t.Errorf("%s/%s has %d lines for %d paths", one.name, c.name, len(c.shape.lines), c.shape.paths())
+			}
+			if c.of != "" && !seen["throughput/"+c.of] && one.name != "subflows" {
+				t.Errorf("%s/%s takes the runs of %q, which is no case", one.name, c.name, c.of)
+			}
+		}
+		if one.question == "" || one.published == "" || len(one.shown) == 0 {
+			t.Errorf("%s lacks its question, the published answer or what is shown", one.name)
+		}
+	}
+}
+
+func TestChoose(t *testing.T) {
+	for _, bad := range []struct {
+		o    Options
+		want string
+	}{{Options{Tests: []string{"troughput"}}, "no test"}, {Options{Implementations: []string{"solaris"}}, "no implementation"}} {
+		if _, _, err := choose(bad.o); err == nil || !strings.Contains(err.Error(), bad.want) {
+			t.Errorf("%+v: %v", bad.o, err)
+		}
+	}
+	chosen, _, err := choose(Options{Tests: []string{"throughput"}, Implementations: []string{"kernel"}})
+	if err != nil || len(chosen) != 1 || len(chosen[0].impls) != 2 {
+		t.Errorf("%+v, %v: one test by TCP and the kernel is wanted", chosen, err)
+	}
+}
+
+// What was under way when the path died does not count as data that came again.
+func TestResumed(t *testing.T) {
+	at := func(ms int, received int64, paths ...int) sample {
+		s := sample{at: time.Duration(ms) * time.Millisecond, received: received}
+		for _, p := range paths {
+			s.subflows = append(s.subflows, subflow{path: p})
+		}
+		return s
+	}
+	v := values{}
+	resumed(v, []sample{at(0, 0, 1), at(1000, 10, 1), at(1050, 12, 1), at(1100, 12, 1), at(1400, 12, 1, 2), at(1900, 20, 2), at(1950, 30, 2), at(4000, 900, 2)}[:7],
+		1000*time.Millisecond, 2000*time.Millisecond)
+	if v["join_ms"] != 400 || v["data_ms"] != 900 {
+		t.Errorf("%v: a join after 400 ms and data after 900 ms are wanted", v)
+	}
+	resumed(v, []sample{at(0, 0, 1), at(1000, 10, 1), at(1050, 12, 1), at(1900, 12, 1)}, time.Second, 2*time.Second)
+	if v["data_ms"] != 1000 || v["join_ms"] != 1000 {
+		t.Errorf("%v: nothing came again within the 1000 ms", v)
+	}
+}
+
+func TestPage(t *testing.T) {
+	r := &Result{Tests: []TestResult{{Title: "A <test>", Columns: []Column{{"goodput", "goodput", "Mbit/s"}}, Cases: []CaseResult{{Name: "c", Rows: []Row{
+		{Implementation: "tcp", N: 3, Values: map[string]Value{"best": {10, 9, 11}, "sum": {20, 19, 21}}},
+		{Implementation: "kernel", N: 3, Values: map[string]Value{"goodput": {15, 12, 16}}},
+	}}}}}}
+	compare(r.Tests[0].Cases[0].Rows)
+	if got := r.Tests[0].Cases[0].Rows[1].Values["of_best"]; got != (Value{1.5, 1.2, 1.6}) {
+		t.Errorf("of the best: %v", got)
+	}
+	var page, text bytes.Buffer
+	if err := pageTemplate.Execute(&page, r); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"15 (12–16)"} {
+		if !strings.Contains(page.String(), want) || !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in %s %s", want, &page, &text)
+		}
+	}
+	if strings.Contains(page.String(), "<test>") {
+		t.Error("a text is not escaped")
+	}
+}
+
+// Each implementation opens the subflows of a full mesh, a handover loses nothing, and addresses are announced and
+// withdrawn, on real networks.
+func TestOnNetworks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: network namespaces")
+	}
+	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
+		t.Skip("this kernel has no MPTCP")
+	}
+	o := Options{Programs: programstest.Build(t), Log: slog.New(slog.DiscardHandler)}
+	short := lengths{transfer: 2 * time.Second, handover: 4 * time.Second}
+	small := shape{n: 2, m: 2, lines: []line{even(5, 10*ms), even(4, 12*ms), even(3, 14*ms), even(2, 16*ms)}}
+	for _, test := range []struct {
+		name    string
+		impls   []implementation
+		c       variant
+		measure func(a *attempt) (values, error)
+		check   func(values) bool
+	}{
+		{"full mesh", multipath, variant{shape: small}, func(a *attempt) (values, error) { return transfer(t.Context(), a) },
+			func(v values) bool { return v["subflows"] == 4 && v["goodput"] > 0 }},
+		{"TCP on each path", []implementation{plainTCP}, variant{shape: small}, func(a *attempt) (values, error) { return transfer(t.Context(), a) },
+			func(v values) bool { return v["path1"] > 0 && v["path4"] > 0 && v["sum"] > v["best"] }},
+		{"handover", []implementation{kernelPM}, variant{shape: wifi}, func(a *attempt) (values, error) { return handedOver(t.Context(), a) },
+			func(v values) bool { return v["lost"] == 0 && v["broke"] == 0 }},
+		{"signalling", []implementation{kernelPM}, variant{shape: lossy(0)}, func(a *attempt) (values, error) { return signalled(t.Context(), a) },
+			func(v values) bool { return v["joined"] > 0 && v["left"] > 0 }},
+	} {
+		for _, impl := range test.impls {
+			t.Run(test.name+" "+string(impl), func(t *testing.T) {
+				t.Parallel()
+				if why := impl.missing(); why != nil {
+					t.Skip(why)
+				}
+				b, err := build(t.Context(), o, test.c.shape, impl, 1, t.TempDir())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer b.Close()
+				a := &attempt{bed: b, variant: test.c, lengths: short, measured: func() {}}
+				if v, err := test.measure(a); err != nil || !test.check(v) {
+					t.Errorf("%v, %v", v, err)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,333 @@
+package battery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/crew"
+)
+
+// rescued begins a connection on one path, and adds the others in the middle.
+func rescued(ctx context.Context, a *attempt) (v values, err error) {
+	if a.impl == dcol {
+		if err := a.setUp(ctx, manage{}); err != nil {
+			return nil, err
+		}
+		if _, err := a.DCol(ctx, clientHost, append([]string{"avoid"}, a.waypoints()...)...); err != nil {
+			return nil, err
+		}
+	}
+	length := a.lengths.rescue
+	v = values{}
+	err = a.listening(ctx, func(l net.Listener) error {
+		f, err := a.start(ctx, l, flowPlan{multipath: true, from: 1, to: 1})
+		if err != nil {
+			return err
+		}
+		defer f.abandon()
+		if err := crew.Pause(ctx, length/2); err != nil {
+			return err
+		}
+		turn := f.sinceStart()
+		if a.impl == dcol {
+			_, err = a.DCol(ctx, clientHost, "use", "--reset")
+		} else {
+			err = a.setUp(ctx, manage{})
+		}
+		if err != nil {
+			return err
+		}
+		if err := crew.Pause(ctx, length/2); err != nil {
+			return err
+		}
+		a.measured()
+		samples, end := f.seen(), f.sinceStart()
+		v["rtt_before"], v["goodput_before"] = rtts(samples, turn/4, turn), goodput(samples, turn/4, turn)
+		settled := turn + (end-turn)/3
+		v["rtt_after"], v["goodput_after"] = rtts(samples, settled, end), goodput(samples, settled, end)
+		return nil
+	})
+	return v, err
+}
+
+// waypoints lists those of a star.
+func (b *bed) waypoints() (names []string) {
+	for k := 2; k <= b.shape.paths(); k++ {
+		names = append(names, waypointName(k))
+	}
+	return names
+}
+
+// handedOver sends while the first path dies, and the second stands by.
+func handedOver(ctx context.Context, a *attempt) (values, error) {
+	byInterface := a.variant.mode == "interface"
+	if byInterface && a.impl == dcol {
+		return nil, errInapplicable // a host with one uplink has no other interface
+	}
+	if err := a.setUp(ctx, manage{backup: map[int]bool{2: true}}); err != nil {
+		return nil, err
+	}
+	return a.handover(ctx, flowPlan{multipath: true, from: 1, to: 1}, func() error {
+		if byInterface {
+			return a.interfaceDown(ctx)
+		}
+		return a.LinkDown(pathLink(1), true)
+	}, nil)
+}
+
+// errInapplicable is the error of a case that an implementation cannot have.
+var errInapplicable = errors.New("it does not apply to this implementation")
+
+func (b *bed) interfaceDown(ctx context.Context) error {
+	_, err := b.Run(ctx, clientHost, "ip", "link", "set", b.Host(clientHost).Interface(clientUplink(1)), "down")
+	return err
+}
+
+// handover makes a flow whose first path dies at half of the time. after, unless nil, is called then.
+func (a *attempt) handover(ctx context.Context, p flowPlan, die, after func() error) (v values, err error) {
+	length := a.lengths.handover
+	v = values{}
+	err = a.listening(ctx, func(l net.Listener) error {
+		f, err := a.start(ctx, l, p)
+		if err != nil {
+			return err
+		}
+		if err := crew.Pause(ctx, length/2); err != nil {
+			f.abandon()
+			return err
+		}
+		turn := f.sinceStart()
+		err = die()
+		if err == nil && after != nil {
+			err = after()
+		}
+		if err != nil {
+			f.abandon()
+			return err
+		}
+		if err := crew.Pause(ctx, length/2); err != nil {
+			f.abandon()
+			return err
+		}
+		a.measured()
+		samples, end := f.seen(), f.sinceStart()
+		resumed(v, samples, turn, end)
+		lost, err := f.stop(startLimit)
+		v["lost"] = float64(max(lost, 0))
+		if err != nil {
+			v["broke"] = 1
+		}
+		return nil
+	})
+	return v, err
+}
+
+// resumed notes when the second path was joined and when data came after the first died: what was under way at that
+// moment does not count, which is why the silence is looked for.
+func resumed(v values, samples []sample, turn, end time.Duration) {
+	v["join_ms"], v["data_ms"] = milliseconds(end-turn), milliseconds(end-turn)
+	joined := false
+	last, gapEnd, gap := turn, turn, time.Duration(0)
+	for i, s := range samples {
+		for _, one := range s.subflows {
+			if one.path == 2 && !joined {
+				joined = true
+				v["join_ms"] = milliseconds(max(0, s.at-turn))
+			}
+		}
+		if i == 0 || s.at <= turn || s.received == samples[i-1].received {
+			continue
+		}
+		if silence := s.at - last; silence > gap {
+			gap, gapEnd = silence, s.at
+		}
+		last = s.at
+	}
+	if silence := end - last; silence > gap {
+		gapEnd = end // nothing came again
+	}
+	v["data_ms"] = milliseconds(gapEnd - turn)
+	v["goodput_after"] = goodput(samples, min(gapEnd, end-time.Second), end)
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// modes downloads over WiFi, which dies at half of the time.
+func modes(ctx context.Context, a *attempt) (values, error) {
+	mode := a.variant.mode
+	if (mode == "application") != (a.impl == plainTCP) {
+		return nil, errInapplicable
+	}
+	die := func() error { return a.interfaceDown(ctx) }
+	p := flowPlan{multipath: true, from: 1, to: 1, down: true}
+	switch mode {
+	case "application":
+		return a.application(ctx, die)
+	case "single":
+		if err := a.limits(ctx); err != nil {
+			return nil, err
+		}
+		return a.handover(ctx, p, die, func() error { return a.endpoint(ctx, clientHost, clientUplink(2), "subflow") })
+	case "backup":
+		if err := a.setUp(ctx, manage{backup: map[int]bool{2: true}}); err != nil {
+			return nil, err
+		}
+	case "stream":
+		p.rate = 0.5
+		fallthrough
+	default:
+		if err := a.setUp(ctx, manage{}); err != nil {
+			return nil, err
+		}
+	}
+	return a.handover(ctx, p, die, nil)
+}
+
+// application downloads by TCP. After three seconds of silence it connects over the other network and asks for the rest.
+func (a *attempt) application(ctx context.Context, die func() error) (v values, err error) {
+	const patience = 3 * time.Second
+	length := a.lengths.handover
+	v = values{}
+	err = a.listening(ctx, func(l net.Listener) error {
+		first, err := a.start(ctx, l, flowPlan{from: 1, to: 1, down: true})
+		if err != nil {
+			return err
+		}
+		defer first.abandon()
+		if err := crew.Pause(ctx, length/2); err != nil {
+			return err
+		}
+		turn := time.Now()
+		if err := die(); err != nil {
+			return err
+		}
+		got, since := first.received.Load(), time.Now()
+		for time.Since(since) < patience {
+			if err := crew.Pause(ctx, sampleInterval); err != nil {
+				return err
+			}
+			if now := first.received.Load(); now != got {
+				got, since = now, time.Now()
+			}
+		}
+		second, err := a.start(ctx, l, flowPlan{from: 2, to: 1, down: true})
+		if err != nil {
+			return err
+		}
+		defer second.abandon()
+		v["join_ms"] = milliseconds(second.began.Sub(turn))
+		err = crew.Await(ctx, startLimit, sampleInterval/5, func() error {
+			if second.received.Load() == 0 {
+				return errors.New("nothing comes over the other network")
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		v["data_ms"] = milliseconds(time.Since(turn))
+		if err := crew.Pause(ctx, max(time.Second, length/2-time.Since(turn))); err != nil {
+			return err
+		}
+		a.measured()
+		v["goodput_after"] = goodput(second.seen(), 0, second.sinceStart())
+		return nil
+	})
+	return v, err
+}
+
+// signalled opens connections whose first path loses packets, and counts those that learn of an address and of its end.
+func signalled(ctx context.Context, a *attempt) (v values, err error) {
+	if err := a.setUp(ctx, manage{}); err != nil {
+		return nil, err
+	}
+	const connections, patience = 12, 3 * time.Second
+	v = values{}
+	err = a.listening(ctx, func(l net.Listener) error {
+		var flows []*flow
+		defer func() {
+			for _, f := range flows {
+				f.abandon()
+			}
+		}()
+		for range connections {
+			f, err := a.start(ctx, l, flowPlan{multipath: true, from: 1, to: 1, down: true, rate: 0.1})
+			if err != nil {
+				return err
+			}
+			flows = append(flows, f)
+		}
+		if err := crew.Pause(ctx, patience); err != nil {
+			return err
+		}
+		withSecond := func() (n float64) {
+			for _, f := range flows {
+				for _, s := range f.look(a.bed) {
+					if s.path == 2 {
+						n++
+					}
+				}
+			}
+			return n
+		}
+		joined := withSecond()
+		v["joined"] = 100 * joined / connections
+		sent, err := a.counter(ctx, "MPTcpExtAddAddrTx")
+		if err != nil {
+			return err
+		}
+		v["announced"] = sent / connections
+		if joined == 0 {
+			return nil
+		}
+		if err := a.withdraw(ctx); err != nil {
+			return err
+		}
+		if err := crew.Pause(ctx, patience); err != nil {
+			return err
+		}
+		a.measured()
+		v["left"] = 100 * (joined - withSecond()) / joined
+		return nil
+	})
+	return v, err
+}
+
+// withdraw has the server withdraw its second address.
+func (b *bed) withdraw(ctx context.Context) error {
+	out, err := b.Run(ctx, serverHost, "ip", "mptcp", "endpoint", "show")
+	if err != nil {
+		return err
+	}
+	second := b.serverAddr(2).String()
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		for i, word := range fields {
+			if fields[0] == second && word == "id" && i+1 < len(fields) {
+				_, err := b.Run(ctx, serverHost, "ip", "mptcp", "endpoint", "delete", "id", fields[i+1])
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("%s is no endpoint of the server's", second)
+}
+
+// counter reads one of the server's MPTCP counters.
+func (b *bed) counter(ctx context.Context, name string) (value float64, err error) {
+	out, err := b.Run(ctx, serverHost, "nstat", "-asz", name)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if len(fields) > 1 && fields[0] == name {
+			_, err := fmt.Sscan(fields[1], &value)
+			return value, err
+		}
+	}
+	return 0, fmt.Errorf("nstat has no %s", name)
+}

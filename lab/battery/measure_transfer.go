@@ -1,0 +1,233 @@
+package battery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
+	"github.com/detour-collective/dcol/lab/crew"
+)
+
+// attempt is one run of a test's case by an implementation.
+type attempt struct {
+	*bed
+	variant variant
+	lengths lengths
+	// congestions are the kernel's names of congestion controls that the battery has registered.
+	congestions map[string]string
+	// links are read at the end of the measured time.
+	measured func()
+}
+
+// listening runs a measurement with the server's listener.
+func (a *attempt) listening(ctx context.Context, do func(net.Listener) error) error {
+	l, err := a.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return do(l)
+}
+
+// kernelName returns the kernel's name of a congestion control.
+func (a *attempt) kernelName(name string) (string, error) {
+	if slices.Contains(cc.Algorithms, cc.Algorithm(name)) {
+		return a.congestions[name], nil
+	}
+	available, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+	if err != nil {
+		return "", err
+	}
+	if name != "" && !slices.Contains(strings.Fields(string(available)), name) {
+		return "", fmt.Errorf("this kernel has no congestion control %q", name)
+	}
+	return name, nil
+}
+
+// choose prepares for connections with a congestion control, and returns the kernel's name of it.
+func (a *attempt) choose(name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	// The lab locks its default on the routes where the machine lets no program choose. Reno is always allowed.
+	for _, host := range []string{clientHost, serverHost} {
+		if err := a.Host(host).SetCongestionControl("reno"); err != nil {
+			return "", err
+		}
+	}
+	return a.kernelName(name)
+}
+
+// transfer sends for a while: by MPTCP over all paths, or by TCP over each, all at the same time, because their lines are
+// separate.
+func transfer(ctx context.Context, a *attempt) (v values, err error) {
+	if err := a.tune(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.setUp(ctx, manage{}); err != nil {
+		return nil, err
+	}
+	congestion, err := a.choose(a.variant.congestion)
+	if err != nil {
+		return nil, err
+	}
+	length := a.lengths.transfer
+	v = values{}
+	err = a.listening(ctx, func(l net.Listener) error {
+		var flows []*flow
+		defer func() {
+			var ending sync.WaitGroup
+			for _, f := range flows {
+				ending.Go(f.abandon)
+			}
+			ending.Wait()
+		}()
+		plans := []flowPlan{{multipath: true, from: 1, to: 1, congestion: congestion}}
+		if a.impl == plainTCP {
+			plans = nil
+			for k := range a.shape.paths() {
+				plans = append(plans, flowPlan{from: k/a.shape.m + 1, to: k%a.shape.m + 1})
+			}
+		}
+		for _, p := range plans {
+			f, err := a.start(ctx, l, p)
+			if err != nil {
+				return err
+			}
+			flows = append(flows, f)
+		}
+		if err := crew.Pause(ctx, length); err != nil {
+			return err
+		}
+		a.measured()
+		// The start is left out, as long as it takes to find a path's rate.
+		skip := length / 4
+		for k, f := range flows {
+			samples := f.seen()
+			rate := goodput(samples, skip, length)
+			if a.impl == plainTCP {
+				v["path"+strconv.Itoa(k+1)] = rate
+				v["sum"] += rate
+				v["best"] = max(v["best"], rate)
+				if rate == v["best"] {
+					v["rtt_first"], v["rtt_after"] = rtts(samples, 0, length/3), rtts(samples, length/3, length)
+				}
+				continue
+			}
+			v["goodput"] = rate
+			v["rtt_first"], v["rtt_after"] = rtts(samples, 0, length/3), rtts(samples, length/3, length)
+			for path, bytes := range carried(samples, skip, length) {
+				v["path"+strconv.Itoa(path)] = bytes * 8 / 1e6 / (length - skip).Seconds()
+			}
+			most := 0
+			for _, s := range samples {
+				most = max(most, len(s.subflows))
+			}
+			v["subflows"] = float64(most)
+			list, err := os.ReadFile("/proc/sys/net/mptcp/available_schedulers")
+			if err != nil {
+				return fmt.Errorf("list the schedulers: %w", err)
+			}
+			v["schedulers"] = float64(len(strings.Fields(string(list))))
+			if most == 0 {
+				return errors.New("the connection was plain TCP")
+			}
+		}
+		return nil
+	})
+	if lines := a.sumOfLines(); lines > 0 && v["goodput"] > 0 {
+		v["of_lines"] = v["goodput"] / lines
+	}
+	return v, err
+}
+
+func (a *attempt) sumOfLines() (sum float64) {
+	for _, l := range a.shape.lines {
+		sum += l.up
+	}
+	return sum
+}
+
+// tune sets the case's window and segment size.
+func (a *attempt) tune(ctx context.Context) error {
+	if w := a.variant.window; w > 0 {
+		if err := a.Host(serverHost).Sysctl("net.ipv4.tcp_rmem", fmt.Sprintf("4096 %d %d", min(w, 131072), w)); err != nil {
+			return err
+		}
+	}
+	if a.variant.mss == 0 {
+		return nil
+	}
+	for j := 1; j <= a.shape.m; j++ {
+		out, err := a.Run(ctx, serverHost, "ip", "route", "show", "table", strconv.Itoa(100+j))
+		if err != nil {
+			return err
+		}
+		argv := append([]string{"ip", "route", "replace"}, strings.Fields(strings.TrimSpace(string(out)))...)
+		argv = append(argv, "table", strconv.Itoa(100+j), "advmss", strconv.Itoa(a.variant.mss+12)) // timestamps take 12
+		if _, err := a.Run(ctx, serverHost, argv...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beside sends by MPTCP and by TCP over one bottleneck.
+func beside(ctx context.Context, a *attempt) (v values, err error) {
+	if err := a.setUp(ctx, manage{}); err != nil {
+		return nil, err
+	}
+	congestion, err := a.choose(a.variant.congestion)
+	if err != nil {
+		return nil, err
+	}
+	length := a.lengths.fairness
+	v = values{}
+	err = a.listening(ctx, func(l net.Listener) error {
+		var flows []*flow
+		defer func() {
+			var ending sync.WaitGroup
+			for _, f := range flows {
+				ending.Go(f.abandon)
+			}
+			ending.Wait()
+		}()
+		for i := range 1 + a.variant.others {
+			p := flowPlan{from: 1, to: 1, congestion: "reno"}
+			if i == 0 {
+				p.multipath, p.congestion = true, congestion
+			}
+			f, err := a.start(ctx, l, p)
+			if err != nil {
+				return err
+			}
+			flows = append(flows, f)
+		}
+		if err := crew.Pause(ctx, length); err != nil {
+			return err
+		}
+		a.measured()
+		for i, f := range flows {
+			rate := goodput(f.seen(), length/4, length)
+			if i == 0 {
+				v["mptcp"] = rate
+			} else {
+				v["tcp"] += rate / float64(a.variant.others)
+			}
+		}
+		v["ratio"] = v["mptcp"] / v["tcp"]
+		return nil
+	})
+	return v, err
+}
+
+// sinceStart returns the time since a flow began.
+func (f *flow) sinceStart() time.Duration { return time.Since(f.began) }
