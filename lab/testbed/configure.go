@@ -48,6 +48,13 @@ func configureHost(p hostPlan) error {
 			return err
 		}
 	}
+	if p.Balance {
+		for _, s := range balanceSysctls(p.position) {
+			if err := setSysctl(s[0], s[1]); err != nil {
+				return fmt.Errorf("balance load: %w", err)
+			}
+		}
+	}
 	// A kernel without MPTCP still serves for plain TCP.
 	enabled := "1"
 	if p.NoMPTCP {
@@ -138,6 +145,15 @@ func configureRoutes(p hostPlan) error {
 				continue
 			}
 			route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(to.dst), Gw: to.via.AsSlice()}
+			if len(r.also) > 0 {
+				via := []ifacePlan{iface}
+				for _, i := range r.also {
+					via = append(via, p.ifaces[i])
+				}
+				if err := multipath(route, via); err != nil {
+					return err
+				}
+			}
 			if err := netlink.RouteAdd(route); err != nil {
 				return fmt.Errorf("add route to %v via %v: %w", to.dst, to.via, err)
 			}

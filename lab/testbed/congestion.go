@@ -95,7 +95,7 @@ func setRouteCongestion(name string) error {
 		if err != nil {
 			return err
 		}
-		if !changes || msg.Type != unix.RTN_UNICAST || leavesBy(attrs) == loopback {
+		if !changes || msg.Type != unix.RTN_UNICAST || leavesBy(attrs) == loopback || leavesBy(attrs) == several {
 			continue
 		}
 		msg.Flags &= unix.RTNH_F_ONLINK // the others are state the kernel reports
@@ -111,9 +111,14 @@ func setRouteCongestion(name string) error {
 	return nil
 }
 
-const loopback = 1 // the index of lo in every network namespace
+const (
+	loopback = 1 // the index of lo in every network namespace
+	// several stands for a route with several next hops. The kernel does not take such a route back as it reports it;
+	// only routers that balance load have them, and these open no connections.
+	several = 0
+)
 
-// leavesBy returns the index of a route's interface, or 0.
+// leavesBy returns the index of a route's interface, or several.
 func leavesBy(attrs []syscall.NetlinkRouteAttr) uint32 {
 	for _, a := range attrs {
 		if a.Attr.Type == unix.RTA_OIF && len(a.Value) == 4 {

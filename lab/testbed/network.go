@@ -136,7 +136,7 @@ func (n *Network) chooseBackend(s Spec) error {
 	if n.name == BackendAuto {
 		n.name = BackendEmulator
 		impaired := slices.ContainsFunc(s.Links, LinkSpec.impaired)
-		userSpace := slices.ContainsFunc(s.Hosts, HostSpec.inUserSpace)
+		userSpace := slices.ContainsFunc(s.Hosts, func(h HostSpec) bool { return h.inUserSpace() || h.Balance })
 		if !impaired && !userSpace && len(n.hosts) > 0 && n.hosts[0].Do(probeNetem) == nil {
 			n.name = BackendNetem
 		}

@@ -16,8 +16,9 @@ type plan struct {
 
 type hostPlan struct {
 	HostSpec
-	ifaces []ifacePlan // in link order
-	routes []routePlan
+	ifaces   []ifacePlan // in link order
+	routes   []routePlan
+	position int // in the Spec
 }
 
 // addr4 and addr6 are the addresses the host is known by: those on its first
@@ -61,7 +62,8 @@ type linkPlan struct {
 // end.
 type routePlan struct {
 	dst4, dst6 netip.Prefix
-	iface      int // index into hostPlan.ifaces
+	iface      int   // index into hostPlan.ifaces
+	also       []int // more of them, of a host that balances load
 }
 
 // linkNet4 numbers the links of a network from 10.0.1.0/24 on: link n (from 1)
@@ -83,7 +85,7 @@ func makePlan(s Spec) plan {
 	index := map[string]int{}
 	for i, h := range s.Hosts {
 		index[h.Name] = i
-		p.hosts = append(p.hosts, hostPlan{HostSpec: h})
+		p.hosts = append(p.hosts, hostPlan{HostSpec: h, position: i})
 	}
 	for i, l := range s.Links {
 		link := linkPlan{LinkSpec: l, a: index[l.A], b: index[l.B], net4: linkNet4(i + 1), net6: linkNet6(i + 1)}
@@ -144,7 +146,11 @@ func (p plan) routes(h int) []routePlan {
 		if l.a == h || l.b == h || dist[near] == math.MaxInt || via[near] == defaultVia {
 			continue
 		}
-		routes = append(routes, routePlan{dst4: l.net4, dst6: l.net6, iface: via[near]})
+		route := routePlan{dst4: l.net4, dst6: l.net6, iface: via[near]}
+		if host.Balance {
+			route.also = p.equal(h, near, dist, via[near])
+		}
+		routes = append(routes, route)
 	}
 	return routes
 }

@@ -29,6 +29,10 @@ type HostSpec struct {
 	// Only for hosts that forward.
 	Middlebox Middlebox
 	NAT       NAT
+	// Balance has the host use all equally cheap routes, and choose among them by a flow's addresses and ports, with a
+	// seed of its own. It answers at any rate. It needs the link emulator: between veth interfaces packets keep the
+	// hash of the socket that sent them, which is random, and the kernel's routing uses that in place of the ports.
+	Balance bool
 	// Quotes and ICMP select how the host answers packets whose time to live ends there.
 	Quotes middlebox.Quotes
 	ICMP   middlebox.ICMP
@@ -97,7 +101,7 @@ func (s Spec) Validate() error {
 		if err := h.validate(s.Links); err != nil {
 			return fmt.Errorf("host %q: %w", h.Name, err)
 		}
-		if h.inUserSpace() && s.Backend != BackendAuto && s.Backend != BackendEmulator {
+		if (h.inUserSpace() || h.Balance) && s.Backend != BackendAuto && s.Backend != BackendEmulator {
 			return fmt.Errorf("host %q: %w", h.Name, errNeedsEmulator)
 		}
 	}
@@ -130,7 +134,7 @@ func (h HostSpec) inUserSpace() bool {
 	return h.Middlebox.kind() != middlebox.None || h.Quotes != "" || h.ICMP != ""
 }
 
-var errNeedsEmulator = fmt.Errorf("its middlebox, quotes or icmp need backend %q, or none", BackendEmulator)
+var errNeedsEmulator = fmt.Errorf("its middlebox, quotes, icmp or balance need backend %q, or none", BackendEmulator)
 
 var errNoForward = errors.New("only a host that forwards can be a middlebox or translate addresses")
 
@@ -145,6 +149,9 @@ func (h HostSpec) validate(links []LinkSpec) error {
 		if !strings.HasPrefix(key, "net.") {
 			return fmt.Errorf("sysctl %q is the machine's, not the host's: use those that begin with \"net.\"", key)
 		}
+	}
+	if !h.Forward && h.Balance {
+		return errors.New("only a host that forwards can balance load")
 	}
 	if !h.Forward && (h.Quotes != "" || h.ICMP != "") {
 		return errors.New("only a host that forwards answers packets of others whose time to live has ended")
