@@ -17,7 +17,7 @@ func explain(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		explain(sub)
 	}
-	if cmd.HasSubCommands() {
+	if onlyGroups(cmd) {
 		cmd.Args = knownCommand
 		cmd.DisableFlagsInUseLine = true
 		if cmd.RunE == nil {
@@ -30,13 +30,18 @@ func explain(cmd *cobra.Command) {
 	}
 }
 
+// onlyGroups reports whether a command takes a subcommand, and no arguments of its own.
+func onlyGroups(cmd *cobra.Command) bool {
+	return cmd.HasSubCommands() && !strings.Contains(cmd.Use, " ")
+}
+
 // badFlag explains an error about a flag. The flags of a mistyped subcommand are unknown, too; then
 // the error names the subcommand.
 func badFlag(cmd *cobra.Command, err error) error {
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		err = badValue(wrong)
 	}
-	if cmd.HasSubCommands() {
+	if onlyGroups(cmd) {
 		if unknown := knownCommand(cmd, cmd.Flags().Args()); unknown != nil {
 			return unknown
 		}
@@ -80,7 +85,7 @@ func withUsage(cmd *cobra.Command, err error) error {
 		return nil
 	}
 	usage := cmd.UseLine()
-	if cmd.HasSubCommands() {
+	if onlyGroups(cmd) {
 		usage += " COMMAND"
 	}
 	return fmt.Errorf("%w\nusage: %s", err, usage)

@@ -1,0 +1,232 @@
+package paths
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Request is a probe of a flow whose time to live ends at a distance, from 1.
+type Request struct {
+	Flow, Distance int
+}
+
+// Reply is the answer to a probe.
+type Reply struct {
+	From       netip.Addr // invalid: none answered
+	RTT        time.Duration
+	Last       bool // it is the destination's, or refuses what goes there
+	Translated bool // the probe had another source behind a NAT on the way
+}
+
+// Prober sends probes and collects the answers.
+type Prober interface {
+	// Probe returns a reply to each request, in their order. It repeats probes that nobody answers.
+	Probe(context.Context, []Request) ([]Reply, error)
+	// Sent returns the number of packets that were sent.
+	Sent() int
+}
+
+// Options are the choices of an exploration.
+type Options struct {
+	// Bound is the largest probability that a next hop is missed: at any router, or at each, as PerRouter says. It
+	// holds for routers that choose each next hop equally often.
+	Bound     float64
+	PerRouter bool
+	Full      bool // never use the light variant
+	MaxHops   int
+	MaxProbes int
+}
+
+// Defaults and limits of options.
+const (
+	DefaultBound   = 0.05
+	MinBound       = 1e-6
+	DefaultHops    = 30
+	DefaultProbes  = 20000
+	mostHops       = 255
+	mostSilentHops = 3 // in a row, before the destination is believed to be silent
+)
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Bound == 0 {
+		o.Bound = DefaultBound
+	}
+	if !(o.Bound >= MinBound && o.Bound <= 0.5) {
+		return o, fmt.Errorf("the bound must be between %v and 0.5, not %v", MinBound, o.Bound)
+	}
+	if o.MaxHops == 0 {
+		o.MaxHops = DefaultHops
+	}
+	if o.MaxHops < 1 || o.MaxHops > mostHops {
+		return o, fmt.Errorf("the number of hops must be between 1 and %d, not %d", mostHops, o.MaxHops)
+	}
+	if o.MaxProbes == 0 {
+		o.MaxProbes = DefaultProbes
+	}
+	return o, nil
+}
+
+// share returns the bound for one router, where so many that balance load were found. These shares are the terms of a
+// series that adds up to the whole bound, so it holds also if what is missed hides other routers.
+func (o Options) share(found int) float64 {
+	if o.PerRouter {
+		return o.Bound
+	}
+	return o.Bound / float64((found+1)*(found+2))
+}
+
+// ErrProbes means that the probes did not suffice.
+var ErrProbes = errors.New("the limit of probes is reached")
+
+// explorer is an exploration in progress. hops[d] is what is known of distance d; hops[0] is the source.
+type explorer struct {
+	prober  Prober
+	options Options
+	stops   *stops
+	hops    []hop
+	flows   int // that exist, numbered from 0
+	asked   int
+	full    bool
+	paths   map[Request]Reply
+}
+
+// hop has the flows that were probed at a distance.
+type hop struct {
+	vertices []netip.Addr // as they were found. An invalid one answers nothing
+	flows    map[netip.Addr][]int
+	last     map[netip.Addr]bool // the destination
+}
+
+// Explore finds the paths. On an error, the graph has what was found until then.
+func Explore(ctx context.Context, p Prober, o Options) (*Graph, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	e := &explorer{
+		prober: p, options: o, full: o.Full, paths: map[Request]Reply{},
+		hops: []hop{{vertices: []netip.Addr{{}}, flows: map[netip.Addr][]int{}}},
+	}
+	for bound := math.Inf(1); ; {
+		share := o.share(e.graph().Branching())
+		if share >= bound {
+			break
+		}
+		bound = share
+		e.stops = newStops(bound)
+		if err = e.sweep(ctx); err != nil {
+			break
+		}
+	}
+	g := e.graph()
+	g.Probes, g.Light, g.Bound, g.PerRouter = p.Sent(), !e.full, o.Bound, o.PerRouter
+	return g, err
+}
+
+// sweep explores each distance in turn. If the light variant is found unsound, all is explored in full; what is known
+// is kept.
+func (e *explorer) sweep(ctx context.Context) error {
+	for d, silent := 1, 0; d <= e.options.MaxHops; d++ {
+		if len(e.hops) == d {
+			e.hops = append(e.hops, hop{flows: map[netip.Addr][]int{}, last: map[netip.Addr]bool{}})
+		}
+		sound := true
+		var err error
+		if e.full {
+			err = e.fullHop(ctx, d)
+		} else {
+			sound, err = e.lightHop(ctx, d)
+		}
+		if err != nil {
+			return err
+		}
+		if !sound {
+			e.full, d, silent = true, 0, 0
+			continue
+		}
+		if e.ended(d) {
+			return nil
+		}
+		if silent++; slices.ContainsFunc(e.hops[d].vertices, netip.Addr.IsValid) {
+			silent = 0
+		}
+		if silent == mostSilentHops {
+			return nil
+		}
+	}
+	return nil
+}
+
+// ended reports whether no path goes on behind a distance.
+func (e *explorer) ended(d int) bool {
+	for _, v := range e.hops[d].vertices {
+		if !e.hops[d].last[v] {
+			return false
+		}
+	}
+	return true
+}
+
+// probe sends probes of flows to a distance, and keeps the answers.
+func (e *explorer) probe(ctx context.Context, d int, flows []int) error {
+	var requests []Request
+	for _, f := range flows {
+		r := Request{f, d}
+		if _, known := e.paths[r]; !known {
+			requests = append(requests, r)
+		}
+	}
+	if len(requests) == 0 {
+		return nil
+	}
+	if e.asked += len(requests); e.asked > e.options.MaxProbes {
+		return fmt.Errorf("%w: %d", ErrProbes, e.options.MaxProbes)
+	}
+	replies, err := e.prober.Probe(ctx, requests)
+	if err != nil {
+		return err
+	}
+	for i, r := range replies {
+		e.paths[requests[i]] = r
+		h := &e.hops[d]
+		if _, known := h.flows[r.From]; !known {
+			h.vertices = append(h.vertices, r.From)
+		}
+		h.flows[r.From] = append(h.flows[r.From], requests[i].Flow)
+		h.last[r.From] = h.last[r.From] || r.Last
+	}
+	return nil
+}
+
+// newFlows returns flows that were not used yet.
+func (e *explorer) newFlows(n int) (all []int) {
+	for range n {
+		all = append(all, e.flows)
+		e.flows++
+	}
+	return all
+}
+
+// at returns where a flow is at a distance, if it was probed there.
+func (e *explorer) at(flow, d int) (v netip.Addr, known bool) {
+	if d == 0 {
+		return netip.Addr{}, true
+	}
+	r, known := e.paths[Request{flow, d}]
+	return r.From, known
+}
+
+// over reports whether a flow has reached the destination before a distance.
+func (e *explorer) over(flow, d int) bool {
+	for ; d > 1; d-- {
+		if r, known := e.paths[Request{flow, d - 1}]; known && r.Last {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,88 @@
+package paths
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+)
+
+// fullHop finds the next hops of each vertex before a distance, each by flows that are known to pass it: the multipath
+// detection algorithm with node control.
+func (e *explorer) fullHop(ctx context.Context, d int) error {
+	for i := 0; ; i++ {
+		before := e.hops[d-1]
+		if i == len(before.vertices) { // the search for flows may have found more
+			return nil
+		}
+		v := before.vertices[i]
+		if d > 1 && before.last[v] {
+			continue
+		}
+		if err := e.successors(ctx, d, v); err != nil {
+			return err
+		}
+	}
+}
+
+// successors probes until the next hops of a vertex are all known, within the bound.
+func (e *explorer) successors(ctx context.Context, d int, v netip.Addr) error {
+	searched := 0
+	for {
+		probed, found, ready := e.through(d, v)
+		need := e.stops.after(max(1, found)) - probed
+		if need <= 0 {
+			return nil
+		}
+		if len(ready) > 0 {
+			if err := e.probe(ctx, d, ready[:min(need, len(ready))]); err != nil {
+				return err
+			}
+			continue
+		}
+		fresh := e.newFlows(need)
+		if d == 1 {
+			if err := e.probe(ctx, 1, fresh); err != nil {
+				return err
+			}
+			continue
+		}
+		// A vertex that was once passed by chance may be hard to pass again.
+		if searched += need; searched > searchFactor*need*max(1, len(e.hops[d-1].vertices))+searchLeast {
+			return nil
+		}
+		if err := e.probe(ctx, d-1, fresh); err != nil {
+			return err
+		}
+	}
+}
+
+// Bounds of the search for flows that pass a vertex.
+const (
+	searchFactor = 8
+	searchLeast  = 64
+)
+
+// through returns of the flows that pass a vertex before a distance: how many were probed at the distance, how many
+// next hops these show, and those not probed yet.
+func (e *explorer) through(d int, v netip.Addr) (probed, found int, ready []int) {
+	var next []netip.Addr
+	flows := e.hops[d-1].flows[v]
+	if d == 1 {
+		flows = make([]int, e.flows)
+		for f := range flows {
+			flows[f] = f
+		}
+	}
+	for _, f := range flows {
+		to, known := e.at(f, d)
+		if !known {
+			ready = append(ready, f)
+			continue
+		}
+		probed++
+		if !slices.Contains(next, to) {
+			next = append(next, to)
+		}
+	}
+	return probed, len(next), ready
+}

@@ -1,0 +1,168 @@
+// Package topology computes the load-balanced paths of a known network, and which CFLB constants fit it (G. Detal, 2014,
+// sections 5.2.2 and 5.6.3). All of it is pure.
+package topology
+
+import (
+	"bufio"
+	"container/heap"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Network is a graph of nodes with links, each of which leads both ways.
+type Network struct {
+	Names []string
+	links [][]link // of each node
+	index map[string]int
+}
+
+type link struct {
+	to   int
+	cost float64
+}
+
+// Limits of a network that is read.
+const (
+	maxNodes = 20000
+	maxLine  = 4096
+)
+
+// ErrFormat means that a text is no list of links.
+var ErrFormat = errors.New("want a line \"NODE NODE [COST]\" for each link")
+
+// Read reads a list of links, one a line: two names and a cost, which is 1 if it is missing. That is the format of
+// Rocketfuel's weights. Empty lines and lines that begin with # are skipped. The same link may be listed in both
+// directions.
+func Read(r io.Reader) (*Network, error) {
+	n := New()
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	for number := 1; lines.Scan(); number++ {
+		text := strings.TrimSpace(lines.Text())
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		parts := strings.Fields(text)
+		cost := 1.0
+		var err error
+		if len(parts) == 3 {
+			cost, err = strconv.ParseFloat(parts[2], 64)
+		}
+		if len(parts) < 2 || len(parts) > 3 || err != nil || !(cost > 0) || math.IsInf(cost, 0) {
+			return nil, fmt.Errorf("line %d: %w, with a cost above 0", number, ErrFormat)
+		}
+		if parts[0] == parts[1] {
+			return nil, fmt.Errorf("line %d: both ends are %q", number, parts[0])
+		}
+		n.Link(parts[0], parts[1], cost)
+		if len(n.Names) > maxNodes {
+			return nil, fmt.Errorf("line %d: more than %d nodes", number, maxNodes)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read links: %w", err)
+	}
+	if len(n.Names) == 0 {
+		return nil, fmt.Errorf("there are no links: %w", ErrFormat)
+	}
+	return n, nil
+}
+
+// New returns an empty network.
+func New() *Network { return &Network{index: map[string]int{}} }
+
+// Node returns the index of a node, which is added if there is none of that name.
+func (n *Network) Node(name string) int {
+	i, ok := n.index[name]
+	if !ok {
+		i = len(n.Names)
+		n.index[name] = i
+		n.Names, n.links = append(n.Names, name), append(n.links, nil)
+	}
+	return i
+}
+
+// Link adds a link, or sets its cost.
+func (n *Network) Link(a, b string, cost float64) {
+	i, j := n.Node(a), n.Node(b)
+	n.set(i, j, cost)
+	n.set(j, i, cost)
+}
+
+func (n *Network) set(from, to int, cost float64) {
+	for k, l := range n.links[from] {
+		if l.to == to {
+			n.links[from][k].cost = cost
+			return
+		}
+	}
+	n.links[from] = append(n.links[from], link{to, cost})
+}
+
+// Links returns the number of links.
+func (n *Network) Links() (all int) {
+	for _, l := range n.links {
+		all += len(l)
+	}
+	return all / 2
+}
+
+// Towards has all shortest paths to one destination.
+type Towards struct {
+	Next  [][]int // the next hops of each node; none if it has no way
+	order []int   // nodes with a way, nearest first
+}
+
+// To returns the shortest paths to a destination.
+func (n *Network) To(destination int) *Towards {
+	dist := make([]float64, len(n.Names))
+	for i := range dist {
+		dist[i] = math.Inf(1)
+	}
+	dist[destination] = 0
+	t := &Towards{Next: make([][]int, len(n.Names))}
+	done := make([]bool, len(n.Names))
+	q := &queue{{destination, 0}}
+	for q.Len() > 0 {
+		at := heap.Pop(q).(link)
+		if done[at.to] {
+			continue
+		}
+		done[at.to] = true
+		t.order = append(t.order, at.to)
+		for _, l := range n.links[at.to] {
+			if d := at.cost + l.cost; d < dist[l.to] {
+				dist[l.to] = d
+				heap.Push(q, link{l.to, d})
+			}
+		}
+	}
+	for _, v := range t.order {
+		for _, l := range n.links[v] {
+			if v != destination && same(dist[l.to]+l.cost, dist[v]) {
+				t.Next[v] = append(t.Next[v], l.to)
+			}
+		}
+	}
+	return t
+}
+
+// same reports whether two sums of costs are equal but for rounding.
+func same(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(a, b) }
+
+type queue []link
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].cost < q[j].cost }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(x any)        { *q = append(*q, x.(link)) }
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	*q = (*q)[:last]
+	return x
+}

@@ -1,0 +1,306 @@
+package paths
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/packet"
+	"github.com/detour-collective/dcol/internal/trace"
+)
+
+// Ports are the source and destination port of a flow.
+type Ports struct{ Source, Destination uint16 }
+
+// Wire is a Prober over a network.
+type Wire struct {
+	net      trace.Network
+	flow     Template
+	ports    []Ports // of each flow
+	unused   []uint16
+	sent     int
+	base     uint32 // of the marks
+	probes   map[uint32]*wireProbe
+	byID     map[uint16]*wireProbe
+	slowest  time.Duration
+	silentAt map[int]bool // distances that were tried in vain
+}
+
+// Template has what all probes share.
+type Template struct {
+	Source, Destination netip.Addr
+	Protocol            uint8 // packet.ProtocolTCP or packet.ProtocolUDP
+	Port                uint16
+	Random              *rand.Rand
+}
+
+type wireProbe struct {
+	at    time.Time
+	ports Ports
+	reply *Reply
+}
+
+// Times of probing.
+const (
+	pace         = time.Millisecond // between probes
+	firstTimeout = time.Second
+	leastTimeout = 150 * time.Millisecond
+	mostTries    = 3 // rounds in a row without any answer
+	limited      = time.Second
+)
+
+// The source ports of flows: below and above those that Linux gives to connections, so that no probe concerns one of
+// this host's.
+const (
+	highPorts = 61000
+	lowPorts  = 20000
+	lowEnd    = 32768
+)
+
+// NewWire returns a prober. Each of its flows has another source port, in an order drawn by lot.
+func NewWire(net trace.Network, t Template) *Wire {
+	w := &Wire{net: net, flow: t, base: t.Random.Uint32(), probes: map[uint32]*wireProbe{}, byID: map[uint16]*wireProbe{},
+		silentAt: map[int]bool{}}
+	for _, area := range [][2]int{{highPorts, 1 << 16}, {lowPorts, lowEnd}} {
+		for _, i := range t.Random.Perm(area[1] - area[0]) {
+			w.unused = append(w.unused, uint16(area[0]+i))
+		}
+	}
+	return w
+}
+
+// Ports returns the ports of a flow.
+func (w *Wire) Ports(flow int) Ports {
+	for len(w.ports) <= flow {
+		next := Ports{Destination: w.flow.Port}
+		if len(w.unused) > 0 {
+			next.Source, w.unused = w.unused[0], w.unused[1:]
+		}
+		w.ports = append(w.ports, next)
+	}
+	return w.ports[flow]
+}
+
+// Add adds a flow with ports, and returns its number.
+func (w *Wire) Add(p Ports) int {
+	w.ports = append(w.ports, p)
+	return len(w.ports) - 1
+}
+
+// Sent returns the number of packets that were sent.
+func (w *Wire) Sent() int { return w.sent }
+
+// Probe sends probes and hears the answers. Routers limit the rate of their answers: as long as some answers come, the
+// other probes are sent again, fewer at a time.
+func (w *Wire) Probe(ctx context.Context, requests []Request) ([]Reply, error) {
+	replies := make([]Reply, len(requests))
+	open := make([]int, 0, len(requests)) // indexes of requests
+	for i := range requests {
+		open = append(open, i)
+	}
+	size := len(open)
+	for tries := 0; len(open) > 0 && tries < w.tries(requests[0].Distance); {
+		round := open[:min(size, len(open))]
+		waiting := map[int]*wireProbe{}
+		for _, i := range round {
+			p, err := w.send(ctx, requests[i])
+			if err != nil {
+				return nil, err
+			}
+			waiting[i] = p
+		}
+		answered, err := w.hear(ctx, waiting)
+		if err != nil {
+			return nil, err
+		}
+		var left []int
+		for _, i := range open {
+			if p := waiting[i]; p != nil && p.reply != nil {
+				replies[i] = *p.reply
+				continue
+			}
+			left = append(left, i)
+		}
+		size = max(1, 2*answered)
+		tries++
+		if open = left; answered > 0 {
+			tries = 0
+		}
+		if len(open) > 0 && tries < mostTries {
+			if err := w.pause(ctx, limited); err != nil {
+				return nil, err
+			}
+		}
+	}
+	w.silentAt[requests[0].Distance] = len(open) == len(requests)
+	return replies, nil
+}
+
+// tries returns how often a distance is tried without any answer.
+func (w *Wire) tries(distance int) int {
+	if w.silentAt[distance] {
+		return 1
+	}
+	return mostTries
+}
+
+func (w *Wire) timeout() time.Duration {
+	if w.slowest == 0 {
+		return firstTimeout
+	}
+	return min(firstTimeout, max(leastTimeout, 3*w.slowest))
+}
+
+// send sends one probe, and waits until the next may be sent.
+func (w *Wire) send(ctx context.Context, r Request) (*wireProbe, error) {
+	w.sent++
+	ports := w.Ports(r.Flow)
+	if ports.Source == 0 {
+		return nil, fmt.Errorf("%w: all source ports are used", ErrProbes)
+	}
+	p, mark, id, err := w.build(ports, r.Distance)
+	if err != nil {
+		return nil, err
+	}
+	probe := &wireProbe{at: time.Now(), ports: ports}
+	w.probes[mark], w.byID[id] = probe, probe
+	if err := w.net.Send(p.Bytes()); err != nil {
+		return nil, fmt.Errorf("send a probe: %w", err)
+	}
+	return probe, w.pause(ctx, pace)
+}
+
+// build returns a probe with a mark of its own: of TCP, the sequence number; of UDP, the source port and checksum,
+// which the payload determines. Both are among the first eight bytes, which every router quotes. All fields by which
+// routers balance load are those of the flow.
+func (w *Wire) build(ports Ports, distance int) (p *packet.Packet, mark uint32, id uint16, err error) {
+	id = uint16(w.sent)
+	if id == 0 {
+		id = 1 // the kernel replaces 0
+	}
+	p = &packet.Packet{}
+	if w.flow.Destination.Is4() {
+		p.V4 = &packet.IPv4{TTL: uint8(distance), ID: id, Src: w.flow.Source, Dst: w.flow.Destination}
+	} else {
+		p.V6 = &packet.IPv6{HopLimit: uint8(distance), Src: w.flow.Source, Dst: w.flow.Destination}
+	}
+	if w.flow.Protocol == packet.ProtocolUDP {
+		p.UDP = &packet.UDP{SrcPort: ports.Source, DstPort: ports.Destination}
+		p.Payload = []byte{byte(id >> 8), byte(id)}
+		if err := p.Seal(); err != nil {
+			return nil, 0, 0, fmt.Errorf("build a probe: %w", err)
+		}
+		return p, udpMark(p.UDP), id, nil
+	}
+	const apart = 16 // an answer acknowledges the next number
+	mark = w.base + uint32(w.sent)*apart
+	p.TCP = &packet.TCP{
+		SrcPort: ports.Source, DstPort: ports.Destination, Seq: mark, Flags: packet.SYN, Window: 65535,
+		Options: []packet.Option{packet.MSS(1460)},
+	}
+	if err := p.Seal(); err != nil {
+		return nil, 0, 0, fmt.Errorf("build a probe: %w", err)
+	}
+	return p, mark, id, nil
+}
+
+func udpMark(h *packet.UDP) uint32 { return uint32(h.SrcPort)<<16 | uint32(h.Checksum) }
+
+func (w *Wire) pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// hear takes answers until all that are waited for have come, or none comes any more.
+func (w *Wire) hear(ctx context.Context, waiting map[int]*wireProbe) (answered int, err error) {
+	timer := time.NewTimer(w.timeout())
+	defer timer.Stop()
+	for {
+		answered = 0
+		for _, p := range waiting {
+			if p.reply != nil {
+				answered++
+			}
+		}
+		if answered == len(waiting) {
+			return answered, nil
+		}
+		select {
+		case <-ctx.Done():
+			return answered, ctx.Err()
+		case <-timer.C:
+			return answered, nil
+		case a, ok := <-w.net.Arrivals():
+			if !ok {
+				return answered, trace.ErrClosed
+			}
+			w.take(a)
+		}
+	}
+}
+
+// take finds the probe that an arrival answers.
+func (w *Wire) take(a trace.Arrival) {
+	p, err := packet.Parse(a.Bytes)
+	if err != nil || p == nil {
+		return
+	}
+	quote, err := p.Quote()
+	if err != nil {
+		w.answered(p, a.At)
+		return
+	}
+	q, _ := packet.ParseQuote(quote.Bytes)
+	if q == nil || q.Dst() != w.flow.Destination {
+		return
+	}
+	probe, source := w.quoted(q)
+	if probe == nil || probe.reply != nil {
+		return
+	}
+	exceeded := p.V4 != nil && p.ICMP.Type == packet.TimeExceeded || p.V6 != nil && p.ICMP.Type == packet.V6TimeExceeded
+	probe.reply = &Reply{
+		From: p.Src(), RTT: a.At.Sub(probe.at), Last: !exceeded || p.Src() == w.flow.Destination,
+		Translated: source != probe.ports.Source || q.Src() != w.flow.Source,
+	}
+	w.slowest = max(w.slowest, probe.reply.RTT)
+}
+
+// quoted returns the probe of a quote, and its source port there. A NAT may have changed all but the identification.
+func (w *Wire) quoted(q *packet.Packet) (probe *wireProbe, source uint16) {
+	const quoted = 8
+	if q.Cut > 0 && q.Cut < quoted {
+		return nil, 0
+	}
+	switch {
+	case q.TCP != nil:
+		probe, source = w.probes[q.TCP.Seq], q.TCP.SrcPort
+	case q.UDP != nil:
+		probe, source = w.probes[udpMark(q.UDP)], q.UDP.SrcPort
+	default:
+		return nil, 0
+	}
+	if probe == nil && q.V4 != nil {
+		probe = w.byID[q.V4.ID]
+	}
+	return probe, source
+}
+
+// answered takes a segment of the destination.
+func (w *Wire) answered(p *packet.Packet, at time.Time) {
+	if p.TCP == nil || p.Src() != w.flow.Destination {
+		return
+	}
+	probe := w.probes[p.TCP.Ack-1]
+	if probe == nil || probe.reply != nil || p.TCP.DstPort != probe.ports.Source {
+		return
+	}
+	probe.reply = &Reply{From: p.Src(), RTT: at.Sub(probe.at), Last: true}
+	w.slowest = max(w.slowest, probe.reply.RTT)
+}
