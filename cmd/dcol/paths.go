@@ -27,7 +27,7 @@ type pathsFlags struct {
 	udp           bool
 	bound         float64
 	perRouter     bool
-	full          bool
+	light         bool
 	probes, ways  int
 	asJSON, asSVG bool
 	radix, ttl    int
@@ -62,7 +62,7 @@ Routers that balance load by CFLB, with known constants, need few probes: --radi
 	flags.StringVarP(&f.where.device, "interface", "i", "", "the `interface` to send from")
 	flags.Float64Var(&f.bound, "bound", paths.DefaultBound, "the largest `probability` that anything is missed")
 	flags.BoolVar(&f.perRouter, "per-router", false, "the bound is for each router, as in other programs")
-	flags.BoolVar(&f.full, "full", false, "never use the variant that needs fewer probes where routers are alike")
+	flags.BoolVar(&f.light, "light", false, "send fewer probes, and assume that the routers of a hop are alike")
 	flags.IntVar(&f.probes, "max-probes", paths.DefaultProbes, "the `number` of probes at most")
 	flags.IntVar(&f.ways, "ports", 8, "for how many distinct paths to print `ports`")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON ("+present.Schema+")")
@@ -86,6 +86,8 @@ func (f *pathsFlags) check() error {
 		return fmt.Errorf("--hops must be between 1 and %d, not %d", trace.MaxHops, f.where.hops)
 	case !(f.bound >= paths.MinBound && f.bound <= 0.5):
 		return fmt.Errorf("--bound must be between %v and 0.5, not %v", paths.MinBound, f.bound)
+	case f.ways < 0:
+		return fmt.Errorf("--ports must not be negative, as %d is", f.ways)
 	case f.probes < 1:
 		return fmt.Errorf("--max-probes must be at least 1, not %d", f.probes)
 	case f.ttl < 1 || f.ttl > 255:
@@ -170,7 +172,7 @@ func (f *pathsFlags) explore(ctx context.Context, w *paths.Wire, s *cflb.Scheme,
 		found = found[:min(len(found), f.ways)]
 	} else {
 		r.Graph, err = paths.Explore(ctx, w, paths.Options{
-			Bound: f.bound, PerRouter: f.perRouter, Full: f.full, MaxHops: f.where.hops, MaxProbes: f.probes,
+			Bound: f.bound, PerRouter: f.perRouter, Light: f.light, Ways: f.ways, MaxHops: f.where.hops, MaxProbes: f.probes,
 		})
 		if r.Graph != nil {
 			found = r.Graph.Distinct(f.ways)

@@ -37,7 +37,8 @@ type Options struct {
 	// holds for routers that choose each next hop equally often.
 	Bound     float64
 	PerRouter bool
-	Full      bool // never use the light variant
+	Light     bool // use the light variant until it is found unsound; the bound then assumes routers that are alike
+	Ways      int  // flows on so many distinct paths are wanted
 	MaxHops   int
 	MaxProbes int
 }
@@ -109,7 +110,7 @@ func Explore(ctx context.Context, p Prober, o Options) (*Graph, error) {
 		return nil, err
 	}
 	e := &explorer{
-		prober: p, options: o, full: o.Full, paths: map[Request]Reply{},
+		prober: p, options: o, full: !o.Light, paths: map[Request]Reply{},
 		hops: []hop{{vertices: []netip.Addr{{}}, flows: map[netip.Addr][]int{}}},
 	}
 	for bound := math.Inf(1); ; {
@@ -122,6 +123,9 @@ func Explore(ctx context.Context, p Prober, o Options) (*Graph, error) {
 		if err = e.sweep(ctx); err != nil {
 			break
 		}
+	}
+	if err == nil {
+		err = e.complete(ctx, o.Ways)
 	}
 	g := e.graph()
 	g.Probes, g.Light, g.Bound, g.PerRouter = p.Sent(), !e.full, o.Bound, o.PerRouter

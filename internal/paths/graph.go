@@ -14,7 +14,7 @@ type Graph struct {
 	Flows     map[int]map[int]netip.Addr
 	Reached   bool // the destination has answered
 	Probes    int  // packets sent
-	Light     bool // the light variant sufficed
+	Light     bool // found by the light variant
 	Bound     float64
 	PerRouter bool
 }
