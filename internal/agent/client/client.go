@@ -118,10 +118,15 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	return c, nil
 }
 
-func pathConfig(all *config.Config) path.Config {
-	c := all.Client
+func pathConfig(c *config.Config) path.Config {
+	pc := settings(c.Client)
+	pc.Rules = rules(c)
+	return pc
+}
+
+// settings returns what the section [client] configures.
+func settings(c config.Client) path.Config {
 	pc := path.Config{
-		Rules:  rules(all),
 		Policy: path.DetourPolicy{Subflows: c.Subflows, Order: kinds(c.Kinds)}, Exclude: c.Exclude,
 		ByWorth: c.Selection == config.SelectWorth, Seed: rand.Uint64(),
 	}

@@ -13,10 +13,10 @@ import (
 // waypoints or of converters, they replace what `dcol use`, `dcol avoid` and `dcol convert` changed.
 func (c *Client) Reconfigure(ctx context.Context, before, next config.Client) error {
 	_, err := call(ctx, c, func(now time.Time) (struct{}, error) {
-		settings := pathConfig(next)
+		s := settings(next)
 		c.handle(ctx, now, path.Reconfigured{
-			Policy: settings.Policy, TLSPorts: settings.TLSPorts, BulkPorts: settings.BulkPorts, MessagePorts: settings.MessagePorts,
-			Exclude: settings.Exclude,
+			Policy: s.Policy, TLSPorts: s.TLSPorts, BulkPorts: s.BulkPorts, MessagePorts: s.MessagePorts,
+			Exclude: s.Exclude,
 		})
 		c.steering.settings = next
 		if !slices.Equal(before.Use, next.Use) || !slices.Equal(before.Avoid, next.Avoid) || before.UseOnly != next.UseOnly {
