@@ -72,6 +72,7 @@ func keyTable(t *testing.T) string {
 
 // tables are the keys that stand for tables that may be repeated.
 var tables = map[string]string{
+	"policy":          "`[[policy]]`, how some connections use their paths; see [policies.md](policies.md)",
 	"client.waypoint": "`[[client.waypoint]]`, one for each waypoint to use: `name`, as in its certificate; `addresses`, IPv4 and IPv6; `port`, 45672 by default",
 	"congestion":      "`[[congestion]]`, congestion control of this host's connections ([options.md](options.md)): `use`, `cgroup`, `ports`, `networks`",
 }
