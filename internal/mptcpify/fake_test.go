@@ -230,7 +230,10 @@ func join(a, b *net.TCPConn) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = io.Copy(a, b)
+		if _, err := io.Copy(a, b); errors.Is(err, syscall.ECONNRESET) {
+			_ = a.SetLinger(0)
+			_ = a.Close()
+		}
 		_ = a.CloseWrite()
 	}()
 	_, _ = io.Copy(b, a)

@@ -1,0 +1,76 @@
+package mptcpify
+
+import (
+	"net"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestServerFails: where a server refuses, resets or does not answer connections, or is unreachable, a program that waits
+// for its connections sees the errors that it would have had. One that does not wait has a connection that is reset.
+func TestServerFails(t *testing.T) {
+	const silent, resets = "198.18.0.1", "83"
+	newSite(t)
+	needProgram(t, "nft")
+	for _, command := range []string{
+		"sysctl -qw net.ipv4.tcp_syn_retries=1", // the kernel gives up after three seconds
+		"ip addr add " + silent + "/32 dev lo",
+		"ip route add unreachable 198.18.0.2",
+		"nft add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in ip daddr " + silent + " tcp flags syn drop",
+	} {
+		argv := strings.Fields(command)
+		if argv[0] == "nft" {
+			argv = []string{"nft", strings.TrimPrefix(command, "nft ")}
+		}
+		if text, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v %s", command, err, text)
+		}
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(serverAddr, resets))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*net.TCPConn).SetLinger(0)
+			_ = c.Close()
+		}
+	}()
+	r := startRelay(t, modeWorks)
+	const script = `
+def name(code): return errno.errorcode.get(code, str(code))
+def fails(s, connect):
+    try:
+        connect()
+        s.recv(1)
+        return "nothing"
+    except OSError as e: return name(e.errno)
+def waits(s, to): return fails(s, lambda: s.connect(to))
+def polls(s, to):
+    s.setblocking(False)
+    code = s.connect_ex(to)
+    if code != errno.EINPROGRESS: return name(code)
+    p = select.poll(); p.register(s, select.POLLOUT); p.poll()
+    code = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code: return name(code)
+    p.modify(s, select.POLLIN); p.poll()
+    return fails(s, lambda: None)
+for how in waits, polls:
+    print(*[how(socket.socket(), to) for to in [(host, 9), (host, port), ("198.18.0.1", 80), ("198.18.0.2", 80), ("198.51.100.1", 80)]])
+`
+	server := []string{serverAddr, resets}
+	const would = "ECONNREFUSED ECONNRESET ETIMEDOUT EHOSTUNREACH ENETUNREACH\n"
+	led := python(t, r, script, server...)
+	wantProbe(t, exec.Command("python3", led.Args[slices.Index(led.Args, "python3")+1:]...), would+would)
+	wantProbe(t, led, would+"ECONNRESET ECONNRESET ECONNRESET EHOSTUNREACH ENETUNREACH\n")
+	if !slices.ContainsFunc(r.lines(), func(l string) bool { return strings.HasPrefix(l, "converted "+silent) }) {
+		t.Errorf("the converter heard %q", r.lines())
+	}
+}
