@@ -1,11 +1,9 @@
 package docs
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -23,13 +21,16 @@ func TestConverterTests(t *testing.T) {
 		t.Fatalf("converter.md names %d tests: is it still read right?", len(found))
 	}
 	for _, name := range found {
-		inside, err := filepath.Glob(filepath.Join("..", "internal", "converter", name[1], "*_test.go"))
-		beside, err2 := filepath.Glob(filepath.Join("..", "internal", name[1], "*_test.go"))
-		if err := errors.Join(err, err2); err != nil {
-			t.Fatal(err)
+		var files []string
+		for _, folder := range []string{"converter", "waypoint", "kernel", ""} {
+			more, err := filepath.Glob(filepath.Join("..", "internal", folder, name[1], "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, more...)
 		}
 		there := false
-		for _, file := range slices.Concat(inside, beside) {
+		for _, file := range files {
 			code, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
