@@ -34,20 +34,13 @@ func executableOf(tid uint32) (string, error) {
 	return strings.TrimSuffix(path, " (deleted)"), err
 }
 
-// userOf returns the user and group of a thread's new files and sockets.
+// userOf returns the effective user and group of a thread. Its new files and sockets are theirs, unless it has called
+// setfsuid(2). The kernel shows both as the owner of the thread's folder, also for threads that are not dumpable. That
+// takes less time than reading its status.
 func userOf(tid uint32) (uid, gid int, err error) {
-	fd, err := unix.Open("/proc/"+strconv.FormatUint(uint64(tid), 10)+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer unix.Close(fd)
-	// Uid and Gid are near the top, before the supplementary groups, which alone can exceed this size.
-	var status [2048]byte
-	n, err := unix.Read(fd, status[:])
-	if err != nil {
-		return 0, 0, err
-	}
-	return parseUser(status[:n])
+	var st unix.Stat_t
+	err = unix.Stat("/proc/"+strconv.FormatUint(uint64(tid), 10), &st)
+	return int(st.Uid), int(st.Gid), err
 }
 
 // parseLeader returns the number of a thread's process from proc_pid_status(5).
@@ -59,30 +52,4 @@ func parseLeader(status []byte) (int, error) {
 		}
 	}
 	return 0, errors.New("process status without a Tgid line")
-}
-
-// parseUser returns the fourth number, that of the file system, of the Uid and Gid lines of proc_pid_status(5).
-func parseUser(status []byte) (uid, gid int, err error) {
-	uid, gid = -1, -1
-	for line := range bytes.Lines(status) {
-		key, value, _ := bytes.Cut(line, []byte(":"))
-		fields := bytes.Fields(value)
-		if len(fields) != 4 {
-			continue
-		}
-		id, err := strconv.ParseUint(string(fields[3]), 10, 32)
-		if err != nil {
-			continue
-		}
-		switch string(key) {
-		case "Uid":
-			uid = int(id)
-		case "Gid":
-			gid = int(id)
-		}
-	}
-	if uid < 0 || gid < 0 {
-		return 0, 0, errors.New("process status without Uid and Gid lines")
-	}
-	return uid, gid, nil
 }

@@ -197,24 +197,3 @@ func TestFilterAllowsNeighbours(t *testing.T) {
 		t.Errorf("unchanged: verdict %#x", got)
 	}
 }
-
-func TestParseUser(t *testing.T) {
-	for _, c := range []struct {
-		name, status string
-		uid, gid     int
-		ok           bool
-	}{
-		{"of the file system", "Name:\tcurl\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t\n", 4, 8, true},
-		{"largest id", "Uid:\t0\t0\t0\t4294967295\nGid:\t0\t0\t0\t0\n", 4294967295, 0, true},
-		{"cut off", "Uid:\t1\t2\t3\t4\nGid:\t5\t6", 0, 0, false},
-		{"name like a key", "Name:\tUid: 9 9 9 9\nUid:\t1\t1\t1\t1\nGid:\t1\t1\t1\t1\n", 1, 1, true},
-		{"empty", "", 0, 0, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			uid, gid, err := parseUser([]byte(c.status))
-			if (err == nil) != c.ok || uid != c.uid || gid != c.gid {
-				t.Errorf("got %d %d %v, want %d %d ok=%v", uid, gid, err, c.uid, c.gid, c.ok)
-			}
-		})
-	}
-}

@@ -163,6 +163,31 @@ func TestSignalsDisturbNothing(t *testing.T) {
 	}
 }
 
+// TestSocketsBelongToTheirUser: a socket has the effective user and group that its thread has when it makes it, also of a
+// process that may not be traced any more, and of one thread alone.
+func TestSocketsBelongToTheirUser(t *testing.T) {
+	needMPTCP(t)
+	needRoot(t)
+	needProgram(t, "python3")
+	script := `
+import ctypes, os, socket, threading
+def show():
+    s = socket.socket()
+    st = os.fstat(s.fileno())
+    print(st.st_uid, st.st_gid, s.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL))
+show()
+def alone():
+    ctypes.CDLL(None).syscall(ctypes.c_long(setresuid), ctypes.c_uint(-1), ctypes.c_uint(65532), ctypes.c_uint(-1))
+    show()
+t = threading.Thread(target=alone); t.start(); t.join()
+show()
+os.setegid(65533); os.seteuid(65534)
+show()
+`
+	script = fmt.Sprintf("setresuid = %d\n", unix.SYS_SETRESUID) + script
+	wantProbe(t, run(t, "python3", "-c", script), "0 0 262\n65532 0 262\n0 0 262\n65534 65533 262\n")
+}
+
 func BenchmarkSocket(b *testing.B) {
 	needMPTCP(b)
 	for _, c := range []struct {
