@@ -43,6 +43,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 			t := m.turn(c, now)
 			m.endHoles(t)
 			m.weigh(t)
+			m.arrange(t)
 		}
 	}
 	if ev.Complete {

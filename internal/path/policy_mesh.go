@@ -63,7 +63,7 @@ func (p Mesh) Plan(v View) Plan {
 		}
 		r.open = append(r.open, c)
 	}
-	plan := Plan{Open: r.open, Capped: capped, Short: missing > 0 && (len(v.Resting) > 0 || len(p.Kinds) > 0 && r.bare())}
+	plan := Plan{Open: r.open, Capped: capped, Short: missing > 0 && (len(v.Resting) > 0 || len(p.Kinds) > 0 && !r.detoured())}
 	plan.Ask = plan.Short && slices.Contains(p.Kinds, Mapped)
 	return plan
 }
@@ -83,6 +83,12 @@ func (p Mesh) next(r *round) (best *Usable) {
 		}
 	}
 	return best
+}
+
+// detoured reports whether the connection has a path through a waypoint.
+func (r *round) detoured() bool {
+	return slices.ContainsFunc(r.InUse, func(s InUse) bool { return !s.Direct && !s.Kind.own() }) ||
+		slices.ContainsFunc(r.open, func(c Choice) bool { return !c.Kind.own() })
 }
 
 // wants reports whether subflows over an uplink are opened.

@@ -16,6 +16,8 @@ import (
 //     trip later, and a REMOVE_ADDR on it would be lost.
 //   - Only one is sent at a time, and joins follow after a pause: a Linux server
 //     drops one that arrives before it has processed the last.
+//   - A few copies follow, because nothing shows that one arrived, and the acknowledgement that
+//     carried it may be lost. Until one arrives, the server may send on the dead subflow.
 //   - It is repeated when a subflow that may have carried it ends or loses its
 //     address without any data received since. It is also repeated up to maxRepeats
 //     times when the server still has no place.
@@ -24,6 +26,14 @@ import (
 //     connection opens nothing for a while. A place may become free without a
 //     REMOVE_ADDR: a waypoint resets connections from an address that its member
 //     has left.
+
+const (
+	// removeAddrCopies is the number of times that a REMOVE_ADDR is sent. Where 30 % of the acknowledgements are lost, all
+	// are lost once in 120 times.
+	removeAddrCopies = 4
+	// copyAfter is the time until the first copy. It doubles with each copy.
+	copyAfter = 300 * time.Millisecond
+)
 
 // maxRepeats bounds the repetitions towards a server that may simply accept no more subflows.
 const maxRepeats = 2
@@ -37,10 +47,21 @@ type lostAddr struct {
 	id    uint8
 	local netip.AddrPort
 	sent  time.Time // when REMOVE_ADDR was sent; zero: not yet, or perhaps in vain
+	// copies counts how often it was sent since then. The last time was at last.
+	copies int
+	last   time.Time
 	again int       // repetitions because the server had no place
 	// enough is set if the server has no place even after the last of these. Then only the end of a subflow that
 	// may have carried the REMOVE_ADDR leads to another.
 	enough bool
+}
+
+// copyAt returns when the next copy is sent, or zero if there is none.
+func (l *lostAddr) copyAt() time.Time {
+	if l.sent.IsZero() || l.copies >= removeAddrCopies {
+		return time.Time{}
+	}
+	return l.last.Add(copyAfter << (l.copies - 1))
 }
 
 // removals holds the source addresses that the peer may not know to be gone.
@@ -139,16 +160,23 @@ func (t turn) sendRemoveAddr() {
 		return
 	}
 	r.lost = slices.DeleteFunc(r.lost, func(l lostAddr) bool {
-		return !l.sent.IsZero() && t.has(func(s *subflow) bool { return s.since.After(l.sent) && s.stayed(t.now) })
+		return l.copies >= removeAddrCopies && !l.sent.IsZero() && t.has(func(s *subflow) bool { return s.since.After(l.sent) && s.stayed(t.now) })
 	})
 	i := slices.IndexFunc(r.lost, func(l lostAddr) bool { return l.sent.IsZero() })
+	if i < 0 {
+		i = slices.IndexFunc(r.lost, func(l lostAddr) bool { return l.copies < removeAddrCopies && !t.now.Before(l.copyAt()) })
+	}
 	if i < 0 || t.now.Sub(r.last) < removeAddrGap {
 		return
 	}
 	l := &r.lost[i]
-	if l.again == 0 { // which frees a place
-		t.room = retry{}
+	if l.sent.IsZero() {
+		l.sent, l.copies = t.now, 0
+		if l.again == 0 { // which frees a place
+			t.room = retry{}
+		}
 	}
-	l.sent, r.last = t.now, t.now
+	l.copies++
+	l.last, r.last = t.now, t.now
 	t.out.do(RemoveAddr{t.token, l.id, l.local})
 }

@@ -117,7 +117,7 @@ func (t turn) lookAt(s *subflow) {
 	holdsUp := t.holdsUp(s, steady, t.now)
 	switch {
 	case s.suspected() && (s.segments != q.segments || !q.demoted && s.unasked()),
-		s.suspected() && s.direct && s.unansweredFor(unheardUnanswered):
+		s.suspected() && s.direct && !s.standby && s.unansweredFor(unheardUnanswered):
 		t.unsuspect(s)
 		return
 	case s.suspected():
@@ -228,7 +228,7 @@ func (s *subflow) distrusted() bool {
 // carriesAlone reports whether all other subflows of the connection are backups, of which some would work.
 func (t turn) carriesAlone(s *subflow) bool {
 	return !t.has(func(x *subflow) bool { return x != s && x.up && !x.backup }) &&
-		t.has(func(x *subflow) bool { return x.setAside() && t.ours(x) })
+		t.has(func(x *subflow) bool { return (x.setAside() || x.standby) && t.ours(x) })
 }
 
 // busyBeside reports whether another subflow of the connection just had data.

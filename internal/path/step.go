@@ -144,6 +144,7 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 	}
 	for _, l := range t.removals.lost {
 		at(l.sent.Add(removeAddrGap))
+		at(l.copyAt())
 	}
 	if t.removals.pending() {
 		at(t.removals.last.Add(removeAddrGap))
