@@ -51,11 +51,6 @@ func (t *Policy) check(p *tomlfile.Problems, at string) {
 	if !t.OfUplinks() && (len(t.Uplinks) > 0 || t.Detours) {
 		p.At(at+".use", "uplinks and detours are for %s, %s and %s, not for %s", UseFullMesh, UseBackup, UseSingle, t.Use)
 	}
-	for name, size := range t.Quota {
-		if size <= 0 {
-			p.At(at+".quota", "the quota of %q must be more than 0B", name)
-		}
-	}
 	if t.QuotaEvery > 0 && len(t.Quota) == 0 {
 		p.At(at+".quota_every", `needs quotas, such as quota = { wwan0 = "500MB" }`)
 	}
