@@ -1,0 +1,200 @@
+// Package notify finds what a user should be told of in the agent's states: a waypoint that is lost, a problem, a quota
+// that is nearly used up. It is pure.
+package notify
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// Kind is the kind of a Notice.
+type Kind string
+
+// The kinds.
+const (
+	WaypointLost  Kind = "waypoint-lost"
+	WaypointBack  Kind = "waypoint-back"
+	ProblemFound  Kind = "problem"
+	ProblemSolved Kind = "solved"
+	QuotaNear     Kind = "quota"
+	AgentLost     Kind = "agent-lost"
+	AgentBack     Kind = "agent-back"
+)
+
+// Notice is something that a user should be told of.
+type Notice struct {
+	Kind Kind
+	Text string
+}
+
+const (
+	// settled is how long something lasts before it is told of: a waypoint that restarts is none to be told of.
+	settled = 20 * time.Second
+	// forgetAfter is how long something that is gone is remembered.
+	forgetAfter = time.Hour
+)
+
+// shares of the quota at which its use is told of, in percent.
+var shares = []uint64{80, 95, 100}
+
+// Watcher compares states. The zero value has seen none; what the first state has is no news.
+type Watcher struct {
+	begun     bool
+	silent    matter
+	waypoints map[string]*matter
+	problems  map[string]*matter
+	quota     struct {
+		renews time.Time
+		share  uint64
+	}
+}
+
+// matter is something that is wrong or not.
+type matter struct {
+	wrong bool
+	since time.Time // of wrong
+	told  bool      // the user thinks that it is wrong
+	seen  time.Time
+}
+
+// turn takes what is so now. It returns whether the user is to be told that it is wrong, or well again.
+func (m *matter) turn(wrong bool, now time.Time) (bad, good bool) {
+	if wrong != m.wrong || m.seen.IsZero() {
+		m.wrong, m.since = wrong, now
+	}
+	m.seen = now
+	if m.wrong == m.told || now.Sub(m.since) < settled {
+		return false, false
+	}
+	m.told = m.wrong
+	return m.wrong, !m.wrong
+}
+
+// Fail takes in that the agent does not answer.
+func (w *Watcher) Fail(err error, now time.Time) (list []Notice) {
+	if bad, _ := w.silent.turn(true, now); bad {
+		list = append(list, Notice{AgentLost, fmt.Sprintf("the agent does not answer: %v", err)})
+	}
+	return list
+}
+
+// Take takes in a state, and returns what is to be told.
+func (w *Watcher) Take(s *api.Status, now time.Time) (list []Notice) {
+	if _, good := w.silent.turn(false, now); good {
+		list = append(list, Notice{AgentBack, "the agent answers again"})
+	}
+	if !w.begun {
+		w.waypoints, w.problems = make(map[string]*matter), make(map[string]*matter)
+	}
+	if s.Client != nil {
+		list = append(list, w.takeWaypoints(s.Client.Waypoints, now)...)
+	}
+	list = append(list, w.takeProblems(s.Problems, now)...)
+	if s.Serving != nil {
+		list = append(list, w.takeQuota(&s.Serving.Given)...)
+	}
+	w.begun = true
+	return list
+}
+
+// takeWaypoints tells of waypoints all of whose addresses are lost.
+func (w *Watcher) takeWaypoints(all []api.Waypoint, now time.Time) (list []Notice) {
+	lost, why := make(map[string]bool), make(map[string]string)
+	for _, x := range all {
+		down := x.State == api.WaypointDown
+		was, known := lost[x.Name]
+		lost[x.Name], why[x.Name] = down && (was || !known), x.Why
+	}
+	for name, is := range lost {
+		m := w.waypoints[name]
+		if m == nil {
+			m = &matter{told: is}
+			w.waypoints[name] = m
+		}
+		switch bad, good := m.turn(is, now); {
+		case bad && why[name] != "":
+			list = append(list, Notice{WaypointLost, fmt.Sprintf("the waypoint %s is lost: %s", name, why[name])})
+		case bad:
+			list = append(list, Notice{WaypointLost, fmt.Sprintf("the waypoint %s is lost", name)})
+		case good:
+			list = append(list, Notice{WaypointBack, fmt.Sprintf("the waypoint %s is back", name)})
+		}
+	}
+	forget(w.waypoints, now)
+	slices.SortFunc(list, byText)
+	return list
+}
+
+func (w *Watcher) takeProblems(now []string, at time.Time) (list []Notice) {
+	for _, p := range now {
+		if w.problems[p] == nil {
+			w.problems[p] = &matter{told: !w.begun}
+		}
+	}
+	for text, m := range w.problems {
+		is := slices.Contains(now, text)
+		if !is && !m.told { // it was short
+			delete(w.problems, text)
+			continue
+		}
+		seen := m.seen
+		switch bad, good := m.turn(is, at); {
+		case bad:
+			list = append(list, Notice{ProblemFound, text})
+		case good:
+			list = append(list, Notice{ProblemSolved, "solved: " + text})
+		}
+		if !is {
+			m.seen = seen
+		}
+	}
+	forget(w.problems, at)
+	slices.SortFunc(list, byText)
+	return list
+}
+
+// takeQuota tells of each share once a month.
+func (w *Watcher) takeQuota(g *api.Given) []Notice {
+	if g.QuotaBytes == 0 {
+		return nil
+	}
+	if !g.Renews.Equal(w.quota.renews) {
+		w.quota.renews, w.quota.share = g.Renews, 0
+	}
+	used := uint64(float64(g.UsedBytes) / float64(g.QuotaBytes) * 100)
+	reached := uint64(0)
+	for _, share := range shares {
+		if used >= share {
+			reached = share
+		}
+	}
+	if reached <= w.quota.share {
+		return nil
+	}
+	w.quota.share = reached
+	if !w.begun {
+		return nil
+	}
+	return []Notice{{QuotaNear, fmt.Sprintf("%d %% of the monthly quota for members is used; it begins anew on %s", used, g.Renews.Local().Format(time.DateOnly))}}
+}
+
+func forget(all map[string]*matter, now time.Time) {
+	for name, m := range all {
+		if now.Sub(m.seen).Abs() > forgetAfter {
+			delete(all, name)
+		}
+	}
+}
+
+func byText(a, b Notice) int {
+	switch {
+	case a.Text < b.Text:
+		return -1
+	case a.Text > b.Text:
+		return 1
+	}
+	return 0
+}

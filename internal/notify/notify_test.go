@@ -1,0 +1,105 @@
+package notify
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// play has the watcher see states every five seconds, and returns what it tells.
+type play struct {
+	t   *testing.T
+	w   Watcher
+	now time.Time
+}
+
+func newPlay(t *testing.T) *play { return &play{t: t, now: time.Unix(1_000_000, 0)} }
+
+func (p *play) see(s api.Status, times int) (told []string) {
+	for range times {
+		p.now = p.now.Add(5 * time.Second)
+		for _, n := range p.w.Take(&s, p.now) {
+			told = append(told, string(n.Kind)+" "+n.Text)
+		}
+	}
+	return told
+}
+
+func (p *play) want(what string, told []string, want ...string) {
+	p.t.Helper()
+	if !slices.Equal(told, want) {
+		p.t.Errorf("%s: told %q, want %q", what, told, want)
+	}
+}
+
+func with(state api.WaypointState, why string) api.Status {
+	return api.Status{Client: &api.Using{Waypoints: []api.Waypoint{{Name: "bob", State: state, Why: why}}}}
+}
+
+func TestWaypointLostAndBack(t *testing.T) {
+	p := newPlay(t)
+	p.want("at first", p.see(with(api.WaypointUp, ""), 10))
+	p.want("for a moment", p.see(with(api.WaypointDown, "no answer"), 3))
+	p.want("back at once", p.see(with(api.WaypointUp, ""), 10))
+	p.want("lost", p.see(with(api.WaypointDown, "no answer"), 100), "waypoint-lost the waypoint bob is lost: no answer")
+	p.want("back", p.see(with(api.WaypointUp, ""), 100), "waypoint-back the waypoint bob is back")
+}
+
+// One of two addresses is enough, and what was lost before is no news.
+func TestWaypointWithTwoAddresses(t *testing.T) {
+	p := newPlay(t)
+	half := with(api.WaypointDown, "")
+	half.Client.Waypoints = append(half.Client.Waypoints, api.Waypoint{Name: "bob", State: api.WaypointUp})
+	p.want("one is up", p.see(half, 100))
+	p = newPlay(t)
+	p.want("lost before", p.see(with(api.WaypointDown, ""), 100))
+	p.want("it comes", p.see(with(api.WaypointUp, ""), 100), "waypoint-back the waypoint bob is back")
+}
+
+func TestProblems(t *testing.T) {
+	p := newPlay(t)
+	p.want("an old one", p.see(api.Status{Problems: []string{"old"}}, 100))
+	p.want("a new one", p.see(api.Status{Problems: []string{"old", "new"}}, 100), "problem new")
+	p.want("both solved", p.see(api.Status{}, 100), "solved solved: new", "solved solved: old")
+	p.want("a short one", append(p.see(api.Status{Problems: []string{"short"}}, 2), p.see(api.Status{}, 100)...))
+	if n := len(p.w.problems); n > 2 {
+		t.Errorf("%d problems are remembered", n)
+	}
+	p.now = p.now.Add(2 * forgetAfter)
+	p.see(api.Status{}, 2)
+	if n := len(p.w.problems); n != 0 {
+		t.Errorf("after hours, %d problems are remembered", n)
+	}
+}
+
+func TestQuota(t *testing.T) {
+	p := newPlay(t)
+	renews := time.Date(2026, 4, 1, 0, 0, 0, 0, time.Local)
+	used := func(n uint64) api.Status {
+		return api.Status{Serving: &api.Serving{Given: api.Given{QuotaBytes: 1000, UsedBytes: n, Renews: renews}}}
+	}
+	p.want("little", p.see(used(100), 10))
+	p.want("most", p.see(used(801), 10), "quota 80 % of the monthly quota for members is used; it begins anew on 2026-04-01")
+	p.want("more", p.see(used(850), 10))
+	p.want("nearly all", p.see(used(960), 1), "quota 96 % of the monthly quota for members is used; it begins anew on 2026-04-01")
+	renews = renews.AddDate(0, 1, 0)
+	p.want("next month", p.see(used(10), 10))
+	p.want("again", p.see(used(1000), 10), "quota 100 % of the monthly quota for members is used; it begins anew on 2026-05-01")
+}
+
+func TestAgentLost(t *testing.T) {
+	p := newPlay(t)
+	p.see(api.Status{}, 10)
+	var told []Notice
+	for range 100 {
+		p.now = p.now.Add(5 * time.Second)
+		told = append(told, p.w.Fail(errors.New("refused"), p.now)...)
+	}
+	if len(told) != 1 || told[0].Kind != AgentLost {
+		t.Errorf("told %+v", told)
+	}
+	p.want("it answers", p.see(api.Status{}, 10), "agent-back the agent answers again")
+}
