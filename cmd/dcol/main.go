@@ -78,6 +78,7 @@ Multipath TCP connections get additional subflows through them.`,
 		logLevelCommand(),
 		relayCommand(),
 	)
+	completeNames(root)
 	cli.Prepare(root, version)
 	return root
 }
