@@ -37,17 +37,17 @@ func (a *attempt) listening(ctx context.Context, do func(net.Listener) error) er
 	return do(l)
 }
 
-// kernelName returns the kernel's name of a congestion control.
-func (a *attempt) kernelName(name string) (string, error) {
+// kernelName returns the kernel's name of a congestion control: one of the coupled, or one that it has.
+func kernelName(coupled map[string]string, name string) (string, error) {
 	if slices.Contains(cc.Algorithms, cc.Algorithm(name)) {
-		return a.congestions[name], nil
+		return coupled[name], nil
 	}
 	available, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
 	if err != nil {
 		return "", err
 	}
 	if name != "" && !slices.Contains(strings.Fields(string(available)), name) {
-		return "", fmt.Errorf("this kernel has no congestion control %q", name)
+		return "", fmt.Errorf("neither this kernel nor dcol has the congestion control %q", name)
 	}
 	return name, nil
 }
@@ -63,7 +63,7 @@ func (a *attempt) choose(name string) (string, error) {
 			return "", err
 		}
 	}
-	return a.kernelName(name)
+	return kernelName(a.congestions, name)
 }
 
 // transfer sends for a while: by MPTCP over all paths, or by TCP over each, all at the same time, because their lines are

@@ -131,7 +131,14 @@ func choose(o Options) (chosen []test, left []string, err error) {
 			unwanted := len(o.Implementations) > 0 && i != plainTCP && !slices.Contains(o.Implementations, string(i))
 			return unwanted || i.missing() != nil
 		})
-		if len(t.impls) > 0 {
+		t.cases = slices.DeleteFunc(slices.Clone(t.cases), func(c variant) bool {
+			_, err := kernelName(nil, c.congestion)
+			if err != nil {
+				left = append(left, fmt.Sprintf("%s, %s is left out: %v", t.name, c.name, err))
+			}
+			return err != nil
+		})
+		if len(t.impls) > 0 && len(t.cases) > 0 {
 			chosen = append(chosen, t)
 		}
 	}
