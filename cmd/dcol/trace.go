@@ -57,6 +57,7 @@ questions by one or more traces each:
 		Args: cli.Exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
 	}
+	cmd.AddCommand(traceCampaignCommand(), traceFiguresCommand())
 	cmd.Flags().StringVarP(&f.probe, "probe", "p", "", "the `probe` to send, such as 'IP / tcp{dst=443} / MPCAPABLE'")
 	cmd.Flags().IntVar(&f.port, "port", 80, "the TCP `port` of probes that name none")
 	cmd.Flags().BoolVarP(&f.four, "ipv4", "4", false, "use IPv4")

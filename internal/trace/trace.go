@@ -36,6 +36,8 @@ type Options struct {
 	// Keep leaves a connection that a probe has begun to the caller: the destination is not sent a reset, and its
 	// distance is not verified.
 	Keep bool
+	// Before, unless nil, is called before each packet is sent, and may wait: it bounds a rate that traces share.
+	Before func(context.Context) error
 	// FixedID keeps the IP identification of the probe, which the user has chosen. Hops are then told apart by less.
 	FixedID bool
 	// OnQuote is called for each quote as it arrives, by the caller's goroutine. If it returns true, the trace ends.
@@ -82,6 +84,7 @@ type tracer struct {
 	latest      *packet.Packet
 	latestProbe *sentProbe
 	latestRTT   time.Duration
+	may         bool  // a packet may be sent (Options.Before)
 	failure     error // of sending
 	failed      int
 }
@@ -134,6 +137,9 @@ func Run(ctx context.Context, net Network, probe *packet.Packet, options Options
 // run sends the probes and hears the quotes until the sweep ends.
 func (t *tracer) run(ctx context.Context) error {
 	for !t.stopped {
+		if err := t.wait(ctx); err != nil {
+			return err
+		}
 		distance, ok, again, ended := t.sweep.next(time.Now())
 		switch {
 		case ended:
@@ -153,11 +159,26 @@ func (t *tracer) run(ctx context.Context) error {
 	return nil
 }
 
+// wait waits until a packet may be sent. Only then is decided which, so that the time of waiting does not count as that
+// for an answer.
+func (t *tracer) wait(ctx context.Context) error {
+	if t.options.Before == nil || t.may {
+		return nil
+	}
+	if err := t.options.Before(ctx); err != nil {
+		return err
+	}
+	t.may = true
+	t.hearPending()
+	return nil
+}
+
 // tooManyFailures bounds the failures to send before the trace gives up, if sending has never worked.
 const tooManyFailures = 3
 
 // send sends the probe of a distance.
 func (t *tracer) send(distance int) {
+	t.may = false
 	p := *t.probe
 	n := len(t.matcher.probes)
 	if p.V4 != nil {

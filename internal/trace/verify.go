@@ -53,6 +53,9 @@ func (t *tracer) alone(ctx context.Context, distance int) (reached bool, err err
 	t.hearPending()
 	first := len(t.matcher.probes)
 	for try := range 2 {
+		if err := t.wait(ctx); err != nil {
+			return false, err
+		}
 		t.send(distance)
 		end := time.Now().Add(t.sweep.patience(try + 1))
 		for time.Now().Before(end) {

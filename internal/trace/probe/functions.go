@@ -314,3 +314,6 @@ func addaddr(a *arguments) Probe {
 	}
 	return option(a, packet.AddAddr{Version: 1, AddressID: uint8(id), Address: addr}.Option())
 }
+
+// Raw returns the layer of a payload.
+func Raw(data []byte) Probe { return payload("raw", data) }

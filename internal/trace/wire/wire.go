@@ -25,6 +25,7 @@ type Conn struct {
 	readers     sync.WaitGroup
 	quit        chan struct{}
 	once        sync.Once
+	alone       bool // errors about other destinations are not heard
 }
 
 // ErrRight means that the process may not use raw sockets.
@@ -35,12 +36,22 @@ const backlog = 4096
 
 // Open opens the sockets. device, if it is not empty, is the interface to use.
 func Open(destination netip.Addr, device string) (*Conn, error) {
+	return open(destination, device, false)
+}
+
+// OpenOnly opens sockets that hear no ICMP errors about packets to other destinations, so that a thousand traces at a
+// time do not hear each other's. Errors that quote a destination which a box has translated are not heard, either.
+func OpenOnly(destination netip.Addr, device string) (*Conn, error) {
+	return open(destination, device, true)
+}
+
+func open(destination netip.Addr, device string, alone bool) (*Conn, error) {
 	source, err := sourceTo(destination, device)
 	if err != nil {
 		return nil, fmt.Errorf("no route to %v: %w", destination, err)
 	}
 	c := &Conn{
-		destination: destination, source: source, out: -1,
+		destination: destination, source: source, out: -1, alone: alone,
 		arrivals: make(chan trace.Arrival, backlog), quit: make(chan struct{}),
 	}
 	if err := c.open(device); err != nil {
@@ -85,8 +96,13 @@ func (c *Conn) open(device string) (err error) {
 		c.in = append(c.in, f)
 		// A burst of answers must find room. The kernel may grant less.
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<20)
-		if i == 0 {
-			continue // errors come from anywhere
+		if i == 0 { // errors come from anywhere
+			if c.alone {
+				if err := hearOnly(fd, c.destination); err != nil {
+					return err
+				}
+			}
+			continue
 		}
 		if err := unix.Connect(fd, sockaddr(c.destination)); err != nil {
 			return fmt.Errorf("hear only %v: %w", c.destination, err)

@@ -1,0 +1,123 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/printable"
+	"github.com/detour-collective/dcol/internal/svgchart"
+)
+
+//go:embed page.html
+var pageText string
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"percent": svgchart.Percent, "join": strings.Join, "colour": svgchart.Colour,
+	"near":   func(c Change) string { return svgchart.Percent(c.Between(0, 3)) },
+	"core":   func(c Change) string { return svgchart.Percent(c.Between(3, 7)) },
+	"far":    func(c Change) string { return svgchart.Percent(c.Between(7, tenths)) },
+	"within": func(c Change) string { return svgchart.Percent(c.ErrorUpTo(4)) },
+}).Parse(pageText))
+
+// page holds the values of the page's template.
+type page struct {
+	*Summary
+	Reasons         []string
+	Quotes          template.HTML
+	Places, Errors  template.HTML
+	Drawn           []Change
+	FullNear, FullC string
+}
+
+// mostDrawn is the number of changes that are drawn.
+const mostDrawn = 6
+
+// WritePage writes one HTML file that needs nothing else.
+func (s *Summary) WritePage(w io.Writer) error {
+	p := page{Summary: s, Reasons: s.reasons(), Drawn: s.Changes[:min(mostDrawn, len(s.Changes))], FullNear: s.share(0, 3), FullC: s.share(3, 7)}
+	if sum(s.Routers[:]) > 0 {
+		c := svgchart.New(wayAxis(), svgchart.ShareAxis("routers that quote everything"))
+		values := make([]float64, tenths)
+		for i := range values {
+			values[i] = ratio(s.Full[i], s.Routers[i])
+		}
+		c.Bars(values, svgchart.Colour(0))
+		p.Quotes = c.SVG("routers that quote everything, by their place")
+	}
+	if len(p.Drawn) > 0 {
+		p.Places, p.Errors = places(p.Drawn), errorsOf(p.Drawn)
+	}
+	return pageTemplate.Execute(w, p)
+}
+
+func wayAxis() svgchart.Axis {
+	return svgchart.Axis{From: 0, To: tenths, Label: "way from the source to the destination, in tenths", Format: func(v float64) string { return fmt.Sprintf("%.0f", v) }}
+}
+
+// places draws the cumulative distribution of the places where changes were detected.
+func places(changes []Change) template.HTML {
+	c := svgchart.New(wayAxis(), svgchart.ShareAxis("detected until there"))
+	for i, change := range changes {
+		points, below := [][2]float64{{0, 0}}, 0
+		for j, n := range change.ByTenth {
+			below += n
+			points = append(points, [2]float64{float64(j + 1), ratio(below, change.Paths)})
+		}
+		c.Line(points, svgchart.Colour(i), false)
+	}
+	return c.SVG("where changes were detected")
+}
+
+// errorsOf draws the cumulative distribution of the lengths of intervals.
+func errorsOf(changes []Change) template.HTML {
+	most := 1
+	for _, change := range changes {
+		for hops := range change.Errors {
+			most = max(most, hops)
+		}
+	}
+	whole := func(v float64) string { return fmt.Sprintf("%.0f", v) }
+	c := svgchart.New(svgchart.LinearAxis(float64(max(most, 5)), "length of the interval, in hops", whole), svgchart.ShareAxis("intervals up to that"))
+	for i, change := range changes {
+		points := [][2]float64{{0, 0}}
+		for hops := 1; hops <= most; hops++ {
+			points = append(points, [2]float64{float64(hops), change.ErrorUpTo(hops)})
+		}
+		c.Line(points, svgchart.Colour(i), true)
+	}
+	return c.SVG("how exactly changes were located")
+}
+
+func (s *Summary) share(from, to int) string {
+	v, ok := s.FullShare(from, to)
+	if !ok {
+		return "–"
+	}
+	return svgchart.Percent(v)
+}
+
+// WriteText writes the summary for people.
+func (s *Summary) WriteText(w io.Writer) error {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "%d destinations: %d traced, %d of them answered, %d skipped\n", s.Destinations, s.Traced, s.Answered, s.Skipped)
+	for _, reason := range s.reasons() {
+		fmt.Fprintf(b, "%d failed: %s\n", s.Failed[reason], printable.Text(reason))
+	}
+	if s.Damaged > 0 {
+		fmt.Fprintf(b, "%d damaged lines were left out\n", s.Damaged)
+	}
+	fmt.Fprintf(b, "routers that quote everything: %s near the source, %s in the middle, %s near the destination\n", s.share(0, 3), s.share(3, 7), s.share(7, tenths))
+	for _, c := range s.Changes {
+		fmt.Fprintf(b, "%s on %d paths (%s): detected near the source %s, in the middle %s, near the destination %s; located to 4 hops in %s\n",
+			printable.Text(c.What), c.Paths, svgchart.Percent(ratio(c.Paths, s.Traced)), svgchart.Percent(c.Between(0, 3)),
+			svgchart.Percent(c.Between(3, 7)), svgchart.Percent(c.Between(7, tenths)), svgchart.Percent(c.ErrorUpTo(4)))
+	}
+	if len(s.Changes) == 0 && s.Traced > 0 {
+		b.WriteString("no changes were found\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
