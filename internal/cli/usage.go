@@ -114,7 +114,7 @@ func helpCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if isGroup(about) {
+			if onlyGroups(about) {
 				if err := knownCommand(about, rest); err != nil {
 					return err
 				}
