@@ -55,6 +55,7 @@ func benchmarks() []benchmark {
 		{"convert", "dcol's engine for servers without MPTCP, beside forwarding, io.Copy and HAProxy", convert},
 		{"selection", "how well detours are chosen, beside plain TCP and the best fixed choice", selection},
 		{"transport", "what dcol changes about TCP: options, congestion controls, initial windows, fairness", transport},
+		{"cflb", "paths chosen by ports: probes, misses, load, beside scamper", pathsByPorts},
 		{"trace", "dcol trace: what it finds and how fast, beside other programs", traces},
 		{"analyse", "dcol analyse on generated captures, beside tshark", analyseTraffic},
 		{"wire", "the emulated link against what was asked of it", emulator},
