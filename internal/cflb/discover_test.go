@@ -70,7 +70,8 @@ func (n *Network) has(e [2]int) bool {
 }
 
 // ladder returns the network of figure 5.16: routers in a row, each with so many next hops. One is the next router of
-// the row, the others lead to the destination side by side. All paths are of equal length.
+// the row, the others lead to the destination side by side. The last router of the row has routers of its own
+// before the destination.
 func ladder(routers, width int) [][]int {
 	last := 1 + routers*width
 	next := make([][]int, last+1)

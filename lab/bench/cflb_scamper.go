@@ -73,7 +73,7 @@ func compareOn(ctx context.Context, o Options, name string, g balanced.Graph) (f
 	defer func() { err = errors.Join(err, n.Close()) }()
 	repetitions := o.Repetitions
 	if repetitions == 0 {
-		repetitions = 7
+		repetitions = 5
 	}
 	server := n.Host(serverHost).Addr4().String()
 	counts := make([][]float64, 3)
@@ -89,7 +89,7 @@ func compareOn(ctx context.Context, o Options, name string, g balanced.Graph) (f
 	}
 	err = inTurns(repetitions, len(counts), func(_, i int) error {
 		if i == 2 {
-			out, err := run("scamper", "-n", "127.0.0.1", "-p", "200", "-O", "json", "-I", "tracelb -P udp-sport -c 95 -W 1 -w 1 -d 33434 "+server)
+			out, err := run("scamper", "-n", "127.0.0.1", "-p", "200", "-O", "json", "-I", "tracelb -P udp-sport -c 95 -W 15 -w 1 -d 33434 "+server)
 			if err != nil {
 				return err
 			}

@@ -26,8 +26,8 @@ func Diamond(width int) Graph {
 }
 
 // Ladder returns routers in a row, each with so many next hops: one is the next router of the row, the others lead to
-// the destination side by side. All paths are of equal length. It is the network of figure 5.16 in G. Detal's thesis,
-// with a first router that does not balance load.
+// the destination side by side. The last router of the row has routers of its own before the destination. It follows
+// figure 5.16 in G. Detal's thesis, with a first router that does not balance load.
 func Ladder(routers, width int) Graph {
 	destination := 1 + routers*width
 	g := make(Graph, destination+1)
