@@ -1,0 +1,170 @@
+package police
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
+)
+
+// MaxFlows is the number of connections that can have a bound at a time.
+const MaxFlows = 4096
+
+const (
+	filterName = tcfilter.Prefix + "police"
+	priority   = 200 // before filters that take packets past others
+	// leastBurst is what the kernel may hand up as one packet (GRO).
+	leastBurst = 64 << 10
+	// burstTime is the time for which a connection may exceed its rate after it was idle.
+	burstTime = 8 // a second divided by this
+)
+
+// ErrFull is returned if MaxFlows connections have a bound already.
+var ErrFull = errors.New("too many connections have a bounded rate")
+
+// Flow names the packets of one TCP connection that this host receives.
+type Flow struct{ Src, Dst netip.AddrPort }
+
+// Counts counts a connection's segments with data since it got its first bound.
+type Counts struct{ Passed, Marked, Dropped uint64 }
+
+// UnavailableError reports that this host cannot have the program, and what would mend it.
+type UnavailableError struct {
+	Mend string
+	Err  error
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("the rate of connections cannot be bounded here: %v (%s)", e.Err, e.Mend)
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
+
+// Policer bounds connections in one network namespace: that of the thread that opened it. Its methods may be called from
+// anywhere and at the same time.
+type Policer struct {
+	objects policeObjects
+
+	mu     sync.Mutex // of what follows, and of changes to the map
+	filter tcfilter.Filter
+}
+
+// Open makes the program ready; Attach puts it to work. An error that wraps *UnavailableError means that the host cannot
+// have it.
+func Open() (_ *Policer, err error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	p := &Policer{}
+	defer func() {
+		if err != nil {
+			handle.Close()
+			_ = p.objects.Close()
+		}
+	}()
+	if err := loadPoliceObjects(&p.objects, nil); err != nil {
+		return nil, &UnavailableError{tcfilter.Mend(err, mendKernel), fmt.Errorf("load the program that bounds rates: %w", err)}
+	}
+	if err := p.objects.Programs.Put(uint32(0), p.objects.Police); err != nil {
+		return nil, &UnavailableError{tcfilter.Mend(err, mendKernel), fmt.Errorf("lead the filter to the program that bounds rates: %w", err)}
+	}
+	p.filter = tcfilter.Filter{
+		Handle: handle, Parent: tcfilter.AtIngress, Name: filterName, Priority: priority, Protocol: unix.ETH_P_ALL,
+		Program: func(*netlink.LinkAttrs) (*ebpf.Program, error) { return p.objects.Enter, nil },
+	}
+	return p, nil
+}
+
+// Attach bounds what comes in over exactly these interfaces, given by their indexes. It may be called again whenever they
+// change. A missing one is no error.
+func (p *Policer) Attach(interfaces []int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.filter.Set(interfaces)
+}
+
+// Bound bounds a connection to so many bits of IP packets a second from now on. It replaces an earlier bound.
+func (p *Policer) Bound(flow Flow, bitsPerSecond uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := keyOf(flow)
+	var b policeBucket
+	err := p.objects.Buckets.LookupWithFlags(key, &b, ebpf.LookupLock)
+	known := err == nil
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("look up the bound of %v: %w", flow, err)
+	}
+	b.Rate = max(bitsPerSecond/8, 1)
+	b.Burst = max(b.Rate/burstTime, leastBurst)
+	if !known {
+		b.Tokens = b.Burst
+	}
+	err = p.objects.Buckets.Update(key, &b, ebpf.UpdateAny|ebpf.UpdateLock)
+	if errors.Is(err, unix.E2BIG) {
+		err = ErrFull
+	}
+	if err != nil {
+		return fmt.Errorf("bound the rate of %v: %w", flow, err)
+	}
+	return nil
+}
+
+// Free ends the bound of a connection. One that has none is no error.
+func (p *Policer) Free(flow Flow) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.objects.Buckets.Delete(keyOf(flow)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("end the bound of %v: %w", flow, err)
+	}
+	return nil
+}
+
+// Counts returns what became of the segments of a connection with a bound. It returns false if it has none.
+func (p *Policer) Counts(flow Flow) (Counts, bool, error) {
+	var b policeBucket
+	err := p.objects.Buckets.Lookup(keyOf(flow), &b)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return Counts{}, false, nil
+	}
+	if err != nil {
+		return Counts{}, false, fmt.Errorf("look up the bound of %v: %w", flow, err)
+	}
+	return Counts{b.Passed, b.Marked, b.Dropped}, true, nil
+}
+
+// Close ends all bounds and removes the filters.
+func (p *Policer) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.filter.Set(nil)
+	p.filter.Handle.Close()
+	return errors.Join(err, p.objects.Close())
+}
+
+// CleanUp removes the filters of a process that was killed from all interfaces of the calling thread's network namespace.
+func CleanUp() error { return tcfilter.CleanUp(filterName) }
+
+func keyOf(f Flow) (key policeTuple) {
+	key.Src, key.Sport = words(f.Src)
+	key.Dst, key.Dport = words(f.Dst)
+	return key
+}
+
+// words returns an address and a port as they are in packets. IPv4 is mapped into IPv6.
+func words(a netip.AddrPort) (words [4]uint32, port uint16) {
+	bytes := a.Addr().As16()
+	for i := range words {
+		words[i] = binary.NativeEndian.Uint32(bytes[4*i:])
+	}
+	return words, binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, a.Port()))
+}

@@ -1,0 +1,272 @@
+package police
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter/tcfiltertest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/packet"
+)
+
+func flow(src, dst string) Flow {
+	return Flow{netip.MustParseAddrPort(src), netip.MustParseAddrPort(dst)}
+}
+
+var (
+	flow4 = flow("10.1.0.1:443", "10.2.0.1:40000")
+	flow6 = flow("[fd01::1]:443", "[fd02::1]:40000")
+)
+
+const (
+	goesUp  = -1
+	dropped = 2 // TC_ACT_SHOT
+	notECT  = 0
+	ect1    = 1
+	ect0    = 2
+	ce      = 3
+)
+
+func newPolicer(t *testing.T) *Policer {
+	t.Helper()
+	var p *Policer
+	netnstest.New(t).Must(t, func() (err error) {
+		p, err = Open()
+		return err
+	})
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// frame returns an Ethernet frame of the flow with that ECN field and so many bytes of data.
+func frame(f Flow, ecn byte, size int, change func(*packet.Packet)) []byte {
+	built := packet.Segment(f.Src, f.Dst, packet.TCP{Seq: 1, Ack: 1, Flags: packet.ACK}, make([]byte, size))
+	etherType := []byte{0x86, 0xdd}
+	if built.V4 != nil {
+		etherType = []byte{8, 0}
+		built.V4.TOS = 0xb8 | ecn
+	} else {
+		built.V6.Class = 0xb8 | ecn
+	}
+	if change != nil {
+		change(built)
+	}
+	if err := built.Seal(); err != nil {
+		panic(err)
+	}
+	return slices.Concat(make([]byte, 12), etherType, built.Bytes())
+}
+
+// run has the kernel run the program over a frame.
+func (p *Policer) run(t *testing.T, in []byte) (verdict int32, out []byte) {
+	t.Helper()
+	options := &ebpf.RunOptions{Data: in, DataOut: make([]byte, len(in)+64)}
+	got, err := p.objects.Enter.Run(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int32(got), options.DataOut
+}
+
+// empty bounds the flow and uses up what it may send at once.
+func (p *Policer) empty(t *testing.T, f Flow) {
+	t.Helper()
+	if err := p.Bound(f, 8); err != nil { // a byte a second
+		t.Fatal(err)
+	}
+	for range leastBurst / 1000 {
+		if verdict, _ := p.run(t, frame(f, notECT, 1000, nil)); verdict == dropped {
+			return
+		}
+	}
+	t.Fatal("the bucket is never empty")
+}
+
+// Above the bound, data is marked if its sender does ECN, and dropped otherwise. All else passes as it came.
+func TestVerdicts(t *testing.T) {
+	p := newPolicer(t)
+	for _, f := range []Flow{flow4, flow6} {
+		p.empty(t, f)
+		other := f
+		other.Dst = netip.AddrPortFrom(f.Dst.Addr(), 40001)
+		for _, tc := range []struct {
+			name    string
+			frame   []byte
+			verdict int32
+			marked  byte // the ECN field that it had
+		}{
+			{"no ECN", frame(f, notECT, 1000, nil), dropped, 0},
+			{"ECN, 10", frame(f, ect0, 1000, nil), goesUp, ect0},
+			{"ECN, 01", frame(f, ect1, 1000, nil), goesUp, ect1},
+			{"CE", frame(f, ce, 1000, nil), goesUp, 0},
+			{"a segment without data", frame(f, notECT, 0, nil), goesUp, 0},
+			{"another connection", frame(other, notECT, 1000, nil), goesUp, 0},
+			{"the other direction", frame(Flow{f.Dst, f.Src}, notECT, 1000, nil), goesUp, 0},
+		} {
+			verdict, after := p.run(t, tc.frame)
+			want := tc.frame
+			if tc.marked != 0 {
+				want = frame(f, ce, 1000, nil) // with its checksum
+			}
+			if verdict != tc.verdict || verdict == goesUp && !slices.Equal(after, want) {
+				t.Errorf("%v, %s: verdict %d, want %d\nafter %x\nwant  %x", f, tc.name, verdict, tc.verdict, after[:60], want[:60])
+			}
+		}
+		counts, ok, err := p.Counts(f)
+		// empty had one dropped before. CE counts as marked.
+		if err != nil || !ok || counts.Marked != 3 || counts.Dropped != 2 {
+			t.Errorf("%v: counts %+v, %v, %v", f, counts, ok, err)
+		}
+	}
+}
+
+// Packets that are no whole TCP segments pass.
+func TestForeignPackets(t *testing.T) {
+	p := newPolicer(t)
+	p.empty(t, flow4)
+	p.empty(t, flow6)
+	udp4 := frame(flow4, notECT, 1000, nil)
+	udp4[14+9] = 17
+	for name, in := range map[string][]byte{
+		"a fragment": frame(flow4, notECT, 1000, func(p *packet.Packet) { p.V4.Fragment = 5 }),
+		"UDP":        udp4,
+		"cut short":  frame(flow4, notECT, 1000, nil)[:14+20+4],
+		"ARP":        append([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 6}, make([]byte, 46)...),
+		"IPv6 with an extension header": frame(flow6, notECT, 1000, func(p *packet.Packet) {
+			p.V6.Extensions = []packet.Extension{{Kind: 0, Data: []byte{0, 0, 1, 4, 0, 0, 0, 0}}}
+		}),
+	} {
+		if verdict, after := p.run(t, in); verdict != goesUp || !slices.Equal(after, in) {
+			t.Errorf("%s: verdict %d", name, verdict)
+		}
+	}
+}
+
+// A connection gets no more than its rate and one burst, and what it got stays when the rate changes.
+func TestRate(t *testing.T) {
+	p := newPolicer(t)
+	const rate = 80_000_000 // bit/s
+	began := time.Now()
+	if err := p.Bound(flow4, rate); err != nil {
+		t.Fatal(err)
+	}
+	in := frame(flow4, ect0, 1400, nil)
+	for range 5000 {
+		p.run(t, in)
+	}
+	counts, _, err := p.Counts(flow4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed := float64(counts.Passed) * float64(len(in)-14)
+	if most := rate/8/burstTime + rate/8*time.Since(began).Seconds(); passed > most {
+		t.Errorf("%.0f bytes passed in %v, at most %.0f may", passed, time.Since(began), most)
+	}
+	if least := float64(rate / 8 / burstTime); passed < least-float64(len(in)) {
+		t.Errorf("%.0f bytes passed, a burst has %.0f", passed, least)
+	}
+	if err := p.Bound(flow4, 2*rate); err != nil {
+		t.Fatal(err)
+	}
+	if after, _, _ := p.Counts(flow4); after != counts {
+		t.Errorf("another rate changed the counts from %+v to %+v", counts, after)
+	}
+	if err := p.Free(flow4); err != nil || p.Free(flow4) != nil {
+		t.Errorf("free: %v", err)
+	}
+	if _, ok, err := p.Counts(flow4); ok || err != nil {
+		t.Errorf("a bound that was freed: %v, %v", ok, err)
+	}
+}
+
+// A host's connection is slowed down to the bound: by marks alone if it does ECN, by drops otherwise.
+func TestBoundedDownload(t *testing.T) {
+	for _, ecn := range []bool{true, false} {
+		t.Run(map[bool]string{true: "ECN", false: "no ECN"}[ecn], func(t *testing.T) { testDownload(t, ecn) })
+	}
+}
+
+func testDownload(t *testing.T, ecn bool) {
+	client, server := netnstest.New(t), netnstest.New(t)
+	netnstest.Veth(t, netnstest.End{NS: client, Name: "c", Addresses: []string{"10.3.0.1/24"}}, netnstest.End{NS: server, Name: "s", Addresses: []string{"10.3.0.2/24"}})
+	client.Output(t, "sysctl", "-qw", "net.ipv4.tcp_ecn="+map[bool]string{true: "1", false: "0"}[ecn])
+	var p *Policer
+	client.Must(t, func() (err error) {
+		link, err := net.InterfaceByName("c")
+		if err != nil {
+			return err
+		}
+		if p, err = Open(); err != nil {
+			return err
+		}
+		return p.Attach([]int{link.Index})
+	})
+	listener := server.Listen(t, "10.3.0.2:80")
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			_, _ = io.Copy(conn, io.LimitReader(endless{}, 1<<30))
+			conn.Close()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	conn, err := client.Dial(ctx, netip.MustParseAddrPort("10.3.0.2:80"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	f := Flow{netip.MustParseAddrPort("10.3.0.2:80"), conn.LocalAddr().(*net.TCPAddr).AddrPort()}
+	const rate = 20_000_000
+	began := time.Now()
+	if err := p.Bound(f, rate); err != nil {
+		t.Fatal(err)
+	}
+	before, err := io.CopyN(io.Discard, conn, 4<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	counts, _, err := p.Counts(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.1f Mbit/s of %.0f: %+v", float64(before)*8/took.Seconds()/1e6, rate/1e6, counts)
+	if ecn && (counts.Marked == 0 || counts.Dropped > 0) || !ecn && (counts.Dropped == 0 || counts.Marked > 0) {
+		t.Errorf("counts %+v", counts)
+	}
+	// Marks do not make a window smaller than two segments, which is much on a path without any delay.
+	if !ecn && float64(before) > rate/8*took.Seconds()+leastBurst+rate/8/burstTime {
+		t.Errorf("%d bytes came in %v", before, took)
+	}
+	client.Must(t, func() error {
+		if got := tcfiltertest.Describe(t); !strings.Contains(got, filterName) {
+			t.Errorf("filters: %s", got)
+		}
+		if err := p.Close(); err != nil {
+			return err
+		}
+		if got := tcfiltertest.Describe(t); got != "" {
+			t.Errorf("filters are left: %s", got)
+		}
+		return CleanUp()
+	})
+	if _, err := io.CopyN(io.Discard, conn, 16<<20); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { return len(b), nil }

@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/police"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// twoPaths has a direct path and one through bob, of 10 Mbit/s and a round trip of 30 ms each.
+func twoPaths(s *testbed.Spec) {
+	link := func(name, a, b string, rate int64, delay time.Duration, cost int) testbed.LinkSpec {
+		p := testbed.LinkParams{Rate: rate, Delay: delay}
+		return testbed.LinkSpec{Name: name, A: a, B: b, AtoB: p, BtoA: p, Cost: cost}
+	}
+	const east = "east"
+	s.Backend = testbed.BackendEmulator
+	s.Hosts = append(s.Hosts, testbed.HostSpec{Name: east, Forward: true})
+	s.Links = []testbed.LinkSpec{
+		link(alice, alice, router, 100e6, time.Millisecond, 1),
+		link(mallory, mallory, router, 100e6, time.Millisecond, 1),
+		link(bob, bob, router, 100e6, 5*time.Millisecond, 100),
+		link("direct", router, east, 10e6, 12*time.Millisecond, 1),
+		link("out", bob, east, 10e6, 7*time.Millisecond, 100),
+		link(server, server, east, 100e6, 2*time.Millisecond, 1),
+	}
+}
+
+// A detour whose rate is bounded by marks carries no more than that, loses nothing, and leaves the direct path as it is.
+func TestBoundedDetour(t *testing.T) {
+	w := standard(newWorldWith(t, twoPaths))
+	w.sysctl(alice, "net.ipv4.tcp_ecn", "1")
+	ofAlice, _ := w.startBoth()
+	w.host(alice).Command(w.life(), program, "run", "--", "curl", "-s", "-o", "/dev/null", w.url()).Start()
+	c := w.detoured()
+	var p *police.Policer
+	err := inNetworkOf(ofAlice.cmd.Process.Pid, func() (err error) {
+		links, err := net.Interfaces()
+		if err != nil {
+			return err
+		}
+		var indexes []int
+		for _, l := range links {
+			indexes = append(indexes, l.Index)
+		}
+		if p, err = police.Open(); err != nil {
+			return err
+		}
+		return p.Attach(indexes)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bounded := police.Flow{Src: detour(c).Remote, Dst: detour(c).Local}
+	carried := func(over time.Duration) (direct, through float64) {
+		before, began := w.mustStatus(alice).Client.Connections[0], time.Now()
+		wait(t.Context(), over)
+		after, took := w.mustStatus(alice).Client.Connections[0], time.Since(began).Seconds()
+		rate := func(i int) float64 {
+			return 8 * float64(after.Subflows[i].BytesReceived-before.Subflows[i].BytesReceived) / took / 1e6
+		}
+		return rate(0), rate(1)
+	}
+	direct, through := carried(3 * time.Second)
+	t.Logf("without a bound: %.1f and %.1f Mbit/s", direct, through)
+	const rate = 3
+	if err := p.Bound(bounded, rate*1e6); err != nil {
+		t.Fatal(err)
+	}
+	wait(t.Context(), 2*time.Second)
+	directNow, throughNow := carried(4 * time.Second)
+	counts, _, err := p.Counts(bounded)
+	t.Logf("bounded to %d Mbit/s: %.1f and %.1f Mbit/s, %+v, %v", rate, directNow, throughNow, counts, err)
+	if throughNow > 1.25*rate || throughNow < 0.3*rate && through > rate || counts.Marked == 0 || counts.Dropped > 0 || directNow < direct/2 {
+		t.Errorf("%.1f and %.1f Mbit/s, %+v", directNow, throughNow, counts)
+	}
+	if err := inNetworkOf(ofAlice.cmd.Process.Pid, p.Close); err != nil {
+		t.Error(err)
+	}
+}
+
+// inNetworkOf calls f in the network namespace of a process, with this process's files: those of a host have no /proc, which
+// the eBPF library needs.
+func inNetworkOf(pid int, f func() error) error {
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err == nil {
+			defer file.Close()
+			err = unix.Setns(int(file.Fd()), unix.CLONE_NEWNET)
+		}
+		if err == nil {
+			err = f()
+		}
+		failed <- err
+	}()
+	return <-failed
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-ctx.Done()
+}
