@@ -38,7 +38,7 @@ func (t turn) play(s *subflow, r Role) {
 		return
 	}
 	s.standby = r == StandsBy
-	held := s.setAside() || s.suspicion.demoted || s.detour != nil && !s.detour.Kind.own() && !t.open()
+	held := s.setAside() || s.doubts().demoted || s.detour != nil && !s.detour.Kind.own() && !t.open()
 	if s.standby && !s.backup || !s.standby && s.backup && !held {
 		t.setBackup(s, s.standby)
 	}

@@ -25,14 +25,21 @@ type conn struct {
 	subflows []*subflow
 	ended    []ended // subflows that ended and are not judged yet
 	removals removals
-	lastID   uint8
 
-	tls       bool // detours wait for the server's first data
-	heard     bool // the server's first data has arrived
+	lastID uint8
+	tls    bool // detours wait for the server's first data
+	heard  bool // the server's first data has arrived
+
+	capped bool // would take more subflows if the server did
+	short  bool // would take another detour
+	asks   bool // a mapping may serve as that detour
+
+	watched  bool         // in table.watched
+	kindSaid bool         // by the operator
+	kind     measure.Kind // of its traffic
+
 	nextProbe time.Time
-
-	capped  bool      // would take more subflows if the server did
-	dropped time.Time // when a subflow last ended that the server may still count
+	dropped   time.Time // when a subflow last ended that the server may still count
 
 	carried uint64    // bytes in both directions
 	before  reading   // of carried, at the last complete sample
@@ -40,8 +47,6 @@ type conn struct {
 	delayed bool      // further subflows wait for more traffic
 	delay   time.Time // or for this time; zero: it does not matter
 
-	short  bool  // would take another detour
-	asks   bool  // a mapping may serve as that detour
 	ask    retry // for requesting detours
 	direct retry // for the direct path
 	room   retry // for subflows beyond those that the server accepted
@@ -49,15 +54,12 @@ type conn struct {
 	exchanges int       // of detours through loaded waypoints
 	exchanged time.Time // when the last began
 
-	kind      measure.Kind // of its traffic
-	kindSaid  bool         // by the operator
-	attention *attention   // nil while it is not sampled closely
+	attention *attention // nil while it is not sampled closely
 
-	data    progress
-	moved   time.Time             // when a subflow last received or sent data
-	watched bool                  // in table.watched
-	seen    time.Time             // when one of its subflows last appeared in a complete sample
-	due     deadline.Entry[*conn] // when it needs a Tick
+	data  progress
+	moved time.Time             // when a subflow last received or sent data
+	seen  time.Time             // when one of its subflows last appeared in a complete sample
+	due   deadline.Entry[*conn] // when it needs a Tick
 }
 
 // managed reports whether this manager may act on the connection.
@@ -184,7 +186,7 @@ func (c *conn) recognise(d *Detour) {
 		return
 	}
 	for _, s := range c.subflows {
-		better := s.detour == nil || !s.chosen && d.Kind < s.detour.Kind
+		better := s.detour == nil || s.why == nil && d.Kind < s.detour.Kind
 		if better && s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()) {
 			s.detour, s.direct = d, false
 		}

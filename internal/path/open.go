@@ -127,11 +127,12 @@ func (t turn) taken(d *Detour, remote netip.AddrPort) bool {
 // take requests a subflow over a detour on offer. from is the source address of those that have none.
 func (t turn) take(o *offered, from netip.Addr, choice Choice) {
 	remote, _ := o.target(t.server)
+	why := choice.Why
 	if o.Local.IsValid() {
 		from = o.Local
 	}
 	s := &subflow{
-		detour: &o.Detour, why: choice.Why, chosen: true, try: o.unproven(), standby: choice.Standby,
+		detour: &o.Detour, why: &why, try: o.unproven(), standby: choice.Standby,
 		backup: !t.open() && !o.Kind.own() || choice.Aside || choice.Standby,
 		local:  netip.AddrPortFrom(from, 0), remote: remote,
 	}

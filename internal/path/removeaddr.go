@@ -50,7 +50,7 @@ type lostAddr struct {
 	// copies counts how often it was sent since then. The last time was at last.
 	copies int
 	last   time.Time
-	again int       // repetitions because the server had no place
+	again  int // repetitions because the server had no place
 	// enough is set if the server has no place even after the last of these. Then only the end of a subflow that
 	// may have carried the REMOVE_ADDR leads to another.
 	enough bool

@@ -88,7 +88,32 @@ type suspicion struct {
 	lossy     time.Time // considered lossy before
 }
 
-func (s *subflow) suspected() bool { return !s.suspicion.since.IsZero() }
+// doubts returns a copy of the subflow's suspicion.
+func (s *subflow) doubts() (q suspicion) {
+	if s.suspicion != nil {
+		q = *s.suspicion
+	}
+	return q
+}
+
+// doubt returns the subflow's suspicion, to be changed.
+func (s *subflow) doubt() *suspicion {
+	if s.suspicion == nil {
+		s.suspicion = &suspicion{}
+	}
+	return s.suspicion
+}
+
+// forgetDoubts frees the memory of the suspicions that hold nothing.
+func (c *conn) forgetDoubts() {
+	for _, s := range c.subflows {
+		if s.suspicion != nil && *s.suspicion == (suspicion{}) {
+			s.suspicion = nil
+		}
+	}
+}
+
+func (s *subflow) suspected() bool { return !s.doubts().since.IsZero() }
 
 // suspect examines the subflows of a connection after they were sampled. It returns the detours
 // through which, by now, it is certain enough that nothing arrives.
@@ -109,7 +134,7 @@ func (t turn) suspect() []*subflow {
 // lookAt goes through the steps for one subflow, up to its demotion.
 func (t turn) lookAt(s *subflow) {
 	lossy, known := s.lossy(t.now)
-	q := &s.suspicion
+	q := s.doubt()
 	if lossy {
 		q.lossy = t.now.Add(lossyFor)
 	}
@@ -147,7 +172,7 @@ func (t turn) lookAt(s *subflow) {
 
 // unsuspect ends a suspicion that was wrong.
 func (t turn) unsuspect(s *subflow) {
-	q := &s.suspicion
+	q := s.doubt()
 	t.out.do(Probe{t.token, s.local, s.remote, false, s.backup})
 	if q.demoted && !s.setAside() && !s.standby {
 		t.setBackup(s, false)
@@ -170,7 +195,7 @@ func (c *conn) holdsUp(s *subflow, steady bool, now time.Time) bool {
 		still = max(stillFor, trips*s.minRTT)
 		dry = still - watchInterval
 	}
-	if c.data.still.IsZero() || !c.data.still.After(s.suspicion.cleared) || now.Sub(c.data.still) < still || s.dry() < dry {
+	if c.data.still.IsZero() || !c.data.still.After(s.doubts().cleared) || now.Sub(c.data.still) < still || s.dry() < dry {
 		return false
 	}
 	return c.has(func(x *subflow) bool {
@@ -180,7 +205,7 @@ func (c *conn) holdsUp(s *subflow, steady bool, now time.Time) bool {
 
 // unlikeItself reports whether s has been dry for much longer than before.
 func (c *conn) unlikeItself(s *subflow) bool {
-	if s.setAside() || !s.lastData.After(s.suspicion.cleared) {
+	if s.setAside() || !s.lastData.After(s.doubts().cleared) {
 		return false
 	}
 	gap, ok := s.usualGap()
@@ -190,17 +215,17 @@ func (c *conn) unlikeItself(s *subflow) bool {
 // unheardOf reports whether nothing came by s for long, and it was not just probed, while another
 // subflow is busy.
 func (c *conn) unheardOf(s *subflow) bool {
-	return s.silent() >= unheardFor && s.at.Sub(s.suspicion.cleared) >= unheardFor && c.busyBeside(s)
+	return s.silent() >= unheardFor && s.at.Sub(s.doubts().cleared) >= unheardFor && c.busyBeside(s)
 }
 
 // aloneAndSilent reports whether s alone carries the connection, because all others are set aside, or did until that
 // stalled, and nothing came by it for longer than is usual since its last data, or since it began to carry.
 func (t turn) aloneAndSilent(s *subflow) bool {
-	cleared := s.suspicion.cleared
+	cleared := s.doubts().cleared
 	if s.backup || !s.lastData.After(cleared) && !s.told.at.After(cleared) || !t.inDoubt(s) && !t.carriesAlone(s) {
 		return false
 	}
-	after := aloneAfter << min(s.suspicion.pauses, 10)
+	after := aloneAfter << min(s.doubts().pauses, 10)
 	if gap, ok := s.usualGap(); ok {
 		after = max(after, unlikeGaps*gap)
 	}
@@ -211,7 +236,7 @@ func (t turn) aloneAndSilent(s *subflow) bool {
 // host's link.
 func (t turn) isWitness(s *subflow) bool {
 	return t.attention != nil && t.has(func(x *subflow) bool {
-		return x != s && x.up && x.detour != nil && x.suspicion.alone && x.surelySilent() && !s.shows(x)
+		return x != s && x.up && x.detour != nil && x.doubts().alone && x.surelySilent() && !s.shows(x)
 	})
 }
 
@@ -222,7 +247,7 @@ func (s *subflow) shows(x *subflow) bool {
 
 // distrusted reports whether the subflow is suspected of more than a pause.
 func (s *subflow) distrusted() bool {
-	return s.suspected() && (!s.suspicion.alone || s.surelySilent())
+	return s.suspected() && (!s.doubts().alone || s.surelySilent())
 }
 
 // carriesAlone reports whether all other subflows of the connection are backups, of which some would work.
@@ -249,7 +274,7 @@ func (s *subflow) lossy(now time.Time) (lossy, known bool) {
 }
 
 func (s *subflow) toDemote(steady bool) bool {
-	q := &s.suspicion
+	q := s.doubts()
 	if q.unheard {
 		return false
 	}
@@ -262,7 +287,7 @@ func (s *subflow) toDemote(steady bool) bool {
 // unansweredFor reports whether the answers to n probes are overdue, or to more if packets are
 // lost. The first probe is sent after a second of silence, the others a second apart.
 func (s *subflow) unansweredFor(n int) bool {
-	if s.suspicion.since.Before(s.suspicion.lossy) {
+	if s.doubts().since.Before(s.doubts().lossy) {
 		n += moreUnanswered
 	}
 	return s.unanswered >= n && s.silentWhileProbed() >= time.Duration(n)*time.Second+s.answersIn()
@@ -277,15 +302,15 @@ func (s *subflow) unasked() bool { return s.unanswered == 0 && s.silentWhileProb
 
 // silentWhileProbed returns how long nothing came although probes were sent, or about to be.
 func (s *subflow) silentWhileProbed() time.Duration {
-	if s.suspicion.unheard { // it was silent before, without a probe
-		return min(s.silent(), s.at.Sub(s.suspicion.since))
+	if s.doubts().unheard { // it was silent before, without a probe
+		return min(s.silent(), s.at.Sub(s.doubts().since))
 	}
 	return s.silent()
 }
 
 // isHole reports whether it is certain enough that nothing arrives through s.
 func (t turn) isHole(s *subflow) bool {
-	q := &s.suspicion
+	q := s.doubts()
 	probes := closeUnanswered
 	if q.unheard {
 		probes = unheardUnanswered

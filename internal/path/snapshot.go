@@ -144,12 +144,12 @@ func (s *subflow) state() SubflowState {
 			st.At = s.detour.Endpoint
 		}
 		switch {
-		case s.suspicion.demoted:
+		case s.doubts().demoted:
 			st.Why = "a backup for now: nothing comes through it while others are busy"
 		case s.setAside():
 		case s.standby:
 			st.Why = "a backup: another path comes first"
-		case s.chosen:
+		case s.why != nil:
 			st.Why = s.why.of(s.detour)
 		}
 	}

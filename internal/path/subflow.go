@@ -15,8 +15,7 @@ type subflow struct {
 	local, remote netip.AddrPort // local is incomplete until the kernel has chosen
 	direct        bool
 	detour        *Detour // nil for the direct path and for an unrecognised one
-	why           Reason  // why the detour was chosen, if this manager chose it
-	chosen        bool    // this manager chose it
+	why           *Reason // why the detour was chosen; nil: this manager did not choose it
 	try           bool    // goes over an unproven detour
 	network       uint32  // hostAddrs.network when it started
 	backup        bool
@@ -35,9 +34,9 @@ type subflow struct {
 	backoff         int       // how often its retransmission timer had doubled at the last sample
 
 	senses
-	suspicion suspicion
-	aside     *aside    // nil: was never set aside
-	crowded   time.Time // since when it is to be exchanged, because its waypoint is loaded; zero: it is not
+	suspicion *suspicion // nil: none yet
+	aside     *aside     // nil: was never set aside
+	crowded   time.Time  // since when it is to be exchanged, because its waypoint is loaded; zero: it is not
 }
 
 // ended is a subflow that ended while it is not yet known whether the connection did, too.
@@ -69,7 +68,7 @@ func (s *subflow) timeout() time.Time {
 
 // waits reports whether s is a detour of a TLS connection that is up and may not be used yet.
 func (s *subflow) waits() bool {
-	return s.up && s.backup && s.detour != nil && !s.suspicion.demoted && !s.setAside() && !s.standby
+	return s.up && s.backup && s.detour != nil && !s.doubts().demoted && !s.setAside() && !s.standby
 }
 
 // carried reports whether payload was transferred. Linux counts the SYN as one acknowledged byte.

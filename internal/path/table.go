@@ -81,6 +81,7 @@ func (t *table) closely(now time.Time) iter.Seq2[Token, []Ends] {
 		t.watched = slices.DeleteFunc(t.watched, func(c *conn) bool {
 			if c.watched = t.byToken[c.token] == c && c.toWatch(now); !c.watched {
 				c.attention = nil
+				c.forgetDoubts()
 			}
 			return !c.watched
 		})

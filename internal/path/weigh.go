@@ -254,7 +254,7 @@ func (m *Manager) divide(t turn) {
 // carryAgain ends that a subflow is set aside.
 func (t turn) carryAgain(s *subflow) {
 	s.aside.cause = notAside
-	if s.backup && !s.suspicion.demoted && !s.standby {
+	if s.backup && !s.doubts().demoted && !s.standby {
 		t.setBackup(s, false)
 	}
 	if s.habits != nil {
