@@ -51,7 +51,7 @@ type conn struct {
 	direct retry // for the direct path
 	room   retry // for subflows beyond those that the server accepted
 
-	exchanges int       // of detours through loaded waypoints
+	exchanges int       // of detours through loaded or slower waypoints
 	exchanged time.Time // when the last began
 
 	attention *attention // nil while it is not sampled closely

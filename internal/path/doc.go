@@ -25,6 +25,7 @@
 //	rest.go                          which detours it does not take now, and until when:
 //	retry.go trial.go suspension.go       after failures, while in-band SYNs are blocked, after harm
 //	loaded.go                        which waypoints are loaded, and how connections leave those
+//	exchange.go                      which detours in use are exchanged for better ones
 //	places.go                        how many subflows a server accepts
 //
 //	history.go prospect.go           measurements of detours, and the expectations they give

@@ -87,7 +87,7 @@ func (m *Manager) drawToLeave(t turn) (leaves bool) {
 		return false
 	}
 	t.attention.drew = t.now
-	if t.exchanges > 0 && t.now.Sub(t.exchanged) < min(staysAfter<<min(t.exchanges-1, 10), staysMost) {
+	if t.exchangedLately() {
 		return false
 	}
 	for _, s := range t.subflows {
@@ -104,6 +104,11 @@ func (m *Manager) drawToLeave(t turn) (leaves bool) {
 		}
 	}
 	return false
+}
+
+// exchangedLately reports whether the connection exchanged a detour so lately that it stays with what it has.
+func (t turn) exchangedLately() bool {
+	return t.exchanges > 0 && t.now.Sub(t.exchanged) < min(staysAfter<<min(t.exchanges-1, 10), staysMost)
 }
 
 // hasUnloaded reports whether another waypoint, which is not loaded, has a detour that the connection may take in place

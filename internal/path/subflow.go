@@ -36,7 +36,7 @@ type subflow struct {
 	senses
 	suspicion *suspicion // nil: none yet
 	aside     *aside     // nil: was never set aside
-	crowded   time.Time  // since when it is to be exchanged, because its waypoint is loaded; zero: it is not
+	crowded   time.Time  // since when it is to be exchanged, because its waypoint is loaded or slower; zero: it is not
 }
 
 // ended is a subflow that ended while it is not yet known whether the connection did, too.

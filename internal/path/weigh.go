@@ -44,6 +44,9 @@ type attention struct {
 	since      time.Time // since then
 	stalls     stalls
 	drew       time.Time // when lots were last drawn about leaving a loaded waypoint
+
+	comparedAt  time.Time // when the detours in use were last compared with others
+	slowerSince time.Time // since when one of them is much slower; zero: none is
 }
 
 // asideCause is the kind of reason for setting a subflow aside.
@@ -96,6 +99,7 @@ func (m *Manager) weigh(t turn) {
 	}
 	changed := m.setLossyAside(t)
 	changed = m.drawToLeave(t) || changed
+	changed = m.exchangeSlower(t) || changed
 	m.divide(t)
 	if changed {
 		m.step(t)

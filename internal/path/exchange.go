@@ -1,0 +1,95 @@
+package path
+
+import (
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
+)
+
+// This file exchanges a detour in use for a better one that became known later: a connection takes its detours when it
+// begins, and what other connections measured since may show that messages would wait much less through another waypoint.
+// Only measurements of the same kind are compared, the least round trips and the losses in the history, because the
+// queue of a path in use says nothing about other paths. It concerns messages alone: for bulk traffic a longer path may
+// be the faster one.
+
+const (
+	// A waypoint is exchanged for another if messages wait so many times less through that, and so much less, for so long.
+	exchangeFactor = 1.5
+	exchangeBy     = 10 * time.Millisecond
+	exchangeAfter  = 10 * time.Second
+	// Measurements older than this do not count.
+	exchangeTrusts = 10 * time.Minute
+	// From then on one connection in exchangeOneIn begins in each second, so that not all take the other at once.
+	exchangeOneIn = 8
+)
+
+// waits returns about how long messages wait on a way that was measured lately.
+func (h history) waits(t turn, waypoint string) (wait time.Duration, known bool) {
+	r, ok := h.of(waypoint, t.server)
+	if !ok || r.trip == 0 || t.now.Sub(r.at) > exchangeTrusts || t.now.Before(r.shunned) {
+		return 0, false
+	}
+	return waits(r.trip, r.loss), true
+}
+
+// exchangeSlower has a detour exchanged if messages wait much longer over it than over another that may be taken, and than on
+// the direct path. It reports whether one is to be exchanged.
+func (m *Manager) exchangeSlower(t turn) bool {
+	a := t.attention
+	if t.kind != measure.Messages || !a.comparedAt.IsZero() && t.now.Sub(a.comparedAt) < drawsEvery {
+		return false
+	}
+	a.comparedAt = t.now
+	s := m.slower(t)
+	if s == nil {
+		a.slowerSince = time.Time{}
+		return false
+	}
+	if a.slowerSince.IsZero() {
+		a.slowerSince = t.now
+	}
+	if t.now.Sub(a.slowerSince) < exchangeAfter || t.exchangedLately() || m.views.drawAt(t.token, s.detour.Waypoint, t.now)%exchangeOneIn != 0 {
+		return false
+	}
+	a.slowerSince = time.Time{}
+	s.crowded, t.exchanged = t.now, t.now
+	t.exchanges++
+	return true
+}
+
+// slower returns the detour of the connection that is to be exchanged if that stays so, or nil.
+func (m *Manager) slower(t turn) (worst *subflow) {
+	best, known := m.bestSpare(t)
+	if direct, ok := m.detours.history.waits(t, ""); !known || !ok || best >= direct {
+		return nil
+	}
+	var longest time.Duration
+	for _, s := range t.subflows {
+		if s.detour == nil || !t.ours(s) || s.why == nil || !s.crowded.IsZero() || s.isLossy() || s.isSpent() || m.detours.steering.wants(s.detour.Waypoint) {
+			continue
+		}
+		wait, known := m.detours.history.waits(t, s.detour.Waypoint)
+		if known && float64(best+exchangeBy)*exchangeFactor < float64(wait) && wait > longest {
+			worst, longest = s, wait
+		}
+	}
+	return worst
+}
+
+// bestSpare returns about how long messages wait through the best waypoint that the connection may take and does not use.
+func (m *Manager) bestSpare(t turn) (best time.Duration, known bool) {
+	for o := range m.detours.leading(t.server) {
+		remote, ok := o.target(t.server)
+		if !ok || t.taken(&o.Detour, remote) || t.has(func(s *subflow) bool { return s.waypoint() == o.Waypoint }) ||
+			!m.detours.loads.of(o.via(), t.now).IsZero() || m.detours.budget.Spares(o.Waypoint) {
+			continue
+		}
+		if until, why := m.detours.rests(t, o); t.now.Before(until) || why.lasts() {
+			continue
+		}
+		if wait, ok := m.detours.history.waits(t, o.Waypoint); ok && (!known || wait < best) {
+			best, known = wait, true
+		}
+	}
+	return best, known
+}

@@ -1,0 +1,106 @@
+package path_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// known begins a connection over bob while carol is measured, but off offer.
+func known(t *testing.T, direct, bob, carol *pathWorth) *selection {
+	t.Helper()
+	s := newSelection(t, map[string]*pathWorth{"": direct, "bob": bob, "carol": carol})
+	s.offer("carol")
+	s.connect()
+	s.messages(10*time.Second, 100*time.Millisecond)
+	s.tell(path.DetourWithdrawn{ID: "carol"})
+	s.offer("bob")
+	s.connect()
+	s.messages(10*time.Second, 100*time.Millisecond)
+	s.log = nil
+	return s
+}
+
+func at(trip time.Duration) *pathWorth { return &pathWorth{trip: trip, rate: 800} }
+
+// A connection with messages exchanges its detour for one that is much better and became known later.
+func TestSlowerDetourIsExchanged(t *testing.T) {
+	s := known(t, at(120*time.Millisecond), at(100*time.Millisecond), at(30*time.Millisecond))
+	s.offer("carol")
+	s.messages(9*time.Second, 100*time.Millisecond)
+	s.want("at first")
+	s.messages(51*time.Second, 100*time.Millisecond)
+	if s.over("carol") == nil || s.over("bob") != nil {
+		t.Errorf("after a minute: %v", s.log)
+	}
+	if why := s.why("carol"); why == "" {
+		t.Error("carol was taken without a reason")
+	}
+	s.log = nil
+	s.messages(10*time.Minute, 100*time.Millisecond)
+	for _, line := range s.log {
+		t.Errorf("afterwards: %s", line)
+	}
+}
+
+// One that is a little better, or longer than the direct path, is not taken instead, nor for bulk traffic.
+func TestGoodEnoughDetourStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		direct, bob, carol time.Duration
+		bulk               bool
+	}{
+		"a little better":             {direct: 120 * time.Millisecond, bob: 45 * time.Millisecond, carol: 35 * time.Millisecond},
+		"a few milliseconds":          {direct: 40 * time.Millisecond, bob: 12 * time.Millisecond, carol: 3 * time.Millisecond},
+		"longer than the direct path": {direct: 20 * time.Millisecond, bob: 100 * time.Millisecond, carol: 40 * time.Millisecond},
+		"bulk traffic":                {direct: 120 * time.Millisecond, bob: 100 * time.Millisecond, carol: 30 * time.Millisecond, bulk: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := known(t, at(c.direct), at(c.bob), at(c.carol))
+			s.offer("carol")
+			if c.bulk {
+				s.bulk(3 * time.Minute)
+			} else {
+				s.messages(3*time.Minute, 100*time.Millisecond)
+			}
+			if s.over("carol") != nil {
+				t.Errorf("%v", s.log)
+			}
+		})
+	}
+}
+
+// On random networks with losses up to half a percent, waypoints whose round trips are about the same are not exchanged
+// for each other, but for the chance of a few: what is lost is estimated from few packets.
+func TestFalseExchanges(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 7))
+	const networks, most = 60, 3
+	needless, missed := 0, 0
+	for range networks {
+		trip := time.Duration(10+random.IntN(100)) * time.Millisecond
+		about := func() *pathWorth {
+			return &pathWorth{trip: time.Duration(float64(trip) * (0.9 + 0.2*random.Float64())), rate: 800, loss: 0.005 * random.Float64()}
+		}
+		direct := &pathWorth{trip: 3 * trip, rate: 800}
+		s := known(t, direct, about(), about())
+		s.offer("carol")
+		s.messages(3*time.Minute, 100*time.Millisecond)
+		if s.over("carol") != nil {
+			needless++
+		}
+		bob, carol := about(), about()
+		bob.trip = 2*bob.trip + 40*time.Millisecond
+		direct.trip = 2 * bob.trip
+		s = known(t, direct, bob, carol)
+		s.offer("carol")
+		s.messages(3*time.Minute, 100*time.Millisecond)
+		if s.over("carol") == nil {
+			missed++
+		}
+	}
+	t.Logf("of %d networks each: %d exchanged for nothing, %d not exchanged although much slower", networks, needless, missed)
+	if needless > most || missed > most {
+		t.Errorf("%d false, %d missed", needless, missed)
+	}
+}
