@@ -9,7 +9,7 @@ func (p *printer) budgets(list []api.Budget) {
 	for _, b := range list {
 		what := map[string]string{"total": "Detours", "waypoint": "Detours via " + b.Waypoint, "metered": "Detours from metered interfaces"}[b.Scope]
 		then := map[string]string{
-			"nearly": "; other waypoints are taken first, and when it is used up, none of these detours",
+			"nearly": "; other waypoints are taken first, and when it is used up, none of these detours is taken",
 			"spent":  "; none of these detours carries data until then",
 		}[b.Level]
 		if b.Level == "nearly" && b.Scope != "waypoint" {

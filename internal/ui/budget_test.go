@@ -1,0 +1,33 @@
+package ui
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+func TestBudgets(t *testing.T) {
+	renews := time.Date(2026, 12, 1, 0, 0, 0, 0, time.Local)
+	s := api.Status{Client: &api.Using{Budgets: []api.Budget{
+		{Scope: "total", Used: 81e9, Limit: 100e9, Level: "nearly", Renews: renews},
+		{Scope: "waypoint", Waypoint: "bob", Used: 17e9, Limit: 20e9, Level: "nearly", Renews: renews},
+		{Scope: "waypoint", Waypoint: "eve", Used: 20e9, Limit: 20e9, Level: "spent", Renews: renews},
+		{Scope: "metered", Used: 0, Limit: 1e9, Level: "free", Renews: renews},
+	}}}
+	var b strings.Builder
+	if err := Status(&b, s, renews); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"Detours: 81.00 GB of 100.00 GB used this month (81 %), renews on 1 Dec 00:00; when it is used up, none of these detours is taken",
+		"Detours via bob: 17.00 GB of 20.00 GB used this month (85 %), renews on 1 Dec 00:00; other waypoints are taken first, and when it is used up, none of these detours is taken",
+		"Detours via eve: 20.00 GB of 20.00 GB used this month (100 %), renews on 1 Dec 00:00; none of these detours carries data until then",
+		"Detours from metered interfaces: 0 B of 1.00 GB used this month (0 %), renews on 1 Dec 00:00",
+	} {
+		if !strings.Contains(b.String(), "\n"+line+"\n") {
+			t.Errorf("lacks %q:\n%s", line, &b)
+		}
+	}
+}
