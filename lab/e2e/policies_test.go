@@ -11,19 +11,13 @@ import (
 // mobile is alice's second link.
 const mobile = "mobile"
 
-const (
-	byWorth  = `selection = "worth"`
-	byOldest = `selection = "oldest"` // all paths carry whatever a test sends
-)
-
 // withUplinks returns a network in which alice has two uplinks, and a policy.
-func withUplinks(t *testing.T, selection, policy string) *world {
+func withUplinks(t *testing.T, policy string) *world {
 	w := newWorldWith(t, func(s *testbed.Spec) {
 		s.Links = append(s.Links, testbed.LinkSpec{Name: mobile, A: alice, B: router, Cost: 9})
 	})
 	standard(w)
-	config := clientConfig("tls_ports = []\n", w.addr4(bob).String())
-	w.configure(alice, strings.Replace(config, `selection = "oldest"`, selection, 1)+policy)
+	w.configure(alice, clientConfig("tls_ports = []\n", w.addr4(bob).String())+policy)
 	for metric, link := range []string{alice, mobile} {
 		dev := w.host(alice).Interface(link)
 		gateway := strings.Fields(w.run(router, "ip", "-4", "-o", "addr", "show", "dev", w.host(router).Interface(link)))[3]
@@ -35,32 +29,9 @@ func withUplinks(t *testing.T, selection, policy string) *world {
 	return w
 }
 
-// One uplink carries, the other stands by. When nothing gets through the first any more, the second carries, and when
-// the first works again, the first does.
-func TestPolicyBackup(t *testing.T) {
-	w := withUplinks(t, byWorth, "\n[[policy]]\nuse = \"backup\"\nuplinks = [\"alice\", \"mobile\"]\n")
-	x := w.curl(w.url())
-	c := w.subflows("direct up", "uplink backup")
-	if c.Policy != "backup" || c.Subflows[1].Waypoint != mobile {
-		t.Errorf("got %+v", c)
-	}
-	x.goesOn()
-	w.link(alice, true)
-	x.goesOn()
-	w.subflows("direct backup", "uplink up")
-	w.link(alice, false)
-	w.subflows("direct up", "uplink backup")
-	x.goesOn()
-	// Its address goes.
-	w.run(alice, "ip", "-4", "addr", "flush", "dev", w.host(alice).Interface(alice))
-	w.subflows("uplink up")
-	x.goesOn()
-	x.endsWell()
-}
-
 // Both uplinks and a detour carry one connection, once it has carried a megabyte.
 func TestPolicyFullMesh(t *testing.T) {
-	w := withUplinks(t, byOldest, "\n[[policy]]\nuse = \"fullmesh\"\ndetours = true\nafter_bytes = \"1MB\"\n")
+	w := withUplinks(t, "\n[[policy]]\nuse = \"fullmesh\"\ndetours = true\nafter_bytes = \"1MB\"\n")
 	w.waypointUp()
 	x := w.curl(w.url())
 	w.subflows("direct up", "mapped up", "uplink up")
@@ -70,7 +41,7 @@ func TestPolicyFullMesh(t *testing.T) {
 
 // A connection has one uplink at a time.
 func TestPolicySingle(t *testing.T) {
-	w := withUplinks(t, byOldest, "\n[[policy]]\nuse = \"single\"\nports = [80]\n")
+	w := withUplinks(t, "\n[[policy]]\nuse = \"single\"\nports = [80]\n")
 	x := w.curl(w.url())
 	w.subflows("direct up")
 	x.goesOn()
@@ -82,7 +53,7 @@ func TestPolicySingle(t *testing.T) {
 
 // Several subflows on one path.
 func TestPolicyPorts(t *testing.T) {
-	w := withUplinks(t, byOldest, "\n[[policy]]\nuse = \"ndiffports\"\nsubflows = 3\n")
+	w := withUplinks(t, "\n[[policy]]\nuse = \"ndiffports\"\nsubflows = 3\n")
 	x := w.curl(w.url())
 	w.subflows("direct up", "port up", "port up")
 	x.goesOn()
