@@ -3,6 +3,8 @@ package battery
 import (
 	"context"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/probe"
 )
 
 // test is one question to implementations.
@@ -28,6 +30,7 @@ type variant struct {
 	congestion string
 	others     int // TCP flows beside
 	mode       string
+	voice      probe.Shape
 	window     int // bytes
 	mss        int
 	// of names the case of the test of throughput whose runs answer this question, too.
@@ -43,14 +46,15 @@ type values map[string]float64
 // lengths are how long things last: as published with --full, else shortened.
 type lengths struct {
 	transfer, rescue, handover, fairness time.Duration
+	rounds                               int // of a voice assistant
 	full                                 bool
 }
 
 func lengthsOf(full bool) lengths {
 	if full {
-		return lengths{60 * time.Second, 60 * time.Second, 20 * time.Second, 60 * time.Second, true}
+		return lengths{60 * time.Second, 60 * time.Second, 20 * time.Second, 60 * time.Second, 50, true}
 	}
-	return lengths{8 * time.Second, 12 * time.Second, 10 * time.Second, 10 * time.Second, false}
+	return lengths{8 * time.Second, 12 * time.Second, 10 * time.Second, 10 * time.Second, 15, false}
 }
 
 // ms is a round trip.
@@ -134,6 +138,10 @@ func tests() []test {
 			cases:     []variant{{name: "loss-0", about: "no loss", shape: lossy(0)}, {name: "loss-20", about: "20 % towards the client", shape: lossy(0.2)}, {name: "loss-40", about: "40 % towards the client", shape: lossy(0.4)}},
 			impls:     []implementation{kernelPM, mptcpd}, measure: signalled,
 			shown: []column{{"joined", "joined within 3 s", "%"}, {"left", "left within 3 s", "%"}, {"announced", "ADD_ADDR sent for each", "×"}}},
+		{name: "answers", number: "2019, 4.5", title: "Answers to a voice assistant", question: "The client's first path fails for 0.8 to 2.5 s now and then. How long does it wait for the reply, with and without intermediate replies, if the server answers as the kernel schedules, or where its client was heard last, or if the client withdraws the address?",
+			published: "no difference up to the 70th percentile; above, answering where the client was heard last is better for mobile clients, and without intermediate replies delays grow much",
+			cases:     answerCases(), impls: []implementation{kernelPM}, measure: answers,
+			shown: []column{{"p50", "median", "ms"}, {"p75", "p75", "ms"}, {"p90", "p90", "ms"}, {"max", "max", "ms"}, {"direct", "replies on the first path", "%"}, {"failed", "failed", ""}}},
 		{name: "window", number: "sweep", title: "Receive window and MSS", question: "Which receive window do skewed round trips need, and what do small segments cost?",
 			published: "MPTCP may need larger receive buffers when subflows have different delays (test 4)",
 			cases:     sweepCases(), impls: []implementation{kernelPM}, measure: transfer, shown: []column{goodputColumn, ofSumOfLines}},
@@ -153,6 +161,20 @@ var (
 // lossy has a first path that loses packets to the client, which carry the server's signals.
 func lossy(loss float64) shape {
 	return shape{n: 1, m: 2, lines: []line{{up: 10, down: 10, rtt: 20 * ms, loss: loss}, even(10, 20*ms)}}
+}
+
+func answerCases() (cases []variant) {
+	for _, voice := range []struct {
+		shape probe.Shape
+		about string
+	}{{probe.Voice, "with intermediate replies"}, {probe.VoiceQuiet, "without intermediate replies"}} {
+		for _, mode := range []struct{ name, about string }{
+			{"default", "the kernel's scheduler"}, {"latest", "where the client was heard last, by backup flags"}, {"withdraw", "the client withdraws the address (REMOVE_ADDR)"},
+		} {
+			cases = append(cases, variant{name: string(voice.shape) + "-" + mode.name, about: voice.about + ", " + mode.about, shape: mobile, mode: mode.name, voice: voice.shape})
+		}
+	}
+	return cases
 }
 
 func congestionCases() (cases []variant) {
