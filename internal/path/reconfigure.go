@@ -18,6 +18,7 @@ func (Reconfigured) event() {}
 func (m *Manager) reconfigured(ev Reconfigured, now time.Time) {
 	m.cfg.Policy, m.cfg.Exclude = ev.Policy, ev.Exclude
 	m.cfg.TLSPorts, m.cfg.BulkPorts, m.cfg.MessagePorts = ev.TLSPorts, ev.BulkPorts, ev.MessagePorts
+	m.rules.setDefault(ev.Policy)
 	for _, c := range m.conns.all() {
 		m.step(m.turn(c, now))
 	}

@@ -30,6 +30,8 @@ type Rule struct {
 	// which all quotas are full again. Zero: never.
 	Quota      map[string]uint64
 	QuotaEvery time.Duration
+
+	byDefault bool // Policy is Config.Policy
 }
 
 // Start is the condition for a connection's further subflows. The first that applies opens them. The zero value opens
@@ -89,12 +91,21 @@ type rules []*Rule
 
 func newRules(cfg *Config) (list rules) {
 	for _, r := range cfg.Rules {
-		if r.Policy == nil {
-			r.Policy = cfg.Policy
-		}
+		r.byDefault = r.Policy == nil
 		list = append(list, &r)
 	}
-	return append(list, &Rule{Policy: cfg.Policy})
+	list = append(list, &Rule{byDefault: true})
+	list.setDefault(cfg.Policy)
+	return list
+}
+
+// setDefault sets the policy of the rules that have none of their own.
+func (list rules) setDefault(p Policy) {
+	for _, r := range list {
+		if r.byDefault {
+			r.Policy = p
+		}
+	}
 }
 
 // of returns the rule for a connection: the first of those with the innermost cgroup.
