@@ -76,27 +76,29 @@ func TestWholePairs(t *testing.T) {
 func TestFellBack(t *testing.T) {
 	_, client, server := hosts(t)
 	for port, mptcp := range map[uint16]bool{1000: true, 1001: false} {
-		l, err := listen(server, port, mptcp)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		s, err := dial(t.Context(), client, netip.AddrPortFrom(server.Addr4(), port), true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		accepted, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer accepted.Close()
-		if got := fellBack(s); got == mptcp {
-			t.Errorf("server with MPTCP %v: the client's socket fell back %v", mptcp, got)
-		}
-		if fellBack(accepted.(duplex)) {
-			t.Errorf("server with MPTCP %v: its socket fell back", mptcp)
-		}
+		t.Run(fmt.Sprintf("server with MPTCP %v", mptcp), func(t *testing.T) {
+			l, err := listen(server, port, mptcp)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			s, err := dial(t.Context(), client, netip.AddrPortFrom(server.Addr4(), port), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			accepted, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer accepted.Close()
+			if got := fellBack(s); got == mptcp {
+				t.Errorf("the client's socket fell back: %v", got)
+			}
+			if fellBack(accepted.(duplex)) {
+				t.Error("the server's socket fell back")
+			}
+		})
 	}
 }
 
