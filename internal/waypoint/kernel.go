@@ -262,7 +262,7 @@ func Left(record string) bool {
 // in the memory. Connections are found by the marks that they had. Doing it again is harmless.
 func CleanUp(record, memory, counts string, marks rules.Marks) error {
 	var errs []error
-	errs = append(errs, rememberUsed(memory), forgetCounts(counts), rules.Delete(), inband.CleanUp(), forward.CleanUp())
+	errs = append(errs, settleMemory(memory), forgetCounts(counts), rules.Delete(), inband.CleanUp(), forward.CleanUp())
 	if conntrack, err := netstate.OpenConntrack(); err != nil {
 		errs = append(errs, err)
 	} else {

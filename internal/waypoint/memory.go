@@ -58,17 +58,10 @@ func readMemory(path string) (m memory, damage string, err error) {
 	return m, damage, nil
 }
 
-// rememberUsed notes what a table has counted that is about to go.
-func rememberUsed(path string) error {
-	table, err := rules.Open(rules.Options{})
-	if err != nil {
-		return err
-	}
-	defer table.Close()
-	used, err := table.Used()
-	if errors.Is(err, unix.ENOENT) {
-		return nil // there is no quota, or no table
-	}
+// settleMemory notes what the table has counted, which is about to go, and forgets members' ids, which nothing has in
+// its marks any more then. A file that says nothing else is removed.
+func settleMemory(path string) error {
+	used, err := countedUse()
 	if err != nil {
 		return err
 	}
@@ -77,7 +70,28 @@ func rememberUsed(path string) error {
 		return err
 	}
 	m.Used.Count(used)
-	return m.save(path)
+	m.IDs = nil
+	if m.Off != nil || !m.Used.IsZero() {
+		return m.save(path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the waypoint's state: %w", err)
+	}
+	return nil
+}
+
+// countedUse returns what the table has counted of the quota: nothing if there is no quota, or no table.
+func countedUse() (uint64, error) {
+	table, err := rules.Open(rules.Options{})
+	if err != nil {
+		return 0, err
+	}
+	defer table.Close()
+	used, err := table.Used()
+	if errors.Is(err, unix.ENOENT) {
+		return 0, nil
+	}
+	return used, err
 }
 
 func (m memory) clone() memory {

@@ -179,7 +179,7 @@ func TestDownAfterKindsOfAll(t *testing.T) {
 			if now := w.network(host); now != before[host] {
 				t.Errorf("dcol down leaves on %s\n%s\nof what was\n%s", host, now, before[host])
 			}
-			if left := strings.Fields(w.run(host, "ls", "-A", "/var/lib/dcol")); len(left) != 0 {
+			if left := strings.Fields(w.run(host, "ls", "-A", "--ignore=history.db", "/var/lib/dcol")); len(left) != 0 {
 				t.Errorf("dcol down leaves %q on %s", left, host)
 			}
 		}

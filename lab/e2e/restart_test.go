@@ -116,7 +116,7 @@ func TestWaypointRestart(t *testing.T) {
 		t.Errorf("dcol down leaves %q", flows)
 	}
 	w.sameSysctls(bob, untouched)
-	if left := strings.Fields(w.run(bob, "ls", "-A", "/var/lib/dcol")); len(left) != 0 {
+	if left := strings.Fields(w.run(bob, "ls", "-A", "--ignore=history.db", "/var/lib/dcol")); len(left) != 0 {
 		t.Errorf("dcol down leaves %q", left)
 	}
 	if left := strings.Fields(w.run(bob, "find", "/run/dcol", "!", "-type", "d")); len(left) != 0 {

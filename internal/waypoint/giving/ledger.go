@@ -32,6 +32,16 @@ type Ledger struct {
 // Used returns what was forwarded in the month that the counter counts for.
 func (l *Ledger) Used() uint64 { return l.Bytes[l.Counting] }
 
+// IsZero reports whether nothing was forwarded in any month.
+func (l *Ledger) IsZero() bool {
+	for _, bytes := range l.Bytes {
+		if bytes > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // Count takes the counter in: it has counted used bytes in its month. What was known to be more stays.
 func (l *Ledger) Count(used uint64) {
 	if l.Bytes == nil {
