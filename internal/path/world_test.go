@@ -273,6 +273,8 @@ func (w *world) create(a path.CreateSubflow) path.Event {
 	case c.ids[a.LocalID]:
 		return path.CreateFailed{Token: a.Token, LocalID: a.LocalID, Err: errors.New("id in use")}
 	}
+	// It is taken although other connections lost much through its waypoint, until there is another.
+	s.loses = a.Backup && (!c.tls || c.heard)
 	c.ids[a.LocalID] = true
 	c.subflows = append(c.subflows, s)
 	w.join(c, s)
