@@ -15,12 +15,16 @@ const (
 	countersWait = 10 * time.Second
 	// mostUnsettled bounds each of the two lists. Beyond it, the last samples count.
 	mostUnsettled = 16384
+	// mostForeign bounds the last counters at which others' are no longer kept. The first connection to a server may
+	// have ended before its beginning is reported, so that nothing distinguishes it from a connection of plain TCP.
+	mostForeign = 4096
 )
 
 // settlements matches the ends of subflows with their last counters.
 type settlements struct {
 	ended   map[Ends]endedCount
 	counted map[Ends]lastCount
+	swept   time.Time // when expired counters were last dropped
 }
 
 type endedCount struct {
@@ -76,12 +80,15 @@ func (m *Manager) settle(c *conn, s *subflow, now time.Time) {
 // counted handles a subflow's last counters.
 func (m *Manager) counted(ev SubflowCounted, now time.Time) {
 	key, list := Ends{ev.Local, ev.Remote}, &m.unsettled
+	if len(list.counted) >= mostForeign && now.Sub(list.swept) > countersWait/10 {
+		list.forget(now)
+	}
 	end, known := list.ended[key]
 	switch {
 	case known:
 		delete(list.ended, key)
 		m.count(end.by, since(ev.BytesReceived, end.received), since(ev.BytesAcked, end.acked))
-	case len(list.counted) < mostUnsettled && m.perhapsOurs(key):
+	case len(list.counted) < mostForeign || len(list.counted) < mostUnsettled && m.perhapsOurs(key):
 		list.counted[key] = lastCount{ev.BytesReceived, ev.BytesAcked, now}
 	}
 }
@@ -118,6 +125,7 @@ func since(now, before uint64) uint64 {
 
 // forget drops what has waited for too long.
 func (l *settlements) forget(now time.Time) {
+	l.swept = now
 	maps.DeleteFunc(l.ended, func(_ Ends, e endedCount) bool { return now.Sub(e.at) > awaitsCounters })
 	maps.DeleteFunc(l.counted, func(_ Ends, c lastCount) bool { return now.Sub(c.at) > countersWait })
 }
