@@ -213,6 +213,34 @@ func TestConvertedOutliveTheTable(t *testing.T) {
 	<-carried
 }
 
+// A connection of the converter can be closed after conntrack has forgotten it, although conntrack begins no entry with a
+// FIN.
+func TestConvertedIsClosedAfterTheTable(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	n.config.Converter = &Converter{Port: 5124, Key: converterKey}
+	n.echo(t, "10.2.0.1:443")
+	w, stop := n.start(t)
+	w.SessionUp(overSession("alice", client4, 1))
+	c, err := n.convert(t, admitted(t, w), "10.2.0.1:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(12 * time.Second)) // before the server's keep-alive has conntrack begin an entry
+	carry(t, c, 1)
+	stop()
+	n.waypoint.Output(t, "nft", "flush", "ruleset")
+	w, _ = n.start(t)
+	w.SessionUp(overSession("alice", client4, 1))
+	admitted(t, w)
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(c); err != nil {
+		t.Errorf("the server's end: %v", err)
+	}
+}
+
 // carry sends bytes and reads their echo.
 func carry(t *testing.T, c net.Conn, bytes int64) {
 	t.Helper()

@@ -35,6 +35,21 @@ func admitConverted(s *schema, f family) rule {
 	}
 }
 
+// acceptInvalid lets packets of an admitted member's connection through that conntrack cannot assign. After the table or
+// conntrack's entry was lost, a FIN is such a packet: conntrack begins no entry with one. To reject it would reset the
+// connection.
+func acceptInvalid() rule {
+	return rule{
+		text: "ct state invalid accept",
+		exprs: []expr.Any{
+			&expr.Ct{Key: expr.CtKeySTATE, Register: reg},
+			masked(expr.CtStateBitINVALID),
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: []byte(noBits)},
+			&expr.Verdict{Kind: expr.VerdictAccept},
+		},
+	}
+}
+
 // dropAwaited drops packets of the converter's open connections while their members' leases are awaited. TCP sends them
 // again.
 func dropAwaited(awaited nft.Set, m Marks) rule {

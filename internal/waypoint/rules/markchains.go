@@ -42,7 +42,11 @@ func parseMarkChain(name string) (c markChain, ok bool) {
 }
 
 func (c markChain) chain(m Marks) chain {
-	return chain{name: c.name(), rules: []rule{setMark(m, m.Mark(c.member, c.kind))}}
+	rules := []rule{setMark(m, m.Mark(c.member, c.kind))}
+	if c.kind == wire.Converter {
+		rules = append([]rule{acceptInvalid()}, rules...)
+	}
+	return chain{name: c.name(), rules: rules}
 }
 
 // markChains returns the chains to which mappings and admissions lead, by name.

@@ -14,7 +14,7 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 11
+const schemaVersion = 12
 
 // fingerprint returns the comment of the set of members: the schema's version, marks, connections, rate, bandwidth, total,
 // quota, mode and whether there is a converter. It is short, because nft accepts at most 128 characters.
