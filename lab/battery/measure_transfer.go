@@ -83,13 +83,7 @@ func transfer(ctx context.Context, a *attempt) (v values, err error) {
 	v = values{}
 	err = a.listening(ctx, func(l net.Listener) error {
 		var flows []*flow
-		defer func() {
-			var ending sync.WaitGroup
-			for _, f := range flows {
-				ending.Go(f.abandon)
-			}
-			ending.Wait()
-		}()
+		defer func() { abandonAll(flows) }()
 		plans := []flowPlan{{multipath: true, from: 1, to: 1, congestion: congestion}}
 		if a.impl == plainTCP {
 			plans = nil
@@ -180,6 +174,15 @@ func (a *attempt) tune(ctx context.Context) error {
 	return nil
 }
 
+// abandonAll ends flows at the same time.
+func abandonAll(flows []*flow) {
+	var ending sync.WaitGroup
+	for _, f := range flows {
+		ending.Go(f.abandon)
+	}
+	ending.Wait()
+}
+
 // beside sends by MPTCP and by TCP over one bottleneck.
 func beside(ctx context.Context, a *attempt) (v values, err error) {
 	if err := a.setUp(ctx, manage{}); err != nil {
@@ -193,13 +196,7 @@ func beside(ctx context.Context, a *attempt) (v values, err error) {
 	v = values{}
 	err = a.listening(ctx, func(l net.Listener) error {
 		var flows []*flow
-		defer func() {
-			var ending sync.WaitGroup
-			for _, f := range flows {
-				ending.Go(f.abandon)
-			}
-			ending.Wait()
-		}()
+		defer func() { abandonAll(flows) }()
 		for i := range 1 + a.variant.others {
 			p := flowPlan{from: 1, to: 1, congestion: "reno"}
 			if i == 0 {
