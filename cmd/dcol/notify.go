@@ -18,7 +18,7 @@ import (
 const (
 	// notifyEvery is the time between two looks at the agent's state.
 	notifyEvery = 5 * time.Second
-	// notifyWithin is how long a program that is run with a notice may take.
+	// notifyWithin limits the time of a program that is run with a notice.
 	notifyWithin = 30 * time.Second
 )
 
@@ -49,7 +49,7 @@ autostart or a systemd unit.`,
 	return cmd
 }
 
-// follow tells of notices until ctx ends. The first state must come.
+// follow reports notices until ctx ends. It fails if the first state does not come.
 func follow(ctx context.Context, agent *api.Client, program []string) error {
 	var watcher notify.Watcher
 	for first := true; ; first = false {

@@ -52,7 +52,7 @@ type PathUsed struct {
 	Samples uint64  `json:"samples"`
 }
 
-// Gained is what connections had of detours. Times are in seconds.
+// Gained has the gain of connections from detours. Times are in seconds.
 type Gained struct {
 	DetourBytes uint64 `json:"detour_bytes"` // payload, in both directions
 	// Stalls counts how often a transfer continued over detours while its direct path carried nothing, and StallTime

@@ -151,7 +151,7 @@ func (s *Scheme) extract(p Number, ttl uint8, u Uncontrolled) int {
 	return int((digit + s.radix - s.noise(ttl, u)) % s.radix)
 }
 
-// Router is what a router adds to the network's constants.
+// Router has the constants of one router, beside those of the network.
 type Router struct {
 	Scheme *Scheme
 	ID     uint32 // differs between routers, so that flows that nobody controls are spread anew by each

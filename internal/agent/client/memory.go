@@ -37,7 +37,7 @@ type memoryFile struct {
 	saving
 }
 
-// saving tells when a file is to be written in the background.
+// saving decides when a file is written in the background.
 type saving struct {
 	saved time.Time
 	busy  bool // it is being written

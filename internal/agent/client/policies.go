@@ -90,7 +90,7 @@ func (u *uplinks) bound(a path.CreateSubflow) int {
 	return 0
 }
 
-// offerUplinks tells the path manager which uplinks have come and gone.
+// offerUplinks offers new uplinks to the path manager, and withdraws those that are gone.
 func (c *Client) offerUplinks() {
 	u := &c.host.uplinks
 	if !u.wanted {

@@ -18,7 +18,7 @@ const (
 	maxCached = 4096
 	// maxIdle is the number of connections that a client keeps for later questions.
 	maxIdle = 2
-	// programFor is how long a client believes whether a program is excluded, and maxPrograms of how many.
+	// A client remembers for programFor whether a program is excluded, for maxPrograms at most.
 	programFor  = time.Second
 	maxPrograms = 1024
 )
@@ -36,7 +36,7 @@ type Client struct {
 	programs map[string]verdict
 }
 
-// verdict is whether a program is excluded.
+// verdict reports whether a program is excluded.
 type verdict struct {
 	excluded bool
 	until    time.Time // it is asked again then
