@@ -30,9 +30,9 @@ type conn struct {
 	tls    bool // detours wait for the server's first data
 	heard  bool // the server's first data has arrived
 
-	capped bool // would take more subflows if the server did
-	short  bool // would take another detour
-	asks   bool // a mapping may serve as that detour
+	capped bool      // would take more subflows if the server did
+	asks   bool      // a mapping may serve as the detour that it lacks
+	short  time.Time // since when it would take another detour; zero: it would not
 
 	watched  bool         // in table.watched
 	kindSaid bool         // by the operator
@@ -88,6 +88,9 @@ func (c *conn) waits() bool {
 func (c *conn) wants() bool {
 	return c.asks || c.has(func(s *subflow) bool { return !s.direct && s.detour == nil && s.id != 0 })
 }
+
+// isShort reports whether the connection would take another detour.
+func (c *conn) isShort() bool { return !c.short.IsZero() }
 
 // asked returns the subflow with this id that this manager requested and that is not established
 // yet. There may be another with the same id that an earlier agent requested.

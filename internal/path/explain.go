@@ -83,6 +83,7 @@ func (m *Manager) Explain(server netip.AddrPort, now time.Time) Explanation {
 func (m *Manager) candidates(x *Explanation, now time.Time) {
 	c := m.newConn(0, netip.AddrPort{}, x.Server, "", now)
 	c.subflows = []*subflow{{direct: true, up: true, remote: x.Server, since: now}}
+	c.short = now.Add(-offersCome) // it has waited for offers
 	t := m.turn(c, now)
 	x.Direct = m.detours.known("", x.Server)
 	switch _, ok := m.host.source(c); {
@@ -118,7 +119,7 @@ func (m *Manager) candidates(x *Explanation, now time.Time) {
 		return cmp.Or(compareKnown(a.Wait, b.Wait), cmp.Compare(a.Waypoint, b.Waypoint), cmp.Compare(a.Kind, b.Kind))
 	})
 	for o := range m.detours.leading(x.Server) {
-		if until, why := m.detours.rests(t, o); (now.Before(until) || why.lasts()) && !why.isLastResort(now) {
+		if until, why := m.detours.rests(t, o); (now.Before(until) || why.lasts()) && !t.takesLastResort(why) {
 			u := Usable{Detour: &o.Detour, Prospect: m.views.prospect(t, &m.detours, o)}
 			rests := m.detours.candidate(&u, x.Server, false, why.of(o.Kind))
 			rests.Until = until

@@ -207,7 +207,7 @@ func (m *Manager) tick(now time.Time) {
 // wake lets connections that are short of a detour look for one again.
 func (m *Manager) wake(now time.Time) {
 	m.woken = false
-	for _, c := range m.conns.where(func(c *conn) bool { return c.short }) {
+	for _, c := range m.conns.where(func(c *conn) bool { return c.isShort() }) {
 		m.step(m.turn(c, now))
 	}
 }
@@ -233,7 +233,7 @@ func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {
 	maps.DeleteFunc(m.detours.lost, func(v via, _ time.Time) bool {
 		return v.waypoint == ev.Waypoint && (!ev.Addr.IsValid() || v.addr == ev.Addr)
 	})
-	for _, c := range m.conns.where(func(c *conn) bool { return c.short || c.wants() }) {
+	for _, c := range m.conns.where(func(c *conn) bool { return c.isShort() || c.wants() }) {
 		c.ask = retry{}
 		m.step(m.turn(c, now))
 	}

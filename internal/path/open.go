@@ -2,7 +2,11 @@ package path
 
 import (
 	"net/netip"
+	"time"
 )
+
+// offersCome is longer than a waypoint takes to answer a request for a mapping.
+const offersCome = time.Second
 
 // This file opens the detours of a connection: it builds the policy's view and carries out its
 // plan.
@@ -10,7 +14,8 @@ import (
 // open requests the subflows that the connection lacks, if the server may have a place for them.
 func (m *Manager) open(t turn) {
 	if t.halfClosed {
-		t.short, t.asks, t.capped = false, false, false
+		t.asks, t.capped = false, false
+		t.lacks(false)
 		return
 	}
 	if t.now.Before(t.room.at) || t.settling() || t.announcingRemoval() {
@@ -26,7 +31,7 @@ func (m *Manager) open(t turn) {
 func (m *Manager) openDetours(t turn) {
 	from, ok := t.host.source(t.conn)
 	if !ok || t.denied() {
-		t.short = false
+		t.lacks(false)
 		return
 	}
 	plan := m.plan(t, m.views.of(t, &m.detours))
@@ -40,7 +45,8 @@ func (m *Manager) openDetours(t turn) {
 	m.places.askingForMore(t)
 	t.capped = plan.Capped
 	plan.Ask = plan.Ask && !m.allSpent(t)
-	t.short, t.asks = plan.Short, plan.Short && plan.Ask
+	t.lacks(plan.Short)
+	t.asks = plan.Short && plan.Ask
 	if (plan.Ask || t.wants()) && !t.now.Before(t.ask.at) {
 		t.ask.failed(nil, 0, t.now)
 		t.out.do(RequestDetours{t.server})
@@ -102,7 +108,7 @@ func (vs *views) of(t turn, k *detours) View {
 		}
 		until, why := k.rests(t, o)
 		rests := t.now.Before(until) || why.lasts()
-		if rests && !why.isLastResort(t.now) {
+		if rests && !t.takesLastResort(why) {
 			v.Resting = append(v.Resting, Resting{o.Kind, o.Waypoint, why})
 		} else {
 			v.Usable = append(v.Usable, Usable{
@@ -114,6 +120,22 @@ func (vs *views) of(t turn, k *detours) View {
 	v.Resting = append(v.Resting, k.unready...)
 	vs.inUse, vs.usable, vs.resting = v.InUse, v.Usable, v.Resting
 	return v
+}
+
+// lacks records whether the connection would take another detour.
+func (t turn) lacks(detour bool) {
+	switch {
+	case !detour:
+		t.short = time.Time{}
+	case !t.isShort():
+		t.short = t.now
+	}
+}
+
+// takesLastResort reports whether the connection may try a detour that rests if it has no other. It first gives the
+// waypoints offersCome to offer another: a last resort that carries nothing would take the place of that one.
+func (t turn) takesLastResort(why Rest) bool {
+	return why.isLastResort(t.now) && t.isShort() && !t.now.Before(t.short.Add(offersCome))
 }
 
 // taken reports whether a subflow already uses the route that d would use to remote.

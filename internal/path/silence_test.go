@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type download struct {
 	lossRate float64
 
 	suspicions int
+	created    []path.SubflowEstablished
 }
 
 // arrivals are one subflow's.
@@ -75,8 +77,9 @@ func (d *download) tell(ev path.Event) {
 		case path.CreateSubflow:
 			d.port++
 			local := netip.AddrPortFrom(ip("me"), d.port)
-			follow = append(follow, path.SubflowRequested{Token: 1, LocalID: a.LocalID, Local: local},
-				path.SubflowEstablished{Token: 1, LocalID: a.LocalID, Local: local, Remote: a.Remote})
+			up := path.SubflowEstablished{Token: 1, LocalID: a.LocalID, Local: local, Remote: a.Remote}
+			follow = append(follow, path.SubflowRequested{Token: 1, LocalID: a.LocalID, Local: local}, up)
+			d.created = append(d.created, up)
 			if !d.up && d.detour.remote == (netip.AddrPort{}) {
 				d.up = true
 				d.detour = arrivals{local: local, remote: a.Remote, lastData: d.now, lastAnswer: d.now}
@@ -226,6 +229,47 @@ func TestHoleIsFoundOut(t *testing.T) {
 			t.Logf("demoted after %v, replaced after %v", demoted, replaced)
 			if demoted == 0 || demoted > l.demoted || replaced == 0 || replaced > 6*time.Second {
 				t.Errorf("demoted after %v (at most %v), replaced after %v: %v", demoted, l.demoted, replaced, d.actions)
+			}
+		})
+	}
+}
+
+// A connection that loses its only good detour gives other waypoints time to offer one before it tries again the detour
+// over which nothing came.
+func TestLastResortLetsOthersComeFirst(t *testing.T) {
+	for name, dave := range map[string]bool{"nobody offers": false, "another offers": true} {
+		t.Run(name, func(t *testing.T) {
+			d, bulk := newDownload(t), loads[0]
+			for d.since() < 10*time.Second {
+				d.send(bulk, true, false)
+				d.step()
+			}
+			d.hole = true
+			for broke := d.since(); d.since() < broke+bulk.gap || d.up || !d.second; {
+				d.send(bulk, false, d.since() < broke+bulk.gap)
+				d.step()
+			}
+			for left := d.since(); d.since() < left+10*time.Second; { // then bob may be tried as a last resort
+				d.send(bulk, false, false)
+				d.step()
+			}
+			lost := d.since()
+			carol := d.created[len(d.created)-1]
+			d.created = nil
+			d.tell(path.DetourWithdrawn{ID: "carol"})
+			d.tell(path.SubflowClosed{Token: 1, LocalID: carol.LocalID, Local: carol.Local, Remote: carol.Remote, Err: syscall.ECONNRESET})
+			for d.since() < lost+3*time.Second {
+				if dave && d.since() == lost+500*time.Millisecond {
+					d.tell(path.DetourOffered{Detour: path.Detour{ID: "dave", Kind: path.InBand, Waypoint: "dave", Remote: netip.AddrPortFrom(ip("dave"), 0)}})
+				}
+				if at := d.since() - lost; len(d.created) > 0 && !dave && at < time.Second {
+					t.Fatalf("%v after the loss it took %v", at, d.created)
+				}
+				d.send(bulk, false, false)
+				d.step()
+			}
+			if want := map[bool]netip.Addr{false: ip("bob"), true: ip("dave")}[dave]; len(d.created) == 0 || d.created[0].Remote.Addr() != want {
+				t.Errorf("it took %v, want %v first", d.created, want)
 			}
 		})
 	}

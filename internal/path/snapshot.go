@@ -185,13 +185,13 @@ func (m *Manager) note(t turn) string {
 		return m.places.note(t)
 	case len(t.rule.Quota) > 0 && m.detours.spending.note(t.rule, t.now) != "":
 		return m.detours.spending.note(t.rule, t.now)
-	case t.short && t.has(func(s *subflow) bool { return s.detour != nil && s.isLossy() }):
+	case t.isShort() && t.has(func(s *subflow) bool { return s.detour != nil && s.isLossy() }):
 		return "its detour loses too much to carry data, and no other is at hand"
-	case t.short && m.spentFor(t):
+	case t.isShort() && m.spentFor(t):
 		return "this month's budget of bytes through waypoints is used up"
-	case t.short && t.rule.Name != "":
+	case t.isShort() && t.rule.Name != "":
 		return "other paths do not work now"
-	case t.short:
+	case t.isShort():
 		return "no detour to this server is at hand"
 	}
 	return ""

@@ -159,7 +159,8 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 	if t.capped {
 		at(m.places.limits[t.server.Addr()].until)
 	}
-	if t.short {
+	if t.isShort() {
+		at(t.short.Add(offersCome))
 		for o := range m.detours.leading(t.server) {
 			until, why := m.detours.rests(t, o)
 			at(until)
