@@ -1,6 +1,7 @@
 package register
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -13,7 +14,7 @@ import (
 func (r *Register) Recover(issued []collective.IssuedCertificate, now time.Time) (out []Entry, lost bool) {
 	last := map[string]collective.IssuedCertificate{}
 	for _, c := range issued {
-		if have, there := last[c.Name]; collective.CheckName(c.Name) == nil && (!there || c.NotBefore.After(have.NotBefore)) {
+		if have, there := last[c.Name]; collective.CheckName(c.Name) == nil && (!there || compareIssued(c, have) > 0) {
 			last[c.Name] = c
 		}
 	}
@@ -43,6 +44,12 @@ func (r *Register) Recover(issued []collective.IssuedCertificate, now time.Time)
 		lost = lost || old == nil && off >= 0 && off < time.Hour
 	}
 	return out, lost
+}
+
+// compareIssued compares two certificates of one member by their age. Of two that begin in the same second, the one that
+// ends later is the younger.
+func compareIssued(a, b collective.IssuedCertificate) int {
+	return cmp.Or(a.NotBefore.Compare(b.NotBefore), a.NotAfter.Compare(b.NotAfter))
 }
 
 // whyRevoked is the reason of an expulsion that was found on the authority's revocation list.
