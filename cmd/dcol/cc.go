@@ -17,7 +17,7 @@ func ccCommand() *cobra.Command {
 		Short: "Show which congestion control this host's connections get",
 		Long: `Tables [[congestion]] of the agent's configuration choose the congestion control of this
 host's connections, by cgroup, server's port and network: one of the kernel's, or one of
-those of dcol, which couple the subflows of an MPTCP connection (lia, olia, balia).`,
+those of dcol, which couple the subflows of an MPTCP connection (lia, olia, balia, wvegas).`,
 	}
 	socket := cmd.PersistentFlags().String("socket", config.DefaultSocket, "the agent's `socket`")
 	list := &cobra.Command{

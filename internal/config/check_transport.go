@@ -24,7 +24,7 @@ func (c *Config) checkCongestion(p *tomlfile.Problems) {
 	for i, t := range c.Congestion {
 		at := fmt.Sprintf("congestion[%d]", i)
 		if !congestionName.MatchString(t.Use) {
-			p.At(at+".use", `must be "lia", "olia", "balia" or one of the kernel's (sysctl net.ipv4.tcp_available_congestion_control), not %q`, t.Use)
+			p.At(at+".use", `must be "lia", "olia", "balia", "wvegas" or one of the kernel's (sysctl net.ipv4.tcp_available_congestion_control), not %q`, t.Use)
 		}
 		if t.Cgroup != "" && !filepath.IsAbs(t.Cgroup) {
 			p.At(at+".cgroup", `must be the absolute path of a cgroup's folder, or "" for all programs, not %q`, t.Cgroup)

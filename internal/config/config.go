@@ -104,7 +104,7 @@ type AcceptOptions struct {
 // Congestion chooses the congestion control of connections of this host. Of several that cover a connection, the
 // first of the innermost cgroup decides.
 type Congestion struct {
-	Use      string         `toml:"use"`      // lia, olia, balia, or one of the kernel's
+	Use      string         `toml:"use"`      // lia, olia, balia, wvegas, or one of the kernel's
 	Cgroup   string         `toml:"cgroup"`   // a folder; empty: all programs
 	Ports    []int          `toml:"ports"`    // of servers; none: all
 	Networks []netip.Prefix `toml:"networks"` // of peers; none: all

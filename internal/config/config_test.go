@@ -135,7 +135,7 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[[policy]]\nuse = \"backup\"\nquota_every = \"24h\"", `policy[0].quota_every: needs quotas`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nbelow = \"fast\"", `policy[0].below`},
 		{strings.Replace(minimal, "client", "waypoint", 1) + "[[policy]]\nuse = \"backup\"", `policy: needs the role "client"`},
-		{minimal + "[[congestion]]\nports = [80]", `congestion[0].use: must be "lia", "olia", "balia" or one of the kernel's`},
+		{minimal + "[[congestion]]\nports = [80]", `congestion[0].use: must be "lia", "olia", "balia", "wvegas" or one of the kernel's`},
 		{minimal + "[[congestion]]\nuse = \"LIA\"", `congestion[0].use: must be "lia"`},
 		{minimal + "[[congestion]]\nuse = \"a_name_that_is_too_long\"", `congestion[0].use: must be "lia"`},
 		{minimal + "[[congestion]]\nuse = \"lia\"\ncgroup = \"user.slice\"", `congestion[0].cgroup: must be the absolute path of a cgroup's folder`},

@@ -51,7 +51,7 @@ const (
 // Congestions are the numbers of congestion controls in the option. A number's meaning never changes.
 var Congestions = map[uint16]string{
 	1: "reno", 2: "cubic", 3: "vegas", 4: "bbr", 5: "westwood", 6: "htcp", 7: "illinois", 8: "dctcp", 9: "lp",
-	32: "lia", 33: "olia", 34: "balia",
+	32: "lia", 33: "olia", 34: "balia", 35: "wvegas",
 }
 
 // CongestionNumber returns the number of a congestion control.

@@ -19,7 +19,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// fairness measures the share of a link that an MPTCP connection with two subflows takes beside Reno's TCP flows.
+// fairness measures the share of a link that an MPTCP connection with two subflows takes beside TCP flows.
 func fairness(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
 	const rate, delay = 10_000_000, 20 * time.Millisecond
 	length := 15 * time.Second
@@ -35,29 +35,29 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 	if err := s.twoPaths(ctx); err != nil {
 		return nil, err
 	}
-	names := []string{"reno"} // of the kernel
 	var registered []*cc.Registration
 	defer func() {
 		for _, r := range registered {
 			err = errors.Join(err, r.Close())
 		}
 	}()
+	names := make(map[cc.Algorithm]string)
 	for _, a := range cc.Algorithms {
 		r, err := cc.Register(a)
 		if err != nil {
 			return nil, err
 		}
-		registered, names = append(registered, r), append(names, r.Name())
+		registered, names[a] = append(registered, r), r.Name()
 	}
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
 		return nil, fmt.Errorf("have the kernel count the time of programs: %w", err)
 	}
 	defer func() { err = errors.Join(err, stats.Close()) }()
-	others := []int{1, 3}
-	ratios := make([][]float64, len(names)*len(others))
-	err = inTurns(repetitions, len(ratios), func(_, i int) error {
-		ratio, err := s.share(ctx, names[i/len(others)], others[i%len(others)], length)
+	list := contests(names)
+	ratios := make([][]float64, len(list))
+	err = inTurns(repetitions, len(list), func(_, i int) error {
+		ratio, err := s.share(ctx, list[i], length)
 		ratios[i] = append(ratios[i], ratio)
 		return err
 	})
@@ -65,15 +65,12 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 		return nil, err
 	}
 	for i, values := range ratios {
-		label := "uncoupled reno"
-		if n := i / len(others); n > 0 {
-			label = string(cc.Algorithms[n-1])
-		}
-		m := of(fmt.Sprintf("transport fairness, MPTCP's two subflows by %s to each of %d TCP", label, others[i%len(others)]), "times", values)
-		if label != "uncoupled reno" {
+		c := list[i]
+		m := of(fmt.Sprintf("transport fairness, MPTCP's two subflows by %s to each of %d TCP%s", c.label, c.others, c.besideLabel), "times", values)
+		if c.bounded {
 			m = m.target("0.6 to 1.2", m.Value >= 0.6 && m.Value <= 1.2)
 		}
-		m.Note = "published (NorNet 2016): coupled flows take no more than a TCP flow of a shared bottleneck"
+		m.Note = c.note
 		found = append(found, m)
 	}
 	for i, r := range registered {
@@ -87,6 +84,39 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 		found = append(found, m)
 	}
 	return found, nil
+}
+
+// contest is a connection with two subflows beside TCP connections.
+type contest struct {
+	label, besideLabel string
+	name, beside       string // as the kernel has them
+	others             int
+	bounded            bool // by the target
+	note               string
+}
+
+// contests lists what is measured. names are the kernel's of the algorithms.
+func contests(names map[cc.Algorithm]string) (list []contest) {
+	const nornet = "published (NorNet 2016): coupled flows take no more than a TCP flow of a shared bottleneck"
+	for _, others := range []int{1, 3} {
+		list = append(list, contest{label: "uncoupled reno", name: "reno", beside: "reno", others: others, note: nornet})
+	}
+	for _, a := range cc.Algorithms {
+		for _, others := range []int{1, 3} {
+			c := contest{label: string(a), name: names[a], beside: "reno", others: others, bounded: a != cc.WVegas, note: nornet}
+			if a == cc.WVegas {
+				c.note = "delay-based: gives way to flows that fill the queue, as published (Cao 2012)"
+			}
+			list = append(list, c)
+		}
+	}
+	for _, others := range []int{1, 3} {
+		list = append(list, contest{
+			label: string(cc.WVegas), name: names[cc.WVegas], beside: names[cc.WVegas], besideLabel: " by wvegas", others: others,
+			note: "with one subflow, wVegas is Vegas: each aims at ten packets in the queue",
+		})
+	}
+	return list
 }
 
 // twoPaths gives the client a second address on its link, from which its kernel opens a second subflow.
@@ -110,7 +140,7 @@ func (s *network) twoPaths(ctx context.Context) error {
 }
 
 // share returns the goodput of an MPTCP connection over the mean of TCP connections beside it.
-func (s *network) share(ctx context.Context, name string, others int, length time.Duration) (ratio float64, err error) {
+func (s *network) share(ctx context.Context, c contest, length time.Duration) (ratio float64, err error) {
 	k, err := s.startCounter(ctx)
 	if err != nil {
 		return 0, err
@@ -122,10 +152,10 @@ func (s *network) share(ctx context.Context, name string, others int, length tim
 			err = errors.Join(err, f.close())
 		}
 	}()
-	for i := range 1 + others {
-		congestion := "reno"
+	for i := range 1 + c.others {
+		congestion := c.beside
 		if i == 0 {
-			congestion = name
+			congestion = c.name
 		}
 		f, err := s.upload(ctx, congestion, i == 0)
 		if err != nil {
@@ -148,7 +178,7 @@ func (s *network) share(ctx context.Context, name string, others int, length tim
 		if i == 0 {
 			mptcp = bytes
 		} else {
-			tcp += bytes / float64(others)
+			tcp += bytes / float64(c.others)
 		}
 	}
 	if tcp == 0 {

@@ -16,12 +16,15 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	arithmeticProgCompute   = "compute"
-	arithmeticVarBaliaGives = "balia_gives"
-	arithmeticVarBaliaTakes = "balia_takes"
-	arithmeticVarGiven      = "given"
-	arithmeticVarLiaGives   = "lia_gives"
-	arithmeticVarOliaGives  = "olia_gives"
+	arithmeticProgCompute      = "compute"
+	arithmeticProgComputeRound = "compute_round"
+	arithmeticVarBaliaGives    = "balia_gives"
+	arithmeticVarBaliaTakes    = "balia_takes"
+	arithmeticVarGiven         = "given"
+	arithmeticVarLiaGives      = "lia_gives"
+	arithmeticVarOliaGives     = "olia_gives"
+	arithmeticVarRoundDecides  = "round_decides"
+	arithmeticVarRoundGiven    = "round_given"
 )
 
 // loadArithmetic returns the embedded CollectionSpec for arithmetic.
@@ -66,7 +69,8 @@ type arithmeticSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type arithmeticProgramSpecs struct {
-	Compute *ebpf.ProgramSpec `ebpf:"compute"`
+	Compute      *ebpf.ProgramSpec `ebpf:"compute"`
+	ComputeRound *ebpf.ProgramSpec `ebpf:"compute_round"`
 }
 
 // arithmeticMapSpecs contains maps before they are loaded into the kernel.
@@ -79,11 +83,13 @@ type arithmeticMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type arithmeticVariableSpecs struct {
-	BaliaGives *ebpf.VariableSpec `ebpf:"balia_gives"`
-	BaliaTakes *ebpf.VariableSpec `ebpf:"balia_takes"`
-	Given      *ebpf.VariableSpec `ebpf:"given"`
-	LiaGives   *ebpf.VariableSpec `ebpf:"lia_gives"`
-	OliaGives  *ebpf.VariableSpec `ebpf:"olia_gives"`
+	BaliaGives   *ebpf.VariableSpec `ebpf:"balia_gives"`
+	BaliaTakes   *ebpf.VariableSpec `ebpf:"balia_takes"`
+	Given        *ebpf.VariableSpec `ebpf:"given"`
+	LiaGives     *ebpf.VariableSpec `ebpf:"lia_gives"`
+	OliaGives    *ebpf.VariableSpec `ebpf:"olia_gives"`
+	RoundDecides *ebpf.VariableSpec `ebpf:"round_decides"`
+	RoundGiven   *ebpf.VariableSpec `ebpf:"round_given"`
 }
 
 // arithmeticObjects contains all objects after they have been loaded into the kernel.
@@ -116,23 +122,27 @@ func (m *arithmeticMaps) Close() error {
 //
 // It can be passed to loadArithmeticObjects or ebpf.CollectionSpec.LoadAndAssign.
 type arithmeticVariables struct {
-	BaliaGives *ebpf.Variable `ebpf:"balia_gives"`
-	BaliaTakes *ebpf.Variable `ebpf:"balia_takes"`
-	Given      *ebpf.Variable `ebpf:"given"`
-	LiaGives   *ebpf.Variable `ebpf:"lia_gives"`
-	OliaGives  *ebpf.Variable `ebpf:"olia_gives"`
+	BaliaGives   *ebpf.Variable `ebpf:"balia_gives"`
+	BaliaTakes   *ebpf.Variable `ebpf:"balia_takes"`
+	Given        *ebpf.Variable `ebpf:"given"`
+	LiaGives     *ebpf.Variable `ebpf:"lia_gives"`
+	OliaGives    *ebpf.Variable `ebpf:"olia_gives"`
+	RoundDecides *ebpf.Variable `ebpf:"round_decides"`
+	RoundGiven   *ebpf.Variable `ebpf:"round_given"`
 }
 
 // arithmeticPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadArithmeticObjects or ebpf.CollectionSpec.LoadAndAssign.
 type arithmeticPrograms struct {
-	Compute *ebpf.Program `ebpf:"compute"`
+	Compute      *ebpf.Program `ebpf:"compute"`
+	ComputeRound *ebpf.Program `ebpf:"compute_round"`
 }
 
 func (p *arithmeticPrograms) Close() error {
 	return _ArithmeticClose(
 		p.Compute,
+		p.ComputeRound,
 	)
 }
 

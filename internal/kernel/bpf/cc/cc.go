@@ -19,15 +19,18 @@ import (
 type Algorithm string
 
 const (
-	LIA   Algorithm = "lia"
-	OLIA  Algorithm = "olia"
-	BALIA Algorithm = "balia"
+	LIA    Algorithm = "lia"
+	OLIA   Algorithm = "olia"
+	BALIA  Algorithm = "balia"
+	WVegas Algorithm = "wvegas"
 )
 
 // Algorithms lists all algorithms.
-var Algorithms = []Algorithm{LIA, OLIA, BALIA}
+var Algorithms = []Algorithm{LIA, OLIA, BALIA, WVegas}
 
-var loaders = map[Algorithm]func() (*ebpf.CollectionSpec, error){LIA: loadLia, OLIA: loadOlia, BALIA: loadBalia}
+var loaders = map[Algorithm]func() (*ebpf.CollectionSpec, error){
+	LIA: loadLia, OLIA: loadOlia, BALIA: loadBalia, WVegas: loadWvegas,
+}
 
 // UnavailableError reports why this host cannot load a program, and how to fix it.
 type UnavailableError struct {

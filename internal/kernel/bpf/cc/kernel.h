@@ -9,6 +9,7 @@
 #include <bpf/bpf_core_read.h>
 
 #define TCP_ESTABLISHED 1
+#define TCP_CA_OPEN 0
 #define TCP_CA_RECOVERY 3
 #define TCP_CA_LOSS 4
 #define TCP_CONG_NON_RESTRICTED 1 // else EPERM outside of the first network namespace
@@ -39,6 +40,7 @@ struct tcp_sock {
 	__u32 srtt_us; // times eight
 	__u32 max_packets_out;
 	__u64 bytes_acked;
+	__u32 snd_nxt;
 	__u8 is_cwnd_limited : 1;
 	bool is_mptcp;
 };
@@ -53,6 +55,15 @@ struct mptcp_sock {
 	struct list_head conn_list;
 };
 
+struct ack_sample {
+	__s32 rtt_us; // negative: not measured
+};
+
+enum tcp_ca_event {
+	CA_EVENT_TX_START,    // the first packet after all were acknowledged
+	CA_EVENT_CWND_RESTART, // after a pause
+};
+
 #pragma clang attribute pop
 
 // The registered structure. The loader matches its members by name.
@@ -60,6 +71,8 @@ struct tcp_congestion_ops {
 	__u32 (*ssthresh)(struct sock *sk);
 	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
 	void (*set_state)(struct sock *sk, __u8 new_state);
+	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
+	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
 	__u32 (*undo_cwnd)(struct sock *sk);
 	void (*init)(struct sock *sk);
 	char name[16];
@@ -68,5 +81,6 @@ struct tcp_congestion_ops {
 
 extern __u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
 extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
+extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
 extern __u32 tcp_slow_start(struct tcp_sock *tp, __u32 acked) __ksym;
 extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
