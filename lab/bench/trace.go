@@ -155,6 +155,10 @@ func traces(ctx context.Context, o Options) (found []Measurement, err error) {
 	if found = append(found, timed...); err != nil {
 		return found, err
 	}
+	memory, err := traceMemory(ctx, o)
+	if found = append(found, memory...); err != nil {
+		return found, err
+	}
 	sack, err := damagedSACK(ctx, o)
 	return append(found, sack...), err
 }

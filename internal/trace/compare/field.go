@@ -127,7 +127,8 @@ type Value struct {
 var absent Value
 
 func number[T uint8 | uint16 | uint32](n T) Value {
-	return Value{Present: true, Raw: strconv.FormatUint(uint64(n), 10), Text: strconv.FormatUint(uint64(n), 10)}
+	digits := strconv.FormatUint(uint64(n), 10)
+	return text(digits, digits)
 }
 
 func text(raw, shown string) Value { return Value{Present: true, Raw: raw, Text: shown} }

@@ -14,6 +14,12 @@ type Sight struct {
 	*Comparison
 }
 
+// look is a Sight with the fields that its quote shows.
+type look struct {
+	Sight
+	seen *View
+}
+
 // Finding is a change on the path, behind hop After and no further than hop By.
 type Finding struct {
 	Change
@@ -52,11 +58,15 @@ type seen struct {
 
 // Locate finds the changes on a path, from the quotes of its hops. The order of the sights does not matter.
 func Locate(sent *Sent, sights []Sight) (findings []Finding, doubts []Doubt) {
-	sights = slices.Clone(sights)
-	slices.SortStableFunc(sights, func(a, b Sight) int { return a.Hop - b.Hop })
+	was := sent.View()
+	var looks []look
+	for _, s := range sights {
+		looks = append(looks, look{s, s.view()})
+	}
+	slices.SortStableFunc(looks, func(a, b look) int { return a.Hop - b.Hop })
 	var derived []Finding
-	for _, f := range fieldsOf(sent, sights) {
-		found, odd := locateField(sent, f, sights)
+	for _, f := range fieldsOf(was, looks) {
+		found, odd := locateField(was, f, looks)
 		doubts = append(doubts, odd...)
 		if f.Derived() {
 			derived = append(derived, found...)
@@ -64,16 +74,16 @@ func Locate(sent *Sent, sights []Sight) (findings []Finding, doubts []Doubt) {
 			findings = append(findings, found...)
 		}
 	}
-	narrow(sent, findings, sights)
+	narrow(was, findings, looks)
 	findings = attach(findings, derived)
 	slices.SortStableFunc(findings, func(a, b Finding) int { return a.By - b.By })
 	return findings, doubts
 }
 
 // fieldsOf lists all fields that were sent or quoted, in the order of a packet.
-func fieldsOf(sent *Sent, sights []Sight) []Field {
-	fields := slices.Clone(sent.view.order)
-	for _, s := range sights {
+func fieldsOf(sent *View, looks []look) []Field {
+	fields := slices.Clone(sent.order)
+	for _, s := range looks {
 		for _, c := range s.Changes {
 			if !slices.Contains(fields, c.Field) {
 				fields = append(fields, c.Field)
@@ -83,13 +93,13 @@ func fieldsOf(sent *Sent, sights []Sight) []Field {
 	return fields
 }
 
-func locateField(sent *Sent, f Field, sights []Sight) (found []Finding, odd []Doubt) {
-	was, known := sent.view.Value(f)
+func locateField(sent *View, f Field, looks []look) (found []Finding, odd []Doubt) {
+	was, known := sent.Value(f)
 	if !known {
 		return nil, nil
 	}
 	series := []seen{{value: was}}
-	for _, s := range sights {
+	for _, s := range looks {
 		value, visible := s.valueOf(f, was)
 		if !visible {
 			continue
@@ -132,13 +142,13 @@ func locateField(sent *Sent, f Field, sights []Sight) (found []Finding, odd []Do
 
 // valueOf returns a field's value in a quote, in a form that can be compared with those of other hops (see comparable).
 // A payload that is cut counts if the part that is there differs.
-func (s Sight) valueOf(f Field, was Value) (Value, bool) {
+func (s look) valueOf(f Field, was Value) (Value, bool) {
 	for _, c := range s.Changes {
 		if c.Field == f {
 			return c.comparable(), true
 		}
 	}
-	_, visible := s.Seen.Value(f)
+	_, visible := s.seen.Value(f)
 	return was, visible
 }
 
@@ -158,8 +168,8 @@ func credible(series []seen) (kept, contradicted []seen) {
 
 // narrow uses the packet's length, which every quote has, to locate options and payloads that were removed or
 // added: where the length changes in one step, they all changed there.
-func narrow(sent *Sent, findings []Finding, sights []Sight) {
-	was, _ := sent.view.Value(Length)
+func narrow(sent *View, findings []Finding, looks []look) {
+	was, _ := sent.Value(Length)
 	before := slices.Clone(findings)
 	for i := range findings {
 		after, by := before[i].After, before[i].By
@@ -168,8 +178,8 @@ func narrow(sent *Sent, findings []Finding, sights []Sight) {
 			continue
 		}
 		lengths := []seen{{hop: 0, value: was}}
-		for _, s := range sights {
-			if v, ok := s.Seen.Value(Length); ok && s.Hop >= after && s.Hop <= by {
+		for _, s := range looks {
+			if v, ok := s.seen.Value(Length); ok && s.Hop >= after && s.Hop <= by {
 				lengths = append(lengths, seen{hop: s.Hop, from: s.From, value: v})
 			}
 		}

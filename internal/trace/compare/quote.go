@@ -39,7 +39,6 @@ func (c Change) Kind() Kind {
 
 // Comparison is the result of comparing a quote with the packet that was sent.
 type Comparison struct {
-	Seen    *View
 	Changes []Change // in the order of the packet
 	// Bytes is the number of bytes quoted behind the packet's IP header.
 	Bytes int
@@ -52,29 +51,39 @@ type Comparison struct {
 	Mismatch bool
 	// Padded is set if options are gone and others moved nowhere: they were overwritten.
 	Padded bool
+	// quoted is the quote without errors in its IP header. A view of it takes twenty times as much memory.
+	quoted []byte
+}
+
+// view returns the fields that the quote shows.
+func (c *Comparison) view() *View {
+	q, _ := packet.ParseQuote(c.quoted) // it was parsed before
+	return Of(q)
 }
 
 // ErrOther is the error for a quote that is of another kind of packet.
 var ErrOther = errors.New("the quote is of another packet")
 
-// Sent is a packet as it was sent, ready to be compared.
-type Sent struct {
-	packet *packet.Packet
-	bytes  []byte
-	view   *View
-}
+// Sent is a packet as it was sent, to be compared. It keeps only bytes, because most packets of a campaign are never
+// quoted.
+type Sent struct{ bytes []byte }
 
 // NewSent prepares a packet as it was sent.
 func NewSent(b []byte) (*Sent, error) {
-	p, err := packet.Parse(b)
-	if err != nil {
+	if _, err := packet.Parse(b); err != nil {
 		return nil, fmt.Errorf("the packet to compare with: %w", err)
 	}
-	return &Sent{packet: p, bytes: b, view: Of(p)}, nil
+	return &Sent{bytes: b}, nil
 }
 
 // View returns the fields that were sent.
-func (s *Sent) View() *View { return s.view }
+func (s *Sent) View() *View {
+	p, _ := packet.Parse(s.bytes) // NewSent has parsed it
+	return Of(p)
+}
+
+// isIPv4 reports whether the packet is one of IPv4.
+func (s *Sent) isIPv4() bool { return s.bytes[0]>>4 == 4 }
 
 // Quote compares the bytes that an ICMP error quotes. It ignores the fields that each router changes: the time to
 // live and the IP header's checksum.
@@ -85,40 +94,42 @@ func (s *Sent) Quote(quoted []byte) (*Comparison, error) {
 	if q == nil {
 		return nil, err
 	}
-	if (q.V4 == nil) != (s.packet.V4 == nil) {
+	if (q.V4 != nil) != s.isIPv4() {
 		return nil, fmt.Errorf("%w: of another IP version", ErrOther)
 	}
-	c.Seen = Of(q)
+	sent, seen := s.View(), Of(q)
+	c.quoted = quoted
 	c.Bytes = max(0, min(len(quoted)-len(q.Trailer), total(q))-header(q))
 	c.Full = q.Missing == 0 && q.Cut == 0
-	c.Changes = s.changes(c.Seen)
-	c.Mismatch = c.Full && errors.Is(q.Verify(), packet.ErrChecksum) && s.checksumChanged(c.Changes)
-	c.Padded = c.Seen.allOptions && c.Seen.padding > s.view.padding
+	c.Changes = changes(sent, seen)
+	c.Mismatch = c.Full && errors.Is(q.Verify(), packet.ErrChecksum) && checksumChanged(c.Changes)
+	c.Padded = seen.allOptions && seen.padding > sent.padding
 	return c, nil
 }
 
 // checksumChanged reports whether a transport checksum is among the changes.
-func (s *Sent) checksumChanged(changes []Change) bool {
+func checksumChanged(changes []Change) bool {
 	return slices.ContainsFunc(changes, func(c Change) bool { return c.Field.checksum() })
 }
 
-func (s *Sent) changes(seen *View) (changes []Change) {
-	fields := slices.Clone(s.view.order)
+// changes returns the fields that differ and are visible in both.
+func changes(sent, seen *View) (changes []Change) {
+	fields := slices.Clone(sent.order)
 	for _, f := range seen.order {
 		if !slices.Contains(fields, f) {
 			fields = append(fields, f)
 		}
 	}
 	for _, f := range fields {
-		was, known := s.view.Value(f)
+		was, known := sent.Value(f)
 		is, visible := seen.Value(f)
 		if known && visible && !was.equal(is) {
 			changes = append(changes, Change{Field: f, Sent: was, Seen: is})
 		}
 	}
-	if _, visible := seen.Value(Payload); !visible && seen.prefix != "" && len(seen.prefix) <= len(s.view.prefix) &&
-		seen.prefix != s.view.prefix[:len(seen.prefix)] {
-		was, _ := s.view.Value(Payload)
+	if _, visible := seen.Value(Payload); !visible && seen.prefix != "" && len(seen.prefix) <= len(sent.prefix) &&
+		seen.prefix != sent.prefix[:len(seen.prefix)] {
+		was, _ := sent.Value(Payload)
 		changes = append(changes, Change{Field: Payload, Sent: was, Seen: text(seen.prefix, showBytes([]byte(seen.prefix)))})
 	}
 	return changes
@@ -137,7 +148,7 @@ const (
 
 // straighten corrects known errors of routers in a quoted IP header, and notes them.
 func (s *Sent) straighten(q []byte, c *Comparison) []byte {
-	if s.packet.V4 == nil || len(q) < header4 || q[0]>>4 != 4 {
+	if !s.isIPv4() || len(q) < header4 || q[0]>>4 != 4 {
 		return q
 	}
 	field := func(b []byte, at int) uint16 { return binary.BigEndian.Uint16(b[at:]) }

@@ -3,14 +3,15 @@ package compare
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/detour-collective/dcol/internal/packet"
 )
 
 // View has the fields of a packet that are visible, whole.
 type View struct {
-	values map[Field]Value
 	order  []Field // as they are in the packet
+	values []Value // of order
 	// allOptions is set if every TCP option is visible: one that is not there is absent.
 	allOptions bool
 	// allPayload is set if the payload is visible to its end.
@@ -22,14 +23,13 @@ type View struct {
 
 func (v *View) set(f Field, value Value) {
 	for i := 2; ; i++ {
-		if _, taken := v.values[f]; !taken {
+		if !slices.Contains(v.order, f) {
 			break
 		}
 		base, _, _ := cutHash(f)
 		f = Field(fmt.Sprintf("%s#%d", base, i))
 	}
-	v.values[f] = value
-	v.order = append(v.order, f)
+	v.order, v.values = append(v.order, f), append(v.values, value)
 }
 
 // cutHash splits the number off a repeated field.
@@ -44,7 +44,8 @@ func cutHash(f Field) (base Field, number string, repeated bool) {
 
 // Of returns the visible fields of a packet.
 func Of(p *packet.Packet) *View {
-	v := &View{values: map[Field]Value{}}
+	const usual = 24 // fields
+	v := &View{order: make([]Field, 0, usual), values: make([]Value, 0, usual)}
 	v.ip(p)
 	if offset, _ := p.Fragment(); offset > 0 {
 		return v // what follows is not the beginning of the transport header
@@ -180,8 +181,8 @@ func (v *View) payload(p *packet.Packet) {
 // Value returns a field's value. It is not visible where ok is false; an option or a payload that is visibly
 // not there has Present false.
 func (v *View) Value(f Field) (value Value, ok bool) {
-	if value, ok = v.values[f]; ok {
-		return value, true
+	if i := slices.Index(v.order, f); i >= 0 {
+		return v.values[i], true
 	}
 	switch {
 	case f.IsOption():

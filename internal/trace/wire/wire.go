@@ -31,8 +31,18 @@ type Conn struct {
 // ErrRight means that the process may not use raw sockets.
 var ErrRight = errors.New("raw sockets need root or CAP_NET_RAW: run the command with sudo")
 
-// backlog bounds the arrivals that nobody has taken yet. What exceeds it is lost, as in a socket's buffer.
-const backlog = 4096
+// backlog bounds the arrivals that nobody has taken yet. What exceeds it is lost, as in a socket's buffer. Of a socket
+// that hears only its own destination, it has room for three answers to each probe of a trace.
+const (
+	backlog      = 4096
+	backlogAlone = 128
+)
+
+// maxPacket is the size of the largest IP packet in bytes.
+const maxPacket = 65535
+
+// buffers are for packets that are being read. All sockets share them, so that a thousand sockets that wait need none.
+var buffers = sync.Pool{New: func() any { return new([maxPacket]byte) }}
 
 // Open opens the sockets. device, if it is not empty, is the interface to use.
 func Open(destination netip.Addr, device string) (*Conn, error) {
@@ -50,9 +60,13 @@ func open(destination netip.Addr, device string, alone bool) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no route to %v: %w", destination, err)
 	}
+	room := backlog
+	if alone {
+		room = backlogAlone
+	}
 	c := &Conn{
 		destination: destination, source: source, out: -1, alone: alone,
-		arrivals: make(chan trace.Arrival, backlog), quit: make(chan struct{}),
+		arrivals: make(chan trace.Arrival, room), quit: make(chan struct{}),
 	}
 	if err := c.open(device); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -207,23 +221,24 @@ func (c *Conn) read(f *os.File, protocol int) {
 	if err != nil {
 		return
 	}
-	buffer := make([]byte, 65536)
 	for {
-		var n int
-		var from unix.Sockaddr
-		var failure error
+		var b []byte
 		err := raw.Read(func(fd uintptr) bool {
-			n, from, failure = unix.Recvfrom(int(fd), buffer, 0)
+			buffer := buffers.Get().(*[maxPacket]byte)
+			defer buffers.Put(buffer)
+			n, from, failure := unix.Recvfrom(int(fd), buffer[:], 0)
+			if failure == nil {
+				b = c.withHeader(buffer[:n], from, protocol)
+			}
 			return !errors.Is(failure, unix.EAGAIN)
 		})
 		if err != nil {
 			return // closed
 		}
-		if failure != nil {
+		if b == nil {
 			continue // an error of the destination, such as a refused connection, is reported once
 		}
 		at := time.Now()
-		b := c.withHeader(buffer[:n], from, protocol)
 		select {
 		case c.arrivals <- trace.Arrival{At: at, Bytes: b}:
 		case <-c.quit:
