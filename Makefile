@@ -148,6 +148,10 @@ nightly-rapid: ## Run every property test with ROUNDS (20) random seeds and the 
 	@scripts/deps.sh test
 	scripts/rapid.sh $(or $(ROUNDS),20)
 
+docs: ## Make web pages of the texts, which open without a network; writes out/docs/index.html.
+	@scripts/deps.sh build
+	$(GO) run ./docs/site out/docs
+
 cover: ## Measure what the tests reach (root); writes out/cover.html.
 	@scripts/deps.sh test
 	@mkdir -p out
@@ -192,4 +196,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-metrics test-awkward test-roots test-deb test-kernels deb battery bench chaos chaos-bites paper lint fuzz nightly-rapid cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-metrics test-awkward test-roots test-deb test-kernels deb battery bench chaos chaos-bites paper lint fuzz nightly-rapid docs cover arm64 generate check-generate install uninstall clean

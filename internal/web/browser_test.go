@@ -1,125 +1,46 @@
 package web
 
 import (
-	"bufio"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"golang.org/x/net/websocket"
+	devtools "github.com/detour-collective/dcol/lab/browser"
 )
 
-// chromium is a browser without a window, controlled by the DevTools protocol.
+// chromium is a browser whose errors end a test.
 type chromium struct {
-	t       *testing.T
-	conn    *websocket.Conn
-	session string
-	id      int
+	*devtools.Browser
+	t *testing.T
 }
-
-var devTools = regexp.MustCompile(`DevTools listening on (ws://\S+)`)
 
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
-	program, err := exec.LookPath("chromium")
+	b, err := devtools.Start(t.Context())
 	if err != nil {
-		t.Skip("needs Debian's package chromium")
+		t.Skip(err)
 	}
-	cmd := exec.CommandContext(t.Context(), program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0", "--remote-allow-origins=http://localhost",
-		"--disable-background-networking", "--no-first-run", "--user-data-dir="+t.TempDir(), "about:blank")
-	out, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Skip("chromium does not start:", err)
-	}
-	read := make(chan struct{})
-	t.Cleanup(func() { cmd.Process.Kill(); <-read; cmd.Wait() })
-	found := make(chan string, 1)
-	go func() {
-		defer close(read)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if m := devTools.FindStringSubmatch(lines.Text()); m != nil {
-				found <- m[1]
-			}
-		}
-	}()
-	c := &chromium{t: t}
-	select {
-	case at := <-found:
-		if c.conn, err = websocket.Dial(at, "", "http://localhost"); err != nil {
-			t.Fatal(err)
-		}
-	case <-time.After(2 * time.Minute):
-		t.Fatal("chromium does not begin to listen")
-	}
-	c.conn.MaxPayloadBytes = 64 << 20
-	t.Cleanup(func() { c.conn.Close() })
-	var target struct{ TargetID string }
-	c.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
-	var session struct{ SessionID string }
-	c.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &session)
-	c.session = session.SessionID
-	return c
+	t.Cleanup(b.Close)
+	return &chromium{b, t}
 }
 
-// call sends a command and waits for its answer.
-func (c *chromium) call(method string, params map[string]any, into any) {
+func (c *chromium) must(err error) {
 	c.t.Helper()
-	c.id++
-	request := map[string]any{"id": c.id, "method": method, "params": params}
-	if c.session != "" {
-		request["sessionId"] = c.session
-	}
-	if err := websocket.JSON.Send(c.conn, request); err != nil {
+	if err != nil {
 		c.t.Fatal(err)
 	}
-	for {
-		var answer struct {
-			ID     int
-			Result json.RawMessage
-			Error  *struct{ Message string }
-		}
-		if err := websocket.JSON.Receive(c.conn, &answer); err != nil {
-			c.t.Fatalf("%s: %v", method, err)
-		}
-		switch {
-		case answer.ID != c.id: // an event
-		case answer.Error != nil:
-			c.t.Fatalf("%s: %s", method, answer.Error.Message)
-		default:
-			if into != nil {
-				if err := json.Unmarshal(answer.Result, into); err != nil {
-					c.t.Fatal(err)
-				}
-			}
-			return
-		}
-	}
 }
 
-// eval runs JavaScript in the page, whose value is JSON.
+func (c *chromium) call(method string, params map[string]any) {
+	c.t.Helper()
+	c.must(c.Call(method, params, nil))
+}
+
 func (c *chromium) eval(script string, into any) {
 	c.t.Helper()
-	var out struct {
-		Result           struct{ Value json.RawMessage }
-		ExceptionDetails *struct{ Exception struct{ Description string } }
-	}
-	c.call("Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true, "awaitPromise": true}, &out)
-	if out.ExceptionDetails != nil {
-		c.t.Fatalf("%s: %s", script, out.ExceptionDetails.Exception.Description)
-	}
-	if err := json.Unmarshal(out.Result.Value, into); err != nil {
-		c.t.Fatalf("%s: %v", script, err)
-	}
+	c.must(c.Eval(script, into))
 }
 
 func (c *chromium) waitFor(what, condition string) {
@@ -137,15 +58,9 @@ func (c *chromium) screenshot(name string) {
 	if folder == "" {
 		return
 	}
-	var shot struct{ Data string }
-	c.call("Page.captureScreenshot", map[string]any{"captureBeyondViewport": true}, &shot)
-	data, err := base64.StdEncoding.DecodeString(shot.Data)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(folder, name+".png"), data, 0o644)
-	}
-	if err != nil {
-		c.t.Error(err)
-	}
+	data, err := c.Screenshot(true)
+	c.must(err)
+	c.must(os.WriteFile(filepath.Join(folder, name+".png"), data, 0o644))
 }
 
 // findings returns what is wrong with the page as it is shown now: text without contrast (WCAG 2, 4.5:1), controls
@@ -180,8 +95,7 @@ func TestInBrowser(t *testing.T) {
 	c := startChromium(t)
 	agent := &fake{connections: 14}
 	s := serve(t, agent)
-	c.call("Page.enable", map[string]any{}, nil)
-	c.call("Page.navigate", map[string]any{"url": s.Link()}, nil)
+	c.must(c.Open(s.Link()))
 	c.waitFor("the page shows connections", `document.querySelectorAll('#connection-rows tr').length === 14`)
 	var paint float64
 	c.eval(`performance.getEntriesByType('paint').find((p) => p.name === 'first-contentful-paint')?.startTime ?? 0`, &paint)
@@ -195,8 +109,7 @@ func TestInBrowser(t *testing.T) {
 		width int
 	}{{"desktop", 1280}, {"phone", 360}} {
 		for _, scheme := range []string{"light", "dark"} {
-			c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": size.width, "height": 800, "deviceScaleFactor": 1, "mobile": size.width < 500}, nil)
-			c.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+			c.must(c.Look(size.width, 800, scheme))
 			c.waitFor("the graph has the new size", fmt.Sprintf(`innerWidth === %d && Math.abs(document.querySelector('#graph svg').viewBox.baseVal.width - document.querySelector('#graph').clientWidth) < 2`, size.width))
 			var wrong []string
 			c.eval(findings, &wrong)
@@ -208,12 +121,12 @@ func TestInBrowser(t *testing.T) {
 	}
 
 	key := func(key string) {
-		c.call("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": key, "text": key}, nil)
-		c.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)
+		c.call("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": key, "text": key})
+		c.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key})
 	}
 	key("/")
 	c.waitFor("the filter has the keyboard", `document.activeElement.id === 'filter'`)
-	c.call("Input.insertText", map[string]any{"text": "carol bulk"}, nil)
+	c.call("Input.insertText", map[string]any{"text": "carol bulk"})
 	c.waitFor("connections are filtered", `[...document.querySelectorAll('#connection-rows tr')].length < 14 && [...document.querySelectorAll('#connection-rows tr')].every((r) => r.textContent.includes('via carol'))`)
 	c.eval(`document.querySelector('#connection-rows button').click() ?? true`, new(bool))
 	c.waitFor("the explanation is shown", `document.querySelector('#why').textContent.includes('it loses least') && document.activeElement.id === 'why'`)
