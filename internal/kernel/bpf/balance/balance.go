@@ -1,0 +1,224 @@
+package balance
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
+)
+
+// Limits of the program.
+const (
+	MaxRoutes = 65536 // of each family
+	MaxHops   = 64    // of a route
+)
+
+const (
+	filterName = tcfilter.Prefix + "balance"
+	priority   = 220 // after filters that take packets past the kernel's routing
+	maxLength  = 32
+	maxKeys    = 34
+)
+
+// Cipher selects the function that decodes ports.
+type Cipher uint32
+
+// The ciphers.
+const (
+	Speck Cipher = iota
+	Skip32
+	RC5
+)
+
+// Function has the constants of the network, and the id of this router.
+type Function struct {
+	Cipher Cipher
+	Keys   []uint16 // of the rounds; Skip32: the bytes of its key
+	Table  []uint8  // of Skip32's rounds
+	Radix  uint32
+	Powers []uint32 // of the radix, one for each position of a path selector
+	Router uint32
+}
+
+// Route is a multipath route. Slots has, for each number of a next hop, its place among the kernel's next hops that work.
+type Route struct {
+	Prefix netip.Prefix
+	Slots  []uint8
+}
+
+// Counts counts packets since the program began: those whose ports contained a next hop that there is, and those that
+// were hashed because they did not.
+type Counts struct{ Decoded, Hashed uint64 }
+
+// UnavailableError reports that this host cannot have the program, and what would mend it.
+type UnavailableError struct {
+	Mend string
+	Err  error
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("next hops cannot be chosen by ports here: %v (%s)", e.Err, e.Mend)
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
+
+// Balancer chooses next hops in one network namespace: that of the thread that opened it. Its methods may be called from
+// anywhere and at the same time.
+type Balancer struct {
+	objects balanceObjects
+
+	mu     sync.Mutex // of what follows, and of changes to the maps
+	filter tcfilter.Filter
+	routes map[netip.Prefix][]uint8
+}
+
+// Open makes the program ready; Attach puts it to work. An error that wraps *UnavailableError means that the host cannot
+// have it.
+func Open(f Function) (_ *Balancer, err error) {
+	spec, err := loadBalance()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded program that chooses next hops: %w", err)
+	}
+	if err := f.set(spec); err != nil {
+		return nil, err
+	}
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	b := &Balancer{routes: map[netip.Prefix][]uint8{}}
+	defer func() {
+		if err != nil {
+			handle.Close()
+			_ = b.objects.Close()
+		}
+	}()
+	if err := spec.LoadAndAssign(&b.objects, nil); err != nil {
+		return nil, &UnavailableError{tcfilter.Mend(err, mendKernel), fmt.Errorf("load the program that chooses next hops: %w", err)}
+	}
+	if err := b.objects.Programs.Put(uint32(0), b.objects.Balance); err != nil {
+		return nil, &UnavailableError{tcfilter.Mend(err, mendKernel), fmt.Errorf("lead the filter to the program that chooses next hops: %w", err)}
+	}
+	b.filter = tcfilter.Filter{
+		Handle: handle, Parent: tcfilter.AtIngress, Name: filterName, Priority: priority, Protocol: unix.ETH_P_ALL,
+		Program: func(*netlink.LinkAttrs) (*ebpf.Program, error) { return b.objects.Enter, nil },
+	}
+	return b, nil
+}
+
+// set writes the function's constants into the program.
+func (f Function) set(spec *ebpf.CollectionSpec) error {
+	if f.Radix < 2 || len(f.Powers) == 0 || len(f.Powers) > maxLength || len(f.Keys) > maxKeys {
+		return fmt.Errorf("radix %d with %d positions and %d keys is more than the program has room for", f.Radix, len(f.Powers), len(f.Keys))
+	}
+	var keys [maxKeys]uint16
+	copy(keys[:], f.Keys)
+	var powers [maxLength]uint32
+	copy(powers[:], f.Powers)
+	var table [256]uint8
+	copy(table[:], f.Table)
+	for name, value := range map[string]any{
+		"cipher": uint32(f.Cipher), "radix": f.Radix, "length": uint32(len(f.Powers)), "powers": powers,
+		"keys": keys, "router": f.Router, "table_f": table,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("set %s of the program that chooses next hops: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Attach chooses for what comes in over exactly these interfaces, given by their indexes. It may be called again whenever
+// they change. A missing one is no error.
+func (b *Balancer) Attach(interfaces []int) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.filter.Set(interfaces)
+}
+
+// Set has the program choose for exactly these routes. It does not interrupt the choice for routes that stay as they are.
+// Routes with fewer than two next hops or more than MaxHops are left to the kernel.
+func (b *Balancer) Set(routes []Route) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	wanted := map[netip.Prefix][]uint8{}
+	for _, r := range routes {
+		if len(r.Slots) >= 2 && len(r.Slots) <= MaxHops {
+			wanted[r.Prefix.Masked()] = r.Slots
+		}
+	}
+	var failed []error
+	for prefix := range b.routes {
+		if _, stays := wanted[prefix]; stays {
+			continue
+		}
+		table, key := b.place(prefix)
+		if err := table.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			failed = append(failed, fmt.Errorf("remove the route to %v: %w", prefix, err))
+			continue
+		}
+		delete(b.routes, prefix)
+	}
+	for prefix, slots := range wanted {
+		if slices.Equal(b.routes[prefix], slots) {
+			continue
+		}
+		hops := balanceHops{Count: uint32(len(slots))}
+		copy(hops.Slots[:], slots)
+		table, key := b.place(prefix)
+		if err := table.Put(key, &hops); err != nil {
+			failed = append(failed, fmt.Errorf("add the route to %v: %w", prefix, err))
+			continue
+		}
+		b.routes[prefix] = slots
+	}
+	return errors.Join(failed...)
+}
+
+// place returns the map and the key of a prefix.
+func (b *Balancer) place(p netip.Prefix) (*ebpf.Map, any) {
+	bytes := p.Addr().AsSlice()
+	if p.Addr().Is4() {
+		return b.objects.Routes4, &balancePrefix4{Bits: uint32(p.Bits()), Dst: binary.NativeEndian.Uint32(bytes)}
+	}
+	key := &balancePrefix6{Bits: uint32(p.Bits())}
+	for i := range key.Dst {
+		key.Dst[i] = binary.NativeEndian.Uint32(bytes[4*i:])
+	}
+	return b.objects.Routes6, key
+}
+
+// Counts returns what the program counted.
+func (b *Balancer) Counts() (sum Counts, err error) {
+	var all []balanceCounts
+	if err := b.objects.Counted.Lookup(uint32(0), &all); err != nil {
+		return sum, fmt.Errorf("read what was counted: %w", err)
+	}
+	for _, c := range all {
+		sum.Decoded += c.Decoded
+		sum.Hashed += c.Hashed
+	}
+	return sum, nil
+}
+
+// Close has the kernel choose alone, and removes the filters.
+func (b *Balancer) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err := b.filter.Set(nil)
+	b.filter.Handle.Close()
+	return errors.Join(err, b.objects.Close())
+}
+
+// CleanUp removes the filters of a process that was killed from all interfaces of the calling thread's network namespace.
+func CleanUp() error { return tcfilter.CleanUp(filterName) }
