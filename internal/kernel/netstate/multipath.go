@@ -1,0 +1,169 @@
+package netstate
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// MultipathRoute is a route with several next hops.
+type MultipathRoute struct {
+	Prefix netip.Prefix
+	// NextHops has the next hops in the order in which the kernel divides the hashes of packets among them.
+	NextHops []NextHop
+	// Resilient is set if the next hops are of a resilient group, which divides the hashes by a table.
+	Resilient bool
+}
+
+// NextHop is a next hop of a MultipathRoute.
+type NextHop struct {
+	Gateway   netip.Addr // invalid: the destination is a neighbour
+	Interface int        // its index
+	Weight    int        // at least 1
+	// Dead is set while the kernel does not use it.
+	Dead bool
+}
+
+// MultipathRoutes returns the routes of the main table with several next hops, in the order of their prefixes. Of several
+// routes to a prefix, it is the one with the lowest metric that counts. Routes for a type of service are left out.
+func MultipathRoutes() ([]MultipathRoute, error) {
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	defer conn.Close()
+	groups, err := dumpGroups(conn)
+	if err != nil {
+		return nil, fmt.Errorf("list the groups of next hops: %w", err)
+	}
+	best := map[netip.Prefix]routeMessage{}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		messages, err := dump(conn, unix.RTM_GETROUTE, rtmsg(family))
+		if err != nil {
+			return nil, fmt.Errorf("list the routes: %w", err)
+		}
+		for _, m := range messages {
+			r, err := decodeRoute(m.Data)
+			if err != nil {
+				return nil, err
+			}
+			old, known := best[r.prefix]
+			if r.usable() && (!known || r.metric < old.metric) {
+				best[r.prefix] = r
+			}
+		}
+	}
+	var all []MultipathRoute
+	for prefix, r := range best {
+		route := MultipathRoute{Prefix: prefix, NextHops: r.nextHops}
+		if g, ok := groups[r.group]; ok && r.group != 0 {
+			route.NextHops, route.Resilient = g.nextHops, g.resilient
+		}
+		if len(route.NextHops) > 1 {
+			all = append(all, route)
+		}
+	}
+	slices.SortFunc(all, func(a, b MultipathRoute) int { return a.Prefix.Compare(b.Prefix) })
+	return all, nil
+}
+
+func rtmsg(family uint8) []byte { return append([]byte{family}, make([]byte, unix.SizeofRtMsg-1)...) }
+
+// dump requests all objects of a kind, again if they change meanwhile.
+func dump(conn *netlink.Conn, kind netlink.HeaderType, header []byte) ([]netlink.Message, error) {
+	for began := time.Now(); ; {
+		messages, err := conn.Execute(netlink.Message{
+			Header: netlink.Header{Type: kind, Flags: netlink.Request | netlink.Dump}, Data: header,
+		})
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(messages, func(m netlink.Message) bool { return m.Header.Flags&netlink.DumpInterrupted != 0 }) {
+			return messages, nil
+		}
+		if time.Since(began) > restless {
+			return nil, fmt.Errorf("they have changed too often for %v to be read", restless)
+		}
+	}
+}
+
+// WatchRoutes sends once now, and again after each change of a route, a next hop, a routing rule or an interface, until
+// ctx ends; then it closes the channel. Changes that follow each other are sent as one.
+func WatchRoutes(ctx context.Context) (<-chan struct{}, error) {
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return nil, fmt.Errorf("watch routes: %w", err)
+	}
+	for _, group := range []uint32{
+		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEXTHOP,
+		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
+	} {
+		if err := conn.JoinGroup(group); err != nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("watch routes: %w", err)
+		}
+	}
+	changed, out := make(chan struct{}, 1), make(chan struct{}, 1)
+	out <- struct{}{}
+	go func() {
+		defer close(changed)
+		for {
+			if _, err := conn.Receive(); err != nil && !isLost(err) {
+				return
+			}
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	go func() {
+		defer close(out)
+		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+		defer stop()
+		for range changed {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(settle):
+			}
+			select {
+			case out <- struct{}{}:
+			default: // the reader has not seen the last one yet
+			}
+		}
+	}()
+	return out, nil
+}
+
+// ForeignRules reports whether routing rules other than the kernel's own lead packets to tables of their own.
+func ForeignRules() (bool, error) {
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return false, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	defer conn.Close()
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		messages, err := dump(conn, unix.RTM_GETRULE, rtmsg(family))
+		if err != nil {
+			return false, fmt.Errorf("list the routing rules: %w", err)
+		}
+		for _, m := range messages {
+			const tableAt = 4 // in struct fib_rule_hdr
+			if len(m.Data) <= tableAt {
+				return false, errShortRoute
+			}
+			switch m.Data[tableAt] {
+			case unix.RT_TABLE_LOCAL, unix.RT_TABLE_MAIN, unix.RT_TABLE_DEFAULT:
+			default:
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
