@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -56,6 +57,10 @@ func (m *monitor) run(ctx context.Context) {
 func (m *monitor) look() {
 	s := sample{at: time.Now(), bytes: map[string]uint64{}}
 	var late time.Duration
+	if err := checkMemory(); err != nil {
+		m.fail(err)
+		return
+	}
 	for link := range m.inspect.base {
 		ab, ba, err := m.inspect.LinkStats(link)
 		if err != nil {
@@ -82,7 +87,7 @@ func (m *monitor) look() {
 func (m *monitor) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.failed = err
+	m.failed = cmp.Or(m.failed, err)
 }
 
 // carried returns how many bytes a link carried recently.
