@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -60,8 +62,10 @@ type part struct {
 }
 
 // Run relays connections until ctx ends, another relay has taken over and the last connection has ended, or nobody
-// needs it.
+// needs it. It is for a process of its own, which SIGHUP no longer ends: whoever has the agent read its configuration
+// again may have sent it to all of dcol's processes.
 func Run(ctx context.Context, config Config) error {
+	signal.Ignore(syscall.SIGHUP)
 	inherited, err := takeOver(config.Dir)
 	if err != nil {
 		// An old relay that does not answer must not prevent this one from starting.

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
@@ -208,6 +209,33 @@ func TestHandover(t *testing.T) {
 	}
 	if _, err := Dial(dir); !errors.Is(err, ErrNone) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// SIGHUP ends neither the relay nor its connections.
+func TestHangup(t *testing.T) {
+	t.Parallel()
+	ns, dir := netnstest.New(t), t.TempDir()
+	server := echo(t, ns)
+	r, ended := started(t, ns, dir, "1")
+	s, err := r.Set(State{Serve: &Serve{Port: port, Key: key}})
+	if err != nil || s.Parts[PartServe].Problem != "" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	c, err := converted(t, ns, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(s.PID, syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("the relay ended: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	if err := talk(c, "still there"); err != nil {
+		t.Error(err)
 	}
 }
 
