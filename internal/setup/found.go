@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
@@ -85,12 +86,27 @@ func checkReachable(a string) error {
 	switch {
 	case err != nil && portAfter(a):
 		return errors.New("leave out the port: [coordinator] listen in the configuration sets it")
+	case err != nil && isLocalhost(a), err == nil && !isOfOneHost(ip):
+		return errors.New("other hosts cannot reach this host at that address: give the one that they use")
 	case err != nil:
 		return enrol.CheckHost(a)
-	case ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.Zone() != "":
-		return errors.New("other hosts cannot reach this host at that address: give the one that they use")
 	}
 	return nil
+}
+
+// reserved is for no host (RFC 1112, 4), and contains the broadcast address.
+var reserved = netip.MustParsePrefix("240.0.0.0/4")
+
+// isOfOneHost reports whether an address can lead to one host from others. IPv4 addresses are not to be written as
+// IPv6 ones.
+func isOfOneHost(ip netip.Addr) bool {
+	return ip.IsGlobalUnicast() && ip.Zone() == "" && !ip.Is4In6() && !reserved.Contains(ip)
+}
+
+// isLocalhost reports whether a host name leads each host to itself (RFC 6761, 6.3).
+func isLocalhost(name string) bool {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
 func portAfter(a string) bool {

@@ -22,7 +22,7 @@ func newHost(t *testing.T) Host {
 	return Host{Config: filepath.Join(dir, "etc/dcol.toml"), State: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}
 }
 
-var friends = Founding{Collective: "friends", Name: "hub", Addresses: []string{"127.0.0.1"}}
+var friends = Founding{Collective: "friends", Name: "hub", Addresses: []string{"192.0.2.7"}}
 
 func found(t *testing.T) Host {
 	t.Helper()
@@ -114,6 +114,24 @@ func TestFoundRefuses(t *testing.T) {
 	}
 }
 
+// An address at which other hosts cannot reach this one is refused, because every invitation would contain it.
+func TestFoundRefusesAddresses(t *testing.T) {
+	for _, a := range []string{
+		"300.1.1.1", "127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "::ffff:192.0.2.7", "localhost", "Hub.Localhost.", "0.0.0.0", "::",
+		"255.255.255.255", "240.0.0.1", "224.0.0.1", "ff02::1", "169.254.1.1", "fe80::1", "fe80::1%eth0", "192.0.2.7:45672", "",
+	} {
+		h := newHost(t)
+		if _, err := h.Found(Founding{Collective: "friends", Name: "hub", Addresses: []string{a}}); err == nil || !strings.HasPrefix(err.Error(), "--address "+a+": ") {
+			t.Errorf("%q: %v", a, err)
+		}
+	}
+	for _, a := range []string{"192.0.2.7", "10.0.0.7", "2001:db8::7", "fd00::7", "hub.example", "localhost.example"} {
+		if err := checkReachable(a); err != nil {
+			t.Errorf("%q: %v", a, err)
+		}
+	}
+}
+
 // Configurations that are not ours to replace.
 func TestMemberInFiles(t *testing.T) {
 	h := newHost(t)
@@ -141,7 +159,7 @@ func TestMemberInFiles(t *testing.T) {
 func coordinate(t *testing.T, h Host, clock func() time.Time) *coordinator.Coordinator {
 	t.Helper()
 	c, err := coordinator.Open(coordinator.Config{
-		Dir: h.coordinatorDir(), Identity: h.load(t), Listen: "127.0.0.1:0", BusListen: "127.0.0.1:0", Addresses: friends.Addresses, Clock: clock, Log: h.Log,
+		Dir: h.coordinatorDir(), Identity: h.load(t), Listen: "127.0.0.1:0", BusListen: "127.0.0.1:0", Addresses: []string{"127.0.0.1"}, Clock: clock, Log: h.Log,
 	})
 	if err != nil {
 		t.Fatal(err)
