@@ -40,12 +40,13 @@ const home = 56
 // address in the same one.
 const link = 64
 
-// near lists what is denied by default because it is near, the most specific first. What is denied anyway is
-// left out: who allows private addresses has allowed those of the own network too.
+// near lists what is denied by default because it is near, the most specific first. What is denied anyway as a whole
+// is left out: who allows private addresses has allowed those of the own network too.
 func (s Surroundings) near() []entry {
 	var near []entry
 	add := func(p netip.Prefix, reason Reason) {
-		if usual, _ := longest(defaults, p.Addr()); usual.reason == 0 && !slices.Contains(near, entry{p, reason}) {
+		usual, _ := longest(defaults, p.Addr())
+		if (usual.reason == 0 || p.Bits() < usual.prefix.Bits()) && !slices.Contains(near, entry{p, reason}) {
 			near = append(near, entry{p, reason})
 		}
 	}

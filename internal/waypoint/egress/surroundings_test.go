@@ -12,6 +12,8 @@ var at = Surroundings{
 	OnLink: []netip.Prefix{
 		netip.MustParsePrefix("192.168.1.10/24"), netip.MustParsePrefix("2a02:810d:1:2:5054:ff:fe00:1/64"),
 		netip.MustParsePrefix("81.2.69.129/28"), netip.MustParsePrefix("81.9.9.1/32"),
+		netip.MustParsePrefix("192.88.99.7/23"),  // begins with public addresses
+		netip.MustParsePrefix("198.51.101.7/23"), // begins with addresses that are denied anyway
 	},
 	Outside: Outside{
 		NATs:    []netip.Addr{netip.MustParseAddr("84.1.2.3")},
@@ -53,6 +55,11 @@ func TestNearIsDenied(t *testing.T) {
 		"81.2.69.144:80":                      0,
 		"81.9.9.1:80":                         Neighbour, // a router that no prefix covers
 		"81.9.9.2:80":                         0,
+		"192.88.98.1:80":                      Neighbour,
+		"192.88.99.1:80":                      Transition,
+		"198.51.101.1:80":                     Neighbour,
+		"198.51.100.1:80":                     Documentation,
+		"198.51.102.1:80":                     0,
 		"192.168.1.1:80":                      Private,
 		"192.168.1.10:80":                     OwnAddress,
 		"1.1.1.1:80":                          0,
