@@ -5,12 +5,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/cli"
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/mptcpify"
 	"github.com/detour-collective/dcol/packaging"
 )
@@ -27,9 +29,16 @@ func main() {
 }
 
 // sayStart adds to ErrNoAgent the command that starts the agent.
-func sayStart(err error) error {
-	if errors.Is(err, api.ErrNoAgent) {
-		return fmt.Errorf("%w\nstart it as root: %s", err, packaging.StartCommand())
+func sayStart(err error) error { return sayStartWith(err, config.DefaultPath) }
+
+// sayStartWith also says what to do first if there is no configuration to start it with.
+func sayStartWith(err error, file string) error {
+	if !errors.Is(err, api.ErrNoAgent) {
+		return err
+	}
+	err = fmt.Errorf("%w\nstart it as root: %s", err, packaging.StartCommand())
+	if _, missing := os.Stat(file); errors.Is(missing, fs.ErrNotExist) {
+		err = fmt.Errorf("%w\nthere is no %s: if this host is no member yet, run dcol join with an invitation, or dcol init", err, file)
 	}
 	return err
 }
