@@ -95,7 +95,7 @@ configuration wrong is refused.`,
 	path := fileFlag(cmd)
 	cmd.ValidArgsFunction = completeKeys
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		change, err := config.Set(*path, args[0], args[1])
+		change, err := config.Set(*path, args[0], args[1], agent.Check)
 		if err != nil {
 			return err
 		}

@@ -64,25 +64,39 @@ func Prepare(c *config.Config, file, version string, log *slog.Logger, levels *l
 	if err := identity.Usable(); err != nil {
 		log.Warn("this host's certificate cannot be used now; the agent requests a new one from the coordinators", "err", err)
 	}
-	coordinators, err := parseServers("[collective] coordinators", c.Collective.Coordinators)
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range c.Coordinator.Addresses {
-		if err := enrol.CheckHost(a); err != nil {
-			return nil, fmt.Errorf("[coordinator] addresses: %w", err)
-		}
-	}
 	if identity.Name() != c.Name {
 		return nil, fmt.Errorf("the configuration says this member is %q, but %s is %q's certificate: correct one of them",
 			c.Name, c.Identity.Certificate, identity.Name())
 	}
-	if c.Has(config.RoleWaypoint) {
-		if err := serving.Check(c.Waypoint); err != nil {
-			return nil, err
-		}
+	if err := Check(c); err != nil {
+		return nil, err
+	}
+	coordinators, err := coordinatorsOf(c)
+	if err != nil {
+		return nil, err
 	}
 	return &Plan{config: c, file: file, identity: identity, coordinators: coordinators, version: version, log: log, levels: levels}, nil
+}
+
+// Check returns an error if an agent cannot use values of the configuration, whatever the host's identity is.
+func Check(c *config.Config) error {
+	if _, err := coordinatorsOf(c); err != nil {
+		return err
+	}
+	for _, a := range c.Coordinator.Addresses {
+		if err := enrol.CheckHost(a); err != nil {
+			return fmt.Errorf("[coordinator] addresses: %w", err)
+		}
+	}
+	if c.Has(config.RoleWaypoint) {
+		return serving.Check(c.Waypoint)
+	}
+	return nil
+}
+
+// coordinatorsOf returns the coordinators of the collective that the host joined.
+func coordinatorsOf(c *config.Config) ([]enrol.Endpoint, error) {
+	return parseServers("[collective] coordinators", c.Collective.Coordinators)
 }
 
 // parseServers reads the servers that the configuration names at key.

@@ -22,13 +22,14 @@ var keyLine = regexp.MustCompile(`^\s*([A-Za-z0-9_-]+)\s*=\s*`)
 
 // SetConverterUse changes client.converter.use in the file at path, and nothing else.
 func SetConverterUse(path string, use UseConverter) error {
-	_, err := Set(path, "client.converter.use", string(use))
+	_, err := Set(path, "client.converter.use", string(use), func(*Config) error { return nil })
 	return err
 }
 
 // Set changes one key in the file at path, and nothing else: other lines and comments stay. The value is TOML, or the
-// text of a string without its quotes. It returns the change; From and To are equal if the file said so already.
-func Set(path, key, value string) (Change, error) {
+// text of a string without its quotes. Nothing is written unless the result parses and check accepts it. Set returns the
+// change; From and To are equal if the file said so already.
+func Set(path, key, value string, check func(*Config) error) (Change, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return Change{}, fmt.Errorf("change the configuration: %w", err)
@@ -57,6 +58,9 @@ func Set(path, key, value string) (Change, error) {
 	changed := setKey(string(text), key, value)
 	// Nothing is written that the agent would not read as meant.
 	after, err := Parse(path, []byte(changed))
+	if err == nil {
+		err = check(after)
+	}
 	if err != nil {
 		return Change{}, fmt.Errorf("the configuration is not changed, because it would be wrong: %w", err)
 	}

@@ -87,7 +87,7 @@ func TestSet(t *testing.T) {
 		if err := os.WriteFile(path, []byte(test.before), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Set(path, test.key, test.value)
+		_, err := Set(path, test.key, test.value, func(*Config) error { return nil })
 		if got, _ := os.ReadFile(path); err != nil || string(got) != test.after {
 			t.Errorf("%s = %s: %v\n%s\nwant\n%s", test.key, test.value, err, got, test.after)
 		}
@@ -109,7 +109,7 @@ func TestSetRefuses(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Set(path, test.key, test.value); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := Set(path, test.key, test.value, func(*Config) error { return nil }); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s = %s: %v, want %s", test.key, test.value, err, test.want)
 		}
 		if got, _ := os.ReadFile(path); string(got) != text {
