@@ -1,8 +1,6 @@
 package analyse
 
 import (
-	"bytes"
-
 	"github.com/detour-collective/dcol/internal/analyse/capture"
 	"github.com/detour-collective/dcol/internal/analyse/track"
 	"github.com/detour-collective/dcol/internal/packet"
@@ -13,25 +11,12 @@ import (
 // can find those that belong together.
 type dealer struct {
 	workers []*worker
-	flows   map[flowKey]flow
+	flows   flowTable
 	tokens  map[uint32]int32 // to workers
 	next    uint32           // the next connection's number
 	clock   clock
 	counts  Counts
 	now     packet.Summary
-}
-
-// flowKey has the lower address and port first, so that both directions have the same.
-type flowKey struct {
-	low, high         [16]byte
-	lowPort, highPort uint16
-}
-
-type flow struct {
-	slot     uint32
-	worker   int32
-	isn      uint32 // of the SYN
-	isnKnown bool
 }
 
 // slots are a worker's numbers for flows.
@@ -52,7 +37,7 @@ func (s *slots) take(key flowKey) uint32 {
 }
 
 func newDealer(workers int) *dealer {
-	d := &dealer{flows: map[flowKey]flow{}, tokens: map[uint32]int32{}, next: 1}
+	d := &dealer{flows: newFlowTable(), tokens: map[uint32]int32{}, next: 1}
 	for range workers {
 		w := &worker{full: make(chan *batch, batchesEach), empty: make(chan *batch, batchesEach)}
 		for range batchesEach {
@@ -82,26 +67,21 @@ func (d *dealer) deal(p *capture.Packet) {
 		return
 	}
 	d.counts.TCP++
-	key := flowKey{s.Src, s.Dst, s.SrcPort, s.DstPort}
-	order := bytes.Compare(s.Src[:], s.Dst[:])
-	low := order < 0 || order == 0 && s.SrcPort <= s.DstPort
-	if !low {
-		key = flowKey{s.Dst, s.Src, s.DstPort, s.SrcPort}
-	}
-	f, known := d.flows[key]
+	key, low := keyOf(s)
+	f := d.flows.find(&key)
 	opens := false
 	syn := s.Flags&(packet.SYN|packet.ACK|packet.RST) == packet.SYN
-	if known && syn && f.isnKnown && f.isn != s.Seq {
+	if f != nil && syn && f.isnKnown && f.isn != s.Seq {
+		d.flows.remove(f)
 		if !s.HasMPTCP {
 			// The addresses and ports are used again, without MPTCP.
 			d.counts.PlainSYNs++
 			d.counts.PlainTCP++
-			delete(d.flows, key)
 			return
 		}
-		known = false // a new connection between the same addresses and ports
+		f = nil // a new connection between the same addresses and ports
 	}
-	if !known {
+	if f == nil {
 		if !s.HasMPTCP {
 			if syn {
 				d.counts.PlainSYNs++
@@ -112,12 +92,13 @@ func (d *dealer) deal(p *capture.Packet) {
 		f, opens = d.open(key), true
 	}
 	d.counts.MPTCP++
-	w := d.workers[f.worker]
+	worker, slot := f.worker, f.slot
+	w := d.workers[worker]
 	if w.now == nil {
-		d.refill(int(f.worker))
+		d.refill(int(worker))
 	}
 	b := w.now
-	b.packets = append(b.packets, track.Packet{Time: d.clock.now, Clock: d.clock.activity, Slot: f.slot, Opens: opens, Low: low, Summary: *s})
+	b.packets = append(b.packets, track.Packet{Time: d.clock.now, Clock: d.clock.activity, Slot: slot, Opens: opens, Low: low, Summary: *s})
 	if opens {
 		b.packets[len(b.packets)-1].Number = d.next
 		if !syn || !d.joins() {
@@ -125,7 +106,7 @@ func (d *dealer) deal(p *capture.Packet) {
 		}
 	}
 	if s.OthersLen > 0 {
-		d.learn(f.worker)
+		d.learn(int32(worker))
 	}
 	if len(b.packets) == batchSize {
 		w.flush(d.clock.activity)
@@ -138,8 +119,8 @@ func (d *dealer) refill(i int) {
 	b := <-w.empty
 	for _, slot := range b.slots {
 		key := w.slots.keys[slot]
-		if f, ok := d.flows[key]; ok && f.slot == slot && int(f.worker) == i {
-			delete(d.flows, key)
+		if f := d.flows.find(&key); f != nil && f.slot == slot && int(f.worker) == i {
+			d.flows.remove(f)
 		}
 		w.slots.free = append(w.slots.free, slot)
 	}
@@ -161,9 +142,9 @@ func (w *worker) flush(clock int64) {
 }
 
 // open makes a flow for the packet, and chooses its worker.
-func (d *dealer) open(key flowKey) flow {
+func (d *dealer) open(key flowKey) *flow {
 	s := &d.now
-	f := flow{}
+	f := flow{key: key}
 	switch syn := s.Flags.Has(packet.SYN); {
 	case syn && s.Flags.Has(packet.ACK):
 		f.isn, f.isnKnown = s.Ack-1, true
@@ -172,17 +153,17 @@ func (d *dealer) open(key flowKey) flow {
 	}
 	if s.Flags.Has(packet.SYN) {
 		if token, ok := joinToken(s); ok {
-			f.worker = d.tokens[token]
+			f.worker = int16(d.tokens[token])
 		} else if capable(s) {
-			f.worker = int32(d.next) % int32(len(d.workers))
+			f.worker = int16(d.next % uint32(len(d.workers)))
 		}
 	}
 	if d.workers[f.worker].now == nil {
 		d.refill(int(f.worker)) // before the slot is taken, as it may free some
 	}
 	f.slot = d.workers[f.worker].slots.take(key)
-	d.flows[key] = f
-	return f
+	d.flows.insert(f)
+	return d.flows.find(&key)
 }
 
 func (d *dealer) joins() bool {
