@@ -15,6 +15,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/printable"
+	"github.com/detour-collective/dcol/internal/units"
 )
 
 // mostConnections is the number of connections that Status shows.
@@ -376,26 +377,6 @@ func age(now, since time.Time) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
-func rate(bps float64) string {
-	switch {
-	case bps < 1e3:
-		return fmt.Sprintf("%.0f bit/s", bps)
-	case bps < 1e6:
-		return fmt.Sprintf("%.1f kbit/s", bps/1e3)
-	case bps < 1e9:
-		return fmt.Sprintf("%.1f Mbit/s", bps/1e6)
-	}
-	return fmt.Sprintf("%.2f Gbit/s", bps/1e9)
-}
+func rate(bps float64) string { return units.FormatRate(bps) }
 
-func bytes(n uint64) string {
-	switch {
-	case n < 1e3:
-		return fmt.Sprintf("%d B", n)
-	case n < 1e6:
-		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
-	case n < 1e9:
-		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
-	}
-	return fmt.Sprintf("%.2f GB", float64(n)/1e9)
-}
+func bytes(n uint64) string { return units.FormatBytes(n) }

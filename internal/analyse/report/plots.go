@@ -7,6 +7,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/analyse/track"
 	"github.com/detour-collective/dcol/internal/svgchart"
+	"github.com/detour-collective/dcol/internal/units"
 )
 
 // plots draws a connection from its packets.
@@ -245,15 +246,8 @@ func roundTrips(r *track.Record, x svgchart.Axis, at func(int64) float64) *figur
 }
 
 func bitRate(v float64) string {
-	switch {
-	case v == 0:
+	if v == 0 {
 		return "0"
-	case v < 1e3:
-		return fmt.Sprintf("%.3g bit/s", v)
-	case v < 1e6:
-		return fmt.Sprintf("%.3g kbit/s", v/1e3)
-	case v < 1e9:
-		return fmt.Sprintf("%.3g Mbit/s", v/1e6)
 	}
-	return fmt.Sprintf("%.3g Gbit/s", v/1e9)
+	return units.FormatRate(v)
 }

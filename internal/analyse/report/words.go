@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/analyse"
 	"github.com/detour-collective/dcol/internal/analyse/track"
+	"github.com/detour-collective/dcol/internal/units"
 )
 
 // causeWords explains the causes of fallbacks.
@@ -324,14 +326,4 @@ func span(seconds float64) string {
 	return fmt.Sprintf("%.3g h", seconds/3600)
 }
 
-func size(bytes float64) string {
-	switch {
-	case bytes < 1e3:
-		return fmt.Sprintf("%.0f B", bytes)
-	case bytes < 1e6:
-		return fmt.Sprintf("%.3g kB", bytes/1e3)
-	case bytes < 1e9:
-		return fmt.Sprintf("%.3g MB", bytes/1e6)
-	}
-	return fmt.Sprintf("%.3g GB", bytes/1e9)
-}
+func size(bytes float64) string { return units.FormatBytes(uint64(math.Round(bytes))) }
