@@ -190,64 +190,7 @@ func TestEmptyConnection(t *testing.T) {
 }
 
 func TestFallbacks(t *testing.T) {
-	for cause, play := range map[string]func(s *analysetest.Script, c *analysetest.Conn){
-		track.CauseSYNACK: func(_ *analysetest.Script, c *analysetest.Conn) {
-			f := c.Subflow(phone, web)
-			f.SYN(true)
-			f.SYNACK(false)
-			f.Third(false)
-			f.Plain(client, 100)
-			f.Plain(server, 1000)
-			f.FIN(client)
-			f.FIN(server)
-		},
-		track.CauseSYN: func(s *analysetest.Script, c *analysetest.Conn) {
-			f := c.Subflow(phone, web)
-			f.SYN(true)
-			s.Wait(time.Second)
-			f.SYN(false)
-			f.SYNACK(false)
-			f.Third(false)
-			f.Plain(client, 100)
-			f.Plain(server, 1000)
-		},
-		track.CauseACK: func(_ *analysetest.Script, c *analysetest.Conn) {
-			f := c.Subflow(phone, web)
-			f.SYN(true)
-			f.SYNACK(true)
-			f.Third(false)
-			f.Plain(client, 100)
-			f.Plain(server, 1000)
-		},
-		track.CauseRemoved: func(_ *analysetest.Script, c *analysetest.Conn) {
-			f := c.Open(phone, web)
-			f.Send(client, 100)
-			f.Plain(server, 1000)
-			f.Plain(server, 1000)
-		},
-		track.CauseChecksum: func(_ *analysetest.Script, c *analysetest.Conn) {
-			c.Checksums = true
-			f := c.Open(phone, web)
-			f.Send(client, 100)
-			f.Send(server, 1000)
-			f.Options(client, packet.Fail{Sequence: c.First[server]})
-			f.Plain(server, 1000)
-		},
-		track.CauseFail: func(_ *analysetest.Script, c *analysetest.Conn) {
-			f := c.Open(phone, web)
-			f.Send(client, 100)
-			f.Send(server, 1000)
-			f.Options(client, packet.Fail{Sequence: c.First[server]})
-			f.Options(server, packet.DSS{Flags: packet.DSSMap | packet.DSSMap8, Sequence: c.First[server], Subflow: 1})
-		},
-		track.CauseInfinite: func(_ *analysetest.Script, c *analysetest.Conn) {
-			f := c.Open(phone, web)
-			f.Send(client, 100)
-			f.Segment(server, packet.ACK, f.Sent[server], 1000, packet.DSS{Flags: packet.DSSMap | packet.DSSMap8, Sequence: c.First[server], Subflow: 1}.Option())
-			f.Sent[server] += 1000
-			f.Plain(server, 1000)
-		},
-	} {
+	for cause, play := range fallbackPlays {
 		t.Run(cause, func(t *testing.T) {
 			for version := range uint8(2) {
 				s := analysetest.New(3)
@@ -326,41 +269,7 @@ func TestNoFallback(t *testing.T) {
 }
 
 func TestReinjections(t *testing.T) {
-	for after, play := range map[string]func(s *analysetest.Script, c *analysetest.Conn, a, b *analysetest.Subflow){
-		"head-of-line": func(s *analysetest.Script, c *analysetest.Conn, a, b *analysetest.Subflow) {
-			dsn := c.Next[server]
-			a.Send(server, 1400)
-			s.Wait(20 * time.Millisecond)
-			b.Carry(server, dsn, 1400)
-			b.Ack(client)
-			a.Ack(client)
-		},
-		"timeout": func(s *analysetest.Script, c *analysetest.Conn, a, b *analysetest.Subflow) {
-			dsn := c.Next[server]
-			a.Send(server, 1400)
-			s.Wait(400 * time.Millisecond)
-			b.Carry(server, dsn, 1400)
-			b.Ack(client)
-			a.Ack(client)
-		},
-		"loss": func(s *analysetest.Script, c *analysetest.Conn, a, b *analysetest.Subflow) {
-			dsn := c.Next[server]
-			a.Send(server, 1400)
-			s.Wait(10 * time.Millisecond)
-			a.Segment(client, packet.ACK, a.Sent[client], 0, packet.SACK(packet.Block{Left: 1, Right: 2}))
-			b.Carry(server, dsn, 1400)
-			b.Ack(client)
-			a.Ack(client)
-		},
-		"subflow-ended": func(s *analysetest.Script, c *analysetest.Conn, a, b *analysetest.Subflow) {
-			dsn := c.Next[server]
-			a.Send(server, 1400)
-			s.Wait(10 * time.Millisecond)
-			a.Reset(client)
-			b.Carry(server, dsn, 1400)
-			b.Ack(client)
-		},
-	} {
+	for after, play := range reinjectionPlays {
 		t.Run(after, func(t *testing.T) {
 			for version := range uint8(2) {
 				s := analysetest.New(7)
@@ -439,65 +348,7 @@ func TestRetransmissions(t *testing.T) {
 }
 
 func TestHandovers(t *testing.T) {
-	type found struct{ kind, why string }
-	for name, c := range map[string]struct {
-		want []found
-		play func(s *analysetest.Script, c *analysetest.Conn, a *analysetest.Subflow) (alive *analysetest.Subflow)
-	}{
-		"break before make": {[]found{{"break-before-make", "reset"}}, func(s *analysetest.Script, c *analysetest.Conn, a *analysetest.Subflow) *analysetest.Subflow {
-			a.Reset(client)
-			s.Wait(2 * time.Second)
-			b := c.Join(client, phone2, web, 2)
-			talk(3, b)
-			return b
-		}},
-		"make before break": {[]found{{"make-before-break", "fin"}}, func(_ *analysetest.Script, c *analysetest.Conn, a *analysetest.Subflow) *analysetest.Subflow {
-			b := c.Join(client, phone2, web, 2)
-			talk(3, a, b)
-			a.FIN(client)
-			a.FIN(server)
-			talk(3, b)
-			return b
-		}},
-		"removed": {[]found{{"make-before-break", "removed"}}, func(_ *analysetest.Script, c *analysetest.Conn, a *analysetest.Subflow) *analysetest.Subflow {
-			b := c.Join(client, phone2, web, 2)
-			talk(3, a, b)
-			b.Options(client, packet.RemoveAddr{AddressIDs: []byte{0}})
-			talk(3, b)
-			return b
-		}},
-		"silent": {[]found{{"make-before-break", "silent"}}, func(s *analysetest.Script, c *analysetest.Conn, a *analysetest.Subflow) *analysetest.Subflow {
-			b := c.Join(client, phone2, web, 2)
-			talk(3, a, b)
-			dsn := c.Next[server]
-			a.Send(server, 1400)
-			for range 3 {
-				s.Wait(300 * time.Millisecond)
-				a.Again(server, dsn, 1400)
-			}
-			b.Carry(server, dsn, 1400)
-			b.Ack(client)
-			for range 20 {
-				talk(1, b)
-				s.Wait(100 * time.Millisecond)
-			}
-			return b
-		}},
-		"the scheduler's choice": {nil, func(s *analysetest.Script, c *analysetest.Conn, a *analysetest.Subflow) *analysetest.Subflow {
-			b := c.Join(client, phone2, web, 2)
-			talk(3, a)
-			s.Wait(3 * time.Second)
-			talk(3, b)
-			return b
-		}},
-		"closed at the end": {nil, func(_ *analysetest.Script, c *analysetest.Conn, a *analysetest.Subflow) *analysetest.Subflow {
-			b := c.Join(client, phone2, web, 2)
-			talk(3, b, a)
-			a.FIN(client)
-			a.FIN(server)
-			return b
-		}},
-	} {
+	for name, c := range handoverPlays {
 		t.Run(name, func(t *testing.T) {
 			s := analysetest.New(11)
 			conn := s.Conn(1)
@@ -506,9 +357,9 @@ func TestHandovers(t *testing.T) {
 			alive := c.play(s, conn, a)
 			conn.Close(alive)
 			r := one(t, s.Frames)
-			var got []found
+			var got []handover
 			for _, h := range r.Handovers {
-				got = append(got, found{h.Kind, h.Why})
+				got = append(got, handover{h.Kind, h.Why})
 				if h.From != 0 || h.To != 1 {
 					t.Errorf("%+v", h)
 				}

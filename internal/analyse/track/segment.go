@@ -317,9 +317,12 @@ func (t *Tracker) mayClose(c *connection) {
 	if c.closing || !c.done() {
 		return
 	}
-	// Without DATA_FIN or FASTCLOSE the connection may live on without subflows (RFC 8684, 3.4): it goes by idleness.
+	// Without DATA_FIN or FASTCLOSE the connection may live on without subflows (RFC 8684, 3.4), as when its network
+	// was lost: it ends by idleness.
 	said := c.fastClose || c.streams[Client].finSeen && c.streams[Server].finSeen
-	if !said && !c.fallback.plain() && len(c.subflows) > 1 {
+	only := c.subflows[0]
+	over := len(c.subflows) == 1 && (only.end != reset || !only.up)
+	if !said && !c.fallback.plain() && !over {
 		return
 	}
 	c.closing, c.reopened = true, false
