@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/strangers"
@@ -35,27 +34,13 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 // Serve answers the clients of a listener, which it closes, until ctx ends.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	places := strangers.NewPlaces(strangers.Limits{Total: maxClients, PerSource: maxClientsOfOne}, strangers.NewSeen())
-	defer context.AfterFunc(ctx, func() { l.Close() })()
-	defer l.Close()
-	var clients sync.WaitGroup
-	defer clients.Wait()
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("wait for clients: %w", err)
+	return strangers.Each(ctx, l, func(conn net.Conn) {
+		place := places.Enter(conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(), func() { conn.Close() })
+		defer place.Leave()
+		if err := s.serve(ctx, conn); err != nil && ctx.Err() == nil {
+			s.Log.Info("an exchange did not come to its end", "client", conn.RemoteAddr(), "error", err)
 		}
-		clients.Go(func() {
-			defer conn.Close()
-			place := places.Enter(conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(), func() { conn.Close() })
-			defer place.Leave()
-			if err := s.serve(ctx, conn); err != nil && ctx.Err() == nil {
-				s.Log.Info("an exchange did not come to its end", "client", conn.RemoteAddr(), "error", err)
-			}
-		})
-	}
+	})
 }
 
 // serve carries out one exchange.

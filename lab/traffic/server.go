@@ -7,8 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"sync"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/strangers"
 )
 
 // planLimit limits how long a client may take to send its plan.
@@ -32,29 +33,15 @@ func (s *Server) Run(ctx context.Context, _ io.Reader, _ io.Writer, log *slog.Lo
 
 // serve serves the clients of a listener, which it closes.
 func serve(ctx context.Context, l net.Listener, log *slog.Logger) error {
-	defer context.AfterFunc(ctx, func() { l.Close() })()
-	defer l.Close()
-	var clients sync.WaitGroup
-	defer clients.Wait()
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("wait for clients: %w", err)
+	return strangers.Each(ctx, l, func(conn net.Conn) {
+		if err := serveClient(ctx, conn); err != nil && ctx.Err() == nil {
+			log.Error("a client's traffic did not come to its end", "client", conn.RemoteAddr(), "error", err)
 		}
-		clients.Go(func() {
-			if err := serveClient(ctx, conn); err != nil && ctx.Err() == nil {
-				log.Error("a client's traffic did not come to its end", "client", conn.RemoteAddr(), "error", err)
-			}
-		})
-	}
+	})
 }
 
 // serveClient carries out one client's plan.
 func serveClient(ctx context.Context, conn net.Conn) error {
-	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
 	conn.SetDeadline(time.Now().Add(planLimit))
 	p, err := readPlan(conn)
