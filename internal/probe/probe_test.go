@@ -3,7 +3,9 @@ package probe
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -235,6 +237,83 @@ func TestCutLine(t *testing.T) {
 	if err != nil || damaged != 1 || len(records) != 2 {
 		t.Errorf("%d records, %d damaged, %v", len(records), damaged, err)
 	}
+}
+
+// TestMonths reads the results of half a year, which logrotate has split into a file a month while runs went on. The
+// documented size holds, and the changes of files make no gaps.
+func TestMonths(t *testing.T) {
+	const months, perMonth = 6, 30 * 24 * 4 * 4 // quarters of an hour; two rounds by two ways
+	folder := t.TempDir()
+	path := filepath.Join(folder, "office.jsonl")
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for month := range months {
+		f, err := OpenFile(path) // as each run does
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines bytes.Buffer
+		for i := range perMonth {
+			if i%4 == 0 {
+				at = at.Add(15 * time.Minute)
+			}
+			r := Record{Schema: Schema, Time: at.Add(time.Duration(i%4) * time.Second), Server: "203.0.113.5:45680", Shape: Voice, Way: []Way{TCP, MPTCP}[i%2],
+				Values: []float64{float64(40+i%9) + 0.123}, Connect: 20.456, Duration: 2941.789, Replies: []string{Direct}, Bytes: map[string]uint64{Direct: 750}}
+			if i > 0 && i < perMonth-1 { // written at once: Append waits for the disk
+				line, err := json.Marshal(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				lines.Write(append(line, '\n'))
+				continue
+			}
+			if err := appendAll(path, &lines); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Append(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(f.Close(), os.Rename(path, fmt.Sprintf("%s.%d", path, months-month))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names, err := filepath.Glob(path + ".*")
+	if err != nil || len(names) != months {
+		t.Fatalf("%q, %v", names, err)
+	}
+	var all []Record
+	for _, name := range names { // the newest first
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size := float64(len(data)) / 1e6; size > 4 {
+			t.Errorf("a month has %.1f MB, more than documented", size)
+		}
+		records, damaged, err := Read(bytes.NewReader(data))
+		if err != nil || damaged > 0 || len(records) != perMonth {
+			t.Fatalf("%d records, %d damaged, %v", len(records), damaged, err)
+		}
+		all = append(all, records...)
+	}
+	slices.SortStableFunc(all, func(a, b Record) int { return a.Time.Compare(b.Time) })
+	if gaps := Gaps(all, 0); len(gaps) != 0 {
+		t.Errorf("%d gaps, the first %v", len(gaps), gaps[0])
+	}
+	day := slices.DeleteFunc(slices.Clone(all), func(r Record) bool { return r.Time.YearDay() == 60 })
+	if gaps := Gaps(day, 0); len(gaps) != 1 || gaps[0].To.Sub(gaps[0].From) < 24*time.Hour {
+		t.Errorf("without a day: %v", gaps)
+	}
+}
+
+// appendAll appends lines to a file, and empties them.
+func appendAll(path string, lines *bytes.Buffer) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = lines.WriteTo(f)
+	return errors.Join(err, f.Close())
 }
 
 func FuzzRead(f *testing.F) {
