@@ -74,6 +74,7 @@ func keyTable(t *testing.T) string {
 var tables = map[string]string{
 	"policy":          "`[[policy]]`, how some connections use their paths; see [policies.md](policies.md)",
 	"client.waypoint": "`[[client.waypoint]]`, one for each waypoint to use: `name`, as in its certificate; `addresses`, IPv4 and IPv6; `port`, 45672 by default",
+	"waypoint.member": "`[[waypoint.member]]`, what holds for one member besides ([security.md](security.md#limits-of-one-member)): `name`, `only`, `deny`, `ports`, `hours`, `monthly_quota`",
 	"congestion":      "`[[congestion]]`, congestion control of this host's connections ([options.md](options.md)): `use`, `cgroup`, `ports`, `networks`",
 }
 

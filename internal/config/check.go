@@ -199,6 +199,18 @@ func (w *Waypoint) check(p *tomlfile.Problems) {
 	if d := w.MappingLifetime.Std(); d < 10*time.Second || d > 24*time.Hour {
 		p.At("waypoint.mapping_lifetime", "must be from 10s to 24h, not %v", w.MappingLifetime)
 	}
+	named := make(map[string]bool)
+	for i, m := range w.Members {
+		key := fmt.Sprintf("waypoint.member[%d]", i)
+		switch {
+		case !label.MatchString(m.Name):
+			p.At(key+".name", "%q is not a member's name: lower-case letters, digits and hyphens, as in its certificate", m.Name)
+		case named[m.Name]:
+			p.At(key+".name", "%q is listed twice: put all its terms into one table", m.Name)
+		}
+		named[m.Name] = true
+		checkPorts(p, key+".ports", m.Ports)
+	}
 	if w.Log == "" {
 		p.At("waypoint.log", "is empty: name a file, because a waypoint must log which member caused which connection")
 	}

@@ -279,6 +279,17 @@ type Waypoint struct {
 	MappingLifetime      units.Duration `toml:"mapping_lifetime"`
 	Marks                uint32         `toml:"marks"`
 	Log                  string         `toml:"log"`
+	Members              []MemberTerms  `toml:"member"`
+}
+
+// MemberTerms limit what one member may use at the waypoint, within what holds for all.
+type MemberTerms struct {
+	Name         string         `toml:"name"`
+	Only         []netip.Prefix `toml:"only"` // servers; empty: all
+	Deny         []netip.Prefix `toml:"deny"`
+	Ports        []int          `toml:"ports"` // servers' ports; empty: all
+	Hours        []units.Window `toml:"hours"` // empty: always
+	MonthlyQuota units.Quota    `toml:"monthly_quota"`
 }
 
 // Gives reports whether the waypoint offers the kind.

@@ -191,3 +191,24 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestMemberTerms(t *testing.T) {
+	c := parse(t, minimal+"[[waypoint.member]]\nname = \"carol\"\nonly = [\"198.51.100.0/24\"]\nports = [443]\nhours = [\"22:00-07:00\"]\nmonthly_quota = \"50GB\"")
+	if m := c.Waypoint.Members; len(m) != 1 || m[0].Name != "carol" || m[0].MonthlyQuota != 50e9 || len(m[0].Only) != 1 || len(m[0].Hours) != 1 {
+		t.Errorf("%+v", m)
+	}
+	const waypoint = "name = \"bob\"\nroles = [\"waypoint\"]\n"
+	for text, want := range map[string]string{
+		"[[waypoint.member]]\nname = \"\"":                                     "is not a member's name",
+		"[[waypoint.member]]\nname = \"x\"\nports = [0]":                       "waypoint.member[0].ports",
+		"[[waypoint.member]]\nname = \"x\"\n[[waypoint.member]]\nname = \"x\"": "listed twice",
+		"[[waypoint.member]]\nname = \"x\"\nonly = [\"198.51.100.0\"]":         "only",
+		"[[waypoint.member]]\nname = \"x\"\nhours = [\"25:00-26:00\"]":         "hours",
+		"[[waypoint.member]]\nname = \"x\"\nmonthly_quotas = \"1GB\"":          "monthly_quota",
+		"[[waypoint.member]]\nname = \"x\"\nmonthly_quota = \"much\"":          "monthly_quota",
+	} {
+		if _, err := Parse("dcol.toml", []byte(waypoint+text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\ngot %v, want %s", text, err, want)
+		}
+	}
+}

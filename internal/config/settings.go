@@ -40,7 +40,7 @@ var reloaded = []string{
 	"log_level",
 	"client.subflows", "client.bulk_ports", "client.message_ports", "client.tls_ports", "client.exclude",
 	"client.use", "client.use_only", "client.avoid", "client.waypoint", "client.converter.use",
-	"waypoint.allow", "waypoint.deny", "waypoint.deny_ports", "waypoint.hours",
+	"waypoint.allow", "waypoint.deny", "waypoint.deny_ports", "waypoint.hours", "waypoint.member",
 }
 
 // Settings returns all keys in the order of Config's fields.
@@ -69,6 +69,7 @@ func (c *Config) Reloaded(next *Config) *Config {
 	to.Use, to.UseOnly, to.Avoid, to.Waypoints, to.Converter.Use = from.Use, from.UseOnly, from.Avoid, from.Waypoints, from.Converter.Use
 	out.Waypoint.Allow, out.Waypoint.Deny = next.Waypoint.Allow, next.Waypoint.Deny
 	out.Waypoint.DenyPorts, out.Waypoint.Hours = next.Waypoint.DenyPorts, next.Waypoint.Hours
+	out.Waypoint.Members = next.Waypoint.Members
 	return &out
 }
 

@@ -35,6 +35,7 @@ func newLoop(config Config, policy *egress.Policy, k kernel, log *slog.Logger) *
 		terms: giving.Terms{Hours: config.Hours, Quota: config.Quota}, table: l.table, connections: l.connections, problems: l.problems,
 		tell: config.Tell, log: log, file: &memoryFile{path: config.Memory},
 	}
+	l.limited = newLimited(config.Members, l.giver, log)
 	l.surroundings = &surroundings{
 		own: k.own, onLink: k.onLink, listeners: k.listeners, reserved: k.reserved, log: log, policy: policy,
 	}
@@ -66,7 +67,16 @@ func (l *loop) adopt(now time.Time) error {
 	l.giver.announce()
 	l.filters.dropForeignKeys()
 	l.filters.attach(l.table.rest.TunnelInterfaces, now)
-	return l.connections.adopt(l.config.Counts)
+	if err := l.connections.adopt(l.config.Counts); err != nil || !l.limited.counting() {
+		return err
+	}
+	counted, err := l.connections.counted()
+	if err != nil {
+		return err
+	}
+	l.limited.begin(l.bytes(counted))
+	l.checkLimited(now)
+	return nil
 }
 
 func (l *loop) readSurroundings() error {
@@ -95,7 +105,7 @@ func (l *loop) adoptTable(now time.Time) error {
 	rest.Forbidden, rest.ForbiddenPorts = l.surroundings.policy.Forbidden(), l.config.deniedPorts()
 	l.leases.Adopt(state, l.filters.left(state.Admissions), now)
 	l.giver.adopt(state.Closed, state.Used, now)
-	forbidden := l.leases.EndForbidden(l.surroundings.policy, now)
+	forbidden := l.leases.EndForbidden(l.surroundings.policy, l.limited.servers, now)
 	if same && sameRest(*rest, state) {
 		return l.end(forbidden)
 	}

@@ -90,5 +90,5 @@ func (l *loop) surroundingsChanged(now time.Time) {
 	if err := l.table.setForbidden(policy.Forbidden()); err != nil {
 		l.log.Error("detours may lead to this host itself, or to its neighbours", "err", err)
 	}
-	_ = l.end(l.leases.EndForbidden(policy, now)) // which logs its failure
+	_ = l.end(l.leases.EndForbidden(policy, l.limited.servers, now)) // which logs its failure
 }

@@ -19,12 +19,13 @@ type Config struct {
 	DenyPorts   []uint16
 
 	MappingsPerMember    int
-	ConnectionsPerMember int          // 0: no limit
-	RatePerMember        int          // new connections per second; 0: no limit
-	BandwidthPerMember   int64        // bytes per second, both directions together; 0: no limit
-	Bandwidth            int64        // bytes per second of all members together, in each direction; 0: no limit
-	Quota                uint64       // bytes in a month of all members together, both directions; 0: no quota
-	Hours                giving.Hours // when connections may be opened
+	ConnectionsPerMember int                    // 0: no limit
+	RatePerMember        int                    // new connections per second; 0: no limit
+	BandwidthPerMember   int64                  // bytes per second, both directions together; 0: no limit
+	Bandwidth            int64                  // bytes per second of all members together, in each direction; 0: no limit
+	Quota                uint64                 // bytes in a month of all members together, both directions; 0: no quota
+	Hours                giving.Hours           // when connections may be opened
+	Members              map[string]MemberTerms // by name: what holds for some members besides
 	MappingLifetime      time.Duration
 	InBand               InBandMode
 	// Converter is the converter on this host; nil: there is none.
@@ -52,6 +53,13 @@ type Config struct {
 	// TellLoad is called with the time until which the waypoint is loaded, whenever that changes; zero: it is no longer.
 	// It must not block, nor call the waypoint. May be nil.
 	TellLoad func(until time.Time)
+}
+
+// MemberTerms limit one member, within what holds for all.
+type MemberTerms struct {
+	Servers egress.Narrowing // if it limits anything, the member gets mapped detours only
+	Hours   giving.Hours     // when the member may open connections
+	Quota   uint64           // bytes in a month, both directions; 0: no quota
 }
 
 // Converter is where a converter of this host is, and how members prove to it that they are members.

@@ -38,6 +38,7 @@ type loop struct {
 	filters      *filters
 	connections  *connections
 	giver        *giver
+	limited      *limited
 	surroundings *surroundings
 	problems     problems
 	loadedUntil  time.Time // zero: not loaded
@@ -85,6 +86,7 @@ func start(config Config, k kernel, log *slog.Logger) (*Waypoint, error) {
 	w.running.Go(w.run)
 	w.running.Go(w.readEvents)
 	w.running.Go(w.watchLoad)
+	w.running.Go(w.watchUse)
 	return w, nil
 }
 
@@ -137,7 +139,7 @@ func (l *loop) check(now time.Time) {
 	l.table.check()
 	l.giver.check(now)
 	l.giver.noteIDs(l.leases.IDs())
-	l.table.stop(l.record.Full())
+	l.checkLimited(now)
 	l.filters.check(l.table.rest.TunnelInterfaces, now)
 	l.connections.check(now)
 }

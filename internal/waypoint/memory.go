@@ -25,6 +25,8 @@ type memory struct {
 	Off     *giving.Off               `json:"off,omitempty"`
 	Used    giving.Ledger             `json:"used"`
 	IDs     map[string]rules.MemberID `json:"ids,omitempty"` // by member
+	// Members has what members with a quota of their own used, by name.
+	Members map[string]giving.Ledger `json:"members,omitempty"`
 }
 
 const memoryVersion = 1
@@ -71,7 +73,7 @@ func settleMemory(path string) error {
 	}
 	m.Used.Count(used)
 	m.IDs = nil
-	if m.Off != nil || !m.Used.IsZero() {
+	if m.Off != nil || !m.Used.IsZero() || len(m.Members) > 0 {
 		return m.save(path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -95,7 +97,11 @@ func countedUse() (uint64, error) {
 }
 
 func (m memory) clone() memory {
-	m.Used.Bytes, m.IDs = maps.Clone(m.Used.Bytes), maps.Clone(m.IDs)
+	m.Used.Bytes, m.IDs, m.Members = maps.Clone(m.Used.Bytes), maps.Clone(m.IDs), maps.Clone(m.Members)
+	for name, ledger := range m.Members {
+		ledger.Bytes = maps.Clone(ledger.Bytes)
+		m.Members[name] = ledger
+	}
 	return m
 }
 

@@ -15,6 +15,7 @@ type Terms struct {
 	Allow, Deny []netip.Prefix
 	DenyPorts   []uint16
 	Hours       []units.Window
+	Members     map[string]MemberTerms
 }
 
 // Reconfigure changes which servers members may call, and when. Mappings to servers that are denied now end with their
@@ -37,6 +38,8 @@ func (w *Waypoint) Reconfigure(t Terms) error {
 
 func (l *loop) reconfigure(t Terms, policy *egress.Policy, now time.Time) error {
 	l.config.Allow, l.config.Deny, l.config.DenyPorts, l.config.Hours = t.Allow, t.Deny, t.DenyPorts, t.Hours
+	l.config.Members = t.Members
+	l.limited.replace(t.Members)
 	l.giver.terms.Hours = t.Hours
 	l.giver.check(now)
 	l.surroundings.replace(policy)
@@ -44,6 +47,7 @@ func (l *loop) reconfigure(t Terms, policy *egress.Policy, now time.Time) error 
 	changed := !slices.Equal(ports, l.table.rest.ForbiddenPorts)
 	l.table.rest.ForbiddenPorts = ports
 	l.surroundingsChanged(now)
+	l.checkLimited(now)
 	if changed { // ports are part of the rules, not of a set
 		return l.table.install()
 	}

@@ -69,6 +69,7 @@ const (
 	problemKeys    problemCode = "in-band-keys"
 
 	problemQuota   problemCode = "quota"
+	problemMembers problemCode = "members-quotas"
 	problemMemory  problemCode = "memory"
 	problemDamaged problemCode = "memory-damaged"
 )
@@ -79,6 +80,7 @@ var mends = map[problemCode]string{
 	problemFilters: "check that the agent has CAP_BPF and CAP_NET_ADMIN, and find the program that changes tc filters (`tc monitor`)",
 	problemKeys:    "restart the agent",
 	problemQuota:   "find the program that changes the nftables table dcol (`nft monitor`); without counting, the quota is not enforced",
+	problemMembers: "check that the agent has CAP_NET_ADMIN; without counting, members' own quotas are not enforced",
 	problemMemory:  "free space on the file system of state_dir, and check that the agent can write there",
 	problemDamaged: "`dcol waypoint on` opens the waypoint",
 	problemLog:     "free space on the log's file system, or set [waypoint] log to a file that can be written",
@@ -101,12 +103,12 @@ func (p problems) list() []Problem {
 func (w *Waypoint) Snapshot() (Snapshot, error) {
 	// Bytes of open connections are asked for before the loop is: one that closes in between is then
 	// counted by its end alone.
-	counted := make(map[netstate.Tuple]netstate.Flow)
-	if err := w.loop.connections.list(func(f netstate.Flow) { counted[f.Origin] = f }); err != nil {
+	counted, err := w.loop.connections.counted()
+	if err != nil {
 		return Snapshot{}, err
 	}
 	var s Snapshot
-	err := w.ask(func() { s = w.loop.snapshot(counted) })
+	err = w.ask(func() { s = w.loop.snapshot(counted) })
 	return s, err
 }
 

@@ -136,17 +136,18 @@ func (t *table) setClosed(closed bool) error {
 	return t.write(func() error { return t.kernel.SetClosed(closed) })
 }
 
-// stop keeps members from opening connections whose servers the log has no room to name now, and lets them open
-// connections again when it has. It is called each second: what such a member opens before is named in the log too, as
-// connections_per_second bounds it.
-func (t *table) stop(names []string) {
+// stop keeps members from opening connections whose servers the log has no room to name now, and those whose own terms
+// allow none now, and lets them open connections again. It is called each second: what such a member opens before is named
+// in the log too, as connections_per_second bounds it.
+func (t *table) stop(unnamed, closed []string) {
 	var now []rules.MemberID
-	for _, name := range names {
+	for _, name := range slices.Concat(unnamed, closed) {
 		if m := t.leases.Known(name); m != nil {
 			now = append(now, m.ID)
 		}
 	}
 	slices.Sort(now)
+	now = slices.Compact(now)
 	before := t.rest.Stopped
 	if slices.Equal(now, before) {
 		return
@@ -158,9 +159,9 @@ func (t *table) stop(names []string) {
 		return
 	}
 	for _, id := range now {
-		if !slices.Contains(before, id) {
+		if member := t.leases.Member(id).Name; !slices.Contains(before, id) && slices.Contains(unnamed, member) {
 			t.log.Warn("a member has used so many servers beyond its share of the log that it may open no connections for some minutes",
-				"member", t.leases.Member(id).Name)
+				"member", member)
 		}
 	}
 }

@@ -177,7 +177,7 @@ func startWaypoint(c Config, seen <-chan egress.Outside, a *announcer) (*waypoin
 		Allow: operator.Allow, Deny: operator.Deny, DenyPorts: deniedPorts(operator), InBand: inBandMode(operator), FastPath: operator.FastPath,
 		MappingsPerMember: operator.MappingsPerMember, ConnectionsPerMember: operator.ConnectionsPerMember, RatePerMember: operator.ConnectionsPerSecond,
 		BandwidthPerMember: int64(operator.BandwidthPerMember) / 8, MappingLifetime: operator.MappingLifetime.Std(),
-		Bandwidth: int64(operator.Bandwidth) / 8, Quota: uint64(operator.MonthlyQuota), Hours: operator.Hours,
+		Bandwidth: int64(operator.Bandwidth) / 8, Quota: uint64(operator.MonthlyQuota), Hours: operator.Hours, Members: memberTerms(operator),
 		Log: operator.Log, Record: files.Sysctls, Memory: files.Given, Counts: files.Counts,
 		Marks: rules.Marks(operator.Marks), Converter: Converter(c.Settings, c.Identity), Outside: seen, Tell: a.announce, TellLoad: a.announceLoad,
 		Author: attribution.Author{Collective: self.Collective, Waypoint: self.Name, Sign: c.Identity.SignWithChain},

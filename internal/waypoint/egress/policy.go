@@ -34,6 +34,8 @@ const (
 	Neighbour
 	RouterLink
 	OperatorDenied
+	MemberDenied
+	MemberPort
 )
 
 func (r Reason) String() string {
@@ -58,6 +60,8 @@ func (r Reason) String() string {
 		Neighbour:      "in a network of the waypoint",
 		RouterLink:     "in a network of one of the first routers after the waypoint",
 		OperatorDenied: "denied by the operator",
+		MemberDenied:   "denied to you by the operator",
+		MemberPort:     "the operator limits your ports",
 	}[r]
 }
 
@@ -83,6 +87,8 @@ func (d *Denied) mend() string {
 		return "no setting of the waypoint allows it"
 	case d.Reason == PortDenied:
 		return "its operator can allow the port ([waypoint] deny_ports)"
+	case d.Reason == MemberDenied, d.Reason == MemberPort:
+		return "its operator can allow it ([[waypoint.member]])"
 	case d.Reason == OperatorDenied:
 		return "its operator denies it ([waypoint] deny)"
 	}

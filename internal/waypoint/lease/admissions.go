@@ -159,7 +159,7 @@ func (l *Leases) AdmitInBand(r InBandRequest, under Conditions) (*Admitting, *wi
 	now := under.Now
 	granted := &admission{Caller: Caller{m, r.Client}, session: r.Session, by: l.sessions.live[r.Session].by, key: r.Key,
 		clientPort: r.ClientPort, expires: now.Add(l.terms.Lifetime)}
-	if refusal := l.mayAdmit(granted, r.ID, under); refusal != nil {
+	if refusal := l.mayAdmit(granted, r.Request, under); refusal != nil {
 		return nil, refusal
 	}
 	a := &Admitting{member: m, Keys: []netip.Addr{r.Client}}
@@ -178,13 +178,17 @@ func (l *Leases) AdmitInBand(r InBandRequest, under Conditions) (*Admitting, *wi
 }
 
 // mayAdmit returns a refusal if the operator or the address forbids the admission.
-func (l *Leases) mayAdmit(a *admission, id uint64, under Conditions) *wire.Refusal {
+func (l *Leases) mayAdmit(a *admission, r Request, under Conditions) *wire.Refusal {
 	if under.NoInBand != "" {
-		return refuse(id, wire.NotOffered, under.NoInBand)
+		return refuse(r.ID, wire.NotOffered, under.NoInBand)
 	}
-	if refusal := under.closed(id); refusal != nil {
+	if refusal := under.anywhere(r); refusal != nil {
 		return refusal
 	}
+	if refusal := under.closed(r); refusal != nil {
+		return refusal
+	}
+	id := r.ID
 	if !a.Addr.Is4() {
 		return refuse(id, wire.FamilyMismatch, "a SYN has room for the address of an IPv4 server only")
 	}

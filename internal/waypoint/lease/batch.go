@@ -104,10 +104,13 @@ func (b *Batch) mayMap(r MappingRequest) *wire.Refusal {
 	if err := b.under.Policy.Check(r.Server); err != nil {
 		return forbidden(r.ID, err)
 	}
+	if err := b.under.of(r.Name).Servers.Check(r.Server); err != nil {
+		return forbidden(r.ID, err)
+	}
 	if r.Server.Addr().Is4() != r.Client.Is4() {
 		return refuse(r.ID, wire.FamilyMismatch, "")
 	}
-	return b.under.closed(r.ID)
+	return b.under.closed(r.Request)
 }
 
 func (b *Batch) choosePort(t target, proposed uint16) (port uint16, ok bool) {

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -33,7 +34,7 @@ func (l *Leases) AdmitConverter(r Request, under Conditions) (*Admitting, uint32
 	if m == nil {
 		return nil, 0, tooManyMembers(r.ID)
 	}
-	if refusal := under.closed(r.ID); refusal != nil {
+	if refusal := cmp.Or(under.anywhere(r), under.closed(r)); refusal != nil {
 		return nil, 0, refusal
 	}
 	before := l.conversions[m.ID]

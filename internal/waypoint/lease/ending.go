@@ -53,10 +53,17 @@ func (l *Leases) Expel(m *Member, now time.Time) (e Ending, mappings int) {
 // another policy, or because the host or its network now has the server's address. Or their ports are now for authenticated
 // SYNs, which the agent that granted them did not require. Mappings that are forbidden only until the waypoint knows more
 // stay: an agent that knew has allowed them. Open connections continue.
-func (l *Leases) EndForbidden(policy *egress.Policy, now time.Time) (e Ending) {
+//
+// Members whose servers are limited keep no lease that leads to any server.
+func (l *Leases) EndForbidden(policy *egress.Policy, servers func(member string) egress.Narrowing, now time.Time) (e Ending) {
+	limited := func(m *Member) bool { return servers(m.Name).Limits() }
+	l.endAdmissions(&e, now, func(a *admission) bool { return limited(a.Member) })
+	l.endTunnels(&e, now, l.tunnelsWhere(func(t *tunnelAddress) bool { return limited(t.member) }))
+	l.endConversions(&e, now, func(c *conversion) bool { return limited(c.member) })
 	l.endMappings(&e, now, func(m *Mapping) bool {
 		err := policy.Check(m.Server)
-		return err != nil && !egress.ForNow(err) || l.guards(m.Server) && m.Key.Port == m.Server.Port()
+		return err != nil && !egress.ForNow(err) || l.guards(m.Server) && m.Key.Port == m.Server.Port() ||
+			servers(l.members.of(m.Member).Name).Check(m.Server) != nil
 	})
 	return e
 }

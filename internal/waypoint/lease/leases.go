@@ -29,6 +29,22 @@ type Conditions struct {
 	LoadedUntil time.Time
 	PortTaken   func(port uint16) bool // mappings only: reports whether a program of this host uses a port
 	NoInBand    string                 // in-band only: the reason why it is not offered; empty: it is offered
+	// Of returns what holds for one member besides, by name; nil: nothing.
+	Of func(member string) MemberConditions
+}
+
+// MemberConditions are the circumstances of one member.
+type MemberConditions struct {
+	Servers egress.Narrowing
+	Giving  giving.Standing // to this member
+}
+
+// of returns what holds for a member besides.
+func (c Conditions) of(member string) MemberConditions {
+	if c.Of == nil {
+		return MemberConditions{}
+	}
+	return c.Of(member)
 }
 
 // Leases holds all leases at this waypoint.

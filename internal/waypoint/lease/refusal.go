@@ -7,6 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
+	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
 // Times after which refused members may try again.
@@ -65,14 +66,34 @@ func (c Conditions) loaded(r MappingRequest) *wire.Refusal {
 	return refuseFor(wire.Span(left), r.ID, wire.Loaded, "")
 }
 
-// closed refuses a request while the waypoint gives nothing; nil if it gives.
-func (c Conditions) closed(id uint64) *wire.Refusal {
-	if !c.Giving.Closed() {
+// closed refuses a request while the waypoint gives nothing, to anybody or to this member; nil if it gives. Members are
+// told of the waypoint's own hours and quota when these end, but not of theirs: they are to ask again.
+func (c Conditions) closed(r Request) *wire.Refusal {
+	standing, own := c.Giving, c.of(r.Name).Giving
+	if !standing.Closed() && !own.Closed() {
 		return nil
 	}
-	refusal := refuse(id, c.Giving.Cause.Code(), "")
-	if !c.Giving.Until.IsZero() {
-		refusal.RetryAfter = wire.Span(c.Giving.Until.Sub(c.Now))
+	refusal := refuse(r.ID, standing.Cause.Code(), "")
+	if !standing.Closed() {
+		standing, refusal = own, refuse(r.ID, wire.NotOffered, ownTerms[own.Cause])
+	}
+	if !standing.Until.IsZero() {
+		refusal.RetryAfter = wire.Span(standing.Until.Sub(c.Now))
 	}
 	return refusal
+}
+
+// ownTerms are what members hear whose own terms end.
+var ownTerms = map[giving.Cause]string{
+	giving.OutsideHours: "the operator of this waypoint lets you use it at other hours",
+	giving.QuotaUsed:    "your monthly quota at this waypoint is used up",
+}
+
+// anywhere refuses leases that lead to any server to a member whose servers are limited: only mappings are decided for
+// each server. nil: the member may have them.
+func (c Conditions) anywhere(r Request) *wire.Refusal {
+	if !c.of(r.Name).Servers.Limits() {
+		return nil
+	}
+	return refuse(r.ID, wire.NotOffered, "the operator of this waypoint limits which servers you may use, so it offers you mapped detours only")
 }

@@ -50,8 +50,11 @@ func (l *Leases) AdmitTunnel(r TunnelRequest, under Conditions) (*Admitting, *wi
 		has := l.tunnels[addr]
 		return has == nil || has.member != m || has.kind != r.Kind
 	}
+	if refusal := under.anywhere(r.Request); refusal != nil {
+		return nil, refusal
+	}
 	// What a member has already stays, for the connections in it.
-	if refusal := under.closed(r.ID); refusal != nil && slices.ContainsFunc(r.Addresses, isNot) {
+	if refusal := under.closed(r.Request); refusal != nil && slices.ContainsFunc(r.Addresses, isNot) {
 		return nil, refusal
 	}
 	a := &Admitting{member: m}

@@ -280,6 +280,13 @@ func (f *Fake) Closed() bool {
 	return f.present && f.table.rest.Closed
 }
 
+// Stopped returns the members who may open no connection.
+func (f *Fake) Stopped() []rules.MemberID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.table.rest.Stopped)
+}
+
 // Forward uses some of the quota, as members' packets do.
 func (f *Fake) Forward(bytes uint64) {
 	f.mu.Lock()

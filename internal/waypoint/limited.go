@@ -1,0 +1,186 @@
+package waypoint
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
+	"github.com/detour-collective/dcol/internal/waypoint/giving"
+	"github.com/detour-collective/dcol/internal/waypoint/lease"
+)
+
+// limited holds members to terms of their own, if the operator has given them any. Servers are decided with each request.
+// Outside their hours, and when their quota is used up, the kernel resets their new connections as it does when the log has
+// no room for them (table.stop). Bytes are counted from conntrack every ten seconds, so that a member can use ten seconds
+// more than its quota. The quota of all members together is exact: the kernel has a rule for it.
+type limited struct {
+	terms  map[string]MemberTerms
+	giver  *giver // whose memory has what was used
+	log    *slog.Logger
+	counts map[string]uint64 // bytes as counted last, by member
+	ended  map[string]bool   // their connections are, as the quota is used up
+	stands map[string]giving.Standing
+	fresh  map[string]bool // members who have a quota since the last count, and are counted from the next one on
+}
+
+// countEvery is the interval at which members' bytes are counted.
+const countEvery = 10 * time.Second
+
+func newLimited(terms map[string]MemberTerms, g *giver, log *slog.Logger) *limited {
+	return &limited{terms: terms, giver: g, log: log, counts: make(map[string]uint64), ended: make(map[string]bool),
+		stands: make(map[string]giving.Standing), fresh: make(map[string]bool)}
+}
+
+// replace has other terms hold from now on.
+func (l *limited) replace(terms map[string]MemberTerms) {
+	for name, t := range terms {
+		if t.Quota > 0 && l.terms[name].Quota == 0 {
+			l.fresh[name] = true
+		}
+	}
+	l.terms = terms
+}
+
+// servers returns the limits of a member's servers.
+func (l *limited) servers(member string) egress.Narrowing { return l.terms[member].Servers }
+
+// of returns what holds for a member now.
+func (l *limited) of(member string) lease.MemberConditions {
+	return lease.MemberConditions{Servers: l.servers(member), Giving: l.stands[member]}
+}
+
+// counting reports whether a member has a quota.
+func (l *limited) counting() bool {
+	for _, t := range l.terms {
+		if t.Quota > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// begin takes what members' connections amount to already as counted by an earlier agent.
+func (l *limited) begin(bytes map[string]uint64) { l.counts = bytes }
+
+// count adds to what members used what they have used since the last time.
+func (l *limited) count(bytes map[string]uint64, now time.Time) {
+	used := l.giver.memory.Members
+	for name, t := range l.terms {
+		if t.Quota == 0 {
+			continue
+		}
+		ledger := used[name]
+		if ledger.Turn(giving.MonthOf(now)); bytes[name] > l.counts[name] && !l.fresh[name] {
+			ledger.Count(ledger.Used() + bytes[name] - l.counts[name])
+			l.giver.unsaved = true
+		}
+		if used == nil {
+			used = make(map[string]giving.Ledger)
+			l.giver.memory.Members = used
+		}
+		used[name] = ledger
+	}
+	l.counts = bytes
+	clear(l.fresh)
+}
+
+// check returns the members that may open no connection now, and those of them whose open connections are to end.
+func (l *limited) check(now time.Time) (closed, spent []string) {
+	stands := make(map[string]giving.Standing)
+	for _, name := range slices.Sorted(maps.Keys(l.terms)) {
+		t := l.terms[name]
+		var used uint64
+		if ledger := l.giver.memory.Members[name]; ledger.Counting == giving.MonthOf(now) {
+			used = ledger.Used()
+		}
+		terms := giving.Terms{Hours: t.Hours, Quota: t.Quota}
+		stand := terms.Stand(now, nil, used)
+		if before := l.stands[name]; !stand.Equal(before) {
+			l.log.Info("what the waypoint gives to a member has changed", "member", name, "gives", !stand.Closed(), "why", stand.Cause, "until", stand.Until)
+		}
+		stands[name] = stand
+		if stand.Closed() {
+			closed = append(closed, name)
+		}
+		switch over := terms.Spent(used); {
+		case !over:
+			delete(l.ended, name)
+		case !l.ended[name]:
+			spent = append(spent, name)
+		}
+	}
+	l.stands = stands
+	return closed, spent
+}
+
+// checkLimited has members do within their own terms what these allow now.
+func (l *loop) checkLimited(now time.Time) {
+	closed, spent := l.limited.check(now)
+	l.table.stop(l.record.Full(), closed)
+	for _, name := range spent {
+		m := l.leases.Known(name)
+		if m == nil {
+			continue
+		}
+		if err := l.connections.endAll(l.config.marks().Of(m.ID)); err != nil {
+			l.log.Error("a member's quota is used up, but its connections cannot be ended", "member", name, "err", err)
+			continue // tried again
+		}
+		l.limited.ended[name] = true
+	}
+}
+
+// bytes returns what each member's connections amount to. counted has the bytes that netfilter counted.
+func (l *loop) bytes(counted map[netstate.Tuple]netstate.Flow) map[string]uint64 {
+	bytes := make(map[string]uint64)
+	for id, used := range l.connections.usage(counted) {
+		bytes[l.leases.Member(id).Name] = used.BytesFromClient + used.BytesToClient
+	}
+	return bytes
+}
+
+// counted lists connections with the bytes that netfilter counted. It may be called from any goroutine.
+func (c *connections) counted() (map[netstate.Tuple]netstate.Flow, error) {
+	counted := make(map[netstate.Tuple]netstate.Flow)
+	err := c.list(func(f netstate.Flow) { counted[f.Origin] = f })
+	return counted, err
+}
+
+// watchUse counts members' bytes until the waypoint stops. Listing connections takes long if there are many, so the loop
+// does not do it.
+func (w *Waypoint) watchUse() {
+	tick := time.NewTicker(countEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-tick.C:
+		}
+		var needed bool
+		if w.ask(func() { needed = w.loop.limited.counting() }) != nil || !needed {
+			continue
+		}
+		counted, err := w.loop.connections.counted()
+		if err != nil {
+			w.loop.log.Error("members' bytes are not counted for their quotas", "err", err)
+		}
+		now := time.Now()
+		asked := w.ask(func() {
+			if err != nil {
+				w.loop.problems.set(problemMembers, err.Error())
+				return
+			}
+			w.loop.problems.clear(problemMembers)
+			w.loop.limited.count(w.loop.bytes(counted), now)
+			w.loop.checkLimited(now)
+		})
+		if errors.Is(asked, errStopped) {
+			return
+		}
+	}
+}
