@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"time"
 
 	"golang.org/x/net/websocket"
@@ -44,8 +45,8 @@ func Start(ctx context.Context, before ...string) (*Browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	argv := append(before, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0",
-		"--remote-allow-origins=http://localhost", "--disable-background-networking", "--no-first-run", "--hide-scrollbars", "--user-data-dir="+profile, "about:blank")
+	argv := slices.Concat(before, []string{program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0",
+		"--remote-allow-origins=http://localhost", "--disable-background-networking", "--no-first-run", "--hide-scrollbars", "--user-data-dir=" + profile, "about:blank"})
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	out, err := cmd.StderrPipe()
 	if err == nil {
