@@ -1,5 +1,5 @@
-// Package notify finds what a user should be told of in the agent's states: a waypoint that is lost, a problem, a quota
-// that is nearly used up. It is pure.
+// Package notify finds what a user should be told of in the agent's states: a path that is lost, a problem, a quota or a
+// budget that is nearly used up. It is pure.
 package notify
 
 import (
@@ -20,6 +20,9 @@ const (
 	ProblemFound  Kind = "problem"
 	ProblemSolved Kind = "solved"
 	QuotaNear     Kind = "quota"
+	BudgetNear    Kind = "budget"
+	PathLost      Kind = "path-lost"
+	PathBack      Kind = "path-back"
 	AgentLost     Kind = "agent-lost"
 	AgentBack     Kind = "agent-back"
 )
@@ -46,10 +49,9 @@ type Watcher struct {
 	silent    matter
 	waypoints map[string]*matter
 	problems  map[string]*matter
-	quota     struct {
-		renews time.Time
-		share  uint64
-	}
+	direct    matter
+	quota     spending
+	budgets   map[string]spending // by scope and waypoint
 }
 
 // matter is something that is wrong or not.
@@ -91,6 +93,8 @@ func (w *Watcher) Take(s *api.Status, now time.Time) (list []Notice) {
 	}
 	if s.Client != nil {
 		list = append(list, w.takeWaypoints(s.Client.Waypoints, now)...)
+		list = append(list, w.takeDirect(s.Client.Connections, now)...)
+		list = append(list, w.takeBudgets(s.Client.Budgets)...)
 	}
 	list = append(list, w.takeProblems(s.Problems, now)...)
 	if s.Serving != nil {

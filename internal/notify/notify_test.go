@@ -103,3 +103,42 @@ func TestAgentLost(t *testing.T) {
 	}
 	p.want("it answers", p.see(api.Status{}, 10), "agent-back the agent answers again")
 }
+
+// The direct path is lost when connections have nothing but detours. One that has always been over detours alone beside
+// others with a direct path, a join under way, and no connection at all tell nothing.
+func TestDirectPathLostAndBack(t *testing.T) {
+	direct, joining, detour := api.Subflow{State: api.SubflowUp}, api.Subflow{State: api.SubflowJoining}, api.Subflow{Waypoint: "bob", State: api.SubflowUp}
+	state := func(connections ...[]api.Subflow) api.Status {
+		s := api.Status{Client: &api.Using{}}
+		for _, subflows := range connections {
+			s.Client.Connections = append(s.Client.Connections, api.Connection{Subflows: subflows})
+		}
+		return s
+	}
+	both, alone := []api.Subflow{direct, detour}, []api.Subflow{joining, detour}
+	p := newPlay(t)
+	p.want("at first", p.see(state(both, both), 10))
+	p.want("one has lost its direct subflow", p.see(state(both, alone), 10))
+	p.want("for a moment", p.see(state(alone, alone), 3))
+	p.want("back at once", p.see(state(both, alone), 10))
+	p.want("lost", p.see(state(alone, alone), 20), "path-lost the direct path is lost: 2 connections continue over detours alone")
+	p.want("no connection", p.see(state(), 20))
+	p.want("one that ends", p.see(state([]api.Subflow{}), 20))
+	p.want("back", p.see(state(both), 20), "path-back the direct path works again")
+}
+
+func TestBudgetNearsItsEnd(t *testing.T) {
+	renews := time.Date(2026, 4, 1, 0, 0, 0, 0, time.Local)
+	used := func(n uint64) api.Status {
+		return api.Status{Client: &api.Using{Budgets: []api.Budget{{Scope: "waypoint", Waypoint: "bob", Used: n, Limit: 1000, Renews: renews}, {Scope: "total"}}}}
+	}
+	p := newPlay(t)
+	p.want("at first", p.see(used(100), 2))
+	p.want("most", p.see(used(810), 5), "budget 81 % of the month's budget (client.budget.waypoint, bob) is used; it begins anew on 2026-04-01")
+	p.want("all", p.see(used(1000), 5), "budget 100 % of the month's budget (client.budget.waypoint, bob) is used; it begins anew on 2026-04-01")
+	renews = renews.AddDate(0, 1, 0)
+	p.want("the next month", p.see(used(0), 5))
+	p.want("again", p.see(used(960), 5), "budget 96 % of the month's budget (client.budget.waypoint, bob) is used; it begins anew on 2026-05-01")
+	p = newPlay(t)
+	p.want("used before", p.see(used(1000), 5))
+}

@@ -1,0 +1,87 @@
+package notify
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// takeDirect tells that the direct path has died: there are connections that are carried by detours alone, and none has
+// a direct subflow. They would have ended without detours.
+func (w *Watcher) takeDirect(all []api.Connection, now time.Time) []Notice {
+	rescued, direct := 0, 0
+	for i := range all {
+		detours, has := 0, false
+		for j := range all[i].Subflows {
+			if s := &all[i].Subflows[j]; s.Waypoint != "" {
+				detours++
+			} else if s.State != api.SubflowJoining {
+				has = true
+			}
+		}
+		switch {
+		case has:
+			direct++
+		case detours > 0:
+			rescued++
+		}
+	}
+	if rescued+direct == 0 {
+		return nil // nothing shows how the path is
+	}
+	switch bad, good := w.direct.turn(direct == 0, now); {
+	case bad:
+		return []Notice{{PathLost, fmt.Sprintf("the direct path is lost: %d connections continue over detours alone", rescued)}}
+	case good:
+		return []Notice{{PathBack, "the direct path works again"}}
+	}
+	return nil
+}
+
+// takeBudgets tells once a month of each budget of which four fifths are used, and when it is used up.
+func (w *Watcher) takeBudgets(all []api.Budget) (list []Notice) {
+	if w.budgets == nil {
+		w.budgets = make(map[string]spending)
+	}
+	for _, b := range all {
+		if b.Limit == 0 {
+			continue
+		}
+		key := b.Scope + " " + b.Waypoint
+		known, used := w.budgets[key], b.Used*100/b.Limit
+		if !b.Renews.Equal(known.renews) {
+			known = spending{renews: b.Renews}
+		}
+		var reached uint64
+		for _, share := range shares {
+			if used >= share {
+				reached = share
+			}
+		}
+		if reached > known.share {
+			known.share = reached
+			if w.begun {
+				list = append(list, Notice{BudgetNear, fmt.Sprintf("%d %% of the month's budget (%s) is used; it begins anew on %s",
+					used, budgetName(b), b.Renews.Local().Format(time.DateOnly))})
+			}
+		}
+		w.budgets[key] = known
+	}
+	return list
+}
+
+// budgetName returns the key of the configuration that sets the budget.
+func budgetName(b api.Budget) string {
+	name := "client.budget." + b.Scope
+	if b.Waypoint != "" {
+		name += ", " + b.Waypoint
+	}
+	return name
+}
+
+// spending is what was told of a budget in the month before it renews.
+type spending struct {
+	renews time.Time
+	share  uint64
+}
