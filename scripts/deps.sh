@@ -156,6 +156,8 @@ set_test_deb() {
 	set_deb
 	set_test_roots
 	need_program lintian lintian 'to check the packages'
+	need_program ip iproute2 'networks of two hosts'
+	need_python 'a server for the first detour'
 }
 set_test_kernels() {
 	set_test

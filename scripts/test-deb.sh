@@ -4,7 +4,8 @@
 #
 #   scripts/test-deb.sh [bookworm|trixie...]
 #
-# The upgrade runs beside an agent, which must go on. The output goes to out/deb/SUITE.log.
+# The upgrade runs beside an agent, which must go on. The output goes to out/deb/SUITE.log. Then two bare hosts go from the
+# package to a first detour, and the confinement of the agent's unit is measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -59,15 +60,36 @@ try() {
 	fi
 }
 
+# begin SUITE goes from the package to a first detour, on two bare roots.
+begin() {
+	local suite=$1 alice bob
+	alice=$(fresh "$suite" alice)
+	bob=$(fresh "$suite" bob)
+	scripts/test-deb-first.sh "out/deb/dcol_${new}_$arch.deb" "$alice" "$bob"
+}
+
+# exposed checks how far the agent's unit is confined; systemd's scale goes from 0 to 10, the most exposed.
+exposed() {
+	local unit
+	unit=$(mktemp -d)
+	dpkg-deb -x "out/deb/dcol_${new}_$arch.deb" "$unit"
+	systemd-analyze security --offline=true --threshold=30 "$unit/usr/lib/systemd/system/dcol.service" >"out/deb/exposure.txt" ||
+		die 'the agent is too exposed' 'see out/deb/exposure.txt'
+	say "exposure: $(tail -n 1 out/deb/exposure.txt)"
+	rm -rf "$unit"
+}
+
 suites=("$@")
 (($# > 0)) || suites=(bookworm trixie)
 (($(id -u) == 0)) || die "only root can make root directories and namespaces" "run it as root"
 mkdir -p out/roots
 build
 check
+exposed
 failed=0
 for suite in "${suites[@]}"; do
 	bare "$suite"
 	try "$suite" || failed=1
+	begin "$suite" || failed=1
 done
 exit "$failed"
