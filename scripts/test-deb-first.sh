@@ -4,7 +4,8 @@
 #   test-deb-first.sh PACKAGE ALICE BOB
 #
 # ALICE and BOB are bare root directories. Their hosts, and a server on this machine's files, are network namespaces
-# round a router. Bob's host has a collective already. It prints how long alice's commands took.
+# round a router. Bob's host has a collective already, and its agent what it would have in a container (docs/containers.md):
+# three capabilities, and sysctls that are read-only. It prints how long alice's commands took.
 set -euo pipefail
 package=$1 alice=$2 bob=$3
 work=$(mktemp -d)
@@ -83,8 +84,29 @@ pids+=("$!")
 
 say 'bob has a collective'
 mkfifo "$bob/root/go"
-# shellcheck disable=SC2154,SC2016
-in_root "$pid_bob" "$bob" bash -ec 'dpkg -i /root/dcol.deb >/dev/null; dcol init friends; dcol invite >/root/invitation; echo ready >/root/ready; cat /root/go >/dev/null; dcol down' >"$work/bob.log" 2>&1 &
+cat >"$bob/root/serve" <<'END'
+set -e
+dpkg -i /root/dcol.deb >/dev/null
+dcol init friends --no-start --address 11.2.0.1
+dcol config set roles '["coordinator", "waypoint"]'
+mount --bind /proc/sys /proc/sys
+mount -o remount,ro,bind /proc/sys
+setpriv --bounding-set -all,+net_admin,+bpf,+net_raw --inh-caps -all dcol agent &
+agent=$!
+for ((i = 0; i < 300; i++)); do
+	! dcol status >/root/status || break
+	sleep 0.1
+done
+dcol status
+dcol invite >/root/invitation
+echo ready >/root/ready
+cat /root/go >/dev/null
+kill "$agent"
+wait "$agent"
+END
+# shellcheck disable=SC2154
+in_net "$pid_bob" sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.netfilter.nf_conntrack_acct=1
+in_root "$pid_bob" "$bob" bash /root/serve >"$work/bob.log" 2>&1 &
 bobs=$!
 for ((i = 0; i < 1200; i++)); do
 	[[ ! -s $bob/root/ready ]] || break
@@ -119,4 +141,4 @@ cat "$alice/root/detour" >&2
 say "from apt install to a first detour: $took ms"
 ((took < 60000)) || die "that is more than a minute"
 echo go >"$bob/root/go"
-wait "$bobs" || true
+wait "$bobs" || { cat "$work/bob.log" >&2; die "bob's agent ended with an error"; }
