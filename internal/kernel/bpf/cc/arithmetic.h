@@ -48,23 +48,28 @@ __noinline __u64 total(const struct subflows *s)
 	if (!s)
 		return 0;
 	for (int i = 0; i < SUBFLOWS; i++)
-		sum += rate(s, i);
+		if (s->rtt[i])
+			sum += rate(s, i);
 	return at_most(sum, LIMIT);
 }
 
 // RFC 6356, section 3, in packets. With x = w/rtt, alpha/w_total is max(w/rtt^2) / (sum x)^2. Rates are multiplied by
 // the own round trip, which changes nothing in the quotient.
-__noinline __u64 lia_increment(const struct subflows *s)
+__noinline __s64 lia_increment(const struct subflows *s)
 {
-	__u64 best = 0, square;
+	__u64 best = 0, sum = 0, now, square;
 
 	if (!s)
 		return 0;
 	for (int i = 0; i < SUBFLOWS; i++) {
-		square = relative(rate(s, i), s->own_rtt, s->rtt[i]);
+		if (!s->rtt[i])
+			continue;
+		now = rate(s, i);
+		sum += now;
+		square = relative(now, s->own_rtt, s->rtt[i]);
 		best = square > best ? square : best;
 	}
-	return at_most(share(best, total(s)), reno(s->own_window));
+	return at_most(share(best, at_most(sum, LIMIT)), reno(s->own_window));
 }
 
 // score returns l/rtt^2 of a subflow.
@@ -80,6 +85,8 @@ __noinline __u64 best_score(const struct subflows *s)
 	if (!s)
 		return 0;
 	for (int i = 0; i < SUBFLOWS; i++) {
+		if (!s->rtt[i])
+			continue;
 		now = score(s, i);
 		best = now > best ? now : best;
 	}
@@ -120,7 +127,8 @@ __noinline __u64 collected_paths(const struct subflows *s, __u64 widest, __u64 b
 	if (!s)
 		return 0;
 	for (int i = 0; i < SUBFLOWS; i++)
-		count += !!s->rtt[i] & (s->window[i] != widest) & (score(s, i) == best);
+		if (s->rtt[i] && s->window[i] != widest)
+			count += score(s, i) == best;
 	return count;
 }
 
@@ -162,6 +170,8 @@ __noinline __u64 balia_alpha(const struct subflows *s)
 	if (!s)
 		return 0;
 	for (int i = 0; i < SUBFLOWS; i++) {
+		if (!s->rtt[i])
+			continue;
 		now = relative(at_most(s->window[i], LIMIT) << ALPHA, s->own_rtt, s->rtt[i]);
 		most = now > most ? now : most;
 	}
@@ -171,7 +181,7 @@ __noinline __u64 balia_alpha(const struct subflows *s)
 }
 
 // The draft, section 3: x/rtt / (sum x)^2 * (1 + alpha)/2 * (4 + alpha)/5, at most as much as Reno.
-__noinline __u64 balia_increment(const struct subflows *s)
+__noinline __s64 balia_increment(const struct subflows *s)
 {
 	__u64 alpha, increment;
 

@@ -11,21 +11,12 @@ SEC("struct_ops")
 void BPF_PROG(balia_set_state, struct sock *sk, __u8 new_state) { note_loss(sk, new_state); }
 
 SEC("struct_ops")
-void BPF_PROG(balia_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
-{
-	struct tcp_sock *tp = (struct tcp_sock *)sk;
-	struct subflows s = {};
-
-	acked = slow_start(tp, acked);
-	if (!acked)
-		return;
-	grow(tp, look(sk, &s) ? balia_increment(&s) : reno(tp->snd_cwnd), acked);
-}
+void BPF_PROG(balia_cong_avoid, struct sock *sk, __u32 ack, __u32 acked) { avoid(sk, ack, acked, balia_increment); }
 
 SEC("struct_ops")
 __u32 BPF_PROG(balia_ssthresh, struct sock *sk)
 {
-	struct subflows s = {};
+	struct subflows s;
 	__u64 down;
 
 	if (!look(sk, &s))

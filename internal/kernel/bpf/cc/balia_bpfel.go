@@ -17,11 +17,13 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	baliaMapBalia           = "balia"
+	baliaMapRecords         = "records"
 	baliaProgBaliaCongAvoid = "balia_cong_avoid"
 	baliaProgBaliaInit      = "balia_init"
 	baliaProgBaliaSetState  = "balia_set_state"
 	baliaProgBaliaSsthresh  = "balia_ssthresh"
 	baliaProgBaliaUndoCwnd  = "balia_undo_cwnd"
+	baliaVarRecording       = "recording"
 )
 
 // loadBalia returns the embedded CollectionSpec for balia.
@@ -77,13 +79,15 @@ type baliaProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type baliaMapSpecs struct {
-	Balia *ebpf.MapSpec `ebpf:"balia"`
+	Balia   *ebpf.MapSpec `ebpf:"balia"`
+	Records *ebpf.MapSpec `ebpf:"records"`
 }
 
 // baliaVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type baliaVariableSpecs struct {
+	Recording *ebpf.VariableSpec `ebpf:"recording"`
 }
 
 // baliaObjects contains all objects after they have been loaded into the kernel.
@@ -106,12 +110,14 @@ func (o *baliaObjects) Close() error {
 //
 // It can be passed to loadBaliaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type baliaMaps struct {
-	Balia *ebpf.Map `ebpf:"balia"`
+	Balia   *ebpf.Map `ebpf:"balia"`
+	Records *ebpf.Map `ebpf:"records"`
 }
 
 func (m *baliaMaps) Close() error {
 	return _BaliaClose(
 		m.Balia,
+		m.Records,
 	)
 }
 
@@ -119,6 +125,7 @@ func (m *baliaMaps) Close() error {
 //
 // It can be passed to loadBaliaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type baliaVariables struct {
+	Recording *ebpf.Variable `ebpf:"recording"`
 }
 
 // baliaPrograms contains all programs after they have been loaded into the kernel.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -108,6 +109,9 @@ func Register(a Algorithm) (*Registration, error) {
 }
 
 func register(spec *ebpf.CollectionSpec, a Algorithm, name string) (*Registration, error) {
+	if records := spec.Maps["records"]; records != nil {
+		records.MaxEntries = max(records.MaxEntries, uint32(os.Getpagesize())) // the kernel takes whole pages
+	}
 	if err := rename(spec.Maps[string(a)], string(a), name); err != nil {
 		return nil, fmt.Errorf("name the congestion control %s: %w", name, err)
 	}

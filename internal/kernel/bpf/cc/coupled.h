@@ -6,8 +6,22 @@
 
 // The programs' part of a socket, in icsk_ca_priv.
 struct state {
-	__s64 grown;			  // not yet a packet, of ONE bits
+	__s64 grown;		      // not yet a packet, of ONE bits
 	__u64 last_loss, before_last; // bytes acknowledged then
+	__s64 increment;	      // what the last look at the subflows gave
+	__u32 until;		      // what was sent then: when all of it is acknowledged, a round trip has passed
+	__u32 window;		      // then
+};
+
+// What happened at an ACK, for a test that compares it with the model.
+struct record {
+	__u64 socket;
+	struct state before, after;
+	__u32 ack, acked, next;		  // next: the next number to send
+	__u32 window, threshold, clamp;	  // before
+	__u32 window_after;
+	__u32 limited, looked;
+	struct subflows subflows; // if looked
 };
 
 #define CAST(type, p) ((struct type *)bpf_rdonly_cast((p), bpf_core_type_id_kernel(struct type)))
@@ -37,6 +51,7 @@ static __always_inline bool look(struct sock *sk, struct subflows *s)
 	const void *ours = tp->inet_conn.icsk_ca_ops;
 	void *ulp;
 
+	__builtin_memset(s, 0, sizeof(*s));
 	s->own_window = tp->snd_cwnd;
 	s->own_rtt = tp->srtt_us;
 	s->own_loss = between(state_of(sk), tp->bytes_acked);
@@ -71,16 +86,6 @@ static __always_inline bool limited(struct tcp_sock *tp)
 	return tp->snd_cwnd < tp->snd_ssthresh && tp->snd_cwnd < 2 * tp->max_packets_out;
 }
 
-// slow_start returns how many acknowledged packets are left for congestion avoidance.
-static __always_inline __u32 slow_start(struct tcp_sock *tp, __u32 acked)
-{
-	if (!limited(tp))
-		return 0;
-	if (tp->snd_cwnd >= tp->snd_ssthresh)
-		return acked;
-	return tcp_slow_start(tp, acked);
-}
-
 // grow changes the window by an increment for each of some packets. Where it shrinks, two packets stay.
 static __always_inline void grow(struct tcp_sock *tp, __s64 increment, __u32 acked)
 {
@@ -102,6 +107,57 @@ static __always_inline void grow(struct tcp_sock *tp, __s64 increment, __u32 ack
 		tp->snd_cwnd = window;
 }
 
+// RFC 6356, section 4, has the increase computed once in a round trip, or when the window changed: the other subflows'
+// windows change as slowly.
+static __always_inline bool looks_again(const struct state *s, const struct tcp_sock *tp, __u32 ack)
+{
+	return s->window != tp->snd_cwnd || (__s32)(ack - s->until) > 0;
+}
+
+// avoid changes the window at an ACK. increment is the algorithm's, for two or more subflows.
+static __always_inline void avoid(struct sock *sk, __u32 ack, __u32 acked, __s64 (*increment)(const struct subflows *))
+{
+	struct record *r = recording ? bpf_ringbuf_reserve(&records, sizeof(*r), 0) : 0;
+	struct tcp_sock *tp = (struct tcp_sock *)sk;
+	struct state *s = state_of(sk);
+	bool may_grow = limited(tp);
+	struct subflows all;
+
+	if (r) {
+		__builtin_memset(r, 0, sizeof(*r));
+		r->socket = (__u64)sk;
+		r->before = *s;
+		r->ack = ack;
+		r->acked = acked;
+		r->next = tp->snd_nxt;
+		r->window = tp->snd_cwnd;
+		r->threshold = tp->snd_ssthresh;
+		r->clamp = tp->snd_cwnd_clamp;
+		r->limited = may_grow;
+	}
+	if (!may_grow)
+		acked = 0;
+	else if (tp->snd_cwnd < tp->snd_ssthresh)
+		acked = tcp_slow_start(tp, acked);
+	if (acked) {
+		if (looks_again(s, tp, ack)) {
+			s->increment = look(sk, &all) ? increment(&all) : reno(tp->snd_cwnd);
+			s->until = tp->snd_nxt;
+			s->window = tp->snd_cwnd;
+			if (r) {
+				r->looked = 1;
+				r->subflows = all;
+			}
+		}
+		grow(tp, s->increment, acked);
+	}
+	if (r) {
+		r->after = *s;
+		r->window_after = tp->snd_cwnd;
+		bpf_ringbuf_submit(r, 0);
+	}
+}
+
 static __always_inline void begin(struct sock *sk)
 {
 	struct state *s = state_of(sk);
@@ -110,6 +166,7 @@ static __always_inline void begin(struct sock *sk)
 	s->grown = 0;
 	s->last_loss = acked;
 	s->before_last = acked;
+	s->window = 0; // so that the first ACK looks
 }
 
 // note_loss remembers where the losses were. A retransmission timeout follows a recovery without new data in between.

@@ -84,3 +84,12 @@ extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
 extern __u32 tcp_slow_start(struct tcp_sock *tp, __u32 acked) __ksym;
 extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
+
+// Set before loading, to have each ACK recorded for a test that compares it with the model. Otherwise the verifier removes
+// what records. The size is set before loading, too: it is one of whole pages.
+volatile const __u32 recording;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} records SEC(".maps");

@@ -17,11 +17,13 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	liaMapLia           = "lia"
+	liaMapRecords       = "records"
 	liaProgLiaCongAvoid = "lia_cong_avoid"
 	liaProgLiaInit      = "lia_init"
 	liaProgLiaSetState  = "lia_set_state"
 	liaProgLiaSsthresh  = "lia_ssthresh"
 	liaProgLiaUndoCwnd  = "lia_undo_cwnd"
+	liaVarRecording     = "recording"
 )
 
 // loadLia returns the embedded CollectionSpec for lia.
@@ -77,13 +79,15 @@ type liaProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type liaMapSpecs struct {
-	Lia *ebpf.MapSpec `ebpf:"lia"`
+	Lia     *ebpf.MapSpec `ebpf:"lia"`
+	Records *ebpf.MapSpec `ebpf:"records"`
 }
 
 // liaVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type liaVariableSpecs struct {
+	Recording *ebpf.VariableSpec `ebpf:"recording"`
 }
 
 // liaObjects contains all objects after they have been loaded into the kernel.
@@ -106,12 +110,14 @@ func (o *liaObjects) Close() error {
 //
 // It can be passed to loadLiaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type liaMaps struct {
-	Lia *ebpf.Map `ebpf:"lia"`
+	Lia     *ebpf.Map `ebpf:"lia"`
+	Records *ebpf.Map `ebpf:"records"`
 }
 
 func (m *liaMaps) Close() error {
 	return _LiaClose(
 		m.Lia,
+		m.Records,
 	)
 }
 
@@ -119,6 +125,7 @@ func (m *liaMaps) Close() error {
 //
 // It can be passed to loadLiaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type liaVariables struct {
+	Recording *ebpf.Variable `ebpf:"recording"`
 }
 
 // liaPrograms contains all programs after they have been loaded into the kernel.

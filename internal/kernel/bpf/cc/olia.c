@@ -11,16 +11,7 @@ SEC("struct_ops")
 void BPF_PROG(olia_set_state, struct sock *sk, __u8 new_state) { note_loss(sk, new_state); }
 
 SEC("struct_ops")
-void BPF_PROG(olia_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
-{
-	struct tcp_sock *tp = (struct tcp_sock *)sk;
-	struct subflows s = {};
-
-	acked = slow_start(tp, acked);
-	if (!acked)
-		return;
-	grow(tp, look(sk, &s) ? olia_increment(&s) : reno(tp->snd_cwnd), acked);
-}
+void BPF_PROG(olia_cong_avoid, struct sock *sk, __u32 ack, __u32 acked) { avoid(sk, ack, acked, olia_increment); }
 
 SEC("struct_ops")
 __u32 BPF_PROG(olia_ssthresh, struct sock *sk)

@@ -17,11 +17,13 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	oliaMapOlia           = "olia"
+	oliaMapRecords        = "records"
 	oliaProgOliaCongAvoid = "olia_cong_avoid"
 	oliaProgOliaInit      = "olia_init"
 	oliaProgOliaSetState  = "olia_set_state"
 	oliaProgOliaSsthresh  = "olia_ssthresh"
 	oliaProgOliaUndoCwnd  = "olia_undo_cwnd"
+	oliaVarRecording      = "recording"
 )
 
 // loadOlia returns the embedded CollectionSpec for olia.
@@ -77,13 +79,15 @@ type oliaProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type oliaMapSpecs struct {
-	Olia *ebpf.MapSpec `ebpf:"olia"`
+	Olia    *ebpf.MapSpec `ebpf:"olia"`
+	Records *ebpf.MapSpec `ebpf:"records"`
 }
 
 // oliaVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type oliaVariableSpecs struct {
+	Recording *ebpf.VariableSpec `ebpf:"recording"`
 }
 
 // oliaObjects contains all objects after they have been loaded into the kernel.
@@ -106,12 +110,14 @@ func (o *oliaObjects) Close() error {
 //
 // It can be passed to loadOliaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type oliaMaps struct {
-	Olia *ebpf.Map `ebpf:"olia"`
+	Olia    *ebpf.Map `ebpf:"olia"`
+	Records *ebpf.Map `ebpf:"records"`
 }
 
 func (m *oliaMaps) Close() error {
 	return _OliaClose(
 		m.Olia,
+		m.Records,
 	)
 }
 
@@ -119,6 +125,7 @@ func (m *oliaMaps) Close() error {
 //
 // It can be passed to loadOliaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type oliaVariables struct {
+	Recording *ebpf.Variable `ebpf:"recording"`
 }
 
 // oliaPrograms contains all programs after they have been loaded into the kernel.

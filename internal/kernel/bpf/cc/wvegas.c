@@ -13,6 +13,17 @@ struct vegas {
 	__u32 paused; // after a loss or a pause, until the next round begins
 };
 
+// What happened at an ACK, for a test that compares it with the model.
+struct vegas_record {
+	__u64 socket;
+	struct vegas before, after;
+	__u64 others;
+	__u32 ack, acked, next;		 // next: the next number to send
+	__u32 window, threshold, clamp;	 // before
+	__u32 window_after, threshold_after;
+	__u32 limited, spare;
+};
+
 static __always_inline struct vegas *vegas_of(struct sock *sk) { return (struct vegas *)((struct inet_connection_sock *)sk)->icsk_ca_priv; }
 
 // start begins a round with what is sent next.
@@ -98,8 +109,8 @@ static __always_inline __u64 others(struct sock *sk)
 	return sum;
 }
 
-SEC("struct_ops")
-void BPF_PROG(wvegas_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
+// step changes the window at an ACK. sum is of the other subflows' rates, where it was asked for.
+static __always_inline void step(struct sock *sk, __u32 ack, __u32 acked, __u64 *sum)
 {
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
 	struct vegas *v = vegas_of(sk);
@@ -118,7 +129,7 @@ void BPF_PROG(wvegas_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 		r.rtt = v->sum / v->count;
 		r.base = v->base;
 		r.rate = v->rate;
-		r.others = others(sk);
+		r.others = *sum = others(sk);
 		r.alpha = v->alpha;
 		r.queue = v->queue;
 		start(sk);
@@ -133,6 +144,35 @@ void BPF_PROG(wvegas_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	}
 	if (tp->snd_cwnd < tp->snd_ssthresh && limited(tp))
 		tcp_slow_start(tp, acked);
+}
+
+SEC("struct_ops")
+void BPF_PROG(wvegas_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
+{
+	struct vegas_record *r = recording ? bpf_ringbuf_reserve(&records, sizeof(*r), 0) : 0;
+	struct tcp_sock *tp = (struct tcp_sock *)sk;
+	__u64 sum = 0;
+
+	if (r) {
+		__builtin_memset(r, 0, sizeof(*r));
+		r->socket = (__u64)sk;
+		r->before = *vegas_of(sk);
+		r->ack = ack;
+		r->acked = acked;
+		r->next = tp->snd_nxt;
+		r->window = tp->snd_cwnd;
+		r->threshold = tp->snd_ssthresh;
+		r->clamp = tp->snd_cwnd_clamp;
+		r->limited = limited(tp);
+	}
+	step(sk, ack, acked, &sum);
+	if (r) {
+		r->after = *vegas_of(sk);
+		r->others = sum;
+		r->window_after = tp->snd_cwnd;
+		r->threshold_after = tp->snd_ssthresh;
+		bpf_ringbuf_submit(r, 0);
+	}
 }
 
 SEC("struct_ops")

@@ -16,6 +16,7 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	wvegasMapRecords          = "records"
 	wvegasMapWvegas           = "wvegas"
 	wvegasProgWvegasCongAvoid = "wvegas_cong_avoid"
 	wvegasProgWvegasCwndEvent = "wvegas_cwnd_event"
@@ -24,6 +25,7 @@ const (
 	wvegasProgWvegasSetState  = "wvegas_set_state"
 	wvegasProgWvegasSsthresh  = "wvegas_ssthresh"
 	wvegasProgWvegasUndoCwnd  = "wvegas_undo_cwnd"
+	wvegasVarRecording        = "recording"
 )
 
 // loadWvegas returns the embedded CollectionSpec for wvegas.
@@ -81,13 +83,15 @@ type wvegasProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type wvegasMapSpecs struct {
-	Wvegas *ebpf.MapSpec `ebpf:"wvegas"`
+	Records *ebpf.MapSpec `ebpf:"records"`
+	Wvegas  *ebpf.MapSpec `ebpf:"wvegas"`
 }
 
 // wvegasVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type wvegasVariableSpecs struct {
+	Recording *ebpf.VariableSpec `ebpf:"recording"`
 }
 
 // wvegasObjects contains all objects after they have been loaded into the kernel.
@@ -110,11 +114,13 @@ func (o *wvegasObjects) Close() error {
 //
 // It can be passed to loadWvegasObjects or ebpf.CollectionSpec.LoadAndAssign.
 type wvegasMaps struct {
-	Wvegas *ebpf.Map `ebpf:"wvegas"`
+	Records *ebpf.Map `ebpf:"records"`
+	Wvegas  *ebpf.Map `ebpf:"wvegas"`
 }
 
 func (m *wvegasMaps) Close() error {
 	return _WvegasClose(
+		m.Records,
 		m.Wvegas,
 	)
 }
@@ -123,6 +129,7 @@ func (m *wvegasMaps) Close() error {
 //
 // It can be passed to loadWvegasObjects or ebpf.CollectionSpec.LoadAndAssign.
 type wvegasVariables struct {
+	Recording *ebpf.Variable `ebpf:"recording"`
 }
 
 // wvegasPrograms contains all programs after they have been loaded into the kernel.

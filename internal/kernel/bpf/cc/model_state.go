@@ -1,0 +1,96 @@
+package cc
+
+// state is the part of a socket that LIA, OLIA and BALIA use (struct state of coupled.h).
+type state struct {
+	Grown                int64 // not yet a packet, with one bits after the point
+	LastLoss, BeforeLast uint64
+	Increment            int64  // what the last look at the subflows gave
+	Until                uint32 // what was sent then
+	Window               uint32 // then
+}
+
+// socket is what an ACK finds, beside the algorithm's own state.
+type socket struct {
+	Ack, Acked, Next         uint32 // Next: the next number to send
+	Window, Threshold, Clamp uint32
+	Limited                  bool // the window held back data
+}
+
+// looks reports whether the state of all subflows is read: when the window changed, or a round trip after the last time
+// (RFC 6356, section 4).
+func (s state) looks(window, ack uint32) bool { return s.Window != window || int32(ack-s.Until) > 0 }
+
+// avoid returns the state and the window after an ACK. increment returns what the subflows give for a window.
+func (s state) avoid(k socket, increment func() int64) (after state, window uint32) {
+	window, acked := k.Window, k.Acked
+	switch {
+	case !k.Limited:
+		return s, window
+	case window < k.Threshold:
+		window, acked = slowStart(window, k.Threshold, k.Clamp, acked)
+	}
+	if acked == 0 {
+		return s, window
+	}
+	if s.looks(window, k.Ack) {
+		s.Increment, s.Until, s.Window = increment(), k.Next, window
+	}
+	return s.grow(window, k.Clamp, acked)
+}
+
+// slowStart returns the window after packets were acknowledged, and those of them that are left when it ends.
+func slowStart(window, threshold, clamp, acked uint32) (after, left uint32) {
+	after = min(window+acked, threshold)
+	return min(after, clamp), acked - (after - window)
+}
+
+// grow adds the increment for each packet acknowledged. Where the window shrinks, two packets stay.
+func (s state) grow(window, clamp, acked uint32) (state, uint32) {
+	s.Grown += s.Increment * int64(acked&0xffff)
+	switch {
+	case s.Grown >= 1<<one:
+		window = uint32(min(uint64(window)+min(uint64(s.Grown)>>one, uint64(acked)), uint64(clamp)))
+		s.Grown &= 1<<one - 1
+	case s.Grown <= -(1 << one):
+		s.Grown += 1 << one
+		if window > 2 {
+			window--
+		}
+	}
+	return s, window
+}
+
+// vegas is the part of a socket that wVegas uses (struct vegas of wvegas.c).
+type vegas struct {
+	Sum, Rate          uint64 // of the round's measurements, µs; see round
+	Count, End         uint32
+	Base, Alpha, Queue uint32
+	Paused             uint32 // 1 after a loss or a pause
+}
+
+// avoid returns the state, the window and the threshold after an ACK. Where Reno decides, it returns the window unchanged.
+func (v vegas) avoid(k socket, others uint64) (after vegas, window, threshold uint32, reno bool) {
+	ended := int32(k.Ack-v.End) > 0
+	if v.Paused != 0 || ended && v.Count <= 2 {
+		if v.Paused == 0 {
+			v.Sum, v.Count, v.End = 0, 0, k.Next
+		}
+		return v, k.Window, k.Threshold, true
+	}
+	if ended {
+		r, decides := wvegas(round{
+			window: uint64(k.Window), threshold: uint64(k.Threshold), rtt: v.Sum / uint64(v.Count), base: uint64(v.Base),
+			rate: v.Rate, others: others, alpha: uint64(v.Alpha), queue: uint64(v.Queue),
+		})
+		v.Sum, v.Count, v.End = 0, 0, k.Next
+		if decides {
+			v.Rate, v.Alpha, v.Queue = r.rate, uint32(r.alpha), uint32(r.queue)
+			return v, uint32(min(r.window, uint64(k.Clamp))), uint32(min(r.threshold, 0x7fffffff)), false
+		}
+	}
+	window = k.Window
+	if window < k.Threshold && k.Limited {
+		window, _ = slowStart(window, k.Threshold, k.Clamp, k.Acked)
+	}
+	return v, window, k.Threshold, false
+}
