@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,7 @@ import (
 func ccCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cc",
-		Short: "Show which congestion control this host's connections get",
+		Short: "Show or change which congestion control this host's connections get",
 		Long: `Tables [[congestion]] of the agent's configuration choose the congestion control of this
 host's connections, by cgroup, server's port and network: one of the kernel's, or one of
 those of dcol, which couple the subflows of an MPTCP connection (lia, olia, balia, wvegas).`,
@@ -38,6 +39,45 @@ connections get which.`,
 		}
 		return ui.Congestion(os.Stdout, t)
 	}
-	cmd.AddCommand(list)
+	cmd.AddCommand(list, ccUse(socket))
+	return cmd
+}
+
+func ccUse(socket *string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "use NAME",
+		Short: "Change the congestion control of new connections until the agent ends",
+		Long: `Has connections that begin from now on use a congestion control: one of the kernel's, or
+lia, olia, balia or wvegas. Without a flag, all connections of this host do. With flags, those
+of programs in a cgroup, to servers' ports (this host's own if others connect to it), or with
+peers in networks; a port and a network given together must both fit. It counts before the
+tables [[congestion]] of the configuration, and holds until the agent ends. Connections that
+exist keep what they have.`,
+		Example: `  dcol cc use lia
+  dcol cc use bbr --cgroup /sys/fs/cgroup/system.slice/backup.service
+  dcol cc use olia --port 443 --network 203.0.113.0/24
+  dcol cc use --reset`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	var r api.CongestionRequest
+	cmd.Flags().StringVar(&r.Cgroup, "cgroup", "", "only for programs in this cgroup's `folder`")
+	cmd.Flags().IntSliceVar(&r.Ports, "port", nil, "only to these servers' `ports`")
+	cmd.Flags().StringSliceVar(&r.Networks, "network", nil, "only with peers in these `networks`")
+	cmd.Flags().BoolVar(&r.Reset, "reset", false, "do what the configuration says")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case r.Reset && (len(args) > 0 || r.Cgroup != "" || len(r.Ports) > 0 || len(r.Networks) > 0):
+			return errors.New("--reset takes no congestion control and no other flag")
+		case !r.Reset && len(args) == 0:
+			return errors.New("NAME is missing, such as lia; dcol cc list shows those of the kernel")
+		case !r.Reset:
+			r.Use = args[0]
+		}
+		now, err := api.Dial(*socket).UseCongestion(cmd.Context(), r)
+		if err != nil {
+			return err
+		}
+		return ui.Congestion(os.Stdout, now)
+	}
 	return cmd
 }

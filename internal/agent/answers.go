@@ -204,6 +204,11 @@ func (a *running) waypoints(ctx context.Context) (names []string, err error) {
 // Transport implements api.Agent.
 func (a *running) Transport(context.Context) (api.Transport, error) { return a.transport.Status() }
 
+// UseCongestion implements api.Agent.
+func (a *running) UseCongestion(_ context.Context, r api.CongestionRequest) (api.Transport, error) {
+	return a.transport.Use(r)
+}
+
 // describeRelay returns the relay's part of the status, and what keeps it from its work.
 func describeRelay(now relaying.Standing) (*api.Relay, []string) {
 	var problems []string

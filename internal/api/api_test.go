@@ -61,6 +61,13 @@ func (f fake) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error
 }
 func (f fake) Transport(context.Context) (Transport, error) { return fullTransport(), nil }
 
+func (f fake) UseCongestion(_ context.Context, r CongestionRequest) (Transport, error) {
+	if r.Use != "lia" {
+		return Transport{}, errors.New("refused")
+	}
+	return fullTransport(), nil
+}
+
 func (f fake) Members(context.Context) (Members, error)                      { return f.members, nil }
 func (f fake) Invite(_ context.Context, r InviteRequest) (Invitation, error) { return f.invited(r) }
 func (f fake) Expel(_ context.Context, r ExpelRequest) (Expulsion, error)    { return f.expelled(r) }

@@ -29,7 +29,7 @@ func fullTransport() Transport {
 				Option: "congestion", Asked: "bbr", Verdict: "granted", Granted: "bbr", Why: "so",
 			}},
 		},
-		Congestion: []Congestion{{Use: "lia", Name: "lia_2", Cgroup: "/a", Ports: []int{1}, Networks: []string{"10.0.0.0/8"}, Set: 1, Refused: 1}},
+		Congestion: []Congestion{{Use: "lia", Name: "lia_2", Cgroup: "/a", Ports: []int{1}, Networks: []string{"10.0.0.0/8"}, Set: 1, Refused: 1, AtRunTime: true}},
 	}
 }
 

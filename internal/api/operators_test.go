@@ -61,7 +61,7 @@ func TestOperators(t *testing.T) {
 	if answer, _ := askAs(t, operator, socket, http.MethodPost, "/v1/log-level"); !strings.Contains(answer, "subsystems") {
 		t.Errorf("an operator steers: %s", answer)
 	}
-	for _, path := range []string{"/v1/invite", "/v1/expel", "/v1/reload"} {
+	for _, path := range []string{"/v1/invite", "/v1/expel", "/v1/reload", "/v1/congestion"} {
 		if answer, _ := askAs(t, operator, socket, http.MethodPost, path); !strings.Contains(answer, "only root may do this") {
 			t.Errorf("an operator asks for %s: %s", path, answer)
 		}

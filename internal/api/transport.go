@@ -82,6 +82,25 @@ type Congestion struct {
 	// kernel refused it.
 	Set     uint64 `json:"set"`
 	Refused uint64 `json:"refused"`
+	// AtRunTime is set if dcol cc use asked for it, and not the configuration.
+	AtRunTime bool `json:"at_run_time,omitempty"`
+}
+
+// CongestionRequest asks for a congestion control of connections that begin from now on.
+type CongestionRequest struct {
+	Use      string   `json:"use"`
+	Cgroup   string   `json:"cgroup,omitempty"`   // a folder; empty: all programs
+	Ports    []int    `json:"ports,omitempty"`    // of servers; none: all
+	Networks []string `json:"networks,omitempty"` // of peers; none: all
+	// Reset ends what was asked at run time, and takes nothing else.
+	Reset bool `json:"reset,omitempty"`
+}
+
+// UseCongestion changes the congestion control of connections, and returns the new state.
+func (c *Client) UseCongestion(ctx context.Context, r CongestionRequest) (Transport, error) {
+	var t Transport
+	err := c.ask(ctx, http.MethodPost, "/v1/congestion", r, &t)
+	return t, err
 }
 
 // Transport requests what the agent changes about TCP.

@@ -22,18 +22,28 @@ func (c *Config) checkCongestion(p *tomlfile.Problems) {
 		p.At("congestion", "there are %d tables: at most %d", len(c.Congestion), congestionMax)
 	}
 	for i, t := range c.Congestion {
-		at := fmt.Sprintf("congestion[%d]", i)
-		if !congestionName.MatchString(t.Use) {
-			p.At(at+".use", `must be "lia", "olia", "balia", "wvegas" or one of the kernel's (sysctl net.ipv4.tcp_available_congestion_control), not %q`, t.Use)
-		}
-		if t.Cgroup != "" && !filepath.IsAbs(t.Cgroup) {
-			p.At(at+".cgroup", `must be the absolute path of a cgroup's folder, or "" for all programs, not %q`, t.Cgroup)
-		}
-		checkPorts(p, at+".ports", t.Ports)
-		checkNetworks(p, at+".networks", t.Networks)
-		if n := max(1, len(t.Ports)) * max(1, len(t.Networks)); n > congestionMax {
-			p.At(at, "has %d combinations of ports and networks: at most %d", n, congestionMax)
-		}
+		t.check(p, fmt.Sprintf("congestion[%d]", i))
+	}
+}
+
+// Check returns an error if a table is not one that the configuration may have.
+func (t *Congestion) Check() error {
+	p := tomlfile.Decode("request", nil, &Config{})
+	t.check(p, "congestion")
+	return p.Err()
+}
+
+func (t *Congestion) check(p *tomlfile.Problems, at string) {
+	if !congestionName.MatchString(t.Use) {
+		p.At(at+".use", `must be "lia", "olia", "balia", "wvegas" or one of the kernel's (sysctl net.ipv4.tcp_available_congestion_control), not %q`, t.Use)
+	}
+	if t.Cgroup != "" && !filepath.IsAbs(t.Cgroup) {
+		p.At(at+".cgroup", `must be the absolute path of a cgroup's folder, or "" for all programs, not %q`, t.Cgroup)
+	}
+	checkPorts(p, at+".ports", t.Ports)
+	checkNetworks(p, at+".networks", t.Networks)
+	if n := max(1, len(t.Ports)) * max(1, len(t.Networks)); n > congestionMax {
+		p.At(at, "has %d combinations of ports and networks: at most %d", n, congestionMax)
 	}
 }
 

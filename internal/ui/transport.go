@@ -78,6 +78,9 @@ func Congestion(w io.Writer, t api.Transport) error {
 		if c.Refused > 0 {
 			refused = fmt.Sprintf(", refused by the kernel for %d", c.Refused)
 		}
+		if c.AtRunTime {
+			refused += " (until the agent ends, or dcol cc use --reset)"
+		}
 		p.linef("%s: %s; set for %d%s", name, covered(c), c.Set, refused)
 	}
 	p.linef("%s: all other connections", printable.Text(t.Default))

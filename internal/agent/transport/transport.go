@@ -6,39 +6,39 @@ package transport
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
 )
 
-// Transport holds what the agent has changed.
+// Transport holds what the agent has changed. Its methods may be called from any goroutine.
 type Transport struct {
-	tables  []config.Congestion
-	names   map[string]string // of algorithms of dcol, as the kernel has them
-	chooser *cc.Chooser       // nil: no table is in force
-	problem string            // why not
-	options *exchange         // nil: no options are exchanged
-	trouble []string          // with the options
-	undo    []io.Closer
+	granted []string  // congestion controls of dcol that peers may ask for
+	options *exchange // nil: no options are exchanged
+	trouble []string  // with the options
+
+	mu         sync.Mutex
+	asked      []config.Congestion         // at run time; before the tables
+	tables     []config.Congestion         // of the configuration
+	registered map[string]*cc.Registration // algorithms of dcol
+	chooser    *cc.Chooser                 // nil: no table is in force
+	problem    string                      // why not
 }
 
 // Open applies the configuration in the thread's network namespace. What the kernel refuses is a problem for the
 // status, because connections work without it.
 func Open(settings *config.Config, log *slog.Logger) (*Transport, error) {
-	t := &Transport{tables: settings.Congestion, names: make(map[string]string)}
+	t := &Transport{tables: settings.Congestion, registered: make(map[string]*cc.Registration)}
 	if len(t.tables) > 0 {
-		if err := t.choose(); err != nil {
+		if err := t.choose(t.tables); err != nil {
 			t.problem = err.Error()
 			log.Warn("congestion controls are not chosen", "err", err)
-			if err := t.Close(); err != nil {
-				return nil, err
-			}
 		} else {
 			log.Info("congestion controls are chosen", "tables", len(t.tables))
 		}
@@ -52,58 +52,23 @@ func Open(settings *config.Config, log *slog.Logger) (*Transport, error) {
 // exchange begins to exchange options.
 func (t *Transport) exchange(settings *config.Config, log *slog.Logger) {
 	// The client role's prober is called for what joined subflows send.
+	t.granted = settings.Options.Accept.Congestion
 	x, trouble, err := openExchange(settings.Options, settings.Has(config.RoleClient), t.register, log)
 	t.trouble = trouble
 	if err != nil {
 		t.trouble = append(t.trouble, fmt.Sprintf("TCP options are not exchanged ([options]): %v", err))
 	} else {
-		t.options, t.undo = x, append(t.undo, x)
+		t.options = x
 	}
 	for _, problem := range t.trouble {
 		log.Warn("TCP options are limited", "problem", problem)
 	}
 }
 
-// choose registers the algorithms that the tables name, and puts the tables in force. All are, or none.
-func (t *Transport) choose() error {
-	var rules []cc.Rule
-	for _, table := range t.tables {
-		name, err := t.register(table.Use)
-		if err != nil {
-			return err
-		}
-		rule := cc.Rule{Cgroup: table.Cgroup, Networks: table.Networks, Name: name}
-		for _, p := range table.Ports {
-			rule.Ports = append(rule.Ports, uint16(p))
-		}
-		rules = append(rules, rule)
-	}
-	chooser, err := cc.Choose(rules)
-	if err != nil {
-		return err
-	}
-	t.chooser, t.undo = chooser, append(t.undo, chooser)
-	return nil
-}
-
-// register returns the kernel's name of an algorithm, which is made known to the kernel if it is one of dcol's.
-func (t *Transport) register(use string) (string, error) {
-	if name, ok := t.names[use]; ok {
-		return name, nil
-	}
-	if !slices.Contains(cc.Algorithms, cc.Algorithm(use)) {
-		return use, nil
-	}
-	r, err := cc.Register(cc.Algorithm(use))
-	if err != nil {
-		return "", err
-	}
-	t.names[use], t.undo = r.Name(), append(t.undo, r)
-	return r.Name(), nil
-}
-
 // Problems returns what the status must show.
 func (t *Transport) Problems() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	problems := slices.Clone(t.trouble)
 	if t.problem != "" {
 		problems = append(problems, "congestion controls are not chosen ([[congestion]]): "+t.problem)
@@ -113,7 +78,7 @@ func (t *Transport) Problems() []string {
 
 // Status describes what is in force.
 func (t *Transport) Status() (api.Transport, error) {
-	out := api.Transport{Schema: api.TransportSchema, Congestion: []api.Congestion{}, Problem: t.problem}
+	out := api.Transport{Schema: api.TransportSchema, Congestion: []api.Congestion{}}
 	available, err := sysctl("tcp_available_congestion_control")
 	if err != nil {
 		return out, err
@@ -122,23 +87,8 @@ func (t *Transport) Status() (api.Transport, error) {
 	if out.Default, err = sysctl("tcp_congestion_control"); err != nil {
 		return out, err
 	}
-	counts := make([]cc.Chosen, len(t.tables))
-	if t.chooser != nil {
-		if counts, err = t.chooser.Chosen(); err != nil {
-			return out, err
-		}
-	}
-	for i, table := range t.tables {
-		c := api.Congestion{
-			Use: table.Use, Name: table.Use, Cgroup: table.Cgroup, Ports: table.Ports, Set: counts[i].Set, Refused: counts[i].Refused,
-		}
-		if name, ok := t.names[table.Use]; ok {
-			c.Name = name
-		}
-		for _, n := range table.Networks {
-			c.Networks = append(c.Networks, n.String())
-		}
-		out.Congestion = append(out.Congestion, c)
+	if err := t.describeTables(&out); err != nil {
+		return out, err
 	}
 	if t.options != nil {
 		out.Options, err = t.options.status()
@@ -157,10 +107,18 @@ func sysctl(key string) (string, error) {
 // Close undoes all changes. Connections keep the congestion control that they have.
 func (t *Transport) Close() error {
 	var errs []error
-	for _, c := range slices.Backward(t.undo) {
-		errs = append(errs, c.Close())
+	if t.options != nil {
+		errs = append(errs, t.options.Close())
 	}
-	t.undo, t.chooser, t.options = nil, nil, nil
-	clear(t.names)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.chooser != nil {
+		errs = append(errs, t.chooser.Close())
+	}
+	for _, r := range t.registered {
+		errs = append(errs, r.Close())
+	}
+	t.options, t.chooser = nil, nil
+	clear(t.registered)
 	return errors.Join(errs...)
 }

@@ -1,0 +1,162 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
+)
+
+// choose puts tables in force in place of those before, and registers the algorithms that they name. All are, or none.
+func (t *Transport) choose(tables []config.Congestion) error {
+	var rules []cc.Rule
+	for _, table := range tables {
+		name, err := t.register(table.Use)
+		if err != nil {
+			return errors.Join(err, t.unregister(t.inForce()))
+		}
+		rule := cc.Rule{Cgroup: table.Cgroup, Networks: table.Networks, Name: name}
+		for _, p := range table.Ports {
+			rule.Ports = append(rule.Ports, uint16(p))
+		}
+		rules = append(rules, rule)
+	}
+	var chooser *cc.Chooser
+	if len(rules) > 0 {
+		var err error
+		// The programs before are attached until the new ones are: of two, the one that was attached last decides.
+		if chooser, err = cc.Choose(rules); err != nil {
+			return errors.Join(err, t.unregister(t.inForce()))
+		}
+	}
+	var err error
+	if t.chooser != nil {
+		err = t.chooser.Close()
+	}
+	t.chooser = chooser
+	return errors.Join(err, t.unregister(tables))
+}
+
+// inForce returns the tables that are in force.
+func (t *Transport) inForce() []config.Congestion {
+	if t.chooser == nil {
+		return nil
+	}
+	return slices.Concat(t.asked, t.tables)
+}
+
+// register returns the kernel's name of an algorithm, which is made known to the kernel if it is one of dcol's.
+func (t *Transport) register(use string) (string, error) {
+	if r, ok := t.registered[use]; ok {
+		return r.Name(), nil
+	}
+	if !slices.Contains(cc.Algorithms, cc.Algorithm(use)) {
+		return use, nil
+	}
+	r, err := cc.Register(cc.Algorithm(use))
+	if err != nil {
+		return "", err
+	}
+	t.registered[use] = r
+	return r.Name(), nil
+}
+
+// unregister takes from the kernel what neither the tables nor peers' requests need.
+func (t *Transport) unregister(tables []config.Congestion) error {
+	var errs []error
+	for use, r := range t.registered {
+		if slices.Contains(t.granted, use) || slices.ContainsFunc(tables, func(c config.Congestion) bool { return c.Use == use }) {
+			continue
+		}
+		errs = append(errs, r.Close())
+		delete(t.registered, use)
+	}
+	return errors.Join(errs...)
+}
+
+// Use changes the congestion control of connections that begin from now on, until the agent ends. It is put before the
+// configuration's tables, and in place of an earlier one of the same connections.
+func (t *Transport) Use(r api.CongestionRequest) (api.Transport, error) {
+	t.mu.Lock()
+	asked := t.asked
+	err := error(nil)
+	if r.Reset {
+		asked = nil
+	} else {
+		asked, err = withRequest(asked, r)
+	}
+	if err == nil {
+		err = t.choose(slices.Concat(asked, t.tables))
+	}
+	if err == nil {
+		t.asked, t.problem = asked, ""
+	}
+	t.mu.Unlock()
+	if err != nil {
+		return api.Transport{}, err
+	}
+	return t.Status()
+}
+
+// withRequest returns the tables of run time with one more, the latest first.
+func withRequest(asked []config.Congestion, r api.CongestionRequest) ([]config.Congestion, error) {
+	table := config.Congestion{Use: r.Use, Cgroup: r.Cgroup, Ports: r.Ports}
+	for _, text := range r.Networks {
+		n, err := network(text)
+		if err != nil {
+			return nil, err
+		}
+		table.Networks = append(table.Networks, n)
+	}
+	if err := table.Check(); err != nil {
+		return nil, err
+	}
+	kept := slices.DeleteFunc(slices.Clone(asked), func(c config.Congestion) bool {
+		return c.Cgroup == table.Cgroup && slices.Equal(c.Ports, table.Ports) && slices.Equal(c.Networks, table.Networks)
+	})
+	return append([]config.Congestion{table}, kept...), nil
+}
+
+// network returns a network, or an address as a network of its own.
+func network(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	n, err := netip.ParsePrefix(text)
+	if err != nil {
+		return n, fmt.Errorf("%q is no network: write one such as 203.0.113.0/24, or an address", text)
+	}
+	return n, nil
+}
+
+// describeTables adds the tables and what they did.
+func (t *Transport) describeTables(out *api.Transport) (err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out.Problem = t.problem
+	tables := slices.Concat(t.asked, t.tables)
+	counts := make([]cc.Chosen, len(tables))
+	if t.chooser != nil {
+		if counts, err = t.chooser.Chosen(); err != nil {
+			return err
+		}
+	}
+	for i, table := range tables {
+		c := api.Congestion{
+			Use: table.Use, Name: table.Use, Cgroup: table.Cgroup, Ports: table.Ports, Set: counts[i].Set, Refused: counts[i].Refused,
+			AtRunTime: i < len(t.asked),
+		}
+		if r, ok := t.registered[table.Use]; ok {
+			c.Name = r.Name()
+		}
+		for _, n := range table.Networks {
+			c.Networks = append(c.Networks, n.String())
+		}
+		out.Congestion = append(out.Congestion, c)
+	}
+	return nil
+}
