@@ -43,7 +43,7 @@ func fullHistory() History {
 
 func fullWhy() Why {
 	at, now := netip.MustParseAddrPort("192.0.2.1:1"), time.Unix(1, 0)
-	measured := Measured{At: now, MinRTT: 1, Loss: 1, Failures: 1}
+	measured := Measured{At: now, MinRTT: 1, Loss: 1, Packets: 1, Goodput: 1, Failures: 1}
 	return Why{
 		Schema: WhySchema, Server: at, Connections: full().Client.Connections, Direct: measured, Note: "none",
 		Closed:     []ClosedConnection{{full().Client.Connections[0], now}},

@@ -40,6 +40,10 @@ type Measured struct {
 	At     time.Time `json:"at,omitzero"` // absent: never
 	MinRTT float64   `json:"min_rtt_ms,omitempty"`
 	Loss   float64   `json:"loss"` // 0..1
+	// Packets is the number of packets in which Loss was seen, up to 10,000.
+	Packets uint64 `json:"packets,omitempty"`
+	// Goodput is what bulk traffic got, in bits of payload per second; absent: unknown.
+	Goodput float64 `json:"goodput_bps,omitempty"`
 	// Failures counts recent failures of subflows towards the server.
 	Failures int `json:"failures"`
 }

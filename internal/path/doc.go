@@ -28,7 +28,7 @@
 //	exchange.go                      which detours in use are exchanged for better ones
 //	places.go                        how many subflows a server accepts
 //
-//	history.go prospect.go           measurements of detours, and the expectations they give
+//	history.go prospect.go bulk.go   measurements of detours, and the expectations they give
 //	memory.go                        how the next Manager takes them over
 //
 //	sense.go                         what samples show; package measure has the estimates

@@ -1,6 +1,7 @@
 package path
 
 import (
+	"iter"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path/measure"
@@ -9,11 +10,11 @@ import (
 // This file exchanges a detour in use for a better one that became known later: a connection takes its detours when it
 // begins, and what other connections measured since may show that messages would wait much less through another waypoint.
 // Only measurements of the same kind are compared, the least round trips and the losses in the history, because the
-// queue of a path in use says nothing about other paths. It concerns messages alone: for bulk traffic a longer path may
-// be the faster one.
+// queue of a path in use says nothing about other paths. Bulk traffic compares what such connections got through each waypoint.
 
 const (
-	// A waypoint is exchanged for another if messages wait so many times less through that, and so much less, for so long.
+	// A waypoint is exchanged for another if messages wait so many times less through that, and so much less, for so long;
+	// or if bulk traffic got so many times as much.
 	exchangeFactor = 1.5
 	exchangeBy     = 10 * time.Millisecond
 	exchangeAfter  = 10 * time.Second
@@ -29,18 +30,21 @@ func (h history) waits(t turn, waypoint string) (wait time.Duration, known bool)
 	if !ok || r.trip == 0 || t.now.Sub(r.at) > exchangeTrusts || t.now.Before(r.shunned) {
 		return 0, false
 	}
-	return waits(r.trip, r.loss), true
+	return waits(r.trip, r.lost()), true
 }
 
 // exchangeSlower has a detour exchanged if messages wait much longer over it than over another that may be taken, and than on
-// the direct path. It reports whether one is to be exchanged.
+// the direct path, or if bulk traffic gets much less over it than over another. It reports whether one is to be exchanged.
 func (m *Manager) exchangeSlower(t turn) bool {
 	a := t.attention
-	if t.kind != measure.Messages || !a.comparedAt.IsZero() && t.now.Sub(a.comparedAt) < drawsEvery {
+	if t.kind == measure.Short || !a.comparedAt.IsZero() && t.now.Sub(a.comparedAt) < drawsEvery {
 		return false
 	}
 	a.comparedAt = t.now
 	s := m.slower(t)
+	if t.kind == measure.Bulk {
+		s = m.poorer(t)
+	}
 	if s == nil {
 		a.slowerSince = time.Time{}
 		return false
@@ -65,7 +69,7 @@ func (m *Manager) slower(t turn) (worst *subflow) {
 	}
 	var longest time.Duration
 	for _, s := range t.subflows {
-		if s.detour == nil || !t.ours(s) || s.why == nil || !s.crowded.IsZero() || s.isLossy() || s.isSpent() || m.detours.steering.wants(s.detour.Waypoint) {
+		if !m.exchangeable(t, s) {
 			continue
 		}
 		wait, known := m.detours.history.waits(t, s.detour.Waypoint)
@@ -78,18 +82,55 @@ func (m *Manager) slower(t turn) (worst *subflow) {
 
 // bestSpare returns about how long messages wait through the best waypoint that the connection may take and does not use.
 func (m *Manager) bestSpare(t turn) (best time.Duration, known bool) {
-	for o := range m.detours.leading(t.server) {
-		remote, ok := o.target(t.server)
-		if !ok || t.taken(&o.Detour, remote) || t.has(func(s *subflow) bool { return s.waypoint() == o.Waypoint }) ||
-			!m.detours.loads.of(o.via(), t.now).IsZero() || m.detours.budget.Spares(o.Waypoint) {
-			continue
-		}
-		if until, why := m.detours.rests(t, o); t.now.Before(until) || why.lasts() {
-			continue
-		}
+	for o := range m.spare(t) {
 		if wait, ok := m.detours.history.waits(t, o.Waypoint); ok && (!known || wait < best) {
 			best, known = wait, true
 		}
 	}
 	return best, known
+}
+
+// poorer returns the detour of a bulk connection that is to be exchanged because another gave much more, if that stays so, or nil.
+func (m *Manager) poorer(t turn) (worst *subflow) {
+	var best float64
+	for o := range m.spare(t) {
+		if r, ok := m.detours.history.of(o.Waypoint, t.server); ok && t.now.Sub(r.goodputAt) <= exchangeTrusts && !t.now.Before(r.shunned) {
+			best = max(best, r.goodput)
+		}
+	}
+	least := best / exchangeFactor
+	for _, s := range t.subflows {
+		if s.backup || !m.exchangeable(t, s) {
+			continue
+		}
+		if r, ok := m.detours.history.of(s.detour.Waypoint, t.server); ok && t.now.Sub(r.goodputAt) <= exchangeAfter && r.goodput < least {
+			worst, least = s, r.goodput
+		}
+	}
+	return worst
+}
+
+// exchangeable reports whether the subflow is a detour that may be exchanged for a better one.
+func (m *Manager) exchangeable(t turn, s *subflow) bool {
+	return s.detour != nil && t.ours(s) && s.why != nil && s.crowded.IsZero() && !s.isLossy() && !s.isSpent() &&
+		!m.detours.steering.wants(s.detour.Waypoint)
+}
+
+// spare returns an iterator over the detours that the connection may take, through waypoints that it does not use.
+func (m *Manager) spare(t turn) iter.Seq[*offered] {
+	return func(yield func(*offered) bool) {
+		for o := range m.detours.leading(t.server) {
+			remote, ok := o.target(t.server)
+			if !ok || t.taken(&o.Detour, remote) || t.has(func(s *subflow) bool { return s.waypoint() == o.Waypoint }) ||
+				!m.detours.loads.of(o.via(), t.now).IsZero() || m.detours.budget.Spares(o.Waypoint) {
+				continue
+			}
+			if until, why := m.detours.rests(t, o); t.now.Before(until) || why.lasts() {
+				continue
+			}
+			if !yield(o) {
+				return
+			}
+		}
+	}
 }

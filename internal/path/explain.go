@@ -37,6 +37,8 @@ type Known struct {
 	At       time.Time     // when it was last measured; zero: never
 	MinRTT   time.Duration // zero: unknown
 	Loss     float64       // share of packets
+	Packets  uint64        // in which that was seen, up to EnoughPackets
+	Goodput  float64       // of bulk traffic in bits of payload a second; zero: unknown
 	Failures int           // recent failures of subflows
 }
 
@@ -175,7 +177,7 @@ func (k *detours) candidate(u *Usable, server netip.AddrPort, taken bool, why st
 // known returns what the history has of a waypoint, or of the direct path if it is empty.
 func (k *detours) known(waypoint string, server netip.AddrPort) Known {
 	r, _ := k.history.of(waypoint, server)
-	return Known{At: r.at, MinRTT: r.trip, Loss: r.loss}
+	return Known{At: r.at, MinRTT: r.trip, Loss: r.loss, Packets: r.packets, Goodput: r.goodput}
 }
 
 // lately keeps the last connections that ended, the oldest first.

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 // What subflows measured is remembered for each waypoint and each network of servers, so that later
@@ -22,8 +24,12 @@ const (
 	// each time, up to shunnedLongest.
 	shunnedFor     = time.Minute
 	shunnedLongest = time.Hour
-	// smoothing is the weight of a new measurement of loss.
+	// smoothing is the weight of a new measurement of loss, and of a goodput lower than before.
 	smoothing = 0.2
+	// A loss counts half if it was seen in so many packets, fully if in very many, and EnoughPackets are as good as any number.
+	fewPackets = 100
+	// EnoughPackets bounds Trail.Packets.
+	EnoughPackets = 10000
 )
 
 // trail is the key of a record: a waypoint, or the direct path if empty, and a network of servers.
@@ -52,8 +58,30 @@ type record struct {
 	at      time.Time
 	trip    time.Duration // least round trip
 	loss    float64       // share of packets, smoothed
+	packets uint64        // in which the loss was seen, up to EnoughPackets
 	shunned time.Time     // it lost too much, and is avoided until then
 	times   int           // how often in a row
+
+	goodput   float64   // of a bulk connection, in bits of payload a second
+	goodputAt time.Time // zero: never
+	kind      measure.Kind
+}
+
+// finding is what a connection has measured on a trail.
+type finding struct {
+	trip    time.Duration
+	loss    float64
+	packets uint64       // since the last finding; 0: the loss is unknown
+	goodput float64      // 0: unknown
+	kind    measure.Kind // of the connection's traffic
+}
+
+// lost returns the share of packets that is believed to be lost: less than was seen, if few packets were.
+func (r *record) lost() float64 {
+	if r.packets == 0 {
+		return 0
+	}
+	return r.loss * float64(r.packets) / float64(r.packets+fewPackets)
 }
 
 // history holds what was measured.
@@ -64,23 +92,26 @@ func (h history) of(waypoint string, server netip.AddrPort) (record, bool) {
 	return r, ok
 }
 
-// learn records a measurement. lossKnown is false if too few packets were seen.
-func (h history) learn(waypoint string, server netip.AddrPort, trip time.Duration, loss float64, lossKnown bool, now time.Time) {
+// learn records a finding.
+func (h history) learn(waypoint string, server netip.AddrPort, f finding, now time.Time) {
 	key := trail{waypoint, prefixOf(server.Addr())}
 	r, known := h[key]
 	if !known && len(h) >= mostTrails {
 		h.dropOldest()
 	}
-	if now.Sub(r.at) > trustsFor || r.trip == 0 || trip > 0 && trip < r.trip {
-		r.trip = trip
+	old := now.Sub(r.at) > trustsFor
+	if old || r.trip == 0 || f.trip > 0 && f.trip < r.trip {
+		r.trip = f.trip
 	}
 	switch {
-	case !lossKnown:
-	case now.Sub(r.at) > trustsFor:
-		r.loss = loss
+	case f.packets == 0:
+	case old || r.packets == 0:
+		r.loss, r.packets = f.loss, min(f.packets, EnoughPackets)
 	default:
-		r.loss += smoothing * (loss - r.loss)
+		r.loss += smoothing * (f.loss - r.loss)
+		r.packets = min(r.packets+f.packets, EnoughPackets)
 	}
+	r.learnGoodput(f, now)
 	r.at = now
 	h[key] = r
 }
@@ -95,7 +126,7 @@ func (h history) shun(waypoint string, server netip.AddrPort, loss float64, now 
 	if now.Sub(r.shunned) > shunnedLongest {
 		r.times = 0
 	}
-	r.at, r.loss = now, loss
+	r.at, r.loss, r.packets = now, loss, EnoughPackets // it was certain
 	r.shunned = now.Add(min(shunnedFor<<min(r.times, 10), shunnedLongest))
 	r.times++
 	h[key] = r

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 // Memory has a Manager's measurements of the ways through waypoints on one network, in a form that outlives it.
@@ -21,24 +23,35 @@ type Trail struct {
 	At       time.Time
 	Trip     time.Duration // the least round trip
 	Loss     float64       // share of packets
+	Packets  uint64        // in which that was seen, up to EnoughPackets
 	Shunned  time.Time     // it lost too much, and is avoided until then
 	Times    int           // how often in a row
+	// Goodput is what a bulk connection got, in bits of payload a second, at GoodputAt; zero: not measured.
+	Goodput   float64
+	GoodputAt time.Time
+	Kind      measure.Kind // of the traffic that was seen last
 }
 
 // valid reports whether a trail can have been measured by now. A file may say anything, and clocks may be wrong.
 func (t Trail) valid(now time.Time) bool {
 	return t.Network.IsValid() && t.Network == prefixOf(t.Network.Addr()) && !t.At.After(now) && now.Sub(t.At) <= remembersFor &&
-		t.Trip >= 0 && t.Trip < longestTripKept && t.Loss >= 0 && t.Loss <= 1 && t.Times >= 0 && t.Shunned.Sub(now) <= shunnedLongest
+		t.Trip >= 0 && t.Trip < longestTripKept && t.Loss >= 0 && t.Loss <= 1 && t.Packets <= EnoughPackets && t.Times >= 0 && t.Shunned.Sub(now) <= shunnedLongest &&
+		t.Goodput >= 0 && t.Goodput < highestGoodputKept && !t.GoodputAt.After(now) && t.Kind <= measure.Bulk
 }
 
 // longestTripKept bounds the round trips that are believed.
 const longestTripKept = time.Minute
 
+// highestGoodputKept bounds the goodput that is believed, in bits a second.
+const highestGoodputKept = 1e12
+
 // Memory returns what was measured on the present network, the newest first.
 func (m *Manager) Memory() Memory {
 	mem := Memory{Addrs: m.host.withoutTunnels(m.host.addrs)}
 	for key, r := range m.detours.history {
-		mem.Trails = append(mem.Trails, Trail{key.waypoint, key.network, r.at, r.trip, r.loss, r.shunned, r.times})
+		mem.Trails = append(mem.Trails, Trail{
+			key.waypoint, key.network, r.at, r.trip, r.loss, r.packets, r.shunned, r.times, r.goodput, r.goodputAt, r.kind,
+		})
 	}
 	slices.SortFunc(mem.Trails, func(a, b Trail) int {
 		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Waypoint, b.Waypoint), a.Network.Addr().Compare(b.Network.Addr()))
@@ -57,7 +70,9 @@ func (m *Manager) recall(now time.Time) {
 	}
 	for _, t := range memory.Trails {
 		if t.valid(now) && len(m.detours.history) < mostTrails {
-			m.detours.history[trail{t.Waypoint, t.Network}] = record{t.At, t.Trip, t.Loss, t.Shunned, t.Times}
+			m.detours.history[trail{t.Waypoint, t.Network}] = record{
+				t.At, t.Trip, t.Loss, t.Packets, t.Shunned, t.Times, t.Goodput, t.GoodputAt, t.Kind,
+			}
 		}
 	}
 }

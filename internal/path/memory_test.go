@@ -1,6 +1,7 @@
 package path_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -89,6 +90,12 @@ func TestMemoryOfNonsense(t *testing.T) {
 		"less than nothing lost": func(t *path.Trail) { t.Loss = -0.1 },
 		"avoided for a year":     func(t *path.Trail) { t.Shunned = now.Add(365 * 24 * time.Hour) },
 		"negative count":         func(t *path.Trail) { t.Times = -1 },
+		"too many packets":       func(t *path.Trail) { t.Packets = 1 << 60 },
+		"negative goodput":       func(t *path.Trail) { t.Goodput = -1 },
+		"no number":              func(t *path.Trail) { t.Goodput = math.NaN() },
+		"endless goodput":        func(t *path.Trail) { t.Goodput = math.Inf(1) },
+		"goodput of the future":  func(t *path.Trail) { t.GoodputAt = now.Add(time.Second) },
+		"unknown traffic":        func(t *path.Trail) { t.Kind = 7 },
 	} {
 		trail := fine
 		change(&trail)

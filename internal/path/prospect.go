@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 // This file estimates detours that a connection does not use yet, from the measurements of other connections through the
@@ -17,6 +19,8 @@ const (
 	// Two waits are about the same if they differ by less than this factor, after slack was added to both.
 	sameFactor = 1.3
 	sameSlack  = 5 * time.Millisecond
+	// slackGoodput is added to a goodput in the same way, in bits a second.
+	slackGoodput = 100e3
 )
 
 // prospect returns what the connection may expect of a detour.
@@ -31,9 +35,20 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 		p.Shunned, p.Loss = r.shunned, r.loss
 	}
 	explores := vs.draw(t.token, "")%exploreEvery == 0
+	if k.history.expected(t.conn, t.now) == measure.Bulk {
+		p.Goodput = k.history.given(o.Waypoint, t.server, t.now)
+		p.Gave = p.Goodput > 0
+		switch {
+		case p.Gave:
+		case explores:
+			p.Goodput = highestGoodputKept
+		default:
+			p.Goodput = k.usualGoodput(t)
+		}
+	}
 	switch session, ok := k.sessions[o.via()]; {
 	case known && r.trip > 0 && t.now.Sub(r.at) < trustsFor:
-		p.Wait, p.Measured = waits(r.trip, r.loss), true
+		p.Wait, p.Measured = waits(r.trip, r.lost()), true
 	case ok && explores:
 		p.Wait = session
 	case ok: // the way from the waypoint to the server is taken to be as long as the direct one
@@ -60,9 +75,17 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// compare compares two prospects: by the budgets, and then by the wait, roughly. An unknown wait comes last.
+// compare compares two prospects: by the budgets, then by what bulk traffic gets, and then by the wait, the latter two
+// roughly. An unknown wait comes last.
 func (p *Prospect) compare(q *Prospect) int {
-	return cmp.Or(compareFlags(p.Sparing, q.Sparing), cmp.Compare(p.class(), q.class()))
+	return cmp.Or(
+		compareFlags(p.Sparing, q.Sparing), cmp.Compare(classOf(q.Goodput), classOf(p.Goodput)), cmp.Compare(p.class(), q.class()),
+	)
+}
+
+// classOf returns the class of a goodput. Those in one class are about the same.
+func classOf(goodput float64) int {
+	return int(math.Log(goodput+slackGoodput) / math.Log(sameFactor))
 }
 
 func (p *Prospect) class() int {

@@ -29,6 +29,13 @@ type Reason struct {
 	shunned  time.Time         // it lost too much, and is avoided until then; zero: it did not
 	loss     float64           // and so much
 	faster   *comparison       // with the next best waypoint; nil: there was none to compare with
+	gives    *gain             // likewise
+}
+
+// gain is a reason for a detour: bulk traffic got more through its waypoint than through another, in bits a second.
+type gain struct {
+	goodput, otherGoodput float64
+	other                 string
 }
 
 // comparison is a reason for a detour: messages wait less through its waypoint than through another.
@@ -66,7 +73,7 @@ func (r *round) reason(best *Usable) (why Reason) {
 		why.n++
 	}
 	why.shunned, why.loss, why.wanted = best.Shunned, best.Loss, best.Wanted
-	why.faster = r.faster(best)
+	why.faster, why.gives = r.faster(best), r.gives(best)
 	for i := range r.Usable {
 		u := &r.Usable[i]
 		if u.Waypoint != best.Waypoint && r.allowed(u) && byWill(u, best) <= 0 && r.preferred(u, best) < 0 {
@@ -93,6 +100,20 @@ func (r *round) faster(best *Usable) (c *comparison) {
 		}
 	}
 	return c
+}
+
+// gives compares best with the waypoint that gave bulk traffic less, but most of those.
+func (r *round) gives(best *Usable) (g *gain) {
+	if !best.Gave {
+		return nil
+	}
+	for i := range r.Usable {
+		u := &r.Usable[i]
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Gave && classOf(u.Goodput) < classOf(best.Goodput) && (g == nil || u.Goodput > g.otherGoodput) {
+			g = &gain{best.Goodput, u.Goodput, u.Waypoint}
+		}
+	}
+	return g
 }
 
 // standing returns why a kind of detour of a waypoint was not chosen.
@@ -158,6 +179,9 @@ func (w Reason) of(d *Detour) string {
 	if w.failing != "" {
 		parts = append(parts, fmt.Sprintf("detours of %s to this server failed lately", w.failing))
 	}
+	if g := w.gives; g != nil {
+		parts = append(parts, fmt.Sprintf("bulk traffic got %s through %s, %s through %s", inMbit(g.goodput), d.Waypoint, inMbit(g.otherGoodput), g.other))
+	}
 	if c := w.faster; c != nil {
 		how := "expected"
 		if c.measured {
@@ -199,3 +223,6 @@ func (a *aside) of() string {
 
 // inMS rounds a time for display.
 func inMS(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
+
+// inMbit renders a rate in bits a second for display.
+func inMbit(rate float64) string { return fmt.Sprintf("%.1f Mbit/s", rate/1e6) }

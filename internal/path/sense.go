@@ -40,6 +40,7 @@ type habits struct {
 	gaps            measure.Gaps
 	goodput         measure.Goodput
 	trip            measure.Trip
+	packets         uint64 // in both directions, since the history learned of them
 }
 
 // step holds the changes between the last two samples.
@@ -69,6 +70,7 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 	h.sent.Take(now, out, again)
 	h.lossOut.Take(h.step.elapsed, h.step.trip, out, again > 0)
 	h.goodput.Take(now, h.step.elapsed, received, acked)
+	h.packets += in + out
 	if in > 0 {
 		h.gaps.Take(now, s.at.Sub(s.lastData))
 	}

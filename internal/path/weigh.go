@@ -159,8 +159,7 @@ func (m *Manager) learn(t turn) {
 	t.attention.learned = t.now
 	for _, s := range t.subflows {
 		if t.ours(s) && s.measuredAt(t.now) && t.now.Sub(s.moved) < time.Second {
-			p, known := s.loses(t.now)
-			m.detours.history.learn(s.waypoint(), t.server, s.habits.trip.Base(), p, known, t.now)
+			m.detours.history.learn(s.waypoint(), t.server, t.found(s), t.now)
 		}
 	}
 }
@@ -332,7 +331,7 @@ func (m *Manager) wait(t turn, s *subflow) time.Duration {
 		trip = max(trip, s.habits.trip.Now(t.now))
 	}
 	r, _ := m.detours.history.of(s.waypoint(), t.server)
-	return waits(trip, r.loss)
+	return waits(trip, r.lost())
 }
 
 // waits returns about how long a message takes where the round trip is trip and this share of packets is lost.

@@ -165,7 +165,7 @@ func TestWhy(t *testing.T) {
 		Closed: []api.ClosedConnection{{Connection: conn, Ended: ago(5 * time.Second)}},
 		Direct: api.Measured{At: ago(time.Minute), MinRTT: 29.5, Loss: 0.012},
 		Candidates: []api.Candidate{
-			{Waypoint: "bob", Kind: "in-band", Taken: true, Measured: api.Measured{At: now, MinRTT: 24}, Wait: 24.1, Why: bob.Why},
+			{Waypoint: "bob", Kind: "in-band", Taken: true, Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}, Wait: 24.1, Why: bob.Why},
 			{Waypoint: "carol", Kind: "wireguard", Wait: 40, Guessed: true, Why: "a spare: others come first"},
 			{Waypoint: "dave", Kind: "in-band", Why: "in-band does not get through on this path since 11:50 (no answer)", Until: now.Add(4 * time.Minute)},
 		},

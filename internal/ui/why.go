@@ -39,13 +39,13 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	}
 	p.linef("")
 	p.linef("A new connection to %v", x.Server)
-	rows := [][]string{{"direct", "yes", "-", trip(x.Direct.MinRTT), lost(x.Direct), ""}}
+	rows := [][]string{{"direct", "yes", "-", trip(x.Direct.MinRTT), lost(x.Direct), got(x.Direct), ""}}
 	for _, c := range x.Candidates {
 		rows = append(rows, []string{
-			candidateName(c), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), c.Why + until(c.Until),
+			candidateName(c), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), c.Why + until(c.Until),
 		})
 	}
-	p.table("PATH|TAKEN|A MESSAGE TAKES|MIN RTT|LOSS|WHY", rows)
+	p.table("PATH|TAKEN|A MESSAGE TAKES|MIN RTT|LOSS|BULK GOT|WHY", rows)
 	if x.Note != "" {
 		p.linef("  no detour: %s", x.Note)
 	}
@@ -85,6 +85,14 @@ func lost(m api.Measured) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.1f %%", 100*m.Loss)
+}
+
+// got returns what bulk traffic got.
+func got(m api.Measured) string {
+	if m.Goodput == 0 {
+		return "-"
+	}
+	return rate(m.Goodput)
 }
 
 // until returns when something ends, as the end of a sentence.

@@ -16,13 +16,14 @@ import (
 
 	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 const (
 	// saveMemoryEvery bounds how much an agent that is killed forgets.
 	saveMemoryEvery = 5 * time.Minute
-	// memoryVersion is the version of the file's format.
-	memoryVersion = 1
+	// memoryVersion is the version of the file's format. Version 1, which lacks goodput and packets, is read, too.
+	memoryVersion = 2
 	// longestMemory bounds the size of a file that is read.
 	longestMemory = 4 << 20
 )
@@ -60,6 +61,18 @@ type trailForm struct {
 	Loss     float64      `json:"loss"`
 	Shunned  time.Time    `json:"avoided_until,omitzero"`
 	Times    int          `json:"times,omitempty"`
+	Packets  *uint64      `json:"packets,omitempty"` // absent in version 1
+	Goodput  float64      `json:"goodput_bps,omitempty"`
+	Gave     time.Time    `json:"goodput_at,omitzero"`
+	Kind     measure.Kind `json:"traffic,omitempty"`
+}
+
+// packets returns in how many packets the loss was seen. Version 1 kept only losses that were certain.
+func (t *trailForm) packets() uint64 {
+	if t.Packets == nil {
+		return path.EnoughPackets
+	}
+	return *t.Packets
 }
 
 // read returns what is in the file. A file that cannot be understood is set aside, and the client begins anew.
@@ -84,6 +97,7 @@ func (f *memoryFile) read() path.Memory {
 		trip := time.Duration(t.TripMS * float64(time.Millisecond))
 		memory.Trails = append(memory.Trails, path.Trail{
 			Waypoint: t.Waypoint, Network: t.Network, At: t.At, Trip: trip, Loss: t.Loss, Shunned: t.Shunned, Times: t.Times,
+			Packets: t.packets(), Goodput: t.Goodput, GoodputAt: t.Gave, Kind: t.Kind,
 		})
 	}
 	return memory
@@ -108,8 +122,8 @@ func parseMemory(data []byte) (form memoryForm, err error) {
 	if err := decoder.Decode(&form); err != nil {
 		return form, err
 	}
-	if form.Version != memoryVersion {
-		return form, fmt.Errorf("its version is %d, not %d", form.Version, memoryVersion)
+	if form.Version < 1 || form.Version > memoryVersion {
+		return form, fmt.Errorf("its version is %d; this agent reads 1 to %d", form.Version, memoryVersion)
 	}
 	return form, nil
 }
@@ -185,6 +199,7 @@ func writeMemory(file string, memory path.Memory) error {
 		form.Trails = append(form.Trails, trailForm{
 			Waypoint: t.Waypoint, Network: t.Network, At: t.At.Round(0), TripMS: float64(t.Trip) / float64(time.Millisecond),
 			Loss: t.Loss, Shunned: t.Shunned.Round(0), Times: t.Times,
+			Packets: &t.Packets, Goodput: t.Goodput, Gave: t.GoodputAt.Round(0), Kind: t.Kind,
 		})
 	}
 	data, err := json.MarshalIndent(form, "", "\t")

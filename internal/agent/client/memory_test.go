@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 // remembering is a memory file in a new folder, and what is logged of it.
@@ -25,7 +26,8 @@ func remembering(t *testing.T) (*memoryFile, *bytes.Buffer) {
 var measured = path.Memory{
 	Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
 	Trails: []path.Trail{
-		{Waypoint: "bob", Network: netip.MustParsePrefix("203.0.113.0/24"), At: time.Unix(1e9, 5).UTC(), Trip: 20500 * time.Microsecond, Loss: 0.05, Shunned: time.Unix(1e9+60, 0).UTC(), Times: 1},
+		{Waypoint: "bob", Network: netip.MustParsePrefix("203.0.113.0/24"), At: time.Unix(1e9, 5).UTC(), Trip: 20500 * time.Microsecond, Loss: 0.05, Packets: 300, Shunned: time.Unix(1e9+60, 0).UTC(), Times: 1,
+			Goodput: 17.5e6, GoodputAt: time.Unix(1e9, 0).UTC(), Kind: measure.Bulk},
 		{Network: netip.MustParsePrefix("2001:db8:80::/48"), At: time.Unix(1e9, 0).UTC(), Trip: time.Millisecond},
 	},
 }
@@ -61,7 +63,8 @@ func TestDamagedMemoryIsSetAside(t *testing.T) {
 		"empty":           nil,
 		"cut off":         whole[:len(whole)/2],
 		"zeros":           make([]byte, len(whole)),
-		"another version": bytes.Replace(whole, []byte(`"version": 1`), []byte(`"version": 2`), 1),
+		"another version": bytes.Replace(whole, []byte(`"version": 2`), []byte(`"version": 3`), 1),
+		"no version":      bytes.Replace(whole, []byte(`"version": 2,`), nil, 1),
 		"unknown field":   bytes.Replace(whole, []byte(`"loss"`), []byte(`"lost"`), 1),
 		"no network":      bytes.Replace(whole, []byte("203.0.113.0/24"), []byte("203.0.113.0/33"), 1),
 		"no time":         bytes.Replace(whole, []byte(`"at": "2`), []byte(`"at": "x`), 1),
@@ -84,6 +87,20 @@ func TestDamagedMemoryIsSetAside(t *testing.T) {
 		if _, err := os.Stat(f.path); err == nil {
 			t.Errorf("%s: it is still there", name)
 		}
+	}
+}
+
+// The file of an earlier version has losses that were certain, and nothing of bulk traffic.
+func TestMemoryOfVersion1(t *testing.T) {
+	f, logged := remembering(t)
+	old := `{"version": 1, "addresses": ["192.0.2.1"], "measured": [{"waypoint": "bob", "network": "203.0.113.0/24",
+		"at": "2026-01-01T00:00:00Z", "trip_ms": 20.5, "loss": 0.05, "avoided_until": "2026-01-01T00:01:00Z", "times": 1}]}`
+	if err := os.WriteFile(f.path, []byte(old), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := f.read()
+	if len(got.Trails) != 1 || got.Trails[0].Loss != 0.05 || got.Trails[0].Packets != path.EnoughPackets || got.Trails[0].Goodput != 0 || logged.Len() > 0 {
+		t.Errorf("%+v, %s", got, logged)
 	}
 }
 

@@ -37,5 +37,5 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 }
 
 func describeKnown(k path.Known) api.Measured {
-	return api.Measured{At: k.At, MinRTT: milliseconds(k.MinRTT), Loss: k.Loss, Failures: k.Failures}
+	return api.Measured{At: k.At, MinRTT: milliseconds(k.MinRTT), Loss: k.Loss, Packets: k.Packets, Goodput: k.Goodput, Failures: k.Failures}
 }
