@@ -19,8 +19,15 @@ type inband struct {
 	addrs   []netip.Addr
 	network int       // counts other addresses
 	proven  bool      // a join came up, as the Manager was told
-	barred  time.Time // until then, since a try failed
+	bar     bar       // since a try failed
+	perhaps bar       // was cleared, but for another server, so that the Manager may keep to it
 	cleared time.Time // when something last said that it was not the path
+}
+
+// bar forbids joins for a time.
+type bar struct {
+	until   time.Time
+	refused bool // by an answer, else by none
 }
 
 const (
@@ -28,9 +35,16 @@ const (
 	barUnanswered = 15 * time.Second
 )
 
-func (b *inband) forget() { b.proven, b.barred = false, time.Time{} }
+func (b *inband) forget() { b.proven, b.bar, b.perhaps = false, bar{}, bar{} }
 
-func (b *inband) clear(w *world) { b.barred, b.cleared = time.Time{}, w.now }
+func (b *inband) comesUp() { b.proven, b.bar, b.perhaps = true, bar{}, bar{} }
+
+func (b *inband) clear(w *world) {
+	if b.bar.until.After(w.now) {
+		b.perhaps = b.bar
+	}
+	b.bar, b.cleared = bar{}, w.now
+}
 
 func (w *world) pathChanges(t *rapid.T) { w.inband.path = somePath(t) }
 
@@ -42,7 +56,7 @@ func (s *wsub) inband() bool { return s.detour != nil && s.detour.Kind == path.I
 func (s *wsub) mapped() bool { return s.detour != nil && s.detour.Kind == path.Mapped }
 
 func (b *inband) lawful(w *world, c *wconn, s *wsub) {
-	if left := b.barred.Sub(w.now); s.inband() && left > 0 {
+	if left := b.bar.until.Sub(w.now); s.inband() && left > 0 {
 		w.t.Fatalf("connection %d: an in-band join, %v too early after one failed", c.token, left)
 	}
 }
@@ -52,12 +66,12 @@ func (b *inband) told(w *world, ev path.Event) {
 	switch ev := ev.(type) {
 	case path.SubflowEstablished:
 		if _, s := w.subflow(ev.Token, ev.Local, ev.Remote); s != nil && s.inband() {
-			b.proven, b.barred = true, time.Time{}
+			b.comesUp()
 		}
 	case path.Resync: // may have found one up
 		for _, c := range w.conns {
 			if slices.ContainsFunc(c.subflows, func(s *wsub) bool { return s.up && s.inband() }) {
-				b.proven, b.barred = true, time.Time{}
+				b.comesUp()
 			}
 		}
 	case path.WaypointLost, path.ServerRefused:
@@ -101,11 +115,20 @@ func (b *inband) ends(w *world, c *wconn, s *wsub) {
 }
 
 // failed: a join did not come up, and the Manager knows since.
-func (b *inband) failed(w *world, c *wconn, s *wsub, since time.Time, bar time.Duration) {
+func (b *inband) failed(w *world, c *wconn, s *wsub, since time.Time, long time.Duration) {
 	known := s.inband() && s.network == b.network && w.here(s)
 	elsewhere := w.lost["bob"] || w.forbids("bob", c.server) // is the culprit
-	rests := b.barred.After(w.now) && (bar == barUnanswered || b.barred.Sub(w.now) > barUnanswered)
-	if known && !elsewhere && !b.proven && b.cleared.Before(since) && !rests {
-		b.barred = since.Add(bar)
+	next := bar{since.Add(long), long == barRefused}
+	if !known || elsewhere || b.proven || !b.cleared.Before(since) || b.bar.outweighs(next, w.now) {
+		return
 	}
+	if b.perhaps.outweighs(next, w.now) && b.perhaps.until.Before(next.until) {
+		next = b.perhaps
+	}
+	b.bar = next
+}
+
+// outweighs reports whether a bar stands that another failure does not change.
+func (b bar) outweighs(next bar, now time.Time) bool {
+	return b.until.After(now) && (b.refused || !next.refused)
 }
