@@ -34,8 +34,10 @@ type Strike struct {
 	// Counts is set if what it struck had carried bytes in the second before.
 	Counts bool      `json:"counts"`
 	Began  time.Time `json:"began"`
-	Ended  time.Time `json:"ended"`
-	Note   string    `json:"note,omitempty"`
+	// Done is the time by which a change of the address, or of a NAT, had been made. Zero for other faults.
+	Done  time.Time `json:"done,omitzero"`
+	Ended time.Time `json:"ended"`
+	Note  string    `json:"note,omitempty"`
 }
 
 // inject carries a fault out from its beginning to its end. An error is the
@@ -104,11 +106,11 @@ func (s *injector) carryOut(ctx context.Context, f plan.Fault, k *Strike) error 
 	case plan.Hangup:
 		return s.hangUp(ctx, k, f.For.Std())
 	case plan.Renumber:
-		return s.renumber(ctx, f.For.Std())
+		return s.renumber(ctx, k, f.For.Std())
 	case plan.FlushRules:
 		return s.flushRules(ctx, k)
 	case plan.RestartNAT:
-		return s.restartNAT(ctx, f.For.Std())
+		return s.restartNAT(ctx, k, f.For.Std())
 	case plan.LieAgain:
 		return s.lie(ctx, k)
 	default:

@@ -129,11 +129,12 @@ func (s *injector) flushRules(ctx context.Context, k *Strike) error {
 }
 
 // renumber gives the client another address, after a while without any.
-func (s *injector) renumber(ctx context.Context, gap time.Duration) error {
+func (s *injector) renumber(ctx context.Context, k *Strike, gap time.Duration) error {
 	link := s.w.clientLink()
 	if err := s.w.TakeAddress(alice, link); err != nil {
 		return err
 	}
+	k.Done = time.Now()
 	pause(ctx, gap)
 	err := s.w.Renumber(alice, link)
 	s.traffic.Renew()
@@ -141,11 +142,12 @@ func (s *injector) renumber(ctx context.Context, gap time.Duration) error {
 }
 
 // restartNAT makes the client's NAT forget its connections, and drop everything for a while.
-func (s *injector) restartNAT(ctx context.Context, d time.Duration) error {
+func (s *injector) restartNAT(ctx context.Context, k *Strike, d time.Duration) error {
 	if err := s.count(accessLink, 1); err != nil {
 		return err
 	}
 	_, err := s.w.run(ctx, home, "conntrack", "-F")
+	k.Done = time.Now()
 	pause(ctx, d)
 	return errors.Join(err, s.count(accessLink, -1))
 }

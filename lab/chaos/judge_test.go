@@ -93,8 +93,11 @@ func TestJudgeHalfClosed(t *testing.T) {
 	life := record(60, twin.ErrAborted)
 	life.Stream.Life = units.Duration(2 * time.Second)
 	at := func(kind plan.Kind, seconds int) Strike {
-		return Strike{Fault: plan.Fault{Kind: kind}, Began: start.Add(time.Duration(seconds) * time.Second)}
+		began := start.Add(time.Duration(seconds) * time.Second)
+		return Strike{Fault: plan.Fault{Kind: kind}, Began: began, Done: began.Add(100 * time.Millisecond)}
 	}
+	slow := at(plan.Renumber, 4)
+	slow.Done = slow.Began.Add(2 * time.Second)
 	for name, c := range map[string]struct {
 		mptcp  twin.Record
 		strike Strike
@@ -105,6 +108,7 @@ func TestJudgeHalfClosed(t *testing.T) {
 		"process killed after both had closed":  {life, at(plan.Kill, 6), 1},
 		"moved while the twin was open":         {life, at(plan.Renumber, 4), 1},
 		"NAT restarted while the twin was open": {life, at(plan.RestartNAT, 4), 1},
+		"the twin ended during the change":      {life, slow, 0},
 		"moved before it closed":                {life, at(plan.Renumber, 1), 1},
 		"a connection as long as a world":       {record(60, twin.ErrAborted), at(plan.Renumber, 6), 1},
 	} {
