@@ -59,8 +59,8 @@ const (
 	unheardFor        = 10 * time.Second
 	unheardUnanswered = 6
 	// moreUnanswered is the number of additional probes required where packets are lost, because a
-	// probe or its answer may be lost, too.
-	moreUnanswered = 1
+	// probe or its answer may be lost, too: at 5 % loss in each direction every tenth stays unanswered.
+	moreUnanswered = 2
 	// unaskedFor is how long nothing must have arrived to conclude that no probes are sent: this
 	// host cannot send them, or the subflow is older than the agent.
 	unaskedFor = 10 * time.Second
@@ -164,7 +164,7 @@ func (t turn) lookAt(s *subflow) {
 	}
 	q.holdsUp = q.holdsUp || holdsUp
 	q.inUse = q.inUse || holdsUp && t.data.still.Before(s.lastData.Add(inUseUntil))
-	if !s.direct && !q.demoted && t.busyBeside(s) && s.toDemote(steady) {
+	if !s.direct && !q.demoted && t.busyBeside(s) && s.toDemote(steady, known) {
 		q.demoted = true
 		t.setBackup(s, true)
 	}
@@ -273,7 +273,8 @@ func (s *subflow) lossy(now time.Time) (lossy, known bool) {
 	return p > muchLoss, known
 }
 
-func (s *subflow) toDemote(steady bool) bool {
+// toDemote reports whether the subflow becomes a backup. known is set if it is known how many packets are lost.
+func (s *subflow) toDemote(steady, known bool) bool {
 	q := s.doubts()
 	if q.unheard {
 		return false
@@ -281,7 +282,14 @@ func (s *subflow) toDemote(steady bool) bool {
 	if q.holdsUp && q.inUse && steady && s.silent() >= max(silentAfter, trips*s.minRTT) {
 		return true
 	}
-	return s.unansweredFor(demoteUnanswered)
+	probes := demoteUnanswered
+	switch {
+	case !q.holdsUp && q.since.Before(q.lossy):
+		probes = closeUnanswered // nothing waits for it
+	case !known:
+		probes += moreUnanswered
+	}
+	return s.unansweredFor(probes)
 }
 
 // unansweredFor reports whether the answers to n probes are overdue, or to more if packets are
