@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/lab/programs/programstest"
+	"github.com/detour-collective/dcol/lab/report"
+	"github.com/detour-collective/dcol/lab/runner"
+	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 // Names of tests and cases are unique, and each case of a mesh has a line for each pair of uplinks.
@@ -49,6 +52,89 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// planned returns the runs of a battery that has made some before.
+func planned(t *testing.T, o Options, before []runner.Recorded) (b *battery, todo []*runner.Task) {
+	t.Helper()
+	chosen, _, err := choose(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = &battery{options: o, tests: chosen}
+	var scenarios []*scenario.Scenario
+	for _, one := range chosen {
+		scenarios = append(scenarios, b.scenarioOf(one))
+	}
+	todo = b.tasks(scenarios, before)
+	return b, todo
+}
+
+// The plan has each run once, as often as it is to be repeated. A battery that was stopped plans only what it lacks.
+func TestPlan(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		o := Options{Full: full, Implementations: []string{"kernel"}}
+		b, todo := planned(t, o, nil)
+		runs, each := map[runner.Key]bool{}, map[string]int{}
+		for _, task := range todo {
+			runs[task.Key()] = true
+			each[task.Scenario.Name+"/"+task.Variant.Name+"/"+task.Procedure.Name]++
+		}
+		if len(runs) != len(todo) || b.wanted != len(todo) {
+			t.Errorf("full %v: %d different runs of %d, %d wanted", full, len(runs), len(todo), b.wanted)
+		}
+		want, handovers := 3, 3
+		if full {
+			want, handovers = 10, 20
+		}
+		if each["throughput/test-2/tcp"] != want || each["fairness/1-tcp-lia/kernel"] != want || each["handover-modes/backup/kernel"] != handovers {
+			t.Errorf("full %v: %v", full, each)
+		}
+		if each["latency/test-9/kernel"] != 0 {
+			t.Errorf("full %v: the round trips of test 9 are those of test 3, and need no runs of their own", full)
+		}
+		var before []runner.Recorded
+		for i, task := range todo[:len(todo)/2] {
+			r := report.Run{Variant: task.Variant.Name, Procedure: task.Procedure.Name, Congestion: task.Scenario.Congestion, Repetition: task.Repetition, Attempt: 1}
+			if i%4 == 0 { // is to be made again
+				r.Cause, r.Discarded = report.CauseLateLink, "the machine was too busy"
+			}
+			before = append(before, runner.Recorded{Scenario: task.Scenario.Name, Run: r})
+		}
+		made := len(before) - (len(before)+3)/4
+		if b, rest := planned(t, o, before); len(rest) != len(todo)-made || b.wanted != len(todo) || b.made() != made {
+			t.Errorf("full %v: after %d runs that count, %d of %d are to be made; %d count", full, made, len(rest), len(todo), b.made())
+		}
+	}
+}
+
+// The shortened battery of one implementation fits into 25 minutes on a machine that bears two networks at a time.
+func TestLength(t *testing.T) {
+	const building = 6 * time.Second // of a network and an implementation, and the end of them
+	l := lengthsOf(false)
+	lengths := map[string]time.Duration{
+		"fairness": l.fairness, "rescue": l.rescue, "handover": l.handover, "handover-modes": l.handover, "signalling": 6 * time.Second,
+		// Of each exchange of a voice assistant: nine bursts, the reply, and the pause.
+		"answers": time.Duration((l.rounds+assistants-1)/assistants)*3500*time.Millisecond + assistants*assistantStart,
+	}
+	for _, impl := range multipath {
+		if impl.missing() != nil {
+			continue
+		}
+		var all time.Duration
+		_, todo := planned(t, Options{Implementations: []string{string(impl)}}, nil)
+		for _, task := range todo {
+			one, ok := lengths[task.Scenario.Name]
+			if !ok {
+				one = l.transfer
+			}
+			all += one + building
+		}
+		t.Logf("%s: %d runs, %v one after the other", impl, len(todo), all)
+		if all > 2*25*time.Minute {
+			t.Errorf("%s: %v is too long", impl, all)
+		}
+	}
+}
+
 // What was under way when the path died does not count as data that came again.
 func TestResumed(t *testing.T) {
 	at := func(ms int, received int64, paths ...int) sample {
@@ -73,7 +159,7 @@ func TestResumed(t *testing.T) {
 func TestPage(t *testing.T) {
 	r := &Result{Tests: []TestResult{{Title: "A <test>", Columns: []Column{{"goodput", "goodput", "Mbit/s"}}, Cases: []CaseResult{{Name: "c", Rows: []Row{
 		{Implementation: "tcp", N: 3, Values: map[string]Value{"best": {10, 9, 11}, "sum": {20, 19, 21}}},
-		{Implementation: "kernel", N: 3, Values: map[string]Value{"goodput": {15, 12, 16}}},
+		{Implementation: "kernel", N: 3, Discarded: 2, Doubt: "link path1 was late", Values: map[string]Value{"goodput": {15, 12, 16}}},
 	}}}}}}
 	compare(r.Tests[0].Cases[0].Rows)
 	if got := r.Tests[0].Cases[0].Rows[1].Values["of_best"]; got != (Value{1.5, 1.2, 1.6}) {
@@ -86,7 +172,7 @@ func TestPage(t *testing.T) {
 	if err := r.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"15 (12–16)"} {
+	for _, want := range []string{"15 (12–16)", "3 (−2)"} {
 		if !strings.Contains(page.String(), want) || !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in %s %s", want, &page, &text)
 		}

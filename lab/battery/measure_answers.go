@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/probe"
@@ -20,6 +21,23 @@ const (
 	leastUp, mostUp     = 1500 * time.Millisecond, 4 * time.Second
 	leastDown, mostDown = 800 * time.Millisecond, 2500 * time.Millisecond
 )
+
+// Several assistants talk at a time. Together they need a hundredth of the mobile network's rate.
+const (
+	assistants     = 3
+	assistantStart = 1100 * time.Millisecond
+)
+
+// together calls a function n times at the same time, with numbers from 0 on.
+func together(n int, do func(int) error) error {
+	errs := make([]error, n)
+	var running sync.WaitGroup
+	for i := range n {
+		running.Go(func() { errs[i] = do(i) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
 
 // answers measures the delays of a voice assistant's replies by `dcol probe`, while the client's first path fails now and
 // then. The server answers as the kernel schedules, or where its client was heard last; or the client withdraws the
@@ -48,8 +66,15 @@ func answers(ctx context.Context, a *attempt) (v values, err error) {
 	go func() { failed <- a.comeAndGo(failing) }()
 	at := net.JoinHostPort(a.serverAddr(1).String(), strconv.Itoa(probe.Port))
 	file := filepath.Join(a.Logs, "answers.jsonl")
-	_, runErr := a.DCol(ctx, clientHost, "probe", "run", at, string(a.variant.voice), "--over", "mptcp", "--source", a.clientAddr(1).String(),
-		"--rounds", strconv.Itoa(a.lengths.rounds), "--pause", "500ms", "--append", file, "--quiet")
+	runErr := together(assistants, func(i int) error {
+		// They begin one after the other, so that a failure meets them at different moments.
+		if err := crew.Pause(ctx, time.Duration(i)*assistantStart); err != nil {
+			return err
+		}
+		_, err := a.DCol(ctx, clientHost, "probe", "run", at, string(a.variant.voice), "--over", "mptcp", "--source", a.clientAddr(1).String(),
+			"--rounds", strconv.Itoa((a.lengths.rounds+assistants-1)/assistants), "--pause", "500ms", "--append", file, "--quiet")
+		return err
+	})
 	stop()
 	err = <-failed
 	a.measured()

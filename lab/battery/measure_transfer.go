@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
@@ -176,11 +175,7 @@ func (a *attempt) tune(ctx context.Context) error {
 
 // abandonAll ends flows at the same time.
 func abandonAll(flows []*flow) {
-	var ending sync.WaitGroup
-	for _, f := range flows {
-		ending.Go(f.abandon)
-	}
-	ending.Wait()
+	_ = together(len(flows), func(i int) error { flows[i].abandon(); return nil })
 }
 
 // beside sends by MPTCP and by TCP over one bottleneck.

@@ -71,7 +71,8 @@ type CaseResult struct {
 type Row struct {
 	Implementation string           `json:"implementation"`
 	N              int              `json:"n"`
-	Discarded      int              `json:"discarded"` // the machine was too busy
+	Discarded      int              `json:"discarded"`       // the machine was too busy
+	Doubt          string           `json:"doubt,omitempty"` // why the last of those was discarded
 	Failed         int              `json:"failed"`
 	Failure        string           `json:"failure,omitempty"` // the last
 	Values         map[string]Value `json:"values"`
@@ -88,7 +89,7 @@ type Value struct {
 func (b *battery) result(e report.Environment) *Result {
 	r := &Result{
 		Schema: Schema, Started: b.ledger.Head.Started, Seconds: b.ledger.Head.Seconds, Full: b.options.Full,
-		Repetitions: b.options.Repetitions, Runs: b.made(), Wanted: b.wanted, Environment: e, Tests: []TestResult{},
+		Repetitions: b.mostRepetitions(), Runs: b.made(), Wanted: b.wanted, Environment: e, Tests: []TestResult{},
 	}
 	for _, t := range b.tests {
 		one := TestResult{Name: t.name, Number: t.number, Title: t.title, Question: t.question, Published: t.published}
@@ -135,6 +136,7 @@ func (b *battery) row(test, name string, impl implementation) Row {
 			row.Failure = r.Run.Discarded
 		default:
 			row.Discarded++
+			row.Doubt = r.Run.Discarded
 		}
 	}
 	for key, list := range all {
@@ -193,7 +195,7 @@ func (r *Result) WriteText(w io.Writer) error {
 		fmt.Fprintln(table, head)
 		for _, c := range t.Cases {
 			for _, row := range c.Rows {
-				line := fmt.Sprintf("%s\t%s\t%d", c.Name, row.Implementation, row.N)
+				line := fmt.Sprintf("%s\t%s\t%s", c.Name, row.Implementation, row.Runs())
 				for _, column := range t.Columns {
 					line += "\t" + row.Show(column.Key)
 				}
@@ -218,6 +220,14 @@ func (r *Result) Length() string {
 
 // Minutes returns how long it all took.
 func (r *Result) Minutes() string { return fmt.Sprintf("%.0f min", r.Seconds/60) }
+
+// Runs formats the number of runs that count, and of those that were discarded.
+func (r Row) Runs() string {
+	if r.Discarded == 0 {
+		return strconv.Itoa(r.N)
+	}
+	return fmt.Sprintf("%d (−%d)", r.N, r.Discarded)
+}
 
 // Show formats a value, with its spread.
 func (r Row) Show(key string) string {

@@ -33,9 +33,9 @@ const Name = "battery"
 type Options struct {
 	Out      string // folder for the result, the page and logs
 	Programs programs.Pair
-	// Full makes everything as long as published, with 10 repetitions unless Repetitions is set; else it is shortened.
+	// Full makes everything as long and as often as published; else it is shortened.
 	Full        bool
-	Repetitions int // of each run; 0: 3, or 10 with Full
+	Repetitions int // of each run; 0: 3, or with Full those of the publications
 	// Tests and Implementations are names of those to run; empty: all.
 	Tests, Implementations []string
 	Jobs                   int  // networks at a time, or runner.Automatic
@@ -47,14 +47,30 @@ type Options struct {
 // The repetitions by default.
 const shortRepetitions, fullRepetitions = 3, 10
 
+// repetitions returns how often each run of a test is made.
+func (o Options) repetitions(t test) int {
+	switch {
+	case o.Repetitions > 0:
+		return o.Repetitions
+	case !o.Full:
+		return shortRepetitions
+	case t.runs > 0:
+		return t.runs
+	}
+	return fullRepetitions
+}
+
+// mostRepetitions returns the number of repetitions of the test with most.
+func (b *battery) mostRepetitions() (most int) {
+	for _, t := range b.tests {
+		most = max(most, b.options.repetitions(t))
+	}
+	return most
+}
+
 // Run runs the battery and returns the result, which it also writes. When ctx ends, what there is is kept, and the same
 // call goes on with the rest.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
-	if o.Repetitions == 0 {
-		if o.Repetitions = shortRepetitions; o.Full {
-			o.Repetitions = fullRepetitions
-		}
-	}
 	if o.Programs, err = programs.Find(); err != nil {
 		return nil, err
 	}
@@ -215,8 +231,11 @@ func (b *battery) tasks(scenarios []*scenario.Scenario, before []runner.Recorded
 		attempts[r.Key()] = max(attempts[r.Key()], r.Run.Attempt)
 		made[r.Key()] = made[r.Key()] || r.Run.Final()
 	}
-	for repetition := 1; repetition <= b.options.Repetitions; repetition++ {
+	for repetition := 1; repetition <= b.mostRepetitions(); repetition++ {
 		for i, t := range b.tests {
+			if repetition > b.options.repetitions(t) {
+				continue
+			}
 			for _, c := range t.cases {
 				for _, impl := range t.impls {
 					if _, elsewhere := b.source(t, c, impl); elsewhere || inapplicable(t, c, impl) {

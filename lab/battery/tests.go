@@ -17,6 +17,7 @@ type test struct {
 	cases     []variant
 	impls     []implementation
 	measure   func(context.Context, *attempt) (values, error)
+	runs      int // with --full, where the publication has another number than fullRepetitions
 	// shown are the values of the page's table, and what they are.
 	shown []column
 }
@@ -132,7 +133,7 @@ func tests() []test {
 			cases: []variant{{name: "full", about: "both paths in use", shape: mobile, mode: "full"}, {name: "backup", about: "the mobile path stands by", shape: mobile, mode: "backup"},
 				{name: "single-path", about: "the mobile path is joined when WiFi has gone", shape: mobile, mode: "single"}, {name: "stream", about: "500 kbit/s, both paths in use", shape: mobile, mode: "stream"},
 				{name: "application", about: "TCP, and an application that resumes by a range after 3 s of silence", shape: mobile, mode: "application"}},
-			impls: []implementation{plainTCP, kernelPM}, measure: modes, shown: handover},
+			impls: []implementation{plainTCP, kernelPM}, measure: modes, runs: 20, shown: handover},
 		{name: "signalling", number: "2014, 2.4", title: "Addresses under loss", question: "Of connections whose first path loses packets, how many learn of the server's second address, and of its end?",
 			published: "REMOVE_ADDR is unreliable; an echo would make it reliable",
 			cases:     []variant{{name: "loss-0", about: "no loss", shape: lossy(0)}, {name: "loss-20", about: "20 % towards the client", shape: lossy(0.2)}, {name: "loss-40", about: "40 % towards the client", shape: lossy(0.4)}},
