@@ -152,6 +152,12 @@ docs: ## Make web pages of the texts, which open without a network; writes out/d
 	@scripts/deps.sh build
 	$(GO) run ./docs/site out/docs
 
+recording: build ## Record the terminals of README.md again, from a real run (root; needs tmux).
+	$(GO) run ./docs/recording docs/img
+	DCOL_SCREENSHOTS=$(CURDIR)/out $(GO) test -count=1 -run TestInBrowser ./internal/web
+	cp out/desktop-light.png docs/img/page-light.png
+	cp out/desktop-dark.png docs/img/page-dark.png
+
 cover: ## Measure what the tests reach (root); writes out/cover.html.
 	@scripts/deps.sh test
 	@mkdir -p out
@@ -196,4 +202,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-metrics test-awkward test-roots test-deb test-kernels deb battery bench chaos chaos-bites paper lint fuzz nightly-rapid docs cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-metrics test-awkward test-roots test-deb test-kernels deb battery bench chaos chaos-bites paper lint fuzz nightly-rapid docs recording cover arm64 generate check-generate install uninstall clean
