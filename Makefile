@@ -152,7 +152,9 @@ docs: ## Make web pages of the texts, which open without a network; writes out/d
 	@scripts/deps.sh build
 	$(GO) run ./docs/site out/docs
 
-recording: build ## Record the terminals of README.md again, from a real run (root; needs tmux).
+recording: ## Record the terminals of README.md again, from a real run (root).
+	@scripts/deps.sh recording
+	@$(MAKE) --no-print-directory build
 	$(GO) run ./docs/recording docs/img
 	DCOL_SCREENSHOTS=$(CURDIR)/out $(GO) test -count=1 -run TestInBrowser ./internal/web
 	cp out/desktop-light.png docs/img/page-light.png

@@ -2,7 +2,7 @@
 # Installs the packages that a make target needs and this machine lacks, after listing
 # them. It prints nothing if all are installed.
 #
-#   scripts/deps.sh build|demo|bench|paper|test|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate
+#   scripts/deps.sh build|demo|bench|recording|paper|test|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate
 #
 # Programs come from Debian's packages. If the machine's Go is too old, a newer one is
 # fetched as a Go module into .cache/go of this repository and compared with the sums
@@ -110,6 +110,8 @@ set_demo() {
 }
 set_bench() {
 	set_demo
+	need_program tmux tmux 'a terminal for dcol top'
+	need_program chromium chromium 'a browser for the page'
 	need_program iperf3 iperf3 'the traffic of the benchmarks'
 	need_program mtr mtr-tiny 'the program dcol trace is compared with'
 	need_program traceroute traceroute 'the program dcol trace is compared with'
@@ -139,6 +141,11 @@ set_test() {
 	need_python "programs for 'dcol run'"
 	need_program socat socat 'services and senders in the tests'
 	need_program miniupnpd miniupnpd-nftables 'the home routers of the tests that open ports'
+}
+set_recording() {
+	set_demo
+	need_program tmux tmux 'the terminals'
+	need_program chromium chromium 'pictures of the page'
 }
 set_test_roots() {
 	need_program debootstrap debootstrap 'to install bare Debian roots'
@@ -253,7 +260,7 @@ go_tool() {
 }
 
 case ${1-} in
-build | demo | bench | paper | test | test-metrics | test-roots | test-deb | test-kernels | deb | generate)
+build | demo | bench | recording | paper | test | test-metrics | test-roots | test-deb | test-kernels | deb | generate)
 	"set_${1//-/_}"
 	install_packages "$1"
 	fetch_go
@@ -266,6 +273,6 @@ lint)
 	go_tool "$golangci_lint"
 	;;
 *)
-	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|paper|test|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate'
+	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|recording|paper|test|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate'
 	;;
 esac

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -85,7 +86,7 @@ func runs(line string) bool {
 		return true
 	}
 	if err := cmd.ParseFlags(rest); err != nil {
-		return err == pflag.ErrHelp
+		return errors.Is(err, pflag.ErrHelp)
 	}
 	return cmd.Args == nil || cmd.ValidateArgs(cmd.Flags().Args()) == nil
 }
