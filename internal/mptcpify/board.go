@@ -16,6 +16,8 @@ type board struct {
 
 	// peersMu orders this process's accesses to peers: leads write while workers read.
 	peersMu sync.RWMutex
+	// madeMu orders this process's accesses to made: there are several workers.
+	madeMu sync.Mutex
 }
 
 // entries is the content of the board. Each supervisor writes only at its index.
@@ -27,6 +29,8 @@ type entries struct {
 	leads [supervisors][maxLeads]lead
 	// peers holds the servers to which these have led.
 	peers [supervisors]peerTable
+	// made holds what is needed to know whether a socket that was just made is still one process's alone.
+	made [supervisors]madeTable
 }
 
 // supervisors is the number of processes that answer for one filter.

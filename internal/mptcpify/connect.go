@@ -44,7 +44,13 @@ func newConverting(relay string, leads *[maxLeads]lead) *converting {
 // connect answers connect(). What needs no converter goes on at once. The rest waits in a goroutine of its own.
 func (s *supervisor) connect(n *notification) error {
 	server, ok := destination(n)
-	if !ok || s.converting == nil || s.converting.relay.Direct(server) {
+	if !ok || s.converting == nil {
+		return answerContinue(s.listener, n.id)
+	}
+	if direct, plain := s.converting.relay.Direct(server); direct {
+		if plain {
+			s.makePlain(n)
+		}
 		return answerContinue(s.listener, n.id)
 	}
 	select {
@@ -110,7 +116,11 @@ func (s *supervisor) lead(l *lead, server netip.AddrPort) {
 		return
 	}
 	defer unix.Close(sock.fd)
-	convert := s.converting.relay.Ask(server).Convert
+	answer := s.converting.relay.Ask(server)
+	if answer.Plain {
+		s.makePlain(&l.call)
+	}
+	convert := answer.Convert
 	if convert == nil || !sock.in(convert.Namespace) {
 		_ = answerContinue(s.listener, l.call.id)
 		return

@@ -46,7 +46,12 @@
 //  4. getpeername() (peername.go) returns the server's address for both. The
 //     supervisors find it in a table on the board, by the socket's cookie.
 //
-// All this happens to the program's own socket, so that its duplicates, its
+// A server that the relay knows to speak no MPTCP, and has no converter for, gets a TCP connection (plain.go): the
+// program's MPTCP socket is replaced under its number, with the options that it has. That is done only where nobody can
+// notice (made.go): the process has one thread, which waits in connect(), and nothing else refers to the socket. The
+// others stay MPTCP sockets.
+//
+// The rest happens to the program's own socket, so that its duplicates, its
 // options, and its place in epoll sets stay. A socket whose converter fails is
 // disconnected (connect(AF_UNSPEC), after which MPTCP sockets can be used again),
 // and the kernel carries out the program's connect() to the server. The same

@@ -27,6 +27,8 @@ const (
 	converterAddr6 = "2001:db8:1::1"
 	// directPort is that of servers which the relay wants to be reached directly.
 	directPort = 81
+	// plainPort is that of servers which the relay knows to speak no MPTCP, and has no converter for.
+	plainPort = 82
 )
 
 const testCookie = "a cookie of 24 bytes .."
@@ -112,6 +114,9 @@ func (f *fake) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 	fmt.Println("asked", server)
 	if f.mode == modeDirect || server.Port() == directPort {
 		return ask.Answer{KeepFor: time.Minute}
+	}
+	if server.Port() == plainPort {
+		return ask.Answer{KeepFor: time.Minute, Plain: true}
 	}
 	converter := netip.MustParseAddr(converterAddr)
 	if server.Addr().Is6() {

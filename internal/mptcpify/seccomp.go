@@ -35,7 +35,7 @@ type fdAnswer struct {
 	id         uint64
 	flags      uint32
 	srcFD      uint32
-	_          uint32
+	newFD      uint32 // with SECCOMP_ADDFD_FLAG_SETFD: the number
 	newFDFlags uint32
 }
 

@@ -23,6 +23,7 @@ type supervisor struct {
 	owners   bool // callers may run as other users
 	// converting is nil if connect() is not notified.
 	converting *converting
+	forks      *forks
 	failed     chan error
 }
 
@@ -36,6 +37,10 @@ func newSupervisor(listener int, shared *board, side int, relay string) (*superv
 	if err != nil {
 		return nil, fmt.Errorf("check the network namespace: %w", err)
 	}
+	forks, err := openForks()
+	if err != nil {
+		return nil, err
+	}
 	return &supervisor{
 		listener: listener,
 		shared:   shared,
@@ -43,6 +48,7 @@ func newSupervisor(listener int, shared *board, side int, relay string) (*superv
 		home:     home,
 		homeID:   homeID,
 		owners:   os.Geteuid() == 0,
+		forks:    forks,
 		failed:   make(chan error, workers),
 
 		converting: newConverting(relay, &shared.leads[side]),
@@ -147,6 +153,9 @@ func (s *supervisor) socket(n *notification) error {
 		return err
 	}
 	defer unix.Close(fd)
+	if s.converting != nil {
+		s.noteMade(n.tid, fd)
+	}
 	closeOnExec := n.args[1]&unix.SOCK_CLOEXEC != 0
 	if err := answerFD(s.listener, n.id, fd, closeOnExec); err != nil {
 		return answerContinue(s.listener, n.id)
@@ -165,19 +174,27 @@ func (s *supervisor) socketFor(n *notification) (int, error) {
 	} else {
 		fd, err = s.socketAbroad(n)
 	}
-	if err != nil || !s.owners {
-		return fd, err
-	}
-	// We made the socket, but firewall rules and ss must see the program's user.
-	uid, gid, err := userOf(n.tid)
-	if err == nil && (uid != 0 || gid != 0) {
-		err = unix.Fchown(fd, uid, gid)
-	}
 	if err != nil {
+		return 0, err
+	}
+	if err := s.giveTo(n.tid, fd); err != nil {
 		unix.Close(fd)
 		return 0, err
 	}
 	return fd, nil
+}
+
+// giveTo makes the caller's user the owner of a socket. We made it, but firewall rules and ss must see the program's
+// user.
+func (s *supervisor) giveTo(tid uint32, fd int) error {
+	if !s.owners {
+		return nil
+	}
+	uid, gid, err := userOf(tid)
+	if err == nil && (uid != 0 || gid != 0) {
+		err = unix.Fchown(fd, uid, gid)
+	}
+	return err
 }
 
 // socketAbroad makes the socket in the caller's network namespace. That needs CAP_SYS_ADMIN in it, which an ordinary

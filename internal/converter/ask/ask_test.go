@@ -20,6 +20,7 @@ import (
 var (
 	site      = netip.MustParseAddrPort("203.0.113.5:443")
 	site6     = netip.MustParseAddrPort("[2001:db8::5]:80")
+	plainSite = netip.MustParseAddrPort("203.0.113.6:443")
 	local     = netip.MustParseAddrPort("127.0.0.1:40000")
 	converter = netip.MustParseAddrPort("192.0.2.1:5124")
 
@@ -75,6 +76,11 @@ func newNotes() *notes {
 	return &notes{answers: map[netip.AddrPort]Answer{}, learned: map[netip.AddrPort]bool{}, failed: map[netip.AddrPort]Failure{}}
 }
 
+func isDirect(c *Client, server netip.AddrPort) bool {
+	direct, _ := c.Direct(server)
+	return direct
+}
+
 // serve runs a relay's server until stop.
 func serve(t *testing.T, socket string, h Handler) (stop func()) {
 	t.Helper()
@@ -102,6 +108,7 @@ func TestConversation(t *testing.T) {
 	convert := Convert{Converter: converter, Cookie: []byte("a cookie of 24 bytes ...\x00"[:24]), Relay4: netip.MustParseAddrPort("127.0.0.1:45675")}
 	h.answers[site] = Answer{Convert: &convert}
 	h.answers[site6] = Answer{KeepFor: time.Minute}
+	h.answers[plainSite] = Answer{KeepFor: time.Minute, Plain: true}
 	serve(t, socket, h)
 	c := NewClient(socket)
 	t.Cleanup(c.Close)
@@ -118,11 +125,17 @@ func TestConversation(t *testing.T) {
 	if h.process != (Process{PID: int32(os.Getpid()), UID: uint32(os.Geteuid())}) {
 		t.Errorf("the relay sees process %+v", h.process)
 	}
-	if c.Direct(site) || c.Direct(site6) {
+	if isDirect(c, site) || isDirect(c, site6) {
 		t.Error("goes directly before an answer says so")
 	}
-	if got := c.Ask(site6); got.Convert != nil || !c.Direct(site6) {
-		t.Errorf("answer %+v, remembered %v", got, c.Direct(site6))
+	if got := c.Ask(site6); got.Convert != nil || !isDirect(c, site6) {
+		t.Errorf("answer %+v, remembered %v", got, isDirect(c, site6))
+	}
+	if _, plain := c.Direct(site6); plain || !c.Ask(plainSite).Plain {
+		t.Error("the server without MPTCP is another")
+	}
+	if direct, plain := c.Direct(plainSite); !direct || !plain {
+		t.Errorf("the server without MPTCP is remembered as direct %v, plain %v", direct, plain)
 	}
 	if !c.Expect(local, site) || c.Expect(local, site6) {
 		t.Error("an expectation was refused, or a second one for the same address was not")
@@ -155,7 +168,7 @@ func TestRelayComesAndGoes(t *testing.T) {
 		t.Fatal("not converted")
 	}
 	stop()
-	if c.Ask(site).Convert != nil || !c.Direct(site) {
+	if c.Ask(site).Convert != nil || !isDirect(c, site) {
 		t.Error("an ended relay leads to a converter")
 	}
 	stop = serve(t, socket, h)
@@ -183,7 +196,7 @@ func TestSilentRelay(t *testing.T) {
 	c := NewClient(socket)
 	defer c.Close()
 	start := time.Now()
-	if c.Ask(site).Convert != nil || !c.Direct(site) {
+	if c.Ask(site).Convert != nil || !isDirect(c, site) {
 		t.Error("no answer is not a direct answer")
 	}
 	if took := time.Since(start); took < Timeout {
@@ -286,7 +299,7 @@ func TestExcludedPrograms(t *testing.T) {
 func TestCacheIsBounded(t *testing.T) {
 	c := NewClient("")
 	for i := range 3 * maxCached {
-		c.remember(netip.AddrPortFrom(site.Addr(), uint16(i)), time.Hour)
+		c.remember(netip.AddrPortFrom(site.Addr(), uint16(i)), Answer{KeepFor: time.Hour})
 		if len(c.directs) > maxCached {
 			t.Fatalf("%d servers", len(c.directs))
 		}
@@ -343,6 +356,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(request{kind: kindExpect, server: site, local: local}.encode())
 	f.Add(request{kind: kindFailed, server: site6, reason: Refused}.encode())
 	f.Add(encodeAnswer(Answer{KeepFor: time.Second}))
+	f.Add(encodeAnswer(Answer{KeepFor: time.Second, Plain: true}))
 	f.Add(encodeAnswer(Answer{Convert: &Convert{Converter: converter, Cookie: make([]byte, 24)}}))
 	f.Add(request{kind: kindProgram, program: "/usr/bin/ssh"}.encode())
 	f.Add(encodeYesOrNo(kindExpected, true))

@@ -30,10 +30,16 @@ type Client struct {
 
 	mu      sync.Mutex
 	idle    []*net.UnixConn
-	asleep  time.Time                    // the relay is not asked before
-	directs map[netip.AddrPort]time.Time // servers to go to directly, until when
+	asleep  time.Time // the relay is not asked before
+	directs map[netip.AddrPort]directly
 
 	programs map[string]verdict
+}
+
+// directly is a direct answer that holds for a time.
+type directly struct {
+	until time.Time
+	plain bool
 }
 
 // verdict reports whether a program is excluded.
@@ -44,7 +50,7 @@ type verdict struct {
 
 // NewClient returns a client of the relay with this socket. The relay may start later, or again.
 func NewClient(socket string) *Client {
-	return &Client{socket: socket, directs: map[netip.AddrPort]time.Time{}, programs: map[string]verdict{}}
+	return &Client{socket: socket, directs: map[netip.AddrPort]directly{}, programs: map[string]verdict{}}
 }
 
 // Listens reports whether a relay listens at the socket.
@@ -57,15 +63,19 @@ func Listens(socket string) bool {
 	return true
 }
 
-// Direct reports whether it is known that connections to a server shall go directly. It asks nobody.
-func (c *Client) Direct(server netip.AddrPort) bool {
+// Direct reports whether it is known that connections to a server shall go directly, and whether the server is known
+// to speak no MPTCP. It asks nobody.
+func (c *Client) Direct(server netip.AddrPort) (direct, plain bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.directs) == 0 && c.asleep.IsZero() {
-		return false
+		return false, false
 	}
 	now := time.Now()
-	return now.Before(c.asleep) || now.Before(c.directs[server])
+	if known := c.directs[server]; now.Before(known.until) {
+		return true, known.plain
+	}
+	return now.Before(c.asleep), false
 }
 
 // Ask asks how to connect to a server. Without an answer, that is directly.
@@ -80,7 +90,7 @@ func (c *Client) Ask(server netip.AddrPort) Answer {
 		return Answer{}
 	}
 	if answer.Convert == nil && answer.KeepFor > 0 {
-		c.remember(server, answer.KeepFor)
+		c.remember(server, answer)
 	}
 	return answer
 }
@@ -221,13 +231,13 @@ func (c *Client) sleep() {
 	c.asleep = time.Now().Add(silence)
 }
 
-func (c *Client) remember(server netip.AddrPort, keep time.Duration) {
+func (c *Client) remember(server netip.AddrPort, answer Answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	if len(c.directs) >= maxCached {
-		for s, until := range c.directs {
-			if !now.Before(until) {
+		for s, known := range c.directs {
+			if !now.Before(known.until) {
 				delete(c.directs, s)
 			}
 		}
@@ -235,5 +245,5 @@ func (c *Client) remember(server netip.AddrPort, keep time.Duration) {
 			clear(c.directs) // asked again
 		}
 	}
-	c.directs[server] = now.Add(keep)
+	c.directs[server] = directly{now.Add(answer.KeepFor), answer.Plain}
 }

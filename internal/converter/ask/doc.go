@@ -22,6 +22,8 @@ type Answer struct {
 	// KeepFor is how long a direct answer holds for all connections to the server. It is whole milliseconds.
 	// Connections through a converter are asked for one by one.
 	KeepFor time.Duration
+	// Plain reports that the server is known to speak no MPTCP. It is for direct answers.
+	Plain bool
 }
 
 // Convert names the two ways to a converter. A socket that may wait for its connection is connected to Converter and

@@ -26,6 +26,7 @@ const (
 
 const (
 	addrPortLen = 16 + 2
+	directLen   = 4 + 1 // of a direct answer: for how long, and whether the server is plain
 	// maxPacket is more than the longest packet. What is cut off is malformed.
 	maxPacket = 2 + MaxProgram + 1
 )
@@ -95,7 +96,8 @@ func decodeRequest(b []byte) (request, error) {
 func encodeAnswer(a Answer) []byte {
 	b := []byte{version, kindAnswer}
 	if a.Convert == nil {
-		return binary.BigEndian.AppendUint32(b, uint32(min(max(a.KeepFor, 0), maxKeep).Milliseconds()))
+		b = binary.BigEndian.AppendUint32(b, uint32(min(max(a.KeepFor, 0), maxKeep).Milliseconds()))
+		return appendBool(b, a.Plain)
 	}
 	c := a.Convert
 	for _, addr := range []netip.AddrPort{c.Converter, c.Relay4, c.Relay6} {
@@ -112,13 +114,14 @@ const maxKeep = time.Hour
 func decodeAnswer(b []byte) (Answer, error) {
 	d := newDecoder(b)
 	d.check(d.kind == kindAnswer)
-	if len(d.rest) == 4 {
+	if len(d.rest) == directLen {
 		keep := time.Duration(binary.BigEndian.Uint32(d.take(4))) * time.Millisecond
 		d.check(keep <= maxKeep)
+		plain := d.bool()
 		if !d.end() {
 			return Answer{}, errMalformed
 		}
-		return Answer{KeepFor: keep}, nil
+		return Answer{KeepFor: keep, Plain: plain}, nil
 	}
 	c := &Convert{Converter: d.addrPort(), Relay4: d.addrPort(), Relay6: d.addrPort()}
 	c.Namespace = binary.BigEndian.Uint64(d.take(8))

@@ -154,6 +154,11 @@ func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
 	return order
 }
 
+// IsPlain reports whether a server is known to speak no MPTCP.
+func (c *Choice) IsPlain(server netip.AddrPort, now time.Time) bool {
+	return c.servers.Support(unmapped(server), now) == known.Plain
+}
+
 // Source returns the address from which a direct connection for a host of the LAN is made; the zero Addr: one of this
 // host's. Through a converter the host's own would be of no use: the server sees the converter's.
 func (c *Choice) Source(host netip.Addr) netip.Addr {

@@ -281,3 +281,22 @@ func TestSource(t *testing.T) {
 		}
 	}
 }
+
+// TestIsPlain: what was learned of a server counts whatever the mode, and in both notations of its address.
+func TestIsPlain(t *testing.T) {
+	c := New(Policy{Mode: Always})
+	plain, speaks := netip.MustParseAddrPort("203.0.113.1:80"), netip.MustParseAddrPort("203.0.113.2:80")
+	mapped := netip.MustParseAddrPort("[::ffff:203.0.113.1]:80")
+	now := time.Unix(1_800_000_000, 0)
+	if c.IsPlain(plain, now) {
+		t.Error("plain before anything is known")
+	}
+	c.Learned(mapped, false, now)
+	c.Learned(speaks, true, now)
+	if !c.IsPlain(plain, now) || !c.IsPlain(mapped, now) || c.IsPlain(speaks, now) {
+		t.Error("what was learned is not known")
+	}
+	if c.IsPlain(plain, now.Add(known.PlainFor)) {
+		t.Error("known for ever")
+	}
+}

@@ -83,6 +83,12 @@ func (c *Client) Choose(server netip.AddrPort) (converters []netip.AddrPort) {
 	return converters
 }
 
+// IsPlain reports whether a server is known to speak no MPTCP.
+func (c *Client) IsPlain(server netip.AddrPort) (is bool) {
+	c.Update(func(choice *choice.Choice) { is = choice.IsPlain(server, time.Now()) })
+	return is
+}
+
 // Table returns what Choose would answer for any server now.
 func (c *Client) Table() (t choice.Table) {
 	c.Update(func(choice *choice.Choice) { t = choice.Table(time.Now()) })

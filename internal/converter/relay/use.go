@@ -186,7 +186,7 @@ func (x *user) take(from netip.AddrPort) (netip.AddrPort, bool) {
 func (x *user) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 	ways := x.client.Choose(server)
 	if len(ways) == 0 {
-		return ask.Answer{KeepFor: directFor}
+		return ask.Answer{KeepFor: directFor, Plain: x.client.IsPlain(server)}
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
