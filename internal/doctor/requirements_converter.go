@@ -27,6 +27,7 @@ func converterChecks() []Check {
 	return []Check{
 		{"converters", "Converters to use", checkConverters},
 		{"converter", "Converter for others", wanting(offers, "does not offer a converter", checkConverter, kindConverter)},
+		{"converter-pause", "Sending after a pause", wanting(offers, "does not offer a converter", checkPause, kindConverter)},
 	}
 }
 
@@ -64,4 +65,18 @@ func checkConverter(_ context.Context, e *Env) Result {
 	default:
 		return ok("listens at %s", c.Listen)
 	}
+}
+
+// checkPause checks whether connections of the converter begin anew with a small congestion window after each pause
+// (RFC 2861). MPTCP connections lose more by that than TCP's (docs/kernel-behaviour.md).
+func checkPause(_ context.Context, e *Env) Result {
+	const name = "net.ipv4.tcp_slow_start_after_idle"
+	switch value, err := e.sysctlInt("net/ipv4/tcp_slow_start_after_idle"); {
+	case err != nil:
+		return skipped("cannot read %s: %v", name, err)
+	case value == 0:
+		return ok("goes on with the congestion window of before (%s)", name)
+	}
+	return optional("sysctl -w "+name+"=0",
+		"begins with a small congestion window: answers of servers that come after a pause take longer over MPTCP than over TCP (docs/kernel-behaviour.md#a-server-that-sends-after-a-pause)")
 }

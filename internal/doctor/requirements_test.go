@@ -151,6 +151,10 @@ func TestRequirements(t *testing.T) {
 		{"converter", "not served", []func(*Env){running, only(kindConverter)}, Warning, "does not serve it", "restart"},
 		{"converter", "port taken", []func(*Env){running, only(kindConverter), serves(Converter{":5124", "address already in use"})}, Warning, ":5124: address already in use", "waypoint.converter_port"},
 		{"converter", "listens", []func(*Env){running, only(kindConverter), serves(Converter{Listen: ":5124"})}, OK, "listens at :5124", ""},
+		{"converter-pause", "no converter", nil, Skipped, "does not offer a converter", ""},
+		{"converter-pause", "unknown", []func(*Env){only(kindConverter)}, Skipped, "cannot read", ""},
+		{"converter-pause", "as Linux has it", []func(*Env){only(kindConverter), set("proc/sys/net/ipv4/tcp_slow_start_after_idle", "1")}, Info, "small congestion window", "tcp_slow_start_after_idle=0"},
+		{"converter-pause", "off", []func(*Env){only(kindConverter), set("proc/sys/net/ipv4/tcp_slow_start_after_idle", "0")}, OK, "of before", ""},
 
 		{"join", "refused", []func(*Env){set(mptcp+"allow_join_initial_addr_port", "0")}, Warning, "not to join", "=1"},
 		{"checksums", "on", []func(*Env){set(mptcp+"checksum_enabled", "1")}, OK, "no longer used", ""},
