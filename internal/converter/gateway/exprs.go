@@ -88,7 +88,7 @@ func toLAN() []expr.Any {
 	return append([]expr.Any{&expr.Fib{Register: reg, FlagDADDR: true, ResultOIFNAME: true}}, in(lan)...)
 }
 
-// notUnicast matches packets to this host, to several hosts, and to where no route leads.
+// notUnicast matches packets to this host, to several hosts, and over IPv6 to where no route leads.
 func notUnicast() []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true},

@@ -73,7 +73,7 @@ func newFailing(t *testing.T) *failing {
 }
 
 // A server that refuses, resets or does not answer connections, or is unreachable, does so for each way in which
-// connections come to the relay.
+// connections come to the relay, over IPv4 and IPv6.
 func TestServerFailsEachWay(t *testing.T) {
 	t.Parallel()
 	f := newFailing(t)
@@ -85,13 +85,23 @@ func TestServerFailsEachWay(t *testing.T) {
 		{"resets", fmt.Sprintf("10.2.0.2:%d", resetsPort), []string{"0", "1", "5"}, []string{"200", "502"}}, // before or after the proxy knows it
 		{"never answers", fmt.Sprintf("10.2.0.2:%d", silentPort), []string{"4"}, []string{"504"}},
 		{"is unreachable", "198.51.100.1:80", []string{"3"}, []string{"502"}},
+		{"refuses over IPv6", fmt.Sprintf("[fd02::2]:%d", refusesPort), []string{"5"}, []string{"502"}},
+		{"resets over IPv6", fmt.Sprintf("[fd02::2]:%d", resetsPort), []string{"0", "1", "5"}, []string{"200", "502"}},
+		{"never answers over IPv6", fmt.Sprintf("[fd02::2]:%d", silentPort), []string{"4"}, []string{"504"}},
+		{"is unreachable over IPv6", "[2001:db8::1]:80", []string{"3"}, []string{"502"}},
 	} {
 		at := netip.MustParseAddrPort(server.at)
 		for way, try := range map[string]func(*testing.T) error{
-			"gateway": func(t *testing.T) error { return ends(f.host.Dial(t.Context(), at)) },
+			"gateway": func(t *testing.T) error {
+				c, err := f.host.Dial(t.Context(), at)
+				if server.name == "is unreachable over IPv6" && errors.Is(err, syscall.ENETUNREACH) {
+					return nil // not taken, and the router says so
+				}
+				return ends(c, err)
+			},
 			"capture": func(t *testing.T) error { return f.captured(t, at) },
 			"SOCKS5": func(t *testing.T) error {
-				request := binary.BigEndian.AppendUint16(append([]byte{5, 1, 0, 5, 1, 0, 1}, at.Addr().AsSlice()...), at.Port())
+				request := binary.BigEndian.AppendUint16(append([]byte{5, 1, 0, 5, 1, 0, socksType(at.Addr())}, at.Addr().AsSlice()...), at.Port())
 				return f.proxied(t, string(request), 12, func(b []byte) bool { return slices.Contains(server.socks, string(b[3]+'0')) })
 			},
 			"HTTP CONNECT": func(t *testing.T) error {
@@ -106,6 +116,14 @@ func TestServerFailsEachWay(t *testing.T) {
 			})
 		}
 	}
+}
+
+// socksType is the type of an address in a request of SOCKS5 (RFC 1928, section 5).
+func socksType(a netip.Addr) byte {
+	if a.Is4() {
+		return 1
+	}
+	return 4
 }
 
 // ends expects a connection to be reset, at the latest when it is read.
