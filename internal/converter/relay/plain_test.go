@@ -1,0 +1,40 @@
+package relay
+
+import (
+	"net/netip"
+	"path/filepath"
+	"testing"
+
+	"github.com/detour-collective/dcol/internal/converter/ask"
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+)
+
+// Programs learn which servers speak no MPTCP from what the agent has found, while there is no converter for them.
+func TestPlainServersAreTold(t *testing.T) {
+	t.Parallel()
+	plain, other := netip.MustParseAddrPort("203.0.113.1:80"), netip.MustParseAddrPort("[2001:db8::1]:80")
+	use := Use{Mode: choice.Auto, Plain: []netip.AddrPort{plain}}
+	dir := t.TempDir()
+	r, _ := started(t, netnstest.New(t), dir, "1")
+	set := func() {
+		t.Helper()
+		if _, err := r.Set(State{Use: &use}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set()
+	c := ask.NewClient(filepath.Join(dir, ask.SocketName))
+	t.Cleanup(c.Close)
+	if a := c.Ask(plain); a.Convert != nil || !a.Plain {
+		t.Errorf("a server without MPTCP, and no converter: %+v", a)
+	}
+	if a := c.Ask(other); a.Convert != nil || a.Plain {
+		t.Errorf("a server of which nothing is known: %+v", a)
+	}
+	use.Converters = []Converter{{Name: "bob", At: netip.MustParseAddrPort("192.0.2.1:5124"), Cookie: []byte("cookie")}}
+	set()
+	if a := c.Ask(plain); a.Convert == nil || a.Plain {
+		t.Errorf("a server without MPTCP, and a converter: %+v", a)
+	}
+}
