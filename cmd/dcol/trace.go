@@ -21,6 +21,7 @@ import (
 	"github.com/detour-collective/dcol/internal/trace/present"
 	"github.com/detour-collective/dcol/internal/trace/probe"
 	"github.com/detour-collective/dcol/internal/trace/recipe"
+	"github.com/detour-collective/dcol/internal/trace/vantage"
 	"github.com/detour-collective/dcol/internal/trace/wire"
 )
 
@@ -36,7 +37,7 @@ type traceFlags struct {
 }
 
 // defaultProbe has the options that matter to MPTCP. The port is put in.
-const defaultProbe = "tcp{dst=%d} / mss(1460) / SACKP / TS / WSCALE / MPCAPABLE"
+const defaultProbe = vantage.DefaultProbe
 
 func traceCommand() *cobra.Command {
 	var f traceFlags

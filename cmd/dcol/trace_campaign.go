@@ -16,19 +16,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/cli"
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/trace"
 	"github.com/detour-collective/dcol/internal/trace/campaign"
 	"github.com/detour-collective/dcol/internal/trace/campaign/report"
 	"github.com/detour-collective/dcol/internal/trace/wire"
 )
 
-// refusalsFile has those who asked this host not to probe them, for every campaign.
-const refusalsFile = "/etc/dcol/trace-refusals"
-
 // campaignFlags are the flags of `dcol trace campaign`.
 type campaignFlags struct {
 	probe, contact, out, page string
 	refusals, from, device    string
+	config                    string
+	via                       []string
 	port, hops, parallel      int
 	rate                      float64
 	six, asJSON               bool
@@ -44,8 +44,12 @@ as they come, a line of JSON each; the same command goes on where it was interru
 
 Each probe carries a text that names who sends it and why, so that people who see it can
 answer: give a mail address or a URL at which you do. Those who asked not to be probed are
-listed in ` + refusalsFile + ` and with --refusals: addresses, prefixes, or names
-with all below them. They are never probed, and neither are addresses that are no host's.`,
+listed in ` + campaign.RefusalsFile + ` and with --refusals: addresses, prefixes, or names
+with all below them. They are never probed, and neither are addresses that are no host's.
+
+With --via, members of the collective that allow it trace the same destinations from where
+they are, as fast as they allow. The report tells which changes belong to a source's side
+and which to a destination's.`,
 		Example: `  sudo dcol trace campaign servers.txt --contact 'path measurement, noc@example.org' -o paths.jsonl
   dcol trace figures --html paths.html paths.jsonl`,
 		Args: cli.Exactly(1),
@@ -63,6 +67,9 @@ with all below them. They are never probed, and neither are addresses that are n
 	cmd.Flags().StringVarP(&f.device, "interface", "i", "", "the `interface` to send from")
 	cmd.Flags().BoolVarP(&f.six, "ipv6", "6", false, "use IPv6")
 	cmd.Flags().StringVar(&f.from, "from", "", "the `name` of this vantage point in the results")
+	cmd.Flags().StringSliceVar(&f.via, "via", nil, "`members` that trace the same destinations from where they are, if they allow it")
+	cmd.Flags().StringVarP(&f.config, "config", "c", config.DefaultPath, "the configuration `file`, for --via")
+	cmd.MarkFlagsMutuallyExclusive("via", "probe")
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print the figures as JSON ("+report.Schema+")")
 	return cmd
 }
@@ -73,6 +80,7 @@ const (
 	mostParallel = 1000
 	// campaignGCPercent is half of Go's own: a campaign waits most of the time, and collecting more often costs little.
 	campaignGCPercent = 50
+	campaignMemory    = 80 << 20 // bytes, above which garbage is collected as often as needed
 )
 
 func (f *campaignFlags) run(ctx context.Context, list string) error {
@@ -112,12 +120,9 @@ func (f *campaignFlags) run(ctx context.Context, list string) error {
 		Refusals: refusals, Probe: parsed, From: f.from, Parallel: f.parallel, Rate: f.rate, MaxHops: f.hops, Resolve: f.resolve,
 		Open: func(a netip.Addr) (campaign.Network, error) { return wire.OpenOnly(a, f.device) },
 	}
-	for _, name := range names {
-		if !file.Done[name] {
-			c.Names = append(c.Names, name)
-		}
-	}
+	c.Names = left(names, f.from, file)
 	debug.SetGCPercent(campaignGCPercent)
+	debug.SetMemoryLimit(campaignMemory)
 	fmt.Fprintf(os.Stderr, "%d of %d destinations to trace, %d refusals known\n", len(c.Names), len(names), refusals.Len())
 	made, told := 0, time.Now()
 	c.Done = func(r *campaign.Record) error {
@@ -127,7 +132,11 @@ func (f *campaignFlags) run(ctx context.Context, list string) error {
 		}
 		return file.Add(r)
 	}
-	err = c.Run(ctx)
+	if len(f.via) > 0 {
+		err = f.runVia(ctx, &c, names, file)
+	} else {
+		err = c.Run(ctx)
+	}
 	err = errors.Join(err, file.Close())
 	if ctx.Err() != nil {
 		fmt.Fprintf(os.Stderr, "%d of %d destinations are traced; the same command goes on with the rest\n", len(names)-len(c.Names)+made, len(names))
@@ -154,7 +163,7 @@ func readFile[T any](path string, read func(io.Reader) (T, error)) (result T, er
 
 // readRefusals reads the host's list and that of --refusals.
 func (f *campaignFlags) readRefusals() (all campaign.Refusals, err error) {
-	text, err := os.ReadFile(refusalsFile)
+	text, err := os.ReadFile(campaign.RefusalsFile)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return all, err
 	}

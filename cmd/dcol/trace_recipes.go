@@ -2,18 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net/netip"
 	"os"
-	"slices"
 	"strings"
 
-	"github.com/detour-collective/dcol/internal/trace/hold"
+	"github.com/detour-collective/dcol/internal/trace/examine"
 	"github.com/detour-collective/dcol/internal/trace/present"
 	"github.com/detour-collective/dcol/internal/trace/recipe"
-	"github.com/detour-collective/dcol/internal/trace/wire"
 )
 
 func recipeList() string {
@@ -46,44 +41,10 @@ func (f *traceFlags) verdicts(ctx context.Context, destination string, chosen []
 	if err != nil {
 		return report, err
 	}
-	conn, err := wire.Open(addr, f.device)
-	if err != nil {
-		return report, err
-	}
-	defer conn.Close()
-	table, err := hold.New()
-	if err != nil {
-		return report, err
-	}
-	defer table.Close()
-	s := &recipe.Session{
-		Net: conn, Source: conn.Source(), Destination: addr, Port: uint16(f.port), MaxHops: f.hops,
-		Random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		Hold: func(source, port uint16) error {
-			return table.Add(hold.Flow{Source: source, Destination: netip.AddrPortFrom(addr, port)})
-		},
-	}
-	report = present.Report{Schema: present.ReportSchema, Name: destination, Destination: addr.String(), Port: f.port}
-	for _, r := range recipe.All() {
-		if !slices.Contains(chosen, r.Name) {
-			continue
-		}
+	target := examine.Target{Name: destination, Addr: addr, Port: uint16(f.port), Device: f.device, Hops: f.hops}
+	return examine.Path(ctx, target, chosen, func(r recipe.Recipe) {
 		if len(chosen) > 1 {
 			fmt.Fprintf(os.Stderr, "%s: %s\n", r.Name, r.Question)
 		}
-		v, err := r.Run(ctx, s)
-		if err != nil && (len(chosen) == 1 || ctx.Err() != nil || errors.Is(err, hold.ErrRight)) {
-			return report, err
-		}
-		if err != nil {
-			v = &recipe.Verdict{Recipe: r.Name, Outcome: recipe.Unknown, Confidence: recipe.Open, Text: capital(err.Error()) + ".", Evidence: []string{}, Findings: []present.Finding{}}
-		}
-		report.Verdicts = append(report.Verdicts, present.Verdict{
-			Recipe: v.Recipe, Question: r.Question, Outcome: string(v.Outcome), Confidence: string(v.Confidence),
-			Text: v.Text, Evidence: v.Evidence, Findings: v.Findings,
-		})
-	}
-	return report, nil
+	})
 }
-
-func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/agent/client"
 	"github.com/detour-collective/dcol/internal/agent/member"
+	"github.com/detour-collective/dcol/internal/agent/probing"
 	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/agent/transport"
@@ -221,6 +222,10 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 	}
 	if p.config.History.Keep {
 		a.history = history.NewRecorder(p.config.StateDir, a.Status, p.log.With("subsystem", "history"))
+	}
+	if p.config.Trace.Probe && a.client != nil {
+		a.probing = probing.New(p.config.StateDir, a.Status, p.log.With("subsystem", "probing"))
+		group.Go(func() error { return a.probing.Run(ctx) })
 	}
 	a.page = newPageKeeper(a, p.log.With("subsystem", "web"))
 	if listen := p.config.Metrics.Listen; listen != "" {

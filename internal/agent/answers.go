@@ -14,6 +14,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/agent/client"
 	"github.com/detour-collective/dcol/internal/agent/member"
+	"github.com/detour-collective/dcol/internal/agent/probing"
 	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/agent/transport"
@@ -36,6 +37,7 @@ type running struct {
 	transport   *transport.Transport
 	page        *pageKeeper
 	history     *history.Recorder // nil: none is kept
+	probing     *probing.Keeper   // nil: it is not allowed
 	roles       []*role           // those that may wait for a port
 
 	reloading sync.Mutex
@@ -152,7 +154,11 @@ func (a *running) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 	if a.client == nil {
 		return api.Why{}, errNoClient
 	}
-	return a.client.Why(ctx, r)
+	answer, err := a.client.Why(ctx, r)
+	if err == nil && a.probing != nil {
+		answer.Probed = a.probing.Known(answer.Server.Addr())
+	}
+	return answer, err
 }
 
 // Spare implements api.Agent.

@@ -48,6 +48,7 @@ func fullWhy() Why {
 		Schema: WhySchema, Server: at, Connections: full().Client.Connections, Direct: measured, Note: "none",
 		Closed:     []ClosedConnection{{full().Client.Connections[0], now}},
 		Candidates: []Candidate{{"bob", "mapped", true, measured, 1, true, "near", now}},
+		Probed:     []ProbedPath{{now, at, "bob", "mptcp", "changed", "certain", "It is.", []string{"a quote"}}},
 	}
 }
 

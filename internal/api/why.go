@@ -27,6 +27,20 @@ type Why struct {
 	Candidates []Candidate `json:"candidates"`
 	// Note is the reason why a new connection would take no detour.
 	Note string `json:"note,omitempty"`
+	// Probed has what probes found on the path to the server and on those to waypoints, if the agent may probe.
+	Probed []ProbedPath `json:"probed,omitempty"`
+}
+
+// ProbedPath is what probes found on a path.
+type ProbedPath struct {
+	At         time.Time      `json:"at"`
+	To         netip.AddrPort `json:"to"`
+	Waypoint   string         `json:"waypoint,omitempty"` // whose address it is
+	Recipe     string         `json:"recipe"`             // of docs/trace.md
+	Outcome    string         `json:"outcome"`
+	Confidence string         `json:"confidence"`
+	Text       string         `json:"text"` // a sentence
+	Evidence   []string       `json:"evidence"`
 }
 
 // ClosedConnection is a connection as it was before it ended. Its subflows have no figures.

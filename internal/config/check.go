@@ -52,6 +52,7 @@ func (c *Config) check(p *tomlfile.Problems) {
 	c.checkPolicies(p)
 	c.checkCongestion(p)
 	c.Options.check(p)
+	c.Trace.check(p)
 	if c.Has(RoleClient) {
 		c.Client.check(p)
 		c.checkSteering(p)
@@ -64,6 +65,18 @@ func (c *Config) check(p *tomlfile.Problems) {
 		if has4 := func(r netip.Prefix) bool { return r.Addr().Is4() }; c.Waypoint.Gives(OpenVPN) && !slices.ContainsFunc(c.TunnelRanges, has4) {
 			p.At("tunnel_ranges", "has no IPv4 block, which OpenVPN needs: add one, or remove openvpn from waypoint.offers")
 		}
+	}
+}
+
+// mostTraceRate is the largest rate of packets for others' traces.
+const mostTraceRate = 1000
+
+func (t *Trace) check(p *tomlfile.Problems) {
+	if t.Rate < 1 || t.Rate > mostTraceRate {
+		p.At("trace.rate", "must be from 1 to %d packets per second, not %d", mostTraceRate, t.Rate)
+	}
+	if t.Destinations < 1 {
+		p.At("trace.destinations_per_day", "must be at least 1, not %d; to trace for nobody, set vantage_point = false", t.Destinations)
 	}
 }
 

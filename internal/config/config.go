@@ -65,6 +65,7 @@ type Config struct {
 
 	Metrics Metrics `toml:"metrics"`
 	History History `toml:"history"`
+	Trace   Trace   `toml:"trace"`
 
 	Collective  Collective  `toml:"collective"`
 	Coordinator Coordinator `toml:"coordinator"`
@@ -126,6 +127,15 @@ type Metrics struct {
 // History configures what is kept about the past.
 type History struct {
 	Keep bool `toml:"keep"`
+}
+
+// Trace configures the probes of paths that this host sends by itself or for others.
+type Trace struct {
+	VantagePoint bool           `toml:"vantage_point"` // other members may have this waypoint trace
+	Rate         int            `toml:"rate"`          // packets per second, for all members
+	Destinations int            `toml:"destinations_per_day"`
+	Hours        []units.Window `toml:"hours"` // empty: always
+	Probe        bool           `toml:"probe"` // the agent may probe a path on which it sees trouble
 }
 
 // Collective is this host's membership in a collective.
@@ -353,6 +363,7 @@ func defaults() *Config {
 		// local addresses with "dcol" in ASCII.
 		TunnelRanges: prefixes("10.192.0.0/11", "fd64:636f:6c00::/48"),
 		History:      History{Keep: true},
+		Trace:        Trace{Rate: 20, Destinations: 1000},
 		Session:      Session{Listen: ":45672"},
 		Client: Client{
 			Subflows:  2,

@@ -8,4 +8,6 @@
 // when the host's address changes, the session's packets come from the new one and QUIC validates
 // the new path (RFC 9000, 9.3). Grants are for the session's validated source address, not for one
 // named by the client.
+//
+// A server may serve streams of bytes beside the messages (Aside), one at a time of each session.
 package session

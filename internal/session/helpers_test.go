@@ -165,6 +165,7 @@ type served struct {
 	Identity *collective.Identity
 	Handler  Handler
 	Limits   Limits
+	Aside    func(context.Context, Peer, Stream)
 	Log      *slog.Logger
 }
 
@@ -183,7 +184,7 @@ func startServer(t testing.TB, config served) *waypoint {
 		config.Handler = &granter{}
 	}
 	s, err := Listen(ServerConfig{
-		Listen: config.Listen, Identity: config.Identity, Lease: time.Minute, Limits: config.Limits, Log: config.Log,
+		Listen: config.Listen, Identity: config.Identity, Lease: time.Minute, Limits: config.Limits, Aside: config.Aside, Log: config.Log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -86,7 +86,18 @@ type ServerConfig struct {
 	Identity *collective.Identity
 	Lease    time.Duration // of a mapping, for the greeting
 	Limits   Limits
-	Log      *slog.Logger
+	// Aside serves streams that clients open beside their messages, one at a time of each session; nil: there are
+	// none. It returns when its context, which ends with the session, is done.
+	Aside func(context.Context, Peer, Stream)
+	Log   *slog.Logger
+}
+
+// streams returns the number of streams that a client may have at a time.
+func (c ServerConfig) streams() int64 {
+	if c.Aside != nil {
+		return 2
+	}
+	return 1
 }
 
 const (
@@ -144,7 +155,7 @@ func Listen(config ServerConfig) (*Server, error) {
 		news:     news{next: make(chan struct{})},
 		refusals: rate.NewLimiter(1, 10),
 	}
-	if s.listener, err = s.transport.Listen(config.Identity.ServerTLS(alpn), quicConfig(1)); err != nil {
+	if s.listener, err = s.transport.Listen(config.Identity.ServerTLS(alpn), quicConfig(config.streams())); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for sessions on %s/udp: %w", config.Listen, err), socket.Close())
 	}
 	return s, nil

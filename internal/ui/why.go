@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/printable"
 )
 
 // mostClosed bounds the connections that have ended in the output.
@@ -49,7 +50,26 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	if x.Note != "" {
 		p.linef("  no detour: %s", x.Note)
 	}
+	p.probed(x.Probed, now)
 	return p.err
+}
+
+// probed writes what probes found on paths.
+func (p *printer) probed(list []api.ProbedPath, now time.Time) {
+	for i, path := range list {
+		if i == 0 {
+			p.linef("")
+			p.linef("Probed paths")
+		}
+		to := path.To.String()
+		if path.Waypoint != "" {
+			to = path.Waypoint + ", " + path.To.Addr().String()
+		}
+		p.linef("  to %s, %s, %s ago (%s): %s", printable.Text(to), printable.Text(path.Recipe), age(now, path.At), printable.Text(path.Confidence), printable.Text(path.Text))
+		for _, e := range path.Evidence {
+			p.linef("    %s", printable.Text(e))
+		}
+	}
 }
 
 func candidateName(c api.Candidate) string {

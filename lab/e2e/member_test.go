@@ -157,7 +157,7 @@ func (w *world) launch(host string) *agent {
 		w.Fatal(err)
 	}
 	// With the rights that packaging/dcol.service gives it, and no more.
-	a.cmd = w.host(host).Command(w.life(), "setpriv", "--bounding-set=-all,+net_admin,+bpf", "--inh-caps=-all", "--no-new-privs", program, "agent")
+	a.cmd = w.host(host).Command(w.life(), "setpriv", "--bounding-set=-all,+net_admin,+bpf"+w.rights, "--inh-caps=-all", "--no-new-privs", program, "agent")
 	a.cmd.Stdout, a.cmd.Stderr = f, f
 	if err := a.cmd.Start(); err != nil {
 		w.Fatal(err)

@@ -46,6 +46,7 @@ type world struct {
 	agents []*agent
 
 	explained bool
+	rights    string // more capabilities of agents, such as ",+net_raw"
 }
 
 // newWorld builds a network whose links are as fast as the kernel.

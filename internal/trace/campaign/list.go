@@ -50,6 +50,9 @@ func isName(text string) bool {
 	return true
 }
 
+// RefusalsFile has those who asked this host not to probe them, for every campaign.
+const RefusalsFile = "/etc/dcol/trace-refusals"
+
 // Refusals are those who asked not to be probed.
 type Refusals struct {
 	prefixes []netip.Prefix

@@ -99,7 +99,7 @@ func TestFile(t *testing.T) {
 	if err := os.WriteFile(path, append(data, `{"schema":"dcol.trace-camp`...), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if f, err = OpenFile(path); err != nil || !f.Done["a.example"] || f.Damaged != 1 {
+	if f, err = OpenFile(path); err != nil || !f.Done[Done{Name: "a.example"}] || f.Damaged != 1 {
 		t.Fatal(f, err)
 	}
 	if err := f.Add(&Record{Schema: Schema, Name: "b.example"}); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/trace"
 	"github.com/detour-collective/dcol/internal/trace/present"
 )
 
@@ -32,6 +33,33 @@ type Record struct {
 	Error   string `json:"error,omitempty"`
 }
 
+// Check returns an error if a record cannot be one of a campaign. Files and other members may claim anything, so figures
+// must not take numbers that no trace has.
+func (r *Record) Check() error {
+	if r.Schema != Schema || r.Name == "" {
+		return fmt.Errorf("it is no record of %s", Schema)
+	}
+	t := r.Trace
+	if t == nil {
+		return nil
+	}
+	hop := func(d int) bool { return d >= 0 && d <= trace.MaxHops }
+	if !hop(t.Distance) || t.Sent < 0 || len(t.Hops) > trace.MaxHops {
+		return fmt.Errorf("a trace with %d hops and %d packets, to distance %d", len(t.Hops), t.Sent, t.Distance)
+	}
+	for _, h := range t.Hops {
+		if !hop(h.Distance) {
+			return fmt.Errorf("a hop at distance %d", h.Distance)
+		}
+	}
+	for _, f := range t.Findings {
+		if !hop(f.After) || !hop(f.By) || f.After >= f.By {
+			return fmt.Errorf("a change between hops %d and %d", f.After, f.By)
+		}
+	}
+	return nil
+}
+
 // maxRecord is the longest line of a file: a trace of 255 hops with 8 quotes each.
 const maxRecord = 4 << 20
 
@@ -45,7 +73,7 @@ func Read(r io.Reader, take func(*Record)) (damaged int, err error) {
 			continue
 		}
 		var one Record
-		if json.Unmarshal(line, &one) != nil || one.Schema != Schema || one.Name == "" {
+		if json.Unmarshal(line, &one) != nil || one.Check() != nil {
 			damaged++
 			continue
 		}
@@ -57,12 +85,15 @@ func Read(r io.Reader, take func(*Record)) (damaged int, err error) {
 	return damaged, lines.Err()
 }
 
+// Done is a destination of which a vantage point has a result.
+type Done struct{ From, Name string }
+
 // File is a campaign's file of results.
 type File struct {
 	mu sync.Mutex
 	f  *os.File
-	// Done has the names with a result.
-	Done    map[string]bool
+	// Done has the destinations with a result.
+	Done    map[Done]bool
 	Damaged int // lines, as a power cut leaves them
 }
 
@@ -85,8 +116,8 @@ func OpenFile(path string) (_ *File, err error) {
 	} else if err != nil {
 		return nil, os.NewSyscallError("flock", err)
 	}
-	file := &File{f: f, Done: map[string]bool{}}
-	if file.Damaged, err = Read(f, func(r *Record) { file.Done[r.Name] = true }); err != nil {
+	file := &File{f: f, Done: map[Done]bool{}}
+	if file.Damaged, err = Read(f, func(r *Record) { file.Done[Done{r.From, r.Name}] = true }); err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	if len(file.Done) == 0 && file.Damaged > 0 {

@@ -35,6 +35,8 @@ type Campaign struct {
 	// Resolve finds the address of a name.
 	Resolve func(ctx context.Context, name string) (netip.Addr, error)
 	Open    func(destination netip.Addr) (Network, error)
+	// Permit returns why an address is not probed; nil: all are that may be another host's.
+	Permit func(netip.Addr) error
 	// Done takes each result. It is called by one goroutine at a time.
 	Done func(*Record) error
 }
@@ -125,6 +127,11 @@ func (r *run) unfit(name string, addr netip.Addr) string {
 		return "it asked not to be probed"
 	case addr.IsMulticast() || addr.IsUnspecified() || addr.IsLoopback() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return fmt.Sprintf("%v is not the address of another host", addr)
+	}
+	if r.Permit != nil {
+		if err := r.Permit(addr); err != nil {
+			return err.Error()
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

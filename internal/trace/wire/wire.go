@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +23,7 @@ type Conn struct {
 	out         int
 	in          []*os.File
 	arrivals    chan trace.Arrival
-	readers     sync.WaitGroup
+	readers     atomic.Int32 // that run; the last one closes arrivals
 	quit        chan struct{}
 	once        sync.Once
 	alone       bool // errors about other destinations are not heard
@@ -71,14 +72,10 @@ func open(destination netip.Addr, device string, alone bool) (*Conn, error) {
 	if err := c.open(device); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
+	c.readers.Store(int32(len(c.in)))
 	for i, f := range c.in {
-		c.readers.Add(1)
 		go c.read(f, c.protocols()[i])
 	}
-	go func() {
-		c.readers.Wait()
-		close(c.arrivals)
-	}()
 	return c, nil
 }
 
@@ -216,7 +213,11 @@ func (c *Conn) Send(b []byte) error {
 func (c *Conn) Arrivals() <-chan trace.Arrival { return c.arrivals }
 
 func (c *Conn) read(f *os.File, protocol int) {
-	defer c.readers.Done()
+	defer func() {
+		if c.readers.Add(-1) == 0 {
+			close(c.arrivals)
+		}
+	}()
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return

@@ -22,6 +22,7 @@ const tenths = 10
 // Summary has the figures.
 type Summary struct {
 	Schema       string         `json:"schema"`
+	From         []string       `json:"from"` // vantage points that have a name
 	Destinations int            `json:"destinations"`
 	Traced       int            `json:"traced"`
 	Answered     int            `json:"answered"` // by the destination
@@ -36,6 +37,8 @@ type Summary struct {
 	Paths   map[int]int `json:"paths_by_full_quotes"`
 	Changes []Change    `json:"changes"`
 	Boxes   []Box       `json:"boxes"`
+	// Sides compares several vantage points. It is empty if there is one only.
+	Sides []Side `json:"sides,omitempty"`
 }
 
 // Change is what was found changed, of one kind.
@@ -61,24 +64,28 @@ type Summer struct {
 	s       Summary
 	changes map[string]*Change
 	boxes   map[[2]string]*Box
-	seen    map[string]bool // names: with several vantage points, name and vantage point
+	seen    map[[2]string]bool    // vantage point and name
+	towards map[string][]sighting // by name
 }
 
 // NewSummer returns an empty one.
 func NewSummer() *Summer {
 	return &Summer{
-		s:       Summary{Schema: Schema, Failed: map[string]int{}, Paths: map[int]int{}, Changes: []Change{}, Boxes: []Box{}},
-		changes: map[string]*Change{}, boxes: map[[2]string]*Box{}, seen: map[string]bool{},
+		s:       Summary{Schema: Schema, From: []string{}, Failed: map[string]int{}, Paths: map[int]int{}, Changes: []Change{}, Boxes: []Box{}},
+		changes: map[string]*Change{}, boxes: map[[2]string]*Box{}, seen: map[[2]string]bool{}, towards: map[string][]sighting{},
 	}
 }
 
 // Add takes a record. Later ones of the same destination and vantage point do not count.
 func (m *Summer) Add(r *campaign.Record) {
-	key := r.From + " " + r.Name
+	key := [2]string{r.From, r.Name}
 	if m.seen[key] {
 		return
 	}
 	m.seen[key] = true
+	if r.From != "" && !slices.Contains(m.s.From, r.From) {
+		m.s.From = append(m.s.From, r.From)
+	}
 	m.s.Destinations++
 	switch {
 	case r.Skipped != "":
@@ -87,7 +94,7 @@ func (m *Summer) Add(r *campaign.Record) {
 		m.s.Failed[kindOf(r.Error)]++
 	default:
 		m.s.Traced++
-		m.trace(r.Trace)
+		m.trace(r)
 	}
 }
 
@@ -101,7 +108,8 @@ func kindOf(reason string) string {
 	return cmp.Or(reason, "unknown")
 }
 
-func (m *Summer) trace(t *present.Trace) {
+func (m *Summer) trace(r *campaign.Record) {
+	t := r.Trace
 	m.s.Sent += t.Sent
 	if t.Answer != nil {
 		m.s.Answered++
@@ -150,6 +158,9 @@ func (m *Summer) trace(t *present.Trace) {
 			b.What = append(b.What, what)
 		}
 	}
+	if len(kinds) > 0 || watched(t, length) {
+		m.towards[r.Name] = append(m.towards[r.Name], sighting{r.From, slices.Collect(maps.Keys(kinds))})
+	}
 	places := map[[2]string]bool{}
 	for _, f := range t.Findings {
 		places[[2]string{f.AfterAddress, f.ByAddress}] = true
@@ -194,6 +205,7 @@ func (m *Summer) Summary(damaged int) *Summary {
 		return cmp.Or(b.Paths-a.Paths, strings.Compare(a.By, b.By), strings.Compare(a.After, b.After))
 	})
 	s.Boxes = s.Boxes[:min(len(s.Boxes), mostBoxes)]
+	s.Sides = sides(m.towards)
 	return &s
 }
 

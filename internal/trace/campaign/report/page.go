@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -30,14 +31,25 @@ type page struct {
 	Places, Errors  template.HTML
 	Drawn           []Change
 	FullNear, FullC string
+	FullFar         string
+	FirstBoxes      []Box // the others are folded
+	OtherBoxes      []Box
+	From            []string // vantage points, if there are several
 }
 
-// mostDrawn is the number of changes that are drawn.
-const mostDrawn = 6
+// mostDrawn is the number of changes that are drawn, and mostShown that of intervals that are not folded.
+const (
+	mostDrawn = 6
+	mostShown = 15
+)
 
 // WritePage writes one HTML file that needs nothing else.
 func (s *Summary) WritePage(w io.Writer) error {
 	p := page{Summary: s, Reasons: s.reasons(), Drawn: s.Changes[:min(mostDrawn, len(s.Changes))], FullNear: s.share(0, 3), FullC: s.share(3, 7)}
+	p.FullFar, p.FirstBoxes, p.OtherBoxes = s.share(7, tenths), s.Boxes[:min(mostShown, len(s.Boxes))], s.Boxes[min(mostShown, len(s.Boxes)):]
+	if len(s.From) > 1 {
+		p.From = s.From
+	}
 	if sum(s.Routers[:]) > 0 {
 		c := svgchart.New(wayAxis(), svgchart.ShareAxis("routers that quote everything"))
 		values := make([]float64, tenths)
@@ -115,9 +127,25 @@ func (s *Summary) WriteText(w io.Writer) error {
 			printable.Text(c.What), c.Paths, svgchart.Percent(ratio(c.Paths, s.Traced)), svgchart.Percent(c.Between(0, 3)),
 			svgchart.Percent(c.Between(3, 7)), svgchart.Percent(c.Between(7, tenths)), svgchart.Percent(c.ErrorUpTo(4)))
 	}
+	s.writeSides(b)
 	if len(s.Changes) == 0 && s.Traced > 0 {
 		b.WriteString("no changes were found\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeSides writes what several vantage points see.
+func (s *Summary) writeSides(b *strings.Builder) {
+	for _, side := range s.Sides {
+		fmt.Fprintf(b, "%s: towards %d destinations all vantage points see it, so it is at the destination's side; towards %d only some do\n",
+			printable.Text(side.What), side.Destination, side.Some)
+		for _, f := range side.From {
+			where := ""
+			if f.AtSource() {
+				where = ": at the side of this source"
+			}
+			fmt.Fprintf(b, "  from %s: towards %d of %d, towards %d of them alone%s\n", printable.Text(cmp.Or(f.Name, "this host")), f.Seen, f.Of, f.Alone, where)
+		}
+	}
 }

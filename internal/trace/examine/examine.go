@@ -1,0 +1,69 @@
+// Package examine runs recipes on the path to a host, with raw sockets and rules that hold back the kernel's resets. It
+// needs CAP_NET_RAW and CAP_NET_ADMIN.
+package examine
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/trace/hold"
+	"github.com/detour-collective/dcol/internal/trace/present"
+	"github.com/detour-collective/dcol/internal/trace/recipe"
+	"github.com/detour-collective/dcol/internal/trace/wire"
+)
+
+// Target is the host to which a path leads.
+type Target struct {
+	Name   string // to show
+	Addr   netip.Addr
+	Port   uint16
+	Device string // the interface to use; empty: any
+	Hops   int
+}
+
+// Path runs the chosen recipes, in their own order, and calls begin before each. One of several that fails does not keep
+// the others from running.
+func Path(ctx context.Context, to Target, chosen []string, begin func(recipe.Recipe)) (report present.Report, err error) {
+	conn, err := wire.Open(to.Addr, to.Device)
+	if err != nil {
+		return report, err
+	}
+	defer conn.Close()
+	table, err := hold.New()
+	if err != nil {
+		return report, err
+	}
+	defer table.Close()
+	s := &recipe.Session{
+		Net: conn, Source: conn.Source(), Destination: to.Addr, Port: to.Port, MaxHops: to.Hops,
+		Random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		Hold: func(source, port uint16) error {
+			return table.Add(hold.Flow{Source: source, Destination: netip.AddrPortFrom(to.Addr, port)})
+		},
+	}
+	report = present.Report{Schema: present.ReportSchema, Name: to.Name, Destination: to.Addr.String(), Port: int(to.Port)}
+	for _, r := range recipe.All() {
+		if !slices.Contains(chosen, r.Name) {
+			continue
+		}
+		begin(r)
+		v, err := r.Run(ctx, s)
+		if err != nil && (len(chosen) == 1 || ctx.Err() != nil || errors.Is(err, hold.ErrRight)) {
+			return report, err
+		}
+		if err != nil {
+			v = &recipe.Verdict{Recipe: r.Name, Outcome: recipe.Unknown, Confidence: recipe.Open, Text: capital(err.Error()) + ".", Evidence: []string{}, Findings: []present.Finding{}}
+		}
+		report.Verdicts = append(report.Verdicts, present.Verdict{
+			Recipe: v.Recipe, Question: r.Question, Outcome: string(v.Outcome), Confidence: string(v.Confidence),
+			Text: v.Text, Evidence: v.Evidence, Findings: v.Findings,
+		})
+	}
+	return report, nil
+}
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
