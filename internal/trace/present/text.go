@@ -194,6 +194,9 @@ func Notes(p *trace.Path) (notes []string) {
 	if at, ok := p.Loops(); ok {
 		notes = append(notes, fmt.Sprintf("probes go in a circle: %v answers from several distances.", at))
 	}
+	if box := fingerprint(p); box != "" {
+		notes = append(notes, box)
+	}
 	if p.Strays > 0 {
 		notes = append(notes, fmt.Sprintf("%d ICMP errors were like answers to the probes and fit none of them: they were forged, or the packets changed beyond recognition.", p.Strays))
 	}

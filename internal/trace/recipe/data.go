@@ -2,11 +2,13 @@ package recipe
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/trace"
@@ -86,8 +88,10 @@ func sequence(ctx context.Context, s *Session) (*Verdict, error) {
 	v := newVerdict()
 	const ports = 3
 	var moves []int32
+	var first uint16 // port
 	for range ports {
-		p, err := s.syn(ctx, s.Port, packet.MSS(1460), packet.SACKPermitted)
+		h := packet.TCP{Flags: packet.SYN, Options: []packet.Option{packet.MSS(1460), packet.SACKPermitted}}
+		p, err := s.synWith(ctx, s.Port, h, nil, func(p *packet.Packet) { first = cmp.Or(first, p.TCP.SrcPort) })
 		if err != nil {
 			return nil, err
 		}
@@ -103,6 +107,11 @@ func sequence(ctx context.Context, s *Session) (*Verdict, error) {
 		}
 		v.see("%d source ports: sequence numbers are moved %s (%v).", ports, how, moves)
 	}
+	if len(moves) > 0 {
+		if err := s.movesLater(ctx, v, first, moves[0]); err != nil {
+			return nil, err
+		}
+	}
 	blocks, known, err := s.sackBlocks(ctx, v)
 	if err != nil {
 		return nil, err
@@ -114,6 +123,31 @@ func sequence(ctx context.Context, s *Session) (*Verdict, error) {
 		return v.conclude(Changed, Certain, "Sequence numbers are changed."), nil
 	}
 	return v.conclude(Good, Likely, "Sequence numbers are not changed as far as routers and the server show it."), nil
+}
+
+// later is the time after which a port's sequence numbers are looked at again.
+const later = 3 * time.Second
+
+// movesLater looks by how much a port's sequence numbers are moved some time after they were moved by before.
+func (s *Session) movesLater(ctx context.Context, v *Verdict, port uint16, before int32) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(later):
+	}
+	h := packet.TCP{Flags: packet.SYN, Options: []packet.Option{packet.MSS(1460), packet.SACKPermitted}}
+	p, err := s.synWith(ctx, s.Port, h, nil, func(p *packet.Packet) { p.TCP.SrcPort = port })
+	if err != nil {
+		return err
+	}
+	for _, f := range v.found(p, compare.Seq) {
+		how := "by the same number"
+		if f.Moved() != before {
+			how = "by another number"
+		}
+		v.see("The first port %v later: %s (%d).", later, how, f.Moved())
+	}
+	return nil
 }
 
 // sackBlocks sends data behind a hole, and reports whether the server's SACK block fits it.

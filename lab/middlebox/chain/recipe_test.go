@@ -129,3 +129,13 @@ func TestRecipesBlind(t *testing.T) {
 		}
 	}
 }
+
+// A port's sequence numbers are looked at again after some time.
+func TestSequenceLater(t *testing.T) {
+	hops := make([]Hop, 5)
+	hops[2].Box = middlebox.RandomiseSeq
+	v := cook(t, "sequence", hops, Multipath(80), false)
+	if text := strings.Join(v.Evidence, "\n"); !strings.Contains(text, "The first port 3s later: by the same number") {
+		t.Error(text)
+	}
+}
