@@ -55,7 +55,7 @@ func (r *Request) check(member string) (probe.Probe, error) {
 		return nil, errors.New("the port is missing")
 	case r.Hops < 1 || r.Hops > trace.MaxHops:
 		return nil, fmt.Errorf("the number of hops must be between 1 and %d, not %d", trace.MaxHops, r.Hops)
-	case !(r.Rate > 0):
+	case r.Rate <= 0:
 		return nil, fmt.Errorf("the rate must be above zero, not %v", r.Rate)
 	case len(r.Destinations) == 0 || len(r.Destinations) > MaxDestinations:
 		return nil, fmt.Errorf("a request has 1 to %d destinations, not %d", MaxDestinations, len(r.Destinations))
