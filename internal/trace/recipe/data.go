@@ -91,7 +91,7 @@ func sequence(ctx context.Context, s *Session) (*Verdict, error) {
 	var first uint16 // port
 	for range ports {
 		h := packet.TCP{Flags: packet.SYN, Options: []packet.Option{packet.MSS(1460), packet.SACKPermitted}}
-		p, err := s.synWith(ctx, s.Port, h, nil, func(p *packet.Packet) { first = cmp.Or(first, p.TCP.SrcPort) })
+		p, err := s.synWith(ctx, s.Port, h, func(p *packet.Packet) { first = cmp.Or(first, p.TCP.SrcPort) })
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +136,7 @@ func (s *Session) movesLater(ctx context.Context, v *Verdict, port uint16, befor
 	case <-time.After(later):
 	}
 	h := packet.TCP{Flags: packet.SYN, Options: []packet.Option{packet.MSS(1460), packet.SACKPermitted}}
-	p, err := s.synWith(ctx, s.Port, h, nil, func(p *packet.Packet) { p.TCP.SrcPort = port })
+	p, err := s.synWith(ctx, s.Port, h, func(p *packet.Packet) { p.TCP.SrcPort = port })
 	if err != nil {
 		return err
 	}

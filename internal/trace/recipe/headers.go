@@ -121,7 +121,7 @@ func ecn(ctx context.Context, s *Session) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.synWith(ctx, s.Port, h, nil, mark)
+	p, err := s.synWith(ctx, s.Port, h, mark)
 	if err != nil {
 		return nil, err
 	}

@@ -175,13 +175,13 @@ func (s *Session) wait() time.Duration {
 
 // syn traces with a SYN.
 func (s *Session) syn(ctx context.Context, port uint16, options ...packet.Option) (*trace.Path, error) {
-	return s.synWith(ctx, port, packet.TCP{Flags: packet.SYN, Options: options}, nil, nil)
+	return s.synWith(ctx, port, packet.TCP{Flags: packet.SYN, Options: options}, nil)
 }
 
 // synWith traces with a SYN of a given header. change changes the packet before it is sealed.
-func (s *Session) synWith(ctx context.Context, port uint16, h packet.TCP, data []byte, change func(*packet.Packet)) (*trace.Path, error) {
+func (s *Session) synWith(ctx context.Context, port uint16, h packet.TCP, change func(*packet.Packet)) (*trace.Path, error) {
 	h.Seq = s.Random.Uint32()
-	p, err := s.segment(port, h, data)
+	p, err := s.segment(port, h, nil)
 	if err != nil {
 		return nil, err
 	}
