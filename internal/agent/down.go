@@ -40,6 +40,7 @@ func Down(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		gateway.CleanUp(), relaying.End(c.RunDir),
 		removeRunFiles(c),
 		serving.CleanUp(c), tunnel.CleanUp(), client.Restore(c.StateDir, log), client.Forget(c.StateDir),
+		client.CleanUp(),
 		errors.Join(damagedRecords(c)...),
 	)
 }

@@ -51,6 +51,7 @@ type Manager struct {
 	lately  lately
 	tally   tally
 	spared  spared
+	bounds  bounds
 
 	rules     rules
 	doors     doors
@@ -87,6 +88,7 @@ func New(cfg Config) *Manager {
 			spending: make(spending),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
+		bounds: bounds{paths: make(map[string]*bounded)},
 	}
 	for _, d := range m.rules.ports() {
 		m.detours.offer(d, time.Time{})

@@ -46,6 +46,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 			m.arrange(t)
 		}
 	}
+	m.boundBulk(now)
 	if ev.Complete {
 		m.lookForMissing(now)
 		m.start(now)

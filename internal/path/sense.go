@@ -40,7 +40,9 @@ type habits struct {
 	gaps            measure.Gaps
 	goodput         measure.Goodput
 	trip            measure.Trip
-	packets         uint64 // in both directions, since the history learned of them
+	packets         uint64  // in both directions, since the history learned of them
+	ecn             bool    // both ends do ECN
+	bound           float64 // of what it receives, in bits a second; 0: none
 }
 
 // step holds the changes between the last two samples.
@@ -71,6 +73,7 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 	h.lossOut.Take(h.step.elapsed, h.step.trip, out, again > 0)
 	h.goodput.Take(now, h.step.elapsed, received, acked)
 	h.packets += in + out
+	h.ecn = sm.ECN
 	if in > 0 {
 		h.gaps.Take(now, s.at.Sub(s.lastData))
 	}

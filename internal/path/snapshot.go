@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -155,6 +156,9 @@ func (s *subflow) state() SubflowState {
 	}
 	if s.setAside() {
 		st.Why = s.aside.of()
+	}
+	if s.habits != nil && s.habits.bound > 0 {
+		st.Why = strings.TrimPrefix(st.Why+"; bounded to "+inMbit(s.habits.bound)+", because messages wait in its queue", "; ")
 	}
 	switch {
 	case !s.up:

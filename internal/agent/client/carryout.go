@@ -39,6 +39,8 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 		c.backlog = append(c.backlog, c.sampler.measure(a)...)
 	case path.Probe:
 		err = c.sampler.probe(a)
+	case path.Bound:
+		err = c.policer.bound(a, c.host.interfaces)
 	case path.Blame:
 		c.logBlame(a)
 	case path.ReadAddrs:

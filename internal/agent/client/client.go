@@ -79,6 +79,7 @@ type Client struct {
 	gateway    lanGateway
 	steering   steering
 	sampler    sampler
+	policer    policer
 	counters   api.Counters
 	displaced  bool // another path manager had new connections when that was last looked at
 	requests   sync.WaitGroup
@@ -113,6 +114,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	c.gateway = newGateway(config.Settings, log)
 	c.tunnels = newTunnels(operator, c.roster.room, c.host.interfaces(), log)
 	c.host.boundUnsent(operator.Cgroup)
+	c.policer = newPolicer(log)
 	// After what else is attached to the cgroup, see keepalive.Open.
 	c.sampler = sampler{log: log, kernel: c.host.kernel, prober: c.host.openProber(operator.Cgroup)}
 	return c, nil
@@ -160,7 +162,7 @@ func (c *Client) Run(ctx context.Context) error {
 	group.Go(func() error { return c.loop(running) })
 	err := group.Wait()
 	c.roster.close()
-	return errors.Join(err, c.gateway.close(), c.tunnels.close(), c.host.close())
+	return errors.Join(err, c.policer.close(), c.gateway.close(), c.tunnels.close(), c.host.close())
 }
 
 // loop works until ctx ends.

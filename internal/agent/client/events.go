@@ -108,6 +108,7 @@ func (c *Client) addressesChanged(ctx context.Context, now time.Time) {
 		w.NetworkChanged()
 	}
 	c.tunnels.attach(interfaces)
+	c.policer.attach(interfaces)
 	c.pokeTunnels()
 	if c.converters.wanted.Load() {
 		c.tellRelay(now)

@@ -154,7 +154,7 @@ func sampleOf(s *mptcp.Subflow) path.Sample {
 		MinRTT: m.MinRTT, RTT: m.RTT, ReceiverRTT: m.ReceiverRTT,
 		DataSegsOut: m.DataSegsOut, Retransmitted: m.TotalRetrans, Limited: m.NotSent > 0 || !m.AppLimited,
 		SegsIn: uint64(m.SegsIn), DataSegsIn: uint64(m.DataSegsIn), OutOfOrder: uint64(m.OutOfOrder),
-		LastData: m.LastDataRecv, LastAnswer: m.LastAckRecv, LastSent: m.LastDataSent, DataEnd: m.DataEnd,
+		LastData: m.LastDataRecv, LastAnswer: m.LastAckRecv, LastSent: m.LastDataSent, DataEnd: m.DataEnd, ECN: m.ECN,
 	}
 }
 

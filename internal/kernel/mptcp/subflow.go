@@ -58,6 +58,7 @@ type Metrics struct {
 	DataSegsIn    uint32
 	OutOfOrder    uint32 // segments that came after a gap
 	Probes        uint8  // keep-alive probes without an answer, now
+	ECN           bool   // both ends do ECN (RFC 3168)
 
 	DeliveryRate uint64        // bytes per second, of the last sample
 	AppLimited   bool          // DeliveryRate was held down by lack of data

@@ -1,0 +1,193 @@
+package path_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// crossing is a host with a bulk connection and one with messages, on the direct path and through bob, in virtual time. Each
+// path has a queue of so long while bulk traffic has no bound there.
+type crossing struct {
+	t        *testing.T
+	m        *path.Manager
+	start    time.Time
+	now      time.Time
+	subflows [2][]path.Ends // of the bulk connection, and of the other
+	counts   map[path.Ends]*path.Sample
+	bounds   map[path.Ends]float64
+	begun    int
+	queue    time.Duration
+	ecn      bool
+	others   bool // the queue is the work of others
+	silent   bool // no messages
+}
+
+func newCrossing(t *testing.T) *crossing {
+	t.Helper()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := &crossing{
+		t: t, start: start, now: start, queue: 60 * time.Millisecond, ecn: true,
+		m: path.New(path.Config{
+			Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Seed: 1, BulkPorts: []uint16{80}, MessagePorts: []uint16{81},
+		}),
+		counts: make(map[path.Ends]*path.Sample), bounds: make(map[path.Ends]float64),
+	}
+	c.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
+	c.tell(path.DetourOffered{Detour: path.Detour{ID: "bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)}})
+	for i, port := range []uint16{80, 81} {
+		first := path.Ends{Local: netip.AddrPortFrom(ip("me"), 5000+uint16(i)), Remote: netip.AddrPortFrom(ip("web"), port)}
+		c.subflows[i] = []path.Ends{first}
+		c.tell(path.ConnEstablished{Token: path.Token(i + 1), Local: first.Local, Remote: first.Remote})
+	}
+	return c
+}
+
+func (c *crossing) tell(ev path.Event) {
+	var follow []path.Event
+	for _, a := range c.m.Handle(ev, c.now) {
+		switch a := a.(type) {
+		case path.CreateSubflow:
+			ends := path.Ends{Local: netip.AddrPortFrom(ip("me"), 6000+uint16(a.Token)), Remote: a.Remote}
+			c.subflows[a.Token-1] = append(c.subflows[a.Token-1], ends)
+			follow = append(follow, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: ends.Local},
+				path.SubflowEstablished{Token: a.Token, LocalID: a.LocalID, Local: ends.Local, Remote: ends.Remote})
+		case path.Bound:
+			if a.Rate == 0 {
+				delete(c.bounds, a.Ends)
+				continue
+			}
+			if c.bounds[a.Ends] == 0 {
+				c.begun++
+			}
+			c.bounds[a.Ends] = a.Rate
+		}
+	}
+	for _, ev := range follow {
+		c.tell(ev)
+	}
+}
+
+const crossingRate = 10e6 // bits of payload a second, that bulk gets on each path without a bound
+
+// run has time pass.
+func (c *crossing) run(long time.Duration) {
+	for end := c.now.Add(long); c.now.Before(end); c.now = c.now.Add(dt) {
+		var ev path.Measured
+		for i, subflows := range c.subflows {
+			for j, ends := range subflows {
+				sample := c.counts[ends]
+				if sample == nil {
+					sample = &path.Sample{Token: path.Token(i + 1), Local: ends.Local, Remote: ends.Remote, MinRTT: 40 * time.Millisecond}
+					c.counts[ends] = sample
+				}
+				sample.ECN, sample.RTT = c.ecn, 40*time.Millisecond
+				bound := c.bounds[c.subflows[0][min(j, len(c.subflows[0])-1)]]
+				if bound == 0 || c.others || bound > crossingRate*1.5 {
+					sample.RTT += c.queue
+				}
+				switch {
+				case i == 0:
+					rate := float64(crossingRate)
+					if bound > 0 {
+						rate = min(rate, bound*1400/1500)
+					}
+					sample.BytesReceived += uint64(rate / 8 * dt.Seconds())
+					sample.DataSegsIn += uint64(rate / 8 / 1400 * dt.Seconds())
+				case !c.silent:
+					sample.BytesReceived += 500
+					sample.BytesAcked += 500
+					sample.DataSegsIn++
+				}
+				sample.SegsIn = sample.DataSegsIn
+				ev.Samples = append(ev.Samples, *sample)
+			}
+			if i == 0 || !c.silent {
+				ev.Received = append(ev.Received, path.Received{Token: path.Token(i + 1), UpTo: uint64(c.now.UnixNano())})
+			}
+		}
+		c.tell(ev)
+		if at, ok := c.m.Next(); ok && !at.After(c.now) {
+			c.tell(path.Tick{})
+		}
+	}
+}
+
+// Bulk traffic gives way where messages wait in its queue, by little, and for as long as there are messages.
+func TestBulkGivesWayToMessages(t *testing.T) {
+	c := newCrossing(t)
+	c.run(3 * time.Second)
+	if len(c.bounds) > 0 {
+		t.Errorf("bounded after 3 s: %v", c.bounds)
+	}
+	c.run(17 * time.Second)
+	if len(c.bounds) == 0 {
+		t.Fatal("messages wait for 20 s")
+	}
+	for ends, rate := range c.bounds {
+		if rate < 0.8*crossingRate || rate > 1.2*crossingRate {
+			t.Errorf("%v is bounded to %.0f bit/s", ends, rate)
+		}
+	}
+	why := ""
+	for _, conn := range c.m.Snapshot(c.now).Conns {
+		for _, s := range conn.Subflows {
+			why += s.Why + "\n"
+		}
+	}
+	if !strings.Contains(why, "because messages wait in its queue") {
+		t.Errorf("why: %s", why)
+	}
+	c.silent = true
+	c.run(30 * time.Second)
+	if len(c.bounds) > 0 {
+		t.Errorf("bounded without messages: %v", c.bounds)
+	}
+}
+
+// Nothing is bounded that would lose packets by it, where the queue is short, and where the queue is the work of others, that
+// is found out now and then.
+func TestBulkIsNotBoundedInVain(t *testing.T) {
+	for name, change := range map[string]func(*crossing){
+		"no ECN":        func(c *crossing) { c.ecn = false },
+		"a short queue": func(c *crossing) { c.queue = 8 * time.Millisecond },
+		"no messages":   func(c *crossing) { c.silent = true },
+	} {
+		c := newCrossing(t)
+		change(c)
+		c.run(time.Minute)
+		if c.begun > 0 {
+			t.Errorf("%s: %d bounds", name, c.begun)
+		}
+	}
+	c := newCrossing(t)
+	c.others = true
+	c.run(30 * time.Minute)
+	if c.begun == 0 || c.begun > 2*6 {
+		t.Errorf("in vain %d times in half an hour", c.begun)
+	}
+	c.run(time.Minute)
+	if len(c.bounds) > 0 {
+		t.Errorf("still bounded: %v", c.bounds)
+	}
+}
+
+// A bound ends with its subflow, and with the connection.
+func TestBoundEndsWithItsConnection(t *testing.T) {
+	c := newCrossing(t)
+	c.run(20 * time.Second)
+	if len(c.bounds) == 0 {
+		t.Fatal("no bound")
+	}
+	c.tell(path.ConnClosed{Token: 1})
+	for range 20 {
+		c.now = c.now.Add(dt)
+		c.tell(path.Measured{})
+	}
+	if len(c.bounds) > 0 {
+		t.Errorf("left: %v", c.bounds)
+	}
+}
