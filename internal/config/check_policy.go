@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
@@ -11,6 +12,8 @@ import (
 const (
 	policiesMax = 64
 	subflowsMax = 8 // the kernel supports so many for each connection
+	// roundTripMax is more than any path has that carries data.
+	roundTripMax = 10 * time.Second
 )
 
 func (c *Config) checkPolicies(p *tomlfile.Problems) {
@@ -50,6 +53,9 @@ func (t *Policy) check(p *tomlfile.Problems, at string) {
 	}
 	if !t.OfUplinks() && (len(t.Uplinks) > 0 || t.Detours) {
 		p.At(at+".use", "uplinks and detours are for %s, %s and %s, not for %s", UseFullMesh, UseBackup, UseSingle, t.Use)
+	}
+	if d := t.AboveRTT.Std(); d > roundTripMax {
+		p.At(at+".above_rtt", "must be at most %v (0s: none), not %v", roundTripMax, d)
 	}
 	if t.QuotaEvery > 0 && len(t.Quota) == 0 {
 		p.At(at+".quota_every", `needs quotas, such as quota = { wwan0 = "500MB" }`)

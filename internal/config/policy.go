@@ -22,6 +22,7 @@ type Policy struct {
 	AfterBytes units.Size     `toml:"after_bytes"`
 	After      units.Duration `toml:"after"`
 	Below      units.Rate     `toml:"below"`
+	AboveRTT   units.Duration `toml:"above_rtt"`
 
 	Refresh     bool                  `toml:"refresh"`
 	RefuseJoins bool                  `toml:"refuse_joins"`

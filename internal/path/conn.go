@@ -44,6 +44,7 @@ type conn struct {
 	carried uint64    // bytes in both directions
 	before  reading   // of carried, at the last complete sample
 	slow    time.Time // since when it moves data more slowly than its rule wants; zero: it does not
+	far     int       // samples in which its round trip exceeded what its rule wants
 	delayed bool      // further subflows wait for more traffic
 	delay   time.Time // or for this time; zero: it does not matter
 

@@ -84,7 +84,7 @@ type views struct {
 func (vs *views) of(t turn, k *detours) View {
 	v := View{
 		InUse: vs.inUse[:0], Usable: vs.usable[:0], Resting: vs.resting[:0],
-		Traffic: Traffic{Now: t.now, Since: t.since, Bytes: t.carried, Slow: t.slow},
+		Traffic: Traffic{Now: t.now, Since: t.since, Bytes: t.carried, Slow: t.slow, Far: t.far},
 	}
 	vs.subflows = vs.subflows[:0]
 	for _, s := range t.subflows {

@@ -128,7 +128,7 @@ func (p *player) event(words []string) {
 			ev.ChecksumErrors = uint64(p.number(count))
 		}
 		p.handle(ev)
-	case "sample": // {CONN/ID [received N] [acked N] [backoff N] [unanswered MS]} ;…
+	case "sample": // {CONN/ID [received N] [acked N] [backoff N] [rtt MS] [unanswered MS]} ;…
 		p.handle(p.samples(strings.Join(args, " ")))
 	case "live": // CONN LOCAL > REMOTE, or CONN/ID [LOCAL > REMOTE] [backup]
 		p.listLive(args)
@@ -209,6 +209,7 @@ func (p *player) samples(text string) path.Measured {
 			"received": func(n int) { s.BytesReceived = uint64(n) },
 			"acked":    func(n int) { s.BytesAcked = uint64(n) },
 			"backoff":  func(n int) { s.Backoff = n },
+			"rtt":      func(n int) { s.RTT = time.Duration(n) * time.Millisecond },
 			"unanswered": func(n int) { // sent data waits, and the last answer came so long ago
 				s.Waiting, s.LastData, s.LastAnswer = true, time.Hour, time.Duration(n)*time.Millisecond
 			},

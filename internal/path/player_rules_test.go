@@ -8,7 +8,7 @@ import (
 )
 
 // rule reads "policy mesh full|backup|single [uplinks NAME,…] [kinds KIND,…]" or "policy ports N", and then "[bytes N]
-// [after TIME] [below N] [refresh] [refuse] [quota PATH=N] [every TIME] [for PORT] [tls PORT] [worth]".
+// [after TIME] [below N] [above TIME] [refresh] [refuse] [quota PATH=N] [every TIME] [for PORT] [tls PORT] [worth]".
 func (p *player) rule(words []string) path.Config {
 	r := path.Rule{
 		Name: words[1], Refresh: slices.Contains(words, "refresh"), RefuseJoins: slices.Contains(words, "refuse"),
@@ -32,6 +32,9 @@ func (p *player) rule(words []string) path.Config {
 	}
 	if n := after(words, "below"); n != "" {
 		r.Start.Below = float64(p.number(n))
+	}
+	if d := after(words, "above"); d != "" {
+		r.Start.AboveRTT = p.duration(d)
 	}
 	if d := after(words, "after"); d != "" {
 		r.Start.After = p.duration(d)

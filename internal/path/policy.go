@@ -33,6 +33,8 @@ type Traffic struct {
 	Bytes      uint64    // in both directions
 	// Slow is the time since which it moved data at a rate below the one that its Rule wants; zero: it does not.
 	Slow time.Time
+	// Far counts the samples one after the other in which its round trip exceeded the one that its Rule wants.
+	Far int
 }
 
 // View is a policy's view of one connection.

@@ -40,6 +40,8 @@ type Start struct {
 	Bytes uint64        // the connection carried so many in both directions
 	After time.Duration // since it began
 	Below float64       // bytes per second: it moved data more slowly for slowFor
+	// AboveRTT is a round trip that its subflow exceeds in two samples one after the other.
+	AboveRTT time.Duration
 }
 
 // slowFor is the time for which a connection must be slower than its target. It covers slow start.
@@ -54,7 +56,7 @@ func (s Start) due(t Traffic) (due bool, at time.Time) {
 		at = t.Since.Add(s.After)
 	}
 	return s.isZero() || s.Bytes > 0 && t.Bytes >= s.Bytes || s.After > 0 && !t.Now.Before(at) ||
-		s.Below > 0 && !t.Slow.IsZero() && t.Now.Sub(t.Slow) >= slowFor, at
+		s.Below > 0 && !t.Slow.IsZero() && t.Now.Sub(t.Slow) >= slowFor || s.AboveRTT > 0 && t.Far > 1, at
 }
 
 // plan asks the policy which detours to open.
@@ -153,6 +155,7 @@ func (m *Manager) start(now time.Time) {
 				c.slow = last.at
 			}
 		}
+		c.measureDistance()
 		m.step(m.turn(c, now))
 	}
 }

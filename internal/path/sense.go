@@ -18,7 +18,8 @@ type senses struct {
 	at                   time.Time // time of the last sample
 	since                time.Time // start of the unbroken series of close samples
 	minRTT               time.Duration
-	segments             uint64 // received, with pure acknowledgements
+	rtt                  time.Duration // smoothed, of data that this host sent
+	segments             uint64        // received, with pure acknowledgements
 	dataSegments         uint64
 	dataSegmentsAtStill  uint64 // when the connection's data last advanced
 	outOfOrder           uint64
@@ -95,7 +96,7 @@ func (s *senses) take(sm *Sample, now time.Time, received, acked uint64) {
 		}
 		s.habits.take(s, sm, now, received, acked)
 	}
-	s.at = now
+	s.at, s.rtt = now, sm.RTT
 	s.dataSegmentsOut, s.retransmitted = sm.DataSegsOut, sm.Retransmitted
 	s.segments, s.dataSegments, s.outOfOrder, s.dataEnd = sm.SegsIn, sm.DataSegsIn, sm.OutOfOrder, sm.DataEnd
 	s.lastData, s.lastAnswer = now.Add(-sm.LastData), now.Add(-min(sm.LastData, sm.LastAnswer))

@@ -20,7 +20,7 @@ func rules(c *config.Config) (list []path.Rule) {
 	for _, t := range c.Policies {
 		r := path.Rule{
 			Name: string(t.Use), Ports: portNumbers(t.Ports), Networks: t.Networks, Cgroup: t.Cgroup, Policy: policy(&t, &c.Client),
-			Start:   path.Start{Bytes: uint64(t.AfterBytes), After: t.After.Std(), Below: float64(t.Below) / 8},
+			Start:   path.Start{Bytes: uint64(t.AfterBytes), After: t.After.Std(), Below: float64(t.Below) / 8, AboveRTT: t.AboveRTT.Std()},
 			Refresh: t.Refresh, RefuseJoins: t.RefuseJoins, QuotaEvery: t.QuotaEvery.Std(),
 		}
 		if r.Cgroup != "" {
