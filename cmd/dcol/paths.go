@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +106,7 @@ func (f *pathsFlags) scheme() (*cflb.Scheme, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the secret: %w", err)
 	}
-	p, err := cflb.NewPermutation(cflb.Cipher(f.cipher), cflb.PortsOnly.Bits(), secret)
+	p, err := cflb.NewPermutation(cflb.Cipher(f.cipher), cflb.PortsOnly.Bits(), bytes.TrimSpace(secret))
 	if err != nil {
 		return nil, fmt.Errorf("--cipher: %w", err)
 	}

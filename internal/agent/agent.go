@@ -25,6 +25,7 @@ import (
 	"github.com/detour-collective/dcol/internal/agent/member"
 	"github.com/detour-collective/dcol/internal/agent/probing"
 	"github.com/detour-collective/dcol/internal/agent/relaying"
+	"github.com/detour-collective/dcol/internal/agent/routing"
 	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/agent/transport"
 	"github.com/detour-collective/dcol/internal/api"
@@ -154,6 +155,11 @@ func (p *Plan) Run(ctx context.Context) error {
 			p.log.Warn("rules for a gateway may be left", "err", err)
 		}
 	}
+	if !p.config.Has(config.RoleRouter) {
+		if err := routing.CleanUp(p.config.StateDir); err != nil {
+			p.log.Warn("what the router role changed may be left", "err", err)
+		}
+	}
 	tcp, err := transport.Open(p.config, p.log.With("subsystem", "transport"))
 	if err != nil {
 		return err
@@ -209,6 +215,16 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 			return nil, err
 		}
 		a.client = c
+	}
+	if p.config.Has(config.RoleRouter) {
+		r, err := routing.Start(routing.Config{
+			Name: p.config.Name, Settings: p.config.Router, StateDir: p.config.StateDir, Log: p.log.With("subsystem", "router"),
+		})
+		if err != nil {
+			return nil, err
+		}
+		a.routing = r
+		group.Go(func() error { return r.Run(ctx) })
 	}
 	if p.config.Has(config.RoleWaypoint) {
 		if err := a.begin(ctx, group, waypointRole(p, a.member, sightings, a.serving, a.with)); err != nil {

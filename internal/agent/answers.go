@@ -16,6 +16,7 @@ import (
 	"github.com/detour-collective/dcol/internal/agent/member"
 	"github.com/detour-collective/dcol/internal/agent/probing"
 	"github.com/detour-collective/dcol/internal/agent/relaying"
+	"github.com/detour-collective/dcol/internal/agent/routing"
 	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/agent/transport"
 	"github.com/detour-collective/dcol/internal/api"
@@ -34,6 +35,7 @@ type running struct {
 	client      *client.Client                   // nil: it has not the role
 	serving     *atomic.Pointer[serving.Serving] // its value is nil while the role is not up
 	relaying    *relaying.Keeper
+	routing     *routing.Routing // nil: this host has not the role
 	transport   *transport.Transport
 	page        *pageKeeper
 	history     *history.Recorder // nil: none is kept
@@ -91,6 +93,12 @@ func (a *running) describeRoles(ctx context.Context, s *api.Status) (err error) 
 	}
 	s.Relay, problems = describeRelay(a.relaying.Standing())
 	s.Problems = append(s.Problems, problems...)
+	if a.routing != nil {
+		if s.Router, problems, err = a.routing.Status(); err != nil {
+			return err
+		}
+		s.Problems = append(s.Problems, problems...)
+	}
 	if a.coordinator != nil {
 		s.Coordinator, problems = describeCoordinator(a.coordinator.Status())
 		s.Problems = append(s.Problems, problems...)

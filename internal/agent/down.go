@@ -15,6 +15,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/agent/client"
 	"github.com/detour-collective/dcol/internal/agent/relaying"
+	"github.com/detour-collective/dcol/internal/agent/routing"
 	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
@@ -38,7 +39,7 @@ func Down(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	defer only.Close()
 	return errors.Join(
 		gateway.CleanUp(), relaying.End(c.RunDir),
-		removeRunFiles(c),
+		removeRunFiles(c), routing.CleanUp(c.StateDir),
 		serving.CleanUp(c), tunnel.CleanUp(), client.Restore(c.StateDir, log), client.Forget(c.StateDir),
 		client.CleanUp(),
 		errors.Join(damagedRecords(c)...),

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/detour-collective/dcol/internal/agent/client"
+	"github.com/detour-collective/dcol/internal/agent/routing"
 	"github.com/detour-collective/dcol/internal/agent/serving"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
@@ -17,6 +18,7 @@ func damagedRecords(c *config.Config) (errs []error) {
 			"and net.mptcp.blackhole_timeout 3600 where it is 60"},
 		{serving.FilesOf(c).Sysctls, "net.ipv4.ip_forward and net.ipv6.conf.all.forwarding should be 0 unless this host is a router, " +
 			"net.netfilter.nf_conntrack_acct 0, and net.ipv6.conf.*.accept_ra 1 where it is 2"},
+		{routing.SysctlRecord(c.StateDir), "net.ipv4.fib_multipath_hash_policy and net.ipv6.fib_multipath_hash_policy should be 0"},
 	} {
 		if err := netstate.Damaged(r.record); err != nil {
 			errs = append(errs, fmt.Errorf("%w. When the agent does not run, %s: restore them with sysctl -w, then remove the damaged file", err, r.sysctls))

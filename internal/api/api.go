@@ -28,6 +28,8 @@ type Status struct {
 	Serving *Serving `json:"serving,omitempty"`
 	// Relay is set while the process runs that relays converted connections.
 	Relay *Relay `json:"relay,omitempty"`
+	// Router is set if the member has the router role.
+	Router *Router `json:"router,omitempty"`
 	// Collective is set if this host has joined a collective.
 	Collective *Collective `json:"collective,omitempty"`
 	// Coordinator is set if the member has the coordinator role.

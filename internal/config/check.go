@@ -20,11 +20,11 @@ func (c *Config) check(p *tomlfile.Problems) {
 		p.At("name", `%q is not a member's name: lower-case letters, digits and hyphens, as in its certificate`, c.Name)
 	}
 	if len(c.Roles) == 0 {
-		p.At("roles", `must name at least one of "client", "waypoint", "coordinator"`)
+		p.At("roles", `must name at least one of "client", "waypoint", "coordinator", "router"`)
 	}
 	for i, r := range c.Roles {
-		if r != RoleClient && r != RoleWaypoint && r != RoleCoordinator {
-			p.At("roles", `%q is not a role%s`, r, tomlfile.Nearest(string(r), []string{"client", "waypoint", "coordinator"}))
+		if r != RoleClient && r != RoleWaypoint && r != RoleCoordinator && r != RoleRouter {
+			p.At("roles", `%q is not a role%s`, r, tomlfile.Nearest(string(r), []string{"client", "waypoint", "coordinator", "router"}))
 		}
 		if slices.Contains(c.Roles[:i], r) {
 			p.At("roles", "%q is listed twice", r)
@@ -56,6 +56,9 @@ func (c *Config) check(p *tomlfile.Problems) {
 	if c.Has(RoleClient) {
 		c.Client.check(p)
 		c.checkSteering(p)
+	}
+	if c.Has(RoleRouter) {
+		c.Router.check(p)
 	}
 	if c.Has(RoleWaypoint) {
 		c.Waypoint.check(p)

@@ -44,6 +44,8 @@ const (
 	RoleWaypoint Role = "waypoint"
 	// RoleCoordinator is the role of a host on which `dcol init` was run.
 	RoleCoordinator Role = "coordinator"
+	// RoleRouter is the role of a host that forwards packets and chooses among equal next hops by ports.
+	RoleRouter Role = "router"
 )
 
 // Config holds the whole file, including defaults.
@@ -73,6 +75,14 @@ type Config struct {
 	Policies   []Policy     `toml:"policy"`
 	Congestion []Congestion `toml:"congestion"`
 	Options    Options      `toml:"options"`
+	Router     Router       `toml:"router"`
+}
+
+// Router has the constants by which routers and sources of a network choose paths by ports. All share them.
+type Router struct {
+	Radix      int    `toml:"radix"` // at least the next hops of any route
+	Cipher     string `toml:"cipher"`
+	SecretFile string `toml:"secret_file"`
 }
 
 // Options are TCP options by which this host and others ask each other for settings.
@@ -379,6 +389,7 @@ func defaults() *Config {
 		},
 		Options:     Options{Accept: AcceptOptions{UserTimeoutMin: units.Duration(10 * time.Second)}},
 		Collective:  Collective{Waypoints: 4},
+		Router:      Router{Radix: 16, Cipher: "speck32", SecretFile: "/etc/dcol/cflb-secret"},
 		Coordinator: Coordinator{Dir: "/var/lib/dcol/coordinator", Listen: ":45672", BusListen: ":45673"},
 		Waypoint: Waypoint{
 			Offers:               []Kind{InBand, Mapped},

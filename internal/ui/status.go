@@ -57,6 +57,9 @@ func status(p *printer, s api.Status, now time.Time) error {
 	if s.Relay != nil {
 		p.relay(s.Relay)
 	}
+	if s.Router != nil {
+		p.router(s.Router)
+	}
 	return p.err
 }
 
