@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+const cflbSecret = etc + "cflb-secret"
+
+// newRouter returns a balanced network whose first router has a configuration for the router role. The kernel's own
+// hashing there is by addresses only.
+func newRouter(t *testing.T, width int) *world {
+	n := balanced(t, width)
+	w := &world{T: t, net: n, dir: t.TempDir(), explained: true}
+	w.found("collective", "first")
+	w.identify("collective", "first")
+	for _, host := range []string{"client", "first"} {
+		w.write(host, cflbSecret, []byte("secret of the network\n"), 0o600)
+	}
+	w.configure("first", "name = \"first\"\nroles = [\"router\"]\n"+fmt.Sprintf(identityTable, "first")+"[router]\nradix = 4\n")
+	for _, version := range []string{"ipv4", "ipv6"} {
+		w.sysctl("first", "net."+version+".fib_multipath_hash_policy", "0")
+	}
+	return w
+}
+
+// policy returns how the router's kernel hashes.
+func (w *world) policy() string {
+	w.Helper()
+	return strings.Fields(w.run("first", "sysctl", "-n", "net.ipv4.fib_multipath_hash_policy"))[0]
+}
+
+// filtered reports whether the router has filters of dcol's.
+func (w *world) filtered() bool {
+	w.Helper()
+	return strings.Contains(w.run("first", "tc", "filter", "show", "dev", "near", "ingress"), "dcol-balance")
+}
+
+// towardsServer returns the router's route to the server as its status describes it.
+func (w *world) towardsServer() (route api.BalancedRoute, err error) {
+	s, err := w.status("first")
+	if err != nil {
+		return route, err
+	}
+	for _, r := range s.Router.Routes {
+		if r.Prefix.Contains(w.addr4(server)) {
+			return r, nil
+		}
+	}
+	return route, fmt.Errorf("no route to the server in %+v", s.Router)
+}
+
+// TestRouter: a router forwards connections along the paths that a source computes, follows its routes, and leaves
+// nothing behind, even after it was killed.
+func TestRouter(t *testing.T) {
+	const width = 4
+	w := newRouter(t, width)
+	w.start("first")
+	w.eventually("the route is followed", func() error {
+		r, err := w.towardsServer()
+		return holds(err == nil && len(r.NextHops) == width && r.Left == "", "%+v, %v", r, err)
+	})
+	if w.policy() != "1" || !w.filtered() {
+		t.Error("the kernel does not choose by hashes, or has no filter")
+	}
+	for _, version := range []string{"-4", "-6"} {
+		p := findPaths(t, w.net, version, "--radix", "4", "--secret-file", cflbSecret)
+		if !p.Reached || p.Count != width || len(p.Distinct) != width || p.Sent > 100 {
+			t.Fatalf("%s: reached %v, %d paths with %d probes, ports of %d", version, p.Reached, p.Count, p.Sent, len(p.Distinct))
+		}
+		seen := map[string]bool{}
+		for _, d := range p.Distinct {
+			links := taken(t, w.net, width, p, d.SourcePort)
+			for try := 1; len(links) != 1 && try < 5; try++ { // others' packets
+				links = taken(t, w.net, width, p, d.SourcePort)
+			}
+			seen[strings.Join(links, " ")] = true
+		}
+		if len(seen) != width {
+			t.Errorf("%s: the ports lead over %v", version, seen)
+		}
+	}
+	if said := w.dcol("first", "status"); !strings.Contains(said, "Router (speck32, radix 4): ") || !strings.Contains(said, "by ports") {
+		t.Errorf("status:\n%s", said)
+	}
+	r, _ := w.towardsServer()
+	fewer := []string{"ip", "route", "replace", r.Prefix.String()}
+	for _, hop := range r.NextHops[1:] {
+		fewer = append(fewer, "nexthop", "via", hop.Gateway.String())
+	}
+	w.run("first", fewer...)
+	w.eventually("the changed route is followed", func() error {
+		now, err := w.towardsServer()
+		return holds(err == nil && len(now.NextHops) == width-1 && now.NextHops[0] == r.NextHops[1], "%+v, %v", now, err)
+	})
+	w.endAgent("first", "KILL")
+	p := findPaths(t, w.net, "-4", "--bound", "0.0001")
+	if !p.Reached || p.Count != width-1 {
+		t.Errorf("without its agent: reached %v, %d paths", p.Reached, p.Count)
+	}
+	w.dcol("first", "down")
+	if w.policy() != "0" || w.filtered() {
+		t.Error("dcol down leaves something behind")
+	}
+	w.start("first")
+	w.endAgent("first", "TERM")
+	if w.policy() != "0" || w.filtered() {
+		t.Error("the agent leaves something behind")
+	}
+}
