@@ -43,6 +43,8 @@ func (t *Policy) check(p *tomlfile.Problems, at string) {
 		p.At(at+".subflows", "must be from 1 to %d (0: the default), not %d", subflowsMax, t.Subflows)
 	case t.Use == UsePorts && t.Subflows < 2:
 		p.At(at+".subflows", "must be from 2 to %d for %s, not %d", subflowsMax, UsePorts, t.Subflows)
+	case t.Use == UsePaths && (t.Subflows == 1 || t.Subflows == subflowsMax):
+		p.At(at+".subflows", "must be from 2 to %d for %s (0: 2), not %d: they are beside the first one", subflowsMax-1, UsePaths, t.Subflows)
 	case t.Use == UseSingle && t.Subflows > 0:
 		p.At(at+".subflows", "remove it: with %s there is one subflow at a time", UseSingle)
 	}

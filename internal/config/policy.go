@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"net/netip"
 
 	"github.com/detour-collective/dcol/internal/units"
@@ -40,12 +41,16 @@ const (
 	UseBackup   PolicyName = "backup"     // one uplink; the others stand by
 	UseSingle   PolicyName = "single"     // one uplink; the next is opened when it fails
 	UsePorts    PolicyName = "ndiffports" // several subflows on one path
+	UsePaths    PolicyName = "paths"      // several paths between two addresses, by ports
 )
 
 // policyNames lists all policies.
-var policyNames = []string{string(UseDetours), string(UseFullMesh), string(UseBackup), string(UseSingle), string(UsePorts)}
+var policyNames = []string{string(UseDetours), string(UseFullMesh), string(UseBackup), string(UseSingle), string(UsePorts), string(UsePaths)}
 
 // OfUplinks reports whether the policy uses several uplinks.
 func (p *Policy) OfUplinks() bool {
 	return p.Use == UseFullMesh || p.Use == UseBackup || p.Use == UseSingle
 }
+
+// Paths returns the number of paths of the policy paths.
+func (p *Policy) Paths() int { return cmp.Or(p.Subflows, 2) }

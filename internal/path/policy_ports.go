@@ -16,7 +16,7 @@ func (p Ports) Plan(v View) Plan {
 	}
 	plan := Plan{Capped: capped}
 	for i := range v.Usable {
-		if u := &v.Usable[i]; u.Kind == Port && missing > 0 {
+		if u := &v.Usable[i]; u.Kind == Port && u.Waypoint == "" && missing > 0 {
 			plan.Open = append(plan.Open, Choice{Detour: u.Detour})
 			missing--
 		}

@@ -142,6 +142,9 @@ func (w Reason) of(d *Detour) string {
 	case Uplink:
 		return "another uplink of this host"
 	case Port:
+		if isPath(d.Kind, d.Waypoint) {
+			return "another path by its ports"
+		}
 		return "another port on the same path"
 	default:
 	}

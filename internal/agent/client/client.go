@@ -27,6 +27,7 @@ import (
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/paths/finder"
 )
 
 // Config configures a Client.
@@ -108,6 +109,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 		return nil, err
 	}
 	c.host.uplinks = newUplinks(config.Settings.Policies)
+	c.host.ways = newWays(config.Settings.Policies, finder.Find)
 	c.converters.agent = c.host.identify(operator.Converter.Capture)
 	c.steering = newSteering(operator)
 	c.converters.will = c.steering.will()

@@ -17,9 +17,13 @@ func (c *Client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 		if !ev.ServerSide {
 			c.counters.Connections++
 		}
+		cgroup := c.cgroupOf(ev.Local, ev.Remote)
+		if !ev.ServerSide {
+			c.lookForWays(ctx, ev.Remote, cgroup, now)
+		}
 		c.handle(ctx, now, path.ConnEstablished{
 			Token: token, Local: ev.Local, Remote: ev.Remote,
-			ServerSide: ev.ServerSide, DenyJoinInitial: ev.DenyJoinInitial, Cgroup: c.cgroupOf(ev.Local, ev.Remote),
+			ServerSide: ev.ServerSide, DenyJoinInitial: ev.DenyJoinInitial, Cgroup: cgroup,
 		})
 	case mptcp.Closed:
 		c.handle(ctx, now, path.ConnClosed{Token: token})
@@ -115,5 +119,6 @@ func (c *Client) addressesChanged(ctx context.Context, now time.Time) {
 	}
 	c.backlog = append(c.backlog, local)
 	c.offerUplinks()
+	c.waysChanged(ctx, now)
 	c.decide(ctx, now)
 }

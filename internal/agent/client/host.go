@@ -34,6 +34,7 @@ type host struct {
 	listeners   *netstate.Listeners
 	ports       portPicker
 	uplinks     uplinks
+	ways        ways
 	lans        []string // interfaces of networks from whose addresses the relay connects
 	metered     []string // interfaces
 	events      <-chan mptcp.Event
@@ -317,8 +318,17 @@ func (h *host) join(a path.CreateSubflow, before func(from netip.AddrPort) error
 		local = source.Addr
 	}
 	ifIndex := h.uplinks.bound(a)
-	for range portTries {
-		from := netip.AddrPortFrom(local, h.ports.pick())
+	ports := h.ways.candidates(a)
+	tries := portTries
+	if ports != nil {
+		tries = len(ports)
+	}
+	for i := range tries {
+		port := h.ports.pick()
+		if ports != nil {
+			port = ports[i]
+		}
+		from := netip.AddrPortFrom(local, port)
 		if err := before(from); err != nil {
 			return netip.AddrPort{}, err
 		}

@@ -51,6 +51,8 @@ func policy(t *config.Policy, c *config.Client) path.Policy {
 		mesh.Mode = path.SingleMode
 	case config.UsePorts:
 		return path.Ports{Subflows: t.Subflows}
+	case config.UsePaths:
+		return path.Paths{Subflows: t.Paths()}
 	default:
 		return path.DetourPolicy{Subflows: cmp.Or(t.Subflows, c.Subflows), Order: kinds(c.Kinds)}
 	}

@@ -1,0 +1,198 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+const (
+	// wayLifetime is the time after which ports are searched anew for a new connection: routes far away change unseen.
+	wayLifetime = 10 * time.Minute
+	// mostWays bounds the servers whose ports are remembered.
+	mostWays = 256
+	// portsEach is the number of ports that are wanted on each path: as many connections to one server can use it.
+	portsEach = 4
+	// searchTime bounds one search.
+	searchTime = time.Minute
+)
+
+// ways remembers the ports that lead to distinct paths, for the servers of connections with the policy paths.
+type ways struct {
+	policies []config.Policy // those of paths
+	known    map[netip.AddrPort]*way
+	find     func(ctx context.Context, server netip.AddrPort, ways, each int) ([][]uint16, error)
+	turn     chan struct{} // held by the search in progress: one at a time
+}
+
+// way is what is known of one server.
+type way struct {
+	wanted    time.Time // by a connection
+	paths     int       // wanted
+	found     time.Time // zero: never, or routes have changed since
+	searching bool
+	again     bool       // routes have changed during the search
+	ports     [][]uint16 // by path
+}
+
+func newWays(policies []config.Policy, find func(context.Context, netip.AddrPort, int, int) ([][]uint16, error)) ways {
+	w := ways{known: make(map[netip.AddrPort]*way), find: find, turn: make(chan struct{}, 1)}
+	for _, p := range policies {
+		if p.Use == config.UsePaths {
+			w.policies = append(w.policies, p)
+		}
+	}
+	return w
+}
+
+// wants returns the number of paths that the policies want to a server for programs in a cgroup; 0: none.
+func (w *ways) wants(server netip.AddrPort, cgroup string) (n int) {
+	for _, p := range w.policies {
+		if (len(p.Ports) == 0 || slices.Contains(p.Ports, int(server.Port()))) &&
+			(len(p.Networks) == 0 || slices.ContainsFunc(p.Networks, func(net netip.Prefix) bool { return net.Contains(server.Addr()) })) &&
+			(p.Cgroup == "" || strings.HasPrefix(cgroup+"/", filepath.Clean(p.Cgroup)+"/")) {
+			n = max(n, p.Paths())
+		}
+	}
+	return n
+}
+
+// due notes that a connection to the server wants its paths, and reports whether they are to be searched now.
+func (w *ways) due(server netip.AddrPort, paths int, now time.Time) bool {
+	known := w.known[server]
+	if known == nil {
+		if len(w.known) >= mostWays && !w.forget() {
+			return false
+		}
+		known = &way{}
+		w.known[server] = known
+	}
+	known.wanted, known.paths = now, max(paths, known.paths)
+	return known.search(now)
+}
+
+// search reports whether ports are to be searched now.
+func (known *way) search(now time.Time) bool {
+	if known.searching || now.Sub(known.found) < wayLifetime {
+		return false
+	}
+	known.searching = true
+	return true
+}
+
+// forget drops the server that was wanted least lately and for which there is no offer. It reports whether there was one.
+func (w *ways) forget() bool {
+	var oldest netip.AddrPort
+	for server, known := range w.known {
+		if !known.searching && len(known.ports) == 0 && (!oldest.IsValid() || known.wanted.Before(w.known[oldest].wanted)) {
+			oldest = server
+		}
+	}
+	delete(w.known, oldest)
+	return oldest.IsValid()
+}
+
+// stale has all ports searched anew, because routes have changed. It returns the servers that were wanted lately.
+func (w *ways) stale(now time.Time) (servers []netip.AddrPort) {
+	for _, server := range slices.SortedFunc(maps.Keys(w.known), netip.AddrPort.Compare) {
+		known := w.known[server]
+		known.found, known.again = time.Time{}, known.searching
+		if now.Sub(known.wanted) < wayLifetime {
+			servers = append(servers, server)
+		}
+	}
+	return servers
+}
+
+// take notes what a search has found, and returns what the path manager is to be told. After an error, what was known
+// stays.
+func (w *ways) take(server netip.AddrPort, ports [][]uint16, err error, now time.Time) (events []path.Event) {
+	known := w.known[server]
+	known.searching = false
+	if known.found = now; known.again {
+		known.found, known.again = time.Time{}, false
+	}
+	if err != nil {
+		return nil
+	}
+	before := len(known.ports)
+	known.ports = ports
+	for i := range max(before, len(ports)) {
+		d := path.Detour{ID: path.DetourID(fmt.Sprint("path ", i+1, " to ", server)), Kind: path.Port, Waypoint: wayName(i), Server: server}
+		switch {
+		case i >= len(ports):
+			events = append(events, path.DetourWithdrawn{ID: d.ID})
+		case i >= before:
+			events = append(events, path.DetourOffered{Detour: d})
+		}
+	}
+	return events
+}
+
+func wayName(i int) string { return fmt.Sprint("path-", i+1) }
+
+// candidates returns the source ports by which a subflow takes its path; nil: any port.
+func (w *ways) candidates(a path.CreateSubflow) []uint16 {
+	if a.Direct || a.Kind != path.Port || a.Waypoint == "" {
+		return nil
+	}
+	if known := w.known[a.Server]; known != nil {
+		for i, ports := range known.ports {
+			if wayName(i) == a.Waypoint {
+				return ports
+			}
+		}
+	}
+	return []uint16{}
+}
+
+// lookForWays searches ports that lead to distinct paths to a connection's server, if its policy wants them and they are
+// not known.
+func (c *Client) lookForWays(ctx context.Context, server netip.AddrPort, cgroup string, now time.Time) {
+	w := &c.host.ways
+	if n := w.wants(server, cgroup); n > 0 && w.due(server, n, now) {
+		c.searchWays(ctx, server)
+	}
+}
+
+// waysChanged searches the ports anew that connections wanted lately.
+func (c *Client) waysChanged(ctx context.Context, now time.Time) {
+	for _, server := range c.host.ways.stale(now) {
+		if c.host.ways.known[server].search(now) {
+			c.searchWays(ctx, server)
+		}
+	}
+}
+
+func (c *Client) searchWays(ctx context.Context, server netip.AddrPort) {
+	w, paths := &c.host.ways, c.host.ways.known[server].paths
+	c.requests.Go(func() {
+		limited, cancel := context.WithTimeout(ctx, searchTime)
+		defer cancel()
+		var ports [][]uint16
+		var err error
+		select {
+		case w.turn <- struct{}{}:
+			ports, err = w.find(limited, server, paths, portsEach)
+			<-w.turn
+		case <-limited.Done():
+			err = limited.Err()
+		}
+		c.post(ctx, func(now time.Time) {
+			c.log.Debug("paths by ports were searched", "server", server, "ports", ports)
+			if err != nil && ctx.Err() == nil {
+				c.log.Warn("paths by ports to a server are not known", "server", server, "err", err)
+			}
+			c.backlog = append(c.backlog, w.take(server, ports, err, now)...)
+			c.decide(ctx, now)
+		})
+	})
+}

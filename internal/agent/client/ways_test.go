@@ -1,0 +1,114 @@
+package client
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+var waysServer = netip.MustParseAddrPort("192.0.2.1:443")
+
+func pathsPolicy(change func(*config.Policy)) []config.Policy {
+	p := config.Policy{Use: config.UsePaths, Subflows: 3}
+	if change != nil {
+		change(&p)
+	}
+	return []config.Policy{{Use: config.UseFullMesh}, p}
+}
+
+// TestWaysWanted searches only for connections that a policy covers.
+func TestWaysWanted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*config.Policy)
+		cgroup string
+		want   int
+	}{
+		"all":             {nil, "", 3},
+		"another policy":  {func(p *config.Policy) { p.Use = config.UsePorts }, "", 0},
+		"its port":        {func(p *config.Policy) { p.Ports = []int{443} }, "", 3},
+		"another port":    {func(p *config.Policy) { p.Ports = []int{80} }, "", 0},
+		"another network": {func(p *config.Policy) { p.Networks = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")} }, "", 0},
+		"its cgroup":      {func(p *config.Policy) { p.Cgroup = "/sys/fs/cgroup/a" }, "/sys/fs/cgroup/a/b", 3},
+		"another cgroup":  {func(p *config.Policy) { p.Cgroup = "/sys/fs/cgroup/a" }, "/sys/fs/cgroup/ab", 0},
+		"by default":      {func(p *config.Policy) { p.Subflows = 0 }, "", 2},
+	} {
+		w := newWays(pathsPolicy(tc.change), nil)
+		if got := w.wants(waysServer, tc.cgroup); got != tc.want {
+			t.Errorf("%s: %d paths, want %d", name, got, tc.want)
+		}
+	}
+}
+
+// TestWaysRemembered has ports remembered for a server, searched again after their time and after a change of routes, and
+// withdrawn when there are fewer paths.
+func TestWaysRemembered(t *testing.T) {
+	w := newWays(pathsPolicy(nil), nil)
+	now := time.Unix(1000, 0)
+	take := func(err error, ports ...[]uint16) (offered, withdrawn int) {
+		for _, ev := range w.take(waysServer, ports, err, now) {
+			switch ev.(type) {
+			case path.DetourOffered:
+				offered++
+			case path.DetourWithdrawn:
+				withdrawn++
+			}
+		}
+		return offered, withdrawn
+	}
+	join := func(name string) []uint16 {
+		return w.candidates(path.CreateSubflow{Kind: path.Port, Waypoint: name, Server: waysServer})
+	}
+	if !w.due(waysServer, 3, now) || w.due(waysServer, 3, now) {
+		t.Error("not searched once")
+	}
+	if offered, _ := take(nil, []uint16{61000, 61001}, []uint16{62000}); offered != 2 {
+		t.Errorf("%d paths offered", offered)
+	}
+	if got := join("path-1"); !slices.Equal(got, []uint16{61000, 61001}) {
+		t.Errorf("ports of the first path: %v", got)
+	}
+	if got := join("path-7"); got == nil || len(got) != 0 {
+		t.Errorf("ports of a path that is gone: %v, not none", got)
+	}
+	if got := join(""); got != nil {
+		t.Errorf("ports of a subflow by chance: %v", got)
+	}
+	if w.due(waysServer, 3, now.Add(wayLifetime-1)) || !w.due(waysServer, 3, now.Add(wayLifetime)) {
+		t.Error("not searched again after its lifetime")
+	}
+	now = now.Add(wayLifetime)
+	if offered, withdrawn := take(errors.New("no answer")); offered+withdrawn != 0 || len(join("path-2")) != 1 {
+		t.Error("a search that failed forgets what was known")
+	}
+	if got := w.stale(now); !slices.Equal(got, []netip.AddrPort{waysServer}) || !w.known[waysServer].search(now) {
+		t.Errorf("a change of routes concerns %v", got)
+	}
+	w.stale(now) // once more, during the search
+	if _, withdrawn := take(nil); withdrawn != 2 {
+		t.Errorf("%d paths withdrawn", withdrawn)
+	}
+	if !w.known[waysServer].search(now) {
+		t.Error("a change during a search is forgotten")
+	}
+}
+
+// TestWaysAreBounded keeps what is offered, and forgets the server that was wanted least lately.
+func TestWaysAreBounded(t *testing.T) {
+	w := newWays(pathsPolicy(nil), nil)
+	server := func(i int) netip.AddrPort { return netip.AddrPortFrom(waysServer.Addr(), uint16(i+1)) }
+	for i := range mostWays {
+		now := time.Unix(int64(1000+i), 0)
+		w.due(server(i), 2, now)
+		if w.take(server(i), nil, nil, now); i == 0 {
+			w.known[server(0)].ports = [][]uint16{{1}, {2}}
+		}
+	}
+	if !w.due(server(mostWays), 2, time.Unix(5000, 0)) || len(w.known) != mostWays || w.known[server(0)] == nil || w.known[server(1)] != nil {
+		t.Errorf("%d servers are known", len(w.known))
+	}
+}

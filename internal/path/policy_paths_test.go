@@ -1,0 +1,63 @@
+package path
+
+import (
+	"slices"
+	"testing"
+)
+
+func pathDetour(name string) *Detour {
+	return &Detour{ID: DetourID(name), Kind: Port, Waypoint: name}
+}
+
+// TestPathsPlan opens paths that were found, and no other kind of detour, up to the number and the server's room.
+func TestPathsPlan(t *testing.T) {
+	usable := []Usable{
+		{Detour: &Detour{ID: "bob", Kind: Mapped, Waypoint: "bob"}}, {Detour: &Detour{ID: "port 1", Kind: Port}},
+		{Detour: pathDetour("path-1")}, {Detour: pathDetour("path-2")}, {Detour: pathDetour("path-3")},
+	}
+	direct, used := InUse{Direct: true, Up: true}, InUse{Kind: Port, Waypoint: "path-9", Up: true}
+	for _, tc := range []struct {
+		name string
+		view View
+		p    Paths
+		want []DetourID
+		plan Plan // without Open
+	}{
+		{"two by default", View{InUse: []InUse{direct}, Usable: usable}, Paths{}, []DetourID{"path-1", "path-2"}, Plan{}},
+		{"one more", View{InUse: []InUse{direct, used}, Usable: usable}, Paths{}, []DetourID{"path-1"}, Plan{}},
+		{"enough", View{InUse: []InUse{direct, used}, Usable: usable}, Paths{Subflows: 1}, nil, Plan{}},
+		{"too few are found", View{InUse: []InUse{direct}, Usable: usable}, Paths{Subflows: 5}, []DetourID{"path-1", "path-2", "path-3"}, Plan{Short: true}},
+		{"none is found", View{InUse: []InUse{direct}, Usable: usable[:2]}, Paths{}, nil, Plan{Short: true}},
+		{"the server accepts one", View{InUse: []InUse{direct}, Usable: usable, Room: 1, RoomKnown: true}, Paths{}, []DetourID{"path-1"}, Plan{Capped: true}},
+	} {
+		got := tc.p.Plan(tc.view)
+		var ids []DetourID
+		for _, c := range got.Open {
+			ids = append(ids, c.ID)
+		}
+		if !slices.Equal(ids, tc.want) || got.Short != tc.plan.Short || got.Capped != tc.plan.Capped {
+			t.Errorf("%s: %v, short %t, capped %t", tc.name, ids, got.Short, got.Capped)
+		}
+	}
+	if got := (Ports{Subflows: 3}).Plan(View{InUse: []InUse{direct}, Usable: usable}); len(got.Open) != 1 || got.Open[0].ID != "port 1" {
+		t.Errorf("ndiffports opens %v", got.Open)
+	}
+}
+
+// TestPathsArrange has the first subflow stand by only while another path works.
+func TestPathsArrange(t *testing.T) {
+	direct := InUse{Direct: true, Up: true}
+	for name, tc := range map[string]struct {
+		other InUse
+		want  Role
+	}{
+		"a path works":           {InUse{Kind: Port, Waypoint: "path-1", Up: true}, StandsBy},
+		"it joins":               {InUse{Kind: Port, Waypoint: "path-1"}, Carries},
+		"nothing gets through":   {InUse{Kind: Port, Waypoint: "path-1", Up: true, Stuck: true}, Carries},
+		"another port by chance": {InUse{Kind: Port, Up: true}, Carries},
+	} {
+		if roles := (Paths{}).Arrange(View{InUse: []InUse{direct, tc.other}}); roles[0] != tc.want || roles[1] != Carries {
+			t.Errorf("%s: roles %v", name, roles)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+// Package finder finds source ports that lead to distinct paths between this host and a server, by probes.
+package finder
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/detour-collective/dcol/internal/packet"
+	"github.com/detour-collective/dcol/internal/paths"
+	"github.com/detour-collective/dcol/internal/trace/wire"
+)
+
+const (
+	mostProbes = 2000 // of one search
+	mostFlows  = 128  // whose whole path is probed besides
+)
+
+// Find returns source ports of TCP connections to a server, by path: up to ways paths, and about each ports on every one.
+// It sends some hundred packets. With fewer than two paths it returns none.
+func Find(ctx context.Context, server netip.AddrPort, ways, each int) (ports [][]uint16, err error) {
+	conn, err := wire.Open(server.Addr(), "")
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	w := paths.NewWire(conn, paths.Template{
+		Source: conn.Source(), Destination: server.Addr(), Protocol: packet.ProtocolTCP, Port: server.Port(),
+		Random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+	})
+	g, err := paths.Explore(ctx, w, paths.Options{Ways: ways, MaxProbes: mostProbes})
+	if err != nil {
+		return nil, fmt.Errorf("find the paths to %v: %w", server, err)
+	}
+	distinct := g.Distinct(ways)
+	if len(distinct) < 2 {
+		return nil, nil
+	}
+	flows, err := paths.Aliases(ctx, w, g, distinct, each, mostFlows)
+	if err != nil {
+		return nil, fmt.Errorf("find the paths to %v: %w", server, err)
+	}
+	for _, way := range flows {
+		var list []uint16
+		for _, f := range way {
+			list = append(list, w.Ports(f).Source)
+		}
+		ports = append(ports, list)
+	}
+	return ports, nil
+}
