@@ -111,7 +111,7 @@ func TestLength(t *testing.T) {
 	const building = 6 * time.Second // of a network and an implementation, and the end of them
 	l := lengthsOf(false)
 	lengths := map[string]time.Duration{
-		"fairness": l.fairness, "rescue": l.rescue, "handover": l.handover, "handover-modes": l.handover, "signalling": 6 * time.Second,
+		"fairness": l.fairness, "rescue": l.rescue, "handover": l.handover, "handover-modes": l.handover, "signalling": 2 * signalPatience, "withdrawal": 2 * signalPatience,
 		// Of each exchange of a voice assistant: nine bursts, the reply, and the pause.
 		"answers": time.Duration((l.rounds+assistants-1)/assistants)*3500*time.Millisecond + assistants*assistantStart,
 	}
@@ -208,6 +208,8 @@ func TestOnNetworks(t *testing.T) {
 		{"handover", []implementation{kernelPM}, variant{shape: wifi}, func(a *attempt) (values, error) { return handedOver(t.Context(), a) },
 			func(v values) bool { return v["lost"] == 0 && v["broke"] == 0 }},
 		{"signalling", []implementation{kernelPM}, variant{shape: lossy(0)}, func(a *attempt) (values, error) { return signalled(t.Context(), a) },
+			func(v values) bool { return v["joined"] > 0 && v["left"] > 0 }},
+		{"withdrawal", []implementation{kernelPM, dcol}, variant{shape: losing(0)}, func(a *attempt) (values, error) { return withdrawn(t.Context(), a) },
 			func(v values) bool { return v["joined"] > 0 && v["left"] > 0 }},
 	} {
 		for _, impl := range test.impls {

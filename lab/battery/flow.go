@@ -225,6 +225,18 @@ func (f *flow) look(b *bed) (list []subflow) {
 	return list
 }
 
+// onServer returns the paths of the subflows that the server has.
+func (f *flow) onServer(b *bed) (paths []int) {
+	info, err := probe.Info(f.server)
+	if err != nil {
+		return nil
+	}
+	for _, s := range info.Subflows {
+		paths = append(paths, b.pathOf(s.Remote.Addr(), s.Local.Addr()))
+	}
+	return paths
+}
+
 // stop ends the sender, waits until the receiver has everything, and closes the flow. It returns the bytes that were
 // sent and did not arrive.
 func (f *flow) stop(wait time.Duration) (lost int64, err error) {

@@ -55,6 +55,9 @@ func (b *bed) setUp(ctx context.Context, m manage) error {
 	case mptcpd:
 		return b.setUpMptcpd(ctx)
 	case dcol:
+		if b.shape.uplinks {
+			return b.setUpUplinks(ctx)
+		}
 		return b.setUpDCol(ctx)
 	default:
 		return nil
@@ -185,6 +188,31 @@ func (b *bed) setUpDCol(ctx context.Context) error {
 			return err
 		}
 		return crew.Ready(status, names[1:], "in-band")
+	})
+}
+
+// setUpUplinks starts an agent that uses all uplinks of the client.
+func (b *bed) setUpUplinks(ctx context.Context) error {
+	if err := b.limits(ctx); err != nil {
+		return err
+	}
+	if err := b.Issue(clientHost); err != nil {
+		return err
+	}
+	agent := crew.Agent{
+		Over:   crew.Settings{"log_level": "warn", "policy": []crew.Settings{{"use": "fullmesh"}}},
+		Client: crew.Settings{"exclude": []string{}, "subflows": b.shape.paths()},
+	}
+	if err := b.Configure(clientHost, agent); err != nil {
+		return err
+	}
+	process, err := b.Start(ctx, clientHost, "agent", b.Programs.DCol, "agent")
+	if err != nil {
+		return err
+	}
+	return process.Await(ctx, startLimit, func() error {
+		_, err := b.Status(ctx, clientHost)
+		return err
 	})
 }
 

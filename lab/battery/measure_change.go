@@ -3,9 +3,7 @@ package battery
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/lab/crew"
@@ -238,96 +236,4 @@ func (a *attempt) application(ctx context.Context, die func() error) (v values, 
 		return nil
 	})
 	return v, err
-}
-
-// signalled opens connections whose first path loses packets, and counts those that learn of an address and of its end.
-func signalled(ctx context.Context, a *attempt) (v values, err error) {
-	if err := a.setUp(ctx, manage{}); err != nil {
-		return nil, err
-	}
-	const connections, patience = 12, 3 * time.Second
-	v = values{}
-	err = a.listening(ctx, func(l net.Listener) error {
-		var flows []*flow
-		defer func() {
-			for _, f := range flows {
-				f.abandon()
-			}
-		}()
-		for range connections {
-			f, err := a.start(ctx, l, flowPlan{multipath: true, from: 1, to: 1, down: true, rate: 0.1})
-			if err != nil {
-				return err
-			}
-			flows = append(flows, f)
-		}
-		if err := crew.Pause(ctx, patience); err != nil {
-			return err
-		}
-		withSecond := func() (n float64) {
-			for _, f := range flows {
-				for _, s := range f.look(a.bed) {
-					if s.path == 2 {
-						n++
-					}
-				}
-			}
-			return n
-		}
-		joined := withSecond()
-		v["joined"] = 100 * joined / connections
-		sent, err := a.counter(ctx, "MPTcpExtAddAddrTx")
-		if err != nil {
-			return err
-		}
-		v["announced"] = sent / connections
-		if joined == 0 {
-			return nil
-		}
-		if err := a.withdraw(ctx); err != nil {
-			return err
-		}
-		if err := crew.Pause(ctx, patience); err != nil {
-			return err
-		}
-		a.measured()
-		v["left"] = 100 * (joined - withSecond()) / joined
-		return nil
-	})
-	return v, err
-}
-
-// withdraw has the server withdraw its second address.
-func (b *bed) withdraw(ctx context.Context) error {
-	out, err := b.Run(ctx, serverHost, "ip", "mptcp", "endpoint", "show")
-	if err != nil {
-		return err
-	}
-	second := b.serverAddr(2).String()
-	for line := range strings.Lines(string(out)) {
-		fields := strings.Fields(line)
-		for i, word := range fields {
-			if fields[0] == second && word == "id" && i+1 < len(fields) {
-				_, err := b.Run(ctx, serverHost, "ip", "mptcp", "endpoint", "delete", "id", fields[i+1])
-				return err
-			}
-		}
-	}
-	return fmt.Errorf("%s is no endpoint of the server's", second)
-}
-
-// counter reads one of the server's MPTCP counters.
-func (b *bed) counter(ctx context.Context, name string) (value float64, err error) {
-	out, err := b.Run(ctx, serverHost, "nstat", "-asz", name)
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(out)) {
-		fields := strings.Fields(line)
-		if len(fields) > 1 && fields[0] == name {
-			_, err := fmt.Sscan(fields[1], &value)
-			return value, err
-		}
-	}
-	return 0, fmt.Errorf("nstat has no %s", name)
 }

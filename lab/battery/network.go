@@ -31,6 +31,7 @@ type line struct {
 	up, down float64 // Mbit/s
 	rtt      time.Duration
 	loss     float64 // 0..1, of packets to the client
+	lossUp   float64 // of packets to the server
 }
 
 // even is a line with the same rate in both directions.
@@ -41,7 +42,7 @@ func (l line) params() (up, down testbed.LinkParams) {
 	direction := func(rate, loss float64) testbed.LinkParams {
 		return testbed.LinkParams{Rate: int64(rate * 1e6), Delay: l.rtt / 2, Loss: loss, Queue: max(int(rate*1e6/8/10), 32*1500)}
 	}
-	return direction(l.up, 0), direction(l.down, l.loss)
+	return direction(l.up, l.lossUp), direction(l.down, l.loss)
 }
 
 // shape is the network of a test: n uplinks of the client, m of the server, and a line for each pair of them, those of
@@ -50,6 +51,7 @@ type shape struct {
 	n, m       int
 	lines      []line
 	bottleneck *line
+	uplinks    bool // dcol has the client's uplinks, too, in place of members
 }
 
 func (s shape) paths() int { return s.n * s.m }
@@ -133,10 +135,14 @@ type bed struct {
 	impl  implementation
 }
 
+// isStar reports whether the client has one uplink, and reaches the other paths by members.
+func (b *bed) isStar() bool { return b.impl == dcol && !b.shape.uplinks }
+
 // build builds the network of a shape for an implementation. Close it also after ctx has ended.
 func build(ctx context.Context, o Options, s shape, impl implementation, seed uint64, logs string) (*bed, error) {
+	b := &bed{shape: s, impl: impl}
 	spec := s.mesh()
-	if impl == dcol {
+	if b.isStar() {
 		spec = s.star()
 	}
 	spec.Seed, spec.Backend = seed, testbed.BackendEmulator
@@ -144,8 +150,8 @@ func build(ctx context.Context, o Options, s shape, impl implementation, seed ui
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{Crew: crew.Crew{Network: net, Programs: o.Programs, Logs: logs}, shape: s, impl: impl}
-	if impl != dcol {
+	b.Crew = crew.Crew{Network: net, Programs: o.Programs, Logs: logs}
+	if !b.isStar() {
 		err = b.routeBySource(ctx)
 	}
 	if err != nil {
@@ -182,7 +188,7 @@ func (b *bed) routeBySource(ctx context.Context) error {
 
 // clientAddr and serverAddr return the address of an uplink, from 1 on. A star has one of each.
 func (b *bed) clientAddr(i int) netip.Addr {
-	if b.impl == dcol {
+	if b.isStar() {
 		return b.Host(clientHost).Addr4()
 	}
 	a, _ := b.Host(clientHost).AddrOn(clientUplink(i))
@@ -190,7 +196,7 @@ func (b *bed) clientAddr(i int) netip.Addr {
 }
 
 func (b *bed) serverAddr(j int) netip.Addr {
-	if b.impl == dcol {
+	if b.isStar() {
 		return b.Host(serverHost).Addr4()
 	}
 	a, _ := b.Host(serverHost).AddrOn(serverUplink(j))
@@ -199,7 +205,7 @@ func (b *bed) serverAddr(j int) netip.Addr {
 
 // pathOf returns the number of the path of a subflow, from 1 on, by its addresses at the client; 0: none.
 func (b *bed) pathOf(local, remote netip.Addr) int {
-	if b.impl == dcol {
+	if b.isStar() {
 		if remote == b.serverAddr(1) {
 			return 1
 		}

@@ -139,6 +139,11 @@ func tests() []test {
 			cases:     []variant{{name: "loss-0", about: "no loss", shape: lossy(0)}, {name: "loss-20", about: "20 % towards the client", shape: lossy(0.2)}, {name: "loss-40", about: "40 % towards the client", shape: lossy(0.4)}},
 			impls:     []implementation{kernelPM, mptcpd}, measure: signalled,
 			shown: []column{{"joined", "joined within 3 s", "%"}, {"left", "left within 3 s", "%"}, {"announced", "ADD_ADDR sent for each", "×"}}},
+		{name: "withdrawal", number: "2014, 2.4", title: "A lost address, under loss", question: "The client loses its second address, and its packets on the first path are lost now and then. Of how many connections does the server learn that the address is gone?",
+			published: "REMOVE_ADDR is unreliable; an echo would make it reliable",
+			cases:     []variant{{name: "loss-0", about: "no loss", shape: losing(0)}, {name: "loss-20", about: "20 % towards the server", shape: losing(0.2)}, {name: "loss-40", about: "40 % towards the server", shape: losing(0.4)}},
+			impls:     []implementation{kernelPM, dcol}, measure: withdrawn,
+			shown: []column{{"joined", "joined within 3 s", "%"}, {"left", "left within 3 s", "%"}, {"removals", "REMOVE_ADDR sent for each", "×"}}},
 		{name: "answers", number: "2019, 4.5", title: "Answers to a voice assistant", question: "The client's first path fails for 0.8 to 2.5 s now and then. How long does it wait for the reply, with and without intermediate replies, if the server answers as the kernel schedules, or where its client was heard last, or if the client withdraws the address?",
 			published: "no difference up to the 70th percentile; above, answering where the client was heard last is better for mobile clients, and without intermediate replies delays grow much",
 			cases:     answerCases(), impls: []implementation{kernelPM}, measure: answers,
@@ -162,6 +167,11 @@ var (
 // lossy has a first path that loses packets to the client, which carry the server's signals.
 func lossy(loss float64) shape {
 	return shape{n: 1, m: 2, lines: []line{{up: 10, down: 10, rtt: 20 * ms, loss: loss}, even(10, 20*ms)}}
+}
+
+// losing has a first path that loses packets to the server, which carry the client's signals.
+func losing(loss float64) shape {
+	return shape{n: 2, m: 1, lines: []line{{up: 10, down: 10, rtt: 20 * ms, lossUp: loss}, even(10, 20*ms)}, uplinks: true}
 }
 
 func answerCases() (cases []variant) {
