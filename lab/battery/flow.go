@@ -225,14 +225,17 @@ func (f *flow) look(b *bed) (list []subflow) {
 	return list
 }
 
-// onServer returns the paths of the subflows that the server has.
+// onServer returns the paths of the client's subflows that the server has. A server that learns that one is gone tries to
+// open one itself, from a port of its own; such attempts are left out.
 func (f *flow) onServer(b *bed) (paths []int) {
 	info, err := probe.Info(f.server)
 	if err != nil {
 		return nil
 	}
 	for _, s := range info.Subflows {
-		paths = append(paths, b.pathOf(s.Remote.Addr(), s.Local.Addr()))
+		if at, ok := f.server.LocalAddr().(*net.TCPAddr); ok && int(s.Local.Port()) == at.Port {
+			paths = append(paths, b.pathOf(s.Remote.Addr(), s.Local.Addr()))
+		}
 	}
 	return paths
 }
