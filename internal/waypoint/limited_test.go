@@ -150,7 +150,13 @@ func TestQuotaOfOneMember(t *testing.T) {
 		if r := asks(t, w, bobAt, serverNumber(4)); r == nil {
 			t.Error("the next agent does not know")
 		}
-		time.Sleep(32 * 24 * time.Hour)
+		mustClose(t, w)
+		time.Sleep(30*24*time.Hour + 12*time.Hour)
+		w = h.start(t)
+		if r := asks(t, w, bobAt, serverNumber(4)); r == nil {
+			t.Error("on the last day of the month it is forgotten")
+		}
+		time.Sleep(24 * time.Hour)
 		if r := asks(t, w, bobAt, serverNumber(4)); r != nil {
 			t.Errorf("in the next month: %v", r)
 		}
