@@ -56,7 +56,7 @@ const (
 	// A connection with an idle detour counts on it to be there when the busy path dies. So nothing
 	// heard for unheardFor has the detour probed, and it ends after unheardUnanswered probes: at 5 % loss
 	// in each direction that many stay unanswered once in a million.
-	unheardFor        = 10 * time.Second
+	unheardFor        = 4 * time.Second
 	unheardUnanswered = 6
 	// moreUnanswered is the number of additional probes required where packets are lost, because a
 	// probe or its answer may be lost, too: at 5 % loss in each direction every tenth stays unanswered.

@@ -422,15 +422,15 @@ func TestIdleDetourIsProbed(t *testing.T) {
 		}
 	}
 	send(10 * time.Minute)
-	if d.suspicions < 50 || d.suspicions > 60 {
-		t.Errorf("an idle detour was probed %d times in ten minutes, want about every ten seconds", d.suspicions)
+	if d.suspicions < 130 || d.suspicions > 150 {
+		t.Errorf("an idle detour was probed %d times in ten minutes, want about every four seconds", d.suspicions)
 	}
 	if len(d.actions) > 0 {
 		t.Fatalf("while it answered: %v", d.actions)
 	}
 	d.hole = true
 	send(10*time.Minute + 30*time.Second)
-	if !d.second || d.since() > 10*time.Minute+20*time.Second {
+	if !d.second || d.since() > 10*time.Minute+12*time.Second {
 		t.Errorf("it died after ten minutes: %v", d.actions)
 	}
 }
