@@ -17,7 +17,7 @@ const cflbRuns = 400
 // pathsByPorts measures the choice of paths by ports: what is computed, then what is measured on a network.
 func pathsByPorts(ctx context.Context, o Options) (found []Measurement, err error) {
 	for _, part := range []func(context.Context, Options) ([]Measurement, error){
-		sevenLinks, steeredDiscovery, missedPaths, loadDistribution, besideScamper, dataCentres,
+		sevenLinks, steeredDiscovery, missedPaths, loadDistribution, forwardingRate, besideScamper, dataCentres,
 	} {
 		more, err := part(ctx, o)
 		if found = append(found, more...); err != nil {
