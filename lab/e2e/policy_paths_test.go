@@ -1,0 +1,67 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// TestPolicyPaths: a host with one interface, in a network without waypoints, has a subflow on each of four paths, because
+// its agent has found ports that lead there. A second connection to the server uses other ports on the same paths.
+func TestPolicyPaths(t *testing.T) {
+	const width = 4
+	w := &world{T: t, net: balanced(t, width), dir: t.TempDir(), rights: ",+net_raw", explained: true}
+	w.found("collective", "client")
+	w.identify("collective", "client")
+	w.configure("client", "name = \"client\"\nroles = [\"client\"]\nlog_level = \"debug\"\n"+fmt.Sprintf(identityTable, "client")+
+		"[client]\nexclude = []\nselection = \"oldest\"\n[[policy]]\nuse = \"paths\"\nsubflows = 4\n")
+	w.serve()
+	w.run(server, "ip", "mptcp", "limits", "set", "subflow", "8", "add_addr_accepted", "8")
+	w.start("client")
+	get := func() *transfer {
+		return w.transfer("client", program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--no-buffer", w.url())
+	}
+	first, second := get(), get()
+	w.eventually("both connections have four paths", func() error {
+		s, err := w.status("client")
+		if err != nil {
+			return err
+		}
+		ports := map[uint16]bool{}
+		for _, c := range s.Client.Connections {
+			names := map[string]bool{}
+			for _, sub := range c.Subflows {
+				if sub.Kind == "port" && sub.State == api.SubflowUp {
+					names[sub.Waypoint], ports[sub.Local.Port()] = true, true
+				}
+			}
+			if len(names) != width {
+				return fmt.Errorf("connection %v has the paths %v (%s)", c.Local, names, c.Note)
+			}
+		}
+		return holds(len(ports) == 2*width, "%d connections with the ports %v", len(s.Client.Connections), ports)
+	})
+	sent := func() (all []uint64) {
+		for i := 1; i <= width; i++ {
+			out, _, err := w.net.LinkStats(fmt.Sprintf("m%d", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, out.Packets)
+		}
+		return all
+	}
+	before := sent()
+	w.eventually("all four links carry acknowledgements", func() error {
+		first.goesOn()
+		var more []uint64
+		for i, now := range sent() {
+			more = append(more, now-before[i])
+		}
+		return holds(slices.Min(more) > 50, "packets %v", more)
+	})
+	first.endsWell()
+	second.endsWell()
+}
