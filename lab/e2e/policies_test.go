@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/detour-collective/dcol/lab/testbed"
 )
@@ -13,7 +14,14 @@ const mobile = "mobile"
 
 // withUplinks returns a network in which alice has two uplinks, and a policy.
 func withUplinks(t *testing.T, policy string) *world {
+	t.Helper()
+	return withUplinksOf(t, testbed.BackendVeth, policy)
+}
+
+// withUplinksOf is withUplinks with links of a kind.
+func withUplinksOf(t *testing.T, backend, policy string) *world {
 	w := newWorldWith(t, func(s *testbed.Spec) {
+		s.Backend = backend
 		s.Links = append(s.Links, testbed.LinkSpec{Name: mobile, A: alice, B: router, Cost: 9})
 	})
 	standard(w)
@@ -35,6 +43,22 @@ func TestPolicyFullMesh(t *testing.T) {
 	w.waypointUp()
 	x := w.curl(w.url())
 	w.subflows("direct up", "mapped up", "uplink up")
+	x.goesOn()
+	x.endsWell()
+}
+
+// A second uplink is only for a connection whose first one has a longer round trip than the threshold.
+func TestPolicyDelayThreshold(t *testing.T) {
+	w := withUplinksOf(t, testbed.BackendEmulator, "\n[[policy]]\nuse = \"fullmesh\"\nabove_rtt = \"100ms\"\n")
+	x := w.curl(w.url())
+	w.subflows("direct up")
+	x.endsWell()
+	far := testbed.LinkParams{Rate: 20_000_000, Delay: 80 * time.Millisecond}
+	if err := w.net.SetLink(alice, far, far); err != nil {
+		t.Fatal(err)
+	}
+	x = w.curl(w.url())
+	w.subflows("direct up", "uplink up")
 	x.goesOn()
 	x.endsWell()
 }
