@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,4 +114,83 @@ func wait(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	<-ctx.Done()
+}
+
+// asks prints how many milliseconds each of its messages waits for its echo, for ever.
+const asks = `exec 3<>/dev/tcp/$0/8081
+while :; do
+	asked=$EPOCHREALTIME; echo "$asked" >&3; read -r <&3 || exit; answered=$EPOCHREALTIME
+	echo $(((${answered/./} - ${asked/./}) / 1000)); sleep 0.05
+done`
+
+// Where a host's messages wait behind its own download on every path, the agent bounds the download, and they wait less.
+// Nothing is left when the agent has stopped.
+func TestBulkGivesWay(t *testing.T) {
+	w := standard(newWorldWith(t, twoPaths))
+	w.configure(alice, strings.Replace(clientConfig("", w.addr4(bob).String()), "selection = \"oldest\"", "selection = \"worth\"", 1))
+	w.sysctl(alice, "net.ipv4.tcp_ecn", "1")
+	ofAlice, _ := w.startBoth()
+	echo := w.host(server).Command(w.life(), program, "run", "--", "socat", "TCP-LISTEN:8081,reuseaddr,fork,nodelay", "EXEC:cat")
+	if err := echo.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the echo listens", func() error {
+		return holds(w.run(server, "ss", "-Htln", "sport = :8081") != "", "nothing listens")
+	})
+	waits, err := os.Create(filepath.Join(w.dir, "waits"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waits.Close()
+	messages := w.host(alice).Command(w.life(), program, "run", "--", "bash", "-c", asks, w.addr4(server).String())
+	messages.Stdout = waits
+	if err := messages.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.host(alice).Command(w.life(), "sh", "-c", "while :; do "+program+" run -- curl -s -o /dev/null "+w.url()+"; done").Start(); err != nil {
+		t.Fatal(err)
+	}
+	// lately returns the median of the last messages.
+	lately := func() int {
+		data, err := os.ReadFile(waits.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []int
+		for word := range strings.FieldsSeq(string(data)) {
+			if n, err := strconv.Atoi(word); err == nil {
+				all = append(all, n)
+			}
+		}
+		if len(all) == 0 {
+			return 0
+		}
+		all = all[max(0, len(all)-40):]
+		slices.Sort(all)
+		return all[len(all)/2]
+	}
+	var before int
+	w.within(time.Minute, "the download is bounded", func() error {
+		var why []string
+		for _, c := range w.mustStatus(alice).Client.Connections {
+			for i := range c.Subflows {
+				why = append(why, fmt.Sprintf("%s %s %s", c.Traffic, c.Subflows[i].Kind, c.Subflows[i].Why))
+			}
+		}
+		bounded := strings.Contains(strings.Join(why, "\n"), "because messages wait in its queue")
+		if !bounded {
+			before = lately()
+		}
+		return holds(bounded, "%d ms, %q", before, why)
+	})
+	after := before
+	w.within(time.Minute, "messages wait less", func() error {
+		after = min(after, lately())
+		return holds(after < before*3/4, "%d ms, before %d ms", after, before)
+	})
+	t.Logf("messages waited %d ms, and %d ms beside the bounded download", before, after)
+	ofAlice.stop()
+	if left := w.run(alice, "sh", "-c", "for i in $(ls /sys/class/net); do tc filter show dev $i ingress; done 2>/dev/null"); strings.Contains(left, "police") {
+		t.Errorf("left: %s", left)
+	}
 }
