@@ -77,7 +77,7 @@ so move that folder to a safe place.
 }
 
 func alreadyMember(m *setup.Membership) error {
-	return fmt.Errorf("this host is already the member %[2]s of %[1]s, and a host can be in one collective only: to leave it, run dcol down and remove the configuration", m.Collective, m.Name)
+	return fmt.Errorf("this host is already the member %[2]s of %[1]s, and a host can be in one collective only: to leave it, run dcol leave", m.Collective, m.Name)
 }
 
 func configFlag(cmd *cobra.Command) *string {

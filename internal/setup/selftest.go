@@ -95,7 +95,7 @@ func findings(s api.Status, members api.Members) (all []Finding) {
 	if c := s.Collective; c != nil {
 		if c.Certificate.Expelled != "" { // nothing else matters then
 			return []Finding{{State: Fails, final: true, Text: "member: " + c.Certificate.Expelled +
-				". Connections use the direct path only. Ask the collective's operator. To leave the collective, run `dcol down` and remove the configuration"}}
+				". Connections use the direct path only. Ask the collective's operator. To leave the collective, run `dcol leave`"}}
 		}
 		describeLink(s, add)
 		all[len(all)-1].late = Fails

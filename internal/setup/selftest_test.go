@@ -39,7 +39,7 @@ func TestFindings(t *testing.T) {
 			"soon member: connecting to the coordinator", true},
 		"expelled": {api.Status{Collective: &api.Collective{Certificate: api.Certificate{Expelled: "bob was expelled on 1 March: sent spam"}}, Client: &api.Using{}, Problems: []string{"the same"}}, api.Members{},
 			"FAIL member: bob was expelled on 1 March: sent spam. Connections use the direct path only. Ask the collective's operator. " +
-				"To leave the collective, run `dcol down` and remove the configuration", false},
+				"To leave the collective, run `dcol leave`", false},
 		"the first": {api.Status{Collective: &api.Collective{Members: 1, Coordinator: up.Coordinator, Record: record(nil).Record}, Client: &api.Using{}, Serving: &api.Serving{},
 			Coordinator: &api.Coordinator{Members: 1, Listen: "[::]:45672", Bus: "localhost:45673"}}, api.Members{},
 			"ok member: connected to the coordinator hub, 1 member known; ok coordinator: hosts join and renew at TCP port 45672, and exchange messages at TCP port 45673; " +

@@ -82,7 +82,7 @@ func problems(s membership.State, now time.Time) (list []string) {
 }
 
 // mendExpelled is shown to the user of a host that was expelled.
-const mendExpelled = "Ask the operator of the collective. To leave it: run dcol down, and remove the configuration"
+const mendExpelled = "Ask the operator of the collective. To leave it, run dcol leave"
 
 func words(err error) string {
 	if err == nil {
