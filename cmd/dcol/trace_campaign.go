@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -163,21 +161,13 @@ func readFile[T any](path string, read func(io.Reader) (T, error)) (result T, er
 
 // readRefusals reads the host's list and that of --refusals.
 func (f *campaignFlags) readRefusals() (all campaign.Refusals, err error) {
-	text, err := os.ReadFile(campaign.RefusalsFile)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return all, err
-	}
+	var more []byte
 	if f.refusals != "" {
-		more, err := os.ReadFile(f.refusals)
-		if err != nil {
+		if more, err = os.ReadFile(f.refusals); err != nil {
 			return all, err
 		}
-		text = slices.Concat(text, []byte("\n"), more)
 	}
-	if all, err = campaign.ReadRefusals(bytes.NewReader(text)); err != nil {
-		return all, fmt.Errorf("those who are not to be probed: %w", err)
-	}
-	return all, nil
+	return campaign.HostRefusals(more)
 }
 
 func (f *campaignFlags) resolve(ctx context.Context, name string) (netip.Addr, error) {

@@ -4,7 +4,6 @@
 package probing
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,7 +78,7 @@ func (k *Keeper) look(ctx context.Context, now time.Time) {
 	if err != nil || status.Client == nil {
 		return // the status is asked again
 	}
-	refusals, err := readRefusals()
+	refusals, err := campaign.HostRefusals(nil)
 	if err != nil {
 		k.log.Warn("no path is probed: the list of those who are not to be probed cannot be read", "err", err)
 		return
@@ -201,12 +200,4 @@ func (k *Keeper) read() error {
 		return fmt.Errorf("it is longer than %d bytes", longest)
 	}
 	return json.Unmarshal(data, &k.results)
-}
-
-func readRefusals() (campaign.Refusals, error) {
-	text, err := os.ReadFile(campaign.RefusalsFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return campaign.Refusals{}, err
-	}
-	return campaign.ReadRefusals(bytes.NewReader(text))
 }

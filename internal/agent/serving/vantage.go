@@ -1,14 +1,11 @@
 package serving
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
-	"os"
 
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/trace/campaign"
@@ -27,7 +24,7 @@ func vantagePoint(c Config) func(context.Context, session.Peer, session.Stream) 
 		Terms: func() vantage.Terms {
 			return vantage.Terms{Rate: float64(allowed.Rate), Destinations: allowed.Destinations, Hours: allowed.Hours, Permit: permit(c)}
 		},
-		Ledger: &vantage.Ledger{}, Refusals: refusals,
+		Ledger: &vantage.Ledger{}, Refusals: func() (campaign.Refusals, error) { return campaign.HostRefusals(nil) },
 		Open: func(to netip.Addr) (campaign.Network, error) { return wire.OpenOnly(to, "") },
 		Log:  c.Log.With("subsystem", "vantage"),
 	}
@@ -68,13 +65,4 @@ func surroundings() (here egress.Surroundings, err error) {
 		}
 	}
 	return here, nil
-}
-
-// refusals reads who asked not to be probed.
-func refusals() (campaign.Refusals, error) {
-	text, err := os.ReadFile(campaign.RefusalsFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return campaign.Refusals{}, err
-	}
-	return campaign.ReadRefusals(bytes.NewReader(text))
 }

@@ -2,9 +2,14 @@ package campaign
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
+	"os"
+	"slices"
 	"strings"
 )
 
@@ -57,6 +62,19 @@ const RefusalsFile = "/etc/dcol/trace-refusals"
 type Refusals struct {
 	prefixes []netip.Prefix
 	names    map[string]bool
+}
+
+// HostRefusals reads RefusalsFile, and more text of the same form. A missing file is an empty one.
+func HostRefusals(more []byte) (Refusals, error) {
+	text, err := os.ReadFile(RefusalsFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Refusals{}, err
+	}
+	all, err := ReadRefusals(bytes.NewReader(slices.Concat(text, []byte("\n"), more)))
+	if err != nil {
+		return all, fmt.Errorf("those who are not to be probed: %w", err)
+	}
+	return all, nil
 }
 
 // ReadRefusals reads addresses, prefixes and names, one each line, with comments as in a list. A name stands for those
