@@ -81,8 +81,8 @@ func (r *Rule) acts() bool {
 	return layout || r.Refresh
 }
 
-// covers reports whether the rule is for connections to this server's port and peer from a program in this cgroup.
-func (r *Rule) covers(port uint16, peer netip.Addr, cgroup string) bool {
+// Covers reports whether the rule is for connections to this server's port and peer from a program in this cgroup.
+func (r *Rule) Covers(port uint16, peer netip.Addr, cgroup string) bool {
 	return (len(r.Ports) == 0 || slices.Contains(r.Ports, port)) &&
 		(len(r.Networks) == 0 || slices.ContainsFunc(r.Networks, func(n netip.Prefix) bool { return n.Contains(peer) })) &&
 		(r.Cgroup == "" || cgroup == r.Cgroup || strings.HasPrefix(cgroup, strings.TrimSuffix(r.Cgroup, "/")+"/"))
@@ -114,7 +114,7 @@ func (list rules) setDefault(p Policy) {
 func (list rules) of(port uint16, peer netip.Addr, cgroup string) *Rule {
 	best := list[len(list)-1]
 	for _, r := range slices.Backward(list) {
-		if r.covers(port, peer, cgroup) && len(r.Cgroup) >= len(best.Cgroup) {
+		if r.Covers(port, peer, cgroup) && len(r.Cgroup) >= len(best.Cgroup) {
 			best = r
 		}
 	}

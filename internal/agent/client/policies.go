@@ -18,14 +18,10 @@ import (
 // rules translates the operator's policies into the path manager's.
 func rules(c *config.Config) (list []path.Rule) {
 	for _, t := range c.Policies {
-		r := path.Rule{
-			Name: string(t.Use), Ports: portNumbers(t.Ports), Networks: t.Networks, Cgroup: t.Cgroup, Policy: policy(&t, &c.Client),
-			Start:   path.Start{Bytes: uint64(t.AfterBytes), After: t.After.Std(), Below: float64(t.Below) / 8, AboveRTT: t.AboveRTT.Std()},
-			Refresh: t.Refresh, RefuseJoins: t.RefuseJoins, QuotaEvery: t.QuotaEvery.Std(),
-		}
-		if r.Cgroup != "" {
-			r.Cgroup = filepath.Clean(r.Cgroup)
-		}
+		r := coverage(&t)
+		r.Name, r.Policy = string(t.Use), policy(&t, &c.Client)
+		r.Start = path.Start{Bytes: uint64(t.AfterBytes), After: t.After.Std(), Below: float64(t.Below) / 8, AboveRTT: t.AboveRTT.Std()}
+		r.Refresh, r.RefuseJoins, r.QuotaEvery = t.Refresh, t.RefuseJoins, t.QuotaEvery.Std()
 		for name, size := range t.Quota {
 			if r.Quota == nil {
 				r.Quota = make(map[string]uint64)
@@ -35,6 +31,15 @@ func rules(c *config.Config) (list []path.Rule) {
 		list = append(list, r)
 	}
 	return list
+}
+
+// coverage returns a rule for the connections of a policy, which does nothing yet.
+func coverage(t *config.Policy) path.Rule {
+	r := path.Rule{Ports: portNumbers(t.Ports), Networks: t.Networks, Cgroup: t.Cgroup}
+	if r.Cgroup != "" {
+		r.Cgroup = filepath.Clean(r.Cgroup)
+	}
+	return r
 }
 
 func policy(t *config.Policy, c *config.Client) path.Policy {

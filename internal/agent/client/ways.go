@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/config"
@@ -27,13 +25,19 @@ const (
 
 // ways remembers the ports that lead to distinct paths, for the servers of connections with the policy paths.
 type ways struct {
-	policies []config.Policy // those of paths
+	policies []waysPolicy
 	known    map[netip.AddrPort]*way
 	find     func(ctx context.Context, server netip.AddrPort, ways, each int) ([][]uint16, error)
 	turn     chan struct{} // held by the search in progress: one at a time
 }
 
-// way is what is known of one server.
+// waysPolicy is a policy of the kind paths: which connections it covers, and how many paths they want.
+type waysPolicy struct {
+	rule  path.Rule
+	paths int
+}
+
+// way has the ports that are known for one server.
 type way struct {
 	wanted    time.Time // by a connection
 	paths     int       // wanted
@@ -47,7 +51,7 @@ func newWays(policies []config.Policy, find func(context.Context, netip.AddrPort
 	w := ways{known: make(map[netip.AddrPort]*way), find: find, turn: make(chan struct{}, 1)}
 	for _, p := range policies {
 		if p.Use == config.UsePaths {
-			w.policies = append(w.policies, p)
+			w.policies = append(w.policies, waysPolicy{coverage(&p), p.Paths()})
 		}
 	}
 	return w
@@ -56,10 +60,8 @@ func newWays(policies []config.Policy, find func(context.Context, netip.AddrPort
 // wants returns the number of paths that the policies want to a server for programs in a cgroup; 0: none.
 func (w *ways) wants(server netip.AddrPort, cgroup string) (n int) {
 	for _, p := range w.policies {
-		if (len(p.Ports) == 0 || slices.Contains(p.Ports, int(server.Port()))) &&
-			(len(p.Networks) == 0 || slices.ContainsFunc(p.Networks, func(net netip.Prefix) bool { return net.Contains(server.Addr()) })) &&
-			(p.Cgroup == "" || strings.HasPrefix(cgroup+"/", filepath.Clean(p.Cgroup)+"/")) {
-			n = max(n, p.Paths())
+		if p.rule.Covers(server.Port(), server.Addr(), cgroup) {
+			n = max(n, p.paths)
 		}
 	}
 	return n
