@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// frame is what the terminals showed at a time.
+// frame has the contents of the terminals at a time.
 type frame struct {
 	at    time.Duration
 	lines []string // of all terminals, with tmux's colours
@@ -22,7 +22,7 @@ type screen struct {
 const (
 	titleHeight = 26
 	gap         = 14
-	// lastFrame is how long the last frame is shown before the recording begins again.
+	// The last frame is shown for lastFrame, and then the recording begins again.
 	lastFrame = 4 * time.Second
 )
 

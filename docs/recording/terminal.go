@@ -26,7 +26,7 @@ const (
 	ink   = "#d5dde5"
 )
 
-// pen is how characters are drawn.
+// pen has the colours and the style in which characters are drawn.
 type pen struct {
 	fg, bg  string // "": the usual
 	bold    bool

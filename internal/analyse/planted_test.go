@@ -112,7 +112,7 @@ var reinjectionPlays = map[string]func(s *analysetest.Script, c *analysetest.Con
 	},
 }
 
-// handover is what a Handover is and why.
+// handover has the kind of a Handover and its cause.
 type handover struct{ kind, why string }
 
 // handoverPlays move a connection's data from its first subflow to a second, or seem to.

@@ -31,7 +31,7 @@ type Why struct {
 	Probed []ProbedPath `json:"probed,omitempty"`
 }
 
-// ProbedPath is what probes found on a path.
+// ProbedPath has the result of probing a path.
 type ProbedPath struct {
 	At         time.Time      `json:"at"`
 	To         netip.AddrPort `json:"to"`
@@ -56,7 +56,7 @@ type Measured struct {
 	Loss   float64   `json:"loss"` // 0..1
 	// Packets is the number of packets in which Loss was seen, up to 10,000.
 	Packets uint64 `json:"packets,omitempty"`
-	// Goodput is what bulk traffic got, in bits of payload per second; absent: unknown.
+	// Goodput is the rate of bulk traffic, in bits of payload per second; absent: unknown.
 	Goodput float64 `json:"goodput_bps,omitempty"`
 	// Failures counts recent failures of subflows towards the server.
 	Failures int `json:"failures"`

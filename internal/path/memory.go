@@ -26,7 +26,7 @@ type Trail struct {
 	Packets  uint64        // in which that was seen, up to EnoughPackets
 	Shunned  time.Time     // it lost too much, and is avoided until then
 	Times    int           // how often in a row
-	// Goodput is what a bulk connection got, in bits of payload a second, at GoodputAt; zero: not measured.
+	// Goodput is the rate of a bulk connection, in bits of payload a second, at GoodputAt; zero: not measured.
 	Goodput   float64
 	GoodputAt time.Time
 	Kind      measure.Kind // of the traffic that was seen last

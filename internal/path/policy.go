@@ -99,7 +99,7 @@ type Prospect struct {
 	Wait time.Duration
 	// Measured is set if Wait was measured, not guessed.
 	Measured bool
-	// Goodput is what bulk traffic may expect of it, in bits of payload a second. It is zero for a connection whose
+	// Goodput is the rate that bulk traffic may expect of it, in bits of payload a second. It is zero for a connection whose
 	// traffic is not bulk, and if nothing is known.
 	Goodput float64
 	// Gave is set if Goodput was measured, not guessed.

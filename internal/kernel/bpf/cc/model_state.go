@@ -9,7 +9,7 @@ type state struct {
 	Window               uint32 // then
 }
 
-// socket is what an ACK finds, beside the algorithm's own state.
+// socket has the state of a socket at an ACK, without that of the algorithm.
 type socket struct {
 	Ack, Acked, Next         uint32 // Next: the next number to send
 	Window, Threshold, Clamp uint32
