@@ -213,6 +213,8 @@ type Sample struct {
 	// SegsIn counts all received segments, DataSegsIn those with payload, OutOfOrder those that
 	// arrived after a gap.
 	SegsIn, DataSegsIn, OutOfOrder uint64
+	// Gap is set while segments that arrived wait for what is missing before them on this subflow.
+	Gap bool
 	// LastData is the time since payload last arrived, LastAnswer the time since an acknowledgement
 	// did. LastSent is the time since this host last sent payload.
 	LastData, LastAnswer, LastSent time.Duration

@@ -52,6 +52,7 @@ type step struct {
 	received, acked uint64
 	lossy           bool          // packets were lost
 	limited         bool          // the network limited what this host sent
+	gap             bool          // segments that arrived wait for what is missing before them
 	trip            time.Duration // round trip with its queue, as far as it is known
 	asked, heard    time.Duration // since this host last sent data, and since data last arrived
 }
@@ -65,7 +66,7 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 	out, again := uint64(sm.DataSegsOut-s.dataSegmentsOut), uint64(sm.Retransmitted-s.retransmitted)
 	h.trip.Take(now, s.minRTT, sm.RTT, acked > 0)
 	h.step = step{
-		elapsed: now.Sub(s.at), received: received, acked: acked, lossy: late || again > 0, limited: acked > 0 && sm.Limited,
+		elapsed: now.Sub(s.at), received: received, acked: acked, lossy: late || again > 0, limited: acked > 0 && sm.Limited, gap: sm.Gap,
 		trip: max(h.trip.Now(now), min(sm.ReceiverRTT, longestTrip)), asked: sm.LastSent, heard: sm.LastData,
 	}
 	h.arrivals.Take(now, h.step.elapsed, in, late)

@@ -25,6 +25,11 @@ import "time"
 //     that was only not heard of is not demoted, and more probes decide on its end: it
 //     holds up nothing.
 //
+// If all subflows become silent together after data arrived, the server may only pause. But a NAT that forgot its
+// connections has them reset at the server alone, and a receiver sends nothing from which it would learn of that. So
+// one subflow, the direct one if there is one, is probed (hushed). A reset answers the probe, and a new subflow can
+// still join, because the server's kernel keeps the connection for a minute.
+//
 // The numbers come from measurements of 70 healthy and 28 broken detours, see
 // docs/kernel-behaviour.md.
 const (
@@ -51,6 +56,12 @@ const (
 	aloneAfter   = 700 * time.Millisecond
 	aloneLongest = 4 * time.Second
 
+	// hushAfter is the silence of all subflows after which one is probed, while the connection is still watched closely.
+	// After probes that were answered, the next are not sent before hushRest, which doubles each time.
+	hushAfter = 2 * time.Second
+	hushRest  = 5 * time.Second
+	hushRests = 10 // doublings
+
 	demoteUnanswered = 2 // probes
 	closeUnanswered  = 4
 	// A connection with an idle detour counts on it to be there when the busy path dies. So nothing
@@ -62,8 +73,12 @@ const (
 	// probe or its answer may be lost, too: at 5 % loss in each direction every tenth stays unanswered.
 	moreUnanswered = 2
 	// unaskedFor is how long nothing must have arrived to conclude that no probes are sent: this
-	// host cannot send them, or the subflow is older than the agent.
+	// host cannot send them, or the subflow is older than the agent. They are not sent either while data is missing
+	// before what arrived on the subflow: the acknowledgement then has no room for the program that has them sent. But
+	// the server resends what is missing, after twice the time each time, until it arrives. So if nothing comes
+	// for gapFor, the detour is a hole.
 	unaskedFor = 10 * time.Second
+	gapFor     = 5 * time.Second
 
 	muchLoss   = 0.02
 	lossyFor   = time.Minute
@@ -79,7 +94,7 @@ type suspicion struct {
 	holdsUp  bool      // it held up the connection
 	inUse    bool      // and had been in use just before
 	unheard  bool      // nothing else is known against it than that nothing came
-	alone    bool      // it carried alone, or is a witness
+	alone    bool      // it carried alone, is a witness, or all subflows were silent
 	pauses   int       // how often the server only paused
 	demoted  bool
 	// witnessed is the time at which another subflow was first heard so much later that this host cannot be cut off.
@@ -141,13 +156,13 @@ func (t turn) lookAt(s *subflow) {
 	steady := known && !t.now.Before(q.wary) && !t.now.Before(q.lossy)
 	holdsUp := t.holdsUp(s, steady, t.now)
 	switch {
-	case s.suspected() && (s.segments != q.segments || !q.demoted && s.unasked()),
+	case s.suspected() && (s.segments != q.segments || !q.demoted && !s.hasGap() && s.unasked()),
 		s.suspected() && s.direct && !s.standby && s.unansweredFor(unheardUnanswered):
 		t.unsuspect(s)
 		return
 	case s.suspected():
 		q.unheard = q.unheard && !holdsUp
-	case t.aloneAndSilent(s) || t.isWitness(s):
+	case t.aloneAndSilent(s) || t.isWitness(s) || t.hushed(s):
 		q.since, q.segments, q.alone = t.now, s.segments, true
 		t.out.do(Probe{t.token, s.local, s.remote, true, s.backup})
 	case s.direct:
@@ -240,6 +255,19 @@ func (t turn) isWitness(s *subflow) bool {
 	})
 }
 
+// hushed reports whether s is to be probed because all subflows have become silent after data arrived.
+func (t turn) hushed(s *subflow) bool {
+	q := s.doubts()
+	rested := q.cleared.IsZero() || t.now.Sub(q.cleared) >= hushRest<<min(q.pauses, hushRests)
+	first := t.find(func(x *subflow) bool { return x.up && x.direct && !x.leaving })
+	if first == nil {
+		first = t.find(func(x *subflow) bool { return x.up && !x.leaving })
+	}
+	return s == first && rested && !t.halfClosed &&
+		t.has(func(x *subflow) bool { return x.up && x.lastData.After(q.cleared) && x.dry() < watchFor }) &&
+		!t.has(func(x *subflow) bool { return x.up && (!x.at.Equal(t.now) || x.silent() < hushAfter) })
+}
+
 // shows reports whether s was heard so long after x that x, which is probed, does not work.
 func (s *subflow) shows(x *subflow) bool {
 	return s.lastAnswer.After(x.lastAnswer.Add(closeUnanswered * time.Second / 2))
@@ -308,6 +336,13 @@ func (s *subflow) answersIn() time.Duration { return max(100*time.Millisecond, 2
 // counted if any were sent.
 func (s *subflow) unasked() bool { return s.unanswered == 0 && s.silentWhileProbed() >= unaskedFor }
 
+func (s *subflow) hasGap() bool { return s.habits != nil && s.habits.step.gap }
+
+// isMissing reports whether nothing came for so long although data is missing that the server resends on s.
+func (s *subflow) isMissing() bool {
+	return s.hasGap() && s.unanswered == 0 && s.silentWhileProbed() >= gapFor+trips*s.minRTT
+}
+
 // silentWhileProbed returns how long nothing came although probes were sent, or about to be.
 func (s *subflow) silentWhileProbed() time.Duration {
 	if s.doubts().unheard { // it was silent before, without a probe
@@ -323,7 +358,7 @@ func (t turn) isHole(s *subflow) bool {
 	if q.unheard {
 		probes = unheardUnanswered
 	}
-	if !s.suspected() || !s.unansweredFor(probes) && (!q.demoted || !s.unasked()) {
+	if !s.suspected() || !s.unansweredFor(probes) && (!q.demoted || !s.unasked()) && !s.isMissing() {
 		return false
 	}
 	// Otherwise this host itself may be cut off, or was until now.

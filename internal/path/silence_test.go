@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -27,11 +28,11 @@ type download struct {
 	up       bool     // the detour is the first one, and still there
 	backup   bool
 	second   bool // another waypoint has its place
-	probing  bool
 	hole     bool
 	lossRate float64
 
 	suspicions int
+	hushes     []time.Duration // when probes of the direct path were turned on; 0: off
 	created    []path.SubflowEstablished
 }
 
@@ -43,6 +44,7 @@ type arrivals struct {
 	lastData, lastAnswer time.Time
 	lastProbe            time.Time
 	unanswered           int
+	probing, gap         bool
 }
 
 const (
@@ -94,9 +96,14 @@ func (d *download) tell(ev path.Event) {
 			d.backup = a.Backup
 			d.note(map[bool]string{true: "demoted", false: "promoted"}[a.Backup])
 		case path.Probe:
-			d.probing = a.On
-			if a.On {
-				d.suspicions++
+			if a.Local == d.direct.local {
+				d.direct.probing = a.On
+				d.hushes = append(d.hushes, map[bool]time.Duration{true: d.since()}[a.On])
+			} else {
+				d.detour.probing = a.On
+				if a.On {
+					d.suspicions++
+				}
 			}
 		}
 	}
@@ -120,8 +127,11 @@ func (d *download) arrive(a *arrivals, n uint64, end uint64) {
 // step lets a tenth of a second pass, after what arrived in it was told by arrive.
 func (d *download) step() {
 	d.now = d.now.Add(dt)
-	if d.probing && d.up {
-		d.keepAlive()
+	if d.direct.probing {
+		d.keepAlive(&d.direct)
+	}
+	if d.detour.probing && d.up {
+		d.keepAlive(&d.detour)
 	}
 	for {
 		at, ok := d.m.Next()
@@ -149,22 +159,22 @@ func (d *download) step() {
 
 // keepAlive is the kernel's: a probe after each second in which nothing came and none was sent. It
 // is lost, or its answer is, as often as other packets.
-func (d *download) keepAlive() {
-	if d.now.Sub(d.detour.lastAnswer) < time.Second || d.now.Sub(d.detour.lastProbe) < time.Second {
+func (d *download) keepAlive(a *arrivals) {
+	if d.now.Sub(a.lastAnswer) < time.Second || d.now.Sub(a.lastProbe) < time.Second {
 		return
 	}
-	d.detour.unanswered++
-	d.detour.lastProbe = d.now
+	a.unanswered++
+	a.lastProbe = d.now
 	if !d.hole && (d.lossRate == 0 || d.random.Float64() > 2*d.lossRate) {
-		d.detour.segments++
-		d.detour.lastAnswer, d.detour.unanswered = d.now, 0
+		a.segments++
+		a.lastAnswer, a.unanswered = d.now, 0
 	}
 }
 
 func (d *download) sample(a *arrivals) path.Sample {
 	return path.Sample{
 		Token: 1, Local: a.local, Remote: a.remote, BytesReceived: 1400 * a.data, MinRTT: rtt,
-		SegsIn: a.segments, DataSegsIn: a.data, OutOfOrder: a.late, DataEnd: a.end, Probes: a.unanswered,
+		SegsIn: a.segments, DataSegsIn: a.data, OutOfOrder: a.late, Gap: a.gap, DataEnd: a.end, Probes: a.unanswered,
 		LastData: d.now.Sub(a.lastData), LastAnswer: d.now.Sub(a.lastAnswer),
 	}
 }
@@ -355,6 +365,7 @@ func TestHealthyDetourIsLeftAlone(t *testing.T) {
 							if onDirect || onDetour {
 								d.sendOver(l, onDirect && d.since() >= direct.quiet, onDetour && d.since() >= detour.quiet, d.since() < max(detour.still, direct.still))
 							}
+							d.detour.gap = d.since() < detour.quiet
 							d.step()
 						}
 						suspicions += d.suspicions
@@ -396,6 +407,55 @@ func TestAllPathsSilent(t *testing.T) {
 	}
 }
 
+// Where all paths become silent together, the direct path is probed, less and less often if it answers.
+func TestHushIsProbed(t *testing.T) {
+	d, stop, hush := newDownload(t), 10*time.Second, 2*time.Second
+	for d.since() < stop+4*time.Second {
+		if d.since() < stop {
+			d.send(loads[2], true, false)
+		}
+		d.step()
+	}
+	if len(d.hushes) != 2 || d.hushes[0] < stop+hush-dt || d.hushes[0] > stop+hush+dt || d.hushes[1] != 0 {
+		t.Fatalf("the direct path was probed at %v, want once %v after the last data and ended by the answer", d.hushes, hush)
+	}
+	for d.since() < time.Hour {
+		if d.since()%(20*time.Second) < 2*time.Second {
+			d.send(loads[2], true, false)
+		}
+		d.step()
+	}
+	if n := len(d.hushes) / 2; n < 4 || n > 12 {
+		t.Errorf("a server that pauses was probed %d times in an hour: %v", n, d.hushes)
+	}
+	if len(d.actions) > 0 {
+		t.Errorf("%v", d.actions)
+	}
+}
+
+// A NAT that forgets its connections has all subflows reset at the server. The probe's reset has a new subflow join.
+func TestHushFindsForgottenNAT(t *testing.T) {
+	d, stop := newDownload(t), 800*time.Millisecond
+	d.hole = true
+	for d.since() < stop+3*time.Second && !d.direct.probing {
+		if d.since() < stop {
+			d.send(loads[2], true, false)
+		}
+		d.step()
+	}
+	if !d.direct.probing {
+		t.Fatal("the direct path was not probed")
+	}
+	d.created = nil
+	d.tell(path.SubflowClosed{Token: 1, Local: d.direct.local, Remote: d.direct.remote, Err: syscall.ECONNRESET})
+	for at := d.since(); d.since() < at+3*time.Second; {
+		d.step()
+	}
+	if !slices.ContainsFunc(d.created, func(e path.SubflowEstablished) bool { return e.Remote == d.direct.remote }) {
+		t.Errorf("%v were opened, none to the server itself", d.created)
+	}
+}
+
 // Without probes a detour of a bulk transfer is left all the same, later.
 func TestHoleWithoutProbes(t *testing.T) {
 	l := loads[0]
@@ -403,11 +463,31 @@ func TestHoleWithoutProbes(t *testing.T) {
 	for d.since() < 40*time.Second && !d.second {
 		d.hole = d.since() >= 10*time.Second
 		d.send(l, !d.hole, d.hole && d.since() < 10*time.Second+l.gap)
-		d.probing = false
+		d.detour.probing = false
 		d.step()
 	}
 	if !d.second {
 		t.Errorf("the detour keeps its place: %v", d.actions)
+	}
+}
+
+// Probes cannot begin while data is missing before what arrived. That nothing comes to fill the gap shows the same.
+func TestGapShowsHole(t *testing.T) {
+	for _, gap := range []bool{false, true} {
+		d, broke := newDownload(t), 1400*time.Millisecond
+		for d.since() < broke+14*time.Second && !d.second {
+			d.hole = d.since() >= broke
+			d.detour.gap = gap && d.hole
+			d.send(loads[2], !d.hole, false)
+			d.detour.probing = false
+			d.step()
+		}
+		switch took := d.since() - broke; {
+		case !gap && d.second:
+			t.Errorf("without a sign of a fault the detour was left after %v: %v", took, d.actions)
+		case gap && (!d.second || took < 4*time.Second || took > 10*time.Second):
+			t.Errorf("with a gap that nothing fills it was left after %v: %v", took, d.actions)
+		}
 	}
 }
 
@@ -440,7 +520,7 @@ func TestIdleDetourWithoutProbes(t *testing.T) {
 	d := newDownload(t)
 	for d.since() < 10*time.Minute {
 		d.sendOver(loads[0], true, false, false)
-		d.probing = false
+		d.detour.probing = false
 		d.step()
 	}
 	if len(d.actions) > 0 {

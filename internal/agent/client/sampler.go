@@ -153,7 +153,7 @@ func sampleOf(s *mptcp.Subflow) path.Sample {
 		Waiting: m.Unacked > 0, Backoff: int(m.Backoff), Probes: int(m.Probes),
 		MinRTT: m.MinRTT, RTT: m.RTT, ReceiverRTT: m.ReceiverRTT,
 		DataSegsOut: m.DataSegsOut, Retransmitted: m.TotalRetrans, Limited: m.NotSent > 0 || !m.AppLimited,
-		SegsIn: uint64(m.SegsIn), DataSegsIn: uint64(m.DataSegsIn), OutOfOrder: uint64(m.OutOfOrder),
+		SegsIn: uint64(m.SegsIn), DataSegsIn: uint64(m.DataSegsIn), OutOfOrder: uint64(m.OutOfOrder), Gap: m.Gap,
 		LastData: m.LastDataRecv, LastAnswer: m.LastAckRecv, LastSent: m.LastDataSent, DataEnd: m.DataEnd, ECN: m.ECN,
 	}
 }

@@ -2,9 +2,11 @@ package mptcp_test
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -161,6 +163,40 @@ func TestClosedWithDataUndelivered(t *testing.T) {
 	if err != nil || len(conns) != 0 {
 		t.Errorf("connections %+v, error %v; want none", conns, err)
 	}
+}
+
+// Gap shows that segments wait for one that was lost, until that arrives.
+func TestGap(t *testing.T) {
+	c := connect(t)
+	gap := func(want bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			switch s, err := c.client.Subflow(c.local, c.server); {
+			case err != nil:
+				t.Fatal(err)
+			case s.Metrics.Gap == want:
+				return
+			case time.Now().After(deadline):
+				t.Fatalf("gap %v, want %v: %+v", !want, want, s.Metrics)
+			}
+		}
+	}
+	gap(false)
+	c.Router.Run(t, "", "nft", `table ip lossy { chain c { type filter hook forward priority 0; tcp sport 80 @ih,0,16 0x4141 drop; }; }`)
+	lost := strings.Repeat("A", 1000)
+	for _, data := range []string{lost, "B"} {
+		if _, err := c.conn.Write([]byte(data)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond) // the two are not one segment
+	}
+	gap(true)
+	c.Router.Run(t, "", "nft", "delete table ip lossy")
+	got := make([]byte, len(lost)+1)
+	if _, err := io.ReadFull(c.conn, got); err != nil || string(got) != lost+"B" {
+		t.Fatalf("received %q, error %v", got, err)
+	}
+	gap(false)
 }
 
 // A local refusal of the join is an error of the command, not an event.

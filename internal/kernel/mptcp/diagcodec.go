@@ -29,7 +29,7 @@ func (r diagRequest) encode() []byte {
 	b := make([]byte, diagRequestLen, diagRequestLen+8)
 	b[0] = r.family
 	b[1] = uint8(r.protocol)
-	b[2] = diagExtInfo
+	b[2] = diagExtInfo | diagExtMemory
 	binary.NativeEndian.PutUint32(b[4:], diagStates)
 	id := b[8:]
 	binary.BigEndian.PutUint16(id, r.local.Port())
@@ -56,6 +56,7 @@ type socket struct {
 	state         TCPState
 	local, remote netip.AddrPort
 	ifIndex       int
+	queued        uint32 // bytes received in order that nobody has taken yet
 	inode         uint32 // 0: no program has it open
 }
 
@@ -73,6 +74,7 @@ func decodeSocket(b []byte) (s socket, attrs []byte, err error) {
 		local:   netip.AddrPortFrom(read(id[4:20]), be16(id)),
 		remote:  netip.AddrPortFrom(read(id[20:36]), be16(id[2:])),
 		ifIndex: int(u32(id[36:])),
+		queued:  u32(b[diagMessageLen-16:]),
 		inode:   u32(b[diagMessageLen-4:]),
 	}, b[diagMessageLen:], nil
 }
@@ -85,6 +87,7 @@ func decodeSubflow(b []byte, s *Subflow) (bool, error) {
 	}
 	var info, ulp []byte
 	var cgroup uint64
+	var memory uint32 // SK_MEMINFO_RMEM_ALLOC, the first value: what has been received takes so many bytes
 	for len(attrs) > 0 {
 		typ, v, rest, err := nextAttr(attrs)
 		if err != nil {
@@ -94,6 +97,8 @@ func decodeSubflow(b []byte, s *Subflow) (bool, error) {
 		switch typ {
 		case diagAttrInfo:
 			info = v
+		case diagAttrMemory:
+			memory = u32(v)
 		case diagAttrULPInfo:
 			ulp = v
 		case diagAttrCgroup:
@@ -111,6 +116,7 @@ func decodeSubflow(b []byte, s *Subflow) (bool, error) {
 		}
 		*s = Subflow{State: sock.state, Local: sock.local, Remote: sock.remote, IfIndex: sock.ifIndex, Cgroup: cgroup}
 		decodeMetrics(info, &s.Metrics)
+		s.Metrics.Gap = memory > 0 && sock.queued == 0
 		if err := decodeULP(v, s); err != nil {
 			return false, fmt.Errorf("decode MPTCP state of socket %v: %w", sock.local, err)
 		}

@@ -57,6 +57,7 @@ type Metrics struct {
 	DataSegsOut   uint32
 	DataSegsIn    uint32
 	OutOfOrder    uint32 // segments that came after a gap
+	Gap           bool   // such segments still wait for what is missing before them
 	Probes        uint8  // keep-alive probes without an answer, now
 	ECN           bool   // both ends do ECN (RFC 3168)
 

@@ -74,9 +74,11 @@ const (
 const (
 	protocolMPTCP = 262
 
-	diagExtInfo = 1 << (diagAttrInfo - 1)
+	diagExtInfo   = 1 << (diagAttrInfo - 1)
+	diagExtMemory = 1 << (diagAttrMemory - 1)
 
 	diagAttrInfo    = 2
+	diagAttrMemory  = 7 // INET_DIAG_SKMEMINFO
 	diagAttrULPInfo = 19
 	diagAttrCgroup  = 21
 
