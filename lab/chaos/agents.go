@@ -181,9 +181,9 @@ func (w *world) run(ctx context.Context, host string, argv ...string) ([]byte, e
 func (w *world) config(name string) crew.Agent {
 	a := crew.Agent{Over: crew.Settings{"log_level": "debug"}}
 	if w.plan.Coordinator {
-		a.Coordinator = crew.Coordinator(hub, w.Host(hub).Addr4())
+		a.Coordinator = crew.Coordinator(hub, w.Host(hub).Addr())
 		if slices.Contains(w.waypoints, name) { // else it names all that it has, IPv6 ones among them
-			a.Collective = crew.Settings{"addresses": []string{w.Host(name).Addr4().String()}}
+			a.Collective = crew.Settings{"addresses": []string{w.Host(name).Addr().String()}}
 		}
 	}
 	switch name {
@@ -198,15 +198,15 @@ func (w *world) config(name string) crew.Agent {
 	case converter:
 		a.Waypoint = crew.Settings{
 			"offers": []string{"converter"}, "port_mapping": false,
-			"allow": []string{netip.PrefixFrom(w.Host(server).Addr4(), 32).String()},
+			"allow": []string{alone(w.Host(server).Addr()).String()},
 		}
 	case hub:
-		a.Coordinate = crew.Settings{"addresses": []string{w.Host(hub).Addr4().String()}}
+		a.Coordinate = crew.Settings{"addresses": []string{w.Host(hub).Addr().String()}}
 	default:
 		// All addresses of the lab are private, and so denied but for these.
-		allowed := []string{netip.PrefixFrom(w.Host(server).Addr4(), 32).String()}
+		allowed := []string{alone(w.Host(server).Addr()).String()}
 		if w.plan.Converter != "" {
-			allowed = append(allowed, netip.PrefixFrom(w.Host(converter).Addr4(), 32).String())
+			allowed = append(allowed, alone(w.Host(converter).Addr()).String())
 		}
 		a.Waypoint = crew.Settings{"offers": w.plan.Kinds, "port_mapping": false, "allow": allowed}
 	}
@@ -230,8 +230,11 @@ func (w *world) converting() crew.Settings {
 	return settings
 }
 
+// alone returns the prefix that has only this address.
+func alone(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
 // forbidden returns an address that every waypoint's policy denies.
-func (w *world) forbidden() netip.Addr { return w.Host(mallory).Addr4() }
+func (w *world) forbidden() netip.Addr { return w.Host(mallory).Addr() }
 
 // listedWaypoints returns the waypoints in the client's configuration. With a coordinator
 // that is only the liar, which is in no directory.
@@ -245,7 +248,7 @@ func (w *world) listedWaypoints() []crew.Waypoint {
 	}
 	listed := []crew.Waypoint{}
 	for _, name := range names {
-		listed = append(listed, crew.Waypoint{Name: name, Addresses: []netip.Addr{w.Host(name).Addr4()}})
+		listed = append(listed, crew.Waypoint{Name: name, Addresses: []netip.Addr{w.Host(name).Addr()}})
 	}
 	return listed
 }

@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,7 +23,8 @@ type injector struct {
 	raw     *attack.Raw      // mallory's
 
 	links      linkState
-	excess     collector // what attackers got that they should not have
+	settings   sync.Mutex // one change at a time
+	excess     collector  // what attackers got that they should not have
 	distrusted distrusted
 }
 
@@ -77,6 +79,8 @@ func (s *injector) aim(f plan.Fault) (hit string, counts bool) {
 		return home, s.monitor.carried(accessLink) >= carrying
 	case plan.Converter:
 		return converter, s.monitor.carried(converter) >= carrying
+	case plan.Server:
+		return server, s.monitor.carried(rackLink) >= carrying
 	case plan.Coordinator:
 		return hub, s.monitor.carried(hub) >= talking
 	}
@@ -111,6 +115,8 @@ func (s *injector) carryOut(ctx context.Context, f plan.Fault, k *Strike) error 
 		return s.flushRules(ctx, k)
 	case plan.RestartNAT:
 		return s.restartNAT(ctx, k, f.For.Std())
+	case plan.Sysctl:
+		return s.setForAWhile(ctx, k, f.Setting, f.For.Std())
 	case plan.LieAgain:
 		return s.lie(ctx, k)
 	default:

@@ -21,7 +21,7 @@ import (
 
 // attack carries out what a lying member or a stranger does.
 func (s *injector) attack(ctx context.Context, f plan.Fault, k *Strike) error {
-	at := s.w.Host(k.Hit).Addr4()
+	at := s.w.Host(k.Hit).Addr()
 	switch f.Kind {
 	case plan.ForgeSYN:
 		return attack.ForgeSYNs(s.raw, s.seenAs(), s.guardedPorts(k.Hit))
@@ -46,14 +46,13 @@ func (s *injector) seenAs() netip.Addr {
 	if !s.w.plan.NAT {
 		return s.w.client()
 	}
-	v4, _ := s.w.Host(home).AddrOn(accessLink)
-	return v4
+	return s.w.on(home, accessLink)
 }
 
 // flowsAt returns the connections between the client and a waypoint. A NAT changes their
 // ports, which a stranger cannot know.
 func (s *injector) flowsAt(waypoint string) (flows []attack.Flow, err error) {
-	at := s.w.Host(waypoint).Addr4()
+	at := s.w.Host(waypoint).Addr()
 	err = s.inspect.eachSubflow(func(p mptcp.Subflow) {
 		if p.Remote.Addr() == at {
 			from := netip.AddrPortFrom(s.seenAs(), p.Local.Port())
@@ -66,7 +65,7 @@ func (s *injector) flowsAt(waypoint string) (flows []attack.Flow, err error) {
 // guardedPorts returns the ports of a waypoint that receive in-band SYNs: those of servers.
 func (s *injector) guardedPorts(waypoint string) (ports []netip.AddrPort) {
 	for _, stream := range s.w.plan.Streams {
-		at := netip.AddrPortFrom(s.w.Host(waypoint).Addr4(), stream.Port)
+		at := netip.AddrPortFrom(s.w.Host(waypoint).Addr(), stream.Port)
 		if !slices.Contains(ports, at) {
 			ports = append(ports, at)
 		}
@@ -79,7 +78,7 @@ func (s *injector) guardedPorts(waypoint string) (ports []netip.AddrPort) {
 // as it was.
 func (s *injector) member(ctx context.Context, waypoint, method string, args, reply any) (end func(), err error) {
 	p, client, err := s.w.StartRemote(ctx, mallory, "member", s.w.Part(attack.MemberPart, &attack.Member{
-		Identity: crew.IdentityDir(s.w.plan.Coordinator), Waypoint: waypoint, At: s.w.Host(waypoint).Addr4(),
+		Identity: crew.IdentityDir(s.w.plan.Coordinator), Waypoint: waypoint, At: s.w.Host(waypoint).Addr(),
 	})...)
 	if err != nil {
 		return nil, err
@@ -102,12 +101,15 @@ const (
 // scan opens connections to the server through a waypoint, as fast as it can,
 // and tries what the policy denies.
 func (s *injector) scan(ctx context.Context, k *Strike, at netip.Addr, d time.Duration) error {
-	to := s.w.Host(server).Addr4()
+	to := s.w.Host(server).Addr()
 	allowed := netip.AddrPortFrom(to, s.w.plan.Streams[0].Port)
-	router, _ := s.w.Host(near).AddrOn(inLink(k.Hit))
+	loopback := netip.MustParseAddr("127.0.0.1")
+	if to.Is6() {
+		loopback = netip.IPv6Loopback()
+	}
 	servers := []netip.AddrPort{
-		allowed, netip.AddrPortFrom(to, smtp), netip.AddrPortFrom(s.w.forbidden(), 80), netip.AddrPortFrom(router, 80),
-		netip.AddrPortFrom(at, 22), netip.MustParseAddrPort("127.0.0.1:22"),
+		allowed, netip.AddrPortFrom(to, smtp), netip.AddrPortFrom(s.w.forbidden(), 80),
+		netip.AddrPortFrom(s.w.on(near, inLink(k.Hit)), 80), netip.AddrPortFrom(at, 22), netip.AddrPortFrom(loopback, 22),
 	}
 	var granted map[netip.AddrPort]uint16
 	end, err := s.member(ctx, k.Hit, "Map", servers, &granted)
@@ -128,7 +130,7 @@ func (s *injector) scan(ctx context.Context, k *Strike, at netip.Addr, d time.Du
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	sent, err := attack.Scan(ctx, s.raw, s.w.Host(mallory).Addr4(), ports)
+	sent, err := attack.Scan(ctx, s.raw, s.w.Host(mallory).Addr(), ports)
 	k.Note = fmt.Sprintf("%d SYNs sent", sent)
 	return err
 }
@@ -155,7 +157,7 @@ func (s *injector) askTunnels(ctx context.Context, k *Strike, d time.Duration) e
 func (s *injector) flood(ctx context.Context, at netip.Addr, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	conn, err := testbed.On(s.w.Host(mallory), func() (*net.UDPConn, error) { return net.ListenUDP("udp4", nil) })
+	conn, err := testbed.On(s.w.Host(mallory), func() (*net.UDPConn, error) { return net.ListenUDP("udp", nil) })
 	if err != nil {
 		return err
 	}
@@ -167,7 +169,7 @@ func (s *injector) flood(ctx context.Context, at netip.Addr, d time.Duration) er
 				noise[i] = byte(rand.Uint32())
 			}
 			_, _ = conn.WriteToUDPAddrPort(noise[:1+rand.IntN(len(noise))], netip.AddrPortFrom(at, crew.SessionPort)) // lost like any other
-			from := netip.AddrPortFrom(s.w.Host(mallory).Addr4(), uint16(1024+rand.IntN(60000)))
+			from := netip.AddrPortFrom(s.w.Host(mallory).Addr(), uint16(1024+rand.IntN(60000)))
 			to := netip.AddrPortFrom(at, uint16(1+rand.IntN(65535)))
 			if err := s.raw.Send(attack.Segment{From: from, To: to, Seq: rand.Uint32(), Flags: packet.SYN, Window: 1024}); err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -126,6 +127,32 @@ func (s *injector) flushRules(ctx context.Context, k *Strike) error {
 		_, err = s.w.run(ctx, k.Hit, "nft", "flush", "ruleset")
 	}
 	return err
+}
+
+// setForAWhile sets a kernel parameter of a host, then sets it back.
+func (s *injector) setForAWhile(ctx context.Context, k *Strike, setting string, d time.Duration) error {
+	key, value, _ := strings.Cut(setting, "=")
+	h := s.w.Host(k.Hit)
+	if !s.settings.TryLock() {
+		k.miss("another parameter is set now")
+		return nil
+	}
+	defer s.settings.Unlock()
+	before, err := h.ReadFile("/proc/sys/" + strings.ReplaceAll(key, ".", "/"))
+	if err != nil {
+		return err
+	}
+	old := strings.TrimSpace(string(before))
+	if old == value {
+		k.miss("it has this value already")
+		return nil
+	}
+	k.Note = fmt.Sprintf("was %s", old)
+	if err := h.Sysctl(key, value); err != nil {
+		return err
+	}
+	pause(ctx, d)
+	return h.Sysctl(key, old)
 }
 
 // renumber gives the client another address, after a while without any.

@@ -125,22 +125,23 @@ func (m *monitor) busiest() string {
 func (w inspector) rerouted() (found []string, err error) {
 	own, device := w.client(), w.Host(alice).Interface(w.clientLink())
 	err = w.Host(alice).Do(func() error {
-		addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+		addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 		if err != nil {
 			return err
 		}
 		present := false
 		for _, a := range addrs {
-			addr, _ := netip.AddrFromSlice(a.IP.To4())
+			addr, _ := netip.AddrFromSlice(a.IP)
+			addr = addr.Unmap()
 			present = present || addr == own
-			if !addr.IsPrivate() && !addr.IsLoopback() {
+			if !addr.IsPrivate() && !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
 				found = append(found, fmt.Sprintf("the client's host has the address %v", addr))
 			}
 		}
 		if !present {
 			return nil // it is moving
 		}
-		routes, err := netlink.RouteGetWithOptions(net.IP(w.Host(server).Addr4().AsSlice()), &netlink.RouteGetOptions{SrcAddr: own.AsSlice()})
+		routes, err := netlink.RouteGetWithOptions(net.IP(w.Host(server).Addr().AsSlice()), &netlink.RouteGetOptions{SrcAddr: own.AsSlice()})
 		if err != nil || len(routes) == 0 {
 			return nil //nolint:nilerr // between two networks there is no route
 		}

@@ -112,7 +112,7 @@ func (s *sequence) paths(conns []*twin.Conn) ([]Paths, error) {
 func (s *sequence) unconverted() (list []string) {
 	for _, p := range s.traffic.Pairs() {
 		r := p.MPTCP.Record()
-		if r.Stream.Converted && p.MPTCP.Alive() && time.Since(r.Began) > converterPatience && p.MPTCP.Seen().Addr() != s.w.Host(converter).Addr4() {
+		if r.Stream.Converted && p.MPTCP.Alive() && time.Since(r.Began) > converterPatience && p.MPTCP.Seen().Addr() != s.w.Host(converter).Addr() {
 			list = append(list, fmt.Sprintf("%s on port %d from %v", r.Stream.Kind, r.Stream.Port, r.Local))
 		}
 	}
@@ -142,9 +142,9 @@ const converterPatience = 2 * time.Second
 func (s *sequence) converted(c *twin.Conn, relayed []Paths) (p Paths, others []Paths) {
 	began := c.Record().Began
 	switch {
-	case c.Seen().Addr() != s.w.Host(converter).Addr4() && s.seen.struckBefore(began.Add(converterPatience)):
+	case c.Seen().Addr() != s.w.Host(converter).Addr() && s.seen.struckBefore(began.Add(converterPatience)):
 		return Paths{Local: c.Local(), Excused: "not converted since a fault"}, relayed
-	case c.Seen().Addr() != s.w.Host(converter).Addr4() || len(relayed) == 0:
+	case c.Seen().Addr() != s.w.Host(converter).Addr() || len(relayed) == 0:
 		p = Paths{Local: c.Local(), Ways: []string{}}
 	default:
 		p, others = relayed[0], relayed[1:]
@@ -170,11 +170,16 @@ func (s *sequence) excuse(p Paths, c *twin.Conn) string {
 		return "plain TCP since a fault"
 	case s.seen.withoutAgent(c.Record().Began):
 		return "began while the client had no agent"
+	case s.takesOne():
+		return "the server takes no other subflow"
 	case !p.Known && !c.Alive():
 		return "over"
 	}
 	return ""
 }
+
+// takesOne reports whether the server takes no subflow but a connection's first.
+func (s *sequence) takesOne() bool { return s.w.plan.ServerTakes != nil && *s.w.plan.ServerTakes == 0 }
 
 func (s *sequence) addWays(p *Paths, subflows []mptcp.Subflow, by map[netip.Addr]string) {
 	for _, f := range subflows {
@@ -195,7 +200,7 @@ func (s *sequence) addWays(p *Paths, subflows []mptcp.Subflow, by map[netip.Addr
 
 func (w inspector) way(s mptcp.Subflow, by map[netip.Addr]string) string {
 	for _, name := range w.allWaypoints() {
-		if s.Remote.Addr() == w.Host(name).Addr4() {
+		if s.Remote.Addr() == w.Host(name).Addr() {
 			return name
 		}
 	}

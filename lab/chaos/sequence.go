@@ -197,7 +197,7 @@ func (s *injector) open() (err error) {
 	if err != nil {
 		return err
 	}
-	s.liar = attack.NewWaypoint(s.w.Host(liar), id, s.w.plan.Liar, s.w.Host(server).Addr4(), s.w.log)
+	s.liar = attack.NewWaypoint(s.w.Host(liar), id, s.w.plan.Liar, s.w.Host(server).Addr(), s.w.log)
 	return s.liar.Restart()
 }
 

@@ -23,6 +23,7 @@ import (
 type watcher struct {
 	waypoint string
 	right    func(*packet.Packet) string // returns why a packet must not leave, or ""
+	ipv6     bool                        // the family of the packets that it checks
 	fd       int
 	done     chan struct{}
 
@@ -47,7 +48,7 @@ func opens(p *packet.Packet) bool {
 
 // watch opens a watcher on an interface.
 func watch(h *testbed.Host, iface string, right func(*packet.Packet) string) (*watcher, error) {
-	v := &watcher{waypoint: h.Name(), right: right, done: make(chan struct{})}
+	v := &watcher{waypoint: h.Name(), ipv6: h.Addr().Is6(), right: right, done: make(chan struct{})}
 	all := binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.ETH_P_ALL & 0xff})
 	err := h.Do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) // nothing yet
@@ -91,10 +92,17 @@ func (v *watcher) run(stop <-chan struct{}) {
 			continue
 		}
 		// One that is malformed behind its IP header is judged by that.
-		if p, _ := decoder.Decode(buffer[:n]); p != nil && p.V4 != nil {
+		if p, _ := decoder.Decode(buffer[:n]); p != nil && (p.V6 != nil) == v.ipv6 && !staysNear(p) {
 			v.judge(p)
 		}
 	}
+}
+
+// staysNear reports whether a packet stays on its link, as IPv6's neighbour discovery does, or ends after a few hops, by
+// which a waypoint finds out what its provider's network is.
+func staysNear(p *packet.Packet) bool {
+	return p.Src().IsLinkLocalUnicast() || p.Src().IsUnspecified() || p.Dst().IsMulticast() || p.Dst().IsLinkLocalUnicast() ||
+		p.V6 != nil && (p.ICMP != nil && p.V6.HopLimit == 255 || p.V6.HopLimit <= 3 && p.UDP != nil && p.To().Port() == traceroutePort)
 }
 
 func (v *watcher) judge(p *packet.Packet) {
@@ -114,6 +122,8 @@ const (
 
 	// Where members reach a coordinator; waypoints do.
 	enrolPort, busPort = 45672, 45673
+
+	traceroutePort = 33434
 )
 
 // rights returns the check of packets that leave a waypoint. Allowed are its own packets to
@@ -121,17 +131,19 @@ const (
 func (w *world) rights(waypoint string) func(*packet.Packet) string {
 	own := map[netip.Addr]bool{}
 	for _, link := range []string{inLink(waypoint), outLink(waypoint)} {
-		v4, _ := w.Host(waypoint).AddrOn(link)
-		own[v4] = true
+		own[w.on(waypoint, link)] = true
 	}
 	here := netip.MustParsePrefix("10.0.0.0/8") // what the lab numbers hosts from
+	if w.plan.IPv6 {
+		here = netip.MustParsePrefix("fd00::/16")
+	}
 	return func(p *packet.Packet) string {
 		switch {
 		case !own[p.Src()]:
 			return fmt.Sprintf("a packet from %v, which is not its address, to %v", p.Src(), p.To())
 		case !here.Contains(p.Dst()):
 			return fmt.Sprintf("a packet to %v, which nobody here has", p.To())
-		case opens(p) && p.Dst() != w.Host(server).Addr4() && p.To() != w.convertsAt() && p.To().Port() != enrolPort && p.To().Port() != busPort:
+		case opens(p) && p.Dst() != w.Host(server).Addr() && p.To() != w.convertsAt() && p.To().Port() != enrolPort && p.To().Port() != busPort:
 			return fmt.Sprintf("a connection to %v, which its policy denies", p.To())
 		case opens(p) && p.To().Port() == smtp:
 			return fmt.Sprintf("a connection to %v, a port that its policy denies", p.To())
@@ -147,7 +159,7 @@ func (w *world) convertsAt() netip.AddrPort {
 	if w.plan.Converter == "" {
 		return netip.AddrPort{}
 	}
-	return netip.AddrPortFrom(w.Host(converter).Addr4(), rfc8803.Port)
+	return netip.AddrPortFrom(w.Host(converter).Addr(), rfc8803.Port)
 }
 
 // guardsSYNs reports whether SYNs of members are authenticated, so that none of a

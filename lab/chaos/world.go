@@ -93,8 +93,14 @@ func (w *world) close() error {
 }
 
 // client returns the client's address on its own link.
-func (w *world) client() netip.Addr {
-	v4, _ := w.Host(alice).AddrOn(w.clientLink())
+func (w *world) client() netip.Addr { return w.on(alice, w.clientLink()) }
+
+// on returns the address of a host on a link, of the family that this world uses.
+func (w *world) on(host, link string) netip.Addr {
+	v4, v6 := w.Host(host).AddrOn(link)
+	if w.plan.IPv6 {
+		return v6
+	}
 	return v4
 }
 
@@ -111,7 +117,7 @@ var proxy = netip.MustParseAddrPort("127.0.0.1:1080")
 
 // isClient reports whether streams may begin at an address now.
 func (w *world) isClient(a netip.Addr) bool {
-	return a == w.client() || w.plan.Converter == plan.ByGateway && a == w.Host(phone).Addr4()
+	return a == w.client() || w.plan.Converter == plan.ByGateway && a == w.Host(phone).Addr()
 }
 
 // members returns the hosts that run an agent.
@@ -149,7 +155,11 @@ func (w *world) spec(seed uint64) testbed.Spec {
 		s.Backend = testbed.BackendEmulator
 	}
 	host := func(name string, forward bool) {
-		s.Hosts = append(s.Hosts, testbed.HostSpec{Name: name, Forward: forward})
+		h := testbed.HostSpec{Name: name, Forward: forward, IPv6Only: w.plan.IPv6 && !forward}
+		if name == server {
+			h.Subflows = w.plan.ServerTakes
+		}
+		s.Hosts = append(s.Hosts, h)
 	}
 	link := func(name, a, b string, rate int64, delay time.Duration, cost int) {
 		var p testbed.LinkParams

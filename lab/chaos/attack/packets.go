@@ -18,7 +18,7 @@ import (
 // ForgedWindow is the window of all forged SYNs, which identifies them on any link.
 const ForgedWindow = 0xdc0f
 
-// Segment is an IPv4 packet with a TCP header and nothing behind it (RFC 791, RFC 9293).
+// Segment is an IP packet with a TCP header and nothing behind it (RFC 791, RFC 8200, RFC 9293).
 type Segment struct {
 	From, To netip.AddrPort
 	Seq      uint32
@@ -33,21 +33,30 @@ func (s Segment) bytes() ([]byte, error) {
 }
 
 // Raw sends packets from a host, whatever their source.
-type Raw struct{ fd int }
+type Raw struct{ v4, v6 int }
 
 // NewRaw opens a raw socket on a host.
 func NewRaw(h *testbed.Host) (*Raw, error) {
-	fd, err := testbed.On(h, func() (int, error) {
-		return unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	r, err := testbed.On(h, func() (*Raw, error) {
+		const kind = unix.SOCK_RAW | unix.SOCK_CLOEXEC
+		v4, err := unix.Socket(unix.AF_INET, kind, unix.IPPROTO_RAW)
+		if err != nil {
+			return nil, err
+		}
+		v6, err := unix.Socket(unix.AF_INET6, kind, unix.IPPROTO_RAW)
+		if err != nil {
+			return nil, errors.Join(err, unix.Close(v4))
+		}
+		return &Raw{v4, v6}, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open a raw socket on %s: %w", h.Name(), err)
+		return nil, fmt.Errorf("open raw sockets on %s: %w", h.Name(), err)
 	}
-	return &Raw{fd}, nil
+	return r, nil
 }
 
-// Close closes the socket.
-func (r *Raw) Close() error { return unix.Close(r.fd) }
+// Close closes the sockets.
+func (r *Raw) Close() error { return errors.Join(unix.Close(r.v4), unix.Close(r.v6)) }
 
 // Send sends a segment.
 func (r *Raw) Send(s Segment) error {
@@ -55,7 +64,11 @@ func (r *Raw) Send(s Segment) error {
 	if err != nil {
 		return fmt.Errorf("forge a segment: %w", err)
 	}
-	err = unix.Sendto(r.fd, b, 0, &unix.SockaddrInet4{Addr: s.To.Addr().As4()})
+	if to := s.To.Addr(); to.Is4() {
+		err = unix.Sendto(r.v4, b, 0, &unix.SockaddrInet4{Addr: to.As4()})
+	} else {
+		err = unix.Sendto(r.v6, b, 0, &unix.SockaddrInet6{Addr: to.As16()})
+	}
 	if err != nil && !errors.Is(err, unix.ENOBUFS) {
 		return fmt.Errorf("send a forged segment: %w", err)
 	}

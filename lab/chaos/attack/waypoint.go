@@ -132,7 +132,7 @@ func (w *Waypoint) Tunnel(_ context.Context, peer session.Peer, req wire.TunnelR
 	g.Addresses = []netip.Prefix{netip.MustParsePrefix("10.193.3.7/22")}
 	if w.lie == plan.ForeignAddress {
 		foreign := []netip.Prefix{
-			netip.PrefixFrom(req.Local, 24), netip.PrefixFrom(peer.Addr, 32), netip.MustParsePrefix("8.8.8.8/22"),
+			netip.PrefixFrom(req.Local, 24), netip.PrefixFrom(peer.Addr, peer.Addr.BitLen()), netip.MustParsePrefix("8.8.8.8/22"),
 			netip.PrefixFrom(w.server, 30), netip.MustParsePrefix("10.0.0.1/8"),
 		}
 		first := foreign[int(n)%len(foreign)]

@@ -18,8 +18,10 @@ const (
 func Generate(seed uint64) Plan {
 	r := rand.New(rand.NewPCG(seed, 0xc4a05))
 	p := Plan{Seed: seed, World: newWorld(r)}
-	p.World.addConverter(rand.New(rand.NewPCG(seed, 0xc0))) // other worlds do not depend on it
-	var kinds []Kind                                        // each as often as it weighs
+	// Other worlds do not depend on these.
+	p.World.addConverter(rand.New(rand.NewPCG(seed, 0xc0)))
+	p.World.vary(rand.New(rand.NewPCG(seed, 0x6)))
+	var kinds []Kind // each as often as it weighs
 	for _, k := range Kinds(p.World) {
 		kinds = append(kinds, slices.Repeat([]Kind{k}, max(1, rules[k].weight))...)
 	}
@@ -39,10 +41,14 @@ func Generate(seed uint64) Plan {
 func newFault(r *rand.Rand, kind Kind, w World) Fault {
 	rule := rules[kind]
 	targets := rule.targets(w)
-	return Fault{
+	f := Fault{
 		Kind: kind, Target: targets[r.IntN(len(targets))],
 		For: units.Duration(rule.lasts.seconds(r)), Amount: rule.amount.draw(r),
 	}
+	if settings := rule.settings[f.Target]; len(settings) > 0 {
+		f.Setting = settings[r.IntN(len(settings))]
+	}
+	return f
 }
 
 func newWorld(r *rand.Rand) World {
@@ -79,6 +85,17 @@ func (w *World) addConverter(r *rand.Rand) {
 	s := newStream(r, Download, span{1.5, 5}.seconds(r))
 	s.Converted, s.Port = true, convertedPort
 	w.Streams = append(w.Streams, s)
+}
+
+// vary takes IPv4 from every third world that bears it, and has every eighth server take fewer subflows than by default.
+func (w *World) vary(r *rand.Rand) {
+	if r.IntN(3) == 0 && w.bearsIPv6() {
+		w.IPv6, w.Kinds = true, slices.DeleteFunc(slices.Clone(w.Kinds), func(kind string) bool { return kind == inBand })
+	}
+	if r.IntN(8) == 0 {
+		takes := r.IntN(2)
+		w.ServerTakes = &takes
+	}
 }
 
 // convertedPort is the first port of converted streams. Those of their twins lie between them.

@@ -50,6 +50,8 @@ const (
 	// Renumber gives the client another address, after For without any.
 	Renumber   Kind = "renumber"
 	FlushRules Kind = "flush-rules" // nft flush ruleset
+	// Sysctl sets a kernel parameter, as administrators and other programs do. Plain TCP works with each value.
+	Sysctl Kind = "sysctl"
 	// RestartNAT has the client's NAT forget all connections, and be away for For.
 	RestartNAT Kind = "restart-nat"
 )
@@ -86,6 +88,7 @@ const (
 	Coordinator Target = "coordinator" // the coordinator's agent
 	Router      Target = "router"      // the client's NAT
 	Converter   Target = "converter"   // the converter, or its agent
+	Server      Target = "server"      // the server's host
 )
 
 // span is a range to draw from.
@@ -105,7 +108,21 @@ type rule struct {
 	targets func(World) []Target
 	lasts   span // seconds
 	amount  span
+	// settings are the kernel parameters to choose from, by target.
+	settings map[Target][]string
 }
+
+// Kernel parameters that change how an end sends, or how a host filters.
+var (
+	ofEnds = []string{
+		"net.ipv4.tcp_sack=0", "net.ipv4.tcp_timestamps=0", "net.ipv4.tcp_ecn=1", "net.ipv4.tcp_congestion_control=reno",
+		"net.ipv4.tcp_mtu_probing=2", "net.mptcp.checksum_enabled=1", "net.mptcp.stale_loss_cnt=0",
+	}
+	ofFilters = []string{
+		"net.ipv4.conf.all.rp_filter=1", "net.netfilter.nf_conntrack_tcp_be_liberal=0", "net.netfilter.nf_conntrack_tcp_loose=0",
+		"net.ipv4.conf.all.send_redirects=1",
+	}
+)
 
 func always(World) bool     { return true }
 func emulated(w World) bool { return w.Emulated }
@@ -167,13 +184,16 @@ var rules = map[Kind]rule{
 	Hangup:        {fits: always, targets: processes, lasts: span{0.1, 1}},
 	Renumber:      {fits: func(w World) bool { return !w.NAT && w.Converter != ByGateway }, targets: only(Client), lasts: span{0, 2}},
 	FlushRules:    {fits: always, targets: flushable},
-	RestartNAT:    {fits: func(w World) bool { return w.NAT }, targets: only(Router), lasts: span{0.1, 1}},
-	LieAgain:      {fits: func(w World) bool { return w.Liar != "" }, targets: only(Client)},
-	ForgeSYN:      {fits: func(w World) bool { return slices.Contains(w.Kinds, "in-band") }, targets: only(Busy)},
-	BlindRST:      {fits: always, targets: only(Busy)},
-	Scan:          {fits: always, targets: only(Busy), lasts: span{0.5, 2}},
-	AskTunnels:    {fits: func(w World) bool { return slices.Contains(w.Kinds, "wireguard") }, targets: only(Busy), lasts: span{0.5, 2}},
-	Flood:         {fits: always, targets: only(Busy, Client), lasts: span{0.5, 2}},
+	Sysctl: {weight: 2, fits: always, targets: only(Client, Busy, Server), lasts: span{1, 5}, settings: map[Target][]string{
+		Client: append([]string{"net.ipv4.conf.all.rp_filter=1"}, ofEnds...), Busy: ofFilters, Server: ofEnds,
+	}},
+	RestartNAT: {fits: func(w World) bool { return w.NAT }, targets: only(Router), lasts: span{0.1, 1}},
+	LieAgain:   {fits: func(w World) bool { return w.Liar != "" }, targets: only(Client)},
+	ForgeSYN:   {fits: func(w World) bool { return slices.Contains(w.Kinds, inBand) }, targets: only(Busy)},
+	BlindRST:   {fits: always, targets: only(Busy)},
+	Scan:       {fits: always, targets: only(Busy), lasts: span{0.5, 2}},
+	AskTunnels: {fits: func(w World) bool { return slices.Contains(w.Kinds, "wireguard") }, targets: only(Busy), lasts: span{0.5, 2}},
+	Flood:      {fits: always, targets: only(Busy, Client), lasts: span{0.5, 2}},
 }
 
 // Kinds lists the kinds of faults that can happen in a world, in a fixed order.

@@ -35,9 +35,12 @@ type World struct {
 	Subflows int      `json:"subflows"`
 	// Converter adds a converter, and traffic through it. There is no coordinator then.
 	Converter Entrance `json:"converter,omitempty"`
-	NAT       bool     `json:"nat"`       // the client is behind one
-	Checksums bool     `json:"checksums"` // net.mptcp.checksum_enabled
-	Streams   []Stream `json:"streams"`
+	NAT       bool     `json:"nat"`  // the client is behind one
+	IPv6      bool     `json:"ipv6"` // hosts have no IPv4, except routers
+	// ServerTakes limits the subflows that join a connection at the server. nil is Linux' default.
+	ServerTakes *int     `json:"server_takes,omitempty"`
+	Checksums   bool     `json:"checksums"` // net.mptcp.checksum_enabled
+	Streams     []Stream `json:"streams"`
 }
 
 // Stream is a series of connections, one after the other, each beside a twin
@@ -98,6 +101,8 @@ type Fault struct {
 	For units.Duration `json:"for,omitempty"`
 	// Amount is a share or a factor, depending on the kind.
 	Amount float64 `json:"amount,omitempty"`
+	// Setting is a kernel parameter and its value: "net.ipv4.tcp_sack=0".
+	Setting string `json:"setting,omitempty"`
 }
 
 // End returns when the fault is over.
@@ -110,6 +115,9 @@ func (f Fault) String() string {
 	}
 	if f.Amount > 0 {
 		s += fmt.Sprintf(" (%.3g)", f.Amount)
+	}
+	if f.Setting != "" {
+		s += " " + f.Setting
 	}
 	return s
 }
@@ -129,6 +137,10 @@ func (w World) String() string {
 	add(w.Coordinator, "coordinator")
 	add(w.Converter != "", "converter by "+string(w.Converter))
 	add(w.NAT, "client behind NAT")
+	add(w.IPv6, "IPv6 only")
+	if w.ServerTakes != nil {
+		add(true, fmt.Sprintf("server takes %d more subflows", *w.ServerTakes))
+	}
 	add(w.Checksums, "checksums")
 	for _, s := range w.Streams {
 		life := "long"
@@ -181,6 +193,10 @@ func (p Plan) Check() error {
 		return errors.New("a world with a converter has no coordinator")
 	case w.Converter == ByGateway && w.NAT:
 		return errors.New("a gateway is behind no NAT")
+	case w.IPv6 && (!w.bearsIPv6() || slices.Contains(w.Kinds, inBand)):
+		return errors.New("a world without IPv4 has no NAT, no converter, no OpenVPN, no in-band detours and no waypoint that lies about IPv4 addresses")
+	case w.ServerTakes != nil && *w.ServerTakes < 0:
+		return fmt.Errorf("a server takes 0 or more subflows, not %d", *w.ServerTakes)
 	}
 	for _, s := range w.Streams {
 		if !slices.Contains([]StreamKind{Download, Upload, Messages}, s.Kind) || s.Rate <= 0 || s.Port == 0 {
@@ -199,11 +215,20 @@ func (p Plan) Check() error {
 			return fmt.Errorf("fault %d: %s cannot happen in this world", i+1, f.Kind)
 		case !slices.Contains(rule.targets(w), f.Target):
 			return fmt.Errorf("fault %d: target must be one of %q, not %q", i+1, rule.targets(w), f.Target)
+		case rule.settings != nil && !slices.Contains(rule.settings[f.Target], f.Setting):
+			return fmt.Errorf("fault %d: setting must be one of %q, not %q", i+1, rule.settings[f.Target], f.Setting)
 		case i > 0 && f.At < p.Faults[i-1].At:
 			return fmt.Errorf("fault %d comes before the one that it follows", i+1)
 		}
 	}
 	return nil
+}
+
+const inBand = "in-band"
+
+// bearsIPv6 reports whether all that the world has works without IPv4, but for in-band detours beside others.
+func (w World) bearsIPv6() bool {
+	return !w.NAT && w.Converter == "" && w.Liar != ForeignAddress && !slices.Contains(w.Kinds, "openvpn") && !slices.Equal(w.Kinds, []string{inBand})
 }
 
 // MaxWaypoints limits the number of honest waypoints.

@@ -44,6 +44,7 @@ func TestGenerate(t *testing.T) {
 // In some hundred sequences every kind of fault strikes, in worlds of every sort.
 func TestGenerateCoversAll(t *testing.T) {
 	kinds, lies, sorts, entrances := map[Kind]int{}, map[Lie]int{}, map[string]int{}, map[Entrance]int{}
+	without4, takes, settings := 0, map[int]int{}, map[string]int{}
 	for seed := range uint64(300) {
 		p := Generate(seed)
 		lies[p.World.Liar]++
@@ -51,6 +52,13 @@ func TestGenerateCoversAll(t *testing.T) {
 		sorts[fmt.Sprint(p.World.Emulated, p.World.NAT, p.World.Coordinator, p.World.Checksums)]++
 		for _, f := range p.Faults {
 			kinds[f.Kind]++
+			settings[f.Setting]++
+		}
+		if p.World.IPv6 {
+			without4++
+		}
+		if n := p.World.ServerTakes; n != nil {
+			takes[*n]++
 		}
 	}
 	for kind := range rules {
@@ -67,6 +75,14 @@ func TestGenerateCoversAll(t *testing.T) {
 		if entrances[e] < 10 {
 			t.Errorf("%d worlds have the entrance %q to a converter", entrances[e], e)
 		}
+	}
+	for _, setting := range slices.Concat(ofEnds, ofFilters) {
+		if settings[setting] == 0 {
+			t.Errorf("%s was never set", setting)
+		}
+	}
+	if without4 < 20 || takes[0] < 5 || takes[1] < 5 {
+		t.Errorf("%d worlds without IPv4; servers that take fewer subflows: %v", without4, takes)
 	}
 	if len(sorts) != 16 {
 		t.Errorf("%d sorts of worlds of 16: %v", len(sorts), sorts)
@@ -88,6 +104,9 @@ func TestCheck(t *testing.T) {
 		"unknown way in":  {func(p *Plan) { p.World.Converter = "door" }, `not "door"`},
 		"coordinator too": {func(p *Plan) { p.World.Converter, p.World.Coordinator = ByProxy, true }, "no coordinator"},
 		"gateway and NAT": {func(p *Plan) { p.World.Converter, p.World.NAT, p.World.Coordinator = ByGateway, true, false }, "behind no NAT"},
+		"IPv6 and NAT":    {func(p *Plan) { p.World.IPv6, p.World.NAT = true, true }, "without IPv4"},
+		"takes too few":   {func(p *Plan) { n := -1; p.World.ServerTakes = &n }, "takes 0 or more"},
+		"no such setting": {func(p *Plan) { p.Faults[0] = Fault{Kind: Sysctl, Target: Busy, Setting: "net.ipv4.ip_forward=0"} }, "setting must be one of"},
 		"unknown lie":     {func(p *Plan) { p.World.Liar = "weather" }, "liar must be one of"},
 		"too many detour": {func(p *Plan) { p.World.Subflows = 9 }, "subflows must be"},
 	} {

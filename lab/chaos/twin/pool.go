@@ -55,7 +55,7 @@ type Entrance struct {
 func Start(ctx context.Context, client, server *testbed.Host, entrance Entrance, streams []plan.Stream) (*Pool, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &Pool{
-		client: client, entrance: entrance, server: server.Addr4(), cancel: cancel,
+		client: client, entrance: entrance, server: server.Addr(), cancel: cancel,
 		conns: map[uint64]*Conn{}, renewed: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	mptcp := map[uint16]bool{} // of each port

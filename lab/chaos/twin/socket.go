@@ -47,7 +47,7 @@ const mptcpInfo = 1 // linux/mptcp.h
 // dial connects a socket of the host, of MPTCP or plain TCP. The host's thread only
 // creates the socket: it does not wait for the connection.
 func dial(ctx context.Context, h *testbed.Host, to netip.AddrPort, mptcp bool) (*socket, error) {
-	fd, err := newSocket(h, mptcp)
+	fd, err := newSocket(h, to.Addr(), mptcp)
 	if err != nil {
 		return nil, err
 	}
@@ -60,13 +60,16 @@ func dial(ctx context.Context, h *testbed.Host, to netip.AddrPort, mptcp bool) (
 	return s, nil
 }
 
-func newSocket(h *testbed.Host, mptcp bool) (fd int, err error) {
-	protocol := unix.IPPROTO_TCP
+func newSocket(h *testbed.Host, to netip.Addr, mptcp bool) (fd int, err error) {
+	family, protocol := unix.AF_INET, unix.IPPROTO_TCP
+	if to.Is6() {
+		family = unix.AF_INET6
+	}
 	if mptcp {
 		protocol = unix.IPPROTO_MPTCP
 	}
 	fd, err = testbed.On(h, func() (int, error) {
-		return unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
+		return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
 	})
 	if err != nil {
 		return -1, fmt.Errorf("open a socket on %s: %w", h.Name(), err)
@@ -83,7 +86,7 @@ func (s *socket) connect(to netip.AddrPort) error {
 	err = raw.Write(func(fd uintptr) bool {
 		if !started {
 			started = true
-			failed = unix.Connect(int(fd), &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+			failed = unix.Connect(int(fd), sockaddr(to))
 			return !errors.Is(failed, unix.EINPROGRESS)
 		}
 		failed = nil
@@ -97,12 +100,22 @@ func (s *socket) connect(to netip.AddrPort) error {
 	return errors.Join(err, failed)
 }
 
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
 // local returns the socket's local address.
 func (s *socket) local() (local netip.AddrPort, err error) {
 	err = s.control(func(fd int) error {
 		sa, err := unix.Getsockname(fd)
-		if v4, ok := sa.(*unix.SockaddrInet4); ok && err == nil {
-			local = netip.AddrPortFrom(netip.AddrFrom4(v4.Addr), uint16(v4.Port))
+		switch a := sa.(type) {
+		case *unix.SockaddrInet4:
+			local = netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+		case *unix.SockaddrInet6:
+			local = netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
 		}
 		return err
 	})
@@ -162,8 +175,12 @@ func dialByProxy(ctx context.Context, h *testbed.Host, proxy, to netip.AddrPort)
 func listen(h *testbed.Host, port uint16, mptcp bool) (net.Listener, error) {
 	lc := net.ListenConfig{KeepAlive: -1}
 	lc.SetMultipathTCP(mptcp)
+	network := "tcp4"
+	if h.Addr().Is6() {
+		network = "tcp6"
+	}
 	l, err := testbed.On(h, func() (net.Listener, error) {
-		return lc.Listen(context.Background(), "tcp4", fmt.Sprintf(":%d", port))
+		return lc.Listen(context.Background(), network, fmt.Sprintf(":%d", port))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", h.Name(), err)
