@@ -253,3 +253,61 @@ func TestMonthlyQuota(t *testing.T) {
 		t.Errorf("bob says %+v", g)
 	}
 }
+
+// A member with terms of its own gets what they allow, and is told why it gets no more. Other terms apply from a reload
+// on: open connections continue, unless the member's quota is used up.
+func TestTermsOfOneMember(t *testing.T) {
+	w := withKinds(newWorld(t), "mapped")
+	w.startBoth()
+	w.kindIs("mapped", "ready")
+	x := w.curl(w.url())
+	w.subflows("direct up", "mapped up")
+	config, err := w.read(bob, etc+"dcol.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	terms := func(of, line string) {
+		w.configure(bob, fmt.Sprintf("%s\n[[waypoint.member]]\nname = %q\n%s\n", config, of, line))
+		if said := w.dcol(bob, "reload"); !strings.Contains(said, "waypoint.member") {
+			t.Errorf("dcol reload says %q", said)
+		}
+	}
+	refused := func(words string) {
+		w.fails(alice, []string{"map", port(w.addr4(server), 80), "--via", bob}, words)
+	}
+
+	terms(mallory, `ports = [443]`) // which changes nothing for alice
+	x.goesOn()
+	w.subflows("direct up", "mapped up")
+
+	terms(alice, `ports = [443]`)
+	refused("port")
+	another := w.curl(w.url())
+	w.eventually("there is another connection", func() error {
+		n := len(w.mustStatus(alice).Client.Connections)
+		return holds(n == 2, "there are %d", n)
+	})
+	another.goesOn()
+	if c := w.newest(); len(c.Subflows) != 1 || c.Subflows[0].Kind != "direct" {
+		t.Errorf("a connection to a port that bob denies has %+v", c.Subflows)
+	}
+	another.endsWell()
+	x.goesOn()
+	w.subflows("direct up", "mapped up")
+
+	const used = "your monthly quota at this waypoint is used up"
+	terms(alice, `monthly_quota = "100kB"`)
+	for range 3 { // counted each ten seconds, from the change on
+		x.goesOn()
+	}
+	w.subflowsWithin(2*patience, "direct up")
+	refused(used)
+	x.goesOn()
+	w.restart(bob) // what was used is on disk
+	w.waypointUp()
+	refused(used)
+
+	terms(alice, `ports = [80]`)
+	w.dcol(alice, "map", port(w.addr4(server), 80), "--via", bob)
+	x.endsWell()
+}

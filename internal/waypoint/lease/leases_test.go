@@ -61,9 +61,12 @@ func TestMappingsAreRefused(t *testing.T) {
 		"denied port":      {func(r *MappingRequest, _ *Conditions) { r.Server = netip.MustParseAddrPort("8.0.0.1:25") }, wire.DestinationForbidden, 0},
 		"another family":   {func(r *MappingRequest, _ *Conditions) { r.Client = netip.MustParseAddr("2001:4860::1") }, wire.FamilyMismatch, 0},
 		"outside of hours": {func(_ *MappingRequest, u *Conditions) { u.Giving = closed }, wire.OutsideHours, time.Hour},
-		"switched off":     {func(_ *MappingRequest, u *Conditions) { u.Giving.Cause = giving.SwitchedOff }, wire.SwitchedOff, 0},
-		"loaded":           {func(_ *MappingRequest, u *Conditions) { u.LoadedUntil = begin.Add(9 * time.Second) }, wire.Loaded, 9 * time.Second},
-		"no port is free":  {func(_ *MappingRequest, u *Conditions) { u.PortTaken = func(uint16) bool { return true } }, wire.Busy, retryQuota},
+		"outside of its own hours": {func(_ *MappingRequest, u *Conditions) {
+			u.Of = func(string) MemberConditions { return MemberConditions{Giving: closed} }
+		}, wire.NotOffered, retryOwn},
+		"switched off":    {func(_ *MappingRequest, u *Conditions) { u.Giving.Cause = giving.SwitchedOff }, wire.SwitchedOff, 0},
+		"loaded":          {func(_ *MappingRequest, u *Conditions) { u.LoadedUntil = begin.Add(9 * time.Second) }, wire.Loaded, 9 * time.Second},
+		"no port is free": {func(_ *MappingRequest, u *Conditions) { u.PortTaken = func(uint16) bool { return true } }, wire.Busy, retryQuota},
 		"one more": {func(r *MappingRequest, u *Conditions) {
 			r.Server = netip.MustParseAddrPort("8.0.0.4:443")
 		}, wire.QuotaMappings, retryQuota},

@@ -80,8 +80,15 @@ func (c Conditions) closed(r Request) *wire.Refusal {
 	if !standing.Until.IsZero() {
 		refusal.RetryAfter = wire.Span(standing.Until.Sub(c.Now))
 	}
+	if own.Closed() {
+		refusal.RetryAfter = min(refusal.RetryAfter, wire.Span(retryOwn))
+	}
 	return refusal
 }
+
+// retryOwn bounds the time after which a member asks again whose own terms ended: the operator may change them, and tells
+// nobody.
+const retryOwn = 10 * time.Minute
 
 // ownTerms are what members hear whose own terms end.
 var ownTerms = map[giving.Cause]string{
