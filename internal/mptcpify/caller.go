@@ -22,7 +22,7 @@ func namespacePath(tid uint32) string {
 // outside our pid namespace (tid 0), those of another user, and those that are not dumpable.
 func namespaceOf(tid uint32) (namespaceID, error) {
 	var st unix.Stat_t
-	if err := unix.Stat(namespacePath(tid), &st); err != nil {
+	if err := statQuickly(namespacePath(tid), &st); err != nil {
 		return namespaceID{}, fmt.Errorf("network namespace of thread %d: %w", tid, err)
 	}
 	return namespaceID{dev: st.Dev, ino: st.Ino}, nil
@@ -39,7 +39,7 @@ func executableOf(tid uint32) (string, error) {
 // takes less time than reading its status.
 func userOf(tid uint32) (uid, gid int, err error) {
 	var st unix.Stat_t
-	err = unix.Stat("/proc/"+strconv.FormatUint(uint64(tid), 10), &st)
+	err = statQuickly("/proc/"+strconv.FormatUint(uint64(tid), 10), &st)
 	return int(st.Uid), int(st.Gid), err
 }
 

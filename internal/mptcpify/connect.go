@@ -42,16 +42,18 @@ func newConverting(relay string, leads *[maxLeads]lead) *converting {
 }
 
 // connect answers connect(). What needs no converter goes on at once. The rest waits in a goroutine of its own.
-func (s *supervisor) connect(n *notification) error {
+func (s *supervisor) connect(n *notification) {
 	server, ok := destination(n)
 	if !ok || s.converting == nil {
-		return answerContinue(s.listener, n.id)
+		_ = answerContinue(s.listener, n.id)
+		return
 	}
 	if direct, plain := s.converting.relay.Direct(server); direct {
 		if plain {
 			s.makePlain(n)
 		}
-		return answerContinue(s.listener, n.id)
+		_ = answerContinue(s.listener, n.id)
+		return
 	}
 	select {
 	case l := <-s.converting.free:
@@ -61,9 +63,8 @@ func (s *supervisor) connect(n *notification) error {
 			s.lead(l, server)
 			l.end()
 		}()
-		return nil
 	default:
-		return answerContinue(s.listener, n.id)
+		_ = answerContinue(s.listener, n.id)
 	}
 }
 

@@ -13,7 +13,7 @@
 //     it is not a child of the program: a program that waits for all its
 //     children must not wait for it. It has a session of its own and none of
 //     the program's files open, so that a pipeline ends when the program does.
-//     It starts a second supervisor (pair.go).
+//     It starts a second supervisor (pair.go), which waits.
 //  3. The filter (filter.go) stops the program at socket(AF_INET or
 //     AF_INET6, SOCK_STREAM, 0 or IPPROTO_TCP). If the agent has a relay to
 //     converters when the program starts, it also stops at connect() and
@@ -24,9 +24,10 @@
 //     that, the kernel continues the call, and the program gets the plain TCP
 //     socket that it requested. The supervisor lives as long as any descendant
 //     of the program has the filter, including daemons.
-//  5. If one of the two supervisors is killed, the other notices at once. It
-//     answers the calls that the killed one had received but not answered,
-//     which are in shared memory (board.go), and starts a new one.
+//  5. If one of the two supervisors is killed, the other notices at once and
+//     starts a new one. If it was the one that answers, the other answers from
+//     then on, first the calls that the killed one had received but not
+//     answered, which are in shared memory (board.go).
 //
 // With a relay to converters (internal/converter/ask), these files follow:
 //
@@ -68,8 +69,9 @@
 // SO_BINDTODEVICE, and non-blocking sockets that the program has bound.
 //
 // What a user may notice:
-//   - Making a socket takes some tens of microseconds longer (BenchmarkSocket).
-//     Using it takes no longer.
+//   - Making a socket takes some tens of microseconds longer (BenchmarkSocket),
+//     and some hundreds if the supervisor has slept and the processors are busy
+//     (BenchmarkDial). Using it takes no longer.
 //   - Without CAP_SYS_ADMIN the kernel requires no_new_privs for setting a
 //     filter, so setuid programs (sudo, su, ping on some hosts) get no
 //     privileges inside `dcol run`. As root nothing changes.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -89,11 +90,11 @@ func openForks() (*forks, error) {
 func (f *forks) last() (uint32, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n, err := unix.Pread(int(f.file.Fd()), f.text[:], 0)
-	if err != nil {
-		return 0, err
+	n, _, errno := unix.RawSyscall6(unix.SYS_PREAD64, f.file.Fd(), uintptr(unsafe.Pointer(&f.text[0])), uintptr(len(f.text)), 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
 	}
-	line := bytes.TrimSpace(f.text[:max(n, 0)])
+	line := bytes.TrimSpace(f.text[:n])
 	last, err := strconv.ParseUint(string(line[bytes.LastIndexByte(line, ' ')+1:]), 10, 32)
 	return uint32(last), err
 }

@@ -31,6 +31,7 @@ const (
 	// connectMark measures connect(), fakeMark is the relay and a converter of the tests.
 	connectMark = "make-connections"
 	fakeMark    = "fake-relay"
+	dialMark    = "dial-on-request"
 	// relayVariable of the environment has the socket of the relay.
 	relayVariable = "TEST_RELAY"
 )
@@ -51,6 +52,8 @@ func TestMain(m *testing.M) {
 		os.Exit(checkSockets(os.Args[2]))
 	case connectMark:
 		os.Exit(makeConnections(os.Args[2], os.Args[3], os.Args[4]))
+	case dialMark:
+		os.Exit(dialOnRequest(os.Args[2], os.Args[3]))
 	case fakeMark:
 		os.Exit(fakeRelay(os.Args[2], os.Args[3]))
 	case busyMark:

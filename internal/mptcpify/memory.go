@@ -13,11 +13,15 @@ import (
 func readMemory(tid uint32, address uint64, b []byte) error {
 	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
 	remote := []unix.RemoteIovec{{Base: uintptr(address), Len: len(b)}}
-	n, err := unix.ProcessVMReadv(int(tid), local, remote, 0)
-	if err == nil && n != len(b) {
-		err = io.ErrUnexpectedEOF
+	n, _, errno := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(tid), uintptr(unsafe.Pointer(&local[0])), 1,
+		uintptr(unsafe.Pointer(&remote[0])), 1, 0)
+	switch {
+	case errno != 0:
+		return errno
+	case int(n) != len(b):
+		return io.ErrUnexpectedEOF
 	}
-	return err
+	return nil
 }
 
 // openMemory opens the memory of a caller for reading and writing. It stays that of the same process when the thread's

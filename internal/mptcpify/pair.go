@@ -6,7 +6,6 @@ import (
 	"log/syslog"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"syscall"
 	"time"
@@ -14,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Two supervisors answer for one filter. Each notices when the other ends, answers its unanswered calls, and starts
-// a new one.
+// Two supervisors are there for one filter. One answers, the other waits. Each notices when the other ends and starts a
+// new one, which waits. The one that waited answers first what the other has left unanswered.
 
 // Files of a supervisor that the other started, after standard input, output and error.
 const (
@@ -57,6 +56,8 @@ type pair struct {
 	path  string // of the supervised program
 	relay string // socket of the relay to converters, empty for none
 	other *os.File
+	// answering reports that this supervisor answers.
+	answering bool
 }
 
 // firstOfPair creates the first supervisor, and starts the other.
@@ -70,6 +71,14 @@ func firstOfPair(listener int, name, path, relay string) (*pair, error) {
 		return nil, err
 	}
 	return &pair{own: own, name: name, path: path, relay: relay}, nil
+}
+
+// begin has this supervisor answer from now on.
+func (p *pair) begin() {
+	if !p.answering {
+		p.answering = true
+		p.own.start()
+	}
 }
 
 // secondOfPair creates a supervisor that the other has started, at index side.
@@ -91,7 +100,7 @@ func secondOfPair(name, path, relay string, side int) (*pair, error) {
 	return &pair{own: own, name: name, path: path, relay: relay, other: os.NewFile(otherFD, "other")}, nil
 }
 
-// run answers calls, and returns when no process has the filter any more.
+// run returns when no process has the filter any more.
 func (p *pair) run() error {
 	go p.watch()
 	return p.own.wait()
@@ -113,6 +122,7 @@ func (p *pair) watch() {
 			awaitEnd(p.other)
 			p.other = nil
 			p.own.inherit(1 - p.own.side)
+			p.begin()
 			lived = time.Since(started)
 		}
 		wait, tell := row.ended(lived)
@@ -181,43 +191,13 @@ func awaitEnd(end *os.File) {
 // inherit answers the calls that the supervisor at index side had received but not answered when it ended.
 func (s *supervisor) inherit(side int) {
 	leads := s.shared.leads[side][:]
-	answerAll(s.shared.calls[side][:], func(n *notification) error {
-		if slices.ContainsFunc(leads, func(l lead) bool { return l.call.id == n.id }) {
-			return nil // it was killed between two steps
-		}
-		return s.answer(n)
-	})
+	call := &s.shared.calls[side]
+	// A call that is among the leads, too, was there when its supervisor was killed between two steps.
+	if call.id != 0 && !slices.ContainsFunc(leads, func(l lead) bool { return l.call.id == call.id }) {
+		s.answer(call)
+	}
+	call.id = 0
 	for i := range leads {
 		s.takeOver(&leads[i])
-	}
-}
-
-// answerAll answers the waiting calls on a thread that ends afterwards. If that thread cannot return from another
-// namespace, a new one continues.
-func answerAll(calls []notification, answer func(*notification) error) {
-	for len(calls) > 0 {
-		done := make(chan int)
-		go func() {
-			runtime.LockOSThread() // never unlocked, see work
-			n := 0
-			defer func() { done <- n }()
-			if err := blockSignals(); err != nil {
-				n = len(calls)
-				return
-			}
-			for n < len(calls) {
-				left := &calls[n]
-				n++
-				if left.id == 0 {
-					continue
-				}
-				err := answer(left)
-				left.id = 0
-				if errors.Is(err, errAstray) {
-					return
-				}
-			}
-		}()
-		calls = calls[<-done:]
 	}
 }

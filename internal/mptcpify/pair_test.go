@@ -2,6 +2,7 @@ package mptcpify
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"runtime"
@@ -46,9 +47,13 @@ func TestSupervisorKilled(t *testing.T) {
 	defer func() { cmd.Process.Kill() }()
 	const kills = 6
 	for i := range kills {
-		pids := bothSupervisors(t, loop.Args[0])
-		killed := pids[i%2]
-		if err := unix.Kill(killed, unix.SIGKILL); err != nil {
+		killed, err := 0, error(unix.ESRCH)
+		// A child with which Go tries something when it starts the first process looks like a supervisor, for a moment.
+		for errors.Is(err, unix.ESRCH) {
+			killed = bothSupervisors(t, loop.Args[0])[i%2]
+			err = unix.Kill(killed, unix.SIGKILL)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		// Killing both at once is another matter.
@@ -82,7 +87,7 @@ func TestCallOfKilledSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The other has received the call and ended.
-	if err := receive(listener, &shared.calls[1][0]); err != nil {
+	if err := receive(listener, &shared.calls[1]); err != nil {
 		t.Fatal(err)
 	}
 	own, err := newSupervisor(listener, shared, 0, "")
@@ -90,7 +95,7 @@ func TestCallOfKilledSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	own.inherit(1)
-	if shared.calls[1][0].id != 0 {
+	if shared.calls[1].id != 0 {
 		t.Error("the call is still on the board")
 	}
 	ended := make(chan error, 1)
@@ -129,28 +134,6 @@ func startUnderFilter(t *testing.T, program *exec.Cmd, connects bool) (listener 
 	}()
 	<-done
 	return listener, err
-}
-
-// A thread that cannot come back from a network namespace does not end the supervisor that
-// answers for the one that was killed: it may be the last.
-func TestInheritedCallsOutliveAThread(t *testing.T) {
-	calls := []notification{{id: 1}, {}, {id: 2}, {id: 3}}
-	var answered []uint64
-	threads := map[int]bool{}
-	answerAll(calls, func(n *notification) error {
-		answered = append(answered, n.id)
-		threads[unix.Gettid()] = true
-		if n.id < 3 {
-			return errAstray
-		}
-		return nil
-	})
-	if !slices.Equal(answered, []uint64{1, 2, 3}) || len(threads) != 3 {
-		t.Errorf("answered %v by %d threads, want 1, 2 and 3 by three", answered, len(threads))
-	}
-	if slices.ContainsFunc(calls, func(n notification) bool { return n.id != 0 }) {
-		t.Errorf("calls are still on the board: %v", calls)
-	}
 }
 
 func TestRespawns(t *testing.T) {

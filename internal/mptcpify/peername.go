@@ -10,12 +10,13 @@ import (
 
 // getpeername answers with the server's address for sockets that were led to a converter. Otherwise, and whenever
 // something fails, the kernel carries out the call.
-func (s *supervisor) getpeername(n *notification) error {
+func (s *supervisor) getpeername(n *notification) {
 	server, family, ok := s.serverOf(n)
 	if !ok || !s.writeName(n, encodeSockaddr(family, server)) {
-		return answerContinue(s.listener, n.id)
+		_ = answerContinue(s.listener, n.id)
+		return
 	}
-	return answerResult(s.listener, n.id, 0)
+	_ = answerResult(s.listener, n.id, 0)
 }
 
 func (s *supervisor) serverOf(n *notification) (server netip.AddrPort, family int, ok bool) {

@@ -108,7 +108,11 @@ func unavailable(err error) error {
 // SIGKILL.
 func receive(listener int, n *notification) error {
 	*n = notification{}
-	return ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(n))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(n)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // answerContinue lets the kernel execute the call as if there were no filter.
@@ -137,11 +141,16 @@ func answerFD(listener int, id uint64, fd int, closeOnExec bool) error {
 	if closeOnExec {
 		install.newFDFlags = unix.O_CLOEXEC
 	}
-	number, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_ADDFD, uintptr(unsafe.Pointer(&install)))
-	if errno != 0 {
-		return errno
+	for {
+		number, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_ADDFD, uintptr(unsafe.Pointer(&install)))
+		switch errno {
+		case 0:
+			return send(listener, &answer{id: id, value: int64(number)})
+		case unix.EINTR: // by a signal, before the file was installed
+		default:
+			return errno
+		}
 	}
-	return send(listener, &answer{id: id, value: int64(number)})
 }
 
 // send answers a call, even if this thread gets a signal meanwhile.
@@ -150,7 +159,7 @@ func send(listener int, a *answer) error {
 }
 
 func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg)); errno != 0 {
+	if _, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg)); errno != 0 {
 		return errno
 	}
 	return nil

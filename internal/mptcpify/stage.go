@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -62,11 +63,13 @@ func detach(name, path, relay string) error {
 	return second.Start()
 }
 
-// outlive protects the supervisor from ending before the last user of the filter.
+// outlive protects the supervisor from ending before the last user of the filter, and has it answer soon.
 func outlive() {
 	// A service manager that stops the program signals every process of the
 	// service. The program may still need sockets while it shuts down.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
+	// With several processors, Go would wake threads to look for work whenever a call comes.
+	runtime.GOMAXPROCS(1)
 	// This fails without CAP_SYS_RESOURCE, which does no harm.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
 }
@@ -81,7 +84,7 @@ func superviseStage(name, path, relay string) error {
 	if err != nil {
 		return err
 	}
-	p.own.start()
+	p.begin()
 	if _, err := unix.Write(peerFD, binary.NativeEndian.AppendUint32(nil, uint32(os.Getpid()))); err != nil {
 		return fmt.Errorf("tell the program's process that the supervisor is ready: %w", err)
 	}
@@ -102,7 +105,6 @@ func secondStage(args []string) error {
 	if err != nil {
 		return err
 	}
-	p.own.start()
 	return p.run()
 }
 

@@ -9,10 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workers is the number of sockets that each supervisor makes at a time. One thread is enough for one busy program;
-// more threads prevent a slow call (a busy namespace, scarce memory) from delaying the next.
-const workers = 2
-
 // supervisor answers the filter's notifications until no process has the filter any more.
 type supervisor struct {
 	listener int
@@ -49,19 +45,15 @@ func newSupervisor(listener int, shared *board, side int, relay string) (*superv
 		homeID:   homeID,
 		owners:   os.Geteuid() == 0,
 		forks:    forks,
-		failed:   make(chan error, workers),
+		failed:   make(chan error, 1),
 
 		converting: newConverting(relay, &shared.leads[side]),
 	}, nil
 }
 
-func (s *supervisor) start() {
-	for i := range workers {
-		go s.work(&s.shared.calls[s.side][i])
-	}
-}
+func (s *supervisor) start() { go s.work(&s.shared.calls[s.side]) }
 
-// wait returns when the last thread with the filter has ended. The workers are then still blocked in the kernel
+// wait returns when the last thread with the filter has ended. The worker is then still blocked in the kernel
 // (before 6.7 it does not wake them), so the process must end.
 func (s *supervisor) wait() error {
 	gone := make(chan error, 1)
@@ -87,17 +79,12 @@ func (s *supervisor) wait() error {
 	}
 }
 
-// errAstray means that a worker's thread could not return from another network namespace.
-var errAstray = errors.New("thread is in a foreign network namespace")
-
 // work answers one call after the other. The shared memory call holds the unanswered one, for the other supervisor.
+//
+// Nobody else waits for calls: the kernel wakes all who wait, and the program would run after them. The goroutine is not
+// locked to its thread. When it wakes after a pause, Go's runtime believes that it has run all the time and has it
+// yield, for which a locked one needs two more switches of threads.
 func (s *supervisor) work(call *notification) {
-	// Never unlocked, so a thread in another namespace, or with blocked signals, ends with its worker.
-	runtime.LockOSThread()
-	if err := blockSignals(); err != nil {
-		s.failed <- err
-		return
-	}
 	for {
 		switch err := receive(s.listener, call); {
 		case err == nil:
@@ -108,37 +95,21 @@ func (s *supervisor) work(call *notification) {
 			s.failed <- fmt.Errorf("receive a system call: %w", err)
 			return
 		}
-		err := s.answer(call)
+		s.answer(call)
 		call.id = 0
-		if errors.Is(err, errAstray) {
-			go s.work(call)
-			return
-		}
 	}
-}
-
-// blockSignals blocks all signals in the calling thread; Go's runtime sends itself many. A signal would interrupt the
-// installation of a socket, and the caller would get a plain TCP socket.
-func blockSignals() error {
-	var all unix.Sigset_t
-	for i := range all.Val {
-		all.Val[i] = ^all.Val[i]
-	}
-	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, nil); err != nil {
-		return fmt.Errorf("block signals: %w", err)
-	}
-	return nil
 }
 
 // answer answers any call of which the filter notifies.
-func (s *supervisor) answer(n *notification) error {
+func (s *supervisor) answer(n *notification) {
 	switch n.call {
 	case unix.SYS_CONNECT:
-		return s.connect(n)
+		s.connect(n)
 	case unix.SYS_GETPEERNAME:
-		return s.getpeername(n)
+		s.getpeername(n)
+	default:
+		s.socket(n)
 	}
-	return s.socket(n)
 }
 
 // socket gives the caller an MPTCP socket. If that is not possible, the kernel executes the original call, with the
@@ -146,21 +117,20 @@ func (s *supervisor) answer(n *notification) error {
 //
 // The caller cannot change its namespace or user meanwhile, because it waits in the call. If it is killed and its
 // thread number is reused, the socket is discarded: answers use the id, which is never reused.
-func (s *supervisor) socket(n *notification) error {
+func (s *supervisor) socket(n *notification) {
 	fd, err := s.socketFor(n)
 	if err != nil {
 		_ = answerContinue(s.listener, n.id)
-		return err
+		return
 	}
-	defer unix.Close(fd)
+	defer closeQuickly(fd)
 	if s.converting != nil {
 		s.noteMade(n.tid, fd)
 	}
 	closeOnExec := n.args[1]&unix.SOCK_CLOEXEC != 0
 	if err := answerFD(s.listener, n.id, fd, closeOnExec); err != nil {
-		return answerContinue(s.listener, n.id)
+		_ = answerContinue(s.listener, n.id)
 	}
-	return nil
 }
 
 func (s *supervisor) socketFor(n *notification) (int, error) {
@@ -192,35 +162,41 @@ func (s *supervisor) giveTo(tid uint32, fd int) error {
 	}
 	uid, gid, err := userOf(tid)
 	if err == nil && (uid != 0 || gid != 0) {
-		err = unix.Fchown(fd, uid, gid)
+		_, err = quickly(unix.SYS_FCHOWN, uintptr(fd), uintptr(uid), uintptr(gid))
 	}
 	return err
 }
 
 // socketAbroad makes the socket in the caller's network namespace. That needs CAP_SYS_ADMIN in it, which an ordinary
 // user does not have.
-func (s *supervisor) socketAbroad(n *notification) (int, error) {
+func (s *supervisor) socketAbroad(n *notification) (fd int, err error) {
 	namespace, err := unix.Open(namespacePath(n.tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Close(namespace)
-	if err := unix.Setns(namespace, unix.CLONE_NEWNET); err != nil {
-		return 0, err
-	}
-	fd, err := mptcpSocket(n)
-	// A thread that stayed would keep the namespace alive after its last process.
-	if back := unix.Setns(s.home, unix.CLONE_NEWNET); back != nil {
-		if err == nil {
-			unix.Close(fd)
+	made := make(chan struct{})
+	go func() {
+		defer close(made)
+		runtime.LockOSThread()
+		if err = unix.Setns(namespace, unix.CLONE_NEWNET); err != nil {
+			runtime.UnlockOSThread()
+			return
 		}
-		return 0, errors.Join(errAstray, back)
-	}
+		fd, err = mptcpSocket(n)
+		// A thread that stayed would keep the namespace alive after its last process. One that cannot return ends with
+		// this goroutine.
+		if unix.Setns(s.home, unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
+		}
+	}()
+	<-made
 	return fd, err
 }
 
 // mptcpSocket makes the requested socket with the protocol MPTCP.
 func mptcpSocket(n *notification) (int, error) {
-	nonblock := int(n.args[1]) & unix.SOCK_NONBLOCK
-	return unix.Socket(int(n.args[0]), unix.SOCK_STREAM|unix.SOCK_CLOEXEC|nonblock, unix.IPPROTO_MPTCP)
+	flags := unix.SOCK_STREAM | unix.SOCK_CLOEXEC | int(n.args[1])&unix.SOCK_NONBLOCK
+	fd, err := quickly(unix.SYS_SOCKET, uintptr(uint32(n.args[0])), uintptr(flags), unix.IPPROTO_MPTCP)
+	return int(fd), err
 }
