@@ -56,6 +56,12 @@ func (t *Policy) check(p *tomlfile.Problems, at string) {
 	if !t.OfUplinks() && (len(t.Uplinks) > 0 || t.Detours) {
 		p.At(at+".use", "uplinks and detours are for %s, %s and %s, not for %s", UseFullMesh, UseBackup, UseSingle, t.Use)
 	}
+	switch {
+	case t.Server != "" && t.Use != UsePaths:
+		p.At(at+".server", "is for %s, not for %s: remove it", UsePaths, t.Use)
+	case t.Server != "":
+		checkServer(p, at+".server", t.Server)
+	}
 	if d := t.AboveRTT.Std(); d > roundTripMax {
 		p.At(at+".above_rtt", "must be at most %v (0s: none), not %v", roundTripMax, d)
 	}

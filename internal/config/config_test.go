@@ -128,6 +128,8 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[[policy]]\nuse = \"fullmesh\"\nsubflows = 9", `policy[0].subflows: must be from 1 to 8 (0: the default), not 9`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nabove_rtt = \"1m\"", `policy[0].above_rtt: must be at most 10s (0s: none), not 1m0s`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nabove_rtt = \"-1s\"", `policy[0].above_rtt`},
+		{minimal + "[[policy]]\nuse = \"backup\"\nserver = \"hub@192.0.2.1:45674\"", `policy[0].server: is for paths, not for backup: remove it`},
+		{minimal + "[[policy]]\nuse = \"paths\"\nserver = \"192.0.2.1:45674\"", `policy[0].server: "192.0.2.1:45674" is not NAME@HOST:PORT`},
 		{minimal + "[[policy]]\nuse = \"ndiffports\"", `policy[0].subflows: must be from 2 to 8 for ndiffports, not 0`},
 		{minimal + "[[policy]]\nuse = \"single\"\nsubflows = 2", `policy[0].subflows: remove it: with single there is one subflow at a time`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nuplinks = [\"a\", \"a\"]", `policy[0].uplinks: "a" is empty or listed twice: list each interface once`},

@@ -18,6 +18,7 @@ type Policy struct {
 	Subflows int      `toml:"subflows"` // 0: those of [client], or for fullmesh and backup one for each path
 	Uplinks  []string `toml:"uplinks"`  // interfaces, the preferred first; none: all
 	Detours  bool     `toml:"detours"`  // besides uplinks
+	Server   string   `toml:"server"`   // of paths, NAME@HOST:PORT; empty: the agent finds them
 
 	// Conditions for subflows beside the first: the first that is true opens them. Zero values: at once.
 	AfterBytes units.Size     `toml:"after_bytes"`

@@ -59,6 +59,16 @@ const (
 	lowEnd    = 32768
 )
 
+// UnusedPorts returns the source ports of flows, the highest first.
+func UnusedPorts() (ports []uint16) {
+	for port := 1<<16 - 1; port >= lowPorts; port-- {
+		if port >= highPorts || port < lowEnd {
+			ports = append(ports, uint16(port))
+		}
+	}
+	return ports
+}
+
 // NewWire returns a prober. Each of its flows has another source port, in an order drawn by lot.
 func NewWire(net trace.Network, t Template) *Wire {
 	w := &Wire{net: net, flow: t, base: t.Random.Uint32(), probes: map[uint32]*wireProbe{}, byID: map[uint16]*wireProbe{},

@@ -19,7 +19,7 @@ func (c *Client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 		}
 		cgroup := c.cgroupOf(ev.Local, ev.Remote)
 		if !ev.ServerSide {
-			c.lookForWays(ctx, ev.Remote, cgroup, now)
+			c.lookForWays(ctx, ev.Remote, cgroup, 0, now)
 		}
 		c.handle(ctx, now, path.ConnEstablished{
 			Token: token, Local: ev.Local, Remote: ev.Remote,

@@ -52,6 +52,7 @@ func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
 		c.measuredWaypoint(v, w.RoundTrip())
 	}
 	c.offerUplinks()
+	c.measuredWays(ctx, measured.Samples, now)
 	c.handle(ctx, now, measured)
 	return max(sampleEvery, sampleShare*time.Since(now))
 }

@@ -27,48 +27,59 @@ const (
 type ways struct {
 	policies []waysPolicy
 	known    map[netip.AddrPort]*way
-	find     func(ctx context.Context, server netip.AddrPort, ways, each int) ([][]uint16, error)
+	find     findWays
 	turn     chan struct{} // held by the search in progress: one at a time
 }
 
-// waysPolicy is a policy of the kind paths: which connections it covers, and how many paths they want.
+// findWays returns ports that lead to a server, by path, about each ports on every one.
+type findWays func(ctx context.Context, server netip.AddrPort, ways, each int) ([][]uint16, error)
+
+// waysPolicy is a policy of the kind paths: which connections it covers, how many paths they want, and who knows them.
 type waysPolicy struct {
-	rule  path.Rule
-	paths int
+	rule   path.Rule
+	paths  int
+	server string // NAME@HOST:PORT; empty: this host finds them
+	bytes  uint64 // the path server is asked for connections that carried as many
 }
 
 // way has the ports that are known for one server.
 type way struct {
 	wanted    time.Time // by a connection
 	paths     int       // wanted
+	asked     string    // path server; empty: probes find the paths
 	found     time.Time // zero: never, or routes have changed since
 	searching bool
 	again     bool       // routes have changed during the search
 	ports     [][]uint16 // by path
 }
 
-func newWays(policies []config.Policy, find func(context.Context, netip.AddrPort, int, int) ([][]uint16, error)) ways {
+func newWays(policies []config.Policy, find findWays) ways {
 	w := ways{known: make(map[netip.AddrPort]*way), find: find, turn: make(chan struct{}, 1)}
 	for _, p := range policies {
 		if p.Use == config.UsePaths {
-			w.policies = append(w.policies, waysPolicy{coverage(&p), p.Paths()})
+			w.policies = append(w.policies, waysPolicy{coverage(&p), p.Paths(), p.Server, uint64(p.AfterBytes)})
 		}
 	}
 	return w
 }
 
-// wants returns the number of paths that the policies want to a server for programs in a cgroup; 0: none.
-func (w *ways) wants(server netip.AddrPort, cgroup string) (n int) {
+// wants returns the number of paths that the policies want to a server for programs in a cgroup, after a connection carried
+// so many bytes, and the path server to ask; 0: none.
+func (w *ways) wants(server netip.AddrPort, cgroup string, carried uint64) (n int, asked string) {
 	for _, p := range w.policies {
-		if p.rule.Covers(server.Port(), server.Addr(), cgroup) {
-			n = max(n, p.paths)
+		if !p.rule.Covers(server.Port(), server.Addr(), cgroup) || p.server != "" && carried < p.bytes {
+			continue
 		}
+		if n == 0 {
+			asked = p.server
+		}
+		n = max(n, p.paths)
 	}
-	return n
+	return n, asked
 }
 
 // due notes that a connection to the server wants its paths, and reports whether they are to be searched now.
-func (w *ways) due(server netip.AddrPort, paths int, now time.Time) bool {
+func (w *ways) due(server netip.AddrPort, paths int, asked string, now time.Time) bool {
 	known := w.known[server]
 	if known == nil {
 		if len(w.known) >= mostWays && !w.forget() {
@@ -77,13 +88,17 @@ func (w *ways) due(server netip.AddrPort, paths int, now time.Time) bool {
 		known = &way{}
 		w.known[server] = known
 	}
-	known.wanted, known.paths = now, max(paths, known.paths)
+	known.wanted, known.paths, known.asked = now, max(paths, known.paths), asked
 	return known.search(now)
 }
 
 // search reports whether ports are to be searched now.
 func (known *way) search(now time.Time) bool {
-	if known.searching || now.Sub(known.found) < wayLifetime {
+	lifetime := wayLifetime
+	if known.asked != "" {
+		lifetime = renewAfter
+	}
+	if known.searching || now.Sub(known.found) < lifetime {
 		return false
 	}
 	known.searching = true
@@ -115,14 +130,18 @@ func (w *ways) stale(now time.Time) (servers []netip.AddrPort) {
 }
 
 // take notes what a search has found, and returns what the path manager is to be told. After an error, what was known
-// stays.
+// stays. If nothing was known and the path server does not answer, subflows take paths by chance.
 func (w *ways) take(server netip.AddrPort, ports [][]uint16, err error, now time.Time) (events []path.Event) {
 	known := w.known[server]
 	known.searching = false
 	if known.found = now; known.again {
 		known.found, known.again = time.Time{}, false
 	}
-	if err != nil {
+	if err != nil && known.asked != "" {
+		known.found = known.found.Add(askAgain - renewAfter)
+		ports = make([][]uint16, known.paths)
+	}
+	if err != nil && (known.asked == "" || len(known.ports) > 0) {
 		return nil
 	}
 	before := len(known.ports)
@@ -158,9 +177,9 @@ func (w *ways) candidates(a path.CreateSubflow) []uint16 {
 
 // lookForWays searches ports that lead to distinct paths to a connection's server, if its policy wants them and they are
 // not known.
-func (c *Client) lookForWays(ctx context.Context, server netip.AddrPort, cgroup string, now time.Time) {
+func (c *Client) lookForWays(ctx context.Context, server netip.AddrPort, cgroup string, carried uint64, now time.Time) {
 	w := &c.host.ways
-	if n := w.wants(server, cgroup); n > 0 && w.due(server, n, now) {
+	if n, asked := w.wants(server, cgroup, carried); n > 0 && w.due(server, n, asked, now) {
 		c.searchWays(ctx, server)
 	}
 }
@@ -175,26 +194,33 @@ func (c *Client) waysChanged(ctx context.Context, now time.Time) {
 }
 
 func (c *Client) searchWays(ctx context.Context, server netip.AddrPort) {
-	w, paths := &c.host.ways, c.host.ways.known[server].paths
+	known := c.host.ways.known[server]
+	paths, find := known.paths, c.host.ways.inTurn
+	if known.asked != "" {
+		find = c.pathServer(known.asked, server.Addr())
+	}
 	c.requests.Go(func() {
 		limited, cancel := context.WithTimeout(ctx, searchTime)
 		defer cancel()
-		var ports [][]uint16
-		var err error
-		select {
-		case w.turn <- struct{}{}:
-			ports, err = w.find(limited, server, paths, portsEach)
-			<-w.turn
-		case <-limited.Done():
-			err = limited.Err()
-		}
+		ports, err := find(limited, server, paths, portsEach)
 		c.post(ctx, func(now time.Time) {
 			c.log.Debug("paths by ports were searched", "server", server, "ports", ports)
 			if err != nil && ctx.Err() == nil {
 				c.log.Warn("paths by ports to a server are not known", "server", server, "err", err)
 			}
-			c.backlog = append(c.backlog, w.take(server, ports, err, now)...)
+			c.backlog = append(c.backlog, c.host.ways.take(server, ports, err, now)...)
 			c.decide(ctx, now)
 		})
 	})
+}
+
+// inTurn searches by probes, one server after the other.
+func (w *ways) inTurn(ctx context.Context, server netip.AddrPort, paths, each int) ([][]uint16, error) {
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+		return w.find(ctx, server, paths, each)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }

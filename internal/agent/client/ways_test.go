@@ -38,7 +38,7 @@ func TestWaysWanted(t *testing.T) {
 		"by default":      {func(p *config.Policy) { p.Subflows = 0 }, "", 2},
 	} {
 		w := newWays(pathsPolicy(tc.change), nil)
-		if got := w.wants(waysServer, tc.cgroup); got != tc.want {
+		if got, _ := w.wants(waysServer, tc.cgroup, 0); got != tc.want {
 			t.Errorf("%s: %d paths, want %d", name, got, tc.want)
 		}
 	}
@@ -63,7 +63,7 @@ func TestWaysRemembered(t *testing.T) {
 	join := func(name string) []uint16 {
 		return w.candidates(path.CreateSubflow{Kind: path.Port, Waypoint: name, Server: waysServer})
 	}
-	if !w.due(waysServer, 3, now) || w.due(waysServer, 3, now) {
+	if !w.due(waysServer, 3, "", now) || w.due(waysServer, 3, "", now) {
 		t.Error("not searched once")
 	}
 	if offered, _ := take(nil, []uint16{61000, 61001}, []uint16{62000}); offered != 2 {
@@ -78,7 +78,7 @@ func TestWaysRemembered(t *testing.T) {
 	if got := join(""); got != nil {
 		t.Errorf("ports of a subflow by chance: %v", got)
 	}
-	if w.due(waysServer, 3, now.Add(wayLifetime-1)) || !w.due(waysServer, 3, now.Add(wayLifetime)) {
+	if w.due(waysServer, 3, "", now.Add(wayLifetime-1)) || !w.due(waysServer, 3, "", now.Add(wayLifetime)) {
 		t.Error("not searched again after its lifetime")
 	}
 	now = now.Add(wayLifetime)
@@ -103,12 +103,63 @@ func TestWaysAreBounded(t *testing.T) {
 	server := func(i int) netip.AddrPort { return netip.AddrPortFrom(waysServer.Addr(), uint16(i+1)) }
 	for i := range mostWays {
 		now := time.Unix(int64(1000+i), 0)
-		w.due(server(i), 2, now)
+		w.due(server(i), 2, "", now)
 		if w.take(server(i), nil, nil, now); i == 0 {
 			w.known[server(0)].ports = [][]uint16{{1}, {2}}
 		}
 	}
-	if !w.due(server(mostWays), 2, time.Unix(5000, 0)) || len(w.known) != mostWays || w.known[server(0)] == nil || w.known[server(1)] != nil {
+	if !w.due(server(mostWays), 2, "", time.Unix(5000, 0)) || len(w.known) != mostWays || w.known[server(0)] == nil || w.known[server(1)] != nil {
 		t.Errorf("%d servers are known", len(w.known))
+	}
+}
+
+// TestPathServerForElephants: a path server is asked about a connection once it carried what its policy wants.
+func TestPathServerForElephants(t *testing.T) {
+	const server = "controller@192.0.2.9:45674"
+	w := newWays(pathsPolicy(func(p *config.Policy) { p.Server, p.AfterBytes, p.Cgroup = server, 1000, "/sys/fs/cgroup/a" }), nil)
+	for _, tc := range []struct {
+		carried uint64
+		cgroup  string
+		want    int
+	}{{0, "/sys/fs/cgroup/a", 0}, {999, "/sys/fs/cgroup/a", 0}, {1000, "/sys/fs/cgroup/a", 3}, {1000, "", 0}} {
+		if n, asked := w.wants(waysServer, tc.cgroup, tc.carried); n != tc.want || n > 0 && asked != server {
+			t.Errorf("%+v: %d paths from %q", tc, n, asked)
+		}
+	}
+	if w.awaits(waysServer, 999) || !w.awaits(waysServer, 1000) {
+		t.Error("not awaited at its size")
+	}
+	if w.due(waysServer, 3, server, time.Unix(1000, 0)); w.awaits(waysServer, 1000) {
+		t.Error("awaited after it was asked")
+	}
+}
+
+// TestPathServerGone: if a path server does not answer, subflows take ports by chance, or go on with those that are known,
+// and it is asked again soon.
+func TestPathServerGone(t *testing.T) {
+	w := newWays(pathsPolicy(nil), nil)
+	now := time.Unix(1000, 0)
+	gone := errors.New("no answer")
+	w.due(waysServer, 3, "controller@192.0.2.9:45674", now)
+	if events := w.take(waysServer, nil, gone, now); len(events) != 3 {
+		t.Errorf("%d paths by chance", len(events))
+	}
+	join := path.CreateSubflow{Kind: path.Port, Waypoint: wayName(2), Server: waysServer}
+	if got := w.candidates(join); got != nil {
+		t.Errorf("ports by chance: %v", got)
+	}
+	if w.known[waysServer].search(now.Add(askAgain-1)) || !w.known[waysServer].search(now.Add(askAgain)) {
+		t.Error("not asked again after a while")
+	}
+	now = now.Add(askAgain)
+	w.take(waysServer, [][]uint16{{61000}, {61001}, {61002}}, nil, now)
+	if got := w.candidates(join); !slices.Equal(got, []uint16{61002}) {
+		t.Errorf("ports of the path server: %v", got)
+	}
+	if w.known[waysServer].search(now.Add(renewAfter-1)) || !w.known[waysServer].search(now.Add(renewAfter)) {
+		t.Error("not renewed after its time")
+	}
+	if events := w.take(waysServer, nil, gone, now.Add(renewAfter)); len(events) != 0 || len(w.candidates(join)) != 1 {
+		t.Error("a path server that is gone takes what was known")
 	}
 }

@@ -18,6 +18,7 @@ type Network struct {
 	Names []string
 	links [][]link // of each node
 	index map[string]int
+	leafs map[int]bool
 }
 
 type link struct {
@@ -36,10 +37,18 @@ var ErrFormat = errors.New("want a line \"NODE NODE [COST]\" for each link")
 
 // Read reads a list of links, one a line: two names and a cost, which is 1 if it is missing. That is the format of
 // Rocketfuel's weights. Empty lines and lines that begin with # are skipped. The same link may be listed in both
-// directions.
+// directions. A text that begins with { is read as a Graph.
 func Read(r io.Reader) (*Network, error) {
+	text := bufio.NewReader(r)
+	if first, err := text.Peek(1); err == nil && first[0] == '{' {
+		g, err := ReadGraph(text)
+		if err != nil {
+			return nil, err
+		}
+		return g.Network(), nil
+	}
 	n := New()
-	lines := bufio.NewScanner(r)
+	lines := bufio.NewScanner(text)
 	lines.Buffer(nil, maxLine)
 	for number := 1; lines.Scan(); number++ {
 		text := strings.TrimSpace(lines.Text())
@@ -73,7 +82,10 @@ func Read(r io.Reader) (*Network, error) {
 }
 
 // New returns an empty network.
-func New() *Network { return &Network{index: map[string]int{}} }
+func New() *Network { return &Network{index: map[string]int{}, leafs: map[int]bool{}} }
+
+// Leaf has no path pass through a node.
+func (n *Network) Leaf(i int) { n.leafs[i] = true }
 
 // Node returns the index of a node, which is added if there is none of that name.
 func (n *Network) Node(name string) int {
@@ -134,6 +146,9 @@ func (n *Network) To(destination int) *Towards {
 		}
 		done[at.to] = true
 		t.order = append(t.order, at.to)
+		if n.leafs[at.to] && at.to != destination {
+			continue
+		}
 		for _, l := range n.links[at.to] {
 			if d := at.cost + l.cost; d < dist[l.to] {
 				dist[l.to] = d
@@ -143,7 +158,7 @@ func (n *Network) To(destination int) *Towards {
 	}
 	for _, v := range t.order {
 		for _, l := range n.links[v] {
-			if v != destination && same(dist[l.to]+l.cost, dist[v]) {
+			if v != destination && (l.to == destination || !n.leafs[l.to]) && same(dist[l.to]+l.cost, dist[v]) {
 				t.Next[v] = append(t.Next[v], l.to)
 			}
 		}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/detour-collective/dcol/internal/cflb"
+	"github.com/detour-collective/dcol/internal/cli"
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/paths/known"
+	"github.com/detour-collective/dcol/internal/paths/pathserver"
+	"github.com/detour-collective/dcol/internal/paths/topology"
+)
+
+func pathsServeCommand() *cobra.Command {
+	var f pathsFlags
+	cmd := &cobra.Command{
+		Use:   "serve GRAPH",
+		Short: "Answer members which ports lead along which paths of a known network",
+		Long: `Reads the graph of a network of CFLB routers, and answers members of the collective which source
+ports lead along distinct paths, those with the fewest large flows first. It shows that it is a
+member by the identity in the agent's configuration. docs/paths.md describes the graph, and the
+key server of the policy paths, by which agents ask.`,
+		Example: "  dcol paths serve --secret-file /etc/dcol/cflb-secret network.json",
+		Args:    cli.Exactly(1),
+	}
+	listen := cmd.Flags().String("listen", fmt.Sprintf(":%d", pathserver.DefaultPort), "the `address` and port to listen at")
+	cmd.Flags().StringVar(&f.secretFile, "secret-file", "", "the `file` with the secret of the network's routers (required)")
+	file := configFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if f.secretFile == "" {
+			return errors.New("--secret-file is missing: name the file with the secret that routers and sources share")
+		}
+		network, err := f.network(args[0])
+		if err != nil {
+			return err
+		}
+		c, err := config.Load(*file)
+		if err != nil {
+			return err
+		}
+		files := collective.Files{Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL}
+		log := cli.Log("info")
+		id, err := collective.Load(files, log)
+		if err != nil {
+			return err
+		}
+		return servePaths(cmd.Context(), *listen, pathserver.New(id, network, time.Now, log), log)
+	}
+	return cmd
+}
+
+// network reads the graph of a network, and its constants.
+func (f *pathsFlags) network(name string) (*known.Network, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	g, err := topology.ReadGraph(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	f.radix, f.cipher = g.Attributes.Radix, cmp.Or(g.Attributes.Cipher, string(cflb.Speck))
+	if f.radix < 2 || f.radix > cflb.MaxRadix {
+		return nil, fmt.Errorf("%s: the radix in \"graph\" must be between 2 and %d, not %d", name, cflb.MaxRadix, f.radix)
+	}
+	s, err := f.scheme()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	n, err := known.New(g, s)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return n, nil
+}
+
+func servePaths(ctx context.Context, at string, s *pathserver.Server, log *slog.Logger) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
+	if err != nil {
+		return fmt.Errorf("listen for questions about paths: %w", err)
+	}
+	log.Info("questions about paths are answered", "at", l.Addr())
+	return s.Serve(ctx, l)
+}

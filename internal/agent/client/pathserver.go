@@ -1,0 +1,70 @@
+package client
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/paths/pathserver"
+)
+
+const (
+	// renewAfter is the time after which a path server is asked again while connections use what it answered. It counts
+	// their flows for twice as long.
+	renewAfter = 5 * time.Minute
+	// askAgain is the time after which a path server that did not answer is asked again for a new connection.
+	askAgain = 30 * time.Second
+	// askTime bounds one request.
+	askTime = 5 * time.Second
+)
+
+// pathServer returns a function that asks a path server, given as NAME@HOST:PORT, for ports to a server.
+func (c *Client) pathServer(at string, server netip.Addr) findWays {
+	name, addr, _ := strings.Cut(at, "@")
+	asked := pathserver.Client{Identity: c.config.Identity, Name: name, Addr: addr}
+	source, noRoute := c.host.routes.SourceFor(server)
+	return func(ctx context.Context, server netip.AddrPort, ways, each int) (ports [][]uint16, err error) {
+		if noRoute != nil {
+			return nil, noRoute
+		}
+		limited, cancel := context.WithTimeout(ctx, askTime)
+		defer cancel()
+		a, err := asked.Place(limited, pathserver.PlaceRequest{Source: source.Addr, Destination: server, Paths: ways, Each: each})
+		if err != nil || len(a.Paths) < 2 {
+			return nil, err
+		}
+		for _, p := range a.Paths {
+			ports = append(ports, p.Ports)
+		}
+		return ports, nil
+	}
+}
+
+// awaits reports whether a path server may be asked about a connection because it carried so many bytes.
+func (w *ways) awaits(server netip.AddrPort, carried uint64) bool {
+	return w.known[server] == nil && slices.ContainsFunc(w.policies, func(p waysPolicy) bool {
+		p.rule.Cgroup = ""
+		return p.server != "" && p.bytes > 0 && carried >= p.bytes && p.rule.Covers(server.Port(), server.Addr(), "")
+	})
+}
+
+// measuredWays asks path servers about connections that have become large, and again about those that still live.
+func (c *Client) measuredWays(ctx context.Context, samples []path.Sample, now time.Time) {
+	w := &c.host.ways
+	if len(w.policies) == 0 {
+		return
+	}
+	for i := range samples {
+		s := &samples[i]
+		carried := s.BytesReceived + s.BytesAcked
+		switch known := w.known[s.Remote]; {
+		case w.awaits(s.Remote, carried):
+			c.lookForWays(ctx, s.Remote, c.cgroupOf(s.Local, s.Remote), carried, now)
+		case known != nil && known.asked != "" && known.search(now):
+			c.searchWays(ctx, s.Remote)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package known
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var start = time.Unix(1000, 0)
+
+// place places flows for ten minutes.
+func place(s *Scheduler, key string, ways [][]int, wanted int, now time.Time) []int {
+	return s.Place(key, ways, wanted, now, now.Add(10*time.Minute))
+}
+
+// TestElephantsOnLeastUsedLinks: each flow takes the way with the emptiest of its own links, although all share one.
+func TestElephantsOnLeastUsedLinks(t *testing.T) {
+	s := NewScheduler()
+	ways := [][]int{{0, 1}, {0, 2}, {0, 3}, {0, 4}}
+	var used []int
+	for i := range 8 {
+		used = append(used, place(s, fmt.Sprint(i), ways, 1, start)...)
+	}
+	slices.Sort(used)
+	if !slices.Equal(used, []int{0, 0, 1, 1, 2, 2, 3, 3}) {
+		t.Errorf("ways %v", used)
+	}
+	if got := place(s, "several", ways, 9, start); len(got) != 4 {
+		t.Errorf("of four ways: %v", got)
+	}
+	s.Release("3")
+	if got := place(s, "next", ways, 1, start); !slices.Equal(got, []int{3}) {
+		t.Errorf("after a release: %v", got)
+	}
+}
+
+// TestPlacesStay: who asks again keeps its ways, also in another order, and gets another for one that is gone.
+func TestPlacesStay(t *testing.T) {
+	s := NewScheduler()
+	place(s, "other", [][]int{{1}}, 1, start)
+	first := place(s, "a", [][]int{{1}, {2}, {3}}, 2, start)
+	if !slices.Equal(first, []int{1, 2}) {
+		t.Fatal(first)
+	}
+	place(s, "full", [][]int{{3}}, 1, start)
+	if got := place(s, "a", [][]int{{3}, {2}, {1}}, 2, start); !slices.Equal(got, []int{1, 0}) {
+		t.Errorf("asked again: %v", got)
+	}
+	if got := place(s, "a", [][]int{{4}, {3}}, 2, start); !slices.Equal(got, []int{1, 0}) {
+		t.Errorf("one is gone: %v", got)
+	}
+}
+
+// TestLeasesEnd: flows are counted until their time, and not after it.
+func TestLeasesEnd(t *testing.T) {
+	s := NewScheduler()
+	place(s, "a", [][]int{{1}}, 1, start)
+	if n := s.Leases(start.Add(10*time.Minute - 1)); n != 1 {
+		t.Errorf("%d leases before the end", n)
+	}
+	if n := s.Leases(start.Add(10 * time.Minute)); n != 0 || len(s.load) != 0 {
+		t.Errorf("%d leases, load %v after it", n, s.load)
+	}
+}
+
+// TestLoadIsExact: after any requests, the load of each link is the number of flows that hold it.
+func TestLoadIsExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, now := NewScheduler(), start
+		for range rapid.IntRange(1, 30).Draw(t, "requests") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 300).Draw(t, "pause")) * time.Second)
+			key := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")
+			if rapid.Bool().Draw(t, "release") {
+				s.Release(key)
+				continue
+			}
+			ways := rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 5), 1, 3), 0, 4).Draw(t, "ways")
+			wanted := rapid.IntRange(1, 4).Draw(t, "wanted")
+			chosen := place(s, key, ways, wanted, now)
+			if len(chosen) != min(wanted, len(ways)) {
+				t.Fatalf("%v of %v", chosen, ways)
+			}
+			want := map[int]int{}
+			for _, l := range s.leases {
+				for _, way := range l.ways {
+					for _, link := range way {
+						want[link]++
+					}
+				}
+			}
+			if fmt.Sprint(want) != fmt.Sprint(s.load) {
+				t.Fatalf("load %v, want %v", s.load, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,239 @@
+package pathserver
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/detour-collective/dcol/internal/cflb"
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/paths/known"
+	"github.com/detour-collective/dcol/internal/paths/topology"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const graph = `{"nodes": [{"id": "c", "host": true}, {"id": "r1"}, {"id": "r2"}, {"id": "s", "host": true}], "links": [
+	{"source": "c", "target": "r1", "source_addresses": ["10.0.1.1"]},
+	{"source": "s", "target": "r2", "source_addresses": ["10.0.2.1"]},
+	{"source": "r1", "target": "r2", "source_addresses": ["10.1.1.1"], "target_addresses": ["10.1.1.2"]},
+	{"source": "r1", "target": "r2", "source_addresses": ["10.1.2.1"], "target_addresses": ["10.1.2.2"]}]}`
+
+// bed has a path server at a port of this host, whose clock tests move.
+type bed struct {
+	*testing.T
+	ca   *collective.CA
+	addr string
+	now  atomic.Int64 // seconds
+	stop func()
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	ca, err := collective.InitCA(t.TempDir(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{T: t, ca: ca}
+	g, err := topology.ReadGraph(strings.NewReader(graph))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := cflb.NewPermutation(cflb.Speck, cflb.PortsOnly.Bits(), []byte("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := cflb.New(2, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := known.New(g, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.addr = l.Addr().String()
+	server := New(b.identity("controller"), n, func() time.Time { return time.Unix(b.now.Load(), 0) }, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, l) }()
+	b.stop = func() {
+		if cancel(); ended != nil {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			ended = nil
+		}
+	}
+	t.Cleanup(b.stop)
+	return b
+}
+
+func (b *bed) identity(name string) *collective.Identity {
+	b.Helper()
+	issued, err := b.ca.Issue(collective.Request{Name: name, Validity: time.Hour})
+	if err != nil {
+		b.Fatal(err)
+	}
+	id, err := collective.Load(collective.Files{
+		Certificate: issued.CertFile, Key: issued.KeyFile, CA: b.ca.CertFile(), CRL: b.ca.CRLFile(),
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return id
+}
+
+func (b *bed) client(name string) *Client {
+	b.Helper()
+	return &Client{Identity: b.identity(name), Name: "controller", Addr: b.addr}
+}
+
+var wanted = PlaceRequest{
+	Source: netip.MustParseAddr("10.0.1.1"), Destination: netip.MustParseAddrPort("10.0.2.1:443"), Paths: 2, Each: 3,
+}
+
+// TestPlace: a member gets ports on distinct paths, and the server knows the path of each.
+func TestPlace(t *testing.T) {
+	b := newBed(t)
+	c := b.client("alice")
+	a, err := c.Place(t.Context(), wanted)
+	if err != nil || len(a.Paths) != 2 || a.Seconds != 600 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	var ports []uint16
+	for _, p := range a.Paths {
+		if len(p.Ports) != 3 || !slices.Equal(p.There, []string{"c", "r1", "r2", "s"}) || !slices.Equal(p.Back, []string{"s", "r2", "r1", "c"}) {
+			t.Errorf("%+v", p)
+		}
+		ports = append(ports, p.Ports...)
+	}
+	slices.Sort(ports)
+	if len(slices.Compact(ports)) != 6 {
+		t.Errorf("ports %v", ports)
+	}
+	f, err := c.Flow(t.Context(), netip.AddrPortFrom(wanted.Source, ports[0]), wanted.Destination)
+	if err != nil || !slices.Equal(f.There, a.Paths[0].There) {
+		t.Errorf("%+v, %v", f, err)
+	}
+	again, err := c.Place(t.Context(), wanted)
+	if err != nil || !slices.Equal(again.Paths[0].Ports, a.Paths[0].Ports) {
+		t.Errorf("asked again: %+v, %v", again, err)
+	}
+}
+
+// TestBadRequests: what is wrong is refused with a reason, and the server goes on.
+func TestBadRequests(t *testing.T) {
+	b := newBed(t)
+	c := b.client("alice")
+	for name, tc := range map[string]struct {
+		change func(*PlaceRequest)
+		want   string
+	}{
+		"unknown destination": {func(q *PlaceRequest) { q.Destination = netip.MustParseAddrPort("10.7.7.7:443") }, "no such address: 10.7.7.7"},
+		"two families":        {func(q *PlaceRequest) { q.Destination = netip.MustParseAddrPort("[fd00::1]:443") }, "no such address"},
+		"no destination":      {func(q *PlaceRequest) { q.Destination = netip.AddrPort{} }, "destination an address with a port"},
+		"no paths":            {func(q *PlaceRequest) { q.Paths = 0 }, "paths must be from 1 to 16, not 0"},
+		"too many paths":      {func(q *PlaceRequest) { q.Paths = 1 << 30 }, "paths must be from 1 to 16"},
+		"too many ports":      {func(q *PlaceRequest) { q.Each = 65 }, "each must be from 1 to 64"},
+	} {
+		q := wanted
+		tc.change(&q)
+		if name == "two families" {
+			tc.want = "not of one IP version"
+		}
+		if _, err := c.Place(t.Context(), q); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, tc := range map[string]struct{ q, want string }{
+		"oversized":   {strings.Repeat(" ", maxRequest) + "{}", "too large"},
+		"no JSON":     {"paths", "read the request"},
+		"unknown key": {`{"source": "10.0.1.1", "ports": 1}`, `unknown field \"ports\"`},
+	} {
+		err := c.post(t.Context(), placePath, []byte(tc.q), &struct{}{})
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := c.Place(t.Context(), wanted); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStrangers: who is no member, or none any more, gets no answer, and a server of another name is not asked.
+func TestStrangers(t *testing.T) {
+	b := newBed(t)
+	other := newBed(t)
+	stranger := other.client("alice")
+	stranger.Addr = b.addr
+	if _, err := stranger.Place(t.Context(), wanted); err == nil {
+		t.Error("a member of another collective is answered")
+	}
+	impostor := b.client("bob")
+	impostor.Name = "hub"
+	if _, err := impostor.Place(t.Context(), wanted); err == nil || !strings.Contains(err.Error(), "hub") {
+		t.Errorf("a server of another name: %v", err)
+	}
+	plain := &http.Transport{DisableKeepAlives: true}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+b.addr+placePath, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := plain.RoundTrip(r); err == nil {
+		if a.Body.Close(); a.StatusCode == http.StatusOK {
+			t.Error("plain HTTP is answered")
+		}
+	}
+}
+
+// TestOneMemberCannotTakeAll: one member's flows are bounded until their time is over.
+func TestOneMemberCannotTakeAll(t *testing.T) {
+	b := newBed(t)
+	s := New(b.identity("hub"), nil, func() time.Time { return time.Unix(b.now.Load(), 0) }, slog.New(slog.DiscardHandler))
+	ways := [][]int{{1}, {2}}
+	place := func(member string, port uint16) error {
+		_, err := s.reserve(member, keyOf(member, wanted.Source, netip.AddrPortFrom(wanted.Source, port)), ways, 1)
+		return err
+	}
+	for port := range uint16(leasesOfMember) {
+		if err := place("alice", port); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := place("alice", 5000); err == nil || !strings.Contains(err.Error(), "too many flows") {
+		t.Errorf("one more: %v", err)
+	}
+	if err := place("alice", 1); err != nil {
+		t.Errorf("a renewal: %v", err)
+	}
+	if err := place("bob", 1); err != nil {
+		t.Errorf("another member: %v", err)
+	}
+	b.now.Add(int64(leaseTime / time.Second))
+	if err := place("alice", 5000); err != nil {
+		t.Errorf("after their time: %v", err)
+	}
+}
+
+// TestServerGone: a request fails soon, with the server's name.
+func TestServerGone(t *testing.T) {
+	b := newBed(t)
+	c := b.client("alice")
+	b.stop()
+	if _, err := c.Place(t.Context(), wanted); err == nil || !strings.Contains(err.Error(), "ask the path server controller: ") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,66 @@
+// Package pathserver answers members of a collective which source ports lead along which paths of a known network, and
+// asks such a server (G. Detal, 2014, section 5.5.2). Requests are JSON over HTTP, with the certificates of the collective
+// at both ends.
+package pathserver
+
+import "net/netip"
+
+// DefaultPort is the TCP port of a path server.
+const DefaultPort = 45674
+
+// alpn is the only protocol that package http accepts besides HTTP/2.
+const alpn = "http/1.1"
+
+// The requests, each a POST.
+const (
+	placePath = "/v1/place"
+	flowPath  = "/v1/flow"
+)
+
+// Limits of a request and of its answer.
+const (
+	maxRequest = 4096
+	maxAnswer  = 1 << 18
+	maxPaths   = 16
+	maxEach    = 64
+)
+
+// PlaceRequest asks for ports of TCP connections that lead along several paths, and has the server count a large flow on
+// each. Asking again renews them.
+type PlaceRequest struct {
+	Source      netip.Addr     `json:"source"`
+	Destination netip.AddrPort `json:"destination"`
+	Paths       int            `json:"paths"` // how many, from 1
+	Each        int            `json:"each"`  // ports on each path, from 1
+}
+
+// Placed is a path with the ports that lead along it.
+type Placed struct {
+	Ports []uint16 `json:"ports"`
+	There []string `json:"there"` // routers and hosts on the way to the destination
+	Back  []string `json:"back"`
+}
+
+// PlaceAnswer has the paths: fewer than wanted if there are no more.
+type PlaceAnswer struct {
+	Paths []Placed `json:"paths"`
+	// Seconds is the time after which the server forgets the flows.
+	Seconds int `json:"seconds"`
+}
+
+// FlowRequest asks for the path of a TCP connection.
+type FlowRequest struct {
+	Source      netip.AddrPort `json:"source"`
+	Destination netip.AddrPort `json:"destination"`
+}
+
+// FlowAnswer has the path of a connection's packets in either direction.
+type FlowAnswer struct {
+	There []string `json:"there"`
+	Back  []string `json:"back"`
+}
+
+// problem is the body of a refusal.
+type problem struct {
+	Error string `json:"error"`
+}

@@ -1,0 +1,212 @@
+package pathserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/packet"
+	"github.com/detour-collective/dcol/internal/paths"
+	"github.com/detour-collective/dcol/internal/paths/known"
+)
+
+const (
+	// leaseTime is twice the time after which agents renew what they use.
+	leaseTime = 10 * time.Minute
+	// maxLeases bounds the pairs of ends with flows, and those of one member.
+	maxLeases      = 65536
+	leasesOfMember = 1024
+	maxConnections = 256
+	requestTime    = 10 * time.Second
+)
+
+// Server answers requests about one network. Its methods may be called at the same time.
+type Server struct {
+	identity *collective.Identity
+	network  *known.Network
+	now      func() time.Time
+	log      *slog.Logger
+	work     chan struct{} // room for one computation on each processor
+
+	mu     sync.Mutex // of what follows
+	places *known.Scheduler
+	pairs  map[string]map[string]bool // keys of each member's leases
+}
+
+// New returns a server.
+func New(id *collective.Identity, n *known.Network, now func() time.Time, log *slog.Logger) *Server {
+	return &Server{
+		identity: id, network: n, now: now, log: log, work: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		places: known.NewScheduler(), pairs: map[string]map[string]bool{},
+	}
+}
+
+// Serve answers until ctx ends. It closes the listener.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	h := &http.Server{
+		Handler: s.handler(), TLSConfig: s.identity.ServerTLS(alpn), MaxHeaderBytes: 16 << 10,
+		ReadTimeout: requestTime, WriteTimeout: 2 * requestTime, IdleTimeout: time.Minute,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { _ = h.Close() })
+	defer stop()
+	err := h.ServeTLS(netutil.LimitListener(l, maxConnections), "", "")
+	if errors.Is(err, http.ErrServerClosed) && ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("answer requests about paths: %w", err)
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("POST "+placePath, answering(s, s.place))
+	mux.Handle("POST "+flowPath, answering(s, s.flow))
+	return mux
+}
+
+// refusal is an error with its HTTP status.
+type refusal struct {
+	status int
+	error
+}
+
+func (r refusal) Unwrap() error { return r.error }
+
+// answering returns a handler of requests of members.
+func answering[Q, A any](s *Server, answer func(member string, q *Q) (A, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, err := func() (a A, err error) {
+			member, err := s.identity.Peer(*r.TLS)
+			if err != nil {
+				return a, refusal{http.StatusForbidden, err}
+			}
+			var q Q
+			d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+			d.DisallowUnknownFields()
+			if err := d.Decode(&q); err != nil {
+				status := http.StatusBadRequest
+				var tooLarge *http.MaxBytesError
+				if errors.As(err, &tooLarge) {
+					status = http.StatusRequestEntityTooLarge
+				}
+				return a, refusal{status, fmt.Errorf("read the request: %w", err)}
+			}
+			select {
+			case s.work <- struct{}{}:
+				defer func() { <-s.work }()
+			case <-r.Context().Done():
+				return a, r.Context().Err()
+			}
+			return answer(member.Name, &q)
+		}()
+		status, body := http.StatusOK, any(a)
+		if err != nil {
+			status, body = http.StatusInternalServerError, problem{err.Error()}
+			var refused refusal
+			if errors.As(err, &refused) {
+				status = refused.status
+			}
+			s.log.Debug("a request about paths is refused", "from", r.RemoteAddr, "err", err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(body) // the client may have gone
+	})
+}
+
+// refused returns the status of an error of the network.
+func refused(err error) error {
+	switch {
+	case errors.Is(err, known.ErrUnknown), errors.Is(err, known.ErrNoPath):
+		return refusal{http.StatusNotFound, err}
+	case errors.Is(err, known.ErrFamily):
+		return refusal{http.StatusBadRequest, err}
+	}
+	return refusal{http.StatusConflict, err}
+}
+
+func bad(format string, args ...any) error {
+	return refusal{http.StatusBadRequest, fmt.Errorf(format, args...)}
+}
+
+func (s *Server) place(member string, q *PlaceRequest) (a PlaceAnswer, err error) {
+	switch {
+	case !q.Source.IsValid() || !q.Destination.IsValid() || q.Destination.Port() == 0:
+		return a, bad("source must be an address, and destination an address with a port")
+	case q.Paths < 1 || q.Paths > maxPaths:
+		return a, bad("paths must be from 1 to %d, not %d", maxPaths, q.Paths)
+	case q.Each < 1 || q.Each > maxEach:
+		return a, bad("each must be from 1 to %d, not %d", maxEach, q.Each)
+	}
+	ways, err := s.network.Ways(known.Flow{
+		Source: netip.AddrPortFrom(q.Source, 0), Destination: q.Destination, Protocol: packet.ProtocolTCP,
+	}, paths.UnusedPorts())
+	if err != nil {
+		return a, refused(err)
+	}
+	links := make([][]int, len(ways))
+	for i, w := range ways {
+		links[i] = append(append(links[i], w.There.Links...), w.Back.Links...)
+	}
+	chosen, err := s.reserve(member, keyOf(member, q.Source, q.Destination), links, q.Paths)
+	a.Seconds = int(leaseTime / time.Second)
+	for _, i := range chosen {
+		w := ways[i]
+		a.Paths = append(a.Paths, Placed{w.Ports[:min(len(w.Ports), q.Each)], w.There.Nodes, w.Back.Nodes})
+	}
+	return a, err
+}
+
+func keyOf(member string, source netip.Addr, destination netip.AddrPort) string {
+	return fmt.Sprint(member, " ", source, " ", destination)
+}
+
+func (s *Server) reserve(member, key string, links [][]int, wanted int) ([]int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	all := s.places.Leases(now)
+	mine := s.pairs[member]
+	for k := range mine {
+		if !s.places.Holds(k) {
+			delete(mine, k)
+		}
+	}
+	if !mine[key] && (all >= maxLeases || len(mine) >= leasesOfMember) {
+		return nil, refusal{http.StatusTooManyRequests, errors.New("too many flows are placed: ask again in some minutes")}
+	}
+	if mine == nil {
+		mine = map[string]bool{}
+		s.pairs[member] = mine
+	}
+	mine[key] = true
+	return s.places.Place(key, links, wanted, now, now.Add(leaseTime)), nil
+}
+
+func (s *Server) flow(_ string, q *FlowRequest) (a FlowAnswer, err error) {
+	if !q.Source.IsValid() || !q.Destination.IsValid() {
+		return a, bad("source and destination must be addresses with ports")
+	}
+	for _, way := range []struct {
+		from, to netip.AddrPort
+		nodes    *[]string
+	}{{q.Source, q.Destination, &a.There}, {q.Destination, q.Source, &a.Back}} {
+		route, err := s.network.Path(known.Flow{Source: way.from, Destination: way.to, Protocol: packet.ProtocolTCP})
+		if err != nil {
+			return a, refused(err)
+		}
+		*way.nodes = route.Nodes
+	}
+	return a, nil
+}
