@@ -6,7 +6,6 @@
 package keepalive
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -31,12 +30,6 @@ const (
 
 // setting is struct setting of probe.c.
 type setting struct{ On, Idle, Interval, Count int32 }
-
-// subflow is struct subflow of probe.c.
-type subflow struct {
-	Local, Remote [2]uint64
-	Ports         uint64
-}
 
 // wish is struct wish of probe.c.
 type wish struct {
@@ -101,24 +94,11 @@ func (p *Prober) End(local, remote netip.AddrPort) error {
 }
 
 func (p *Prober) change(local, remote netip.AddrPort, change func(*wish)) error {
-	key := subflow{
-		Local: words(local.Addr()), Remote: words(remote.Addr()),
-		Ports: sockops.Ports(local, remote),
-	}
+	key := sockops.EndsOf(local, remote)
 	var w wish
 	if err := p.objects.Wishes.Lookup(&key, &w); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
 	change(&w)
 	return p.objects.Wishes.Put(&key, &w)
-}
-
-// words returns an address in the program's format.
-func words(a netip.Addr) (w [2]uint64) {
-	if a = a.Unmap(); a.Is4() {
-		b := a.As4()
-		return [2]uint64{0, uint64(binary.NativeEndian.Uint32(b[:]))}
-	}
-	b := a.As16()
-	return [2]uint64{binary.NativeEndian.Uint64(b[:]), binary.NativeEndian.Uint64(b[8:])}
 }

@@ -7,8 +7,8 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "../sockops/ends.h"
 
-#define AF_INET 2
 #define SOL_SOCKET 1
 #define SO_KEEPALIVE 9
 #define IPPROTO_TCP 6
@@ -18,14 +18,6 @@
 #define OPTION_MPTCP 30 // RFC 8684
 #define OPTION_LONGEST 40
 #define SUBTYPE_JOIN 1 // 0 is MP_CAPABLE, of the first subflow
-
-// Words of eight bytes, as older verifiers want structures on the stack. IPv4 addresses
-// are in the second of their words; all is in the order of the network.
-struct subflow {
-	__u64 local[2];
-	__u64 remote[2];
-	__u64 ports; // local in the low half, remote in the high one
-};
 
 // What is set on a socket.
 struct setting {
@@ -52,30 +44,6 @@ volatile const struct setting probing;
 
 // Whether there may be a wish, so that nothing is looked up as long as there was none.
 volatile __u32 wished;
-
-// Two words at a time, which the verifier takes one by one only.
-static __always_inline __u64 two(volatile __u32 *words)
-{
-	__u32 first = words[0], second = words[1];
-
-	return first | (__u64)second << 32;
-}
-
-static __always_inline struct subflow ends(struct bpf_sock_ops *ctx)
-{
-	struct subflow s = {.ports = bpf_htons(ctx->local_port) | (__u64)(ctx->remote_port >> 16) << 32};
-
-	if (ctx->family == AF_INET) {
-		s.local[1] = ctx->local_ip4;
-		s.remote[1] = ctx->remote_ip4;
-	} else {
-		s.local[0] = two(&ctx->local_ip6[0]);
-		s.local[1] = two(&ctx->local_ip6[2]);
-		s.remote[0] = two(&ctx->remote_ip6[0]);
-		s.remote[1] = two(&ctx->remote_ip6[2]);
-	}
-	return s;
-}
 
 static __always_inline void set(struct bpf_sock_ops *ctx, int idle, int interval, int count, int on)
 {

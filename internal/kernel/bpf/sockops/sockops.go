@@ -80,3 +80,24 @@ func Ports(local, remote netip.AddrPort) uint64 {
 	}
 	return wire(local.Port()) | wire(remote.Port())<<32
 }
+
+// Ends is struct subflow of ends.h: the addresses and ports of a subflow as the programs have them.
+type Ends struct {
+	Local, Remote [2]uint64
+	Ports         uint64
+}
+
+// EndsOf returns the Ends of a subflow.
+func EndsOf(local, remote netip.AddrPort) Ends {
+	return Ends{Local: words(local.Addr()), Remote: words(remote.Addr()), Ports: Ports(local, remote)}
+}
+
+// words returns an address in the programs' format.
+func words(a netip.Addr) (w [2]uint64) {
+	if a = a.Unmap(); a.Is4() {
+		b := a.As4()
+		return [2]uint64{0, uint64(binary.NativeEndian.Uint32(b[:]))}
+	}
+	b := a.As16()
+	return [2]uint64{binary.NativeEndian.Uint64(b[:]), binary.NativeEndian.Uint64(b[8:])}
+}

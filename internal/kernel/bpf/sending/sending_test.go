@@ -1,0 +1,189 @@
+package sending
+
+import (
+	"errors"
+	"math"
+	"net/netip"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp/mptcptest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, p *mptcptest.Pair) (s *Setter) {
+	t.Helper()
+	p.Client.Must(t, func() (err error) {
+		s, err = Open("")
+		if _, none := errors.AsType[*sockops.Error](err); none {
+			t.Skipf("needs cgroup v2: %v", err)
+		}
+		return err
+	})
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// taken waits until so many settings were taken.
+func taken(t *testing.T, s *Setter, want uint64) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		got, refused, err := s.Counts()
+		if err != nil || refused > 0 || time.Now().After(deadline) {
+			t.Fatalf("%d settings were taken, %d refused, want %d: %v", got, refused, want, err)
+		}
+		if got == want {
+			return
+		}
+	}
+}
+
+// A subflow sends no more than its rate, and the other as much as before; without a bound it does again.
+func TestRate(t *testing.T) {
+	for name, at := range map[string][2]string{"IPv4": {"10.0.1.2", "10.0.1.1"}, "IPv6": {"2001:db8::2", "2001:db8::1"}} {
+		t.Run(name, func(t *testing.T) {
+			p := mptcptest.NewPair(t, at[0], at[1])
+			s := open(t, p)
+			p.Connect(t, at[1])
+			const rate = 4e6 // bits a second
+			if err := s.Set(p.Join.Local, p.Join.Remote, Setting{Rate: rate}); err != nil {
+				t.Fatal(err)
+			}
+			p.Nudge(t, p.Join)
+			taken(t, s, 1)
+			go func() { // until the connection is closed
+				for data := make([]byte, 1<<16); ; {
+					if _, err := p.Conn.Write(data); err != nil {
+						return
+					}
+				}
+			}()
+			go func() {
+				for data := make([]byte, 1<<16); ; {
+					if _, err := p.Conn.Read(data); err != nil {
+						return
+					}
+				}
+			}()
+			// sent returns what a subflow delivered until it was 200 kB, at least, and in which time.
+			sent := func(of mptcptest.Ends) (bytes float64, over time.Duration) {
+				before, began := p.Metrics(t, of).BytesAcked, time.Now()
+				p.Eventually(t, of, "data is delivered", func(m mptcp.Metrics) bool { return m.BytesAcked >= before+200_000 })
+				over = time.Since(began)
+				return float64(p.Metrics(t, of).BytesAcked - before), over
+			}
+			sent(p.Join) // a first window was on its way at once
+			bytes, over := sent(p.Join)
+			if got := 8 * bytes / over.Seconds(); got > 1.3*rate {
+				t.Errorf("%.1f Mbit/s over the bounded subflow", got/1e6)
+			}
+			bytes, over = sent(p.First)
+			if got := 8 * bytes / over.Seconds(); got < 2*rate {
+				t.Errorf("%.1f Mbit/s over the other", got/1e6)
+			}
+			if err := s.Set(p.Join.Local, p.Join.Remote, Setting{}); err != nil {
+				t.Fatal(err)
+			}
+			taken(t, s, 2)
+			for deadline := time.Now().Add(time.Minute); ; {
+				if bytes, over = sent(p.Join); 8*bytes/over.Seconds() > 2*rate {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%.1f Mbit/s without a bound", 8*bytes/over.Seconds()/1e6)
+				}
+			}
+			p.Conn.Close()
+		})
+	}
+}
+
+// A subflow whose data stays unacknowledged ends after its user timeout, and the connection lives on.
+func TestUserTimeout(t *testing.T) {
+	p := mptcptest.NewPair(t, "10.0.1.2", "10.0.1.1")
+	s := open(t, p)
+	p.Connect(t, "10.0.1.1")
+	const timeout = time.Second
+	if err := s.Set(p.Join.Local, p.Join.Remote, Setting{UserTimeout: timeout}); err != nil {
+		t.Fatal(err)
+	}
+	p.Nudge(t, p.Join)
+	taken(t, s, 1)
+	if err := p.Kernel.SetBackup(p.Token, p.First.Local, p.First.Remote, true); err != nil {
+		t.Fatal(err)
+	}
+	p.Swallow(t, p.Join)
+	began := time.Now()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := p.Conn.Write([]byte("again"))
+		if err == nil {
+			_, err = p.Conn.Read(make([]byte, 5))
+		}
+		answered <- err
+	}()
+	for errors.Is(present(p, p.Join), nil) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("the subflow lives on")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if after := time.Since(began); after < timeout {
+		t.Errorf("it ended after %v", after)
+	}
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Errorf("the connection: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the connection has stopped")
+	}
+}
+
+func present(p *mptcptest.Pair, e mptcptest.Ends) error {
+	_, err := p.Kernel.Subflow(e.Local, e.Remote)
+	return err
+}
+
+// A setting for a subflow that there is not is kept until it is forgotten, and so many may be kept as fit.
+func TestSettingsOfNoSubflow(t *testing.T) {
+	p := mptcptest.NewPair(t, "10.0.1.2", "10.0.1.1")
+	s := open(t, p)
+	at, to := netip.MustParseAddrPort("10.0.1.2:1"), netip.MustParseAddrPort("10.0.1.1:80")
+	err := errors.Join(s.Set(at, to, Setting{Rate: math.Inf(1), UserTimeout: math.MaxInt64}), s.Set(at, to, Setting{Rate: 1, UserTimeout: -1}),
+		s.Forget(at, to), s.Forget(at, to))
+	if err != nil {
+		t.Error(err)
+	}
+	for i := range 65537 {
+		err = s.Set(netip.AddrPortFrom(at.Addr(), uint16(i)), netip.AddrPortFrom(to.Addr(), uint16(80+i>>16)), Setting{})
+	}
+	if !errors.Is(err, unix.E2BIG) {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
+// The agent's unit has no more.
+func TestTwoCapabilitiesAreEnough(t *testing.T) {
+	netnstest.New(t).Must(t, func() error {
+		if err := netnstest.LimitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
+			return err
+		}
+		s, err := Open("")
+		if _, none := errors.AsType[*sockops.Error](err); none {
+			t.Skipf("needs cgroup v2: %v", err)
+		}
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	})
+}

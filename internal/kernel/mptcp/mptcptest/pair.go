@@ -1,0 +1,167 @@
+package mptcptest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+)
+
+// Pair is a client with one connection to a server, and a join beside its first subflow.
+type Pair struct {
+	Client, Server *netnstest.NS
+	Kernel         *mptcp.Namespace
+	Token          uint32
+	First, Join    Ends
+	Conn           net.Conn // the client's
+}
+
+// Ends are the addresses of a subflow.
+type Ends struct{ Local, Remote netip.AddrPort }
+
+// NewPair returns namespaces for a client and a server, with an IPv4 or IPv6 address each.
+func NewPair(t *testing.T, client, server string) *Pair {
+	t.Helper()
+	s := &Pair{Client: netnstest.New(t), Server: netnstest.New(t)}
+	bits := "/24"
+	if netip.MustParseAddr(client).Is6() {
+		bits = "/64"
+	}
+	netnstest.Veth(t,
+		netnstest.End{NS: s.Client, Name: "eth0", Addresses: []string{client + bits}},
+		netnstest.End{NS: s.Server, Name: "eth0", Addresses: []string{server + bits}})
+	return s
+}
+
+// Connect makes the connection and the join; what sees sockets begin must be open.
+func (s *Pair) Connect(t *testing.T, server string) {
+	t.Helper()
+	remote := netip.AddrPortFrom(netip.MustParseAddr(server), 80)
+	s.serve(t, remote)
+	events := make(chan mptcp.Event, 64)
+	s.Client.Must(t, func() (err error) {
+		if s.Kernel, err = mptcp.Open(slog.New(slog.DiscardHandler)); err != nil {
+			return err
+		}
+		return UserspacePM(s.Kernel)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Kernel.Listen(ctx, events) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-done, s.Kernel.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	s.Client.Must(t, func() error {
+		var d net.Dialer
+		d.SetMultipathTCP(true)
+		c, err := d.DialContext(t.Context(), "tcp", remote.String())
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { c.Close() })
+		s.Conn = c
+		if _, err := c.Write([]byte("x")); err != nil {
+			return err
+		}
+		_, err = c.Read(make([]byte, 1))
+		return err
+	})
+	established := nextOf(t, events, mptcp.Established)
+	s.Token, s.First = established.Token, Ends{established.Local, established.Remote}
+	local := netip.AddrPortFrom(established.Local.Addr(), 40001)
+	if err := s.Kernel.CreateSubflow(mptcp.NewSubflow{Token: s.Token, Local: local, LocalID: 1, Remote: remote}); err != nil {
+		t.Fatal(err)
+	}
+	nextOf(t, events, mptcp.SubflowEstablished)
+	s.Join = Ends{local, remote}
+}
+
+func nextOf(t *testing.T, events <-chan mptcp.Event, kind mptcp.EventKind) mptcp.Event {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		select {
+		case ev := <-events:
+			if ev.Kind == kind {
+				return ev
+			}
+		case <-deadline:
+			t.Fatalf("no event %v", kind)
+		}
+	}
+}
+
+func (s *Pair) serve(t *testing.T, at netip.AddrPort) {
+	t.Helper()
+	var l net.Listener
+	s.Server.Must(t, func() (err error) {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(true)
+		l, err = lc.Listen(t.Context(), "tcp", at.String())
+		return err
+	})
+	served, hangUp := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(served)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		copied := make(chan struct{})
+		go func() { defer close(copied); _, _ = io.Copy(c, c) }()
+		select {
+		case <-copied:
+		case <-hangUp:
+			c.Close()
+			<-copied
+		}
+	}()
+	t.Cleanup(func() { l.Close(); close(hangUp); <-served })
+}
+
+// Swallow drops what reaches the server on a subflow.
+func (s *Pair) Swallow(t *testing.T, p Ends) {
+	s.Server.Output(t, "nft", fmt.Sprintf("table inet hole { chain in { type filter hook input priority 0; tcp sport %d drop; }; }", p.Local.Port()))
+}
+
+// Nudge has a subflow send a segment.
+func (s *Pair) Nudge(t *testing.T, p Ends) {
+	t.Helper()
+	if err := s.Kernel.SetBackup(s.Token, p.Local, p.Remote, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Metrics returns a subflow's metrics.
+func (s *Pair) Metrics(t *testing.T, p Ends) mptcp.Metrics {
+	t.Helper()
+	found, err := s.Kernel.Subflow(p.Local, p.Remote)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found.Metrics
+}
+
+// Eventually waits for the metrics of a subflow to be as wanted.
+func (s *Pair) Eventually(t *testing.T, p Ends, what string, ok func(mptcp.Metrics) bool) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for !ok(s.Metrics(t, p)) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s\n%+v", what, s.Metrics(t, p))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
