@@ -15,7 +15,7 @@ import (
 func damagedRecords(c *config.Config) (errs []error) {
 	for _, r := range []struct{ record, sysctls string }{
 		{client.SysctlRecord(c.StateDir), "net.mptcp.path_manager should be kernel (before Linux 6.15: net.mptcp.pm_type should be 0), " +
-			"and net.mptcp.blackhole_timeout 3600 where it is 60"},
+			"net.mptcp.blackhole_timeout 3600 where it is 60, and net.mptcp.close_timeout 60 if client.inactivity_timeout is set"},
 		{serving.FilesOf(c).Sysctls, "net.ipv4.ip_forward and net.ipv6.conf.all.forwarding should be 0 unless this host is a router, " +
 			"net.netfilter.nf_conntrack_acct 0, and net.ipv6.conf.*.accept_ra 1 where it is 2"},
 		{routing.SysctlRecord(c.StateDir), "net.ipv4.fib_multipath_hash_policy and net.ipv6.fib_multipath_hash_policy should be 0"},

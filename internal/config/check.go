@@ -116,6 +116,7 @@ func (c *Client) check(p *tomlfile.Problems) {
 	}
 	c.Converter.check(p)
 	c.Budget.check(p)
+	c.checkInactivityTimeout(p)
 	if m := c.Mptcpify; m != MptcpifyNone && m != MptcpifyHost && !filepath.IsAbs(m) {
 		p.At("client.mptcpify", `must be "none", "host" or the absolute path of a cgroup's folder, not %q`, m)
 	}

@@ -14,6 +14,8 @@ const (
 	subflowsMax = 8 // the kernel supports so many for each connection
 	// roundTripMax is more than any path has that carries data.
 	roundTripMax = 10 * time.Second
+	// A shorter user timeout would end subflows that only lose a few packets.
+	leastUserTimeout, longestUserTimeout = time.Second, time.Hour
 )
 
 func (c *Config) checkPolicies(p *tomlfile.Problems) {
@@ -25,6 +27,15 @@ func (c *Config) checkPolicies(p *tomlfile.Problems) {
 	}
 	for i := range c.Policies {
 		c.Policies[i].check(p, fmt.Sprintf("policy[%d]", i))
+	}
+}
+
+// inactivityTimeoutMax bounds what connections that lost their peer cost this host.
+const inactivityTimeoutMax = 24 * time.Hour
+
+func (c *Client) checkInactivityTimeout(p *tomlfile.Problems) {
+	if d := c.InactivityTimeout.Std(); d > inactivityTimeoutMax || d%time.Second != 0 {
+		p.At("client.inactivity_timeout", "must be whole seconds, at most %v (0s: the host's), not %v", inactivityTimeoutMax, d)
 	}
 }
 
@@ -64,6 +75,17 @@ func (t *Policy) check(p *tomlfile.Problems, at string) {
 	}
 	if d := t.AboveRTT.Std(); d > roundTripMax {
 		p.At(at+".above_rtt", "must be at most %v (0s: none), not %v", roundTripMax, d)
+	}
+	for name := range t.Limit {
+		if name == "" {
+			p.At(at+".limit", `needs the name of an interface or a waypoint, such as limit = { wwan0 = "4mbit" }`)
+		}
+	}
+	if t.NearQuota.On && len(t.Quota) == 0 {
+		p.At(at+".near_quota", `needs quotas, such as quota = { wwan0 = "500MB" }`)
+	}
+	if d := t.UserTimeout.Std(); d > 0 && (d < leastUserTimeout || d > longestUserTimeout) {
+		p.At(at+".user_timeout", "must be from %v to %v (0s: the kernel's), not %v", leastUserTimeout, longestUserTimeout, d)
 	}
 	if t.QuotaEvery > 0 && len(t.Quota) == 0 {
 		p.At(at+".quota_every", `needs quotas, such as quota = { wwan0 = "500MB" }`)

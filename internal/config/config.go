@@ -205,8 +205,10 @@ type Client struct {
 	Exclude      []netip.Prefix `toml:"exclude"`
 	Mptcpify     string         `toml:"mptcpify"`
 	Cgroup       string         `toml:"cgroup"` // empty: the root of the hierarchy
-	Converter    Convert        `toml:"converter"`
-	Waypoints    []Peer         `toml:"waypoint"`
+	// InactivityTimeout is for connections without subflows. Zero: that of the host.
+	InactivityTimeout units.Duration `toml:"inactivity_timeout"`
+	Converter         Convert        `toml:"converter"`
+	Waypoints         []Peer         `toml:"waypoint"`
 }
 
 // Selection is the way in which a client selects detours and uses subflows.

@@ -30,6 +30,10 @@ type Policy struct {
 	RefuseJoins bool                  `toml:"refuse_joins"`
 	Quota       map[string]units.Size `toml:"quota"` // by interface or waypoint
 	QuotaEvery  units.Duration        `toml:"quota_every"`
+
+	Limit       map[string]units.Cap `toml:"limit"`        // of each subflow, by interface or waypoint
+	NearQuota   units.Cap            `toml:"near_quota"`   // of each subflow, from 80 % of its path's quota on
+	UserTimeout units.Duration       `toml:"user_timeout"` // of each subflow; 0: the kernel's
 }
 
 // PolicyName names a policy.
@@ -52,6 +56,9 @@ var policyNames = []string{string(UseDetours), string(UseFullMesh), string(UseBa
 func (p *Policy) OfUplinks() bool {
 	return p.Use == UseFullMesh || p.Use == UseBackup || p.Use == UseSingle
 }
+
+// Restricts reports whether the policy holds subflows to rates or a user timeout.
+func (p *Policy) Restricts() bool { return len(p.Limit) > 0 || p.NearQuota.On || p.UserTimeout > 0 }
 
 // Paths returns the number of paths of the policy paths.
 func (p *Policy) Paths() int { return cmp.Or(p.Subflows, 2) }

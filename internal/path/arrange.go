@@ -11,7 +11,7 @@ const stuckBackoff = 2
 // arrange gives each subflow its role.
 func (m *Manager) arrange(t turn) {
 	layout, ok := t.rule.Policy.(Layout)
-	if !ok && len(t.rule.Quota) == 0 {
+	if !ok && !t.rule.spares() {
 		return
 	}
 	v := m.views.of(t, &m.detours)

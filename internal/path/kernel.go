@@ -62,6 +62,7 @@ func (m *Manager) connClosed(token Token, now time.Time) {
 	delete(m.doors, token)
 	if c := m.conns.byToken[token]; c != nil {
 		m.conns.remove(token)
+		m.restrictions.end(token, &m.out)
 		m.settleAll(c, now)
 		m.lately.add(c, now)
 		if !c.adopted {
@@ -172,6 +173,7 @@ func (m *Manager) resync(live []LiveConn, now time.Time) {
 	for t, c := range m.conns.byToken {
 		if !seen[t] {
 			m.conns.remove(t)
+			m.restrictions.end(t, &m.out)
 			m.settleAll(c, now)
 		}
 	}

@@ -56,6 +56,8 @@ type Manager struct {
 	rules     rules
 	doors     doors
 	unsettled settlements
+	// restrictions has what subflows were told to be held to.
+	restrictions restrictions
 
 	out   actions
 	again []Token // connections to step besides the event's own
@@ -88,7 +90,7 @@ func New(cfg Config) *Manager {
 			spending: make(spending),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
-		bounds: bounds{paths: make(map[string]*bounded)},
+		bounds: bounds{paths: make(map[string]*bounded)}, restrictions: make(restrictions),
 	}
 	for _, d := range m.rules.ports() {
 		m.detours.offer(d, time.Time{})

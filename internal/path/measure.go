@@ -84,7 +84,8 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 	if s.setsOut(t.now) {
 		m.conns.watch(t.conn, t.now)
 	}
-	settled := !carried && s.carried() || s.backoff != sm.Backoff && (t.leaving() || t.rule.acts()) || t.toRefresh(s)
+	settled := !carried && s.carried() || s.backoff != sm.Backoff && (t.leaving() || t.rule.acts()) || t.toRefresh(s) ||
+		s.standby && t.rule.restricts()
 	s.backoff = sm.Backoff
 	// A backup may be a subflow through a tunnel that is not known yet.
 	heard := s.direct && !s.backup && s.received > 0 && !t.open()

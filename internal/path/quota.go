@@ -14,7 +14,7 @@ type usedQuota struct {
 	bytes map[string]uint64
 }
 
-// add counts bytes on a path, and reports whether they used up its quota.
+// add counts bytes on a path, and reports whether they used up its quota, or so much of it that it has a limit.
 func (sp spending) add(r *Rule, path string, bytes uint64, now time.Time) (over bool) {
 	quota, limited := r.Quota[path]
 	if !limited || bytes == 0 {
@@ -27,7 +27,17 @@ func (sp spending) add(r *Rule, path string, bytes uint64, now time.Time) (over 
 	}
 	before := s.bytes[path]
 	s.bytes[path] = before + bytes
-	return before < quota && before+bytes >= quota
+	near := uint64(nearShare * float64(quota))
+	return before < quota && before+bytes >= quota || r.NearQuota.On && before < near && before+bytes >= near
+}
+
+// share returns how much of a path's quota is used.
+func (sp spending) share(r *Rule, path string, now time.Time) float64 {
+	s := sp[r]
+	if s == nil || r.Quota[path] == 0 || r.QuotaEvery > 0 && now.Sub(s.since) >= r.QuotaEvery {
+		return 0
+	}
+	return float64(s.bytes[path]) / float64(r.Quota[path])
 }
 
 // over reports whether a path's quota is used up, and until when; zero: for good.
@@ -62,18 +72,22 @@ func (m *Manager) spend(t turn, s *subflow, bytes uint64) {
 	}
 }
 
-// isSpent reports whether the quota of a subflow's path is used up.
+// isSpent reports whether the quota of a subflow's path is used up, or its limit is 0.
 func (k *detours) isSpent(t turn, s *subflow) bool {
-	if len(t.rule.Quota) == 0 {
+	if !t.rule.spares() {
 		return false
 	}
-	over, _ := k.spending.over(t.rule, k.pathName(s), t.now)
-	return over
+	path := k.pathName(s)
+	over, _ := k.spending.over(t.rule, path, t.now)
+	return over || k.spending.limitOf(t.rule, path, t.now).closes()
 }
 
-// spareSpent has subflows stand by whose path has no quota left, if another carries.
+// spares reports whether the rule has paths that are not to be used while another works.
+func (r *Rule) spares() bool { return len(r.Quota) > 0 || len(r.Limits) > 0 }
+
+// spareSpent has subflows stand by whose path has no quota left or a limit of 0, if another carries.
 func (m *Manager) spareSpent(t turn, inUse []*subflow, roles []Role) {
-	if len(t.rule.Quota) == 0 {
+	if !t.rule.spares() {
 		return
 	}
 	spends := func(s *subflow) bool { return m.detours.isSpent(t, s) }
@@ -90,9 +104,12 @@ func (m *Manager) spareSpent(t turn, inUse []*subflow, roles []Role) {
 }
 
 // quotaFull returns when a quota of the connection's paths is full again, or zero.
-func (m *Manager) quotaFull(t turn) time.Time {
-	if s := m.detours.spending[t.rule]; s != nil && t.rule.QuotaEvery > 0 {
-		return s.since.Add(t.rule.QuotaEvery)
+func (m *Manager) quotaFull(t turn) time.Time { return m.detours.spending.renews(t.rule) }
+
+// renews returns when the quotas of a rule are full again, or zero.
+func (sp spending) renews(r *Rule) time.Time {
+	if s := sp[r]; s != nil && r.QuotaEvery > 0 {
+		return s.since.Add(r.QuotaEvery)
 	}
 	return time.Time{}
 }

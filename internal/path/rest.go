@@ -37,6 +37,8 @@ const (
 	RestsUnwanted
 	// RestsOverQuota means that its path has no quota left; see Rule.
 	RestsOverQuota
+	// RestsLimited means that its path is limited to a rate of 0; see Rule.
+	RestsLimited
 	// RestsSpent means that a budget of bytes is used up.
 	RestsSpent
 )
@@ -48,7 +50,7 @@ func (r Rest) isLastResort(now time.Time) bool {
 
 // lasts reports whether the rest has no end that is known.
 func (r Rest) lasts() bool {
-	return r.Cause == RestsNoAddress || r.Cause == RestsUnwanted || r.Cause == RestsOverQuota
+	return r.Cause == RestsNoAddress || r.Cause == RestsUnwanted || r.Cause == RestsOverQuota || r.Cause == RestsLimited
 }
 
 // of returns the reason as text for a detour of kind k.
@@ -66,6 +68,8 @@ func (r Rest) of(k Kind) string {
 		return fmt.Sprintf("%v has no address on this host", k)
 	case RestsOverQuota:
 		return "its quota is used up"
+	case RestsLimited:
+		return "its rate is limited to 0"
 	case RestsUnwanted:
 		return "you do not want this waypoint (dcol use, dcol avoid)"
 	case RestsSpent:
@@ -122,6 +126,9 @@ func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
 	}
 	if over, full := k.spending.over(t.rule, o.Waypoint, t.now); over {
 		return full, Rest{Cause: RestsOverQuota}
+	}
+	if k.spending.limitOf(t.rule, o.Waypoint, t.now).closes() {
+		return k.spending.renews(t.rule), Rest{Cause: RestsLimited}
 	}
 	if s := k.budgetOf(t, &o.Detour); s.Level() == budget.Spent {
 		return s.Renews, Rest{Cause: RestsSpent, Err: spentError{s}}

@@ -30,6 +30,12 @@ type Rule struct {
 	// which all quotas are full again. Zero: never.
 	Quota      map[string]uint64
 	QuotaEvery time.Duration
+	// Limits bounds the rate of each subflow through a waypoint or over an uplink, by its name. NearQuota bounds that of
+	// subflows on a path of whose quota four fifths are used.
+	Limits    map[string]RateLimit
+	NearQuota RateLimit
+	// UserTimeout is how long data of a subflow may stay unacknowledged. Zero: as long as the kernel wants.
+	UserTimeout time.Duration
 
 	byDefault bool // Policy is Config.Policy
 }

@@ -17,6 +17,7 @@ func (m *Manager) step(t turn) {
 		t.probeHandshake()
 		t.tryAgain()
 		m.arrange(t)
+		m.restrict(t)
 		m.keepBudgets(t)
 		t.keepCarrying()
 		t.tellPromotions()

@@ -41,6 +41,8 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 		err = c.sampler.probe(a)
 	case path.Bound:
 		err = c.policer.bound(a, c.host.interfaces)
+	case path.Restrict:
+		err = errors.Join(c.policer.restrict(a, c.host.interfaces), c.host.sending.restrict(a))
 	case path.Blame:
 		c.logBlame(a)
 	case path.ReadAddrs:

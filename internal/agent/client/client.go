@@ -116,6 +116,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	c.gateway = newGateway(config.Settings, log)
 	c.tunnels = newTunnels(operator, c.roster.room, c.host.interfaces(), log)
 	c.host.boundUnsent(operator.Cgroup)
+	c.host.sending.setter = c.host.openSetter(operator.Cgroup, config.Settings.Policies)
 	c.policer = newPolicer(log)
 	// After what else is attached to the cgroup, see keepalive.Open.
 	c.sampler = sampler{log: log, kernel: c.host.kernel, prober: c.host.openProber(operator.Cgroup)}

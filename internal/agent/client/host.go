@@ -42,6 +42,7 @@ type host struct {
 	addresses   <-chan []netstate.Address
 	problems    []string // for the status
 	log         *slog.Logger
+	sending     sendingHost
 	undo        []func() error
 }
 
@@ -121,6 +122,15 @@ func (h *host) takeOver(kernel *mptcp.Namespace, settings *config.Config) error 
 	}
 	if err := shortenBlackholes(kernel, record); err != nil {
 		h.log.Warn("after an outage, new connections may be plain TCP for an hour", "err", err)
+	}
+	if timeout := settings.Client.InactivityTimeout.Std(); timeout > 0 {
+		key, value, err := kernel.InactivitySysctl(timeout)
+		if err == nil {
+			_, err = record.Set(key, value)
+		}
+		if err != nil {
+			h.log.Warn("the inactivity timeout of connections stays as it is", "err", err)
+		}
 	}
 	return h.makeSocketsMPTCP(settings.Client.Mptcpify)
 }

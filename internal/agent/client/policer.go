@@ -16,6 +16,18 @@ type policer struct {
 	// rates is nil until there was a bound, and failed is set if the host cannot have any.
 	rates  rates
 	failed bool
+	flows  map[police.Flow]twoBounds
+}
+
+// twoBounds has the rates to which a subflow is bounded, in bits of IP packets a second: while it is bulk traffic that
+// disturbs messages, and by its policy. The lower one holds. Zero: no bound.
+type twoBounds struct{ bulk, policy float64 }
+
+func (b twoBounds) lower() float64 {
+	if b.bulk == 0 || b.policy > 0 && b.policy < b.bulk {
+		return b.policy
+	}
+	return b.bulk
 }
 
 // rates bounds what arrives over interfaces. It is *police.Policer.
@@ -31,31 +43,53 @@ func newPolicer(log *slog.Logger) policer {
 	if err := police.CleanUp(); err != nil {
 		log.Debug("an earlier agent's program that bounds rates may be left", "err", err)
 	}
-	return policer{log: log, open: func() (rates, error) { return police.Open() }}
+	return policer{log: log, flows: make(map[police.Flow]twoBounds), open: func() (rates, error) { return police.Open() }}
 }
 
-// bound begins, changes or ends the bound of a subflow. Where the host cannot have bounds, it does nothing, which is logged
-// once: bulk traffic then disturbs messages as without dcol.
+// bound begins, changes or ends the bound of a subflow of bulk traffic.
 func (p *policer) bound(a path.Bound, interfaces func() []netstate.Interface) error {
-	flow := police.Flow{Src: a.Ends.Remote, Dst: a.Ends.Local}
-	switch {
-	case p.failed:
+	return p.change(a.Ends, func(b *twoBounds) { b.bulk = a.Rate }, interfaces)
+}
+
+// wholePacket is the ratio of a packet to its payload.
+const wholePacket = 1500. / 1400
+
+// restrict begins, changes or ends the bound of a subflow that its policy has.
+func (p *policer) restrict(a path.Restrict, interfaces func() []netstate.Interface) error {
+	return p.change(a.Ends, func(b *twoBounds) { b.policy = wholePacket * a.Rate }, interfaces)
+}
+
+// change changes the bounds of a subflow. Where the host cannot have bounds, it does nothing, which is logged once: bulk
+// traffic then disturbs messages as without dcol, and peers send as fast as they like.
+func (p *policer) change(ends path.Ends, change func(*twoBounds), interfaces func() []netstate.Interface) error {
+	if p.failed {
 		return nil
-	case a.Rate == 0 && p.rates == nil:
+	}
+	flow := police.Flow{Src: ends.Remote, Dst: ends.Local}
+	bounds := p.flows[flow]
+	before := bounds.lower()
+	change(&bounds)
+	if p.flows[flow] = bounds; bounds == (twoBounds{}) {
+		delete(p.flows, flow)
+	}
+	switch rate := bounds.lower(); {
+	case rate == before:
 		return nil
-	case a.Rate == 0:
+	case rate == 0:
 		return p.rates.Free(flow)
 	case p.rates == nil:
 		opened, err := p.open()
 		if err != nil {
 			p.failed = true
-			p.log.Warn("bulk traffic is not bounded where it delays messages", "err", err)
+			p.log.Warn("what subflows receive is not bounded", "err", err)
 			return nil
 		}
 		p.rates = opened
 		p.attach(interfaces())
+		fallthrough
+	default:
+		return p.rates.Bound(flow, uint64(rate))
 	}
-	return p.rates.Bound(flow, uint64(a.Rate))
 }
 
 // attach has bounds hold on the interfaces that there are now.

@@ -34,7 +34,7 @@ func (n *notedRates) Close() error             { return n.note("close") }
 // The program comes with the first bound, follows the interfaces, and leaves with the client.
 func TestPolicer(t *testing.T) {
 	n, opened := &notedRates{}, 0
-	p := policer{log: slog.New(slog.DiscardHandler), open: func() (rates, error) { opened++; return n, nil }}
+	p := policer{log: slog.New(slog.DiscardHandler), flows: make(map[police.Flow]twoBounds), open: func() (rates, error) { opened++; return n, nil }}
 	links := func() []netstate.Interface {
 		return []netstate.Interface{{Index: 1, Loopback: true}, {Index: 2}, {Index: 5}}
 	}
@@ -55,10 +55,30 @@ func TestPolicer(t *testing.T) {
 	}
 }
 
+// Of a policy's bound and that of bulk traffic, the lower one holds.
+func TestPolicerWithTwoBounds(t *testing.T) {
+	n := &notedRates{}
+	p := policer{log: slog.New(slog.DiscardHandler), flows: make(map[police.Flow]twoBounds), open: func() (rates, error) { return n, nil }}
+	links := func() []netstate.Interface { return []netstate.Interface{{Index: 2}} }
+	ends := path.Ends{Local: netip.MustParseAddrPort("10.0.0.1:5"), Remote: netip.MustParseAddrPort("192.0.2.2:80")}
+	policy := func(rate float64) error {
+		return p.restrict(path.Restrict{Ends: ends, Restriction: path.Restriction{Rate: rate}}, links)
+	}
+	bulk := func(rate float64) error { return p.bound(path.Bound{Ends: ends, Rate: rate}, links) }
+	err := errors.Join(policy(1.4e6), bulk(2e6), bulk(1e6), bulk(0), bulk(3e6), policy(0), bulk(0))
+	want := []string{
+		"attach [2]", "bound 192.0.2.2:80-10.0.0.1:5 1500000", "bound 192.0.2.2:80-10.0.0.1:5 1000000",
+		"bound 192.0.2.2:80-10.0.0.1:5 1500000", "bound 192.0.2.2:80-10.0.0.1:5 3000000", "free 192.0.2.2:80-10.0.0.1:5",
+	}
+	if diff := cmp.Diff(want, n.notes); diff != "" || err != nil || len(p.flows) > 0 {
+		t.Errorf("%v, %v, %s", p.flows, err, diff)
+	}
+}
+
 // A host that cannot have the program says so once.
 func TestPolicerCannotBeHad(t *testing.T) {
 	var logged bytes.Buffer
-	p := policer{log: slog.New(slog.NewTextHandler(&logged, nil)), open: func() (rates, error) { return nil, errors.New("no eBPF") }}
+	p := policer{log: slog.New(slog.NewTextHandler(&logged, nil)), flows: make(map[police.Flow]twoBounds), open: func() (rates, error) { return nil, errors.New("no eBPF") }}
 	for range 3 {
 		if err := p.bound(path.Bound{Rate: 1e6}, nil); err != nil {
 			t.Error(err)

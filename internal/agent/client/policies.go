@@ -28,6 +28,13 @@ func rules(c *config.Config) (list []path.Rule) {
 			}
 			r.Quota[name] = uint64(size)
 		}
+		r.NearQuota, r.UserTimeout = path.RateLimit{On: t.NearQuota.On, Rate: float64(t.NearQuota.Rate)}, t.UserTimeout.Std()
+		for name, limit := range t.Limit {
+			if r.Limits == nil {
+				r.Limits = make(map[string]path.RateLimit)
+			}
+			r.Limits[name] = path.RateLimit{On: limit.On, Rate: float64(limit.Rate)}
+		}
 		list = append(list, r)
 	}
 	return list
@@ -76,7 +83,7 @@ type uplinks struct {
 func newUplinks(policies []config.Policy) uplinks {
 	u := uplinks{offered: make(map[path.DetourID]path.Detour), index: make(map[path.DetourID]int), known: make(map[uint64]string)}
 	for _, p := range policies {
-		u.wanted = u.wanted || p.OfUplinks() || len(p.Quota) > 0
+		u.wanted = u.wanted || p.OfUplinks() || len(p.Quota) > 0 || len(p.Limit) > 0
 		if p.Cgroup != "" {
 			u.cgroups = append(u.cgroups, filepath.Clean(p.Cgroup))
 		}

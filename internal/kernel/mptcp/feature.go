@@ -17,6 +17,8 @@ var (
 
 	ConnectionDiag = Feature{"socket diagnostics of MPTCP", "5.9",
 		"boot a kernel built with CONFIG_INET_MPTCP_DIAG, or run: modprobe mptcp_diag"}
+
+	InactivityTimeout = Feature{"an inactivity timeout of MPTCP connections", "6.7", "boot a newer kernel, or remove client.inactivity_timeout"}
 )
 
 func unsupported(f Feature) error {

@@ -1,0 +1,47 @@
+package client
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/sending"
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// sendingHost sets how this host's subflows send.
+type sendingHost struct {
+	setter setter // nil: no policy needs it, or the host cannot have it
+}
+
+// setter sets how subflows send. It is *sending.Setter.
+type setter interface {
+	Set(local, remote netip.AddrPort, setting sending.Setting) error
+	Forget(local, remote netip.AddrPort) error
+}
+
+// openSetter makes it possible to set how subflows send, if a policy needs it.
+func (h *host) openSetter(cgroup string, policies []config.Policy) setter {
+	if !slices.ContainsFunc(policies, func(p config.Policy) bool { return p.Restricts() }) {
+		return nil
+	}
+	s, err := sending.Open(cgroup)
+	if err != nil {
+		h.log.Warn("what this host sends is not bounded by policies, and their user timeouts do not apply", "err", err)
+		return nil
+	}
+	h.undo = append(h.undo, s.Close)
+	return s
+}
+
+// restrict has a subflow send as its policy wants. A subflow that ended leaves nothing.
+func (s *sendingHost) restrict(a path.Restrict) error {
+	switch {
+	case s.setter == nil:
+		return nil
+	case a.Gone:
+		return s.setter.Forget(a.Ends.Local, a.Ends.Remote)
+	default:
+		return s.setter.Set(a.Ends.Local, a.Ends.Remote, sending.Setting{Rate: a.Rate, UserTimeout: a.UserTimeout})
+	}
+}

@@ -1,0 +1,111 @@
+package path
+
+import (
+	"slices"
+	"time"
+)
+
+// This file limits subflows by the path they use: the rate at which they carry data (subflow rate limit, Tran 2019, 6.4.1), and
+// how long their data may stay unacknowledged. The peer is not asked for anything. This host sends no faster, and the marks
+// or losses of what it receives faster have the peer slow down.
+//
+// A limit of 0 ends a subflow gracefully: it becomes a backup, so that the peer delivers what it has in its queue there, and
+// ends when nothing more comes. The direct path only becomes a backup.
+
+// RateLimit bounds the payload that one subflow carries in each direction. The zero value is no bound.
+type RateLimit struct {
+	On bool
+	// Rate is in bits a second. 0: there is to be no subflow, once another carries.
+	Rate float64
+}
+
+func (l RateLimit) closes() bool { return l.On && l.Rate == 0 }
+
+// lower returns the tighter of two limits.
+func (l RateLimit) lower(other RateLimit) RateLimit {
+	if !l.On || other.On && other.Rate < l.Rate {
+		return other
+	}
+	return l
+}
+
+// nearShare is the share of a quota from which on its path is limited.
+const nearShare = 0.8
+
+// Restriction is what a subflow is held to. The zero value is nothing.
+type Restriction struct {
+	Rate        float64       // bits of payload a second, in each direction; 0: no bound
+	UserTimeout time.Duration // for data that stays unacknowledged (RFC 5482); 0: the kernel's
+}
+
+// Restrict holds a subflow to a Restriction from now on. A subflow that no longer exists is not an error.
+type Restrict struct {
+	Ends Ends
+	Restriction
+	// Gone is set for a subflow that ended.
+	Gone bool
+}
+
+func (Restrict) action() {}
+
+// restrictions has what the subflows of connections were told to be held to.
+type restrictions map[Token][]Restrict
+
+// end ends the restrictions of a connection.
+func (r restrictions) end(token Token, out *actions) {
+	r.keep(token, nil, out)
+	delete(r, token)
+}
+
+// keep has exactly these restrictions hold for a connection.
+func (r restrictions) keep(token Token, wanted []Restrict, out *actions) {
+	for _, is := range r[token] {
+		if !slices.ContainsFunc(wanted, func(w Restrict) bool { return w.Ends == is.Ends }) {
+			out.do(Restrict{Ends: is.Ends, Gone: true})
+		}
+	}
+	for _, w := range wanted {
+		i := slices.IndexFunc(r[token], func(is Restrict) bool { return is.Ends == w.Ends })
+		if i < 0 && w.Restriction != (Restriction{}) || i >= 0 && r[token][i] != w {
+			out.do(w)
+		}
+	}
+	r[token] = wanted
+}
+
+// restricts reports whether the rule holds subflows to anything.
+func (r *Rule) restricts() bool { return len(r.Limits) > 0 || r.NearQuota.On || r.UserTimeout > 0 }
+
+// limitOf returns the limit for a path by its name.
+func (sp spending) limitOf(r *Rule, path string, now time.Time) RateLimit {
+	limit := r.Limits[path]
+	if r.NearQuota.On && sp.share(r, path, now) >= nearShare {
+		limit = limit.lower(r.NearQuota)
+	}
+	return limit
+}
+
+// restrict brings the restrictions of a connection up to date.
+func (m *Manager) restrict(t turn) {
+	if !t.rule.restricts() {
+		return
+	}
+	var wanted []Restrict
+	for _, s := range t.subflows {
+		if !s.up {
+			continue
+		}
+		limit := m.detours.spending.limitOf(t.rule, m.detours.pathName(s), t.now)
+		if limit.closes() && !s.direct && s.drained() {
+			s.leaving = true
+		}
+		wanted = append(wanted, Restrict{Ends: Ends{s.local, s.remote}, Restriction: Restriction{limit.Rate, t.rule.UserTimeout}})
+	}
+	m.restrictions.keep(t.token, wanted, t.out)
+}
+
+// drained reports whether the peer had time to deliver what it had queued on a subflow when that became a backup, and
+// nothing more came by the last sample.
+func (s *subflow) drained() bool {
+	return s.standby && s.backup && s.at.Sub(s.told.at) >= drains && s.at.Sub(s.moved) >= drains
+}

@@ -1,0 +1,150 @@
+package path_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// restricted is a connection over wlan0 and wwan0 by a rule.
+type restricted struct {
+	t             *testing.T
+	m             *path.Manager
+	now           time.Time
+	wlan, wwan    path.Sample
+	rates         map[netip.AddrPort]path.Restrict // by local address
+	backup, ended map[netip.AddrPort]bool
+}
+
+func newRestricted(t *testing.T, r path.Rule) *restricted {
+	r.Policy = path.Mesh{}
+	server := netip.AddrPortFrom(ip("web"), 80)
+	l := &restricted{
+		t: t, m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{r}}), now: birth,
+		wlan:  path.Sample{Token: 1, Local: netip.AddrPortFrom(ip("me"), 5000), Remote: server, MinRTT: time.Millisecond},
+		wwan:  path.Sample{Token: 1, Local: netip.AddrPortFrom(ip("me2"), 5001), Remote: server, MinRTT: time.Millisecond},
+		rates: make(map[netip.AddrPort]path.Restrict), backup: make(map[netip.AddrPort]bool), ended: make(map[netip.AddrPort]bool),
+	}
+	l.tell(path.LocalAddrs{Addrs: []netip.Addr{l.wlan.Local.Addr(), l.wwan.Local.Addr()}})
+	l.tell(path.DetourOffered{Detour: path.Detour{ID: "f", Kind: path.Uplink, Waypoint: "wlan0", Local: l.wlan.Local.Addr()}})
+	l.tell(path.DetourOffered{Detour: path.Detour{ID: "g", Kind: path.Uplink, Waypoint: "wwan0", Local: l.wwan.Local.Addr()}})
+	l.tell(path.ConnEstablished{Token: 1, Local: l.wlan.Local, Remote: server})
+	l.tell(path.SubflowRequested{Token: 1, LocalID: 1, Local: l.wwan.Local})
+	l.tell(path.SubflowEstablished{Token: 1, LocalID: 1, Local: l.wwan.Local, Remote: server})
+	return l
+}
+
+func (l *restricted) tell(ev path.Event) {
+	for _, a := range l.m.Handle(ev, l.now) {
+		switch a := a.(type) {
+		case path.Restrict:
+			if l.rates[a.Ends.Local] = a; a.Gone {
+				delete(l.rates, a.Ends.Local)
+			}
+		case path.SetBackup:
+			l.backup[a.Local] = a.Backup
+		case path.DestroySubflow:
+			l.ended[a.Local] = true
+		}
+	}
+	if err := l.m.Sound(); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// run lets a second pass in which the paths carry so many bytes.
+func (l *restricted) run(wlan, wwan uint64) {
+	for range 10 {
+		l.now = l.now.Add(100 * time.Millisecond)
+		l.tell(path.Tick{})
+	}
+	l.wlan.BytesReceived += wlan
+	l.wwan.BytesReceived += wwan
+	l.tell(path.Measured{Samples: []path.Sample{l.wlan, l.wwan}, Complete: true})
+}
+
+func (l *restricted) wants(what string, wlan, wwan float64) {
+	l.t.Helper()
+	if a, b := l.rates[l.wlan.Local].Rate, l.rates[l.wwan.Local].Rate; a != wlan || b != wwan {
+		l.t.Errorf("%s: the limits are %v and %v, want %v and %v", what, a, b, wlan, wwan)
+	}
+}
+
+// A path's limit holds for its subflows alone, with the user timeout of all, and ends with the connection.
+func TestRateLimit(t *testing.T) {
+	l := newRestricted(t, path.Rule{Limits: map[string]path.RateLimit{"wwan0": {On: true, Rate: 4e6}}, UserTimeout: 3 * time.Second})
+	l.wants("at first", 0, 4e6)
+	for _, s := range []path.Sample{l.wlan, l.wwan} {
+		if got := l.rates[s.Local].UserTimeout; got != 3*time.Second {
+			t.Errorf("%v: a user timeout of %v", s.Local, got)
+		}
+	}
+	l.tell(path.ConnClosed{Token: 1})
+	if len(l.rates) > 0 {
+		t.Errorf("at the end: %v", l.rates)
+	}
+}
+
+// From four fifths of a quota on a path is limited, until the quota is full again.
+func TestNearQuota(t *testing.T) {
+	l := newRestricted(t, path.Rule{
+		Quota: map[string]uint64{"wwan0": 1000}, QuotaEvery: time.Minute, NearQuota: path.RateLimit{On: true, Rate: 1e6},
+		Limits: map[string]path.RateLimit{"wwan0": {On: true, Rate: 4e6}},
+	})
+	l.run(5000, 799)
+	l.wants("near", 0, 4e6)
+	l.run(5000, 1)
+	l.wants("at four fifths", 0, 1e6)
+	if l.backup[l.wwan.Local] {
+		t.Error("it is a backup")
+	}
+	l.run(5000, 200)
+	if !l.backup[l.wwan.Local] {
+		t.Error("the quota is used up, but it is no backup")
+	}
+	for range 60 {
+		l.run(5000, 0)
+	}
+	l.wants("in the next minute", 0, 4e6)
+	if l.backup[l.wwan.Local] {
+		t.Error("it still is a backup in the next minute")
+	}
+}
+
+// A limit of 0 ends a subflow, after what the peer had queued there has come, and none is opened in its place.
+func TestLimitOfZero(t *testing.T) {
+	l := newRestricted(t, path.Rule{Quota: map[string]uint64{"wwan0": 1000}, NearQuota: path.RateLimit{On: true}})
+	l.run(5000, 100)
+	if l.backup[l.wwan.Local] || l.ended[l.wwan.Local] {
+		t.Fatal("it is not in use")
+	}
+	l.run(5000, 700)
+	if !l.backup[l.wwan.Local] || l.ended[l.wwan.Local] {
+		t.Fatalf("it is to become a backup first: %v, %v", l.backup, l.ended)
+	}
+	l.run(5000, 50)
+	if l.ended[l.wwan.Local] {
+		t.Fatal("it ended while data came")
+	}
+	l.run(5000, 0)
+	l.run(5000, 0)
+	if !l.ended[l.wwan.Local] || l.ended[l.wlan.Local] {
+		t.Fatalf("ended: %v", l.ended)
+	}
+	if _, ok := l.rates[l.wwan.Local]; ok {
+		t.Error("it still has a limit")
+	}
+}
+
+// The only subflow of a connection is not ended by a limit of 0.
+func TestLimitOfZeroAlone(t *testing.T) {
+	l := newRestricted(t, path.Rule{Limits: map[string]path.RateLimit{"wlan0": {On: true}, "wwan0": {On: true}}})
+	for range 5 {
+		l.run(5000, 0)
+	}
+	if l.ended[l.wlan.Local] {
+		t.Error("it ended")
+	}
+}
