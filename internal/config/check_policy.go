@@ -81,6 +81,9 @@ func (t *Policy) check(p *tomlfile.Problems, at string) {
 			p.At(at+".limit", `needs the name of an interface or a waypoint, such as limit = { wwan0 = "4mbit" }`)
 		}
 	}
+	if t.Announce && t.RefuseJoins {
+		p.At(at+".announce", "remove it, or refuse_joins: who is told of an address may join there")
+	}
 	if t.NearQuota.On && len(t.Quota) == 0 {
 		p.At(at+".near_quota", `needs quotas, such as quota = { wwan0 = "500MB" }`)
 	}

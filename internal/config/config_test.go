@@ -143,6 +143,7 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[[policy]]\nuse = \"backup\"\nlimit = { a = \"slow\" }", `policy[0].limit.a: "slow" is not a rate`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nlimit = { a = \"-1mbit\" }", `policy[0].limit.a: "-1mbit" is not a rate`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nlimit = { \"\" = \"1mbit\" }", `policy[0].limit: needs the name of an interface`},
+		{minimal + "[[policy]]\nuse = \"backup\"\nannounce = true\nrefuse_joins = true", `policy[0].announce: remove it, or refuse_joins`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nnear_quota = \"1mbit\"", `policy[0].near_quota: needs quotas`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nuser_timeout = \"10ms\"", `policy[0].user_timeout: must be from 1s to 1h0m0s (0s: the kernel's), not 10ms`},
 		{strings.Replace(minimal, "client", "waypoint", 1) + "[[policy]]\nuse = \"backup\"", `policy: needs the role "client"`},

@@ -28,7 +28,8 @@ type Policy struct {
 
 	Refresh     bool                  `toml:"refresh"`
 	RefuseJoins bool                  `toml:"refuse_joins"`
-	Quota       map[string]units.Size `toml:"quota"` // by interface or waypoint
+	Announce    bool                  `toml:"announce"` // addresses, to peers of this host's servers
+	Quota       map[string]units.Size `toml:"quota"`    // by interface or waypoint
 	QuotaEvery  units.Duration        `toml:"quota_every"`
 
 	Limit       map[string]units.Cap `toml:"limit"`        // of each subflow, by interface or waypoint

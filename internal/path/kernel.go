@@ -13,7 +13,7 @@ import (
 // established adds a new connection.
 func (m *Manager) established(ev ConnEstablished, now time.Time) {
 	if ev.ServerSide {
-		m.accepted(ev)
+		m.accepted(ev, now)
 		return
 	}
 	c := m.conns.byToken[ev.Token]
@@ -60,6 +60,7 @@ func (m *Manager) excludes(server netip.Addr) bool {
 
 func (m *Manager) connClosed(token Token, now time.Time) {
 	delete(m.doors, token)
+	m.announcements.remove(token)
 	if c := m.conns.byToken[token]; c != nil {
 		m.conns.remove(token)
 		m.restrictions.end(token, &m.out)

@@ -53,9 +53,11 @@ type Manager struct {
 	spared  spared
 	bounds  bounds
 
-	rules     rules
-	doors     doors
-	unsettled settlements
+	rules rules
+	doors doors
+	// announcements has the accepted connections whose peers are told of addresses.
+	announcements announcements
+	unsettled     settlements
 	// restrictions has what subflows were told to be held to.
 	restrictions restrictions
 
@@ -90,7 +92,7 @@ func New(cfg Config) *Manager {
 			spending: make(spending),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
-		bounds: bounds{paths: make(map[string]*bounded)}, restrictions: make(restrictions),
+		bounds: bounds{paths: make(map[string]*bounded)}, restrictions: make(restrictions), announcements: newAnnouncements(),
 	}
 	for _, d := range m.rules.ports() {
 		m.detours.offer(d, time.Time{})
@@ -115,6 +117,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.with(ev.Token, now, func(t turn) { t.createFailed(ev) })
 	case SubflowEstablished:
 		m.refuseJoin(ev.Token, ev.Local, ev.Remote)
+		m.announcements.joined(ev.Token, ev.Local.Addr())
 		m.with(ev.Token, now, func(t turn) { m.joined(t, ev) })
 	case SubflowClosed:
 		m.with(ev.Token, now, func(t turn) { m.closed(t, ev) })
@@ -175,10 +178,14 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 // Next returns the time at which Handle needs a Tick. It returns false if no Tick is needed before
 // the next event.
 func (m *Manager) Next() (time.Time, bool) {
+	var at time.Time
 	if first := m.conns.due.First(); first != nil {
-		return first.Due(), true
+		at = first.Due()
 	}
-	return time.Time{}, false
+	if first := m.announcements.due.First(); first != nil && (at.IsZero() || first.Due().Before(at)) {
+		at = first.Due()
+	}
+	return at, !at.IsZero()
 }
 
 // Watched returns an iterator over the connections to sample closely, ten times a second, with
@@ -199,6 +206,9 @@ func (m *Manager) with(token Token, now time.Time, change func(turn)) {
 }
 
 func (m *Manager) tick(now time.Time) {
+	for first := m.announcements.due.First(); first != nil && !first.Due().After(now); first = m.announcements.due.First() {
+		m.announce(first.Item, now)
+	}
 	for {
 		first := m.conns.due.First()
 		if first == nil || first.Due().After(now) {
@@ -224,6 +234,9 @@ func (m *Manager) detourOffered(d Detour, now time.Time) {
 	}
 	if d.Local.IsValid() && d.Kind != Uplink {
 		m.host.tunnels[d.Local] = true
+	}
+	if d.Kind == Uplink {
+		m.announceAll(now)
 	}
 	for _, c := range m.conns.to(d.Server) {
 		c.recognise(&o.Detour)

@@ -1,14 +1,20 @@
 package path
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // doors holds the connections that others made to this host and that may have only their first subflow.
 type doors map[Token]bool
 
 // accepted takes in a connection that this host accepted.
-func (m *Manager) accepted(ev ConnEstablished) {
-	if m.rules.of(ev.Local.Port(), ev.Remote.Addr(), ev.Cgroup).RefuseJoins {
+func (m *Manager) accepted(ev ConnEstablished, now time.Time) {
+	r := m.rules.of(ev.Local.Port(), ev.Remote.Addr(), ev.Cgroup)
+	if r.RefuseJoins {
 		m.doors[ev.Token] = true
+	} else if r.Announce {
+		m.announce(m.announcements.add(ev, r), now)
 	}
 }
 

@@ -27,13 +27,9 @@ import (
 //     REMOVE_ADDR: a waypoint resets connections from an address that its member
 //     has left.
 
-const (
-	// removeAddrCopies is the number of times that a REMOVE_ADDR is sent. Where 30 % of the acknowledgements are lost, all
-	// are lost once in 120 times.
-	removeAddrCopies = 4
-	// copyAfter is the time until the first copy. It doubles with each copy.
-	copyAfter = 300 * time.Millisecond
-)
+// removeAddrCopies is the number of times that a REMOVE_ADDR is sent. Where 30 % of the acknowledgements are lost, all
+// are lost once in 120 times.
+const removeAddrCopies = 4
 
 // maxRepeats bounds the repetitions towards a server that may simply accept no more subflows.
 const maxRepeats = 2
@@ -44,13 +40,11 @@ const removeAddrGap = 50 * time.Millisecond
 
 // lostAddr is the source address of a subflow that the peer may not know to be gone.
 type lostAddr struct {
-	id    uint8
-	local netip.AddrPort
-	sent  time.Time // when REMOVE_ADDR was sent; zero: not yet, or perhaps in vain
-	// copies counts how often it was sent since then. The last time was at last.
-	copies int
-	last   time.Time
-	again  int // repetitions because the server had no place
+	id     uint8
+	local  netip.AddrPort
+	sent   time.Time // when REMOVE_ADDR was sent; zero: not yet, or perhaps in vain
+	copies           // since then
+	again  int       // repetitions because the server had no place
 	// enough is set if the server has no place even after the last of these. Then only the end of a subflow that
 	// may have carried the REMOVE_ADDR leads to another.
 	enough bool
@@ -58,10 +52,10 @@ type lostAddr struct {
 
 // copyAt returns when the next copy is sent, or zero if there is none.
 func (l *lostAddr) copyAt() time.Time {
-	if l.sent.IsZero() || l.copies >= removeAddrCopies {
+	if l.sent.IsZero() {
 		return time.Time{}
 	}
-	return l.last.Add(copyAfter << (l.copies - 1))
+	return l.next(removeAddrCopies)
 }
 
 // removals holds the source addresses that the peer may not know to be gone.
@@ -160,23 +154,23 @@ func (t turn) sendRemoveAddr() {
 		return
 	}
 	r.lost = slices.DeleteFunc(r.lost, func(l lostAddr) bool {
-		return l.copies >= removeAddrCopies && !l.sent.IsZero() && t.has(func(s *subflow) bool { return s.since.After(l.sent) && s.stayed(t.now) })
+		return l.copies.sent >= removeAddrCopies && !l.sent.IsZero() && t.has(func(s *subflow) bool { return s.since.After(l.sent) && s.stayed(t.now) })
 	})
 	i := slices.IndexFunc(r.lost, func(l lostAddr) bool { return l.sent.IsZero() })
 	if i < 0 {
-		i = slices.IndexFunc(r.lost, func(l lostAddr) bool { return l.copies < removeAddrCopies && !t.now.Before(l.copyAt()) })
+		i = slices.IndexFunc(r.lost, func(l lostAddr) bool { return l.copies.sent < removeAddrCopies && !t.now.Before(l.copyAt()) })
 	}
 	if i < 0 || t.now.Sub(r.last) < removeAddrGap {
 		return
 	}
 	l := &r.lost[i]
 	if l.sent.IsZero() {
-		l.sent, l.copies = t.now, 0
+		l.sent, l.copies = t.now, copies{}
 		if l.again == 0 { // which frees a place
 			t.room = retry{}
 		}
 	}
-	l.copies++
-	l.last, r.last = t.now, t.now
+	l.count(t.now)
+	r.last = t.now
 	t.out.do(RemoveAddr{t.token, l.id, l.local})
 }

@@ -25,6 +25,8 @@ type Rule struct {
 	Refresh bool
 	// RefuseJoins has subflows ended that the peer opens.
 	RefuseJoins bool
+	// Announce has peers of connections that this host accepted told of its addresses on other uplinks.
+	Announce bool
 	// Quota bounds the bytes on the path through a waypoint or over an uplink, by its name, for all connections of
 	// the Rule. A path whose quota is spent carries data only if there is no other. QuotaEvery is the time after
 	// which all quotas are full again. Zero: never.

@@ -31,6 +31,8 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 		if !a.Local.IsValid() || c.open(a.Token) { // else it would end subflows that were kept
 			err = c.host.removeAddress(a)
 		}
+	case path.Announce:
+		err = kernel.Announce(uint32(a.Token), netip.AddrPortFrom(a.Local, 0), a.LocalID)
 	case path.SetBackup:
 		err = kernel.SetBackup(uint32(a.Token), a.Local, a.Remote, a.Backup)
 	case path.RequestDetours:

@@ -21,7 +21,7 @@ func rules(c *config.Config) (list []path.Rule) {
 		r := coverage(&t)
 		r.Name, r.Policy = string(t.Use), policy(&t, &c.Client)
 		r.Start = path.Start{Bytes: uint64(t.AfterBytes), After: t.After.Std(), Below: float64(t.Below) / 8, AboveRTT: t.AboveRTT.Std()}
-		r.Refresh, r.RefuseJoins, r.QuotaEvery = t.Refresh, t.RefuseJoins, t.QuotaEvery.Std()
+		r.Refresh, r.RefuseJoins, r.Announce, r.QuotaEvery = t.Refresh, t.RefuseJoins, t.Announce, t.QuotaEvery.Std()
 		for name, size := range t.Quota {
 			if r.Quota == nil {
 				r.Quota = make(map[string]uint64)
@@ -83,7 +83,7 @@ type uplinks struct {
 func newUplinks(policies []config.Policy) uplinks {
 	u := uplinks{offered: make(map[path.DetourID]path.Detour), index: make(map[path.DetourID]int), known: make(map[uint64]string)}
 	for _, p := range policies {
-		u.wanted = u.wanted || p.OfUplinks() || len(p.Quota) > 0 || len(p.Limit) > 0
+		u.wanted = u.wanted || p.OfUplinks() || len(p.Quota) > 0 || len(p.Limit) > 0 || p.Announce
 		if p.Cgroup != "" {
 			u.cgroups = append(u.cgroups, filepath.Clean(p.Cgroup))
 		}

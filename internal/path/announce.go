@@ -1,0 +1,139 @@
+package path
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/deadline"
+)
+
+// This file announces this host's other addresses to the peers of connections that it accepted (ADD_ADDR, RFC 8684, section
+// 3.4.1), for rules that want that. The acknowledgement that carries an announcement may be lost, and Linux repeats it only
+// after minutes. So it is repeated until a subflow comes up at the address, a few times, as the peer may not want one.
+
+const (
+	// copyAfter is the time until a signal's first copy. It doubles with each copy.
+	copyAfter = 300 * time.Millisecond
+	// announceCopies is the number of times that an address is announced. Where 30 % of the acknowledgements are lost, all
+	// are lost once in 15,000 times.
+	announceCopies = 8
+)
+
+// copies counts how often a signal was sent, of which nothing shows that it arrived.
+type copies struct {
+	sent int
+	last time.Time
+}
+
+// next returns when another copy is due, of so many in all; zero: there is none.
+func (c *copies) next(most int) time.Time {
+	if c.sent == 0 || c.sent >= most {
+		return time.Time{}
+	}
+	return c.last.Add(copyAfter << (c.sent - 1))
+}
+
+// count counts one more.
+func (c *copies) count(now time.Time) { c.sent, c.last = c.sent+1, now }
+
+// Announce tells the peer that it may connect to an address of this host, too (ADD_ADDR).
+type Announce struct {
+	Token   Token
+	LocalID uint8
+	Local   netip.Addr
+}
+
+func (Announce) action() {}
+
+// accepted is a connection that this host accepted, and whose peer is told of addresses.
+type accepted struct {
+	token     Token
+	own       netip.Addr
+	uplinks   []string // whose addresses; nil: all
+	addresses []announcement
+	due       deadline.Entry[*accepted]
+}
+
+// announcement is an address of which the peer is told. Its place in the list is its id, less one.
+type announcement struct {
+	addr  netip.Addr
+	taken bool // a subflow came up there
+	copies
+}
+
+// announcements holds the connections whose peers are told of addresses.
+type announcements struct {
+	byToken map[Token]*accepted
+	due     *deadline.Queue[*accepted]
+}
+
+func newAnnouncements() announcements {
+	return announcements{make(map[Token]*accepted), deadline.New(func(a, b *accepted) int { return int(int64(a.token) - int64(b.token)) })}
+}
+
+// add takes in a connection.
+func (l *announcements) add(ev ConnEstablished, r *Rule) *accepted {
+	a := &accepted{token: ev.Token, own: ev.Local.Addr().Unmap()}
+	if p, ok := r.Policy.(Mesh); ok {
+		a.uplinks = p.Uplinks
+	}
+	a.due.Item = a
+	l.byToken[ev.Token] = a
+	return a
+}
+
+func (l *announcements) remove(token Token) {
+	if a := l.byToken[token]; a != nil {
+		l.due.Set(&a.due, time.Time{})
+		delete(l.byToken, token)
+	}
+}
+
+// joined handles a subflow that came up at an address of this host.
+func (l *announcements) joined(token Token, local netip.Addr) {
+	if a := l.byToken[token]; a != nil {
+		for i := range a.addresses {
+			x := &a.addresses[i]
+			x.taken = x.taken || x.addr == local.Unmap()
+		}
+	}
+}
+
+// announce sends what is due on one connection.
+func (m *Manager) announce(a *accepted, now time.Time) {
+	for _, o := range m.detours.general {
+		known := slices.ContainsFunc(a.addresses, func(x announcement) bool { return x.addr == o.Local })
+		if o.Kind == Uplink && !known && o.Local != a.own && o.Local.Is4() == a.own.Is4() && len(a.addresses) < mostSubflows &&
+			(len(a.uplinks) == 0 || slices.Contains(a.uplinks, o.Waypoint)) {
+			a.addresses = append(a.addresses, announcement{addr: o.Local})
+		}
+	}
+	var next time.Time
+	for i := range a.addresses {
+		x := &a.addresses[i]
+		if x.taken || !m.host.has(x.addr) {
+			continue
+		}
+		if at := x.next(announceCopies); x.sent == 0 || !at.IsZero() && !now.Before(at) {
+			x.count(now)
+			m.out.do(Announce{a.token, uint8(i + 1), x.addr})
+		}
+		if at := x.next(announceCopies); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	m.announcements.due.Set(&a.due, next)
+}
+
+// announceAll announces an address that is new to all connections.
+func (m *Manager) announceAll(now time.Time) {
+	tokens := make([]Token, 0, len(m.announcements.byToken))
+	for t := range m.announcements.byToken {
+		tokens = append(tokens, t)
+	}
+	slices.Sort(tokens)
+	for _, t := range tokens {
+		m.announce(m.announcements.byToken[t], now)
+	}
+}

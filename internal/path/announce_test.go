@@ -1,0 +1,98 @@
+package path_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// server is a host with two or three uplinks that accepts connections.
+type server struct {
+	t    *testing.T
+	m    *path.Manager
+	now  time.Time
+	told []path.Announce
+}
+
+func newServer(t *testing.T, r path.Rule) *server {
+	s := &server{t: t, now: birth, m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{r}})}
+	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me"), ip("me2"), ip("me3"), ip("me6")}})
+	for name, at := range map[string]string{"eth0": "me", "wwan0": "me2", "eth1": "me6"} {
+		s.tell(path.DetourOffered{Detour: path.Detour{ID: path.DetourID(name), Kind: path.Uplink, Waypoint: name, Local: ip(at)}})
+	}
+	return s
+}
+
+func (s *server) tell(ev path.Event) {
+	for _, a := range s.m.Handle(ev, s.now) {
+		if a, ok := a.(path.Announce); ok {
+			s.told = append(s.told, a)
+		}
+	}
+}
+
+func (s *server) accepts(token path.Token) {
+	s.tell(path.ConnEstablished{Token: token, Local: netip.AddrPortFrom(ip("me"), 80), Remote: netip.AddrPortFrom(ip("web"), 5000), ServerSide: true})
+}
+
+// run lets time pass with the ticks that the manager asks for.
+func (s *server) run(d time.Duration) {
+	end := s.now.Add(d)
+	for at, ok := s.m.Next(); ok && !at.After(end); at, ok = s.m.Next() {
+		s.now = at
+		s.tell(path.Tick{})
+	}
+	s.now = end
+}
+
+// An announcement is repeated until a subflow comes up at the address, and at most eight times.
+func TestAnnouncedUntilTaken(t *testing.T) {
+	s := newServer(t, path.Rule{Announce: true, Policy: path.Mesh{}})
+	s.accepts(1)
+	want := path.Announce{Token: 1, LocalID: 1, Local: ip("me2")} // not of the other family
+	if !slices.Equal(s.told, []path.Announce{want}) {
+		t.Fatalf("at once: %+v", s.told)
+	}
+	s.run(time.Second)
+	if !slices.Equal(s.told, []path.Announce{want, want, want}) {
+		t.Fatalf("after a second: %+v", s.told)
+	}
+	s.tell(path.SubflowEstablished{Token: 1, LocalID: 1, Local: netip.AddrPortFrom(ip("me2"), 80), Remote: netip.AddrPortFrom(ip("web"), 5001)})
+	s.run(time.Hour)
+	if len(s.told) != 3 {
+		t.Errorf("after it was taken: %+v", s.told)
+	}
+	s.accepts(2)
+	s.run(time.Hour)
+	if len(s.told) != 3+8 {
+		t.Errorf("%d times in vain", len(s.told)-3)
+	}
+	s.accepts(3)
+	s.tell(path.ConnClosed{Token: 3})
+	s.run(time.Hour)
+	if len(s.told) != 3+8+1 {
+		t.Errorf("a connection that ended is told: %+v", s.told)
+	}
+}
+
+// An uplink that comes later is announced, too, with an id of its own, and one that is not listed is not.
+func TestAnnouncedLater(t *testing.T) {
+	s := newServer(t, path.Rule{Announce: true, Policy: path.Mesh{Uplinks: []string{"eth0", "wlan0"}}})
+	s.accepts(1)
+	if len(s.told) > 0 {
+		t.Fatalf("told %+v", s.told)
+	}
+	s.tell(path.DetourOffered{Detour: path.Detour{ID: "w", Kind: path.Uplink, Waypoint: "wlan0", Local: ip("me3")}})
+	if !slices.Equal(s.told, []path.Announce{{Token: 1, LocalID: 1, Local: ip("me3")}}) {
+		t.Errorf("told %+v", s.told)
+	}
+	quiet := newServer(t, path.Rule{Policy: path.Mesh{}})
+	quiet.accepts(1)
+	quiet.run(time.Hour)
+	if len(quiet.told) > 0 {
+		t.Errorf("without the rule: %+v", quiet.told)
+	}
+}
