@@ -76,6 +76,22 @@ func TestPolicySingle(t *testing.T) {
 	x.endsWell()
 }
 
+// This host only receives when its first path becomes silent. The server goes over to the backup, which dcol makes the path
+// that carries, until the first works again.
+func TestPolicyBackupOnSilence(t *testing.T) {
+	w := withUplinks(t, "\n[[policy]]\nuse = \"backup\"\nports = [80]\n")
+	x := w.curl(w.url())
+	w.subflows("direct up", "uplink backup")
+	x.goesOn()
+	w.cut()
+	x.goesOn()
+	w.subflows("direct backup", "uplink up")
+	x.goesOn()
+	w.mend()
+	w.subflows("direct up", "uplink backup")
+	x.endsWell()
+}
+
 // Several subflows on one path.
 func TestPolicyPorts(t *testing.T) {
 	w := withUplinks(t, "\n[[policy]]\nuse = \"ndiffports\"\nsubflows = 3\n")
