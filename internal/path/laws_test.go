@@ -74,13 +74,16 @@ func leads(d path.Detour, server netip.AddrPort) (netip.AddrPort, bool) {
 }
 
 func (w *world) lawfulPlace(c *wconn, s *wsub, a path.CreateSubflow) {
-	detours := 0
+	detours, exchanged := 0, 0 // at most one at a time has its successor beside it
 	for _, x := range c.subflows {
 		if x.ours && x.direct && s.direct && w.here(x) {
 			w.t.Fatalf("%+v: there is a direct subflow", a)
 		}
 		if x.ours && !x.direct && !x.leaving && !x.loses && w.here(x) {
 			detours++
+			if s.detour != nil && x.detour != nil && w.mayLeave(x) && x.detour.Waypoint != s.detour.Waypoint {
+				exchanged = 1
+			}
 		}
 	}
 	switch {
@@ -95,7 +98,7 @@ func (w *world) lawfulPlace(c *wconn, s *wsub, a path.CreateSubflow) {
 		w.t.Fatalf("%+v: the server was not heard yet", a)
 	case !w.wanted(s.detour.Waypoint):
 		w.t.Fatalf("%+v: the operator does not want that waypoint: %+v", a, w.steering)
-	case detours >= w.n-1:
+	case detours-exchanged >= w.n-1:
 		w.t.Fatalf("%+v: %d detours already, %d subflows are wanted", a, detours, w.n)
 	}
 }
@@ -123,6 +126,14 @@ func (w *world) setBackup(a path.SetBackup) {
 		w.t.Fatalf("%+v: nothing carries the connection any more\n%s", a, w.describe(c))
 	}
 	s.backup = a.Backup
+	if a.Backup && s.detour != nil && s.loses {
+		w.lossy[s.detour.Waypoint] = true
+	}
+}
+
+// mayLeave reports whether the subflow goes through a waypoint that was loaded lately.
+func (w *world) mayLeave(s *wsub) bool {
+	return w.cfg.ByWorth && w.crowded[s.detour.Waypoint].After(w.now)
 }
 
 // lawfulEnd: what is ended is ours to end, and there is a reason.
@@ -133,7 +144,7 @@ func (w *world) lawfulEnd(c *wconn, s *wsub) {
 		if w.knows(c) && !slices.ContainsFunc(c.subflows, instead) {
 			w.t.Fatalf("connection %d: subflow %d is ended, and there is nothing in its place", c.token, s.id)
 		}
-	case s.up && w.here(s) && s.ours && s.detour != nil && w.cfg.ByWorth && w.crowded[s.detour.Waypoint].After(w.now):
+	case s.up && w.here(s) && s.ours && s.detour != nil && w.mayLeave(s):
 		if w.knows(c) && !slices.ContainsFunc(c.subflows, instead) {
 			w.t.Fatalf("connection %d: subflow %d leaves a loaded waypoint, and there is nothing in its place", c.token, s.id)
 		}

@@ -234,6 +234,7 @@ func (w *world) restart(*rapid.T) {
 	clear(w.offers)
 	clear(w.lost)
 	clear(w.unwanted)
+	clear(w.lossy)
 	steering := w.steering
 	w.steering = path.Steering{}
 	for _, c := range w.conns {

@@ -34,6 +34,7 @@ type world struct {
 	dead     map[string]bool               // waypoints
 	lost     map[string]bool               // waypoints, as the Manager was told
 	crowded  map[string]time.Time          // until when connections may leave a loaded waypoint
+	lossy    map[string]bool               // waypoints through which a connection lost much
 	unwanted map[string]bool               // waypoints that are not to be used, as the Manager was told
 	steering path.Steering                 // the operator's will
 	limit    int                           // further subflows a server takes of a connection
@@ -104,8 +105,8 @@ func newWorld(t *rapid.T) *world {
 		},
 		conns: make(map[path.Token]*wconn), past: make(map[path.Token]*wconn),
 		offers: make(map[path.DetourID]path.Detour), dead: make(map[string]bool), lost: make(map[string]bool), unwanted: make(map[string]bool),
-		crowded: make(map[string]time.Time),
-		addrs:   []netip.Addr{ip("tun"), ip("tun2"), ip("me"), ip("me6")}, limit: 8, port: 10000,
+		crowded: make(map[string]time.Time), lossy: make(map[string]bool),
+		addrs: []netip.Addr{ip("tun"), ip("tun2"), ip("me"), ip("me6")}, limit: 8, port: 10000,
 	}
 	w.m, w.twin = path.New(w.cfg), path.New(w.cfg)
 	w.tellAddrs()
@@ -274,7 +275,7 @@ func (w *world) create(a path.CreateSubflow) path.Event {
 		return path.CreateFailed{Token: a.Token, LocalID: a.LocalID, Err: errors.New("id in use")}
 	}
 	// It is taken although other connections lost much through its waypoint, until there is another.
-	s.loses = a.Backup && (!c.tls || c.heard)
+	s.loses = a.Backup && (!c.tls || c.heard || s.detour != nil && w.lossy[s.detour.Waypoint])
 	c.ids[a.LocalID] = true
 	c.subflows = append(c.subflows, s)
 	w.join(c, s)
