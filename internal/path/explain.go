@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path/budget"
+	"github.com/detour-collective/dcol/internal/path/claim"
 )
 
 // Explanation describes the connections to one server, the detours that lead there, and the reasons.
@@ -52,6 +53,8 @@ type Candidate struct {
 	// if it is guessed from the round trip of the waypoint's session.
 	Wait     time.Duration
 	Measured bool
+	// Claimed is what other members measured of its waypoint.
+	Claimed claim.Hint
 	// Why is the reason for taking it or not.
 	Why string
 	// Until is the time at which that reason ends by itself. It is zero if that is not known.
@@ -100,7 +103,7 @@ func (m *Manager) candidates(x *Explanation, now time.Time) {
 	plan := m.plan(t, view)
 	for _, choice := range plan.Open {
 		i := slices.IndexFunc(view.Usable, func(u Usable) bool { return u.Detour == choice.Detour })
-		x.Candidates = append(x.Candidates, m.detours.candidate(&view.Usable[i], x.Server, true, choice.Why.of(choice.Detour)))
+		x.Candidates = append(x.Candidates, m.detours.candidate(&view.Usable[i], x.Server, true, choice.Why.of(choice.Detour), now))
 	}
 	taken := len(x.Candidates)
 	for i := range view.Usable {
@@ -108,7 +111,7 @@ func (m *Manager) candidates(x *Explanation, now time.Time) {
 		if slices.ContainsFunc(plan.Open, func(c Choice) bool { return c.Detour == u.Detour }) {
 			continue
 		}
-		spare := m.detours.candidate(u, x.Server, false, u.spareWords(plan.Capped))
+		spare := m.detours.candidate(u, x.Server, false, u.spareWords(plan.Capped), now)
 		switch {
 		case now.Before(u.Shunned):
 			spare.Until = u.Shunned
@@ -123,7 +126,7 @@ func (m *Manager) candidates(x *Explanation, now time.Time) {
 	for o := range m.detours.leading(x.Server) {
 		if until, why := m.detours.rests(t, o); (now.Before(until) || why.lasts()) && !t.takesLastResort(why) {
 			u := Usable{Detour: &o.Detour, Prospect: m.views.prospect(t, &m.detours, o)}
-			rests := m.detours.candidate(&u, x.Server, false, why.of(o.Kind))
+			rests := m.detours.candidate(&u, x.Server, false, why.of(o.Kind), now)
 			rests.Until = until
 			x.Candidates = append(x.Candidates, rests)
 		}
@@ -168,10 +171,12 @@ func (u *Usable) spareWords(capped bool) string {
 	}
 }
 
-func (k *detours) candidate(u *Usable, server netip.AddrPort, taken bool, why string) Candidate {
+func (k *detours) candidate(u *Usable, server netip.AddrPort, taken bool, why string, now time.Time) Candidate {
 	known := k.known(u.Waypoint, server)
 	known.Failures = u.Failures
-	return Candidate{Detour: *u.Detour, Taken: taken, Known: known, Wait: u.Wait, Measured: u.Measured, Why: why}
+	return Candidate{
+		Detour: *u.Detour, Taken: taken, Known: known, Wait: u.Wait, Measured: u.Measured, Claimed: k.claims.Hint(u.Waypoint, now), Why: why,
+	}
 }
 
 // known returns what the history has of a waypoint, or of the direct path if it is empty.

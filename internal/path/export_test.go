@@ -59,3 +59,6 @@ func (m *Manager) Left() int {
 
 // Unsettled counts the ends of subflows and the last counters that wait for each other.
 func (m *Manager) Unsettled() int { return len(m.unsettled.ended) + len(m.unsettled.counted) }
+
+// Explores reports whether a connection explores: it takes detours that were not measured before those that were.
+func (m *Manager) Explores(token Token) bool { return m.views.explores(token) }

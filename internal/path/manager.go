@@ -9,6 +9,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/deadline"
 	"github.com/detour-collective/dcol/internal/path/budget"
+	"github.com/detour-collective/dcol/internal/path/claim"
 )
 
 // Config holds the operator's settings.
@@ -89,7 +90,7 @@ func New(cfg Config) *Manager {
 			failures: make(failures), trials: make(trials), suspensions: make(suspensions), history: make(history),
 			budget:   budget.New(cfg.Budget, cfg.Used),
 			sessions: make(map[via]time.Duration), loads: make(loads), counts: make(map[string]int),
-			spending: make(spending),
+			spending: make(spending), claims: claim.NewBook(),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
 		bounds: bounds{paths: make(map[string]*bounded)}, restrictions: make(restrictions), announcements: newAnnouncements(),
@@ -135,6 +136,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.waypointLeft(via{ev.Waypoint, ev.Addr}, now)
 	case WaypointMeasured:
 		m.detours.sessions[via{ev.Waypoint, ev.Addr}] = ev.RTT
+	case ClaimsHeard:
+		m.detours.hear(ev, now)
 	case WaypointLoaded:
 		m.waypointLoaded(via{ev.Waypoint, ev.Addr}, ev.Until, now)
 	case ServerRefused:

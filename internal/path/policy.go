@@ -104,6 +104,9 @@ type Prospect struct {
 	Goodput float64
 	// Gave is set if Goodput was measured, not guessed.
 	Gave bool
+	// Rank orders detours that are as good as each other for a connection that explores, by what other members measured.
+	// It is 0 for all others.
+	Rank int
 	// Draw orders detours that are as good as each other, differently for each connection.
 	Draw uint64
 }

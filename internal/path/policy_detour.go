@@ -127,6 +127,7 @@ func (r *round) preferred(a, b *Usable) int {
 	return cmp.Or(
 		a.compare(&b.Prospect),
 		cmp.Compare(r.rank(a.Kind), r.rank(b.Kind)),
+		cmp.Compare(a.Rank, b.Rank),
 		cmp.Compare(a.Draw, b.Draw),
 		a.Since.Compare(b.Since),
 		cmp.Compare(a.ID, b.ID),

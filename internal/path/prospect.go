@@ -12,7 +12,8 @@ import (
 // same waypoint towards the server's network. Where there are none, the round trip of the session with it counts.
 //
 // Detours are compared roughly, so that many clients do not all take the best one: those that are about as
-// good are drawn by lot. One connection in exploreEvery takes a detour that was not measured before those that were.
+// good are drawn by lot. One connection in exploreEvery takes a detour that was not measured before those that were. Of
+// several, it takes the one of which other members measured most (hearsay.go).
 
 const (
 	exploreEvery = 16
@@ -34,8 +35,9 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 	if known && t.now.Before(r.shunned) {
 		p.Shunned, p.Loss = r.shunned, r.loss
 	}
-	explores := vs.draw(t.token, "")%exploreEvery == 0
-	if k.history.expected(t.conn, t.now) == measure.Bulk {
+	explores := vs.explores(t.token)
+	bulk := k.history.expected(t.conn, t.now) == measure.Bulk
+	if bulk {
 		p.Goodput = k.history.given(o.Waypoint, t.server, t.now)
 		p.Gave = p.Goodput > 0
 		switch {
@@ -55,8 +57,14 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 		direct, _ := k.history.of("", t.server)
 		p.Wait = session + direct.trip
 	}
+	if explores {
+		p.Rank = k.rank(o.Waypoint, p.Measured && !bulk || p.Gave, bulk, t.now)
+	}
 	return p
 }
+
+// explores reports whether a connection takes detours that were not measured before those that were.
+func (vs *views) explores(token Token) bool { return vs.draw(token, "")%exploreEvery == 0 }
 
 // draw returns a number at random, the same for the same connection and waypoint.
 func (vs *views) draw(token Token, waypoint string) uint64 {

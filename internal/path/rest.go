@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path/budget"
+	"github.com/detour-collective/dcol/internal/path/claim"
 )
 
 // Rest is the reason for not using a detour for now.
@@ -93,6 +94,7 @@ type detours struct {
 	loads       loads
 	spending    spending
 	budget      *budget.Book
+	claims      *claim.Book
 	counts      map[string]int // scratch of countFailures
 }
 
