@@ -75,4 +75,17 @@ type Candidate struct {
 	Why     string  `json:"why"`
 	// Until is the time at which the reason ends by itself; absent: not known.
 	Until time.Time `json:"until,omitzero"`
+	// Claimed is what other members measured of the waypoint; absent: nothing is known of that.
+	Claimed *Claimed `json:"claimed,omitempty"`
+}
+
+// Claimed sums up what other members say that they measured of a waypoint. It decides only which of several unmeasured
+// waypoints is tried first.
+type Claimed struct {
+	Members int `json:"members"` // that are believed
+	Wrong   int `json:"wrong"`   // that are not, because what they said of others was wrong for this host
+	// Proven is set if what those who are believed said of other waypoints was right for this host.
+	Proven  bool   `json:"proven"`
+	Loss    string `json:"loss,omitempty"`    // such as "0.5 to 2 %"; absent: unknown
+	Goodput string `json:"goodput,omitempty"` // of bulk traffic, such as "16 to 64 Mbit/s"; absent: unknown
 }

@@ -165,6 +165,11 @@ func (m *Membership) Offer(o Offer) {
 	m.tell(func(time.Time) { m.publish.offer = &o })
 }
 
+// Measured sets what this host publishes of its measurements of waypoints, the most important first.
+func (m *Membership) Measured(list []directory.Measurement) {
+	m.tell(func(time.Time) { m.publish.measured = list })
+}
+
 // NetworkChanged reconnects, as this host's addresses have changed: a connection from an old one is dead, which would be
 // noticed only after some time.
 func (m *Membership) NetworkChanged() {

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
@@ -27,6 +28,11 @@ const (
 	// doubles each time.
 	echoWithin  = time.Minute
 	longestEcho = time.Hour
+
+	// What was measured is published at most every measuredEvery, as each record goes to all members, and again after
+	// measuredLasts, before it counts for nothing.
+	measuredEvery = time.Hour
+	measuredLasts = 12 * time.Hour
 
 	firstPublishPause = 2 * time.Second
 	lastPublishPause  = 10 * time.Minute
@@ -68,7 +74,7 @@ func (o Offer) record(self collective.Member, has *directory.Verified, now time.
 func (p *publication) at(want directory.Record, self collective.Member, has *directory.Verified, now time.Time) time.Time {
 	due := now
 	if has != nil && has.Holder.Serial == self.Serial && has.Record.SameButTime(want) {
-		due = halfOver(has.Record, self)
+		due = earlier(halfOver(has.Record, self), measuredDue(want, has.Record))
 	}
 	if p.onItsWay(want, self, has) {
 		due = later(due, p.takenAt.Add(min(echoWithin<<min(p.unheard, 10), longestEcho)))
@@ -95,6 +101,17 @@ func halfOver(r directory.Record, self collective.Member) time.Time {
 		return self.NotAfter
 	}
 	return r.Issued.Add(r.Expires.Sub(r.Issued) / 2)
+}
+
+// measuredDue returns when a record must be published because of what was measured.
+func measuredDue(want, has directory.Record) time.Time {
+	switch {
+	case len(want.Measured) > 0 && !slices.Equal(want.Measured, has.Measured):
+		return has.Issued.Add(measuredEvery)
+	case len(want.Measured)+len(has.Measured) > 0:
+		return has.Issued.Add(measuredLasts)
+	}
+	return has.Expires
 }
 
 // succeeded records that a coordinator has taken the record, while the directory had this one.

@@ -15,6 +15,7 @@ import (
 type publishing struct {
 	publication
 	offer    *Offer // nil: the agent has not set it yet
+	measured []directory.Measurement
 	asking   bool
 	err      error // why the last try failed
 	withheld withheld
@@ -74,7 +75,7 @@ func (m *Membership) publishDue(ctx context.Context, now time.Time) time.Time {
 		p.outdated, m.renewing.needed = true, true
 		return now
 	}
-	r := p.withheld.without(*p.offer, now).record(self, has, now)
+	r := p.withheld.without(*p.offer, now).record(self, has, now).WithMeasured(p.measured)
 	if at := p.at(r, self, has, now); now.Before(at) {
 		if until := p.withheld.until; now.Before(until) {
 			at = earlier(at, until)

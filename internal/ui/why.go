@@ -47,11 +47,53 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 		})
 	}
 	p.table("PATH|TAKEN|A MESSAGE TAKES|MIN RTT|LOSS|BULK GOT|WHY", rows)
+	p.claimed(x.Candidates)
 	if x.Note != "" {
 		p.linef("  no detour: %s", x.Note)
 	}
 	p.probed(x.Probed, now)
 	return p.err
+}
+
+// claimed writes what other members measured of waypoints, once for each.
+func (p *printer) claimed(candidates []api.Candidate) {
+	done := make(map[string]bool)
+	for _, c := range candidates {
+		if c.Claimed == nil || done[c.Waypoint] {
+			continue
+		}
+		done[c.Waypoint] = true
+		p.linef("  other members about %s: %s", c.Waypoint, claimedWords(c.Claimed))
+	}
+}
+
+func claimedWords(c *api.Claimed) string {
+	wrong := ""
+	if c.Wrong > 0 {
+		wrong = fmt.Sprintf("; %s not believed, because what they measured elsewhere differs from what this host did", members(c.Wrong))
+	}
+	if c.Members == 0 {
+		return "nothing" + wrong
+	}
+	standing := "not proven"
+	if c.Proven {
+		standing = "proven right elsewhere"
+	}
+	var said []string
+	if c.Loss != "" {
+		said = append(said, "loss "+printable.Text(c.Loss))
+	}
+	if c.Goodput != "" {
+		said = append(said, "bulk got "+printable.Text(c.Goodput))
+	}
+	return fmt.Sprintf("%s (%s, %s)%s", strings.Join(said, ", "), members(c.Members), standing, wrong)
+}
+
+func members(n int) string {
+	if n == 1 {
+		return "1 member"
+	}
+	return fmt.Sprintf("%d members", n)
 }
 
 // probed writes what probes found on paths.

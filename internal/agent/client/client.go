@@ -27,6 +27,7 @@ import (
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/claim"
 	"github.com/detour-collective/dcol/internal/paths/finder"
 )
 
@@ -53,6 +54,8 @@ type Directory interface {
 	Way(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error
 	// Steer has waypoints chosen before all others, or not at all.
 	Steer(first, never []string)
+	// ExchangeClaims gives other members what this host measured of waypoints, and returns what they measured of those named.
+	ExchangeClaims(ctx context.Context, own []claim.Claim, about []string) ([]claim.Heard, error)
 }
 
 // Relay is the process that connects to converters. It is *relaying.Keeper.
@@ -72,6 +75,7 @@ type Client struct {
 	manager    *path.Manager
 	memory     memoryFile
 	budget     budgetFile
+	exchange   exchange
 	book       *detour.Book
 	backlog    []path.Event // came up while actions were carried out
 	roster     roster

@@ -41,6 +41,7 @@ type watched struct {
 func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
 	c.saveMemory(ctx, now)
 	c.saveBudget(ctx, now)
+	c.exchangeClaims(ctx, now)
 	c.tunnels.checkGuard()
 	c.checkPathManager()
 	measured, err := c.sampler.all(now)

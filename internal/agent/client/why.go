@@ -6,6 +6,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/claim"
 )
 
 // Why explains what is done about a server.
@@ -30,10 +31,19 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 			out.Candidates = append(out.Candidates, api.Candidate{
 				Waypoint: d.Waypoint, Kind: d.Kind.String(), Taken: d.Taken, Measured: describeKnown(d.Known),
 				Wait: milliseconds(d.Wait), Guessed: d.Wait > 0 && !d.Measured, Why: d.Why, Until: d.Until,
+				Claimed: describeClaimed(d.Claimed),
 			})
 		}
 		return out, nil
 	})
+}
+
+// describeClaimed returns what other members measured of a waypoint; nil: nothing.
+func describeClaimed(h claim.Hint) *api.Claimed {
+	if h.Members+h.Wrong == 0 {
+		return nil
+	}
+	return &api.Claimed{Members: h.Members, Wrong: h.Wrong, Proven: h.Proven, Loss: h.Loss.String(), Goodput: h.Goodput.String()}
 }
 
 func describeKnown(k path.Known) api.Measured {

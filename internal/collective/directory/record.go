@@ -51,6 +51,9 @@ type Record struct {
 	AS       uint32       `json:"as,omitempty"`       // number of its autonomous system; 0: not stated
 	Key      WireGuardKey `json:"wireguard,omitzero"` // zero: none
 	Subnet   netip.Prefix `json:"subnet,omitzero"`    // in the collective's VPN, as in its certificate; zero: none
+
+	// Measured is what the member measured of waypoints until Issued. It names no destinations.
+	Measured []Measurement `json:"measured,omitempty"`
 }
 
 // IsWaypoint reports whether the member accepts sessions.
@@ -119,6 +122,9 @@ func (r *Record) check() error {
 	if r.Region != "" && !isWord(r.Region) {
 		return fmt.Errorf("the region %.60q must be a word of a-z, 0-9 and '-' with at most %d characters", r.Region, maxWord)
 	}
+	if err := checkMeasured(r.Measured); err != nil {
+		return err
+	}
 	if s := r.Subnet; s.IsValid() && (s != s.Masked() || s.Addr().Is4In6()) {
 		return fmt.Errorf("the subnet %v is invalid", s)
 	}
@@ -167,7 +173,7 @@ func isWord(s string) bool {
 	return true
 }
 
-// SameButTime reports whether only the times differ, because the member has renewed its record.
+// SameButTime reports whether only the times and what was measured differ, because the member has renewed its record.
 func (r Record) SameButTime(other Record) bool {
 	return r.Collective == other.Collective && r.Name == other.Name && r.Port == other.Port && r.Punch == other.Punch &&
 		slices.Equal(r.Addresses, other.Addresses) && slices.Equal(r.Roles, other.Roles) && slices.Equal(r.Kinds, other.Kinds) &&

@@ -1,0 +1,49 @@
+package client
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+const (
+	// claimsEvery is how often this host's measurements of waypoints go to the membership, which publishes them less often,
+	// and those of other members are read. The first time is firstClaims after the start.
+	claimsEvery = 10 * time.Minute
+	firstClaims = time.Minute
+)
+
+// exchange is when claims about waypoints are exchanged next.
+type exchange struct {
+	at    time.Time
+	going bool
+}
+
+// due reports whether it is time for an exchange.
+func (e *exchange) due(now time.Time) bool {
+	if e.at.IsZero() {
+		e.at = now.Add(firstClaims)
+	}
+	return !e.going && !now.Before(e.at)
+}
+
+// exchangeClaims gives other members what this host measured of waypoints, and the path manager what they did.
+func (c *Client) exchangeClaims(ctx context.Context, now time.Time) {
+	if c.config.Directory == nil || !c.exchange.due(now) {
+		return
+	}
+	c.exchange.going, c.exchange.at = true, now.Add(claimsEvery)
+	own, about := c.manager.Claims(now), slices.Collect(maps.Keys(c.roster.using))
+	c.requests.Go(func() {
+		heard, err := c.config.Directory.ExchangeClaims(ctx, own, about)
+		c.post(ctx, func(now time.Time) {
+			c.exchange.going = false
+			if err == nil { // else the agent stops
+				c.handle(ctx, now, path.ClaimsHeard{Claims: heard})
+			}
+		})
+	})
+}

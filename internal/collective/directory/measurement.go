@@ -1,0 +1,53 @@
+package directory
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/detour-collective/dcol/internal/collective"
+)
+
+// MaxMeasured bounds Record.Measured.
+const MaxMeasured = 8
+
+// Measurement is what the member measured of a waypoint lately, over several networks of servers. Loss and Goodput are the
+// classes of path/claim; 0 is not measured. Classes that a reader does not know are of later versions.
+type Measurement struct {
+	Waypoint string `json:"of"`
+	Loss     uint8  `json:"loss,omitempty"`
+	Goodput  uint8  `json:"goodput,omitempty"`
+}
+
+func checkMeasured(all []Measurement) error {
+	if len(all) > MaxMeasured {
+		return fmt.Errorf("%d waypoints were measured, but at most %d are allowed", len(all), MaxMeasured)
+	}
+	for i, m := range all {
+		if err := collective.CheckName(m.Waypoint); err != nil {
+			return fmt.Errorf("what was measured: %w", err)
+		}
+		for _, before := range all[:i] {
+			if before.Waypoint == m.Waypoint {
+				return fmt.Errorf("%s was measured twice", m.Waypoint)
+			}
+		}
+	}
+	return nil
+}
+
+// WithMeasured returns the record with as many of these measurements as there is room for, the first ones.
+func (r Record) WithMeasured(all []Measurement) Record {
+	r.Measured = nil
+	base, err := json.Marshal(r)
+	if err != nil {
+		return r // Sign returns the error
+	}
+	for n := min(len(all), MaxMeasured); n > 0; n-- {
+		const key = len(`,"measured":`)
+		if list, err := json.Marshal(all[:n]); err == nil && len(base)+key+len(list) <= MaxPayload {
+			r.Measured = all[:n]
+			return r
+		}
+	}
+	return r
+}
