@@ -133,11 +133,13 @@ type Waypoint struct {
 	State WaypointState  `json:"state"`
 	Since time.Time      `json:"since"`
 	// Why is the reason why it is not used; empty if it is used.
-	Why      string  `json:"why,omitempty"`
-	RTT      float64 `json:"rtt_ms"`
-	Loss     float64 `json:"loss"` // of the session's own packets, 0..1
-	Mappings int     `json:"mappings"`
-	Subflows int     `json:"subflows"`
+	Why  string  `json:"why,omitempty"`
+	RTT  float64 `json:"rtt_ms"`
+	Loss float64 `json:"loss"` // of the session's own packets, 0..1
+	// LossPackets is the number of packets in which Loss was seen, of which old ones count less.
+	LossPackets uint64 `json:"loss_packets"`
+	Mappings    int    `json:"mappings"`
+	Subflows    int    `json:"subflows"`
 	// Kinds are the kinds of detours, in the client's order of preference.
 	Kinds []WaypointKind `json:"kinds"`
 }

@@ -112,7 +112,7 @@ func full() Status {
 			Plain: []netip.AddrPort{at("192.0.2.1:443")},
 			Waypoints: []Waypoint{{
 				Name: "bob", Addr: at("192.0.2.7:45672"), State: "down", Since: since, Why: "no answer",
-				RTT: 3.5, Loss: 0.01, Mappings: 2, Subflows: 1,
+				RTT: 3.5, Loss: 0.01, LossPackets: 60, Mappings: 2, Subflows: 1,
 				Kinds: []WaypointKind{{Kind: "in-band", State: "resting", Why: "no answer"}},
 			}},
 			Steering:   Steering{Use: []Steered{{Name: "bob", Until: since}}, Only: true, Avoid: []Steered{{Name: "eve", Until: since}}},

@@ -103,11 +103,14 @@ type WaypointLeft struct {
 	Addr     netip.Addr
 }
 
-// WaypointMeasured reports the round trip of the session with a waypoint at one address.
+// WaypointMeasured reports the round trip of the session with a waypoint at one address, the share of its packets that were
+// lost lately, and in how many packets that was seen.
 type WaypointMeasured struct {
 	Waypoint string
 	Addr     netip.Addr
 	RTT      time.Duration
+	Loss     float64
+	Packets  float64
 }
 
 // WaypointLoaded reports that a waypoint says that it is loaded until then, so that other waypoints are better. A zero

@@ -89,7 +89,7 @@ func New(cfg Config) *Manager {
 			},
 			failures: make(failures), trials: make(trials), suspensions: make(suspensions), history: make(history),
 			budget:   budget.New(cfg.Budget, cfg.Used),
-			sessions: make(map[via]time.Duration), loads: make(loads), counts: make(map[string]int),
+			sessions: make(map[via]sessionWorth), loads: make(loads), counts: make(map[string]int),
 			spending: make(spending), claims: claim.NewBook(),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
@@ -135,7 +135,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case WaypointLeft:
 		m.waypointLeft(via{ev.Waypoint, ev.Addr}, now)
 	case WaypointMeasured:
-		m.detours.sessions[via{ev.Waypoint, ev.Addr}] = ev.RTT
+		m.detours.sessions[via{ev.Waypoint, ev.Addr}] = sessionOf(ev)
 	case ClaimsHeard:
 		m.detours.hear(ev, now)
 	case WaypointLoaded:

@@ -9,7 +9,8 @@ import (
 )
 
 // This file estimates detours that a connection does not use yet, from the measurements of other connections through the
-// same waypoint towards the server's network. Where there are none, the round trip of the session with it counts.
+// same waypoint towards the server's network. Where there are none, the round trip of the session with it counts, and that
+// part of its loss that is certain.
 //
 // Detours are compared roughly, so that many clients do not all take the best one: those that are about as
 // good are drawn by lot. One connection in exploreEvery takes a detour that was not measured before those that were. Of
@@ -23,6 +24,17 @@ const (
 	// slackGoodput is added to a goodput in the same way, in bits a second.
 	slackGoodput = 100e3
 )
+
+// sessionWorth is what the session with a waypoint shows of the way there.
+type sessionWorth struct {
+	trip time.Duration
+	loss float64 // at least
+}
+
+func sessionOf(ev WaypointMeasured) sessionWorth {
+	least, _ := measure.Interval(ev.Loss, ev.Packets)
+	return sessionWorth{ev.RTT, least}
+}
 
 // prospect returns what the connection may expect of a detour.
 func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
@@ -52,10 +64,10 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 	case known && r.trip > 0 && t.now.Sub(r.at) < trustsFor:
 		p.Wait, p.Measured = waits(r.trip, r.lost()), true
 	case ok && explores:
-		p.Wait = session
+		p.Wait = waits(session.trip, session.loss)
 	case ok: // the way from the waypoint to the server is taken to be as long as the direct one
 		direct, _ := k.history.of("", t.server)
-		p.Wait = session + direct.trip
+		p.Wait = waits(session.trip+direct.trip, session.loss)
 	}
 	if explores {
 		p.Rank = k.rank(o.Waypoint, p.Measured && !bulk || p.Gave, bulk, t.now)

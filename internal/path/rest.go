@@ -90,7 +90,7 @@ type detours struct {
 	suspensions suspensions
 	history     history
 	steering    Steering
-	sessions    map[via]time.Duration // round trips of the sessions with waypoints
+	sessions    map[via]sessionWorth
 	loads       loads
 	spending    spending
 	budget      *budget.Book

@@ -534,6 +534,24 @@ func TestCloserWaypointIsTaken(t *testing.T) {
 	}
 }
 
+// The loss of a session counts as far as it is certain: three of twenty packets are no reason to leave a shorter way, and
+// sixty of four hundred are.
+func TestLossOfASessionCountsWhenItIsCertain(t *testing.T) {
+	for _, test := range []struct {
+		packets float64
+		want    string
+	}{{0, "join carol"}, {20, "join carol"}, {400, "join bob"}} {
+		s := newSelection(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good()})
+		s.offer("bob", "carol")
+		s.tell(path.WaypointMeasured{Waypoint: "bob", Addr: ip("bob"), RTT: 15 * time.Millisecond, Packets: 400})
+		s.tell(path.WaypointMeasured{Waypoint: "carol", Addr: ip("carol"), RTT: 7 * time.Millisecond, Loss: 0.15, Packets: test.packets})
+		for range 20 {
+			s.connect()
+			s.want(fmt.Sprintf("a loss seen in %v packets", test.packets), test.want)
+		}
+	}
+}
+
 // Equal waypoints get a share each.
 func TestEqualWaypointsAreDrawn(t *testing.T) {
 	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good(), "dave": good()})

@@ -293,7 +293,7 @@ func (c *Client) tend(ctx context.Context, call *call) error {
 		case <-tick.C:
 			lossy.update(call.departures.counts(time.Now()))
 			c.mu.Lock()
-			c.state.Loss = lossy.ratio()
+			c.state.Loss, c.state.LossPackets = lossy.ratio(), lossy.packets()
 			c.mu.Unlock()
 			if err := c.check(call); err != nil {
 				return err

@@ -162,6 +162,9 @@ func (l *loss) update(arrived, lost uint64) {
 	l.lastArrived, l.lastLost = arrived, lost
 }
 
+// packets returns the number of packets in which the loss was seen, of which old ones count less.
+func (l *loss) packets() float64 { return l.arrived + l.lost }
+
 func (l *loss) ratio() float64 {
 	if l.lost == 0 {
 		return 0

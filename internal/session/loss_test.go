@@ -137,6 +137,9 @@ func TestLoss(t *testing.T) {
 	if got := l.ratio(); math.Abs(got-0.1) > 0.001 {
 		t.Errorf("one in ten: %v", got)
 	}
+	if got := l.packets(); got < 400 || got > 500 { // ten a ping, each counting 0.98 times as much as the next: at most 500
+		t.Errorf("it was seen in %v packets", got)
+	}
 	for range 200 { // nothing is lost any more
 		arrived += 10
 		l.update(arrived, lost)

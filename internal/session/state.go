@@ -29,6 +29,7 @@ type State struct {
 	RTT         time.Duration // smoothed
 	MinRTT      time.Duration
 	Loss        float64 // share of our packets that did not arrive, over about the last minute
+	LossPackets float64 // number of packets in which Loss was seen, of which old ones count less
 }
 
 // Usable reports whether requests can be answered now, for the address in Observed.

@@ -66,10 +66,10 @@ func (s *screen) waypoints(rows int) {
 		w := &list[i]
 		rtt, loss := "-", "-"
 		if w.State == api.WaypointUp || w.State == api.WaypointClosed {
-			rtt, loss = ui.RoundTrip(w.RTT), fmt.Sprintf("%.1f %%", 100*w.Loss)
+			rtt, loss = ui.RoundTrip(w.RTT), ui.SessionLoss(*w)
 		}
 		lossStyle := Plain
-		if w.Loss >= 0.02 {
+		if w.Loss >= 0.02 && loss != "-" {
 			lossStyle = Warn
 		}
 		cells := []cell{

@@ -27,9 +27,9 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func status(connections, second int) api.Status {
 	at := netip.MustParseAddrPort
 	u := &api.Using{Connections: []api.Connection{}, Waypoints: []api.Waypoint{
-		{Name: "bob", Addr: at("192.0.2.7:45672"), State: api.WaypointUp, Since: start.Add(-2 * time.Hour), RTT: 12.3, Loss: 0.004, Mappings: 3, Subflows: connections,
+		{Name: "bob", Addr: at("192.0.2.7:45672"), State: api.WaypointUp, Since: start.Add(-2 * time.Hour), RTT: 12.3, Loss: 0.004, LossPackets: 60, Mappings: 3, Subflows: connections,
 			Kinds: []api.WaypointKind{{Kind: "in-band", State: api.KindReady}, {Kind: "mapped", State: api.KindReady}}},
-		{Name: "carol", Addr: at("[2001:db8::8]:45672"), State: api.WaypointUp, Since: start.Add(-time.Minute), RTT: 140, Loss: 0.031, Subflows: connections,
+		{Name: "carol", Addr: at("[2001:db8::8]:45672"), State: api.WaypointUp, Since: start.Add(-time.Minute), RTT: 140, Loss: 0.031, LossPackets: 60, Subflows: connections,
 			Kinds: []api.WaypointKind{{Kind: "wireguard", State: api.KindReady}}},
 		{Name: "dave", Addr: at("192.0.2.9:45672"), State: api.WaypointDown, Since: start.Add(-40 * time.Second), Why: "no answer: is its agent running?"},
 	}}

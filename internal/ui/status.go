@@ -107,7 +107,7 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 	for _, w := range u.Waypoints {
 		rtt, loss := "-", "-"
 		if w.State == api.WaypointUp || w.State == api.WaypointClosed {
-			rtt, loss = fmt.Sprintf("%.1f ms", w.RTT), fmt.Sprintf("%.1f %%", 100*w.Loss)
+			rtt, loss = fmt.Sprintf("%.1f ms", w.RTT), SessionLoss(w)
 		}
 		rows = append(rows, []string{
 			w.Name, w.Addr.String(), string(w.State) + " " + age(now, w.Since), rtt, loss,
@@ -126,6 +126,17 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 			}
 		}
 	}
+}
+
+// leastLossPackets is the least number of packets of a session in which its loss is shown.
+const leastLossPackets = 30
+
+// SessionLoss returns the loss of a waypoint's session as text, "-" if it was seen in too few packets.
+func SessionLoss(w api.Waypoint) string {
+	if w.LossPackets < leastLossPackets {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100*w.Loss)
 }
 
 // Converting writes the use of converters as text.

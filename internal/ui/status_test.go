@@ -46,7 +46,7 @@ func TestStatus(t *testing.T) {
 		Problems: []string{"/etc/dcol/alice.crt ends in 3 days: ask for a new one"},
 		Client: &api.Using{
 			Waypoints: []api.Waypoint{
-				{Name: "bob", Addr: at("192.0.2.7:45672"), State: "up", Since: ago(2 * time.Hour), RTT: 12.3, Loss: 0.004, Mappings: 3, Subflows: 1, Kinds: []api.WaypointKind{
+				{Name: "bob", Addr: at("192.0.2.7:45672"), State: "up", Since: ago(2 * time.Hour), RTT: 12.3, Loss: 0.004, LossPackets: 60, Mappings: 3, Subflows: 1, Kinds: []api.WaypointKind{
 					{Kind: "wireguard", State: "down", Why: "no WireGuard handshake with 192.0.2.7:51820/udp: does that port reach the waypoint?"},
 					{Kind: "openvpn", State: "not-offered"}, {Kind: "in-band", State: "resting", Why: "a join was not answered; tried again in 9 min"}, {Kind: "mapped", State: "ready"},
 				}},

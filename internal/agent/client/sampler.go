@@ -50,7 +50,7 @@ func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
 		return sampleEvery
 	}
 	for v, w := range c.roster.sessions {
-		c.measuredWaypoint(v, w.RoundTrip())
+		c.measuredWaypoint(v, w.Measured())
 	}
 	c.offerUplinks()
 	c.measuredWays(ctx, measured.Samples, now)

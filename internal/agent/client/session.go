@@ -23,8 +23,8 @@ type waypoint interface {
 	Refusal(error) detour.Refusal
 	// Describe returns the session's state.
 	Describe() api.Waypoint
-	// RoundTrip returns the shortest round trip of the session, or zero while there is none.
-	RoundTrip() time.Duration
+	// Measured returns what was measured of the session. It is zero while there is none.
+	Measured() figures
 	// NetworkChanged is called when this host's addresses have changed.
 	NetworkChanged()
 }
@@ -69,7 +69,7 @@ func (s *waypointSession) Describe() api.Waypoint {
 	state := s.State()
 	d := api.Waypoint{
 		Name: s.name, Addr: s.at, State: api.WaypointDown, Since: state.Since,
-		RTT: milliseconds(state.RTT), Loss: state.Loss,
+		RTT: milliseconds(state.RTT), Loss: state.Loss, LossPackets: uint64(state.LossPackets),
 	}
 	switch {
 	case state.Usable() && state.Closed != nil:
@@ -91,14 +91,21 @@ func (s *waypointSession) Describe() api.Waypoint {
 // again, whatever the waypoint says.
 const loadedAtMost = time.Minute
 
-// RoundTrip implements waypoint.
-func (s *waypointSession) RoundTrip() time.Duration { return roundTrip(s.State()) }
+// figures is what was measured of a session: its shortest round trip, the share of its packets that were lost lately, and in
+// how many packets that was seen.
+type figures struct {
+	trip          time.Duration
+	loss, packets float64
+}
 
-func roundTrip(s session.State) time.Duration {
+// Measured implements waypoint.
+func (s *waypointSession) Measured() figures { return measuredOf(s.State()) }
+
+func measuredOf(s session.State) figures {
 	if !s.Usable() {
-		return 0
+		return figures{}
 	}
-	return s.MinRTT
+	return figures{s.MinRTT, s.Loss, s.LossPackets}
 }
 
 // quotaSpent reports whether a waypoint's quota is used up: it has ended the connections that ran through it, of

@@ -216,7 +216,7 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 			c.tunnels.offers[v] = nil
 			c.backlog = append(c.backlog, c.book.Leave(v)...)
 		default:
-			c.measuredWaypoint(v, roundTrip(s))
+			c.measuredWaypoint(v, measuredOf(s))
 			c.setLoad(v, s.LoadedUntil)
 			c.tunnels.offers[v] = offers(s)
 			c.book.Offers(v, offers(s))
@@ -255,10 +255,10 @@ func (c *Client) hasOther(v detour.Via, now time.Time) bool {
 	return false
 }
 
-// measuredWaypoint has the path manager know a session's round trip.
-func (c *Client) measuredWaypoint(v detour.Via, rtt time.Duration) {
-	if rtt > 0 {
-		c.backlog = append(c.backlog, path.WaypointMeasured{Waypoint: v.Waypoint, Addr: v.Addr, RTT: rtt})
+// measuredWaypoint has the path manager know what was measured of a session.
+func (c *Client) measuredWaypoint(v detour.Via, m figures) {
+	if m.trip > 0 {
+		c.backlog = append(c.backlog, path.WaypointMeasured{Waypoint: v.Waypoint, Addr: v.Addr, RTT: m.trip, Loss: m.loss, Packets: m.packets})
 	}
 }
 
