@@ -141,7 +141,9 @@ func (w *world) rights(waypoint string) func(*packet.Packet) string {
 		switch {
 		case !own[p.Src()]:
 			return fmt.Sprintf("a packet from %v, which is not its address, to %v", p.Src(), p.To())
-		case !here.Contains(p.Dst()):
+		case p.TCP != nil && inTunnel(p.Dst()):
+			return fmt.Sprintf("a packet to %v, which a member has in a tunnel, outside of it", p.To())
+		case !here.Contains(p.Dst()) && !inTunnel(p.Dst()):
 			return fmt.Sprintf("a packet to %v, which nobody here has", p.To())
 		case opens(p) && p.Dst() != w.Host(server).Addr() && p.To() != w.convertsAt() && p.To().Port() != enrolPort && p.To().Port() != busPort:
 			return fmt.Sprintf("a connection to %v, which its policy denies", p.To())
@@ -153,6 +155,13 @@ func (w *world) rights(waypoint string) func(*packet.Packet) string {
 		return ""
 	}
 }
+
+// inTunnel reports whether an address is of the blocks from which waypoints number tunnels. WireGuard answers to where a
+// member's packets came from. While the member has no other address, that is one of these: its kernel takes it as source.
+func inTunnel(a netip.Addr) bool { return tunnels4.Contains(a) || tunnels6.Contains(a) }
+
+// tunnels4 and tunnels6 are the configuration's default.
+var tunnels4, tunnels6 = netip.MustParsePrefix("10.192.0.0/11"), netip.MustParsePrefix("fd64:636f:6c00::/48")
 
 // convertsAt returns where the converter takes connections; zero: there is none.
 func (w *world) convertsAt() netip.AddrPort {
