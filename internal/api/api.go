@@ -47,8 +47,19 @@ type Using struct {
 	Steering   Steering         `json:"steering"`
 	// Budgets are the operator's limits of payload through waypoints in a month.
 	Budgets []Budget `json:"budgets,omitempty"`
+	// Exploring is what it cost in the present hour to try paths that were not measured, or lost much.
+	Exploring Exploring `json:"exploring"`
 	// Counters since the agent started.
 	Counters Counters `json:"counters"`
+}
+
+// Exploring is the cost of trying paths in an hour, and its bounds. When one is reached, nothing is tried until Renews.
+type Exploring struct {
+	Tries     int       `json:"tries"`
+	MostTries int       `json:"most_tries"`
+	Bytes     uint64    `json:"bytes"` // of payload, in the first ten seconds of each try
+	MostBytes uint64    `json:"most_bytes"`
+	Renews    time.Time `json:"renews,omitzero"` // absent: nothing was tried
 }
 
 // Budget is a limit of payload through waypoints in a calendar month, both directions together, in bytes.

@@ -29,6 +29,7 @@
 //	places.go                        how many subflows a server accepts
 //
 //	history.go prospect.go bulk.go   measurements of detours, and the expectations they give
+//	explore.go                       what exploring may cost
 //	hearsay.go                       what other members measured (package claim)
 //	memory.go                        how the next Manager takes them over
 //

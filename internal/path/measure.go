@@ -76,6 +76,9 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 		}
 		t.carried += received + acked
 		m.spend(t, s, received+acked)
+		if s.explores(t.now) {
+			m.detours.exploration.carried(received+acked, t.now)
+		}
 	}
 	if complete {
 		s.pace.take(s.received+s.acked, t.now)

@@ -38,6 +38,9 @@ func (m *Manager) openDetours(t turn) {
 	t.delayed, t.delay = plan.Delayed, plan.At
 	for _, choice := range plan.Open {
 		t.take(m.detours.byID[choice.ID], from, choice)
+		if choice.Why.explored {
+			m.detours.exploration.begin(t.now)
+		}
 	}
 	if plan.Replace && (t.leaveLossy() || t.leaveCrowded()) {
 		m.again = append(m.again, t.token)

@@ -14,7 +14,7 @@ import (
 //
 // Detours are compared roughly, so that many clients do not all take the best one: those that are about as
 // good are drawn by lot. One connection in exploreEvery takes a detour that was not measured before those that were. Of
-// several, it takes the one of which other members measured most (hearsay.go).
+// several, it takes the one of which other members measured most (hearsay.go). What that costs is bounded (explore.go).
 
 const (
 	exploreEvery = 16
@@ -47,7 +47,7 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 	if known && t.now.Before(r.shunned) {
 		p.Shunned, p.Loss = r.shunned, r.loss
 	}
-	explores := vs.explores(t.token)
+	explores := vs.explores(t.token) && k.exploration.may(t.now)
 	bulk := k.history.expected(t.conn, t.now) == measure.Bulk
 	if bulk {
 		p.Goodput = k.history.given(o.Waypoint, t.server, t.now)
@@ -70,7 +70,8 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 		p.Wait = waits(session.trip+direct.trip, session.loss)
 	}
 	if explores {
-		p.Rank = k.rank(o.Waypoint, p.Measured && !bulk || p.Gave, bulk, t.now)
+		measured := p.Measured && !bulk || p.Gave
+		p.Rank, p.Explores = k.rank(o.Waypoint, measured, bulk, t.now), !measured
 	}
 	return p
 }

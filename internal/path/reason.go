@@ -24,6 +24,7 @@ type Reason struct {
 	rests    *[nKinds - 1]Rest // for those that rest; nil: none does
 	carrying string            // another waypoint; empty: none was passed over
 	wanted   bool              // the operator wants its waypoint to be taken before others
+	explored bool              // it was not measured, and the connection explores
 	fresh    bool              // its own waypoint carried nothing of the connection
 	failing  string            // another waypoint, passed over because its detours failed; empty: none
 	shunned  time.Time         // it lost too much, and is avoided until then; zero: it did not
@@ -72,7 +73,7 @@ func (r *round) reason(best *Usable) (why Reason) {
 		why.better[why.n] = standing{k, is}
 		why.n++
 	}
-	why.shunned, why.loss, why.wanted = best.Shunned, best.Loss, best.Wanted
+	why.shunned, why.loss, why.wanted, why.explored = best.Shunned, best.Loss, best.Wanted, best.Explores
 	why.faster, why.gives = r.faster(best), r.gives(best)
 	for i := range r.Usable {
 		u := &r.Usable[i]
@@ -191,6 +192,9 @@ func (w Reason) of(d *Detour) string {
 			how = "measured"
 		}
 		parts = append(parts, fmt.Sprintf("messages through %s take %v, through %s %v (%s)", d.Waypoint, inMS(c.wait), c.other, inMS(c.otherWait), how))
+	}
+	if w.explored {
+		parts = append(parts, fmt.Sprintf("to be measured: %s was not yet towards this network", d.Waypoint))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -95,6 +95,7 @@ type detours struct {
 	spending    spending
 	budget      *budget.Book
 	claims      *claim.Book
+	exploration exploration
 	counts      map[string]int // scratch of countFailures
 }
 

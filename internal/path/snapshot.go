@@ -18,6 +18,7 @@ type Snapshot struct {
 	RefusedByServers uint64
 	Carried          []Carried
 	Lifetimes        Lifetimes
+	Exploring        Exploring
 }
 
 // ConnState describes one connection.
@@ -69,6 +70,7 @@ type DetourState struct {
 func (m *Manager) Snapshot(now time.Time) Snapshot {
 	snap := Snapshot{
 		Detours: m.detours.states(&m.host, now), RefusedByServers: m.places.refused, Carried: m.tally.list(),
+		Exploring: m.detours.exploration.state(now),
 		Lifetimes: Lifetimes{Counts: slices.Clone(m.tally.lifetimes.Counts), Sum: m.tally.lifetimes.Sum},
 	}
 	for _, c := range m.conns.all() {

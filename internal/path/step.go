@@ -15,7 +15,7 @@ func (m *Manager) step(t turn) {
 		m.judge(t)
 		t.promote()
 		t.probeHandshake()
-		t.tryAgain()
+		m.tryAgain(t)
 		m.arrange(t)
 		m.restrict(t)
 		m.keepBudgets(t)

@@ -65,6 +65,7 @@ type aside struct {
 	since time.Time
 	until time.Time // if lossy: when it is tried again
 	times int       // how often it was lossy
+	tried time.Time // when it was last tried again
 	why   Verdict
 }
 
@@ -189,7 +190,7 @@ func (m *Manager) setLossyAside(t turn) (found bool) {
 				until = shunned
 			}
 		}
-		*a = aside{cause: lossy, since: t.now, until: until, times: a.times + 1, why: Verdict{
+		*a = aside{cause: lossy, since: t.now, until: until, times: a.times + 1, tried: a.tried, why: Verdict{
 			Waypoint: instead.waypoint(), Loss: p, OtherLoss: q,
 		}}
 		s.habits.acquit()
@@ -337,15 +338,6 @@ func (m *Manager) wait(t turn, s *subflow) time.Duration {
 // waits returns about how long a message takes where the round trip is trip and this share of packets is lost.
 func waits(trip time.Duration, loss float64) time.Duration {
 	return trip + time.Duration(min(1, lossExposed*loss)*float64(lossDelay+trip))
-}
-
-// tryAgain has subflows carry again that lost too much some time ago.
-func (t turn) tryAgain() {
-	for _, s := range t.subflows {
-		if s.isLossy() && !t.now.Before(s.aside.until) {
-			t.carryAgain(s)
-		}
-	}
 }
 
 // keepCarrying has subflows carry again that were set aside, if none is left that carries: the direct one, or

@@ -19,3 +19,16 @@ func (p *printer) budgets(list []api.Budget) {
 			100*float64(b.Used)/float64(max(b.Limit, 1)), b.Renews.Local().Format("2 Jan 15:04"), then)
 	}
 }
+
+// exploring writes what trying paths has cost in the present hour, if anything was tried.
+func (p *printer) exploring(e api.Exploring) {
+	if e.Tries == 0 {
+		return
+	}
+	spent := ""
+	if e.Tries >= e.MostTries || e.Bytes >= e.MostBytes {
+		spent = "; nothing more is tried"
+	}
+	p.linef("Exploring, until %s: %d of at most %d tries, %s of at most %s%s", e.Renews.Local().Format("15:04"), e.Tries, e.MostTries,
+		bytes(e.Bytes), bytes(e.MostBytes), spent)
+}

@@ -46,6 +46,7 @@ func status(p *printer, s api.Status, now time.Time) error {
 		p.waypoints(s.Client, now)
 		p.steering(s.Client.Steering)
 		p.budgets(s.Client.Budgets)
+		p.exploring(s.Client.Exploring)
 		if usesConverters(s.Client.Converting) {
 			p.converting(s.Client.Converting)
 		}

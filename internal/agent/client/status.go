@@ -52,6 +52,9 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: plain, Waypoints: []api.Waypoint{}, Converting: c.describeConverting(now), Steering: c.steering.describe(), Budgets: describeBudgets(c.manager.Budgets())}
 		u.Counters.SubflowsRefused += snap.RefusedByServers
 		describeTally(&u.Counters, &snap)
+		u.Exploring = api.Exploring{
+			Tries: snap.Exploring.Tries, MostTries: path.MostTries, Bytes: snap.Exploring.Bytes, MostBytes: path.MostExplored, Renews: snap.Exploring.Renews,
+		}
 		subflows := make(map[detour.Via]int)
 		for _, conn := range snap.Conns {
 			u.Connections = append(u.Connections, describeConn(conn, kernel))

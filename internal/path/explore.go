@@ -1,0 +1,94 @@
+package path
+
+import "time"
+
+// This file bounds what exploring costs. Two things explore:
+//
+//   - A connection that explores takes a detour that was not measured before those that were (prospect.go).
+//   - A detour that was set aside because it lost too much carries again (weigh.go).
+//
+// Each is a try. What a subflow carries in the first exploresFor of a try counts as its cost; by then it was weighed. When
+// the hour's tries or bytes are used up, connections take what is known to be good, and what was set aside stays so, until
+// the hour ends. Tries under way go on, so the bytes may exceed the bound by what those carry.
+
+const (
+	// ExploreEvery is the time to which the bounds refer.
+	ExploreEvery = time.Hour
+	// MostTries and MostExplored bound the tries and the bytes of payload of an hour.
+	MostTries    = 120
+	MostExplored = 256 << 20
+	// exploresFor is how long a try lasts.
+	exploresFor = 10 * time.Second
+)
+
+// Exploring is what exploring has cost in the present hour.
+type Exploring struct {
+	Tries  int
+	Bytes  uint64
+	Renews time.Time // when the next hour begins; zero: nothing was explored
+	Spent  bool      // no try begins until then
+}
+
+// exploration counts the cost of the present hour, which begins with its first try.
+type exploration struct {
+	renews time.Time
+	tries  int
+	bytes  uint64
+}
+
+// may reports whether a try may begin now.
+func (e *exploration) may(now time.Time) bool {
+	return e.over(now) || e.tries < MostTries && e.bytes < MostExplored
+}
+
+// over reports whether the hour is over, or the clock was set back by so much that it seems to last longer.
+func (e *exploration) over(now time.Time) bool {
+	return !now.Before(e.renews) || e.renews.Sub(now) > ExploreEvery
+}
+
+// begin counts a try.
+func (e *exploration) begin(now time.Time) {
+	if e.over(now) {
+		*e = exploration{renews: now.Add(ExploreEvery)}
+	}
+	e.tries++
+}
+
+// carried counts what a subflow carried in a try.
+func (e *exploration) carried(bytes uint64, now time.Time) {
+	if !e.over(now) {
+		e.bytes += bytes
+	}
+}
+
+func (e *exploration) state(now time.Time) Exploring {
+	if e.over(now) {
+		return Exploring{}
+	}
+	return Exploring{Tries: e.tries, Bytes: e.bytes, Renews: e.renews, Spent: !e.may(now)}
+}
+
+// explores reports whether the subflow is in a try.
+func (s *subflow) explores(now time.Time) bool {
+	return s.why != nil && s.why.explored && now.Sub(s.since) < exploresFor ||
+		s.aside != nil && !s.aside.tried.IsZero() && now.Sub(s.aside.tried) < exploresFor
+}
+
+// tryAgain has subflows carry again that lost too much some time ago. Detours wait for the next hour if the present one's
+// tries are used up.
+func (m *Manager) tryAgain(t turn) {
+	e := &m.detours.exploration
+	for _, s := range t.subflows {
+		switch {
+		case !s.isLossy() || t.now.Before(s.aside.until):
+		case s.detour == nil:
+			t.carryAgain(s)
+		case e.may(t.now):
+			e.begin(t.now)
+			s.aside.tried = t.now
+			t.carryAgain(s)
+		default:
+			s.aside.until = e.renews
+		}
+	}
+}
