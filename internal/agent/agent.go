@@ -237,7 +237,7 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 		group.Go(func() error { return a.member.Run(ctx) })
 	}
 	if p.config.History.Keep {
-		a.history = history.NewRecorder(p.config.StateDir, a.Status, p.log.With("subsystem", "history"))
+		a.history = history.NewRecorder(p.config.StateDir, a.activity, p.log.With("subsystem", "history"))
 	}
 	if p.config.Trace.Probe && a.client != nil {
 		a.probing = probing.New(p.config.StateDir, a.Status, p.log.With("subsystem", "probing"))

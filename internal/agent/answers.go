@@ -76,6 +76,15 @@ func (a *running) Status(ctx context.Context) (api.Status, error) {
 	return s, err
 }
 
+// activity returns the part of the status that the history is made of.
+func (a *running) activity(ctx context.Context) (s api.Status, err error) {
+	s.Since = a.since
+	if a.client != nil {
+		s.Client, err = a.client.Activity(ctx)
+	}
+	return s, err
+}
+
 // describeRoles adds what the roles that are up report.
 func (a *running) describeRoles(ctx context.Context, s *api.Status) (err error) {
 	var problems []string

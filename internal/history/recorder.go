@@ -36,7 +36,8 @@ type Recorder struct {
 	problem string
 }
 
-// NewRecorder returns a Recorder that keeps its file in stateDir. Where that cannot be, it works without, and says so.
+// NewRecorder returns a Recorder that keeps its file in stateDir. status is called every three seconds; the history needs of
+// it Since, and of the client the counters and the connections on which data moves. Where that cannot be, it works without, and says so.
 func NewRecorder(stateDir string, status func(context.Context) (api.Status, error), log *slog.Logger) *Recorder {
 	r := &Recorder{status: status, log: log}
 	err := os.MkdirAll(stateDir, 0o700)

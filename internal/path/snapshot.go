@@ -68,12 +68,28 @@ type DetourState struct {
 
 // Snapshot returns a copy of the state.
 func (m *Manager) Snapshot(now time.Time) Snapshot {
+	snap := m.snapshot(m.conns.all(), now)
+	snap.Detours = m.detours.states(&m.host, now)
+	return snap
+}
+
+// Busiest returns a copy of the state without detours, and with at most so many connections: those on which data moved
+// lately, first those with bulk traffic, then those with messages.
+func (m *Manager) Busiest(most int, now time.Time) Snapshot {
+	busy := m.conns.where(func(c *conn) bool { return now.Sub(c.moved) < busyFor })
+	slices.SortStableFunc(busy, func(a, b *conn) int { return cmp.Compare(b.kind, a.kind) })
+	return m.snapshot(busy[:min(most, len(busy))], now)
+}
+
+// busyFor is how long a connection counts as busy after data moved on it.
+const busyFor = 30 * time.Second
+
+func (m *Manager) snapshot(conns []*conn, now time.Time) Snapshot {
 	snap := Snapshot{
-		Detours: m.detours.states(&m.host, now), RefusedByServers: m.places.refused, Carried: m.tally.list(),
-		Exploring: m.detours.exploration.state(now),
+		RefusedByServers: m.places.refused, Carried: m.tally.list(), Exploring: m.detours.exploration.state(now),
 		Lifetimes: Lifetimes{Counts: slices.Clone(m.tally.lifetimes.Counts), Sum: m.tally.lifetimes.Sum},
 	}
-	for _, c := range m.conns.all() {
+	for _, c := range conns {
 		snap.Conns = append(snap.Conns, m.connState(c, now))
 	}
 	return snap

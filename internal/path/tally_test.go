@@ -128,3 +128,32 @@ func TestTallyForgetsStrangers(t *testing.T) {
 		t.Errorf("%d are kept after a minute", n)
 	}
 }
+
+// Of many connections the busiest are told: bulk first, none that was idle for long, and never more than asked for.
+func TestBusiest(t *testing.T) {
+	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, BulkPorts: []uint16{81}, MessagePorts: []uint16{82}})
+	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, birth)
+	now := birth
+	move := func(token path.Token, bytes uint64) {
+		local, port := netip.AddrPortFrom(ip("me"), uint16(10000+token)), uint16(80+token%3)
+		server := netip.AddrPortFrom(ip("web"), port)
+		m.Handle(path.ConnEstablished{Token: token, Local: local, Remote: server}, now)
+		m.Handle(path.Measured{Samples: []path.Sample{{Token: token, Local: local, Remote: server, BytesReceived: bytes, MinRTT: time.Millisecond}}}, now)
+	}
+	for token := range path.Token(30) {
+		move(token+1, 0) // none of these moves anything
+	}
+	for token := range path.Token(30) {
+		move(token+101, 1000)
+	}
+	all := m.Busiest(1000, now).Conns
+	if len(all) != 30 || all[0].Traffic != "bulk" || all[29].Traffic != "short" {
+		t.Errorf("%d connections: %+v", len(all), all)
+	}
+	if some := m.Busiest(5, now); len(some.Conns) != 5 || some.Conns[4].Traffic != "bulk" || some.Detours != nil {
+		t.Errorf("%+v", some)
+	}
+	if later := m.Busiest(1000, now.Add(time.Minute)).Conns; len(later) != 0 {
+		t.Errorf("a minute later: %+v", later)
+	}
+}

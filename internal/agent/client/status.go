@@ -76,6 +76,31 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 	})
 }
 
+// mostBusy bounds the connections of Activity.
+const mostBusy = 256
+
+// Activity returns what moves now: the counters, and the busiest connections. Unlike Status, it costs little however many
+// connections there are.
+func (c *Client) Activity(ctx context.Context) (*api.Using, error) {
+	return call(ctx, c, func(now time.Time) (*api.Using, error) {
+		snap := c.manager.Busiest(mostBusy, now)
+		u := &api.Using{Counters: c.counters}
+		describeTally(&u.Counters, &snap)
+		kernel := make(map[subflowKey]api.Subflow)
+		for _, conn := range snap.Conns {
+			clear(kernel)
+			for _, s := range conn.Subflows {
+				// One that is joining, or has just ended, has no figures.
+				if found, err := c.host.kernel.Subflow(s.Local, s.Remote); err == nil {
+					kernel[subflowKey{s.Local, s.Remote}] = c.measured(&found, now)
+				}
+			}
+			u.Connections = append(u.Connections, describeConn(conn, kernel))
+		}
+		return u, nil
+	})
+}
+
 func describeTally(out *api.Counters, snap *path.Snapshot) {
 	out.Carried = []api.Carried{}
 	for _, c := range snap.Carried {
