@@ -118,9 +118,9 @@ func (p *Plan) isCoordinator(name string) bool {
 	return slices.ContainsFunc(p.coordinators, func(e enrol.Endpoint) bool { return e.Name == name })
 }
 
-// gcPercent is half of Go's own: the host's memory is for its programs, and with
+// gcPercent is a quarter of Go's own: the host's memory is for its programs, and with
 // ten thousand connections collecting more often takes a few hundredths of a core.
-const gcPercent = 50
+const gcPercent = 25
 
 // sightingRoom is for as many as come while members are asked where they see this host.
 const sightingRoom = 256
