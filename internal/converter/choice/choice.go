@@ -117,6 +117,9 @@ func (c *Choice) SetConverters(addrs []netip.AddrPort) {
 // ExcludesName reports whether connections to servers of this name go directly.
 func (c *Choice) ExcludesName(name string) bool { return c.policy.ExcludesName(name) }
 
+// ExcludesNames reports whether there are such names.
+func (c *Choice) ExcludesNames() bool { return len(c.policy.ExcludeDomains) > 0 }
+
 // Exclude has connections to an address go directly until a time.
 func (c *Choice) Exclude(addr netip.Addr, until time.Time) {
 	c.excluded.Set(addr.Unmap(), struct{}{}, until)

@@ -34,6 +34,7 @@ type attempt struct {
 	answer  rfc8803.Message  // by the converter
 	given   bool             // the converter has given a cookie
 	silent  netip.AddrPort   // a converter that did not answer in time; zero: none
+	said    []byte           // by the program, as far as its server name is not known
 }
 
 // begin returns the first way to a server that has at least one address.

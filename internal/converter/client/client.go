@@ -7,6 +7,7 @@
 //	connect.go       from the program, which sends an HTTP CONNECT
 //	proxy.go         either of these two
 //	attempt.go       the ways to a server, one after another; shared by all
+//	overheard.go     excluded names that the clients of TLS ask for; shared by all
 package client
 
 import (
@@ -31,6 +32,9 @@ type Config struct {
 	Mark uint32
 	// Resolve returns the addresses of a name; nil: as the host's programs resolve it.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Excluded, if set, is called after an address was excluded because a client asked there for an excluded name. It
+	// must not block.
+	Excluded func()
 }
 
 // Client has what the fronts share. It is made by New.
@@ -99,6 +103,12 @@ func (c *Client) Table() (t choice.Table) {
 func (c *Client) ExcludesName(host string) (is bool) {
 	c.Update(func(choice *choice.Choice) { is = choice.ExcludesName(host) })
 	return is
+}
+
+// excludesNames reports whether connections to servers of any name go directly.
+func (c *Client) excludesNames() (does bool) {
+	c.Update(func(choice *choice.Choice) { does = choice.ExcludesNames() })
+	return does
 }
 
 // cookie returns the cookie to send to a converter.

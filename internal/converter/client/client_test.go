@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -463,6 +464,79 @@ func TestExcludedName(t *testing.T) {
 			t.Errorf("after %s: the converter got %d connections, want %d", x.name, n, x.accepted)
 		}
 	}
+}
+
+// An excluded name in a TLS ClientHello has the next connections to the address go directly, in whatever pieces it comes.
+// Other names change nothing, and neither do bytes that are no TLS.
+func TestNameSeenLater(t *testing.T) {
+	needsNamespace(t)
+	conv, convAt := startConverter(t)
+	c := member(t, choice.Always, convAt)
+	c.Update(func(x *choice.Choice) {
+		x.SetPolicy(choice.Policy{Mode: choice.Always, ExcludeDomains: []string{"example.test"}})
+	})
+	told := make(chan struct{}, 10)
+	c.config.Excluded = func() { told <- struct{}{} }
+	relay := startAsked(t, c)
+	for _, x := range []struct {
+		what, addr string
+		says       []byte
+		piece      int // bytes at a time; 0: all
+		converted  bool
+	}{
+		{"another name", server4, clientHello(t, "notexample.test"), 0, true},
+		{"no TLS", server4, []byte("GET / HTTP/1.1\r\nHost: example.test\r\n\r\n"), 0, true},
+		{"the name", server4, clientHello(t, "www.Example.test"), 0, true},
+		{"the next connection", server4, []byte("anything"), 0, false},
+		{"the name in pieces", server6, clientHello(t, "example.test"), 100, true},
+		{"the next connection after that", server6, []byte("anything"), 0, false},
+	} {
+		heard := make(chan []byte, 1)
+		to := enginetest.Serve(t, x.addr, false, func(c *net.TCPConn) {
+			b := make([]byte, len(x.says))
+			_, _ = io.ReadFull(c, b)
+			heard <- b
+		})
+		before := conv.Counters().Accepted
+		conn := relay.dial(t, to)
+		for rest := x.says; len(rest) > 0; {
+			n := len(rest)
+			if x.piece > 0 {
+				n = min(n, x.piece)
+			}
+			if _, err := conn.Write(rest[:n]); err != nil {
+				t.Fatalf("%s: %v", x.what, err)
+			}
+			rest = rest[n:]
+		}
+		if b := <-heard; !bytes.Equal(b, x.says) {
+			t.Errorf("%s: the server has got other bytes", x.what)
+		}
+		if converted := conv.Counters().Accepted > before; converted != x.converted {
+			t.Errorf("%s: converted: %t, want %t", x.what, converted, x.converted)
+		}
+		if strings.HasPrefix(x.what, "the name") {
+			<-told // the server may get the bytes first
+		}
+		conn.Close()
+	}
+	if len(told) != 0 {
+		t.Errorf("%d exclusions too many", len(told))
+	}
+}
+
+// clientHello returns what a TLS client says first.
+func clientHello(t *testing.T, name string) []byte {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	go func() { _ = tls.Client(theirs, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake() }()
+	defer ours.Close()
+	b := make([]byte, 16<<10)
+	n, err := ours.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b[:n]
 }
 
 // resolve returns a resolver that knows some names.

@@ -47,6 +47,14 @@ type Ender interface {
 	Ended()
 }
 
+// A Hearer is an Opening that hears the client's first bytes when the server is reached.
+type Hearer interface {
+	// Hear is given what the client says, in order and after it was passed on. It is called once with what came before
+	// the server was reached, which may be nothing. It reports whether it wants to hear more. b is valid during the
+	// call. Hear must not block.
+	Hear(b []byte) (more bool)
+}
+
 // Step is what happens next with an opening connection. The zero Step waits for more bytes.
 type Step struct {
 	Used  int    // how many of the bytes belong to the opening; with Dial, the rest is the connection's data

@@ -74,6 +74,7 @@ func (l *loop) moveSome(e *end) (n int, errno syscall.Errno) {
 		e.chunk = chunkLeast
 	case e.is&isMPTCP == 0 && e.chunk > chunkLeast:
 		if e.pipe = l.pipes.take(); e.pipe != nil {
+			e.pair.hearer = nil // it would not hear what passes the pipe
 			return l.fillPipe(e)
 		}
 	}
@@ -91,6 +92,9 @@ func (l *loop) readAndWrite(e *end) (moved int, errno syscall.Errno) {
 		return 0, 0
 	}
 	e.wasRead(got, int(e.chunk))
+	if e == &e.pair.client && e.pair.hearer != nil {
+		defer l.overhear(e.pair, b[:got])
+	}
 	var n int
 	for b = b[:got]; len(b) > 0; b = b[n:] {
 		if n, errno = l.sockets.write(int(e.peer().fd), b); errno != 0 {

@@ -348,7 +348,23 @@ func (l *loop) join(p *pair) {
 			waits.e.rest = waits.b
 			l.waiting.Add(int64(len(waits.b)))
 		}
-		l.move(waits.e)
+	}
+	if h, is := o.front.(Hearer); is {
+		if len(p.client.rest) > 0 {
+			_, _ = l.writeRest(&p.client) // move finds an error again
+		}
+		if h.Hear(o.heard) {
+			p.hearer = h
+		}
+	}
+	l.move(&p.client)
+	l.move(&p.server)
+}
+
+// overhear lets the hearer know what the client has said.
+func (l *loop) overhear(p *pair, b []byte) {
+	if !p.hearer.Hear(b) {
+		p.hearer = nil
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 type pair struct {
 	client, server end
 	opening        *opening // nil once the server is reached
+	hearer         Hearer   // of the client's first bytes; nil: none
 	closed         bool
 }
 
@@ -72,7 +73,7 @@ func (l *loop) closePair(p *pair, closeFD func(int)) {
 	if p.closed {
 		return
 	}
-	p.closed = true
+	p.closed, p.hearer = true, nil
 	if p.opening != nil {
 		l.endOpening(p)
 	}

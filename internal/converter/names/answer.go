@@ -1,6 +1,6 @@
-// Package names reads the DNS answers that arrive at this host, to find the addresses of chosen names. Answers that
-// are encrypted, or come by TCP, it does not see. Nothing tells it whether an answer is true: whoever can send a packet
-// to this host can forge one.
+// Package names finds the addresses of chosen names: in the DNS answers that arrive at this host, and in what clients of
+// TLS say first. Answers that are encrypted, or come by TCP, it does not see. Nothing tells it whether an answer is
+// true: whoever can send a packet to this host can forge one.
 package names
 
 import (

@@ -97,7 +97,7 @@ func (r *relay) closeGateway() {
 func (r *relay) newUser(policy choice.Policy) *user {
 	ctx, stop := context.WithCancel(r.engines)
 	x := &user{running: ctx, stop: stop}
-	x.client = client.New(client.Config{Policy: policy, Cookie: x.cookie})
+	x.client = client.New(client.Config{Policy: policy, Cookie: x.cookie, Excluded: x.excluded})
 	l, err := ask.Listen(filepath.Join(r.config.Dir, ask.SocketName))
 	if err != nil {
 		r.log.Error("programs of dcol run are not converted", "err", err)
@@ -138,6 +138,11 @@ func (x *user) exclude(list []names.Address) {
 			c.Exclude(a.Addr, now.Add(a.For))
 		}
 	})
+	x.excluded()
+}
+
+// excluded tells the kernel of addresses that were excluded.
+func (x *user) excluded() {
 	if c := x.captures(); c != nil {
 		c.Changed()
 	}
