@@ -21,10 +21,11 @@ import (
 )
 
 // With these in its environment, the test's program is a process with an engine and nothing else: the server's address,
-// and how many descriptors it has left; 0: as many as it may.
+// how many descriptors it has left (0: as many as it may), and that clients may speak MPTCP.
 const (
 	childServer = "DCOL_TEST_ENGINE_FOR"
 	childHas    = "DCOL_TEST_DESCRIPTORS"
+	childMPTCP  = "DCOL_TEST_MPTCP"
 )
 
 // report describes a child process.
@@ -40,7 +41,9 @@ func child(server string) error {
 	if _, err := fmt.Sscan(os.Getenv(childHas), &descriptors); err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	var config net.ListenConfig
+	config.SetMultipathTCP(os.Getenv(childMPTCP) != "")
+	l, err := config.Listen(context.Background(), "tcp4", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -106,8 +109,14 @@ type process struct {
 
 func startChild(t *testing.T, server netip.AddrPort, descriptors int) *process {
 	t.Helper()
+	return startProcess(t, childServer+"="+server.String(), fmt.Sprintf("%s=%d", childHas, descriptors))
+}
+
+// startProcess runs the test's program with an environment of its own.
+func startProcess(t *testing.T, env ...string) *process {
+	t.Helper()
 	p := &process{t: t, cmd: exec.Command(os.Args[0], "-test.run=^$")}
-	p.cmd.Env = append(os.Environ(), childServer+"="+server.String(), fmt.Sprintf("%s=%d", childHas, descriptors))
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = &p.log
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
