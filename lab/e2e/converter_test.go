@@ -253,3 +253,44 @@ while True:
     sys.stdout.buffer.write(b)
     sys.stdout.buffer.flush()
 `
+
+// Between client and converter, WireGuard can be chosen as the kind of detours. The connection goes on when the path
+// that is not in a tunnel has ended.
+func TestConverterThroughWireGuard(t *testing.T) {
+	w := newWorld(t)
+	w.sysctl(server, "net.mptcp.enabled", "0")
+	standard(w)
+	w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective"))
+	w.identify("collective", mallory)
+	w.configure(mallory, strings.ReplaceAll(waypointConfig(kindsLineOf("offers", "wireguard")+labAllowed), bob, mallory))
+	w.configure(bob, waypointConfig(kindsLineOf("offers", "mapped", "converter")+"converter_port = 6182\n"+labAllowed))
+	w.configure(alice, clientOfAll(kindsLine("wireguard"), w.addr4(bob).String())+
+		"[[client.waypoint]]\nname = \"mallory\"\naddresses = [\""+w.addr4(mallory).String()+"\"]\n"+
+		fmt.Sprintf("[client.converter]\nuse = \"always\"\nproxy = %q\n", proxyAddress))
+	for _, host := range []string{mallory, bob, alice} {
+		w.start(host)
+	}
+	w.converterReady("alice is admitted")
+	x := w.fetched("socks5")
+	w.eventually("a subflow to the converter in mallory's tunnel", func() error {
+		for _, c := range w.mustStatus(alice).Client.Connections {
+			if c.Remote.Addr() == w.addr4(bob) && len(c.Subflows) == 2 && c.Subflows[1].Waypoint == mallory &&
+				c.Subflows[1].Kind == "wireguard" && c.Subflows[1].State == "up" {
+				return nil
+			}
+		}
+		return fmt.Errorf("alice has %+v", w.mustStatus(alice).Client.Connections)
+	})
+	x.goesOn()
+	w.run(router, "nft", fmt.Sprintf("table inet cut {\nchain forward {\ntype filter hook forward priority 0\nip saddr %[1]v ip daddr %[2]v tcp dport 6182 drop\nip saddr %[2]v ip daddr %[1]v tcp sport 6182 drop\n}\n}",
+		w.addr4(alice), w.addr4(bob)))
+	x.goesOn()
+	w.run(router, "nft", "delete table inet cut")
+	x.endsWell()
+	w.accepts(1)
+}
+
+// kindsLineOf is kindsLine for another key.
+func kindsLineOf(key string, kinds ...string) string {
+	return strings.Replace(kindsLine(kinds...), "kinds", key, 1)
+}

@@ -275,6 +275,28 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+// The server sees a client's connections, of which several are there at a time, come from one address.
+func TestOneAddress(t *testing.T) {
+	_, at := enginetest.Start(t, unmarked{New(key)}, true)
+	const connections = 5
+	seen := make(chan net.Addr, connections)
+	end := make(chan struct{})
+	to := enginetest.Serve(t, "127.0.0.1", false, func(c *net.TCPConn) {
+		seen <- c.RemoteAddr()
+		<-end
+	})
+	defer close(end)
+	addrs := map[netip.Addr]bool{}
+	for range connections {
+		c := enginetest.Dial(t, at, true)
+		_, _ = c.Write(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: public(to)}, Cookie: sealed(key, mark, time.Hour)}))
+		addrs[enginetest.AddrPort(<-seen).Addr()] = true
+	}
+	if len(addrs) != 1 {
+		t.Errorf("the server has seen %v", addrs)
+	}
+}
+
 // hasIPv6 reports whether this host has IPv6 at all.
 func hasIPv6(t *testing.T) bool {
 	t.Helper()
