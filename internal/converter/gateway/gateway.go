@@ -140,7 +140,8 @@ func CleanUp() error { return errors.Join(nft.RemoveTable(table), netstate.Remov
 // deliver has packets of taken connections reach the relay's sockets.
 func (g *Gateway) deliver() error {
 	m := g.config.marks()
-	return netstate.SetDelivery(m.taken, m.both())
+	// All of our bits count: a converter on this host marks what it sends for a member, too.
+	return netstate.SetDelivery(m.taken, m.all)
 }
 
 func (g *Gateway) build(tx *nft.Tx) {

@@ -294,6 +294,22 @@ func TestTakenOver(t *testing.T) {
 	h.expect("relay", false, plainPort)
 }
 
+// What a converter on the same host sends for a member leaves the host, whatever the number in its mark.
+func TestConverterBeside(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, Want{Mode: choice.Always, Converters: true})
+	for _, to := range []string{"10.2.0.2", "fd02::2"} {
+		for _, mark := range []string{"0xc0000001", "0xc0000003", "0xcf0000fd"} {
+			if route := h.router.Output(t, "ip", "route", "get", to, "mark", mark); !strings.Contains(route, "dev wan0") {
+				t.Errorf("%s with the mark %s: %s", to, mark, route)
+			}
+		}
+		if route := h.router.Output(t, "ip", "route", "get", to, "mark", "1"); !strings.Contains(route, "dev lo") {
+			t.Errorf("%s with the relay's mark: %s", to, route)
+		}
+	}
+}
+
 // UDP passes, whatever its port.
 func TestUDP(t *testing.T) {
 	t.Parallel()
