@@ -52,7 +52,7 @@ func forwardingRate(ctx context.Context, o Options) (found []Measurement, err er
 	rates := make([][]float64, len(kinds))
 	err = inTurns(routedRepetitions, len(kinds), func(_, i int) (err error) {
 		if kinds[i] != "" {
-			b, err := openBalancer(n, kinds[i])
+			b, err := openBalancer(n, kinds[i], []uint8{0, 1, 2, 3})
 			if err != nil {
 				return err
 			}
@@ -125,8 +125,8 @@ func prepareRouted(ctx context.Context, n *testbed.Network) (frames [][]byte, fd
 	return frames, fd, err
 }
 
-// openBalancer has the router choose next hops by CFLB.
-func openBalancer(n *testbed.Network, c cflb.Cipher) (*balance.Balancer, error) {
+// openBalancer has the router choose next hops by CFLB. slots has the place of each among the kernel's.
+func openBalancer(n *testbed.Network, c cflb.Cipher, slots []uint8) (*balance.Balancer, error) {
 	s, err := schemeOf(16, c)
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func openBalancer(n *testbed.Network, c cflb.Cipher) (*balance.Balancer, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(b.Attach([]int{link.Attrs().Index}), b.Set([]balance.Route{{Prefix: routedTo, Slots: []uint8{0, 1, 2, 3}}}))
+	err = errors.Join(b.Attach([]int{link.Attrs().Index}), b.Set([]balance.Route{{Prefix: routedTo, Slots: slots}}))
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
