@@ -339,6 +339,9 @@ func (h *host) join(a path.CreateSubflow, before func(from netip.AddrPort) error
 			port = ports[i]
 		}
 		from := netip.AddrPortFrom(local, port)
+		if ports != nil && h.inUse(from, a.Remote) {
+			continue
+		}
 		if err := before(from); err != nil {
 			return netip.AddrPort{}, err
 		}
@@ -356,8 +359,19 @@ func (h *host) join(a path.CreateSubflow, before func(from netip.AddrPort) error
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return netip.AddrPort{}, err
 		}
+		// The kernel then forgets the oldest entry of this address instead of the one with this port and id, which would
+		// refuse the id with another port (docs/kernel-behaviour.md).
+		if err := h.kernel.RemoveAddress(uint32(a.Token), a.LocalID); err != nil && !errors.Is(err, mptcp.ErrNoAddress) {
+			return netip.AddrPort{}, err
+		}
 	}
 	return netip.AddrPort{}, syscall.EADDRINUSE
+}
+
+// inUse reports whether another connection has a subflow between two ends.
+func (h *host) inUse(from, to netip.AddrPort) bool {
+	_, err := h.kernel.Subflow(from, to)
+	return err == nil
 }
 
 // portTries bounds the ports in use that are passed over: with half of all ports

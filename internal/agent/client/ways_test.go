@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp/mptcptest"
 	"github.com/detour-collective/dcol/internal/path"
 )
 
@@ -161,5 +162,35 @@ func TestPathServerGone(t *testing.T) {
 	}
 	if events := w.take(waysServer, nil, gone, now.Add(renewAfter)); len(events) != 0 || len(w.candidates(join)) != 1 {
 		t.Error("a path server that is gone takes what was known")
+	}
+}
+
+// TestPortsOfTwoConnections: a second connection has a subflow on each path at once, although the first ports of all paths
+// are those of the first connection, or of another program.
+func TestPortsOfTwoConnections(t *testing.T) {
+	kernel := mptcptest.New()
+	kernel.SetUserspacePM(true)
+	kernel.SetServerLimit(8)
+	local := netip.MustParseAddr("10.0.0.1")
+	h := &host{kernel: kernel, ways: newWays(pathsPolicy(nil), nil)}
+	h.ways.due(waysServer, 3, "", time.Unix(1000, 0))
+	h.ways.take(waysServer, [][]uint16{{61000, 61001, 61002}, {62000, 62001, 62002}, {63000, 63001, 63002}}, nil, time.Unix(1000, 0))
+	kernel.Occupy(netip.AddrPortFrom(local, 62001))
+	kernel.Occupy(netip.AddrPortFrom(local, 63000))
+	var got [2][]uint16
+	for k := range got {
+		token := path.Token(kernel.Connect(local, waysServer))
+		for i := range 3 {
+			from, err := h.join(path.CreateSubflow{
+				Token: token, LocalID: uint8(i + 1), Local: local, Remote: waysServer, Server: waysServer, Kind: path.Port, Waypoint: wayName(i),
+			}, func(netip.AddrPort) error { return nil }, func(netip.AddrPort) {})
+			if err != nil {
+				t.Fatalf("connection %d, path %d: %v", k+1, i+1, err)
+			}
+			got[k] = append(got[k], from.Port())
+		}
+	}
+	if !slices.Equal(got[0], []uint16{61000, 62000, 63001}) || !slices.Equal(got[1], []uint16{61001, 62002, 63002}) {
+		t.Errorf("ports %v", got)
 	}
 }

@@ -52,7 +52,7 @@ func (f *Fake) CreateSubflow(s mptcp.NewSubflow) error {
 	if s.Local.Port() == 0 {
 		s.Local = netip.AddrPortFrom(s.Local.Addr(), f.nextPort())
 	}
-	if c.find(s.Local, s.Remote) >= 0 {
+	if f.inUse(s.Local, s.Remote) {
 		c.forget(s.Local.Addr())
 		return fail(syscall.EADDRINUSE, "connect error: -98")
 	}
@@ -62,6 +62,19 @@ func (f *Fake) CreateSubflow(s mptcp.NewSubflow) error {
 	})
 	f.join(c, len(c.Subflows)-1)
 	return nil
+}
+
+// inUse reports whether any connection has these ends, or a program has the local one.
+func (f *Fake) inUse(local, remote netip.AddrPort) bool {
+	if f.occupied[local] {
+		return true
+	}
+	for _, c := range f.conns {
+		if c.find(local, remote) >= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // join determines the outcome of a new subflow. A server that has reached its limit lets the subflow come up and

@@ -22,17 +22,18 @@ const DefaultServerLimit = 2
 // The methods of mptcp.Kernel behave like Linux 6.18, including its special cases (docs/kernel-behaviour.md). The
 // other methods simulate programs, network and servers. String returns the whole state.
 type Fake struct {
-	mu     sync.Mutex
-	toUser bool // new connections get the userspace path manager
-	conns  map[uint32]*conn
-	ways   map[netip.AddrPort]Way
-	limit  int
-	gone   map[netip.Addr]bool
-	token  uint32
-	port   uint16
-	events []mptcp.Event
-	losing bool
-	wake   chan struct{}
+	mu       sync.Mutex
+	toUser   bool // new connections get the userspace path manager
+	conns    map[uint32]*conn
+	ways     map[netip.AddrPort]Way
+	limit    int
+	gone     map[netip.Addr]bool
+	occupied map[netip.AddrPort]bool // local ports of programs without MPTCP
+	token    uint32
+	port     uint16
+	events   []mptcp.Event
+	losing   bool
+	wake     chan struct{}
 
 	checksumErrors uint64
 }
@@ -68,6 +69,9 @@ func New() *Fake {
 		conns: make(map[uint32]*conn),
 		ways:  make(map[netip.AddrPort]Way),
 		gone:  make(map[netip.Addr]bool),
+
+		occupied: make(map[netip.AddrPort]bool),
+
 		limit: DefaultServerLimit,
 		token: 0x100,
 		port:  40000,
@@ -80,6 +84,13 @@ func (f *Fake) SetUserspacePM(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.toUser = on
+}
+
+// Occupy has a program without MPTCP use a local port.
+func (f *Fake) Occupy(local netip.AddrPort) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.occupied[local] = true
 }
 
 // SetServerLimit sets how many additional subflows servers accept.
