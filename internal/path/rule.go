@@ -67,9 +67,9 @@ func (s Start) due(t Traffic) (due bool, at time.Time) {
 		s.Below > 0 && !t.Slow.IsZero() && t.Now.Sub(t.Slow) >= slowFor || s.AboveRTT > 0 && t.Far > 1, at
 }
 
-// plan asks the policy which detours to open.
+// plan asks the policy which detours to open. A connection whose only path is lost does not wait for another.
 func (r *Rule) plan(v View) Plan {
-	if len(v.InUse) <= 1 {
+	if len(v.InUse) == 1 && !v.InUse[0].Stuck {
 		if due, at := r.Start.due(v.Traffic); !due {
 			return Plan{Delayed: true, At: at}
 		}

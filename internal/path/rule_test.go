@@ -1,0 +1,60 @@
+package path_test
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// A connection that waits for more traffic before it takes a second path takes it at once when its only one is lost, or nothing
+// gets through there.
+func TestDelayEndsWithThePath(t *testing.T) {
+	for name, lose := range map[string]func(tell func(path.Event), wlan path.Sample){
+		"its address is gone": func(tell func(path.Event), _ path.Sample) {
+			tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me2")}})
+		},
+		"nothing gets through": func(tell func(path.Event), wlan path.Sample) {
+			wlan.Waiting, wlan.Backoff = true, 2
+			tell(path.Measured{Samples: []path.Sample{wlan}, Complete: true})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{{
+				Policy: path.Mesh{Mode: path.BackupMode}, Start: path.Start{Bytes: 1 << 20},
+			}}})
+			now, asked := birth, 0
+			var tell func(path.Event)
+			tell = func(ev path.Event) {
+				for _, a := range slices.Clone(m.Handle(ev, now)) {
+					switch c, ok := a.(path.CreateSubflow); {
+					case ok && c.Direct: // no route leads to the server any more
+						tell(path.CreateFailed{Token: c.Token, LocalID: c.LocalID, Err: errors.New("no route")})
+					case ok && c.Kind == path.Uplink:
+						asked++
+					}
+				}
+			}
+			local, server := netip.AddrPortFrom(ip("me"), 5000), netip.AddrPortFrom(ip("web"), 80)
+			tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me"), ip("me2")}})
+			tell(path.DetourOffered{Detour: path.Detour{ID: "g", Kind: path.Uplink, Waypoint: "wwan0", Local: ip("me2")}})
+			tell(path.ConnEstablished{Token: 1, Local: local, Remote: server})
+			now = now.Add(10 * time.Second)
+			tell(path.Tick{})
+			if asked > 0 {
+				t.Fatal("it did not wait")
+			}
+			lose(tell, path.Sample{Token: 1, Local: local, Remote: server, MinRTT: time.Millisecond})
+			for range 10 {
+				now = now.Add(time.Second)
+				tell(path.Tick{})
+			}
+			if asked == 0 {
+				t.Error("it waits")
+			}
+		})
+	}
+}
