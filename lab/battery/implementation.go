@@ -45,6 +45,8 @@ const startLimit = 20 * time.Second
 // manage configures the kernel's path manager. mptcpd and dcol decide for themselves.
 type manage struct {
 	backup map[int]bool // uplinks of the client that only stand by, from 1 on
+	// policy is for dcol with the client's uplinks; nil: fullmesh.
+	policy crew.Settings
 }
 
 // setUp starts the implementation on client and server.
@@ -56,7 +58,7 @@ func (b *bed) setUp(ctx context.Context, m manage) error {
 		return b.setUpMptcpd(ctx)
 	case dcol:
 		if b.shape.uplinks {
-			return b.setUpUplinks(ctx)
+			return b.setUpUplinks(ctx, m.policy)
 		}
 		return b.setUpDCol(ctx)
 	default:
@@ -191,8 +193,11 @@ func (b *bed) setUpDCol(ctx context.Context) error {
 	})
 }
 
-// setUpUplinks starts an agent that uses all uplinks of the client.
-func (b *bed) setUpUplinks(ctx context.Context) error {
+// setUpUplinks starts an agent that uses the uplinks of the client by a policy, the first one first.
+func (b *bed) setUpUplinks(ctx context.Context, policy crew.Settings) error {
+	if policy == nil {
+		policy = crew.Settings{"use": "fullmesh"}
+	}
 	if err := b.limits(ctx); err != nil {
 		return err
 	}
@@ -200,7 +205,7 @@ func (b *bed) setUpUplinks(ctx context.Context) error {
 		return err
 	}
 	agent := crew.Agent{
-		Over:   crew.Settings{"log_level": "warn", "policy": []crew.Settings{{"use": "fullmesh"}}},
+		Over:   crew.Settings{"log_level": "warn", "policy": []crew.Settings{policy}},
 		Client: crew.Settings{"exclude": []string{}, "subflows": b.shape.paths()},
 	}
 	if err := b.Configure(clientHost, agent); err != nil {

@@ -32,6 +32,7 @@ type line struct {
 	rtt      time.Duration
 	loss     float64 // 0..1, of packets to the client
 	lossUp   float64 // of packets to the server
+	radio    testbed.Radio
 }
 
 // even is a line with the same rate in both directions.
@@ -60,8 +61,9 @@ func (s shape) paths() int { return s.n * s.m }
 func (s shape) mesh() testbed.Spec {
 	subflows := maxSubflows
 	spec := testbed.Spec{Hosts: []testbed.HostSpec{{Name: clientHost, Subflows: &subflows}, {Name: serverHost, Subflows: &subflows}}}
-	link := func(name, a, b string, up, down testbed.LinkParams) {
+	link := func(name, a, b string, up, down testbed.LinkParams) *testbed.LinkSpec {
 		spec.Links = append(spec.Links, testbed.LinkSpec{Name: name, A: a, B: b, AtoB: up, BtoA: down})
+		return &spec.Links[len(spec.Links)-1]
 	}
 	var none testbed.LinkParams
 	for i := 1; i <= s.n; i++ {
@@ -86,7 +88,7 @@ func (s shape) mesh() testbed.Spec {
 	}
 	for k, l := range s.lines {
 		up, down := l.params()
-		link(pathLink(k+1), clientSide(k/s.m+1), serverSide(k%s.m+1), up, down)
+		link(pathLink(k+1), clientSide(k/s.m+1), serverSide(k%s.m+1), up, down).Radio = l.radio
 	}
 	return spec
 }

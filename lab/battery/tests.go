@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/probe"
+	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 // test is one question to implementations.
@@ -72,8 +73,12 @@ var (
 	// The shared bottleneck of our own, for tests 5 to 8: the publication could not isolate one.
 	shared = shape{n: 2, m: 1, bottleneck: &line{up: 20, down: 20, rtt: 20 * ms}}
 	// WiFi and a mobile network as in Detal's thesis, 2.3: the rates to and from the client.
+	// radio is the same with a mobile radio that needs 2 s to wake up, and sleeps 5 s after the last packet (2.2.1).
+	radio  = shape{n: 2, m: 1, uplinks: true, lines: []line{mobile.lines[0], {up: 1, down: 2, rtt: 60 * ms, radio: mobileRadio}}}
 	mobile = shape{n: 2, m: 1, lines: []line{{up: 0.45, down: 8, rtt: 30 * ms}, {up: 1, down: 2, rtt: 60 * ms}}}
 )
+
+var mobileRadio = testbed.Radio{Wake: 2 * time.Second, Sleep: 5 * time.Second, Power: 800, Low: 400}
 
 var (
 	all       = []implementation{plainTCP, kernelPM, mptcpd, dcol}
@@ -134,6 +139,14 @@ func tests() []test {
 				{name: "single-path", about: "the mobile path is joined when WiFi has gone", shape: mobile, mode: "single"}, {name: "stream", about: "500 kbit/s, both paths in use", shape: mobile, mode: "stream"},
 				{name: "application", about: "TCP, and an application that resumes by a range after 3 s of silence", shape: mobile, mode: "application"}},
 			impls: []implementation{plainTCP, kernelPM}, measure: modes, runs: 20, shown: handover},
+		{name: "handover-radio", number: "2014, 2.2 and 2.3", title: "Handover to a mobile radio that sleeps", question: "WiFi goes in the middle. The mobile radio needs 2 s to wake up, sleeps after 5 s without packets, and uses 800 mW, then 400 mW for 5 s. How long until data comes again, and what does the radio use?",
+			published: "backup mode wakes the radio when the connection begins, and reacts quicker as long as it is awake; single-path mode always waits for it. All modes reach the mobile network's rate within 3 s (2.3). Backup for what the user sees, single-path for the rest",
+			cases: []variant{{name: "full", about: "a download, both paths in use", shape: radio, mode: "full"}, {name: "backup", about: "a download, the mobile path stands by", shape: radio, mode: "backup"},
+				{name: "single-path", about: "a download, the mobile path is joined when WiFi has gone", shape: radio, mode: "single"},
+				{name: "active", about: "a download; the mobile path stands by once a connection has carried 500 kB", shape: radio, mode: "activity"},
+				{name: "background", about: "20 kbit/s; the mobile path stands by once a connection has carried 500 kB", shape: radio, mode: "background"}},
+			impls: []implementation{kernelPM, dcol}, measure: asleep,
+			shown: []column{{"join_ms", "join after", "ms"}, {"data_ms", "data after", "ms"}, {"goodput_after", "goodput after", "Mbit/s"}, {"joules_before", "radio until WiFi goes", "J"}, {"joules", "radio in all", "J"}}},
 		{name: "signalling", number: "2014, 2.4", title: "Addresses under loss", question: "Of connections whose first path loses packets, how many learn of the server's second address, and of its end?",
 			published: "REMOVE_ADDR is unreliable; an echo would make it reliable",
 			cases:     []variant{{name: "loss-0", about: "no loss", shape: lossy(0)}, {name: "loss-20", about: "20 % towards the client", shape: lossy(0.2)}, {name: "loss-40", about: "40 % towards the client", shape: lossy(0.4)}},

@@ -23,6 +23,7 @@ type Link struct {
 	AtoB, BtoA Params
 	MTU        int // largest packet; 0 is DefaultMTU
 	EndA, EndB End
+	Radio      Radio
 }
 
 // Emulator is a running emulator process. Its methods may be called from any goroutine.
@@ -52,10 +53,10 @@ func Start(ctx context.Context, links []Link, seed uint64, log *slog.Logger) (*E
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	for i, l := range links {
-		if err := errors.Join(l.AtoB.Validate(), l.BtoA.Validate()); err != nil {
+		if err := errors.Join(l.AtoB.Validate(), l.BtoA.Validate(), l.Radio.Validate()); err != nil {
 			return nil, fmt.Errorf("start the link emulator: link %d: %w", i, err)
 		}
-		req.Links = append(req.Links, LinkSetup{AtoB: l.AtoB, BtoA: l.BtoA, MTU: cmp.Or(l.MTU, DefaultMTU), EndA: l.EndA, EndB: l.EndB})
+		req.Links = append(req.Links, LinkSetup{AtoB: l.AtoB, BtoA: l.BtoA, MTU: cmp.Or(l.MTU, DefaultMTU), EndA: l.EndA, EndB: l.EndB, Radio: l.Radio})
 		e.cmd.ExtraFiles = append(e.cmd.ExtraFiles, l.A, l.B)
 	}
 	if err := e.spawn(); err != nil {

@@ -167,7 +167,9 @@ type Stats struct {
 	// RingDrops and WriteErrors are failures of the emulator itself. Both are zero in a valid run.
 	RingDrops   uint64
 	WriteErrors uint64
-	Late        Lateness
+	// Energy is what the link's radio has used since the start, in joules, for both directions.
+	Energy float64
+	Late   Lateness
 }
 
 // Lateness describes how far from their due time packets left the emulator: late, or up to 0.1 ms early when

@@ -35,6 +35,7 @@ type pipe struct {
 
 	held     reorderBuffer
 	impairer impairer
+	radio    *radio // of both directions; nil: always on
 
 	stats Stats
 	late  histogram
@@ -104,7 +105,11 @@ func (l *pipe) offer(now int64, size int) {
 		return
 	}
 	fate := l.impairer.draw(l.p, l.store[l.free:l.free+size])
-	departs := l.serialise(now, size)
+	carries := now
+	if l.radio != nil && isTCP(l.store[l.free:l.free+size]) {
+		carries = l.radio.use(now)
+	}
+	departs := l.serialise(carries, size)
 	pk := l.packet(l.tail)
 	*pk = packet{departs: departs, due: l.propagate(departs), at: int32(l.free), size: int32(size), fate: fate}
 	l.tail++
@@ -256,9 +261,12 @@ func (l *pipe) setDown(now int64, down bool) {
 func (l *pipe) packet(n uint64) *packet { return &l.fifo[n&uint64(len(l.fifo)-1)] }
 
 // snapshot returns the counters, with the lateness summarised.
-func (l *pipe) snapshot() Stats {
+func (l *pipe) snapshot(now int64) Stats {
 	s := l.stats
 	s.Late = l.late.summary()
+	if l.radio != nil {
+		s.Energy = l.radio.joules(now)
+	}
 	return s
 }
 

@@ -48,6 +48,7 @@ type LinkSetup struct {
 	AtoB, BtoA Params
 	MTU        int
 	EndA, EndB End
+	Radio      Radio
 }
 
 // SetRequest is what Set takes.
@@ -83,6 +84,10 @@ func (s *service) Start(req StartRequest, scheduling *string) error {
 				near: at(link.EndA), far: at(link.EndB), nearHost: link.EndA.Host, farAddr: link.EndB.Addresses},
 			port{pipe: newPipe(link.BtoA, link.MTU, req.Seed, uint64(2*i+1)), in: b, out: a,
 				near: at(link.EndB), far: at(link.EndA), nearHost: link.EndB.Host, farAddr: link.EndA.Addresses})
+		if link.Radio != (Radio{}) {
+			r := &radio{Radio: link.Radio}
+			ports[2*i].radio, ports[2*i+1].radio = r, r
+		}
 	}
 	l, err := newLoop(ports)
 	if err != nil {
@@ -117,7 +122,7 @@ func (s *service) Down(req DownRequest, _ *struct{}) error {
 
 // Stats replies a link's counters.
 func (s *service) Stats(link int, both *[2]Stats) error {
-	return s.onLink(link, func(_ int64, ab, ba *port) { *both = [2]Stats{ab.snapshot(), ba.snapshot()} })
+	return s.onLink(link, func(now int64, ab, ba *port) { *both = [2]Stats{ab.snapshot(now), ba.snapshot(now)} })
 }
 
 // Reset sets all counters to zero.

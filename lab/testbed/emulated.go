@@ -34,7 +34,7 @@ func (e *emulatorBackend) connect(link int, l linkPlan, a, b *Host) error {
 		return err
 	}
 	e.links = append(e.links, emulink.Link{
-		A: devA, B: devB, AtoB: l.AtoB, BtoA: l.BtoA, MTU: l.mtu(), EndA: endOf(a, link), EndB: endOf(b, link),
+		A: devA, B: devB, AtoB: l.AtoB, BtoA: l.BtoA, MTU: l.mtu(), EndA: endOf(a, link), EndB: endOf(b, link), Radio: l.Radio,
 	})
 	return nil
 }

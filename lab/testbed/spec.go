@@ -56,7 +56,11 @@ type LinkSpec struct {
 	AtoB, BtoA LinkParams
 	Cost       int // for routing; 0 counts as 1
 	MTU        int // of IP packets; 0 is 1500
+	Radio      Radio
 }
+
+// Radio is the radio of a mobile device on a link. It needs BackendEmulator.
+type Radio = emulink.Radio
 
 // Backends a network can be built with.
 const (
@@ -176,6 +180,12 @@ func (l LinkSpec) validate(hosts map[string]bool, backend string) error {
 	}
 	if l.MTU != 0 && (l.MTU < minMTU || l.MTU > maxMTU) {
 		return fmt.Errorf("MTU %d is out of range: use %d to %d", l.MTU, minMTU, maxMTU)
+	}
+	if err := l.Radio.Validate(); err != nil {
+		return err
+	}
+	if l.Radio != (Radio{}) && backend != BackendEmulator {
+		return fmt.Errorf("has a radio: use backend %q", BackendEmulator)
 	}
 	for _, p := range []LinkParams{l.AtoB, l.BtoA} {
 		if err := p.Validate(); err != nil {

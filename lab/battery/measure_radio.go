@@ -1,0 +1,59 @@
+package battery
+
+import (
+	"context"
+
+	"github.com/detour-collective/dcol/lab/crew"
+)
+
+// activeFrom is the number of bytes from which on a connection counts as active.
+const activeFrom = "500kB"
+
+// asleep hands a connection over from WiFi to a mobile radio that sleeps, and counts the energy of the radio.
+func asleep(ctx context.Context, a *attempt) (v values, err error) {
+	p := flowPlan{multipath: true, from: 1, to: 1, down: true}
+	first, second := a.Host(clientHost).Interface(clientUplink(1)), a.Host(clientHost).Interface(clientUplink(2))
+	m := manage{policy: crew.Settings{"use": "fullmesh", "uplinks": []string{first, second}}}
+	var after func() error
+	switch mode := a.variant.mode; mode {
+	case "backup":
+		m.backup, m.policy["use"] = map[int]bool{2: true}, "backup"
+	case "single":
+		m.policy["use"] = "single"
+	case "activity", "background":
+		if a.impl == kernelPM {
+			return nil, errInapplicable // it has one way for all connections
+		}
+		m.policy["use"], m.policy["after_bytes"] = "backup", activeFrom
+		if mode == "background" {
+			p.rate = 0.02
+		}
+	}
+	if a.impl == kernelPM && a.variant.mode == "single" {
+		if err := a.limits(ctx); err != nil {
+			return nil, err
+		}
+		after = func() error { return a.endpoint(ctx, clientHost, clientUplink(2), "subflow") }
+	} else if err := a.setUp(ctx, m); err != nil {
+		return nil, err
+	}
+	var before float64
+	v, err = a.handover(ctx, p, func() (err error) {
+		if before, err = a.joules(); err != nil {
+			return err
+		}
+		return a.interfaceDown(ctx)
+	}, after)
+	if err != nil {
+		return v, err
+	}
+	v["joules_before"] = before
+	v["joules"], err = a.joules()
+	return v, err
+}
+
+// joules returns what the radio of the second path has used.
+func (b *bed) joules() (float64, error) {
+	up, _, err := b.LinkStats(pathLink(2))
+	return up.Energy, err
+}
