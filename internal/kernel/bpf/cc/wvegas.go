@@ -45,6 +45,7 @@ func wvegas(r round) (round, bool) {
 		r.window++
 	case waiting > r.alpha && r.window > 0:
 		r.window--
+		r.threshold = min(r.threshold, r.window) // else slow start would undo it with the next ACK
 	}
 	if r.queue == 0 || r.queue > delay {
 		r.queue = delay

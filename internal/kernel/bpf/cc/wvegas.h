@@ -50,8 +50,11 @@ __noinline int wvegas_round(struct round *r)
 	}
 	if (waiting < r->alpha)
 		r->window++;
-	else if (waiting > r->alpha && r->window)
+	else if (waiting > r->alpha && r->window) {
 		r->window--;
+		if (r->window < r->threshold) // else slow start would undo it with the next ACK
+			r->threshold = r->window;
+	}
 	// Others have filled the queue. It is drained, so that the least round trip can be measured.
 	if (!r->queue || r->queue > delay)
 		r->queue = delay;

@@ -139,6 +139,8 @@ func TestWVegasSteps(t *testing.T) {
 		{"slow start ends", round{window: 20, threshold: 100, rtt: 1250, base: 1000, alpha: 512}, 17, 0, 512, 17, true},
 		{"too little waits", round{window: 10, threshold: 2, rtt: 1010, base: 1000, alpha: 512}, 11, 10, 512, 2, true},
 		{"too much waits", round{window: 100, threshold: 2, rtt: 1250, base: 1000, alpha: 2560, queue: 250}, 99, 250, 2560, 2, true},
+		{"too much waits at the threshold", round{window: 100, threshold: 100, rtt: 1250, base: 1000, alpha: 2560, queue: 250}, 99, 250, 2560, 99, true},
+		{"a queue is drained at the threshold", round{window: 10, threshold: 10, rtt: 1100, base: 1000, alpha: 512, queue: 50}, 5, 0, 512, 10, true},
 		{"its share is a half", round{window: 100, threshold: 2, rtt: 1250, base: 1000, alpha: 512, others: 100 << 32 / 1250, queue: 250}, 99, 250, 1280, 2, true},
 		{"others filled the queue", round{window: 10, threshold: 2, rtt: 1100, base: 1000, alpha: 512, queue: 50}, 5, 0, 512, 2, true},
 		{"no measurement", round{window: 10, threshold: 2, base: 1000, alpha: 512}, 10, 0, 512, 2, false},
