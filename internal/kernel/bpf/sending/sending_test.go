@@ -3,6 +3,7 @@ package sending
 import (
 	"errors"
 	"math"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -151,6 +152,38 @@ func TestUserTimeout(t *testing.T) {
 func present(p *mptcptest.Pair, e mptcptest.Ends) error {
 	_, err := p.Kernel.Subflow(e.Local, e.Remote)
 	return err
+}
+
+// The first subflow of an IPv6 socket to an IPv4 address is found by its IPv4 addresses.
+func TestMappedAddress(t *testing.T) {
+	p := mptcptest.NewPair(t, "10.0.1.2", "10.0.1.1")
+	s := open(t, p)
+	p.Server.Must(t, func() error {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(true)
+		l, err := lc.Listen(t.Context(), "tcp", "10.0.1.1:80")
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+		}
+		return err
+	})
+	p.Client.Must(t, func() error {
+		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_MPTCP)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		local, remote := netip.MustParseAddrPort("10.0.1.2:5000"), netip.MustParseAddrPort("10.0.1.1:80")
+		at := func(a netip.AddrPort) unix.Sockaddr {
+			return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+		}
+		err = errors.Join(s.Set(local, remote, Setting{Rate: 1e6}), unix.Bind(fd, at(local)), unix.Connect(fd, at(remote)))
+		if err == nil {
+			_, err = unix.Write(fd, []byte("x"))
+		}
+		taken(t, s, 1)
+		return err
+	})
 }
 
 // A setting for a subflow that there is not is kept until it is forgotten, and so many may be kept as fit.
