@@ -2,6 +2,7 @@ package path_test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +81,10 @@ func TestRateLimit(t *testing.T) {
 		if got := l.rates[s.Local].UserTimeout; got != 3*time.Second {
 			t.Errorf("%v: a user timeout of %v", s.Local, got)
 		}
+	}
+	subflows := l.m.Snapshot(l.now).Conns[0].Subflows
+	if first, second := subflows[0].Why, subflows[1].Why; first != "" || !strings.HasSuffix(second, "; limited to 4.0 Mbit/s by its policy") {
+		t.Errorf("it is shown as %q and %q", first, second)
 	}
 	l.tell(path.ConnClosed{Token: 1})
 	if len(l.rates) > 0 {

@@ -98,7 +98,11 @@ func (m *Manager) snapshot(conns []*conn, now time.Time) Snapshot {
 func (m *Manager) connState(c *conn, now time.Time) ConnState {
 	cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Rule: c.rule.Name, Traffic: c.kind.String(), Note: m.note(m.turn(c, now))}
 	for _, s := range c.subflows {
-		cs.Subflows = append(cs.Subflows, s.state())
+		st := s.state()
+		if limit := m.detours.spending.limitOf(c.rule, m.detours.pathName(s), now); limit.On {
+			st.Why = strings.TrimPrefix(st.Why+"; limited to "+inMbit(limit.Rate)+" by its policy", "; ")
+		}
+		cs.Subflows = append(cs.Subflows, st)
 	}
 	return cs
 }
