@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -292,4 +293,52 @@ func TestGatewayAndWaypoint(t *testing.T) {
 	w.byPhone(w.url6(80)).endsWell()
 	w.run(router, "nft", "delete table inet cut")
 	theirs.endsWell()
+}
+
+// The gateway of a home is its owner's own waypoint and converter while she is away, also to a server without MPTCP, and
+// the gateway of those at home, who use another converter. Its agent's death ends neither.
+func TestGatewayIsHome(t *testing.T) {
+	const away = mallory
+	w := standard(newLAN(t))
+	w.sysctl(server, "net.mptcp.enabled", "0")
+	w.dcol(server, "ca", "issue", away, "--dir", w.caDir("collective"))
+	w.identify("collective", away)
+	w.configure(bob, waypointConfig("offers = [\"mapped\", \"converter\"]\n"+labAllowed))
+	w.configure(alice, strings.Replace(clientConfig("", w.addr4(bob).String()), `["client"]`, `["client", "waypoint"]`, 1)+
+		"[client.converter]\nuse = \"always\"\n"+w.gatewayTable()+"[waypoint]\noffers = [\"mapped\", \"converter\"]\n"+labAllowed)
+	w.configure(away, strings.NewReplacer(alice, away, bob, alice).Replace(clientConfig("", w.addr4(alice).String()))+
+		"[client.converter]\nuse = \"always\"\n")
+	for _, host := range []string{bob, alice, away} {
+		w.start(host)
+	}
+	w.converterReady("home is admitted to bob's converter")
+	w.gatewayReady()
+	w.eventually("she is admitted to the converter at home", func() error {
+		s := w.mustStatus(away)
+		var names []string
+		for _, c := range s.Client.Converting.Converters {
+			names = append(names, c.Name)
+		}
+		return holds(s.Relay != nil && slices.Contains(names, alice), "she has the converters %q, problems %q", names, s.Problems)
+	})
+	hers := w.transfer(away, program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--no-buffer", w.url())
+	atHome := w.byPhone(w.url())
+	both := func() {
+		t.Helper()
+		hers.goesOn()
+		atHome.goesOn()
+	}
+	both()
+	w.takes(1)
+	w.accepts(1) // of those at home
+	if p := w.part(alice, "converter"); p.Accepted != 1 || p.Refused != 0 {
+		t.Errorf("the converter at home has %+v", p)
+	}
+	w.endAgent(alice, "KILL")
+	both()
+	w.start(alice)
+	w.converterReady("home is admitted again")
+	w.gatewayReady()
+	hers.endsWell()
+	atHome.endsWell()
 }
