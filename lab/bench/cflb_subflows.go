@@ -428,6 +428,6 @@ func (p *placed) upload(ctx context.Context, c net.Conn) (float64, error) {
 	if err := c.SetWriteDeadline(time.Now()); err != nil {
 		return 0, err
 	}
-	_ = <-ended // the deadline's
+	<-ended // its error is the deadline's
 	return bits, nil
 }
