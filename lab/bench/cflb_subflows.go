@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -428,6 +429,8 @@ func (p *placed) upload(ctx context.Context, c net.Conn) (float64, error) {
 	if err := c.SetWriteDeadline(time.Now()); err != nil {
 		return 0, err
 	}
-	<-ended // its error is the deadline's
+	if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+		return 0, fmt.Errorf("the upload ended early: %w", err)
+	}
 	return bits, nil
 }
