@@ -27,6 +27,7 @@ const (
 type attempt struct {
 	client  *Client
 	direct  bool             // no converter is wanted for this server
+	plain   bool             // the server is dialled by TCP
 	source  netip.Addr       // of direct connections; zero: one of this host's
 	servers []netip.AddrPort // the first is being tried
 	ways    []netip.AddrPort // converters that are left to try for it
@@ -77,7 +78,10 @@ func (a *attempt) way() *engine.Dial {
 		}
 	}
 	a.via = netip.AddrPort{}
-	d := &engine.Dial{To: a.servers[0], From: netip.AddrPortFrom(a.source, 0), MPTCP: true, Mark: a.client.config.Mark}
+	// A server that is known to speak no MPTCP is not asked again for a while: Linux may lose data of connections that
+	// became plain TCP.
+	a.plain = a.client.IsPlain(a.servers[0])
+	d := &engine.Dial{To: a.servers[0], From: netip.AddrPortFrom(a.source, 0), MPTCP: !a.plain, Mark: a.client.config.Mark}
 	if len(a.servers) > 1 {
 		d.Timeout = addressTimeout
 	}
@@ -187,7 +191,9 @@ func (a *attempt) dialledDirectly(r engine.Result, now time.Time) (next *engine.
 		return a.nextAddress(r.Errno)
 	}
 	a.client.Update(func(c *choice.Choice) {
-		c.Learned(a.servers[0], r.MPTCP, now)
+		if !a.plain {
+			c.Learned(a.servers[0], r.MPTCP, now)
+		}
 		if a.silent.IsValid() {
 			c.Failed(a.silent, 0, now)
 		}

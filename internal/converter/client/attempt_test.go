@@ -6,11 +6,14 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/engine"
+	"github.com/detour-collective/dcol/internal/converter/known"
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
@@ -94,6 +97,27 @@ func TestWaysOfAnAttempt(t *testing.T) {
 				return
 			}
 			dial = next
+		}
+	})
+}
+
+// A server that is known to speak no MPTCP is dialled by TCP, until that is forgotten: a connection by TCP teaches nothing.
+func TestPlainServerIsDialledByTCP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, server := New(Config{}), netip.MustParseAddrPort("203.0.113.1:443")
+		for i := range 3 {
+			a, dial := c.beginDirectly(server)
+			if want := i != 1; dial.MPTCP != want {
+				t.Errorf("connection %d: MPTCP %v, want %v", i+1, dial.MPTCP, want)
+			}
+			if next, errno := a.dialled(engine.Result{}); next != nil || errno != 0 {
+				t.Fatalf("connected, and then %+v, %v", next, errno)
+			}
+			if i == 1 {
+				time.Sleep(known.PlainFor)
+			} else {
+				time.Sleep(known.PlainFor / 2)
+			}
 		}
 	})
 }
