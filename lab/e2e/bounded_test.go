@@ -83,7 +83,8 @@ func TestBoundedDetour(t *testing.T) {
 	directNow, throughNow := carried(4 * time.Second)
 	counts, _, err := p.Counts(bounded)
 	t.Logf("bounded to %d Mbit/s: %.1f and %.1f Mbit/s, %+v, %v", rate, directNow, throughNow, counts, err)
-	if throughNow > 1.25*rate || throughNow < 0.3*rate && through > rate || counts.Marked == 0 || counts.Dropped > 0 || directNow < direct/2 {
+	// TCP sends again without ECN (RFC 3168, 6.1.5), so these are dropped.
+	if throughNow > 1.25*rate || throughNow < 0.3*rate && through > rate || counts.Marked == 0 || counts.Dropped > counts.Marked/10 || directNow < direct/2 {
 		t.Errorf("%.1f and %.1f Mbit/s, %+v", directNow, throughNow, counts)
 	}
 	if err := inNetworkOf(ofAlice.cmd.Process.Pid, p.Close); err != nil {
