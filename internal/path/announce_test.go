@@ -38,6 +38,31 @@ func (s *server) accepts(token path.Token) {
 	s.tell(path.ConnEstablished{Token: token, Local: netip.AddrPortFrom(ip("me"), 80), Remote: netip.AddrPortFrom(ip("web"), 5000), ServerSide: true})
 }
 
+// Of accepted connections whose end was missed nothing stays, and of those that exist nothing is lost.
+func TestResyncOfAccepted(t *testing.T) {
+	s := newServer(t, path.Rule{Policy: path.Mesh{Mode: path.BackupMode}, Announce: true})
+	s.accepts(1)
+	s.accepts(2)
+	s.tell(path.Resync{Accepted: []path.Token{2}})
+	s.told = nil
+	s.tell(path.DetourOffered{Detour: path.Detour{ID: "wlan0", Kind: path.Uplink, Waypoint: "wlan0", Local: ip("me3")}})
+	s.run(time.Minute)
+	if len(s.told) == 0 || slices.ContainsFunc(s.told, func(a path.Announce) bool { return a.Token != 2 }) {
+		t.Errorf("announced: %+v", s.told)
+	}
+	door := path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{{Policy: path.Mesh{Mode: path.BackupMode}, RefuseJoins: true}}}
+	s.m = path.New(door)
+	s.accepts(1)
+	s.accepts(2)
+	s.tell(path.Resync{Accepted: []path.Token{2}})
+	for token := path.Token(1); token <= 2; token++ {
+		refused := len(s.m.Handle(path.SubflowEstablished{Token: token, Local: netip.AddrPortFrom(ip("me"), 80), Remote: netip.AddrPortFrom(ip("web"), 5001)}, s.now)) > 0
+		if refused != (token == 2) {
+			t.Errorf("token %d: a join is refused: %v", token, refused)
+		}
+	}
+}
+
 // run lets time pass with the ticks that the manager asks for.
 func (s *server) run(d time.Duration) {
 	end := s.now.Add(d)

@@ -232,7 +232,11 @@ type Sample struct {
 // agent starts beside existing connections. No event may be handled between asking the kernel and
 // handling its answer. Otherwise connections that began in between are forgotten, and those that
 // ended in between stay.
-type Resync struct{ Conns []LiveConn }
+type Resync struct {
+	Conns []LiveConn
+	// Accepted has the connections that others made to this host.
+	Accepted []Token
+}
 
 // LiveConn is one connection that the kernel has. Remote is the peer's address of the first
 // subflow.

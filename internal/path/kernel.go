@@ -153,9 +153,10 @@ func (ev SubflowClosed) cause(s *subflow) error {
 
 // resync updates the known connections to those that exist, after events were lost or when the
 // agent starts beside existing connections.
-func (m *Manager) resync(live []LiveConn, now time.Time) {
-	seen := make(map[Token]bool, len(live))
-	for _, l := range live {
+func (m *Manager) resync(ev Resync, now time.Time) {
+	m.forgetAccepted(ev.Accepted)
+	seen := make(map[Token]bool, len(ev.Conns))
+	for _, l := range ev.Conns {
 		seen[l.Token] = true
 		c := m.conns.byToken[l.Token]
 		if c == nil {

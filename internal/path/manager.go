@@ -159,7 +159,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case SubflowCounted:
 		m.counted(ev, now)
 	case Resync:
-		m.resync(ev.Conns, now)
+		m.resync(ev, now)
 	case Tick:
 		m.tick(now)
 	}

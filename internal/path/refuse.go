@@ -1,6 +1,7 @@
 package path
 
 import (
+	"maps"
 	"net/netip"
 	"time"
 )
@@ -15,6 +16,20 @@ func (m *Manager) accepted(ev ConnEstablished, now time.Time) {
 		m.doors[ev.Token] = true
 	} else if r.Announce {
 		m.announce(m.announcements.add(ev, r), now)
+	}
+}
+
+// forgetAccepted forgets the connections that this host accepted, except those that still exist.
+func (m *Manager) forgetAccepted(live []Token) {
+	exists := make(map[Token]bool, len(live))
+	for _, t := range live {
+		exists[t] = true
+	}
+	maps.DeleteFunc(m.doors, func(t Token, _ bool) bool { return !exists[t] })
+	for t := range m.announcements.byToken {
+		if !exists[t] {
+			m.announcements.remove(t)
+		}
 	}
 }
 

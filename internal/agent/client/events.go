@@ -79,7 +79,10 @@ func (c *Client) resync() {
 	var live path.Resync
 	for i := range conns {
 		// One that is not established yet has its event still to come.
-		if conn := &conns[i]; conn.Established && !conn.ServerSide && conn.Remote.Port() != 0 {
+		switch conn := &conns[i]; {
+		case conn.ServerSide:
+			live.Accepted = append(live.Accepted, path.Token(conn.Token))
+		case conn.Established && conn.Remote.Port() != 0:
 			live.Conns = append(live.Conns, c.liveConn(conn))
 		}
 	}
