@@ -333,12 +333,17 @@ func (c *Config) Socket() string { return filepath.Join(c.RunDir, socketName) }
 func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no configuration at %s; `dcol agent --sample` prints one to start from: %w", path, fs.ErrNotExist)
+		return nil, noFile(path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	return Parse(path, data)
+}
+
+// noFile is the error about a file that does not exist.
+func noFile(path string) error {
+	return fmt.Errorf("there is no configuration at %s; `dcol agent --sample` prints one to start from: %w", path, fs.ErrNotExist)
 }
 
 // LoadOrDefault is like Load, but returns the defaults if there is no such file, because cleaning

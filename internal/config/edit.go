@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"regexp"
 	"slices"
@@ -31,6 +33,9 @@ func SetConverterUse(path string, use UseConverter) error {
 // change; From and To are equal if the file said so already.
 func Set(path, key, value string, check func(*Config) error) (Change, error) {
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Change{}, noFile(path)
+	}
 	if err != nil {
 		return Change{}, fmt.Errorf("change the configuration: %w", err)
 	}

@@ -51,7 +51,7 @@ func TestSetConverterUseRefuses(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, got)
 		}
 	}
-	if err := SetConverterUse(filepath.Join(t.TempDir(), "none"), ConvertAuto); err == nil {
-		t.Error("no file: no error")
+	if err := SetConverterUse(filepath.Join(t.TempDir(), "none"), ConvertAuto); err == nil || !strings.Contains(err.Error(), "dcol agent --sample") {
+		t.Errorf("no file: %v", err)
 	}
 }
