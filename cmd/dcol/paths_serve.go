@@ -35,7 +35,7 @@ key server of the policy paths, by which agents ask.`,
 	}
 	listen := cmd.Flags().String("listen", fmt.Sprintf(":%d", pathserver.DefaultPort), "the `address` and port to listen at")
 	cmd.Flags().StringVar(&f.secretFile, "secret-file", "", "the `file` with the secret of the network's routers (required)")
-	file := configFlag(cmd)
+	file := cmd.Flags().StringP("config", "c", config.DefaultPath, "the configuration `file`, which names the identity")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if f.secretFile == "" {
 			return errors.New("--secret-file is missing: name the file with the secret that routers and sources share")

@@ -19,27 +19,51 @@ type Client struct {
 	Addr     string // host and port
 }
 
-// Place returns ports that lead along several paths; see PlaceRequest.
+// Place returns ports that lead along several paths; see PlaceRequest. An answer with more than was asked for is an error.
 func (c *Client) Place(ctx context.Context, q PlaceRequest) (a PlaceAnswer, err error) {
-	err = c.ask(ctx, placePath, q, &a)
-	return a, err
+	if err = c.ask(ctx, placePath, q, &a); err == nil {
+		err = a.check(q)
+	}
+	if err != nil {
+		return PlaceAnswer{}, fmt.Errorf("ask the path server %s: %w", c.Name, err)
+	}
+	return a, nil
+}
+
+// check returns an error if the answer is none to the request. An agent opens a subflow on each path.
+func (a *PlaceAnswer) check(q PlaceRequest) error {
+	if len(a.Paths) > q.Paths {
+		return fmt.Errorf("it answers with %d paths, but %d were wanted", len(a.Paths), q.Paths)
+	}
+	seen := map[uint16]bool{0: true}
+	for i, p := range a.Paths {
+		if len(p.Ports) < 1 || len(p.Ports) > q.Each {
+			return fmt.Errorf("it answers with %d ports on path %d, but 1 to %d were wanted", len(p.Ports), i+1, q.Each)
+		}
+		for _, port := range p.Ports {
+			if seen[port] {
+				return fmt.Errorf("it answers with the port %d, which no path can have or two paths have", port)
+			}
+			seen[port] = true
+		}
+	}
+	return nil
 }
 
 // Flow returns the path of a connection.
 func (c *Client) Flow(ctx context.Context, source, destination netip.AddrPort) (a FlowAnswer, err error) {
-	err = c.ask(ctx, flowPath, FlowRequest{source, destination}, &a)
-	return a, err
+	if err = c.ask(ctx, flowPath, FlowRequest{source, destination}, &a); err != nil {
+		return FlowAnswer{}, fmt.Errorf("ask the path server %s: %w", c.Name, err)
+	}
+	return a, nil
 }
 
 func (c *Client) ask(ctx context.Context, path string, q, a any) error {
 	body, err := json.Marshal(q)
-	if err == nil {
-		err = c.post(ctx, path, body, a)
-	}
 	if err != nil {
-		return fmt.Errorf("ask the path server %s: %w", c.Name, err)
+		return err
 	}
-	return nil
+	return c.post(ctx, path, body, a)
 }
 
 func (c *Client) post(ctx context.Context, path string, body []byte, a any) error {

@@ -2,6 +2,8 @@ package pathserver
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -195,6 +197,78 @@ func TestStrangers(t *testing.T) {
 	if a, err := plain.RoundTrip(r); err == nil {
 		if a.Body.Close(); a.StatusCode == http.StatusOK {
 			t.Error("plain HTTP is answered")
+		}
+	}
+}
+
+// TestIdleStrangersKeepNobodyOut: connections without a handshake, however many, do not take the members' places.
+func TestIdleStrangersKeepNobodyOut(t *testing.T) {
+	b := newBed(t)
+	for range limits.PerSource + 10 {
+		c, err := net.Dial("tcp", b.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), requestTime/2)
+	defer cancel()
+	if _, err := b.client("alice").Place(ctx, wanted); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestExpelledIsNotAnswered: a connection from before gives nobody an answer who is no member any more.
+func TestExpelledIsNotAnswered(t *testing.T) {
+	b := newBed(t)
+	id := b.identity("alice")
+	transport := &http.Transport{TLSClientConfig: id.ClientTLS(alpn, "controller")}
+	defer transport.CloseIdleConnections()
+	ask := func() error {
+		body := `{"source": "10.0.1.1", "destination": "10.0.2.1:443", "paths": 2, "each": 3}`
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+b.addr+placePath, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := transport.RoundTrip(r)
+		if err != nil {
+			return err
+		}
+		defer a.Body.Close()
+		if text, _ := io.ReadAll(a.Body); a.StatusCode != http.StatusOK {
+			return errors.New(string(text))
+		}
+		return nil
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.ca.Revoke("alice", collective.PrivilegeWithdrawn); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(); err == nil || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("expelled: %v", err)
+	}
+}
+
+// TestBadAnswers: a server that answers with more than was asked for, or with what no port is, is not believed.
+func TestBadAnswers(t *testing.T) {
+	few := []Placed{{Ports: []uint16{61000, 61001}}, {Ports: []uint16{61002}}}
+	for name, tc := range map[string]struct {
+		paths []Placed
+		want  string
+	}{
+		"good":           {few, ""},
+		"no path":        {nil, ""},
+		"too many paths": {slices.Repeat(few, 9), "18 paths, but 2 were wanted"},
+		"too many ports": {[]Placed{{Ports: []uint16{1, 2, 3, 4}}}, "4 ports on path 1"},
+		"no ports":       {[]Placed{few[0], {}}, "0 ports on path 2"},
+		"port 0":         {[]Placed{{Ports: []uint16{0}}}, "port 0"},
+		"a port twice":   {[]Placed{few[1], few[1]}, "port 61002"},
+	} {
+		a := PlaceAnswer{Paths: tc.paths}
+		if err := a.check(wanted); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package pathserver
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,12 +14,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/paths"
 	"github.com/detour-collective/dcol/internal/paths/known"
+	"github.com/detour-collective/dcol/internal/strangers"
 )
 
 const (
@@ -27,9 +27,12 @@ const (
 	// maxLeases bounds the pairs of ends with flows, and those of one member.
 	maxLeases      = 65536
 	leasesOfMember = 1024
-	maxConnections = 256
 	requestTime    = 10 * time.Second
 )
+
+// limits bound the connections of clients whose certificate is not known yet, and those of one member. An agent may ask about
+// all its servers at once.
+var limits = strangers.Limits{Total: 1024, PerSource: 256, Patience: requestTime, PerMember: 512}
 
 // Server answers requests about one network. Its methods may be called at the same time.
 type Server struct {
@@ -55,17 +58,31 @@ func New(id *collective.Identity, n *known.Network, now func() time.Time, log *s
 // Serve answers until ctx ends. It closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	h := &http.Server{
-		Handler: s.handler(), TLSConfig: s.identity.ServerTLS(alpn), MaxHeaderBytes: 16 << 10,
-		ReadTimeout: requestTime, WriteTimeout: 2 * requestTime, IdleTimeout: time.Minute,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		Handler: s.handler(), MaxHeaderBytes: 16 << 10, ReadTimeout: requestTime, WriteTimeout: 2 * requestTime,
+		ConnState: s.admit, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+	// Only a handshake reads what was revoked since the last one, and idle connections would take places.
+	h.SetKeepAlivesEnabled(false)
 	stop := context.AfterFunc(ctx, func() { _ = h.Close() })
 	defer stop()
-	err := h.ServeTLS(netutil.LimitListener(l, maxConnections), "", "")
+	err := h.Serve(tls.NewListener(strangers.NewListener(l, limits, strangers.NewSeen()), s.identity.ServerTLS(alpn)))
 	if errors.Is(err, http.ErrServerClosed) && ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("answer requests about paths: %w", err)
+}
+
+// admit takes a member's connection out of those of strangers. The server reports each connection with its first byte: by
+// then the handshake has proved that the client has the certificate's key.
+func (s *Server) admit(conn net.Conn, state http.ConnState) {
+	secure, ok := conn.(*tls.Conn)
+	if !ok || state != http.StateActive {
+		return
+	}
+	member, err := s.identity.Peer(secure.ConnectionState())
+	if stranger, bounded := secure.NetConn().(*strangers.Conn); bounded && err == nil {
+		stranger.Admit(member.Name)
+	}
 }
 
 func (s *Server) handler() http.Handler {
