@@ -14,17 +14,17 @@ type board struct {
 	file *os.File
 	*entries
 
-	// peersMu orders this process's accesses to peers: leads write while the worker reads.
+	// peersMu orders this process's accesses to peers: leads write while workers read.
 	peersMu sync.RWMutex
-	// madeMu orders this process's accesses to made: leads read while the worker writes.
+	// madeMu orders this process's accesses to made: leads read while a worker writes.
 	madeMu sync.Mutex
 }
 
 // entries is the content of the board. Each supervisor writes only at its index.
 type entries struct {
-	// calls holds the system call that each supervisor is answering, so that a supervisor can answer the calls of one
-	// that was killed: the kernel gives a call to one receiver only.
-	calls [supervisors]notification
+	// calls holds the system call that each worker is answering, so that a supervisor can answer the calls of one that
+	// was killed: the kernel gives a call to one receiver only.
+	calls [supervisors][workers]notification
 	// leads holds the connect() calls that are being led to a converter.
 	leads [supervisors][maxLeads]lead
 	// peers holds the servers to which these have led.

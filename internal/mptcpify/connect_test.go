@@ -798,7 +798,7 @@ os._exit(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	call := &shared.calls[1]
+	call := &shared.calls[1][0]
 	for {
 		if err := receive(listener, call); err != nil {
 			t.Fatal(err)

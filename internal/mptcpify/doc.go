@@ -24,6 +24,8 @@
 //     that, the kernel continues the call, and the program gets the plain TCP
 //     socket that it requested. The supervisor lives as long as any descendant
 //     of the program has the filter, including daemons.
+//     If a caller's memory cannot be read soon, as that of a file whose server
+//     is away, another worker of the supervisor answers the next calls.
 //  5. If one of the two supervisors is killed, the other notices at once and
 //     starts a new one. If it was the one that answers, the other answers from
 //     then on, first the calls that the killed one had received but not

@@ -32,6 +32,7 @@ const (
 	connectMark = "make-connections"
 	fakeMark    = "fake-relay"
 	dialMark    = "dial-on-request"
+	stuckMark   = "connect-from-nowhere"
 	// relayVariable of the environment has the socket of the relay.
 	relayVariable = "TEST_RELAY"
 )
@@ -52,6 +53,8 @@ func TestMain(m *testing.M) {
 		os.Exit(checkSockets(os.Args[2]))
 	case connectMark:
 		os.Exit(makeConnections(os.Args[2], os.Args[3], os.Args[4]))
+	case stuckMark:
+		os.Exit(connectFromNowhere())
 	case dialMark:
 		os.Exit(dialOnRequest(os.Args[2], os.Args[3]))
 	case fakeMark:

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readMemory fills b from the memory of a caller.
+// readMemory fills b from the memory of a caller. It waits if the kernel has to fetch that memory first, so Go's scheduler
+// is told.
 func readMemory(tid uint32, address uint64, b []byte) error {
 	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
 	remote := []unix.RemoteIovec{{Base: uintptr(address), Len: len(b)}}
-	n, _, errno := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(tid), uintptr(unsafe.Pointer(&local[0])), 1,
+	n, _, errno := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(tid), uintptr(unsafe.Pointer(&local[0])), 1,
 		uintptr(unsafe.Pointer(&remote[0])), 1, 0)
 	switch {
 	case errno != 0:

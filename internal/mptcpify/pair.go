@@ -191,12 +191,24 @@ func awaitEnd(end *os.File) {
 // inherit answers the calls that the supervisor at index side had received but not answered when it ended.
 func (s *supervisor) inherit(side int) {
 	leads := s.shared.leads[side][:]
-	call := &s.shared.calls[side]
-	// A call that is among the leads, too, was there when its supervisor was killed between two steps.
-	if call.id != 0 && !slices.ContainsFunc(leads, func(l lead) bool { return l.call.id == call.id }) {
-		s.answer(call)
+	for i := range s.shared.calls[side] {
+		call := &s.shared.calls[side][i]
+		// A call that is among the leads, too, was there when its supervisor was killed between two steps.
+		if call.id == 0 || slices.ContainsFunc(leads, func(l lead) bool { return l.call.id == call.id }) {
+			call.id = 0
+			continue
+		}
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			s.answer(call)
+			call.id = 0
+		}()
+		select {
+		case <-answered:
+		case <-time.After(relievedAfter): // others do not wait for it
+		}
 	}
-	call.id = 0
 	for i := range leads {
 		s.takeOver(&leads[i])
 	}

@@ -87,7 +87,7 @@ func TestCallOfKilledSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The other has received the call and ended.
-	if err := receive(listener, &shared.calls[1]); err != nil {
+	if err := receive(listener, &shared.calls[1][0]); err != nil {
 		t.Fatal(err)
 	}
 	own, err := newSupervisor(listener, shared, 0, "")
@@ -95,7 +95,7 @@ func TestCallOfKilledSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	own.inherit(1)
-	if shared.calls[1].id != 0 {
+	if shared.calls[1][0].id != 0 {
 		t.Error("the call is still on the board")
 	}
 	ended := make(chan error, 1)

@@ -9,6 +9,7 @@ import (
 // The answers to a program's calls are system calls that return soon. They are made without telling Go's scheduler
 // (unix.RawSyscall): if a call that it knows takes more than 20 µs, it gives the processor away, and the thread has to wait
 // until it gets it back. Nothing else of this process runs meanwhile. That delays nobody: programs wait for these calls.
+// Calls that may have to wait for something, as for a caller's memory, are not made so.
 
 // quickly makes such a call, without pointers among its arguments.
 func quickly(call, arg0, arg1, arg2 uintptr) (uintptr, error) {

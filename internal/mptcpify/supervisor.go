@@ -5,8 +5,17 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
+)
+
+const (
+	// workers bounds the calls that each supervisor answers at a time. All but one wait for a caller's memory.
+	workers = 16
+	// relievedAfter is how long a call takes that reads or writes its caller's memory until another worker takes the next.
+	// That memory may be on a file whose server is away.
+	relievedAfter = 50 * time.Millisecond
 )
 
 // supervisor answers the filter's notifications until no process has the filter any more.
@@ -21,6 +30,8 @@ type supervisor struct {
 	converting *converting
 	forks      *forks
 	failed     chan error
+	// places are the indexes on the board of workers that do not work.
+	places chan int
 }
 
 // newSupervisor creates a supervisor. relay is the socket of the relay to converters, empty for none.
@@ -37,6 +48,10 @@ func newSupervisor(listener int, shared *board, side int, relay string) (*superv
 	if err != nil {
 		return nil, err
 	}
+	places := make(chan int, workers)
+	for i := range workers {
+		places <- i
+	}
 	return &supervisor{
 		listener: listener,
 		shared:   shared,
@@ -46,12 +61,24 @@ func newSupervisor(listener int, shared *board, side int, relay string) (*superv
 		owners:   os.Geteuid() == 0,
 		forks:    forks,
 		failed:   make(chan error, 1),
+		places:   places,
 
 		converting: newConverting(relay, &shared.leads[side]),
 	}, nil
 }
 
-func (s *supervisor) start() { go s.work(&s.shared.calls[s.side]) }
+func (s *supervisor) start() { s.relieve() }
+
+// relieve has another worker take the next calls. It reports whether there is one.
+func (s *supervisor) relieve() bool {
+	select {
+	case place := <-s.places:
+		go s.work(place)
+		return true
+	default:
+		return false
+	}
+}
 
 // wait returns when the last thread with the filter has ended. The worker is then still blocked in the kernel
 // (before 6.7 it does not wake them), so the process must end.
@@ -79,13 +106,15 @@ func (s *supervisor) wait() error {
 	}
 }
 
-// work answers one call after the other. The shared memory call holds the unanswered one, for the other supervisor.
+// work answers one call after the other, until one takes long and another worker has gone on. The place on the board holds
+// the unanswered call, for the other supervisor.
 //
 // Nobody else waits for calls: the kernel wakes all who wait, and the program would run after them. The goroutine is not
 // locked to its thread. When it wakes after a pause, Go's runtime believes that it has run all the time and has it
 // yield, for which a locked one needs two more switches of threads.
-func (s *supervisor) work(call *notification) {
-	for {
+func (s *supervisor) work(place int) {
+	call := &s.shared.calls[s.side][place]
+	for relieved := false; !relieved; {
 		switch err := receive(s.listener, call); {
 		case err == nil:
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT):
@@ -95,9 +124,22 @@ func (s *supervisor) work(call *notification) {
 			s.failed <- fmt.Errorf("receive a system call: %w", err)
 			return
 		}
-		s.answer(call)
+		relieved = s.answerSoon(call)
 		call.id = 0
 	}
+	s.places <- place
+}
+
+// answerSoon answers a call. If that takes long, another worker takes the next ones, which it reports.
+func (s *supervisor) answerSoon(n *notification) (relieved bool) {
+	if n.call != unix.SYS_CONNECT && n.call != unix.SYS_GETPEERNAME {
+		s.answer(n)
+		return false
+	}
+	decided := make(chan bool, 1)
+	late := time.AfterFunc(relievedAfter, func() { decided <- s.relieve() })
+	s.answer(n)
+	return !late.Stop() && <-decided
 }
 
 // answer answers any call of which the filter notifies.
