@@ -29,6 +29,7 @@ type ways struct {
 	known    map[netip.AddrPort]*way
 	find     findWays
 	turn     chan struct{} // held by the search in progress: one at a time
+	dropped  []path.Event  // withdraw what was offered for servers that were forgotten
 }
 
 // findWays returns ports that lead to a server, by path, about each ports on every one.
@@ -82,7 +83,7 @@ func (w *ways) wants(server netip.AddrPort, cgroup string, carried uint64) (n in
 func (w *ways) due(server netip.AddrPort, paths int, asked string, now time.Time) bool {
 	known := w.known[server]
 	if known == nil {
-		if len(w.known) >= mostWays && !w.forget() {
+		if len(w.known) >= mostWays && !w.forget(now) {
 			return false
 		}
 		known = &way{}
@@ -105,16 +106,28 @@ func (known *way) search(now time.Time) bool {
 	return true
 }
 
-// forget drops the server that was wanted least lately and for which there is no offer. It reports whether there was one.
-func (w *ways) forget() bool {
+// forget drops the server that was wanted least lately, among those for which there is no offer, or else among those that
+// were not wanted for wayLifetime. It reports whether there was one.
+func (w *ways) forget(now time.Time) bool {
 	var oldest netip.AddrPort
 	for server, known := range w.known {
-		if !known.searching && len(known.ports) == 0 && (!oldest.IsValid() || known.wanted.Before(w.known[oldest].wanted)) {
+		if known.searching || len(known.ports) > 0 && now.Sub(known.wanted) < wayLifetime {
+			continue
+		}
+		than := w.known[oldest]
+		offered := len(known.ports) > 0
+		if than == nil || !offered && len(than.ports) > 0 || offered == (len(than.ports) > 0) && known.wanted.Before(than.wanted) {
 			oldest = server
 		}
 	}
+	if !oldest.IsValid() {
+		return false
+	}
+	for i := range w.known[oldest].ports {
+		w.dropped = append(w.dropped, path.DetourWithdrawn{ID: wayID(i, oldest)})
+	}
 	delete(w.known, oldest)
-	return oldest.IsValid()
+	return true
 }
 
 // stale has all ports searched anew, because routes have changed. It returns the servers that were wanted lately.
@@ -147,7 +160,7 @@ func (w *ways) take(server netip.AddrPort, ports [][]uint16, err error, now time
 	before := len(known.ports)
 	known.ports = ports
 	for i := range max(before, len(ports)) {
-		d := path.Detour{ID: path.DetourID(fmt.Sprint("path ", i+1, " to ", server)), Kind: path.Port, Waypoint: wayName(i), Server: server}
+		d := path.Detour{ID: wayID(i, server), Kind: path.Port, Waypoint: wayName(i), Server: server}
 		switch {
 		case i >= len(ports):
 			events = append(events, path.DetourWithdrawn{ID: d.ID})
@@ -159,6 +172,10 @@ func (w *ways) take(server netip.AddrPort, ports [][]uint16, err error, now time
 }
 
 func wayName(i int) string { return fmt.Sprint("path-", i+1) }
+
+func wayID(i int, server netip.AddrPort) path.DetourID {
+	return path.DetourID(fmt.Sprint("path ", i+1, " to ", server))
+}
 
 // candidates returns the source ports by which a subflow takes its path; nil: any port.
 func (w *ways) candidates(a path.CreateSubflow) []uint16 {
@@ -180,6 +197,7 @@ func (w *ways) candidates(a path.CreateSubflow) []uint16 {
 func (c *Client) lookForWays(ctx context.Context, server netip.AddrPort, cgroup string, carried uint64, now time.Time) {
 	w := &c.host.ways
 	if n, asked := w.wants(server, cgroup, carried); n > 0 && w.due(server, n, asked, now) {
+		c.backlog, w.dropped = append(c.backlog, w.dropped...), nil
 		c.searchWays(ctx, server)
 	}
 }

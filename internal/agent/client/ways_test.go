@@ -114,6 +114,29 @@ func TestWaysAreBounded(t *testing.T) {
 	}
 }
 
+// TestServersOfLongAgoGiveWay: what is known of a server gives way to a new one when no connection wanted it for long.
+func TestServersOfLongAgoGiveWay(t *testing.T) {
+	const asked = "controller@192.0.2.9:45674"
+	for name, err := range map[string]error{"known": nil, "path server away": errors.New("no answer")} {
+		w := newWays(pathsPolicy(nil), nil)
+		server := func(i int) netip.AddrPort { return netip.AddrPortFrom(waysServer.Addr(), uint16(i+1)) }
+		var now time.Time
+		for i := range mostWays {
+			now = time.Unix(int64(1000+i), 0)
+			w.due(server(i), 2, asked, now)
+			w.take(server(i), [][]uint16{{1}, {2}}, err, now)
+		}
+		if w.due(server(mostWays), 2, asked, now) {
+			t.Errorf("%s: a server that is wanted gives way", name)
+		}
+		now = time.Unix(1000, 0).Add(wayLifetime)
+		want := []path.Event{path.DetourWithdrawn{ID: wayID(0, server(0))}, path.DetourWithdrawn{ID: wayID(1, server(0))}}
+		if !w.due(server(mostWays), 2, asked, now) || !slices.Equal(w.dropped, want) || w.known[server(0)] != nil || len(w.known) != mostWays {
+			t.Errorf("%s: %d servers are known, withdrawn %v", name, len(w.known), w.dropped)
+		}
+	}
+}
+
 // TestPathServerForElephants: a path server is asked about a connection once it carried what its policy wants.
 func TestPathServerForElephants(t *testing.T) {
 	const server = "controller@192.0.2.9:45674"
