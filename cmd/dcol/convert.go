@@ -28,12 +28,15 @@ stays encrypted up to the server.
 
 The change applies to new connections at once, and is written to the configuration.`,
 		Example:   "  dcol convert auto",
-		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: uses,
 	}
 	socket := cmd.Flags().String("socket", config.DefaultSocket, "the agent's `socket`")
 	path := cmd.Flags().StringP("config", "c", config.DefaultPath, "the configuration `file`")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 && !slices.Contains(uses, args[0]) {
+			return fmt.Errorf("%q is not one of the words: use never, auto or always", args[0])
+		}
 		agent := api.Dial(*socket)
 		if len(args) == 0 {
 			status, err := agent.Status(cmd.Context())
@@ -44,9 +47,6 @@ The change applies to new connections at once, and is written to the configurati
 				return errNoClient
 			}
 			return ui.Converting(os.Stdout, status.Client.Converting)
-		}
-		if !slices.Contains(uses, args[0]) {
-			return fmt.Errorf("%q is not never, auto or always", args[0])
 		}
 		if err := config.SetConverterUse(*path, config.UseConverter(args[0])); err != nil {
 			return err

@@ -41,7 +41,7 @@ autostart or a systemd unit.`,
 	cmd.RunE = func(cmd *cobra.Command, program []string) error {
 		if len(program) > 0 {
 			if _, err := exec.LookPath(program[0]); err != nil {
-				return fmt.Errorf("the program to run with notices: %w", err)
+				return fmt.Errorf("the program to run with notices: %w (install it, or name another; notify-send is in Debian's package libnotify-bin)", err)
 			}
 		}
 		return follow(cmd.Context(), api.Dial(*socket), program)

@@ -51,7 +51,7 @@ func checkIdentity(_ context.Context, e *Env) Result {
 	case id.Err != nil:
 		return failed("correct what it says, or "+mend, "%v", id.Err)
 	case e.Now.Before(id.NotBefore):
-		return failed("set the clock right (timedatectl set-ntp true)", "valid only from %s, the clock says %s", day(id.NotBefore), day(e.Now))
+		return failed("set the clock right: "+mendClock, "valid only from %s, the clock says %s", day(id.NotBefore), day(e.Now))
 	case e.Now.After(id.NotAfter):
 		return failed(mend, "expired on %s", day(id.NotAfter))
 	case e.Config.Joined && id.NotAfter.Sub(e.Now) > id.NotAfter.Sub(id.NotBefore)/2:
@@ -91,9 +91,11 @@ func checkCollective(_ context.Context, e *Env) Result {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
+const mendClock = "run a time service, such as chrony (with systemd: timedatectl set-ntp true)"
+
 // checkClock checks the clock, on which the validity of certificates depends.
 func checkClock(_ context.Context, e *Env) Result {
-	const mend = "timedatectl set-ntp true"
+	const mend = mendClock
 	if e.Now.Before(e.Built) {
 		return failed(mend, "it says %s, which is before this dcol was built (%s)", day(e.Now), day(e.Built))
 	}

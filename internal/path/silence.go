@@ -60,7 +60,7 @@ const (
 	// After probes that were answered, the next are not sent before hushRest, which doubles each time.
 	hushAfter = 2 * time.Second
 	hushRest  = 5 * time.Second
-	hushRests = 10 // doublings
+	hushRests = 6 // doublings
 
 	demoteUnanswered = 2 // probes
 	closeUnanswered  = 4
@@ -259,14 +259,17 @@ func (t turn) isWitness(s *subflow) bool {
 func (t turn) hushed(s *subflow) bool {
 	q := s.doubts()
 	rested := q.cleared.IsZero() || t.now.Sub(q.cleared) >= hushRest<<min(q.pauses, hushRests)
-	first := t.find(func(x *subflow) bool { return x.up && x.direct && !x.leaving })
+	first := t.find(func(x *subflow) bool { return t.isAskable(x) && x.direct })
 	if first == nil {
-		first = t.find(func(x *subflow) bool { return x.up && !x.leaving })
+		first = t.find(t.isAskable)
 	}
 	return s == first && rested && !t.halfClosed &&
 		t.has(func(x *subflow) bool { return x.up && x.lastData.After(q.cleared) && x.dry() < watchFor }) &&
 		!t.has(func(x *subflow) bool { return x.up && (!x.at.Equal(t.now) || x.silent() < hushAfter) })
 }
+
+// isAskable reports whether a probe can be sent on s.
+func (t turn) isAskable(s *subflow) bool { return s.up && !s.leaving && t.host.hasSource(s) }
 
 // shows reports whether s was heard so long after x that x, which is probed, does not work.
 func (s *subflow) shows(x *subflow) bool {

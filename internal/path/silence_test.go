@@ -425,7 +425,7 @@ func TestHushIsProbed(t *testing.T) {
 		}
 		d.step()
 	}
-	if n := len(d.hushes) / 2; n < 4 || n > 12 {
+	if n := len(d.hushes) / 2; n < 4 || n > 18 {
 		t.Errorf("a server that pauses was probed %d times in an hour: %v", n, d.hushes)
 	}
 	if len(d.actions) > 0 {

@@ -133,6 +133,10 @@ func (s *injector) flushRules(ctx context.Context, k *Strike) error {
 func (s *injector) setForAWhile(ctx context.Context, k *Strike, setting string, d time.Duration) error {
 	key, value, _ := strings.Cut(setting, "=")
 	h := s.w.Host(k.Hit)
+	if s.w.plan.IPv6 && strings.HasPrefix(key, "net.ipv4.conf.") {
+		k.miss("it is a parameter of IPv4")
+		return nil
+	}
 	if !s.settings.TryLock() {
 		k.miss("another parameter is set now")
 		return nil

@@ -80,8 +80,8 @@ func (c Conditions) closed(r Request) *wire.Refusal {
 	if !standing.Until.IsZero() {
 		refusal.RetryAfter = wire.Span(standing.Until.Sub(c.Now))
 	}
-	if own.Closed() {
-		refusal.RetryAfter = min(refusal.RetryAfter, wire.Span(retryOwn))
+	if own.Closed() && (refusal.RetryAfter == 0 || refusal.RetryAfter > retryOwn) {
+		refusal.RetryAfter = retryOwn
 	}
 	return refusal
 }
