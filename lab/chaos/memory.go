@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/prometheus/procfs"
 )
@@ -10,15 +12,18 @@ import (
 // away from connections (net.ipv4.tcp_mem, the second value). What breaks then shows nothing about the product:
 // other programs, or other worlds, may hold it.
 func checkMemory() error {
-	fs, err := procfs.NewDefaultFS()
+	procFS, err := procfs.NewDefaultFS()
 	if err != nil {
 		return fmt.Errorf("read this machine's memory for TCP: %w", err)
 	}
-	limits, err := fs.SysctlInts("net.ipv4.tcp_mem")
+	limits, err := procFS.SysctlInts("net.ipv4.tcp_mem")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // only the machine's first network namespace has it: chaos may run in a container
+	}
 	if err != nil {
 		return fmt.Errorf("read this machine's memory for TCP: %w", err)
 	}
-	used, err := fs.NetSockstat()
+	used, err := procFS.NetSockstat()
 	if err != nil {
 		return fmt.Errorf("read this machine's memory for TCP: %w", err)
 	}

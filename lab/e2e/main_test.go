@@ -80,6 +80,9 @@ func prepareSuite() (err error) {
 	if err := goBuild(append(flags, "-o", program, "../../cmd/dcol")); err != nil {
 		return err
 	}
+	if err := os.Chmod(program, 0o755); err != nil { // whatever the umask is
+		return err
+	}
 	if err := goBuild([]string{"build", "-o", static, "./testdata/fetch"}, "CGO_ENABLED=0"); err != nil {
 		return err
 	}
