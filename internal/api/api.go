@@ -47,7 +47,7 @@ type Using struct {
 	Steering   Steering         `json:"steering"`
 	// Budgets are the operator's limits of payload through waypoints in a month.
 	Budgets []Budget `json:"budgets,omitempty"`
-	// Exploring is what it cost in the present hour to try paths that were not measured, or lost much.
+	// Exploring counts the cost, in the present hour, of trying paths that were not measured or that lost much.
 	Exploring Exploring `json:"exploring"`
 	// Counters since the agent started.
 	Counters Counters `json:"counters"`

@@ -75,7 +75,7 @@ type Candidate struct {
 	Why     string  `json:"why"`
 	// Until is the time at which the reason ends by itself; absent: not known.
 	Until time.Time `json:"until,omitzero"`
-	// Claimed is what other members measured of the waypoint; absent: nothing is known of that.
+	// Claimed has other members' measurements of the waypoint. It is absent if there are none.
 	Claimed *Claimed `json:"claimed,omitempty"`
 }
 

@@ -951,26 +951,12 @@ func BenchmarkConnect(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			newSite(b)
-			var config net.ListenConfig
-			l, err := config.Listen(context.Background(), "tcp", serverAddr+":0")
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer l.Close()
-			go func() {
-				for {
-					conn, err := l.Accept()
-					if err != nil {
-						return
-					}
-					conn.Close()
-				}
-			}()
+			server := acceptAndClose(b, true)
 			r := &relayProcess{}
 			if c.mode != "" {
 				r = startRelay(b, c.mode)
 			}
-			loop := mark(b, connectMark, l.Addr().String(), c.kind, strconv.Itoa(b.N))
+			loop := mark(b, connectMark, server, c.kind, strconv.Itoa(b.N))
 			text, err := r.run(b, loop.Args...).Output()
 			if err != nil {
 				b.Fatal(err)

@@ -2,10 +2,8 @@ package mptcpify
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -74,25 +72,10 @@ var dialCalls = [...]string{"socket", "connect", "getpeername", "getpeername aga
 // They take turns, with a pause before each, so that the supervisors sleep as they do beside most programs.
 func BenchmarkDial(b *testing.B) {
 	newSite(b)
-	var config net.ListenConfig
-	config.SetMultipathTCP(false)
-	l, err := config.Listen(context.Background(), "tcp", serverAddr+":0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-		}
-	}()
+	server := acceptAndClose(b, false)
 	r := startRelay(b, modeDirect)
-	plain := mark(b, dialMark, l.Addr().String(), "0")
-	own := mark(b, dialMark, l.Addr().String(), strconv.Itoa(unix.IPPROTO_MPTCP))
+	plain := mark(b, dialMark, server, "0")
+	own := mark(b, dialMark, server, strconv.Itoa(unix.IPPROTO_MPTCP))
 	dialers := []*dialer{{name: "tcp", cmd: plain}, {name: "mptcp", cmd: own}, {name: "run", cmd: run(b, plain.Args...)},
 		{name: "relay", cmd: r.run(b, plain.Args...)}}
 	for _, d := range dialers {

@@ -2,9 +2,11 @@ package mptcpify
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -298,4 +300,26 @@ func eventually(t testing.TB, what string, ok func() bool) {
 			t.Fatalf("waited in vain: %s", what)
 		}
 	}
+}
+
+// acceptAndClose starts a server that closes each connection at once, and returns its address.
+func acceptAndClose(t testing.TB, mptcp bool) string {
+	t.Helper()
+	var config net.ListenConfig
+	config.SetMultipathTCP(mptcp)
+	l, err := config.Listen(context.Background(), "tcp", serverAddr+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	return l.Addr().String()
 }

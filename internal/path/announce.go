@@ -1,6 +1,7 @@
 package path
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -128,12 +129,7 @@ func (m *Manager) announce(a *accepted, now time.Time) {
 
 // announceAll announces an address that is new to all connections.
 func (m *Manager) announceAll(now time.Time) {
-	tokens := make([]Token, 0, len(m.announcements.byToken))
-	for t := range m.announcements.byToken {
-		tokens = append(tokens, t)
-	}
-	slices.Sort(tokens)
-	for _, t := range tokens {
+	for _, t := range slices.Sorted(maps.Keys(m.announcements.byToken)) {
 		m.announce(m.announcements.byToken[t], now)
 	}
 }

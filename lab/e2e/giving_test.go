@@ -42,6 +42,21 @@ func (w *world) newest() api.Connection {
 	return slices.MaxFunc(all, func(a, b api.Connection) int { return a.Since.Compare(b.Since) })
 }
 
+// anotherGoesDirectly makes a second connection beside the one that there is, and checks that it has no detour.
+func (w *world) anotherGoesDirectly() {
+	w.Helper()
+	another := w.curl(w.url())
+	w.eventually("there is another connection", func() error {
+		n := len(w.mustStatus(alice).Client.Connections)
+		return holds(n == 2, "there are %d", n)
+	})
+	another.goesOn()
+	if c := w.newest(); len(c.Subflows) != 1 || c.Subflows[0].Kind != "direct" {
+		w.Errorf("a new connection has %+v", c.Subflows)
+	}
+	another.endsWell()
+}
+
 // A waypoint that is switched off keeps open detours of every kind, even if one is all that is left of a
 // connection. New connections have no detour until it is switched on again.
 func TestWaypointOffAndOn(t *testing.T) {
@@ -66,16 +81,7 @@ func TestWaypointOffAndOn(t *testing.T) {
 			}
 			w.fails(alice, []string{"map", port(w.addr4(server), 80), "--via", bob}, "refused")
 
-			another := w.curl(w.url())
-			w.eventually("there is another connection", func() error {
-				n := len(w.mustStatus(alice).Client.Connections)
-				return holds(n == 2, "there are %d", n)
-			})
-			another.goesOn()
-			if c := w.newest(); len(c.Subflows) != 1 || c.Subflows[0].Kind != "direct" {
-				t.Errorf("a new connection has %+v", c.Subflows)
-			}
-			another.endsWell()
+			w.anotherGoesDirectly()
 
 			// The state survives a restart of the agent.
 			w.restart(bob)
@@ -282,16 +288,7 @@ func TestTermsOfOneMember(t *testing.T) {
 
 	terms(alice, `ports = [443]`)
 	refused("port")
-	another := w.curl(w.url())
-	w.eventually("there is another connection", func() error {
-		n := len(w.mustStatus(alice).Client.Connections)
-		return holds(n == 2, "there are %d", n)
-	})
-	another.goesOn()
-	if c := w.newest(); len(c.Subflows) != 1 || c.Subflows[0].Kind != "direct" {
-		t.Errorf("a connection to a port that bob denies has %+v", c.Subflows)
-	}
-	another.endsWell()
+	w.anotherGoesDirectly()
 	x.goesOn()
 	w.subflows("direct up", "mapped up")
 

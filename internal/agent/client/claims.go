@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// claimsEvery is how often this host's measurements of waypoints go to the membership, which publishes them less often,
-	// and those of other members are read. The first time is firstClaims after the start.
+	// This host's measurements of waypoints go to the membership at intervals of claimsEvery, and those of other members are
+	// read. The first exchange is firstClaims after the start. The membership publishes less often.
 	claimsEvery = 10 * time.Minute
 	firstClaims = time.Minute
 )
 
-// exchange is when claims about waypoints are exchanged next.
+// exchange holds the time of the next exchange of claims about waypoints, and whether one is under way.
 type exchange struct {
 	at    time.Time
 	going bool

@@ -91,8 +91,8 @@ func (s *waypointSession) Describe() api.Waypoint {
 // again, whatever the waypoint says.
 const loadedAtMost = time.Minute
 
-// figures is what was measured of a session: its shortest round trip, the share of its packets that were lost lately, and in
-// how many packets that was seen.
+// figures holds the measurements of a session: its shortest round trip, the share of its packets that were lost lately, and
+// the number of packets from which that share was computed.
 type figures struct {
 	trip          time.Duration
 	loss, packets float64

@@ -10,8 +10,8 @@ import (
 // MaxMeasured bounds Record.Measured.
 const MaxMeasured = 8
 
-// Measurement is what the member measured of a waypoint lately, over several networks of servers. Loss and Goodput are the
-// classes of path/claim; 0 is not measured. Classes that a reader does not know are of later versions.
+// Measurement summarises a member's late measurements of a waypoint, over several networks of servers. Loss and Goodput are
+// classes of path/claim, or 0 if not measured. Classes that a reader does not know come from later versions.
 type Measurement struct {
 	Waypoint string `json:"of"`
 	Loss     uint8  `json:"loss,omitempty"`

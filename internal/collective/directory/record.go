@@ -52,7 +52,7 @@ type Record struct {
 	Key      WireGuardKey `json:"wireguard,omitzero"` // zero: none
 	Subnet   netip.Prefix `json:"subnet,omitzero"`    // in the collective's VPN, as in its certificate; zero: none
 
-	// Measured is what the member measured of waypoints until Issued. It names no destinations.
+	// Measured has the member's measurements of waypoints until Issued. It names no destinations.
 	Measured []Measurement `json:"measured,omitempty"`
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/names"
 )
 
-// excludedFor is how long an address goes directly after a client has asked there for an excluded name.
+// After a client has asked an address for an excluded name, connections to that address go directly for excludedFor.
 const excludedFor = time.Hour
 
 // overhear looks for an excluded name in the TLS ClientHello with which a connection begins. If there is one, the next

@@ -1,13 +1,48 @@
-// Package cgrouptest makes cgroups for tests. They are folders of cgroup v2, which end with the test.
+// Package cgrouptest makes cgroups for tests, which are folders of cgroup v2 and end with the test, and attaches programs
+// to their sockets.
 package cgrouptest
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
+
+// Open opens a program for the sockets of a namespace, at the root cgroup. It skips the test on a host without cgroup v2.
+func Open[P io.Closer](t testing.TB, ns *netnstest.NS, open func(cgroup string) (P, error)) (program P) {
+	t.Helper()
+	ns.Must(t, func() (err error) {
+		program, err = open("")
+		if _, none := errors.AsType[*sockops.Error](err); none {
+			t.Skipf("needs cgroup v2: %v", err)
+		}
+		return err
+	})
+	return program
+}
+
+// TwoCapabilitiesAreEnough shows that a program can be opened and closed with the rights that the agent's unit has.
+func TwoCapabilitiesAreEnough[P io.Closer](t testing.TB, open func(cgroup string) (P, error)) {
+	t.Helper()
+	limited := func(cgroup string) (program P, err error) {
+		if err := netnstest.LimitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
+			return program, err
+		}
+		program, err = open(cgroup)
+		if err != nil {
+			return program, err
+		}
+		return program, program.Close()
+	}
+	Open(t, netnstest.New(t), limited)
+}
 
 // New makes a cgroup. It skips the test on a host where it cannot.
 func New(t testing.TB) string {

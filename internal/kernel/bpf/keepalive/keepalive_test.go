@@ -1,31 +1,22 @@
 package keepalive
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp/mptcptest"
-	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T, s *mptcptest.Pair) (p *Prober) {
+func open(t *testing.T, s *mptcptest.Pair) *Prober {
 	t.Helper()
-	s.Client.Must(t, func() (err error) {
-		p, err = Open("")
-		if _, none := errors.AsType[*sockops.Error](err); none {
-			t.Skipf("needs cgroup v2: %v", err)
-		}
-		return err
-	})
+	p := cgrouptest.Open(t, s.Client, Open)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -74,18 +65,4 @@ func TestProbes(t *testing.T) {
 }
 
 // The agent's unit has no more.
-func TestTwoCapabilitiesAreEnough(t *testing.T) {
-	netnstest.New(t).Must(t, func() error {
-		if err := netnstest.LimitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
-			return err
-		}
-		p, err := Open("")
-		if _, none := errors.AsType[*sockops.Error](err); none {
-			t.Skipf("needs cgroup v2: %v", err)
-		}
-		if err != nil {
-			return err
-		}
-		return p.Close()
-	})
-}
+func TestTwoCapabilitiesAreEnough(t *testing.T) { cgrouptest.TwoCapabilitiesAreEnough(t, Open) }

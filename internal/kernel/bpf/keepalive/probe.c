@@ -8,6 +8,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "../sockops/ends.h"
+#include "../sockops/follow.h"
 
 #define SOL_SOCKET 1
 #define SO_KEEPALIVE 9
@@ -15,9 +16,6 @@
 #define TCP_KEEPIDLE 4
 #define TCP_KEEPINTVL 5
 #define TCP_KEEPCNT 6
-#define OPTION_MPTCP 30 // RFC 8684
-#define OPTION_LONGEST 40
-#define SUBTYPE_JOIN 1 // 0 is MP_CAPABLE, of the first subflow
 
 // What is set on a socket.
 struct setting {
@@ -90,18 +88,11 @@ static __always_inline void fulfil(struct bpf_sock_ops *ctx)
 SEC("sockops")
 int probe(struct bpf_sock_ops *ctx)
 {
-	__u8 option[OPTION_LONGEST] = {OPTION_MPTCP};
-
 	if (bpf_get_netns_cookie(ctx) != netns_cookie)
 		return 1;
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-		// The option of the SYN-ACK says whether it is a subflow.
-		if (bpf_load_hdr_opt(ctx, option, sizeof(option), 0) < 0 || option[2] >> 4 > SUBTYPE_JOIN)
-			break;
-		// The program is called with each segment that leaves from now on. It writes no
-		// option: that is how it comes to a socket that receives nothing.
-		bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+		follow(ctx);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 		if (wished)

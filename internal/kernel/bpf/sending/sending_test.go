@@ -11,23 +11,16 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp/mptcptest"
-	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T, p *mptcptest.Pair) (s *Setter) {
+func open(t *testing.T, p *mptcptest.Pair) *Setter {
 	t.Helper()
-	p.Client.Must(t, func() (err error) {
-		s, err = Open("")
-		if _, none := errors.AsType[*sockops.Error](err); none {
-			t.Skipf("needs cgroup v2: %v", err)
-		}
-		return err
-	})
+	s := cgrouptest.Open(t, p.Client, Open)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -205,18 +198,4 @@ func TestSettingsOfNoSubflow(t *testing.T) {
 }
 
 // The agent's unit has no more.
-func TestTwoCapabilitiesAreEnough(t *testing.T) {
-	netnstest.New(t).Must(t, func() error {
-		if err := netnstest.LimitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
-			return err
-		}
-		s, err := Open("")
-		if _, none := errors.AsType[*sockops.Error](err); none {
-			t.Skipf("needs cgroup v2: %v", err)
-		}
-		if err != nil {
-			return err
-		}
-		return s.Close()
-	})
-}
+func TestTwoCapabilitiesAreEnough(t *testing.T) { cgrouptest.TwoCapabilitiesAreEnough(t, Open) }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
@@ -32,14 +33,7 @@ func TestLimit(t *testing.T) {
 	if got := waiting(ns); got <= burst {
 		t.Fatalf("only %d bytes wait in a subflow without a limit: nothing can be shown", got)
 	}
-	var l *Limit
-	ns.Must(t, func() (err error) {
-		l, err = Open("")
-		if _, none := errors.AsType[*sockops.Error](err); none {
-			t.Skipf("needs cgroup v2: %v", err)
-		}
-		return err
-	})
+	l := cgrouptest.Open(t, ns, Open)
 	if got := waiting(ns); got > burst {
 		t.Errorf("%d bytes wait in a subflow", got)
 	}
@@ -85,21 +79,7 @@ func TestLimitOfLargeWindows(t *testing.T) {
 }
 
 // The agent's unit has no more.
-func TestTwoCapabilitiesAreEnough(t *testing.T) {
-	netnstest.New(t).Must(t, func() error {
-		if err := netnstest.LimitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
-			return err
-		}
-		l, err := Open("")
-		if _, none := errors.AsType[*sockops.Error](err); none {
-			t.Skipf("needs cgroup v2: %v", err)
-		}
-		if err != nil {
-			return err
-		}
-		return l.Close()
-	})
-}
+func TestTwoCapabilitiesAreEnough(t *testing.T) { cgrouptest.TwoCapabilitiesAreEnough(t, Open) }
 
 func TestCgroupThatIsNone(t *testing.T) {
 	netnstest.New(t).Must(t, func() error {
