@@ -115,6 +115,9 @@ func TestWithoutRoot(t *testing.T) {
 	if err := os.WriteFile(config, []byte(strings.ReplaceAll(clientConfig("", w.addr4(bob).String()), etc, own+"/")), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Chmod(config, 0o644); err != nil { // whatever the umask is
+		t.Fatal(err)
+	}
 	for dir := own; dir != filepath.Clean(os.TempDir()) && dir != "/"; dir = filepath.Dir(dir) { // TempDir is root's alone
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
