@@ -113,6 +113,9 @@ func (w *world) write(host, path string, data []byte, mode os.FileMode) {
 		if err := os.WriteFile(path+".new", data, mode); err != nil {
 			return err
 		}
+		if err := os.Chmod(path+".new", mode); err != nil { // whatever the umask is
+			return err
+		}
 		return os.Rename(path+".new", path)
 	})
 	if err != nil {
