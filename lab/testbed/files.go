@@ -23,6 +23,7 @@ const scratch = "/run/.lab"
 // setUpFiles gives the namespaces init was started in their own view of the file
 // system, and a name.
 func setUpFiles(c initConfig) error {
+	unix.Umask(0o022) // of this process: other users can read what it makes, as on any host
 	// First of all: from here on no mount reaches the machine.
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
