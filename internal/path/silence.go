@@ -8,8 +8,8 @@ import "time"
 //   - Suspicion. The connection's data stops at a gap, another subflow keeps bringing
 //     data from beyond the gap, and the detour is dry (holdsUp). Or the detour is dry
 //     for much longer than ever in the last seconds, while another subflow is busy
-//     (unlikeItself). Or nothing at all came by the detour for long, while another
-//     subflow is busy (unheardOf). Or it carries alone, the others are set aside, and
+//     (unlikeItself). Or nothing at all came by the detour for long, while data moves
+//     on another subflow (unheardOf). Or it carries alone, the others are set aside, and
 //     nothing comes any more (aloneAndSilent). Only the first proves much: the server may not use the
 //     detour, or may have nothing to send.
 //   - Probing. Keep-alive probes, which every TCP answers, are sent on the detour once
@@ -228,9 +228,11 @@ func (c *conn) unlikeItself(s *subflow) bool {
 }
 
 // unheardOf reports whether nothing came by s for long, and it was not just probed, while another
-// subflow is busy.
+// subflow carries data in either direction. An upload counts on an idle detour as a download does.
 func (c *conn) unheardOf(s *subflow) bool {
-	return s.silent() >= unheardFor && s.at.Sub(s.doubts().cleared) >= unheardFor && c.busyBeside(s)
+	return s.silent() >= unheardFor && s.at.Sub(s.doubts().cleared) >= unheardFor && c.has(func(x *subflow) bool {
+		return x != s && x.up && x.at.Equal(s.at) && x.moved.Equal(x.at) && x.silent() < busyWithin
+	})
 }
 
 // aloneAndSilent reports whether s alone carries the connection, because all others are set aside, or did until that

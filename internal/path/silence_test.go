@@ -40,7 +40,7 @@ type download struct {
 type arrivals struct {
 	local, remote        netip.AddrPort
 	segments, data, late uint64
-	end                  uint64
+	end, acked           uint64
 	lastData, lastAnswer time.Time
 	lastProbe            time.Time
 	unanswered           int
@@ -124,6 +124,12 @@ func (d *download) arrive(a *arrivals, n uint64, end uint64) {
 	}
 }
 
+// acknowledge has acknowledgements of n segments that this host sent come on a subflow.
+func (d *download) acknowledge(a *arrivals, n uint64) {
+	a.segments, a.acked = a.segments+n, a.acked+1400*n
+	a.lastAnswer, a.unanswered = d.now, 0
+}
+
 // step lets a tenth of a second pass, after what arrived in it was told by arrive.
 func (d *download) step() {
 	d.now = d.now.Add(dt)
@@ -173,7 +179,7 @@ func (d *download) keepAlive(a *arrivals) {
 
 func (d *download) sample(a *arrivals) path.Sample {
 	return path.Sample{
-		Token: 1, Local: a.local, Remote: a.remote, BytesReceived: 1400 * a.data, MinRTT: rtt,
+		Token: 1, Local: a.local, Remote: a.remote, BytesReceived: 1400 * a.data, BytesAcked: a.acked, MinRTT: rtt,
 		SegsIn: a.segments, DataSegsIn: a.data, OutOfOrder: a.late, Gap: a.gap, DataEnd: a.end, Probes: a.unanswered,
 		LastData: d.now.Sub(a.lastData), LastAnswer: d.now.Sub(a.lastAnswer),
 	}
@@ -491,13 +497,22 @@ func TestGapShowsHole(t *testing.T) {
 	}
 }
 
-// A detour that the server does not use is replaced when it has died: the connection counts on it.
+// A detour that neither side uses is replaced when it has died: the connection counts on it, whoever sends.
 func TestIdleDetourIsProbed(t *testing.T) {
-	l := loads[0]
+	t.Run("download", func(t *testing.T) {
+		testIdleDetour(t, func(d *download) { d.sendOver(loads[0], true, false, false) })
+	})
+	t.Run("upload", func(t *testing.T) {
+		testIdleDetour(t, func(d *download) { d.acknowledge(&d.direct, loads[0].each) })
+	})
+}
+
+func testIdleDetour(t *testing.T, transfer func(*download)) {
+	t.Helper()
 	d := newDownload(t)
 	send := func(until time.Duration) {
 		for d.since() < until && !d.second {
-			d.sendOver(l, true, false, false)
+			transfer(d)
 			d.step()
 		}
 	}
