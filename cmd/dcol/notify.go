@@ -26,10 +26,11 @@ func notifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "notify [-- PROGRAM [ARGUMENT...]]",
 		Short: "Run a program when a waypoint is lost, a problem appears or the quota nears its end",
-		Long: `Follows the agent, and runs PROGRAM with a notice as its last argument when a waypoint is lost
-or back, the direct path is lost or back, a problem appears or is solved, the monthly quota or a
-budget is used to 80, 95 and 100 %, or the agent does not answer. The environment variable DCOL_EVENT has the kind of the notice. Without
-PROGRAM, notices are printed. What lasts for less than 20 seconds is not told.
+		Long: `Follows the agent, and runs PROGRAM with a notice as its last argument. Notices come when a
+waypoint or the direct path is lost or back, a problem appears or is solved, a monthly quota or
+a budget is used to 80, 95 or 100 %, and when the agent does not answer. The environment
+variable DCOL_EVENT has the kind of the notice. Without PROGRAM, notices are printed. What lasts
+for less than 20 seconds gives no notice.
 
 It runs until it is interrupted, as root or as an operator, for instance from a desktop's
 autostart or a systemd unit.`,

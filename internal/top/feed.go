@@ -2,6 +2,7 @@ package top
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
@@ -19,7 +20,7 @@ type feed struct {
 
 	in, out   history
 	conns     map[connKey]*connHistory
-	waypoints map[string]*history
+	waypoints map[waypointID]*history
 	events    []Event // the oldest first
 }
 
@@ -77,8 +78,7 @@ func (f *feed) measure() {
 	u := using(&f.status)
 	old, oldWaypoints := f.conns, f.waypoints
 	f.conns = make(map[connKey]*connHistory, len(u.Connections))
-	f.waypoints = make(map[string]*history, len(u.Waypoints))
-	through := make(map[string]float64, len(u.Waypoints))
+	f.waypoints = make(map[waypointID]*history, len(u.Waypoints))
 	var in, out float64
 	for i := range u.Connections {
 		c := &u.Connections[i]
@@ -101,42 +101,56 @@ func (f *feed) measure() {
 			subs[sk] = sh
 			sum += both
 			in, out = in+s.ReceiveRate, out+s.SendRate
-			if s.Waypoint != "" {
-				through[s.Waypoint] += both
-			}
 		}
 		h.all.add(sum)
 		h.rank()
 		h.subs = subs
 		f.conns[k] = h
 	}
-	for _, w := range u.Waypoints {
-		h := f.waypoints[w.Name] // a waypoint with two addresses
-		if h != nil {
-			continue
-		}
-		if h = oldWaypoints[w.Name]; h == nil {
+	through := f.load()
+	for i := range u.Waypoints {
+		id := idOf(&u.Waypoints[i])
+		h := oldWaypoints[id]
+		if h == nil {
 			h = &history{}
 		}
-		h.add(through[w.Name])
-		f.waypoints[w.Name] = h
+		h.add(through[id].in + through[id].out)
+		f.waypoints[id] = h
 	}
 	f.in.add(in)
 	f.out.add(out)
 }
 
-// load returns the rates through a waypoint's address now, to this host and from it.
-func (f *feed) load() map[string]rates {
-	sums := make(map[string]rates)
-	for _, c := range using(&f.status).Connections {
+// load returns the rates through each address of a waypoint now, to this host and from it.
+func (f *feed) load() map[waypointID]rates {
+	u := using(&f.status)
+	sums := make(map[waypointID]rates)
+	for _, c := range u.Connections {
 		for i := range c.Subflows {
 			if s := &c.Subflows[i]; s.Waypoint != "" {
-				r := sums[s.Waypoint]
-				sums[s.Waypoint] = rates{r.in + s.ReceiveRate, r.out + s.SendRate}
+				id := passes(s, u.Waypoints)
+				r := sums[id]
+				sums[id] = rates{r.in + s.ReceiveRate, r.out + s.SendRate}
 			}
 		}
 	}
 	return sums
+}
+
+// passes returns the address of its waypoint that a detour uses: the one that it leads to, or for a tunnel the one where
+// its kind is ready.
+func passes(s *api.Subflow, list []api.Waypoint) (id waypointID) {
+	for i := range list {
+		w := &list[i]
+		switch {
+		case w.Name != s.Waypoint:
+		case w.Addr.Addr() == s.Remote.Addr():
+			return idOf(w)
+		case id == waypointID{}, slices.ContainsFunc(w.Kinds, func(k api.WaypointKind) bool { return k.Kind == s.Kind && k.State == api.KindReady }):
+			id = idOf(w)
+		}
+	}
+	return id
 }
 
 // rates are bits per second in both directions.

@@ -73,18 +73,39 @@ func (s *screen) waypoints(rows int) {
 			lossStyle = Warn
 		}
 		cells := []cell{
-			wName:     {w.Name + wish(using(&m.feed.status).Steering, w.Name), Plain},
+			wName:     {distinct(list, i) + wish(using(&m.feed.status).Steering, w.Name), Plain},
 			wState:    {string(w.State) + " " + ui.Age(s.now, w.Since), waypointStyle(w.State)},
 			wRTT:      {rtt, Plain},
 			wLoss:     {loss, lossStyle},
-			wIn:       s.rate(load[w.Name].in),
-			wTrend:    {m.feed.waypoints[w.Name].spark(t.widths[wTrend], s.bars), Accent},
-			wOut:      s.rate(load[w.Name].out),
+			wIn:       s.rate(load[idOf(w)].in),
+			wTrend:    {m.feed.waypoints[idOf(w)].spark(t.widths[wTrend], s.bars), Accent},
+			wOut:      s.rate(load[idOf(w)].out),
 			wSubflows: {fmt.Sprint(w.Subflows), Plain},
 			wReady:    {readyOrWhy(w), Dim},
 		}
 		s.addRow(t.row(cells), i == at)
 	}
+}
+
+// distinct returns the name of a waypoint; if it has several addresses, with the family of this one, or with the address if
+// it has several of the family.
+func distinct(list []api.Waypoint, i int) string {
+	w, several, alike := &list[i], false, false
+	for j := range list {
+		if j != i && list[j].Name == w.Name {
+			several = true
+			alike = alike || list[j].Addr.Addr().Is4() == w.Addr.Addr().Is4()
+		}
+	}
+	switch {
+	case !several:
+		return w.Name
+	case alike:
+		return w.Name + ", " + w.Addr.String()
+	case w.Addr.Addr().Is4():
+		return w.Name + ", IPv4"
+	}
+	return w.Name + ", IPv6"
 }
 
 // wish returns the operator's will for a waypoint, as a suffix of its name.

@@ -176,7 +176,7 @@ func orElse(a, b string) string {
 func (m *Model) why() []Request {
 	r := m.cursor.row(m.rows)
 	if m.cursor.onWaypoints || r == nil {
-		m.notice = "choose a connection first: with the arrow keys"
+		m.notice = "choose a connection: arrow keys"
 		return nil
 	}
 	m.panel = newPanel(fmt.Sprintf("Why: %v", r.conn.Remote), "Waiting for the agent.")

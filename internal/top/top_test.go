@@ -506,3 +506,30 @@ func BenchmarkAnswered(b *testing.B) {
 		i++
 	}
 }
+
+// The addresses of one waypoint are told apart, and each has the rate of the detours that use it.
+func TestWaypointWithSeveralAddresses(t *testing.T) {
+	at := netip.MustParseAddrPort
+	ready := func(kind string) []api.WaypointKind { return []api.WaypointKind{{Kind: kind, State: api.KindReady}} }
+	f := feed{status: api.Status{Client: &api.Using{
+		Waypoints: []api.Waypoint{
+			{Name: "bob", Addr: at("192.0.2.7:45672"), Kinds: ready("mapped")}, {Name: "bob", Addr: at("[2001:db8::7]:45672"), Kinds: ready("wireguard")},
+			{Name: "carol", Addr: at("192.0.2.8:45672")}, {Name: "carol", Addr: at("192.0.2.9:45672")}, {Name: "dave", Addr: at("192.0.2.10:45672")},
+		},
+		Connections: []api.Connection{{Subflows: []api.Subflow{
+			{Kind: "direct", Remote: at("203.0.113.5:443"), ReceiveRate: 1},
+			{Kind: "mapped", Waypoint: "bob", Remote: at("192.0.2.7:443"), ReceiveRate: 2},
+			{Kind: "wireguard", Waypoint: "bob", Remote: at("203.0.113.5:443"), ReceiveRate: 4},
+			{Kind: "mapped", Waypoint: "carol", Remote: at("192.0.2.9:443"), ReceiveRate: 8},
+		}}},
+	}}}
+	list := f.status.Client.Waypoints
+	for i, want := range []struct {
+		name string
+		in   float64
+	}{{"bob, IPv4", 2}, {"bob, IPv6", 4}, {"carol, 192.0.2.8:45672", 0}, {"carol, 192.0.2.9:45672", 8}, {"dave", 0}} {
+		if name, in := distinct(list, i), f.load()[idOf(&list[i])].in; name != want.name || in != want.in {
+			t.Errorf("%s has %v, want %s with %v", name, in, want.name, want.in)
+		}
+	}
+}

@@ -10,11 +10,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
-	"github.com/detour-collective/dcol/internal/printable"
 	"github.com/detour-collective/dcol/internal/units"
 )
 
@@ -64,39 +62,6 @@ func status(p *printer, s api.Status, now time.Time) error {
 	return p.err
 }
 
-// printer keeps the first error of its writer. It removes control characters, because it prints text from
-// others.
-type printer struct {
-	w       io.Writer
-	err     error
-	details bool
-}
-
-func (p *printer) linef(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w, printable.Text(fmt.Sprintf(format, args...)))
-	}
-}
-
-func (p *printer) table(header string, rows [][]string) {
-	if p.err != nil {
-		return
-	}
-	t := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "  "+strings.ReplaceAll(header, "|", "\t"))
-	for _, r := range rows {
-		fmt.Fprint(t, "  ")
-		for i, cell := range r {
-			if i > 0 {
-				fmt.Fprint(t, "\t")
-			}
-			fmt.Fprint(t, printable.Text(cell))
-		}
-		fmt.Fprintln(t)
-	}
-	p.err = t.Flush()
-}
-
 func (p *printer) waypoints(u *api.Using, now time.Time) {
 	p.linef("")
 	if len(u.Waypoints) == 0 {
@@ -110,21 +75,42 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 		if w.State == api.WaypointUp || w.State == api.WaypointClosed {
 			rtt, loss = fmt.Sprintf("%.1f ms", w.RTT), SessionLoss(w)
 		}
+		mappings := ""
+		if p.details {
+			mappings = fmt.Sprint(w.Mappings)
+		}
 		rows = append(rows, []string{
-			w.Name, w.Addr.String(), string(w.State) + " " + age(now, w.Since), rtt, loss,
-			ready(w), fmt.Sprint(w.Mappings), fmt.Sprint(w.Subflows), w.Why,
+			w.Name, w.Addr.String(), string(w.State) + " " + age(now, w.Since), rtt, loss, fmt.Sprint(w.Subflows), mappings, ready(w),
 		})
 	}
-	p.table("NAME|ADDRESS|STATE|RTT|LOSS|READY|MAPPINGS|SUBFLOWS|WHY NOT USED", rows)
+	p.table("NAME|ADDRESS|STATE|RTT|LOSS|SUBFLOWS|MAPPINGS|READY", rows)
 	for _, w := range u.Waypoints {
-		for _, k := range w.Kinds {
-			switch {
-			case k.State == api.KindNotOffered || k.Why == "":
-			case k.State == api.KindReady:
-				p.linef("  %s, %s: %s", w.Name, k.Kind, k.Why)
-			default:
-				p.linef("  %s, %s is %s: %s", w.Name, k.Kind, k.State, k.Why)
-			}
+		p.waypointReasons(waypointName(w, u.Waypoints), w)
+	}
+}
+
+// waypointName names a waypoint, with its address if it has several.
+func waypointName(w api.Waypoint, all []api.Waypoint) string {
+	if slices.ContainsFunc(all, func(other api.Waypoint) bool { return other.Name == w.Name && other.Addr != w.Addr }) {
+		return fmt.Sprintf("%s at %v", w.Name, w.Addr)
+	}
+	return w.Name
+}
+
+// waypointReasons writes why a waypoint and kinds of detours through it are not used. A kind that can never be used at an
+// address is a detail while another is ready there.
+func (p *printer) waypointReasons(name string, w api.Waypoint) {
+	if w.Why != "" {
+		p.linef("  %s: %s", name, w.Why)
+	}
+	for _, k := range w.Kinds {
+		switch {
+		case k.State == api.KindNotOffered || k.Why == "":
+		case k.State == api.KindUnusable && ready(w) != "-" && !p.details:
+		case k.State == api.KindReady:
+			p.linef("  %s, %s: %s", name, k.Kind, k.Why)
+		default:
+			p.linef("  %s, %s is %s: %s", name, k.Kind, k.State, k.Why)
 		}
 	}
 }
@@ -236,33 +222,36 @@ func (p *printer) connectionTables(list []api.Connection, now time.Time) {
 		p.linef("  to %v, for %s%s", c.Remote, age(now, c.Since), note)
 		if p.details {
 			p.linef("    from %v, token %s, traffic: %s", c.Local, c.Token, cmp.Or(c.Traffic, "not known yet"))
-			p.subflows(c.Subflows, now)
-			continue
 		}
-		var rows [][]string
-		for _, s := range c.Subflows {
-			rows = append(rows, []string{
-				"  " + pathName(s), string(s.State), endpoint(s.Remote), fmt.Sprintf("%.1f ms", s.RTT),
-				rate(s.ReceiveRate), rate(s.SendRate), bytes(s.BytesReceived), bytes(s.BytesSent), fmt.Sprint(s.Retransmitted), s.Why,
-			})
-		}
-		p.table("  PATH|STATE|TO|RTT|IN|OUT|RECEIVED|SENT|RETRANS|WHY THIS ONE", rows)
+		p.subflows(c.Subflows, now)
 	}
 	if more > 0 {
 		p.linef("  and %s: dcol status -d", plural(more, "connection with a lower rate", "connections with lower rates"))
 	}
 }
 
-// subflows describes subflows with all that is known of them.
+// subflows describes subflows, and the reason for each.
 func (p *printer) subflows(list []api.Subflow, now time.Time) {
 	var rows [][]string
-	for _, s := range list {
-		rows = append(rows, []string{
-			"  " + pathName(s), string(s.State), age(now, s.Since), endpoint(s.Local), endpoint(s.Remote), trip(s.RTT), trip(s.MinRTT), rate(s.ReceiveRate), rate(s.SendRate),
-			bytes(s.BytesReceived), bytes(s.BytesSent), fmt.Sprint(s.Retransmitted), fmt.Sprint(s.CongWindow), s.Why,
-		})
+	header := "  PATH|STATE|RTT|IN|OUT|RECEIVED|SENT"
+	if p.details {
+		header += "|FOR|FROM|TO|LEAST RTT|RETRANS|WINDOW"
 	}
-	p.table("  PATH|STATE|FOR|FROM|TO|RTT|LEAST RTT|IN|OUT|RECEIVED|SENT|RETRANS|WINDOW|WHY THIS ONE", rows)
+	for _, s := range list {
+		row := []string{
+			"  " + pathName(s), string(s.State), trip(s.RTT), rate(s.ReceiveRate), rate(s.SendRate), bytes(s.BytesReceived), bytes(s.BytesSent),
+		}
+		if p.details {
+			row = append(row, age(now, s.Since), endpoint(s.Local), endpoint(s.Remote), trip(s.MinRTT), fmt.Sprint(s.Retransmitted), fmt.Sprint(s.CongWindow))
+		}
+		rows = append(rows, row)
+	}
+	p.table(header, rows)
+	for _, s := range list {
+		if s.Why != "" {
+			p.linef("      %s: %s", pathName(s), s.Why)
+		}
+	}
 }
 
 // rateOf returns what a connection carries in both directions.

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"errors"
 	"flag"
 	"net/netip"
 	"os"
@@ -134,6 +135,26 @@ func TestStatus(t *testing.T) {
 			}
 			compare(t, "testdata/status-"+name+".txt", b.String())
 		})
+	}
+}
+
+// Addresses of one waypoint are told apart in the reasons below the table. A kind that can never be used at an address is a
+// detail, because another is ready.
+func TestWaypointWithSeveralAddresses(t *testing.T) {
+	at := netip.MustParseAddrPort
+	s := api.Status{Client: &api.Using{Waypoints: []api.Waypoint{
+		{Name: "bob", Addr: at("192.0.2.7:45672"), State: "up", Kinds: []api.WaypointKind{{Kind: "in-band", State: "ready", Why: "no subflow came up on this path yet"}}},
+		{Name: "bob", Addr: at("[2001:db8::7]:45672"), State: "up", Kinds: []api.WaypointKind{{Kind: "mapped", State: "ready"}, {Kind: "in-band", State: "unusable", Why: "needs IPv4"}}},
+	}}}
+	var glance, all strings.Builder
+	if err := errors.Join(Status(&glance, s, time.Now()), Details(&all, s, time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	if out := glance.String(); !strings.Contains(out, "  bob at 192.0.2.7:45672, in-band: no subflow") || strings.Contains(out, "needs IPv4") {
+		t.Errorf("at a glance:\n%s", out)
+	}
+	if out := all.String(); !strings.Contains(out, "  bob at [2001:db8::7]:45672, in-band is unusable: needs IPv4") {
+		t.Errorf("in detail:\n%s", out)
 	}
 }
 

@@ -29,7 +29,7 @@ func OptionList(w io.Writer, t api.Transport) error {
 		}
 		rows = append(rows, []string{o.Name, cmp.Or(o.Asks, "-"), cmp.Or(o.Grants, "-"), cmp.Or(strings.Join(counts, ", "), "-")})
 	}
-	p.table("OPTION\tASKS\tGRANTS\tREQUESTS", rows)
+	p.table("OPTION|ASKS|GRANTS|REQUESTS", rows)
 	with := "all networks"
 	if len(t.Options.Networks) > 0 {
 		with = strings.Join(t.Options.Networks, ", ")

@@ -80,18 +80,27 @@ async function steer(word, name) {
 
 const styles = {up: 'good', down: 'bad'};
 
+// passes returns the address of its waypoint that a detour uses: the one that it leads to, or for a tunnel the one where its
+// kind is ready.
+const host = (address) => address.replace(/:\d+$/, '');
+const passes = (f, list) => list.find((w) => host(w.address) === host(f.remote)) ?? list.find((w) => w.kinds.some((k) => k.kind === f.kind && k.state === 'ready')) ?? list[0];
+
 function waypoints(s) {
 	const through = new Map();
-	for (const c of s.client?.connections ?? []) for (const f of c.subflows) if (f.waypoint) through.set(f.waypoint, (through.get(f.waypoint) ?? 0) + f.receive_bps + f.send_bps);
+	const list = s.client?.waypoints ?? [];
+	for (const c of s.client?.connections ?? []) for (const f of c.subflows) if (f.waypoint) {
+		const w = passes(f, list.filter((w) => w.name === f.waypoint));
+		through.set(w, (through.get(w) ?? 0) + f.receive_bps + f.send_bps);
+	}
 	const used = (list, name) => list.some((x) => x.name === name);
 	const focused = document.activeElement?.dataset?.choice;
-	$('waypoint-rows').replaceChildren(...(s.client?.waypoints ?? []).map((w) => {
+	$('waypoint-rows').replaceChildren(...list.map((w) => {
 		const first = used(s.client.steering.use, w.name), never = used(s.client.steering.avoid, w.name);
 		const button = (word, text, pressed) => el('button', {
 			type: 'button', 'aria-pressed': String(pressed), 'data-choice': `${word} ${w.name} ${w.address}`, 'aria-label': `${text} ${w.name}`, onclick: () => steer(pressed ? 'reset' : word, pressed ? '' : w.name),
 		}, pressed ? `${text} ✓` : text);
 		return el('tr', {}, el('td', {}, w.name, el('div', {class: 'soft'}, w.address)), el('td', {}, el('span', {class: styles[w.state] ?? 'warn'}, w.state), ...(w.why ? [el('div', {class: 'soft'}, w.why)] : [])),
-			el('td', {class: 'n'}, trip(w.rtt_ms)), el('td', {class: 'n'}, w.state === 'down' ? '–' : (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(w.name) ?? 0)),
+			el('td', {class: 'n'}, trip(w.rtt_ms)), el('td', {class: 'n'}, w.state === 'down' ? '–' : (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(w) ?? 0)),
 			el('td', {}, w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', 'Use', first), button('avoid', 'Avoid', never)));
 	}));
 	if (focused) [...document.querySelectorAll('button[data-choice]')].find((b) => b.dataset.choice === focused)?.focus({preventScroll: true});

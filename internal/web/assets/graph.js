@@ -8,7 +8,8 @@ export function draw(place, status) {
 	const widths = wide ? [150, 150, 190] : [0.17, 0.27, 0.44].map((share) => Math.floor(share * width));
 	const ways = new Map([['direct', {rate: 0, rtts: [], name: 'direct'}]]), servers = new Map(), edges = new Map();
 	for (const w of status.client?.waypoints ?? []) {
-		if (!ways.has(`via ${w.name}`)) ways.set(`via ${w.name}`, {rate: 0, rtts: [], name: w.name, loss: (w.loss_packets ?? 0) < 30 ? undefined : w.loss, rtt: w.rtt_ms, state: w.state});
+		const known = ways.get(`via ${w.name}`); // a waypoint with several addresses: one that is up counts
+		if (!known || known.state !== 'up' && w.state === 'up') ways.set(`via ${w.name}`, {rate: 0, rtts: [], name: w.name, loss: (w.loss_packets ?? 0) < 30 ? undefined : w.loss, rtt: w.rtt_ms, state: w.state});
 	}
 	for (const c of status.client?.connections ?? []) {
 		const name = c.remote;

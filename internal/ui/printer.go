@@ -1,0 +1,52 @@
+package ui
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/detour-collective/dcol/internal/printable"
+)
+
+// printer keeps the first error of its writer. It removes control characters, because it prints text from
+// others.
+type printer struct {
+	w       io.Writer
+	err     error
+	details bool
+}
+
+func (p *printer) linef(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintln(p.w, printable.Text(fmt.Sprintf(format, args...)))
+	}
+}
+
+// table writes rows in columns. A column without any text is left out, and no line ends with spaces.
+func (p *printer) table(header string, rows [][]string) {
+	if p.err != nil || len(rows) == 0 {
+		return
+	}
+	var aligned strings.Builder
+	t := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
+	titles := strings.Split(header, "|")
+	for _, r := range append([][]string{titles}, rows...) {
+		fmt.Fprint(t, "  ")
+		for i, cell := range r {
+			if slices.ContainsFunc(rows, func(r []string) bool { return r[i] != "" }) {
+				fmt.Fprint(t, printable.Text(cell)+"\t")
+			}
+		}
+		fmt.Fprintln(t)
+	}
+	if p.err = t.Flush(); p.err != nil {
+		return
+	}
+	for line := range strings.Lines(aligned.String()) {
+		if _, p.err = fmt.Fprintln(p.w, strings.TrimRight(line, " \n")); p.err != nil {
+			return
+		}
+	}
+}
