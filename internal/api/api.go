@@ -39,6 +39,8 @@ type Status struct {
 // Using describes the client role: connections, and the waypoints they can use.
 type Using struct {
 	Connections []Connection `json:"connections"`
+	// Ended lists connections that ended lately. It is filled in for the history only.
+	Ended []Ended `json:"-"`
 	// Plain are the servers of connections that are plain TCP although the program's socket is MPTCP: the server
 	// does not speak MPTCP, or something on the path removes it. They get no detours.
 	Plain      []netip.AddrPort `json:"plain,omitempty"`
@@ -51,6 +53,12 @@ type Using struct {
 	Exploring Exploring `json:"exploring"`
 	// Counters since the agent started.
 	Counters Counters `json:"counters"`
+}
+
+// Ended reports when the connection with a token ended.
+type Ended struct {
+	Token string // hexadecimal
+	At    time.Time
 }
 
 // Exploring is the cost of trying paths in an hour, and its bounds. When one is reached, nothing is tried until Renews.

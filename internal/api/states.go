@@ -37,6 +37,9 @@ const (
 // TrafficBulk is the Traffic of a connection that uses all the bandwidth there is.
 const TrafficBulk = "bulk"
 
+// TrafficShort is the Traffic of a connection that has not shown yet what it is.
+const TrafficShort = "short"
+
 // ClosedCause is the reason why a waypoint gives nothing for now.
 type ClosedCause string
 

@@ -31,6 +31,21 @@ func newScene(t *testing.T, traffic string) *scene {
 	return s
 }
 
+// take returns what was observed, also of what goes on.
+func (s *scene) take() api.Period {
+	s.o.Settle()
+	return s.o.Take()
+}
+
+// end ends the connection so many seconds after the last state.
+func (s *scene) end(after float64) {
+	u := s.status.Client
+	u.Ended = []api.Ended{{Token: "2", At: s.now}, {Token: "1", At: s.now.Add(time.Duration(after * float64(time.Second)))}}
+	u.Connections = nil
+	s.now = s.now.Add(observeEvery)
+	s.o.Observe(&s.status, s.now)
+}
+
 // run has the paths carry so many bytes a second, for so many observations of three seconds.
 func (s *scene) run(count int, direct, detour uint64) {
 	for range count {
@@ -57,7 +72,7 @@ func TestTimeSaved(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.run(5, 1e6, 0)
 	s.run(10, 1e6, 1e6)
-	p := s.o.Take()
+	p := s.take()
 	s.want("time saved", p.Gained.Saved, 30, 1)
 	if g := p.Gained; g.SavedLow > 30 || g.SavedHigh < 30 || g.SavedLow < 20 {
 		t.Errorf("the bounds are %v and %v", g.SavedLow, g.SavedHigh)
@@ -67,7 +82,7 @@ func TestTimeSaved(t *testing.T) {
 	if len(p.Paths) != 2 || p.Paths[0].RTT != 20 && p.Paths[1].RTT != 20 {
 		t.Errorf("paths are %+v", p.Paths)
 	}
-	if again := s.o.Take(); len(again.Paths) > 0 {
+	if again := s.take(); len(again.Paths) > 0 {
 		t.Errorf("taken twice: %+v", again)
 	}
 }
@@ -77,14 +92,14 @@ func TestSharedBottleneckSavesNothing(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.run(5, 2e6, 0)
 	s.run(10, 1e6, 1e6)
-	s.want("time saved", s.o.Take().Gained.Saved, 0, 0.01)
+	s.want("time saved", s.take().Gained.Saved, 0, 0.01)
 }
 
 // If it is not known what the direct path carries alone, the lower bound says so.
 func TestUnknownDirectPathHasNoLowerBound(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.run(10, 1e6, 1e6)
-	if g := s.o.Take().Gained; g.SavedLow != 0 || g.Saved < 25 {
+	if g := s.take().Gained; g.SavedLow != 0 || g.Saved < 25 {
 		t.Errorf("saved %+v", g)
 	}
 }
@@ -96,7 +111,7 @@ func TestStalls(t *testing.T) {
 	s.run(4, 0, 2e6)
 	s.run(2, 1e6, 1e6)
 	s.run(1, 0, 1e6)
-	g := s.o.Take().Gained
+	g := s.take().Gained
 	s.want("stalls", float64(g.Stalls), 2, 0)
 	s.want("time of stalls", g.StallTime, 15, 0.01)
 	// Each of 24 MB and 3 MB would have come afterwards, at 1 MB/s, besides what the other intervals saved.
@@ -109,12 +124,12 @@ func TestNoStall(t *testing.T) {
 	s.run(5, 1e6, 1e6)
 	s.status.Client.Connections[0].Subflows[0].State = api.SubflowBackup
 	s.run(5, 0, 1e6)
-	if g := s.o.Take().Gained; g.Stalls != 0 {
+	if g := s.take().Gained; g.Stalls != 0 {
 		t.Errorf("a backup stalls: %+v", g)
 	}
 	for _, s := range []*scene{newScene(t, "messages"), newScene(t, api.TrafficBulk)} {
 		s.run(5, 1000, 2000)
-		if g := s.o.Take().Gained; g.Saved != 0 || g.Stalls != 0 {
+		if g := s.take().Gained; g.Saved != 0 || g.Stalls != 0 {
 			t.Errorf("messages or a slow transfer saved %+v", g)
 		}
 	}
@@ -124,16 +139,65 @@ func TestNoStall(t *testing.T) {
 func TestGapsAreNotObserved(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.run(2, 1e6, 1e6)
-	before := s.o.Take()
+	before := s.take()
 	s.now = s.now.Add(time.Hour)
 	s.run(1, 1e9, 1e9)
 	s.now = s.now.Add(-2 * time.Hour)
 	s.run(1, 1e9, 1e9)
 	s.status.Since = s.now
 	s.run(1, 1e9, 1e9)
-	if p := s.o.Take(); p.Observed != 0 || len(p.Paths) > 0 || p.Gained != (api.Gained{}) {
+	if p := s.take(); p.Observed != 0 || len(p.Paths) > 0 || p.Gained != (api.Gained{}) {
 		t.Errorf("observed %+v, before %+v", p, before)
 	}
 	s.run(1, 1e6, 1e6)
-	s.want("afterwards, bytes over detours", float64(s.o.Take().Gained.DetourBytes), 3e6, 0)
+	s.want("afterwards, bytes over detours", float64(s.take().Gained.DetourBytes), 3e6, 0)
+}
+
+// The last seconds of a transfer count, although its counters end with it.
+func TestEndOfTransfer(t *testing.T) {
+	s := newScene(t, api.TrafficBulk)
+	s.run(4, 1e6, 1e6)
+	s.end(2)
+	s.want("time saved in 14 s", s.o.Take().Gained.Saved, 14, 0.01)
+	s = newScene(t, api.TrafficBulk)
+	s.run(4, 1e6, 1e6)
+	s.run(1, 0, 0)
+	s.end(2)
+	s.want("time saved in 12 s before a pause", s.o.Take().Gained.Saved, 12, 0.01)
+}
+
+// A transfer counts from its beginning, also while it is not known to be one; messages do not count.
+func TestTransferFromItsBeginning(t *testing.T) {
+	for traffic, want := range map[string]float64{api.TrafficBulk: 15, "messages": 0, api.TrafficShort: 0} {
+		s := newScene(t, api.TrafficShort)
+		s.run(2, 1e6, 1e6)
+		s.status.Client.Connections[0].Traffic = traffic
+		s.run(3, 1e6, 1e6)
+		s.want("time saved as "+traffic, s.take().Gained.Saved, want, 0.01)
+	}
+}
+
+// Ups and downs of the direct path's rate are no gain.
+func TestUnsteadyDirectPath(t *testing.T) {
+	s := newScene(t, api.TrafficBulk)
+	for range 4 {
+		s.run(1, 400_000, 1_600_000)
+		s.run(1, 1_600_000, 400_000)
+	}
+	s.want("time saved in 24 s", s.take().Gained.Saved, 24, 1.5)
+}
+
+// A subflow whose counters cannot be read for a moment carries nothing anew.
+func TestCountersMissingOnce(t *testing.T) {
+	s := newScene(t, api.TrafficBulk)
+	s.run(2, 1e6, 1e6)
+	subs := s.status.Client.Connections[0].Subflows
+	is := subs[1]
+	subs[1].BytesReceived = 0
+	s.now = s.now.Add(observeEvery)
+	subs[0].BytesReceived += 3e6
+	s.o.Observe(&s.status, s.now)
+	subs[1] = is
+	s.run(2, 1e6, 1e6)
+	s.want("time saved", s.take().Gained.Saved, 12, 0.01)
 }

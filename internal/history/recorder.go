@@ -65,6 +65,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
+			observer.Settle()
 			r.take(&observer)
 			r.keep(time.Now())
 			return r.store.Close()

@@ -86,6 +86,7 @@ type Client struct {
 	sampler    sampler
 	policer    policer
 	counters   api.Counters
+	ended      lately
 	displaced  bool // another path manager had new connections when that was last looked at
 	requests   sync.WaitGroup
 }

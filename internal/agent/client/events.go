@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/path"
 )
@@ -26,6 +27,7 @@ func (c *Client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 			ServerSide: ev.ServerSide, DenyJoinInitial: ev.DenyJoinInitial, Cgroup: cgroup,
 		})
 	case mptcp.Closed:
+		c.ended.add(api.Ended{Token: tokenText(token), At: now})
 		c.handle(ctx, now, path.ConnClosed{Token: token})
 	case mptcp.SubflowEstablished:
 		c.counters.SubflowsUp++

@@ -79,12 +79,12 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 // mostBusy bounds the connections of Activity.
 const mostBusy = 256
 
-// Activity returns what moves now: the counters, and the busiest connections. Unlike Status, it costs little however many
+// Activity returns what moves now: the counters, the busiest connections, and those that ended last. Unlike Status, it costs little however many
 // connections there are.
 func (c *Client) Activity(ctx context.Context) (*api.Using, error) {
 	return call(ctx, c, func(now time.Time) (*api.Using, error) {
 		snap := c.manager.Busiest(mostBusy, now)
-		u := &api.Using{Counters: c.counters}
+		u := &api.Using{Counters: c.counters, Ended: c.ended.list()}
 		describeTally(&u.Counters, &snap)
 		kernel := make(map[subflowKey]api.Subflow)
 		for _, conn := range snap.Conns {
@@ -141,7 +141,7 @@ func byStanding(list []path.DetourState) map[standingKey]path.DetourState {
 
 func describeConn(conn path.ConnState, kernel map[subflowKey]api.Subflow) api.Connection {
 	out := api.Connection{
-		Token: fmt.Sprintf("%08x", uint32(conn.Token)), Local: conn.Local, Remote: conn.Remote,
+		Token: tokenText(conn.Token), Local: conn.Local, Remote: conn.Remote,
 		Since: conn.Since, Policy: conn.Rule, Traffic: conn.Traffic, Note: conn.Note, Subflows: []api.Subflow{},
 	}
 	for _, s := range conn.Subflows {
