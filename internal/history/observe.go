@@ -14,6 +14,7 @@ const longestGap = time.Minute
 // Observer turns states of the agent into Periods. The zero value has seen nothing.
 type Observer struct {
 	last    time.Time
+	before  time.Time // of the state before the last
 	started time.Time // of the agent that was observed
 	carried map[pathKey]api.Carried
 	conns   map[connKey]*transfer
@@ -37,6 +38,9 @@ func (o *Observer) Observe(s *api.Status, now time.Time) {
 	if s.Client != nil {
 		o.paths(s.Client, fresh)
 		o.transfers(s.Client, gap, now, fresh)
+	}
+	if o.before = o.last; fresh {
+		o.before = now
 	}
 	o.last, o.started = now, s.Since
 }
@@ -79,7 +83,9 @@ func (o *Observer) transfers(u *api.Using, gap time.Duration, now time.Time, fre
 		known := t != nil && !fresh
 		if t == nil {
 			t = &transfer{}
-			if known = !fresh && c.Since.After(o.last); known { // all of it happened since the last state
+			// All that a young connection carried is new. It may be missing in the state that follows its beginning,
+			// because nothing has moved yet.
+			if known = !fresh && c.Since.After(o.before); known {
 				long = now.Sub(c.Since)
 			}
 		}

@@ -201,3 +201,21 @@ func TestCountersMissingOnce(t *testing.T) {
 	s.run(2, 1e6, 1e6)
 	s.want("time saved", s.take().Gained.Saved, 12, 0.01)
 }
+
+// A connection on which nothing had moved at the first look counts from its beginning. One that was idle for longer does not.
+func TestConnectionThatIsSeenLate(t *testing.T) {
+	for looks, want := range map[int]float64{1: 12, 2: 6} {
+		s := newScene(t, api.TrafficBulk)
+		conns := s.status.Client.Connections
+		s.status.Client.Connections = nil
+		for range looks {
+			s.now = s.now.Add(observeEvery)
+			conns[0].Subflows[0].BytesReceived += 3e6
+			conns[0].Subflows[1].BytesReceived += 3e6
+			s.o.Observe(&s.status, s.now)
+		}
+		s.status.Client.Connections = conns
+		s.run(3, 1e6, 1e6)
+		s.want("time saved", s.take().Gained.Saved, want, 0.01)
+	}
+}
