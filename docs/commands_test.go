@@ -3,7 +3,9 @@ package docs
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -35,5 +37,51 @@ func TestFirstHour(t *testing.T) {
 	}
 	if ran < 3 {
 		t.Errorf("only %d commands of CONTRIBUTING.md were run: are its blocks still read right?", ran)
+	}
+}
+
+var (
+	makeTarget = regexp.MustCompile(`(?m)^([a-z0-9%-]+):`)
+	makeWord   = regexp.MustCompile("(?:`|^|&& )(?:sudo )?make ((?:[a-z0-9.-]+ ?)+)")
+)
+
+// The targets that the texts name are in the Makefile.
+func TestTargetsOfTheTexts(t *testing.T) {
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var targets []string
+	for _, m := range makeTarget.FindAllStringSubmatch(string(makefile), -1) {
+		targets = append(targets, m[1])
+	}
+	named := 0
+	for _, pattern := range []string{"../*.md", "*.md"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(text)) {
+				for _, m := range makeWord.FindAllStringSubmatch(line, -1) {
+					for target := range strings.FieldsSeq(m[1]) {
+						target = strings.TrimRight(target, ".")
+						pattern := func(known string) bool {
+							return strings.HasSuffix(known, "%") && strings.HasPrefix(target, known[:len(known)-1])
+						}
+						if named++; !slices.Contains(targets, target) && !slices.ContainsFunc(targets, pattern) {
+							t.Errorf("%s: make has no target %s", file, target)
+						}
+					}
+				}
+			}
+		}
+	}
+	if named < 30 {
+		t.Errorf("only %d targets are named: are the texts still read right?", named)
 	}
 }
