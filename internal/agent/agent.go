@@ -1,11 +1,9 @@
-// Package agent puts dcol together. Prepare only reads: configuration and
-// identity. Plan.Run touches the system, and leaves it as it found it when it
-// ends, but for a waypoint's mappings and a gateway's rules, which outlive a
-// restart; Down removes those too.
+// Package agent puts dcol together. Prepare reads configuration and identity, and changes nothing.
+// Plan.Run changes the system, and restores it when it ends. A waypoint's mappings and a gateway's rules
+// stay, so that a restart ends no connection; Down removes those, too.
 //
-// Each role is a package of its own, and starts and runs by itself: one that
-// cannot start because another program has its port is tried again while the
-// others run.
+// Each role is a package of its own, and runs by itself. If another program has a role's port, the others
+// run, and that role is tried again.
 package agent
 
 import (

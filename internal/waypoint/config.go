@@ -55,7 +55,7 @@ type Config struct {
 	TellLoad func(until time.Time)
 }
 
-// MemberTerms limit one member, within what holds for all.
+// MemberTerms limit one member, within the limits of all members.
 type MemberTerms struct {
 	Servers egress.Narrowing // if it limits anything, the member gets mapped detours only
 	Hours   giving.Hours     // when the member may open connections

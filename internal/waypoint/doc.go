@@ -3,18 +3,22 @@
 // never pass through it: it writes the kernel's table, and the kernel forwards them, also while no
 // agent runs.
 //
-// There are three ways to a server. A mapping (Map) is a port of this host that leads to one server.
-// An admission to in-band detours (InBand) lets SYNs from a member's address name theirs; where they
-// are authenticated, eBPF marks the genuine ones before netfilter sees them. An admission of
-// addresses in a tunnel (AdmitTunnel), whose ends are others' part, lets connections from there go to
-// any server. What is granted lasts for a lease, sessions or not; but an in-band admission needs a
-// session of its member from its address.
+// A member has three ways to a server. A mapping (Map) is a port of this host that leads to one server.
+// An in-band admission (InBand) lets SYNs from a member's address name their server in a TCP option; if
+// they are authenticated, eBPF marks the genuine ones before netfilter sees them. A tunnel admission
+// (AdmitTunnel) lets connections from the addresses in a tunnel go to any server; package tunnel makes
+// the tunnels. All of them last for a lease, also without a session, but an in-band admission needs a
+// session of the member from that address.
 //
-// What is decided is pure and in packages below: lease decides who holds what until when, flows which
-// connections go on the fast path, egress which servers may be called, giving when the waypoint gives.
-// Here is the loop that acts. It is one goroutine, and owns all state (loop.go). Requests of members
-// (requests.go), their sessions (sessions.go), conntrack's events (connections.go, fastpath.go), changes
-// of the host (surroundings.go, filters.go) and the time lead to decisions, and these to changes of the
-// kernel (carryout.go, table.go). The kernel's table is the truth: it is read back at the start
-// (adopt.go), and whenever a transaction fails because the leases are out of step.
+// Packages below decide, without I/O: lease decides who holds what and until when, flows which
+// connections use the fast path, egress which servers are allowed, giving when the waypoint is open.
+// This package acts, in one goroutine that owns all state (loop.go). Five things lead to decisions:
+//   - requests of members (requests.go),
+//   - their sessions (sessions.go),
+//   - conntrack's events (connections.go, fastpath.go),
+//   - changes of the host (surroundings.go, filters.go),
+//   - time.
+//
+// Decisions change the kernel's table (carryout.go, table.go). The table is the truth: it is read back
+// at the start (adopt.go), and when a transaction fails because the leases differ from it.
 package waypoint

@@ -220,7 +220,7 @@ func (g *giver) finish() error {
 	return g.file.save(g.memory, g.edition+1)
 }
 
-// GivingStatus describes whether the waypoint gives now, and how much of the quota is used.
+// GivingStatus describes whether the waypoint is open now, and how much of the quota is used.
 type GivingStatus struct {
 	giving.Standing
 	Used, Quota uint64    // in this month; Quota is 0 if there is none
@@ -231,15 +231,15 @@ func (g *giver) status(now time.Time) GivingStatus {
 	return GivingStatus{Standing: g.standing, Used: g.memory.Used.Used(), Quota: g.terms.Quota, Renews: giving.NextMonth(now)}
 }
 
-// SwitchOff has nothing given until a time; zero: until SwitchOn. Connections that are open go on. An
-// error says that it is off, but that an agent after this one may not know.
+// SwitchOff closes the waypoint until a time; zero: until SwitchOn. Open connections continue. If it returns
+// an error, the waypoint is closed, but the next agent may not know it.
 func (w *Waypoint) SwitchOff(until time.Time) error {
 	now := time.Now()
 	// The wall clock counts: another one stands still while the host sleeps.
 	return w.switchTo(&giving.Off{Since: now.Round(0), Until: until.Round(0)}, now)
 }
 
-// SwitchOn takes SwitchOff back, under the same terms.
+// SwitchOn ends SwitchOff. An error means the same.
 func (w *Waypoint) SwitchOn() error { return w.switchTo(nil, time.Now()) }
 
 func (w *Waypoint) switchTo(off *giving.Off, now time.Time) error {

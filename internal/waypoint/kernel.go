@@ -242,8 +242,8 @@ func otherInterfaces() ([]string, error) {
 	return names, nil
 }
 
-// Left reports whether an agent that runs no more was a waypoint, and left something for CleanUp in the
-// calling thread's network namespace. Where the kernel cannot say, there was none.
+// Left reports whether an agent that no longer runs was a waypoint and left something for CleanUp in the
+// calling thread's network namespace. It reports false if the kernel cannot be asked.
 func Left(record string) bool {
 	if _, err := os.Stat(record); err == nil {
 		return true
@@ -257,9 +257,9 @@ func Left(record string) bool {
 	return err == nil && there
 }
 
-// CleanUp removes every trace of the waypoint from the calling thread's network namespace and puts
-// the sysctls back; no agent needs to run, and none may. What was used of the quota and SwitchOff stay
-// in the memory. Connections are found by the marks that they had. Doing it again is harmless.
+// CleanUp removes every trace of the waypoint from the calling thread's network namespace, and restores the
+// sysctls. It must not be called while an agent runs. The used part of the quota and SwitchOff stay in the
+// file memory. Connections are found by their marks. A second call changes nothing.
 func CleanUp(record, memory, counts string, marks rules.Marks) error {
 	var errs []error
 	errs = append(errs, settleMemory(memory), forgetCounts(counts), rules.Delete(), inband.CleanUp(), forward.CleanUp())

@@ -39,7 +39,7 @@ func unasked(ctx context.Context, id uint64) *wire.Refusal {
 	return &wire.Refusal{ID: id, Code: wire.ShuttingDown}
 }
 
-// Map asks for a port of this host that leads to a server. Concurrent calls share a transaction.
+// Map returns a port of this host that leads to a server. Concurrent calls share a transaction.
 func (w *Waypoint) Map(ctx context.Context, peer session.Peer, req wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
 	r := &mapRequest{lease.MappingRequest{Request: request(peer, req.ID), Server: req.Server, Proposed: req.Proposed, Sole: req.Sole}, make(chan lease.MappingAnswer, 1)}
 	select {
@@ -133,7 +133,7 @@ func (l *loop) refused(r lease.Request, refusal *wire.Refusal, now time.Time) *w
 	return refusal
 }
 
-// InBandMode says whose SYNs that name a server are sent on to it.
+// InBandMode selects the SYNs that name a server and are forwarded to it.
 type InBandMode = rules.InBandMode
 
 // The modes. Without the authenticator, whoever shares a member's address shares its detours.
@@ -157,9 +157,9 @@ func (l *loop) offersInBand() (ok bool, why string) {
 	return true, ""
 }
 
-// InBand admits the peer's address to in-band detours until the lease is over or the member has no
-// more session from there. Where SYNs are authenticated, each grant comes with a new key; the one
-// before stays good for its own lease.
+// InBand admits the peer's address to in-band detours, until the lease ends or the member has no session from
+// there any more. If SYNs are authenticated, each grant has a new key; the key before stays valid for its own
+// lease.
 func (w *Waypoint) InBand(ctx context.Context, peer session.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
 	r := lease.InBandRequest{Request: request(peer, req.ID)}
 	r.ClientPort = req.Local == r.Client
@@ -224,9 +224,9 @@ func (l *loop) admitConverter(r lease.Request, now time.Time) (uint32, *wire.Ref
 	return mark, nil
 }
 
-// AdmitTunnel makes connections that come from these addresses out of a tunnel interface the
-// member's, until the lease is over; calling it again renews, also while the waypoint is closed. An
-// address that was another's is so no longer, and its connections end.
+// AdmitTunnel admits connections that come from these addresses out of a tunnel's interface, as the member's,
+// until the lease ends. Another call renews the lease, also while the waypoint is closed. If an address
+// belonged to another member, that member's connections from it end.
 func (w *Waypoint) AdmitTunnel(ctx context.Context, peer session.Peer, kind wire.Kind, addrs []netip.Addr, length time.Duration) *wire.Refusal {
 	r := lease.TunnelRequest{Request: request(peer, 0), Kind: kind, Addresses: addrs, Lease: length}
 	var refusal *wire.Refusal
@@ -248,14 +248,14 @@ func (l *loop) admitTunnel(r lease.TunnelRequest, now time.Time) *wire.Refusal {
 	return nil
 }
 
-// RefuseTunnel counts and records that a member gets no tunnel, which its giver decided.
+// RefuseTunnel counts and records that a member was refused a tunnel. The Giver of the kind has decided that.
 func (w *Waypoint) RefuseTunnel(ctx context.Context, peer session.Peer, refusal *wire.Refusal) {
 	// An error means that the session or the waypoint has ended.
 	_ = w.askIn(ctx, func() { _ = w.loop.refused(request(peer, 0), refusal, time.Now()) })
 }
 
-// RevokeTunnel ends what AdmitTunnel began, and the connections that came from the addresses. For
-// those that are nobody's it does nothing.
+// RevokeTunnel ends an admission by AdmitTunnel, and the connections that came from the addresses. Addresses
+// that no member has are ignored.
 func (w *Waypoint) RevokeTunnel(addrs []netip.Addr) error {
 	var err error
 	if asked := w.ask(func() { err = w.loop.end(w.loop.leases.EndTunnels(addrs, time.Now())) }); asked != nil {
@@ -267,8 +267,8 @@ func (w *Waypoint) RevokeTunnel(addrs []netip.Addr) error {
 	return nil
 }
 
-// SetTunnelInterfaces sets which interfaces tunnels end at. From these only admitted addresses are
-// forwarded, and this host's own services are not reached.
+// SetTunnelInterfaces sets the interfaces at which tunnels end. Packets from these are forwarded from
+// admitted addresses only, and do not reach this host's own services.
 func (w *Waypoint) SetTunnelInterfaces(names []string) error {
 	var err error
 	asked := w.ask(func() {

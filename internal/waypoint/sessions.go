@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/lease"
 )
 
-// SessionUp notes a member's session, before anything else of it.
+// SessionUp reports a member's new session. It is called before anything else about that session.
 func (w *Waypoint) SessionUp(peer session.Peer) {
 	_ = w.ask(func() {
 		var by *attribution.Session
@@ -22,13 +22,14 @@ func (w *Waypoint) SessionUp(peer session.Peer) {
 	})
 }
 
-// SessionDown notes the end of a session, after everything else of it. In-band detours end with a
-// member's last session from an address, at once; connections that are open go on.
+// SessionDown reports the end of a session. It is called after everything else about that session. When a
+// member's last session from an address ends, its in-band detours from there end at once; open connections
+// continue.
 func (w *Waypoint) SessionDown(peer session.Peer) {
 	_ = w.ask(func() { _ = w.loop.end(w.loop.leases.SessionDown(peer.ID, time.Now())) }) // which logs its failure
 }
 
-// SessionMoved notes that a session's member has another address now.
+// SessionMoved reports that a session's member has another address now.
 func (w *Waypoint) SessionMoved(before, now session.Peer) {
 	if clean(before.Addr) == clean(now.Addr) {
 		return
@@ -42,8 +43,8 @@ func (w *Waypoint) SessionMoved(before, now session.Peer) {
 	})
 }
 
-// MemberLeft notes that a member has gone from an address to that of a session, by a gap in which
-// its session from there ended.
+// MemberLeft reports that a member has left an address for that of a session, and that its session from there
+// ended before.
 func (w *Waypoint) MemberLeft(now session.Peer, from netip.Addr) {
 	if clean(from) == clean(now.Addr) {
 		return
@@ -70,9 +71,8 @@ func (l *loop) callerLeft(old lease.Caller, now netip.Addr) {
 	l.log.Info("member moved", "member", old.Member.Name, "from", old.Addr, "to", now, "connections_ended", ended)
 }
 
-// Expel ends a member's use of this waypoint at once: its mappings and admissions go, and its
-// connections break.
-// That its sessions end and none begin is the caller's part, and comes first.
+// Expel ends a member's use of this waypoint at once: it removes the member's mappings and admissions and
+// ends the connections. The caller must end the member's sessions before, and admit no new one.
 func (w *Waypoint) Expel(name string) error {
 	var err error
 	asked := w.ask(func() { err = w.loop.expel(name, time.Now()) })
