@@ -24,7 +24,7 @@ func (t turn) found(s *subflow) finding {
 		f.loss, f.packets = p, s.habits.packets
 	}
 	s.habits.packets = 0
-	if t.kind == measure.Bulk && !s.backup && !s.leaving && t.now.Sub(s.senses.since) >= goodputAfter {
+	if t.kind == measure.Bulk && !s.backup && !s.leaving && t.now.Sub(s.habits.since) >= goodputAfter {
 		f.goodput = max(s.habits.goodput.Rates(t.now))
 	}
 	return f

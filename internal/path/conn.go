@@ -15,38 +15,33 @@ type conn struct {
 	local, remote netip.AddrPort // of the first subflow
 	server        netip.AddrPort // destination of further subflows: remote, or an announced address
 	since         time.Time
-	denyInitial   bool
-	excluded      bool
-	refused       bool // the kernel accepts no commands for it
-	halfClosed    bool // the kernel opens no more subflows for it
-	adopted       bool // found when it was established already
 	rule          *Rule
+
+	denyInitial bool
+	excluded    bool
+	refused     bool // the kernel accepts no commands for it
+	halfClosed  bool // the kernel opens no more subflows for it
+	adopted     bool // found when it was established already
+	tls         bool // detours wait for the server's first data
+	heard       bool // the server's first data has arrived
+	capped      bool // would take more subflows if the server did
+	asks        bool // a mapping may serve as the detour that it lacks
+	watched     bool // in table.watched
+	kindSaid    bool // by the operator
+	lastID      uint8
+	kind        measure.Kind // of its traffic
 
 	subflows []*subflow
 	ended    []ended // subflows that ended and are not judged yet
 	removals removals
 
-	lastID uint8
-	tls    bool // detours wait for the server's first data
-	heard  bool // the server's first data has arrived
-
-	capped bool      // would take more subflows if the server did
-	asks   bool      // a mapping may serve as the detour that it lacks
-	short  time.Time // since when it would take another detour; zero: it would not
-
-	watched  bool         // in table.watched
-	kindSaid bool         // by the operator
-	kind     measure.Kind // of its traffic
-
+	short     time.Time // since when it would take another detour; zero: it would not
 	nextProbe time.Time
 	dropped   time.Time // when a subflow last ended that the server may still count
 
 	carried uint64    // bytes in both directions
-	before  reading   // of carried, at the last complete sample
-	slow    time.Time // since when it moves data more slowly than its rule wants; zero: it does not
-	far     int       // samples in which its round trip exceeded what its rule wants
-	delayed bool      // further subflows wait for more traffic
-	delay   time.Time // or for this time; zero: it does not matter
+	delay   time.Time // when further subflows open at the latest; zero: it does not matter
+	growth  *growth   // nil unless further subflows wait for more traffic
 
 	ask    retry // for requesting detours
 	direct retry // for the direct path

@@ -21,6 +21,7 @@
 //	detour.go kind.go                detours, and which are on offer
 //	open.go policy*.go reason.go     which detours a connection takes now, and why
 //	rule.go arrange.go quota.go      which policy a connection follows, which of its subflows carry
+//	growth.go threshold.go           whether a connection has the traffic that its policy waits for
 //	refresh.go refuse.go             when subflows are replaced, which are refused
 //	rest.go                          which detours it does not take now, and until when:
 //	retry.go trial.go suspension.go       after failures, while in-band SYNs are blocked, after harm
@@ -45,5 +46,5 @@
 //	judge.go                         what the end of a subflow says about its detour or server
 //	removeaddr.go                    how the server learns of ends that it cannot notice
 //	tally.go settle.go               what subflows carried, to the last byte
-//	snapshot.go                      the state, for display
+//	flow.go snapshot.go              the state, for display
 package path

@@ -38,7 +38,7 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 	t.removals.doubt(e.subflow)
 	if e.full() {
 		m.places.closed(t, e)
-		t.room.failed(nil, 0, t.now)
+		t.room.failed(0, t.now)
 		t.removals.repeat()
 		return
 	}
@@ -48,7 +48,7 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 	switch {
 	case orphan:
 	case e.direct:
-		t.direct.failed(e.err, e.lived, t.now)
+		t.direct.failed(e.lived, t.now)
 	case e.detour != nil:
 		m.woken = m.detours.failed(t, e) || m.woken
 		switch {

@@ -26,8 +26,8 @@ type Ends struct{ Local, Remote netip.AddrPort }
 // measured processes counters. The server's first data opens the detours of a TLS connection.
 // Stalled, silent and missing subflows are detected.
 func (m *Manager) measured(ev Measured, now time.Time) {
-	if ev.Complete {
-		m.samples.complete(ev.ChecksumErrors)
+	if ev.Complete && !ev.Continues {
+		m.samples.begin(ev.ChecksumErrors, now)
 	}
 	for i := range ev.Samples {
 		sm := &ev.Samples[i]
@@ -45,6 +45,9 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 			m.weigh(t)
 			m.arrange(t)
 		}
+	}
+	if ev.More {
+		return
 	}
 	m.boundBulk(now)
 	if ev.Complete {
@@ -80,16 +83,20 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 			m.detours.exploration.carried(received+acked, t.now)
 		}
 	}
+	if t.counts(s) {
+		s.flow.add(received, acked)
+	}
 	if complete {
-		s.pace.take(s.received+s.acked, t.now)
+		s.flow.settle(t.now.Sub(later(s.since, m.samples.before)))
+		t.keepPace(s)
 	}
 	s.take(sm, t.now, received, acked)
 	if s.setsOut(t.now) {
 		m.conns.watch(t.conn, t.now)
 	}
-	settled := !carried && s.carried() || s.backoff != sm.Backoff && (t.leaving() || t.rule.acts()) || t.toRefresh(s) ||
+	settled := !carried && s.carried() || s.backoff != clip(sm.Backoff) && (t.leaving() || t.rule.acts()) || t.toRefresh(s) ||
 		s.standby && t.rule.restricts()
-	s.backoff = sm.Backoff
+	s.backoff = clip(sm.Backoff)
 	// A backup may be a subflow through a tunnel that is not known yet.
 	heard := s.direct && !s.backup && s.received > 0 && !t.open()
 	t.heard = t.heard || heard

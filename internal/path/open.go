@@ -35,7 +35,8 @@ func (m *Manager) openDetours(t turn) {
 		return
 	}
 	plan := m.plan(t, m.views.of(t, &m.detours))
-	t.delayed, t.delay = plan.Delayed, plan.At
+	t.delay = plan.At
+	t.delayed(plan.Delayed)
 	for _, choice := range plan.Open {
 		t.take(m.detours.byID[choice.ID], from, choice)
 		if choice.Why.explored {
@@ -51,7 +52,7 @@ func (m *Manager) openDetours(t turn) {
 	t.lacks(plan.Short)
 	t.asks = plan.Short && plan.Ask
 	if (plan.Ask || t.wants()) && !t.now.Before(t.ask.at) {
-		t.ask.failed(nil, 0, t.now)
+		t.ask.failed(0, t.now)
 		t.out.do(RequestDetours{t.server})
 	}
 }
@@ -87,7 +88,10 @@ type views struct {
 func (vs *views) of(t turn, k *detours) View {
 	v := View{
 		InUse: vs.inUse[:0], Usable: vs.usable[:0], Resting: vs.resting[:0],
-		Traffic: Traffic{Now: t.now, Since: t.since, Bytes: t.carried, Slow: t.slow, Far: t.far},
+		Traffic: Traffic{Now: t.now, Since: t.since, Bytes: t.carried},
+	}
+	if g := t.growth; g != nil {
+		v.Traffic.Slow, v.Traffic.Far = g.slow, g.far
 	}
 	vs.subflows = vs.subflows[:0]
 	for _, s := range t.subflows {

@@ -17,6 +17,18 @@ const (
 	paceWeight = 0.3
 )
 
+// keepPace records how fast a subflow moves data, if its rule wants to know.
+func (t turn) keepPace(s *subflow) {
+	if !t.rule.Refresh {
+		s.pace = nil
+		return
+	}
+	if s.pace == nil {
+		s.pace = &pace{}
+	}
+	s.pace.take(s.received+s.acked, t.now)
+}
+
 // pace is how fast a subflow moves data.
 type pace struct {
 	at         time.Time
@@ -42,7 +54,7 @@ func (p *pace) take(bytes uint64, now time.Time) {
 
 // throttled reports whether data moves, and has moved much more slowly than before for a while.
 func (p *pace) throttled(now time.Time) bool {
-	return !p.slow.IsZero() && now.Sub(p.slow) >= throttledFor
+	return p != nil && !p.slow.IsZero() && now.Sub(p.slow) >= throttledFor
 }
 
 // refresh marks the subflows to replace.

@@ -194,7 +194,7 @@ func (k *detours) serverRefused(ev ServerRefused, now time.Time) (wake bool) {
 	v := via{ev.Waypoint, ev.Addr}
 	for _, o := range k.general {
 		if o.via() == v {
-			k.failures[route{o.ID, ev.Server}] = retry{failures: 1, at: now.Add(ev.For + longestBackoff), err: ev.Err, refused: true}
+			k.failures[route{o.ID, ev.Server}] = failure{retry{1, now.Add(ev.For + longestBackoff)}, ev.Err, true}
 			wake = o.trial != nil && o.trial.refused(ev.Server, now) || wake
 		}
 	}

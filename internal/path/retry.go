@@ -29,18 +29,16 @@ func backoff(n int) time.Duration {
 type retry struct {
 	failures int
 	at       time.Time
-	err      error // the last one
-	refused  bool  // by the waypoint, which must not be asked earlier
 }
 
 // failed records one more failure: a subflow that was not established (lived is 0) or did not last,
 // or a request that may not be enough.
-func (r *retry) failed(err error, lived time.Duration, now time.Time) {
+func (r *retry) failed(lived time.Duration, now time.Time) {
 	if lived >= provenAfter || r.over(now) {
 		r.failures = 0
 	}
 	r.failures++
-	r.at, r.err = now.Add(backoff(r.failures)), err
+	r.at = now.Add(backoff(r.failures))
 }
 
 // last returns when the last failure was recorded.
@@ -61,10 +59,17 @@ type route struct {
 }
 
 // failures records the failures of each route.
-type failures map[route]retry
+type failures map[route]failure
+
+// failure records the failures of one route.
+type failure struct {
+	retry
+	err     error // the last one
+	refused bool  // by the waypoint, which must not be asked earlier
+}
 
 // of returns the failures of a detour towards a server.
-func (f failures) of(id DetourID, server netip.AddrPort) retry { return f[route{id, server}] }
+func (f failures) of(id DetourID, server netip.AddrPort) failure { return f[route{id, server}] }
 
 // add records that a subflow over d failed, which began at that time and lived for so long.
 // Subflows that fail together count once.
@@ -74,22 +79,22 @@ func (f failures) add(d *Detour, server netip.AddrPort, err error, began time.Ti
 	if r.refused && now.Before(r.at) || began.Before(r.last()) {
 		return
 	}
-	r.refused = false
-	r.failed(err, lived, now)
+	r.err, r.refused = err, false
+	r.failed(lived, now)
 	f[key] = r
 }
 
 // forgive drops the failures of joins over a detour that is on offer again: the reason for which it was
 // gone explains them. A waypoint's refusal stays, and so does what happened to established subflows.
 func (f failures) forgive(id DetourID) {
-	maps.DeleteFunc(f, func(key route, r retry) bool {
+	maps.DeleteFunc(f, func(key route, r failure) bool {
 		return key.detour == id && !r.refused && !errors.Is(r.err, errStalled) && !errors.Is(r.err, errSilent)
 	})
 }
 
 // forget drops expired failures.
 func (f failures) forget(now time.Time) {
-	maps.DeleteFunc(f, func(_ route, r retry) bool { return r.over(now) })
+	maps.DeleteFunc(f, func(_ route, r failure) bool { return r.over(now) })
 }
 
 // worst returns, for each detour that rests, the server towards which it failed most.

@@ -142,28 +142,3 @@ func (list rules) ports() (detours []Detour) {
 	}
 	return detours
 }
-
-// reading is what a counter showed.
-type reading struct {
-	at    time.Time
-	bytes uint64
-}
-
-// start opens the further subflows of connections that waited for more traffic. It runs after complete samples.
-func (m *Manager) start(now time.Time) {
-	for _, c := range m.conns.where(func(c *conn) bool { return c.delayed }) {
-		last := c.before
-		c.before = reading{now, c.carried}
-		if below := c.rule.Start.Below; below > 0 && !last.at.IsZero() {
-			moved := float64(c.carried - last.bytes)
-			switch slow := moved > 0 && moved < below*now.Sub(last.at).Seconds(); {
-			case !slow:
-				c.slow = time.Time{}
-			case c.slow.IsZero():
-				c.slow = last.at
-			}
-		}
-		c.measureDistance()
-		m.step(m.turn(c, now))
-	}
-}

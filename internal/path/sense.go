@@ -1,6 +1,7 @@
 package path
 
 import (
+	"math"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path/measure"
@@ -15,25 +16,25 @@ const watchFor = 5 * time.Second
 
 // senses summarises the samples of one subflow.
 type senses struct {
-	at                   time.Time // time of the last sample
-	since                time.Time // start of the unbroken series of close samples
-	minRTT               time.Duration
-	rtt                  time.Duration // smoothed, of data that this host sent
-	segments             uint64        // received, with pure acknowledgements
-	dataSegments         uint64
-	dataSegmentsAtStill  uint64 // when the connection's data last advanced
-	outOfOrder           uint64
-	dataSegmentsOut      uint32 // sent, with those sent again
-	retransmitted        uint32
-	dataEnd              uint64
-	lastData, lastAnswer time.Time // when data and when anything last arrived
-	unanswered           int       // probes or retransmissions
-	waiting              time.Time // since when sent data has had no answer at all; zero: none is sent
-	habits               *habits   // nil while not sampled closely
+	at                  time.Time // time of the last sample
+	minRTT              time.Duration
+	rtt                 time.Duration // smoothed, of data that this host sent
+	segments            uint64        // received, with pure acknowledgements
+	dataSegments        uint64
+	dataSegmentsAtStill uint64 // when the connection's data last advanced
+	outOfOrder          uint64
+	dataSegmentsOut     uint32 // sent, with those sent again
+	retransmitted       uint32
+	dataEnd             uint64
+	dryFor, silentFor   time.Duration // by at, since data and since anything last arrived
+	unanswered          uint8         // probes or retransmissions
+	waiting             time.Time     // since when sent data has had no answer at all; zero: none is sent
+	habits              *habits       // nil while not sampled closely
 }
 
 // habits records a subflow's behaviour in the last seconds.
 type habits struct {
+	since           time.Time // start of the unbroken series of close samples
 	step            step
 	arrivals        measure.Arrivals
 	sent            measure.Sent
@@ -77,7 +78,7 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 	h.packets += in + out
 	h.ecn = sm.ECN
 	if in > 0 {
-		h.gaps.Take(now, s.at.Sub(s.lastData))
+		h.gaps.Take(now, s.dryFor)
 	}
 }
 
@@ -90,22 +91,22 @@ func (s *senses) take(sm *Sample, now time.Time, received, acked uint64) {
 		s.minRTT = sm.MinRTT // measured at the join, without a queue
 	}
 	if s.at.IsZero() || now.Sub(s.at) > closeGap {
-		s.since, s.habits = now, nil
+		s.habits = nil
 	} else {
 		if s.habits == nil {
-			s.habits = &habits{lossIn: measure.Evidence{Lingers: true}}
+			s.habits = &habits{since: s.at, lossIn: measure.Evidence{Lingers: true}}
 		}
 		s.habits.take(s, sm, now, received, acked)
 	}
 	s.at, s.rtt = now, sm.RTT
 	s.dataSegmentsOut, s.retransmitted = sm.DataSegsOut, sm.Retransmitted
 	s.segments, s.dataSegments, s.outOfOrder, s.dataEnd = sm.SegsIn, sm.DataSegsIn, sm.OutOfOrder, sm.DataEnd
-	s.lastData, s.lastAnswer = now.Add(-sm.LastData), now.Add(-min(sm.LastData, sm.LastAnswer))
-	s.unanswered = max(sm.Probes, sm.Backoff)
+	s.dryFor, s.silentFor = sm.LastData, min(sm.LastData, sm.LastAnswer)
+	s.unanswered = clip(max(sm.Probes, sm.Backoff))
 	switch {
 	case !sm.Waiting:
 		s.waiting = time.Time{}
-	case s.waiting.IsZero() || s.lastAnswer.After(s.waiting):
+	case s.waiting.IsZero() || s.lastAnswer().After(s.waiting):
 		s.waiting = now
 	}
 }
@@ -116,18 +117,27 @@ func (s *senses) setsOut(now time.Time) bool {
 }
 
 // silent returns how long nothing at all has arrived.
-func (s *senses) silent() time.Duration { return s.at.Sub(s.lastAnswer) }
+func (s *senses) silent() time.Duration { return s.silentFor }
 
 // dry returns how long no data has arrived.
-func (s *senses) dry() time.Duration { return s.at.Sub(s.lastData) }
+func (s *senses) dry() time.Duration { return s.dryFor }
+
+// lastData returns when data last arrived.
+func (s *senses) lastData() time.Time { return s.at.Add(-s.dryFor) }
+
+// lastAnswer returns when anything last arrived.
+func (s *senses) lastAnswer() time.Time { return s.at.Add(-s.silentFor) }
+
+// clip returns a small count that is not negative, at most 255.
+func clip(n int) uint8 { return uint8(min(max(n, 0), math.MaxUint8)) }
 
 // usualGap returns the longest gap between data before the present one. known is false if data was not observed for long
 // enough before, or is too long ago.
 func (s *senses) usualGap() (gap time.Duration, known bool) {
-	if s.habits == nil || s.lastData.Sub(s.since) < habitsAfter || s.dry() > watchFor {
+	if s.habits == nil || s.lastData().Sub(s.habits.since) < habitsAfter || s.dry() > watchFor {
 		return 0, false
 	}
-	return s.habits.gaps.Longest(s.lastData)
+	return s.habits.gaps.Longest(s.lastData())
 }
 
 // progress records how far a connection's data has arrived without a gap.

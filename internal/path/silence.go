@@ -178,7 +178,7 @@ func (t turn) lookAt(s *subflow) {
 		q.witnessed = t.now
 	}
 	q.holdsUp = q.holdsUp || holdsUp
-	q.inUse = q.inUse || holdsUp && t.data.still.Before(s.lastData.Add(inUseUntil))
+	q.inUse = q.inUse || holdsUp && t.data.still.Before(s.lastData().Add(inUseUntil))
 	if !s.direct && !q.demoted && t.busyBeside(s) && s.toDemote(steady, known) {
 		q.demoted = true
 		t.setBackup(s, true)
@@ -220,7 +220,7 @@ func (c *conn) holdsUp(s *subflow, steady bool, now time.Time) bool {
 
 // unlikeItself reports whether s has been dry for much longer than before.
 func (c *conn) unlikeItself(s *subflow) bool {
-	if s.setAside() || !s.lastData.After(s.doubts().cleared) {
+	if s.setAside() || !s.lastData().After(s.doubts().cleared) {
 		return false
 	}
 	gap, ok := s.usualGap()
@@ -239,7 +239,7 @@ func (c *conn) unheardOf(s *subflow) bool {
 // stalled, and nothing came by it for longer than is usual since its last data, or since it began to carry.
 func (t turn) aloneAndSilent(s *subflow) bool {
 	cleared := s.doubts().cleared
-	if s.backup || !s.lastData.After(cleared) && !s.told.at.After(cleared) || !t.inDoubt(s) && !t.carriesAlone(s) {
+	if s.backup || !s.lastData().After(cleared) && !s.told.at.After(cleared) || !t.inDoubt(s) && !t.carriesAlone(s) {
 		return false
 	}
 	after := aloneAfter << min(s.doubts().pauses, 10)
@@ -266,7 +266,7 @@ func (t turn) hushed(s *subflow) bool {
 		first = t.find(t.isAskable)
 	}
 	return s == first && rested && !t.halfClosed &&
-		t.has(func(x *subflow) bool { return x.up && x.lastData.After(q.cleared) && x.dry() < watchFor }) &&
+		t.has(func(x *subflow) bool { return x.up && x.lastData().After(q.cleared) && x.dry() < watchFor }) &&
 		!t.has(func(x *subflow) bool { return x.up && (!x.at.Equal(t.now) || x.silent() < hushAfter) })
 }
 
@@ -275,7 +275,7 @@ func (t turn) isAskable(s *subflow) bool { return s.up && !s.leaving && t.host.h
 
 // shows reports whether s was heard so long after x that x, which is probed, does not work.
 func (s *subflow) shows(x *subflow) bool {
-	return s.lastAnswer.After(x.lastAnswer.Add(closeUnanswered * time.Second / 2))
+	return s.lastAnswer().After(x.lastAnswer().Add(closeUnanswered * time.Second / 2))
 }
 
 // distrusted reports whether the subflow is suspected of more than a pause.
@@ -331,7 +331,7 @@ func (s *subflow) unansweredFor(n int) bool {
 	if s.doubts().since.Before(s.doubts().lossy) {
 		n += moreUnanswered
 	}
-	return s.unanswered >= n && s.silentWhileProbed() >= time.Duration(n)*time.Second+s.answersIn()
+	return int(s.unanswered) >= n && s.silentWhileProbed() >= time.Duration(n)*time.Second+s.answersIn()
 }
 
 // answersIn returns the time in which a probe is answered.

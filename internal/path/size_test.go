@@ -12,7 +12,7 @@ import (
 
 // Ten thousand quiet connections with a detour each fit into little memory.
 func TestMemoryOfConnections(t *testing.T) {
-	const connections, most = 10_000, 2200 // bytes of heap a connection
+	const connections, most = 10_000, 1750 // bytes of heap a connection
 	heap := func() uint64 {
 		var stats runtime.MemStats
 		runtime.GC()

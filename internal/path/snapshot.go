@@ -46,6 +46,8 @@ type SubflowState struct {
 	At            netip.Addr // the waypoint's address in use
 	State         string     // "up", "backup" or "joining"
 	Since         time.Time
+	// SendRate and ReceiveRate are bits of payload a second, in the last second or so.
+	SendRate, ReceiveRate float64
 	// Why is the reason for choosing this detour. It is empty if the path manager did not choose
 	// it.
 	Why string
@@ -156,6 +158,7 @@ func towards(server netip.AddrPort) string {
 
 func (s *subflow) state() SubflowState {
 	st := SubflowState{Local: s.local, Remote: s.remote, LocalID: s.id, Kind: "unknown", State: "up", Since: s.since}
+	st.SendRate, st.ReceiveRate = float64(s.flow.out), float64(s.flow.in)
 	switch {
 	case s.direct && s.standby:
 		st.Kind, st.Why = directWord, "a backup: another path comes first"
@@ -205,7 +208,7 @@ func (m *Manager) note(t turn) string {
 		return "detour waits for the server's first data"
 	case t.now.Before(t.room.at):
 		return "the server takes no further subflow now"
-	case t.delayed:
+	case t.growth != nil:
 		return "further subflows are opened later"
 	case t.capped:
 		return m.places.note(t)

@@ -103,12 +103,12 @@ func (t turn) confirmStall() {
 	if len(a.silent) == 0 {
 		return
 	}
-	if t.has(func(s *subflow) bool { return slices.Contains(a.silent, s) && s.lastAnswer.After(a.calledUp) }) {
+	if t.has(func(s *subflow) bool { return slices.Contains(a.silent, s) && s.lastAnswer().After(a.calledUp) }) {
 		a.silent = nil
 		return
 	}
 	works := t.has(func(s *subflow) bool {
-		return t.ours(s) && !slices.Contains(a.silent, s) && s.lastAnswer.After(a.calledUp)
+		return t.ours(s) && !slices.Contains(a.silent, s) && s.lastAnswer().After(a.calledUp)
 	})
 	if works && !slices.ContainsFunc(a.silent, func(s *subflow) bool { return !s.surelySilent() }) {
 		a.silent, a.calm, a.times = nil, time.Time{}, 0

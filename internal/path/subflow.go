@@ -11,29 +11,31 @@ const joinTimeout = 4 * time.Second
 
 // subflow is one subflow of a connection, established or joining.
 type subflow struct {
-	id            uint8
+	id      uint8
+	direct  bool
+	try     bool // goes over an unproven detour
+	backup  bool
+	up      bool
+	leaving bool   // to be ended: its waypoint is not to be used any more
+	standby bool   // a backup because the policy wants it
+	foreign bool   // created by the peer or by an earlier agent, so its id may equal one of ours
+	backoff uint8  // how often its retransmission timer had doubled at the last sample
+	network uint32 // hostAddrs.network when it started
+	sampled uint32 // number of the last complete sample that included it; 0: none
+
 	local, remote netip.AddrPort // local is incomplete until the kernel has chosen
-	direct        bool
-	detour        *Detour // nil for the direct path and for an unrecognised one
-	why           *Reason // why the detour was chosen; nil: this manager did not choose it
-	try           bool    // goes over an unproven detour
-	network       uint32  // hostAddrs.network when it started
-	backup        bool
-	told          told // of backup, to the peer
-	up            bool
+	detour        *Detour        // nil for the direct path and for an unrecognised one
+	why           *Reason        // why the detour was chosen; nil: this manager did not choose it
+	told          told           // of backup, to the peer
 	since         time.Time
 	took          time.Duration // how long the join took
-	leaving       bool          // to be ended: its waypoint is not to be used any more
-	standby       bool          // a backup because the policy wants it
-	pace          pace
-	foreign       bool // created by the peer or by an earlier agent, so its id may equal one of ours
 
-	sampled         uint64 // number of the last complete sample that included it; 0: none
 	received, acked uint64
+	flow            flow
 	moved           time.Time // when received or acked last grew
-	backoff         int       // how often its retransmission timer had doubled at the last sample
 
 	senses
+	pace      *pace      // nil unless its rule wants to know
 	suspicion *suspicion // nil: none yet
 	aside     *aside     // nil: was never set aside
 	crowded   time.Time  // since when it is to be exchanged, because its waypoint is loaded or slower; zero: it is not
@@ -48,10 +50,11 @@ type ended struct {
 	silent bool // ended without a kernel event
 	// after and failedBefore are set for a silent end: the last complete sample at that time, and
 	// the number of failed checksums when the subflow was last known to exist.
-	after, failedBefore uint64
-	adrift              bool // its address was perhaps gone, so the peer may not know of its end
-	settled             bool // what it carried is counted, or waits for its last counters
-	judge               time.Time
+	after        uint32
+	failedBefore uint64
+	adrift       bool // its address was perhaps gone, so the peer may not know of its end
+	settled      bool // what it carried is counted, or waits for its last counters
+	judge        time.Time
 }
 
 func (s *subflow) cameUp(now time.Time) {

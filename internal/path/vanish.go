@@ -46,14 +46,17 @@ func (k *checksums) sampled(count uint64) {
 
 // samples counts the complete samples and holds what they showed.
 type samples struct {
-	last      uint64 // number of the last complete sample
+	last      uint32    // number of the last complete sample
+	at        time.Time // when it was taken
+	before    time.Time // when the one before was taken
 	checksums checksums
 	vanished  []ended // recently, without an event
 }
 
-// complete begins a complete sample. Entries too old to be compared with later ones are dropped.
-func (sa *samples) complete(checksumErrors uint64) {
+// begin begins a complete sample. Entries too old to be compared with later ones are dropped.
+func (sa *samples) begin(checksumErrors uint64, now time.Time) {
 	sa.last++
+	sa.at, sa.before = now, sa.at
 	sa.checksums.sampled(checksumErrors)
 	sa.vanished = slices.DeleteFunc(sa.vanished, func(v ended) bool { return v.after+2 < sa.last })
 }

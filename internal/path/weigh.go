@@ -296,7 +296,7 @@ func (m *Manager) carrier(t turn) *subflow {
 	a := t.attention
 	fit := t.where(func(s *subflow) bool {
 		return t.ours(s) && !s.isLossy() && !s.isSpent() && !s.distrusted() && s.stayed(t.now) && s.minRTT > 0 && s.backoff == 0 &&
-			(a.stalls.calledUp.IsZero() || s.lastAnswer.After(a.stalls.calledUp)) && (!s.backup || s.aside != nil)
+			(a.stalls.calledUp.IsZero() || s.lastAnswer().After(a.stalls.calledUp)) && (!s.backup || s.aside != nil)
 	})
 	if len(fit) == 0 {
 		return nil

@@ -56,9 +56,9 @@ type router interface {
 	Uplinks() ([]netstate.Uplink, error)
 }
 
-// eventRoom is the number of kernel events that may wait for the loop: a second of
-// a very busy host. More wait in the kernel.
-const eventRoom = 16384
+// eventRoom is the number of kernel events that may wait for the loop: half a second of
+// a very busy host. Ten thousand more wait in the kernel, where they take memory only then.
+const eventRoom = 4096
 
 // openHost takes over new connections.
 func openHost(ctx context.Context, settings *config.Config, log *slog.Logger) (h *host, err error) {

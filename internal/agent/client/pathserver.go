@@ -51,12 +51,24 @@ func (w *ways) awaits(server netip.AddrPort, carried uint64) bool {
 	})
 }
 
-// measuredWays asks path servers about connections that have become large, and again about those that still live.
+// wanted returns the samples of connections that have become large, and of those that still live, whose path servers may be
+// asked.
+func (w *ways) wanted(samples []path.Sample) (list []path.Sample) {
+	if len(w.policies) == 0 {
+		return nil
+	}
+	for i := range samples {
+		s := &samples[i]
+		if known := w.known[s.Remote]; w.awaits(s.Remote, s.BytesReceived+s.BytesAcked) || known != nil && known.asked != "" {
+			list = append(list, *s)
+		}
+	}
+	return list
+}
+
+// measuredWays asks path servers about such connections.
 func (c *Client) measuredWays(ctx context.Context, samples []path.Sample, now time.Time) {
 	w := &c.host.ways
-	if len(w.policies) == 0 {
-		return
-	}
 	for i := range samples {
 		s := &samples[i]
 		carried := s.BytesReceived + s.BytesAcked

@@ -25,8 +25,8 @@ const (
 type sampler struct {
 	log       *slog.Logger
 	kernel    mptcp.Kernel
-	prober    prober // nil: detours cannot be probed
-	meter     meter
+	prober    prober        // nil: detours cannot be probed
+	part      []path.Sample // of a complete sample; its memory is reused
 	watched   watched
 	checksums uint64 // errors, as last read
 }
@@ -44,18 +44,35 @@ func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
 	c.exchangeClaims(ctx, now)
 	c.tunnels.checkGuard()
 	c.checkPathManager()
-	measured, err := c.sampler.all(now)
-	if err != nil {
-		c.log.Warn("subflows cannot be measured", "err", err)
-		return sampleEvery
-	}
 	for v, w := range c.roster.sessions {
 		c.measuredWaypoint(v, w.Measured())
 	}
 	c.offerUplinks()
-	c.measuredWays(ctx, measured.Samples, now)
-	c.handle(ctx, now, measured)
+	if err := c.sampleAll(ctx, now); err != nil {
+		c.log.Warn("subflows cannot be measured", "err", err)
+		return sampleEvery
+	}
 	return max(sampleEvery, sampleShare*time.Since(now))
+}
+
+// sampleAll has the path manager see all subflows' counters, in parts. What it decides is carried out afterwards, because
+// most of that needs the kernel, which is busy with the list until then.
+func (c *Client) sampleAll(ctx context.Context, now time.Time) error {
+	var actions []path.Action
+	var large []path.Sample // towards whose servers ways are wanted
+	err := c.sampler.all(func(part path.Measured) {
+		large = append(large, c.host.ways.wanted(part.Samples)...)
+		actions = append(actions, c.manager.Handle(part, now)...)
+	})
+	if err != nil {
+		return err
+	}
+	c.measuredWays(ctx, large, now)
+	for _, a := range actions {
+		c.carryOut(ctx, a, now)
+	}
+	c.decide(ctx, now)
+	return nil
 }
 
 // checkPathManager logs when somebody else begins or ceases to manage the paths of new connections.
@@ -89,18 +106,35 @@ func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration
 	return max(watchEvery, sampleShare*time.Since(now))
 }
 
-// all reads the counters of all subflows that this host's programs opened.
-func (s *sampler) all(now time.Time) (path.Measured, error) {
-	s.meter.begin(now)
-	failed := s.checksumErrors()
+// partSize is the number of samples that are kept at a time.
+const partSize = 256
+
+// all reads the counters of all subflows that this host's programs opened, and calls yield for each part. The kernel cannot be
+// asked for anything else meanwhile.
+func (s *sampler) all(yield func(path.Measured)) error {
+	s.part = s.part[:0]
+	part := path.Measured{Complete: true, More: true, ChecksumErrors: s.checksumErrors()}
+	take := func() {
+		part.Samples = s.part
+		yield(part)
+		part.Continues, s.part = true, s.part[:0]
+	}
 	err := s.kernel.Subflows(func(subflow *mptcp.Subflow) bool {
-		if !subflow.ServerSide {
-			s.meter.take(subflow)
+		if subflow.ServerSide {
+			return true
 		}
+		if len(s.part) == partSize {
+			take()
+		}
+		s.part = append(s.part, sampleOf(subflow))
 		return true
 	})
-	s.meter.end()
-	return path.Measured{Samples: s.meter.samples, Complete: true, ChecksumErrors: failed}, err
+	if err != nil {
+		return err
+	}
+	part.More = false
+	take()
+	return nil
 }
 
 // watch reads one connection: how far its data has arrived first, so that what its

@@ -40,7 +40,7 @@ func (c *Client) Status(ctx context.Context) (*api.Using, []string, error) {
 
 func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 	return call(ctx, c, func(now time.Time) (*api.Using, error) {
-		kernel, err := c.measureSubflows(now)
+		kernel, err := c.measureSubflows()
 		if err != nil {
 			return nil, err
 		}
@@ -86,13 +86,13 @@ func (c *Client) Activity(ctx context.Context) (*api.Using, error) {
 		snap := c.manager.Busiest(mostBusy, now)
 		u := &api.Using{Counters: c.counters, Ended: c.ended.list()}
 		describeTally(&u.Counters, &snap)
-		kernel := make(map[subflowKey]api.Subflow)
+		kernel := make(map[path.Ends]api.Subflow)
 		for _, conn := range snap.Conns {
 			clear(kernel)
 			for _, s := range conn.Subflows {
 				// One that is joining, or has just ended, has no figures.
 				if found, err := c.host.kernel.Subflow(s.Local, s.Remote); err == nil {
-					kernel[subflowKey{s.Local, s.Remote}] = c.measured(&found, now)
+					kernel[path.Ends{Local: s.Local, Remote: s.Remote}] = figuresOf(&found)
 				}
 			}
 			u.Connections = append(u.Connections, describeConn(conn, kernel))
@@ -113,10 +113,10 @@ func describeTally(out *api.Counters, snap *path.Snapshot) {
 }
 
 // measureSubflows returns the kernel's figures of all subflows.
-func (c *Client) measureSubflows(now time.Time) (map[subflowKey]api.Subflow, error) {
-	kernel := make(map[subflowKey]api.Subflow)
+func (c *Client) measureSubflows() (map[path.Ends]api.Subflow, error) {
+	kernel := make(map[path.Ends]api.Subflow)
 	err := c.host.kernel.Subflows(func(s *mptcp.Subflow) bool {
-		kernel[subflowKey{s.Local, s.Remote}] = c.measured(s, now)
+		kernel[path.Ends{Local: s.Local, Remote: s.Remote}] = figuresOf(s)
 		return true
 	})
 	return kernel, err
@@ -139,13 +139,14 @@ func byStanding(list []path.DetourState) map[standingKey]path.DetourState {
 	return detours
 }
 
-func describeConn(conn path.ConnState, kernel map[subflowKey]api.Subflow) api.Connection {
+func describeConn(conn path.ConnState, kernel map[path.Ends]api.Subflow) api.Connection {
 	out := api.Connection{
 		Token: tokenText(conn.Token), Local: conn.Local, Remote: conn.Remote,
 		Since: conn.Since, Policy: conn.Rule, Traffic: conn.Traffic, Note: conn.Note, Subflows: []api.Subflow{},
 	}
 	for _, s := range conn.Subflows {
-		sub := kernel[subflowKey{s.Local, s.Remote}]
+		sub := kernel[path.Ends{Local: s.Local, Remote: s.Remote}]
+		sub.SendRate, sub.ReceiveRate = s.SendRate, s.ReceiveRate
 		sub.Kind, sub.Waypoint, sub.State, sub.Since = s.Kind, s.Waypoint, api.SubflowState(s.State), s.Since
 		sub.Local, sub.Remote, sub.Why = s.Local, s.Remote, s.Why
 		out.Subflows = append(out.Subflows, sub)
@@ -156,11 +157,10 @@ func describeConn(conn path.ConnState, kernel map[subflowKey]api.Subflow) api.Co
 	return out
 }
 
-func (c *Client) measured(s *mptcp.Subflow, now time.Time) api.Subflow {
-	send, receive := c.sampler.meter.ratesOf(s, now)
+// figuresOf returns the kernel's figures of a subflow, which has no rates.
+func figuresOf(s *mptcp.Subflow) api.Subflow {
 	return api.Subflow{
 		RTT: milliseconds(s.Metrics.RTT), MinRTT: milliseconds(s.Metrics.MinRTT),
-		SendRate: send, ReceiveRate: receive,
 		BytesSent: s.Metrics.BytesAcked, BytesReceived: s.Metrics.BytesReceived,
 		Retransmitted: uint64(s.Metrics.TotalRetrans), CongWindow: s.Metrics.SndCwnd,
 	}

@@ -1,0 +1,46 @@
+package path
+
+import "time"
+
+// growth records the traffic of a connection whose further subflows wait for more of it.
+type growth struct {
+	before reading   // of the bytes carried, at the last complete sample
+	slow   time.Time // since when it moves data more slowly than its rule wants; zero: it does not
+	far    int       // samples in which its round trip exceeded what its rule wants
+}
+
+// reading is the value of a counter at a time.
+type reading struct {
+	at    time.Time
+	bytes uint64
+}
+
+// delayed records whether further subflows wait for more traffic.
+func (c *conn) delayed(waits bool) {
+	switch {
+	case !waits:
+		c.growth = nil
+	case c.growth == nil:
+		c.growth = &growth{}
+	}
+}
+
+// start opens the further subflows of connections that waited for more traffic. It runs after complete samples.
+func (m *Manager) start(now time.Time) {
+	for _, c := range m.conns.where(func(c *conn) bool { return c.growth != nil }) {
+		g := c.growth
+		last := g.before
+		g.before = reading{now, c.carried}
+		if below := c.rule.Start.Below; below > 0 && !last.at.IsZero() {
+			moved := float64(c.carried - last.bytes)
+			switch slow := moved > 0 && moved < below*now.Sub(last.at).Seconds(); {
+			case !slow:
+				g.slow = time.Time{}
+			case g.slow.IsZero():
+				g.slow = last.at
+			}
+		}
+		c.measureDistance()
+		m.step(m.turn(c, now))
+	}
+}
