@@ -173,6 +173,7 @@ type converters struct {
 	admitted map[detour.Via]admittedConverter
 	refused  map[detour.Via]string // why the last request for admission failed
 	plain    []netip.AddrPort      // servers without MPTCP, as last seen
+	looks    time.Time             // when they are looked for again, at the earliest
 	will     path.Steering         // which waypoints may be used
 	agent    uint32                // this process, as the kernel's programs know it; 0: unknown, or not needed
 }
@@ -294,10 +295,11 @@ func (c *Client) describeConverting(now time.Time) api.Converting {
 // lookForPlain looks for connections that fell back to plain TCP, and tells the relay their servers. The next
 // connections to these servers are converted.
 func (c *Client) lookForPlain(now time.Time) {
-	if c.converters.use != config.ConvertAuto {
+	if c.converters.use != config.ConvertAuto || now.Before(c.converters.looks) {
 		return
 	}
 	plain, err := c.host.plainConnections()
+	c.converters.looks = now.Add(sampleShare * time.Since(now))
 	if err != nil {
 		c.log.Warn("cannot find out which servers speak no MPTCP", "err", err)
 		return

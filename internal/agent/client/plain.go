@@ -5,38 +5,48 @@ import (
 	"slices"
 
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
+	"github.com/detour-collective/dcol/internal/path"
 )
 
-// plainConnections returns the servers of MPTCP sockets that speak plain TCP, one for each connection.
+// plainConnections returns the servers of MPTCP sockets that speak plain TCP, in order, one for each connection. A program of
+// this host may also have accepted such a connection. Then it is at a port that is listened on, or its subflow shows it.
 func (h *host) plainConnections() ([]netip.AddrPort, error) {
-	conns, err := h.kernel.Connections()
-	if err != nil {
+	var fallen []path.Ends
+	err := h.kernel.Fallbacks(func(c *mptcp.Connection) bool {
+		if c.Remote.Port() != 0 {
+			fallen = append(fallen, path.Ends{Local: c.Local, Remote: c.Remote})
+		}
+		return true
+	})
+	if err != nil || len(fallen) == 0 {
 		return nil, err
-	}
-	conns = slices.DeleteFunc(conns, func(conn mptcp.Connection) bool { return !conn.Fallback || conn.Remote.Port() == 0 })
-	if len(conns) == 0 {
-		return nil, nil
 	}
 	listening, err := h.listeners.TCP()
 	if err != nil {
 		return nil, err
 	}
-	return plainServers(conns, listening), nil
+	return plainServers(fallen, listening, h.accepted), nil
 }
 
-// plainServers leaves out connections that a program of this host accepted: the kernel does not say which those
-// are, but they are at a port that is listened on.
-func plainServers(fallen []mptcp.Connection, listening []netip.AddrPort) []netip.AddrPort {
+// accepted reports whether a program of this host accepted the connection that began with a subflow.
+func (h *host) accepted(ends path.Ends) bool {
+	s, err := h.kernel.Subflow(ends.Local, ends.Remote)
+	return err == nil && s.ServerSide
+}
+
+// plainServers returns the servers of connections that fell back, without those that this host accepted. If one connection to a
+// server was not accepted, no other is.
+func plainServers(fallen []path.Ends, listening []netip.AddrPort, accepted func(path.Ends) bool) (servers []netip.AddrPort) {
 	accepting := make(map[uint16]bool)
 	for _, l := range listening {
 		accepting[l.Port()] = true
 	}
-	var servers []netip.AddrPort
-	for _, conn := range fallen {
-		if !conn.ServerSide && !accepting[conn.Local.Port()] {
-			servers = append(servers, conn.Remote)
+	slices.SortFunc(fallen, func(a, b path.Ends) int { return a.Remote.Compare(b.Remote) })
+	for _, ends := range fallen {
+		known := len(servers) > 0 && servers[len(servers)-1] == ends.Remote
+		if !accepting[ends.Local.Port()] && (known || !accepted(ends)) {
+			servers = append(servers, ends.Remote)
 		}
 	}
-	slices.SortFunc(servers, netip.AddrPort.Compare)
 	return servers
 }

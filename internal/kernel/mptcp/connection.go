@@ -79,6 +79,15 @@ func (n *Namespace) Connections() ([]Connection, error) {
 	return all, nil
 }
 
+// Fallbacks implements Kernel.
+func (n *Namespace) Fallbacks(yield func(*Connection) bool) error {
+	n.diagMu.Lock()
+	defer n.diagMu.Unlock()
+	return n.diag.dumpConnections(protocolMPTCP, func(c *Connection) bool {
+		return !c.Fallback || c.over() || yield(c)
+	})
+}
+
 // acceptedHere reports whether this host accepted the connection. The initial subflow shows it; if that is gone,
 // the side that opened the others does. (That is wrong for a server whose path manager opens subflows, which
 // is rare.)

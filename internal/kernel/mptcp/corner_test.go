@@ -318,6 +318,14 @@ func TestFallback(t *testing.T) {
 	if err != nil || len(conns) != 1 || !conns[0].Fallback || conns[0].Established {
 		t.Errorf("connections %+v, error %v; want one, fallen back", conns, err)
 	}
+	var fallen []mptcp.Connection
+	err = client.Fallbacks(func(c *mptcp.Connection) bool { fallen = append(fallen, *c); return true })
+	if err != nil || len(fallen) != 1 || fallen[0].Remote != plain {
+		t.Fatalf("fallen back: %+v, error %v; want one", fallen, err)
+	}
+	if s, err := client.Subflow(fallen[0].Local, plain); err != nil || s.ServerSide {
+		t.Errorf("its subflow: %+v, error %v", s, err)
+	}
 	select {
 	case ev := <-client.events:
 		t.Errorf("event %v of a connection to a server without MPTCP", ev)

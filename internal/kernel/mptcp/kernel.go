@@ -41,6 +41,11 @@ type Kernel interface {
 	// was sent, and those that fell back to plain TCP, which may have had no event.
 	Connections() ([]Connection, error)
 
+	// Fallbacks calls yield for each live connection that fell back to plain TCP, until it returns false. Only its addresses and
+	// its state are set, and it is valid only during the call. This costs a fraction of Connections. As with Subflows, yield must
+	// not call the Kernel.
+	Fallbacks(yield func(*Connection) bool) error
+
 	// Subflows calls yield for each live subflow until it returns false. The
 	// Subflow is valid only during the call.
 	Subflows(yield func(*Subflow) bool) error

@@ -216,6 +216,9 @@ func (f *Fake) Connections() ([]mptcp.Connection, error) {
 	return all, nil
 }
 
+// Fallbacks implements mptcp.Kernel. No connection of a Fake falls back.
+func (f *Fake) Fallbacks(func(*mptcp.Connection) bool) error { return nil }
+
 // Subflows implements mptcp.Kernel.
 func (f *Fake) Subflows(yield func(*mptcp.Subflow) bool) error {
 	all, err := f.Connections()
