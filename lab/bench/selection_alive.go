@@ -103,7 +103,8 @@ func (r aliveRun) figures() []Measurement {
 		r.seen.alive, r.seen.joined, r.lost, r.driven.Failed)
 	memory := of(name("agent's memory"), "MiB", mebibytes(r.agent.Resident))
 	memory.Value = float64(r.agent.Highest) / (1 << 20)
-	memory.Note = "the most that was ever resident (VmHWM)"
+	memory.Note = fmt.Sprintf("the most that was ever resident (VmHWM); at the end %.1f MiB of its own (RssAnon) and %.1f of the program's file (RssFile)",
+		float64(r.agent.Last.Anonymous)/(1<<20), float64(r.agent.Last.File)/(1<<20))
 	return []Measurement{
 		cpu.target("< 0.15 cores", r.agent.CPU < aliveCPU),
 		memory.target("< 64 MiB", r.agent.Highest < aliveMemory),

@@ -27,7 +27,11 @@ func Clock(pid int) (time.Duration, error) {
 func (p *Process) CPU() (time.Duration, error) { return Clock(p.cmd.Process.Pid) }
 
 // Memory is a program's resident set now and the largest it ever was, in bytes.
-type Memory struct{ Now, Most int64 }
+type Memory struct {
+	Now, Most int64
+	// Anonymous is the program's own part of Now. File is the part that are pages of its file, which the kernel may drop.
+	Anonymous, File int64
+}
 
 // Memory reads the program's memory.
 func (p *Process) Memory() (m Memory, err error) {
@@ -36,6 +40,7 @@ func (p *Process) Memory() (m Memory, err error) {
 		return m, fmt.Errorf("read the memory of %s on %s: %w", p.Name, p.Host, err)
 	}
 	m.Now, m.Most = Field(string(text), "VmRSS:")<<10, Field(string(text), "VmHWM:")<<10
+	m.Anonymous, m.File = Field(string(text), "RssAnon:")<<10, Field(string(text), "RssFile:")<<10
 	if m.Now == 0 || m.Most == 0 {
 		return m, fmt.Errorf("read the memory of %s on %s: it has none", p.Name, p.Host)
 	}
@@ -62,6 +67,7 @@ func Field(text, key string) (n int64) {
 // Usage has the resources that a program used during a measurement.
 type Usage struct {
 	Resident []float64 // bytes, at every sample
+	Last     Memory    // the last sample
 	Highest  int64     // bytes, the kernel's high-water mark
 	CPU      float64   // cores, on average
 }
@@ -79,7 +85,7 @@ func (p *Process) Watch() (stop func() (Usage, error)) {
 		for failed == nil && Pause(ctx, every) == nil {
 			var m Memory
 			if m, failed = p.Memory(); failed == nil {
-				u.Resident, u.Highest = append(u.Resident, float64(m.Now)), m.Most
+				u.Resident, u.Highest, u.Last = append(u.Resident, float64(m.Now)), m.Most, m
 			}
 		}
 	}()
