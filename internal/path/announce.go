@@ -12,12 +12,16 @@ import (
 // This file announces this host's other addresses to the peers of connections that it accepted (ADD_ADDR, RFC 8684, section
 // 3.4.1), for rules that want that. The acknowledgement that carries an announcement may be lost, and Linux repeats it only
 // after minutes. So it is repeated until a subflow comes up at the address, a few times, as the peer may not want one.
+//
+// An address that this host no longer has is withdrawn (REMOVE_ADDR, section 3.4.2). Its subflows end first, so that none of
+// them is chosen to carry that. Nothing shows whether a REMOVE_ADDR arrived: the peer's answers go to the lost address. So
+// it is repeated as often as an announcement.
 
 const (
 	// copyAfter is the time until a signal's first copy. It doubles with each copy.
 	copyAfter = 300 * time.Millisecond
-	// announceCopies is the number of times that an address is announced. Where 30 % of the acknowledgements are lost, all
-	// are lost once in 15,000 times.
+	// announceCopies is the number of times that an address is announced or withdrawn. Where 30 % of the acknowledgements are
+	// lost, all are lost once in 15,000 times.
 	announceCopies = 8
 )
 
@@ -58,9 +62,19 @@ type accepted struct {
 
 // announcement is an address of which the peer is told. Its place in the list is its id, less one.
 type announcement struct {
-	addr  netip.Addr
-	taken bool // a subflow came up there
+	addr      netip.Addr
+	taken     bool   // a subflow came up there
+	withdrawn bool   // this host lost the address: copies counts withdrawals
+	subflows  []Ends // the latest that came up there
 	copies
+}
+
+// drop ends what was announced: the address is gone.
+func (x *announcement) drop(token Token, out *actions) {
+	for _, s := range x.subflows {
+		out.do(DestroySubflow{Token: token, Local: s.Local, Remote: s.Remote, Orphan: true})
+	}
+	*x = announcement{addr: x.addr, withdrawn: true}
 }
 
 // announcements holds the connections whose peers are told of addresses.
@@ -92,11 +106,13 @@ func (l *announcements) remove(token Token) {
 }
 
 // joined handles a subflow that came up at an address of this host.
-func (l *announcements) joined(token Token, local netip.Addr) {
-	if a := l.byToken[token]; a != nil {
+func (l *announcements) joined(ev SubflowEstablished) {
+	if a := l.byToken[ev.Token]; a != nil {
 		for i := range a.addresses {
-			x := &a.addresses[i]
-			x.taken = x.taken || x.addr == local.Unmap()
+			if x := &a.addresses[i]; x.addr == ev.Local.Addr().Unmap() {
+				x.taken = true
+				x.subflows = append(x.subflows[max(0, len(x.subflows)+1-mostSubflows):], Ends{ev.Local, ev.Remote})
+			}
 		}
 	}
 }
@@ -113,12 +129,26 @@ func (m *Manager) announce(a *accepted, now time.Time) {
 	var next time.Time
 	for i := range a.addresses {
 		x := &a.addresses[i]
-		if x.taken || !m.host.has(x.addr) {
+		switch has := m.host.has(x.addr); {
+		case has && x.withdrawn: // it came back
+			*x = announcement{addr: x.addr}
+		case !has && !x.withdrawn && (x.sent > 0 || x.taken):
+			x.drop(a.token, &m.out)
+		case !has && !x.withdrawn:
+			continue // the peer was not told yet
+		}
+		if x.taken {
 			continue
 		}
 		if at := x.next(announceCopies); x.sent == 0 || !at.IsZero() && !now.Before(at) {
 			x.count(now)
-			m.out.do(Announce{a.token, uint8(i + 1), x.addr})
+			if x.withdrawn {
+				// Linux forgets an id with its first withdrawal. For the next ones it is told of an address again, and sends that,
+				// too. The connection's own is no news to the peer, which would try to connect to another.
+				m.out.do(RemoveAddr{a.token, uint8(i + 1), netip.AddrPortFrom(a.own, 0)})
+			} else {
+				m.out.do(Announce{a.token, uint8(i + 1), x.addr})
+			}
 		}
 		if at := x.next(announceCopies); !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
@@ -127,7 +157,7 @@ func (m *Manager) announce(a *accepted, now time.Time) {
 	m.announcements.due.Set(&a.due, next)
 }
 
-// announceAll announces an address that is new to all connections.
+// announceAll announces an address that is new to all connections, and withdraws one that is gone.
 func (m *Manager) announceAll(now time.Time) {
 	for _, t := range slices.Sorted(maps.Keys(m.announcements.byToken)) {
 		m.announce(m.announcements.byToken[t], now)

@@ -15,6 +15,8 @@ type server struct {
 	m    *path.Manager
 	now  time.Time
 	told []path.Announce
+	// What was withdrawn, and the subflows that were ended, in the order in which that happened.
+	taken []path.Action
 }
 
 func newServer(t *testing.T, r path.Rule) *server {
@@ -28,8 +30,11 @@ func newServer(t *testing.T, r path.Rule) *server {
 
 func (s *server) tell(ev path.Event) {
 	for _, a := range s.m.Handle(ev, s.now) {
-		if a, ok := a.(path.Announce); ok {
+		switch a := a.(type) {
+		case path.Announce:
 			s.told = append(s.told, a)
+		case path.RemoveAddr, path.DestroySubflow:
+			s.taken = append(s.taken, a)
 		}
 	}
 }
@@ -119,5 +124,49 @@ func TestAnnouncedLater(t *testing.T) {
 	quiet.run(time.Hour)
 	if len(quiet.told) > 0 {
 		t.Errorf("without the rule: %+v", quiet.told)
+	}
+}
+
+// An announced address that this host loses is withdrawn eight times, after its subflows have ended, and announced again when
+// it comes back.
+func TestWithdrawn(t *testing.T) {
+	s := newServer(t, path.Rule{Announce: true, Policy: path.Mesh{}})
+	all := path.LocalAddrs{Addrs: []netip.Addr{ip("me"), ip("me2"), ip("me3"), ip("me6")}}
+	without := path.LocalAddrs{Addrs: []netip.Addr{ip("me"), ip("me3"), ip("me6")}}
+	s.accepts(1)
+	ends := path.SubflowEstablished{Token: 1, LocalID: 1, Local: netip.AddrPortFrom(ip("me2"), 80), Remote: netip.AddrPortFrom(ip("web"), 5001)}
+	s.tell(ends)
+	s.tell(without)
+	removal := path.RemoveAddr{Token: 1, LocalID: 1, Local: netip.AddrPortFrom(ip("me"), 0)}
+	end := path.DestroySubflow{Token: 1, Local: ends.Local, Remote: ends.Remote, Orphan: true}
+	if want := []path.Action{end, removal}; !slices.Equal(s.taken, want) {
+		t.Fatalf("at once: %+v", s.taken)
+	}
+	s.run(time.Hour)
+	if want := append([]path.Action{end}, slices.Repeat([]path.Action{removal}, 8)...); !slices.Equal(s.taken, want) {
+		t.Fatalf("in all: %+v", s.taken)
+	}
+	s.accepts(2) // is told of nothing that is gone
+	s.run(time.Hour)
+	if len(s.told) != 1 {
+		t.Fatalf("announced %+v", s.told)
+	}
+	s.taken = nil
+	s.tell(all)
+	if want := []path.Announce{{Token: 1, LocalID: 1, Local: ip("me2")}, {Token: 2, LocalID: 1, Local: ip("me2")}}; !slices.Equal(s.told[1:], want) {
+		t.Errorf("after it came back: %+v", s.told[1:])
+	}
+	s.run(100 * time.Millisecond)
+	s.tell(without) // while it is announced
+	s.tell(path.ConnClosed{Token: 1})
+	s.run(time.Hour)
+	removals := 0
+	for _, a := range s.taken {
+		if a == (path.RemoveAddr{Token: 2, LocalID: 1, Local: netip.AddrPortFrom(ip("me"), 0)}) {
+			removals++
+		}
+	}
+	if removals != 8 || len(s.told) != 3 {
+		t.Errorf("%d withdrawals, announced %+v", removals, s.told)
 	}
 }

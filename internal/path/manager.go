@@ -118,7 +118,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.with(ev.Token, now, func(t turn) { t.createFailed(ev) })
 	case SubflowEstablished:
 		m.refuseJoin(ev.Token, ev.Local, ev.Remote)
-		m.announcements.joined(ev.Token, ev.Local.Addr())
+		m.announcements.joined(ev)
 		m.with(ev.Token, now, func(t turn) { m.joined(t, ev) })
 	case SubflowClosed:
 		m.with(ev.Token, now, func(t turn) { m.closed(t, ev) })
@@ -285,6 +285,7 @@ func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 		}
 		m.step(m.turn(c, now))
 	}
+	m.announceAll(now)
 }
 
 // sweep drops expired knowledge. It runs only once in a while, so that the cost does not grow with

@@ -9,7 +9,8 @@ import (
 )
 
 // A host with two uplinks serves clients of the kernel's path manager. Each of eight connections learns of the second address,
-// although 30 % of the acknowledgements without data are lost in both directions.
+// although 30 % of the acknowledgements without data are lost in both directions. When the host loses that address, each
+// learns of that, too, and ends its subflow, which would stay for a quarter of an hour otherwise.
 func TestAnnouncedAddresses(t *testing.T) {
 	w := withUplinksOf(t, testbed.BackendVeth, "\n[[policy]]\nuse = \"fullmesh\"\nports = [8000]\nannounce = true\n")
 	second, _ := w.host(alice).AddrOn(mobile)
@@ -39,6 +40,18 @@ func TestAnnouncedAddresses(t *testing.T) {
 		}
 		return nil
 	})
+	dev := w.host(alice).Interface(mobile)
+	w.run(alice, "ip", "-4", "addr", "flush", "dev", dev)
+	w.eventually("no connection has a subflow to the lost address", func() error {
+		if left := strings.Count(w.run(mallory, "ss", "-Htn", "state", "established", "dst", second.String()), "\n"); left > 0 {
+			return fmt.Errorf("%d of %d have", left, connections)
+		}
+		return nil
+	})
+	own := w.run(mallory, "ss", "-Htn", "state", "established", "dst", w.addr4(alice).String())
+	if n := strings.Count(own, "\n"); n != connections {
+		t.Errorf("%d subflows to the address that stays, not %d:\n%s", n, connections, own)
+	}
 	if text := w.run(router, "nft", "list", "table", "inet", "lossy"); strings.Contains(text, "packets 0 ") {
 		t.Errorf("nothing was lost: %s", text)
 	}
