@@ -33,8 +33,8 @@ struct {
 
 // The peer for which a connection's congestion control was decided. A socket may connect again, to another.
 struct peer {
-	__u32 address[4];
-	__u32 ports;
+	__u64 address[2];
+	__u64 ports;
 };
 
 struct {
@@ -44,11 +44,27 @@ struct {
 	__type(value, struct peer);
 } decided SEC(".maps");
 
+// All on the stack are words of eight bytes: without CAP_PERFMON, Linux 6.1 refuses to have a part of a word written whose
+// value it follows.
 struct walk {
-	__u32 address[4];
-	__u32 port; // the server's
-	__u32 chosen;
+	__u64 address[2];
+	__u64 port; // the server's
+	__u64 chosen;
 };
+
+// Two words at a time, which the verifier takes one by one only.
+static __always_inline __u64 two(volatile __u32 *words)
+{
+	__u32 first = words[0], second = words[1];
+
+	return first | (__u64)second << 32;
+}
+
+static __always_inline bool among(const struct walk *w, struct rule *r)
+{
+	return (w->address[0] & two(&r->mask[0])) == two(&r->address[0]) &&
+	       (w->address[1] & two(&r->mask[2])) == two(&r->address[2]);
+}
 
 static long consider(__u32 i, struct walk *w)
 {
@@ -58,8 +74,7 @@ static long consider(__u32 i, struct walk *w)
 		return 1;
 	if (w->port < r->first_port || w->port > r->last_port)
 		return 0;
-	if ((w->address[0] & r->mask[0]) != r->address[0] || (w->address[1] & r->mask[1]) != r->address[1] ||
-		(w->address[2] & r->mask[2]) != r->address[2] || (w->address[3] & r->mask[3]) != r->address[3])
+	if (!among(w, r))
 		return 0;
 	w->chosen = i;
 	return 1;
@@ -73,8 +88,8 @@ int choose(struct bpf_sock_ops *ctx)
 	struct bpf_sock *sk;
 	struct rule *r;
 	// All are read always: from a choice of two fields the compiler makes a read at a computed place, which is refused.
-	volatile __u32 local_port = ctx->local_port, remote_port = ctx->remote_port, remote_ip4 = ctx->remote_ip4;
-	__u32 ports, failed;
+	volatile __u64 local_port = ctx->local_port, remote_port = ctx->remote_port, remote_ip4 = ctx->remote_ip4;
+	__u64 ports, failed;
 
 	if (bpf_get_netns_cookie(ctx) != netns_cookie)
 		return 1;
@@ -85,13 +100,10 @@ int choose(struct bpf_sock_ops *ctx)
 	else
 		return 1;
 	if (ctx->family == AF_INET6) {
-		w.address[0] = ctx->remote_ip6[0];
-		w.address[1] = ctx->remote_ip6[1];
-		w.address[2] = ctx->remote_ip6[2];
-		w.address[3] = ctx->remote_ip6[3];
+		w.address[0] = two(&ctx->remote_ip6[0]);
+		w.address[1] = two(&ctx->remote_ip6[2]);
 	} else {
-		w.address[2] = bpf_htonl(0xffff);
-		w.address[3] = remote_ip4;
+		w.address[1] = bpf_htonl(0xffff) | remote_ip4 << 32;
 	}
 	bpf_loop(RULES, consider, &w, 0);
 	if (w.chosen >= RULES)
@@ -105,15 +117,12 @@ int choose(struct bpf_sock_ops *ctx)
 	p = bpf_sk_storage_get(&decided, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!p)
 		return 1;
-	ports = w.port + (ctx->op << 16); // a port is never 0, so a new entry differs
-	if (p->ports == ports && p->address[0] == w.address[0] && p->address[1] == w.address[1] &&
-		p->address[2] == w.address[2] && p->address[3] == w.address[3])
+	ports = w.port + ((__u64)ctx->op << 16); // a port is never 0, so a new entry differs
+	if (p->ports == ports && p->address[0] == w.address[0] && p->address[1] == w.address[1])
 		return 1;
 	p->ports = ports;
 	p->address[0] = w.address[0];
 	p->address[1] = w.address[1];
-	p->address[2] = w.address[2];
-	p->address[3] = w.address[3];
 	failed = !!bpf_setsockopt(ctx, IPPROTO_TCP, TCP_CONGESTION, r->name, NAME);
 	// Both are counted always: without CAP_PERFMON, the place in a map may not depend on a condition.
 	__sync_fetch_and_add(&r->refused, failed);

@@ -43,24 +43,24 @@ volatile const struct setting probing;
 // Whether there may be a wish, so that nothing is looked up as long as there was none.
 volatile __u32 wished;
 
-static __always_inline void set(struct bpf_sock_ops *ctx, int idle, int interval, int count, int on)
+static __always_inline void set(struct bpf_sock_ops *ctx, __u64 idle, __u64 interval, __u64 count, __u64 on)
 {
 	// Before the timer is set by the others.
-	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
-	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
-	bpf_setsockopt(ctx, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(int));
+	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(int));
+	bpf_setsockopt(ctx, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(int));
 	// Of a socket with keep-alive on, this one sets the timer from when something last came.
-	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(int));
 }
 
 static __always_inline void remember(struct bpf_sock_ops *ctx, struct wish *w)
 {
-	int on = 0, idle = 0, interval = 0, count = 0;
+	__u64 on = 0, idle = 0, interval = 0, count = 0; // ints in words of their own, see ends.h
 
-	bpf_getsockopt(ctx, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-	bpf_getsockopt(ctx, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
-	bpf_getsockopt(ctx, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
-	bpf_getsockopt(ctx, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+	bpf_getsockopt(ctx, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(int));
+	bpf_getsockopt(ctx, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(int));
+	bpf_getsockopt(ctx, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(int));
+	bpf_getsockopt(ctx, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(int));
 	w->before.on = on;
 	w->before.idle = idle;
 	w->before.interval = interval;

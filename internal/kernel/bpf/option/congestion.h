@@ -24,9 +24,9 @@ struct {
 
 static __always_inline __u64 congestion_bytes(void) { return experiment(CONGESTION_ID, congestion_asked); }
 
-static __always_inline void congestion_apply(struct bpf_sock_ops *ctx, const __u8 *o, struct event *e)
+static __always_inline void congestion_apply(struct bpf_sock_ops *ctx, const __u64 *o, struct decision *e)
 {
-	__u32 number = o[4] << 8 | o[5];
+	__u64 number = value16(o);
 	struct congestion_name *c = bpf_map_lookup_elem(&congestions, &number);
 
 	e->asked = number;

@@ -20,11 +20,11 @@ volatile const __u32 delayed_ack_asked; // fraction, segments
 
 static __always_inline __u64 delayed_ack_bytes(void) { return experiment(DELAYED_ACK_ID, delayed_ack_asked); }
 
-static __always_inline void delayed_ack_apply(struct bpf_sock_ops *ctx, const __u8 *o, struct event *e)
+static __always_inline void delayed_ack_apply(struct bpf_sock_ops *ctx, const __u64 *o, struct decision *e)
 {
-	__u32 fraction = o[4], segments = o[5], rtt = ctx->rtt_min, smoothed = ctx->srtt_us >> 3;
+	__u32 fraction = value16(o) >> 8, segments = (__u8)value16(o), rtt = ctx->rtt_min, smoothed = ctx->srtt_us >> 3;
 	__u64 wanted;
-	int delay;
+	__u64 delay;
 
 	e->asked = fraction << 8 | segments;
 	if (!fraction || !segments) {
@@ -35,10 +35,10 @@ static __always_inline void delayed_ack_apply(struct bpf_sock_ops *ctx, const __
 		rtt = smoothed;
 	wanted = (__u64)rtt * fraction / DELAYED_ACK_UNIT;
 	delay = wanted > DELAY_MOST ? DELAY_MOST : wanted < DELAY_LEAST ? DELAY_LEAST : wanted;
-	e->error = bpf_setsockopt(ctx, IPPROTO_TCP, TCP_BPF_DELACK_MAX, &delay, sizeof(delay));
+	e->error = bpf_setsockopt(ctx, IPPROTO_TCP, TCP_BPF_DELACK_MAX, &delay, sizeof(int));
 	if (e->error && delay < DELAY_LEAST_COARSE) {
 		delay = DELAY_LEAST_COARSE;
-		e->error = bpf_setsockopt(ctx, IPPROTO_TCP, TCP_BPF_DELACK_MAX, &delay, sizeof(delay));
+		e->error = bpf_setsockopt(ctx, IPPROTO_TCP, TCP_BPF_DELACK_MAX, &delay, sizeof(int));
 	}
 	e->granted = delay;
 	e->verdict = e->error ? REFUSED : delay == wanted && segments == DELAYED_ACK_SEGMENTS ? GRANTED : CAPPED;

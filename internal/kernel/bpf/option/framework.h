@@ -10,6 +10,8 @@
 #define IPPROTO_TCP 6
 #define EXPERIMENT 254 // RFC 6994
 #define NAME 16
+#define LONGEST 40 // bytes of options
+#define WORDS (LONGEST / 8)
 
 // Bits of the options, in masks and in reports.
 #define USER_TIMEOUT 1
@@ -51,6 +53,8 @@ struct network {
 	__u32 address[4]; // IPv4 addresses as ::ffff:0:0/96
 };
 
+#define NETWORK_WORDS 3 // that hold one
+
 struct networks {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -62,13 +66,21 @@ struct networks {
 struct networks peers SEC(".maps");
 struct networks trusted SEC(".maps");
 
+// Words of eight bytes, as all on the stack: without CAP_PERFMON, Linux 6.1 refuses to have a part of a word written whose
+// value it follows.
 struct event {
 	__u64 local[2], remote[2]; // IPv4 addresses as ::ffff:0:0/96
-	__u32 local_port, remote_port;
-	__u32 option, verdict;
-	__u32 asked, granted;
-	__s32 error;
-	__u32 unused;
+	__u64 ports;		   // local in the low half, remote in the high one
+	__u64 kind;		   // option, verdict
+	__u64 values;		   // asked, granted
+	__u64 error;
+};
+
+// What was decided about an option, or sent.
+struct decision {
+	__u64 option, verdict;
+	__u64 asked, granted;
+	__s64 error;
 };
 
 // A connection whose options are not done.
@@ -105,10 +117,11 @@ static __always_inline __u64 two(volatile __u32 *words)
 
 static __always_inline __u64 mapped(__u32 ip4) { return bpf_htonl(0xffff) | (__u64)ip4 << 32; }
 
-static __always_inline struct event report_on(struct bpf_sock_ops *ctx, __u32 option)
+static __always_inline void report(struct bpf_sock_ops *ctx, const struct decision *d)
 {
 	struct event e = {
-		.local_port = ctx->local_port, .remote_port = bpf_ntohl(ctx->remote_port), .option = option,
+		.ports = ctx->local_port | (__u64)bpf_ntohl(ctx->remote_port) << 32, .kind = d->option | d->verdict << 32,
+		.values = d->asked | d->granted << 32, .error = d->error,
 	};
 
 	if (ctx->family == AF_INET6) {
@@ -120,17 +133,14 @@ static __always_inline struct event report_on(struct bpf_sock_ops *ctx, __u32 op
 		e.local[1] = mapped(ctx->local_ip4);
 		e.remote[1] = mapped(ctx->remote_ip4);
 	}
-	return e;
+	bpf_ringbuf_output(&events, &e, sizeof(e), 0);
 }
-
-static __always_inline void report(struct event *e) { bpf_ringbuf_output(&events, e, sizeof(*e), 0); }
 
 // among reports whether the peer is in one of the networks. Not inlined: else the compiler combines the pointer with
 // other conditions by arithmetic, which the verifier refuses.
 static __noinline bool among(void *networks, struct bpf_sock_ops *ctx)
 {
-	struct network n = {.bits = 128};
-	__u64 high = 0, low;
+	__u64 high = 0, low, n[NETWORK_WORDS];
 
 	if (ctx->family == AF_INET6) {
 		high = two(&ctx->remote_ip6[0]);
@@ -138,11 +148,10 @@ static __noinline bool among(void *networks, struct bpf_sock_ops *ctx)
 	} else {
 		low = mapped(ctx->remote_ip4);
 	}
-	n.address[0] = high;
-	n.address[1] = high >> 32;
-	n.address[2] = low;
-	n.address[3] = low >> 32;
-	return bpf_map_lookup_elem(networks, &n);
+	n[0] = 128 | high << 32;
+	n[1] = high >> 32 | low << 32;
+	n[2] = low >> 32;
+	return bpf_map_lookup_elem(networks, n);
 }
 
 // calls sets for which packets the program is called, and leaves the other programs' calls alone.
@@ -152,15 +161,15 @@ static __always_inline void calls(struct bpf_sock_ops *ctx, __u32 mine)
 }
 
 // find copies the peer's option with an experiment id from the current packet, or from the SYN. It returns its length, or
-// an error if there is none.
-static __always_inline long find(struct bpf_sock_ops *ctx, __u8 *o, __u32 size, __u16 id, bool syn)
+// an error if there is none. Of o, the first word has what is sought.
+static __always_inline long find(struct bpf_sock_ops *ctx, __u64 *o, __u16 id, bool syn)
 {
-	o[0] = EXPERIMENT;
-	o[1] = 4;
-	o[2] = id >> 8;
-	o[3] = id;
-	return bpf_load_hdr_opt(ctx, o, size, syn ? BPF_LOAD_HDR_OPT_TCP_SYN : 0);
+	o[0] = EXPERIMENT | 4 << 8 | (__u64)bpf_htons(id) << 16;
+	return bpf_load_hdr_opt(ctx, o, LONGEST, syn ? BPF_LOAD_HDR_OPT_TCP_SYN : 0);
 }
+
+// value16 returns the 16 bits of an option of six bytes behind its experiment id.
+static __always_inline __u16 value16(const __u64 *o) { return bpf_ntohs(o[0] >> 32); }
 
 // experiment returns an option of six bytes as they are in memory. Options are built as numbers: from bytes on the stack that
 // depend on conditions the compiler makes writes at computed places, which the verifier refuses.

@@ -12,9 +12,9 @@ volatile const __u32 initial_window_asked, initial_window_most; // segments
 
 static __always_inline __u64 initial_window_bytes(void) { return experiment(INITIAL_WINDOW_ID, initial_window_asked); }
 
-static __always_inline void initial_window_apply(struct bpf_sock_ops *ctx, const __u8 *o, struct event *e)
+static __always_inline void initial_window_apply(struct bpf_sock_ops *ctx, const __u64 *o, struct decision *e)
 {
-	int segments = o[4] << 8 | o[5], granted = segments;
+	__u64 segments = value16(o), granted = segments;
 
 	e->asked = segments;
 	if (!segments) {
@@ -31,7 +31,7 @@ static __always_inline void initial_window_apply(struct bpf_sock_ops *ctx, const
 	}
 	if (granted > initial_window_most)
 		granted = initial_window_most;
-	e->error = bpf_setsockopt(ctx, IPPROTO_TCP, TCP_BPF_IW, &granted, sizeof(granted));
+	e->error = bpf_setsockopt(ctx, IPPROTO_TCP, TCP_BPF_IW, &granted, sizeof(int));
 	e->granted = granted;
 	e->verdict = e->error ? LATE : granted == segments ? GRANTED : CAPPED;
 }

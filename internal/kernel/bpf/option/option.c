@@ -17,7 +17,6 @@
 #define FLAG_ACK 0x10
 #define MPTCP 30 // RFC 8684
 #define SUBTYPE_JOIN 1
-#define LONGEST 40
 
 // The announcement in the SYN and its answer in the SYN+ACK: experiment id 0xdc10, a version, and the masks of what the
 // sender asks and grants. In the SYN it is filled up, so that it finds no room beside MP_JOIN: the rest of that belongs
@@ -34,13 +33,13 @@ struct masks {
 
 static __always_inline struct masks announced(struct bpf_sock_ops *ctx)
 {
-	__u8 o[LONGEST] = {};
+	__u64 o[WORDS] = {};
 	struct masks m = {};
 
-	if (find(ctx, o, sizeof(o), ANNOUNCE_ID, true) != ANNOUNCE_LENGTH || o[4] != VERSION)
+	if (find(ctx, o, ANNOUNCE_ID, true) != ANNOUNCE_LENGTH || (__u8)(o[0] >> 32) != VERSION)
 		return m;
-	m.asks = o[5];
-	m.accepts = o[6];
+	m.asks = (__u8)(o[0] >> 40);
+	m.accepts = (__u8)(o[0] >> 48);
 	m.valid = true;
 	return m;
 }
@@ -89,35 +88,34 @@ static __always_inline __u32 asked_of(__u32 option)
 // receive obeys the awaited options of the current packet. The first that is there counts; each is obeyed once.
 static __always_inline void receive(struct bpf_sock_ops *ctx, struct connection *c)
 {
-	struct event e;
 	long length;
 
 #define RECEIVE(option, found, expected, apply)                                  \
 	if (c->await & (option)) {                                               \
-		__u8 o[LONGEST] = {};                                            \
+		__u64 o[WORDS] = {};                                             \
 		length = (found);                                                \
 		if (length >= 0) {                                               \
-			e = report_on(ctx, option);                              \
+			struct decision d = {option};                            \
 			if (length == (expected))                                \
-				apply(ctx, o, &e);                               \
+				apply(ctx, o, &d);                               \
 			else                                                     \
-				e.verdict = MALFORMED;                           \
-			report(&e);                                              \
+				d.verdict = MALFORMED;                           \
+			report(ctx, &d);                                         \
 			c->await &= ~(option);                                   \
 		}                                                                \
 	}
-	RECEIVE(USER_TIMEOUT, user_timeout_find(ctx, o, sizeof(o)), USER_TIMEOUT_LENGTH, user_timeout_apply)
-	RECEIVE(CONGESTION, find(ctx, o, sizeof(o), CONGESTION_ID, false), CONGESTION_LENGTH, congestion_apply)
-	RECEIVE(INITIAL_WINDOW, find(ctx, o, sizeof(o), INITIAL_WINDOW_ID, false), INITIAL_WINDOW_LENGTH, initial_window_apply)
-	RECEIVE(DELAYED_ACK, find(ctx, o, sizeof(o), DELAYED_ACK_ID, false), DELAYED_ACK_LENGTH, delayed_ack_apply)
+	RECEIVE(USER_TIMEOUT, user_timeout_find(ctx, o), USER_TIMEOUT_LENGTH, user_timeout_apply)
+	RECEIVE(CONGESTION, find(ctx, o, CONGESTION_ID, false), CONGESTION_LENGTH, congestion_apply)
+	RECEIVE(INITIAL_WINDOW, find(ctx, o, INITIAL_WINDOW_ID, false), INITIAL_WINDOW_LENGTH, initial_window_apply)
+	RECEIVE(DELAYED_ACK, find(ctx, o, DELAYED_ACK_ID, false), DELAYED_ACK_LENGTH, delayed_ack_apply)
 #undef RECEIVE
 }
 
 static __always_inline bool joins(struct bpf_sock_ops *ctx, bool syn)
 {
-	__u8 o[LONGEST] = {MPTCP};
+	__u64 o[WORDS] = {MPTCP};
 
-	return bpf_load_hdr_opt(ctx, o, sizeof(o), syn ? BPF_LOAD_HDR_OPT_TCP_SYN : 0) > 0 && o[2] >> 4 == SUBTYPE_JOIN;
+	return bpf_load_hdr_opt(ctx, o, LONGEST, syn ? BPF_LOAD_HDR_OPT_TCP_SYN : 0) > 0 && (o[0] >> 20 & 0xf) == SUBTYPE_JOIN;
 }
 
 static __always_inline struct connection *connection_of(struct bpf_sock_ops *ctx, __u32 flags)
@@ -162,7 +160,7 @@ static __always_inline void established(struct bpf_sock_ops *ctx, struct masks m
 
 static __always_inline void active_established(struct bpf_sock_ops *ctx)
 {
-	__u8 o[LONGEST] = {};
+	__u64 o[WORDS] = {};
 	struct masks m = {};
 
 	if (joins(ctx, false)) {
@@ -174,9 +172,9 @@ static __always_inline void active_established(struct bpf_sock_ops *ctx)
 		calls(ctx, 0);
 		return;
 	}
-	if (find(ctx, o, sizeof(o), ANNOUNCE_ID, false) == ANSWER_LENGTH) {
-		m.asks = o[4];
-		m.accepts = o[5];
+	if (find(ctx, o, ANNOUNCE_ID, false) == ANSWER_LENGTH) {
+		m.asks = (__u8)(o[0] >> 32);
+		m.accepts = (__u8)(o[0] >> 40);
 		m.valid = true;
 	}
 	established(ctx, m, false);
@@ -233,11 +231,17 @@ static __always_inline void reserve(struct bpf_sock_ops *ctx)
 	bpf_reserve_hdr_opt(ctx, next(c->todo) == USER_TIMEOUT ? USER_TIMEOUT_LENGTH : CONGESTION_LENGTH, 0);
 }
 
+static __always_inline void sent(struct bpf_sock_ops *ctx, __u32 option, __u32 asked)
+{
+	struct decision d = {.option = option, .verdict = SENT, .asked = asked};
+
+	report(ctx, &d);
+}
+
 static __always_inline void write(struct bpf_sock_ops *ctx)
 {
 	__u8 flags = ctx->skb_tcp_flags;
 	struct connection *c;
-	struct event e;
 	struct masks m;
 	__u64 bytes, rest[2];
 	__u32 option;
@@ -259,10 +263,7 @@ static __always_inline void write(struct bpf_sock_ops *ctx)
 		bytes = initial_window_bytes();
 		if (bpf_store_hdr_opt(ctx, &bytes, sizeof(bytes), 0)) // there was no room
 			return;
-		e = report_on(ctx, INITIAL_WINDOW);
-		e.asked = initial_window_asked;
-		e.verdict = SENT;
-		report(&e);
+		sent(ctx, INITIAL_WINDOW, initial_window_asked);
 		return;
 	}
 	c = connection_of(ctx, 0);
@@ -272,12 +273,8 @@ static __always_inline void write(struct bpf_sock_ops *ctx)
 	bytes = bytes_of(option);
 	if (bpf_store_hdr_opt(ctx, &bytes, sizeof(bytes), 0))
 		return;
-	if (!c->sent) {
-		e = report_on(ctx, option);
-		e.asked = asked_of(option);
-		e.verdict = SENT;
-		report(&e);
-	}
+	if (!c->sent)
+		sent(ctx, option, asked_of(option));
 	// The third ACK is the only place of an initial window.
 	if (++c->sent >= COPIES || option == INITIAL_WINDOW) {
 		c->todo &= ~option;
@@ -291,14 +288,14 @@ SEC("sockops")
 int options(struct bpf_sock_ops *ctx)
 {
 	struct connection *c;
-	int save = SAVE_HEADER;
+	__u64 save = SAVE_HEADER;
 
 	if (bpf_get_netns_cookie(ctx) != netns_cookie)
 		return 1;
 	called++;
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
-		bpf_setsockopt(ctx, IPPROTO_TCP, TCP_SAVE_SYN, &save, sizeof(save));
+		bpf_setsockopt(ctx, IPPROTO_TCP, TCP_SAVE_SYN, &save, sizeof(int));
 		calls(ctx, WRITE_CALLS);
 		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:

@@ -218,7 +218,7 @@ func (e *Exchange) Close() error {
 	return errors.Join(e.link.Close(), e.reports.Close(), e.objects.Close())
 }
 
-const mendKernel = "needs Linux 5.10 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF and CONFIG_DEBUG_INFO_BTF; tested on 6.18"
+const mendKernel = "needs Linux 5.10 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF and CONFIG_DEBUG_INFO_BTF; tested from 6.1 on"
 
 // unavailable adds advice to an error, if the kernel's answer allows it.
 func unavailable(err error) error {

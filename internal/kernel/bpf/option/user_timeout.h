@@ -10,11 +10,10 @@
 volatile const __u32 user_timeout_asked; // as in the option
 volatile const __u32 user_timeout_least, user_timeout_most; // seconds
 
-static __always_inline long user_timeout_find(struct bpf_sock_ops *ctx, __u8 *o, __u32 size)
+static __always_inline long user_timeout_find(struct bpf_sock_ops *ctx, __u64 *o)
 {
 	o[0] = USER_TIMEOUT_KIND;
-	o[1] = 0;
-	return bpf_load_hdr_opt(ctx, o, size, 0);
+	return bpf_load_hdr_opt(ctx, o, LONGEST, 0);
 }
 
 static __always_inline __u64 user_timeout_bytes(void)
@@ -22,12 +21,13 @@ static __always_inline __u64 user_timeout_bytes(void)
 	return USER_TIMEOUT_KIND | USER_TIMEOUT_LENGTH << 8 | (__u64)bpf_htons(user_timeout_asked) << 16;
 }
 
-static __always_inline void user_timeout_apply(struct bpf_sock_ops *ctx, const __u8 *o, struct event *e)
+static __always_inline void user_timeout_apply(struct bpf_sock_ops *ctx, const __u64 *o, struct decision *e)
 {
-	__u32 seconds = (o[2] & 0x7f) << 8 | o[3], granted;
-	int milliseconds;
+	__u16 field = bpf_ntohs(o[0] >> 16);
+	__u32 seconds = field & 0x7fff, granted;
+	__u64 milliseconds;
 
-	if (o[2] & 0x80)
+	if (field & 0x8000)
 		seconds *= 60;
 	e->asked = seconds;
 	if (!seconds) {
@@ -37,7 +37,7 @@ static __always_inline void user_timeout_apply(struct bpf_sock_ops *ctx, const _
 	granted = seconds < user_timeout_least ? user_timeout_least : seconds;
 	granted = granted > user_timeout_most ? user_timeout_most : granted;
 	milliseconds = granted * 1000;
-	e->error = bpf_setsockopt(ctx, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
+	e->error = bpf_setsockopt(ctx, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(int));
 	e->granted = granted;
 	e->verdict = e->error ? REFUSED : granted == seconds ? GRANTED : CAPPED;
 }

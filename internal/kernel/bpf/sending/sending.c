@@ -44,15 +44,15 @@ static __always_inline void carry_out(struct bpf_sock_ops *ctx)
 {
 	struct subflow s = ends(ctx);
 	struct setting *wanted = bpf_map_lookup_elem(&settings, &s);
-	int rate, timeout;
+	__u64 rate, timeout; // ints in words of their own, see ends.h
 	long failed;
 
 	if (!wanted)
 		return;
 	rate = wanted->rate;
 	timeout = wanted->timeout;
-	failed = bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
-	failed |= bpf_setsockopt(ctx, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
+	failed = bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(int));
+	failed |= bpf_setsockopt(ctx, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(int));
 	__sync_fetch_and_add(&taken, !failed);
 	__sync_fetch_and_add(&refused, !!failed);
 	bpf_map_delete_elem(&settings, &s);

@@ -3,7 +3,8 @@
 // machine must be little-endian, as for all of our programs.
 #define AF_INET 2
 
-// Words of eight bytes, as older verifiers want structures on the stack. IPv4 addresses, also those of IPv6 sockets, are in
+// Words of eight bytes. Programs of these packages keep all that is on the stack in such words: without CAP_PERFMON, Linux 6.1
+// refuses to have a part of a word written whose value it follows. IPv4 addresses, also those of IPv6 sockets, are in
 // the second of their words; all is in the order of the network.
 struct subflow {
 	__u64 local[2];

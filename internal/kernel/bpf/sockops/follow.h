@@ -8,10 +8,10 @@
 // write no option: that is how they come to a socket that receives nothing.
 static __always_inline void follow(struct bpf_sock_ops *ctx)
 {
-	__u8 option[OPTION_LONGEST] = {OPTION_MPTCP};
+	__u64 option[OPTION_LONGEST / 8] = {OPTION_MPTCP};
 
 	// The option of the SYN-ACK says whether it is a subflow.
-	if (bpf_load_hdr_opt(ctx, option, sizeof(option), 0) < 0 || option[2] >> 4 > SUBTYPE_JOIN)
+	if (bpf_load_hdr_opt(ctx, option, sizeof(option), 0) < 0 || (option[0] >> 20 & 0xf) > SUBTYPE_JOIN)
 		return;
 	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
