@@ -9,6 +9,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/tcpopt"
 	"github.com/detour-collective/dcol/internal/tomlfile"
+	"github.com/detour-collective/dcol/internal/units"
 )
 
 // congestionName matches the names that the kernel has room for.
@@ -74,6 +75,7 @@ func (o *Options) check(p *tomlfile.Problems) {
 		}
 	}
 	o.Ask.check(p)
+	checkRate(p, "options.accept.rate_min", o.Accept.RateMin)
 	a := o.Accept
 	if most := a.UserTimeoutMax.Std(); most != 0 && (a.UserTimeoutMin.Std() < leastTimeout || most < a.UserTimeoutMin.Std() || most > tcpopt.UserTimeoutMax) {
 		p.At("options.accept.user_timeout_max", "must be from user_timeout_min, which is at least 1s, to %v, not %v", tcpopt.UserTimeoutMax, most)
@@ -89,7 +91,15 @@ func (o *Options) check(p *tomlfile.Problems) {
 	}
 }
 
+// checkRate reports a rate that the option cannot hold.
+func checkRate(p *tomlfile.Problems, key string, rate units.Cap) {
+	if rate.On && (rate.Rate < tcpopt.RateUnit || rate.Rate > tcpopt.RateMax) {
+		p.At(key, `must be from %v to %v, or "unlimited" (none), not %v`, units.Rate(tcpopt.RateUnit), units.Rate(tcpopt.RateMax), rate)
+	}
+}
+
 func (a *AskOptions) check(p *tomlfile.Problems) {
+	checkRate(p, "options.ask.rate", a.Rate)
 	if d := a.UserTimeout.Std(); d != 0 && (d < leastTimeout || d > tcpopt.UserTimeoutMax) {
 		p.At("options.ask.user_timeout", "must be from %v to %v (0s: it is not asked for), not %v", leastTimeout, tcpopt.UserTimeoutMax, d)
 	}

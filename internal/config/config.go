@@ -100,6 +100,8 @@ type AskOptions struct {
 	// AckDelay is in percent of the minimum round trip. AckSegments is how many segments may wait for an ACK.
 	AckDelay    int `toml:"ack_delay"`
 	AckSegments int `toml:"ack_segments"`
+	// Rate bounds each subflow that a peer sends to this host.
+	Rate units.Cap `toml:"rate"`
 }
 
 // AcceptOptions bound the options that this host grants to peers. Zero values grant nothing.
@@ -110,6 +112,7 @@ type AcceptOptions struct {
 	InitialWindow  int            `toml:"initial_window"` // segments at most
 	Trusted        []netip.Prefix `toml:"trusted"`        // may ask for an initial window
 	AckDelay       bool           `toml:"ack_delay"`
+	RateMin        units.Cap      `toml:"rate_min"` // the lowest that is granted; off: none
 }
 
 // Congestion chooses the congestion control of connections of this host. Of several that cover a connection, the

@@ -60,6 +60,8 @@ type Bounds struct {
 	Congestions []string
 	// WindowMax is in segments.
 	WindowMax uint32
+	// RateMin is the lowest rate, in RateUnits.
+	RateMin uint32
 }
 
 // Bound returns what a host grants of a request from a trusted peer, in time. The kernel may still refuse it. Of a
@@ -77,6 +79,8 @@ func (b Bounds) Bound(r Request) (granted uint32, v Verdict) {
 		return 0, Unknown
 	case InitialWindow:
 		granted = min(r.Value, b.WindowMax)
+	case Rate:
+		granted = max(r.Value, b.RateMin)
 	case DelayedACK:
 		if s := StrategyOf(r.Value); s.Fraction == 0 || s.Segments == 0 {
 			return 0, OutOfBounds

@@ -21,13 +21,15 @@ const (
 	InitialWindow
 	// DelayedACK asks for a strategy of delayed ACKs.
 	DelayedACK
+	// Rate asks the peer to send no faster on a subflow (Tran 2019, 6.4.1).
+	Rate
 )
 
 // Options lists all options.
-var Options = []Option{UserTimeout, Congestion, InitialWindow, DelayedACK}
+var Options = []Option{UserTimeout, Congestion, InitialWindow, DelayedACK, Rate}
 
 var optionNames = map[Option]string{
-	UserTimeout: "user-timeout", Congestion: "congestion", InitialWindow: "initial-window", DelayedACK: "delayed-ack",
+	UserTimeout: "user-timeout", Congestion: "congestion", InitialWindow: "initial-window", DelayedACK: "delayed-ack", Rate: "rate",
 }
 
 func (o Option) String() string {
@@ -46,6 +48,7 @@ const (
 	IDCongestion    = 0xdc11
 	IDInitialWindow = 0xdc12
 	IDDelayedACK    = 0xdc13
+	IDRate          = 0xdc14
 )
 
 // Congestions are the numbers of congestion controls in the option. A number's meaning never changes.
@@ -76,7 +79,7 @@ func CongestionNames() (list []string) {
 // Request is an option with its value.
 type Request struct {
 	Option Option
-	// Value is in seconds, a number of Congestions, in segments, or a DelayedACK's.
+	// Value is in seconds, a number of Congestions, in segments, a DelayedACK's, or in RateUnits.
 	Value uint32
 }
 
@@ -85,7 +88,16 @@ const (
 	// UserTimeoutMax is the largest value of 15 bits of minutes.
 	UserTimeoutMax = 0x7fff * time.Minute
 	WindowMax      = 0xffff
+	RateMax        = 0xffff * RateUnit
 )
+
+// RateUnit is the unit of a Rate's value, in bits a second.
+const RateUnit = 8000
+
+// RateValue returns the value of a Rate for bits a second, rounded up to what it can hold.
+func RateValue(bitsPerSecond int64) uint32 {
+	return uint32((min(bitsPerSecond, RateMax) + RateUnit - 1) / RateUnit)
+}
 
 // Strategy of delayed ACKs.
 type Strategy struct {
@@ -144,6 +156,8 @@ func Append(b []byte, r Request) []byte {
 		return experiment(IDInitialWindow, uint16(r.Value))
 	case DelayedACK:
 		return experiment(IDDelayedACK, uint16(r.Value))
+	case Rate:
+		return experiment(IDRate, uint16(r.Value))
 	}
 	return b
 }
@@ -206,6 +220,8 @@ func optionOf(one []byte) Option {
 		return InitialWindow
 	case IDDelayedACK:
 		return DelayedACK
+	case IDRate:
+		return Rate
 	}
 	return 0
 }

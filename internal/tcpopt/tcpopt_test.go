@@ -20,6 +20,9 @@ func TestBytes(t *testing.T) {
 		{Request{Congestion, 4}, []byte{254, 6, 0xdc, 0x11, 0, 4}},
 		{Request{InitialWindow, 300}, []byte{254, 6, 0xdc, 0x12, 1, 44}},
 		{Request{DelayedACK, Strategy{Fraction: 16, Segments: 2}.Value()}, []byte{254, 6, 0xdc, 0x13, 16, 2}},
+		{Request{Rate, RateValue(4e6)}, []byte{254, 6, 0xdc, 0x14, 1, 0xf4}},
+		{Request{Rate, RateValue(1)}, []byte{254, 6, 0xdc, 0x14, 0, 1}},
+		{Request{Rate, RateValue(1e12)}, []byte{254, 6, 0xdc, 0x14, 0xff, 0xff}},
 	} {
 		if got := Append(nil, c.r); !bytes.Equal(got, c.want) {
 			t.Errorf("%v: % x, want % x", c.r, got, c.want)
@@ -77,7 +80,7 @@ func TestBadBytes(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	b := Bounds{UserTimeoutMin: 10 * time.Second, UserTimeoutMax: time.Minute, Congestions: []string{"bbr"}, WindowMax: 40}
+	b := Bounds{UserTimeoutMin: 10 * time.Second, UserTimeoutMax: time.Minute, Congestions: []string{"bbr"}, WindowMax: 40, RateMin: 12}
 	for _, c := range []struct {
 		r       Request
 		granted uint32
@@ -95,6 +98,9 @@ func TestBounds(t *testing.T) {
 		{Request{InitialWindow, 0}, 0, OutOfBounds},
 		{Request{DelayedACK, 0x0002}, 0, OutOfBounds},
 		{Request{DelayedACK, 0x1000}, 0, OutOfBounds},
+		{Request{Rate, 0}, 0, OutOfBounds},
+		{Request{Rate, 1}, 12, Capped},
+		{Request{Rate, 500}, 500, Granted},
 		{Request{99, 1}, 0, Unknown},
 	} {
 		if granted, v := b.Bound(c.r); granted != c.granted || v != c.v {

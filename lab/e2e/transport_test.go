@@ -18,6 +18,7 @@ congestion     = "reno"
 initial_window = 25
 ack_delay      = 100
 ack_segments   = 2
+rate           = "40mbit"
 `
 
 const granting = `
@@ -28,6 +29,7 @@ congestion       = ["reno"]
 initial_window   = 20
 trusted          = ["10.0.0.0/8"]
 ack_delay        = true
+rate_min         = "50mbit"
 
 [[congestion]]
 use   = "cubic"
@@ -73,6 +75,7 @@ func TestTransport(t *testing.T) {
 	c := w.subflows("direct up", "in-band up")
 	want := []string{
 		"congestion reno granted reno", "initial-window 25 segments capped 20 segments", "user-timeout 1s capped 1m0s",
+		"rate 40.0 Mbit/s capped 50.0 Mbit/s",
 	}
 	direct := c.Subflows[slices.IndexFunc(c.Subflows, func(s api.Subflow) bool { return s.Kind == "direct" })]
 	var recent []api.OptionReport

@@ -16,6 +16,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/option"
 	"github.com/detour-collective/dcol/internal/ratelimit"
 	"github.com/detour-collective/dcol/internal/tcpopt"
+	"github.com/detour-collective/dcol/internal/units"
 )
 
 // exchange is the exchange of TCP options with other hosts, and its log.
@@ -59,6 +60,9 @@ func asks(a config.AskOptions) (list []tcpopt.Request) {
 		fraction := math.Round(float64(a.AckDelay) * tcpopt.FractionUnit / 100)
 		add(tcpopt.DelayedACK, tcpopt.Strategy{Fraction: uint8(fraction), Segments: uint8(a.AckSegments)}.Value())
 	}
+	if a.Rate.On {
+		add(tcpopt.Rate, tcpopt.RateValue(a.Rate.Rate))
+	}
 	return list
 }
 
@@ -73,11 +77,12 @@ func accepts(a config.AcceptOptions) (list []tcpopt.Option) {
 	add(tcpopt.Congestion, len(a.Congestion) > 0)
 	add(tcpopt.InitialWindow, a.InitialWindow > 0)
 	add(tcpopt.DelayedACK, a.AckDelay)
+	add(tcpopt.Rate, a.RateMin.On)
 	return list
 }
 
 // openExchange attaches the program. A congestion control that the kernel has not is left out, and named in problems.
-func openExchange(o config.Options, joinsAreOthers bool, register func(string) (string, error), log *slog.Logger) (x *exchange, problems []string, err error) {
+func openExchange(o config.Options, subflowsAreOthers bool, register func(string) (string, error), log *slog.Logger) (x *exchange, problems []string, err error) {
 	x = &exchange{
 		settings: o, log: log, done: make(chan struct{}), counts: make(map[api.OptionCount]uint64), limits: ratelimit.New(logBurst, logInterval),
 	}
@@ -95,10 +100,10 @@ func openExchange(o config.Options, joinsAreOthers bool, register func(string) (
 	}
 	x.kernel, err = option.Open(option.Config{
 		Ask: asks(o.Ask), Accept: accepts(o.Accept), CongestionNames: names, Peers: o.Networks, Trusted: o.Accept.Trusted,
-		JoinsAreOthers: joinsAreOthers,
+		SubflowsAreOthers: subflowsAreOthers,
 		Bounds: tcpopt.Bounds{
 			UserTimeoutMin: o.Accept.UserTimeoutMin.Std(), UserTimeoutMax: o.Accept.UserTimeoutMax.Std(),
-			Congestions: usable, WindowMax: uint32(o.Accept.InitialWindow),
+			Congestions: usable, WindowMax: uint32(o.Accept.InitialWindow), RateMin: tcpopt.RateValue(o.Accept.RateMin.Rate),
 		},
 	})
 	if err != nil {
@@ -161,6 +166,8 @@ func valueText(r tcpopt.Request) string {
 		return fmt.Sprintf("number %d", r.Value)
 	case tcpopt.InitialWindow:
 		return fmt.Sprintf("%d segments", r.Value)
+	case tcpopt.Rate:
+		return units.FormatRate(float64(r.Value) * tcpopt.RateUnit)
 	case tcpopt.DelayedACK:
 		s := tcpopt.StrategyOf(r.Value)
 		return fmt.Sprintf("%d%% of the round trip, %d segments", (int(s.Fraction)*100+tcpopt.FractionUnit/2)/tcpopt.FractionUnit, s.Segments)
@@ -222,6 +229,8 @@ func grants(a config.AcceptOptions, o tcpopt.Option) string {
 		return fmt.Sprint(a.Congestion)
 	case tcpopt.InitialWindow:
 		return fmt.Sprintf("up to %d segments to %v", a.InitialWindow, a.Trusted)
+	case tcpopt.Rate:
+		return fmt.Sprintf("from %v up", a.RateMin)
 	}
 	return "any"
 }

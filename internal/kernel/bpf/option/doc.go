@@ -1,9 +1,10 @@
 // Package option makes the kernel's TCP send and obey options by which two hosts ask each other for settings of a
-// connection: a user timeout (RFC 5482), a congestion control, an initial window, a strategy of delayed ACKs. Package
+// connection: a user timeout (RFC 5482), a congestion control, an initial window, a strategy of delayed ACKs, a rate of each subflow. Package
 // tcpopt has their bytes and values. One eBPF program (sockops, on a cgroup) does all.
 //
 //  1. The client's SYN announces what it asks and what it grants (experiment id 0xdc10, ten bytes). Beside MP_JOIN there
-//     is no room for it: options are exchanged on a connection's first subflow.
+//     is no room for it: options are exchanged on a connection's first subflow. A rate is asked of joined subflows, too, if the first one to the
+//     same address has learned that the peer grants it.
 //  2. If the server has something in common with that, its SYN+ACK answers in six bytes. Where a middlebox removes
 //     either, or the server knows nothing of it, all ends here.
 //  3. Requests travel in ACKs without data, one in each, twice because ACKs may be lost; the initial window only in the

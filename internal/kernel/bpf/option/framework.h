@@ -18,6 +18,7 @@
 #define CONGESTION 2
 #define INITIAL_WINDOW 4
 #define DELAYED_ACK 8
+#define RATE 16
 
 // What became of a request of the peer, and what this host sent.
 enum verdict {
@@ -36,8 +37,8 @@ enum verdict {
 volatile const __u64 netns_cookie;
 // Masks: what this host asks of peers, and what it grants them.
 volatile const __u32 asks, accepts;
-// Whether other programs call themselves for what joined subflows send, so that the calls stay on there.
-volatile const bool joins_are_others;
+// Whether other programs have themselves called for what subflows send that this host opened, so that these calls stay on.
+volatile const bool subflows_are_others;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -90,6 +91,7 @@ struct connection {
 	__u32 sent;   // packets with the option that is sent now
 	__u32 writes; // calls for packets that leave
 	__u32 parses; // calls for packets that came
+	__u32 keep;   // calls that another program needs
 };
 
 struct {
@@ -98,6 +100,14 @@ struct {
 	__type(key, int);
 	__type(value, struct connection);
 } connections SEC(".maps");
+
+// The hosts that grant a rate. Joined subflows, whose handshake has no room to ask, rely on what the first one learned.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64[2]);
+	__type(value, __u8);
+} granters SEC(".maps");
 
 // Each option is sent in as many packets, because an ACK may be lost.
 #define COPIES 2
@@ -136,21 +146,33 @@ static __always_inline void report(struct bpf_sock_ops *ctx, const struct decisi
 	bpf_ringbuf_output(&events, &e, sizeof(e), 0);
 }
 
+struct address {
+	__u64 words[2]; // IPv4 addresses as ::ffff:0:0/96
+};
+
+static __always_inline struct address remote(struct bpf_sock_ops *ctx)
+{
+	struct address a = {};
+
+	if (ctx->family == AF_INET6) {
+		a.words[0] = two(&ctx->remote_ip6[0]);
+		a.words[1] = two(&ctx->remote_ip6[2]);
+	} else {
+		a.words[1] = mapped(ctx->remote_ip4);
+	}
+	return a;
+}
+
 // among reports whether the peer is in one of the networks. Not inlined: else the compiler combines the pointer with
 // other conditions by arithmetic, which the verifier refuses.
 static __noinline bool among(void *networks, struct bpf_sock_ops *ctx)
 {
-	__u64 high = 0, low, n[NETWORK_WORDS];
+	struct address a = remote(ctx);
+	__u64 n[NETWORK_WORDS];
 
-	if (ctx->family == AF_INET6) {
-		high = two(&ctx->remote_ip6[0]);
-		low = two(&ctx->remote_ip6[2]);
-	} else {
-		low = mapped(ctx->remote_ip4);
-	}
-	n[0] = 128 | high << 32;
-	n[1] = high >> 32 | low << 32;
-	n[2] = low >> 32;
+	n[0] = 128 | a.words[0] << 32;
+	n[1] = a.words[0] >> 32 | a.words[1] << 32;
+	n[2] = a.words[1] >> 32;
 	return bpf_map_lookup_elem(networks, n);
 }
 

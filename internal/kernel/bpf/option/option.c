@@ -10,6 +10,7 @@
 #include "congestion.h"
 #include "initial_window.h"
 #include "delayed_ack.h"
+#include "rate.h"
 
 #define TCP_SAVE_SYN 27
 #define SAVE_HEADER 2
@@ -56,6 +57,8 @@ static __always_inline __u32 next(__u32 todo)
 		return CONGESTION;
 	if (todo & DELAYED_ACK)
 		return DELAYED_ACK;
+	if (todo & RATE)
+		return RATE;
 	return todo & USER_TIMEOUT;
 }
 
@@ -68,6 +71,8 @@ static __always_inline __u64 bytes_of(__u32 option)
 		return congestion_bytes();
 	case INITIAL_WINDOW:
 		return initial_window_bytes();
+	case RATE:
+		return rate_bytes();
 	}
 	return delayed_ack_bytes();
 }
@@ -81,6 +86,8 @@ static __always_inline __u32 asked_of(__u32 option)
 		return congestion_asked;
 	case INITIAL_WINDOW:
 		return initial_window_asked;
+	case RATE:
+		return rate_asked;
 	}
 	return delayed_ack_asked;
 }
@@ -108,14 +115,18 @@ static __always_inline void receive(struct bpf_sock_ops *ctx, struct connection 
 	RECEIVE(CONGESTION, find(ctx, o, CONGESTION_ID, false), CONGESTION_LENGTH, congestion_apply)
 	RECEIVE(INITIAL_WINDOW, find(ctx, o, INITIAL_WINDOW_ID, false), INITIAL_WINDOW_LENGTH, initial_window_apply)
 	RECEIVE(DELAYED_ACK, find(ctx, o, DELAYED_ACK_ID, false), DELAYED_ACK_LENGTH, delayed_ack_apply)
+	RECEIVE(RATE, find(ctx, o, RATE_ID, false), RATE_LENGTH, rate_apply)
 #undef RECEIVE
 }
 
-static __always_inline bool joins(struct bpf_sock_ops *ctx, bool syn)
+// subtype returns the subtype of the MPTCP option in the current packet, or in the SYN; negative: there is none.
+static __always_inline int subtype(struct bpf_sock_ops *ctx, bool syn)
 {
 	__u64 o[WORDS] = {MPTCP};
 
-	return bpf_load_hdr_opt(ctx, o, LONGEST, syn ? BPF_LOAD_HDR_OPT_TCP_SYN : 0) > 0 && (o[0] >> 20 & 0xf) == SUBTYPE_JOIN;
+	if (bpf_load_hdr_opt(ctx, o, LONGEST, syn ? BPF_LOAD_HDR_OPT_TCP_SYN : 0) <= 0)
+		return -1;
+	return o[0] >> 20 & 0xf;
 }
 
 static __always_inline struct connection *connection_of(struct bpf_sock_ops *ctx, __u32 flags)
@@ -128,10 +139,34 @@ static __always_inline struct connection *connection_of(struct bpf_sock_ops *ctx
 // Calls for each packet cost time. They end as soon as nothing is left to do.
 static __always_inline void settle(struct bpf_sock_ops *ctx, struct connection *c)
 {
-	calls(ctx, (c->todo ? WRITE_CALLS : 0) | (c->await ? PARSE_CALLS : 0));
+	calls(ctx, c->keep | (c->todo ? WRITE_CALLS : 0) | (c->await ? PARSE_CALLS : 0));
 }
 
-static __always_inline void established(struct bpf_sock_ops *ctx, struct masks m, bool passive)
+// begin has a connection, or a joined subflow, send and await options.
+static __always_inline struct connection *begin(struct bpf_sock_ops *ctx, __u32 todo, __u32 await, __u32 keep)
+{
+	struct connection *c = todo || await ? connection_of(ctx, BPF_SK_STORAGE_GET_F_CREATE) : 0;
+
+	if (!c) {
+		calls(ctx, keep);
+		return 0;
+	}
+	c->todo = todo;
+	c->await = await;
+	c->keep = keep;
+	return c;
+}
+
+// join begins with a joined subflow, of which only the rate is asked.
+static __always_inline void join(struct bpf_sock_ops *ctx, __u32 todo, __u32 await, __u32 keep)
+{
+	struct connection *c = begin(ctx, todo, await, keep);
+
+	if (c)
+		settle(ctx, c);
+}
+
+static __always_inline void established(struct bpf_sock_ops *ctx, struct masks m, bool passive, __u32 keep)
 {
 	struct connection *c;
 	__u32 todo = 0, await = 0;
@@ -145,13 +180,9 @@ static __always_inline void established(struct bpf_sock_ops *ctx, struct masks m
 	await |= accepts & USER_TIMEOUT;
 	if (passive)
 		todo &= ~INITIAL_WINDOW; // its place was the SYN+ACK
-	c = todo || await ? connection_of(ctx, BPF_SK_STORAGE_GET_F_CREATE) : 0;
-	if (!c) {
-		calls(ctx, 0);
+	c = begin(ctx, todo, await, keep);
+	if (!c)
 		return;
-	}
-	c->todo = todo;
-	c->await = await;
 	receive(ctx, c); // from the SYN+ACK or the third ACK
 	if (!passive)
 		c->await &= ~INITIAL_WINDOW;
@@ -162,14 +193,16 @@ static __always_inline void active_established(struct bpf_sock_ops *ctx)
 {
 	__u64 o[WORDS] = {};
 	struct masks m = {};
+	int kind = subtype(ctx, false);
+	__u32 keep = subflows_are_others && kind >= 0 ? WRITE_CALLS : 0;
+	struct address peer = remote(ctx);
 
-	if (joins(ctx, false)) {
-		if (!joins_are_others)
-			calls(ctx, 0);
+	if (!among(&peers, ctx)) {
+		calls(ctx, keep);
 		return;
 	}
-	if (!among(&peers, ctx)) {
-		calls(ctx, 0);
+	if (kind == SUBTYPE_JOIN) {
+		join(ctx, asks & RATE && bpf_map_lookup_elem(&granters, &peer) ? RATE : 0, 0, keep);
 		return;
 	}
 	if (find(ctx, o, ANNOUNCE_ID, false) == ANSWER_LENGTH) {
@@ -177,21 +210,29 @@ static __always_inline void active_established(struct bpf_sock_ops *ctx)
 		m.accepts = (__u8)(o[0] >> 40);
 		m.valid = true;
 	}
-	established(ctx, m, false);
+	if (asks & m.accepts & RATE)
+		bpf_map_update_elem(&granters, &peer, &(__u8){1}, BPF_ANY);
+	else if (asks & RATE)
+		bpf_map_delete_elem(&granters, &peer);
+	established(ctx, m, false, keep);
 }
 
 static __always_inline void passive_established(struct bpf_sock_ops *ctx)
 {
 	struct masks m = {};
 
-	if (joins(ctx, true) || !among(&peers, ctx)) {
+	if (!among(&peers, ctx)) {
 		calls(ctx, 0);
+		return;
+	}
+	if (subtype(ctx, true) == SUBTYPE_JOIN) {
+		join(ctx, 0, accepts & RATE, 0);
 		return;
 	}
 	m = announced(ctx);
 	if (!useful(&m))
 		m.valid = false;
-	established(ctx, m, true);
+	established(ctx, m, true, 0);
 }
 
 // wants_window reports whether the SYN+ACK asks for an initial window, too.

@@ -34,8 +34,9 @@ type Config struct {
 	Peers []netip.Prefix
 	// Trusted are the networks that may ask for an initial window.
 	Trusted []netip.Prefix
-	// JoinsAreOthers leaves the calls for joined subflows on, because another program needs them (keepalive).
-	JoinsAreOthers bool
+	// SubflowsAreOthers leaves the calls on for what subflows send that this host opened, because other programs need them
+	// (keepalive, sending).
+	SubflowsAreOthers bool
 }
 
 // Report describes a request of a peer and what became of it, or, if Verdict is tcpopt.Sent, one of this host.
@@ -107,12 +108,13 @@ func (c Config) settings() (map[string]any, error) {
 	}
 	timeout := tcpopt.UserTimeoutField(time.Duration(values[tcpopt.UserTimeout]) * time.Second)
 	return map[string]any{
-		"asks": uint32(asks), "accepts": uint32(accepts), "joins_are_others": c.JoinsAreOthers,
+		"asks": uint32(asks), "accepts": uint32(accepts), "subflows_are_others": c.SubflowsAreOthers,
 		"user_timeout_asked": uint32(timeout),
 		"user_timeout_least": uint32(c.Bounds.UserTimeoutMin / time.Second),
 		"user_timeout_most":  uint32(c.Bounds.UserTimeoutMax / time.Second),
 		"congestion_asked":   values[tcpopt.Congestion], "initial_window_asked": values[tcpopt.InitialWindow],
 		"initial_window_most": c.Bounds.WindowMax, "delayed_ack_asked": values[tcpopt.DelayedACK],
+		"rate_asked": values[tcpopt.Rate], "rate_least": c.Bounds.RateMin,
 	}, nil
 }
 

@@ -19,6 +19,7 @@ const (
 	optionMapCongestions        = "congestions"
 	optionMapConnections        = "connections"
 	optionMapEvents             = "events"
+	optionMapGranters           = "granters"
 	optionMapPeers              = "peers"
 	optionMapTrusted            = "trusted"
 	optionProgOptions           = "options"
@@ -29,8 +30,10 @@ const (
 	optionVarDelayedAckAsked    = "delayed_ack_asked"
 	optionVarInitialWindowAsked = "initial_window_asked"
 	optionVarInitialWindowMost  = "initial_window_most"
-	optionVarJoinsAreOthers     = "joins_are_others"
 	optionVarNetnsCookie        = "netns_cookie"
+	optionVarRateAsked          = "rate_asked"
+	optionVarRateLeast          = "rate_least"
+	optionVarSubflowsAreOthers  = "subflows_are_others"
 	optionVarUserTimeoutAsked   = "user_timeout_asked"
 	optionVarUserTimeoutLeast   = "user_timeout_least"
 	optionVarUserTimeoutMost    = "user_timeout_most"
@@ -88,6 +91,7 @@ type optionMapSpecs struct {
 	Congestions *ebpf.MapSpec `ebpf:"congestions"`
 	Connections *ebpf.MapSpec `ebpf:"connections"`
 	Events      *ebpf.MapSpec `ebpf:"events"`
+	Granters    *ebpf.MapSpec `ebpf:"granters"`
 	Peers       *ebpf.MapSpec `ebpf:"peers"`
 	Trusted     *ebpf.MapSpec `ebpf:"trusted"`
 }
@@ -103,8 +107,10 @@ type optionVariableSpecs struct {
 	DelayedAckAsked    *ebpf.VariableSpec `ebpf:"delayed_ack_asked"`
 	InitialWindowAsked *ebpf.VariableSpec `ebpf:"initial_window_asked"`
 	InitialWindowMost  *ebpf.VariableSpec `ebpf:"initial_window_most"`
-	JoinsAreOthers     *ebpf.VariableSpec `ebpf:"joins_are_others"`
 	NetnsCookie        *ebpf.VariableSpec `ebpf:"netns_cookie"`
+	RateAsked          *ebpf.VariableSpec `ebpf:"rate_asked"`
+	RateLeast          *ebpf.VariableSpec `ebpf:"rate_least"`
+	SubflowsAreOthers  *ebpf.VariableSpec `ebpf:"subflows_are_others"`
 	UserTimeoutAsked   *ebpf.VariableSpec `ebpf:"user_timeout_asked"`
 	UserTimeoutLeast   *ebpf.VariableSpec `ebpf:"user_timeout_least"`
 	UserTimeoutMost    *ebpf.VariableSpec `ebpf:"user_timeout_most"`
@@ -133,6 +139,7 @@ type optionMaps struct {
 	Congestions *ebpf.Map `ebpf:"congestions"`
 	Connections *ebpf.Map `ebpf:"connections"`
 	Events      *ebpf.Map `ebpf:"events"`
+	Granters    *ebpf.Map `ebpf:"granters"`
 	Peers       *ebpf.Map `ebpf:"peers"`
 	Trusted     *ebpf.Map `ebpf:"trusted"`
 }
@@ -142,6 +149,7 @@ func (m *optionMaps) Close() error {
 		m.Congestions,
 		m.Connections,
 		m.Events,
+		m.Granters,
 		m.Peers,
 		m.Trusted,
 	)
@@ -158,8 +166,10 @@ type optionVariables struct {
 	DelayedAckAsked    *ebpf.Variable `ebpf:"delayed_ack_asked"`
 	InitialWindowAsked *ebpf.Variable `ebpf:"initial_window_asked"`
 	InitialWindowMost  *ebpf.Variable `ebpf:"initial_window_most"`
-	JoinsAreOthers     *ebpf.Variable `ebpf:"joins_are_others"`
 	NetnsCookie        *ebpf.Variable `ebpf:"netns_cookie"`
+	RateAsked          *ebpf.Variable `ebpf:"rate_asked"`
+	RateLeast          *ebpf.Variable `ebpf:"rate_least"`
+	SubflowsAreOthers  *ebpf.Variable `ebpf:"subflows_are_others"`
 	UserTimeoutAsked   *ebpf.Variable `ebpf:"user_timeout_asked"`
 	UserTimeoutLeast   *ebpf.Variable `ebpf:"user_timeout_least"`
 	UserTimeoutMost    *ebpf.Variable `ebpf:"user_timeout_most"`

@@ -135,7 +135,7 @@ func announcement(length, version byte, asks, accepts tcpopt.Option) []byte {
 	return b[:length]
 }
 
-const allOptions = tcpopt.UserTimeout | tcpopt.Congestion | tcpopt.InitialWindow | tcpopt.DelayedACK
+const allOptions = tcpopt.UserTimeout | tcpopt.Congestion | tcpopt.InitialWindow | tcpopt.DelayedACK | tcpopt.Rate
 
 var answer = []byte{254, 6, 0xdc, 0x10, 0, byte(allOptions)}
 
