@@ -88,6 +88,9 @@ func TestPlan(t *testing.T) {
 		if each["throughput/test-2/tcp"] != want || each["fairness/1-tcp-lia/kernel"] != want || each["handover-modes/backup/kernel"] != handovers {
 			t.Errorf("full %v: %v", full, each)
 		}
+		if each["handover-radio/backup/kernel"] == 0 || each["handover-radio/active/kernel"] != 0 {
+			t.Errorf("full %v: the kernel has no modes by activity: %v", full, each)
+		}
 		if each["latency/test-9/kernel"] != 0 {
 			t.Errorf("full %v: the round trips of test 9 are those of test 3, and need no runs of their own", full)
 		}

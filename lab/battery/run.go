@@ -278,6 +278,8 @@ func inapplicable(t test, c variant, impl implementation) bool {
 		return c.mode == "interface" && impl == dcol
 	case "handover-modes":
 		return (c.mode == "application") != (impl == plainTCP)
+	case "handover-radio": // the kernel has one way for all connections
+		return impl == kernelPM && (c.mode == "activity" || c.mode == "background")
 	}
 	return false
 }
