@@ -170,11 +170,16 @@ func (a *analysis) run(ctx context.Context, paths []string, out, notes io.Writer
 	if err != nil {
 		return err
 	}
+	files, err := capture.Open(paths)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
 	s := &sink{analysis: a, anonymiser: anonymiser, totals: make([]report.Totals, a.workers)}
 	if err := s.open(out); err != nil {
 		return err
 	}
-	counts, err := s.read(ctx, paths, a.chosen)
+	counts, err := s.read(ctx, files, a.chosen)
 	if err != nil {
 		return errors.Join(err, s.closeTables())
 	}
@@ -278,12 +283,7 @@ func (s *sink) closeTables() (err error) {
 }
 
 // read analyses the files once.
-func (s *sink) read(ctx context.Context, paths []string, trace uint32) (analyse.Counts, error) {
-	files, err := capture.Open(paths)
-	if err != nil {
-		return analyse.Counts{}, err
-	}
-	defer files.Close()
+func (s *sink) read(ctx context.Context, files *capture.Merged, trace uint32) (analyse.Counts, error) {
 	counts, err := analyse.Run(ctx, files, analyse.Options{
 		Idle: s.idle, Connections: s.connections, Workers: s.workers, Trace: trace, Done: s.done,
 	})

@@ -50,10 +50,15 @@ func (s *sink) plot(ctx context.Context, paths []string, counts analyse.Counts, 
 }
 
 func (s *sink) trace(ctx context.Context, paths []string) error {
+	files, err := capture.Open(paths)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
 	copied := *s.analysis
 	copied.csv, copied.json, copied.list = "", false, false
 	second := &sink{analysis: &copied, anonymiser: s.anonymiser, totals: make([]report.Totals, s.workers)}
-	if _, err := second.read(ctx, paths, s.largest.number); err != nil {
+	if _, err := second.read(ctx, files, s.largest.number); err != nil {
 		return err
 	}
 	s.traced = second.traced

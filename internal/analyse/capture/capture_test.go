@@ -236,9 +236,48 @@ func TestMerge(t *testing.T) {
 	got, problems := merged(t,
 		file(t, "c", pcap(t, third)), file(t, "b.gz", gzipped(t, pcapng(t, second))), file(t, "none", nil),
 		file(t, "a", pcap(t, first)), file(t, "other", zstandard(t, pcap(t, between))), file(t, "empty", pcap(t, nil)))
-	if !slices.Equal(got, want) || len(problems) > 0 {
-		t.Fatalf("%v\nwant %v\n%v", got, want, problems)
+	if !slices.Equal(got, want) {
+		t.Fatalf("%v\nwant %v", got, want)
 	}
+	if len(problems) != 1 || !strings.Contains(problems[0].Error(), "none: it is empty") {
+		t.Errorf("%v", problems)
+	}
+}
+
+// Where no file has a capture, that is an error with the reason of each. A capture without packets is none.
+func TestNothingToRead(t *testing.T) {
+	whole := pcap(t, frames(5, 1e6))
+	for name, c := range map[string]struct {
+		bytes []byte
+		want  string
+	}{
+		"an empty file":                  {nil, "it is empty"},
+		"gzip of an empty file":          {gzipped(t, nil), "it is empty"},
+		"zstd of an empty file":          {zstandard(t, nil), "it is empty"},
+		"a cut file header":              {whole[:10], "it ends within the file header"},
+		"a cut magic number":             {whole[:2], "it ends within the file header"},
+		"gzip, cut in its own header":    {gzipped(t, whole)[:6], "it ends within the file header"},
+		"gzip, cut behind its header":    {gzipped(t, whole)[:12], "it ends within the file header"},
+		"zstd, cut":                      {zstandard(t, whole)[:9], "it ends within the file header"},
+		"a cut first packet":             {whole[:40], "it ends within a packet"},
+		"pcapng, cut in its first block": {pcapng(t, frames(5, 1e6))[:6], "it ends within a packet"},
+	} {
+		path := file(t, "x", c.bytes)
+		if _, err := Open([]string{path}); err == nil || !strings.HasPrefix(err.Error(), path+": "+c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		m, err := Open([]string{path, file(t, "whole", whole)})
+		if err != nil || len(m.Problems()) != 1 {
+			t.Errorf("%s, beside a whole one: %v", name, err)
+			continue
+		}
+		m.Close()
+	}
+	m, err := Open([]string{file(t, "header", pcap(t, nil))})
+	if err != nil || m.Next() != nil || len(m.Problems()) > 0 {
+		t.Fatalf("a capture without packets: %v", err)
+	}
+	m.Close()
 }
 
 func TestMergeWithDamage(t *testing.T) {

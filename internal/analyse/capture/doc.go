@@ -37,4 +37,4 @@ type Problem struct {
 	Err  error
 }
 
-func (p Problem) Error() string { return fmt.Sprintf("%s: %v", p.File, p.Err) }
+func (p Problem) Error() string { return fmt.Sprintf("%s: %v", nameOf(p.File), p.Err) }

@@ -30,10 +30,15 @@ type source struct {
 	first  int64
 }
 
-// Open finds the order of files by their first packets. An unreadable file is an error. One without a packet is
-// left out, and a damaged one is a problem.
+// errEmpty is the problem of a file without a byte. tcpdump writes the file header late, so the newest of rotated
+// files may be empty.
+var errEmpty = errors.New("it is empty: it has no packets, and not even the file header of a capture")
+
+// Open finds the order of files by their first packets. An unreadable file is an error. One that is empty or damaged
+// is a problem, unless that holds for all of them: then it is an error, too. A capture may have no packets.
 func Open(paths []string) (*Merged, error) {
 	m := new(Merged)
+	var problems []error
 	for i, path := range paths {
 		if path == Stdin && slices.Contains(paths[:i], Stdin) {
 			m.Close()
@@ -47,7 +52,7 @@ func Open(paths []string) (*Merged, error) {
 			continue
 		case errors.As(err, &problem):
 			s.close()
-			m.problems = append(m.problems, problem)
+			m.problems, problems = append(m.problems, problem), append(problems, problem)
 			continue
 		case err != nil:
 			s.close()
@@ -60,6 +65,9 @@ func Open(paths []string) (*Merged, error) {
 		}
 		m.waiting = append(m.waiting, s)
 	}
+	if len(problems) == len(paths) {
+		return nil, errors.Join(problems...)
+	}
 	slices.SortStableFunc(m.waiting, func(a, b *source) int {
 		switch {
 		case a.first < b.first:
@@ -70,6 +78,14 @@ func Open(paths []string) (*Merged, error) {
 		return 0
 	})
 	return m, nil
+}
+
+// nameOf returns how messages call a file.
+func nameOf(path string) string {
+	if path == Stdin {
+		return "the standard input"
+	}
+	return path
 }
 
 // start opens the file and reads its first packet.
@@ -85,10 +101,13 @@ func (s *source) start() error {
 		}
 	}
 	var err error
-	if s.reader, err = NewReader(s.file); errors.Is(err, io.EOF) {
-		return io.EOF
-	} else if err != nil {
-		return fmt.Errorf("%s: %w", s.path, err)
+	switch s.reader, err = NewReader(s.file); {
+	case errors.Is(err, io.EOF):
+		return Problem{s.path, errEmpty}
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return Problem{s.path, err}
+	case err != nil:
+		return fmt.Errorf("%s: %w", nameOf(s.path), err)
 	}
 	return s.advance()
 }

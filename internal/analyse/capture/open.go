@@ -32,7 +32,10 @@ func NewReader(from io.Reader) (*Reader, error) {
 		return nil, err
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(unread(in))
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return nil, cutHead()
+		case err != nil:
 			return nil, fmt.Errorf("decompress gzip: %w", err)
 		}
 		ahead := readAhead(z)
@@ -68,11 +71,16 @@ func newReader(in *blocks) (*Reader, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil, io.EOF
-	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, cutHead()
+	case err != nil:
 		return nil, fmt.Errorf("decompress: %w", err)
 	}
 	return nil, fmt.Errorf("it begins with % x and is neither pcap nor pcapng; gzip and zstd are decompressed, others are not", head)
 }
+
+// cutHead is the error of a stream that ends before a whole header of a capture was read.
+func cutHead() error { return fmt.Errorf("it ends within the file header: %w", io.ErrUnexpectedEOF) }
 
 // Next reads the next packet, whose data is valid until the next call. It returns io.EOF at the end.
 func (r *Reader) Next(p *Packet) error {

@@ -2,7 +2,9 @@ package capture
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 )
 
 // Magic numbers of pcap files (draft-ietf-opsawg-pcap).
@@ -43,8 +45,10 @@ func newPcap(in *blocks) (*pcapReader, error) {
 	default:
 		return nil, nil
 	}
-	if head, err = in.take(pcapHeader); err != nil {
-		return nil, fmt.Errorf("the file header is cut: %w", err)
+	if head, err = in.take(pcapHeader); errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, cutHead()
+	} else if err != nil {
+		return nil, fmt.Errorf("read the file header: %w", err)
 	}
 	r.link = LinkType(r.order.Uint32(head[20:])) // the upper half has the length of the frame check sequence
 	return r, nil

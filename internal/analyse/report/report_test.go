@@ -292,7 +292,11 @@ func TestWords(t *testing.T) {
 		}
 	}
 	out.Reset()
-	if err := (&Totals{}).WriteWords(&out, analyse.Counts{}); err != nil || !strings.Contains(out.String(), "No MPTCP connection was found.") {
+	if err := (&Totals{}).WriteWords(&out, analyse.Counts{Packets: 3}); err != nil || !strings.Contains(out.String(), "No MPTCP connection was found.") {
+		t.Errorf("%v: %s", err, &out)
+	}
+	out.Reset()
+	if err := (&Totals{}).WriteWords(&out, analyse.Counts{}); err != nil || out.String() != "The capture has no packets.\n" {
 		t.Errorf("%v: %s", err, &out)
 	}
 }

@@ -45,6 +45,10 @@ func (t *Totals) Words(c analyse.Counts) (lines []Line) {
 	add := func(thesis, format string, args ...any) {
 		lines = append(lines, Line{fmt.Sprintf(format, args...), thesis})
 	}
+	if c.Packets == 0 {
+		add("", "The capture has no packets.")
+		return append(lines, t.problems(c)...)
+	}
 	add("", "%s packets in %s: %s of MPTCP connections, %s of other TCP connections.",
 		number(c.Packets), span(c.Last.Sub(c.First).Seconds()), number(c.MPTCP), number(c.PlainTCP))
 	if t.Connections == 0 {
