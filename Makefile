@@ -148,6 +148,10 @@ nightly-rapid: ## Run every property test with ROUNDS (20) random seeds and the 
 	@scripts/deps.sh test
 	scripts/rapid.sh $(or $(ROUNDS),20)
 
+nightly-tshark: ## Capture every scenario in its shortest form and compare each packet with tshark's fields (root, some 15 minutes).
+	@scripts/deps.sh nightly-tshark
+	$(GO) test -count=1 -v -timeout=2h -run TestScenariosAsTshark ./lab/scenarios -dissect
+
 docs: ## Make web pages of the texts, which open without a network; writes out/docs/index.html.
 	@scripts/deps.sh build
 	$(GO) run ./docs/site out/docs
@@ -204,4 +208,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-metrics test-awkward test-roots test-deb test-kernels deb battery bench chaos chaos-bites paper lint fuzz nightly-rapid docs recording cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-metrics test-awkward test-roots test-deb test-kernels deb battery bench chaos chaos-bites paper lint fuzz nightly-rapid nightly-tshark docs recording cover arm64 generate check-generate install uninstall clean

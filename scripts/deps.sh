@@ -2,7 +2,7 @@
 # Installs the packages that a make target needs and this machine lacks, after listing
 # them. It prints nothing if all are installed.
 #
-#   scripts/deps.sh build|demo|bench|recording|paper|test|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate
+#   scripts/deps.sh build|demo|bench|recording|paper|test|nightly-tshark|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate
 #
 # Programs come from Debian's packages. If the machine's Go is too old, a newer one is
 # fetched as a Go module into .cache/go of this repository and compared with the sums
@@ -142,6 +142,10 @@ set_test() {
 	need_program socat socat 'services and senders in the tests'
 	need_program miniupnpd miniupnpd-nftables 'the home routers of the tests that open ports'
 }
+set_nightly_tshark() {
+	set_test
+	need_program tshark tshark 'the dissectors dcol is compared with'
+}
 set_recording() {
 	set_demo
 	need_program tmux tmux 'the terminals'
@@ -273,6 +277,6 @@ lint)
 	go_tool "$golangci_lint"
 	;;
 *)
-	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|recording|paper|test|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate'
+	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|recording|paper|test|nightly-tshark|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate'
 	;;
 esac

@@ -79,6 +79,11 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 		return run, err
 	}
 	defer server.Stop()
+	stopCapture, err := l.capture(ctx, x.crew)
+	if err != nil {
+		return run, err
+	}
+	defer func() { err = errors.Join(err, stopCapture()) }()
 	if err := x.warmUp(ctx); err != nil {
 		return run, err
 	}

@@ -42,6 +42,9 @@ type Options struct {
 	// Stderr receives progress; nil for none.
 	Stderr io.Writer
 	Log    *slog.Logger
+	// Capture has tcpdump write the TCP packets of each run, cut to so many bytes, where the client's agent runs:
+	// CaptureFile beside the run's logs. 0: it does not.
+	Capture int
 
 	// anyFidelity also counts runs with inaccurate links, for tests on busy machines.
 	anyFidelity bool

@@ -74,6 +74,12 @@ func built(t *testing.T) programs.Pair {
 	if !*measure {
 		t.Skip("measures only when asked to, by `make test` or -measure: it needs the machine for itself")
 	}
+	return build(t)
+}
+
+// build builds the programs. It skips the test where no network can be built.
+func build(t *testing.T) programs.Pair {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for network namespaces")
 	}
