@@ -276,6 +276,8 @@ func inapplicable(t test, c variant, impl implementation) bool {
 	switch t.name {
 	case "handover":
 		return c.mode == "interface" && impl == dcol
+	case "handover-radio": // the kernel's path manager has one way for all connections
+		return (c.mode == "activity" || c.mode == "background") && impl == kernelPM
 	case "handover-modes":
 		return (c.mode == "application") != (impl == plainTCP)
 	case "handover-radio": // the kernel has one way for all connections

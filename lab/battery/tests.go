@@ -56,7 +56,7 @@ func lengthsOf(full bool) lengths {
 	if full {
 		return lengths{60 * time.Second, 60 * time.Second, 20 * time.Second, 60 * time.Second, 50, true}
 	}
-	return lengths{8 * time.Second, 12 * time.Second, 10 * time.Second, 10 * time.Second, 15, false}
+	return lengths{8 * time.Second, 12 * time.Second, 10 * time.Second, 10 * time.Second, 12, false}
 }
 
 // ms is a round trip.
