@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/detour-collective/dcol/internal/doctor"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/trace/present"
+	"github.com/detour-collective/dcol/internal/ui"
 )
 
 // doctorTimeout bounds all checks together.
@@ -36,7 +38,8 @@ func doctorCommand() *cobra.Command {
 changes nothing. The exit code is 1 if a check failed.
 
 With --path it also probes the path to a server, as "dcol trace" does: whether MPTCP and
-in-band detours get through, and if not, between which hops they are stopped.`,
+in-band detours get through, and if not, between which hops they are stopped. What the agent's
+own probes found on that path and on those to waypoints is shown with its age.`,
 		Example: "  dcol doctor --path server.example",
 		Args:    cli.Exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,19 +53,24 @@ in-band detours get through, and if not, between which hops they are stopped.`,
 			if err != nil {
 				return err
 			}
+			var remembered []api.ProbedPath
+			if found != nil {
+				remembered = rememberedPaths(cmd.Context(), path, found.Destination)
+			}
 			show := func() error {
 				if err := report.Text(os.Stdout); err != nil || found == nil {
 					return err
 				}
 				fmt.Println()
-				return found.Text(os.Stdout)
+				return errors.Join(found.Text(os.Stdout), ui.Probed(os.Stdout, remembered, time.Now()))
 			}
 			if asJSON {
 				show = func() error {
 					return printJSON(struct {
 						doctor.Report
-						Path *present.Report `json:"path,omitempty"`
-					}{report, found})
+						Path       *present.Report  `json:"path,omitempty"`
+						Remembered []api.ProbedPath `json:"path_remembered,omitempty"`
+					}{report, found, remembered})
 				}
 			}
 			if err := show(); err != nil {
@@ -95,6 +103,27 @@ func examinePath(ctx context.Context, server string, port int) (*present.Report,
 		return nil, fmt.Errorf("probe the path to %s: %w", server, err)
 	}
 	return &report, nil
+}
+
+// rememberedPaths returns what the agent's own probes found on the path to a server and on those to waypoints. Without an
+// agent that probes, there is nothing.
+func rememberedPaths(ctx context.Context, configuration, server string) []api.ProbedPath {
+	socket := config.DefaultSocket
+	if c, err := config.Load(configuration); err == nil {
+		socket = c.Socket()
+	}
+	addr, err := netip.ParseAddr(server)
+	if err != nil {
+		return nil
+	}
+	const limit = 5 * time.Second // the agent answers at once
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	why, err := api.Dial(socket).Why(ctx, api.WhyRequest{Server: netip.AddrPortFrom(addr, 0)})
+	if err != nil {
+		return nil // the checks report on the agent
+	}
+	return why.Probed
 }
 
 // examineMember adds the configuration, the identity that it names, and the agent's answers to env.

@@ -96,6 +96,13 @@ func members(n int) string {
 	return fmt.Sprintf("%d members", n)
 }
 
+// Probed writes what the agent's probes found on paths, with their age.
+func Probed(w io.Writer, list []api.ProbedPath, now time.Time) error {
+	p := &printer{w: w}
+	p.probed(list, now)
+	return p.err
+}
+
 // probed writes what probes found on paths.
 func (p *printer) probed(list []api.ProbedPath, now time.Time) {
 	for i, path := range list {

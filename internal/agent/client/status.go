@@ -190,9 +190,15 @@ func (c *Client) describeKind(v detour.Via, k path.Kind, state detour.State, det
 	stands := c.tunnels.standings[key]
 	switch d := detours[key]; {
 	case k == path.Mapped:
-		// A refusal is of one server, mostly; it is shown with the waypoint.
-		if !state.Up {
+		// A refusal is of one server, mostly; it is shown with the waypoint. So is a failure, for which it rests.
+		switch {
+		case !state.Up:
 			out.State = api.KindDown
+		case !d.RetryAt.IsZero():
+			out.Why = d.Why
+			if !d.Towards.IsValid() {
+				out.State = api.KindResting
+			}
 		}
 	case k == path.InBand && !v.Addr.Is4():
 		out.State, out.Why = api.KindUnusable, "in-band detours need an IPv4 address of the waypoint, and this one is IPv6"

@@ -1,6 +1,6 @@
 // Package probing probes paths on which the agent sees trouble, so that `dcol why` names the hop: paths to servers whose
-// connections fell back to plain TCP, and paths to waypoints whose in-band detours rest after a failure. It runs only
-// where the operator allows it, and probes a path at most once a day.
+// connections fell back to plain TCP, and paths to waypoints whose session, or one of whose kinds of detours, does not come
+// up. It runs only where the operator allows it, and probes a path at most once a day.
 package probing
 
 import (
@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	lookEvery  = time.Minute         // at the agent's state
+	lookEvery  = 5 * time.Second     // at the agent's state
+	downFor    = 10 * time.Second    // a session is not probed before: it may just begin, or follow a change of address
 	probeEvery = 24 * time.Hour      // of one path
 	keepFor    = 30 * 24 * time.Hour // results
 	mostADay   = 50                  // paths
@@ -119,7 +120,7 @@ func due(c *api.Using, known []api.ProbedPath, now time.Time) (next api.ProbedPa
 	if recent >= mostADay {
 		return next, false
 	}
-	for _, wanted := range troubled(c) {
+	for _, wanted := range troubled(c, now) {
 		if !slices.ContainsFunc(known, func(p api.ProbedPath) bool {
 			return p.To.Addr() == wanted.To.Addr() && p.Recipe == wanted.Recipe && now.Sub(p.At) < probeEvery
 		}) {
@@ -130,15 +131,32 @@ func due(c *api.Using, known []api.ProbedPath, now time.Time) (next api.ProbedPa
 }
 
 // troubled returns the paths on which something does not come through.
-func troubled(c *api.Using) (list []api.ProbedPath) {
+func troubled(c *api.Using, now time.Time) (list []api.ProbedPath) {
 	for _, server := range c.Plain {
 		list = append(list, api.ProbedPath{To: server, Recipe: "mptcp"})
 	}
 	for _, w := range c.Waypoints {
-		for _, kind := range w.Kinds {
-			if kind.Kind == "in-band" && kind.State == api.KindResting {
-				list = append(list, api.ProbedPath{To: netip.AddrPortFrom(w.Addr.Addr(), usualPort), Waypoint: w.Name, Recipe: "in-band"})
+		if w.State == api.WaypointDown {
+			if now.Sub(w.Since) >= downFor {
+				list = append(list, api.ProbedPath{To: w.Addr, Waypoint: w.Name, Recipe: "udp"})
 			}
+			continue // no kind can come up
+		}
+		for _, kind := range w.Kinds {
+			mapped := kind.Kind == "mapped" && kind.Why != "" // it mostly rests towards one server
+			if kind.State != api.KindResting && (!mapped || kind.State != api.KindReady) {
+				continue
+			}
+			p := api.ProbedPath{To: netip.AddrPortFrom(w.Addr.Addr(), usualPort), Waypoint: w.Name}
+			switch kind.Kind {
+			case "in-band":
+				p.Recipe = "in-band"
+			case "mapped":
+				p.Recipe = "mptcp" // its SYN has MP_JOIN alone
+			default: // tunnels by UDP
+				p.To, p.Recipe = w.Addr, "udp"
+			}
+			list = append(list, p)
 		}
 	}
 	return list

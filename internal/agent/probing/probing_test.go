@@ -72,6 +72,34 @@ func TestOnceADay(t *testing.T) {
 	}
 }
 
+// What is probed follows from what does not come up. A session that has just begun is left alone.
+func TestTroubled(t *testing.T) {
+	waypoint := func(state api.WaypointState, down time.Duration, kinds ...api.WaypointKind) *api.Using {
+		return &api.Using{Waypoints: []api.Waypoint{{Name: "bob", Addr: bob, State: state, Since: noon.Add(-down), Kinds: kinds}}}
+	}
+	for name, test := range map[string]struct {
+		client *api.Using
+		want   string
+	}{
+		"all is well":                  {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "mapped", State: api.KindReady}), ""},
+		"the session is down":          {waypoint(api.WaypointDown, time.Minute, api.WaypointKind{Kind: "in-band", State: api.KindDown}), "udp 198.51.100.9:45672"},
+		"the session just began":       {waypoint(api.WaypointDown, time.Second), ""},
+		"in-band rests":                {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "in-band", State: api.KindResting}), "in-band 198.51.100.9:443"},
+		"mapped rests":                 {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "mapped", State: api.KindResting}), "mptcp 198.51.100.9:443"},
+		"mapped rests for some server": {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "mapped", State: api.KindReady, Why: "rests towards 192.0.2.7:80"}), "mptcp 198.51.100.9:443"},
+		"WireGuard rests":              {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "wireguard", State: api.KindResting}), "udp 198.51.100.9:45672"},
+		"OpenVPN is not offered":       {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "openvpn", State: api.KindNotOffered}), ""},
+	} {
+		got := ""
+		for _, p := range troubled(test.client, noon) {
+			got += p.Recipe + " " + p.To.String()
+		}
+		if got != test.want {
+			t.Errorf("%s: probed are %q, want %q", name, got, test.want)
+		}
+	}
+}
+
 func TestMostADay(t *testing.T) {
 	var known []api.ProbedPath
 	for i := range mostADay {

@@ -61,9 +61,12 @@ func mptcp(ctx context.Context, s *Session) (*Verdict, error) {
 	answer, ok := accepted(first)
 	if !ok {
 		if _, plainOK := accepted(plain); plainOK {
-			return v.conclude(Blocked, Likely, "MPTCP does not get through: the server answers a plain SYN, but not one with MP_CAPABLE. Connections begin late, after the kernel has tried again without."), nil
+			return v.conclude(Blocked, Likely, "MPTCP does not get through: the server answers a plain SYN, but SYNs with MP_CAPABLE are lost%s. Connections begin late, after the kernel has tried again without.", behind(plain, first)), nil
 		}
-		return v.conclude(Unknown, Open, "The server accepts no connection at port %d, so nothing is known of what it returns. No router saw MP_CAPABLE changed.", s.Port), nil
+		if changed, err := s.joins(ctx, v, packet.JoinSYN{AddressID: 1, Token: s.Random.Uint32(), Nonce: s.Random.Uint32()}); changed || err != nil {
+			return v, err
+		}
+		return v.conclude(Unknown, Open, "The server accepts no connection at port %d, so nothing is known of what it returns. No router saw MP_CAPABLE or MP_JOIN changed.", s.Port), nil
 	}
 	if echoes(answer) {
 		return v.conclude(Changed, Certain, "MPTCP falls back to TCP: the server, or something before it, repeats options that it does not understand."), nil
@@ -73,15 +76,23 @@ func mptcp(ctx context.Context, s *Session) (*Verdict, error) {
 		return v.conclude(Unknown, Likely, "MPTCP falls back to TCP: the SYN+ACK has no MP_CAPABLE. The server does not speak MPTCP, or the option is removed behind the last router that quotes whole packets, or on the way back."), nil
 	}
 	v.see("The SYN+ACK has MP_CAPABLE with the server's key.")
-	join, err := s.syn(ctx, s.Port, packet.MSS(1460), packet.JoinSYN{AddressID: 1, Token: server.Token(1), Nonce: s.Random.Uint32()}.Option())
-	if err != nil {
-		return nil, err
-	}
-	v.see("A SYN with MP_JOIN of an unknown connection is answered by %s.", answers(join))
-	if len(v.found(join, compare.Join)) > 0 {
-		return v.conclude(Changed, Certain, "MPTCP has one path only: MP_JOIN is changed or removed, so no further subflow comes up."), nil
+	if changed, err := s.joins(ctx, v, packet.JoinSYN{AddressID: 1, Token: server.Token(1), Nonce: s.Random.Uint32()}); changed || err != nil {
+		return v, err
 	}
 	return s.multipathData(ctx, v, first)
+}
+
+// joins traces with a SYN that joins an unknown connection. It concludes if that is changed.
+func (s *Session) joins(ctx context.Context, v *Verdict, o packet.JoinSYN) (changed bool, err error) {
+	join, err := s.syn(ctx, s.Port, packet.MSS(1460), o.Option())
+	if err != nil {
+		return false, err
+	}
+	v.see("A SYN with MP_JOIN of an unknown connection is answered by %s.", answers(join))
+	if changed = len(v.found(join, compare.Join)) > 0; changed {
+		v.conclude(Changed, Certain, "MPTCP has one path only: MP_JOIN is changed or removed, so no further subflow comes up.")
+	}
+	return changed, nil
 }
 
 // multipathData sends data on a connection of MPTCP, to each router that quotes whole packets and to the server.
@@ -170,7 +181,7 @@ func (s *Session) survives(ctx context.Context, name string, field compare.Field
 	}
 	switch {
 	case plain.Answer != nil && p.Answer == nil:
-		return v.conclude(Blocked, Likely, "SYNs with %s are dropped: %s", name, otherwise), nil
+		return v.conclude(Blocked, Likely, "SYNs with %s are dropped%s: %s", name, behind(plain, p), otherwise), nil
 	case len(p.FullQuotes()) == 0:
 		return v.conclude(Unknown, Open, "Nothing shows whether %s gets through: no router quotes whole packets.", name), nil
 	}

@@ -82,6 +82,7 @@ func All() []Recipe {
 		{"payload", "Is data changed?", payload},
 		{"ecn", "Does explicit congestion notification get through?", ecn},
 		{"tfo", "Does TCP Fast Open get through?", tfo},
+		{"udp", "Does UDP get to the port?", udp},
 	}
 }
 
