@@ -32,7 +32,7 @@ network, and leaves nothing behind. docs/lab.md tells how to describe a network 
 		builder.PreRunE = needRoot
 		root.AddCommand(builder)
 	}
-	root.AddCommand(partCommand(), listCommand())
+	root.AddCommand(partCommand(), listCommand(), diversityCommand())
 	cli.Prepare(root, version)
 	return root
 }

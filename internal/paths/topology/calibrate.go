@@ -24,8 +24,8 @@ type Calibration struct {
 // histogram is the number of elements of NextHops and Paths.
 const histogram = 65
 
-// Calibrate computes the constants for controlled fields of so many bits. Every node counts as a source, destination and
-// router. If hosts is not nil, only these are sources and destinations.
+// Calibrate computes the constants for controlled fields of so many bits. Every node counts as a source and destination. If
+// hosts is not nil, only these do. Nodes that forward count as routers.
 func (n *Network) Calibrate(bits int, hosts []int) Calibration {
 	c := Calibration{
 		Nodes: len(n.Names), Links: n.Links(), Bits: bits, Radix: 2,
@@ -44,7 +44,7 @@ func (n *Network) Calibrate(bits int, hosts []int) Calibration {
 		all = append(all, t)
 		for _, v := range t.order[1:] {
 			c.Radix = max(c.Radix, len(t.Next[v]))
-			if !isHost[v] {
+			if !n.leafs[v] {
 				c.NextHops[min(len(t.Next[v]), histogram-1)]++
 			}
 		}
@@ -68,6 +68,21 @@ func (n *Network) Calibrate(bits int, hosts []int) Calibration {
 	}
 	c.Needed = cflb.BitsFor(c.Radix, c.Hops)
 	return c
+}
+
+// Several returns the share of those with more than one next hop or path, from 0 to 1.
+func Several(counts []int) float64 {
+	several, all := 0, 0
+	for n, count := range counts {
+		all += count
+		if n > 1 {
+			several += count
+		}
+	}
+	if all == 0 {
+		return 0
+	}
+	return float64(several) / float64(all)
 }
 
 const mostPaths = 1 << 40

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -86,6 +88,9 @@ func New() *Network { return &Network{index: map[string]int{}, leafs: map[int]bo
 
 // Leaf has no path pass through a node.
 func (n *Network) Leaf(i int) { n.leafs[i] = true }
+
+// Leafs returns the nodes that no path passes through, in order; nil: there are none.
+func (n *Network) Leafs() []int { return slices.Sorted(maps.Keys(n.leafs)) }
 
 // Node returns the index of a node, which is added if there is none of that name.
 func (n *Network) Node(name string) int {
