@@ -9,6 +9,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/engine"
+	"github.com/detour-collective/dcol/internal/converter/known"
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
@@ -81,7 +82,10 @@ func (a *attempt) way() *engine.Dial {
 	// A server that is known to speak no MPTCP is not asked again for a while: Linux may lose data of connections that
 	// became plain TCP.
 	a.plain = a.client.IsPlain(a.servers[0])
-	d := &engine.Dial{To: a.servers[0], From: netip.AddrPortFrom(a.source, 0), MPTCP: !a.plain, Mark: a.client.config.Mark}
+	d := &engine.Dial{
+		To: a.servers[0], From: netip.AddrPortFrom(a.source, 0), MPTCP: !a.plain, NoFallback: known.TakesSeveral(a.servers[0]),
+		Mark: a.client.config.Mark,
+	}
 	if len(a.servers) > 1 {
 		d.Timeout = addressTimeout
 	}
@@ -97,7 +101,7 @@ func (a *attempt) convert(cookie []byte) *engine.Dial {
 	}
 	a.answer = rfc8803.Message{}
 	d := &engine.Dial{
-		To: a.via, MPTCP: true, Mark: a.client.config.Mark, Timeout: converterTimeout, Greeting: greeting, Await: a.hear,
+		To: a.via, MPTCP: true, NoFallback: true, Mark: a.client.config.Mark, Timeout: converterTimeout, Greeting: greeting, Await: a.hear,
 	}
 	a.client.Update(func(c *choice.Choice) {
 		if c.Trust(a.via, time.Now()) {

@@ -39,7 +39,7 @@ func TestWaysOfAnAttempt(t *testing.T) {
 			}
 			var r engine.Result
 			via := dial.Await != nil
-			if via != slices.Contains(converters, dial.To) || !via && !slices.Contains(servers, dial.To) || !dial.MPTCP {
+			if via != slices.Contains(converters, dial.To) || !via && !slices.Contains(servers, dial.To) || !dial.MPTCP || !dial.NoFallback {
 				t.Fatalf("%+v", dial)
 			}
 			if via && dial.Timeout != converterTimeout {
@@ -120,4 +120,14 @@ func TestPlainServerIsDialledByTCP(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A program that may listen for one connection only gets one, although that may fall back to TCP.
+func TestProgramGetsOneConnection(t *testing.T) {
+	for port, want := range map[uint16]bool{21: true, 1023: true, 1024: false, 50000: false} {
+		server := netip.AddrPortFrom(netip.MustParseAddr("203.0.113.1"), port)
+		if _, dial := New(Config{}).beginDirectly(server); dial.NoFallback != want {
+			t.Errorf("%v: %+v", server, dial)
+		}
+	}
 }

@@ -4,10 +4,11 @@
 //
 // Each processor has one loop on epoll, and no connection has a goroutine:
 //
-//	loop.go     events of epoll; a connection comes in         move.go     bytes, from one end to the other
-//	opening.go  the Front says which server; connect           pipe.go     where bytes from TCP wait
-//	pair.go     the two ends, how they close                   socket.go   what is asked of the kernel
-//	shortage.go too few descriptors                            handshake.go  clients that said something in their SYN
+//	loop.go       events of epoll; a connection comes in       move.go       bytes, from one end to the other
+//	opening.go    the Front says which server                  pipe.go       where bytes from TCP wait
+//	dialling.go   connect to it                                socket.go     what is asked of the kernel
+//	pair.go       the two ends, how they close                 handshake.go  clients that said something in their SYN
+//	shortage.go   too few descriptors
 //
 // Bytes from TCP go through a pipe (splice), so that they are not copied; bytes from MPTCP are read
 // and written, because Linux copies them anyway. A pipe and a buffer belong to a connection only while

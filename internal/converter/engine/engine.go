@@ -74,7 +74,10 @@ type Dial struct {
 	// free one is chosen that the address's host is unlikely to use itself.
 	From  netip.AddrPort
 	MPTCP bool
-	Mark  uint32 // of the socket (SO_MARK); 0: none
+	// NoFallback has a server that answers without MPTCP connected to again, by TCP: Linux may lose data of connections
+	// that became plain TCP. The server sees one connection end at once, without a byte, and another begin.
+	NoFallback bool
+	Mark       uint32 // of the socket (SO_MARK); 0: none
 	// Timeout bounds connecting and Await together; 0: connecting takes as long as the kernel tries, and
 	// Await as long as the connection lives.
 	Timeout time.Duration

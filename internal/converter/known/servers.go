@@ -28,6 +28,10 @@ type Servers struct{ found *Map[netip.AddrPort, Support] }
 // NewServers remembers at most the given number of servers.
 func NewServers(most int) *Servers { return &Servers{NewMap[netip.AddrPort, Support](most)} }
 
+// TakesSeveral reports whether a server is a service that takes any number of connections. A program at another port may
+// listen for one connection only, as for a file by FTP.
+func TakesSeveral(server netip.AddrPort) bool { return server.Port() < 1024 }
+
 // Learn notes whether a server answered MP_CAPABLE with MPTCP.
 func (s *Servers) Learn(server netip.AddrPort, mptcp bool, now time.Time) {
 	if mptcp {

@@ -151,7 +151,7 @@ func (o *opening) prepare(c *rfc8803.Connect, mark uint32, now time.Time) *rfc88
 		return &rfc8803.Error{Code: rfc8803.MalformedMessage}
 	}
 	mptcp := wantsMPTCP || o.front.support(to, now) != known.Plain
-	o.dial = &engine.Dial{To: to, MPTCP: mptcp, Mark: mark}
+	o.dial = &engine.Dial{To: to, MPTCP: mptcp, NoFallback: known.TakesSeveral(to), Mark: mark}
 	return nil
 }
 

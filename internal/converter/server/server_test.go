@@ -30,6 +30,8 @@ var (
 	key    = cookie.Key{7}
 	client = netip.MustParseAddr("127.0.0.1")
 	remote = netip.MustParseAddrPort("192.0.2.1:443")
+	// program is not at a service's port.
+	program = netip.MustParseAddrPort("192.0.2.1:50000")
 )
 
 // sealed returns a cookie of the client.
@@ -165,6 +167,7 @@ func TestDials(t *testing.T) {
 		want    engine.Dial
 	}{
 		"unknown server":        {rfc8803.Connect{Server: remote}, nil, engine.Dial{To: remote, Mark: mark, MPTCP: true}},
+		"unknown program":       {rfc8803.Connect{Server: program}, nil, engine.Dial{To: program, Mark: mark, MPTCP: true}},
 		"plain server":          {rfc8803.Connect{Server: remote}, []bool{false}, engine.Dial{To: remote, Mark: mark}},
 		"server with MPTCP":     {rfc8803.Connect{Server: remote}, []bool{true}, engine.Dial{To: remote, Mark: mark, MPTCP: true}},
 		"has become plain":      {rfc8803.Connect{Server: remote}, []bool{true, false}, engine.Dial{To: remote, Mark: mark}},
@@ -191,7 +194,7 @@ func TestDials(t *testing.T) {
 			t.Errorf("%s: %+v", name, s)
 			continue
 		}
-		if d := s.Dial; d.To != c.want.To || d.MPTCP != c.want.MPTCP || d.Mark != c.want.Mark {
+		if d := s.Dial; d.To != c.want.To || d.MPTCP != c.want.MPTCP || d.Mark != c.want.Mark || d.NoFallback != (d.To == remote) {
 			t.Errorf("%s: %+v, want %+v", name, d, c.want)
 		}
 	}

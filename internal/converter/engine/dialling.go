@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dial begins to connect to a server, and forgets the one before.
+func (l *loop) dial(p *pair, d *Dial) {
+	l.hangUp(p)
+	o, due := p.opening, time.Time{}
+	o.dial, o.began, o.up, o.said, o.early, o.again = d, time.Now(), time.Time{}, nil, 0, false
+	if d.Timeout > 0 {
+		due = o.began.Add(d.Timeout)
+	}
+	l.due.Set(&o.due, due)
+	l.connect(p, d)
+}
+
+// dialAgain connects to the same server by TCP. The Dial's time goes on.
+func (l *loop) dialAgain(p *pair) {
+	l.hangUp(p)
+	o := p.opening
+	o.began, o.again = time.Now(), true
+	d := *o.dial
+	d.MPTCP = false
+	l.connect(p, &d)
+}
+
+// connect begins to connect a socket to the server.
+func (l *loop) connect(p *pair, d *Dial) {
+	fd, err := connect(d)
+	if err != nil && lacks(errnoOf(err)) {
+		l.starve(errnoOf(err))
+		if l.spendSpare() {
+			fd, err = connect(d)
+		}
+	}
+	if err != nil {
+		l.dialled(p, errnoOf(err))
+		return
+	}
+	if err := l.add(p, &p.server, fd, d.MPTCP); err != nil {
+		l.starve(errnoOf(err))
+		l.refuse(p)
+	}
+}
+
+// hangUp closes the connection to the server that was tried.
+func (l *loop) hangUp(p *pair) {
+	if fd := p.server.fd; fd >= 0 {
+		l.ends[fd] = nil
+		resetSocket(int(fd))
+		p.server.fd = -1
+	}
+}
+
+// connected goes on once the server has answered, if it has.
+func (l *loop) connected(p *pair) {
+	o, fd := p.opening, int(p.server.fd)
+	errno := connectError(fd)
+	switch errno {
+	case 0:
+	case unix.EAGAIN: // the event was meant for an earlier socket with this descriptor
+		return
+	default:
+		l.dialled(p, errno)
+		return
+	}
+	if o.dial.MPTCP && o.dial.NoFallback && !o.again && !isMultipath(fd) {
+		l.dialAgain(p)
+		return
+	}
+	o.up = time.Now()
+	if o.dial.EarlyTimeout > 0 && !l.hearEarly(p) {
+		return
+	}
+	if len(o.dial.Greeting) > 0 {
+		if errno := l.greet(p); errno != 0 {
+			l.dialled(p, errno)
+			return
+		}
+	}
+	if o.dial.Await == nil {
+		l.dialled(p, 0)
+	}
+}
+
+// hearEarly reads what the client has said so far, and reports whether the pair goes on.
+func (l *loop) hearEarly(p *pair) bool {
+	o := p.opening
+	room := earlyMost - len(o.heard)
+	if room <= 0 || p.client.is&isEmpty != 0 {
+		return true
+	}
+	n, errno := read(int(p.client.fd), l.buffer[:room])
+	switch {
+	case errno == unix.EAGAIN:
+	case errno != 0:
+		l.refuse(p)
+		return false
+	case n > 0: // an end is read again later
+		p.client.wasRead(n, room)
+		o.heard = append(o.heard, l.buffer[:n]...)
+	}
+	return true
+}
+
+// greet sends the greeting and, if the dial wants it, what the client has said.
+func (l *loop) greet(p *pair) syscall.Errno {
+	o, b := p.opening, p.opening.dial.Greeting
+	if o.dial.EarlyTimeout > 0 {
+		b = slices.Concat(b, o.heard[:min(len(o.heard), earlyMost)])
+	}
+	// The socket's buffer is empty, so that a greeting always fits.
+	n, errno := write(int(p.server.fd), b)
+	switch {
+	case errno != 0:
+		return errno
+	case n < len(o.dial.Greeting):
+		return unix.ENOBUFS
+	}
+	if o.early = n - len(o.dial.Greeting); o.early > 0 {
+		l.due.Set(&o.due, o.up.Add(o.dial.EarlyTimeout))
+	}
+	return 0
+}
+
+// await reads what the other side says before it is the server.
+func (l *loop) await(p *pair) {
+	for p.server.is&isEmpty == 0 {
+		o := p.opening
+		n, errno := read(int(p.server.fd), l.buffer[:openingMost])
+		switch {
+		case errno == unix.EAGAIN:
+			return
+		case errno != 0:
+			l.dialled(p, errno)
+			return
+		case n == 0:
+			l.dialled(p, unix.ECONNRESET)
+			return
+		case len(o.said)+n > openingMost:
+			l.refuse(p)
+			return
+		}
+		p.server.wasRead(n, openingMost)
+		o.said = append(o.said, l.buffer[:n]...)
+		used, done, errno := o.dial.Await(o.said)
+		if errno != 0 {
+			l.dialled(p, errno)
+			return
+		}
+		if done {
+			o.said = o.said[min(used, len(o.said)):]
+			l.dialled(p, 0)
+			return
+		}
+	}
+}
+
+// dialled tells the front how connecting ended, and does what it wants.
+func (l *loop) dialled(p *pair, errno syscall.Errno) {
+	o := p.opening
+	l.due.Set(&o.due, time.Time{})
+	r := Result{Errno: errno, Connected: !o.up.IsZero(), Early: o.early > 0}
+	if r.Connected {
+		r.Handshake, r.Answer = o.up.Sub(o.began), time.Since(o.up)
+		r.MPTCP = o.dial.MPTCP && isMultipath(int(p.server.fd))
+	}
+	s := o.front.Dialled(r)
+	l.step(p, s)
+	switch {
+	case p.closed || s.Dial != nil || s.Close:
+	case errno != 0:
+		l.refuse(p)
+	default:
+		l.join(p)
+	}
+}
+
+// isMultipath reports whether an accepted connection is MPTCP, and did not fall back to TCP.
+func isMultipath(fd int) bool {
+	is, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, tcpIsMPTCP)
+	return err == nil && is == 1
+}
+
+const tcpIsMPTCP = 43 // TCP_IS_MPTCP of linux/tcp.h
