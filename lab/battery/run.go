@@ -280,8 +280,6 @@ func inapplicable(t test, c variant, impl implementation) bool {
 		return (c.mode == "activity" || c.mode == "background") && impl == kernelPM
 	case "handover-modes":
 		return (c.mode == "application") != (impl == plainTCP)
-	case "handover-radio": // the kernel has one way for all connections
-		return impl == kernelPM && (c.mode == "activity" || c.mode == "background")
 	}
 	return false
 }
