@@ -73,7 +73,7 @@ routes, eBPF filters, and the agent's run-time files. Sysctls get their old valu
 			if err != nil {
 				return err
 			}
-			if err := agent.Down(cmd.Context(), c, cli.Log("info")); err != nil {
+			if err := bringDown(cmd.Context(), c); err != nil {
 				return err
 			}
 			fmt.Fprintln(os.Stderr, "all changes of dcol to this host's network are removed")

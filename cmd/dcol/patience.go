@@ -11,7 +11,7 @@ import (
 
 // A command that waits longer than sayAfter prints what it waits for, and repeats it every sayAgain.
 const (
-	sayAfter = 2 * time.Second
+	sayAfter = time.Second
 	sayAgain = 5 * time.Second
 )
 

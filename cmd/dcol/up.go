@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -59,6 +60,14 @@ logs to agent.log in state_dir. If it runs already, this only reports. dcol down
 	return cmd
 }
 
+// bringDown stops the agent, if one runs, and removes its changes from this host.
+func bringDown(ctx context.Context, c *config.Config) (err error) {
+	patiently(always("the agent to stop, and its changes to this host to be undone"), func() {
+		err = agent.Down(ctx, c, cli.Log("warn"))
+	})
+	return err
+}
+
 func leaveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "leave",
@@ -92,7 +101,7 @@ On a coordinator this would end the collective for all members, and needs --forc
 				return err
 			}
 		}
-		if err := agent.Down(cmd.Context(), c, cli.Log("info")); err != nil {
+		if err := bringDown(cmd.Context(), c); err != nil {
 			return err
 		}
 		moved, err := setup.SetAside(*path, c.StateDir, time.Now())

@@ -132,7 +132,7 @@ func TestDownStopsTheAgent(t *testing.T) {
 	untouched := w.sysctls(bob)
 	ofAlice, ofBob := w.startBoth()
 	for _, host := range []string{bob, alice} {
-		w.says(w.try(host, program, "down"), "stopping the agent", "changes of dcol to this host's network are removed")
+		w.says(w.try(host, program, "down"), "changes of dcol to this host's network are removed")
 	}
 	for _, a := range []*agent{ofBob, ofAlice} {
 		select {

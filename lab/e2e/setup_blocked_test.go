@@ -25,7 +25,7 @@ func TestJoinWithBlockedPorts(t *testing.T) {
 
 	w.blockPort(45672, "drop")
 	began := time.Now()
-	w.fails(alice, []string{"join", line, "--client-only"}, "waiting, for 2 s now: an answer from the coordinator bob at TCP 11.0.2.1:45672",
+	w.fails(alice, []string{"join", line, "--client-only"}, "waiting, for 1 s now: an answer from the coordinator bob at TCP 11.0.2.1:45672",
 		"no coordinator can be reached", "no answer: TCP port 45672 must be open in its firewall")
 	if took := time.Since(began); took > 15*time.Second && slowness() == 1 {
 		t.Errorf("it took %v", took)
@@ -38,7 +38,7 @@ func TestJoinWithBlockedPorts(t *testing.T) {
 	w.blockPort(45673, "drop")
 	r := w.try(alice, program, "join", line, "--client-only")
 	w.Log(r)
-	for _, word := range []string{"This host is a member of friends now: alice.", "waiting, for 2 s now: ",
+	for _, word := range []string{"This host is a member of friends now: alice.", "waiting, for 1 s now: ",
 		"FAIL   member: not connected to a coordinator: ", "11.0.2.1:45673", "Allow TCP ports 45672 and 45673: incoming at the coordinator",
 		"client: no waypoint is known, because no coordinator is connected"} {
 		w.mentions(r, word)
