@@ -84,7 +84,7 @@ test-roots: ## Run the tests in a bare Debian 12 and 13 with git and make alone 
 
 test-metrics: ## Check the metrics and alert rules with Debian's Prometheus.
 	@scripts/deps.sh test-metrics
-	$(GO) test -count=1 -v -run 'Prom' ./internal/metrics
+	$(GO) test -count=1 -v -run 'Prom|Dashboard' ./internal/metrics
 
 test-kernels: ## Run the tests on Debian's kernels 6.1 and 6.12, emulated (root, an hour).
 	@scripts/deps.sh test-kernels
