@@ -113,8 +113,8 @@ type WaypointMeasured struct {
 	Packets  float64
 }
 
-// WaypointLoaded reports that a waypoint says that it is loaded until then, so that other waypoints are better. A zero
-// Until ends that.
+// WaypointLoaded reports that a waypoint is loaded until a time, by its own report. Other waypoints are better until
+// then. If Until is zero, it is loaded no more.
 type WaypointLoaded struct {
 	Waypoint string
 	Addr     netip.Addr

@@ -61,7 +61,7 @@ type Candidate struct {
 	Until time.Time
 }
 
-// Explain returns what is done about a server. Its connections and those to the same address at other
+// Explain returns the connections to a server, and what a new one would take. Its connections and those to the same address at other
 // ports are listed if the port is 0. The candidates are then those of port 443.
 func (m *Manager) Explain(server netip.AddrPort, now time.Time) Explanation {
 	is := func(c *conn) bool {

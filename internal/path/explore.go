@@ -21,7 +21,7 @@ const (
 	exploresFor = 10 * time.Second
 )
 
-// Exploring is what exploring has cost in the present hour.
+// Exploring counts the cost of exploring in the present hour.
 type Exploring struct {
 	Tries  int
 	Bytes  uint64

@@ -32,13 +32,13 @@ func (l RateLimit) lower(other RateLimit) RateLimit {
 // nearShare is the share of a quota from which on its path is limited.
 const nearShare = 0.8
 
-// Restriction is what a subflow is held to. The zero value is nothing.
+// Restriction bounds the rate of a subflow and its user timeout. The zero value bounds nothing.
 type Restriction struct {
 	Rate        float64       // bits of payload a second, in each direction; 0: no bound
 	UserTimeout time.Duration // for data that stays unacknowledged (RFC 5482); 0: the kernel's
 }
 
-// Restrict holds a subflow to a Restriction from now on. A subflow that no longer exists is not an error.
+// Restrict applies a Restriction to a subflow from now on. A subflow that no longer exists is not an error.
 type Restrict struct {
 	Ends Ends
 	Restriction

@@ -27,7 +27,7 @@ const (
 	Leaves
 )
 
-// Traffic is what a connection carried.
+// Traffic counts what a connection carried.
 type Traffic struct {
 	Now, Since time.Time // when it began
 	Bytes      uint64    // in both directions

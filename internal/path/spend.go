@@ -75,7 +75,7 @@ type spentError struct{ budget.Standing }
 
 func (e spentError) Error() string { return SpentWords(e.Standing) }
 
-// SpentWords returns that a budget is used up, as text.
+// SpentWords returns a sentence that names a budget that is used up.
 func SpentWords(s budget.Standing) string {
 	amount := amountWords(s.Limit)
 	switch s.Scope {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Steering is the operator's will about waypoints. It concerns all destinations. The zero value has no wishes.
+// Steering lists the waypoints that the operator wants taken first or never, for all destinations. The zero value
+// leaves the choice to the policy.
 type Steering struct {
 	// Use lists the waypoints to take before all others.
 	Use []string
