@@ -1,7 +1,8 @@
 // Charts of rates over time, and of bytes by period.
 import {bytes, colour, dash, el, pathOf, rate, svg} from './words.js';
 
-const span = 300_000;
+// What is shown grows from a minute to five, in milliseconds.
+const least = 60_000, span = 300_000;
 
 // Rates remembers what each path carried in the last minutes.
 export class Rates {
@@ -26,14 +27,18 @@ export class Rates {
 	draw(place) {
 		const width = Math.max(place.clientWidth, 260), height = 190, left = 4, bottom = 18;
 		const end = this.times.at(-1) ?? 0, top = nice(Math.max(1e5, ...[...this.paths.values()].flat()));
-		const x = (t) => width - (end - t) / span * (width - left), y = (v) => 14 + (1 - v / top) * (height - bottom - 14);
+		const shown = Math.min(Math.max(end - (this.times[0] ?? end), least), span);
+		const x = (t) => width - (end - t) / shown * (width - left), y = (v) => 14 + (1 - v / top) * (height - bottom - 14);
 		const names = [...this.paths.keys()];
 		const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': names.map((p) => `${p} ${rate(this.paths.get(p).at(-1) ?? 0)}`).join(', ')});
 		for (const share of [0, 0.5, 1]) {
 			picture.append(svg('line', {class: 'grid', x1: left, x2: width, y1: y(share * top), y2: y(share * top)}));
 			picture.append(svg('text', {class: 'soft', x: left, y: y(share * top) - 3}, share ? rate(share * top) : ''));
 		}
-		for (const minutes of [1, 2, 3, 4]) picture.append(svg('text', {class: 'soft', x: x(end - minutes * 60000), y: height - 4, 'text-anchor': 'middle'}, `−${minutes} min`));
+		const step = shown > 120_000 ? 60 : shown > 60_000 ? 30 : 15;
+		for (let s = step; s * 1000 < 0.95 * shown; s += step) {
+			picture.append(svg('text', {class: 'soft', x: x(end - s * 1000), y: height - 4, 'text-anchor': 'middle'}, s % 60 ? `−${s} s` : `−${s / 60} min`));
+		}
 		for (const [path, list] of this.paths) {
 			const points = list.map((v, i) => `${x(this.times[i]).toFixed(1)},${y(v).toFixed(1)}`).join(' ');
 			picture.append(svg('polyline', {points, fill: 'none', stroke: colour(path), 'stroke-width': 2, 'stroke-dasharray': dash(path)}));
