@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -19,21 +21,22 @@ import (
 
 func whyCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "why DESTINATION",
+		Use:   "why DESTINATION|CONNECTION",
 		Short: "Explain which paths connections to a server take, and why",
 		Long: `Prints the connections to a server with the reason for each path, those that ended lately,
 and what a new connection would take: each detour that leads there, what is known of it,
 and why it would be taken or not.
 
 DESTINATION is an address or a name, with or without a port: 192.0.2.80, [2001:db8::80]:443,
-example.org:443. Without a port, connections to all ports are shown.`,
+example.org:443. Without a port, connections to all ports are shown. CONNECTION is the token of
+a living connection, as dcol status -d shows it: 7cc023a1.`,
 		Example: "  dcol why example.org",
 		Args:    cli.Exactly(1),
 	}
 	socket := cmd.Flags().String("socket", config.DefaultSocket, "the agent's `socket`")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON: "+api.WhySchema+", a line for each address")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		servers, err := destinations(cmd.Context(), args[0])
+		only, servers, err := asked(cmd.Context(), *socket, args[0])
 		if err != nil {
 			return err
 		}
@@ -42,6 +45,10 @@ example.org:443. Without a port, connections to all ports are shown.`,
 			answer, err := api.Dial(*socket).Why(cmd.Context(), api.WhyRequest{Server: server})
 			if err != nil {
 				return err
+			}
+			if only != "" {
+				answer.Closed = []api.ClosedConnection{}
+				answer.Connections = slices.DeleteFunc(answer.Connections, func(c api.Connection) bool { return c.Token != only })
 			}
 			answers = append(answers, answer)
 		}
@@ -61,6 +68,29 @@ example.org:443. Without a port, connections to all ports are shown.`,
 		return nil
 	}
 	return cmd
+}
+
+var tokenForm = regexp.MustCompile(`^[0-9a-f]{8}$`)
+
+// asked returns the servers that the user means, and the token of the only connection that is meant, if it is one.
+func asked(ctx context.Context, socket, text string) (token string, servers []netip.AddrPort, err error) {
+	if tokenForm.MatchString(text) {
+		s, err := api.Dial(socket).Status(ctx)
+		if err != nil {
+			return "", nil, err
+		}
+		if s.Client != nil {
+			is := func(c api.Connection) bool { return c.Token == text }
+			if i := slices.IndexFunc(s.Client.Connections, is); i >= 0 {
+				return text, []netip.AddrPort{s.Client.Connections[i].Remote}, nil
+			}
+		}
+	}
+	servers, err = destinations(ctx, text)
+	if err != nil && tokenForm.MatchString(text) {
+		err = fmt.Errorf("no living connection has the token %s (dcol status -d shows them), and %w", text, err)
+	}
+	return "", servers, err
 }
 
 // destinations returns the addresses that the user means. Their port is 0 if there is none in the text.
