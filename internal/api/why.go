@@ -77,6 +77,22 @@ type Candidate struct {
 	Until time.Time `json:"until,omitzero"`
 	// Claimed has other members' measurements of the waypoint. It is absent if there are none.
 	Claimed *Claimed `json:"claimed,omitempty"`
+	// Bottlenecks lists whether the way through the waypoint shares its bottleneck with the direct path, and with the waypoints
+	// with which that was compared.
+	Bottlenecks []Bottleneck `json:"bottlenecks,omitempty"`
+}
+
+// Bottleneck describes whether two paths share their bottleneck. They were compared each time that a subflow on one of them
+// began or ceased to carry bulk traffic beside one on the other.
+type Bottleneck struct {
+	With     string `json:"with,omitempty"` // the other's waypoint; absent: the direct path
+	Relation string `json:"relation"`       // "shared", "apart" or "unknown"
+	Pairs    int    `json:"pairs"`          // comparisons, at most the last 8
+	// Lost is the mean share of a subflow's gain that the other lost, which lies between Least and Most with a probability of
+	// 95 %. They are absent with less than three comparisons.
+	Lost  float64 `json:"lost,omitempty"`
+	Least float64 `json:"lost_least,omitempty"`
+	Most  float64 `json:"lost_most,omitempty"`
 }
 
 // Claimed sums up what other members say that they measured of a waypoint. It decides only which of several unmeasured

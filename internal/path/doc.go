@@ -32,6 +32,7 @@
 //	history.go prospect.go bulk.go   measurements of detours, and the expectations they give
 //	explore.go                       what exploring may cost
 //	hearsay.go                       what other members measured (package claim)
+//	share.go                         whether a detour shares its bottleneck with another path
 //	memory.go                        how the next Manager takes them over
 //
 //	sense.go                         what samples show; package measure has the estimates

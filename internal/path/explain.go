@@ -53,6 +53,9 @@ type Candidate struct {
 	// if it is guessed from the round trip of the waypoint's session.
 	Wait     time.Duration
 	Measured bool
+	// Bottlenecks lists whether its waypoint shares its bottleneck with the direct path, and with the waypoints with which that
+	// was compared.
+	Bottlenecks []Bottleneck
 	// Claimed is what other members measured of its waypoint.
 	Claimed claim.Hint
 	// Why is the reason for taking it or not.
@@ -176,6 +179,7 @@ func (k *detours) candidate(u *Usable, server netip.AddrPort, taken bool, why st
 	known.Failures = u.Failures
 	return Candidate{
 		Detour: *u.Detour, Taken: taken, Known: known, Wait: u.Wait, Measured: u.Measured, Claimed: k.claims.Hint(u.Waypoint, now), Why: why,
+		Bottlenecks: k.sharings.bottlenecks(u.Waypoint, server),
 	}
 }
 

@@ -53,6 +53,8 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 		p.Goodput = k.history.given(o.Waypoint, t.server, t.now)
 		p.Gave = p.Goodput > 0
 		switch {
+		case p.Gave && k.sharings.of(o.Waypoint, "", t.server).Relation == measure.Shared:
+			p.Goodput = 0 // it adds nothing to the direct path
 		case p.Gave:
 		case explores:
 			p.Goodput = highestGoodputKept

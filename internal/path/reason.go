@@ -110,7 +110,7 @@ func (r *round) gives(best *Usable) (g *gain) {
 	}
 	for i := range r.Usable {
 		u := &r.Usable[i]
-		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Gave && classOf(u.Goodput) < classOf(best.Goodput) && (g == nil || u.Goodput > g.otherGoodput) {
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Gave && u.Goodput > 0 && classOf(u.Goodput) < classOf(best.Goodput) && (g == nil || u.Goodput > g.otherGoodput) {
 			g = &gain{best.Goodput, u.Goodput, u.Waypoint}
 		}
 	}

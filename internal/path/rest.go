@@ -95,6 +95,7 @@ type detours struct {
 	spending    spending
 	budget      *budget.Book
 	claims      *claim.Book
+	sharings    sharings
 	exploration exploration
 	counts      map[string]int // scratch of countFailures
 }
@@ -217,6 +218,7 @@ func (k *detours) moved() {
 	clear(k.history)
 	clear(k.sessions)
 	clear(k.loads)
+	clear(k.sharings)
 }
 
 // forget drops what expired.
@@ -225,5 +227,6 @@ func (k *detours) forget(now time.Time) {
 	k.trials.forget(now)
 	k.suspensions.forget(now)
 	k.history.forget(now)
+	k.sharings.forget(now)
 	k.loads.forget(now)
 }

@@ -47,6 +47,7 @@ type attention struct {
 
 	comparedAt  time.Time // when the detours in use were last compared with others
 	slowerSince time.Time // since when one of them is much slower; zero: none is
+	besides     besides
 }
 
 // asideCause is the kind of reason for setting a subflow aside.
@@ -92,6 +93,7 @@ func (m *Manager) weigh(t turn) {
 	if t.now.Sub(t.attention.learned) >= learnsEvery {
 		m.learn(t)
 	}
+	m.compare(t, moment)
 	t.confirmStall()
 	if t.carriersStall() {
 		t.callUp()

@@ -47,12 +47,43 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 		})
 	}
 	p.table("PATH|TAKEN|A MESSAGE TAKES|MIN RTT|LOSS|BULK GOT|WHY", rows)
+	p.bottlenecks(x.Candidates)
 	p.claimed(x.Candidates)
 	if x.Note != "" {
 		p.linef("  no detour: %s", x.Note)
 	}
 	p.probed(x.Probed, now)
 	return p.err
+}
+
+// bottlenecks writes with which paths waypoints share their bottleneck, once for each waypoint that was ever compared.
+func (p *printer) bottlenecks(candidates []api.Candidate) {
+	done := make(map[string]bool)
+	for _, c := range candidates {
+		if done[c.Waypoint] {
+			continue
+		}
+		done[c.Waypoint] = true
+		for _, b := range c.Bottlenecks {
+			if b.Pairs > 0 || c.Measured.Goodput > 0 {
+				p.linef("  %s and %s: %s", c.Waypoint, cmp.Or(b.With, "the direct path"), bottleneckWords(b))
+			}
+		}
+	}
+}
+
+func bottleneckWords(b api.Bottleneck) string {
+	lost := fmt.Sprintf("the other lost %.0f %% of what one gained, with 95 %% certainty %.0f to %.0f %%, in %d comparisons", 100*b.Lost, 100*b.Least, 100*b.Most, b.Pairs)
+	switch {
+	case b.Relation == "shared":
+		return "they share a bottleneck (" + lost + ")"
+	case b.Relation == "apart":
+		return "each has a bottleneck of its own (" + lost + ")"
+	case b.Least == 0 && b.Most == 0:
+		return fmt.Sprintf("it is unknown whether they share a bottleneck (%d of 3 comparisons)", b.Pairs)
+	default:
+		return "it is unknown whether they share a bottleneck (" + lost + ")"
+	}
 }
 
 // claimed writes what other members measured of waypoints, once for each.

@@ -31,7 +31,7 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 			out.Candidates = append(out.Candidates, api.Candidate{
 				Waypoint: d.Waypoint, Kind: d.Kind.String(), Taken: d.Taken, Measured: describeKnown(d.Known),
 				Wait: milliseconds(d.Wait), Guessed: d.Wait > 0 && !d.Measured, Why: d.Why, Until: d.Until,
-				Claimed: describeClaimed(d.Claimed),
+				Claimed: describeClaimed(d.Claimed), Bottlenecks: describeBottlenecks(d.Bottlenecks),
 			})
 		}
 		return out, nil
@@ -44,6 +44,15 @@ func describeClaimed(h claim.Hint) *api.Claimed {
 		return nil
 	}
 	return &api.Claimed{Members: h.Members, Wrong: h.Wrong, Proven: h.Proven, Loss: h.Loss.String(), Goodput: h.Goodput.String()}
+}
+
+func describeBottlenecks(all []path.Bottleneck) (list []api.Bottleneck) {
+	for _, b := range all {
+		list = append(list, api.Bottleneck{
+			With: b.With, Relation: b.Relation.String(), Pairs: b.Pairs, Lost: b.Lost, Least: b.Least, Most: b.Most,
+		})
+	}
+	return list
 }
 
 func describeKnown(k path.Known) api.Measured {

@@ -8,5 +8,6 @@
 //	gaps.go       gaps between arrivals
 //	trip.go       round trips
 //	rate.go       goodput
+//	sharing.go    whether two paths share a bottleneck
 //	traffic.go    the kind of a connection's traffic
 package measure

@@ -1,0 +1,191 @@
+package path
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
+)
+
+// This file finds out whether a detour shares its bottleneck with another path. When a subflow begins or ceases to carry in the
+// middle of bulk traffic, beside one other subflow, what it gained is compared with what the other lost (measure.Sharing). The
+// connections to one network of servers contribute to the same comparison. Nothing is tried for it: where the subflows of
+// connections do not change in mid-traffic, the answer stays unknown.
+//
+// A program that sends less than the paths carry looks like a shared bottleneck, too. Where this host sends, the kernel knows,
+// and such times do not count. Where it receives, they count: then the detour adds nothing either.
+
+const (
+	// After a change, a subflow's rate is taken from settlesIn on, over at least steadyFor.
+	settlesIn = 2 * time.Second
+	steadyFor = 3 * time.Second
+	// limitedShare is the least share of samples in which the network must have limited what this host sends.
+	limitedShare = 0.8
+	// mostSharings bounds the memory of sharings.
+	mostSharings = 1024
+)
+
+// sharings holds the comparisons.
+type sharings map[sharingKey]*compared
+
+// sharingKey names a waypoint, another or the direct path if empty, and a network of servers.
+type sharingKey struct {
+	waypoint, other string
+	network         netip.Prefix
+}
+
+type compared struct {
+	measure.Sharing
+	at time.Time // of the last pair
+}
+
+// add adds a pair of the comparison of two subflows.
+func (h sharings) add(waypoint, other string, server netip.AddrPort, gain, change float64, now time.Time) {
+	if waypoint == "" {
+		waypoint, other = other, waypoint
+	}
+	key := sharingKey{waypoint, other, prefixOf(server.Addr())}
+	if waypoint == other || h[key] == nil && len(h) >= mostSharings {
+		return
+	}
+	if h[key] == nil {
+		h[key] = &compared{}
+	}
+	h[key].Add(gain, change)
+	h[key].at = now
+}
+
+// of returns what is known of a waypoint and another, or the direct path if that is empty.
+func (h sharings) of(waypoint, other string, server netip.AddrPort) measure.Shares {
+	if s := h[sharingKey{waypoint, other, prefixOf(server.Addr())}]; s != nil {
+		return s.Result()
+	}
+	return measure.Shares{}
+}
+
+// forget drops old comparisons.
+func (h sharings) forget(now time.Time) {
+	maps.DeleteFunc(h, func(_ sharingKey, s *compared) bool { return now.Sub(s.at) > remembersFor })
+}
+
+// Bottleneck describes whether a detour shares its bottleneck with another path.
+type Bottleneck struct {
+	// With is the other path's waypoint. It is empty for the direct path.
+	With string
+	measure.Shares
+}
+
+// bottlenecks lists what is known of a waypoint, the direct path first. That is always listed.
+func (h sharings) bottlenecks(waypoint string, server netip.AddrPort) []Bottleneck {
+	list := []Bottleneck{{Shares: h.of(waypoint, "", server)}}
+	for key, s := range h {
+		if key.waypoint == waypoint && key.other != "" && key.network == prefixOf(server.Addr()) {
+			list = append(list, Bottleneck{key.other, s.Result()})
+		}
+	}
+	slices.SortFunc(list, func(a, b Bottleneck) int { return cmp.Compare(a.With, b.With) })
+	return list
+}
+
+// besides holds what the subflows of a connection carried, before and after one of them began or ceased to carry.
+type besides struct{ before, now regime }
+
+// regime is a time in which the same one or two subflows carried bulk traffic.
+type regime struct {
+	of            [2]*subflow
+	began         time.Time
+	from, until   time.Time // zero: not settled yet
+	first, last   [2]uint64 // bytes at these times
+	samples, free int       // free: in which this host's program limited what it sent
+}
+
+// compare adds to the comparisons what one connection that was just sampled closely shows.
+func (m *Manager) compare(t turn, moment measure.Moment) {
+	b := &t.attention.besides
+	of, ok := t.pairCarries()
+	if t.kind != measure.Bulk || !ok {
+		*b = besides{}
+		return
+	}
+	if of != b.now.of {
+		*b = besides{before: b.now, now: regime{of: of, began: t.now}}
+		if !b.before.steady() {
+			b.before = regime{}
+		}
+	}
+	b.now.take(moment, t.now)
+	if b.before.steady() && b.now.steady() {
+		one, two := &b.before, &b.now
+		if one.of[1] != nil {
+			one, two = two, one
+		}
+		m.pair(t, one, two)
+		b.before = regime{}
+	}
+}
+
+// pairCarries returns the subflows that carry the connection's data, in their order, if they are one or two.
+func (t turn) pairCarries() (of [2]*subflow, ok bool) {
+	n := 0
+	for _, s := range t.subflows {
+		switch {
+		case !s.up || s.backup:
+		case n == len(of) || !t.ours(s):
+			return of, false
+		default:
+			of[n] = s
+			n++
+		}
+	}
+	return of, n > 0
+}
+
+// take adds one sample.
+func (r *regime) take(moment measure.Moment, now time.Time) {
+	if now.Sub(r.began) < settlesIn {
+		return
+	}
+	for i, s := range r.of {
+		if s != nil {
+			r.last[i] = s.received + s.acked
+		}
+	}
+	if r.from.IsZero() {
+		r.from, r.first = now, r.last
+	}
+	r.until = now
+	r.samples++
+	if moment.Acked > moment.Received && !moment.Limited {
+		r.free++
+	}
+}
+
+// steady reports whether the rates of the time are known.
+func (r *regime) steady() bool {
+	return r.until.Sub(r.from) >= steadyFor && float64(r.samples-r.free) >= limitedShare*float64(r.samples)
+}
+
+// rate returns the bits a second that a subflow carried. It is 0 if the subflow did not carry.
+func (r *regime) rate(s *subflow) float64 {
+	i := slices.Index(r.of[:], s)
+	if i < 0 {
+		return 0
+	}
+	return 8 * float64(r.last[i]-r.first[i]) / r.until.Sub(r.from).Seconds()
+}
+
+// pair compares a time in which one subflow carried with one in which another carried beside it.
+func (m *Manager) pair(t turn, one, two *regime) {
+	stayed := one.of[0]
+	came := two.of[0]
+	if came == stayed {
+		came = two.of[1]
+	}
+	if one.of[1] != nil || came == nil || !slices.Contains(two.of[:], stayed) {
+		return
+	}
+	m.detours.sharings.add(came.waypoint(), stayed.waypoint(), t.server, two.rate(came), two.rate(stayed)-one.rate(stayed), t.now)
+}
