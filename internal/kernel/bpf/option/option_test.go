@@ -3,6 +3,7 @@ package option
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -19,7 +20,16 @@ import (
 	"github.com/detour-collective/dcol/internal/tcpopt"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if address := os.Getenv(manyDialer); address != "" {
+		if err := dialMany(address); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // hosts are two hosts with a link.
 type hosts struct{ client, server *netnstest.NS }
