@@ -20,9 +20,16 @@ type line struct{ service, trip, room float64 }
 // measured is the bottleneck of the measurements.
 var measured = line{1200, 40_000, 40_000 / 1200}
 
+// queue is a line, and the time until which it is busy.
+type queue struct {
+	line
+	busy float64
+}
+
 // sender is one subflow, or a TCP connection.
 type sender struct {
 	control               string
+	via                   *queue
 	mates                 []*sender // subflows of the same connection, with itself
 	window, threshold     uint32
 	state                 state
@@ -33,6 +40,7 @@ type sender struct {
 	smoothed              float64
 	count                 uint32 // Reno's
 	acked, ackedAtMeasure uint64
+	lossAt, betweenLosses uint64 // OLIA's: packets
 }
 
 // answer is what a sender learns of a packet.
@@ -56,21 +64,22 @@ func (a *answers) Pop() any {
 	return x
 }
 
+// shared is a network of bottlenecks.
 type shared struct {
-	line
-	now, busy float64 // until when the link is
-	pending   answers
-	random    *rand.Rand
+	now     float64
+	pending answers
+	random  *rand.Rand
 }
 
 func (l *shared) send(s *sender) {
 	for s.inFlight < s.window {
-		l.busy = max(l.busy, l.now)
+		on := s.via
+		on.busy = max(on.busy, l.now)
 		a := answer{sent: l.now, of: s, number: s.next}
-		if a.lost = (l.busy-l.now)/l.service >= l.room; !a.lost {
-			l.busy += l.service
+		if a.lost = (on.busy-l.now)/on.service >= on.room; !a.lost {
+			on.busy += on.service
 		}
-		a.at = l.busy + l.trip + jitter*l.random.Float64()
+		a.at = on.busy + on.trip + jitter*l.random.Float64()
 		heap.Push(&l.pending, a)
 		s.next++
 		s.inFlight++
@@ -87,7 +96,7 @@ func (s *sender) reno() {
 
 func (s *sender) subflows() (own subflow, all []subflow) {
 	for _, m := range s.mates {
-		f := subflow{window: uint64(m.window), rtt: uint64(m.smoothed)}
+		f := subflow{window: uint64(m.window), rtt: uint64(m.smoothed), loss: max(m.acked-m.lossAt, m.betweenLosses)}
 		if m == s {
 			own = f
 		}
@@ -96,11 +105,28 @@ func (s *sender) subflows() (own subflow, all []subflow) {
 	return own, all
 }
 
+// increment returns what the coupled algorithm gives.
+func (s *sender) increment() int64 {
+	own, all := s.subflows()
+	switch s.control {
+	case "olia":
+		return olia(own, all)
+	case "balia":
+		return int64(balia(own, all))
+	}
+	return int64(lia(own, all))
+}
+
 func (s *sender) take(a answer) {
 	s.inFlight--
 	if a.lost {
 		if int32(a.number-s.recover) >= 0 {
 			s.threshold = max(s.window/2, 2)
+			if s.control == "balia" {
+				own, all := s.subflows()
+				s.threshold = max(s.window-uint32(baliaDecrease(own, all)), 2)
+			}
+			s.betweenLosses, s.lossAt = s.acked-s.lossAt, s.acked
 			s.window, s.recover, s.recovering, s.vegas.Paused = s.threshold, s.next, true, 1
 		}
 		return
@@ -124,8 +150,8 @@ func (s *sender) take(a answer) {
 	switch s.control {
 	case "reno":
 		s.reno()
-	case "lia":
-		s.state, s.window = s.state.avoid(k, func() int64 { own, all := s.subflows(); return int64(lia(own, all)) })
+	case "lia", "olia", "balia":
+		s.state, s.window = s.state.avoid(k, s.increment)
 	case "wvegas":
 		var others uint64
 		for _, m := range s.mates {
@@ -142,38 +168,57 @@ func (s *sender) take(a answer) {
 	}
 }
 
-// sharing returns what a connection with two subflows carries over what each of others carries beside it, in 60 s after 20 s.
-func sharing(on line, seed uint64, control, beside string, others int) float64 {
-	l := &shared{line: on, random: rand.New(rand.NewPCG(seed, 1))}
-	var all []*sender
-	begin := func(at float64, control string) *sender {
-		s := &sender{control: control, window: 10, threshold: 1 << 30, vegas: vegas{Base: 1 << 30, Alpha: waitingLeast}}
+// plan has the bottlenecks of a connection's subflows, and the number of TCP connections beside them on the first bottleneck.
+type plan struct {
+	control, beside string
+	subflows        []*queue
+	others          int
+}
+
+// carried returns the packets that the connection carries, and those of each TCP connection, in 60 s after 20 s.
+func carried(p plan, seed uint64) (mptcp, tcp float64) {
+	l := &shared{random: rand.New(rand.NewPCG(seed, 1))}
+	var all, mates []*sender
+	begin := func(at float64, control string, via *queue) *sender {
+		s := &sender{control: control, via: via, window: 10, threshold: 1 << 30, vegas: vegas{Base: 1 << 30, Alpha: waitingLeast}}
 		s.mates = []*sender{s}
 		all = append(all, s)
 		l.run(at)
 		l.send(s)
 		return s
 	}
-	a := begin(0, control)
-	b := begin(80_000, control)
-	a.mates = []*sender{a, b}
-	b.mates = a.mates
-	for i := range others {
-		begin(second*(0.1+0.1*float64(i)+0.1*l.random.Float64()), beside)
+	for i, via := range p.subflows {
+		mates = append(mates, begin(80_000*float64(i)/float64(max(1, len(p.subflows)-1)), p.control, via))
+	}
+	for _, s := range mates {
+		s.mates = mates
+	}
+	for i := range p.others {
+		begin(second*(0.1+0.1*float64(i)+0.1*l.random.Float64()), p.beside, p.subflows[0])
 	}
 	l.run(20 * second)
 	for _, s := range all {
 		s.ackedAtMeasure = s.acked
 	}
 	l.run(80 * second)
-	var mptcp, tcp float64
 	for i, s := range all {
-		if got := float64(s.acked - s.ackedAtMeasure); i < 2 {
+		if got := float64(s.acked - s.ackedAtMeasure); i < len(mates) {
 			mptcp += got
 		} else {
-			tcp += got / float64(others)
+			tcp += got / float64(p.others)
 		}
 	}
+	return mptcp, tcp
+}
+
+// sharing returns what a connection with subflows on one bottleneck carries over what each of others carries beside it.
+func sharing(on line, seed uint64, control, beside string, subflows, others int) float64 {
+	p := plan{control: control, beside: beside, others: others}
+	b := &queue{line: on}
+	for range subflows {
+		p.subflows = append(p.subflows, b)
+	}
+	mptcp, tcp := carried(p, seed)
 	return mptcp / tcp
 }
 
@@ -188,15 +233,15 @@ func (l *shared) run(until float64) {
 }
 
 // mean returns the mean of some runs of sharing.
-func mean(t *testing.T, on line, control, beside string, others int) (mean float64) {
+func mean(t *testing.T, on line, control, beside string, subflows, others int) (mean float64) {
 	const runs = 5
 	var list []float64
 	for seed := range uint64(runs) {
-		ratio := sharing(on, seed, control, beside, others)
+		ratio := sharing(on, seed, control, beside, subflows, others)
 		list = append(list, ratio)
 		mean += ratio / runs
 	}
-	t.Logf("%s with two subflows to each of %d by %s on %v: %.2f, mean %.2f", control, others, beside, on, list, mean)
+	t.Logf("%s with %d subflows to each of %d by %s on %v: %.2f, mean %.2f", control, subflows, others, beside, on, list, mean)
 	return mean
 }
 
@@ -205,7 +250,7 @@ func mean(t *testing.T, on line, control, beside string, others int) (mean float
 func TestSharesOfLIA(t *testing.T) {
 	larger := line{service: 150, trip: 40_000, room: 40_000 / 150}
 	for _, others := range []int{1, 3} {
-		reno, small, large := mean(t, measured, "reno", "reno", others), mean(t, measured, "lia", "reno", others), mean(t, larger, "lia", "reno", others)
+		reno, small, large := mean(t, measured, "reno", "reno", 2, others), mean(t, measured, "lia", "reno", 2, others), mean(t, larger, "lia", "reno", 2, others)
 		if reno < 1.8 || reno > 2.2 || small > 1.05*reno || large < 0.5 || large > 1.2 {
 			t.Errorf("against %d: Reno %.2f, LIA with small windows %.2f, with larger ones %.2f", others, reno, small, large)
 		}
@@ -214,10 +259,47 @@ func TestSharesOfLIA(t *testing.T) {
 
 // Two subflows by wVegas take about as much as a connection with one.
 func TestSharesOfWVegas(t *testing.T) {
-	if one := mean(t, measured, "wvegas", "wvegas", 1); one < 0.7 || one > 1.3 {
+	if one := mean(t, measured, "wvegas", "wvegas", 2, 1); one < 0.7 || one > 1.3 {
 		t.Errorf("%.2f times as much", one)
 	}
-	if three := mean(t, measured, "wvegas", "wvegas", 3); three < 0.7 || three > 1.8 {
+	if three := mean(t, measured, "wvegas", "wvegas", 2, 3); three < 0.7 || three > 1.8 {
 		t.Errorf("%.2f times as much as each of three", three)
+	}
+}
+
+// On disjoint paths nothing is lost by coupling. On unequal ones BALIA lowers the window of the slower path to a quarter
+// (baliaDecrease), less than a queue of one bandwidth-delay product makes up for.
+func TestDisjointPaths(t *testing.T) {
+	const enough, nearly = 0.985, 0.97
+	faster := line{service: 300, trip: 40_000, room: 40_000 / 300}
+	for name, second := range map[string]line{"equal": measured, "unequal": faster} {
+		on := func(control string) (carry float64) {
+			carry, _ = carried(plan{control: control, subflows: []*queue{{line: measured}, {line: second}}}, 1)
+			return carry
+		}
+		reno := on("reno")
+		for _, control := range []string{"lia", "olia", "balia"} {
+			share, least := on(control)/reno, enough
+			if control == "balia" && second != measured {
+				least = nearly
+			}
+			t.Logf("%s on %s paths: %.4f of what uncoupled Reno carries", control, name, share)
+			if share < least {
+				t.Errorf("%s carries %.4f of what uncoupled Reno does on %s paths", control, share, name)
+			}
+		}
+	}
+}
+
+// With more subflows, uncoupled Reno takes more and more of a bottleneck, and the coupled algorithms about as much as before.
+func TestSharesOfManySubflows(t *testing.T) {
+	on := line{service: 300, trip: 40_000, room: 40_000 / 300}
+	for _, subflows := range []int{4, 8} {
+		reno := mean(t, on, "reno", "reno", subflows, 1)
+		for _, control := range []string{"lia", "olia", "balia"} {
+			if ratio := mean(t, on, control, "reno", subflows, 1); ratio < 0.4 || ratio > reno/2 {
+				t.Errorf("%s with %d subflows: %.2f, uncoupled Reno %.2f", control, subflows, ratio, reno)
+			}
+		}
 	}
 }
