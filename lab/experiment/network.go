@@ -101,8 +101,8 @@ func (n *network) cutOff(host string) error {
 	return nil
 }
 
-// setVariant brings every link to the variant's shape, and up, and sets the hosts' kernel parameters. They concern sockets
-// that are opened later.
+// setVariant brings every link to the variant's shape, and up, and sets the hosts' kernel parameters and middleboxes. The
+// parameters concern sockets that are opened later.
 func (n *network) setVariant(v scenario.Variant) error {
 	wanted := n.scenario.SysctlsIn(v)
 	for host, values := range wanted {
@@ -116,6 +116,14 @@ func (n *network) setVariant(v scenario.Variant) error {
 		}
 	}
 	n.sysctls = wanted
+	for host, m := range n.scenario.MiddleboxesIn(v) {
+		if n.middlebox(host) == m {
+			continue
+		}
+		if err := n.setMiddlebox(host, m); err != nil {
+			return err
+		}
+	}
 	for i, shape := range n.scenario.Shapes(v) {
 		name := n.scenario.Links[i].Name
 		now, down := n.link(name)

@@ -138,6 +138,16 @@ func moveSeq(b *Box, p *packet.Packet, r *result, blocks bool) {
 	r.change()
 }
 
+// moveSeqBy is moveSeq by the same number for all connections, without SACK blocks.
+func moveSeqBy(b *Box, p *packet.Packet, r *result, offset uint32) {
+	if p.TCP == nil {
+		return
+	}
+	m, _ := b.state.of(p)
+	m.moved = offset
+	moveSeq(b, p, r, false)
+}
+
 func clearECN(_ *Box, p *packet.Packet, r *result) {
 	const marks = 3
 	const flags = packet.ECE | packet.CWR | packet.AE

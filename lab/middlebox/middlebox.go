@@ -10,6 +10,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/packet"
@@ -53,9 +55,20 @@ func Kinds() []Kind {
 	}
 }
 
+// movesBy begins the kinds that move sequence numbers by a given number of bytes, ahead or back, and leave SACK blocks as
+// they are: "move-seq-only=-1000".
+const movesBy = "move-seq-only="
+
+// moves returns the number of a kind that begins with movesBy.
+func (k Kind) moves() (offset int32, ok bool) {
+	text, ok := strings.CutPrefix(string(k), movesBy)
+	n, err := strconv.ParseInt(text, 10, 32)
+	return int32(n), ok && err == nil
+}
+
 // Validate reports an unknown kind.
 func (k Kind) Validate() error {
-	if k != None && !slices.Contains(Kinds(), k) {
+	if _, moves := k.moves(); !moves && k != None && !slices.Contains(Kinds(), k) {
 		return fmt.Errorf("middlebox %q is unknown", k)
 	}
 	return nil
@@ -64,7 +77,8 @@ func (k Kind) Validate() error {
 // Box is a middlebox. It keeps the state of connections, and is for one goroutine.
 type Box struct {
 	kind  Kind
-	own   []netip.Addr // of the host
+	pass  func(*Box, *packet.Packet, *result) // nil: none
+	own   []netip.Addr                        // of the host
 	state state
 }
 
@@ -79,7 +93,11 @@ const mostFlows = 65536
 
 // New makes a middlebox of a host with addresses. The seed decides random numbers.
 func New(kind Kind, own []netip.Addr, seed uint64) *Box {
-	return &Box{kind: kind, own: own, state: state{random: rand.New(rand.NewPCG(seed, 0x6d626f78)), flows: map[flow]*memory{}}}
+	pass := behaviours[kind]
+	if offset, ok := kind.moves(); ok {
+		pass = func(b *Box, p *packet.Packet, r *result) { moveSeqBy(b, p, r, uint32(offset)) }
+	}
+	return &Box{kind: kind, pass: pass, own: own, state: state{random: rand.New(rand.NewPCG(seed, 0x6d626f78)), flows: map[flow]*memory{}}}
 }
 
 // flow is a connection, seen from the host that began it.
@@ -129,12 +147,11 @@ func (b *Box) Pass(raw []byte) (on, back [][]byte) {
 	if slices.Contains(b.own, p.Src()) && !b.translates() {
 		return unchanged, nil // the host's own
 	}
-	pass, ok := behaviours[b.kind]
-	if !ok {
+	if b.pass == nil {
 		return unchanged, nil
 	}
 	r := &result{p: p}
-	pass(b, p, r)
+	b.pass(b, p, r)
 	if !r.touched {
 		return unchanged, r.encode(r.back)
 	}

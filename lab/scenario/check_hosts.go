@@ -102,12 +102,17 @@ func (c *hostChecker) sysctl(key string, value any) {
 	}
 }
 
+// middlebox checks a kind, which may have a number.
+func (c *hostChecker) middlebox(m Middlebox) {
+	if m != NoMiddlebox && middlebox.Kind(m).Validate() != nil {
+		oneOf(c.problems, c.path+".middlebox", m, Middleboxes()...)
+	}
+}
+
 // router checks what the host does to the packets of others.
 func (c *hostChecker) router() {
 	h := c.host
-	if h.Middlebox != NoMiddlebox {
-		oneOf(c.problems, c.path+".middlebox", h.Middlebox, Middleboxes()...)
-	}
+	c.middlebox(h.Middlebox)
 	if h.Quotes != "" {
 		oneOf(c.problems, c.path+".quotes", h.Quotes, middlebox.AllQuotes()...)
 	}
@@ -170,7 +175,7 @@ func (c *hostChecker) forward(path string, f Forward, taken map[string]bool) {
 	taken[key] = true
 }
 
-// variantHosts checks other values of hosts' kernel parameters. Those of the network as declared must be known, for the
+// variantHosts checks other values of hosts' kernel parameters and other middleboxes. Those of the network as declared must be known, for the
 // runs of other variants.
 func (c *checker) variantHosts(path string, v Variant) {
 	for i, change := range v.Hosts {
@@ -179,8 +184,12 @@ func (c *checker) variantHosts(path string, v Variant) {
 			continue
 		}
 		h, _ := c.Host(change.Name)
-		if len(change.Sysctls) == 0 {
+		if len(change.Sysctls) == 0 && change.Middlebox == NoMiddlebox {
 			c.report(path+".sysctls", "is missing; give other values of the host's kernel parameters")
+		}
+		(&hostChecker{c, h, path}).middlebox(change.Middlebox)
+		if change.Middlebox != NoMiddlebox && h.Middlebox == NoMiddlebox {
+			c.report(path+".middlebox", "%s is no middlebox in the network as declared; make it one there", h.Name)
 		}
 		for _, key := range slices.Sorted(maps.Keys(change.Sysctls)) {
 			if _, declared := h.Sysctls[key]; !declared {

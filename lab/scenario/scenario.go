@@ -120,6 +120,20 @@ func (s *Scenario) SysctlsIn(v Variant) map[string]map[string]string {
 	return all
 }
 
+// MiddleboxesIn returns what each host is in a variant.
+func (s *Scenario) MiddleboxesIn(v Variant) map[string]Middlebox {
+	all := map[string]Middlebox{}
+	for _, h := range s.Hosts {
+		all[h.Name] = h.Middlebox
+	}
+	for _, change := range v.Hosts {
+		if change.Middlebox != NoMiddlebox {
+			all[change.Name] = change.Middlebox
+		}
+	}
+	return all
+}
+
 // RunsAgent reports whether a dcol agent runs on the host.
 func (h Host) RunsAgent() bool {
 	return h.Has(RoleClient) || h.Serves() || h.Has(RoleCoordinator)
@@ -170,10 +184,11 @@ type Change struct {
 	Shape
 }
 
-// HostChange has other values of a host's kernel parameters, in a variant.
+// HostChange has other values of a host's kernel parameters, or makes it another middlebox, in a variant.
 type HostChange struct {
-	Name    string         `toml:"name"`
-	Sysctls map[string]any `toml:"sysctls"`
+	Name      string         `toml:"name"`
+	Sysctls   map[string]any `toml:"sysctls"`
+	Middlebox Middlebox      `toml:"middlebox"`
 }
 
 // Variant is a named set of changes to the network and the workload as declared.

@@ -22,7 +22,7 @@ const (
 )
 
 func (m Middlebox) validate() error {
-	if m == NoMiddlebox || slices.Contains(Middleboxes(), m) {
+	if m == NoMiddlebox || slices.Contains(Middleboxes(), m) || m.kind().Validate() == nil {
 		return nil
 	}
 	return fmt.Errorf("middlebox %q is unknown: use one of %v, or none", m, Middleboxes())

@@ -87,6 +87,7 @@ func TestRecipes(t *testing.T) {
 		{"sequence", middlebox.None, recipe.Good, "not changed"},
 		{"sequence", middlebox.RandomiseSeq, recipe.Changed, "Sequence numbers are changed."},
 		{"sequence", middlebox.RandomiseSeqOnly, recipe.Changed, "but not those in SACK blocks"},
+		{"sequence", "move-seq-only=-1000", recipe.Changed, "but not those in SACK blocks"},
 		{"mss", middlebox.None, recipe.Good, "not changed"},
 		{"mss", middlebox.ClampMSS, recipe.Changed, "changed from 1460 to 1380"},
 		{"mss", middlebox.AddMSS, recipe.Changed, "added to SYNs without one"},
@@ -119,6 +120,17 @@ func TestRecipes(t *testing.T) {
 					t.Errorf("%s through %q: %s", test.recipe, test.box, f.Text)
 				}
 			}
+		}
+	}
+}
+
+func TestMovesByANumber(t *testing.T) {
+	for kind, good := range map[middlebox.Kind]bool{
+		"move-seq-only=0": true, "move-seq-only=-2147483648": true, "move-seq-only=": false, "move-seq-only=x": false,
+		"move-seq-only=2147483648": false, "move-seq-only": false,
+	} {
+		if err := kind.Validate(); (err == nil) != good {
+			t.Errorf("%s: %v", kind, err)
 		}
 	}
 }
