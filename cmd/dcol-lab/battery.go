@@ -19,6 +19,10 @@ func runBattery(cmd *cobra.Command, o battery.Options, asJSON bool) error {
 		o.Out = filepath.Join("out", "battery")
 	}
 	result, err := battery.Run(cmd.Context(), o)
+	if err != nil && cmd.Context().Err() != nil {
+		const interrupted = 130 // as of other experiments
+		err = cli.Failure{Err: err, Code: interrupted}
+	}
 	if result == nil {
 		return err
 	}
