@@ -140,16 +140,15 @@ func openBalancer(n *testbed.Network, c cflb.Cipher, slots []uint8) (*balance.Ba
 	var b *balance.Balancer
 	err = inNetwork(n.Host(routerHost), func() (err error) {
 		b, err = balance.Open(balance.Function{Cipher: ciphers[c], Keys: k.Keys, Table: k.Table, Radix: k.Radix, Powers: k.Powers, Router: 1})
-		return err
+		if err != nil {
+			return err
+		}
+		return errors.Join(b.Attach([]int{link.Attrs().Index}), b.Set([]balance.Route{{Prefix: routedTo, Slots: slots}}))
 	})
-	if err != nil {
-		return nil, err
-	}
-	err = errors.Join(b.Attach([]int{link.Attrs().Index}), b.Set([]balance.Route{{Prefix: routedTo, Slots: slots}}))
-	if err != nil {
+	if err != nil && b != nil {
 		return nil, errors.Join(err, b.Close())
 	}
-	return b, nil
+	return b, err
 }
 
 // inNetwork runs fn in a host's network namespace, and in no other namespace of the host: a program is loaded with

@@ -1,11 +1,17 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 const cflbSecret = etc + "cflb-secret"
@@ -33,10 +39,24 @@ func (w *world) policy() string {
 	return strings.Fields(w.run("first", "sysctl", "-n", "net.ipv4.fib_multipath_hash_policy"))[0]
 }
 
-// filtered reports whether the router has filters of dcol's.
-func (w *world) filtered() bool {
+// chooses reports whether the router has a program of dcol's at its first interface: by TCX, or on kernels before 6.6 as a
+// filter.
+func (w *world) chooses() bool {
 	w.Helper()
-	return strings.Contains(w.run("first", "tc", "filter", "show", "dev", "near", "ingress"), "dcol-balance")
+	if strings.Contains(w.run("first", "tc", "filter", "show", "dev", "near", "ingress"), "dcol-balance") {
+		return true
+	}
+	near, err := w.host("first").Link("near")
+	if err != nil {
+		w.Fatal(err)
+	}
+	found, err := testbed.On(w.host("first"), func() (*link.QueryResult, error) {
+		return link.QueryPrograms(link.QueryOptions{Target: near.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+	})
+	if err != nil && !errors.Is(err, unix.EINVAL) { // of a kernel without TCX
+		w.Fatal(err)
+	}
+	return err == nil && len(found.Programs) > 0
 }
 
 // towardsServer returns the router's route to the server as its status describes it.
@@ -63,8 +83,8 @@ func TestRouter(t *testing.T) {
 		r, err := w.towardsServer()
 		return holds(err == nil && len(r.NextHops) == width && r.Left == "", "%+v, %v", r, err)
 	})
-	if w.policy() != "1" || !w.filtered() {
-		t.Error("the kernel does not choose by hashes, or has no filter")
+	if w.policy() != "1" || !w.chooses() {
+		t.Error("the kernel does not choose by hashes, or has no program")
 	}
 	for _, version := range []string{"-4", "-6"} {
 		p := findPaths(t, w.net, version, "--radix", "4", "--secret-file", cflbSecret)
@@ -102,12 +122,12 @@ func TestRouter(t *testing.T) {
 		t.Errorf("without its agent: reached %v, %d paths", p.Reached, p.Count)
 	}
 	w.dcol("first", "down")
-	if w.policy() != "0" || w.filtered() {
+	if w.policy() != "0" || w.chooses() {
 		t.Error("dcol down leaves something behind")
 	}
 	w.start("first")
 	w.endAgent("first", "TERM")
-	if w.policy() != "0" || w.filtered() {
+	if w.policy() != "0" || w.chooses() {
 		t.Error("the agent leaves something behind")
 	}
 }

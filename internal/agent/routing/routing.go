@@ -1,8 +1,8 @@
 // Package routing is the router role: this host forwards packets, and chooses among the equal next hops of its routes by
 // the ports of a flow (internal/cflb). The routes are the kernel's. Only package agent may import it.
 //
-// The role changes how the kernel hashes (the sysctls fib_multipath_hash_policy) and has a filter at each interface. Both
-// end with it. After a crash the filters choose nothing, and the next start or CleanUp restores the rest.
+// The role changes how the kernel hashes (the sysctls fib_multipath_hash_policy) and has a program at each interface. Both
+// end with it. After a crash the programs choose nothing, and the next start or CleanUp restores the rest.
 package routing
 
 import (

@@ -1,7 +1,7 @@
 //go:build ignore
 
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Chooses among the next hops of the kernel's multipath routes, at tc's ingress. The program sets the packet's hash,
+// Chooses among the next hops of the kernel's multipath routes, at TCX's or tc's ingress. The program sets the packet's hash,
 // from which the kernel then takes its next hop. Packets whose hash it does not set are hashed by the kernel.
 #include <linux/bpf.h>
 #include <linux/in.h>
@@ -13,7 +13,7 @@
 #include <bpf/bpf_helpers.h>
 
 // linux/pkt_cls.h needs headers that are not there for every architecture.
-#define TC_ACT_UNSPEC (-1) // go on with the next filter
+#define TC_ACT_UNSPEC (-1) // go on with the next filter; TCX_NEXT of linux/bpf.h has the same value
 
 #define PACKET_HOST 0
 #define ETH_P_IP 0x0800
@@ -22,7 +22,7 @@
 
 #define MAX_PREFIXES 65536
 #define MAX_HOPS 64 // a power of two
-#define MAX_LENGTH 32
+#define TTLS 256
 #define MAX_KEYS 34
 
 enum cipher { SPECK, SKIP32, RC5 };
@@ -30,16 +30,15 @@ enum cipher { SPECK, SKIP32, RC5 };
 // The constants of the network and of this router. They are set before the program is loaded.
 const volatile __u32 cipher;
 const volatile __u32 radix = 2;
-const volatile __u32 length = MAX_LENGTH; // of path selectors
-const volatile __u32 powers[MAX_LENGTH];  // of the radix
-const volatile __u16 keys[MAX_KEYS];      // of the cipher's rounds, or the bytes of its key
-const volatile __u32 router;              // differs between routers
-const volatile __u8 table_f[256];         // of SKIPJACK
+const volatile __u32 places[TTLS];   // in path selectors, by time to live: powers of the radix, or their logarithms to base 2
+const volatile __u16 keys[MAX_KEYS]; // of the cipher's rounds, or the bytes of its key
+const volatile __u32 router;         // differs between routers
+const volatile __u8 table_f[256];    // of SKIPJACK
 
-// The next hops of a route. Their numbers are indexes of slots, which has their places in the kernel's order.
+// The next hops of a route, with the hashes from which the kernel takes each: span from the lowest on.
 struct hops {
-	__u32 count;
-	__u8 slots[MAX_HOPS];
+	__u32 count, span;
+	__u32 lowest[MAX_HOPS];
 };
 
 struct prefix4 {
@@ -99,15 +98,18 @@ static __always_inline __u16 right16(__u16 v, __u32 by)
 	return left16(v, 16 - (by & 15));
 }
 
+// Above the lower 16 bits there may be anything, until they are cleared before a shift to the right.
 static __always_inline __u32 undo_speck(__u32 v)
 {
-	__u16 x = v >> 16, y = v;
+	__u32 x = v >> 16, y = v;
 #pragma unroll
 	for (int i = 21; i >= 0; i--) {
-		y = right16(y ^ x, 2);
-		x = left16((x ^ keys[i]) - y, 7);
+		y = (y ^ x) & 0xffff;
+		y = y >> 2 | y << 14;
+		x = ((x ^ keys[i]) - y) & 0xffff;
+		x = x << 7 | x >> 9;
 	}
-	return (__u32)x << 16 | y;
+	return x << 16 | (y & 0xffff);
 }
 
 static __always_inline __u32 undo_rc5(__u32 v)
@@ -142,6 +144,8 @@ static __always_inline __u32 undo_skip32(__u32 v)
 	for (int k = 23; k > 0; k -= 2) {
 		r ^= round_skip32(k, l) ^ k;
 		l ^= round_skip32(k - 1, r) ^ (k - 1);
+		// Without CAP_PERFMON the verifier follows each look-up twice. It compares the states at targets of jumps.
+		asm volatile("goto +0\n\tgoto +0");
 	}
 	return (__u32)r << 16 | l;
 }
@@ -191,33 +195,42 @@ struct flow {
 	__u32 ttl; // as received
 };
 
+// Every bit of the radix is known when the program is verified, so either form costs no branch.
+static __always_inline bool radix_is_power_of_2(void)
+{
+	return (radix & (radix - 1)) == 0;
+}
+
+static __always_inline __u32 mod_radix(__u32 v)
+{
+	return radix_is_power_of_2() ? v & (radix - 1) : v % radix;
+}
+
 // choose has the kernel take the next hop that the flow's ports contain (algorithm 5.1).
 static __always_inline void choose(struct __sk_buff *skb, const struct hops *hops, const struct flow *f)
 {
-	__u32 count = hops->count, at = f->ttl % length, zero = 0;
-	if (count < 2 || count > MAX_HOPS || at >= MAX_LENGTH || !powers[at])
-		return;
-	__u32 digit = selector(f->controlled) / powers[at] % radix;
-	__u32 noise = sum(word(f->uncontrolled, f->ttl)) % radix;
-	__u32 next = (digit + radix - noise) % radix;
-	__u32 random = sum(word(word(f->uncontrolled, f->controlled), router));
+	__u32 place = places[f->ttl & (TTLS - 1)], selected = selector(f->controlled), zero = 0;
+	__u32 digit = mod_radix(radix_is_power_of_2() ? selected >> place : selected / place);
+	__u32 noise = sum(word(f->uncontrolled, f->ttl));
+	__u32 next = mod_radix(digit + radix - mod_radix(noise));
 	struct counts *c = bpf_map_lookup_elem(&counted, &zero);
 	if (!c)
 		return;
-	if (next < count) {
+	if (next < hops->count) {
 		c->decoded++;
 	} else {
-		next = random % count;
+		next = sum(word(word(f->uncontrolled, f->controlled), router)) % hops->count;
 		c->hashed++;
 	}
-	asm volatile("" : "+r"(next)); // the compiler would find the bound superfluous, which the verifier needs
-	next &= MAX_HOPS - 1;
-	// The kernel divides the hashes evenly among the next hops. Within a part they are spread evenly, too: the route may be
-	// one of another table with other next hops. The margins are larger than the rounding of either division.
-	__u64 part = (__u64)hops->slots[next] << 32 | ((random * 2654435761u) & ~0xfffu) | 0x800;
-	__u32 hash = part / count;
+	// Without CAP_PERFMON the verifier wants the same bound on both ways here, so it must not know where next is from.
+	volatile __u32 *unknown = &skb->cb[0];
+	*unknown = next;
+	next = *unknown & (MAX_HOPS - 1);
+	// Within a next hop's part the hashes are spread evenly: the route may be one of another table with other next hops.
+	__u64 spread = (noise + f->controlled) * 2654435761u;
+	__u32 hash = hops->lowest[next] + (spread * hops->span >> 32);
 	bpf_set_hash(skb, hash);
-	skb->cb[0] = hash;
+	*unknown = hash; // shown to tests
 }
 
 static __always_inline int load(struct __sk_buff *skb, __u32 at, void *to, __u32 size)
@@ -240,15 +253,14 @@ static __always_inline void choose4(struct __sk_buff *skb)
 		return;
 	if (h.ip.ihl != 5 && load(skb, h.ip.ihl * 4, &h.ports, sizeof h.ports))
 		return;
-	struct prefix4 key = {32, h.ip.daddr};
-	struct hops *hops = bpf_map_lookup_elem(&routes4, &key);
-	if (!hops)
-		return;
 	struct flow f = {.controlled = bpf_ntohl(h.ports), .ttl = h.ip.ttl};
 	f.uncontrolled = word(f.uncontrolled, bpf_ntohl(h.ip.saddr));
 	f.uncontrolled = word(f.uncontrolled, bpf_ntohl(h.ip.daddr));
 	f.uncontrolled = word(f.uncontrolled, h.ip.protocol);
-	choose(skb, hops, &f);
+	struct prefix4 key = {32, h.ip.daddr};
+	struct hops *hops = bpf_map_lookup_elem(&routes4, &key);
+	if (hops)
+		choose(skb, hops, &f);
 }
 
 static __always_inline void choose6(struct __sk_buff *skb)
@@ -259,11 +271,6 @@ static __always_inline void choose6(struct __sk_buff *skb)
 	} h;
 	if (load(skb, 0, &h, sizeof h) || !has_ports(h.ip.nexthdr))
 		return;
-	struct prefix6 key = {.bits = 128};
-	__builtin_memcpy(key.dst, &h.ip.daddr, sizeof key.dst);
-	struct hops *hops = bpf_map_lookup_elem(&routes6, &key);
-	if (!hops)
-		return;
 	struct flow f = {.controlled = bpf_ntohl(h.ports), .ttl = h.ip.hop_limit};
 #pragma unroll
 	for (int i = 0; i < 4; i++)
@@ -272,27 +279,32 @@ static __always_inline void choose6(struct __sk_buff *skb)
 	for (int i = 0; i < 4; i++)
 		f.uncontrolled = word(f.uncontrolled, bpf_ntohl(h.ip.daddr.in6_u.u6_addr32[i]));
 	f.uncontrolled = word(f.uncontrolled, h.ip.nexthdr);
-	choose(skb, hops, &f);
+	struct prefix6 key = {.bits = 128};
+	__builtin_memcpy(key.dst, &h.ip.daddr, sizeof key.dst);
+	struct hops *hops = bpf_map_lookup_elem(&routes6, &key);
+	if (hops)
+		choose(skb, hops, &f);
 }
 
+// The program of a TCX link, which ends with the process. On kernels without TCX the filter leads to it. A frame with a VLAN
+// tag comes by once more at the VLAN's own interface.
 SEC("tc")
 int balance(struct __sk_buff *skb)
 {
+	if (skb->pkt_type != PACKET_HOST || skb->vlan_present)
+		return TC_ACT_UNSPEC;
 	if (skb->protocol == bpf_htons(ETH_P_IP))
 		choose4(skb);
-	else
+	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
 		choose6(skb);
 	return TC_ACT_UNSPEC;
 }
 
-// The filter. A frame with a VLAN tag comes by once more at the VLAN's own interface.
+// The filter.
 SEC("tc")
 int enter(struct __sk_buff *skb)
 {
-	if (skb->pkt_type != PACKET_HOST || skb->vlan_present)
-		return TC_ACT_UNSPEC;
-	if (skb->protocol == bpf_htons(ETH_P_IP) || skb->protocol == bpf_htons(ETH_P_IPV6))
-		bpf_tail_call(skb, &programs, 0);
+	bpf_tail_call(skb, &programs, 0);
 	return TC_ACT_UNSPEC;
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"sync"
@@ -77,14 +78,19 @@ const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_NET
 type Balancer struct {
 	objects balanceObjects
 
-	mu     sync.Mutex // of what follows, and of changes to the maps
-	filter tcfilter.Filter
-	routes map[netip.Prefix][]uint8
+	mu       sync.Mutex // of what follows, and of changes to the maps
+	links    tcfilter.Links
+	filter   tcfilter.Filter
+	filtered bool // by filter, because the kernel has no TCX
+	routes   map[netip.Prefix][]uint8
 }
 
-// Open makes the program ready; Attach puts it to work. An error that wraps *UnavailableError means that the host cannot
-// have it.
+// Open makes the program ready; Attach puts it to work. It removes the filters of a process that was killed. An error that
+// wraps *UnavailableError means that the host cannot have the program.
 func Open(f Function) (_ *Balancer, err error) {
+	if err := CleanUp(); err != nil {
+		return nil, err
+	}
 	spec, err := loadBalance()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded program that chooses next hops: %w", err)
@@ -109,6 +115,7 @@ func Open(f Function) (_ *Balancer, err error) {
 	if err := b.objects.Programs.Put(uint32(0), b.objects.Balance); err != nil {
 		return nil, &UnavailableError{tcfilter.Mend(err, mendKernel), fmt.Errorf("lead the filter to the program that chooses next hops: %w", err)}
 	}
+	b.links = tcfilter.Links{Handle: handle, Attach: ebpf.AttachTCXIngress, Program: b.objects.Balance}
 	b.filter = tcfilter.Filter{
 		Handle: handle, Parent: tcfilter.AtIngress, Name: filterName, Priority: priority, Protocol: unix.ETH_P_ALL,
 		Program: func(*netlink.LinkAttrs) (*ebpf.Program, error) { return b.objects.Enter, nil },
@@ -123,13 +130,17 @@ func (f Function) set(spec *ebpf.CollectionSpec) error {
 	}
 	var keys [maxKeys]uint16
 	copy(keys[:], f.Keys)
-	var powers [maxLength]uint32
-	copy(powers[:], f.Powers)
+	var places [256]uint32
+	for ttl := range places {
+		places[ttl] = f.Powers[ttl%len(f.Powers)]
+		if f.Radix&(f.Radix-1) == 0 {
+			places[ttl] = uint32(bits.TrailingZeros32(places[ttl]))
+		}
+	}
 	var table [256]uint8
 	copy(table[:], f.Table)
 	for name, value := range map[string]any{
-		"cipher": uint32(f.Cipher), "radix": f.Radix, "length": uint32(len(f.Powers)), "powers": powers,
-		"keys": keys, "router": f.Router, "table_f": table,
+		"cipher": uint32(f.Cipher), "radix": f.Radix, "places": places, "keys": keys, "router": f.Router, "table_f": table,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("set %s of the program that chooses next hops: %w", name, err)
@@ -139,10 +150,17 @@ func (f Function) set(spec *ebpf.CollectionSpec) error {
 }
 
 // Attach chooses for what comes in over exactly these interfaces, given by their indexes. It may be called again whenever
-// they change. A missing one is no error.
+// they change. A missing one is no error. The calling thread must be in the network namespace of the Balancer.
 func (b *Balancer) Attach(interfaces []int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if !b.filtered {
+		err := b.links.Set(interfaces)
+		if !errors.Is(err, ebpf.ErrNotSupported) {
+			return err
+		}
+		b.filtered = true
+	}
 	return b.filter.Set(interfaces)
 }
 
@@ -173,16 +191,26 @@ func (b *Balancer) Set(routes []Route) error {
 		if slices.Equal(b.routes[prefix], slots) {
 			continue
 		}
-		hops := balanceHops{Count: uint32(len(slots))}
-		copy(hops.Slots[:], slots)
 		table, key := b.place(prefix)
-		if err := table.Put(key, &hops); err != nil {
+		if err := table.Put(key, hopsOf(slots)); err != nil {
 			failed = append(failed, fmt.Errorf("add the route to %v: %w", prefix, err))
 			continue
 		}
 		b.routes[prefix] = slots
 	}
 	return errors.Join(failed...)
+}
+
+// hopsOf returns the next hops with their hashes. The kernel divides the hashes evenly among the next hops; the margins at the
+// ends of each part are larger than the rounding of either division.
+func hopsOf(slots []uint8) *balanceHops {
+	const margin = 0x800
+	count := uint64(len(slots))
+	hops := &balanceHops{Count: uint32(count), Span: uint32((1<<32 - 2*margin) / count)}
+	for number, slot := range slots {
+		hops.Lowest[number] = uint32((uint64(slot)<<32 + margin) / count)
+	}
+	return hops
 }
 
 // place returns the map and the key of a prefix.
@@ -215,7 +243,10 @@ func (b *Balancer) Counts() (sum Counts, err error) {
 func (b *Balancer) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	err := b.filter.Set(nil)
+	err := b.links.Set(nil)
+	if b.filtered {
+		err = errors.Join(err, b.filter.Set(nil))
+	}
 	b.filter.Handle.Close()
 	return errors.Join(err, b.objects.Close())
 }

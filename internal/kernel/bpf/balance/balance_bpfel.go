@@ -20,9 +20,10 @@ type balanceCounts struct {
 }
 
 type balanceHops struct {
-	_     structs.HostLayout
-	Count uint32
-	Slots [64]uint8
+	_      structs.HostLayout
+	Count  uint32
+	Span   uint32
+	Lowest [64]uint32
 }
 
 type balancePrefix4 struct {
@@ -49,8 +50,7 @@ const (
 	balanceProgEnter   = "enter"
 	balanceVarCipher   = "cipher"
 	balanceVarKeys     = "keys"
-	balanceVarLength   = "length"
-	balanceVarPowers   = "powers"
+	balanceVarPlaces   = "places"
 	balanceVarRadix    = "radix"
 	balanceVarRouter   = "router"
 	balanceVarTableF   = "table_f"
@@ -118,8 +118,7 @@ type balanceMapSpecs struct {
 type balanceVariableSpecs struct {
 	Cipher *ebpf.VariableSpec `ebpf:"cipher"`
 	Keys   *ebpf.VariableSpec `ebpf:"keys"`
-	Length *ebpf.VariableSpec `ebpf:"length"`
-	Powers *ebpf.VariableSpec `ebpf:"powers"`
+	Places *ebpf.VariableSpec `ebpf:"places"`
 	Radix  *ebpf.VariableSpec `ebpf:"radix"`
 	Router *ebpf.VariableSpec `ebpf:"router"`
 	TableF *ebpf.VariableSpec `ebpf:"table_f"`
@@ -166,8 +165,7 @@ func (m *balanceMaps) Close() error {
 type balanceVariables struct {
 	Cipher *ebpf.Variable `ebpf:"cipher"`
 	Keys   *ebpf.Variable `ebpf:"keys"`
-	Length *ebpf.Variable `ebpf:"length"`
-	Powers *ebpf.Variable `ebpf:"powers"`
+	Places *ebpf.Variable `ebpf:"places"`
 	Radix  *ebpf.Variable `ebpf:"radix"`
 	Router *ebpf.Variable `ebpf:"router"`
 	TableF *ebpf.Variable `ebpf:"table_f"`

@@ -2,13 +2,18 @@ package balance
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/detour-collective/dcol/internal/cflb"
@@ -145,13 +150,15 @@ func TestChoice(t *testing.T) {
 					} else {
 						p.V4.TTL = ttl
 					}
-					hash := run(tt, b.objects.Enter, p)
-					if hash == 0 {
-						t.Fatal("the program set no hash")
-					}
 					want := router.Next(cflb.OfPorts(ports[0], ports[1]), cflb.Flow(src, dst, 6), ttl, hops[six])
-					if got := hops[six] - 1 - kernelSlot(hash, hops[six]); got != want {
-						t.Fatalf("next hop %d of %d, want %d", got, hops[six], want)
+					for _, program := range []*ebpf.Program{b.objects.Enter, b.objects.Balance} {
+						hash := run(tt, program, p)
+						if hash == 0 {
+							t.Fatal("the program set no hash")
+						}
+						if got := hops[six] - 1 - kernelSlot(hash, hops[six]); got != want {
+							t.Fatalf("next hop %d of %d, want %d", got, hops[six], want)
+						}
 					}
 				})
 			})
@@ -162,11 +169,11 @@ func TestChoice(t *testing.T) {
 // TestBuckets has every next hop of every number of them in the kernel's part of the hashes, at both ends of it.
 func TestBuckets(t *testing.T) {
 	for count := 2; count <= MaxHops; count++ {
-		for slot := range count {
-			for _, random := range []uint64{0x800, 0xfffff800} {
-				hash := uint32((uint64(slot)<<32 | random) / uint64(count))
-				if got := kernelSlot(hash, count); got != slot {
-					t.Errorf("%d of %d with %#x: the kernel takes %d", slot, count, random, got)
+		hops := hopsOf(slotsOf(count))
+		for number, slot := range slotsOf(count) {
+			for _, hash := range []uint32{hops.Lowest[number], hops.Lowest[number] + hops.Span} {
+				if got := kernelSlot(hash, count); got != int(slot) {
+					t.Errorf("%d of %d with %#x: the kernel takes %d", slot, count, hash, got)
 				}
 			}
 		}
@@ -267,51 +274,123 @@ func TestRoutesChange(t *testing.T) {
 	}
 }
 
-// TestEndsWithTheProcess removes what a process leaves that was killed: its filter chooses nothing, and CleanUp removes it.
-func TestEndsWithTheProcess(t *testing.T) {
+// attachedTo returns the number of TCX programs at an interface's ingress in the thread's network namespace.
+func attachedTo(t *testing.T, index int) int {
+	t.Helper()
+	found, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found.Programs)
+}
+
+// TestLinks attaches the program by TCX, to new interfaces too, and detaches it. A filter that an older version left is
+// removed.
+func TestLinks(t *testing.T) {
 	f := functionOf(t, schemeOf(t, cflb.Speck, 2))
 	ns := netnstest.New(t)
 	ns.Must(t, func() error {
 		before := tcfiltertest.Describe(t)
+		old, err := Open(f)
+		if err != nil {
+			return err
+		}
+		old.filtered = true
+		if err := old.Attach([]int{1}); err != nil {
+			return err
+		}
 		b, err := Open(f)
 		if err != nil {
 			return err
 		}
-		if err := b.Attach([]int{1}); err != nil {
+		defer b.Close()
+		if after := tcfiltertest.Describe(t); after != before {
+			t.Errorf("the filter of a process before is left: %s", after)
+		}
+		if err := errors.Join(old.Close(), b.Attach([]int{1, 4711})); err != nil {
 			return err
 		}
-		if err := b.Set([]Route{{netip.MustParsePrefix("10.2.0.0/16"), slotsOf(2)}}); err != nil {
-			return err
+		if b.filtered {
+			t.Skip("this kernel has no TCX")
 		}
-		p := packet.Segment(client4, server4, packet.TCP{Flags: packet.ACK}, nil)
-		if run(t, b.objects.Enter, p) == 0 {
-			t.Error("the program chooses nothing")
+		if n := attachedTo(t, 1); n != 1 {
+			t.Errorf("%d programs are attached", n)
 		}
-		enter, err := b.objects.Enter.Clone()
-		if err != nil {
-			return err
-		}
-		defer enter.Close()
-		b.filter.Handle.Close() // as the kernel does when the process ends
-		if err := b.objects.Close(); err != nil {
-			return err
-		}
-		for end := time.Now().Add(20 * time.Second); run(t, enter, p) != 0; time.Sleep(time.Millisecond) { // the kernel empties the map later
-			if time.Now().After(end) {
-				t.Fatal("without its process the filter still chooses")
+		const index = 77
+		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a", Index: index}, PeerName: "b"}
+		for range 2 { // the second time, another interface has the index
+			if err := errors.Join(netlink.LinkAdd(pair), b.Attach([]int{1, index})); err != nil {
+				return err
+			}
+			if one, two := attachedTo(t, 1), attachedTo(t, index); one != 1 || two != 1 {
+				t.Errorf("%d and %d programs are attached", one, two)
+			}
+			if err := netlink.LinkDel(pair); err != nil {
+				return err
 			}
 		}
-		if tcfiltertest.Describe(t) == before {
-			t.Error("the filter is gone already")
-		}
-		if err := CleanUp(); err != nil {
+		if err := b.Attach(nil); err != nil {
 			return err
 		}
-		if after := tcfiltertest.Describe(t); after != before {
-			t.Errorf("left behind: %s", after)
+		if n := attachedTo(t, 1); n != 0 {
+			t.Errorf("%d programs are left", n)
 		}
 		return nil
 	})
+}
+
+// TestEndsWithTheProcess removes what a process leaves that was killed: its filter chooses nothing, and CleanUp removes it.
+// TCX leaves nothing.
+func TestEndsWithTheProcess(t *testing.T) {
+	f := functionOf(t, schemeOf(t, cflb.Speck, 2))
+	for _, filtered := range []bool{false, true} {
+		t.Run(fmt.Sprint("filter ", filtered), func(t *testing.T) {
+			netnstest.New(t).Must(t, func() error { return killed(t, f, filtered) })
+		})
+	}
+}
+
+func killed(t *testing.T, f Function, filtered bool) error {
+	before := tcfiltertest.Describe(t)
+	b, err := Open(f)
+	if err != nil {
+		return err
+	}
+	b.filtered = filtered
+	if err := b.Attach([]int{1}); err != nil {
+		return err
+	}
+	if err := b.Set([]Route{{netip.MustParsePrefix("10.2.0.0/16"), slotsOf(2)}}); err != nil {
+		return err
+	}
+	p := packet.Segment(client4, server4, packet.TCP{Flags: packet.ACK}, nil)
+	if run(t, b.objects.Enter, p) == 0 {
+		t.Error("the program chooses nothing")
+	}
+	enter, err := b.objects.Enter.Clone()
+	if err != nil {
+		return err
+	}
+	defer enter.Close()
+	b.filter.Handle.Close() // as the kernel does when the process ends
+	if err := errors.Join(b.links.Set(nil), b.objects.Close()); err != nil {
+		return err
+	}
+	for end := time.Now().Add(20 * time.Second); run(t, enter, p) != 0; time.Sleep(time.Millisecond) { // the kernel empties the map later
+		if time.Now().After(end) {
+			t.Fatal("without its process the filter still chooses")
+		}
+	}
+	if left := tcfiltertest.Describe(t) != before; left != b.filtered {
+		t.Errorf("a filter is left: %v", left)
+	}
+	if err := CleanUp(); err != nil {
+		return err
+	}
+	if after := tcfiltertest.Describe(t); after != before {
+		t.Errorf("left behind: %s", after)
+	}
+	return nil
 }
 
 func TestBadFunction(t *testing.T) {
@@ -322,6 +401,38 @@ func TestBadFunction(t *testing.T) {
 	} {
 		if _, err := Open(f); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestFewRights has the program accepted with the rights of the packaged service: the verifier is stricter without
+// CAP_PERFMON.
+func TestFewRights(t *testing.T) {
+	for _, c := range []cflb.Cipher{cflb.Speck, cflb.RC5, cflb.Skip32} {
+		for _, radix := range []int{3, 4, 256} {
+			f := functionOf(t, schemeOf(t, c, radix))
+			failed := make(chan error)
+			go func() {
+				runtime.LockOSThread() // for good: the thread ends without its rights
+				failed <- func() error {
+					if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+						return err
+					}
+					few := [2]unix.CapUserData{{Effective: 1 << unix.CAP_NET_ADMIN}, {Effective: 1 << (unix.CAP_BPF - 32)}}
+					few[0].Permitted, few[1].Permitted = few[0].Effective, few[1].Effective
+					if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &few[0]); err != nil {
+						return err
+					}
+					b, err := Open(f)
+					if err != nil {
+						return err
+					}
+					return errors.Join(b.Attach([]int{1}), b.Close())
+				}()
+			}()
+			if err := <-failed; err != nil {
+				t.Errorf("%v with radix %d: %v", c, radix, err)
+			}
 		}
 	}
 }
