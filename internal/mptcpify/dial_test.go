@@ -68,16 +68,17 @@ func dialOnce(to unix.Sockaddr, protocol int) (spent [len(dialCalls)]int64, err 
 var dialCalls = [...]string{"socket", "connect", "getpeername", "getpeername again"}
 
 // BenchmarkDial compares what connections to a server that is reached directly cost a program that makes one now and
-// then: by TCP, by MPTCP without dcol, under `dcol run` without a relay, and with a relay that wants nothing converted.
-// They take turns, with a pause before each, so that the supervisors sleep as they do beside most programs.
+// then: by TCP, by MPTCP without dcol, under `dcol run` without a relay, with a relay that wants nothing converted, and
+// with one that knows the server to speak no MPTCP. They take turns, with a pause before each, so that the supervisors
+// sleep as they do beside most programs.
 func BenchmarkDial(b *testing.B) {
 	newSite(b)
 	server := acceptAndClose(b, false)
-	r := startRelay(b, modeDirect)
+	direct, plainServer := startRelay(b, modeDirect), startRelay(b, modePlain)
 	plain := mark(b, dialMark, server, "0")
 	own := mark(b, dialMark, server, strconv.Itoa(unix.IPPROTO_MPTCP))
 	dialers := []*dialer{{name: "tcp", cmd: plain}, {name: "mptcp", cmd: own}, {name: "run", cmd: run(b, plain.Args...)},
-		{name: "relay", cmd: r.run(b, plain.Args...)}}
+		{name: "relay", cmd: direct.run(b, plain.Args...)}, {name: "plain server", cmd: plainServer.run(b, plain.Args...)}}
 	for _, d := range dialers {
 		d.start(b)
 		for range 5 {

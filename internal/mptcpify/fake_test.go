@@ -55,6 +55,7 @@ const (
 	modeBusy      = "busy"      // it lacks resources
 	modeSplits    = "splits"    // its answers come in two parts
 	modeDirect    = "direct"    // the relay wants nothing converted
+	modePlain     = "plain"     // the relay wants nothing converted, and knows all servers to speak no MPTCP
 	modeForgets   = "forgets"   // the relay refuses announced connections
 )
 
@@ -76,7 +77,7 @@ func (f *fake) run(socket string) error {
 		f.relay[i] = l.Addr().(*net.TCPAddr).AddrPort()
 		go accept(l, f.relayed)
 	}
-	if f.mode != modeDead {
+	if f.mode != modeDead && f.mode != modePlain {
 		for _, addr := range []string{converterAddr, converterAddr6} {
 			l, err := listenMPTCP(netip.AddrPortFrom(netip.MustParseAddr(addr), rfc8803.Port).String())
 			if err != nil {
@@ -115,7 +116,7 @@ func (f *fake) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 	if f.mode == modeDirect || server.Port() == directPort {
 		return ask.Answer{KeepFor: time.Minute}
 	}
-	if server.Port() == plainPort {
+	if f.mode == modePlain || server.Port() == plainPort {
 		return ask.Answer{KeepFor: time.Minute, Plain: true}
 	}
 	converter := netip.MustParseAddr(converterAddr)

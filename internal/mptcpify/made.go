@@ -99,18 +99,53 @@ func (f *forks) last() (uint32, error) {
 	return uint32(last), err
 }
 
+// threads remembers threads whose process has others, too.
+type threads struct {
+	mu   sync.Mutex
+	seen map[uint32]time.Time // by number: when
+}
+
+// A thread counts as one of several for severalFor after it was seen as such. Its number may be another's by then, whose
+// sockets just stay MPTCP for that long. At most mostThreads are remembered.
+const (
+	severalFor  = 10 * time.Second
+	mostThreads = 1024
+)
+
+// isSeveral reports whether a thread was one of several a short time ago. It asks nobody.
+func (t *threads) isSeveral(tid uint32, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seen, ok := t.seen[tid]
+	return ok && now.Sub(seen) < severalFor
+}
+
+// look returns whether a thread is the only one of its process, and remembers it if not.
+func (t *threads) look(tid uint32, now time.Time) (only bool) {
+	var st unix.Stat_t
+	if statQuickly("/proc/"+strconv.FormatUint(uint64(tid), 10)+"/task", &st) != nil {
+		return false
+	}
+	if st.Nlink == 2+1 { // a folder has a link for itself, its parent, and each of its folders
+		return true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.seen) >= mostThreads {
+		clear(t.seen) // looked for again
+	}
+	t.seen[tid] = now
+	return false
+}
+
 // isOnlyDescriptor reports whether a socket's number in a process is the only reference to it, as far as the process
-// itself could make others: it has one thread, no duplicate of the socket, and the socket is in no epoll set. The caller
-// must know that the process runs nothing meanwhile, and that no other has inherited the socket.
+// itself could make others: it has no duplicate of the socket, and the socket is in no epoll set. The caller must know that
+// the process has one thread, which runs nothing meanwhile, and that no other process has inherited the socket.
 //
 // Unknown remains a duplicate that the process has sent to another one (unix(7), SCM_RIGHTS), or that a debugger took.
 func isOnlyDescriptor(tid uint32, number int, fd int) bool {
 	process := "/proc/" + strconv.FormatUint(uint64(tid), 10)
 	var st unix.Stat_t
-	// A folder has a link for itself, its parent, and each of its folders.
-	if unix.Stat(process+"/task", &st) != nil || st.Nlink != 2+1 {
-		return false
-	}
 	if unix.Fstat(fd, &st) != nil {
 		return false
 	}

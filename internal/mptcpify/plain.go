@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,9 @@ import (
 //
 // The caller waits in connect(). If it is its process's only thread, nobody does anything with the socket meanwhile.
 func (s *supervisor) makePlain(n *notification) {
+	if now := time.Now(); s.threads.isSeveral(n.tid, now) || !s.threads.look(n.tid, now) {
+		return
+	}
 	if namespace, err := namespaceOf(n.tid); err != nil || namespace != s.homeID {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -255,5 +256,28 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, stderr.String())
+	}
+}
+
+// A thread that has company is known for a while, and then looked for again.
+func TestThreadsAreKnown(t *testing.T) {
+	now, own := time.Now(), uint32(unix.Gettid())
+	alone := exec.Command("sleep", "60")
+	if err := alone.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = alone.Process.Kill(); _ = alone.Wait() }()
+	all := threads{seen: map[uint32]time.Time{}}
+	if tid := uint32(alone.Process.Pid); !all.look(tid, now) || all.isSeveral(tid, now) {
+		t.Error("a process with one thread is taken for one with several")
+	}
+	if all.isSeveral(own, now) || all.look(own, now) || !all.isSeveral(own, now) {
+		t.Error("this process has several threads")
+	}
+	if !all.isSeveral(own, now.Add(severalFor-1)) || all.isSeveral(own, now.Add(severalFor)) {
+		t.Errorf("it does not count for %v", severalFor)
+	}
+	if all.look(1<<31-1, now) || all.isSeveral(1<<31-1, now) {
+		t.Error("no thread has this number")
 	}
 }

@@ -29,6 +29,7 @@ type supervisor struct {
 	// converting is nil if connect() is not notified.
 	converting *converting
 	forks      *forks
+	threads    threads
 	failed     chan error
 	// places are the indexes on the board of workers that do not work.
 	places chan int
@@ -60,6 +61,7 @@ func newSupervisor(listener int, shared *board, side int, relay string) (*superv
 		homeID:   homeID,
 		owners:   os.Geteuid() == 0,
 		forks:    forks,
+		threads:  threads{seen: map[uint32]time.Time{}},
 		failed:   make(chan error, 1),
 		places:   places,
 
@@ -130,9 +132,14 @@ func (s *supervisor) work(place int) {
 	s.places <- place
 }
 
-// answerSoon answers a call. If that takes long, another worker takes the next ones, which it reports.
+// answerSoon answers a call. If that takes long, another worker takes the next ones, which it reports. Only calls whose
+// caller's memory is read or written can, and a timer for the others would wake another thread.
 func (s *supervisor) answerSoon(n *notification) (relieved bool) {
-	if n.call != unix.SYS_CONNECT && n.call != unix.SYS_GETPEERNAME {
+	switch {
+	case n.call == unix.SYS_GETPEERNAME && !s.shared.hasPeers():
+		_ = answerContinue(s.listener, n.id)
+		return false
+	case n.call == unix.SYS_SOCKET:
 		s.answer(n)
 		return false
 	}
@@ -166,7 +173,7 @@ func (s *supervisor) socket(n *notification) {
 		return
 	}
 	defer closeQuickly(fd)
-	if s.converting != nil {
+	if s.converting != nil && !s.threads.isSeveral(n.tid, time.Now()) {
 		s.noteMade(n.tid, fd)
 	}
 	closeOnExec := n.args[1]&unix.SOCK_CLOEXEC != 0
