@@ -65,9 +65,11 @@ func (w *world) convertersReady(what string, n int) {
 }
 
 // fetched begins a download through alice's proxy.
-func (w *world) fetched(proxy string) *transfer {
+func (w *world) fetched(proxy string) *transfer { w.Helper(); return w.fetchedFrom(w.url(), proxy) }
+
+func (w *world) fetchedFrom(url, proxy string) *transfer {
 	w.Helper()
-	return w.transfer(alice, "curl", "--silent", "--show-error", "--fail", "--no-buffer", "--proxytunnel", "--proxy", proxy+"://"+proxyAddress, w.url())
+	return w.transfer(alice, "curl", "--silent", "--show-error", "--fail", "--no-buffer", "--proxytunnel", "--proxy", proxy+"://"+proxyAddress, url)
 }
 
 // throughConverter waits until alice's connection to bob's converter has a detour through mallory.
@@ -237,11 +239,32 @@ func TestConverterUnderRun(t *testing.T) {
 	}
 }
 
+// The server and the converter may have IPv6 addresses, whichever way programs come to the relay. TestCapture and TestGateway
+// show the others.
+func TestConverterIPv6(t *testing.T) {
+	w := newWorld(t)
+	w.sysctl(server, "net.mptcp.enabled", "0")
+	w.convertAt(w.addr6(bob), "always", "")
+	for i, fetch := range []func() *transfer{
+		func() *transfer { return w.fetchedFrom(w.url6(80), "socks5") },
+		func() *transfer { return w.fetchedFrom(w.url6(80), "http") },
+		func() *transfer { return w.curl(w.url6(80)) },
+		func() *transfer {
+			return w.transfer(alice, program, "run", "--", "python3", "-c", blockingFetch, w.addr6(server).String())
+		},
+	} {
+		x := fetch()
+		x.goesOn()
+		x.endsWell()
+		w.accepts(int64(i + 1))
+	}
+}
+
 // blockingFetch downloads a file as simple programs do.
 const blockingFetch = `
 import socket, sys
 s = socket.create_connection((sys.argv[1], 80))
-assert s.getpeername() == (sys.argv[1], 80), s.getpeername()
+assert s.getpeername()[:2] == (sys.argv[1], 80), s.getpeername()
 s.sendall(b"GET /file HTTP/1.0\r\n\r\n")
 f = s.makefile("rb")
 while f.readline() not in (b"\r\n", b""):
