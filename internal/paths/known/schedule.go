@@ -27,10 +27,12 @@ func (s *Scheduler) Place(key string, ways [][]int, wanted int, now, until time.
 	if old := s.leases[key]; old != nil {
 		s.count(old.ways, -1)
 		for _, links := range old.ways {
-			i := slices.IndexFunc(ways, func(w []int) bool { return slices.Equal(w, links) })
-			if i >= 0 && len(chosen) < wanted {
-				chosen = append(chosen, i)
-				s.count(ways[i:i+1], 1)
+			for i := range ways { // several may have the same links
+				if len(chosen) < wanted && slices.Equal(ways[i], links) && !slices.Contains(chosen, i) {
+					chosen = append(chosen, i)
+					s.count(ways[i:i+1], 1)
+					break
+				}
 			}
 		}
 	}

@@ -66,6 +66,19 @@ func TestLeasesEnd(t *testing.T) {
 	}
 }
 
+// TestWaysAlike: of two ways over the same links, a host keeps each once.
+func TestWaysAlike(t *testing.T) {
+	s := NewScheduler()
+	place(s, "a", [][]int{{0}, {0}}, 2, start)
+	if chosen := place(s, "a", [][]int{{0}}, 2, start); len(chosen) != 1 {
+		t.Errorf("%v of one way", chosen)
+	}
+	place(s, "a", [][]int{{0}, {0}}, 2, start)
+	if chosen := place(s, "a", [][]int{{0}, {0}}, 2, start); len(chosen) != 2 || chosen[0] == chosen[1] {
+		t.Errorf("%v of two ways", chosen)
+	}
+}
+
 // TestLoadIsExact: after any requests, the load of each link is the number of flows that hold it.
 func TestLoadIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
