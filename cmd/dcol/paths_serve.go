@@ -29,7 +29,8 @@ func pathsServeCommand() *cobra.Command {
 		Long: `Reads the graph of a network of CFLB routers, and answers members of the collective which source
 ports lead along distinct paths, those with the fewest large flows first. It shows that it is a
 member by the identity in the agent's configuration. docs/paths.md describes the graph, and the
-key server of the policy paths, by which agents ask.`,
+key server of the policy paths, by which agents ask. When the file changes, it is read again: so
+links that fail are marked as down.`,
 		Example: "  dcol paths serve --secret-file /etc/dcol/cflb-secret network.json",
 		Args:    cli.Exactly(1),
 	}
@@ -40,7 +41,11 @@ key server of the policy paths, by which agents ask.`,
 		if f.secretFile == "" {
 			return errors.New("--secret-file is missing: name the file with the secret that routers and sources share")
 		}
-		network, err := f.network(args[0])
+		seen, err := os.Stat(args[0])
+		if err != nil {
+			return err
+		}
+		network, err := f.network(args[0], nil)
 		if err != nil {
 			return err
 		}
@@ -54,13 +59,45 @@ key server of the policy paths, by which agents ask.`,
 		if err != nil {
 			return err
 		}
-		return servePaths(cmd.Context(), *listen, pathserver.New(id, network, time.Now, log), log)
+		server := pathserver.New(id, network, time.Now, log)
+		read := func() (err error) {
+			if network, err = f.network(args[0], network); err == nil {
+				server.Replace(network)
+			}
+			return err
+		}
+		go followGraph(cmd.Context(), args[0], seen, readAgain, read, log)
+		return servePaths(cmd.Context(), *listen, server, log)
 	}
 	return cmd
 }
 
-// network reads the graph of a network, and its constants.
-func (f *pathsFlags) network(name string) (*known.Network, error) {
+// readAgain is the time between looks at the graph's file.
+const readAgain = time.Second
+
+// followGraph calls read after each change of a file since it was seen, until ctx ends.
+func followGraph(ctx context.Context, name string, seen os.FileInfo, every time.Duration, read func() error, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(every):
+		}
+		now, err := os.Stat(name)
+		if err != nil || os.SameFile(seen, now) && seen.ModTime().Equal(now.ModTime()) && seen.Size() == now.Size() {
+			continue
+		}
+		seen = now
+		if err := read(); err != nil {
+			log.Warn("the changed graph cannot be used, the last one stays", "err", err)
+		} else {
+			log.Info("the changed graph is used")
+		}
+	}
+}
+
+// network reads the graph of a network, and its constants. It may be a change of one that was read before.
+func (f *pathsFlags) network(name string, before *known.Network) (_ *known.Network, err error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -78,7 +115,12 @@ func (f *pathsFlags) network(name string) (*known.Network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	n, err := known.New(g, s)
+	var n *known.Network
+	if before == nil {
+		n, err = known.New(g, s)
+	} else {
+		n, err = before.Renewed(g, s)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

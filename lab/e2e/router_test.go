@@ -39,13 +39,9 @@ func (w *world) policy() string {
 	return strings.Fields(w.run("first", "sysctl", "-n", "net.ipv4.fib_multipath_hash_policy"))[0]
 }
 
-// chooses reports whether the router has a program of dcol's at its first interface: by TCX, or on kernels before 6.6 as a
-// filter.
-func (w *world) chooses() bool {
+// linked returns the number of TCX programs at the router's first interface.
+func (w *world) linked() int {
 	w.Helper()
-	if strings.Contains(w.run("first", "tc", "filter", "show", "dev", "near", "ingress"), "dcol-balance") {
-		return true
-	}
 	near, err := w.host("first").Link("near")
 	if err != nil {
 		w.Fatal(err)
@@ -56,7 +52,17 @@ func (w *world) chooses() bool {
 	if err != nil && !errors.Is(err, unix.EINVAL) { // of a kernel without TCX
 		w.Fatal(err)
 	}
-	return err == nil && len(found.Programs) > 0
+	if err != nil {
+		return 0
+	}
+	return len(found.Programs)
+}
+
+// chooses reports whether the router has a program of dcol's at its first interface: by TCX, or on kernels before 6.6 as a
+// filter.
+func (w *world) chooses() bool {
+	w.Helper()
+	return w.linked() > 0 || strings.Contains(w.run("first", "tc", "filter", "show", "dev", "near", "ingress"), "dcol-balance")
 }
 
 // towardsServer returns the router's route to the server as its status describes it.
@@ -117,9 +123,12 @@ func TestRouter(t *testing.T) {
 		return holds(err == nil && len(now.NextHops) == width-1 && now.NextHops[0] == r.NextHops[1], "%+v, %v", now, err)
 	})
 	w.endAgent("first", "KILL")
+	if n := w.linked(); n > 0 {
+		t.Errorf("a killed agent leaves %d programs", n)
+	}
 	p := findPaths(t, w.net, "-4", "--bound", "0.0001")
 	if !p.Reached || p.Count != width-1 {
-		t.Errorf("without its agent: reached %v, %d paths", p.Reached, p.Count)
+		t.Errorf("without its agent: reached %v, %d paths: %+v", p.Reached, p.Count, p)
 	}
 	w.dcol("first", "down")
 	if w.policy() != "0" || w.chooses() {

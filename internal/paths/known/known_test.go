@@ -211,3 +211,25 @@ func TestAddressesTwice(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRenewed: links keep their numbers when others are added before them or removed.
+func TestRenewed(t *testing.T) {
+	before := networkOf(t, 4, parallel(3))
+	f := flow("10.0.1.1:61000", "10.0.2.1:443")
+	there, err := before.Path(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := topology.ReadGraph(strings.NewReader(strings.Replace(parallel(3), `"links": [`,
+		`"links": [{"source": "r1", "target": "r2", "weight": 3}, {"source": "c", "target": "r2", "down": true},`, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := before.Renewed(g, schemeOf(t, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, err := after.Path(f); err != nil || !slices.Equal(now.Links, there.Links) {
+		t.Errorf("links %v, were %v: %v", now.Links, there.Links, err)
+	}
+}

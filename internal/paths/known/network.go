@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -21,6 +22,7 @@ type Network struct {
 	names   []string
 	host    []bool
 	links   [][]end                // of each node
+	numbers map[linkKey]int        // of links, also of those that earlier graphs had
 	at      map[netip.Addr]int     // nodes by address
 	mu      sync.Mutex             // of courses
 	courses map[courseKey]*courses // by destination
@@ -31,6 +33,13 @@ type end struct {
 	id, to    int
 	weight    float64
 	addresses []netip.Addr // of the other end
+}
+
+// linkKey identifies a link in every graph of a network.
+type linkKey struct {
+	source, target topology.Name
+	address        netip.Addr // the first, if it has one
+	parallel       int        // counts links that are alike so far
 }
 
 type courseKey struct{ destination, bits int }
@@ -58,27 +67,40 @@ const defaultTTL = 64
 // New returns the network of a graph. Hosts' links with addresses count as interfaces: packets to such an address go over
 // that link.
 func New(g *topology.Graph, s *cflb.Scheme) (*Network, error) {
+	return build(g, s, map[linkKey]int{})
+}
+
+// Renewed returns the network of a graph that has changed. Links that both graphs have keep their numbers.
+func (n *Network) Renewed(g *topology.Graph, s *cflb.Scheme) (*Network, error) {
+	return build(g, s, maps.Clone(n.numbers))
+}
+
+func build(g *topology.Graph, s *cflb.Scheme, numbers map[linkKey]int) (*Network, error) {
 	ttl := cmp.Or(g.Attributes.TTL, defaultTTL)
 	if ttl < 1 || ttl > 255 {
 		return nil, fmt.Errorf("the graph's ttl must be from 1 to 255, not %d", ttl)
 	}
-	n := &Network{scheme: s, ttl: uint8(ttl), graph: g.Network(), at: map[netip.Addr]int{}, courses: map[courseKey]*courses{}}
+	n := &Network{
+		scheme: s, ttl: uint8(ttl), graph: g.Network(), numbers: numbers, at: map[netip.Addr]int{}, courses: map[courseKey]*courses{},
+	}
 	for _, node := range g.Nodes {
 		n.names, n.host, n.links = append(n.names, string(node.Name)), append(n.host, node.Host), append(n.links, nil)
 		if err := n.name(n.graph.Node(string(node.Name)), node.Addresses); err != nil {
 			return nil, err
 		}
 	}
-	for i, l := range g.Links {
+	alike := map[linkKey]int{}
+	for _, l := range g.Links {
+		id := 2 * n.number(l, alike)
 		a, b := n.graph.Node(string(l.Source)), n.graph.Node(string(l.Target))
-		n.join(2*i, a, b, l.Weight, l.SourceAddresses, l.TargetAddresses)
+		n.join(id, a, b, l.Weight, l.SourceAddresses, l.TargetAddresses)
 		for _, side := range []struct {
 			at, peer       int
 			own, addresses []netip.Addr
 		}{{a, b, l.SourceAddresses, l.TargetAddresses}, {b, a, l.TargetAddresses, l.SourceAddresses}} {
 			node := side.at
 			if n.host[side.at] && len(side.own) > 0 {
-				node = n.iface(2*i, side.at, side.peer, l.Weight, side.own, side.addresses, side.at == b)
+				node = n.iface(id, side.at, side.peer, l.Weight, side.own, side.addresses, side.at == b)
 			}
 			if err := n.name(node, side.own); err != nil {
 				return nil, err
@@ -86,6 +108,22 @@ func New(g *topology.Graph, s *cflb.Scheme) (*Network, error) {
 		}
 	}
 	return n, nil
+}
+
+// number returns the number of a link. A new one gets the next.
+func (n *Network) number(l topology.GraphLink, alike map[linkKey]int) int {
+	key := linkKey{source: l.Source, target: l.Target}
+	if all := slices.Concat(l.SourceAddresses, l.TargetAddresses); len(all) > 0 {
+		key.address = all[0]
+	}
+	alike[key]++
+	key.parallel = alike[key]
+	number, ok := n.numbers[key]
+	if !ok {
+		number = len(n.numbers)
+		n.numbers[key] = number
+	}
+	return number
 }
 
 func (n *Network) name(node int, addresses []netip.Addr) error {

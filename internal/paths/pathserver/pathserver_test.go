@@ -35,18 +35,18 @@ type bed struct {
 	*testing.T
 	ca   *collective.CA
 	addr string
+
+	server  *Server
+	network *known.Network
+
 	now  atomic.Int64 // seconds
 	stop func()
 }
 
-func newBed(t *testing.T) *bed {
+// networkOf returns the network of a graph, which is that of another before or new.
+func networkOf(t *testing.T, text string, before *known.Network) *known.Network {
 	t.Helper()
-	ca, err := collective.InitCA(t.TempDir(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bed{T: t, ca: ca}
-	g, err := topology.ReadGraph(strings.NewReader(graph))
+	g, err := topology.ReadGraph(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,16 +58,33 @@ func newBed(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := known.New(g, s)
+	var n *known.Network
+	if before != nil {
+		n, err = before.Renewed(g, s)
+	} else {
+		n, err = known.New(g, s)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return n
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	ca, err := collective.InitCA(t.TempDir(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{T: t, ca: ca}
+	n := networkOf(t, graph, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.addr = l.Addr().String()
 	server := New(b.identity("controller"), n, func() time.Time { return time.Unix(b.now.Load(), 0) }, slog.New(slog.DiscardHandler))
+	b.server, b.network = server, n
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx, l) }()
@@ -133,6 +150,33 @@ func TestPlace(t *testing.T) {
 	again, err := c.Place(t.Context(), wanted)
 	if err != nil || !slices.Equal(again.Paths[0].Ports, a.Paths[0].Ports) {
 		t.Errorf("asked again: %+v, %v", again, err)
+	}
+}
+
+// TestReplace: when a link is down, a host keeps the path that is left, and another that asks gets this one only. When the
+// link is up again, and others were listed before it, the first host keeps its path and gets the second again.
+func TestReplace(t *testing.T) {
+	b := newBed(t)
+	c := b.client("alice")
+	first, err := c.Place(t.Context(), wanted)
+	if err != nil || len(first.Paths) != 2 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	const second = `{"source": "r1", "target": "r2", "source_addresses": ["10.1.2.1"]`
+	b.network = networkOf(t, strings.Replace(graph, second, second+`, "down": true`, 1), b.network)
+	b.server.Replace(b.network)
+	for _, member := range []*Client{c, b.client("bob")} {
+		a, err := member.Place(t.Context(), wanted)
+		if err != nil || len(a.Paths) != 1 {
+			t.Errorf("without a link: %+v, %v", a, err)
+		}
+	}
+	third := `{"source": "r1", "target": "r2", "source_addresses": ["10.1.3.1"], "target_addresses": ["10.1.3.2"], "weight": 2}, `
+	b.network = networkOf(t, strings.Replace(graph, second, third+second, 1), b.network)
+	b.server.Replace(b.network)
+	again, err := c.Place(t.Context(), wanted)
+	if err != nil || len(again.Paths) != 2 {
+		t.Errorf("with the link again: %+v, %v", again, err)
 	}
 }
 

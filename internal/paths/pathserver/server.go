@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
@@ -37,7 +38,7 @@ var limits = strangers.Limits{Total: 1024, PerSource: 256, Patience: requestTime
 // Server answers requests about one network. Its methods may be called at the same time.
 type Server struct {
 	identity *collective.Identity
-	network  *known.Network
+	network  atomic.Pointer[known.Network]
 	now      func() time.Time
 	log      *slog.Logger
 	work     chan struct{} // room for one computation on each processor
@@ -49,11 +50,17 @@ type Server struct {
 
 // New returns a server.
 func New(id *collective.Identity, n *known.Network, now func() time.Time, log *slog.Logger) *Server {
-	return &Server{
-		identity: id, network: n, now: now, log: log, work: make(chan struct{}, runtime.GOMAXPROCS(0)),
+	s := &Server{
+		identity: id, now: now, log: log, work: make(chan struct{}, runtime.GOMAXPROCS(0)),
 		places: known.NewScheduler(), pairs: map[string]map[string]bool{},
 	}
+	s.network.Store(n)
+	return s
 }
+
+// Replace has the server answer about a network that has changed, which known.Network.Renewed returns. Flows that were placed
+// keep the paths that there still are.
+func (s *Server) Replace(n *known.Network) { s.network.Store(n) }
 
 // Serve answers until ctx ends. It closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
@@ -166,7 +173,7 @@ func (s *Server) place(member string, q *PlaceRequest) (a PlaceAnswer, err error
 	case q.Each < 1 || q.Each > maxEach:
 		return a, bad("each must be from 1 to %d, not %d", maxEach, q.Each)
 	}
-	ways, err := s.network.Ways(known.Flow{
+	ways, err := s.network.Load().Ways(known.Flow{
 		Source: netip.AddrPortFrom(q.Source, 0), Destination: q.Destination, Protocol: packet.ProtocolTCP,
 	}, paths.UnusedPorts())
 	if err != nil {
@@ -219,7 +226,7 @@ func (s *Server) flow(_ string, q *FlowRequest) (a FlowAnswer, err error) {
 		from, to netip.AddrPort
 		nodes    *[]string
 	}{{q.Source, q.Destination, &a.There}, {q.Destination, q.Source, &a.Back}} {
-		route, err := s.network.Path(known.Flow{Source: way.from, Destination: way.to, Protocol: packet.ProtocolTCP})
+		route, err := s.network.Load().Path(known.Flow{Source: way.from, Destination: way.to, Protocol: packet.ProtocolTCP})
 		if err != nil {
 			return a, refused(err)
 		}

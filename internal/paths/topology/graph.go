@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/netip"
+	"slices"
 )
 
 // Graph is a network in the node-link form of JSON, which NetworkX and d3 read and write (networkx.node_link_data).
@@ -38,6 +39,7 @@ type GraphLink struct {
 	Weight          float64      `json:"weight"` // its cost; 0: 1
 	SourceAddresses []netip.Addr `json:"source_addresses"`
 	TargetAddresses []netip.Addr `json:"target_addresses"`
+	Down            bool         `json:"down"` // is not used, as if it were not listed
 }
 
 // Name is the name of a node. JSON may have a number instead of a string.
@@ -61,7 +63,7 @@ const (
 // ErrGraph means that a graph is not usable.
 var ErrGraph = errors.New("want a graph in node-link form: {\"nodes\": [{\"id\": ...}], \"links\": [{\"source\": ..., \"target\": ...}]}")
 
-// ReadGraph reads a graph. Its links may also be called edges, as newer versions of NetworkX do.
+// ReadGraph reads a graph, without the links that are down. Its links may also be called edges, as newer versions of NetworkX do.
 func ReadGraph(r io.Reader) (*Graph, error) {
 	var all struct {
 		Graph
@@ -80,6 +82,7 @@ func ReadGraph(r io.Reader) (*Graph, error) {
 	if err := g.check(); err != nil {
 		return nil, err
 	}
+	g.Links = slices.DeleteFunc(g.Links, func(l GraphLink) bool { return l.Down })
 	return g, nil
 }
 

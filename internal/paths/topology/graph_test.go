@@ -11,7 +11,8 @@ func TestNodeLink(t *testing.T) {
 	n := read(t, `{"directed": false, "multigraph": true, "graph": {"name": "a diamond"},
 		"nodes": [{"id": 1, "host": true}, {"id": "a"}, {"id": "b", "host": true}, {"id": "c"}, {"id": 2, "host": true}],
 		"edges": [{"source": 1, "target": "a", "key": 0}, {"source": 1, "target": "b"}, {"source": "a", "target": 2, "weight": 3},
-			{"source": "b", "target": 2}, {"source": 1, "target": "c"}, {"source": "c", "target": 2}, {"source": "a", "target": 2}]}`)
+			{"source": "b", "target": 2}, {"source": 1, "target": "c"}, {"source": "c", "target": 2}, {"source": "a", "target": 2},
+			{"source": 1, "target": 2, "down": true}]}`)
 	c := n.Calibrate(32, []int{n.Node("1"), n.Node("2")})
 	if c.Nodes != 5 || c.Links != 6 || c.Pairs != 2 || c.Paths[2] != 2 || c.MostPaths != 2 {
 		t.Errorf("%+v", c)
