@@ -137,7 +137,10 @@ func twoInterfaces(ctx context.Context, p *placed) (found []Measurement, err err
 			m.Note += fmt.Sprintf("; the baseline is 2 subflows by chosen ports; both interfaces are in use in %.0f %% of all choices",
 				100*(1-chanceOfOne(n)))
 		}
-		found = append(found, m)
+		simulated := once(fmt.Sprintf("cflb two interfaces of the destination, %d subflows by %s, simulated", n, kind),
+			"of both interfaces", simulatedInterfaces(n, i == 0)).against(m.Value)
+		simulated.Note = "the same network in the simulator; the baseline is the measured average"
+		found = append(found, m, simulated)
 	}
 	return found, nil
 }

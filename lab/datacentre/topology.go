@@ -37,6 +37,29 @@ func (t *Topology) join(a, b int, rate float64) {
 	}
 }
 
+// TwoInterfaces returns the network of a client, whose router has so many next hops towards a server with two interfaces: the
+// last leads to the first interface, all others to the second. The interfaces are the bottlenecks. The lab has the same
+// network (make bench-cflb).
+func TwoInterfaces(hops int, rate float64) (t *Topology, client, server int) {
+	const faster = 100
+	t = newTopology(2)
+	first, second := t.add(1), t.add(1)
+	t.join(0, first, faster*rate)
+	t.join(second, 1, rate)
+	for range hops - 1 {
+		t.join(first, t.via(second, faster*rate), faster*rate)
+	}
+	t.join(first, t.via(t.via(1, rate), faster*rate), faster*rate) // as many hops as the others
+	return t, 0, 1
+}
+
+// via adds a node with a link to another.
+func (t *Topology) via(to int, rate float64) int {
+	node := t.add(1)
+	t.join(node, to, rate)
+	return node
+}
+
 // FatTree returns the network of switches with k ports, which is even (M. Al-Fares et al., SIGCOMM 2008): k³/4 hosts and
 // 5k²/4 switches.
 func FatTree(k int) *Topology {
