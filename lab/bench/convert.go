@@ -196,9 +196,22 @@ func (c *converting) withoutDelay(ctx context.Context, o Options) (err error) {
 		}
 		r.pairs = r.idlePairs(c.plan.idle, c.descriptors)
 		each, beside, err := l.idle(ctx, r, r.pairs, c.plan.fast)
-		r.relayed.idle, r.relayed.beside = append(r.relayed.idle, each), append(r.relayed.beside, beside)
-		return err
+		return c.tookIdle(r.relayed, each, beside, err)
 	})
+}
+
+// tookIdle keeps what idle pairs of a relay cost. A relay other than dcol's may stand still beside them, which is noted and
+// ends no run: its figures are compared with nothing.
+func (c *converting) tookIdle(r *relayed, each, beside float64, err error) error {
+	switch {
+	case err == nil:
+		r.idle, r.beside = append(r.idle, each), append(r.beside, beside)
+	case errors.Is(err, errStandsStill) && r.name != engineRelay:
+		c.notes = append(c.notes, fmt.Sprintf("%s beside %d idle pairs: %v", r.name, r.pairs, err))
+	default:
+		return err
+	}
+	return nil
 }
 
 // segments measures transfers with other sizes of segments.

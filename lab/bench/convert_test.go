@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -226,6 +228,27 @@ func TestIdlePairs(t *testing.T) {
 	} {
 		if got := (relay{perPair: test.perPair}).idlePairs(10000, test.descriptors); got != test.want {
 			t.Errorf("%d descriptors, %d a pair: %d pairs, want %d", test.descriptors, test.perPair, got, test.want)
+		}
+	}
+}
+
+// Another relay that stands still beside idle pairs is noted. dcol's own ends the run, as does any other error.
+func TestStandsStillBesideIdlePairs(t *testing.T) {
+	still := fmt.Errorf("a transfer: %w", errStandsStill)
+	for _, x := range []struct {
+		name        string
+		err         error
+		fails, kept bool
+	}{
+		{"HAProxy 3.2", nil, false, true}, {"HAProxy 3.2", still, false, false}, {"HAProxy 3.2", errors.New("it ended"), true, false},
+		{engineRelay, nil, false, true}, {engineRelay, still, true, false},
+	} {
+		var c converting
+		r := &relayed{relay: relay{name: x.name}}
+		err := c.tookIdle(r, 1, 1, x.err)
+		noted := x.err != nil && !x.fails
+		if (err != nil) != x.fails || (len(r.idle) == 1 && len(r.beside) == 1) != x.kept || (len(c.notes) == 1) != noted {
+			t.Errorf("%s, %v: %v, %+v, notes %q", x.name, x.err, err, r, c.notes)
 		}
 	}
 }

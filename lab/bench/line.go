@@ -169,7 +169,7 @@ func (l *line) transfer(ctx context.Context, r *runningRelay, d direction, plan 
 	// A transfer that stands still is measured until it goes on.
 	for waited := time.Duration(0); t.bytes == 0; waited += plan.look {
 		if waited > exchangePatience {
-			return t, fmt.Errorf("nothing arrives within %v", exchangePatience)
+			return t, errStandsStill
 		}
 		if err := crew.Pause(ctx, plan.look); err != nil {
 			return t, err
@@ -182,6 +182,8 @@ func (l *line) transfer(ctx context.Context, r *runningRelay, d direction, plan 
 	}
 	return t, nil
 }
+
+var errStandsStill = fmt.Errorf("nothing arrives within %v", exchangePatience)
 
 // relayCounters are those of a transfer through a relay.
 type relayCounters struct {
