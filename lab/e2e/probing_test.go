@@ -67,6 +67,7 @@ func TestAgentProbes(t *testing.T) {
 			t.Errorf("dcol doctor without %q:\n%s", want, out)
 		}
 	}
+	t.Logf("\n%s\n%s", w.dcol(alice, "why", w.addr4(server).String()), out)
 }
 
 // whyNames waits until `dcol why` shows the result of a recipe that alice's agent ran.
