@@ -79,6 +79,11 @@ func mss(ctx context.Context, s *Session) (*Verdict, error) {
 	}
 	v.see("%s.", capitalised(coverage(with)))
 	changed, added := v.found(with, compare.MSS), v.found(without, compare.MSS)
+	if len(changed) > 0 && changed[0].Kind() == compare.Changed {
+		if mtu, link := leastLink(changed[0].Seen.Text, s.Destination.Is6()); link != "" {
+			v.see("An MSS of %s fits an MTU of %d: %s.", changed[0].Seen.Text, mtu, link)
+		}
+	}
 	if h, ok := accepted(with); ok {
 		if o, ok := h.Option(packet.KindMSS); ok {
 			size, _ := o.MSS()

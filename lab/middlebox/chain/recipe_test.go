@@ -124,6 +124,18 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
+// The link for which the MSS was lowered is named where it is known.
+func TestMSSNamesTheLink(t *testing.T) {
+	for six, want := range map[bool]string{false: "fits an MTU of 1420: WireGuard's by default.", true: ""} {
+		hops := make([]Hop, 5)
+		hops[2].Box = middlebox.ClampMSS
+		evidence := strings.Join(cook(t, "mss", hops, Multipath(80), six).Evidence, "\n")
+		if !strings.Contains(evidence, want) || want == "" && strings.Contains(evidence, "fits an MTU") {
+			t.Errorf("IPv6 %v: %s", six, evidence)
+		}
+	}
+}
+
 func TestMovesByANumber(t *testing.T) {
 	for kind, good := range map[middlebox.Kind]bool{
 		"move-seq-only=0": true, "move-seq-only=-2147483648": true, "move-seq-only=": false, "move-seq-only=x": false,
