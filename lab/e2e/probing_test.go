@@ -11,7 +11,8 @@ import (
 )
 
 // The agent names the hops by itself, where it may probe: of a middlebox that removes MP_CAPABLE, of a firewall that keeps
-// a waypoint's session from coming up, and of one that drops in-band SYNs. The doctor remembers what was found.
+// a waypoint's session from coming up, of one that drops in-band SYNs, and of one that removes MP_JOIN on the way to a
+// mapping. The doctor remembers what was found.
 func TestAgentProbes(t *testing.T) {
 	const far = "far"
 	w := newWorldWith(t, func(s *testbed.Spec) {
@@ -25,7 +26,7 @@ func TestAgentProbes(t *testing.T) {
 		s.Links = append(s.Links, testbed.LinkSpec{Name: far, A: far, B: router})
 	})
 	w.rights = ",+net_raw" // as the packaged service has
-	withKinds(w, "in-band")
+	withKinds(w, "in-band", "mapped")
 	config, err := w.read(alice, etc+"dcol.toml")
 	if err != nil {
 		t.Fatal(err)
@@ -44,8 +45,8 @@ func TestAgentProbes(t *testing.T) {
 	w.start(bob)
 	w.start(alice)
 	plain := w.curl(w.url())
-	w.whyNames("mptcp", "MP_CAPABLE (MPTCP) removed (overwritten by padding) between hop 1", "and hop 2")
-	w.whyNames("udp", "to "+bob+", ", fmt.Sprintf("UDP to port 45672 is dropped behind hop 1 (%v)", gate))
+	w.whyNames("mptcp, ", "MP_CAPABLE (MPTCP) removed (overwritten by padding) between hop 1", "and hop 2")
+	w.whyNames("udp, ", "to "+bob+", ", fmt.Sprintf("UDP to port 45672 is dropped behind hop 1 (%v)", gate))
 
 	box(testbed.DropOptions)
 	w.run(router, "nft", "delete table inet firewall")
@@ -55,9 +56,15 @@ func TestAgentProbes(t *testing.T) {
 	w.kindIs("in-band", "ready")
 	multipath := w.curl(w.url())
 	w.kindIs("in-band", "resting")
-	w.whyNames("in-band", "to "+bob+", ", fmt.Sprintf("dcol's in-band option are dropped behind hop 1 (%v)", gate))
+	w.whyNames("in-band, ", "to "+bob+", ", fmt.Sprintf("dcol's in-band option are dropped behind hop 1 (%v)", gate))
 	multipath.goesOn()
 	multipath.endsWell()
+
+	box(testbed.Middlebox(middlebox.RemoveJoins))
+	mapped := w.curl(w.url())
+	w.whyNames("MP_JOIN", "MP_JOIN is changed or removed", "between hop 1")
+	mapped.goesOn()
+	mapped.endsWell()
 
 	// Its own probes are of now, where nothing is removed any more. Other checks may fail here.
 	box(testbed.NoMiddlebox)
@@ -70,13 +77,13 @@ func TestAgentProbes(t *testing.T) {
 	t.Logf("\n%s\n%s", w.dcol(alice, "why", w.addr4(server).String()), out)
 }
 
-// whyNames waits until `dcol why` shows the result of a recipe that alice's agent ran.
-func (w *world) whyNames(recipe string, words ...string) {
+// whyNames waits until `dcol why` shows a result of alice's agent with the first word, and checks the others.
+func (w *world) whyNames(first string, words ...string) {
 	w.Helper()
-	w.within(2*patience, "dcol why names the hop of "+recipe, func() error {
+	w.within(2*patience, "dcol why shows "+first, func() error {
 		said := w.dcol(alice, "why", w.addr4(server).String())
 		_, probed, _ := strings.Cut(said, "Probed paths")
-		if !strings.Contains(probed, ", "+recipe+", ") {
+		if !strings.Contains(probed, first) {
 			return errors.New("there is no result:\n" + said)
 		}
 		for _, word := range words {
