@@ -252,7 +252,7 @@ var traceOthers = []struct {
 }{
 	{"mtr", []string{"-n", "-r", "-c", "1", "--tcp", "-P", "80", serverHost}, "MP_CAPABLE"},
 	{"traceroute", []string{"--mtu", "-n", serverHost}, "MP_CAPABLE"},
-	{"scamper", []string{"-I", "tbit -t null -u http://" + serverHost + "/ ADDRESS"}, "MP_CAPABLE"},
+	{"scamper", []string{"-n", "127.0.0.1", "-I", "tbit -t null -u http://" + serverHost + "/ ADDRESS"}, "MP_CAPABLE"},
 }
 
 // others runs other programs on a path on which MPTCP's option is removed, and reports whether they find that.
