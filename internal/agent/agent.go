@@ -257,12 +257,23 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 // relayed returns what the relay of this host has to do, as far as the configuration says it.
 func (p *Plan) relayed() (s relay.State) {
 	if c := serving.Converter(p.config, p.identity); c != nil {
-		s.Serve = &relay.Serve{Port: c.Port, Key: c.Key}
+		s.Serve = &relay.Serve{Port: c.Port, Key: c.Key, Servers: serving.Servers(p.config.Waypoint)}
 	}
 	if p.config.Has(config.RoleClient) {
 		s.Use = client.Converting(p.config.Client)
 	}
 	return s
+}
+
+// permitted changes which servers the relay connects members to.
+func permitted(c config.Waypoint) func(*relay.State) {
+	return func(s *relay.State) {
+		if s.Serve != nil {
+			changed := *s.Serve // the one before may be on its way to the relay
+			changed.Servers = serving.Servers(c)
+			s.Serve = &changed
+		}
+	}
 }
 
 func (a *running) begin(ctx context.Context, group *errgroup.Group, r *role) error {

@@ -77,6 +77,7 @@ func (a *running) apply(ctx context.Context, next *config.Config) error {
 			return err
 		}
 	}
+	a.relaying.Change(permitted(next.Waypoint))
 	if a.client != nil {
 		if err := a.client.Reconfigure(ctx, before.Client, next.Client); err != nil {
 			return err

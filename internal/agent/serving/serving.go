@@ -19,6 +19,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/cookie"
+	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -191,6 +192,11 @@ func Converter(settings *config.Config, id *collective.Identity) *waypoint.Conve
 		return nil
 	}
 	return &waypoint.Converter{Port: uint16(settings.Waypoint.ConverterPort), Key: cookie.Key(id.Derive("converter"))}
+}
+
+// Servers returns the servers that the operator lets members use, for the converter.
+func Servers(c config.Waypoint) *relay.Servers {
+	return &relay.Servers{Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c)}
 }
 
 // Status returns the waypoint role's part of the status, and what keeps it from its work.

@@ -17,6 +17,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/capture"
 	"github.com/detour-collective/dcol/internal/converter/engine"
 	"github.com/detour-collective/dcol/internal/converter/server"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
 // lonely is how long a relay continues without an agent and without connections.
@@ -170,6 +171,14 @@ func (r *relay) serve(s Serve) {
 		r.server = server.New(s.Key)
 	}
 	r.server.SetKey(s.Key)
+	if s.Servers != nil {
+		policy, err := egress.New(s.Servers.Allow, s.Servers.Deny, s.Servers.DenyPorts)
+		if err != nil {
+			r.log.Error("the servers that members may use are not as configured", "err", err)
+		} else {
+			r.server.Permit(policy.Check)
+		}
+	}
 	r.keep(PartServe, entrance{address: fmt.Sprintf(":%d", s.Port), front: always(r.server)})
 }
 

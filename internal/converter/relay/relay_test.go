@@ -268,3 +268,32 @@ func TestPortTaken(t *testing.T) {
 		t.Error("it accepts connections although it is told to do nothing")
 	}
 }
+
+// Servers that the configuration forbids are refused, although no nftables rules forbid them: another program may have
+// removed these. Changed lists take effect at once.
+func TestForbiddenServers(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	server := echo(t, ns) // at an address for documentation, forbidden by default
+	c, _ := started(t, ns, t.TempDir(), "v1")
+	here := netip.PrefixFrom(server.Addr(), 32)
+	for _, step := range []struct {
+		name    string
+		servers Servers
+		allowed bool
+	}{
+		{"by default", Servers{}, false},
+		{"that the operator allows", Servers{Allow: []netip.Prefix{here}}, true},
+		{"at a denied port", Servers{Allow: []netip.Prefix{here}, DenyPorts: []uint16{server.Port()}}, false},
+		{"that the operator denies", Servers{Allow: []netip.Prefix{netip.PrefixFrom(server.Addr(), 24).Masked()}, Deny: []netip.Prefix{here}}, false},
+	} {
+		if _, err := c.Set(State{Serve: &Serve{Port: port, Key: key, Servers: &step.servers}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := converted(t, ns, server)
+		var refusal *rfc8803.Error
+		if step.allowed != (err == nil) || err != nil && (!errors.As(err, &refusal) || refusal.Code != rfc8803.DestinationUnreachable) {
+			t.Errorf("a server %s: %v", step.name, err)
+		}
+	}
+}

@@ -24,6 +24,16 @@ func (s State) Empty() bool { return s.Serve == nil && s.Use == nil }
 type Serve struct {
 	Port uint16     `json:"port"`
 	Key  cookie.Key `json:"key"`
+	// Servers are those that members may use, as far as the configuration says it; nil: all. The waypoint's nftables rules
+	// know more, but may be missing.
+	Servers *Servers `json:"servers,omitempty"`
+}
+
+// Servers are an operator's lists, as in egress.New.
+type Servers struct {
+	Allow     []netip.Prefix `json:"allow,omitempty"`
+	Deny      []netip.Prefix `json:"deny,omitempty"`
+	DenyPorts []uint16       `json:"deny_ports,omitempty"`
 }
 
 // Use is the use of other members' converters.

@@ -1,8 +1,9 @@
 // Package server is the converter's side of the Convert protocol (RFC 8803): a front that reads which server
 // a member wants, and answers once that is reached or not. docs/converter.md follows the RFC clause by clause.
 //
-// It has no policy of its own. A cookie names the mark of the member's connections, and the waypoint's
-// nftables rules apply its limits to sockets with that mark.
+// A cookie names the mark of the member's connections, and the waypoint's nftables rules apply its limits to sockets
+// with that mark. These rules may be missing for a while, so servers that are forbidden by the configuration alone are
+// refused here, too; see Front.Permit.
 package server
 
 import (
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/converter/cookie"
@@ -33,6 +35,7 @@ var limits = strangers.Limits{Total: 4096, PerSource: 256}
 type Front struct {
 	keys   atomic.Pointer[keys]
 	places *strangers.Places
+	permit atomic.Pointer[func(netip.AddrPort) error]
 
 	mu      sync.Mutex
 	servers *known.Servers
@@ -53,6 +56,9 @@ func New(key cookie.Key) *Front {
 func (f *Front) SetKey(key cookie.Key) {
 	f.keys.Store(&keys{current: key, previous: f.keys.Load().current})
 }
+
+// Permit refuses servers for which check returns an error. Before, all are permitted.
+func (f *Front) Permit(check func(netip.AddrPort) error) { f.permit.Store(&check) }
 
 // Open implements engine.Front.
 func (f *Front) Open(a engine.Accepted) (engine.Opening, error) {
@@ -149,6 +155,9 @@ func (o *opening) prepare(c *rfc8803.Connect, mark uint32, now time.Time) *rfc88
 	to := c.Server
 	if a := to.Addr(); to.Port() == 0 || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a == broadcast {
 		return &rfc8803.Error{Code: rfc8803.MalformedMessage}
+	}
+	if permit := o.front.permit.Load(); permit != nil && (*permit)(to) != nil {
+		return rfc8803.ErrorOf(syscall.EACCES, to.Addr())
 	}
 	mptcp := wantsMPTCP || o.front.support(to, now) != known.Plain
 	o.dial = &engine.Dial{To: to, MPTCP: mptcp, NoFallback: known.TakesSeveral(to), Mark: mark}
