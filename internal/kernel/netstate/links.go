@@ -98,11 +98,7 @@ func appendOnLink(found []netip.Prefix, r *netlink.Route, flags map[int]net.Flag
 	case r.Type != unix.RTN_UNICAST:
 		return found
 	}
-	hops := r.MultiPath
-	if len(hops) == 0 {
-		hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Via: r.Via}}
-	}
-	for _, hop := range hops {
+	for _, hop := range hopsOf(r) {
 		switch router := routerOf(hop); {
 		case flags[hop.LinkIndex] == 0:
 		case router.IsValid():
@@ -114,6 +110,15 @@ func appendOnLink(found []netip.Prefix, r *netlink.Route, flags map[int]net.Flag
 	return found
 }
 
+// hopsOf returns a route's next hops, of which there is at least one.
+func hopsOf(r *netlink.Route) []*netlink.NexthopInfo {
+	if len(r.MultiPath) > 0 {
+		return r.MultiPath
+	}
+	return []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Via: r.Via}}
+}
+
+// routerOf returns the router of a next hop, which for an IPv4 route may be an IPv6 one; zero: none.
 func routerOf(hop *netlink.NexthopInfo) netip.Addr {
 	ip := hop.Gw
 	if via, ok := hop.Via.(*netlink.Via); ok && ip == nil {

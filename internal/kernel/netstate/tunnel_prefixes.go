@@ -3,7 +3,6 @@ package netstate
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -58,13 +57,9 @@ func prefixesOf(r *netlink.Route) []netip.Prefix {
 	if r.Dst != nil {
 		list = append(list, prefixOf(r.Dst).Masked())
 	}
-	routers := []net.IP{r.Gw}
-	for _, hop := range r.MultiPath {
-		routers = append(routers, hop.Gw)
-	}
-	for _, router := range routers {
-		if addr, ok := netip.AddrFromSlice(router); ok {
-			list = append(list, netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()))
+	for _, hop := range hopsOf(r) {
+		if router := routerOf(hop); router.IsValid() {
+			list = append(list, netip.PrefixFrom(router, router.BitLen()))
 		}
 	}
 	return list

@@ -365,6 +365,22 @@ func TestUsedPrefixes(t *testing.T) {
 	}
 }
 
+// An IPv4 route may have an IPv6 router, which no other route names.
+func TestUsedRouterOfTheOtherFamily(t *testing.T) {
+	ns := tunnelHost(t)
+	ns.Output(t, "ip", "route", "add", "203.0.113.0/24", "via", "inet6", "fd03::1", "dev", "eth0", "onlink")
+	ns.Output(t, "ip", "route", "add", "198.51.100.0/24", "nexthop", "via", "10.1.0.2", "nexthop", "via", "inet6", "fd04::1", "dev", "eth0", "onlink")
+	ns.Must(t, func() error {
+		used, err := UsedPrefixes()
+		for _, router := range []string{"fd03::1/128", "fd04::1/128"} {
+			if !slices.Contains(used, netip.MustParsePrefix(router)) {
+				t.Errorf("%s is not in %v", router, used)
+			}
+		}
+		return err
+	})
+}
+
 func TestPathMTU(t *testing.T) {
 	client, router, server := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	netnstest.Veth(t, netnstest.End{NS: client, Name: "eth0", Addresses: []string{"192.0.2.1/24", "2001:db8:2::1/64"}},
