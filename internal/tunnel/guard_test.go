@@ -1,11 +1,14 @@
 package tunnel
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
@@ -164,4 +167,32 @@ func receive(t *testing.T, c *net.UDPConn, want string) (from netip.AddrPort) {
 		t.Fatalf("came %q, %v; want %q", b[:n], err, want)
 	}
 	return from
+}
+
+// What the waypoint's host began towards a member while the table was gone ends when it is back; a member's own
+// questions are still answered.
+func TestOutputGuardEndsWhatOpenedWithoutIt(t *testing.T) {
+	waypoint, member := netnstest.New(t), netnstest.New(t)
+	netnstest.Veth(t, netnstest.End{NS: waypoint, Name: "dcolwg", Addresses: []string{"10.200.0.1/24"}},
+		netnstest.End{NS: member, Name: "dcolwg0", Addresses: []string{"10.200.0.9/24"}})
+	waypoint.Output(t, "nft", "table ip other { chain out { type filter hook output priority 0; ct state established counter; }; }")
+	host := socketIn(t, waypoint, netip.MustParseAddrPort("10.200.0.1:5001"))
+	at := netip.MustParseAddrPort("10.200.0.9:53")
+	taking := socketIn(t, member, at)
+	send(t, host, "the host's", at)
+	send(t, taking, "an answer", receive(t, taking, "the host's"))
+	receive(t, host, "an answer")
+	var g *nft.Kept
+	waypoint.Must(t, func() (err error) { g, err = openOutputGuard("dcolwg"); return err })
+	if _, err := host.WriteToUDPAddrPort([]byte("more"), at); !errors.Is(err, unix.EPERM) {
+		t.Errorf("the host goes on: %v", err)
+	}
+	service := socketIn(t, waypoint, netip.MustParseAddrPort("10.200.0.1:53"))
+	asking := socketIn(t, member, netip.MustParseAddrPort("10.200.0.9:5002"))
+	send(t, asking, "the member's", netip.MustParseAddrPort("10.200.0.1:53"))
+	send(t, service, "an answer", receive(t, service, "the member's"))
+	receive(t, asking, "an answer")
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
 }
