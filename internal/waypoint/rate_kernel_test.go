@@ -53,6 +53,12 @@ func TestRateOfNewConnections(t *testing.T) {
 	if got := arrived(); got < burst {
 		t.Errorf("%d SYNs reach the server, and %d may at once", got, burst)
 	}
+	bob := p.syn(server, grant)
+	bob.options, bob.dst = nil, netip.AddrPortFrom(waypoint4, bobs.Port)
+	p.client.send(t, bob)
+	eventually(t, "bob's first SYN reaches the server", func() bool {
+		return len(p.server.all(func(x seenPacket) bool { return x.flags == packet.SYN && x.seq == bob.seq })) > 0
+	})
 	if c := n.mustDial(t, netip.AddrPortFrom(waypoint4, bobs.Port)); c.seen.Addr() != egress4 {
 		t.Errorf("bob: the server sees %v", c.seen)
 	}
