@@ -30,7 +30,7 @@ func (s *service) asides(l *line, peer Peer) {
 		if err != nil {
 			return
 		}
-		s.config.Aside(ctx, peer, stream)
+		s.handler.Aside(ctx, peer, stream)
 		stream.CancelRead(0)
 		_ = stream.Close() // fails only if the session has ended
 	}

@@ -13,7 +13,7 @@ import (
 func TestAside(t *testing.T) {
 	a := newAuthority(t)
 	ended := make(chan error, 1)
-	w := startServer(t, served{Identity: a.identity("bob"), Aside: func(ctx context.Context, p Peer, s Stream) {
+	w := startServer(t, served{Identity: a.identity("bob"), Asides: true, Handler: &granter{aside: func(ctx context.Context, p Peer, s Stream) {
 		text, err := io.ReadAll(s)
 		if err != nil {
 			t.Errorf("read: %v", err)
@@ -29,7 +29,7 @@ func TestAside(t *testing.T) {
 		if _, err := s.Write([]byte(p.Name + " wrote " + string(text))); err != nil {
 			t.Errorf("write: %v", err)
 		}
-	}})
+	}}})
 	alice := a.identity("alice")
 	s := openAside(t, alice, w)
 	if answer := exchange(t, s, "hello"); answer != "alice wrote hello" {

@@ -99,6 +99,7 @@ type granter struct {
 	decide func(context.Context, Peer, wire.MapRequest) (wire.MapGrant, *wire.Refusal)
 	// tunnel, if there, decides about tunnels; else everyone gets one.
 	tunnel func(context.Context, Peer, wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
+	aside  func(context.Context, Peer, Stream)
 	moves  [][2]Peer
 	closed *Closed
 	loaded time.Time
@@ -108,6 +109,9 @@ func (g *granter) SessionUp(p Peer)    { g.mu.Lock(); g.up = append(g.up, p); g.
 func (g *granter) SessionDown(p Peer)  { g.mu.Lock(); g.down = append(g.down, p); g.mu.Unlock() }
 func (g *granter) Offers() []wire.Kind { return []wire.Kind{wire.Mapped} }
 func (g *granter) Closed() *Closed     { g.mu.Lock(); defer g.mu.Unlock(); return g.closed }
+func (g *granter) Aside(ctx context.Context, p Peer, s Stream) {
+	g.aside(ctx, p, s)
+}
 func (g *granter) LoadedUntil() time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -165,7 +169,7 @@ type served struct {
 	Identity *collective.Identity
 	Handler  Handler
 	Limits   Limits
-	Aside    func(context.Context, Peer, Stream)
+	Asides   bool
 	Log      *slog.Logger
 }
 
@@ -184,7 +188,7 @@ func startServer(t testing.TB, config served) *waypoint {
 		config.Handler = &granter{}
 	}
 	s, err := Listen(ServerConfig{
-		Listen: config.Listen, Identity: config.Identity, Lease: time.Minute, Limits: config.Limits, Aside: config.Aside, Log: config.Log,
+		Listen: config.Listen, Identity: config.Identity, Lease: time.Minute, Limits: config.Limits, Asides: config.Asides, Log: config.Log,
 	})
 	if err != nil {
 		t.Fatal(err)

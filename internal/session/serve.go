@@ -71,7 +71,7 @@ func (s *service) converse(ctx context.Context, l *line) ending {
 	unhook := context.AfterFunc(ctx, func() { closeLine(l.conn, closeStopping, "the agent stops") })
 	telling, stopTelling := context.WithCancel(ctx)
 	writing.Go(func() { s.tellNews(telling, l, out, changed) })
-	if s.config.Aside != nil {
+	if s.config.Asides {
 		writing.Go(func() { s.asides(l, peer) })
 	}
 	a := newAnswering(s, l, peer, out)

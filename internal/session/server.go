@@ -58,6 +58,9 @@ type Handler interface {
 	// Tunnel answers one request of the member at peer.Addr. It is called like Map. ID, Kind and
 	// Client of the grant are filled in.
 	Tunnel(ctx context.Context, peer Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
+	// Aside serves a stream that the client has opened beside its messages, one at a time of each session. It
+	// returns when ctx, which ends with the session, is done.
+	Aside(ctx context.Context, peer Peer, s Stream)
 }
 
 // Limits bounds the use of a waypoint by one member.
@@ -86,15 +89,13 @@ type ServerConfig struct {
 	Identity *collective.Identity
 	Lease    time.Duration // of a mapping, for the greeting
 	Limits   Limits
-	// Aside serves streams that clients open beside their messages, one at a time of each session; nil: there are
-	// none. It returns when its context, which ends with the session, is done.
-	Aside func(context.Context, Peer, Stream)
-	Log   *slog.Logger
+	Asides   bool // clients may open streams beside their messages
+	Log      *slog.Logger
 }
 
 // streams returns the number of streams that a client may have at a time.
 func (c ServerConfig) streams() int64 {
-	if c.Aside != nil {
+	if c.Asides {
 		return 2
 	}
 	return 1

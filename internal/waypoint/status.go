@@ -11,6 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
 // Snapshot describes what the waypoint does at one moment.
@@ -110,6 +111,12 @@ func (w *Waypoint) Snapshot() (Snapshot, error) {
 	var s Snapshot
 	err = w.ask(func() { s = w.loop.snapshot(counted) })
 	return s, err
+}
+
+// Policy returns which servers members may reach, around where the host is now.
+func (w *Waypoint) Policy() (policy *egress.Policy, err error) {
+	err = w.ask(func() { policy = w.loop.surroundings.policy })
+	return policy, err
 }
 
 func (l *loop) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {

@@ -12,6 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/trace/vantage"
 	"github.com/detour-collective/dcol/internal/waypoint"
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
@@ -54,6 +55,7 @@ type handler struct {
 	way       *waypoint.Waypoint
 	doorman   *doorman
 	expelling *expeller
+	vantage   *vantage.Server // nil: not allowed
 	offered
 }
 
@@ -63,6 +65,7 @@ func newHandler(ctx context.Context, c Config, server *session.Server, o *outsid
 	if h.way, err = startWaypoint(c, o.Seen(), h.announcer); err != nil {
 		return nil, err
 	}
+	h.vantage = vantagePoint(c, h.way)
 	h.offered = openOffers(ctx, c, h.way, server.Addr())
 	if err := h.way.SetTunnelInterfaces(h.interfaces()); err != nil {
 		return nil, errors.Join(err, h.way.Close())
@@ -103,6 +106,11 @@ func (h *handler) SessionMoved(before, now session.Peer) { h.way.SessionMoved(pe
 
 // MemberLeft implements session.Handler.
 func (h *handler) MemberLeft(now session.Peer, from netip.Addr) { h.way.MemberLeft(peer(now), from) }
+
+// Aside implements session.Handler: it traces for other members.
+func (h *handler) Aside(ctx context.Context, p session.Peer, s session.Stream) {
+	h.vantage.Serve(ctx, p.Name, s)
+}
 
 // Offers implements session.Handler.
 func (h *handler) Offers() []wire.Kind { return h.offers }

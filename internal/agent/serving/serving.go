@@ -105,7 +105,7 @@ func listen(c Config) (*session.Server, error) {
 	limits.RequestRate, limits.RequestBurst = rate.Limit(operator.RequestsPerSecond), 2*operator.RequestsPerSecond
 	return session.Listen(session.ServerConfig{
 		Identity: c.Identity, Listen: c.Settings.Session.Listen, Log: c.Log.With("subsystem", "session"),
-		Lease: operator.MappingLifetime.Std(), Limits: limits, Aside: vantagePoint(c),
+		Lease: operator.MappingLifetime.Std(), Limits: limits, Asides: c.Settings.Trace.VantagePoint,
 	})
 }
 

@@ -161,6 +161,13 @@ func (p *Policy) Check(server netip.AddrPort) error {
 	case p.ports[server.Port()]:
 		return &Denied{Server: server, Reason: PortDenied}
 	}
+	return p.check(server)
+}
+
+// CheckAddress returns a *Denied without a port if the policy denies all of an address's ports.
+func (p *Policy) CheckAddress(a netip.Addr) error { return p.check(netip.AddrPortFrom(a, 0)) }
+
+func (p *Policy) check(server netip.AddrPort) error {
 	// Prefixes contain no address with a zone.
 	if e := p.decide(server.Addr().WithZone("")); e.reason != 0 {
 		return &Denied{Server: server, Reason: e.reason, Prefix: e.prefix}

@@ -112,6 +112,9 @@ func (w *Waypoint) SessionMoved(_, _ session.Peer) {}
 // MemberLeft implements session.Handler.
 func (w *Waypoint) MemberLeft(session.Peer, netip.Addr) {}
 
+// Aside implements session.Handler.
+func (w *Waypoint) Aside(context.Context, session.Peer, session.Stream) {}
+
 // Map implements session.Handler: grants a port that leads nowhere.
 func (w *Waypoint) Map(_ context.Context, _ session.Peer, req wire.MapRequest) (wire.MapGrant, *wire.Refusal) {
 	w.told.Add(1)
