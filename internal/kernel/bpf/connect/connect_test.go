@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ type world struct {
 	cgroup       string
 	at4, at6     net.Listener
 	hook         atomic.Pointer[Hook]
+	using        sync.Mutex // a hook, which is not closed meanwhile
 }
 
 func newWorld(t testing.TB) *world {
@@ -49,6 +51,8 @@ func newWorld(t testing.TB) *world {
 	w.at4, w.at6 = w.host.Listen(t, "127.0.0.1:0"), w.host.Listen(t, "[::1]:0")
 	for _, l := range []net.Listener{w.at4, w.at6} {
 		w.answer(l, func(from netip.AddrPort) string {
+			w.using.Lock()
+			defer w.using.Unlock()
 			server, ok := w.hook.Load().Take(from)
 			if !ok {
 				return "nobody said which server"
@@ -98,7 +102,11 @@ func (w *world) openWith(before *Hook, r Rules) (h *Hook) {
 		}
 		return err
 	})
-	w.Cleanup(func() { _ = h.Close() })
+	w.Cleanup(func() {
+		w.using.Lock()
+		defer w.using.Unlock()
+		_ = h.Close()
+	})
 	w.set(h, r)
 	return h
 }
