@@ -104,12 +104,15 @@ type regime struct {
 
 // compare adds to the comparisons what one connection that was just sampled closely shows.
 func (m *Manager) compare(t turn, moment measure.Moment) {
-	b := &t.attention.besides
 	of, ok := t.pairCarries()
 	if t.kind != measure.Bulk || !ok {
-		*b = besides{}
+		t.attention.besides = nil
 		return
 	}
+	if t.attention.besides == nil {
+		t.attention.besides = &besides{}
+	}
+	b := t.attention.besides
 	if of != b.now.of {
 		*b = besides{before: b.now, now: regime{of: of, began: t.now}}
 		if !b.before.steady() {

@@ -47,7 +47,7 @@ type attention struct {
 
 	comparedAt  time.Time // when the detours in use were last compared with others
 	slowerSince time.Time // since when one of them is much slower; zero: none is
-	besides     besides
+	besides     *besides  // nil unless it has bulk traffic
 }
 
 // asideCause is the kind of reason for setting a subflow aside.
