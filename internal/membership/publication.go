@@ -29,8 +29,8 @@ const (
 	echoWithin  = time.Minute
 	longestEcho = time.Hour
 
-	// What was measured is published at most every measuredEvery, as each record goes to all members, and again after
-	// measuredLasts, before it counts for nothing.
+	// What was measured is published at once if the record has nothing measured. After that it is published at most every
+	// measuredEvery, as each record goes to all members, and again after measuredLasts, before it counts for nothing.
 	measuredEvery = time.Hour
 	measuredLasts = 12 * time.Hour
 
@@ -106,6 +106,8 @@ func halfOver(r directory.Record, self collective.Member) time.Time {
 // measuredDue returns when a record must be published because of what was measured.
 func measuredDue(want, has directory.Record) time.Time {
 	switch {
+	case len(want.Measured) > 0 && len(has.Measured) == 0:
+		return has.Issued
 	case len(want.Measured) > 0 && !slices.Equal(want.Measured, has.Measured):
 		return has.Issued.Add(measuredEvery)
 	case len(want.Measured)+len(has.Measured) > 0:

@@ -11,15 +11,27 @@ import (
 
 const (
 	// This host's measurements of waypoints go to the membership at intervals of claimsEvery, and those of other members are
-	// read. The first exchange is firstClaims after the start. The membership publishes less often.
+	// read. The first exchange is firstClaims after the start, with what earlier agents measured, and the second moreClaims
+	// later, when a directory that had to be fetched is there. The membership publishes less often.
 	claimsEvery = 10 * time.Minute
-	firstClaims = time.Minute
+	firstClaims = 5 * time.Second
+	moreClaims  = 10 * time.Second
 )
 
 // exchange holds the time of the next exchange of claims about waypoints, and whether one is under way.
 type exchange struct {
 	at    time.Time
 	going bool
+	again bool // the first is over
+}
+
+// begin records that an exchange is under way.
+func (e *exchange) begin(now time.Time) {
+	wait := moreClaims
+	if e.again {
+		wait = claimsEvery
+	}
+	e.at, e.going, e.again = now.Add(wait), true, true
 }
 
 // due reports whether it is time for an exchange.
@@ -35,7 +47,7 @@ func (c *Client) exchangeClaims(ctx context.Context, now time.Time) {
 	if c.config.Directory == nil || !c.exchange.due(now) {
 		return
 	}
-	c.exchange.going, c.exchange.at = true, now.Add(claimsEvery)
+	c.exchange.begin(now)
 	own, about := c.manager.Claims(now), slices.Collect(maps.Keys(c.roster.using))
 	c.requests.Go(func() {
 		heard, err := c.config.Directory.ExchangeClaims(ctx, own, about)
