@@ -55,8 +55,8 @@ func TestJoinWithBlockedPorts(t *testing.T) {
 		"ok     client: in-band and mapped detours through bob are ready")
 }
 
-// With IPv4 and IPv6, joining takes no longer, and the status explains why there are no in-band detours at
-// the IPv6 address.
+// With IPv4 and IPv6, joining takes no longer, and the status in detail gives the reason why there are no in-band
+// detours at the IPv6 address.
 func TestJoinDualStack(t *testing.T) {
 	w := newWorld(t)
 	w.goPublic()
@@ -76,9 +76,9 @@ func TestJoinDualStack(t *testing.T) {
 		all := w.mustStatus(alice).Client.Waypoints
 		return holds(len(all) == 2 && all[0].State == "up" && all[1].State == "up", "%+v", all)
 	})
-	if r := w.try(alice, program, "status"); r.code != 0 {
+	if r := w.try(alice, program, "status", "--details"); r.code != 0 {
 		t.Error(r)
 	} else {
-		w.mentions(r, "bob, in-band is unusable: in-band detours need an IPv4 address of the waypoint, and this one is IPv6")
+		w.mentions(r, "bob at [2600:2::2]:45672, in-band is unusable: in-band detours need an IPv4 address of the waypoint, and this one is IPv6")
 	}
 }
