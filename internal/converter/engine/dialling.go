@@ -184,8 +184,8 @@ func (l *loop) dialled(p *pair, errno syscall.Errno) {
 
 // isMultipath reports whether an accepted connection is MPTCP, and did not fall back to TCP.
 func isMultipath(fd int) bool {
-	is, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, tcpIsMPTCP)
-	return err == nil && is == 1
+	is, errno := intOption(fd, unix.IPPROTO_TCP, tcpIsMPTCP)
+	return errno == 0 && is == 1
 }
 
 const tcpIsMPTCP = 43 // TCP_IS_MPTCP of linux/tcp.h

@@ -22,7 +22,7 @@ const handshakePause = 2 * time.Millisecond
 
 // watchHandshake has what is written to a client sent once its handshake has ended, if it has not yet.
 func (l *loop) watchHandshake(p *pair) {
-	if p.client.is&isMPTCP == 0 || !inHandshake(int(p.client.fd)) {
+	if !l.opensFast || p.client.is&isMPTCP == 0 || !inHandshake(int(p.client.fd)) {
 		return
 	}
 	h := &handshake{pair: p, began: time.Now()}
@@ -44,6 +44,12 @@ func (l *loop) endHandshakes(now time.Time) {
 			l.handshakes.Set(first, time.Time{})
 		}
 	}
+}
+
+// takesFastOpen reports whether a listener accepts connections whose SYN has data.
+func takesFastOpen(listener int) bool {
+	queue, errno := intOption(listener, unix.IPPROTO_TCP, unix.TCP_FASTOPEN)
+	return errno != 0 || queue > 0
 }
 
 // inHandshake reports whether the peer has not acknowledged the SYN+ACK yet.

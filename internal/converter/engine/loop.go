@@ -29,6 +29,7 @@ type loop struct {
 	due      *deadline.Queue[*pair] // those whose opening has a time limit
 	// handshakes of clients that have not ended yet
 	handshakes *deadline.Queue[*handshake]
+	opensFast  bool // a listener takes data in SYNs, so that handshakes are looked at
 	pipes      pipes
 	spare      int    // a descriptor for the server of the last connection that is accepted; -1: there is none
 	buffer     []byte // that what is read goes into
@@ -91,6 +92,7 @@ func (l *loop) listen(on bool) error {
 			if err := prepare(fd); err != nil {
 				return fmt.Errorf("listener %d: %w", fd, err)
 			}
+			l.opensFast = l.opensFast || takesFastOpen(fd)
 			if err := l.watch(fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func connect(d *Dial) (fd int, err error) {
 		return -1, err
 	}
 	if d.Mark != 0 {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(d.Mark))
+		err = setOption(fd, unix.SOL_SOCKET, unix.SO_MARK, int32(d.Mark))
 	}
 	if err == nil {
 		err = prepare(fd)
@@ -101,12 +102,28 @@ const keepIdle = 600
 // prepare sets what both ends have. An end that is closed before it is done is reset, also by the kernel
 // when the process dies.
 func prepare(fd int) error {
-	return errors.Join(
-		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
-		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1), // its sender has gathered the bytes
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1),
-		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepIdle),
+	return cmp.Or(
+		setOption(fd, unix.SOL_SOCKET, unix.SO_LINGER, unix.Linger{Onoff: 1}),
+		setOption(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, int32(1)), // its sender has gathered the bytes
+		setOption(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, int32(1)),
+		setOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int32(keepIdle)),
 	)
+}
+
+// setOption sets an option of a socket.
+func setOption[T int32 | unix.Linger](fd, level, option int, value T) error {
+	if _, errno := raw(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value), 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// intOption returns the value of an option of a socket.
+func intOption(fd, level, option int) (value int, errno syscall.Errno) {
+	var got int32
+	size := uint32(unsafe.Sizeof(got))
+	_, errno = raw(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&got)), uintptr(unsafe.Pointer(&size)), 0)
+	return int(got), errno
 }
 
 // sockets are the calls by which the bytes of a pair are moved, and its ends closed.
@@ -141,14 +158,14 @@ func (kernel) reset(fd int)                                { resetSocket(fd) }
 
 // closeSocket closes a socket whose data is all written; the kernel delivers it.
 func closeSocket(fd int) {
-	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
-	_ = unix.Close(fd)
+	_ = setOption(fd, unix.SOL_SOCKET, unix.SO_LINGER, unix.Linger{})
+	resetSocket(fd)
 }
 
 // resetSocket closes a socket with a reset.
-func resetSocket(fd int) { _ = unix.Close(fd) }
+func resetSocket(fd int) { _, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// read, write and splice are non-blocking, so the Go scheduler need not know of them.
+// The calls below never wait, so Go's scheduler need not know of them.
 
 func read(fd int, b []byte) (int, syscall.Errno) {
 	return raw(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
@@ -220,16 +237,19 @@ func bigEndian(port *uint16) uint16 {
 
 // connectError returns why a socket is not connected; 0 if it is, EAGAIN if that is not known yet.
 func connectError(fd int) syscall.Errno {
-	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	if err != nil {
+	var sa unix.RawSockaddrAny
+	size := uint32(unix.SizeofSockaddrAny)
+	if _, errno := raw(unix.SYS_GETPEERNAME, uintptr(fd), uintptr(unsafe.Pointer(&sa)), uintptr(unsafe.Pointer(&size)), 0, 0, 0); errno == 0 {
+		return 0
+	}
+	why, errno := intOption(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	switch {
+	case errno != 0:
 		return unix.EIO
+	case why == 0:
+		return unix.EAGAIN
 	}
-	if n == 0 {
-		if _, err := unix.Getpeername(fd); err != nil {
-			return unix.EAGAIN
-		}
-	}
-	return syscall.Errno(n)
+	return syscall.Errno(why)
 }
 
 func errnoOf(err error) syscall.Errno {

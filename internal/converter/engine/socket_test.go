@@ -83,3 +83,25 @@ func TestUrgentByte(t *testing.T) {
 		}
 	}
 }
+
+// Only listeners that take data in SYNs have the handshakes of their clients looked at.
+func TestTakesFastOpen(t *testing.T) {
+	for _, mptcp := range []bool{false, true} {
+		l := listen(t, mptcp)
+		t.Cleanup(func() { l.Close() })
+		file, err := l.(*net.TCPListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { file.Close() })
+		if takesFastOpen(int(file.Fd())) {
+			t.Errorf("MPTCP %v: a listener takes data in SYNs without having been asked", mptcp)
+		}
+		if err := unix.SetsockoptInt(int(file.Fd()), unix.IPPROTO_TCP, unix.TCP_FASTOPEN, 100); err != nil {
+			t.Fatal(err)
+		}
+		if !takesFastOpen(int(file.Fd())) {
+			t.Errorf("MPTCP %v: a listener that takes data in SYNs is not known as one", mptcp)
+		}
+	}
+}
