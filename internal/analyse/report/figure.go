@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"html/template"
+	"math"
 
 	"github.com/detour-collective/dcol/internal/svgchart"
 )
@@ -19,26 +20,54 @@ type legend struct{ Colour, Text string }
 
 // distribution draws the share of values up to each value.
 func distribution(title, label string, format func(float64) string, h *Histogram) *figure {
-	points := h.Points()
-	if len(points) == 0 || h.max <= 0 {
-		return nil
+	f := distributions(title, label, format, []*Histogram{h}, nil)
+	if f != nil {
+		f.Note = fmt.Sprintf("%s; median %s", plural(h.n, "value"), format(h.Quantile(0.5)))
 	}
-	least := h.max
-	for _, p := range points {
-		if p.Value > 0 {
-			least = p.Value
-			break
+	return f
+}
+
+// distributions draws those of several histograms, with their names. Without positive values there is nothing to draw.
+func distributions(title, label string, format func(float64) string, list []*Histogram, names []string) *figure {
+	least, most := math.Inf(1), 0.0
+	for _, h := range list {
+		for _, p := range h.Points() {
+			if p.Value > 0 {
+				least, most = min(least, p.Value), max(most, h.max)
+				break
+			}
 		}
 	}
-	x := svgchart.LogAxis(least, h.max, label, format)
-	c := svgchart.New(x, svgchart.ShareAxis("share"))
-	line := [][2]float64{{x.From, 0}}
-	for _, p := range points {
-		line = append(line, [2]float64{max(p.Value, x.From), p.Share})
+	if most == 0 {
+		return nil
 	}
-	line = append(line, [2]float64{x.To, 1})
-	c.Line(line, svgchart.Colour(0), true)
-	return &figure{Title: title, Note: fmt.Sprintf("%s values; median %s", number(h.n), format(h.Quantile(0.5))), SVG: c.SVG(title)}
+	x := svgchart.LogAxis(least, most, label, format)
+	c := svgchart.New(x, svgchart.ShareAxis("share"))
+	f := &figure{Title: title}
+	for i, h := range list {
+		if h.n == 0 {
+			continue
+		}
+		line := [][2]float64{{x.From, 0}}
+		for _, p := range h.Points() {
+			line = append(line, [2]float64{max(p.Value, x.From), p.Share})
+		}
+		c.Line(append(line, [2]float64{x.To, 1}), svgchart.Colour(i), true)
+		if names != nil {
+			f.Legend = append(f.Legend, legend{svgchart.Colour(i), fmt.Sprintf("%s: %s, median %s", names[i], plural(h.n, "value"), format(h.Quantile(0.5)))})
+		}
+	}
+	f.SVG = c.SVG(title)
+	return f
+}
+
+// secondBestFigure draws the round trips of second-best subflows, by those of the best.
+func (t *Totals) secondBestFigure() *figure {
+	list, names := make([]*Histogram, len(t.SecondBest)), make([]string, len(t.SecondBest))
+	for i := range t.SecondBest {
+		list[i], names[i] = &t.SecondBest[i], "best "+secondBestClasses[i]
+	}
+	return distributions("Second-best round trips, by the best of the connection", "round trip, connections of 100 kB and more", span, list, names)
 }
 
 // histogram draws counts of equal parts of 0 to 1.
@@ -58,5 +87,5 @@ func histogram(title, label string, counts []uint64) *figure {
 	}
 	c := svgchart.New(svgchart.ShareAxis(label), svgchart.LinearAxis(most/sum, "share", svgchart.Percent))
 	c.Bars(values, svgchart.Colour(0))
-	return &figure{Title: title, Note: number(uint64(sum)) + " values", SVG: c.SVG(title)}
+	return &figure{Title: title, Note: plural(uint64(sum), "value"), SVG: c.SVG(title)}
 }

@@ -63,6 +63,8 @@ type Summary struct {
 	Subflows          map[int]uint64        `json:"connections_by_subflows"`
 	States            map[string]uint64     `json:"subflow_states"`
 	Ports             map[uint16]Traffic    `json:"ports"`
+	IPv4              uint64                `json:"connections_over_ipv4"`
+	IPv6              uint64                `json:"connections_over_ipv6"`
 	ClientAddresses   int                   `json:"client_addresses"`
 	ClientPrefixes    int                   `json:"client_prefixes"`
 	Bytes             uint64                `json:"bytes"`
@@ -76,6 +78,9 @@ type Summary struct {
 	InitialShare      [3]InitialShare       `json:"initial_share_by_size"`
 	Additional        uint64                `json:"additional_subflows"`
 	Unused            uint64                `json:"unused_subflows"`
+	WithUnused        uint64                `json:"connections_with_unused_subflows"`
+	UnusedBelow1kB    uint64                `json:"connections_with_unused_subflows_below_1kb"`
+	UnusedBelow20kB   uint64                `json:"connections_with_unused_subflows_below_20kb"`
 	UnusedBetter      uint64                `json:"unused_with_better_rtt"`
 	Several           uint64                `json:"connections_with_several_subflows"`
 	Reinjecting       uint64                `json:"reinjecting_connections"`
@@ -86,6 +91,7 @@ type Summary struct {
 	Handovers         map[string]uint64     `json:"handovers"`
 	HandoverGap       *Quantiles            `json:"handover_gap,omitempty"`
 	Signals           map[string]Signals    `json:"signals"`
+	EchoDelay         *Quantiles            `json:"echo_delay,omitempty"`
 	WindowStalls      uint64                `json:"window_stalls"`
 	WindowStalled     float64               `json:"window_stalled"`
 	Blockages         uint64                `json:"head_of_line_blockages"`
@@ -114,7 +120,8 @@ func (t *Totals) Summary() Summary {
 			"duration": t.Duration.Points(), "size": t.Size.Points(), "join_delay": t.Joins.Points(), "rtt_spread": t.Spread.Points(),
 			"subflow_rtt": t.SubflowRTT.Points(), "reinjected_share": t.ReinjectedShare.Points(), "retransmitted_share": t.RepeatedShare.Points(),
 		},
-		SecondBest: map[string]*Quantiles{},
+		SecondBest: map[string]*Quantiles{}, IPv4: t.IPv4, IPv6: t.IPv6, EchoDelay: t.EchoDelay.Quantiles(),
+		WithUnused: t.WithUnused, UnusedBelow1kB: t.UnusedSize[0], UnusedBelow20kB: t.UnusedSize[1],
 	}
 	for i, name := range []string{"below_40ms", "below_100ms", "below_200ms", "above"} {
 		s.SecondBest[name] = t.SecondBest[i].Quantiles()

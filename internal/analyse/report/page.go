@@ -77,10 +77,15 @@ func (t *Totals) figures() []*figure {
 		distribution("Joins: time since the connection's begin", "delay", span, &t.Joins),
 		distribution("Round trips of subflows", "mean round trip", span, &t.SubflowRTT),
 		distribution("Difference of round trips in a connection", "slowest minus quickest, connections of 100 kB and more", span, &t.Spread),
+		t.secondBestFigure(),
 		distribution("Goodput of connections", "goodput", bitRate, &t.Goodput),
 		distribution("Most data in flight", "data", size, &t.MaxFlight),
+		distribution("Idle time of connections", "pauses of a second and more, together", span, &t.Idle),
+		distribution("Addresses: time until the echo", "delay of the echo of ADD_ADDR", span, &t.EchoDelay),
+		distribution("Handovers: time without new data", "gap", span, &t.HandoverGaps),
 		histogram("Retransmissions: when", "share of the connection's duration", t.RepeatAt[:]),
 		histogram("Reinjections: when", "share of the connection's duration", t.ReinjectionAt[:]),
+		distribution("Retransmitted data, of connections that retransmitted", "share of the connection's data", fraction, &t.RepeatedShare),
 		distribution("Reinjected data, of connections that reinjected", "share of the connection's data", fraction, &t.ReinjectedShare),
 	}
 	for i, name := range []string{"below 50 kB", "of 50 kB to 5 MB", "above 5 MB"} {

@@ -283,9 +283,28 @@ func TestWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"12,345 packets", "1 MPTCP connection (1 of version 1), 2.0 MB of data, 2 subflows from 2 client addresses in 1 prefix.",
+		"12,345 packets", "1 MPTCP connection (1 of version 1), 2.0 MB of data, 2 subflows from 2 client addresses in 1 prefix, over IPv4.",
 		"1 of 1 fell back to plain TCP", "1: MP_FAIL after a wrong checksum", "Of 1 additional subflow, 1 carried no data", "Note: 2 wrong HMACs.",
 		"Note: 2 times the clock stepped back", "Note: a.pcap: it ends within a packet.", "[2019: 125 of 190,451 fell back]",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &out)
+		}
+	}
+	out.Reset()
+	r := record()
+	best, second, spread, echo := 0.02, 0.06, 0.04, 0.05
+	r.BestRTT, r.SecondRTT, r.RTTSpread, r.MaxFlight, r.Idle = &best, &second, &spread, 120e3, 3
+	r.Signals[0].Echo, r.Signals[0].Repeats = &echo, 2
+	totals = Totals{}
+	totals.Add(r)
+	if err := totals.WriteWords(&out, counts); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Goodput over the duration: median 266.8 kbit/s", "Most data in flight: median 120.0 kB", "Idle: pauses of a second and more in all of the connections, 3 s in all.",
+		"second-best round trip of these: median 60 ms where the best is below 40 ms.", "none are within 10 ms, none differ",
+		"Of 1 connection with unused subflows, none carried less than 1,000 bytes", "ADD_ADDR: 1 and 2 repetitions, 1 echoed after 50 ms (median)",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
@@ -304,7 +323,10 @@ func TestWords(t *testing.T) {
 // The page is well-formed, and needs nothing from a network.
 func TestPage(t *testing.T) {
 	var totals Totals
-	totals.Add(record())
+	r := record()
+	best, second, spread := 0.02, 0.06, 0.04
+	r.BestRTT, r.SecondRTT, r.RTTSpread = &best, &second, &spread
+	totals.Add(r)
 	for name, traced := range map[string]*track.Record{"with a connection": record(), "without": nil} {
 		var out bytes.Buffer
 		if err := WritePage(&out, analyse.Counts{}, &totals, traced); err != nil {
@@ -326,6 +348,9 @@ func TestPage(t *testing.T) {
 			if strings.Contains(chart, "NaN") || strings.Contains(chart, "Inf") {
 				t.Errorf("%s: %s", name, chart)
 			}
+		}
+		if !strings.Contains(text, "best below 40 ms: 1 value, median 60 ms") {
+			t.Errorf("%s: no round trips of second-best subflows", name)
 		}
 		if strings.Count(text, "<svg") < 3 || strings.Contains(text, "Connection 3") != (traced != nil) {
 			t.Errorf("%s: %d charts", name, strings.Count(text, "<svg"))

@@ -86,6 +86,8 @@ const Bins = 50
 // bestRTTs are the bounds of the classes of SecondBest, in seconds.
 var bestRTTs = [3]float64{0.04, 0.1, 0.2}
 
+var secondBestClasses = [4]string{"below 40 ms", "of 40 to 100 ms", "of 100 to 200 ms", "200 ms and more"}
+
 // Traffic counts connections and their data.
 type Traffic struct {
 	Connections uint64 `json:"connections"`

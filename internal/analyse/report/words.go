@@ -79,7 +79,14 @@ func (t *Totals) versions() string {
 
 func (t *Totals) clientsWords() string {
 	addresses, prefixes := t.Clients()
-	return fmt.Sprintf("%s in %s", plural(uint64(addresses), "client address"), plural(uint64(prefixes), "prefix"))
+	family := "over IPv4"
+	switch {
+	case t.IPv4 == 0:
+		family = "over IPv6"
+	case t.IPv6 > 0:
+		family = number(t.IPv6) + " over IPv6"
+	}
+	return fmt.Sprintf("%s in %s, %s", plural(uint64(addresses), "client address"), plural(uint64(prefixes), "prefix"), family)
 }
 
 type adder = func(thesis, format string, args ...any)
@@ -107,10 +114,10 @@ func (t *Totals) structure(add adder) {
 	add("", "Ends: %s.", strings.Join(ends, ", "))
 	one, two := t.Subflows[1], t.Subflows[2]
 	add("61.6, 23.3 and 15.1 %; at most 68", "Subflows: one in %s, two in %s, more in %s of the connections; at most %d.",
-		percent(one, t.Connections), percent(two, t.Connections), percent(t.Connections-one-two, t.Connections), t.MaxSubflows)
+		share(one, t.Connections), share(two, t.Connections), share(t.Connections-one-two, t.Connections), t.MaxSubflows)
 	if full, ports := t.Shapes["fullmesh"], t.Shapes["ndiffports"]; full+ports > 0 {
 		add("49 and 51 %", "Of those with several, %s used different addresses, like fullmesh, and %s one pair of addresses, like ndiffports.",
-			percent(full, full+ports), percent(ports, full+ports))
+			share(full, full+ports), share(ports, full+ports))
 	}
 	if bad := t.States["refused"] + t.States["unanswered"]; bad > 0 {
 		add("", "%s did not come up: %s refused, %s unanswered.", plural(bad, "subflow"), number(t.States["refused"]), number(t.States["unanswered"]))
@@ -122,16 +129,37 @@ func (t *Totals) timing(add adder) {
 		add("most 1 to 100 s", "Durations: median %s, 90 %% within %s, at most %s.", span(q.P50), span(q.P90), span(q.Max))
 	}
 	if q := t.Size.Quantiles(); q != nil {
-		add("12 % of 2 bytes", "Sizes: median %s, 90 %% up to %s; %s of 2 bytes, which are the DATA_FINs.", size(q.P50), size(q.P90), percent(t.Empty, t.Connections))
+		add("12 % of 2 bytes", "Sizes: median %s, 90 %% up to %s; %s of 2 bytes, which are the DATA_FINs.", size(q.P50), size(q.P90), share(t.Empty, t.Connections))
+	}
+	if q := t.Goodput.Quantiles(); q != nil {
+		add("", "Goodput over the duration: median %s, 90 %% up to %s.", bitRate(q.P50), bitRate(q.P90))
+	}
+	if q := t.MaxFlight.Quantiles(); q != nil {
+		add("", "Most data in flight: median %s, 90 %% up to %s, at most %s.", size(q.P50), size(q.P90), size(q.Max))
+	}
+	if idle := t.Idle.n - t.Idle.zero; idle > 0 {
+		add("", "Idle: pauses of a second and more in %s of the connections, %s in all.", share(idle, t.Idle.n), span(t.Idle.sum))
 	}
 	if q := t.Joins.Quantiles(); q != nil {
 		add("86 %, and 1.8 % after a minute", "Joins: %s within a second of the connection's begin, %s after more than a minute; median %s.",
-			percent(t.JoinsWithin[0], q.Count), percent(q.Count-t.JoinsWithin[1], q.Count), span(q.P50))
+			share(t.JoinsWithin[0], q.Count), share(q.Count-t.JoinsWithin[1], q.Count), span(q.P50))
 	}
 	if q := t.Spread.Quantiles(); q != nil {
 		add("22.6 and 12.5 %", "Round trips of a connection's subflows (connections of 100 kB and more): %s are within 10 ms, %s differ by more than a second; median difference %s.",
-			percent(t.Within10ms, q.Count), percent(t.Above1s, q.Count), span(q.P50))
+			share(t.Within10ms, q.Count), share(t.Above1s, q.Count), span(q.P50))
+		add("medians near the best one's, with long tails", "The second-best round trip of these: %s.", t.secondBest())
 	}
+}
+
+// secondBest lists the medians by classes of the best round trip.
+func (t *Totals) secondBest() string {
+	var parts []string
+	for i, class := range secondBestClasses {
+		if q := t.SecondBest[i].Quantiles(); q != nil {
+			parts = append(parts, fmt.Sprintf("median %s where the best is %s", span(q.P50), class))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (t *Totals) distribution(add adder) {
@@ -140,11 +168,15 @@ func (t *Totals) distribution(add adder) {
 	for i, c := range t.Initial {
 		if c.Connections > 0 {
 			add(thesis[i], "Of the %s %s with two subflows, %s used the initial one alone, and %s for more than half.",
-				plural(c.Connections, "connection"), names[i], percent(c.Alone, c.Connections), percent(c.Most, c.Connections))
+				plural(c.Connections, "connection"), names[i], share(c.Alone, c.Connections), share(c.Most, c.Connections))
 		}
 	}
 	if t.Additional > 0 {
 		add("43.2 % had the better one", "Of %s, %s carried no data%s.", plural(t.Additional, "additional subflow"), number(t.Unused), t.better())
+	}
+	if t.WithUnused > 0 {
+		add("75 and 95 %", "Of %s with unused subflows, %s carried less than 1,000 bytes, and %s less than 20 kB.",
+			plural(t.WithUnused, "connection"), share(t.UnusedSize[0], t.WithUnused), share(t.UnusedSize[1], t.WithUnused))
 	}
 }
 
@@ -152,13 +184,13 @@ func (t *Totals) better() string {
 	if t.UnusedCompared == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s of these had a better round trip than those in use", percent(t.UnusedBetter, t.UnusedCompared))
+	return fmt.Sprintf("; %s of these had a better round trip than those in use", share(t.UnusedBetter, t.UnusedCompared))
 }
 
 func (t *Totals) repetitions(add adder) {
 	if t.Several > 0 {
 		add("4.1 and 25 %", "Of %s with several subflows and data, %s reinjected data and %s retransmitted some.",
-			plural(t.Several, "connection"), percent(t.Reinjecting, t.Several), percent(t.Retransmitting, t.Several))
+			plural(t.Several, "connection"), share(t.Reinjecting, t.Several), share(t.Retransmitting, t.Several))
 	}
 	add("0.92 and 1.32 GB of 113", "Reinjected: %s in %s%s. Retransmitted: %s.", size(float64(t.Reinjected)), plural(t.Reinjections, "segment"), t.after(), size(float64(t.Retransmitted)))
 }
@@ -189,9 +221,14 @@ func (t *Totals) eventWords(add adder) {
 		s := t.Signals[kind]
 		switch kind {
 		case track.AddAddr:
-			add("", "ADD_ADDR: %s, %s echoed, %s followed by a join to the address.", number(s.Count), number(s.Echoed), number(s.Followed))
+			echo := ""
+			if q := t.EchoDelay.Quantiles(); q != nil {
+				echo = " after " + span(q.P50) + " (median)"
+			}
+			add("", "ADD_ADDR: %s%s, %s echoed%s, %s followed by a join to the address.",
+				number(s.Count), s.copies(), number(s.Echoed), echo, number(s.Followed))
 		case track.RemoveAddr:
-			add("", "REMOVE_ADDR: %s, %s followed by the end of a subflow.", number(s.Count), number(s.Followed))
+			add("", "REMOVE_ADDR: %s%s, %s followed by the end of a subflow.", number(s.Count), s.copies(), number(s.Followed))
 		case track.Priority:
 			add("", "MP_PRIO: %s, after %s of which the subflow carried data.", number(s.Count), number(s.Followed))
 		}
@@ -202,6 +239,16 @@ func (t *Totals) eventWords(add adder) {
 	if t.Blockages > 0 {
 		add("", "Data waited behind a hole %s in %s, for %s in all.", times(t.Blockages), plural(t.BlockedConns, "connection"), span(t.Blocked))
 	}
+}
+
+func (s Signals) copies() string {
+	switch s.Repeated {
+	case 0:
+		return ""
+	case 1:
+		return " and a repetition"
+	}
+	return " and " + plural(s.Repeated, "repetition")
 }
 
 func (t *Totals) problems(c analyse.Counts) (lines []Line) {
@@ -296,6 +343,17 @@ func times(n uint64) string {
 		return "once"
 	}
 	return number(n) + " times"
+}
+
+// share describes a part of all in words.
+func share(part, of uint64) string {
+	switch part {
+	case 0:
+		return "none"
+	case of:
+		return "all"
+	}
+	return percent(part, of)
 }
 
 func percent(part, of uint64) string {
