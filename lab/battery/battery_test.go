@@ -214,7 +214,7 @@ func TestOnNetworks(t *testing.T) {
 			func(v values) bool { return v["path1"] > 0 && v["path4"] > 0 && v["sum"] > v["best"] }},
 		{"handover", []implementation{kernelPM}, variant{shape: wifi}, func(a *attempt) (values, error) { return handedOver(t.Context(), a) },
 			func(v values) bool { return v["lost"] == 0 && v["broke"] == 0 }},
-		{"signalling", []implementation{kernelPM}, variant{shape: lossy(0)}, func(a *attempt) (values, error) { return signalled(t.Context(), a) },
+		{"signalling", multipath, variant{shape: lossy(0)}, func(a *attempt) (values, error) { return signalled(t.Context(), a) },
 			func(v values) bool { return v["joined"] > 0 && v["left"] > 0 }},
 		{"withdrawal", []implementation{kernelPM, dcol}, variant{shape: losing(0)}, func(a *attempt) (values, error) { return withdrawn(t.Context(), a) },
 			func(v values) bool { return v["joined"] > 0 && v["left"] > 0 }},

@@ -32,7 +32,7 @@ func (i implementation) describe() string {
 	case mptcpd:
 		return "mptcpd of Debian with its plugin addr_adv, fullmesh"
 	default:
-		return "dcol: a client with one uplink, the other paths through members, in-band"
+		return "dcol: a client with one uplink, the other paths through members, in-band. Where networks or addresses go, dcol has the uplinks of the client, or announces those of the server"
 	}
 }
 
@@ -57,8 +57,11 @@ func (b *bed) setUp(ctx context.Context, m manage) error {
 	case mptcpd:
 		return b.setUpMptcpd(ctx)
 	case dcol:
-		if b.shape.uplinks {
+		switch {
+		case b.shape.uplinks:
 			return b.setUpUplinks(ctx, m.policy)
+		case b.shape.announces:
+			return b.setUpAnnounced(ctx)
 		}
 		return b.setUpDCol(ctx)
 	default:
@@ -201,22 +204,41 @@ func (b *bed) setUpUplinks(ctx context.Context, policy crew.Settings) error {
 	if err := b.limits(ctx); err != nil {
 		return err
 	}
-	if err := b.Issue(clientHost); err != nil {
+	return b.startWith(ctx, clientHost, policy)
+}
+
+// setUpAnnounced starts an agent on the server that announces its addresses. The kernel's path manager of the client
+// connects to them.
+func (b *bed) setUpAnnounced(ctx context.Context) error {
+	if err := b.limits(ctx); err != nil {
+		return err
+	}
+	for i := 1; i <= b.shape.n; i++ {
+		if err := b.endpoint(ctx, clientHost, clientUplink(i), "subflow", "fullmesh"); err != nil {
+			return err
+		}
+	}
+	return b.startWith(ctx, serverHost, crew.Settings{"use": "fullmesh", "ports": []int{flowPort}, "announce": true})
+}
+
+// startWith starts an agent with a policy and without waypoints.
+func (b *bed) startWith(ctx context.Context, host string, policy crew.Settings) error {
+	if err := b.Issue(host); err != nil {
 		return err
 	}
 	agent := crew.Agent{
 		Over:   crew.Settings{"log_level": "warn", "policy": []crew.Settings{policy}},
 		Client: crew.Settings{"exclude": []string{}, "subflows": b.shape.paths()},
 	}
-	if err := b.Configure(clientHost, agent); err != nil {
+	if err := b.Configure(host, agent); err != nil {
 		return err
 	}
-	process, err := b.Start(ctx, clientHost, "agent", b.Programs.DCol, "agent")
+	process, err := b.Start(ctx, host, "agent", b.Programs.DCol, "agent")
 	if err != nil {
 		return err
 	}
 	return process.Await(ctx, startLimit, func() error {
-		_, err := b.Status(ctx, clientHost)
+		_, err := b.Status(ctx, host)
 		return err
 	})
 }

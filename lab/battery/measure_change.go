@@ -157,32 +157,19 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 // modes downloads over WiFi, which dies at half of the time.
 func modes(ctx context.Context, a *attempt) (values, error) {
 	mode := a.variant.mode
-	if (mode == "application") != (a.impl == plainTCP) {
-		return nil, errInapplicable
-	}
 	die := func() error { return a.interfaceDown(ctx) }
 	p := flowPlan{multipath: true, from: 1, to: 1, down: true}
 	switch mode {
 	case "application":
 		return a.application(ctx, die)
-	case "single":
-		if err := a.limits(ctx); err != nil {
-			return nil, err
-		}
-		return a.handover(ctx, p, die, func() error { return a.endpoint(ctx, clientHost, clientUplink(2), "subflow") })
-	case "backup":
-		if err := a.setUp(ctx, manage{backup: map[int]bool{2: true}}); err != nil {
-			return nil, err
-		}
 	case "stream":
 		p.rate = 0.5
-		fallthrough
-	default:
-		if err := a.setUp(ctx, manage{}); err != nil {
-			return nil, err
-		}
 	}
-	return a.handover(ctx, p, die, nil)
+	after, err := a.useBoth(ctx, mode)
+	if err != nil {
+		return nil, err
+	}
+	return a.handover(ctx, p, die, after)
 }
 
 // application downloads by TCP. After three seconds of silence it connects over the other network and asks for the rest.

@@ -12,29 +12,11 @@ const activeFrom = "500kB"
 // asleep hands a connection over from WiFi to a mobile radio that sleeps, and counts the energy of the radio.
 func asleep(ctx context.Context, a *attempt) (v values, err error) {
 	p := flowPlan{multipath: true, from: 1, to: 1, down: true}
-	first, second := a.Host(clientHost).Interface(clientUplink(1)), a.Host(clientHost).Interface(clientUplink(2))
-	m := manage{policy: crew.Settings{"use": "fullmesh", "uplinks": []string{first, second}}}
-	var after func() error
-	switch mode := a.variant.mode; mode {
-	case "backup":
-		m.backup, m.policy["use"] = map[int]bool{2: true}, "backup"
-	case "single":
-		m.policy["use"] = "single"
-	case "activity", "background":
-		if a.impl == kernelPM {
-			return nil, errInapplicable // it has one way for all connections
-		}
-		m.policy["use"], m.policy["after_bytes"] = "backup", activeFrom
-		if mode == "background" {
-			p.rate = 0.02
-		}
+	if a.variant.mode == "background" {
+		p.rate = 0.02
 	}
-	if a.impl == kernelPM && a.variant.mode == "single" {
-		if err := a.limits(ctx); err != nil {
-			return nil, err
-		}
-		after = func() error { return a.endpoint(ctx, clientHost, clientUplink(2), "subflow") }
-	} else if err := a.setUp(ctx, m); err != nil {
+	after, err := a.useBoth(ctx, a.variant.mode)
+	if err != nil {
 		return nil, err
 	}
 	var before float64
@@ -50,6 +32,27 @@ func asleep(ctx context.Context, a *attempt) (v values, err error) {
 	v["joules_before"] = before
 	v["joules"], err = a.joules()
 	return v, err
+}
+
+// useBoth sets up the use of WiFi and the mobile network by a mode. after, unless nil, is to be called when WiFi has gone.
+func (a *attempt) useBoth(ctx context.Context, mode string) (after func() error, err error) {
+	first, second := a.Host(clientHost).Interface(clientUplink(1)), a.Host(clientHost).Interface(clientUplink(2))
+	m := manage{policy: crew.Settings{"use": "fullmesh", "uplinks": []string{first, second}}}
+	switch mode {
+	case "backup":
+		m.backup, m.policy["use"] = map[int]bool{2: true}, "backup"
+	case "single":
+		if a.impl == kernelPM {
+			return func() error { return a.endpoint(ctx, clientHost, clientUplink(2), "subflow") }, a.limits(ctx)
+		}
+		m.policy["use"] = "single"
+	case "activity", "background":
+		if a.impl == kernelPM {
+			return nil, errInapplicable // it has one way for all connections
+		}
+		m.policy["use"], m.policy["after_bytes"] = "backup", activeFrom
+	}
+	return nil, a.setUp(ctx, m)
 }
 
 // joules returns what the radio of the second path has used.

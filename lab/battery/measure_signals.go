@@ -47,10 +47,11 @@ func signalled(ctx context.Context, a *attempt) (v values, err error) {
 			return err
 		}
 		v["announced"] = sent / signalConnections
-		if joined == 0 {
-			return nil
+		before, err := a.counter(ctx, serverHost, "MPTcpExtRmAddrTx")
+		if err != nil || joined == 0 {
+			return err
 		}
-		if err := a.withdraw(ctx, serverHost, a.serverAddr(2)); err != nil {
+		if err := a.lose(ctx, serverHost, serverUplink(2), a.serverAddr(2)); err != nil {
 			return err
 		}
 		if err := crew.Pause(ctx, signalPatience); err != nil {
@@ -58,7 +59,9 @@ func signalled(ctx context.Context, a *attempt) (v values, err error) {
 		}
 		a.measured()
 		v["left"] = 100 * (joined - withSecond()) / joined
-		return nil
+		after, err := a.counter(ctx, serverHost, "MPTcpExtRmAddrTx")
+		v["removals"] = (after - before) / joined
+		return err
 	})
 	return v, err
 }
@@ -90,17 +93,7 @@ func withdrawn(ctx context.Context, a *attempt) (v values, err error) {
 		if err != nil || len(joined) == 0 {
 			return err
 		}
-		// Nothing but REMOVE_ADDR on the first path can tell the server: resets on the second are lost.
-		if err := a.LinkDown(pathLink(2), true); err != nil {
-			return err
-		}
-		second := a.clientAddr(2)
-		if a.impl == kernelPM {
-			if err := a.withdraw(ctx, clientHost, second); err != nil {
-				return err
-			}
-		}
-		if _, err := a.Run(ctx, clientHost, "ip", "addr", "flush", "dev", a.Host(clientHost).Interface(clientUplink(2)), "to", second.String()); err != nil {
+		if err := a.lose(ctx, clientHost, clientUplink(2), a.clientAddr(2)); err != nil {
 			return err
 		}
 		if err := crew.Pause(ctx, signalPatience); err != nil {
@@ -114,6 +107,22 @@ func withdrawn(ctx context.Context, a *attempt) (v values, err error) {
 		return err
 	})
 	return v, err
+}
+
+// lose has the second path die, and takes the address of its uplink from a host. Nothing but REMOVE_ADDR on the first path
+// reaches the other host then: resets on the second are lost. The kernel's path manager does not notice, and is asked to
+// withdraw the address.
+func (a *attempt) lose(ctx context.Context, host, uplink string, address netip.Addr) error {
+	if err := a.LinkDown(pathLink(2), true); err != nil {
+		return err
+	}
+	if a.impl == kernelPM {
+		if err := a.withdraw(ctx, host, address); err != nil {
+			return err
+		}
+	}
+	_, err := a.Run(ctx, host, "ip", "addr", "flush", "dev", a.Host(host).Interface(uplink), "to", address.String())
+	return err
 }
 
 // open opens the connections of a test of signals, and gives them time to join. It also returns them after an error.

@@ -53,6 +53,7 @@ type shape struct {
 	lines      []line
 	bottleneck *line
 	uplinks    bool // dcol has the client's uplinks, too, in place of members
+	announces  bool // dcol is on the server and announces its addresses; the client has the kernel's path manager
 }
 
 func (s shape) paths() int { return s.n * s.m }
@@ -138,7 +139,7 @@ type bed struct {
 }
 
 // isStar reports whether the client has one uplink, and reaches the other paths by members.
-func (b *bed) isStar() bool { return b.impl == dcol && !b.shape.uplinks }
+func (b *bed) isStar() bool { return b.impl == dcol && !b.shape.uplinks && !b.shape.announces }
 
 // build builds the network of a shape for an implementation. Close it also after ctx has ended.
 func build(ctx context.Context, o Options, s shape, impl implementation, seed uint64, logs string) (*bed, error) {

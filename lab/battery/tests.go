@@ -75,7 +75,7 @@ var (
 	// WiFi and a mobile network as in Detal's thesis, 2.3: the rates to and from the client.
 	// radio is the same with a mobile radio that needs 2 s to wake up, and sleeps 5 s after the last packet (2.2.1).
 	radio  = shape{n: 2, m: 1, uplinks: true, lines: []line{mobile.lines[0], {up: 1, down: 2, rtt: 60 * ms, radio: mobileRadio}}}
-	mobile = shape{n: 2, m: 1, lines: []line{{up: 0.45, down: 8, rtt: 30 * ms}, {up: 1, down: 2, rtt: 60 * ms}}}
+	mobile = shape{n: 2, m: 1, uplinks: true, lines: []line{{up: 0.45, down: 8, rtt: 30 * ms}, {up: 1, down: 2, rtt: 60 * ms}}}
 )
 
 var mobileRadio = testbed.Radio{Wake: 2 * time.Second, Sleep: 5 * time.Second, Power: 800, Low: 400}
@@ -138,7 +138,7 @@ func tests() []test {
 			cases: []variant{{name: "full", about: "both paths in use", shape: mobile, mode: "full"}, {name: "backup", about: "the mobile path stands by", shape: mobile, mode: "backup"},
 				{name: "single-path", about: "the mobile path is joined when WiFi has gone", shape: mobile, mode: "single"}, {name: "stream", about: "500 kbit/s, both paths in use", shape: mobile, mode: "stream"},
 				{name: "application", about: "TCP, and an application that resumes by a range after 3 s of silence", shape: mobile, mode: "application"}},
-			impls: []implementation{plainTCP, kernelPM}, measure: modes, runs: 20, shown: handover},
+			impls: all, measure: modes, runs: 20, shown: handover},
 		{name: "handover-radio", number: "2014, 2.2 and 2.3", title: "Handover to a mobile radio that sleeps", question: "WiFi goes in the middle. The mobile radio needs 2 s to wake up, sleeps after 5 s without packets, and uses 800 mW, then 400 mW for 5 s. How long until data comes again, and what does the radio use?",
 			published: "backup mode wakes the radio when the connection begins, and reacts quicker as long as it is awake; single-path mode always waits for it. All modes reach the mobile network's rate within 3 s (2.3). Backup for what the user sees, single-path for the rest",
 			cases: []variant{{name: "full", about: "a download, both paths in use", shape: radio, mode: "full"}, {name: "backup", about: "a download, the mobile path stands by", shape: radio, mode: "backup"},
@@ -150,8 +150,8 @@ func tests() []test {
 		{name: "signalling", number: "2014, 2.4", title: "Addresses under loss", question: "Of connections whose first path loses packets, how many learn of the server's second address, and of its end?",
 			published: "REMOVE_ADDR is unreliable; an echo would make it reliable",
 			cases:     []variant{{name: "loss-0", about: "no loss", shape: lossy(0)}, {name: "loss-20", about: "20 % towards the client", shape: lossy(0.2)}, {name: "loss-40", about: "40 % towards the client", shape: lossy(0.4)}},
-			impls:     []implementation{kernelPM, mptcpd}, measure: signalled,
-			shown: []column{{"joined", "joined within 3 s", "%"}, {"left", "left within 3 s", "%"}, {"announced", "ADD_ADDR sent for each", "×"}}},
+			impls:     multipath, measure: signalled,
+			shown: []column{{"joined", "joined within 3 s", "%"}, {"left", "left within 3 s", "%"}, {"announced", "ADD_ADDR sent for each", "×"}, {"removals", "REMOVE_ADDR sent for each", "×"}}},
 		{name: "withdrawal", number: "2014, 2.4", title: "A lost address, under loss", question: "The client loses its second address, and its packets on the first path are lost now and then. Of how many connections does the server learn that the address is gone?",
 			published: "REMOVE_ADDR is unreliable; an echo would make it reliable",
 			cases:     []variant{{name: "loss-0", about: "no loss", shape: losing(0)}, {name: "loss-20", about: "20 % towards the server", shape: losing(0.2)}, {name: "loss-40", about: "40 % towards the server", shape: losing(0.4)}},
@@ -179,7 +179,7 @@ var (
 
 // lossy has a first path that loses packets to the client, which carry the server's signals.
 func lossy(loss float64) shape {
-	return shape{n: 1, m: 2, lines: []line{{up: 10, down: 10, rtt: 20 * ms, loss: loss}, even(10, 20*ms)}}
+	return shape{n: 1, m: 2, announces: true, lines: []line{{up: 10, down: 10, rtt: 20 * ms, loss: loss}, even(10, 20*ms)}}
 }
 
 // losing has a first path that loses packets to the server, which carry the client's signals.
