@@ -188,16 +188,8 @@ func TestKernelsFallbacks(t *testing.T) {
 	client, server := w.connect(t, true)
 	_ = client.Close()
 	_ = server.Close()
-	const counter = "MPTcpExtMPCapableFallbackSYNACK"
-	fields := strings.Fields(w.client.Output(t, "nstat", "-asz", counter))
-	var kernel int
-	for i, f := range fields {
-		if f == counter {
-			kernel, _ = strconv.Atoi(fields[i+1])
-		}
-	}
-	if kernel != plain {
-		t.Fatalf("the kernel counts %d: %v", kernel, fields)
+	if kernel := counted(t, w.client, "MPTcpExtMPCapableFallbackSYNACK"); kernel != plain {
+		t.Fatalf("the kernel counts %d", kernel)
 	}
 	eventually(t, "all connections are in the capture", func() bool {
 		all := w.records(t)
@@ -208,4 +200,52 @@ func TestKernelsFallbacks(t *testing.T) {
 			t.Errorf("%+v", r.Fallback)
 		}
 	}
+}
+
+// The kernel of a server counts the same fallbacks where a middlebox lets the option pass in SYNs only.
+func TestKernelsFallbacksAtThirdACK(t *testing.T) {
+	w := newTwoLinks(t)
+	w.client.Output(t, "nft", "add table inet t; add chain inet t c { type filter hook output priority 0; }; add rule inet t c tcp flags & syn == 0 reset tcp option mptcp")
+	const stripped = 2
+	for range stripped {
+		client, server := w.connect(t, true)
+		if _, err := client.Write(make([]byte, 500)); err != nil {
+			t.Fatal(err)
+		}
+		_ = server.SetReadDeadline(time.Now().Add(patience))
+		if _, err := io.ReadFull(server, make([]byte, 500)); err != nil {
+			t.Fatal(err)
+		}
+		_ = client.Close()
+		_ = server.Close()
+	}
+	if kernel := counted(t, w.server, "MPTcpExtMPCapableFallbackACK"); kernel != stripped {
+		t.Fatalf("the kernel counts %d", kernel)
+	}
+	eventually(t, "all connections are in the capture, with their fallbacks", func() bool {
+		n := 0
+		for _, r := range w.records(t) {
+			if r.Fallback != nil && r.Fallback.Cause == track.CauseACK {
+				n++
+			}
+		}
+		return n == stripped
+	})
+}
+
+// counted reads one of a host's MPTCP counters.
+func counted(t *testing.T, ns *netnstest.NS, name string) int {
+	t.Helper()
+	fields := strings.Fields(ns.Output(t, "nstat", "-asz", name))
+	for i, f := range fields {
+		if f == name && i+1 < len(fields) {
+			n, err := strconv.Atoi(fields[i+1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("no counter %s: %v", name, fields)
+	return 0
 }
