@@ -18,8 +18,11 @@ type figure struct {
 
 type legend struct{ Colour, Text string }
 
-// distribution draws the share of values up to each value.
+// distribution draws the share of values up to each value, if there are several.
 func distribution(title, label string, format func(float64) string, h *Histogram) *figure {
+	if h.n < 2 {
+		return nil // the summary has it
+	}
 	f := distributions(title, label, format, []*Histogram{h}, nil)
 	if f != nil {
 		f.Note = fmt.Sprintf("%s; median %s", plural(h.n, "value"), format(h.Quantile(0.5)))

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -32,6 +33,8 @@ type page struct {
 	Counts     analyse.Counts
 	Lines      []Line
 	Figures    []*figure
+	Largest    []Listed
+	All        bool // Largest has all connections
 	Ports      []portRow
 	Connection *track.Record
 	Plots      []*figure
@@ -51,7 +54,10 @@ const maxPorts = 12
 
 // WritePage writes one HTML file that needs nothing else. traced is the connection to plot, or nil.
 func WritePage(w io.Writer, c analyse.Counts, t *Totals, traced *track.Record) error {
-	p := page{Counts: c, Lines: t.Words(c), Ports: t.ports(), Connection: traced}
+	p := page{Counts: c, Lines: t.Words(c), Ports: t.ports(), Connection: traced, Largest: slices.Clone(t.Largest), All: uint64(len(t.Largest)) == t.Connections}
+	if p.All {
+		slices.SortFunc(p.Largest, func(a, b Listed) int { return cmp.Compare(a.Number, b.Number) })
+	}
 	for _, f := range t.figures() {
 		if f != nil {
 			p.Figures = append(p.Figures, f)

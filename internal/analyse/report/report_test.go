@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -248,9 +249,10 @@ func TestJSON(t *testing.T) {
 // Merged totals are those of one worker.
 func TestMerge(t *testing.T) {
 	var whole, first, second Totals
-	for i := range 10 {
+	for i := range 2 * mostListed {
 		r := record()
 		r.Number = uint32(i)
+		r.FromServer += uint64(15 * (i * 7 % 11)) // their rates and sums are exact
 		whole.Add(r)
 		if i%3 == 0 {
 			first.Add(r)
@@ -261,6 +263,9 @@ func TestMerge(t *testing.T) {
 	var merged Totals
 	merged.Merge(&first)
 	merged.Merge(&second)
+	if len(merged.Largest) != mostListed || !slices.Equal(merged.Largest, whole.Largest) {
+		t.Errorf("%+v\nwant %+v", merged.Largest, whole.Largest)
+	}
 	a, err := json.Marshal(whole.Summary())
 	if err != nil {
 		t.Fatal(err)
@@ -326,7 +331,10 @@ func TestPage(t *testing.T) {
 	r := record()
 	best, second, spread := 0.02, 0.06, 0.04
 	r.BestRTT, r.SecondRTT, r.RTTSpread = &best, &second, &spread
-	totals.Add(r)
+	for range mostListed + 1 {
+		totals.Add(r)
+		r.Number++
+	}
 	for name, traced := range map[string]*track.Record{"with a connection": record(), "without": nil} {
 		var out bytes.Buffer
 		if err := WritePage(&out, analyse.Counts{}, &totals, traced); err != nil {
@@ -349,8 +357,11 @@ func TestPage(t *testing.T) {
 				t.Errorf("%s: %s", name, chart)
 			}
 		}
-		if !strings.Contains(text, "best below 40 ms: 1 value, median 60 ms") {
+		if !strings.Contains(text, "best below 40 ms: 21 values, median 60 ms") {
 			t.Errorf("%s: no round trips of second-best subflows", name)
+		}
+		if !strings.Contains(text, "Connections with most data") || strings.Count(text, "fell back: MP_FAIL") != mostListed {
+			t.Errorf("%s: the page has no list of the %d largest connections", name, mostListed)
 		}
 		if strings.Count(text, "<svg") < 3 || strings.Contains(text, "Connection 3") != (traced != nil) {
 			t.Errorf("%s: %d charts", name, strings.Count(text, "<svg"))

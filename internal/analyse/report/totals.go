@@ -78,6 +78,7 @@ type Totals struct {
 	BlockedConns    uint64
 	MaxFlight       Histogram
 	Idle            Histogram
+	Largest         []Listed // the connections with most data
 }
 
 // Bins is the number of parts of a connection's duration.
@@ -153,6 +154,7 @@ func (t *Totals) Add(r *track.Record) {
 	t.roundTrips(r, size)
 	t.repeats(r, size)
 	t.events(r)
+	t.list(r)
 }
 
 func (t *Totals) addresses(r *track.Record) {
@@ -368,6 +370,7 @@ func (t *Totals) Merge(o *Totals) {
 	t.MaxSubflows = max(t.MaxSubflows, o.MaxSubflows)
 	t.Stalled += o.Stalled
 	t.Blocked += o.Blocked
+	t.mergeLargest(o.Largest)
 	t.mergeRest(o)
 }
 

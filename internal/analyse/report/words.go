@@ -172,7 +172,11 @@ func (t *Totals) distribution(add adder) {
 		}
 	}
 	if t.Additional > 0 {
-		add("43.2 % had the better one", "Of %s, %s carried no data%s.", plural(t.Additional, "additional subflow"), number(t.Unused), t.better())
+		unused := number(t.Unused)
+		if t.Unused == 0 {
+			unused = "none"
+		}
+		add("43.2 % had the better one", "Of %s, %s carried no data%s.", plural(t.Additional, "additional subflow"), unused, t.better())
 	}
 	if t.WithUnused > 0 {
 		add("75 and 95 %", "Of %s with unused subflows, %s carried less than 1,000 bytes, and %s less than 20 kB.",
