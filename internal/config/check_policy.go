@@ -64,12 +64,15 @@ func (t *Policy) check(p *tomlfile.Problems, at string) {
 			p.At(at+".uplinks", "%q is empty or listed twice: list each interface once", name)
 		}
 	}
-	if !t.OfUplinks() && (len(t.Uplinks) > 0 || t.Detours) {
-		p.At(at+".use", "uplinks and detours are for %s, %s and %s, not for %s", UseFullMesh, UseBackup, UseSingle, t.Use)
+	if len(t.Uplinks) > 0 && !t.OfUplinks() {
+		p.At(at+".use", "uplinks are for %s, %s and %s, not for %s", UseFullMesh, UseBackup, UseSingle, t.Use)
+	}
+	if t.Detours && !t.OfUplinks() && t.Use != UsePaths {
+		p.At(at+".use", "detours besides are for %s, %s, %s and %s, not for %s", UseFullMesh, UseBackup, UseSingle, UsePaths, t.Use)
 	}
 	switch {
-	case t.Server != "" && t.Use != UsePaths:
-		p.At(at+".server", "is for %s, not for %s: remove it", UsePaths, t.Use)
+	case t.Server != "" && t.Use != UsePaths && t.Use != UseDetours:
+		p.At(at+".server", "is for %s and %s, not for %s: remove it", UsePaths, UseDetours, t.Use)
 	case t.Server != "":
 		checkServer(p, at+".server", t.Server)
 	}

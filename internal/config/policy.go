@@ -17,8 +17,8 @@ type Policy struct {
 
 	Subflows int      `toml:"subflows"` // 0: those of [client], or for fullmesh and backup one for each path
 	Uplinks  []string `toml:"uplinks"`  // interfaces, the preferred first; none: all
-	Detours  bool     `toml:"detours"`  // besides uplinks
-	Server   string   `toml:"server"`   // of paths, NAME@HOST:PORT; empty: the agent finds them
+	Detours  bool     `toml:"detours"`  // besides uplinks or paths
+	Server   string   `toml:"server"`   // of paths and detours, NAME@HOST:PORT; empty: the agent finds paths
 
 	// Conditions for subflows beside the first: the first that is true opens them. Zero values: at once.
 	AfterBytes units.Size     `toml:"after_bytes"`

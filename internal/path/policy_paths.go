@@ -1,5 +1,10 @@
 package path
 
+import (
+	"cmp"
+	"slices"
+)
+
 // defaultPaths is the number of paths of Paths without one.
 const defaultPaths = 2
 
@@ -8,20 +13,28 @@ const defaultPaths = 2
 // subflow is not known and may be one of them, so it stands by while another works.
 type Paths struct {
 	Subflows int // beside the first; 0: defaultPaths
+	// Kinds lists the kinds of detours to use besides, one through each waypoint, the preferred first. If it is empty, none
+	// is used.
+	Kinds []Kind
 }
 
 // Plan implements Policy.
 func (p Paths) Plan(v View) Plan {
-	missing := p.Subflows
-	if missing == 0 {
-		missing = defaultPaths
-	}
+	missing := cmp.Or(p.Subflows, defaultPaths)
 	missing -= max(0, len(v.InUse)-1)
-	capped := v.RoomKnown && missing > v.Room
-	if capped {
-		missing = v.Room
+	if len(p.Kinds) > 0 {
+		for i := range v.InUse {
+			if s := &v.InUse[i]; !s.Direct && !s.Kind.own() {
+				missing++
+			}
+		}
 	}
-	plan := Plan{Capped: capped}
+	room := mostSubflows - len(v.InUse)
+	if v.RoomKnown {
+		room = v.Room
+	}
+	plan := Plan{Capped: v.RoomKnown && missing > room}
+	missing = min(missing, room)
 	for i := range v.Usable {
 		if u := &v.Usable[i]; isPath(u.Kind, u.Waypoint) && missing > 0 {
 			plan.Open = append(plan.Open, Choice{Detour: u.Detour})
@@ -29,7 +42,28 @@ func (p Paths) Plan(v View) Plan {
 		}
 	}
 	plan.Short = missing > 0
+	p.detours(v, room, &plan)
 	return plan
+}
+
+// detours adds one through each waypoint, as far as there is room.
+func (p Paths) detours(v View, room int, plan *Plan) {
+	if len(p.Kinds) == 0 {
+		return
+	}
+	r := round{View: v, order: p.Kinds, open: plan.Open}
+	for len(r.open) < room {
+		next := Mesh{Kinds: p.Kinds}.next(&r)
+		if next == nil {
+			break
+		}
+		r.open = append(r.open, Choice{Detour: next.Detour, Why: r.reason(next), Aside: !next.Shunned.IsZero()})
+	}
+	plan.Open = r.open
+	if !r.detoured() {
+		plan.Short = true
+		plan.Ask = slices.Contains(p.Kinds, Mapped)
+	}
 }
 
 // Arrange implements Layout.

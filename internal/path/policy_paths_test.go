@@ -44,6 +44,39 @@ func TestPathsPlan(t *testing.T) {
 	}
 }
 
+// TestPathsAndDetours opens one detour through each waypoint besides the paths, and asks for mappings while there is none.
+func TestPathsAndDetours(t *testing.T) {
+	mapped := func(name string) Usable {
+		return Usable{Detour: &Detour{ID: DetourID(name), Kind: Mapped, Waypoint: name}}
+	}
+	path1, path2 := Usable{Detour: pathDetour("path-1")}, Usable{Detour: pathDetour("path-2")}
+	direct := InUse{Direct: true, Up: true}
+	bob := InUse{Kind: Mapped, Waypoint: "bob", Up: true}
+	p := Paths{Kinds: []Kind{WireGuard, Mapped}}
+	for _, tc := range []struct {
+		name string
+		view View
+		want []DetourID
+		plan Plan // without Open
+	}{
+		{"both", View{InUse: []InUse{direct}, Usable: []Usable{mapped("bob"), mapped("carol"), path1, path2}}, []DetourID{"path-1", "path-2", "bob", "carol"}, Plan{}},
+		{"a detour takes no path's place", View{InUse: []InUse{direct, bob}, Usable: []Usable{mapped("bob"), path1, path2}}, []DetourID{"path-1", "path-2"}, Plan{}},
+		{"no mapping yet", View{InUse: []InUse{direct}, Usable: []Usable{path1, path2}}, []DetourID{"path-1", "path-2"}, Plan{Short: true, Ask: true}},
+		{"another kind", View{InUse: []InUse{direct, bob}, Usable: []Usable{path1, path2, {Detour: &Detour{ID: "in", Kind: InBand, Waypoint: "dave"}}}}, []DetourID{"path-1", "path-2"}, Plan{}},
+		{"the server accepts three", View{InUse: []InUse{direct}, Usable: []Usable{mapped("bob"), mapped("carol"), path1, path2}, Room: 3, RoomKnown: true}, []DetourID{"path-1", "path-2", "bob"}, Plan{}},
+		{"the kernel has eight", View{InUse: []InUse{direct, bob, bob, bob, bob, bob}, Usable: []Usable{mapped("carol"), path1, path2}}, []DetourID{"path-1", "path-2"}, Plan{}},
+	} {
+		got := p.Plan(tc.view)
+		var ids []DetourID
+		for _, c := range got.Open {
+			ids = append(ids, c.ID)
+		}
+		if !slices.Equal(ids, tc.want) || got.Short != tc.plan.Short || got.Capped != tc.plan.Capped || got.Ask != tc.plan.Ask {
+			t.Errorf("%s: %v, %+v", tc.name, ids, got)
+		}
+	}
+}
+
 // TestPathsArrange has the first subflow stand by only while another path works.
 func TestPathsArrange(t *testing.T) {
 	direct := InUse{Direct: true, Up: true}

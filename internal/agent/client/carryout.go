@@ -22,7 +22,9 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	var err error
 	switch a := a.(type) {
 	case path.CreateSubflow:
-		c.createSubflow(a)
+		if !c.awaitLegs(ctx, a, now) {
+			c.createSubflow(a)
+		}
 	case path.DestroySubflow:
 		if !a.Orphan || c.open(a.Token) {
 			err = kernel.DestroySubflow(uint32(a.Token), a.Local, a.Remote)

@@ -328,18 +328,21 @@ func (h *host) join(a path.CreateSubflow, before func(from netip.AddrPort) error
 		local = source.Addr
 	}
 	ifIndex := h.uplinks.bound(a)
-	ports := h.ways.candidates(a)
-	tries := portTries
-	if ports != nil {
-		tries = len(ports)
+	ports, only := h.ways.candidates(a)
+	tries := len(ports)
+	if !only {
+		tries += portTries
 	}
 	for i := range tries {
-		port := h.ports.pick()
-		if ports != nil {
+		var port uint16
+		chosen := i < len(ports)
+		if chosen {
 			port = ports[i]
+		} else {
+			port = h.ports.pick()
 		}
 		from := netip.AddrPortFrom(local, port)
-		if ports != nil && h.inUse(from, a.Remote) {
+		if chosen && h.inUse(from, a.Remote) {
 			continue
 		}
 		if err := before(from); err != nil {

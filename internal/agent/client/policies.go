@@ -64,7 +64,7 @@ func policy(t *config.Policy, c *config.Client) path.Policy {
 	case config.UsePorts:
 		return path.Ports{Subflows: t.Subflows}
 	case config.UsePaths:
-		return path.Paths{Subflows: t.Paths()}
+		return path.Paths{Subflows: t.Paths(), Kinds: mesh.Kinds}
 	default:
 		return path.DetourPolicy{Subflows: cmp.Or(t.Subflows, c.Subflows), Order: kinds(c.Kinds)}
 	}

@@ -30,17 +30,19 @@ type ways struct {
 	find     findWays
 	turn     chan struct{} // held by the search in progress: one at a time
 	dropped  []path.Event  // withdraw what was offered for servers that were forgotten
+	legs     map[legs]*legPorts
 }
 
 // findWays returns ports that lead to a server, by path, about each ports on every one.
 type findWays func(ctx context.Context, server netip.AddrPort, ways, each int) ([][]uint16, error)
 
-// waysPolicy is a policy of the kind paths: which connections it covers, how many paths they want, and who knows them.
+// waysPolicy is a policy that chooses ports: which connections it covers, how many paths they want, and who knows them.
 type waysPolicy struct {
-	rule   path.Rule
-	paths  int
-	server string // NAME@HOST:PORT; empty: this host finds them
-	bytes  uint64 // the path server is asked for connections that carried as many
+	rule    path.Rule
+	paths   int    // 0: detours only
+	server  string // NAME@HOST:PORT; empty: this host finds them
+	bytes   uint64 // the path server is asked for connections that carried as many
+	detours bool
 }
 
 // way has the ports that are known for one server.
@@ -55,10 +57,13 @@ type way struct {
 }
 
 func newWays(policies []config.Policy, find findWays) ways {
-	w := ways{known: make(map[netip.AddrPort]*way), find: find, turn: make(chan struct{}, 1)}
+	w := ways{known: make(map[netip.AddrPort]*way), find: find, turn: make(chan struct{}, 1), legs: make(map[legs]*legPorts)}
 	for _, p := range policies {
-		if p.Use == config.UsePaths {
-			w.policies = append(w.policies, waysPolicy{coverage(&p), p.Paths(), p.Server, uint64(p.AfterBytes)})
+		switch {
+		case p.Use == config.UsePaths:
+			w.policies = append(w.policies, waysPolicy{coverage(&p), p.Paths(), p.Server, uint64(p.AfterBytes), p.Detours})
+		case p.Server != "":
+			w.policies = append(w.policies, waysPolicy{coverage(&p), 0, p.Server, 0, true})
 		}
 	}
 	return w
@@ -71,7 +76,7 @@ func (w *ways) wants(server netip.AddrPort, cgroup string, carried uint64) (n in
 		if !p.rule.Covers(server.Port(), server.Addr(), cgroup) || p.server != "" && carried < p.bytes {
 			continue
 		}
-		if n == 0 {
+		if n == 0 && p.paths > 0 {
 			asked = p.server
 		}
 		n = max(n, p.paths)
@@ -132,6 +137,7 @@ func (w *ways) forget(now time.Time) bool {
 
 // stale has all ports searched anew, because routes have changed. It returns the servers that were wanted lately.
 func (w *ways) stale(now time.Time) (servers []netip.AddrPort) {
+	w.staleLegs()
 	for _, server := range slices.SortedFunc(maps.Keys(w.known), netip.AddrPort.Compare) {
 		known := w.known[server]
 		known.found, known.again = time.Time{}, known.searching
@@ -177,19 +183,25 @@ func wayID(i int, server netip.AddrPort) path.DetourID {
 	return path.DetourID(fmt.Sprint("path ", i+1, " to ", server))
 }
 
-// candidates returns the source ports by which a subflow takes its path; nil: any port.
-func (w *ways) candidates(a path.CreateSubflow) []uint16 {
-	if a.Direct || a.Kind != path.Port || a.Waypoint == "" {
-		return nil
+// candidates returns the source ports by which a subflow takes its path; nil: any port. Only they are possible for a path by
+// ports. A detour has others where they are all in use.
+func (w *ways) candidates(a path.CreateSubflow) (ports []uint16, only bool) {
+	switch {
+	case a.Direct:
+		return nil, false
+	case a.Kind != path.Port:
+		return w.legPorts(a), false
+	case a.Waypoint == "":
+		return nil, false
 	}
 	if known := w.known[a.Server]; known != nil {
 		for i, ports := range known.ports {
 			if wayName(i) == a.Waypoint {
-				return ports
+				return ports, ports != nil
 			}
 		}
 	}
-	return []uint16{}
+	return nil, true
 }
 
 // lookForWays searches ports that lead to distinct paths to a connection's server, if its policy wants them and they are

@@ -1,10 +1,11 @@
 package known
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/detour-collective/dcol/internal/cflb"
 )
@@ -29,7 +30,7 @@ func (n *Network) Path(f Flow) (Route, error) {
 	if err != nil {
 		return Route{}, err
 	}
-	links, err := w.walk(f.Source.Port(), f.Destination.Port())
+	links, _, err := w.walk(f.Source.Port(), f.Destination.Port(), n.ttl)
 	if err != nil {
 		return Route{}, err
 	}
@@ -44,39 +45,113 @@ type Way struct {
 
 // Ways returns all pairs of paths that a flow takes with one of the given source ports, in the order of their first ports.
 func (n *Network) Ways(f Flow, ports []uint16) ([]Way, error) {
-	there, err := n.walker(f)
-	if err != nil {
-		return nil, err
+	return n.WaysVia(Detour{Legs: []Flow{f}}, ports)
+}
+
+// Detour is a flow through waypoints, which translate addresses and keep the source port. So it has several legs, from the
+// source on, and one source port decides about all of them. The source port of each leg is ignored.
+type Detour struct {
+	Legs []Flow
+	// Tunnelled: the flow comes to the source of the first leg by a tunnel, whose own path is not part of the detour.
+	Tunnelled bool
+}
+
+// WaysVia returns all pairs of paths that a detour takes with one of the given source ports, in the order of their first ports.
+func (n *Network) WaysVia(d Detour, ports []uint16) ([]Way, error) {
+	if len(d.Legs) == 0 {
+		return nil, errors.New("a detour has no legs")
 	}
-	back, err := n.walker(f.reversed())
-	if err != nil {
-		return nil, err
+	there, back := chain{ttl: n.ttl}, chain{ttl: n.ttl}
+	if d.Tunnelled {
+		there.ttl--
+	}
+	for _, f := range d.Legs {
+		w, err := n.walker(f)
+		if err != nil {
+			return nil, err
+		}
+		there.add(w, f.Destination.Port())
+	}
+	for _, f := range slices.Backward(d.Legs) {
+		w, err := n.walker(f.reversed())
+		if err != nil {
+			return nil, err
+		}
+		back.add(w, f.Destination.Port())
 	}
 	var all []Way
 	index := map[string]int{}
-	var key strings.Builder
+	var key []byte
 	for _, port := range ports {
-		out, err := there.walk(port, f.Destination.Port())
+		out, err := there.walk(port, false)
 		if err != nil {
 			return nil, err
 		}
-		in, err := back.walk(f.Destination.Port(), port)
+		in, err := back.walk(port, true)
 		if err != nil {
 			return nil, err
 		}
-		key.Reset()
+		key = key[:0]
 		for _, l := range slices.Concat(out, in) {
-			fmt.Fprintf(&key, "%d ", l)
+			key = binary.AppendUvarint(key, uint64(l))
 		}
-		i, ok := index[key.String()]
+		i, ok := index[string(key)]
 		if !ok {
 			i = len(all)
-			index[key.String()] = i
-			all = append(all, Way{There: there.route(out), Back: back.route(in)})
+			index[string(key)] = i
+			all = append(all, Way{There: there.route(), Back: back.route()})
 		}
 		all[i].Ports = append(all[i].Ports, port)
 	}
 	return all, nil
+}
+
+// chain follows flows along the legs of a detour, in one direction.
+type chain struct {
+	ttl   uint8 // initial
+	legs  []*walker
+	ports []uint16 // of the end that is not chosen, for each leg
+	links []int
+}
+
+func (c *chain) add(w *walker, port uint16) {
+	c.legs, c.ports = append(c.legs, w), append(c.ports, port)
+}
+
+// walk returns the links of all legs. Each waypoint forwards, as routers do, what it receives.
+func (c *chain) walk(port uint16, back bool) ([]int, error) {
+	c.links = c.links[:0]
+	ttl := c.ttl
+	for i, w := range c.legs {
+		if i > 0 {
+			if ttl--; ttl == 0 {
+				return nil, fmt.Errorf("%w: more hops than the time to live", ErrNoPath)
+			}
+		}
+		from, to := port, c.ports[i]
+		if back {
+			from, to = to, from
+		}
+		links, left, err := w.walk(from, to, ttl)
+		if err != nil {
+			return nil, err
+		}
+		c.links, ttl = append(c.links, links...), left
+	}
+	return c.links, nil
+}
+
+// route returns the route of the last walk.
+func (c *chain) route() (r Route) {
+	for i, w := range c.legs {
+		leg := w.route(w.links)
+		r.Links = append(r.Links, leg.Links...)
+		if i > 0 {
+			leg.Nodes = leg.Nodes[1:] // the waypoint, with which the leg before ends
+		}
+		r.Nodes = append(r.Nodes, leg.Nodes...)
+	}
+	return r
 }
 
 // walker follows flows that differ in their ports.
@@ -110,19 +185,20 @@ func (n *Network) walker(f Flow) (*walker, error) {
 	return w, nil
 }
 
-// walk returns the links that a flow with these ports takes.
-func (w *walker) walk(source, destination uint16) ([]int, error) {
+// walk returns the links that a flow with these ports takes, whose packets begin with a time to live, and with how much of
+// it they arrive.
+func (w *walker) walk(source, destination uint16, ttl uint8) (links []int, left uint8, err error) {
 	w.links = w.links[:0]
-	at, ttl := w.from, w.n.ttl
+	at, initial := w.from, ttl
 	for at != w.to {
 		next := w.courses.next[at]
 		if len(next) == 0 {
-			return nil, fmt.Errorf("%w from %s to %s", ErrNoPath, w.n.names[at], w.n.names[w.to])
+			return nil, 0, fmt.Errorf("%w from %s to %s", ErrNoPath, w.n.names[at], w.n.names[w.to])
 		}
 		hop := next[0]
 		if len(next) > 1 {
 			if err := w.courses.errs[at]; err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			r := cflb.Router{Scheme: w.n.scheme, ID: w.id(at)}
 			hop = next[r.Next(cflb.OfPorts(source, destination), w.u, ttl, len(next))]
@@ -132,10 +208,10 @@ func (w *walker) walk(source, destination uint16) ([]int, error) {
 			ttl--
 		}
 		if at = hop.to; at != w.to && ttl == 0 {
-			return nil, fmt.Errorf("%w from %s to %s of %d hops", ErrNoPath, w.n.names[w.from], w.n.names[w.to], w.n.ttl)
+			return nil, 0, fmt.Errorf("%w from %s to %s of %d hops", ErrNoPath, w.n.names[w.from], w.n.names[w.to], initial)
 		}
 	}
-	return w.links, nil
+	return w.links, ttl, nil
 }
 
 func (w *walker) id(node int) uint32 {

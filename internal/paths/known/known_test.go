@@ -126,6 +126,69 @@ func TestWays(t *testing.T) {
 	}
 }
 
+// detoured is two parallel networks of two routers each, with a waypoint between them.
+const detoured = `{"nodes": [{"id": "c", "host": true}, {"id": "r1"}, {"id": "r2"}, {"id": "w", "host": true}, {"id": "r3"}, {"id": "s", "host": true}], "links": [
+	{"source": "c", "target": "r1", "source_addresses": ["10.0.1.1"], "target_addresses": ["10.0.1.2"]},
+	{"source": "r1", "target": "r2", "source_addresses": ["10.1.1.1"], "target_addresses": ["10.1.1.2"]},
+	{"source": "r1", "target": "r2", "source_addresses": ["10.1.2.1"], "target_addresses": ["10.1.2.2"]},
+	{"source": "w", "target": "r2", "source_addresses": ["10.0.3.1"], "target_addresses": ["10.0.3.2"]},
+	{"source": "r2", "target": "r3", "source_addresses": ["10.2.1.1"], "target_addresses": ["10.2.1.2"]},
+	{"source": "r2", "target": "r3", "source_addresses": ["10.2.2.1"], "target_addresses": ["10.2.2.2"]},
+	{"source": "s", "target": "r3", "source_addresses": ["10.0.2.1"], "target_addresses": ["10.0.2.2"]}]}`
+
+// TestDetours: one source port leads along both legs of a detour, as the routers choose at the time to live that the waypoint
+// leaves of a packet. What comes out of a tunnel has passed the waypoint only.
+func TestDetours(t *testing.T) {
+	n := networkOf(t, 2, detoured)
+	s := schemeOf(t, 2)
+	next := func(router string, f Flow, ttl uint8) int {
+		u := cflb.Flow(f.Source.Addr(), f.Destination.Addr(), f.Protocol)
+		return cflb.Router{Scheme: s, ID: cflb.RouterID(router)}.Next(cflb.OfPorts(f.Source.Port(), f.Destination.Port()), u, ttl, 2)
+	}
+	near, far := flow("10.0.1.1:0", "10.0.3.1:40000"), flow("10.0.3.1:0", "10.0.2.1:443")
+	from := func(f Flow, port uint16) Flow {
+		f.Source = netip.AddrPortFrom(f.Source.Addr(), port)
+		return f
+	}
+	for name, tc := range map[string]struct {
+		detour      Detour
+		ttl         uint8 // at r2, towards the server
+		want        int
+		there, back []string
+	}{
+		"translated": {Detour{Legs: []Flow{near, far}}, 61, 16, []string{"c", "r1", "r2", "w", "r2", "r3", "s"}, []string{"s", "r3", "r2", "w", "r2", "r1", "c"}},
+		"tunnelled":  {Detour{Legs: []Flow{far}, Tunnelled: true}, 63, 4, []string{"w", "r2", "r3", "s"}, []string{"s", "r3", "r2", "w"}},
+	} {
+		ways, err := n.WaysVia(tc.detour, ports)
+		if err != nil || len(ways) != tc.want {
+			t.Fatalf("%s: %d ways, want %d: %v", name, len(ways), tc.want, err)
+		}
+		for _, w := range ways {
+			if !slices.Equal(w.There.Nodes, tc.there) || !slices.Equal(w.Back.Nodes, tc.back) {
+				t.Errorf("%s: %v and %v", name, w.There.Nodes, w.Back.Nodes)
+			}
+			for _, port := range w.Ports[:5] {
+				f := from(far, port)
+				there := []int{6, 2 * (4 + next("r2", f, tc.ttl)), 13}
+				back := []int{12, 2*(4+next("r3", f.reversed(), 64)) + 1, 7}
+				if len(tc.detour.Legs) == 2 {
+					f = from(near, port)
+					there = append([]int{0, 2 * (1 + next("r1", f, 64)), 7}, there...)
+					back = append(back, 6, 2*(1+next("r2", f.reversed(), 61))+1, 1)
+				}
+				if !slices.Equal(w.There.Links, there) || !slices.Equal(w.Back.Links, back) {
+					t.Fatalf("%s, port %d: %v and %v, want %v and %v", name, port, w.There.Links, w.Back.Links, there, back)
+				}
+			}
+		}
+	}
+	for name, d := range map[string]Detour{"no legs": {}, "unknown waypoint": {Legs: []Flow{flow("10.0.1.1:0", "10.9.9.9:1"), flow("10.9.9.9:0", "10.0.2.1:443")}}} {
+		if _, err := n.WaysVia(d, ports); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
 // TestInterfaces: packets to an address of an interface go over its link, and from it as well.
 func TestInterfaces(t *testing.T) {
 	n := networkOf(t, 2, `{"nodes": [{"id": "c", "host": true}, {"id": "r"}, {"id": 7, "host": true, "addresses": ["10.9.9.9"]}], "edges": [

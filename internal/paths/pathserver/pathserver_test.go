@@ -24,11 +24,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const graph = `{"nodes": [{"id": "c", "host": true}, {"id": "r1"}, {"id": "r2"}, {"id": "s", "host": true}], "links": [
+const graph = `{"nodes": [{"id": "c", "host": true}, {"id": "r1"}, {"id": "r2"}, {"id": "s", "host": true}, {"id": "w", "host": true}], "links": [
 	{"source": "c", "target": "r1", "source_addresses": ["10.0.1.1"]},
 	{"source": "s", "target": "r2", "source_addresses": ["10.0.2.1"]},
 	{"source": "r1", "target": "r2", "source_addresses": ["10.1.1.1"], "target_addresses": ["10.1.1.2"]},
-	{"source": "r1", "target": "r2", "source_addresses": ["10.1.2.1"], "target_addresses": ["10.1.2.2"]}]}`
+	{"source": "r1", "target": "r2", "source_addresses": ["10.1.2.1"], "target_addresses": ["10.1.2.2"]},
+	{"source": "w", "target": "r2", "source_addresses": ["10.0.3.1"]}]}`
 
 // bed has a path server at a port of this host, whose clock tests move.
 type bed struct {
@@ -153,6 +154,31 @@ func TestPlace(t *testing.T) {
 	}
 }
 
+// TestDetours: a detour's ports lead along both of its legs, a tunnel's along that behind the waypoint, and each counts as
+// flows of its own.
+func TestDetours(t *testing.T) {
+	b := newBed(t)
+	c := b.client("alice")
+	q := wanted
+	for _, tc := range []struct {
+		waypoint string
+		paths    int
+		there    []string
+	}{
+		{"10.0.3.1:40000", 2, []string{"c", "r1", "r2", "w", "r2", "s"}},
+		{"10.0.3.1:0", 1, []string{"w", "r2", "s"}},
+	} {
+		q.Waypoint = netip.MustParseAddrPort(tc.waypoint)
+		a, err := c.Place(t.Context(), q)
+		if err != nil || len(a.Paths) != tc.paths || !slices.Equal(a.Paths[0].There, tc.there) {
+			t.Errorf("by %s: %+v, %v", tc.waypoint, a, err)
+		}
+	}
+	if n := b.server.places.Leases(b.server.now()); n != 2 {
+		t.Errorf("%d leases", n)
+	}
+}
+
 // TestReplace: when a link is down, a host keeps the path that is left, and another that asks gets this one only. When the
 // link is up again, and others were listed before it, the first host keeps its path and gets the second again.
 func TestReplace(t *testing.T) {
@@ -190,6 +216,7 @@ func TestBadRequests(t *testing.T) {
 	}{
 		"unknown destination": {func(q *PlaceRequest) { q.Destination = netip.MustParseAddrPort("10.7.7.7:443") }, "no such address: 10.7.7.7"},
 		"two families":        {func(q *PlaceRequest) { q.Destination = netip.MustParseAddrPort("[fd00::1]:443") }, "no such address"},
+		"unknown waypoint":    {func(q *PlaceRequest) { q.Waypoint = netip.MustParseAddrPort("10.7.7.7:443") }, "no such address: 10.7.7.7"},
 		"no destination":      {func(q *PlaceRequest) { q.Destination = netip.AddrPort{} }, "destination an address with a port"},
 		"no paths":            {func(q *PlaceRequest) { q.Paths = 0 }, "paths must be from 1 to 16, not 0"},
 		"too many paths":      {func(q *PlaceRequest) { q.Paths = 1 << 30 }, "paths must be from 1 to 16"},
@@ -323,7 +350,7 @@ func TestOneMemberCannotTakeAll(t *testing.T) {
 	s := New(b.identity("hub"), nil, func() time.Time { return time.Unix(b.now.Load(), 0) }, slog.New(slog.DiscardHandler))
 	ways := [][]int{{1}, {2}}
 	place := func(member string, port uint16) error {
-		_, err := s.reserve(member, keyOf(member, wanted.Source, netip.AddrPortFrom(wanted.Source, port)), ways, 1)
+		_, err := s.reserve(member, keyOf(member, &PlaceRequest{Destination: netip.AddrPortFrom(wanted.Source, port)}), ways, 1)
 		return err
 	}
 	for port := range uint16(leasesOfMember) {

@@ -3,7 +3,12 @@
 // at both ends.
 package pathserver
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/detour-collective/dcol/internal/packet"
+	"github.com/detour-collective/dcol/internal/paths/known"
+)
 
 // DefaultPort is the TCP port of a path server.
 const DefaultPort = 45674
@@ -32,6 +37,24 @@ type PlaceRequest struct {
 	Destination netip.AddrPort `json:"destination"`
 	Paths       int            `json:"paths"` // how many, from 1
 	Each        int            `json:"each"`  // ports on each path, from 1
+	// Waypoint is where a detour's packets are sent first, for the same ports to lead on from there. It has no port if a
+	// tunnel leads there. Without it, the paths are direct.
+	Waypoint netip.AddrPort `json:"waypoint,omitzero"`
+}
+
+// detour returns the legs of the connections.
+func (q *PlaceRequest) detour() known.Detour {
+	leg := func(from netip.Addr, to netip.AddrPort) known.Flow {
+		return known.Flow{Source: netip.AddrPortFrom(from, 0), Destination: to, Protocol: packet.ProtocolTCP}
+	}
+	via := q.Waypoint.Addr()
+	switch {
+	case !via.IsValid():
+		return known.Detour{Legs: []known.Flow{leg(q.Source, q.Destination)}}
+	case q.Waypoint.Port() == 0:
+		return known.Detour{Legs: []known.Flow{leg(via, q.Destination)}, Tunnelled: true}
+	}
+	return known.Detour{Legs: []known.Flow{leg(q.Source, q.Waypoint), leg(via, q.Destination)}}
 }
 
 // Placed is a path with the ports that lead along it.

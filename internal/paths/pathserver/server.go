@@ -173,9 +173,7 @@ func (s *Server) place(member string, q *PlaceRequest) (a PlaceAnswer, err error
 	case q.Each < 1 || q.Each > maxEach:
 		return a, bad("each must be from 1 to %d, not %d", maxEach, q.Each)
 	}
-	ways, err := s.network.Load().Ways(known.Flow{
-		Source: netip.AddrPortFrom(q.Source, 0), Destination: q.Destination, Protocol: packet.ProtocolTCP,
-	}, paths.UnusedPorts())
+	ways, err := s.network.Load().WaysVia(q.detour(), paths.UnusedPorts())
 	if err != nil {
 		return a, refused(err)
 	}
@@ -183,7 +181,7 @@ func (s *Server) place(member string, q *PlaceRequest) (a PlaceAnswer, err error
 	for i, w := range ways {
 		links[i] = append(append(links[i], w.There.Links...), w.Back.Links...)
 	}
-	chosen, err := s.reserve(member, keyOf(member, q.Source, q.Destination), links, q.Paths)
+	chosen, err := s.reserve(member, keyOf(member, q), links, q.Paths)
 	a.Seconds = int(leaseTime / time.Second)
 	for _, i := range chosen {
 		w := ways[i]
@@ -192,8 +190,8 @@ func (s *Server) place(member string, q *PlaceRequest) (a PlaceAnswer, err error
 	return a, err
 }
 
-func keyOf(member string, source netip.Addr, destination netip.AddrPort) string {
-	return fmt.Sprint(member, " ", source, " ", destination)
+func keyOf(member string, q *PlaceRequest) string {
+	return fmt.Sprint(member, " ", q.Source, " ", q.Destination, " ", q.Waypoint)
 }
 
 func (s *Server) reserve(member, key string, links [][]int, wanted int) ([]int, error) {

@@ -1,0 +1,179 @@
+package client
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/paths/pathserver"
+)
+
+const (
+	// legPortsEach is the number of ports that are wanted for a detour: as many connections to one server can use them.
+	legPortsEach = 16
+	// legTime bounds the time for which a subflow waits for its ports. The path manager wants it to be up after four seconds.
+	legTime = time.Second
+)
+
+// legs identifies a detour to one server, which leads to its waypoint and from there to the server.
+type legs struct {
+	kind           path.Kind
+	waypoint       string
+	local          netip.Addr // of tunnels
+	remote, server netip.AddrPort
+}
+
+// legPorts has the source ports that a path server chose for both legs of a detour.
+type legPorts struct {
+	asked     time.Time // of the last answer; zero: none yet
+	searching bool
+	ports     []uint16
+	waiting   []path.CreateSubflow // for the first answer
+}
+
+func legsOf(a path.CreateSubflow) legs { return legs{a.Kind, a.Waypoint, a.Local, a.Remote, a.Server} }
+
+func (w *ways) legPorts(a path.CreateSubflow) []uint16 {
+	if known := w.legs[legsOf(a)]; known != nil {
+		return known.ports
+	}
+	return nil
+}
+
+// askedOf returns the path server that chooses the ports of a detour; "": none does.
+func (w *ways) askedOf(a path.CreateSubflow) string {
+	if a.Direct || a.Kind == path.Port || a.Kind == path.Uplink {
+		return ""
+	}
+	i := slices.IndexFunc(w.policies, func(p waysPolicy) bool {
+		p.rule.Cgroup = ""
+		return p.detours && p.server != "" && p.rule.Covers(a.Server.Port(), a.Server.Addr(), "")
+	})
+	if i < 0 {
+		return ""
+	}
+	return w.policies[i].server
+}
+
+// await has a subflow wait until the ports of its detour are known. It reports whether the subflow waits, and whether the path
+// server is to be asked now.
+func (w *ways) await(a path.CreateSubflow, now time.Time) (waits, search bool) {
+	key := legsOf(a)
+	known := w.legs[key]
+	if known == nil {
+		if len(w.legs) >= mostWays && !w.forgetLegs() {
+			return false, false
+		}
+		known = &legPorts{}
+		w.legs[key] = known
+	}
+	if search = !known.searching && now.Sub(known.asked) >= renewAfter; search {
+		known.searching = true
+	}
+	if waits = known.asked.IsZero(); waits {
+		known.waiting = append(known.waiting, a)
+	}
+	return waits, search
+}
+
+// forgetLegs drops the detour whose ports were asked for least lately. It reports whether there was one.
+func (w *ways) forgetLegs() bool {
+	var oldest *legs
+	for key, known := range w.legs {
+		if !known.searching && (oldest == nil || known.asked.Before(w.legs[*oldest].asked)) {
+			oldest = &key
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	delete(w.legs, *oldest)
+	return true
+}
+
+// takeLegs notes what a path server answered, and returns the subflows that waited for it. After an error, what was known stays.
+func (w *ways) takeLegs(key legs, ports []uint16, err error, now time.Time) (waited []path.CreateSubflow) {
+	known := w.legs[key]
+	known.searching, known.asked = false, now
+	if err != nil {
+		known.asked = now.Add(askAgain - renewAfter)
+	} else {
+		known.ports = ports
+	}
+	waited, known.waiting = known.waiting, nil
+	return waited
+}
+
+// staleLegs forgets the ports of detours, because routes have changed.
+func (w *ways) staleLegs() {
+	maps.DeleteFunc(w.legs, func(_ legs, known *legPorts) bool { return !known.searching })
+}
+
+// awaitLegs asks the path server of a detour's policy for its ports, if need be. It reports whether the subflow waits for them.
+func (c *Client) awaitLegs(ctx context.Context, a path.CreateSubflow, now time.Time) bool {
+	w := &c.host.ways
+	asked := w.askedOf(a)
+	if asked == "" {
+		return false
+	}
+	q, ok := c.legsRequest(a)
+	if !ok {
+		return false
+	}
+	waits, search := w.await(a, now)
+	if !search {
+		return waits
+	}
+	name, addr, _ := strings.Cut(asked, "@")
+	server := pathserver.Client{Identity: c.config.Identity, Name: name, Addr: addr}
+	c.requests.Go(func() {
+		limited, cancel := context.WithTimeout(ctx, legTime)
+		defer cancel()
+		answer, err := server.Place(limited, q)
+		var ports []uint16
+		if len(answer.Paths) > 0 {
+			ports = answer.Paths[0].Ports
+		}
+		c.post(ctx, func(now time.Time) {
+			c.log.Debug("ports for both legs of a detour", "waypoint", a.Waypoint, "server", a.Server, "ports", ports)
+			if err != nil && ctx.Err() == nil {
+				c.log.Warn("the ports of a detour are left to chance", "waypoint", a.Waypoint, "server", a.Server, "err", err)
+			}
+			for _, waited := range w.takeLegs(legsOf(a), ports, err, now) {
+				c.createSubflow(waited)
+			}
+			c.decide(ctx, now)
+		})
+	})
+	return waits
+}
+
+// legsRequest returns the request for a detour's ports. It reports false if the waypoint's address is not of the server's kind.
+func (c *Client) legsRequest(a path.CreateSubflow) (q pathserver.PlaceRequest, ok bool) {
+	q = pathserver.PlaceRequest{Source: a.Local, Destination: a.Server, Paths: 1, Each: legPortsEach, Waypoint: a.Remote}
+	switch a.Kind {
+	case path.WireGuard, path.OpenVPN:
+		q.Waypoint = netip.AddrPortFrom(c.tunnels.endOf(a), 0)
+	default:
+		if source, err := c.host.routes.SourceFor(a.Remote.Addr()); !q.Source.IsValid() && err == nil {
+			q.Source = source.Addr
+		}
+	}
+	return q, q.Source.IsValid() && q.Waypoint.Addr().BitLen() == a.Server.Addr().BitLen()
+}
+
+// endOf returns the waypoint's address to which a subflow's tunnel leads.
+func (t *tunnels) endOf(a path.CreateSubflow) netip.Addr {
+	for key, s := range t.standings {
+		for _, open := range s.Tunnels {
+			if key.kind == a.Kind && key.via.Waypoint == a.Waypoint && open.Local == a.Local {
+				return key.via.Addr
+			}
+		}
+	}
+	return netip.Addr{}
+}
