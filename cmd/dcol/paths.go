@@ -30,6 +30,8 @@ type pathsFlags struct {
 	perRouter     bool
 	light         bool
 	probes, ways  int
+	measure       int
+	session       int
 	asJSON, asSVG bool
 	radix, ttl    int
 	cipher        string
@@ -66,6 +68,8 @@ Routers that balance load by CFLB, with known constants, need few probes: --radi
 	flags.BoolVar(&f.light, "light", false, "send fewer probes, and assume that the routers of a hop are alike")
 	flags.IntVar(&f.probes, "max-probes", paths.DefaultProbes, "the `number` of probes at most")
 	flags.IntVar(&f.ways, "ports", 8, "for how many distinct paths to print `ports`")
+	flags.IntVar(&f.measure, "measure", 0, "measure loss and round trips by so many `probes` of each path")
+	flags.IntVar(&f.session, "session", 0, "find a port whose probes share the path of the connection from this `port`")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON ("+present.Schema+")")
 	flags.BoolVar(&f.asSVG, "svg", false, "print a drawing")
 	flags.IntVar(&f.radix, "radix", 0, "the `radix` of CFLB routers on the path")
@@ -79,6 +83,9 @@ Routers that balance load by CFLB, with known constants, need few probes: --radi
 	return cmd
 }
 
+// mostMeasured bounds the probes of each path: at 20 a second, some minutes.
+const mostMeasured = 10000
+
 func (f *pathsFlags) check() error {
 	switch {
 	case f.port < 1 || f.port > 65535:
@@ -91,6 +98,10 @@ func (f *pathsFlags) check() error {
 		return fmt.Errorf("--ports must not be negative, as %d is", f.ways)
 	case f.probes < 1:
 		return fmt.Errorf("--max-probes must be at least 1, not %d", f.probes)
+	case f.measure < 0 || f.measure > mostMeasured:
+		return fmt.Errorf("--measure must be between 0 and %d, not %d", mostMeasured, f.measure)
+	case f.session < 0 || f.session > 65535:
+		return fmt.Errorf("--session must be a connection's port at this host, between 1 and 65535, not %d", f.session)
 	case f.ttl < 1 || f.ttl > 255:
 		return fmt.Errorf("--ttl must be between 1 and 255, not %d", f.ttl)
 	}
@@ -143,14 +154,17 @@ func (f *pathsFlags) run(ctx context.Context, destination string) error {
 		t.Protocol, r.Protocol = packet.ProtocolUDP, "udp"
 	}
 	start := time.Now()
-	found, failure := f.explore(ctx, paths.NewWire(conn, t), scheme, &r)
+	prober := paths.NewWire(conn, t)
+	failure := f.explore(ctx, prober, scheme, &r)
 	if failure != nil && (r.Graph == nil || !errors.Is(failure, paths.ErrProbes)) {
 		return failure
 	}
 	if failure != nil {
 		r.Notes = append(r.Notes, failure.Error()+", so the graph is incomplete")
 	}
-	r.Distinct = found
+	if err := f.measurePaths(ctx, prober, &r); err != nil {
+		return err
+	}
 	r.Took = time.Since(start)
 	switch {
 	case f.asJSON:
@@ -161,11 +175,11 @@ func (f *pathsFlags) run(ctx context.Context, destination string) error {
 	return present.Text(os.Stdout, r)
 }
 
-// explore finds the graph and flows on distinct paths.
-func (f *pathsFlags) explore(ctx context.Context, w *paths.Wire, s *cflb.Scheme, r *present.Report) (lines []present.Line, err error) {
+// explore finds the graph and flows on distinct paths, and one that shares a session's.
+func (f *pathsFlags) explore(ctx context.Context, w *paths.Wire, s *cflb.Scheme, r *present.Report) (err error) {
 	var found []paths.Path
+	var net *cflb.Network
 	if s != nil {
-		var net *cflb.Network
 		r.Graph, found, net, err = paths.DiscoverRouted(ctx, w, s, f.where.hops, uint8(f.ttl))
 		for _, suspect := range net.Suspects {
 			r.Notes = append(r.Notes, fmt.Sprintf("%v: %s", shownAddr(suspect.Router), suspect.Reason))
@@ -180,9 +194,52 @@ func (f *pathsFlags) explore(ctx context.Context, w *paths.Wire, s *cflb.Scheme,
 		}
 	}
 	for _, p := range found {
-		lines = append(lines, present.Line{Ports: w.Ports(p.Flow), Vertices: p.Vertices})
+		r.Distinct = append(r.Distinct, present.Line{Ports: w.Ports(p.Flow), Vertices: p.Vertices})
 	}
-	return lines, err
+	if err != nil || f.session == 0 {
+		return err
+	}
+	var shared paths.Path
+	var flow int
+	if s != nil {
+		shared, flow, err = paths.RoutedShared(w, s, net, r.Graph, uint16(f.session), uint8(f.ttl))
+	} else {
+		session := w.Add(paths.Ports{Source: uint16(f.session), Destination: uint16(f.port)})
+		shared, flow, err = paths.Shared(ctx, w, r.Graph, session)
+	}
+	if err != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("no probes share the path of the connection from port %d: %v", f.session, err))
+		return nil
+	}
+	r.Session = &present.Session{Port: uint16(f.session), Probe: present.Line{Ports: w.Ports(flow), Vertices: shared.Vertices}}
+	return nil
+}
+
+// measurePaths measures what was found, if that is wanted.
+func (f *pathsFlags) measurePaths(ctx context.Context, w *paths.Wire, r *present.Report) error {
+	if f.measure == 0 {
+		return nil
+	}
+	if !r.Graph.Reached {
+		r.Notes = append(r.Notes, "nothing was measured, because the destination does not answer")
+		return nil
+	}
+	var lines []*present.Line
+	for i := range r.Distinct {
+		lines = append(lines, &r.Distinct[i])
+	}
+	if r.Session != nil {
+		lines = append(lines, &r.Session.Probe)
+	}
+	var flows []int
+	for _, l := range lines {
+		flows = append(flows, w.Add(l.Ports))
+	}
+	all, err := paths.Measure(ctx, w, flows, f.measure, uint8(f.ttl))
+	for i := range all {
+		lines[i].Quality = &all[i]
+	}
+	return err
 }
 
 func shownAddr(a netip.Addr) string {

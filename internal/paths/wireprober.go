@@ -139,12 +139,33 @@ func (w *Wire) Probe(ctx context.Context, requests []Request) ([]Reply, error) {
 			tries = 0
 		}
 		if len(open) > 0 && tries < mostTries {
-			if err := w.pause(ctx, limited); err != nil {
+			if err := wait(ctx, limited); err != nil {
 				return nil, err
 			}
 		}
 	}
 	w.silentAt[requests[0].Distance] = len(open) == len(requests)
+	return replies, nil
+}
+
+// Once sends each probe once and hears the answers.
+func (w *Wire) Once(ctx context.Context, requests []Request) ([]Reply, error) {
+	replies, waiting := make([]Reply, len(requests)), map[int]*wireProbe{}
+	for i, r := range requests {
+		p, err := w.send(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		waiting[i] = p
+	}
+	if _, err := w.hear(ctx, waiting); err != nil {
+		return nil, err
+	}
+	for i, p := range waiting {
+		if p.reply != nil {
+			replies[i] = *p.reply
+		}
+	}
 	return replies, nil
 }
 
@@ -179,7 +200,7 @@ func (w *Wire) send(ctx context.Context, r Request) (*wireProbe, error) {
 	if err := w.net.Send(p.Bytes()); err != nil {
 		return nil, fmt.Errorf("send a probe: %w", err)
 	}
-	return probe, w.pause(ctx, pace)
+	return probe, wait(ctx, pace)
 }
 
 // build returns a probe with a mark of its own: of TCP, the sequence number; of UDP, the source port and checksum,
@@ -218,7 +239,7 @@ func (w *Wire) build(ports Ports, distance int) (p *packet.Packet, mark uint32, 
 
 func udpMark(h *packet.UDP) uint32 { return uint32(h.SrcPort)<<16 | uint32(h.Checksum) }
 
-func (w *Wire) pause(ctx context.Context, d time.Duration) error {
+func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

@@ -19,6 +19,7 @@ type Report struct {
 	Port                uint16
 	Graph               *paths.Graph
 	Distinct            []Line
+	Session             *Session // nil: none was asked about
 	Notes               []string
 	Took                time.Duration
 }
@@ -27,6 +28,13 @@ type Report struct {
 type Line struct {
 	Ports    paths.Ports
 	Vertices []netip.Addr
+	Quality  *paths.Quality // nil: not measured
+}
+
+// Session is a connection's path, and the ports of probes that share it.
+type Session struct {
+	Port  uint16 // the connection's, at this host
+	Probe Line
 }
 
 // Paths is a report's JSON. Times are in milliseconds.
@@ -41,6 +49,7 @@ type Paths struct {
 	Count       int      `json:"paths"`
 	Hops        []Hop    `json:"hops"`
 	Distinct    []Flow   `json:"distinct"`
+	Session     *Shared  `json:"session,omitempty"`
 	Bound       float64  `json:"bound,omitempty"`
 	PerRouter   bool     `json:"bound_per_router,omitempty"`
 	Light       bool     `json:"light,omitempty"`
@@ -70,6 +79,22 @@ type Flow struct {
 	SourcePort      uint16   `json:"source_port"`
 	DestinationPort uint16   `json:"destination_port"`
 	Path            []string `json:"path"`
+	Measured        *Quality `json:"measured,omitempty"`
+}
+
+// Shared is a flow that shares the path of a session.
+type Shared struct {
+	SessionPort uint16 `json:"session_port"`
+	Flow
+}
+
+// Quality is what the probes of a path met. Round trips are missing if none was answered.
+type Quality struct {
+	Sent     int     `json:"sent"`
+	Lost     int     `json:"lost"`
+	LeastMS  float64 `json:"rtt_least_ms,omitempty"`
+	MedianMS float64 `json:"rtt_median_ms,omitempty"`
+	MostMS   float64 `json:"rtt_most_ms,omitempty"`
 }
 
 // JSON returns a report's JSON.
@@ -94,9 +119,20 @@ func JSON(r Report) Paths {
 		p.Hops = append(p.Hops, hop)
 	}
 	for _, l := range r.Distinct {
-		p.Distinct = append(p.Distinct, Flow{l.Ports.Source, l.Ports.Destination, names(l.Vertices)})
+		p.Distinct = append(p.Distinct, flow(l))
+	}
+	if r.Session != nil {
+		p.Session = &Shared{r.Session.Port, flow(r.Session.Probe)}
 	}
 	return p
+}
+
+func flow(l Line) Flow {
+	f := Flow{SourcePort: l.Ports.Source, DestinationPort: l.Ports.Destination, Path: names(l.Vertices)}
+	if q := l.Quality; q != nil {
+		f.Measured = &Quality{q.Sent, q.Lost, ms(q.Least), ms(q.Median), ms(q.Most)}
+	}
+	return f
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

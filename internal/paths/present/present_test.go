@@ -29,8 +29,8 @@ func report() Report {
 	return Report{
 		Name: "server", Source: a("10.0.1.1"), Destination: end, Protocol: "tcp", Port: 443, Graph: g,
 		Distinct: []Line{
-			{paths.Ports{Source: 61000, Destination: 443}, []netip.Addr{b, c, end}},
-			{paths.Ports{Source: 61001, Destination: 443}, []netip.Addr{b, d, end}},
+			{Ports: paths.Ports{Source: 61000, Destination: 443}, Vertices: []netip.Addr{b, c, end}},
+			{Ports: paths.Ports{Source: 61001, Destination: 443}, Vertices: []netip.Addr{b, d, end}},
 		},
 	}
 }
@@ -57,6 +57,30 @@ func TestText(t *testing.T) {
 	}
 	if b.String() != text {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), text)
+	}
+}
+
+const measuredText = `Source ports that lead to distinct paths:
+   port    lost         round trip: least, median, most
+  61000  1 of 20      1.0  2.0  30.0 ms                a b d
+  61001  20 of 20     no answer                        a c d
+The connection from port 40000 shares its path with probes from:
+  61002  a b d
+`
+
+// TestMeasured shows loss and round trips of each path, and who shares a session's.
+func TestMeasured(t *testing.T) {
+	r := report()
+	r.Distinct[0].Quality = &paths.Quality{Sent: 20, Lost: 1, Least: time.Millisecond, Median: 2 * time.Millisecond, Most: 30 * time.Millisecond}
+	r.Distinct[1].Quality = &paths.Quality{Sent: 20, Lost: 20}
+	r.Session = &Session{Port: 40000, Probe: Line{Ports: paths.Ports{Source: 61002, Destination: 443}, Vertices: r.Distinct[0].Vertices}}
+	var b bytes.Buffer
+	if err := Text(&b, r); err != nil || !strings.Contains(b.String(), measuredText) {
+		t.Errorf("%v: got\n%s\nwant\n%s", err, b.String(), measuredText)
+	}
+	p := JSON(r)
+	if m := p.Distinct[0].Measured; m == nil || m.Lost != 1 || m.MostMS != 30 || p.Session.SessionPort != 40000 || p.Session.SourcePort != 61002 {
+		t.Errorf("%+v", p)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/detour-collective/dcol/internal/paths"
@@ -71,18 +72,42 @@ func Text(out io.Writer, r Report) error {
 	fmt.Fprintf(w, "%s, found by %d packets%s.\n", count(g), g.Probes, bound(g))
 	if len(r.Distinct) > 1 {
 		fmt.Fprintf(w, "Source ports that lead to distinct paths:\n")
-		for _, l := range r.Distinct {
-			var way []string
-			for d, a := range l.Vertices {
-				way = append(way, letter[place{d + 1, a}])
-			}
-			fmt.Fprintf(w, "  %5d  %s\n", l.Ports.Source, strings.Join(way, " "))
-		}
+		writeLines(w, letter, r.Distinct)
+	} else if len(r.Distinct) == 1 && r.Distinct[0].Quality != nil {
+		fmt.Fprintf(w, "Probes of the path:\n")
+		writeLines(w, letter, r.Distinct)
+	}
+	if s := r.Session; s != nil {
+		fmt.Fprintf(w, "The connection from port %d shares its path with probes from:\n", s.Port)
+		writeLines(w, letter, []Line{s.Probe})
 	}
 	for _, note := range notes(r) {
 		fmt.Fprintf(w, "Note: %s\n", note)
 	}
 	return w.Flush()
+}
+
+// writeLines writes the ports of paths, and what was measured there.
+func writeLines(w io.Writer, letter map[place]string, lines []Line) {
+	measured := slices.ContainsFunc(lines, func(l Line) bool { return l.Quality != nil })
+	if measured {
+		fmt.Fprintf(w, "   port    lost         round trip: least, median, most\n")
+	}
+	for _, l := range lines {
+		var way []string
+		for d, a := range l.Vertices {
+			way = append(way, letter[place{d + 1, a}])
+		}
+		fmt.Fprintf(w, "  %5d  ", l.Ports.Source)
+		if q := l.Quality; q != nil {
+			trips := fmt.Sprintf("%.1f  %.1f  %.1f ms", ms(q.Least), ms(q.Median), ms(q.Most))
+			if q.Lost == q.Sent {
+				trips = "no answer"
+			}
+			fmt.Fprintf(w, "%-11s  %-31s  ", fmt.Sprintf("%d of %d", q.Lost, q.Sent), trips)
+		}
+		fmt.Fprintln(w, strings.Join(way, " "))
+	}
 }
 
 func shown(a netip.Addr) string {

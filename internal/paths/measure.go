@@ -1,0 +1,138 @@
+package paths
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/cflb"
+)
+
+// Quality is what a path's probes met.
+type Quality struct {
+	Sent, Lost          int
+	Least, Median, Most time.Duration // round trips to the destination and back; 0: none answered
+}
+
+// Shooter sends probes once.
+type Shooter interface {
+	// Once sends each probe once, and returns a reply to each, in their order. Those that nobody answers have no From.
+	Once(context.Context, []Request) ([]Reply, error)
+}
+
+// roundTime is the least time between two probes of one path.
+const roundTime = 50 * time.Millisecond
+
+// Measure sends so many probes of each flow to the destination, with an initial time to live. The flows take turns, so that
+// they are measured at the same time. On an error it returns what was measured until then.
+func Measure(ctx context.Context, s Shooter, flows []int, probes int, ttl uint8) ([]Quality, error) {
+	all, trips := make([]Quality, len(flows)), make([][]time.Duration, len(flows))
+	var requests []Request
+	for _, f := range flows {
+		requests = append(requests, Request{f, int(ttl)})
+	}
+	var err error
+	for n := 0; n < probes && err == nil && len(flows) > 0; n++ {
+		var replies []Reply
+		if replies, err = s.Once(ctx, requests); err != nil {
+			break
+		}
+		for i, r := range replies {
+			if all[i].Sent++; r.From.IsValid() {
+				trips[i] = append(trips[i], r.RTT)
+			} else {
+				all[i].Lost++
+			}
+		}
+		if n+1 < probes {
+			err = wait(ctx, roundTime)
+		}
+	}
+	for i, t := range trips {
+		if slices.Sort(t); len(t) > 0 {
+			all[i].Least, all[i].Median, all[i].Most = t[0], t[len(t)/2], t[len(t)-1]
+		}
+	}
+	return all, err
+}
+
+// Errors of Shared.
+var (
+	ErrLengths = errors.New("paths to the destination differ in length, so probes of a session's ports might reach it")
+	ErrAlone   = errors.New("no other port was found on the session's path")
+)
+
+// mostAliases bounds the flows that are tried for one that shares a session's path.
+const mostAliases = 256
+
+// Shared returns the path of a session, given as a flow that was not probed yet, and another flow on the same path. The session's
+// flow is probed at routers only, so that no probe reaches the other end of the session.
+func Shared(ctx context.Context, p Prober, g *Graph, session int) (path Path, flow int, err error) {
+	path.Flow = session
+	g.Flows[session] = map[int]netip.Addr{}
+	for _, h := range g.Hops {
+		at := h.Vertices[0].Addr
+		switch ends := slices.IndexFunc(h.Vertices, func(v Vertex) bool { return v.Last }); {
+		case ends >= 0 && len(h.Vertices) > 1:
+			return path, 0, ErrLengths
+		case ends < 0:
+			replies, err := p.Probe(ctx, []Request{{session, h.Distance}})
+			if err != nil {
+				return path, 0, err
+			}
+			at = replies[0].From
+		}
+		g.Flows[session][h.Distance] = at
+		path.Vertices = append(path.Vertices, at)
+	}
+	flows, err := Aliases(ctx, p, g, []Path{path}, 2, mostAliases)
+	if err != nil {
+		return path, 0, err
+	}
+	if i := slices.IndexFunc(flows[0], func(f int) bool { return f != session }); i >= 0 {
+		return path, flows[0][i], nil
+	}
+	return path, 0, ErrAlone
+}
+
+// RoutedShared is Shared for routers of a CFLB scheme, which choose by the time to live too: the session's path is computed
+// from its source port.
+func RoutedShared(w *Wire, s *cflb.Scheme, net *cflb.Network, g *Graph, source uint16, ttl uint8) (path Path, flow int, err error) {
+	u := cflb.Flow(w.flow.Source, w.flow.Destination, w.flow.Protocol)
+	path.Flow = w.Add(Ports{source, w.flow.Port})
+	var choices []cflb.Choice
+	var at netip.Addr
+	for distance := 1; distance <= len(g.Hops); distance++ {
+		var next []cflb.Edge
+		for _, e := range net.Edges {
+			if e.From == at && (e.Distance == 1) == (distance == 1) {
+				next = append(next, e)
+			}
+		}
+		n := 0
+		if received := ttl - uint8(distance-2); distance > 1 && len(next) > 1 {
+			n = s.Decode(cflb.OfPorts(source, w.flow.Port), received, u)
+			choices = append(choices, cflb.Choice{TTL: received, Next: n})
+		}
+		i := slices.IndexFunc(next, func(e cflb.Edge) bool { return e.Next == n })
+		if i < 0 {
+			return path, 0, fmt.Errorf("the port %d contains no next hop of %v, which then hashes it with its own name", source, at)
+		}
+		at = next[i].To
+		path.Vertices = append(path.Vertices, at)
+		if v := g.Vertex(distance, at); v != nil && v.Last {
+			break
+		}
+	}
+	ports, err := s.SourcePorts(choices, u, w.flow.Port, lowPorts, 1<<16-1, 2)
+	if err != nil {
+		return path, 0, err
+	}
+	if ports = slices.DeleteFunc(ports, func(p uint16) bool { return p == source }); len(ports) == 0 {
+		return path, 0, ErrAlone
+	}
+	return path, w.Add(Ports{ports[0], w.flow.Port}), nil
+}
