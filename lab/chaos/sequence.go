@@ -417,8 +417,9 @@ func (s *sequence) holdings(ctx context.Context) (map[string]Holdings, error) {
 }
 
 // restLimit limits how long the state of connections may outlive them. Waypoints look for
-// ended flows every few seconds, and later on a busy machine.
-const restLimit = 15 * time.Second
+// ended flows every few seconds, and later on a busy machine. A relay's kernel keeps a connection
+// that has lost its last subflow for a minute (net.mptcp.close_timeout), in case another comes.
+const restLimit = 75 * time.Second
 
 // rest waits until hosts have what they had before any traffic, after all of it.
 func (s *sequence) rest(ctx context.Context) (err error) {
