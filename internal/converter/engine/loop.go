@@ -54,7 +54,9 @@ const (
 	// turnBytes is the number of bytes that one end moves before others have their turn.
 	turnBytes    = 4 << 20
 	eventsAtOnce = 256
-	turnsToYield = 16
+	// yieldAfter is less than the 10 ms after which Go's monitor takes a goroutine for one that hogs its processor, and
+	// then wakes every few microseconds.
+	yieldAfter = 5 * time.Millisecond
 )
 
 func newLoop(e *Engine) (l *loop, err error) {
@@ -120,12 +122,8 @@ func (l *loop) tell(c command) {
 func (l *loop) run() error {
 	defer l.endListening()
 	events := make([]unix.EpollEvent, eventsAtOnce)
-	for turns := 0; !l.done(); turns++ {
-		// A goroutine that yields to others is not taken for one that hogs its processor, which would have Go's
-		// monitor wake every few microseconds.
-		if turns%turnsToYield == 0 {
-			runtime.Gosched()
-		}
+	yielded := time.Now()
+	for !l.done() {
 		n, err := unix.EpollWait(l.epoll, events, l.timeout())
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("wait for events: %w", err)
@@ -138,6 +136,10 @@ func (l *loop) run() error {
 		l.endLate(now)
 		l.endHandshakes(now)
 		l.listenAgain(now)
+		if now.Sub(yielded) >= yieldAfter {
+			runtime.Gosched()
+			yielded = now
+		}
 	}
 	return nil
 }
