@@ -22,7 +22,17 @@ func (ClaimsHeard) event() {}
 // hear takes claims, and compares them with what this host measured.
 func (k *detours) hear(ev ClaimsHeard, now time.Time) {
 	k.claims.Hear(ev.Claims, now)
-	k.claims.Compare(k.history.claims(claim.CompareFrom, now), now)
+	k.claims.Compare(k.history.claims(claim.CompareFrom, now), claim.GoodputOf(k.history.mostGiven(now)), now)
+}
+
+// mostGiven returns the highest goodput that was measured lately over any path, in bits of payload a second.
+func (h history) mostGiven(now time.Time) (most float64) {
+	for _, r := range h {
+		if now.Sub(r.goodputAt) <= trustsFor {
+			most = max(most, r.goodput)
+		}
+	}
+	return most
 }
 
 // Claims returns what this host may tell others of waypoints, at most claim.Most: first that of which it knows most.

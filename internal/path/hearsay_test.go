@@ -155,3 +155,51 @@ func TestSharedClaimsHideDestinations(t *testing.T) {
 		}
 	})
 }
+
+// Whom a host believes, it remembers over a restart, on another network as well. What is claimed has to be heard again.
+func TestBeliefIsRemembered(t *testing.T) {
+	claims := path.ClaimsHeard{Claims: []claim.Heard{
+		{Member: "mallory", At: birth, Claims: []claim.Claim{{Waypoint: "a", Loss: 4, Goodput: 1}, {Waypoint: "b", Loss: 1, Goodput: 6}}},
+	}}
+	server := netip.AddrPortFrom(ip("web"), 80)
+	standing := func(m *path.Manager) claim.Hint {
+		x := m.Explain(server, birth)
+		i := slices.IndexFunc(x.Candidates, func(c path.Candidate) bool { return c.Waypoint == "b" })
+		return x.Candidates[i].Claimed
+	}
+	m := hearsay(1, trails("a", [][3]byte{webNetwork}, 0, 50e6), []string{"a", "b"})
+	m.Handle(claims, birth)
+	if h := standing(m); h.Wrong != 1 {
+		t.Fatalf("a was measured: %+v", h)
+	}
+	memory := m.Memory()
+	memory.Addrs = []netip.Addr{ip("me2")}
+	next := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Memory: memory})
+	next.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, birth)
+	next.Handle(path.DetourOffered{Detour: path.Detour{ID: "b", Kind: path.InBand, Waypoint: "b", Remote: netip.AddrPortFrom(ip("bob"), 0)}}, birth)
+	if h := standing(next); h != (claim.Hint{}) {
+		t.Errorf("nothing was heard: %+v", h)
+	}
+	next.Handle(claims, birth)
+	if h := standing(next); h.Wrong != 1 || h.Members != 0 {
+		t.Errorf("mallory is believed again: %+v", h)
+	}
+}
+
+// A host whose own line is slow does not take those for liars who got more through a waypoint than it did.
+func TestSlowLineRefutesNobody(t *testing.T) {
+	for direct, wrong := range map[float64]int{2e6: 0, 100e6: 1} { // goodput of the direct path
+		known := append(trails("a", [][3]byte{webNetwork}, 0, 2e6), trails("", [][3]byte{webNetwork}, 0, direct)...)
+		m := hearsay(1, known, []string{"a"})
+		m.Handle(path.ClaimsHeard{Claims: []claim.Heard{{Member: "fast", At: birth, Claims: []claim.Claim{{Waypoint: "a", Loss: 1, Goodput: 5}}}}}, birth)
+		n := 0
+		for _, v := range m.Memory().Verdicts {
+			if !v.Agreed {
+				n++
+			}
+		}
+		if n != wrong {
+			t.Errorf("%.0f Mbit/s directly, 2 through the waypoint: %d members were wrong, want %d", direct/1e6, n, wrong)
+		}
+	}
+}

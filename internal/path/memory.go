@@ -6,14 +6,18 @@ import (
 	"slices"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/path/claim"
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// Memory has a Manager's measurements of the ways through waypoints on one network, in a form that outlives it.
+// Memory has a Manager's measurements of the ways through waypoints on one network, and what it concluded about other
+// members' claims, in a form that outlives it.
 type Memory struct {
 	// Addrs are the addresses of this host, without those of tunnels. On another network nothing of it is true.
 	Addrs  []netip.Addr
 	Trails []Trail
+	// Verdicts are about other members' claims, and hold on other networks as well.
+	Verdicts []claim.Verdict
 }
 
 // Trail has the measurements of one waypoint, or of the direct path if that is empty, towards a network of servers.
@@ -47,7 +51,7 @@ const highestGoodputKept = 1e12
 
 // Memory returns what was measured on the present network, the newest first.
 func (m *Manager) Memory() Memory {
-	mem := Memory{Addrs: m.host.withoutTunnels(m.host.addrs)}
+	mem := Memory{Addrs: m.host.withoutTunnels(m.host.addrs), Verdicts: m.detours.claims.Verdicts()}
 	for key, r := range m.detours.history {
 		mem.Trails = append(mem.Trails, Trail{
 			key.waypoint, key.network, r.at, r.trip, r.loss, r.packets, r.shunned, r.times, r.goodput, r.goodputAt, r.kind,
@@ -59,10 +63,11 @@ func (m *Manager) Memory() Memory {
 	return mem
 }
 
-// recall takes over what an earlier Manager measured, if this host is on the same network.
+// recall takes over what an earlier Manager measured, if this host is on the same network, and whom it believed.
 func (m *Manager) recall(now time.Time) {
 	memory := m.cfg.Memory
 	m.cfg.Memory = Memory{}
+	m.detours.claims.Recall(memory.Verdicts, now)
 	addrs := slices.Clone(memory.Addrs)
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	if len(addrs) == 0 || !slices.Equal(addrs, m.host.withoutTunnels(m.host.addrs)) {

@@ -16,16 +16,18 @@ import (
 
 	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/claim"
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 const (
 	// saveMemoryEvery bounds how much an agent that is killed forgets.
 	saveMemoryEvery = 5 * time.Minute
-	// memoryVersion is the version of the file's format. Version 1, which lacks goodput and packets, is read, too.
-	memoryVersion = 2
+	// memoryVersion is the version of the file's format. Version 1, which lacks goodput and packets, and version 2, which lacks
+	// verdicts about members, are read, too.
+	memoryVersion = 3
 	// longestMemory bounds the size of a file that is read.
-	longestMemory = 4 << 20
+	longestMemory = 8 << 20
 )
 
 // MemoryFile is the file that keeps what the path manager has measured.
@@ -51,6 +53,13 @@ type memoryForm struct {
 	Version int          `json:"version"`
 	Addrs   []netip.Addr `json:"addresses"`
 	Trails  []trailForm  `json:"measured"`
+	// Verdicts are about members' claims, by member and waypoint.
+	Verdicts map[string]map[string]verdictForm `json:"members,omitempty"`
+}
+
+type verdictForm struct {
+	Agreed bool      `json:"agreed"`
+	At     time.Time `json:"at"`
 }
 
 type trailForm struct {
@@ -99,6 +108,11 @@ func (f *memoryFile) read() path.Memory {
 			Waypoint: t.Waypoint, Network: t.Network, At: t.At, Trip: trip, Loss: t.Loss, Shunned: t.Shunned, Times: t.Times,
 			Packets: t.packets(), Goodput: t.Goodput, GoodputAt: t.Gave, Kind: t.Kind,
 		})
+	}
+	for member, about := range form.Verdicts {
+		for waypoint, v := range about {
+			memory.Verdicts = append(memory.Verdicts, claim.Verdict{Member: member, Waypoint: waypoint, Agreed: v.Agreed, At: v.At})
+		}
 	}
 	return memory
 }
@@ -173,7 +187,7 @@ func (c *Client) saveLast() {
 	}
 }
 
-// Forget removes what was measured of waypoints. No agent may run.
+// Forget removes what was measured of waypoints and concluded about members. No agent may run.
 func Forget(stateDir string) error {
 	for _, name := range []string{MemoryFile(stateDir), damaged(MemoryFile(stateDir))} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -188,7 +202,7 @@ func damaged(file string) string { return file + ".damaged" }
 
 // writeMemory writes a file, or removes it if there is nothing to remember.
 func writeMemory(file string, memory path.Memory) error {
-	if len(memory.Trails) == 0 {
+	if len(memory.Trails) == 0 && len(memory.Verdicts) == 0 {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -201,6 +215,15 @@ func writeMemory(file string, memory path.Memory) error {
 			Loss: t.Loss, Shunned: t.Shunned.Round(0), Times: t.Times,
 			Packets: &t.Packets, Goodput: t.Goodput, Gave: t.GoodputAt.Round(0), Kind: t.Kind,
 		})
+	}
+	for _, v := range memory.Verdicts {
+		if form.Verdicts == nil {
+			form.Verdicts = make(map[string]map[string]verdictForm)
+		}
+		if form.Verdicts[v.Member] == nil {
+			form.Verdicts[v.Member] = make(map[string]verdictForm)
+		}
+		form.Verdicts[v.Member][v.Waypoint] = verdictForm{v.Agreed, v.At.Round(0)}
 	}
 	data, err := json.MarshalIndent(form, "", "\t")
 	if err != nil {

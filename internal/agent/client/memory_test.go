@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -11,8 +12,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/claim"
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
@@ -30,6 +33,11 @@ var measured = path.Memory{
 			Goodput: 17.5e6, GoodputAt: time.Unix(1e9, 0).UTC(), Kind: measure.Bulk},
 		{Network: netip.MustParsePrefix("2001:db8:80::/48"), At: time.Unix(1e9, 0).UTC(), Trip: time.Millisecond},
 	},
+	Verdicts: []claim.Verdict{
+		{Member: "carol", Waypoint: "bob", Agreed: true, At: time.Unix(1e9, 0).UTC()},
+		{Member: "mallory", Waypoint: "bob", At: time.Unix(1e9, 7).UTC()},
+		{Member: "mallory", Waypoint: "carol", At: time.Unix(1e9, 0).UTC()},
+	},
 }
 
 func TestMemoryIsKept(t *testing.T) {
@@ -40,7 +48,7 @@ func TestMemoryIsKept(t *testing.T) {
 	if err := writeMemory(f.path, measured); err != nil {
 		t.Fatal(err)
 	}
-	same := cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
+	same := cmp.Options{cmpopts.SortSlices(func(a, b claim.Verdict) bool { return a.Member+a.Waypoint < b.Member+b.Waypoint }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
 	if diff := cmp.Diff(measured, f.read(), same); diff != "" || logged.Len() > 0 {
 		t.Errorf("%s%s", diff, logged)
 	}
@@ -63,10 +71,11 @@ func TestDamagedMemoryIsSetAside(t *testing.T) {
 		"empty":           nil,
 		"cut off":         whole[:len(whole)/2],
 		"zeros":           make([]byte, len(whole)),
-		"another version": bytes.Replace(whole, []byte(`"version": 2`), []byte(`"version": 3`), 1),
-		"no version":      bytes.Replace(whole, []byte(`"version": 2,`), nil, 1),
+		"another version": bytes.Replace(whole, []byte(`"version": 3`), []byte(`"version": 4`), 1),
+		"no version":      bytes.Replace(whole, []byte(`"version": 3,`), nil, 1),
 		"unknown field":   bytes.Replace(whole, []byte(`"loss"`), []byte(`"lost"`), 1),
 		"no network":      bytes.Replace(whole, []byte("203.0.113.0/24"), []byte("203.0.113.0/33"), 1),
+		"no verdict":      bytes.Replace(whole, []byte(`"agreed": true`), []byte(`"agreed": 1`), 1),
 		"no time":         bytes.Replace(whole, []byte(`"at": "2`), []byte(`"at": "x`), 1),
 		"far too long":    bytes.Repeat([]byte(" "), longestMemory+1),
 	} {
@@ -74,7 +83,7 @@ func TestDamagedMemoryIsSetAside(t *testing.T) {
 		if err := os.WriteFile(f.path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := f.read(); len(got.Trails)+len(got.Addrs) > 0 {
+		if got := f.read(); len(got.Trails)+len(got.Addrs)+len(got.Verdicts) > 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
 		kept, err := os.ReadFile(f.path + ".damaged")
@@ -87,6 +96,28 @@ func TestDamagedMemoryIsSetAside(t *testing.T) {
 		if _, err := os.Stat(f.path); err == nil {
 			t.Errorf("%s: it is still there", name)
 		}
+	}
+}
+
+// A file with as much as a path manager keeps, and the longest names, is read again.
+func TestFullMemoryIsRead(t *testing.T) {
+	const trails, members, each = 4096, 256, 32 // as internal/path and internal/path/claim bound them
+	name := func(n int) string { return fmt.Sprintf("%063d", n) }
+	full := path.Memory{Addrs: measured.Addrs}
+	for i := range trails {
+		trail := measured.Trails[0]
+		trail.Waypoint, trail.Trip = name(i), 123456789
+		full.Trails = append(full.Trails, trail)
+	}
+	for i := range members * each {
+		full.Verdicts = append(full.Verdicts, claim.Verdict{Member: name(i / each), Waypoint: name(1000 + i%each), At: time.Unix(1e9, 1).UTC()})
+	}
+	f, logged := remembering(t)
+	if err := writeMemory(f.path, full); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.read(); len(got.Trails) != trails || len(got.Verdicts) != members*each || logged.Len() > 0 {
+		t.Errorf("%d measurements, %d verdicts, %s", len(got.Trails), len(got.Verdicts), logged)
 	}
 }
 

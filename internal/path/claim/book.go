@@ -52,7 +52,8 @@ func NewBook() *Book { return &Book{members: make(map[string]*member)} }
 
 // Hear replaces all claims. A member has one opinion of each waypoint, and none of itself. If there are claims of more
 // members than are kept, those count whose claims could be compared, then the newest. Verdicts about members stay while
-// they last, so that nobody is rid of them by being silent for a while.
+// they last, so that nobody is rid of them by being silent for a while; only when there is no more room, those who are silent
+// give way to others.
 func (b *Book) Hear(all []Heard, now time.Time) {
 	b.forget(now)
 	for _, m := range b.members {
@@ -64,7 +65,7 @@ func (b *Book) Hear(all []Heard, now time.Time) {
 	for _, h := range all {
 		claims := h.valid(now)
 		m := b.members[h.Member]
-		if len(claims) == 0 || m == nil && len(b.members) >= mostMembers {
+		if len(claims) == 0 || m == nil && !b.makeRoom() {
 			continue
 		}
 		if m == nil {
@@ -90,38 +91,6 @@ func (h Heard) valid(now time.Time) (claims []Claim) {
 		}
 	}
 	return claims
-}
-
-// Compare compares the claims with this host's own measurements, which were made lately.
-func (b *Book) Compare(own []Claim, now time.Time) {
-	for _, m := range b.members {
-		for _, mine := range own {
-			theirs, ok := m.of(mine.Waypoint)
-			agreed, compared := agree(mine, theirs)
-			before, judged := m.verdicts[mine.Waypoint]
-			switch {
-			case !ok || !compared || now.Sub(m.at) > Lasts:
-			case judged && !before.agreed && agreed: // who was wrong stays so for a while
-			case !judged && len(m.verdicts) >= mostVerdicts:
-			default:
-				m.verdicts[mine.Waypoint] = verdict{agreed, now}
-			}
-		}
-	}
-}
-
-// agree reports whether two claims differ by at most one class in all that both have.
-func agree(a, b Claim) (agreed, compared bool) {
-	agreed = true
-	if a.Loss != 0 && b.Loss != 0 {
-		compared = true
-		agreed = max(a.Loss, b.Loss)-min(a.Loss, b.Loss) <= 1
-	}
-	if a.Goodput != 0 && b.Goodput != 0 {
-		compared = true
-		agreed = agreed && max(a.Goodput, b.Goodput)-min(a.Goodput, b.Goodput) <= 1
-	}
-	return agreed, compared
 }
 
 func (m *member) of(waypoint string) (Claim, bool) {

@@ -67,7 +67,7 @@ func TestHintFollowsWhoWasRight(t *testing.T) {
 	if h := b.Hint("z", now); h.Goodput != 6 || h.Proven || h.Members != 4 {
 		t.Fatalf("of strangers the median: %+v", h)
 	}
-	b.Compare([]claim.Claim{about("x", 1, 5), about("y", 1, 4)}, now)
+	b.Compare([]claim.Claim{about("x", 1, 5), about("y", 1, 4)}, claim.MostGoodput, now)
 	if h := b.Hint("z", now); h.Goodput != 2 || !h.Proven || h.Members != 1 || h.Wrong != 1 {
 		t.Errorf("alice was right, mallory was wrong: %+v", h)
 	}
@@ -75,7 +75,7 @@ func TestHintFollowsWhoWasRight(t *testing.T) {
 	b.Hear(nil, now)
 	now = now.Add(time.Hour)
 	b.Hear([]claim.Heard{heard("mallory", now, about("x", 1, 5), about("z", 4, 6))}, now)
-	b.Compare([]claim.Claim{about("x", 1, 5)}, now)
+	b.Compare([]claim.Claim{about("x", 1, 5)}, claim.MostGoodput, now)
 	if h := b.Hint("z", now); h.Members != 0 || h.Wrong != 1 || h.Goodput != 0 {
 		t.Errorf("forgiven within the hour: %+v", h)
 	}
@@ -124,7 +124,7 @@ func TestCrowd(t *testing.T) {
 	b, now := claim.NewBook(), birth
 	honest := heard("zoe", now, about("x", 1, 3), about("y", 1, 3), about("z", 1, 3))
 	b.Hear([]claim.Heard{honest}, now)
-	b.Compare([]claim.Claim{about("x", 1, 3), about("y", 1, 3)}, now)
+	b.Compare([]claim.Claim{about("x", 1, 3), about("y", 1, 3)}, claim.MostGoodput, now)
 	all := []claim.Heard{honest}
 	for i := range 5000 {
 		all = append(all, heard(fmt.Sprint("sybil", i), now.Add(time.Minute), about("z", 1, 6)))
@@ -164,9 +164,12 @@ func TestLiars(t *testing.T) {
 			for j, w := range waypoints {
 				lie := about(w, claim.LossClass(rapid.IntRange(1, 4).Draw(t, "lie")), claim.GoodputClass(rapid.IntRange(1, 6).Draw(t, "lie")))
 				if j < 2 { // it certainly lies about these
-					lie = about(w, 1, claim.MostGoodput)
+					lie.Goodput = claim.MostGoodput
 					if truth[w].Goodput > 3 {
-						lie = about(w, 4, 1)
+						lie.Loss = 1
+						if truth[w].Loss < 3 {
+							lie.Loss = claim.MostLoss
+						}
 					}
 				}
 				h.Claims = append(h.Claims, lie)
@@ -182,7 +185,7 @@ func TestLiars(t *testing.T) {
 				}
 			}
 		}
-		b.Compare([]claim.Claim{truth["a"], truth["b"]}, now)
+		b.Compare([]claim.Claim{truth["a"], truth["b"]}, claim.MostGoodput, now)
 		for _, w := range waypoints {
 			if h := b.Hint(w, now); h.Claim != truth[w] || !h.Proven || h.Wrong != liars || h.Members != honest {
 				t.Fatalf("after measuring a and b, %s: %+v, but it is %+v", w, h, truth[w])
