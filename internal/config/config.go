@@ -206,8 +206,10 @@ type Client struct {
 	BulkPorts    []int          `toml:"bulk_ports"`
 	MessagePorts []int          `toml:"message_ports"`
 	Exclude      []netip.Prefix `toml:"exclude"`
-	Mptcpify     string         `toml:"mptcpify"`
-	Cgroup       string         `toml:"cgroup"` // empty: the root of the hierarchy
+	// PublishMeasurements has the classes of what was measured of waypoints published in the directory.
+	PublishMeasurements bool   `toml:"publish_measurements"`
+	Mptcpify            string `toml:"mptcpify"`
+	Cgroup              string `toml:"cgroup"` // empty: the root of the hierarchy
 	// InactivityTimeout is for connections without subflows. Zero: that of the host.
 	InactivityTimeout units.Duration `toml:"inactivity_timeout"`
 	Converter         Convert        `toml:"converter"`
@@ -396,6 +398,8 @@ func defaults() *Config {
 			// A waypoint could not reach these for us, and would learn which we use.
 			Exclude:   prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
 			Converter: Convert{Use: ConvertNever, Capture: CaptureNone},
+
+			PublishMeasurements: true,
 		},
 		Options:     Options{Accept: AcceptOptions{UserTimeoutMin: units.Duration(10 * time.Second)}},
 		Collective:  Collective{Waypoints: 4},

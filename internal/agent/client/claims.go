@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/claim"
 )
 
 const (
@@ -23,6 +24,8 @@ type exchange struct {
 	at    time.Time
 	going bool
 	again bool // the first is over
+	// publish is set if other members are told what this host measured.
+	publish bool
 }
 
 // begin records that an exchange is under way.
@@ -48,7 +51,11 @@ func (c *Client) exchangeClaims(ctx context.Context, now time.Time) {
 		return
 	}
 	c.exchange.begin(now)
-	own, about := c.manager.Claims(now), slices.Collect(maps.Keys(c.roster.using))
+	about := slices.Collect(maps.Keys(c.roster.using))
+	var own []claim.Claim
+	if c.exchange.publish {
+		own = c.manager.Claims(now)
+	}
 	c.requests.Go(func() {
 		heard, err := c.config.Directory.ExchangeClaims(ctx, own, about)
 		c.post(ctx, func(now time.Time) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/claim"
@@ -16,12 +17,13 @@ import (
 type gossiping struct {
 	Directory
 	asked [][]string
+	told  []claim.Claim // in the last exchange
 	heard []claim.Heard
 	err   error
 }
 
-func (g *gossiping) ExchangeClaims(_ context.Context, _ []claim.Claim, about []string) ([]claim.Heard, error) {
-	g.asked = append(g.asked, about)
+func (g *gossiping) ExchangeClaims(_ context.Context, own []claim.Claim, about []string) ([]claim.Heard, error) {
+	g.asked, g.told = append(g.asked, about), own
 	return g.heard, g.err
 }
 
@@ -63,5 +65,37 @@ func TestClaimsAreExchanged(t *testing.T) {
 	(<-c.inbox)(now)
 	if c.exchange.going {
 		t.Error("it is never exchanged again")
+	}
+}
+
+// What this host measured is published unless the operator does not want that, which can change while the agent runs.
+func TestPublishingIsSwitched(t *testing.T) {
+	now := time.Now()
+	c, _ := toldClient()
+	g := &gossiping{}
+	c.config.Directory = g
+	memory := path.Memory{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+	for _, network := range []string{"198.51.100.0/24", "203.0.113.0/24", "192.0.2.0/24"} {
+		memory.Trails = append(memory.Trails, path.Trail{Waypoint: "bob", Network: netip.MustParsePrefix(network), At: now, Packets: path.EnoughPackets})
+	}
+	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, Memory: memory})
+	c.manager.Handle(path.LocalAddrs{Addrs: memory.Addrs}, now)
+	for i, publish := range []bool{false, true, false} {
+		g.told = nil
+		reloaded := make(chan error, 1)
+		go func() {
+			reloaded <- c.Reconfigure(t.Context(), config.Client{}, config.Client{PublishMeasurements: publish})
+		}()
+		(<-c.inbox)(now)
+		if err := <-reloaded; err != nil {
+			t.Fatal(err)
+		}
+		c.exchange.at = now
+		c.exchangeClaims(t.Context(), now)
+		c.requests.Wait()
+		(<-c.inbox)(now)
+		if len(g.asked) != i+1 || (len(g.told) == 1) != publish {
+			t.Errorf("publish_measurements = %v: after %d exchanges, told %+v", publish, len(g.asked), g.told)
+		}
 	}
 }

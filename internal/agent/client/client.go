@@ -108,6 +108,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom), memory: memory, budget: budgets,
 		manager: path.New(managing), book: detour.New(kinds(operator.Kinds)),
 		roster: newRoster(config.Settings), converters: newConverters(operator.Converter.Use),
+		exchange: exchange{publish: operator.PublishMeasurements},
 	}
 	var err error
 	if c.host, err = openHost(ctx, config.Settings, log); err != nil {

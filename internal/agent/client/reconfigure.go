@@ -18,6 +18,7 @@ func (c *Client) Reconfigure(ctx context.Context, before, next config.Client) er
 			Policy: s.Policy, TLSPorts: s.TLSPorts, BulkPorts: s.BulkPorts, MessagePorts: s.MessagePorts,
 			Exclude: s.Exclude,
 		})
+		c.exchange.publish = next.PublishMeasurements
 		c.steering.settings = next
 		if !slices.Equal(before.Use, next.Use) || !slices.Equal(before.Avoid, next.Avoid) || before.UseOnly != next.UseOnly {
 			c.steering.reset()
