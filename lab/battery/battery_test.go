@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,13 @@ func TestTable(t *testing.T) {
 			}
 			if c.of != "" && !seen["throughput/"+c.of] && one.name != "subflows" {
 				t.Errorf("%s/%s takes the runs of %q, which is no case", one.name, c.name, c.of)
+			}
+		}
+		for _, c := range one.cases {
+			for key := range c.published {
+				if !slices.ContainsFunc(one.shown, func(k column) bool { return k.key == key }) {
+					t.Errorf("%s/%s has a published %s, which is not shown", one.name, c.name, key)
+				}
 			}
 		}
 		if one.question == "" || one.published == "" || len(one.shown) == 0 {
@@ -164,7 +172,7 @@ func TestResumed(t *testing.T) {
 }
 
 func TestPage(t *testing.T) {
-	r := &Result{Tests: []TestResult{{Title: "A <test>", Columns: []Column{{"goodput", "goodput", "Mbit/s"}}, Cases: []CaseResult{{Name: "c", Rows: []Row{
+	r := &Result{Tests: []TestResult{{Title: "A <test>", Columns: []Column{{"goodput", "goodput", "Mbit/s"}}, Cases: []CaseResult{{Name: "c", Published: published("goodput", "14.5"), Rows: []Row{
 		{Implementation: "tcp", N: 3, Values: map[string]Value{"best": {10, 9, 11}, "sum": {20, 19, 21}}},
 		{Implementation: "kernel", N: 3, Discarded: 2, Doubt: "link path1 was late", Values: map[string]Value{"goodput": {15, 12, 16}}},
 	}}}}}}
@@ -179,7 +187,7 @@ func TestPage(t *testing.T) {
 	if err := r.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"15 (12–16)", "3 (−2)"} {
+	for _, want := range []string{"15 (12–16)", "3 (−2)", "published", "14.5"} {
 		if !strings.Contains(page.String(), want) || !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in %s %s", want, &page, &text)
 		}

@@ -1,6 +1,7 @@
 package battery
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -65,6 +66,8 @@ type CaseResult struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
 	Rows  []Row  `json:"rows"`
+	// Published has what the publication has of the columns, in their units.
+	Published map[string]string `json:"published,omitempty"`
 }
 
 // Row is the answer of an implementation.
@@ -97,7 +100,7 @@ func (b *battery) result(e report.Environment) *Result {
 			one.Columns = append(one.Columns, Column{c.key, c.title, c.unit})
 		}
 		for _, c := range t.cases {
-			found := CaseResult{Name: c.name, About: c.about}
+			found := CaseResult{Name: c.name, About: c.about, Published: c.published}
 			for _, impl := range t.impls {
 				if inapplicable(t, c, impl) {
 					continue
@@ -198,6 +201,13 @@ func (r *Result) WriteText(w io.Writer) error {
 				line := fmt.Sprintf("%s\t%s\t%s", c.Name, row.Implementation, row.Runs())
 				for _, column := range t.Columns {
 					line += "\t" + row.Show(column.Key)
+				}
+				fmt.Fprintln(table, line)
+			}
+			if len(c.Published) > 0 {
+				line := c.Name + "\tpublished\t"
+				for _, column := range t.Columns {
+					line += "\t" + cmp.Or(c.Published[column.Key], "–")
 				}
 				fmt.Fprintln(table, line)
 			}

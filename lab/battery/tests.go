@@ -37,6 +37,17 @@ type variant struct {
 	mss        int
 	// of names the case of the test of throughput whose runs answer this question, too.
 	of string
+	// published has what the publication has of the values that are shown, in their units.
+	published map[string]string
+}
+
+// published returns values by their names, from pairs of both.
+func published(pairs ...string) map[string]string {
+	m := map[string]string{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return m
 }
 
 // column is a value of the page's table.
@@ -102,12 +113,12 @@ func tests() []test {
 	return []test{
 		{name: "subflows", number: "1", title: "Subflows", question: "Does fullmesh between n and m uplinks open n × m subflows, and what does each carry?",
 			published: "4 subflows between 2 and 2 uplinks; 51.88, 10.11, 0.79 and 0.50 Mbit/s",
-			cases:     []variant{{name: "2x2", about: "the lines of table 6.1", shape: table1}, {name: "3x2", about: "the lines of table 6.3", shape: table3, of: "test-3"}},
+			cases:     []variant{{name: "2x2", about: "the lines of table 6.1", shape: table1, published: published("subflows", "4")}, {name: "3x2", about: "the lines of table 6.3", shape: table3, of: "test-3"}},
 			impls:     multipath, measure: transfer, shown: []column{{"subflows", "subflows", ""}, goodputColumn, {"path1", "path 1", "Mbit/s"}, {"path2", "path 2", "Mbit/s"}, {"path3", "path 3", "Mbit/s"}, {"path4", "path 4", "Mbit/s"}}},
 		{name: "throughput", number: "2 to 4", title: "Throughput", question: "What does MPTCP carry against TCP on each path: the best one, and all together?",
 			published: "test 2: 4.46 × the best and 1.19 × the sum, which no network of separate lines allows; test 3: 2.13 and 0.94; test 4: 1.84 and 0.55",
-			cases: []variant{{name: "test-2", about: "four lines of 8 to 9 Mbit/s at 40 to 46 ms", shape: table2}, {name: "test-3", about: "53 Mbit/s at 7 ms, 6.5 at 19, 0.35 at 120 to 148", shape: table3},
-				{name: "test-4", about: "3.3 to 4.8 Mbit/s, skewed: 73 to 80 and 245 to 287 ms", shape: table4}},
+			cases: []variant{{name: "test-2", about: "four lines of 8 to 9 Mbit/s at 40 to 46 ms", shape: table2, published: published("of_best", "4.46", "of_sum", "1.19")}, {name: "test-3", about: "53 Mbit/s at 7 ms, 6.5 at 19, 0.35 at 120 to 148", shape: table3, published: published("of_best", "2.13", "of_sum", "0.94")},
+				{name: "test-4", about: "3.3 to 4.8 Mbit/s, skewed: 73 to 80 and 245 to 287 ms", shape: table4, published: published("of_best", "1.84", "of_sum", "0.55")}},
 			impls: all, measure: transfer, shown: throughput},
 		{name: "fairness", number: "5 to 8", title: "Fairness", question: "On one bottleneck, does MPTCP with two subflows take more than each of one or three TCP flows by Reno?",
 			published: "no: a TCP flow gets about what it gets without MPTCP beside it (with LIA); their networks had no bottleneck that could be isolated, this one of 20 Mbit/s is ours",
@@ -116,15 +127,15 @@ func tests() []test {
 			impls: multipath, measure: beside, shown: fairness},
 		{name: "latency", number: "9 and 10", title: "Round trips", question: "How long are the round trips that data sees, at the start and after?",
 			published: "test 9: 9 to 10.5 ms over TCP, a little more over MPTCP with outliers in the first 10 s; test 10: about 40 ms, outliers above 200 ms",
-			cases:     []variant{{name: "test-9", about: "a fast path and slow lines", shape: table3, of: "test-3"}, {name: "test-10", about: "four similar paths", shape: table2, of: "test-2"}},
+			cases:     []variant{{name: "test-9", about: "a fast path and slow lines", shape: table3, of: "test-3", published: published("rtt_first", "9–10.5 by TCP", "rtt_after", "9–10.5 by TCP")}, {name: "test-10", about: "four similar paths", shape: table2, of: "test-2", published: published("rtt_first", "about 40", "rtt_after", "about 40")}},
 			impls:     all, measure: transfer, shown: latency},
 		{name: "rescue", number: "11 and 12", title: "A connection that began on a bad path, and on the best one", question: "What becomes of the round trip when the other paths are added in the middle?",
 			published: "test 11: from 160 to about 20 ms at 30 s; test 12: from 5.5–7 to 5.5–10 ms",
-			cases:     []variant{{name: "test-11", about: "begins on 0.3 Mbit/s at 148 ms", shape: rescueShape, mode: "bad"}, {name: "test-12", about: "begins on 53 Mbit/s at 6.5 ms", shape: table3, mode: "best"}},
+			cases:     []variant{{name: "test-11", about: "begins on 0.3 Mbit/s at 148 ms", shape: rescueShape, mode: "bad", published: published("rtt_before", "160", "rtt_after", "about 20")}, {name: "test-12", about: "begins on 53 Mbit/s at 6.5 ms", shape: table3, mode: "best", published: published("rtt_before", "5.5–7", "rtt_after", "5.5–10")}},
 			impls:     multipath, measure: rescued, shown: change},
 		{name: "handover", number: "13", title: "Handover to a backup", question: "The first path dies in the middle of a transfer. How long until the backup carries data, and is anything lost?",
 			published: "a join after 1.73 s, data after 3.44 s, the transfer not interrupted",
-			cases:     []variant{{name: "path-dies", about: "its packets are dropped", shape: wifi}, {name: "interface-down", about: "the interface is taken down, as published", shape: wifi, mode: "interface"}},
+			cases:     []variant{{name: "path-dies", about: "its packets are dropped", shape: wifi}, {name: "interface-down", about: "the interface is taken down, as published", shape: wifi, mode: "interface", published: published("join_ms", "1730", "data_ms", "3440", "lost", "0")}},
 			impls:     multipath, measure: handedOver, shown: handover},
 		{name: "congestion", number: "14", title: "Congestion controls", question: "What does each congestion control carry?",
 			published: "wVegas least; LIA, OLIA and BALIA alike",
@@ -135,14 +146,14 @@ func tests() []test {
 			impls:     []implementation{kernelPM}, measure: transfer, shown: []column{{"schedulers", "schedulers", ""}, goodputColumn}},
 		{name: "handover-modes", number: "2014, 2.3", title: "Handover from WiFi to a mobile network", question: "WiFi goes at 5 s of a download. How long until data comes again, by mode and by an application that resumes?",
 			published: "all modes reach the mobile network's rate within 3 s; single-path mode needs two round trips more",
-			cases: []variant{{name: "full", about: "both paths in use", shape: mobile, mode: "full"}, {name: "backup", about: "the mobile path stands by", shape: mobile, mode: "backup"},
-				{name: "single-path", about: "the mobile path is joined when WiFi has gone", shape: mobile, mode: "single"}, {name: "stream", about: "500 kbit/s, both paths in use", shape: mobile, mode: "stream"},
+			cases: []variant{{name: "full", about: "both paths in use", shape: mobile, mode: "full", published: published("data_ms", "up to 3000")}, {name: "backup", about: "the mobile path stands by", shape: mobile, mode: "backup", published: published("data_ms", "up to 3000")},
+				{name: "single-path", about: "the mobile path is joined when WiFi has gone", shape: mobile, mode: "single", published: published("data_ms", "up to 3000")}, {name: "stream", about: "500 kbit/s, both paths in use", shape: mobile, mode: "stream"},
 				{name: "application", about: "TCP, and an application that resumes by a range after 3 s of silence", shape: mobile, mode: "application"}},
 			impls: all, measure: modes, runs: 20, shown: handover},
 		{name: "handover-radio", number: "2014, 2.2 and 2.3", title: "Handover to a mobile radio that sleeps", question: "WiFi goes in the middle. The mobile radio needs 2 s to wake up, sleeps after 5 s without packets, and uses 800 mW, then 400 mW for 5 s. How long until data comes again, and what does the radio use?",
 			published: "backup mode wakes the radio when the connection begins, and reacts quicker as long as it is awake; single-path mode always waits for it. All modes reach the mobile network's rate within 3 s (2.3). Backup for what the user sees, single-path for the rest",
-			cases: []variant{{name: "full", about: "a download, both paths in use", shape: radio, mode: "full"}, {name: "backup", about: "a download, the mobile path stands by", shape: radio, mode: "backup"},
-				{name: "single-path", about: "a download, the mobile path is joined when WiFi has gone", shape: radio, mode: "single"},
+			cases: []variant{{name: "full", about: "a download, both paths in use", shape: radio, mode: "full", published: published("data_ms", "up to 3000")}, {name: "backup", about: "a download, the mobile path stands by", shape: radio, mode: "backup", published: published("data_ms", "up to 3000")},
+				{name: "single-path", about: "a download, the mobile path is joined when WiFi has gone", shape: radio, mode: "single", published: published("data_ms", "up to 3000")},
 				{name: "active", about: "a download; the mobile path stands by once a connection has carried 500 kB", shape: radio, mode: "activity"},
 				{name: "background", about: "20 kbit/s; the mobile path stands by once a connection has carried 500 kB", shape: radio, mode: "background"}},
 			impls: []implementation{kernelPM, dcol}, measure: asleep,
