@@ -26,8 +26,10 @@ func plots(r *track.Record) (figures []*figure) {
 			}
 		}
 	}
-	if f := roundTrips(r, x, at); f != nil {
-		figures = append(figures, f)
+	for _, f := range []*figure{roundTrips(r, x, at), inFlight(r, x, at)} {
+		if f != nil {
+			figures = append(figures, f)
+		}
 	}
 	return figures
 }

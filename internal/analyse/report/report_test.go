@@ -337,6 +337,9 @@ func TestPage(t *testing.T) {
 	}
 	for name, traced := range map[string]*track.Record{"with a connection": record(), "without": nil} {
 		var out bytes.Buffer
+		if traced != nil {
+			traced.Trace.Dropped = 1234
+		}
 		if err := WritePage(&out, analyse.Counts{}, &totals, traced); err != nil {
 			t.Fatal(err)
 		}
@@ -360,12 +363,33 @@ func TestPage(t *testing.T) {
 		if !strings.Contains(text, "best below 40 ms: 21 values, median 60 ms") {
 			t.Errorf("%s: no round trips of second-best subflows", name)
 		}
+		if strings.Contains(text, "1,234 more were sent") != (traced != nil) {
+			t.Errorf("%s: the page does not note that the plots end early", name)
+		}
 		if !strings.Contains(text, "Connections with most data") || strings.Count(text, "fell back: MP_FAIL") != mostListed {
 			t.Errorf("%s: the page has no list of the %d largest connections", name, mostListed)
 		}
 		if strings.Count(text, "<svg") < 3 || strings.Contains(text, "Connection 3") != (traced != nil) {
 			t.Errorf("%s: %d charts", name, strings.Count(text, "<svg"))
 		}
+	}
+}
+
+// Data is in flight from its first transmission on, by whatever subflow, until it is acknowledged.
+func TestFlight(t *testing.T) {
+	trace := &track.Trace{
+		Segments: []track.Segment{
+			{Time: 1, Start: 1000, Length: 100, From: track.Server},
+			{Time: 2, Start: 1100, Length: 100, From: track.Server, Subflow: 1},
+			{Time: 3, Start: 1, Length: 900, From: track.Client},
+			{Time: 5, Start: 1100, Length: 100, From: track.Server, Kind: track.Reinjected},
+		},
+		Acks: []track.Ack{{Time: 4, Number: 1100, Of: track.Server}, {Time: 6, Number: 1200, Of: track.Server}, {Time: 7, Number: 901, Of: track.Client}},
+	}
+	got, most := flight(trace, track.Server, func(ns int64) float64 { return float64(ns) })
+	want := [][2]float64{{1, 100}, {2, 200}, {4, 100}, {5, 100}, {6, 0}}
+	if !slices.Equal(got, want) || most != 200 {
+		t.Errorf("%v, at most %v; want %v", got, most, want)
 	}
 }
 
