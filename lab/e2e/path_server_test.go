@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,33 +15,88 @@ import (
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/cflb"
+	"github.com/detour-collective/dcol/internal/packet"
+	"github.com/detour-collective/dcol/internal/paths/known"
 	"github.com/detour-collective/dcol/internal/paths/topology"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 // graphOf returns the graph of a balanced network, for a path server.
 func graphOf(n *testbed.Network, width, radix int) []byte {
-	g := topology.Graph{Attributes: topology.GraphAttributes{Radix: radix}}
-	for _, name := range []string{"client", "first", "second", server} {
-		g.Nodes = append(g.Nodes, topology.GraphNode{Name: topology.Name(name), Host: name == "client" || name == server})
-	}
-	link := func(a, b, name string) {
-		a4, a6 := n.Host(a).AddrOn(name)
-		b4, b6 := n.Host(b).AddrOn(name)
-		l := topology.GraphLink{Source: topology.Name(a), Target: topology.Name(b)}
-		l.SourceAddresses, l.TargetAddresses = append(l.SourceAddresses, a4, a6), append(l.TargetAddresses, b4, b6)
-		g.Links = append(g.Links, l)
-	}
-	link("client", "first", "near")
-	link("second", server, "far")
+	links := []testbed.LinkSpec{{Name: "near", A: "client", B: "first"}, {Name: "far", A: "second", B: server}}
 	for i := 1; i <= width; i++ {
 		name := fmt.Sprint("m", i)
-		g.Nodes = append(g.Nodes, topology.GraphNode{Name: topology.Name(name)})
-		link("first", name, name)
-		link(name, "second", name+"b")
+		links = append(links, testbed.LinkSpec{Name: name, A: "first", B: name}, testbed.LinkSpec{Name: name + "b", A: name, B: "second"})
 	}
-	text, _ := json.Marshal(g) // cannot fail
+	text, _ := json.Marshal(graphOfLinks(n, links, radix, "client", server)) // cannot fail
 	return text
+}
+
+// graphOfLinks returns the graph of a network with such links, of which hosts are ends.
+func graphOfLinks(n *testbed.Network, links []testbed.LinkSpec, radix int, hosts ...string) (g topology.Graph) {
+	g.Attributes.Radix = radix
+	known := map[string]bool{}
+	for _, l := range links {
+		for _, name := range []string{l.A, l.B} {
+			if !known[name] {
+				known[name] = true
+				g.Nodes = append(g.Nodes, topology.GraphNode{Name: topology.Name(name), Host: slices.Contains(hosts, name)})
+			}
+		}
+		a4, a6 := n.Host(l.A).AddrOn(l.Name)
+		b4, b6 := n.Host(l.B).AddrOn(l.Name)
+		g.Links = append(g.Links, topology.GraphLink{
+			Source: topology.Name(l.A), Target: topology.Name(l.B),
+			SourceAddresses: []netip.Addr{a4, a6}, TargetAddresses: []netip.Addr{b4, b6},
+		})
+	}
+	return g
+}
+
+// servePaths runs a path server on the server's host, and returns a function that ends it.
+func (w *world) servePaths(graph []byte) (end func()) {
+	w.Helper()
+	const file = etc + "graph.json"
+	w.write(server, file, graph, 0o644)
+	log, err := os.Create(filepath.Join(w.dir, "path-server.log"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer log.Close()
+	cmd := w.host(server).Command(w.life(), program, "paths", "serve", "--secret-file", cflbSecret, file)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	w.eventually("the path server listens", func() error {
+		text, err := os.ReadFile(log.Name())
+		return errors.Join(err, holds(strings.Contains(string(text), "45674"), "%s", text))
+	})
+	return func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			w.Fatal(err)
+		}
+		_ = cmd.Wait()
+	}
+}
+
+// balances waits until a router's agent follows so many routes with several next hops.
+func (w *world) balances(host string, routes int) {
+	w.Helper()
+	w.eventually(host+" follows its routes", func() error {
+		s, err := w.status(host)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, r := range s.Router.Routes {
+			if len(r.NextHops) > 1 && r.Left == "" {
+				n++
+			}
+		}
+		return holds(n >= routes, "%d routes", n)
+	})
 }
 
 // TestPathServer: an agent asks a path server, whose ports have a download use all four paths between CFLB routers in both
@@ -58,41 +116,13 @@ func TestPathServer(t *testing.T) {
 		w.configure(host, fmt.Sprintf("name = %q\nroles = [%q]\nlog_level = \"debug\"\n", host, role)+fmt.Sprintf(identityTable, host)+more)
 		w.write(host, cflbSecret, []byte("secret of the network\n"), 0o600)
 	}
-	const graph = etc + "graph.json"
-	w.write(server, graph, graphOf(w.net, width, 4), 0o644)
-	log, err := os.Create(filepath.Join(w.dir, "path-server.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	cmd := w.host(server).Command(w.life(), program, "paths", "serve", "--secret-file", cflbSecret, graph)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	end := w.servePaths(graphOf(w.net, width, 4))
 	w.serve()
 	w.run(server, "ip", "mptcp", "limits", "set", "subflow", "8", "add_addr_accepted", "8")
 	w.start("first")
 	w.start("second")
-	for _, host := range []string{"first", "second"} {
-		w.eventually(host+" follows its routes", func() error {
-			s, err := w.status(host)
-			if err != nil {
-				return err
-			}
-			n := 0
-			for _, r := range s.Router.Routes {
-				if len(r.NextHops) == width && r.Left == "" {
-					n++
-				}
-			}
-			return holds(n >= 2, "%d routes", n)
-		})
-	}
-	w.eventually("the path server listens", func() error {
-		text, err := os.ReadFile(log.Name())
-		return errors.Join(err, holds(strings.Contains(string(text), "45674"), "%s", text))
-	})
+	w.balances("first", 2)
+	w.balances("second", 2)
 	w.start("client")
 	get := func(port int) *transfer {
 		return w.transfer("client", program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--no-buffer", fmt.Sprintf("http://%v:%d/file", w.addr4(server), port))
@@ -137,10 +167,7 @@ func TestPathServer(t *testing.T) {
 		}
 		return holds(slices.Min(more) > 50, "packets %v", more)
 	})
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
+	end()
 	second := get(81)
 	w.eventually("without the path server a connection has paths by chance", func() error { return fourPaths(81, false) })
 	first.goesOn()
@@ -150,4 +177,162 @@ func TestPathServer(t *testing.T) {
 	}
 	first.endsWell()
 	second.endsWell()
+}
+
+// TestPathServerLegs: a path server chooses the ports of detours, so that two connections through one waypoint share no link on
+// which routers choose: neither before the waypoint nor behind it, neither there nor back.
+func TestPathServerLegs(t *testing.T) {
+	for _, kind := range []string{"mapped", "wireguard"} {
+		t.Run(kind, func(t *testing.T) { placedLegs(t, kind) })
+	}
+}
+
+func placedLegs(t *testing.T, kind string) {
+	t.Parallel()
+	if cannot != "" {
+		t.Skip(cannot)
+	}
+	spec := testbed.Spec{
+		Hosts: []testbed.HostSpec{{Name: alice}, {Name: bob}, {Name: server}},
+		Links: []testbed.LinkSpec{{Name: "near", A: alice, B: "r1"}, {Name: "aside", A: bob, B: "r2"}, {Name: "far", A: "r3", B: server}},
+	}
+	for _, name := range []string{"r1", "r2", "r3", "x1", "x2", "y1", "y2"} {
+		spec.Hosts = append(spec.Hosts, testbed.HostSpec{Name: name, Forward: true, Balance: true})
+	}
+	for _, name := range []string{"x1", "x2", "y1", "y2"} {
+		from, to := "r1", "r2"
+		if name[0] == 'y' {
+			from, to = "r2", "r3"
+		}
+		spec.Links = append(spec.Links, testbed.LinkSpec{Name: name, A: from, B: name}, testbed.LinkSpec{Name: name + "b", A: name, B: to})
+	}
+	n, err := testbed.Build(t.Context(), spec, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{T: t, net: n, dir: t.TempDir()}
+	t.Cleanup(func() {
+		w.explain()
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		w.checkRaces()
+	})
+	routers := []string{"r1", "r2", "r3"}
+	w.found("collective", append([]string{alice, bob, server}, routers...)...)
+	for _, host := range append([]string{alice, bob, server}, routers...) {
+		w.identify("collective", host)
+		w.write(host, cflbSecret, []byte("secret of the network\n"), 0o600)
+	}
+	for _, host := range routers {
+		w.configure(host, fmt.Sprintf("name = %q\nroles = [\"router\"]\n", host)+fmt.Sprintf(identityTable, host)+"[router]\nradix = 2\n")
+	}
+	w.configure(server, fmt.Sprintf("name = %q\nroles = [\"router\"]\n", server)+fmt.Sprintf(identityTable, server)+"[router]\nradix = 2\n")
+	w.useKinds(kind)
+	w.configure(alice, clientOfAll(kindsLine(kind), w.addr4(bob).String())+
+		fmt.Sprintf("[[policy]]\nuse = \"detours\"\nserver = \"%s@%v:45674\"\n", server, w.addr4(server)))
+	text, _ := json.Marshal(graphOfLinks(n, spec.Links, 2, alice, bob, server)) // cannot fail
+	w.servePaths(text)
+	w.serve()
+	for _, host := range routers {
+		w.start(host)
+		w.balances(host, 2)
+	}
+	w.startBoth()
+	permutation, err := cflb.NewPermutation(cflb.Speck, cflb.PortsOnly.Bits(), []byte("secret of the network"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme, err := cflb.New(2, permutation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	graph, err := topology.ReadGraph(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	network, err := known.New(graph, scheme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(port int) *transfer {
+		return w.curl(fmt.Sprintf("http://%v:%d/file", w.addr4(server), port))
+	}
+	// lead waits for a connection's detour, and returns the links of its path on which routers choose.
+	lead := func(port uint16) (there, back []string) {
+		w.eventually(fmt.Sprint("the connection to port ", port, " has a detour"), func() error {
+			for _, c := range w.mustStatus(alice).Client.Connections {
+				for _, sub := range c.Subflows {
+					if c.Remote.Port() != port || sub.Kind != kind || sub.State != api.SubflowUp {
+						continue
+					}
+					d := known.Detour{Legs: []known.Flow{{Source: netip.AddrPortFrom(w.addr4(bob), 0), Destination: c.Remote, Protocol: packet.ProtocolTCP}}, Tunnelled: true}
+					if kind == "mapped" {
+						d.Tunnelled = false
+						d.Legs = append([]known.Flow{{Source: sub.Local, Destination: sub.Remote, Protocol: packet.ProtocolTCP}}, d.Legs...)
+					}
+					ways, err := network.WaysVia(d, []uint16{sub.Local.Port()})
+					if err != nil {
+						return err
+					}
+					name := func(links []int) (names []string) {
+						for _, l := range links {
+							if link := spec.Links[l/2].Name; len(link) == 2 {
+								names = append(names, link)
+							}
+						}
+						return names
+					}
+					there, back = name(ways[0].There.Links), name(ways[0].Back.Links)
+					return nil
+				}
+			}
+			return errors.New("it has none")
+		})
+		return there, back
+	}
+	first := get(80)
+	there, back := lead(80)
+	second := get(81)
+	otherThere, otherBack := lead(81)
+	for _, l := range append(there, otherThere...) {
+		if slices.Contains(there, l) && slices.Contains(otherThere, l) {
+			t.Errorf("the connections go by %v and by %v", there, otherThere)
+		}
+	}
+	for _, l := range back {
+		if slices.Contains(otherBack, l) {
+			t.Errorf("the connections come by %v and by %v", back, otherBack)
+		}
+	}
+	second.endsWell()
+	// What the first connection really does shows when its direct path is dead.
+	w.run("r3", "nft", "table inet cut { chain c { type filter hook forward priority 0; ip saddr "+w.addr4(alice).String()+" drop; ip daddr "+w.addr4(alice).String()+" drop; }; }")
+	carried := func() map[string][2]uint64 {
+		all := map[string][2]uint64{}
+		for _, name := range []string{"x1", "x2", "y1", "y2"} {
+			out, in, err := n.LinkStats(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[name] = [2]uint64{out.Packets, in.Packets}
+		}
+		return all
+	}
+	w.eventually(fmt.Sprintf("the detour goes by %v and comes by %v", there, back), func() error {
+		before := carried()
+		first.goesOn()
+		after := carried()
+		for name, now := range after {
+			went, came := now[0]-before[name][0], now[1]-before[name][1]
+			if kind == "wireguard" && name[0] == 'x' {
+				continue // the tunnel's own packets
+			}
+			if goes, comes := slices.Contains(there, name), slices.Contains(back, name); goes != (went > 40) || comes != (came > 40) {
+				return fmt.Errorf("%s carried %d and %d packets", name, went, came)
+			}
+		}
+		return nil
+	})
+	first.endsWell()
 }
