@@ -216,13 +216,15 @@ func (e *explorer) newFlows(n int) (all []int) {
 	return all
 }
 
-// at returns where a flow is at a distance, if it was probed there.
+// at returns where a flow is at a distance, if that is known.
 func (e *explorer) at(flow, d int) (v netip.Addr, known bool) {
 	if d == 0 {
 		return netip.Addr{}, true
 	}
-	r, known := e.paths[Request{flow, d}]
-	return r.From, known
+	if r, known := e.paths[Request{flow, d}]; known {
+		return r.From, true
+	}
+	return e.alone(d)
 }
 
 // over reports whether a flow has reached the destination before a distance.

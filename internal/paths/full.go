@@ -40,8 +40,8 @@ func (e *explorer) successors(ctx context.Context, d int, v netip.Addr) error {
 			continue
 		}
 		fresh := e.newFlows(need)
-		if d == 1 {
-			if err := e.probe(ctx, 1, fresh); err != nil {
+		if _, alone := e.alone(d - 1); alone {
+			if err := e.probe(ctx, d, fresh); err != nil {
 				return err
 			}
 			continue
@@ -62,26 +62,40 @@ const (
 	searchLeast  = 64
 )
 
+// alone returns the only vertex of a distance. All flows pass it, as far as the distance is explored, so they are not
+// probed there. There is none if a shorter path leads to the destination.
+func (e *explorer) alone(d int) (v netip.Addr, ok bool) {
+	if !e.full || len(e.hops[d].vertices) != 1 {
+		return v, false
+	}
+	for _, h := range e.hops[:d+1] {
+		if slices.ContainsFunc(h.vertices, func(v netip.Addr) bool { return h.last[v] }) {
+			return v, false
+		}
+	}
+	return e.hops[d].vertices[0], true
+}
+
 // through returns of the flows that pass a vertex before a distance: how many were probed at the distance, how many
 // next hops these show, and those not probed yet.
 func (e *explorer) through(d int, v netip.Addr) (probed, found int, ready []int) {
 	var next []netip.Addr
 	flows := e.hops[d-1].flows[v]
-	if d == 1 {
+	if _, alone := e.alone(d - 1); alone {
 		flows = make([]int, e.flows)
 		for f := range flows {
 			flows[f] = f
 		}
 	}
 	for _, f := range flows {
-		to, known := e.at(f, d)
+		reply, known := e.paths[Request{f, d}]
 		if !known {
 			ready = append(ready, f)
 			continue
 		}
 		probed++
-		if !slices.Contains(next, to) {
-			next = append(next, to)
+		if !slices.Contains(next, reply.From) {
+			next = append(next, reply.From)
 		}
 	}
 	return probed, len(next), ready
