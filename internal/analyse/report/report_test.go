@@ -290,7 +290,7 @@ func TestWords(t *testing.T) {
 	for _, want := range []string{
 		"12,345 packets", "1 MPTCP connection (1 of version 1), 2.0 MB of data, 2 subflows from 2 client addresses in 1 prefix, over IPv4.",
 		"1 of 1 fell back to plain TCP", "1: MP_FAIL after a wrong checksum", "Of 1 additional subflow, 1 carried no data", "Note: 2 wrong HMACs.",
-		"Note: 2 times the clock stepped back", "Note: a.pcap: it ends within a packet.", "[2019: 125 of 190,451 fell back]",
+		"Note: 2 times the clock stepped back", "Note: a.pcap: it ends within a packet.", "[2019: 125 of 190,451 fell back]", "[2019: …] has the findings of Tran's thesis",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)

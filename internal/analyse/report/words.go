@@ -172,11 +172,11 @@ func (t *Totals) distribution(add adder) {
 		}
 	}
 	if t.Additional > 0 {
-		unused := number(t.Unused)
+		unused := number(t.Unused) + " carried no data" + t.better()
 		if t.Unused == 0 {
-			unused = "none"
+			unused = "all carried data"
 		}
-		add("43.2 % had the better one", "Of %s, %s carried no data%s.", plural(t.Additional, "additional subflow"), unused, t.better())
+		add("43.2 % had the better one", "Of %s, %s.", plural(t.Additional, "additional subflow"), unused)
 	}
 	if t.WithUnused > 0 {
 		add("75 and 95 %", "Of %s with unused subflows, %s carried less than 1,000 bytes, and %s less than 20 kB.",
@@ -280,16 +280,21 @@ func (t *Totals) problems(c analyse.Counts) (lines []Line) {
 
 // WriteWords prints the summary, with the thesis' figures beside it.
 func (t *Totals) WriteWords(w io.Writer, c analyse.Counts) error {
+	compared := false
 	for _, line := range t.Words(c) {
 		text := line.Text
 		if line.Thesis != "" {
-			text += "  [2019: " + line.Thesis + "]"
+			text, compared = text+"  [2019: "+line.Thesis+"]", true
 		}
 		if _, err := fmt.Fprintln(w, text); err != nil {
 			return err
 		}
 	}
-	return nil
+	if !compared {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, "[2019: …] has the findings of Tran's thesis at multipath-tcp.org in 2014 and 2015, for comparison.")
+	return err
 }
 
 // WriteConnection prints one connection.
