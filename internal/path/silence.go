@@ -193,6 +193,9 @@ func (t turn) unsuspect(s *subflow) {
 		t.setBackup(s, false)
 	}
 	next := suspicion{cleared: t.now, wary: q.wary, lossy: q.lossy, pauses: q.pauses}
+	if last := s.lastData(); last.After(q.since) {
+		next.cleared = last.Add(-1) // what follows the data is another silence
+	}
 	switch {
 	case q.alone:
 		next.pauses++
