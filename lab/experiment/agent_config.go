@@ -23,11 +23,12 @@ type agentPlan struct {
 	needs scenario.Detour
 	// offers are the kinds that it offers as a waypoint.
 	offers []scenario.Detour
-	// converter says for which servers a client uses the converters of these names; with proxy, its agent has a proxy
-	// for programs.
+	// converter says for which servers a client uses the converters of these names. With proxy, its agent has a proxy
+	// for programs; with capture, the kernel leads all programs' connections there.
 	converter  scenario.Convert
 	converters []string
 	proxy      bool
+	capture    bool
 	// lan are a gateway's interfaces to the hosts behind it.
 	lan []string
 	// over is laid over all that is configured.
@@ -153,6 +154,9 @@ func (p agentPlan) converting() crew.Settings {
 	settings := crew.Settings{"use": p.converter}
 	if p.proxy {
 		settings["proxy"] = proxyAddress
+	}
+	if p.capture {
+		settings["capture"] = config.CaptureHost
 	}
 	if len(p.lan) > 0 {
 		settings["gateway"] = p.lan

@@ -18,19 +18,20 @@ name = "c"
 a = "c"
 b = "east"`, 1)
 
-// Every kind of traffic that can use a proxy reaches a server without MPTCP over two paths.
+// Every kind of traffic that a proxy or the kernel can lead to a converter reaches a server without MPTCP over two paths.
 func TestRunThroughConverter(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
 	program := buildPrograms(t)
-	for _, test := range []struct{ name, workload, proxy string }{
-		{"curl, SOCKS5", "kind = \"http\"\nsize = \"2MB\"", "socks5"},
-		{"curl, HTTP CONNECT", "kind = \"http\"\nsize = \"2MB\"", "http"},
-		{"stream", "kind = \"stream\"\nrate = \"12mbit\"\nduration = \"2s\"\ndirection = \"download\"", "socks5"},
+	for _, test := range []struct{ name, workload, way string }{
+		{"curl, SOCKS5", "kind = \"http\"\nsize = \"2MB\"", `proxy = "socks5"`},
+		{"curl, HTTP CONNECT", "kind = \"http\"\nsize = \"2MB\"", `proxy = "http"`},
+		{"curl, captured", "kind = \"http\"\nsize = \"2MB\"", "capture = true"},
+		{"stream", "kind = \"stream\"\nrate = \"12mbit\"\nduration = \"2s\"\ndirection = \"download\"", `proxy = "socks5"`},
 		{"command", `kind = "command"
 port = 7
 server_command = ["python3", "-m", "http.server", "{port}", "--directory", "/usr/bin"]
-client_command = ["curl", "--silent", "--fail", "--output", "/dev/null", "--proxy", "{proxy}", "http://{address}:{port}/python3"]`, "socks5"},
+client_command = ["curl", "--silent", "--fail", "--output", "/dev/null", "--proxy", "{proxy}", "http://{address}:{port}/python3"]`, `proxy = "socks5"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -40,8 +41,7 @@ name = "p"
 transport = "mptcp"
 detour = "mapped"
 converter = "always"
-proxy = "`+test.proxy+`"
-`)
+`+test.way+"\n")
 			var progress strings.Builder
 			result, err := Run(t.Context(), s, Options{Programs: program, Out: t.TempDir(), Stderr: &progress, anyFidelity: true})
 			if err != nil {

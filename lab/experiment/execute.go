@@ -79,6 +79,9 @@ func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) 
 		return run, err
 	}
 	defer server.Stop()
+	if err := x.awaitCaptured(ctx); err != nil {
+		return run, err
+	}
 	stopCapture, err := l.capture(ctx, x.crew)
 	if err != nil {
 		return run, err
@@ -107,7 +110,8 @@ func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure, v scen
 		plan.subflows = max(p.Subflows, 1)
 	}
 	if p.Converts() {
-		plan.converter, plan.converters, plan.proxy = p.Converter, l.Scenario.WithRole(scenario.RoleConverter), p.Proxy != ""
+		plan.converter, plan.converters = p.Converter, l.Scenario.WithRole(scenario.RoleConverter)
+		plan.proxy, plan.capture = p.Proxy != "", p.Capture
 	}
 	client := l.Scenario.ClientAgent()
 	l.clientVia = without(p.Via, client)

@@ -58,10 +58,10 @@ func (x *execution) proxy() string {
 	return string(x.procedure.Proxy) + "://" + proxyAddress
 }
 
-// startClient starts the workload's client, with the kind of sockets of the procedure. A program that uses a proxy
-// or is behind a gateway has plain ones.
+// startClient starts the workload's client, with the kind of sockets of the procedure. A program that uses a proxy,
+// is captured or is behind a gateway has plain ones.
 func (x *execution) startClient(ctx context.Context, name string, argv []string, stdout io.Writer) (*crew.Process, error) {
-	if x.procedure.Transport == scenario.MPTCP && x.procedure.Proxy == "" && x.lab.Scenario.Gateway() == "" {
+	if x.procedure.Transport == scenario.MPTCP && !x.procedure.RunsPlain() && x.lab.Scenario.Gateway() == "" {
 		argv = append([]string{x.lab.opts.Programs.DCol, "run", "--"}, argv...)
 	}
 	x.began = time.Now()

@@ -96,6 +96,9 @@ func (c *checker) converting(path string, p Procedure) {
 	case !p.Converts() && p.Proxy != "":
 		c.report(path+".proxy", `has no effect: an agent that uses no converters has no proxy; set converter to "auto" or "always"`)
 		return
+	case !p.Converts() && p.Capture:
+		c.report(path+".capture", `has no effect: an agent that uses no converters leads nothing to them; set converter to "auto" or "always"`)
+		return
 	case !p.Converts():
 		return
 	case p.Transport == TCP:
@@ -112,6 +115,10 @@ func (c *checker) converting(path string, p Procedure) {
 	switch w := c.Workload; {
 	case p.Proxy != "" && c.Gateway() != "":
 		c.report(path+".proxy", "the connections of %s are led to converters by its gateway, %s; leave out one of the two", w.Client, c.Gateway())
+	case p.Capture && c.Gateway() != "":
+		c.report(path+".capture", "the connections of %s are led to converters by its gateway, %s; leave out one of the two", w.Client, c.Gateway())
+	case p.Capture && p.Proxy != "":
+		c.report(path+".capture", "the program uses the proxy; leave out one of the two")
 	case p.Proxy == "":
 	case w.Kind == Upload || w.Kind == Download:
 		c.report(path+".proxy", "iperf3, which makes the workload %q, cannot use a proxy; use the workload %q", w.Kind, HTTP)

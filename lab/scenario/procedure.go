@@ -72,6 +72,8 @@ type Procedure struct {
 	Converter Convert `toml:"converter"`
 	// Proxy, unless empty, is used by the client's program instead of dcol run.
 	Proxy Proxy `toml:"proxy"`
+	// Capture has the kernel lead the connections of all programs on the client's host to its agent, instead of dcol run.
+	Capture bool `toml:"capture"`
 	// WarmUp is for how long the workload runs before the run is measured, with the same agents.
 	WarmUp units.Duration `toml:"warm_up"`
 	// DCol is laid over the configuration of the client's agent, after that of its host.
@@ -85,6 +87,9 @@ func (p Procedure) NeedsAgent() bool { return p.Transport == MPTCP || p.Detour !
 
 // Converts reports whether connections may go through a converter.
 func (p Procedure) Converts() bool { return p.Converter == ConvertAuto || p.Converter == ConvertAlways }
+
+// RunsPlain reports whether the client's program is started without dcol run, although its agent serves it.
+func (p Procedure) RunsPlain() bool { return p.Proxy != "" || p.Capture }
 
 // Procedure returns the procedure of that name.
 func (s *Scenario) Procedure(name string) (Procedure, bool) {
