@@ -42,21 +42,23 @@ type fake struct {
 	relay    [2]netip.AddrPort
 	mu       sync.Mutex
 	expected ask.Expectations
+	gone     bool // the first of two converters has failed
 }
 
 // Modes of the fake.
 const (
 	modeWorks     = "works"
-	modeDead      = "dead"      // the converter's port is closed
-	modeSilent    = "silent"    // it accepts and does not answer
-	modeCloses    = "closes"    // it accepts and closes
-	modeMalformed = "malformed" // it answers nonsense
-	modeRefuses   = "refuses"   // it does not serve this host
-	modeBusy      = "busy"      // it lacks resources
-	modeSplits    = "splits"    // its answers come in two parts
-	modeDirect    = "direct"    // the relay wants nothing converted
-	modePlain     = "plain"     // the relay wants nothing converted, and knows all servers to speak no MPTCP
-	modeForgets   = "forgets"   // the relay refuses announced connections
+	modeDead      = "dead"       // the converter's port is closed
+	modeFirstDead = "first dead" // there are two converters, and the first one's port is closed
+	modeSilent    = "silent"     // it accepts and does not answer
+	modeCloses    = "closes"     // it accepts and closes
+	modeMalformed = "malformed"  // it answers nonsense
+	modeRefuses   = "refuses"    // it does not serve this host
+	modeBusy      = "busy"       // it lacks resources
+	modeSplits    = "splits"     // its answers come in two parts
+	modeDirect    = "direct"     // the relay wants nothing converted
+	modePlain     = "plain"      // the relay wants nothing converted, and knows all servers to speak no MPTCP
+	modeForgets   = "forgets"    // the relay refuses announced connections
 )
 
 func fakeRelay(socket, mode string) int {
@@ -123,8 +125,14 @@ func (f *fake) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 	if server.Addr().Is6() {
 		converter = netip.MustParseAddr(converterAddr6)
 	}
+	port := uint16(rfc8803.Port)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mode == modeFirstDead && !f.gone {
+		port++
+	}
 	return ask.Answer{Convert: &ask.Convert{
-		Converter: netip.AddrPortFrom(converter, rfc8803.Port), Cookie: []byte(testCookie),
+		Converter: netip.AddrPortFrom(converter, port), Cookie: []byte(testCookie),
 		Relay4: f.relay[0], Relay6: f.relay[1],
 	}}
 }
@@ -145,6 +153,17 @@ func (f *fake) Learned(_ ask.Process, server netip.AddrPort, mptcp bool) {
 
 func (f *fake) Failed(_ ask.Process, converter netip.AddrPort, reason ask.Failure) {
 	fmt.Println("failed", converter, reason)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gone = true
+}
+
+func (f *fake) Silent(_ ask.Process, converter, server netip.AddrPort) {
+	fmt.Println("silent for", server, converter)
+}
+
+func (f *fake) Carried(_ ask.Process, converter, server netip.AddrPort, handshake, answer time.Duration) {
+	fmt.Println("carried", server, converter, handshake > 0 && answer > 0)
 }
 
 // relayed serves a connection of a program that does not wait.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,51 +13,74 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
-// Limits of a connection to a converter. The converter's answer includes the time in which it connects to the server:
-// SYNs that are lost three times in a row.
 const (
+	// converterTimeout is how long a converter may take to connect to the server, with its own connection. It is that of
+	// the relay, too.
 	converterTimeout = 2 * time.Second
-	answerTimeout    = 10 * time.Second
+	// convertersTimeout limits the time in which one converter after the other is tried.
+	convertersTimeout = 2 * converterTimeout
 	// lookAfter is how often to check that the caller lives.
 	lookAfter = 250 * time.Millisecond
 )
 
-// toConverter connects a blocking socket to the converter and has the converter connect to the server.
+// toConverter connects a blocking socket to a converter and has it connect to the server. If a converter fails, the
+// relay names the next one; at last the socket connects directly.
 func (s *supervisor) toConverter(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert) {
+	l.touch(sock.sendTimeout)
+	until := time.Now().Add(patience(time.Duration(sock.sendTimeout.Nano())))
+	var tried []netip.AddrPort
+	for convert != nil && !slices.Contains(tried, convert.Converter) && time.Now().Before(until) {
+		tried = append(tried, convert.Converter)
+		err := s.through(l, sock, server, convert, until)
+		switch {
+		case err == nil:
+			s.shared.addPeer(s.side, sock.cookie, server, convert.Converter, monotonic())
+			_ = answerResult(s.listener, l.call.id, 0)
+			return
+		case !s.report(convert.Converter, server, err) || undo(sock.fd, sock.sendTimeout) != nil:
+			convert = nil
+		default:
+			convert = s.converting.relay.Ask(server).Convert
+		}
+	}
+	s.goOn(l, sock.fd)
+}
+
+// through connects the socket to the server through a converter, until a time at most.
+func (s *supervisor) through(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert, until time.Time) error {
 	target, ok := sock.sockaddr(convert.Converter)
 	if !ok {
-		_ = answerContinue(s.listener, l.call.id)
-		return
+		return errGone
 	}
-	l.touch(sock.sendTimeout)
-	answer, err := s.converse(l, sock, target, server, convert.Cookie)
-	if err == nil {
-		err = unix.SetsockoptTimeval(sock.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &sock.sendTimeout)
+	if latest := time.Now().Add(converterTimeout); latest.Before(until) {
+		until = latest
 	}
+	answer, err := s.converse(l, sock, target, server, convert, until)
 	if err != nil {
-		s.giveUp(l, sock.fd, convert.Converter, err)
-		return
+		return err
 	}
 	if answer.ExtendedHeader != nil {
 		speaks, _ := rfc8803.HasMPCapable(answer.ExtendedHeader)
 		s.converting.relay.Learned(server, speaks)
 	}
-	s.shared.addPeer(s.side, sock.cookie, server, convert.Converter, monotonic())
-	_ = answerResult(s.listener, l.call.id, 0)
+	return unix.SetsockoptTimeval(sock.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &sock.sendTimeout)
 }
 
-// giveUp answers a call whose converter did not connect to the server.
-func (s *supervisor) giveUp(l *lead, fd int, converter netip.AddrPort, err error) {
-	if refused, ok := errors.AsType[*rfc8803.Error](err); ok && refused.ConcernsServer() {
+// report tells the relay how a converter failed, and reports whether another one may be tried.
+func (s *supervisor) report(converter, server netip.AddrPort, err error) bool {
+	refused, isError := errors.AsType[*rfc8803.Error](err)
+	switch {
+	case isError && refused.ConcernsServer(), errors.Is(err, errGone):
 		// The converter's rules may forbid the server, or its network may not reach it. What the server
 		// itself says comes by the direct path.
-		s.goOn(l, fd)
-		return
+		return false
+	case errors.Is(err, errSilent):
+		// Connecting directly shows the program what the server says.
+		s.converting.relay.Silent(converter, server)
+		return false
 	}
-	if !errors.Is(err, errGone) {
-		s.converting.relay.Failed(converter, failureOf(err))
-	}
-	s.goOn(l, fd)
+	s.converting.relay.Failed(converter, failureOf(err))
+	return true
 }
 
 func failureOf(err error) ask.Failure {
@@ -64,8 +88,6 @@ func failureOf(err error) ask.Failure {
 	switch {
 	case refused != nil && refused.Code == rfc8803.ResourceExceeded:
 		return ask.Busy
-	case errors.Is(err, errSilent):
-		return ask.Silent
 	case errors.Is(err, rfc8803.ErrMalformed), errors.As(err, new(rfc8803.VersionError)):
 		return ask.Malformed
 	case refused != nil, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET):
@@ -76,24 +98,25 @@ func failureOf(err error) ask.Failure {
 
 var (
 	errSilent = errors.New("the converter does not answer in time")
-	errGone   = errors.New("the caller does not wait any more")
+	errGone   = errors.New("the caller does not wait any more, or its socket cannot reach the converter")
 )
 
 // converse connects to the converter, names the server and returns the converter's answer, if that is not an error.
 // What follows the answer stays in the socket, for the program.
-func (s *supervisor) converse(l *lead, sock callerSocket, converter unix.Sockaddr, server netip.AddrPort, cookie []byte) (m rfc8803.Message, err error) {
-	request, err := rfc8803.Message{Connect: &rfc8803.Connect{Server: server}, Cookie: cookie}.Append(nil)
+func (s *supervisor) converse(l *lead, sock callerSocket, converter unix.Sockaddr, server netip.AddrPort, convert *ask.Convert, until time.Time) (m rfc8803.Message, err error) {
+	request, err := rfc8803.Message{Connect: &rfc8803.Connect{Server: server}, Cookie: convert.Cookie}.Append(nil)
 	if err != nil {
 		return m, err
 	}
-	toConnect, toAnswer := patience(time.Duration(sock.sendTimeout.Nano()))
-	limit := unix.NsecToTimeval(int64(toConnect))
+	began := time.Now()
+	limit := unix.NsecToTimeval(max(until.Sub(began), time.Millisecond).Nanoseconds())
 	if err := unix.SetsockoptTimeval(sock.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
 		return m, err
 	}
 	if err := retry(func() error { return unix.Connect(sock.fd, converter) }); err != nil {
 		return m, err
 	}
+	up := time.Now()
 	// It fits into the buffer of a new connection.
 	n, err := unix.SendmsgN(sock.fd, request, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 	if err != nil {
@@ -102,9 +125,8 @@ func (s *supervisor) converse(l *lead, sock callerSocket, converter unix.Sockadd
 	if n != len(request) {
 		return m, io.ErrShortWrite
 	}
-	deadline := time.Now().Add(toAnswer)
 	answer := make([]byte, rfc8803.HeaderLen, rfc8803.MaxLen)
-	if err := s.receiveFull(l, sock.fd, answer, deadline); err != nil {
+	if err := s.receiveFull(l, sock.fd, answer, until); err != nil {
 		return m, err
 	}
 	length, err := rfc8803.Len(answer)
@@ -112,7 +134,7 @@ func (s *supervisor) converse(l *lead, sock callerSocket, converter unix.Sockadd
 		return m, err
 	}
 	answer = answer[:length]
-	if err := s.receiveFull(l, sock.fd, answer[rfc8803.HeaderLen:], deadline); err != nil {
+	if err := s.receiveFull(l, sock.fd, answer[rfc8803.HeaderLen:], until); err != nil {
 		return m, err
 	}
 	m, _, err = rfc8803.Decode(answer)
@@ -122,16 +144,19 @@ func (s *supervisor) converse(l *lead, sock callerSocket, converter unix.Sockadd
 	if err == nil && m.Error != nil {
 		err = m.Error
 	}
+	if err == nil {
+		s.converting.relay.Carried(convert.Converter, server, up.Sub(began), time.Since(up))
+	}
 	return m, err
 }
 
-// patience returns how long connecting to a converter and its answer may take. If the program limits connect() itself
-// (SO_SNDTIMEO; 0 if not), they take at most half of that, because the way to the server may follow.
-func patience(sendTimeout time.Duration) (toConnect, toAnswer time.Duration) {
+// patience returns how long connecting through converters may take. If the program limits connect() itself (SO_SNDTIMEO;
+// 0 if not), that is at most half of its limit, because the way to the server may follow.
+func patience(sendTimeout time.Duration) time.Duration {
 	if sendTimeout == 0 {
-		return converterTimeout, answerTimeout
+		return convertersTimeout
 	}
-	return max(time.Millisecond, min(converterTimeout, sendTimeout/4)), min(answerTimeout, sendTimeout/4)
+	return min(convertersTimeout, sendTimeout/2)
 }
 
 // receiveFull fills b, and takes no byte more from the socket.

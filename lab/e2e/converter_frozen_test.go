@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// convertersLimit is for how long a converter that does not answer delays a connection.
+const convertersLimit = 2 * time.Second
+
 // counter is a web server without MPTCP that counts the requests for each path.
 type counter struct {
 	w    *world
@@ -58,6 +61,22 @@ func (c *counter) request(n int) *request {
 	cmd := c.w.host(alice).Command(c.w.life(), program, "run", "--", "curl", "--silent", "--show-error", "--fail", url)
 	go func() { r.done <- c.w.finish(cmd) }()
 	return r
+}
+
+// blocking makes a request by a program whose connect() waits, and returns how long it took.
+func (c *counter) blocking() time.Duration {
+	c.w.Helper()
+	url := fmt.Sprintf("http://%v:%d/blocking", c.w.addr4(server), c.port)
+	out := c.w.run(alice, program, "run", "--", "python3", "-c", `
+import sys, time, urllib.request
+start = time.monotonic()
+assert urllib.request.urlopen(sys.argv[1]).read() == b"answered"
+print("%fs" % (time.monotonic() - start), end="")`, url)
+	took, err := time.ParseDuration(out)
+	if err != nil {
+		c.w.Fatal(err)
+	}
+	return took
 }
 
 // ended returns how the request ended.
@@ -136,6 +155,9 @@ func TestConverterFreezes(t *testing.T) {
 			first := next()
 			// Whether the first one's bytes went along depends on how long all this took. It must have been sent.
 			time.Sleep(time.Second)
+			if took := c.blocking(); took > 2*convertersLimit {
+				t.Errorf("a program that waits in connect() waited for %v", took)
+			}
 			before := accepted()
 			for range 3 {
 				c.answered(next())

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +38,13 @@ type notes struct {
 	learned  map[netip.AddrPort]bool
 	failed   map[netip.AddrPort]Failure
 	excluded map[string]bool
+	silent   [][2]netip.AddrPort // a converter, and a server
+	carried  []carriedNote
+}
+
+type carriedNote struct {
+	converter, server netip.AddrPort
+	handshake, answer time.Duration
 }
 
 func (n *notes) Ask(p Process, server netip.AddrPort) Answer {
@@ -70,6 +78,18 @@ func (n *notes) Failed(_ Process, converter netip.AddrPort, reason Failure) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.failed[converter] = reason
+}
+
+func (n *notes) Silent(_ Process, converter, server netip.AddrPort) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.silent = append(n.silent, [2]netip.AddrPort{converter, server})
+}
+
+func (n *notes) Carried(_ Process, converter, server netip.AddrPort, handshake, answer time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.carried = append(n.carried, carriedNote{converter, server, handshake, answer})
 }
 
 func newNotes() *notes {
@@ -142,11 +162,17 @@ func TestConversation(t *testing.T) {
 	}
 	c.Learned(site, true)
 	c.Failed(converter, Refused)
+	c.Silent(converter, site)
+	c.Carried(converter, site6, 20*time.Millisecond, 30*time.Millisecond)
 	c.Ask(site) // after its answer, the relay has read what came before
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.learned[site] || h.failed[converter] != Refused {
 		t.Errorf("learned %v, failed %v", h.learned, h.failed)
+	}
+	if !slices.Equal(h.silent, [][2]netip.AddrPort{{converter, site}}) ||
+		!slices.Equal(h.carried, []carriedNote{{converter, site6, 20 * time.Millisecond, 30 * time.Millisecond}}) {
+		t.Errorf("silent %v, carried %v", h.silent, h.carried)
 	}
 }
 
@@ -311,7 +337,9 @@ func TestPackets(t *testing.T) {
 		{kind: kindQuestion, server: site6},
 		{kind: kindExpect, server: site, local: local},
 		{kind: kindLearned, server: site, mptcp: true},
-		{kind: kindFailed, server: site, reason: Silent},
+		{kind: kindFailed, server: site, reason: Unreachable},
+		{kind: kindSilent, server: site, converter: converter},
+		{kind: kindCarried, server: site6, converter: converter, handshake: time.Millisecond, answer: time.Hour},
 		{kind: kindFailed, server: site, reason: Busy},
 	} {
 		got, err := decodeRequest(r.encode())
@@ -338,6 +366,8 @@ func TestPackets(t *testing.T) {
 		"another version":   append([]byte{2}, request{kind: kindQuestion, server: site}.encode()[1:]...),
 		"no server":         request{kind: kindQuestion}.encode(),
 		"no local address":  request{kind: kindExpect, server: site}.encode(),
+		"silence of nobody": request{kind: kindSilent, server: site}.encode(),
+		"a former failure":  request{kind: kindFailed, server: site, reason: 2}.encode(),
 		"unknown failure":   request{kind: kindFailed, server: site, reason: 99}.encode(),
 		"an answer":         encodeAnswer(Answer{}),
 		"a yes that is two": append(request{kind: kindLearned, server: site}.encode()[:20], 2),
@@ -355,6 +385,8 @@ func TestPackets(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(request{kind: kindExpect, server: site, local: local}.encode())
 	f.Add(request{kind: kindFailed, server: site6, reason: Refused}.encode())
+	f.Add(request{kind: kindSilent, server: site, converter: converter}.encode())
+	f.Add(request{kind: kindCarried, server: site, converter: converter, answer: time.Second}.encode())
 	f.Add(encodeAnswer(Answer{KeepFor: time.Second}))
 	f.Add(encodeAnswer(Answer{KeepFor: time.Second, Plain: true}))
 	f.Add(encodeAnswer(Answer{Convert: &Convert{Converter: converter, Cookie: make([]byte, 24)}}))

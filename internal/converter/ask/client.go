@@ -146,6 +146,16 @@ func (c *Client) Failed(converter netip.AddrPort, reason Failure) {
 	c.exchange(request{kind: kindFailed, server: converter, reason: reason})
 }
 
+// Silent tells the relay that a converter did not answer in time to the Convert message for a server.
+func (c *Client) Silent(converter, server netip.AddrPort) {
+	c.exchange(request{kind: kindSilent, server: server, converter: converter})
+}
+
+// Carried tells the relay that a converter has connected to a server, and how long its handshake and its answer took.
+func (c *Client) Carried(converter, server netip.AddrPort, handshake, answer time.Duration) {
+	c.exchange(request{kind: kindCarried, server: server, converter: converter, handshake: handshake, answer: answer})
+}
+
 // Close closes the idle connections.
 func (c *Client) Close() {
 	c.mu.Lock()

@@ -49,21 +49,18 @@ const MaxProgram = 1024
 // Failure is how a converter failed.
 type Failure byte
 
-// The failures. Silent may be the server's fault, too: a converter answers when it has reached the server.
+// The failures. A converter that does not answer is none of them, see [Handler.Silent].
 const (
-	Unreachable Failure = iota + 1 // it does not accept connections
-	Silent                         // it did not answer the Convert message in time
-	Refused                        // it does not serve this host
-	Malformed                      // it does not speak the protocol
-	Busy                           // it lacks resources
+	Unreachable Failure = 1 // it does not accept connections
+	Refused     Failure = 3 // it does not serve this host
+	Malformed   Failure = 4 // it does not speak the protocol
+	Busy        Failure = 5 // it lacks resources
 )
 
 func (f Failure) String() string {
 	switch f {
 	case Unreachable:
 		return "unreachable"
-	case Silent:
-		return "silent"
 	case Refused:
 		return "refused"
 	case Malformed:
@@ -96,4 +93,10 @@ type Handler interface {
 	Learned(p Process, server netip.AddrPort, mptcp bool)
 	// Failed reports that a converter did not serve a connection.
 	Failed(p Process, converter netip.AddrPort, reason Failure)
+	// Silent reports that a converter did not answer the Convert message for a server in time. That may be the
+	// server's fault: a converter answers when it has reached the server.
+	Silent(p Process, converter, server netip.AddrPort)
+	// Carried reports that a converter has connected to a server, how long its own handshake took, and how long its
+	// answer.
+	Carried(p Process, converter, server netip.AddrPort, handshake, answer time.Duration)
 }

@@ -3,6 +3,7 @@ package ask
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"net/netip"
 	"time"
 )
@@ -22,6 +23,8 @@ const (
 	kindExpected
 	kindProgram
 	kindExcluded
+	kindSilent
+	kindCarried
 )
 
 const (
@@ -40,6 +43,9 @@ type request struct {
 	local  netip.AddrPort // of kindExpect
 	mptcp  bool           // of kindLearned
 	reason Failure        // of kindFailed
+	// Of kindSilent and kindCarried; the times, of kindCarried alone, are whole microseconds.
+	converter         netip.AddrPort
+	handshake, answer time.Duration
 	// program is the only field of kindProgram.
 	program string
 }
@@ -61,6 +67,10 @@ func (r request) encode() []byte {
 		b = appendBool(b, r.mptcp)
 	case kindFailed:
 		b = append(b, byte(r.reason))
+	case kindSilent:
+		b = appendAddrPort(b, r.converter)
+	case kindCarried:
+		b = appendDuration(appendDuration(appendAddrPort(b, r.converter), r.handshake), r.answer)
 	}
 	return b
 }
@@ -82,7 +92,13 @@ func decodeRequest(b []byte) (request, error) {
 		r.mptcp = d.bool()
 	case kindFailed:
 		r.reason = Failure(d.byte())
-		d.check(r.reason >= Unreachable && r.reason <= Busy)
+		d.check(r.reason == Unreachable || r.reason >= Refused && r.reason <= Busy)
+	case kindSilent:
+		r.converter = d.addrPort()
+		d.check(r.converter.IsValid())
+	case kindCarried:
+		r.converter, r.handshake, r.answer = d.addrPort(), d.duration(), d.duration()
+		d.check(r.converter.IsValid())
 	default:
 		return request{}, errMalformed
 	}
@@ -165,6 +181,11 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
+// appendDuration appends a time in microseconds, at most 71 minutes.
+func appendDuration(b []byte, t time.Duration) []byte {
+	return binary.BigEndian.AppendUint32(b, uint32(min(max(t.Microseconds(), 0), math.MaxUint32)))
+}
+
 // decoder takes a packet apart. After an error it returns zeros.
 type decoder struct {
 	kind byte
@@ -201,6 +222,10 @@ func (d *decoder) bool() bool {
 	v := d.byte()
 	d.check(v <= 1)
 	return v == 1
+}
+
+func (d *decoder) duration() time.Duration {
+	return time.Duration(binary.BigEndian.Uint32(d.take(4))) * time.Microsecond
 }
 
 // addrPort returns the zero value for none.

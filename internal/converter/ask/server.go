@@ -176,6 +176,10 @@ func (s *server) reply(p Process, r request) []byte {
 		s.handler.Learned(p, r.server, r.mptcp)
 	case kindFailed:
 		s.handler.Failed(p, r.server, r.reason)
+	case kindSilent:
+		s.handler.Silent(p, r.converter, r.server)
+	case kindCarried:
+		s.handler.Carried(p, r.converter, r.server, r.handshake, r.answer)
 	}
 	return nil
 }

@@ -55,6 +55,10 @@ const (
 	backoffLeast = 5 * time.Second
 	backoffMost  = 5 * time.Minute
 
+	// silentFor is how long a converter that did not answer for a server is not asked for it again. If it does not answer
+	// for two servers within this time, it counts as frozen.
+	silentFor = time.Minute
+
 	// A converter that has just worked is trusted, but if it has ended or is frozen, few connections trust it.
 	trustFor     = 10 * time.Second
 	trustAnswers = 500 * time.Millisecond
@@ -66,6 +70,7 @@ type Choice struct {
 	servers    *known.Servers
 	excluded   *known.Map[netip.Addr, struct{}]
 	times      *known.Map[way, time.Duration] // measured, from here to the server and back
+	silent     *known.Map[way, struct{}]      // that did not answer
 	converters []*converter
 }
 
@@ -82,6 +87,13 @@ type converter struct {
 	until   time.Time     // it is not used for new connections
 	worked  time.Time     // it connected to a server
 	trusted time.Time     // when Trust allowed it for the first time since then; zero: it has not
+	silent  silence       // the last time when it did not answer, since it worked
+}
+
+// silence is a converter's failure to answer for a server.
+type silence struct {
+	server netip.Addr
+	at     time.Time
 }
 
 // New returns a Choice without converters.
@@ -91,6 +103,7 @@ func New(p Policy) *Choice {
 		servers:  known.NewServers(serversMost),
 		excluded: known.NewMap[netip.Addr, struct{}](excludedMost),
 		times:    known.NewMap[way, time.Duration](timesMost),
+		silent:   known.NewMap[way, struct{}](timesMost),
 	}
 }
 
@@ -138,7 +151,7 @@ func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
 	}
 	var list []candidate
 	for _, v := range c.converters {
-		if now.Before(v.until) {
+		if _, silent := c.silent.Get(way{v.addr, server.Addr()}, now); silent || now.Before(v.until) {
 			continue
 		}
 		// The time to the converter is a lower bound of the time through it. So a converter that could be better
@@ -293,6 +306,22 @@ func (c *Choice) Failed(addr netip.AddrPort, wants time.Duration, now time.Time)
 	v.until = now.Add(max(v.backoff, min(wants, backoffMost)))
 }
 
+// Silent notes that a converter did not answer in time for a server, where nobody knows whether the server would have
+// answered. It is not asked for this server for a minute. A second server for which it is silent shows that it failed:
+// one that is filtered away must not take the converter from all others.
+func (c *Choice) Silent(addr, server netip.AddrPort, now time.Time) {
+	v := c.find(addr)
+	if v == nil || now.Before(v.until) {
+		return
+	}
+	before := v.silent
+	v.silent = silence{unmapped(server).Addr(), now}
+	c.silent.Set(way{addr, v.silent.server}, struct{}{}, now.Add(silentFor))
+	if before.server.IsValid() && before.server != v.silent.server && now.Sub(before.at) < silentFor {
+		c.Failed(addr, 0, now)
+	}
+}
+
 // Carried notes that a converter has connected to a server: rtt is the time to the converter and back, total the
 // time to the server and back.
 func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, now time.Time) {
@@ -301,7 +330,7 @@ func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, 
 		return
 	}
 	v.rtt, v.backoff, v.until = rtt, 0, time.Time{}
-	v.worked, v.trusted = now, time.Time{}
+	v.worked, v.trusted, v.silent = now, time.Time{}, silence{}
 	c.times.Set(way{addr, unmapped(server).Addr()}, total, now.Add(timesFor))
 }
 

@@ -108,6 +108,41 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// A server that never answers takes the converter from no other server. Two such servers within a minute show that the
+// converter is frozen.
+func TestSilent(t *testing.T) {
+	other := netip.AddrPortFrom(server.Addr().Next(), server.Port())
+	third := netip.AddrPortFrom(other.Addr().Next(), server.Port())
+	c, now := with(Policy{Mode: Always}, near, far), start
+	want := func(to netip.AddrPort, after time.Duration, want bool) {
+		t.Helper()
+		if got := c.Choose(to, now.Add(after)); slices.Contains(got, near) != want || !slices.Contains(got, far) {
+			t.Errorf("to %v after %v: %v", to, after, got)
+		}
+	}
+	for i := range 5 { // the same server, again and again
+		c.Silent(near, server, now.Add(time.Duration(i)*time.Second))
+	}
+	want(server, 5*time.Second, false)
+	want(netip.AddrPortFrom(server.Addr(), 22), 5*time.Second, false)
+	want(other, 5*time.Second, true)
+	want(server, 4*time.Second+silentFor, true)
+
+	now = now.Add(time.Hour) // long after, another server
+	c.Silent(near, other, now)
+	want(third, 0, true)
+	c.Carried(near, third, 1, 1, now) // it works for others
+	c.Silent(near, server, now)
+	want(third, 0, true)
+	c.Silent(near, other, now.Add(silentFor-1))
+	want(third, silentFor-1, false)
+	want(third, silentFor-1+backoffLeast, true)
+	if c.Trust(near, now.Add(silentFor)) {
+		t.Error("a converter that is silent is trusted")
+	}
+	c.Silent(netip.MustParseAddrPort("192.0.2.99:1"), server, now) // unknown
+}
+
 // A converter that has just worked is trusted until one of those that trusted it waits for long.
 func TestTrust(t *testing.T) {
 	c, now := with(Policy{Mode: Always}, near, far), start

@@ -237,3 +237,13 @@ func (x *user) Failed(_ ask.Process, converter netip.AddrPort, reason ask.Failur
 	}
 	x.client.Update(func(c *choice.Choice) { c.Failed(converter, wait, time.Now()) })
 }
+
+// Silent implements ask.Handler.
+func (x *user) Silent(_ ask.Process, converter, server netip.AddrPort) {
+	x.client.Update(func(c *choice.Choice) { c.Silent(converter, server, time.Now()) })
+}
+
+// Carried implements ask.Handler.
+func (x *user) Carried(_ ask.Process, converter, server netip.AddrPort, handshake, answer time.Duration) {
+	x.client.Update(func(c *choice.Choice) { c.Carried(converter, server, handshake, answer, time.Now()) })
+}
