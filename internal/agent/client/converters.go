@@ -172,7 +172,7 @@ type converters struct {
 	wanted   *atomic.Bool // whether to be admitted to any; the keepers read it
 	admitted map[detour.Via]admittedConverter
 	refused  map[detour.Via]string // why the last request for admission failed
-	plain    []netip.AddrPort      // servers without MPTCP, as last seen
+	plain    plainServers          // as last seen
 	looks    time.Time             // when they are looked for again, at the earliest
 	will     path.Steering         // which waypoints may be used
 	agent    uint32                // this process, as the kernel's programs know it; 0: unknown, or not needed
@@ -249,7 +249,7 @@ func (c *Client) tellRelay(now time.Time) {
 	settings.Converter.Use = c.converters.use
 	use := Converting(settings)
 	if use != nil {
-		use.Converters, use.Plain = c.converters.list(now), c.converters.plain
+		use.Converters, use.Plain = c.converters.list(now), c.converters.plain.list()
 		use.Exclude = append(use.Exclude, c.host.neighbourhood()...)
 		if c.converters.agent == 0 { // the relay could not leave this process alone
 			use.Capture = nil
@@ -304,8 +304,7 @@ func (c *Client) lookForPlain(now time.Time) {
 		c.log.Warn("cannot find out which servers speak no MPTCP", "err", err)
 		return
 	}
-	if plain = slices.Compact(plain); !slices.Equal(plain, c.converters.plain) {
-		c.converters.plain = plain
+	if c.converters.plain.take(plain, now) {
 		c.tellRelay(now)
 	}
 }

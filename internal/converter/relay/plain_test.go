@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/converter/ask"
 	"github.com/detour-collective/dcol/internal/converter/choice"
@@ -14,7 +15,7 @@ import (
 func TestPlainServersAreTold(t *testing.T) {
 	t.Parallel()
 	plain, other := netip.MustParseAddrPort("203.0.113.1:80"), netip.MustParseAddrPort("[2001:db8::1]:80")
-	use := Use{Mode: choice.Auto, Plain: []netip.AddrPort{plain}}
+	use := Use{Mode: choice.Auto, Plain: []PlainServer{{Server: plain, Found: time.Now()}}}
 	dir := t.TempDir()
 	r, _ := started(t, netnstest.New(t), dir, "1")
 	set := func() {
@@ -36,5 +37,18 @@ func TestPlainServersAreTold(t *testing.T) {
 	set()
 	if a := c.Ask(plain); a.Convert == nil || a.Plain {
 		t.Errorf("a server without MPTCP, and a converter: %+v", a)
+	}
+	// What a connection showed long ago does not count against what a converter has said since.
+	c.Learned(plain, true)
+	set()
+	if a := c.Ask(plain); a.Convert != nil || a.Plain {
+		t.Errorf("a server that speaks MPTCP now: %+v", a)
+	}
+	use.Plain[0].Found = time.Now()
+	c2 := ask.NewClient(filepath.Join(dir, ask.SocketName)) // which remembers no answer
+	t.Cleanup(c2.Close)
+	set()
+	if a := c2.Ask(plain); a.Convert == nil {
+		t.Errorf("a server that is plain again: %+v", a)
 	}
 }

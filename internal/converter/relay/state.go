@@ -51,7 +51,7 @@ type Use struct {
 	Capture         *Capture    `json:"capture,omitempty"`    // nil: only programs that ask, as those of dcol run do
 	Converters      []Converter `json:"converters,omitempty"` // the nearest first
 	// Plain are servers that were found to speak no MPTCP, when this host's programs connected to them.
-	Plain []netip.AddrPort `json:"plain,omitempty"`
+	Plain []PlainServer `json:"plain_servers,omitempty"`
 }
 
 // Capture leads connections of this host's programs to the relay without asking them, while an agent is there. Without
@@ -68,6 +68,12 @@ type Converter struct {
 	At     netip.AddrPort `json:"at"`
 	Cookie []byte         `json:"cookie"`
 	RTT    time.Duration  `json:"rtt"` // 0: unknown
+}
+
+// PlainServer is a server that answered MP_CAPABLE with plain TCP.
+type PlainServer struct {
+	Server netip.AddrPort `json:"server"`
+	Found  time.Time      `json:"found"` // the last time
 }
 
 // CompareConverters orders converters by the round-trip time to them, the unknown last.

@@ -31,6 +31,8 @@ type user struct {
 	running context.Context    // ended by stop
 	stop    context.CancelFunc // answers no more questions, and watches no names
 	names   context.CancelFunc // watches no names any more; nil: none are watched
+	// plain has when servers were found to speak no MPTCP, as the last State said.
+	plain map[netip.AddrPort]time.Time
 
 	mu       sync.Mutex
 	cookies  map[netip.AddrPort][]byte // by converter
@@ -57,10 +59,16 @@ func (r *relay) use(u Use) {
 	x.client.Update(func(c *choice.Choice) {
 		c.SetPolicy(policy)
 		c.SetConverters(addrs)
-		for _, server := range u.Plain {
-			c.Learned(server, false, now)
+		for _, p := range u.Plain {
+			if !p.Found.Equal(x.plain[p.Server]) {
+				c.Learned(p.Server, false, now)
+			}
 		}
 	})
+	x.plain = make(map[netip.AddrPort]time.Time)
+	for _, p := range u.Plain {
+		x.plain[p.Server] = p.Found
+	}
 	r.watchNames(x, len(u.ExcludeDomains) > 0)
 	front := always(x.client.Redirected(x.take))
 	at4 := r.keep(PartPrograms4, entrance{address: loopback4, front: front})
