@@ -110,20 +110,16 @@ type Config struct {
 	Front     Front
 	// Loops is the number of loops; 0: one for each processor.
 	Loops int
-	// MaxPairs bounds the connections. Others wait in the listener's queue. 0: as many as the limit of
-	// descriptors allows.
+	// MaxPairs bounds the engine's own connections. Others wait in the listener's queue. 0: only Budget does.
 	MaxPairs int
-	// Memory bounds the bytes that wait for slow ends, in user memory and in pipes; 0: 256 MiB.
-	Memory int
+	// Budget bounds its connections and memory together with those of the process's other engines; nil: there are none.
+	Budget *Budget
 	// OpeningTimeout is how long a client may take to say which server it wants; 0: ten seconds.
 	OpeningTimeout time.Duration
 	Log            *slog.Logger
 }
 
-const (
-	defaultMemory  = 256 << 20
-	defaultOpening = 10 * time.Second
-)
+const defaultOpening = 10 * time.Second
 
 // Engine relays connections. It is made by New.
 type Engine struct {
@@ -165,18 +161,17 @@ func New(c Config) (*Engine, error) {
 	if c.Loops == 0 {
 		c.Loops = processors()
 	}
-	if c.Memory == 0 {
-		c.Memory = defaultMemory
+	if c.Budget == nil {
+		c.Budget = NewBudget(0, 1)
 	}
 	if c.OpeningTimeout == 0 {
 		c.OpeningTimeout = defaultOpening
 	}
-	most := (int(min(descriptorLimit(), math.MaxInt32)) - spareDescriptors - c.Loops*pipesMost*2) / 2
-	if c.MaxPairs == 0 || c.MaxPairs > most {
-		c.MaxPairs = most
-	}
-	if c.MaxPairs <= 0 {
+	if c.Budget.most <= 0 {
 		return nil, fmt.Errorf("the limit of %d descriptors leaves none for connections: raise it (ulimit -n)", descriptorLimit())
+	}
+	if c.MaxPairs == 0 {
+		c.MaxPairs = math.MaxInt
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -191,6 +186,7 @@ func New(c Config) (*Engine, error) {
 		e.loops = append(e.loops, l)
 		e.listening.Add(1)
 	}
+	c.Budget.add(e)
 	return e, nil
 }
 
@@ -230,7 +226,15 @@ func (e *Engine) Counters() Counters {
 }
 
 // hasRoom reports whether there are less connections than may be.
-func (e *Engine) hasRoom() bool { return e.pairs.Load() < int64(e.config.MaxPairs) }
+func (e *Engine) hasRoom() bool {
+	return e.pairs.Load() < int64(e.config.MaxPairs) && e.config.Budget.hasRoom()
+}
+
+// count notes that there are more connections, or fewer.
+func (e *Engine) count(more int64) {
+	e.pairs.Add(more)
+	e.config.Budget.pairs.Add(more)
+}
 
 func (e *Engine) tell(c command) {
 	e.waking.Lock()
@@ -269,4 +273,5 @@ func (e *Engine) close() {
 	for _, l := range e.loops {
 		l.close()
 	}
+	e.config.Budget.remove(e)
 }

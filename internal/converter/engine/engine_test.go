@@ -230,8 +230,64 @@ func TestResets(t *testing.T) {
 	}
 }
 
-// Clients that do not read bind no more memory than allowed, and others go on. When they read at last,
-// they get all.
+// A thousand clients that do not read delay nobody: another one gets its data at once.
+func TestManySlowReaders(t *testing.T) {
+	const size, slow = 256 << 10, 1000
+	to := serve(t, false, func(c *net.TCPConn) {
+		_ = c.SetWriteBuffer(16 << 10)
+		_, _ = c.Write(make([]byte, size))
+		_ = c.CloseWrite()
+		_, _ = io.Copy(io.Discard, c)
+	})
+	e, at := start(t, Config{Front: toServer{server: to}, Budget: NewBudget(4<<20, 1)}, false)
+	for range slow {
+		c := dial(t, at, false)
+		_ = c.SetReadBuffer(4 << 10)
+	}
+	eventually(t, "all are open", func() bool { return e.Counters().Pairs == slow })
+	for range 10 {
+		c := dial(t, at, false)
+		if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, c); n != size || err != nil {
+			t.Errorf("%d of %d bytes, %v", n, size, err)
+		}
+		c.Close()
+	}
+	if n := e.Counters(); n.Waiting > 4<<20+2*pipeSize || n.Pairs < slow {
+		t.Errorf("%d bytes wait in %d pairs", n.Waiting, n.Pairs)
+	}
+}
+
+// Engines with one budget have no more connections and no more memory together than it allows.
+func TestSharedBudget(t *testing.T) {
+	to := serve(t, false, echo)
+	b := NewBudget(0, 2)
+	b.most = 2
+	first, at1 := start(t, Config{Front: toServer{server: to}, Budget: b}, false)
+	second, at2 := start(t, Config{Front: toServer{server: to}, Budget: b}, false)
+	one, _ := dial(t, at1, false), dial(t, at2, false)
+	eventually(t, "both are open", func() bool { return first.Counters().Pairs == 1 && second.Counters().Pairs == 1 })
+	third := dial(t, at2, false) // by the kernel
+	_, _ = third.Write([]byte("x"))
+	time.Sleep(150 * time.Millisecond)
+	if n := second.Counters().Pairs; n != 1 {
+		t.Errorf("%d pairs", n)
+	}
+	first.loops[0].waiting.Add(b.memory)
+	if b.hasMemory() {
+		t.Error("the memory of another engine does not count")
+	}
+	first.loops[0].waiting.Add(-b.memory)
+	one.Close()
+	got := make([]byte, 1)
+	if _, err := io.ReadFull(third, got); err != nil || got[0] != 'x' {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// Clients that do not read bind no more memory than allowed. When they read at last, they get all.
 func TestSlowReaders(t *testing.T) {
 	const size, slow = 24 << 20, 20
 	to := serve(t, false, func(c *net.TCPConn) {
@@ -239,7 +295,7 @@ func TestSlowReaders(t *testing.T) {
 		_ = c.CloseWrite()
 		_, _ = io.Copy(io.Discard, c)
 	})
-	e, at := start(t, Config{Front: toServer{server: to}, Memory: 4 << 20, Loops: 2}, false)
+	e, at := start(t, Config{Front: toServer{server: to}, Budget: NewBudget(4<<20, 1), Loops: 2}, false)
 	var waiting []*net.TCPConn
 	for range slow {
 		waiting = append(waiting, dial(t, at, false))

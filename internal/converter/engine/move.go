@@ -65,7 +65,7 @@ func (l *loop) moveSome(e *end) (n int, errno syscall.Errno) {
 		return 0, 0
 	case e.is&isEmpty != 0:
 		return 0, unix.EAGAIN
-	case !l.engine.hasMemory():
+	case !l.engine.config.Budget.hasMemory():
 		// Nothing is read that might have to wait: a socket that is writable takes so little at once. But an error must
 		// be found, as it ends the pair.
 		if e.is&isBroken == 0 && !l.sockets.writable(int(e.peer().fd)) {
@@ -174,13 +174,4 @@ func (l *loop) release(e *end) {
 		l.pipes.give(e.pipe, e.piped > 0)
 		e.pipe, e.piped = nil, 0
 	}
-}
-
-// hasMemory reports whether less waits than may.
-func (e *Engine) hasMemory() bool {
-	waiting := int64(0)
-	for _, l := range e.loops {
-		waiting += l.waiting.Load()
-	}
-	return waiting < int64(e.config.Memory)
 }

@@ -157,13 +157,14 @@ type moving struct {
 
 func newMoving(t *rapid.T) *moving {
 	m := &moving{model: &model{t: t, sockets: make(map[int]*modelSocket), pipes: make(map[int]*[]byte)}}
-	e := &Engine{config: Config{Memory: 1 << 20}}
+	e := &Engine{config: Config{Budget: NewBudget(1<<20, 1)}}
 	m.l = &loop{
 		engine: e, sockets: m.model, epoll: -1, wake: -1, spare: -1, buffer: make([]byte, chunkMost), turn: 40 << 10,
 		due: deadline.New[*pair](nil), handshakes: deadline.New[*handshake](nil),
 	}
 	m.others = &loop{}
 	e.loops = []*loop{m.l, m.others}
+	e.config.Budget.add(e)
 	m.l.pipes = pipes{size: 64 << 10, made: pipesMost}
 	for i := range rapid.IntRange(0, 2).Draw(t, "pipes") {
 		one, content := &pipe{out: modelPipes + 2*i, in: modelPipes + 2*i + 1}, new([]byte)

@@ -55,7 +55,7 @@ func (l *loop) open(fd int, peer netip.AddrPort) {
 	p.opening.due.Item = p
 	p.server.fd = -1
 	l.pairs++
-	l.engine.pairs.Add(1)
+	l.engine.count(1)
 	l.due.Set(&p.opening.due, time.Now().Add(l.engine.config.OpeningTimeout))
 	if err := l.add(p, &p.client, fd, isMultipath(fd)); err != nil {
 		l.starve(errnoOf(err))

@@ -86,5 +86,5 @@ func (l *loop) closePair(p *pair, closeFD func(int)) {
 		}
 	}
 	l.pairs--
-	l.engine.pairs.Add(-1)
+	l.engine.count(-1)
 }

@@ -40,6 +40,7 @@ type relay struct {
 	capturing context.Context // ends when no more connections are accepted
 	drained   chan struct{}   // closed when no more connections are accepted
 	inherited map[string]*listener
+	budget    *engine.Budget // of all parts
 
 	mu       sync.Mutex
 	server   *server.Front // nil: this host was no converter yet
@@ -51,6 +52,9 @@ type relay struct {
 	left     time.Time         // when the last agent left
 	draining bool
 }
+
+// partsMost is the usual number of parts at most.
+const partsMost = 6
 
 // part is an engine with its listener.
 type part struct {
@@ -82,7 +86,7 @@ func Run(ctx context.Context, config Config) error {
 	defer endCapturing()
 	r := &relay{
 		config: config, log: config.Log, group: &errgroup.Group{}, engines: engines, stop: stop, capturing: capturing, drained: make(chan struct{}),
-		captured:  captured{by: make(map[string]*capture.Capture)},
+		captured: captured{by: make(map[string]*capture.Capture)}, budget: engine.NewBudget(0, partsMost),
 		inherited: inherited, parts: make(map[string]*part), said: make(map[string]string), left: time.Now(),
 	}
 	controlling, endControl := context.WithCancel(engines)
@@ -205,7 +209,7 @@ func (r *relay) keep(name string, e entrance) *part {
 	var err error
 	if p.listener, err = r.listen(name, e); err == nil {
 		p.bound = boundAt(p.listener.fd)
-		p.engine, err = engine.New(engine.Config{Listeners: []int{p.listener.fd}, Front: e.front(p.bound.Port()), Log: log})
+		p.engine, err = engine.New(engine.Config{Listeners: []int{p.listener.fd}, Front: e.front(p.bound.Port()), Budget: r.budget, Log: log})
 	}
 	if err != nil {
 		stop()

@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// defaultMemory is that of a Budget that names none.
+const defaultMemory = 256 << 20
+
+// Budget bounds what all engines of a process have together. It is made by NewBudget.
+type Budget struct {
+	memory int64 // bytes that may wait for slow ends, in user memory and in pipes
+	most   int64 // connections
+	pairs  atomic.Int64
+
+	mu      sync.Mutex
+	engines atomic.Pointer[[]*Engine] // those that may have connections; replaced under mu
+}
+
+// NewBudget returns a Budget of bytes that wait for slow ends; 0: 256 MiB. The connections are as many as the limit of
+// descriptors allows, with two for each. engines is the largest number of engines at a time.
+func NewBudget(memory, engines int) *Budget {
+	if memory == 0 {
+		memory = defaultMemory
+	}
+	limit := int64(min(descriptorLimit(), math.MaxInt32))
+	pipes := int64(engines * processors() * pipesMost * 2) // without a pipe, bytes are read and written
+	return &Budget{memory: int64(memory), most: (limit - spareDescriptors - min(pipes, limit/2)) / 2}
+}
+
+func (b *Budget) add(e *Engine) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := append(slices.Clone(b.all()), e)
+	b.engines.Store(&all)
+}
+
+func (b *Budget) remove(e *Engine) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := slices.DeleteFunc(slices.Clone(b.all()), func(other *Engine) bool { return other == e })
+	b.engines.Store(&all)
+}
+
+func (b *Budget) all() []*Engine {
+	if all := b.engines.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// hasRoom reports whether there are less connections than may be.
+func (b *Budget) hasRoom() bool { return b.pairs.Load() < b.most }
+
+// hasMemory reports whether less waits than may.
+func (b *Budget) hasMemory() bool {
+	waiting := int64(0)
+	for _, e := range b.all() {
+		for _, l := range e.loops {
+			waiting += l.waiting.Load()
+		}
+	}
+	return waiting < b.memory
+}
