@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/session/wire"
+	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
 var converterKey = cookie.Key{1, 2, 3}
@@ -105,6 +107,104 @@ func TestConverterIsHeldToThePolicy(t *testing.T) {
 	}
 	if _, err := n.convert(t, 0, "10.2.0.1:25"); err != nil {
 		t.Errorf("the host's own connection: %v", err)
+	}
+}
+
+// Converted connections count against a member's number of connections together with its detours, and against the month's
+// bytes. When these are used up, the converter's sockets are reset, whether they send or only receive.
+func TestConvertedCountAgainstQuotas(t *testing.T) {
+	const quota = 1 << 20
+	for name, use := range map[string]func(c, server net.Conn) error{
+		"sending": func(c, server net.Conn) error {
+			go func() { _, _ = io.Copy(io.Discard, server) }()
+			n, err := c.Write(make([]byte, 4*quota))
+			return wantReset(n, err)
+		},
+		"receiving": func(c, server net.Conn) error {
+			go func() { _, _ = server.Write(make([]byte, 4*quota)) }()
+			n, err := io.Copy(io.Discard, c)
+			return wantReset(int(n), err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNetwork(t)
+			n.config.Converter = &Converter{Port: 5124, Key: converterKey}
+			n.config.ConnectionsPerMember, n.config.Quota = 2, quota
+			listener := n.server.Listen(t, "10.2.0.1:443")
+			w, _ := n.start(t)
+			alice := overSession("alice", client4, 1)
+			w.SessionUp(alice)
+			mark := admitted(t, w)
+			mustMap(t, w, alice, netip.MustParseAddrPort("10.2.0.1:443"), 443)
+			n.pair(t, listener, netip.AddrPortFrom(waypoint4, 443)) // a detour
+			c, err := n.convert(t, mark, "10.2.0.1:443")
+			if err != nil {
+				t.Fatal(err)
+			}
+			server, err := listener.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer server.Close()
+			if _, err := n.convert(t, mark, "10.2.0.1:443"); !errors.Is(err, unix.ECONNREFUSED) {
+				t.Errorf("the third connection: %v", err)
+			}
+			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			if err := use(c, server); err != nil {
+				t.Error(err)
+			}
+			eventually(t, "the waypoint is closed", func() bool {
+				snap, err := w.Snapshot()
+				return err == nil && snap.Giving.Cause == giving.QuotaUsed && snap.Giving.Used == quota
+			})
+			if _, err := n.convert(t, mark, "10.2.0.1:443"); !errors.Is(err, unix.ECONNREFUSED) {
+				t.Errorf("a connection beyond the month's quota: %v", err)
+			}
+		})
+	}
+}
+
+// When a member's own quota is used up, its converted connections end, also those that only receive.
+func TestSpentMemberIsNotConverted(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	n.config.Converter = &Converter{Port: 5124, Key: converterKey}
+	n.config.Members = map[string]MemberTerms{"alice": {Quota: 1000}}
+	listener := n.server.Listen(t, "10.2.0.1:443")
+	w, _ := n.start(t)
+	w.SessionUp(overSession("alice", client4, 1))
+	mark := admitted(t, w)
+	c, err := n.convert(t, mark, "10.2.0.1:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		for err := error(nil); err == nil; time.Sleep(10 * time.Millisecond) {
+			_, err = server.Write([]byte("news"))
+		}
+	}()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.ReadFull(c, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.ask(func() {
+		w.loop.limited.count(map[string]uint64{"alice": 2000}, time.Now())
+		w.loop.checkLimited(time.Now())
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.Copy(io.Discard, c)
+	if err := wantReset(int(got), err); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.convert(t, mark, "10.2.0.1:443"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("another connection: %v", err)
 	}
 }
 

@@ -50,6 +50,29 @@ func acceptInvalid() rule {
 	}
 }
 
+// resumedJump sends packets of a connection that has just been marked, although it is not new, to a chain. Conntrack had
+// forgotten it, and begins anew with the server's next packet. Whoever may open no connection must not go on by that.
+func resumedJump(m Marks, chain string) rule {
+	return rule{
+		text: fmt.Sprintf("ct mark & %#x == %#x ct state != new jump %s", m.ours(), m.ours(), chain),
+		exprs: slices.Concat(isMarked(m.ours(), m.ours()), []expr.Any{
+			&expr.Ct{Key: expr.CtKeySTATE, Register: reg},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: binary.NativeEndian.AppendUint32(nil, stateNew)},
+			&expr.Verdict{Kind: expr.VerdictJump, Chain: chain},
+		}),
+	}
+}
+
+// acceptToHost lets packets to this host's own sockets through, which are the converter's. What these answer is rejected,
+// and that resets them. Were the server's packets rejected instead, a socket that only receives would wait for ever. The
+// resets come by this way, too.
+func acceptToHost() rule {
+	return rule{
+		text:  "fib daddr type local accept",
+		exprs: append(toThisHost(), &expr.Verdict{Kind: expr.VerdictAccept}),
+	}
+}
+
 // dropAwaited drops packets of the converter's open connections while their members' leases are awaited. TCP sends them
 // again.
 func dropAwaited(awaited nft.Set, m Marks) rule {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -14,7 +15,7 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 12
+const schemaVersion = 13
 
 // fingerprint returns the comment of the set of members: the schema's version, marks, connections, rate, bandwidth, total,
 // quota, mode and whether there is a converter. It is short, because nft accepts at most 128 characters.
@@ -222,7 +223,7 @@ func (s *schema) leaving() []chain {
 	if s.options.Converter {
 		converting := chain{name: "converting", comment: "connections that the converter opens for members"}
 		converting.rules = []rule{oursGoto(s.options.Marks, ours.name), admitConverted(s, s.four), admitConverted(s, s.six),
-			oursGoto(s.options.Marks, ours.name), dropAwaited(s.awaited, s.options.Marks), rejectTCP(), dropRest()}
+			resumedJump(s.options.Marks, opening.name), oursGoto(s.options.Marks, ours.name), dropAwaited(s.awaited, s.options.Marks), rejectTCP(), dropRest()}
 		chains = append(chains, converting, chain{
 			name:   "output",
 			header: "type filter hook output priority filter; policy accept;",
@@ -232,7 +233,11 @@ func (s *schema) leaving() []chain {
 	}
 	if s.options.Quota > 0 {
 		// A reset notifies both ends that this path has ended, so that MPTCP continues on others.
-		chains = append(chains, chain{name: quotaChain}, chain{name: spentChain, rules: []rule{rejectTCP(), dropRest()}})
+		spent := chain{name: spentChain, rules: []rule{rejectTCP(), dropRest()}}
+		if s.options.Converter {
+			spent.rules = slices.Insert(spent.rules, 0, acceptToHost())
+		}
+		chains = append(chains, chain{name: quotaChain}, spent)
 	}
 	return chains
 }
