@@ -15,6 +15,16 @@ var behaviours = map[Kind]func(b *Box, p *packet.Packet, r *result){
 	RemoveMPTCP:     onOptions(remove, anywhere, isMPTCP),
 	PadMPTCP:        onOptions(pad, anywhere, isMPTCP),
 	RemoveJoins:     onOptions(pad, anywhere, isJoin),
+	DropJoins: func(_ *Box, p *packet.Packet, r *result) {
+		if joins(p) {
+			r.drop()
+		}
+	},
+	RefuseJoins: func(b *Box, p *packet.Packet, r *result) {
+		if joins(p) {
+			refuse(b, p, r)
+		}
+	},
 	RemoveDataMPTCP: onOptions(pad, outsideSYNs, isMPTCP),
 	RemoveUnknown:   onOptions(pad, inSYNs, isUnknown),
 	DropUnknown: func(_ *Box, p *packet.Packet, r *result) {
@@ -48,6 +58,11 @@ func isMPTCP(o packet.Option) bool { return o.Kind == packet.KindMPTCP }
 func isJoin(o packet.Option) bool {
 	sub, ok := o.Subtype()
 	return ok && sub == packet.SubtypeJoin
+}
+
+// joins reports whether a packet is a SYN that joins a connection of MPTCP.
+func joins(p *packet.Packet) bool {
+	return p.TCP != nil && inSYNs(p) && slices.ContainsFunc(p.TCP.Options, isJoin)
 }
 
 // isUnknown reports whether an option is none of those that every firewall knows.

@@ -26,6 +26,8 @@ const (
 	RemoveMPTCP      Kind = "remove-mptcp"        // removes MPTCP's options, and the room they took
 	PadMPTCP         Kind = "pad-mptcp"           // overwrites MPTCP's options by NOPs
 	RemoveJoins      Kind = "remove-joins"        // overwrites MP_JOIN only
+	DropJoins        Kind = "drop-joins"          // drops SYNs that have MP_JOIN
+	RefuseJoins      Kind = "refuse-joins"        // resets them in the server's place
 	RemoveDataMPTCP  Kind = "remove-data-mptcp"   // overwrites MPTCP's options, but not in SYNs
 	RemoveUnknown    Kind = "remove-unknown"      // overwrites all options in SYNs but the classic ones
 	DropUnknown      Kind = "drop-unknown"        // drops SYNs that have others than the classic ones
@@ -49,7 +51,7 @@ const (
 // Kinds returns all there are.
 func Kinds() []Kind {
 	return []Kind{
-		RemoveMPTCP, PadMPTCP, RemoveJoins, RemoveDataMPTCP, RemoveUnknown, DropUnknown, RemoveScale, RemoveTimestamps,
+		RemoveMPTCP, PadMPTCP, RemoveJoins, DropJoins, RefuseJoins, RemoveDataMPTCP, RemoveUnknown, DropUnknown, RemoveScale, RemoveTimestamps,
 		ClampMSS, AddMSS, RandomiseSeq, RandomiseSeqOnly, ClearECN, Split, Join, FTPGateway, NAT, NATOpaque, Proxy,
 		Refuse, EchoOptions,
 	}

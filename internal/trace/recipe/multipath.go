@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"context"
+	"slices"
 
 	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/trace"
@@ -63,7 +64,7 @@ func mptcp(ctx context.Context, s *Session) (*Verdict, error) {
 		if _, plainOK := accepted(plain); plainOK {
 			return v.conclude(Blocked, Likely, "MPTCP does not get through: the server answers a plain SYN, but SYNs with MP_CAPABLE are lost%s. Connections begin late, after the kernel has tried again without.", behind(plain, first)), nil
 		}
-		if changed, err := s.joins(ctx, v, packet.JoinSYN{AddressID: 1, Token: s.Random.Uint32(), Nonce: s.Random.Uint32()}); changed || err != nil {
+		if concluded, err := s.joins(ctx, v, plain, packet.JoinSYN{AddressID: 1, Token: s.Random.Uint32(), Nonce: s.Random.Uint32()}, false); concluded || err != nil {
 			return v, err
 		}
 		return v.conclude(Unknown, Open, "The server accepts no connection at port %d, so nothing is known of what it returns. No router saw MP_CAPABLE or MP_JOIN changed.", s.Port), nil
@@ -76,23 +77,46 @@ func mptcp(ctx context.Context, s *Session) (*Verdict, error) {
 		return v.conclude(Unknown, Likely, "MPTCP falls back to TCP: the SYN+ACK has no MP_CAPABLE. The server does not speak MPTCP, or the option is removed behind the last router that quotes whole packets, or on the way back."), nil
 	}
 	v.see("The SYN+ACK has MP_CAPABLE with the server's key.")
-	if changed, err := s.joins(ctx, v, packet.JoinSYN{AddressID: 1, Token: server.Token(1), Nonce: s.Random.Uint32()}); changed || err != nil {
+	if concluded, err := s.joins(ctx, v, first, packet.JoinSYN{AddressID: 1, Token: server.Token(1), Nonce: s.Random.Uint32()}, true); concluded || err != nil {
 		return v, err
 	}
 	return s.multipathData(ctx, v, first)
 }
 
-// joins traces with a SYN that joins an unknown connection. It concludes if that is changed.
-func (s *Session) joins(ctx context.Context, v *Verdict, o packet.JoinSYN) (changed bool, err error) {
+// joins traces with a SYN that joins an unknown connection. It concludes if that does not get through. plain is the trace
+// with a SYN that the destination answers, if it answers any. speaks is set if the server is known to speak MPTCP: it then
+// refuses such a join (RFC 8684, 3.2), and accepts it only as a plain SYN.
+func (s *Session) joins(ctx context.Context, v *Verdict, plain *trace.Path, o packet.JoinSYN, speaks bool) (concluded bool, err error) {
 	join, err := s.syn(ctx, s.Port, packet.MSS(1460), o.Option())
 	if err != nil {
 		return false, err
 	}
 	v.see("A SYN with MP_JOIN of an unknown connection is answered by %s.", answers(join))
-	if changed = len(v.found(join, compare.Join)) > 0; changed {
-		v.conclude(Changed, Certain, "MPTCP has one path only: MP_JOIN is changed or removed, so no further subflow comes up.")
+	const onePath = "MPTCP has one path only: "
+	if len(v.found(join, compare.Join)) > 0 {
+		v.conclude(Changed, Certain, onePath+"MP_JOIN is changed or removed, so no further subflow comes up.")
+		return true, nil
 	}
-	return changed, nil
+	answer, accepts := accepted(join)
+	confidence, earlier := nearer(join, plain)
+	switch {
+	case plain.Answer == nil:
+		return false, nil
+	case join.Answer == nil:
+		v.conclude(Blocked, Likely, onePath+"SYNs with MP_JOIN are lost%s, so no further subflow comes up.", behind(plain, join))
+	case earlier:
+		v.conclude(Blocked, confidence, onePath+"something resets SYNs with MP_JOIN at hop %d, before the server at hop %d.", join.Distance, plain.Distance)
+	case speaks && accepts && !hasJoin(answer):
+		v.conclude(Changed, Likely, onePath+"MP_JOIN does not arrive. The server accepts its SYN as a plain one, so the option is removed behind the last router that quotes whole packets.")
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// hasJoin reports whether a SYN+ACK accepts a join.
+func hasJoin(h *packet.TCP) bool {
+	return slices.ContainsFunc(h.Options, func(o packet.Option) bool { return compare.FieldOf(o) == compare.Join })
 }
 
 // multipathData sends data on a connection of MPTCP, to each router that quotes whole packets and to the server.
@@ -138,7 +162,7 @@ func (s *Session) multipathData(ctx context.Context, v *Verdict, first *trace.Pa
 		return nil, err
 	case acked:
 		v.see("The server acknowledges data by a data acknowledgement.")
-		return v.conclude(Good, Certain, "MPTCP works: the first subflow, MP_JOIN's SYN as far as routers show it, and data in both directions."), nil
+		return v.conclude(Good, Certain, "MPTCP works: the first subflow, MP_JOIN's SYN, which the server answers as it must, and data in both directions."), nil
 	case answer != nil:
 		return v.conclude(Changed, Likely, "MPTCP dies when data flows: the server resets the connection."), nil
 	}
