@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"bytes"
 	"math/bits"
 	"net/netip"
 	"time"
@@ -20,6 +21,8 @@ type sentProbe struct {
 // matcher finds out to which probe a packet belongs. It keeps those that were sent.
 type matcher struct {
 	probes []*sentProbe
+	// byID is set if IP identifications tell probes apart, and bySequence if TCP's sequence numbers do.
+	byID, bySequence bool
 	// distinct is set if answers of the destination show which probe they answer.
 	distinct bool
 }
@@ -54,7 +57,7 @@ func (m *matcher) match(p *packet.Packet) (kind, *sentProbe, packet.Quote) {
 	}
 	best, bestScore, twice := (*sentProbe)(nil), 0, false
 	for _, probe := range m.probes {
-		score := likeness(probe.packet, q)
+		score := m.likeness(probe.packet, q)
 		switch {
 		case score > bestScore:
 			best, bestScore, twice = probe, score, false
@@ -82,7 +85,7 @@ const (
 )
 
 // likeness returns the points for the fields that a quote shares with a probe.
-func likeness(p, q *packet.Packet) int {
+func (m *matcher) likeness(p, q *packet.Packet) int {
 	if q.Protocol() != p.Protocol() || (p.V4 == nil) != (q.V4 == nil) {
 		return notAlike
 	}
@@ -93,7 +96,7 @@ func likeness(p, q *packet.Packet) int {
 		}
 	}
 	add(q.Dst() == p.Dst(), &flow, flowPart)
-	if p.V4 != nil {
+	if m.byID {
 		add(q.V4.ID == p.V4.ID || q.V4.ID == bits.ReverseBytes16(p.V4.ID), &marks, ownMark)
 	}
 	switch {
@@ -103,13 +106,15 @@ func likeness(p, q *packet.Packet) int {
 		if q.Cut == 0 || q.Cut >= 8 {
 			same := q.TCP.Seq == p.TCP.Seq
 			add(same, &flow, flowPart)
-			own := same && p.TCP.Flags.Has(packet.SYN) || q.Cut == 0 && q.TCP.Window == p.TCP.Window
-			add(p.V6 != nil && own, &marks, ownMark)
+			own := same && m.bySequence || q.Cut == 0 && q.TCP.Window == p.TCP.Window
+			add(!m.byID && own, &marks, ownMark)
 		}
 	case p.UDP != nil && q.UDP != nil:
 		add(q.UDP.SrcPort == p.UDP.SrcPort, &flow, flowPart)
 		add(q.UDP.DstPort == p.UDP.DstPort, &flow, flowPart)
-		add(p.V6 != nil && (q.Cut == 0 || q.Cut >= 8) && q.UDP.Checksum == p.UDP.Checksum, &marks, ownMark)
+		own := (q.Cut == 0 || q.Cut >= 8) && q.UDP.Checksum == p.UDP.Checksum ||
+			len(q.Payload) >= markSize && bytes.HasPrefix(p.Payload, q.Payload[:markSize])
+		add(!m.byID && own, &marks, ownMark)
 	case p.ICMP != nil && q.ICMP != nil:
 		add(q.ICMP.Data[0] == p.ICMP.Data[0] && q.ICMP.Data[1] == p.ICMP.Data[1], &flow, 2*flowPart)
 		add(q.ICMP.Data == p.ICMP.Data, &marks, ownMark)

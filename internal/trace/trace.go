@@ -38,7 +38,7 @@ type Options struct {
 	Keep bool
 	// Before, unless nil, is called before each packet is sent, and may wait: it bounds a rate that traces share.
 	Before func(context.Context) error
-	// FixedID keeps the IP identification of the probe, which the user has chosen. Hops are then told apart by less.
+	// FixedID keeps the IP identification of the probe, which the user has chosen. Probes then differ as those of IPv6 do.
 	FixedID bool
 	// OnQuote is called for each quote as it arrives, by the caller's goroutine. If it returns true, the trace ends.
 	OnQuote func(distance int, sent *packet.Packet, reply *packet.Packet, q Quote) (stop bool)
@@ -98,6 +98,10 @@ func Run(ctx context.Context, net Network, probe *packet.Packet, options Options
 	if err != nil {
 		return nil, err
 	}
+	byID := probe.V4 != nil && !options.FixedID
+	if probe, err = prepare(probe, byID); err != nil {
+		return nil, err
+	}
 	first, err := compare.NewSent(probe.Bytes())
 	if err != nil {
 		return nil, err
@@ -107,7 +111,10 @@ func Run(ctx context.Context, net Network, probe *packet.Packet, options Options
 		sweep: newSweep(options.MaxHops, options.Only, options.Tries, options.Pace),
 		path:  &Path{Source: probe.Src(), Destination: probe.Dst(), Probe: first},
 	}
-	t.matcher.distinct = probe.V6 != nil
+	t.matcher.byID = byID
+	if probe.TCP != nil && !byID {
+		t.matcher.distinct, t.matcher.bySequence = opens(probe.TCP), opens(probe.TCP) || !options.Keep
+	}
 	t.sweep.silent = options.Silent
 	t.drain()
 	start := time.Now()
@@ -179,41 +186,8 @@ const tooManyFailures = 3
 // send sends the probe of a distance.
 func (t *tracer) send(distance int) {
 	t.may = false
-	p := *t.probe
 	n := len(t.matcher.probes)
-	if p.V4 != nil {
-		h := *p.V4
-		h.TTL = uint8(distance)
-		if !t.options.FixedID {
-			h.ID += uint16(n)
-			if h.ID == 0 {
-				h.ID = uint16(0x8000 + n) // the kernel replaces 0
-			}
-		}
-		p.V4 = &h
-	} else {
-		h := *p.V6
-		h.HopLimit = uint8(distance)
-		p.V6 = &h
-	}
-	p.TCP = t.segment(p.TCP, n)
-	switch {
-	case p.ICMP != nil:
-		h := *p.ICMP
-		h.Data[3] += uint8(n)
-		p.ICMP = &h
-	case p.UDP != nil && p.V6 != nil:
-		// Nothing in the header may differ, or the path might: the payload's first bytes change the checksum.
-		h := *p.UDP
-		p.UDP = &h
-		if len(p.Payload) >= 2 {
-			p.Payload = slices.Clone(p.Payload)
-			p.Payload[0] ^= uint8(n >> 8)
-			p.Payload[1] ^= uint8(n)
-		} else {
-			h.SrcPort += uint16(n)
-		}
-	}
+	p := t.vary(n, distance)
 	if err := p.Seal(); err != nil {
 		t.failure, t.failed = err, t.failed+1
 		return
@@ -231,26 +205,9 @@ func (t *tracer) send(distance int) {
 	if n == 0 {
 		t.path.Probe = sent
 	}
-	t.matcher.probes = append(t.matcher.probes, &sentProbe{distance, now, &p, sent})
+	t.matcher.probes = append(t.matcher.probes, &sentProbe{distance, now, p, sent})
 	t.hop(distance).Probes++
 	t.path.Sent++
-}
-
-// segment copies a TCP header for the n-th packet. A SYN gets a sequence number of its own where nothing else
-// tells probes apart: IPv6 has no identification. Otherwise SYNs are repetitions of one, which every middlebox
-// knows; some drop a second SYN with another number. Other segments belong to a connection and keep theirs.
-func (t *tracer) segment(h *packet.TCP, n int) *packet.TCP {
-	if h == nil {
-		return nil
-	}
-	own := *h
-	if t.probe.V6 != nil {
-		own.Window -= uint16(n) // a mark that is left where the sequence number is changed
-	}
-	if (t.probe.V6 != nil || t.apart) && own.Flags.Has(packet.SYN) && !own.Flags.Has(packet.ACK) {
-		own.Seq += uint32(n) << 16
-	}
-	return &own
 }
 
 func (t *tracer) hop(distance int) *Hop {
