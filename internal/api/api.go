@@ -169,6 +169,8 @@ type WaypointKind struct {
 	State KindState `json:"state"`
 	// Why is the reason why it is not ready, or not ready for some servers.
 	Why string `json:"why,omitempty"`
+	// Remote is where the packets of a tunnel go by UDP. It is absent while there is no grant, and for other kinds.
+	Remote netip.AddrPort `json:"remote,omitzero"`
 }
 
 // Serving describes the waypoint role.

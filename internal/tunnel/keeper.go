@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,10 +48,12 @@ type Standing struct {
 	// Why is the reason, for users, that there are none. It is also empty while there is no
 	// session, which has a reason of its own.
 	Why string
+	// Remote is where packets of a VPN go by UDP, invalid without a grant.
+	Remote netip.AddrPort
 }
 
 func (s Standing) equal(o Standing) bool {
-	return s.Via == o.Via && s.Kind == o.Kind && s.Why == o.Why && slices.Equal(s.Tunnels, o.Tunnels)
+	return s.Via == o.Via && s.Kind == o.Kind && s.Why == o.Why && s.Remote == o.Remote && slices.Equal(s.Tunnels, o.Tunnels)
 }
 
 // end is the client's end of one kind of tunnel. It is called by one goroutine.
@@ -107,6 +110,7 @@ type Keeper struct {
 type granted struct {
 	via     detour.Via
 	expires time.Time // zero: no grant
+	remote  netip.AddrPort
 }
 
 // occasion is the situation in which a grant was made. Another session, or a change of our address,
@@ -269,7 +273,7 @@ func (k *Keeper) occasion(l *Lead, s session.State) occasion {
 // ask requests a grant and sets up the tunnel, or records why not.
 func (k *Keeper) ask(ctx context.Context, l *Lead, s session.State) {
 	k.asked, k.tried = k.occasion(l, s), time.Now()
-	lease, err := k.get(ctx, l, s)
+	lease, remote, err := k.get(ctx, l, s)
 	if err != nil {
 		k.failure = OneLine(err)
 		k.next = time.Now().Add(pause(err))
@@ -279,26 +283,30 @@ func (k *Keeper) ask(ctx context.Context, l *Lead, s session.State) {
 	now := time.Now()
 	k.failure = ""
 	k.got = k.asked
-	k.held = granted{l.Via, now.Add(lease)}
+	k.held = granted{l.Via, now.Add(lease), remote}
 	k.next = now.Add(lease * 2 / 3)
 }
 
-func (k *Keeper) get(ctx context.Context, l *Lead, s session.State) (time.Duration, error) {
+// get requests a grant and sets up the tunnel. remote is where a VPN's packets go.
+func (k *Keeper) get(ctx context.Context, l *Lead, s session.State) (lease time.Duration, remote netip.AddrPort, err error) {
 	req, err := k.end.request()
 	if err != nil {
-		return 0, err
+		return 0, remote, err
 	}
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	g, err := l.Session.Tunnel(asking, req)
 	if err != nil {
-		return 0, fmt.Errorf("ask for a tunnel: %w", err)
+		return 0, remote, fmt.Errorf("ask for a tunnel: %w", err)
 	}
 	to := place{
 		at: netip.AddrPortFrom(l.Via.Addr, s.Addr.Port()), rtt: s.RTT,
 		fresh: l.Via != k.got.via || s.Sessions != k.got.sessions,
 	}
-	return detour.Lease(g.Lease), k.end.set(ctx, to, g)
+	if k.kind == path.WireGuard || k.kind == path.OpenVPN {
+		remote = netip.AddrPortFrom(to.at.Addr(), cmp.Or(g.Port, to.at.Port()))
+	}
+	return detour.Lease(g.Lease), remote, k.end.set(ctx, to, g)
 }
 
 // pause returns how long not to ask again after err.
@@ -320,6 +328,7 @@ func (k *Keeper) report(ctx context.Context, lead *Lead) {
 	s := Standing{Via: k.held.via, Kind: k.kind, Why: k.failure}
 	k.dead = false
 	if !k.held.expires.IsZero() {
+		s.Remote = k.held.remote
 		var why string
 		if s.Tunnels, why = k.end.tunnels(ctx); s.Why == "" {
 			s.Why = why

@@ -35,6 +35,7 @@ type fakeSession struct {
 	state session.State
 	fail  error
 	lease time.Duration // of what it grants
+	port  uint16        // of its end of the tunnel
 	asked []time.Time
 }
 
@@ -48,7 +49,7 @@ func (f *fakeSession) Tunnel(context.Context, wire.TunnelRequest) (wire.TunnelGr
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, time.Now())
-	return wire.TunnelGrant{Lease: f.lease}, f.fail
+	return wire.TunnelGrant{Lease: f.lease, Port: f.port}, f.fail
 }
 
 func (f *fakeSession) State() session.State {
@@ -155,7 +156,7 @@ func (k *keeping) tells(t *testing.T, want ...Standing) {
 	synctest.Wait()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if d := cmp.Diff(want, k.told, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); d != "" {
+	if d := cmp.Diff(want, k.told, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Standing{}, "Remote")); d != "" {
 		t.Errorf("told (-want +got):\n%s", d)
 	}
 	k.told = nil
@@ -481,5 +482,32 @@ func TestWhatIsNotOfferedIsNotAskedFor(t *testing.T) {
 		time.Sleep(time.Hour)
 		s.times(t, k.start)
 		k.tells(t, down(bob, ""))
+	}, s)
+}
+
+// Where a VPN's packets go is known from its grant, also if no tunnel comes up.
+func TestRemoteOfTheTunnel(t *testing.T) {
+	for port, want := range map[uint16]string{0: "192.0.2.7:4500", 1194: "192.0.2.7:1194"} {
+		s, e := newSession(), &fakeEnd{keeps: true, dead: "no handshake"}
+		s.port = port
+		keep(t, e, func(k *keeping) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if last := k.told[len(k.told)-1]; last.Why != "no handshake" || last.Remote != netip.MustParseAddrPort(want) {
+				t.Errorf("port %d: told %+v, want %s", port, last, want)
+			}
+			k.told = nil
+		}, s)
+	}
+	s, e := newSession(), &fakeEnd{keeps: true}
+	s.fail = &wire.Refusal{}
+	keep(t, e, func(k *keeping) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if last := k.told[len(k.told)-1]; last.Remote.IsValid() {
+			t.Errorf("without a grant, told %+v", last)
+		}
+		k.told = nil
+		e.drops++
 	}, s)
 }

@@ -14,24 +14,7 @@ import (
 // a waypoint's session from coming up, of one that drops in-band SYNs, and of one that removes MP_JOIN on the way to a
 // mapping. The doctor remembers what was found.
 func TestAgentProbes(t *testing.T) {
-	const far = "far"
-	w := newWorldWith(t, func(s *testbed.Spec) {
-		s.Backend = testbed.BackendEmulator
-		s.Hosts = append(s.Hosts, testbed.HostSpec{Name: far, Forward: true})
-		for i, l := range s.Links {
-			if l.A == bob || l.A == server {
-				s.Links[i].B = far
-			}
-		}
-		s.Links = append(s.Links, testbed.LinkSpec{Name: far, A: far, B: router})
-	})
-	w.rights = ",+net_raw" // as the packaged service has
-	withKinds(w, "in-band", "mapped")
-	config, err := w.read(alice, etc+"dcol.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.configure(alice, string(config)+"[trace]\nprobe = true\n")
+	w := newProbingWorld(t, "in-band", "mapped")
 	box := func(m testbed.Middlebox) {
 		t.Helper()
 		if err := w.net.SetMiddlebox(router, m); err != nil {
@@ -93,4 +76,43 @@ func (w *world) whyNames(first string, words ...string) {
 		}
 		return nil
 	})
+}
+
+// newProbingWorld has a hop more than others, with kinds of detours, and an agent of alice that probes.
+func newProbingWorld(t *testing.T, kinds ...string) *world {
+	t.Helper()
+	const far = "far"
+	w := newWorldWith(t, func(s *testbed.Spec) {
+		s.Backend = testbed.BackendEmulator
+		s.Hosts = append(s.Hosts, testbed.HostSpec{Name: far, Forward: true})
+		for i, l := range s.Links {
+			if l.A == bob || l.A == server {
+				s.Links[i].B = far
+			}
+		}
+		s.Links = append(s.Links, testbed.LinkSpec{Name: far, A: far, B: router})
+	})
+	w.rights = ",+net_raw" // as the packaged service has
+	withKinds(w, kinds...)
+	config, err := w.read(alice, etc+"dcol.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.configure(alice, string(config)+"[trace]\nprobe = true\n")
+	return w
+}
+
+// A firewall lets sessions pass, but neither OpenVPN's port nor WireGuard's handshakes. The tunnels never come up. Each
+// is probed at its own port: the first is found to be closed, and the second to be open, as it is for other datagrams.
+func TestAgentProbesTunnels(t *testing.T) {
+	w := newProbingWorld(t, "openvpn", "wireguard")
+	gate, _ := w.host(router).AddrOn(alice)
+	w.block()
+	w.run(router, "nft", "add rule inet block forward udp dport 1194 drop")
+	w.startBoth()
+	w.kindIs("openvpn", "down")
+	w.kindIs("wireguard", "down", "no WireGuard handshake")
+	w.whyNames("UDP to port 1194", "to "+bob+", ", fmt.Sprintf("UDP to port 1194 is dropped behind hop 1 (%v)", gate))
+	w.whyNames("UDP gets ", "to "+bob+", ")
+	t.Log(w.dcol(alice, "why", w.addr4(server).String()))
 }

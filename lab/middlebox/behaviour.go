@@ -12,9 +12,9 @@ import (
 
 // behaviours has a function for each kind except None, which leaves packets alone.
 var behaviours = map[Kind]func(b *Box, p *packet.Packet, r *result){
-	RemoveMPTCP:     onOptions(remove, anywhere, isMPTCP),
-	PadMPTCP:        onOptions(pad, anywhere, isMPTCP),
-	RemoveJoins:     onOptions(pad, anywhere, isJoin),
+	RemoveMPTCP: onOptions(remove, anywhere, isMPTCP),
+	PadMPTCP:    onOptions(pad, anywhere, isMPTCP),
+	RemoveJoins: onOptions(pad, anywhere, isJoin),
 	DropJoins: func(_ *Box, p *packet.Packet, r *result) {
 		if joins(p) {
 			r.drop()

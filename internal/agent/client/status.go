@@ -188,6 +188,7 @@ func (c *Client) describeKind(v detour.Via, k path.Kind, state detour.State, det
 	out := api.WaypointKind{Kind: k.String(), State: api.KindReady}
 	key := standingKey{v, k}
 	stands := c.tunnels.standings[key]
+	out.Remote = stands.Remote
 	switch d := detours[key]; {
 	case k == path.Mapped:
 		// A refusal is of one server, mostly; it is shown with the waypoint. So is a failure, for which it rests.

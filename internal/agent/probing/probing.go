@@ -122,12 +122,21 @@ func due(c *api.Using, known []api.ProbedPath, now time.Time) (next api.ProbedPa
 	}
 	for _, wanted := range troubled(c, now) {
 		if !slices.ContainsFunc(known, func(p api.ProbedPath) bool {
-			return p.To.Addr() == wanted.To.Addr() && p.Recipe == wanted.Recipe && now.Sub(p.At) < probeEvery
+			return samePath(p, wanted) && now.Sub(p.At) < probeEvery
 		}) {
 			return wanted, true
 		}
 	}
 	return next, false
+}
+
+// samePath reports whether two probes ask the same of one path. Datagrams to two ports are two: sessions and OpenVPN have
+// one each, and firewalls tell them apart.
+func samePath(a, b api.ProbedPath) bool {
+	if a.Recipe != b.Recipe || a.Recipe == "udp" && a.To.Port() != b.To.Port() {
+		return false
+	}
+	return a.To.Addr() == b.To.Addr()
 }
 
 // troubled returns the paths on which something does not come through.
@@ -143,23 +152,30 @@ func troubled(c *api.Using, now time.Time) (list []api.ProbedPath) {
 			continue // no kind can come up
 		}
 		for _, kind := range w.Kinds {
-			mapped := kind.Kind == "mapped" && kind.Why != "" // it mostly rests towards one server
-			if kind.State != api.KindResting && (!mapped || kind.State != api.KindReady) {
-				continue
+			if p, ok := troubledKind(w, kind, now); ok {
+				list = append(list, p)
 			}
-			p := api.ProbedPath{To: netip.AddrPortFrom(w.Addr.Addr(), usualPort), Waypoint: w.Name}
-			switch kind.Kind {
-			case "in-band":
-				p.Recipe = "in-band"
-			case "mapped":
-				p.Recipe = "mptcp" // its SYN has MP_JOIN alone
-			default: // tunnels by UDP
-				p.To, p.Recipe = w.Addr, "udp"
-			}
-			list = append(list, p)
 		}
 	}
 	return list
+}
+
+// troubledKind returns the path to a waypoint that one kind of detours takes, if it does not come through.
+func troubledKind(w api.Waypoint, kind api.WaypointKind, now time.Time) (p api.ProbedPath, ok bool) {
+	p = api.ProbedPath{To: netip.AddrPortFrom(w.Addr.Addr(), usualPort), Waypoint: w.Name}
+	resting := kind.State == api.KindResting
+	switch kind.Kind {
+	case "in-band":
+		p.Recipe = "in-band"
+		return p, resting
+	case "mapped":
+		p.Recipe = "mptcp"                                                 // its SYN has MP_JOIN alone
+		return p, resting || kind.State == api.KindReady && kind.Why != "" // it mostly rests towards one server
+	}
+	// A tunnel that the waypoint granted and that does not come up is down. Without a grant there is no path to blame.
+	p.To, p.Recipe = kind.Remote, "udp"
+	down := kind.State == api.KindDown && now.Sub(w.Since) >= downFor
+	return p, kind.Remote.IsValid() && (resting || down)
 }
 
 // examinePath probes a path.
@@ -192,7 +208,7 @@ func (k *Keeper) Known(server netip.Addr) (list []api.ProbedPath) {
 func (k *Keeper) add(p api.ProbedPath, now time.Time) {
 	k.mu.Lock()
 	k.results = slices.DeleteFunc(k.results, func(old api.ProbedPath) bool {
-		return old.To.Addr() == p.To.Addr() && old.Recipe == p.Recipe || now.Sub(old.At) > keepFor
+		return samePath(old, p) || now.Sub(old.At) > keepFor
 	})
 	k.results = append(k.results, p)
 	data, err := json.MarshalIndent(k.results, "", "\t")

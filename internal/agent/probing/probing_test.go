@@ -15,6 +15,7 @@ import (
 var (
 	server = netip.MustParseAddrPort("203.0.113.7:443")
 	bob    = netip.MustParseAddrPort("198.51.100.9:45672")
+	vpn    = netip.MustParseAddrPort("198.51.100.9:1194")
 	noon   = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 )
 
@@ -87,7 +88,12 @@ func TestTroubled(t *testing.T) {
 		"in-band rests":                {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "in-band", State: api.KindResting}), "in-band 198.51.100.9:443"},
 		"mapped rests":                 {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "mapped", State: api.KindResting}), "mptcp 198.51.100.9:443"},
 		"mapped rests for some server": {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "mapped", State: api.KindReady, Why: "rests towards 192.0.2.7:80"}), "mptcp 198.51.100.9:443"},
-		"WireGuard rests":              {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "wireguard", State: api.KindResting}), "udp 198.51.100.9:45672"},
+		"WireGuard rests":              {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "wireguard", State: api.KindResting, Remote: bob}), "udp 198.51.100.9:45672"},
+		"WireGuard does not come up":   {waypoint(api.WaypointUp, time.Minute, api.WaypointKind{Kind: "wireguard", State: api.KindDown, Remote: bob}), "udp 198.51.100.9:45672"},
+		"OpenVPN does not come up":     {waypoint(api.WaypointUp, time.Minute, api.WaypointKind{Kind: "openvpn", State: api.KindDown, Remote: vpn}), "udp 198.51.100.9:1194"},
+		"OpenVPN rests":                {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "openvpn", State: api.KindResting, Remote: vpn}), "udp 198.51.100.9:1194"},
+		"OpenVPN is connecting":        {waypoint(api.WaypointUp, time.Second, api.WaypointKind{Kind: "openvpn", State: api.KindDown, Remote: vpn}), ""},
+		"OpenVPN is refused":           {waypoint(api.WaypointUp, time.Minute, api.WaypointKind{Kind: "openvpn", State: api.KindDown, Why: "/dev/net/tun is missing"}), ""},
 		"OpenVPN is not offered":       {waypoint(api.WaypointUp, 0, api.WaypointKind{Kind: "openvpn", State: api.KindNotOffered}), ""},
 	} {
 		got := ""
@@ -97,6 +103,25 @@ func TestTroubled(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: probed are %q, want %q", name, got, test.want)
 		}
+	}
+}
+
+// The sessions' port and OpenVPN's are two paths, since a firewall may tell them apart.
+func TestPortsOfDatagrams(t *testing.T) {
+	client := &api.Using{Waypoints: []api.Waypoint{{Name: "bob", Addr: bob, State: api.WaypointUp, Since: noon.Add(-time.Minute), Kinds: []api.WaypointKind{
+		{Kind: "wireguard", State: api.KindDown, Remote: bob}, {Kind: "openvpn", State: api.KindDown, Remote: vpn},
+	}}}}
+	var known []api.ProbedPath
+	for _, want := range []netip.AddrPort{bob, vpn} {
+		next, ok := due(client, known, noon)
+		if !ok || next.To != want || next.Recipe != "udp" {
+			t.Errorf("%v is probed by %s (%v), want %v", next.To, next.Recipe, ok, want)
+		}
+		next.At = noon
+		known = append(known, next)
+	}
+	if next, ok := due(client, known, noon); ok {
+		t.Errorf("%v is probed again", next.To)
 	}
 }
 
