@@ -19,6 +19,13 @@ const Schema = "dcol.trace-figures/1"
 // tenths divide the way from the source to the destination, as in the thesis.
 const tenths = 10
 
+// The regions of the way, in tenths, are those of the thesis's figures 3.5 and 3.12: 1 to 3 are near the source, 4 to 6 are
+// the core, and 7 to 10 are near the destination.
+const (
+	nearEnd = 3
+	coreEnd = 6
+)
+
 // Summary has the figures.
 type Summary struct {
 	Schema       string         `json:"schema"`
@@ -214,6 +221,16 @@ func (s *Summary) FullShare(from, to int) (share float64, ok bool) {
 	full, all := sum(s.Full[from:to]), sum(s.Routers[from:to])
 	return ratio(full, all), all > 0
 }
+
+// FullPlaced returns the share of the routers that quote whole packets which are between two tenths, as in the thesis's
+// figure 3.5, and whether there are any.
+func (s *Summary) FullPlaced(from, to int) (share float64, ok bool) {
+	full := sum(s.Full[:])
+	return ratio(sum(s.Full[from:to]), full), full > 0
+}
+
+// PathsWithFull returns the share of traces on which a router quotes whole packets, as in the thesis's figure 3.4.
+func (s *Summary) PathsWithFull() float64 { return ratio(s.Traced-s.Paths[0], s.Traced) }
 
 // ErrorUpTo returns the share of places that are exact to so many hops.
 func (c *Change) ErrorUpTo(hops int) float64 {

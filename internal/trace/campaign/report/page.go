@@ -17,24 +17,24 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"percent": svgchart.Percent, "join": strings.Join, "colour": svgchart.Colour,
-	"near":   func(c Change) string { return svgchart.Percent(c.Between(0, 3)) },
-	"core":   func(c Change) string { return svgchart.Percent(c.Between(3, 7)) },
-	"far":    func(c Change) string { return svgchart.Percent(c.Between(7, tenths)) },
+	"near":   func(c Change) string { return svgchart.Percent(c.Between(0, nearEnd)) },
+	"core":   func(c Change) string { return svgchart.Percent(c.Between(nearEnd, coreEnd)) },
+	"far":    func(c Change) string { return svgchart.Percent(c.Between(coreEnd, tenths)) },
 	"within": func(c Change) string { return svgchart.Percent(c.ErrorUpTo(4)) },
 }).Parse(pageText))
 
 // page holds the values of the page's template.
 type page struct {
 	*Summary
-	Reasons         []string
-	Quotes          template.HTML
-	Places, Errors  template.HTML
-	Drawn           []Change
-	FullNear, FullC string
-	FullFar         string
-	FirstBoxes      []Box // the others are folded
-	OtherBoxes      []Box
-	From            []string // vantage points, if there are several
+	Reasons        []string
+	Quotes, Where  template.HTML // routers that quote everything
+	Places, Errors template.HTML
+	Drawn          []Change
+	Placed, Share  regions // of routers that quote everything
+	WithFull       string
+	FirstBoxes     []Box // the others are folded
+	OtherBoxes     []Box
+	From           []string // vantage points, if there are several
 }
 
 // mostDrawn is the number of changes that are drawn, and mostShown that of intervals that are not folded.
@@ -45,10 +45,16 @@ const (
 
 // WritePage writes one HTML file that needs nothing else.
 func (s *Summary) WritePage(w io.Writer) error {
-	p := page{Summary: s, Reasons: s.reasons(), Drawn: s.Changes[:min(mostDrawn, len(s.Changes))], FullNear: s.share(0, 3), FullC: s.share(3, 7)}
-	p.FullFar, p.FirstBoxes, p.OtherBoxes = s.share(7, tenths), s.Boxes[:min(mostShown, len(s.Boxes))], s.Boxes[min(mostShown, len(s.Boxes)):]
+	p := page{Summary: s, Reasons: s.reasons(), Drawn: s.Changes[:min(mostDrawn, len(s.Changes))]}
+	p.Placed, p.Share, p.WithFull = regionsOf(s.FullPlaced), regionsOf(s.FullShare), svgchart.Percent(s.PathsWithFull())
+	p.FirstBoxes, p.OtherBoxes = s.Boxes[:min(mostShown, len(s.Boxes))], s.Boxes[min(mostShown, len(s.Boxes)):]
 	if len(s.From) > 1 {
 		p.From = s.From
+	}
+	if full := sum(s.Full[:]); full > 0 {
+		c := svgchart.New(wayAxis(), svgchart.ShareAxis("routers until there"))
+		c.Line(cumulative(s.Full, full), svgchart.Colour(0), false)
+		p.Where = c.SVG("where the routers that quote everything are")
 	}
 	if sum(s.Routers[:]) > 0 {
 		c := svgchart.New(wayAxis(), svgchart.ShareAxis("routers that quote everything"))
@@ -73,14 +79,19 @@ func wayAxis() svgchart.Axis {
 func places(changes []Change) template.HTML {
 	c := svgchart.New(wayAxis(), svgchart.ShareAxis("detected until there"))
 	for i, change := range changes {
-		points, below := [][2]float64{{0, 0}}, 0
-		for j, n := range change.ByTenth {
-			below += n
-			points = append(points, [2]float64{float64(j + 1), ratio(below, change.Paths)})
-		}
-		c.Line(points, svgchart.Colour(i), false)
+		c.Line(cumulative(change.ByTenth, change.Paths), svgchart.Colour(i), false)
 	}
 	return c.SVG("where changes were detected")
+}
+
+// cumulative returns the points of a distribution over the way.
+func cumulative(byTenth [tenths]int, all int) [][2]float64 {
+	points, below := [][2]float64{{0, 0}}, 0
+	for i, n := range byTenth {
+		below += n
+		points = append(points, [2]float64{float64(i + 1), ratio(below, all)})
+	}
+	return points
 }
 
 // errorsOf draws the cumulative distribution of the lengths of intervals.
@@ -103,12 +114,18 @@ func errorsOf(changes []Change) template.HTML {
 	return c.SVG("how exactly changes were located")
 }
 
-func (s *Summary) share(from, to int) string {
-	v, ok := s.FullShare(from, to)
-	if !ok {
-		return "–"
+// regions holds a share for each region of the way.
+type regions struct{ Near, Core, Far string }
+
+func regionsOf(share func(from, to int) (float64, bool)) regions {
+	show := func(from, to int) string {
+		v, ok := share(from, to)
+		if !ok {
+			return "–"
+		}
+		return svgchart.Percent(v)
 	}
-	return svgchart.Percent(v)
+	return regions{show(0, nearEnd), show(nearEnd, coreEnd), show(coreEnd, tenths)}
 }
 
 // WriteText writes the summary for people.
@@ -121,11 +138,16 @@ func (s *Summary) WriteText(w io.Writer) error {
 	if s.Damaged > 0 {
 		fmt.Fprintf(b, "%d damaged lines were left out\n", s.Damaged)
 	}
-	fmt.Fprintf(b, "routers that quote everything: %s near the source, %s in the middle, %s near the destination\n", s.share(0, 3), s.share(3, 7), s.share(7, tenths))
+	if s.Traced > 0 {
+		placed, share := regionsOf(s.FullPlaced), regionsOf(s.FullShare)
+		fmt.Fprintf(b, "a router quotes everything on %s of paths\n", svgchart.Percent(s.PathsWithFull()))
+		fmt.Fprintf(b, "of the routers that quote everything are near the source %s, in the core %s, near the destination %s\n", placed.Near, placed.Core, placed.Far)
+		fmt.Fprintf(b, "of all routers quote everything near the source %s, in the core %s, near the destination %s\n", share.Near, share.Core, share.Far)
+	}
 	for _, c := range s.Changes {
-		fmt.Fprintf(b, "%s on %d paths (%s): detected near the source %s, in the middle %s, near the destination %s; located to 4 hops in %s\n",
-			printable.Text(c.What), c.Paths, svgchart.Percent(ratio(c.Paths, s.Traced)), svgchart.Percent(c.Between(0, 3)),
-			svgchart.Percent(c.Between(3, 7)), svgchart.Percent(c.Between(7, tenths)), svgchart.Percent(c.ErrorUpTo(4)))
+		fmt.Fprintf(b, "%s on %d paths (%s): detected near the source %s, in the core %s, near the destination %s; located to 4 hops in %s\n",
+			printable.Text(c.What), c.Paths, svgchart.Percent(ratio(c.Paths, s.Traced)), svgchart.Percent(c.Between(0, nearEnd)),
+			svgchart.Percent(c.Between(nearEnd, coreEnd)), svgchart.Percent(c.Between(coreEnd, tenths)), svgchart.Percent(c.ErrorUpTo(4)))
 	}
 	s.writeSides(b)
 	if len(s.Changes) == 0 && s.Traced > 0 {
