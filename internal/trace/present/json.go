@@ -61,6 +61,18 @@ type Answer struct {
 	RTTMS float64 `json:"rtt_ms,omitempty"`
 	Text  string  `json:"text"`
 	Bytes string  `json:"bytes"` // hexadecimal
+	// Reply compares the options of a SYN+ACK with those of the SYN.
+	Reply *Reply `json:"reply,omitempty"`
+}
+
+// Reply compares a SYN+ACK with the SYN. A server repeats window scale, SACK permitted, timestamps and MP_CAPABLE if it
+// uses them.
+type Reply struct {
+	Unanswered []string `json:"unanswered"`         // fields of the SYN that are not in the SYN+ACK
+	Unasked    []string `json:"unasked"`            // fields of the SYN+ACK that were not in the SYN
+	SentMSS    uint16   `json:"sent_mss,omitempty"` // absent: none
+	MSS        uint16   `json:"mss,omitempty"`
+	Echoed     bool     `json:"mpcapable_echoed,omitempty"` // MP_CAPABLE came back without a key
 }
 
 // Finding is a change on the path. It happened behind hop After, 0 being this host, and no further than hop By.
@@ -96,11 +108,22 @@ func JSON(name string, p *trace.Path, sent *packet.Packet) Trace {
 	}
 	if a := p.Answer; a != nil {
 		t.Answer = &Answer{RTTMS: float64(a.RTT.Microseconds()) / 1000, Text: answered(a.Packet), Bytes: hex.EncodeToString(a.Bytes)}
+		if r, ok := p.Probe.Reply(a.Packet); ok {
+			t.Answer.Reply = &Reply{Unanswered: names(r.Unanswered), Unasked: names(r.Unasked), SentMSS: r.SentMSS, MSS: r.MSS, Echoed: r.Echoed}
+		}
 	}
 	for _, f := range p.Findings {
 		t.Findings = append(t.Findings, FindingJSON(f))
 	}
 	return t
+}
+
+func names(fields []compare.Field) []string {
+	list := []string{}
+	for _, f := range fields {
+		list = append(list, string(f))
+	}
+	return list
 }
 
 // FindingJSON returns a finding's JSON.

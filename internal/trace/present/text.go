@@ -194,6 +194,7 @@ func Notes(p *trace.Path) (notes []string) {
 	if at, ok := p.Loops(); ok {
 		notes = append(notes, fmt.Sprintf("probes go in a circle: %v answers from several distances.", at))
 	}
+	notes = append(notes, replyNotes(p)...)
 	if box := fingerprint(p); box != "" {
 		notes = append(notes, box)
 	}

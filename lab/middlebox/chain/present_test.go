@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/trace"
 	"github.com/detour-collective/dcol/internal/trace/present"
 	"github.com/detour-collective/dcol/lab/middlebox"
@@ -48,6 +49,44 @@ func TestOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "recipes.txt", text.String())
+}
+
+// The SYN+ACK is compared, too. What was removed on the way there is told once.
+func TestAnswerIsCompared(t *testing.T) {
+	for name, test := range map[string]struct {
+		box    middlebox.Kind
+		server Server
+		want   []string
+		reply  present.Reply
+	}{
+		"it answers everything": {middlebox.None, Linux(options[0], options[1], options[2], options[4], packet.Capable{Version: 1, Keys: 1, Sender: 5}.Option()), nil,
+			present.Reply{Unanswered: []string{}, Unasked: []string{}, SentMSS: 1460, MSS: 1460}},
+		"plain TCP": {middlebox.None, Linux(options[:3]...), []string{"the SYN+ACK does not answer window scale and MP_CAPABLE (MPTCP):"},
+			present.Reply{Unanswered: []string{"tcp.option.wscale", "tcp.option.mpcapable"}, Unasked: []string{}, SentMSS: 1460, MSS: 1460}},
+		"a firewall": {middlebox.PadMPTCP, Linux(options[:5]...), nil,
+			present.Reply{Unanswered: []string{"tcp.option.mpcapable"}, Unasked: []string{}, SentMSS: 1460, MSS: 1460}},
+		"an echo": {middlebox.EchoOptions, Linux(options[:5]...), []string{"the SYN+ACK has MP_CAPABLE without a key:"},
+			present.Reply{Unanswered: []string{}, Unasked: []string{}, SentMSS: 1460, MSS: 1460, Echoed: true}},
+		"a tunnel": {middlebox.None, Linux(packet.MSS(1380), options[1], options[2], options[4], packet.Capable{Version: 1, Keys: 1, Sender: 5}.Option()),
+			[]string{"the SYN+ACK's MSS is 1380, less than the 1460 of Ethernet:"},
+			present.Reply{Unanswered: []string{}, Unasked: []string{}, SentMSS: 1460, MSS: 1380}},
+	} {
+		hops := make([]Hop, 5)
+		hops[2].Box = test.box
+		p := synProbe(t)
+		path := run(t, func() *Chain { return New(hops, time.Millisecond, test.server) }, p, trace.Options{})
+		got := present.JSON("", path, p)
+		if diff := cmp.Diff(&test.reply, got.Answer.Reply); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		fits := len(got.Notes) == len(test.want)
+		for i := range test.want {
+			fits = fits && strings.HasPrefix(got.Notes[i], test.want[i])
+		}
+		if !fits {
+			t.Errorf("%s: notes %q, want %q", name, got.Notes, test.want)
+		}
+	}
 }
 
 func golden(t *testing.T, name, got string) {
