@@ -8,62 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/trace"
 	"github.com/detour-collective/dcol/internal/trace/compare"
-	"github.com/detour-collective/dcol/internal/trace/present"
 )
-
-// options sends a SYN for each option, so that a change of one does not hide that of another.
-func options(ctx context.Context, s *Session) (*Verdict, error) {
-	v := newVerdict()
-	plain, err := s.syn(ctx, s.Port)
-	if err != nil {
-		return nil, err
-	}
-	var lost, dropped, echoed []string
-	for _, o := range []packet.Option{
-		packet.MSS(1460), packet.WindowScale(7), packet.SACKPermitted, packet.Timestamps(1, 0), capable(),
-		packet.JoinSYN{AddressID: 1, Token: 1, Nonce: 2}.Option(), packet.FastOpen(nil), packet.MD5([16]byte{}),
-		packet.AO(1, 1, make([]byte, 12)), packet.Experiment(inBandID, []byte{192, 0, 2, 7}),
-		{Kind: packet.KindExperiment1, Data: []byte{0xf9, 0x89}}, {Kind: unassigned, Data: []byte{1, 2}},
-	} {
-		p, err := s.syn(ctx, s.Port, o)
-		if err != nil {
-			return nil, err
-		}
-		field := compare.FieldOf(o)
-		name := present.Label(field)
-		switch {
-		case len(v.found(p, field)) > 0:
-			lost = append(lost, name)
-		case p.Answer == nil && plain.Answer != nil && !expectsSilence(o):
-			dropped = append(dropped, name)
-			v.see("A SYN with %s is not answered; one without options is.", name)
-		}
-		if h, ok := accepted(p); ok && o.Kind == unassigned {
-			if _, repeated := h.Option(unassigned); repeated {
-				echoed = append(echoed, name)
-			}
-		}
-	}
-	v.see("%s.", capitalised(coverage(plain)))
-	if len(echoed) > 0 {
-		v.see("The SYN+ACK repeats an option that nobody has assigned (kind %d): the server, or something before it, echoes what it does not understand.", unassigned)
-	}
-	switch {
-	case len(dropped) > 0:
-		return v.conclude(Blocked, Likely, "SYNs with these options are dropped: %s.", strings.Join(append(dropped, lost...), ", ")), nil
-	case len(lost) > 0:
-		return v.conclude(Changed, Certain, "These options are removed or changed: %s.", strings.Join(lost, ", ")), nil
-	case len(echoed) > 0:
-		return v.conclude(Changed, Certain, "Unknown options are echoed, so an answer with an option does not show that the server knows it."), nil
-	case len(plain.FullQuotes()) == 0:
-		return v.conclude(Unknown, Open, "Nothing shows what happens to options: no router quotes whole packets."), nil
-	}
-	full := plain.FullQuotes()
-	return v.conclude(Good, Likely, "All options survive in SYNs at least as far as hop %d, the last that quotes whole packets.", full[len(full)-1]), nil
-}
-
-// expectsSilence reports whether servers drop a SYN with the option: they verify signatures.
-func expectsSilence(o packet.Option) bool { return o.Kind == packet.KindMD5 || o.Kind == packet.KindAO }
 
 func capitalised(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 

@@ -73,7 +73,7 @@ func All() []Recipe {
 	return []Recipe{
 		{"mptcp", "Does Multipath TCP work: first subflow, joins and data?", mptcp},
 		{"in-band", "Does dcol's in-band option get through?", inBand},
-		{"options", "Which TCP options survive in SYNs?", options},
+		{"options", "Which TCP options survive in SYNs, SYN+ACKs and data?", options},
 		{"proxy", "Does something answer in the server's place?", proxy},
 		{"nat", "Are addresses and ports translated?", nat},
 		{"sequence", "Are sequence numbers changed, and those in SACK blocks with them?", sequence},

@@ -71,10 +71,13 @@ func TestRecipes(t *testing.T) {
 		{"in-band", middlebox.None, recipe.Good, "gets through at least as far as hop 5"},
 		{"in-band", middlebox.RemoveUnknown, recipe.Changed, "is removed or changed"},
 		{"in-band", middlebox.DropUnknown, recipe.Blocked, "are dropped behind hop 3 ("},
-		{"options", middlebox.None, recipe.Good, "All options survive"},
+		{"options", middlebox.None, recipe.Good, "All options survive in SYNs, SYN+ACKs and data at least as far as hop 5"},
+		{"options", middlebox.RemoveJoins, recipe.Changed, "These options are removed or changed in SYNs: MP_JOIN (MPTCP); removed or changed in SYN+ACKs: MP_JOIN (MPTCP)."},
+		{"options", middlebox.RemoveDataMPTCP, recipe.Changed, "These options are removed or changed in data: MP_CAPABLE (MPTCP), DSS (MPTCP data)."},
+		{"options", middlebox.RemoveTimestamps, recipe.Changed, "in SYNs: timestamps; removed or changed in SYN+ACKs: timestamps; removed or changed in data: timestamps."},
 		{"options", middlebox.RemoveScale, recipe.Changed, "window scale"},
 		{"options", middlebox.RemoveUnknown, recipe.Changed, "TCP option kind77"},
-		{"options", middlebox.DropUnknown, recipe.Blocked, "MP_CAPABLE (MPTCP), MP_JOIN (MPTCP), TCP Fast Open"},
+		{"options", middlebox.DropUnknown, recipe.Blocked, "Dropped with SYNs: MP_CAPABLE (MPTCP), MP_JOIN (MPTCP), TCP Fast Open"},
 		{"options", middlebox.EchoOptions, recipe.Changed, "Unknown options are echoed"},
 		{"mptcp", middlebox.EchoOptions, recipe.Changed, "repeats options that it does not understand"},
 		{"proxy", middlebox.None, recipe.Good, "The server itself answers"},
@@ -121,6 +124,25 @@ func TestRecipes(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Options that are dropped with SYN+ACKs are found. Gaps that routers leave by limiting their rate are no drops.
+func TestOptionsInSegments(t *testing.T) {
+	hops := make([]Hop, 5)
+	hops[2].Box = middlebox.DropUnknown
+	v := cook(t, "options", hops, Multipath(80), false)
+	if v.Outcome != recipe.Blocked || !strings.Contains(v.Text, "dropped with SYN+ACKs: MP_CAPABLE (MPTCP)") || strings.Contains(v.Text, "data") {
+		t.Errorf("%s: %s", v.Outcome, v.Text)
+	}
+	for i := range hops {
+		hops[i] = Hop{ICMP: middlebox.ICMPLimited}
+	}
+	if v := cook(t, "options", hops, Multipath(80), false); v.Outcome != recipe.Good {
+		t.Errorf("limited routers: %s: %s\n\t%s", v.Outcome, v.Text, strings.Join(v.Evidence, "\n\t"))
+	}
+	if v := cook(t, "options", make([]Hop, 5), Multipath(21), false); v.Outcome != recipe.Good || !strings.Contains(v.Text, "in SYNs and SYN+ACKs at least") {
+		t.Errorf("no connection: %s: %s\n\t%s", v.Outcome, v.Text, strings.Join(v.Evidence, "\n\t"))
 	}
 }
 
