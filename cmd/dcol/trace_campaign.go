@@ -118,7 +118,7 @@ func (f *campaignFlags) run(ctx context.Context, list string) error {
 		Refusals: refusals, Probe: parsed, From: f.from, Parallel: f.parallel, Rate: f.rate, MaxHops: f.hops, Resolve: f.resolve,
 		Open: func(a netip.Addr) (campaign.Network, error) { return wire.OpenOnly(a, f.device) },
 	}
-	c.Names = left(names, f.from, file)
+	c.Names, c.Probed = left(names, f.from, file), file.Probed[f.from]
 	debug.SetGCPercent(campaignGCPercent)
 	debug.SetMemoryLimit(campaignMemory)
 	fmt.Fprintf(os.Stderr, "%d of %d destinations to trace, %d refusals known\n", len(c.Names), len(names), refusals.Len())

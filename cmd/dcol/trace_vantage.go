@@ -98,7 +98,7 @@ func (f *campaignFlags) runVia(ctx context.Context, c *campaign.Campaign, names 
 	}
 	if c.From == "" {
 		c.From = points.identity.Name()
-		c.Names = left(names, c.From, file)
+		c.Names, c.Probed = left(names, c.From, file), file.Probed[c.From]
 	}
 	found := f.resolveAll(ctx, names, c)
 	var group errgroup.Group
@@ -107,7 +107,11 @@ func (f *campaignFlags) runVia(ctx context.Context, c *campaign.Campaign, names 
 		r := vantage.Request{Schema: vantage.Schema, Contact: f.contact, Port: uint16(f.port), Hops: f.hops, Rate: f.rate}
 		var asked []string
 		for _, name := range left(names, member, file) {
-			if addr, ok := found[name]; ok && len(asked) < vantage.MaxDestinations && !slices.Contains(r.Destinations, addr) {
+			addr, ok := found[name]
+			if _, before := file.Probed[member][addr]; before {
+				continue
+			}
+			if ok && len(asked) < vantage.MaxDestinations && !slices.Contains(r.Destinations, addr) {
 				asked, r.Destinations = append(asked, name), append(r.Destinations, addr)
 			}
 		}

@@ -1,12 +1,15 @@
 package campaign
 
 import (
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/detour-collective/dcol/internal/trace/present"
 )
 
 func TestReadList(t *testing.T) {
@@ -116,6 +119,34 @@ func TestFile(t *testing.T) {
 	}
 	if _, err := OpenFile(other); err == nil || !strings.Contains(err.Error(), "no file of a campaign") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// The file knows by which vantage point an address was probed.
+func TestFileHasAddresses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.jsonl")
+	f, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []Record{
+		{Name: "a.example", Trace: &present.Trace{Destination: "192.0.2.7"}},
+		{Name: "a.example", From: "bob", Trace: &present.Trace{Destination: "192.0.2.8"}},
+		{Name: "b.example", Skipped: "it asked not to be probed"}, {Name: "c.example", Trace: &present.Trace{Destination: "no address"}},
+	} {
+		r.Schema = Schema
+		if err := f.Add(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Close()
+	if f, err = OpenFile(path); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	want := map[string]map[netip.Addr]string{"": {netip.MustParseAddr("192.0.2.7"): "a.example"}, "bob": {netip.MustParseAddr("192.0.2.8"): "a.example"}}
+	if !maps.EqualFunc(f.Probed, want, maps.Equal) || len(f.Done) != 4 {
+		t.Errorf("probed %v, want %v", f.Probed, want)
 	}
 }
 

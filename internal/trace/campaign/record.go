@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -93,7 +94,9 @@ type File struct {
 	mu sync.Mutex
 	f  *os.File
 	// Done has the destinations with a result.
-	Done    map[Done]bool
+	Done map[Done]bool
+	// Probed has the names by which addresses were traced, by vantage point.
+	Probed  map[string]map[netip.Addr]string
 	Damaged int // lines, as a power cut leaves them
 }
 
@@ -116,8 +119,8 @@ func OpenFile(path string) (_ *File, err error) {
 	} else if err != nil {
 		return nil, os.NewSyscallError("flock", err)
 	}
-	file := &File{f: f, Done: map[Done]bool{}}
-	if file.Damaged, err = Read(f, func(r *Record) { file.Done[Done{r.From, r.Name}] = true }); err != nil {
+	file := &File{f: f, Done: map[Done]bool{}, Probed: map[string]map[netip.Addr]string{}}
+	if file.Damaged, err = Read(f, file.note); err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	if len(file.Done) == 0 && file.Damaged > 0 {
@@ -135,6 +138,22 @@ func OpenFile(path string) (_ *File, err error) {
 		_, err = f.WriteString("\n")
 	}
 	return file, err
+}
+
+// note remembers a record that the file has.
+func (f *File) note(r *Record) {
+	f.Done[Done{r.From, r.Name}] = true
+	if r.Trace == nil {
+		return
+	}
+	addr, err := netip.ParseAddr(r.Trace.Destination)
+	if err != nil {
+		return // of another program; nothing is known to have been probed
+	}
+	if f.Probed[r.From] == nil {
+		f.Probed[r.From] = map[netip.Addr]string{}
+	}
+	f.Probed[r.From][addr] = r.Name
 }
 
 // Add adds a record.

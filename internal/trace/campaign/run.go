@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -32,6 +33,8 @@ type Campaign struct {
 	Parallel int         // destinations at a time
 	Rate     float64     // packets per second, of all together
 	MaxHops  int
+	// Probed has addresses that were probed before, with the names by which they were: they are not probed again.
+	Probed map[netip.Addr]string
 	// Resolve finds the address of a name.
 	Resolve func(ctx context.Context, name string) (netip.Addr, error)
 	Open    func(destination netip.Addr) (Network, error)
@@ -57,6 +60,7 @@ func (c *Campaign) Run(ctx context.Context) error {
 	}
 	// A burst of a twentieth of a second: the hops of a path are probed close together, others are not crowded out.
 	r := &run{Campaign: c, limiter: rate.NewLimiter(rate.Limit(c.Rate), max(1, int(c.Rate/20))), probed: map[netip.Addr]string{}}
+	maps.Copy(r.probed, c.Probed)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	names := make(chan string)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -165,6 +166,50 @@ func TestCampaignIsInterrupted(t *testing.T) {
 		}
 		if err := c.Run(ctx); !errors.Is(err, context.Canceled) || results < 5 || results > 8 {
 			t.Errorf("%d results, %v", results, err)
+		}
+	})
+}
+
+// A campaign that goes on does not probe an address again that it knows by another name.
+func TestCampaignGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		probe, err := campaign.ParseProbe("IP / TCP", campaignContact)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "results.jsonl")
+		file, err := campaign.OpenFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened := map[netip.Addr]int{}
+		goOn := func(names ...string) (skipped []string) {
+			c := campaign.Campaign{
+				Names: names, Probe: probe, Parallel: 1, Rate: 100, MaxHops: 20, Probed: file.Probed[""],
+				Resolve: func(context.Context, string) (netip.Addr, error) { return bob.Addr(), nil },
+				Open: func(to netip.Addr) (campaign.Network, error) {
+					opened[to]++
+					return counted{New(make([]Hop, 3), time.Millisecond, Linux()), alice.Addr(), new(sync.Mutex), new([]time.Time), new(int)}, nil
+				},
+				Done: func(r *campaign.Record) error {
+					if r.Skipped != "" {
+						skipped = append(skipped, r.Name+": "+r.Skipped)
+					}
+					return file.Add(r)
+				},
+			}
+			if err := errors.Join(c.Run(t.Context()), file.Close()); err != nil {
+				t.Fatal(err)
+			}
+			return skipped
+		}
+		goOn("one.example")
+		if file, err = campaign.OpenFile(path); err != nil {
+			t.Fatal(err)
+		}
+		skipped := goOn("two.example")
+		if opened[bob.Addr()] != 1 || len(skipped) != 1 || skipped[0] != "two.example: its address 203.0.113.80 was probed as one.example" {
+			t.Errorf("probed %v, skipped %q", opened, skipped)
 		}
 	})
 }
