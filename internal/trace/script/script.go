@@ -73,13 +73,13 @@ func Run(ctx context.Context, name, code string, h *Host, limits Limits) error {
 	const stack, registry = 200, 1 << 16
 	l := lua.NewState(lua.Options{CallStackSize: stack, RegistryMaxSize: registry, SkipOpenLibs: true})
 	l.SetContext(ctx)
-	s := &session{host: h, ctx: ctx, lua: l}
+	s := &session{host: h, ctx: ctx, cancel: cancel, lua: l}
 	result := make(chan error, 1)
 	go func() {
 		defer l.Close()
 		defer s.release()
 		s.open()
-		f, err := l.Load(strings.NewReader(code), name)
+		f, err := s.load(name, code)
 		if err == nil {
 			l.Push(f)
 			err = l.PCall(0, lua.MultRet, nil)
@@ -146,10 +146,11 @@ func watchMemory(ctx context.Context, most uint64, cancel context.CancelCauseFun
 
 // session is a running script.
 type session struct {
-	host  *Host
-	ctx   context.Context
-	lua   *lua.LState
-	holds []func() error
+	host   *Host
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	lua    *lua.LState
+	holds  []func() error
 }
 
 func (s *session) release() {
@@ -181,7 +182,7 @@ func (s *session) open() {
 	for _, name := range []string{"dofile", "loadfile", "load", "loadstring", "require", "module", "collectgarbage", "newproxy"} {
 		l.SetGlobal(name, lua.LNil)
 	}
-	l.SetField(l.GetGlobal(lua.StringLibName), "rep", l.NewFunction(s.repeat))
+	s.bound()
 	l.SetGlobal("print", l.NewFunction(s.print))
 	s.types()
 	for _, name := range probe.Functions() {
@@ -272,22 +273,6 @@ func (s *session) argument(v lua.LValue) any {
 	}
 	s.lua.RaiseError("an argument must be a number or a string, not a %s", v.Type())
 	return nil
-}
-
-// longestString bounds the length of a string that string.rep makes, in bytes.
-const longestString = 1 << 20
-
-// repeat is string.rep with a bound.
-func (*session) repeat(l *lua.LState) int {
-	text, n := l.CheckString(1), l.CheckInt(2)
-	if n < 0 {
-		n = 0
-	}
-	if len(text) > 0 && n > longestString/len(text) {
-		l.RaiseError("string.rep makes at most %d bytes", longestString)
-	}
-	l.Push(lua.LString(strings.Repeat(text, n)))
-	return 1
 }
 
 func (s *session) print(l *lua.LState) int {
