@@ -41,6 +41,7 @@ var behaviours = map[Kind]func(b *Box, p *packet.Packet, r *result){
 	ClearECN:         clearECN,
 	Split:            split,
 	Join:             join,
+	ChangePayload:    changePayload,
 	FTPGateway:       ftpGateway,
 	NAT:              func(b *Box, p *packet.Packet, r *result) { translate(b, p, r, true) },
 	NATOpaque:        func(b *Box, p *packet.Packet, r *result) { translate(b, p, r, false) },
@@ -243,6 +244,16 @@ func join(b *Box, p *packet.Packet, r *result) {
 		m.held = p
 		r.drop()
 	}
+}
+
+// changePayload overwrites the name of HTTP's field Accept-Encoding, so that servers do not compress. The length stays.
+func changePayload(_ *Box, p *packet.Packet, r *result) {
+	const field, instead = "Accept-Encoding:", "X-cept-Encoding:"
+	if p.TCP == nil || !bytes.Contains(p.Payload, []byte(field)) {
+		return
+	}
+	p.Payload = bytes.ReplaceAll(p.Payload, []byte(field), []byte(instead))
+	r.change()
 }
 
 // outside is the address that boxes without one of their own use in payloads.

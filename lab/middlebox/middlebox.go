@@ -40,6 +40,7 @@ const (
 	ClearECN         Kind = "clear-ecn"           // clears the bits of ECN in IP's and TCP's header
 	Split            Kind = "split"               // splits segments of more than 536 bytes of payload
 	Join             Kind = "join"                // joins a segment with the one behind it
+	ChangePayload    Kind = "change-payload"      // overwrites the name of Accept-Encoding in HTTP's requests
 	FTPGateway       Kind = "ftp-gateway"         // replaces the address in FTP's PORT command
 	NAT              Kind = "nat-userspace"       // translates the source, and back in quotes
 	NATOpaque        Kind = "nat-opaque"          // translates the source, but not back in quotes
@@ -52,7 +53,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		RemoveMPTCP, PadMPTCP, RemoveJoins, DropJoins, RefuseJoins, RemoveDataMPTCP, RemoveUnknown, DropUnknown, RemoveScale, RemoveTimestamps,
-		ClampMSS, AddMSS, RandomiseSeq, RandomiseSeqOnly, ClearECN, Split, Join, FTPGateway, NAT, NATOpaque, Proxy,
+		ClampMSS, AddMSS, RandomiseSeq, RandomiseSeqOnly, ClearECN, Split, Join, ChangePayload, FTPGateway, NAT, NATOpaque, Proxy,
 		Refuse, EchoOptions,
 	}
 }

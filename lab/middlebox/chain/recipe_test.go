@@ -98,6 +98,7 @@ func TestRecipes(t *testing.T) {
 		{"segments", middlebox.Split, recipe.Changed, "Large segments are split"},
 		{"segments", middlebox.Join, recipe.Changed, "Small segments are joined"},
 		{"payload", middlebox.None, recipe.Good, "not changed"},
+		{"payload", middlebox.ChangePayload, recipe.Changed, "Data is changed on the way."},
 		{"ecn", middlebox.None, recipe.Good, "the server does not use it"},
 		{"ecn", middlebox.ClearECN, recipe.Changed, "cleared"},
 		{"tfo", middlebox.None, recipe.Good, "gets through"},
