@@ -127,7 +127,7 @@ func (r *Result) Summarize(variants, procedures, congestions []string, expects [
 	for _, c := range congestions {
 		for _, v := range variants {
 			for _, e := range expects {
-				if e.About(v, procedures) {
+				if e.About(v, procedures, variants) {
 					r.Expectations = append(r.Expectations, r.Under(c).decide(e, v))
 				}
 			}

@@ -47,6 +47,10 @@ func (c *checker) call(path string, call call, procedures []string) {
 		c.report(path, "%s: the workload %q has no latencies; those that have: %s, %s, %s", call.function, c.Workload.Kind, Stream, Requests, HTTP)
 	}
 	paths := append([]string{DirectPath}, c.WithRole(RoleWaypoint)...)
+	if v := call.variant(); v != "" {
+		c.known(path, v, "variant", c.VariantNames())
+		call.names = call.names[:len(call.names)-1]
+	}
 	for i, name := range call.names {
 		if i == 0 {
 			c.known(path, name, "procedure", procedures)

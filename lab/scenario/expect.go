@@ -45,12 +45,21 @@ type Verdict struct {
 }
 
 // statistic is a function of the expression language. Its first argument
-// names a procedure; pathed ones take a path as second.
+// names a procedure; pathed ones take a path as second. One more argument
+// names another variant than that which the expectation is about.
 type statistic struct {
 	name   string
 	pathed bool
 	sample func(m Measurements, variant, procedure, path string) []float64
 	of     func([]float64) float64
+}
+
+// variantAt is the place of the argument that names a variant.
+func (s statistic) variantAt() int {
+	if s.pathed {
+		return 2
+	}
+	return 1
 }
 
 func goodput(m Measurements, variant, procedure, _ string) []float64 {
@@ -167,21 +176,24 @@ func (e *noRunsError) Error() string {
 func compile(expression string, m Measurements, variant string, more ...expr.Option) (*vm.Program, error) {
 	options := append([]expr.Option{expr.Env(struct{}{}), expr.DisableAllBuiltins(), expr.Optimize(false)}, more...)
 	for _, s := range statistics {
-		signature := any(new(func(string) float64))
+		signatures := []any{new(func(string) float64), new(func(string, string) float64)}
 		if s.pathed {
-			signature = new(func(string, string) float64)
+			signatures = []any{new(func(string, string) float64), new(func(string, string, string) float64)}
 		}
 		options = append(options, expr.Function(s.name, func(args ...any) (any, error) {
-			procedure, path := args[0].(string), ""
+			procedure, path, of := args[0].(string), "", variant
 			if s.pathed {
 				path = args[1].(string)
 			}
-			sample := s.sample(m, variant, procedure, path)
+			if at := s.variantAt(); len(args) > at {
+				of = args[at].(string)
+			}
+			sample := s.sample(m, of, procedure, path)
 			if len(sample) == 0 {
-				return nil, &noRunsError{procedure, variant}
+				return nil, &noRunsError{procedure, of}
 			}
 			return s.of(sample), nil
-		}, signature))
+		}, signatures...))
 	}
 	return expr.Compile(expression, options...)
 }
@@ -217,6 +229,16 @@ type call struct {
 	names    []string // "" where the argument is not a literal
 }
 
+// variant returns the variant that a call names, "" if none.
+func (c call) variant() string {
+	for _, s := range statistics {
+		if at := s.variantAt(); s.name == c.function && len(c.names) > at {
+			return c.names[at]
+		}
+	}
+	return ""
+}
+
 type callFinder struct{ calls []call }
 
 // Visit implements ast.Visitor.
@@ -238,13 +260,15 @@ func (f *callFinder) Visit(node *ast.Node) {
 }
 
 // About reports whether the expectation is about the variant, and about none
-// but these procedures: one about a procedure that did not run is not decided.
-func (e Expectation) About(variant string, procedures []string) bool {
+// but these procedures and variants: one about what did not run is not decided.
+func (e Expectation) About(variant string, procedures, variants []string) bool {
 	if len(e.Variants) > 0 && !slices.Contains(e.Variants, variant) {
 		return false
 	}
 	found, _ := calls(e.That) // it was read
 	return !slices.ContainsFunc(found, func(c call) bool {
-		return len(c.names) > 0 && c.names[0] != "" && !slices.Contains(procedures, c.names[0])
+		other := c.variant()
+		return len(c.names) > 0 && c.names[0] != "" && !slices.Contains(procedures, c.names[0]) ||
+			other != "" && !slices.Contains(variants, other)
 	})
 }

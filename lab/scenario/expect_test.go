@@ -50,6 +50,8 @@ func TestEvaluate(t *testing.T) {
 		{`latency_p95("dcol") > latency_p99("dcol")`, "base", false, 97, 101},
 		{`median("tcp") < 6`, "lossy", true, 5, 6},
 		{`not (median("tcp") < 6)`, "lossy", false, nan, nan},
+		{`median("tcp") <= 0.5 * median("tcp", "base")`, "lossy", false, 5, 4.7},
+		{`share("tcp", "direct", "base") < median("tcp", "lossy")`, "base", true, 0.5, 5},
 	}
 	for _, test := range tests {
 		v := Expectation{That: test.that}.Evaluate(measured{}, test.variant)

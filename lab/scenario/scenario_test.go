@@ -149,8 +149,14 @@ func TestExpectationIsAbout(t *testing.T) {
 		{"base", []string{"tcp", "vpn"}, false},
 		{"lossy", []string{"tcp", "dcol"}, false},
 	} {
-		if got := e.About(test.variant, test.procedures); got != test.want {
+		if got := e.About(test.variant, test.procedures, []string{"base", "lossy"}); got != test.want {
 			t.Errorf("about %s with %v: %v", test.variant, test.procedures, got)
+		}
+	}
+	other := Expectation{That: `median("tcp") < share("tcp", "direct", "lossy") * median("tcp", "far")`}
+	for _, variants := range [][]string{{"base", "lossy", "far"}, {"base", "lossy"}, {"base", "far"}} {
+		if got := other.About("base", []string{"tcp"}, variants); got != (len(variants) == 3) {
+			t.Errorf("about base with %v: %v", variants, got)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func TestSuitesExpectSomething(t *testing.T) {
 			decided := 0
 			for _, variant := range p.Variants {
 				for _, e := range p.Of.Expects {
-					if e.About(variant, p.Procedures) {
+					if e.About(variant, p.Procedures, p.Variants) {
 						decided++
 					}
 				}
