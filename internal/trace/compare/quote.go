@@ -76,6 +76,9 @@ func NewSent(b []byte) (*Sent, error) {
 	return &Sent{bytes: b}, nil
 }
 
+// Packet returns the packet.
+func (s *Sent) Packet() (*packet.Packet, error) { return packet.Parse(s.bytes) }
+
 // View returns the fields that were sent.
 func (s *Sent) View() *View {
 	p, _ := packet.Parse(s.bytes) // NewSent has parsed it

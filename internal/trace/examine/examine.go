@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/detour-collective/dcol/internal/trace/compare"
 	"github.com/detour-collective/dcol/internal/trace/hold"
 	"github.com/detour-collective/dcol/internal/trace/present"
 	"github.com/detour-collective/dcol/internal/trace/recipe"
@@ -27,15 +28,15 @@ type Target struct {
 
 // Path runs the chosen recipes, in their own order, and calls begin before each. One of several that fails does not keep
 // the others from running.
-func Path(ctx context.Context, to Target, chosen []string, begin func(recipe.Recipe)) (report present.Report, err error) {
+func Path(ctx context.Context, to Target, chosen []string, begin func(recipe.Recipe)) (present.Report, error) {
 	conn, err := wire.Open(to.Addr, to.Device)
 	if err != nil {
-		return report, err
+		return present.Report{}, err
 	}
 	defer conn.Close()
 	table, err := hold.New()
 	if err != nil {
-		return report, err
+		return present.Report{}, err
 	}
 	defer table.Close()
 	s := &recipe.Session{
@@ -45,7 +46,13 @@ func Path(ctx context.Context, to Target, chosen []string, begin func(recipe.Rec
 			return table.Add(hold.Flow{Source: source, Destination: netip.AddrPortFrom(to.Addr, port)})
 		},
 	}
-	report = present.Report{Schema: present.ReportSchema, Name: to.Name, Destination: to.Addr.String(), Port: int(to.Port)}
+	return Run(ctx, s, to.Name, chosen, begin)
+}
+
+// Run runs the chosen recipes in a session.
+func Run(ctx context.Context, s *recipe.Session, name string, chosen []string, begin func(recipe.Recipe)) (present.Report, error) {
+	report := present.Report{Schema: present.ReportSchema, Name: name, Destination: s.Destination.String(), Port: int(s.Port)}
+	var found []compare.Finding
 	for _, r := range recipe.All() {
 		if !slices.Contains(chosen, r.Name) {
 			continue
@@ -58,10 +65,14 @@ func Path(ctx context.Context, to Target, chosen []string, begin func(recipe.Rec
 		if err != nil {
 			v = &recipe.Verdict{Recipe: r.Name, Outcome: recipe.Unknown, Confidence: recipe.Open, Text: capital(err.Error()) + ".", Evidence: []string{}, Findings: []present.Finding{}}
 		}
+		found = append(found, v.Located...)
 		report.Verdicts = append(report.Verdicts, present.Verdict{
 			Recipe: v.Recipe, Question: r.Question, Outcome: string(v.Outcome), Confidence: string(v.Confidence),
 			Text: v.Text, Evidence: v.Evidence, Findings: v.Findings,
 		})
+	}
+	if p := s.First(); p != nil && len(chosen) > 1 {
+		return report, report.Draw(p, found)
 	}
 	return report, nil
 }

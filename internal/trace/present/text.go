@@ -20,6 +20,12 @@ func Text(out io.Writer, name string, p *trace.Path, sent *packet.Packet) error 
 		target = fmt.Sprintf("%s (%s)", name, target)
 	}
 	fmt.Fprintf(w, "Trace to %s: %s.\n\n", target, ProbeText(sent))
+	drawing(w, p)
+	return w.Flush()
+}
+
+// drawing writes the path with its changes marked, a description of each change, and notes.
+func drawing(w io.Writer, p *trace.Path) {
 	groups := group(p.Findings)
 	drawPath(w, p, groups)
 	fmt.Fprintln(w)
@@ -35,7 +41,6 @@ func Text(out io.Writer, name string, p *trace.Path, sent *packet.Packet) error 
 	for _, note := range Notes(p) {
 		fmt.Fprintf(w, "Note: %s\n", note)
 	}
-	return w.Flush()
 }
 
 // group puts findings of one interval together.

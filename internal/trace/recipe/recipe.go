@@ -25,7 +25,8 @@ type Session struct {
 	// Hold holds back the kernel's resets of a connection from a port of this host to one of the destination's.
 	Hold    func(source, destination uint16) error
 	MaxHops int
-	silent  []int // distances that did not answer in the first trace
+	silent  []int       // distances that did not answer in the first trace
+	first   *trace.Path // the first trace
 	// Wait bounds the wait for an answer. 0: 2 s.
 	Wait time.Duration
 }
@@ -60,6 +61,8 @@ type Verdict struct {
 	Evidence   []string   `json:"evidence"`
 	// Findings are the changes that traces found.
 	Findings []present.Finding `json:"findings"`
+	// Located are the same, to be drawn.
+	Located []compare.Finding `json:"-"`
 }
 
 // Recipe is a question.
@@ -120,7 +123,7 @@ func (v *Verdict) found(p *trace.Path, fields ...compare.Field) (matching []comp
 			continue
 		}
 		matching = append(matching, f)
-		v.Findings = append(v.Findings, present.FindingJSON(f))
+		v.Findings, v.Located = append(v.Findings, present.FindingJSON(f)), append(v.Located, f)
 		v.see("%s %s.", present.What(f), present.Where(f))
 	}
 	return matching
@@ -201,11 +204,14 @@ func (s *Session) synWith(ctx context.Context, port uint16, h packet.TCP, change
 // trace traces with a packet. Hops that were silent in the first trace are not waited for again and again.
 func (s *Session) trace(ctx context.Context, p *packet.Packet) (*trace.Path, error) {
 	path, err := trace.Run(ctx, s.Net, p, trace.Options{MaxHops: s.MaxHops, Silent: s.silent})
-	if err == nil && s.silent == nil {
-		s.silent = path.Silent()
+	if err == nil && s.first == nil {
+		s.first, s.silent = path, path.Silent()
 	}
 	return path, err
 }
+
+// First returns the session's first trace, nil if there was none.
+func (s *Session) First() *trace.Path { return s.first }
 
 const synack = packet.SYN | packet.ACK
 

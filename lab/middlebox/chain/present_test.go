@@ -6,13 +6,16 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/trace"
+	"github.com/detour-collective/dcol/internal/trace/examine"
 	"github.com/detour-collective/dcol/internal/trace/present"
+	"github.com/detour-collective/dcol/internal/trace/recipe"
 	"github.com/detour-collective/dcol/lab/middlebox"
 )
 
@@ -37,18 +40,59 @@ func TestOutput(t *testing.T) {
 	}
 	golden(t, "trace.json", string(b)+"\n")
 
-	report := present.Report{Schema: present.ReportSchema, Name: "server.example", Destination: bob.Addr().String(), Port: 80}
-	for _, name := range []string{"mptcp", "proxy"} {
-		v := cook(t, name, hops, Multipath(80, 21), false)
-		report.Verdicts = append(report.Verdicts, present.Verdict{
-			Recipe: v.Recipe, Question: "?", Outcome: string(v.Outcome), Confidence: string(v.Confidence), Text: v.Text, Evidence: v.Evidence,
-		})
-	}
 	text.Reset()
-	if err := report.Text(&text); err != nil {
+	if err := examined(t, hops, "mptcp", "proxy", "sequence", "mss").Text(&text); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "recipes.txt", text.String())
+}
+
+// examined runs several recipes in virtual time.
+func examined(t *testing.T, hops []Hop, names ...string) (report present.Report) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		net := New(hops, time.Millisecond, Multipath(80, 21))
+		defer net.Close()
+		s := &recipe.Session{
+			Net: net, Source: alice.Addr(), Destination: bob.Addr(), Port: 80, Random: seeded(),
+			Hold: func(uint16, uint16) error { return nil },
+		}
+		var err error
+		if report, err = examine.Run(t.Context(), s, "server.example", names, func(recipe.Recipe) {}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return report
+}
+
+// Changes that several recipes find are drawn on one path, and together they fit a known box.
+func TestRecipesDrawThePath(t *testing.T) {
+	hops := make([]Hop, 7)
+	hops[1].Box, hops[2].Box, hops[3].Box = middlebox.RandomiseSeq, middlebox.PadMPTCP, middlebox.ClampMSS
+	for i := range hops {
+		if i != 0 && i != 5 {
+			hops[i].Quotes = middlebox.Quote8
+		}
+	}
+	report := examined(t, hops, "mptcp", "sequence", "mss")
+	if report.Trace == nil || len(report.Trace.Findings) != 3 {
+		t.Fatalf("the path is %+v", report.Trace)
+	}
+	var text strings.Builder
+	if err := report.Text(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"are those of a Cisco ASA with default settings", "MP_CAPABLE (MPTCP) removed (overwritten by padding)\n", "     MSS changed from 1460 to 1380\n", "     sequence number moved by ",
+		"Between hop 1 (192.0.2.1) and hop 6 (192.0.2.6):\n", "Between hop 2 (192.0.2.2) and hop 3 (192.0.2.3):\n",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in:\n%s", want, text.String())
+		}
+	}
+	if one := examined(t, hops, "mss"); one.Trace != nil {
+		t.Error("one recipe draws the path")
+	}
 }
 
 // The SYN+ACK is compared, too. What was removed on the way there is told once.
