@@ -20,6 +20,7 @@ type pageKeeper struct {
 
 type pageRequest struct {
 	api.WebRequest
+	reader web.Reader
 	answer chan<- pageAnswer
 }
 
@@ -63,7 +64,7 @@ func (k *pageKeeper) run(ctx context.Context) {
 			var a pageAnswer
 			now, a.err = k.change(ctx, now, r.Stop)
 			if now != nil {
-				a.URL = now.server.Link()
+				a.URL = now.server.Link(r.reader)
 			}
 			r.answer <- a
 		}
@@ -106,7 +107,7 @@ func (p *page) end() {
 func (a *running) Web(ctx context.Context, r api.WebRequest) (api.Web, error) {
 	answer := make(chan pageAnswer, 1)
 	select {
-	case a.page.requests <- pageRequest{r, answer}:
+	case a.page.requests <- pageRequest{r, web.Reader{Log: api.ByOwner(ctx)}, answer}:
 	case <-ctx.Done():
 		return api.Web{}, ctx.Err()
 	}

@@ -76,11 +76,16 @@ func withUser(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, userKey{}, int(peer.Uid))
 }
 
+// ByOwner reports whether a request to Serve comes from root or the agent's own user, and not from an operator.
+func ByOwner(ctx context.Context) bool {
+	uid, known := ctx.Value(userKey{}).(int)
+	return known && (uid == 0 || uid == os.Geteuid())
+}
+
 // owned lets through the requests of root and of the agent's own user.
 func owned(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		uid, known := r.Context().Value(userKey{}).(int)
-		if !known || uid != 0 && uid != os.Geteuid() {
+		if !ByOwner(r.Context()) {
 			answer(w, nil, errors.New("only root may do this: operators may look and steer"))
 			return
 		}

@@ -95,7 +95,7 @@ func TestInBrowser(t *testing.T) {
 	c := startChromium(t)
 	agent := &fake{connections: 14}
 	s := serve(t, agent)
-	c.must(c.Open(s.Link()))
+	c.must(c.Open(s.Link(Reader{Log: true})))
 	c.waitFor("the page shows connections", `document.querySelectorAll('#connection-rows tr').length === 14`)
 	var paint float64
 	c.eval(`performance.getEntriesByType('paint').find((p) => p.name === 'first-contentful-paint')?.startTime ?? 0`, &paint)

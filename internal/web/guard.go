@@ -1,8 +1,10 @@
 package web
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -40,13 +42,14 @@ type secrets struct {
 }
 
 type secret struct {
-	hash  [sha256.Size]byte
-	until time.Time
+	hash   [sha256.Size]byte
+	until  time.Time
+	reader Reader
 }
 
-func (s *secrets) add(now time.Time) string {
+func (s *secrets) add(r Reader, now time.Time) string {
 	text := rand.Text()
-	s.list = append(s.list, secret{sha256.Sum256([]byte(text)), now.Add(s.life)})
+	s.list = append(s.list, secret{sha256.Sum256([]byte(text)), now.Add(s.life), r})
 	s.list = s.list[max(len(s.list)-mostSecrets, 0):]
 	return text
 }
@@ -62,13 +65,13 @@ func (s *secrets) find(text string, now time.Time) int {
 	return -1
 }
 
-func (g *guard) code(now time.Time) string {
+func (g *guard) code(r Reader, now time.Time) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.codes.add(now)
+	return g.codes.add(r, now)
 }
 
-// open uses up a code and returns a new session.
+// open uses up a code and returns a new session, of the same reader.
 func (g *guard) open(code string, now time.Time) (session string, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -76,14 +79,20 @@ func (g *guard) open(code string, now time.Time) (session string, ok bool) {
 	if i < 0 {
 		return "", false
 	}
+	r := g.codes.list[i].reader
 	g.codes.list = append(g.codes.list[:i], g.codes.list[i+1:]...)
-	return g.sessions.add(now), true
+	return g.sessions.add(r, now), true
 }
 
-func (g *guard) valid(session string, now time.Time) bool {
+// reader returns whose session it is, if it is valid.
+func (g *guard) reader(session string, now time.Time) (r Reader, valid bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.sessions.find(session, now) >= 0
+	i := g.sessions.find(session, now)
+	if i < 0 {
+		return Reader{}, false
+	}
+	return g.sessions.list[i].reader, true
 }
 
 // local lets requests through whose browser knows this server by a name of this host itself, and that its own page
@@ -132,23 +141,47 @@ func sameOrigin(r *http.Request) bool {
 	return site == "" && reads // a program that is no browser
 }
 
-// session lets requests through that have a session.
+type readerKey struct{}
+
+// session lets requests through that have a session, and notes its Reader.
 func (g *guard) session(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var reader Reader
 		cookie, err := r.Cookie(cookieName)
-		if err != nil || !g.valid(cookie.Value, time.Now()) {
-			http.Error(w, "this session is over, or was never begun: run dcol web as root, and open the address that it prints", http.StatusUnauthorized)
+		valid := err == nil
+		if valid {
+			reader, valid = g.reader(cookie.Value, time.Now())
+		}
+		if !valid {
+			http.Error(w, "this session is over, or was never begun: run dcol web, and open the address that it prints", http.StatusUnauthorized)
 			return
 		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), readerKey{}, reader)))
 	})
+}
+
+// readerOf returns the Reader that session noted.
+func readerOf(r *http.Request) Reader {
+	reader, _ := r.Context().Value(readerKey{}).(Reader)
+	return reader
+}
+
+// logReaders lets requests through whose reader may see the attribution log.
+func logReaders(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !readerOf(r).Log {
+			answer(w)(nil, errors.New("only root may read the attribution log: run dcol web as root, and open the address that it prints"))
+			return
+		}
+		next(w, r)
+	}
 }
 
 // login begins a session with a code, which is not valid afterwards: it stays in the browser's history.
 func (g *guard) login(w http.ResponseWriter, r *http.Request) {
 	session, ok := g.open(r.URL.Query().Get("code"), time.Now())
 	if !ok {
-		http.Error(w, "this address was used already or is too old: run dcol web as root, and open the address that it prints", http.StatusUnauthorized)
+		http.Error(w, "this address was used already or is too old: run dcol web, and open the address that it prints", http.StatusUnauthorized)
 		return
 	}
 	http.SetCookie(w, &http.Cookie{

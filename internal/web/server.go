@@ -1,5 +1,5 @@
 // Package web serves a page with the agent's state on a loopback address. The page needs nothing from any network. Who
-// opens it must have a code that the agent gives to root, because every user of this host can connect to the port.
+// opens it must have a code that the agent gives to root and operators, because every user of this host can connect to the port.
 //
 // guard.go decides which requests are answered, hub.go has the stream of states, and assets has the page.
 package web
@@ -30,6 +30,12 @@ type Agent interface {
 	Why(context.Context, api.WhyRequest) (api.Why, error)
 	Steer(context.Context, api.SteerRequest) (api.Steering, error)
 	Log(context.Context, api.LogRequest) (api.Log, error)
+}
+
+// Reader is whom the page is for.
+type Reader struct {
+	// Log reports whether the reader may see the attribution log, which operators may not.
+	Log bool `json:"log"`
 }
 
 // longestRequest bounds the body of a request, in bytes.
@@ -69,9 +75,9 @@ func newServerOf(l net.Listener, h *hub, log *slog.Logger) *Server {
 	return s
 }
 
-// Link returns the page's address with a new code, which opens it once within a few minutes.
-func (s *Server) Link() string {
-	return "http://" + s.listener.Addr().String() + "/login?code=" + s.guard.code(time.Now())
+// Link returns the page's address with a new code, which opens it for a reader, once within a few minutes.
+func (s *Server) Link(r Reader) string {
+	return "http://" + s.listener.Addr().String() + "/login?code=" + s.guard.code(r, time.Now())
 }
 
 // Run serves the page until ctx ends.
@@ -107,7 +113,8 @@ func (s *Server) handler(agent Agent) http.Handler {
 	own.HandleFunc("POST /api/history", asked(agent.History))
 	own.HandleFunc("POST /api/why", asked(agent.Why))
 	own.HandleFunc("POST /api/steer", asked(agent.Steer))
-	own.HandleFunc("POST /api/log", asked(agent.Log))
+	own.HandleFunc("POST /api/log", logReaders(asked(agent.Log)))
+	own.HandleFunc("GET /api/reader", func(w http.ResponseWriter, r *http.Request) { answer(w)(readerOf(r), nil) })
 	open.Handle("/", s.guard.session(own))
 	return s.guard.local(open)
 }

@@ -154,7 +154,7 @@ func browser(t *testing.T) *http.Client {
 func loggedIn(t *testing.T, s *Server) *http.Client {
 	t.Helper()
 	b := browser(t)
-	if code, text := get(t, b, s.Link()); code != http.StatusOK || !strings.Contains(text, "<title>dcol</title>") {
+	if code, text := get(t, b, s.Link(Reader{Log: true})); code != http.StatusOK || !strings.Contains(text, "<title>dcol</title>") {
 		t.Fatalf("the link gives %d %.80s", code, text)
 	}
 	return b
@@ -204,7 +204,7 @@ func TestNoToken(t *testing.T) {
 			t.Errorf("%s: %d %s", path, code, text)
 		}
 	}
-	link := s.Link()
+	link := s.Link(Reader{})
 	if code, _ := get(t, browser(t), link); code != http.StatusOK {
 		t.Errorf("the link gives %d", code)
 	}
@@ -219,25 +219,48 @@ func TestNoToken(t *testing.T) {
 
 func TestOldToken(t *testing.T) {
 	g, now := newGuard(), time.Now()
-	code := g.code(now)
+	code := g.code(Reader{Log: true}, now)
 	if _, ok := g.open(code, now.Add(codeLife)); ok {
 		t.Error("an old code begins a session")
 	}
 	session, ok := g.open(code, now.Add(codeLife-time.Second))
-	if !ok || !g.valid(session, now) {
+	if r, valid := g.reader(session, now); !ok || !valid || !r.Log {
 		t.Fatal("a code begins no session")
 	}
-	if g.valid(session, now.Add(codeLife+sessionLife)) {
+	if _, valid := g.reader(session, now.Add(codeLife+sessionLife)); valid {
 		t.Error("a session does not end")
 	}
 	for range mostSecrets {
-		next, _ := g.open(g.code(now), now)
-		if !g.valid(next, now) {
+		next, _ := g.open(g.code(Reader{}, now), now)
+		if r, valid := g.reader(next, now); !valid || r.Log {
 			t.Error("a new session is not valid")
 		}
 	}
-	if g.valid(session, now) || len(g.sessions.list) > mostSecrets || len(g.codes.list) > mostSecrets {
+	if _, valid := g.reader(session, now); valid || len(g.sessions.list) > mostSecrets || len(g.codes.list) > mostSecrets {
 		t.Errorf("there are %d sessions and %d codes", len(g.sessions.list), len(g.codes.list))
+	}
+}
+
+// The log is for root: an operator's session gets the page, but the log by no path.
+func TestOperatorsGetNoLog(t *testing.T) {
+	s := serve(t, &fake{})
+	for _, reader := range []Reader{{Log: true}, {}} {
+		b := browser(t)
+		if code, _ := get(t, b, s.Link(reader)); code != http.StatusOK {
+			t.Fatalf("the link gives %d", code)
+		}
+		if _, text := get(t, b, s.url("/api/reader")); strings.Contains(text, "true") != reader.Log {
+			t.Errorf("%+v is %s", reader, text)
+		}
+		for _, path := range []string{"/api/log", "/api//log", "/api/x/../log"} {
+			code, text := do(t, b, http.MethodPost, s.url(path), "{}", map[string]string{"Origin": s.url("")})
+			if got := strings.Contains(text, "198.51.100.9"); got && !reader.Log || path == "/api/log" && got != reader.Log {
+				t.Errorf("%+v at %s: %d %s", reader, path, code, text)
+			}
+		}
+		if code, _ := get(t, b, s.url("/api/members")); code != http.StatusOK {
+			t.Errorf("%+v sees the members: %d", reader, code)
+		}
 	}
 }
 

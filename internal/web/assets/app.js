@@ -4,7 +4,7 @@ import {Rates, bars} from './chart.js';
 import {$, age, ask, bytes, colour, el, pathOf, percent, rate, seconds, trip} from './words.js';
 
 const rates = new Rates();
-let message, past, paused = false, asked = false;
+let message, past, paused = false, asked = false, reader = {log: false};
 
 function show() {
 	if (!message?.status) return;
@@ -12,7 +12,7 @@ function show() {
 	$('member').textContent = `${s.member} ${s.version}`;
 	$('problems').hidden = !s.problems.length;
 	$('problem-list').replaceChildren(...s.problems.map((p) => el('li', {}, p)));
-	$('log').hidden = $('log-link').hidden = !s.roles.includes('waypoint');
+	$('log').hidden = $('log-link').hidden = !(s.roles.includes('waypoint') && reader.log);
 	draw($('graph'), s);
 	rates.draw($('chart'));
 	connections(s, now);
@@ -161,6 +161,7 @@ function pause() {
 	if (!paused) show();
 }
 
+ask('reader').then((r) => { reader = r; show(); }, () => {});
 const stream = new EventSource('api/stream');
 stream.onmessage = (e) => {
 	const next = JSON.parse(e.data);
