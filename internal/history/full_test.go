@@ -1,6 +1,8 @@
 package history
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,7 +16,93 @@ import (
 )
 
 // A full disk loses nothing of the file, and what happened meanwhile is written when there is room again.
-func TestFullDisk(t *testing.T) {
+func TestFullDisk(t *testing.T) { onSmallDisk(t, fillDisk) }
+
+// A file is no damaged one because the disk is full when it is opened, whatever room is left within it.
+func TestFullDiskAtTheStart(t *testing.T) {
+	onSmallDisk(t, func(t *testing.T, dir string) {
+		for minutes := range 12 {
+			startOnFullDisk(t, filepath.Join(dir, fmt.Sprint(minutes)), minutes)
+		}
+	})
+}
+
+// The first start, on a full disk, is an error; the next one, with room again, is not.
+func TestFirstStartOnAFullDisk(t *testing.T) {
+	onSmallDisk(t, func(t *testing.T, dir string) {
+		for room := range 6 {
+			path := filepath.Join(dir, "history.db")
+			ballast := fill(t, dir)
+			if err := os.Truncate(ballast, smallDisk-int64((room+1)*os.Getpagesize())); err != nil {
+				t.Error(err)
+			}
+			s, err := Open(path)
+			if _, damaged := errors.AsType[*DamagedError](err); damaged {
+				t.Errorf("with %d pages left: %v", room, err)
+			}
+			if s == nil {
+				os.Remove(ballast)
+				if s, err = Open(path); err != nil {
+					t.Errorf("with room again: %v", err)
+				}
+			}
+			if s != nil {
+				s.Close()
+			}
+			os.Remove(ballast)
+			os.Remove(path)
+		}
+	})
+}
+
+func startOnFullDisk(t *testing.T, dir string, minutes int) {
+	r := NewRecorder(dir, nil, slog.New(slog.DiscardHandler))
+	for i := range minutes {
+		r.pending = used(noon.Add(time.Duration(i)*time.Minute), 1)
+		r.keep(r.pending.Start.Add(time.Duration(i) * time.Minute))
+	}
+	if r.store == nil || r.Problem() != "" {
+		t.Errorf("no store of %d minutes: %s", minutes, r.Problem())
+		return
+	}
+	kept := len(read(t, r.store, api.StepMinute))
+	if err := r.store.Close(); err != nil {
+		t.Error(err)
+	}
+	ballast := fill(t, filepath.Dir(dir))
+	defer os.RemoveAll(dir)
+	s, err := Open(File(dir))
+	if err != nil {
+		t.Errorf("with %d minutes, on a full disk: %v", minutes, err)
+	}
+	if s != nil {
+		s.Close()
+	}
+	os.Remove(ballast)
+	if s, err = Open(File(dir)); err != nil {
+		t.Errorf("with room again: %v", err)
+		return
+	}
+	if n := len(read(t, s, api.StepMinute)); n != kept {
+		t.Errorf("of %d minutes, %d are left", kept, n)
+	}
+	s.Close()
+}
+
+// smallDisk is its size in bytes.
+const smallDisk = 256 << 10
+
+// fill writes a file that takes the rest of the disk.
+func fill(t *testing.T, dir string) (ballast string) {
+	ballast = filepath.Join(dir, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, smallDisk+1), 0o600); err == nil {
+		t.Error("the disk is not full")
+	}
+	return ballast
+}
+
+// onSmallDisk runs a test with a folder on a file system of its own.
+func onSmallDisk(t *testing.T, run func(t *testing.T, dir string)) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it mounts a small file system")
 	}
@@ -26,14 +114,14 @@ func TestFullDisk(t *testing.T) {
 		for _, err := range []error{
 			unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS),
 			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
-			unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"),
+			unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", smallDisk)),
 		} {
 			if err != nil {
 				t.Error(err)
 				return
 			}
 		}
-		fillDisk(t, dir)
+		run(t, dir)
 		if err := unix.Unmount(dir, 0); err != nil {
 			t.Error(err)
 		}
@@ -49,10 +137,7 @@ func fillDisk(t *testing.T, dir string) {
 	}
 	r.pending = used(noon, 1)
 	r.keep(noon)
-	ballast := filepath.Join(dir, "ballast")
-	if err := os.WriteFile(ballast, make([]byte, 256<<10), 0o600); err == nil {
-		t.Error("the disk is not full")
-	}
+	ballast := fill(t, dir)
 	at := noon
 	for i := 0; i < 2000 && r.Problem() == ""; i++ {
 		at = at.Add(time.Minute)

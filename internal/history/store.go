@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -23,7 +25,12 @@ const (
 	// longestPeriod bounds the form of a period: paths by the dozen, with names of 63 bytes.
 	longestPeriod = 16 << 10
 	lockPatience  = time.Second
+	// mostAside bounds the damaged files that are kept.
+	mostAside = 3
 )
+
+// errDamaged is the cause of errors that come from what the file contains, and not from the disk or the system.
+var errDamaged = errors.New("damaged")
 
 var (
 	minutesBucket = []byte("minutes")
@@ -49,13 +56,13 @@ func (e *DamagedError) Error() string {
 func (e *DamagedError) Unwrap() error { return e.Err }
 
 // Open opens the file at path, or makes it. A *DamagedError comes with a Store: a file that is damaged is set aside, and
-// a new one made.
+// a new one made. After any other error, such as that of a full disk, the file is where it was.
 func Open(path string) (*Store, error) {
 	s, err := open(path)
-	if err == nil || errors.Is(err, bolterrors.ErrTimeout) || errors.Is(err, os.ErrPermission) {
+	if !errors.Is(err, errDamaged) {
 		return s, err
 	}
-	aside := path + ".damaged"
+	aside := free(path + ".damaged")
 	if moved := os.Rename(path, aside); moved != nil {
 		return nil, errors.Join(err, moved)
 	}
@@ -66,24 +73,34 @@ func Open(path string) (*Store, error) {
 	return s, &DamagedError{Aside: aside, Err: err}
 }
 
+// free returns the first name like path that no file has, or the last of mostAside.
+func free(path string) string {
+	name := path
+	for i := 2; i <= mostAside; i++ {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		name = fmt.Sprintf("%s-%d", path, i)
+	}
+	return name
+}
+
 func open(path string) (s *Store, err error) {
 	var db *bolt.DB
+	empty := isEmpty(path)
 	err = guard(func() (err error) {
 		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockPatience})
 		if err != nil {
-			return err
+			return withCause(err, path)
 		}
 		if err := db.View(check); err != nil {
 			return err
 		}
-		return db.Update(func(tx *bolt.Tx) error {
-			_, err := tx.CreateBucketIfNotExists(minutesBucket)
-			if err == nil {
-				_, err = tx.CreateBucketIfNotExists(hoursBucket)
-			}
-			return err
-		})
+		return makeBuckets(db)
 	})
+	if err != nil && empty && !errors.Is(err, bolterrors.ErrTimeout) {
+		_ = os.Truncate(path, 0) // else the half of a new file would count as damaged the next time
+	}
 	if err != nil {
 		if db != nil {
 			err = errors.Join(err, guard(db.Close))
@@ -93,12 +110,52 @@ func open(path string) (s *Store, err error) {
 	return &Store{db: db, mostMinutes: mostMinutes, mostHours: mostHours}, nil
 }
 
+func isEmpty(path string) bool {
+	info, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0
+}
+
+// withCause adds errDamaged to an error of bolt.Open that the file's contents have caused. Of one that is shorter than its
+// two headers, the library returns an error without a name.
+func withCause(err error, path string) error {
+	info, unknown := os.Stat(path)
+	short := unknown == nil && info.Size() < 2*int64(os.Getpagesize())
+	var system syscall.Errno
+	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrVersionMismatch) || errors.Is(err, bolterrors.ErrChecksum) ||
+		short && !errors.As(err, &system) && !errors.Is(err, bolterrors.ErrTimeout) {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return err
+}
+
+// makeBuckets makes the buckets that the file lacks. It writes nothing to one that has them, so that it opens on a full disk.
+func makeBuckets(db *bolt.DB) error {
+	var whole bool
+	err := db.View(func(tx *bolt.Tx) error {
+		whole = tx.Bucket(minutesBucket) != nil && tx.Bucket(hoursBucket) != nil
+		return nil
+	})
+	if err != nil || whole {
+		return err
+	}
+	return db.Update(func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucketIfNotExists(minutesBucket)
+		if err == nil {
+			_, err = tx.CreateBucketIfNotExists(hoursBucket)
+		}
+		return err
+	})
+}
+
 // check reads the whole file.
 func check(tx *bolt.Tx) (err error) {
 	for found := range tx.Check() { // must be read to its end
 		err = errors.Join(err, found)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return nil
 }
 
 // guard runs f and turns the panics of the library into errors: it maps the file into memory, where a page that cannot
@@ -107,7 +164,7 @@ func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("damaged: %v", p)
+			err = fmt.Errorf("%w: %v", errDamaged, p)
 		}
 	}()
 	return f()

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/detour-collective/dcol/internal/api"
 )
 
@@ -150,6 +152,52 @@ func TestDamagedStoreIsSetAside(t *testing.T) {
 			t.Errorf("%s: the new file does not work: %v", name, err)
 		}
 		s.Close()
+	}
+}
+
+// A file that the system cannot open is no damaged one: it stays where it is.
+func TestUnopenedStoreStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	s := openStore(t, path)
+	if err := s.Add(used(noon, 7)); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(path)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, unix.EMFILE) {
+		t.Errorf("with too many open files: %v", err)
+	}
+	if list := read(t, openStore(t, path), api.StepMinute); len(list) != 1 {
+		t.Errorf("afterwards the history is %+v", list)
+	}
+}
+
+// A file that was set aside stays when another is damaged, up to a number.
+func TestDamagedStoresStay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	for i, want := range []string{".damaged", ".damaged-2", ".damaged-3", ".damaged-3"} {
+		if err := os.WriteFile(path, fmt.Append(nil, "damage ", i), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(path)
+		d, ok := errors.AsType[*DamagedError](err)
+		if !ok || d.Aside != path+want {
+			t.Fatalf("the file is set aside: %v", err)
+		}
+		s.Close()
+	}
+	if data, err := os.ReadFile(path + ".damaged"); string(data) != "damage 0" {
+		t.Errorf("the first became %q, %v", data, err)
 	}
 }
 
