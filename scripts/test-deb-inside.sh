@@ -58,6 +58,20 @@ kill -0 "$agent" || die 'the upgrade ended the agent'
 dcol status || die 'the agent does not answer the new command'
 [[ -e /etc/dcol/dcol.toml ]] || die 'the upgrade removed the configuration'
 
+# What dcol join, systemctl enable and an instance of the probe leave (docs/probe.md).
+links=(/etc/systemd/system/multi-user.target.wants/dcol.service /etc/systemd/system/timers.target.wants/dcol-probe@office.timer)
+for link in "${links[@]}"; do
+	mkdir -p "${link%/*}"
+	ln -s "/usr/lib/systemd/system/${link##*/}" "$link"
+done
+mkdir -p /etc/dcol/probe /var/lib/dcol-probe
+touch /etc/dcol/probe/office /var/lib/dcol-probe/office.jsonl
+
+# A systemctl that only notes what the removal asks of it.
+mkdir -p /run/systemd/system
+printf '#!/bin/sh\necho "$*" >>/tmp/systemctl.log\n' >/usr/local/bin/systemctl
+chmod 755 /usr/local/bin/systemctl
+
 step 'remove'
 dpkg -r dcol-lab dcol
 for ((i = 0; i < 300; i++)); do
@@ -67,10 +81,18 @@ done
 ! kill -0 "$agent" 2>/dev/null || die 'the agent still runs'
 [[ -e /etc/dcol/dcol.toml ]] || die 'a removal keeps the configuration; a purge does not'
 [[ ! -e /usr/bin/dcol ]] || die '/usr/bin/dcol is still there'
+for link in "${links[@]}"; do
+	[[ -L $link ]] || die "$link is gone: another installation would not start at boot"
+done
+for unit in 'dcol-probe@*.timer' 'dcol-probe@*.service' dcol.service; do
+	grep -qxF "stop $unit" /tmp/systemctl.log || die "the removal does not stop $unit"
+done
+rm -f /usr/local/bin/systemctl
 
 step 'purge'
 dpkg -P dcol-lab dcol
 rm -f /var/log/dcol-agent.log # this script's own
+rmdir /etc/systemd/system/{multi-user,timers}.target.wants 2>/dev/null || true # systemd's, if it is there
 files >/tmp/after
 diff /tmp/before /tmp/after || die 'something was left behind'
 step passed
