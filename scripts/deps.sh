@@ -141,6 +141,7 @@ set_test() {
 	need_python "programs for 'dcol run'"
 	need_program socat socat 'services and senders in the tests'
 	need_program miniupnpd miniupnpd-nftables 'the home routers of the tests that open ports'
+	need_program chromium chromium 'the browser of the tests of the page'
 }
 set_nightly_tshark() {
 	set_test
