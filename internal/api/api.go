@@ -139,8 +139,11 @@ type Subflow struct {
 	ReceiveRate   float64 `json:"receive_bps"`
 	BytesSent     uint64  `json:"bytes_sent"` // acknowledged by the peer
 	BytesReceived uint64  `json:"bytes_received"`
+	Segments      uint64  `json:"segments_sent"` // with payload, also those sent again
 	Retransmitted uint64  `json:"segments_retransmitted"`
-	CongWindow    uint32  `json:"cwnd_segments"`
+	// Queued is what this host has given to the subflow and the peer has not acknowledged, in bytes: in flight, or waiting.
+	Queued     uint64 `json:"queued_bytes"`
+	CongWindow uint32 `json:"cwnd_segments"`
 	// Why is the reason for this detour when it was chosen.
 	Why string `json:"why,omitempty"`
 }

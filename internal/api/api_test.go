@@ -106,7 +106,7 @@ func full() Status {
 				Token: "0a0b0c0d", Local: at("192.0.2.1:40000"), Remote: at("[2001:db8::5]:443"), Since: since, Traffic: "bulk", Note: "waits",
 				Subflows: []Subflow{{
 					Kind: "mapped", Waypoint: "bob", State: "backup", Local: at("192.0.2.1:40001"), Remote: at("192.0.2.7:443"), Since: since,
-					RTT: 12.5, MinRTT: 10, SendRate: 1e6, ReceiveRate: 2e6, BytesSent: 1, BytesReceived: 1 << 60, Retransmitted: 3, CongWindow: 10, Why: "bob carries nothing yet",
+					RTT: 12.5, MinRTT: 10, SendRate: 1e6, ReceiveRate: 2e6, BytesSent: 1, BytesReceived: 1 << 60, Segments: 90, Retransmitted: 3, Queued: 14480, CongWindow: 10, Why: "bob carries nothing yet",
 				}},
 			}},
 			Plain: []netip.AddrPort{at("192.0.2.1:443")},

@@ -27,10 +27,16 @@ type feed struct {
 // connHistory remembers the rates of a connection and of its subflows, in both directions together.
 type connHistory struct {
 	all  history
-	subs map[subKey]*history
+	subs map[subKey]*subHistory
 	// level is the order of magnitude of the recent rate, in steps of a factor of about three. Sorted by the rate
 	// itself, connections would change places all the time.
 	level float64
+}
+
+// subHistory remembers the rates of a subflow, and the segments that were sent.
+type subHistory struct {
+	rates history
+	sent  sentHistory
 }
 
 // rank finds the level. It changes only when the rate is clearly beyond it.
@@ -87,17 +93,18 @@ func (f *feed) measure() {
 		if h == nil {
 			h = &connHistory{}
 		}
-		subs := make(map[subKey]*history, len(c.Subflows))
+		subs := make(map[subKey]*subHistory, len(c.Subflows))
 		sum := 0.0
 		for j := range c.Subflows {
 			s := &c.Subflows[j]
 			sk := subKey{s.Local, s.Remote}
 			sh := h.subs[sk]
 			if sh == nil {
-				sh = &history{}
+				sh = &subHistory{}
 			}
 			both := s.ReceiveRate + s.SendRate
-			sh.add(both)
+			sh.rates.add(both)
+			sh.sent.add(s)
 			subs[sk] = sh
 			sum += both
 			in, out = in+s.ReceiveRate, out+s.SendRate

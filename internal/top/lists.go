@@ -144,6 +144,8 @@ const (
 	cIn
 	cTrend
 	cOut
+	cQueued
+	cLoss
 	cRetrans
 	cReceived
 	cSent
@@ -163,13 +165,19 @@ func (s *screen) connectionTable() table {
 		cIn:       s.rateColumn("IN"),
 		cTrend:    {title: "TREND", width: 8, most: 16},
 		cOut:      s.rateColumn("OUT"),
+		cQueued:   {title: "QUEUED", width: 9, right: true},
+		cLoss:     {title: "LOSS", width: 7, right: true},
 		cRetrans:  {title: "RETRANS", width: 7, right: true},
 		cReceived: {title: "RECEIVED", width: 9, right: true},
 		cSent:     {title: "SENT", width: 9, right: true},
 		cAge:      {title: "FOR", width: 6, right: true},
 		cWhy:      {title: "WHY THIS ONE", width: 24, most: 200},
 	}
-	order := []int{cPath, cIn, cState, cRTT, cRetrans, cOut, cTrend, cAge, cReceived, cSent, cWhy}
+	order := []int{cPath, cIn, cState, cRTT, cLoss, cOut, cQueued, cTrend, cRetrans, cAge, cWhy, cReceived, cSent}
+	if s.columns < airyColumns { // eight columns fit into 80
+		columns[cOut] = column{title: "OUT", width: 6, right: true}
+		columns[cQueued].width, columns[cLoss].width, columns[cTrend].width = 6, 6, 6
+	}
 	if s.columns < 60 {
 		columns[cPath].width = 20
 	}
@@ -230,10 +238,10 @@ func (s *screen) nothing() string {
 func (s *screen) connectionCells(r *row, t table) []cell {
 	c := r.conn
 	var in, out float64
-	var received, sent, again uint64
+	var received, sent, again, queued uint64
 	for i := range c.Subflows {
 		x := &c.Subflows[i]
-		in, out = in+x.ReceiveRate, out+x.SendRate
+		in, out, queued = in+x.ReceiveRate, out+x.SendRate, queued+x.Queued
 		received, sent, again = received+x.BytesReceived, sent+x.BytesSent, again+x.Retransmitted
 	}
 	folded := s.m.list.folded != s.m.list.other[r.id.conn]
@@ -244,6 +252,8 @@ func (s *screen) connectionCells(r *row, t table) []cell {
 		cIn:       s.rate(in),
 		cTrend:    {s.m.feed.trend(r).spark(t.widths[cTrend], s.bars), Accent},
 		cOut:      s.rate(out),
+		cQueued:   s.bytes(queued),
+		cLoss:     s.m.feed.sent(r).loss(),
 		cRetrans:  number(again),
 		cReceived: {ui.Bytes(received), Plain},
 		cSent:     {ui.Bytes(sent), Plain},
@@ -265,6 +275,8 @@ func (s *screen) subflowCells(r *row, t table) []cell {
 		cIn:       s.rate(x.ReceiveRate),
 		cTrend:    {s.m.feed.trend(r).spark(t.widths[cTrend], s.bars), Accent},
 		cOut:      s.rate(x.SendRate),
+		cQueued:   s.bytes(x.Queued),
+		cLoss:     s.m.feed.sent(r).loss(),
 		cRetrans:  number(x.Retransmitted),
 		cReceived: {ui.Bytes(x.BytesReceived), Plain},
 		cSent:     {ui.Bytes(x.BytesSent), Plain},
@@ -289,5 +301,8 @@ func (f *feed) trend(r *row) *history {
 	case r.sub == nil:
 		return &h.all
 	}
-	return h.subs[r.id.sub]
+	if sub := h.subs[r.id.sub]; sub != nil {
+		return &sub.rates
+	}
+	return nil
 }

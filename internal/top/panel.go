@@ -143,8 +143,12 @@ What is shown
              tallest bar is the highest of them
   RTT        smoothed round-trip time; a connection's is
              that of its quickest path
+  QUEUED     bytes that this host has given to a path, and
+             the other end has not confirmed
+  LOSS       of a path: segments sent again of those that
+             this host sent in the last states; "-": too few.
+             Of a waypoint: lost packets of the session
   RETRANS    segments sent again since the subflow began
-  LOSS       lost packets of the session with a waypoint
 
   up         the path carries data
   backup     it stands by

@@ -53,7 +53,7 @@ func connection(i, second int) api.Connection {
 		return api.Subflow{
 			Kind: kind, Waypoint: waypoint, State: api.SubflowUp, Why: why, Since: since, RTT: 30.25 + float64(i%9), MinRTT: 20,
 			Local: netip.AddrPortFrom(netip.MustParseAddr("192.168.1.10"), uint16(20000+3*i+len(waypoint))), Remote: server,
-			ReceiveRate: bps * wave, SendRate: bps * wave / 80, BytesReceived: uint64(105e6 + bps*float64(second)/8), BytesSent: 1.2e6, Retransmitted: uint64(i%5) * 2,
+			ReceiveRate: bps * wave, SendRate: bps * wave / 80, BytesReceived: uint64(105e6 + bps*float64(second)/8), BytesSent: 1.2e6, Segments: uint64(1000 + 100*second), Retransmitted: uint64(i%5) * uint64(2+second), Queued: uint64(bps / 80),
 		}
 	}
 	share := 1 / float64(1+i%40)
@@ -469,6 +469,30 @@ func TestOrderIsCalm(t *testing.T) {
 	}
 }
 
+// Loss is that of the last states, and a dash if the host sent next to nothing: it does not know what the peer sent again.
+func TestLoss(t *testing.T) {
+	var h sentHistory
+	want := func(text string) {
+		t.Helper()
+		if c := h.lately().loss(); c.text != text {
+			t.Errorf("after %d states, loss is %s, not %s", h.n, c.text, text)
+		}
+	}
+	want("-")
+	h.add(&api.Subflow{Segments: 1000, Retransmitted: 500})
+	want("-")
+	h.add(&api.Subflow{Segments: 1100, Retransmitted: 501})
+	want("1.0 %")
+	for range lossSamples {
+		h.add(&api.Subflow{Segments: 1100, Retransmitted: 501})
+	}
+	want("-")
+	h.add(&api.Subflow{Segments: 1200, Retransmitted: 601})
+	want("100 %")
+	h.add(&api.Subflow{})
+	want("-")
+}
+
 // Columns stay where they are, whatever the numbers.
 func TestColumnsStay(t *testing.T) {
 	for _, columns := range []int{40, 80, 110, 160} {
@@ -478,6 +502,7 @@ func TestColumnsStay(t *testing.T) {
 			for j := range busy.Client.Connections[i].Subflows {
 				s := &busy.Client.Connections[i].Subflows[j]
 				s.ReceiveRate, s.SendRate, s.Retransmitted, s.RTT, s.State = 99.9e9, 1e3, 1_000_000, 9999.9, api.SubflowJoining
+				s.Segments, s.Queued = 9_000_000, 999_999_999_999
 			}
 		}
 		at := func() int {

@@ -205,6 +205,19 @@ func (s *screen) rate(bps float64) cell {
 	return cell{text, Plain}
 }
 
+// bytes returns a number of bytes as the width allows.
+func (s *screen) bytes(n uint64) cell {
+	text := ui.Bytes(n)
+	if s.columns < airyColumns {
+		number, unit, _ := strings.Cut(text, " ")
+		text = number + strings.TrimSuffix(unit, "B")
+	}
+	if n == 0 {
+		return cell{text, Dim}
+	}
+	return cell{text, Plain}
+}
+
 // rateColumn returns a column for rates.
 func (s *screen) rateColumn(name string) column {
 	if s.columns >= airyColumns {
@@ -284,7 +297,7 @@ func rowDetail(r *row) string {
 		}
 		return fmt.Sprintf("%v to %v", r.conn.Local, r.conn.Remote)
 	}
-	text := fmt.Sprintf("%s to %v", ui.PathName(*r.sub), r.sub.Remote)
+	text := fmt.Sprintf("%s to %v, %d of %d segments sent again", ui.PathName(*r.sub), r.sub.Remote, r.sub.Retransmitted, r.sub.Segments)
 	if r.sub.Why != "" {
 		text = r.sub.Why
 	}

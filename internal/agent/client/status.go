@@ -162,7 +162,8 @@ func figuresOf(s *mptcp.Subflow) api.Subflow {
 	return api.Subflow{
 		RTT: milliseconds(s.Metrics.RTT), MinRTT: milliseconds(s.Metrics.MinRTT),
 		BytesSent: s.Metrics.BytesAcked, BytesReceived: s.Metrics.BytesReceived,
-		Retransmitted: uint64(s.Metrics.TotalRetrans), CongWindow: s.Metrics.SndCwnd,
+		Segments: uint64(s.Metrics.DataSegsOut), Retransmitted: uint64(s.Metrics.TotalRetrans), CongWindow: s.Metrics.SndCwnd,
+		Queued: uint64(s.Metrics.Unacked)*uint64(s.Metrics.SndMSS) + uint64(s.Metrics.NotSent),
 	}
 }
 
