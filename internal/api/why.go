@@ -27,6 +27,8 @@ type Why struct {
 	Candidates []Candidate `json:"candidates"`
 	// Note is the reason why a new connection would take no detour.
 	Note string `json:"note,omitempty"`
+	// Mends lists what the user can do about the reasons, if there is anything.
+	Mends []string `json:"mends,omitempty"`
 	// Probed has what probes found on the path to the server and on those to waypoints, if the agent may probe.
 	Probed []ProbedPath `json:"probed,omitempty"`
 }

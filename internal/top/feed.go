@@ -129,20 +129,7 @@ func (f *feed) measure() {
 }
 
 // load returns the rates through each address of a waypoint now, to this host and from it.
-func (f *feed) load() map[waypointID]rates {
-	u := using(&f.status)
-	sums := make(map[waypointID]rates)
-	for _, c := range u.Connections {
-		for i := range c.Subflows {
-			if s := &c.Subflows[i]; s.Waypoint != "" {
-				id := passes(s, u.Waypoints)
-				r := sums[id]
-				sums[id] = rates{r.in + s.ReceiveRate, r.out + s.SendRate}
-			}
-		}
-	}
-	return sums
-}
+func (f *feed) load() map[waypointID]rates { return loads(using(&f.status)) }
 
 // passes returns the address of its waypoint that a detour uses: the one that it leads to, or for a tunnel the one where
 // its kind is ready.

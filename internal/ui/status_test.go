@@ -191,6 +191,7 @@ func TestWhy(t *testing.T) {
 			{Waypoint: "dave", Kind: "in-band", Why: "in-band does not get through on this path since 11:50 (no answer)", Until: now.Add(4 * time.Minute), Claimed: &api.Claimed{Members: 1, Loss: "2 to 5 %"}, Bottlenecks: []api.Bottleneck{{Relation: "unknown", Pairs: 3, Lost: 0.5, Least: -0.2, Most: 1.2}}},
 		},
 	}
+	full.Mends = []string{"a tunnel hides TCP options from middleboxes"}
 	none := api.Why{Server: server, Note: "destination is excluded from detours"}
 	for name, x := range map[string]api.Why{"full": full, "none": none} {
 		var b strings.Builder

@@ -52,6 +52,9 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	if x.Note != "" {
 		p.linef("  no detour: %s", x.Note)
 	}
+	for _, mend := range x.Mends {
+		p.linef("  to mend it: %s", mend)
+	}
 	p.probed(x.Probed, now)
 	return p.err
 }

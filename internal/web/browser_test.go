@@ -124,6 +124,8 @@ func TestInBrowser(t *testing.T) {
 		}
 	}
 
+	c.waitFor("edges have loss", `innerWidth === 360 || [...document.querySelectorAll('#graph text')].some((t) => /loss/.test(t.textContent))`)
+	var found []string
 	key := func(key string) {
 		c.call("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": key, "text": key})
 		c.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key})
@@ -133,7 +135,12 @@ func TestInBrowser(t *testing.T) {
 	c.call("Input.insertText", map[string]any{"text": "carol bulk"})
 	c.waitFor("connections are filtered", `[...document.querySelectorAll('#connection-rows tr')].length < 14 && [...document.querySelectorAll('#connection-rows tr')].every((r) => r.textContent.includes('via carol'))`)
 	c.eval(`document.querySelector('#connection-rows button').click() ?? true`, new(bool))
-	c.waitFor("the explanation is shown", `document.querySelector('#why').textContent.includes('it loses least') && document.activeElement.id === 'why'`)
+	c.waitFor("the explanation is shown", `['it loses least', 'its round trip is longer', 'ip mptcp limits', 'MP_CAPABLE is removed', 'bulk got 17.5 Mbit/s', 'hop 4 quoted'].every((w) => document.querySelector('#why').textContent.includes(w)) && document.activeElement.id === 'why'`)
+	c.screenshot("why")
+	c.eval(findings, &found)
+	if len(found) > 0 {
+		t.Errorf("with an explanation:\n%s", strings.Join(found, "\n"))
+	}
 	key("p")
 	c.waitFor("the page is paused", `document.querySelector('#pause').getAttribute('aria-pressed') === 'true'`)
 	c.eval(`document.querySelector('[aria-label="Avoid bob"]').click() ?? true`, new(bool))
@@ -144,4 +151,21 @@ func TestInBrowser(t *testing.T) {
 	})
 	c.eval(`document.querySelector('#log-form').requestSubmit() ?? true`, new(bool))
 	c.waitFor("the log is searched, and its text is no HTML", `document.querySelector('#log-rows').textContent.includes('erin<script>')`)
+
+	stops := make([]func(), 0, mostStreams)
+	b := loggedIn(t, s)
+	c.must(c.Open("about:blank"))
+	waitFor(t, "the page's stream is closed", func() bool { return !s.hub.watched() })
+	for range mostStreams {
+		_, stop := stream(t, b, s)
+		stops = append(stops, stop)
+	}
+	c.must(c.Open(s.Link(Reader{})))
+	c.waitFor("the page says that there are too many", `document.querySelector('#live')?.textContent.includes('close one')`)
+	for _, stop := range stops {
+		stop()
+	}
+	c.waitFor("the page has tried again", `document.querySelector('#live')?.textContent.includes('14 connections') && document.querySelector('#log').hidden`)
+	c.must(s.http.Close())
+	c.waitFor("the page says what to do if the agent was started anew", `document.querySelector('#live')?.textContent.includes('run dcol web again')`)
 }

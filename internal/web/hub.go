@@ -57,10 +57,11 @@ type event struct {
 type message struct {
 	At     time.Time   `json:"at"`
 	Status *api.Status `json:"status,omitempty"`
-	// Connections is the number of all connections.
-	Connections int     `json:"connections"`
-	Events      []event `json:"events"` // the newest first
-	Error       string  `json:"error,omitempty"`
+	// Connections is the number of all connections, and Loads has what all of them carry: Status has only the busiest.
+	Connections int        `json:"connections"`
+	Loads       []top.Load `json:"loads"`
+	Events      []event    `json:"events"` // the newest first
+	Error       string     `json:"error,omitempty"`
 }
 
 func newHub(agent Agent) *hub {
@@ -110,7 +111,7 @@ func (h *hub) look(ctx context.Context) {
 		whole := s
 		h.last = &whole
 		if s.Client != nil {
-			m.Connections = len(s.Client.Connections)
+			m.Connections, m.Loads = len(s.Client.Connections), top.Loads(s.Client)
 			shown := *s.Client
 			shown.Connections = busiest(shown.Connections)
 			s.Client = &shown

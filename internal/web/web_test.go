@@ -54,7 +54,7 @@ func (f *fake) Status(context.Context) (api.Status, error) {
 		server := netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 250)}), 443)
 		c := api.Connection{
 			Token: fmt.Sprint(i), Remote: server, Since: began.Add(time.Duration(i) * time.Second), Traffic: []string{"bulk", "messages", "short"}[i%3],
-			Subflows: []api.Subflow{{Kind: "direct", State: api.SubflowUp, Local: at("192.0.2.1:1000"), Remote: server, RTT: 24, ReceiveRate: 9e6 / float64(i+1) * wave(i)}},
+			Subflows: []api.Subflow{{Kind: "direct", State: api.SubflowUp, Local: at("192.0.2.1:1000"), Remote: server, RTT: 24, ReceiveRate: 9e6 / float64(i+1) * wave(i), Segments: uint64(90 * f.asked), Retransmitted: uint64(f.asked)}},
 		}
 		if i%3 != 2 {
 			c.Subflows = append(c.Subflows, api.Subflow{Kind: "in-band", Waypoint: []string{"bob", "carol"}[i%2], State: api.SubflowUp, Local: at("192.0.2.1:1001"), Remote: server, RTT: 31, ReceiveRate: 14e6 / float64(i+1) * wave(i+2), Why: "it loses least"})
@@ -88,7 +88,17 @@ func (f *fake) History(_ context.Context, r api.HistoryRequest) (api.History, er
 }
 
 func (f *fake) Why(_ context.Context, r api.WhyRequest) (api.Why, error) {
-	return api.Why{Server: r.Server, Candidates: []api.Candidate{{Waypoint: "bob", Kind: "in-band", Taken: true, Why: "it loses least"}}}, nil
+	now := time.Now()
+	return api.Why{
+		Server: r.Server, Direct: api.Measured{At: now, MinRTT: 29, Loss: 0.012}, Note: "",
+		Connections: []api.Connection{{Since: began, Note: "the server takes 2 beside the first subflow", Subflows: []api.Subflow{{Kind: "direct", State: api.SubflowUp}, {Kind: "in-band", Waypoint: "bob", State: api.SubflowBackup, Why: "its round trip is longer"}}}},
+		Candidates: []api.Candidate{
+			{Waypoint: "bob", Kind: "in-band", Taken: true, Why: "it loses least", Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}},
+			{Waypoint: "carol", Kind: "wireguard", Why: "the server accepts no more subflows", Until: now.Add(time.Minute)},
+		},
+		Mends:  []string{"on a server of your own: ip mptcp limits set subflows 8"},
+		Probed: []api.ProbedPath{{At: now.Add(-3 * time.Hour), To: r.Server, Recipe: "mptcp", Confidence: "certain", Text: "MP_CAPABLE is removed between hop 3 and hop 4.", Evidence: []string{"hop 4 quoted a SYN without it"}}},
+	}, nil
 }
 
 func (f *fake) Steer(_ context.Context, r api.SteerRequest) (api.Steering, error) {
@@ -374,6 +384,18 @@ func TestStream(t *testing.T) {
 	m, _ := next(t, r)
 	if m.Connections != mostShown+50 || len(m.Status.Client.Connections) != mostShown || m.Status.Client.Connections[0].Token != "0" {
 		t.Errorf("%d connections, %d shown", m.Connections, len(m.Status.Client.Connections))
+	}
+	var all, shown float64
+	for _, l := range m.Loads {
+		all += l.Receive
+	}
+	for _, c := range m.Status.Client.Connections {
+		for _, f := range c.Subflows {
+			shown += f.ReceiveRate
+		}
+	}
+	if all <= shown || len(m.Loads) != 3 || m.Loads[0].Waypoint != "" {
+		t.Errorf("all connections carry %.0f bit/s, those that are shown %.0f: %+v", all, shown, m.Loads)
 	}
 	next(t, r)
 	stop()

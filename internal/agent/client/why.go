@@ -34,6 +34,7 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 				Claimed: describeClaimed(d.Claimed), Bottlenecks: describeBottlenecks(d.Bottlenecks),
 			})
 		}
+		out.Mends = mendsOf(&out)
 		return out, nil
 	})
 }

@@ -1,9 +1,12 @@
 // The page: it reads the stream of states, and shows them.
-import {draw} from './graph.js';
+import {draw, keysOf} from './graph.js';
+import {Losses} from './loss.js';
 import {Rates, bars} from './chart.js';
+import {reasons} from './why.js';
 import {$, age, ask, bytes, colour, el, pathOf, percent, rate, seconds, trip} from './words.js';
 
-const rates = new Rates();
+const rates = new Rates(), losses = new Losses();
+const tryAgain = 5000;
 let message, past, paused = false, asked = false, reader = {log: false};
 
 function show() {
@@ -13,7 +16,7 @@ function show() {
 	$('problems').hidden = !s.problems.length;
 	$('problem-list').replaceChildren(...s.problems.map((p) => el('li', {}, p)));
 	$('log').hidden = $('log-link').hidden = !(s.roles.includes('waypoint') && reader.log);
-	draw($('graph'), s);
+	draw($('graph'), s, message.loads ?? [], losses);
 	rates.draw($('chart'));
 	connections(s, now);
 	waypoints(s);
@@ -62,8 +65,7 @@ async function why(server) {
 	place.hidden = false;
 	try {
 		const w = await ask('why', {server});
-		place.replaceChildren(el('h3', {}, `Why these paths to ${server}?`), ...(w.note ? [el('p', {}, w.note)] : []),
-			el('ul', {}, ...w.candidates.map((c) => el('li', {}, el('strong', {class: c.taken ? 'good' : ''}, `${c.waypoint ? 'via ' + c.waypoint : 'direct'} (${c.kind})${c.taken ? ', taken' : ''}`), `: ${c.why}`))));
+		place.replaceChildren(el('h3', {}, `Why these paths to ${server}?`), ...reasons(w, new Date()));
 	} catch (e) {
 		place.replaceChildren(el('p', {class: 'bad'}, e.message));
 	}
@@ -80,18 +82,9 @@ async function steer(word, name) {
 
 const styles = {up: 'good', down: 'bad'};
 
-// passes returns the address of its waypoint that a detour uses: the one that it leads to, or for a tunnel the one where its
-// kind is ready.
-const host = (address) => address.replace(/:\d+$/, '');
-const passes = (f, list) => list.find((w) => host(w.address) === host(f.remote)) ?? list.find((w) => w.kinds.some((k) => k.kind === f.kind && k.state === 'ready')) ?? list[0];
-
 function waypoints(s) {
-	const through = new Map();
 	const list = s.client?.waypoints ?? [];
-	for (const c of s.client?.connections ?? []) for (const f of c.subflows) if (f.waypoint) {
-		const w = passes(f, list.filter((w) => w.name === f.waypoint));
-		through.set(w, (through.get(w) ?? 0) + f.receive_bps + f.send_bps);
-	}
+	const through = new Map((message.loads ?? []).map((l) => [`${l.waypoint} ${l.address}`, l.receive_bps + l.send_bps]));
 	const used = (list, name) => list.some((x) => x.name === name);
 	const focused = document.activeElement?.dataset?.choice;
 	$('waypoint-rows').replaceChildren(...list.map((w) => {
@@ -100,7 +93,7 @@ function waypoints(s) {
 			type: 'button', 'aria-pressed': String(pressed), 'data-choice': `${word} ${w.name} ${w.address}`, 'aria-label': `${text} ${w.name}`, onclick: () => steer(pressed ? 'reset' : word, pressed ? '' : w.name),
 		}, pressed ? `${text} ✓` : text);
 		return el('tr', {}, el('td', {}, w.name, el('div', {class: 'soft'}, w.address)), el('td', {}, el('span', {class: styles[w.state] ?? 'warn'}, w.state), ...(w.why ? [el('div', {class: 'soft'}, w.why)] : [])),
-			el('td', {class: 'n'}, trip(w.rtt_ms)), el('td', {class: 'n'}, w.state === 'down' ? '–' : (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(w) ?? 0)),
+			el('td', {class: 'n'}, trip(w.rtt_ms)), el('td', {class: 'n'}, w.state === 'down' ? '–' : (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(`${w.name} ${w.address}`) ?? 0)),
 			el('td', {}, w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', 'Use', first), button('avoid', 'Avoid', never)));
 	}));
 	if (focused) [...document.querySelectorAll('button[data-choice]')].find((b) => b.dataset.choice === focused)?.focus({preventScroll: true});
@@ -162,31 +155,46 @@ function pause() {
 }
 
 ask('reader').then((r) => { reader = r; show(); }, () => {});
-const stream = new EventSource('api/stream');
-stream.onmessage = (e) => {
+let stream;
+
+function open() {
+	stream = new EventSource('api/stream');
+	stream.onmessage = take;
+	stream.onerror = fail;
+}
+
+function take(e) {
 	const next = JSON.parse(e.data);
-	if (next.status) rates.take(next.status, Date.parse(next.at));
+	if (next.status) {
+		rates.take(next.loads ?? [], Date.parse(next.at));
+		losses.take(next.status, keysOf);
+	}
 	if (paused) return;
 	const s = next.status;
 	if (s) {
 		message = next;
 		let up = 0, down = 0;
-		for (const c of s.client?.connections ?? []) for (const f of c.subflows) up += f.send_bps, down += f.receive_bps;
+		for (const l of next.loads ?? []) up += l.send_bps, down += l.receive_bps;
 		live(`${next.connections} connections, ${rate(down)} in, ${rate(up)} out`);
 		show();
 	} else {
 		live(`the agent does not answer: ${next.error}`, 'bad');
 	}
-};
-stream.onerror = async () => {
-	const r = await fetch('icon.svg').catch(() => undefined);
-	if (r?.status === 401) {
-		stream.close();
-		live(await r.text(), 'bad');
-	} else {
-		live('the agent does not answer; the page tries again', 'bad');
-	}
-};
+}
+
+// fail says what is wrong. Browsers try again themselves if they get no answer, but not after a refusal.
+async function fail() {
+	const refused = stream.readyState === EventSource.CLOSED, stop = new AbortController();
+	stream.close();
+	const r = await fetch(refused ? 'api/stream' : 'icon.svg', {signal: stop.signal}).catch(() => undefined);
+	if (r?.status === 401) return live(await r.text(), 'bad');
+	live(!r ? 'the agent does not answer; the page tries again. If the agent was started anew, run dcol web again'
+		: r.ok ? 'the agent does not answer; the page tries again' : `${await r.text()}; the page tries again`, 'bad');
+	stop.abort();
+	setTimeout(open, tryAgain);
+}
+
+open();
 
 $('pause').addEventListener('click', pause);
 $('filter').addEventListener('input', show);

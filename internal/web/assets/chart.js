@@ -9,11 +9,9 @@ export class Rates {
 	times = [];
 	paths = new Map();
 
-	take(status, at) {
+	take(loads, at) {
 		const sums = new Map([['direct', 0]]);
-		for (const c of status.client?.connections ?? []) {
-			for (const s of c.subflows) sums.set(pathOf(s), (sums.get(pathOf(s)) ?? 0) + s.send_bps + s.receive_bps);
-		}
+		for (const l of loads) sums.set(pathOf(l), (sums.get(pathOf(l)) ?? 0) + l.send_bps + l.receive_bps);
 		this.times.push(at);
 		for (const path of sums.keys()) if (!this.paths.has(path)) this.paths.set(path, Array(this.times.length - 1).fill(0));
 		for (const [path, list] of this.paths) list.push(sums.get(path) ?? 0);

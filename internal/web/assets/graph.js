@@ -1,9 +1,18 @@
 // The graph of this host, the ways and the servers.
 import {colour, pathOf, percent, rate, svg, trip} from './words.js';
 
-const most = 8, row = 58, boxHeight = 46;
+const most = 8, row = 58, boxHeight = 46, mostLabels = 3;
 
-export function draw(place, status) {
+// beside has where so many labels are, from the middle of their server.
+const beside = [[], [-7], [-8, 15], [-21, -8, 15]];
+
+const lossWords = (share) => share === undefined ? '' : `, ${percent(share)} loss`;
+
+// keysOf returns the paths whose loss a subflow is part of: the whole way, and that to its server.
+export const keysOf = (c, s) => [pathOf(s), `${pathOf(s)} ${c.remote}`];
+
+// loads has the rates of all connections, of which status has the busiest.
+export function draw(place, status, loads, losses) {
 	const width = Math.max(place.clientWidth, 300), wide = width > 700;
 	const widths = wide ? [150, 150, 190] : [0.17, 0.27, 0.44].map((share) => Math.floor(share * width));
 	const ways = new Map([['direct', {rate: 0, rtts: [], name: 'direct'}]]), servers = new Map(), edges = new Map();
@@ -19,7 +28,6 @@ export function draw(place, status) {
 			const path = pathOf(s), r = s.send_bps + s.receive_bps;
 			if (!ways.has(path)) ways.set(path, {rate: 0, rtts: [], name: s.waypoint || path});
 			const way = ways.get(path), key = `${path} ${name}`, edge = edges.get(key) ?? {path, name, rate: 0, rtt: 0, backup: true};
-			way.rate += r;
 			if (s.rtt_ms > 0) way.rtts.push(s.rtt_ms);
 			server.rate += r;
 			edge.rate += r;
@@ -27,6 +35,10 @@ export function draw(place, status) {
 			edge.backup &&= s.state !== 'up';
 			edges.set(key, edge);
 		}
+	}
+	for (const l of loads) {
+		const path = pathOf({waypoint: l.waypoint, kind: 'direct'}), way = ways.get(path);
+		if (way) way.rate += l.receive_bps + l.send_bps;
 	}
 	const middle = cut([...ways.entries()].map(([key, w]) => ({key, ...w})), (w) => w.key === 'direct' ? Infinity : w.rate);
 	const right = cut([...servers.values()], (s) => s.rate);
@@ -41,17 +53,27 @@ export function draw(place, status) {
 		'stroke-width': thick(r), 'stroke-dasharray': r > 0 ? '' : '2 4', opacity: faint ? 0.45 : 0.9,
 	});
 	middle.forEach((w, i) => picture.append(line(x[0], y(0, 1), x[1], y(i, middle.length), w.key, w.rate, w.rate === 0)));
+	const labels = right.map(() => []);
 	for (const e of edges.values()) {
 		const i = middle.findIndex((w) => w.key === e.path), j = right.findIndex((s) => s.name === e.name);
 		if (i < 0 || j < 0) continue;
 		const y1 = y(i, middle.length), y2 = y(j, right.length);
 		picture.append(line(x[1], y1, x[2], y2, e.path, e.rate, e.backup));
+		labels[j].push({i, path: e.path, rate: e.rate, text: rate(e.rate) + lossWords(losses.of(`${e.path} ${e.name}`))});
 	}
+	if (width > 900) labels.forEach((list, j) => {
+		const shown = list.sort((a, b) => b.rate - a.rate).slice(0, mostLabels).sort((a, b) => a.i - b.i);
+		shown.forEach((l, k) => {
+			const text = svg('text', {class: 'soft halo', x: x[2] - widths[2] / 2 - 8, y: y(j, right.length) + beside[shown.length][k], 'text-anchor': 'end'}, l.text, svg('title', {}, l.path));
+			text.style.fill = colour(l.path);
+			picture.append(text);
+		});
+	});
 	picture.append(...node(x[0], y(0, 1), widths[0], status.member, wide ? 'this host' : ''));
 	middle.forEach((w, i) => {
 		const rtt = w.rtts.length ? w.rtts.reduce((a, b) => a + b) / w.rtts.length : w.rtt;
 		const up = !w.state || w.state === 'up', at = y(i, middle.length);
-		const loss = up && w.loss !== undefined ? `, ${percent(w.loss)} loss` : '';
+		const loss = up ? lossWords(losses.of(w.key) ?? w.loss) : '';
 		picture.append(...node(x[1], at, widths[1], w.name, !up ? w.state : wide ? `round trip ${trip(rtt)}` : rate(w.rate), colour(w.key)));
 		if (wide && up) picture.append(svg('text', {class: 'soft halo', x: x[1] - widths[1] / 2 - 10, y: at + (at > y(0, 1) ? 16 : -9), 'text-anchor': 'end'}, rate(w.rate) + loss));
 	});

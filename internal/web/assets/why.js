@@ -1,0 +1,30 @@
+// The explanation of the paths to a server.
+import {age, el, pathOf, percent, rate, trip} from './words.js';
+
+// reasons returns the elements of an answer of the agent.
+export function reasons(w, now) {
+	const living = (w.connections ?? []).flatMap((c) => [...(c.note ? [[`for ${age(c.since, now)}`, c.note]] : []), ...c.subflows.filter((s) => s.why).map((s) => [`${pathOf(s)} (${s.kind}), ${s.state}`, s.why])]);
+	return [
+		...part('Paths now', living.map(([name, why]) => item(name, why))),
+		...part('A new connection', [
+			item('direct', measured(w.direct) || 'not measured yet', true),
+			...w.candidates.map((c) => item(`${c.waypoint ? 'via ' + c.waypoint : 'direct'} (${c.kind})`, [c.why + until(c.until), measured(c.measured)].filter(Boolean).join('; '), c.taken)),
+			...(w.note ? [item('no detour', w.note)] : []),
+		]),
+		...part('What you can do', (w.mends ?? []).map((m) => el('li', {}, m))),
+		...part('Probed paths', (w.probed ?? []).map((p) => el('li', {}, el('strong', {}, `to ${p.waypoint ? p.waypoint + ', ' : ''}${p.to}`), ` (${p.recipe}, ${age(p.at, now)} ago, ${p.confidence}): ${p.text}`,
+			...(p.evidence?.length ? [el('ul', {class: 'soft'}, ...p.evidence.map((e) => el('li', {}, e)))] : [])))),
+	];
+}
+
+const part = (title, items) => items.length ? [el('h4', {}, title), el('ul', {}, ...items)] : [];
+
+const item = (name, text, taken) => el('li', {}, el('strong', {class: taken ? 'good' : ''}, name + (taken ? ', taken' : '')), `: ${text}`);
+
+const until = (t) => t ? `, until ${new Date(t).toLocaleString()}` : '';
+
+// measured returns what connections measured on a path, as text; nothing if they did not.
+function measured(m) {
+	if (!m?.at) return '';
+	return [m.min_rtt_ms && `at least ${trip(m.min_rtt_ms)}`, `${percent(m.loss)} loss`, m.goodput_bps && `bulk got ${rate(m.goodput_bps)}`, m.failures && `${m.failures} recent failures`].filter(Boolean).join(', ');
+}
