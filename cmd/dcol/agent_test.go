@@ -45,6 +45,10 @@ func (c *canned) Expel(_ context.Context, r api.ExpelRequest) (api.Expulsion, er
 	case "carol":
 		return api.Expulsion{Member: "carol", Pending: "the bus is not up: " + r.Why}, nil
 	}
+	if r.Member == "dora" {
+		time.Sleep(sayAfter + 200*time.Millisecond) // as if her waypoints were slow
+		return api.Expulsion{Member: "dora", Waypoints: &api.Enforcement{}}, nil
+	}
 	return api.Expulsion{}, fmt.Errorf("there is no member %s", r.Member)
 }
 

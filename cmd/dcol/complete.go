@@ -19,15 +19,36 @@ const completeWithin = time.Second
 // none.
 func completeNames(root *cobra.Command) {
 	for command, names := range map[string]func(context.Context, *api.Client) []string{
-		"use": waypointNames, "avoid": waypointNames, "expel": memberNames, "why": serverNames,
+		"use": waypointNames, "avoid": waypointNames, "expel": memberNames, "why": connectionNames,
 	} {
 		if cmd, _, err := root.Find([]string{command}); err == nil {
 			cmd.ValidArgsFunction = completeFrom(names, cmd.Name() == "use" || cmd.Name() == "avoid")
 		}
 	}
-	if cmd, _, err := root.Find([]string{"map"}); err == nil {
-		_ = cmd.RegisterFlagCompletionFunc("via", completeFrom(waypointNames, true)) // the flag exists
+	for _, f := range []struct {
+		command []string
+		flag    string
+		names   func(context.Context, *api.Client) []string
+	}{
+		{[]string{"map"}, "via", waypointNames}, {[]string{"trace", "campaign"}, "via", memberNames}, {[]string{"log", "show"}, "member", everyName},
+	} {
+		if cmd, _, err := root.Find(f.command); err == nil {
+			_ = cmd.RegisterFlagCompletionFunc(f.flag, completeFrom(f.names, true)) // the flag exists
+		}
 	}
+}
+
+// socketOf returns the socket that a command asks: that of its flag, or of the configuration that it reads.
+func socketOf(cmd *cobra.Command) string {
+	if socket, err := cmd.Flags().GetString("socket"); err == nil {
+		return cmp.Or(socket, config.DefaultSocket)
+	}
+	if path, err := cmd.Flags().GetString("config"); err == nil {
+		if c, err := config.Load(path); err == nil {
+			return c.Socket()
+		}
+	}
+	return config.DefaultSocket
 }
 
 // completeFrom returns a completion by names that have not been typed yet, for one argument or for several.
@@ -36,14 +57,10 @@ func completeFrom(names func(context.Context, *api.Client) []string, several boo
 		if len(args) > 0 && !several {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		socket, err := cmd.Flags().GetString("socket")
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
 		// The root command has no context while the shell asks for completions.
 		ctx, cancel := context.WithTimeout(cmp.Or(cmd.Context(), context.Background()), completeWithin)
 		defer cancel()
-		list := names(ctx, api.Dial(cmp.Or(socket, config.DefaultSocket)))
+		list := names(ctx, api.Dial(socketOf(cmd)))
 		slices.Sort(list)
 		list = slices.DeleteFunc(slices.Compact(list), func(name string) bool { return slices.Contains(args, name) })
 		return list, cobra.ShellCompDirectiveNoFileComp
@@ -67,6 +84,7 @@ func waypointNames(ctx context.Context, agent *api.Client) (names []string) {
 	return names
 }
 
+// memberNames returns the other members.
 func memberNames(ctx context.Context, agent *api.Client) (names []string) {
 	members, err := agent.Members(ctx)
 	if err != nil {
@@ -80,14 +98,28 @@ func memberNames(ctx context.Context, agent *api.Client) (names []string) {
 	return names
 }
 
-// serverNames returns the servers of this host's connections.
-func serverNames(ctx context.Context, agent *api.Client) (names []string) {
+// everyName returns all members, this one too.
+func everyName(ctx context.Context, agent *api.Client) (names []string) {
+	if members, err := agent.Members(ctx); err == nil {
+		for _, m := range members.Members {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// connectionNames returns the servers of this host's connections, and the connections' tokens, which shells show with the
+// server.
+func connectionNames(ctx context.Context, agent *api.Client) (names []string) {
 	status, err := agent.Status(ctx)
 	if err != nil || status.Client == nil {
 		return nil
 	}
 	for _, c := range status.Client.Connections {
 		names = append(names, c.Remote.String())
+		if tokenForm.MatchString(c.Token) {
+			names = append(names, c.Token+"\tto "+c.Remote.String())
+		}
 	}
 	return names
 }

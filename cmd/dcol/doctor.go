@@ -47,9 +47,16 @@ own probes found on that path and on those to waypoints is shown with its age.`,
 			defer cancel()
 			env := doctor.Host()
 			env.Now = time.Now()
-			examineMember(ctx, env, path)
-			report := doctor.NewReport(doctor.Examine(ctx, env, doctor.Checks()))
-			found, err := examinePath(cmd.Context(), server, port)
+			var report doctor.Report
+			patiently(always("the checks of this host"), func() {
+				examineMember(ctx, env, path)
+				report = doctor.NewReport(doctor.Examine(ctx, env, doctor.Checks()))
+			})
+			var found *present.Report
+			var err error
+			patiently(always("answers to the probes of the path to "+server), func() {
+				found, err = examinePath(cmd.Context(), server, port)
+			})
 			if err != nil {
 				return err
 			}

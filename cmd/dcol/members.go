@@ -87,7 +87,11 @@ its key. All members, including this one, see the reason.`,
 			return errors.New("give the reason with --why TEXT; all members will see it")
 		}
 		began := time.Now()
-		expulsion, err := api.Dial(*socket).Expel(cmd.Context(), api.ExpelRequest{Member: args[0], Why: *why})
+		var expulsion api.Expulsion
+		var err error
+		patiently(always("the waypoints to confirm that they refuse "+args[0]), func() {
+			expulsion, err = api.Dial(*socket).Expel(cmd.Context(), api.ExpelRequest{Member: args[0], Why: *why})
+		})
 		if err != nil {
 			return err
 		}

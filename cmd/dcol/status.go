@@ -92,7 +92,10 @@ requested again.`,
 		if err := collective.CheckName(*via); err != nil {
 			return fmt.Errorf("--via: %w", err)
 		}
-		answer, err := api.Dial(*socket).Map(cmd.Context(), api.MapRequest{Server: server, Waypoint: *via})
+		var answer api.MapAnswer
+		patiently(always("the answer of "+*via), func() {
+			answer, err = api.Dial(*socket).Map(cmd.Context(), api.MapRequest{Server: server, Waypoint: *via})
+		})
 		if err != nil {
 			return err
 		}
