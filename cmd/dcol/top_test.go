@@ -279,7 +279,7 @@ func TestTop(t *testing.T) {
 		return utf8.RuneCountInString(line) <= 40 && strings.Contains(line, ":")
 	})
 	resize(t, x.line, 80, 24)
-	x.waitForText("OUT bit/s")
+	x.waitForText("OUT QUEUED")
 
 	x.press("q")
 	x.waitForEnd()
