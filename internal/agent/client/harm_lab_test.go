@@ -37,7 +37,7 @@ func (l *lab) openProber() prober {
 		opened <- err
 	}()
 	err := <-opened
-	if _, none := errors.AsType[*sockops.Error](err); none {
+	if e, ok := errors.AsType[*sockops.Error](err); ok && !e.Occupied {
 		return nil
 	}
 	if err != nil {

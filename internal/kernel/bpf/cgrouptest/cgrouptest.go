@@ -20,7 +20,7 @@ func Open[P io.Closer](t testing.TB, ns *netnstest.NS, open func(cgroup string) 
 	t.Helper()
 	ns.Must(t, func() (err error) {
 		program, err = open("")
-		if _, none := errors.AsType[*sockops.Error](err); none {
+		if e, ok := errors.AsType[*sockops.Error](err); ok && !e.Occupied {
 			t.Skipf("needs cgroup v2: %v", err)
 		}
 		return err

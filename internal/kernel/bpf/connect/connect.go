@@ -269,9 +269,5 @@ func unavailable(err error) error {
 	if c, ok := errors.AsType[*sockops.Error](err); ok {
 		return &UnavailableError{Mend: c.Mend, Err: c.Err}
 	}
-	mend := tcfilter.Mend(err, mendKernel)
-	if errors.Is(err, unix.E2BIG) {
-		mend = "the cgroup has as many programs as it takes: name another one"
-	}
-	return &UnavailableError{Mend: mend, Err: err}
+	return &UnavailableError{Mend: tcfilter.Mend(err, mendKernel), Err: err}
 }

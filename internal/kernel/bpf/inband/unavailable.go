@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/detour-collective/dcol/internal/kernel/bpf/sockops"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
 )
@@ -29,9 +27,5 @@ func unavailable(err error) error {
 	if c, ok := errors.AsType[*sockops.Error](err); ok {
 		return &UnavailableError{Mend: c.Mend, Err: c.Err}
 	}
-	mend := tcfilter.Mend(err, mendKernel)
-	if errors.Is(err, unix.E2BIG) {
-		mend = "the cgroup has as many programs as it takes: give each agent a cgroup of its own"
-	}
-	return &UnavailableError{Mend: mend, Err: err}
+	return &UnavailableError{Mend: tcfilter.Mend(err, mendKernel), Err: err}
 }

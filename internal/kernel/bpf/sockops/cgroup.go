@@ -17,6 +17,8 @@ import (
 type Error struct {
 	Mend string
 	Err  error
+	// Occupied reports whether there is one, whose programs allow no other.
+	Occupied bool
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%v (%s)", e.Err, e.Mend) }

@@ -46,16 +46,29 @@ func Load(cgroup string, spec *ebpf.CollectionSpec, settings map[string]any, obj
 	return attached, nil
 }
 
-// Attach attaches a program to a hook at the sockets of a cgroup, until the link is closed or its process ends.
+// Attach attaches a program to a hook at the sockets of a cgroup, until the link is closed or its process ends. If the
+// programs that are there allow no other, the error is an [*Error].
 func Attach(cgroup *os.File, program *ebpf.Program, hook ebpf.AttachType) (link.Link, error) {
 	// Not link.AttachCgroup, because its fallback would outlive the process.
 	attached, err := link.AttachRawLink(link.RawLinkOptions{
 		Target: int(cgroup.Fd()), Program: program, Attach: hook,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("attach the program to the cgroup %s: %w", cgroup.Name(), err)
+		return nil, occupied(fmt.Errorf("attach the program to the cgroup %s: %w", cgroup.Name(), err))
 	}
 	return attached, nil
+}
+
+// occupied adds advice to an error of attaching a loaded program. The rights for that were enough to load it.
+func occupied(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return &Error{Occupied: true, Err: err, Mend: "a program that another one attached to this cgroup, or to one above it, allows no second one: " +
+			"`bpftool cgroup tree` lists them, and those without the flag multi are such; end it, or have it attached with BPF_F_ALLOW_MULTI"}
+	case errors.Is(err, unix.E2BIG):
+		return &Error{Occupied: true, Err: err, Mend: "the cgroup has as many programs as it takes: name another one"}
+	}
+	return err
 }
 
 // NamespaceCookie returns the cookie of the thread's network namespace, which is unique until the next reboot.
