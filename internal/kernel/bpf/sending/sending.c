@@ -2,7 +2,7 @@
 
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Sets the highest rate and the user timeout of single subflows of MPTCP connections that were opened in one network
-// namespace, when they send their next segment.
+// namespace, when they send their next segment. Lower ones that the subflow has by others stay.
 #include <stdbool.h>
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -14,13 +14,24 @@
 #define SO_MAX_PACING_RATE 47
 #define IPPROTO_TCP 6
 #define TCP_USER_TIMEOUT 18
-#define UNLIMITED 0xffffffff
 
-// What a subflow is to have.
+// What a subflow is to have. Zeros: what it has by others.
 struct setting {
-	__u32 rate;    // bytes a second; UNLIMITED: no bound
-	__u32 timeout; // ms; 0: the kernel's
+	__u32 rate;    // bytes a second
+	__u32 timeout; // ms
 };
+
+// What a subflow has by this program, and what it has by others, such as peers that were granted a rate.
+struct given {
+	struct setting mine, others;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct given);
+} given SEC(".maps");
 
 // An entry leaves when it was carried out.
 struct {
@@ -40,19 +51,39 @@ volatile __u64 taken, refused;
 // Whether there may be a setting, so that nothing is looked up as long as there was none.
 volatile __u32 wished;
 
+// lower returns the lower of two bounds. Zero is none.
+static __always_inline __u32 lower(__u32 a, __u32 b) { return a && (!b || a < b) ? a : b; }
+
+// give sets a socket option to what is wanted, or leaves it if others have set a lower value.
+static __always_inline long give(struct bpf_sock_ops *ctx, int level, int name, __u32 wanted, __u32 *mine, __u32 *others)
+{
+	__u64 has = 0, value; // ints in words of their own, see ends.h
+	long failed = bpf_getsockopt(ctx, level, name, &has, sizeof(int));
+
+	if (failed)
+		return failed;
+	if ((__u32)has != *mine)
+		*others = has;
+	value = lower(wanted, *others);
+	*mine = value;
+	return value == has ? 0 : bpf_setsockopt(ctx, level, name, &value, sizeof(int));
+}
+
 static __always_inline void carry_out(struct bpf_sock_ops *ctx)
 {
 	struct subflow s = ends(ctx);
 	struct setting *wanted = bpf_map_lookup_elem(&settings, &s);
-	__u64 rate, timeout; // ints in words of their own, see ends.h
+	struct bpf_sock *sk = ctx->sk; // read once: two reads are two pointers to the verifier
+	struct given *g;
 	long failed;
 
-	if (!wanted)
+	if (!wanted || !sk)
 		return;
-	rate = wanted->rate;
-	timeout = wanted->timeout;
-	failed = bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(int));
-	failed |= bpf_setsockopt(ctx, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(int));
+	g = bpf_sk_storage_get(&given, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!g)
+		return; // until the next segment
+	failed = give(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, wanted->rate, &g->mine.rate, &g->others.rate);
+	failed |= give(ctx, IPPROTO_TCP, TCP_USER_TIMEOUT, wanted->timeout, &g->mine.timeout, &g->others.timeout);
 	__sync_fetch_and_add(&taken, !failed);
 	__sync_fetch_and_add(&refused, !!failed);
 	bpf_map_delete_elem(&settings, &s);

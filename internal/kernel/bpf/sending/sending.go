@@ -20,12 +20,13 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -tags linux sending sending.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
-// Setting is what a subflow is to have. The zero value is how the kernel makes sockets.
+// Setting is what a subflow is to have. Lower values that it has by others stay: a rate that was granted to its peer by an
+// option, or what its program chose. The zero value leaves it what it has by others.
 type Setting struct {
 	// Rate bounds the payload sent, in bits a second. The kernel spreads segments over time (pacing). Zero: no bound.
 	Rate float64
 	// UserTimeout is the time after which the kernel ends the subflow if its data stays unacknowledged (RFC 5482). Zero:
-	// the kernel's choice, about a quarter of an hour.
+	// none, so the kernel waits about a quarter of an hour.
 	UserTimeout time.Duration
 }
 
@@ -64,7 +65,7 @@ func (s *Setter) Close() error {
 
 // Set gives a subflow a setting, from its next segment on.
 func (s *Setter) Set(local, remote netip.AddrPort, setting Setting) error {
-	wanted := sendingSetting{Rate: math.MaxUint32, Timeout: uint32(min(max(setting.UserTimeout.Milliseconds(), 0), math.MaxInt32))}
+	wanted := sendingSetting{Timeout: uint32(min(max(setting.UserTimeout.Milliseconds(), 0), math.MaxInt32))}
 	if setting.Rate > 0 {
 		wanted.Rate = uint32(min(max(setting.Rate/8, leastRate), math.MaxUint32))
 	}

@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type sendingGiven struct {
+	_      structs.HostLayout
+	Mine   sendingSetting
+	Others sendingSetting
+}
+
 type sendingSetting struct {
 	_       structs.HostLayout
 	Rate    uint32
@@ -30,6 +36,7 @@ type sendingSubflow struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	sendingMapGiven       = "given"
 	sendingMapSettings    = "settings"
 	sendingProgSetSending = "set_sending"
 	sendingVarNetnsCookie = "netns_cookie"
@@ -87,6 +94,7 @@ type sendingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingMapSpecs struct {
+	Given    *ebpf.MapSpec `ebpf:"given"`
 	Settings *ebpf.MapSpec `ebpf:"settings"`
 }
 
@@ -120,11 +128,13 @@ func (o *sendingObjects) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingMaps struct {
+	Given    *ebpf.Map `ebpf:"given"`
 	Settings *ebpf.Map `ebpf:"settings"`
 }
 
 func (m *sendingMaps) Close() error {
 	return _SendingClose(
+		m.Given,
 		m.Settings,
 	)
 }

@@ -2,9 +2,11 @@ package sending
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -16,7 +18,16 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/mptcp/mptcptest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(holder) != "" {
+		if err := hold(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func open(t *testing.T, p *mptcptest.Pair) *Setter {
 	t.Helper()
