@@ -84,19 +84,21 @@ struct decision {
 	__s64 error;
 };
 
-// A connection whose options are not done.
+// A connection whose options are not done, or a listener.
 struct connection {
 	__u32 todo;   // to be sent
 	__u32 await;  // may still come
 	__u32 sent;   // packets with the option that is sent now
 	__u32 writes; // calls for packets that leave
 	__u32 parses; // calls for packets that came
-	__u32 keep;   // calls that another program needs
+	__u32 mine;   // calls that this program has turned on
+	__u32 others; // calls that other programs need
 };
 
+// Accepted connections begin with a copy of their listener's.
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
 	__type(key, int);
 	__type(value, struct connection);
 } connections SEC(".maps");
@@ -116,6 +118,10 @@ struct {
 
 #define WRITE_CALLS BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG
 #define PARSE_CALLS BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG
+// Calls for retransmission timeouts, of which a listener has none. That they are on shows a later program of ours that the calls
+// for what leaves are of one of ours, which has ended, and of no other program.
+#define MARK BPF_SOCK_OPS_RTO_CB_FLAG
+#define ALL_CALLS (WRITE_CALLS | PARSE_CALLS | MARK)
 
 // Two words at a time, which the verifier takes one by one only.
 static __always_inline __u64 two(volatile __u32 *words)
@@ -176,10 +182,16 @@ static __noinline bool among(void *networks, struct bpf_sock_ops *ctx)
 	return bpf_map_lookup_elem(networks, n);
 }
 
-// calls sets for which packets the program is called, and leaves the other programs' calls alone.
-static __always_inline void calls(struct bpf_sock_ops *ctx, __u32 mine)
+// calls sets for which packets the program is called. Calls that were on before this program turned them on stay on: other
+// programs need them. Those that another program turns on while they are on for this one cannot be told apart, and end
+// with this program's.
+static __always_inline void calls(struct bpf_sock_ops *ctx, struct connection *c, __u32 mine)
 {
-	bpf_sock_ops_cb_flags_set(ctx, (ctx->bpf_sock_ops_cb_flags & ~(WRITE_CALLS | PARSE_CALLS)) | mine);
+	__u32 on = ctx->bpf_sock_ops_cb_flags;
+
+	c->others = on & ALL_CALLS & (c->others | ~c->mine);
+	c->mine = mine;
+	bpf_sock_ops_cb_flags_set(ctx, (on & ~ALL_CALLS) | c->others | mine);
 }
 
 // find copies the peer's option with an experiment id from the current packet, or from the SYN. It returns its length, or

@@ -136,24 +136,43 @@ static __always_inline struct connection *connection_of(struct bpf_sock_ops *ctx
 	return sk ? bpf_sk_storage_get(&connections, sk, 0, flags) : 0;
 }
 
+static __always_inline void forget(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	if (sk)
+		bpf_sk_storage_delete(&connections, sk);
+}
+
 // Calls for each packet cost time. They end as soon as nothing is left to do.
 static __always_inline void settle(struct bpf_sock_ops *ctx, struct connection *c)
 {
-	calls(ctx, c->keep | (c->todo ? WRITE_CALLS : 0) | (c->await ? PARSE_CALLS : 0));
+	calls(ctx, c, (c->todo ? WRITE_CALLS : 0) | (c->await ? PARSE_CALLS : 0));
+	if (!c->todo && !c->await)
+		forget(ctx);
 }
 
-// begin has a connection, or a joined subflow, send and await options.
+// leave ends what this program began with a socket.
+static __always_inline void leave(struct bpf_sock_ops *ctx)
+{
+	struct connection *c = connection_of(ctx, 0);
+
+	if (!c)
+		return;
+	c->todo = c->await = 0;
+	settle(ctx, c);
+}
+
+// begin has a connection, or a joined subflow, send and await options. What calls to keep are others'.
 static __always_inline struct connection *begin(struct bpf_sock_ops *ctx, __u32 todo, __u32 await, __u32 keep)
 {
-	struct connection *c = todo || await ? connection_of(ctx, BPF_SK_STORAGE_GET_F_CREATE) : 0;
+	struct connection *c = connection_of(ctx, todo || await ? BPF_SK_STORAGE_GET_F_CREATE : 0);
 
-	if (!c) {
-		calls(ctx, keep);
+	if (!c)
 		return 0;
-	}
 	c->todo = todo;
 	c->await = await;
-	c->keep = keep;
+	c->others |= keep;
 	return c;
 }
 
@@ -198,7 +217,7 @@ static __always_inline void active_established(struct bpf_sock_ops *ctx)
 	struct address peer = remote(ctx);
 
 	if (!among(&peers, ctx)) {
-		calls(ctx, keep);
+		leave(ctx);
 		return;
 	}
 	if (kind == SUBTYPE_JOIN) {
@@ -217,12 +236,25 @@ static __always_inline void active_established(struct bpf_sock_ops *ctx)
 	established(ctx, m, false, keep);
 }
 
+// inherit takes over what an earlier program of ours has left on the listener of a connection.
+static __always_inline void inherit(struct bpf_sock_ops *ctx)
+{
+	struct connection *c;
+
+	if (!(ctx->bpf_sock_ops_cb_flags & MARK) || connection_of(ctx, 0))
+		return;
+	c = connection_of(ctx, BPF_SK_STORAGE_GET_F_CREATE);
+	if (c)
+		c->mine = WRITE_CALLS | MARK;
+}
+
 static __always_inline void passive_established(struct bpf_sock_ops *ctx)
 {
 	struct masks m = {};
 
+	inherit(ctx);
 	if (!among(&peers, ctx)) {
-		calls(ctx, 0);
+		leave(ctx);
 		return;
 	}
 	if (subtype(ctx, true) == SUBTYPE_JOIN) {
@@ -325,23 +357,44 @@ static __always_inline void write(struct bpf_sock_ops *ctx)
 	}
 }
 
+static __always_inline void listening(struct bpf_sock_ops *ctx)
+{
+	struct connection *c = connection_of(ctx, BPF_SK_STORAGE_GET_F_CREATE);
+	__u64 save = SAVE_HEADER;
+
+	if (!c)
+		return;
+	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_SAVE_SYN, &save, sizeof(int));
+	calls(ctx, c, WRITE_CALLS | (ctx->bpf_sock_ops_cb_flags & WRITE_CALLS ? 0 : MARK));
+}
+
+static __always_inline void connecting(struct bpf_sock_ops *ctx)
+{
+	struct connection *c;
+
+	if (!among(&peers, ctx)) {
+		leave(ctx); // of an earlier attempt, to another host
+		return;
+	}
+	c = connection_of(ctx, BPF_SK_STORAGE_GET_F_CREATE);
+	if (c)
+		calls(ctx, c, WRITE_CALLS);
+}
+
 SEC("sockops")
 int options(struct bpf_sock_ops *ctx)
 {
 	struct connection *c;
-	__u64 save = SAVE_HEADER;
 
 	if (bpf_get_netns_cookie(ctx) != netns_cookie)
 		return 1;
 	called++;
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
-		bpf_setsockopt(ctx, IPPROTO_TCP, TCP_SAVE_SYN, &save, sizeof(int));
-		calls(ctx, WRITE_CALLS);
+		listening(ctx);
 		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
-		if (among(&peers, ctx))
-			bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | WRITE_CALLS);
+		connecting(ctx);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 		active_established(ctx);

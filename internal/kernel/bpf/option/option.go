@@ -233,8 +233,6 @@ func unavailable(err error) error {
 		return &UnavailableError{Mend: mendKernel, Err: err}
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return &UnavailableError{Mend: "needs CAP_BPF and CAP_NET_ADMIN, and a kernel whose lockdown allows it", Err: err}
-	case errors.Is(err, unix.E2BIG):
-		return &UnavailableError{Mend: "the cgroup has as many programs as it takes", Err: err}
 	case errors.Is(err, btf.ErrNotFound), errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
 		return &UnavailableError{Mend: mendKernel, Err: err}
 	}
