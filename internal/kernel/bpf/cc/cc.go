@@ -117,12 +117,12 @@ func register(spec *ebpf.CollectionSpec, a Algorithm, name string) (*Registratio
 	}
 	all, err := ebpf.NewCollection(spec)
 	if err != nil {
-		return nil, unavailable(fmt.Errorf("load the congestion control %s: %w", a, err))
+		return nil, forAlgorithm.unavailable(fmt.Errorf("load the congestion control %s: %w", a, err))
 	}
 	attached, err := link.AttachStructOps(link.StructOpsOptions{Map: all.Maps[string(a)]})
 	if err != nil {
 		all.Close()
-		return nil, unavailable(fmt.Errorf("register the congestion control %s: %w", name, err))
+		return nil, forAlgorithm.unavailable(fmt.Errorf("register the congestion control %s: %w", name, err))
 	}
 	return &Registration{name: name, link: attached, all: all}, nil
 }
@@ -150,6 +150,9 @@ func rename(m *ebpf.MapSpec, from, to string) error {
 	return nil
 }
 
+// mends is the advice for what this package loads.
+type mends struct{ kernel, rights string }
+
 const (
 	mendKernel = "needs Linux 6.4 or newer with CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_JIT and CONFIG_MPTCP; or choose one of the kernel's own in [[congestion]]"
 	// MendRights is the advice where the capabilities of the packaged service are not enough.
@@ -157,8 +160,16 @@ const (
 		"docs/options.md shows a drop-in for the packaged service, which has no CAP_PERFMON"
 )
 
+var (
+	forAlgorithm = mends{mendKernel, MendRights}
+	forChoice    = mends{
+		"needs Linux 5.19 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF and CONFIG_DEBUG_INFO_BTF; tested from 6.1 on",
+		"needs CAP_BPF and CAP_NET_ADMIN, and a kernel whose lockdown allows it",
+	}
+)
+
 // unavailable adds advice to an error.
-func unavailable(err error) error {
+func (m mends) unavailable(err error) error {
 	if c, ok := errors.AsType[*sockops.Error](err); ok {
 		return &UnavailableError{Mend: c.Mend, Err: c.Err}
 	}
@@ -167,14 +178,12 @@ func unavailable(err error) error {
 	case errors.Is(err, unix.EEXIST):
 		return err
 	case isRejected && len(rejected.Log) > 0: // an older verifier refuses what a newer one accepts
-		return &UnavailableError{Mend: mendKernel, Err: err}
+		return &UnavailableError{Mend: m.kernel, Err: err}
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return &UnavailableError{Mend: MendRights, Err: err}
-	case errors.Is(err, unix.E2BIG):
-		return &UnavailableError{Mend: "the cgroup has as many programs as it takes: name another cgroup", Err: err}
+		return &UnavailableError{Mend: m.rights, Err: err}
 	case errors.Is(err, btf.ErrNotFound), errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, unix.ENOENT),
 		errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOTSUP):
-		return &UnavailableError{Mend: mendKernel, Err: err}
+		return &UnavailableError{Mend: m.kernel, Err: err}
 	}
 	return &UnavailableError{Mend: "unexpected: please report it with `uname -a`", Err: err}
 }

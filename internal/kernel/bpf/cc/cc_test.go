@@ -17,10 +17,17 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
-// lacking reports whether an error is for want of a cgroup, of rights, or of a newer kernel.
+// lacking reports whether the registration of an algorithm failed for want of rights, or of a newer kernel.
 func lacking(t *testing.T, err error) bool {
 	e, ok := errors.AsType[*UnavailableError](err)
-	return ok && (strings.Contains(e.Mend, "cgroup2") || e.Mend == MendRights || strings.Contains(e.Mend, "needs Linux") && netnstest.KernelBefore(t, 6, 18))
+	return ok && (e.Mend == MendRights || e.Mend == mendKernel && netnstest.KernelBefore(t, 6, 4))
+}
+
+// lackingCgroup reports whether an error is for want of a cgroup. All kernels that are tested have the rest of what choosing
+// needs.
+func lackingCgroup(err error) bool {
+	e, ok := errors.AsType[*UnavailableError](err)
+	return ok && strings.Contains(e.Mend, "cgroup2")
 }
 
 // registered makes an algorithm known until the test ends. It skips the test on a kernel that cannot.

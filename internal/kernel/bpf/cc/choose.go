@@ -68,7 +68,7 @@ func Choose(rules []Rule) (_ *Chooser, err error) {
 		}
 		p, err := c.program(r.Cgroup)
 		if err != nil {
-			return nil, unavailable(fmt.Errorf("choose congestion controls: %w", err))
+			return nil, forChoice.unavailable(fmt.Errorf("choose congestion controls: %w", err))
 		}
 		for _, e := range entries(r) {
 			if p.used == rulesMax {
@@ -83,7 +83,7 @@ func Choose(rules []Rule) (_ *Chooser, err error) {
 	}
 	for _, p := range c.programs {
 		if err := p.attach(); err != nil {
-			return nil, unavailable(fmt.Errorf("choose congestion controls: %w", err))
+			return nil, forChoice.unavailable(fmt.Errorf("choose congestion controls: %w", err))
 		}
 	}
 	return c, nil

@@ -206,7 +206,7 @@ func TestLiveACKs(t *testing.T) {
 	for _, a := range cc.Algorithms {
 		t.Run(string(a), func(t *testing.T) {
 			r, err := cc.Record(a)
-			if unavailable, ok := errors.AsType[*cc.UnavailableError](err); ok && (os.Geteuid() != 0 || netnstest.KernelBefore(t, 6, 18)) {
+			if unavailable, ok := errors.AsType[*cc.UnavailableError](err); ok && (os.Geteuid() != 0 || netnstest.KernelBefore(t, 6, 4)) {
 				t.Skip(unavailable)
 			}
 			if err != nil {
