@@ -20,7 +20,7 @@ type Transport struct {
 	// Default is the one of connections that no table covers.
 	Default    string       `json:"default"`
 	Congestion []Congestion `json:"congestion"`
-	// Problem is the reason why the tables are not in force, and how to fix it.
+	// Problem is the reason why tables of the configuration are not in force, and how to fix it.
 	Problem string `json:"problem,omitempty"`
 	// Options is set if this host exchanges TCP options with others.
 	Options *Options `json:"options,omitempty"`

@@ -224,9 +224,9 @@ func checkCongestion(_ context.Context, e *Env) Result {
 		case errors.Is(err, errCannotTry):
 			return skipped("%s is not tried: %v", wanted, err)
 		case refused:
-			return warning(u.Mend, "[[congestion]] is not in force, and all connections have %s: %v", name, u.Err)
+			return warning(u.Mend, "no connection has %s by [[congestion]], but what other tables choose, or %s: %v", wanted, name, u.Err)
 		case err != nil:
-			return warning(mendReport, "[[congestion]] is not in force, and all connections have %s: %v", name, err)
+			return warning(mendReport, "no connection has %s by [[congestion]], but what other tables choose, or %s: %v", wanted, name, err)
 		}
 	}
 	return ok("%s, and by [[congestion]] also %s", name, strings.Join(e.Config.Congestion, ", "))

@@ -169,7 +169,7 @@ func TestRequirements(t *testing.T) {
 		{"blackhole", "plain at present", []func(*Env){running, plainTCP(true, nil)}, Warning, "new connections are plain TCP", "sysctl -w net.mptcp.blackhole_timeout=60"},
 		{"blackhole", "not known", []func(*Env){plainTCP(false, syscall.ENOPROTOOPT)}, Skipped, "protocol not available", ""},
 		{"congestion", "by tables", []func(*Env){congestion(nil)}, OK, "and by [[congestion]] also lia, bbr", ""},
-		{"congestion", "refused", []func(*Env){congestion(&cc.UnavailableError{Mend: "do so", Err: errors.New("no right")})}, Warning, "not in force, and all connections have cubic: no right", "do so"},
+		{"congestion", "refused", []func(*Env){congestion(&cc.UnavailableError{Mend: "do so", Err: errors.New("no right")})}, Warning, "no connection has lia by [[congestion]], but what other tables choose, or cubic: no right", "do so"},
 		{"congestion", "unexpected", []func(*Env){congestion(errors.New("odd"))}, Warning, "odd", "please report"},
 		{"congestion", "not tried", []func(*Env){congestion(errCannotTry)}, Skipped, "lia is not tried", ""},
 		{"fallback", "sound", nil, OK, "lose no data", ""},

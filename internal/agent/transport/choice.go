@@ -5,11 +5,27 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
 )
+
+// takeTables takes the configuration's tables, but for those whose algorithm this host cannot have.
+func (t *Transport) takeTables(tables []config.Congestion) {
+	for _, table := range tables {
+		name, err := t.register(table.Use)
+		if err == nil {
+			err = cc.Available(name)
+		}
+		if err != nil {
+			t.without = append(t.without, fmt.Sprintf("a table does not apply ([[congestion]] use = %q): %v", table.Use, err))
+			continue
+		}
+		t.tables = append(t.tables, table)
+	}
+}
 
 // choose puts tables in force in place of those before, and registers the algorithms that they name. All are, or none.
 func (t *Transport) choose(tables []config.Congestion) error {
@@ -137,7 +153,11 @@ func network(text string) (netip.Prefix, error) {
 func (t *Transport) describeTables(out *api.Transport) (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out.Problem = t.problem
+	problems := slices.Clone(t.without)
+	if t.problem != "" {
+		problems = append(problems, t.problem)
+	}
+	out.Problem = strings.Join(problems, "; ")
 	tables := slices.Concat(t.asked, t.tables)
 	counts := make([]cc.Chosen, len(tables))
 	if t.chooser != nil {

@@ -17,7 +17,7 @@ import (
 func used(t *testing.T, tr *Transport, r api.CongestionRequest) (api.Transport, error) {
 	t.Helper()
 	s, err := tr.Use(r)
-	if err != nil && (strings.Contains(err.Error(), "needs Linux") && netnstest.KernelBefore(t, 6, 18) || strings.Contains(err.Error(), "cgroup2")) {
+	if err != nil && lacking(t, err.Error()) {
 		t.Skip(err)
 	}
 	return s, err
@@ -104,6 +104,44 @@ func TestUseRefused(t *testing.T) {
 		}
 		if !slices.Equal(after.Available, before.Available) || len(after.Congestion) != 1 || after.Problem != "" {
 			t.Errorf("before %+v, after %+v", before, after)
+		}
+		return nil
+	})
+}
+
+// A table whose algorithm this host cannot have does not apply. The others do, also beside requests at run time.
+func TestTableThatCannotApply(t *testing.T) {
+	netnstest.New(t).Must(t, func() error {
+		if err := netnstest.LimitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
+			return err
+		}
+		tr, err := Open(&config.Config{Congestion: []config.Congestion{{Use: "lia"}, {Use: "no_such_cc"}, {Use: "reno"}}}, quiet)
+		if err != nil {
+			return err
+		}
+		defer tr.Close()
+		problems := tr.Problems()
+		if len(problems) > 0 && lacking(t, problems[len(problems)-1]) {
+			t.Skip(problems)
+		}
+		if len(problems) != 2 || !strings.Contains(problems[0], "lia") || !strings.Contains(problems[1], "no_such_cc") {
+			t.Errorf("problems %q", problems)
+		}
+		if err := connect("127.0.0.1"); err != nil {
+			return err
+		}
+		s, err := tr.Status()
+		if err != nil {
+			return err
+		}
+		if len(s.Congestion) != 1 || s.Congestion[0].Use != "reno" || s.Congestion[0].Set != 2 || !strings.Contains(s.Problem, "no_such_cc") {
+			t.Errorf("now %+v, problem %q", s.Congestion, s.Problem)
+		}
+		if s, err = tr.Use(api.CongestionRequest{Use: "cubic", Ports: []int{1}}); err != nil {
+			return err
+		}
+		if len(s.Congestion) != 2 || len(tr.Problems()) != 2 {
+			t.Errorf("after a request %+v, problems %q", s.Congestion, tr.Problems())
 		}
 		return nil
 	})

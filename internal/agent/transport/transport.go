@@ -25,7 +25,8 @@ type Transport struct {
 
 	mu         sync.Mutex
 	asked      []config.Congestion         // at run time; before the tables
-	tables     []config.Congestion         // of the configuration
+	tables     []config.Congestion         // of the configuration, but for those that cannot apply
+	without    []string                    // why those cannot
 	registered map[string]*cc.Registration // algorithms of dcol
 	chooser    *cc.Chooser                 // nil: no table is in force
 	problem    string                      // why not
@@ -34,7 +35,11 @@ type Transport struct {
 // Open applies the configuration in the thread's network namespace. What the kernel refuses is a problem for the
 // status, because connections work without it.
 func Open(settings *config.Config, log *slog.Logger) (*Transport, error) {
-	t := &Transport{tables: settings.Congestion, registered: make(map[string]*cc.Registration)}
+	t := &Transport{registered: make(map[string]*cc.Registration)}
+	t.takeTables(settings.Congestion)
+	for _, problem := range t.without {
+		log.Warn("a congestion control is not chosen", "problem", problem)
+	}
 	if len(t.tables) > 0 {
 		if err := t.choose(t.tables); err != nil {
 			t.problem = err.Error()
@@ -69,7 +74,7 @@ func (t *Transport) exchange(settings *config.Config, log *slog.Logger) {
 func (t *Transport) Problems() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	problems := slices.Clone(t.trouble)
+	problems := slices.Concat(t.trouble, t.without)
 	if t.problem != "" {
 		problems = append(problems, "congestion controls are not chosen ([[congestion]]): "+t.problem)
 	}
