@@ -1,6 +1,7 @@
 package client
 
 import (
+	"fmt"
 	"log/slog"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/police"
@@ -13,10 +14,11 @@ import (
 type policer struct {
 	log  *slog.Logger
 	open func() (rates, error)
-	// rates is nil until there was a bound, and failed is set if the host cannot have any.
-	rates  rates
-	failed bool
-	flows  map[police.Flow]twoBounds
+	// rates is nil until there was a bound, and failed is why the host cannot have any.
+	rates    rates
+	failed   error
+	byPolicy bool // whether a policy wanted a bound
+	flows    map[police.Flow]twoBounds
 }
 
 // twoBounds has the rates to which a subflow is bounded, in bits of IP packets a second: while it is bulk traffic that
@@ -56,13 +58,14 @@ const wholePacket = 1500. / 1400
 
 // restrict begins, changes or ends the bound of a subflow that its policy has.
 func (p *policer) restrict(a path.Restrict, interfaces func() []netstate.Interface) error {
+	p.byPolicy = p.byPolicy || a.Rate > 0
 	return p.change(a.Ends, func(b *twoBounds) { b.policy = wholePacket * a.Rate }, interfaces)
 }
 
 // change changes the bounds of a subflow. Where the host cannot have bounds, it does nothing, which is logged once: bulk
 // traffic then disturbs messages as without dcol, and peers send as fast as they like.
 func (p *policer) change(ends path.Ends, change func(*twoBounds), interfaces func() []netstate.Interface) error {
-	if p.failed {
+	if p.failed != nil {
 		return nil
 	}
 	flow := police.Flow{Src: ends.Remote, Dst: ends.Local}
@@ -80,7 +83,7 @@ func (p *policer) change(ends path.Ends, change func(*twoBounds), interfaces fun
 	case p.rates == nil:
 		opened, err := p.open()
 		if err != nil {
-			p.failed = true
+			p.failed = err
 			p.log.Warn("what subflows receive is not bounded", "err", err)
 			return nil
 		}
@@ -90,6 +93,14 @@ func (p *policer) change(ends path.Ends, change func(*twoBounds), interfaces fun
 	default:
 		return p.rates.Bound(flow, uint64(rate))
 	}
+}
+
+// problems describes to the user why what subflows receive is not bounded, if a policy wants it to be.
+func (p *policer) problems() []string {
+	if p.failed == nil || !p.byPolicy {
+		return nil
+	}
+	return []string{fmt.Sprintf("what this host receives is not bounded by policies ([[policy]] limit, near_quota): %v", p.failed)}
 }
 
 // attach has bounds hold on the interfaces that there are now.

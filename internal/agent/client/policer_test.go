@@ -75,7 +75,7 @@ func TestPolicerWithTwoBounds(t *testing.T) {
 	}
 }
 
-// A host that cannot have the program says so once.
+// A host that cannot have the program says so once, and in the status if a policy wants a bound.
 func TestPolicerCannotBeHad(t *testing.T) {
 	var logged bytes.Buffer
 	p := policer{log: slog.New(slog.NewTextHandler(&logged, nil)), flows: make(map[police.Flow]twoBounds), open: func() (rates, error) { return nil, errors.New("no eBPF") }}
@@ -86,5 +86,14 @@ func TestPolicerCannotBeHad(t *testing.T) {
 	}
 	if n := strings.Count(logged.String(), "no eBPF"); n != 1 {
 		t.Errorf("logged %d times: %s", n, &logged)
+	}
+	if got := p.problems(); got != nil {
+		t.Errorf("without a policy: %q", got)
+	}
+	if err := p.restrict(path.Restrict{Restriction: path.Restriction{Rate: 1e6}}, nil); err != nil {
+		t.Error(err)
+	}
+	if got := p.problems(); len(got) != 1 || !strings.Contains(got[0], "no eBPF") {
+		t.Errorf("with a policy: %q", got)
 	}
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -27,6 +28,7 @@ func (h *host) openSetter(cgroup string, policies []config.Policy) setter {
 	}
 	s, err := sending.Open(cgroup)
 	if err != nil {
+		h.problems = append(h.problems, fmt.Sprintf("what this host sends is not bounded by policies, and their user timeouts do not apply ([[policy]] limit, near_quota, user_timeout): %v", err))
 		h.log.Warn("what this host sends is not bounded by policies, and their user timeouts do not apply", "err", err)
 		return nil
 	}

@@ -22,7 +22,7 @@ func (c *Client) Status(ctx context.Context) (*api.Using, []string, error) {
 	}
 	problems := slices.Concat(c.host.problems, c.tunnels.problems())
 	more, err := call(ctx, c, func(time.Time) ([]string, error) {
-		list := budgetProblems(c.manager.Budgets())
+		list := slices.Concat(budgetProblems(c.manager.Budgets()), c.policer.problems())
 		if c.gateway.problem != "" {
 			list = append(list, c.gateway.problem)
 		}
