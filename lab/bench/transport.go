@@ -33,7 +33,7 @@ func transport(ctx context.Context, o Options) (found []Measurement, err error) 
 	if o.Repetitions > 0 {
 		repetitions = o.Repetitions
 	}
-	for _, part := range []func(context.Context, Options, int) ([]Measurement, error){optionCost, roundTrips, pages, fairness} {
+	for _, part := range []func(context.Context, Options, int) ([]Measurement, error){optionCost, roundTrips, pages, fairness, manySubflows, disjointPaths, fastLink} {
 		some, err := part(ctx, o, repetitions)
 		found = append(found, some...)
 		if err != nil {
@@ -45,11 +45,16 @@ func transport(ctx context.Context, o Options) (found []Measurement, err error) 
 
 // openPair builds a network of a client and a server with one link.
 func openPair(ctx context.Context, o Options, backend string, p testbed.LinkParams) (*network, error) {
-	s, err := openNetwork(ctx, o, testbed.Spec{
-		Seed: 1, Backend: backend,
-		Hosts: []testbed.HostSpec{{Name: clientHost}, {Name: serverHost}},
-		Links: []testbed.LinkSpec{{Name: transportLink, A: clientHost, B: serverHost, AtoB: p, BtoA: p}},
-	}, nil)
+	return openLinks(ctx, o, backend, p, transportLink)
+}
+
+// openLinks builds a network of a client and a server with some links between them.
+func openLinks(ctx context.Context, o Options, backend string, p testbed.LinkParams, links ...string) (*network, error) {
+	spec := testbed.Spec{Seed: 1, Backend: backend, Hosts: []testbed.HostSpec{{Name: clientHost}, {Name: serverHost}}}
+	for _, name := range links {
+		spec.Links = append(spec.Links, testbed.LinkSpec{Name: name, A: clientHost, B: serverHost, AtoB: p, BtoA: p})
+	}
+	s, err := openNetwork(ctx, o, spec, nil)
 	if err != nil {
 		return nil, err
 	}

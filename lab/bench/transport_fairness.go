@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,39 +23,30 @@ import (
 // fairness measures the share of a link that an MPTCP connection with two subflows takes beside TCP flows.
 func fairness(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
 	const rate, delay = 10_000_000, 20 * time.Millisecond
-	length := 15 * time.Second
-	if repetitions >= transportFull {
-		length = 60 * time.Second
-	}
+	length := runLength(repetitions, 15*time.Second)
 	const bdp = rate / 8 * 40 / 1000 // bytes in a round trip
 	s, err := openPair(ctx, o, testbed.BackendEmulator, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.twoPaths(ctx); err != nil {
+	if err := s.addAddresses(ctx, 1); err != nil {
 		return nil, err
 	}
-	var registered []*cc.Registration
-	defer func() {
-		for _, r := range registered {
-			err = errors.Join(err, r.Close())
-		}
-	}()
-	names := make(map[cc.Algorithm]string)
-	for _, a := range cc.Algorithms {
-		r, err := cc.Register(a)
-		if err != nil {
-			return nil, err
-		}
-		registered, names[a] = append(registered, r), r.Name()
+	if err := s.limitSubflows(ctx, 2); err != nil {
+		return nil, err
 	}
+	known, err := registerAlgorithms()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, known.close()) }()
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
 		return nil, fmt.Errorf("have the kernel count the time of programs: %w", err)
 	}
 	defer func() { err = errors.Join(err, stats.Close()) }()
-	list := contests(names)
+	list := contests(known.names)
 	ratios := make([][]float64, len(list))
 	err = inTurns(repetitions, len(list), func(_, i int) error {
 		ratio, err := s.share(ctx, list[i], length)
@@ -73,7 +65,7 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 		m.Note = c.note
 		found = append(found, m)
 	}
-	for i, r := range registered {
+	for i, r := range known.registered {
 		calls, spent, err := r.Acknowledged()
 		if err != nil {
 			return found, err
@@ -119,24 +111,64 @@ func contests(names map[cc.Algorithm]string) (list []contest) {
 	return list
 }
 
-// twoPaths gives the client a second address on its link, from which its kernel opens a second subflow.
-func (s *network) twoPaths(ctx context.Context) error {
+// runLength returns how long a run takes: as long as in the publications if there are as many repetitions as theirs.
+func runLength(repetitions int, short time.Duration) time.Duration {
+	if repetitions >= transportFull {
+		return 60 * time.Second
+	}
+	return short
+}
+
+// algorithms are dcol's congestion controls, as the kernel knows them until they are closed.
+type algorithms struct {
+	registered []*cc.Registration
+	names      map[cc.Algorithm]string
+}
+
+func registerAlgorithms() (known algorithms, err error) {
+	known.names = make(map[cc.Algorithm]string)
+	for _, a := range cc.Algorithms {
+		r, err := cc.Register(a)
+		if err != nil {
+			return known, errors.Join(err, known.close())
+		}
+		known.registered, known.names[a] = append(known.registered, r), r.Name()
+	}
+	return known, nil
+}
+
+func (a algorithms) close() error {
+	var errs []error
+	for _, r := range a.registered {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// addAddresses gives the client more addresses on its link, from which its kernel opens more subflows.
+func (s *network) addAddresses(ctx context.Context, n int) error {
 	host := s.Host(clientHost)
-	first := host.Addr4()
-	bytes := first.As4()
-	bytes[3] += 100
-	second := netip.AddrFrom4(bytes)
 	name := host.Interface(transportLink)
-	for _, args := range [][]string{
-		{"address", "add", second.String() + "/24", "dev", name},
-		{"mptcp", "limits", "set", "subflows", "2", "add_addr_accepted", "2"},
-		{"mptcp", "endpoint", "add", second.String(), "dev", name, "subflow"},
-	} {
-		if err := s.hostCommand(ctx, clientHost, "ip", args...); err != nil {
-			return err
+	for i := range n {
+		bytes := host.Addr4().As4()
+		bytes[3] += 100 + byte(i)
+		address := netip.AddrFrom4(bytes).String()
+		for _, args := range [][]string{
+			{"address", "add", address + "/24", "dev", name}, {"mptcp", "endpoint", "add", address, "dev", name, "subflow"},
+		} {
+			if err := s.hostCommand(ctx, clientHost, "ip", args...); err != nil {
+				return err
+			}
 		}
 	}
-	return s.hostCommand(ctx, serverHost, "ip", "mptcp", "limits", "set", "subflows", "2")
+	return nil
+}
+
+// limitSubflows bounds how many subflows later connections have.
+func (s *network) limitSubflows(ctx context.Context, n int) error {
+	more := strconv.Itoa(n - 1)
+	return errors.Join(s.hostCommand(ctx, clientHost, "ip", "mptcp", "limits", "set", "subflows", more, "add_addr_accepted", more),
+		s.hostCommand(ctx, serverHost, "ip", "mptcp", "limits", "set", "subflows", more))
 }
 
 // share returns the goodput of an MPTCP connection over the mean of TCP connections beside it.

@@ -1,0 +1,168 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
+	"github.com/detour-collective/dcol/lab/crew"
+	"github.com/detour-collective/dcol/lab/testbed"
+)
+
+// coupled are the algorithms that behave like Reno with one subflow.
+var coupled = []cc.Algorithm{cc.LIA, cc.OLIA, cc.BALIA}
+
+// uncoupled is what they are compared with.
+const uncoupled = "reno"
+
+// manySubflows measures the shares of connections with four and eight subflows beside a TCP connection. The link is fast
+// enough for windows of four packets and more.
+func manySubflows(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
+	const rate, delay, most = 80_000_000, 20 * time.Millisecond, 8
+	const bdp = rate / 8 * 40 / 1000 // bytes in a round trip
+	length := runLength(repetitions, 6*time.Second)
+	s, err := openPair(ctx, o, testbed.BackendEmulator, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.addAddresses(ctx, most-1); err != nil {
+		return nil, err
+	}
+	known, err := registerAlgorithms()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, known.close()) }()
+	type many struct {
+		contest
+		subflows int
+	}
+	var list []many
+	for _, n := range []int{4, most} {
+		list = append(list, many{contest{label: "uncoupled " + uncoupled, name: uncoupled}, n})
+		for _, a := range coupled {
+			list = append(list, many{contest{label: string(a), name: known.names[a], bounded: true}, n})
+		}
+	}
+	ratios := make([][]float64, len(list))
+	err = inTurns(repetitions, len(list), func(_, i int) error {
+		c := list[i]
+		c.beside, c.others = uncoupled, 1
+		if err := s.limitSubflows(ctx, c.subflows); err != nil {
+			return err
+		}
+		ratio, err := s.share(ctx, c.contest, length)
+		ratios[i] = append(ratios[i], ratio)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, values := range ratios {
+		c := list[i]
+		m := of(fmt.Sprintf("transport fairness, MPTCP's %d subflows by %s to a TCP at 80 Mbit/s", c.subflows, c.label), "times", values)
+		if c.bounded {
+			m = m.target("0.6 to 1.2", m.Value >= 0.6 && m.Value <= 1.2)
+		}
+		found = append(found, m)
+	}
+	return found, nil
+}
+
+// disjointPaths measures what connections carry over two links that nobody else uses.
+func disjointPaths(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
+	const rate, delay = 10_000_000, 20 * time.Millisecond
+	const bdp = rate / 8 * 40 / 1000 // bytes in a round trip
+	const second = "second"
+	s, err := openLinks(ctx, o, testbed.BackendEmulator, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp}, transportLink, second)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	server := s.Host(serverHost)
+	address, _ := server.AddrOn(second)
+	if err := s.hostCommand(ctx, serverHost, "ip", "mptcp", "endpoint", "add", address.String(), "dev", server.Interface(second), "signal"); err != nil {
+		return nil, err
+	}
+	if err := s.limitSubflows(ctx, 2); err != nil {
+		return nil, err
+	}
+	return s.beside(ctx, "transport disjoint, two paths of 10 Mbit/s", repetitions, runLength(repetitions, 12*time.Second), 0.985)
+}
+
+// fastLink measures what the algorithms cost on a link of 1 Gbit/s. The kernel shapes it: the emulator is too slow, and few
+// kernels have netem.
+func fastLink(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
+	s, err := openPair(ctx, o, testbed.BackendVeth, testbed.LinkParams{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	shape := []string{"qdisc", "replace", "dev", s.Host(clientHost).Interface(transportLink), "root", "tbf", "rate", "1gbit", "burst", "256k", "limit", "1m"}
+	if err := s.hostCommand(ctx, clientHost, "tc", shape...); err != nil {
+		return nil, err
+	}
+	if err := s.addAddresses(ctx, 1); err != nil {
+		return nil, err
+	}
+	if err := s.limitSubflows(ctx, 2); err != nil {
+		return nil, err
+	}
+	return s.beside(ctx, "transport fast, two subflows at 1 Gbit/s", repetitions, runLength(repetitions, 3*time.Second), 0.98)
+}
+
+// beside measures the goodput of a connection by each coupled algorithm, against the same by uncoupled Reno. At least so
+// much of it is the target.
+func (s *network) beside(ctx context.Context, what string, repetitions int, length time.Duration, least float64) (found []Measurement, err error) {
+	known, err := registerAlgorithms()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, known.close()) }()
+	names := []string{uncoupled}
+	for _, a := range coupled {
+		names = append(names, known.names[a])
+	}
+	rates := make([][]float64, len(names))
+	err = inTurns(repetitions, len(names), func(_, i int) error {
+		rate, err := s.goodput(ctx, names[i], length)
+		rates[i] = append(rates[i], rate/1e6)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	reno := of(what+" by uncoupled "+uncoupled, "Mbit/s", rates[0])
+	found = append(found, reno)
+	for i, a := range coupled {
+		m := of(fmt.Sprintf("%s by %s", what, a), "Mbit/s", rates[i+1]).against(reno.Value)
+		found = append(found, m.target(fmt.Sprintf(">= %.1f %% of uncoupled %s", 100*least, uncoupled), *m.Ratio >= least))
+	}
+	return found, nil
+}
+
+// goodput returns the bits a second that an MPTCP upload brings, after a third of the time that is measured.
+func (s *network) goodput(ctx context.Context, congestion string, length time.Duration) (rate float64, err error) {
+	k, err := s.startCounter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer k.close()
+	f, err := s.upload(ctx, congestion, true)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	if err := crew.Pause(ctx, length/3); err != nil {
+		return 0, err
+	}
+	at := f.conn.LocalAddr().String()
+	before, began := k.received()[at], time.Now()
+	if err := crew.Pause(ctx, length); err != nil {
+		return 0, err
+	}
+	return 8 * float64(k.received()[at]-before) / time.Since(began).Seconds(), nil
+}
