@@ -3,6 +3,7 @@ package cc
 import (
 	"container/heap"
 	"math/rand/v2"
+	"sync"
 	"testing"
 )
 
@@ -17,8 +18,11 @@ const (
 // line is a bottleneck: the time that a packet takes and the round trip without a queue, in µs, and the packets in the queue.
 type line struct{ service, trip, room float64 }
 
-// measured is the bottleneck of the measurements.
-var measured = line{1200, 40_000, 40_000 / 1200}
+// measured is the bottleneck of the measurements, larger is one of 80 Mbit/s.
+var (
+	measured = line{1200, 40_000, 40_000 / 1200}
+	larger   = line{150, 40_000, 40_000 / 150}
+)
 
 // queue is a line, and the time until which it is busy.
 type queue struct {
@@ -233,13 +237,21 @@ func (l *shared) run(until float64) {
 }
 
 // mean returns the mean of some runs of sharing.
-func mean(t *testing.T, on line, control, beside string, subflows, others int) (mean float64) {
-	const runs = 5
-	var list []float64
-	for seed := range uint64(runs) {
-		ratio := sharing(on, seed, control, beside, subflows, others)
-		list = append(list, ratio)
-		mean += ratio / runs
+func mean(t *testing.T, on line, control, beside string, subflows, others int) float64 {
+	t.Helper()
+	return meanOf(t, 5, on, control, beside, subflows, others)
+}
+
+func meanOf(t *testing.T, runs int, on line, control, beside string, subflows, others int) (mean float64) {
+	t.Helper()
+	list := make([]float64, runs)
+	var running sync.WaitGroup
+	for i := range list {
+		running.Go(func() { list[i] = sharing(on, uint64(i), control, beside, subflows, others) })
+	}
+	running.Wait()
+	for _, ratio := range list {
+		mean += ratio / float64(runs)
 	}
 	t.Logf("%s with %d subflows to each of %d by %s on %v: %.2f, mean %.2f", control, subflows, others, beside, on, list, mean)
 	return mean
@@ -248,7 +260,6 @@ func mean(t *testing.T, on line, control, beside string, subflows, others int) (
 // Two subflows by Reno take twice as much as a TCP connection. LIA takes no more than its target. Where windows are small, the
 // simulation gives it more than the kernel does.
 func TestSharesOfLIA(t *testing.T) {
-	larger := line{service: 150, trip: 40_000, room: 40_000 / 150}
 	for _, others := range []int{1, 3} {
 		reno, small, large := mean(t, measured, "reno", "reno", 2, others), mean(t, measured, "lia", "reno", 2, others), mean(t, larger, "lia", "reno", 2, others)
 		if reno < 1.8 || reno > 2.2 || small > 1.05*reno || large < 0.5 || large > 1.2 {
@@ -291,8 +302,28 @@ func TestDisjointPaths(t *testing.T) {
 	}
 }
 
-// With more subflows, uncoupled Reno takes more and more of a bottleneck, and the coupled algorithms about as much as before.
+// With more subflows, uncoupled Reno takes more and more of a bottleneck, and the coupled algorithms about as much as a TCP
+// connection. The queue holds a bandwidth-delay product, and the windows of eight subflows are of 16 packets and more. Single
+// runs differ by a factor of three, so the mean of 20 counts. The race detector leaves time for few.
 func TestSharesOfManySubflows(t *testing.T) {
+	runs, least, most := 20, 0.6, 1.2
+	if raceDetector {
+		runs, least, most = 3, 0.4, 1.6
+	}
+	for _, subflows := range []int{4, 8} {
+		if reno := meanOf(t, 3, larger, "reno", "reno", subflows, 1); reno < 0.9*float64(subflows) {
+			t.Errorf("uncoupled Reno with %d subflows: %.2f", subflows, reno)
+		}
+		for _, control := range []string{"lia", "olia", "balia"} {
+			if ratio := meanOf(t, runs, larger, control, "reno", subflows, 1); ratio < least || ratio > most {
+				t.Errorf("%s with %d subflows: %.2f", control, subflows, ratio)
+			}
+		}
+	}
+}
+
+// Where windows are half as large, the coupled algorithms take less than half of what uncoupled Reno does.
+func TestSharesOfManySmallSubflows(t *testing.T) {
 	on := line{service: 300, trip: 40_000, room: 40_000 / 300}
 	for _, subflows := range []int{4, 8} {
 		reno := mean(t, on, "reno", "reno", subflows, 1)

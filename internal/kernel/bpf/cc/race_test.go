@@ -1,0 +1,6 @@
+//go:build race
+
+package cc
+
+// raceDetector makes simulations some ten times slower.
+const raceDetector = true
