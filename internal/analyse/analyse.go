@@ -48,16 +48,16 @@ func DefaultWorkers() int { return min(runtime.GOMAXPROCS(0), 16) }
 const (
 	// batchSize is the number of packets that a worker gets at once.
 	batchSize = 512
-	// batchesEach is the number of batches of a worker. The slots and tokens that a worker released with a batch are
-	// reused only when that batch is filled again. So the result does not depend on the workers' speed.
+	// batchesEach is the number of batches of a worker. The slots that a worker released with a batch are reused only
+	// when that batch is filled again. So the result does not depend on the workers' speed.
 	batchesEach = 4
 )
 
-// batch carries packets to a worker. On its way back it carries the slots and tokens that the worker released.
+// batch carries packets to a worker. On its way back it carries the slots that the worker released.
 type batch struct {
-	packets       []track.Packet
-	clock         int64
-	slots, tokens []uint32
+	packets []track.Packet
+	clock   int64
+	freed   []track.Freed
 }
 
 type worker struct {
@@ -120,7 +120,7 @@ func work(w *worker, t *track.Tracker) {
 			t.Handle(&b.packets[i])
 		}
 		t.Expire(b.clock)
-		b.slots, b.tokens = t.Released()
+		b.freed = t.Released()
 		b.packets = b.packets[:0]
 		w.empty <- b
 	}

@@ -12,32 +12,47 @@ import (
 type dealer struct {
 	workers []*worker
 	flows   flowTable
-	tokens  map[uint32]int32 // to workers
-	next    uint32           // the next connection's number
+	graves  graves
+	tokens  map[uint32]holder
+	next    uint32 // the next connection's number
 	clock   clock
 	counts  Counts
 	now     packet.Summary
 }
 
+// holder is the slot of the flow from which a token is known.
+type holder struct {
+	worker int16
+	slot   uint32
+}
+
 // slots are a worker's numbers for flows.
 type slots struct {
-	keys []flowKey // by slot
+	list []slot
 	free []uint32
+}
+
+// slot has what is forgotten with a flow: its key, and the tokens of the keys that it brought, by the lower end and
+// the higher one. Each end has one, as in track, so that no flow takes more memory by naming more of them.
+type slot struct {
+	key    flowKey
+	tokens [2]uint32
+	learnt [2]bool
 }
 
 func (s *slots) take(key flowKey) uint32 {
 	if n := len(s.free); n > 0 {
-		slot := s.free[n-1]
+		number := s.free[n-1]
 		s.free = s.free[:n-1]
-		s.keys[slot] = key
-		return slot
+		s.list[number] = slot{key: key}
+		return number
 	}
-	s.keys = append(s.keys, key)
-	return uint32(len(s.keys) - 1)
+	s.list = append(s.list, slot{key: key})
+	return uint32(len(s.list) - 1)
 }
 
 func newDealer(workers int) *dealer {
-	d := &dealer{flows: newFlowTable(), tokens: map[uint32]int32{}, next: 1}
+	d := &dealer{flows: newFlowTable(), tokens: map[uint32]holder{}, next: 1}
 	for range workers {
 		w := &worker{full: make(chan *batch, batchesEach), empty: make(chan *batch, batchesEach)}
 		for range batchesEach {
@@ -71,14 +86,15 @@ func (d *dealer) deal(p *capture.Packet) {
 	f := d.flows.find(&key)
 	opens := false
 	syn := s.Flags&(packet.SYN|packet.ACK|packet.RST) == packet.SYN
-	if f != nil && syn && f.isnKnown && f.isn != s.Seq {
-		d.flows.remove(f)
-		if !s.HasMPTCP {
-			// The addresses and ports are used again, without MPTCP.
-			d.counts.PlainSYNs++
-			d.counts.PlainTCP++
+	if f != nil && f.buried {
+		if f = d.visit(f); f != nil {
+			d.counts.MPTCP++
+			d.counts.Late++
 			return
 		}
+	}
+	if f != nil && syn && f.isnKnown && f.isn != s.Seq {
+		d.flows.remove(f)
 		f = nil // a new connection between the same addresses and ports
 	}
 	if f == nil {
@@ -87,6 +103,12 @@ func (d *dealer) deal(p *capture.Packet) {
 				d.counts.PlainSYNs++
 			}
 			d.counts.PlainTCP++
+			return
+		}
+		if s.Payload == 0 && s.Flags&(packet.FIN|packet.RST) != 0 {
+			// A connection of which the capture has the end only, or one that was forgotten.
+			d.counts.MPTCP++
+			d.counts.Late++
 			return
 		}
 		f, opens = d.open(key), true
@@ -106,30 +128,59 @@ func (d *dealer) deal(p *capture.Packet) {
 		}
 	}
 	if s.OthersLen > 0 {
-		d.learn(int32(worker))
+		d.learn(worker, slot, low)
 	}
 	if len(b.packets) == batchSize {
 		w.flush(d.clock.activity)
 	}
 }
 
-// refill takes a batch back, with the slots and tokens that its worker released.
+// visit returns the grave of a flow that was found, or nil if the packet does not belong there: the grave is old, or the
+// packet begins a new connection between the same addresses and ports.
+func (d *dealer) visit(f *flow) *flow {
+	key := f.key
+	d.graves.open(&d.flows, d.clock.activity)
+	if f = d.flows.find(&key); f == nil {
+		return nil
+	}
+	s := &d.now
+	begins := false
+	if s.Flags.Has(packet.SYN) && s.Flags&packet.RST == 0 {
+		isn := s.Seq
+		if s.Flags.Has(packet.ACK) {
+			isn = s.Ack - 1
+		}
+		begins = !f.isnKnown || f.isn != isn
+	}
+	if !begins {
+		return f
+	}
+	d.flows.remove(f)
+	return nil
+}
+
+// refill takes a batch back, with the slots that its worker released, and forgets their flows and tokens.
 func (d *dealer) refill(i int) {
 	w := d.workers[i]
 	b := <-w.empty
-	for _, slot := range b.slots {
-		key := w.slots.keys[slot]
-		if f := d.flows.find(&key); f != nil && f.slot == slot && int(f.worker) == i {
-			d.flows.remove(f)
+	for _, freed := range b.freed {
+		was := &w.slots.list[freed.Slot]
+		if f := d.flows.find(&was.key); f != nil && !f.buried && f.slot == freed.Slot && int(f.worker) == i {
+			if freed.Closed {
+				d.graves.bury(f, d.clock.activity)
+			} else {
+				d.flows.remove(f)
+			}
 		}
-		w.slots.free = append(w.slots.free, slot)
-	}
-	for _, token := range b.tokens {
-		if d.tokens[token] == int32(i) {
-			delete(d.tokens, token)
+		for end, token := range was.tokens {
+			if was.learnt[end] && d.tokens[token] == (holder{int16(i), freed.Slot}) {
+				delete(d.tokens, token)
+			}
 		}
+		w.slots.free = append(w.slots.free, freed.Slot)
 	}
-	b.slots, b.tokens = nil, nil
+	d.graves.open(&d.flows, d.clock.activity)
+	b.freed = nil
 	w.now = b
 }
 
@@ -153,7 +204,7 @@ func (d *dealer) open(key flowKey) *flow {
 	}
 	if s.Flags.Has(packet.SYN) {
 		if token, ok := joinToken(s); ok {
-			f.worker = int16(d.tokens[token])
+			f.worker = d.tokens[token].worker
 		} else if capable(s) {
 			f.worker = int16(d.next % uint32(len(d.workers)))
 		}
@@ -161,7 +212,11 @@ func (d *dealer) open(key flowKey) *flow {
 	if d.workers[f.worker].now == nil {
 		d.refill(int(f.worker)) // before the slot is taken, as it may free some
 	}
-	f.slot = d.workers[f.worker].slots.take(key)
+	slots := &d.workers[f.worker].slots
+	f.slot = slots.take(key)
+	if _, joins := joinToken(s); joins {
+		slots.list[f.slot].learnt = [2]bool{true, true} // nothing: a join has no keys
+	}
 	d.flows.insert(f)
 	return d.flows.find(&key)
 }
@@ -205,19 +260,32 @@ func capable(s *packet.Summary) (ok bool) {
 }
 
 // learn notes the tokens of the keys in MP_CAPABLE.
-func (d *dealer) learn(worker int32) {
+func (d *dealer) learn(worker int16, number uint32, low bool) {
 	options(&d.now, func(m packet.MPTCP) {
 		c, is := m.(packet.Capable)
-		if !is {
+		if !is || c.HasLength { // keys come with data only after they came without
 			return
 		}
-		if c.Keys > 0 && !c.HasLength { // keys come with data only after they came without
-			d.tokens[c.Sender.Token(c.Version)] = worker
+		sender := 0
+		if !low {
+			sender = 1
 		}
-		if c.Keys > 1 && !c.HasLength {
-			d.tokens[c.Receiver.Token(c.Version)] = worker
+		if c.Keys > 0 {
+			d.hold(worker, number, sender, c.Sender.Token(c.Version))
+		}
+		if c.Keys > 1 {
+			d.hold(worker, number, 1-sender, c.Receiver.Token(c.Version))
 		}
 	})
+}
+
+func (d *dealer) hold(worker int16, number uint32, end int, token uint32) {
+	s := &d.workers[worker].slots.list[number]
+	if s.learnt[end] {
+		return
+	}
+	s.learnt[end], s.tokens[end] = true, token
+	d.tokens[token] = holder{worker, number}
 }
 
 // clock makes times that go forward. A step backwards is taken out of the times that follow, and a gap stops the

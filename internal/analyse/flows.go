@@ -34,14 +34,15 @@ func keyOf(s *packet.Summary) (key flowKey, low bool) {
 	return flowKey{dst, src, uint32(s.DstPort)<<16 | uint32(s.SrcPort)}, false
 }
 
-// flow is a live flow of an MPTCP connection.
+// flow is a flow of an MPTCP connection: alive, or buried.
 type flow struct {
 	key      flowKey
 	hash     uint32 // 0: the place is free
-	slot     uint32 // of its worker
+	slot     uint32 // of its worker; of a buried one, the number of its grave
 	isn      uint32 // of the SYN
 	worker   int16
 	isnKnown bool
+	buried   bool
 }
 
 // flowTable holds flows by their keys, with open addressing: a lookup touches one cache line, mostly. A map of Go
@@ -122,4 +123,49 @@ func (t *flowTable) remove(f *flow) {
 		}
 	}
 	t.places[free] = flow{}
+}
+
+const (
+	// graveTime is the time for which a flow is remembered after its end, in nanoseconds. Linux repeats a FIN for 102 s if
+	// the round trip is short, and each may have an answer.
+	graveTime = 120e9
+	// mostGraves bounds the memory for them: some 15 MB.
+	mostGraves = 1 << 16
+)
+
+// graves are flows that were closed and stay in the table, so that no packet that comes late begins a connection.
+type graves struct {
+	list []grave // by the time of their end
+	head int
+	gone uint32 // graves before the list
+}
+
+type grave struct {
+	key flowKey
+	at  int64 // of the activity clock
+}
+
+// bury has a flow stay in the table until its grave is opened.
+func (g *graves) bury(f *flow, now int64) {
+	if g.head > 1024 && g.head > len(g.list)/2 {
+		n := copy(g.list, g.list[g.head:])
+		g.gone += uint32(g.head)
+		g.list, g.head = g.list[:n], 0
+	}
+	f.buried, f.slot = true, g.gone+uint32(len(g.list))
+	g.list = append(g.list, grave{f.key, now})
+}
+
+// open removes the flows that ended long ago, or that are too many, from the table.
+func (g *graves) open(t *flowTable, now int64) {
+	for g.head < len(g.list) {
+		oldest := &g.list[g.head]
+		if now-oldest.at <= graveTime && len(g.list)-g.head <= mostGraves {
+			return
+		}
+		if f := t.find(&oldest.key); f != nil && f.buried && f.slot == g.gone+uint32(g.head) {
+			t.remove(f)
+		}
+		g.head++
+	}
 }

@@ -166,6 +166,15 @@ var handoverPlays = map[string]struct {
 		talk(3, b)
 		return b
 	}},
+	"removed twice": {[]handover{{"make-before-break", "removed"}, {"make-before-break", "removed"}}, func(_ *analysetest.Script, c *analysetest.Conn, a *analysetest.Subflow) *analysetest.Subflow {
+		for i := range 2 {
+			b := c.Join(client, netip.AddrPortFrom(phone2.Addr(), uint16(41000+i)), web, 2)
+			talk(3, b)
+			a.Options(client, packet.RemoveAddr{AddressIDs: []byte{2}})
+			talk(3, a)
+		}
+		return a
+	}},
 	"closed at the end": {nil, func(_ *analysetest.Script, c *analysetest.Conn, a *analysetest.Subflow) *analysetest.Subflow {
 		b := c.Join(client, phone2, web, 2)
 		talk(3, b, a)
@@ -177,6 +186,7 @@ var handoverPlays = map[string]struct {
 
 // findings are the events of a connection that the analysis reports.
 type findings struct {
+	end           string // of the kinds that are about it
 	fallback      string
 	reinjections  string // by what was before them
 	retransmitted uint64
@@ -190,7 +200,7 @@ func findingsOf(r *track.Record) (f findings) {
 	if r.Fallback != nil {
 		f.fallback = r.Fallback.Cause
 	}
-	f.retransmitted, f.stalls = r.Retransmitted, r.WindowStalls
+	f.end, f.retransmitted, f.stalls = r.End, r.Retransmitted, r.WindowStalls
 	for _, after := range slices.Sorted(maps.Keys(r.ReinjectedAfter)) {
 		f.reinjections += fmt.Sprintf("%d after %s;", r.ReinjectedAfter[after], after)
 	}
@@ -255,6 +265,30 @@ func plantedKinds() (list []planted) {
 				c.Close(h.play(s, c, a))
 			})
 		}
+		for _, end := range slices.Sorted(maps.Keys(endPlays)) {
+			add("end "+end, findings{end: end}, func(s *analysetest.Script, c *analysetest.Conn) {
+				a, b := c.Open(phone, web), c.Join(client, phone2, web, 2)
+				talk(5, a, b)
+				endPlays[end](s, c, a, b)
+			})
+		}
+		add("the server's FIN repeated", findings{end: track.EndDataFIN}, func(s *analysetest.Script, c *analysetest.Conn) {
+			a := c.Open(phone, web)
+			talk(5, a)
+			c.Close(a)
+			for _, after := range []time.Duration{200, 400, 800, 1600, 3200} {
+				s.Wait(after * time.Millisecond)
+				a.Segment(server, packet.FIN|packet.ACK, a.Sent[server]-1, 0, packet.DSS{Flags: packet.DSSAck | packet.DSSAck8, Ack: c.Next[client]}.Option())
+			}
+		})
+		add("data without mapping on a joined subflow", findings{anomalies: "map[data-without-mapping:1]"}, func(_ *analysetest.Script, c *analysetest.Conn) {
+			a, b := c.Open(phone, web), c.Join(client, phone2, web, 2)
+			talk(5, a)
+			b.Segment(server, packet.ACK|packet.PSH, b.Sent[server], 1000)
+			b.Reset(client)
+			a.Send(client, 100)
+			a.Reset(client)
+		})
 		for better, gap := range map[bool]time.Duration{true: 10 * time.Microsecond, false: 50 * time.Millisecond} {
 			add(fmt.Sprintf("unused, better: %v", better), findings{unused: fmt.Sprintf("1, better: %v;", better)}, func(s *analysetest.Script, c *analysetest.Conn) {
 				a := c.Open(phone, web)
@@ -296,7 +330,11 @@ func TestPlanted(t *testing.T) {
 	for _, r := range records {
 		address := r.Subflows[0].Client.Addr().As4()
 		kind := want[int(address[2])<<8|int(address[3])]
-		if got := findingsOf(r); got != kind.want {
+		got := findingsOf(r)
+		if kind.want.end == "" {
+			got.end = ""
+		}
+		if got != kind.want {
 			t.Errorf("%s:\n found %+v\nplanted %+v", kind.name, got, kind.want)
 		}
 	}

@@ -15,8 +15,13 @@ type connection struct {
 	key        [2]packet.Key
 	keyKnown   [2]bool
 	tokens     []uint32 // that lead to this connection
-	midway     bool     // it began before the capture
-	checksums  bool
+	// clientToken is the client's token, if a join of the server has shown it without the key.
+	clientToken *uint32
+	midway      bool     // it began before the capture
+	joining     bool     // it is of joins with a token of nobody, and has no data so far
+	places      [2]place // among the orphans
+	placed      [2]bool
+	checksums   bool
 
 	first, last int64 // packets
 	active      int64 // of the activity clock
@@ -42,6 +47,17 @@ type connection struct {
 // anomalies counts irregularities of a connection.
 type anomalies struct {
 	duplicates, wrongHMAC, unknownToken, badOption, cut, unmapped, lostByCapture, conflict uint64
+}
+
+func (a *anomalies) add(b anomalies) {
+	a.duplicates += b.duplicates
+	a.wrongHMAC += b.wrongHMAC
+	a.unknownToken += b.unknownToken
+	a.badOption += b.badOption
+	a.cut += b.cut
+	a.unmapped += b.unmapped
+	a.lostByCapture += b.lostByCapture
+	a.conflict += b.conflict
 }
 
 // subflow is a TCP connection of an MPTCP connection.

@@ -195,7 +195,7 @@ func (s *subflow) carry(p *Packet, from Side) {
 		out.data(s, p, from, dsn, length)
 	case !p.HasMPTCP && !p.Cut:
 		c.anomaly.unmapped++
-		c.fallback.unmapped(p.Time, from)
+		c.fallback.unmapped(p.Time, s, from)
 		out.unmapped += uint64(p.Payload)
 		h.unmapped += uint64(p.Payload)
 	}

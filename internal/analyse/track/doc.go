@@ -46,7 +46,7 @@ type Packet struct {
 // Options bounds a Tracker.
 type Options struct {
 	Idle        int64 // nanoseconds without a packet after which a connection has ended
-	Connections int   // alive at a time; the one that began first is ended early if there are more
+	Connections int   // alive at a time; the one that began first is ended early if there are more, or more subflows
 	// Trace is the number of the connection whose packets are kept; 0: none.
 	Trace uint32
 	// Done gets each connection that ended.
@@ -56,6 +56,10 @@ type Options struct {
 const (
 	millisecond = int64(1e6)
 	second      = int64(1e9)
+
+	// subflowsEach is the number of subflows that there may be for each connection, on average, so that joins do not
+	// take memory without bounds.
+	subflowsEach = 8
 
 	// linger is the time, in nanoseconds, for which a closed connection is still watched for late packets.
 	linger = 2 * second

@@ -54,10 +54,22 @@ func (f *fallback) infinite(at int64) {
 	}
 }
 
-func (f *fallback) unmapped(at int64, from Side) {
-	if f.unmappedTime[from] == 0 {
+// unmapped notes data without mapping. On a joined subflow, or beside other subflows, it ends its subflow only (RFC
+// 8684, 3.7).
+func (f *fallback) unmapped(at int64, on *subflow, from Side) {
+	if f.unmappedTime[from] == 0 && on.index == 0 && on.alone() {
 		f.unmappedTime[from] = at
 	}
+}
+
+// alone reports whether no other subflow of the connection is alive.
+func (s *subflow) alone() bool {
+	for _, other := range s.c.subflows {
+		if other != s && other.up && other.end == open {
+			return false
+		}
+	}
+	return true
 }
 
 // plain reports whether it is certain already that the connection is plain TCP.

@@ -29,30 +29,15 @@ func (t *Tracker) open(p *Packet) *subflow {
 	}
 	joined := t.joined(s, p)
 	if joined == nil && !p.Flags.Has(packet.SYN) {
-		joined = t.adopter(p, fromOpener)
+		joined = t.adopted(s, p, fromOpener)
 	}
 	if joined == nil {
-		joined = &connection{number: p.Number, first: p.Time, last: p.Time}
-		joined.midway = !p.Flags.Has(packet.SYN) || s.join
-		for side := range joined.streams {
-			joined.streams[side].lastSubflow = -1
-		}
-		if t.options.Trace != 0 && t.options.Trace == p.Number {
-			joined.trace = new(Trace)
-		}
-		if joined.midway {
-			t.orphans[joined] = struct{}{}
-		}
-		t.live++
-		t.watch(joined, p.Clock)
-		if s.join {
-			joined.anomaly.unknownToken++
-			t.register(joined, s.tokenOfJoin(p))
-		}
+		joined = t.begin(s, p)
 	}
 	c := joined
 	s.c, s.index = c, len(c.subflows)
 	c.subflows = append(c.subflows, s)
+	t.subflows++
 	client, server := opener, acceptor
 	if s.opener == Server {
 		client, server = acceptor, opener
@@ -60,6 +45,26 @@ func (t *Tracker) open(p *Packet) *subflow {
 	s.address, s.port = [2][16]byte{client.address, server.address}, [2]uint16{client.port, server.port}
 	s.clientLow = p.Low == (endpoint{p.Src, p.SrcPort} == client)
 	return s
+}
+
+// begin makes the connection of a subflow that belongs to none that is known.
+func (t *Tracker) begin(s *subflow, p *Packet) *connection {
+	c := &connection{number: p.Number, first: p.Time, last: p.Time}
+	c.midway = !p.Flags.Has(packet.SYN) || s.join
+	for side := range c.streams {
+		c.streams[side].lastSubflow = -1
+	}
+	if t.options.Trace != 0 && t.options.Trace == p.Number {
+		c.trace = new(Trace)
+	}
+	t.live++
+	t.watch(c, p.Clock)
+	if s.join {
+		c.joining = true
+		c.anomaly.unknownToken++
+		t.register(c, s.tokenOfJoin(p))
+	}
+	return c
 }
 
 type endpoint struct {
@@ -89,12 +94,13 @@ func (t *Tracker) joined(s *subflow, p *Packet) *connection {
 	if p.Flags.Has(packet.ACK) {
 		return nil // its SYN is missing: no token
 	}
-	c := t.tokens[s.tokenOfJoin(p)]
+	token := s.tokenOfJoin(p)
+	c := t.tokens[token]
 	if c == nil {
 		return nil
 	}
 	// The token is the receiver's. A join by the server has the client's.
-	if c.keyKnown[Client] && c.key[Client].Token(c.version) == s.tokenOfJoin(p) {
+	if c.clientToken != nil && *c.clientToken == token || c.keyKnown[Client] && c.key[Client].Token(c.version) == token {
 		s.opener = Server
 	}
 	return c
@@ -109,47 +115,6 @@ func hasSubtype(p *Packet, want packet.Subtype) bool {
 		}
 	}
 	return false
-}
-
-// near bounds the distance between the data sequence numbers of one connection's subflows, in bytes.
-const near = 1 << 30
-
-// adopter finds the connection of a flow that began before the capture: one of those that did so, too, shares
-// an address, and has data sequence numbers of 8 bytes close by. Two connections that are not the same have such
-// numbers with a probability of 2^-33.
-func (t *Tracker) adopter(p *Packet, fromOpener bool) *connection {
-	d := &p.DSS
-	if !p.HasDSS {
-		return nil
-	}
-	from, to := Client, Server
-	if !fromOpener {
-		from, to = to, from
-	}
-	for c := range t.orphans {
-		fits := false
-		if d.Flags&packet.DSSMap != 0 && d.Flags&packet.DSSMap8 != 0 {
-			fits = c.streams[from].isNear(d.Sequence)
-		}
-		if d.Flags&packet.DSSAck != 0 && d.Flags&packet.DSSAck8 != 0 {
-			fits = fits || c.streams[to].isNear(d.Ack)
-		}
-		if fits {
-			return c
-		}
-	}
-	return nil
-}
-
-func (s *stream) isNear(number uint64) bool {
-	at := s.high
-	if !s.known {
-		if !s.ackKnown {
-			return false
-		}
-		at = s.ack
-	}
-	return number-at+near < 2*near
 }
 
 // register makes a token lead to a connection.

@@ -7,7 +7,7 @@ type span struct {
 	start   uint64
 	at      int64
 	length  uint32
-	subflow uint16
+	subflow uint32
 }
 
 func (r span) end() uint64 { return r.start + uint64(r.length) }
@@ -39,7 +39,7 @@ func (r *ranges) append(start uint64, length uint32, subflow int, at int64) {
 			return
 		}
 	}
-	r.list = append(r.list, span{start, at, length, uint16(subflow)})
+	r.list = append(r.list, span{start, at, length, uint32(subflow)})
 }
 
 // search returns the index of the first span that ends behind a number.
@@ -77,7 +77,7 @@ func (r *ranges) add(start uint64, length uint32, subflow int, at int64) (fresh,
 			}
 			r.list = append(r.list, span{})
 			copy(r.list[i+1:], r.list[i:])
-			r.list[i] = span{position - uint64(n), at, n, uint16(subflow)}
+			r.list[i] = span{position - uint64(n), at, n, uint32(subflow)}
 			i++
 			continue
 		}

@@ -36,7 +36,7 @@ func (g *signal) record(c *connection) Signal {
 	for _, s := range c.subflows {
 		switch g.kind {
 		case AddAddr:
-			if s.join && s.syn >= g.at && s.opener == g.from.other() && Addr(s.address[g.from]) == g.address && (g.port == 0 || s.port[g.from] == g.port) {
+			if s.join && s.syn >= g.at && (g.over == 0 || s.syn < g.over) && s.opener == g.from.other() && Addr(s.address[g.from]) == g.address && (g.port == 0 || s.port[g.from] == g.port) {
 				r.Followed++
 				if delay < 0 {
 					delay = s.syn - g.at

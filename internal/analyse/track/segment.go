@@ -14,6 +14,9 @@ func before(a, b uint32) bool { return int32(a-b) < 0 }
 //  4. what it carries: at the subflow's level, then at the connection's;
 //  5. the end of the subflow.
 func (t *Tracker) segment(s *subflow, p *Packet) {
+	if s.c.joining && p.HasDSS {
+		t.attach(s, p)
+	}
 	c := s.c
 	from := s.side(p.Low)
 	h, peer := &s.half[from], &s.half[from.other()]
@@ -53,6 +56,9 @@ func (t *Tracker) segment(s *subflow, p *Packet) {
 	}
 	if p.HasDSS {
 		s.dss(p, from)
+		if c.midway {
+			defer t.orphans.move(c)
+		}
 	}
 	if s.index == 0 && !syn {
 		c.fallback.note(s, p, from)
@@ -305,12 +311,15 @@ func (t *Tracker) ends(s *subflow, p *Packet, from Side) {
 // done reports whether all subflows have ended.
 func (c *connection) done() bool {
 	for _, s := range c.subflows {
-		if closed := s.half[Client].fin && s.half[Server].fin; !closed && s.end != reset {
+		if !s.closed() {
 			return false
 		}
 	}
 	return true
 }
+
+// closed reports whether the subflow was reset, or has FINs of both sides.
+func (s *subflow) closed() bool { return s.end == reset || s.half[Client].fin && s.half[Server].fin }
 
 // mayClose ends a connection soon if all of its subflows have ended: at once would lose its last acknowledgements.
 func (t *Tracker) mayClose(c *connection) {

@@ -2,6 +2,7 @@ package track
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/detour-collective/dcol/internal/packet"
 )
@@ -20,6 +21,7 @@ type signal struct {
 	backup  bool
 	echoed  int64
 	repeats int
+	over    int64 // when another one of its kind and address ID followed that is no repetition; 0: none
 	on      *subflow
 	data    uint64 // of on, when the signal came
 	hmac    verdict
@@ -78,17 +80,18 @@ func (c *connection) addAddr(at int64, on *subflow, from Side, m packet.AddAddr)
 	if echo {
 		sender = from.other()
 	}
-	for _, known := range c.signals {
-		if known.kind != AddAddr || known.from != sender || known.ids[0] != m.AddressID || known.address != m.Address || known.port != m.Port {
-			continue
-		}
+	if known := c.announcement(sender, m); known != nil {
 		switch {
-		case !echo:
+		case echo:
+			if known.echoed == 0 {
+				known.echoed = at
+			}
+			return
+		case !c.signalled(RemoveAddr, sender, m.AddressID, known):
 			known.repeats++
-		case known.echoed == 0:
-			known.echoed = at
+			return
 		}
-		return
+		known.over = at
 	}
 	if echo {
 		return // of one that the capture lacks
@@ -106,8 +109,11 @@ func (c *connection) addAddr(at int64, on *subflow, from Side, m packet.AddAddr)
 }
 
 func (c *connection) removeAddr(at int64, on *subflow, from Side, m packet.RemoveAddr) {
-	for _, known := range c.signals {
+	for _, known := range slices.Backward(c.signals) {
 		if known.kind == RemoveAddr && known.from == from && string(known.ids) == string(m.AddressIDs) {
+			if slices.ContainsFunc(m.AddressIDs, func(id uint8) bool { return c.usedSince(from, id, known) }) {
+				break
+			}
 			known.repeats++
 			return
 		}
@@ -120,6 +126,36 @@ func (c *connection) removeAddr(at int64, on *subflow, from Side, m packet.Remov
 			}
 		}
 	}
+}
+
+// announcement returns the latest ADD_ADDR of an address.
+func (c *connection) announcement(from Side, m packet.AddAddr) *signal {
+	for _, g := range slices.Backward(c.signals) {
+		if g.kind == AddAddr && g.from == from && g.ids[0] == m.AddressID && g.address == m.Address && g.port == m.Port {
+			return g
+		}
+	}
+	return nil
+}
+
+// signalled reports whether a side has sent a signal of a kind with an address ID after another one.
+func (c *connection) signalled(kind string, from Side, id uint8, after *signal) bool {
+	for _, g := range slices.Backward(c.signals) {
+		if g == after {
+			return false
+		}
+		if g.kind == kind && g.from == from && slices.Contains(g.ids, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// usedSince reports whether an address ID was announced, or a subflow with it begun, after its removal.
+func (c *connection) usedSince(of Side, id uint8, removal *signal) bool {
+	return c.signalled(AddAddr, of, id, removal) || slices.ContainsFunc(c.subflows, func(s *subflow) bool {
+		return s.join && s.id(of) == id && s.began() > removal.at
+	})
 }
 
 // id returns the address ID of a subflow's end. That of the first subflow is 0.
@@ -166,13 +202,7 @@ func (c *connection) keep(g *signal) {
 func (s *subflow) fail(p *Packet, _ Side) {
 	s.failed = true
 	c := s.c
-	alive := 0
-	for _, other := range c.subflows {
-		if other.up && other.end == open {
-			alive++
-		}
-	}
-	if p.Flags.Has(packet.RST) || alive > 1 {
+	if p.Flags.Has(packet.RST) || !s.alone() {
 		return
 	}
 	if !c.fallback.fail {

@@ -23,7 +23,7 @@ type Segment struct {
 	Time    int64
 	Start   uint64
 	Length  uint32
-	Subflow uint16
+	Subflow uint32
 	From    Side
 	Kind    Kind
 }
@@ -39,7 +39,7 @@ type Ack struct {
 type RoundTrip struct {
 	Time    int64
 	Length  int64
-	Subflow uint16
+	Subflow uint32
 	Of      Side // that sent the data
 }
 
@@ -49,7 +49,7 @@ const maxTrace = 1 << 20
 func (t *Trace) segment(at int64, s *subflow, from Side, start uint64, length uint32, kind Kind) {
 	if n := len(t.Segments); n > 0 {
 		last := &t.Segments[n-1]
-		if last.Subflow == uint16(s.index) && last.From == from && last.Kind == kind && last.Start+uint64(last.Length) == start &&
+		if last.Subflow == uint32(s.index) && last.From == from && last.Kind == kind && last.Start+uint64(last.Length) == start &&
 			at-last.Time < millisecond && last.Length < joinLength {
 			last.Length += length
 			return
@@ -59,7 +59,7 @@ func (t *Trace) segment(at int64, s *subflow, from Side, start uint64, length ui
 		t.Dropped++
 		return
 	}
-	t.Segments = append(t.Segments, Segment{at, start, length, uint16(s.index), from, kind})
+	t.Segments = append(t.Segments, Segment{at, start, length, uint32(s.index), from, kind})
 }
 
 func (t *Trace) acknowledgement(at int64, _ *subflow, server bool, number uint64) {
@@ -70,7 +70,7 @@ func (t *Trace) acknowledgement(at int64, _ *subflow, server bool, number uint64
 
 func (t *Trace) roundTrip(at int64, s *subflow, server bool, length int64) {
 	if len(t.RoundTrips) < maxTrace {
-		t.RoundTrips = append(t.RoundTrips, RoundTrip{at, length, uint16(s.index), sideOf(server)})
+		t.RoundTrips = append(t.RoundTrips, RoundTrip{at, length, uint32(s.index), sideOf(server)})
 	}
 }
 

@@ -5,15 +5,15 @@ type Tracker struct {
 	options Options
 	flows   []*subflow // by slot
 	tokens  map[uint32]*connection
-	orphans map[*connection]struct{} // that began before the capture, and can adopt flows
-	quiet   queue                    // of all connections, each once; it alone knows their places
+	orphans orphans // that began before the capture, and can adopt flows
+	quiet   queue   // of all connections, each once; it alone knows their places
 	closed  queue
 	live    int
-	now     int64
+	// subflows counts those of live connections, which need most of the memory.
+	subflows int
+	now      int64
 
-	// Of flows and tokens that ended since the caller's last call of Released.
-	slots []uint32
-	ended []uint32
+	freed []Freed // since the caller's last call of Released
 
 	// Evicted counts connections that were ended early, Late packets that came after their connection's end.
 	Evicted, Late uint64
@@ -21,7 +21,7 @@ type Tracker struct {
 
 // New makes a Tracker.
 func New(o Options) *Tracker {
-	return &Tracker{options: o, tokens: map[uint32]*connection{}, orphans: map[*connection]struct{}{}}
+	return &Tracker{options: o, tokens: map[uint32]*connection{}, orphans: orphans{}}
 }
 
 // queue holds connections in the order in which they are to be looked at.
@@ -116,7 +116,7 @@ func (t *Tracker) Expire(clock int64) {
 			t.finish(c)
 		}
 	}
-	for t.live > t.options.Connections {
+	for t.live > t.options.Connections || t.subflows > subflowsEach*t.options.Connections {
 		if d, ok := t.closed.first(); ok {
 			t.closed.pop()
 			if !d.c.finished && !d.c.reopened {
@@ -151,11 +151,18 @@ func (t *Tracker) Close() {
 	}
 }
 
-// Released returns the slots and tokens that are free, and forgets them. They are valid until the next packet.
-func (t *Tracker) Released() (slots, tokens []uint32) {
-	slots, tokens = t.slots, t.ended
-	t.slots, t.ended = nil, nil
-	return slots, tokens
+// Freed is a slot that may be used again.
+type Freed struct {
+	Slot uint32
+	// Closed reports that the flow was closed, so that packets that still come belong to no other connection.
+	Closed bool
+}
+
+// Released returns the slots that are free, and forgets them. They are valid until the next packet.
+func (t *Tracker) Released() []Freed {
+	freed := t.freed
+	t.freed = nil
+	return freed
 }
 
 // watch ends a connection when nothing has come since a time for long enough.
@@ -168,16 +175,16 @@ func (t *Tracker) finish(c *connection) {
 	c.finished = true
 	t.quiet.forget(c)
 	t.live--
-	delete(t.orphans, c)
+	t.orphans.remove(c)
+	t.subflows -= len(c.subflows)
 	for _, token := range c.tokens {
 		if t.tokens[token] == c {
 			delete(t.tokens, token)
-			t.ended = append(t.ended, token)
 		}
 	}
 	for _, s := range c.subflows {
 		t.flows[s.slot] = nil
-		t.slots = append(t.slots, s.slot)
+		t.freed = append(t.freed, Freed{s.slot, c.closing || s.closed()})
 	}
 	t.options.Done(c.record(t.now, t.options.Idle))
 }
