@@ -80,10 +80,13 @@ It needs no agent and no rights but to read the files.`,
 	until := f.String("until", "", "only connections alive at this `time` or earlier")
 	idle := units.Duration(2 * time.Minute)
 	f.Var(cli.Duration{Duration: &idle}, "idle", "a connection without a packet for so long has ended")
-	f.IntVar(&a.connections, "max-connections", 1_000_000, "end the oldest connections early if more are alive; bounds the memory")
+	f.IntVar(&a.connections, "max-connections", 0, "end the oldest connections early if more are alive; bounds the memory (default as many as fit into half of the memory that is available)")
 	f.IntVar(&a.workers, "workers", runtime.GOMAXPROCS(0), "how many processors to use")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		a.chosen, a.idle = *chosen, idle.Std()
+		if !f.Changed("max-connections") {
+			a.connections = affordableConnections(os.DirFS("/"))
+		}
 		for _, err := range []error{
 			a.addresses(*addresses), a.ports(*ports), a.tokens(*tokens), a.times(*since, *until), a.limits(),
 		} {
