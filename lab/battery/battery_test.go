@@ -171,6 +171,35 @@ func TestResumed(t *testing.T) {
 	}
 }
 
+// A message's delay counts from when it was to be sent, and one that has not come yet is late all the same.
+func TestMessages(t *testing.T) {
+	m := &messages{rate: 1, began: time.Now().Add(-time.Second)} // a message each 10 ms
+	m.arrived(2*messageSize-1, m.began.Add(15*time.Millisecond))
+	m.arrived(2*messageSize, m.began.Add(30*time.Millisecond))
+	m.arrived(3*messageSize, m.began.Add(25*time.Millisecond))
+	v := values{}
+	m.delays(v)
+	if v["delay_p50"] != 15 || v["delay_max"] < 970 {
+		t.Errorf("%v", v)
+	}
+	none := values{}
+	(&messages{}).arrived(1<<20, time.Now())
+	if (&messages{}).delays(none); len(none) != 0 {
+		t.Errorf("%v of no stream", none)
+	}
+}
+
+// What is as published with --full: WiFi goes at 5 s, and the first 10 s of round trips are apart.
+func TestLengths(t *testing.T) {
+	full, short := lengthsOf(true), lengthsOf(false)
+	if full.wifiOff() != 5*time.Second || full.early() != 10*time.Second || full.handover/2 != 10*time.Second {
+		t.Errorf("WiFi goes at %v; %v are early; the path dies at %v", full.wifiOff(), full.early(), full.handover/2)
+	}
+	if short.wifiOff() != short.handover/2 || short.early() != short.transfer/3 {
+		t.Errorf("shortened, WiFi goes at %v, and %v are early", short.wifiOff(), short.early())
+	}
+}
+
 func TestPage(t *testing.T) {
 	r := &Result{Tests: []TestResult{{Title: "A <test>", Columns: []Column{{"goodput", "goodput", "Mbit/s"}}, Cases: []CaseResult{{Name: "c", Published: published("goodput", "14.5"), Rows: []Row{
 		{Implementation: "tcp", N: 3, Values: map[string]Value{"best": {10, 9, 11}, "sum": {20, 19, 21}}},
@@ -220,8 +249,14 @@ func TestOnNetworks(t *testing.T) {
 			func(v values) bool { return v["subflows"] == 4 && v["goodput"] > 0 }},
 		{"TCP on each path", []implementation{plainTCP}, variant{shape: small}, func(a *attempt) (values, error) { return transfer(t.Context(), a) },
 			func(v values) bool { return v["path1"] > 0 && v["path4"] > 0 && v["sum"] > v["best"] }},
-		{"handover", []implementation{kernelPM}, variant{shape: wifi}, func(a *attempt) (values, error) { return handedOver(t.Context(), a) },
+		{"handover", multipath, variant{shape: wifi}, func(a *attempt) (values, error) { return handedOver(t.Context(), a) },
 			func(v values) bool { return v["lost"] == 0 && v["broke"] == 0 }},
+		{"interface down", multipath, variant{shape: wifi, mode: "interface"}, func(a *attempt) (values, error) { return handedOver(t.Context(), a) },
+			func(v values) bool { return v["lost"] == 0 && v["broke"] == 0 && v["goodput_after"] > 0 }},
+		{"application", []implementation{plainTCP}, variant{shape: mobile, mode: "application"}, func(a *attempt) (values, error) { return modes(t.Context(), a) },
+			func(v values) bool { return v["join_ms"] <= v["data_ms"] && v["goodput_after"] > 0 }},
+		{"stream", []implementation{kernelPM, dcol}, variant{shape: mobile, mode: "stream-single"}, func(a *attempt) (values, error) { return modes(t.Context(), a) },
+			func(v values) bool { return v["delay_p50"] > 0 && v["delay_max"] > v["delay_p50"] }},
 		{"signalling", multipath, variant{shape: lossy(0)}, func(a *attempt) (values, error) { return signalled(t.Context(), a) },
 			func(v values) bool { return v["joined"] > 0 && v["left"] > 0 }},
 		{"withdrawal", []implementation{kernelPM, dcol}, variant{shape: losing(0)}, func(a *attempt) (values, error) { return withdrawn(t.Context(), a) },

@@ -44,6 +44,7 @@ type flow struct {
 	sent             int64 // once the sender has ended
 	began            time.Time
 	senders, readers sync.WaitGroup
+	messages         *messages
 	sampling         chan struct{}
 	sampled          sync.WaitGroup
 	stopSending      atomic.Bool
@@ -113,6 +114,7 @@ func (b *bed) start(ctx context.Context, l net.Listener, p flowPlan) (*flow, err
 		}
 	}
 	f := &flow{plan: p, client: client, server: server, began: time.Now(), sampling: make(chan struct{})}
+	f.messages = &messages{rate: p.rate, began: f.began}
 	from, to := client, server
 	if p.down {
 		from, to = server, client
@@ -137,7 +139,7 @@ func setCongestion(raw syscall.RawConn, name string) (err error) {
 func (f *flow) send(to net.Conn) {
 	data := make([]byte, 64<<10)
 	if f.plan.rate > 0 {
-		data = data[:1250]
+		data = data[:messageSize]
 	}
 	defer func() {
 		if half, ok := to.(*net.TCPConn); ok {
@@ -146,8 +148,7 @@ func (f *flow) send(to net.Conn) {
 	}()
 	for i := 0; !f.stopSending.Load(); i++ {
 		if f.plan.rate > 0 {
-			due := f.began.Add(time.Duration(float64(i) * float64(len(data)) * 8 / f.plan.rate * float64(time.Microsecond)))
-			time.Sleep(time.Until(due))
+			time.Sleep(time.Until(f.messages.due(i)))
 		}
 		n, err := to.Write(data)
 		f.sent += int64(n)
@@ -162,7 +163,7 @@ func (f *flow) read(from net.Conn) {
 	buffer := make([]byte, 256<<10)
 	for {
 		n, err := from.Read(buffer)
-		f.received.Add(int64(n))
+		f.messages.arrived(f.received.Add(int64(n)), time.Now())
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
 				f.fail(err)

@@ -42,7 +42,7 @@ const mptcpdProgram = "/usr/libexec/mptcpd"
 // startLimit limits how long a program may take to be ready.
 const startLimit = 20 * time.Second
 
-// manage configures the kernel's path manager. mptcpd and dcol decide for themselves.
+// manage configures the kernel's path manager, and that of mptcpd. dcol decides by its policy.
 type manage struct {
 	backup map[int]bool // uplinks of the client that only stand by, from 1 on
 	// policy is for dcol with the client's uplinks; nil: fullmesh.
@@ -55,7 +55,7 @@ func (b *bed) setUp(ctx context.Context, m manage) error {
 	case kernelPM:
 		return b.setUpKernel(ctx, m)
 	case mptcpd:
-		return b.setUpMptcpd(ctx)
+		return b.setUpMptcpd(ctx, m)
 	case dcol:
 		switch {
 		case b.shape.uplinks:
@@ -110,8 +110,8 @@ func (b *bed) endpoint(ctx context.Context, host, link string, flags ...string) 
 }
 
 // setUpMptcpd starts mptcpd on both ends: the client's opens subflows, the server's announces addresses. It sets no
-// limits, so those are as with the kernel's.
-func (b *bed) setUpMptcpd(ctx context.Context) error {
+// limits, so those are as with the kernel's. Its flags are for all addresses, so ip makes those backups that are.
+func (b *bed) setUpMptcpd(ctx context.Context, m manage) error {
 	if err := b.limits(ctx); err != nil {
 		return err
 	}
@@ -139,7 +139,19 @@ func (b *bed) setUpMptcpd(ctx context.Context) error {
 			return err
 		}
 	}
+	for i := range m.backup {
+		if err := b.standBy(ctx, clientUplink(i)); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// standBy makes an address that the kernel's path manager of the client has a backup.
+func (b *bed) standBy(ctx context.Context, link string) error {
+	addr, _ := b.Host(clientHost).AddrOn(link)
+	_, err := b.Run(ctx, clientHost, "ip", "mptcp", "endpoint", "change", addr.String(), "backup", "fullmesh")
+	return err
 }
 
 func lines(text []byte) (n int) {

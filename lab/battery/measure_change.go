@@ -60,17 +60,13 @@ func (b *bed) waypoints() (names []string) {
 	return names
 }
 
-// handedOver sends while the first path dies, and the second stands by.
+// handedOver downloads while the first path dies, and the second stands by.
 func handedOver(ctx context.Context, a *attempt) (values, error) {
-	byInterface := a.variant.mode == "interface"
-	if byInterface && a.impl == dcol {
-		return nil, errInapplicable // a host with one uplink has no other interface
-	}
-	if err := a.setUp(ctx, manage{backup: map[int]bool{2: true}}); err != nil {
+	if _, err := a.useBoth(ctx, "backup"); err != nil {
 		return nil, err
 	}
-	return a.handover(ctx, flowPlan{multipath: true, from: 1, to: 1}, func() error {
-		if byInterface {
+	return a.handover(ctx, flowPlan{multipath: true, from: 1, to: 1, down: true}, a.lengths.handover/2, func() error {
+		if a.variant.mode == "interface" {
 			return a.interfaceDown(ctx)
 		}
 		return a.LinkDown(pathLink(1), true)
@@ -85,16 +81,15 @@ func (b *bed) interfaceDown(ctx context.Context) error {
 	return err
 }
 
-// handover makes a flow whose first path dies at half of the time. after, unless nil, is called then.
-func (a *attempt) handover(ctx context.Context, p flowPlan, die, after func() error) (v values, err error) {
-	length := a.lengths.handover
+// handover makes a flow whose first path dies at a time. after, unless nil, is called then.
+func (a *attempt) handover(ctx context.Context, p flowPlan, moment time.Duration, die, after func() error) (v values, err error) {
 	v = values{}
 	err = a.listening(ctx, func(l net.Listener) error {
 		f, err := a.start(ctx, l, p)
 		if err != nil {
 			return err
 		}
-		if err := crew.Pause(ctx, length/2); err != nil {
+		if err := crew.Pause(ctx, moment); err != nil {
 			f.abandon()
 			return err
 		}
@@ -107,13 +102,14 @@ func (a *attempt) handover(ctx context.Context, p flowPlan, die, after func() er
 			f.abandon()
 			return err
 		}
-		if err := crew.Pause(ctx, length/2); err != nil {
+		if err := crew.Pause(ctx, a.lengths.handover-moment); err != nil {
 			f.abandon()
 			return err
 		}
 		a.measured()
 		samples, end := f.seen(), f.sinceStart()
 		resumed(v, samples, turn, end)
+		f.messages.delays(v)
 		lost, err := f.stop(startLimit)
 		v["lost"] = float64(max(lost, 0))
 		if err != nil {
@@ -154,73 +150,19 @@ func resumed(v values, samples []sample, turn, end time.Duration) {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// modes downloads over WiFi, which dies at half of the time.
+// modes downloads over WiFi, which goes.
 func modes(ctx context.Context, a *attempt) (values, error) {
 	mode := a.variant.mode
-	die := func() error { return a.interfaceDown(ctx) }
 	p := flowPlan{multipath: true, from: 1, to: 1, down: true}
 	switch mode {
 	case "application":
-		return a.application(ctx, die)
-	case "stream":
+		return a.application(ctx)
+	case "stream", "stream-single":
 		p.rate = 0.5
 	}
 	after, err := a.useBoth(ctx, mode)
 	if err != nil {
 		return nil, err
 	}
-	return a.handover(ctx, p, die, after)
-}
-
-// application downloads by TCP. After three seconds of silence it connects over the other network and asks for the rest.
-func (a *attempt) application(ctx context.Context, die func() error) (v values, err error) {
-	const patience = 3 * time.Second
-	length := a.lengths.handover
-	v = values{}
-	err = a.listening(ctx, func(l net.Listener) error {
-		first, err := a.start(ctx, l, flowPlan{from: 1, to: 1, down: true})
-		if err != nil {
-			return err
-		}
-		defer first.abandon()
-		if err := crew.Pause(ctx, length/2); err != nil {
-			return err
-		}
-		turn := time.Now()
-		if err := die(); err != nil {
-			return err
-		}
-		got, since := first.received.Load(), time.Now()
-		for time.Since(since) < patience {
-			if err := crew.Pause(ctx, sampleInterval); err != nil {
-				return err
-			}
-			if now := first.received.Load(); now != got {
-				got, since = now, time.Now()
-			}
-		}
-		second, err := a.start(ctx, l, flowPlan{from: 2, to: 1, down: true})
-		if err != nil {
-			return err
-		}
-		defer second.abandon()
-		v["join_ms"] = milliseconds(second.began.Sub(turn))
-		err = crew.Await(ctx, startLimit, sampleInterval/5, func() error {
-			if second.received.Load() == 0 {
-				return errors.New("nothing comes over the other network")
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		v["data_ms"] = milliseconds(time.Since(turn))
-		if err := crew.Pause(ctx, max(time.Second, length/2-time.Since(turn))); err != nil {
-			return err
-		}
-		a.measured()
-		v["goodput_after"] = goodput(second.seen(), 0, second.sinceStart())
-		return nil
-	})
-	return v, err
+	return a.handover(ctx, p, a.lengths.wifiOff(), func() error { return a.interfaceDown(ctx) }, after)
 }

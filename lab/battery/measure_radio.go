@@ -20,7 +20,7 @@ func asleep(ctx context.Context, a *attempt) (v values, err error) {
 		return nil, err
 	}
 	var before float64
-	v, err = a.handover(ctx, p, func() (err error) {
+	v, err = a.handover(ctx, p, a.lengths.wifiOff(), func() (err error) {
 		if before, err = a.joules(); err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (a *attempt) useBoth(ctx context.Context, mode string) (after func() error,
 	switch mode {
 	case "backup":
 		m.backup, m.policy["use"] = map[int]bool{2: true}, "backup"
-	case "single":
+	case "single", "stream-single":
 		if a.impl == kernelPM {
 			return func() error { return a.endpoint(ctx, clientHost, clientUplink(2), "subflow") }, a.limits(ctx)
 		}

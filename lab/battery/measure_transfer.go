@@ -102,7 +102,7 @@ func transfer(ctx context.Context, a *attempt) (v values, err error) {
 		}
 		a.measured()
 		// The start is left out, as long as it takes to find a path's rate.
-		skip := length / 4
+		skip, early := length/4, a.lengths.early()
 		for k, f := range flows {
 			samples := f.seen()
 			rate := goodput(samples, skip, length)
@@ -111,12 +111,12 @@ func transfer(ctx context.Context, a *attempt) (v values, err error) {
 				v["sum"] += rate
 				v["best"] = max(v["best"], rate)
 				if rate == v["best"] {
-					v["rtt_first"], v["rtt_after"] = rtts(samples, 0, length/3), rtts(samples, length/3, length)
+					v["rtt_first"], v["rtt_after"] = rtts(samples, 0, early), rtts(samples, early, length)
 				}
 				continue
 			}
 			v["goodput"] = rate
-			v["rtt_first"], v["rtt_after"] = rtts(samples, 0, length/3), rtts(samples, length/3, length)
+			v["rtt_first"], v["rtt_after"] = rtts(samples, 0, early), rtts(samples, early, length)
 			for path, bytes := range carried(samples, skip, length) {
 				v["path"+strconv.Itoa(path)] = bytes * 8 / 1e6 / (length - skip).Seconds()
 			}

@@ -274,13 +274,11 @@ func (b *battery) source(t test, c variant, impl implementation) (name string, e
 // inapplicable reports whether an implementation cannot have a case.
 func inapplicable(t test, c variant, impl implementation) bool {
 	switch t.name {
-	case "handover":
-		return c.mode == "interface" && impl == dcol
 	case "handover-radio": // the kernel's path manager has one way for all connections
 		return (c.mode == "activity" || c.mode == "background") && impl == kernelPM
 	case "handover-modes":
-		// mptcpd has one kind of path for all of its addresses.
-		byHand := impl == mptcpd && (c.mode == "backup" || c.mode == "single")
+		// mptcpd uses all addresses at once.
+		byHand := impl == mptcpd && (c.mode == "single" || c.mode == "stream-single")
 		return byHand || (c.mode == "application") != (impl == plainTCP)
 	}
 	return false

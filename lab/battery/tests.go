@@ -2,6 +2,7 @@ package battery
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/probe"
@@ -63,6 +64,12 @@ type lengths struct {
 	full                                 bool
 }
 
+// early is the part of a transfer whose round trips are shown apart: the first 10 s, as published, or the first third.
+func (l lengths) early() time.Duration { return min(10*time.Second, l.transfer/3) }
+
+// wifiOff is when WiFi goes: at 5 s, as published, or in the middle.
+func (l lengths) wifiOff() time.Duration { return min(5*time.Second, l.handover/2) }
+
 func lengthsOf(full bool) lengths {
 	if full {
 		return lengths{60 * time.Second, 60 * time.Second, 20 * time.Second, 60 * time.Second, 50, true}
@@ -106,9 +113,10 @@ var (
 // tests returns all, in the order of the page.
 func tests() []test {
 	throughput := []column{goodputColumn, ofBest, ofSum, {"subflows", "subflows", ""}}
-	latency := []column{{"rtt_first", "RTT in the first third", "ms"}, {"rtt_after", "RTT after", "ms"}}
+	latency := []column{{"rtt_first", "RTT at first", "ms"}, {"rtt_after", "RTT after", "ms"}}
 	change := []column{{"rtt_before", "RTT before", "ms"}, {"rtt_after", "RTT after", "ms"}, {"goodput_before", "goodput before", "Mbit/s"}, {"goodput_after", "goodput after", "Mbit/s"}}
 	fairness := []column{{"ratio", "MPTCP against each TCP", "×"}, {"mptcp", "MPTCP", "Mbit/s"}, {"tcp", "each TCP", "Mbit/s"}}
+	messages := []column{{"delay_p50", "median delay of messages", "ms"}, {"delay_max", "longest", "ms"}}
 	handover := []column{{"join_ms", "join after", "ms"}, {"data_ms", "data after", "ms"}, {"lost", "bytes lost", ""}, {"goodput_after", "goodput after", "Mbit/s"}}
 	return []test{
 		{name: "subflows", number: "1", title: "Subflows", question: "Does fullmesh between n and m uplinks open n × m subflows, and what does each carry?",
@@ -125,7 +133,7 @@ func tests() []test {
 			cases: []variant{{name: "1-tcp-lia", about: "LIA beside one TCP", shape: shared, congestion: "lia", others: 1}, {name: "3-tcp-lia", about: "LIA beside three TCP", shape: shared, congestion: "lia", others: 3},
 				{name: "1-tcp-reno", about: "Reno in each subflow beside one TCP", shape: shared, congestion: "reno", others: 1}, {name: "3-tcp-reno", about: "Reno in each subflow beside three TCP", shape: shared, congestion: "reno", others: 3}},
 			impls: multipath, measure: beside, shown: fairness},
-		{name: "latency", number: "9 and 10", title: "Round trips", question: "How long are the round trips that data sees, at the start and after?",
+		{name: "latency", number: "9 and 10", title: "Round trips", question: "How long are the round trips that data sees, in the first 10 s and after? (In the first third of shortened runs.)",
 			published: "test 9: 9 to 10.5 ms over TCP, a little more over MPTCP with outliers in the first 10 s; test 10: about 40 ms, outliers above 200 ms",
 			cases:     []variant{{name: "test-9", about: "a fast path and slow lines", shape: table3, of: "test-3", published: published("rtt_first", "9–10.5 by TCP", "rtt_after", "9–10.5 by TCP")}, {name: "test-10", about: "four similar paths", shape: table2, of: "test-2", published: published("rtt_first", "about 40", "rtt_after", "about 40")}},
 			impls:     all, measure: transfer, shown: latency},
@@ -147,9 +155,10 @@ func tests() []test {
 		{name: "handover-modes", number: "2014, 2.3", title: "Handover from WiFi to a mobile network", question: "WiFi goes at 5 s of a download. How long until data comes again, by mode and by an application that resumes?",
 			published: "all modes reach the mobile network's rate within 3 s; single-path mode needs two round trips more",
 			cases: []variant{{name: "full", about: "both paths in use", shape: mobile, mode: "full", published: published("data_ms", "up to 3000")}, {name: "backup", about: "the mobile path stands by", shape: mobile, mode: "backup", published: published("data_ms", "up to 3000")},
-				{name: "single-path", about: "the mobile path is joined when WiFi has gone", shape: mobile, mode: "single", published: published("data_ms", "up to 3000")}, {name: "stream", about: "500 kbit/s, both paths in use", shape: mobile, mode: "stream"},
-				{name: "application", about: "TCP, and an application that resumes by a range after 3 s of silence", shape: mobile, mode: "application"}},
-			impls: all, measure: modes, runs: 20, shown: handover},
+				{name: "single-path", about: "the mobile path is joined when WiFi has gone", shape: mobile, mode: "single", published: published("data_ms", "up to 3000")}, {name: "stream", about: "500 kbit/s in messages of 1250 bytes, both paths in use", shape: mobile, mode: "stream"},
+				{name: "stream-single", about: "the same stream, the mobile path is joined when WiFi has gone", shape: mobile, mode: "stream-single"},
+				{name: "application", about: "TCP, and an application that asks for the rest by a range of HTTP over the mobile network, at once when WiFi goes", shape: mobile, mode: "application"}},
+			impls: all, measure: modes, runs: 20, shown: append(slices.Clip(handover), messages...)},
 		{name: "handover-radio", number: "2014, 2.2 and 2.3", title: "Handover to a mobile radio that sleeps", question: "WiFi goes in the middle. The mobile radio needs 2 s to wake up, sleeps after 5 s without packets, and uses 800 mW, then 400 mW for 5 s. How long until data comes again, and what does the radio use?",
 			published: "backup mode wakes the radio when the connection begins, and reacts quicker as long as it is awake; single-path mode always waits for it. All modes reach the mobile network's rate within 3 s (2.3). Backup for what the user sees, single-path for the rest",
 			cases: []variant{{name: "full", about: "a download, both paths in use", shape: radio, mode: "full", published: published("data_ms", "up to 3000")}, {name: "backup", about: "a download, the mobile path stands by", shape: radio, mode: "backup", published: published("data_ms", "up to 3000")},
@@ -183,7 +192,7 @@ var ofSumOfLines = column{"of_lines", "of the lines' rates", "×"}
 
 var (
 	// wifi is the laptop of test 13: the second path is slower and stands by.
-	wifi = shape{n: 2, m: 1, lines: []line{even(20, 20*ms), even(10, 50*ms)}}
+	wifi = shape{n: 2, m: 1, lines: []line{even(20, 20*ms), even(10, 50*ms)}, uplinks: true}
 	// rescueShape has the bad line first, because a connection begins on the first uplink.
 	rescueShape = shape{n: 3, m: 2, lines: []line{table3.lines[4], table3.lines[5], table3.lines[2], table3.lines[3], table3.lines[0], table3.lines[1]}}
 )
