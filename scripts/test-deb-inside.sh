@@ -24,10 +24,13 @@ dpkg -i "dcol_${old}_$arch.deb" "dcol-lab_${old}_$arch.deb"
 [[ $(dcol-lab --version) == "dcol-lab $old" ]] || die "it is $(dcol-lab --version)"
 for file in /usr/share/man/man1/dcol.1.gz /usr/share/man/man1/dcol-analyse.1.gz /usr/share/man/man1/dcol-lab.1.gz \
 	/usr/share/bash-completion/completions/dcol /usr/share/zsh/vendor-completions/_dcol /usr/share/fish/vendor_completions.d/dcol.fish \
-	/usr/lib/systemd/system/dcol.service /usr/share/doc/dcol/licenses.gz; do
+	/usr/lib/systemd/system/dcol.service /usr/lib/systemd/system/dcol-probe@.service /usr/lib/systemd/system/dcol-probe@.timer /usr/share/doc/dcol/licenses.gz; do
 	[[ -s $file ]] || die "$file is missing"
 done
 bash -n /usr/share/bash-completion/completions/dcol
+
+step 'systemd takes the units of probe traffic'
+systemd-analyze verify --man=no --recursive-errors=no dcol-probe@office.service dcol-probe@office.timer || die 'systemd finds faults in the units'
 
 step 'an agent runs'
 mkdir -p /etc/dcol
