@@ -24,11 +24,14 @@ const (
 	server = analysetest.Server
 )
 
+// talk has subflows take turns for some rounds.
+var talk = analysetest.Talk
+
 var (
-	phone  = netip.MustParseAddrPort("192.0.2.1:40001")
-	phone2 = netip.MustParseAddrPort("198.51.100.1:40002")
+	phone  = analysetest.Phone
+	phone2 = analysetest.Phone2
 	phone6 = netip.MustParseAddrPort("[2001:db8::1]:40003")
-	web    = netip.MustParseAddrPort("203.0.113.5:443")
+	web    = analysetest.Web
 	web6   = netip.MustParseAddrPort("[2001:db8:5::5]:443")
 )
 
@@ -110,20 +113,6 @@ func quiet(t *testing.T, r *track.Record) {
 	}
 }
 
-// talk has two subflows take turns for some rounds.
-func talk(rounds int, on ...*analysetest.Subflow) {
-	for range rounds {
-		for _, f := range on {
-			f.Send(server, 1400)
-			f.Send(server, 1400)
-			f.Ack(client)
-			f.Wait(5 * time.Millisecond)
-			f.Send(client, 100)
-			f.Ack(server)
-		}
-	}
-}
-
 // Without trouble, nothing is found, whatever the version, address family, size of numbers and snap length.
 func TestConnections(t *testing.T) {
 	for name, change := range map[string]func(*analysetest.Conn){
@@ -190,7 +179,7 @@ func TestEmptyConnection(t *testing.T) {
 }
 
 func TestFallbacks(t *testing.T) {
-	for cause, play := range fallbackPlays {
+	for cause, play := range analysetest.FallbackPlays {
 		t.Run(cause, func(t *testing.T) {
 			for version := range uint8(2) {
 				s := analysetest.New(3)
@@ -293,7 +282,7 @@ func TestNoFallback(t *testing.T) {
 }
 
 func TestReinjections(t *testing.T) {
-	for after, play := range reinjectionPlays {
+	for after, play := range analysetest.ReinjectionPlays {
 		t.Run(after, func(t *testing.T) {
 			for version := range uint8(2) {
 				s := analysetest.New(7)
@@ -372,24 +361,24 @@ func TestRetransmissions(t *testing.T) {
 }
 
 func TestHandovers(t *testing.T) {
-	for name, c := range handoverPlays {
+	for name, c := range analysetest.HandoverPlays {
 		t.Run(name, func(t *testing.T) {
 			s := analysetest.New(11)
 			conn := s.Conn(1)
 			a := conn.Open(phone, web)
 			talk(3, a)
-			alive := c.play(s, conn, a)
+			alive := c.Play(s, conn, a)
 			conn.Close(alive)
 			r := one(t, s.Frames)
-			var got []handover
+			var got []analysetest.Handover
 			for _, h := range r.Handovers {
-				got = append(got, handover{h.Kind, h.Why})
+				got = append(got, analysetest.Handover{Kind: h.Kind, Why: h.Why})
 				if (h.From != 0 || h.To != 1) && name != "removed twice" {
 					t.Errorf("%+v", h)
 				}
 			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("%v, want %v", got, c.want)
+			if !slices.Equal(got, c.Want) {
+				t.Errorf("%v, want %v", got, c.Want)
 			}
 			if r.Fallback != nil {
 				t.Errorf("%+v", r.Fallback)

@@ -115,29 +115,8 @@ func TestPortsReusedAfterTheEnd(t *testing.T) {
 	}
 }
 
-// endPlays end a connection, by how.
-var endPlays = map[string]func(s *analysetest.Script, c *analysetest.Conn, a, b *analysetest.Subflow){
-	track.EndDataFIN: func(_ *analysetest.Script, c *analysetest.Conn, a, b *analysetest.Subflow) { c.Close(a, b) },
-	track.EndReset: func(s *analysetest.Script, _ *analysetest.Conn, a, b *analysetest.Subflow) {
-		b.Reset(client)
-		s.Wait(time.Millisecond)
-		a.Reset(client)
-	},
-	track.EndFastClose: func(_ *analysetest.Script, c *analysetest.Conn, a, b *analysetest.Subflow) {
-		fast := packet.FastClose{Receiver: c.Keys[server]}
-		if c.Version == 0 {
-			a.Options(client, fast) // RFC 6824, 3.5: in an ACK, which a reset answers
-			b.Reset(client)
-			a.Reset(server)
-			return
-		}
-		a.Reset(client, fast.Option())
-		b.Reset(client, fast.Option())
-	},
-}
-
 func TestEnds(t *testing.T) {
-	for end, play := range endPlays {
+	for end, play := range analysetest.EndPlays {
 		for version := range uint8(2) {
 			t.Run(fmt.Sprintf("%s, version %d", end, version), func(t *testing.T) {
 				s := analysetest.New(53)

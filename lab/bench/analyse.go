@@ -16,7 +16,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/analyse"
 	"github.com/detour-collective/dcol/internal/analyse/analysetest"
+	"github.com/detour-collective/dcol/internal/analyse/capture"
+	"github.com/detour-collective/dcol/internal/analyse/track"
+	"github.com/detour-collective/dcol/lab/dissect"
 )
 
 // How analyse is measured.
@@ -25,14 +29,24 @@ const (
 	analyseAlive       = 10_000
 	analyseConnections = 100_000
 	analysePackets     = 64_000_000 // 10 GB with 128 bytes of each
+	// plantedEach is the number of connections of each kind of planted events.
+	plantedEach = 25
+	// Each packet of a part of the slice is compared with tshark's fields.
+	comparedConnections, comparedAlive = 300, 100
 	// The slice is measured in the page cache, and by tshark. As many connections are alive in it, with fewer packets.
 	sliceConnections = 12_000
 	slicePackets     = 320
 )
 
-// analyseTraffic runs `dcol analyse` on generated captures: its rate on a slice in the page cache, tshark on the same
-// slice, and its memory on a long capture, which it gets by a pipe.
+// analyseTraffic runs `dcol analyse` on generated captures: whether it finds what was planted and reads what tshark reads,
+// its rate on a slice in the page cache, tshark on the same slice, and its memory on a long capture, which it gets by a
+// pipe.
 func analyseTraffic(ctx context.Context, o Options) (found []Measurement, err error) {
+	planted, err := plantedEvents(ctx, o.Out)
+	if err != nil {
+		return nil, err
+	}
+	found = append(found, planted)
 	slice := filepath.Join(o.Out, "analyse.pcap")
 	defer func() { err = errors.Join(err, os.Remove(slice)) }()
 	packets, err := writeSlice(slice)
@@ -59,6 +73,11 @@ func analyseTraffic(ctx context.Context, o Options) (found []Measurement, err er
 	rate := of("analyse: packets per second of a core, 10,000 connections alive", "million/s", rates)
 	found = append(found, rate.target(">= 1.5 million/s", rate.Value >= 1.5))
 	if tshark, err := exec.LookPath("tshark"); err == nil {
+		same, err := asTshark(ctx, o.Out)
+		if err != nil {
+			return found, err
+		}
+		found = append(found, same)
 		used, err := measureProgram(ctx, nil, tshark, "-n", "-q", "-r", slice, "-z", "io,stat,0,tcp.options.mptcp.subtype==2")
 		if err != nil {
 			return found, err
@@ -70,6 +89,71 @@ func analyseTraffic(ctx context.Context, o Options) (found []Measurement, err er
 	}
 	m, err := analyseMemory(ctx, dcol)
 	return append(found, m), err
+}
+
+// plantedEvents analyses a capture of connections with fallbacks of each cause, reinjections, handovers, unused subflows,
+// ends of all kinds and no events. In each, exactly what was planted has to be found.
+func plantedEvents(ctx context.Context, out string) (m Measurement, err error) {
+	mixed := analysetest.Mix(plantedEach)
+	path := filepath.Join(out, "planted.pcap")
+	defer func() { err = errors.Join(err, os.Remove(path)) }()
+	err = writeCapture(path, func(to io.Writer) error {
+		pcap, err := analysetest.NewPcap(to, analyseSnap)
+		for _, f := range mixed.Frames {
+			err = errors.Join(err, pcap.Write(f))
+		}
+		return err
+	})
+	if err != nil {
+		return m, err
+	}
+	files, err := capture.Open([]string{path})
+	if err != nil {
+		return m, err
+	}
+	defer files.Close()
+	all, right := 0, 0
+	_, err = analyse.Run(ctx, files, analyse.Options{Idle: 2 * time.Minute, Connections: 2 * mixed.Connections(), Workers: 1, Done: func(_ int, r *track.Record) {
+		all++
+		if _, exactly := mixed.Of(r).Find(r); exactly {
+			right++
+		}
+	}})
+	// A connection that was not there counts as much as one that was not found.
+	share := 100 * float64(right) / float64(max(all, mixed.Connections()))
+	m = once("analyse: connections in which exactly the planted events were found", "%", share)
+	m.Note = fmt.Sprintf("%d connections", mixed.Connections())
+	return m.target("100 %", share == 100), err
+}
+
+// asTshark compares all fields of packets, and the connections, with what tshark reads.
+func asTshark(ctx context.Context, out string) (m Measurement, err error) {
+	path := filepath.Join(out, "compared.pcap")
+	defer func() { err = errors.Join(err, os.Remove(path)) }()
+	err = writeCapture(path, func(to io.Writer) error {
+		_, err := generate(to, comparedConnections, comparedAlive, slicePackets)
+		return err
+	})
+	if err != nil {
+		return m, err
+	}
+	r, err := dissect.Compare(ctx, path)
+	if err != nil {
+		return m, err
+	}
+	m = once("analyse: differences with tshark's fields and connections", "differences", float64(r.Differing))
+	m.Note = fmt.Sprintf("%d packets, %d connections; make nightly-tshark compares the lab's captures", r.Packets, r.Connections)
+	return m.target("0", r.Differing == 0), nil
+}
+
+// writeCapture writes a file.
+func writeCapture(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	buffered := bufio.NewWriterSize(f, 1<<20)
+	return errors.Join(write(buffered), buffered.Flush(), f.Close())
 }
 
 // analyseMemory measures the memory on a long capture with many connections alive at a time.
@@ -99,12 +183,11 @@ func analyseMemory(ctx context.Context, dcol string) (m Measurement, err error) 
 }
 
 func writeSlice(path string) (packets uint64, err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return 0, err
-	}
-	packets, err = generate(f, sliceConnections, analyseAlive, slicePackets)
-	return packets, errors.Join(err, f.Close())
+	err = writeCapture(path, func(to io.Writer) (err error) {
+		packets, err = generate(to, sliceConnections, analyseAlive, slicePackets)
+		return err
+	})
+	return packets, err
 }
 
 // generate writes a capture of connections of two subflows, of which so many are alive at a time. Their packets alternate.
