@@ -32,7 +32,7 @@ const (
 	// plantedEach is the number of connections of each kind of planted events.
 	plantedEach = 25
 	// Each packet of a part of the slice is compared with tshark's fields.
-	comparedConnections, comparedAlive = 300, 100
+	comparedConnections, comparedAlive = 100, 50
 	// The slice is measured in the page cache, and by tshark. As many connections are alive in it, with fewer packets.
 	sliceConnections = 12_000
 	slicePackets     = 320
