@@ -34,6 +34,7 @@ type pathsFlags struct {
 	session       int
 	asJSON, asSVG bool
 	radix, ttl    int
+	parallel      bool
 	cipher        string
 	secretFile    string
 }
@@ -73,6 +74,7 @@ Routers that balance load by CFLB, with known constants, need few probes: --radi
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON ("+present.Schema+")")
 	flags.BoolVar(&f.asSVG, "svg", false, "print a drawing")
 	flags.IntVar(&f.radix, "radix", 0, "the `radix` of CFLB routers on the path")
+	flags.BoolVar(&f.parallel, "parallel", false, "try all next hops: CFLB routers may have several links to one that answers with one address")
 	flags.StringVar(&f.cipher, "cipher", string(cflb.Speck), "the `cipher` of CFLB routers")
 	flags.StringVar(&f.secretFile, "secret-file", "", "the `file` with the secret of CFLB routers")
 	flags.IntVar(&f.ttl, "ttl", 64, "the initial time to live of `packets` that the printed ports of CFLB are for")
@@ -156,7 +158,7 @@ func (f *pathsFlags) run(ctx context.Context, destination string) error {
 	start := time.Now()
 	prober := paths.NewWire(conn, t)
 	failure := f.explore(ctx, prober, scheme, &r)
-	if failure != nil && (r.Graph == nil || !errors.Is(failure, paths.ErrProbes)) {
+	if failure != nil && (r.Graph == nil || !errors.Is(failure, paths.ErrProbes) && !errors.Is(failure, cflb.ErrProbes)) {
 		return failure
 	}
 	if failure != nil {
@@ -178,13 +180,11 @@ func (f *pathsFlags) run(ctx context.Context, destination string) error {
 // explore finds the graph and flows on distinct paths, and one that shares a session's.
 func (f *pathsFlags) explore(ctx context.Context, w *paths.Wire, s *cflb.Scheme, r *present.Report) (err error) {
 	var found []paths.Path
-	var net *cflb.Network
+	var routed *paths.Routed
 	if s != nil {
-		r.Graph, found, net, err = paths.DiscoverRouted(ctx, w, s, f.where.hops, uint8(f.ttl))
-		for _, suspect := range net.Suspects {
-			r.Notes = append(r.Notes, fmt.Sprintf("%v: %s", shownAddr(suspect.Router), suspect.Reason))
-		}
-		found = found[:min(len(found), f.ways)]
+		routed, err = paths.DiscoverRouted(ctx, w, s, cflb.Options{MaxDistance: f.where.hops, Parallel: f.parallel}, uint8(f.ttl))
+		r.Graph, found = routed.Graph, routed.Paths[:min(len(routed.Paths), f.ways)]
+		r.Notes = append(r.Notes, notesOf(routed)...)
 	} else {
 		r.Graph, err = paths.Explore(ctx, w, paths.Options{
 			Bound: f.bound, PerRouter: f.perRouter, Light: f.light, Ways: f.ways, MaxHops: f.where.hops, MaxProbes: f.probes,
@@ -202,7 +202,7 @@ func (f *pathsFlags) explore(ctx context.Context, w *paths.Wire, s *cflb.Scheme,
 	var shared paths.Path
 	var flow int
 	if s != nil {
-		shared, flow, err = paths.RoutedShared(w, s, net, r.Graph, uint16(f.session), uint8(f.ttl))
+		shared, flow, err = paths.RoutedShared(w, s, routed.Network, r.Graph, uint16(f.session), uint8(f.ttl))
 	} else {
 		session := w.Add(paths.Ports{Source: uint16(f.session), Destination: uint16(f.port)})
 		shared, flow, err = paths.Shared(ctx, w, r.Graph, session)
@@ -213,6 +213,17 @@ func (f *pathsFlags) explore(ctx context.Context, w *paths.Wire, s *cflb.Scheme,
 	}
 	r.Session = &present.Session{Port: uint16(f.session), Probe: present.Line{Ports: w.Ports(flow), Vertices: shared.Vertices}}
 	return nil
+}
+
+// notesOf tells what is uncertain about paths through CFLB routers.
+func notesOf(r *paths.Routed) (notes []string) {
+	for _, s := range r.Network.Suspects {
+		notes = append(notes, fmt.Sprintf("%v: %s", shownAddr(s.Router), s.Reason))
+	}
+	if r.Unled > 0 {
+		notes = append(notes, fmt.Sprintf("no source port leads along %d of the paths: too many routers on them choose", r.Unled))
+	}
+	return notes
 }
 
 // measurePaths measures what was found, if that is wanted.

@@ -14,6 +14,7 @@ type network struct {
 	next   [][]int
 	silent map[int]bool
 	others map[int]*Scheme // routers with other constants
+	alike  map[int]int     // routers that answer with the address of another: a further link to it
 	seen   int             // probes
 }
 
@@ -27,11 +28,11 @@ var probeFlow = Flow(netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.
 
 // probe forwards a probe as routers would, from router 0 on.
 func (w *network) probe(choices []int, distance int) (netip.Addr, bool, error) {
-	w.seen++
 	c, err := w.scheme.EncodeProbe(choices, distance, probeFlow)
 	if err != nil {
 		return netip.Addr{}, false, err
 	}
+	w.seen++
 	at := 0
 	for ttl := distance; ttl > 1 && len(w.next[at]) > 0; ttl-- {
 		s := w.scheme
@@ -43,7 +44,11 @@ func (w *network) probe(choices []int, distance int) (netip.Addr, bool, error) {
 	if w.silent[at] {
 		return netip.Addr{}, false, nil
 	}
-	return addrOf(at), len(w.next[at]) == 0, nil
+	last := len(w.next[at]) == 0
+	if other, ok := w.alike[at]; ok {
+		at = other
+	}
+	return addrOf(at), last, nil
 }
 
 // edges returns the edges that a packet can take.
@@ -110,9 +115,22 @@ func diamond(width int) [][]int {
 	return append(next, nil)
 }
 
+// row is a row of routers, two of which have two next hops each, before the destination.
+func row(routers, first, second int) [][]int {
+	next := make([][]int, routers+1)
+	for i := range routers {
+		next[i] = []int{i + 1}
+	}
+	for _, i := range []int{first, second} {
+		next[i] = append(next[i], len(next))
+		next = append(next, []int{i + 2})
+	}
+	return next
+}
+
 func discoverAll(t *testing.T, w *network) *Network {
 	t.Helper()
-	found, err := Discover(w.scheme.Radix(), 30, w.probe)
+	found, err := Discover(Options{Radix: w.scheme.Radix(), MaxDistance: 30}, w.probe)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,24 +204,70 @@ func TestDiscoverEndsInLoops(t *testing.T) {
 func TestDiscoverEndsWithAWrongRadix(t *testing.T) {
 	w := &network{scheme: newScheme(t, 4, Speck), next: diamond(4)}
 	w.others = map[int]*Scheme{0: newScheme(t, 16, Speck)}
-	found, err := Discover(4, 30, w.probe)
+	found, err := Discover(Options{Radix: 4, MaxDistance: 30}, w.probe)
 	if err != nil || len(found.Edges) == 0 {
 		t.Errorf("%d edges, %v", len(found.Edges), err)
 	}
 	w = &network{scheme: newScheme(t, 2, Speck), next: diamond(5)}
-	if found, err = Discover(2, 30, w.probe); err != nil || len(found.Edges) == 0 {
+	if found, err = Discover(Options{Radix: 2, MaxDistance: 30}, w.probe); err != nil || len(found.Edges) == 0 {
 		t.Errorf("%d edges, %v", len(found.Edges), err)
+	}
+}
+
+// TestDiscoverOnLongPaths: a row of more routers than the path selector has positions. Only those that choose take one.
+func TestDiscoverOnLongPaths(t *testing.T) {
+	const routers = 15
+	for _, at := range [][2]int{{2, 6}, {1, 12}, {0, 9}} {
+		w := &network{scheme: newScheme(t, 16, Speck), next: row(routers, at[0], at[1])}
+		if w.scheme.Length() >= routers {
+			t.Fatalf("the path selector has %d positions", w.scheme.Length())
+		}
+		for _, s := range discoverAll(t, w).Suspects {
+			if s.Reason != ReasonShared || s.Router == addrOf(at[0]) || s.Router == addrOf(at[1]) {
+				t.Errorf("suspect %v", s)
+			}
+		}
+	}
+}
+
+// TestDiscoverGoesOnAfterCollisions: of two routers that share a position, the second one's next hops cannot all be chosen.
+func TestDiscoverGoesOnAfterCollisions(t *testing.T) {
+	w := &network{scheme: newScheme(t, 16, Speck), next: row(15, 2, 10)}
+	found, err := Discover(Options{Radix: 16, MaxDistance: 30}, w.probe)
+	if err != nil || !slices.Contains(found.Suspects, Suspect{addrOf(10), ReasonShared}) {
+		t.Fatalf("suspects %v, %v", found.Suspects, err)
+	}
+	if !slices.ContainsFunc(found.Edges, func(e Edge) bool { return e.Last }) {
+		t.Error("the destination was not found")
+	}
+}
+
+// TestDiscoverParallelLinks: a router with two links to one that answers with the same address on both has another next hop.
+func TestDiscoverParallelLinks(t *testing.T) {
+	w := &network{scheme: newScheme(t, 4, Speck), next: [][]int{{1, 2, 3}, {4}, {4}, {4}, nil}, alike: map[int]int{2: 1}}
+	found, err := Discover(Options{Radix: 4, MaxDistance: 30, Parallel: true}, w.probe)
+	if err != nil || !found.has([2]int{0, 1}) || !found.has([2]int{0, 3}) || !found.has([2]int{3, 4}) || len(found.Suspects) > 0 {
+		t.Errorf("edges %v, suspects %v, %v", found.Edges, found.Suspects, err)
+	}
+}
+
+// TestDiscoverNotesSilentNextHops: several next hops that do not answer cannot be told from one.
+func TestDiscoverNotesSilentNextHops(t *testing.T) {
+	w := &network{scheme: newScheme(t, 2, Speck), next: [][]int{{1, 2}, {3}, {4}, {5}, {5}, nil}, silent: map[int]bool{1: true, 2: true}}
+	found, err := Discover(Options{Radix: 2, MaxDistance: 30}, w.probe)
+	if err != nil || !slices.Contains(found.Suspects, Suspect{addrOf(0), ReasonSilent}) {
+		t.Errorf("suspects %v, %v", found.Suspects, err)
 	}
 }
 
 func TestDiscoverReportsErrors(t *testing.T) {
 	broken := errors.New("broken")
-	_, err := Discover(2, 30, func([]int, int) (netip.Addr, bool, error) { return netip.Addr{}, false, broken })
+	_, err := Discover(Options{Radix: 2, MaxDistance: 30}, func([]int, int) (netip.Addr, bool, error) { return netip.Addr{}, false, broken })
 	if !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
 	n := 0
-	_, err = Discover(200, 255, func([]int, int) (netip.Addr, bool, error) { n++; return addrOf(n), false, nil })
+	_, err = Discover(Options{Radix: 200, MaxDistance: 255}, func([]int, int) (netip.Addr, bool, error) { n++; return addrOf(n), false, nil })
 	if !errors.Is(err, ErrProbes) {
 		t.Errorf("a network without end: %v", err)
 	}

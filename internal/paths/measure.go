@@ -106,24 +106,19 @@ func RoutedShared(w *Wire, s *cflb.Scheme, net *cflb.Network, g *Graph, source u
 	var choices []cflb.Choice
 	var at netip.Addr
 	for distance := 1; distance <= len(g.Hops); distance++ {
-		var next []cflb.Edge
-		for _, e := range net.Edges {
-			if e.From == at && (e.Distance == 1) == (distance == 1) {
-				next = append(next, e)
-			}
-		}
-		n := 0
+		next := nextOf(net, at, distance-1)
+		i := 0
 		if received := ttl - uint8(distance-2); distance > 1 && len(next) > 1 {
-			n = s.Decode(cflb.OfPorts(source, w.flow.Port), received, u)
+			n := s.Decode(cflb.OfPorts(source, w.flow.Port), received, u)
 			choices = append(choices, cflb.Choice{TTL: received, Next: n})
+			i = slices.IndexFunc(next, func(e cflb.Edge) bool { return e.Next == n })
 		}
-		i := slices.IndexFunc(next, func(e cflb.Edge) bool { return e.Next == n })
-		if i < 0 {
+		if i < 0 || len(next) == 0 {
 			return path, 0, fmt.Errorf("the port %d contains no next hop of %v, which then hashes it with its own name", source, at)
 		}
 		at = next[i].To
 		path.Vertices = append(path.Vertices, at)
-		if v := g.Vertex(distance, at); v != nil && v.Last {
+		if next[i].Last {
 			break
 		}
 	}

@@ -113,7 +113,7 @@ func TestRoutedShared(t *testing.T) {
 		w := NewWire(n, Template{
 			Source: wireSource, Destination: wireDestination, Protocol: packet.ProtocolTCP, Port: 443, Random: rand.New(rand.NewPCG(1, 2)),
 		})
-		g, _, net, err := DiscoverRouted(t.Context(), w, s, 30, 64)
+		r, err := DiscoverRouted(t.Context(), w, s, cflb.Options{MaxDistance: 30}, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestRoutedShared(t *testing.T) {
 			return passed
 		}
 		for session := uint16(40000); session < 40050; session++ {
-			path, flow, err := RoutedShared(w, s, net, g, session, 64)
+			path, flow, err := RoutedShared(w, s, r.Network, r.Graph, session, 64)
 			if err != nil {
 				t.Fatal(err)
 			}

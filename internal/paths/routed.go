@@ -8,12 +8,21 @@ import (
 	"github.com/detour-collective/dcol/internal/cflb"
 )
 
+// Routed has what was found through routers that balance load by a CFLB scheme.
+type Routed struct {
+	Graph   *Graph
+	Paths   []Path // each with a flow that takes it
+	Network *cflb.Network
+	Unled   int // paths to which no source port leads
+}
+
 // DiscoverRouted finds the paths through routers that balance load by a CFLB scheme, whose constants are known. Each
-// path's ports are computed for packets with an initial time to live, from a range of source ports.
-func DiscoverRouted(ctx context.Context, w *Wire, s *cflb.Scheme, maxHops int, ttl uint8) (*Graph, []Path, *cflb.Network, error) {
+// path's ports are computed for packets with an initial time to live. After an error the result has what was found until then.
+func DiscoverRouted(ctx context.Context, w *Wire, s *cflb.Scheme, o cflb.Options, ttl uint8) (*Routed, error) {
+	o.Radix = s.Radix()
 	u := cflb.Flow(w.flow.Source, w.flow.Destination, w.flow.Protocol)
 	rtt := map[netip.Addr]Reply{}
-	net, err := cflb.Discover(s.Radix(), maxHops, func(choices []int, distance int) (netip.Addr, bool, error) {
+	net, err := cflb.Discover(o, func(choices []int, distance int) (netip.Addr, bool, error) {
 		c, err := s.EncodeProbe(choices, distance, u)
 		if err != nil {
 			return netip.Addr{}, false, err
@@ -29,67 +38,108 @@ func DiscoverRouted(ctx context.Context, w *Wire, s *cflb.Scheme, maxHops int, t
 		rtt[replies[0].From] = replies[0]
 		return replies[0].From, replies[0].Last, nil
 	})
-	g := graphOf(net, rtt, w.flow.Destination)
-	g.Probes = w.Sent()
-	if err != nil {
-		return g, nil, net, err
+	r := &Routed{Network: net, Graph: graphOf(net, rtt, w.flow.Destination)}
+	r.Graph.Probes = w.Sent()
+	r.follow(w, s, u, ttl)
+	return r, err
+}
+
+// nextOf returns the edges from a router that is at a distance, or from the source, which is at none. A router that is reached at
+// several distances was probed at one.
+func nextOf(net *cflb.Network, at netip.Addr, distance int) (next []cflb.Edge) {
+	for _, e := range net.Edges {
+		if e.From == at && (at.IsValid() && distance > 0 || e.Distance == distance+1) {
+			next = append(next, e)
+		}
 	}
-	return g, routedPaths(w, s, u, net, g, ttl), net, nil
+	return next
 }
 
 // graphOf makes a graph of the edges that were found.
 func graphOf(net *cflb.Network, replies map[netip.Addr]Reply, destination netip.Addr) *Graph {
 	g := &Graph{Flows: map[int]map[int]netip.Addr{}}
-	for _, e := range net.Edges {
-		for len(g.Hops) < e.Distance {
-			g.Hops = append(g.Hops, Hop{Distance: len(g.Hops) + 1})
+	at := []netip.Addr{{}}
+	for distance := 1; len(at) > 0 && distance <= mostDistance; distance++ {
+		g.Hops = append(g.Hops, Hop{Distance: distance})
+		var reached []netip.Addr
+		for _, from := range at {
+			for _, e := range nextOf(net, from, distance-1) {
+				if g.routed(e, distance, replies[e.To], destination) && !e.Last {
+					reached = append(reached, e.To)
+				}
+			}
 		}
-		v := g.Vertex(e.Distance, e.To)
-		if v == nil {
-			h := &g.Hops[e.Distance-1]
-			r := replies[e.To]
-			h.Vertices = append(h.Vertices, Vertex{Addr: e.To, RTT: r.RTT, Last: r.Last, Translated: r.Translated})
-			v = &h.Vertices[len(h.Vertices)-1]
-			g.Reached = g.Reached || r.Last && e.To == destination
-		}
-		v.Probes++
-		if e.Distance > 1 && !slices.Contains(v.Before, e.From) {
-			v.Before = append(v.Before, e.From)
-		}
+		at = reached
+	}
+	for n := len(g.Hops); n > 0 && len(g.Hops[n-1].Vertices) == 0; n-- {
+		g.Hops = g.Hops[:n-1]
 	}
 	g.trim()
 	return g
 }
 
+// mostDistance bounds the walks through what was found, which may have loops.
+const mostDistance = 64
+
+// routed adds an edge to a graph, at a distance. It reports whether the vertex to which it leads is new there.
+func (g *Graph) routed(e cflb.Edge, distance int, r Reply, destination netip.Addr) bool {
+	v := g.Vertex(distance, e.To)
+	added := v == nil
+	if added {
+		h := &g.Hops[distance-1]
+		h.Vertices = append(h.Vertices, Vertex{Addr: e.To, RTT: r.RTT, Last: e.Last, Translated: r.Translated})
+		v = &h.Vertices[len(h.Vertices)-1]
+		g.Reached = g.Reached || e.Last && e.To == destination
+	}
+	v.Probes++
+	if distance > 1 && !slices.Contains(v.Before, e.From) {
+		v.Before = append(v.Before, e.From)
+	}
+	return added
+}
+
 // mostRouted bounds the paths whose ports are computed.
 const mostRouted = 64
 
-// routedPaths returns the paths of a graph, each with a flow that takes it.
-func routedPaths(w *Wire, s *cflb.Scheme, u cflb.Uncontrolled, net *cflb.Network, g *Graph, ttl uint8) (all []Path) {
-	var follow func(at netip.Addr, passed []netip.Addr, choices []int)
-	follow = func(at netip.Addr, passed []netip.Addr, choices []int) {
-		v := g.Vertex(len(passed), at)
-		if len(all) == mostRouted || len(passed) > len(g.Hops) {
+// follow finds the paths through the network, each with a flow that takes it.
+func (r *Routed) follow(w *Wire, s *cflb.Scheme, u cflb.Uncontrolled, ttl uint8) {
+	var walk func(at netip.Addr, passed []netip.Addr, choices []int)
+	walk = func(at netip.Addr, passed []netip.Addr, choices []int) {
+		if len(passed) > len(r.Graph.Hops) {
 			return
 		}
-		if v != nil && v.Last {
-			ports, err := s.SourcePorts(cflb.EncodeFlow(choices, ttl), u, w.flow.Port, lowEnd, highPorts-1, 1)
-			if err == nil && len(ports) > 0 {
-				all = append(all, Path{w.Add(Ports{ports[0], w.flow.Port}), passed})
-			}
-			return
-		}
-		for _, e := range net.Edges {
-			if e.From != at || len(passed) == 0 && e.Distance != 1 || len(passed) > 0 && e.Distance == 1 {
+		next := nextOf(r.Network, at, len(passed))
+		for _, e := range next {
+			if len(r.Paths)+r.Unled == mostRouted || slices.Contains(passed, e.To) && e.To.IsValid() {
 				continue
 			}
-			next := choices
-			if len(passed) > 0 {
-				next = append(slices.Clone(choices), e.Next)
+			way, chosen := append(slices.Clone(passed), e.To), slices.Clone(choices)
+			switch {
+			case len(passed) == 0: // the source has one next hop
+			case len(next) == 1:
+				chosen = append(chosen, cflb.Any)
+			default:
+				chosen = append(chosen, e.Next)
 			}
-			follow(e.To, append(slices.Clone(passed), e.To), next)
+			if !e.Last {
+				walk(e.To, way, chosen)
+			} else if port, ok := portOf(s, cflb.EncodeFlow(chosen, ttl), u, w.flow.Port); ok {
+				r.Paths = append(r.Paths, Path{w.Add(Ports{port, w.flow.Port}), way})
+			} else {
+				r.Unled++
+			}
 		}
 	}
-	follow(netip.Addr{}, nil, nil)
-	return all
+	walk(netip.Addr{}, nil, nil)
+}
+
+// portOf returns a source port that leads along a path. Those are preferred that Linux gives to no connection of its own.
+func portOf(s *cflb.Scheme, path []cflb.Choice, u cflb.Uncontrolled, destination uint16) (port uint16, ok bool) {
+	for _, area := range [][2]int{{highPorts, 1<<16 - 1}, {lowPorts, lowEnd - 1}, {lowEnd, highPorts - 1}} {
+		ports, err := s.SourcePorts(path, u, destination, uint16(area[0]), uint16(area[1]), 1)
+		if err == nil && len(ports) > 0 {
+			return ports[0], true
+		}
+	}
+	return 0, false
 }

@@ -2,7 +2,6 @@ package paths
 
 import (
 	"math/rand/v2"
-	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,47 +55,72 @@ func (w *steeredNetwork) Send(b []byte) error {
 	return nil
 }
 
+// routedScheme returns a scheme of a radix.
+func routedScheme(t *testing.T, radix int) *cflb.Scheme {
+	t.Helper()
+	p, err := cflb.NewPermutation(cflb.Speck, cflb.PortsOnly.Bits(), []byte("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := cflb.New(radix, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestRoutedPaths: through CFLB routers few probes find all paths, and packets from the computed ports take them.
 func TestRoutedPaths(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, err := cflb.NewPermutation(cflb.Speck, cflb.PortsOnly.Bits(), []byte("secret"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := cflb.New(4, p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := &steeredNetwork{s, [][]int{{1}, {2, 3, 4}, {5, 6}, {5}, {6}, {7}, {7}, nil}, make(chan trace.Arrival, 100)}
-		const ttl, ways = 64, 4
-		prober := NewWire(w, Template{
-			Source: wireSource, Destination: wireDestination, Protocol: packet.ProtocolTCP, Port: 443,
-			Random: rand.New(rand.NewPCG(1, 2)),
+	long := make([][]int, 18) // 15 routers, the third and the seventh of which choose, and the destination
+	for i := range 15 {
+		long[i] = []int{i + 1}
+	}
+	long[2], long[6], long[16], long[17] = []int{3, 16}, []int{7, 17}, []int{4}, []int{8}
+	for name, c := range map[string]struct {
+		radix  int
+		next   [][]int
+		paths  int
+		probes int
+	}{
+		"short":        {4, [][]int{{1}, {2, 3, 4}, {5, 6}, {5}, {6}, {7}, {7}, nil}, 4, 20},
+		"15 routers":   {16, long, 4, 40},
+		"two lengths":  {4, [][]int{{1, 2}, {3}, {4}, {4}, {5, 6}, {7}, {7}, nil}, 4, 22},
+		"one way only": {16, [][]int{{1}, {2}, {3}, {4}, {5}, {6}, {7}, nil}, 1, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				routedPaths(t, routedScheme(t, c.radix), c.next, c.paths, c.probes)
+			})
 		})
-		g, found, net, err := DiscoverRouted(t.Context(), prober, s, 30, ttl)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !g.Reached || g.Paths() != ways || len(found) != ways || len(net.Suspects) > 0 || g.Probes > 20 {
-			t.Errorf("reached %v, %d paths, ports of %d, suspects %v, %d probes", g.Reached, g.Paths(), len(found), net.Suspects, g.Probes)
-		}
-		for _, path := range found {
-			ports := prober.Ports(path.Flow)
-			for i, want := range path.Vertices[:len(path.Vertices)-1] {
-				// The packet as router i receives it, and as it would end there.
-				at := 0
-				for hop := range i {
-					c := cflb.OfPorts(ports.Source, ports.Destination)
-					u := cflb.Flow(wireSource, wireDestination, packet.ProtocolTCP)
-					at = w.next[at][cflb.Router{Scheme: s, ID: uint32(at)}.Next(c, u, uint8(ttl-hop), len(w.next[at]))]
-				}
-				if addrOf(at) != want {
-					t.Errorf("ports %v: %v at hop %d, not %v", ports, addrOf(at), i+1, want)
-				}
-			}
-			if last(path.Vertices) != (netip.Addr{}) && last(path.Vertices) != wireDestination {
-				t.Errorf("the path ends at %v", last(path.Vertices))
-			}
-		}
+	}
+}
+
+func routedPaths(t *testing.T, s *cflb.Scheme, next [][]int, ways, most int) {
+	const ttl = 64
+	w := &steeredNetwork{s, next, make(chan trace.Arrival, 100)}
+	prober := NewWire(w, Template{
+		Source: wireSource, Destination: wireDestination, Protocol: packet.ProtocolTCP, Port: 443,
+		Random: rand.New(rand.NewPCG(1, 2)),
 	})
+	r, err := DiscoverRouted(t.Context(), prober, s, cflb.Options{MaxDistance: 30}, ttl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := r.Graph; !g.Reached || g.Paths() != ways || len(r.Paths) != ways || r.Unled != 0 || g.Probes > most {
+		t.Errorf("reached %v, %d paths, ports of %d and not of %d, %d probes", g.Reached, g.Paths(), len(r.Paths), r.Unled, g.Probes)
+	}
+	for _, path := range r.Paths {
+		ports := prober.Ports(path.Flow)
+		u, c := cflb.Flow(wireSource, wireDestination, packet.ProtocolTCP), cflb.OfPorts(ports.Source, ports.Destination)
+		at := 0
+		for hop, want := range path.Vertices[:len(path.Vertices)-1] {
+			if addrOf(at) != want {
+				t.Errorf("ports %v: %v at hop %d, not %v", ports, addrOf(at), hop+1, want)
+			}
+			at = next[at][cflb.Router{Scheme: s, ID: uint32(at)}.Next(c, u, uint8(ttl-hop), len(next[at]))]
+		}
+		if last(path.Vertices) != wireDestination {
+			t.Errorf("the path ends at %v", last(path.Vertices))
+		}
+	}
 }

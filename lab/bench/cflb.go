@@ -95,7 +95,7 @@ func steeredDiscovery(ctx context.Context, _ Options) (found []Measurement, err 
 		}
 		for routers := 1; routers <= 8; routers++ {
 			g := balanced.Ladder(routers, width)
-			net, err := cflb.Discover(s.Radix(), paths.DefaultHops, g.Steered(s))
+			net, err := cflb.Discover(cflb.Options{Radix: s.Radix(), MaxDistance: paths.DefaultHops}, g.Steered(s))
 			if err != nil {
 				return found, err
 			}

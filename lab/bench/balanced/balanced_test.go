@@ -33,7 +33,7 @@ func TestFoundAlike(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	net, err := cflb.Discover(2, 30, g.Steered(s))
+	net, err := cflb.Discover(cflb.Options{Radix: 2, MaxDistance: 30}, g.Steered(s))
 	if err != nil || len(net.Edges) != g.Edges()+1 { // and that from the source
 		t.Errorf("%d edges, not %d, %v", len(net.Edges), g.Edges()+1, err)
 	}
