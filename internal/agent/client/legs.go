@@ -13,7 +13,9 @@ import (
 )
 
 const (
-	// legPortsEach is the number of ports that are wanted for a detour: as many connections to one server can use them.
+	// legPaths is the number of paths that are wanted through a waypoint to one server. Its connections take turns on them.
+	legPaths = 4
+	// legPortsEach is the number of ports that are wanted on each of them: as many connections to one server can use it.
 	legPortsEach = 16
 	// legTime bounds the time for which a subflow waits for its ports. The path manager wants it to be up after four seconds.
 	legTime = time.Second
@@ -31,17 +33,22 @@ type legs struct {
 type legPorts struct {
 	asked     time.Time // of the last answer; zero: none yet
 	searching bool
-	ports     []uint16
+	ports     [][]uint16           // by path
+	turn      int                  // path of the next subflow
 	waiting   []path.CreateSubflow // for the first answer
 }
 
 func legsOf(a path.CreateSubflow) legs { return legs{a.Kind, a.Waypoint, a.Local, a.Remote, a.Server} }
 
-func (w *ways) legPorts(a path.CreateSubflow) []uint16 {
-	if known := w.legs[legsOf(a)]; known != nil {
-		return known.ports
+// legPorts returns the ports for a subflow, those of the path whose turn it is first. Others follow, in case these are in use.
+func (w *ways) legPorts(a path.CreateSubflow) (ports []uint16) {
+	known := w.legs[legsOf(a)]
+	if known == nil || len(known.ports) == 0 {
+		return nil
 	}
-	return nil
+	turn := known.turn % len(known.ports)
+	known.turn = turn + 1
+	return slices.Concat(append(slices.Clone(known.ports[turn:]), known.ports[:turn]...)...)
 }
 
 // askedOf returns the path server that chooses the ports of a detour; "": none does.
@@ -96,7 +103,7 @@ func (w *ways) forgetLegs() bool {
 }
 
 // takeLegs notes what a path server answered, and returns the subflows that waited for it. After an error, what was known stays.
-func (w *ways) takeLegs(key legs, ports []uint16, err error, now time.Time) (waited []path.CreateSubflow) {
+func (w *ways) takeLegs(key legs, ports [][]uint16, err error, now time.Time) (waited []path.CreateSubflow) {
 	known := w.legs[key]
 	known.searching, known.asked = false, now
 	if err != nil {
@@ -134,9 +141,9 @@ func (c *Client) awaitLegs(ctx context.Context, a path.CreateSubflow, now time.T
 		limited, cancel := context.WithTimeout(ctx, legTime)
 		defer cancel()
 		answer, err := server.Place(limited, q)
-		var ports []uint16
-		if len(answer.Paths) > 0 {
-			ports = answer.Paths[0].Ports
+		var ports [][]uint16
+		for _, p := range answer.Paths {
+			ports = append(ports, p.Ports)
 		}
 		c.post(ctx, func(now time.Time) {
 			c.log.Debug("ports for both legs of a detour", "waypoint", a.Waypoint, "server", a.Server, "ports", ports)
@@ -154,7 +161,7 @@ func (c *Client) awaitLegs(ctx context.Context, a path.CreateSubflow, now time.T
 
 // legsRequest returns the request for a detour's ports. It reports false if the waypoint's address is not of the server's kind.
 func (c *Client) legsRequest(a path.CreateSubflow) (q pathserver.PlaceRequest, ok bool) {
-	q = pathserver.PlaceRequest{Source: a.Local, Destination: a.Server, Paths: 1, Each: legPortsEach, Waypoint: a.Remote}
+	q = pathserver.PlaceRequest{Source: a.Local, Destination: a.Server, Paths: legPaths, Each: legPortsEach, Waypoint: a.Remote}
 	switch a.Kind {
 	case path.WireGuard, path.OpenVPN:
 		q.Waypoint = netip.AddrPortFrom(c.tunnels.endOf(a), 0)

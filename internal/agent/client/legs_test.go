@@ -59,7 +59,7 @@ func TestLegsAwaited(t *testing.T) {
 	if waits, search := w.await(throughBob, now); !waits || search {
 		t.Error("the second does not wait for the same answer")
 	}
-	if waited := w.takeLegs(legsOf(throughBob), []uint16{61000, 61001}, nil, now); len(waited) != 2 {
+	if waited := w.takeLegs(legsOf(throughBob), [][]uint16{{61000, 61001}}, nil, now); len(waited) != 2 {
 		t.Errorf("%d have waited", len(waited))
 	}
 	if got, only := w.candidates(throughBob); !slices.Equal(got, []uint16{61000, 61001}) || only {
@@ -93,10 +93,33 @@ func TestLegsWithoutPathServer(t *testing.T) {
 	if waits, search := w.await(throughBob, now.Add(askAgain)); waits || !search {
 		t.Errorf("waits %t, search %t a while after an error", waits, search)
 	}
-	w.takeLegs(legsOf(throughBob), []uint16{61000}, nil, now)
+	w.takeLegs(legsOf(throughBob), [][]uint16{{61000}}, nil, now)
 	w.takeLegs(legsOf(throughBob), nil, gone, now)
 	if got, _ := w.candidates(throughBob); !slices.Equal(got, []uint16{61000}) {
 		t.Errorf("an error leaves the ports %v", got)
+	}
+}
+
+// TestLegsTakeTurns: connections to one port of a server take different paths through one waypoint, also after a renewal.
+func TestLegsTakeTurns(t *testing.T) {
+	w := newWays(nil, nil)
+	now := time.Unix(1000, 0)
+	w.await(throughBob, now)
+	paths := [][]uint16{{61000, 61001}, {62000, 62001}, {63000}}
+	w.takeLegs(legsOf(throughBob), paths, nil, now)
+	for i, want := range [][]uint16{
+		{61000, 61001, 62000, 62001, 63000}, {62000, 62001, 63000, 61000, 61001}, {63000, 61000, 61001, 62000, 62001}, {61000, 61001, 62000, 62001, 63000},
+	} {
+		if got, only := w.candidates(throughBob); !slices.Equal(got, want) || only {
+			t.Errorf("subflow %d: ports %v, want %v", i+1, got, want)
+		}
+		if i == 1 {
+			w.takeLegs(legsOf(throughBob), paths, nil, now.Add(renewAfter))
+		}
+	}
+	w.takeLegs(legsOf(throughBob), nil, nil, now)
+	if got, _ := w.candidates(throughBob); got != nil {
+		t.Errorf("without paths: ports %v", got)
 	}
 }
 
@@ -133,7 +156,7 @@ func TestPortsOfDetours(t *testing.T) {
 	}
 	h := &host{kernel: kernel, ports: picker, ways: newWays(nil, nil)}
 	h.ways.await(throughBob, time.Unix(1000, 0))
-	h.ways.takeLegs(legsOf(throughBob), []uint16{61000, 61001}, nil, time.Unix(1000, 0))
+	h.ways.takeLegs(legsOf(throughBob), [][]uint16{{61000, 61001}}, nil, time.Unix(1000, 0))
 	kernel.Occupy(netip.AddrPortFrom(local, 61000))
 	for i, chosen := range []bool{true, false} {
 		a := throughBob

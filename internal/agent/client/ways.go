@@ -17,8 +17,11 @@ const (
 	wayLifetime = 10 * time.Minute
 	// mostWays bounds the servers whose ports are remembered.
 	mostWays = 256
-	// portsEach is the number of ports that are wanted on each path: as many connections to one server can use it.
-	portsEach = 4
+	// portsEach is the number of ports that are wanted on each path: as many connections to one server can use it. Browsers open
+	// six.
+	portsEach = 6
+	// placedEach is the same of a path server, which computes them.
+	placedEach = 16
 	// searchTime bounds one search.
 	searchTime = time.Minute
 )
@@ -225,14 +228,14 @@ func (c *Client) waysChanged(ctx context.Context, now time.Time) {
 
 func (c *Client) searchWays(ctx context.Context, server netip.AddrPort) {
 	known := c.host.ways.known[server]
-	paths, find := known.paths, c.host.ways.inTurn
+	paths, each, find := known.paths, portsEach, c.host.ways.inTurn
 	if known.asked != "" {
-		find = c.pathServer(known.asked, server.Addr())
+		each, find = placedEach, c.pathServer(known.asked, server.Addr())
 	}
 	c.requests.Go(func() {
 		limited, cancel := context.WithTimeout(ctx, searchTime)
 		defer cancel()
-		ports, err := find(limited, server, paths, portsEach)
+		ports, err := find(limited, server, paths, each)
 		c.post(ctx, func(now time.Time) {
 			c.log.Debug("paths by ports were searched", "server", server, "ports", ports)
 			if err != nil && ctx.Err() == nil {
