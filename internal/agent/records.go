@@ -18,7 +18,7 @@ func damagedRecords(c *config.Config) (errs []error) {
 			"net.mptcp.blackhole_timeout 3600 where it is 60, and net.mptcp.close_timeout 60 if client.inactivity_timeout is set"},
 		{serving.FilesOf(c).Sysctls, "net.ipv4.ip_forward and net.ipv6.conf.all.forwarding should be 0 unless this host is a router, " +
 			"net.netfilter.nf_conntrack_acct 0, and net.ipv6.conf.*.accept_ra 1 where it is 2"},
-		{routing.SysctlRecord(c.StateDir), "net.ipv4.fib_multipath_hash_policy and net.ipv6.fib_multipath_hash_policy should be 0"},
+		{routing.SysctlRecord(c.StateDir), "net.ipv4.fib_multipath_hash_policy, net.ipv6.fib_multipath_hash_policy and net.ipv4.icmp_errors_use_inbound_ifaddr should be 0"},
 	} {
 		if err := netstate.Damaged(r.record); err != nil {
 			errs = append(errs, fmt.Errorf("%w. When the agent does not run, %s: restore them with sysctl -w, then remove the damaged file", err, r.sysctls))

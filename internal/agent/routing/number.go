@@ -67,12 +67,25 @@ func number(r netstate.MultipathRoute, radix int) numbered {
 	return n
 }
 
-// programmed returns the routes that the program chooses for.
+// programmed returns the routes for the program: those that it chooses for, and without slots those that are left to the kernel.
+// The latter would be taken for part of a shorter prefix otherwise.
 func programmed(all []numbered) (routes []balance.Route) {
 	for _, n := range all {
+		r := balance.Route{Prefix: n.Prefix}
 		if n.left == "" {
-			routes = append(routes, balance.Route{Prefix: n.Prefix, Slots: n.slots})
+			r.Slots = n.slots
 		}
+		routes = append(routes, r)
 	}
 	return routes
+}
+
+// chosen returns the number of routes that the program chooses for.
+func chosen(all []numbered) (n int) {
+	for _, r := range all {
+		if r.left == "" {
+			n++
+		}
+	}
+	return n
 }

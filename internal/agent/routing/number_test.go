@@ -44,8 +44,8 @@ func TestNumber(t *testing.T) {
 		if !slices.Equal(n.slots, tc.slots) || n.left != tc.left || len(n.NextHops) != len(tc.hops) {
 			t.Errorf("%s: slots %v, left %q, want %v, %q", tc.name, n.slots, n.left, tc.slots, tc.left)
 		}
-		if chosen := programmed([]numbered{n}); (len(chosen) == 1) != (tc.left == "") {
-			t.Errorf("%s: the program gets %v", tc.name, chosen)
+		if given := programmed([]numbered{n}); len(given) != 1 || (len(given[0].Slots) > 0) != (tc.left == "") {
+			t.Errorf("%s: the program gets %v", tc.name, given)
 		}
 	}
 	if n := number(netstate.MultipathRoute{Prefix: prefix, NextHops: []netstate.NextHop{hop("10.0.0.1"), hop("10.0.0.2")}, Resilient: true}, 4); n.left != leftResilient {

@@ -28,6 +28,10 @@ var hashPolicies = []string{"net/ipv4/fib_multipath_hash_policy", "net/ipv6/fib_
 
 const byPorts = "1"
 
+// ownAddresses has the kernel answer with the address of the interface at which a packet came in. Otherwise a router with several
+// links to this one sees the same address behind all of them, and a discovery takes them for one next hop. IPv6 has no such sysctl.
+const ownAddresses = "net/ipv4/icmp_errors_use_inbound_ifaddr"
+
 // Config has the settings of a Routing. All is required.
 type Config struct {
 	Name     string // of this router, from which its id is derived
@@ -72,6 +76,9 @@ func Start(cfg Config) (_ *Routing, err error) {
 		if _, err := r.record.Set(key, byPorts); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
+	}
+	if _, err := r.record.Set(ownAddresses, "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
@@ -135,7 +142,7 @@ func (r *Routing) follow() {
 	if err != nil {
 		r.Log.Error("the choice of next hops may be incomplete", "err", err)
 	}
-	r.Log.Debug("routes are followed", "multipath", len(routes), "chosen", len(programmed(routes)))
+	r.Log.Debug("routes are followed", "multipath", len(routes), "chosen", chosen(routes))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.routes, r.foreign, r.failed = routes, foreign, err

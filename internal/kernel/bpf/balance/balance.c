@@ -35,7 +35,8 @@ const volatile __u16 keys[MAX_KEYS]; // of the cipher's rounds, or the bytes of 
 const volatile __u32 router;         // differs between routers
 const volatile __u8 table_f[256];    // of SKIPJACK
 
-// The next hops of a route, with the hashes from which the kernel takes each: span from the lowest on.
+// The next hops of a route, with the hashes from which the kernel takes each: span from the lowest on. A count of 0 leaves the
+// route to the kernel, also if a shorter prefix has next hops to choose among.
 struct hops {
 	__u32 count, span;
 	__u32 lowest[MAX_HOPS];
@@ -259,7 +260,7 @@ static __always_inline void choose4(struct __sk_buff *skb)
 	f.uncontrolled = word(f.uncontrolled, h.ip.protocol);
 	struct prefix4 key = {32, h.ip.daddr};
 	struct hops *hops = bpf_map_lookup_elem(&routes4, &key);
-	if (hops)
+	if (hops && hops->count)
 		choose(skb, hops, &f);
 }
 
@@ -282,7 +283,7 @@ static __always_inline void choose6(struct __sk_buff *skb)
 	struct prefix6 key = {.bits = 128};
 	__builtin_memcpy(key.dst, &h.ip.daddr, sizeof key.dst);
 	struct hops *hops = bpf_map_lookup_elem(&routes6, &key);
-	if (hops)
+	if (hops && hops->count)
 		choose(skb, hops, &f);
 }
 

@@ -49,7 +49,8 @@ type Function struct {
 	Router uint32
 }
 
-// Route is a multipath route. Slots has, for each number of a next hop, its place among the kernel's next hops that work.
+// Route is a multipath route. Slots has, for each number of a next hop, its place among the kernel's next hops that work; none:
+// the kernel chooses.
 type Route struct {
 	Prefix netip.Prefix
 	Slots  []uint8
@@ -165,15 +166,16 @@ func (b *Balancer) Attach(interfaces []int) error {
 }
 
 // Set has the program choose for exactly these routes. It does not interrupt the choice for routes that stay as they are.
-// Routes with fewer than two next hops or more than MaxHops are left to the kernel.
+// Routes with fewer than two next hops or more than MaxHops are left to the kernel, also if there is a route to a shorter prefix.
 func (b *Balancer) Set(routes []Route) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wanted := map[netip.Prefix][]uint8{}
 	for _, r := range routes {
-		if len(r.Slots) >= 2 && len(r.Slots) <= MaxHops {
-			wanted[r.Prefix.Masked()] = r.Slots
+		if len(r.Slots) < 2 || len(r.Slots) > MaxHops {
+			r.Slots = nil
 		}
+		wanted[r.Prefix.Masked()] = r.Slots
 	}
 	var failed []error
 	for prefix := range b.routes {
@@ -188,7 +190,7 @@ func (b *Balancer) Set(routes []Route) error {
 		delete(b.routes, prefix)
 	}
 	for prefix, slots := range wanted {
-		if slices.Equal(b.routes[prefix], slots) {
+		if old, known := b.routes[prefix]; known && slices.Equal(old, slots) {
 			continue
 		}
 		table, key := b.place(prefix)
@@ -205,6 +207,9 @@ func (b *Balancer) Set(routes []Route) error {
 // ends of each part are larger than the rounding of either division.
 func hopsOf(slots []uint8) *balanceHops {
 	const margin = 0x800
+	if len(slots) == 0 {
+		return &balanceHops{}
+	}
 	count := uint64(len(slots))
 	hops := &balanceHops{Count: uint32(count), Span: uint32((1<<32 - 2*margin) / count)}
 	for number, slot := range slots {

@@ -269,6 +269,14 @@ func TestRoutesChange(t *testing.T) {
 	if got := slotWith(2, Route{all, turned}); got != 1-first {
 		t.Errorf("renumbered: slot %d, want %d", got, 1-first)
 	}
+	for _, left := range [][]uint8{nil, {0}, slotsOf(MaxHops + 1)} {
+		if got := slotWith(2, Route{all, straight}, Route{network, left}); got != -1 {
+			t.Errorf("with a more specific route of %d next hops: slot %d, but it is left to the kernel", len(left), got)
+		}
+	}
+	if got := slotWith(2, Route{all, straight}); got != first {
+		t.Errorf("without that: slot %d, want %d", got, first)
+	}
 	if got := slotWith(2); got != -1 {
 		t.Errorf("without routes: slot %d", got)
 	}
