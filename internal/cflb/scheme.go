@@ -31,6 +31,7 @@ type Scheme struct {
 	length      int
 	permutation Permutation
 	powers      []Number // of the radix, for each position
+	alike       bool     // routers at the same position have the same noise
 }
 
 // MaxRadix is the largest radix.
@@ -50,6 +51,14 @@ func New(radix int, p Permutation) (*Scheme, error) {
 	return s, nil
 }
 
+// WithoutTTL returns the scheme of equations 5.5 to 5.8, whose digits depend on the uncontrolled fields, but not on the time to
+// live. In it routers that are L hops apart choose alike (polarisation), so networks use the other, of equations 5.10 and 5.11.
+func (s *Scheme) WithoutTTL() *Scheme {
+	other := *s
+	other.alike = true
+	return &other
+}
+
 // Radix returns the base B of path selectors.
 func (s *Scheme) Radix() int { return int(s.radix) }
 
@@ -62,13 +71,16 @@ func (s *Scheme) Bits() int { return s.permutation.Bits() }
 // position returns the place of a router in the path selector.
 func (s *Scheme) position(ttl uint8) int { return int(ttl) % s.length }
 
-// digit returns E, the digit of a choice (equation 5.10).
+// digit returns E, the digit of a choice (equations 5.5 and 5.10).
 func (s *Scheme) digit(c Choice, u Uncontrolled) uint64 {
 	return (uint64(c.Next) + s.noise(c.TTL, u)) % s.radix
 }
 
-// noise is H(u||ttl) in base B.
+// noise is H(u||ttl) in base B, or H(u).
 func (s *Scheme) noise(ttl uint8, u Uncontrolled) uint64 {
+	if s.alike {
+		return uint64(u.hash().sum()) % s.radix
+	}
 	return uint64(u.hash().word(uint32(ttl)).sum()) % s.radix
 }
 
@@ -131,7 +143,7 @@ func (s *Scheme) Alias(path []Choice, u Uncontrolled, random *rand.Rand) (Number
 	return s.permutation.Forward(p), err
 }
 
-// Decode returns D, the choice that controlled fields contain for a router that receives a TTL (equation 5.11). It is
+// Decode returns D, the choice that controlled fields contain for a router that receives a TTL (equations 5.8 and 5.11). It is
 // below the radix.
 func (s *Scheme) Decode(controlled Number, ttl uint8, u Uncontrolled) int {
 	return s.extract(s.permutation.Inverse(controlled), ttl, u)

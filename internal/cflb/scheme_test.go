@@ -18,39 +18,72 @@ func (plain) Forward(n Number) Number { return n }
 func (plain) Inverse(n Number) Number { return n }
 
 // TestExample is the example of section 5.4.2: with an initial TTL of 64, B = 3 and L = 20, R1 is at position 4 and R4
-// at position 2, and p = 18 without noise.
+// at position 2, and p = 18 without noise. It goes through both forms of E and D, with the TTL and without.
 func TestExample(t *testing.T) {
-	s, err := New(3, plain{})
+	with, err := New(3, plain{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Length() != 20 {
-		t.Errorf("L = %d, not 20", s.Length())
-	}
-	if r1, r4 := s.position(64), s.position(62); r1 != 4 || r4 != 2 {
-		t.Errorf("positions %d and %d, not 4 and 2", r1, r4)
-	}
-	var u Uncontrolled
+	u := Flow(netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), 6)
 	path := []Choice{{64, 0}, {62, 2}}
-	p, err := s.Selector(path, u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Without noise, the digits are the choices: take it away.
-	bare := uint64(0)
-	power := uint64(1)
-	for i := range 20 {
-		var digit uint64
-		p, digit = p.divMod(3)
+	for name, s := range map[string]*Scheme{"with the TTL": with, "without": with.WithoutTTL()} {
+		if s.Length() != 20 {
+			t.Errorf("L = %d, not 20", s.Length())
+		}
+		if r1, r4 := s.position(64), s.position(62); r1 != 4 || r4 != 2 {
+			t.Errorf("positions %d and %d, not 4 and 2", r1, r4)
+		}
+		p, err := s.Selector(path, u)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, c := range path {
-			if s.position(c.TTL) == i {
-				bare += (digit + 3 - s.noise(c.TTL, u)) % 3 * power
+			if got := s.Decode(p, c.TTL, u); got != c.Next {
+				t.Errorf("%s: the router at TTL %d takes %d", name, c.TTL, got)
 			}
 		}
-		power *= 3
+		if got := bare(s, p, path, u); got != 18 {
+			t.Errorf("%s: p = %d, not 18", name, got)
+		}
 	}
-	if bare != 18 {
-		t.Errorf("p = %d, not 18", bare)
+	// Without the TTL, the digits are those of the text but for one number.
+	s := with.WithoutTTL()
+	if s.noise(64, u) != s.noise(62, u) || with.noise(64, u) == with.noise(62, u) {
+		t.Error("the noise of both routers is not the same exactly without the TTL")
+	}
+}
+
+// bare returns the path selector without noise, whose digits are the choices.
+func bare(s *Scheme, p Number, path []Choice, u Uncontrolled) (sum uint64) {
+	power := uint64(1)
+	for i := range s.Length() {
+		var digit uint64
+		p, digit = p.divMod(uint64(s.Radix()))
+		for _, c := range path {
+			if s.position(c.TTL) == i {
+				sum += (digit + s.radix - s.noise(c.TTL, u)) % s.radix * power
+			}
+		}
+		power *= s.radix
+	}
+	return sum
+}
+
+// TestPolarisation: without the TTL, routers L hops apart choose alike for all flows (section 5.4.4).
+func TestPolarisation(t *testing.T) {
+	with := newScheme(t, 16, Speck)
+	for _, s := range []*Scheme{with, with.WithoutTTL()} {
+		const flows = 1000
+		same := 0
+		for i := range uint64(flows) {
+			c := NumberOf(i * 2654435761 & 0xffffffff)
+			if s.Decode(c, 64, probeFlow) == s.Decode(c, uint8(64-s.Length()), probeFlow) {
+				same++
+			}
+		}
+		if (same == flows) != s.alike {
+			t.Errorf("without the TTL: %v; %d of %d flows are treated alike", s.alike, same, flows)
+		}
 	}
 }
 
