@@ -1,6 +1,7 @@
 package paths
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type Reply struct {
 	RTT        time.Duration
 	Last       bool // it is the destination's, or refuses what goes there
 	Translated bool // the probe had another source behind a NAT on the way
+	Renumbered bool // and another source port
 }
 
 // Prober sends probes and collects the answers.
@@ -84,6 +86,10 @@ func (o Options) share(found int) float64 {
 // ErrProbes means that the probes did not suffice.
 var ErrProbes = errors.New("the limit of probes is reached")
 
+// reserved is the part of the probes, one of so many, that is kept for flows on distinct paths, if such are wanted: they are of
+// use also if the other probes do not suffice.
+const reserved = 10
+
 // explorer is an exploration in progress. hops[d] is what is known of distance d; hops[0] is the source.
 type explorer struct {
 	prober  Prober
@@ -92,6 +98,7 @@ type explorer struct {
 	hops    []hop
 	flows   int // that exist, numbered from 0
 	asked   int
+	most    int // of asked
 	full    bool
 	paths   map[Request]Reply
 }
@@ -110,8 +117,11 @@ func Explore(ctx context.Context, p Prober, o Options) (*Graph, error) {
 		return nil, err
 	}
 	e := &explorer{
-		prober: p, options: o, full: !o.Light, paths: map[Request]Reply{},
+		prober: p, options: o, most: o.MaxProbes, full: !o.Light, paths: map[Request]Reply{},
 		hops: []hop{{vertices: []netip.Addr{{}}, flows: map[netip.Addr][]int{}}},
+	}
+	if o.Ways > 0 {
+		e.most -= o.MaxProbes / reserved
 	}
 	for bound := math.Inf(1); ; {
 		share := o.share(e.graph().Branching())
@@ -124,8 +134,8 @@ func Explore(ctx context.Context, p Prober, o Options) (*Graph, error) {
 			break
 		}
 	}
-	if err == nil {
-		err = e.complete(ctx, o.Ways)
+	if e.most = o.MaxProbes; err == nil || errors.Is(err, ErrProbes) {
+		err = cmp.Or(err, e.complete(ctx, o.Ways))
 	}
 	g := e.graph()
 	g.Probes, g.Light, g.Bound, g.PerRouter = p.Sent(), !e.full, o.Bound, o.PerRouter
@@ -188,7 +198,7 @@ func (e *explorer) probe(ctx context.Context, d int, flows []int) error {
 	if len(requests) == 0 {
 		return nil
 	}
-	if e.asked += len(requests); e.asked > e.options.MaxProbes {
+	if e.asked += len(requests); e.asked > e.most {
 		return fmt.Errorf("%w: %d", ErrProbes, e.options.MaxProbes)
 	}
 	replies, err := e.prober.Probe(ctx, requests)

@@ -32,6 +32,7 @@ type Vertex struct {
 	Before     []netip.Addr // its neighbours at the distance before; at the first, none
 	Last       bool
 	Translated bool // probes arrive with another source
+	Renumbered bool // and with another source port
 	RTT        time.Duration
 	Probes     int // flows that were seen here
 }
@@ -52,7 +53,7 @@ func (e *explorer) graph() *Graph {
 				if v.RTT == 0 || r.RTT > 0 && r.RTT < v.RTT {
 					v.RTT = r.RTT
 				}
-				v.Translated = v.Translated || r.Translated
+				v.Translated, v.Renumbered = v.Translated || r.Translated, v.Renumbered || r.Renumbered
 			}
 			g.Reached = g.Reached || v.Last
 			h.Vertices = append(h.Vertices, v)
@@ -101,6 +102,13 @@ func (g *Graph) next(distance int, addr netip.Addr) (n int) {
 		}
 	}
 	return n
+}
+
+// Renumbered reports whether a NAT changes source ports on the way. Then the ports of this host choose no path.
+func (g *Graph) Renumbered() bool {
+	return slices.ContainsFunc(g.Hops, func(h Hop) bool {
+		return slices.ContainsFunc(h.Vertices, func(v Vertex) bool { return v.Renumbered })
+	})
 }
 
 // Branching returns the number of vertices with several next hops.

@@ -298,7 +298,7 @@ func (w *Wire) take(a trace.Arrival) {
 	exceeded := p.V4 != nil && p.ICMP.Type == packet.TimeExceeded || p.V6 != nil && p.ICMP.Type == packet.V6TimeExceeded
 	probe.reply = &Reply{
 		From: p.Src(), RTT: a.At.Sub(probe.at), Last: !exceeded || p.Src() == w.flow.Destination,
-		Translated: source != probe.ports.Source || q.Src() != w.flow.Source,
+		Translated: source != probe.ports.Source || q.Src() != w.flow.Source, Renumbered: source != probe.ports.Source,
 	}
 	w.slowest = max(w.slowest, probe.reply.RTT)
 }

@@ -3,6 +3,7 @@ package finder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -29,24 +30,35 @@ func Find(ctx context.Context, server netip.AddrPort, ways, each int) (ports [][
 		Source: conn.Source(), Destination: server.Addr(), Protocol: packet.ProtocolTCP, Port: server.Port(),
 		Random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	})
-	g, err := paths.Explore(ctx, w, paths.Options{Ways: ways, MaxProbes: mostProbes})
+	found, err := search(ctx, w, ways, each)
 	if err != nil {
 		return nil, fmt.Errorf("find the paths to %v: %w", server, err)
 	}
-	distinct := g.Distinct(ways)
-	if len(distinct) < 2 {
-		return nil, nil
-	}
-	flows, err := paths.Aliases(ctx, w, g, distinct, each, mostFlows)
-	if err != nil {
-		return nil, fmt.Errorf("find the paths to %v: %w", server, err)
-	}
-	for _, way := range flows {
+	for _, flows := range found {
 		var list []uint16
-		for _, f := range way {
+		for _, f := range flows {
 			list = append(list, w.Ports(f).Source)
 		}
 		ports = append(ports, list)
 	}
 	return ports, nil
+}
+
+// ErrRenumbered means that ports of this host choose no path.
+var ErrRenumbered = errors.New("a NAT on the way changes source ports, so that they choose no path")
+
+// search returns flows by path. If the probes do not suffice for the whole graph, the paths are some of those that there are.
+func search(ctx context.Context, p paths.Prober, ways, each int) ([][]int, error) {
+	g, err := paths.Explore(ctx, p, paths.Options{Ways: ways, MaxProbes: mostProbes})
+	if err != nil && !errors.Is(err, paths.ErrProbes) {
+		return nil, err
+	}
+	if g.Renumbered() {
+		return nil, ErrRenumbered
+	}
+	distinct := g.Distinct(ways)
+	if len(distinct) < 2 {
+		return nil, nil
+	}
+	return paths.Aliases(ctx, p, g, distinct, each, mostFlows)
 }

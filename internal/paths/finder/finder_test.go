@@ -1,0 +1,68 @@
+package finder
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/detour-collective/dcol/internal/paths"
+)
+
+// network has so many routers side by side at each distance from 2 to its depth, then the destination. Each router has all those
+// of the next distance as next hops.
+type network struct {
+	width, depth, sent int
+	reply              paths.Reply // what all replies have
+}
+
+func (n *network) Sent() int { return n.sent }
+
+func (n *network) Probe(_ context.Context, requests []paths.Request) (replies []paths.Reply, err error) {
+	for _, r := range requests {
+		n.sent++
+		reply := n.reply
+		at := byte(0)
+		if r.Distance > 1 && r.Distance <= n.depth {
+			at = byte(1 + rand.New(rand.NewPCG(uint64(r.Flow), uint64(r.Distance))).IntN(n.width))
+		}
+		reply.From = netip.AddrFrom4([4]byte{10, 0, byte(r.Distance), at})
+		reply.Last = r.Distance > n.depth
+		replies = append(replies, reply)
+	}
+	return replies, nil
+}
+
+// TestSearch finds flows on distinct paths.
+func TestSearch(t *testing.T) {
+	n := &network{width: 3, depth: 2}
+	found, err := search(t.Context(), n, 2, 6)
+	if err != nil || len(found) != 2 || len(found[0]) < 6 || len(found[1]) < 6 || n.sent >= mostProbes {
+		t.Errorf("%v with %d probes, %v", found, n.sent, err)
+	}
+}
+
+// TestSearchWithoutEnoughProbes: what was found until the probes were used up is used.
+func TestSearchWithoutEnoughProbes(t *testing.T) {
+	n := &network{width: 60, depth: 4}
+	found, err := search(t.Context(), n, 4, 1)
+	if err != nil || len(found) < 2 {
+		t.Errorf("%d paths, %v", len(found), err)
+	}
+	if _, err := paths.Explore(t.Context(), &network{width: 60, depth: 4}, paths.Options{Ways: 4, MaxProbes: mostProbes}); !errors.Is(err, paths.ErrProbes) {
+		t.Errorf("the probes suffice: %v", err)
+	}
+}
+
+// TestSearchBehindNAT: ports mean nothing if a NAT changes them. One that changes addresses only leaves the choice to them.
+func TestSearchBehindNAT(t *testing.T) {
+	n := &network{width: 3, depth: 2, reply: paths.Reply{Translated: true}}
+	if found, err := search(t.Context(), n, 2, 1); err != nil || len(found) != 2 {
+		t.Errorf("behind a NAT that leaves ports as they are: %v, %v", found, err)
+	}
+	n.reply.Renumbered = true
+	if found, err := search(t.Context(), n, 2, 1); !errors.Is(err, ErrRenumbered) || found != nil {
+		t.Errorf("behind a NAT that changes ports: %v, %v", found, err)
+	}
+}
