@@ -11,11 +11,11 @@ import (
 )
 
 // dataCentres simulates data centres under a permutation (figure 5.12): goodput by the number of subflows, with paths of
-// chance and those of a scheduler.
+// chance and those of the path server's scheduler, for connections that begin together and one after the other.
 func dataCentres(ctx context.Context, _ Options) (found []Measurement, err error) {
 	fat := datacentre.FatTree(8)
 	for _, subflows := range []int{1, 2, 4, 8} {
-		for _, p := range []datacentre.Placement{datacentre.ByChance, datacentre.ByScheduler} {
+		for _, p := range []datacentre.Placement{datacentre.ByChance, datacentre.ByScheduler, datacentre.InTurn} {
 			if err := ctx.Err(); err != nil {
 				return found, err
 			}
@@ -51,7 +51,7 @@ func dataCentres(ctx context.Context, _ Options) (found []Measurement, err error
 	}
 	for _, x := range others {
 		var base float64
-		for _, p := range []datacentre.Placement{datacentre.ByChance, datacentre.ByScheduler} {
+		for _, p := range []datacentre.Placement{datacentre.ByChance, datacentre.ByScheduler, datacentre.InTurn} {
 			if err := ctx.Err(); err != nil {
 				return found, err
 			}
@@ -70,10 +70,9 @@ func dataCentres(ctx context.Context, _ Options) (found []Measurement, err error
 }
 
 func placementName(p datacentre.Placement) string {
-	if p == datacentre.ByScheduler {
-		return "CFLB"
-	}
-	return "ECMP"
+	return map[datacentre.Placement]string{
+		datacentre.ByChance: "ECMP", datacentre.ByScheduler: "CFLB", datacentre.InTurn: "CFLB one after the other",
+	}[p]
 }
 
 // simulated runs permutations of connections, so many from each server.

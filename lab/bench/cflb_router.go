@@ -73,7 +73,7 @@ func forwardingRate(ctx context.Context, o Options) (found []Measurement, err er
 		if kind == cflb.Speck {
 			m = m.target("≥ 0.95 of the kernel's", *m.Ratio >= 0.95)
 		}
-		m.Note = fmt.Sprintf("TCP packets of 64 bytes of %d flows over %d next hops, one core: a sender's own time and the router's%s", routedFlows, routedHops, published[kind])
+		m.Note = fmt.Sprintf("TCP packets of 64 bytes of %d flows over %d next hops, one core: a sender's own time and the router's, so ratios are nearer to 1 than the router's own%s", routedFlows, routedHops, published[kind])
 		found = append(found, m)
 	}
 	return found, nil

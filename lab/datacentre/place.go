@@ -1,18 +1,22 @@
 package datacentre
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/paths/known"
 )
 
 // Placement chooses the paths of subflows.
 type Placement int
 
-// The placements.
+// The placements. Those of CFLB are by the scheduler of dcol's path server.
 const (
 	ByChance    Placement = iota // ECMP: each of a connection's subflows takes a path by lot
-	ByScheduler                  // CFLB: each takes the path whose links have the fewest flows
+	ByScheduler                  // CFLB: all connections are placed together
+	InTurn                       // CFLB: each connection is placed when those before it live
 )
 
 // mostPaths bounds the paths between two hosts.
@@ -36,83 +40,36 @@ func Permutation(hosts int, random *rand.Rand) []Pair {
 	}
 }
 
-// Place returns a path for each subflow of each connection. The scheduler goes round the connections, so that each gets
-// its first path before any gets its second, and then moves subflows as long as that evens the load out.
+// Place returns the paths of each connection's subflows. A scheduler gives fewer paths than subflows if there are no more.
 func (t *Topology) Place(pairs []Pair, subflows int, p Placement, random *rand.Rand) [][][]int {
-	s := &scheduler{load: make([]int, len(t.Links)), random: random}
 	placed := make([][][]int, len(pairs))
-	ways := make([][][]int, len(pairs))
+	all := make([]known.Asked, len(pairs))
 	for i, pair := range pairs {
-		ways[i] = t.Paths(pair.From, pair.To, mostPaths)
-	}
-	for range subflows {
-		for _, i := range random.Perm(len(pairs)) {
-			way := ways[i][random.IntN(len(ways[i]))]
-			if p == ByScheduler {
-				way = s.best(ways[i])
+		all[i] = known.Asked{Key: strconv.Itoa(i), Ways: t.Paths(pair.From, pair.To, mostPaths), Wanted: subflows}
+		if p == ByChance {
+			for range subflows {
+				placed[i] = append(placed[i], all[i].Ways[random.IntN(len(all[i].Ways))])
 			}
-			s.count(way, 1)
-			placed[i] = append(placed[i], way)
 		}
 	}
-	if p == ByScheduler {
-		s.even(ways, placed)
+	if p == ByChance {
+		return placed
+	}
+	s := known.NewScheduler()
+	order, size := random.Perm(len(pairs)), len(pairs)
+	if p == InTurn {
+		size = 1
+	}
+	for some := range slices.Chunk(order, size) {
+		var asked []known.Asked
+		for _, i := range some {
+			asked = append(asked, all[i])
+		}
+		for k, chosen := range s.PlaceAll(asked, time.Time{}, time.Time{}.Add(time.Hour)) {
+			for _, way := range chosen {
+				placed[some[k]] = append(placed[some[k]], all[some[k]].Ways[way])
+			}
+		}
 	}
 	return placed
-}
-
-// scheduler knows how many flows each link has.
-type scheduler struct {
-	load   []int
-	random *rand.Rand
-}
-
-func (s *scheduler) count(way []int, n int) {
-	for _, l := range way {
-		s.load[l] += n
-	}
-}
-
-// cost is that of one more flow on a path. A full link costs more than several that are less full.
-func (s *scheduler) cost(way []int) (sum float64) {
-	const doublings = 2 // for each flow
-	for _, l := range way {
-		sum += math.Ldexp(1, doublings*s.load[l])
-	}
-	return sum
-}
-
-// best returns the cheapest path; of several, one by lot.
-func (s *scheduler) best(ways [][]int) []int {
-	var best []int
-	least := math.Inf(1)
-	for _, i := range s.random.Perm(len(ways)) {
-		if c := s.cost(ways[i]); c < least {
-			best, least = ways[i], c
-		}
-	}
-	return best
-}
-
-// mostRounds bounds the rounds in which subflows are moved.
-const mostRounds = 400
-
-// even moves subflows to paths that are cheaper, or as cheap: without the latter it would end where only a chain of moves
-// leads on.
-func (s *scheduler) even(ways, placed [][][]int) {
-	for range mostRounds {
-		moved := false
-		for i := range placed {
-			for k, old := range placed[i] {
-				s.count(old, -1)
-				if way := s.best(ways[i]); s.cost(way) <= s.cost(old) {
-					placed[i][k], moved = way, moved || !slices.Equal(way, old)
-				}
-				s.count(placed[i][k], 1)
-			}
-		}
-		if !moved {
-			return
-		}
-	}
 }

@@ -1,6 +1,8 @@
 package known
 
 import (
+	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -9,6 +11,7 @@ import (
 type Scheduler struct {
 	load   map[int]int // flows of each link
 	leases map[string]*lease
+	random *rand.Rand // decides between ways that are alike
 }
 
 type lease struct {
@@ -17,7 +20,90 @@ type lease struct {
 }
 
 // NewScheduler returns a scheduler that knows of no flows.
-func NewScheduler() *Scheduler { return &Scheduler{load: map[int]int{}, leases: map[string]*lease{}} }
+func NewScheduler() *Scheduler {
+	return &Scheduler{load: map[int]int{}, leases: map[string]*lease{}, random: rand.New(rand.NewPCG(1, 2))}
+}
+
+// Asked is a request for flows: so many of the ways, given by their links, under a key.
+type Asked struct {
+	Key    string
+	Ways   [][]int
+	Wanted int
+}
+
+// PlaceAll is Place for requests that came together. None of their flows has begun, so those of new keys are moved among each
+// other as long as that evens the load out: placed one after the other, some links get more than others.
+func (s *Scheduler) PlaceAll(all []Asked, now, until time.Time) [][]int {
+	s.expire(now)
+	chosen := make([][]int, len(all))
+	asked := map[string]int{}
+	for _, a := range all {
+		asked[a.Key]++
+	}
+	var movable []int
+	for i, a := range all {
+		if !s.Holds(a.Key) && asked[a.Key] == 1 {
+			movable = append(movable, i)
+		}
+		chosen[i] = s.Place(a.Key, a.Ways, a.Wanted, now, until)
+	}
+	if len(movable) > 1 {
+		s.even(all, chosen, movable)
+	}
+	for _, i := range movable {
+		for k, way := range chosen[i] {
+			s.leases[all[i].Key].ways[k] = all[i].Ways[way]
+		}
+	}
+	return chosen
+}
+
+// Bounds of evening: rounds, and links that are looked at. The latter take some tens of milliseconds.
+const (
+	mostRounds = 400
+	mostLooks  = 20_000_000
+)
+
+// even moves flows to ways that cost less, or as much: without the latter it would end where only a chain of moves leads on.
+func (s *Scheduler) even(all []Asked, chosen [][]int, movable []int) {
+	looks := 0
+	for range mostRounds {
+		moved := false
+		for _, i := range movable {
+			ways := all[i].Ways
+			for k, old := range chosen[i] {
+				s.count(ways[old:old+1], -1)
+				best, least := old, math.Inf(1)
+				for _, w := range s.random.Perm(len(ways)) {
+					if w != old && slices.Contains(chosen[i], w) {
+						continue
+					}
+					looks += len(ways[w])
+					if c := s.cost(ways[w]); c < least {
+						best, least = w, c
+					}
+				}
+				if looks > mostLooks {
+					best = old
+				}
+				chosen[i][k], moved = best, moved || best != old
+				s.count(ways[best:best+1], 1)
+			}
+		}
+		if !moved || looks > mostLooks {
+			return
+		}
+	}
+}
+
+// cost is that of one more flow on a way. A full link costs more than several that are less full.
+func (s *Scheduler) cost(links []int) (sum float64) {
+	const doublings = 2 // for each flow
+	for _, l := range links {
+		sum += math.Ldexp(1, doublings*s.load[l])
+	}
+	return sum
+}
 
 // Place chooses so many of the ways, given by their links, for a host's flows, and counts these until a time. A host that
 // asks again under its key keeps its ways as long as they exist. It returns the indexes of the ways, fewer than wanted if

@@ -54,6 +54,25 @@ func TestPlacesStay(t *testing.T) {
 	}
 }
 
+// TestPlacedTogether: the first flow would take the way that the second needs, if they were placed one after the other. A flow from
+// before stays, and counts.
+func TestPlacedTogether(t *testing.T) {
+	first, second := Asked{"a", [][]int{{1}, {2}}, 1}, Asked{"b", [][]int{{1}}, 1}
+	s := NewScheduler()
+	if got := s.PlaceAll([]Asked{first, second}, start, start.Add(time.Minute)); got[0][0] != 1 || got[1][0] != 0 {
+		t.Errorf("together: %v", got)
+	}
+	if !slices.Equal(s.leases["a"].ways[0], []int{2}) || s.load[1] != 1 || s.load[2] != 1 {
+		t.Errorf("load %v", s.load)
+	}
+	s = NewScheduler()
+	place(s, "a", first.Ways, 1, start)
+	got := s.PlaceAll([]Asked{first, second, first, second}, start, start.Add(time.Minute))
+	if got[0][0] != 0 || got[2][0] != 0 || s.load[1] != 2 || s.load[2] != 0 {
+		t.Errorf("a living flow was moved: %v, load %v", got, s.load)
+	}
+}
+
 // TestLeasesEnd: flows are counted until their time, and not after it.
 func TestLeasesEnd(t *testing.T) {
 	s := NewScheduler()
@@ -90,11 +109,19 @@ func TestLoadIsExact(t *testing.T) {
 				s.Release(key)
 				continue
 			}
-			ways := rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 5), 1, 3), 0, 4).Draw(t, "ways")
-			wanted := rapid.IntRange(1, 4).Draw(t, "wanted")
-			chosen := place(s, key, ways, wanted, now)
-			if len(chosen) != min(wanted, len(ways)) {
-				t.Fatalf("%v of %v", chosen, ways)
+			ask := func(key string) Asked {
+				ways := rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 5), 1, 3), 0, 4).Draw(t, "ways")
+				return Asked{key, ways, rapid.IntRange(1, 4).Draw(t, "wanted")}
+			}
+			all := []Asked{ask(key)}
+			for range rapid.IntRange(0, 3).Draw(t, "others") {
+				all = append(all, ask(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "key")))
+			}
+			for i, chosen := range s.PlaceAll(all, now, now.Add(10*time.Minute)) {
+				slices.Sort(chosen)
+				if len(chosen) != min(all[i].Wanted, len(all[i].Ways)) || len(slices.Compact(chosen)) != len(chosen) {
+					t.Fatalf("%v of %+v", chosen, all[i])
+				}
 			}
 			want := map[int]int{}
 			for _, l := range s.leases {

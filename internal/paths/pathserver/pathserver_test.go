@@ -348,6 +348,7 @@ func TestBadAnswers(t *testing.T) {
 func TestOneMemberCannotTakeAll(t *testing.T) {
 	b := newBed(t)
 	s := New(b.identity("hub"), nil, func() time.Time { return time.Unix(b.now.Load(), 0) }, slog.New(slog.DiscardHandler))
+	s.gather = 0
 	ways := [][]int{{1}, {2}}
 	place := func(member string, port uint16) error {
 		_, err := s.reserve(member, keyOf(member, &PlaceRequest{Destination: netip.AddrPortFrom(wanted.Source, port)}), ways, 1)
@@ -370,6 +371,25 @@ func TestOneMemberCannotTakeAll(t *testing.T) {
 	b.now.Add(int64(leaseTime / time.Second))
 	if err := place("alice", 5000); err != nil {
 		t.Errorf("after their time: %v", err)
+	}
+}
+
+// TestPlacedTogether: requests that come within a moment are placed together. The first would take the link that the second needs.
+func TestPlacedTogether(t *testing.T) {
+	s := New(nil, nil, func() time.Time { return time.Unix(1000, 0) }, slog.New(slog.DiscardHandler))
+	first, i, err := s.join("alice", known.Asked{Key: "a", Ways: [][]int{{1}, {2}}, Wanted: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, k, err := s.join("bob", known.Asked{Key: "b", Ways: [][]int{{1}}, Wanted: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first != second {
+		t.Skip("this machine is so busy that they did not come together")
+	}
+	if <-first.placed; first.chosen[i][0] != 1 || second.chosen[k][0] != 0 {
+		t.Errorf("placed %v", first.chosen)
 	}
 }
 

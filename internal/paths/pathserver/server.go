@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,8 @@ const (
 	maxLeases      = 65536
 	leasesOfMember = 1024
 	requestTime    = 10 * time.Second
+	// gatherTime is the time for which a request waits for others, to be placed together with them.
+	gatherTime = 20 * time.Millisecond
 )
 
 // limits bound the connections of clients whose certificate is not known yet, and those of one member. An agent may ask about
@@ -43,16 +46,30 @@ type Server struct {
 	log      *slog.Logger
 	work     chan struct{} // room for one computation on each processor
 
-	mu     sync.Mutex // of what follows
-	places *known.Scheduler
-	pairs  map[string]map[string]bool // keys of each member's leases
+	gather time.Duration
+
+	mu      sync.Mutex // of what follows
+	places  *known.Scheduler
+	pairs   map[string]map[string]bool // keys of each member's leases
+	waiting *batch                     // nil: none waits
+}
+
+// batch has requests that are placed together.
+type batch struct {
+	asked  []known.Asked
+	chosen [][]int
+	placed chan struct{} // closed when chosen is known
+}
+
+func (b *batch) has(key string) bool {
+	return b != nil && slices.ContainsFunc(b.asked, func(a known.Asked) bool { return a.Key == key })
 }
 
 // New returns a server.
 func New(id *collective.Identity, n *known.Network, now func() time.Time, log *slog.Logger) *Server {
 	s := &Server{
 		identity: id, now: now, log: log, work: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		places: known.NewScheduler(), pairs: map[string]map[string]bool{},
+		gather: gatherTime, places: known.NewScheduler(), pairs: map[string]map[string]bool{},
 	}
 	s.network.Store(n)
 	return s
@@ -108,7 +125,7 @@ type refusal struct {
 func (r refusal) Unwrap() error { return r.error }
 
 // answering returns a handler of requests of members.
-func answering[Q, A any](s *Server, answer func(member string, q *Q) (A, error)) http.Handler {
+func answering[Q, A any](s *Server, answer func(ctx context.Context, member string, q *Q) (A, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, err := func() (a A, err error) {
 			member, err := s.identity.Peer(*r.TLS)
@@ -126,13 +143,7 @@ func answering[Q, A any](s *Server, answer func(member string, q *Q) (A, error))
 				}
 				return a, refusal{status, fmt.Errorf("read the request: %w", err)}
 			}
-			select {
-			case s.work <- struct{}{}:
-				defer func() { <-s.work }()
-			case <-r.Context().Done():
-				return a, r.Context().Err()
-			}
-			return answer(member.Name, &q)
+			return answer(r.Context(), member.Name, &q)
 		}()
 		status, body := http.StatusOK, any(a)
 		if err != nil {
@@ -147,6 +158,17 @@ func answering[Q, A any](s *Server, answer func(member string, q *Q) (A, error))
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(body) // the client may have gone
 	})
+}
+
+// compute calls a function that keeps a processor busy, when one is free.
+func (s *Server) compute(ctx context.Context, f func() error) error {
+	select {
+	case s.work <- struct{}{}:
+		defer func() { <-s.work }()
+		return f()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // refused returns the status of an error of the network.
@@ -164,7 +186,7 @@ func bad(format string, args ...any) error {
 	return refusal{http.StatusBadRequest, fmt.Errorf(format, args...)}
 }
 
-func (s *Server) place(member string, q *PlaceRequest) (a PlaceAnswer, err error) {
+func (s *Server) place(ctx context.Context, member string, q *PlaceRequest) (a PlaceAnswer, err error) {
 	switch {
 	case !q.Source.IsValid() || !q.Destination.IsValid() || q.Destination.Port() == 0:
 		return a, bad("source must be an address, and destination an address with a port")
@@ -173,9 +195,15 @@ func (s *Server) place(member string, q *PlaceRequest) (a PlaceAnswer, err error
 	case q.Each < 1 || q.Each > maxEach:
 		return a, bad("each must be from 1 to %d, not %d", maxEach, q.Each)
 	}
-	ways, err := s.network.Load().WaysVia(q.detour(), paths.UnusedPorts())
+	var ways []known.Way
+	err = s.compute(ctx, func() (err error) {
+		if ways, err = s.network.Load().WaysVia(q.detour(), paths.UnusedPorts()); err != nil {
+			return refused(err)
+		}
+		return nil
+	})
 	if err != nil {
-		return a, refused(err)
+		return a, err
 	}
 	links := make([][]int, len(ways))
 	for i, w := range ways {
@@ -194,29 +222,57 @@ func keyOf(member string, q *PlaceRequest) string {
 	return fmt.Sprint(member, " ", q.Source, " ", q.Destination, " ", q.Waypoint)
 }
 
+// reserve places flows, together with those of other requests that come within a moment.
 func (s *Server) reserve(member, key string, links [][]int, wanted int) ([]int, error) {
+	b, i, err := s.join(member, known.Asked{Key: key, Ways: links, Wanted: wanted})
+	if err != nil {
+		return nil, err
+	}
+	<-b.placed
+	return b.chosen[i], nil
+}
+
+// join adds a request to those that wait, as the i-th.
+func (s *Server) join(member string, asked known.Asked) (b *batch, i int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
-	all := s.places.Leases(now)
+	all := s.places.Leases(s.now())
 	mine := s.pairs[member]
 	for k := range mine {
-		if !s.places.Holds(k) {
+		if !s.places.Holds(k) && !s.waiting.has(k) {
 			delete(mine, k)
 		}
 	}
-	if !mine[key] && (all >= maxLeases || len(mine) >= leasesOfMember) {
-		return nil, refusal{http.StatusTooManyRequests, errors.New("too many flows are placed: ask again in some minutes")}
+	if s.waiting != nil {
+		all += len(s.waiting.asked)
+	}
+	if !mine[asked.Key] && (all >= maxLeases || len(mine) >= leasesOfMember) {
+		return nil, 0, refusal{http.StatusTooManyRequests, errors.New("too many flows are placed: ask again in some minutes")}
 	}
 	if mine == nil {
 		mine = map[string]bool{}
 		s.pairs[member] = mine
 	}
-	mine[key] = true
-	return s.places.Place(key, links, wanted, now, now.Add(leaseTime)), nil
+	mine[asked.Key] = true
+	if s.waiting == nil {
+		s.waiting = &batch{placed: make(chan struct{})}
+		time.AfterFunc(s.gather, s.placeWaiting)
+	}
+	s.waiting.asked = append(s.waiting.asked, asked)
+	return s.waiting, len(s.waiting.asked) - 1, nil
 }
 
-func (s *Server) flow(_ string, q *FlowRequest) (a FlowAnswer, err error) {
+// placeWaiting places the requests that wait.
+func (s *Server) placeWaiting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, now := s.waiting, s.now()
+	s.waiting = nil
+	b.chosen = s.places.PlaceAll(b.asked, now, now.Add(leaseTime))
+	close(b.placed)
+}
+
+func (s *Server) flow(ctx context.Context, _ string, q *FlowRequest) (a FlowAnswer, err error) {
 	if !q.Source.IsValid() || !q.Destination.IsValid() {
 		return a, bad("source and destination must be addresses with ports")
 	}
@@ -224,11 +280,17 @@ func (s *Server) flow(_ string, q *FlowRequest) (a FlowAnswer, err error) {
 		from, to netip.AddrPort
 		nodes    *[]string
 	}{{q.Source, q.Destination, &a.There}, {q.Destination, q.Source, &a.Back}} {
-		route, err := s.network.Load().Path(known.Flow{Source: way.from, Destination: way.to, Protocol: packet.ProtocolTCP})
+		err := s.compute(ctx, func() error {
+			route, err := s.network.Load().Path(known.Flow{Source: way.from, Destination: way.to, Protocol: packet.ProtocolTCP})
+			if err != nil {
+				return refused(err)
+			}
+			*way.nodes = route.Nodes
+			return nil
+		})
 		if err != nil {
-			return a, refused(err)
+			return a, err
 		}
-		*way.nodes = route.Nodes
 	}
 	return a, nil
 }
