@@ -81,7 +81,7 @@ Routers that balance load by CFLB, with known constants, need few probes: --radi
 	cmd.MarkFlagsMutuallyExclusive("ipv4", "ipv6")
 	cmd.MarkFlagsMutuallyExclusive("json", "svg")
 	cmd.MarkFlagsRequiredTogether("radix", "secret-file")
-	cmd.AddCommand(calibrateCommand(), pathsServeCommand())
+	cmd.AddCommand(calibrateCommand(), pathsServeCommand(), pathsFlowCommand())
 	return cmd
 }
 

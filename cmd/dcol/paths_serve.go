@@ -14,7 +14,6 @@ import (
 
 	"github.com/detour-collective/dcol/internal/cflb"
 	"github.com/detour-collective/dcol/internal/cli"
-	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/paths/known"
 	"github.com/detour-collective/dcol/internal/paths/pathserver"
@@ -49,16 +48,11 @@ links that fail are marked as down.`,
 		if err != nil {
 			return err
 		}
-		c, err := config.Load(*file)
+		id, err := memberIdentity(*file)
 		if err != nil {
 			return err
 		}
-		files := collective.Files{Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL}
 		log := cli.Log("info")
-		id, err := collective.Load(files, log)
-		if err != nil {
-			return err
-		}
 		server := pathserver.New(id, network, time.Now, log)
 		read := func() (err error) {
 			if network, err = f.network(args[0], network); err == nil {
