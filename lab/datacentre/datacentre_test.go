@@ -117,29 +117,3 @@ func TestSchedulerBeatsChance(t *testing.T) {
 		t.Errorf("%.3f of the optimum by chance, %.3f by the scheduler", chance, chosen)
 	}
 }
-
-func TestXX(t *testing.T) {
-	for _, k := range []int{8} {
-		for _, p := range []Placement{ByScheduler} {
-			for seed := range uint64(2) {
-				random := rand.New(rand.NewPCG(1+seed, 512))
-				fat := FatTree(k)
-				placed := fat.Place(Permutation(fat.Hosts, random), 2, p, random)
-				r := Simulate(fat, placed, Options{Duration: 3 * time.Second, WarmUp: time.Second})
-				load := map[int]int{}
-				for _, c := range placed {
-					for _, w := range c {
-						for _, l := range w {
-							load[l]++
-						}
-					}
-				}
-				hist := map[int]int{}
-				for _, n := range load {
-					hist[n]++
-				}
-				t.Logf("k %d placement %d seed %d: %.4f %v", k, p, seed, total(r.Goodput)/(Rate*float64(fat.Hosts)), hist)
-			}
-		}
-	}
-}
