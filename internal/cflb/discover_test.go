@@ -251,6 +251,15 @@ func TestDiscoverParallelLinks(t *testing.T) {
 	}
 }
 
+// TestDiscoverTellsARepeatedAddress: a router that answers with the address of one before it looks like a loop, and is reported.
+func TestDiscoverTellsARepeatedAddress(t *testing.T) {
+	w := &network{scheme: newScheme(t, 4, Speck), next: [][]int{{1}, {2}, {3}, nil}, alike: map[int]int{2: 1}}
+	found, err := Discover(Options{Radix: 4, MaxDistance: 30}, w.probe)
+	if err != nil || !slices.Contains(found.Suspects, Suspect{addrOf(1), ReasonLoop}) {
+		t.Errorf("suspects %v, %v", found.Suspects, err)
+	}
+}
+
 // TestDiscoverNotesSilentNextHops: several next hops that do not answer cannot be told from one.
 func TestDiscoverNotesSilentNextHops(t *testing.T) {
 	w := &network{scheme: newScheme(t, 2, Speck), next: [][]int{{1, 2}, {3}, {4}, {5}, {5}, nil}, silent: map[int]bool{1: true, 2: true}}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 )
@@ -14,8 +15,10 @@ import (
 type network struct {
 	next   [][]int
 	silent map[int]bool
-	seed   uint64
-	sent   int
+	// answers returns the router in whose name another answers to a probe that comes from a router; nil: each in its own.
+	answers func(router, from int) int
+	seed    uint64
+	sent    int
 }
 
 func addrOf(i int) netip.Addr {
@@ -44,7 +47,11 @@ func (w *network) Probe(_ context.Context, all []Request) (replies []Reply, err 
 			replies = append(replies, Reply{})
 			continue
 		}
-		replies = append(replies, Reply{From: addrOf(at), RTT: time.Duration(at) * time.Millisecond, Last: len(w.next[at]) == 0})
+		name := at
+		if w.answers != nil {
+			name = w.answers(at, w.at(r.Flow, r.Distance-1))
+		}
+		replies = append(replies, Reply{From: addrOf(name), RTT: time.Duration(at) * time.Millisecond, Last: len(w.next[at]) == 0})
 	}
 	return replies, nil
 }
@@ -207,6 +214,48 @@ func TestLoopsEnd(t *testing.T) {
 	w := &network{next: [][]int{{1}, {0}}, seed: 1}
 	if g := explore(t, w, Options{MaxHops: 9}); len(g.Hops) != 9 || g.Reached {
 		t.Errorf("%d hops", len(g.Hops))
+	}
+}
+
+// TestRoutersWithOtherAddresses: routers that answer with one address on two links, with one for each link, or with that of another
+// router hide neither next hops nor the destination.
+func TestRoutersWithOtherAddresses(t *testing.T) {
+	for name, c := range map[string]struct {
+		next    [][]int
+		answers func(router, from int) int
+		widths  []int // vertices at each distance
+	}{
+		"one address on two links": {
+			[][]int{{1, 2, 3}, {4}, {4}, {4}, nil},
+			func(router, _ int) int { return map[int]int{0: 0, 1: 1, 2: 1, 3: 3, 4: 4}[router] },
+			[]int{1, 2, 1},
+		},
+		"an address for each link": {
+			[][]int{{1, 2}, {3}, {3}, {4}, nil},
+			func(router, from int) int {
+				if router == 3 {
+					return 10 + from
+				}
+				return router
+			},
+			[]int{1, 2, 2, 1},
+		},
+		"the address of another": {
+			[][]int{{1}, {2}, {3}, nil},
+			func(router, _ int) int { return map[int]int{0: 0, 1: 1, 2: 1, 3: 3}[router] },
+			[]int{1, 1, 1, 1},
+		},
+	} {
+		for _, light := range []bool{false, true} {
+			g := explore(t, &network{next: c.next, answers: c.answers, seed: 1}, Options{Bound: 0.001, Light: light, Ways: 2})
+			var widths []int
+			for _, h := range g.Hops {
+				widths = append(widths, len(h.Vertices))
+			}
+			if !g.Reached || !slices.Equal(widths, c.widths) {
+				t.Errorf("%s, light %v: reached %v, %d vertices, want %d", name, light, g.Reached, widths, c.widths)
+			}
+		}
 	}
 }
 
