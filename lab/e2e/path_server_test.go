@@ -255,15 +255,14 @@ func placedLegs(t *testing.T, kind string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	get := func(port int) *transfer {
-		return w.curl(fmt.Sprintf("http://%v:%d/file", w.addr4(server), port))
-	}
-	// lead waits for a connection's detour, and returns the links of its path on which routers choose.
-	lead := func(port uint16) (there, back []string) {
-		w.eventually(fmt.Sprint("the connection to port ", port, " has a detour"), func() error {
+	get := func() *transfer { return w.curl(fmt.Sprintf("http://%v:80/file", w.addr4(server))) }
+	seen := map[netip.AddrPort]bool{}
+	// lead waits for the detour of a connection that was not seen yet, and returns the links of its path on which routers choose.
+	lead := func() (there, back []string) {
+		w.eventually("a further connection has a detour", func() error {
 			for _, c := range w.mustStatus(alice).Client.Connections {
 				for _, sub := range c.Subflows {
-					if c.Remote.Port() != port || sub.Kind != kind || sub.State != api.SubflowUp {
+					if seen[c.Local] || sub.Kind != kind || sub.State != api.SubflowUp {
 						continue
 					}
 					d := known.Detour{Legs: []known.Flow{{Source: netip.AddrPortFrom(w.addr4(bob), 0), Destination: c.Remote, Protocol: packet.ProtocolTCP}}, Tunnelled: true}
@@ -284,17 +283,18 @@ func placedLegs(t *testing.T, kind string) {
 						return names
 					}
 					there, back = name(ways[0].There.Links), name(ways[0].Back.Links)
+					seen[c.Local] = true
 					return nil
 				}
 			}
-			return errors.New("it has none")
+			return errors.New("none has")
 		})
 		return there, back
 	}
-	first := get(80)
-	there, back := lead(80)
-	second := get(81)
-	otherThere, otherBack := lead(81)
+	first := get()
+	there, back := lead()
+	second := get() // to the same port, so the path server is asked once about both
+	otherThere, otherBack := lead()
 	for _, l := range append(there, otherThere...) {
 		if slices.Contains(there, l) && slices.Contains(otherThere, l) {
 			t.Errorf("the connections go by %v and by %v", there, otherThere)

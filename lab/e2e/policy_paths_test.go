@@ -9,7 +9,8 @@ import (
 )
 
 // TestPolicyPaths: a host with one interface, in a network without waypoints, has a subflow on each of four paths, because
-// its agent has found ports that lead there. A second connection to the server uses other ports on the same paths.
+// its agent has found ports that lead there. A second connection to the server uses other ports on the same paths. When a router
+// loses a next hop, its transfers go on, and a later connection has the three paths that there are.
 func TestPolicyPaths(t *testing.T) {
 	const width = 4
 	w := &world{T: t, net: balanced(t, width), dir: t.TempDir(), rights: ",+net_raw", explained: true}
@@ -63,6 +64,49 @@ func TestPolicyPaths(t *testing.T) {
 		}
 		return holds(slices.Min(more) > 50, "packets %v", more)
 	})
+	w.loses("m1")
+	for range 3 {
+		first.goesOn()
+		second.goesOn()
+	}
+	// Nothing tells this host of a change far away: it searches again when its own routes change, or after ten minutes.
+	w.run("client", "ip", "route", "add", "198.18.0.0/15", "dev", "near")
+	early, err := w.status("client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	third := get()
+	w.within(2*patience, "a later connection has three paths", func() error {
+		third.goesOn()
+		s, err := w.status("client")
+		if err != nil {
+			return err
+		}
+		for _, c := range s.Client.Connections {
+			if slices.ContainsFunc(early.Client.Connections, func(old api.Connection) bool { return old.Local == c.Local }) {
+				continue
+			}
+			up := 0
+			for _, sub := range c.Subflows {
+				if sub.Kind == "port" && sub.State == api.SubflowUp {
+					up++
+				}
+			}
+			if up == width-1 {
+				return nil
+			}
+		}
+		return fmt.Errorf("connections %+v", s.Client.Connections)
+	})
 	first.endsWell()
 	second.endsWell()
+	third.endsWell()
+}
+
+// loses removes the next hops of both routers over a link, and the link.
+func (w *world) loses(name string) {
+	w.Helper()
+	for host, link := range map[string]string{"first": name, "second": name + "b"} {
+		w.run(host, "ip", "link", "set", link, "down")
+	}
 }

@@ -80,8 +80,48 @@ func (w *world) towardsServer() (route api.BalancedRoute, err error) {
 }
 
 // TestRouter: a router forwards connections along the paths that a source computes, follows its routes, and leaves
-// nothing behind, even after it was killed.
+// nothing behind, even after it was killed. Its route has several next hops of its own, or a group of nexthop objects.
 func TestRouter(t *testing.T) {
+	for name, group := range map[string]bool{"next hops": false, "group": true} {
+		t.Run(name, func(t *testing.T) { routes(t, group) })
+	}
+}
+
+// nexthopGroup is the id of the group of nexthop objects; those have the ids from 1 on.
+const nexthopGroup = "100"
+
+// group has the route to the server lead to a group of nexthop objects.
+func (w *world) group(r api.BalancedRoute) {
+	w.Helper()
+	var ids []string
+	for i, hop := range r.NextHops {
+		id := fmt.Sprint(i + 1)
+		w.run("first", "ip", "nexthop", "add", "id", id, "via", hop.Gateway.String(), "dev", hop.Interface)
+		ids = append(ids, id)
+	}
+	w.run("first", "ip", "nexthop", "add", "id", nexthopGroup, "group", strings.Join(ids, "/"))
+	w.run("first", "ip", "route", "replace", r.Prefix.String(), "nhid", nexthopGroup)
+}
+
+// withoutFirst changes the route to the server: its first next hop is left out.
+func (w *world) withoutFirst(r api.BalancedRoute, group bool) {
+	w.Helper()
+	if group {
+		var ids []string
+		for i := range r.NextHops[1:] {
+			ids = append(ids, fmt.Sprint(i+2))
+		}
+		w.run("first", "ip", "nexthop", "replace", "id", nexthopGroup, "group", strings.Join(ids, "/"))
+		return
+	}
+	fewer := []string{"ip", "route", "replace", r.Prefix.String()}
+	for _, hop := range r.NextHops[1:] {
+		fewer = append(fewer, "nexthop", "via", hop.Gateway.String())
+	}
+	w.run("first", fewer...)
+}
+
+func routes(t *testing.T, group bool) {
 	const width = 4
 	w := newRouter(t, width)
 	w.start("first")
@@ -89,6 +129,17 @@ func TestRouter(t *testing.T) {
 		r, err := w.towardsServer()
 		return holds(err == nil && len(r.NextHops) == width && r.Left == "", "%+v, %v", r, err)
 	})
+	if group {
+		r, err := w.towardsServer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.group(r)
+		w.eventually("the group is followed", func() error {
+			now, err := w.towardsServer()
+			return holds(err == nil && len(now.NextHops) == width && now.Left == "", "%+v, %v", now, err)
+		})
+	}
 	if w.policy() != "1" || !w.chooses() {
 		t.Error("the kernel does not choose by hashes, or has no program")
 	}
@@ -113,11 +164,7 @@ func TestRouter(t *testing.T) {
 		t.Errorf("status:\n%s", said)
 	}
 	r, _ := w.towardsServer()
-	fewer := []string{"ip", "route", "replace", r.Prefix.String()}
-	for _, hop := range r.NextHops[1:] {
-		fewer = append(fewer, "nexthop", "via", hop.Gateway.String())
-	}
-	w.run("first", fewer...)
+	w.withoutFirst(r, group)
 	w.eventually("the changed route is followed", func() error {
 		now, err := w.towardsServer()
 		return holds(err == nil && len(now.NextHops) == width-1 && now.NextHops[0] == r.NextHops[1], "%+v, %v", now, err)
