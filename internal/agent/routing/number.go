@@ -2,6 +2,7 @@ package routing
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/balance"
@@ -67,15 +68,19 @@ func number(r netstate.MultipathRoute, radix int) numbered {
 	return n
 }
 
-// programmed returns the routes for the program: those that it chooses for, and without slots those that are left to the kernel.
-// The latter would be taken for part of a shorter prefix otherwise.
-func programmed(all []numbered) (routes []balance.Route) {
+// programmed returns the routes for the program: those that it chooses for, and without slots those that are left to the kernel
+// and those within others that have a single next hop. They would be taken for part of the shorter prefix otherwise. If there are too
+// many of the last, some are: the kernel has no choice there, only the counts are too large then.
+func programmed(all []numbered, within []netip.Prefix) (routes []balance.Route) {
 	for _, n := range all {
 		r := balance.Route{Prefix: n.Prefix}
 		if n.left == "" {
 			r.Slots = n.slots
 		}
 		routes = append(routes, r)
+	}
+	for _, p := range within[:min(len(within), max(0, balance.MaxRoutes-len(routes)))] {
+		routes = append(routes, balance.Route{Prefix: p})
 	}
 	return routes
 }

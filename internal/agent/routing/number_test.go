@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/detour-collective/dcol/internal/kernel/bpf/balance"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
 
@@ -44,12 +45,25 @@ func TestNumber(t *testing.T) {
 		if !slices.Equal(n.slots, tc.slots) || n.left != tc.left || len(n.NextHops) != len(tc.hops) {
 			t.Errorf("%s: slots %v, left %q, want %v, %q", tc.name, n.slots, n.left, tc.slots, tc.left)
 		}
-		if given := programmed([]numbered{n}); len(given) != 1 || (len(given[0].Slots) > 0) != (tc.left == "") {
+		if given := programmed([]numbered{n}, nil); len(given) != 1 || (len(given[0].Slots) > 0) != (tc.left == "") {
 			t.Errorf("%s: the program gets %v", tc.name, given)
 		}
 	}
 	if n := number(netstate.MultipathRoute{Prefix: prefix, NextHops: []netstate.NextHop{hop("10.0.0.1"), hop("10.0.0.2")}, Resilient: true}, 4); n.left != leftResilient {
 		t.Errorf("a resilient group: left %q", n.left)
+	}
+}
+
+// TestWithin: routes with one next hop within others are given to the program without slots, as far as it has room.
+func TestWithin(t *testing.T) {
+	n := number(netstate.MultipathRoute{Prefix: prefix, NextHops: []netstate.NextHop{hop("10.0.0.1"), hop("10.0.0.2")}}, 4)
+	inner := netip.MustParsePrefix("10.9.1.0/24")
+	given := programmed([]numbered{n}, []netip.Prefix{inner})
+	if len(given) != 2 || given[1].Prefix != inner || given[1].Slots != nil || given[0].Slots == nil {
+		t.Errorf("the program gets %v", given)
+	}
+	if given = programmed([]numbered{n}, slices.Repeat([]netip.Prefix{inner}, balance.MaxRoutes)); len(given) != balance.MaxRoutes {
+		t.Errorf("the program gets %d routes", len(given))
 	}
 }
 

@@ -132,13 +132,13 @@ func (r *Routing) Run(ctx context.Context) error {
 
 // follow gives the program the routes and interfaces of this moment. If they cannot be read, the kernel chooses alone.
 func (r *Routing) follow() {
-	found, err := netstate.MultipathRoutes()
+	found, within, err := netstate.MultipathRoutes()
 	foreign, err2 := netstate.ForeignRules()
 	var routes []numbered
 	for _, route := range found {
 		routes = append(routes, number(route, r.Settings.Radix))
 	}
-	err = errors.Join(err, err2, r.balancer.Set(programmed(routes)), r.attach())
+	err = errors.Join(err, err2, r.balancer.Set(programmed(routes, within)), r.attach())
 	if err != nil {
 		r.Log.Error("the choice of next hops may be incomplete", "err", err)
 	}

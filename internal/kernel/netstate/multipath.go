@@ -30,27 +30,28 @@ type NextHop struct {
 }
 
 // MultipathRoutes returns the routes of the main table with several next hops, in the order of their prefixes. Of several
-// routes to a prefix, it is the one with the lowest metric that counts. Routes for a type of service are left out.
-func MultipathRoutes() ([]MultipathRoute, error) {
+// routes to a prefix, it is the one with the lowest metric that counts. Routes for a type of service are left out. within has the
+// prefixes that are part of such a route's and have a single next hop of their own.
+func MultipathRoutes() (all []MultipathRoute, within []netip.Prefix, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
-		return nil, fmt.Errorf("open rtnetlink: %w", err)
+		return nil, nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
 	defer conn.Close()
 	groups, err := dumpGroups(conn)
 	if err != nil {
-		return nil, fmt.Errorf("list the groups of next hops: %w", err)
+		return nil, nil, fmt.Errorf("list the groups of next hops: %w", err)
 	}
 	best := map[netip.Prefix]routeMessage{}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		messages, err := dump(conn, unix.RTM_GETROUTE, rtmsg(family))
 		if err != nil {
-			return nil, fmt.Errorf("list the routes: %w", err)
+			return nil, nil, fmt.Errorf("list the routes: %w", err)
 		}
 		for _, m := range messages {
 			r, err := decodeRoute(m.Data)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			old, known := best[r.prefix]
 			if r.usable() && (!known || r.metric < old.metric) {
@@ -58,18 +59,34 @@ func MultipathRoutes() ([]MultipathRoute, error) {
 			}
 		}
 	}
-	var all []MultipathRoute
+	several := map[netip.Prefix]bool{}
 	for prefix, r := range best {
 		route := MultipathRoute{Prefix: prefix, NextHops: r.nextHops}
 		if g, ok := groups[r.group]; ok && r.group != 0 {
 			route.NextHops, route.Resilient = g.nextHops, g.resilient
 		}
 		if len(route.NextHops) > 1 {
-			all = append(all, route)
+			all, several[prefix] = append(all, route), true
+		}
+	}
+	for prefix := range best {
+		if !several[prefix] && partOf(prefix, several) {
+			within = append(within, prefix)
 		}
 	}
 	slices.SortFunc(all, func(a, b MultipathRoute) int { return a.Prefix.Compare(b.Prefix) })
-	return all, nil
+	slices.SortFunc(within, netip.Prefix.Compare)
+	return all, within, nil
+}
+
+// partOf reports whether a prefix is part of one of others.
+func partOf(p netip.Prefix, others map[netip.Prefix]bool) bool {
+	for bits := range p.Bits() {
+		if others[netip.PrefixFrom(p.Addr(), bits).Masked()] {
+			return true
+		}
+	}
+	return false
 }
 
 func rtmsg(family uint8) []byte { return append([]byte{family}, make([]byte, unix.SizeofRtMsg-1)...) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // describeRoutes returns the multipath routes, one a line.
 func describeRoutes(t *testing.T) string {
 	t.Helper()
-	routes, err := MultipathRoutes()
+	routes, _, err := MultipathRoutes()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,6 +57,19 @@ func TestMultipathRoutes(t *testing.T) {
 		})
 	}
 	check("none", "")
+	ip("route", "add", "10.7.0.0/16", "nexthop", "via", "10.0.1.2", "nexthop", "via", "10.0.0.2")
+	ip("route", "add", "10.7.9.0/24", "via", "10.0.2.2")
+	ip("route", "add", "10.6.9.0/24", "via", "10.0.2.2")
+	ns.Must(t, func() error {
+		_, within, err := MultipathRoutes()
+		if want := []netip.Prefix{netip.MustParsePrefix("10.7.9.0/24")}; !slices.Equal(within, want) {
+			t.Errorf("within others are %v, not %v", within, want)
+		}
+		return err
+	})
+	ip("route", "del", "10.7.9.0/24")
+	ip("route", "del", "10.6.9.0/24")
+	ip("route", "del", "10.7.0.0/16")
 	ip("route", "add", "10.9.0.0/16", "nexthop", "via", "10.0.1.2", "nexthop", "via", "10.0.0.2", "weight", "3")
 	ip("route", "add", "10.9.0.0/16", "via", "10.0.2.2", "metric", "100")
 	ip("route", "add", "10.8.0.0/16", "via", "10.0.2.2")
