@@ -217,7 +217,7 @@ func specOf(of *scenario.Scenario, o Options) testbed.Spec {
 		spec := testbed.HostSpec{
 			Name: h.Name, Forward: h.Has(scenario.RoleRouter),
 			Subflows: h.Subflows, NoMPTCP: !h.HasMPTCP(), IPv6Only: h.IPv6Only, Sysctls: h.SysctlValues(),
-			Middlebox: testbed.Middlebox(h.Middlebox), Quotes: h.Quotes, ICMP: h.ICMP, NAT: testbed.NAT{Inside: h.NAT, Kind: natKind(h.NATKind)},
+			Middlebox: testbed.Middlebox(h.Middlebox), Quotes: h.Quotes, ICMP: h.ICMP, Balance: h.Balance, NAT: testbed.NAT{Inside: h.NAT, Kind: natKind(h.NATKind)},
 		}
 		for _, f := range h.Forwards {
 			spec.NAT.Forwards = append(spec.NAT.Forwards, testbed.PortForward{Protocol: string(f.Protocol), Port: uint16(f.Port), To: f.To})

@@ -122,7 +122,7 @@ func (c *hostChecker) router() {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"middlebox", h.Middlebox != NoMiddlebox}, {"nat", len(h.NAT) > 0}, {"quotes", h.Quotes != ""}, {"icmp", h.ICMP != ""}} {
+	}{{"middlebox", h.Middlebox != NoMiddlebox}, {"nat", len(h.NAT) > 0}, {"quotes", h.Quotes != ""}, {"icmp", h.ICMP != ""}, {"balance", h.Balance}} {
 		if key.set && !h.Has(RoleRouter) {
 			c.report(c.path+"."+key.name, "has no effect: %s forwards nothing; give it the role router", h.Name)
 		}

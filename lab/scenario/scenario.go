@@ -71,6 +71,8 @@ type Host struct {
 	// Quotes and ICMP select how a router answers packets whose time to live ends there.
 	Quotes middlebox.Quotes `toml:"quotes"`
 	ICMP   middlebox.ICMP   `toml:"icmp"`
+	// Balance has a router use all equally cheap routes, and choose among them by a flow's addresses and ports.
+	Balance bool `toml:"balance"`
 	// Subflows limits a server's subflows besides an MPTCP connection's first. nil means the kernel's
 	// default.
 	Subflows *int `toml:"mptcp_subflows"`
