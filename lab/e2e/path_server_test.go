@@ -167,6 +167,12 @@ func TestPathServer(t *testing.T) {
 		}
 		return holds(slices.Min(more) > 50, "packets %v", more)
 	})
+	local := netip.AddrPortFrom(w.addr4("client"), 61000)
+	if said := w.dcol("client", "paths", "flow", "--server", fmt.Sprintf("%s@%v:45674", server, w.addr4(server)),
+		local.String(), netip.AddrPortFrom(w.addr4(server), 80).String()); !strings.Contains(said, "there  client first m") ||
+		!strings.Contains(said, "back   "+server+" second m") {
+		t.Errorf("a connection's path:\n%s", said)
+	}
 	end()
 	second := get(81)
 	w.eventually("without the path server a connection has paths by chance", func() error { return fourPaths(81, false) })
