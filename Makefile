@@ -152,6 +152,10 @@ nightly-tshark: ## Capture every scenario in its shortest form and compare each 
 	@scripts/deps.sh nightly-tshark
 	$(GO) test -count=1 -v -timeout=2h -run TestScenariosAsTshark ./lab/scenarios -dissect
 
+nightly-libconvert: ## Test the converter with another client of RFC 8803, Tessares' libconvert, built in FOLDER, a temporary one by default (root).
+	@scripts/deps.sh nightly-libconvert
+	scripts/libconvert.sh $(FOLDER)
+
 docs: ## Make web pages of the texts, which open without a network; writes out/docs/index.html.
 	@scripts/deps.sh build
 	$(GO) run ./docs/site out/docs
@@ -208,4 +212,4 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache
 
-.PHONY: help build demo test test-metrics test-awkward test-roots test-deb test-kernels deb battery bench chaos chaos-bites paper lint fuzz nightly-rapid nightly-tshark docs recording cover arm64 generate check-generate install uninstall clean
+.PHONY: help build demo test test-metrics test-awkward test-roots test-deb test-kernels deb battery bench chaos chaos-bites paper lint fuzz nightly-rapid nightly-tshark nightly-libconvert docs recording cover arm64 generate check-generate install uninstall clean

@@ -2,7 +2,7 @@
 # Installs the packages that a make target needs and this machine lacks, after listing
 # them. It prints nothing if all are installed.
 #
-#   scripts/deps.sh build|demo|bench|recording|paper|test|nightly-tshark|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate
+#   scripts/deps.sh build|demo|bench|recording|paper|test|nightly-tshark|nightly-libconvert|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate
 #
 # Programs come from Debian's packages. If the machine's Go is too old, a newer one is
 # fetched as a Go module into .cache/go of this repository and compared with the sums
@@ -147,6 +147,15 @@ set_nightly_tshark() {
 	set_test
 	need_program tshark tshark 'the dissectors dcol is compared with'
 }
+set_nightly_libconvert() {
+	set_build
+	need_program git git 'to fetch the sources of libconvert'
+	need_program cmake cmake 'to build libconvert'
+	need_program gcc gcc 'to build libconvert'
+	need_program perl perl 'to build libconvert'
+	need_program pkg-config pkgconf 'to build libconvert'
+	need_program curl curl 'the program that libconvert makes a client'
+}
 set_recording() {
 	set_demo
 	need_program tmux tmux 'the terminals'
@@ -265,7 +274,7 @@ go_tool() {
 }
 
 case ${1-} in
-build | demo | bench | recording | paper | test | test-metrics | test-roots | test-deb | test-kernels | deb | generate)
+build | demo | bench | recording | paper | test | nightly-tshark | nightly-libconvert | test-metrics | test-roots | test-deb | test-kernels | deb | generate)
 	"set_${1//-/_}"
 	install_packages "$1"
 	fetch_go
@@ -278,6 +287,6 @@ lint)
 	go_tool "$golangci_lint"
 	;;
 *)
-	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|recording|paper|test|nightly-tshark|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate'
+	die "unknown set of needs: '${1-}'" 'usage: scripts/deps.sh build|demo|bench|recording|paper|test|nightly-tshark|nightly-libconvert|test-metrics|test-roots|test-deb|test-kernels|deb|lint|generate'
 	;;
 esac
