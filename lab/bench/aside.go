@@ -66,7 +66,7 @@ func compareAside(ctx context.Context, o Options, plan asidePlan) (a aside, err 
 	if err != nil {
 		return a, err
 	}
-	to := Target{server, false}
+	to := Target{To: server}
 	for _, end := range []*exchangeEnd{off, auto} {
 		err := end.Await(ctx, startLimit, func() error { return end.remote.Call("First", to, new(time.Duration)) })
 		if err != nil {

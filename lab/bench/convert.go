@@ -17,6 +17,7 @@ const DefaultRepetitions = 11
 // convertPlan sets the amount of work.
 type convertPlan struct {
 	repetitions int
+	transfers   int // of which a repetition takes the median
 	fast        transferPlan
 	limited     transferPlan  // at limitedRate
 	mss         []int         // bytes of data in a segment, besides the usual
@@ -34,7 +35,8 @@ type convertPlan struct {
 func convert(ctx context.Context, o Options) ([]Measurement, error) {
 	return compareRelays(ctx, o, convertPlan{
 		repetitions: cmp.Or(o.Repetitions, DefaultRepetitions),
-		fast:        transferPlan{rampUp: 200 * time.Millisecond, look: 500 * time.Millisecond},
+		transfers:   5,
+		fast:        transferPlan{rampUp: 100 * time.Millisecond, look: 100 * time.Millisecond},
 		limited:     transferPlan{rampUp: 400 * time.Millisecond, look: 500 * time.Millisecond},
 		mss:         []int{536, 4000, 8000},
 		exchange:    300 * time.Millisecond, parallel: 40, sizes: []int{1e3, 1e4, 1e5},
@@ -59,9 +61,11 @@ type relayed struct {
 	exchanges     map[int][]exchanged     // by the size of the answer
 	trips         []float64               // µs, the median of each repetition
 	first         []float64               // ms
+	waiting       []float64               // ms, of a client that waits for the converter's answer
 	idle          []float64               // bytes a pair
 	beside        []float64               // goodput beside idle pairs, as a share of that without
 	pairs         int                     // that were idle
+	stood         int                     // how often it stood still beside them
 }
 
 type direction string
@@ -135,8 +139,8 @@ func (c *converting) withoutDelay(ctx context.Context, o Options) (err error) {
 	step := func(what string) { fmt.Fprintf(o.Stderr, "bench convert: %s\n", what) }
 	step("transfers")
 	for _, d := range directions {
-		err := c.inTurns(running, true, func(r *runningRelay) error {
-			t, err := l.transfer(ctx, r, d, c.plan.fast)
+		err := c.inTurns(running, moving, func(r *runningRelay) error {
+			t, err := l.transfers(ctx, r, d, c.plan.fast, c.plan.transfers)
 			r.fast[d] = append(r.fast[d], t)
 			return err
 		})
@@ -149,7 +153,7 @@ func (c *converting) withoutDelay(ctx context.Context, o Options) (err error) {
 	}
 	for _, size := range c.plan.sizes {
 		step(fmt.Sprintf("connections of %d bytes", size))
-		err := c.inTurns(running, false, func(r *runningRelay) error {
+		err := c.inTurns(running, opening, func(r *runningRelay) error {
 			x, err := l.exchange(r, Exchanges{r.target, size, c.plan.parallel, c.plan.exchange})
 			r.exchanges[size] = append(r.exchanges[size], x)
 			return err
@@ -159,7 +163,7 @@ func (c *converting) withoutDelay(ctx context.Context, o Options) (err error) {
 		}
 	}
 	step("round trips")
-	err = c.inTurns(running, false, func(r *runningRelay) error {
+	err = c.inTurns(running, other, func(r *runningRelay) error {
 		took, err := l.trips(r, c.plan.trips)
 		r.relayed.trips = append(r.relayed.trips, took)
 		return err
@@ -177,7 +181,7 @@ func (c *converting) withoutDelay(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	for _, d := range directions {
-		err := c.inTurns(running, false, func(r *runningRelay) error {
+		err := c.inTurns(running, other, func(r *runningRelay) error {
 			t, err := l.transfer(ctx, r, d, c.plan.limited)
 			r.limited[d] = append(r.limited[d], t)
 			return err
@@ -190,24 +194,24 @@ func (c *converting) withoutDelay(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	step("idle connections")
-	return c.inTurns(running, false, func(r *runningRelay) error {
+	return c.inTurns(running, other, func(r *runningRelay) error {
 		if r.command == nil {
 			return nil
 		}
 		r.pairs = r.idlePairs(c.plan.idle, c.descriptors)
-		each, beside, err := l.idle(ctx, r, r.pairs, c.plan.fast)
+		each, beside, err := l.idle(ctx, r, r.pairs, c.plan.fast, c.plan.transfers)
 		return c.tookIdle(r.relayed, each, beside, err)
 	})
 }
 
-// tookIdle keeps what idle pairs of a relay cost. A relay other than dcol's may stand still beside them, which is noted and
+// tookIdle keeps what idle pairs of a relay cost. A relay other than dcol's may stand still beside them, which is counted and
 // ends no run: its figures are compared with nothing.
 func (c *converting) tookIdle(r *relayed, each, beside float64, err error) error {
 	switch {
 	case err == nil:
 		r.idle, r.beside = append(r.idle, each), append(r.beside, beside)
 	case errors.Is(err, errStandsStill) && r.name != engineRelay:
-		c.notes = append(c.notes, fmt.Sprintf("%s beside %d idle pairs: %v", r.name, r.pairs, err))
+		r.stood++
 	default:
 		return err
 	}
@@ -221,8 +225,8 @@ func (c *converting) segments(ctx context.Context, l *line, running []*runningRe
 		if err := l.setMTU(mss + headers); err != nil {
 			return err
 		}
-		err := c.inTurns(running, false, func(r *runningRelay) error {
-			t, err := l.transfer(ctx, r, down, c.plan.fast)
+		err := c.inTurns(running, other, func(r *runningRelay) error {
+			t, err := l.transfers(ctx, r, down, c.plan.fast, c.plan.transfers)
 			r.byMSS[mss] = append(r.byMSS[mss], t)
 			return err
 		})
@@ -245,17 +249,24 @@ func (c *converting) withDelay(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	fmt.Fprintf(o.Stderr, "bench convert: new connections over links of %v\n", c.plan.delay)
-	return c.inTurns(running, false, func(r *runningRelay) error {
-		took, err := l.first(r)
+	return c.inTurns(running, opening, func(r *runningRelay) error {
+		took, err := l.first(r.target)
 		r.relayed.first = append(r.relayed.first, took)
+		if err != nil || !r.converts {
+			return err
+		}
+		patient := r.target
+		patient.Waits = true
+		took, err = l.first(patient)
+		r.waiting = append(r.waiting, took)
 		return err
 	})
 }
 
-// inTurns measures all relays, or all but variants for transfers as fast as possible.
-func (c *converting) inTurns(all []*runningRelay, variants bool, measure func(*runningRelay) error) error {
+// inTurns measures all relays but the variants for another step.
+func (c *converting) inTurns(all []*runningRelay, s step, measure func(*runningRelay) error) error {
 	return inTurns(c.plan.repetitions, len(all), func(_, i int) error {
-		if !variants && all[i].transfersOnly {
+		if only := all[i].only; only != other && only != s {
 			return nil
 		}
 		if err := measure(all[i]); err != nil {

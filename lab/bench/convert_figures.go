@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -16,8 +17,19 @@ func (c *converting) figures() (found []Measurement) {
 	found = append(found, c.delayFigures()...)
 	found = append(found, c.firstFigures()...)
 	found = append(found, c.idleFigures()...)
-	found[0].Note = strings.Join(append(c.notes, convertNote), "; ")
+	found[0].Note = strings.Join(append(c.allNotes(), convertNote), "; ")
 	return found
+}
+
+// allNotes are those about the run, and once for each relay that it stood still.
+func (c *converting) allNotes() []string {
+	notes := slices.Clone(c.notes)
+	for _, r := range c.relays {
+		if r.stood > 0 {
+			notes = append(notes, fmt.Sprintf("%s beside %d idle pairs, %d times of %d: %v", r.name, r.pairs, r.stood, r.stood+len(r.idle), errStandsStill))
+		}
+	}
+	return notes
 }
 
 const convertNote = "one connection at a time, the relays in turns; MPTCP towards the client unless TCP is named, TCP towards the server; " +
@@ -76,20 +88,35 @@ func (c *converting) exchangeFigures(size int) (found []Measurement) {
 	})
 	spent := func(r *relayed) []float64 { return each(r.exchanges[size], exchanged.each) }
 	found = append(found, c.compare("processor time of "+what, "µs", nil, spent)...)
-	return append(found, c.besideHAProxy("processor time of "+what, spent, atMost(1))...)
+	found = append(found, c.besideHAProxy("processor time of "+what, spent, atMost(1))...)
+	if other := c.otherMultipath(); other != nil && c.named(convertRelay) != nil {
+		found = append(found, c.ratio("processor time of "+what, c.named(convertRelay), other, spent, atMost(1)))
+	}
+	return found
 }
 
 // firstFigures show what a new connection costs. The baseline is one to the server itself.
 func (c *converting) firstFigures() []Measurement {
 	what := fmt.Sprintf("connect to first byte, links of %v", c.plan.delay)
 	found := c.compare(what, "ms", c.plain(), func(r *relayed) []float64 { return r.first })
-	toRelay := 2 * float64(c.plan.delay.Milliseconds())
-	plain, engine := c.plain(), c.named(engineRelay)
-	m := of(rowName(what+", beyond forwarding", engineRelay), "round trips", pairs(engine.first, plain.first, func(a, b float64) float64 { return (a - b) / toRelay }))
-	m.Note = "round trips between client and relay"
-	// The emulated links and the machine's timers add some milliseconds.
-	const most, tolerance = 1, 0.1
-	return append(found, m.target("<= 1", m.Value <= most+tolerance))
+	beyond := func(name string, first []float64) {
+		if len(first) == 0 {
+			return
+		}
+		toRelay := 2 * float64(c.plan.delay.Milliseconds())
+		trips := pairs(first, c.plain().first, func(a, b float64) float64 { return (a - b) / toRelay })
+		m := of(rowName(what+", beyond forwarding", name), "round trips", trips)
+		m.Note = "round trips between client and relay"
+		// The emulated links and the machine's timers add some milliseconds.
+		const most, tolerance = 1, 0.1
+		found = append(found, m.target("<= 1", m.Value <= most+tolerance))
+	}
+	beyond(engineRelay, c.named(engineRelay).first)
+	if r := c.named(convertRelay); r != nil {
+		beyond(convertRelay, r.first)
+		beyond(convertRelay+", client waits for its answer", r.waiting)
+	}
+	return found
 }
 
 func (c *converting) idleFigures() (found []Measurement) {
@@ -141,9 +168,17 @@ func (c *converting) compare(what, unit string, beside *relayed, values func(*re
 
 // besideHAProxy returns the engine's figure as ratio to HAProxy's, if there is a HAProxy with MPTCP.
 func (c *converting) besideHAProxy(what string, values func(*relayed) []float64, t ratioTarget) []Measurement {
+	if other := c.otherMultipath(); other != nil {
+		return c.engineBeside(what, other, values, t)
+	}
+	return nil
+}
+
+// otherMultipath returns the HAProxy with MPTCP, or nil if there is none.
+func (c *converting) otherMultipath() *relayed {
 	for _, r := range c.relays {
 		if r.multipath && strings.HasPrefix(r.name, "HAProxy") {
-			return c.engineBeside(what, r, values, t)
+			return r
 		}
 	}
 	return nil
@@ -151,9 +186,13 @@ func (c *converting) besideHAProxy(what string, values func(*relayed) []float64,
 
 // engineBeside returns the ratio of the engine's figures to those of another relay, turn by turn.
 func (c *converting) engineBeside(what string, other *relayed, values func(*relayed) []float64, t ratioTarget) []Measurement {
-	ratios := pairs(values(c.named(engineRelay)), values(other), func(a, b float64) float64 { return a / b })
-	m := of(rowName(what, engineRelay+" / "+other.name), "×", ratios)
-	return []Measurement{m.target(t.text, t.met(m.Value))}
+	return []Measurement{c.ratio(what, c.named(engineRelay), other, values, t)}
+}
+
+func (c *converting) ratio(what string, a, b *relayed, values func(*relayed) []float64, t ratioTarget) Measurement {
+	ratios := pairs(values(a), values(b), func(a, b float64) float64 { return a / b })
+	m := of(rowName(what, a.name+" / "+b.name), "×", ratios)
+	return m.target(t.text, t.met(m.Value))
 }
 
 func rowName(what, relay string) string { return "convert: " + what + ", " + relay }

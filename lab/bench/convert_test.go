@@ -19,7 +19,7 @@ func smallConvert(t *testing.T, o Options) {
 	o.HAProxy = "../../.cache/haproxy-3.2/haproxy"
 	moment := transferPlan{rampUp: 20 * time.Millisecond, look: 50 * time.Millisecond}
 	found, err := compareRelays(t.Context(), o, convertPlan{
-		repetitions: 1, fast: moment, limited: moment, mss: []int{536}, exchange: 20 * time.Millisecond, parallel: 2, sizes: []int{1000},
+		repetitions: 1, transfers: 2, fast: moment, limited: moment, mss: []int{536}, exchange: 20 * time.Millisecond, parallel: 2, sizes: []int{1000},
 		trips: 3, idle: 50, delay: time.Millisecond,
 		aside: asidePlan{pairs: 6, parallel: 2, size: 20e3, delay: time.Millisecond},
 	})
@@ -177,7 +177,7 @@ func TestFindRelays(t *testing.T) {
 	for _, r := range all {
 		names = append(names, r.name)
 	}
-	if diff := cmp.Diff([]string{forwarded, engineRelay, copyRelay}, names); diff != "" {
+	if diff := cmp.Diff([]string{forwarded, engineRelay, convertRelay, copyRelay}, names); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	if len(missing) != 2 || !strings.Contains(missing[0], "apt-get install haproxy") || !strings.Contains(missing[1], "scripts/haproxy.sh") {
@@ -224,7 +224,7 @@ func TestHAProxyConfig(t *testing.T) {
 
 func TestIdlePairs(t *testing.T) {
 	for _, test := range []struct{ perPair, descriptors, want int }{
-		{2, 20800, 10000}, {2, 20000, 9600}, {6, 20000, 3200}, {2, 1 << 17, 10000},
+		{2, 21000, 10000}, {2, 20800, 9900}, {2, 20000, 9500}, {6, 20000, 3100}, {2, 1 << 17, 10000},
 	} {
 		if got := (relay{perPair: test.perPair}).idlePairs(10000, test.descriptors); got != test.want {
 			t.Errorf("%d descriptors, %d a pair: %d pairs, want %d", test.descriptors, test.perPair, got, test.want)
@@ -232,7 +232,18 @@ func TestIdlePairs(t *testing.T) {
 	}
 }
 
-// Another relay that stands still beside idle pairs is noted. dcol's own ends the run, as does any other error.
+// HAProxy has room for other connections beside the idle ones.
+func TestHAProxyHasRoom(t *testing.T) {
+	const descriptors = 20000
+	idle := relay{perPair: 2}.idlePairs(20000, descriptors)
+	var most int
+	_, after, _ := strings.Cut(haproxyConfig(netip.AddrPort{}, netip.AddrPort{}, descriptors, true, false), "maxconn ")
+	if _, err := fmt.Sscan(after, &most); err != nil || most < idle+spareConnections {
+		t.Errorf("%d connections at most, %d of them idle: %v", most, idle, err)
+	}
+}
+
+// Another relay that stands still beside idle pairs is noted once. dcol's own ends the run, as does any other error.
 func TestStandsStillBesideIdlePairs(t *testing.T) {
 	still := fmt.Errorf("a transfer: %w", errStandsStill)
 	for _, x := range []struct {
@@ -247,8 +258,16 @@ func TestStandsStillBesideIdlePairs(t *testing.T) {
 		r := &relayed{relay: relay{name: x.name}}
 		err := c.tookIdle(r, 1, 1, x.err)
 		noted := x.err != nil && !x.fails
-		if (err != nil) != x.fails || (len(r.idle) == 1 && len(r.beside) == 1) != x.kept || (len(c.notes) == 1) != noted {
-			t.Errorf("%s, %v: %v, %+v, notes %q", x.name, x.err, err, r, c.notes)
+		c.relays = []*relayed{r}
+		if noted {
+			err = c.tookIdle(r, 1, 1, x.err)
+		}
+		notes := c.allNotes()
+		if (err != nil) != x.fails || (len(r.idle) == 1 && len(r.beside) == 1) != x.kept || (len(notes) == 1) != noted {
+			t.Errorf("%s, %v: %v, %+v, notes %q", x.name, x.err, err, r, notes)
+		}
+		if noted && notes[0] != "HAProxy 3.2 beside 0 idle pairs, 2 times of 2: nothing arrives within 10s" {
+			t.Errorf("%q", notes)
 		}
 	}
 }

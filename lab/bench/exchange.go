@@ -156,6 +156,10 @@ func (c *ExchangeClient) Run(ctx context.Context, in io.Reader, out io.Writer, _
 type Target struct {
 	To        netip.AddrPort
 	Multipath bool // by MPTCP, which must not fall back to TCP
+	// Server is the one that a converter is asked for in a Convert message; zero: To is no converter.
+	Server netip.AddrPort
+	// Waits has the client say nothing else before the converter has answered.
+	Waits bool
 }
 
 func (c *ExchangeClient) dial(t Target) (net.Conn, error) {
@@ -168,6 +172,9 @@ func (c *ExchangeClient) dial(t Target) (net.Conn, error) {
 	is, err := conn.(*net.TCPConn).MultipathTCP()
 	if err == nil && is != t.Multipath {
 		err = fmt.Errorf("the connection to %v is MPTCP: %t; want %t", t.To, is, t.Multipath)
+	}
+	if err == nil && t.Server.IsValid() {
+		conn, err = convertTo(conn.(*net.TCPConn), t)
 	}
 	if err != nil {
 		conn.Close()
@@ -210,11 +217,16 @@ func (c *ExchangeClient) Begin(t Transfer, _ *struct{}) error {
 	return nil
 }
 
-// End ends the transfer.
+// End ends the transfer with a reset. After a plain close, Linux' MPTCP goes on receiving until its window is full, and
+// holds the memory of both ends for a minute.
 func (c *ExchangeClient) End(struct{}, *struct{}) error {
-	err := c.current.Close()
+	err := closeWithReset(c.current)
 	c.moving.Wait()
 	return err
+}
+
+func closeWithReset(conn net.Conn) error {
+	return errors.Join(conn.(interface{ SetLinger(int) error }).SetLinger(0), conn.Close())
 }
 
 // Exchanges are short connections: each sends a request, and receives an answer until the server closes.
@@ -396,8 +408,7 @@ func (c *ExchangeClient) holdOne(t Target) (net.Conn, error) {
 // Release closes them.
 func (c *ExchangeClient) Release(struct{}, *struct{}) error {
 	for _, conn := range c.held {
-		_ = conn.(*net.TCPConn).SetLinger(0) // leaves no port in TIME-WAIT
-		conn.Close()
+		_ = closeWithReset(conn) // leaves no port in TIME-WAIT
 	}
 	c.held = nil
 	return nil

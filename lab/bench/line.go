@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -126,9 +128,12 @@ func (l *line) startAll(ctx context.Context, relays []*relayed) (all []*runningR
 // start starts a relay and waits until connections pass through it.
 func (l *line) start(ctx context.Context, r *relayed, port uint16) (*runningRelay, error) {
 	if r.command == nil {
-		return &runningRelay{r, nil, Target{l.serverAt(), false}}, nil
+		return &runningRelay{r, nil, Target{To: l.serverAt()}}, nil
 	}
-	started := &runningRelay{relayed: r, target: Target{l.relayAt(port), r.multipath}}
+	started := &runningRelay{relayed: r, target: Target{To: l.relayAt(port), Multipath: r.multipath}}
+	if r.converts {
+		started.target.Server = l.serverAt()
+	}
 	argv, err := r.command(l, started.target.To)
 	if err != nil {
 		return nil, err
@@ -147,6 +152,21 @@ func (r *runningRelay) spent() (time.Duration, error) {
 		return 0, nil
 	}
 	return r.process.CPU()
+}
+
+// transfers measures some connections, one after the other, and returns the one with the median goodput. One in a few stands
+// still for some of the time, which is up to the kernel's timers.
+func (l *line) transfers(ctx context.Context, r *runningRelay, d direction, plan transferPlan, n int) (relayTransfer, error) {
+	var all []relayTransfer
+	for range n {
+		t, err := l.transfer(ctx, r, d, plan)
+		if err != nil {
+			return t, err
+		}
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b relayTransfer) int { return cmp.Compare(a.goodput(), b.goodput()) })
+	return all[len(all)/2], nil
 }
 
 // transfer measures one connection.
@@ -229,15 +249,15 @@ func (l *line) trips(r *runningRelay, n int) (float64, error) {
 }
 
 // first returns how long a new connection waits for the first byte of an answer, in milliseconds.
-func (l *line) first(r *runningRelay) (float64, error) {
+func (l *line) first(to Target) (float64, error) {
 	var took time.Duration
-	err := l.client.call("First", r.target, &took)
+	err := l.client.call("First", to, &took)
 	return stats.Milliseconds(took), err
 }
 
 // idle returns the user memory for each of some idle connections, in bytes, and the goodput of another one beside them as
 // a share of that without them. They have a process of their own.
-func (l *line) idle(ctx context.Context, r *runningRelay, n int, plan transferPlan) (each, beside float64, err error) {
+func (l *line) idle(ctx context.Context, r *runningRelay, n int, plan transferPlan, transfers int) (each, beside float64, err error) {
 	fresh, err := l.start(ctx, r.relayed, idlePorts)
 	if err != nil {
 		return 0, 0, err
@@ -257,14 +277,14 @@ func (l *line) idle(ctx context.Context, r *runningRelay, n int, plan transferPl
 	if err != nil {
 		return 0, 0, err
 	}
-	with, err := l.transfer(ctx, fresh, down, plan)
+	with, err := l.transfers(ctx, fresh, down, plan, transfers)
 	if err != nil {
 		return 0, 0, err
 	}
 	if err := l.client.call("Release", struct{}{}, nil); err != nil {
 		return 0, 0, err
 	}
-	without, err := l.transfer(ctx, fresh, down, plan)
+	without, err := l.transfers(ctx, fresh, down, plan, transfers)
 	return float64(after-before) / float64(n), with.goodput() / without.goodput(), err
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/detour-collective/dcol/internal/converter/engine"
+	"github.com/detour-collective/dcol/internal/converter/server"
 )
 
 // Relay passes on the MPTCP connections that come in at one address, to a server by TCP.
@@ -18,6 +19,8 @@ type Relay struct {
 	At, To netip.AddrPort
 	// Copy has two goroutines with io.Copy relay each connection, in place of dcol's engine.
 	Copy bool
+	// Convert has the engine ask clients for the server by the Convert protocol, as a converter does. To is not used.
+	Convert bool
 }
 
 // RelayPart is the program of a Relay.
@@ -41,7 +44,11 @@ func (r *Relay) Run(ctx context.Context, _ io.Reader, _ io.Writer, log *slog.Log
 		return fmt.Errorf("relay: %w", err)
 	}
 	defer f.Close()
-	e, err := engine.New(engine.Config{Listeners: []int{int(f.Fd())}, Front: fixedServer{r.To}, Log: log})
+	var front engine.Front = fixedServer{r.To}
+	if r.Convert {
+		front = server.New(benchKey)
+	}
+	e, err := engine.New(engine.Config{Listeners: []int{int(f.Fd())}, Front: front, Log: log})
 	if err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
@@ -80,9 +87,9 @@ func (r *Relay) copyOne(ctx context.Context, client *net.TCPConn) {
 		return
 	}
 	defer conn.Close()
-	server := conn.(*net.TCPConn)
+	to := conn.(*net.TCPConn)
 	var both sync.WaitGroup
-	for _, way := range [][2]*net.TCPConn{{client, server}, {server, client}} {
+	for _, way := range [][2]*net.TCPConn{{client, to}, {to, client}} {
 		both.Go(func() {
 			_, _ = io.Copy(way[1], way[0]) // whoever sends sees that the connection is broken
 			_ = way[1].CloseWrite()

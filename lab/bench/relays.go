@@ -16,8 +16,8 @@ type relay struct {
 	name      string
 	multipath bool // it takes MPTCP; others take TCP
 	perPair   int  // descriptors that it has for each connection
-	// transfersOnly is set for variants that differ only while much is transferred.
-	transfersOnly bool
+	converts  bool // it is asked for the server in a Convert message
+	only      step // of variants: the one in which they differ; 0: none is left out
 	// command returns the command line that listens at an address; nil: the kernel forwards.
 	command func(l *line, at netip.AddrPort) ([]string, error)
 }
@@ -26,6 +26,7 @@ type relay struct {
 const (
 	forwarded        = "forwarding"
 	engineRelay      = "dcol's engine"
+	convertRelay     = "dcol's engine, Convert"
 	copyRelay        = "io.Copy"
 	multipathHAProxy = "HAProxy 3.2"
 )
@@ -35,6 +36,17 @@ const (
 	mostDescriptors = 1 << 17
 	// spareDescriptors are those that a relay has besides its connections: the engine's pipes are the most.
 	spareDescriptors = 800
+	// spareConnections may be open besides the idle ones: that which is measured, and those that are just ending.
+	spareConnections = 100
+)
+
+// step is a kind of measurement for which there are variants of relays.
+type step int
+
+const (
+	other   step = iota
+	moving       // as much as possible at once
+	opening      // new connections
 )
 
 // raiseDescriptors raises the limit of open files as far as permitted, also for programs that are started from
@@ -53,21 +65,23 @@ func raiseDescriptors() (int, error) {
 
 // idlePairs returns how many idle connections the relay can have.
 func (r relay) idlePairs(wanted, descriptors int) int {
-	return min(wanted, (descriptors-spareDescriptors)/r.perPair)
+	return min(wanted, (descriptors-spareDescriptors)/r.perPair-spareConnections)
 }
 
 // findRelays returns the relays of this machine, and which are missing, with the reason. haproxy is the program
 // of a HAProxy with MPTCP; descriptors limits how many files a relay may open.
 func findRelays(ctx context.Context, haproxy string, descriptors int) (all []relay, missing []string) {
-	ours := func(copies bool) func(*line, netip.AddrPort) ([]string, error) {
+	ours := func(r Relay) func(*line, netip.AddrPort) ([]string, error) {
 		return func(l *line, at netip.AddrPort) ([]string, error) {
-			return l.Part(RelayPart, Relay{At: at, To: l.serverAt(), Copy: copies}), nil
+			r.At, r.To = at, l.serverAt()
+			return l.Part(RelayPart, r), nil
 		}
 	}
 	all = []relay{
 		{name: forwarded},
-		{name: engineRelay, multipath: true, perPair: 2, command: ours(false)},
-		{name: copyRelay, multipath: true, perPair: 6, command: ours(true)},
+		{name: engineRelay, multipath: true, perPair: 2, command: ours(Relay{})},
+		{name: convertRelay, multipath: true, perPair: 2, converts: true, only: opening, command: ours(Relay{Convert: true})},
+		{name: copyRelay, multipath: true, perPair: 6, command: ours(Relay{Copy: true})},
 	}
 	for _, h := range []struct {
 		program   string
@@ -91,9 +105,10 @@ func findRelays(ctx context.Context, haproxy string, descriptors int) (all []rel
 			name += ", TCP only"
 		}
 		for _, splices := range []bool{false, true} {
-			r := relay{name: name, multipath: h.multipath, perPair: 2, transfersOnly: splices}
+			r := relay{name: name, multipath: h.multipath, perPair: 2}
 			if splices {
 				r.name += ", splice-auto"
+				r.only = moving
 			}
 			r.command = func(l *line, at netip.AddrPort) ([]string, error) {
 				file := fmt.Sprintf("/run/haproxy-%d.cfg", at.Port())
