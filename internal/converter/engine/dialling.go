@@ -43,7 +43,7 @@ func (l *loop) connect(p *pair, d *Dial) {
 		l.dialled(p, errnoOf(err))
 		return
 	}
-	if err := l.add(p, &p.server, fd, d.MPTCP); err != nil {
+	if err := l.add(p, &p.server, fd, protocolOf(d.MPTCP)); err != nil {
 		l.starve(errnoOf(err))
 		l.refuse(p)
 	}

@@ -22,7 +22,7 @@ const handshakePause = 2 * time.Millisecond
 
 // watchHandshake has what is written to a client sent once its handshake has ended, if it has not yet.
 func (l *loop) watchHandshake(p *pair) {
-	if !l.opensFast || p.client.is&isMPTCP == 0 || !inHandshake(int(p.client.fd)) {
+	if !l.opensFast || p.client.speaksTCP() || !inHandshake(int(p.client.fd)) {
 		return
 	}
 	h := &handshake{pair: p, began: time.Now()}

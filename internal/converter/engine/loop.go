@@ -56,7 +56,7 @@ const (
 	eventsAtOnce = 256
 	// yieldAfter is less than the 10 ms after which Go's monitor takes a goroutine for one that hogs its processor, and
 	// then wakes every few microseconds.
-	yieldAfter = 5 * time.Millisecond
+	yieldAfter = 8 * time.Millisecond
 )
 
 func newLoop(e *Engine) (l *loop, err error) {

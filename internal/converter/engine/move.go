@@ -72,7 +72,7 @@ func (l *loop) moveSome(e *end) (n int, errno syscall.Errno) {
 			return 0, unix.EAGAIN
 		}
 		e.chunk = chunkLeast
-	case e.is&isMPTCP == 0 && e.chunk > chunkLeast:
+	case e.chunk > chunkLeast && e.speaksTCP():
 		if e.pipe = l.pipes.take(); e.pipe != nil {
 			e.pair.hearer = nil // it would not hear what passes the pipe
 			return l.fillPipe(e)

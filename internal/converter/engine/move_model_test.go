@@ -184,6 +184,8 @@ func newMoving(t *rapid.T) *moving {
 		s.room = rapid.IntRange(0, 64<<10).Draw(t, "room")
 		if rapid.Bool().Draw(t, "MPTCP") {
 			m.l.ends[fd].is |= isMPTCP
+		} else {
+			m.l.ends[fd].is |= isTCP
 		}
 	}
 	return m

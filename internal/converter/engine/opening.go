@@ -57,7 +57,7 @@ func (l *loop) open(fd int, peer netip.AddrPort) {
 	l.pairs++
 	l.engine.count(1)
 	l.due.Set(&p.opening.due, time.Now().Add(l.engine.config.OpeningTimeout))
-	if err := l.add(p, &p.client, fd, isMultipath(fd)); err != nil {
+	if err := l.add(p, &p.client, fd, 0); err != nil {
 		l.starve(errnoOf(err))
 		l.refuse(p)
 		return

@@ -27,6 +27,7 @@ type state uint8
 
 const (
 	isMPTCP  state = 1 << iota
+	isTCP          // known to be TCP; a client of which nothing is known yet has neither bit
 	isDone         // its other side sends no more
 	isShut         // and its peer was told so
 	isReady        // is in loop.ready
@@ -50,12 +51,24 @@ func (e *end) wasRead(n, most int) {
 	}
 }
 
-// add takes a socket as an end, and watches it.
-func (l *loop) add(p *pair, e *end, fd int, mptcp bool) error {
-	*e = end{pair: p, fd: int32(fd), chunk: chunkLeast}
-	if mptcp {
-		e.is |= isMPTCP
+// speaksTCP reports whether an end is no MPTCP connection. Short connections do not need to know, so the kernel is asked late.
+func (e *end) speaksTCP() bool {
+	if e.is&(isMPTCP|isTCP) == 0 {
+		e.is |= protocolOf(isMultipath(int(e.fd)))
 	}
+	return e.is&isTCP != 0
+}
+
+func protocolOf(mptcp bool) state {
+	if mptcp {
+		return isMPTCP
+	}
+	return isTCP
+}
+
+// add takes a socket as an end, and watches it. Linux reports an event if there is something to read already.
+func (l *loop) add(p *pair, e *end, fd int, protocol state) error {
+	*e = end{pair: p, fd: int32(fd), chunk: chunkLeast, is: isEmpty | protocol}
 	for fd >= len(l.ends) {
 		l.ends = append(l.ends, make([]*end, max(64, len(l.ends)))...)
 	}

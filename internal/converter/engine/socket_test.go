@@ -39,6 +39,9 @@ func TestAcceptedInherit(t *testing.T) {
 				if is := isMultipath(fd); is != (listens && calls) {
 					t.Fatalf("the connection is MPTCP: %v", is)
 				}
+				if e := (&end{fd: int32(fd)}); e.speaksTCP() == (listens && calls) || e.speaksTCP() == (listens && calls) {
+					t.Errorf("the end is taken for TCP: %v", e.speaksTCP())
+				}
 				linger, err := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER)
 				if err != nil || linger.Onoff == 0 || linger.Linger != 0 {
 					t.Errorf("SO_LINGER: %+v, %v", linger, err)
