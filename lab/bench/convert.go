@@ -36,7 +36,7 @@ func convert(ctx context.Context, o Options) ([]Measurement, error) {
 	return compareRelays(ctx, o, convertPlan{
 		repetitions: cmp.Or(o.Repetitions, DefaultRepetitions),
 		transfers:   5,
-		fast:        transferPlan{rampUp: 100 * time.Millisecond, look: 100 * time.Millisecond},
+		fast:        transferPlan{rampUp: 250 * time.Millisecond, look: 100 * time.Millisecond},
 		limited:     transferPlan{rampUp: 400 * time.Millisecond, look: 500 * time.Millisecond},
 		mss:         []int{536, 4000, 8000},
 		exchange:    300 * time.Millisecond, parallel: 40, sizes: []int{1e3, 1e4, 1e5},
