@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file expects what bulk traffic gets of a detour, from what bulk connections to the same network got. It is the goodput
-// of one subflow while its connection used what the network gave.
+// This file expects what bulk traffic gets of a detour, from what bulk connections to the same network got: the goodput of all
+// that this host had there at the same time (together.go). Connections that are there now take their part of it.
 //
 // A new connection does not show yet what it is. It is taken to be what the last one to the same network was. A wrong guess
 // costs little: the detour is one of those that work, and is exchanged if it turns out to be much slower (exchange.go).
@@ -18,20 +18,22 @@ import (
 const goodputAfter = 2 * time.Second
 
 // found returns what the connection's subflow has measured since the last time.
-func (t turn) found(s *subflow) finding {
+func (m *Manager) found(t turn, s *subflow) finding {
 	f := finding{trip: s.habits.trip.Base(), kind: t.kind}
 	if p, known := s.loses(t.now); known {
 		f.loss, f.packets = p, s.habits.packets
 	}
 	s.habits.packets = 0
-	if t.kind == measure.Bulk && !s.backup && !s.leaving && t.now.Sub(s.habits.since) >= goodputAfter {
-		f.goodput = max(s.habits.goodput.Rates(t.now))
+	if t.kind == measure.Bulk && t.gets(s) > 0 {
+		g := m.together(t.now)
+		u := g.of(s.waypoint(), t.server)
+		f.goodput, f.shows = u.goodput, g.shows(s.waypoint(), u)
 	}
 	return f
 }
 
-// learnGoodput records the goodput and the kind of traffic of a finding. A higher goodput counts at once, because a connection
-// gets less than a path gives for many reasons, but never more.
+// learnGoodput records the goodput and the kind of traffic of a finding. A higher goodput counts at once, because connections
+// get less than a path gives for many reasons, but never more. A lower one counts only if the network is the reason.
 func (r *record) learnGoodput(f finding, now time.Time) {
 	if f.kind != measure.Short {
 		r.kind = f.kind
@@ -41,8 +43,10 @@ func (r *record) learnGoodput(f finding, now time.Time) {
 		return
 	case f.goodput >= r.goodput || now.Sub(r.goodputAt) > trustsFor:
 		r.goodput = f.goodput
-	default:
+	case f.shows:
 		r.goodput += smoothing * (f.goodput - r.goodput)
+	default:
+		return
 	}
 	r.goodputAt = now
 }
@@ -67,16 +71,25 @@ func (h history) expected(c *conn, now time.Time) measure.Kind {
 	return measure.Short
 }
 
-// usualGoodput returns what bulk traffic may expect through a waypoint of which nothing is known: what the direct path gave, or
-// else what the median of the other waypoints did. So it comes after those that proved better than the direct path, and before
+// leaves returns what one more bulk connection may expect of a trail, or 0 if that is unknown.
+func (k *detours) leaves(waypoint string, server netip.AddrPort, now time.Time) float64 {
+	given := k.history.given(waypoint, server, now)
+	if given == 0 {
+		return 0
+	}
+	return k.together.left(waypoint, server, given, now)
+}
+
+// usualGoodput returns what bulk traffic may expect through a waypoint of which nothing is known: what it may of the direct
+// path, or else of the median of the other waypoints. So it comes after those that proved better than the direct path, and before
 // those that are worse. It is 0 if nothing is known of any.
 func (k *detours) usualGoodput(t turn) float64 {
-	if direct := k.history.given("", t.server, t.now); direct > 0 {
+	if direct := k.leaves("", t.server, t.now); direct > 0 {
 		return direct
 	}
 	var all []float64
 	for o := range k.leading(t.server) {
-		if g := k.history.given(o.Waypoint, t.server, t.now); g > 0 {
+		if g := k.leaves(o.Waypoint, t.server, t.now); g > 0 {
 			all = append(all, g)
 		}
 	}

@@ -30,6 +30,7 @@
 //	places.go                        how many subflows a server accepts
 //
 //	history.go prospect.go bulk.go   measurements of detours, and the expectations they give
+//	together.go                      what this host's bulk connections get through a waypoint, all together
 //	explore.go                       what exploring may cost
 //	hearsay.go                       what other members measured (package claim)
 //	share.go                         whether a detour shares its bottleneck with another path

@@ -10,7 +10,9 @@ import (
 // This file exchanges a detour in use for a better one that became known later: a connection takes its detours when it
 // begins, and what other connections measured since may show that messages would wait much less through another waypoint.
 // Only measurements of the same kind are compared, the least round trips and the losses in the history, because the
-// queue of a path in use says nothing about other paths. Bulk traffic compares what such connections got through each waypoint.
+// queue of a path in use says nothing about other paths. Bulk traffic compares what a subflow gets with what it would get of what
+// other waypoints gave. Only a subflow that the network limits is compared: a server's program may have less, or the server's
+// kernel may use another subflow more.
 
 const (
 	// A waypoint is exchanged for another if messages wait so many times less through that, and so much less, for so long;
@@ -58,6 +60,9 @@ func (m *Manager) exchangeSlower(t turn) bool {
 	a.slowerSince = time.Time{}
 	s.crowded, t.exchanged = t.now, t.now
 	t.exchanges++
+	if t.kind == measure.Bulk {
+		m.together(t.now).leaves(s.detour.Waypoint, t.server, t.now)
+	}
 	return true
 }
 
@@ -92,22 +97,31 @@ func (m *Manager) bestSpare(t turn) (best time.Duration, known bool) {
 
 // poorer returns the detour of a bulk connection that is to be exchanged because another gave much more, if that stays so, or nil.
 func (m *Manager) poorer(t turn) (worst *subflow) {
-	var best float64
-	for o := range m.spare(t) {
-		if r, ok := m.detours.history.of(o.Waypoint, t.server); ok && t.now.Sub(r.goodputAt) <= exchangeTrusts && !t.now.Before(r.shunned) {
-			best = max(best, r.goodput)
-		}
-	}
-	least := best / exchangeFactor
+	g := m.together(t.now)
+	least := m.mostLeft(t) / exchangeFactor
 	for _, s := range t.subflows {
-		if s.backup || !m.exchangeable(t, s) {
+		if !m.exchangeable(t, s) {
 			continue
 		}
-		if r, ok := m.detours.history.of(s.detour.Waypoint, t.server); ok && t.now.Sub(r.goodputAt) <= exchangeAfter && r.goodput < least {
-			worst, least = s, r.goodput
+		gets := t.gets(s)
+		if gets = g.share(gets, s.waypoint(), t.server); gets > 0 && gets < least && s.pressed(t.now) {
+			worst, least = s, gets
 		}
 	}
 	return worst
+}
+
+// mostLeft returns the most that a bulk connection may expect of a waypoint that it may take and does not use.
+func (m *Manager) mostLeft(t turn) (most float64) {
+	g := m.together(t.now)
+	for o := range m.spare(t) {
+		r, ok := m.detours.history.of(o.Waypoint, t.server)
+		if !ok || t.now.Sub(r.goodputAt) > exchangeTrusts || t.now.Before(r.shunned) || m.detours.sharesWithDirect(o.Waypoint, t.server) {
+			continue
+		}
+		most = max(most, g.left(o.Waypoint, t.server, r.goodput, t.now))
+	}
+	return most
 }
 
 // exchangeable reports whether the subflow is a detour that may be exchanged for a better one.

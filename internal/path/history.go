@@ -62,7 +62,7 @@ type record struct {
 	shunned time.Time     // it lost too much, and is avoided until then
 	times   int           // how often in a row
 
-	goodput   float64   // of a bulk connection, in bits of payload a second
+	goodput   float64   // of this host's bulk connections, in bits of payload a second
 	goodputAt time.Time // zero: never
 	kind      measure.Kind
 }
@@ -73,6 +73,7 @@ type finding struct {
 	loss    float64
 	packets uint64       // since the last finding; 0: the loss is unknown
 	goodput float64      // 0: unknown
+	shows   bool         // the network limits the goodput
 	kind    measure.Kind // of the connection's traffic
 }
 

@@ -50,10 +50,10 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 	explores := vs.explores(t.token) && k.exploration.may(t.now)
 	bulk := k.history.expected(t.conn, t.now) == measure.Bulk
 	if bulk {
-		p.Goodput = k.history.given(o.Waypoint, t.server, t.now)
+		p.Goodput = k.leaves(o.Waypoint, t.server, t.now)
 		p.Gave = p.Goodput > 0
 		switch {
-		case p.Gave && k.sharings.of(o.Waypoint, "", t.server).Relation == measure.Shared:
+		case p.Gave && k.sharesWithDirect(o.Waypoint, t.server):
 			p.Goodput = 0 // it adds nothing to the direct path
 		case p.Gave:
 		case explores:

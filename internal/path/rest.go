@@ -96,6 +96,7 @@ type detours struct {
 	budget      *budget.Book
 	claims      *claim.Book
 	sharings    sharings
+	together    together
 	exploration exploration
 	counts      map[string]int // scratch of countFailures
 }

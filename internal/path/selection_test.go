@@ -50,6 +50,7 @@ type carried struct {
 	credit               float64
 	lastData, lastAnswer time.Time
 	lateUntil            time.Time
+	full                 bool // its path has a queue
 	probed               bool
 	lastProbe            time.Time
 	unanswered           int
@@ -192,8 +193,12 @@ func (s *selection) bulk(long time.Duration) {
 				rate = min(rate, 1.2/w.trip.Seconds()/math.Sqrt(w.loss))
 			}
 			s.arrive(c, rate*dt.Seconds())
+			c.full = w.rate == rate
 		}
 		s.step()
+	}
+	for _, c := range s.subflows {
+		c.full = false
 	}
 }
 
@@ -271,8 +276,12 @@ func (s *selection) step() {
 				c.lastAnswer, c.unanswered = s.now, 0
 			}
 		}
+		receiver := time.Duration(0)
+		if c.full {
+			receiver = w.trip*3/2 + 10*time.Millisecond
+		}
 		ev.Samples = append(ev.Samples, path.Sample{
-			Token: s.token, Local: c.local, Remote: c.remote, BytesReceived: 1400 * c.data, MinRTT: w.trip, RTT: w.trip,
+			Token: s.token, Local: c.local, Remote: c.remote, BytesReceived: 1400 * c.data, MinRTT: w.trip, RTT: w.trip, ReceiverRTT: receiver,
 			SegsIn: c.segments, DataSegsIn: c.data, OutOfOrder: c.late, DataEnd: s.upTo, Backoff: c.backoff, Probes: c.unanswered,
 			LastData: s.now.Sub(c.lastData), LastAnswer: s.now.Sub(c.lastAnswer), LastSent: s.now.Sub(s.sent),
 		})

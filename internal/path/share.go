@@ -66,6 +66,11 @@ func (h sharings) of(waypoint, other string, server netip.AddrPort) measure.Shar
 	return measure.Shares{}
 }
 
+// sharesWithDirect reports whether a waypoint is known to share its bottleneck with the direct path, and so to add nothing.
+func (k *detours) sharesWithDirect(waypoint string, server netip.AddrPort) bool {
+	return k.sharings.of(waypoint, "", server).Relation == measure.Shared
+}
+
 // forget drops old comparisons.
 func (h sharings) forget(now time.Time) {
 	maps.DeleteFunc(h, func(_ sharingKey, s *compared) bool { return now.Sub(s.at) > remembersFor })

@@ -162,7 +162,7 @@ func (m *Manager) learn(t turn) {
 	t.attention.learned = t.now
 	for _, s := range t.subflows {
 		if t.ours(s) && s.measuredAt(t.now) && t.now.Sub(s.moved) < time.Second {
-			m.detours.history.learn(s.waypoint(), t.server, t.found(s), t.now)
+			m.detours.history.learn(s.waypoint(), t.server, m.found(t, s), t.now)
 		}
 	}
 }

@@ -8,6 +8,7 @@
 //	gaps.go       gaps between arrivals
 //	trip.go       round trips
 //	rate.go       goodput
+//	press.go      whether the network limits it
 //	sharing.go    whether two paths share a bottleneck
 //	traffic.go    the kind of a connection's traffic
 package measure

@@ -1,0 +1,396 @@
+package path_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// fluid is a host with several connections that receive, in virtual time. Their subflows share links as TCP would: each
+// link is divided evenly among those that it limits, has a queue while it is full, and loses a packet now and then.
+type fluid struct {
+	t      testing.TB
+	m      *path.Manager
+	start  time.Time
+	now    time.Time
+	random *rand.Rand
+	ways   map[string]*way // by waypoint; "" is the direct one
+	limit  int             // further subflows that the server takes of a connection
+	flows  []*transfer
+	token  path.Token
+	port   uint16
+}
+
+// way is a path.
+type way struct {
+	trip  time.Duration
+	links []*link
+	loss  float64 // share of packets, at random
+}
+
+// link has a rate that its subflows share.
+type link struct {
+	rate   float64       // bits a second
+	buffer time.Duration // queue while it is full
+	calm   float64       // how rarely a subflow that it limits loses a packet, beside Reno's and CUBIC's growth
+	full   bool
+}
+
+// transfer is one connection.
+type transfer struct {
+	token         path.Token
+	local, remote netip.AddrPort
+	lanes         []*lane
+	demand        float64       // bits a second that the server's program has; 0: as many as the network carries
+	writes        time.Duration // the interval at which it has them
+	weights       map[string]float64
+	upTo, bytes   uint64
+	paused        bool
+	log           []string
+}
+
+// lane is one subflow.
+type lane struct {
+	waypoint             string
+	local, remote        netip.AddrPort
+	backup               bool
+	surplus              bool // the server closes it
+	began                time.Time
+	rate, cap            float64
+	limited              bool // by the network
+	credit               float64
+	segments, late       uint64
+	lateUntil, lastData  time.Time
+	received             uint64
+	fixed                bool // scratch of divide
+	receiverRTT, dataAge time.Duration
+}
+
+func newFluid(t testing.TB, seed uint64, ways map[string]*way, change func(*path.Config)) *fluid {
+	t.Helper()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	config := path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Seed: seed}
+	if change != nil {
+		change(&config)
+	}
+	f := &fluid{
+		t: t, m: path.New(config), start: start, now: start, random: rand.New(rand.NewPCG(seed, 5)), ways: ways, limit: 8, port: 20000,
+	}
+	f.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
+	return f
+}
+
+func (f *fluid) offer(waypoints ...string) {
+	for _, w := range waypoints {
+		f.tell(path.DetourOffered{Detour: path.Detour{
+			ID: path.DetourID(w), Kind: path.InBand, Waypoint: w, Remote: netip.AddrPortFrom(addrOf(w), 0),
+		}})
+	}
+}
+
+func (f *fluid) withdraw(waypoint string) {
+	f.tell(path.DetourWithdrawn{ID: path.DetourID(waypoint)})
+}
+
+// addrOf returns a waypoint's address.
+func addrOf(waypoint string) netip.Addr {
+	sum := uint8(0)
+	for _, r := range waypoint {
+		sum = sum*31 + uint8(r)
+	}
+	return netip.AddrFrom4([4]byte{198, 18, 7, sum})
+}
+
+// connect begins a connection whose server's program has so many bits a second; 0: as many as the network carries.
+func (f *fluid) connect(demand float64) *transfer {
+	f.token++
+	f.port++
+	d := &transfer{
+		token: f.token, local: netip.AddrPortFrom(ip("me"), f.port), remote: netip.AddrPortFrom(ip("web"), 80),
+		demand: demand, writes: time.Duration(2+f.random.IntN(20)) * time.Millisecond, weights: make(map[string]float64),
+	}
+	d.lanes = []*lane{{local: d.local, remote: d.remote, began: f.now, lastData: f.now}}
+	f.flows = append(f.flows, d)
+	f.tell(path.ConnEstablished{Token: d.token, Local: d.local, Remote: d.remote})
+	return d
+}
+
+func (f *fluid) close(d *transfer) {
+	f.flows = slices.DeleteFunc(f.flows, func(x *transfer) bool { return x == d })
+	f.tell(path.ConnClosed{Token: d.token})
+}
+
+func (f *fluid) of(token path.Token) *transfer {
+	for _, d := range f.flows {
+		if d.token == token {
+			return d
+		}
+	}
+	return nil
+}
+
+func (d *transfer) find(local netip.AddrPort) *lane {
+	for _, l := range d.lanes {
+		if l.local == local {
+			return l
+		}
+	}
+	return nil
+}
+
+func (d *transfer) over(waypoint string) *lane {
+	for _, l := range d.lanes {
+		if l.waypoint == waypoint {
+			return l
+		}
+	}
+	return nil
+}
+
+func (f *fluid) note(d *transfer, format string, args ...any) {
+	d.log = append(d.log, fmt.Sprintf("%.1f ", f.now.Sub(f.start).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (f *fluid) tell(ev path.Event) {
+	var follow []path.Event
+	for _, a := range slices.Clone(f.m.Handle(ev, f.now)) {
+		switch a := a.(type) {
+		case path.CreateSubflow:
+			d := f.of(a.Token)
+			f.port++
+			l := &lane{
+				waypoint: a.Waypoint, local: netip.AddrPortFrom(ip("me"), f.port), remote: a.Remote, backup: a.Backup,
+				began: f.now, lastData: f.now, surplus: len(d.lanes) > f.limit,
+			}
+			f.note(d, "join %s", name(a.Waypoint))
+			follow = append(follow, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: l.local},
+				path.SubflowEstablished{Token: a.Token, LocalID: a.LocalID, Local: l.local, Remote: a.Remote})
+			d.lanes = append(d.lanes, l)
+		case path.DestroySubflow:
+			if d := f.of(a.Token); d != nil {
+				if l := d.find(a.Local); l != nil {
+					f.note(d, "end %s", name(l.waypoint))
+					d.drop(l)
+				}
+			}
+		case path.SetBackup:
+			if d := f.of(a.Token); d != nil {
+				if l := d.find(a.Local); l != nil {
+					if l.backup != a.Backup {
+						f.note(d, "%s %s", map[bool]string{true: "demote", false: "promote"}[a.Backup], name(l.waypoint))
+					}
+					l.backup = a.Backup
+				}
+			}
+		}
+	}
+	for _, ev := range follow {
+		f.tell(ev)
+	}
+}
+
+func (d *transfer) drop(l *lane) {
+	d.lanes = slices.DeleteFunc(d.lanes, func(x *lane) bool { return x == l })
+}
+
+// run has the connections receive for so long.
+func (f *fluid) run(long time.Duration) {
+	for end := f.now.Add(long); f.now.Before(end); {
+		f.step()
+	}
+}
+
+// step lets a tenth of a second pass.
+func (f *fluid) step() {
+	f.divide()
+	f.now = f.now.Add(dt)
+	for _, d := range f.flows {
+		for _, l := range d.lanes {
+			f.arrive(d, l)
+		}
+	}
+	for _, d := range slices.Clone(f.flows) {
+		for _, l := range slices.Clone(d.lanes) {
+			if l.surplus {
+				d.drop(l)
+				f.note(d, "refused %s", l.waypoint)
+				f.tell(path.SubflowClosed{Token: d.token, Local: l.local, Remote: l.remote})
+			}
+		}
+	}
+	for {
+		at, ok := f.m.Next()
+		if !ok || at.After(f.now) {
+			break
+		}
+		f.tell(path.Tick{})
+	}
+	f.tell(f.measured())
+}
+
+// divide gives each subflow its rate.
+func (f *fluid) divide() {
+	var all []*lane
+	for _, w := range f.ways {
+		for _, k := range w.links {
+			k.full = false
+		}
+	}
+	for _, d := range f.flows {
+		if f.random.IntN(30) == 0 || len(d.weights) == 0 {
+			for w := range f.ways {
+				d.weights[w] = 0.05 + f.random.Float64()
+			}
+		}
+		carries := slices.DeleteFunc(slices.Clone(d.lanes), func(l *lane) bool { return l.backup || l.surplus })
+		total := 0.0
+		for _, l := range carries {
+			total += d.weights[l.waypoint]
+		}
+		for _, l := range carries {
+			w := f.ways[l.waypoint]
+			l.cap = math.Inf(1)
+			if w.loss > 0 {
+				l.cap = 1.2 * 11200 / w.trip.Seconds() / math.Sqrt(w.loss)
+			}
+			if start := l.rate*1.5 + 10*11200/w.trip.Seconds()/4; f.now.Sub(l.began) < 3*time.Second {
+				l.cap = min(l.cap, start)
+			}
+			switch {
+			case d.paused:
+				l.cap = 0
+			case d.demand > 0:
+				l.cap = min(l.cap, d.demand*d.weights[l.waypoint]/total)
+			}
+			l.rate, l.fixed, l.limited = 0, false, false
+		}
+		all = append(all, carries...)
+		for _, l := range d.lanes {
+			if !slices.Contains(carries, l) {
+				l.rate, l.limited = 0, false
+			}
+		}
+	}
+	f.fill(all)
+}
+
+// fill raises all rates together until a link or a subflow's own bound stops each.
+func (f *fluid) fill(all []*lane) {
+	for {
+		least, at := math.Inf(1), (*link)(nil)
+		for _, w := range f.ways {
+			for _, k := range w.links {
+				left, n := k.rate, 0
+				for _, l := range all {
+					if slices.Contains(f.ways[l.waypoint].links, k) {
+						if l.fixed {
+							left -= l.rate
+						} else {
+							n++
+						}
+					}
+				}
+				if n > 0 && max(left, 0)/float64(n) < least {
+					least, at = max(left, 0)/float64(n), k
+				}
+			}
+		}
+		var lowest *lane
+		for _, l := range all {
+			if !l.fixed && l.cap <= least && (lowest == nil || l.cap < lowest.cap) {
+				lowest = l
+			}
+		}
+		switch {
+		case lowest != nil:
+			lowest.rate, lowest.fixed = lowest.cap, true
+		case at != nil:
+			at.full = true
+			for _, l := range all {
+				if !l.fixed && slices.Contains(f.ways[l.waypoint].links, at) {
+					l.rate, l.fixed, l.limited = least, true, true
+				}
+			}
+		default:
+			return
+		}
+	}
+}
+
+// regrows returns the seconds that a window of TCP takes to grow back after a loss (RFC 9438).
+func regrows(rate float64, trip time.Duration) float64 {
+	window := rate * trip.Seconds() / 11200
+	return max(0.2, min(window/2*trip.Seconds(), math.Cbrt(0.75*window)))
+}
+
+// arrive has segments come in.
+func (f *fluid) arrive(d *transfer, l *lane) {
+	w := f.ways[l.waypoint]
+	l.receiverRTT = w.trip
+	for _, k := range w.links {
+		if k.full {
+			l.receiverRTT += time.Duration((0.4 + 0.6*f.random.Float64()) * float64(k.buffer))
+		}
+		if k.full && l.limited && f.random.Float64() < dt.Seconds()/(k.calm*regrows(l.rate, l.receiverRTT)) {
+			l.lateUntil = f.now.Add(l.receiverRTT)
+		}
+	}
+	l.dataAge = f.now.Sub(l.lastData)
+	n := 0
+	l.credit += l.rate * dt.Seconds() / 11200
+	for ; l.credit >= 1; l.credit-- {
+		n++
+		if f.random.Float64() < w.loss {
+			l.lateUntil = f.now.Add(w.trip)
+		}
+		if f.now.Before(l.lateUntil) {
+			l.late++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	l.segments += uint64(n)
+	l.received += uint64(1400 * n)
+	d.upTo += uint64(1400 * n)
+	d.bytes += uint64(1400 * n)
+	l.lastData, l.dataAge = f.now, time.Duration(f.random.Float64()*float64(dt)/float64(n))
+	if !l.limited && d.demand > 0 {
+		l.dataAge = time.Duration(f.random.Float64() * float64(d.writes))
+		l.receiverRTT += time.Duration(f.random.Float64() * float64(d.writes))
+	}
+}
+
+func (f *fluid) measured() (ev path.Measured) {
+	for _, d := range f.flows {
+		ev.Received = append(ev.Received, path.Received{Token: d.token, UpTo: d.upTo})
+		for _, l := range d.lanes {
+			trip := f.ways[l.waypoint].trip
+			ev.Samples = append(ev.Samples, path.Sample{
+				Token: d.token, Local: l.local, Remote: l.remote, BytesReceived: l.received, MinRTT: trip, RTT: trip, ReceiverRTT: l.receiverRTT,
+				SegsIn: l.segments, DataSegsIn: l.segments, OutOfOrder: l.late, DataEnd: d.upTo,
+				LastData: l.dataAge, LastAnswer: l.dataAge, LastSent: f.now.Sub(f.start),
+			})
+		}
+	}
+	return ev
+}
+
+// rate returns the bits a second that a connection received in the time.
+func (f *fluid) rate(d *transfer, long time.Duration) float64 {
+	before := d.bytes
+	f.run(long)
+	return 8 * float64(d.bytes-before) / long.Seconds()
+}
+
+func mbit(rate float64) *link {
+	return &link{rate: rate * 1e6, buffer: 60 * time.Millisecond, calm: 1}
+}
+
+func wayOf(trip time.Duration, links ...*link) *way { return &way{trip: trip, links: links} }
