@@ -27,6 +27,7 @@ type conn struct {
 	capped      bool // would take more subflows if the server did
 	asks        bool // a mapping may serve as the detour that it lacks
 	watched     bool // in table.watched
+	tried       bool // took a detour to measure it
 	kindSaid    bool // by the operator
 	lastID      uint8
 	kind        measure.Kind // of its traffic

@@ -54,7 +54,7 @@ func (m *Manager) exchangeSlower(t turn) bool {
 	if a.slowerSince.IsZero() {
 		a.slowerSince = t.now
 	}
-	if t.now.Sub(a.slowerSince) < exchangeAfter || t.exchangedLately() || m.views.drawAt(t.token, s.detour.Waypoint, t.now)%exchangeOneIn != 0 {
+	if t.exchangedLately() || !t.failedTry(s) && (t.now.Sub(a.slowerSince) < exchangeAfter || m.views.drawAt(t.token, s.detour.Waypoint, t.now)%exchangeOneIn != 0) {
 		return false
 	}
 	a.slowerSince = time.Time{}
@@ -65,6 +65,9 @@ func (m *Manager) exchangeSlower(t turn) bool {
 	}
 	return true
 }
+
+// failedTry reports whether the poorer detour was taken to measure it, and that is done.
+func (t turn) failedTry(s *subflow) bool { return s.why.explored && t.now.Sub(s.since) >= exploresFor }
 
 // slower returns the detour of the connection that is to be exchanged if that stays so, or nil.
 func (m *Manager) slower(t turn) (worst *subflow) {
@@ -98,17 +101,26 @@ func (m *Manager) bestSpare(t turn) (best time.Duration, known bool) {
 // poorer returns the detour of a bulk connection that is to be exchanged because another gave much more, if that stays so, or nil.
 func (m *Manager) poorer(t turn) (worst *subflow) {
 	g := m.together(t.now)
-	least := m.mostLeft(t) / exchangeFactor
+	most := m.mostLeft(t)
 	for _, s := range t.subflows {
 		if !m.exchangeable(t, s) {
 			continue
 		}
 		gets := t.gets(s)
-		if gets = g.share(gets, s.waypoint(), t.server); gets > 0 && gets < least && s.pressed(t.now) {
-			worst, least = s, gets
+		if gets = g.share(gets, s.waypoint(), t.server); gets > 0 && gets < most/t.margin(s) && s.pressed(t.now) {
+			worst, most = s, gets*t.margin(s)
 		}
 	}
 	return worst
+}
+
+// margin returns how many times as much another waypoint must give as this detour. One that was only tried has no claim to
+// its place.
+func (t turn) margin(s *subflow) float64 {
+	if s.why.explored {
+		return sameFactor
+	}
+	return exchangeFactor
 }
 
 // mostLeft returns the most that a bulk connection may expect of a waypoint that it may take and does not use.

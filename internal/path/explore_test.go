@@ -1,7 +1,9 @@
 package path_test
 
 import (
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -103,5 +105,81 @@ func TestNearlyNothingIsExploredWhenAllAreBad(t *testing.T) {
 	t.Logf("in the fourth hour %d tries, %.2f %% of the data through waypoints", tries, 100*share)
 	if tries > 10 || share > 0.01 {
 		t.Errorf("in the fourth hour %d tries, %.2f %% of the data through waypoints; want at most 10 and 1 %%", tries, 100*share)
+	}
+}
+
+// A connection that explores takes one detour that was not measured. Its others are the best that are known.
+func TestOneSlotIsForTheTry(t *testing.T) {
+	known := append(trails("", [][3]byte{webNetwork}, 0, 5e6), trails("a", [][3]byte{webNetwork}, 0, 20e6)...)
+	known = append(append(known, trails("b", [][3]byte{webNetwork}, 0, 18e6)...), trails("c", [][3]byte{webNetwork}, 0, 2e6)...)
+	m := hearsayOf(path.DetourPolicy{Subflows: 4}, 5, known, []string{"a", "b", "c", "x", "y", "z"})
+	explorers := 0
+	for token := path.Token(1); token <= 500; token++ {
+		taken := takesAll(m, token)
+		unknown := 0
+		for _, w := range taken {
+			switch w {
+			case "x", "y", "z":
+				unknown++
+			case "c":
+				t.Errorf("connection %d takes the poor one: %v", token, taken)
+			}
+		}
+		// Without a try, what is unknown is taken to be as good as the direct path: better than c.
+		if m.Explores(token) {
+			explorers++
+		}
+		if len(taken) != 3 || unknown != 1 || !slices.Contains(taken, "a") || !slices.Contains(taken, "b") {
+			t.Errorf("connection %d, explores %v: %v", token, m.Explores(token), taken)
+		}
+	}
+	if explorers < 10 {
+		t.Errorf("%d explore", explorers)
+	}
+	poor := path.DetourPolicy{Subflows: 3}
+	m = hearsayOf(poor, 5, known, []string{"a", "b", "x", "y", "z"})
+	for token := path.Token(1); token <= 500; token++ {
+		unknown := 0
+		for _, w := range takesAll(m, token) {
+			if w != "a" && w != "b" {
+				unknown++
+			}
+		}
+		if want := map[bool]int{true: 1}[m.Explores(token)]; unknown != want {
+			t.Errorf("connection %d takes %d that were not measured, want %d", token, unknown, want)
+		}
+	}
+}
+
+// A try that turns out poor ends when it is measured, also on a connection that goes on for hours.
+func TestPoorTryIsLeft(t *testing.T) {
+	random := rand.New(rand.NewPCG(8, 1))
+	for i := range uint64(10) {
+		good := 12 + 20*random.Float64()
+		ways := map[string]*way{
+			"":      wayOf(randomTrip(random), randomLink(random, 4)),
+			"bob":   wayOf(randomTrip(random), randomLink(random, good*(0.1+0.4*random.Float64()))),
+			"carol": wayOf(randomTrip(random), randomLink(random, good)),
+		}
+		f := newFluid(t, i, ways, nil)
+		f.offer("carol")
+		f.close(f.warm())
+		f.offer("bob")
+		for !f.m.Explores(f.token + 1) {
+			f.token++
+		}
+		d := f.connect(0)
+		if d.over("bob") == nil {
+			t.Fatalf("nothing is tried: %v", d.log)
+		}
+		f.run(20 * time.Second)
+		if d.over("carol") == nil {
+			t.Errorf("of %.1f Mbit/s, %.1f: %v", ways["carol"].links[0].rate/1e6, ways["bob"].links[0].rate/1e6, d.log)
+		}
+		n := len(d.log)
+		f.run(3 * time.Minute)
+		if len(d.log) > n {
+			t.Errorf("afterwards: %v", d.log[n:])
+		}
 	}
 }

@@ -394,3 +394,10 @@ func mbit(rate float64) *link {
 }
 
 func wayOf(trip time.Duration, links ...*link) *way { return &way{trip: trip, links: links} }
+
+// warm has one connection learn what its paths give.
+func (f *fluid) warm() *transfer {
+	d := f.connect(0)
+	f.run(20 * time.Second)
+	return d
+}

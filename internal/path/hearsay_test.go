@@ -28,8 +28,12 @@ var webNetwork = [3]byte{203, 0, 113}
 
 // hearsay is a Manager with waypoints, each with a mapping to one server.
 func hearsay(seed uint64, known []path.Trail, waypoints []string) *path.Manager {
+	return hearsayOf(path.DetourPolicy{Subflows: 2}, seed, known, waypoints)
+}
+
+func hearsayOf(policy path.Policy, seed uint64, known []path.Trail, waypoints []string) *path.Manager {
 	m := path.New(path.Config{
-		Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Seed: seed,
+		Policy: policy, ByWorth: true, Seed: seed,
 		Memory: path.Memory{Addrs: []netip.Addr{ip("me")}, Trails: known}, BulkPorts: []uint16{80},
 	})
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, birth)
@@ -45,14 +49,22 @@ func hearsay(seed uint64, known []path.Trail, waypoints []string) *path.Manager 
 
 // takes returns the waypoint that a new connection takes.
 func takes(m *path.Manager, token path.Token) string {
+	if all := takesAll(m, token); len(all) > 0 {
+		return all[0]
+	}
+	return ""
+}
+
+// takesAll returns the waypoints that a new connection takes.
+func takesAll(m *path.Manager, token path.Token) (all []string) {
 	local, server := netip.AddrPortFrom(ip("me"), uint16(20000+token)), netip.AddrPortFrom(ip("web"), 80)
 	defer func() { m.Handle(path.ConnClosed{Token: token}, birth) }()
 	for _, a := range m.Handle(path.ConnEstablished{Token: token, Local: local, Remote: server}, birth) {
 		if c, ok := a.(path.CreateSubflow); ok {
-			return c.Waypoint
+			all = append(all, c.Waypoint)
 		}
 	}
-	return ""
+	return all
 }
 
 // Whatever liars claim: connections that do not explore take what they would take without claims, and those that do take

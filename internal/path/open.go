@@ -41,6 +41,7 @@ func (m *Manager) openDetours(t turn) {
 		t.take(m.detours.byID[choice.ID], from, choice)
 		if choice.Why.explored {
 			m.detours.exploration.begin(t.now)
+			t.tried = true
 		}
 	}
 	if plan.Replace && (t.leaveLossy() || t.leaveCrowded()) {

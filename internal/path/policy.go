@@ -107,7 +107,7 @@ type Prospect struct {
 	// Rank orders detours that are as good as each other for a connection that explores, by what other members measured.
 	// It is 0 for all others.
 	Rank int
-	// Explores is set if the connection explores and the detour was not measured.
+	// Explores is set if the connection explores and the detour was not measured. It takes one of those.
 	Explores bool
 	// Draw orders detours that are as good as each other, differently for each connection.
 	Draw uint64

@@ -8,7 +8,7 @@ import (
 // DetourPolicy is the policy of the 2017 system: every connection gets a total of Subflows
 // subflows, one of them direct. It prefers the waypoint that carries fewer of the connection's
 // subflows, then the one that the operator wants, then the one with fewer recent failures towards the server, then
-// the one through which messages wait less, then the kind that comes first in Order, then the detour that was drawn or that was offered
+// one that is to be measured, then the one through which messages wait less, then the kind that comes first in Order, then the detour that was drawn or that was offered
 // first. Detours through waypoints that say that they are loaded come after all others, and are taken if there is
 // no other. So a second kind of one waypoint is used only when every other waypoint with a detour carries the
 // connection already. A detour that lost too much, or that rests and may be tried, is taken if there is no other;
@@ -125,6 +125,8 @@ func compareFlags(a, b bool) int {
 // preferred compares two detours without regard to the load and the failures of their waypoints.
 func (r *round) preferred(a, b *Usable) int {
 	return cmp.Or(
+		compareFlags(a.Sparing, b.Sparing),
+		compareFlags(!r.tries(a), !r.tries(b)),
 		a.compare(&b.Prospect),
 		cmp.Compare(r.rank(a.Kind), r.rank(b.Kind)),
 		cmp.Compare(a.Rank, b.Rank),
@@ -132,6 +134,11 @@ func (r *round) preferred(a, b *Usable) int {
 		a.Since.Compare(b.Since),
 		cmp.Compare(a.ID, b.ID),
 	)
+}
+
+// tries reports whether the detour would be taken to measure it.
+func (r *round) tries(u *Usable) bool {
+	return u.Explores && !slices.ContainsFunc(r.open, func(c Choice) bool { return c.Why.explored })
 }
 
 // carried counts the connection's subflows through a waypoint.

@@ -13,8 +13,9 @@ import (
 // part of its loss that is certain.
 //
 // Detours are compared roughly, so that many clients do not all take the best one: those that are about as
-// good are drawn by lot. One connection in exploreEvery takes a detour that was not measured before those that were. Of
-// several, it takes the one of which other members measured most (hearsay.go). What that costs is bounded (explore.go).
+// good are drawn by lot. One connection in exploreEvery explores: once, it takes a detour that was not measured before those
+// that were. Of several, it takes the one of which other members measured most (hearsay.go). Its other detours are those that
+// it would take anyway. What that costs is bounded (explore.go).
 
 const (
 	exploreEvery = 16
@@ -47,7 +48,6 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 	if known && t.now.Before(r.shunned) {
 		p.Shunned, p.Loss = r.shunned, r.loss
 	}
-	explores := vs.explores(t.token) && k.exploration.may(t.now)
 	bulk := k.history.expected(t.conn, t.now) == measure.Bulk
 	if bulk {
 		p.Goodput = k.leaves(o.Waypoint, t.server, t.now)
@@ -55,23 +55,18 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 		switch {
 		case p.Gave && k.sharesWithDirect(o.Waypoint, t.server):
 			p.Goodput = 0 // it adds nothing to the direct path
-		case p.Gave:
-		case explores:
-			p.Goodput = highestGoodputKept
-		default:
+		case !p.Gave:
 			p.Goodput = k.usualGoodput(t)
 		}
 	}
 	switch session, ok := k.sessions[o.via()]; {
 	case known && r.trip > 0 && t.now.Sub(r.at) < trustsFor:
 		p.Wait, p.Measured = waits(r.trip, r.lost()), true
-	case ok && explores:
-		p.Wait = waits(session.trip, session.loss)
 	case ok: // the way from the waypoint to the server is taken to be as long as the direct one
 		direct, _ := k.history.of("", t.server)
 		p.Wait = waits(session.trip+direct.trip, session.loss)
 	}
-	if explores {
+	if vs.explores(t.token) && !t.tried && k.exploration.may(t.now) {
 		measured := p.Measured && !bulk || p.Gave
 		p.Rank, p.Explores = k.rank(o.Waypoint, measured, bulk, t.now), !measured
 	}
@@ -98,7 +93,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// compare compares two prospects: by the budgets, then by what bulk traffic gets, and then by the wait, the latter two
+// compare compares two prospects: by the budgets, by what bulk traffic gets, and by the wait, the latter two
 // roughly. An unknown wait comes last.
 func (p *Prospect) compare(q *Prospect) int {
 	return cmp.Or(

@@ -73,7 +73,7 @@ func (r *round) reason(best *Usable) (why Reason) {
 		why.better[why.n] = standing{k, is}
 		why.n++
 	}
-	why.shunned, why.loss, why.wanted, why.explored = best.Shunned, best.Loss, best.Wanted, best.Explores
+	why.shunned, why.loss, why.wanted, why.explored = best.Shunned, best.Loss, best.Wanted, r.tries(best)
 	why.faster, why.gives = r.faster(best), r.gives(best)
 	for i := range r.Usable {
 		u := &r.Usable[i]
