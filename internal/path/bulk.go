@@ -41,7 +41,7 @@ func (r *record) learnGoodput(f finding, now time.Time) {
 	switch {
 	case f.goodput <= 0:
 		return
-	case f.goodput >= r.goodput || now.Sub(r.goodputAt) > trustsFor:
+	case f.goodput >= r.goodput || !within(r.goodputAt, now, trustsFor):
 		r.goodput = f.goodput
 	case f.shows:
 		r.goodput += smoothing * (f.goodput - r.goodput)
@@ -54,7 +54,7 @@ func (r *record) learnGoodput(f finding, now time.Time) {
 // given returns what bulk traffic got on a trail, or 0 if that is unknown or too long ago.
 func (h history) given(waypoint string, server netip.AddrPort, now time.Time) float64 {
 	r, ok := h.of(waypoint, server)
-	if !ok || now.Sub(r.goodputAt) >= trustsFor {
+	if !ok || !within(r.goodputAt, now, trustsFor) {
 		return 0
 	}
 	return r.goodput
@@ -65,7 +65,7 @@ func (h history) expected(c *conn, now time.Time) measure.Kind {
 	if c.kind != measure.Short || c.kindSaid {
 		return c.kind
 	}
-	if r, ok := h.of("", c.server); ok && now.Sub(r.at) < trustsFor {
+	if r, ok := h.of("", c.server); ok && within(r.at, now, trustsFor) {
 		return r.kind
 	}
 	return measure.Short

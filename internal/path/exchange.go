@@ -29,7 +29,7 @@ const (
 // waits returns about how long messages wait on a way that was measured lately.
 func (h history) waits(t turn, waypoint string) (wait time.Duration, known bool) {
 	r, ok := h.of(waypoint, t.server)
-	if !ok || r.trip == 0 || t.now.Sub(r.at) > exchangeTrusts || t.now.Before(r.shunned) {
+	if !ok || r.trip == 0 || !within(r.at, t.now, exchangeTrusts) || r.isShunned(t.now) {
 		return 0, false
 	}
 	return waits(r.trip, r.lost()), true
@@ -128,7 +128,7 @@ func (m *Manager) mostLeft(t turn) (most float64) {
 	g := m.together(t.now)
 	for o := range m.spare(t) {
 		r, ok := m.detours.history.of(o.Waypoint, t.server)
-		if !ok || t.now.Sub(r.goodputAt) > exchangeTrusts || t.now.Before(r.shunned) || m.detours.sharesWithDirect(o.Waypoint, t.server) {
+		if !ok || !within(r.goodputAt, t.now, exchangeTrusts) || r.isShunned(t.now) || m.detours.sharesWithDirect(o.Waypoint, t.server) {
 			continue
 		}
 		most = max(most, g.left(o.Waypoint, t.server, r.goodput, t.now))

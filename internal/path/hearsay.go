@@ -28,7 +28,7 @@ func (k *detours) hear(ev ClaimsHeard, now time.Time) {
 // mostGiven returns the highest goodput that was measured lately over any path, in bits of payload a second.
 func (h history) mostGiven(now time.Time) (most float64) {
 	for _, r := range h {
-		if now.Sub(r.goodputAt) <= trustsFor {
+		if within(r.goodputAt, now, trustsFor) {
 			most = max(most, r.goodput)
 		}
 	}
@@ -46,11 +46,11 @@ func (m *Manager) Claims(now time.Time) []claim.Claim {
 func (h history) claims(least int, now time.Time) (list []claim.Claim) {
 	networks := make(map[string][]claim.Measured)
 	for key, r := range h {
-		if key.waypoint == "" || now.Sub(r.at) > trustsFor {
+		if key.waypoint == "" || !within(r.at, now, trustsFor) {
 			continue
 		}
 		n := claim.Measured{Loss: r.loss, Packets: r.packets}
-		if now.Sub(r.goodputAt) <= trustsFor {
+		if within(r.goodputAt, now, trustsFor) {
 			n.Goodput = r.goodput
 		}
 		networks[key.waypoint] = append(networks[key.waypoint], n)

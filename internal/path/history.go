@@ -85,6 +85,24 @@ func (r *record) lost() float64 {
 	return r.loss * float64(r.packets) / float64(r.packets+fewPackets)
 }
 
+// within reports whether at is at most so long ago. It is not if it is yet to come: then the clock was set back, and nobody
+// knows how long ago it is.
+func within(at, now time.Time, most time.Duration) bool {
+	age := now.Sub(at)
+	return age >= 0 && age <= most
+}
+
+// isShunned reports whether the trail is avoided. If that would last for longer than it was shunned for, the clock was
+// set back.
+func (r *record) isShunned(now time.Time) bool {
+	return now.Before(r.shunned) && r.shunned.Sub(now) <= shunnedTime(r.times-1)
+}
+
+// shunnedTime returns for how long a waypoint is avoided that was so many times before.
+func shunnedTime(times int) time.Duration {
+	return min(shunnedFor<<min(max(times, 0), 10), shunnedLongest)
+}
+
 // history holds what was measured.
 type history map[trail]record
 
@@ -100,7 +118,7 @@ func (h history) learn(waypoint string, server netip.AddrPort, f finding, now ti
 	if !known && len(h) >= mostTrails {
 		h.dropOldest()
 	}
-	old := now.Sub(r.at) > trustsFor
+	old := !within(r.at, now, trustsFor)
 	if old || r.trip == 0 || f.trip > 0 && f.trip < r.trip {
 		r.trip = f.trip
 	}
@@ -121,14 +139,14 @@ func (h history) learn(waypoint string, server netip.AddrPort, f finding, now ti
 func (h history) shun(waypoint string, server netip.AddrPort, loss float64, now time.Time) time.Time {
 	key := trail{waypoint, prefixOf(server.Addr())}
 	r := h[key]
-	if now.Before(r.shunned) {
+	if r.isShunned(now) {
 		return r.shunned // another connection was faster
 	}
-	if now.Sub(r.shunned) > shunnedLongest {
+	if !within(r.shunned, now, shunnedLongest) {
 		r.times = 0
 	}
 	r.at, r.loss, r.packets = now, loss, EnoughPackets // it was certain
-	r.shunned = now.Add(min(shunnedFor<<min(r.times, 10), shunnedLongest))
+	r.shunned = now.Add(shunnedTime(r.times))
 	r.times++
 	h[key] = r
 	return r.shunned
@@ -144,7 +162,7 @@ func (h history) dropOldest() {
 	}
 }
 
-// forget drops old records.
+// forget drops old records, and those of a time that is yet to come.
 func (h history) forget(now time.Time) {
-	maps.DeleteFunc(h, func(_ trail, r record) bool { return now.Sub(r.at) > remembersFor && now.After(r.shunned) })
+	maps.DeleteFunc(h, func(_ trail, r record) bool { return !within(r.at, now, remembersFor) && !r.isShunned(now) })
 }

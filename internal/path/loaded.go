@@ -119,7 +119,7 @@ func (m *Manager) hasUnloaded(t turn, s *subflow) bool {
 		if !ok || o.Waypoint == s.detour.Waypoint || t.taken(&o.Detour, remote) || !m.detours.loads.of(o.via(), t.now).IsZero() {
 			continue
 		}
-		if r, known := m.detours.history.of(o.Waypoint, t.server); known && t.now.Before(r.shunned) {
+		if r, known := m.detours.history.of(o.Waypoint, t.server); known && r.isShunned(t.now) {
 			continue
 		}
 		if until, why := m.detours.rests(t, o); !t.now.Before(until) && !why.lasts() {

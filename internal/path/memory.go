@@ -63,6 +63,15 @@ func (m *Manager) Memory() Memory {
 	return mem
 }
 
+// steady returns a time from a file as one that is compared by now's monotonic clock, as all others are: what happens to the
+// clock from now on does not matter.
+func steady(at, now time.Time) time.Time {
+	if at.IsZero() {
+		return at
+	}
+	return now.Add(at.Sub(now))
+}
+
 // recall takes over what an earlier Manager measured, if this host is on the same network, and whom it believed.
 func (m *Manager) recall(now time.Time) {
 	memory := m.cfg.Memory
@@ -76,7 +85,7 @@ func (m *Manager) recall(now time.Time) {
 	for _, t := range memory.Trails {
 		if t.valid(now) && len(m.detours.history) < mostTrails {
 			m.detours.history[trail{t.Waypoint, t.Network}] = record{
-				t.At, t.Trip, t.Loss, t.Packets, t.Shunned, t.Times, t.Goodput, t.GoodputAt, t.Kind,
+				steady(t.At, now), t.Trip, t.Loss, t.Packets, steady(t.Shunned, now), t.Times, t.Goodput, steady(t.GoodputAt, now), t.Kind,
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 	}
 	p.Draw = vs.draw(t.token, o.Waypoint)
 	r, known := k.history.of(o.Waypoint, t.server)
-	if known && t.now.Before(r.shunned) {
+	if known && r.isShunned(t.now) {
 		p.Shunned, p.Loss = r.shunned, r.loss
 	}
 	bulk := k.history.expected(t.conn, t.now) == measure.Bulk
@@ -60,7 +60,7 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 		}
 	}
 	switch session, ok := k.sessions[o.via()]; {
-	case known && r.trip > 0 && t.now.Sub(r.at) < trustsFor:
+	case known && r.trip > 0 && within(r.at, t.now, trustsFor):
 		p.Wait, p.Measured = waits(r.trip, r.lost()), true
 	case ok: // the way from the waypoint to the server is taken to be as long as the direct one
 		direct, _ := k.history.of("", t.server)
