@@ -50,6 +50,9 @@ type conn struct {
 
 	exchanges int       // of detours through loaded or slower waypoints
 	exchanged time.Time // when the last began
+	flights   int       // from detours that collapsed
+	fled      time.Time // when the last began
+	left      *collapse // what the next detour takes the place of; nil: of none that collapsed
 
 	attention *attention // nil while it is not sampled closely
 

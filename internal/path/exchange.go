@@ -54,7 +54,7 @@ func (m *Manager) exchangeSlower(t turn) bool {
 	if a.slowerSince.IsZero() {
 		a.slowerSince = t.now
 	}
-	if t.exchangedLately() || !t.failedTry(s) && (t.now.Sub(a.slowerSince) < exchangeAfter || m.views.drawAt(t.token, s.detour.Waypoint, t.now)%exchangeOneIn != 0) {
+	if t.exchangedLately() || t.fledLately() || !t.failedTry(s) && (t.now.Sub(a.slowerSince) < exchangeAfter || m.views.drawAt(t.token, s.detour.Waypoint, t.now)%exchangeOneIn != 0) {
 		return false
 	}
 	a.slowerSince = time.Time{}

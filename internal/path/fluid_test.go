@@ -63,7 +63,8 @@ type lane struct {
 	surplus              bool // the server closes it
 	began                time.Time
 	rate, cap            float64
-	limited              bool // by the network
+	before               float64 // rate
+	limited              bool    // by the network
 	credit               float64
 	segments, late       uint64
 	lateUntil, lastData  time.Time
@@ -268,7 +269,7 @@ func (f *fluid) divide() {
 			case d.demand > 0:
 				l.cap = min(l.cap, d.demand*d.weights[l.waypoint]/total)
 			}
-			l.rate, l.fixed, l.limited = 0, false, false
+			l.before, l.rate, l.fixed, l.limited = l.rate, 0, false, false
 		}
 		all = append(all, carries...)
 		for _, l := range d.lanes {
@@ -341,6 +342,9 @@ func (f *fluid) arrive(d *transfer, l *lane) {
 			l.lateUntil = f.now.Add(l.receiverRTT)
 		}
 	}
+	if l.limited && l.rate < 0.6*l.before { // the window is much too large now
+		l.lateUntil = f.now.Add(3 * l.receiverRTT)
+	}
 	l.dataAge = f.now.Sub(l.lastData)
 	n := 0
 	l.credit += l.rate * dt.Seconds() / 11200
@@ -394,6 +398,18 @@ func mbit(rate float64) *link {
 }
 
 func wayOf(trip time.Duration, links ...*link) *way { return &way{trip: trip, links: links} }
+
+// why returns the reason for a connection's detour.
+func (f *fluid) why(d *transfer, waypoint string) string {
+	for _, c := range f.m.Snapshot(f.now).Conns {
+		for _, s := range c.Subflows {
+			if c.Token == d.token && s.Waypoint == waypoint {
+				return s.Why
+			}
+		}
+	}
+	return ""
+}
 
 // warm has one connection learn what its paths give.
 func (f *fluid) warm() *transfer {

@@ -158,6 +158,7 @@ func (t turn) taken(d *Detour, remote netip.AddrPort) bool {
 func (t turn) take(o *offered, from netip.Addr, choice Choice) {
 	remote, _ := o.target(t.server)
 	why := choice.Why
+	why.instead, t.left = t.left, nil
 	if o.Local.IsValid() {
 		from = o.Local
 	}

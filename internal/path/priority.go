@@ -1,6 +1,10 @@
 package path
 
-import "time"
+import (
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
+)
 
 // A subflow's priority is told to the peer with MP_PRIO, in a segment that is not retransmitted, and
 // nothing says that it arrived (docs/kernel-behaviour.md). Therefore:
@@ -33,6 +37,9 @@ type told struct {
 // setBackup changes a subflow's priority.
 func (t turn) setBackup(s *subflow, backup bool) {
 	s.backup, s.told = backup, told{}
+	if s.habits != nil {
+		s.habits.fall = measure.Fall{}
+	}
 	t.tellPriority(s)
 }
 

@@ -31,6 +31,7 @@ type Reason struct {
 	loss     float64           // and so much
 	faster   *comparison       // with the next best waypoint; nil: there was none to compare with
 	gives    *gain             // likewise
+	instead  *collapse         // it takes the place of this one; nil: of none that collapsed
 }
 
 // gain is a reason for a detour: bulk traffic got more through its waypoint than through another, in bits a second.
@@ -192,6 +193,9 @@ func (w Reason) of(d *Detour) string {
 			how = "measured"
 		}
 		parts = append(parts, fmt.Sprintf("messages through %s take %v, through %s %v (%s)", d.Waypoint, inMS(c.wait), c.other, inMS(c.otherWait), how))
+	}
+	if c := w.instead; c != nil {
+		parts = append(parts, fmt.Sprintf("in place of %s, which fell from %s to %s", c.waypoint, inMbit(c.was), inMbit(c.is)))
 	}
 	if w.explored {
 		parts = append(parts, fmt.Sprintf("to be measured: %s was not yet towards this network", d.Waypoint))

@@ -42,6 +42,7 @@ type habits struct {
 	gaps            measure.Gaps
 	goodput         measure.Goodput
 	press           measure.Press
+	fall            measure.Fall
 	trip            measure.Trip
 	packets         uint64  // in both directions, since the history learned of them
 	ecn             bool    // both ends do ECN
@@ -76,9 +77,11 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 	h.sent.Take(now, out, again)
 	h.lossOut.Take(h.step.elapsed, h.step.trip, out, again > 0)
 	h.goodput.Take(now, h.step.elapsed, received, acked)
-	h.press.Take(now, measure.Flowing{
-		Received: received, Acked: acked, Limited: sm.Limited, Trip: h.step.trip, Base: h.trip.Base(), Heard: sm.LastData,
-	})
+	flowing := measure.Flowing{
+		Received: received, Acked: acked, Limited: sm.Limited, Trip: h.step.trip, Base: h.trip.Base(), Heard: sm.LastData, Lossy: h.step.lossy,
+	}
+	h.press.Take(now, flowing)
+	h.fall.Take(h.step.elapsed, flowing)
 	h.packets += in + out
 	h.ecn = sm.ECN
 	if in > 0 {

@@ -102,7 +102,7 @@ func (m *Manager) weigh(t turn) {
 	}
 	changed := m.setLossyAside(t)
 	changed = m.drawToLeave(t) || changed
-	changed = m.exchangeSlower(t) || changed
+	changed = m.flee(t) || m.exchangeSlower(t) || changed
 	m.divide(t)
 	if changed {
 		m.step(t)

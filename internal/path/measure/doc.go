@@ -9,6 +9,7 @@
 //	trip.go       round trips
 //	rate.go       goodput
 //	press.go      whether the network limits it
+//	fall.go       whether it fell
 //	sharing.go    whether two paths share a bottleneck
 //	traffic.go    the kind of a connection's traffic
 package measure

@@ -37,6 +37,14 @@ type Flowing struct {
 	Trip, Base time.Duration
 	// Heard is the time since data last arrived.
 	Heard time.Duration
+	// Lossy is set if packets were lost.
+	Lossy bool
+}
+
+// queued reports whether data arrived out of a queue.
+func (f *Flowing) queued() bool {
+	queue := f.Trip - f.Base
+	return f.Received > 0 && queue >= pressQueue && queue.Seconds() >= pressShare*f.Base.Seconds() && f.Heard.Seconds() <= gapless*queue.Seconds()
 }
 
 // Take adds one sample.
@@ -50,8 +58,7 @@ func (p *Press) Take(now time.Time, f Flowing) {
 		return
 	}
 	c.received++
-	queue := f.Trip - f.Base
-	if f.Received > 0 && queue >= pressQueue && queue.Seconds() >= pressShare*f.Base.Seconds() && f.Heard.Seconds() <= gapless*queue.Seconds() {
+	if f.queued() {
 		c.queued++
 	}
 }
