@@ -84,6 +84,9 @@ func (t *Policy) check(p *tomlfile.Problems, at string) {
 			p.At(at+".limit", `needs the name of an interface or a waypoint, such as limit = { wwan0 = "4mbit" }`)
 		}
 	}
+	if t.Traffic != "" && !slices.Contains(trafficNames, string(t.Traffic)) {
+		p.At(at+".traffic", `%q is not a kind of traffic%s: it must be "short", "bulk" or "messages", or "" to find it`, t.Traffic, tomlfile.Nearest(string(t.Traffic), trafficNames))
+	}
 	if t.Announce && t.RefuseJoins {
 		p.At(at+".announce", "remove it, or refuse_joins: who is told of an address may join there")
 	}

@@ -142,6 +142,7 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[[policy]]\nuse = \"backup\"\nquota = { a = \"some\" }", `policy[0].quota.a: "some" is not a size`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nquota_every = \"24h\"", `policy[0].quota_every: needs quotas`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nbelow = \"fast\"", `policy[0].below`},
+		{minimal + "[[policy]]\nuse = \"detours\"\ntraffic = \"message\"", `policy[0].traffic: "message" is not a kind of traffic; did you mean "messages"?: it must be`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nlimit = { a = \"slow\" }", `policy[0].limit.a: "slow" is not a rate`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nlimit = { a = \"-1mbit\" }", `policy[0].limit.a: "-1mbit" is not a rate`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nlimit = { \"\" = \"1mbit\" }", `policy[0].limit: needs the name of an interface`},

@@ -35,6 +35,8 @@ type Policy struct {
 	Limit       map[string]units.Cap `toml:"limit"`        // of each subflow, by interface or waypoint
 	NearQuota   units.Cap            `toml:"near_quota"`   // of each subflow, from 80 % of its path's quota on
 	UserTimeout units.Duration       `toml:"user_timeout"` // of each subflow; 0: the kernel's
+
+	Traffic Traffic `toml:"traffic"` // of the connections; empty: found from the traffic
 }
 
 // PolicyName names a policy.
@@ -49,6 +51,19 @@ const (
 	UsePorts    PolicyName = "ndiffports" // several subflows on one path
 	UsePaths    PolicyName = "paths"      // several paths between two addresses, by ports
 )
+
+// Traffic names a kind of traffic.
+type Traffic string
+
+// The kinds of traffic.
+const (
+	Short    Traffic = "short"    // a few round trips: its paths are used as they are
+	Bulk     Traffic = "bulk"     // waits for bandwidth
+	Messages Traffic = "messages" // wait for round trips
+)
+
+// trafficNames lists all kinds of traffic.
+var trafficNames = []string{string(Short), string(Bulk), string(Messages)}
 
 // policyNames lists all policies.
 var policyNames = []string{string(UseDetours), string(UseFullMesh), string(UseBackup), string(UseSingle), string(UsePorts), string(UsePaths)}

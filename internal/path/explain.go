@@ -114,7 +114,7 @@ func (m *Manager) candidates(x *Explanation, now time.Time) {
 		if slices.ContainsFunc(plan.Open, func(c Choice) bool { return c.Detour == u.Detour }) {
 			continue
 		}
-		spare := m.detours.candidate(u, x.Server, false, u.spareWords(plan.Capped), now)
+		spare := m.detours.candidate(u, x.Server, false, u.spareWords(plan.Capped, lastOf(plan.Open, view.Usable)), now)
 		switch {
 		case now.Before(u.Shunned):
 			spare.Until = u.Shunned
@@ -154,8 +154,17 @@ func compareKnown(a, b time.Duration) int {
 	return cmp.Compare(a, b)
 }
 
-// spareWords returns why a usable detour is not taken.
-func (u *Usable) spareWords(capped bool) string {
+// lastOf returns the detour that is taken last of those that are taken, or nil if none is.
+func lastOf(open []Choice, usable []Usable) *Usable {
+	if len(open) == 0 {
+		return nil
+	}
+	i := slices.IndexFunc(usable, func(u Usable) bool { return u.Detour == open[len(open)-1].Detour })
+	return &usable[i]
+}
+
+// spareWords returns why a usable detour is not taken. taken is the one that comes before it; nil: none does.
+func (u *Usable) spareWords(capped bool, taken *Usable) string {
 	switch {
 	case u.LastResort:
 		return "nothing arrived through it lately, so it is taken only if there is no other"
@@ -169,8 +178,32 @@ func (u *Usable) spareWords(capped bool) string {
 		return "a spare: this month's budget for its waypoint is nearly used up (client.budget.waypoint)"
 	case u.Failures > 0:
 		return fmt.Sprintf("a spare: others come first; its waypoint's recent failures towards this server: %d", u.Failures)
-	default:
+	case taken == nil || taken.Waypoint == u.Waypoint || byWill(u, taken) != 0:
 		return "a spare: others come first"
+	default:
+		return "a spare: " + u.besides(taken)
+	}
+}
+
+// besides compares a spare with the detour that is taken, and says what would change the choice.
+func (u *Usable) besides(taken *Usable) string {
+	switch goodput, other := classOf(u.Goodput), classOf(taken.Goodput); {
+	case goodput < other && u.Gave:
+		return fmt.Sprintf("bulk traffic may expect %s of it, %s of %s; at more than that it comes first", inMbit(u.Goodput), inMbit(taken.Goodput), taken.Waypoint)
+	case goodput < other:
+		return fmt.Sprintf("bulk traffic may expect %s of %s, and it was not measured yet: one connection in %d tries what was not", inMbit(taken.Goodput), taken.Waypoint, exploreEvery)
+	case goodput > other:
+		return "others come first"
+	}
+	switch {
+	case u.Wait == 0 && taken.Wait == 0:
+		return "others come first"
+	case u.Wait == 0:
+		return fmt.Sprintf("messages take %v through %s, and it was not measured yet: one connection in %d tries what was not", inMS(taken.Wait), taken.Waypoint, exploreEvery)
+	case u.class() > taken.class():
+		return fmt.Sprintf("messages take %v over it, %v through %s; at less than that it comes first", inMS(u.Wait), inMS(taken.Wait), taken.Waypoint)
+	default:
+		return fmt.Sprintf("about as good as %s, which was drawn by lot", taken.Waypoint)
 	}
 }
 

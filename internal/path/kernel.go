@@ -37,14 +37,16 @@ func (m *Manager) newConn(t Token, local, remote netip.AddrPort, cgroup string, 
 		tls:      slices.Contains(m.cfg.TLSPorts, remote.Port()),
 		rule:     m.rules.of(remote.Port(), remote.Addr(), cgroup),
 	}
-	c.kind, c.kindSaid = m.cfg.kindOf(remote.Port())
+	c.kind, c.kindSaid = m.cfg.kindOf(c.rule, remote.Port())
 	c.due.Item = c
 	return c
 }
 
-// kindOf returns the kind of traffic on a server's port, if the operator says it.
-func (cfg *Config) kindOf(port uint16) (kind measure.Kind, said bool) {
+// kindOf returns the kind of traffic that the operator says: by the connection's rule, or else by the server's port.
+func (cfg *Config) kindOf(r *Rule, port uint16) (kind measure.Kind, said bool) {
 	switch {
+	case r.KindSaid:
+		return r.Kind, true
 	case slices.Contains(cfg.BulkPorts, port):
 		return measure.Bulk, true
 	case slices.Contains(cfg.MessagePorts, port):

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 // Rule has the connections that it covers use their paths by a Policy of their own. A Rule without Ports, Networks and
@@ -36,6 +38,9 @@ type Rule struct {
 	// subflows on a path of whose quota four fifths are used.
 	Limits    map[string]RateLimit
 	NearQuota RateLimit
+	// Kind is the kind of the connections' traffic if KindSaid is set. Otherwise it is found from the traffic.
+	Kind     measure.Kind
+	KindSaid bool
 	// UserTimeout is how long data of a subflow may stay unacknowledged. Zero: as long as the kernel wants.
 	UserTimeout time.Duration
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 // A connection that waits for more traffic before it takes a second path takes it at once when its only one is lost, or nothing
@@ -54,6 +55,32 @@ func TestDelayEndsWithThePath(t *testing.T) {
 			}
 			if asked == 0 {
 				t.Error("it waits")
+			}
+		})
+	}
+}
+
+// The kind of traffic that a rule says counts before that of ports, for the programs in its cgroup.
+func TestKindByRule(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule    path.Rule
+		demotes bool
+	}{
+		"bulk":              {path.Rule{KindSaid: true, Kind: measure.Bulk}, false},
+		"messages":          {path.Rule{KindSaid: true, Kind: measure.Messages}, true},
+		"short":             {path.Rule{KindSaid: true, Kind: measure.Short}, false},
+		"none":              {path.Rule{}, true},
+		"another program's": {path.Rule{KindSaid: true, Kind: measure.Bulk, Cgroup: "/sys/fs/cgroup/backup"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSelectionWith(t, map[string]*pathWorth{"": {trip: 40 * time.Millisecond, rate: 800}, "bob": {trip: 200 * time.Millisecond, rate: 800}}, func(cfg *path.Config) {
+				cfg.Rules, cfg.MessagePorts = []path.Rule{c.rule}, []uint16{80}
+			})
+			s.offer("bob")
+			s.connect()
+			s.messages(10*time.Second, 2*dt)
+			if s.over("bob").backup != c.demotes {
+				t.Errorf("%v", s.log)
 			}
 		})
 	}

@@ -601,3 +601,27 @@ func TestAdoptedConnectionIsNotWeighed(t *testing.T) {
 		})
 	}
 }
+
+// A spare is compared by number with what is taken before it.
+func TestWhySpare(t *testing.T) {
+	s := newSelectionWith(t, unlike(), func(c *path.Config) { c.BulkPorts = []uint16{80} })
+	s.bulkOver("bob", 20*time.Second)
+	s.bulkOver("carol", 20*time.Second)
+	s.tell(path.ConnClosed{Token: s.token})
+	s.now = s.now.Add(3 * time.Second)
+	s.offer("bob", "carol", "dave")
+	words := func(port uint16) map[string]string {
+		why := make(map[string]string)
+		for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), port), s.now).Candidates {
+			why[c.Waypoint] = c.Why
+		}
+		return why
+	}
+	why := words(80)
+	if want := "a spare: bulk traffic may expect 2.2 Mbit/s of it, 17.9 Mbit/s of carol; at more than that it comes first"; why["bob"] != want {
+		t.Errorf("bob: %q", why["bob"])
+	}
+	if !strings.HasPrefix(why["carol"], "in-band comes first") || !strings.HasPrefix(why["dave"], "a spare: bulk traffic may expect 17.9 Mbit/s of carol, and it was not measured yet") {
+		t.Errorf("%q", why)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/measure"
 	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
@@ -22,6 +23,7 @@ func rules(c *config.Config) (list []path.Rule) {
 		r.Name, r.Policy = string(t.Use), policy(&t, &c.Client)
 		r.Start = path.Start{Bytes: uint64(t.AfterBytes), After: t.After.Std(), Below: float64(t.Below) / 8, AboveRTT: t.AboveRTT.Std()}
 		r.Refresh, r.RefuseJoins, r.Announce, r.QuotaEvery = t.Refresh, t.RefuseJoins, t.Announce, t.QuotaEvery.Std()
+		r.Kind, r.KindSaid = traffic(t.Traffic)
 		for name, size := range t.Quota {
 			if r.Quota == nil {
 				r.Quota = make(map[string]uint64)
@@ -38,6 +40,20 @@ func rules(c *config.Config) (list []path.Rule) {
 		list = append(list, r)
 	}
 	return list
+}
+
+// traffic translates a kind of traffic. said is false if there is none.
+func traffic(t config.Traffic) (kind measure.Kind, said bool) {
+	switch t {
+	case config.Bulk:
+		return measure.Bulk, true
+	case config.Messages:
+		return measure.Messages, true
+	case config.Short:
+		return measure.Short, true
+	default:
+		return measure.Short, false
+	}
 }
 
 // coverage returns a rule for the connections of a policy, which does nothing yet.
