@@ -62,10 +62,13 @@ func (p *policer) restrict(a path.Restrict, interfaces func() []netstate.Interfa
 	return p.change(a.Ends, func(b *twoBounds) { b.policy = wholePacket * a.Rate }, interfaces)
 }
 
+// works reports whether the host can have bounds, as far as is known.
+func (p *policer) works() bool { return p.failed == nil }
+
 // change changes the bounds of a subflow. Where the host cannot have bounds, it does nothing, which is logged once: bulk
 // traffic then disturbs messages as without dcol, and peers send as fast as they like.
 func (p *policer) change(ends path.Ends, change func(*twoBounds), interfaces func() []netstate.Interface) error {
-	if p.failed != nil {
+	if !p.works() {
 		return nil
 	}
 	flow := police.Flow{Src: ends.Remote, Dst: ends.Local}

@@ -297,8 +297,8 @@ func PlantedKinds() (list []Planted) {
 			a := c.Open(Phone, Web)
 			Talk(5, a)
 			c.Close(a)
-			for _, after := range []time.Duration{200, 400, 800, 1600, 3200} {
-				s.Wait(after * time.Millisecond)
+			for after := 200 * time.Millisecond; after <= 3200*time.Millisecond; after *= 2 {
+				s.Wait(after)
 				a.Segment(Server, packet.FIN|packet.ACK, a.Sent[Server]-1, 0, packet.DSS{Flags: packet.DSSAck | packet.DSSAck8, Ack: c.Next[Client]}.Option())
 			}
 		})

@@ -72,7 +72,8 @@ func Run(ctx context.Context, s *recipe.Session, name string, chosen []string, b
 		})
 	}
 	if p := s.First(); p != nil && len(chosen) > 1 {
-		return report, report.Draw(p, found)
+		err := report.Draw(p, found)
+		return report, err
 	}
 	return report, nil
 }

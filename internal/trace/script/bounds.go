@@ -33,7 +33,7 @@ func (s *session) bound() {
 	format, concat := l.GetField(texts, "format").(*lua.LFunction), l.GetField(tables, "concat").(*lua.LFunction)
 	l.SetField(texts, "rep", l.NewFunction(s.repeat))
 	l.SetField(texts, "gsub", l.NewFunction(s.substitute))
-	l.SetField(texts, "format", l.NewFunction(func(l *lua.LState) int { return s.format(format.GFunction) }))
+	l.SetField(texts, "format", l.NewFunction(func(*lua.LState) int { return s.format(format.GFunction) }))
 	gmatch := l.NewFunction(func(l *lua.LState) int {
 		s.checkSearch(l.CheckString(1))
 		l.Insert(search, 1)
@@ -164,7 +164,7 @@ func (s *session) capture(text string, m *pm.MatchData, n int) lua.LValue {
 // format is string.format with Lua's own bound of widths: two digits.
 func (s *session) format(original lua.LGFunction) int {
 	l := s.lua
-	pattern, digits, verb, size := l.CheckString(1), 0, false, 0
+	pattern, digits, verb := l.CheckString(1), 0, false
 	for _, c := range []byte(pattern) {
 		switch {
 		case c == '%':
@@ -182,7 +182,7 @@ func (s *session) format(original lua.LGFunction) int {
 		}
 	}
 	const widest = 100
-	size = len(pattern) + widest*strings.Count(pattern, "%")
+	size := len(pattern) + widest*strings.Count(pattern, "%")
 	for i := 2; i <= l.GetTop(); i++ {
 		size += len(l.Get(i).String())
 	}

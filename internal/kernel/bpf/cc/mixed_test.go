@@ -24,7 +24,7 @@ func solve(f func(float64) float64) float64 {
 var predicted = map[string]float64{
 	"reno": 0.5,
 	// RFC 6356, section 3: windows go as 1/p, and the total is what TCP has on the better path: x = (1-x)²/(1+x)².
-	"lia": 1 - solve(func(x float64) float64 { return math.Pow((1-x)/(1+x), 2) - x }),
+	"lia": 1 - solve(func(x float64) float64 { return (1-x)*(1-x)/((1+x)*(1+x)) - x }),
 	// Khalili 2012: only the best paths are used, but for a window of one packet.
 	"olia": 1,
 	// draft-walid-mptcp-congestion-control: where the increase and the decrease of each window are equal, with alpha = 1/x on the

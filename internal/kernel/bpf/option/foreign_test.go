@@ -59,7 +59,8 @@ func TestForeignProgram(t *testing.T) {
 				for i, host := range hosts {
 					w, f := theirs[host].Segments(t)
 					// The server of an MPTCP connection sends data with a mapping, beside which little room is left.
-					if w < written[i]+10 && !(mptcp && host == "server") || f < found[i]+10 && !(mptcp && host == "client") {
+					mayWriteLess, mayReadLess := mptcp && host == "server", mptcp && host == "client"
+					if w < written[i]+10 && !mayWriteLess || f < found[i]+10 && !mayReadLess {
 						t.Errorf("%s: its options were written in %d segments, then %d, and read in %d, then %d", host, written[i], w, found[i], f)
 					}
 				}
