@@ -1,7 +1,6 @@
 package cc
 
 import (
-	"math"
 	"testing"
 )
 
