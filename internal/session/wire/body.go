@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -103,6 +104,16 @@ type (
 		PublicKey []byte   `cbor:"4,keyasint,omitempty"`
 		Avoid     []prefix `cbor:"5,keyasint,omitempty"`
 		Port      uint16   `cbor:"6,keyasint,omitempty"`
+
+		Incoming []incomingBody `cbor:"7,keyasint,omitempty"`
+	}
+	incomingBody struct {
+		Port   uint16 `cbor:"1,keyasint"`
+		Cookie []byte `cbor:"2,keyasint"`
+	}
+	incomingGrantBody struct {
+		Port    uint16 `cbor:"1,keyasint"`
+		Refused Code   `cbor:"2,keyasint,omitempty"`
 	}
 	tunnelGrantBody struct {
 		ID         uint64   `cbor:"1,keyasint"`
@@ -116,6 +127,8 @@ type (
 		Addresses  []prefix `cbor:"9,keyasint,omitempty"`
 		MTU        uint16   `cbor:"10,keyasint,omitempty"`
 		Cookie     []byte   `cbor:"11,keyasint,omitempty"`
+
+		Incoming []incomingGrantBody `cbor:"12,keyasint,omitempty"`
 	}
 	attestationBody struct { // without key 1, which is an id elsewhere
 		Time      int64  `cbor:"2,keyasint"` // Unix, ms
@@ -133,7 +146,7 @@ const (
 	maxOffers     = 16
 	maxAvoid      = 32
 	maxAddresses  = 8
-	maxArray      = max(maxOffers, maxAvoid, maxAddresses)
+	maxArray      = max(maxOffers, maxAvoid, maxAddresses, MostIncoming)
 	publicKeySize = 32
 	keySize       = 16
 	cookieSize    = 24
@@ -247,6 +260,9 @@ func (m TunnelRequest) body() (Type, body) {
 		// Only the network part counts, so that each network has one encoding.
 		b.Avoid = append(b.Avoid, prefix(p.Masked()))
 	}
+	for _, x := range m.Incoming {
+		b.Incoming = append(b.Incoming, incomingBody(x))
+	}
 	return TypeTunnelRequest, b
 }
 
@@ -260,13 +276,34 @@ func (b *tunnelRequestBody) check() error {
 		required("kind", b.Kind),
 		checkSize("public key", b.PublicKey, publicKeySize),
 		checkCount("networks to avoid", len(b.Avoid), maxAvoid),
+		b.checkIncoming(),
 	)
+}
+
+func (b *tunnelRequestBody) checkIncoming() error {
+	if len(b.Incoming) == 0 {
+		return nil
+	}
+	errs := []error{checkCount("ports for incoming connections", len(b.Incoming), MostIncoming), required("port of the client's relay", b.Port)}
+	for i, x := range b.Incoming {
+		errs = append(errs, required("port for incoming connections", x.Port))
+		if len(x.Cookie) != cookieSize {
+			errs = append(errs, fmt.Errorf("a cookie of %d bytes, it has %d", cookieSize, len(x.Cookie)))
+		}
+		if slices.ContainsFunc(b.Incoming[:i], func(other incomingBody) bool { return other.Port == x.Port }) {
+			errs = append(errs, fmt.Errorf("port %d twice", x.Port))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (b *tunnelRequestBody) message() Message {
 	m := TunnelRequest{ID: b.ID, Kind: b.Kind, Local: netip.Addr(b.Local), PublicKey: present(b.PublicKey), Port: b.Port}
 	for _, p := range b.Avoid {
 		m.Avoid = append(m.Avoid, netip.Prefix(p))
+	}
+	for _, x := range b.Incoming {
+		m.Incoming = append(m.Incoming, Incoming(x))
 	}
 	return m
 }
@@ -279,6 +316,9 @@ func (m TunnelGrant) body() (Type, body) {
 	for _, a := range m.Addresses {
 		b.Addresses = append(b.Addresses, prefix(a))
 	}
+	for _, x := range m.Incoming {
+		b.Incoming = append(b.Incoming, incomingGrantBody(x))
+	}
 	return TypeTunnelGrant, b
 }
 
@@ -288,6 +328,11 @@ func (b *tunnelGrantBody) check() error {
 			return errors.New("an address is missing")
 		}
 	}
+	for _, x := range b.Incoming {
+		if x.Port == 0 {
+			return errors.New("a port for incoming connections is missing")
+		}
+	}
 	return errors.Join(
 		required("kind", b.Kind),
 		required("client", b.Client),
@@ -295,6 +340,7 @@ func (b *tunnelGrantBody) check() error {
 		checkSize("public key", b.PublicKey, publicKeySize),
 		checkSize("cookie", b.Cookie, cookieSize),
 		checkCount("addresses", len(b.Addresses), maxAddresses),
+		checkCount("ports for incoming connections", len(b.Incoming), MostIncoming),
 	)
 }
 
@@ -305,6 +351,9 @@ func (b *tunnelGrantBody) message() Message {
 	}
 	for _, a := range b.Addresses {
 		m.Addresses = append(m.Addresses, netip.Prefix(a))
+	}
+	for _, x := range b.Incoming {
+		m.Incoming = append(m.Incoming, IncomingGrant(x))
 	}
 	return m
 }

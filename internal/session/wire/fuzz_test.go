@@ -32,6 +32,9 @@ func FuzzDecoder(f *testing.F) {
 		TunnelGrant{ID: 1, Kind: InBand, Lease: time.Minute, Client: netip.MustParseAddr("192.0.2.1"), Key: make([]byte, keySize), ClientPort: true},
 		TunnelGrant{ID: 1, Kind: WireGuard, Lease: time.Minute, Client: netip.MustParseAddr("2001:db8::1"), PublicKey: make([]byte, publicKeySize),
 			Port: 51820, Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.5/24")}, MTU: 1420},
+		TunnelRequest{ID: 1, Kind: Converter, Port: 5125, Incoming: []Incoming{{80, make([]byte, cookieSize)}, {443, make([]byte, cookieSize)}}},
+		TunnelGrant{ID: 1, Kind: Converter, Lease: time.Minute, Client: netip.MustParseAddr("192.0.2.1"), Port: 5124, Cookie: make([]byte, cookieSize),
+			Incoming: []IncomingGrant{{Port: 80}, {443, PortTaken}}},
 	} {
 		frame, err := Append(nil, m)
 		if err != nil {

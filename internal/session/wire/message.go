@@ -74,8 +74,22 @@ type TunnelRequest struct {
 	PublicKey []byte         // of the client's end of the tunnel, 32 bytes; absent if the kind has none
 	Avoid     []netip.Prefix // networks in use at the client, from which it accepts no address
 	// Port is the UDP source port of the client's end of the tunnel, or 0 if unknown. A waypoint
-	// whose NAT only lets in packets from addresses it has sent to sends a packet there.
+	// whose NAT only lets in packets from addresses it has sent to sends a packet there. With
+	// Incoming, it is the TCP port at which the client's relay listens.
 	Port uint16
+	// Incoming are the ports at which a converter shall take connections for the client, in place
+	// of those that it asked for before from the same address.
+	Incoming []Incoming
+}
+
+// MostIncoming is the number of ports at which a converter takes connections for one member, at most.
+const MostIncoming = 8
+
+// Incoming is a port of a converter. Cookie proves to the client's relay that a connection is one that
+// the converter has taken there, 24 bytes.
+type Incoming struct {
+	Port   uint16
+	Cookie []byte
 }
 
 // TunnelGrant is the positive answer to a TunnelRequest. The fields that are set depend on the
@@ -96,4 +110,13 @@ type TunnelGrant struct {
 	MTU        uint16         // of the tunnel, in bytes; 0: none
 	// Cookie proves to a converter that a connection is the member's, 24 bytes. Its port is Port, of TCP.
 	Cookie []byte
+	// Incoming answers the ports that were asked for, in their order. Waypoints that know nothing of
+	// them, as their dcol is older, leave it out.
+	Incoming []IncomingGrant
+}
+
+// IncomingGrant says whether a converter takes connections for the client at a port.
+type IncomingGrant struct {
+	Port    uint16
+	Refused Code // why not; 0: it does
 }

@@ -29,6 +29,9 @@ const (
 	QuotaTunnels         Code = 14
 	NotReady             Code = 15
 	Loaded               Code = 16
+	PortForbidden        Code = 17
+	PortTaken            Code = 18
+	QuotaPorts           Code = 19
 )
 
 var codes = map[Code]struct{ name, text string }{
@@ -47,6 +50,9 @@ var codes = map[Code]struct{ name, text string }{
 	SwitchedOff:          {"switched-off", "the waypoint's operator has switched it off; use another waypoint"},
 	OutsideHours:         {"outside-hours", "the waypoint is closed at this hour; use another waypoint"},
 	QuotaTraffic:         {"quota-traffic", "the waypoint's monthly quota is used up; use another waypoint"},
+	PortForbidden:        {"port-forbidden", "members may not have this port of the converter; choose another one, or ask its operator to allow it ([waypoint] converter_incoming)"},
+	PortTaken:            {"port-taken", "another member has this port of the converter, or a program of the converter's host; choose another one"},
+	QuotaPorts:           {"quota-ports", "you have as many ports of the converter as a member may have; remove some"},
 	Internal:             {"internal", "the waypoint failed; its log has the cause"},
 }
 

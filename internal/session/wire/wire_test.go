@@ -52,6 +52,12 @@ func TestBytes(t *testing.T) {
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.5/24")}, MTU: 1420},
 			"0043" + "08" + "a8" + "0107" + "0203" + "0319ea60" + "0444c0000207" + "075820" + strings.Repeat("aa", 32) +
 				"0819ca6c" + "0981" + "450a09000518" + "0a19058c"},
+		{TunnelRequest{ID: 7, Kind: Converter, Port: 5125, Incoming: []Incoming{{Port: 8080, Cookie: bytes.Repeat([]byte{0xee}, 24)}}},
+			"002c" + "07" + "a4" + "0107" + "0205" + "06191405" + "0781" + "a2" + "01191f90" + "025818" + strings.Repeat("ee", 24)},
+		{TunnelGrant{ID: 7, Kind: Converter, Lease: time.Minute, Client: v4.Addr(), Port: 5124, Cookie: bytes.Repeat([]byte{0xee}, 24),
+			Incoming: []IncomingGrant{{Port: 8080}, {Port: 22, Refused: PortForbidden}}},
+			"003b" + "08" + "a7" + "0107" + "0205" + "0319ea60" + "0444c0000207" + "08191404" + "0b5818" + strings.Repeat("ee", 24) +
+				"0c82" + "a101191f90" + "a2" + "0116" + "0211"},
 	}
 	for _, test := range tests {
 		got, err := Append(nil, test.message)
@@ -124,13 +130,21 @@ func drawMessage(t *rapid.T) Message {
 		if rapid.Bool().Draw(t, "local there") {
 			r.Local = addr.Draw(t, "local")
 		}
+		for _, port := range rapid.SliceOfNDistinct(rapid.Uint16Min(1), 0, MostIncoming, rapid.ID[uint16]).Draw(t, "incoming") {
+			r.Port = 5125
+			r.Incoming = append(r.Incoming, Incoming{port, rapid.SliceOfN(rapid.Byte(), cookieSize, cookieSize).Draw(t, "cookie")})
+		}
 		return r
 	case 6:
-		return TunnelGrant{
+		g := TunnelGrant{
 			ID: id, Kind: Kind(rapid.Uint16Min(1).Draw(t, "kind")), Lease: duration.Draw(t, "lease"), Client: addr.Draw(t, "client"),
 			Key: bytesOrNone("key", keySize), ClientPort: rapid.Bool().Draw(t, "client port"), PublicKey: bytesOrNone("public key", publicKeySize),
 			Port: rapid.Uint16().Draw(t, "port"), Addresses: prefixes("addresses", maxAddresses), MTU: rapid.Uint16().Draw(t, "mtu"),
 		}
+		for range rapid.IntRange(0, MostIncoming).Draw(t, "incoming") {
+			g.Incoming = append(g.Incoming, IncomingGrant{rapid.Uint16Min(1).Draw(t, "incoming port"), Code(rapid.Uint8().Draw(t, "code"))})
+		}
+		return g
 	case 7:
 		return Left{From: endpoint.Draw(t, "from")}
 	case 8:
@@ -223,6 +237,12 @@ func TestMalformedIsSurvived(t *testing.T) {
 		"key of 15 bytes":       {frame(TypeTunnelGrant, "a5010702020319ea600444c0000207054f"+strings.Repeat("bb", 15)), 7},
 		"9 addresses":           {frame(TypeTunnelGrant, "a5010702030319ea600444c00002070989"+strings.Repeat("450a09000518", 9)), 7},
 		"tunnel port 65536":     {frame(TypeTunnelGrant, "a5010702030319ea600444c0000207081a00010000"), 7},
+		"incoming, no cookie":   {frame(TypeTunnelRequest, "a401070205061914050781"+"a101191f90"), 7},
+		"incoming, port 0":      {frame(TypeTunnelRequest, "a401070205061914050781"+"a20100025818"+strings.Repeat("ee", 24)), 7},
+		"incoming, no relay":    {frame(TypeTunnelRequest, "a3010702050781"+"a201191f90025818"+strings.Repeat("ee", 24)), 7},
+		"incoming port twice":   {frame(TypeTunnelRequest, "a401070205061914050782"+strings.Repeat("a201191f90025818"+strings.Repeat("ee", 24), 2)), 7},
+		"9 incoming ports":      {frame(TypeTunnelGrant, "a5010702050319ea600444c00002070c89"+strings.Repeat("a101191f90", 9)), 7},
+		"incoming port absent":  {frame(TypeTunnelGrant, "a5010702050319ea600444c00002070c81"+"a10211"), 7},
 		"left nowhere":          {frame(TypeLeft, "a0"), 0},
 		"negative id":           {frame(TypePing, "a10120"), 0},
 		"a million array items": {frame(TypeHello, "a2010102"+"9a000f4240"), 0},
