@@ -56,6 +56,7 @@ func (c *Config) check(p *tomlfile.Problems) {
 	if c.Has(RoleClient) {
 		c.Client.check(p)
 		c.checkSteering(p)
+		c.checkIncoming(p)
 	}
 	if c.Has(RoleRouter) {
 		c.Router.check(p)
@@ -191,6 +192,7 @@ func (w *Waypoint) check(p *tomlfile.Problems) {
 	checkPorts(p, "waypoint.deny_ports", w.DenyPorts)
 	checkPorts(p, "waypoint.openvpn_port", []int{w.OpenVPNPort})
 	checkPorts(p, "waypoint.converter_port", []int{w.ConverterPort})
+	w.checkIncoming(p)
 	for key, n := range map[string]int{
 		"mappings_per_member": w.MappingsPerMember, "requests_per_second": w.RequestsPerSecond,
 		"tunnels_per_member": w.TunnelsPerMember,

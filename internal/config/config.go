@@ -245,6 +245,26 @@ type Convert struct {
 	ExcludeCgroups []string       `toml:"exclude_cgroups"`
 	// ExcludePrograms are paths of executables that dcol run starts.
 	ExcludePrograms []string `toml:"exclude_programs"`
+	// IncomingPort is where this host's relay takes the connections that converters bring, if Incoming names any.
+	IncomingPort int        `toml:"incoming_port"`
+	Incoming     []Incoming `toml:"incoming"`
+}
+
+// Incoming is a port at which a converter takes connections for a service of this host.
+type Incoming struct {
+	Converter string         `toml:"converter"` // the member
+	Port      int            `toml:"port"`      // of the converter
+	To        netip.AddrPort `toml:"to"`        // the service
+}
+
+// IncomingConverters returns the members whose converters take connections for this host.
+func (c Convert) IncomingConverters() []string {
+	var names []string
+	for _, x := range c.Incoming {
+		names = append(names, x.Converter)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // UseConverter selects the servers for which converters are used.
@@ -290,6 +310,7 @@ type Waypoint struct {
 	FastPath             bool           `toml:"fast_path"`
 	OpenVPNPort          int            `toml:"openvpn_port"`
 	ConverterPort        int            `toml:"converter_port"`
+	ConverterIncoming    []units.Ports  `toml:"converter_incoming"` // ports at which members may have connections taken; empty: none
 	PortMapping          bool           `toml:"port_mapping"`
 	Allow                []netip.Prefix `toml:"allow"`
 	Deny                 []netip.Prefix `toml:"deny"`
@@ -397,7 +418,7 @@ func defaults() *Config {
 			TLSPorts: []int{443, 465, 563, 636, 853, 989, 990, 992, 993, 994, 995, 5061, 8443},
 			// A waypoint could not reach these for us, and would learn which we use.
 			Exclude:   prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
-			Converter: Convert{Use: ConvertNever, Capture: CaptureNone},
+			Converter: Convert{Use: ConvertNever, Capture: CaptureNone, IncomingPort: 5125},
 
 			PublishMeasurements: true,
 		},

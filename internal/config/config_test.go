@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,17 @@ ca = "ca.crt"
 var coordinating = strings.Replace(minimal, `"client", "waypoint"`, `"client", "coordinator"`, 1)
 
 func ranges(list string) string { return "\ntunnel_ranges = [" + list + "]" + minimal }
+
+func incoming(converter string, port int, to string) string {
+	return fmt.Sprintf("[[client.converter.incoming]]\nconverter = %q\nport = %d\nto = %q\n", converter, port, to)
+}
+
+func manyIncoming(n int) (tables string) {
+	for i := range n {
+		tables += incoming("bob", 8000+i, "127.0.0.1:80")
+	}
+	return tables
+}
 
 func TestSampleSaysTheDefaults(t *testing.T) {
 	sample, err := Parse("sample", []byte(Sample))
@@ -62,6 +74,26 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[client.converter]\nexclude_programs = [\"ssh\"]", `conf:9: client.converter.exclude_programs: "ssh" is not the absolute path of an executable`},
 		{minimal + "[client.converter]\ncapture = \"host\"\nexclude_programs = [\"/usr/bin/ssh\"]", `conf:10: client.converter.exclude_programs: holds under dcol run only`},
 		{minimal + "[client.converter]\nexclude_cgroups = [\"backup.slice\"]", `conf:9: client.converter.exclude_cgroups: "backup.slice" is not the absolute path of a cgroup's folder`},
+		{minimal + incoming("carol", 8080, "127.0.0.1:80"), `client.converter.incoming[0].converter: "carol" is no waypoint of this host`},
+		{minimal + incoming("alice", 8080, "127.0.0.1:80"), `client.converter.incoming[0].converter: "alice" is this host itself`},
+		{minimal + incoming("Bob", 8080, "127.0.0.1:80"), `client.converter.incoming[0].converter: "Bob" is not a member's name`},
+		{minimal + incoming("bob", 0, "127.0.0.1:80"), `client.converter.incoming[0].port: 0 is not a port`},
+		{minimal + incoming("bob", 8080, "127.0.0.1"), `client.converter.incoming[0].to`},
+		{minimal + incoming("bob", 8080, "127.0.0.1:0"), `client.converter.incoming[0].to: must be the address and the port of a service`},
+		{minimal + incoming("bob", 8080, "0.0.0.0:80"), `client.converter.incoming[0].to: must be the address and the port of a service`},
+		{minimal + incoming("bob", 8080, "[ff02::1]:80"), `client.converter.incoming[0].to: must be the address and the port of a service`},
+		{minimal + "[[client.converter.incoming]]\nconverter = \"bob\"\nport = 8080", `client.converter.incoming[0].to: must be the address and the port of a service`},
+		{minimal + incoming("bob", 8080, "127.0.0.1:80") + incoming("bob", 8080, "127.0.0.1:81"), `client.converter.incoming[1].port: 8080 of bob is listed twice`},
+		{minimal + manyIncoming(9), `client.converter.incoming[8].converter: bob takes connections at no more than 8 ports for a member`},
+		{minimal + manyIncoming(65), `client.converter.incoming: has 65 tables, at most 64 are possible`},
+		{minimal + incoming("bob", 8080, "127.0.0.1:80") + "[client.converter]\nincoming_port = 0", `client.converter.incoming_port: 0 is not a port`},
+		{minimal + incoming("bob", 8080, "127.0.0.1:80") + "[waypoint]\noffers = [\"converter\"]\nconverter_port = 5125", `client.converter.incoming_port: 5125 is the port of this host's own converter`},
+		{minimal + "[waypoint]\nconverter_incoming = [\"8080\"]", `conf:9: waypoint.converter_incoming: needs "converter" in waypoint.offers`},
+		{minimal + "[waypoint]\nconverter_incoming = [\"http\"]", `conf:9: waypoint.converter_incoming[0]: "http" is not a port or a range of ports`},
+		{minimal + "[waypoint]\nconverter_incoming = [8080]", `conf:9: waypoint.converter_incoming`},
+		{minimal + "[waypoint]\nconverter_incoming = [\"8000-8064\"]", `conf:9: waypoint.converter_incoming: has 65 ports, at most 64 are possible`},
+		{minimal + "[waypoint]\nconverter_incoming = [\"8000-8010\", \"8010\"]", `conf:9: waypoint.converter_incoming: 8000-8010 and 8010 have ports in common`},
+		{minimal + "[waypoint]\nconverter_incoming = [\"5120-5130\"]", `conf:9: waypoint.converter_incoming: 5120-5130 has the converter's own port, 5124`},
 		{minimal + "[waypoint]\nconverter_port = 0", `conf:9: waypoint.converter_port: 0 is not a port`},
 		{minimal + "[waypoint]\noffers = [\"wiregard\"]", `conf:9: waypoint.offers: "wiregard" is not a kind of detour; did you mean "wireguard"?`},
 		{minimal + "[waypoint]\noffers = []", `conf:9: waypoint.offers: is empty: to offer nothing, remove the role`},
