@@ -1,9 +1,7 @@
 package client
 
 import (
-	"errors"
 	"net/netip"
-	"slices"
 	"syscall"
 	"time"
 
@@ -33,7 +31,7 @@ type attempt struct {
 	servers []netip.AddrPort // the first is being tried
 	ways    []netip.AddrPort // converters that are left to try for it
 	via     netip.AddrPort   // the converter that is being tried; zero: directly
-	answer  rfc8803.Message  // by the converter
+	answer  rfc8803.Answer   // by the converter
 	given   bool             // the converter has given a cookie
 	silent  netip.AddrPort   // a converter that did not answer in time; zero: none
 	said    []byte           // by the program, as far as its server name is not known
@@ -99,9 +97,9 @@ func (a *attempt) convert(cookie []byte) *engine.Dial {
 	if err != nil {
 		return nil // a cookie that fits into no message
 	}
-	a.answer = rfc8803.Message{}
+	a.answer = rfc8803.Answer{}
 	d := &engine.Dial{
-		To: a.via, MPTCP: true, NoFallback: true, Mark: a.client.config.Mark, Timeout: converterTimeout, Greeting: greeting, Await: a.hear,
+		To: a.via, MPTCP: true, NoFallback: true, Mark: a.client.config.Mark, Timeout: converterTimeout, Greeting: greeting, Await: a.answer.Hear,
 	}
 	a.client.Update(func(c *choice.Choice) {
 		if c.Trust(a.via, time.Now()) {
@@ -109,24 +107,6 @@ func (a *attempt) convert(cookie []byte) *engine.Dial {
 		}
 	})
 	return d
-}
-
-// hear reads the converter's answer.
-func (a *attempt) hear(b []byte) (used int, done bool, errno syscall.Errno) {
-	m, n, err := rfc8803.Decode(b)
-	var unknown rfc8803.UnknownError
-	switch {
-	case errors.Is(err, rfc8803.ErrShort):
-		return 0, false, 0
-	case err != nil && !errors.As(err, &unknown):
-		return 0, false, syscall.EPROTO
-	}
-	a.answer.ExtendedHeader = slices.Clone(m.ExtendedHeader)
-	if e := m.Error; e != nil {
-		a.answer.Error = &rfc8803.Error{Code: e.Code, Value: slices.Clone(e.Value)}
-		return n, false, syscall.EPROTO
-	}
-	return n, true, 0
 }
 
 // dialled takes in how the way ended. It returns the next one, or how the attempt has ended.

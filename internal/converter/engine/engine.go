@@ -25,8 +25,8 @@ type Front interface {
 type Accepted struct {
 	Peer  netip.AddrPort // who opened it
 	Local netip.AddrPort // the address that was called; with TPROXY, that of the server
-	// HangUp ends the connection with a reset, unless it is known by then which server it is for. It returns at
-	// once, and any goroutine may call it.
+	// HangUp ends the connection with a reset, unless it is known by then which server it is for; see
+	// Dial.MayHangUp. It returns at once, and any goroutine may call it.
 	HangUp func()
 }
 
@@ -90,6 +90,8 @@ type Dial struct {
 	// before Await is done. If there was any, EarlyTimeout bounds Await in place of Timeout. With another Dial, the
 	// same bytes are sent again: see Result.Early.
 	EarlyTimeout time.Duration
+	// MayHangUp has Accepted.HangUp end the connection until the server is reached, too.
+	MayHangUp bool
 }
 
 // Result is how connecting ended.

@@ -144,7 +144,7 @@ func (l *loop) resumeOpenings() {
 		case r.pair.closed || o == nil:
 			continue
 		case r.hangUp:
-			if o.dial == nil {
+			if o.dial == nil || o.dial.MayHangUp {
 				l.refuse(r.pair)
 			}
 			continue

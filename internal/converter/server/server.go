@@ -35,11 +35,16 @@ var limits = strangers.Limits{Total: 4096, PerSource: 256}
 type Front struct {
 	keys   atomic.Pointer[keys]
 	places *strangers.Places
+	route  router
 	permit atomic.Pointer[func(netip.AddrPort) error]
 
 	mu      sync.Mutex
 	servers *known.Servers
 }
+
+// router decides how a connection is made for the one who sent a Connect TLV, or why it is not. mark is that of the cookie,
+// and mptcp reports whether the message wants MPTCP.
+type router func(to netip.AddrPort, mark uint32, mptcp bool, now time.Time) (*engine.Dial, *rfc8803.Error)
 
 // keys are valid now. With the previous one, cookies outlive a change of the key.
 type keys struct{ current, previous cookie.Key }
@@ -47,6 +52,7 @@ type keys struct{ current, previous cookie.Key }
 // New returns a front that accepts cookies which were sealed with the key.
 func New(key cookie.Key) *Front {
 	f := &Front{servers: known.NewServers(serversMost), places: strangers.NewPlaces(limits, strangers.NewSeen())}
+	f.route = f.toServer
 	f.keys.Store(&keys{key, key})
 	return f
 }
@@ -146,8 +152,8 @@ func (o *opening) check(m rfc8803.Message, err error, now time.Time) *rfc8803.Er
 	return o.prepare(m.Connect, mark, now)
 }
 
-// prepare decides how the server is dialled.
-func (o *opening) prepare(c *rfc8803.Connect, mark uint32, now time.Time) *rfc8803.Error {
+// prepare decides what is dialled.
+func (o *opening) prepare(c *rfc8803.Connect, mark uint32, now time.Time) (refusal *rfc8803.Error) {
 	wantsMPTCP, refusal := checkOptions(c.Options)
 	if refusal != nil {
 		return refusal
@@ -156,12 +162,17 @@ func (o *opening) prepare(c *rfc8803.Connect, mark uint32, now time.Time) *rfc88
 	if a := to.Addr(); to.Port() == 0 || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a == broadcast {
 		return &rfc8803.Error{Code: rfc8803.MalformedMessage}
 	}
-	if permit := o.front.permit.Load(); permit != nil && (*permit)(to) != nil {
-		return rfc8803.ErrorOf(syscall.EACCES, to.Addr())
+	o.dial, refusal = o.front.route(to, mark, wantsMPTCP, now)
+	return refusal
+}
+
+// toServer is a router that connects to the server itself.
+func (f *Front) toServer(to netip.AddrPort, mark uint32, mptcp bool, now time.Time) (*engine.Dial, *rfc8803.Error) {
+	if permit := f.permit.Load(); permit != nil && (*permit)(to) != nil {
+		return nil, rfc8803.ErrorOf(syscall.EACCES, to.Addr())
 	}
-	mptcp := wantsMPTCP || o.front.support(to, now) != known.Plain
-	o.dial = &engine.Dial{To: to, MPTCP: mptcp, NoFallback: known.TakesSeveral(to), Mark: mark}
-	return nil
+	mptcp = mptcp || f.support(to, now) != known.Plain
+	return &engine.Dial{To: to, MPTCP: mptcp, NoFallback: known.TakesSeveral(to), Mark: mark}, nil
 }
 
 // Dialled implements engine.Opening.
