@@ -9,7 +9,7 @@ import (
 )
 
 // mostListeners bounds the sockets that are handed over at once.
-const mostListeners = 64
+const mostListeners = 128
 
 // takeOver returns the listeners of the relay that runs in dir, by name. There are none if no relay runs.
 func takeOver(dir string) (map[string]*listener, error) {

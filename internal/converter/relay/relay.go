@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -44,7 +45,9 @@ type relay struct {
 
 	mu       sync.Mutex
 	server   *server.Front // nil: this host was no converter yet
-	user     *user         // nil: this host uses no converters
+	incoming incoming
+	receiver *server.Receiver // nil: this host has had no connections brought to it yet
+	user     *user            // nil: this host uses no converters
 	captured captured
 	parts    map[string]*part
 	said     map[string]string // problems of parts that are in the log
@@ -86,7 +89,7 @@ func Run(ctx context.Context, config Config) error {
 	defer endCapturing()
 	r := &relay{
 		config: config, log: config.Log, group: &errgroup.Group{}, engines: engines, stop: stop, capturing: capturing, drained: make(chan struct{}),
-		captured: captured{by: make(map[string]*capture.Capture)}, budget: engine.NewBudget(0, partsMost),
+		captured: captured{by: make(map[string]*capture.Capture)}, budget: engine.NewBudget(0, partsMost), incoming: newIncoming(),
 		inherited: inherited, parts: make(map[string]*part), said: make(map[string]string), left: time.Now(),
 	}
 	controlling, endControl := context.WithCancel(engines)
@@ -102,6 +105,7 @@ func Run(ctx context.Context, config Config) error {
 		case <-r.drained:
 			waiting = false
 		case now := <-idle.C:
+			r.endIncoming(now)
 			waiting = !r.isLonely(now)
 		}
 	}
@@ -155,15 +159,21 @@ func (r *relay) apply(s State) {
 	}
 	if s.Serve == nil {
 		r.drop(PartServe)
+		r.takeIncoming([]Incoming{})
 	} else {
 		r.serve(*s.Serve)
+		r.takeIncoming(s.Serve.Incoming)
 	}
+	r.receive(s.Receive)
 	if s.Use == nil {
 		r.unuse()
 	} else {
 		r.use(*s.Use)
 	}
 	for name, f := range r.inherited { // of a State that the relay before had
+		if s.Serve != nil && s.Serve.Incoming == nil && strings.HasPrefix(name, partIncoming) {
+			continue
+		}
 		f.close()
 		delete(r.inherited, name)
 	}
@@ -190,6 +200,7 @@ func (r *relay) serve(s Serve) {
 type entrance struct {
 	address     string
 	transparent bool // they may have called any address
+	loops       int  // of its engine; 0: as many as is usual
 	front       func(port uint16) engine.Front
 }
 
@@ -209,7 +220,9 @@ func (r *relay) keep(name string, e entrance) *part {
 	var err error
 	if p.listener, err = r.listen(name, e); err == nil {
 		p.bound = boundAt(p.listener.fd)
-		p.engine, err = engine.New(engine.Config{Listeners: []int{p.listener.fd}, Front: e.front(p.bound.Port()), Budget: r.budget, Log: log})
+		p.engine, err = engine.New(engine.Config{
+			Listeners: []int{p.listener.fd}, Front: e.front(p.bound.Port()), Loops: e.loops, Budget: r.budget, Log: log,
+		})
 	}
 	if err != nil {
 		stop()

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"net/netip"
 	"time"
@@ -9,16 +10,19 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/converter/engine"
+	"github.com/detour-collective/dcol/internal/converter/server"
 )
 
 // State is all that a relay has to do. It replaces the State before.
 type State struct {
 	Serve *Serve `json:"serve,omitempty"` // nil: this host is no converter
 	Use   *Use   `json:"use,omitempty"`   // nil: this host uses no converters
+	// Receive is nil if no converters take connections for this host.
+	Receive *Receive `json:"receive,omitempty"`
 }
 
 // Empty reports whether there is nothing to do.
-func (s State) Empty() bool { return s.Serve == nil && s.Use == nil }
+func (s State) Empty() bool { return s.Serve == nil && s.Use == nil && s.Receive == nil }
 
 // Serve is a converter for members.
 type Serve struct {
@@ -27,6 +31,32 @@ type Serve struct {
 	// Servers are those that members may use, as far as the configuration says it; nil: all. The waypoint's nftables rules
 	// know more, but may be missing.
 	Servers *Servers `json:"servers,omitempty"`
+	// Incoming are the ports at which connections are taken for members that listen. nil: the agent does not know yet, and
+	// those of the State before go on.
+	Incoming []Incoming `json:"incoming"`
+}
+
+// Incoming is a port of this host at which connections are taken for a member.
+type Incoming struct {
+	Port   uint16       `json:"port"`
+	Member string       `json:"member"`
+	Mark   uint32       `json:"mark"` // of the connections to the member
+	Ways   []server.Way `json:"ways"` // to the member, the first to try first
+	// Expelled has the member's connections at the port end, and takes no more.
+	Expelled bool `json:"expelled,omitempty"`
+}
+
+// Receive has services of this host served to those who call a converter.
+type Receive struct {
+	Port     uint16     `json:"port"` // at which converters bring the connections
+	Key      cookie.Key `json:"key"`  // of the cookies that converters have
+	Services []Service  `json:"services"`
+}
+
+// Service is a service of this host, or of its LAN.
+type Service struct {
+	Number uint32         `json:"number"` // the mark in its cookies; not 0
+	To     netip.AddrPort `json:"to"`
 }
 
 // Servers are an operator's lists, as in egress.New.
@@ -106,9 +136,16 @@ type Part struct {
 // Names of the parts.
 const (
 	PartServe     = "converter"
+	PartReceive   = "incoming"
 	PartPrograms4 = "programs, IPv4"
 	PartPrograms6 = "programs, IPv6"
 	PartProxy     = "proxy"
 	PartGateway4  = "gateway, IPv4"
 	PartGateway6  = "gateway, IPv6"
 )
+
+// partIncoming is what the names of parts begin with at which connections are taken for members.
+const partIncoming = "incoming at "
+
+// name returns the name of the part. Another member has another one.
+func (x Incoming) name() string { return fmt.Sprintf("%s%d for %s", partIncoming, x.Port, x.Member) }
