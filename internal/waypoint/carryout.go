@@ -32,6 +32,7 @@ func (l *loop) admit(a *lease.Admitting) error {
 
 // end does to the kernel and to the log what goes with leases that have ended.
 func (l *loop) end(e lease.Ending) error {
+	defer l.tellIncoming()
 	err := l.writeKeys(e.Keys)
 	for _, entry := range e.Entries {
 		l.record.Write(entry)

@@ -30,6 +30,9 @@ type Config struct {
 	InBand               InBandMode
 	// Converter is the converter on this host; nil: there is none.
 	Converter *Converter
+	// TellIncoming is called with the ports at which the converter is to take connections for members: before Start returns,
+	// and when that has changed. It must not block, nor call the waypoint. May be nil.
+	TellIncoming func([]Incoming)
 	// FastPath lets packets of established mapped and in-band detours pass by netfilter, where neither
 	// a limit of bandwidth nor a quota wants to see each.
 	FastPath bool
@@ -66,6 +69,14 @@ type MemberTerms struct {
 type Converter struct {
 	Port uint16 // of TCP
 	Key  cookie.Key
+	// Incoming are the ports at which members may have connections taken.
+	Incoming []uint16
+}
+
+// Incoming is a port at which the converter takes connections for a member.
+type Incoming struct {
+	lease.Port
+	Mark uint32 // of the converter's connections to the member
 }
 
 // everyPacket reports whether there is a rule that must see every packet.
@@ -84,7 +95,11 @@ func (c Config) marks() rules.Marks {
 }
 
 func (c Config) terms() lease.Terms {
-	return lease.Terms{MappingsPerMember: c.MappingsPerMember, Lifetime: c.MappingLifetime, InBand: c.InBand, Marks: c.marks()}
+	t := lease.Terms{MappingsPerMember: c.MappingsPerMember, Lifetime: c.MappingLifetime, InBand: c.InBand, Marks: c.marks()}
+	if c.Converter != nil {
+		t.Incoming = c.Converter.Incoming
+	}
+	return t
 }
 
 func (c Config) deniedPorts() []uint16 {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
+	"github.com/detour-collective/dcol/internal/waypoint/lease"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
@@ -79,6 +80,13 @@ func (g *giver) count(used uint64) {
 func (g *giver) noteIDs(ids map[string]rules.MemberID) {
 	if len(ids) > 0 && !maps.Equal(ids, g.memory.IDs) {
 		g.memory.IDs, g.unsaved = ids, true
+	}
+}
+
+// notePorts has the ports saved at which the converter takes connections for members, if they are others than before.
+func (g *giver) notePorts(list []lease.Port) {
+	if !lease.EqualPorts(list, g.memory.Incoming) {
+		g.memory.Incoming, g.unsaved = list, true
 	}
 }
 

@@ -41,7 +41,8 @@ type loop struct {
 	limited      *limited
 	surroundings *surroundings
 	problems     problems
-	loadedUntil  time.Time // zero: not loaded
+	loadedUntil  time.Time    // zero: not loaded
+	incoming     []lease.Port // as last told; nil: not yet
 }
 
 // tableCheck is the interval at which the table is looked for, in case that no event has reported its removal.
@@ -97,6 +98,7 @@ func (w *Waypoint) Close() error {
 	err := l.kernel.events.Close() // wakes readEvents
 	w.running.Wait()
 	l.giver.noteIDs(l.leases.IDs())
+	l.giver.notePorts(l.incoming)
 	return errors.Join(err, l.giver.finish(), l.connections.saveCounts(l.config.Counts), l.kernel.close(), l.record.Close())
 }
 
@@ -139,6 +141,7 @@ func (l *loop) check(now time.Time) {
 	l.table.check()
 	l.giver.check(now)
 	l.giver.noteIDs(l.leases.IDs())
+	l.giver.notePorts(l.incoming)
 	l.checkLimited(now)
 	l.filters.check(l.table.rest.TunnelInterfaces, now)
 	l.connections.check(now)

@@ -15,18 +15,20 @@ import (
 
 	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
+	"github.com/detour-collective/dcol/internal/waypoint/lease"
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// memory is what outlives agents, reboots and the table, in a file: the operator's switch, what was used, and members'
-// ids, which cookies and sockets of the converter have in their marks.
+// memory is what outlives agents, reboots and the table, in a file: the operator's switch, what was used, members' ids,
+// which cookies and sockets of the converter have in their marks, and the ports at which it takes connections for members.
 type memory struct {
 	Version int                       `json:"version"`
 	Off     *giving.Off               `json:"off,omitempty"`
 	Used    giving.Ledger             `json:"used"`
 	IDs     map[string]rules.MemberID `json:"ids,omitempty"` // by member
 	// Members has what members with a quota of their own used, by name.
-	Members map[string]giving.Ledger `json:"members,omitempty"`
+	Members  map[string]giving.Ledger `json:"members,omitempty"`
+	Incoming []lease.Port             `json:"incoming,omitempty"`
 }
 
 const memoryVersion = 1
@@ -72,7 +74,7 @@ func settleMemory(path string) error {
 		return err
 	}
 	m.Used.Count(used)
-	m.IDs = nil
+	m.IDs, m.Incoming = nil, nil
 	if m.Off != nil || !m.Used.IsZero() || len(m.Members) > 0 {
 		return m.save(path)
 	}

@@ -201,15 +201,22 @@ func (w *Waypoint) Converter(ctx context.Context, peer session.Peer, req wire.Tu
 	r, now := request(peer, req.ID), time.Now()
 	var mark uint32
 	var refusal *wire.Refusal
-	if err := w.askIn(ctx, func() { mark, refusal = w.loop.admitConverter(r, now) }); err != nil {
+	var incoming []wire.IncomingGrant
+	if err := w.askIn(ctx, func() {
+		if mark, refusal = w.loop.admitConverter(r, now); refusal == nil {
+			incoming = w.loop.takePorts(lease.PortsRequest{Request: r, Listens: req.Port, Ports: req.Incoming}, now)
+		}
+	}); err != nil {
 		refusal = unasked(ctx, req.ID)
 	}
 	if refusal != nil {
 		return wire.TunnelGrant{}, refusal
 	}
-	lease := w.loop.config.MappingLifetime
-	proof := own.Key.Seal(cookie.Claim{Mark: mark, Client: r.Client, Expires: now.Add(lease)})
-	return wire.TunnelGrant{ID: req.ID, Kind: wire.Converter, Lease: lease, Client: r.Client, Port: own.Port, Cookie: proof}, nil
+	length := w.loop.config.MappingLifetime
+	proof := own.Key.Seal(cookie.Claim{Mark: mark, Client: r.Client, Expires: now.Add(length)})
+	return wire.TunnelGrant{
+		ID: req.ID, Kind: wire.Converter, Lease: length, Client: r.Client, Port: own.Port, Cookie: proof, Incoming: incoming,
+	}, nil
 }
 
 func (l *loop) admitConverter(r lease.Request, now time.Time) (uint32, *wire.Refusal) {

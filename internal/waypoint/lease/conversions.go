@@ -60,6 +60,7 @@ func (l *Leases) endConversions(e *Ending, now time.Time, which func(*conversion
 	for id, c := range l.conversions {
 		if which(c) {
 			delete(l.conversions, id)
+			l.ports.endOf(c.member)
 			e.Change.Revoke = append(e.Change.Revoke, c.rule(now))
 			e.Entries = append(e.Entries, c.entry(attribution.AdmissionEnded, now, 0))
 		}

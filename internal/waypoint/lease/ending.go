@@ -34,6 +34,7 @@ func (l *Leases) Expire(now time.Time) (e Ending) {
 	l.endAdmissions(&e, now, func(a *admission) bool { return !a.expires.After(until) })
 	l.endTunnels(&e, now, l.tunnelsWhere(func(t *tunnelAddress) bool { return !t.expires.After(until) }))
 	l.endConversions(&e, now, func(c *conversion) bool { return !c.expires.After(until) })
+	l.ports.expire(now)
 	for m := l.mappings.expire(until); m != nil; m = l.mappings.expire(until) {
 		e.Entries = append(e.Entries, l.mappingEntry(attribution.MappingExpired, now, m))
 	}
@@ -42,6 +43,7 @@ func (l *Leases) Expire(now time.Time) (e Ending) {
 
 // Expel ends all leases of a member, and returns the number of its mappings.
 func (l *Leases) Expel(m *Member, now time.Time) (e Ending, mappings int) {
+	l.ports.expel(m)
 	l.endAdmissions(&e, now, func(a *admission) bool { return a.Member == m })
 	l.endTunnels(&e, now, l.tunnelsWhere(func(t *tunnelAddress) bool { return t.member == m }))
 	l.endConversions(&e, now, func(c *conversion) bool { return c.member == m })
@@ -54,12 +56,17 @@ func (l *Leases) Expel(m *Member, now time.Time) (e Ending, mappings int) {
 // SYNs, which the agent that granted them did not require. Mappings that are forbidden only until the waypoint knows more
 // stay: an agent that knew has allowed them. Open connections continue.
 //
-// Members whose servers are limited keep no lease that leads to any server.
+// Members whose servers are limited keep no lease that leads to any server. Ports end of members to whom the converter may
+// not connect any more.
 func (l *Leases) EndForbidden(policy *egress.Policy, servers func(member string) egress.Narrowing, now time.Time) (e Ending) {
 	limited := func(m *Member) bool { return servers(m.Name).Limits() }
 	l.endAdmissions(&e, now, func(a *admission) bool { return limited(a.Member) })
 	l.endTunnels(&e, now, l.tunnelsWhere(func(t *tunnelAddress) bool { return limited(t.member) }))
 	l.endConversions(&e, now, func(c *conversion) bool { return limited(c.member) })
+	l.ports.endWays(func(_ uint16, _ *heldPort, w Way) bool {
+		err := policy.Check(w.At)
+		return err != nil && !egress.ForNow(err)
+	})
 	l.endMappings(&e, now, func(m *Mapping) bool {
 		err := policy.Check(m.Server)
 		return err != nil && !egress.ForNow(err) || l.guards(m.Server) && m.Key.Port == m.Server.Port() ||

@@ -18,16 +18,17 @@ type Terms struct {
 	Lifetime          time.Duration // of mappings and in-band admissions
 	InBand            rules.InBandMode
 	Marks             rules.Marks
+	Incoming          []uint16 // ports at which the converter may take connections for members
 }
 
 // Conditions are the circumstances of a decision, besides the terms and the leases.
 type Conditions struct {
 	Now    time.Time
 	Giving giving.Standing
-	Policy *egress.Policy // mappings only
+	Policy *egress.Policy // mappings and ports only
 	// LoadedUntil is until when members with another waypoint get no further mapping; zero: the waypoint is not loaded.
 	LoadedUntil time.Time
-	PortTaken   func(port uint16) bool // mappings only: reports whether a program of this host uses a port
+	PortTaken   func(port uint16) bool // mappings and ports only: reports whether a program of this host uses a port
 	NoInBand    string                 // in-band only: the reason why it is not offered; empty: it is offered
 	// Of returns what holds for one member besides, by name; nil: nothing.
 	Of func(member string) MemberConditions
@@ -56,6 +57,7 @@ type Leases struct {
 	admissions  admissions
 	tunnels     map[netip.Addr]*tunnelAddress
 	conversions map[rules.MemberID]*conversion
+	ports       ports
 	refusals    *attribution.Refusals
 }
 
@@ -69,6 +71,7 @@ func New(terms Terms) *Leases {
 		admissions:  make(admissions),
 		tunnels:     make(map[netip.Addr]*tunnelAddress),
 		conversions: make(map[rules.MemberID]*conversion),
+		ports:       ports{allowed: terms.Incoming, held: make(map[uint16]*heldPort)},
 		refusals:    attribution.NewRefusals(),
 	}
 }
