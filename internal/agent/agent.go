@@ -225,7 +225,7 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 		group.Go(func() error { return r.Run(ctx) })
 	}
 	if p.config.Has(config.RoleWaypoint) {
-		if err := a.begin(ctx, group, waypointRole(p, a.member, sightings, a.serving, a.with)); err != nil {
+		if err := a.begin(ctx, group, waypointRole(p, a.member, a.relaying, sightings, a.serving, a.with)); err != nil {
 			return nil, err
 		}
 	} else if a.member != nil {
@@ -261,6 +261,7 @@ func (p *Plan) relayed() (s relay.State) {
 	}
 	if p.config.Has(config.RoleClient) {
 		s.Use = client.Converting(p.config.Client)
+		s.Receive = client.Receiving(p.config.Client, p.identity)
 	}
 	return s
 }
@@ -298,10 +299,10 @@ func startClient(ctx context.Context, p *Plan, m *member.Member, k *relaying.Kee
 }
 
 // waypointRole returns the waypoint role, which is in up while it runs. It starts with the settings in effect.
-func waypointRole(p *Plan, m *member.Member, sightings <-chan nat.Sighting, up *atomic.Pointer[serving.Serving], with func(func(*config.Config) error) error) *role {
+func waypointRole(p *Plan, m *member.Member, k *relaying.Keeper, sightings <-chan nat.Sighting, up *atomic.Pointer[serving.Serving], with func(func(*config.Config) error) error) *role {
 	begin := func(ctx context.Context, settings *config.Config) (*serving.Serving, error) {
 		s, err := serving.Start(ctx, serving.Config{
-			Identity: p.identity, Settings: settings, Member: m, Trusted: p.isCoordinator, Sightings: sightings, Log: p.log,
+			Identity: p.identity, Settings: settings, Member: m, Trusted: p.isCoordinator, Sightings: sightings, Relay: k, Log: p.log,
 		})
 		if err == nil {
 			p.log.Info("members are served", "listen", settings.Session.Listen)

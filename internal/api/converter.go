@@ -12,7 +12,8 @@ type Relay struct {
 // RelayPart is one way in which connections come to the relay.
 type RelayPart struct {
 	// Name is "converter" for members' connections, "proxy" for those of SOCKS5 and HTTP CONNECT, "gateway" for those of
-	// the hosts of a LAN, and "programs" with the address family for those of this host's programs.
+	// the hosts of a LAN, "programs" with the address family for those of this host's programs, "incoming at PORT for
+	// MEMBER" for those that are taken for a member that listens, and "incoming" for those that converters bring this host.
 	Name    string `json:"name"`
 	Listen  string `json:"listen"`
 	Problem string `json:"problem,omitempty"` // why it does not listen
@@ -29,6 +30,18 @@ type Converting struct {
 	Converters []Converter `json:"converters"`
 	// Refused are waypoints that offer a converter and did not admit this host to it.
 	Refused []RefusedConverter `json:"refused,omitempty"`
+	// Incoming are the ports of converters at which they take connections for services of this host, or are asked to.
+	Incoming []Incoming `json:"incoming,omitempty"`
+}
+
+// Incoming is a port of a converter at which it takes connections for a service of this host.
+type Incoming struct {
+	Converter string         `json:"converter"` // the member
+	Port      uint16         `json:"port"`      // of the converter
+	Addr      netip.Addr     `json:"address"`   // of the converter; invalid: there is no session with it
+	To        netip.AddrPort `json:"to"`        // the service
+	Granted   bool           `json:"granted"`
+	Why       string         `json:"why,omitempty"` // the converter takes no connections
 }
 
 // RefusedConverter is a converter to which this host was not admitted.

@@ -48,6 +48,7 @@ func status(p *printer, s api.Status, now time.Time) error {
 		if usesConverters(s.Client.Converting) {
 			p.converting(s.Client.Converting)
 		}
+		p.incoming(s.Client.Converting.Incoming)
 		p.connections(s.Client, now)
 	}
 	if s.Serving != nil {
@@ -157,6 +158,27 @@ func (p *printer) converting(c api.Converting) {
 		known = []string{"none: no waypoint in use offers one"}
 	}
 	p.linef("Converters for %s (%s): %s", which, c.Use, strings.Join(known, ", "))
+}
+
+// incoming describes for which services of this host converters take connections.
+func (p *printer) incoming(list []api.Incoming) {
+	if len(list) == 0 {
+		return
+	}
+	p.linef("")
+	p.linef("Services of this host at converters")
+	var rows [][]string
+	for _, x := range list {
+		at, state := fmt.Sprintf("port %d", x.Port), "yes"
+		if x.Addr.IsValid() {
+			at = netip.AddrPortFrom(x.Addr, x.Port).String()
+		}
+		if !x.Granted {
+			state = "no: " + x.Why
+		}
+		rows = append(rows, []string{x.Converter, at, x.To.String(), state})
+	}
+	p.table("CONVERTER|AT|LEADS TO|TAKEN", rows)
 }
 
 // relay describes the process that relays converted connections.

@@ -61,7 +61,12 @@ func TestStatus(t *testing.T) {
 			},
 			Steering: api.Steering{Use: []api.Steered{{Name: "bob"}}, Avoid: []api.Steered{{Name: "mallory"}}},
 			Converting: api.Converting{Use: "auto", Converters: []api.Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 12.3}},
-				Refused: []api.RefusedConverter{{Name: "carol", Why: "tunnel-quota: the member has as many as it may"}}},
+				Refused: []api.RefusedConverter{{Name: "carol", Why: "tunnel-quota: the member has as many as it may"}},
+				Incoming: []api.Incoming{
+					{Converter: "bob", Port: 8080, Addr: netip.MustParseAddr("192.0.2.7"), To: at("127.0.0.1:80"), Granted: true},
+					{Converter: "bob", Port: 22, Addr: netip.MustParseAddr("192.0.2.7"), To: at("127.0.0.1:22"), Why: "refused (port-forbidden)"},
+					{Converter: "carol", Port: 8080, To: at("127.0.0.1:80"), Why: "this host has no session with it, or it offers no converter"},
+				}},
 			Connections: []api.Connection{
 				{
 					Token: "0a0b0c0d", Remote: at("203.0.113.5:443"), Since: ago(90 * time.Second),
@@ -77,6 +82,7 @@ func TestStatus(t *testing.T) {
 			},
 		},
 		Relay: &api.Relay{Version: "v1.0.0", PID: 4711, Parts: []api.RelayPart{
+			{Name: "incoming at 8080 for dave", Listen: ":8080", Open: 1, Accepted: 12, Bytes: 3.4e6},
 			{Name: "converter", Listen: ":5124", Open: 3, Accepted: 120, Refused: 2, Bytes: 1.2e9},
 			{Name: "proxy", Listen: "127.0.0.1:1080", Problem: "listen tcp 127.0.0.1:1080: bind: address already in use"},
 		}},

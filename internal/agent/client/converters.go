@@ -37,17 +37,24 @@ type admittedConverter struct {
 
 // converterKeeper keeps this host admitted to the converter at one address of a waypoint.
 type converterKeeper struct {
-	lead   tunnel.Lead
-	wanted *atomic.Bool
-	tell   func(admittedConverter) // the zero value: not admitted any more
-	refuse func(why string)        // the last request failed; empty: it did not, or the converter is not asked any more
-	log    *slog.Logger
-	poke   chan struct{}
+	lead     tunnel.Lead
+	wanted   *atomic.Bool // for this host's own connections
+	incoming incoming
+	news     converterNews
+	log      *slog.Logger
+	poke     chan struct{}
 
 	asked  occasion
 	next   time.Time // when to ask at the latest
 	told   bool      // admitted, as last told
 	failed string    // why the last request failed
+}
+
+// converterNews is told how the keeper's requests end. Its functions must not wait.
+type converterNews struct {
+	admitted func(admittedConverter) // the zero value: not admitted any more
+	refused  func(why string)        // the last request failed; empty: it did not, or the converter is not asked any more
+	incoming func([]api.Incoming)    // at which ports connections are taken for this host, or why not; nil: nothing is known any more
 }
 
 // occasion is the situation in which an admission was asked for. In another one it must be asked for again: the
@@ -57,8 +64,8 @@ type occasion struct {
 	observed netip.Addr
 }
 
-func newConverterKeeper(lead tunnel.Lead, wanted *atomic.Bool, tell func(admittedConverter), refuse func(string), log *slog.Logger) *converterKeeper {
-	return &converterKeeper{lead: lead, wanted: wanted, tell: tell, refuse: refuse, log: log.With("converter", lead.Via.Waypoint), poke: make(chan struct{}, 1)}
+func newConverterKeeper(lead tunnel.Lead, wanted *atomic.Bool, in incoming, news converterNews, log *slog.Logger) *converterKeeper {
+	return &converterKeeper{lead: lead, wanted: wanted, incoming: in, news: news, log: log.With("converter", lead.Via.Waypoint), poke: make(chan struct{}, 1)}
 }
 
 // Poke implements keeper.
@@ -87,7 +94,7 @@ func (k *converterKeeper) Run(ctx context.Context) {
 // step asks if it is time to, and returns when to look again.
 func (k *converterKeeper) step(ctx context.Context) time.Duration {
 	s := k.lead.Session.State()
-	if !k.wanted.Load() {
+	if !k.wanted.Load() && len(k.incoming.services) == 0 {
 		k.asked = occasion{}
 		k.fail("")
 		return time.Hour
@@ -96,7 +103,8 @@ func (k *converterKeeper) step(ctx context.Context) time.Duration {
 		// A cookie is good without a session; a waypoint that is closed, or no converter any more, refuses it.
 		if s.Usable() && k.told {
 			k.told = false
-			k.tell(admittedConverter{})
+			k.news.admitted(admittedConverter{})
+			k.tellIncoming(nil)
 		}
 		k.asked = occasion{}
 		k.fail("")
@@ -113,10 +121,14 @@ func (k *converterKeeper) step(ctx context.Context) time.Duration {
 func (k *converterKeeper) ask(ctx context.Context, s session.State) time.Duration {
 	asking, cancel := context.WithTimeout(ctx, converterAnswer)
 	defer cancel()
-	g, err := k.lead.Session.Tunnel(asking, wire.TunnelRequest{Kind: wire.Converter})
+	request := wire.TunnelRequest{Kind: wire.Converter}
+	k.incoming.request(&request, k.lead.Via.Addr, time.Now())
+	g, err := k.lead.Session.Tunnel(asking, request)
 	if err == nil && (g.Port == 0 || len(g.Cookie) == 0) {
 		err = errors.New("the waypoint names no port, or gives no cookie")
 	}
+	incoming := k.incoming.granted(k.lead.Via, g, err)
+	k.tellIncoming(incoming)
 	if err != nil {
 		k.fail(err.Error())
 		return converterRetry
@@ -124,11 +136,21 @@ func (k *converterKeeper) ask(ctx context.Context, s session.State) time.Duratio
 	k.fail("")
 	lease := detour.Lease(g.Lease)
 	k.told = true
-	k.tell(admittedConverter{
+	k.news.admitted(admittedConverter{
 		Converter: relay.Converter{Name: k.lead.Via.Waypoint, At: netip.AddrPortFrom(k.lead.Via.Addr, g.Port), Cookie: g.Cookie, RTT: s.RTT},
 		expires:   time.Now().Add(lease),
 	})
+	if slices.ContainsFunc(incoming, func(x api.Incoming) bool { return !x.Granted }) {
+		return min(converterRetry, lease*2/3)
+	}
 	return lease * 2 / 3
+}
+
+// tellIncoming tells for which services connections are taken, if there are services.
+func (k *converterKeeper) tellIncoming(list []api.Incoming) {
+	if len(k.incoming.services) > 0 {
+		k.news.incoming(list)
+	}
 }
 
 // fail notes why the last request failed; empty: it did not.
@@ -140,7 +162,7 @@ func (k *converterKeeper) fail(why string) {
 		k.log.Info("not admitted to a converter", "err", why)
 	}
 	k.failed = why
-	k.refuse(why)
+	k.news.refused(why)
 }
 
 var modes = map[config.UseConverter]choice.Mode{config.ConvertAuto: choice.Auto, config.ConvertAlways: choice.Always}
@@ -172,14 +194,15 @@ type converters struct {
 	wanted   *atomic.Bool // whether to be admitted to any; the keepers read it
 	admitted map[detour.Via]admittedConverter
 	refused  map[detour.Via]string // why the last request for admission failed
-	plain    plainServers          // as last seen
-	looks    time.Time             // when they are looked for again, at the earliest
-	will     path.Steering         // which waypoints may be used
-	agent    uint32                // this process, as the kernel's programs know it; 0: unknown, or not needed
+	incoming map[detour.Via][]api.Incoming
+	plain    plainServers  // as last seen
+	looks    time.Time     // when they are looked for again, at the earliest
+	will     path.Steering // which waypoints may be used
+	agent    uint32        // this process, as the kernel's programs know it; 0: unknown, or not needed
 }
 
 func newConverters(use config.UseConverter) converters {
-	c := converters{use: use, wanted: &atomic.Bool{}, admitted: make(map[detour.Via]admittedConverter), refused: make(map[detour.Via]string)}
+	c := converters{use: use, wanted: &atomic.Bool{}, admitted: make(map[detour.Via]admittedConverter), refused: make(map[detour.Via]string), incoming: make(map[detour.Via][]api.Incoming)}
 	c.wanted.Store(use != config.ConvertNever)
 	return c
 }
@@ -203,9 +226,12 @@ func (c *converters) list(now time.Time) []relay.Converter {
 
 // keepConverter begins to keep this host admitted to a waypoint's converter at one address.
 func (c *Client) keepConverter(ctx context.Context, lead tunnel.Lead) keeper {
-	tell := func(a admittedConverter) { c.converterChanged(ctx, lead.Via, a) }
-	refuse := func(why string) { c.converterRefused(ctx, lead.Via, why) }
-	return newConverterKeeper(lead, c.converters.wanted, tell, refuse, c.config.Log.With("subsystem", "converter"))
+	news := converterNews{
+		admitted: func(a admittedConverter) { c.converterChanged(ctx, lead.Via, a) },
+		refused:  func(why string) { c.converterRefused(ctx, lead.Via, why) },
+		incoming: func(list []api.Incoming) { c.incomingChanged(ctx, lead.Via, list) },
+	}
+	return newConverterKeeper(lead, c.converters.wanted, c.incomingAt(lead.Via.Waypoint), news, c.config.Log.With("subsystem", "converter"))
 }
 
 // converterChanged is called by a converterKeeper.
@@ -234,11 +260,23 @@ func (c *Client) converterRefused(ctx context.Context, v detour.Via, why string)
 	})
 }
 
+// incomingChanged is called by a converterKeeper.
+func (c *Client) incomingChanged(ctx context.Context, v detour.Via, list []api.Incoming) {
+	c.post(ctx, func(time.Time) {
+		if c.roster.sessions[v] == nil || len(list) == 0 {
+			delete(c.converters.incoming, v)
+			return
+		}
+		c.converters.incoming[v] = list
+	})
+}
+
 // forgetConverters forgets those of a waypoint that is not used any more.
 func (c *Client) forgetConverters(vias []detour.Via, now time.Time) {
 	for _, v := range vias {
 		delete(c.converters.admitted, v)
 		delete(c.converters.refused, v)
+		delete(c.converters.incoming, v)
 	}
 	c.tellRelay(now)
 }
@@ -277,6 +315,7 @@ func (c *Client) Convert(ctx context.Context, use config.UseConverter) (api.Conv
 
 func (c *Client) describeConverting(now time.Time) api.Converting {
 	out := api.Converting{Use: string(c.converters.use), Converters: []api.Converter{}}
+	out.Incoming = c.converters.describeIncoming(c.config.Settings.Client.Converter.Incoming)
 	if !c.converters.wanted.Load() {
 		return out
 	}

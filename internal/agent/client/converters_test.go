@@ -10,6 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -22,6 +28,7 @@ type converterSession struct {
 	grant wire.TunnelGrant
 	err   error
 	asked int
+	last  wire.TunnelRequest
 }
 
 func (s *converterSession) State() session.State { return s.state }
@@ -29,6 +36,7 @@ func (s *converterSession) State() session.State { return s.state }
 func (s *converterSession) Tunnel(_ context.Context, r wire.TunnelRequest) (wire.TunnelGrant, error) {
 	if r.Kind == wire.Converter {
 		s.asked++
+		s.last = r
 	}
 	return s.grant, s.err
 }
@@ -42,7 +50,12 @@ func TestConverterKeeper(t *testing.T) {
 	var told []admittedConverter
 	var refused []string
 	lead := tunnel.Lead{Via: detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7")}, Session: s}
-	k := newConverterKeeper(lead, &wanted, func(a admittedConverter) { told = append(told, a) }, func(why string) { refused = append(refused, why) }, slog.New(slog.DiscardHandler))
+	news := converterNews{
+		admitted: func(a admittedConverter) { told = append(told, a) },
+		refused:  func(why string) { refused = append(refused, why) },
+		incoming: func(list []api.Incoming) { t.Errorf("of incoming connections, for which nothing was asked: %+v", list) },
+	}
+	k := newConverterKeeper(lead, &wanted, incoming{}, news, slog.New(slog.DiscardHandler))
 	step := func(what string, asked, tells int) time.Duration {
 		t.Helper()
 		next := k.step(t.Context())
@@ -88,6 +101,83 @@ func TestConverterKeeper(t *testing.T) {
 	step("not wanted any more", 7, 5)
 	if want := []string{"expelled", ""}; !slices.Equal(refused[3:], want) {
 		t.Errorf("then reported %q, want %q", refused[3:], want)
+	}
+}
+
+// A converter is asked for the ports of this host's services, also if it is not used otherwise. The cookies that it gets are
+// good from its address only, each for one service. What was not granted is asked for again.
+func TestConverterIsAskedForPorts(t *testing.T) {
+	converter := netip.MustParseAddr("192.0.2.7")
+	web := config.Incoming{Converter: "bob", Port: 8080, To: netip.MustParseAddrPort("127.0.0.1:80")}
+	mail := config.Incoming{Converter: "bob", Port: 25, To: netip.MustParseAddrPort("127.0.0.1:25")}
+	s := &converterSession{
+		state: session.State{Up: true, Sessions: 1, Observed: netip.MustParseAddrPort("192.0.2.1:1"), Offers: []wire.Kind{wire.Converter}},
+		grant: wire.TunnelGrant{
+			Kind: wire.Converter, Port: 5124, Cookie: make([]byte, 24), Lease: 10 * time.Minute,
+			Incoming: []wire.IncomingGrant{{Port: 8080}, {Port: 25, Refused: wire.PortForbidden}},
+		},
+	}
+	var known []api.Incoming
+	news := converterNews{
+		admitted: func(admittedConverter) {}, refused: func(string) {}, incoming: func(list []api.Incoming) { known = list },
+	}
+	in := incoming{services: []config.Incoming{web, mail}, listens: 5125, key: cookie.Key{9}}
+	lead := tunnel.Lead{Via: detour.Via{Waypoint: "bob", Addr: converter}, Session: s}
+	k := newConverterKeeper(lead, &atomic.Bool{}, in, news, slog.New(slog.DiscardHandler))
+	expect := func(what string, want ...api.Incoming) {
+		t.Helper()
+		if diff := cmp.Diff(want, known, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}), cmpopts.IgnoreFields(api.Incoming{}, "Why")); diff != "" {
+			t.Errorf("%s: -want +got\n%s", what, diff)
+		}
+		for _, x := range known {
+			if x.Granted != (x.Why == "") {
+				t.Errorf("%s: %+v", what, x)
+			}
+		}
+	}
+	if next := k.step(t.Context()); next < converterRetry-time.Second || next > converterRetry {
+		t.Errorf("a port that was refused is asked for again after %v", next)
+	}
+	of := func(x config.Incoming, granted bool) api.Incoming {
+		return api.Incoming{Converter: "bob", Port: uint16(x.Port), Addr: converter, To: x.To, Granted: granted}
+	}
+	expect("one of two is granted", of(web, true), of(mail, false))
+	if s.last.Port != 5125 || len(s.last.Incoming) != 2 || s.last.Incoming[0].Port != 8080 || s.last.Incoming[1].Port != 25 {
+		t.Fatalf("asked for %+v", s.last)
+	}
+	for i, x := range in.services {
+		proof := s.last.Incoming[i].Cookie
+		if number, err := in.key.Open(proof, converter, time.Now()); number != serviceNumber(x) || err != nil {
+			t.Errorf("the cookie for %+v is for %d: %v", x, number, err)
+		}
+		if _, err := in.key.Open(proof, netip.MustParseAddr("192.0.2.8"), time.Now()); err == nil {
+			t.Error("the cookie is good from another address, too")
+		}
+	}
+	s.state.Sessions, s.grant.Incoming = 2, nil
+	k.step(t.Context())
+	expect("by an older dcol", of(web, false), of(mail, false))
+	s.state.Sessions, s.err = 3, errors.New("refused")
+	k.step(t.Context())
+	expect("refused altogether", of(web, false), of(mail, false))
+	s.state.Offers = nil
+	k.step(t.Context())
+	expect("it offers no converter any more")
+}
+
+// A service has a number of its own, which changes with anything that is said of it.
+func TestServiceNumbers(t *testing.T) {
+	seen := map[uint32]bool{0: true}
+	for _, x := range []config.Incoming{
+		{Converter: "bob", Port: 80, To: netip.MustParseAddrPort("127.0.0.1:80")}, {Converter: "bo", Port: 80, To: netip.MustParseAddrPort("127.0.0.1:80")},
+		{Converter: "bob", Port: 81, To: netip.MustParseAddrPort("127.0.0.1:80")}, {Converter: "bob", Port: 80, To: netip.MustParseAddrPort("127.0.0.1:81")},
+		{Converter: "bob", Port: 80, To: netip.MustParseAddrPort("[::1]:80")},
+	} {
+		if n := serviceNumber(x); seen[n] {
+			t.Errorf("%+v has the number %d of another", x, n)
+		} else {
+			seen[n] = true
+		}
 	}
 }
 

@@ -116,7 +116,8 @@ func (c *Client) steer(ctx context.Context, now time.Time) {
 	will := c.steering.will()
 	c.converters.will = will
 	if c.config.Directory != nil {
-		c.config.Directory.Steer(will.Use, will.Avoid)
+		first := slices.Concat(will.Use, c.config.Settings.Client.Converter.IncomingConverters())
+		c.config.Directory.Steer(first, will.Avoid)
 	}
 	c.handle(ctx, now, path.Steered{Steering: will})
 	c.tellRelay(now)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -61,6 +62,7 @@ func New(c Config) *Member {
 	chooser := directory.Client{
 		Name: settings.Name, Region: settings.Collective.Region, First: settings.Client.Use, Never: settings.Client.Avoid,
 	}
+	chooser.First = slices.Concat(chooser.First, settings.Client.Converter.IncomingConverters())
 	var skip []string
 	if settings.Has(config.RoleClient) {
 		chooser.Want = settings.Collective.Waypoints

@@ -20,6 +20,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/converter/relay"
+	"github.com/detour-collective/dcol/internal/converter/server"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -39,7 +40,14 @@ type Config struct {
 	// Trusted and Sightings are for outside.Config.
 	Trusted   func(member string) bool
 	Sightings <-chan nat.Sighting
-	Log       *slog.Logger
+	// Relay is told at which ports to take connections for members.
+	Relay Relay
+	Log   *slog.Logger
+}
+
+// Relay is the process that relays connections. It is *relaying.Keeper.
+type Relay interface {
+	Change(func(*relay.State))
 }
 
 // Check returns an error if the waypoint role cannot start with these settings.
@@ -181,7 +189,8 @@ func startWaypoint(c Config, seen <-chan egress.Outside, a *announcer) (*waypoin
 		Bandwidth: int64(operator.Bandwidth) / 8, Quota: uint64(operator.MonthlyQuota), Hours: operator.Hours, Members: memberTerms(operator),
 		Log: operator.Log, Record: files.Sysctls, Memory: files.Given, Counts: files.Counts,
 		Marks: rules.Marks(operator.Marks), Converter: Converter(c.Settings, c.Identity), Outside: seen, Tell: a.announce, TellLoad: a.announceLoad,
-		Author: attribution.Author{Collective: self.Collective, Waypoint: self.Name, Sign: c.Identity.SignWithChain},
+		TellIncoming: func(list []waypoint.Incoming) { c.Relay.Change(incoming(list)) },
+		Author:       attribution.Author{Collective: self.Collective, Waypoint: self.Name, Sign: c.Identity.SignWithChain},
 	}, c.Log)
 }
 
@@ -191,7 +200,32 @@ func Converter(settings *config.Config, id *collective.Identity) *waypoint.Conve
 	if !settings.Has(config.RoleWaypoint) || !settings.Waypoint.Gives(config.Converter) {
 		return nil
 	}
-	return &waypoint.Converter{Port: uint16(settings.Waypoint.ConverterPort), Key: cookie.Key(id.Derive("converter"))}
+	own := &waypoint.Converter{Port: uint16(settings.Waypoint.ConverterPort), Key: cookie.Key(id.Derive("converter"))}
+	for _, r := range settings.Waypoint.ConverterIncoming {
+		for port := int(r.First); port <= int(r.Last); port++ {
+			own.Incoming = append(own.Incoming, uint16(port))
+		}
+	}
+	return own
+}
+
+// incoming changes at which ports the relay takes connections for members.
+func incoming(list []waypoint.Incoming) func(*relay.State) {
+	out := []relay.Incoming{}
+	for _, x := range list {
+		to := relay.Incoming{Port: x.Port.Port, Member: x.Member, Mark: x.Mark, Expelled: x.Expelled}
+		for _, w := range x.Ways {
+			to.Ways = append(to.Ways, server.Way(w))
+		}
+		out = append(out, to)
+	}
+	return func(s *relay.State) {
+		if s.Serve != nil {
+			changed := *s.Serve // the one before may be on its way to the relay
+			changed.Incoming = out
+			s.Serve = &changed
+		}
+	}
 }
 
 // Servers returns the servers that the operator lets members use, for the converter.
