@@ -393,10 +393,6 @@ func (f *fluid) rate(d *transfer, long time.Duration) float64 {
 	return 8 * float64(d.bytes-before) / long.Seconds()
 }
 
-func mbit(rate float64) *link {
-	return &link{rate: rate * 1e6, buffer: 60 * time.Millisecond, calm: 1}
-}
-
 func wayOf(trip time.Duration, links ...*link) *way { return &way{trip: trip, links: links} }
 
 // why returns the reason for a connection's detour.

@@ -36,10 +36,10 @@ func convertTo(conn *net.TCPConn, t Target) (*converted, error) {
 	if err != nil || !t.Waits {
 		return c, err
 	}
-	if _, err := c.Write(nil); err != nil {
-		return c, err
+	if _, err = c.Write(nil); err == nil {
+		err = c.readAnswer()
 	}
-	return c, c.readAnswer()
+	return c, err
 }
 
 // Write sends what there is of the message before b.
