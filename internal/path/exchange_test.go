@@ -75,9 +75,9 @@ func TestGoodEnoughDetourStays(t *testing.T) {
 // for each other, but for the chance of a few: what is lost is estimated from few packets.
 func TestFalseExchanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
-	const networks, most = 60, 3
-	needless, missed := 0, 0
-	for range networks {
+	const most = 3
+	tried, needless, missed := networks(60), 0, 0
+	for range tried {
 		trip := time.Duration(10+random.IntN(100)) * time.Millisecond
 		about := func() *pathWorth {
 			return &pathWorth{trip: time.Duration(float64(trip) * (0.9 + 0.2*random.Float64())), rate: 800, loss: 0.005 * random.Float64()}
@@ -99,7 +99,7 @@ func TestFalseExchanges(t *testing.T) {
 			missed++
 		}
 	}
-	t.Logf("of %d networks each: %d exchanged for nothing, %d not exchanged although much slower", networks, needless, missed)
+	t.Logf("of %d networks each: %d exchanged for nothing, %d not exchanged although much slower", tried, needless, missed)
 	if needless > most || missed > most {
 		t.Errorf("%d false, %d missed", needless, missed)
 	}

@@ -154,7 +154,7 @@ func TestOneSlotIsForTheTry(t *testing.T) {
 // A try that turns out poor ends when it is measured, also on a connection that goes on for hours.
 func TestPoorTryIsLeft(t *testing.T) {
 	random := rand.New(rand.NewPCG(8, 1))
-	for i := range uint64(10) {
+	for i := range networks(10) {
 		good := 12 + 20*random.Float64()
 		ways := map[string]*way{
 			"":      wayOf(randomTrip(random), randomLink(random, 4)),

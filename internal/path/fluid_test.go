@@ -73,6 +73,14 @@ type lane struct {
 	receiverRTT, dataAge time.Duration
 }
 
+// networks returns on how many random networks a property is tried: n, or the first quarter of them with the race detector.
+func networks(n uint64) uint64 {
+	if raceDetector {
+		return (n + 3) / 4
+	}
+	return n
+}
+
 func newFluid(t testing.TB, seed uint64, ways map[string]*way, change func(*path.Config)) *fluid {
 	t.Helper()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

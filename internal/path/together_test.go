@@ -45,7 +45,7 @@ func overBob(t *testing.T, seed uint64, ways map[string]*way, demands ...float64
 func TestLimitedSourceKeepsItsDetour(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 1))
 	left := 0
-	for i := range uint64(20) {
+	for i := range networks(20) {
 		bob, carol := 10+30*random.Float64(), 10+30*random.Float64()
 		ways := map[string]*way{
 			"":      wayOf(randomTrip(random), randomLink(random, 3+10*random.Float64())),
@@ -71,7 +71,7 @@ func TestLimitedSourceKeepsItsDetour(t *testing.T) {
 // Connections that share a detour leave it only for one that gives each more, and one at a time.
 func TestTogetherOverOneDetour(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 2))
-	for i := range uint64(20) {
+	for i := range networks(20) {
 		n := 2 + random.IntN(3)
 		bob := 10 + 30*random.Float64()
 		carol := bob * (0.3 + random.Float64())
@@ -106,7 +106,7 @@ func TestTogetherOverOneDetour(t *testing.T) {
 func TestPoorDetourIsLeft(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
 	stayed := 0
-	for i := range uint64(20) {
+	for i := range networks(20) {
 		bob := 1 + 5*random.Float64()
 		ways := map[string]*way{
 			"":      wayOf(randomTrip(random), randomLink(random, 4)),

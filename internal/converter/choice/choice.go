@@ -57,7 +57,7 @@ const (
 
 	// silentFor is how long a converter that did not answer for a server is not asked for it again. If it does not answer
 	// for two servers within this time, it counts as frozen.
-	silentFor = time.Minute
+	silentFor = 20 * time.Second
 
 	// A converter that has just worked is trusted, but if it has ended or is frozen, few connections trust it.
 	trustFor     = 10 * time.Second
@@ -307,7 +307,7 @@ func (c *Choice) Failed(addr netip.AddrPort, wants time.Duration, now time.Time)
 }
 
 // Silent notes that a converter did not answer in time for a server, where nobody knows whether the server would have
-// answered. It is not asked for this server for a minute. A second server for which it is silent shows that it failed:
+// answered. It is not asked for this server for a while. A second server for which it is silent shows that it failed:
 // one that is filtered away must not take the converter from all others.
 func (c *Choice) Silent(addr, server netip.AddrPort, now time.Time) {
 	v := c.find(addr)

@@ -108,7 +108,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// A server that never answers takes the converter from no other server. Two such servers within a minute show that the
+// A server that never answers takes the converter from no other server. Two such servers within 20 seconds show that the
 // converter is frozen.
 func TestSilent(t *testing.T) {
 	other := netip.AddrPortFrom(server.Addr().Next(), server.Port())

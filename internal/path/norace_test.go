@@ -1,0 +1,5 @@
+//go:build !race
+
+package path_test
+
+const raceDetector = false
