@@ -215,7 +215,7 @@ func (f *pathsFlags) explore(ctx context.Context, w *paths.Wire, s *cflb.Scheme,
 	return nil
 }
 
-// notesOf tells what is uncertain about paths through CFLB routers.
+// notesOf returns what is uncertain about paths through CFLB routers.
 func notesOf(r *paths.Routed) (notes []string) {
 	for _, s := range r.Network.Suspects {
 		notes = append(notes, fmt.Sprintf("%v: %s", shownAddr(s.Router), s.Reason))

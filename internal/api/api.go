@@ -141,7 +141,7 @@ type Subflow struct {
 	BytesReceived uint64  `json:"bytes_received"`
 	Segments      uint64  `json:"segments_sent"` // with payload, also those sent again
 	Retransmitted uint64  `json:"segments_retransmitted"`
-	// Queued is what this host has given to the subflow and the peer has not acknowledged, in bytes: in flight, or waiting.
+	// Queued counts the bytes that this host gave to the subflow and the peer has not acknowledged: in flight, or waiting.
 	Queued     uint64 `json:"queued_bytes"`
 	CongWindow uint32 `json:"cwnd_segments"`
 	// Why is the reason for this detour when it was chosen.
@@ -172,7 +172,7 @@ type WaypointKind struct {
 	State KindState `json:"state"`
 	// Why is the reason why it is not ready, or not ready for some servers.
 	Why string `json:"why,omitempty"`
-	// Remote is where the packets of a tunnel go by UDP. It is absent while there is no grant, and for other kinds.
+	// Remote is the UDP address to which a tunnel sends its packets. It is absent while there is no grant, and for other kinds.
 	Remote netip.AddrPort `json:"remote,omitzero"`
 }
 

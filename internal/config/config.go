@@ -245,7 +245,7 @@ type Convert struct {
 	ExcludeCgroups []string       `toml:"exclude_cgroups"`
 	// ExcludePrograms are paths of executables that dcol run starts.
 	ExcludePrograms []string `toml:"exclude_programs"`
-	// IncomingPort is where this host's relay takes the connections that converters bring, if Incoming names any.
+	// IncomingPort is the TCP port at which this host's relay takes the connections that converters bring, if Incoming names any.
 	IncomingPort int        `toml:"incoming_port"`
 	Incoming     []Incoming `toml:"incoming"`
 }

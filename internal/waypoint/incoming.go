@@ -20,7 +20,7 @@ func (l *loop) takePorts(r lease.PortsRequest, now time.Time) []wire.IncomingGra
 	return answers
 }
 
-// tellIncoming tells at which ports connections are to be taken for members, if that has changed.
+// tellIncoming reports the ports at which connections are to be taken for members, if they have changed.
 func (l *loop) tellIncoming() {
 	ports := l.leases.Ports()
 	if l.config.TellIncoming == nil || l.incoming != nil && lease.EqualPorts(ports, l.incoming) {

@@ -146,7 +146,7 @@ func (k *converterKeeper) ask(ctx context.Context, s session.State) time.Duratio
 	return lease * 2 / 3
 }
 
-// tellIncoming tells for which services connections are taken, if there are services.
+// tellIncoming gives the relay the services for which connections are taken, if there are any.
 func (k *converterKeeper) tellIncoming(list []api.Incoming) {
 	if len(k.incoming.services) > 0 {
 		k.news.incoming(list)

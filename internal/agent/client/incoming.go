@@ -37,7 +37,7 @@ func Receiving(c config.Client, id *collective.Identity) *relay.Receive {
 // incomingKey seals the cookies that converters get. It is derived, so that they stay valid after a restart.
 func incomingKey(id *collective.Identity) cookie.Key { return cookie.Key(id.Derive("incoming")) }
 
-// serviceNumber tells services apart in cookies. It depends on all that the service is: a cookie from before a change of the
+// serviceNumber returns the number by which a cookie names a service. It depends on all that the service is: a cookie from before a change of the
 // configuration leads to the service that it was sealed for, or to none.
 func serviceNumber(x config.Incoming) uint32 {
 	h := fnv.New32a()

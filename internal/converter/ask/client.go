@@ -146,7 +146,7 @@ func (c *Client) Failed(converter netip.AddrPort, reason Failure) {
 	c.exchange(request{kind: kindFailed, server: converter, reason: reason})
 }
 
-// Silent tells the relay that a converter did not answer in time to the Convert message for a server.
+// Silent reports to the relay that a converter did not answer the Convert message for a server in time.
 func (c *Client) Silent(converter, server netip.AddrPort) {
 	c.exchange(request{kind: kindSilent, server: server, converter: converter})
 }
