@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/api"
@@ -20,7 +22,7 @@ func TestPolicyPaths(t *testing.T) {
 		"[client]\nexclude = []\nselection = \"oldest\"\n[[policy]]\nuse = \"paths\"\nsubflows = 4\n")
 	w.serve()
 	w.run(server, "ip", "mptcp", "limits", "set", "subflow", "8", "add_addr_accepted", "8")
-	w.start("client")
+	client := w.start("client")
 	get := func() *transfer {
 		return w.transfer("client", program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--no-buffer", w.url())
 	}
@@ -75,6 +77,15 @@ func TestPolicyPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.eventually("the agent has searched again", func() error {
+		first.goesOn()
+		log, err := os.ReadFile(client.log)
+		if err != nil {
+			return err
+		}
+		searches := strings.Count(string(log), "paths by ports were searched")
+		return holds(searches == 2, "%d searches", searches)
+	})
 	third := get()
 	w.within(2*patience, "a later connection has three paths", func() error {
 		third.goesOn()
