@@ -19,10 +19,14 @@ type transparent struct {
 
 // Open implements engine.Front.
 func (f transparent) Open(a engine.Accepted) (engine.Opening, error) {
-	if a.Local.Port() == f.port {
+	server, err := a.Local()
+	if err != nil {
+		return nil, err
+	}
+	if server.Port() == f.port {
 		return nil, fmt.Errorf("%v called the relay itself, at port %d", a.Peer, f.port)
 	}
-	return open(f.client, a.Peer.Addr(), a.Local), nil
+	return open(f.client, a.Peer.Addr(), server), nil
 }
 
 // redirected is a connection whose server is known from the start. Its program has been told that the connection

@@ -23,12 +23,16 @@ type Front interface {
 
 // Accepted is a connection that has come in.
 type Accepted struct {
-	Peer  netip.AddrPort // who opened it
-	Local netip.AddrPort // the address that was called; with TPROXY, that of the server
+	Peer netip.AddrPort // who opened it
 	// HangUp ends the connection with a reset, unless it is known by then which server it is for; see
 	// Dial.MayHangUp. It returns at once, and any goroutine may call it.
 	HangUp func()
+
+	fd int
 }
+
+// Local returns the address that was called; with TPROXY, that of the server. Only Open may call it.
+func (a Accepted) Local() (netip.AddrPort, error) { return localAddr(a.fd) }
 
 // Opening is the state of one connection until its server is reached. Its methods must not block.
 type Opening interface {

@@ -38,14 +38,10 @@ type opening struct {
 
 // open begins a pair with a connection that has come in.
 func (l *loop) open(fd int, peer netip.AddrPort) {
-	local, err := localAddr(fd)
 	p := &pair{}
-	var front Opening
-	if err == nil {
-		front, err = l.engine.config.Front.Open(Accepted{
-			Peer: peer, Local: local, HangUp: func() { l.engine.resume(l, resumption{pair: p, hangUp: true}) },
-		})
-	}
+	front, err := l.engine.config.Front.Open(Accepted{
+		Peer: peer, HangUp: func() { l.engine.resume(l, resumption{pair: p, hangUp: true}) }, fd: fd,
+	})
 	if err != nil {
 		l.refused.Add(1)
 		resetSocket(fd)
