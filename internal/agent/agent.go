@@ -260,7 +260,7 @@ func (p *Plan) relayed() (s relay.State) {
 		s.Serve = &relay.Serve{Port: c.Port, Key: c.Key, Servers: serving.Servers(p.config.Waypoint)}
 	}
 	if p.config.Has(config.RoleClient) {
-		s.Use = client.Converting(p.config.Client)
+		s.Use = client.Converting(p.config.Client, p.config.Waypoint.Marks)
 		s.Receive = client.Receiving(p.config.Client, p.identity)
 	}
 	return s

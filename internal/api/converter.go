@@ -28,7 +28,7 @@ type RelayPart struct {
 type Converting struct {
 	Use        string      `json:"use"` // never, auto or always
 	Converters []Converter `json:"converters"`
-	// Refused are waypoints that offer a converter and did not admit this host to it.
+	// Refused are waypoints that offer a converter which this host cannot use, each with the reason.
 	Refused []RefusedConverter `json:"refused,omitempty"`
 	// Incoming are the ports of converters at which they take connections for services of this host, or are asked to.
 	Incoming []Incoming `json:"incoming,omitempty"`

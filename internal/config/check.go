@@ -116,6 +116,9 @@ func (c *Client) check(p *tomlfile.Problems) {
 		}
 	}
 	c.Converter.check(p)
+	if c.Converter.Tunnel == WireGuard && !c.Uses(WireGuard) {
+		p.At("client.converter.tunnel", `is "wireguard", and client.kinds has no "wireguard", so that there are no such tunnels: add it there`)
+	}
 	c.Budget.check(p)
 	c.checkInactivityTimeout(p)
 	if m := c.Mptcpify; m != MptcpifyNone && m != MptcpifyHost && !filepath.IsAbs(m) {

@@ -18,6 +18,9 @@ func (c *Convert) check(p *tomlfile.Problems) {
 	if u := c.Use; u != ConvertNever && u != ConvertAuto && u != ConvertAlways {
 		p.At("client.converter.use", `must be "never", "auto" or "always", not %q`, u)
 	}
+	if c.Tunnel != "" && c.Tunnel != WireGuard {
+		p.At("client.converter.tunnel", `must be "" or "wireguard", the only kind of tunnel that encrypts, not %q`, c.Tunnel)
+	}
 	checkPorts(p, "client.converter.exclude_ports", c.ExcludePorts)
 	for _, d := range c.ExcludeDomains {
 		if d == "" || len(d) > longestDomain || strings.ContainsAny(d, "*/: ") || strings.HasPrefix(d, ".") {

@@ -241,8 +241,10 @@ type Convert struct {
 	Proxy          string         `toml:"proxy"`   // address of a proxy on this host; empty: none
 	Gateway        []string       `toml:"gateway"` // interfaces whose hosts' connections are converted
 	KeepIPv6       bool           `toml:"keep_ipv6"`
-	Capture        string         `toml:"capture"` // none, host, or the folder of a cgroup
-	ExcludeCgroups []string       `toml:"exclude_cgroups"`
+	// Tunnel is the kind of tunnel in which converters are reached; empty: in none.
+	Tunnel         Kind     `toml:"tunnel"`
+	Capture        string   `toml:"capture"` // none, host, or the folder of a cgroup
+	ExcludeCgroups []string `toml:"exclude_cgroups"`
 	// ExcludePrograms are paths of executables that dcol run starts.
 	ExcludePrograms []string `toml:"exclude_programs"`
 	// IncomingPort is the TCP port at which this host's relay takes the connections that converters bring, if Incoming names any.

@@ -64,6 +64,8 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[client]\ncgroup = \"user.slice\"", `conf:9: client.cgroup: must be the absolute path of a cgroup's folder, or "" for all programs, not "user.slice"`},
 		{minimal + "[client]\nkinds = [\"converter\"]", `conf:9: client.kinds: "converter" is not a kind of detour`},
 		{minimal + "[client.converter]\nuse = \"sometimes\"", `conf:9: client.converter.use: must be "never", "auto" or "always", not "sometimes"`},
+		{minimal + "[client.converter]\ntunnel = \"openvpn\"", `conf:9: client.converter.tunnel: must be "" or "wireguard", the only kind of tunnel that encrypts, not "openvpn"`},
+		{minimal + "[client]\nkinds = [\"mapped\"]\n[client.converter]\ntunnel = \"wireguard\"", `conf:11: client.converter.tunnel: is "wireguard", and client.kinds has no "wireguard"`},
 		{minimal + "[client.converter]\nexclude_ports = [0]", `conf:9: client.converter.exclude_ports: 0 is not a port`},
 		{minimal + "[client.converter]\nexclude_domains = [\"*.example.org\"]", `conf:9: client.converter.exclude_domains: "*.example.org" is not a domain`},
 		{minimal + "[client.converter]\nproxy = \"1080\"", `conf:9: client.converter.proxy: "1080" is not an address and a port`},

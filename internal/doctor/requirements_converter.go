@@ -41,7 +41,7 @@ func checkConverters(_ context.Context, e *Env) Result {
 		return skipped("none is wanted: dcol convert is never")
 	case c.Admitted == 0 && len(c.Refused) > 0:
 		return warning("ask the operator about the reason, or use another waypoint that offers one",
-			"offered to this host, but it is not admitted (%s): servers without MPTCP get no detours", strings.Join(c.Refused, "; "))
+			"offered to this host, but it cannot use it (%s): servers without MPTCP get no detours", strings.Join(c.Refused, "; "))
 	case c.Admitted == 0:
 		return warning(`ask the operator of a waypoint to add "converter" to waypoint.offers, or stop asking: dcol convert never`,
 			"wanted, but no waypoint in use offers one to this host: servers without MPTCP get no detours")

@@ -142,7 +142,7 @@ func TestRequirements(t *testing.T) {
 		{"converters", "no client", []func(*Env){running}, Skipped, "client role", ""},
 		{"converters", "none offered", []func(*Env){running, converting(Converting{Wanted: true})}, Warning, "no waypoint in use offers one", "dcol convert never"},
 		{"converters", "two", []func(*Env){running, converting(Converting{Wanted: true, Admitted: 2})}, OK, "admitted to 2", ""},
-		{"converters", "refused", []func(*Env){running, converting(Converting{Wanted: true, Refused: []string{"bob: full", "carol: closed"}})}, Warning, "offered to this host, but it is not admitted (bob: full; carol: closed)", "ask the operator"},
+		{"converters", "refused", []func(*Env){running, converting(Converting{Wanted: true, Refused: []string{"bob: full", "carol: closed"}})}, Warning, "offered to this host, but it cannot use it (bob: full; carol: closed)", "ask the operator"},
 		{"converters", "one of two", []func(*Env){running, converting(Converting{Wanted: true, Admitted: 1, Refused: []string{"bob: full"}})}, OK, "admitted to 1, and not to others (bob: full)", ""},
 		{"converters", "unasked", []func(*Env){unasked}, Skipped, "could not be asked", ""},
 		{"converter", "not offered", []func(*Env){running}, Skipped, "does not offer a converter", ""},

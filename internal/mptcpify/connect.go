@@ -126,14 +126,15 @@ func (s *supervisor) lead(l *lead, server netip.AddrPort) {
 		_ = answerContinue(s.listener, l.call.id)
 		return
 	}
-	if sock.nonblocking {
+	if sock.nonblocking || !convert.Converter.IsValid() {
 		s.toRelay(l, sock, server, convert)
 	} else {
 		s.toConverter(l, sock, server, convert)
 	}
 }
 
-// toRelay connects a non-blocking socket to the relay, which is told the server before. The socket is bound first, so
+// toRelay connects a socket to the relay, which is told the server before. On the loopback interface that takes no time, so
+// a program that waits may have it, too. The socket is bound first, so
 // that the relay can recognise it, but to no address: that can be undone.
 func (s *supervisor) toRelay(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert) {
 	relay, ok := sock.relay(server, convert)

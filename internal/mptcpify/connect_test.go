@@ -291,6 +291,17 @@ func TestConnectThroughConverter(t *testing.T) {
 	}
 }
 
+// TestRelayAloneReachesConverter has blocking programs connect while only the relay may connect to the converter.
+func TestRelayAloneReachesConverter(t *testing.T) {
+	newSite(t)
+	r := startRelay(t, modeTunnelled)
+	for _, addr := range []string{serverAddr, serverAddr6} {
+		server := plainServer(t, net.JoinHostPort(addr, "0"))
+		wantProbe(t, python(t, r, blockingScript, hostPort(server)...), wantTalk(server))
+		r.heard(t, "relayed "+server.String())
+	}
+}
+
 // TestConnectMapped has a socket of IPv6 connect to a server of IPv4.
 func TestConnectMapped(t *testing.T) {
 	for _, timeout := range []string{"None", "20"} {

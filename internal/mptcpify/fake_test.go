@@ -59,6 +59,7 @@ const (
 	modeDirect    = "direct"     // the relay wants nothing converted
 	modePlain     = "plain"      // the relay wants nothing converted, and knows all servers to speak no MPTCP
 	modeForgets   = "forgets"    // the relay refuses announced connections
+	modeTunnelled = "tunnelled"  // only the relay may connect to the converter
 )
 
 func fakeRelay(socket, mode string) int {
@@ -130,6 +131,9 @@ func (f *fake) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 	defer f.mu.Unlock()
 	if f.mode == modeFirstDead && !f.gone {
 		port++
+	}
+	if f.mode == modeTunnelled {
+		return ask.Answer{Convert: &ask.Convert{Relay4: f.relay[0], Relay6: f.relay[1]}}
 	}
 	return ask.Answer{Convert: &ask.Convert{
 		Converter: netip.AddrPortFrom(converter, port), Cookie: []byte(testCookie),

@@ -29,7 +29,7 @@ func (s *supervisor) toConverter(l *lead, sock callerSocket, server netip.AddrPo
 	l.touch(sock.sendTimeout)
 	until := time.Now().Add(patience(time.Duration(sock.sendTimeout.Nano())))
 	var tried []netip.AddrPort
-	for convert != nil && !slices.Contains(tried, convert.Converter) && time.Now().Before(until) {
+	for convert != nil && convert.Converter.IsValid() && !slices.Contains(tried, convert.Converter) && time.Now().Before(until) {
 		tried = append(tried, convert.Converter)
 		err := s.through(l, sock, server, convert, until)
 		switch {

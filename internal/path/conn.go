@@ -17,6 +17,7 @@ type conn struct {
 	since         time.Time
 	rule          *Rule
 
+	tunnelled   bool // its first subflow starts in a tunnel, so none may start elsewhere
 	denyInitial bool
 	excluded    bool
 	refused     bool // the kernel accepts no commands for it
@@ -176,12 +177,21 @@ func (c *conn) ownsID(s *subflow) bool {
 	return !c.has(func(x *subflow) bool { return x != s && x.id == s.id })
 }
 
+// target returns the address to which a subflow over d would connect, and whether the connection may use d. One that
+// began in a tunnel keeps to encrypted tunnels: near this host, nobody is to see what it carries, and to whom.
+func (c *conn) target(d *Detour) (netip.AddrPort, bool) {
+	if c.tunnelled && d.Kind != WireGuard {
+		return netip.AddrPort{}, false
+	}
+	return d.target(c.server)
+}
+
 // recognise assigns d to subflows that use it and that this manager did not create. A subflow from
 // a tunnel's address to the server itself counts as direct until the tunnel is known. An in-band
 // subflow looks like a mapped one if the port is the server's own; it is taken for in-band, which
 // is more likely because it needs no mapping.
 func (c *conn) recognise(d *Detour) {
-	remote, ok := d.target(c.server)
+	remote, ok := c.target(d)
 	if _, layout := c.rule.Policy.(Layout); d.Kind == Port || d.Kind == Uplink && !layout {
 		return
 	}

@@ -33,13 +33,19 @@ func (m *Manager) established(ev ConnEstablished, now time.Time) {
 func (m *Manager) newConn(t Token, local, remote netip.AddrPort, cgroup string, now time.Time) *conn {
 	c := &conn{
 		token: t, local: local, remote: remote, server: remote, since: now, seen: now,
-		excluded: m.excludes(remote.Addr()) || m.spared.take(local, now),
-		tls:      slices.Contains(m.cfg.TLSPorts, remote.Port()),
-		rule:     m.rules.of(remote.Port(), remote.Addr(), cgroup),
+		tunnelled: m.inTunnel(local.Addr()), excluded: m.excludes(remote.Addr()) || m.spared.take(local, now),
+		tls:  slices.Contains(m.cfg.TLSPorts, remote.Port()),
+		rule: m.rules.of(remote.Port(), remote.Addr(), cgroup),
 	}
 	c.kind, c.kindSaid = m.cfg.kindOf(c.rule, remote.Port())
 	c.due.Item = c
 	return c
+}
+
+// inTunnel reports whether a connection's first subflow starts in a tunnel. The tunnel may have ended with an earlier agent.
+func (m *Manager) inTunnel(local netip.Addr) bool {
+	return m.host.tunnels[local] ||
+		!m.host.has(local) && slices.ContainsFunc(m.cfg.Tunnels, func(p netip.Prefix) bool { return p.Contains(local) })
 }
 
 // kindOf returns the kind of traffic that the operator says: by the connection's rule, or else by the server's port.

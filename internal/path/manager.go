@@ -25,6 +25,8 @@ type Config struct {
 	BulkPorts, MessagePorts []uint16
 	// Exclude lists destinations that never get a detour.
 	Exclude []netip.Prefix
+	// Tunnels are the networks from which addresses in tunnels are.
+	Tunnels []netip.Prefix
 	// ByWorth has the subflows of a connection used by what they are worth to it, and detours chosen by what
 	// is known of them. Otherwise, as in the system of 2017, a connection takes the detour that was
 	// offered first, and uses it as long as it works.

@@ -21,7 +21,7 @@ func (m *Manager) open(t turn) {
 	if t.now.Before(t.room.at) || t.settling() || t.announcingRemoval() {
 		return
 	}
-	t.keepDirect()
+	m.keepDirect(t)
 	if !t.moving() {
 		m.openDetours(t)
 	}
@@ -49,7 +49,7 @@ func (m *Manager) openDetours(t turn) {
 	}
 	m.places.askingForMore(t)
 	t.capped = plan.Capped
-	plan.Ask = plan.Ask && !m.allSpent(t)
+	plan.Ask = plan.Ask && !m.allSpent(t) && !t.tunnelled
 	t.lacks(plan.Short)
 	t.asks = plan.Short && plan.Ask
 	if (plan.Ask || t.wants()) && !t.now.Before(t.ask.at) {
@@ -110,7 +110,7 @@ func (vs *views) of(t turn, k *detours) View {
 	}
 	failures := k.countFailures(t.server, t.now)
 	for o := range k.leading(t.server) {
-		remote, ok := o.target(t.server)
+		remote, ok := t.target(&o.Detour)
 		if !ok || t.taken(&o.Detour, remote) || o.Kind == Uplink && o.Local == t.local.Addr() && !t.directElsewhere() {
 			continue
 		}
@@ -156,7 +156,7 @@ func (t turn) taken(d *Detour, remote netip.AddrPort) bool {
 
 // take requests a subflow over a detour on offer. from is the source address of those that have none.
 func (t turn) take(o *offered, from netip.Addr, choice Choice) {
-	remote, _ := o.target(t.server)
+	remote, _ := t.target(&o.Detour)
 	why := choice.Why
 	why.instead, t.left = t.left, nil
 	if o.Local.IsValid() {
@@ -177,16 +177,34 @@ func (t turn) take(o *offered, from netip.Addr, choice Choice) {
 }
 
 // keepDirect reopens the direct path after it failed or this host's address changed.
-func (t turn) keepDirect() {
+func (m *Manager) keepDirect(t turn) {
 	if t.denied() || t.now.Before(t.direct.at) || t.has(func(s *subflow) bool { return s.direct && !s.leaving && t.host.hasSource(s) }) {
 		return
 	}
 	if t.uplinkIsDirect() {
 		return
 	}
-	if from, ok := t.host.source(t.conn); ok {
+	from, ok := t.host.source(t.conn)
+	if t.tunnelled {
+		from, ok = m.detours.sourceInTunnel(t)
+	}
+	if ok {
 		t.create(&subflow{direct: true, local: netip.AddrPortFrom(from, 0), remote: t.server})
 	}
+}
+
+// sourceInTunnel returns where the direct path of a connection starts that began in a tunnel: at the same address, or else
+// at that of the tunnel which now leads to the server's own host. ok is false if there is neither.
+func (of *offers) sourceInTunnel(t turn) (from netip.Addr, ok bool) {
+	if t.host.owns(t.local.Addr()) {
+		return t.local.Addr(), true
+	}
+	for _, o := range of.general {
+		if o.Kind == WireGuard && o.Endpoint == t.server.Addr() && o.Local.Is4() == o.Endpoint.Is4() {
+			return o.Local, true
+		}
+	}
+	return netip.Addr{}, false
 }
 
 // moving reports whether the host's address changed and a new direct subflow is being opened.

@@ -32,6 +32,8 @@ import (
 //	}
 //	chain output {
 //		type filter hook output priority filter - 10; policy accept;
+//		oifname != @interfaces meta mark & MASK == MARK counter drop
+//		oifname @interfaces meta mark & MASK == MARK accept
 //		oifname @interfaces meta nfproto ipv6 meta l4proto != tcp counter reject with icmpx no-route
 //		oifname @interfaces meta nfproto ipv6 tcp flags syn / fin,syn,rst,ack tcp option mptcp subtype mp-join accept
 //		oifname @interfaces meta nfproto ipv6 tcp flags syn / fin,syn,rst,ack counter reject with tcp reset
@@ -40,10 +42,11 @@ import (
 // The direction is checked because a connection that a waypoint opened may be established: the
 // table may have been missing at that moment.
 //
-// The output chain is for hosts without an IPv6 route. On these the kernel would choose the
+// The rules with a mark are there if packets are reserved: they leave by a tunnel, or not at all, also when a tunnel ends under
+// a connection. The rest of the output chain is for hosts without an IPv6 route. On these the kernel would choose the
 // tunnel's address for programs' connections and route them into the tunnel. In IPv4 it looks for a
 // route before it chooses the address.
-func OpenGuard(interfaces []string) (*nft.Kept, error) {
+func OpenGuard(interfaces []string, reserved Reserved) (*nft.Kept, error) {
 	elements := make([]nft.Element, len(interfaces))
 	for i, name := range interfaces {
 		elements[i].Key = ifname(name)
@@ -58,18 +61,41 @@ func OpenGuard(interfaces []string) (*nft.Kept, error) {
 				rule(fromTunnels(), inState(expr.CmpOpEq, 0), drop()),
 			),
 			guardChain("forward", unix.NF_INET_FORWARD, rule(fromTunnels(), drop())),
-			guardChain("output", unix.NF_INET_LOCAL_OUT,
+			guardChain("output", unix.NF_INET_LOCAL_OUT, append(reserved.rules(),
 				rule(intoTunnels(), isIPv6(), protocol(expr.CmpOpNeq, unix.IPPROTO_TCP),
 					reject(unix.NFT_REJECT_ICMPX_UNREACH, unix.NFT_REJECT_ICMPX_NO_ROUTE)),
 				rule(intoTunnels(), isIPv6(), opensTCP(), joins(), []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}),
 				rule(intoTunnels(), isIPv6(), opensTCP(), reject(unix.NFT_REJECT_TCP_RST, 0)),
-			),
+			)...),
 		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("protect this host from packets out of tunnels: %w", err)
 	}
 	return table, nil
+}
+
+// Reserved are packets of this host's sockets that may leave by tunnels only: those whose mark is Mark in the bits of Mask.
+// The zero value: none.
+type Reserved struct{ Mask, Mark uint32 }
+
+func (r Reserved) rules() [][]expr.Any {
+	if r == (Reserved{}) {
+		return nil
+	}
+	marked := []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: binary.NativeEndian.AppendUint32(nil, r.Mask), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: binary.NativeEndian.AppendUint32(nil, r.Mark)},
+	}
+	outside := []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg},
+		&expr.Lookup{SourceRegister: reg, SetName: guardInterfaces.Name, Invert: true},
+	}
+	return [][]expr.Any{
+		rule(outside, marked, drop()),
+		rule(intoTunnels(), marked, []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}),
+	}
 }
 
 // openOutputGuard keeps the waypoint's own traffic out of its members' tunnels until the guard is

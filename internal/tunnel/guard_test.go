@@ -21,7 +21,7 @@ func TestGuard(t *testing.T) {
 	ns := netnstest.New(t)
 	var g *nft.Kept
 	ns.Must(t, func() (err error) {
-		g, err = OpenGuard([]string{"dcolwg0", "dcolov0"})
+		g, err = OpenGuard([]string{"dcolwg0", "dcolov0"}, Reserved{})
 		return err
 	})
 	check := func(when string) {
@@ -50,7 +50,7 @@ func TestGuard(t *testing.T) {
 	if err := g.Release(); err != nil {
 		t.Error(err)
 	}
-	ns.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0", "dcolov0"}); return err })
+	ns.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0", "dcolov0"}, Reserved{}); return err })
 	check("in place of one that was left")
 	if err := g.Close(); err != nil {
 		t.Error(err)
@@ -81,7 +81,7 @@ func TestGuardLetsInAnswersOnly(t *testing.T) {
 	client.Output(t, "ip", "route", "add", "default", "via", "10.200.0.1", "table", "77")
 	answering := socketIn(t, waypoint, server)
 	var g *nft.Kept
-	client.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0"}); return err })
+	client.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0"}, Reserved{}); return err })
 	t.Cleanup(func() {
 		if err := g.Close(); err != nil {
 			t.Error(err)
@@ -123,7 +123,7 @@ func TestGuardEndsWhatOpenedWithoutIt(t *testing.T) {
 	send(t, service, "answer", receive(t, service, "question"))
 	receive(t, attacking, "answer")
 	var g *nft.Kept
-	client.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0"}); return err })
+	client.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0"}, Reserved{}); return err })
 	send(t, attacking, "another question", at)
 	for end := time.Now().Add(10 * time.Second); !strings.Contains(client.Output(t, "nft", "list", "ruleset"), "ct direction original counter packets 1 "); {
 		if err := service.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {

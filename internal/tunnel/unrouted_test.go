@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ func TestTunnelIsNoRouteForOthers(t *testing.T) {
 		t.Fatalf("without a guard: %v", err)
 	}
 	var g *nft.Kept
-	client.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0"}); return err })
+	client.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0"}, Reserved{}); return err })
 	t.Cleanup(func() {
 		if err := g.Close(); err != nil {
 			t.Error(err)
@@ -50,6 +51,62 @@ func TestTunnelIsNoRouteForOthers(t *testing.T) {
 	client.Must(t, func() error { return sendSYN(from, to, mpJoin) })
 	if err := client.Do(func() error { return sendSYN(from, to, mpCapable) }); !errors.Is(err, unix.EPERM) {
 		t.Errorf("a SYN without MP_JOIN: %v", err)
+	}
+}
+
+// Packets that are reserved for tunnels leave by these only, also when the tunnel has ended and its address is used
+// elsewhere. Into a tunnel, they go in IPv6, too.
+func TestReservedLeaveByTunnelsOnly(t *testing.T) {
+	client, waypoint := netnstest.New(t), netnstest.New(t)
+	for name, addrs := range map[string][2]string{"eth0": {"192.0.2.2/24", "192.0.2.1/24"}, "dcolwg0": {"fd64:636f:6c00::9/64", "fd64:636f:6c00::1/64"}} {
+		netnstest.Veth(t, netnstest.End{NS: client, Name: name, Addresses: []string{addrs[0]}}, netnstest.End{NS: waypoint, Name: name, Addresses: []string{addrs[1]}})
+	}
+	for _, at := range []string{"192.0.2.1:5124", "[fd64:636f:6c00::1]:5124"} {
+		waypoint.Listen(t, at)
+	}
+	if err := dialWithin(client, netip.MustParseAddrPort("[fd64:636f:6c00::1]:5124"), 5*time.Second); err != nil { // a tunnel has no neighbours to be found
+		t.Fatal(err)
+	}
+	const marks, mark = 0xff0000ff, 2
+	var g *nft.Kept
+	client.Must(t, func() (err error) {
+		g, err = OpenGuard([]string{"dcolwg0"}, Reserved{Mask: marks, Mark: mark})
+		return err
+	})
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	dial := func(to string, mark int) error {
+		return client.Do(func() error {
+			d := net.Dialer{Timeout: time.Second, Control: func(_, _ string, c syscall.RawConn) error {
+				var inner error
+				err := c.Control(func(fd uintptr) { inner = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) })
+				return errors.Join(err, inner)
+			}}
+			c, err := d.DialContext(context.Background(), "tcp", to)
+			if err == nil {
+				_ = c.Close()
+			}
+			return err
+		})
+	}
+	for _, c := range []struct {
+		to    string
+		mark  int
+		leave bool
+	}{
+		{"192.0.2.1:5124", mark, false},
+		{"192.0.2.1:5124", mark | 0x100, false}, // another program's bit
+		{"192.0.2.1:5124", 0, true},
+		{"192.0.2.1:5124", mark | 0xc0000000, true}, // a converter's own
+		{"[fd64:636f:6c00::1]:5124", mark, true},
+		{"[fd64:636f:6c00::1]:5124", 0, false},
+	} {
+		if err := dial(c.to, c.mark); (err == nil) != c.leave {
+			t.Errorf("to %s with mark %#x: %v", c.to, c.mark, err)
+		}
 	}
 }
 

@@ -152,7 +152,7 @@ func (p *printer) converting(c api.Converting) {
 		known = append(known, fmt.Sprintf("%s (%v%s)", x.Name, x.Addr, rtt))
 	}
 	for _, r := range c.Refused {
-		known = append(known, fmt.Sprintf("not %s, which does not admit this host (%s)", r.Name, r.Why))
+		known = append(known, fmt.Sprintf("not %s, which this host cannot use (%s)", r.Name, r.Why))
 	}
 	if len(known) == 0 {
 		known = []string{"none: no waypoint in use offers one"}

@@ -83,8 +83,12 @@ type Incoming struct {
 func (c Config) everyPacket() bool { return c.BandwidthPerMember > 0 || c.Bandwidth > 0 || c.Quota > 0 }
 
 func (c Config) options() rules.Options {
-	return rules.Options{Marks: c.marks(), Connections: c.ConnectionsPerMember, Rate: c.RatePerMember, Bandwidth: c.BandwidthPerMember,
-		Total: c.Bandwidth, Quota: c.Quota, InBand: c.InBand, Converter: c.Converter != nil}
+	o := rules.Options{Marks: c.marks(), Connections: c.ConnectionsPerMember, Rate: c.RatePerMember, Bandwidth: c.BandwidthPerMember,
+		Total: c.Bandwidth, Quota: c.Quota, InBand: c.InBand}
+	if c.Converter != nil {
+		o.Converter = c.Converter.Port
+	}
+	return o
 }
 
 func (c Config) marks() rules.Marks {

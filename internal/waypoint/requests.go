@@ -192,7 +192,8 @@ func (l *loop) admitInBand(r lease.InBandRequest, now time.Time) *wire.Refusal {
 	return nil
 }
 
-// Converter admits the peer to this host's converter until the lease is over.
+// Converter admits the peer to this host's converter until the lease is over: from where it has its session, or from an
+// address that it has in a WireGuard tunnel.
 func (w *Waypoint) Converter(ctx context.Context, peer session.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
 	own := w.loop.config.Converter
 	if own == nil {
@@ -203,6 +204,9 @@ func (w *Waypoint) Converter(ctx context.Context, peer session.Peer, req wire.Tu
 	var refusal *wire.Refusal
 	var incoming []wire.IncomingGrant
 	if err := w.askIn(ctx, func() {
+		if refusal = w.loop.leases.TunnelTo(req.From, r); refusal != nil {
+			return
+		}
 		if mark, refusal = w.loop.admitConverter(r, now); refusal == nil {
 			incoming = w.loop.takePorts(lease.PortsRequest{Request: r, Listens: req.Port, Ports: req.Incoming}, now)
 		}
@@ -213,9 +217,13 @@ func (w *Waypoint) Converter(ctx context.Context, peer session.Peer, req wire.Tu
 		return wire.TunnelGrant{}, refusal
 	}
 	length := w.loop.config.MappingLifetime
-	proof := own.Key.Seal(cookie.Claim{Mark: mark, Client: r.Client, Expires: now.Add(length)})
+	from := r.Client
+	if req.From.IsValid() {
+		from = req.From
+	}
+	proof := own.Key.Seal(cookie.Claim{Mark: mark, Client: from, Expires: now.Add(length)})
 	return wire.TunnelGrant{
-		ID: req.ID, Kind: wire.Converter, Lease: length, Client: r.Client, Port: own.Port, Cookie: proof, Incoming: incoming,
+		ID: req.ID, Kind: wire.Converter, Lease: length, Client: r.Client, Port: own.Port, Cookie: proof, Incoming: incoming, From: req.From,
 	}, nil
 }
 

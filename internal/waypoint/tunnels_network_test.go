@@ -32,6 +32,12 @@ var (
 func startTunnel(t *testing.T) (*network, *Waypoint) {
 	t.Helper()
 	n := newNetwork(t)
+	return n, n.startTunnel(t)
+}
+
+// startTunnel is startTunnel in a network that there is.
+func (n *network) startTunnel(t *testing.T) *Waypoint {
+	t.Helper()
 	n.joinTunnel(t)
 	n.waypoint.Output(t, "ip", "route", "add", "default", "via", "10.2.0.1")
 	n.config.Allow = append(n.config.Allow, netip.MustParsePrefix("10.0.0.0/8")) // the tunnel's subnet as well
@@ -41,7 +47,7 @@ func startTunnel(t *testing.T) (*network, *Waypoint) {
 		t.Fatal(err)
 	}
 	admit(t, w, time.Minute)
-	return n, w
+	return w
 }
 
 // joinTunnel adds a link between client and waypoint that stands for a tunnel, by which the client reaches all

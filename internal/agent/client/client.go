@@ -120,7 +120,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	c.steering = newSteering(operator)
 	c.converters.will = c.steering.will()
 	c.gateway = newGateway(config.Settings, log)
-	c.tunnels = newTunnels(operator, c.roster.room, c.host.interfaces(), log)
+	c.tunnels = newTunnels(operator, config.Settings.Waypoint.Marks, c.roster.room, c.host.interfaces(), log)
 	c.host.boundUnsent(operator.Cgroup)
 	c.host.sending.setter = c.host.openSetter(operator.Cgroup, config.Settings.Policies)
 	c.policer = newPolicer(log)
@@ -131,7 +131,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 
 func pathConfig(c *config.Config) path.Config {
 	pc := settings(c.Client)
-	pc.Rules = rules(c)
+	pc.Rules, pc.Tunnels = rules(c), c.TunnelRanges
 	return pc
 }
 

@@ -43,6 +43,8 @@ type converterKeeper struct {
 	news     converterNews
 	log      *slog.Logger
 	poke     chan struct{}
+	// tunnel has how the converter is reached in a tunnel; nil: it is reached as any server.
+	tunnel *atomic.Pointer[tunnelEnd]
 
 	asked  occasion
 	next   time.Time // when to ask at the latest
@@ -62,7 +64,17 @@ type converterNews struct {
 type occasion struct {
 	sessions uint64
 	observed netip.Addr
+	from     netip.Addr // in a tunnel
 }
+
+// tunnelEnd is this host's end of a tunnel to a converter's host.
+type tunnelEnd struct {
+	local netip.Addr // of the converter's family; zero: there is no tunnel
+	why   string     // there is none
+}
+
+// errNoConverterInTunnels means that a waypoint has not understood from where its converter is called.
+var errNoConverterInTunnels = errors.New("it takes no connections to its converter out of its tunnels (client.converter.tunnel): its dcol is older, update it")
 
 func newConverterKeeper(lead tunnel.Lead, wanted *atomic.Bool, in incoming, news converterNews, log *slog.Logger) *converterKeeper {
 	return &converterKeeper{lead: lead, wanted: wanted, incoming: in, news: news, log: log.With("converter", lead.Via.Waypoint), poke: make(chan struct{}, 1)}
@@ -94,6 +106,11 @@ func (k *converterKeeper) Run(ctx context.Context) {
 // step asks if it is time to, and returns when to look again.
 func (k *converterKeeper) step(ctx context.Context) time.Duration {
 	s := k.lead.Session.State()
+	end := k.end(s)
+	if end.why != "" && k.told { // its cookie is good in the tunnel only
+		k.told = false
+		k.news.admitted(admittedConverter{})
+	}
 	if !k.wanted.Load() && len(k.incoming.services) == 0 {
 		k.asked = occasion{}
 		k.fail("")
@@ -110,18 +127,44 @@ func (k *converterKeeper) step(ctx context.Context) time.Duration {
 		k.fail("")
 		return time.Hour
 	}
-	if now := (occasion{s.Sessions, s.Observed.Addr()}); now != k.asked || !time.Now().Before(k.next) {
+	if end.why != "" && k.wanted.Load() {
+		k.fail(end.why)
+	}
+	if end.why != "" && len(k.incoming.services) == 0 {
+		k.asked = occasion{}
+		return time.Hour
+	}
+	if now := (occasion{s.Sessions, s.Observed.Addr(), end.local}); now != k.asked || !time.Now().Before(k.next) {
 		k.asked = now
-		k.next = time.Now().Add(k.ask(ctx, s))
+		k.next = time.Now().Add(k.ask(ctx, s, end))
 	}
 	return max(time.Until(k.next), time.Millisecond)
 }
 
-// ask asks for a cookie, and returns when to ask again.
-func (k *converterKeeper) ask(ctx context.Context, s session.State) time.Duration {
+// end returns how the converter is reached in a tunnel; the zero value: as any server.
+func (k *converterKeeper) end(s session.State) tunnelEnd {
+	if k.tunnel == nil {
+		return tunnelEnd{}
+	}
+	if s.Usable() && !slices.Contains(s.Offers, wire.WireGuard) {
+		return tunnelEnd{why: `it offers no "wireguard", and client.converter.tunnel asks for it: use another waypoint, or ask its operator to add "wireguard" to waypoint.offers`}
+	}
+	return *k.tunnel.Load()
+}
+
+// setTunnel tells the keeper how the converter is reached.
+func (k *converterKeeper) setTunnel(end tunnelEnd) {
+	if k.tunnel != nil && *k.tunnel.Swap(&end) != end {
+		k.Poke()
+	}
+}
+
+// ask asks for a cookie, and returns when to ask again. Without the tunnel that is wanted, it asks for incoming connections
+// only.
+func (k *converterKeeper) ask(ctx context.Context, s session.State, end tunnelEnd) time.Duration {
 	asking, cancel := context.WithTimeout(ctx, converterAnswer)
 	defer cancel()
-	request := wire.TunnelRequest{Kind: wire.Converter}
+	request := wire.TunnelRequest{Kind: wire.Converter, From: end.local}
 	k.incoming.request(&request, k.lead.Via.Addr, time.Now())
 	g, err := k.lead.Session.Tunnel(asking, request)
 	if err == nil && (g.Port == 0 || len(g.Cookie) == 0) {
@@ -129,17 +172,26 @@ func (k *converterKeeper) ask(ctx context.Context, s session.State) time.Duratio
 	}
 	incoming := k.incoming.granted(k.lead.Via, g, err)
 	k.tellIncoming(incoming)
+	if err == nil && end.why == "" && g.From != end.local {
+		err = errNoConverterInTunnels
+	}
 	if err != nil {
-		k.fail(err.Error())
+		if end.why == "" {
+			k.fail(err.Error())
+		}
 		return converterRetry
 	}
-	k.fail("")
 	lease := detour.Lease(g.Lease)
-	k.told = true
-	k.news.admitted(admittedConverter{
-		Converter: relay.Converter{Name: k.lead.Via.Waypoint, At: netip.AddrPortFrom(k.lead.Via.Addr, g.Port), Cookie: g.Cookie, RTT: s.RTT},
-		expires:   time.Now().Add(lease),
-	})
+	if end.why == "" {
+		k.fail("")
+		k.told = true
+		k.news.admitted(admittedConverter{
+			Converter: relay.Converter{
+				Name: k.lead.Via.Waypoint, At: netip.AddrPortFrom(k.lead.Via.Addr, g.Port), Cookie: g.Cookie, RTT: s.RTT, From: end.local,
+			},
+			expires: time.Now().Add(lease),
+		})
+	}
 	if slices.ContainsFunc(incoming, func(x api.Incoming) bool { return !x.Granted }) {
 		return min(converterRetry, lease*2/3)
 	}
@@ -168,7 +220,8 @@ func (k *converterKeeper) fail(why string) {
 var modes = map[config.UseConverter]choice.Mode{config.ConvertAuto: choice.Auto, config.ConvertAlways: choice.Always}
 
 // Converting returns what the relay has to do for this host by its configuration; nil: nothing.
-func Converting(c config.Client) *relay.Use {
+// marks are the bits of packet marks that are ours.
+func Converting(c config.Client, marks uint32) *relay.Use {
 	mode, ok := modes[c.Converter.Use]
 	if !ok {
 		return nil
@@ -185,7 +238,17 @@ func Converting(c config.Client) *relay.Use {
 		use.Capture = &relay.Capture{Cgroup: folder, Exclude: c.Converter.ExcludeCgroups}
 	}
 	use.ExcludePorts = portNumbers(c.Converter.ExcludePorts)
+	if c.Converter.Tunnel != "" {
+		use.TunnelMark = tunnelMark(marks)
+	}
 	return use
+}
+
+// tunnelMark returns the mark of the relay's sockets to converters in tunnels: the second of our bits. A gateway uses it in
+// the marks of connections only, and a waypoint's marks have the highest, too.
+func tunnelMark(marks uint32) uint32 {
+	marks &^= marks & -marks
+	return marks & -marks
 }
 
 // converters are the use of other members' converters.
@@ -231,7 +294,50 @@ func (c *Client) keepConverter(ctx context.Context, lead tunnel.Lead) keeper {
 		refused:  func(why string) { c.converterRefused(ctx, lead.Via, why) },
 		incoming: func(list []api.Incoming) { c.incomingChanged(ctx, lead.Via, list) },
 	}
-	return newConverterKeeper(lead, c.converters.wanted, c.incomingAt(lead.Via.Waypoint), news, c.config.Log.With("subsystem", "converter"))
+	k := newConverterKeeper(lead, c.converters.wanted, c.incomingAt(lead.Via.Waypoint), news, c.config.Log.With("subsystem", "converter"))
+	if c.config.Settings.Client.Converter.Tunnel != "" {
+		k.tunnel = &atomic.Pointer[tunnelEnd]{}
+		k.tunnel.Store(&tunnelEnd{why: noTunnelYet})
+	}
+	return k
+}
+
+// noTunnelYet is why a converter is not used for which a tunnel is wanted.
+const noTunnelYet = "the WireGuard tunnel to it is not up yet (client.converter.tunnel)"
+
+// endAt returns this host's end of a WireGuard tunnel to a waypoint's host, for connections to one of its addresses.
+func (t *tunnels) endAt(v detour.Via) tunnelEnd {
+	end := tunnelEnd{why: noTunnelYet}
+	for key, s := range t.standings {
+		if key.kind != path.WireGuard || key.via.Waypoint != v.Waypoint {
+			continue
+		}
+		for _, open := range s.Tunnels {
+			if open.Local.Is4() == v.Addr.Is4() {
+				return tunnelEnd{local: open.Local}
+			}
+		}
+		switch {
+		case len(s.Tunnels) > 0:
+			end.why = fmt.Sprintf("the WireGuard tunnel to it has no address of the kind of %v (client.converter.tunnel): see tunnel_ranges", v.Addr)
+		case s.Why != "":
+			end.why = fmt.Sprintf("the WireGuard tunnel to it is not up (client.converter.tunnel): %s", s.Why)
+		}
+	}
+	return end
+}
+
+// tellConverterKeepers tells the keepers of a waypoint's converter how it is reached in a tunnel.
+func (c *Client) tellConverterKeepers(waypoint string) {
+	u := c.roster.using[waypoint]
+	if u == nil {
+		return
+	}
+	for _, k := range u.admissions {
+		if converter, ok := k.(*converterKeeper); ok {
+			converter.setTunnel(c.tunnels.endAt(converter.lead.Via))
+		}
+	}
 }
 
 // converterChanged is called by a converterKeeper.
@@ -285,7 +391,7 @@ func (c *Client) forgetConverters(vias []detour.Via, now time.Time) {
 func (c *Client) tellRelay(now time.Time) {
 	settings := c.config.Settings.Client
 	settings.Converter.Use = c.converters.use
-	use := Converting(settings)
+	use := Converting(settings, c.config.Settings.Waypoint.Marks)
 	if use != nil {
 		use.Converters, use.Plain = c.converters.list(now), c.converters.plain.list()
 		use.Exclude = append(use.Exclude, c.host.neighbourhood()...)

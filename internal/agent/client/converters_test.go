@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/tunnel"
@@ -102,6 +104,79 @@ func TestConverterKeeper(t *testing.T) {
 	if want := []string{"expelled", ""}; !slices.Equal(refused[3:], want) {
 		t.Errorf("then reported %q, want %q", refused[3:], want)
 	}
+}
+
+// A converter that is wanted in a tunnel is asked for a cookie that is good from there, and is used in no other way.
+func TestConverterKeeperInTunnel(t *testing.T) {
+	inside := netip.MustParseAddr("10.192.0.2")
+	s := &converterSession{
+		state: session.State{Up: true, Sessions: 1, Observed: netip.MustParseAddrPort("192.0.2.1:1"), Offers: []wire.Kind{wire.Converter}},
+		grant: wire.TunnelGrant{Kind: wire.Converter, Port: 5124, Cookie: make([]byte, 24), Lease: 10 * time.Minute, From: inside},
+	}
+	var wanted atomic.Bool
+	wanted.Store(true)
+	var got admittedConverter
+	var why string
+	lead := tunnel.Lead{Via: detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7")}, Session: s}
+	news := converterNews{
+		admitted: func(a admittedConverter) { got = a },
+		refused:  func(reason string) { why = reason },
+		incoming: func([]api.Incoming) {},
+	}
+	web := config.Incoming{Converter: "bob", Port: 8080, To: netip.MustParseAddrPort("127.0.0.1:80")}
+	for name, in := range map[string]incoming{"": {}, "with incoming connections, ": {services: []config.Incoming{web}, listens: 5125}} {
+		k := newConverterKeeper(lead, &wanted, in, news, slog.New(slog.DiscardHandler))
+		k.tunnel = &atomic.Pointer[tunnelEnd]{}
+		k.tunnel.Store(&tunnelEnd{why: noTunnelYet})
+		step := func(what string, from netip.Addr, reason string) {
+			t.Helper()
+			k.step(t.Context())
+			if got.From != from || got.At.IsValid() != from.IsValid() || !strings.Contains(why, reason) || (reason == "") != (why == "") {
+				t.Errorf("%s%s: admitted %+v, why not %q", name, what, got, why)
+			}
+		}
+		s.state.Offers = []wire.Kind{wire.Converter}
+		step("no tunnel is offered", netip.Addr{}, `offers no "wireguard"`)
+		s.state.Offers = []wire.Kind{wire.Converter, wire.WireGuard}
+		step("no tunnel yet", netip.Addr{}, noTunnelYet)
+		k.setTunnel(tunnelEnd{local: inside})
+		step("a tunnel", inside, "")
+		if s.last.From != inside {
+			t.Errorf("%sasked %+v", name, s.last)
+		}
+		k.setTunnel(tunnelEnd{why: "no handshake"})
+		step("the tunnel ended", netip.Addr{}, "no handshake")
+		k.setTunnel(tunnelEnd{local: netip.MustParseAddr("10.192.0.3")})
+		step("the waypoint does not understand", netip.Addr{}, errNoConverterInTunnels.Error())
+		k.setTunnel(tunnelEnd{local: inside})
+		step("a tunnel again", inside, "")
+		k.setTunnel(tunnelEnd{why: "the end of this part"})
+		step("no tunnel again", netip.Addr{}, "the end of this part")
+	}
+}
+
+// endAt finds the tunnel's address of the converter's family, at whichever address of the waypoint the tunnel ends.
+func TestTunnelToConverter(t *testing.T) {
+	bob4, bob6, carol := detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7")}, detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("2001:db8::7")}, detour.Via{Waypoint: "carol", Addr: netip.MustParseAddr("192.0.2.8")}
+	inside4, inside6 := netip.MustParseAddr("10.192.0.2"), netip.MustParseAddr("fd64:636f:6c00::2")
+	tunnels := emptyTunnels(slog.New(slog.DiscardHandler))
+	check := func(what string, v detour.Via, local netip.Addr, why string) {
+		t.Helper()
+		if end := tunnels.endAt(v); end.local != local || !strings.Contains(end.why, why) || (why == "") != (end.why == "") {
+			t.Errorf("%s: %+v", what, end)
+		}
+	}
+	check("nothing is known", bob4, netip.Addr{}, noTunnelYet)
+	at := standingKey{bob4, path.WireGuard}
+	tunnels.standings[at] = tunnel.Standing{Via: bob4, Kind: path.WireGuard, Why: "no handshake"}
+	tunnels.standings[standingKey{bob4, path.OpenVPN}] = tunnel.Standing{Tunnels: []detour.Tunnel{{Kind: path.OpenVPN, Local: inside4}}}
+	check("it is not up", bob6, netip.Addr{}, "no handshake")
+	tunnels.standings[at] = tunnel.Standing{Via: bob4, Kind: path.WireGuard, Tunnels: []detour.Tunnel{{Kind: path.WireGuard, Local: inside4}}}
+	check("it is up", bob4, inside4, "")
+	check("it has no IPv6", bob6, netip.Addr{}, "no address of the kind of 2001:db8::7")
+	tunnels.standings[at] = tunnel.Standing{Via: bob4, Kind: path.WireGuard, Tunnels: []detour.Tunnel{{Kind: path.WireGuard, Local: inside4}, {Kind: path.WireGuard, Local: inside6}}}
+	check("it has IPv6", bob6, inside6, "")
+	check("another waypoint", carol, netip.Addr{}, noTunnelYet)
 }
 
 // A converter is asked for the ports of this host's services, also if it is not used otherwise. The cookies that it gets are

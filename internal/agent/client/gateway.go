@@ -25,7 +25,7 @@ type lanGateway struct {
 // newGateway removes what an earlier agent has left, unless keep may take it over.
 func newGateway(settings *config.Config, log *slog.Logger) lanGateway {
 	g := lanGateway{left: true, log: log}
-	use := Converting(settings.Client)
+	use := Converting(settings.Client, settings.Waypoint.Marks)
 	if use == nil || len(use.Gateway) == 0 {
 		if err := gateway.CleanUp(); err != nil {
 			log.Warn("rules for a gateway may be left", "err", err)
@@ -34,7 +34,7 @@ func newGateway(settings *config.Config, log *slog.Logger) lanGateway {
 	}
 	convert := settings.Client.Converter
 	convert.Use = config.ConvertAlways // what else it says holds in any mode, and that one may change
-	if use = Converting(config.Client{Exclude: settings.Client.Exclude, Converter: convert}); len(use.Gateway) > 0 {
+	if use = Converting(config.Client{Exclude: settings.Client.Exclude, Converter: convert}, settings.Waypoint.Marks); len(use.Gateway) > 0 {
 		g.config = gateway.Config{
 			Interfaces: use.Gateway, Exclude: use.Exclude, ExcludePorts: use.ExcludePorts, KeepIPv6: use.KeepIPv6, Marks: settings.Waypoint.Marks,
 		}

@@ -35,6 +35,7 @@ type tunnels struct {
 	offers    map[detour.Via][]path.Kind // as each session last reported
 	syns      synMarker                  // nil: no in-band detours
 	noSyns    error                      // why there are none
+	reserved  tunnel.Reserved            // what may go by tunnels only
 }
 
 // guard lets nothing but answers come out of tunnels. It is that of tunnel.OpenGuard.
@@ -42,6 +43,8 @@ type guard interface {
 	Check() (restored bool, err error)
 	Removed() <-chan struct{}
 	Close() error
+	// Release leaves the rules as they are.
+	Release() error
 }
 
 // keeper keeps one tunnel. It is *tunnel.Keeper.
@@ -63,8 +66,11 @@ type synMarker interface {
 }
 
 // newTunnels makes tunnels possible to as many waypoints as there is room for.
-func newTunnels(operator config.Client, room int, interfaces []netstate.Interface, log *slog.Logger) *tunnels {
+func newTunnels(operator config.Client, marks uint32, room int, interfaces []netstate.Interface, log *slog.Logger) *tunnels {
 	t := emptyTunnels(log)
+	if operator.Converter.Tunnel != "" {
+		t.reserved = tunnel.Reserved{Mask: marks, Mark: tunnelMark(marks)}
+	}
 	for n := range room {
 		for kind, name := range map[config.Kind]string{
 			config.WireGuard: tunnel.Interface(path.WireGuard, n), config.OpenVPN: tunnel.Interface(path.OpenVPN, n),
@@ -157,7 +163,7 @@ func (t *tunnels) guarded() bool {
 	if !offered || len(t.names) == 0 {
 		return false
 	}
-	g, err := tunnel.OpenGuard(t.names)
+	g, err := tunnel.OpenGuard(t.names, t.reserved)
 	if err != nil {
 		t.log.Error("no tunnels are used", "err", err)
 		return false
@@ -205,13 +211,18 @@ func (t *tunnels) forget(local, remote netip.AddrPort) (unmarked bool) {
 	return t.syns != nil && t.syns.Forget(local, remote)
 }
 
-// close ends what marks SYNs, and the guard. All tunnels are down.
+// close ends what marks SYNs, and the guard. All tunnels are down. If the relay has connections that may go by tunnels only,
+// the guard's rules stay for these, until the next agent has them or dcol down removes them.
 func (t *tunnels) close() error {
 	var errs []error
 	if t.syns != nil {
 		errs = append(errs, t.syns.Close())
 	}
-	if t.guard != nil {
+	switch {
+	case t.guard == nil:
+	case t.reserved != tunnel.Reserved{}:
+		errs = append(errs, t.guard.Release())
+	default:
 		errs = append(errs, t.guard.Close())
 	}
 	return errors.Join(errs...)
@@ -279,6 +290,9 @@ func (c *Client) tunnelChanged(ctx context.Context, s tunnel.Standing) {
 			c.log.Debug("tunnel", "kind", s.Kind.String(), "waypoint", s.Via.Waypoint, "up", up, "why", s.Why)
 		}
 		c.tunnels.standings[key] = s
+		if s.Kind == path.WireGuard {
+			c.tellConverterKeepers(s.Via.Waypoint)
+		}
 		if len(s.Tunnels) == 0 || len(s.Tunnels) < len(before.Tunnels) {
 			c.backlog = append(c.backlog, c.book.Closed(s.Via, s.Kind)...)
 		}

@@ -30,6 +30,7 @@ type Answer struct {
 // sends a Convert message (RFC 8803). Any other is connected to the relay, which is told its server with
 // [Client.Expect] before that.
 type Convert struct {
+	// Converter is the converter to connect to; zero: only the relay may connect to it.
 	Converter netip.AddrPort
 	Cookie    []byte // of the Convert message, at most MaxCookie bytes
 	// Relay4 and Relay6 are the relay's listeners on 127.0.0.1 and ::1. Relay4 also gets connections to IPv6 servers if

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"net/netip"
 	"syscall"
 	"time"
@@ -92,6 +93,10 @@ func (a *attempt) way() *engine.Dial {
 
 // convert returns the way through a converter, or nil if there is none.
 func (a *attempt) convert(cookie []byte) *engine.Dial {
+	way, ok := a.client.config.Way(a.via)
+	if !ok {
+		return nil
+	}
 	m := rfc8803.Message{Connect: &rfc8803.Connect{Server: a.servers[0]}, Cookie: cookie}
 	greeting, err := m.Append(nil)
 	if err != nil {
@@ -99,7 +104,8 @@ func (a *attempt) convert(cookie []byte) *engine.Dial {
 	}
 	a.answer = rfc8803.Answer{}
 	d := &engine.Dial{
-		To: a.via, MPTCP: true, NoFallback: true, Mark: a.client.config.Mark, Timeout: converterTimeout, Greeting: greeting, Await: a.answer.Hear,
+		To: a.via, Local: way.Local, MPTCP: true, NoFallback: true, Mark: cmp.Or(way.Mark, a.client.config.Mark),
+		Timeout: converterTimeout, Greeting: greeting, Await: a.answer.Hear,
 	}
 	a.client.Update(func(c *choice.Choice) {
 		if c.Trust(a.via, time.Now()) {

@@ -101,6 +101,25 @@ func TestWaysOfAnAttempt(t *testing.T) {
 	})
 }
 
+// A converter is called from the address that is given for it, by a socket with the mark. One that must not be called now is
+// passed over.
+func TestWaysToConverters(t *testing.T) {
+	bob, carol, server := netip.MustParseAddrPort("192.0.2.1:5124"), netip.MustParseAddrPort("192.0.2.2:5124"), netip.MustParseAddrPort("203.0.113.1:443")
+	inside := netip.MustParseAddr("10.192.0.2")
+	c := New(Config{Policy: choice.Policy{Mode: choice.Always}, Way: func(converter netip.AddrPort) (Way, bool) {
+		return Way{Local: inside, Mark: 2}, converter == carol
+	}})
+	c.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob, carol}) })
+	a, dial := c.begin(server)
+	if dial.To != carol || dial.Local != inside || dial.Mark != 2 {
+		t.Errorf("the first dial is %+v", dial)
+	}
+	dial, _ = a.dialled(engine.Result{Errno: syscall.EADDRNOTAVAIL})
+	if dial == nil || dial.To != server || dial.Local.IsValid() || dial.Mark != 0 {
+		t.Errorf("then the dial is %+v, want the server directly", dial)
+	}
+}
+
 // A server that is known to speak no MPTCP is dialled by TCP, until that is forgotten: a connection by TCP teaches nothing.
 func TestPlainServerIsDialledByTCP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

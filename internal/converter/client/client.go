@@ -27,6 +27,9 @@ type Config struct {
 	// Cookie returns the cookie to send to a converter; nil: the one that the converter gave, if any. Several
 	// goroutines call it.
 	Cookie func(converter netip.AddrPort) []byte
+	// Way returns how a converter is called; ok is false if it must not be called now. nil: as any server. Several
+	// goroutines call it.
+	Way func(converter netip.AddrPort) (way Way, ok bool)
 	// Mark is that of the client's own sockets (SO_MARK), so that rules which redirect connections can leave them
 	// alone; 0: none.
 	Mark uint32
@@ -35,6 +38,12 @@ type Config struct {
 	// Excluded, if set, is called after an address was excluded because a client asked there for an excluded name. It
 	// must not block.
 	Excluded func()
+}
+
+// Way is how a converter is called.
+type Way struct {
+	Local netip.Addr // the address to call from; zero: any
+	Mark  uint32     // of the sockets; 0: that of others
 }
 
 // Client has what the fronts share. It is made by New.
@@ -66,6 +75,9 @@ func New(c Config) *Client {
 	}
 	if c.Cookie == nil {
 		c.Cookie = func(netip.AddrPort) []byte { return nil }
+	}
+	if c.Way == nil {
+		c.Way = func(netip.AddrPort) (Way, bool) { return Way{}, true }
 	}
 	return &Client{
 		config: c, resolving: make(chan struct{}, resolvingMost),

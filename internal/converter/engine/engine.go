@@ -76,7 +76,9 @@ type Dial struct {
 	To netip.AddrPort
 	// From is the address to call from, even if it is not this host's (IP_TRANSPARENT); zero: any. Without a port, a
 	// free one is chosen that the address's host is unlikely to use itself.
-	From  netip.AddrPort
+	From netip.AddrPort
+	// Local is the address of this host to call from; zero: any. If the host does not have it any more, the call fails.
+	Local netip.Addr
 	MPTCP bool
 	// NoFallback has a server that answers without MPTCP connected to again, by TCP: Linux may lose data of connections
 	// that became plain TCP. The server sees one connection end at once, without a byte, and another begin.

@@ -271,6 +271,36 @@ func TestCallsFromAnotherAddress(t *testing.T) {
 	}
 }
 
+// A connection can be made from one of this host's addresses. If the host lacks the address, it fails: it is made from no
+// other.
+func TestCallsFromOwnAddress(t *testing.T) {
+	peers := make(chan string, 2)
+	to := serve(t, true, func(c *net.TCPConn) { peers <- c.RemoteAddr().(*net.TCPAddr).IP.String() })
+	failed := make(chan syscall.Errno, 1)
+	for _, mptcp := range []bool{true, false} {
+		_, at := start(t, Config{Front: script{
+			read: func([]byte) Step {
+				return Step{Dial: &Dial{To: to, Local: netip.MustParseAddr("127.3.2.1"), MPTCP: mptcp}}
+			},
+			dialled: func(Result) Step { return Step{} },
+		}}, false)
+		dial(t, at, false)
+		if peer := <-peers; peer != "127.3.2.1" {
+			t.Errorf("the server sees %s", peer)
+		}
+	}
+	_, at := start(t, Config{Front: script{
+		read: func([]byte) Step {
+			return Step{Dial: &Dial{To: to, Local: netip.MustParseAddr("192.0.2.99"), MPTCP: true}}
+		},
+		dialled: func(r Result) Step { failed <- r.Errno; return Step{Close: true} },
+	}}, false)
+	dial(t, at, false)
+	if errno := <-failed; errno != syscall.EADDRNOTAVAIL || len(peers) > 0 {
+		t.Errorf("from an address that the host lacks: %v, and the server has %d connections", errno, len(peers))
+	}
+}
+
 // A dial may send what the client has said before it is answered. The next dial sends it again, and each byte reaches
 // the last one once.
 func TestEarly(t *testing.T) {

@@ -44,6 +44,10 @@ func connect(d *Dial) (fd int, err error) {
 	if err == nil && d.From.IsValid() {
 		err = callFrom(fd, d.From)
 	}
+	if err == nil && d.Local.IsValid() {
+		_, local := sockaddr(netip.AddrPortFrom(d.Local, 0))
+		err = unix.Bind(fd, local)
+	}
 	if err == nil {
 		if err = unix.Connect(fd, sa); errors.Is(err, unix.EINPROGRESS) {
 			err = nil

@@ -80,6 +80,8 @@ type Use struct {
 	KeepIPv6        bool        `json:"keep_ipv6,omitempty"`  // their direct connections come from their own IPv6 addresses
 	Capture         *Capture    `json:"capture,omitempty"`    // nil: only programs that ask, as those of dcol run do
 	Converters      []Converter `json:"converters,omitempty"` // the nearest first
+	// TunnelMark, if not 0, has each converter called from its From only, by sockets with this mark (SO_MARK).
+	TunnelMark uint32 `json:"tunnel_mark,omitempty"`
 	// Plain are servers that were found to speak no MPTCP, when this host's programs connected to them.
 	Plain []PlainServer `json:"plain_servers,omitempty"`
 }
@@ -98,6 +100,9 @@ type Converter struct {
 	At     netip.AddrPort `json:"at"`
 	Cookie []byte         `json:"cookie"`
 	RTT    time.Duration  `json:"rtt"` // 0: unknown
+	// From is this host's address in a tunnel to the converter's host, from where alone Cookie is valid; zero: it is
+	// called as any server.
+	From netip.Addr `json:"from,omitzero"`
 }
 
 // PlainServer is a server that answered MP_CAPABLE with plain TCP.

@@ -36,10 +36,17 @@ type user struct {
 
 	mu       sync.Mutex
 	cookies  map[netip.AddrPort][]byte // by converter
+	ways     ways
 	expected ask.Expectations
 	captured *capture.Capture // has the servers of connections that nobody has announced; nil: there are none
 	at4, at6 netip.AddrPort   // where connections are redirected to; zero: nowhere
 	programs []string         // paths of executables whose connections go directly
+}
+
+// ways are how converters are called.
+type ways struct {
+	mark uint32                        // in tunnels only, by sockets with this mark; 0: as any server
+	from map[netip.AddrPort]netip.Addr // by converter
 }
 
 // use makes the relay lead programs to converters.
@@ -49,12 +56,15 @@ func (r *relay) use(u Use) {
 		r.user = r.newUser(policy)
 	}
 	x := r.user
-	cookies := make(map[netip.AddrPort][]byte)
+	cookies, to := make(map[netip.AddrPort][]byte), ways{u.TunnelMark, make(map[netip.AddrPort]netip.Addr)}
 	var addrs []netip.AddrPort
 	for _, c := range u.Converters {
-		cookies[c.At] = c.Cookie
+		cookies[c.At], to.from[c.At] = c.Cookie, c.From
 		addrs = append(addrs, c.At)
 	}
+	x.mu.Lock()
+	x.cookies, x.ways = cookies, to
+	x.mu.Unlock()
 	now := time.Now()
 	x.client.Update(func(c *choice.Choice) {
 		c.SetPolicy(policy)
@@ -74,7 +84,7 @@ func (r *relay) use(u Use) {
 	at4 := r.keep(PartPrograms4, entrance{address: loopback4, front: front})
 	at6 := r.keep(PartPrograms6, entrance{address: loopback6, front: front})
 	x.mu.Lock()
-	x.cookies, x.at4, x.at6, x.programs = cookies, at4.bound, at6.bound, withTargets(u.ExcludePrograms)
+	x.at4, x.at6, x.programs = at4.bound, at6.bound, withTargets(u.ExcludePrograms)
 	x.mu.Unlock()
 	if u.Proxy == "" {
 		r.drop(PartProxy)
@@ -105,7 +115,7 @@ func (r *relay) closeGateway() {
 func (r *relay) newUser(policy choice.Policy) *user {
 	ctx, stop := context.WithCancel(r.engines)
 	x := &user{running: ctx, stop: stop}
-	x.client = client.New(client.Config{Policy: policy, Cookie: x.cookie, Excluded: x.excluded})
+	x.client = client.New(client.Config{Policy: policy, Cookie: x.cookie, Way: x.way, Excluded: x.excluded})
 	l, err := ask.Listen(filepath.Join(r.config.Dir, ask.SocketName))
 	if err != nil {
 		r.log.Error("programs of dcol run are not converted", "err", err)
@@ -182,6 +192,14 @@ func (x *user) cookie(converter netip.AddrPort) []byte {
 	return x.cookies[converter]
 }
 
+// way implements client.Config.Way. A connection that began to try a converter may find that its tunnel has ended since.
+func (x *user) way(converter netip.AddrPort) (client.Way, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	from := x.ways.from[converter]
+	return client.Way{Local: from, Mark: x.ways.mark}, x.ways.mark == 0 || from.IsValid()
+}
+
 // take returns the server of a connection that was announced, or that the kernel has led here.
 func (x *user) take(from netip.AddrPort) (netip.AddrPort, bool) {
 	if c := x.captures(); c != nil {
@@ -203,6 +221,9 @@ func (x *user) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.ways.mark != 0 { // a program's socket could not be taken out of the tunnel again, if the converter fails
+		return ask.Answer{Convert: &ask.Convert{Relay4: x.at4, Relay6: x.at6}}
+	}
 	return ask.Answer{Convert: &ask.Convert{Converter: ways[0], Cookie: x.cookies[ways[0]], Relay4: x.at4, Relay6: x.at6}}
 }
 

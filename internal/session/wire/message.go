@@ -80,6 +80,9 @@ type TunnelRequest struct {
 	// Incoming are the ports at which a converter shall take connections for the client, in place
 	// of those that it asked for before from the same address.
 	Incoming []Incoming
+	// From is the address in a WireGuard tunnel of the client's from which it will connect to the
+	// converter. Zero: it is the session's source address.
+	From netip.Addr
 }
 
 // MostIncoming is the number of ports at which a converter takes connections for one member, at most.
@@ -113,6 +116,9 @@ type TunnelGrant struct {
 	// Incoming answers the ports that were asked for, in their order. Waypoints that know nothing of
 	// them, as their dcol is older, leave it out.
 	Incoming []IncomingGrant
+	// From repeats that of the request, if Cookie is valid from there. Waypoints that know nothing of
+	// it, as their dcol is older, leave it out.
+	From netip.Addr
 }
 
 // IncomingGrant says whether a converter takes connections for the client at a port.

@@ -58,6 +58,10 @@ func TestBytes(t *testing.T) {
 			Incoming: []IncomingGrant{{Port: 8080}, {Port: 22, Refused: PortForbidden}}},
 			"003b" + "08" + "a7" + "0107" + "0205" + "0319ea60" + "0444c0000207" + "08191404" + "0b5818" + strings.Repeat("ee", 24) +
 				"0c82" + "a101191f90" + "a2" + "0116" + "0211"},
+		{TunnelRequest{ID: 7, Kind: Converter, From: netip.MustParseAddr("10.192.0.2")},
+			"000c" + "07" + "a3" + "0107" + "0205" + "08440ac00002"},
+		{TunnelGrant{ID: 7, Kind: Converter, Lease: time.Minute, Client: v4.Addr(), Port: 5124, From: netip.MustParseAddr("10.192.0.2")},
+			"001a" + "08" + "a6" + "0107" + "0205" + "0319ea60" + "0444c0000207" + "08191404" + "0d440ac00002"},
 	}
 	for _, test := range tests {
 		got, err := Append(nil, test.message)
@@ -130,6 +134,9 @@ func drawMessage(t *rapid.T) Message {
 		if rapid.Bool().Draw(t, "local there") {
 			r.Local = addr.Draw(t, "local")
 		}
+		if rapid.Bool().Draw(t, "from there") {
+			r.From = addr.Draw(t, "from")
+		}
 		for _, port := range rapid.SliceOfNDistinct(rapid.Uint16Min(1), 0, MostIncoming, rapid.ID[uint16]).Draw(t, "incoming") {
 			r.Port = 5125
 			r.Incoming = append(r.Incoming, Incoming{port, rapid.SliceOfN(rapid.Byte(), cookieSize, cookieSize).Draw(t, "cookie")})
@@ -143,6 +150,9 @@ func drawMessage(t *rapid.T) Message {
 		}
 		for range rapid.IntRange(0, MostIncoming).Draw(t, "incoming") {
 			g.Incoming = append(g.Incoming, IncomingGrant{rapid.Uint16Min(1).Draw(t, "incoming port"), Code(rapid.Uint8().Draw(t, "code"))})
+		}
+		if rapid.Bool().Draw(t, "from there") {
+			g.From = addr.Draw(t, "from")
 		}
 		return g
 	case 7:

@@ -39,6 +39,16 @@ type TunnelRequest struct {
 	Lease     time.Duration
 }
 
+// TunnelTo refuses a request from a member that names an address, unless the member has it in a WireGuard tunnel. A tunnel
+// that an earlier agent gave may not be known yet.
+func (l *Leases) TunnelTo(addr netip.Addr, r Request) *wire.Refusal {
+	t := l.tunnels[addr]
+	if !addr.IsValid() || t != nil && t.kind == wire.WireGuard && t.member.Name == r.Name {
+		return nil
+	}
+	return refuseFor(retryFault, r.ID, wire.NotReady, addr.String()+" is not your address in a WireGuard tunnel here")
+}
+
 // AdmitTunnel gives addresses in a tunnel to a member, or renews them, also while the waypoint is closed. Addresses
 // that were another's are so no longer.
 func (l *Leases) AdmitTunnel(r TunnelRequest, under Conditions) (*Admitting, *wire.Refusal) {

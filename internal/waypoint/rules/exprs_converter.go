@@ -94,6 +94,39 @@ func answersGoto(m Marks, chain string) rule {
 	}
 }
 
+// toConverterGoto sends packets out of tunnels that are for the converter to a chain. Everybody may connect to its port, and
+// it serves members only.
+func toConverterGoto(port uint16, chain string) rule {
+	return rule{
+		text: fmt.Sprintf("meta l4proto tcp tcp dport %d fib daddr type local goto %s", port, chain),
+		exprs: slices.Concat(isTransportTCP(), []expr.Any{
+			&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: destPort, Len: 2},
+			equal(binary.BigEndian.AppendUint16(nil, port)),
+		}, toThisHost(), []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}),
+	}
+}
+
+// setTunnelled marks a connection that came to the converter out of a tunnel.
+func setTunnelled(m Marks) rule { return setMark(m, m.tunnelled()) }
+
+func acceptAll() rule {
+	return rule{text: "accept", exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}}
+}
+
+// keepConverterInTunnels drops what the converter sends to a member in a tunnel and what would leave by another interface.
+// When the tunnel's interface is gone, because the agent has ended, it would follow the host's routes unencrypted.
+func keepConverterInTunnels(interfaces nft.Set, m Marks) rule {
+	return rule{
+		text: fmt.Sprintf("ct mark & %#x == %#x oifname != @%s counter drop", m.kinds(), m.tunnelled(), interfaces.Name),
+		exprs: append(isMarked(m.kinds(), m.tunnelled()),
+			&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg},
+			&expr.Lookup{SourceRegister: reg, SetName: interfaces.Name, Invert: true},
+			&expr.Counter{},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		),
+	}
+}
+
 func loadMetaMark(mask uint32) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg}, masked(mask)}
 }

@@ -29,7 +29,7 @@ func (t *Table) Load() (State, bool, error) {
 		s.Admissions = append(s.Admissions, l.keyedAdmissions(t.schema.inBand.keyed)...)
 	case InBandOff:
 	}
-	if t.schema.options.Converter {
+	if t.schema.options.Converter > 0 {
 		s.Admissions = append(s.Admissions, l.converted(t.schema.converted)...)
 	}
 	for _, e := range l.elements(t.schema.members) {

@@ -71,6 +71,10 @@ func (m Marks) kind(kind wire.Kind) uint32 {
 	return m.ours() | m.spread(uint32(kind-wire.Mapped)<<m.memberBits())
 }
 
+// tunnelled returns the bits of a connection that came to the converter out of a tunnel. It is no member's, so it lacks the
+// bit of ours.
+func (m Marks) tunnelled() uint32 { return m.kind(wire.WireGuard) &^ m.ours() }
+
 // kinds returns the mask of the kind, including the bit of ours.
 func (m Marks) kinds() uint32 { return m.ours() | m.spread((1<<kindBits-1)<<m.memberBits()) }
 

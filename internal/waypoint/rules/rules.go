@@ -70,7 +70,7 @@ type Options struct {
 	Total       int64  // the same of all members, each direction by itself
 	Quota       uint64 // bytes of IP packets; see State.Used
 	InBand      InBandMode
-	Converter   bool // there is one on this host
+	Converter   uint16 // TCP port of the one on this host; 0: there is none
 }
 
 // State is the content of a table.

@@ -37,7 +37,7 @@ func addrRange(first, last string) egress.Range {
 }
 
 var (
-	someOptions = rules.Options{Connections: 100, Rate: 50, Bandwidth: 12_500_000, Total: 62_500_000, Quota: 100e9, InBand: rules.InBandAuthenticated, Converter: true}
+	someOptions = rules.Options{Connections: 100, Rate: 50, Bandwidth: 12_500_000, Total: 62_500_000, Quota: 100e9, InBand: rules.InBandAuthenticated, Converter: 5124}
 	someState   = rules.State{
 		Mappings: []rules.Mapping{
 			mapping("192.0.2.1", 443, "198.51.100.1:443", 1, 10*time.Minute),
@@ -106,7 +106,7 @@ func TestTextAndExpressionsAreTheSameTable(t *testing.T) {
 	}{
 		"limits":       {someOptions, someState},
 		"no limits":    {rules.Options{}, plain},
-		"open in-band": {rules.Options{InBand: rules.InBandOpen, Connections: 1, Converter: true}, someState},
+		"open in-band": {rules.Options{InBand: rules.InBandOpen, Connections: 1, Converter: 5124}, someState},
 	} {
 		t.Run(name, func(t *testing.T) {
 			byText, byUs := netnstest.New(t), netnstest.New(t)

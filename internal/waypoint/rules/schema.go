@@ -15,12 +15,12 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 13
+const schemaVersion = 14
 
 // fingerprint returns the comment of the set of members: the schema's version, marks, connections, rate, bandwidth, total,
-// quota, mode and whether there is a converter. It is short, because nft accepts at most 128 characters.
+// quota, mode and the converter's port. It is short, because nft accepts at most 128 characters.
 func fingerprint(o Options) string {
-	return fmt.Sprintf("dcol schema %d: m%x c%d r%d b%d t%d q%d %v %t",
+	return fmt.Sprintf("dcol schema %d: m%x c%d r%d b%d t%d q%d %v %d",
 		schemaVersion, uint32(o.Marks), o.Connections, o.Rate, o.Bandwidth, o.Total, o.Quota, o.InBand, o.Converter)
 }
 
@@ -100,7 +100,7 @@ func newSchema(o Options) *schema {
 		s.sets = append(s.sets, f.servers, f.marks, f.tunnels, f.forbidden, f.guarded)
 	}
 	s.sets = append(s.sets, s.members, s.ports, s.tunnelIfs, s.closed, s.stopped)
-	if o.Converter {
+	if o.Converter > 0 {
 		s.sets = append(s.sets, s.converted, s.awaited)
 	}
 	switch o.InBand {
@@ -163,6 +163,7 @@ func (s *schema) arriving() []chain {
 func (s *schema) leaving() []chain {
 	forwarded, ours, opening := chain{name: "forwarded"}, chain{name: "ours"}, chain{name: "opening"}
 	fromTunnels, toHost := chain{name: "from_tunnels"}, chain{name: "tunnel_to_host"}
+	toConverter := chain{name: "tunnel_to_converter"}
 	forwarded.rules = []rule{keepInTunnels(s.tunnelIfs), always(ours.name)}
 	ours.rules = []rule{newJump(opening.name)}
 	if s.options.Bandwidth > 0 {
@@ -201,8 +202,10 @@ func (s *schema) leaving() []chain {
 		hook:   &nft.Hook{Type: "filter", Number: unix.NF_INET_LOCAL_IN, Priority: 0},
 		rules:  []rule{tunnelGoto(s.tunnelIfs, toHost.name)},
 	}
-	if s.options.Converter {
+	if s.options.Converter > 0 {
 		input.rules = append(input.rules, answersGoto(s.options.Marks, ours.name))
+		toHost.rules = slices.Insert(toHost.rules, 1, toConverterGoto(s.options.Converter, toConverter.name))
+		toConverter.rules = []rule{setTunnelled(s.options.Marks), acceptAll()}
 	}
 	chains := []chain{
 		{
@@ -220,21 +223,21 @@ func (s *schema) leaving() []chain {
 			rules:  []rule{masquerade(s.options.Marks)},
 		},
 	}
-	if s.options.Converter {
+	if s.options.Converter > 0 {
 		converting := chain{name: "converting", comment: "connections that the converter opens for members"}
 		converting.rules = []rule{oursGoto(s.options.Marks, ours.name), admitConverted(s, s.four), admitConverted(s, s.six),
 			resumedJump(s.options.Marks, opening.name), oursGoto(s.options.Marks, ours.name), dropAwaited(s.awaited, s.options.Marks), rejectTCP(), dropRest()}
-		chains = append(chains, converting, chain{
+		chains = append(chains, toConverter, converting, chain{
 			name:   "output",
 			header: "type filter hook output priority filter; policy accept;",
 			hook:   &nft.Hook{Type: "filter", Number: unix.NF_INET_LOCAL_OUT, Priority: 0},
-			rules:  []rule{convertedGoto(s.options.Marks, converting.name)},
+			rules:  []rule{convertedGoto(s.options.Marks, converting.name), keepConverterInTunnels(s.tunnelIfs, s.options.Marks)},
 		})
 	}
 	if s.options.Quota > 0 {
 		// A reset notifies both ends that this path has ended, so that MPTCP continues on others.
 		spent := chain{name: spentChain, rules: []rule{rejectTCP(), dropRest()}}
-		if s.options.Converter {
+		if s.options.Converter > 0 {
 			spent.rules = slices.Insert(spent.rules, 0, acceptToHost())
 		}
 		chains = append(chains, chain{name: quotaChain}, spent)

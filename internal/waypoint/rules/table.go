@@ -75,7 +75,7 @@ func (t *Table) Install(s State) error {
 		tx.AddElements(table, t.schema.six.guarded, interfaceElements(s.Guarded6))
 		tx.AddElements(table, t.schema.closed, t.closedElements(s.Closed))
 		tx.AddElements(table, t.schema.stopped, t.stoppedElements(s.Stopped))
-		if t.schema.options.Converter && s.Await > 0 {
+		if t.schema.options.Converter > 0 && s.Await > 0 {
 			tx.AddElements(table, t.schema.awaited, t.awaitedElements(s.Await))
 		}
 		if t.schema.options.Quota > 0 {

@@ -68,7 +68,7 @@ func (f *Fake) Load() (rules.State, bool, error) {
 	if f.written.InBand != f.options.InBand { // another set
 		s.Admissions = slices.DeleteFunc(s.Admissions, func(a rules.Admission) bool { return a.Kind == wire.InBand })
 	}
-	if !f.options.Converter {
+	if f.options.Converter == 0 {
 		s.Admissions = slices.DeleteFunc(s.Admissions, func(a rules.Admission) bool { return a.Kind == wire.Converter })
 	}
 	return s, f.written == f.options, nil
