@@ -231,5 +231,6 @@ func doctorConfig(c *config.Config, path string) doctor.Config {
 		Kinds: words(c.Client.Kinds), Cgroup: c.Client.Cgroup,
 		Offers: words(c.Waypoint.Offers), Authenticator: c.Waypoint.InBandAuthenticator,
 		OpenVPNPort: c.Waypoint.OpenVPNPort, PortMapping: c.Waypoint.PortMapping, Marks: c.Waypoint.Marks,
+		SendsFastOpen: c.Client.Converter.FastOpen && c.Client.Converter.Use != config.ConvertNever, TakesFastOpen: c.Waypoint.ConverterFastOpen,
 	}
 }

@@ -257,7 +257,7 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 // relayed returns what the relay of this host has to do, as far as the configuration says it.
 func (p *Plan) relayed() (s relay.State) {
 	if c := serving.Converter(p.config, p.identity); c != nil {
-		s.Serve = &relay.Serve{Port: c.Port, Key: c.Key, Servers: serving.Servers(p.config.Waypoint)}
+		s.Serve = &relay.Serve{Port: c.Port, Key: c.Key, FastOpen: p.config.Waypoint.ConverterFastOpen, Servers: serving.Servers(p.config.Waypoint)}
 	}
 	if p.config.Has(config.RoleClient) {
 		s.Use = client.Converting(p.config.Client, p.config.Waypoint.Marks)

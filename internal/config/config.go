@@ -241,6 +241,7 @@ type Convert struct {
 	Proxy          string         `toml:"proxy"`   // address of a proxy on this host; empty: none
 	Gateway        []string       `toml:"gateway"` // interfaces whose hosts' connections are converted
 	KeepIPv6       bool           `toml:"keep_ipv6"`
+	FastOpen       bool           `toml:"fast_open"`
 	// Tunnel is the kind of tunnel in which converters are reached; empty: in none.
 	Tunnel         Kind     `toml:"tunnel"`
 	Capture        string   `toml:"capture"` // none, host, or the folder of a cgroup
@@ -312,6 +313,7 @@ type Waypoint struct {
 	FastPath             bool           `toml:"fast_path"`
 	OpenVPNPort          int            `toml:"openvpn_port"`
 	ConverterPort        int            `toml:"converter_port"`
+	ConverterFastOpen    bool           `toml:"converter_fast_open"`
 	ConverterIncoming    []units.Ports  `toml:"converter_incoming"` // ports at which members may have connections taken; empty: none
 	PortMapping          bool           `toml:"port_mapping"`
 	Allow                []netip.Prefix `toml:"allow"`

@@ -67,8 +67,10 @@ type Config struct {
 	Offers        []string
 	Authenticator bool
 	OpenVPNPort   int
-	PortMapping   bool   // ask the router to open ports
-	Marks         uint32 // the bits of marks that are the waypoint's
+	PortMapping   bool // ask the router to open ports
+	// SendsFastOpen is set if the client sends data in SYNs to converters, TakesFastOpen if the converter takes it.
+	SendsFastOpen, TakesFastOpen bool
+	Marks                        uint32 // the bits of marks that are the waypoint's
 	// Congestion are the congestion controls of the tables [[congestion]].
 	Congestion []string
 	// Options is set if TCP options are exchanged with others.

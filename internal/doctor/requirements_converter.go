@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"fmt"
 	"strings"
 )
 
@@ -24,10 +25,14 @@ const kindConverter = "converter"
 
 func converterChecks() []Check {
 	offers := func(c Config, kind string) bool { return c.offers(kind) }
+	takes := func(c Config, kind string) bool {
+		return c.Client && c.SendsFastOpen || c.offers(kind) && c.TakesFastOpen
+	}
 	return []Check{
 		{"converters", "Converters to use", checkConverters},
 		{"converter", "Converter for others", wanting(offers, "does not offer a converter", checkConverter, kindConverter)},
 		{"converter-pause", "Sending after a pause", wanting(offers, "does not offer a converter", checkPause, kindConverter)},
+		{"fast-open", "TCP Fast Open", wanting(takes, "keeps data out of SYNs (fast_open, converter_fast_open)", checkFastOpen, kindConverter)},
 	}
 }
 
@@ -65,6 +70,40 @@ func checkConverter(_ context.Context, e *Env) Result {
 	default:
 		return ok("listens at %s", c.Listen)
 	}
+}
+
+// Bits of the sysctl net.ipv4.tcp_fastopen.
+const (
+	fastOpenClient   = 0x1
+	fastOpenServer   = 0x2
+	fastOpenNoCookie = 0x4 // of the client
+)
+
+// checkFastOpen checks the kernel's part in messages to converters that go in a SYN.
+func checkFastOpen(_ context.Context, e *Env) Result {
+	const name = "net.ipv4.tcp_fastopen"
+	value, err := e.sysctlInt("net/ipv4/tcp_fastopen")
+	if err != nil {
+		return skipped("cannot read %s: %v", name, err)
+	}
+	sends, takes := e.Config.Client && e.Config.SendsFastOpen, e.Config.offers(kindConverter) && e.Config.TakesFastOpen
+	want, why := value, []string{}
+	if sends && value&fastOpenClient == 0 {
+		want |= fastOpenClient
+		why = append(why, "no SYN to a converter has data")
+	}
+	if sends && value&fastOpenNoCookie != 0 {
+		want &^= fastOpenNoCookie
+		why = append(why, "data goes in SYNs to hosts that have given no cookie, and MPTCP connections to those that want one become plain TCP")
+	}
+	if takes && value&fastOpenServer == 0 {
+		want |= fastOpenServer
+		why = append(why, "the converter takes no data from SYNs")
+	}
+	if len(why) > 0 {
+		return warning(fmt.Sprintf("sysctl -w %s=%d, and the same line in a file of /etc/sysctl.d", name, want), "%s is %d: %s", name, value, strings.Join(why, "; "))
+	}
+	return ok("%s is %d", name, value)
 }
 
 // checkPause checks whether connections of the converter begin anew with a small congestion window after each pause

@@ -97,6 +97,9 @@ func TestRequirements(t *testing.T) {
 	outside := func(o Outside) func(*Env) { return func(e *Env) { e.Outside = &o } }
 	converting := func(c Converting) func(*Env) { return func(e *Env) { e.Converting = &c } }
 	serves := func(c Converter) func(*Env) { return func(e *Env) { e.Converter = &c } }
+	const fastOpen = "proc/sys/net/ipv4/tcp_fastopen"
+	sends := func(e *Env) { e.Config.Client, e.Config.SendsFastOpen = true, true }
+	takes := func(e *Env) { e.Config.TakesFastOpen = true }
 	at, own := netip.MustParseAddrPort("203.0.113.9:45672"), netip.MustParseAddr("192.168.1.2")
 	for _, c := range []struct {
 		code   string
@@ -151,6 +154,13 @@ func TestRequirements(t *testing.T) {
 		{"converter", "not served", []func(*Env){running, only(kindConverter)}, Warning, "does not serve it", "restart"},
 		{"converter", "port taken", []func(*Env){running, only(kindConverter), serves(Converter{":5124", "address already in use"})}, Warning, ":5124: address already in use", "waypoint.converter_port"},
 		{"converter", "listens", []func(*Env){running, only(kindConverter), serves(Converter{Listen: ":5124"})}, OK, "listens at :5124", ""},
+		{"fast-open", "not configured", []func(*Env){only(kindConverter)}, Skipped, "fast_open", ""},
+		{"fast-open", "sends, as Linux has it", []func(*Env){sends, set(fastOpen, "1")}, OK, "is 1", ""},
+		{"fast-open", "sends, off", []func(*Env){sends, set(fastOpen, "0")}, Warning, "no SYN", "tcp_fastopen=1"},
+		{"fast-open", "sends without cookies", []func(*Env){sends, set(fastOpen, "1029")}, Warning, "plain TCP", "tcp_fastopen=1025"},
+		{"fast-open", "takes, as Linux has it", []func(*Env){only(kindConverter), takes, set(fastOpen, "1")}, Warning, "takes no data", "tcp_fastopen=3"},
+		{"fast-open", "takes", []func(*Env){only(kindConverter), takes, set(fastOpen, "7")}, OK, "is 7", ""},
+		{"fast-open", "unknown", []func(*Env){sends}, Skipped, "cannot read", ""},
 		{"converter-pause", "no converter", nil, Skipped, "does not offer a converter", ""},
 		{"converter-pause", "unknown", []func(*Env){only(kindConverter)}, Skipped, "cannot read", ""},
 		{"converter-pause", "as Linux has it", []func(*Env){only(kindConverter), set("proc/sys/net/ipv4/tcp_slow_start_after_idle", "1")}, Info, "small congestion window", "tcp_slow_start_after_idle=0"},

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/detour-collective/dcol/internal/converter/ask"
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
@@ -60,6 +62,7 @@ const (
 	modePlain     = "plain"      // the relay wants nothing converted, and knows all servers to speak no MPTCP
 	modeForgets   = "forgets"    // the relay refuses announced connections
 	modeTunnelled = "tunnelled"  // only the relay may connect to the converter
+	modeFast      = "fast"       // the message may be in the SYN
 )
 
 func fakeRelay(socket, mode string) int {
@@ -100,6 +103,11 @@ func (f *fake) run(socket string) error {
 func listenMPTCP(addr string) (net.Listener, error) {
 	var config net.ListenConfig
 	config.SetMultipathTCP(true)
+	config.Control = func(_, _ string, c syscall.RawConn) error { // the sysctl decides, too
+		var bad error
+		err := c.Control(func(fd uintptr) { bad = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_FASTOPEN, 100) })
+		return errors.Join(err, bad)
+	}
 	return config.Listen(context.Background(), "tcp", addr)
 }
 
@@ -137,7 +145,7 @@ func (f *fake) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 	}
 	return ask.Answer{Convert: &ask.Convert{
 		Converter: netip.AddrPortFrom(converter, port), Cookie: []byte(testCookie),
-		Relay4: f.relay[0], Relay6: f.relay[1],
+		FastOpen: f.mode == modeFast, Relay4: f.relay[0], Relay6: f.relay[1],
 	}}
 }
 
@@ -168,6 +176,10 @@ func (f *fake) Silent(_ ask.Process, converter, server netip.AddrPort) {
 
 func (f *fake) Carried(_ ask.Process, converter, server netip.AddrPort, handshake, answer time.Duration) {
 	fmt.Println("carried", server, converter, handshake > 0 && answer > 0)
+}
+
+func (f *fake) FastOpened(_ ask.Process, converter netip.AddrPort, how ask.FastOpen) {
+	fmt.Println("fast open", converter, how)
 }
 
 // relayed serves a connection of a program that does not wait.

@@ -108,25 +108,33 @@ func (s *supervisor) converse(l *lead, sock callerSocket, converter unix.Sockadd
 	if err != nil {
 		return m, err
 	}
-	began := time.Now()
-	limit := unix.NsecToTimeval(max(until.Sub(began), time.Millisecond).Nanoseconds())
-	if err := unix.SetsockoptTimeval(sock.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
-		return m, err
-	}
-	if err := retry(func() error { return unix.Connect(sock.fd, converter) }); err != nil {
-		return m, err
-	}
-	up := time.Now()
-	// It fits into the buffer of a new connection.
-	n, err := unix.SendmsgN(sock.fd, request, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	began, how, err := reach(sock, converter, request, convert.FastOpen, until)
 	if err != nil {
 		return m, err
 	}
-	if n != len(request) {
-		return m, io.ErrShortWrite
+	up := time.Now()
+	m, err = s.hear(l, sock.fd, until)
+	answered := err == nil || errors.As(err, new(*rfc8803.Error))
+	if how == ask.FastOpenWorked && !answered {
+		how = ask.FastOpenSilent
 	}
+	if how != 0 {
+		s.converting.relay.FastOpened(convert.Converter, how)
+	}
+	if err == nil {
+		after := time.Since(up)
+		if how == ask.FastOpenWorked {
+			after = 0
+		}
+		s.converting.relay.Carried(convert.Converter, server, up.Sub(began), after)
+	}
+	return m, err
+}
+
+// hear reads the converter's answer.
+func (s *supervisor) hear(l *lead, fd int, until time.Time) (m rfc8803.Message, err error) {
 	answer := make([]byte, rfc8803.HeaderLen, rfc8803.MaxLen)
-	if err := s.receiveFull(l, sock.fd, answer, until); err != nil {
+	if err := s.receiveFull(l, fd, answer, until); err != nil {
 		return m, err
 	}
 	length, err := rfc8803.Len(answer)
@@ -134,7 +142,7 @@ func (s *supervisor) converse(l *lead, sock callerSocket, converter unix.Sockadd
 		return m, err
 	}
 	answer = answer[:length]
-	if err := s.receiveFull(l, sock.fd, answer[rfc8803.HeaderLen:], until); err != nil {
+	if err := s.receiveFull(l, fd, answer[rfc8803.HeaderLen:], until); err != nil {
 		return m, err
 	}
 	m, _, err = rfc8803.Decode(answer)
@@ -143,9 +151,6 @@ func (s *supervisor) converse(l *lead, sock callerSocket, converter unix.Sockadd
 	}
 	if err == nil && m.Error != nil {
 		err = m.Error
-	}
-	if err == nil {
-		s.converting.relay.Carried(convert.Converter, server, up.Sub(began), time.Since(up))
 	}
 	return m, err
 }

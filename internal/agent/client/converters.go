@@ -229,6 +229,7 @@ func Converting(c config.Client, marks uint32) *relay.Use {
 	use := &relay.Use{
 		Mode: mode, Exclude: slices.Concat(c.Exclude, c.Converter.Exclude), ExcludeDomains: c.Converter.ExcludeDomains,
 		ExcludePrograms: c.Converter.ExcludePrograms, Proxy: c.Converter.Proxy, Gateway: c.Converter.Gateway, KeepIPv6: c.Converter.KeepIPv6,
+		FastOpen: c.Converter.FastOpen,
 	}
 	switch folder := c.Converter.Capture; folder {
 	case config.CaptureNone, "":

@@ -276,3 +276,12 @@ func TestConvertersList(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
+
+// TestConvertingFastOpen: the relay sends messages in SYNs if the configuration wants it.
+func TestConvertingFastOpen(t *testing.T) {
+	for _, want := range []bool{false, true} {
+		if got := Converting(config.Client{Converter: config.Convert{Use: config.ConvertAuto, FastOpen: want}}, 0).FastOpen; got != want {
+			t.Errorf("%v becomes %v", want, got)
+		}
+	}
+}

@@ -37,6 +37,7 @@ type notes struct {
 	expected Expectations
 	learned  map[netip.AddrPort]bool
 	failed   map[netip.AddrPort]Failure
+	fast     map[netip.AddrPort]FastOpen
 	excluded map[string]bool
 	silent   [][2]netip.AddrPort // a converter, and a server
 	carried  []carriedNote
@@ -92,8 +93,14 @@ func (n *notes) Carried(_ Process, converter, server netip.AddrPort, handshake, 
 	n.carried = append(n.carried, carriedNote{converter, server, handshake, answer})
 }
 
+func (n *notes) FastOpened(_ Process, converter netip.AddrPort, how FastOpen) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fast[converter] = how
+}
+
 func newNotes() *notes {
-	return &notes{answers: map[netip.AddrPort]Answer{}, learned: map[netip.AddrPort]bool{}, failed: map[netip.AddrPort]Failure{}}
+	return &notes{answers: map[netip.AddrPort]Answer{}, learned: map[netip.AddrPort]bool{}, fast: map[netip.AddrPort]FastOpen{}, failed: map[netip.AddrPort]Failure{}}
 }
 
 func isDirect(c *Client, server netip.AddrPort) bool {
@@ -125,7 +132,7 @@ func TestConversation(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	socket := filepath.Join(t.TempDir(), SocketName)
 	h := newNotes()
-	convert := Convert{Converter: converter, Cookie: []byte("a cookie of 24 bytes ...\x00"[:24]), Relay4: netip.MustParseAddrPort("127.0.0.1:45675")}
+	convert := Convert{Converter: converter, Cookie: []byte("a cookie of 24 bytes ...\x00"[:24]), FastOpen: true, Relay4: netip.MustParseAddrPort("127.0.0.1:45675")}
 	h.answers[site] = Answer{Convert: &convert}
 	h.answers[site6] = Answer{KeepFor: time.Minute}
 	h.answers[plainSite] = Answer{KeepFor: time.Minute, Plain: true}
@@ -164,11 +171,12 @@ func TestConversation(t *testing.T) {
 	c.Failed(converter, Refused)
 	c.Silent(converter, site)
 	c.Carried(converter, site6, 20*time.Millisecond, 30*time.Millisecond)
+	c.FastOpened(converter, FastOpenSilent)
 	c.Ask(site) // after its answer, the relay has read what came before
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.learned[site] || h.failed[converter] != Refused {
-		t.Errorf("learned %v, failed %v", h.learned, h.failed)
+	if !h.learned[site] || h.failed[converter] != Refused || h.fast[converter] != FastOpenSilent {
+		t.Errorf("learned %v, failed %v, fast %v", h.learned, h.failed, h.fast)
 	}
 	if !slices.Equal(h.silent, [][2]netip.AddrPort{{converter, site}}) ||
 		!slices.Equal(h.carried, []carriedNote{{converter, site6, 20 * time.Millisecond, 30 * time.Millisecond}}) {
@@ -341,6 +349,7 @@ func TestPackets(t *testing.T) {
 		{kind: kindSilent, server: site, converter: converter},
 		{kind: kindCarried, server: site6, converter: converter, handshake: time.Millisecond, answer: time.Hour},
 		{kind: kindFailed, server: site, reason: Busy},
+		{kind: kindFastOpened, server: converter, how: FastOpenFailed},
 	} {
 		got, err := decodeRequest(r.encode())
 		if err != nil || got != r {
@@ -369,6 +378,8 @@ func TestPackets(t *testing.T) {
 		"silence of nobody": request{kind: kindSilent, server: site}.encode(),
 		"a former failure":  request{kind: kindFailed, server: site, reason: 2}.encode(),
 		"unknown failure":   request{kind: kindFailed, server: site, reason: 99}.encode(),
+		"no outcome":        request{kind: kindFastOpened, server: site}.encode(),
+		"unknown outcome":   request{kind: kindFastOpened, server: site, how: 4}.encode(),
 		"an answer":         encodeAnswer(Answer{}),
 		"a yes that is two": append(request{kind: kindLearned, server: site}.encode()[:20], 2),
 	} {
@@ -390,6 +401,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add(encodeAnswer(Answer{KeepFor: time.Second}))
 	f.Add(encodeAnswer(Answer{KeepFor: time.Second, Plain: true}))
 	f.Add(encodeAnswer(Answer{Convert: &Convert{Converter: converter, Cookie: make([]byte, 24)}}))
+	f.Add(encodeAnswer(Answer{Convert: &Convert{Converter: converter, Cookie: make([]byte, 24), FastOpen: true}}))
+	f.Add(request{kind: kindFastOpened, server: converter, how: FastOpenWorked}.encode())
 	f.Add(request{kind: kindProgram, program: "/usr/bin/ssh"}.encode())
 	f.Add(encodeYesOrNo(kindExpected, true))
 	f.Add(encodeYesOrNo(kindExcluded, false))

@@ -156,6 +156,11 @@ func (c *Client) Carried(converter, server netip.AddrPort, handshake, answer tim
 	c.exchange(request{kind: kindCarried, server: server, converter: converter, handshake: handshake, answer: answer})
 }
 
+// FastOpened tells the relay how a connection to a converter went whose SYN was to have the Convert message.
+func (c *Client) FastOpened(converter netip.AddrPort, how FastOpen) {
+	c.exchange(request{kind: kindFastOpened, server: converter, how: how})
+}
+
 // Close closes the idle connections.
 func (c *Client) Close() {
 	c.mu.Lock()

@@ -33,6 +33,7 @@ type Convert struct {
 	// Converter is the converter to connect to; zero: only the relay may connect to it.
 	Converter netip.AddrPort
 	Cookie    []byte // of the Convert message, at most MaxCookie bytes
+	FastOpen  bool   // the message may be in the SYN; see [Handler.FastOpened]
 	// Relay4 and Relay6 are the relay's listeners on 127.0.0.1 and ::1. Relay4 also gets connections to IPv6 servers if
 	// there is no Relay6.
 	Relay4, Relay6 netip.AddrPort
@@ -72,6 +73,16 @@ func (f Failure) String() string {
 	return "unknown failure"
 }
 
+// FastOpen is how a connection went whose SYN was to have the Convert message.
+type FastOpen byte
+
+// The ways in which it can go. If the SYN only asked for a cookie, and arrived, nothing is reported.
+const (
+	FastOpenWorked FastOpen = 1 // the SYN's data was acknowledged, and the message answered
+	FastOpenSilent FastOpen = 2 // it was acknowledged, and no answer came
+	FastOpenFailed FastOpen = 3 // the SYN was lost or its data not acknowledged, or the connection fell back to TCP
+)
+
 // Process is a process that asks, as the kernel names it.
 type Process struct {
 	PID int32
@@ -98,6 +109,8 @@ type Handler interface {
 	// server's fault: a converter answers when it has reached the server.
 	Silent(p Process, converter, server netip.AddrPort)
 	// Carried reports that a converter has connected to a server, how long its own handshake took, and how long its
-	// answer.
+	// answer; zero, if that does not show how far the server is because the message was in the SYN.
 	Carried(p Process, converter, server netip.AddrPort, handshake, answer time.Duration)
+	// FastOpened reports how a connection to a converter went for which Convert.FastOpen was set.
+	FastOpened(p Process, converter netip.AddrPort, how FastOpen)
 }

@@ -25,6 +25,7 @@ const (
 	kindExcluded
 	kindSilent
 	kindCarried
+	kindFastOpened
 )
 
 const (
@@ -39,10 +40,11 @@ var errMalformed = errors.New("malformed packet on the relay's socket")
 // request is a packet of a client.
 type request struct {
 	kind   byte
-	server netip.AddrPort // the converter if it failed
+	server netip.AddrPort // of kindFailed and kindFastOpened the converter
 	local  netip.AddrPort // of kindExpect
 	mptcp  bool           // of kindLearned
 	reason Failure        // of kindFailed
+	how    FastOpen       // of kindFastOpened
 	// Of kindSilent and kindCarried; the times, of kindCarried alone, are whole microseconds.
 	converter         netip.AddrPort
 	handshake, answer time.Duration
@@ -67,6 +69,8 @@ func (r request) encode() []byte {
 		b = appendBool(b, r.mptcp)
 	case kindFailed:
 		b = append(b, byte(r.reason))
+	case kindFastOpened:
+		b = append(b, byte(r.how))
 	case kindSilent:
 		b = appendAddrPort(b, r.converter)
 	case kindCarried:
@@ -93,6 +97,9 @@ func decodeRequest(b []byte) (request, error) {
 	case kindFailed:
 		r.reason = Failure(d.byte())
 		d.check(r.reason == Unreachable || r.reason >= Refused && r.reason <= Busy)
+	case kindFastOpened:
+		r.how = FastOpen(d.byte())
+		d.check(r.how >= FastOpenWorked && r.how <= FastOpenFailed)
 	case kindSilent:
 		r.converter = d.addrPort()
 		d.check(r.converter.IsValid())
@@ -121,7 +128,11 @@ func encodeAnswer(a Answer) []byte {
 	}
 	b = binary.BigEndian.AppendUint64(b, c.Namespace)
 	b = append(b, byte(min(len(c.Cookie), MaxCookie)))
-	return append(b, c.Cookie[:min(len(c.Cookie), MaxCookie)]...)
+	b = append(b, c.Cookie[:min(len(c.Cookie), MaxCookie)]...)
+	if c.FastOpen { // only then, for clients that began before it was known
+		b = appendBool(b, true)
+	}
+	return b
 }
 
 // maxKeep bounds how long a client believes a direct answer.
@@ -145,6 +156,10 @@ func decodeAnswer(b []byte) (Answer, error) {
 	d.check(n <= MaxCookie)
 	if n <= MaxCookie {
 		c.Cookie = append([]byte{}, d.take(n)...)
+	}
+	if len(d.rest) > 0 {
+		c.FastOpen = d.bool()
+		d.check(c.FastOpen)
 	}
 	if !d.end() {
 		return Answer{}, errMalformed

@@ -180,6 +180,8 @@ func (s *server) reply(p Process, r request) []byte {
 		s.handler.Silent(p, r.converter, r.server)
 	case kindCarried:
 		s.handler.Carried(p, r.converter, r.server, r.handshake, r.answer)
+	case kindFastOpened:
+		s.handler.FastOpened(p, r.server, r.how)
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ type Policy struct {
 	ExcludeDomains  []string       // with all names below them
 	// KeepIPv6 has connections of a LAN's hosts that go directly come from the hosts' own IPv6 addresses.
 	KeepIPv6 bool
+	// FastOpen has messages to converters sent in the SYN, on paths where that works.
+	FastOpen bool
 }
 
 // ExcludesName reports whether a name is one of the domains, or below one.
@@ -71,6 +73,7 @@ type Choice struct {
 	excluded   *known.Map[netip.Addr, struct{}]
 	times      *known.Map[way, time.Duration] // measured, from here to the server and back
 	silent     *known.Map[way, struct{}]      // that did not answer
+	fast       *known.Map[path, fastPath]
 	converters []*converter
 }
 
@@ -104,6 +107,7 @@ func New(p Policy) *Choice {
 		excluded: known.NewMap[netip.Addr, struct{}](excludedMost),
 		times:    known.NewMap[way, time.Duration](timesMost),
 		silent:   known.NewMap[way, struct{}](timesMost),
+		fast:     known.NewMap[path, fastPath](fastPathsMost),
 	}
 }
 
@@ -323,7 +327,7 @@ func (c *Choice) Silent(addr, server netip.AddrPort, now time.Time) {
 }
 
 // Carried notes that a converter has connected to a server: rtt is the time to the converter and back, total the
-// time to the server and back.
+// time to the server and back; zero: not measured.
 func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, now time.Time) {
 	v := c.find(addr)
 	if v == nil {
@@ -331,7 +335,9 @@ func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, 
 	}
 	v.rtt, v.backoff, v.until = rtt, 0, time.Time{}
 	v.worked, v.trusted, v.silent = now, time.Time{}, silence{}
-	c.times.Set(way{addr, unmapped(server).Addr()}, total, now.Add(timesFor))
+	if total > 0 {
+		c.times.Set(way{addr, unmapped(server).Addr()}, total, now.Add(timesFor))
+	}
 }
 
 // Trust reports whether a connection may send data through a converter before this has answered. If the converter

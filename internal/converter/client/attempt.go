@@ -32,6 +32,8 @@ type attempt struct {
 	servers []netip.AddrPort // the first is being tried
 	ways    []netip.AddrPort // converters that are left to try for it
 	via     netip.AddrPort   // the converter that is being tried; zero: directly
+	fast    bool             // the message may be in the SYN
+	from    netip.Addr       // with fast: the address of this host from which it comes
 	answer  rfc8803.Answer   // by the converter
 	given   bool             // the converter has given a cookie
 	silent  netip.AddrPort   // a converter that did not answer in time; zero: none
@@ -102,10 +104,11 @@ func (a *attempt) convert(cookie []byte) *engine.Dial {
 	if err != nil {
 		return nil // a cookie that fits into no message
 	}
-	a.answer = rfc8803.Answer{}
+	a.answer, a.fast = rfc8803.Answer{}, a.tryFastOpen()
 	d := &engine.Dial{
 		To: a.via, Local: way.Local, MPTCP: true, NoFallback: true, Mark: cmp.Or(way.Mark, a.client.config.Mark),
 		Timeout: converterTimeout, Greeting: greeting, Await: a.answer.Hear,
+		FastOpen: a.fast,
 	}
 	a.client.Update(func(c *choice.Choice) {
 		if c.Trust(a.via, time.Now()) {
@@ -120,6 +123,9 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 	now := time.Now()
 	if !a.via.IsValid() {
 		return a.dialledDirectly(r, now)
+	}
+	if a.fast {
+		a.fastOpened(r, now)
 	}
 	if r.Errno == 0 {
 		a.client.Update(func(c *choice.Choice) { a.carried(c, r, now) })
@@ -168,7 +174,11 @@ func (a *attempt) takeCookie(e *rfc8803.Error, now time.Time) *engine.Dial {
 
 // carried remembers what a converter has told.
 func (a *attempt) carried(c *choice.Choice, r engine.Result, now time.Time) {
-	c.Carried(a.via, a.servers[0], r.Handshake, r.Answer, now)
+	total := r.Answer
+	if r.FastOpen == engine.FastOpenAcked {
+		total = 0 // the answer waited for the handshake, and does not show how far the server is
+	}
+	c.Carried(a.via, a.servers[0], r.Handshake, total, now)
 	if a.answer.ExtendedHeader != nil {
 		if speaks, err := rfc8803.HasMPCapable(a.answer.ExtendedHeader); err == nil {
 			c.Learned(a.servers[0], speaks, now)

@@ -12,7 +12,7 @@ import (
 func (l *loop) dial(p *pair, d *Dial) {
 	l.hangUp(p)
 	o, due := p.opening, time.Time{}
-	o.dial, o.began, o.up, o.said, o.early, o.again = d, time.Now(), time.Time{}, nil, 0, false
+	o.dial, o.began, o.up, o.said, o.early, o.again, o.fast = d, time.Now(), time.Time{}, nil, 0, false, FastOpenUnknown
 	if d.Timeout > 0 {
 		due = o.began.Add(d.Timeout)
 	}
@@ -26,19 +26,33 @@ func (l *loop) dialAgain(p *pair) {
 	o := p.opening
 	o.began, o.again = time.Now(), true
 	d := *o.dial
-	d.MPTCP = false
+	d.MPTCP, d.FastOpen = false, false
+	l.connect(p, &d)
+}
+
+// dialSlowly connects to the same server without data in the SYN.
+func (l *loop) dialSlowly(p *pair) {
+	l.hangUp(p)
+	o := p.opening
+	o.began, o.fast = time.Now(), FastOpenFailed
+	if o.dial.Timeout > 0 {
+		l.due.Set(&o.due, o.began.Add(o.dial.Timeout))
+	}
+	d := *o.dial
+	d.FastOpen = false
 	l.connect(p, &d)
 }
 
 // connect begins to connect a socket to the server.
 func (l *loop) connect(p *pair, d *Dial) {
-	fd, err := connect(d)
+	fd, inSYN, err := connect(d)
 	if err != nil && lacks(errnoOf(err)) {
 		l.starve(errnoOf(err))
 		if l.spendSpare() {
-			fd, err = connect(d)
+			fd, inSYN, err = connect(d)
 		}
 	}
+	p.opening.inSYN = inSYN
 	if err != nil {
 		l.dialled(p, errnoOf(err))
 		return
@@ -62,13 +76,23 @@ func (l *loop) hangUp(p *pair) {
 func (l *loop) connected(p *pair) {
 	o, fd := p.opening, int(p.server.fd)
 	errno := connectError(fd)
-	switch errno {
-	case 0:
-	case unix.EAGAIN: // the event was meant for an earlier socket with this descriptor
+	switch {
+	case errno == unix.EAGAIN: // the event was meant for an earlier socket with this descriptor
 		return
-	default:
+	case o.inSYN > 0 && (errno != 0 || !ackedSYNData(fd) || o.dial.MPTCP && !isMultipath(fd)):
+		l.dialSlowly(p)
+		return
+	case errno != 0:
 		l.dialled(p, errno)
 		return
+	}
+	if o.dial.FastOpen && o.fast == FastOpenUnknown {
+		switch {
+		case o.inSYN > 0:
+			o.fast = FastOpenAcked
+		case sentAgain(fd): // without TFO's option, which may have been the reason
+			o.fast = FastOpenFailed
+		}
 	}
 	if o.dial.MPTCP && o.dial.NoFallback && !o.again && !isMultipath(fd) {
 		l.dialAgain(p)
@@ -115,12 +139,16 @@ func (l *loop) greet(p *pair) syscall.Errno {
 	if o.dial.EarlyTimeout > 0 {
 		b = slices.Concat(b, o.heard[:min(len(o.heard), earlyMost)])
 	}
-	// The socket's buffer is empty, so that a greeting always fits.
-	n, errno := write(int(p.server.fd), b)
-	switch {
-	case errno != 0:
-		return errno
-	case n < len(o.dial.Greeting):
+	n := o.inSYN
+	if n < len(b) {
+		// The socket's buffer is empty, so that a greeting always fits.
+		more, errno := write(int(p.server.fd), b[n:])
+		if errno != 0 {
+			return errno
+		}
+		n += more
+	}
+	if n < len(o.dial.Greeting) {
 		return unix.ENOBUFS
 	}
 	if o.early = n - len(o.dial.Greeting); o.early > 0 {
@@ -169,7 +197,7 @@ func (l *loop) dialled(p *pair, errno syscall.Errno) {
 	r := Result{Errno: errno, Connected: !o.up.IsZero(), Early: o.early > 0}
 	if r.Connected {
 		r.Handshake, r.Answer = o.up.Sub(o.began), time.Since(o.up)
-		r.MPTCP = o.dial.MPTCP && isMultipath(int(p.server.fd))
+		r.MPTCP, r.FastOpen = o.dial.MPTCP && isMultipath(int(p.server.fd)), o.fast
 	}
 	s := o.front.Dialled(r)
 	l.step(p, s)

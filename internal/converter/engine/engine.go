@@ -92,6 +92,10 @@ type Dial struct {
 	// ends the connection as if connecting had failed.
 	Greeting []byte
 	Await    func(b []byte) (used int, done bool, errno syscall.Errno)
+	// FastOpen has Greeting sent in the SYN (TCP Fast Open, RFC 7413) if the kernel has a cookie of To; else the SYN asks
+	// for one. If the SYN's data is not acknowledged, or the connection falls back to TCP, To is connected to again
+	// without, and Timeout begins anew. Greeting may arrive twice then, or if the network duplicates the SYN.
+	FastOpen bool
 	// EarlyTimeout, if set, has what the client has said by then sent right after Greeting, up to four kilobytes,
 	// before Await is done. If there was any, EarlyTimeout bounds Await in place of Timeout. With another Dial, the
 	// same bytes are sent again: see Result.Early.
@@ -107,9 +111,22 @@ type Result struct {
 	Connected bool
 	MPTCP     bool          // the other side speaks MPTCP on this connection
 	Early     bool          // some of what the client has said was sent before Await was done
+	FastOpen  FastOpen      // how Dial.FastOpen went
 	Handshake time.Duration // until the connection was up
 	Answer    time.Duration // from then until Await was done
 }
+
+// FastOpen describes what was learned of data in the SYN.
+type FastOpen int
+
+const (
+	// FastOpenUnknown: the SYN had no data, or the other side was not reached without either.
+	FastOpenUnknown FastOpen = iota
+	// FastOpenAcked: the SYN's data was acknowledged, and the connection is of the protocol that was wanted.
+	FastOpenAcked
+	// FastOpenFailed: it was not, or the SYN had to be sent again; without data, the other side was reached.
+	FastOpenFailed
+)
 
 // Config are an engine's settings.
 type Config struct {

@@ -33,6 +33,8 @@ type opening struct {
 	began time.Time // to dial
 	up    time.Time // the connection to the server; zero: not yet
 	again bool      // by TCP, as the server has answered without MPTCP
+	inSYN int       // how much of the greeting the SYN had
+	fast  FastOpen  // what was learned of that
 	due   deadline.Entry[*pair]
 }
 

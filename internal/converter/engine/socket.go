@@ -24,8 +24,9 @@ func descriptorLimit() uint64 {
 	return limit.Cur
 }
 
-// connect begins to connect a new socket. Errors are those that a program would see.
-func connect(d *Dial) (fd int, err error) {
+// connect begins to connect a new socket. inSYN is how many bytes of the greeting are in the SYN. Errors are those that a
+// program would see.
+func connect(d *Dial) (fd, inSYN int, err error) {
 	family, sa := sockaddr(d.To)
 	protocol := unix.IPPROTO_TCP
 	if d.MPTCP {
@@ -33,7 +34,7 @@ func connect(d *Dial) (fd int, err error) {
 	}
 	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
-		return -1, err
+		return -1, 0, err
 	}
 	if d.Mark != 0 {
 		err = setOption(fd, unix.SOL_SOCKET, unix.SO_MARK, int32(d.Mark))
@@ -49,15 +50,20 @@ func connect(d *Dial) (fd int, err error) {
 		err = unix.Bind(fd, local)
 	}
 	if err == nil {
-		if err = unix.Connect(fd, sa); errors.Is(err, unix.EINPROGRESS) {
+		if d.FastOpen {
+			inSYN, err = fastOpen(fd, d.Greeting, sa)
+		} else {
+			err = unix.Connect(fd, sa)
+		}
+		if errors.Is(err, unix.EINPROGRESS) {
 			err = nil
 		}
 	}
 	if err != nil {
 		_ = unix.Close(fd)
-		return -1, err
+		return -1, 0, err
 	}
-	return fd, nil
+	return fd, inSYN, nil
 }
 
 // The ports of calls from another host's address. Most systems take those of their own connections from above, so that

@@ -25,7 +25,7 @@ func (r *relay) listen(part string, e entrance) (*listener, error) {
 	name := handed(part, e.address)
 	if l := r.inherited[name]; l != nil {
 		delete(r.inherited, name)
-		return l, nil
+		return l, l.takeFastOpen(e.fastOpen)
 	}
 	var config net.ListenConfig
 	config.SetMultipathTCP(true)
@@ -51,7 +51,24 @@ func (r *relay) listen(part string, e entrance) (*listener, error) {
 	if failed != nil {
 		return nil, fmt.Errorf("listen: %w", failed)
 	}
-	return &listener{own}, nil
+	out := &listener{own}
+	return out, out.takeFastOpen(e.fastOpen)
+}
+
+// fastOpenQueue bounds the connections whose SYN had data and whose handshake has not ended. The kernel also counts those
+// that a host has reset in the last minute because it had not asked for them. SYNs beyond that are taken without their data.
+const fastOpenQueue = 256
+
+// takeFastOpen has a socket take data in SYNs, or not. If it does, the sysctl net.ipv4.tcp_fastopen decides, too.
+func (l *listener) takeFastOpen(on bool) error {
+	queue := 0
+	if on {
+		queue = fastOpenQueue
+	}
+	if err := unix.SetsockoptInt(l.fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN, queue); err != nil {
+		return fmt.Errorf("listen: TCP Fast Open: %w", err)
+	}
+	return nil
 }
 
 // boundAt returns the address of a listening socket; zero: it has none.

@@ -62,6 +62,7 @@ const partsMost = 6
 // part is an engine with its listener.
 type part struct {
 	address  string
+	fastOpen bool
 	listener *listener      // nil: listening failed
 	bound    netip.AddrPort // where it listens; zero: nowhere
 	problem  string
@@ -193,13 +194,14 @@ func (r *relay) serve(s Serve) {
 			r.server.Permit(policy.Check)
 		}
 	}
-	r.keep(PartServe, entrance{address: fmt.Sprintf(":%d", s.Port), front: always(r.server)})
+	r.keep(PartServe, entrance{address: fmt.Sprintf(":%d", s.Port), fastOpen: s.FastOpen, front: always(r.server)})
 }
 
 // entrance is where connections come in.
 type entrance struct {
 	address     string
 	transparent bool // they may have called any address
+	fastOpen    bool // their SYNs may have data (TCP Fast Open)
 	loops       int  // of its engine; 0: as many as is usual
 	front       func(port uint16) engine.Front
 }
@@ -209,12 +211,12 @@ func always(f engine.Front) func(uint16) engine.Front { return func(uint16) engi
 
 // keep listens at an entrance and relays what comes in there, unless it does already.
 func (r *relay) keep(name string, e entrance) *part {
-	if p := r.parts[name]; p != nil && p.address == e.address && p.engine != nil {
+	if p := r.parts[name]; p != nil && p.address == e.address && p.fastOpen == e.fastOpen && p.engine != nil {
 		return p
 	}
 	r.drop(name)
 	ctx, stop := context.WithCancel(r.engines)
-	p := &part{address: e.address, stop: stop}
+	p := &part{address: e.address, fastOpen: e.fastOpen, stop: stop}
 	r.parts[name] = p
 	log := r.log.With("part", name, "address", e.address)
 	var err error

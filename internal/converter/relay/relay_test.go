@@ -18,6 +18,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/lab/testbed"
 )
 
 var key = cookie.Key{7}
@@ -26,6 +27,7 @@ const port = 5124
 
 // TestMain runs the relay of a test, which is a process of its own as it is outside of tests.
 func TestMain(m *testing.M) {
+	testbed.Stage()
 	if len(os.Args) == 4 && os.Args[1] == "relay" {
 		if err := Run(context.Background(), Config{Dir: os.Args[2], Version: os.Args[3], Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}); err != nil {
 			fmt.Fprintln(os.Stderr, err)

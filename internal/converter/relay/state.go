@@ -28,6 +28,8 @@ func (s State) Empty() bool { return s.Serve == nil && s.Use == nil && s.Receive
 type Serve struct {
 	Port uint16     `json:"port"`
 	Key  cookie.Key `json:"key"`
+	// FastOpen has messages taken that come in a SYN.
+	FastOpen bool `json:"fast_open,omitempty"`
 	// Servers are those that members may use, as far as the configuration says it; nil: all. The waypoint's nftables rules
 	// know more, but may be missing.
 	Servers *Servers `json:"servers,omitempty"`
@@ -78,6 +80,7 @@ type Use struct {
 	Proxy           string      `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
 	Gateway         []string    `json:"gateway,omitempty"`    // interfaces of LANs whose hosts' connections come in by TPROXY; none: nobody's
 	KeepIPv6        bool        `json:"keep_ipv6,omitempty"`  // their direct connections come from their own IPv6 addresses
+	FastOpen        bool        `json:"fast_open,omitempty"`  // messages to converters go in the SYN where that works
 	Capture         *Capture    `json:"capture,omitempty"`    // nil: only programs that ask, as those of dcol run do
 	Converters      []Converter `json:"converters,omitempty"` // the nearest first
 	// TunnelMark, if not 0, has each converter called from its From only, by sockets with this mark (SO_MARK).

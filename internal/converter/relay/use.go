@@ -51,7 +51,9 @@ type ways struct {
 
 // use makes the relay lead programs to converters.
 func (r *relay) use(u Use) {
-	policy := choice.Policy{Mode: u.Mode, ExcludePrefixes: u.Exclude, ExcludePorts: u.ExcludePorts, ExcludeDomains: u.ExcludeDomains, KeepIPv6: u.KeepIPv6}
+	policy := choice.Policy{
+		Mode: u.Mode, ExcludePrefixes: u.Exclude, ExcludePorts: u.ExcludePorts, ExcludeDomains: u.ExcludeDomains, KeepIPv6: u.KeepIPv6, FastOpen: u.FastOpen,
+	}
 	if r.user == nil {
 		r.user = r.newUser(policy)
 	}
@@ -219,12 +221,13 @@ func (x *user) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 	if len(ways) == 0 {
 		return ask.Answer{KeepFor: directFor, Plain: x.client.IsPlain(server)}
 	}
+	fast := x.client.MayFastOpen(ways[0], server)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.ways.mark != 0 { // a program's socket could not be taken out of the tunnel again, if the converter fails
 		return ask.Answer{Convert: &ask.Convert{Relay4: x.at4, Relay6: x.at6}}
 	}
-	return ask.Answer{Convert: &ask.Convert{Converter: ways[0], Cookie: x.cookies[ways[0]], Relay4: x.at4, Relay6: x.at6}}
+	return ask.Answer{Convert: &ask.Convert{Converter: ways[0], Cookie: x.cookies[ways[0]], FastOpen: fast, Relay4: x.at4, Relay6: x.at6}}
 }
 
 // Expect implements ask.Handler.
@@ -275,4 +278,13 @@ func (x *user) Silent(_ ask.Process, converter, server netip.AddrPort) {
 // Carried implements ask.Handler.
 func (x *user) Carried(_ ask.Process, converter, server netip.AddrPort, handshake, answer time.Duration) {
 	x.client.Update(func(c *choice.Choice) { c.Carried(converter, server, handshake, answer, time.Now()) })
+}
+
+// FastOpened implements ask.Handler.
+func (x *user) FastOpened(_ ask.Process, converter netip.AddrPort, how ask.FastOpen) {
+	x.client.FastOpened(converter, fastOpens[how])
+}
+
+var fastOpens = map[ask.FastOpen]choice.FastOpen{
+	ask.FastOpenWorked: choice.FastOpenWorked, ask.FastOpenSilent: choice.FastOpenSilent, ask.FastOpenFailed: choice.FastOpenFailed,
 }

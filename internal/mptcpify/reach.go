@@ -1,0 +1,104 @@
+package mptcpify
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/converter/ask"
+)
+
+// reach connects a socket to a converter, until a time at most, and sends a request. If that may be in the SYN (fast), how
+// is what was learned of the path; 0: nothing. began is when the connection that is up was begun.
+func reach(sock callerSocket, converter unix.Sockaddr, request []byte, fast bool, until time.Time) (began time.Time, how ask.FastOpen, err error) {
+	limit := timeLeft(until)
+	if err := unix.SetsockoptTimeval(sock.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
+		return began, 0, err
+	}
+	if fast {
+		began = time.Now()
+		how, err = openFast(sock.fd, converter, request)
+		if !errors.Is(err, errSYNData) {
+			return began, how, err
+		}
+		if err := undo(sock.fd, timeLeft(until)); err != nil {
+			return began, 0, err
+		}
+		how = ask.FastOpenFailed
+	}
+	began = time.Now()
+	if err := finish(sock.fd, converter, request); err != nil {
+		return began, 0, err // the SYN's data need not have been the reason
+	}
+	return began, how, nil
+}
+
+// timeLeft returns the time until another, for an option of a socket: zero would be no limit.
+func timeLeft(until time.Time) unix.Timeval {
+	return unix.NsecToTimeval(max(time.Until(until), time.Millisecond).Nanoseconds())
+}
+
+// errSYNData means that a connection has failed, or is worth less than it could be, and that the data in its SYN may be
+// the reason.
+var errSYNData = errors.New("the data in the SYN was not acknowledged, or the connection fell back to TCP")
+
+// openFast connects a socket with the request in the SYN (TCP Fast Open), if the kernel has a cookie of the converter. Else
+// the SYN asks for one, and the request follows.
+func openFast(fd int, converter unix.Sockaddr, request []byte) (how ask.FastOpen, err error) {
+	// It does not wait, as the kernel does not repeat it after a signal.
+	inSYN, err := unix.SendmsgN(fd, request, nil, converter, unix.MSG_FASTOPEN|unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EOPNOTSUPP) {
+		return 0, err
+	}
+	if inSYN <= 0 {
+		if err = finish(fd, converter, request); err == nil && sentAgain(fd) { // without TFO's option, which may have been the reason
+			how = ask.FastOpenFailed
+		}
+		return how, err
+	}
+	err = finish(fd, converter, request[inSYN:])
+	switch {
+	case errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.EAGAIN): // for too long, without data too
+		return 0, err
+	case err != nil || !ackedSYNData(fd) || !isMultipath(fd):
+		return 0, errSYNData
+	}
+	return ask.FastOpenWorked, nil
+}
+
+// finish waits until the socket is connected, and sends the rest of the request.
+func finish(fd int, converter unix.Sockaddr, rest []byte) error {
+	if err := retry(func() error { return unix.Connect(fd, converter) }); err != nil {
+		return err
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	// It fits into the buffer of a new connection.
+	n, err := unix.SendmsgN(fd, rest, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	if err == nil && n != len(rest) {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+func isMultipath(fd int) bool {
+	const isMPTCP = 43 // TCP_IS_MPTCP of linux/tcp.h
+	is, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, isMPTCP)
+	return err == nil && is == 1
+}
+
+// ackedSYNData reports whether the peer has acknowledged the data in a socket's SYN.
+func ackedSYNData(fd int) bool {
+	const synData = 32 // TCPI_OPT_SYN_DATA of linux/tcp.h
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.Options&synData != 0
+}
+
+// sentAgain reports whether a packet of a socket was sent again.
+func sentAgain(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.Total_retrans > 0
+}
