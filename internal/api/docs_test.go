@@ -47,7 +47,7 @@ func fullWhy() Why {
 	return Why{
 		Schema: WhySchema, Server: at, Connections: full().Client.Connections, Direct: measured, Note: "none", Mends: []string{"wait"},
 		Closed:     []ClosedConnection{{full().Client.Connections[0], now}},
-		Candidates: []Candidate{{"bob", "mapped", true, measured, 1, true, "near", now, &Claimed{1, 1, true, "low", "high"}, []Bottleneck{{"carol", "shared", 3, 1, 1, 1}}}},
+		Candidates: []Candidate{{"bob", "mapped", true, measured, 1, true, "near", Reason{"lossy", 1, 1, []Compared{{"carol", 1, 1, 1, 1}}}, now, &Claimed{1, 1, true, "low", "high"}, []Bottleneck{{"carol", "shared", 3, 1, 1, 1}}}},
 		Probed:     []ProbedPath{{now, at, "bob", "mptcp", "changed", "certain", "It is.", []string{"a quote"}}},
 	}
 }

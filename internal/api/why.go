@@ -75,6 +75,8 @@ type Candidate struct {
 	Wait    float64 `json:"wait_ms,omitempty"`
 	Guessed bool    `json:"guessed,omitempty"`
 	Why     string  `json:"why"`
+	// Reason has the same for programs.
+	Reason Reason `json:"reason"`
 	// Until is the time at which the reason ends by itself; absent: not known.
 	Until time.Time `json:"until,omitzero"`
 	// Claimed has other members' measurements of the waypoint. It is absent if there are none.
@@ -82,6 +84,27 @@ type Candidate struct {
 	// Bottlenecks lists whether the way through the waypoint shares its bottleneck with the direct path, and with the waypoints
 	// with which that was compared.
 	Bottlenecks []Bottleneck `json:"bottlenecks,omitempty"`
+}
+
+// Reason is why a detour would be taken or not, with the numbers that decided.
+type Reason struct {
+	// Code is one of the words in docs/cli.md, whose meaning does not change.
+	Code string `json:"code"`
+	// Loss is the share of packets that were lost, for the code "lossy".
+	Loss float64 `json:"loss,omitempty"` // 0..1
+	// Failures counts recent failures, for the code "failures".
+	Failures int `json:"failures,omitempty"`
+	// Compared has the numbers of the detour beside those of others.
+	Compared []Compared `json:"compared,omitempty"`
+}
+
+// Compared has the numbers of a detour beside those of another. Those that are absent are unknown, or were not compared.
+type Compared struct {
+	With         string  `json:"with"` // the other's waypoint
+	Goodput      float64 `json:"goodput_bps,omitempty"`
+	OtherGoodput float64 `json:"other_goodput_bps,omitempty"`
+	Wait         float64 `json:"wait_ms,omitempty"`
+	OtherWait    float64 `json:"other_wait_ms,omitempty"`
 }
 
 // Bottleneck describes whether two paths share their bottleneck. They were compared each time that a subflow on one of them

@@ -60,7 +60,7 @@ func TestClockJumps(t *testing.T) {
 			}
 			for _, x := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), s.now).Candidates {
 				if x.Waypoint == "bob" && x.Until.IsZero() == c.shunned {
-					t.Errorf("until %v: %s", x.Until, x.Why)
+					t.Errorf("until %v: %s", x.Until, x.Why())
 				}
 			}
 			s.paths["carol"] = &pathWorth{trip: 40 * time.Millisecond, rate: 300}

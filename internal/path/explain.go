@@ -2,7 +2,6 @@ package path
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -58,11 +57,14 @@ type Candidate struct {
 	Bottlenecks []Bottleneck
 	// Claimed is what other members measured of its waypoint.
 	Claimed claim.Hint
-	// Why is the reason for taking it or not.
-	Why string
+	// Reason is why it is taken or not. Why has it in words.
+	Reason CandidateReason
 	// Until is the time at which that reason ends by itself. It is zero if that is not known.
 	Until time.Time
 }
+
+// Why returns the reason for taking it or not in words.
+func (c *Candidate) Why() string { return c.Reason.of(&c.Detour) }
 
 // Explain returns the connections to a server, and what a new one would take. Its connections and those to the same address at other
 // ports are listed if the port is 0. The candidates are then those of port 443.
@@ -106,7 +108,7 @@ func (m *Manager) candidates(x *Explanation, now time.Time) {
 	plan := m.plan(t, view)
 	for _, choice := range plan.Open {
 		i := slices.IndexFunc(view.Usable, func(u Usable) bool { return u.Detour == choice.Detour })
-		x.Candidates = append(x.Candidates, m.detours.candidate(&view.Usable[i], x.Server, true, choice.Why.of(choice.Detour), now))
+		x.Candidates = append(x.Candidates, m.detours.candidate(&view.Usable[i], x.Server, true, CandidateReason{Chosen: choice.Why}, now))
 	}
 	taken := len(x.Candidates)
 	for i := range view.Usable {
@@ -114,7 +116,7 @@ func (m *Manager) candidates(x *Explanation, now time.Time) {
 		if slices.ContainsFunc(plan.Open, func(c Choice) bool { return c.Detour == u.Detour }) {
 			continue
 		}
-		spare := m.detours.candidate(u, x.Server, false, u.spareWords(plan.Capped, lastOf(plan.Open, view.Usable)), now)
+		spare := m.detours.candidate(u, x.Server, false, u.spareReason(plan.Capped, lastOf(plan.Open, view.Usable)), now)
 		switch {
 		case now.Before(u.Shunned):
 			spare.Until = u.Shunned
@@ -129,7 +131,7 @@ func (m *Manager) candidates(x *Explanation, now time.Time) {
 	for o := range m.detours.leading(x.Server) {
 		if until, why := m.detours.rests(t, o); (now.Before(until) || why.lasts()) && !t.takesLastResort(why) {
 			u := Usable{Detour: &o.Detour, Prospect: m.views.prospect(t, &m.detours, o)}
-			rests := m.detours.candidate(&u, x.Server, false, why.of(o.Kind), now)
+			rests := m.detours.candidate(&u, x.Server, false, CandidateReason{Cause: CandidateRests, Rest: why}, now)
 			rests.Until = until
 			x.Candidates = append(x.Candidates, rests)
 		}
@@ -163,55 +165,11 @@ func lastOf(open []Choice, usable []Usable) *Usable {
 	return &usable[i]
 }
 
-// spareWords returns why a usable detour is not taken. taken is the one that comes before it; nil: none does.
-func (u *Usable) spareWords(capped bool, taken *Usable) string {
-	switch {
-	case u.LastResort:
-		return "nothing arrived through it lately, so it is taken only if there is no other"
-	case !u.Loaded.IsZero():
-		return "its waypoint says that it is loaded, so it is taken only if there is no other"
-	case !u.Shunned.IsZero():
-		return fmt.Sprintf("it lost %.1f %% of the packets lately, so it is taken only if there is no other", 100*u.Loss)
-	case capped:
-		return "the server accepts no more subflows"
-	case u.Sparing:
-		return "a spare: this month's budget for its waypoint is nearly used up (client.budget.waypoint)"
-	case u.Failures > 0:
-		return fmt.Sprintf("a spare: others come first; its waypoint's recent failures towards this server: %d", u.Failures)
-	case taken == nil || taken.Waypoint == u.Waypoint || byWill(u, taken) != 0:
-		return "a spare: others come first"
-	default:
-		return "a spare: " + u.besides(taken)
-	}
-}
-
-// besides compares a spare with the detour that is taken, and says what would change the choice.
-func (u *Usable) besides(taken *Usable) string {
-	switch goodput, other := classOf(u.Goodput), classOf(taken.Goodput); {
-	case goodput < other && u.Gave:
-		return fmt.Sprintf("bulk traffic may expect %s of it, %s of %s; at more than that it comes first", inMbit(u.Goodput), inMbit(taken.Goodput), taken.Waypoint)
-	case goodput < other:
-		return fmt.Sprintf("bulk traffic may expect %s of %s, and it was not measured yet: one connection in %d tries what was not", inMbit(taken.Goodput), taken.Waypoint, exploreEvery)
-	case goodput > other:
-		return "others come first"
-	}
-	switch {
-	case u.Wait == 0 && taken.Wait == 0:
-		return "others come first"
-	case u.Wait == 0:
-		return fmt.Sprintf("messages take %v through %s, and it was not measured yet: one connection in %d tries what was not", inMS(taken.Wait), taken.Waypoint, exploreEvery)
-	case u.class() > taken.class():
-		return fmt.Sprintf("messages take %v over it, %v through %s; at less than that it comes first", inMS(u.Wait), inMS(taken.Wait), taken.Waypoint)
-	default:
-		return fmt.Sprintf("about as good as %s, which was drawn by lot", taken.Waypoint)
-	}
-}
-
-func (k *detours) candidate(u *Usable, server netip.AddrPort, taken bool, why string, now time.Time) Candidate {
+func (k *detours) candidate(u *Usable, server netip.AddrPort, taken bool, why CandidateReason, now time.Time) Candidate {
 	known := k.known(u.Waypoint, server)
 	known.Failures = u.Failures
 	return Candidate{
-		Detour: *u.Detour, Taken: taken, Known: known, Wait: u.Wait, Measured: u.Measured, Claimed: k.claims.Hint(u.Waypoint, now), Why: why,
+		Detour: *u.Detour, Taken: taken, Known: known, Wait: u.Wait, Measured: u.Measured, Claimed: k.claims.Hint(u.Waypoint, now), Reason: why,
 		Bottlenecks: k.sharings.bottlenecks(u.Waypoint, server),
 	}
 }

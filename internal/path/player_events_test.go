@@ -277,7 +277,7 @@ func (p *player) why(server netip.AddrPort) {
 		if c.Taken {
 			is = "would be"
 		}
-		line := fmt.Sprintf("\t%s, %v: %s taken: %s", c.Waypoint, c.Kind, is, c.Why)
+		line := fmt.Sprintf("\t%s, %v: %s taken: %s", c.Waypoint, c.Kind, is, c.Why())
 		if !c.Until.IsZero() {
 			line += fmt.Sprintf("; for %v", c.Until.Sub(p.now))
 		}

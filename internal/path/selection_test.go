@@ -1,6 +1,7 @@
 package path_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -39,6 +40,8 @@ type pathWorth struct {
 	rate float64 // segments a second
 	loss float64
 	dead bool
+	// large is how much longer full packets take than small ones.
+	large time.Duration
 }
 
 // carried is one subflow.
@@ -613,9 +616,20 @@ func TestWhySpare(t *testing.T) {
 	words := func(port uint16) map[string]string {
 		why := make(map[string]string)
 		for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), port), s.now).Candidates {
-			why[c.Waypoint] = c.Why
+			why[c.Waypoint] = c.Why()
 		}
 		return why
+	}
+	// The reasons have the same numbers for programs.
+	for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), s.now).Candidates {
+		r, want := c.Reason, map[string]string{"bob": "less-goodput", "carol": "chosen", "dave": "goodput-unknown"}[c.Waypoint]
+		if r.Code() != want {
+			t.Errorf("%s: code %q, want %q", c.Waypoint, r.Code(), want)
+		}
+		if x := r.Compared(); len(x) != 1 || c.Waypoint != "carol" && (x[0].Waypoint != "carol" || math.Abs(x[0].OtherGoodput-17.9e6) > 0.05e6) ||
+			c.Waypoint == "bob" && math.Abs(x[0].Goodput-2.2e6) > 0.05e6 {
+			t.Errorf("%s: %+v", c.Waypoint, x)
+		}
 	}
 	why := words(80)
 	if want := "a spare: bulk traffic may expect 2.2 Mbit/s of it, 17.9 Mbit/s of carol; at more than that it comes first"; why["bob"] != want {
@@ -623,5 +637,26 @@ func TestWhySpare(t *testing.T) {
 	}
 	if !strings.HasPrefix(why["carol"], "in-band comes first") || !strings.HasPrefix(why["dave"], "a spare: bulk traffic may expect 17.9 Mbit/s of carol, and it was not measured yet") {
 		t.Errorf("%q", why)
+	}
+}
+
+// Each cause of a candidate and each of a rest has a code of its own, and words that are not those of another.
+func TestReasonsOfCandidates(t *testing.T) {
+	codes, texts := make(map[string]bool), make(map[string]bool)
+	add := func(r path.CandidateReason) {
+		c := path.Candidate{Detour: path.Detour{Kind: path.InBand, Waypoint: "bob"}, Reason: r}
+		code, text := r.Code(), c.Why()
+		if code == "" || codes[code] || text == "" || texts[text] {
+			t.Errorf("cause %d, rest %d: code %q, words %q", r.Cause, r.Rest.Cause, code, text)
+		}
+		codes[code], texts[text] = true, true
+	}
+	for cause := path.CandidateChosen; cause <= path.CandidateDrawn; cause++ {
+		if cause != path.CandidateRests {
+			add(path.CandidateReason{Cause: cause})
+		}
+	}
+	for rest := path.RestsFailed; rest <= path.RestsSpent; rest++ {
+		add(path.CandidateReason{Cause: path.CandidateRests, Rest: path.Rest{Cause: rest, Err: errors.New("used up")}})
 	}
 }

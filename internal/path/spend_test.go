@@ -22,7 +22,7 @@ func limited(t *testing.T, limits budget.Limits) *selection {
 func (s *selection) budgetWords(waypoint string) string {
 	for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), s.now).Candidates {
 		if c.Waypoint == waypoint && !c.Taken {
-			return c.Why
+			return c.Why()
 		}
 	}
 	return ""

@@ -27,16 +27,27 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 		for _, conn := range x.Closed {
 			out.Closed = append(out.Closed, api.ClosedConnection{Connection: describeConn(conn.ConnState, nil), Ended: conn.Ended})
 		}
-		for _, d := range x.Candidates {
+		for i := range x.Candidates {
+			d := &x.Candidates[i]
 			out.Candidates = append(out.Candidates, api.Candidate{
 				Waypoint: d.Waypoint, Kind: d.Kind.String(), Taken: d.Taken, Measured: describeKnown(d.Known),
-				Wait: milliseconds(d.Wait), Guessed: d.Wait > 0 && !d.Measured, Why: d.Why, Until: d.Until,
+				Wait: milliseconds(d.Wait), Guessed: d.Wait > 0 && !d.Measured, Why: d.Why(), Reason: describeReason(&d.Reason), Until: d.Until,
 				Claimed: describeClaimed(d.Claimed), Bottlenecks: describeBottlenecks(d.Bottlenecks),
 			})
 		}
 		out.Mends = mendsOf(&out)
 		return out, nil
 	})
+}
+
+func describeReason(r *path.CandidateReason) api.Reason {
+	out := api.Reason{Code: r.Code(), Loss: r.Loss, Failures: r.Failures}
+	for _, x := range r.Compared() {
+		out.Compared = append(out.Compared, api.Compared{
+			With: x.Waypoint, Goodput: x.Goodput, OtherGoodput: x.OtherGoodput, Wait: milliseconds(x.Wait), OtherWait: milliseconds(x.OtherWait),
+		})
+	}
+	return out
 }
 
 // describeClaimed returns what other members measured of a waypoint; nil: nothing.

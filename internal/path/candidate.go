@@ -1,0 +1,186 @@
+package path
+
+import (
+	"fmt"
+	"time"
+)
+
+// CandidateReason is why a new connection would take a detour or not: the cause, with the numbers that decided. Fields that
+// the cause does not name are zero.
+type CandidateReason struct {
+	Cause CandidateCause
+	// Chosen is set for CandidateChosen.
+	Chosen Reason
+	// Rest is set for CandidateRests.
+	Rest Rest
+	// Loss is the share of packets that it lost, for CandidateLossy.
+	Loss float64
+	// Failures counts the waypoint's recent failures towards the server, for CandidateFailed.
+	Failures int
+	// Other has the numbers beside those of the detour that is taken before it, for the causes that compare.
+	Other Comparison
+}
+
+// Comparison has the numbers of a detour beside those of another. Pairs of zeros were not compared.
+type Comparison struct {
+	Waypoint string // the other's
+	// Wait and OtherWait are about how long a message waits for its answer. A zero beside a number is unknown.
+	Wait, OtherWait time.Duration
+	// Measured is set if both waits were measured. Otherwise they are guessed from the round trips of sessions.
+	Measured bool
+	// Goodput and OtherGoodput are what bulk traffic got or may expect, in bits of payload a second.
+	Goodput, OtherGoodput float64
+}
+
+// CandidateCause classifies reasons for taking a detour or not.
+type CandidateCause uint8
+
+const (
+	// CandidateChosen means that a new connection would take it.
+	CandidateChosen CandidateCause = iota
+	// CandidateRests means that it is not to be used for now.
+	CandidateRests
+	// CandidateLastResort means that nothing arrived through it lately.
+	CandidateLastResort
+	// CandidateLoaded means that its waypoint says that it is loaded.
+	CandidateLoaded
+	// CandidateLossy means that it lost too much lately.
+	CandidateLossy
+	// CandidateCapped means that the server accepts no more subflows.
+	CandidateCapped
+	// CandidateSparing means that the budget for its waypoint is nearly used up.
+	CandidateSparing
+	// CandidateFailed means that subflows through its waypoint to this server failed lately.
+	CandidateFailed
+	// CandidateLater means that others come first, for reasons that were not compared by number.
+	CandidateLater
+	// CandidateGivesLess means that bulk traffic gets less of it.
+	CandidateGivesLess
+	// CandidateGoodputUnknown means that what bulk traffic gets of it was not measured.
+	CandidateGoodputUnknown
+	// CandidateSlower means that messages take longer over it.
+	CandidateSlower
+	// CandidateWaitUnknown means that the time of a message over it was not measured.
+	CandidateWaitUnknown
+	// CandidateDrawn means that another one, about as good, was drawn by lot.
+	CandidateDrawn
+)
+
+var candidateCodes = [...]string{
+	CandidateChosen: "chosen", CandidateLastResort: "last-resort", CandidateLoaded: "loaded", CandidateLossy: "lossy",
+	CandidateCapped: "server-limit", CandidateSparing: "budget-low", CandidateFailed: "failures", CandidateLater: "later",
+	CandidateGivesLess: "less-goodput", CandidateGoodputUnknown: "goodput-unknown", CandidateSlower: "slower",
+	CandidateWaitUnknown: "wait-unknown", CandidateDrawn: "lot",
+}
+
+var restCodes = [...]string{
+	RestsFailed: "rests-failed", RestsBlocked: "rests-blocked", RestsTried: "rests-tried", RestsUnready: "rests-unready",
+	RestsBlamed: "rests-harm", RestsNoAddress: "rests-no-address", RestsUnwanted: "rests-unwanted", RestsOverQuota: "rests-quota",
+	RestsLimited: "rests-limited", RestsSpent: "rests-budget",
+}
+
+// Code returns a word for the cause that does not change, for programs.
+func (r *CandidateReason) Code() string {
+	if r.Cause == CandidateRests {
+		return restCodes[r.Rest.Cause]
+	}
+	return candidateCodes[r.Cause]
+}
+
+// Compared returns the comparisons with other waypoints that decided.
+func (r *CandidateReason) Compared() (list []Comparison) {
+	if r.Cause != CandidateChosen {
+		if r.Other != (Comparison{}) {
+			list = append(list, r.Other)
+		}
+		return list
+	}
+	if g := r.Chosen.gives; g != nil {
+		list = append(list, Comparison{Waypoint: g.other, Goodput: g.goodput, OtherGoodput: g.otherGoodput})
+	}
+	if f := r.Chosen.faster; f != nil {
+		list = append(list, Comparison{Waypoint: f.other, Wait: f.wait, OtherWait: f.otherWait, Measured: f.measured})
+	}
+	return list
+}
+
+// of returns the reason as text for a detour.
+func (r *CandidateReason) of(d *Detour) string {
+	x := &r.Other
+	switch r.Cause {
+	case CandidateChosen:
+		return r.Chosen.of(d)
+	case CandidateRests:
+		return r.Rest.of(d.Kind)
+	case CandidateLastResort:
+		return "nothing arrived through it lately, so it is taken only if there is no other"
+	case CandidateLoaded:
+		return "its waypoint says that it is loaded, so it is taken only if there is no other"
+	case CandidateLossy:
+		return fmt.Sprintf("it lost %.1f %% of the packets lately, so it is taken only if there is no other", 100*r.Loss)
+	case CandidateCapped:
+		return "the server accepts no more subflows"
+	case CandidateSparing:
+		return "a spare: this month's budget for its waypoint is nearly used up (client.budget.waypoint)"
+	case CandidateFailed:
+		return fmt.Sprintf("a spare: others come first; its waypoint's recent failures towards this server: %d", r.Failures)
+	case CandidateGivesLess:
+		return fmt.Sprintf("a spare: bulk traffic may expect %s of it, %s of %s; at more than that it comes first", inMbit(x.Goodput), inMbit(x.OtherGoodput), x.Waypoint)
+	case CandidateGoodputUnknown:
+		return fmt.Sprintf("a spare: bulk traffic may expect %s of %s, and it was not measured yet: one connection in %d tries what was not", inMbit(x.OtherGoodput), x.Waypoint, exploreEvery)
+	case CandidateSlower:
+		return fmt.Sprintf("a spare: messages take %v over it, %v through %s; at less than that it comes first", inMS(x.Wait), inMS(x.OtherWait), x.Waypoint)
+	case CandidateWaitUnknown:
+		return fmt.Sprintf("a spare: messages take %v through %s, and it was not measured yet: one connection in %d tries what was not", inMS(x.OtherWait), x.Waypoint, exploreEvery)
+	case CandidateDrawn:
+		return fmt.Sprintf("a spare: about as good as %s, which was drawn by lot", x.Waypoint)
+	default:
+		return "a spare: others come first"
+	}
+}
+
+// spareReason returns why a usable detour is not taken. taken is the one that comes before it; nil: none does.
+func (u *Usable) spareReason(capped bool, taken *Usable) CandidateReason {
+	switch {
+	case u.LastResort:
+		return CandidateReason{Cause: CandidateLastResort}
+	case !u.Loaded.IsZero():
+		return CandidateReason{Cause: CandidateLoaded}
+	case !u.Shunned.IsZero():
+		return CandidateReason{Cause: CandidateLossy, Loss: u.Loss}
+	case capped:
+		return CandidateReason{Cause: CandidateCapped}
+	case u.Sparing:
+		return CandidateReason{Cause: CandidateSparing}
+	case u.Failures > 0:
+		return CandidateReason{Cause: CandidateFailed, Failures: u.Failures}
+	case taken == nil || taken.Waypoint == u.Waypoint || byWill(u, taken) != 0:
+		return CandidateReason{Cause: CandidateLater}
+	default:
+		return u.besides(taken)
+	}
+}
+
+// besides compares a spare with the detour that is taken, by the numbers that would have to change.
+func (u *Usable) besides(taken *Usable) CandidateReason {
+	byGoodput := Comparison{Waypoint: taken.Waypoint, Goodput: u.Goodput, OtherGoodput: taken.Goodput}
+	byWait := Comparison{Waypoint: taken.Waypoint, Wait: u.Wait, OtherWait: taken.Wait, Measured: u.Measured && taken.Measured}
+	switch goodput, other := classOf(u.Goodput), classOf(taken.Goodput); {
+	case goodput < other && u.Gave:
+		return CandidateReason{Cause: CandidateGivesLess, Other: byGoodput}
+	case goodput < other:
+		return CandidateReason{Cause: CandidateGoodputUnknown, Other: byGoodput}
+	case goodput > other:
+		return CandidateReason{Cause: CandidateLater}
+	}
+	switch {
+	case u.Wait == 0 && taken.Wait == 0:
+		return CandidateReason{Cause: CandidateLater}
+	case u.Wait == 0:
+		return CandidateReason{Cause: CandidateWaitUnknown, Other: byWait}
+	case u.class() > taken.class():
+		return CandidateReason{Cause: CandidateSlower, Other: byWait}
+	default:
+		return CandidateReason{Cause: CandidateDrawn, Other: byWait}
+	}
+}
