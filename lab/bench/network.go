@@ -80,12 +80,18 @@ func (s *network) startClientWith(ctx context.Context, more crew.Settings, kinds
 // startWaypoint starts the agent of a waypoint that offers some kinds of detours, with quotas too high to
 // affect a benchmark. With proof unset it also accepts in-band detours without authentication.
 func (s *network) startWaypoint(ctx context.Context, kinds []config.Kind, name string, proof bool) (*crew.Process, error) {
+	return s.startWaypointWith(ctx, nil, kinds, name, proof)
+}
+
+// startWaypointWith does so with more settings of the waypoint role.
+func (s *network) startWaypointWith(ctx context.Context, more crew.Settings, kinds []config.Kind, name string, proof bool) (*crew.Process, error) {
 	const plenty = 1_000_000
-	return s.startAgent(ctx, name, crew.Agent{Waypoint: crew.Settings{
+	settings := crew.Settings{
 		"offers": kinds, "in_band_authenticator": proof,
 		"allow":               []string{"10.0.0.0/8"}, // every network's; private addresses are denied by default
 		"mappings_per_member": plenty, "connections_per_member": 0, "connections_per_second": 0, "requests_per_second": plenty,
-	}}, nil, nil)
+	}
+	return s.startAgent(ctx, name, crew.Agent{Waypoint: crew.Overlay(settings, more)}, nil, nil)
 }
 
 // startAgent starts an agent and waits until it can use all kinds of detours through all waypoints.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/units"
 	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/runner"
@@ -129,6 +130,12 @@ func (p sharingPlan) spec() testbed.Spec {
 	return s
 }
 
+// waypointSettings returns what the operator of a waypoint configures: its capacity, without which it would not know when it
+// is loaded.
+func (p sharingPlan) waypointSettings(j int) crew.Settings {
+	return crew.Settings{"bandwidth": units.Rate(p.waypoints[j]).String()}
+}
+
 // run builds the network and lets all clients download at once.
 func (p sharingPlan) run(ctx context.Context, o Options) (r sharedRun, err error) {
 	clients, waypoints := p.names()
@@ -138,8 +145,8 @@ func (p sharingPlan) run(ctx context.Context, o Options) (r sharedRun, err error
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	kinds := []config.Kind{config.Mapped}
-	for _, w := range waypoints {
-		if _, err := s.startWaypoint(ctx, kinds, w, true); err != nil {
+	for j, w := range waypoints {
+		if _, err := s.startWaypointWith(ctx, p.waypointSettings(j), kinds, w, true); err != nil {
 			return r, err
 		}
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/units"
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/jsonfile"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
@@ -42,6 +44,24 @@ func smallSharing(t *testing.T, o Options) {
 	}
 	if figures := plan.figures([]sharedRun{run}); len(figures) != 4 || !(figures[0].Value > 0) || !(*figures[0].Ratio < 1.1) {
 		t.Errorf("%+v", figures)
+	}
+}
+
+// Each waypoint knows its own capacity, so that it can say when it is loaded.
+func TestSharedWaypointsKnowTheirCapacity(t *testing.T) {
+	plan := sharingPlan{waypoints: []int64{1_000_000, 2_500_000}}
+	for j, capacity := range plan.waypoints {
+		file, err := crew.Agent{Waypoint: plan.waypointSettings(j)}.TOML("waypoint")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Parse("waypoint.toml", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int64(c.Waypoint.Bandwidth) != capacity {
+			t.Errorf("waypoint %d: its bandwidth is %v, want %d bit/s", j, c.Waypoint.Bandwidth, capacity)
+		}
 	}
 }
 
