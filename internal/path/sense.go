@@ -55,6 +55,7 @@ type step struct {
 	received, acked uint64
 	lossy           bool          // packets were lost
 	limited         bool          // the network limited what this host sent
+	queued          bool          // data arrived out of a queue
 	gap             bool          // segments that arrived wait for what is missing before them
 	trip            time.Duration // round trip with its queue, as far as it is known
 	asked, heard    time.Duration // since this host last sent data, and since data last arrived
@@ -80,6 +81,7 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 	flowing := measure.Flowing{
 		Received: received, Acked: acked, Limited: sm.Limited, Trip: h.step.trip, Base: h.trip.Base(), Heard: sm.LastData, Lossy: h.step.lossy,
 	}
+	h.step.queued = flowing.Queued()
 	h.press.Take(now, flowing)
 	h.fall.Take(h.step.elapsed, flowing)
 	h.packets += in + out

@@ -20,6 +20,8 @@ type settling struct {
 	random    *rand.Rand
 	waypoints []*crowdedWaypoint
 	clients   []*downloader
+	direct    *crowdedWaypoint // the direct path that all share; nil: each client has its own
+	queue     time.Duration    // of a path that is full
 }
 
 // crowdedWaypoint shares its capacity equally among those who download through it.
@@ -50,6 +52,7 @@ type downloading struct {
 	local, remote netip.AddrPort
 	bytes         float64
 	segments      uint64
+	late          uint64 // segments that arrived after a gap
 	backup        bool
 }
 
@@ -58,6 +61,7 @@ const (
 	wants      = 1e7 // bytes a second that a client can take over a detour
 	direct     = 1e6 // and has without
 	trip       = 40 * time.Millisecond
+	losesEvery = 2500 * time.Millisecond // a subflow that a full link limits
 )
 
 // newSettling returns n clients and some waypoints of different capacity, of which all together the clients use so
@@ -74,24 +78,30 @@ func newSettling(n, waypoints int, used float64, others time.Duration, seed uint
 		w.capacity *= float64(n) * wants / used / sum
 	}
 	for range n {
-		c := &downloader{
-			m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Seed: s.random.Uint64()}), port: 20000,
-			begins: s.now.Add(time.Duration(s.random.Float64() * float64(2*time.Second))),
-		}
-		s.tell(c, path.LocalAddrs{Addrs: []netip.Addr{downloadsTo.Addr()}})
-		for _, w := range s.waypoints {
-			s.tell(c, path.DetourOffered{Detour: path.Detour{
-				ID: path.DetourID(w.name), Kind: path.InBand, Waypoint: w.name, Remote: netip.AddrPortFrom(w.addr, 0),
-			}})
-			rtt := 10 * time.Millisecond
-			if w != s.waypoints[0] {
-				rtt = others // so that all begin with the first, if it is much nearer
-			}
-			s.tell(c, path.WaypointMeasured{Waypoint: w.name, Addr: w.addr, RTT: rtt})
-		}
-		s.clients = append(s.clients, c)
+		s.add(2, 2*time.Second, others)
 	}
 	return s
+}
+
+// add adds a client whose connection has so many subflows, and begins at any time in so long. The first waypoint has a round
+// trip of 10 ms; the others' is given, so that all clients begin with the first if it is much nearer.
+func (s *settling) add(subflows int, within, others time.Duration) {
+	c := &downloader{
+		m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: subflows}, ByWorth: true, Seed: s.random.Uint64()}), port: 20000,
+		begins: s.now.Add(time.Duration(s.random.Float64() * float64(within))),
+	}
+	s.tell(c, path.LocalAddrs{Addrs: []netip.Addr{downloadsTo.Addr()}})
+	for i, w := range s.waypoints {
+		s.tell(c, path.DetourOffered{Detour: path.Detour{
+			ID: path.DetourID(w.name), Kind: path.InBand, Waypoint: w.name, Remote: netip.AddrPortFrom(w.addr, 0),
+		}})
+		rtt := 10 * time.Millisecond
+		if i > 0 {
+			rtt = others
+		}
+		s.tell(c, path.WaypointMeasured{Waypoint: w.name, Addr: w.addr, RTT: rtt})
+	}
+	s.clients = append(s.clients, c)
 }
 
 // Each client is in a network of its own, so all have the same address.
@@ -135,10 +145,13 @@ func (s *settling) step() {
 	for _, w := range s.waypoints {
 		w.users = 0
 	}
+	if s.direct != nil {
+		s.direct.users = 0
+	}
 	for _, c := range s.clients {
 		for _, f := range c.subflows {
-			if f.waypoint != nil && !f.backup {
-				f.waypoint.users++
+			if w := s.over(f); w != nil && !f.backup {
+				w.users++
 			}
 		}
 	}
@@ -162,6 +175,14 @@ func (s *settling) step() {
 	}
 }
 
+// over returns what the subflow shares with others; nil: nothing.
+func (s *settling) over(f *downloading) *crowdedWaypoint {
+	if f.waypoint == nil {
+		return s.direct
+	}
+	return f.waypoint
+}
+
 func (s *settling) download(c *downloader) {
 	if s.now.Before(c.begins) {
 		return
@@ -181,9 +202,15 @@ func (s *settling) download(c *downloader) {
 	ev := path.Measured{}
 	c.goodput = 0
 	for _, f := range c.subflows {
-		rate := float64(direct)
-		if f.waypoint != nil {
-			rate = min(wants, f.waypoint.capacity/float64(max(1, f.waypoint.users)))
+		rate, receiver := float64(direct), time.Duration(0)
+		if w := s.over(f); w != nil {
+			rate = min(wants, w.capacity/float64(max(1, w.users)))
+			if s.queue > 0 && rate < wants {
+				receiver = trip + s.queue
+				if !f.backup && s.random.Float64() < settleStep.Seconds()/losesEvery.Seconds() {
+					f.late++
+				}
+			}
 		}
 		if !f.backup {
 			c.goodput += rate
@@ -191,8 +218,8 @@ func (s *settling) download(c *downloader) {
 			f.segments = uint64(f.bytes / 1400)
 		}
 		ev.Samples = append(ev.Samples, path.Sample{
-			Token: 1, Local: f.local, Remote: f.remote, BytesReceived: uint64(f.bytes), MinRTT: trip, RTT: trip,
-			SegsIn: f.segments, DataSegsIn: f.segments, DataEnd: uint64(f.bytes), LastSent: time.Hour,
+			Token: 1, Local: f.local, Remote: f.remote, BytesReceived: uint64(f.bytes), MinRTT: trip, RTT: trip, ReceiverRTT: receiver,
+			SegsIn: f.segments, DataSegsIn: f.segments, OutOfOrder: f.late, DataEnd: uint64(f.bytes), LastSent: time.Hour,
 		})
 	}
 	c.upTo += uint64(c.goodput * settleStep.Seconds())

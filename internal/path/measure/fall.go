@@ -68,7 +68,7 @@ func (f *Fall) Take(elapsed time.Duration, flows Flowing) {
 	}
 	if f.low >= queueAfter && rate > 0 {
 		f.arrived++
-		if flows.queued() || flows.Acked > flows.Received && flows.Limited {
+		if flows.Queued() || flows.Acked > flows.Received && flows.Limited {
 			f.queued++
 		}
 	}

@@ -41,8 +41,8 @@ type Flowing struct {
 	Lossy bool
 }
 
-// queued reports whether data arrived out of a queue.
-func (f *Flowing) queued() bool {
+// Queued reports whether data arrived out of a queue.
+func (f *Flowing) Queued() bool {
 	queue := f.Trip - f.Base
 	return f.Received > 0 && queue >= pressQueue && queue.Seconds() >= pressShare*f.Base.Seconds() && f.Heard.Seconds() <= gapless*queue.Seconds()
 }
@@ -58,7 +58,7 @@ func (p *Press) Take(now time.Time, f Flowing) {
 		return
 	}
 	c.received++
-	if f.queued() {
+	if f.Queued() {
 		c.queued++
 	}
 }

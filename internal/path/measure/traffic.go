@@ -30,6 +30,8 @@ type Moment struct {
 	Limited bool
 	// Lossy is set if packets were lost.
 	Lossy bool
+	// Queued is set if data arrived out of a queue.
+	Queued bool
 }
 
 // Traffic finds the kind of a connection's traffic. It changes slowly.
@@ -45,13 +47,15 @@ type traffic struct {
 	trickled int // in which other data moved
 	waiting  int // in which the connection waited for an answer
 	lossy    int
+	queued   int
 	bytes    uint64
 	trips    float64 // round trips' worth of time in which data moved
 }
 
 const (
 	// flight is the data that a sender may send before it hears from the other side (RFC 6928). Less than that in a
-	// round trip is held back by the program, not by the network, unless packets are lost.
+	// round trip is held back by the program, not by the network, unless packets are lost. A queue, by the signs of Press,
+	// shows that the network holds it back, however slow it is.
 	flight      = 10 * 1400
 	lossyFlight = 3 * 1400
 	// The shares of recent samples, without pauses, from which traffic is bulk, and up to which it may wait for
@@ -95,6 +99,9 @@ func (c *traffic) take(m Moment) {
 	if m.Lossy {
 		c.lossy++
 	}
+	if m.Queued {
+		c.queued++
+	}
 	if moved > 0 {
 		c.bytes += moved
 		c.trips += m.Elapsed.Seconds() / max(m.Trip, time.Millisecond).Seconds()
@@ -115,6 +122,7 @@ func (t *Traffic) looks(now time.Time) (kind Kind, ok bool) {
 		sum.trickled += c.trickled
 		sum.waiting += c.waiting
 		sum.lossy += c.lossy
+		sum.queued += c.queued
 		sum.bytes += c.bytes
 		sum.trips += c.trips
 	}
@@ -128,7 +136,7 @@ func (t *Traffic) looks(now time.Time) (kind Kind, ok bool) {
 	}
 	flows := float64(sum.flowing) / float64(active)
 	waits := float64(sum.waiting) / float64(active)
-	full := sum.trips > 0 && float64(sum.bytes)/sum.trips >= fills
+	full := sum.trips > 0 && float64(sum.bytes)/sum.trips >= fills || float64(sum.queued) >= pressedShare*float64(active)
 	switch {
 	case full && flows >= bulkFrom && waits <= bulkWaits:
 		return Bulk, true

@@ -19,6 +19,7 @@ type pattern struct {
 	sends    bool          // the data is this host's
 	limited  bool          // the network limits what it sends
 	lossy    bool
+	queued   bool
 	want     measure.Kind
 }
 
@@ -26,7 +27,7 @@ const ms = time.Millisecond
 
 // moment returns what a sample at now shows of the time since before.
 func (p *pattern) moment(before, now time.Duration) (m measure.Moment) {
-	m = measure.Moment{Elapsed: now - before, Trip: p.trip, Asked: time.Hour, Heard: time.Hour, Limited: p.limited, Lossy: p.lossy}
+	m = measure.Moment{Elapsed: now - before, Trip: p.trip, Asked: time.Hour, Heard: time.Hour, Limited: p.limited, Lossy: p.lossy, Queued: p.queued}
 	bytes := 0.0
 	for at := before; at <= now; at += ms {
 		in := at
@@ -65,6 +66,7 @@ func TestKindOfTraffic(t *testing.T) {
 		{name: "download", trip: 40 * ms, rate: 10e6, want: measure.Bulk},
 		{name: "slow download", trip: 20 * ms, rate: 8e6, want: measure.Bulk},
 		{name: "download over a lossy path", trip: 40 * ms, rate: 1.5e6, lossy: true, want: measure.Bulk},
+		{name: "download over a slow path with a queue", trip: 40 * ms, rate: 500e3, queued: true, want: measure.Bulk},
 		{name: "download, a window in each long round trip", trip: 200 * ms, every: 200 * ms, from: 0, to: 40 * ms, rate: 20e6, want: measure.Bulk},
 		{name: "upload", trip: 40 * ms, rate: 10e6, sends: true, limited: true, want: measure.Bulk},
 		{name: "a stream of 500 kbit/s", trip: 40 * ms, rate: 500e3, want: measure.Messages},
