@@ -16,6 +16,7 @@ const verdictDelay = 250 * time.Millisecond
 var (
 	errNoAnswer  = errors.New("the join was not answered")
 	errNotJoined = errors.New("the join was not accepted")
+	errNotKept   = errors.New("the server closed it at once")
 )
 
 // judge draws conclusions from subflows that ended while the connection lives on.
@@ -38,6 +39,10 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 	t.removals.doubt(e.subflow)
 	if e.full() {
 		m.places.closed(t, e)
+		if e.detour != nil && t.beside(func(s *subflow) bool { return s.up }) == 0 {
+			// If all go through one waypoint, it may be at fault, so nothing is concluded about the server.
+			m.detours.failures.add(e.detour, t.server, errNotKept, e.since, e.lived, t.now)
+		}
 		t.room.failed(0, t.now)
 		t.removals.repeat()
 		return

@@ -50,6 +50,7 @@ type carried struct {
 	local, remote        netip.AddrPort
 	backup, toldBackup   bool // as the client has it, and as the server has it
 	segments, data, late uint64
+	acked                uint64
 	credit               float64
 	lastData, lastAnswer time.Time
 	lateUntil            time.Time
@@ -284,7 +285,7 @@ func (s *selection) step() {
 			receiver = w.trip*3/2 + 10*time.Millisecond
 		}
 		ev.Samples = append(ev.Samples, path.Sample{
-			Token: s.token, Local: c.local, Remote: c.remote, BytesReceived: 1400 * c.data, MinRTT: w.trip, RTT: w.trip, ReceiverRTT: receiver,
+			Token: s.token, Local: c.local, Remote: c.remote, BytesReceived: 1400 * c.data, BytesAcked: c.acked, MinRTT: w.trip, RTT: w.trip, ReceiverRTT: receiver,
 			SegsIn: c.segments, DataSegsIn: c.data, OutOfOrder: c.late, DataEnd: s.upTo, Backoff: c.backoff, Probes: c.unanswered,
 			LastData: s.now.Sub(c.lastData), LastAnswer: s.now.Sub(c.lastAnswer), LastSent: s.now.Sub(s.sent),
 		})

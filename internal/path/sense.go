@@ -44,6 +44,7 @@ type habits struct {
 	press           measure.Press
 	fall            measure.Fall
 	trip            measure.Trip
+	answers         measure.Answers
 	packets         uint64  // in both directions, since the history learned of them
 	ecn             bool    // both ends do ECN
 	bound           float64 // of what it receives, in bits a second; 0: none

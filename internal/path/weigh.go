@@ -28,6 +28,11 @@ const (
 	betterFactor = 1.25
 	betterBy     = 5 * time.Millisecond
 	betterFor    = 2 * time.Second
+	// Where the path that carries is as good as ever, another must be better for twice as long after each change, up to
+	// this many doublings: paths that flap are not followed.
+	mostDoublings = 6
+	// Answers over a path count as late if they come so much later than its round trip explains, and than over others.
+	lateLeast = 100 * time.Millisecond
 	// A packet that was lost costs a message about this much more than a round trip, and a message has about
 	// so many packets whose loss delays it.
 	lossDelay   = 200 * time.Millisecond
@@ -39,9 +44,13 @@ const (
 // attention is the state of a connection that is sampled closely.
 type attention struct {
 	traffic    measure.Traffic
-	learned    time.Time // when the history last learned from it
-	challenger *subflow  // has been better than the one that carries messages
-	since      time.Time // since then
+	learned    time.Time     // when the history last learned from it
+	challenger *subflow      // has been better than the one that carries messages
+	since      time.Time     // since then
+	carrier    *subflow      // carries messages
+	took       time.Duration // a message's wait over it when it began to
+	changes    int           // of carrier
+	heard      time.Time     // when data last arrived
 	stalls     stalls
 	drew       time.Time // when lots were last drawn about leaving a loaded waypoint
 
@@ -87,6 +96,7 @@ func (m *Manager) weigh(t turn) {
 	if moment.Elapsed == 0 {
 		return
 	}
+	t.timeAnswers(moment)
 	if !t.kindSaid {
 		t.kind = t.attention.traffic.Take(t.now, moment)
 	}
@@ -281,6 +291,12 @@ func (m *Manager) gather(t turn) {
 		}
 		t.carryAgain(best)
 	}
+	if a := t.attention; a.carrier != best {
+		if a.carrier != nil {
+			a.changes++
+		}
+		a.carrier, a.took = best, m.wait(t, best)
+	}
 	for _, s := range t.subflows {
 		if s == best || !t.ours(s) || s.backup || !s.stayed(t.now) {
 			continue
@@ -320,22 +336,81 @@ func (m *Manager) carrier(t turn) *subflow {
 	if a.challenger != best {
 		a.challenger, a.since = best, t.now
 	}
-	if t.now.Sub(a.since) < betterFor {
+	if t.now.Sub(a.since) < a.changesAfter(m.wait(t, carries)) {
 		return carries
 	}
 	a.challenger = nil
 	return best
 }
 
+// changesAfter returns for how long another subflow must be better than the one that carries messages, over which they now
+// wait for so long.
+func (a *attention) changesAfter(wait time.Duration) time.Duration {
+	if float64(wait) > betterFactor*float64(a.took+betterBy) {
+		return betterFor // it has become worse
+	}
+	return betterFor << min(max(a.changes-1, 0), mostDoublings)
+}
+
+// timeAnswers records how long the answers took that just arrived. Only data counts whose request was sent after all data
+// before it: a stream answers nothing.
+func (t turn) timeAnswers(m measure.Moment) {
+	a := t.attention
+	for _, s := range t.subflows {
+		if !s.measuredAt(t.now) || s.habits.step.received == 0 || m.Asked == math.MaxInt64 {
+			continue
+		}
+		if took := m.Asked - s.habits.step.heard; took > 0 && t.now.Add(-m.Asked).After(a.heard) {
+			s.habits.answers.Take(took)
+		}
+	}
+	if m.Heard != math.MaxInt64 {
+		a.heard = later(a.heard, t.now.Add(-m.Heard))
+	}
+}
+
+// late returns how much longer answers over the subflow take than its round trip explains, and than over the others. Where
+// nothing is known of those, they are thought to be faster, which is found out when they carry.
+func (t turn) late(s *subflow) time.Duration {
+	own, known := s.beyondTrip()
+	if !known {
+		return 0
+	}
+	least := own
+	for _, x := range t.subflows {
+		if x == s || !t.ours(x) {
+			continue
+		}
+		other, known := x.beyondTrip()
+		if !known {
+			other = 0
+		}
+		least = min(least, other)
+	}
+	if own-least < lateLeast {
+		return 0
+	}
+	return own - least
+}
+
+// beyondTrip returns how much longer than its least round trip answers over the subflow take at least.
+func (s *subflow) beyondTrip() (beyond time.Duration, known bool) {
+	if s.habits == nil {
+		return 0, false
+	}
+	took, known := s.habits.answers.Least()
+	return max(0, took-s.habits.trip.Base()), known
+}
+
 // wait returns about how long a message over the subflow takes to be answered: a round trip with its
-// queue, and what lost packets add.
+// queue, what its answers take beyond that, and what lost packets add.
 func (m *Manager) wait(t turn, s *subflow) time.Duration {
 	trip := s.minRTT
 	if s.habits != nil {
 		trip = max(trip, s.habits.trip.Now(t.now))
 	}
 	r, _ := m.detours.history.of(s.waypoint(), t.server)
-	return waits(trip, r.lost())
+	return waits(trip+t.late(s), r.lost())
 }
 
 // waits returns about how long a message takes where the round trip is trip and this share of packets is lost.
