@@ -41,18 +41,17 @@ type conn struct {
 	nextProbe time.Time
 	dropped   time.Time // when a subflow last ended that the server may still count
 
-	carried uint64    // bytes in both directions
-	delay   time.Time // when further subflows open at the latest; zero: it does not matter
-	growth  *growth   // nil unless further subflows wait for more traffic
+	carried uint64  // bytes in both directions
+	growth  *growth // nil unless further subflows wait for more traffic
 
 	ask    retry // for requesting detours
 	direct retry // for the direct path
 	room   retry // for subflows beyond those that the server accepted
 
-	exchanges int       // of detours through loaded or slower waypoints
-	exchanged time.Time // when the last began
-	flights   int       // from detours that collapsed
-	fled      time.Time // when the last began
+	exchanges int32     // of detours through loaded or slower waypoints
+	flights   int32     // from detours that collapsed
+	exchanged time.Time // when the last exchange began
+	fled      time.Time // when the last flight began
 	left      *collapse // what the next detour takes the place of; nil: of none that collapsed
 
 	attention *attention // nil while it is not sampled closely

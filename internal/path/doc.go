@@ -20,6 +20,7 @@
 //
 //	detour.go kind.go                detours, and which are on offer
 //	open.go policy*.go reason.go     which detours a connection takes now, and why
+//	candidate.go explain.go          why a new connection would take a detour or not
 //	rule.go arrange.go quota.go      which policy a connection follows, which of its subflows carry
 //	growth.go threshold.go           whether a connection has the traffic that its policy waits for
 //	refresh.go refuse.go             when subflows are replaced, which are refused

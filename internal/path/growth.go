@@ -4,6 +4,7 @@ import "time"
 
 // growth records the traffic of a connection whose further subflows wait for more of it.
 type growth struct {
+	latest time.Time // when they open at the latest; zero: it does not matter
 	before reading   // of the bytes carried, at the last complete sample
 	slow   time.Time // since when it moves data more slowly than its rule wants; zero: it does not
 	far    int       // samples in which its round trip exceeded what its rule wants
@@ -15,14 +16,16 @@ type reading struct {
 	bytes uint64
 }
 
-// delayed records whether further subflows wait for more traffic.
-func (c *conn) delayed(waits bool) {
+// delayed records whether further subflows wait for more traffic, and when they open at the latest.
+func (c *conn) delayed(waits bool, latest time.Time) {
 	switch {
 	case !waits:
 		c.growth = nil
+		return
 	case c.growth == nil:
 		c.growth = &growth{}
 	}
+	c.growth.latest = latest
 }
 
 // start opens the further subflows of connections that waited for more traffic. It runs after complete samples.

@@ -55,6 +55,7 @@ type Manager struct {
 	tally   tally
 	spared  spared
 	bounds  bounds
+	reasons reasons
 
 	rules rules
 	doors doors

@@ -35,10 +35,9 @@ func (m *Manager) openDetours(t turn) {
 		return
 	}
 	plan := m.plan(t, m.views.of(t, &m.detours))
-	t.delay = plan.At
-	t.delayed(plan.Delayed)
+	t.delayed(plan.Delayed, plan.At)
 	for _, choice := range plan.Open {
-		t.take(m.detours.byID[choice.ID], from, choice)
+		t.take(m.detours.byID[choice.ID], from, choice, &m.reasons)
 		if choice.Why.explored {
 			m.detours.exploration.begin(t.now)
 			t.tried = true
@@ -155,7 +154,7 @@ func (t turn) taken(d *Detour, remote netip.AddrPort) bool {
 }
 
 // take requests a subflow over a detour on offer. from is the source address of those that have none.
-func (t turn) take(o *offered, from netip.Addr, choice Choice) {
+func (t turn) take(o *offered, from netip.Addr, choice Choice, reasons *reasons) {
 	remote, _ := t.target(&o.Detour)
 	why := choice.Why
 	why.instead, t.left = t.left, nil
@@ -163,7 +162,7 @@ func (t turn) take(o *offered, from netip.Addr, choice Choice) {
 		from = o.Local
 	}
 	s := &subflow{
-		detour: &o.Detour, why: &why, try: o.unproven(), standby: choice.Standby,
+		detour: &o.Detour, why: reasons.shared(&why), try: o.unproven(), standby: choice.Standby,
 		backup: !t.open() && !o.Kind.own() || choice.Aside || choice.Standby,
 		local:  netip.AddrPortFrom(from, 0), remote: remote,
 	}

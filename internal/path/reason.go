@@ -47,6 +47,35 @@ type comparison struct {
 	measured        bool // else guessed by the sessions' round trips
 }
 
+// equals reports whether two reasons say the same.
+func (w *Reason) equals(v *Reason) bool {
+	a, b := *w, *v
+	for _, r := range [...]*Reason{&a, &b} {
+		r.faster, r.gives = nil, nil
+	}
+	return a == b && same(w.faster, v.faster) && same(w.gives, v.gives)
+}
+
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// reasons has the last reasons that were given. Very many subflows have the same few, so they share them.
+type reasons struct {
+	last [8]*Reason
+	next int
+}
+
+// shared returns a reason that equals w and is not to be changed.
+func (x *reasons) shared(w *Reason) *Reason {
+	for _, given := range x.last {
+		if given != nil && given.equals(w) {
+			return given
+		}
+	}
+	x.last[x.next] = w
+	x.next = (x.next + 1) % len(x.last)
+	return w
+}
+
 type standing struct {
 	kind Kind
 	is   uint8

@@ -12,7 +12,7 @@ import (
 
 // Ten thousand quiet connections with a detour each fit into little memory.
 func TestMemoryOfConnections(t *testing.T) {
-	const connections, most = 10_000, 1750 // bytes of heap a connection
+	const connections, most = 10_000, 1650 // bytes of heap a connection
 	heap := func() uint64 {
 		var stats runtime.MemStats
 		runtime.GC()
@@ -22,7 +22,8 @@ func TestMemoryOfConnections(t *testing.T) {
 	before := heap()
 	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true}), birth
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, now)
-	for _, name := range []string{"bob", "carol", "dave"} {
+	for i, name := range []string{"bob", "carol", "dave"} {
+		m.Handle(path.WaypointMeasured{Waypoint: name, Addr: ip(name), RTT: time.Duration(10+10*i) * time.Millisecond}, now)
 		m.Handle(path.DetourOffered{Detour: path.Detour{ID: path.DetourID(name), Kind: path.InBand, Waypoint: name, Remote: netip.AddrPortFrom(ip(name), 0)}}, now)
 	}
 	var all []path.Sample

@@ -150,7 +150,9 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 	if t.removals.pending() {
 		at(t.removals.last.Add(removeAddrGap))
 	}
-	at(t.delay)
+	if t.growth != nil {
+		at(t.growth.latest)
+	}
 	at(m.quotaFull(t))
 	at(t.room.at)
 	at(t.direct.at)
