@@ -33,7 +33,7 @@ func TestConverterInTunnel(t *testing.T) {
 			l, err = net.Listen("tcp", to)
 			return err
 		})
-		defer l.Close()
+		t.Cleanup(func() { l.Close() })
 		if _, err := n.from(t, from, netip.MustParseAddrPort(to)); err != nil {
 			t.Fatalf("the converter at %s: %v", to, err)
 		}
@@ -41,7 +41,7 @@ func TestConverterInTunnel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { c.Close() })
 		answering = append(answering, c)
 	}
 	n.waypoint.Output(t, "ip", "link", "delete", tunnelName)

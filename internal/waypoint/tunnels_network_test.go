@@ -32,7 +32,8 @@ var (
 func startTunnel(t *testing.T) (*network, *Waypoint) {
 	t.Helper()
 	n := newNetwork(t)
-	return n, n.startTunnel(t)
+	w := n.startTunnel(t)
+	return n, w
 }
 
 // startTunnel is startTunnel in a network that there is.

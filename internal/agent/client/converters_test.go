@@ -124,7 +124,7 @@ func TestConverterKeeperInTunnel(t *testing.T) {
 		incoming: func([]api.Incoming) {},
 	}
 	web := config.Incoming{Converter: "bob", Port: 8080, To: netip.MustParseAddrPort("127.0.0.1:80")}
-	for name, in := range map[string]incoming{"": {}, "with incoming connections, ": {services: []config.Incoming{web}, listens: 5125}} {
+	for name, in := range map[string]incoming{"alone": {}, "with incoming connections": {services: []config.Incoming{web}, listens: 5125}} {
 		k := newConverterKeeper(lead, &wanted, in, news, slog.New(slog.DiscardHandler))
 		k.tunnel = &atomic.Pointer[tunnelEnd]{}
 		k.tunnel.Store(&tunnelEnd{why: noTunnelYet})
@@ -132,7 +132,7 @@ func TestConverterKeeperInTunnel(t *testing.T) {
 			t.Helper()
 			k.step(t.Context())
 			if got.From != from || got.At.IsValid() != from.IsValid() || !strings.Contains(why, reason) || (reason == "") != (why == "") {
-				t.Errorf("%s%s: admitted %+v, why not %q", name, what, got, why)
+				t.Errorf("%s, %s: admitted %+v, why not %q", name, what, got, why)
 			}
 		}
 		s.state.Offers = []wire.Kind{wire.Converter}
@@ -142,7 +142,7 @@ func TestConverterKeeperInTunnel(t *testing.T) {
 		k.setTunnel(tunnelEnd{local: inside})
 		step("a tunnel", inside, "")
 		if s.last.From != inside {
-			t.Errorf("%sasked %+v", name, s.last)
+			t.Errorf("%s: asked %+v", name, s.last)
 		}
 		k.setTunnel(tunnelEnd{why: "no handshake"})
 		step("the tunnel ended", netip.Addr{}, "no handshake")

@@ -21,12 +21,21 @@ func handed(part, address string) string { return part + " at " + address }
 
 // listen returns the listening socket of a part: one that the relay before has handed over, or a new one, for MPTCP and
 // TCP.
-func (r *relay) listen(part string, e entrance) (*listener, error) {
+func (r *relay) listen(part string, e entrance) (l *listener, err error) {
 	name := handed(part, e.address)
-	if l := r.inherited[name]; l != nil {
+	if l = r.inherited[name]; l != nil {
 		delete(r.inherited, name)
-		return l, l.takeFastOpen(e.fastOpen)
+	} else if l, err = open(e); err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
 	}
+	if err := l.takeFastOpen(e.fastOpen); err != nil && e.fastOpen {
+		r.log.Warn("no data is taken in SYNs (waypoint.converter_fast_open): Linux can do that with MPTCP from 6.2 on", "listener", name, "err", err)
+	}
+	return l, nil
+}
+
+// open returns a new listening socket.
+func open(e entrance) (*listener, error) {
 	var config net.ListenConfig
 	config.SetMultipathTCP(true)
 	if e.transparent {
@@ -34,25 +43,24 @@ func (r *relay) listen(part string, e entrance) (*listener, error) {
 	}
 	l, err := config.Listen(context.Background(), "tcp", e.address)
 	if errors.Is(err, syscall.EACCES) {
-		return nil, fmt.Errorf("listen: %w: the relay has no right to ports below net.ipv4.ip_unprivileged_port_start, so choose a higher one", err)
+		return nil, fmt.Errorf("%w: the relay has no right to ports below net.ipv4.ip_unprivileged_port_start, so choose a higher one", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+		return nil, err
 	}
 	defer l.Close()
 	raw, err := l.(*net.TCPListener).SyscallConn()
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+		return nil, err
 	}
 	own, failed := -1, error(nil)
 	if err := raw.Control(func(fd uintptr) { own, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+		return nil, err
 	}
 	if failed != nil {
-		return nil, fmt.Errorf("listen: %w", failed)
+		return nil, failed
 	}
-	out := &listener{own}
-	return out, out.takeFastOpen(e.fastOpen)
+	return &listener{own}, nil
 }
 
 // fastOpenQueue bounds the connections whose SYN had data and whose handshake has not ended. The kernel also counts those
@@ -65,10 +73,7 @@ func (l *listener) takeFastOpen(on bool) error {
 	if on {
 		queue = fastOpenQueue
 	}
-	if err := unix.SetsockoptInt(l.fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN, queue); err != nil {
-		return fmt.Errorf("listen: TCP Fast Open: %w", err)
-	}
-	return nil
+	return unix.SetsockoptInt(l.fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN, queue)
 }
 
 // boundAt returns the address of a listening socket; zero: it has none.

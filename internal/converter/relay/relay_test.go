@@ -114,7 +114,9 @@ func converted(t *testing.T, ns *netnstest.NS, server netip.AddrPort) (net.Conn,
 
 func talk(c net.Conn, text string) error {
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-	fmt.Fprintln(c, text)
+	if _, err := fmt.Fprintln(c, text); err != nil { // the kernel reports a reset once
+		return err
+	}
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err == nil && line != text+"\n" {
 		err = fmt.Errorf("%q came back as %q", text, line)
