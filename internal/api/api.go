@@ -122,6 +122,23 @@ type Connection struct {
 	// Note explains what it waits for, or why it has no detour.
 	Note     string    `json:"note,omitempty"`
 	Subflows []Subflow `json:"subflows"`
+	// Tried lists the waypoints that a bulk connection tried, and what that showed, the earliest first.
+	Tried []Tried `json:"tried,omitempty"`
+}
+
+// Tried is the result of a waypoint that a connection tried.
+type Tried struct {
+	Waypoint string    `json:"waypoint"`
+	At       time.Time `json:"at"`
+	// Verdict is measured, kept, lost or disturbed, and Why says the same in a sentence.
+	Verdict string `json:"verdict"`
+	Why     string `json:"why"`
+	// Goodput is what the waypoint gave. If it took the place of another, Instead, all bulk connections together got With and
+	// Before. All are bits of payload a second.
+	Goodput float64 `json:"goodput_bps"`
+	Instead string  `json:"instead,omitempty"`
+	With    float64 `json:"with_bps,omitempty"`
+	Before  float64 `json:"before_bps,omitempty"`
 }
 
 // Subflow describes a subflow of a connection.

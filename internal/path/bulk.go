@@ -48,6 +48,13 @@ func (r *record) learnGoodput(f finding, now time.Time) {
 	default:
 		return
 	}
+	if !within(r.goodputAt, now, trustsFor) {
+		r.peak = 0
+	}
+	r.peak = max(r.peak, r.goodput)
+	if r.retries > 0 && r.goodput >= loweredTo*r.peak && now.Sub(r.retried) >= provenFor {
+		r.retries = 0
+	}
 	r.goodputAt = now
 }
 

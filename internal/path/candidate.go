@@ -127,7 +127,7 @@ func (r *CandidateReason) of(d *Detour) string {
 	case CandidateGivesLess:
 		return fmt.Sprintf("a spare: bulk traffic may expect %s of it, %s of %s; at more than that it comes first", inMbit(x.Goodput), inMbit(x.OtherGoodput), x.Waypoint)
 	case CandidateGoodputUnknown:
-		return fmt.Sprintf("a spare: bulk traffic may expect %s of %s, and it was not measured yet: one connection in %d tries what was not", inMbit(x.OtherGoodput), x.Waypoint, exploreEvery)
+		return fmt.Sprintf("a spare: bulk traffic may expect %s of %s, and it was not measured yet: bulk connections try what was not", inMbit(x.OtherGoodput), x.Waypoint)
 	case CandidateSlower:
 		return fmt.Sprintf("a spare: messages take %v over it, %v through %s; at less than that it comes first", inMS(x.Wait), inMS(x.OtherWait), x.Waypoint)
 	case CandidateWaitUnknown:

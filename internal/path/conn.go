@@ -55,6 +55,7 @@ type conn struct {
 	left      *collapse // what the next detour takes the place of; nil: of none that collapsed
 
 	attention *attention // nil while it is not sampled closely
+	tryouts   *tryouts   // nil unless it has bulk traffic
 
 	data  progress
 	moved time.Time             // when a subflow last received or sent data

@@ -28,6 +28,7 @@
 //	retry.go trial.go suspension.go       after failures, while in-band SYNs are blocked, after harm
 //	loaded.go                        which waypoints are loaded, and how connections leave those
 //	exchange.go                      which detours in use are exchanged for better ones
+//	tryout.go challenge.go           which waypoints a bulk connection tries in their places
 //	flee.go                          which are left at once, because they turned bad in the middle of traffic
 //	places.go                        how many subflows a server accepts
 //

@@ -39,7 +39,7 @@ func (h history) waits(t turn, waypoint string) (wait time.Duration, known bool)
 // the direct path, or if bulk traffic gets much less over it than over another. It reports whether one is to be exchanged.
 func (m *Manager) exchangeSlower(t turn) bool {
 	a := t.attention
-	if t.kind == measure.Short || !a.comparedAt.IsZero() && t.now.Sub(a.comparedAt) < drawsEvery {
+	if t.kind == measure.Short || t.kind == measure.Bulk && t.isTrying() || !a.comparedAt.IsZero() && t.now.Sub(a.comparedAt) < drawsEvery {
 		return false
 	}
 	a.comparedAt = t.now
@@ -101,7 +101,7 @@ func (m *Manager) bestSpare(t turn) (best time.Duration, known bool) {
 // poorer returns the detour of a bulk connection that is to be exchanged because another gave much more, if that stays so, or nil.
 func (m *Manager) poorer(t turn) (worst *subflow) {
 	g := m.together(t.now)
-	most := m.mostLeft(t)
+	most := m.mostLeft(t, t.lost)
 	for _, s := range t.subflows {
 		if !m.exchangeable(t, s) {
 			continue
@@ -123,12 +123,13 @@ func (t turn) margin(s *subflow) float64 {
 	return exchangeFactor
 }
 
-// mostLeft returns the most that a bulk connection may expect of a waypoint that it may take and does not use.
-func (m *Manager) mostLeft(t turn) (most float64) {
+// mostLeft returns the most that a bulk connection may expect of a waypoint that it may take and does not use, besides those for
+// which without returns true.
+func (m *Manager) mostLeft(t turn, without func(waypoint string) bool) (most float64) {
 	g := m.together(t.now)
 	for o := range m.spare(t) {
 		r, ok := m.detours.history.of(o.Waypoint, t.server)
-		if !ok || !within(r.goodputAt, t.now, exchangeTrusts) || r.isShunned(t.now) || m.detours.sharesWithDirect(o.Waypoint, t.server) {
+		if !ok || !within(r.goodputAt, t.now, exchangeTrusts) || r.isShunned(t.now) || m.detours.sharesWithDirect(o.Waypoint, t.server) || without(o.Waypoint) {
 			continue
 		}
 		most = max(most, g.left(o.Waypoint, t.server, r.goodput, t.now))

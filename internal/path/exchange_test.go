@@ -45,25 +45,19 @@ func TestSlowerDetourIsExchanged(t *testing.T) {
 	}
 }
 
-// One that is a little better, or longer than the direct path, is not taken instead, nor for bulk traffic.
+// One that is a little better, or longer than the direct path, is not taken instead.
 func TestGoodEnoughDetourStays(t *testing.T) {
 	for name, c := range map[string]struct {
 		direct, bob, carol time.Duration
-		bulk               bool
 	}{
 		"a little better":             {direct: 120 * time.Millisecond, bob: 45 * time.Millisecond, carol: 35 * time.Millisecond},
 		"a few milliseconds":          {direct: 40 * time.Millisecond, bob: 12 * time.Millisecond, carol: 3 * time.Millisecond},
 		"longer than the direct path": {direct: 20 * time.Millisecond, bob: 100 * time.Millisecond, carol: 40 * time.Millisecond},
-		"bulk traffic":                {direct: 120 * time.Millisecond, bob: 100 * time.Millisecond, carol: 30 * time.Millisecond, bulk: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := known(t, at(c.direct), at(c.bob), at(c.carol))
 			s.offer("carol")
-			if c.bulk {
-				s.bulk(3 * time.Minute)
-			} else {
-				s.messages(3*time.Minute, 100*time.Millisecond)
-			}
+			s.messages(3*time.Minute, 100*time.Millisecond)
 			if s.over("carol") != nil {
 				t.Errorf("%v", s.log)
 			}

@@ -2,9 +2,10 @@ package path
 
 import "time"
 
-// This file bounds what exploring costs. Two things explore:
+// This file bounds what exploring costs. Three things explore:
 //
 //   - A connection that explores takes a detour that was not measured before those that were (prospect.go).
+//   - A bulk connection tries waypoints in the places of its detours (tryout.go).
 //   - A detour that was set aside because it lost too much carries again (weigh.go).
 //
 // Each is a try. What a subflow carries in the first exploresFor of a try counts as its cost; by then it was weighed. When

@@ -12,7 +12,8 @@ import (
 //
 //   - What the detour gives has collapsed, by the network's doing.
 //   - The connection's other subflows get what they got. They have not gained what it lost: then the scheduler would have
-//     moved the traffic. If no other carries, the collapse has lasted for a while.
+//     moved the traffic. If no other carries, the collapse has lasted for a while. Or they all fell with it, without a queue or
+//     losses of their own: then they wait for it, because the receiver puts the data in order.
 //   - Another waypoint gave much more than what is left, or was not measured yet.
 //
 // A connection that has fled stays with what it has for a while, which doubles each time. The history learns at once what the
@@ -49,12 +50,30 @@ func (m *Manager) flee(t turn) bool {
 	if m.refuge(t) < exchangeFactor*is {
 		return false
 	}
-	s.crowded, t.fled = t.now, t.now
+	t.fled = t.now
+	m.giveWay(t, s)
 	t.flights++
 	t.left = &collapse{s.detour.Waypoint, was, is}
 	m.detours.history.fell(s.detour.Waypoint, t.server, is, t.now)
 	m.together(t.now).leaves(s.detour.Waypoint, t.server, t.now)
 	return true
+}
+
+// giveWay has another waypoint take the place of a detour that has collapsed. It ends first, unless the server is known to accept
+// one more subflow: the join would be refused, and nothing is lost.
+func (m *Manager) giveWay(t turn, s *subflow) {
+	if room, known := m.places.room(t); known && room > 0 {
+		s.crowded = t.now
+		return
+	}
+	s.leaving = true
+	if t.tryouts == nil {
+		return
+	}
+	best, goodput := m.bestTried(t)
+	if goodput >= m.refuge(t) {
+		t.tryouts.next, t.tryouts.tries, t.tryouts.nextAt = best, false, t.now
+	}
 }
 
 // fledLately reports whether the connection fled so lately that it stays with what it has.
@@ -69,6 +88,7 @@ func (t turn) collapsed(m *Manager) *subflow {
 		return nil
 	}
 	var usual, recent float64
+	signs := false
 	for _, x := range t.subflows {
 		if x == s || x.backup || !x.measuredAt(t.now) {
 			continue
@@ -76,10 +96,16 @@ func (t turn) collapsed(m *Manager) *subflow {
 		if was, is := x.habits.fall.Rates(); was >= slackGoodput { // else it shows nothing, or is not known yet
 			usual += was
 			recent += is
+			signs = signs || x.habits.fall.Signs()
 		}
 	}
 	if recent < othersFall*usual {
-		t.excuseFalls()
+		switch _, is := s.habits.fall.Rates(); {
+		case signs || is == 0 || s.habits.fall.Since() >= unwitnessed:
+			t.excuseFalls()
+		case s.habits.fall.Has():
+			return s
+		}
 		return nil
 	}
 	if usual == 0 && s.habits.fall.Since() < unwitnessed || recent < othersKeep*usual || recent-usual > othersGain*lost || !s.habits.fall.Has() {
@@ -113,7 +139,7 @@ func (t turn) excuseFalls() {
 // refuge returns what the connection may expect of the best waypoint that it may take and does not use. One that was not
 // measured is expected to give what is usual.
 func (m *Manager) refuge(t turn) float64 {
-	most := m.mostLeft(t)
+	most := m.mostLeft(t, func(string) bool { return false })
 	if !m.detours.exploration.may(t.now) {
 		return most
 	}

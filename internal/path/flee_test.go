@@ -70,8 +70,8 @@ func TestCollapsedDetourIsLeft(t *testing.T) {
 	}
 }
 
-// A detour that is good for ten seconds and then bad, again and again, is left once and not returned to.
-func TestFlappingDetourIsLeftOnce(t *testing.T) {
+// A detour that is good for ten seconds and then bad, again and again, is left, and tried again ever less often.
+func TestFlappingDetourIsLeft(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 2))
 	for i := range networks(8) {
 		f, d, bob := turning(t, i, random)
@@ -82,7 +82,7 @@ func TestFlappingDetourIsLeftOnce(t *testing.T) {
 			bob.rate = good
 			f.run(10 * time.Second)
 		}
-		if joins := strings.Count(strings.Join(d.log, ";"), "join"); joins != 1 || d.over("carol") == nil {
+		if joins := strings.Count(strings.Join(d.log, ";"), "join"); joins > 5 || d.over("carol") == nil {
 			t.Errorf("%v", d.log)
 		}
 	}

@@ -52,12 +52,14 @@ type transfer struct {
 	weights       map[string]float64
 	upTo, bytes   uint64
 	paused        bool
+	held          string // the waypoint for whose data the other subflows wait; empty: none
 	log           []string
 }
 
 // lane is one subflow.
 type lane struct {
 	waypoint             string
+	way                  *way // while it carries
 	local, remote        netip.AddrPort
 	backup               bool
 	surplus              bool // the server closes it
@@ -217,7 +219,23 @@ func (f *fluid) run(long time.Duration) {
 
 // step lets a tenth of a second pass.
 func (f *fluid) step() {
-	f.divide()
+	fill(f.prepare())
+	f.advance()
+}
+
+// stepTogether lets a tenth of a second pass for several hosts that share their paths.
+func stepTogether(hosts []*fluid) {
+	var all []*lane
+	for _, f := range hosts {
+		all = append(all, f.prepare()...)
+	}
+	fill(all)
+	for _, f := range hosts {
+		f.advance()
+	}
+}
+
+func (f *fluid) advance() {
 	f.now = f.now.Add(dt)
 	for _, d := range f.flows {
 		for _, l := range d.lanes {
@@ -243,9 +261,8 @@ func (f *fluid) step() {
 	f.tell(f.measured())
 }
 
-// divide gives each subflow its rate.
-func (f *fluid) divide() {
-	var all []*lane
+// prepare returns the subflows that carry, with their own bounds.
+func (f *fluid) prepare() (all []*lane) {
 	for _, w := range f.ways {
 		for _, k := range w.links {
 			k.full = false
@@ -264,6 +281,7 @@ func (f *fluid) divide() {
 		}
 		for _, l := range carries {
 			w := f.ways[l.waypoint]
+			l.way = w
 			l.cap = math.Inf(1)
 			if w.loss > 0 {
 				l.cap = 1.2 * 11200 / w.trip.Seconds() / math.Sqrt(w.loss)
@@ -274,6 +292,8 @@ func (f *fluid) divide() {
 			switch {
 			case d.paused:
 				l.cap = 0
+			case d.held != "" && l.waypoint != d.held && d.over(d.held) != nil:
+				l.cap = min(l.cap, 0.1*f.ways[l.waypoint].links[0].rate)
 			case d.demand > 0:
 				l.cap = min(l.cap, d.demand*d.weights[l.waypoint]/total)
 			}
@@ -286,18 +306,18 @@ func (f *fluid) divide() {
 			}
 		}
 	}
-	f.fill(all)
+	return all
 }
 
 // fill raises all rates together until a link or a subflow's own bound stops each.
-func (f *fluid) fill(all []*lane) {
+func fill(all []*lane) {
 	for {
 		least, at := math.Inf(1), (*link)(nil)
-		for _, w := range f.ways {
-			for _, k := range w.links {
+		for _, x := range all {
+			for _, k := range x.way.links {
 				left, n := k.rate, 0
 				for _, l := range all {
-					if slices.Contains(f.ways[l.waypoint].links, k) {
+					if slices.Contains(l.way.links, k) {
 						if l.fixed {
 							left -= l.rate
 						} else {
@@ -322,7 +342,7 @@ func (f *fluid) fill(all []*lane) {
 		case at != nil:
 			at.full = true
 			for _, l := range all {
-				if !l.fixed && slices.Contains(f.ways[l.waypoint].links, at) {
+				if !l.fixed && slices.Contains(l.way.links, at) {
 					l.rate, l.fixed, l.limited = least, true, true
 				}
 			}

@@ -65,6 +65,10 @@ type record struct {
 	goodput   float64   // of this host's bulk connections, in bits of payload a second
 	goodputAt time.Time // zero: never
 	kind      measure.Kind
+
+	peak    float64 // the highest goodput lately
+	retries int     // how often its waypoint was tried again since that was lowered
+	retried time.Time
 }
 
 // finding is what a connection has measured on a trail.

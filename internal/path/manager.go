@@ -93,7 +93,7 @@ func New(cfg Config) *Manager {
 			failures: make(failures), trials: make(trials), suspensions: make(suspensions), history: make(history),
 			budget:   budget.New(cfg.Budget, cfg.Used),
 			sessions: make(map[via]sessionWorth), loads: make(loads), counts: make(map[string]int),
-			spending: make(spending), claims: claim.NewBook(), sharings: make(sharings),
+			spending: make(spending), claims: claim.NewBook(), sharings: make(sharings), trying: make(map[netip.Prefix]hold),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
 		bounds: bounds{paths: make(map[string]*bounded)}, restrictions: make(restrictions), announcements: newAnnouncements(),

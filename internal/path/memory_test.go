@@ -21,8 +21,9 @@ func lossyMemory(t *testing.T) (path.Memory, time.Time) {
 	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": bad, "carol": good()})
 	s.offer("bob")
 	s.connect()
+	s.bulk(4 * time.Second) // else it tries carol before
 	s.offer("carol")
-	s.bulk(40 * time.Second)
+	s.bulk(36 * time.Second)
 	s.want("with the loss", "join bob", "demote bob", "join carol", "end bob")
 	return s.m.Memory(), s.now
 }

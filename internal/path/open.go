@@ -38,6 +38,7 @@ func (m *Manager) openDetours(t turn) {
 	t.delayed(plan.Delayed, plan.At)
 	for _, choice := range plan.Open {
 		t.take(m.detours.byID[choice.ID], from, choice, &m.reasons)
+		t.took(choice.Waypoint)
 		if choice.Why.explored {
 			m.detours.exploration.begin(t.now)
 			t.tried = true

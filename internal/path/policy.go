@@ -109,6 +109,8 @@ type Prospect struct {
 	Rank int
 	// Explores is set if the connection explores and the detour was not measured. It takes one of those.
 	Explores bool
+	// Next is set if the connection gave a place to the waypoint, to try it or because it gave more than others.
+	Next bool
 	// Draw orders detours that are as good as each other, differently for each connection.
 	Draw uint64
 }

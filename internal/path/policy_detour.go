@@ -125,6 +125,7 @@ func compareFlags(a, b bool) int {
 // preferred compares two detours without regard to the load and the failures of their waypoints.
 func (r *round) preferred(a, b *Usable) int {
 	return cmp.Or(
+		compareFlags(!a.Next, !b.Next),
 		compareFlags(a.Sparing, b.Sparing),
 		compareFlags(!r.tries(a), !r.tries(b)),
 		a.compare(&b.Prospect),

@@ -38,7 +38,7 @@ type told struct {
 func (t turn) setBackup(s *subflow, backup bool) {
 	s.backup, s.told = backup, told{}
 	if s.habits != nil {
-		s.habits.fall = measure.Fall{}
+		s.habits.fall, s.habits.steady = measure.Fall{}, measure.Steady{}
 	}
 	t.tellPriority(s)
 }

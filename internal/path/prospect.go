@@ -66,6 +66,11 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 		direct, _ := k.history.of("", t.server)
 		p.Wait = waits(session.trip+direct.trip, session.loss)
 	}
+	if next, tries := t.nextTryout(); next != "" {
+		p.Next = next == o.Waypoint
+		p.Explores = p.Next && tries
+		return p
+	}
 	if vs.explores(t.token) && !t.tried && k.exploration.may(t.now) {
 		measured := p.Measured && !bulk || p.Gave
 		p.Rank, p.Explores = k.rank(o.Waypoint, measured, bulk, t.now), !measured

@@ -32,6 +32,7 @@ type Reason struct {
 	faster   *comparison       // with the next best waypoint; nil: there was none to compare with
 	gives    *gain             // likewise
 	instead  *collapse         // it takes the place of this one; nil: of none that collapsed
+	tried    *Tryout           // the connection tried it; nil: it did not
 }
 
 // gain is a reason for a detour: bulk traffic got more through its waypoint than through another, in bits a second.
@@ -226,6 +227,9 @@ func (w Reason) of(d *Detour) string {
 	if c := w.instead; c != nil {
 		parts = append(parts, fmt.Sprintf("in place of %s, which fell from %s to %s", c.waypoint, inMbit(c.was), inMbit(c.is)))
 	}
+	if w.tried != nil {
+		parts = append(parts, w.tried.Words())
+	}
 	if w.explored {
 		parts = append(parts, fmt.Sprintf("to be measured: %s was not yet towards this network", d.Waypoint))
 	}
@@ -250,6 +254,8 @@ func (a *aside) of() string {
 		other = "the path through " + a.why.Waypoint
 	}
 	switch {
+	case a.cause == yieldsPlace:
+		return fmt.Sprintf("gives its place to %s", a.why.Waypoint)
 	case a.cause == spent:
 		return "stands by: this month's budget of bytes through it is used up"
 	case a.cause == standsBy:
@@ -266,3 +272,17 @@ func inMS(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond
 
 // inMbit renders a rate in bits a second for display.
 func inMbit(rate float64) string { return fmt.Sprintf("%.1f Mbit/s", rate/1e6) }
+
+// Words returns the result as text.
+func (r *Tryout) Words() string {
+	switch r.Verdict {
+	case TryoutKept:
+		return fmt.Sprintf("it was tried in place of %s and stays: %s with it, %s before", r.Instead, inMbit(r.Sum), inMbit(r.Before))
+	case TryoutLost:
+		return fmt.Sprintf("it was tried in place of %s and left: %s with it, %s before; at %.0f %% more it stays", r.Instead, inMbit(r.Sum), inMbit(r.Before), 100*(tryoutGain-1))
+	case TryoutDisturbed:
+		return fmt.Sprintf("it was tried in place of %s without a result: something else changed, or it was not reached", r.Instead)
+	default:
+		return fmt.Sprintf("it gave %s when it was tried", inMbit(r.Goodput))
+	}
+}

@@ -2,6 +2,7 @@ package path
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -98,6 +99,7 @@ type detours struct {
 	sharings    sharings
 	together    together
 	exploration exploration
+	trying      map[netip.Prefix]hold
 	counts      map[string]int // scratch of countFailures
 }
 
@@ -220,6 +222,7 @@ func (k *detours) moved() {
 	clear(k.sessions)
 	clear(k.loads)
 	clear(k.sharings)
+	clear(k.trying)
 }
 
 // forget drops what expired.
@@ -230,4 +233,5 @@ func (k *detours) forget(now time.Time) {
 	k.history.forget(now)
 	k.sharings.forget(now)
 	k.loads.forget(now)
+	maps.DeleteFunc(k.trying, func(_ netip.Prefix, h hold) bool { return !within(h.at, now, holdsFor) })
 }

@@ -43,6 +43,7 @@ type habits struct {
 	goodput         measure.Goodput
 	press           measure.Press
 	fall            measure.Fall
+	steady          measure.Steady
 	trip            measure.Trip
 	answers         measure.Answers
 	packets         uint64  // in both directions, since the history learned of them
@@ -85,6 +86,7 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 	h.step.queued = flowing.Queued()
 	h.press.Take(now, flowing)
 	h.fall.Take(h.step.elapsed, flowing)
+	h.steady.Take(h.step.elapsed, flowing)
 	h.packets += in + out
 	h.ecn = sm.ECN
 	if in > 0 {

@@ -32,6 +32,8 @@ type ConnState struct {
 	// Note says why it has no detour, or what it waits for. It may be empty.
 	Note     string
 	Subflows []SubflowState
+	// Tried lists the waypoints that it tried, and what that showed, the earliest first.
+	Tried []Tryout
 }
 
 // directWord is the kind of a subflow on the direct path, as a word.
@@ -105,6 +107,9 @@ func (m *Manager) connState(c *conn, now time.Time) ConnState {
 			st.Why = strings.TrimPrefix(st.Why+"; limited to "+inMbit(limit.Rate)+" by its policy", "; ")
 		}
 		cs.Subflows = append(cs.Subflows, st)
+	}
+	if c.tryouts != nil {
+		cs.Tried = slices.Clone(c.tryouts.results)
 	}
 	return cs
 }

@@ -12,10 +12,17 @@ import (
 
 const megabyte = 1_000_000
 
-// limited begins a selection with budgets.
+// limited begins a selection with budgets. What the waypoints give is known, so that nothing is tried.
 func limited(t *testing.T, limits budget.Limits) *selection {
 	t.Helper()
-	return newSelectionWith(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good()}, func(c *path.Config) { c.Budget = limits })
+	return newSelectionWith(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good()}, func(c *path.Config) {
+		c.Budget = limits
+		at, network := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), netip.MustParsePrefix("203.0.113.0/24")
+		c.Memory.Addrs = []netip.Addr{ip("me")}
+		for _, w := range []string{"bob", "carol"} {
+			c.Memory.Trails = append(c.Memory.Trails, path.Trail{Waypoint: w, Network: network, At: at, Trip: 40 * time.Millisecond, Goodput: 8.9e6, GoodputAt: at})
+		}
+	})
 }
 
 // budgetWords returns the reasons for not taking the waypoint.

@@ -67,6 +67,7 @@ const (
 	lossy
 	standsBy
 	spent
+	yieldsPlace
 )
 
 // aside says why a subflow is a backup although it works. It is kept when the subflow carries again.
@@ -112,7 +113,7 @@ func (m *Manager) weigh(t turn) {
 	}
 	changed := m.setLossyAside(t)
 	changed = m.drawToLeave(t) || changed
-	changed = m.flee(t) || m.exchangeSlower(t) || changed
+	changed = m.flee(t) || m.tryOut(t) || m.exchangeSlower(t) || changed
 	m.divide(t)
 	if changed {
 		m.step(t)

@@ -197,6 +197,10 @@ func TestWhy(t *testing.T) {
 			{Waypoint: "dave", Kind: "in-band", Why: "in-band does not get through on this path since 11:50 (no answer)", Until: now.Add(4 * time.Minute), Claimed: &api.Claimed{Members: 1, Loss: "2 to 5 %"}, Bottlenecks: []api.Bottleneck{{Relation: "unknown", Pairs: 3, Lost: 0.5, Least: -0.2, Most: 1.2}}},
 		},
 	}
+	full.Connections[0].Token, full.Connections[0].Tried = "0a0b0c0d", []api.Tried{
+		{Waypoint: "carol", At: ago(9 * time.Second), Verdict: "measured", Why: "it gave 2.0 Mbit/s when it was tried"},
+		{Waypoint: "dave", At: ago(3 * time.Second), Verdict: "lost", Why: "it was tried in place of bob and left: 5.0 Mbit/s with it, 6.0 Mbit/s before; at 10 % more it stays"},
+	}
 	full.Mends = []string{"a tunnel hides TCP options from middleboxes"}
 	none := api.Why{Server: server, Note: "destination is excluded from detours"}
 	for name, x := range map[string]api.Why{"full": full, "none": none} {

@@ -20,6 +20,9 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	switch {
 	case len(x.Connections) > 0:
 		p.connectionTables(x.Connections, now)
+		for _, c := range x.Connections {
+			p.tried(c, now)
+		}
 	case len(x.Closed) == 0:
 		p.linef("No connection to %v was seen lately.", x.Server.Addr())
 	}
@@ -57,6 +60,16 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	}
 	p.probed(x.Probed, now)
 	return p.err
+}
+
+// tried writes what a connection found when it tried waypoints.
+func (p *printer) tried(c api.Connection, now time.Time) {
+	if len(c.Tried) > 0 {
+		p.linef("  Waypoints that connection %s tried", c.Token)
+	}
+	for _, r := range c.Tried {
+		p.linef("    %s, %s ago: %s", r.Waypoint, age(now, r.At), r.Why)
+	}
 }
 
 // bottlenecks writes with which paths waypoints share their bottleneck, once for each waypoint that was ever compared.

@@ -144,6 +144,11 @@ func describeConn(conn path.ConnState, kernel map[path.Ends]api.Subflow) api.Con
 		Token: tokenText(conn.Token), Local: conn.Local, Remote: conn.Remote,
 		Since: conn.Since, Policy: conn.Rule, Traffic: conn.Traffic, Note: conn.Note, Subflows: []api.Subflow{},
 	}
+	for _, r := range conn.Tried {
+		out.Tried = append(out.Tried, api.Tried{
+			Waypoint: r.Waypoint, At: r.At, Verdict: r.Verdict.String(), Why: r.Words(), Goodput: r.Goodput, Instead: r.Instead, With: r.Sum, Before: r.Before,
+		})
+	}
 	for _, s := range conn.Subflows {
 		sub := kernel[path.Ends{Local: s.Local, Remote: s.Remote}]
 		sub.SendRate, sub.ReceiveRate = s.SendRate, s.ReceiveRate

@@ -103,9 +103,12 @@ func (f *Fall) Rates() (usual, recent float64) {
 }
 
 // Has reports whether the rate fell by the network's doing, and is low.
-func (f *Fall) Has() bool {
+func (f *Fall) Has() bool { return f.sum >= fallen && f.recent < dips*f.usual && f.Signs() }
+
+// Signs reports whether a queue or losses since the rate is low show that the network is the reason.
+func (f *Fall) Signs() bool {
 	queued := f.arrived >= 3 && float64(f.queued) >= fallQueued*float64(f.arrived)
-	return f.sum >= fallen && f.recent < dips*f.usual && (queued || f.losses >= max(fallLosses, fallUnusual*f.expected) && f.trips >= fallTrips)
+	return queued || f.losses >= max(fallLosses, fallUnusual*f.expected) && f.trips >= fallTrips
 }
 
 // Since returns for how long the rate has been low.

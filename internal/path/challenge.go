@@ -1,0 +1,218 @@
+package path
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
+)
+
+// This file has a bulk connection that has screened (tryout.go) challenge its poorest detours now and then.
+
+const (
+	// The sum before a challenge is measured over sumBefore, and that during it over sumDuring.
+	sumBefore = 3 * time.Second
+	sumDuring = 2 * time.Second
+	// A challenge without a result ends after challengeMost.
+	challengeMost = 12 * time.Second
+	// challengeGap is the time between two challenges. It doubles while they are lost, up to challengeGapMost.
+	challengeGap     = 15 * time.Second
+	challengeGapMost = 30 * time.Minute
+	// A waypoint whose record was lowered may be challenged with after retryGap, which doubles each time, up to trustsFor.
+	retryGap = 2 * time.Minute
+	// A waypoint that is as good as it was for provenFor since it was tried again counts as one that was never lowered.
+	provenFor = 10 * time.Minute
+	// loweredTo is the share of its highest goodput from which a record counts as lowered.
+	loweredTo = 0.7
+)
+
+// challenge is a tryout of one waypoint in the place of another.
+type challenge struct {
+	waypoint, instead string
+	before            float64
+	began             time.Time
+	flows             int // bulk connections to the network
+}
+
+// summed measures what all of this host's bulk connections to a network get while the connection's subflows stay the same.
+type summed struct {
+	of        []*subflow // that carry
+	flows     int        // connections
+	from, mid reading    // the measurement covers the time since from, which is at most twice sumBefore
+}
+
+// take adds one sample. total is what the connections carried.
+func (x *summed) take(of []*subflow, steady bool, total uint64, flows int, now time.Time) {
+	is := reading{now, total}
+	switch {
+	case !steady || !slices.Equal(of, x.of) || flows != x.flows || total < x.mid.bytes:
+		*x = summed{of: append(x.of[:0], of...), flows: flows}
+		if steady {
+			x.from, x.mid = is, is
+		}
+	case x.from.at.IsZero():
+		x.from, x.mid = is, is
+	case now.Sub(x.mid.at) >= sumBefore:
+		x.from, x.mid = x.mid, is
+	}
+}
+
+// rate returns the bits a second, and the time over which they were measured.
+func (x *summed) rate(total uint64, now time.Time) (rate float64, over time.Duration) {
+	if x.from.at.IsZero() || !now.After(x.from.at) {
+		return 0, 0
+	}
+	over = now.Sub(x.from.at)
+	return 8 * float64(total-x.from.bytes) / over.Seconds(), over
+}
+
+// carriedTo returns what the bulk connections to the turn's network carried, and how many there are.
+func (m *Manager) carriedTo(t turn) (total uint64, flows int) {
+	network := prefixOf(t.server.Addr())
+	for _, c := range m.conns.watched {
+		if c.kind == measure.Bulk && prefixOf(c.server.Addr()) == network && m.conns.byToken[c.token] == c {
+			total += c.carried
+			flows++
+		}
+	}
+	return total, flows
+}
+
+// begin begins a challenge of the poorest detour, if there is a reason. It reports whether it did.
+func (m *Manager) begin(t turn, total uint64) bool {
+	tr := t.tryouts
+	sum, over := tr.sum.rate(total, t.now)
+	ready := m.ready(t)
+	if over < sumBefore || len(ready) == 0 || t.busy() || t.exchangedLately() || t.fledLately() {
+		return false
+	}
+	who, instead := "", readySubflow{}
+	if m.detours.exploration.may(t.now) {
+		who, instead = m.challenger(t, ready, sum)
+	}
+	if who == "" {
+		tr.due = t.now.Add(challengeGap)
+		return false
+	}
+	if !m.detours.holds(t) {
+		return false
+	}
+	m.detours.history.retries(who, t.server, t.now)
+	_, flows := m.carriedTo(t)
+	tr.challenge = &challenge{waypoint: who, instead: instead.detour.Waypoint, before: sum, began: t.now, flows: flows}
+	t.yield(instead.subflow, who)
+	return true
+}
+
+// challenger returns a waypoint to try, and a detour that gives its place. The waypoint was not measured, or gave more before its
+// record was lowered, or would add to what a detour regains: one that carries less than it did without the one that gives
+// its place, with which it perhaps shares a bottleneck. It is empty if there is none.
+func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who string, instead readySubflow) {
+	ready = slices.DeleteFunc(slices.Clone(ready), func(s readySubflow) bool { return !t.presses(s.subflow) })
+	if len(ready) == 0 {
+		return "", instead
+	}
+	if names := m.unmeasured(t); len(names) > 0 && t.now.Sub(t.tryouts.ended) >= challengeGap {
+		return names[0], ready[0]
+	}
+	most := tryoutGain * sum
+	for o := range m.spare(t) {
+		r, ok := m.detours.history.of(o.Waypoint, t.server)
+		if !ok || o.Kind.own() || r.isShunned(t.now) || !within(r.goodputAt, t.now, trustsFor) {
+			continue
+		}
+		lowered := r.goodput < loweredTo*r.peak && t.now.Sub(r.goodputAt) >= retryTime(r.retries)
+		for _, s := range ready {
+			gets := sum - s.rate
+			switch regained := m.regained(t, s.subflow); {
+			case lowered:
+				gets += r.peak
+			case t.lost(o.Waypoint) || regained < (tryoutGain-1)*sum:
+				continue
+			default:
+				gets += r.goodput + regained
+			}
+			if gets > most {
+				who, instead, most = o.Waypoint, s, gets
+			}
+		}
+	}
+	return who, instead
+}
+
+// regained returns how much more the other detours may carry without one: as much as they did before.
+func (m *Manager) regained(t turn, without *subflow) (sum float64) {
+	for _, s := range t.subflows {
+		if rate, known := t.steadyRate(s); known && s.detour != nil && s != without && !s.backup {
+			r, _ := m.detours.history.of(s.detour.Waypoint, t.server)
+			sum += max(0, r.peak-rate)
+		}
+	}
+	return sum
+}
+
+// judgeChallenge ends a challenge when its result is known. It reports whether the detour comes back.
+func (m *Manager) judgeChallenge(t turn, total uint64) bool {
+	tr := t.tryouts
+	c := tr.challenge
+	m.detours.holds(t)
+	over := func(v TryoutVerdict, sum, goodput float64) {
+		tr.add(Tryout{Waypoint: c.waypoint, At: t.now, Goodput: goodput, Instead: c.instead, Sum: sum, Before: c.before, Verdict: v})
+		tr.challenge = nil
+		tr.gap = min(2*tr.gap, challengeGapMost)
+		if v == TryoutKept {
+			tr.gap = challengeGap
+		}
+		tr.due = t.now.Add(tr.gap)
+	}
+	i := slices.IndexFunc(t.subflows, func(s *subflow) bool { return s.up && !s.leaving && s.waypoint() == c.waypoint })
+	if t.fled.After(c.began) || t.exchanged.After(c.began) || tr.sum.flows != c.flows || t.now.Sub(c.began) >= challengeMost {
+		over(TryoutDisturbed, 0, 0)
+		return false
+	}
+	sum, measured := tr.sum.rate(total, t.now)
+	if i < 0 || measured < sumDuring || t.busy() || t.subflows[i].backup {
+		return false
+	}
+	s := t.subflows[i]
+	rate, _ := t.steadyRate(s)
+	m.result(t, readySubflow{s, rate})
+	if sum >= tryoutGain*c.before {
+		over(TryoutKept, sum, rate)
+		t.claim(s)
+		return false
+	}
+	over(TryoutLost, sum, rate)
+	if t.carriesWithout(s) {
+		t.yield(s, c.instead)
+	}
+	return true
+}
+
+// lost reports whether the connection found lately that it gets no more with a waypoint.
+func (t turn) lost(waypoint string) bool {
+	if t.tryouts == nil {
+		return false
+	}
+	return slices.ContainsFunc(t.tryouts.results, func(r Tryout) bool {
+		return (r.Verdict == TryoutLost && r.Waypoint == waypoint || r.Verdict == TryoutKept && r.Instead == waypoint) && within(r.At, t.now, exchangeTrusts)
+	})
+}
+
+// retryTime returns how long ago a record must have been lowered for its waypoint to be tried again.
+func retryTime(times int) time.Duration { return min(retryGap<<min(times, 10), trustsFor) }
+
+// retries records that a waypoint is tried again.
+func (h history) retries(waypoint string, server netip.AddrPort, now time.Time) {
+	key := trail{waypoint, prefixOf(server.Addr())}
+	r, known := h[key]
+	if !known {
+		if len(h) >= mostTrails {
+			h.dropOldest()
+		}
+		r.at = now
+	}
+	r.retries, r.retried = r.retries+1, now
+	h[key] = r
+}

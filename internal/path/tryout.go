@@ -1,0 +1,442 @@
+package path
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
+)
+
+// This file has a bulk connection try the waypoints that were not measured. A detour in use gives its place to the one that
+// is tried, because servers accept few subflows: it becomes a backup, its queue drains, it ends, and the other joins.
+//
+//   - First the connection screens: each of its detours gives its place to the next waypoint as soon as its own rate is known,
+//     until nothing is left to be measured or enough were. Then the waypoints that gave most come back.
+//   - Afterwards it challenges: one after the other, a waypoint that became known later, or that gave more before its record
+//     was lowered, takes the place of the poorest detour. It stays if all of this host's bulk connections to that network
+//     together get more: so what is gained there is weighed with what the others lost. Otherwise the detour comes back. The
+//     time between two challenges doubles while they are lost.
+//
+// Only a detour that the network limits gives its place, and only one connection to a network of servers tries at a time.
+// The bounds of exploring hold for both (explore.go).
+
+const (
+	// A waypoint takes the place of another if it gives so many times as much.
+	tryoutGain = 1.1
+	// A connection screens at most screensMost waypoints.
+	screensMost = 6
+	// returnsMost bounds how often waypoints come back at the end of that.
+	returnsMost = 4
+	// A detour that yields is a backup for at least drainsLeast, until no data has come for drainsDry, at most for drainsMost.
+	drainsLeast = 200 * time.Millisecond
+	drainsDry   = 100 * time.Millisecond
+	drainsMost  = 800 * time.Millisecond
+	// A waypoint must have taken a place that became free within joinsWithin.
+	joinsWithin = 2 * time.Second
+	// mostTryouts bounds what a connection remembers.
+	mostTryouts = 16
+	// A connection that tries holds off others to the same network for holdsFor after its last sample.
+	holdsFor = 2 * time.Second
+)
+
+// tryouts is the state of a connection that tries waypoints.
+type tryouts struct {
+	results  []Tryout // the oldest first
+	screened int      // waypoints that took a place in the screening
+	returned int      // waypoints that came back at its end
+	over     bool     // the screening
+	ended    time.Time
+
+	next   string    // waypoint that takes the place that became free; empty: none
+	tries  bool      // to measure it
+	nextAt time.Time // since when
+
+	challenge *challenge // nil: none is under way
+	gap       time.Duration
+	due       time.Time // of the next challenge
+	sum       summed
+}
+
+// Tryout is the result of a waypoint that a connection tried.
+type Tryout struct {
+	Waypoint string
+	At       time.Time
+	// Goodput is what the waypoint gave, in bits a second.
+	Goodput float64
+	// Instead is the waypoint whose place it took in a challenge; empty: it was screened. Sum and Before are what the host's
+	// bulk connections to the network got with it and before.
+	Instead     string
+	Sum, Before float64
+	Verdict     TryoutVerdict
+}
+
+// TryoutVerdict is how a tryout ended.
+type TryoutVerdict uint8
+
+// The verdicts of tryouts.
+const (
+	// TryoutMeasured means that the waypoint was measured, and is compared with the others.
+	TryoutMeasured TryoutVerdict = iota
+	// TryoutKept means that the waypoint keeps the place.
+	TryoutKept
+	// TryoutLost means that the connections got about as much without it, or more.
+	TryoutLost
+	// TryoutDisturbed means that something else changed meanwhile, or that the waypoint was not reached.
+	TryoutDisturbed
+)
+
+// String returns the verdict as a word.
+func (v TryoutVerdict) String() string {
+	return [...]string{"measured", "kept", "lost", "disturbed"}[v]
+}
+
+// hold is the connection that tries waypoints towards a network.
+type hold struct {
+	token Token
+	at    time.Time
+}
+
+// holds reports whether the connection may try waypoints, because no other to the same network does.
+func (k *detours) holds(t turn) bool {
+	network := prefixOf(t.server.Addr())
+	if h, ok := k.trying[network]; ok && h.token != t.token && within(h.at, t.now, holdsFor) {
+		return false
+	}
+	k.trying[network] = hold{t.token, t.now}
+	return true
+}
+
+// tryOut has a connection try waypoints. It reports whether that changed anything.
+func (m *Manager) tryOut(t turn) (changed bool) {
+	changed = t.makeRoom(m)
+	if _, ok := t.rule.Policy.(DetourPolicy); !ok || t.kind != measure.Bulk {
+		return changed
+	}
+	if t.tryouts == nil {
+		t.tryouts = &tryouts{gap: challengeGap}
+	}
+	tr := t.tryouts
+	if tr.over && tr.challenge == nil && t.now.Before(tr.due.Add(-2*sumBefore)) {
+		return changed
+	}
+	total, flows := m.carriedTo(t)
+	carrying := t.where(func(s *subflow) bool { return s.up && !s.backup })
+	steady := !t.has(func(s *subflow) bool { return !s.up || s.yields() || s.leaving })
+	for _, s := range carrying {
+		_, known := t.steadyRate(s)
+		steady = steady && known
+	}
+	steady = steady && slices.ContainsFunc(carrying, func(s *subflow) bool { return s.detour != nil && t.presses(s) }) // else a program may have less
+	tr.sum.take(carrying, steady, total, flows, t.now)
+	switch {
+	case !tr.over:
+		return m.screen(t) || changed
+	case tr.challenge != nil:
+		return m.judgeChallenge(t, total) || changed
+	case !t.now.Before(tr.due):
+		return m.begin(t, total) || changed
+	}
+	return changed
+}
+
+// isTrying reports whether the connection is about to try waypoints, or does.
+func (t turn) isTrying() bool {
+	return t.tryouts != nil && (!t.tryouts.over && t.tryouts.screened > 0 || t.tryouts.challenge != nil) || t.has((*subflow).yields)
+}
+
+// yields reports whether the subflow gives its place to a waypoint that is tried.
+func (s *subflow) yields() bool { return s.aside != nil && s.aside.cause == yieldsPlace }
+
+// steadyRate returns the bits a second that a subflow carries, once it has ceased to grow. One that has never carried anything is
+// perhaps dead, and left to those that find that out (silence.go).
+func (t turn) steadyRate(s *subflow) (rate float64, known bool) {
+	if !s.measuredAt(t.now) {
+		return 0, false
+	}
+	rate, known = s.habits.steady.Rate(s.minRTT)
+	if !known && rate == 0 && s.carried() {
+		known = t.now.Sub(later(s.since, s.told.at)) >= measure.SteadyMost
+	}
+	return rate, known
+}
+
+// ready returns the detours that may give their places, with their rates, the poorest first.
+func (m *Manager) ready(t turn) (list []readySubflow) {
+	for _, s := range t.subflows {
+		if s.backup || !m.exchangeable(t, s) || !t.carriesWithout(s) {
+			continue
+		}
+		if rate, known := t.steadyRate(s); known {
+			list = append(list, readySubflow{s, rate})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b readySubflow) int { return cmp.Compare(a.rate, b.rate) })
+	return list
+}
+
+type readySubflow struct {
+	*subflow
+	rate float64
+}
+
+// mayYield reports whether the network limits what a detour carries. One without a sign of that is believed to be limited, after a
+// while, if another subflow of the connection is.
+func (t turn) mayYield(s *subflow) bool {
+	return t.presses(s) || t.now.Sub(later(s.since, s.told.at)) >= measure.SteadyMost && t.has(t.presses)
+}
+
+// presses reports whether the network limits what the subflow carries now.
+func (t turn) presses(s *subflow) bool {
+	return s.up && !s.backup && s.measuredAt(t.now) && (s.habits.steady.Pressed() || s.pressed(t.now))
+}
+
+// carriesWithout reports whether another subflow carries the connection's data.
+func (t turn) carriesWithout(s *subflow) bool {
+	return t.has(func(x *subflow) bool { return x != s && t.ours(x) && x.stayed(t.now) && !x.backup && x.backoff == 0 })
+}
+
+// yield has a detour give its place to a waypoint.
+func (t turn) yield(s *subflow, to string) {
+	if s.aside == nil {
+		s.aside = &aside{}
+	}
+	s.aside.cause, s.aside.since, s.aside.why = yieldsPlace, t.now, Verdict{Waypoint: to}
+	t.setBackup(s, true)
+}
+
+// makeRoom ends detours that gave their places, once their queues have drained: one at a time, so that the other waypoint has come
+// before the next ends. It reports whether one ends.
+func (t turn) makeRoom(m *Manager) bool {
+	if t.tryouts == nil || t.tryouts.waits(t.now) {
+		return false
+	}
+	for _, s := range t.subflows {
+		age := time.Duration(0)
+		if s.yields() && s.up && !s.leaving {
+			age = t.now.Sub(s.aside.since)
+		}
+		if age < drainsLeast || age < drainsMost && s.dry() < drainsDry {
+			continue
+		}
+		if !t.carriesWithout(s) {
+			continue
+		}
+		tr, to := t.tryouts, s.aside.why.Waypoint
+		s.leaving = true
+		tr.next, tr.nextAt = to, t.now
+		tr.tries = tr.challenge != nil && tr.challenge.waypoint == to || m.detours.history.given(to, t.server, t.now) == 0
+		return true
+	}
+	return false
+}
+
+// waits reports whether a waypoint is about to take a place.
+func (tr *tryouts) waits(now time.Time) bool {
+	return tr.next != "" && within(tr.nextAt, now, joinsWithin)
+}
+
+// nextTryout returns the waypoint that is to take the place that is free, and whether that is to measure it.
+func (t turn) nextTryout() (waypoint string, tries bool) {
+	if t.tryouts == nil || !t.tryouts.waits(t.now) {
+		return "", false
+	}
+	return t.tryouts.next, t.tryouts.tries
+}
+
+// took records that a waypoint took a place.
+func (t turn) took(waypoint string) {
+	if t.tryouts != nil && t.tryouts.next == waypoint {
+		t.tryouts.next = ""
+	}
+}
+
+// busy reports whether the connection's detours are being exchanged.
+func (t turn) busy() bool {
+	return t.tryouts.waits(t.now) || t.has(func(s *subflow) bool { return s.detour != nil && (!s.up || s.leaving || !s.crowded.IsZero()) })
+}
+
+// screen gives the place of a detour whose rate is known to a waypoint that was not measured. When nothing is left to be measured,
+// it gives the place to a waypoint that gave more. It reports whether a place was given.
+func (m *Manager) screen(t turn) bool {
+	tr := t.tryouts
+	ready := m.ready(t)
+	if len(ready) == 0 || t.busy() {
+		return false
+	}
+	unmeasured := m.unmeasured(t)
+	if tr.screened == 0 && (len(unmeasured) == 0 || t.directCarriesMost()) {
+		m.endScreening(t)
+		return false
+	}
+	if !m.detours.holds(t) {
+		return false
+	}
+	for _, s := range ready {
+		m.result(t, s)
+	}
+	more := len(unmeasured) > 0 && tr.screened < screensMost && m.detours.exploration.may(t.now)
+	settled := true
+	for _, s := range ready {
+		if !t.mayYield(s.subflow) {
+			settled = settled && t.now.Sub(later(s.since, s.told.at)) >= 2*measure.SteadyMost
+			continue
+		}
+		if more {
+			tr.screened++
+			m.detours.history.retries(unmeasured[0], t.server, t.now)
+			t.yield(s.subflow, unmeasured[0])
+			return true
+		}
+		if best, goodput := m.bestTried(t); goodput >= tryoutGain*s.rate && goodput > 0 && tr.returned < returnsMost {
+			tr.returned++
+			t.yield(s.subflow, best)
+			return true
+		}
+	}
+	if tr.screened > 0 && !more && settled && len(ready) == t.beside(func(s *subflow) bool { return s.detour != nil }) {
+		m.endScreening(t)
+	}
+	return false
+}
+
+// directCarriesMost reports whether the direct path carries at least half of the connection's data. Then a screening would cost more
+// than it is likely to gain: in the lab, 10 % of 20 s where no detour could add anything. Challenges try one waypoint at a time.
+func (t turn) directCarriesMost() bool {
+	direct, sum := 0.0, 0.0
+	for _, s := range t.subflows {
+		if s.backup || !s.measuredAt(t.now) {
+			continue
+		}
+		rate, _ := t.steadyRate(s)
+		sum += rate
+		if s.direct {
+			direct += rate
+		}
+	}
+	return direct > 0 && 2*direct >= sum
+}
+
+// endScreening ends the screening. What is in use then has a claim to its place.
+func (m *Manager) endScreening(t turn) {
+	t.tryouts.over, t.tryouts.ended, t.tryouts.due = true, t.now, t.now.Add(sumBefore)
+	if t.tryouts.screened > 0 {
+		for _, s := range t.subflows {
+			t.claim(s)
+		}
+	}
+}
+
+// claim has a detour that was tried keep its place.
+func (t turn) claim(s *subflow) {
+	if s.why == nil || s.detour == nil {
+		return
+	}
+	for _, r := range slices.Backward(t.tryouts.results) {
+		if r.Waypoint == s.detour.Waypoint {
+			why := *s.why // which others may share
+			why.explored, why.tried = false, &r
+			s.why = &why
+			return
+		}
+	}
+}
+
+// unmeasured returns the waypoints that the connection may take and that were not measured, those first of which others measured
+// most.
+func (m *Manager) unmeasured(t turn) []string {
+	type found struct {
+		waypoint string
+		rank     int
+		draw     uint64
+	}
+	var list []found
+	for o := range m.spare(t) {
+		if m.isUnmeasured(t, o) && !slices.ContainsFunc(list, func(x found) bool { return x.waypoint == o.Waypoint }) {
+			list = append(list, found{o.Waypoint, m.detours.rank(o.Waypoint, false, true, t.now), m.views.draw(t.token, o.Waypoint)})
+		}
+	}
+	slices.SortFunc(list, func(a, b found) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.draw, b.draw)) })
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = list[i].waypoint
+	}
+	return names
+}
+
+// isUnmeasured reports whether nothing is known of what a waypoint gives bulk traffic, and the connection does not try it.
+func (m *Manager) isUnmeasured(t turn, o *offered) bool {
+	r, _ := m.detours.history.of(o.Waypoint, t.server)
+	if o.Kind.own() || r.isShunned(t.now) || m.detours.history.given(o.Waypoint, t.server, t.now) > 0 {
+		return false
+	}
+	if lost := within(r.at, t.now, trustsFor) && r.lost() >= measure.Bad; lost || r.retries > 0 && within(r.retried, t.now, retryTime(r.retries)) {
+		return false
+	}
+	_, tried := t.tryouts.of(o.Waypoint)
+	return !tried && !t.has(func(s *subflow) bool { return s.yields() && s.aside.why.Waypoint == o.Waypoint })
+}
+
+func (m *Manager) isShunned(t turn, o *offered) bool {
+	r, _ := m.detours.history.of(o.Waypoint, t.server)
+	return r.isShunned(t.now)
+}
+
+// bestTried returns the waypoint that the connection may take which gives most, by what it measured, or else others of this host.
+func (m *Manager) bestTried(t turn) (best string, goodput float64) {
+	for o := range m.spare(t) {
+		if o.Kind.own() || m.isShunned(t, o) || t.has(func(s *subflow) bool { return s.yields() && s.aside.why.Waypoint == o.Waypoint }) {
+			continue
+		}
+		gives := m.detours.leaves(o.Waypoint, t.server, t.now)
+		if r, tried := t.tryouts.of(o.Waypoint); tried {
+			gives = r.Goodput
+		}
+		if gives > goodput {
+			best, goodput = o.Waypoint, gives
+		}
+	}
+	return best, goodput
+}
+
+// of returns the last result of a waypoint.
+func (tr *tryouts) of(waypoint string) (r Tryout, ok bool) {
+	for _, r := range slices.Backward(tr.results) {
+		if r.Waypoint == waypoint {
+			return r, true
+		}
+	}
+	return r, false
+}
+
+// add records a result. A later one of a waypoint that was screened takes the place of the earlier.
+func (tr *tryouts) add(r Tryout) {
+	i := slices.IndexFunc(tr.results, func(x Tryout) bool { return x.Waypoint == r.Waypoint })
+	if i >= 0 {
+		tr.results = slices.Delete(tr.results, i, i+1)
+	} else if len(tr.results) >= mostTryouts {
+		tr.results = slices.Delete(tr.results, 0, 1)
+	}
+	tr.results = append(tr.results, r)
+}
+
+// result records what a detour gives, for this connection and for others.
+func (m *Manager) result(t turn, s readySubflow) {
+	t.tryouts.add(Tryout{Waypoint: s.detour.Waypoint, At: t.now, Goodput: s.rate})
+	m.detours.history.tried(s.detour.Waypoint, t.server, max(s.rate, m.together(t.now).of(s.detour.Waypoint, t.server).goodput), t.mayYield(s.subflow), t.now)
+}
+
+// tried records what a waypoint gave that was tried.
+func (h history) tried(waypoint string, server netip.AddrPort, goodput float64, pressed bool, now time.Time) {
+	key := trail{waypoint, prefixOf(server.Addr())}
+	r, known := h[key]
+	if !known && len(h) >= mostTrails {
+		h.dropOldest()
+	}
+	if goodput > 0 {
+		r.learnGoodput(finding{goodput: goodput, shows: pressed, kind: measure.Bulk}, now)
+		r.at = now
+		h[key] = r
+	}
+}

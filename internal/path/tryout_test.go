@@ -1,0 +1,331 @@
+package path_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// threeSubflows lets connections have two detours.
+func threeSubflows(c *path.Config) { c.Policy = path.DetourPolicy{Subflows: 3} }
+
+// six returns a network of six waypoints: a good one, one that is bad only under load, the rest between, and a poor direct path.
+func six(random *rand.Rand) (ways map[string]*way, names []string) {
+	good := 12 + 20*random.Float64()
+	ways = map[string]*way{
+		"":       wayOf(randomTrip(random), randomLink(random, good*(0.05+0.15*random.Float64()))),
+		"good":   wayOf(randomTrip(random), randomLink(random, good)),
+		"loaded": wayOf(10*time.Millisecond, &link{rate: good * 0.1 * 1e6, buffer: 1600 * time.Millisecond, calm: 1}),
+	}
+	for i := range 4 {
+		ways[fmt.Sprint("mid", i)] = wayOf(randomTrip(random), randomLink(random, good*(0.2+0.4*random.Float64())))
+	}
+	if w := ways["mid0"]; random.IntN(2) == 0 { // loses packets at random
+		w.loss = lossFor(w.links[0].rate/2e6, w.trip)
+	}
+	return ways, []string{"good", "loaded", "mid0", "mid1", "mid2", "mid3"}
+}
+
+// gives returns what one connection gets over these paths, alone.
+func gives(t *testing.T, seed uint64, ways map[string]*way, over []string, long time.Duration) float64 {
+	t.Helper()
+	f := newFluid(t, seed, ways, threeSubflows)
+	f.offer(over...)
+	d := f.connect(0)
+	f.run(10 * time.Second)
+	return f.rate(d, long)
+}
+
+// bestPair returns the pair of waypoints that gives most, and how much.
+func bestPair(t *testing.T, seed uint64, ways map[string]*way, names []string) (pair []string, most float64) {
+	t.Helper()
+	for i, a := range names {
+		for _, b := range names[:i] {
+			if got := gives(t, seed, ways, []string{a, b}, 5*time.Second); got > most {
+				pair, most = []string{a, b}, got
+			}
+		}
+	}
+	return pair, most
+}
+
+// reaches returns how long it takes until a connection gets so much over half a second and keeps nine tenths of that for two.
+func (f *fluid) reaches(d *transfer, want float64, most time.Duration) (took time.Duration) {
+	began := f.now
+	for f.now.Sub(began) < most {
+		at := f.now.Sub(began)
+		if f.rate(d, 500*time.Millisecond) >= want {
+			return at
+		}
+	}
+	return most
+}
+
+// A first connection finds the best pair of six waypoints, within the limit of a stock server.
+func TestSixWaypoints(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 1))
+	late, less, again, tried := 0, 0, 0, int(networks(12))
+	for i := range uint64(tried) {
+		ways, names := six(random)
+		pair, best := bestPair(t, i, ways, names)
+		f := newFluid(t, i, ways, threeSubflows)
+		f.limit = 2
+		f.offer(names...)
+		d := f.connect(0)
+		took := f.reaches(d, 0.9*best, 20*time.Second)
+		f.run(60*time.Second - f.now.Sub(f.start))
+		share := 8 * float64(d.bytes) / 60 / best
+		settled := f.rate(d, 10*time.Second) / best
+		if took > 10*time.Second || settled < 0.9 {
+			late++
+		}
+		if share < 0.88 {
+			less++
+		}
+		if took > 10*time.Second || settled < 0.9 || share < 0.88 || testing.Verbose() {
+			t.Logf("%d: %v %.1f: after %v, %.2f of the bytes, settled at %.2f: %v", i, pair, best/1e6, took, share, settled, d.log)
+			for _, r := range f.m.Snapshot(f.now).Conns[0].Tried {
+				t.Logf("  %+v", r)
+			}
+			for w, x := range ways {
+				t.Logf("  %s %v %.1f loss %.3f buffer %v", w, x.trip, x.links[0].rate/1e6, x.loss, x.links[0].buffer)
+			}
+		}
+		f.close(d)
+		f.run(2 * time.Second)
+		d = f.connect(0)
+		if took := f.reaches(d, 0.9*best, 10*time.Second); took > 3*time.Second {
+			again++
+			t.Logf("%d again: after %v: %v", i, took, d.log)
+		}
+	}
+	if late > max(1, tried/12) || less > max(1, tried/12) || again > max(1, tried/12) {
+		t.Errorf("of %d: %d late, %d carry less, %d late with a history", tried, late, less, again)
+	}
+}
+
+// When the good waypoint turns bad, the connection is back at the best of the others within five seconds.
+func TestSixWaypointsTurn(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 2))
+	late, tried := 0, int(networks(12))
+	for i := range uint64(tried) {
+		ways, names := six(random)
+		_, best := bestPair(t, i, ways, slices.DeleteFunc(slices.Clone(names), func(w string) bool { return w == "good" }))
+		f := newFluid(t, i, ways, threeSubflows)
+		f.limit = 2
+		f.offer(names...)
+		d := f.connect(0)
+		f.run(20 * time.Second)
+		n := len(d.log)
+		ways["good"].links[0].rate /= 16
+		if i%2 == 0 { // its data comes late, and the others' data waits for it
+			ways["good"].loss, d.held = 0.05, "good"
+		}
+		if took := f.reaches(d, 0.9*best, 20*time.Second); took > 5*time.Second {
+			late++
+			t.Logf("%d: %.1f after %v: %v THEN %v", i, best/1e6, took, d.log[:n], d.log[n:])
+		}
+	}
+	if late > max(1, tried/12) {
+		t.Errorf("%d of %d are late", late, tried)
+	}
+}
+
+// Where the direct path is the best there is, trying costs at most one percent.
+func TestDirectIsBest(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 3))
+	for i := range networks(12) {
+		home := randomLink(random, 10+20*random.Float64())
+		ways := map[string]*way{"": wayOf(randomTrip(random), home)}
+		var names []string
+		for n := range 6 {
+			name := fmt.Sprint("w", n)
+			names = append(names, name)
+			ways[name] = &way{trip: randomTrip(random), links: []*link{home, randomLink(random, 5+20*random.Float64())}}
+		}
+		f := newFluid(t, i, ways, threeSubflows)
+		f.limit = 2
+		f.offer(names...)
+		d := f.connect(0)
+		alone := newFluid(t, i, ways, nil)
+		a := alone.connect(0)
+		f.run(20 * time.Second)
+		alone.run(20 * time.Second)
+		if share := float64(d.bytes) / float64(a.bytes); share < 0.99 {
+			t.Errorf("%d: %.3f: %v", i, share, d.log)
+		}
+		n := len(d.log)
+		f.run(5 * time.Minute)
+		if joins := strings.Count(strings.Join(d.log[n:], ";"), "join"); joins > 8 {
+			t.Errorf("%d: %d joins in five minutes: %v", i, joins, d.log[n:])
+		}
+	}
+}
+
+// What was decided stays: on networks that do not change, the waypoints in use do not either, but for challenges that are ever
+// rarer.
+func TestScreenedStays(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 4))
+	for i := range networks(6) {
+		ways, names := six(random)
+		f := newFluid(t, i, ways, threeSubflows)
+		f.limit = 2
+		f.offer(names...)
+		d := f.connect(0)
+		f.run(time.Minute)
+		n := len(d.log)
+		f.run(20 * time.Minute)
+		if joins := strings.Count(strings.Join(d.log[n:], ";"), "join"); joins > 8 {
+			t.Errorf("%d: %d joins in 20 minutes: %v THEN %v", i, joins, d.log[:n], d.log[n:])
+		}
+	}
+}
+
+// Two waypoints that share their bottleneck are not used together where a third gives more beside one of them, and less alone.
+func TestSharedBottleneckIsLeft(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 5))
+	late, tried := 0, int(networks(12))
+	for i := range uint64(tried) {
+		rate := 12 + 12*random.Float64()
+		shared := randomLink(random, rate)
+		ways := map[string]*way{
+			"":      wayOf(randomTrip(random), randomLink(random, 2)),
+			"one":   {trip: randomTrip(random), links: []*link{shared}},
+			"other": {trip: randomTrip(random), links: []*link{shared}},
+			"third": wayOf(randomTrip(random), randomLink(random, rate*(0.25+0.2*random.Float64()))),
+		}
+		f := newFluid(t, i, ways, threeSubflows)
+		f.limit = 2
+		f.offer("one", "other", "third")
+		d := f.connect(0)
+		f.run(90 * time.Second)
+		if d.over("third") == nil {
+			late++
+			t.Logf("%d: %v", i, d.log)
+		}
+	}
+	if late > max(1, tried/12) {
+		t.Errorf("%d of %d use what is shared", late, tried)
+	}
+}
+
+// A waypoint that recovers is taken again.
+func TestLoweredWaypointIsTriedAgain(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 6))
+	late, tried := 0, int(networks(12))
+	for i := range uint64(tried) {
+		ways, names := six(random)
+		f := newFluid(t, i, ways, threeSubflows)
+		f.limit = 2
+		f.offer(names...)
+		d := f.connect(0)
+		f.run(20 * time.Second)
+		good := ways["good"].links[0]
+		good.rate /= 16
+		f.run(3 * time.Minute)
+		good.rate *= 16
+		n := len(d.log)
+		f.run(8 * time.Minute)
+		if d.over("good") == nil {
+			late++
+			t.Logf("%d: %v THEN %v", i, d.log[:n], d.log[n:])
+		}
+	}
+	if late > max(1, tried/12) {
+		t.Errorf("%d of %d stay without it", late, tried)
+	}
+}
+
+// Messages, short connections and programs that have less than the paths carry try nothing.
+func TestNothingIsTried(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 7))
+	for i := range networks(12) {
+		ways, names := six(random)
+		f := newFluid(t, i, ways, threeSubflows)
+		f.limit = 2
+		f.offer(names...)
+		d := f.connect(200e3)
+		f.run(time.Minute)
+		if n := len(d.log); n > 2 && strings.Contains(strings.Join(d.log, ";"), "end ") {
+			t.Errorf("a stream: %v", d.log)
+		}
+		f.close(d)
+		d = f.connect(0)
+		f.run(time.Second)
+		if n := len(d.log); n > 2 {
+			t.Errorf("a short one: %v", d.log)
+		}
+	}
+}
+
+// Twelve like hosts that try six waypoints of different capacity at the same time do not all end up at the largest ones.
+func TestHostsSpread(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 8))
+	for i := range networks(4) {
+		ways := map[string]*way{}
+		var names []string
+		capacity := 0.0
+		for n := range 6 {
+			name := fmt.Sprint("w", n)
+			names = append(names, name)
+			ways[name] = wayOf(time.Duration(20+random.IntN(20))*time.Millisecond, randomLink(random, float64(2*(n+1))))
+			capacity += 2e6 * float64(n+1)
+		}
+		var hosts []*fluid
+		var transfers []*transfer
+		for n := range uint64(12) {
+			own := map[string]*way{"": wayOf(40*time.Millisecond, randomLink(random, 1))}
+			for name, w := range ways {
+				own[name] = w
+			}
+			capacity += 1e6
+			f := newFluid(t, 100*i+n, own, nil)
+			f.limit = 2
+			f.offer(names...)
+			hosts = append(hosts, f)
+			transfers = append(transfers, f.connect(0))
+		}
+		over := func(long time.Duration) (total, jain float64) {
+			before := make([]uint64, len(transfers))
+			for n, d := range transfers {
+				before[n] = d.bytes
+			}
+			for end := hosts[0].now.Add(long); hosts[0].now.Before(end); {
+				stepTogether(hosts)
+			}
+			squares := 0.0
+			for n, d := range transfers {
+				rate := 8 * float64(d.bytes-before[n]) / long.Seconds()
+				total += rate
+				squares += rate * rate
+			}
+			return total / capacity, total * total / squares / float64(len(transfers))
+		}
+		over(20 * time.Second)
+		if total, jain := over(40 * time.Second); total < 0.65 || jain < 0.65 {
+			t.Errorf("%d: %.2f of the capacity, Jain's index %.2f", i, total, jain)
+		}
+	}
+}
+
+// Where the direct path carries most, nothing is screened: waypoints are tried one at a time, and later.
+func TestDirectCarriesMost(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 9))
+	for i := range networks(8) {
+		ways, names := six(random)
+		ways[""] = wayOf(10*time.Millisecond, randomLink(random, 100))
+		f := newFluid(t, i, ways, threeSubflows)
+		f.limit = 2
+		f.offer(names...)
+		d := f.connect(0)
+		f.run(15 * time.Second)
+		if len(d.log) > 2 {
+			t.Errorf("%d: %v", i, d.log)
+		}
+	}
+}
