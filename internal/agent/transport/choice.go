@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
@@ -27,8 +28,12 @@ func (t *Transport) takeTables(tables []config.Congestion) {
 	}
 }
 
-// choose puts tables in force in place of those before, and registers the algorithms that they name. All are, or none.
-func (t *Transport) choose(tables []config.Congestion) error {
+// lookEvery is the time between two looks for cgroups of tables that were not there.
+const lookEvery = time.Second
+
+// choose puts tables in force in place of those before, and registers the algorithms that they name. All are, or none, but
+// for tables whose cgroup cannot be used: they are in force once it can, and an error only if needed names the cgroup.
+func (t *Transport) choose(tables []config.Congestion, needed ...string) error {
 	var rules []cc.Rule
 	for _, table := range tables {
 		name, err := t.register(table.Use)
@@ -42,10 +47,11 @@ func (t *Transport) choose(tables []config.Congestion) error {
 		rules = append(rules, rule)
 	}
 	var chooser *cc.Chooser
+	var failed []*cc.AttachError
 	if len(rules) > 0 {
 		var err error
 		// The programs before are attached until the new ones are: of two, the one that was attached last decides.
-		if chooser, err = cc.Choose(rules); err != nil {
+		if chooser, failed, err = attach(rules, needed); err != nil {
 			return errors.Join(err, t.unregister(t.inForce()))
 		}
 	}
@@ -54,7 +60,73 @@ func (t *Transport) choose(tables []config.Congestion) error {
 		err = t.chooser.Close()
 	}
 	t.chooser = chooser
+	t.noteFailed(failed)
 	return errors.Join(err, t.unregister(tables))
+}
+
+// attach loads and attaches the programs of rules. It returns which cgroups cannot be used, if none of the needed is among them.
+func attach(rules []cc.Rule, needed []string) (*cc.Chooser, []*cc.AttachError, error) {
+	chooser, err := cc.Choose(rules)
+	if err != nil {
+		return nil, nil, err
+	}
+	failed := chooser.Attach()
+	for _, f := range failed {
+		if slices.Contains(needed, f.Cgroup) {
+			return nil, nil, errors.Join(f, chooser.Close())
+		}
+	}
+	return chooser, failed, nil
+}
+
+// noteFailed notes which cgroups cannot be used now, and logs what is new.
+func (t *Transport) noteFailed(failed []*cc.AttachError) {
+	among := func(list []*cc.AttachError, cgroup string) bool {
+		return slices.ContainsFunc(list, func(f *cc.AttachError) bool { return f.Cgroup == cgroup })
+	}
+	for _, f := range failed {
+		if !among(t.failed, f.Cgroup) {
+			t.log.Warn("tables [[congestion]] of a cgroup do not apply", "cgroup", f.Cgroup, "err", f)
+		}
+	}
+	for _, f := range t.failed {
+		if !among(failed, f.Cgroup) {
+			t.log.Info("the problem with a cgroup's congestion control has ended", "cgroup", f.Cgroup)
+		}
+	}
+	t.failed = failed
+}
+
+// look attaches, until the transport is closed, to cgroups that appear, or that are removed and made again as a service's
+// when it restarts.
+func (t *Transport) look() {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-t.closing:
+			return
+		case <-ticker.C:
+		}
+		t.mu.Lock()
+		if t.chooser != nil {
+			t.noteFailed(t.chooser.Attach())
+		}
+		t.mu.Unlock()
+	}
+}
+
+// tableProblems returns why some tables do not apply.
+func (t *Transport) tableProblems() []string {
+	problems := slices.Clone(t.without)
+	for _, f := range t.failed {
+		tables := "without cgroup"
+		if f.Cgroup != "" {
+			tables = fmt.Sprintf("cgroup = %q", f.Cgroup)
+		}
+		problems = append(problems, fmt.Sprintf("tables do not apply, which the agent tries again each second ([[congestion]] %s): %v", tables, f))
+	}
+	return problems
 }
 
 // inForce returns the tables that are in force.
@@ -99,14 +171,16 @@ func (t *Transport) unregister(tables []config.Congestion) error {
 func (t *Transport) Use(r api.CongestionRequest) (api.Transport, error) {
 	t.mu.Lock()
 	asked := t.asked
+	var needed []string
 	err := error(nil)
 	if r.Reset {
 		asked = nil
 	} else {
 		asked, err = withRequest(asked, r)
+		needed = []string{r.Cgroup}
 	}
 	if err == nil {
-		err = t.choose(slices.Concat(asked, t.tables))
+		err = t.choose(slices.Concat(asked, t.tables), needed...)
 	}
 	if err == nil {
 		t.asked, t.problem = asked, ""
@@ -153,7 +227,7 @@ func network(text string) (netip.Prefix, error) {
 func (t *Transport) describeTables(out *api.Transport) (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	problems := slices.Clone(t.without)
+	problems := t.tableProblems()
 	if t.problem != "" {
 		problems = append(problems, t.problem)
 	}

@@ -19,9 +19,13 @@ import (
 
 // Transport holds what the agent has changed. Its methods may be called from any goroutine.
 type Transport struct {
+	log     *slog.Logger
 	granted []string  // congestion controls of dcol that peers may ask for
 	options *exchange // nil: no options are exchanged
 	trouble []string  // with the options
+
+	closing chan struct{}  // closed by Close
+	looking sync.WaitGroup // the look for cgroups of tables
 
 	mu         sync.Mutex
 	asked      []config.Congestion         // at run time; before the tables
@@ -30,12 +34,13 @@ type Transport struct {
 	registered map[string]*cc.Registration // algorithms of dcol
 	chooser    *cc.Chooser                 // nil: no table is in force
 	problem    string                      // why not
+	failed     []*cc.AttachError           // cgroups whose tables are not in force
 }
 
 // Open applies the configuration in the thread's network namespace. What the kernel refuses is a problem for the
 // status, because connections work without it.
 func Open(settings *config.Config, log *slog.Logger) (*Transport, error) {
-	t := &Transport{registered: make(map[string]*cc.Registration)}
+	t := &Transport{log: log, closing: make(chan struct{}), registered: make(map[string]*cc.Registration)}
 	t.takeTables(settings.Congestion)
 	for _, problem := range t.without {
 		log.Warn("a congestion control is not chosen", "problem", problem)
@@ -51,6 +56,7 @@ func Open(settings *config.Config, log *slog.Logger) (*Transport, error) {
 	if WantsOptions(settings.Options) {
 		t.exchange(settings, log)
 	}
+	t.looking.Go(t.look)
 	return t, nil
 }
 
@@ -74,7 +80,7 @@ func (t *Transport) exchange(settings *config.Config, log *slog.Logger) {
 func (t *Transport) Problems() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	problems := slices.Concat(t.trouble, t.without)
+	problems := slices.Concat(t.trouble, t.tableProblems())
 	if t.problem != "" {
 		problems = append(problems, "congestion controls are not chosen ([[congestion]]): "+t.problem)
 	}
@@ -111,6 +117,8 @@ func sysctl(key string) (string, error) {
 
 // Close undoes all changes. Connections keep the congestion control that they have.
 func (t *Transport) Close() error {
+	close(t.closing)
+	t.looking.Wait()
 	var errs []error
 	if t.options != nil {
 		errs = append(errs, t.options.Close())

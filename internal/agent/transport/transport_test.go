@@ -2,10 +2,13 @@ package transport
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +19,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/option"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/ratelimit"
@@ -101,23 +105,47 @@ func connect(address string) error {
 	return s.Close()
 }
 
-// A cgroup that is none is named, and nothing is left in force.
-func TestUnavailable(t *testing.T) {
+// A table whose cgroup does not exist is a problem and leaves the others in force. It applies when the cgroup appears, also
+// beside requests at run time.
+func TestCgroupThatAppears(t *testing.T) {
+	cgroup := filepath.Join(cgrouptest.New(t), "service")
 	netnstest.New(t).Must(t, func() error {
-		tr, err := Open(&config.Config{Congestion: []config.Congestion{{Use: "reno"}, {Use: "cubic", Cgroup: t.TempDir()}}}, quiet)
+		tr, err := Open(&config.Config{Congestion: []config.Congestion{{Use: "cubic", Cgroup: cgroup}, {Use: "reno"}}}, quiet)
 		if err != nil {
 			return err
 		}
 		defer tr.Close()
-		if p := tr.Problems(); len(p) != 1 || !strings.Contains(p[0], "cgroup v2") {
-			t.Errorf("problems: %q", p)
+		named := func() bool {
+			p := tr.Problems()
+			return len(p) == 1 && strings.Contains(p[0], cgroup)
+		}
+		if !named() {
+			t.Errorf("problems %q", tr.Problems())
+		}
+		if err := connect("127.0.0.1"); err != nil {
+			return err
 		}
 		s, err := tr.Status()
 		if err != nil {
 			return err
 		}
-		if len(s.Congestion) != 2 || s.Congestion[0].Set != 0 || s.Problem == "" {
-			t.Errorf("status: %+v", s)
+		if len(s.Congestion) != 2 || s.Congestion[1].Set != 2 || !strings.Contains(s.Problem, cgroup) {
+			t.Errorf("status %+v", s)
+		}
+		if _, err := tr.Use(api.CongestionRequest{Use: "reno", Ports: []int{1}}); err != nil || !named() {
+			t.Errorf("after a request: %v, problems %q", err, tr.Problems())
+		}
+		if err := os.Mkdir(cgroup, 0o755); err != nil {
+			return err
+		}
+		defer os.Remove(cgroup)
+		for deadline := time.Now().Add(30 * time.Second); tr.Problems() != nil; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				return fmt.Errorf("with the cgroup: problems %q", tr.Problems())
+			}
+		}
+		if s, err = tr.Status(); err != nil || s.Problem != "" {
+			t.Errorf("with the cgroup: %v, status %+v", err, s)
 		}
 		return nil
 	})

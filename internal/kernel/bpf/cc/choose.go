@@ -3,7 +3,9 @@ package cc
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -30,7 +32,17 @@ type Chosen struct {
 	Refused uint64 `json:"refused"` // by the kernel
 }
 
-// Chooser is the attached programs.
+// AttachError reports why the rules of a cgroup do not apply.
+type AttachError struct {
+	Cgroup string // as in the rules
+	Err    error
+}
+
+func (e *AttachError) Error() string { return e.Err.Error() }
+
+func (e *AttachError) Unwrap() error { return e.Err }
+
+// Chooser is the loaded programs.
 type Chooser struct {
 	programs []*program
 	places   [][]place // of each rule
@@ -45,16 +57,16 @@ type place struct {
 type program struct {
 	cgroup  string
 	objects chooseObjects
-	link    link.Link
+	link    link.Link   // nil: not attached
+	folder  os.FileInfo // the cgroup that it is attached to
 	used    uint32
 }
 
 const rulesMax = 64 // RULES of choose.c
 
-// Choose sets the congestion control of connections that processes of the rules' cgroups open or accept from now on, in
-// the thread's network namespace, each subflow of an MPTCP connection by itself. If several rules cover a connection, one of
-// the innermost cgroup decides, and of these the first. It works until the Chooser is closed or its process ends. Existing
-// connections keep what they have.
+// Choose loads programs that set the congestion control of connections of the thread's network namespace, each subflow of
+// an MPTCP connection by itself. They work once Attach has attached them, until the Chooser is closed or its process ends.
+// If several rules cover a connection, one of the innermost cgroup decides, and of these the first.
 func Choose(rules []Rule) (_ *Chooser, err error) {
 	c := &Chooser{places: make([][]place, len(rules))}
 	defer func() {
@@ -81,12 +93,20 @@ func Choose(rules []Rule) (_ *Chooser, err error) {
 			p.used++
 		}
 	}
+	return c, nil
+}
+
+// Attach has the rules apply to connections that processes of their cgroups open or accept from now on. It returns why those
+// of some cgroups do not, such as of one that does not exist. Called again, it attaches to cgroups that have appeared,
+// or were removed and made again.
+func (c *Chooser) Attach() (failed []*AttachError) {
 	for _, p := range c.programs {
 		if err := p.attach(); err != nil {
-			return nil, forChoice.unavailable(fmt.Errorf("choose congestion controls: %w", err))
+			err = forChoice.unavailable(fmt.Errorf("choose congestion controls: %w", err))
+			failed = append(failed, &AttachError{Cgroup: p.cgroup, Err: err})
 		}
 	}
-	return c, nil
+	return failed
 }
 
 // Available returns an error if the kernel has no congestion control of that name, nor a module for it.
@@ -139,12 +159,33 @@ func (c *Chooser) program(cgroup string) (*program, error) {
 	return p, nil
 }
 
+// attach attaches the program to its cgroup, unless it is. A program that was attached to a removed cgroup is called no more.
 func (p *program) attach() error {
+	if p.link != nil {
+		if p.cgroup == "" {
+			return nil
+		}
+		now, err := os.Stat(p.cgroup)
+		if err == nil && os.SameFile(now, p.folder) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("look for the cgroup: %w", err)
+		}
+		err = p.link.Close()
+		p.link = nil
+		if err != nil {
+			return fmt.Errorf("detach from the removed cgroup %s: %w", p.cgroup, err)
+		}
+	}
 	folder, err := sockops.OpenCgroup(p.cgroup)
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
+	if p.folder, err = folder.Stat(); err != nil {
+		return fmt.Errorf("examine the cgroup: %w", err)
+	}
 	p.link, err = sockops.Attach(folder, p.objects.Choose, ebpf.AttachCGroupSockOps)
 	return err
 }

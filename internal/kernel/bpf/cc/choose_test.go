@@ -3,8 +3,11 @@ package cc
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -36,10 +39,17 @@ func other(t *testing.T, ns *netnstest.NS) (name, usual string) {
 func chooseOrSkip(t *testing.T, rules ...Rule) (*Chooser, error) {
 	t.Helper()
 	c, err := Choose(rules)
-	if lackingCgroup(err) {
-		t.Skip(err)
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	for _, err := range c.Attach() {
+		if lackingCgroup(err) {
+			c.Close()
+			t.Skip(err)
+		}
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
 }
 
 // pair makes a connection to an address of the thread's namespace.
@@ -251,10 +261,6 @@ func TestChooseUnknown(t *testing.T) {
 		if e, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(e.Mend, "modprobe") {
 			t.Errorf("got %v", err)
 		}
-		_, err = Choose([]Rule{{Name: "reno", Cgroup: t.TempDir()}})
-		if e, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(e.Mend, "cgroup v2") {
-			t.Errorf("got %v", err)
-		}
 		var ports []uint16
 		for p := range rulesMax + 1 {
 			ports = append(ports, uint16(p+1))
@@ -266,16 +272,58 @@ func TestChooseUnknown(t *testing.T) {
 	})
 }
 
+// Rules of a cgroup that does not exist apply once it is made, and again when it was removed and made again. Those of another
+// apply all the time, and keep their counts.
+func TestChooseForACgroupThatAppears(t *testing.T) {
+	around := cgrouptest.New(t)
+	cgroup := filepath.Join(around, "service")
+	t.Cleanup(func() { os.Remove(cgroup) })
+	ns := netnstest.New(t)
+	l := ns.Listen(t, "127.0.0.1:0")
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := func(cgroup string) {
+		ns.Output(t, "bash", "-c", `echo $$ >"$0/cgroup.procs" && exec 3<>/dev/tcp/127.0.0.1/$1`, cgroup, port)
+	}
+	var c *Chooser
+	ns.Must(t, func() (err error) {
+		c, err = Choose([]Rule{{Name: "reno", Cgroup: cgroup}, {Name: "cubic", Cgroup: around}})
+		return err
+	})
+	defer c.Close()
+	for round := range 2 {
+		if failed := c.Attach(); len(failed) != 1 || failed[0].Cgroup != cgroup || !errors.Is(failed[0], fs.ErrNotExist) {
+			t.Errorf("round %d, without the cgroup: %v", round, failed)
+		}
+		connect(around)
+		if err := os.Mkdir(cgroup, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if failed := c.Attach(); failed != nil {
+				t.Errorf("round %d, with the cgroup: %v", round, failed)
+			}
+		}
+		connect(cgroup)
+		if err := os.Remove(cgroup); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts, err := c.Chosen()
+	if err != nil || counts[0].Set != 2 || counts[1].Set != 2 {
+		t.Errorf("counted %+v, %v", counts, err)
+	}
+}
+
 // The packaged service has no more.
 func TestChooseWithTwoCapabilities(t *testing.T) {
 	netnstest.New(t).Must(t, func() error {
 		if err := netnstest.LimitRights(unix.CAP_BPF, unix.CAP_NET_ADMIN); err != nil {
 			return err
 		}
-		c, err := Choose([]Rule{{Name: "reno"}})
-		if lackingCgroup(err) {
-			t.Skip(err)
-		}
+		c, err := chooseOrSkip(t, Rule{Name: "reno"})
 		if err != nil {
 			return err
 		}
