@@ -208,7 +208,7 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 	// The client goes first: what it did to the host goes with it, while a waypoint's
 	// table stays, and must not when the agent could not start.
 	if p.config.Has(config.RoleClient) {
-		c, err := startClient(ctx, p, a.member, a.relaying, sightings, group)
+		c, err := startClient(ctx, p, a.member, a.relaying, tcp, sightings, group)
 		if err != nil {
 			return nil, err
 		}
@@ -283,13 +283,13 @@ func (a *running) begin(ctx context.Context, group *errgroup.Group, r *role) err
 }
 
 // startClient starts the client role.
-func startClient(ctx context.Context, p *Plan, m *member.Member, k *relaying.Keeper, sightings chan<- nat.Sighting, group *errgroup.Group) (*client.Client, error) {
+func startClient(ctx context.Context, p *Plan, m *member.Member, k *relaying.Keeper, tcp *transport.Transport, sightings chan<- nat.Sighting, group *errgroup.Group) (*client.Client, error) {
 	var directory client.Directory
 	if m != nil {
 		directory = m
 	}
 	c, err := client.New(ctx, client.Config{
-		Identity: p.identity, Settings: p.config, Directory: directory, Sightings: sightings, Relay: k, Log: p.log,
+		Identity: p.identity, Settings: p.config, Directory: directory, Sightings: sightings, Relay: k, GrantedRates: tcp.GrantedRates(), Log: p.log,
 	})
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/detour-collective/dcol/internal/agent/relaying"
@@ -41,7 +42,9 @@ type Config struct {
 	Sightings chan<- nat.Sighting
 	// Relay is told of converters.
 	Relay Relay
-	Log   *slog.Logger
+	// GrantedRates has the rates that peers were granted by TCP options; nil: none are.
+	GrantedRates *ebpf.Map
+	Log          *slog.Logger
 }
 
 // Directory chooses waypoints out of the collective's directory.
@@ -122,7 +125,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	c.gateway = newGateway(config.Settings, log)
 	c.tunnels = newTunnels(operator, config.Settings.Waypoint.Marks, c.roster.room, c.host.interfaces(), log)
 	c.host.boundUnsent(operator.Cgroup)
-	c.host.sending.setter = c.host.openSetter(operator.Cgroup, config.Settings.Policies)
+	c.host.sending.setter = c.host.openSetter(operator.Cgroup, config.GrantedRates, config.Settings.Policies)
 	c.policer = newPolicer(log)
 	// After what else is attached to the cgroup, see keepalive.Open.
 	c.sampler = sampler{log: log, kernel: c.host.kernel, prober: c.host.openProber(operator.Cgroup)}

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/sending"
 	"github.com/detour-collective/dcol/internal/path"
@@ -22,11 +24,11 @@ type setter interface {
 }
 
 // openSetter makes it possible to set how subflows send, if a policy needs it.
-func (h *host) openSetter(cgroup string, policies []config.Policy) setter {
+func (h *host) openSetter(cgroup string, granted *ebpf.Map, policies []config.Policy) setter {
 	if !slices.ContainsFunc(policies, func(p config.Policy) bool { return p.Restricts() }) {
 		return nil
 	}
-	s, err := sending.Open(cgroup)
+	s, err := sending.Open(cgroup, granted)
 	if err != nil {
 		h.problems = append(h.problems, fmt.Sprintf("what this host sends is not bounded by policies, and their user timeouts do not apply ([[policy]] limit, near_quota, user_timeout): %v", err))
 		h.log.Warn("what this host sends is not bounded by policies, and their user timeouts do not apply", "err", err)

@@ -17,7 +17,7 @@ func TestSetterCannotBeHad(t *testing.T) {
 		problems int
 	}{{config.Policy{}, 0}, {config.Policy{UserTimeout: units.Duration(time.Second)}, 1}} {
 		h := &host{log: slog.New(slog.DiscardHandler)}
-		if s := h.openSetter(t.TempDir(), []config.Policy{c.policy}); s != nil || len(h.problems) != c.problems {
+		if s := h.openSetter(t.TempDir(), nil, []config.Policy{c.policy}); s != nil || len(h.problems) != c.problems {
 			t.Errorf("%+v: %v, problems %q", c.policy, s, h.problems)
 		}
 		for _, p := range h.problems {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
@@ -233,6 +235,14 @@ func grants(a config.AcceptOptions, o tcpopt.Option) string {
 		return fmt.Sprintf("from %v up", a.RateMin)
 	}
 	return "any"
+}
+
+// GrantedRates has the rates that peers were granted by options, for sending.Open; nil: none are.
+func (t *Transport) GrantedRates() *ebpf.Map {
+	if t.options == nil {
+		return nil
+	}
+	return t.options.kernel.GrantedRates()
 }
 
 // Close ends the exchange.

@@ -215,6 +215,9 @@ func (e *Exchange) Calls() (n uint64, err error) {
 	return n, err
 }
 
+// GrantedRates has the rates that peers were granted, by their sockets, for sending.Open.
+func (e *Exchange) GrantedRates() *ebpf.Map { return e.objects.GrantedRates }
+
 // Close detaches the program. Connections keep the settings that were granted.
 func (e *Exchange) Close() error {
 	return errors.Join(e.link.Close(), e.reports.Close(), e.objects.Close())

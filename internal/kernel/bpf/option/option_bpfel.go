@@ -19,6 +19,7 @@ const (
 	optionMapCongestions        = "congestions"
 	optionMapConnections        = "connections"
 	optionMapEvents             = "events"
+	optionMapGrantedRates       = "granted_rates"
 	optionMapGranters           = "granters"
 	optionMapPeers              = "peers"
 	optionMapTrusted            = "trusted"
@@ -88,12 +89,13 @@ type optionProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type optionMapSpecs struct {
-	Congestions *ebpf.MapSpec `ebpf:"congestions"`
-	Connections *ebpf.MapSpec `ebpf:"connections"`
-	Events      *ebpf.MapSpec `ebpf:"events"`
-	Granters    *ebpf.MapSpec `ebpf:"granters"`
-	Peers       *ebpf.MapSpec `ebpf:"peers"`
-	Trusted     *ebpf.MapSpec `ebpf:"trusted"`
+	Congestions  *ebpf.MapSpec `ebpf:"congestions"`
+	Connections  *ebpf.MapSpec `ebpf:"connections"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
+	GrantedRates *ebpf.MapSpec `ebpf:"granted_rates"`
+	Granters     *ebpf.MapSpec `ebpf:"granters"`
+	Peers        *ebpf.MapSpec `ebpf:"peers"`
+	Trusted      *ebpf.MapSpec `ebpf:"trusted"`
 }
 
 // optionVariableSpecs contains global variables before they are loaded into the kernel.
@@ -136,12 +138,13 @@ func (o *optionObjects) Close() error {
 //
 // It can be passed to loadOptionObjects or ebpf.CollectionSpec.LoadAndAssign.
 type optionMaps struct {
-	Congestions *ebpf.Map `ebpf:"congestions"`
-	Connections *ebpf.Map `ebpf:"connections"`
-	Events      *ebpf.Map `ebpf:"events"`
-	Granters    *ebpf.Map `ebpf:"granters"`
-	Peers       *ebpf.Map `ebpf:"peers"`
-	Trusted     *ebpf.Map `ebpf:"trusted"`
+	Congestions  *ebpf.Map `ebpf:"congestions"`
+	Connections  *ebpf.Map `ebpf:"connections"`
+	Events       *ebpf.Map `ebpf:"events"`
+	GrantedRates *ebpf.Map `ebpf:"granted_rates"`
+	Granters     *ebpf.Map `ebpf:"granters"`
+	Peers        *ebpf.Map `ebpf:"peers"`
+	Trusted      *ebpf.Map `ebpf:"trusted"`
 }
 
 func (m *optionMaps) Close() error {
@@ -149,6 +152,7 @@ func (m *optionMaps) Close() error {
 		m.Congestions,
 		m.Connections,
 		m.Events,
+		m.GrantedRates,
 		m.Granters,
 		m.Peers,
 		m.Trusted,

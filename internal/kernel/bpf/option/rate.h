@@ -3,6 +3,7 @@
 // subflow to a host that grants it.
 #pragma once
 #include "framework.h"
+#include "../sockops/granted.h"
 
 #define RATE_LENGTH 6
 #define RATE_ID 0xdc14
@@ -14,10 +15,12 @@ volatile const __u32 rate_asked, rate_least; // units
 
 static __always_inline __u64 rate_bytes(void) { return experiment(RATE_ID, rate_asked); }
 
-// A bound that this host has for the subflow, and that is lower, stays.
+// A bound that this host has for the subflow, and that is lower, stays. What is granted is noted for when it ends.
 static __always_inline void rate_apply(struct bpf_sock_ops *ctx, const __u64 *o, struct decision *d)
 {
 	__u64 units = value16(o), granted = units, rate, has = 0;
+	struct bpf_sock *sk = ctx->sk; // read once: two reads are two pointers to the verifier
+	__u32 *noted;
 
 	d->asked = units;
 	if (!units) {
@@ -28,6 +31,9 @@ static __always_inline void rate_apply(struct bpf_sock_ops *ctx, const __u64 *o,
 		granted = rate_least;
 	rate = granted * RATE_UNIT;
 	d->granted = granted;
+	noted = sk ? bpf_sk_storage_get(&granted_rates, sk, 0, BPF_SK_STORAGE_GET_F_CREATE) : 0;
+	if (noted)
+		*noted = rate;
 	if (!bpf_getsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &has, sizeof(int)) && has && has <= rate)
 		d->granted = (has + RATE_UNIT - 1) / RATE_UNIT;
 	else

@@ -1,11 +1,14 @@
 package option
 
 import (
+	"net"
 	"net/netip"
 	"os/exec"
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
+	"github.com/detour-collective/dcol/internal/kernel/bpf/sending"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/tcpopt"
 )
@@ -135,6 +138,43 @@ func TestCallsOfOthers(t *testing.T) {
 		after, err := asking.Calls()
 		if err != nil || (after > before+20) != others {
 			t.Errorf("others %v: %d calls, then %d, %v", others, before, after, err)
+		}
+	}
+}
+
+// A rate that is granted while the subflow has a lower limit of this host holds when the limit ends.
+func TestRateAfterALimit(t *testing.T) {
+	const asked, limit = 80e6, 8e6 // bits a second
+	h := newHosts(t)
+	watcher := cgrouptest.NewForeign(t, h.client, cgrouptest.ForeignSettings{})
+	granting := granting()
+	granting.SubflowsAreOthers = true
+	granted := open(t, h.client, granting)
+	open(t, h.server, askRate(asked))
+	limits := cgrouptest.Open(t, h.client, func(cgroup string) (*sending.Setter, error) {
+		return sending.Open(cgroup, granted.GrantedRates())
+	})
+	defer limits.Close()
+	client, server := connect(t, h.client, listen(t, h.server, serverAddress, true), true)
+	local := client.LocalAddr().(*net.TCPAddr).AddrPort()
+	remote := client.RemoteAddr().(*net.TCPAddr).AddrPort()
+	for i, c := range []struct {
+		setting sending.Setting
+		want    uint32
+	}{{sending.Setting{Rate: limit}, limit / 8}, {sending.Setting{}, asked / 8}, {sending.Setting{Rate: limit}, limit / 8}} {
+		if err := limits.Set(local, remote, c.setting); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second segment shows what the first one set
+			download(t, server, client, 1)
+		}
+		if i == 0 {
+			if r := granted.await(t, tcpopt.Rate); r.Verdict != tcpopt.Granted || r.Granted != tcpopt.RateValue(limit) {
+				t.Errorf("%+v", r)
+			}
+		}
+		if got := watcher.Now(t).BytesPerSecond; got != c.want {
+			t.Errorf("with %+v the subflow's rate is %d bytes a second, want %d", c.setting, got, c.want)
 		}
 	}
 }

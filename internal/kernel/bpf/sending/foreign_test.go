@@ -53,7 +53,7 @@ func TestLowerSettingsOfOthersStay(t *testing.T) {
 func TestOccupiedCgroup(t *testing.T) {
 	cgroup := cgrouptest.Occupied(t)
 	netnstest.New(t).Must(t, func() error {
-		s, err := Open(cgroup)
+		s, err := Open(cgroup, nil)
 		if err == nil {
 			return s.Close()
 		}

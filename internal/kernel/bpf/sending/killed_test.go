@@ -21,7 +21,7 @@ const holder = "DCOL_TEST_HOLD"
 var held = Setting{Rate: 4e6, UserTimeout: 20 * time.Second}
 
 func hold() error {
-	s, err := Open("")
+	s, err := Open("", nil)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@
 #include <bpf/bpf_helpers.h>
 #include "../sockops/ends.h"
 #include "../sockops/follow.h"
+#include "../sockops/granted.h"
 
 #define SOL_SOCKET 1
 #define SO_MAX_PACING_RATE 47
@@ -54,8 +55,10 @@ volatile __u32 wished;
 // lower returns the lower of two bounds. Zero is none.
 static __always_inline __u32 lower(__u32 a, __u32 b) { return a && (!b || a < b) ? a : b; }
 
-// give sets a socket option to what is wanted, or leaves it if others have set a lower value.
-static __always_inline long give(struct bpf_sock_ops *ctx, int level, int name, __u32 wanted, __u32 *mine, __u32 *others)
+// give sets a socket option to what is wanted, or leaves it if others have set a lower value. Granted is a bound that another
+// program of ours gave, and may not have set because what the socket had was lower.
+static __always_inline long give(struct bpf_sock_ops *ctx, int level, int name, __u32 wanted, __u32 granted, __u32 *mine,
+				 __u32 *others)
 {
 	__u64 has = 0, value; // ints in words of their own, see ends.h
 	long failed = bpf_getsockopt(ctx, level, name, &has, sizeof(int));
@@ -64,7 +67,7 @@ static __always_inline long give(struct bpf_sock_ops *ctx, int level, int name, 
 		return failed;
 	if ((__u32)has != *mine)
 		*others = has;
-	value = lower(wanted, *others);
+	value = lower(lower(wanted, granted), *others);
 	*mine = value;
 	return value == has ? 0 : bpf_setsockopt(ctx, level, name, &value, sizeof(int));
 }
@@ -75,6 +78,7 @@ static __always_inline void carry_out(struct bpf_sock_ops *ctx)
 	struct setting *wanted = bpf_map_lookup_elem(&settings, &s);
 	struct bpf_sock *sk = ctx->sk; // read once: two reads are two pointers to the verifier
 	struct given *g;
+	__u32 *granted;
 	long failed;
 
 	if (!wanted || !sk)
@@ -82,8 +86,9 @@ static __always_inline void carry_out(struct bpf_sock_ops *ctx)
 	g = bpf_sk_storage_get(&given, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!g)
 		return; // until the next segment
-	failed = give(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, wanted->rate, &g->mine.rate, &g->others.rate);
-	failed |= give(ctx, IPPROTO_TCP, TCP_USER_TIMEOUT, wanted->timeout, &g->mine.timeout, &g->others.timeout);
+	granted = bpf_sk_storage_get(&granted_rates, sk, 0, 0);
+	failed = give(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, wanted->rate, granted ? *granted : 0, &g->mine.rate, &g->others.rate);
+	failed |= give(ctx, IPPROTO_TCP, TCP_USER_TIMEOUT, wanted->timeout, 0, &g->mine.timeout, &g->others.timeout);
 	__sync_fetch_and_add(&taken, !failed);
 	__sync_fetch_and_add(&refused, !!failed);
 	bpf_map_delete_elem(&settings, &s);

@@ -42,13 +42,19 @@ type Setter struct {
 // Open makes settings possible on subflows that processes of a cgroup open from now on in the thread's network namespace.
 // The cgroup is a folder of cgroup v2; if it is empty, the root, which covers all. Programs that clear the flag by which
 // this one is called must have been attached to the cgroup earlier. Sockets keep their settings after Close.
-func Open(cgroup string) (*Setter, error) {
+//
+// Granted has the rates that peers were granted (option.Exchange.GrantedRates), which hold when a lower setting ends. It may be nil.
+func Open(cgroup string, granted *ebpf.Map) (*Setter, error) {
 	spec, err := loadSending()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded program: %w", err)
 	}
+	var shared map[string]*ebpf.Map
+	if granted != nil {
+		shared = map[string]*ebpf.Map{"granted_rates": granted}
+	}
 	s := &Setter{}
-	s.link, err = sockops.Load(cgroup, spec, nil, &s.objects, func() *ebpf.Program { return s.objects.SetSending })
+	s.link, err = sockops.LoadSharing(cgroup, spec, nil, shared, &s.objects, func() *ebpf.Program { return s.objects.SetSending })
 	if err != nil {
 		return nil, err
 	}

@@ -36,13 +36,14 @@ type sendingSubflow struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	sendingMapGiven       = "given"
-	sendingMapSettings    = "settings"
-	sendingProgSetSending = "set_sending"
-	sendingVarNetnsCookie = "netns_cookie"
-	sendingVarRefused     = "refused"
-	sendingVarTaken       = "taken"
-	sendingVarWished      = "wished"
+	sendingMapGiven        = "given"
+	sendingMapGrantedRates = "granted_rates"
+	sendingMapSettings     = "settings"
+	sendingProgSetSending  = "set_sending"
+	sendingVarNetnsCookie  = "netns_cookie"
+	sendingVarRefused      = "refused"
+	sendingVarTaken        = "taken"
+	sendingVarWished       = "wished"
 )
 
 // loadSending returns the embedded CollectionSpec for sending.
@@ -94,8 +95,9 @@ type sendingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingMapSpecs struct {
-	Given    *ebpf.MapSpec `ebpf:"given"`
-	Settings *ebpf.MapSpec `ebpf:"settings"`
+	Given        *ebpf.MapSpec `ebpf:"given"`
+	GrantedRates *ebpf.MapSpec `ebpf:"granted_rates"`
+	Settings     *ebpf.MapSpec `ebpf:"settings"`
 }
 
 // sendingVariableSpecs contains global variables before they are loaded into the kernel.
@@ -128,13 +130,15 @@ func (o *sendingObjects) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingMaps struct {
-	Given    *ebpf.Map `ebpf:"given"`
-	Settings *ebpf.Map `ebpf:"settings"`
+	Given        *ebpf.Map `ebpf:"given"`
+	GrantedRates *ebpf.Map `ebpf:"granted_rates"`
+	Settings     *ebpf.Map `ebpf:"settings"`
 }
 
 func (m *sendingMaps) Close() error {
 	return _SendingClose(
 		m.Given,
+		m.GrantedRates,
 		m.Settings,
 	)
 }

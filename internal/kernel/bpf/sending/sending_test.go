@@ -29,9 +29,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+func openAlone(cgroup string) (*Setter, error) { return Open(cgroup, nil) }
+
 func open(t *testing.T, p *mptcptest.Pair) *Setter {
 	t.Helper()
-	s := cgrouptest.Open(t, p.Client, Open)
+	s := cgrouptest.Open(t, p.Client, openAlone)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -209,4 +211,4 @@ func TestSettingsOfNoSubflow(t *testing.T) {
 }
 
 // The agent's unit has no more.
-func TestTwoCapabilitiesAreEnough(t *testing.T) { cgrouptest.TwoCapabilitiesAreEnough(t, Open) }
+func TestTwoCapabilitiesAreEnough(t *testing.T) { cgrouptest.TwoCapabilitiesAreEnough(t, openAlone) }

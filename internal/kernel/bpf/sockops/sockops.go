@@ -20,6 +20,11 @@ import (
 // and netns_cookie to the namespace's. The caller closes objects after the link; if there is an error, they
 // are closed.
 func Load(cgroup string, spec *ebpf.CollectionSpec, settings map[string]any, objects io.Closer, program func() *ebpf.Program) (link.Link, error) {
+	return LoadSharing(cgroup, spec, settings, nil, objects, program)
+}
+
+// LoadSharing is Load with maps of other programs, by their names in the spec.
+func LoadSharing(cgroup string, spec *ebpf.CollectionSpec, settings map[string]any, shared map[string]*ebpf.Map, objects io.Closer, program func() *ebpf.Program) (link.Link, error) {
 	folder, err := OpenCgroup(cgroup)
 	if err != nil {
 		return nil, err
@@ -36,7 +41,7 @@ func Load(cgroup string, spec *ebpf.CollectionSpec, settings map[string]any, obj
 	if err != nil {
 		return nil, fmt.Errorf("tell the program its namespace and its settings: %w", err)
 	}
-	if err := spec.LoadAndAssign(objects, nil); err != nil {
+	if err := spec.LoadAndAssign(objects, &ebpf.CollectionOptions{MapReplacements: shared}); err != nil {
 		return nil, fmt.Errorf("load the program: %w", err)
 	}
 	attached, err := Attach(folder, program(), ebpf.AttachCGroupSockOps)
