@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Stands for a program at a cgroup's sockets that is not dcol's: it writes an option of its own in each segment and reads
 // that of the other host, in one network namespace. It may set a socket's rate and user timeout.
+#include <stdbool.h>
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -11,12 +12,15 @@
 #define IPPROTO_TCP 6
 #define TCP_USER_TIMEOUT 18
 #define LENGTH 4
+#define FLAG_SYN 0x02
 #define OPTION (253 | LENGTH << 8 | 0xfa << 16 | 0xceu << 24) // an experiment's (RFC 6994)
 
 // Set before loading. The cgroup may hold processes of many namespaces.
 volatile const __u64 netns_cookie;
 // What connections that this host opened get. Zero: they stay as they are.
 volatile const __u32 rate, timeout; // bytes a second, ms
+// SYNs go without its option.
+volatile const bool spare_syns;
 
 // Counts the segments with its option.
 volatile __u64 written, found;
@@ -74,10 +78,12 @@ int foreign(struct bpf_sock_ops *ctx)
 		also(ctx, BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
-		bpf_reserve_hdr_opt(ctx, LENGTH, 0);
+		if (!spare_syns || !(ctx->skb_tcp_flags & FLAG_SYN))
+			bpf_reserve_hdr_opt(ctx, LENGTH, 0);
 		break;
 	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:
-		write(ctx);
+		if (!spare_syns || !(ctx->skb_tcp_flags & FLAG_SYN))
+			write(ctx);
 		break;
 	case BPF_SOCK_OPS_PARSE_HDR_OPT_CB:
 		if (bpf_load_hdr_opt(ctx, &option, LENGTH, 0) == LENGTH)

@@ -25,6 +25,8 @@ type Foreign struct {
 type ForeignSettings struct {
 	BytesPerSecond uint32
 	UserTimeout    time.Duration
+	// SpareSYNs leaves the room for options in SYNs to others.
+	SpareSYNs bool
 }
 
 // NewForeign attaches such a program at the root cgroup, until the test ends. Programs that are attached later are called
@@ -37,7 +39,7 @@ func NewForeign(t testing.TB, ns *netnstest.NS, s ForeignSettings) *Foreign {
 			return nil, err
 		}
 		f := &Foreign{}
-		f.link, err = sockops.Load(cgroup, spec, map[string]any{"rate": s.BytesPerSecond, "timeout": uint32(s.UserTimeout.Milliseconds())},
+		f.link, err = sockops.Load(cgroup, spec, map[string]any{"rate": s.BytesPerSecond, "timeout": uint32(s.UserTimeout.Milliseconds()), "spare_syns": s.SpareSYNs},
 			&f.objects, func() *ebpf.Program { return f.objects.Foreign })
 		return f, err
 	})

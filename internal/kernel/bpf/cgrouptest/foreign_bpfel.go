@@ -21,6 +21,7 @@ const (
 	foreignVarNetnsCookie = "netns_cookie"
 	foreignVarRate        = "rate"
 	foreignVarRateNow     = "rate_now"
+	foreignVarSpareSyns   = "spare_syns"
 	foreignVarTimeout     = "timeout"
 	foreignVarTimeoutNow  = "timeout_now"
 	foreignVarWritten     = "written"
@@ -85,6 +86,7 @@ type foreignVariableSpecs struct {
 	NetnsCookie *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	Rate        *ebpf.VariableSpec `ebpf:"rate"`
 	RateNow     *ebpf.VariableSpec `ebpf:"rate_now"`
+	SpareSyns   *ebpf.VariableSpec `ebpf:"spare_syns"`
 	Timeout     *ebpf.VariableSpec `ebpf:"timeout"`
 	TimeoutNow  *ebpf.VariableSpec `ebpf:"timeout_now"`
 	Written     *ebpf.VariableSpec `ebpf:"written"`
@@ -124,6 +126,7 @@ type foreignVariables struct {
 	NetnsCookie *ebpf.Variable `ebpf:"netns_cookie"`
 	Rate        *ebpf.Variable `ebpf:"rate"`
 	RateNow     *ebpf.Variable `ebpf:"rate_now"`
+	SpareSyns   *ebpf.Variable `ebpf:"spare_syns"`
 	Timeout     *ebpf.Variable `ebpf:"timeout"`
 	TimeoutNow  *ebpf.Variable `ebpf:"timeout_now"`
 	Written     *ebpf.Variable `ebpf:"written"`

@@ -47,6 +47,14 @@ type connectFunc func(t testing.TB, a, b netnstest.End)
 
 func newInternet(t *testing.T, connect connectFunc, config SenderConfig) *internet {
 	t.Helper()
+	n := newNetwork(t, connect)
+	n.open(t, config)
+	return n
+}
+
+// newNetwork makes the hosts and links.
+func newNetwork(t *testing.T, connect connectFunc) *internet {
+	t.Helper()
 	n := &internet{client: netnstest.New(t), router: netnstest.New(t), waypoint: netnstest.New(t), server: netnstest.New(t)}
 	for _, l := range []struct {
 		host   *netnstest.NS
@@ -75,7 +83,12 @@ table ip detours {
 	serveEcho(t, n.server, internetServer)
 	n.atRouter, n.atServer = newCapture(t, n.router), newCapture(t, n.server)
 	n.watch(t)
+	return n
+}
 
+// open attaches what is tested.
+func (n *internet) open(t *testing.T, config SenderConfig) {
+	t.Helper()
 	n.sender = openSender(t, n.client, config)
 	if err := n.sender.Attach([]int{indexOf(t, n.client, "eth0")}); err != nil {
 		t.Fatal(err)
@@ -89,7 +102,6 @@ table ip detours {
 		t.Fatal(err)
 	}
 	set(t, n.receiver, internetClient, Slot{Key: memberKey, Mark: memberMark, ClientPort: true, Expires: inAnHour()})
-	return n
 }
 
 // watch makes the test the client's path manager.
@@ -336,6 +348,41 @@ func TestJoinOfACgroup(t *testing.T) {
 	})
 	if after := runs(t, n.sender.objects.SendOption); after != before {
 		t.Errorf("the program ran %d times for the segments of a connection that is up", after-before)
+	}
+}
+
+// Another program, which was attached before, goes on to be called for what a join sends.
+func TestJoinBesideAForeignProgram(t *testing.T) {
+	n := newNetwork(t, netnstest.Veth)
+	foreign := cgrouptest.NewForeign(t, n.client, cgrouptest.ForeignSettings{SpareSYNs: true})
+	n.open(t, SenderConfig{})
+	c, token := n.dial(t, unix.AF_INET)
+	j := internetJoin(40000)
+	expect(t, n.sender, j)
+	if e := n.join(t, token, j); e.Kind != mptcp.SubflowEstablished {
+		t.Fatalf("the join failed: %v", e)
+	}
+	checkSYN(t, n.atRouter.syn(t, 40000, 443), j)
+	if err := n.kernel.SetBackup(token, n.first(t, token), internetServer, true); err != nil {
+		t.Fatal(err)
+	}
+	echo := func(size int) {
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.Write(make([]byte, size))
+			done <- err
+		}()
+		_, err := io.ReadFull(c, make([]byte, size))
+		if err = errors.Join(err, <-done); err != nil {
+			t.Fatal(err)
+		}
+	}
+	echo(64 << 10) // until then the first subflow may be used
+	before, _ := foreign.Segments(t)
+	echo(4 << 20)
+	// Acknowledgements have room for its option, unlike data.
+	if after, _ := foreign.Segments(t); after < before+10 {
+		t.Errorf("its option was written in %d segments of the join", after-before)
 	}
 }
 

@@ -27,6 +27,7 @@ struct join {
 	bool authenticate;
 	bool client_port; // arrives as it was sent
 	bool written;	  // a SYN has left with the option
+	__u32 calls;	  // which this program has turned on; the others that are on are other programs'
 	__u64 expires;	  // since boot, in nanoseconds
 };
 
@@ -43,11 +44,19 @@ struct {
 // Set before loading. The cgroup may hold processes of many namespaces.
 volatile const __u64 netns_cookie;
 
-static __always_inline void options_are_ours(struct bpf_sock_ops *ctx, bool yes)
+// begin_calls has this program called for what the socket sends and for its states. Calls that other programs turn on later,
+// while they are on for this one, cannot be told apart: they end with this program's.
+static __always_inline void begin_calls(struct bpf_sock_ops *ctx, struct join *join)
 {
-	__u32 flags = ctx->bpf_sock_ops_cb_flags & ~OUR_CALLS;
+	__u32 on = ctx->bpf_sock_ops_cb_flags;
 
-	bpf_sock_ops_cb_flags_set(ctx, yes ? flags | OUR_CALLS : flags);
+	join->calls = OUR_CALLS & ~on;
+	bpf_sock_ops_cb_flags_set(ctx, on | OUR_CALLS);
+}
+
+static __always_inline void end_calls(struct bpf_sock_ops *ctx, struct join *join)
+{
+	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags & ~join->calls);
 }
 
 // A join that is over, but of which nobody heard, is not there: its ports may be another's by now.
@@ -89,7 +98,7 @@ int send_option(struct bpf_sock_ops *ctx)
 		return 1;
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
-		options_are_ours(ctx, true);
+		begin_calls(ctx, join);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 		bpf_reserve_hdr_opt(ctx, DETOUR_SIZE, 0);
@@ -102,7 +111,7 @@ int send_option(struct bpf_sock_ops *ctx)
 		break;
 	}
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-		options_are_ours(ctx, false);
+		end_calls(ctx, join);
 		bpf_map_delete_elem(&joins, &t);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:

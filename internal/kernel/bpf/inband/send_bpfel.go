@@ -24,7 +24,8 @@ type sendJoin struct {
 	Authenticate bool
 	ClientPort   bool
 	Written      bool
-	_            [5]byte
+	_            [1]byte
+	Calls        uint32
 	Expires      uint64
 }
 
