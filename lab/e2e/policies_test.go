@@ -18,15 +18,16 @@ func withUplinks(t *testing.T, policy string) *world {
 	return withUplinksOf(t, testbed.BackendVeth, policy)
 }
 
-// withUplinksOf is withUplinks with links of a kind. In the policy, MOBILE is the second interface.
-func withUplinksOf(t *testing.T, backend, policy string) *world {
+// withUplinksOf is withUplinks with links of a kind, and more keys of [client]. In the policy, FIRST and MOBILE are the
+// interfaces.
+func withUplinksOf(t *testing.T, backend, policy string, client ...string) *world {
 	w := newWorldWith(t, func(s *testbed.Spec) {
 		s.Backend = backend
 		s.Links = append(s.Links, testbed.LinkSpec{Name: mobile, A: alice, B: router, Cost: 9})
 	})
 	standard(w)
-	policy = strings.ReplaceAll(policy, "MOBILE", w.host(alice).Interface(mobile))
-	w.configure(alice, clientConfig("tls_ports = []\n", w.addr4(bob).String())+policy)
+	policy = strings.NewReplacer("FIRST", w.host(alice).Interface(alice), "MOBILE", w.host(alice).Interface(mobile)).Replace(policy)
+	w.configure(alice, clientConfig("tls_ports = []\n"+strings.Join(client, ""), w.addr4(bob).String())+policy)
 	for metric, link := range []string{alice, mobile} {
 		dev := w.host(alice).Interface(link)
 		gateway := strings.Fields(w.run(router, "ip", "-4", "-o", "addr", "show", "dev", w.host(router).Interface(link)))[3]
