@@ -35,7 +35,7 @@ type Counts struct {
 	LinkLayers uint64    `json:"link_layers"` // of a link layer that is not known
 	ClockSteps uint64    `json:"clock_steps"` // backwards, by more than a second
 	Disordered uint64    `json:"disordered"`  // backwards, by less
-	Late       uint64    `json:"late"`        // after their connection's end
+	Late       uint64    `json:"late"`        // after their connection's end, or keep-alives of none
 	Evicted    uint64    `json:"evicted"`     // connections that were ended early
 	First      time.Time `json:"first"`
 	Last       time.Time `json:"last"`

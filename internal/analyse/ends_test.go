@@ -76,6 +76,56 @@ func TestFINRepeatedAfterTheEnd(t *testing.T) {
 	}
 }
 
+// Keep-alives after the end by inactivity, which acknowledge data, show no connection. What is sent after them does.
+func TestKeepAliveAfterInactivity(t *testing.T) {
+	for name, goesOn := range map[string]bool{"silent after": false, "data after": true} {
+		t.Run(name, func(t *testing.T) {
+			s := analysetest.New(55)
+			s.At = time.Second
+			others := twoOthers(s)
+			c := s.Conn(1)
+			a := c.Open(phone, web)
+			talk(2, a)
+			a.Ack(client)
+			a.Ack(server)
+			for range 3 {
+				amid(s, others, 4000, 10*time.Minute)
+				for _, from := range []analysetest.Side{server, client} { // the second one is the answer
+					a.Segment(from, packet.ACK, a.Sent[from]-1+uint32(from^server), 0, packet.DSS{Flags: packet.DSSAck | packet.DSSAck8, Ack: c.Next[1-from]}.Option())
+				}
+			}
+			want, late := 3, uint64(6)
+			if goesOn {
+				talk(2, a)
+				want, late = 4, 4 // the last keep-alive is the new record's first packet
+			}
+			all, counts := run(t, defaults(), pcapOf(t, s.Frames, 128))
+			if len(all) != want || counts.Late != late || int(counts.MPTCP) != len(s.Frames) {
+				for _, r := range all {
+					t.Logf("%d: midway %v, %d packets, end %s", r.Number, r.Midway, r.Packets, r.End)
+				}
+				t.Errorf("%d connections of %d, %+v", len(all), want, counts)
+			}
+		})
+	}
+}
+
+// Acknowledgements that go forward are all that a capture of one direction has of a connection that receives.
+func TestOnlyAcknowledgements(t *testing.T) {
+	s := analysetest.New(56)
+	c := s.Conn(1)
+	a := c.Open(phone, web)
+	var acks frames
+	for range 3 {
+		a.Send(server, 1400)
+		a.Ack(client)
+		acks = append(acks, s.Frames[len(s.Frames)-1])
+	}
+	if !one(t, acks).Midway {
+		t.Error("it began before the capture")
+	}
+}
+
 // A FIN or a reset that is all that a capture has of a connection shows no connection.
 func TestOnlyTheEndCaptured(t *testing.T) {
 	s := analysetest.New(51)

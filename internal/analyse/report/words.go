@@ -265,7 +265,7 @@ func (t *Totals) problems(c analyse.Counts) (lines []Line) {
 		text  string
 	}{
 		{c.ClockSteps, "times the clock stepped back; times after it are corrected"}, {c.Disordered, "packets are out of order in the capture"},
-		{c.Late, "packets came after their connection had ended"}, {c.LinkLayers, "packets have a link layer that dcol does not know"},
+		{c.Late, "packets came after their connection had ended, or only kept one alive"}, {c.LinkLayers, "packets have a link layer that dcol does not know"},
 		{c.Evicted, "connections were ended early, because more were alive than --max-connections"},
 	} {
 		if n.count > 0 {

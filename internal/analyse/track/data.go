@@ -21,6 +21,7 @@ type stream struct {
 
 	ack       uint64 // the highest from the other side
 	ackKnown  bool
+	ackMoved  bool   // it has gone forward
 	edge      uint64 // of the receiver's window
 	edgeKnown bool
 	largest   uint32 // segment
@@ -114,6 +115,7 @@ func (s *stream) finish(fin uint64) {
 // acknowledge takes a data acknowledgement, and the window that goes with it.
 func (s *stream) acknowledge(c *connection, on *subflow, at int64, ack uint64, window uint32) {
 	if !s.ackKnown || int64(ack-s.ack) > 0 {
+		s.ackMoved = s.ackMoved || s.ackKnown
 		s.ack, s.ackKnown = ack, true
 		if s.known && int64(ack-s.next) > 0 {
 			s.skip(at, ack)

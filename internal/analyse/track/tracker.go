@@ -15,7 +15,8 @@ type Tracker struct {
 
 	freed []Freed // since the caller's last call of Released
 
-	// Evicted counts connections that were ended early, Late packets that came after their connection's end.
+	// Evicted counts connections that were ended early, Late packets that came after their connection's end,
+	// or that show none.
 	Evicted, Late uint64
 }
 
@@ -171,6 +172,25 @@ func (t *Tracker) watch(c *connection, since int64) {
 	c.queued = t.quiet.place()
 }
 
+// onlyKeptAlive reports whether all that was seen are acknowledgements that stand still, as keep-alives and their answers
+// are. They show no connection of their own: the one that they keep alive ended by inactivity, or had done so before the capture.
+func (c *connection) onlyKeptAlive() bool {
+	if !c.midway || c.keyKnown[Client] || c.keyKnown[Server] || c.fastClose || c.fallback.fail || len(c.signals) > 0 {
+		return false
+	}
+	for i := range c.streams {
+		if s := &c.streams[i]; s.known || s.ackMoved {
+			return false
+		}
+	}
+	for _, s := range c.subflows {
+		if s.join || s.synAck != 0 || s.end != open || s.half[Client].firstData != 0 || s.half[Server].firstData != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func (t *Tracker) finish(c *connection) {
 	c.finished = true
 	t.quiet.forget(c)
@@ -185,6 +205,10 @@ func (t *Tracker) finish(c *connection) {
 	for _, s := range c.subflows {
 		t.flows[s.slot] = nil
 		t.freed = append(t.freed, Freed{s.slot, c.closing || s.closed()})
+	}
+	if c.onlyKeptAlive() {
+		t.Late += c.packets
+		return
 	}
 	t.options.Done(c.record(t.now, t.options.Idle))
 }
