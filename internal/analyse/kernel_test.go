@@ -249,3 +249,89 @@ func counted(t *testing.T, ns *netnstest.NS, name string) int {
 	t.Fatalf("no counter %s: %v", name, fields)
 	return 0
 }
+
+// needsCounters skips the test on kernels that do not count these fallbacks.
+func needsCounters(t *testing.T) {
+	t.Helper()
+	if netnstest.KernelBefore(t, 6, 12) {
+		t.Skip("needs the counters of Linux 6.12")
+	}
+}
+
+// sends has one end of a connection send some bytes and the other read them.
+func sends(t *testing.T, from, to net.Conn, n int) {
+	t.Helper()
+	if _, err := from.Write(make([]byte, n)); err != nil {
+		t.Fatal(err)
+	}
+	_ = to.SetReadDeadline(time.Now().Add(patience))
+	if _, err := io.ReadFull(to, make([]byte, n)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The kernel counts the same fallbacks where a middlebox changes data, or removes options, once a connection is established.
+func TestKernelsFallbacksInMidConnection(t *testing.T) {
+	needsCounters(t)
+	for name, c := range map[string]struct {
+		checksums, rule string
+		counters        map[string]int // of the server, for each connection
+		cause           string
+	}{
+		// The TCP header of data has 60 bytes. Behind it, the first byte of data is changed.
+		"changes data":    {"1", "tcp doff 15 @th,480,8 set 0x58", map[string]int{"MPTcpExtDataCsumErr": 1, "MPTcpExtMPFailTx": 1}, track.CauseChecksum},
+		"removes options": {"0", "tcp flags & syn == 0 reset tcp option mptcp", map[string]int{"MPTcpExtDssFallback": 1}, track.CauseRemoved},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTwoLinks(t)
+			for _, ns := range []*netnstest.NS{w.client, w.server} {
+				ns.Output(t, "sysctl", "-w", "net.mptcp.checksum_enabled="+c.checksums)
+			}
+			client, server := w.connect(t, true)
+			for range 3 {
+				sends(t, client, server, 500)
+				sends(t, server, client, 500)
+			}
+			w.client.Output(t, "nft", "add table inet t; add chain inet t c { type filter hook output priority 0; }; add rule inet t c "+c.rule)
+			for range 3 {
+				sends(t, client, server, 500)
+				sends(t, server, client, 500)
+			}
+			for counter, want := range c.counters {
+				if kernel := counted(t, w.server, counter); kernel != want {
+					t.Errorf("the kernel counts %d for %s", kernel, counter)
+				}
+			}
+			_ = client.Close()
+			_ = server.Close()
+			var r *track.Record
+			eventually(t, "the connection is in the capture, with its fallback", func() bool {
+				all := w.records(t)
+				if len(all) != 1 {
+					return false
+				}
+				r = all[0]
+				return r.Fallback != nil && r.End != track.EndCapture
+			})
+			if r.Fallback.Cause != c.cause {
+				t.Errorf("%+v", r.Fallback)
+			}
+		})
+	}
+}
+
+// The kernel of a client counts the same fallback where SYNs with the option are dropped, so that it tries one without.
+func TestKernelsFallbackOfSYNs(t *testing.T) {
+	needsCounters(t)
+	w := newTwoLinks(t)
+	w.server.Output(t, "nft", "add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c tcp flags syn tcp option mptcp exists drop")
+	client, server := w.connect(t, true)
+	sends(t, client, server, 500)
+	if kernel := counted(t, w.client, "MPTcpExtMPCapableSYNTXDrop"); kernel != 1 {
+		t.Errorf("the kernel counts %d", kernel)
+	}
+	eventually(t, "the connection is in the capture, with its fallback", func() bool {
+		all := w.records(t)
+		return len(all) == 1 && all[0].Fallback != nil && all[0].Fallback.Cause == track.CauseSYN
+	})
+}
