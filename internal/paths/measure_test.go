@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/cflb"
+	"github.com/detour-collective/dcol/internal/cflb/cflbtest"
 	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/trace"
 )
@@ -101,14 +102,7 @@ func TestShared(t *testing.T) {
 // TestRoutedShared computes a port on the path of a session through CFLB routers, at the time to live of the session's packets.
 func TestRoutedShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := cflb.NewPermutation(cflb.Speck, cflb.PortsOnly.Bits(), []byte("secret"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := cflb.New(3, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := cflbtest.Scheme(t, cflb.Speck, 3)
 		n := &steeredNetwork{s, [][]int{{1}, {2, 3, 4}, {5, 6, 8}, {5}, {6}, {7}, {7}, nil, {7}}, make(chan trace.Arrival, 100)}
 		w := NewWire(n, Template{
 			Source: wireSource, Destination: wireDestination, Protocol: packet.ProtocolTCP, Port: 443, Random: rand.New(rand.NewPCG(1, 2)),

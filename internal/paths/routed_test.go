@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/cflb"
+	"github.com/detour-collective/dcol/internal/cflb/cflbtest"
 	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/trace"
 )
@@ -55,20 +56,6 @@ func (w *steeredNetwork) Send(b []byte) error {
 	return nil
 }
 
-// routedScheme returns a scheme of a radix.
-func routedScheme(t *testing.T, radix int) *cflb.Scheme {
-	t.Helper()
-	p, err := cflb.NewPermutation(cflb.Speck, cflb.PortsOnly.Bits(), []byte("secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := cflb.New(radix, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // TestRoutedPaths: through CFLB routers few probes find all paths, and packets from the computed ports take them.
 func TestRoutedPaths(t *testing.T) {
 	long := make([][]int, 18) // 15 routers, the third and the seventh of which choose, and the destination
@@ -89,7 +76,7 @@ func TestRoutedPaths(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				routedPaths(t, routedScheme(t, c.radix), c.next, c.paths, c.probes)
+				routedPaths(t, cflbtest.Scheme(t, cflb.Speck, c.radix), c.next, c.paths, c.probes)
 			})
 		})
 	}

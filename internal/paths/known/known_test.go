@@ -9,22 +9,10 @@ import (
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/cflb"
+	"github.com/detour-collective/dcol/internal/cflb/cflbtest"
 	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/paths/topology"
 )
-
-func schemeOf(t *testing.T, radix int) *cflb.Scheme {
-	t.Helper()
-	p, err := cflb.NewPermutation(cflb.Speck, cflb.PortsOnly.Bits(), []byte("secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := cflb.New(radix, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 func networkOf(t *testing.T, radix int, text string) *Network {
 	t.Helper()
@@ -32,7 +20,7 @@ func networkOf(t *testing.T, radix int, text string) *Network {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := New(g, schemeOf(t, radix))
+	n, err := New(g, cflbtest.Scheme(t, cflb.Speck, radix))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +57,7 @@ var ports = func() (all []uint16) {
 func TestPathIsTheRouters(t *testing.T) {
 	const links, radix = 7, 8
 	n := networkOf(t, radix, parallel(links))
-	s := schemeOf(t, radix)
+	s := cflbtest.Scheme(t, cflb.Speck, radix)
 	for _, ends := range [][2]string{{"10.0.1.1:%d", "10.0.2.1:443"}, {"[fd00:1::1]:%d", "[fd00:2::1]:443"}} {
 		seen := map[int]bool{}
 		for _, port := range ports[:500] {
@@ -140,7 +128,7 @@ const detoured = `{"nodes": [{"id": "c", "host": true}, {"id": "r1"}, {"id": "r2
 // leaves of a packet. What comes out of a tunnel has passed the waypoint only.
 func TestDetours(t *testing.T) {
 	n := networkOf(t, 2, detoured)
-	s := schemeOf(t, 2)
+	s := cflbtest.Scheme(t, cflb.Speck, 2)
 	next := func(router string, f Flow, ttl uint8) int {
 		u := cflb.Flow(f.Source.Addr(), f.Destination.Addr(), f.Protocol)
 		return cflb.Router{Scheme: s, ID: cflb.RouterID(router)}.Next(cflb.OfPorts(f.Source.Port(), f.Destination.Port()), u, ttl, 2)
@@ -246,7 +234,7 @@ func TestWrongRadixAtOneRouter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wrong := cflb.Router{Scheme: schemeOf(t, 5), ID: cflb.RouterID("r1")}
+	wrong := cflb.Router{Scheme: cflbtest.Scheme(t, cflb.Speck, 5), ID: cflb.RouterID("r1")}
 	u := cflb.Flow(f.Source.Addr(), f.Destination.Addr(), f.Protocol)
 	elsewhere := 0
 	for _, w := range ways {
@@ -270,7 +258,7 @@ func TestAddressesTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(g, schemeOf(t, 2)); err == nil || !strings.Contains(err.Error(), "10.0.0.1 belongs to a and to b") {
+	if _, err := New(g, cflbtest.Scheme(t, cflb.Speck, 2)); err == nil || !strings.Contains(err.Error(), "10.0.0.1 belongs to a and to b") {
 		t.Error(err)
 	}
 }
@@ -288,7 +276,7 @@ func TestRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := before.Renewed(g, schemeOf(t, 4))
+	after, err := before.Renewed(g, cflbtest.Scheme(t, cflb.Speck, 4))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,11 +12,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/detour-collective/dcol/internal/cflb"
+	"github.com/detour-collective/dcol/internal/cflb/cflbtest"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/paths/known"
 	"github.com/detour-collective/dcol/internal/paths/topology"
@@ -51,14 +53,7 @@ func networkOf(t *testing.T, text string, before *known.Network) *known.Network 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := cflb.NewPermutation(cflb.Speck, cflb.PortsOnly.Bits(), []byte("secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := cflb.New(2, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := cflbtest.Scheme(t, cflb.Speck, 2)
 	var n *known.Network
 	if before != nil {
 		n, err = before.Renewed(g, s)
@@ -344,52 +339,61 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
+// unserved returns a server without a network, which places what join and reserve are given.
+func unserved() *Server { return New(nil, nil, time.Now, slog.New(slog.DiscardHandler)) }
+
 // TestOneMemberCannotTakeAll: one member's flows are bounded until their time is over.
 func TestOneMemberCannotTakeAll(t *testing.T) {
-	b := newBed(t)
-	s := New(b.identity("hub"), nil, func() time.Time { return time.Unix(b.now.Load(), 0) }, slog.New(slog.DiscardHandler))
-	s.gather = 0
-	ways := [][]int{{1}, {2}}
-	place := func(member string, port uint16) error {
-		_, err := s.reserve(member, keyOf(member, &PlaceRequest{Destination: netip.AddrPortFrom(wanted.Source, port)}), ways, 1)
-		return err
-	}
-	for port := range uint16(leasesOfMember) {
-		if err := place("alice", port); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		s := unserved()
+		ways := [][]int{{1}, {2}}
+		place := func(member string, port uint16) error {
+			_, err := s.reserve(member, keyOf(member, &PlaceRequest{Destination: netip.AddrPortFrom(wanted.Source, port)}), ways, 1)
+			return err
 		}
-	}
-	if err := place("alice", 5000); err == nil || !strings.Contains(err.Error(), "too many flows") {
-		t.Errorf("one more: %v", err)
-	}
-	if err := place("alice", 1); err != nil {
-		t.Errorf("a renewal: %v", err)
-	}
-	if err := place("bob", 1); err != nil {
-		t.Errorf("another member: %v", err)
-	}
-	b.now.Add(int64(leaseTime / time.Second))
-	if err := place("alice", 5000); err != nil {
-		t.Errorf("after their time: %v", err)
-	}
+		for port := range uint16(leasesOfMember) {
+			if err := place("alice", port); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := place("alice", 5000); err == nil || !strings.Contains(err.Error(), "too many flows") {
+			t.Errorf("one more: %v", err)
+		}
+		if err := place("alice", 1); err != nil {
+			t.Errorf("a renewal: %v", err)
+		}
+		if err := place("bob", 1); err != nil {
+			t.Errorf("another member: %v", err)
+		}
+		time.Sleep(leaseTime)
+		if err := place("alice", 5000); err != nil {
+			t.Errorf("after their time: %v", err)
+		}
+	})
 }
 
-// TestPlacedTogether: requests that come within a moment are placed together. The first would take the link that the second needs.
+// TestPlacedTogether: requests that come within a moment are placed together, and those after it are not. The first would take
+// the link that the second needs.
 func TestPlacedTogether(t *testing.T) {
-	s := New(nil, nil, func() time.Time { return time.Unix(1000, 0) }, slog.New(slog.DiscardHandler))
-	first, i, err := s.join("alice", known.Asked{Key: "a", Ways: [][]int{{1}, {2}}, Wanted: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, k, err := s.join("bob", known.Asked{Key: "b", Ways: [][]int{{1}}, Wanted: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if first != second {
-		t.Skip("this machine is so busy that they did not come together")
-	}
-	if <-first.placed; first.chosen[i][0] != 1 || second.chosen[k][0] != 0 {
-		t.Errorf("placed %v", first.chosen)
+	for after, want := range map[time.Duration][]int{gatherTime - 1: {1, 0}, gatherTime + 1: {0, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := unserved()
+			join := func(member string, ways [][]int) (*batch, int) {
+				b, i, err := s.join(member, known.Asked{Key: member, Ways: ways, Wanted: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return b, i
+			}
+			first, i := join("alice", [][]int{{1}, {2}})
+			time.Sleep(after)
+			second, k := join("bob", [][]int{{1}})
+			<-first.placed
+			<-second.placed
+			if got := []int{first.chosen[i][0], second.chosen[k][0]}; !slices.Equal(got, want) {
+				t.Errorf("requests %v apart: placed %v, not %v", after, got, want)
+			}
+		})
 	}
 }
 

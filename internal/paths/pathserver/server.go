@@ -46,8 +46,6 @@ type Server struct {
 	log      *slog.Logger
 	work     chan struct{} // room for one computation on each processor
 
-	gather time.Duration
-
 	mu      sync.Mutex // of what follows
 	places  *known.Scheduler
 	pairs   map[string]map[string]bool // keys of each member's leases
@@ -69,7 +67,7 @@ func (b *batch) has(key string) bool {
 func New(id *collective.Identity, n *known.Network, now func() time.Time, log *slog.Logger) *Server {
 	s := &Server{
 		identity: id, now: now, log: log, work: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		gather: gatherTime, places: known.NewScheduler(), pairs: map[string]map[string]bool{},
+		places: known.NewScheduler(), pairs: map[string]map[string]bool{},
 	}
 	s.network.Store(n)
 	return s
@@ -256,7 +254,7 @@ func (s *Server) join(member string, asked known.Asked) (b *batch, i int, err er
 	mine[asked.Key] = true
 	if s.waiting == nil {
 		s.waiting = &batch{placed: make(chan struct{})}
-		time.AfterFunc(s.gather, s.placeWaiting)
+		time.AfterFunc(gatherTime, s.placeWaiting)
 	}
 	s.waiting.asked = append(s.waiting.asked, asked)
 	return s.waiting, len(s.waiting.asked) - 1, nil

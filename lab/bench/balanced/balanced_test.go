@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/cflb"
+	"github.com/detour-collective/dcol/internal/cflb/cflbtest"
 	"github.com/detour-collective/dcol/internal/paths"
 )
 
@@ -25,15 +26,7 @@ func TestFoundAlike(t *testing.T) {
 	if err != nil || g.Missing(found) > 0 {
 		t.Errorf("%d edges are missing, %v", g.Missing(found), err)
 	}
-	p, err := cflb.NewPermutation(cflb.Speck, 32, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := cflb.New(2, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	net, err := cflb.Discover(cflb.Options{Radix: 2, MaxDistance: 30}, g.Steered(s))
+	net, err := cflb.Discover(cflb.Options{Radix: 2, MaxDistance: 30}, g.Steered(cflbtest.Scheme(t, cflb.Speck, 2)))
 	if err != nil || len(net.Edges) != g.Edges()+1 { // and that from the source
 		t.Errorf("%d edges, not %d, %v", len(net.Edges), g.Edges()+1, err)
 	}

@@ -17,25 +17,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/detour-collective/dcol/internal/cflb"
+	"github.com/detour-collective/dcol/internal/cflb/cflbtest"
 	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter/tcfiltertest"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/packet"
 )
 
 const routerID = 7
-
-func schemeOf(t testing.TB, c cflb.Cipher, radix int) *cflb.Scheme {
-	t.Helper()
-	p, err := cflb.NewPermutation(c, 32, []byte("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := cflb.New(radix, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 func functionOf(t testing.TB, s *cflb.Scheme) Function {
 	t.Helper()
@@ -129,7 +117,7 @@ func TestChoice(t *testing.T) {
 		for _, radix := range []int{2, 3, 7, 64, 256} {
 			t.Run(fmt.Sprint(c, " ", radix), func(t *testing.T) {
 				tt := t
-				scheme := schemeOf(t, c, radix)
+				scheme := cflbtest.Scheme(t, c, radix)
 				b := newBalancer(t, functionOf(t, scheme))
 				router := cflb.Router{Scheme: scheme, ID: routerID}
 				hops := map[bool]int{}
@@ -189,7 +177,7 @@ var (
 
 // TestLeftToTheKernel has packets and routes that the program leaves alone.
 func TestLeftToTheKernel(t *testing.T) {
-	b := newBalancer(t, functionOf(t, schemeOf(t, cflb.Speck, 4)))
+	b := newBalancer(t, functionOf(t, cflbtest.Scheme(t, cflb.Speck, 4)))
 	routes := []Route{
 		{netip.MustParsePrefix("10.2.0.0/16"), slotsOf(2)}, {netip.MustParsePrefix("fd01::/16"), slotsOf(2)},
 		{netip.MustParsePrefix("10.3.0.0/16"), slotsOf(1)}, {netip.MustParsePrefix("10.4.0.0/16"), slotsOf(MaxHops + 1)},
@@ -244,7 +232,7 @@ func TestLeftToTheKernel(t *testing.T) {
 
 // TestRoutesChange replaces routes: the most specific one counts, and a removed one is left to the kernel.
 func TestRoutesChange(t *testing.T) {
-	b := newBalancer(t, functionOf(t, schemeOf(t, cflb.Speck, 4)))
+	b := newBalancer(t, functionOf(t, cflbtest.Scheme(t, cflb.Speck, 4)))
 	p := packet.Segment(client4, server4, packet.TCP{Flags: packet.ACK}, nil)
 	slotWith := func(count int, routes ...Route) int {
 		t.Helper()
@@ -295,7 +283,7 @@ func attachedTo(t *testing.T, index int) int {
 // TestLinks attaches the program by TCX, to new interfaces too, and detaches it. A filter that an older version left is
 // removed.
 func TestLinks(t *testing.T) {
-	f := functionOf(t, schemeOf(t, cflb.Speck, 2))
+	f := functionOf(t, cflbtest.Scheme(t, cflb.Speck, 2))
 	ns := netnstest.New(t)
 	ns.Must(t, func() error {
 		before := tcfiltertest.Describe(t)
@@ -350,7 +338,7 @@ func TestLinks(t *testing.T) {
 // TestEndsWithTheProcess removes what a process leaves that was killed: its filter chooses nothing, and CleanUp removes it.
 // TCX leaves nothing.
 func TestEndsWithTheProcess(t *testing.T) {
-	f := functionOf(t, schemeOf(t, cflb.Speck, 2))
+	f := functionOf(t, cflbtest.Scheme(t, cflb.Speck, 2))
 	for _, filtered := range []bool{false, true} {
 		t.Run(fmt.Sprint("filter ", filtered), func(t *testing.T) {
 			netnstest.New(t).Must(t, func() error { return killed(t, f, filtered) })
@@ -418,7 +406,7 @@ func TestBadFunction(t *testing.T) {
 func TestFewRights(t *testing.T) {
 	for _, c := range []cflb.Cipher{cflb.Speck, cflb.RC5, cflb.Skip32} {
 		for _, radix := range []int{3, 4, 256} {
-			f := functionOf(t, schemeOf(t, c, radix))
+			f := functionOf(t, cflbtest.Scheme(t, c, radix))
 			failed := make(chan error)
 			go func() {
 				runtime.LockOSThread() // for good: the thread ends without its rights
