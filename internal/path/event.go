@@ -80,6 +80,10 @@ type DetourOffered struct{ Detour Detour }
 // DetourWithdrawn reports that a detour may not be used for new subflows. Existing ones stay.
 type DetourWithdrawn struct{ ID DetourID }
 
+// DetourMoved reports that a detour that stays on offer leads another way from now on: the source ports of its path have changed.
+// Each subflow over it ends as soon as its connection has another, and a new one takes its place.
+type DetourMoved struct{ ID DetourID }
+
 // WaypointReady reports that a waypoint can be asked for detours (again) at this address. A zero
 // Addr means all of its addresses.
 type WaypointReady struct {
@@ -270,6 +274,7 @@ func (SubflowClosed) event()      {}
 func (AddrAnnounced) event()      {}
 func (DetourOffered) event()      {}
 func (DetourWithdrawn) event()    {}
+func (DetourMoved) event()        {}
 func (KindUnready) event()        {}
 func (WaypointReady) event()      {}
 func (WaypointLost) event()       {}

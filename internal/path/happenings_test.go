@@ -39,6 +39,7 @@ func TestWorld(t *testing.T) {
 			"waypoint dies":    w.waypointDies,
 			"waypoint back":    w.waypointBack,
 			"waypoint leaves":  w.waypointLeaves,
+			"detour moves":     w.detourMoves,
 			"steer":            w.steer,
 			"waypoint loaded":  w.waypointLoaded,
 			"mood changes":     func(t *rapid.T) { w.moody = !w.moody; w.limit = rapid.IntRange(0, 8).Draw(t, "limit") },

@@ -3,16 +3,21 @@ package path
 import "time"
 
 // This file handles waypoints that are not to be used any more, because they were expelled or
-// another was chosen. Their detours go off offer at once, and no new subflow takes them. Existing
-// subflows are replaced first: each ends as soon as its connection has another one that stays and
+// another was chosen, and paths that have moved. A waypoint's detours go off offer at once, and no new
+// subflow takes them; a path that has moved stays on offer. Existing subflows are replaced first: each ends as soon as its connection has another one that stays and
 // that has no data stuck on it. No connection ends because of this.
 
 func (m *Manager) waypointLeft(v via, now time.Time) {
 	m.detours.leave(v, now)
 	delete(m.detours.sessions, v)
 	delete(m.detours.loads, v)
+	m.replace(func(d *Detour) bool { return d.via() == v }, now)
+}
+
+// replace has the subflows over some detours end.
+func (m *Manager) replace(which func(*Detour) bool, now time.Time) {
 	for _, c := range m.conns.all() {
-		c.leave(func(d *Detour) bool { return d.via() == v })
+		c.leave(which)
 		if c.leaving() {
 			m.step(m.turn(c, now))
 		}

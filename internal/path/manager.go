@@ -131,6 +131,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.detourOffered(ev.Detour, now)
 	case DetourWithdrawn:
 		m.detours.drop(ev.ID, now)
+	case DetourMoved:
+		m.replace(func(d *Detour) bool { return d.ID == ev.ID }, now)
 	case WaypointReady:
 		m.waypointReady(ev, now)
 	case WaypointLost:

@@ -13,7 +13,7 @@ import (
 
 // config reads "policy SUBFLOWS [order KIND,…] [tls PORT] [exclude PREFIX] [worth]", or "policy mesh|ports", see rule.
 func (p *player) config(words []string) path.Config {
-	if words[1] == "mesh" || words[1] == "ports" {
+	if words[1] == "mesh" || words[1] == "ports" || words[1] == "paths" {
 		return p.rule(words)
 	}
 	policy := path.DetourPolicy{Subflows: p.number(words[1])}
@@ -64,6 +64,8 @@ func (p *player) event(words []string) {
 		p.handle(path.DetourOffered{Detour: p.detour(args)})
 	case "withdraw":
 		p.handle(path.DetourWithdrawn{ID: path.DetourID(args[0])})
+	case "moved":
+		p.handle(path.DetourMoved{ID: path.DetourID(args[0])})
 	case "ready":
 		p.handle(path.WaypointReady{Waypoint: args[0]})
 	case "unready": // WAYPOINT KIND [WORD…], which say why; none: it is ready

@@ -7,15 +7,18 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// rule reads "policy mesh full|backup|single [uplinks NAME,…] [kinds KIND,…]" or "policy ports N", and then "[bytes N]
+// rule reads "policy mesh full|backup|single [uplinks NAME,…] [kinds KIND,…]" "policy ports N" or "policy paths N", and then "[bytes N]
 // [after TIME] [below N] [above TIME] [refresh] [refuse] [quota PATH=N] [every TIME] [for PORT] [tls PORT] [worth]".
 func (p *player) rule(words []string) path.Config {
 	r := path.Rule{
 		Name: words[1], Refresh: slices.Contains(words, "refresh"), RefuseJoins: slices.Contains(words, "refuse"),
 	}
-	if words[1] == "ports" {
+	switch words[1] {
+	case "ports":
 		r.Policy = path.Ports{Subflows: p.number(words[2])}
-	} else {
+	case "paths":
+		r.Policy = path.Paths{Subflows: p.number(words[2])}
+	default:
 		mesh := path.Mesh{Mode: map[string]path.Mode{"full": path.FullMode, "backup": path.BackupMode, "single": path.SingleMode}[words[2]]}
 		if names := after(words, "uplinks"); names != "" {
 			mesh.Uplinks = strings.Split(names, ",")

@@ -134,6 +134,20 @@ func (w *world) waypointLeaves(t *rapid.T) {
 	}
 }
 
+// detourMoves: one on offer leads another way from now on.
+func (w *world) detourMoves(t *rapid.T) {
+	if len(w.offers) == 0 {
+		return
+	}
+	id := rapid.SampledFrom(slices.Sorted(maps.Keys(w.offers))).Draw(t, "moved")
+	for _, c := range w.conns {
+		for _, s := range c.subflows {
+			s.leaving = s.leaving || s.ours && s.detour != nil && s.detour.ID == id
+		}
+	}
+	w.tell(path.DetourMoved{ID: id})
+}
+
 // steer: the operator changes which waypoints may be taken.
 func (w *world) steer(t *rapid.T) {
 	names := []string{"bob", "carol"}

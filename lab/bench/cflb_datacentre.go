@@ -11,11 +11,12 @@ import (
 )
 
 // dataCentres simulates data centres under a permutation (figure 5.12): goodput by the number of subflows, with paths of
-// chance and those of the path server's scheduler, for connections that begin together and one after the other.
+// chance and those of the path server's scheduler, for connections that begin together, one after the other, and after hosts have asked
+// again.
 func dataCentres(ctx context.Context, _ Options) (found []Measurement, err error) {
 	fat := datacentre.FatTree(8)
 	for _, subflows := range []int{1, 2, 4, 8} {
-		for _, p := range []datacentre.Placement{datacentre.ByChance, datacentre.ByScheduler, datacentre.InTurn} {
+		for _, p := range []datacentre.Placement{datacentre.ByChance, datacentre.ByScheduler, datacentre.InTurn, datacentre.Renewed} {
 			if err := ctx.Err(); err != nil {
 				return found, err
 			}
@@ -51,7 +52,7 @@ func dataCentres(ctx context.Context, _ Options) (found []Measurement, err error
 	}
 	for _, x := range others {
 		var base float64
-		for _, p := range []datacentre.Placement{datacentre.ByChance, datacentre.ByScheduler, datacentre.InTurn} {
+		for _, p := range []datacentre.Placement{datacentre.ByChance, datacentre.ByScheduler, datacentre.InTurn, datacentre.Renewed} {
 			if err := ctx.Err(); err != nil {
 				return found, err
 			}
@@ -72,6 +73,7 @@ func dataCentres(ctx context.Context, _ Options) (found []Measurement, err error
 func placementName(p datacentre.Placement) string {
 	return map[datacentre.Placement]string{
 		datacentre.ByChance: "ECMP", datacentre.ByScheduler: "CFLB", datacentre.InTurn: "CFLB one after the other",
+		datacentre.Renewed: "CFLB one after the other, a quarter of an hour later",
 	}[p]
 }
 

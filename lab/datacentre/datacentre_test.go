@@ -3,6 +3,7 @@ package datacentre
 import (
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -115,5 +116,43 @@ func TestSchedulerBeatsChance(t *testing.T) {
 	chance, chosen := goodput(ByChance), goodput(ByScheduler)
 	if chosen < chance+0.05 || chosen < 0.85 || chosen > 1 {
 		t.Errorf("%.3f of the optimum by chance, %.3f by the scheduler", chance, chosen)
+	}
+}
+
+// TestRenewalsEvenOut: of connections that were placed one after the other, few links have more flows than the servers' own links
+// when the hosts have asked again: two thirds of those before. Not more than a quarter of all flows are moved for that.
+func TestRenewalsEvenOut(t *testing.T) {
+	const demands, subflows = 10, 2
+	for _, ports := range []int{4, 6, 8} {
+		fat := FatTree(ports)
+		before, after, moved := 0, 0, 0
+		for seed := range uint64(demands) {
+			place := func(p Placement) [][][]int {
+				random := rand.New(rand.NewPCG(seed, 77))
+				return fat.Place(Permutation(fat.Hosts, random), subflows, p, random)
+			}
+			tooMany := func(placed [][][]int) (n int) {
+				flows := map[int]int{}
+				for _, link := range slices.Concat(slices.Concat(placed...)...) {
+					if flows[link]++; flows[link] > subflows {
+						n++
+					}
+				}
+				return n
+			}
+			first, last := place(InTurn), place(Renewed)
+			before, after = before+tooMany(first), after+tooMany(last)
+			for i := range first {
+				for k := range first[i] {
+					if !slices.Equal(first[i][k], last[i][k]) {
+						moved++
+					}
+				}
+			}
+		}
+		t.Logf("%d ports: %d flows too many, %d after the hosts asked again; %d flows moved", ports, before, after, moved)
+		if 3*after > 2*before || 4*moved > demands*fat.Hosts*subflows {
+			t.Errorf("%d ports: %d flows too many, %d after the hosts asked again; %d flows moved", ports, before, after, moved)
+		}
 	}
 }

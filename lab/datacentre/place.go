@@ -17,6 +17,13 @@ const (
 	ByChance    Placement = iota // ECMP: each of a connection's subflows takes a path by lot
 	ByScheduler                  // CFLB: all connections are placed together
 	InTurn                       // CFLB: each connection is placed when those before it live
+	Renewed                      // CFLB: InTurn, and then each host has asked again three times, in any order
+)
+
+// renewals is the number of times that a host asks again in Renewed, and renewAfter the time between them, as agents do.
+const (
+	renewals   = 3
+	renewAfter = 5 * time.Minute
 )
 
 // mostPaths bounds the paths between two hosts.
@@ -45,7 +52,7 @@ func (t *Topology) Place(pairs []Pair, subflows int, p Placement, random *rand.R
 	placed := make([][][]int, len(pairs))
 	all := make([]known.Asked, len(pairs))
 	for i, pair := range pairs {
-		all[i] = known.Asked{Key: strconv.Itoa(i), Ways: t.Paths(pair.From, pair.To, mostPaths), Wanted: subflows}
+		all[i] = known.Asked{Key: strconv.Itoa(i), Ways: t.Paths(pair.From, pair.To, mostPaths), Wanted: subflows, Moves: true}
 		if p == ByChance {
 			for range subflows {
 				placed[i] = append(placed[i], all[i].Ways[random.IntN(len(all[i].Ways))])
@@ -56,19 +63,30 @@ func (t *Topology) Place(pairs []Pair, subflows int, p Placement, random *rand.R
 		return placed
 	}
 	s := known.NewScheduler()
-	order, size := random.Perm(len(pairs)), len(pairs)
-	if p == InTurn {
-		size = 1
-	}
-	for some := range slices.Chunk(order, size) {
-		var asked []known.Asked
-		for _, i := range some {
-			asked = append(asked, all[i])
-		}
-		for k, chosen := range s.PlaceAll(asked, time.Time{}, time.Time{}.Add(time.Hour)) {
-			for _, way := range chosen {
-				placed[some[k]] = append(placed[some[k]], all[some[k]].Ways[way])
+	place := func(now time.Time, size int) {
+		for some := range slices.Chunk(random.Perm(len(pairs)), size) {
+			var asked []known.Asked
+			for _, i := range some {
+				asked = append(asked, all[i])
 			}
+			for k, chosen := range s.PlaceAll(asked, now, now.Add(2*renewAfter)) {
+				placed[some[k]] = nil
+				for _, way := range chosen {
+					placed[some[k]] = append(placed[some[k]], all[some[k]].Ways[way])
+				}
+			}
+		}
+	}
+	now := time.Time{}
+	if p == ByScheduler {
+		place(now, len(pairs))
+		return placed
+	}
+	place(now, 1)
+	for range renewals {
+		if p == Renewed {
+			now = now.Add(renewAfter)
+			place(now, 1)
 		}
 	}
 	return placed

@@ -166,18 +166,48 @@ func (w *ways) take(server netip.AddrPort, ports [][]uint16, err error, now time
 	if err != nil && (known.asked == "" || len(known.ports) > 0) {
 		return nil
 	}
-	before := len(known.ports)
+	before := known.ports
+	if known.asked != "" {
+		ports = inPlace(before, ports)
+	}
 	known.ports = ports
-	for i := range max(before, len(ports)) {
+	for i := range max(len(before), len(ports)) {
 		d := path.Detour{ID: wayID(i, server), Kind: path.Port, Waypoint: wayName(i), Server: server}
 		switch {
 		case i >= len(ports):
 			events = append(events, path.DetourWithdrawn{ID: d.ID})
-		case i >= before:
+		case i >= len(before):
 			events = append(events, path.DetourOffered{Detour: d})
+		case known.asked != "" && len(before[i]) > 0 && !alike(before[i], ports[i]):
+			events = append(events, path.DetourMoved{ID: d.ID})
 		}
 	}
 	return events
+}
+
+// inPlace returns a path server's new answer with those paths in their old places that it had named before.
+func inPlace(before, ports [][]uint16) [][]uint16 {
+	placed := make([][]uint16, len(ports))
+	var fresh [][]uint16
+	for _, p := range ports {
+		i := slices.IndexFunc(before, func(b []uint16) bool { return alike(b, p) })
+		if i >= 0 && i < len(placed) && placed[i] == nil {
+			placed[i] = p
+		} else {
+			fresh = append(fresh, p)
+		}
+	}
+	for i := range placed {
+		if placed[i] == nil {
+			placed[i], fresh = fresh[0], fresh[1:]
+		}
+	}
+	return placed
+}
+
+// alike reports whether two lists of ports lead along one path, of which each port has only one.
+func alike(a, b []uint16) bool {
+	return slices.ContainsFunc(a, func(port uint16) bool { return slices.Contains(b, port) })
 }
 
 func wayName(i int) string { return fmt.Sprint("path-", i+1) }

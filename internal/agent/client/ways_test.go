@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -187,6 +188,37 @@ func TestPathServerGone(t *testing.T) {
 	events := w.take(waysServer, nil, gone, now.Add(renewAfter))
 	if got, _ := w.candidates(join); len(events) != 0 || len(got) != 1 {
 		t.Error("a path server that is gone takes what was known")
+	}
+}
+
+// TestPathServerMoves: subflows are replaced on a path whose ports are all others, but not on paths that the answer has in another
+// order, nor on those by chance.
+func TestPathServerMoves(t *testing.T) {
+	first := [][]uint16{{61000, 61001}, {61002}, {61003}}
+	for name, tc := range map[string]struct {
+		before, now, want [][]uint16
+		moved             []int
+	}{
+		"the same":         {first, first, first, nil},
+		"another order":    {first, [][]uint16{{61003}, {61001, 61000}, {61002}}, [][]uint16{{61001, 61000}, {61002}, {61003}}, nil},
+		"one is moved":     {first, [][]uint16{{61000}, {61009}, {61003}}, [][]uint16{{61000}, {61009}, {61003}}, []int{2}},
+		"one is gone":      {first, [][]uint16{{61002}, {61003}, {61009}}, [][]uint16{{61009}, {61002}, {61003}}, []int{1}},
+		"fewer":            {first, [][]uint16{{61003}, {61002}}, [][]uint16{{61003}, {61002}}, []int{1}},
+		"by chance before": {make([][]uint16, 3), first, first, nil},
+	} {
+		w := newWays(pathsPolicy(nil), nil)
+		now := time.Unix(1000, 0)
+		w.due(waysServer, 3, "controller@192.0.2.9:45674", now)
+		w.take(waysServer, tc.before, nil, now)
+		var moved []int
+		for _, ev := range w.take(waysServer, tc.now, nil, now.Add(renewAfter)) {
+			if ev, ok := ev.(path.DetourMoved); ok {
+				moved = append(moved, slices.IndexFunc([]int{0, 1, 2}, func(i int) bool { return wayID(i, waysServer) == ev.ID })+1)
+			}
+		}
+		if got := w.known[waysServer].ports; !reflect.DeepEqual(got, tc.want) || !slices.Equal(moved, tc.moved) {
+			t.Errorf("%s: ports %v, moved %v; not %v and %v", name, got, moved, tc.want, tc.moved)
+		}
 	}
 }
 

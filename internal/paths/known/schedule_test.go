@@ -57,7 +57,7 @@ func TestPlacesStay(t *testing.T) {
 // TestPlacedTogether: the first flow would take the way that the second needs, if they were placed one after the other. A flow from
 // before stays, and counts.
 func TestPlacedTogether(t *testing.T) {
-	first, second := Asked{"a", [][]int{{1}, {2}}, 1}, Asked{"b", [][]int{{1}}, 1}
+	first, second := Asked{Key: "a", Ways: [][]int{{1}, {2}}, Wanted: 1}, Asked{Key: "b", Ways: [][]int{{1}}, Wanted: 1}
 	s := NewScheduler()
 	if got := s.PlaceAll([]Asked{first, second}, start, start.Add(time.Minute)); got[0][0] != 1 || got[1][0] != 0 {
 		t.Errorf("together: %v", got)
@@ -70,6 +70,47 @@ func TestPlacedTogether(t *testing.T) {
 	got := s.PlaceAll([]Asked{first, second, first, second}, start, start.Add(time.Minute))
 	if got[0][0] != 0 || got[2][0] != 0 || s.load[1] != 2 || s.load[2] != 0 {
 		t.Errorf("a living flow was moved: %v, load %v", got, s.load)
+	}
+}
+
+// TestMovedWhenAskedAgain: a host that asks again some minutes later gets an emptier way in place of a crowded one, or one that is as
+// crowded, if it moves living flows, and if its flows may gain by that: not if all links are as full, or one that its ways share.
+func TestMovedWhenAskedAgain(t *testing.T) {
+	one := Asked{Key: "a", Ways: [][]int{{0, 1}, {0, 2}, {0, 3}}, Wanted: 1, Moves: true}
+	settled, two, longer, alias := one, one, one, one
+	settled.Moves, two.Wanted = false, 2
+	longer.Ways = [][]int{{0, 1, 4}, {0, 2, 5}}
+	alias.Ways = [][]int{{0, 1, 4}, {0, 1, 4}, {0, 2, 5}}
+	for name, tc := range map[string]struct {
+		asked  Asked
+		others []int // link of each flow of others
+		after  time.Duration
+		want   []int
+	}{
+		"crowded":        {one, []int{1, 2}, stays, []int{2}},
+		"too soon":       {one, []int{1, 2}, stays - 1, []int{0}},
+		"alone":          {one, nil, stays, []int{0}},
+		"does not move":  {settled, []int{1, 2}, stays, []int{0}},
+		"no faster":      {two, []int{1}, stays, []int{0, 1}},
+		"one of two":     {two, []int{1, 1}, stays, []int{2, 1}},
+		"evenly full":    {one, []int{1, 1, 2, 2, 3, 3}, stays, []int{0}},
+		"the same links": {alias, []int{1, 1, 1, 2, 2, 2, 2}, stays, []int{0}},
+		"as crowded":     {longer, []int{1, 1, 1, 2, 2, 2}, stays, []int{1}},
+	} {
+		s := NewScheduler()
+		again := func(after time.Duration) []int {
+			now := start.Add(after)
+			return s.PlaceAll([]Asked{tc.asked}, now, now.Add(10*time.Minute))[0]
+		}
+		again(0)
+		for i, link := range tc.others {
+			place(s, fmt.Sprint(i), [][]int{{link}}, 1, start)
+		}
+		for range 2 { // a request that is repeated changes nothing
+			if got := again(tc.after); !slices.Equal(got, tc.want) {
+				t.Errorf("%s: %v, not %v", name, got, tc.want)
+			}
+		}
 	}
 }
 
@@ -111,7 +152,7 @@ func TestLoadIsExact(t *testing.T) {
 			}
 			ask := func(key string) Asked {
 				ways := rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 5), 1, 3), 0, 4).Draw(t, "ways")
-				return Asked{key, ways, rapid.IntRange(1, 4).Draw(t, "wanted")}
+				return Asked{key, ways, rapid.IntRange(1, 4).Draw(t, "wanted"), rapid.Bool().Draw(t, "moves")}
 			}
 			all := []Asked{ask(key)}
 			for range rapid.IntRange(0, 3).Draw(t, "others") {

@@ -348,7 +348,8 @@ func TestOneMemberCannotTakeAll(t *testing.T) {
 		s := unserved()
 		ways := [][]int{{1}, {2}}
 		place := func(member string, port uint16) error {
-			_, err := s.reserve(member, keyOf(member, &PlaceRequest{Destination: netip.AddrPortFrom(wanted.Source, port)}), ways, 1)
+			key := keyOf(member, &PlaceRequest{Destination: netip.AddrPortFrom(wanted.Source, port)})
+			_, err := s.reserve(member, known.Asked{Key: key, Ways: ways, Wanted: 1})
 			return err
 		}
 		for port := range uint16(leasesOfMember) {

@@ -207,7 +207,9 @@ func (s *Server) place(ctx context.Context, member string, q *PlaceRequest) (a P
 	for i, w := range ways {
 		links[i] = append(append(links[i], w.There.Links...), w.Back.Links...)
 	}
-	chosen, err := s.reserve(member, keyOf(member, q), links, q.Paths)
+	// Agents move living flows to another direct path, but not to other legs of a detour.
+	asked := known.Asked{Key: keyOf(member, q), Ways: links, Wanted: q.Paths, Moves: !q.Waypoint.IsValid()}
+	chosen, err := s.reserve(member, asked)
 	a.Seconds = int(leaseTime / time.Second)
 	for _, i := range chosen {
 		w := ways[i]
@@ -221,8 +223,8 @@ func keyOf(member string, q *PlaceRequest) string {
 }
 
 // reserve places flows, together with those of other requests that come within a moment.
-func (s *Server) reserve(member, key string, links [][]int, wanted int) ([]int, error) {
-	b, i, err := s.join(member, known.Asked{Key: key, Ways: links, Wanted: wanted})
+func (s *Server) reserve(member string, asked known.Asked) ([]int, error) {
+	b, i, err := s.join(member, asked)
 	if err != nil {
 		return nil, err
 	}
