@@ -92,10 +92,15 @@ func (s *sweep) next(now time.Time) (distance int, ok bool, again time.Time, end
 		if s.nextAt.After(now) {
 			return 0, false, s.nextAt, false
 		}
-		h.tries, h.last, s.nextAt = h.tries+1, now, now.Add(s.pace)
 		return d, true, now, false
 	}
 	return 0, false, again, ended
+}
+
+// tried notes that a distance is probed now.
+func (s *sweep) tried(distance int, now time.Time) {
+	h := s.hops[distance]
+	h.tries, h.last, s.nextAt = h.tries+1, now, now.Add(s.pace)
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -144,20 +144,24 @@ func Run(ctx context.Context, net Network, probe *packet.Packet, options Options
 // run sends the probes and hears the quotes until the sweep ends.
 func (t *tracer) run(ctx context.Context) error {
 	for !t.stopped {
-		if err := t.wait(ctx); err != nil {
-			return err
-		}
-		distance, ok, again, ended := t.sweep.next(time.Now())
+		now := time.Now()
+		distance, ok, again, ended := t.sweep.next(now)
 		switch {
 		case ended:
 			return nil
+		case ok && !t.may:
+			if err := t.wait(ctx); err != nil {
+				return err
+			}
 		case ok:
+			t.sweep.tried(distance, now)
 			t.send(distance)
 			if t.failed > tooManyFailures && len(t.matcher.probes) == 0 {
 				return fmt.Errorf("%w: %w", ErrNothingSent, t.failure)
 			}
 			t.hearPending()
 		default:
+			t.may = false // permits that traces keep would be used at once, beyond the rate
 			if _, err := t.hear(ctx, again); err != nil {
 				return err
 			}
@@ -166,14 +170,13 @@ func (t *tracer) run(ctx context.Context) error {
 	return nil
 }
 
-// wait waits until a packet may be sent. Only then is decided which, so that the time of waiting does not count as that
-// for an answer.
+// wait waits until a packet may be sent. What was due before is decided anew then, so that the time of waiting does not count as
+// that for an answer.
 func (t *tracer) wait(ctx context.Context) error {
-	if t.options.Before == nil || t.may {
-		return nil
-	}
-	if err := t.options.Before(ctx); err != nil {
-		return err
+	if t.options.Before != nil {
+		if err := t.options.Before(ctx); err != nil {
+			return err
+		}
 	}
 	t.may = true
 	t.hearPending()

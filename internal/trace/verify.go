@@ -19,7 +19,7 @@ func (t *tracer) verify(ctx context.Context) error {
 	}
 	if t.options.Keep {
 		if s.distance == 0 {
-			t.path.Distance = s.lastAnswered() + 1
+			t.path.Distance = t.leastThatFits()
 		}
 		return nil
 	}
@@ -44,9 +44,13 @@ func (t *tracer) verify(ctx context.Context) error {
 			return nil
 		}
 	}
-	t.path.Distance = s.lastAnswered() + 1
+	t.path.Distance = t.leastThatFits()
 	return nil
 }
+
+// leastThatFits returns the first distance behind the last router. Routers that lie may have answered at all distances, but a
+// probe has reached the destination.
+func (t *tracer) leastThatFits() int { return min(t.sweep.lastAnswered()+1, t.options.MaxHops) }
 
 // alone sends one probe and waits for the destination's answer, or a router's.
 func (t *tracer) alone(ctx context.Context, distance int) (reached bool, err error) {

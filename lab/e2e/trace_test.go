@@ -226,7 +226,6 @@ func TestTraceRecipes(t *testing.T) {
 		recipe, text string
 	}{
 		{middlebox.RemoveDataMPTCP, "mptcp", "when data flows"},
-		{middlebox.RandomiseSeqOnly, "sequence", "not those in SACK blocks"},
 		{middlebox.Split, "segments", "Large segments are split"},
 		{middlebox.Proxy, "proxy", "answers in the server's place at hop 3"},
 		{middlebox.NAT, "nat", "A NAT translates"},
@@ -237,6 +236,19 @@ func TestTraceRecipes(t *testing.T) {
 		if v := w.recipes("--recipe", test.recipe, "server")[test.recipe]; v.Outcome != "changed" || !strings.Contains(v.Text, test.text) {
 			t.Errorf("%s: %s: %s\n%s", test.box, v.Outcome, v.Text, strings.Join(v.Evidence, "\n"))
 		}
+	}
+	// A box that changes its number, so that the recipe does not look for longer.
+	if err := w.n.SetStation("r2", testbed.Middlebox(middlebox.RandomiseSeqOnly), middlebox.QuoteAll, ""); err != nil {
+		t.Fatal(err)
+	}
+	changed := make(chan error, 1)
+	time.AfterFunc(4*time.Second, func() { changed <- w.n.SetStation("r2", "move-seq-only=99", middlebox.QuoteAll, "") })
+	v := w.recipes("--recipe", "sequence", "server")["sequence"]
+	if err := <-changed; err != nil {
+		t.Fatal(err)
+	}
+	if v.Outcome != "changed" || !strings.Contains(v.Text, "not those in SACK blocks") {
+		t.Errorf("sequence: %s: %s\n%s", v.Outcome, v.Text, strings.Join(v.Evidence, "\n"))
 	}
 	// The doctor names the hops, too. Its other checks may fail here.
 	if err := w.n.SetStation("r2", testbed.Middlebox(middlebox.PadMPTCP), middlebox.QuoteAll, ""); err != nil {

@@ -125,27 +125,40 @@ func sequence(ctx context.Context, s *Session) (*Verdict, error) {
 	return v.conclude(Good, Likely, "Sequence numbers are not changed as far as routers and the server show it."), nil
 }
 
-// later is the time after which a port's sequence numbers are looked at again.
-const later = 3 * time.Second
+// A port's sequence numbers are looked at again every so often, for as long as boxes that the thesis found (3.4.2, figure 3.6) keep
+// their numbers: 20 s.
+const (
+	lookAgain = 5 * time.Second
+	watched   = 25 * time.Second
+)
 
-// movesLater looks by how much a port's sequence numbers are moved some time after they were moved by before.
+// movesLater looks whether a port's sequence numbers go on to be moved by the number by which they were moved before.
 func (s *Session) movesLater(ctx context.Context, v *Verdict, port uint16, before int32) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(later):
-	}
-	h := packet.TCP{Flags: packet.SYN, Options: []packet.Option{packet.MSS(1460), packet.SACKPermitted}}
-	p, err := s.synWith(ctx, s.Port, h, func(p *packet.Packet) { p.TCP.SrcPort = port })
-	if err != nil {
-		return err
-	}
-	for _, f := range v.found(p, compare.Seq) {
-		how := "by the same number"
-		if f.Moved() != before {
-			how = "by another number"
+	same := time.Duration(0)
+	for after := lookAgain; after <= watched; after += lookAgain {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(lookAgain):
 		}
-		v.see("The first port %v later: %s (%d).", later, how, f.Moved())
+		h := packet.TCP{Flags: packet.SYN, Options: []packet.Option{packet.MSS(1460), packet.SACKPermitted}}
+		p, err := s.synWith(ctx, s.Port, h, func(p *packet.Packet) { p.TCP.SrcPort = port })
+		if err != nil {
+			return err
+		}
+		for _, f := range p.Findings {
+			switch {
+			case f.Field != compare.Seq:
+			case f.Moved() == before:
+				same = after
+			default:
+				v.see("The first port %v later: by another number (%d). So the box keeps its number for a time only.", after, f.Moved())
+				return nil
+			}
+		}
+	}
+	if same > 0 {
+		v.see("The first port %v later: by the same number (%d).", same, before)
 	}
 	return nil
 }

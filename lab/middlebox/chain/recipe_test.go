@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/trace"
 	"github.com/detour-collective/dcol/internal/trace/recipe"
 	"github.com/detour-collective/dcol/lab/middlebox"
 )
@@ -28,7 +29,7 @@ func cook(t *testing.T, name string, hops []Hop, server Server, six bool) (v *re
 	return v
 }
 
-func runRecipe(t *testing.T, name string, net *Chain, from, to netip.Addr) *recipe.Verdict {
+func runRecipe(t *testing.T, name string, net trace.Network, from, to netip.Addr) *recipe.Verdict {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
@@ -183,12 +184,41 @@ func TestRecipesBlind(t *testing.T) {
 	}
 }
 
-// A port's sequence numbers are looked at again after some time.
+// changing is a path whose boxes are exchanged after a time.
+type changing struct {
+	before, after *Chain
+	at            time.Time
+}
+
+func (c *changing) now() *Chain {
+	if time.Now().Before(c.at) {
+		return c.before
+	}
+	return c.after
+}
+
+func (c *changing) Send(b []byte) error            { return c.now().Send(b) }
+func (c *changing) Arrivals() <-chan trace.Arrival { return c.now().Arrivals() }
+
+// A port's sequence numbers are looked at again, for as long as known boxes keep their numbers.
 func TestSequenceLater(t *testing.T) {
-	hops := make([]Hop, 5)
-	hops[2].Box = middlebox.RandomiseSeq
-	v := cook(t, "sequence", hops, Multipath(80), false)
-	if text := strings.Join(v.Evidence, "\n"); !strings.Contains(text, "The first port 3s later: by the same number") {
-		t.Error(text)
+	for after, want := range map[time.Duration]string{
+		time.Hour:        "The first port 25s later: by the same number (",
+		20 * time.Second: "later: by another number (99). So the box keeps its number for a time only.",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			path := func(k middlebox.Kind) *Chain {
+				hops := make([]Hop, 5)
+				hops[2].Box = k
+				return New(hops, time.Millisecond, Multipath(80))
+			}
+			net := &changing{path(middlebox.RandomiseSeq), path("move-seq-only=99"), time.Now().Add(after)}
+			defer net.before.Close()
+			defer net.after.Close()
+			v := runRecipe(t, "sequence", net, alice.Addr(), bob.Addr())
+			if text := strings.Join(v.Evidence, "\n"); !strings.Contains(text, want) {
+				t.Errorf("%s\nhas no %q", text, want)
+			}
+		})
 	}
 }
