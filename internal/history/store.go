@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -17,11 +18,23 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
+// limit bounds the periods of a bucket.
+type limit struct {
+	periods int
+	bytes   int // of the file's pages
+}
+
+// Minutes of two days and hours of four hundred days are kept. The oldest go first, by number and not by age, so
+// that a clock that was wrong for a while removes nothing. Where many paths make periods long, there are fewer minutes,
+// and the oldest hours are joined into days: 20 MB are more than a thousand days of the longest periods.
+var (
+	minutesLimit = limit{2 * 24 * 60, 10 << 20}
+	hoursLimit   = limit{400 * 24, 20 << 20}
+)
+
 const (
-	// Minutes of two days and hours of four hundred days are kept. The oldest go first, by number and not by age, so
-	// that a clock that was wrong for a while removes nothing.
-	mostMinutes = 2 * 24 * 60
-	mostHours   = 400 * 24
+	// growth is the room by which the file grows.
+	growth = 1 << 20
 	// longestPeriod bounds the form of a period: paths by the dozen, with names of 63 bytes.
 	longestPeriod = 16 << 10
 	lockPatience  = time.Second
@@ -39,8 +52,8 @@ var (
 
 // Store keeps Periods in a file. It is safe for concurrent use.
 type Store struct {
-	db                     *bolt.DB
-	mostMinutes, mostHours int
+	db             *bolt.DB
+	minutes, hours limit
 }
 
 // DamagedError reports that a file could not be read and was set aside.
@@ -107,7 +120,8 @@ func open(path string) (s *Store, err error) {
 		}
 		return nil, fmt.Errorf("open the history %s: %w", path, err)
 	}
-	return &Store{db: db, mostMinutes: mostMinutes, mostHours: mostHours}, nil
+	db.AllocSize = growth
+	return &Store{db: db, minutes: minutesLimit, hours: hoursLimit}, nil
 }
 
 func isEmpty(path string) bool {
@@ -177,10 +191,10 @@ func (s *Store) Close() error { return guard(s.db.Close) }
 func (s *Store) Add(p api.Period) error {
 	err := guard(func() error {
 		return s.db.Update(func(tx *bolt.Tx) error {
-			if err := addTo(tx.Bucket(minutesBucket), p, api.StepMinute, s.mostMinutes); err != nil {
+			if err := addTo(tx.Bucket(minutesBucket), p, api.StepMinute, s.minutes); err != nil {
 				return err
 			}
-			return addTo(tx.Bucket(hoursBucket), p, api.StepHour, s.mostHours)
+			return addTo(tx.Bucket(hoursBucket), p, api.StepHour, s.hours)
 		})
 	})
 	if err != nil {
@@ -189,11 +203,12 @@ func (s *Store) Add(p api.Period) error {
 	return nil
 }
 
-func addTo(b *bolt.Bucket, p api.Period, step api.HistoryStep, most int) error {
+func addTo(b *bolt.Bucket, p api.Period, step api.HistoryStep, most limit) error {
 	start := begin(p.Start, step)
 	key := keyOf(start)
 	sum := api.Period{Start: start}
-	surplus := b.Stats().KeyN - most // without what this transaction adds
+	before := b.Stats() // without what this transaction adds
+	surplus, over := before.KeyN-most.periods, before.LeafAlloc+before.BranchAlloc-most.bytes
 	if data := b.Get(key); data == nil {
 		surplus++
 	} else {
@@ -212,13 +227,63 @@ func addTo(b *bolt.Bucket, p api.Period, step api.HistoryStep, most int) error {
 	if err := b.Put(key, data); err != nil {
 		return err
 	}
-	for c := b.Cursor(); surplus > 0; surplus-- {
-		c.First()
+	for step == api.StepHour && over > 0 {
+		saved, err := fold(b)
+		if err != nil {
+			return err
+		}
+		if saved == 0 {
+			break
+		}
+		over -= saved
+	}
+	for c := b.Cursor(); surplus > 0 || over > 0; surplus-- {
+		k, data := c.First()
+		if k == nil {
+			break
+		}
+		over -= len(k) + len(data)
 		if err := c.Delete(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// fold joins the hours of the oldest day that has several into the first of them, and returns the bytes that this saves; 0: no day
+// has several.
+func fold(b *bolt.Bucket) (saved int, err error) {
+	var day time.Time
+	var keys [][]byte
+	var sum api.Period
+	c := b.Cursor()
+	for k, data := c.First(); k != nil; k, data = c.Next() {
+		var p api.Period
+		if err := json.Unmarshal(data, &p); err != nil {
+			return 0, err
+		}
+		if at := begin(p.Start.Local(), api.StepDay); !at.Equal(day) {
+			if len(keys) > 1 {
+				break
+			}
+			day, keys, saved, sum = at, nil, 0, api.Period{Start: p.Start}
+		}
+		merge(&sum, &p)
+		keys, saved = append(keys, bytes.Clone(k)), saved+len(k)+len(data)
+	}
+	if len(keys) < 2 {
+		return 0, nil
+	}
+	for _, k := range keys[1:] {
+		if err := b.Delete(k); err != nil {
+			return 0, err
+		}
+	}
+	data, err := json.Marshal(sum)
+	if err != nil {
+		return 0, err
+	}
+	return saved - len(keys[0]) - len(data), b.Put(keys[0], data)
 }
 
 // Read returns the periods that begin from since on and before until, the earliest first.

@@ -69,7 +69,7 @@ func TestStoreIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
 	s := openStore(t, path)
 	s.db.NoSync = true
-	s.mostMinutes, s.mostHours = 20, 5
+	s.minutes.periods, s.hours.periods = 20, 5
 	long := api.Period{Observed: 60}
 	for i := range 100 {
 		addPath(&long, api.PathUsed{Kind: "wireguard", Waypoint: fmt.Sprint(strings.Repeat("w", 60), i), Received: 1 << 60})
@@ -104,6 +104,52 @@ func TestStoreIsBounded(t *testing.T) {
 	}
 	if m := len(read(t, s, api.StepMinute)); m != 20 {
 		t.Errorf("after clock steps, %d minutes are kept", m)
+	}
+}
+
+// With many paths the file keeps to its size: the oldest minutes go, and the oldest hours are joined into days, whose totals stay.
+func TestStoreKeepsToItsSize(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	s := openStore(t, path)
+	s.db.NoSync = true
+	s.minutes.bytes, s.hours.bytes = 300<<10, 700<<10
+	long := api.Period{Observed: 60}
+	for i := range mostPaths {
+		long.Paths = append(long.Paths, api.PathUsed{Kind: "wireguard", Waypoint: fmt.Sprint(strings.Repeat("w", 60), i), Received: 1 << 40})
+	}
+	const days, everyHour = 60, 3
+	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.Local)
+	end := at.AddDate(0, 0, days)
+	added := map[string]uint64{} // received on each day
+	for ; at.Before(end); at = at.Add(time.Hour / everyHour) {
+		long.Start = at
+		long.Paths[0].Received++
+		added[at.Format(time.DateOnly)] += long.Paths[0].Received
+		if err := s.Add(long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := int64(s.minutes.bytes+s.hours.bytes)*5/4 + growth; info.Size() > most {
+		t.Errorf("the file has %d bytes, at most %d", info.Size(), most)
+	}
+	minutes, hours, list := read(t, s, api.StepMinute), read(t, s, api.StepHour), read(t, s, api.StepDay)
+	if last := minutes[len(minutes)-1].Start; len(minutes) < 20 || len(minutes) > days*24*everyHour/2 || !last.Equal(long.Start) {
+		t.Errorf("%d minutes are kept, up to %v", len(minutes), last)
+	}
+	if first, last := hours[1].Start.Sub(hours[0].Start), long.Start.Sub(hours[len(hours)-24].Start); first < 23*time.Hour || last > 24*time.Hour {
+		t.Errorf("the first hours are %v apart, the last 24 in %v", first, last)
+	}
+	if len(list) != len(added) {
+		t.Errorf("%d days are kept of %d", len(list), len(added))
+	}
+	for _, day := range list {
+		if got, want := day.Paths[0].Received, added[day.Start.Format(time.DateOnly)]; got != want || day.Observed < 23*60*everyHour {
+			t.Errorf("%v: %d bytes, not %d", day.Start, got, want)
+		}
 	}
 }
 
