@@ -28,6 +28,9 @@ type RelayPart struct {
 type Converting struct {
 	Use        string      `json:"use"` // never, auto or always
 	Converters []Converter `json:"converters"`
+	// Offered are the waypoints in use that offer a converter, whether or not one is wanted. It is not known before whether they
+	// admit this host.
+	Offered []string `json:"offered,omitempty"`
 	// Refused are waypoints that offer a converter which this host cannot use, each with the reason.
 	Refused []RefusedConverter `json:"refused,omitempty"`
 	// Incoming are the ports of converters at which they take connections for services of this host, or are asked to.

@@ -49,7 +49,7 @@ func status(p *printer, s api.Status, now time.Time) error {
 			p.converting(s.Client.Converting)
 		}
 		p.incoming(s.Client.Converting.Incoming)
-		p.connections(s.Client, now)
+		p.connections(s.Client, s.Collective != nil, now)
 	}
 	if s.Serving != nil {
 		p.serving(s.Serving)
@@ -207,7 +207,7 @@ func ready(w api.Waypoint) string {
 	return strings.Join(kinds, ", ")
 }
 
-func (p *printer) connections(u *api.Using, now time.Time) {
+func (p *printer) connections(u *api.Using, isMember bool, now time.Time) {
 	p.linef("")
 	if len(u.Connections) == 0 && len(u.Plain) == 0 {
 		p.linef("No MPTCP connections. `dcol run -- PROGRAM` makes a program's connections MPTCP.")
@@ -217,13 +217,26 @@ func (p *printer) connections(u *api.Using, now time.Time) {
 		p.linef("%s plain TCP although the program requests MPTCP: the server does not speak MPTCP, or something on the path removes it", plural(n, "connection is", "connections are"))
 		p.linef("  to %s", someAddrs(u.Plain))
 		if !usesConverters(u.Converting) {
-			p.linef("  A member's converter could carry them over several paths: `dcol convert auto`. It sees what it carries; TLS stays encrypted.")
+			p.converterWanted(u.Converting.Offered, isMember)
 		}
 	}
 	if len(u.Connections) == 0 {
 		return
 	}
 	p.connectionTables(u.Connections, now)
+}
+
+// converterWanted says how a converter could carry plain connections: with one word if a waypoint in use offers one.
+func (p *printer) converterWanted(offered []string, isMember bool) {
+	const nobody = "  A converter could carry them over several paths, but no waypoint in use offers one"
+	switch {
+	case len(offered) > 0:
+		p.linef("  The converter of %s could carry them over several paths: `dcol convert auto`. It sees what it carries; TLS stays encrypted.", strings.Join(offered, " or "))
+	case isMember:
+		p.linef("%s. `dcol members` shows who does: `dcol convert auto` and a restart of the agent have such a waypoint chosen.", nobody)
+	default:
+		p.linef("%s: ask its operator to add \"converter\" to waypoint.offers.", nobody)
+	}
 }
 
 func (p *printer) connectionTables(list []api.Connection, now time.Time) {

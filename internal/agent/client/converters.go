@@ -258,6 +258,7 @@ type converters struct {
 	wanted   *atomic.Bool // whether to be admitted to any; the keepers read it
 	admitted map[detour.Via]admittedConverter
 	refused  map[detour.Via]string // why the last request for admission failed
+	offered  map[detour.Via]bool   // by sessions that are up
 	incoming map[detour.Via][]api.Incoming
 	plain    plainServers  // as last seen
 	looks    time.Time     // when they are looked for again, at the earliest
@@ -266,7 +267,8 @@ type converters struct {
 }
 
 func newConverters(use config.UseConverter) converters {
-	c := converters{use: use, wanted: &atomic.Bool{}, admitted: make(map[detour.Via]admittedConverter), refused: make(map[detour.Via]string), incoming: make(map[detour.Via][]api.Incoming)}
+	c := converters{use: use, wanted: &atomic.Bool{}, admitted: make(map[detour.Via]admittedConverter), refused: make(map[detour.Via]string), offered: make(map[detour.Via]bool),
+		incoming: make(map[detour.Via][]api.Incoming)}
 	c.wanted.Store(use != config.ConvertNever)
 	return c
 }
@@ -286,6 +288,26 @@ func (c *converters) list(now time.Time) []relay.Converter {
 	}
 	slices.SortFunc(list, relay.CompareConverters)
 	return list
+}
+
+// sessionChanged notes whether a waypoint offers a converter.
+func (c *converters) sessionChanged(v detour.Via, s session.State) {
+	if s.Usable() && s.Closed == nil && slices.Contains(s.Offers, wire.Converter) {
+		c.offered[v] = true
+	} else {
+		delete(c.offered, v)
+	}
+}
+
+// offers returns the waypoints that offer a converter, of those that the operator wants.
+func (c *converters) offers() (names []string) {
+	for v := range c.offered {
+		if c.will.Allows(v.Waypoint) {
+			names = append(names, v.Waypoint)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // keepConverter begins to keep this host admitted to a waypoint's converter at one address.
@@ -383,6 +405,7 @@ func (c *Client) forgetConverters(vias []detour.Via, now time.Time) {
 	for _, v := range vias {
 		delete(c.converters.admitted, v)
 		delete(c.converters.refused, v)
+		delete(c.converters.offered, v)
 		delete(c.converters.incoming, v)
 	}
 	c.tellRelay(now)
@@ -421,7 +444,7 @@ func (c *Client) Convert(ctx context.Context, use config.UseConverter) (api.Conv
 }
 
 func (c *Client) describeConverting(now time.Time) api.Converting {
-	out := api.Converting{Use: string(c.converters.use), Converters: []api.Converter{}}
+	out := api.Converting{Use: string(c.converters.use), Converters: []api.Converter{}, Offered: c.converters.offers()}
 	out.Incoming = c.converters.describeIncoming(c.config.Settings.Client.Converter.Incoming)
 	if !c.converters.wanted.Load() {
 		return out

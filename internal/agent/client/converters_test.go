@@ -256,6 +256,37 @@ func TestServiceNumbers(t *testing.T) {
 	}
 }
 
+// Offered are the converters of waypoints with a session that are not closed and that the operator wants, also while none is used.
+func TestConvertersOffered(t *testing.T) {
+	bob := func(addr string) detour.Via { return detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr(addr)} }
+	dave := detour.Via{Waypoint: "dave", Addr: netip.MustParseAddr("192.0.2.9")}
+	offers := session.State{Up: true, Offers: []wire.Kind{wire.InBand, wire.Converter}}
+	closed, moving, detours := offers, offers, offers
+	closed.Closed, moving.Moving, detours.Offers = &session.Closed{Code: wire.QuotaTraffic}, true, []wire.Kind{wire.InBand}
+	c := newConverters("never")
+	for i, step := range []struct {
+		of   detour.Via
+		says session.State
+		want []string
+	}{
+		{bob("192.0.2.1"), detours, nil},
+		{bob("192.0.2.1"), offers, []string{"bob"}},
+		{bob("2001:db8::1"), offers, []string{"bob"}},
+		{dave, offers, []string{"bob", "dave"}},
+		{bob("192.0.2.1"), closed, []string{"bob", "dave"}},
+		{bob("2001:db8::1"), moving, []string{"dave"}},
+		{dave, session.State{}, nil},
+	} {
+		if c.sessionChanged(step.of, step.says); !slices.Equal(c.offers(), step.want) {
+			t.Errorf("step %d: %v, not %v", i, c.offers(), step.want)
+		}
+	}
+	c.sessionChanged(dave, offers)
+	if c.will.Avoid = []string{"dave"}; len(c.offers()) > 0 {
+		t.Errorf("not wanted: %v", c.offers())
+	}
+}
+
 // A converter whose admission has expired is not used, and the nearest comes first.
 func TestConvertersList(t *testing.T) {
 	now := time.Now()

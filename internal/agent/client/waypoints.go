@@ -209,6 +209,7 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 		if c.roster.sessions[v] == nil {
 			return // it was left meanwhile
 		}
+		c.converters.sessionChanged(v, s)
 		c.backlog = append(c.backlog, c.book.Down(v)...)
 		switch {
 		case !s.Usable():
