@@ -141,18 +141,32 @@ func (p Probe) Build(env Env) (Built, error) {
 	if b.p.Src().IsValid() != b.p.Dst().IsValid() || b.p.Src().Is4() != b.p.Dst().Is4() {
 		return Built{}, fmt.Errorf("the probe is of another IP version than %v", env.Destination)
 	}
-	if b.p.TCP == nil && b.p.UDP == nil && b.p.ICMP == nil && b.protocol < 0 {
-		return Built{}, errors.New("the probe has no TCP, UDP or ICMP: add one, or give ip{proto=NUMBER}")
-	}
 	if err := b.p.Seal(); err != nil {
 		return Built{}, err
 	}
-	if b.protocol >= 0 && b.p.V4 != nil {
-		b.p.V4.Protocol = uint8(b.protocol)
-		b.p.V4.SetChecksum()
+	if err := b.setProtocol(p); err != nil {
+		return Built{}, err
 	}
 	b.built.Packet = b.p
 	return b.built, nil
+}
+
+// setProtocol sets the protocol that the author of a probe has chosen.
+func (b *build) setProtocol(p Probe) error {
+	transport := slices.IndexFunc(p, func(l Layer) bool { return l.level == levelTransport })
+	switch {
+	case transport < 0 && b.protocol < 0:
+		return errors.New("the probe has no TCP, UDP or ICMP: add one, or give ip{proto=NUMBER}")
+	case b.protocol < 0:
+	case transport < 0 && b.built.FixedID:
+		return errors.New("nothing would tell its probes apart: leave out id, or add TCP, UDP or ICMP in place of proto")
+	case transport < 0:
+		b.p.V4.Protocol = uint8(b.protocol)
+		b.p.V4.SetChecksum()
+	case b.p.Protocol() != uint8(b.protocol):
+		return fmt.Errorf("protocol %d cannot be %s's: leave out proto, or give the header by raw()", b.protocol, p[transport].name)
+	}
+	return nil
 }
 
 // String returns the layers' names.

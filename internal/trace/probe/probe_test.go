@@ -86,8 +86,10 @@ func TestHeaders(t *testing.T) {
 	if p.V6 == nil || len(p.Payload) != 24 {
 		t.Errorf("%+v, %d bytes", p, len(p.Payload))
 	}
-	if p := build1(t, "ip{proto=132} / raw('sctp')", env4()); p.V4.Protocol != 132 {
-		t.Errorf("%+v", p.V4)
+	for text, want := range map[string]uint8{"ip{proto=132} / raw('sctp')": 132, "ip{proto=6} / TCP": 6, "ip{id=7, proto=17} / UDP": 17, "ip{id=0, proto=47}": 47} {
+		if p := build1(t, text, env4()); p.V4.Protocol != want {
+			t.Errorf("%s: %+v", text, p.V4)
+		}
 	}
 }
 
@@ -115,6 +117,10 @@ func TestBadProbes(t *testing.T) {
 		"IP / TCP / mss(1, 2)":      "2 arguments are too many",
 		"IPv6 / TCP":                "write IP or ip{}",
 		"IP":                        "the probe has no TCP, UDP or ICMP",
+		"ip{id=7, proto=132}":       "nothing would tell its probes apart: leave out id",
+		"ip{proto=17} / TCP":        "protocol 17 cannot be tcp's: leave out proto, or give the header by raw()",
+		"ip{proto=6} / UDP":         "protocol 6 cannot be udp's",
+		"ip{proto=99} / ICMP":       "protocol 99 cannot be icmp's",
 		"ip{dst='nowhere'} / TCP":   `"nowhere" is not an IP address`,
 		"ip{dst='::1'} / TCP":       "another IP version",
 		"IP / TCP / tfo('abc')":     "a cookie has 4 to 16 bytes",
