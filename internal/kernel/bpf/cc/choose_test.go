@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,12 +43,16 @@ func chooseOrSkip(t *testing.T, rules ...Rule) (*Chooser, error) {
 	if err != nil {
 		return nil, err
 	}
+	var failed []error
 	for _, err := range c.Attach() {
-		if lackingCgroup(err) {
-			c.Close()
-			t.Skip(err)
-		}
-		return nil, errors.Join(err, c.Close())
+		failed = append(failed, err)
+	}
+	if slices.ContainsFunc(failed, lackingCgroup) {
+		c.Close()
+		t.Skip(errors.Join(failed...))
+	}
+	if len(failed) > 0 {
+		return nil, errors.Join(append(failed, c.Close())...)
 	}
 	return c, nil
 }
