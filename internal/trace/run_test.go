@@ -100,7 +100,7 @@ func (n *tampering) deliver(after time.Duration, b []byte) {
 
 // reply returns what answers a probe. A quote has so many bytes less than the probe, but 28 at least; over IPv6, 48.
 func (n *tampering) reply(p *packet.Packet, less int) []byte {
-	distance := 0
+	var distance int
 	if p.V4 != nil {
 		distance = int(p.V4.TTL)
 	} else {
