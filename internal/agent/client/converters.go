@@ -179,7 +179,7 @@ func (k *converterKeeper) ask(ctx context.Context, s session.State, end tunnelEn
 		if end.why == "" {
 			k.fail(err.Error())
 		}
-		return converterRetry
+		return converterPause(err)
 	}
 	lease := detour.Lease(g.Lease)
 	if end.why == "" {
@@ -196,6 +196,16 @@ func (k *converterKeeper) ask(ctx context.Context, s session.State, end tunnelEn
 		return min(converterRetry, lease*2/3)
 	}
 	return lease * 2 / 3
+}
+
+// converterPause returns how long not to ask again after err. A waypoint that has restarted is not ready for an address in a tunnel
+// before it has given that tunnel again, which takes a moment.
+func converterPause(err error) time.Duration {
+	var refused *wire.Refusal
+	if errors.As(err, &refused) && refused.Code == wire.NotReady && refused.RetryAfter > 0 {
+		return min(detour.Wait(refused.RetryAfter), converterRetry)
+	}
+	return converterRetry
 }
 
 // tellIncoming gives the relay the services for which connections are taken, if there are any.

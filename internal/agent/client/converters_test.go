@@ -144,6 +144,12 @@ func TestConverterKeeperInTunnel(t *testing.T) {
 		if s.last.From != inside {
 			t.Errorf("%s: asked %+v", name, s.last)
 		}
+		s.err, s.state.Sessions = &wire.Refusal{Code: wire.NotReady, RetryAfter: 5 * time.Second}, s.state.Sessions+1
+		if next := k.step(t.Context()); next > 5*time.Second {
+			t.Errorf("%sthe waypoint has restarted and does not know the tunnel yet: asked again after %v", name, next)
+		}
+		s.err, k.next = nil, time.Time{}
+		step("the waypoint knows the tunnel", inside, "")
 		k.setTunnel(tunnelEnd{why: "no handshake"})
 		step("the tunnel ended", netip.Addr{}, "no handshake")
 		k.setTunnel(tunnelEnd{local: netip.MustParseAddr("10.192.0.3")})
