@@ -196,6 +196,9 @@ func (w *Waypoint) check(p *tomlfile.Problems) {
 	checkPorts(p, "waypoint.openvpn_port", []int{w.OpenVPNPort})
 	checkPorts(p, "waypoint.converter_port", []int{w.ConverterPort})
 	w.checkIncoming(p)
+	if w.ConverterFastOpen && !w.Gives(Converter) {
+		p.At("waypoint.converter_fast_open", `needs "converter" in waypoint.offers`)
+	}
 	for key, n := range map[string]int{
 		"mappings_per_member": w.MappingsPerMember, "requests_per_second": w.RequestsPerSecond,
 		"tunnels_per_member": w.TunnelsPerMember,

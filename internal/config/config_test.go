@@ -90,6 +90,7 @@ func TestBadValues(t *testing.T) {
 		{minimal + manyIncoming(65), `client.converter.incoming: has 65 tables, at most 64 are possible`},
 		{minimal + incoming("bob", 8080, "127.0.0.1:80") + "[client.converter]\nincoming_port = 0", `client.converter.incoming_port: 0 is not a port`},
 		{minimal + incoming("bob", 8080, "127.0.0.1:80") + "[waypoint]\noffers = [\"converter\"]\nconverter_port = 5125", `client.converter.incoming_port: 5125 is the port of this host's own converter`},
+		{minimal + "[waypoint]\nconverter_fast_open = true", `conf:9: waypoint.converter_fast_open: needs "converter" in waypoint.offers`},
 		{minimal + "[waypoint]\nconverter_incoming = [\"8080\"]", `conf:9: waypoint.converter_incoming: needs "converter" in waypoint.offers`},
 		{minimal + "[waypoint]\nconverter_incoming = [\"http\"]", `conf:9: waypoint.converter_incoming[0]: "http" is not a port or a range of ports`},
 		{minimal + "[waypoint]\nconverter_incoming = [8080]", `conf:9: waypoint.converter_incoming`},
