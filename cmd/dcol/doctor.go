@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/agent/client"
 	"github.com/detour-collective/dcol/internal/agent/transport"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/cli"
@@ -225,7 +226,12 @@ func doctorConfig(c *config.Config, path string) doctor.Config {
 			congestion = append(congestion, t.Use)
 		}
 	}
+	var tunnelMark uint32
+	if use := client.Converting(c.Client, c.Waypoint.Marks); use != nil {
+		tunnelMark = use.TunnelMark
+	}
 	return doctor.Config{
+		TunnelMark: tunnelMark,
 		Congestion: congestion, Options: transport.WantsOptions(c.Options),
 		Path: path, Client: c.Has(config.RoleClient), Waypoint: c.Has(config.RoleWaypoint), Listen: c.Session.Listen, Joined: c.Collective.Joined(),
 		Kinds: words(c.Client.Kinds), Cgroup: c.Client.Cgroup,

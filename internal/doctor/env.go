@@ -71,6 +71,8 @@ type Config struct {
 	// SendsFastOpen is set if the client sends data in SYNs to converters, TakesFastOpen if the converter takes it.
 	SendsFastOpen, TakesFastOpen bool
 	Marks                        uint32 // the bits of marks that are the waypoint's
+	// TunnelMark is the mark in these bits of what goes to converters by tunnels only; 0: there is none.
+	TunnelMark uint32
 	// Congestion are the congestion controls of the tables [[congestion]].
 	Congestion []string
 	// Options is set if TCP options are exchanged with others.

@@ -20,10 +20,35 @@ const (
 	namedRules = 4
 )
 
-// checkMarks checks that no other program uses the bits of packets' and connections' marks that are
+// checkMarks checks the marks of this host's roles.
+func checkMarks(ctx context.Context, e *Env) Result {
+	if !e.Config.Client || e.Config.TunnelMark == 0 {
+		return waypointOnly(checkWaypointMarks)(ctx, e)
+	}
+	uses, err := e.System.MarkUses()
+	if err != nil {
+		return skipped("cannot list the rules about marks: %v", err)
+	}
+	var same []string
+	for _, u := range uses {
+		if u.Value&e.Config.Marks == e.Config.TunnelMark {
+			same = append(same, u.Rule)
+		}
+	}
+	switch {
+	case len(same) > 0:
+		return warning(mendMarks(uses), "%s uses the mark %#x of connections to converters (client.converter.tunnel): packets of this host with that mark are dropped outside of tunnels",
+			list(same), e.Config.TunnelMark)
+	case e.Config.Waypoint:
+		return checkWaypointMarks(ctx, e)
+	}
+	return ok("no other program's rule uses the mark %#x of connections to converters", e.Config.TunnelMark)
+}
+
+// checkWaypointMarks checks that no other program uses the bits of packets' and connections' marks that are
 // the waypoint's. A rule that sets these bits makes it lose its connections, or takes others'
 // for members'. Values that are compared as a whole are only a hint at what is set elsewhere.
-func checkMarks(_ context.Context, e *Env) Result {
+func checkWaypointMarks(_ context.Context, e *Env) Result {
 	if e.Config.Err != nil {
 		return skipped("no usable configuration names them")
 	}

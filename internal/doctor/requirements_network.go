@@ -19,7 +19,7 @@ func networkChecks() []Check {
 		{"conntrack", "Connection tracking", waypointOnly(checkConntrack)},
 		{"forwarding", "Forwarding", waypointOnly(checkForwarding)},
 		{"firewall", "Firewall on forwarded packets", waypointOnly(checkFirewall)},
-		{"marks", "Marks of other programs", waypointOnly(checkMarks)},
+		{"marks", "Marks of other programs", checkMarks},
 		{"port", "Session port", waypointOnly(checkPort)},
 		{"outside", "From outside", waypointOnly(checkOutside)},
 	}

@@ -67,6 +67,7 @@ func TestRequirements(t *testing.T) {
 	only := func(kind string) func(*Env) {
 		return func(e *Env) { e.Config.Kinds, e.Config.Offers = []string{kind}, []string{kind} }
 	}
+	tunnelled := func(e *Env) { e.Config.Client, e.Config.TunnelMark = true, 2 }
 	clientOnly := func(e *Env) { e.Config.Waypoint = false }
 	inBandFails := func(err error) func(*Env) {
 		return func(e *Env) {
@@ -260,6 +261,9 @@ func TestRequirements(t *testing.T) {
 		{"marks", "by many rules", []func(*Env){marks(slices.Repeat([]netstate.MarkUse{{Rule: "rule a", Mask: 1}}, 6)...)}, Warning, "rule a, rule a, rule a, rule a and 2 more", ""},
 		{"marks", "not root", []func(*Env){func(e *Env) { e.System.MarkUses = func() ([]netstate.MarkUse, error) { return nil, refused } }}, Skipped, "root", ""},
 		{"marks", "old iptables", []func(*Env){set("proc/net/ip_tables_names", "mangle\nfilter\n")}, Info, "iptables-legacy -t mangle", ""},
+		{"marks", "of connections to converters", []func(*Env){clientOnly, tunnelled, marks(netstate.MarkUse{Rule: "ip rule 9 (fwmark 0x2/0xffffffff)", Mask: 0xffffffff, Value: 2})}, Warning, "ip rule 9 (fwmark 0x2/0xffffffff) uses the mark 0x2 of connections to converters", "set waypoint.marks = "},
+		{"marks", "of connections to converters, with bits of another program", []func(*Env){tunnelled, marks(netstate.MarkUse{Rule: "rule a", Mask: 0xffff, Value: 0x102, Sets: true})}, Warning, "rule a", ""},
+		{"marks", "of none to converters", []func(*Env){clientOnly, tunnelled, marks(netstate.MarkUse{Rule: "rule a", Mask: 0xffffffff, Value: 3})}, OK, "0x2", ""},
 		{"marks", "of a client", []func(*Env){clientOnly, marks(netstate.MarkUse{Rule: "rule a", Mask: 1})}, Skipped, "only waypoints", ""},
 
 		{"port", "taken", []func(*Env){listen(inUse)}, Failed, "another program", "ss -ulpn"},
