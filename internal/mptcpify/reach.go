@@ -60,8 +60,8 @@ func openFast(fd int, converter unix.Sockaddr, request []byte) (how ask.FastOpen
 	}
 	err = finish(fd, converter, request[inSYN:])
 	switch {
-	case errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.EAGAIN): // for too long, without data too
-		return 0, err
+	case errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.EALREADY), errors.Is(err, unix.EAGAIN): // for too long, without data too
+		return ask.FastOpenSilent, err
 	case err != nil || !ackedSYNData(fd) || !isMultipath(fd):
 		return 0, errSYNData
 	}

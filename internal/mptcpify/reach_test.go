@@ -73,3 +73,27 @@ func TestFastOpenInPlace(t *testing.T) {
 		}
 	}
 }
+
+// If nothing answers a SYN with the message, nor those without that follow, the path is reported, and the program is connected
+// to its server in time.
+func TestFastOpenUnanswered(t *testing.T) {
+	needProgram(t, "nft")
+	newSite(t)
+	if text, err := exec.Command("sysctl", "-qw", "net.ipv4.tcp_fastopen=3").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	r := startRelay(t, modeFast)
+	server := plainServer(t, net.JoinHostPort(serverAddr, "0"))
+	wantProbe(t, python(t, r, blockingScript, hostPort(server)...), wantTalk(server)) // asks for a cookie
+	rules := fmt.Sprintf("add table inet t; add set inet t ended { type inet_service; flags dynamic; size 100; }; add chain inet t in { type filter hook input priority 0; }; "+
+		"add rule inet t in tcp dport %[1]d tcp flags & (syn|ack) == syn meta length > 104 add @ended { tcp sport }; add rule inet t in tcp dport %[1]d tcp sport @ended drop", rfc8803.Port)
+	if text, err := exec.Command("nft", rules).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	before := len(r.lines())
+	wantProbe(t, python(t, r, blockingScript, hostPort(server)...), wantTalk(server))
+	want := fmt.Sprintf("fast open %v 2", netip.AddrPortFrom(netip.MustParseAddr(converterAddr), rfc8803.Port))
+	if got := r.lines()[before:]; !slices.Contains(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

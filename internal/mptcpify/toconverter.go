@@ -110,6 +110,9 @@ func (s *supervisor) converse(l *lead, sock callerSocket, converter unix.Sockadd
 	}
 	began, how, err := reach(sock, converter, request, convert.FastOpen, until)
 	if err != nil {
+		if how != 0 {
+			s.converting.relay.FastOpened(convert.Converter, how)
+		}
 		return m, err
 	}
 	up := time.Now()

@@ -79,7 +79,7 @@ type FastOpen byte
 // The ways in which it can go. If the SYN only asked for a cookie, and arrived, nothing is reported.
 const (
 	FastOpenWorked FastOpen = 1 // the SYN's data was acknowledged, and the message answered
-	FastOpenSilent FastOpen = 2 // it was acknowledged, and no answer came
+	FastOpenSilent FastOpen = 2 // it was acknowledged, and no answer came, or nothing came at all
 	FastOpenFailed FastOpen = 3 // the SYN was lost or its data not acknowledged, or the connection fell back to TCP
 )
 

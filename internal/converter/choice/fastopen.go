@@ -25,12 +25,12 @@ const (
 type FastOpen int
 
 const (
-	// FastOpenUnknown means that nothing was learned: the SYN only asked for a cookie, or the converter was not reached.
+	// FastOpenUnknown means that nothing was learned: the SYN only asked for a cookie, or the converter refused the connection.
 	FastOpenUnknown FastOpen = iota
 	// FastOpenWorked means that the SYN's data was acknowledged, and the message was answered.
 	FastOpenWorked
-	// FastOpenSilent means that the SYN's data was acknowledged, and nothing came then. The server or the converter may be
-	// the cause, or something that lost track of the connection.
+	// FastOpenSilent means that the SYN had data and nothing came, or nothing after that was acknowledged. The server or the
+	// converter may be the cause, or something that lost track of the connection, or drops all of it.
 	FastOpenSilent
 	// FastOpenFailed means that the SYN was lost or its data not acknowledged, or that the connection fell back to TCP.
 	FastOpenFailed

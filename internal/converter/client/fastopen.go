@@ -28,7 +28,7 @@ func (a *attempt) fastOpened(r engine.Result, now time.Time) {
 	switch {
 	case r.FastOpen == engine.FastOpenFailed:
 		how = choice.FastOpenFailed
-	case r.FastOpen == engine.FastOpenAcked && r.Errno != 0 && a.answer.Error == nil:
+	case r.FastOpen == engine.FastOpenUnanswered, r.FastOpen == engine.FastOpenAcked && r.Errno != 0 && a.answer.Error == nil:
 		how = choice.FastOpenSilent
 	case r.FastOpen == engine.FastOpenAcked:
 		how = choice.FastOpenWorked

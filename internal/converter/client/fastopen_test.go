@@ -275,6 +275,33 @@ func TestFastOpenFails(t *testing.T) {
 	}
 }
 
+// A firewall can drop all packets of a connection whose SYN had data, so that Linux' second SYN does not arrive either. A path
+// like that looks as if the converter was down. It is left alone, so that the converter can be used after its pause.
+func TestFastOpenUnanswered(t *testing.T) {
+	conv, convAt := startFastOpen(t, "3")
+	to := enginetest.Serve(t, server4, false, enginetest.Echo)
+	client := fastMember(t, convAt)
+	relay := startAsked(t, client)
+	enginetest.Exchange(t, relay.dial(t, to), 1000)
+	nft(t, fmt.Sprintf(`table inet spoil {
+		set ended { type inet_service; flags dynamic; size 100; }
+		chain in { type filter hook input priority 0; tcp dport != %d accept
+			tcp flags & (syn|ack) == syn meta length > 84 add @ended { tcp sport }
+			tcp sport @ended drop
+		}
+	}`, convAt.Port()), "spoil")
+	enginetest.Exchange(t, relay.dial(t, to), 1000)
+	if client.MayFastOpen(convAt, to) {
+		t.Error("the path is not left alone")
+	}
+	client.Update(func(c *choice.Choice) { c.Carried(convAt, to, time.Millisecond, 0, time.Now()) }) // as if the pause was over
+	accepted := conv.Counters().Accepted
+	enginetest.Exchange(t, relay.dial(t, to), 1000)
+	if n := conv.Counters().Accepted - accepted; n != 1 {
+		t.Errorf("after that, %d connections reached the converter", n)
+	}
+}
+
 // What follows the SYN's data decides, too: a converter that is silent then, or closes the connection, may have lost track
 // of it because of that.
 func TestFastOpenOutcomes(t *testing.T) {
@@ -295,6 +322,7 @@ func TestFastOpenOutcomes(t *testing.T) {
 		"closed":              {engine.Result{Connected: true, FastOpen: engine.FastOpenAcked, Errno: unix.ECONNRESET}, nil, false, false},
 		"failed":              {engine.Result{Connected: true, FastOpen: engine.FastOpenFailed}, nil, false, false},
 		"down":                {engine.Result{Errno: unix.ECONNREFUSED}, nil, true, false},
+		"unanswered":          {engine.Result{Errno: unix.ETIMEDOUT, FastOpen: engine.FastOpenUnanswered}, nil, false, false},
 		"asked for a cookie":  {engine.Result{Connected: true}, nil, true, false},
 	} {
 		client := fastMember(t, conv)

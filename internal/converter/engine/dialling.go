@@ -199,6 +199,9 @@ func (l *loop) dialled(p *pair, errno syscall.Errno) {
 		r.Handshake, r.Answer = o.up.Sub(o.began), time.Since(o.up)
 		r.MPTCP, r.FastOpen = o.dial.MPTCP && isMultipath(int(p.server.fd)), o.fast
 	}
+	if !r.Connected && errno == unix.ETIMEDOUT && o.inSYN > 0 {
+		r.FastOpen = FastOpenUnanswered
+	}
 	s := o.front.Dialled(r)
 	l.step(p, s)
 	switch {

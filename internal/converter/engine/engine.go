@@ -122,6 +122,8 @@ type FastOpen int
 const (
 	// FastOpenUnknown: the SYN had no data, or the other side was not reached without either.
 	FastOpenUnknown FastOpen = iota
+	// FastOpenUnanswered: neither the SYN with data nor those without that the kernel sent then were answered in time.
+	FastOpenUnanswered
 	// FastOpenAcked: the SYN's data was acknowledged, and the connection is of the protocol that was wanted.
 	FastOpenAcked
 	// FastOpenFailed: it was not, or the SYN had to be sent again; without data, the other side was reached.
