@@ -32,7 +32,8 @@ type challenge struct {
 	waypoint, instead string
 	before            float64
 	began             time.Time
-	flows             int // bulk connections to the network
+	flows             int  // bulk connections to the network
+	idle              bool // the other stood by, because it added nothing
 }
 
 // summed measures what all of this host's bulk connections to a network get while the connection's subflows stay the same.
@@ -83,7 +84,7 @@ func (m *Manager) carriedTo(t turn) (total uint64, flows int) {
 func (m *Manager) begin(t turn, total uint64) bool {
 	tr := t.tryouts
 	sum, over := tr.sum.rate(total, t.now)
-	ready := m.ready(t)
+	ready := append(m.idle(t), m.ready(t)...)
 	if over < sumBefore || len(ready) == 0 || t.busy() || t.exchangedLately() || t.fledLately() {
 		return false
 	}
@@ -100,7 +101,7 @@ func (m *Manager) begin(t turn, total uint64) bool {
 	}
 	m.detours.history.retries(who, t.server, t.now)
 	_, flows := m.carriedTo(t)
-	tr.challenge = &challenge{waypoint: who, instead: instead.detour.Waypoint, before: sum, began: t.now, flows: flows}
+	tr.challenge = &challenge{waypoint: who, instead: instead.detour.Waypoint, before: sum, began: t.now, flows: flows, idle: instead.addsNothing()}
 	t.yield(instead.subflow, who)
 	return true
 }
@@ -109,7 +110,7 @@ func (m *Manager) begin(t turn, total uint64) bool {
 // record was lowered, or would add to what a detour regains: one that carries less than it did without the one that gives
 // its place, with which it perhaps shares a bottleneck. It is empty if there is none.
 func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who string, instead readySubflow) {
-	ready = slices.DeleteFunc(slices.Clone(ready), func(s readySubflow) bool { return !t.presses(s.subflow) })
+	ready = slices.DeleteFunc(slices.Clone(ready), func(s readySubflow) bool { return !s.addsNothing() && !t.presses(s.subflow) })
 	if len(ready) == 0 {
 		return "", instead
 	}
@@ -184,6 +185,10 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 		return false
 	}
 	over(TryoutLost, sum, rate)
+	if c.idle { // then this one may stand by as well
+		tr.omissions.due, tr.omissions.gap, tr.omissions.carriers = t.now, omitGap, t.carriers()
+		return false
+	}
 	if t.carriesWithout(s) {
 		t.yield(s, c.instead)
 	}

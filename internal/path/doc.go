@@ -29,6 +29,7 @@
 //	loaded.go                        which waypoints are loaded, and how connections leave those
 //	exchange.go                      which detours in use are exchanged for better ones
 //	tryout.go challenge.go           which waypoints a bulk connection tries in their places
+//	omit.go                          which detours stand by, because a bulk connection gets as much without them
 //	flee.go                          which are left at once, because they turned bad in the middle of traffic
 //	places.go                        how many subflows a server accepts
 //

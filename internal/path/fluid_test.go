@@ -1,6 +1,7 @@
 package path_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -52,7 +53,8 @@ type transfer struct {
 	weights       map[string]float64
 	upTo, bytes   uint64
 	paused        bool
-	held          string // the waypoint for whose data the other subflows wait; empty: none
+	window        float64 // bits that may be on their way, because the receiver puts them in order; 0: as many as come
+	held          string  // the waypoint for whose data the other subflows wait; empty: none
 	log           []string
 }
 
@@ -279,6 +281,7 @@ func (f *fluid) prepare() (all []*lane) {
 		for _, l := range carries {
 			total += d.weights[l.waypoint]
 		}
+		ahead := d.ahead(carries)
 		for _, l := range carries {
 			w := f.ways[l.waypoint]
 			l.way = w
@@ -288,6 +291,9 @@ func (f *fluid) prepare() (all []*lane) {
 			}
 			if start := l.rate*1.5 + 10*11200/w.trip.Seconds()/4; f.now.Sub(l.began) < 3*time.Second {
 				l.cap = min(l.cap, start)
+			}
+			if l != d.slowest(carries) {
+				l.cap = min(l.cap, ahead)
 			}
 			switch {
 			case d.paused:
@@ -307,6 +313,24 @@ func (f *fluid) prepare() (all []*lane) {
 		}
 	}
 	return all
+}
+
+// slowest returns the subflow whose data takes longest.
+func (d *transfer) slowest(carries []*lane) *lane {
+	if len(carries) == 0 {
+		return nil
+	}
+	return slices.MaxFunc(carries, func(a, b *lane) int { return cmp.Compare(a.receiverRTT, b.receiverRTT) })
+}
+
+// ahead returns the bits a second that each of the other subflows may have. All that is sent while a byte is on its way over the
+// slowest waits for that byte in the receiver's window.
+func (d *transfer) ahead(carries []*lane) float64 {
+	s := d.slowest(carries)
+	if d.window == 0 || len(carries) < 2 || s.receiverRTT == 0 {
+		return math.Inf(1)
+	}
+	return max(0, d.window/s.receiverRTT.Seconds()-s.rate) / float64(len(carries)-1)
 }
 
 // fill raises all rates together until a link or a subflow's own bound stops each.

@@ -245,6 +245,9 @@ type Verdict struct {
 	Loss, OtherLoss float64
 	// Wait and OtherWait are about how long a message waits for its answer.
 	Wait, OtherWait time.Duration
+	// With and Without are what bulk traffic got with and without the subflow, in bits a second. They are zero if something else
+	// decided, or if that is not known yet.
+	With, Without float64
 }
 
 // of returns the reason as text for a subflow.
@@ -256,6 +259,10 @@ func (a *aside) of() string {
 	switch {
 	case a.cause == yieldsPlace:
 		return fmt.Sprintf("gives its place to %s", a.why.Waypoint)
+	case a.cause == addsNothing && a.why.With == 0:
+		return "stands by for a moment, to find out what the connection gets without it"
+	case a.cause == addsNothing:
+		return fmt.Sprintf("stands by: bulk traffic got %s without it, %s with it", inMbit(a.why.Without), inMbit(a.why.With))
 	case a.cause == spent:
 		return "stands by: this month's budget of bytes through it is used up"
 	case a.cause == standsBy:

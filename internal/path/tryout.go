@@ -57,6 +57,8 @@ type tryouts struct {
 	gap       time.Duration
 	due       time.Time // of the next challenge
 	sum       summed
+
+	omissions omissions
 }
 
 // Tryout is the result of a waypoint that a connection tried.
@@ -112,30 +114,35 @@ func (k *detours) holds(t turn) bool {
 func (m *Manager) tryOut(t turn) (changed bool) {
 	changed = t.makeRoom(m)
 	if _, ok := t.rule.Policy.(DetourPolicy); !ok || t.kind != measure.Bulk {
-		return changed
+		return t.wakeAll() || changed
 	}
 	if t.tryouts == nil {
-		t.tryouts = &tryouts{gap: challengeGap}
+		t.tryouts = &tryouts{gap: challengeGap, omissions: omissions{gap: omitGap, stands: standsFor}}
 	}
 	tr := t.tryouts
-	if tr.over && tr.challenge == nil && t.now.Before(tr.due.Add(-2*sumBefore)) {
+	omits := tr.over && tr.challenge == nil && tr.omissions.looks(t)
+	if tr.over && tr.challenge == nil && t.now.Before(tr.due.Add(-2*sumBefore)) && !omits {
 		return changed
 	}
 	total, flows := m.carriedTo(t)
+	if omits && m.omit(t, total, flows) {
+		return true
+	}
 	carrying := t.where(func(s *subflow) bool { return s.up && !s.backup })
 	steady := !t.has(func(s *subflow) bool { return !s.up || s.yields() || s.leaving })
 	for _, s := range carrying {
 		_, known := t.steadyRate(s)
 		steady = steady && known
 	}
-	steady = steady && slices.ContainsFunc(carrying, func(s *subflow) bool { return s.detour != nil && t.presses(s) }) // else a program may have less
+	idle := t.has((*subflow).addsNothing)
+	steady = steady && slices.ContainsFunc(carrying, func(s *subflow) bool { return (s.detour != nil || idle) && t.presses(s) }) // else a program may have less
 	tr.sum.take(carrying, steady, total, flows, t.now)
 	switch {
 	case !tr.over:
 		return m.screen(t) || changed
 	case tr.challenge != nil:
 		return m.judgeChallenge(t, total) || changed
-	case !t.now.Before(tr.due):
+	case !t.now.Before(tr.due) && tr.omissions.trial == nil:
 		return m.begin(t, total) || changed
 	}
 	return changed
@@ -143,7 +150,7 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 
 // isTrying reports whether the connection is about to try waypoints, or does.
 func (t turn) isTrying() bool {
-	return t.tryouts != nil && (!t.tryouts.over && t.tryouts.screened > 0 || t.tryouts.challenge != nil) || t.has((*subflow).yields)
+	return t.tryouts != nil && (!t.tryouts.over && t.tryouts.screened > 0 || t.tryouts.challenge != nil || t.tryouts.omissions.trial != nil) || t.has((*subflow).yields)
 }
 
 // yields reports whether the subflow gives its place to a waypoint that is tried.

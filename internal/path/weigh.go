@@ -68,13 +68,14 @@ const (
 	standsBy
 	spent
 	yieldsPlace
+	addsNothing
 )
 
 // aside says why a subflow is a backup although it works. It is kept when the subflow carries again.
 type aside struct {
 	cause asideCause
 	since time.Time
-	until time.Time // if lossy: when it is tried again
+	until time.Time // if lossy or adding nothing: when it is tried again
 	times int       // how often it was lossy
 	tried time.Time // when it was last tried again
 	why   Verdict

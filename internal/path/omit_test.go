@@ -1,0 +1,147 @@
+package path_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// behindHome returns ways that share the line at home, which is the bottleneck of them all: a near one, and one with a long queue.
+func behindHome(random *rand.Rand) (ways map[string]*way, home *link) {
+	home = randomLink(random, 12+20*random.Float64())
+	return map[string]*way{
+		"":       wayOf(randomTrip(random), home),
+		"near":   wayOf(randomTrip(random), home, randomLink(random, 100)),
+		"loaded": wayOf(20*time.Millisecond, home, &link{rate: home.rate * 0.1, buffer: 1600 * time.Millisecond, calm: 1}),
+	}, home
+}
+
+// waitsFor makes a connection's data wait for the slowest path: it gets nine tenths of the home line while that has a queue of 1.6 s.
+func (d *transfer) waitsFor(home *link) *transfer {
+	d.window = 0.9 * home.rate * 1.2
+	return d
+}
+
+func carries(d *transfer, waypoint string) bool {
+	l := d.over(waypoint)
+	return l != nil && !l.backup
+}
+
+// Where the line at home limits all paths, a detour that makes the others wait soon stands by, and dcol why says so.
+func TestDetourThatAddsNothingStandsBy(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 21))
+	for i := range networks(12) {
+		ways, home := behindHome(random)
+		f := newFluid(t, i, ways, threeSubflows)
+		f.offer("near", "loaded")
+		d := f.connect(0).waitsFor(home)
+		f.run(7 * time.Second)
+		if carries(d, "loaded") {
+			t.Errorf("%d: carries: %v", i, d.log)
+			continue
+		}
+		f.run(3 * time.Second)
+		alone := newFluid(t, i, ways, nil)
+		a := alone.connect(0)
+		alone.run(10 * time.Second)
+		if share := f.rate(d, 20*time.Second) / alone.rate(a, 20*time.Second); share < 0.99 {
+			t.Errorf("%d: %.3f: %v", i, share, d.log)
+		}
+		if why := f.why(d, "loaded"); !strings.Contains(why, "stands by: bulk traffic got ") {
+			t.Errorf("%d: %s", i, why)
+		}
+	}
+}
+
+// Detours that add much carry nearly all the time.
+func TestOmissionsCostLittle(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 22))
+	for i := range networks(16) {
+		sum := 0.0
+		ways := map[string]*way{"": nil, "one": nil, "other": nil}
+		for _, name := range []string{"", "one", "other"} {
+			k := randomLink(random, 5+20*random.Float64())
+			if random.IntN(2) == 0 {
+				k.buffer += 250 * time.Millisecond
+			}
+			ways[name] = wayOf(randomTrip(random), k)
+			sum += k.rate
+		}
+		f := newFluid(t, i, ways, threeSubflows)
+		f.offer("one", "other")
+		d := f.connect(0)
+		f.run(4 * time.Second)
+		before := d.bytes
+		for _, until := range []time.Duration{20 * time.Second, time.Minute, 5 * time.Minute} {
+			f.run(until - f.now.Sub(f.start))
+			lost := sum*(until-4*time.Second).Seconds() - 8*float64(d.bytes-before)
+			if share := lost / sum / until.Seconds(); share > 0.01 {
+				t.Errorf("%d, after %v: %.3f lost: %v", i, until, share, d.log)
+			}
+		}
+		if !carries(d, "one") || !carries(d, "other") {
+			t.Errorf("%d: %v", i, d.log)
+		}
+	}
+}
+
+// A detour that stands by carries again when the direct path has become worse, or dead.
+func TestDetourThatAddsNothingCarriesAgain(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 23))
+	for i := range networks(12) {
+		for _, left := range []float64{0.5, 0.1, 0} {
+			ways, _ := behindHome(random)
+			direct := randomLink(random, 1000)
+			ways[""].links = append(ways[""].links, direct)
+			f := newFluid(t, i, ways, threeSubflows)
+			f.offer("near", "loaded")
+			d := f.connect(0)
+			f.run(15 * time.Second)
+			n, aside := len(d.log), !carries(d, "near") || !carries(d, "loaded")
+			if !aside {
+				t.Errorf("%d: none stands by: %v", i, d.log)
+				continue
+			}
+			direct.rate = left * ways[""].links[0].rate
+			f.run(2500 * time.Millisecond)
+			if !strings.Contains(strings.Join(d.log[n:], ";"), "promote") && !carries(d, "near") {
+				t.Errorf("%d, %.1f of the direct path left: %v THEN %v", i, left, d.log[:n], d.log[n:])
+			}
+		}
+	}
+}
+
+// Of two detours that share a bottleneck of their own, at most one stands by.
+func TestOneOfTwoThatShareStays(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 24))
+	for i := range networks(12) {
+		shared, direct := randomLink(random, 2+6*random.Float64()), randomLink(random, 20)
+		shared.buffer += 300 * time.Millisecond
+		ways := map[string]*way{"": wayOf(randomTrip(random), direct), "one": wayOf(randomTrip(random), shared), "other": wayOf(randomTrip(random), shared)}
+		f := newFluid(t, i, ways, threeSubflows)
+		f.offer("one", "other")
+		d := f.connect(0)
+		f.run(40 * time.Second)
+		if got := f.rate(d, 2*time.Minute) / (shared.rate + direct.rate); got < 0.99 {
+			t.Errorf("%d: %.3f: %v", i, got, d.log)
+		}
+	}
+}
+
+// Nothing is omitted where a program has less than the paths carry, or sends messages.
+func TestProgramsWithLessAreNotJudged(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 25))
+	for i := range networks(12) {
+		ways, home := behindHome(random)
+		ways["loaded"].links = ways["loaded"].links[:1]
+		f := newFluid(t, i, ways, threeSubflows)
+		f.offer("near", "loaded")
+		d := f.connect(0.6 * home.rate)
+		f.run(time.Minute)
+		if strings.Contains(fmt.Sprint(d.log), "demote") && (!carries(d, "near") || !carries(d, "loaded")) {
+			t.Errorf("%d: %v", i, d.log)
+		}
+	}
+}
