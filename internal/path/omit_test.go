@@ -145,3 +145,25 @@ func TestProgramsWithLessAreNotJudged(t *testing.T) {
 		}
 	}
 }
+
+// A waypoint that adds much takes the place of a detour that stands by.
+func TestPlaceOfOneThatAddsNothingIsGiven(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 26))
+	for i := range networks(12) {
+		ways, _ := behindHome(random)
+		ways["good"] = wayOf(randomTrip(random), randomLink(random, 15))
+		f := newFluid(t, i, ways, threeSubflows)
+		f.limit = 2
+		f.offer("near", "loaded")
+		d := f.connect(0)
+		f.run(12 * time.Second)
+		if carries(d, "loaded") {
+			t.Errorf("%d: carries: %v", i, d.log)
+		}
+		f.offer("good")
+		f.run(30 * time.Second)
+		if !carries(d, "good") || d.over("loaded") != nil {
+			t.Errorf("%d: %v", i, d.log)
+		}
+	}
+}
