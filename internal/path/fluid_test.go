@@ -77,10 +77,10 @@ type lane struct {
 	receiverRTT, dataAge time.Duration
 }
 
-// networks returns on how many random networks a property is tried: n, or the first quarter of them with the race detector.
+// networks returns on how many random networks a property is tried: n, or the first eighth of them with the race detector.
 func networks(n uint64) uint64 {
 	if raceDetector {
-		return (n + 3) / 4
+		return (n + 7) / 8
 	}
 	return n
 }

@@ -327,9 +327,14 @@ func (p *lossy) send(d *download, a *arrivals, l load) {
 // An hour of a detour that works: of which the server makes little use, or none, that waits
 // for a program, and that loses packets, probes and answers to them.
 func TestHealthyDetourIsLeftAlone(t *testing.T) {
+	// With these seeds chance makes a path seem better than it is, for a while.
+	seeds := []uint64{2, 12, 24, 36}
+	if raceDetector {
+		seeds = seeds[:1]
+	}
 	suspicions := 0
 	defer func() {
-		if suspicions < 1000 {
+		if suspicions < 250*len(seeds) {
 			t.Errorf("%d suspicions: there was nothing to be wrong about", suspicions)
 		}
 	}()
@@ -353,8 +358,7 @@ func TestHealthyDetourIsLeftAlone(t *testing.T) {
 			},
 		} {
 			for _, loss := range []float64{0, 0.05} {
-				// With these seeds chance makes a path seem better than it is, for a while.
-				for _, seed := range []uint64{2, 12, 24, 36} {
+				for _, seed := range seeds {
 					t.Run(fmt.Sprintf("%s %s, %v lost, seed %d", l.name, name, loss, seed), func(t *testing.T) {
 						d := newDownload(t)
 						d.lossRate, d.random = loss, rand.New(rand.NewPCG(1, seed))
