@@ -74,7 +74,7 @@ type omissions struct {
 }
 
 // addsNothing reports whether the subflow stands by because the connection gets as much without it, or to find that out.
-func (s *subflow) addsNothing() bool { return s.aside != nil && s.aside.cause == addsNothing }
+func (s *subflow) addsNothing() bool { return s.isAside(addsNothing) }
 
 // looks reports whether the omissions need what the bulk connections carried.
 func (o *omissions) looks(t turn) bool {
@@ -85,11 +85,7 @@ func (o *omissions) looks(t turn) bool {
 func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 	o := &t.tryouts.omissions
 	carrying := t.carriers()
-	steady := !t.busy() && slices.ContainsFunc(carrying, t.presses)
-	for _, s := range carrying {
-		_, known := t.steadyRate(s)
-		steady = steady && known
-	}
+	steady := !t.busy() && slices.ContainsFunc(carrying, t.presses) && t.areSteady(carrying)
 	o.sum.take(carrying, steady, total, flows, t.now)
 	if o.trial != nil {
 		return t.judgeOmission(m, carrying, total, flows)
@@ -111,11 +107,7 @@ func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 		return false
 	}
 	o.trial, o.began, o.from, o.before, o.rate, o.flows = s.subflow, t.now, reading{}, sum, s.rate, flows
-	if s.aside == nil {
-		s.aside = &aside{}
-	}
-	s.aside.cause, s.aside.since, s.aside.why = addsNothing, t.now, Verdict{}
-	t.setBackup(s.subflow, true)
+	t.putAside(s.subflow, addsNothing, Verdict{})
 	o.carriers = t.carriers()
 	return true
 }

@@ -152,9 +152,7 @@ func TestPlaceOfOneThatAddsNothingIsGiven(t *testing.T) {
 	for i := range networks(12) {
 		ways, _ := behindHome(random)
 		ways["good"] = wayOf(randomTrip(random), randomLink(random, 15))
-		f := newFluid(t, i, ways, threeSubflows)
-		f.limit = 2
-		f.offer("near", "loaded")
+		f := offeredTo(t, i, ways, "near", "loaded")
 		d := f.connect(0)
 		f.run(12 * time.Second)
 		if carries(d, "loaded") {

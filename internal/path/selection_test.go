@@ -40,7 +40,7 @@ type pathWorth struct {
 	rate float64 // segments a second
 	loss float64
 	dead bool
-	// large is how much longer full packets take than small ones.
+	// large is the delay of full packets beyond that of small ones.
 	large time.Duration
 }
 

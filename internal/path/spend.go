@@ -101,7 +101,7 @@ func amountWords(bytes uint64) string {
 }
 
 // isSpent reports whether the subflow is set aside because its budget is used up.
-func (s *subflow) isSpent() bool { return s.aside != nil && s.aside.cause == spent }
+func (s *subflow) isSpent() bool { return s.isAside(spent) }
 
 // keepBudgets sets those detours of a connection aside whose budget is used up, and has them carry again when there is
 // a new one.

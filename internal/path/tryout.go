@@ -65,7 +65,7 @@ type tryouts struct {
 type Tryout struct {
 	Waypoint string
 	At       time.Time
-	// Goodput is what the waypoint gave, in bits a second.
+	// Goodput is the rate through the waypoint, in bits a second.
 	Goodput float64
 	// Instead is the waypoint whose place it took in a challenge; empty: it was screened. Sum and Before are what the host's
 	// bulk connections to the network got with it and before.
@@ -129,11 +129,7 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 		return true
 	}
 	carrying := t.where(func(s *subflow) bool { return s.up && !s.backup })
-	steady := !t.has(func(s *subflow) bool { return !s.up || s.yields() || s.leaving })
-	for _, s := range carrying {
-		_, known := t.steadyRate(s)
-		steady = steady && known
-	}
+	steady := !t.has(func(s *subflow) bool { return !s.up || s.yields() || s.leaving }) && t.areSteady(carrying)
 	idle := t.has((*subflow).addsNothing)
 	steady = steady && slices.ContainsFunc(carrying, func(s *subflow) bool { return (s.detour != nil || idle) && t.presses(s) }) // else a program may have less
 	tr.sum.take(carrying, steady, total, flows, t.now)
@@ -154,7 +150,7 @@ func (t turn) isTrying() bool {
 }
 
 // yields reports whether the subflow gives its place to a waypoint that is tried.
-func (s *subflow) yields() bool { return s.aside != nil && s.aside.cause == yieldsPlace }
+func (s *subflow) yields() bool { return s.isAside(yieldsPlace) }
 
 // steadyRate returns the bits a second that a subflow carries, once it has ceased to grow. One that has never carried anything is
 // perhaps dead, and left to those that find that out (silence.go).
@@ -167,6 +163,14 @@ func (t turn) steadyRate(s *subflow) (rate float64, known bool) {
 		known = t.now.Sub(later(s.since, s.told.at)) >= measure.SteadyMost
 	}
 	return rate, known
+}
+
+// areSteady reports whether the rates of all these subflows are known.
+func (t turn) areSteady(list []*subflow) bool {
+	return !slices.ContainsFunc(list, func(s *subflow) bool {
+		_, known := t.steadyRate(s)
+		return !known
+	})
 }
 
 // ready returns the detours that may give their places, with their rates, the poorest first.
@@ -206,11 +210,7 @@ func (t turn) carriesWithout(s *subflow) bool {
 
 // yield has a detour give its place to a waypoint.
 func (t turn) yield(s *subflow, to string) {
-	if s.aside == nil {
-		s.aside = &aside{}
-	}
-	s.aside.cause, s.aside.since, s.aside.why = yieldsPlace, t.now, Verdict{Waypoint: to}
-	t.setBackup(s, true)
+	t.putAside(s, yieldsPlace, Verdict{Waypoint: to})
 }
 
 // makeRoom ends detours that gave their places, once their queues have drained: one at a time, so that the other waypoint has come

@@ -73,9 +73,7 @@ func TestSixWaypoints(t *testing.T) {
 	for i := range uint64(tried) {
 		ways, names := six(random)
 		pair, best := bestPair(t, i, ways, names)
-		f := newFluid(t, i, ways, threeSubflows)
-		f.limit = 2
-		f.offer(names...)
+		f := offeredTo(t, i, ways, names...)
 		d := f.connect(0)
 		took := f.reaches(d, 0.9*best, 20*time.Second)
 		f.run(60*time.Second - f.now.Sub(f.start))
@@ -116,9 +114,7 @@ func TestSixWaypointsTurn(t *testing.T) {
 	for i := range uint64(tried) {
 		ways, names := six(random)
 		_, best := bestPair(t, i, ways, slices.DeleteFunc(slices.Clone(names), func(w string) bool { return w == "good" }))
-		f := newFluid(t, i, ways, threeSubflows)
-		f.limit = 2
-		f.offer(names...)
+		f := offeredTo(t, i, ways, names...)
 		d := f.connect(0)
 		f.run(20 * time.Second)
 		n := len(d.log)
@@ -136,6 +132,15 @@ func TestSixWaypointsTurn(t *testing.T) {
 	}
 }
 
+// offeredTo returns a host to which waypoints are offered, towards a server that takes two of them, as Linux does by default.
+func offeredTo(t *testing.T, seed uint64, ways map[string]*way, names ...string) *fluid {
+	t.Helper()
+	f := newFluid(t, seed, ways, threeSubflows)
+	f.limit = 2
+	f.offer(names...)
+	return f
+}
+
 // Where the direct path is the best there is, trying costs at most one percent.
 func TestDirectIsBest(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 3))
@@ -148,9 +153,7 @@ func TestDirectIsBest(t *testing.T) {
 			names = append(names, name)
 			ways[name] = &way{trip: randomTrip(random), links: []*link{home, randomLink(random, 5+20*random.Float64())}}
 		}
-		f := newFluid(t, i, ways, threeSubflows)
-		f.limit = 2
-		f.offer(names...)
+		f := offeredTo(t, i, ways, names...)
 		d := f.connect(0)
 		alone := newFluid(t, i, ways, nil)
 		a := alone.connect(0)
@@ -173,9 +176,7 @@ func TestScreenedStays(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 4))
 	for i := range networks(6) {
 		ways, names := six(random)
-		f := newFluid(t, i, ways, threeSubflows)
-		f.limit = 2
-		f.offer(names...)
+		f := offeredTo(t, i, ways, names...)
 		d := f.connect(0)
 		f.run(time.Minute)
 		n := len(d.log)
@@ -199,9 +200,7 @@ func TestSharedBottleneckIsLeft(t *testing.T) {
 			"other": {trip: randomTrip(random), links: []*link{shared}},
 			"third": wayOf(randomTrip(random), randomLink(random, rate*(0.25+0.2*random.Float64()))),
 		}
-		f := newFluid(t, i, ways, threeSubflows)
-		f.limit = 2
-		f.offer("one", "other", "third")
+		f := offeredTo(t, i, ways, "one", "other", "third")
 		d := f.connect(0)
 		f.run(90 * time.Second)
 		if d.over("third") == nil {
@@ -220,9 +219,7 @@ func TestLoweredWaypointIsTriedAgain(t *testing.T) {
 	late, tried := 0, int(networks(12))
 	for i := range uint64(tried) {
 		ways, names := six(random)
-		f := newFluid(t, i, ways, threeSubflows)
-		f.limit = 2
-		f.offer(names...)
+		f := offeredTo(t, i, ways, names...)
 		d := f.connect(0)
 		f.run(20 * time.Second)
 		good := ways["good"].links[0]
@@ -246,9 +243,7 @@ func TestNothingIsTried(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 7))
 	for i := range networks(12) {
 		ways, names := six(random)
-		f := newFluid(t, i, ways, threeSubflows)
-		f.limit = 2
-		f.offer(names...)
+		f := offeredTo(t, i, ways, names...)
 		d := f.connect(200e3)
 		f.run(time.Minute)
 		if n := len(d.log); n > 2 && strings.Contains(strings.Join(d.log, ";"), "end ") {
@@ -319,9 +314,7 @@ func TestDirectCarriesMost(t *testing.T) {
 	for i := range networks(8) {
 		ways, names := six(random)
 		ways[""] = wayOf(10*time.Millisecond, randomLink(random, 100))
-		f := newFluid(t, i, ways, threeSubflows)
-		f.limit = 2
-		f.offer(names...)
+		f := offeredTo(t, i, ways, names...)
 		d := f.connect(0)
 		f.run(15 * time.Second)
 		if log := strings.Join(d.log, ";"); strings.Count(log, "join") > 2 || strings.Contains(log, "end ") {

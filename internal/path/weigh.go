@@ -84,7 +84,19 @@ type aside struct {
 // setAside reports whether the subflow is a backup although it works.
 func (s *subflow) setAside() bool { return s.aside != nil && s.aside.cause != notAside }
 
-func (s *subflow) isLossy() bool { return s.aside != nil && s.aside.cause == lossy }
+// isAside reports whether the subflow is set aside for this kind of reason.
+func (s *subflow) isAside(cause asideCause) bool { return s.aside != nil && s.aside.cause == cause }
+
+func (s *subflow) isLossy() bool { return s.isAside(lossy) }
+
+// putAside makes a subflow a backup for a reason.
+func (t turn) putAside(s *subflow, cause asideCause, why Verdict) {
+	if s.aside == nil {
+		s.aside = &aside{}
+	}
+	s.aside.cause, s.aside.since, s.aside.why = cause, t.now, why
+	t.setBackup(s, true)
+}
 
 // weigh decides about one connection that was just sampled closely.
 func (m *Manager) weigh(t turn) {
@@ -261,7 +273,7 @@ func (m *Manager) divide(t turn) {
 	switch t.kind {
 	case measure.Bulk:
 		for _, s := range t.subflows {
-			if s.aside != nil && s.aside.cause == standsBy {
+			if s.isAside(standsBy) {
 				t.carryAgain(s)
 			}
 		}
@@ -303,12 +315,7 @@ func (m *Manager) gather(t turn) {
 		if s == best || !t.ours(s) || s.backup || !s.stayed(t.now) {
 			continue
 		}
-		if s.aside == nil {
-			s.aside = &aside{}
-		}
-		s.aside.cause, s.aside.since = standsBy, t.now
-		s.aside.why = Verdict{Waypoint: best.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, best)}
-		t.setBackup(s, true)
+		t.putAside(s, standsBy, Verdict{Waypoint: best.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, best)})
 	}
 }
 
