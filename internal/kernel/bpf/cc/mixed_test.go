@@ -2,6 +2,8 @@ package cc
 
 import (
 	"testing"
+
+	"github.com/detour-collective/dcol/internal/racetest"
 )
 
 // solve returns where a function that falls from 0 to 1 is zero.
@@ -37,7 +39,7 @@ func TestMixedPaths(t *testing.T) {
 	const runs, full = 3, 0.985
 	bounds := map[string][2]float64{"reno": {0.4, 0.6}, "lia": {0.6, 0.85}, "olia": {0.7, 1}, "balia": {0.7, 0.95}}
 	services := []float64{300, 150}
-	if raceDetector {
+	if racetest.On {
 		services = services[:1]
 	}
 	for _, service := range services {

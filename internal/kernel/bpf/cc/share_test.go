@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+
+	"github.com/detour-collective/dcol/internal/racetest"
 )
 
 // This file has the models of the congestion controls share one bottleneck, packet by packet, as the measurements of fairness of
@@ -307,7 +309,7 @@ func TestDisjointPaths(t *testing.T) {
 // runs differ by a factor of three, so the mean of 20 counts. The race detector leaves time for few.
 func TestSharesOfManySubflows(t *testing.T) {
 	runs, least, most := 20, 0.6, 1.2
-	if raceDetector {
+	if racetest.On {
 		runs, least, most = 3, 0.4, 1.6
 	}
 	for _, subflows := range []int{4, 8} {

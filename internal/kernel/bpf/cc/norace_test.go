@@ -1,5 +1,0 @@
-//go:build !race
-
-package cc
-
-const raceDetector = false
