@@ -133,12 +133,13 @@ type Tried struct {
 	// Verdict is measured, kept, lost or disturbed, and Why says the same in a sentence.
 	Verdict string `json:"verdict"`
 	Why     string `json:"why"`
-	// Goodput is what the waypoint gave. If it took the place of another, Instead, all bulk connections together got With and
-	// Before. All are bits of payload a second.
+	// Goodput is the rate through the waypoint, in bits of payload a second, as those below.
 	Goodput float64 `json:"goodput_bps"`
-	Instead string  `json:"instead,omitempty"`
-	With    float64 `json:"with_bps,omitempty"`
-	Before  float64 `json:"before_bps,omitempty"`
+	// Instead is the waypoint whose place it took; empty: it took a place in the screening.
+	Instead string `json:"instead,omitempty"`
+	// With and Before are the rates of all bulk connections to the network together, with the waypoint and before it.
+	With   float64 `json:"with_bps,omitempty"`
+	Before float64 `json:"before_bps,omitempty"`
 }
 
 // Subflow describes a subflow of a connection.

@@ -152,7 +152,7 @@ func (k *converterKeeper) end(s session.State) tunnelEnd {
 	return *k.tunnel.Load()
 }
 
-// setTunnel tells the keeper how the converter is reached.
+// setTunnel gives the keeper this host's end of the tunnel to the converter.
 func (k *converterKeeper) setTunnel(end tunnelEnd) {
 	if k.tunnel != nil && *k.tunnel.Swap(&end) != end {
 		k.Poke()
@@ -360,7 +360,7 @@ func (t *tunnels) endAt(v detour.Via) tunnelEnd {
 	return end
 }
 
-// tellConverterKeepers tells the keepers of a waypoint's converter how it is reached in a tunnel.
+// tellConverterKeepers gives the keepers of a waypoint's converter this host's end of the tunnel to it.
 func (c *Client) tellConverterKeepers(waypoint string) {
 	u := c.roster.using[waypoint]
 	if u == nil {

@@ -156,7 +156,7 @@ func (c *Client) Carried(converter, server netip.AddrPort, handshake, answer tim
 	c.exchange(request{kind: kindCarried, server: server, converter: converter, handshake: handshake, answer: answer})
 }
 
-// FastOpened tells the relay how a connection to a converter went whose SYN was to have the Convert message.
+// FastOpened reports the outcome of a connection to a converter that was to have its Convert message in the SYN.
 func (c *Client) FastOpened(converter netip.AddrPort, how FastOpen) {
 	c.exchange(request{kind: kindFastOpened, server: converter, how: how})
 }

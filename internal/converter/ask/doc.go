@@ -73,7 +73,7 @@ func (f Failure) String() string {
 	return "unknown failure"
 }
 
-// FastOpen is how a connection went whose SYN was to have the Convert message.
+// FastOpen is the outcome of a connection to a converter that was to have its Convert message in the SYN.
 type FastOpen byte
 
 // The ways in which it can go. If the SYN only asked for a cookie, and arrived, nothing is reported.

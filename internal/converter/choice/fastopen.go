@@ -11,7 +11,7 @@ import (
 
 const (
 	fastPathsMost = 1024
-	// fastPathsFor is how long a path is remembered after its last connection, and after it is left alone.
+	// A path is remembered for fastPathsFor after its last connection. If it is left alone, this time begins when that ends.
 	fastPathsFor = 48 * time.Hour
 
 	// trialFor bounds a trial that nobody reports the end of.

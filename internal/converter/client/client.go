@@ -40,7 +40,7 @@ type Config struct {
 	Excluded func()
 }
 
-// Way is how a converter is called.
+// Way has the settings of sockets that call a converter.
 type Way struct {
 	Local netip.Addr // the address to call from; zero: any
 	Mark  uint32     // of the sockets; 0: that of others

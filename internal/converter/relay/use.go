@@ -43,7 +43,7 @@ type user struct {
 	programs []string         // paths of executables whose connections go directly
 }
 
-// ways are how converters are called.
+// ways has the settings of sockets that call converters.
 type ways struct {
 	mark uint32                        // in tunnels only, by sockets with this mark; 0: as any server
 	from map[netip.AddrPort]netip.Addr // by converter
