@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/converter/ask"
+	"github.com/detour-collective/dcol/internal/kernel/sockinfo"
 )
 
 // reach connects a socket to a converter, until a time at most, and sends a request. If that may be in the SYN (fast), how
@@ -53,7 +54,7 @@ func openFast(fd int, converter unix.Sockaddr, request []byte) (how ask.FastOpen
 		return 0, err
 	}
 	if inSYN <= 0 {
-		if err = finish(fd, converter, request); err == nil && sentAgain(fd) { // without TFO's option, which may have been the reason
+		if err = finish(fd, converter, request); err == nil && sockinfo.SentAgain(fd) { // without TFO's option, which may have been the reason
 			how = ask.FastOpenFailed
 		}
 		return how, err
@@ -62,7 +63,7 @@ func openFast(fd int, converter unix.Sockaddr, request []byte) (how ask.FastOpen
 	switch {
 	case errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.EALREADY), errors.Is(err, unix.EAGAIN): // for too long, without data too
 		return ask.FastOpenSilent, err
-	case err != nil || !ackedSYNData(fd) || !isMultipath(fd):
+	case err != nil || !sockinfo.AckedSYNData(fd) || !sockinfo.IsMultipath(fd):
 		return 0, errSYNData
 	}
 	return ask.FastOpenWorked, nil
@@ -82,23 +83,4 @@ func finish(fd int, converter unix.Sockaddr, rest []byte) error {
 		err = io.ErrShortWrite
 	}
 	return err
-}
-
-func isMultipath(fd int) bool {
-	const isMPTCP = 43 // TCP_IS_MPTCP of linux/tcp.h
-	is, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, isMPTCP)
-	return err == nil && is == 1
-}
-
-// ackedSYNData reports whether the peer has acknowledged the data in a socket's SYN.
-func ackedSYNData(fd int) bool {
-	const synData = 32 // TCPI_OPT_SYN_DATA of linux/tcp.h
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	return err == nil && info.Options&synData != 0
-}
-
-// sentAgain reports whether a packet of a socket was sent again.
-func sentAgain(fd int) bool {
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	return err == nil && info.Total_retrans > 0
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/engine/enginetest"
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 	"github.com/detour-collective/dcol/internal/converter/server"
+	"github.com/detour-collective/dcol/internal/kernel/sockinfo"
 )
 
 // A message in the SYN of an MPTCP connection is answered before the handshake has ended. The answer arrives also if
@@ -70,15 +71,7 @@ func startFastOpen(t *testing.T, value string) (*engine.Engine, netip.AddrPort) 
 	t.Cleanup(func() { _ = os.WriteFile(setting, before, 0) })
 	command(t, "ip", "tcp_metrics", "flush") // the cookies of the tests before
 	l := enginetest.Listen(t, converter, true)
-	raw, err := l.SyscallConn()
-	if err == nil {
-		var bad error
-		err = raw.Control(func(fd uintptr) { bad = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_FASTOPEN, 100) })
-		err = errors.Join(err, bad)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	enginetest.TakeDataInSYN(t, l)
 	return enginetest.StartAt(t, server.New(key), l)
 }
 
@@ -464,7 +457,5 @@ func askInSYN(t *testing.T, to netip.AddrPort, message []byte) (answer []byte, m
 	if err != nil {
 		t.Errorf("no answer: %v", err)
 	}
-	const isMPTCP = 43 // TCP_IS_MPTCP of linux/tcp.h
-	is, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, isMPTCP)
-	return b[:max(n, 0)], err == nil && is == 1
+	return b[:max(n, 0)], sockinfo.IsMultipath(fd)
 }

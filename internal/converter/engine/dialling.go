@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/sockinfo"
 )
 
 // dial begins to connect to a server, and forgets the one before.
@@ -79,7 +81,7 @@ func (l *loop) connected(p *pair) {
 	switch {
 	case errno == unix.EAGAIN: // the event was meant for an earlier socket with this descriptor
 		return
-	case o.inSYN > 0 && (errno != 0 || !ackedSYNData(fd) || o.dial.MPTCP && !isMultipath(fd)):
+	case o.inSYN > 0 && (errno != 0 || !sockinfo.AckedSYNData(fd) || o.dial.MPTCP && !isMultipath(fd)):
 		l.dialSlowly(p)
 		return
 	case errno != 0:
@@ -90,7 +92,7 @@ func (l *loop) connected(p *pair) {
 		switch {
 		case o.inSYN > 0:
 			o.fast = FastOpenAcked
-		case sentAgain(fd): // without TFO's option, which may have been the reason
+		case sockinfo.SentAgain(fd): // without TFO's option, which may have been the reason
 			o.fast = FastOpenFailed
 		}
 	}
@@ -215,8 +217,6 @@ func (l *loop) dialled(p *pair, errno syscall.Errno) {
 
 // isMultipath reports whether an accepted connection is MPTCP, and did not fall back to TCP.
 func isMultipath(fd int) bool {
-	is, errno := intOption(fd, unix.IPPROTO_TCP, tcpIsMPTCP)
+	is, errno := intOption(fd, unix.IPPROTO_TCP, sockinfo.TCPIsMPTCP)
 	return errno == 0 && is == 1
 }
-
-const tcpIsMPTCP = 43 // TCP_IS_MPTCP of linux/tcp.h

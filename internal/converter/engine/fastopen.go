@@ -15,16 +15,3 @@ func fastOpen(fd int, b []byte, to unix.Sockaddr) (n int, err error) {
 	}
 	return max(n, 0), err
 }
-
-// ackedSYNData reports whether the other side has acknowledged the data in a socket's SYN.
-func ackedSYNData(fd int) bool {
-	const synData = 32 // TCPI_OPT_SYN_DATA of linux/tcp.h
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	return err == nil && info.Options&synData != 0
-}
-
-// sentAgain reports whether a packet of a socket was sent again.
-func sentAgain(fd int) bool {
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	return err == nil && info.Total_retrans > 0
-}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -62,7 +61,7 @@ func TestLibconvert(t *testing.T) {
 	for _, fastOpen := range []bool{false, true} {
 		l := enginetest.Listen(t, "127.0.0.1", true)
 		if fastOpen {
-			acceptDataInSYN(t, l)
+			enginetest.TakeDataInSYN(t, l)
 		}
 		e, at := enginetest.StartAt(t, New(key), l)
 		curl := func(c []byte, url string) ([]byte, error) {
@@ -118,19 +117,6 @@ func again(t *testing.T) {
 		t.Fatalf("in its namespace: %v\n%s", err, out)
 	}
 	t.Logf("%s", out)
-}
-
-func acceptDataInSYN(t *testing.T, l *net.TCPListener) {
-	t.Helper()
-	raw, err := l.SyscallConn()
-	if err == nil {
-		var bad error
-		err = raw.Control(func(fd uintptr) { bad = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_FASTOPEN, 100) })
-		err = errors.Join(err, bad)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // dataInSYNs returns how many SYNs brought data that was taken, in this namespace.

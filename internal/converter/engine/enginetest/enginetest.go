@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/detour-collective/dcol/internal/converter/engine"
 )
 
@@ -113,6 +115,20 @@ func DialFrom(t *testing.T, from net.Addr, to netip.AddrPort, mptcp bool) *net.T
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	return c.(*net.TCPConn)
+}
+
+// TakeDataInSYN has a listener take data in SYNs (TCP Fast Open). The sysctl net.ipv4.tcp_fastopen decides, too.
+func TakeDataInSYN(t *testing.T, l *net.TCPListener) {
+	t.Helper()
+	raw, err := l.SyscallConn()
+	if err == nil {
+		var bad error
+		err = raw.Control(func(fd uintptr) { bad = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_FASTOPEN, 100) })
+		err = errors.Join(err, bad)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Exchange sends n random bytes to a server that echoes, closes this direction, and demands them back.

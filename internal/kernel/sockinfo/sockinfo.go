@@ -1,0 +1,27 @@
+// Package sockinfo reads what the kernel knows of a TCP or MPTCP socket.
+package sockinfo
+
+import "golang.org/x/sys/unix"
+
+// TCPIsMPTCP is a socket option of IPPROTO_TCP: 1 for an MPTCP socket whose connection has not fallen back to TCP. It is
+// TCP_IS_MPTCP of linux/tcp.h.
+const TCPIsMPTCP = 43
+
+// IsMultipath reports whether a connected socket speaks MPTCP, and has not fallen back to TCP.
+func IsMultipath(fd int) bool {
+	is, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, TCPIsMPTCP)
+	return err == nil && is == 1
+}
+
+// AckedSYNData reports whether the peer has acknowledged the data in a socket's SYN (TCP Fast Open, RFC 7413).
+func AckedSYNData(fd int) bool {
+	const synData = 32 // TCPI_OPT_SYN_DATA of linux/tcp.h
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.Options&synData != 0
+}
+
+// SentAgain reports whether the kernel has sent a packet of a socket again.
+func SentAgain(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.Total_retrans > 0
+}
