@@ -107,12 +107,13 @@ type WaypointLeft struct {
 	Addr     netip.Addr
 }
 
-// WaypointMeasured reports the round trip of the session with a waypoint at one address, the share of its packets that were
-// lost lately, and in how many packets that was seen.
+// WaypointMeasured reports the shortest and the latest round trip of the session with a waypoint at one address, the share of its
+// packets that were lost lately, and in how many packets that was seen.
 type WaypointMeasured struct {
 	Waypoint string
 	Addr     netip.Addr
 	RTT      time.Duration
+	Latest   time.Duration
 	Loss     float64
 	Packets  float64
 }

@@ -24,6 +24,9 @@ type fluid struct {
 	ways   map[string]*way // by waypoint; "" is the direct one
 	limit  int             // further subflows that the server takes of a connection
 	flows  []*transfer
+	crowd  time.Duration // queue that other traffic of the host makes on its line
+	idle   []string      // waypoints with a session that is measured
+	asked  int           // how often the manager asked for that
 	token  path.Token
 	port   uint16
 }
@@ -261,6 +264,27 @@ func (f *fluid) advance() {
 		f.tell(path.Tick{})
 	}
 	f.tell(f.measured())
+	asked := f.m.MeasuresSessions(f.now)
+	if asked {
+		f.asked++
+	}
+	if asked || f.now.Sub(f.start)%time.Second < dt {
+		f.measureSessions()
+	}
+}
+
+// measureSessions reports the round trips of the sessions, which wait where the direct path does.
+func (f *fluid) measureSessions() {
+	for _, w := range f.idle {
+		trip := f.ways[w].trip / 2
+		latest := trip + f.crowd
+		for _, k := range f.ways[w].links {
+			if k.full && slices.Contains(f.ways[""].links, k) {
+				latest += time.Duration((0.4 + 0.6*f.random.Float64()) * float64(k.buffer))
+			}
+		}
+		f.tell(path.WaypointMeasured{Waypoint: w, Addr: addrOf(w), RTT: trip, Latest: latest})
+	}
 }
 
 // prepare returns the subflows that carry, with their own bounds.

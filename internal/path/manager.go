@@ -140,7 +140,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case WaypointLeft:
 		m.waypointLeft(via{ev.Waypoint, ev.Addr}, now)
 	case WaypointMeasured:
-		m.detours.sessions[via{ev.Waypoint, ev.Addr}] = sessionOf(ev)
+		m.detours.sessions[via{ev.Waypoint, ev.Addr}] = sessionOf(ev, now)
 	case ClaimsHeard:
 		m.detours.hear(ev, now)
 	case WaypointLoaded:

@@ -21,6 +21,9 @@ import (
 //   - A detour that stands by carries again as soon as the sum falls, what carries changes or loses, or all that carries stalls
 //     (stall.go); and for another try, at growing intervals.
 //
+// Where sessions show that this host's line is the bottleneck (line.go), all detours become backups together, and what that may cost
+// is bounded only by how often it is tried.
+//
 // A challenge may put another waypoint in the place of a detour that stands by (challenge.go).
 
 const (
@@ -30,6 +33,11 @@ const (
 	// A detour adds nothing if the sum without it is at least this share of the sum with it. Bytes are read at samples that are a
 	// few milliseconds late, on 2 s: so a smaller margin would be noise, and a larger one would give up detours that add something.
 	omitKeeps = 0.99
+	// With a sign that the line is the bottleneck, the sum before is measured over at least lineBefore, or lineUnsteady while the
+	// subflows' rates still change, and this share is enough.
+	lineBefore   = time.Second
+	lineUnsteady = 3 * time.Second
+	lineKeeps    = 0.95
 	// If half of what it carried is missing after omitFailsIn, it does add something.
 	omitFailsIn = 800 * time.Millisecond
 	// The measurement begins when the detour's queue has drained, or after omitDrains. It ends without a result after omitMost.
@@ -61,11 +69,13 @@ type omissions struct {
 	due         time.Time
 	gap, stands time.Duration
 	spent       float64 // bits that omissions cost
+	line        lineSigns
 
-	trial        *subflow // which one is omitted to find out what it adds; nil: none
+	trial        []*subflow // which are omitted to find out what they add
 	began        time.Time
-	from         reading // since its queue drained; zero: it has not
-	before, rate float64 // the sum with it, and its part
+	byLine       bool    // because of the line
+	from         reading // since their queues drained; zero: they have not
+	before, rate float64 // the sum with them, and their part
 	flows        int     // bulk connections to the network
 
 	carriers []*subflow // while detours stand by
@@ -76,9 +86,12 @@ type omissions struct {
 // addsNothing reports whether the subflow stands by because the connection gets as much without it, or to find that out.
 func (s *subflow) addsNothing() bool { return s.isAside(addsNothing) }
 
+// trials reports whether detours are omitted to find out what they add.
+func (o *omissions) trials() bool { return len(o.trial) > 0 }
+
 // looks reports whether the omissions need what the bulk connections carried.
 func (o *omissions) looks(t turn) bool {
-	return o.trial != nil || !t.now.Before(o.due.Add(-omitBefore-closeGap)) || t.now.Sub(o.second.at) >= time.Second && t.has((*subflow).addsNothing)
+	return o.trials() || !t.now.Before(o.due.Add(-omitBefore-closeGap)) || t.now.Sub(o.second.at) >= time.Second && t.has((*subflow).addsNothing)
 }
 
 // omit has a connection that has screened do without detours that add nothing. It reports whether that changed anything.
@@ -87,29 +100,56 @@ func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 	carrying := t.carriers()
 	steady := !t.busy() && slices.ContainsFunc(carrying, t.presses) && t.areSteady(carrying)
 	o.sum.take(carrying, steady, total, flows, t.now)
-	if o.trial != nil {
+	if o.trials() {
 		return t.judgeOmission(m, carrying, total, flows)
 	}
-	if t.wake(carrying, total) {
+	line := o.line.last.Equal(t.now)
+	if t.wake(carrying, total, line) {
 		return true
 	}
 	sum, over := o.sum.rate(total, t.now)
-	if t.now.Before(o.due) || over < omitBefore || t.exchangedLately() || t.fledLately() || t.now.Sub(t.attention.stalls.calledUp) < calmFor ||
+	known := over >= omitBefore
+	if line && !known {
+		if known = over >= lineBefore; !known {
+			sum, over = o.line.rate(total, t.now)
+			known = over >= lineUnsteady
+		}
+	}
+	if t.now.Before(o.due) || !known || t.exchangedLately() || t.fledLately() || t.now.Sub(t.attention.stalls.calledUp) < calmFor ||
 		slices.ContainsFunc(carrying, (*subflow).isAccused) {
 		return false
 	}
-	s := m.omissible(t, sum)
-	if s.subflow == nil {
+	var list []readySubflow
+	if line {
+		list = m.behindLine(t)
+	} else if s := m.omissible(t, sum); s.subflow != nil {
+		list = append(list, s)
+	}
+	if len(list) == 0 {
 		o.due = t.now.Add(time.Second)
 		return false
 	}
 	if !m.detours.holds(t) {
 		return false
 	}
-	o.trial, o.began, o.from, o.before, o.rate, o.flows = s.subflow, t.now, reading{}, sum, s.rate, flows
-	t.putAside(s.subflow, addsNothing, Verdict{})
+	o.trial, o.began, o.byLine, o.from, o.before, o.rate, o.flows = o.trial[:0], t.now, line, reading{}, sum, 0, flows
+	for _, s := range list {
+		o.trial, o.rate = append(o.trial, s.subflow), o.rate+s.rate
+		t.putAside(s.subflow, addsNothing, Verdict{Line: line})
+	}
 	o.carriers = t.carriers()
 	return true
+}
+
+// behindLine returns the detours that carry, may give their places, and pass the line that is full.
+func (m *Manager) behindLine(t turn) (list []readySubflow) {
+	for _, s := range t.subflows {
+		if s.detour != nil && !s.detour.Kind.own() && !s.backup && m.exchangeable(t, s) && m.passesLine(s.detour, t.now) {
+			rate, _ := t.steadyRate(s)
+			list = append(list, readySubflow{s, rate})
+		}
+	}
+	return list
 }
 
 func (s *subflow) isAccused() bool { return s.habits != nil && s.habits.accused() }
@@ -169,16 +209,17 @@ func (s *subflow) queue() time.Duration { return s.habits.step.trip - s.habits.t
 // again.
 func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows int) bool {
 	o := &t.tryouts.omissions
-	s := o.trial
 	m.detours.holds(t)
-	if !slices.Contains(t.subflows, s) || !s.addsNothing() || !slices.Equal(carrying, o.carriers) || flows != o.flows || total < o.from.bytes ||
+	gone := slices.ContainsFunc(o.trial, func(s *subflow) bool { return !slices.Contains(t.subflows, s) || !s.addsNothing() })
+	if gone || !slices.Equal(carrying, o.carriers) || flows != o.flows || total < o.from.bytes ||
 		t.fled.After(o.began) || t.exchanged.After(o.began) || t.now.Sub(o.began) >= omitMost {
 		o.wait(t)
 		return t.wakeAll()
 	}
 	age := t.now.Sub(o.began)
 	if o.from.at.IsZero() {
-		if age >= drainsLeast && s.dry() >= drainsDry || age >= omitDrains {
+		drained := !slices.ContainsFunc(o.trial, func(s *subflow) bool { return s.dry() < drainsDry })
+		if age >= drainsLeast && drained || age >= omitDrains {
 			o.from = reading{t.now, total}
 		}
 		return false
@@ -188,24 +229,42 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		return false
 	}
 	sum := 8 * float64(total-o.from.bytes) / over.Seconds()
-	falls := sum < omitKeeps*o.before
+	keeps := omitKeeps
+	if o.byLine {
+		keeps = lineKeeps
+	}
+	falls := sum < keeps*o.before
 	if over < omitDuring && !(falls && sum < o.before-o.rate/2) {
 		return false
 	}
 	o.spent += max(0, o.before-sum) * over.Seconds()
 	if falls || !slices.ContainsFunc(carrying, t.presses) { // else the program has no more than this
 		o.wait(t)
-		o.trial = nil
-		t.carryAgain(s)
+		if o.byLine {
+			o.line.refute(t.now)
+		}
+		for _, s := range o.trial {
+			t.carryAgain(s)
+		}
+		o.end()
 		o.carriers = t.carriers()
 		return true
 	}
-	s.aside.why = Verdict{With: o.before, Without: sum}
-	s.aside.until = t.now.Add(o.stands)
+	for _, s := range o.trial {
+		s.aside.why = Verdict{With: o.before, Without: sum, Line: o.byLine}
+		s.aside.until = t.now.Add(o.stands)
+	}
 	o.stands = min(2*o.stands, challengeGapMost)
 	o.got, o.second = sum, reading{t.now, total}
-	o.trial, o.due = nil, t.now
+	o.end()
+	o.due = t.now
 	return false
+}
+
+// end ends the measurement.
+func (o *omissions) end() {
+	clear(o.trial)
+	o.trial = o.trial[:0]
 }
 
 // wait has the next omission wait for longer than the last time.
@@ -214,9 +273,9 @@ func (o *omissions) wait(t turn) {
 	o.gap = min(2*o.gap, challengeGapMost)
 }
 
-// wake has detours carry again that stood by: all if there is a sign that they are needed, or else one whose time is over. It reports
-// whether it did.
-func (t turn) wake(carrying []*subflow, total uint64) bool {
+// wake has detours carry again that stood by: all if there is a sign that they are needed, or else one whose time is over, unless the
+// line is still the bottleneck. It reports whether it did.
+func (t turn) wake(carrying []*subflow, total uint64, line bool) bool {
 	o := &t.tryouts.omissions
 	if !t.has((*subflow).addsNothing) {
 		return false
@@ -235,6 +294,10 @@ func (t turn) wake(carrying []*subflow, total uint64) bool {
 	if s == nil {
 		return false
 	}
+	if line && s.aside.why.Line {
+		s.aside.until = t.now.Add(o.stands)
+		return false
+	}
 	t.carryAgain(s)
 	o.carriers, o.due = t.carriers(), t.now
 	return true
@@ -249,7 +312,7 @@ func (t turn) wakeAll() (found bool) {
 		}
 	}
 	if t.tryouts != nil {
-		t.tryouts.omissions.trial = nil
+		t.tryouts.omissions.end()
 	}
 	return found
 }

@@ -159,8 +159,9 @@ func TestPlaceOfOneThatAddsNothingIsGiven(t *testing.T) {
 			t.Errorf("%d: carries: %v", i, d.log)
 		}
 		f.offer("good")
-		f.run(30 * time.Second)
-		if !carries(d, "good") || d.over("loaded") != nil {
+		f.idle = append(f.idle, "good")
+		f.run(40 * time.Second)
+		if !carries(d, "good") || d.over("near") != nil && d.over("loaded") != nil {
 			t.Errorf("%d: %v", i, d.log)
 		}
 	}

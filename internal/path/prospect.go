@@ -28,13 +28,15 @@ const (
 
 // sessionWorth is what the session with a waypoint shows of the way there.
 type sessionWorth struct {
-	trip time.Duration
-	loss float64 // at least
+	trip   time.Duration // the shortest
+	loss   float64       // at least
+	latest time.Duration // round trip
+	at     time.Time
 }
 
-func sessionOf(ev WaypointMeasured) sessionWorth {
+func sessionOf(ev WaypointMeasured, now time.Time) sessionWorth {
 	least, _ := measure.Interval(ev.Loss, ev.Packets)
-	return sessionWorth{ev.RTT, least}
+	return sessionWorth{ev.RTT, least, ev.Latest, now}
 }
 
 // prospect returns what the connection may expect of a detour.

@@ -248,6 +248,8 @@ type Verdict struct {
 	// With and Without are what bulk traffic got with and without the subflow, in bits a second. They are zero if something else
 	// decided, or if that is not known yet.
 	With, Without float64
+	// Line is set if this host's line seems to be the bottleneck.
+	Line bool
 }
 
 // of returns the reason as text for a subflow.
@@ -261,6 +263,8 @@ func (a *aside) of() string {
 		return fmt.Sprintf("gives its place to %s", a.why.Waypoint)
 	case a.cause == addsNothing && a.why.With == 0:
 		return "stands by for a moment, to find out what the connection gets without it"
+	case a.cause == addsNothing && a.why.Line:
+		return fmt.Sprintf("stands by, because this host's own line is the bottleneck: bulk traffic got %s without it, %s with it", inMbit(a.why.Without), inMbit(a.why.With))
 	case a.cause == addsNothing:
 		return fmt.Sprintf("stands by: bulk traffic got %s without it, %s with it", inMbit(a.why.Without), inMbit(a.why.With))
 	case a.cause == spent:

@@ -92,6 +92,7 @@ type detours struct {
 	history     history
 	steering    Steering
 	sessions    map[via]sessionWorth
+	line        line
 	loads       loads
 	spending    spending
 	budget      *budget.Book
@@ -220,6 +221,7 @@ func (k *detours) moved() {
 	k.suspensions.forgiveSilence()
 	clear(k.history)
 	clear(k.sessions)
+	k.line = line{}
 	clear(k.loads)
 	clear(k.sharings)
 	clear(k.trying)

@@ -120,11 +120,17 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 		t.tryouts = &tryouts{gap: challengeGap, omissions: omissions{gap: omitGap, stands: standsFor}}
 	}
 	tr := t.tryouts
+	line := m.fillsLine(t)
+	if line && !tr.over {
+		m.endScreening(t)
+	}
+	m.asksSessions(t, line)
 	omits := tr.over && tr.challenge == nil && tr.omissions.looks(t)
 	if tr.over && tr.challenge == nil && t.now.Before(tr.due.Add(-2*sumBefore)) && !omits {
 		return changed
 	}
 	total, flows := m.carriedTo(t)
+	tr.omissions.line.take(line, total, t.now)
 	if omits && m.omit(t, total, flows) {
 		return true
 	}
@@ -138,7 +144,7 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 		return m.screen(t) || changed
 	case tr.challenge != nil:
 		return m.judgeChallenge(t, total) || changed
-	case !t.now.Before(tr.due) && tr.omissions.trial == nil:
+	case !t.now.Before(tr.due) && !tr.omissions.trials() && !tr.omissions.line.lasts(t.now):
 		return m.begin(t, total) || changed
 	}
 	return changed
@@ -146,7 +152,7 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 
 // isTrying reports whether the connection is about to try waypoints, or does.
 func (t turn) isTrying() bool {
-	return t.tryouts != nil && (!t.tryouts.over && t.tryouts.screened > 0 || t.tryouts.challenge != nil || t.tryouts.omissions.trial != nil) || t.has((*subflow).yields)
+	return t.tryouts != nil && (!t.tryouts.over && t.tryouts.screened > 0 || t.tryouts.challenge != nil || t.tryouts.omissions.trials()) || t.has((*subflow).yields)
 }
 
 // yields reports whether the subflow gives its place to a waypoint that is tried.

@@ -138,6 +138,7 @@ func offeredTo(t *testing.T, seed uint64, ways map[string]*way, names ...string)
 	f := newFluid(t, seed, ways, threeSubflows)
 	f.limit = 2
 	f.offer(names...)
+	f.idle = names
 	return f
 }
 

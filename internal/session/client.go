@@ -41,6 +41,7 @@ type Client struct {
 	config  ClientConfig
 	log     *slog.Logger
 	moved   chan struct{} // NetworkChanged was called
+	pings   chan struct{} // Ping was called
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	// seen is our address as the waypoint last saw it. Only run uses it. It is newer than what a
@@ -62,6 +63,7 @@ func NewClient(config ClientConfig) *Client {
 		config: config,
 		log:    config.Log.With("waypoint", config.Name, "addr", config.Addr),
 		moved:  make(chan struct{}, 1),
+		pings:  make(chan struct{}, 1),
 		stop:   stop,
 		state: State{
 			Waypoint: config.Name, Addr: config.Addr, Since: time.Now(),
@@ -90,9 +92,17 @@ func (c *Client) stateLocked() State {
 	s := c.state
 	if c.call != nil {
 		stats := c.call.conn.ConnectionStats()
-		s.RTT, s.MinRTT = stats.SmoothedRTT, stats.MinRTT
+		s.RTT, s.MinRTT, s.LatestRTT = stats.SmoothedRTT, stats.MinRTT, stats.LatestRTT
 	}
 	return s
+}
+
+// Ping has the round trip be measured again, if there is a session.
+func (c *Client) Ping() {
+	select {
+	case c.pings <- struct{}{}:
+	default: // an earlier one is still pending
+	}
 }
 
 // NetworkChanged reports that this host's addresses or routes have changed. The session is tested,
@@ -298,6 +308,8 @@ func (c *Client) tend(ctx context.Context, call *call) error {
 			if err := c.check(call); err != nil {
 				return err
 			}
+			call.ping()
+		case <-c.pings:
 			call.ping()
 		case <-c.moved:
 			if move = c.startMove(call, move); move != nil {

@@ -45,7 +45,7 @@ func TestMap(t *testing.T) {
 			if want := (Grant{Port: 443, Lease: time.Minute, Client: w.at.Addr()}); got != want {
 				t.Errorf("granted %+v, want %+v", got, want)
 			}
-			if s := m.State(); s.RTT <= 0 || s.MinRTT <= 0 || s.MinRTT > s.RTT*10 || s.Loss != 0 {
+			if s := m.State(); s.RTT <= 0 || s.MinRTT <= 0 || s.LatestRTT < s.MinRTT || s.MinRTT > s.RTT*10 || s.Loss != 0 {
 				t.Errorf("measured %+v", s)
 			}
 			live := w.live()

@@ -28,6 +28,7 @@ type State struct {
 	Lease       time.Duration // of a mapping at this waypoint
 	RTT         time.Duration // smoothed
 	MinRTT      time.Duration
+	LatestRTT   time.Duration
 	Loss        float64 // share of our packets that did not arrive, over about the last minute
 	LossPackets float64 // number of packets in which Loss was seen, of which old ones count less
 }

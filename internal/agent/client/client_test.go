@@ -56,6 +56,7 @@ func (f *fakeSession) Map(context.Context, netip.AddrPort, bool) (detour.Grant, 
 func (f *fakeSession) Refusal(err error) detour.Refusal { return detour.Refusal{Why: err.Error()} }
 func (f *fakeSession) Describe() api.Waypoint           { return api.Waypoint{Name: "bob", State: "up"} }
 func (f *fakeSession) Measured() figures                { return figures{} }
+func (f *fakeSession) Ping()                            {}
 func (f *fakeSession) NetworkChanged()                  {}
 
 func newLab(t *testing.T, port uint16) *lab {

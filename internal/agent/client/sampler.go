@@ -98,12 +98,24 @@ func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration
 	if len(w.Received) == 0 {
 		return sampleEvery
 	}
+	c.measureSessions(now)
 	c.backlog = append(c.backlog, w.Measured)
 	for _, gone := range w.gone {
 		c.backlog = append(c.backlog, gone)
 	}
 	c.decide(ctx, now)
 	return max(watchEvery, sampleShare*time.Since(now))
+}
+
+// measureSessions has the path manager see the sessions' round trips, and measures them again, when it asks for that.
+func (c *Client) measureSessions(now time.Time) {
+	if !c.manager.MeasuresSessions(now) {
+		return
+	}
+	for v, w := range c.roster.sessions {
+		c.measuredWaypoint(v, w.Measured())
+		w.Ping()
+	}
 }
 
 // partSize is the number of samples that are kept at a time.

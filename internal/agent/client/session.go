@@ -25,6 +25,8 @@ type waypoint interface {
 	Describe() api.Waypoint
 	// Measured returns what was measured of the session. It is zero while there is none.
 	Measured() figures
+	// Ping has the round trip be measured again.
+	Ping()
 	// NetworkChanged is called when this host's addresses have changed.
 	NetworkChanged()
 }
@@ -91,10 +93,10 @@ func (s *waypointSession) Describe() api.Waypoint {
 // again, whatever the waypoint says.
 const loadedAtMost = time.Minute
 
-// figures holds the measurements of a session: its shortest round trip, the share of its packets that were lost lately, and
+// figures holds the measurements of a session: its shortest and its latest round trip, the share of its packets that were lost lately, and
 // the number of packets from which that share was computed.
 type figures struct {
-	trip          time.Duration
+	trip, latest  time.Duration
 	loss, packets float64
 }
 
@@ -105,7 +107,7 @@ func measuredOf(s session.State) figures {
 	if !s.Usable() {
 		return figures{}
 	}
-	return figures{s.MinRTT, s.Loss, s.LossPackets}
+	return figures{s.MinRTT, s.LatestRTT, s.Loss, s.LossPackets}
 }
 
 // quotaSpent reports whether a waypoint's quota is used up: it has ended the connections that ran through it, of

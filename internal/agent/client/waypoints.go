@@ -259,7 +259,7 @@ func (c *Client) hasOther(v detour.Via, now time.Time) bool {
 // measuredWaypoint has the path manager know what was measured of a session.
 func (c *Client) measuredWaypoint(v detour.Via, m figures) {
 	if m.trip > 0 {
-		c.backlog = append(c.backlog, path.WaypointMeasured{Waypoint: v.Waypoint, Addr: v.Addr, RTT: m.trip, Loss: m.loss, Packets: m.packets})
+		c.backlog = append(c.backlog, path.WaypointMeasured{Waypoint: v.Waypoint, Addr: v.Addr, RTT: m.trip, Latest: m.latest, Loss: m.loss, Packets: m.packets})
 	}
 }
 

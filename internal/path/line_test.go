@@ -1,0 +1,92 @@
+package path_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fiveBehindHome returns ways that share the line at home, which is the bottleneck of them all. One of them has losses.
+func fiveBehindHome(random *rand.Rand) (ways map[string]*way, home *link, names []string) {
+	names = []string{"near", "far", "lossy", "good", "slow"}
+	home = randomLink(random, 12+20*random.Float64())
+	home.buffer = max(home.buffer, 60*time.Millisecond)
+	ways = map[string]*way{"": wayOf(randomTrip(random), home)}
+	for _, name := range names {
+		ways[name] = wayOf(randomTrip(random), home, randomLink(random, 5+20*random.Float64()))
+	}
+	ways["lossy"].loss = 0.02
+	return ways, home, names
+}
+
+// Where sessions show that the line at home is the bottleneck, all detours soon stand by and no other is tried.
+func TestLineIsTheBottleneck(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 31))
+	for i := range networks(12) {
+		ways, _, names := fiveBehindHome(random)
+		f := offeredTo(t, i, ways, names...)
+		d := f.connect(0)
+		alone := newFluid(t, i, ways, nil)
+		a := alone.connect(0)
+		f.run(6 * time.Second)
+		alone.run(6 * time.Second)
+		n := len(d.log)
+		if share := f.rate(d, 50*time.Second) / alone.rate(a, 50*time.Second); share < 0.995 {
+			t.Errorf("%d: %.3f: %v", i, share, d.log)
+		}
+		if len(d.log) > n {
+			t.Errorf("%d: %v THEN %v", i, d.log[:n], d.log[n:])
+		}
+		for _, l := range d.lanes {
+			if l.waypoint != "" && !strings.HasPrefix(f.why(d, l.waypoint), "stands by, because this host's own line is the bottleneck: ") {
+				t.Errorf("%d: %s", i, f.why(d, l.waypoint))
+			}
+		}
+	}
+}
+
+// Other traffic of this host may fill its line, while detours add much to the direct path.
+func TestFullLineIsNotTheBottleneck(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 32))
+	for i := range networks(12) {
+		ways := map[string]*way{"idle": wayOf(randomTrip(random), randomLink(random, 1))}
+		sum := 0.0
+		for _, name := range []string{"", "one", "other"} {
+			k := randomLink(random, 5+20*random.Float64())
+			ways[name] = wayOf(randomTrip(random), k)
+			sum += k.rate
+		}
+		f := offeredTo(t, i, ways, "one", "other")
+		f.idle, f.crowd = []string{"idle"}, 200*time.Millisecond
+		d := f.connect(0)
+		f.run(5 * time.Second)
+		before := d.bytes
+		f.run(2 * time.Minute)
+		if share := 8 * float64(d.bytes-before) / sum / 120; share < 0.95 {
+			t.Errorf("%d: %.3f: %v", i, share, d.log)
+		}
+		if !carries(d, "one") || !carries(d, "other") {
+			t.Errorf("%d: %v", i, d.log)
+		}
+	}
+}
+
+// Sessions are measured often only while detours are young, and not for messages.
+func TestSessionsAreMeasuredSeldom(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 33))
+	for what, demand := range map[string]float64{"bulk traffic": 0, "messages": 20e3} {
+		ways, names := six(random)
+		f := offeredTo(t, 1, ways, names...)
+		f.connect(demand)
+		f.run(2 * time.Minute)
+		if begin := f.asked; demand > 0 && begin > 0 || begin > 300 {
+			t.Errorf("%d times in two minutes of %s", begin, what)
+		}
+		f.asked = 0
+		f.run(time.Minute)
+		if f.asked > 0 {
+			t.Errorf("%d times in the minute after two of %s", f.asked, what)
+		}
+	}
+}
