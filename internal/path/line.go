@@ -1,8 +1,12 @@
 package path
 
 import (
+	"maps"
+	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 // This file finds out whether this host's own line is the bottleneck. Then no detour can add anything to the direct path. The
@@ -10,7 +14,8 @@ import (
 // about as long as the direct path's, although nothing else goes through their waypoints, they wait in the same queue.
 //
 // Other traffic of this host may fill the line as well. So the finding is only a reason to do without detours for a moment, and to
-// compare (omit.go).
+// compare (omit.go). What that showed is remembered: for a while, detours of new connections begin as backups, and carry as soon as the
+// direct path has another bottleneck.
 
 const (
 	// A queue of lineQueue is one of the line, if packets wait there for at least linePart of the time that the direct path's do.
@@ -27,6 +32,16 @@ const (
 	lineGap = time.Second
 	// If the connections get less without detours, signs are not believed for doubtsFor, which doubles each time.
 	doubtsFor = 30 * time.Second
+	// Detours begin as backups for provenLasts after the line was the bottleneck. They carry once the direct path has had another
+	// bottleneck for otherFirst, or for otherAfter a sign of a full line; once bulk traffic has shown no sign for signsWithin; or once the
+	// last sign is signsLast ago. Then detours to that network of servers carry from the beginning for provenLasts.
+	provenLasts = time.Hour
+	otherFirst  = 300 * time.Millisecond
+	otherAfter  = 2 * time.Second
+	signsWithin = 2 * time.Second
+	signsLast   = 10 * time.Second
+	// mostElsewhere bounds the memory of such networks.
+	mostElsewhere = 1024
 	// No waypoint is tried for lineLasts after the last sign of a full line.
 	lineLasts = 20 * time.Second
 )
@@ -41,6 +56,9 @@ type line struct {
 
 	wanted time.Time // until when sessions are to be measured often
 	asked  time.Time // when they last were
+
+	proven    time.Time                  // when the line was last known to be the bottleneck
+	elsewhere map[netip.Prefix]time.Time // networks of servers towards which it was not
 }
 
 // lineOf returns the queue of this host's line.
@@ -111,10 +129,88 @@ func (m *Manager) passesLine(d *Detour, now time.Time) bool {
 	return within(x.at, now, sessionCounts) && x.queue().Seconds() >= linePart*m.detours.line.least.Seconds()
 }
 
+// beginsBehindLine reports whether a detour begins as a backup, because the line was the bottleneck lately.
+func (m *Manager) beginsBehindLine(t turn, d *Detour) bool {
+	l := &m.detours.line
+	if _, ok := t.rule.Policy.(DetourPolicy); !ok || !m.cfg.ByWorth || d.Kind.own() || t.kind == measure.Messages || t.tryouts != nil {
+		return false
+	}
+	return within(l.proven, t.now, provenLasts) && !within(l.elsewhere[prefixOf(t.server.Addr())], t.now, provenLasts) &&
+		t.has(func(s *subflow) bool { return s.direct && s.up && !s.backup && s.backoff == 0 })
+}
+
+// carryBesideLine has detours carry that began as backups, if the direct path of the connection, which has bulk traffic, has another
+// bottleneck than the line. It reports whether there were any.
+func (m *Manager) carryBesideLine(t turn, line bool) bool {
+	if !t.has((*subflow).isBehindLine) {
+		return false
+	}
+	l, x := &m.detours.line, &t.tryouts.omissions.line
+	switch {
+	case line:
+		l.proven, x.free = t.now, time.Time{}
+		return false
+	case !m.isFree(t):
+		x.free = time.Time{}
+	case x.free.IsZero():
+		x.free = t.now
+	}
+	patience, unseen := otherFirst, signsWithin
+	if !x.last.IsZero() {
+		patience, unseen = otherAfter, signsLast
+	}
+	if (x.free.IsZero() || t.now.Sub(x.free) < patience) && t.now.Sub(later(t.tryouts.began, x.last)) < unseen {
+		return false
+	}
+	l.isNot(t)
+	return t.leaveLine()
+}
+
+func (s *subflow) isBehindLine() bool { return s.isAside(behindLine) }
+
+// isFree reports whether the direct path is limited while the line has no queue.
+func (m *Manager) isFree(t turn) bool {
+	for _, x := range m.detours.sessions {
+		if within(x.at, t.now, sessionCounts) {
+			return m.lineOf(t.now).least < lineQueue && t.has(func(s *subflow) bool { return s.direct && t.presses(s) })
+		}
+	}
+	return false // it was not measured
+}
+
+// leaveLine has detours carry that began as backups. It reports whether there were any.
+func (t turn) leaveLine() (found bool) {
+	for _, s := range t.subflows {
+		if s.isBehindLine() {
+			t.carryAgain(s)
+			found = true
+		}
+	}
+	return found
+}
+
+// isNot records that the line is not the bottleneck of the turn's connection.
+func (l *line) isNot(t turn) {
+	if l.elsewhere == nil {
+		l.elsewhere = make(map[netip.Prefix]time.Time)
+	}
+	if len(l.elsewhere) < mostElsewhere {
+		l.elsewhere[prefixOf(t.server.Addr())] = t.now
+	}
+}
+
+// forget drops what is too old.
+func (l *line) forget(now time.Time) {
+	maps.DeleteFunc(l.elsewhere, func(_ netip.Prefix, at time.Time) bool { return !within(at, now, provenLasts) })
+}
+
 // asksSessions has the sessions be measured often while the connection's detours are young, or while there are signs of a full line that
 // are not certain.
 func (m *Manager) asksSessions(t turn, line bool) {
 	young := func(s *subflow) bool {
+		if s.isBehindLine() {
+			return t.now.Sub(t.tryouts.began) < asksFor
+		}
 		return s.up && !s.backup && s.detour != nil && t.now.Sub(later(s.since, s.told.at)) < asksFor
 	}
 	if t.has(young) || line && t.has(func(s *subflow) bool { return s.up && !s.backup && s.detour != nil }) {
@@ -137,6 +233,7 @@ func (m *Manager) MeasuresSessions(now time.Time) bool {
 type lineSigns struct {
 	from  reading   // what the host's connections had carried at the first
 	last  time.Time // zero: there were none
+	free  time.Time // since when the direct path has another bottleneck; zero: it is not known to have
 	until time.Time // they are not believed
 	times int       // how often they proved wrong
 }

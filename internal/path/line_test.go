@@ -2,6 +2,7 @@ package path_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,73 @@ func TestLineIsTheBottleneck(t *testing.T) {
 		for _, l := range d.lanes {
 			if l.waypoint != "" && !strings.HasPrefix(f.why(d, l.waypoint), "stands by, because this host's own line is the bottleneck: ") {
 				t.Errorf("%d: %s", i, f.why(d, l.waypoint))
+			}
+		}
+	}
+}
+
+// Once the line at home was the bottleneck, detours of later connections begin as backups. They carry where the direct path has another
+// bottleneck, and to that network from the beginning from then on.
+func TestLineIsRemembered(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 34))
+	carried := func(d *transfer) bool {
+		return slices.ContainsFunc(d.lanes, func(l *lane) bool { return l.waypoint != "" && !l.backup })
+	}
+	for i := range networks(12) {
+		ways, home, names := fiveBehindHome(random)
+		f := offeredTo(t, i, ways, names...)
+		first := f.connect(0)
+		f.run(20 * time.Second)
+		f.close(first)
+		f.run(10 * time.Second)
+		for range 3 {
+			d := f.connect(0)
+			for range 200 {
+				if f.step(); carried(d) {
+					t.Errorf("%d: %v", i, d.log)
+					break
+				}
+			}
+			if why := f.why(d, d.lanes[1].waypoint); why != "stands by: this host's own line was the bottleneck lately, so it would add nothing" {
+				t.Errorf("%d: %s", i, why)
+			}
+			f.close(d)
+		}
+		ways[""].links = append(ways[""].links, randomLink(random, home.rate/1e6/4))
+		ways[""].links[1].buffer = max(ways[""].links[1].buffer, 50*time.Millisecond)
+		d := f.connect(0)
+		f.run(3 * time.Second)
+		if !carried(d) {
+			t.Errorf("%d: does not carry: %v", i, d.log)
+		}
+		f.close(d)
+		f.run(time.Second)
+		d = f.connect(0)
+		f.run(time.Second)
+		if !carried(d) {
+			t.Errorf("%d: does not carry at once: %v", i, d.log)
+		}
+	}
+}
+
+// A connection whose detours stand by has them carry soon when its direct path becomes worse, or dead.
+func TestLineIsNoBottleneckAnyMore(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 35))
+	for i := range networks(12) {
+		for _, left := range []float64{0.3, 0} {
+			ways, home, names := fiveBehindHome(random)
+			f := offeredTo(t, i, ways, names...)
+			first := f.connect(0)
+			f.run(20 * time.Second)
+			f.close(first)
+			d := f.connect(0)
+			f.run(20 * time.Second)
+			direct := randomLink(random, left*home.rate/1e6)
+			direct.buffer = max(direct.buffer, 50*time.Millisecond)
+			ways[""].links = append(ways[""].links, direct)
+			f.run(5 * time.Second)
+			if !slices.ContainsFunc(d.lanes, func(l *lane) bool { return l.waypoint != "" && !l.backup }) {
+				t.Errorf("%d, %.1f of the direct path left: %v", i, left, d.log)
 			}
 		}
 	}

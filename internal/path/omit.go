@@ -242,6 +242,7 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		o.wait(t)
 		if o.byLine {
 			o.line.refute(t.now)
+			m.detours.line.isNot(t)
 		}
 		for _, s := range o.trial {
 			t.carryAgain(s)
@@ -249,6 +250,9 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		o.end()
 		o.carriers = t.carriers()
 		return true
+	}
+	if o.byLine {
+		m.detours.line.proven = t.now
 	}
 	for _, s := range o.trial {
 		s.aside.why = Verdict{With: o.before, Without: sum, Line: o.byLine}

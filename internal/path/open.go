@@ -37,7 +37,8 @@ func (m *Manager) openDetours(t turn) {
 	plan := m.plan(t, m.views.of(t, &m.detours))
 	t.delayed(plan.Delayed, plan.At)
 	for _, choice := range plan.Open {
-		t.take(m.detours.byID[choice.ID], from, choice, &m.reasons)
+		o := m.detours.byID[choice.ID]
+		t.take(o, from, choice, m.asideAtFirst(t, &o.Detour, choice), &m.reasons)
 		t.took(choice.Waypoint)
 		if choice.Why.explored {
 			m.detours.exploration.begin(t.now)
@@ -154,8 +155,20 @@ func (t turn) taken(d *Detour, remote netip.AddrPort) bool {
 	})
 }
 
-// take requests a subflow over a detour on offer. from is the source address of those that have none.
-func (t turn) take(o *offered, from netip.Addr, choice Choice, reasons *reasons) {
+// asideAtFirst returns why a subflow over a detour begins as one that is set aside, or nil if it does not.
+func (m *Manager) asideAtFirst(t turn, d *Detour, choice Choice) *aside {
+	switch {
+	case choice.Aside:
+		return &aside{cause: lossy, since: t.now, until: choice.Why.shunned, why: Verdict{Loss: choice.Why.loss}}
+	case !choice.Standby && m.beginsBehindLine(t, d):
+		return &aside{cause: behindLine, since: t.now}
+	}
+	return nil
+}
+
+// take requests a subflow over a detour on offer. from is the source address of those that have none. The subflow is set aside if a
+// reason for that is given.
+func (t turn) take(o *offered, from netip.Addr, choice Choice, begins *aside, reasons *reasons) {
 	remote, _ := t.target(&o.Detour)
 	why := choice.Why
 	why.instead, t.left = t.left, nil
@@ -164,11 +177,8 @@ func (t turn) take(o *offered, from netip.Addr, choice Choice, reasons *reasons)
 	}
 	s := &subflow{
 		detour: &o.Detour, why: reasons.shared(&why), try: o.unproven(), standby: choice.Standby,
-		backup: !t.open() && !o.Kind.own() || choice.Aside || choice.Standby,
-		local:  netip.AddrPortFrom(from, 0), remote: remote,
-	}
-	if choice.Aside {
-		s.aside = &aside{cause: lossy, since: t.now, until: choice.Why.shunned, why: Verdict{Loss: choice.Why.loss}}
+		backup: !t.open() && !o.Kind.own() || begins != nil || choice.Standby,
+		local:  netip.AddrPortFrom(from, 0), remote: remote, aside: begins,
 	}
 	t.create(s)
 	if o.unproven() {

@@ -261,6 +261,8 @@ func (a *aside) of() string {
 	switch {
 	case a.cause == yieldsPlace:
 		return fmt.Sprintf("gives its place to %s", a.why.Waypoint)
+	case a.cause == behindLine:
+		return "stands by: this host's own line was the bottleneck lately, so it would add nothing"
 	case a.cause == addsNothing && a.why.With == 0:
 		return "stands by for a moment, to find out what the connection gets without it"
 	case a.cause == addsNothing && a.why.Line:

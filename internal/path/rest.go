@@ -235,5 +235,6 @@ func (k *detours) forget(now time.Time) {
 	k.history.forget(now)
 	k.sharings.forget(now)
 	k.loads.forget(now)
+	k.line.forget(now)
 	maps.DeleteFunc(k.trying, func(_ netip.Prefix, h hold) bool { return !within(h.at, now, holdsFor) })
 }

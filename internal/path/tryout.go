@@ -43,6 +43,7 @@ const (
 
 // tryouts is the state of a connection that tries waypoints.
 type tryouts struct {
+	began    time.Time
 	results  []Tryout // the oldest first
 	screened int      // waypoints that took a place in the screening
 	returned int      // waypoints that came back at its end
@@ -114,10 +115,11 @@ func (k *detours) holds(t turn) bool {
 func (m *Manager) tryOut(t turn) (changed bool) {
 	changed = t.makeRoom(m)
 	if _, ok := t.rule.Policy.(DetourPolicy); !ok || t.kind != measure.Bulk {
-		return t.wakeAll() || changed
+		woken := t.kind == measure.Messages && t.leaveLine()
+		return t.wakeAll() || woken || changed
 	}
 	if t.tryouts == nil {
-		t.tryouts = &tryouts{gap: challengeGap, omissions: omissions{gap: omitGap, stands: standsFor}}
+		t.tryouts = &tryouts{gap: challengeGap, omissions: omissions{gap: omitGap, stands: standsFor}, began: t.now}
 	}
 	tr := t.tryouts
 	line := m.fillsLine(t)
@@ -125,6 +127,9 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 		m.endScreening(t)
 	}
 	m.asksSessions(t, line)
+	if m.carryBesideLine(t, line) {
+		return true
+	}
 	omits := tr.over && tr.challenge == nil && tr.omissions.looks(t)
 	if tr.over && tr.challenge == nil && t.now.Before(tr.due.Add(-2*sumBefore)) && !omits {
 		return changed

@@ -69,6 +69,7 @@ const (
 	spent
 	yieldsPlace
 	addsNothing
+	behindLine
 )
 
 // aside says why a subflow is a backup although it works. It is kept when the subflow carries again.
