@@ -7,6 +7,6 @@
 //
 //	explorer: which flow to which distance --Prober.Probe--> answers --explorer.seen--> Graph --Distinct--> ports
 //
-// stop.go has the number of probes that the failure bound needs. full.go and lite.go decide which probes are sent;
+// stop.go has the number of probes that the failure bound needs. full.go and light.go decide which probes are sent;
 // neither reads a clock. wireprober.go sends and matches them over a trace.Network.
 package paths

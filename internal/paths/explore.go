@@ -21,6 +21,7 @@ type Reply struct {
 	From       netip.Addr // invalid: none answered
 	RTT        time.Duration
 	Last       bool // it is the destination's, or refuses what goes there
+	Reached    bool // it comes from the destination's address
 	Translated bool // the probe had another source behind a NAT on the way
 	Renumbered bool // and another source port
 }

@@ -51,7 +51,7 @@ func (w *network) Probe(_ context.Context, all []Request) (replies []Reply, err 
 		if w.answers != nil {
 			name = w.answers(at, w.at(r.Flow, r.Distance-1))
 		}
-		replies = append(replies, Reply{From: addrOf(name), RTT: time.Duration(at) * time.Millisecond, Last: len(w.next[at]) == 0})
+		replies = append(replies, Reply{From: addrOf(name), RTT: time.Duration(at) * time.Millisecond, Last: len(w.next[at]) == 0, Reached: len(w.next[at]) == 0})
 	}
 	return replies, nil
 }
@@ -152,6 +152,25 @@ func TestMissesKeepToTheBound(t *testing.T) {
 				t.Errorf("%s, bound %v: %d of %d runs missed something", name, bound, missed, runs)
 			}
 		}
+	}
+}
+
+// TestDestinationTakesFewProbes: the routers before the destination are alike, so six probes reach it through the first of them, and
+// one through each of the others. A router that also leads elsewhere is probed in full.
+func TestDestinationTakesFewProbes(t *testing.T) {
+	w := &network{next: [][]int{{1, 2, 3, 4}, {5}, {5}, {5}, {5}, nil}, seed: 1}
+	g := explore(t, w, Options{PerRouter: true})
+	if n := w.missing(g); n > 0 {
+		t.Errorf("%d edges are missing", n)
+	}
+	if n := g.Vertex(3, addrOf(5)).Probes; n != 9 {
+		t.Errorf("%d probes reached the destination, not 9", n)
+	}
+	w = &network{next: [][]int{{1}, {2}, {3, 4}, {5}, {5}, nil}, seed: 1}
+	w.next[2] = []int{5, 3} // the destination or another router
+	g = explore(t, w, Options{Bound: 0.001})
+	if n := w.missing(g); n > 0 {
+		t.Errorf("%d edges are missing behind a router that also leads elsewhere", n)
 	}
 }
 

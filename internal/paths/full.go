@@ -30,6 +30,12 @@ func (e *explorer) successors(ctx context.Context, d int, v netip.Addr) error {
 	for {
 		probed, found, ready := e.through(d, v)
 		need := e.stops.after(max(1, found)) - probed
+		if reached := e.reached(d); reached > 0 && e.delivers(d, v) {
+			need = e.stops.after(1) - reached
+			if probed == 0 {
+				need = 1
+			}
+		}
 		if need <= 0 {
 			return nil
 		}
@@ -56,6 +62,30 @@ func (e *explorer) successors(ctx context.Context, d int, v netip.Addr) error {
 	}
 }
 
+// reached returns how many flows were found to reach the destination at a distance.
+func (e *explorer) reached(d int) (n int) {
+	for _, flows := range e.hops[d].flows {
+		for _, f := range flows {
+			if e.paths[Request{f, d}].Reached {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// delivers reports whether all flows through a vertex that were probed at the next distance reached the destination there.
+// Routers before the destination are believed to be alike: a router on its subnet has no other next hop. So the probes
+// through all of them count together, and one through each suffices.
+func (e *explorer) delivers(d int, v netip.Addr) bool {
+	for _, f := range e.passing(d, v) {
+		if reply, known := e.paths[Request{f, d}]; known && !reply.Reached {
+			return false
+		}
+	}
+	return true
+}
+
 // Bounds of the search for flows that pass a vertex.
 const (
 	searchFactor = 8
@@ -80,14 +110,7 @@ func (e *explorer) alone(d int) (v netip.Addr, ok bool) {
 // next hops these show, and those not probed yet.
 func (e *explorer) through(d int, v netip.Addr) (probed, found int, ready []int) {
 	var next []netip.Addr
-	flows := e.hops[d-1].flows[v]
-	if _, alone := e.alone(d - 1); alone {
-		flows = make([]int, e.flows)
-		for f := range flows {
-			flows[f] = f
-		}
-	}
-	for _, f := range flows {
+	for _, f := range e.passing(d, v) {
 		reply, known := e.paths[Request{f, d}]
 		if !known {
 			ready = append(ready, f)
@@ -99,4 +122,16 @@ func (e *explorer) through(d int, v netip.Addr) (probed, found int, ready []int)
 		}
 	}
 	return probed, len(next), ready
+}
+
+// passing returns the flows that are known to pass a vertex before a distance.
+func (e *explorer) passing(d int, v netip.Addr) []int {
+	if _, alone := e.alone(d - 1); !alone {
+		return e.hops[d-1].flows[v]
+	}
+	flows := make([]int, e.flows)
+	for f := range flows {
+		flows[f] = f
+	}
+	return flows
 }

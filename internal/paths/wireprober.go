@@ -298,6 +298,7 @@ func (w *Wire) take(a trace.Arrival) {
 	exceeded := p.V4 != nil && p.ICMP.Type == packet.TimeExceeded || p.V6 != nil && p.ICMP.Type == packet.V6TimeExceeded
 	probe.reply = &Reply{
 		From: p.Src(), RTT: a.At.Sub(probe.at), Last: !exceeded || p.Src() == w.flow.Destination,
+		Reached:    p.Src() == w.flow.Destination,
 		Translated: source != probe.ports.Source || q.Src() != w.flow.Source, Renumbered: source != probe.ports.Source,
 	}
 	w.slowest = max(w.slowest, probe.reply.RTT)
@@ -332,6 +333,6 @@ func (w *Wire) answered(p *packet.Packet, at time.Time) {
 	if probe == nil || probe.reply != nil || p.TCP.DstPort != probe.ports.Source {
 		return
 	}
-	probe.reply = &Reply{From: p.Src(), RTT: at.Sub(probe.at), Last: true}
+	probe.reply = &Reply{From: p.Src(), RTT: at.Sub(probe.at), Last: true, Reached: true}
 	w.slowest = max(w.slowest, probe.reply.RTT)
 }

@@ -112,7 +112,7 @@ func (h *Hashing) Probe(_ context.Context, requests []paths.Request) (replies []
 			random := rand.New(rand.NewPCG(h.Seed, uint64(r.Flow)<<32|uint64(at)))
 			at = h.Graph[at][random.IntN(len(h.Graph[at]))]
 		}
-		replies = append(replies, paths.Reply{From: addr(at), Last: len(h.Graph[at]) == 0})
+		replies = append(replies, paths.Reply{From: addr(at), Last: len(h.Graph[at]) == 0, Reached: len(h.Graph[at]) == 0})
 	}
 	return replies, nil
 }
