@@ -73,7 +73,7 @@ func dataCentres(ctx context.Context, _ Options) (found []Measurement, err error
 func placementName(p datacentre.Placement) string {
 	return map[datacentre.Placement]string{
 		datacentre.ByChance: "ECMP", datacentre.ByScheduler: "CFLB", datacentre.InTurn: "CFLB one after the other",
-		datacentre.Renewed: "CFLB one after the other, a quarter of an hour later",
+		datacentre.Renewed: "CFLB one after the other, a minute and a half later",
 	}[p]
 }
 

@@ -20,10 +20,12 @@ const (
 	Renewed                      // CFLB: InTurn, and then each host has asked again three times, in any order
 )
 
-// renewals is the number of times that a host asks again in Renewed, and renewAfter the time between them, as agents do.
+// renewals is the number of times that a host asks again in Renewed, renewAfter the time between them, and leaseTime the time for
+// which flows are counted, as agents and the path server do.
 const (
 	renewals   = 3
-	renewAfter = 5 * time.Minute
+	renewAfter = 30 * time.Second
+	leaseTime  = 10 * time.Minute
 )
 
 // mostPaths bounds the paths between two hosts.
@@ -69,7 +71,7 @@ func (t *Topology) Place(pairs []Pair, subflows int, p Placement, random *rand.R
 			for _, i := range some {
 				asked = append(asked, all[i])
 			}
-			for k, chosen := range s.PlaceAll(asked, now, now.Add(2*renewAfter)) {
+			for k, chosen := range s.PlaceAll(asked, now, now.Add(leaseTime)) {
 				placed[some[k]] = nil
 				for _, way := range chosen {
 					placed[some[k]] = append(placed[some[k]], all[some[k]].Ways[way])

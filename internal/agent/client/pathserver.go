@@ -15,6 +15,10 @@ const (
 	// renewAfter is the time after which a path server is asked again while connections use what it answered. It counts
 	// their flows for twice as long.
 	renewAfter = 5 * time.Minute
+	// renewSoon is the same the first renewsSoon times. A path server places flows when it does not know those that come later,
+	// and moves one of a host's flows each time that the host asks again.
+	renewSoon  = 30 * time.Second
+	renewsSoon = 3
 	// askAgain is the time after which a path server that did not answer is asked again for a new connection.
 	askAgain = 30 * time.Second
 	// askTime bounds one request.

@@ -56,6 +56,7 @@ type way struct {
 	found     time.Time // zero: never, or routes have changed since
 	searching bool
 	again     bool       // routes have changed during the search
+	answers   int        // of the path server, since its flows were placed
 	ports     [][]uint16 // by path
 }
 
@@ -103,15 +104,26 @@ func (w *ways) due(server netip.AddrPort, paths int, asked string, now time.Time
 
 // search reports whether ports are to be searched now.
 func (known *way) search(now time.Time) bool {
-	lifetime := wayLifetime
-	if known.asked != "" {
-		lifetime = renewAfter
-	}
-	if known.searching || now.Sub(known.found) < lifetime {
+	age := now.Sub(known.found)
+	if known.searching || age < known.lifetime() {
 		return false
+	}
+	if age >= wayLifetime {
+		known.answers = 0
 	}
 	known.searching = true
 	return true
+}
+
+// lifetime returns the time after which ports are searched anew. A path server is soon asked again about new flows.
+func (known *way) lifetime() time.Duration {
+	switch {
+	case known.asked == "":
+		return wayLifetime
+	case known.answers <= renewsSoon:
+		return renewSoon
+	}
+	return renewAfter
 }
 
 // forget drops the server that was wanted least lately, among those for which there is no offer, or else among those that
@@ -159,8 +171,11 @@ func (w *ways) take(server netip.AddrPort, ports [][]uint16, err error, now time
 	if known.found = now; known.again {
 		known.found, known.again = time.Time{}, false
 	}
+	if err == nil {
+		known.answers++
+	}
 	if err != nil && known.asked != "" {
-		known.found = known.found.Add(askAgain - renewAfter)
+		known.found = known.found.Add(askAgain - known.lifetime())
 		ports = make([][]uint16, known.paths)
 	}
 	if err != nil && (known.asked == "" || len(known.ports) > 0) {

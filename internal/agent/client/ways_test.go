@@ -182,12 +182,31 @@ func TestPathServerGone(t *testing.T) {
 	if got, _ := w.candidates(join); !slices.Equal(got, []uint16{61002}) {
 		t.Errorf("ports of the path server: %v", got)
 	}
-	if w.known[waysServer].search(now.Add(renewAfter-1)) || !w.known[waysServer].search(now.Add(renewAfter)) {
+	now = now.Add(renewSoon)
+	if w.known[waysServer].search(now.Add(-1)) || !w.known[waysServer].search(now) {
 		t.Error("not renewed after its time")
 	}
-	events := w.take(waysServer, nil, gone, now.Add(renewAfter))
+	events := w.take(waysServer, nil, gone, now)
 	if got, _ := w.candidates(join); len(events) != 0 || len(got) != 1 {
 		t.Error("a path server that is gone takes what was known")
+	}
+}
+
+// TestPathServerRenewed: about new flows the path server is soon asked again, three times. If a connection comes long after the last
+// answer, its flows are new, too.
+func TestPathServerRenewed(t *testing.T) {
+	w := newWays(pathsPolicy(nil), nil)
+	now := time.Unix(1000, 0)
+	w.due(waysServer, 3, "controller@192.0.2.9:45674", now)
+	known := w.known[waysServer]
+	for i, after := range []time.Duration{renewSoon, renewSoon, renewSoon, renewAfter, renewAfter, wayLifetime, renewSoon} {
+		w.take(waysServer, [][]uint16{{61000}, {61001}, {61002}}, nil, now)
+		if after < wayLifetime && known.search(now.Add(after-1)) {
+			t.Errorf("renewal %d is too early", i+1)
+		}
+		if now = now.Add(after); !known.search(now) {
+			t.Errorf("renewal %d is missing", i+1)
+		}
 	}
 }
 

@@ -37,7 +37,7 @@ type Asked struct {
 
 // stays is the time for which a key keeps its ways, however the load changes. It is shorter than the time after which agents ask
 // again.
-const stays = 4 * time.Minute
+const stays = 20 * time.Second
 
 // PlaceAll is Place for requests that came together. None of their flows has begun, so those of new keys are moved among each
 // other as long as that evens the load out: placed one after the other, some links get more than others.
