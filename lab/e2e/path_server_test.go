@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,14 +23,18 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// graphOf returns the graph of a balanced network, for a path server.
-func graphOf(n *testbed.Network, width, radix int) []byte {
+// graphOf returns the graph of a balanced network, for a path server. Links that are drained are marked as down.
+func graphOf(n *testbed.Network, width, radix int, drained ...string) []byte {
 	links := []testbed.LinkSpec{{Name: "near", A: "client", B: "first"}, {Name: "far", A: "second", B: server}}
 	for i := 1; i <= width; i++ {
 		name := fmt.Sprint("m", i)
 		links = append(links, testbed.LinkSpec{Name: name, A: "first", B: name}, testbed.LinkSpec{Name: name + "b", A: name, B: "second"})
 	}
-	text, _ := json.Marshal(graphOfLinks(n, links, radix, "client", server)) // cannot fail
+	g := graphOfLinks(n, links, radix, "client", server)
+	for i, l := range links {
+		g.Links[i].Down = slices.Contains(drained, l.Name)
+	}
+	text, _ := json.Marshal(g) // cannot fail
 	return text
 }
 
@@ -54,17 +59,19 @@ func graphOfLinks(n *testbed.Network, links []testbed.LinkSpec, radix int, hosts
 	return g
 }
 
+// graphFile is the path server's file on its host.
+const graphFile = etc + "graph.json"
+
 // servePaths runs a path server on the server's host, and returns a function that ends it.
 func (w *world) servePaths(graph []byte) (end func()) {
 	w.Helper()
-	const file = etc + "graph.json"
-	w.write(server, file, graph, 0o644)
+	w.write(server, graphFile, graph, 0o644)
 	log, err := os.Create(filepath.Join(w.dir, "path-server.log"))
 	if err != nil {
 		w.Fatal(err)
 	}
 	defer log.Close()
-	cmd := w.host(server).Command(w.life(), program, "paths", "serve", "--secret-file", cflbSecret, file)
+	cmd := w.host(server).Command(w.life(), program, "paths", "serve", "--secret-file", cflbSecret, graphFile)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		w.Fatal(err)
@@ -99,24 +106,24 @@ func (w *world) balances(host string, routes int) {
 	})
 }
 
-// TestPathServer: an agent asks a path server, whose ports have a download use all four paths between CFLB routers in both
-// directions. When the server is gone, the download goes on, and the subflows of the next connection take paths by chance.
-func TestPathServer(t *testing.T) {
-	const width = 4
-	w := &world{T: t, net: balanced(t, width), dir: t.TempDir(), explained: true}
+// pathServerWorld is a network of CFLB routers with a path server, which the client's agent asks for paths, so many for each
+// connection. It returns a function that ends the path server.
+func pathServerWorld(t *testing.T, width, subflows int) (w *world, end func()) {
+	t.Helper()
+	w = &world{T: t, net: balanced(t, width), dir: t.TempDir(), explained: true}
 	members := []string{"client", "first", "second", server}
 	w.found("collective", members...)
 	for _, host := range members {
 		w.identify("collective", host)
 		role, more := "router", "[router]\nradix = 4\n"
 		if host == "client" {
-			role, more = "client", "[client]\nexclude = []\nselection = \"oldest\"\n[[policy]]\nuse = \"paths\"\nsubflows = 4\nserver = \""+
-				fmt.Sprintf("%s@%v:45674", server, w.addr4(server))+"\"\n"
+			role, more = "client", fmt.Sprintf("[client]\nexclude = []\nselection = \"oldest\"\n[[policy]]\nuse = \"paths\"\nsubflows = %d\nserver = %q\n",
+				subflows, w.pathServer())
 		}
 		w.configure(host, fmt.Sprintf("name = %q\nroles = [%q]\nlog_level = \"debug\"\n", host, role)+fmt.Sprintf(identityTable, host)+more)
 		w.write(host, cflbSecret, []byte("secret of the network\n"), 0o600)
 	}
-	end := w.servePaths(graphOf(w.net, width, 4))
+	end = w.servePaths(graphOf(w.net, width, 4))
 	w.serve()
 	w.run(server, "ip", "mptcp", "limits", "set", "subflow", "8", "add_addr_accepted", "8")
 	w.start("first")
@@ -124,10 +131,24 @@ func TestPathServer(t *testing.T) {
 	w.balances("first", 2)
 	w.balances("second", 2)
 	w.start("client")
-	get := func(port int) *transfer {
-		return w.transfer("client", program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--no-buffer", fmt.Sprintf("http://%v:%d/file", w.addr4(server), port))
-	}
-	first := get(80)
+	return w, end
+}
+
+// pathServer returns the path server as NAME@HOST:PORT.
+func (w *world) pathServer() string { return fmt.Sprintf("%s@%v:45674", server, w.addr4(server)) }
+
+// fetch begins a download by the client from a port of the server.
+func (w *world) fetch(port int) *transfer {
+	w.Helper()
+	return w.transfer("client", program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--no-buffer", fmt.Sprintf("http://%v:%d/file", w.addr4(server), port))
+}
+
+// TestPathServer: an agent asks a path server, whose ports have a download use all four paths between CFLB routers in both
+// directions. When the server is gone, the download goes on, and the subflows of the next connection take paths by chance.
+func TestPathServer(t *testing.T) {
+	const width = 4
+	w, end := pathServerWorld(t, width, width)
+	first := w.fetch(80)
 	fourPaths := func(port uint16, chosen bool) error {
 		s, err := w.status("client")
 		if err != nil {
@@ -168,13 +189,13 @@ func TestPathServer(t *testing.T) {
 		return holds(slices.Min(more) > 50, "packets %v", more)
 	})
 	local := netip.AddrPortFrom(w.addr4("client"), 61000)
-	if said := w.dcol("client", "paths", "flow", "--server", fmt.Sprintf("%s@%v:45674", server, w.addr4(server)),
+	if said := w.dcol("client", "paths", "flow", "--server", w.pathServer(),
 		local.String(), netip.AddrPortFrom(w.addr4(server), 80).String()); !strings.Contains(said, "there  client first m") ||
 		!strings.Contains(said, "back   "+server+" second m") {
 		t.Errorf("a connection's path:\n%s", said)
 	}
 	end()
-	second := get(81)
+	second := w.fetch(81)
 	w.eventually("without the path server a connection has paths by chance", func() error { return fourPaths(81, false) })
 	first.goesOn()
 	second.goesOn()
@@ -183,6 +204,62 @@ func TestPathServer(t *testing.T) {
 	}
 	first.endsWell()
 	second.endsWell()
+}
+
+// TestPathServerMovesSubflow: a link fails, and the path server's graph says so. The routers hash its flow, so that it goes on along a
+// path that nobody chose. When the agent asks again, its subflow is replaced by one on a path that the server chooses. The
+// download goes on, without a wrong or missing byte.
+func TestPathServerMovesSubflow(t *testing.T) {
+	const width, subflows = 4, 3
+	const failed = "m1" // the routers' last next hop, so that the others keep their numbers
+	w, _ := pathServerWorld(t, width, subflows)
+	ports := func() (all []netip.AddrPort) {
+		for _, c := range w.mustStatus("client").Client.Connections {
+			for _, sub := range c.Subflows {
+				if sub.Kind == "port" && sub.State == api.SubflowUp {
+					all = append(all, sub.Local)
+				}
+			}
+		}
+		return all
+	}
+	leads := func(local netip.AddrPort) string {
+		return w.dcol("client", "paths", "flow", "--server", w.pathServer(), local.String(), netip.AddrPortFrom(w.addr4(server), 80).String())
+	}
+	download := w.fetch(80)
+	w.eventually("the connection has its paths", func() error {
+		return holds(len(ports()) == subflows, "ports %v", ports())
+	})
+	i := slices.IndexFunc(ports(), func(p netip.AddrPort) bool { return strings.Contains(leads(p), failed) })
+	if i < 0 {
+		t.Fatalf("none of the ports %v leads over %s", ports(), failed)
+	}
+	old := ports()[i]
+	w.loses(failed)
+	w.write(server, graphFile, graphOf(w.net, width, 4, failed, failed+"b"), 0o644)
+	w.eventually("the path server has read its file again", func() error {
+		said := leads(old)
+		return holds(!strings.Contains(said, failed), "%s", said)
+	})
+	// The path server chooses paths that go and come over one link first.
+	if links := regexp.MustCompile(`m\d`).FindAllString(leads(old), -1); len(links) != 2 || links[0] == links[1] {
+		t.Fatalf("port %v leads over %v, where its subflow may stay: the test needs another port of the server", old, links)
+	}
+	// The agent asks again when its own routes change, or after half a minute.
+	w.run("client", "ip", "route", "add", "198.18.0.0/15", "dev", "near")
+	w.eventually("the subflow is replaced", func() error {
+		download.goesOn()
+		now := ports()
+		return holds(len(now) == subflows && !slices.Contains(now, old), "ports %v", now)
+	})
+	taken := map[string]bool{}
+	for _, p := range ports() {
+		taken[leads(p)] = true
+	}
+	if len(taken) != subflows {
+		t.Errorf("%d subflows on the paths %v", subflows, taken)
+	}
+	download.endsWell()
 }
 
 // TestPathServerLegs: a path server chooses the ports of detours, so that two connections through one waypoint share no link on
