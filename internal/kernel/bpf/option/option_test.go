@@ -53,6 +53,10 @@ func newHosts(t *testing.T) hosts {
 	return h
 }
 
+// mostCalls is the most calls for what a connection sends or receives, if no other program needs them: PATIENCE of
+// framework.h, in which an option finds room or is awaited, and COPIES that are written.
+const mostCalls = 64 + 2
+
 // lacking reports whether an error is for want of a cgroup. All kernels that are tested have the rest.
 func lacking(err error) bool {
 	e, ok := errors.AsType[*UnavailableError](err)
