@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -147,11 +148,15 @@ func (s *Pair) Nudge(t *testing.T, p Ends) {
 // Metrics returns a subflow's metrics.
 func (s *Pair) Metrics(t *testing.T, p Ends) mptcp.Metrics {
 	t.Helper()
-	found, err := s.Kernel.Subflow(p.Local, p.Remote)
-	if err != nil {
-		t.Fatal(err)
+	for deadline := time.Now().Add(time.Minute); ; {
+		found, err := s.Kernel.Subflow(p.Local, p.Remote)
+		if err == nil {
+			return found.Metrics
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(deadline) { // a very busy machine answers late
+			t.Fatal(err)
+		}
 	}
-	return found.Metrics
 }
 
 // Eventually waits for the metrics of a subflow to be as wanted.
