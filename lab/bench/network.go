@@ -96,7 +96,7 @@ func (s *network) startWaypointWith(ctx context.Context, more crew.Settings, kin
 
 // startAgent starts an agent and waits until it can use all kinds of detours through all waypoints.
 func (s *network) startAgent(ctx context.Context, name string, a crew.Agent, waypoints []string, kinds []config.Kind) (*crew.Process, error) {
-	a.Over = crew.Settings{"log_level": "warn"}
+	a.Over = crew.Overlay(crew.Settings{"log_level": "warn"}, a.Over)
 	if err := s.Configure(name, a); err != nil {
 		return nil, err
 	}

@@ -27,13 +27,14 @@ const (
 )
 
 // transport measures the effects of dcol on TCP, as the experiments of Tran's thesis (2019, chapter 5) and of NorNet
-// (2016) did: the cost of options, round trips by congestion control, pages with larger initial windows, and fairness.
+// (2016) did: the cost of options, round trips by congestion control, pages with larger initial windows, fairness, and requests
+// beside a path with a long round trip.
 func transport(ctx context.Context, o Options) (found []Measurement, err error) {
 	repetitions := transportRepetitions
 	if o.Repetitions > 0 {
 		repetitions = o.Repetitions
 	}
-	for _, part := range []func(context.Context, Options, int) ([]Measurement, error){optionCost, roundTrips, pages, fairness, manySubflows, disjointPaths, fastLink} {
+	for _, part := range []func(context.Context, Options, int) ([]Measurement, error){optionCost, roundTrips, pages, fairness, manySubflows, disjointPaths, fastLink, farPath} {
 		some, err := part(ctx, o, repetitions)
 		found = append(found, some...)
 		if err != nil {
@@ -90,22 +91,27 @@ func (s *network) exchangeOn(host string, c option.Config) (x *option.Exchange, 
 	return x, nil
 }
 
-// webServer answers each connection with as many bytes as it asks for, in eight bytes.
+// webServer answers requests with as many bytes as they ask for, in eight bytes.
 type webServer struct {
 	listener net.Listener
+	serve    func(net.Conn)
 	serving  sync.WaitGroup
 	mu       sync.Mutex
 	open     map[net.Conn]struct{}
 }
 
-// startWeb listens on the server. The connections are MPTCP ones if they ask for it.
+// startWeb answers one request of each TCP connection to the server, and closes it.
 func (s *network) startWeb(ctx context.Context) (*webServer, error) {
-	w := &webServer{open: make(map[net.Conn]struct{})}
+	return s.listenWeb(ctx, exchangePort, false, func(c net.Conn) { _ = answerOne(c) }) // the client checks that all came
+}
+
+func (s *network) listenWeb(ctx context.Context, port uint16, multipath bool, serve func(net.Conn)) (*webServer, error) {
+	w := &webServer{serve: serve, open: make(map[net.Conn]struct{})}
 	var err error
 	w.listener, err = testbed.On(s.Host(serverHost), func() (net.Listener, error) {
 		var config net.ListenConfig
-		config.SetMultipathTCP(false)
-		return config.Listen(ctx, "tcp4", netip.AddrPortFrom(netip.IPv4Unspecified(), exchangePort).String())
+		config.SetMultipathTCP(multipath)
+		return config.Listen(ctx, "tcp4", netip.AddrPortFrom(netip.IPv4Unspecified(), port).String())
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listen on the server: %w", err)
@@ -117,7 +123,7 @@ func (s *network) startWeb(ctx context.Context) (*webServer, error) {
 				return // it was closed
 			}
 			w.keep(conn)
-			w.serving.Go(func() { w.answer(conn) })
+			w.serving.Go(func() { defer w.drop(conn); w.serve(conn) })
 		}
 	})
 	return w, nil
@@ -129,18 +135,21 @@ func (w *webServer) keep(c net.Conn) {
 	w.open[c] = struct{}{}
 }
 
-func (w *webServer) answer(c net.Conn) {
-	defer func() {
-		w.mu.Lock()
-		delete(w.open, c)
-		w.mu.Unlock()
-		c.Close()
-	}()
+func (w *webServer) drop(c net.Conn) {
+	w.mu.Lock()
+	delete(w.open, c)
+	w.mu.Unlock()
+	c.Close()
+}
+
+// answerOne answers one request.
+func answerOne(c net.Conn) error {
 	var size [8]byte
 	if _, err := io.ReadFull(c, size[:]); err != nil {
-		return
+		return err
 	}
-	_, _ = io.CopyN(c, endless{}, int64(binary.BigEndian.Uint64(size[:]))) // the client checks that all came
+	_, err := io.CopyN(c, endless{}, int64(binary.BigEndian.Uint64(size[:])))
+	return err
 }
 
 // connections returns those that are open.
