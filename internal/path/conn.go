@@ -60,6 +60,7 @@ type conn struct {
 	data  progress
 	moved time.Time             // when a subflow last received or sent data
 	seen  time.Time             // when one of its subflows last appeared in a complete sample
+	lone  time.Time             // since when it has had no established subflow; zero: it has one
 	due   deadline.Entry[*conn] // when it needs a Tick
 }
 

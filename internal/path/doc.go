@@ -23,6 +23,7 @@
 //	candidate.go explain.go          why a new connection would take a detour or not
 //	rule.go arrange.go quota.go      which policy a connection follows, which of its subflows carry
 //	growth.go threshold.go           whether a connection has the traffic that its policy waits for
+//	inactivity.go                    when a connection without subflows is left to end
 //	refresh.go refuse.go             when subflows are replaced, which are refused
 //	rest.go                          which detours it does not take now, and until when:
 //	retry.go trial.go suspension.go       after failures, while in-band SYNs are blocked, after harm

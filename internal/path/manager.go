@@ -39,6 +39,8 @@ type Config struct {
 	// Budget limits what goes through waypoints in a month, and Used is what earlier Managers counted.
 	Budget budget.Limits
 	Used   map[budget.Month]budget.Use
+	// Inactivity is how long the kernel keeps a connection that has no subflow. Zero: defaultInactivity.
+	Inactivity time.Duration
 }
 
 // Manager passes events to those who own the state they change, brings the connections up to date
@@ -75,6 +77,7 @@ type Manager struct {
 
 // New returns a Manager without connections and detours.
 func New(cfg Config) *Manager {
+	cfg.Inactivity = cmp.Or(cfg.Inactivity, defaultInactivity)
 	m := &Manager{
 		rules: newRules(&cfg), doors: make(doors),
 		cfg:   cfg,

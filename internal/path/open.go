@@ -13,7 +13,7 @@ const offersCome = time.Second
 
 // open requests the subflows that the connection lacks, if the server may have a place for them.
 func (m *Manager) open(t turn) {
-	if t.halfClosed {
+	if t.halfClosed || t.abandoned(m.cfg.Inactivity) {
 		t.asks, t.capped = false, false
 		t.lacks(false)
 		return

@@ -207,6 +207,8 @@ func (m *Manager) note(t turn) string {
 		return "the kernel manages its paths itself"
 	case t.halfClosed:
 		return "an end has closed its direction, so the kernel opens no more subflows"
+	case t.abandoned(m.cfg.Inactivity):
+		return describeAbandoned(m.cfg.Inactivity)
 	case t.denied():
 		return "the server allows no further subflow to its address"
 	case t.waits():

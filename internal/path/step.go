@@ -10,6 +10,7 @@ import (
 // without harm.
 func (m *Manager) step(t turn) {
 	m.settleEnds(t)
+	t.noticeLoss()
 	if t.managed() {
 		t.giveUpJoins()
 		m.judge(t)

@@ -308,6 +308,9 @@ func (w *world) join(c *wconn, s *wsub) {
 	})
 }
 
+// inactivity is how long the kernel keeps a connection without subflows.
+const inactivity = time.Minute
+
 // end is a subflow's, for whatever reason.
 func (w *world) end(c *wconn, s *wsub) {
 	i := slices.Index(c.subflows, s)
@@ -316,6 +319,13 @@ func (w *world) end(c *wconn, s *wsub) {
 	}
 	c.subflows = slices.Delete(c.subflows, i, i+1)
 	c.endedAt = w.now
+	if len(c.subflows) == 0 {
+		w.later(inactivity, func() {
+			if w.conns[c.token] == c && len(c.subflows) == 0 && w.now.Sub(c.endedAt) >= inactivity {
+				w.gone(c)
+			}
+		})
+	}
 	w.hears(c, s)
 	w.inband.ends(w, c, s)
 	ev := path.SubflowClosed{Token: c.token, LocalID: s.id, Local: s.local, Remote: s.remote}

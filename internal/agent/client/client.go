@@ -109,7 +109,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	managing.Budget, managing.Used = limitsOf(operator.Budget), budgets.read()
 	c := &Client{
 		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom), memory: memory, budget: budgets,
-		manager: path.New(managing), book: detour.New(kinds(operator.Kinds)),
+		book:   detour.New(kinds(operator.Kinds)),
 		roster: newRoster(config.Settings), converters: newConverters(operator.Converter.Use),
 		exchange: exchange{publish: operator.PublishMeasurements},
 	}
@@ -117,6 +117,8 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	if c.host, err = openHost(ctx, config.Settings, log); err != nil {
 		return nil, err
 	}
+	managing.Inactivity = c.host.inactivity
+	c.manager = path.New(managing)
 	c.host.uplinks = newUplinks(config.Settings.Policies)
 	c.host.ways = newWays(config.Settings.Policies, finder.Find)
 	c.converters.agent = c.host.identify(operator.Converter.Capture)

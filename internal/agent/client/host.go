@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -40,7 +41,8 @@ type host struct {
 	events      <-chan mptcp.Event
 	ends        <-chan mptcp.End // nil: what subflows carry is counted as sampled
 	addresses   <-chan []netstate.Address
-	problems    []string // for the status
+	problems    []string      // for the status
+	inactivity  time.Duration // for which the kernel keeps connections without subflows
 	log         *slog.Logger
 	sending     sendingHost
 	undo        []func() error
@@ -131,6 +133,9 @@ func (h *host) takeOver(kernel *mptcp.Namespace, settings *config.Config) error 
 		if err != nil {
 			h.log.Warn("the inactivity timeout of connections stays as it is", "err", err)
 		}
+	}
+	if h.inactivity, err = kernel.Inactivity(); err != nil {
+		return err
 	}
 	return h.makeSocketsMPTCP(settings.Client.Mptcpify)
 }

@@ -2,19 +2,38 @@ package mptcp
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"strconv"
 	"time"
 )
 
+const inactivitySysctl = "close_timeout"
+
 // InactivitySysctl returns the sysctl for how long the kernel keeps a connection without subflows (RFC 8684, section 3.3.3;
 // inactivity timeout in V.-H. Tran's thesis, 2019, 6.4.4), and its value for a time of whole seconds. It applies to all
 // connections of the namespace. The error is an *UnsupportedError if the kernel has no such sysctl.
 func (n *Namespace) InactivitySysctl(timeout time.Duration) (key, value string, err error) {
-	const name = "close_timeout"
-	_, err = n.sysctls.read(name)
+	_, err = n.sysctls.read(inactivitySysctl)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = unsupported(InactivityTimeout)
 	}
-	return "net/mptcp/" + name, strconv.Itoa(int(timeout / time.Second)), err
+	return "net/mptcp/" + inactivitySysctl, strconv.Itoa(int(timeout / time.Second)), err
+}
+
+// Inactivity returns how long the kernel keeps a connection without subflows: from the end of the last one, or of the last
+// attempt at one.
+func (n *Namespace) Inactivity() (time.Duration, error) {
+	text, err := n.sysctls.read(inactivitySysctl)
+	if errors.Is(err, fs.ErrNotExist) {
+		return time.Minute, nil // TCP_TIMEWAIT_LEN, before Linux 6.7
+	}
+	if err != nil {
+		return 0, err
+	}
+	seconds, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("read the sysctl net.mptcp.%s: %w", inactivitySysctl, err)
+	}
+	return time.Duration(seconds) * time.Second, nil
 }
