@@ -91,6 +91,7 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 		t.keepPace(s)
 	}
 	s.take(sm, t.now, received, acked)
+	t.keepKnown(s)
 	if s.setsOut(t.now) {
 		m.conns.watch(t.conn, t.now)
 	}

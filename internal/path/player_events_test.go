@@ -130,7 +130,7 @@ func (p *player) event(words []string) {
 			ev.ChecksumErrors = uint64(p.number(count))
 		}
 		p.handle(ev)
-	case "sample": // {CONN/ID [received N] [acked N] [backoff N] [rtt MS] [unanswered MS]} ;…
+	case "sample": // {CONN/ID [received N] [acked N] [backoff N] [rtt MS] [silent MS] [probes N] [unanswered MS]} ;…
 		p.handle(p.samples(strings.Join(args, " ")))
 	case "live": // CONN LOCAL > REMOTE, or CONN/ID [LOCAL > REMOTE] [backup]
 		p.listLive(args)
@@ -212,6 +212,8 @@ func (p *player) samples(text string) path.Measured {
 			"acked":    func(n int) { s.BytesAcked = uint64(n) },
 			"backoff":  func(n int) { s.Backoff = n },
 			"rtt":      func(n int) { s.RTT = time.Duration(n) * time.Millisecond },
+			"silent":   func(n int) { s.LastData, s.LastAnswer = time.Hour, time.Duration(n)*time.Millisecond },
+			"probes":   func(n int) { s.Probes = n },
 			"unanswered": func(n int) { // sent data waits, and the last answer came so long ago
 				s.Waiting, s.LastData, s.LastAnswer = true, time.Hour, time.Duration(n)*time.Millisecond
 			},

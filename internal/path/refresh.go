@@ -5,6 +5,10 @@ import "time"
 // This file replaces subflows for rules that want that (subflow refreshing, Tran 2019, 7.2): one over which nothing gets
 // through, as after a NAT has forgotten it, and one that has become much slower than it was, as where a network throttles
 // long transfers. The new one starts from another port. The old one ends when the new one works.
+//
+// Where only the server will send next, this host would not learn that a NAT has forgotten a subflow. So a silent subflow is
+// probed. That also renews what the NAT knows of it. If it is forgotten already, nothing answers or the server resets it,
+// and a new one is there before the server sends, or soon after.
 
 const (
 	// throttledShare is the share of its earlier rate below which a subflow counts as throttled, and throttledFor the time
@@ -13,6 +17,8 @@ const (
 	throttledFor   = 5 * time.Second
 	// refreshEvery is the least age of a subflow that is replaced because it is slow.
 	refreshEvery = 30 * time.Second
+	// probeSilent is the silence after which a subflow is probed. NATs forget connections after 30 s and more.
+	probeSilent = 20 * time.Second
 	// paceWeight is the weight of the latest sample, about a second long, in a subflow's rate.
 	paceWeight = 0.3
 )
@@ -29,12 +35,13 @@ func (t turn) keepPace(s *subflow) {
 	s.pace.take(s.received+s.acked, t.now)
 }
 
-// pace is how fast a subflow moves data.
+// pace is how fast a subflow moves data, and what else its rule wants to know of it.
 type pace struct {
 	at         time.Time
 	bytes      uint64
 	rate, best float64   // bytes per second
 	slow       time.Time // since when rate is much less than best
+	probed     time.Time // when the subflow was last probed because it was silent; zero: it was heard since
 }
 
 // take adds a sample of the bytes moved until now.
@@ -57,6 +64,22 @@ func (p *pace) throttled(now time.Time) bool {
 	return p != nil && !p.slow.IsZero() && now.Sub(p.slow) >= throttledFor
 }
 
+// keepKnown probes a subflow, if its rule wants that, when it has been silent for long, until it is heard.
+func (t turn) keepKnown(s *subflow) {
+	p := s.pace
+	if p == nil || t.adopted || !s.up || s.leaving || !t.host.hasSource(s) {
+		return
+	}
+	switch {
+	case !p.probed.IsZero() && s.lastAnswer().After(p.probed):
+		p.probed = time.Time{}
+		t.out.do(Probe{t.token, s.local, s.remote, false, s.backup})
+	case s.silent() >= probeSilent && t.now.Sub(p.probed) >= probeSilent:
+		p.probed = t.now
+		t.out.do(Probe{t.token, s.local, s.remote, true, s.backup})
+	}
+}
+
 // refresh marks the subflows to replace.
 func (t turn) refresh() {
 	for _, s := range t.subflows {
@@ -71,5 +94,5 @@ func (t turn) toRefresh(s *subflow) bool {
 	if !t.rule.Refresh || t.adopted || !s.up || s.leaving || !t.host.hasSource(s) {
 		return false
 	}
-	return s.backoff >= stuckBackoff || s.waitsTooLong() || s.pace.throttled(t.now) && t.now.Sub(s.since) >= refreshEvery
+	return s.backoff >= stuckBackoff || s.waitsTooLong() || s.unansweredFor(closeUnanswered) || s.pace.throttled(t.now) && t.now.Sub(s.since) >= refreshEvery
 }
