@@ -73,6 +73,7 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 		s.received, s.acked, s.moved, t.moved = sm.BytesReceived, sm.BytesAcked, t.now, t.now
 		m.conns.watch(t.conn, t.now)
 	}
+	t.tellPromotion(s)
 	if t.counts(s) { // else an earlier agent counted what was there before
 		if by, known := m.accountOf(t.conn, s); known {
 			m.count(by, received, acked)

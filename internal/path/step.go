@@ -125,7 +125,7 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 		if !s.up {
 			at(s.timeout())
 		}
-		at(s.tellAgainAt())
+		at(t.tellAgainAt(s))
 		if !s.crowded.IsZero() {
 			at(s.crowded.Add(exchangedIn))
 		}

@@ -11,8 +11,11 @@ import (
 // A host with two uplinks serves clients of the kernel's path manager. Each of eight connections learns of the second address,
 // although 30 % of the acknowledgements without data are lost in both directions. When the host loses that address, each
 // learns of that, too, and ends its subflow, which would stay for a quarter of an hour otherwise.
+//
+// Priorities are told until they have worked, too: what this host downloads meanwhile comes over its preferred uplink only.
 func TestAnnouncedAddresses(t *testing.T) {
-	w := withUplinksOf(t, testbed.BackendVeth, "\n[[policy]]\nuse = \"fullmesh\"\nports = [8000]\nannounce = true\n")
+	w := withUplinksOf(t, testbed.BackendVeth, "\n[[policy]]\nuse = \"fullmesh\"\nports = [8000]\nannounce = true\n"+
+		"\n[[policy]]\nuse = \"backup\"\nports = [80]\nuplinks = [\"MOBILE\", \"FIRST\"]\n")
 	second, _ := w.host(alice).AddrOn(mobile)
 	w.run(mallory, "ip", "mptcp", "limits", "set", "add_addr_accepted", "4", "subflows", "4")
 	w.run(router, "nft", `table inet lossy {
@@ -28,6 +31,10 @@ func TestAnnouncedAddresses(t *testing.T) {
 		}
 		return nil
 	})
+	const downloads = 2
+	for range downloads {
+		w.curl(w.url())
+	}
 	const connections = 8
 	for range connections { // that say something now and then
 		w.host(mallory).Command(w.life(), program, "run", "--", "bash", "-c",
@@ -40,6 +47,7 @@ func TestAnnouncedAddresses(t *testing.T) {
 		}
 		return nil
 	})
+	w.eventually("the server has heard of the priorities of all downloads", w.comeOver("uplink", downloads))
 	dev := w.host(alice).Interface(mobile)
 	w.run(alice, "ip", "-4", "addr", "flush", "dev", dev)
 	w.eventually("no connection has a subflow to the lost address", func() error {
@@ -54,5 +62,40 @@ func TestAnnouncedAddresses(t *testing.T) {
 	}
 	if text := w.run(router, "nft", "list", "table", "inet", "lossy"); strings.Contains(text, "packets 0 ") {
 		t.Errorf("nothing was lost: %s", text)
+	}
+}
+
+// comeOver returns a condition: of each of so many downloads by alice from port 80, much has come over a kind of subflows without
+// anything over another one. Later, losses may have the server resend data elsewhere.
+func (w *world) comeOver(kind string, downloads int) func() error {
+	const much = 100e3
+	type come struct{ wanted, others, since uint64 }
+	seen, met := make(map[string]come), make(map[string]bool)
+	return func() error {
+		for _, c := range w.mustStatus(alice).Client.Connections {
+			if c.Remote.Port() != 80 {
+				continue
+			}
+			now := come{since: seen[c.Token].since}
+			for _, s := range c.Subflows {
+				if s.Kind == kind {
+					now.wanted += s.BytesReceived
+				} else {
+					now.others += s.BytesReceived
+				}
+			}
+			if now.others != seen[c.Token].others {
+				now.since = now.wanted
+			}
+			seen[c.Token] = now
+			met[c.Token] = met[c.Token] || now.wanted >= now.since+much
+		}
+		n := 0
+		for _, is := range met {
+			if is {
+				n++
+			}
+		}
+		return holds(n == downloads, "%d of %d: %+v", n, downloads, seen)
 	}
 }
