@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,14 +20,15 @@ func withUplinks(t *testing.T, policy string) *world {
 }
 
 // withUplinksOf is withUplinks with links of a kind, and more keys of [client]. In the policy, FIRST and MOBILE are the
-// interfaces.
+// interfaces, and MALLORY is that host's address.
 func withUplinksOf(t *testing.T, backend, policy string, client ...string) *world {
 	w := newWorldWith(t, func(s *testbed.Spec) {
 		s.Backend = backend
 		s.Links = append(s.Links, testbed.LinkSpec{Name: mobile, A: alice, B: router, Cost: 9})
 	})
 	standard(w)
-	policy = strings.NewReplacer("FIRST", w.host(alice).Interface(alice), "MOBILE", w.host(alice).Interface(mobile)).Replace(policy)
+	policy = strings.NewReplacer("FIRST", w.host(alice).Interface(alice), "MOBILE", w.host(alice).Interface(mobile),
+		"MALLORY", w.addr4(mallory).String()).Replace(policy)
 	w.configure(alice, clientConfig("tls_ports = []\n"+strings.Join(client, ""), w.addr4(bob).String())+policy)
 	for metric, link := range []string{alice, mobile} {
 		dev := w.host(alice).Interface(link)
@@ -39,13 +41,45 @@ func withUplinksOf(t *testing.T, backend, policy string, client ...string) *worl
 	return w
 }
 
-// Both uplinks and a detour carry one connection, once it has carried a megabyte.
+// Both uplinks and both waypoints carry one connection, once it has carried a megabyte: one subflow over each.
 func TestPolicyFullMesh(t *testing.T) {
-	w := withUplinks(t, "\n[[policy]]\nuse = \"fullmesh\"\ndetours = true\nafter_bytes = \"1MB\"\n")
-	w.waypointUp()
+	w := withUplinks(t, `
+[[client.waypoint]]
+name      = "mallory"
+addresses = ["MALLORY"]
+
+[[policy]]
+use         = "fullmesh"
+detours     = true
+after_bytes = "1MB"
+`)
+	w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective"))
+	w.identify("collective", mallory)
+	w.configure(mallory, strings.ReplaceAll(waypointConfig(labAllowed), bob, mallory))
+	w.start(mallory)
+	w.run(server, "ip", "mptcp", "limits", "set", "subflows", "6") // more than there are paths
+	w.waypointsAre("up", bob, mallory)
 	x := w.curl(w.url())
-	w.subflows("direct up", "mapped up", "uplink up")
+	x.goesOn() // a megabyte
+	const of = "direct up, mapped up through %s, mapped up through %s, uplink up through %s"
+	want := fmt.Sprintf(of, bob, mallory, w.host(alice).Interface(mobile))
+	have := func() string {
+		c, err := w.only()
+		if err != nil {
+			return err.Error()
+		}
+		var list []string
+		for _, s := range c.Subflows {
+			list = append(list, strings.TrimSuffix(fmt.Sprintf("%s %s through %s", s.Kind, s.State, s.Waypoint), " through "))
+		}
+		slices.Sort(list)
+		return strings.Join(list, ", ")
+	}
+	w.eventually(want, func() error { return holds(have() == want, "it has %s", have()) })
 	x.goesOn()
+	if now := have(); now != want {
+		t.Errorf("it has %s", now)
+	}
 	x.endsWell()
 }
 
@@ -91,6 +125,16 @@ func TestPolicyBackupOnSilence(t *testing.T) {
 	w.mend()
 	w.subflows("direct up", "uplink backup")
 	x.endsWell()
+}
+
+// The policy of a program's cgroup comes before one for all.
+func TestPolicyOfCgroup(t *testing.T) {
+	group := newCgroup(t)
+	w := withUplinks(t, fmt.Sprintf("\n[[policy]]\nuse = \"ndiffports\"\nsubflows = 3\n\n[[policy]]\nuse = \"fullmesh\"\ncgroup = %q\n", group))
+	w.inGroup(group, program, "run", "--", "curl", "--silent", "--no-buffer", "http://"+port(w.addr4(server), 81)+"/file")
+	w.curl("http://" + port(w.addr4(server), 82) + "/file")
+	w.have(81, "direct up", "uplink up")
+	w.have(82, "direct up", "port up", "port up")
 }
 
 // Several subflows on one path.

@@ -40,7 +40,8 @@ func (w *world) have(port uint16, want ...string) {
 }
 
 // Connections have a second subflow not before two seconds have passed, by after or because they are slow, and none if they
-// are as fast as below says. The preferred path's subflow ends when 80 % of its quota are used.
+// are as fast as below says. A path is a backup when its quota is used up. The preferred path's subflow ends when 80 % of its
+// quota are used, if near_quota says so.
 func TestPolicyStartsAndQuotas(t *testing.T) {
 	w := withUplinks(t, `
 [[policy]]
@@ -64,10 +65,16 @@ ports = [84]
 uplinks = ["MOBILE", "FIRST"]
 quota = { MOBILE = "4MB" }
 near_quota = "0"
+
+[[policy]]
+use = "fullmesh"
+ports = [85]
+quota = { MOBILE = "200kB" }
 `)
 	url := func(port int) string { return fmt.Sprintf("http://%v:%d/file", w.addr4(server), port) }
 	quota := w.curl(url(84))
 	w.have(84, "direct backup", "uplink up")
+	spent := w.curl(url(85))
 	began := time.Now()
 	var slow []*transfer
 	for port := 81; port <= 83; port++ {
@@ -85,6 +92,10 @@ near_quota = "0"
 		}
 	}
 	w.have(83, "direct up")
+	spent.goesOn()
+	w.have(85, "direct up", "uplink backup")
+	w.says(w.try(alice, program, "status"), "the quota of "+w.host(alice).Interface(mobile)+" is used up")
+	spent.goesOn()
 	for _, x := range slow {
 		x.goesOn()
 	}

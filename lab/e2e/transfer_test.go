@@ -27,7 +27,7 @@ func (w *world) serve(blocks ...string) {
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		fmt.Fprintf(&b, "%s_temp_path %s/%s;\n", kind, dir, kind)
 	}
-	fmt.Fprintf(&b, "root %s;\nserver { listen 80; listen [::]:80; listen 81; listen 82; listen 83; listen 84; }\n%s}\n", webRoot, strings.Join(blocks, "\n"))
+	fmt.Fprintf(&b, "root %s;\nserver { listen 80; listen [::]:80; listen 81; listen 82; listen 83; listen 84; listen 85; }\n%s}\n", webRoot, strings.Join(blocks, "\n"))
 	config := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(config, []byte(b.String()), 0o644); err != nil {
 		w.Fatal(err)
