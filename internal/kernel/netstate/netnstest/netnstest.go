@@ -107,10 +107,14 @@ func onThread(fn func() error) error {
 	return <-result
 }
 
-// Must runs fn inside the namespace and fails the test on an error.
+// Must runs fn inside the namespace and fails the test on an error. fn may skip the test.
 func (ns *NS) Must(t testing.TB, fn func() error) {
 	t.Helper()
-	if err := ns.Do(fn); err != nil {
+	err := ns.Do(fn)
+	if t.Skipped() { // which has ended fn's goroutine only
+		t.SkipNow()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }
