@@ -14,6 +14,9 @@ import (
 // maxLeads is the number of connect() calls that a supervisor leads to a converter at a time. More go directly.
 const maxLeads = 32
 
+// relayTimeout limits the wait for the relay's answer. Tests on busy machines wait longer.
+var relayTimeout = ask.Timeout
+
 // lead is a connect() call that is being led to a converter, on the board: if its supervisor is killed, the other must
 // undo what was done to the socket.
 type lead struct {
@@ -34,7 +37,7 @@ func newConverting(relay string, leads *[maxLeads]lead) *converting {
 	if relay == "" {
 		return nil
 	}
-	c := &converting{relay: ask.NewClient(relay), free: make(chan *lead, maxLeads)}
+	c := &converting{relay: ask.NewClient(relay, relayTimeout), free: make(chan *lead, maxLeads)}
 	for i := range leads {
 		c.free <- &leads[i]
 	}

@@ -40,6 +40,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	relayTimeout = 5 * time.Second
 	if code, ok := Stage(os.Args); ok {
 		os.Exit(code)
 	}

@@ -2,7 +2,7 @@ package mptcpify
 
 import (
 	"bytes"
-	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -19,9 +19,17 @@ func bothSupervisors(t *testing.T, program string) (pids []int) {
 	t.Helper()
 	eventually(t, "two supervisors run", func() bool {
 		pids = supervisorsOf(t, program)
-		return len(pids) == supervisors
+		// A child that a supervisor has just made has its command line: one that is to become the other, or one with which Go
+		// tries something when it starts the first process.
+		return len(pids) == supervisors && commandLine(pids[0]) != commandLine(pids[1])
 	})
 	return pids
+}
+
+// commandLine returns how a process was called; empty: it has ended.
+func commandLine(pid int) string {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return string(line)
 }
 
 // TestSupervisorKilled kills one supervisor after the other while a program makes
@@ -47,13 +55,8 @@ func TestSupervisorKilled(t *testing.T) {
 	defer func() { cmd.Process.Kill() }()
 	const kills = 6
 	for i := range kills {
-		killed, err := 0, error(unix.ESRCH)
-		// A child with which Go tries something when it starts the first process looks like a supervisor, for a moment.
-		for errors.Is(err, unix.ESRCH) {
-			killed = bothSupervisors(t, loop.Args[0])[i%2]
-			err = unix.Kill(killed, unix.SIGKILL)
-		}
-		if err != nil {
+		killed := bothSupervisors(t, loop.Args[0])[i%2]
+		if err := unix.Kill(killed, unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		// Killing both at once is another matter.

@@ -31,55 +31,82 @@ func (s *supervisor) toConverter(l *lead, sock callerSocket, server netip.AddrPo
 	var tried []netip.AddrPort
 	for convert != nil && convert.Converter.IsValid() && !slices.Contains(tried, convert.Converter) && time.Now().Before(until) {
 		tried = append(tried, convert.Converter)
-		err := s.through(l, sock, server, convert, until)
-		switch {
-		case err == nil:
+		a, err := s.through(l, sock, server, convert, until)
+		another := s.report(convert.Converter, server, a, err)
+		if err == nil && unix.SetsockoptTimeval(sock.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &sock.sendTimeout) == nil {
 			s.shared.addPeer(s.side, sock.cookie, server, convert.Converter, monotonic())
 			_ = answerResult(s.listener, l.call.id, 0)
 			return
-		case !s.report(convert.Converter, server, err) || undo(sock.fd, sock.sendTimeout) != nil:
-			convert = nil
-		default:
+		}
+		convert = nil
+		if another && undo(sock.fd, sock.sendTimeout) == nil {
 			convert = s.converting.relay.Ask(server).Convert
 		}
 	}
 	s.goOn(l, sock.fd)
 }
 
-// through connects the socket to the server through a converter, until a time at most.
-func (s *supervisor) through(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert, until time.Time) error {
+// attempt is what was learned of a converter.
+type attempt struct {
+	began, up time.Time // of the connection to it; up is zero if that did not come up
+	fast      ask.FastOpen
+	answer    rfc8803.Message
+}
+
+// through connects to a converter, names the server, and returns the converter's answer, until a time at most. What follows
+// the answer stays in the socket, for the program.
+func (s *supervisor) through(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert, until time.Time) (a attempt, err error) {
 	target, ok := sock.sockaddr(convert.Converter)
 	if !ok {
-		return errGone
+		return a, errGone
 	}
 	if latest := time.Now().Add(converterTimeout); latest.Before(until) {
 		until = latest
 	}
-	answer, err := s.converse(l, sock, target, server, convert, until)
+	request, err := rfc8803.Message{Connect: &rfc8803.Connect{Server: server}, Cookie: convert.Cookie}.Append(nil)
 	if err != nil {
-		return err
+		return a, err
 	}
-	if answer.ExtendedHeader != nil {
-		speaks, _ := rfc8803.HasMPCapable(answer.ExtendedHeader)
-		s.converting.relay.Learned(server, speaks)
+	if a.began, a.fast, err = reach(sock, target, request, convert.FastOpen, until); err != nil {
+		return a, err
 	}
-	return unix.SetsockoptTimeval(sock.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &sock.sendTimeout)
+	a.up = time.Now()
+	a.answer, err = s.hear(l, sock.fd, until)
+	return a, err
 }
 
-// report tells the relay how a converter failed, and reports whether another one may be tried.
-func (s *supervisor) report(converter, server netip.AddrPort, err error) bool {
-	refused, isError := errors.AsType[*rfc8803.Error](err)
+// report tells the relay what was learned of a converter and of the server, and reports whether another converter may be
+// tried. err is why this one did not reach the server.
+func (s *supervisor) report(converter, server netip.AddrPort, a attempt, err error) (another bool) {
+	relay, waited := s.converting.relay, time.Since(a.up)
+	refused, answered := errors.AsType[*rfc8803.Error](err)
+	if answered = answered || err == nil; a.fast == ask.FastOpenWorked && !answered {
+		a.fast = ask.FastOpenSilent
+	}
+	if a.fast != 0 {
+		relay.FastOpened(converter, a.fast)
+	}
 	switch {
-	case isError && refused.ConcernsServer(), errors.Is(err, errGone):
+	case err == nil:
+		if a.fast == ask.FastOpenWorked {
+			waited = 0 // an answer that waited for the handshake shows nothing
+		}
+		relay.Carried(converter, server, a.up.Sub(a.began), waited)
+		if a.answer.ExtendedHeader != nil {
+			speaks, _ := rfc8803.HasMPCapable(a.answer.ExtendedHeader)
+			relay.Learned(server, speaks)
+		}
+		return false
+	case refused != nil && refused.ConcernsServer(), errors.Is(err, errGone):
 		// The converter's rules may forbid the server, or its network may not reach it. What the server
 		// itself says comes by the direct path.
 		return false
 	case errors.Is(err, errSilent):
 		// Connecting directly shows the program what the server says.
-		s.converting.relay.Silent(converter, server)
+		relay.Silent(converter, server)
 		return false
 	}
-	s.converting.relay.Failed(converter, failureOf(err))
+	relay.Failed(converter, failureOf(err))
 	return true
 }
 
@@ -100,39 +127,6 @@ var (
 	errSilent = errors.New("the converter does not answer in time")
 	errGone   = errors.New("the caller does not wait any more, or its socket cannot reach the converter")
 )
-
-// converse connects to the converter, names the server and returns the converter's answer, if that is not an error.
-// What follows the answer stays in the socket, for the program.
-func (s *supervisor) converse(l *lead, sock callerSocket, converter unix.Sockaddr, server netip.AddrPort, convert *ask.Convert, until time.Time) (m rfc8803.Message, err error) {
-	request, err := rfc8803.Message{Connect: &rfc8803.Connect{Server: server}, Cookie: convert.Cookie}.Append(nil)
-	if err != nil {
-		return m, err
-	}
-	began, how, err := reach(sock, converter, request, convert.FastOpen, until)
-	if err != nil {
-		if how != 0 {
-			s.converting.relay.FastOpened(convert.Converter, how)
-		}
-		return m, err
-	}
-	up := time.Now()
-	m, err = s.hear(l, sock.fd, until)
-	answered := err == nil || errors.As(err, new(*rfc8803.Error))
-	if how == ask.FastOpenWorked && !answered {
-		how = ask.FastOpenSilent
-	}
-	if how != 0 {
-		s.converting.relay.FastOpened(convert.Converter, how)
-	}
-	if err == nil {
-		after := time.Since(up)
-		if how == ask.FastOpenWorked {
-			after = 0
-		}
-		s.converting.relay.Carried(convert.Converter, server, up.Sub(began), after)
-	}
-	return m, err
-}
 
 // hear reads the converter's answer.
 func (s *supervisor) hear(l *lead, fd int, until time.Time) (m rfc8803.Message, err error) {

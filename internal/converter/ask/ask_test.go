@@ -137,7 +137,7 @@ func TestConversation(t *testing.T) {
 	h.answers[site6] = Answer{KeepFor: time.Minute}
 	h.answers[plainSite] = Answer{KeepFor: time.Minute, Plain: true}
 	serve(t, socket, h)
-	c := NewClient(socket)
+	c := NewClient(socket, Timeout)
 	t.Cleanup(c.Close)
 
 	got := c.Ask(site)
@@ -196,7 +196,7 @@ func TestRelayComesAndGoes(t *testing.T) {
 	if !Listens(socket) {
 		t.Fatal("nobody listens")
 	}
-	c := NewClient(socket)
+	c := NewClient(socket, Timeout)
 	t.Cleanup(c.Close)
 	if c.Ask(site).Convert == nil {
 		t.Fatal("not converted")
@@ -227,7 +227,7 @@ func TestSilentRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c := NewClient(socket)
+	c := NewClient(socket, Timeout)
 	defer c.Close()
 	start := time.Now()
 	if c.Ask(site).Convert != nil || !isDirect(c, site) {
@@ -311,7 +311,7 @@ func TestExcludedPrograms(t *testing.T) {
 	n.excluded = map[string]bool{"/usr/bin/ssh": true}
 	socket := filepath.Join(t.TempDir(), SocketName)
 	stop := serve(t, socket, n)
-	c := NewClient(socket)
+	c := NewClient(socket, Timeout)
 	defer c.Close()
 	for range 3 {
 		if !c.Excludes("/usr/bin/ssh") || c.Excludes("/usr/bin/curl") {
@@ -331,7 +331,7 @@ func TestExcludedPrograms(t *testing.T) {
 }
 
 func TestCacheIsBounded(t *testing.T) {
-	c := NewClient("")
+	c := NewClient("", Timeout)
 	for i := range 3 * maxCached {
 		c.remember(netip.AddrPortFrom(site.Addr(), uint16(i)), Answer{KeepFor: time.Hour})
 		if len(c.directs) > maxCached {

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// Timeout limits a client's wait for the relay's answer. After it, the connection goes directly to its server.
+	// Timeout is the usual limit of a client's wait for the relay's answer. After it, the connection goes directly to its server.
 	Timeout = 200 * time.Millisecond
 	// silence is the pause before a client asks again after an unanswered question.
 	silence = time.Second
@@ -26,7 +26,8 @@ const (
 // Client asks the relay. Its methods may be called at the same time; each question has a connection of its own, so
 // that none waits for another.
 type Client struct {
-	socket string
+	socket  string
+	timeout time.Duration
 
 	mu      sync.Mutex
 	idle    []*net.UnixConn
@@ -48,9 +49,10 @@ type verdict struct {
 	until    time.Time // it is asked again then
 }
 
-// NewClient returns a client of the relay with this socket. The relay may start later, or again.
-func NewClient(socket string) *Client {
-	return &Client{socket: socket, directs: map[netip.AddrPort]directly{}, programs: map[string]verdict{}}
+// NewClient returns a client of the relay with this socket, which waits for an answer no longer than timeout. The relay may
+// start later, or again.
+func NewClient(socket string, timeout time.Duration) *Client {
+	return &Client{socket: socket, timeout: timeout, directs: map[netip.AddrPort]directly{}, programs: map[string]verdict{}}
 }
 
 // Listens reports whether a relay listens at the socket.
@@ -173,7 +175,7 @@ func (c *Client) Close() {
 
 // exchange sends a request and returns the reply, if one is due.
 func (c *Client) exchange(r request) (reply []byte, ok bool) {
-	deadline := time.Now().Add(Timeout)
+	deadline := time.Now().Add(c.timeout)
 	for {
 		conn, used, err := c.connection(deadline)
 		if err != nil {

@@ -25,7 +25,7 @@ func TestPlainServersAreTold(t *testing.T) {
 		}
 	}
 	set()
-	c := ask.NewClient(filepath.Join(dir, ask.SocketName))
+	c := ask.NewClient(filepath.Join(dir, ask.SocketName), ask.Timeout)
 	t.Cleanup(c.Close)
 	if a := c.Ask(plain); a.Convert != nil || !a.Plain {
 		t.Errorf("a server without MPTCP, and no converter: %+v", a)
@@ -45,7 +45,7 @@ func TestPlainServersAreTold(t *testing.T) {
 		t.Errorf("a server that speaks MPTCP now: %+v", a)
 	}
 	use.Plain[0].Found = time.Now()
-	c2 := ask.NewClient(filepath.Join(dir, ask.SocketName)) // which remembers no answer
+	c2 := ask.NewClient(filepath.Join(dir, ask.SocketName), ask.Timeout) // which remembers no answer
 	t.Cleanup(c2.Close)
 	set()
 	if a := c2.Ask(plain); a.Convert == nil {

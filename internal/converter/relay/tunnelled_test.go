@@ -18,7 +18,7 @@ func TestProgramsLeaveTunnelsToTheRelay(t *testing.T) {
 	use := Use{Mode: choice.Always, Converters: []Converter{{Name: "bob", At: netip.MustParseAddrPort("192.0.2.1:5124"), Cookie: []byte("cookie")}}}
 	dir := t.TempDir()
 	r, _ := started(t, netnstest.New(t), dir, "1")
-	c := ask.NewClient(filepath.Join(dir, ask.SocketName))
+	c := ask.NewClient(filepath.Join(dir, ask.SocketName), ask.Timeout)
 	t.Cleanup(c.Close)
 	for _, tunnelled := range []bool{false, true} {
 		if tunnelled {
