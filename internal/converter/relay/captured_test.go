@@ -186,7 +186,7 @@ func TestCapture(t *testing.T) {
 		t.Error("a connection from outside of the cgroup is converted")
 	}
 
-	second, _ := started(t, host, dir, "2")
+	second, secondEnded := started(t, host, dir, "2")
 	set(second)
 	becomes(group, true)
 	old.says(t, "after the handover")
@@ -224,6 +224,7 @@ func TestCapture(t *testing.T) {
 	if err := unix.Kill(status.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	<-secondEnded // while its listener closes, connections may be reset
 	becomes(group, false)
 	goes(group, site6, false)
 	old.says(t, "the old relay lives")
