@@ -62,7 +62,9 @@ func (l *loop) connect(p *pair, d *Dial) {
 	if err := l.add(p, &p.server, fd, protocolOf(d.MPTCP)); err != nil {
 		l.starve(errnoOf(err))
 		l.refuse(p)
+		return
 	}
+	l.settleLater(p)
 }
 
 // hangUp closes the connection to the server that was tried.
@@ -75,13 +77,18 @@ func (l *loop) hangUp(p *pair) {
 }
 
 // connected goes on once the server has answered, if it has.
-func (l *loop) connected(p *pair) {
+func (l *loop) connected(p *pair, events uint32) {
 	o, fd := p.opening, int(p.server.fd)
-	errno := connectError(fd)
-	switch {
-	case errno == unix.EAGAIN: // the event was meant for an earlier socket with this descriptor
+	errno := syscall.Errno(0)
+	if o.dial.FastOpen || events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 { // otherwise a socket is writable once it is connected
+		errno = connectError(fd)
+	}
+	if errno == unix.EAGAIN { // a socket with data in its SYN may be writable before
 		return
-	case o.inSYN > 0 && (errno != 0 || !sockinfo.AckedSYNData(fd) || o.dial.MPTCP && !isMultipath(fd)):
+	}
+	o.multipath = errno == 0 && o.dial.MPTCP && !o.again && isMultipath(fd)
+	switch {
+	case o.inSYN > 0 && (errno != 0 || !sockinfo.AckedSYNData(fd) || o.dial.MPTCP && !o.multipath):
 		l.dialSlowly(p)
 		return
 	case errno != 0:
@@ -96,7 +103,7 @@ func (l *loop) connected(p *pair) {
 			o.fast = FastOpenFailed
 		}
 	}
-	if o.dial.MPTCP && o.dial.NoFallback && !o.again && !isMultipath(fd) {
+	if o.dial.MPTCP && o.dial.NoFallback && !o.again && !o.multipath {
 		l.dialAgain(p)
 		return
 	}
@@ -144,6 +151,7 @@ func (l *loop) greet(p *pair) syscall.Errno {
 	n := o.inSYN
 	if n < len(b) {
 		// The socket's buffer is empty, so that a greeting always fits.
+		l.startWrite(&p.server)
 		more, errno := write(int(p.server.fd), b[n:])
 		if errno != 0 {
 			return errno
@@ -199,7 +207,7 @@ func (l *loop) dialled(p *pair, errno syscall.Errno) {
 	r := Result{Errno: errno, Connected: !o.up.IsZero(), Early: o.early > 0}
 	if r.Connected {
 		r.Handshake, r.Answer = o.up.Sub(o.began), time.Since(o.up)
-		r.MPTCP, r.FastOpen = o.dial.MPTCP && isMultipath(int(p.server.fd)), o.fast
+		r.MPTCP, r.FastOpen = o.multipath, o.fast
 	}
 	if !r.Connected && errno == unix.ETIMEDOUT && o.inSYN > 0 {
 		r.FastOpen = FastOpenUnanswered

@@ -8,7 +8,7 @@
 //	opening.go    the Front says which server                  pipe.go       where bytes from TCP wait
 //	dialling.go   connect to it                                socket.go     what is asked of the kernel
 //	pair.go       the two ends, how they close                 handshake.go  clients that said something in their SYN
-//	shortage.go   too few descriptors
+//	shortage.go   too few descriptors                         lasting.go    what only connections that last need
 //
 // Bytes from TCP go through a pipe (splice), so that they are not copied; bytes from MPTCP are read
 // and written, because Linux copies them anyway. A pipe and a buffer belong to a connection only while

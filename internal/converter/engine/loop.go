@@ -24,7 +24,11 @@ type loop struct {
 	commands atomic.Uint32 // bits of command
 	next     []resumption  // of openings that waited
 	ends     []*end        // by descriptor
+	serial   uint16        // counts the sockets of ends
 	pairs    int
+	young    []*pair                // began to connect to their servers since settles was set
+	older    []*pair                // and those before
+	settles  time.Time              // when those of older are settled; zero: there are none
 	ready    []*end                 // whose data is moved on in the next turn, because others had their turn first
 	due      *deadline.Queue[*pair] // those whose opening has a time limit
 	// handshakes of clients that have not ended yet
@@ -72,7 +76,7 @@ func newLoop(e *Engine) (l *loop, err error) {
 	if l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("create an eventfd: %w", err)
 	}
-	if err := l.watch(l.wake, unix.EPOLLIN); err != nil {
+	if err := l.watch(l.wake, 0, unix.EPOLLIN); err != nil {
 		return nil, err
 	}
 	if l.spare, err = l.reserve(); err != nil {
@@ -95,7 +99,7 @@ func (l *loop) listen(on bool) error {
 				return fmt.Errorf("listener %d: %w", fd, err)
 			}
 			l.opensFast = l.opensFast || takesFastOpen(fd)
-			if err := l.watch(fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE); err != nil {
+			if err := l.watch(fd, 0, unix.EPOLLIN|unix.EPOLLEXCLUSIVE); err != nil {
 				return err
 			}
 		} else {
@@ -105,8 +109,8 @@ func (l *loop) listen(on bool) error {
 	return nil
 }
 
-func (l *loop) watch(fd int, events uint32) error {
-	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}); err != nil {
+func (l *loop) watch(fd int, serial uint16, events uint32) error {
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd), Pad: int32(serial)}); err != nil {
 		return fmt.Errorf("watch descriptor %d: %w", fd, err)
 	}
 	return nil
@@ -129,12 +133,13 @@ func (l *loop) run() error {
 			return fmt.Errorf("wait for events: %w", err)
 		}
 		for i := range max(n, 0) {
-			l.event(int(events[i].Fd), events[i].Events)
+			l.event(int(events[i].Fd), uint16(events[i].Pad), events[i].Events)
 		}
 		l.moveReady()
 		now := time.Now()
 		l.endLate(now)
 		l.endHandshakes(now)
+		l.settle(now)
 		l.listenAgain(now)
 		if now.Sub(yielded) >= yieldAfter {
 			runtime.Gosched()
@@ -216,6 +221,9 @@ func (l *loop) timeout() int {
 	if first := l.handshakes.First(); first != nil {
 		until(first.Due())
 	}
+	if !l.settles.IsZero() {
+		until(l.settles)
+	}
 	switch {
 	case l.full && !l.drains && time.Now().Before(l.retry):
 		until(l.retry)
@@ -228,7 +236,7 @@ func (l *loop) timeout() int {
 	return int(wait / time.Millisecond)
 }
 
-func (l *loop) event(fd int, events uint32) {
+func (l *loop) event(fd int, serial uint16, events uint32) {
 	if fd == l.wake {
 		var b [8]byte
 		_, _ = unix.Read(fd, b[:])
@@ -236,7 +244,9 @@ func (l *loop) event(fd int, events uint32) {
 		return
 	}
 	if e := l.endOf(fd); e != nil {
-		l.onEnd(e, events)
+		if e.serial == serial { // else it was meant for an earlier socket with this descriptor
+			l.onEnd(e, events)
+		}
 		return
 	}
 	for _, listener := range l.engine.config.Listeners {
@@ -264,6 +274,9 @@ func (l *loop) onEnd(e *end, events uint32) {
 	}
 	if events&unix.EPOLLERR != 0 {
 		e.is |= isBroken
+	}
+	if e.is&isTCP != 0 && events&unix.EPOLLRDHUP != 0 && events&(unix.EPOLLPRI|unix.EPOLLERR|unix.EPOLLHUP) == 0 {
+		e.is |= isEnding
 	}
 	if p.opening != nil {
 		l.openEvent(e, events)

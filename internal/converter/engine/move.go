@@ -92,11 +92,15 @@ func (l *loop) readAndWrite(e *end) (moved int, errno syscall.Errno) {
 		return 0, 0
 	}
 	e.wasRead(got, int(e.chunk))
+	if got < int(e.chunk) && e.is&isEnding != 0 {
+		e.is |= isDone
+	}
 	if e == &e.pair.client && e.pair.hearer != nil {
 		defer l.overhear(e.pair, b[:got])
 	}
 	var n int
 	for b = b[:got]; len(b) > 0; b = b[n:] {
+		l.startWrite(e.peer())
 		if n, errno = l.sockets.write(int(e.peer().fd), b); errno != 0 {
 			break
 		}
@@ -122,6 +126,7 @@ func (l *loop) grow(e *end, got int) {
 }
 
 func (l *loop) writeRest(e *end) (n int, errno syscall.Errno) {
+	l.startWrite(e.peer())
 	n, errno = l.sockets.write(int(e.peer().fd), e.rest)
 	if errno != 0 {
 		return 0, errno
@@ -152,6 +157,7 @@ func (l *loop) fillPipe(e *end) (n int, errno syscall.Errno) {
 }
 
 func (l *loop) drainPipe(e *end) (n int, errno syscall.Errno) {
+	l.startWrite(e.peer())
 	n, errno = l.sockets.splice(e.pipe.out, int(e.peer().fd), int(e.piped))
 	if errno != 0 {
 		return 0, errno

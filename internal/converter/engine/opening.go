@@ -30,12 +30,13 @@ type opening struct {
 	waits bool   // for the Step that Step.Later announced
 	parts bool   // the client got its last reply
 
-	began time.Time // to dial
-	up    time.Time // the connection to the server; zero: not yet
-	again bool      // by TCP, as the server has answered without MPTCP
-	inSYN int       // how much of the greeting the SYN had
-	fast  FastOpen  // what was learned of that
-	due   deadline.Entry[*pair]
+	began     time.Time // to dial
+	up        time.Time // the connection to the server; zero: not yet
+	again     bool      // by TCP, as the server has answered without MPTCP
+	multipath bool      // the server speaks MPTCP on the connection
+	inSYN     int       // how much of the greeting the SYN had
+	fast      FastOpen  // what was learned of that
+	due       deadline.Entry[*pair]
 }
 
 // open begins a pair with a connection that has come in.
@@ -55,7 +56,7 @@ func (l *loop) open(fd int, peer netip.AddrPort) {
 	l.pairs++
 	l.engine.count(1)
 	l.due.Set(&p.opening.due, time.Now().Add(l.engine.config.OpeningTimeout))
-	if err := l.add(p, &p.client, fd, 0); err != nil {
+	if err := l.add(p, &p.client, fd, isPrompt); err != nil {
 		l.starve(errnoOf(err))
 		l.refuse(p)
 		return
@@ -68,7 +69,7 @@ func (l *loop) open(fd int, peer netip.AddrPort) {
 func (l *loop) openEvent(e *end, events uint32) {
 	p := e.pair
 	if e == &p.client {
-		// A client that has gone needs no server. The event alone may be meant for an earlier socket.
+		// A client that has gone needs no server. One that has only said all does.
 		if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 && !p.opening.parts && connectError(int(e.fd)) != 0 {
 			l.refuse(p)
 			return
@@ -77,7 +78,7 @@ func (l *loop) openEvent(e *end, events uint32) {
 		return
 	}
 	if o := p.opening; o.up.IsZero() && events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
-		l.connected(p)
+		l.connected(p, events)
 	}
 	if o := p.opening; o != nil && !o.up.IsZero() && o.dial.Await != nil {
 		l.await(p)

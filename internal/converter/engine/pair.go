@@ -14,26 +14,30 @@ type pair struct {
 
 // end is one of the two sockets, with what was read from it and still waits to be written to the other.
 type end struct {
-	pair  *pair
-	rest  []byte // in memory
-	pipe  *pipe  // or in a pipe, and how much
-	piped int32
-	chunk int32 // how much is read at once
-	fd    int32 // -1: none
-	is    state
+	pair   *pair
+	rest   []byte // in memory
+	pipe   *pipe  // or in a pipe, and how much
+	piped  int32
+	chunk  int32 // how much is read at once
+	fd     int32 // -1: none
+	is     state
+	serial uint16 // of its socket among those of the loop; see loop.endOf
 }
 
-type state uint8
+type state uint16
 
 const (
-	isMPTCP  state = 1 << iota
-	isTCP          // known to be TCP; a client of which nothing is known yet has neither bit
-	isDone         // its other side sends no more
-	isShut         // and its peer was told so
-	isReady        // is in loop.ready
-	isEmpty        // there is nothing to read before the next event
-	isMarked       // its stream has an end, an error or an urgent byte in it, at which a read stops
-	isBroken       // it has an error, such as a reset
+	isMPTCP   state = 1 << iota
+	isTCP           // known to be TCP; a client of which nothing is known yet has neither bit
+	isDone          // its other side sends no more
+	isShut          // and its peer was told so
+	isReady         // is in loop.ready
+	isEmpty         // there is nothing to read before the next event
+	isMarked        // its stream has an end, an error or an urgent byte in it, at which a read stops
+	isBroken        // it has an error, such as a reset
+	isEnding        // it is TCP, and the end of its stream has arrived: a read that gets less than it asked for gets the last bytes
+	isWritten       // something was written to it
+	isPrompt        // it sends small packets without waiting for acknowledgements
 )
 
 func (e *end) peer() *end {
@@ -67,13 +71,14 @@ func protocolOf(mptcp bool) state {
 }
 
 // add takes a socket as an end, and watches it. Linux reports an event if there is something to read already.
-func (l *loop) add(p *pair, e *end, fd int, protocol state) error {
-	*e = end{pair: p, fd: int32(fd), chunk: chunkLeast, is: isEmpty | protocol}
+func (l *loop) add(p *pair, e *end, fd int, is state) error {
+	l.serial++
+	*e = end{pair: p, fd: int32(fd), chunk: chunkLeast, is: isEmpty | is, serial: l.serial}
 	for fd >= len(l.ends) {
 		l.ends = append(l.ends, make([]*end, max(64, len(l.ends)))...)
 	}
 	l.ends[fd] = e
-	return l.watch(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLPRI|unix.EPOLLET)
+	return l.watch(fd, l.serial, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLPRI|unix.EPOLLET)
 }
 
 // reset ends both sides at once.

@@ -40,7 +40,7 @@ func connect(d *Dial) (fd, inSYN int, err error) {
 		err = setOption(fd, unix.SOL_SOCKET, unix.SO_MARK, int32(d.Mark))
 	}
 	if err == nil {
-		err = prepare(fd)
+		err = resetUnlessDone(fd)
 	}
 	if err == nil && d.From.IsValid() {
 		err = callFrom(fd, d.From)
@@ -109,12 +109,20 @@ func sockaddr(a netip.AddrPort) (family int, sa unix.Sockaddr) {
 // connections whose end has vanished do not stay for ever.
 const keepIdle = 600
 
-// prepare sets what both ends have. An end that is closed before it is done is reset, also by the kernel
-// when the process dies.
-func prepare(fd int) error {
+// prepare sets on a listener what its connections inherit, and what the ends to servers get only when they need it.
+func prepare(fd int) error { return cmp.Or(resetUnlessDone(fd), sendAtOnce(fd), keepAlive(fd)) }
+
+// resetUnlessDone has an end reset that is closed before it is done, also by the kernel when the process dies.
+func resetUnlessDone(fd int) error {
+	return setOption(fd, unix.SOL_SOCKET, unix.SO_LINGER, unix.Linger{Onoff: 1})
+}
+
+// sendAtOnce has an end send small packets without waiting for acknowledgements: who sends to it has gathered the bytes.
+func sendAtOnce(fd int) error { return setOption(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, int32(1)) }
+
+// keepAlive has an end ended that has vanished.
+func keepAlive(fd int) error {
 	return cmp.Or(
-		setOption(fd, unix.SOL_SOCKET, unix.SO_LINGER, unix.Linger{Onoff: 1}),
-		setOption(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, int32(1)), // its sender has gathered the bytes
 		setOption(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, int32(1)),
 		setOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int32(keepIdle)),
 	)
@@ -144,6 +152,8 @@ type sockets interface {
 	splice(from, to, n int) (int, syscall.Errno)
 	// writable reports whether a socket takes more bytes now. If not, an event reports when it does.
 	writable(fd int) bool
+	// sendAtOnce has a socket send small packets without waiting for acknowledgements.
+	sendAtOnce(fd int)
 	// failed reports whether a connected socket is not connected any more.
 	failed(fd int) bool
 	// shutdown sends the end of the stream.
@@ -161,6 +171,7 @@ func (kernel) read(fd int, b []byte) (int, syscall.Errno)  { return read(fd, b) 
 func (kernel) write(fd int, b []byte) (int, syscall.Errno) { return write(fd, b) }
 func (kernel) splice(from, to, n int) (int, syscall.Errno) { return splice(from, to, n) }
 func (kernel) writable(fd int) bool                        { return writable(fd) }
+func (kernel) sendAtOnce(fd int)                           { _ = sendAtOnce(fd) }
 func (kernel) failed(fd int) bool                          { return connectError(fd) != 0 }
 func (kernel) shutdown(fd int) error                       { return unix.Shutdown(fd, unix.SHUT_WR) }
 func (kernel) close(fd int)                                { closeSocket(fd) }
