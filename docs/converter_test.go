@@ -94,7 +94,7 @@ func TestConverterTests(t *testing.T) {
 	}
 	for _, name := range found {
 		var files []string
-		for _, folder := range []string{"converter", "waypoint", "kernel", ""} {
+		for _, folder := range []string{"converter", "waypoint", "kernel", "agent", ""} {
 			more, err := filepath.Glob(filepath.Join("..", "internal", folder, name[1], "*_test.go"))
 			if err != nil {
 				t.Fatal(err)

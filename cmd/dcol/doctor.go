@@ -167,6 +167,11 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 			for _, r := range c.Refused {
 				env.Converting.Refused = append(env.Converting.Refused, r.Name+": "+r.Why)
 			}
+			for _, x := range c.Converters {
+				if x.Excluded {
+					env.Converting.Excluded = append(env.Converting.Excluded, fmt.Sprintf("%s at %v", x.Name, x.Addr.Addr()))
+				}
+			}
 		}
 		env.Converter = doctorConverter(status.Relay)
 		if status.Serving != nil {

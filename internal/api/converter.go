@@ -58,6 +58,8 @@ type Converter struct {
 	Name string         `json:"name"`
 	Addr netip.AddrPort `json:"address"`
 	RTT  float64        `json:"rtt_ms"` // 0: unknown
+	// Excluded is set if connections to it get no detours, because its address is in client.exclude.
+	Excluded bool `json:"excluded,omitempty"`
 }
 
 // ConvertRequest changes for which servers converters are used, until the agent's next start.

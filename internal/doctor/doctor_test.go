@@ -79,6 +79,7 @@ func healthy() *Env {
 			Endpoints:         func() (int, error) { return 0, nil },
 			PlainTCP:          func() (bool, error) { return false, nil },
 			TryFallback:       func() (bool, error) { return false, nil },
+			TryFastOpen:       func() error { return nil },
 			ListenUDP:         func(string) error { return nil },
 			ClockSynchronised: func() (bool, error) { return true, nil },
 			AskRouter: func(context.Context) (netip.Addr, string, error) {

@@ -137,6 +137,8 @@ type System struct {
 	// TryCongestion tests whether connections can have a congestion control, one of dcol's or of the kernel's.
 	TryCongestion func(name string) error
 	TryOptions    func() error // exchanging TCP options
+	// TryFastOpen returns why MPTCP listeners take no data in SYNs.
+	TryFastOpen func() error
 	// TryFallback reports whether connections that became plain TCP can lose data, as mptcp.LosesOverlaps does.
 	TryFallback func() (loses bool, err error)
 }

@@ -46,6 +46,7 @@ func Host() *Env {
 			TryCongestion:     tryCongestion,
 			TryOptions:        tryOptions,
 			TryFallback:       TryFallback,
+			TryFastOpen:       tryFastOpen,
 		},
 	}
 }

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -12,6 +13,8 @@ type Converting struct {
 	Admitted int  // converters that admit this host
 	// Refused are those that do not, each with the reason, such as "bob: too many tunnels".
 	Refused []string
+	// Excluded are those that do, but to which connections get no detours, each with its address, such as "bob at 10.0.0.7".
+	Excluded []string
 }
 
 // Converter describes this waypoint's converter, as the agent reports it.
@@ -50,6 +53,8 @@ func checkConverters(_ context.Context, e *Env) Result {
 	case c.Admitted == 0:
 		return warning(`ask the operator of a waypoint to add "converter" to waypoint.offers, or stop asking: dcol convert never`,
 			"wanted, but no waypoint in use offers one to this host: servers without MPTCP get no detours")
+	case len(c.Excluded) > 0:
+		return warning("take their addresses out of client.exclude", "admitted to %d, but connections to some get no detours, because client.exclude has their addresses: %s", c.Admitted, strings.Join(c.Excluded, ", "))
 	case len(c.Refused) > 0:
 		return ok("admitted to %d, and not to others (%s)", c.Admitted, strings.Join(c.Refused, "; "))
 	default:
@@ -87,6 +92,12 @@ func checkFastOpen(_ context.Context, e *Env) Result {
 		return skipped("cannot read %s: %v", name, err)
 	}
 	sends, takes := e.Config.Client && e.Config.SendsFastOpen, e.Config.offers(kindConverter) && e.Config.TakesFastOpen
+	var old error // the kernel's MPTCP listeners cannot take data in SYNs
+	if takes {
+		if err := e.System.TryFastOpen(); err != nil && !errors.Is(err, errCannotTry) {
+			takes, old = false, err
+		}
+	}
 	want, why := value, []string{}
 	if sends && value&fastOpenClient == 0 {
 		want |= fastOpenClient
@@ -100,8 +111,16 @@ func checkFastOpen(_ context.Context, e *Env) Result {
 		want |= fastOpenServer
 		why = append(why, "the converter takes no data from SYNs")
 	}
-	if len(why) > 0 {
-		return warning(fmt.Sprintf("sysctl -w %s=%d, and the same line in a file of /etc/sysctl.d", name, want), "%s is %d: %s", name, value, strings.Join(why, "; "))
+	set := fmt.Sprintf("sysctl -w %s=%d, and the same line in a file of /etc/sysctl.d", name, want)
+	const upgrade = "boot Linux 6.2 or later, or remove waypoint.converter_fast_open"
+	const cannot = "the converter takes no data from SYNs: MPTCP listeners of this kernel do not support it"
+	switch {
+	case old != nil && len(why) > 0:
+		return warning(upgrade+"; and "+set, cannot+" (%v); %s is %d: %s", old, name, value, strings.Join(why, "; "))
+	case old != nil:
+		return warning(upgrade, cannot+" (%v)", old)
+	case len(why) > 0:
+		return warning(set, "%s is %d: %s", name, value, strings.Join(why, "; "))
 	}
 	return ok("%s is %d", name, value)
 }

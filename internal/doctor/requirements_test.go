@@ -97,6 +97,9 @@ func TestRequirements(t *testing.T) {
 	}
 	outside := func(o Outside) func(*Env) { return func(e *Env) { e.Outside = &o } }
 	converting := func(c Converting) func(*Env) { return func(e *Env) { e.Converting = &c } }
+	oldListeners := func(err error) func(*Env) {
+		return func(e *Env) { e.System.TryFastOpen = func() error { return err } }
+	}
 	serves := func(c Converter) func(*Env) { return func(e *Env) { e.Converter = &c } }
 	const fastOpen = "proc/sys/net/ipv4/tcp_fastopen"
 	sends := func(e *Env) { e.Config.Client, e.Config.SendsFastOpen = true, true }
@@ -146,6 +149,7 @@ func TestRequirements(t *testing.T) {
 		{"converters", "no client", []func(*Env){running}, Skipped, "client role", ""},
 		{"converters", "none offered", []func(*Env){running, converting(Converting{Wanted: true})}, Warning, "no waypoint in use offers one", "dcol convert never"},
 		{"converters", "two", []func(*Env){running, converting(Converting{Wanted: true, Admitted: 2})}, OK, "admitted to 2", ""},
+		{"converters", "excluded", []func(*Env){running, converting(Converting{Wanted: true, Admitted: 2, Excluded: []string{"bob at 10.0.0.7"}})}, Warning, "get no detours, because client.exclude has their addresses: bob at 10.0.0.7", "out of client.exclude"},
 		{"converters", "refused", []func(*Env){running, converting(Converting{Wanted: true, Refused: []string{"bob: full", "carol: closed"}})}, Warning, "offered to this host, but it cannot use it (bob: full; carol: closed)", "ask the operator"},
 		{"converters", "one of two", []func(*Env){running, converting(Converting{Wanted: true, Admitted: 1, Refused: []string{"bob: full"}})}, OK, "admitted to 1, and not to others (bob: full)", ""},
 		{"converters", "unasked", []func(*Env){unasked}, Skipped, "could not be asked", ""},
@@ -161,6 +165,9 @@ func TestRequirements(t *testing.T) {
 		{"fast-open", "sends without cookies", []func(*Env){sends, set(fastOpen, "1029")}, Warning, "plain TCP", "tcp_fastopen=1025"},
 		{"fast-open", "takes, as Linux has it", []func(*Env){only(kindConverter), takes, set(fastOpen, "1")}, Warning, "takes no data", "tcp_fastopen=3"},
 		{"fast-open", "takes", []func(*Env){only(kindConverter), takes, set(fastOpen, "7")}, OK, "is 7", ""},
+		{"fast-open", "takes, before Linux 6.2", []func(*Env){only(kindConverter), takes, set(fastOpen, "3"), oldListeners(syscall.EOPNOTSUPP)}, Warning, "MPTCP listeners of this kernel do not support it", "Linux 6.2"},
+		{"fast-open", "both, before Linux 6.2", []func(*Env){only(kindConverter), sends, takes, set(fastOpen, "0"), oldListeners(syscall.EOPNOTSUPP)}, Warning, "no SYN to a converter has data", "Linux 6.2 or later, or remove waypoint.converter_fast_open; and sysctl -w net.ipv4.tcp_fastopen=1,"},
+		{"fast-open", "takes, without MPTCP", []func(*Env){only(kindConverter), takes, set(fastOpen, "3"), oldListeners(notTried)}, OK, "is 3", ""},
 		{"fast-open", "unknown", []func(*Env){sends}, Skipped, "cannot read", ""},
 		{"converter-pause", "no converter", nil, Skipped, "does not offer a converter", ""},
 		{"converter-pause", "unknown", []func(*Env){only(kindConverter)}, Skipped, "cannot read", ""},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"runtime"
 	"slices"
 
@@ -130,6 +131,16 @@ func TryFallback() (loses bool, err error) {
 		return err
 	})
 	return loses, err
+}
+
+// tryFastOpen sets the option of listeners that take data in SYNs. MPTCP sockets have it from Linux 6.2 on.
+func tryFastOpen() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_MPTCP)
+	if err != nil {
+		return fmt.Errorf("%w: no MPTCP socket: %w", errCannotTry, err)
+	}
+	defer unix.Close(fd)
+	return os.NewSyscallError("set TCP_FASTOPEN", unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN, 1))
 }
 
 // tryCongestion makes a congestion control known to the kernel for a moment, if it is one of dcol's, and chooses it.

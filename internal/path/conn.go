@@ -64,8 +64,9 @@ type conn struct {
 	due   deadline.Entry[*conn] // when it needs a Tick
 }
 
-// managed reports whether this manager may act on the connection.
-func (c *conn) managed() bool { return !c.excluded && !c.refused }
+// managed reports whether this manager may act on the connection. One that began in a tunnel gets no detours if it is
+// excluded, but has to find its way into the next tunnel.
+func (c *conn) managed() bool { return (!c.excluded || c.tunnelled) && !c.refused }
 
 // denied reports whether the server accepts no further subflow to the only address known of it.
 func (c *conn) denied() bool { return c.denyInitial && c.server == c.remote }
@@ -176,33 +177,4 @@ func (c *conn) newID() (id uint8, ok bool) {
 // ownsID reports whether this manager created s and no other subflow has its address id.
 func (c *conn) ownsID(s *subflow) bool {
 	return !c.has(func(x *subflow) bool { return x != s && x.id == s.id })
-}
-
-// target returns the address to which a subflow over d would connect, and whether the connection may use d. One that
-// began in a tunnel keeps to encrypted tunnels: near this host, nobody is to see what it carries, and to whom.
-func (c *conn) target(d *Detour) (netip.AddrPort, bool) {
-	if c.tunnelled && d.Kind != WireGuard {
-		return netip.AddrPort{}, false
-	}
-	return d.target(c.server)
-}
-
-// recognise assigns d to subflows that use it and that this manager did not create. A subflow from
-// a tunnel's address to the server itself counts as direct until the tunnel is known. An in-band
-// subflow looks like a mapped one if the port is the server's own; it is taken for in-band, which
-// is more likely because it needs no mapping.
-func (c *conn) recognise(d *Detour) {
-	remote, ok := c.target(d)
-	if _, layout := c.rule.Policy.(Layout); d.Kind == Port || d.Kind == Uplink && !layout {
-		return
-	}
-	if !ok || d.Local.IsValid() && d.Local == c.local.Addr() {
-		return
-	}
-	for _, s := range c.subflows {
-		better := s.detour == nil || s.why == nil && d.Kind < s.detour.Kind
-		if better && s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()) {
-			s.detour, s.direct = d, false
-		}
-	}
 }

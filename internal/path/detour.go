@@ -71,6 +71,7 @@ type offers struct {
 	general  []*offered                    // reach any server
 	specific map[netip.AddrPort][]*offered // reach one server
 	lost     map[via]time.Time             // waypoints that no longer answer, and since when
+	addrs    map[string][]netip.Addr       // of the hosts of waypoints in use
 	unready  []Resting                     // kinds of detours that no connection can use
 }
 
@@ -138,9 +139,52 @@ func (of *offers) leading(server netip.AddrPort) func(yield func(*offered) bool)
 	}
 }
 
+// target returns the address to which a subflow of a connection over d would connect, and whether the connection may use d.
+// One that began in a tunnel keeps to encrypted tunnels: near this host, nobody is to see what it carries, and to whom. A
+// tunnel to the server's own host is its direct path.
+func (of *offers) target(c *conn, d *Detour) (netip.AddrPort, bool) {
+	if c.excluded || c.tunnelled && (d.Kind != WireGuard || of.endsAt(d, c.server.Addr())) {
+		return netip.AddrPort{}, false
+	}
+	return d.target(c.server)
+}
+
+func (of *offers) setAddrs(ev WaypointAddrs) {
+	if len(ev.Addrs) == 0 {
+		delete(of.addrs, ev.Waypoint)
+	} else {
+		of.addrs[ev.Waypoint] = ev.Addrs
+	}
+}
+
+// endsAt reports whether a tunnel leads to the host that has this address.
+func (of *offers) endsAt(d *Detour, addr netip.Addr) bool {
+	return d.Endpoint == addr || slices.Contains(of.addrs[d.Waypoint], addr)
+}
+
 // recognise assigns the detours on offer to the connection's subflows that use them.
 func (of *offers) recognise(c *conn) {
 	for o := range of.leading(c.server) {
-		c.recognise(&o.Detour)
+		of.assign(c, &o.Detour)
+	}
+}
+
+// assign assigns d to subflows that use it and that this manager did not create. A subflow from
+// a tunnel's address to the server itself counts as direct until the tunnel is known. An in-band
+// subflow looks like a mapped one if the port is the server's own; it is taken for in-band, which
+// is more likely because it needs no mapping.
+func (of *offers) assign(c *conn, d *Detour) {
+	remote, ok := of.target(c, d)
+	if _, layout := c.rule.Policy.(Layout); d.Kind == Port || d.Kind == Uplink && !layout {
+		return
+	}
+	if !ok || d.Local.IsValid() && d.Local == c.local.Addr() {
+		return
+	}
+	for _, s := range c.subflows {
+		better := s.detour == nil || s.why == nil && d.Kind < s.detour.Kind
+		if better && s.remote == remote && (!d.Local.IsValid() || d.Local == s.local.Addr()) {
+			s.detour, s.direct = d, false
+		}
 	}
 }

@@ -99,6 +99,13 @@ type WaypointLost struct {
 	Addr     netip.Addr
 }
 
+// WaypointAddrs reports the addresses of a waypoint's host; none: it is not used any more. A tunnel to the waypoint leads to
+// all of them, whichever is its Endpoint.
+type WaypointAddrs struct {
+	Waypoint string
+	Addrs    []netip.Addr
+}
+
 // WaypointLeft reports that a waypoint is not to be used any more at this address. Its detours are
 // off offer, and each subflow through it ends as soon as its connection has another. Detours that
 // it offers afterwards are used as usual.
@@ -279,6 +286,7 @@ func (DetourMoved) event()        {}
 func (KindUnready) event()        {}
 func (WaypointReady) event()      {}
 func (WaypointLost) event()       {}
+func (WaypointAddrs) event()      {}
 func (WaypointLeft) event()       {}
 func (WaypointMeasured) event()   {}
 func (WaypointLoaded) event()     {}

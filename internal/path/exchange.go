@@ -147,7 +147,7 @@ func (m *Manager) exchangeable(t turn, s *subflow) bool {
 func (m *Manager) spare(t turn) iter.Seq[*offered] {
 	return func(yield func(*offered) bool) {
 		for o := range m.detours.leading(t.server) {
-			remote, ok := t.target(&o.Detour)
+			remote, ok := m.detours.target(t.conn, &o.Detour)
 			if !ok || t.taken(&o.Detour, remote) || t.has(func(s *subflow) bool { return s.waypoint() == o.Waypoint }) ||
 				!m.detours.loads.of(o.via(), t.now).IsZero() || m.detours.budget.Spares(o.Waypoint) {
 				continue

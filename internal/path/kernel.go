@@ -33,7 +33,7 @@ func (m *Manager) established(ev ConnEstablished, now time.Time) {
 func (m *Manager) newConn(t Token, local, remote netip.AddrPort, cgroup string, now time.Time) *conn {
 	c := &conn{
 		token: t, local: local, remote: remote, server: remote, since: now, seen: now,
-		tunnelled: m.inTunnel(local.Addr()), excluded: m.excludes(remote.Addr()) || m.spared.take(local, now),
+		tunnelled: m.inTunnel(local.Addr()), excluded: m.Excludes(remote.Addr()) || m.spared.take(local, now),
 		tls:  slices.Contains(m.cfg.TLSPorts, remote.Port()),
 		rule: m.rules.of(remote.Port(), remote.Addr(), cgroup),
 	}
@@ -61,7 +61,8 @@ func (cfg *Config) kindOf(r *Rule, port uint16) (kind measure.Kind, said bool) {
 	return measure.Short, false
 }
 
-func (m *Manager) excludes(server netip.Addr) bool {
+// Excludes reports whether connections to an address get no detours.
+func (m *Manager) Excludes(server netip.Addr) bool {
 	return server.IsLoopback() || server.IsLinkLocalUnicast() || slices.Contains(m.host.addrs, server) ||
 		slices.ContainsFunc(m.cfg.Exclude, func(p netip.Prefix) bool { return p.Contains(server) })
 }
@@ -83,7 +84,7 @@ func (m *Manager) connClosed(token Token, now time.Time) {
 // announced handles an address that the server announced. A server that denies joins to its first
 // address may be joined there.
 func (m *Manager) announced(c *conn, ev AddrAnnounced) {
-	if !c.denied() || c.server.Addr().Is4() != ev.Remote.Addr().Is4() || m.excludes(ev.Remote.Addr()) {
+	if !c.denied() || c.server.Addr().Is4() != ev.Remote.Addr().Is4() || m.Excludes(ev.Remote.Addr()) {
 		return
 	}
 	port := ev.Remote.Port()

@@ -115,7 +115,7 @@ func (t turn) exchangedLately() bool {
 // of s.
 func (m *Manager) hasUnloaded(t turn, s *subflow) bool {
 	for o := range m.detours.leading(t.server) {
-		remote, ok := t.target(&o.Detour)
+		remote, ok := m.detours.target(t.conn, &o.Detour)
 		if !ok || o.Waypoint == s.detour.Waypoint || t.taken(&o.Detour, remote) || !m.detours.loads.of(o.via(), t.now).IsZero() {
 			continue
 		}

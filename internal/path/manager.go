@@ -92,6 +92,7 @@ func New(cfg Config) *Manager {
 		detours: detours{
 			offers: offers{
 				byID: make(map[DetourID]*offered), specific: make(map[netip.AddrPort][]*offered), lost: make(map[via]time.Time),
+				addrs: make(map[string][]netip.Addr),
 			},
 			failures: make(failures), trials: make(trials), suspensions: make(suspensions), history: make(history),
 			budget:   budget.New(cfg.Budget, cfg.Used),
@@ -140,6 +141,8 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 		m.waypointReady(ev, now)
 	case WaypointLost:
 		m.detours.waypointLost(via{ev.Waypoint, ev.Addr}, now)
+	case WaypointAddrs:
+		m.detours.setAddrs(ev)
 	case WaypointLeft:
 		m.waypointLeft(via{ev.Waypoint, ev.Addr}, now)
 	case WaypointMeasured:
@@ -250,7 +253,7 @@ func (m *Manager) detourOffered(d Detour, now time.Time) {
 		m.announceAll(now)
 	}
 	for _, c := range m.conns.to(d.Server) {
-		c.recognise(&o.Detour)
+		m.detours.assign(c, &o.Detour)
 		m.step(m.turn(c, now))
 	}
 }

@@ -111,7 +111,7 @@ func (vs *views) of(t turn, k *detours) View {
 	}
 	failures := k.countFailures(t.server, t.now)
 	for o := range k.leading(t.server) {
-		remote, ok := t.target(&o.Detour)
+		remote, ok := k.target(t.conn, &o.Detour)
 		if !ok || t.taken(&o.Detour, remote) || o.Kind == Uplink && o.Local == t.local.Addr() && !t.directElsewhere() {
 			continue
 		}
@@ -169,7 +169,7 @@ func (m *Manager) asideAtFirst(t turn, d *Detour, choice Choice) *aside {
 // take requests a subflow over a detour on offer. from is the source address of those that have none. The subflow is set aside if a
 // reason for that is given.
 func (t turn) take(o *offered, from netip.Addr, choice Choice, begins *aside, reasons *reasons) {
-	remote, _ := t.target(&o.Detour)
+	remote, _ := o.target(t.server)
 	why := choice.Why
 	why.instead, t.left = t.left, nil
 	if o.Local.IsValid() {
@@ -210,7 +210,7 @@ func (of *offers) sourceInTunnel(t turn) (from netip.Addr, ok bool) {
 		return t.local.Addr(), true
 	}
 	for _, o := range of.general {
-		if o.Kind == WireGuard && o.Endpoint == t.server.Addr() && o.Local.Is4() == o.Endpoint.Is4() {
+		if o.Kind == WireGuard && of.endsAt(&o.Detour, t.server.Addr()) && o.Local.Is4() == t.server.Addr().Is4() {
 			return o.Local, true
 		}
 	}

@@ -44,3 +44,88 @@ func TestTunnelOfAnEarlierAgent(t *testing.T) {
 		}
 	}
 }
+
+// The next agent brings a connection to a converter into its own tunnel to the converter's host, and counts it as the direct path:
+// also if the destination is excluded from detours, or is another address of the host than the one at which the tunnel ends.
+func TestNextTunnelToTheSameHost(t *testing.T) {
+	four, six := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")
+	me4, me6 := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")
+	for name, x := range map[string]struct {
+		converter, before, again, third netip.Addr
+		exclude                         string
+	}{
+		"excluded":             {four, netip.MustParseAddr("10.192.0.2"), netip.MustParseAddr("10.192.0.3"), netip.MustParseAddr("10.192.0.9"), "192.0.2.0/24"},
+		"other family":         {six, netip.MustParseAddr("fd64::2"), netip.MustParseAddr("fd64::3"), netip.MustParseAddr("fd64::9"), "203.0.113.0/24"},
+		"other address":        {netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("10.192.0.2"), netip.MustParseAddr("10.192.0.3"), netip.MustParseAddr("10.192.0.9"), "203.0.113.0/24"},
+		"other, and excluded":  {six, netip.MustParseAddr("fd64::2"), netip.MustParseAddr("fd64::3"), netip.MustParseAddr("fd64::9"), "2001:db8::/32"},
+		"excluded, and no own": {four, netip.MustParseAddr("10.192.0.2"), netip.Addr{}, netip.MustParseAddr("10.192.0.9"), "192.0.2.0/24"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := path.New(path.Config{
+				Policy: path.DetourPolicy{Subflows: 3}, Exclude: []netip.Prefix{netip.MustParsePrefix(x.exclude)},
+				Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11"), netip.MustParsePrefix("fd64::/48")},
+			})
+			now, created := time.Now(), []path.CreateSubflow(nil)
+			handle := func(ev path.Event) {
+				for _, a := range m.Handle(ev, now) {
+					if s, is := a.(path.CreateSubflow); is {
+						created = append(created, s)
+					}
+				}
+			}
+			server, first := netip.AddrPortFrom(x.converter, 5124), netip.AddrPortFrom(x.before, 5000)
+			own := []netip.Addr{x.third}
+			if x.again.IsValid() {
+				own = append(own, x.again)
+			}
+			handle(path.LocalAddrs{Addrs: append([]netip.Addr{me4, me6}, own...), Tunnels: own})
+			handle(path.WaypointAddrs{Waypoint: "bob", Addrs: []netip.Addr{four, x.converter}})
+			handle(path.Resync{Conns: []path.LiveConn{{Token: 1, Local: first, Remote: server, Subflows: []path.LiveSubflow{{Local: first, Remote: server}}}}})
+			handle(path.LocalAddrs{Addrs: append([]netip.Addr{me4, me6}, own...), Tunnels: own}) // the agent reads them again
+			handle(path.DetourOffered{Detour: path.Detour{ID: "i", Kind: path.InBand, Waypoint: "carol", Remote: netip.MustParseAddrPort("203.0.113.3:0")}})
+			if x.again.IsValid() {
+				handle(path.DetourOffered{Detour: path.Detour{ID: "w", Kind: path.WireGuard, Waypoint: "bob", Local: x.again, Endpoint: four}})
+				if len(created) != 1 || !created[0].Direct || created[0].Local != x.again || created[0].Remote != server {
+					t.Fatalf("in a new tunnel to the same host: %+v", created)
+				}
+				joined := netip.AddrPortFrom(x.again, 6000)
+				handle(path.SubflowRequested{Token: 1, LocalID: created[0].LocalID, Local: joined})
+				handle(path.SubflowEstablished{Token: 1, LocalID: created[0].LocalID, Local: joined, Remote: server})
+			}
+			created = nil
+			handle(path.DetourOffered{Detour: path.Detour{ID: "c", Kind: path.WireGuard, Waypoint: "carol", Local: x.third, Endpoint: netip.MustParseAddr("203.0.113.3")}})
+			for range 5 {
+				now = now.Add(time.Second)
+				handle(path.Tick{})
+			}
+			excluded := netip.MustParsePrefix(x.exclude).Contains(x.converter)
+			if want := map[bool]int{true: 0, false: 1}[excluded]; len(created) != want || want == 1 && created[0].Waypoint != "carol" {
+				t.Errorf("of detours through another waypoint: %+v", created)
+			}
+			for _, s := range m.Snapshot(now).Conns[0].Subflows {
+				if s.Local.Addr() == x.again && s.Kind != "direct" {
+					t.Errorf("the subflow in the tunnel to the converter's host is %+v", s)
+				}
+			}
+			// An agent that follows finds it so, too.
+			next := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 3}, Exclude: []netip.Prefix{netip.MustParsePrefix(x.exclude)}, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11"), netip.MustParsePrefix("fd64::/48")}})
+			if !x.again.IsValid() {
+				return
+			}
+			again := netip.AddrPortFrom(x.again, 6000)
+			for _, ev := range []path.Event{
+				path.LocalAddrs{Addrs: append([]netip.Addr{me4, me6}, own...), Tunnels: own},
+				path.Resync{Conns: []path.LiveConn{{Token: 1, Local: first, Remote: server, Subflows: []path.LiveSubflow{{LocalID: 1, Local: again, Remote: server}}}}},
+				path.WaypointAddrs{Waypoint: "bob", Addrs: []netip.Addr{four, x.converter}},
+				path.DetourOffered{Detour: path.Detour{ID: "w", Kind: path.WireGuard, Waypoint: "bob", Local: x.again, Endpoint: four}},
+			} {
+				for _, a := range next.Handle(ev, now) {
+					t.Logf("%#v leads to %#v", ev, a)
+				}
+			}
+			if s := next.Snapshot(now).Conns[0].Subflows; len(s) != 1 || s[0].Kind != "direct" {
+				t.Errorf("the next agent takes the subflow for %+v", s)
+			}
+		})
+	}
+}

@@ -149,7 +149,11 @@ func (p *printer) converting(c api.Converting) {
 		if x.RTT > 0 {
 			rtt = fmt.Sprintf(", %.1f ms", x.RTT)
 		}
-		known = append(known, fmt.Sprintf("%s (%v%s)", x.Name, x.Addr, rtt))
+		detours := ""
+		if x.Excluded {
+			detours = "; no detours to it, because its address is in client.exclude"
+		}
+		known = append(known, fmt.Sprintf("%s (%v%s%s)", x.Name, x.Addr, rtt, detours))
 	}
 	for _, r := range c.Refused {
 		known = append(known, fmt.Sprintf("not %s, which this host cannot use (%s)", r.Name, r.Why))

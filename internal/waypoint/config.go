@@ -33,6 +33,8 @@ type Config struct {
 	// TellIncoming is called with the ports at which the converter is to take connections for members: before Start returns,
 	// and when that has changed. It must not block, nor call the waypoint. May be nil.
 	TellIncoming func([]Incoming)
+	// PortUnusable reports whether the converter cannot listen at a port for a member; nil: it can at all. It must not wait.
+	PortUnusable func(port uint16, member string) bool
 	// FastPath lets packets of established mapped and in-band detours pass by netfilter, where neither
 	// a limit of bandwidth nor a quota wants to see each.
 	FastPath bool

@@ -122,7 +122,7 @@ func (l *loop) tryMappings(requests []lease.MappingRequest) (*lease.Batch, error
 // conditions are those that requests are decided by now.
 func (l *loop) conditions(now time.Time) lease.Conditions {
 	_, why := l.offersInBand()
-	return lease.Conditions{Now: now, Giving: l.giver.standing, LoadedUntil: l.loadedUntil, Policy: l.surroundings.policy, PortTaken: l.surroundings.taken, NoInBand: why, Of: l.limited.of}
+	return lease.Conditions{Now: now, Giving: l.giver.standing, LoadedUntil: l.loadedUntil, Policy: l.surroundings.policy, PortTaken: l.surroundings.taken, PortUnusable: l.config.PortUnusable, NoInBand: why, Of: l.limited.of}
 }
 
 // refused counts and records a refusal of what leads to any server.

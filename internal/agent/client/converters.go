@@ -382,6 +382,9 @@ func (c *Client) converterChanged(ctx context.Context, v detour.Via, a admittedC
 		if a.expires.IsZero() {
 			delete(c.converters.admitted, v)
 		} else {
+			if _, before := c.converters.admitted[v]; !before && c.manager.Excludes(a.At.Addr()) {
+				c.log.Warn("connections to a converter get no detours, because its address is in client.exclude", "converter", v.Waypoint, "address", v.Addr)
+			}
 			c.converters.admitted[v] = a
 		}
 		c.tellRelay(now)
@@ -460,7 +463,7 @@ func (c *Client) describeConverting(now time.Time) api.Converting {
 		return out
 	}
 	for _, x := range c.converters.list(now) {
-		out.Converters = append(out.Converters, api.Converter{Name: x.Name, Addr: x.At, RTT: milliseconds(x.RTT)})
+		out.Converters = append(out.Converters, api.Converter{Name: x.Name, Addr: x.At, RTT: milliseconds(x.RTT), Excluded: c.manager.Excludes(x.At.Addr())})
 	}
 	for v, why := range c.converters.refused {
 		out.Refused = append(out.Refused, api.RefusedConverter{Name: v.Waypoint, Why: why})

@@ -164,6 +164,7 @@ func (c *Client) join(ctx context.Context, p config.Peer) error {
 		leads = append(leads, tunnel.Lead{Via: via, Session: s})
 		c.roster.sessions[via] = &waypointSession{s, p.Name, at}
 	}
+	c.backlog = append(c.backlog, path.WaypointAddrs{Waypoint: p.Name, Addrs: p.Addresses})
 	c.roster.using[p.Name] = u
 	return c.keepTunnels(ctx, u, leads)
 }
@@ -180,6 +181,7 @@ func (c *Client) leave(ctx context.Context, name string, now time.Time) {
 		delete(r.sessions, v)
 		delete(r.loaded, v)
 	}
+	c.backlog = append(c.backlog, path.WaypointAddrs{Waypoint: name})
 	c.decide(ctx, now)
 	c.tunnels.forgetAdmissions(u.admissions)
 	c.forgetConverters(u.vias, now)

@@ -15,12 +15,14 @@ import (
 
 	"github.com/detour-collective/dcol/internal/agent/member"
 	"github.com/detour-collective/dcol/internal/agent/outside"
+	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/converter/server"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/nat"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -48,6 +50,7 @@ type Config struct {
 // Relay is the process that relays connections. It is *relaying.Keeper.
 type Relay interface {
 	Change(func(*relay.State))
+	Standing() relaying.Standing
 }
 
 // Check returns an error if the waypoint role cannot start with these settings.
@@ -190,6 +193,7 @@ func startWaypoint(c Config, seen <-chan egress.Outside, a *announcer) (*waypoin
 		Log: operator.Log, Record: files.Sysctls, Memory: files.Given, Counts: files.Counts,
 		Marks: rules.Marks(operator.Marks), Converter: Converter(c.Settings, c.Identity), Outside: seen, Tell: a.announce, TellLoad: a.announceLoad,
 		TellIncoming: func(list []waypoint.Incoming) { c.Relay.Change(incoming(list)) },
+		PortUnusable: func(port uint16, member string) bool { return portUnusable(c.Relay.Standing(), port, member) },
 		Author:       attribution.Author{Collective: self.Collective, Waypoint: self.Name, Sign: c.Identity.SignWithChain},
 	}, c.Log)
 }
@@ -226,6 +230,17 @@ func incoming(list []waypoint.Incoming) func(*relay.State) {
 			s.Serve = &changed
 		}
 	}
+}
+
+// portUnusable reports whether the relay cannot listen at a port for a member. If it has not tried yet, its rights decide.
+func portUnusable(now relaying.Standing, port uint16, member string) bool {
+	if now.Relay != nil {
+		if p := now.Relay.Parts[relay.Incoming{Port: port, Member: member}.Part()]; p != nil {
+			return p.Problem != ""
+		}
+	}
+	first, err := netstate.UnprivilegedPorts()
+	return err == nil && port < first
 }
 
 // Servers returns the servers that the operator lets members use, for the converter.

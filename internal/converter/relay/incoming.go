@@ -32,8 +32,8 @@ func (r *relay) takeIncoming(list []Incoming) {
 	}
 	wanted := make(map[string]bool)
 	for _, x := range list {
-		if wanted[x.name()] = !x.Expelled; x.Expelled && r.parts[x.name()] != nil {
-			r.parts[x.name()].stop()
+		if wanted[x.Part()] = !x.Expelled; x.Expelled && r.parts[x.Part()] != nil {
+			r.parts[x.Part()].stop()
 		}
 	}
 	for name := range r.incoming.taken { // first, as another member may have the port now
@@ -45,7 +45,7 @@ func (r *relay) takeIncoming(list []Incoming) {
 		if x.Expelled {
 			continue
 		}
-		t := taken{front: r.incoming.taken[x.name()].front}
+		t := taken{front: r.incoming.taken[x.Part()].front}
 		if t.front == nil {
 			t.front = server.NewIncoming(r.incoming.places)
 		}
@@ -55,8 +55,8 @@ func (r *relay) takeIncoming(list []Incoming) {
 				t.until = w.Expires
 			}
 		}
-		r.incoming.taken[x.name()] = t
-		r.keep(x.name(), entrance{address: fmt.Sprintf(":%d", x.Port), loops: 1, front: always(t.front)})
+		r.incoming.taken[x.Part()] = t
+		r.keep(x.Part(), entrance{address: fmt.Sprintf(":%d", x.Port), loops: 1, front: always(t.front)})
 	}
 }
 

@@ -155,5 +155,5 @@ const (
 // partIncoming is what the names of parts begin with at which connections are taken for members.
 const partIncoming = "incoming at "
 
-// name returns the name of the part. Another member has another one.
-func (x Incoming) name() string { return fmt.Sprintf("%s%d for %s", partIncoming, x.Port, x.Member) }
+// Part returns the name of the part. Another member has another one.
+func (x Incoming) Part() string { return fmt.Sprintf("%s%d for %s", partIncoming, x.Port, x.Member) }

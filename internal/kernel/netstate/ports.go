@@ -20,9 +20,24 @@ func (p Ports) Has(port uint16) bool {
 	return slices.ContainsFunc(p, func(r PortRange) bool { return r.First <= port && port <= r.Last })
 }
 
+// UnprivilegedPorts returns the first port at which every process of the calling thread's network namespace may listen.
+// Below it, a process needs CAP_NET_BIND_SERVICE.
+func UnprivilegedPorts() (first uint16, err error) {
+	value, err := Sysctl(unprivilegedPortStart)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(value, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("read sysctl %s: %w", unprivilegedPortStart, err)
+	}
+	return uint16(n), nil
+}
+
 const (
-	localPortRange    = "net/ipv4/ip_local_port_range"
-	localPortReserved = "net/ipv4/ip_local_reserved_ports"
+	unprivilegedPortStart = "net/ipv4/ip_unprivileged_port_start"
+	localPortRange        = "net/ipv4/ip_local_port_range"
+	localPortReserved     = "net/ipv4/ip_local_reserved_ports"
 )
 
 // LocalPorts returns the range from which the calling thread's network namespace chooses ports for programs that

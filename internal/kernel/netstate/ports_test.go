@@ -28,10 +28,13 @@ func TestParsePorts(t *testing.T) {
 
 func TestPortsOfTheKernel(t *testing.T) {
 	ns := netnstest.New(t)
-	ns.Output(t, "sysctl", "-qw", "net.ipv4.ip_local_port_range=30000 31000", "net.ipv4.ip_local_reserved_ports=30010,30020-30029")
+	ns.Output(t, "sysctl", "-qw", "net.ipv4.ip_local_port_range=30000 31000", "net.ipv4.ip_local_reserved_ports=30010,30020-30029", "net.ipv4.ip_unprivileged_port_start=443")
 	ns.Must(t, func() error {
 		if got, err := LocalPorts(); err != nil || got != (PortRange{30000, 31000}) {
 			t.Errorf("local ports %v, %v", got, err)
+		}
+		if got, err := UnprivilegedPorts(); err != nil || got != 443 {
+			t.Errorf("unprivileged ports from %d on, %v", got, err)
 		}
 		reserved, err := ReservedPorts()
 		for port, want := range map[uint16]bool{30009: false, 30010: true, 30011: false, 30020: true, 30029: true, 30030: false} {

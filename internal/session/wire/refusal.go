@@ -32,6 +32,7 @@ const (
 	PortForbidden        Code = 17
 	PortTaken            Code = 18
 	QuotaPorts           Code = 19
+	PortUnusable         Code = 20
 )
 
 var codes = map[Code]struct{ name, text string }{
@@ -52,6 +53,7 @@ var codes = map[Code]struct{ name, text string }{
 	QuotaTraffic:         {"quota-traffic", "the waypoint's monthly quota is used up; use another waypoint"},
 	PortForbidden:        {"port-forbidden", "members may not have this port of the converter; choose another one, or ask its operator to allow it ([waypoint] converter_incoming)"},
 	PortTaken:            {"port-taken", "another member has this port of the converter, or a program of the converter's host; choose another one"},
+	PortUnusable:         {"port-unusable", "the converter cannot listen at this port, and goes on trying; choose another one, or ask its operator, whose dcol status says why"},
 	QuotaPorts:           {"quota-ports", "you have as many ports of the converter as a member may have; remove some"},
 	Internal:             {"internal", "the waypoint failed; its log has the cause"},
 }

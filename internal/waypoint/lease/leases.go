@@ -29,7 +29,9 @@ type Conditions struct {
 	// LoadedUntil is until when members with another waypoint get no further mapping; zero: the waypoint is not loaded.
 	LoadedUntil time.Time
 	PortTaken   func(port uint16) bool // mappings and ports only: reports whether a program of this host uses a port
-	NoInBand    string                 // in-band only: the reason why it is not offered; empty: it is offered
+	// PortUnusable reports whether the converter cannot listen at a port for a member; nil: it can at all.
+	PortUnusable func(port uint16, member string) bool
+	NoInBand     string // in-band only: the reason why it is not offered; empty: it is offered
 	// Of returns what holds for one member besides, by name; nil: nothing.
 	Of func(member string) MemberConditions
 }

@@ -71,7 +71,10 @@ func (l *Leases) TakePorts(r PortsRequest, under Conditions) []wire.IncomingGran
 		if code == 0 {
 			code = reachable(netip.AddrPortFrom(r.Client, r.Listens), under)
 		}
-		if code == 0 {
+		if code == 0 && under.PortUnusable != nil && under.PortUnusable(x.Port, r.Name) {
+			code = wire.PortUnusable
+		}
+		if code == 0 || code == wire.PortUnusable { // the converter goes on trying while the member asks
 			way := Way{At: netip.AddrPortFrom(r.Client, r.Listens), Cookie: x.Cookie, Expires: under.Now.Add(l.terms.Lifetime)}
 			l.ports.give(m, x.Port, way)
 		}

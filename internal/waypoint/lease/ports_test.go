@@ -94,6 +94,16 @@ func TestPortsAreRefused(t *testing.T) {
 	many := []uint16{8010, 8011, 8012, 8013, 8014, 8015, 8016, 8017}
 	expectCodes(t, "as many as may be", l.listener(t, from("dave", public(4), 4), under, many...), 0, 0, 0, 0, 0, 0, 0, 0)
 	expectCodes(t, "one more, from another address", l.listener(t, from("dave", public(5), 5), under, 8018), wire.QuotaPorts)
+	fails := under
+	fails.PortUnusable = func(port uint16, member string) bool { return port == 8005 && member == "erin" }
+	erin := from("erin", public(6), 6)
+	expectCodes(t, "at which the converter cannot listen", l.listener(t, erin, fails, 8005, 8006), wire.PortUnusable, 0)
+	expectTold(t, "which is tried again", l, map[int]string{
+		8000: "alice", 8001: "alice", 8002: "bob", 8005: "erin", 8006: "erin",
+		8010: "dave", 8011: "dave", 8012: "dave", 8013: "dave", 8014: "dave", 8015: "dave", 8016: "dave", 8017: "dave",
+	})
+	expectCodes(t, "at which it can listen now", l.listener(t, erin, under, 8005), 0)
+	expectCodes(t, "of one who wants none any more", l.listener(t, erin, under))
 	expectTold(t, "at the end", l, map[int]string{
 		8000: "alice", 8001: "alice", 8002: "bob",
 		8010: "dave", 8011: "dave", 8012: "dave", 8013: "dave", 8014: "dave", 8015: "dave", 8016: "dave", 8017: "dave",
