@@ -9,69 +9,16 @@
 set -euo pipefail
 package=$1 alice=$2 bob=$3
 work=$(mktemp -d)
-here=$(cd "$(dirname "$0")" && pwd)
-pids=()
 
 say() { printf 'test-deb: %s\n' "$*" >&2; }
 die() {
 	printf 'error: %s\n' "$*" >&2
 	exit 1
 }
-# shellcheck source=scripts/roots.sh disable=SC1091
-. "$here/roots.sh"
-
-# host NAME makes a network namespace, held by a process, and sets pid_NAME.
-host() {
-	# shellcheck disable=SC2016 # the inner shell expands it
-	unshare -nu sh -c 'hostname "$1" && exec sleep 600' - "$1" &
-	pids+=("$!")
-	printf -v "pid_$1" '%s' "$!"
-	for ((i = 0; i < 200; i++)); do
-		[[ $(tr '\0' ' ' <"/proc/$!/cmdline") != 'sleep 600 ' ]] || return 0
-		sleep 0.05
-	done
-	die "no namespace for $1"
-}
-
-in_net() { nsenter -t "$1" -n "${@:2}"; }
-
-# in_root PID ROOT COMMAND... runs a command in a host's namespaces and root directory. What it starts ends with it.
-in_root() {
-	local pid=$1 root=$2
-	shift 2
-	# shellcheck disable=SC2016 # the inner shell expands them
-	nsenter -t "$pid" -n -u unshare --pid --fork --kill-child bash -c '. "$1/roots.sh"; shift; inside "$@"' - "$here" "$root" env -i HOME=/root \
-		PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb "$@"
-}
-
-# clean ends the processes that this script started.
-clean() {
-	local pid
-	for pid in "${pids[@]}"; do
-		kill "$pid" 2>/dev/null || true
-	done
-	rm -rf "$work"
-}
-trap clean EXIT
-
-say 'a network: alice, bob, a server and a router'
-host router
-number=1
-for name in alice bob server; do
-	host "$name"
-	pid=pid_$name
-	ip link add "v$$$number" type veth peer name eth0 netns "${!pid}"
-	# shellcheck disable=SC2154 # host sets it
-	ip link set "v$$$number" netns "$pid_router" name "$name"
-	in_net "$pid_router" ip addr add "11.$number.0.254/24" dev "$name"
-	in_net "$pid_router" ip link set "$name" up
-	in_net "${!pid}" ip addr add "11.$number.0.1/24" dev eth0
-	in_net "${!pid}" ip link set eth0 up
-	in_net "${!pid}" ip link set lo up
-	in_net "${!pid}" ip route add default via "11.$number.0.254"
-	number=$((number + 1))
-done
-in_net "$pid_router" sysctl -qw net.ipv4.ip_forward=1
+# shellcheck source=scripts/hosts.sh disable=SC1091
+. "$(dirname "$0")/hosts.sh"
+trap 'clean_hosts; rm -rf "$work"' EXIT
+network
 
 # shells run the commands of one host one after the other, in one mount namespace, so that its agent stays there.
 cp "$package" "$bob/root/dcol.deb"
@@ -81,6 +28,7 @@ truncate -s 3M "$work/big"
 # shellcheck disable=SC2154
 in_net "$pid_server" "$work/server/usr/bin/dcol" run -- python3 -m http.server 80 --directory "$work" >"$work/server.log" 2>&1 &
 pids+=("$!")
+disown
 
 say 'bob has a collective'
 mkfifo "$bob/root/go"

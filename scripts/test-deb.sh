@@ -5,7 +5,7 @@
 #   scripts/test-deb.sh [bookworm|trixie...]
 #
 # The upgrade runs beside an agent, which must go on. The output goes to out/deb/SUITE.log. Then two bare hosts go from the
-# package to a first detour, and the confinement of the agent's unit is measured.
+# package to a first detour, and two with systemd are upgraded in mid-download. The confinement of the agent's unit is measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -68,6 +68,14 @@ begin() {
 	scripts/test-deb-first.sh "out/deb/dcol_${new}_$arch.deb" "$alice" "$bob"
 }
 
+# upgrade SUITE upgrades two hosts in mid-download.
+upgrade() {
+	local suite=$1 alice bob
+	alice=$(fresh "$suite" alice)
+	bob=$(fresh "$suite" bob)
+	scripts/test-deb-upgrade.sh "out/deb/dcol_${old}_$arch.deb" "out/deb/dcol_${new}_$arch.deb" "$alice" "$bob"
+}
+
 # exposed checks how far the agent's unit is confined; systemd's scale goes from 0 to 10, the most exposed.
 exposed() {
 	local unit
@@ -91,5 +99,6 @@ for suite in "${suites[@]}"; do
 	bare "$suite"
 	try "$suite" || failed=1
 	begin "$suite" || failed=1
+	upgrade "$suite" || failed=1
 done
 exit "$failed"
