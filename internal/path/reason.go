@@ -290,12 +290,12 @@ func inMbit(rate float64) string { return fmt.Sprintf("%.1f Mbit/s", rate/1e6) }
 func (r *Tryout) Words() string {
 	switch r.Verdict {
 	case TryoutKept:
-		return fmt.Sprintf("it was tried in place of %s and stays: %s with it, %s before", r.Instead, inMbit(r.Sum), inMbit(r.Before))
+		return fmt.Sprintf("took the place of %s and stays: %s with it, %s before", r.Instead, inMbit(r.Sum), inMbit(r.Before))
 	case TryoutLost:
-		return fmt.Sprintf("it was tried in place of %s and left: %s with it, %s before; at %.0f %% more it stays", r.Instead, inMbit(r.Sum), inMbit(r.Before), 100*(tryoutGain-1))
+		return fmt.Sprintf("took the place of %s for a while: %s with it, %s before; it stays only with %.0f %% more", r.Instead, inMbit(r.Sum), inMbit(r.Before), 100*(tryoutGain-1))
 	case TryoutDisturbed:
-		return fmt.Sprintf("it was tried in place of %s without a result: something else changed, or it was not reached", r.Instead)
+		return fmt.Sprintf("took the place of %s, without a result: something else changed, or it was not reached", r.Instead)
 	default:
-		return fmt.Sprintf("it gave %s when it was tried", inMbit(r.Goodput))
+		return fmt.Sprintf("carried %s while it was tried", inMbit(r.Goodput))
 	}
 }

@@ -227,7 +227,7 @@ func (p *printer) connections(u *api.Using, isMember bool, now time.Time) {
 	if len(u.Connections) == 0 {
 		return
 	}
-	p.connectionTables(u.Connections, now)
+	p.connectionTables(u.Connections, p.details, now)
 }
 
 // converterWanted says how a converter could carry plain connections: with one word if a waypoint in use offers one.
@@ -243,7 +243,8 @@ func (p *printer) converterWanted(offered []string, isMember bool) {
 	}
 }
 
-func (p *printer) connectionTables(list []api.Connection, now time.Time) {
+// connectionTables describes connections, and what they found when they tried waypoints if tried is set.
+func (p *printer) connectionTables(list []api.Connection, tried bool, now time.Time) {
 	p.linef("Connections")
 	more := 0
 	if !p.details && len(list) > mostConnections {
@@ -263,6 +264,9 @@ func (p *printer) connectionTables(list []api.Connection, now time.Time) {
 			p.linef("    from %v, token %s, traffic: %s", c.Local, c.Token, cmp.Or(c.Traffic, "not known yet"))
 		}
 		p.subflows(c.Subflows, now)
+		if tried {
+			p.tried(c.Tried, now)
+		}
 	}
 	if more > 0 {
 		p.linef("  and %s: dcol status -d", plural(more, "connection with a lower rate", "connections with lower rates"))

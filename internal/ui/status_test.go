@@ -202,8 +202,8 @@ func TestWhy(t *testing.T) {
 		},
 	}
 	full.Connections[0].Token, full.Connections[0].Tried = "0a0b0c0d", []api.Tried{
-		{Waypoint: "carol", At: ago(9 * time.Second), Verdict: "measured", Why: "it gave 2.0 Mbit/s when it was tried"},
-		{Waypoint: "dave", At: ago(3 * time.Second), Verdict: "lost", Why: "it was tried in place of bob and left: 5.0 Mbit/s with it, 6.0 Mbit/s before; at 10 % more it stays"},
+		{Waypoint: "carol", At: ago(9 * time.Second), Verdict: "measured", Why: "carried 2.0 Mbit/s while it was tried"},
+		{Waypoint: "dave", At: ago(3 * time.Second), Verdict: "lost", Why: "took the place of bob for a while: 5.0 Mbit/s with it, 6.0 Mbit/s before; it stays only with 10 % more"},
 	}
 	full.Mends = []string{"a tunnel hides TCP options from middleboxes"}
 	none := api.Why{Server: server, Note: "destination is excluded from detours"}

@@ -19,10 +19,7 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	p := &printer{w: w}
 	switch {
 	case len(x.Connections) > 0:
-		p.connectionTables(x.Connections, now)
-		for _, c := range x.Connections {
-			p.tried(c, now)
-		}
+		p.connectionTables(x.Connections, true, now)
 	case len(x.Closed) == 0:
 		p.linef("No connection to %v was seen lately.", x.Server.Addr())
 	}
@@ -49,7 +46,7 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 			candidateName(c), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), c.Why + until(c.Until),
 		})
 	}
-	p.table("PATH|TAKEN|A MESSAGE TAKES|MIN RTT|LOSS|BULK GOT|WHY", rows)
+	p.table("PATH|TAKEN|A MESSAGE TAKES|LEAST RTT|LOSS|BULK RATE|WHY", rows)
 	p.bottlenecks(x.Candidates)
 	p.claimed(x.Candidates)
 	if x.Note != "" {
@@ -63,12 +60,12 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 }
 
 // tried writes what a connection found when it tried waypoints.
-func (p *printer) tried(c api.Connection, now time.Time) {
-	if len(c.Tried) > 0 {
-		p.linef("  Waypoints that connection %s tried", c.Token)
+func (p *printer) tried(list []api.Tried, now time.Time) {
+	if len(list) > 0 {
+		p.linef("    Waypoints that it tried")
 	}
-	for _, r := range c.Tried {
-		p.linef("    %s, %s ago: %s", r.Waypoint, age(now, r.At), r.Why)
+	for _, r := range list {
+		p.linef("      %s, %s ago: %s", r.Waypoint, age(now, r.At), r.Why)
 	}
 }
 
@@ -89,16 +86,16 @@ func (p *printer) bottlenecks(candidates []api.Candidate) {
 }
 
 func bottleneckWords(b api.Bottleneck) string {
-	lost := fmt.Sprintf("the other lost %.0f %% of what one gained, with 95 %% certainty %.0f to %.0f %%, in %d comparisons", 100*b.Lost, 100*b.Least, 100*b.Most, b.Pairs)
+	lost := fmt.Sprintf("when one gains, the other loses %.0f %% of that; 95 %% interval %.0f to %.0f %%, %d comparisons", 100*b.Lost, 100*b.Least, 100*b.Most, b.Pairs)
 	switch {
 	case b.Relation == "shared":
 		return "they share a bottleneck (" + lost + ")"
 	case b.Relation == "apart":
 		return "each has a bottleneck of its own (" + lost + ")"
 	case b.Least == 0 && b.Most == 0:
-		return fmt.Sprintf("it is unknown whether they share a bottleneck (%d of 3 comparisons)", b.Pairs)
+		return fmt.Sprintf("not known yet whether they share a bottleneck (%d of 3 comparisons)", b.Pairs)
 	default:
-		return "it is unknown whether they share a bottleneck (" + lost + ")"
+		return "not known yet whether they share a bottleneck (" + lost + ")"
 	}
 }
 
@@ -110,28 +107,28 @@ func (p *printer) claimed(candidates []api.Candidate) {
 			continue
 		}
 		done[c.Waypoint] = true
-		p.linef("  other members about %s: %s", c.Waypoint, claimedWords(c.Claimed))
+		p.linef("  other members on %s: %s", c.Waypoint, claimedWords(c.Claimed))
 	}
 }
 
 func claimedWords(c *api.Claimed) string {
 	wrong := ""
 	if c.Wrong > 0 {
-		wrong = fmt.Sprintf("; %s not believed, because what they measured elsewhere differs from what this host did", members(c.Wrong))
+		wrong = fmt.Sprintf("; %s not believed: what they measured elsewhere differs from what this host measured", members(c.Wrong))
 	}
 	if c.Members == 0 {
 		return "nothing" + wrong
 	}
-	standing := "not proven"
+	standing := "not confirmed"
 	if c.Proven {
-		standing = "proven right elsewhere"
+		standing = "confirmed by this host elsewhere"
 	}
 	var said []string
 	if c.Loss != "" {
 		said = append(said, "loss "+printable.Text(c.Loss))
 	}
 	if c.Goodput != "" {
-		said = append(said, "bulk got "+printable.Text(c.Goodput))
+		said = append(said, "bulk rate "+printable.Text(c.Goodput))
 	}
 	return fmt.Sprintf("%s (%s, %s)%s", strings.Join(said, ", "), members(c.Members), standing, wrong)
 }

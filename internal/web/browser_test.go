@@ -135,7 +135,7 @@ func TestInBrowser(t *testing.T) {
 	c.call("Input.insertText", map[string]any{"text": "carol bulk"})
 	c.waitFor("connections are filtered", `[...document.querySelectorAll('#connection-rows tr')].length < 14 && [...document.querySelectorAll('#connection-rows tr')].every((r) => r.textContent.includes('via carol'))`)
 	c.eval(`document.querySelector('#connection-rows button').click() ?? true`, new(bool))
-	c.waitFor("the explanation is shown", `['it loses least', 'its round trip is longer', 'ip mptcp limits', 'MP_CAPABLE is removed', 'bulk got 17.5 Mbit/s', 'hop 4 quoted'].every((w) => document.querySelector('#why').textContent.includes(w)) && document.activeElement.id === 'why'`)
+	c.waitFor("the explanation is shown", `['it loses least', 'its round trip is longer', 'ip mptcp limits', 'MP_CAPABLE is removed', 'bulk rate 17.5 Mbit/s', 'carried 2.0 Mbit/s while it was tried', 'hop 4 quoted'].every((w) => document.querySelector('#why').textContent.includes(w)) && document.activeElement.id === 'why'`)
 	c.screenshot("why")
 	c.eval(findings, &found)
 	if len(found) > 0 {

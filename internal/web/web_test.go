@@ -91,7 +91,8 @@ func (f *fake) Why(_ context.Context, r api.WhyRequest) (api.Why, error) {
 	now := time.Now()
 	return api.Why{
 		Server: r.Server, Direct: api.Measured{At: now, MinRTT: 29, Loss: 0.012}, Note: "",
-		Connections: []api.Connection{{Since: began, Note: "the server takes 2 beside the first subflow", Subflows: []api.Subflow{{Kind: "direct", State: api.SubflowUp}, {Kind: "in-band", Waypoint: "bob", State: api.SubflowBackup, Why: "its round trip is longer"}}}},
+		Connections: []api.Connection{{Since: began, Note: "the server takes 2 beside the first subflow", Subflows: []api.Subflow{{Kind: "direct", State: api.SubflowUp}, {Kind: "in-band", Waypoint: "bob", State: api.SubflowBackup, Why: "its round trip is longer"}},
+			Tried: []api.Tried{{Waypoint: "carol", At: now.Add(-9 * time.Second), Verdict: "measured", Why: "carried 2.0 Mbit/s while it was tried"}}}},
 		Candidates: []api.Candidate{
 			{Waypoint: "bob", Kind: "in-band", Taken: true, Why: "it loses least", Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}},
 			{Waypoint: "carol", Kind: "wireguard", Why: "the server accepts no more subflows", Until: now.Add(time.Minute)},

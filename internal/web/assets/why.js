@@ -3,9 +3,10 @@ import {age, el, pathOf, percent, rate, trip} from './words.js';
 
 // reasons returns the elements of an answer of the agent.
 export function reasons(w, now) {
-	const living = (w.connections ?? []).flatMap((c) => [...(c.note ? [[`for ${age(c.since, now)}`, c.note]] : []), ...c.subflows.filter((s) => s.why).map((s) => [`${pathOf(s)} (${s.kind}), ${s.state}`, s.why])]);
+	const living = (w.connections ?? []).flatMap((c) => [...(c.note ? [[`open for ${age(c.since, now)}`, c.note]] : []), ...c.subflows.filter((s) => s.why).map((s) => [`${pathOf(s)} (${s.kind}), ${s.state}`, s.why])]);
 	return [
 		...part('Paths now', living.map(([name, why]) => item(name, why))),
+		...part('Waypoints that were tried', (w.connections ?? []).flatMap((c) => c.tried ?? []).map((r) => item(`${r.waypoint}, ${age(r.at, now)} ago`, r.why))),
 		...part('A new connection', [
 			item('direct', measured(w.direct) || 'not measured yet', true),
 			...w.candidates.map((c) => item(`${c.waypoint ? 'via ' + c.waypoint : 'direct'} (${c.kind})`, [c.why + until(c.until), measured(c.measured)].filter(Boolean).join('; '), c.taken)),
@@ -26,5 +27,5 @@ const until = (t) => t ? `, until ${new Date(t).toLocaleString()}` : '';
 // measured returns what connections measured on a path, as text; nothing if they did not.
 function measured(m) {
 	if (!m?.at) return '';
-	return [m.min_rtt_ms && `at least ${trip(m.min_rtt_ms)}`, `${percent(m.loss)} loss`, m.goodput_bps && `bulk got ${rate(m.goodput_bps)}`, m.failures && `${m.failures} recent failures`].filter(Boolean).join(', ');
+	return [m.min_rtt_ms && `round trip at least ${trip(m.min_rtt_ms)}`, `${percent(m.loss)} loss`, m.goodput_bps && `bulk rate ${rate(m.goodput_bps)}`, m.failures && `${m.failures} recent failures`].filter(Boolean).join(', ');
 }
