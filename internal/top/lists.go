@@ -197,8 +197,12 @@ func (s *screen) connections(rows int) {
 	s.add(t.header())
 	rows--
 	if len(m.rows) == 0 {
-		s.add(Line{{s.nothing(), Dim}})
-		for range rows - 1 {
+		lines := wrap(s.nothing(), s.columns)
+		lines = lines[:min(len(lines), rows)]
+		for _, l := range lines {
+			s.add(Line{{l, Dim}})
+		}
+		for range rows - len(lines) {
 			s.add(nil)
 		}
 		return

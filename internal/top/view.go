@@ -123,6 +123,9 @@ func (s *screen) header() {
 	clock := s.now.Format("15:04:05")
 	name := clean(st.Member)
 	about := " " + strings.Join(st.Roles, ", ") + ", agent running for " + ui.Age(s.now, st.Since)
+	if s.columns < 60 {
+		about = " " + strings.Join(st.Roles, ", ") + ", up " + ui.Age(s.now, st.Since)
+	}
 	room := s.columns - width(state) - width(clock) - 1
 	left := Line{{name, Strong}, {clean(about), Dim}}.cutTo(room, s.cut)
 	pad := strings.Repeat(" ", max(s.columns-left.width()-width(state)-width(clock), 0))
@@ -159,9 +162,9 @@ func (s *screen) sums() {
 	if chart > 0 {
 		line = append(line, Span{" " + f.out.spark(chart, s.bars), Accent})
 	}
-	words := fmt.Sprintf("  %s, %s", ui.Number(len(u.Connections), "connection", "connections"), ui.Number(detours, "detour", "detours"))
-	if s.columns < 60 {
-		words = "  " + ui.Number(len(u.Connections), "conn", "conns")
+	words := "  " + ui.Number(len(u.Connections), "connection", "connections")
+	if s.columns >= 60 {
+		words += ", " + ui.Number(detours, "detour", "detours")
 	}
 	if n := len(u.Plain); n > 0 {
 		words += fmt.Sprintf(", %d plain TCP", n)

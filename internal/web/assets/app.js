@@ -82,6 +82,9 @@ async function steer(word, name) {
 
 const styles = {up: 'good', down: 'bad'};
 
+// known returns a cell, which phones do not show if nothing is known.
+const known = (text) => el('td', {class: text === '–' ? 'n unknown' : 'n'}, text);
+
 function waypoints(s) {
 	const list = s.client?.waypoints ?? [];
 	const through = new Map((message.loads ?? []).map((l) => [`${l.waypoint} ${l.address}`, l.receive_bps + l.send_bps]));
@@ -93,8 +96,8 @@ function waypoints(s) {
 			type: 'button', 'aria-pressed': String(pressed), 'data-choice': `${word} ${w.name} ${w.address}`, 'aria-label': `${text} ${w.name}`, onclick: () => steer(pressed ? 'reset' : word, pressed ? '' : w.name),
 		}, pressed ? `${text} ✓` : text);
 		return el('tr', {}, el('td', {}, w.name, el('div', {class: 'soft'}, w.address)), el('td', {}, el('span', {class: styles[w.state] ?? 'warn'}, w.state), ...(w.why ? [el('div', {class: 'soft'}, w.why)] : [])),
-			el('td', {class: 'n'}, trip(w.rtt_ms)), el('td', {class: 'n'}, w.state === 'down' ? '–' : (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(`${w.name} ${w.address}`) ?? 0)),
-			el('td', {}, w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', 'Use', first), button('avoid', 'Avoid', never)));
+			known(trip(w.rtt_ms)), known(w.state === 'down' || (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(`${w.name} ${w.address}`) ?? 0)),
+			known(w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', 'Use', first), button('avoid', 'Avoid', never)));
 	}));
 	if (focused) [...document.querySelectorAll('button[data-choice]')].find((b) => b.dataset.choice === focused)?.focus({preventScroll: true});
 }
