@@ -44,6 +44,26 @@ func TestThreeCommands(t *testing.T) {
 	x.endsWell()
 }
 
+// From nothing to a detour on hosts with IPv6 only. The detour is a mapped one, because in-band detours lead to IPv4 servers.
+func TestThreeCommandsIPv6Only(t *testing.T) {
+	w := newWorld(t)
+	at := w.goPublic6()
+	w.serve()
+	w.showBackgroundAgents()
+	w.says(w.try(bob, program, "init", "friends"), "friends is created. This host is its coordinator and its member bob.",
+		"ok     coordinator: hosts join and renew at TCP port 45672")
+	w.says(w.try(alice, program, "join", w.invitation()), "This host is a member of friends now: alice.",
+		"ok     member: connected to the coordinator bob, 2 members known",
+		"ok     waypoint: others reach UDP port 45672 of "+at[alice].String(), "(checked by bob)")
+	if said := w.dcol(alice, "status"); strings.Contains(said, "no router to ask") {
+		t.Errorf("a host without IPv4 misses an IPv4 router:\n%s", said)
+	}
+	x := w.curl("http://" + port(at[server], 80) + "/file")
+	w.subflows("direct up", "mapped up")
+	x.goesOn()
+	x.endsWell()
+}
+
 // invitation returns a line of bob's.
 func (w *world) invitation(more ...string) string {
 	w.Helper()
@@ -87,6 +107,21 @@ func (w *world) goPublic() map[string]netip.Addr {
 		w.run(router, "sh", "-ec", fmt.Sprintf("ip link set %[1]s arp on; ip address add %[2]v/30 dev %[1]s", host, netip.AddrFrom4(gateway)))
 		w.run(host, "sh", "-ec", fmt.Sprintf("ip link set %[1]s arp on; ip -4 address flush dev %[1]s; ip -6 address flush dev %[1]s; "+
 			"ip address add %[2]v/30 dev %[1]s; ip route add default via %[3]v", host, all[host], netip.AddrFrom4(gateway)))
+	}
+	return all
+}
+
+// goPublic6 does the same with public IPv6 addresses only. A router needs link-local addresses, too: with them it asks for its
+// neighbours.
+func (w *world) goPublic6() map[string]netip.Addr {
+	w.Helper()
+	all := map[string]netip.Addr{}
+	for i, host := range []string{alice, bob, mallory, server} {
+		network := fmt.Sprintf("2a00:0:%d::", i+1) // a waypoint forwards to nothing in its own /56
+		all[host] = netip.MustParseAddr(network + "1")
+		w.run(router, "sh", "-ec", fmt.Sprintf("ip link set %[1]s arp on; ip address add fe80::2/64 dev %[1]s nodad; ip address add %[2]s2/64 dev %[1]s nodad", host, network))
+		w.run(host, "sh", "-ec", fmt.Sprintf("ip link set %[1]s arp on; ip -4 address flush dev %[1]s; ip -6 address flush dev %[1]s scope global; "+
+			"ip address add fe80::1/64 dev %[1]s nodad; ip address add %[2]s1/64 dev %[1]s nodad; ip route replace default via %[2]s2", host, network))
 	}
 	return all
 }

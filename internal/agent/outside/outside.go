@@ -176,7 +176,10 @@ func (o *Outside) notify() {
 // network returns where the keeper finds the router. A host with a public address needs none.
 func (o *Outside) network() (portmap.Network, error) {
 	gateway, own, err := o.addresses.Gateway()
-	if err != nil {
+	switch {
+	case err != nil && o.onlyIPv6():
+		return portmap.Network{}, nil // no NAT, so no router to ask
+	case err != nil:
 		return portmap.Network{}, err
 	}
 	if only := o.listen.Addr(); !only.IsUnspecified() {
@@ -186,6 +189,12 @@ func (o *Outside) network() (portmap.Network, error) {
 		gateway = netip.Addr{}
 	}
 	return portmap.Network{Gateway: gateway, Own: own}, nil
+}
+
+// onlyIPv6 reports whether this host has IPv6 addresses and no IPv4 address.
+func (o *Outside) onlyIPv6() bool {
+	usable, err := o.addresses.Usable()
+	return err == nil && len(usable) > 0 && !slices.ContainsFunc(usable, func(a netstate.Address) bool { return a.Addr.Is4() })
 }
 
 // follow examines at the beginning, when the network has changed, and now and then.
