@@ -27,6 +27,10 @@ func History(w io.Writer, h api.History) error {
 		rows = append(rows, gainedRow("all", &h.Total))
 	}
 	p.table("FROM|DIRECT|DETOURS|STALLS BRIDGED|TIME SAVED|BETWEEN", rows)
+	if g := h.Total.Gained; g.Saved > 0 && g.SavedLow < g.Saved/2 {
+		p.linef("  For most of the time saved, the direct path was never seen without detours beside it. If all paths share a bottleneck,")
+		p.linef("  such as the line at home, the detours have saved little: the lower bound.")
+	}
 	p.linef("")
 	rows = nil
 	for _, u := range h.Total.Paths {

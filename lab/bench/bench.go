@@ -57,7 +57,7 @@ func benchmarks() []benchmark {
 		{"transport", "what dcol changes about TCP: options, congestion controls, initial windows, fairness", transport},
 		{"cflb", "paths chosen by ports: probes, misses, load, beside scamper", pathsByPorts},
 		{"trace", "dcol trace: what it finds and how fast, beside other programs", traces},
-		{"view", "what dcol top and the page cost, the page's first paint, an upgrade in mid-download", view},
+		{"view", "what dcol top and the page cost, the page's first paint, an upgrade in mid-download, the history's time saved", view},
 		{"analyse", "dcol analyse on generated captures, beside tshark", analyseTraffic},
 		{"wire", "the emulated link against what was asked of it", emulator},
 	}

@@ -35,11 +35,12 @@ const (
 	upgradeStall = 1000
 )
 
-// view measures what looking costs, and how little an upgrade is felt.
+// view measures what looking costs, how little an upgrade is felt, and how far the history's time saved is off.
 func view(ctx context.Context, o Options) ([]Measurement, error) {
 	found, err := looking(ctx, o)
 	upgraded, upgradeErr := upgrading(ctx, o)
-	return append(found, upgraded...), errors.Join(err, upgradeErr)
+	saved, savedErr := savings(ctx, o)
+	return append(append(found, upgraded...), saved...), errors.Join(err, upgradeErr, savedErr)
 }
 
 // looking has dcol top and the page show an agent with very many connections, each of which exchanges a line a second.
