@@ -28,8 +28,8 @@ func History(w io.Writer, h api.History) error {
 	}
 	p.table("FROM|DIRECT|DETOURS|STALLS BRIDGED|TIME SAVED|BETWEEN", rows)
 	if g := h.Total.Gained; g.Saved > 0 && g.SavedLow < g.Saved/2 {
-		p.linef("  For most of the time saved, the direct path was never seen without detours beside it. If all paths share a bottleneck,")
-		p.linef("  such as the line at home, the detours have saved little: the lower bound.")
+		p.linef("  Mostly, the direct path was not seen without detours. Where all paths share")
+		p.linef("  a bottleneck, such as the line at home, little was saved: the lower bound.")
 	}
 	p.linef("")
 	rows = nil
