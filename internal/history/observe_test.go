@@ -95,6 +95,16 @@ func TestSharedBottleneckSavesNothing(t *testing.T) {
 	s.want("time saved", s.take().Gained.Saved, 0, 0.01)
 }
 
+// The same if the direct path carries alone only afterwards, because the detours were found to add nothing.
+func TestSharedBottleneckIsFoundOut(t *testing.T) {
+	s := newScene(t, api.TrafficBulk)
+	s.run(3, 1e6, 1e6)
+	s.run(5, 2e6, 0)
+	if g := s.take().Gained; g.Saved > 0.01 || g.SavedLow > 0.01 || g.SavedHigh > 2 {
+		t.Errorf("saved %+v", g)
+	}
+}
+
 // If it is not known what the direct path carries alone, the lower bound says so.
 func TestUnknownDirectPathHasNoLowerBound(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)

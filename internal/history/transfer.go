@@ -85,8 +85,8 @@ func (t *transfer) take(g *api.Gained, m stretch) {
 		t.settle(g)
 		return
 	case m.detours == 0:
-		t.settle(g)
 		t.alone, t.direct, t.stalled = smooth(t.alone, rate), smooth(t.direct, rate), false
+		t.settle(g) // with what it carries alone now
 		return
 	case m.direct < stillShare*total:
 		t.settle(g)
@@ -118,8 +118,8 @@ func (t *transfer) end(after float64) {
 
 // settle adds the gain of the open stretch, and begins another.
 //
-// The direct path alone would have carried at least what it carried beside the detours, and what it carried alone a
-// moment before, if both share a bottleneck.
+// The direct path alone would have carried at least what it carried beside the detours, and what it carried alone
+// before, or right after, if both share a bottleneck.
 func (t *transfer) settle(g *api.Gained) {
 	s := t.open
 	if !t.short {
@@ -130,10 +130,11 @@ func (t *transfer) settle(g *api.Gained) {
 	}
 	rate, total := s.direct/s.seconds, s.direct+s.detours
 	longer := func(rate float64) float64 { return max(total/rate-s.seconds, 0) }
-	g.Saved += longer(max(rate, t.alone))
-	g.SavedHigh += longer(rate * (1 - spread))
+	known := max(rate, t.alone)
+	g.Saved += longer(known)
+	g.SavedHigh += longer(known * (1 - spread))
 	if t.alone > 0 {
-		g.SavedLow += longer(max(rate, t.alone) * (1 + spread))
+		g.SavedLow += longer(known * (1 + spread))
 	} // else both may share a bottleneck
 }
 

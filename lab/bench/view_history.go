@@ -111,7 +111,7 @@ func (n savingNetwork) pairs(ctx context.Context, o Options) (pairs []saving, er
 	if _, err := s.startWaypoint(ctx, kinds, "waypoint", true); err != nil {
 		return nil, err
 	}
-	if _, err := s.startClient(ctx, kinds, clientHost, "waypoint"); err != nil {
+	if _, err := s.startClientWith(ctx, nil, kinds, clientHost, "waypoint"); err != nil {
 		return nil, err
 	}
 	server, err := s.serveBytes(ctx)
