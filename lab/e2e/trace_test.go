@@ -221,11 +221,25 @@ func TestTraceRecipes(t *testing.T) {
 			t.Errorf("without boxes: %s: %s: %s\n%s", name, v.Outcome, v.Text, strings.Join(v.Evidence, "\n"))
 		}
 	}
+	for _, checksums := range []string{"1", "0"} {
+		if err := w.server.Sysctl("net.mptcp.checksum_enabled", checksums); err != nil {
+			t.Fatal(err)
+		}
+		v := w.recipes("--recipe", "mptcp", "server")["mptcp"]
+		evidence := strings.Join(v.Evidence, "\n")
+		for _, want := range []string{"accepts a second subflow of a connection, with MP_JOIN", "bytes of data come with the mapping (DSS) that they should have"} {
+			if v.Outcome != "ok" || !strings.Contains(evidence, want) {
+				t.Errorf("checksums %s: %s: %s\n%s\nhas no %q", checksums, v.Outcome, v.Text, evidence, want)
+			}
+		}
+	}
 	for _, test := range []struct {
 		box          middlebox.Kind
 		recipe, text string
 	}{
 		{middlebox.RemoveDataMPTCP, "mptcp", "when data flows"},
+		{middlebox.RemoveServerJoin, "mptcp", "comes without MP_JOIN, which is removed on the way back"},
+		{middlebox.RemoveServerMaps, "mptcp", "its segments have no DSS, which is removed on the way back"},
 		{middlebox.Split, "segments", "Large segments are split"},
 		{middlebox.Proxy, "proxy", "answers in the server's place at hop 3"},
 		{middlebox.NAT, "nat", "A NAT translates"},

@@ -25,8 +25,11 @@ var behaviours = map[Kind]func(b *Box, p *packet.Packet, r *result){
 			refuse(b, p, r)
 		}
 	},
-	RemoveDataMPTCP: onOptions(pad, outsideSYNs, isMPTCP),
-	RemoveUnknown:   onOptions(pad, inSYNs, isUnknown),
+	RemoveDataMPTCP:  onOptions(pad, outsideSYNs, isMPTCP),
+	RemoveServerDSS:  fromServer(onOptions(pad, anywhere, isDSS)),
+	RemoveServerMaps: fromServer(onOptions(pad, withData, isDSS)),
+	RemoveServerJoin: fromServer(onOptions(pad, anywhere, isJoin)),
+	RemoveUnknown:    onOptions(pad, inSYNs, isUnknown),
 	DropUnknown: func(_ *Box, p *packet.Packet, r *result) {
 		if p.TCP != nil && inSYNs(p) && slices.ContainsFunc(p.TCP.Options, isUnknown) {
 			r.drop()
@@ -53,12 +56,18 @@ var behaviours = map[Kind]func(b *Box, p *packet.Packet, r *result){
 func anywhere(*packet.Packet) bool      { return true }
 func inSYNs(p *packet.Packet) bool      { return p.TCP.Flags.Has(packet.SYN) }
 func outsideSYNs(p *packet.Packet) bool { return !p.TCP.Flags.Has(packet.SYN) }
+func withData(p *packet.Packet) bool    { return len(p.Payload) > 0 }
 
 func isMPTCP(o packet.Option) bool { return o.Kind == packet.KindMPTCP }
 
 func isJoin(o packet.Option) bool {
 	sub, ok := o.Subtype()
 	return ok && sub == packet.SubtypeJoin
+}
+
+func isDSS(o packet.Option) bool {
+	sub, ok := o.Subtype()
+	return ok && sub == packet.SubtypeDSS
 }
 
 // joins reports whether a packet is a SYN that joins a connection of MPTCP.
@@ -102,6 +111,18 @@ func onOptions(how func([]packet.Option, func(packet.Option) bool) []packet.Opti
 		}
 		p.TCP.Options = how(slices.Clone(p.TCP.Options), match)
 		r.change()
+	}
+}
+
+// fromServer limits a behaviour to packets of the host that accepted the connection.
+func fromServer(pass func(*Box, *packet.Packet, *result)) func(*Box, *packet.Packet, *result) {
+	return func(b *Box, p *packet.Packet, r *result) {
+		if p.TCP == nil {
+			return
+		}
+		if _, forward := b.state.of(p); !forward {
+			pass(b, p, r)
+		}
 	}
 }
 

@@ -29,6 +29,9 @@ const (
 	DropJoins        Kind = "drop-joins"          // drops SYNs that have MP_JOIN
 	RefuseJoins      Kind = "refuse-joins"        // resets them in the server's place
 	RemoveDataMPTCP  Kind = "remove-data-mptcp"   // overwrites MPTCP's options, but not in SYNs
+	RemoveServerDSS  Kind = "remove-server-dss"   // overwrites DSS in what the server sends
+	RemoveServerJoin Kind = "remove-server-join"  // overwrites MP_JOIN in what the server sends
+	RemoveServerMaps Kind = "remove-server-maps"  // overwrites DSS in the server's segments with data only
 	RemoveUnknown    Kind = "remove-unknown"      // overwrites all options in SYNs but the classic ones
 	DropUnknown      Kind = "drop-unknown"        // drops SYNs that have others than the classic ones
 	RemoveScale      Kind = "remove-window-scale" // overwrites the window scale
@@ -52,8 +55,8 @@ const (
 // Kinds returns all there are.
 func Kinds() []Kind {
 	return []Kind{
-		RemoveMPTCP, PadMPTCP, RemoveJoins, DropJoins, RefuseJoins, RemoveDataMPTCP, RemoveUnknown, DropUnknown, RemoveScale, RemoveTimestamps,
-		ClampMSS, AddMSS, RandomiseSeq, RandomiseSeqOnly, ClearECN, Split, Join, ChangePayload, FTPGateway, NAT, NATOpaque, Proxy,
+		RemoveMPTCP, PadMPTCP, RemoveJoins, DropJoins, RefuseJoins, RemoveDataMPTCP, RemoveServerDSS, RemoveServerMaps, RemoveServerJoin,
+		RemoveUnknown, DropUnknown, RemoveScale, RemoveTimestamps, ClampMSS, AddMSS, RandomiseSeq, RandomiseSeqOnly, ClearECN, Split, Join, ChangePayload, FTPGateway, NAT, NATOpaque, Proxy,
 		Refuse, EchoOptions,
 	}
 }

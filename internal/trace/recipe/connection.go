@@ -24,8 +24,8 @@ func (s *Session) connect(ctx context.Context, port uint16, options []packet.Opt
 	if err := s.Hold(c.source, port); err != nil {
 		return nil, err
 	}
-	answer, err := c.exchange(ctx, packet.TCP{Seq: c.seq, Flags: packet.SYN, Options: options}, nil, func(h *packet.TCP) bool {
-		return h.Flags.Has(packet.RST) || h.Flags.Has(synack) && h.Ack == c.seq+1
+	answer, err := c.exchange(ctx, packet.TCP{Seq: c.seq, Flags: packet.SYN, Options: options}, nil, func(p *packet.Packet) bool {
+		return p.TCP.Flags.Has(packet.RST) || p.TCP.Flags.Has(synack) && p.TCP.Ack == c.seq+1
 	})
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (c *connection) packet(h packet.TCP, data []byte) (*packet.Packet, error) {
 }
 
 // exchange sends a segment, up to three times, and waits for one that the caller accepts. It returns nil if none came.
-func (c *connection) exchange(ctx context.Context, h packet.TCP, data []byte, accept func(*packet.TCP) bool) (*packet.Packet, error) {
+func (c *connection) exchange(ctx context.Context, h packet.TCP, data []byte, accept func(*packet.Packet) bool) (*packet.Packet, error) {
 	const tries = 3
 	for range tries {
 		if err := c.send(h, data); err != nil {
@@ -80,7 +80,7 @@ func (c *connection) exchange(ctx context.Context, h packet.TCP, data []byte, ac
 }
 
 // await waits for a segment of the connection that the caller accepts.
-func (c *connection) await(ctx context.Context, accept func(*packet.TCP) bool) (*packet.Packet, error) {
+func (c *connection) await(ctx context.Context, accept func(*packet.Packet) bool) (*packet.Packet, error) {
 	timer := time.NewTimer(c.s.wait() / 2)
 	defer timer.Stop()
 	for {
@@ -97,7 +97,7 @@ func (c *connection) await(ctx context.Context, accept func(*packet.TCP) bool) (
 			if err != nil || p.TCP == nil || p.Src() != c.s.Destination || p.TCP.SrcPort != c.port || p.TCP.DstPort != c.source {
 				continue
 			}
-			if accept(p.TCP) {
+			if accept(p) {
 				return p, nil
 			}
 		}

@@ -180,14 +180,14 @@ func (s *Session) sackBlocks(ctx context.Context, v *Verdict) (fit, known bool, 
 	data := []byte("x")
 	left := c.seq + 1
 	var block packet.Block
-	answer, err := c.exchange(ctx, packet.TCP{Seq: left, Flags: packet.ACK}, data, func(h *packet.TCP) bool {
-		for _, o := range h.Options {
+	answer, err := c.exchange(ctx, packet.TCP{Seq: left, Flags: packet.ACK}, data, func(p *packet.Packet) bool {
+		for _, o := range p.TCP.Options {
 			if blocks, ok := o.SACK(); ok && len(blocks) > 0 {
 				block = blocks[0]
 				return true
 			}
 		}
-		return h.Flags.Has(packet.RST)
+		return p.TCP.Flags.Has(packet.RST)
 	})
 	if err != nil || answer == nil || answer.TCP.Flags.Has(packet.RST) {
 		return false, false, err

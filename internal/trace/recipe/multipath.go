@@ -83,6 +83,8 @@ func mptcp(ctx context.Context, s *Session) (*Verdict, error) {
 	return s.multipathData(ctx, v, first)
 }
 
+const onePath = "MPTCP has one path only: "
+
 // joins traces with a SYN that joins an unknown connection. It concludes if that does not get through. plain is the trace
 // with a SYN that the destination answers, if it answers any. speaks is set if the server is known to speak MPTCP: it then
 // refuses such a join (RFC 8684, 3.2), and accepts it only as a plain SYN.
@@ -92,7 +94,6 @@ func (s *Session) joins(ctx context.Context, v *Verdict, plain *trace.Path, o pa
 		return false, err
 	}
 	v.see("A SYN with MP_JOIN of an unknown connection is answered by %s.", answers(join))
-	const onePath = "MPTCP has one path only: "
 	if len(v.found(join, compare.Join)) > 0 {
 		v.conclude(Changed, Certain, onePath+"MP_JOIN is changed or removed, so no further subflow comes up.")
 		return true, nil
@@ -119,29 +120,19 @@ func hasJoin(h *packet.TCP) bool {
 	return slices.ContainsFunc(h.Options, func(o packet.Option) bool { return compare.FieldOf(o) == compare.Join })
 }
 
-// multipathData sends data on a connection of MPTCP, to each router that quotes whole packets and to the server.
+// request is the data of a recipe's connection. The server answers the whole of it.
+const request, requestEnd = "GET / HTTP/1.0\r\n", "\r\n"
+
+// multipathData exchanges data on a connection of MPTCP, with each router that quotes whole packets and with the server,
+// and begins a second subflow.
 func (s *Session) multipathData(ctx context.Context, v *Verdict, first *trace.Path) (*Verdict, error) {
-	mine := packet.Key(s.Random.Uint64())
-	var theirs packet.Key
-	c, err := s.connect(ctx, s.Port, []packet.Option{packet.MSS(1460), capable()}, func(h *packet.TCP) []packet.Option {
-		theirs, _ = key(h)
-		return []packet.Option{packet.Capable{Version: 1, Flags: packet.CapableHMAC, Keys: 2, Sender: mine, Receiver: theirs}.Option()}
-	})
+	c, err := s.connectMultipath(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer c.close()
-	data := []byte("GET / HTTP/1.0\r\n\r\n")
-	// The first data repeats both keys, and maps itself (RFC 8684, 3.1).
-	withKeys := packet.Capable{
-		Version: 1, Flags: packet.CapableHMAC, Keys: 2, Sender: mine, Receiver: theirs, HasLength: true, Length: uint16(len(data)),
-	}.Option()
-	mapped := packet.DSS{
-		Flags: packet.DSSAck | packet.DSSAck8 | packet.DSSMap | packet.DSSMap8,
-		Ack:   theirs.InitialSequence(1) + 1, Sequence: mine.InitialSequence(1) + 1, Subflow: 1, Length: uint16(len(data)),
-	}.Option()
 	if hops := before(first); len(hops) > 0 {
-		p, err := c.trace(ctx, hops, packet.TCP{Flags: packet.PSH, Options: []packet.Option{packet.NOP, packet.NOP, mapped}}, data)
+		p, err := c.trace(ctx, hops, c.segmentOf([]byte(request)), []byte(request))
 		if err != nil {
 			return nil, err
 		}
@@ -149,34 +140,75 @@ func (s *Session) multipathData(ctx context.Context, v *Verdict, first *trace.Pa
 			return v.conclude(Changed, Certain, "MPTCP falls back to TCP when data flows: DSS, or the data, is changed or removed."), nil
 		}
 	}
-	acked := false
-	answer, err := c.exchange(ctx, packet.TCP{Flags: packet.ACK | packet.PSH, Options: []packet.Option{withKeys}}, data, func(h *packet.TCP) bool {
-		if d, ok := dssOf(h); ok && d.Flags&packet.DSSAck != 0 {
-			acked = uint32(d.Ack) == uint32(mine.InitialSequence(1)+1+uint64(len(data)))
-			return acked
-		}
-		return h.Flags.Has(packet.RST)
-	})
-	switch {
-	case err != nil:
+	acked, err := c.deliver(ctx, []byte(request))
+	if err != nil {
 		return nil, err
-	case acked:
-		v.see("The server acknowledges data by a data acknowledgement.")
-		return v.conclude(Good, Certain, "MPTCP works: the first subflow, MP_JOIN's SYN, which the server answers as it must, and data in both directions."), nil
-	case answer != nil:
-		return v.conclude(Changed, Likely, "MPTCP dies when data flows: the server resets the connection."), nil
 	}
-	v.see("The server acknowledges data without a data acknowledgement, or not at all.")
-	return v.conclude(Changed, Likely, "MPTCP falls back to TCP when data flows: no data acknowledgement comes back."), nil
+	if acked && !c.reset && !c.noJoins {
+		answer, err := c.join(ctx)
+		if err != nil || v.subflow(answer) {
+			return v, err
+		}
+	}
+	if acked && !c.reset {
+		if acked, err = c.deliver(ctx, []byte(requestEnd)); err != nil {
+			return nil, err
+		}
+	}
+	if !acked {
+		v.see("The server acknowledges data without a data acknowledgement, or not at all.")
+		if c.back.arrived() && c.back.mapping() == unmapped {
+			v.see("The server's data comes without a mapping (DSS).")
+		}
+		if c.reset {
+			return v.conclude(Changed, Likely, "MPTCP dies when data flows: the server resets the connection."), nil
+		}
+		return v.conclude(Changed, Likely, "MPTCP falls back to TCP when data flows: no data acknowledgement comes back."), nil
+	}
+	v.see("The server acknowledges data by a data acknowledgement.")
+	if err := c.receive(ctx); err != nil {
+		return nil, err
+	}
+	return v.wayBack(c.back), nil
 }
 
-func dssOf(h *packet.TCP) (packet.DSS, bool) {
-	for _, o := range h.Options {
-		if d, ok := o.DSS(); ok {
-			return d, true
-		}
+// subflow adds the answer to a second subflow. It concludes if the path prevents it.
+func (v *Verdict) subflow(answer joined) (concluded bool) {
+	switch answer {
+	case stripped:
+		v.conclude(Changed, Likely, onePath+"the server's SYN+ACK to a second subflow of a connection comes without MP_JOIN, which is removed on the way back.")
+		return true
+	case forged:
+		v.conclude(Changed, Likely, onePath+"MP_JOIN of the server's SYN+ACK to a second subflow does not fit the connection's keys, so it is changed on the way back.")
+		return true
+	case right:
+		v.see("The server accepts a second subflow of a connection, with MP_JOIN as it should be.")
+	case refused:
+		v.see("The server accepts no second subflow of the connection: it has closed it, or allows none.")
 	}
-	return packet.DSS{}, false
+	return false
+}
+
+// wayBack concludes from the data that the server has sent.
+func (v *Verdict) wayBack(back download) *Verdict {
+	const works = "MPTCP works: the first subflow, MP_JOIN's SYN, which the server answers as it must, and data "
+	if !back.arrived() {
+		v.see("The server sends no data, which would show what becomes of its mappings.")
+		return v.conclude(Good, Likely, works+"to the server, which acknowledges it as MPTCP does.")
+	}
+	const server = " when the server sends data: "
+	switch back.mapping() {
+	case infinite:
+		return v.conclude(Changed, Likely, "MPTCP falls back to TCP"+server+"the server itself does so, by an infinite mapping.")
+	case unmapped:
+		return v.conclude(Changed, Likely, "MPTCP falls back to TCP"+server+"its segments have no DSS, which is removed on the way back.")
+	case misfitting:
+		return v.conclude(Changed, Likely, "MPTCP dies"+server+"DSS does not fit the segments, which are changed, joined or moved on the way back.")
+	case corrupted:
+		return v.conclude(Changed, Likely, "MPTCP falls back to TCP"+server+"the data does not fit DSS's checksum, so it is changed on the way back.")
+	}
+	v.see("The server's first %d bytes of data come with the mapping (DSS) that they should have.", len(back.payload))
+	return v.conclude(Good, Certain, works+"in both directions.")
 }
 
 // inBandID is the experiment of dcol's option that names a server to a waypoint.

@@ -38,6 +38,9 @@ var recipeMatrix = []struct {
 		kind: middlebox.RemoveDataMPTCP, recipe: "mptcp", field: compare.DSS,
 		shown: told{recipe.Changed, "when data flows: DSS"}, hidden: told{recipe.Changed, "when data flows: no data acknowledgement"},
 	},
+	{kind: middlebox.RemoveServerDSS, recipe: "mptcp", hidden: told{recipe.Changed, "when data flows: no data acknowledgement"}},
+	{kind: middlebox.RemoveServerMaps, recipe: "mptcp", hidden: told{recipe.Changed, "when the server sends data: its segments have no DSS"}},
+	{kind: middlebox.RemoveServerJoin, recipe: "mptcp", hidden: told{recipe.Changed, "a second subflow of a connection comes without MP_JOIN"}},
 	{kind: middlebox.DropUnknown, recipe: "in-band", hidden: told{recipe.Blocked, "are dropped behind hop BOX ("}},
 	{
 		kind: middlebox.RandomiseSeqOnly, recipe: "sequence", field: compare.Seq, seen: always,

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/trace"
 	"github.com/detour-collective/dcol/internal/trace/recipe"
 	"github.com/detour-collective/dcol/lab/middlebox"
@@ -65,6 +66,9 @@ func TestRecipes(t *testing.T) {
 		{"mptcp", middlebox.RemoveMPTCP, recipe.Changed, "falls back to TCP: MP_CAPABLE is changed or removed"},
 		{"mptcp", middlebox.RemoveJoins, recipe.Changed, "MP_JOIN is changed or removed"},
 		{"mptcp", middlebox.RemoveDataMPTCP, recipe.Changed, "when data flows: DSS, or the data, is changed or removed"},
+		{"mptcp", middlebox.RemoveServerDSS, recipe.Changed, "no data acknowledgement comes back"},
+		{"mptcp", middlebox.RemoveServerMaps, recipe.Changed, "its segments have no DSS, which is removed on the way back"},
+		{"mptcp", middlebox.RemoveServerJoin, recipe.Changed, "comes without MP_JOIN, which is removed on the way back"},
 		{"mptcp", middlebox.DropUnknown, recipe.Blocked, "SYNs with MP_CAPABLE are lost behind hop 3 ("},
 		{"mptcp", middlebox.Refuse, recipe.Unknown, "accepts no connection"},
 		{"mptcp-closed", middlebox.RemoveJoins, recipe.Changed, "MP_JOIN is changed or removed"},
@@ -145,6 +149,47 @@ func TestOptionsInSegments(t *testing.T) {
 	}
 	if v := cook(t, "options", make([]Hop, 5), Multipath(21), false); v.Outcome != recipe.Good || !strings.Contains(v.Text, "in SYNs and SYN+ACKs at least") {
 		t.Errorf("no connection: %s: %s\n\t%s", v.Outcome, v.Text, strings.Join(v.Evidence, "\n\t"))
+	}
+}
+
+// What the server sends on a connection of MPTCP is compared with what it should send.
+func TestServersData(t *testing.T) {
+	for name, c := range map[string]struct {
+		change     func(p *packet.Packet) *packet.Packet // nil: it sends none
+		outcome    recipe.Outcome
+		confidence recipe.Confidence
+		text       string
+	}{
+		"as it should be": {func(p *packet.Packet) *packet.Packet { return p }, recipe.Good, recipe.Certain, "data in both directions"},
+		"none":            {func(*packet.Packet) *packet.Packet { return nil }, recipe.Good, recipe.Likely, "data to the server, which acknowledges it"},
+		"longer than its mapping": {func(p *packet.Packet) *packet.Packet {
+			p.Payload = append(p.Payload, '!')
+			return p
+		}, recipe.Changed, recipe.Likely, "DSS does not fit the segments"},
+		"of another number": {func(p *packet.Packet) *packet.Packet {
+			p.TCP.Options = []packet.Option{packet.DSS{Flags: packet.DSSMap, Sequence: 5, Subflow: 1, Length: uint16(len(p.Payload))}.Option()}
+			return p
+		}, recipe.Changed, recipe.Likely, "DSS does not fit the segments"},
+		"fallen back": {func(p *packet.Packet) *packet.Packet {
+			p.TCP.Options = []packet.Option{packet.DSS{Flags: packet.DSSMap, Subflow: 1}.Option()}
+			return p
+		}, recipe.Changed, recipe.Likely, "the server itself does so, by an infinite mapping"},
+	} {
+		server := Multipath(80)
+		v := cook(t, "mptcp", make([]Hop, 3), func(p *packet.Packet, now time.Duration) (answers []*packet.Packet) {
+			for _, a := range server(p, now) {
+				if len(a.Payload) > 0 {
+					a = c.change(a)
+				}
+				if a != nil {
+					answers = append(answers, a)
+				}
+			}
+			return answers
+		}, false)
+		if v.Outcome != c.outcome || v.Confidence != c.confidence || !strings.Contains(v.Text, c.text) {
+			t.Errorf("%s: %s, %s: %s\n\t%s", name, v.Outcome, v.Confidence, v.Text, strings.Join(v.Evidence, "\n\t"))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"bytes"
 	"net/netip"
 	"slices"
 	"time"
@@ -9,8 +10,8 @@ import (
 )
 
 // Multipath answers as a server with Linux's MPTCP and SACK does, as far as recipes look: its SYN+ACK has MP_CAPABLE
-// with a key, it acknowledges data behind a hole by a SACK block, and data of MPTCP by a data acknowledgement. Ports
-// are those where it listens. It answers pings.
+// with a key, it acknowledges data behind a hole by a SACK block, and data of MPTCP by a data acknowledgement. It accepts
+// joins, and answers a request by data. Ports are those where it listens. It answers pings.
 func Multipath(ports ...uint16) Server {
 	s := &multipath{ports: ports, flows: map[netip.AddrPort]*connection{}, half: map[netip.AddrPort]time.Duration{}}
 	return s.answer
@@ -20,6 +21,8 @@ type multipath struct {
 	ports []uint16
 	flows map[netip.AddrPort]*connection
 	half  map[netip.AddrPort]time.Duration
+	// client is the key of the connection of MPTCP that is alive, from its data on; 0: none.
+	client packet.Key
 }
 
 type connection struct {
@@ -50,12 +53,16 @@ func (s *multipath) answer(p *packet.Packet, now time.Duration) []*packet.Packet
 	case p.TCP.Flags.Has(packet.RST):
 		delete(s.flows, from)
 		delete(s.half, from)
+		s.client = 0
 		return nil
 	case p.TCP.Flags.Has(packet.SYN):
 		if last, known := s.half[from]; known && now-last < again {
 			return nil
 		}
-		if _, join := subtype(p.TCP, packet.SubtypeJoin); join {
+		if o, join := subtype(p.TCP, packet.SubtypeJoin); join {
+			if m, err := o.MPTCP(); err == nil && s.client != 0 && m.(packet.JoinSYN).Token == serverKey.Token(1) {
+				return reply(p, s.acceptJoin(p, m.(packet.JoinSYN)))
+			}
 			return reply(p, packet.TCP{Ack: p.TCP.Seq + 1, Flags: packet.RST | packet.ACK})
 		}
 		s.half[from] = now
@@ -74,13 +81,44 @@ func (s *multipath) answer(p *packet.Packet, now time.Duration) []*packet.Packet
 		h.Options = []packet.Option{packet.NOP, packet.NOP, packet.SACK(packet.Block{Left: p.TCP.Seq, Right: p.TCP.Seq + uint32(len(p.Payload))})}
 	}
 	h.Ack = c.next
-	if o, ok := subtype(p.TCP, packet.SubtypeCapable); ok {
+	data, ok := s.dataOf(p.TCP)
+	if !ok {
+		return reply(p, h)
+	}
+	ack := packet.DSS{Flags: packet.DSSAck, Ack: uint64(uint32(data.Sequence) + uint32(len(p.Payload)))}
+	answer := h
+	h.Options = append(h.Options, ack.Option())
+	answers := reply(p, h)
+	if bytes.HasSuffix(p.Payload, []byte("\r\n\r\n")) || string(p.Payload) == "\r\n" {
+		ack.Flags |= packet.DSSMap | packet.DSSMap8
+		ack.Sequence, ack.Subflow, ack.Length = serverKey.InitialSequence(1)+1, 1, uint16(len(document))
+		answer.Flags |= packet.PSH
+		answer.Options = []packet.Option{ack.Option()}
+		answers = append(answers, replyWith(p, answer, document)...)
+	}
+	return answers
+}
+
+// document is the answer to a request.
+const document = "HTTP/1.0 200 OK\r\n\r\nhello"
+
+// dataOf returns the mapping of data of MPTCP.
+func (s *multipath) dataOf(h *packet.TCP) (packet.DSS, bool) {
+	if o, ok := subtype(h, packet.SubtypeCapable); ok {
 		if m, err := o.MPTCP(); err == nil {
-			client := m.(packet.Capable).Sender
-			h.Options = append(h.Options, packet.DSS{Flags: packet.DSSAck, Ack: uint64(uint32(client.InitialSequence(1) + 1 + uint64(len(p.Payload))))}.Option())
+			s.client = m.(packet.Capable).Sender
+			return packet.DSS{Sequence: s.client.InitialSequence(1) + 1}, true
 		}
 	}
-	return reply(p, h)
+	o, _ := subtype(h, packet.SubtypeDSS)
+	return o.DSS()
+}
+
+// acceptJoin makes the SYN+ACK of a second subflow.
+func (s *multipath) acceptJoin(p *packet.Packet, join packet.JoinSYN) packet.TCP {
+	const nonce = 0x55667788
+	accept := packet.JoinSYNACK{AddressID: 0, Nonce: nonce, HMAC: [8]byte(packet.JoinHMAC(1, serverKey, s.client, nonce, join.Nonce))}
+	return packet.TCP{Seq: serverSeq, Ack: p.TCP.Seq + 1, Flags: packet.SYN | packet.ACK, Options: []packet.Option{packet.MSS(1460), accept.Option()}}
 }
 
 // greeting are the options of a SYN+ACK.
@@ -104,9 +142,11 @@ func subtype(h *packet.TCP, want packet.Subtype) (packet.Option, bool) {
 	return packet.Option{}, false
 }
 
-func reply(p *packet.Packet, h packet.TCP) []*packet.Packet {
+func reply(p *packet.Packet, h packet.TCP) []*packet.Packet { return replyWith(p, h, "") }
+
+func replyWith(p *packet.Packet, h packet.TCP, payload string) []*packet.Packet {
 	h.Window = 65535
-	return []*packet.Packet{packet.Segment(p.To(), p.From(), h, nil)}
+	return []*packet.Packet{packet.Segment(p.To(), p.From(), h, []byte(payload))}
 }
 
 func pong(p *packet.Packet) []*packet.Packet {
