@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"path/filepath"
 	"time"
 
 	"github.com/detour-collective/dcol/lab/crew"
@@ -36,8 +37,11 @@ func (i implementation) describe() string {
 	}
 }
 
-// mptcpdProgram is where Debian has it.
-const mptcpdProgram = "/usr/libexec/mptcpd"
+// mptcpdProgram and mptcpdPlugin are where Debian has them, in two packages.
+const (
+	mptcpdProgram = "/usr/libexec/mptcpd"
+	mptcpdPlugin  = "/usr/lib/*/mptcpd/addr_adv.so"
+)
 
 // startLimit limits how long a program may take to be ready.
 const startLimit = 20 * time.Second
@@ -261,7 +265,10 @@ func (i implementation) missing() error {
 		return nil
 	}
 	if _, err := exec.LookPath(mptcpdProgram); err != nil {
-		return errors.New("mptcpd is not installed: apt-get install mptcpd")
+		return errors.New("mptcpd is not installed: apt-get install mptcpd mptcpd-plugins")
+	}
+	if plugins, _ := filepath.Glob(mptcpdPlugin); len(plugins) == 0 {
+		return errors.New("mptcpd lacks its plugin addr_adv: apt-get install mptcpd-plugins")
 	}
 	return nil
 }
