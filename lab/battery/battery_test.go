@@ -201,7 +201,7 @@ func TestLengths(t *testing.T) {
 }
 
 func TestPage(t *testing.T) {
-	r := &Result{Tests: []TestResult{{Title: "A <test>", Columns: []Column{{"goodput", "goodput", "Mbit/s"}}, Cases: []CaseResult{{Name: "c", Published: published("goodput", "14.5"), Rows: []Row{
+	r := &Result{Runs: 3, Wanted: 4, Tests: []TestResult{{Title: "A <test>", Columns: []Column{{"goodput", "goodput", "Mbit/s"}}, Cases: []CaseResult{{Name: "c", Published: published("goodput", "14.5"), Rows: []Row{
 		{Implementation: "tcp", N: 3, Values: map[string]Value{"best": {10, 9, 11}, "sum": {20, 19, 21}}},
 		{Implementation: "kernel", N: 3, Discarded: 2, Doubt: "link path1 was late", Values: map[string]Value{"goodput": {15, 12, 16}}},
 	}}}}}}
@@ -220,6 +220,14 @@ func TestPage(t *testing.T) {
 		if !strings.Contains(page.String(), want) || !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in %s %s", want, &page, &text)
 		}
+	}
+	const resume = "the same command goes on with the rest"
+	if !strings.Contains(page.String(), resume) {
+		t.Error("the page does not say that a run is missing")
+	}
+	r.Runs = r.Wanted
+	if page.Reset(); pageTemplate.Execute(&page, r) != nil || strings.Contains(page.String(), resume) {
+		t.Error("the page says that a run is missing")
 	}
 	if strings.Contains(page.String(), "<test>") {
 		t.Error("a text is not escaped")
