@@ -114,6 +114,31 @@ func TestLineIsNoBottleneckAnyMore(t *testing.T) {
 	}
 }
 
+// Detours that are called up because the direct path is silent for a moment soon stand by again.
+func TestPauseBehindLine(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 36))
+	for i := range networks(12) {
+		ways, _, names := fiveBehindHome(random)
+		f := offeredTo(t, i, ways, names...)
+		first := f.connect(0)
+		f.run(20 * time.Second)
+		for _, d := range []*transfer{first, f.connect(0)} {
+			f.run(20 * time.Second)
+			n := len(d.log)
+			d.paused = true
+			f.run(800 * time.Millisecond)
+			d.paused = false
+			f.run(1500 * time.Millisecond)
+			if log := strings.Join(d.log[n:], ";"); !strings.Contains(log, "promote") {
+				t.Errorf("%d: none was called up: %v", i, d.log)
+			}
+			if slices.ContainsFunc(d.lanes, func(l *lane) bool { return l.waypoint != "" && !l.backup }) {
+				t.Errorf("%d: carries: %v", i, d.log)
+			}
+		}
+	}
+}
+
 // Other traffic of this host may fill its line, while detours add much to the direct path.
 func TestFullLineIsNotTheBottleneck(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 32))

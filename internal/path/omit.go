@@ -121,7 +121,7 @@ func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 	}
 	var list []readySubflow
 	if line {
-		list = m.behindLine(t)
+		list = m.detoursBehindLine(t)
 	} else if s := m.omissible(t, sum); s.subflow != nil {
 		list = append(list, s)
 	}
@@ -141,8 +141,8 @@ func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 	return true
 }
 
-// behindLine returns the detours that carry, may give their places, and pass the line that is full.
-func (m *Manager) behindLine(t turn) (list []readySubflow) {
+// detoursBehindLine returns the detours that carry, may give their places, and pass the line that is full.
+func (m *Manager) detoursBehindLine(t turn) (list []readySubflow) {
 	for _, s := range t.subflows {
 		if s.detour != nil && !s.detour.Kind.own() && !s.backup && m.exchangeable(t, s) && m.passesLine(s.detour, t.now) {
 			rate, _ := t.steadyRate(s)
@@ -264,6 +264,9 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 	o.due = t.now
 	return false
 }
+
+// restart has the measurement begin anew.
+func (o *omissions) restart(now time.Time) { o.began, o.from = now, reading{} }
 
 // end ends the measurement.
 func (o *omissions) end() {

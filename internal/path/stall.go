@@ -11,7 +11,8 @@ import (
 // A sender has a retransmission timer, which is sure. A receiver only notices that no data comes, which may be a
 // pause of the server. So after a stall that nothing confirms, silence is not believed for a while: calm. The subflows
 // that carried are probed (silence.go). If the probes stay unanswered, and something came on the subflows that
-// were called up, the stall is confirmed, which ends the calm.
+// were called up, the stall is confirmed, which ends the calm. If the subflows that carried are heard again, there was no stall, and
+// detours that stood by because this host's line is the bottleneck do so again.
 
 const (
 	// asideWaits is the shortest time for which a stalled connection keeps using all its subflows.
@@ -31,6 +32,13 @@ type stalls struct {
 	silent   []*subflow // those that carried then, if nothing has shown yet whether they work
 	calm     time.Time  // data that does not arrive is no stall before
 	times    int        // stalls that nothing confirmed, in a row
+	behind   []idled    // detours that stood by then because of the line
+}
+
+// idled is a detour that stood by, and why.
+type idled struct {
+	*subflow
+	why aside
 }
 
 // carriers returns the subflows that carry.
@@ -76,16 +84,40 @@ func (t turn) silentNow(s *subflow) bool {
 // callUp has all subflows that were set aside carry again, because the others stall.
 func (t turn) callUp() {
 	a := &t.attention.stalls
-	a.calledUp, a.silent, t.attention.challenger = t.now, nil, nil
+	a.calledUp, a.silent, a.behind, t.attention.challenger = t.now, nil, nil, nil
 	if carriers := t.carriers(); !slices.ContainsFunc(carriers, (*subflow).surelySilent) {
 		a.calm = t.now.Add(min(calmFor<<min(a.times, 10), longestCalm))
 		a.times++
 		a.silent = carriers
 	}
 	for _, s := range t.subflows {
-		if s.setAside() && !s.isSpent() && t.ours(s) {
-			t.carryAgain(s)
+		if !s.setAside() || s.isSpent() || !t.ours(s) {
+			continue
 		}
+		if len(a.silent) > 0 && (s.isBehindLine() || s.addsNothing() && s.aside.why.Line) {
+			a.behind = append(a.behind, idled{s, *s.aside})
+		}
+		t.carryAgain(s)
+	}
+}
+
+// isStalled reports whether the connection perhaps stalls: what carried has been silent for a moment.
+func (t turn) isStalled() bool {
+	a := &t.attention.stalls
+	return len(a.silent) > 0 && t.now.Sub(a.calledUp) < asideWaits
+}
+
+// stayBehind has detours stand by again that were called up in vain.
+func (t turn) stayBehind() {
+	for _, s := range t.attention.stalls.behind {
+		if slices.Contains(t.subflows, s.subflow) && t.ours(s.subflow) && !s.setAside() && t.carriesWithout(s.subflow) {
+			*s.aside = s.why
+			t.setBackup(s.subflow, true)
+		}
+	}
+	t.attention.stalls.behind = nil
+	if t.tryouts != nil && t.tryouts.omissions.trials() {
+		t.tryouts.omissions.restart(t.now)
 	}
 }
 
@@ -105,6 +137,7 @@ func (t turn) confirmStall() {
 	}
 	if t.has(func(s *subflow) bool { return slices.Contains(a.silent, s) && s.lastAnswer().After(a.calledUp) }) {
 		a.silent = nil
+		t.stayBehind()
 		return
 	}
 	works := t.has(func(s *subflow) bool {

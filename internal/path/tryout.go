@@ -118,6 +118,9 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 		woken := t.kind == measure.Messages && t.leaveLine()
 		return t.wakeAll() || woken || changed
 	}
+	if t.isStalled() {
+		return changed
+	}
 	if t.tryouts == nil {
 		t.tryouts = &tryouts{gap: challengeGap, omissions: omissions{gap: omitGap, stands: standsFor}, began: t.now}
 	}
