@@ -33,13 +33,15 @@ const (
 	// If the connections get less without detours, signs are not believed for doubtsFor, which doubles each time.
 	doubtsFor = 30 * time.Second
 	// Detours begin as backups for provenLasts after the line was the bottleneck. They carry once the direct path has had another
-	// bottleneck for otherFirst, or for otherAfter a sign of a full line; once bulk traffic has shown no sign for signsWithin; or once the
-	// last sign is signsLast ago. Then detours to that network of servers carry from the beginning for provenLasts.
+	// bottleneck for otherFirst, or for otherAfter a sign of a full line. They also carry if bulk traffic has less than lineUsed of what
+	// the line carried, and has shown no sign for signsWithin, or the last sign is signsLast ago. Then detours to that network of servers
+	// carry from the beginning for provenLasts.
 	provenLasts = time.Hour
 	otherFirst  = 300 * time.Millisecond
 	otherAfter  = 2 * time.Second
 	signsWithin = 2 * time.Second
 	signsLast   = 10 * time.Second
+	lineUsed    = 0.85
 	// mostElsewhere bounds the memory of such networks.
 	mostElsewhere = 1024
 	// No waypoint is tried for lineLasts after the last sign of a full line.
@@ -58,6 +60,7 @@ type line struct {
 	asked  time.Time // when they last were
 
 	proven    time.Time                  // when the line was last known to be the bottleneck
+	rate      float64                    // what bulk traffic got then, in bits a second
 	elsewhere map[netip.Prefix]time.Time // networks of servers towards which it was not
 }
 
@@ -159,7 +162,8 @@ func (m *Manager) carryBesideLine(t turn, line bool) bool {
 	if !x.last.IsZero() {
 		patience, unseen = otherAfter, signsLast
 	}
-	if (x.free.IsZero() || t.now.Sub(x.free) < patience) && t.now.Sub(later(t.tryouts.began, x.last)) < unseen {
+	other := !x.free.IsZero() && t.now.Sub(x.free) >= patience
+	if !other && (m.usesLine(t.now) || t.now.Sub(later(t.tryouts.began, x.last)) < unseen) {
 		return false
 	}
 	l.isNot(t)
@@ -170,12 +174,29 @@ func (s *subflow) isBehindLine() bool { return s.isAside(behindLine) }
 
 // isFree reports whether the direct path is limited while the line has no queue.
 func (m *Manager) isFree(t turn) bool {
+	measured := false
 	for _, x := range m.detours.sessions {
-		if within(x.at, t.now, sessionCounts) {
-			return m.lineOf(t.now).least < lineQueue && t.has(func(s *subflow) bool { return s.direct && t.presses(s) })
+		measured = measured || within(x.at, t.now, sessionCounts)
+	}
+	if !measured || m.lineOf(t.now).least >= lineQueue {
+		return false
+	}
+	direct := t.find(func(s *subflow) bool { return s.direct && t.presses(s) })
+	return direct != nil && (direct.queue() >= 2*lineQueue || !m.usesLine(t.now))
+}
+
+// usesLine reports whether this host's connections get about as much as when the line was the bottleneck.
+func (m *Manager) usesLine(now time.Time) bool {
+	sum := 0.0
+	for _, c := range m.conns.watched {
+		for _, s := range c.subflows {
+			if s.up && s.habits != nil && within(s.at, now, closeGap) {
+				send, receive := s.habits.goodput.Rates(now)
+				sum += max(send, receive)
+			}
 		}
 	}
-	return false // it was not measured
+	return sum >= lineUsed*m.detours.line.rate
 }
 
 // leaveLine has detours carry that began as backups. It reports whether there were any.

@@ -252,7 +252,7 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		return true
 	}
 	if o.byLine {
-		m.detours.line.proven = t.now
+		m.detours.line.proven, m.detours.line.rate = t.now, sum
 	}
 	for _, s := range o.trial {
 		s.aside.why = Verdict{With: o.before, Without: sum, Line: o.byLine}
