@@ -172,7 +172,8 @@ func (m *Manager) carryBesideLine(t turn, line bool) bool {
 
 func (s *subflow) isBehindLine() bool { return s.isAside(behindLine) }
 
-// isFree reports whether the direct path is limited while the line has no queue.
+// isFree reports whether the direct path is limited while the line has no queue and does not carry what it can. A line that is just
+// used up has no queue for seconds.
 func (m *Manager) isFree(t turn) bool {
 	measured := false
 	for _, x := range m.detours.sessions {
@@ -181,8 +182,7 @@ func (m *Manager) isFree(t turn) bool {
 	if !measured || m.lineOf(t.now).least >= lineQueue {
 		return false
 	}
-	direct := t.find(func(s *subflow) bool { return s.direct && t.presses(s) })
-	return direct != nil && (direct.queue() >= 2*lineQueue || !m.usesLine(t.now))
+	return t.has(func(s *subflow) bool { return s.direct && t.presses(s) }) && !m.usesLine(t.now)
 }
 
 // usesLine reports whether this host's connections get about as much as when the line was the bottleneck.
