@@ -42,13 +42,13 @@ func TestClaims(t *testing.T) {
 	w.knowsAll(alice, bob, mallory, carol, server)
 
 	// alice has measured nothing. The median of two is the better one.
-	w.hears("loss below 0.5 % (2 members, not proven)")
+	w.hears("loss below 0.5 % (2 members, not confirmed)")
 	// She has measured bob herself, as bob does.
 	a := w.agents[slices.IndexFunc(w.agents, func(a *agent) bool { return a.host == alice })]
 	a.stop()
 	w.remembers(alice, map[string]float64{bob: honest})
 	w.start(alice)
-	w.hears("loss below 0.5 % (1 member, not proven); 1 member not believed")
+	w.hears("loss below 0.5 % (1 member, not confirmed); 1 member not believed")
 }
 
 // remembers has a host know, from earlier, what was lost through waypoints towards several networks. Its agent must not run.
@@ -78,6 +78,6 @@ func (w *world) hears(words string) {
 		// Detours to the server are asked for when a connection begins.
 		w.dcol(alice, "run", "--", "curl", "--silent", "--fail", "--range", "0-1000", "--output", "/dev/null", w.url())
 		why := w.dcol(alice, "why", w.addr4(server).String()+":80")
-		return holds(strings.Contains(why, "other members about carol: "+words), "%s", why)
+		return holds(strings.Contains(why, "other members on carol: "+words), "%s", why)
 	})
 }
