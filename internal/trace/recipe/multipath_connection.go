@@ -84,7 +84,8 @@ func (m *multipathConnection) deliver(ctx context.Context, data []byte) (acked b
 	_, err = m.exchange(ctx, h, data, func(p *packet.Packet) bool {
 		m.take(p)
 		d, ok := dssOf(p.TCP)
-		acked = acked || ok && d.Flags&packet.DSSAck != 0 && uint32(d.Ack) == end
+		upTo := uint32(d.Ack) // of which the server may send four bytes or eight
+		acked = acked || ok && d.Flags&packet.DSSAck != 0 && upTo == end
 		return acked || m.reset
 	})
 	return acked, err
