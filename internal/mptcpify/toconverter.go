@@ -46,7 +46,7 @@ func (s *supervisor) toConverter(l *lead, sock callerSocket, server netip.AddrPo
 	s.goOn(l, sock.fd)
 }
 
-// attempt is what was learned of a converter.
+// attempt is a connection to a converter, and the answer.
 type attempt struct {
 	began, up time.Time // of the connection to it; up is zero if that did not come up
 	fast      ask.FastOpen
@@ -75,8 +75,8 @@ func (s *supervisor) through(l *lead, sock callerSocket, server netip.AddrPort, 
 	return a, err
 }
 
-// report tells the relay what was learned of a converter and of the server, and reports whether another converter may be
-// tried. err is why this one did not reach the server.
+// report tells the relay how an attempt ended, and what it showed of the server. err is the reason if it did not reach the server.
+// another is set if another converter may be tried.
 func (s *supervisor) report(converter, server netip.AddrPort, a attempt, err error) (another bool) {
 	relay, waited := s.converting.relay, time.Since(a.up)
 	refused, answered := errors.AsType[*rfc8803.Error](err)

@@ -47,12 +47,7 @@ func TestBackupTakesOver(t *testing.T) {
 		} else if i == 150 {
 			one.Probes = 0
 		}
-		carries.BytesReceived += 14000
-		carries.DataSegsIn += 10
-		carries.SegsIn += 10
-		carries.LastData, carries.LastAnswer = 0, 0
-		idle.LastData += 100 * time.Millisecond
-		idle.LastAnswer += 100 * time.Millisecond
+		bulkOver(carries, idle)
 		upTo += 14000
 		tell(path.Measured{Samples: []path.Sample{one, two}, Complete: i%10 == 0, Received: []path.Received{{Token: 1, UpTo: upTo}}})
 		switch i {
@@ -66,4 +61,14 @@ func TestBackupTakesOver(t *testing.T) {
 			}
 		}
 	}
+}
+
+// bulkOver lets a tenth of a second pass in which one subflow receives 10 segments, and the other nothing.
+func bulkOver(carries, idle *path.Sample) {
+	carries.BytesReceived += 14000
+	carries.DataSegsIn += 10
+	carries.SegsIn += 10
+	carries.LastData, carries.LastAnswer = 0, 0
+	idle.LastData += 100 * time.Millisecond
+	idle.LastAnswer += 100 * time.Millisecond
 }

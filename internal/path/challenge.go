@@ -61,11 +61,10 @@ func (x *summed) take(of []*subflow, steady bool, total uint64, flows int, now t
 
 // rate returns the bits a second, and the time over which they were measured.
 func (x *summed) rate(total uint64, now time.Time) (rate float64, over time.Duration) {
-	if x.from.at.IsZero() || !now.After(x.from.at) {
+	if x.from.at.IsZero() {
 		return 0, 0
 	}
-	over = now.Sub(x.from.at)
-	return 8 * float64(total-x.from.bytes) / over.Seconds(), over
+	return x.from.rate(total, now)
 }
 
 // carriedTo returns what the bulk connections to the turn's network carried, and how many there are.

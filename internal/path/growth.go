@@ -16,6 +16,14 @@ type reading struct {
 	bytes uint64
 }
 
+// rate returns the bits a second since the reading, and the time over which they were carried. total is what was carried until now.
+func (r reading) rate(total uint64, now time.Time) (rate float64, over time.Duration) {
+	if over = now.Sub(r.at); over <= 0 {
+		return 0, 0
+	}
+	return 8 * float64(total-r.bytes) / over.Seconds(), over
+}
+
 // delayed records whether further subflows wait for more traffic, and when they open at the latest.
 func (c *conn) delayed(waits bool, latest time.Time) {
 	switch {

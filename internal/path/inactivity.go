@@ -27,7 +27,7 @@ func (t turn) abandoned(inactivity time.Duration) bool {
 	return !t.lone.IsZero() && t.now.Sub(t.lone) >= inactivity
 }
 
-// describeAbandoned says why no more subflows are tried.
+// describeAbandoned returns the reason for trying no more subflows.
 func describeAbandoned(inactivity time.Duration) string {
 	return fmt.Sprintf("it had no path for %v, so the kernel ends it", inactivity)
 }

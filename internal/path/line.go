@@ -56,6 +56,9 @@ type line struct {
 	since   time.Time     // since when least is at least lineQueue
 	at      time.Time     // when it was brought up to date
 
+	carried   float64   // what this host's connections get, in bits a second
+	carriedAt time.Time // when that was brought up to date
+
 	wanted time.Time // until when sessions are to be measured often
 	asked  time.Time // when they last were
 
@@ -187,28 +190,27 @@ func (m *Manager) isFree(t turn) bool {
 
 // usesLine reports whether this host's connections get about as much as when the line was the bottleneck.
 func (m *Manager) usesLine(now time.Time) bool {
-	sum := 0.0
+	l := &m.detours.line
+	if !l.carriedAt.Equal(now) { // else another connection has just asked
+		l.carried, l.carriedAt = m.carriedNow(now), now
+	}
+	return l.carried >= lineUsed*l.rate
+}
+
+// carriedNow returns the bits a second that this host's connections get.
+func (m *Manager) carriedNow(now time.Time) (sum float64) {
 	for _, c := range m.conns.watched {
 		for _, s := range c.subflows {
 			if s.up && s.habits != nil && within(s.at, now, closeGap) {
-				send, receive := s.habits.goodput.Rates(now)
-				sum += max(send, receive)
+				sum += max(s.habits.goodput.Rates(now))
 			}
 		}
 	}
-	return sum >= lineUsed*m.detours.line.rate
+	return sum
 }
 
 // leaveLine has detours carry that began as backups. It reports whether there were any.
-func (t turn) leaveLine() (found bool) {
-	for _, s := range t.subflows {
-		if s.isBehindLine() {
-			t.carryAgain(s)
-			found = true
-		}
-	}
-	return found
-}
+func (t turn) leaveLine() bool { return t.carryAgainWhere((*subflow).isBehindLine) }
 
 // isNot records that the line is not the bottleneck of the turn's connection.
 func (l *line) isNot(t turn) {
@@ -228,13 +230,13 @@ func (l *line) forget(now time.Time) {
 // asksSessions has the sessions be measured often while the connection's detours are young, or while there are signs of a full line that
 // are not certain.
 func (m *Manager) asksSessions(t turn, line bool) {
-	young := func(s *subflow) bool {
+	wants := func(s *subflow) bool {
 		if s.isBehindLine() {
 			return t.now.Sub(t.tryouts.began) < asksFor
 		}
-		return s.up && !s.backup && s.detour != nil && t.now.Sub(later(s.since, s.told.at)) < asksFor
+		return s.up && !s.backup && s.detour != nil && (line || t.now.Sub(later(s.since, s.told.at)) < asksFor)
 	}
-	if t.has(young) || line && t.has(func(s *subflow) bool { return s.up && !s.backup && s.detour != nil }) {
+	if t.has(wants) {
 		m.detours.line.wanted = t.now.Add(lineGap)
 	}
 }
@@ -271,10 +273,7 @@ func (x *lineSigns) take(full bool, total uint64, now time.Time) {
 
 // rate returns the bits a second since the first sign, and the time over which they were measured.
 func (x *lineSigns) rate(total uint64, now time.Time) (rate float64, over time.Duration) {
-	if over = now.Sub(x.from.at); over <= 0 {
-		return 0, 0
-	}
-	return 8 * float64(total-x.from.bytes) / over.Seconds(), over
+	return x.from.rate(total, now)
 }
 
 // refute records that the line was not the bottleneck.

@@ -39,7 +39,7 @@ type Config struct {
 	// Budget limits what goes through waypoints in a month, and Used is what earlier Managers counted.
 	Budget budget.Limits
 	Used   map[budget.Month]budget.Use
-	// Inactivity is how long the kernel keeps a connection that has no subflow. Zero: defaultInactivity.
+	// Inactivity is the time after which the kernel ends a connection that has no subflow. If it is zero, it is a minute.
 	Inactivity time.Duration
 }
 

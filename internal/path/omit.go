@@ -224,11 +224,10 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		}
 		return false
 	}
-	over := t.now.Sub(o.from.at)
+	sum, over := o.from.rate(total, t.now)
 	if over < omitFailsIn {
 		return false
 	}
-	sum := 8 * float64(total-o.from.bytes) / over.Seconds()
 	keeps := omitKeeps
 	if o.byLine {
 		keeps = lineKeeps
@@ -312,12 +311,7 @@ func (t turn) wake(carrying []*subflow, total uint64, line bool) bool {
 
 // wakeAll has all detours carry again that stood by because they add nothing. It reports whether there were any.
 func (t turn) wakeAll() (found bool) {
-	for _, s := range t.subflows {
-		if s.addsNothing() {
-			t.carryAgain(s)
-			found = true
-		}
-	}
+	found = t.carryAgainWhere((*subflow).addsNothing)
 	if t.tryouts != nil {
 		t.tryouts.omissions.end()
 	}

@@ -51,12 +51,7 @@ func TestPrioritiesGetThrough(t *testing.T) {
 			if !heard[wifi] && (heard[mobile] || i%2 == 0) { // both carry if both are full
 				carries, idle = &two, &one
 			}
-			carries.BytesReceived += 14000
-			carries.DataSegsIn += 10
-			carries.SegsIn += 10
-			carries.LastData, carries.LastAnswer = 0, 0
-			idle.LastData += 100 * time.Millisecond
-			idle.LastAnswer += 100 * time.Millisecond
+			bulkOver(carries, idle)
 			upTo += 14000
 			tell(path.Measured{Samples: []path.Sample{one, two}, Complete: i%10 == 0, Received: []path.Received{{Token: 1, UpTo: upTo}}})
 		}

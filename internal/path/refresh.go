@@ -35,7 +35,7 @@ func (t turn) keepPace(s *subflow) {
 	s.pace.take(s.received+s.acked, t.now)
 }
 
-// pace is how fast a subflow moves data, and what else its rule wants to know of it.
+// pace holds the rate at which a subflow moves data, and when it was last probed.
 type pace struct {
 	at         time.Time
 	bytes      uint64

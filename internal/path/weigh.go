@@ -294,6 +294,17 @@ func (t turn) carryAgain(s *subflow) {
 	}
 }
 
+// carryAgainWhere has the subflows carry again for which is returns true. It reports whether there were any.
+func (t turn) carryAgainWhere(is func(*subflow) bool) (found bool) {
+	for _, s := range t.subflows {
+		if is(s) {
+			t.carryAgain(s)
+			found = true
+		}
+	}
+	return found
+}
+
 // gather has one subflow carry messages, and the others stand by.
 func (m *Manager) gather(t turn) {
 	best := m.carrier(t)

@@ -17,7 +17,7 @@ func (l *loop) startWrite(e *end) {
 	}
 }
 
-// settleAfter is how long a connection lives at least, and twice as long at most, before it gets what only long ones need.
+// A connection gets what only long ones need between settleAfter and twice that time after it began to connect to its server.
 const settleAfter = time.Second
 
 // settleLater has a pair settled if it still is there then.
