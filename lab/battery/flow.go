@@ -23,6 +23,8 @@ import (
 const (
 	flowPort       = 5201
 	sampleInterval = 50 * time.Millisecond
+	// connectLimit is long enough for five repetitions of a SYN, the last after 31 s.
+	connectLimit = 40 * time.Second
 )
 
 // flowPlan describes a connection.
@@ -80,7 +82,7 @@ func (b *bed) listen(ctx context.Context) (net.Listener, error) {
 // start begins a flow. l is the server's listener; flows are started one after the other.
 func (b *bed) start(ctx context.Context, l net.Listener, p flowPlan) (*flow, error) {
 	var d net.Dialer
-	d.Timeout = startLimit
+	d.Timeout = connectLimit
 	d.SetMultipathTCP(p.multipath)
 	d.LocalAddr = &net.TCPAddr{IP: b.clientAddr(p.from).AsSlice()}
 	d.Control = func(_, _ string, raw syscall.RawConn) error { return setCongestion(raw, p.congestion) }
@@ -105,7 +107,7 @@ func (b *bed) start(ctx context.Context, l net.Listener, p flowPlan) (*flow, err
 		if server = a.conn; a.err != nil {
 			return nil, errors.Join(a.err, client.Close())
 		}
-	case <-time.After(startLimit):
+	case <-time.After(connectLimit):
 		return nil, errors.Join(errors.New("the server did not take the connection"), client.Close())
 	}
 	if raw, err := server.(syscall.Conn).SyscallConn(); err == nil {

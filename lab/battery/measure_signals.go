@@ -73,10 +73,16 @@ func withdrawn(ctx context.Context, a *attempt) (v values, err error) {
 		return nil, err
 	}
 	v = values{}
+	if err := a.loseUp(0); err != nil { // else some connections would never begin
+		return nil, err
+	}
 	err = a.listening(ctx, func(l net.Listener) error {
 		flows, err := a.open(ctx, l)
 		defer func() { abandonAll(flows) }()
 		if err != nil {
+			return err
+		}
+		if err := a.loseUp(a.shape.lines[0].lossUp); err != nil {
 			return err
 		}
 		withSecond := func() (list []*flow) {
@@ -107,6 +113,14 @@ func withdrawn(ctx context.Context, a *attempt) (v values, err error) {
 		return err
 	})
 	return v, err
+}
+
+// loseUp has the first path lose a share of the packets to the server.
+func (b *bed) loseUp(share float64) error {
+	l := b.shape.lines[0]
+	l.lossUp = share
+	up, down := l.params()
+	return b.SetLink(pathLink(1), up, down)
 }
 
 // lose has the second path die, and takes the address of its uplink from a host. Nothing but REMOVE_ADDR on the first path
