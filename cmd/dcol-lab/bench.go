@@ -24,7 +24,7 @@ func benchCommand() *cobra.Command {
 	members := cmd.Flags().Int("members", bench.DefaultMembers, "`number` of members in the benchmark collective")
 	repetitions := cmd.Flags().Int("repetitions", 0, fmt.Sprintf("the `number` of times that convert (%d), selection (as in its suite) and transport (1; from 10 on with the lengths of the publications) measure each figure", bench.DefaultRepetitions))
 	messages := cmd.Flags().Int("messages", bench.DefaultMessages, "the `number` of messages or requests that selection measures in each place")
-	places := cmd.Flags().String("places", "", "a regular `expression`: the places that selection measures; all by default")
+	places := cmd.Flags().String("places", "", "a regular `expression`: the places that selection measures, and the parts that transport does; all by default")
 	haproxy := cmd.Flags().String("haproxy", filepath.Join(".cache", "haproxy-3.2", "haproxy"), "the `program` of a HAProxy with MPTCP, for convert")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		if *members < minMembers {

@@ -27,8 +27,8 @@ type Options struct {
 	Repetitions int
 	// HAProxy is the program that convert compares the engine with.
 	HAProxy string
-	// Places is a regular expression: the benchmark selection measures the places whose names match. Messages is how
-	// many messages or requests it measures in each.
+	// Places is a regular expression: the benchmark selection measures the places whose names match, and transport the parts.
+	// Messages is how many messages or requests selection measures in each place.
 	Places   string
 	Messages int
 	Stdout   io.Writer

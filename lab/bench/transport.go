@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -23,7 +24,10 @@ const (
 	transportRepetitions = 1
 	// transportFull is the number of repetitions from which on each run takes as long as in the publications.
 	transportFull = 10
-	transportLink = "line"
+	// transportAbreast is the number of networks with slow links that are measured at the same time, and fastAbreast that of
+	// networks with a link of 80 Mbit/s.
+	transportAbreast, fastAbreast = 5, 2
+	transportLink                 = "line"
 )
 
 // transport measures the effects of dcol on TCP, as the experiments of Tran's thesis (2019, chapter 5) and of NorNet
@@ -34,12 +38,36 @@ func transport(ctx context.Context, o Options) (found []Measurement, err error) 
 	if o.Repetitions > 0 {
 		repetitions = o.Repetitions
 	}
-	for _, part := range []func(context.Context, Options, int) ([]Measurement, error){optionCost, roundTrips, pages, fairness, manySubflows, disjointPaths, fastLink, farPath} {
-		some, err := part(ctx, o, repetitions)
+	wanted, err := regexp.Compile(o.Places)
+	if err != nil {
+		return nil, fmt.Errorf("the parts to measure: %w", err)
+	}
+	measured := false
+	for _, part := range []struct {
+		name    string
+		measure func(context.Context, Options, int) ([]Measurement, error)
+	}{
+		{"cost", optionCost},
+		{"rtt", roundTrips},
+		{"pages", pages},
+		{"fairness, two subflows", fairness},
+		{"fairness, more subflows", manySubflows},
+		{"disjoint", disjointPaths},
+		{"fast", fastLink},
+		{"requests", farPath},
+	} {
+		if !wanted.MatchString(part.name) {
+			continue
+		}
+		measured = true
+		some, err := part.measure(ctx, o, repetitions)
 		found = append(found, some...)
 		if err != nil {
 			return found, err
 		}
+	}
+	if !measured {
+		return nil, fmt.Errorf("no part matches %q", o.Places)
 	}
 	return found, nil
 }

@@ -25,17 +25,13 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 	const rate, delay = 10_000_000, 20 * time.Millisecond
 	length := runLength(repetitions, 15*time.Second)
 	const bdp = rate / 8 * 40 / 1000 // bytes in a round trip
-	s, err := openPair(ctx, o, testbed.BackendEmulator, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp})
+	networks, err := openSeveral(transportAbreast, func() (*network, error) {
+		return openShared(ctx, o, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp}, 2)
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.addAddresses(ctx, 1); err != nil {
-		return nil, err
-	}
-	if err := s.limitSubflows(ctx, 2); err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, closeAll(networks)) }()
 	known, err := registerAlgorithms()
 	if err != nil {
 		return nil, err
@@ -47,12 +43,7 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 	}
 	defer func() { err = errors.Join(err, stats.Close()) }()
 	list := contests(known.names)
-	ratios := make([][]float64, len(list))
-	err = inTurns(repetitions, len(list), func(_, i int) error {
-		ratio, err := s.share(ctx, list[i], length)
-		ratios[i] = append(ratios[i], ratio)
-		return err
-	})
+	ratios, err := abreast(networks, repetitions, len(list), func(s *network, i int) (float64, error) { return s.share(ctx, list[i], length) })
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +67,19 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 		found = append(found, m)
 	}
 	return found, nil
+}
+
+// openShared builds a network of a client and a server with one link, on which the client has as many addresses as a connection
+// is to have subflows.
+func openShared(ctx context.Context, o Options, p testbed.LinkParams, subflows int) (*network, error) {
+	s, err := openPair(ctx, o, testbed.BackendEmulator, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(s.addAddresses(ctx, subflows-1), s.limitSubflows(ctx, subflows)); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // contest is a connection with two subflows beside TCP connections.

@@ -108,28 +108,27 @@ func roundTrips(ctx context.Context, o Options, repetitions int) (found []Measur
 		length = 40 * time.Second
 	}
 	// The queue is long, because congestion controls differ in the part of it that they fill.
-	s, err := openPair(ctx, o, testbed.BackendEmulator, testbed.LinkParams{Rate: rate, Delay: delay, Queue: rate / 8})
+	networks, err := openSeveral(transportAbreast, func() (*network, error) {
+		return openPair(ctx, o, testbed.BackendEmulator, testbed.LinkParams{Rate: rate, Delay: delay, Queue: rate / 8})
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errors.Join(err, closeAll(networks)) }()
 	var names []string
 	for _, name := range []string{"reno", "cubic", "vegas", "bbr"} {
 		if cc.Available(name) == nil {
 			names = append(names, name)
 		}
 	}
-	values := make([][]float64, len(names))
-	err = inTurns(repetitions, len(names), func(_, i int) error {
-		seen, err := s.askedRoundTrips(ctx, names[i], length)
-		values[i] = append(values[i], seen...)
-		return err
+	seen, err := abreast(networks, repetitions, len(names), func(s *network, i int) ([]float64, error) {
+		return s.askedRoundTrips(ctx, names[i], length)
 	})
 	if err != nil {
 		return nil, err
 	}
 	for i, name := range names {
-		m := of(fmt.Sprintf("transport rtt, a download at 8 Mbit/s by %s on request", name), "ms", values[i]).against(float64(2 * delay.Milliseconds()))
+		m := of(fmt.Sprintf("transport rtt, a download at 8 Mbit/s by %s on request", name), "ms", slices.Concat(seen[i]...)).against(float64(2 * delay.Milliseconds()))
 		m.Note = "published (fig. 5.6): Vegas and BBR near the links' 80 ms, CUBIC above, NewReno most"
 		found = append(found, m)
 	}

@@ -23,14 +23,13 @@ func manySubflows(ctx context.Context, o Options, repetitions int) (found []Meas
 	const rate, delay, most = 80_000_000, 20 * time.Millisecond, 8
 	const bdp = rate / 8 * 40 / 1000 // bytes in a round trip
 	length := runLength(repetitions, 6*time.Second)
-	s, err := openPair(ctx, o, testbed.BackendEmulator, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp})
+	networks, err := openSeveral(fastAbreast, func() (*network, error) {
+		return openShared(ctx, o, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp}, most)
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.addAddresses(ctx, most-1); err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, closeAll(networks)) }()
 	known, err := registerAlgorithms()
 	if err != nil {
 		return nil, err
@@ -47,16 +46,13 @@ func manySubflows(ctx context.Context, o Options, repetitions int) (found []Meas
 			list = append(list, many{contest{label: string(a), name: known.names[a], bounded: true}, n})
 		}
 	}
-	ratios := make([][]float64, len(list))
-	err = inTurns(repetitions, len(list), func(_, i int) error {
+	ratios, err := abreast(networks, repetitions, len(list), func(s *network, i int) (float64, error) {
 		c := list[i]
 		c.beside, c.others = uncoupled, 1
 		if err := s.limitSubflows(ctx, c.subflows); err != nil {
-			return err
+			return 0, err
 		}
-		ratio, err := s.share(ctx, c.contest, length)
-		ratios[i] = append(ratios[i], ratio)
-		return err
+		return s.share(ctx, c.contest, length)
 	})
 	if err != nil {
 		return nil, err
@@ -76,21 +72,32 @@ func manySubflows(ctx context.Context, o Options, repetitions int) (found []Meas
 func disjointPaths(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
 	const rate, delay = 10_000_000, 20 * time.Millisecond
 	const bdp = rate / 8 * 40 / 1000 // bytes in a round trip
-	const second = "second"
-	s, err := openLinks(ctx, o, testbed.BackendEmulator, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp}, transportLink, second)
+	networks, err := openSeveral(transportAbreast, func() (*network, error) {
+		return openDisjoint(ctx, o, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp})
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errors.Join(err, closeAll(networks)) }()
+	return beside(ctx, networks, "transport disjoint, two paths of 10 Mbit/s", repetitions, 12*time.Second, 0.985)
+}
+
+// openDisjoint builds a network of a client and a server with two links, over which a connection has a subflow each.
+func openDisjoint(ctx context.Context, o Options, p testbed.LinkParams) (*network, error) {
+	const second = "second"
+	s, err := openLinks(ctx, o, testbed.BackendEmulator, p, transportLink, second)
+	if err != nil {
+		return nil, err
+	}
 	server := s.Host(serverHost)
 	address, _ := server.AddrOn(second)
-	if err := s.hostCommand(ctx, serverHost, "ip", "mptcp", "endpoint", "add", address.String(), "dev", server.Interface(second), "signal"); err != nil {
-		return nil, err
+	err = errors.Join(
+		s.hostCommand(ctx, serverHost, "ip", "mptcp", "endpoint", "add", address.String(), "dev", server.Interface(second), "signal"),
+		s.limitSubflows(ctx, 2))
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
-	if err := s.limitSubflows(ctx, 2); err != nil {
-		return nil, err
-	}
-	return s.beside(ctx, "transport disjoint, two paths of 10 Mbit/s", repetitions, runLength(repetitions, 12*time.Second), 0.985)
+	return s, nil
 }
 
 // fastLink measures what the algorithms cost on a link of 1 Gbit/s. The kernel shapes it: the emulator is too slow, and few
@@ -111,12 +118,12 @@ func fastLink(ctx context.Context, o Options, repetitions int) (found []Measurem
 	if err := s.limitSubflows(ctx, 2); err != nil {
 		return nil, err
 	}
-	return s.beside(ctx, "transport fast, two subflows at 1 Gbit/s", repetitions, runLength(repetitions, 3*time.Second), 0.98)
+	return beside(ctx, []*network{s}, "transport fast, two subflows at 1 Gbit/s", repetitions, 3*time.Second, 0.98)
 }
 
 // beside measures the goodput of a connection by each coupled algorithm, against the same by uncoupled Reno. At least so
 // much of it is the target.
-func (s *network) beside(ctx context.Context, what string, repetitions int, length time.Duration, least float64) (found []Measurement, err error) {
+func beside(ctx context.Context, networks []*network, what string, repetitions int, length time.Duration, least float64) (found []Measurement, err error) {
 	known, err := registerAlgorithms()
 	if err != nil {
 		return nil, err
@@ -126,11 +133,9 @@ func (s *network) beside(ctx context.Context, what string, repetitions int, leng
 	for _, a := range coupled {
 		names = append(names, known.names[a])
 	}
-	rates := make([][]float64, len(names))
-	err = inTurns(repetitions, len(names), func(_, i int) error {
+	rates, err := abreast(networks, repetitions, len(names), func(s *network, i int) (float64, error) {
 		rate, err := s.goodput(ctx, names[i], length)
-		rates[i] = append(rates[i], rate/1e6)
-		return err
+		return rate / 1e6, err
 	})
 	if err != nil {
 		return nil, err
