@@ -34,6 +34,7 @@ type challenge struct {
 	began             time.Time
 	flows             int  // bulk connections to the network
 	idle              bool // the other stood by, because it added nothing
+	invited           bool // the waypoint says that it gives more (invite.go)
 }
 
 // summed measures what all of this host's bulk connections to a network get while the connection's subflows stay the same.
@@ -88,19 +89,27 @@ func (m *Manager) begin(t turn, total uint64) bool {
 		return false
 	}
 	who, instead := "", readySubflow{}
+	invited := false
 	if m.detours.exploration.may(t.now) {
-		who, instead = m.challenger(t, ready, sum)
+		who, instead = m.inviting(t, ready, sum)
+		if invited = who != ""; !invited {
+			who, instead = m.challenger(t, ready, sum)
+		}
 	}
-	if who == "" {
+	switch {
+	case who == "":
 		tr.due = t.now.Add(challengeGap)
 		return false
-	}
-	if !m.detours.holds(t) {
+	case invited && !m.accepts(t, who):
+		tr.due = t.now.Add(drawsEvery)
 		return false
+	case !m.detours.holds(t):
+		return false
+	case !invited:
+		m.detours.history.retries(who, t.server, t.now)
 	}
-	m.detours.history.retries(who, t.server, t.now)
 	_, flows := m.carriedTo(t)
-	tr.challenge = &challenge{waypoint: who, instead: instead.detour.Waypoint, before: sum, began: t.now, flows: flows, idle: instead.addsNothing()}
+	tr.challenge = &challenge{waypoint: who, instead: instead.detour.Waypoint, before: sum, began: t.now, flows: flows, idle: instead.addsNothing(), invited: invited}
 	t.yield(instead.subflow, who)
 	return true
 }
@@ -184,6 +193,9 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 		return false
 	}
 	over(TryoutLost, sum, rate)
+	if c.invited {
+		m.detours.history.disappoints(c.waypoint, t.server, t.now)
+	}
 	if c.idle { // then this one may stand by as well
 		tr.omissions.due, tr.omissions.gap, tr.omissions.carriers = t.now, omitGap, t.carriers()
 		return false

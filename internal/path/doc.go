@@ -30,6 +30,7 @@
 //	loaded.go                        which waypoints are loaded, and how connections leave those
 //	exchange.go                      which detours in use are exchanged for better ones
 //	tryout.go challenge.go           which waypoints a bulk connection tries in their places
+//	invite.go                        which it tries because they say what they give
 //	omit.go                          which detours stand by, because a bulk connection gets as much without them
 //	line.go                          whether this host's line is the bottleneck
 //	flee.go                          which are left at once, because they turned bad in the middle of traffic

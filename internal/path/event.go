@@ -131,6 +131,8 @@ type WaypointLoaded struct {
 	Waypoint string
 	Addr     netip.Addr
 	Until    time.Time
+	// Gives is what one more member would get there all the same, in bits a second; zero: the waypoint does not know.
+	Gives float64
 }
 
 // ServerRefused reports that a waypoint refuses to forward to this server by any kind of detour,

@@ -146,10 +146,22 @@ func (m *Manager) exchangeable(t turn, s *subflow) bool {
 // spare returns an iterator over the detours that the connection may take, through waypoints that it does not use.
 func (m *Manager) spare(t turn) iter.Seq[*offered] {
 	return func(yield func(*offered) bool) {
+		for o := range m.unused(t) {
+			if m.detours.loads.of(o.via(), t.now).IsZero() && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// unused returns an iterator over the detours that the connection may take, through waypoints that it does not use, loaded ones
+// included.
+func (m *Manager) unused(t turn) iter.Seq[*offered] {
+	return func(yield func(*offered) bool) {
 		for o := range m.detours.leading(t.server) {
 			remote, ok := m.detours.target(t.conn, &o.Detour)
 			if !ok || t.taken(&o.Detour, remote) || t.has(func(s *subflow) bool { return s.waypoint() == o.Waypoint }) ||
-				!m.detours.loads.of(o.via(), t.now).IsZero() || m.detours.budget.Spares(o.Waypoint) {
+				m.detours.budget.Spares(o.Waypoint) {
 				continue
 			}
 			if until, why := m.detours.rests(t, o); t.now.Before(until) || why.lasts() {

@@ -69,6 +69,9 @@ type record struct {
 	peak    float64 // the highest goodput lately
 	retries int     // how often its waypoint was tried again since that was lowered
 	retried time.Time
+
+	doubts  int       // how often its waypoint gave less than it had said, as it was loaded
+	doubted time.Time // the last time
 }
 
 // finding is what a connection has measured on a trail.

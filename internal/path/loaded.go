@@ -30,14 +30,18 @@ const (
 	exchangedIn = 5 * time.Second
 )
 
-// load is the time for which a waypoint has been loaded without a break, by its own word.
-type load struct{ since, until time.Time }
+// load is the time for which a waypoint has been loaded without a break, and what one more member may expect, in bits a second,
+// by its own word.
+type load struct {
+	since, until time.Time
+	gives        float64
+}
 
 // loads holds which waypoints are loaded.
 type loads map[via]load
 
 // set records what a waypoint says. It reports whether it is loaded no more.
-func (l loads) set(v via, until, now time.Time) (over bool) {
+func (l loads) set(v via, until time.Time, gives float64, now time.Time) (over bool) {
 	before, was := l[v]
 	if !until.After(now) {
 		delete(l, v)
@@ -49,7 +53,7 @@ func (l loads) set(v via, until, now time.Time) (over bool) {
 	if !before.until.After(now) {
 		before.since = now
 	}
-	l[v] = load{before.since, until}
+	l[v] = load{before.since, until, gives}
 	return false
 }
 
@@ -76,8 +80,8 @@ func (l loads) forget(now time.Time) {
 
 // waypointLoaded handles what a waypoint says about its load. Connections that were short because of it may use it
 // when it is over.
-func (m *Manager) waypointLoaded(v via, until, now time.Time) {
-	m.woken = m.detours.loads.set(v, until, now) || m.woken
+func (m *Manager) waypointLoaded(v via, until time.Time, gives float64, now time.Time) {
+	m.woken = m.detours.loads.set(v, until, gives, now) || m.woken
 }
 
 // drawToLeave has the connection draw lots about its detours through loaded waypoints. It reports whether one is to be

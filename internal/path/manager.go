@@ -150,7 +150,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case ClaimsHeard:
 		m.detours.hear(ev, now)
 	case WaypointLoaded:
-		m.waypointLoaded(via{ev.Waypoint, ev.Addr}, ev.Until, now)
+		m.waypointLoaded(via{ev.Waypoint, ev.Addr}, ev.Until, ev.Gives, now)
 	case ServerRefused:
 		m.woken = m.detours.serverRefused(ev, now) || m.woken
 	case Spare:

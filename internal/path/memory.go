@@ -85,7 +85,8 @@ func (m *Manager) recall(now time.Time) {
 	for _, t := range memory.Trails {
 		if t.valid(now) && len(m.detours.history) < mostTrails {
 			m.detours.history[trail{t.Waypoint, t.Network}] = record{
-				steady(t.At, now), t.Trip, t.Loss, t.Packets, steady(t.Shunned, now), t.Times, t.Goodput, steady(t.GoodputAt, now), t.Kind, t.Goodput, 0, time.Time{},
+				at: steady(t.At, now), trip: t.Trip, loss: t.Loss, packets: t.Packets, shunned: steady(t.Shunned, now), times: t.Times,
+				goodput: t.Goodput, goodputAt: steady(t.GoodputAt, now), kind: t.Kind, peak: t.Goodput,
 			}
 		}
 	}

@@ -72,7 +72,7 @@ type round struct {
 func (r *round) best() *Usable {
 	var best *Usable
 	for i := range r.Usable {
-		if u := &r.Usable[i]; r.allowed(u) && (u.Shunned.IsZero() && u.Loaded.IsZero() && !u.LastResort || r.bare()) && (best == nil || r.compare(u, best) < 0) {
+		if u := &r.Usable[i]; r.allowed(u) && (u.Shunned.IsZero() && (u.Loaded.IsZero() || u.Next) && !u.LastResort || r.bare()) && (best == nil || r.compare(u, best) < 0) {
 			best = u
 		}
 	}
@@ -99,7 +99,7 @@ func (r *round) compare(a, b *Usable) int {
 	return cmp.Or(
 		compareFlags(a.LastResort, b.LastResort),
 		a.Shunned.Compare(b.Shunned),
-		compareFlags(!a.Loaded.IsZero(), !b.Loaded.IsZero()),
+		compareFlags(!a.Loaded.IsZero() && !a.Next, !b.Loaded.IsZero() && !b.Next),
 		cmp.Compare(r.carried(a.Waypoint), r.carried(b.Waypoint)),
 		byWill(a, b),
 		cmp.Compare(a.Failures, b.Failures),

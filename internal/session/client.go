@@ -27,9 +27,8 @@ type ClientConfig struct {
 	// then usable again, because grants are for one address. It is called by one goroutine and must
 	// not block or call Close. It may be nil.
 	Changed func(State)
-	// Loaded is called like Changed, when a greeting in a session says until when the waypoint is loaded, or that it no
-	// longer is (zero). It may be nil.
-	Loaded func(until time.Time)
+	// Loaded is called like Changed, when a greeting in a session says that the waypoint is loaded, or no longer is. It may be nil.
+	Loaded func(Load)
 	// Way opens a way to a waypoint that only accepts packets from addresses it has sent to. It is
 	// called before anything else is sent from the socket of a new session. When it returns,
 	// nothing may read from the socket any more. If nil, the way is open.
@@ -179,7 +178,7 @@ func (c *Client) up(call *call) {
 // greeted records the waypoint's greeting.
 func (c *Client) greeted(h wire.Hello) {
 	now := time.Now()
-	c.state.Offers, c.state.Lease, c.state.Closed, c.state.LoadedUntil = h.Offers, h.Lease, closedOf(h, now), loadedUntil(h, now)
+	c.state.Offers, c.state.Lease, c.state.Closed, c.state.Load = h.Offers, h.Lease, closedOf(h, now), loadOf(h, now)
 }
 
 // hears records a repeated greeting.
@@ -187,9 +186,9 @@ func (c *Client) hears(h wire.Hello) {
 	now := time.Now()
 	c.mu.Lock()
 	same := slices.Equal(c.state.Offers, h.Offers) && c.state.Lease == h.Lease && c.state.Closed.equal(closedOf(h, now))
-	loaded := loadedUntil(h, now)
-	sameLoad := c.state.LoadedUntil.Equal(loaded)
-	began := c.state.LoadedUntil.Before(now) != loaded.Before(now)
+	load := loadOf(h, now)
+	sameLoad := c.state.Load == load
+	began := c.state.Load.Until.Before(now) != load.Until.Before(now)
 	c.mu.Unlock()
 	if !same {
 		c.change(func() { c.greeted(h) })
@@ -197,14 +196,14 @@ func (c *Client) hears(h wire.Hello) {
 	}
 	if !sameLoad {
 		c.mu.Lock()
-		c.state.LoadedUntil = loaded
+		c.state.Load = load
 		c.mu.Unlock()
 		if c.config.Loaded != nil {
-			c.config.Loaded(loaded)
+			c.config.Loaded(load)
 		}
 	}
 	if began {
-		c.log.Info("waypoint is loaded, or no longer", "until", loaded)
+		c.log.Info("waypoint is loaded, or no longer", "until", load.Until)
 	}
 }
 

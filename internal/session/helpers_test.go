@@ -102,7 +102,7 @@ type granter struct {
 	aside  func(context.Context, Peer, Stream)
 	moves  [][2]Peer
 	closed *Closed
-	loaded time.Time
+	loaded Load
 }
 
 func (g *granter) SessionUp(p Peer)    { g.mu.Lock(); g.up = append(g.up, p); g.mu.Unlock() }
@@ -112,7 +112,7 @@ func (g *granter) Closed() *Closed     { g.mu.Lock(); defer g.mu.Unlock(); retur
 func (g *granter) Aside(ctx context.Context, p Peer, s Stream) {
 	g.aside(ctx, p, s)
 }
-func (g *granter) LoadedUntil() time.Time {
+func (g *granter) Load() Load {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.loaded

@@ -49,12 +49,20 @@ func closedOf(h wire.Hello, now time.Time) *Closed {
 // longestLoaded bounds how long one greeting keeps a client away from a waypoint, whatever the waypoint says.
 const longestLoaded = time.Minute
 
-// loadedUntil returns until when a waypoint that greets so is loaded, or zero.
-func loadedUntil(h wire.Hello, now time.Time) time.Time {
+// Load is what a waypoint says of its load. The zero value is that of one that is not loaded.
+type Load struct {
+	// Until is the time until which other waypoints are to be preferred.
+	Until time.Time
+	// Gives is what one more member would get all the same, in bits a second; zero: the waypoint does not know.
+	Gives float64
+}
+
+// loadOf returns the load of a waypoint that greets so. Its time has no monotonic part, so that loads can be compared.
+func loadOf(h wire.Hello, now time.Time) Load {
 	if h.LoadedFor == 0 {
-		return time.Time{}
+		return Load{}
 	}
-	return now.Add(min(h.LoadedFor, longestLoaded)).Round(time.Second)
+	return Load{now.Add(min(h.LoadedFor, longestLoaded)).Round(time.Second), float64(h.LoadedGives)}
 }
 
 // news wakes all waiting goroutines whenever something changes.
@@ -105,8 +113,9 @@ func (s *service) hello(l *line) wire.Hello {
 			h.ClosedFor = wire.Span(time.Until(c.Until))
 		}
 	}
-	if left := time.Until(s.handler.LoadedUntil()); left > 0 {
-		h.LoadedFor = wire.Span(left)
+	load := s.handler.Load()
+	if left := time.Until(load.Until); left > 0 {
+		h.LoadedFor, h.LoadedGives = wire.Span(left), uint64(max(load.Gives, 0))
 	}
 	return h
 }

@@ -44,10 +44,10 @@ func TestClosedIsTold(t *testing.T) {
 	m.await("down", func(s State) bool { return !s.Up && s.Closed == nil })
 }
 
-func (g *granter) load(until time.Time) {
+func (g *granter) load(load Load) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.loaded = until
+	g.loaded = load
 }
 
 // A member knows until when a waypoint is loaded, as soon as it has a session and whenever that changes, and no
@@ -55,42 +55,42 @@ func (g *granter) load(until time.Time) {
 func TestLoadedIsTold(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
-	g := &granter{loaded: time.Now().Add(365 * 24 * time.Hour)}
+	g := &granter{loaded: Load{Until: time.Now().Add(365 * 24 * time.Hour)}}
 	w := startServer(t, served{Identity: a.identity("bob"), Handler: g})
-	loads := make(chan time.Time, 100)
-	m := startClientOf(t, ClientConfig{Identity: a.identity("alice"), Name: "bob", Addr: w.at, Loaded: func(until time.Time) { loads <- until }})
+	loads := make(chan Load, 100)
+	m := startClientOf(t, ClientConfig{Identity: a.identity("alice"), Name: "bob", Addr: w.at, Loaded: func(load Load) { loads <- load }})
 	began := time.Now()
 	s := m.awaitUp()
-	if s.LoadedUntil.Before(began.Add(longestLoaded-time.Second)) || s.LoadedUntil.After(time.Now().Add(longestLoaded+time.Second)) {
-		t.Errorf("loaded for a year, taken for %v", s.LoadedUntil.Sub(began))
+	if until := s.Load.Until; until.Before(began.Add(longestLoaded-time.Second)) || until.After(time.Now().Add(longestLoaded+time.Second)) {
+		t.Errorf("loaded for a year, taken for %v", until.Sub(began))
 	}
-	next := func() time.Time {
+	next := func() Load {
 		select {
-		case until := <-loads:
-			return until
+		case load := <-loads:
+			return load
 		case <-time.After(20 * time.Second):
 			t.Fatal("the load was not told")
-			return time.Time{}
+			return Load{}
 		}
 	}
-	g.load(time.Time{})
+	g.load(Load{})
 	w.Tell()
-	if until := next(); !until.IsZero() || !m.State().LoadedUntil.IsZero() {
-		t.Errorf("no longer loaded, taken for loaded until %v", until)
+	if load := next(); load != (Load{}) || m.State().Load != (Load{}) {
+		t.Errorf("no longer loaded, taken for %+v", load)
 	}
-	g.load(time.Now().Add(30 * time.Second))
+	g.load(Load{Until: time.Now().Add(30 * time.Second), Gives: 2e6})
 	began = time.Now()
 	w.Tell()
-	if until := next(); until.Before(began.Add(20*time.Second)) || until.After(time.Now().Add(31*time.Second)) {
-		t.Errorf("loaded for 30 s, taken for %v", until.Sub(began))
+	if load := next(); load.Until.Before(began.Add(20*time.Second)) || load.Until.After(time.Now().Add(31*time.Second)) || load.Gives != 2e6 {
+		t.Errorf("loaded for 30 s, and 2 Mbit/s for one more, taken for %v and %v", load.Until.Sub(began), load.Gives)
 	}
 	if s := m.State(); s.Sessions != 1 || !s.Usable() || len(m.changes) > 0 {
 		t.Errorf("another change than of the load: %+v, %d changes", s, len(m.changes))
 	}
-	g.load(time.Now().Add(-time.Second)) // over by now
+	g.load(Load{Until: time.Now().Add(-time.Second), Gives: 1}) // over by now
 	w.Tell()
-	if until := next(); !until.IsZero() {
-		t.Errorf("loaded until a second ago, taken for loaded until %v", until)
+	if load := next(); load != (Load{}) {
+		t.Errorf("loaded until a second ago, taken for %+v", load)
 	}
 	m.mustMap("203.0.113.5:443")
 }

@@ -39,9 +39,8 @@ type Handler interface {
 	// Closed returns why nothing is given to any member for now, or nil. Server.Tell announces a
 	// change.
 	Closed() *Closed
-	// LoadedUntil returns until when members with another waypoint are to use that; zero: the waypoint is not
-	// loaded. Server.Tell announces a change.
-	LoadedUntil() time.Time
+	// Load returns whether the waypoint is loaded. Server.Tell announces a change.
+	Load() Load
 	SessionUp(Peer)
 	SessionDown(Peer)
 	// SessionMoved reports that the member's address changed from before.Addr to now.Addr. It is

@@ -18,13 +18,12 @@ type State struct {
 
 	// The following fields are valid while Up. Moving is set after our address has changed, until
 	// the waypoint has confirmed the new one. Requests wait until then.
-	Moving   bool
-	Local    netip.Addr     // source address of our packets
-	Observed netip.AddrPort // our address as the waypoint sees it, for which its grants are valid
-	Offers   []wire.Kind
-	Closed   *Closed // why nothing is given for now; nil: not closed
-	// LoadedUntil is the time until which other waypoints are to be preferred; zero: the waypoint is not loaded.
-	LoadedUntil time.Time
+	Moving      bool
+	Local       netip.Addr     // source address of our packets
+	Observed    netip.AddrPort // our address as the waypoint sees it, for which its grants are valid
+	Offers      []wire.Kind
+	Closed      *Closed // why nothing is given for now; nil: not closed
+	Load        Load
 	Lease       time.Duration // of a mapping at this waypoint
 	RTT         time.Duration // smoothed
 	MinRTT      time.Duration

@@ -55,9 +55,10 @@ type Config struct {
 	// Tell is called with whether the waypoint gives: before Start returns, and when that has changed. It
 	// must not block, nor call the waypoint. May be nil.
 	Tell func(giving.Standing)
-	// TellLoad is called with the time until which the waypoint is loaded, whenever that changes; zero: it is no longer.
-	// It must not block, nor call the waypoint. May be nil.
-	TellLoad func(until time.Time)
+	// TellLoad is called with the time until which the waypoint is loaded, and with what one more member would get all the same, in
+	// bits a second, whenever one of them changes. Zeros mean that it is no longer loaded, and that it does not know. It must not
+	// block, nor call the waypoint. May be nil.
+	TellLoad func(until time.Time, gives float64)
 }
 
 // MemberTerms limit one member, within the limits of all members.

@@ -11,8 +11,12 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
-// lookAtLoad is the interval at which the waypoint's load is measured.
-const lookAtLoad = 2 * time.Second
+const (
+	// lookAtLoad is the interval at which the waypoint's load is measured.
+	lookAtLoad = 2 * time.Second
+	// A loaded waypoint tells again what one more member would get if that has become so many times as much, or as little.
+	tellsGives = 1.2
+)
 
 // loadMeter measures how much of the waypoint is used. Only watchLoad uses it.
 type loadMeter struct {
@@ -30,6 +34,7 @@ func (w *Waypoint) watchLoad() {
 	meter := loadMeter{limit: w.loop.config.Bandwidth}
 	var load giving.Load
 	var told time.Time
+	var toldGives float64 // bits a second
 	tick := time.NewTicker(lookAtLoad)
 	defer tick.Stop()
 	for {
@@ -37,16 +42,21 @@ func (w *Waypoint) watchLoad() {
 		case <-w.stop:
 			return
 		case now := <-tick.C:
-			until := load.Take(meter.read(w.Snapshot, now), now)
-			if until.Equal(told) || w.ask(func() { w.loop.loadedUntil = until }) != nil {
+			usage := meter.read(w.Snapshot, now)
+			until, gives := load.Take(usage, now), 0.0
+			if !until.IsZero() {
+				gives = 8 * usage.Gives()
+			}
+			news := max(gives, toldGives) > tellsGives*min(gives, toldGives)
+			if until.Equal(told) && !news || w.ask(func() { w.loop.loadedUntil = until }) != nil {
 				continue
 			}
 			if until.IsZero() != told.IsZero() {
 				w.loop.log.Info("the waypoint is loaded, or no longer", "until", until)
 			}
-			told = until
+			told, toldGives = until, gives
 			if w.loop.config.TellLoad != nil {
-				w.loop.config.TellLoad(until)
+				w.loop.config.TellLoad(until, gives)
 			}
 		}
 	}

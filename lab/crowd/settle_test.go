@@ -34,6 +34,7 @@ type crowdedWaypoint struct {
 	rate     float64 // in the last step
 	users    int
 	told     time.Time
+	gives    float64
 }
 
 // downloader is one client.
@@ -165,12 +166,13 @@ func (s *settling) step() {
 	if s.now.UnixMilli()%2000 == 0 {
 		for _, w := range s.waypoints {
 			until := w.load.Take(giving.Usage{Members: w.users, Rate: w.rate, Limit: w.capacity}, s.now)
-			if until.Equal(w.told) {
+			gives := 8 * max(w.capacity-w.rate, w.capacity/float64(w.users+1))
+			if until.Equal(w.told) && gives == w.gives {
 				continue
 			}
-			w.told = until
+			w.told, w.gives = until, gives
 			for _, c := range s.clients {
-				s.tell(c, path.WaypointLoaded{Waypoint: w.name, Addr: w.addr, Until: until})
+				s.tell(c, path.WaypointLoaded{Waypoint: w.name, Addr: w.addr, Until: until, Gives: gives})
 			}
 		}
 	}

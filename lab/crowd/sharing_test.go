@@ -61,9 +61,8 @@ func rates(received [][]float64, from, to int) (list []float64, sum float64) {
 }
 
 // Slow downloads out of a queue are bulk traffic, so every client uses its direct path and two detours. What waypoints say of
-// their load brings some clients to waypoints that nobody uses, so nothing is left over. It does not make clients fairer where
-// all waypoints are loaded: none is refused then. Without a hint about how much a waypoint has, about half of the crowds are as
-// fair as they should be (make bench-selection wants 0.9).
+// their load brings some clients to waypoints that nobody uses, so nothing is left over. Where all waypoints are loaded, they say what one
+// more client would get, and clients that have less go there (path/invite.go). Without that, Jain's index was 0.92 in the mean.
 func TestSharing(t *testing.T) {
 	t.Parallel()
 	const crowds, from, to = 20, 20, 60
@@ -84,8 +83,8 @@ func TestSharing(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d crowds are fair; Jain's index is %.2f in the mean", fair, crowds, mean)
-	if mean < 0.86 {
-		t.Errorf("Jain's index is %.2f in the mean", mean)
+	if mean < 0.95 || fair < crowds-1 {
+		t.Errorf("%d of %d crowds are fair; Jain's index is %.2f in the mean", fair, crowds, mean)
 	}
 	if want := crowds * 22; carry < want { // of 24 each; some are lossy for a while
 		t.Errorf("%d detours carry in all crowds, want %d", carry, want)

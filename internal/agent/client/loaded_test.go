@@ -24,7 +24,7 @@ func TestLoadedWaypointIsTheOnlyOne(t *testing.T) {
 	up := session.State{Up: true, Offers: []wire.Kind{wire.Mapped}}
 	until := func(d time.Duration) session.State {
 		s := up
-		s.LoadedUntil = begin.Add(d)
+		s.Load.Until = begin.Add(d)
 		return s
 	}
 	closed := up
@@ -46,7 +46,7 @@ func TestLoadedWaypointIsTheOnlyOne(t *testing.T) {
 	want("another of the other family", false)
 	changed(carol, until(time.Minute))
 	want("another that is loaded", false)
-	c.loadChanged(t.Context(), carol, time.Time{})
+	c.loadChanged(t.Context(), carol, session.Load{})
 	(<-c.inbox)(begin)
 	want("another that is loaded no more", true)
 	changed(carol, closed)
@@ -57,7 +57,7 @@ func TestLoadedWaypointIsTheOnlyOne(t *testing.T) {
 	want("another that is down", false)
 
 	delete(c.roster.sessions, carol)
-	c.loadChanged(t.Context(), carol, begin.Add(time.Minute))
+	c.loadChanged(t.Context(), carol, session.Load{Until: begin.Add(time.Minute)})
 	(<-c.inbox)(begin)
 	if _, kept := c.roster.loaded[carol]; kept && c.hasOther(bob, begin) {
 		t.Error("a waypoint that was left counts")

@@ -78,8 +78,8 @@ func (s *waypointSession) Describe() api.Waypoint {
 		d.State, d.Why = api.WaypointClosed, state.Closed.String()
 	case state.Usable():
 		d.State = api.WaypointUp
-		if state.LoadedUntil.After(time.Now()) {
-			d.Why = "loaded until " + state.LoadedUntil.Local().Format(time.TimeOnly) + ": other waypoints are used first"
+		if state.Load.Until.After(time.Now()) {
+			d.Why = "loaded until " + state.Load.Until.Local().Format(time.TimeOnly) + ": other waypoints are used first"
 		}
 	case state.Moving:
 		d.State, d.Why = api.WaypointMoving, "this host's address has changed; the session moves"

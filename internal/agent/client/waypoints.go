@@ -154,7 +154,7 @@ func (c *Client) join(ctx context.Context, p config.Peer) error {
 		config := session.ClientConfig{
 			Identity: c.config.Identity, Name: p.Name, Addr: at, Log: c.config.Log.With("subsystem", "session"),
 			Changed: func(s session.State) { c.sessionChanged(ctx, via, s) },
-			Loaded:  func(until time.Time) { c.loadChanged(ctx, via, until) },
+			Loaded:  func(load session.Load) { c.loadChanged(ctx, via, load) },
 		}
 		if p.Punch && c.config.Directory != nil {
 			config.Way = c.config.Directory.Way(p.Name)
@@ -220,7 +220,7 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 			c.backlog = append(c.backlog, c.book.Leave(v)...)
 		default:
 			c.measuredWaypoint(v, measuredOf(s))
-			c.setLoad(v, s.LoadedUntil)
+			c.setLoad(v, s.Load)
 			c.tunnels.offers[v] = offers(s)
 			c.book.Offers(v, offers(s))
 			c.backlog = append(c.backlog, c.book.Up(v)...)
@@ -232,20 +232,20 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 }
 
 // loadChanged is called by a session when its waypoint says that it is loaded, or no longer.
-func (c *Client) loadChanged(ctx context.Context, v detour.Via, until time.Time) {
+func (c *Client) loadChanged(ctx context.Context, v detour.Via, load session.Load) {
 	c.post(ctx, func(now time.Time) {
 		if c.roster.sessions[v] == nil {
 			return // it was left meanwhile
 		}
-		c.setLoad(v, until)
+		c.setLoad(v, load)
 		c.decide(ctx, now)
 	})
 }
 
-// setLoad records until when a waypoint is loaded.
-func (c *Client) setLoad(v detour.Via, until time.Time) {
-	c.roster.loaded[v] = until
-	c.backlog = append(c.backlog, path.WaypointLoaded{Waypoint: v.Waypoint, Addr: v.Addr, Until: until})
+// setLoad records what a waypoint says of its load.
+func (c *Client) setLoad(v detour.Via, load session.Load) {
+	c.roster.loaded[v] = load.Until
+	c.backlog = append(c.backlog, path.WaypointLoaded{Waypoint: v.Waypoint, Addr: v.Addr, Until: load.Until, Gives: load.Gives})
 }
 
 // hasOther reports whether another waypoint can be asked for mappings to servers of the family, and is not loaded.

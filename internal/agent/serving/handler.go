@@ -21,7 +21,7 @@ import (
 type announcer struct {
 	server *session.Server
 	closed atomic.Pointer[session.Closed] // nil: the waypoint gives
-	loaded atomic.Pointer[time.Time]      // nil: the waypoint is not loaded
+	load   atomic.Pointer[session.Load]   // nil: the waypoint is not loaded
 }
 
 func (a *announcer) announce(s giving.Standing) {
@@ -33,17 +33,17 @@ func (a *announcer) announce(s giving.Standing) {
 	a.server.Tell()
 }
 
-func (a *announcer) announceLoad(until time.Time) {
-	a.loaded.Store(&until)
+func (a *announcer) announceLoad(until time.Time, gives float64) {
+	a.load.Store(&session.Load{Until: until, Gives: gives})
 	a.server.Tell()
 }
 
-// LoadedUntil implements session.Handler.
-func (a *announcer) LoadedUntil() time.Time {
-	if until := a.loaded.Load(); until != nil {
-		return *until
+// Load implements session.Handler.
+func (a *announcer) Load() session.Load {
+	if load := a.load.Load(); load != nil {
+		return *load
 	}
-	return time.Time{}
+	return session.Load{}
 }
 
 // Closed implements session.Handler.

@@ -70,6 +70,7 @@ type (
 		ClosedFor millis   `cbor:"6,keyasint,omitzero"`
 		Session   []byte   `cbor:"7,keyasint,omitempty"`
 		LoadedFor millis   `cbor:"8,keyasint,omitzero"`
+		Gives     uint64   `cbor:"9,keyasint,omitempty"`
 	}
 	mapRequestBody struct {
 		ID       uint64   `cbor:"1,keyasint"`
@@ -187,7 +188,7 @@ func modes() (cbor.EncMode, cbor.DecMode) {
 func (m Hello) body() (Type, body) {
 	b := &helloBody{
 		Version: m.Version, Offers: m.Offers, Lease: millis(m.Lease), Observed: endpoint(m.Observed),
-		Closed: m.Closed, ClosedFor: millis(m.ClosedFor), LoadedFor: millis(m.LoadedFor),
+		Closed: m.Closed, ClosedFor: millis(m.ClosedFor), LoadedFor: millis(m.LoadedFor), Gives: m.LoadedGives,
 	}
 	if !m.Session.IsZero() {
 		b.Session = m.Session[:]
@@ -202,7 +203,7 @@ func (b *helloBody) check() error {
 func (b *helloBody) message() Message {
 	m := Hello{
 		Version: b.Version, Offers: present(b.Offers), Lease: time.Duration(b.Lease), Observed: netip.AddrPort(b.Observed),
-		Closed: b.Closed, ClosedFor: time.Duration(b.ClosedFor), LoadedFor: time.Duration(b.LoadedFor),
+		Closed: b.Closed, ClosedFor: time.Duration(b.ClosedFor), LoadedFor: time.Duration(b.LoadedFor), LoadedGives: b.Gives,
 	}
 	copy(m.Session[:], b.Session)
 	return m

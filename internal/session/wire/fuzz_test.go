@@ -17,6 +17,7 @@ func FuzzDecoder(f *testing.F) {
 		Hello{Version: 1, Offers: []Kind{Mapped, 9}, Lease: time.Minute, Observed: netip.MustParseAddrPort("[2001:db8::1]:1")},
 		Hello{Version: 1, Session: SessionID{1}},
 		Hello{Version: 1, LoadedFor: 10 * time.Second},
+		Hello{Version: 1, LoadedFor: 10 * time.Second, LoadedGives: 1 << 40},
 		Hello{Version: 1, Closed: OutsideHours, ClosedFor: time.Hour, LoadedFor: 365 * 24 * time.Hour},
 		Refusal{ID: 1, Code: Loaded, RetryAfter: 10 * time.Second},
 		MapRequest{ID: 1, Server: netip.MustParseAddrPort("192.0.2.7:443"), Sole: true},

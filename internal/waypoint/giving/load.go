@@ -35,6 +35,17 @@ func (u Usage) share() float64 {
 	return share
 }
 
+// Gives returns what one more member would get, in bytes per second: what the others leave, or an equal share. It is zero if nothing
+// is used, as it is not known then what the waypoint can do.
+func (u Usage) Gives() float64 {
+	share := u.share()
+	if share <= 0 {
+		return 0
+	}
+	all := u.Rate / share
+	return max(all-u.Rate, all/float64(u.Members+1))
+}
+
 // Load decides whether a waypoint is loaded, so that members had better use another. The zero value is not loaded.
 type Load struct {
 	until      time.Time // zero: not loaded

@@ -50,6 +50,26 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// One more member gets what is left, or an equal share of what the waypoint can do, by its operator's limit or by its processors.
+func TestGives(t *testing.T) {
+	for _, c := range []struct {
+		usage Usage
+		want  float64
+	}{
+		{Usage{Members: 3, Rate: 100, Limit: 100}, 25},
+		{Usage{Members: 3, Rate: 90, Limit: 100}, 25},
+		{Usage{Members: 9, Rate: 80, Limit: 100}, 20},
+		{Usage{Members: 1, Rate: 90, Processor: 0.9}, 50},
+		{Usage{Members: 1, Rate: 90, Limit: 300, Processor: 0.9}, 50},
+		{Usage{Limit: 100}, 0},
+		{Usage{Members: 2, Rate: 10}, 0},
+	} {
+		if got := c.usage.Gives(); got < c.want-1e-9 || got > c.want+1e-9 {
+			t.Errorf("%+v gives %v, want %v", c.usage, got, c.want)
+		}
+	}
+}
+
 // Whatever happens, also to the clock, a waypoint is never loaded for longer than LoadedFor, and ceases to be when
 // nobody uses it.
 func TestLoadEnds(t *testing.T) {

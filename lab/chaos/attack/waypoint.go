@@ -95,9 +95,9 @@ func (w *Waypoint) Offers() []wire.Kind {
 // Closed implements session.Handler.
 func (w *Waypoint) Closed() *session.Closed { return nil }
 
-// LoadedUntil implements session.Handler: for longer than anybody may, now and then.
-func (w *Waypoint) LoadedUntil() time.Time {
-	return time.Now().Add(time.Duration(w.told.Load()%3) * 180 * 24 * time.Hour)
+// Load implements session.Handler: for longer than anybody may, now and then, and with more to give than any network has.
+func (w *Waypoint) Load() session.Load {
+	return session.Load{Until: time.Now().Add(time.Duration(w.told.Load()%3) * 180 * 24 * time.Hour), Gives: 1e18}
 }
 
 // SessionUp implements session.Handler.

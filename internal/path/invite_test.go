@@ -1,0 +1,54 @@
+package path_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// invited returns a connection that has carried data over the direct path and two waypoints for a minute, a and b, beside a third, which
+// is loaded, says that it gives more than b, and has so many Mbit/s.
+func invited(t *testing.T, has float64) (*fluid, *transfer) {
+	t.Helper()
+	const trip = 40 * time.Millisecond
+	mbit := func(rate float64) *way { return wayOf(trip, &link{rate: rate * 1e6, buffer: 100 * time.Millisecond}) }
+	f := offeredTo(t, 3, map[string]*way{"": mbit(12), "a": mbit(9), "b": mbit(3), "full": mbit(has)}, "a", "b", "full")
+	f.tellLoad(1)
+	d := f.connect(0)
+	f.tellLoad(60)
+	return f, d
+}
+
+// tellLoad has the waypoint full say each second that it is loaded, and that one more member would get 12 Mbit/s.
+func (f *fluid) tellLoad(seconds int) {
+	for range seconds {
+		f.tell(path.WaypointLoaded{Waypoint: "full", Addr: addrOf("full"), Until: f.now.Add(15 * time.Second), Gives: 12e6})
+		f.run(time.Second)
+	}
+}
+
+// A loaded waypoint that says that it gives more than the poorest detour has, and does, takes its place.
+func TestInvitation(t *testing.T) {
+	_, d := invited(t, 12)
+	if d.over("full") == nil || d.over("b") != nil || d.over("a") == nil {
+		t.Errorf("the connection has %v", d.log)
+	}
+}
+
+// One that does not give what it says is tried less and less often, also by the host's next connection.
+func TestInvitationIsALie(t *testing.T) {
+	f, d := invited(t, 2)
+	tries := func(d *transfer) int { return strings.Count(strings.Join(d.log, "\n"), "join full") }
+	if n := tries(d); d.over("full") != nil || d.over("b") == nil || n == 0 || n > 2 {
+		t.Errorf("the connection tried it %d times: %v", n, d.log)
+	}
+	f.close(d)
+	f.run(2 * time.Second)
+	d = f.connect(0)
+	f.tellLoad(20)
+	if tries(d) != 0 {
+		t.Errorf("the next connection tried it: %v", d.log)
+	}
+}
