@@ -75,13 +75,16 @@ and which to a destination's.`,
 // The bounds of a campaign.
 const (
 	mostRate     = 10_000
-	mostParallel = 1000
+	mostParallel = 10_000
 	// campaignGCPercent is half of Go's own: a campaign waits most of the time, and collecting more often costs little.
 	campaignGCPercent = 50
-	campaignMemory    = 80 << 20 // bytes, above which garbage is collected as often as needed
+	// Garbage is collected as often as needed if memory exceeds the larger of these, in bytes.
+	campaignMemory    = 80 << 20
+	destinationMemory = 80 << 10 // of each destination at a time
 )
 
-func (f *campaignFlags) run(ctx context.Context, list string) error {
+// check returns an error for the first flag that is out of range.
+func (f *campaignFlags) check() error {
 	switch {
 	case f.port < 1 || f.port > 65535:
 		return fmt.Errorf("--port must be between 1 and 65535, not %d", f.port)
@@ -93,6 +96,13 @@ func (f *campaignFlags) run(ctx context.Context, list string) error {
 		return fmt.Errorf("--parallel must be between 1 and %d, not %d", mostParallel, f.parallel)
 	case f.contact == "":
 		return errors.New("--contact is missing: who sends the probes, why, and a mail address or URL for complaints")
+	}
+	return nil
+}
+
+func (f *campaignFlags) run(ctx context.Context, list string) error {
+	if err := f.check(); err != nil {
+		return err
 	}
 	text := f.probe
 	if text == "" {
@@ -114,14 +124,31 @@ func (f *campaignFlags) run(ctx context.Context, list string) error {
 	if err != nil {
 		return err
 	}
-	c := campaign.Campaign{
+	err = f.trace(ctx, names, campaign.Campaign{
 		Refusals: refusals, Probe: parsed, From: f.from, Parallel: f.parallel, Rate: f.rate, MaxHops: f.hops, Resolve: f.resolve,
-		Open: func(a netip.Addr) (campaign.Network, error) { return wire.OpenOnly(a, f.device) },
+	}, file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	return figures([]string{f.out}, f.page, f.asJSON)
+}
+
+// trace traces the names that the file does not have yet.
+func (f *campaignFlags) trace(ctx context.Context, names []string, c campaign.Campaign, file *campaign.File) (err error) {
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	sockets := wire.NewShared(f.device, c.Probe.Has("udp"))
+	c.Open = func(a netip.Addr) (campaign.Network, error) {
+		opened, err := sockets.Open(a)
+		if errors.Is(err, wire.ErrRight) {
+			stop(err) // it is no result of a destination
+		}
+		return opened, err
 	}
 	c.Names, c.Probed = left(names, f.from, file), file.Probed[f.from]
 	debug.SetGCPercent(campaignGCPercent)
-	debug.SetMemoryLimit(campaignMemory)
-	fmt.Fprintf(os.Stderr, "%d of %d destinations to trace, %d refusals known\n", len(c.Names), len(names), refusals.Len())
+	debug.SetMemoryLimit(max(campaignMemory, int64(f.parallel)*destinationMemory))
+	fmt.Fprintf(os.Stderr, "%d of %d destinations to trace, %d refusals known\n", len(c.Names), len(names), c.Refusals.Len())
 	made, told := 0, time.Now()
 	c.Done = func(r *campaign.Record) error {
 		if made++; time.Since(told) > 10*time.Second {
@@ -131,19 +158,17 @@ func (f *campaignFlags) run(ctx context.Context, list string) error {
 		return file.Add(r)
 	}
 	if len(f.via) > 0 {
-		err = f.runVia(ctx, &c, names, file)
+		err = f.runVia(running, &c, names, file)
 	} else {
-		err = c.Run(ctx)
+		err = c.Run(running)
 	}
-	err = errors.Join(err, file.Close())
+	if lost := sockets.Lost(); lost > 0 {
+		fmt.Fprintf(os.Stderr, "%d answers were lost because this host could not read them in time: use a lower --rate\n", lost)
+	}
 	if ctx.Err() != nil {
 		fmt.Fprintf(os.Stderr, "%d of %d destinations are traced; the same command goes on with the rest\n", len(names)-len(c.Names)+made, len(names))
-		return err
 	}
-	if err != nil {
-		return err
-	}
-	return figures([]string{f.out}, f.page, f.asJSON)
+	return err
 }
 
 // readFile reads a file by a function, and names the file in its errors.

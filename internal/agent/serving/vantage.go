@@ -18,12 +18,13 @@ func vantagePoint(c Config, way *waypoint.Waypoint) *vantage.Server {
 	if !allowed.VantagePoint {
 		return nil
 	}
+	sockets := wire.NewShared("", false) // members have TCP traced only
 	return &vantage.Server{
 		Terms: func() vantage.Terms {
 			return vantage.Terms{Rate: float64(allowed.Rate), Destinations: allowed.Destinations, Hours: allowed.Hours, Permit: permit(way.Policy())}
 		},
 		Ledger: &vantage.Ledger{}, Refusals: func() (campaign.Refusals, error) { return campaign.HostRefusals(nil) },
-		Open: func(to netip.Addr) (campaign.Network, error) { return wire.OpenOnly(to, "") },
+		Open: func(to netip.Addr) (campaign.Network, error) { return sockets.Open(to) },
 		Log:  c.Log.With("subsystem", "vantage"),
 	}
 }

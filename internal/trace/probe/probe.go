@@ -110,6 +110,11 @@ func (p Probe) IPv6() (six, said bool) {
 	return false, false
 }
 
+// Has reports whether the probe has a layer of a name, such as "udp".
+func (p Probe) Has(name string) bool {
+	return slices.ContainsFunc(p, func(l Layer) bool { return l.name == name })
+}
+
 // Build makes a packet of a probe. Its lengths and checksums are right.
 func (p Probe) Build(env Env) (Built, error) {
 	if len(p) == 0 {

@@ -85,4 +85,20 @@ func TestCannotOpen(t *testing.T) {
 	if !errors.Is(err, wire.ErrRight) {
 		t.Errorf("without the right: %v", err)
 	}
+	// A Shared says so first, and is left as it was.
+	shared := wire.NewShared("", false)
+	err = ns.Do(func() error {
+		if err := netnstest.LimitRights(); err != nil {
+			return err
+		}
+		_, err := shared.Open(netip.MustParseAddr("192.0.2.1"))
+		return err
+	})
+	if !errors.Is(err, wire.ErrRight) {
+		t.Errorf("a Shared without the right: %v", err)
+	}
+	_, err = open(ns, shared, "192.0.2.1")
+	if err == nil || err.Error() != "no route to 192.0.2.1: network is unreachable" || rawSockets(t, ns) != 0 {
+		t.Errorf("a Shared without a route: %v", err)
+	}
 }
