@@ -69,7 +69,8 @@ func (o ExtensionObject) Labels() (labels []uint32, ok bool) {
 var ErrNoQuote = errors.New("not an ICMP error")
 
 // Quote returns what an ICMP error quotes. ParseQuote decodes the quote's bytes. Extensions that are
-// malformed are left out; then their bytes are part of the quote only if no length says otherwise.
+// malformed are left out; then their bytes are part of the quote only if no length says otherwise. A length that cannot be
+// right is ignored.
 func (p *Packet) Quote() (q Quote, err error) {
 	unit, ok := p.quoteUnit()
 	if !ok {
@@ -81,11 +82,10 @@ func (p *Packet) Quote() (q Quote, err error) {
 		at = unit * int(p.ICMP.Data[lengthAt(unit)])
 	}
 	q.Bytes = p.Payload
+	wrong := at > 0 && at < legacy || at > len(p.Payload) && p.Missing == 0 // there are at least 128 bytes (RFC 4884, 3)
 	switch {
+	case wrong: // all of it is the quote, as if there were no length
 	case at > len(p.Payload):
-		if p.Missing == 0 {
-			return q, malformed("an ICMP error that quotes %d bytes has %d", at, len(p.Payload))
-		}
 	case at > 0:
 		q.Bytes, q.Extended = p.Payload[:at:at], true
 		q.Objects, _ = parseExtensions(p.Payload[at:])

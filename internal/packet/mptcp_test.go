@@ -238,14 +238,16 @@ func TestICMPQuotes(t *testing.T) {
 			t.Errorf("%s: cut at %d", name, inner.Cut)
 		}
 	}
-	// A length beyond the end.
+	// Lengths beyond the end, and less than there must be.
 	p := router4()
-	p.Payload, p.ICMP.Data[1] = whole[:28], 8
-	if err := p.Seal(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Quote(); !errors.Is(err, ErrMalformed) {
-		t.Error(err)
+	for _, length := range []byte{8, 5, 1, 255} {
+		p.Payload, p.ICMP.Data[1] = whole[:28], length
+		if err := p.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		if q, err := p.Quote(); err != nil || !bytes.Equal(q.Bytes, whole[:28]) || q.Extended {
+			t.Errorf("length %d: %+v, %v", length, q, err)
+		}
 	}
 	p.ICMP.Type = 0 // echo reply
 	if _, err := p.Quote(); !errors.Is(err, ErrNoQuote) {

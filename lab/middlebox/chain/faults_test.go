@@ -77,6 +77,26 @@ func TestCutQuotes(t *testing.T) {
 	}
 }
 
+// Routers write a length of the quote (RFC 4884) that cannot be right.
+func TestWrongQuoteLengths(t *testing.T) {
+	for _, length := range []byte{1, 5, 7, 15, 20, 31, 33, 255} {
+		path := tampered(t, middlebox.PadMPTCP, func(b []byte, p *packet.Packet) [][]byte {
+			if !isQuote(p) {
+				return [][]byte{b}
+			}
+			p.ICMP.Data[1] = length
+			if err := p.Seal(); err != nil {
+				t.Fatal(err)
+			}
+			return [][]byte{p.Bytes()}
+		})
+		wantOne(t, path, compare.Capable, 3, 4)
+		if len(path.Silent()) > 0 || path.Strays > 0 {
+			t.Errorf("length %d: silent %v, %d strays", length, path.Silent(), path.Strays)
+		}
+	}
+}
+
 // Forged quotes name our destination, but were made by someone who has not seen the probes.
 func TestForgedQuotes(t *testing.T) {
 	forged := 0
