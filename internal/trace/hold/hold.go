@@ -6,6 +6,7 @@ package hold
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 
@@ -31,7 +32,8 @@ type Hold struct {
 // ErrRight means that the process may not change nftables.
 var ErrRight = errors.New("rules of nftables need root or CAP_NET_ADMIN: run the command with sudo")
 
-// prefix begins the names of tables; the process's number follows.
+// prefix begins the names of tables. The process's number follows, and a random one: a process may have several tables, and each
+// has an owner of its own.
 const prefix = "dcol_trace_"
 
 // New makes a table without rules.
@@ -43,7 +45,7 @@ func New() (*Hold, error) {
 	h := &Hold{conn: conn}
 	// The kernel removes a table with an owner together with the owner's socket.
 	h.table = conn.AddTable(&nftables.Table{
-		Name: fmt.Sprintf("%s%d", prefix, os.Getpid()), Family: nftables.TableFamilyINet, Flags: nftables.TableFlagOwner,
+		Name: fmt.Sprintf("%s%d_%08x", prefix, os.Getpid(), rand.Uint32()), Family: nftables.TableFamilyINet, Flags: nftables.TableFlagOwner,
 	})
 	h.chain = conn.AddChain(&nftables.Chain{
 		Name: "output", Table: h.table, Type: nftables.ChainTypeFilter,

@@ -45,6 +45,13 @@ func testHold(t *testing.T, local netip.Addr) {
 	})
 	defer listener.Close()
 	defer conn.Close()
+	ns.Must(t, func() error { // a second one of the same process
+		another, err := hold.New()
+		if err != nil {
+			return err
+		}
+		return another.Close()
+	})
 	to := netip.MustParseAddrPort(listener.Addr().String())
 	if conn.Source() != local {
 		t.Errorf("the source is %v", conn.Source())
