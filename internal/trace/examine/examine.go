@@ -68,7 +68,7 @@ func Run(ctx context.Context, s *recipe.Session, name string, chosen []string, b
 		found = append(found, v.Located...)
 		report.Verdicts = append(report.Verdicts, present.Verdict{
 			Recipe: v.Recipe, Question: r.Question, Outcome: string(v.Outcome), Confidence: string(v.Confidence),
-			Text: v.Text, Evidence: v.Evidence, Findings: v.Findings,
+			Text: v.Text, Advice: v.Advice, Evidence: v.Evidence, Findings: v.Findings,
 		})
 	}
 	if p := s.First(); p != nil && len(chosen) > 1 {

@@ -61,6 +61,7 @@ type Verdict struct {
 	Outcome    string    `json:"outcome"`
 	Confidence string    `json:"confidence"`
 	Text       string    `json:"text"`
+	Advice     string    `json:"advice,omitempty"` // what to do about it
 	Evidence   []string  `json:"evidence"`
 	Findings   []Finding `json:"findings"`
 }
@@ -70,16 +71,19 @@ func (r Report) Text(out io.Writer) error {
 	w := bufio.NewWriter(out)
 	fmt.Fprintf(w, "Path to %s (%s), port %d:\n\n", r.Name, r.Destination, r.Port)
 	for _, v := range r.Verdicts {
-		fmt.Fprintf(w, "  %-8s %-10s %s\n", v.Outcome, v.Recipe, v.Text)
+		paragraph(w, fmt.Sprintf("  %-8s %-10s ", v.Outcome, v.Recipe), v.Text)
 	}
 	if r.drawn != "" {
 		fmt.Fprintf(w, "\n%s", r.drawn)
 	}
 	for _, v := range r.Verdicts {
 		fmt.Fprintf(w, "\n%s: %s\n", v.Recipe, v.Question)
-		fmt.Fprintf(w, "  %s (%s)\n", v.Text, v.Confidence)
+		paragraph(w, "  ", fmt.Sprintf("%s (%s)", v.Text, v.Confidence))
+		if v.Advice != "" {
+			paragraph(w, "  What to do: ", v.Advice)
+		}
 		for _, e := range v.Evidence {
-			fmt.Fprintf(w, "  - %s\n", e)
+			paragraph(w, "  - ", e)
 		}
 	}
 	return w.Flush()

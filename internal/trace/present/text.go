@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +20,8 @@ func Text(out io.Writer, name string, p *trace.Path, sent *packet.Packet) error 
 	if name != "" && name != target {
 		target = fmt.Sprintf("%s (%s)", name, target)
 	}
-	fmt.Fprintf(w, "Trace to %s: %s.\n\n", target, ProbeText(sent))
+	paragraph(w, "", fmt.Sprintf("Trace to %s: %s.", target, ProbeText(sent)))
+	fmt.Fprintln(w)
 	drawing(w, p)
 	return w.Flush()
 }
@@ -30,16 +32,19 @@ func drawing(w io.Writer, p *trace.Path) {
 	drawPath(w, p, groups)
 	fmt.Fprintln(w)
 	for i, g := range groups {
-		fmt.Fprintf(w, "%c  %s:\n", letter(i), capital(Where(g[0])))
+		paragraph(w, fmt.Sprintf("%c  ", letter(i)), capital(Where(g[0]))+":")
 		for _, f := range g {
-			fmt.Fprintf(w, "     %s\n", What(f))
+			paragraph(w, "     ", What(f))
+		}
+		if follow := consequences(g); len(follow) > 0 {
+			paragraph(w, "     ", "consequences: "+strings.Join(follow, ", "))
 		}
 	}
 	if len(groups) == 0 {
-		fmt.Fprintf(w, "%s\n", nothing(p))
+		paragraph(w, "", nothing(p))
 	}
 	for _, note := range Notes(p) {
-		fmt.Fprintf(w, "Note: %s\n", note)
+		paragraph(w, "Note: ", note)
 	}
 }
 
@@ -56,6 +61,19 @@ next:
 		groups = append(groups, []compare.Finding{f})
 	}
 	return groups
+}
+
+// consequences names the fields that changed because others did, such as checksums.
+func consequences(group []compare.Finding) (names []string) {
+	for _, f := range group {
+		for _, c := range f.Consequences {
+			if name := Label(c); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // letter marks a group on the path.
@@ -98,11 +116,10 @@ func drawPath(w io.Writer, p *trace.Path, groups [][]compare.Finding) {
 		} else if h.Distance == p.Distance && p.Answer != nil {
 			address, rtt, quotes = p.Destination.String(), milliseconds(p.Answer.RTT), "answers: "+answered(p.Answer.Packet)
 		}
-		line := fmt.Sprintf("%-*s%3d  %-*s  %10s  %s", width, marks(h.Distance), h.Distance, room, address, rtt, quotes)
-		fmt.Fprintln(w, strings.TrimRight(line, " "))
+		paragraph(w, fmt.Sprintf("%-*s%3d  %-*s  %10s  ", width, marks(h.Distance), h.Distance, room, address, rtt), quotes)
 	}
 	if p.Answer != nil && !atEnd(p) {
-		fmt.Fprintf(w, "%-*s%3s  %-*s  %10s  answers: %s\n", width, "", "", room, p.Destination, milliseconds(p.Answer.RTT), answered(p.Answer.Packet))
+		paragraph(w, fmt.Sprintf("%-*s%3s  %-*s  %10s  ", width, "", "", room, p.Destination, milliseconds(p.Answer.RTT)), "answers: "+answered(p.Answer.Packet))
 	}
 }
 

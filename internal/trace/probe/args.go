@@ -98,7 +98,10 @@ func (a *arguments) address(name string) (addr netip.Addr, given bool) {
 		return addr, false
 	}
 	addr, err := netip.ParseAddr(s)
-	if err != nil {
+	switch {
+	case err != nil && name == "dst":
+		a.fail("dst: %q is not an IP address: leave dst out, and give the name as the destination of the command", s)
+	case err != nil:
 		a.fail("%s: %q is not an IP address", name, s)
 	}
 	return addr.Unmap(), err == nil

@@ -25,12 +25,12 @@ func nat(ctx context.Context, s *Session) (*Verdict, error) {
 	}
 	v.see("%s.", capitalised(coverage(p)))
 	if len(v.found(p, compare.Source, compare.TCPSource)) > 0 {
-		return v.conclude(Changed, Certain, "A NAT translates this host's address or port, and leaves quotes as they are."), nil
+		return v.conclude(Changed, Certain, "A NAT translates this host's address or port, and leaves quotes as they are.").advise(liveWithNAT), nil
 	}
 	for _, f := range p.Findings {
 		if f.Reverted {
 			v.found(p, f.Field)
-			return v.conclude(Changed, Certain, "A NAT translates this host's packets. It changes quotes back, but not the checksum in them."), nil
+			return v.conclude(Changed, Certain, "A NAT translates this host's packets. It changes quotes back, but not the checksum in them.").advise(liveWithNAT), nil
 		}
 	}
 	gateway, err := s.ftpGateway(ctx, v)
@@ -38,13 +38,15 @@ func nat(ctx context.Context, s *Session) (*Verdict, error) {
 		return nil, err
 	}
 	if gateway {
-		return v.conclude(Changed, Certain, "A NAT with an FTP gateway replaces the address in FTP's commands."), nil
+		return v.conclude(Changed, Certain, "A NAT with an FTP gateway replaces the address in FTP's commands.").advise("Switch its FTP gateway off, or encrypt FTP, if transfers fail. " + liveWithNAT), nil
 	}
 	if private(s) {
-		return v.conclude(Changed, Certain, "There is a NAT: this host's address %v is a private one, and %v is not.", s.Source, s.Destination), nil
+		return v.conclude(Changed, Certain, "There is a NAT: this host's address %v is a private one, and %v is not.", s.Source, s.Destination).advise(liveWithNAT), nil
 	}
 	return v.conclude(Good, Likely, "No NAT is visible. One that changes quotes back perfectly would not be."), nil
 }
+
+const liveWithNAT = "Nothing for connections from here: TCP and MPTCP work through a NAT. A waypoint behind it needs a forwarded port."
 
 // private reports whether the two ends cannot talk without a translation.
 func private(s *Session) bool { return s.Source.IsPrivate() && !s.Destination.IsPrivate() }
@@ -105,7 +107,7 @@ func sequence(ctx context.Context, s *Session) (*Verdict, error) {
 		if len(distinct) > 1 {
 			how = "by another number for each port"
 		}
-		v.see("%d source ports: sequence numbers are moved %s (%v).", ports, how, moves)
+		v.see("%d source ports: sequence numbers are moved %s (%s).", ports, how, strings.Trim(strings.ReplaceAll(fmt.Sprint(moves), " ", ", "), "[]"))
 	}
 	if len(moves) > 0 {
 		if err := s.movesLater(ctx, v, first, moves[0]); err != nil {
@@ -118,9 +120,12 @@ func sequence(ctx context.Context, s *Session) (*Verdict, error) {
 	}
 	switch {
 	case known && !blocks:
-		return v.conclude(Changed, Certain, "Sequence numbers are changed, but not those in SACK blocks: after losses, connections wait for timeouts and lose more than half of their speed."), nil
+		return v.conclude(Changed, Certain, "Sequence numbers are changed, but not those in SACK blocks: after losses, connections wait for timeouts and lose more than half of their speed.").
+			advise("Switch off the randomisation of sequence numbers in the box there (on a Cisco ASA: set connection random-sequence-number disable). Until then, switch SACK off on this host: sysctl -w net.ipv4.tcp_sack=0"), nil
+	case len(moves) > 0 && known:
+		return v.conclude(Changed, Certain, "Sequence numbers are changed, and those in SACK blocks with them.").advise("Nothing: connections are not harmed."), nil
 	case len(moves) > 0:
-		return v.conclude(Changed, Certain, "Sequence numbers are changed."), nil
+		return v.conclude(Changed, Certain, "Sequence numbers are changed. Nothing shows whether those in SACK blocks are, too.").advise("Try a port at which the server accepts connections: SACK blocks that are left as they are cost more than half of the speed after losses."), nil
 	}
 	return v.conclude(Good, Likely, "Sequence numbers are not changed as far as routers and the server show it."), nil
 }
@@ -152,13 +157,13 @@ func (s *Session) movesLater(ctx context.Context, v *Verdict, port uint16, befor
 			case f.Moved() == before:
 				same = after
 			default:
-				v.see("The first port %v later: by another number (%d). So the box keeps its number for a time only.", after, f.Moved())
+				v.see("The first port %.0f s later: by another number (%d). So the box keeps its number for a time only.", after.Seconds(), f.Moved())
 				return nil
 			}
 		}
 	}
 	if same > 0 {
-		v.see("The first port %v later: by the same number (%d).", same, before)
+		v.see("The first port %.0f s later: by the same number (%d).", same.Seconds(), before)
 	}
 	return nil
 }
@@ -214,7 +219,7 @@ func payload(ctx context.Context, s *Session) (*Verdict, error) {
 		return nil, err
 	}
 	if len(v.found(q, compare.Payload)) > 0 {
-		return v.conclude(Changed, Certain, "Data is changed on the way."), nil
+		return v.conclude(Changed, Certain, "Data is changed on the way.").advise("Encrypt it, as by TLS: then a box cannot change it unnoticed. MPTCP falls back to TCP on such paths."), nil
 	}
 	return v.conclude(Good, Likely, "Data is not changed as far as hop %d, the last that quotes whole packets.", last(before(p))), nil
 }
@@ -243,6 +248,8 @@ func (s *Session) open(ctx context.Context, v *Verdict) (*trace.Path, *connectio
 	}
 	return p, c, nil
 }
+
+const resegmented = "Nothing for TCP, which is not harmed. If the recipe mptcp finds that data does not get through, switch off the box's normalisation of segments."
 
 // segments sends a large segment, which may be split, and two small ones, which may be joined.
 func segments(ctx context.Context, s *Session) (*Verdict, error) {
@@ -273,11 +280,11 @@ func segments(ctx context.Context, s *Session) (*Verdict, error) {
 	}
 	switch {
 	case split && joined:
-		return v.conclude(Changed, Certain, "Segments are split and joined."), nil
+		return v.conclude(Changed, Certain, "Segments are split and joined.").advise(resegmented), nil
 	case split:
-		return v.conclude(Changed, Certain, "Large segments are split."), nil
+		return v.conclude(Changed, Certain, "Large segments are split.").advise(resegmented), nil
 	case joined:
-		return v.conclude(Changed, Certain, "Small segments are joined."), nil
+		return v.conclude(Changed, Certain, "Small segments are joined.").advise(resegmented), nil
 	}
 	return v.conclude(Good, Likely, "Segments stay as they are as far as hop %d.", last(before(p))), nil
 }

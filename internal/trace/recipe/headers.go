@@ -12,6 +12,8 @@ import (
 
 func capitalised(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
+const keepMSS = "Nothing: it keeps packets small enough for a link behind, and every host understands it."
+
 func mss(ctx context.Context, s *Session) (*Verdict, error) {
 	v := newVerdict()
 	with, err := s.syn(ctx, s.Port, packet.MSS(1460))
@@ -37,11 +39,11 @@ func mss(ctx context.Context, s *Session) (*Verdict, error) {
 	}
 	switch {
 	case len(changed) > 0 && len(added) > 0:
-		return v.conclude(Changed, Certain, "The maximum segment size is changed, and added where it is missing."), nil
+		return v.conclude(Changed, Certain, "The maximum segment size is changed, and added where it is missing.").advise(keepMSS), nil
 	case len(changed) > 0:
-		return v.conclude(Changed, Certain, "The maximum segment size is %s: a router before a smaller MTU, such as a tunnel, does that.", changedTo(changed[0])), nil
+		return v.conclude(Changed, Certain, "The maximum segment size is %s: a router before a smaller MTU, such as a tunnel, does that.", changedTo(changed[0])).advise(keepMSS), nil
 	case len(added) > 0:
-		return v.conclude(Changed, Certain, "A maximum segment size is added to SYNs without one."), nil
+		return v.conclude(Changed, Certain, "A maximum segment size is added to SYNs without one.").advise(keepMSS), nil
 	case len(with.FullQuotes()) == 0:
 		return v.conclude(Unknown, Open, "Nothing shows what happens to the maximum segment size: no router quotes whole packets."), nil
 	}
@@ -77,12 +79,12 @@ func ecn(ctx context.Context, s *Session) (*Verdict, error) {
 	}
 	v.see("A plain SYN is answered by %s, one with ECN by %s; %s.", answers(plain), answers(p), coverage(p))
 	if len(v.found(p, compare.ECN, compare.ECNFlags)) > 0 {
-		return v.conclude(Changed, Certain, "ECN is cleared or changed on the way: congestion cannot be notified."), nil
+		return v.conclude(Changed, Certain, "ECN is cleared or changed on the way: congestion cannot be notified.").advise("Have the box there pass ECN's bits and flags. Connections work without, but lose packets where they could have been warned."), nil
 	}
 	answer, ok := accepted(p)
 	switch {
 	case plain.Answer != nil && p.Answer == nil:
-		return v.conclude(Blocked, Likely, "SYNs with ECN are dropped."), nil
+		return v.conclude(Blocked, Likely, "SYNs with ECN are dropped.").advise("Set net.ipv4.tcp_ecn to 0 or 2 on this host, so that connections begin without delay, or have the box there pass SYNs with ECN."), nil
 	case ok && answer.Flags.Has(packet.ECE):
 		return v.conclude(Good, Certain, "ECN gets through, and the server uses it."), nil
 	case ok:
@@ -90,6 +92,8 @@ func ecn(ctx context.Context, s *Session) (*Verdict, error) {
 	}
 	return v.conclude(Unknown, Open, "No router saw ECN changed; the server accepts no connection at port %d.", s.Port), nil
 }
+
+const passProxy = "Have its operator leave out these connections, or use a detour that avoids it. It sees what is not encrypted, and MPTCP ends at it."
 
 // proxy compares the distance at which SYNs to several ports are answered. A router that answers a SYN to one port
 // nearer than to another answers in the server's place.
@@ -120,11 +124,11 @@ func proxy(ctx context.Context, s *Session) (*Verdict, error) {
 	}
 	for _, far := range []*trace.Path{b, ping} {
 		if near, ok := nearer(a, far); ok {
-			return v.conclude(Changed, near, "Something answers in the server's place at hop %d: other packets go %d hops further, through the same routers.", a.Distance, far.Distance-a.Distance), nil
+			return v.conclude(Changed, near, "Something answers in the server's place at hop %d: other packets go %d hops further, through the same routers.", a.Distance, far.Distance-a.Distance).advise(passProxy), nil
 		}
 	}
 	if near, ok := nearer(b, ping); ok {
-		return v.conclude(Changed, near, "Something answers connections to port %d in the server's place at hop %d: pings go %d hops further.", other, b.Distance, ping.Distance-b.Distance), nil
+		return v.conclude(Changed, near, "Something answers connections to port %d in the server's place at hop %d: pings go %d hops further.", other, b.Distance, ping.Distance-b.Distance).advise(passProxy), nil
 	}
 	if a.Distance > 0 && a.Distance == ping.Distance || a.Distance > 0 && a.Distance == b.Distance {
 		return v.conclude(Good, Likely, "The server itself answers: all packets go as far as those to port %d.", s.Port), nil

@@ -80,6 +80,8 @@ func options(ctx context.Context, s *Session) (*Verdict, error) {
 	return v.concludeOptions(all, echoes), nil
 }
 
+const passOptions = "Have the box there pass options that it does not know: hosts ignore those that they do not know (RFC 9293, MUST-6), and new ones cannot be used otherwise."
+
 func (v *Verdict) concludeOptions(all []fates, echoes bool) *Verdict {
 	var bad, good []string
 	dropped := false
@@ -97,15 +99,27 @@ func (v *Verdict) concludeOptions(all []fates, echoes bool) *Verdict {
 	last := all[0].seen
 	switch {
 	case dropped:
-		return v.conclude(Blocked, Likely, "Packets with these options are dropped, or the options changed. %s.", capitalised(strings.Join(bad, "; ")))
+		return v.conclude(Blocked, Likely, "Packets with these options are dropped, or the options changed. %s.", capitalised(strings.Join(bad, "; "))).advise(passOptions)
 	case len(bad) > 0:
-		return v.conclude(Changed, Certain, "These options are %s.", strings.Join(bad, "; "))
+		return v.conclude(Changed, Certain, "These options are %s.", strings.Join(bad, "; ")).advise("%s", optionsAdvice(all))
 	case echoes:
-		return v.conclude(Changed, Certain, "Unknown options are echoed, so an answer with an option does not show that the server knows it.")
+		return v.conclude(Changed, Certain, "Unknown options are echoed, so an answer with an option does not show that the server knows it.").advise(serverOnly)
 	case last == 0:
 		return v.conclude(Unknown, Open, "Nothing shows what happens to options: no router quotes whole packets.")
 	}
 	return v.conclude(Good, Likely, "All options survive in %s at least as far as hop %d, the last that quotes whole packets.", enumerated(good), last)
+}
+
+// optionsAdvice says what to do if options are removed or changed. That of the MSS alone does no harm.
+func optionsAdvice(all []fates) string {
+	for _, f := range all {
+		for _, name := range f.lost {
+			if name != present.Label(compare.MSS) {
+				return passOptions
+			}
+		}
+	}
+	return keepMSS
 }
 
 // enumerated joins words as in a sentence.

@@ -58,6 +58,7 @@ type Verdict struct {
 	Outcome    Outcome    `json:"outcome"`
 	Confidence Confidence `json:"confidence"`
 	Text       string     `json:"text"` // a sentence
+	Advice     string     `json:"advice,omitempty"`
 	Evidence   []string   `json:"evidence"`
 	// Findings are the changes that traces found.
 	Findings []present.Finding `json:"findings"`
@@ -136,6 +137,12 @@ func verdict(o Outcome, c Confidence, format string, args ...any) *Verdict {
 // conclude sets the verdict.
 func (v *Verdict) conclude(o Outcome, c Confidence, format string, args ...any) *Verdict {
 	v.Outcome, v.Confidence, v.Text = o, c, fmt.Sprintf(format, args...)
+	return v
+}
+
+// advise says what to do about the verdict.
+func (v *Verdict) advise(format string, args ...any) *Verdict {
+	v.Advice = fmt.Sprintf(format, args...)
 	return v
 }
 

@@ -12,6 +12,8 @@ import (
 // udpData is the payload of probes by UDP. It is no packet of QUIC, WireGuard or OpenVPN, so these do not answer.
 const udpData = "dcol asks whether UDP gets here"
 
+const passUDP = "Have the firewall there pass UDP to port %d, or let the waypoint listen at a port that it passes, such as 443."
+
 // udp asks whether datagrams get to the destination's port. A port that is open need not answer.
 func udp(ctx context.Context, s *Session) (*Verdict, error) {
 	v := newVerdict()
@@ -35,14 +37,14 @@ func udp(ctx context.Context, s *Session) (*Verdict, error) {
 	case p.Refused != nil && plain.Answer == nil && plain.Refused != nil && plain.Refused.From == p.Refused.From:
 		return v.conclude(Unknown, Likely, "The router %v answers that the host cannot be reached, by UDP and by TCP.", p.Refused.From), nil
 	case p.Refused != nil:
-		return v.conclude(Blocked, Certain, "UDP to port %d is refused by the router %v.", s.Port, p.Refused.From), nil
+		return v.conclude(Blocked, Certain, "UDP to port %d is refused by the router %v.", s.Port, p.Refused.From).advise(passUDP, s.Port), nil
 	case p.Answer != nil:
 		return v.conclude(Good, Certain, "UDP gets through: port %d answers.", s.Port), nil
 	}
 	last, further := reached(p), reached(plain)
 	switch {
 	case further > last:
-		return v.conclude(Blocked, Likely, "UDP to port %d is dropped%s: sessions with waypoints, and tunnels by UDP, do not come up on this path.", s.Port, behind(plain, p)), nil
+		return v.conclude(Blocked, Likely, "UDP to port %d is dropped%s: sessions with waypoints, and tunnels by UDP, do not come up on this path.", s.Port, behind(plain, p)).advise(passUDP, s.Port), nil
 	case last == 0:
 		return v.conclude(Unknown, Open, "Nothing shows whether UDP gets through: neither SYNs nor UDP are answered on the way."), nil
 	}

@@ -45,6 +45,11 @@ func TestOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "recipes.txt", text.String())
+	for line := range strings.Lines(text.String()) {
+		if len(line) > 81 { // with its end
+			t.Errorf("a line has more than 80 columns: %s", line)
+		}
+	}
 }
 
 // examined runs several recipes in virtual time.
@@ -83,12 +88,15 @@ func TestRecipesDrawThePath(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"are those of a Cisco ASA with default settings", "MP_CAPABLE (MPTCP) removed (overwritten by padding)\n", "     MSS changed from 1460 to 1380\n", "     sequence number moved by ",
+		"MP_CAPABLE (MPTCP) removed (overwritten by padding)\n", "     MSS changed from 1460 to 1380\n", "     sequence number moved by ",
 		"Between hop 1 (192.0.2.1) and hop 6 (192.0.2.6):\n", "Between hop 2 (192.0.2.2) and hop 3 (192.0.2.3):\n",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in:\n%s", want, text.String())
 		}
+	}
+	if known := "are those of a Cisco ASA with default settings"; !strings.Contains(strings.Join(report.Trace.Notes, "\n"), known) {
+		t.Errorf("no %q in %q", known, report.Trace.Notes)
 	}
 	if one := examined(t, hops, "mss"); one.Trace != nil {
 		t.Error("one recipe draws the path")

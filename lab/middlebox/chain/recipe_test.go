@@ -93,7 +93,7 @@ func TestRecipes(t *testing.T) {
 		{"nat", middlebox.NATOpaque, recipe.Changed, "leaves quotes as they are"},
 		{"nat", middlebox.FTPGateway, recipe.Changed, "FTP gateway"},
 		{"sequence", middlebox.None, recipe.Good, "not changed"},
-		{"sequence", middlebox.RandomiseSeq, recipe.Changed, "Sequence numbers are changed."},
+		{"sequence", middlebox.RandomiseSeq, recipe.Changed, "Sequence numbers are changed, and those in SACK blocks with them."},
 		{"sequence", middlebox.RandomiseSeqOnly, recipe.Changed, "but not those in SACK blocks"},
 		{"sequence", "move-seq-only=-1000", recipe.Changed, "but not those in SACK blocks"},
 		{"mss", middlebox.None, recipe.Good, "not changed"},
@@ -123,6 +123,9 @@ func TestRecipes(t *testing.T) {
 			v := cook(t, name, hops, server, six)
 			if v.Outcome != test.want || !strings.Contains(v.Text, test.text) {
 				t.Errorf("%s through %q, IPv6 %v: %s: %s\n\t%s", test.recipe, test.box, six, v.Outcome, v.Text, strings.Join(v.Evidence, "\n\t"))
+			}
+			if bad := v.Outcome == recipe.Changed || v.Outcome == recipe.Blocked; bad && v.Advice == "" {
+				t.Errorf("%s through %q: nothing is advised", test.recipe, test.box)
 			}
 			for _, f := range v.Findings {
 				if f.After != 3 || f.By != 4 {
@@ -248,7 +251,7 @@ func (c *changing) Arrivals() <-chan trace.Arrival { return c.now().Arrivals() }
 // A port's sequence numbers are looked at again, for as long as known boxes keep their numbers.
 func TestSequenceLater(t *testing.T) {
 	for after, want := range map[time.Duration]string{
-		time.Hour:        "The first port 25s later: by the same number (",
+		time.Hour:        "The first port 25 s later: by the same number (",
 		20 * time.Second: "later: by another number (99). So the box keeps its number for a time only.",
 	} {
 		synctest.Test(t, func(t *testing.T) {
