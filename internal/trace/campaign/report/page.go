@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"io"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/detour-collective/dcol/internal/printable"
 	"github.com/detour-collective/dcol/internal/svgchart"
@@ -139,15 +140,10 @@ func (s *Summary) WriteText(w io.Writer) error {
 		fmt.Fprintf(b, "%d damaged lines were left out\n", s.Damaged)
 	}
 	if s.Traced > 0 {
-		placed, share := regionsOf(s.FullPlaced), regionsOf(s.FullShare)
-		fmt.Fprintf(b, "a router quotes everything on %s of paths\n", svgchart.Percent(s.PathsWithFull()))
-		fmt.Fprintf(b, "of the routers that quote everything are near the source %s, in the core %s, near the destination %s\n", placed.Near, placed.Core, placed.Far)
-		fmt.Fprintf(b, "of all routers quote everything near the source %s, in the core %s, near the destination %s\n", share.Near, share.Core, share.Far)
-	}
-	for _, c := range s.Changes {
-		fmt.Fprintf(b, "%s on %d paths (%s): detected near the source %s, in the core %s, near the destination %s; located to 4 hops in %s\n",
-			printable.Text(c.What), c.Paths, svgchart.Percent(ratio(c.Paths, s.Traced)), svgchart.Percent(c.Between(0, nearEnd)),
-			svgchart.Percent(c.Between(nearEnd, coreEnd)), svgchart.Percent(c.Between(coreEnd, tenths)), svgchart.Percent(c.ErrorUpTo(4)))
+		fmt.Fprintf(b, "a router quotes everything on %s of paths\n\n", svgchart.Percent(s.PathsWithFull()))
+		if err := s.writeTable(b); err != nil {
+			return err
+		}
 	}
 	s.writeSides(b)
 	if len(s.Changes) == 0 && s.Traced > 0 {
@@ -155,6 +151,21 @@ func (s *Summary) WriteText(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeTable writes where routers quote everything, and where changes were detected.
+func (s *Summary) writeTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	placed, share := regionsOf(s.FullPlaced), regionsOf(s.FullShare)
+	fmt.Fprintln(t, "\tpaths\tsource\tcore\tdestination\tto 4 hops")
+	fmt.Fprintf(t, "routers that quote everything\t\t%s\t%s\t%s\n", placed.Near, placed.Core, placed.Far)
+	fmt.Fprintf(t, "their share of all there\t\t%s\t%s\t%s\n", share.Near, share.Core, share.Far)
+	for _, c := range s.Changes {
+		fmt.Fprintf(t, "%s\t%d (%s)\t%s\t%s\t%s\t%s\n", printable.Text(c.What), c.Paths, svgchart.Percent(ratio(c.Paths, s.Traced)),
+			svgchart.Percent(c.Between(0, nearEnd)), svgchart.Percent(c.Between(nearEnd, coreEnd)), svgchart.Percent(c.Between(coreEnd, tenths)),
+			svgchart.Percent(c.ErrorUpTo(4)))
+	}
+	return t.Flush()
 }
 
 // writeSides writes what several vantage points see.
