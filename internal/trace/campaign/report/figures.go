@@ -118,7 +118,7 @@ func kindOf(reason string) string {
 func (m *Summer) trace(r *campaign.Record) {
 	t := r.Trace
 	m.s.Sent += t.Sent
-	if t.Answer != nil {
+	if answered(t) {
 		m.s.Answered++
 	}
 	length := t.Distance
@@ -177,6 +177,13 @@ func (m *Summer) trace(r *campaign.Record) {
 			b.Paths++
 		}
 	}
+}
+
+// answered reports whether the destination answered, by an ICMP error perhaps, as to UDP.
+func answered(t *present.Trace) bool {
+	return t.Answer != nil || slices.ContainsFunc(t.Hops, func(h present.Hop) bool {
+		return slices.ContainsFunc(h.Quotes, func(q present.Quote) bool { return q.From == t.Destination })
+	})
 }
 
 // tenth returns the place of a hop on the way, 0 to 9.

@@ -78,3 +78,18 @@ func TestFullQuotesByRegion(t *testing.T) {
 		t.Error("the page has no distribution")
 	}
 }
+
+// A destination answers by a packet of its own, or by an ICMP error. One of a router is no answer.
+func TestAnswered(t *testing.T) {
+	m := NewSummer()
+	byPacket, byError, not := tenHops("a"), tenHops("b"), tenHops("c")
+	byPacket.Trace.Answer = &present.Answer{Text: "SYN+ACK"}
+	byError.Trace.Destination = "203.0.113.1"
+	byError.Trace.Hops = append(byError.Trace.Hops, present.Hop{Distance: 10, Quotes: []present.Quote{{From: "203.0.113.1", Type: 3, Code: 3}}})
+	for _, r := range []*campaign.Record{byPacket, byError, not} {
+		m.Add(r)
+	}
+	if s := m.Summary(0); s.Answered != 2 || s.Traced != 3 {
+		t.Errorf("%d of %d answered", s.Answered, s.Traced)
+	}
+}

@@ -158,8 +158,8 @@ func (s *Summary) writeTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	placed, share := regionsOf(s.FullPlaced), regionsOf(s.FullShare)
 	fmt.Fprintln(t, "\tpaths\tsource\tcore\tdestination\tto 4 hops")
-	fmt.Fprintf(t, "routers that quote everything\t\t%s\t%s\t%s\n", placed.Near, placed.Core, placed.Far)
-	fmt.Fprintf(t, "their share of all there\t\t%s\t%s\t%s\n", share.Near, share.Core, share.Far)
+	fmt.Fprintf(t, "routers that quote everything\t\t%s\t%s\t%s\t\n", placed.Near, placed.Core, placed.Far)
+	fmt.Fprintf(t, "their share of all there\t\t%s\t%s\t%s\t\n", share.Near, share.Core, share.Far)
 	for _, c := range s.Changes {
 		fmt.Fprintf(t, "%s\t%d (%s)\t%s\t%s\t%s\t%s\n", printable.Text(c.What), c.Paths, svgchart.Percent(ratio(c.Paths, s.Traced)),
 			svgchart.Percent(c.Between(0, nearEnd)), svgchart.Percent(c.Between(nearEnd, coreEnd)), svgchart.Percent(c.Between(coreEnd, tenths)),
