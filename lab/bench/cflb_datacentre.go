@@ -16,7 +16,7 @@ import (
 func dataCentres(ctx context.Context, _ Options) (found []Measurement, err error) {
 	fat := datacentre.FatTree(8)
 	for _, subflows := range []int{1, 2, 4, 8} {
-		for _, p := range []datacentre.Placement{datacentre.ByChance, datacentre.ByScheduler, datacentre.InTurn, datacentre.Renewed} {
+		for _, p := range []datacentre.Placement{datacentre.ByChance, datacentre.ByScheduler, datacentre.Told, datacentre.Renewed} {
 			if err := ctx.Err(); err != nil {
 				return found, err
 			}
@@ -27,7 +27,7 @@ func dataCentres(ctx context.Context, _ Options) (found []Measurement, err error
 			}
 			r, took := simulated(fat, 1, subflows, p, datacentre.LIA, duration)
 			m := once(fmt.Sprintf("cflb FatTree of 128 servers, %s, %d subflows", placementName(p), subflows), "of the optimum", optimum(fat, r))
-			if timed {
+			if subflows == 2 && p != datacentre.ByChance {
 				m = m.target("≥ 0.95", m.Value >= 0.95)
 			}
 			m.Note = fmt.Sprintf("simulated %v; Jain's index %.3f", duration, stats.Jain(r.Goodput))
@@ -52,7 +52,7 @@ func dataCentres(ctx context.Context, _ Options) (found []Measurement, err error
 	}
 	for _, x := range others {
 		var base float64
-		for _, p := range []datacentre.Placement{datacentre.ByChance, datacentre.ByScheduler, datacentre.InTurn, datacentre.Renewed} {
+		for _, p := range []datacentre.Placement{datacentre.ByChance, datacentre.ByScheduler, datacentre.Told, datacentre.Renewed} {
 			if err := ctx.Err(); err != nil {
 				return found, err
 			}
@@ -72,7 +72,7 @@ func dataCentres(ctx context.Context, _ Options) (found []Measurement, err error
 
 func placementName(p datacentre.Placement) string {
 	return map[datacentre.Placement]string{
-		datacentre.ByChance: "ECMP", datacentre.ByScheduler: "CFLB", datacentre.InTurn: "CFLB one after the other",
+		datacentre.ByChance: "ECMP", datacentre.ByScheduler: "CFLB", datacentre.Told: "CFLB one after the other",
 		datacentre.Renewed: "CFLB one after the other, a minute and a half later",
 	}[p]
 }
@@ -86,7 +86,7 @@ func simulated(net *datacentre.Topology, waves, subflows int, p datacentre.Place
 	for range waves {
 		pairs = append(pairs, datacentre.Permutation(net.Hosts, random)...)
 	}
-	placed := net.Place(pairs, subflows, p, random)
+	placed, _ := net.Place(pairs, subflows, p, random)
 	start := time.Now()
 	r = datacentre.Simulate(net, placed, datacentre.Options{Control: c, Duration: d, WarmUp: time.Second})
 	return r, time.Since(start)

@@ -108,7 +108,7 @@ func (w *world) balances(host string, routes int) {
 
 // pathServerWorld is a network of CFLB routers with a path server, which the client's agent asks for paths, so many for each
 // connection. It returns a function that ends the path server.
-func pathServerWorld(t *testing.T, width, subflows int) (w *world, end func()) {
+func pathServerWorld(t *testing.T, width, subflows int) (w *world, client *agent, end func()) {
 	t.Helper()
 	w = &world{T: t, net: balanced(t, width), dir: t.TempDir(), explained: true}
 	members := []string{"client", "first", "second", server}
@@ -130,8 +130,7 @@ func pathServerWorld(t *testing.T, width, subflows int) (w *world, end func()) {
 	w.start("second")
 	w.balances("first", 2)
 	w.balances("second", 2)
-	w.start("client")
-	return w, end
+	return w, w.start("client"), end
 }
 
 // pathServer returns the path server as NAME@HOST:PORT.
@@ -147,7 +146,7 @@ func (w *world) fetch(port int) *transfer {
 // directions. When the server is gone, the download goes on, and the subflows of the next connection take paths by chance.
 func TestPathServer(t *testing.T) {
 	const width = 4
-	w, end := pathServerWorld(t, width, width)
+	w, _, end := pathServerWorld(t, width, width)
 	first := w.fetch(80)
 	fourPaths := func(port uint16, chosen bool) error {
 		s, err := w.status("client")
@@ -207,12 +206,12 @@ func TestPathServer(t *testing.T) {
 }
 
 // TestPathServerMovesSubflow: a link fails, and the path server's graph says so. The routers hash its flow, so that it goes on along a
-// path that nobody chose. When the agent asks again, its subflow is replaced by one on a path that the server chooses. The
+// path that nobody chose. The path server tells the agent, whose subflow is replaced by one on a path that the server chooses. The
 // download goes on, without a wrong or missing byte.
 func TestPathServerMovesSubflow(t *testing.T) {
 	const width, subflows = 4, 3
 	const failed = "m1" // the routers' last next hop, so that the others keep their numbers
-	w, _ := pathServerWorld(t, width, subflows)
+	w, client, _ := pathServerWorld(t, width, subflows)
 	ports := func() (all []netip.AddrPort) {
 		for _, c := range w.mustStatus("client").Client.Connections {
 			for _, sub := range c.Subflows {
@@ -245,8 +244,11 @@ func TestPathServerMovesSubflow(t *testing.T) {
 	if links := regexp.MustCompile(`m\d`).FindAllString(leads(old), -1); len(links) != 2 || links[0] == links[1] {
 		t.Fatalf("port %v leads over %v, where its subflow may stay: the test needs another port of the server", old, links)
 	}
-	// The agent asks again when its own routes change, or after half a minute.
-	w.run("client", "ip", "route", "add", "198.18.0.0/15", "dev", "near")
+	w.eventually("the agent is told", func() error {
+		log, err := os.ReadFile(client.log)
+		told := fmt.Sprintf("moved=[%v:80]", w.addr4(server))
+		return errors.Join(err, holds(strings.Contains(string(log), told), "the agent's log has no %q", told))
+	})
 	w.eventually("the subflow is replaced", func() error {
 		download.goesOn()
 		now := ports()

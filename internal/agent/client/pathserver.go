@@ -23,12 +23,19 @@ const (
 	askAgain = 30 * time.Second
 	// askTime bounds one request.
 	askTime = 5 * time.Second
+	// hearAgain is the least time between two requests for moves.
+	hearAgain = time.Second
 )
+
+// pathServerAt returns the client of a path server, given as NAME@HOST:PORT.
+func (c *Client) pathServerAt(at string) *pathserver.Client {
+	name, addr, _ := strings.Cut(at, "@")
+	return &pathserver.Client{Identity: c.config.Identity, Name: name, Addr: addr}
+}
 
 // pathServer returns a function that asks a path server, given as NAME@HOST:PORT, for ports to a server.
 func (c *Client) pathServer(at string, server netip.Addr) findWays {
-	name, addr, _ := strings.Cut(at, "@")
-	asked := pathserver.Client{Identity: c.config.Identity, Name: name, Addr: addr}
+	asked := c.pathServerAt(at)
 	source, noRoute := c.host.routes.SourceFor(server)
 	return func(ctx context.Context, server netip.AddrPort, ways, each int) (ports [][]uint16, err error) {
 		if noRoute != nil {
@@ -45,6 +52,57 @@ func (c *Client) pathServer(at string, server netip.Addr) findWays {
 		}
 		return ports, nil
 	}
+}
+
+// hears reports whether a request for moves is to be opened at a path server: connections wanted lately what it answered.
+func (w *ways) hears(at string, now time.Time) bool {
+	if at == "" || w.hearing[at] {
+		return false
+	}
+	for _, known := range w.known {
+		if known.asked == at && known.answers > 0 && now.Sub(known.wanted) < wayLifetime {
+			return true
+		}
+	}
+	return false
+}
+
+// takeMoves notes to which servers a path server has moved flows. Those with living connections are asked about with the next sample.
+func (w *ways) takeMoves(at string, servers []netip.AddrPort) {
+	for _, server := range servers {
+		if known := w.known[server]; known != nil && known.asked == at {
+			known.moved = true
+		}
+	}
+}
+
+// hearMoves keeps a request for moves open at a path server, as long as connections use what it answers.
+func (c *Client) hearMoves(ctx context.Context, at string, now time.Time) {
+	w := &c.host.ways
+	if !w.hears(at, now) {
+		return
+	}
+	w.hearing[at] = true
+	server := c.pathServerAt(at)
+	c.requests.Go(func() {
+		servers, err := server.Moved(ctx)
+		c.post(ctx, func(time.Time) {
+			c.log.Debug("a request for moves has ended", "path_server", at, "moved", servers, "err", err)
+			w.takeMoves(at, servers)
+		})
+		pause := hearAgain
+		if err != nil {
+			pause = askAgain
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		c.post(ctx, func(now time.Time) {
+			delete(w.hearing, at)
+			c.hearMoves(ctx, at, now)
+		})
+	})
 }
 
 // awaits reports whether a path server may be asked about a connection because it carried so many bytes.

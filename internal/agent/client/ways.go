@@ -34,6 +34,7 @@ type ways struct {
 	turn     chan struct{} // held by the search in progress: one at a time
 	dropped  []path.Event  // withdraw what was offered for servers that were forgotten
 	legs     map[legs]*legPorts
+	hearing  map[string]bool // path servers with an open request for moves
 }
 
 // findWays returns ports that lead to a server, by path, about each ports on every one.
@@ -56,12 +57,16 @@ type way struct {
 	found     time.Time // zero: never, or routes have changed since
 	searching bool
 	again     bool       // routes have changed during the search
+	moved     bool       // by the path server since it was asked
 	answers   int        // of the path server, since its flows were placed
 	ports     [][]uint16 // by path
 }
 
 func newWays(policies []config.Policy, find findWays) ways {
-	w := ways{known: make(map[netip.AddrPort]*way), find: find, turn: make(chan struct{}, 1), legs: make(map[legs]*legPorts)}
+	w := ways{
+		known: make(map[netip.AddrPort]*way), find: find, turn: make(chan struct{}, 1), legs: make(map[legs]*legPorts),
+		hearing: make(map[string]bool),
+	}
 	for _, p := range policies {
 		switch {
 		case p.Use == config.UsePaths:
@@ -105,13 +110,13 @@ func (w *ways) due(server netip.AddrPort, paths int, asked string, now time.Time
 // search reports whether ports are to be searched now.
 func (known *way) search(now time.Time) bool {
 	age := now.Sub(known.found)
-	if known.searching || age < known.lifetime() {
+	if known.searching || age < known.lifetime() && !known.moved {
 		return false
 	}
 	if age >= wayLifetime {
 		known.answers = 0
 	}
-	known.searching = true
+	known.searching, known.moved = true, false
 	return true
 }
 
@@ -288,6 +293,7 @@ func (c *Client) searchWays(ctx context.Context, server netip.AddrPort) {
 			}
 			c.backlog = append(c.backlog, c.host.ways.take(server, ports, err, now)...)
 			c.decide(ctx, now)
+			c.hearMoves(ctx, known.asked, now)
 		})
 	})
 }

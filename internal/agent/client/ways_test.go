@@ -210,6 +210,46 @@ func TestPathServerRenewed(t *testing.T) {
 	}
 }
 
+// TestPathServerHeard: a request for moves is open while connections use what the path server answered, and one at a time. About what it
+// has moved, it is asked at once, but not twice, and not about what it was not asked for.
+func TestPathServerHeard(t *testing.T) {
+	w := newWays(pathsPolicy(nil), nil)
+	now := time.Unix(1000, 0)
+	if w.hears("", now) || w.hears(controller, now) {
+		t.Error("a request is open before any connection")
+	}
+	w.due(waysServer, 3, controller, now)
+	if w.hears(controller, now) {
+		t.Error("a request is open before the first answer")
+	}
+	w.take(waysServer, [][]uint16{{61000}, {61001}, {61002}}, nil, now)
+	if !w.hears(controller, now) || w.hears("", now) || w.hears("other@192.0.2.8:45674", now) {
+		t.Error("no request is open at the path server that answered, or one elsewhere")
+	}
+	if !w.hears(controller, now.Add(wayLifetime-1)) || w.hears(controller, now.Add(wayLifetime)) {
+		t.Error("a request does not end with the connections")
+	}
+	w.hearing[controller] = true
+	if w.hears(controller, now) {
+		t.Error("two requests are open")
+	}
+	known := w.known[waysServer]
+	other := netip.MustParseAddrPort("192.0.2.1:80")
+	w.takeMoves("other@192.0.2.8:45674", []netip.AddrPort{waysServer})
+	if w.takeMoves(controller, []netip.AddrPort{other}); known.search(now) || w.known[other] != nil {
+		t.Error("asked about what was not moved")
+	}
+	w.takeMoves(controller, []netip.AddrPort{waysServer})
+	if !known.search(now) || known.search(now) {
+		t.Error("not asked once about what was moved")
+	}
+	w.takeMoves(controller, []netip.AddrPort{waysServer}) // while it is asked
+	w.take(waysServer, [][]uint16{{61000}, {61001}, {61009}}, nil, now)
+	if !known.search(now) {
+		t.Error("a move during a request is forgotten")
+	}
+}
+
 // TestPathServerMoves: subflows are replaced on a path whose ports are all others, but not on paths that the answer has in another
 // order, nor on those by chance.
 func TestPathServerMoves(t *testing.T) {

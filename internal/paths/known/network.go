@@ -23,6 +23,7 @@ type Network struct {
 	host    []bool
 	links   [][]end                // of each node
 	numbers map[linkKey]int        // of links, also of those that earlier graphs had
+	has     map[int]bool           // links by their ids
 	at      map[netip.Addr]int     // nodes by address
 	mu      sync.Mutex             // of courses
 	courses map[courseKey]*courses // by destination
@@ -82,6 +83,7 @@ func build(g *topology.Graph, s *cflb.Scheme, numbers map[linkKey]int) (*Network
 	}
 	n := &Network{
 		scheme: s, ttl: uint8(ttl), graph: g.Network(), numbers: numbers, at: map[netip.Addr]int{}, courses: map[courseKey]*courses{},
+		has: map[int]bool{},
 	}
 	for _, node := range g.Nodes {
 		n.names, n.host, n.links = append(n.names, string(node.Name)), append(n.host, node.Host), append(n.links, nil)
@@ -92,6 +94,7 @@ func build(g *topology.Graph, s *cflb.Scheme, numbers map[linkKey]int) (*Network
 	alike := map[linkKey]int{}
 	for _, l := range g.Links {
 		id := 2 * n.number(l, alike)
+		n.has[id], n.has[id+1] = true, true
 		a, b := n.graph.Node(string(l.Source)), n.graph.Node(string(l.Target))
 		n.join(id, a, b, l.Weight, l.SourceAddresses, l.TargetAddresses)
 		for _, side := range []struct {
@@ -140,6 +143,9 @@ func (n *Network) join(id, a, b int, weight float64, atA, atB []netip.Addr) {
 	n.links[a] = append(n.links[a], end{id, b, weight, atB})
 	n.links[b] = append(n.links[b], end{id + 1, a, weight, atA})
 }
+
+// Has reports whether the network has a link, given by its number in a Route.
+func (n *Network) Has(link int) bool { return n.has[link] }
 
 // iface adds a node for a host's interface, which has only that link.
 func (n *Network) iface(id, host, peer int, weight float64, own, others []netip.Addr, reversed bool) int {

@@ -1,7 +1,6 @@
 package known
 
 import (
-	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -19,6 +18,8 @@ type lease struct {
 	until  time.Time
 	placed time.Time // the last time that one of the ways was chosen
 	ways   [][]int   // links of each
+	fresh  bool      // others have not been moved for it
+	movable
 }
 
 // NewScheduler returns a scheduler that knows of no flows.
@@ -28,6 +29,7 @@ func NewScheduler() *Scheduler {
 
 // Asked is a request for flows: so many of the ways, given by their links, under a key.
 type Asked struct {
+	Host   string // who asks, see Relieve
 	Key    string
 	Ways   [][]int
 	Wanted int
@@ -55,7 +57,10 @@ func (s *Scheduler) PlaceAll(all []Asked, now, until time.Time) [][]int {
 		}
 		chosen[i] = s.Place(a.Key, a.Ways, a.Wanted, now, until)
 		if l := s.leases[a.Key]; a.Moves && len(chosen[i]) > 0 && now.Sub(l.placed) >= stays {
-			s.move(l, a.Ways, chosen[i], now)
+			if e := s.bestExchange(a.Ways, chosen[i], s.limit(a.Ways)); e != nil {
+				s.apply(e, l, a.Ways, chosen[i])
+				l.placed = now
+			}
 		}
 	}
 	if len(movable) > 1 {
@@ -65,6 +70,9 @@ func (s *Scheduler) PlaceAll(all []Asked, now, until time.Time) [][]int {
 		for k, way := range chosen[i] {
 			s.leases[all[i].Key].ways[k] = all[i].Ways[way]
 		}
+	}
+	for i := range all {
+		s.keep(&all[i], chosen[i])
 	}
 	return chosen
 }
@@ -107,69 +115,6 @@ func (s *Scheduler) even(all []Asked, chosen [][]int, movable []int) {
 	}
 }
 
-// move exchanges one of a lease's ways that is crowded: a flow was placed when those that came later were not known. Only one is
-// exchanged, so that the others carry the connection meanwhile. If no way is less crowded, it is one that is as crowded: there,
-// another flow may find an emptier way.
-func (s *Scheduler) move(l *lease, ways [][]int, chosen []int, now time.Time) {
-	limit := s.limit(ways)
-	best, to := -1, 0
-	var most, least []int // crowd of the way that is left, and of the one that is taken
-	for k, old := range chosen {
-		s.count(ways[old:old+1], -1)
-		before := s.crowd(ways[old], limit)
-		for _, w := range s.random.Perm(len(ways)) {
-			if len(before) == 0 || slices.Contains(chosen, w) || slices.Equal(ways[w], ways[old]) {
-				continue
-			}
-			after := s.crowd(ways[w], limit)
-			if slices.Compare(after, before) <= 0 && cmp.Or(slices.Compare(before, most), slices.Compare(least, after)) > 0 {
-				best, to, most, least = k, w, before, after
-			}
-		}
-		s.count(ways[old:old+1], 1)
-	}
-	if best < 0 {
-		return
-	}
-	s.count(l.ways[best:best+1], -1)
-	chosen[best], l.ways[best], l.placed = to, ways[to], now
-	s.count(l.ways[best:best+1], 1)
-}
-
-// limit returns the flows that a link may have without being crowded: as many as the fullest link that all ways share, because a
-// flow is no faster than there, and as many as the others have on average.
-func (s *Scheduler) limit(ways [][]int) (most int) {
-	on := map[int]int{} // ways of each link
-	for _, links := range ways {
-		for _, link := range links {
-			on[link]++
-		}
-	}
-	sum, others := 0, 0
-	for link, n := range on {
-		if n == len(ways) {
-			most = max(most, s.load[link])
-		} else {
-			sum, others = sum+s.load[link], others+1
-		}
-	}
-	if others > 0 {
-		most = max(most, (sum+others-1)/others)
-	}
-	return most
-}
-
-// crowd returns the flows of those links of a way that would have more than the limit with one more flow, the fullest first.
-func (s *Scheduler) crowd(links []int, limit int) (flows []int) {
-	for _, link := range links {
-		if n := s.load[link] + 1; n > limit {
-			flows = append(flows, n)
-		}
-	}
-	slices.SortFunc(flows, func(a, b int) int { return b - a })
-	return flows
-}
-
 // cost is that of one more flow on a way. A full link costs more than several that are less full.
 func (s *Scheduler) cost(links []int) (sum float64) {
 	const doublings = 2 // for each flow
@@ -196,9 +141,12 @@ func (s *Scheduler) Place(key string, ways [][]int, wanted int, now, until time.
 			}
 		}
 	}
-	l := &lease{until: until, placed: now}
-	if old := s.leases[key]; old != nil && len(chosen) == len(old.ways) {
-		l.placed = old.placed
+	l := &lease{until: until, placed: now, fresh: true}
+	if old := s.leases[key]; old != nil {
+		l.fresh, l.last = false, old.last
+		if len(chosen) == len(old.ways) {
+			l.placed = old.placed
+		}
 	}
 	for len(chosen) < min(wanted, len(ways)) {
 		i := s.best(ways, chosen)

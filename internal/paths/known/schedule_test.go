@@ -152,7 +152,7 @@ func TestLoadIsExact(t *testing.T) {
 			}
 			ask := func(key string) Asked {
 				ways := rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 5), 1, 3), 0, 4).Draw(t, "ways")
-				return Asked{key, ways, rapid.IntRange(1, 4).Draw(t, "wanted"), rapid.Bool().Draw(t, "moves")}
+				return Asked{key, key, ways, rapid.IntRange(1, 4).Draw(t, "wanted"), rapid.Bool().Draw(t, "moves")}
 			}
 			all := []Asked{ask(key)}
 			for range rapid.IntRange(0, 3).Draw(t, "others") {
@@ -164,8 +164,18 @@ func TestLoadIsExact(t *testing.T) {
 					t.Fatalf("%v of %+v", chosen, all[i])
 				}
 			}
+			for _, m := range s.Relieve(all, func(host string) bool { return host != "a" }, now) {
+				if m.Key == "a" || slices.ContainsFunc(all, func(a Asked) bool { return a.Key == m.Key }) {
+					t.Fatalf("%v is moved", m)
+				}
+			}
 			want := map[int]int{}
 			for _, l := range s.leases {
+				for i, way := range l.chosen {
+					if !slices.Equal(l.all[way], l.ways[i]) {
+						t.Fatalf("chosen %v of %v, on %v", l.chosen, l.all, l.ways)
+					}
+				}
 				for _, way := range l.ways {
 					for _, link := range way {
 						want[link]++

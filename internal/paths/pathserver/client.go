@@ -58,6 +58,17 @@ func (c *Client) Flow(ctx context.Context, source, destination netip.AddrPort) (
 	return a, nil
 }
 
+// Moved waits until the server has moved flows of this member, and returns their destinations; see MovedRequest.
+func (c *Client) Moved(ctx context.Context) ([]netip.AddrPort, error) {
+	limited, cancel := context.WithTimeout(ctx, movedTime+requestTime)
+	defer cancel()
+	var a MovedAnswer
+	if err := c.ask(limited, movedPath, MovedRequest{}, &a); err != nil {
+		return nil, fmt.Errorf("wait for moves by the path server %s: %w", c.Name, err)
+	}
+	return a.Destinations, nil
+}
+
 func (c *Client) ask(ctx context.Context, path string, q, a any) error {
 	body, err := json.Marshal(q)
 	if err != nil {

@@ -3,6 +3,7 @@ package pathserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -349,7 +350,7 @@ func TestOneMemberCannotTakeAll(t *testing.T) {
 		ways := [][]int{{1}, {2}}
 		place := func(member string, port uint16) error {
 			key := keyOf(member, &PlaceRequest{Destination: netip.AddrPortFrom(wanted.Source, port)})
-			_, err := s.reserve(member, known.Asked{Key: key, Ways: ways, Wanted: 1})
+			_, err := s.reserve(known.Asked{Host: member, Key: key, Ways: ways, Wanted: 1}, wanted.Destination)
 			return err
 		}
 		for port := range uint16(leasesOfMember) {
@@ -380,7 +381,7 @@ func TestPlacedTogether(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := unserved()
 			join := func(member string, ways [][]int) (*batch, int) {
-				b, i, err := s.join(member, known.Asked{Key: member, Ways: ways, Wanted: 1})
+				b, i, err := s.join(known.Asked{Host: member, Key: member, Ways: ways, Wanted: 1}, wanted.Destination)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -395,6 +396,163 @@ func TestPlacedTogether(t *testing.T) {
 				t.Errorf("requests %v apart: placed %v, not %v", after, got, want)
 			}
 		})
+	}
+}
+
+// TestToldOfMoves: a member whose flow is moved for another's is told, and gets the new path when it asks again. A member that has no
+// request open keeps its path.
+func TestToldOfMoves(t *testing.T) {
+	for _, hears := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := unserved()
+			place := func(member string, ways [][]int) int {
+				chosen, err := s.reserve(known.Asked{Host: member, Key: member, Ways: ways, Wanted: 1, Moves: true}, wanted.Destination)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return chosen[0]
+			}
+			old := [][]int{{0, 1}, {0, 2}}
+			if way := place("alice", old); way != 0 {
+				t.Fatal(way)
+			}
+			told := make(chan []netip.AddrPort, 1)
+			if hears {
+				go func() {
+					a, err := s.moved(t.Context(), "alice", nil)
+					if err != nil {
+						t.Error(err)
+					}
+					told <- a.Destinations
+				}()
+			}
+			synctest.Wait()
+			began := time.Now()
+			place("bob", [][]int{{1}})
+			synctest.Wait()
+			if hears {
+				if got := <-told; !slices.Equal(got, []netip.AddrPort{wanted.Destination}) || time.Since(began) != gatherTime {
+					t.Errorf("told of %v after %v", got, time.Since(began))
+				}
+			}
+			if way := place("alice", old); hears != (way == 1) {
+				t.Errorf("hears %t: on way %d", hears, way)
+			}
+			if len(s.hearing) != 0 {
+				t.Error("a request that was answered is kept")
+			}
+		})
+	}
+}
+
+// TestRequestsForMovesEnd: a request for moves ends after its time, when the member is gone, and when it has another one.
+func TestRequestsForMovesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := unserved()
+		ended := make(chan time.Duration, 1)
+		began := time.Now()
+		wait := func(ctx context.Context) {
+			go func() {
+				a, err := s.moved(ctx, "alice", nil)
+				if len(a.Destinations) > 0 || err != nil && ctx.Err() == nil {
+					t.Errorf("%+v, %v", a, err)
+				}
+				ended <- time.Since(began)
+			}()
+			synctest.Wait()
+		}
+		wait(t.Context())
+		time.Sleep(time.Second)
+		wait(t.Context())
+		if after := <-ended; after != time.Second {
+			t.Errorf("the first ended after %v", after)
+		}
+		if after := <-ended; after != time.Second+movedTime {
+			t.Errorf("the second ended after %v", after)
+		}
+		gone, leave := context.WithCancel(t.Context())
+		wait(gone)
+		leave()
+		<-ended
+		if len(s.hearing) != 0 {
+			t.Error("requests are kept after their end")
+		}
+	})
+}
+
+// oneConn is a listener for one connection.
+type oneConn struct {
+	conns chan net.Conn
+}
+
+func (l oneConn) Accept() (net.Conn, error) {
+	if conn, ok := <-l.conns; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+func (l oneConn) Close() error   { return nil }
+func (l oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestRequestsStayOpen: a request for moves outlives the time limits of other requests.
+func TestRequestsStayOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := unserved().web(open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.ReadAll(r.Body)
+			select {
+			case <-time.After(movedTime):
+				_, _ = io.WriteString(w, "late")
+			case <-r.Context().Done():
+				_, _ = io.WriteString(w, "ended")
+			}
+		})))
+		client, server := net.Pipe()
+		l := oneConn{make(chan net.Conn, 1)}
+		l.conns <- server
+		close(l.conns)
+		_ = h.Serve(l) // returns when there are no more connections
+		if _, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: controller\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(client)
+		if err != nil || !strings.HasSuffix(string(answer), "late") {
+			t.Errorf("%q, %v", answer, err)
+		}
+	})
+}
+
+// TestToldOfLostLinks: a member with a flow on a link that goes down is told over its connection, and gets another path.
+func TestToldOfLostLinks(t *testing.T) {
+	b := newBed(t)
+	c := b.client("alice")
+	one := wanted
+	one.Paths = 1
+	if _, err := c.Place(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan error, 1)
+	go func() {
+		destinations, err := c.Moved(t.Context())
+		if err == nil && !slices.Equal(destinations, []netip.AddrPort{wanted.Destination}) {
+			err = fmt.Errorf("told of %v", destinations)
+		}
+		told <- err
+	}()
+	for hears := false; !hears; time.Sleep(time.Millisecond) {
+		b.server.mu.Lock()
+		hears = b.server.hearing["alice"] != nil
+		b.server.mu.Unlock()
+	}
+	for _, address := range []string{"10.1.1.1", "10.1.2.1"} { // the path there and back may take both
+		link := `{"source": "r1", "target": "r2", "source_addresses": ["` + address + `"]`
+		b.network = networkOf(t, strings.Replace(graph, link, link+`, "down": true`, 1), b.network)
+		b.server.Replace(b.network)
+	}
+	if err := <-told; err != nil {
+		t.Error(err)
+	}
+	if a, err := c.Place(t.Context(), one); err != nil || len(a.Paths) != 1 {
+		t.Errorf("%+v, %v", a, err)
 	}
 }
 

@@ -5,6 +5,7 @@ package pathserver
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/packet"
 	"github.com/detour-collective/dcol/internal/paths/known"
@@ -20,6 +21,7 @@ const alpn = "http/1.1"
 const (
 	placePath = "/v1/place"
 	flowPath  = "/v1/flow"
+	movedPath = "/v1/moved"
 )
 
 // Limits of a request and of its answer.
@@ -82,6 +84,19 @@ type FlowAnswer struct {
 	There []string `json:"there"`
 	Back  []string `json:"back"`
 }
+
+// MovedRequest waits until the server has moved flows of the member that asks. A member has one such request open: a further one
+// ends it.
+type MovedRequest struct{}
+
+// MovedAnswer has the destinations of direct flows that were moved: none if nothing has happened for some minutes. The new ports are
+// the answer to a PlaceRequest, which is to follow at once.
+type MovedAnswer struct {
+	Destinations []netip.AddrPort `json:"destinations,omitempty"`
+}
+
+// movedTime is the time after which a MovedRequest is answered anyway. It bounds what is kept for hosts that are gone.
+const movedTime = 5 * time.Minute
 
 // problem is the body of a refusal.
 type problem struct {

@@ -48,8 +48,9 @@ type Server struct {
 
 	mu      sync.Mutex // of what follows
 	places  *known.Scheduler
-	pairs   map[string]map[string]bool // keys of each member's leases
-	waiting *batch                     // nil: none waits
+	pairs   map[string]map[string]netip.AddrPort // destinations of each member's leases, by key
+	waiting *batch                               // nil: none waits
+	hearing map[string]chan []netip.AddrPort     // open requests for moves, by member; each takes one answer
 }
 
 // batch has requests that are placed together.
@@ -67,24 +68,25 @@ func (b *batch) has(key string) bool {
 func New(id *collective.Identity, n *known.Network, now func() time.Time, log *slog.Logger) *Server {
 	s := &Server{
 		identity: id, now: now, log: log, work: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		places: known.NewScheduler(), pairs: map[string]map[string]bool{},
+		places: known.NewScheduler(), pairs: map[string]map[string]netip.AddrPort{},
+		hearing: map[string]chan []netip.AddrPort{},
 	}
 	s.network.Store(n)
 	return s
 }
 
 // Replace has the server answer about a network that has changed, which known.Network.Renewed returns. Flows that were placed
-// keep the paths that there still are.
-func (s *Server) Replace(n *known.Network) { s.network.Store(n) }
+// keep the paths that there still are. Members with flows on links that are gone are told.
+func (s *Server) Replace(n *known.Network) {
+	s.network.Store(n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tell(s.places.Changed(n.Has))
+}
 
 // Serve answers until ctx ends. It closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	h := &http.Server{
-		Handler: s.handler(), MaxHeaderBytes: 16 << 10, ReadTimeout: requestTime, WriteTimeout: 2 * requestTime,
-		ConnState: s.admit, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
-	// Only a handshake reads what was revoked since the last one, and idle connections would take places.
-	h.SetKeepAlivesEnabled(false)
+	h := s.web(s.handler())
 	stop := context.AfterFunc(ctx, func() { _ = h.Close() })
 	defer stop()
 	err := h.Serve(tls.NewListener(strangers.NewListener(l, limits, strangers.NewSeen()), s.identity.ServerTLS(alpn)))
@@ -92,6 +94,17 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return nil
 	}
 	return fmt.Errorf("answer requests about paths: %w", err)
+}
+
+// web returns the HTTP server of a handler.
+func (s *Server) web(handler http.Handler) *http.Server {
+	h := &http.Server{
+		Handler: handler, MaxHeaderBytes: 16 << 10, ReadTimeout: requestTime, WriteTimeout: 2 * requestTime,
+		ConnState: s.admit, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	// Only a handshake reads what was revoked since the last one, and idle connections would take places.
+	h.SetKeepAlivesEnabled(false)
+	return h
 }
 
 // admit takes a member's connection out of those of strangers. The server reports each connection with its first byte: by
@@ -111,7 +124,17 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST "+placePath, answering(s, s.place))
 	mux.Handle("POST "+flowPath, answering(s, s.flow))
+	mux.Handle("POST "+movedPath, open(answering(s, s.moved)))
 	return mux
+}
+
+// open has requests stay open for as long as one for moves.
+func open(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, until := http.NewResponseController(w), time.Now().Add(movedTime+requestTime)
+		_, _ = c.SetReadDeadline(until), c.SetWriteDeadline(until) // else the request ends early, and the member asks again
+		h.ServeHTTP(w, r)
+	})
 }
 
 // refusal is an error with its HTTP status.
@@ -208,8 +231,8 @@ func (s *Server) place(ctx context.Context, member string, q *PlaceRequest) (a P
 		links[i] = append(append(links[i], w.There.Links...), w.Back.Links...)
 	}
 	// Agents move living flows to another direct path, but not to other legs of a detour.
-	asked := known.Asked{Key: keyOf(member, q), Ways: links, Wanted: q.Paths, Moves: !q.Waypoint.IsValid()}
-	chosen, err := s.reserve(member, asked)
+	asked := known.Asked{Host: member, Key: keyOf(member, q), Ways: links, Wanted: q.Paths, Moves: !q.Waypoint.IsValid()}
+	chosen, err := s.reserve(asked, q.Destination)
 	a.Seconds = int(leaseTime / time.Second)
 	for _, i := range chosen {
 		w := ways[i]
@@ -223,8 +246,8 @@ func keyOf(member string, q *PlaceRequest) string {
 }
 
 // reserve places flows, together with those of other requests that come within a moment.
-func (s *Server) reserve(member string, asked known.Asked) ([]int, error) {
-	b, i, err := s.join(member, asked)
+func (s *Server) reserve(asked known.Asked, destination netip.AddrPort) ([]int, error) {
+	b, i, err := s.join(asked, destination)
 	if err != nil {
 		return nil, err
 	}
@@ -233,11 +256,11 @@ func (s *Server) reserve(member string, asked known.Asked) ([]int, error) {
 }
 
 // join adds a request to those that wait, as the i-th.
-func (s *Server) join(member string, asked known.Asked) (b *batch, i int, err error) {
+func (s *Server) join(asked known.Asked, destination netip.AddrPort) (b *batch, i int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.places.Leases(s.now())
-	mine := s.pairs[member]
+	mine := s.pairs[asked.Host]
 	for k := range mine {
 		if !s.places.Holds(k) && !s.waiting.has(k) {
 			delete(mine, k)
@@ -246,14 +269,14 @@ func (s *Server) join(member string, asked known.Asked) (b *batch, i int, err er
 	if s.waiting != nil {
 		all += len(s.waiting.asked)
 	}
-	if !mine[asked.Key] && (all >= maxLeases || len(mine) >= leasesOfMember) {
+	if _, holds := mine[asked.Key]; !holds && (all >= maxLeases || len(mine) >= leasesOfMember) {
 		return nil, 0, refusal{http.StatusTooManyRequests, errors.New("too many flows are placed: ask again in some minutes")}
 	}
 	if mine == nil {
-		mine = map[string]bool{}
-		s.pairs[member] = mine
+		mine = map[string]netip.AddrPort{}
+		s.pairs[asked.Host] = mine
 	}
-	mine[asked.Key] = true
+	mine[asked.Key] = destination
 	if s.waiting == nil {
 		s.waiting = &batch{placed: make(chan struct{})}
 		time.AfterFunc(gatherTime, s.placeWaiting)
@@ -269,7 +292,49 @@ func (s *Server) placeWaiting() {
 	b, now := s.waiting, s.now()
 	s.waiting = nil
 	b.chosen = s.places.PlaceAll(b.asked, now, now.Add(leaseTime))
+	s.tell(s.places.Relieve(b.asked, func(member string) bool { return s.hearing[member] != nil }, now))
 	close(b.placed)
+}
+
+// tell answers the requests of members whose flows were moved. Those who have none open learn of it when they renew their flows.
+func (s *Server) tell(moved []known.Moved) {
+	news := map[string][]netip.AddrPort{}
+	for _, m := range moved {
+		if s.hearing[m.Host] != nil {
+			news[m.Host] = append(news[m.Host], s.pairs[m.Host][m.Key])
+		}
+	}
+	for member, destinations := range news {
+		s.hearing[member] <- destinations
+		delete(s.hearing, member)
+	}
+}
+
+// moved waits until flows of the member are moved.
+func (s *Server) moved(ctx context.Context, member string, _ *MovedRequest) (a MovedAnswer, err error) {
+	told := make(chan []netip.AddrPort, 1)
+	s.mu.Lock()
+	if before := s.hearing[member]; before != nil {
+		before <- nil
+	}
+	s.hearing[member] = told
+	s.mu.Unlock()
+	end := time.NewTimer(movedTime)
+	defer end.Stop()
+	select {
+	case a.Destinations = <-told:
+		return a, nil
+	case <-end.C:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hearing[member] == told {
+		delete(s.hearing, member)
+		return a, err
+	}
+	return MovedAnswer{Destinations: <-told}, nil // in the last moment
 }
 
 func (s *Server) flow(ctx context.Context, _ string, q *FlowRequest) (a FlowAnswer, err error) {
