@@ -264,20 +264,14 @@ func TestPathServerMovesSubflow(t *testing.T) {
 	download.endsWell()
 }
 
-// TestPathServerLegs: a path server chooses the ports of detours, so that two connections through one waypoint share no link on
-// which routers choose: neither before the waypoint nor behind it, neither there nor back.
-func TestPathServerLegs(t *testing.T) {
-	for _, kind := range []string{"mapped", "wireguard"} {
-		t.Run(kind, func(t *testing.T) { placedLegs(t, kind) })
-	}
-}
-
-func placedLegs(t *testing.T, kind string) {
+// legsWorld is a network in which routers choose among two links to alice's waypoint, x1 and x2, and behind it to the server, y1 and y2.
+func legsWorld(t *testing.T) (w *world, spec testbed.Spec) {
+	t.Helper()
 	t.Parallel()
 	if cannot != "" {
 		t.Skip(cannot)
 	}
-	spec := testbed.Spec{
+	spec = testbed.Spec{
 		Hosts: []testbed.HostSpec{{Name: alice}, {Name: bob}, {Name: server}},
 		Links: []testbed.LinkSpec{{Name: "near", A: alice, B: "r1"}, {Name: "aside", A: bob, B: "r2"}, {Name: "far", A: "r3", B: server}},
 	}
@@ -295,7 +289,7 @@ func placedLegs(t *testing.T, kind string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, net: n, dir: t.TempDir()}
+	w = &world{T: t, net: n, dir: t.TempDir()}
 	t.Cleanup(func() {
 		w.explain()
 		if err := n.Close(); err != nil {
@@ -303,6 +297,20 @@ func placedLegs(t *testing.T, kind string) {
 		}
 		w.checkRaces()
 	})
+	return w, spec
+}
+
+// TestPathServerLegs: a path server chooses the ports of detours, so that two connections through one waypoint share no link on
+// which routers choose: neither before the waypoint nor behind it, neither there nor back.
+func TestPathServerLegs(t *testing.T) {
+	for _, kind := range []string{"mapped", "wireguard"} {
+		t.Run(kind, func(t *testing.T) { placedLegs(t, kind) })
+	}
+}
+
+func placedLegs(t *testing.T, kind string) {
+	w, spec := legsWorld(t)
+	n := w.net
 	routers := []string{"r1", "r2", "r3"}
 	w.found("collective", append([]string{alice, bob, server}, routers...)...)
 	for _, host := range append([]string{alice, bob, server}, routers...) {
@@ -420,4 +428,47 @@ func placedLegs(t *testing.T, kind string) {
 		return nil
 	})
 	first.endsWell()
+}
+
+// TestFirstLeg: without a path server, the agent finds ports that lead along distinct paths to a waypoint, and connections through it
+// take turns on them.
+func TestFirstLeg(t *testing.T) {
+	w, _ := legsWorld(t)
+	w.rights = ",+net_raw"
+	w.found("collective", alice, bob)
+	w.identify("collective", alice)
+	w.identify("collective", bob)
+	w.useKinds("in-band")
+	w.configure(alice, clientOfAll(kindsLine("in-band"), w.addr4(bob).String())+"[[policy]]\nuse = \"paths\"\ndetours = true\n")
+	w.serve()
+	w.run(server, "ip", "mptcp", "limits", "set", "subflow", "8", "add_addr_accepted", "8")
+	ofAlice, _ := w.startBoth()
+	get := func() *transfer { return w.curl(fmt.Sprintf("http://%v:80/file", w.addr4(server))) }
+	first := get()
+	var found []string // ports by path
+	w.eventually("ports to the waypoint are found", func() error {
+		log, err := os.ReadFile(ofAlice.log)
+		if m := regexp.MustCompile(`first leg of a detour".* ports="?\[\[([\d ]+)\] \[([\d ]+)\]\]`).FindSubmatch(log); m != nil {
+			found = []string{string(m[1]), string(m[2])}
+		}
+		return errors.Join(err, holds(len(found) == 2, "not in the log"))
+	})
+	pathOf := func(port uint16) int {
+		return slices.IndexFunc(found, func(ports string) bool { return slices.Contains(strings.Fields(ports), fmt.Sprint(port)) })
+	}
+	second, third := get(), get()
+	w.eventually("two further connections have detours on different paths", func() error {
+		used := map[int]bool{}
+		for _, c := range w.mustStatus(alice).Client.Connections {
+			for _, sub := range c.Subflows {
+				if i := pathOf(sub.Local.Port()); sub.Kind == "in-band" && sub.State == api.SubflowUp && i >= 0 {
+					used[i] = true
+				}
+			}
+		}
+		return holds(len(used) == 2, "on %v of %v", used, found)
+	})
+	first.goesOn()
+	second.goesOn()
+	third.endsWell()
 }

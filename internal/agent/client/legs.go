@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
@@ -29,7 +28,7 @@ type legs struct {
 	remote, server netip.AddrPort
 }
 
-// legPorts has the source ports that a path server chose for both legs of a detour.
+// legPorts has the source ports that a path server chose for both legs of a detour, or that probes found for its first leg.
 type legPorts struct {
 	asked     time.Time // of the last answer; zero: none yet
 	searching bool
@@ -40,9 +39,17 @@ type legPorts struct {
 
 func legsOf(a path.CreateSubflow) legs { return legs{a.Kind, a.Waypoint, a.Local, a.Remote, a.Server} }
 
+// firstLegOf identifies the leg of a detour to its waypoint, which is the same for all servers.
+func firstLegOf(a path.CreateSubflow) legs {
+	return legs{kind: a.Kind, waypoint: a.Waypoint, remote: a.Remote}
+}
+
 // legPorts returns the ports for a subflow, those of the path whose turn it is first. Others follow, in case these are in use.
 func (w *ways) legPorts(a path.CreateSubflow) (ports []uint16) {
 	known := w.legs[legsOf(a)]
+	if known == nil {
+		known = w.legs[firstLegOf(a)]
+	}
 	if known == nil || len(known.ports) == 0 {
 		return nil
 	}
@@ -66,17 +73,41 @@ func (w *ways) askedOf(a path.CreateSubflow) string {
 	return w.policies[i].server
 }
 
+// finds reports whether probes find the ports of a detour's first leg. The waypoint itself must answer them: through a port that is
+// mapped, they would go on to the server as connections of their own.
+func (w *ways) finds(a path.CreateSubflow) bool {
+	return !a.Direct && a.Kind == path.InBand && slices.ContainsFunc(w.policies, func(p waysPolicy) bool {
+		p.rule.Cgroup = ""
+		return p.detours && p.server == "" && p.rule.Covers(a.Server.Port(), a.Server.Addr(), "")
+	})
+}
+
+// searchesLeg reports whether the ports of a detour's first leg are to be searched now. That takes seconds, so no subflow waits for it.
+func (w *ways) searchesLeg(a path.CreateSubflow, now time.Time) bool {
+	known := w.legOf(firstLegOf(a))
+	if known == nil || known.searching || now.Sub(known.asked) < wayLifetime {
+		return false
+	}
+	known.searching = true
+	return true
+}
+
+// legOf returns what is known of a detour, which may be nothing yet; nil: there is no room for it.
+func (w *ways) legOf(key legs) *legPorts {
+	known := w.legs[key]
+	if known == nil && (len(w.legs) < mostWays || w.forgetLegs()) {
+		known = &legPorts{}
+		w.legs[key] = known
+	}
+	return known
+}
+
 // await has a subflow wait until the ports of its detour are known. It reports whether the subflow waits, and whether the path
 // server is to be asked now.
 func (w *ways) await(a path.CreateSubflow, now time.Time) (waits, search bool) {
-	key := legsOf(a)
-	known := w.legs[key]
+	known := w.legOf(legsOf(a))
 	if known == nil {
-		if len(w.legs) >= mostWays && !w.forgetLegs() {
-			return false, false
-		}
-		known = &legPorts{}
-		w.legs[key] = known
+		return false, false
 	}
 	if search = !known.searching && now.Sub(known.asked) >= renewAfter; search {
 		known.searching = true
@@ -125,6 +156,9 @@ func (c *Client) awaitLegs(ctx context.Context, a path.CreateSubflow, now time.T
 	w := &c.host.ways
 	asked := w.askedOf(a)
 	if asked == "" {
+		if w.finds(a) && w.searchesLeg(a, now) {
+			c.searchLeg(ctx, a)
+		}
 		return false
 	}
 	q, ok := c.legsRequest(a)
@@ -135,8 +169,7 @@ func (c *Client) awaitLegs(ctx context.Context, a path.CreateSubflow, now time.T
 	if !search {
 		return waits
 	}
-	name, addr, _ := strings.Cut(asked, "@")
-	server := pathserver.Client{Identity: c.config.Identity, Name: name, Addr: addr}
+	server := c.pathServerAt(asked)
 	c.requests.Go(func() {
 		limited, cancel := context.WithTimeout(ctx, legTime)
 		defer cancel()
@@ -157,6 +190,23 @@ func (c *Client) awaitLegs(ctx context.Context, a path.CreateSubflow, now time.T
 		})
 	})
 	return waits
+}
+
+// searchLeg searches ports that lead along distinct paths to a detour's waypoint.
+func (c *Client) searchLeg(ctx context.Context, a path.CreateSubflow) {
+	w := &c.host.ways
+	c.requests.Go(func() {
+		limited, cancel := context.WithTimeout(ctx, searchTime)
+		defer cancel()
+		ports, err := w.inTurn(limited, a.Remote, legPaths, portsEach)
+		c.post(ctx, func(now time.Time) {
+			c.log.Debug("ports for the first leg of a detour", "waypoint", a.Waypoint, "ports", ports)
+			if err != nil && ctx.Err() == nil {
+				c.log.Warn("the ports of a detour are left to chance", "waypoint", a.Waypoint, "err", err)
+			}
+			w.takeLegs(firstLegOf(a), ports, err, now)
+		})
+	})
 }
 
 // legsRequest returns the request for a detour's ports. It reports false if the waypoint's address is not of the server's kind.

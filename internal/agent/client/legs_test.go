@@ -168,3 +168,47 @@ func TestPortsOfDetours(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstLegFound: without a path server, the policy paths has probes find ports to the waypoint of a detour, once for all servers.
+// No subflow waits for that. Connections take turns on the paths that were found.
+func TestFirstLegFound(t *testing.T) {
+	inband, tunnelled, direct, other := throughBob, throughBob, throughBob, throughBob
+	inband.Kind, tunnelled.Kind, direct.Kind, direct.Direct = path.InBand, path.WireGuard, path.InBand, true
+	other.Kind, other.Server = path.InBand, netip.MustParseAddrPort("203.0.113.5:443")
+	for name, tc := range map[string]struct {
+		policy config.Policy
+		join   path.CreateSubflow
+		want   bool
+	}{
+		"in-band":      {config.Policy{Use: config.UsePaths, Detours: true}, inband, true},
+		"other port":   {config.Policy{Use: config.UsePaths, Detours: true, Ports: []int{80}}, inband, false},
+		"without":      {config.Policy{Use: config.UsePaths}, inband, false},
+		"path server":  {config.Policy{Use: config.UsePaths, Detours: true, Server: controller}, inband, false},
+		"detours only": {config.Policy{Use: config.UseDetours}, inband, false},
+		"mapped":       {config.Policy{Use: config.UsePaths, Detours: true}, throughBob, false},
+		"tunnel":       {config.Policy{Use: config.UsePaths, Detours: true}, tunnelled, false},
+		"direct":       {config.Policy{Use: config.UsePaths, Detours: true}, direct, false},
+	} {
+		if w := newWays([]config.Policy{tc.policy}, nil); w.finds(tc.join) != tc.want {
+			t.Errorf("%s: found by probes: %t", name, !tc.want)
+		}
+	}
+	w := newWays([]config.Policy{{Use: config.UsePaths, Detours: true}}, nil)
+	now := time.Unix(1000, 0)
+	if !w.searchesLeg(inband, now) || w.searchesLeg(inband, now) || w.searchesLeg(other, now) {
+		t.Error("not searched once for all servers")
+	}
+	if ports, _ := w.candidates(inband); ports != nil {
+		t.Errorf("ports %v before any are found", ports)
+	}
+	w.takeLegs(firstLegOf(inband), [][]uint16{{61000}, {62000}}, nil, now)
+	for i, join := range []path.CreateSubflow{inband, other, inband} {
+		want := [][]uint16{{61000, 62000}, {62000, 61000}}[i%2]
+		if ports, only := w.candidates(join); !slices.Equal(ports, want) || only {
+			t.Errorf("subflow %d: ports %v, only %t", i+1, ports, only)
+		}
+	}
+	if w.searchesLeg(inband, now.Add(wayLifetime-1)) || !w.searchesLeg(inband, now.Add(wayLifetime)) {
+		t.Error("not searched again after the lifetime")
+	}
+}
