@@ -121,7 +121,7 @@ paper: ## Repeat the papers' evaluation (root, some 20 minutes); writes out/pape
 	@$(MAKE) --no-print-directory build
 	bin/dcol-lab run papers/dcol
 
-battery: ## Run the battery of MPTCP tests against all implementations (root, some 40 minutes; of one some 20); writes out/battery/battery.html.
+battery: ## Run the battery of MPTCP tests against all implementations (root; for one of them some 6 minutes on two idle processors); writes out/battery/battery.html.
 	@$(MAKE) --no-print-directory build
 	bin/dcol-lab run battery
 

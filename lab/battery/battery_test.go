@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -150,6 +151,22 @@ func TestLength(t *testing.T) {
 	}
 }
 
+// A run has none of the files that an earlier battery has left in its folder.
+func TestEmptyFolder(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "logs", "run")
+	for range 2 {
+		if err := emptyFolder(folder); err != nil {
+			t.Fatal(err)
+		}
+		if files, err := os.ReadDir(folder); err != nil || len(files) > 0 {
+			t.Fatalf("%v, %v", files, err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, "answers.jsonl"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // What was under way when the path died does not count as data that came again.
 func TestResumed(t *testing.T) {
 	at := func(ms int, received int64, paths ...int) sample {
@@ -203,10 +220,11 @@ func TestLengths(t *testing.T) {
 func TestPage(t *testing.T) {
 	r := &Result{Runs: 3, Wanted: 4, Tests: []TestResult{{Title: "A <test>", Columns: []Column{{"goodput", "goodput", "Mbit/s"}}, Cases: []CaseResult{{Name: "c", Published: published("goodput", "14.5"), Rows: []Row{
 		{Implementation: "tcp", N: 3, Values: map[string]Value{"best": {10, 9, 11}, "sum": {20, 19, 21}}},
+		{Implementation: "mptcpd", Failed: 3, Failure: "no address"},
 		{Implementation: "kernel", N: 3, Discarded: 2, Doubt: "link path1 was late", Values: map[string]Value{"goodput": {15, 12, 16}}},
 	}}}}}}
 	compare(r.Tests[0].Cases[0].Rows)
-	if got := r.Tests[0].Cases[0].Rows[1].Values["of_best"]; got != (Value{1.5, 1.2, 1.6}) {
+	if got := r.Tests[0].Cases[0].Rows[2].Values["of_best"]; got != (Value{1.5, 1.2, 1.6}) {
 		t.Errorf("of the best: %v", got)
 	}
 	var page, text bytes.Buffer
@@ -216,7 +234,7 @@ func TestPage(t *testing.T) {
 	if err := r.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"15 (12–16)", "3 (−2)", "published", "14.5"} {
+	for _, want := range []string{"15 (12–16)", "3 (−2)", "published", "14.5", "failed 3 times, the last: no address"} {
 		if !strings.Contains(page.String(), want) || !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in %s %s", want, &page, &text)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
@@ -43,6 +44,9 @@ func together(n int, do func(int) error) error {
 // then. The server answers as the kernel schedules, or where its client was heard last; or the client withdraws the
 // address that has failed.
 func answers(ctx context.Context, a *attempt) (v values, err error) {
+	if err := a.alwaysMPTCP(); err != nil {
+		return nil, err
+	}
 	serve := []string{a.Programs.DCol, "probe", "serve"}
 	if a.variant.mode == "latest" {
 		if err := a.Host(serverHost).Sysctl("net.mptcp.pm_type", "1"); err != nil {
@@ -85,11 +89,24 @@ func answers(ctx context.Context, a *attempt) (v values, err error) {
 	return readSummary(out, err)
 }
 
+// alwaysMPTCP has connections that begin while the first path is down wait for it. By default, the kernel makes them plain TCP, and
+// then all others for an hour (docs/kernel-behaviour.md), so that the scheduler would not be measured. Older kernels lack the sysctls.
+func (a *attempt) alwaysMPTCP() error {
+	for key, value := range map[string]string{"net.mptcp.blackhole_timeout": "0", "net.mptcp.syn_retrans_before_tcp_fallback": "100"} {
+		if err := a.Host(clientHost).Sysctl(key, value); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 // readSummary returns the delays of dcol.probe-summary/1.
 func readSummary(out []byte, failed error) (values, error) {
 	var summary struct {
 		Series []struct {
+			Made   int                `json:"exchanges"`
 			Failed int                `json:"failed"`
+			Plain  int                `json:"fell_back"`
 			Values map[string]float64 `json:"values"`
 			Paths  map[string]int     `json:"reply_paths"`
 		}
@@ -101,7 +118,7 @@ func readSummary(out []byte, failed error) (values, error) {
 		return nil, fmt.Errorf("the summary has %d series, not one", len(summary.Series))
 	}
 	one := summary.Series[0]
-	v := values{"failed": float64(one.Failed)}
+	v := values{"failed": float64(one.Failed), "plain": 100 * float64(one.Plain) / float64(max(one.Made, 1))}
 	for _, name := range []string{"p50", "p75", "p90", "max", "count"} {
 		v[name] = one.Values[name]
 	}

@@ -38,7 +38,8 @@ type line struct {
 // even is a line with the same rate in both directions.
 func even(rate float64, rtt time.Duration) line { return line{up: rate, down: rate, rtt: rtt} }
 
-// params returns the line's directions. Queues hold 100 ms.
+// params returns the line's directions. Queues hold 100 ms, and at least 32 packets: on lines of less than 3.8 Mbit/s that
+// is more.
 func (l line) params() (up, down testbed.LinkParams) {
 	direction := func(rate, loss float64) testbed.LinkParams {
 		return testbed.LinkParams{Rate: int64(rate * 1e6), Delay: l.rtt / 2, Loss: loss, Queue: max(int(rate*1e6/8/10), 32*1500)}

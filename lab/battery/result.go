@@ -46,7 +46,7 @@ type Result struct {
 // TestResult is a test with its answers.
 type TestResult struct {
 	Name      string       `json:"name"`
-	Number    string       `json:"number"` // in the publication
+	Number    string       `json:"number"` // the publication, and its number there
 	Title     string       `json:"title"`
 	Question  string       `json:"question"`
 	Published string       `json:"published"`
@@ -189,7 +189,7 @@ func (r *Result) WriteText(w io.Writer) error {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "%d of %d runs, %s\n", r.Runs, r.Wanted, r.Length())
 	for _, t := range r.Tests {
-		fmt.Fprintf(out, "\n%s (test %s)\n%s\npublished: %s\n", t.Title, t.Number, t.Question, t.Published)
+		fmt.Fprintf(out, "\n%s\n%s\npublished (%s): %s\n", t.Title, t.Question, t.Number, t.Published)
 		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		head := "case\tby\tn"
 		for _, c := range t.Columns {
@@ -215,6 +215,13 @@ func (r *Result) WriteText(w io.Writer) error {
 		if err := table.Flush(); err != nil {
 			return err
 		}
+		for _, c := range t.Cases {
+			for _, row := range c.Rows {
+				if row.Failed > 0 {
+					fmt.Fprintf(out, "%s by %s %s\n", c.Name, row.Implementation, row.Failures())
+				}
+			}
+		}
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
@@ -237,6 +244,14 @@ func (r Row) Runs() string {
 		return strconv.Itoa(r.N)
 	}
 	return fmt.Sprintf("%d (−%d)", r.N, r.Discarded)
+}
+
+// Failures describes the attempts that failed.
+func (r Row) Failures() string {
+	if r.Failed == 1 {
+		return "failed once: " + r.Failure
+	}
+	return fmt.Sprintf("failed %d times, the last: %s", r.Failed, r.Failure)
 }
 
 // Show formats a value, with its spread.

@@ -214,7 +214,7 @@ func (b *battery) work(ctx context.Context) (_ *Result, err error) {
 	b.ledger = ledger
 	todo := b.tasks(scenarios, before)
 	fmt.Fprintf(o.Stderr, "battery: %d of %d runs to make\n", len(todo), b.wanted)
-	work := runner.Runner{Governors: runner.NewGovernors(o.Jobs), Todo: todo, Attempt: b.attempt, Begun: func(*runner.Task) {}, Done: b.done}
+	work := runner.Runner{Governors: runner.NewGovernors(o.Jobs), Todo: todo, Attempt: b.attempt, Begun: func(*runner.Task) {}, Done: b.done, KeepGoing: true}
 	runErr := work.Work(ctx)
 	runErr = errors.Join(runErr, ledger.Spent(time.Since(began)))
 	if ctx.Err() != nil {
@@ -300,7 +300,7 @@ func (b *battery) attempt(ctx context.Context, task *runner.Task) (run report.Ru
 	t, c := b.find(task)
 	run = report.Run{Variant: c.name, Procedure: task.Procedure.Name, Congestion: task.Scenario.Congestion, Log: filepath.Join("logs", task.Log())}
 	logs := filepath.Join(b.options.Out, run.Log)
-	if err := os.MkdirAll(logs, 0o755); err != nil {
+	if err := emptyFolder(logs); err != nil {
 		return run, fmt.Errorf("folder for logs: %w", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, runner.LongestRun, errors.New("it took too long"))
@@ -336,6 +336,11 @@ func (b *battery) attempt(ctx context.Context, task *runner.Task) (run report.Ru
 		_, run.Cause, run.Discarded = runner.Judge(task.Workload(), run)
 	}
 	return run, err
+}
+
+// emptyFolder makes a folder, without what an earlier battery has left there: programs append to their files.
+func emptyFolder(path string) error {
+	return errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o755))
 }
 
 // use returns the counters of the shaped links.

@@ -41,16 +41,19 @@ type Runner struct {
 	// Begun and Done are callbacks for progress. again is true if the run is repeated.
 	Begun func(*Task)
 	Done  func(t *Task, run report.Run, again bool) error
+	// KeepGoing has the other runs made when one cannot be made, once any has been made.
+	KeepGoing bool
 
 	running []*Task
 	ended   chan outcome
 	since   time.Time // the last change of running
 
+	worked bool // a run was made
 	// dcolFailed counts, of what never worked so far, how often dcol failed.
 	dcolFailed map[cell]int
 }
 
-// Work makes all runs. When one cannot be made, or ctx ends, it ends those that are
+// Work makes all runs. When one cannot be made (unless KeepGoing), or ctx ends, it ends those that are
 // under way and returns why.
 func (c *Runner) Work(ctx context.Context) error {
 	c.ended = make(chan outcome)
@@ -189,9 +192,11 @@ func (c *Runner) finish(ctx context.Context, o outcome, now time.Time) error {
 	case again:
 		c.Todo = slices.Insert(c.Todo, 0, t)
 	case run.Failed() && !c.neverWorks(t):
+	case o.err != nil && c.KeepGoing && c.worked && !errors.Is(o.err, ErrCorrupt):
 	case o.err != nil:
 		return fmt.Errorf("%s: %s in variant %s: %w", t.Scenario.Name, t.Procedure.Name, t.Variant.Name, o.err)
 	case run.Valid():
+		c.worked = true
 		c.works(t)
 	}
 	return nil

@@ -155,6 +155,25 @@ func TestRunnerStopsAtFailure(t *testing.T) {
 	})
 }
 
+// A run that fails every time is given up, and the others are made, if that is wanted and any run was made at all.
+func TestRunnerKeepsGoing(t *testing.T) {
+	broken := errors.New("no such program")
+	for first, want := range map[string]int{"a": 5, "broken": MaxAttempts} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newTestRunner(1, []string{first, "broken", "b"}, func(t *Task) (report.Run, error) {
+				if t.Procedure.Name == "broken" {
+					return report.Run{}, broken
+				}
+				return ok(t)
+			})
+			s.KeepGoing = true
+			if err := s.Work(t.Context()); (err == nil) != (first == "a") || len(s.story) != want {
+				t.Errorf("%s first: error %v after %q, want %d attempts", first, err, s.story, want)
+			}
+		})
+	}
+}
+
 // dcol's own failure is not repeated away: it counts, and the others go on.
 func TestRunnerCountsDColsFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
