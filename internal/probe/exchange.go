@@ -95,6 +95,9 @@ func (c *Client) exchange(ctx context.Context, way Way, r *Record) error {
 
 // turn sends a request and reads the reply to it.
 func (c *Client) turn(conn net.Conn, turn round, paths *paths, r *Record) error {
+	if turn.reply > 0 {
+		paths.begin() // before the request: on a fast path the reply is there at once
+	}
 	for _, n := range turn.request {
 		if _, err := conn.Write(make([]byte, n)); err != nil {
 			return err
@@ -104,7 +107,6 @@ func (c *Client) turn(conn net.Conn, turn round, paths *paths, r *Record) error 
 	if turn.reply == 0 {
 		return nil
 	}
-	paths.begin()
 	var first time.Duration
 	var arrivals []time.Duration
 	buffer := make([]byte, 64<<10)

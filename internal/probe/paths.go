@@ -31,13 +31,12 @@ const (
 
 // paths notes which subflows bring a connection's replies.
 type paths struct {
-	conn    net.Conn
-	way     Way
-	name    func(Subflow) string
-	names   map[uint32]string // that are certain
-	latest  map[uint32]string
-	before  map[uint32]uint64
-	readErr error
+	conn   net.Conn
+	way    Way
+	name   func(Subflow) string
+	names  map[uint32]string // that are certain
+	latest map[uint32]string
+	before map[uint32]uint64
 }
 
 func newPaths(conn net.Conn, way Way, name func(Subflow) string) *paths {
@@ -54,7 +53,7 @@ func (p *paths) begin() {
 
 // end returns the path by which most of the reply came.
 func (p *paths) end() string {
-	if p.way == TCP {
+	if p.way == TCP || p.plain() {
 		return Direct
 	}
 	best, most := Unknown, uint64(0)
@@ -77,7 +76,17 @@ func (p *paths) total() (bytes map[string]uint64, fellBack bool) {
 		}
 		bytes[p.latest[s.ID]] += s.BytesReceived
 	}
-	return bytes, errors.Is(p.readErr, syscall.EOPNOTSUPP) || errors.Is(p.readErr, syscall.ENOPROTOOPT)
+	return bytes, p.plain()
+}
+
+// plain reports whether the connection is plain TCP.
+func (p *paths) plain() bool {
+	c, ok := p.conn.(*net.TCPConn)
+	if !ok {
+		return false
+	}
+	used, err := c.MultipathTCP()
+	return err == nil && !used
 }
 
 // subflows lists the subflows, and names those that are new.
@@ -85,8 +94,7 @@ func (p *paths) subflows() []Subflow {
 	if p.way == TCP {
 		return nil
 	}
-	info, err := Info(p.conn)
-	p.readErr = err
+	info, _ := Info(p.conn) // an older kernel has none, and the paths are unknown
 	for _, s := range info.Subflows {
 		if p.names[s.ID] != "" {
 			continue

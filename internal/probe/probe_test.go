@@ -75,6 +75,11 @@ func serve(t *testing.T) (address string, stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveOn(t, l)
+}
+
+func serveOn(t *testing.T, l net.Listener) (address string, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	s := Server{Log: slog.New(slog.DiscardHandler)}
@@ -106,10 +111,29 @@ func TestExchanges(t *testing.T) {
 			if len(r.Replies) != test.values {
 				t.Errorf("%d paths of %d replies", len(r.Replies), test.values)
 			}
-			if test.way == TCP && !slices.Equal(slices.Compact(r.Replies), []string{Direct}) {
-				t.Errorf("replies over TCP came by %v", r.Replies)
+			if !slices.Equal(slices.Compact(r.Replies), []string{Direct}) {
+				t.Errorf("replies came by %v", r.Replies)
 			}
 		})
+	}
+}
+
+// An exchange over MPTCP with a server that has only TCP says so, and its replies came by the direct path.
+func TestFallsBack(t *testing.T) {
+	var plain net.ListenConfig
+	plain.SetMultipathTCP(false)
+	l, err := plain.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, stop := serveOn(t, l)
+	t.Cleanup(stop)
+	c := Client{Server: at, Shape: Bulk}
+	if r := c.Exchange(t.Context(), MPTCP); r.Error != "" || !r.FellBack || !slices.Equal(r.Replies, []string{Direct}) || len(r.Bytes) > 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := c.Exchange(t.Context(), TCP); r.Error != "" || r.FellBack {
+		t.Errorf("over TCP: %+v", r)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"clock": clock, "short": short, "colour": svgchart.Colour,
+	"clock": clock, "times": times, "plainReasons": func() string { return plainReasons }, "short": short, "colour": svgchart.Colour,
 	"paths": func(s Series) string { return s.paths() },
 	"span":  func(g probe.Gap) string { return g.To.Sub(g.From).Round(time.Second).String() },
 }).Parse(pageText))

@@ -37,7 +37,7 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"voice to server:1: delay of replies, in ms", "direct 100 %", "direct 74 %, bob 26 %", "over tcp, 1 times: server:1 refuses",
+		"voice to server:1: delay of replies, in ms", "direct 100 %", "direct 74 %, bob 26 %", "over tcp, once: server:1 refuses",
 		"no results for 48h59m59s", "2 damaged lines were left out",
 	} {
 		if !strings.Contains(b.String(), want) {

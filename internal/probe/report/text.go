@@ -33,10 +33,10 @@ func (s *Summary) WriteText(w io.Writer) error {
 		}
 		for _, one := range group {
 			if one.FellBack > 0 {
-				fmt.Fprintf(out, "%d of %d connections over %s were plain TCP: the server or the path does not let MPTCP through\n", one.FellBack, one.Exchanges, one.Way)
+				fmt.Fprintf(out, "%d of %d connections over %s were plain TCP: %s\n", one.FellBack, one.Exchanges, one.Way, plainReasons)
 			}
 			for _, reason := range slices.Sorted(maps.Keys(one.Errors)) {
-				fmt.Fprintf(out, "over %s, %d times: %s\n", one.Way, one.Errors[reason], printable.Text(reason))
+				fmt.Fprintf(out, "over %s, %s: %s\n", one.Way, times(one.Errors[reason]), printable.Text(reason))
 			}
 		}
 		fmt.Fprintln(out)
@@ -79,6 +79,16 @@ func (s *Series) paths() string {
 		parts = append(parts, fmt.Sprintf("%s %.0f %%", printable.Text(name), 100*float64(s.Replies[name])/float64(sum)))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "–")
+}
+
+// plainReasons are why connections that asked for MPTCP are plain TCP.
+const plainReasons = "the server or the path does not let MPTCP through, or SYNs were lost, after which Linux tries no MPTCP for a while (sysctl net.mptcp.blackhole_timeout)"
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
