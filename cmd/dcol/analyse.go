@@ -68,7 +68,7 @@ It needs no agent and no rights but to read the files.`,
 	f := cmd.Flags()
 	f.BoolVar(&a.json, "json", false, "print JSON ("+report.Schema+")")
 	f.BoolVar(&a.list, "list", false, "also print each connection, with its subflows")
-	f.StringVar(&a.csv, "csv", "", "also write connections.csv and subflows.csv in this `folder`")
+	f.StringVar(&a.csv, "csv", "", "also write connections.csv, subflows.csv and round-trips.csv in this `folder`")
 	f.StringVar(&a.page, "html", "", "also write a page with plots to this `file`; it needs no network")
 	chosen := f.Uint32("connection", 0, "the `number` of the connection that the page plots (default the one with most data)")
 	f.BoolVar(&a.anonymise, "anonymise", false, "replace addresses, keeping common prefixes (Crypto-PAn), and leave out tokens")
@@ -262,14 +262,14 @@ func (s *sink) open(out io.Writer) (err error) {
 	if err := os.MkdirAll(s.analysis.csv, 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{"connections.csv", "subflows.csv"} {
+	for _, name := range []string{"connections.csv", "subflows.csv", "round-trips.csv"} {
 		f, err := os.Create(filepath.Join(s.analysis.csv, name))
 		if err != nil {
 			return errors.Join(err, s.closeTables())
 		}
 		s.files = append(s.files, f)
 	}
-	s.csv, err = report.NewCSV(s.files[0], s.files[1])
+	s.csv, err = report.NewCSV(s.files[0], s.files[1], s.files[2])
 	return err
 }
 

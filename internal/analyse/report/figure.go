@@ -64,6 +64,14 @@ func distributions(title, label string, format func(float64) string, list []*His
 	return f
 }
 
+// joinFigure draws the delays of all joins, and of the first of each connection.
+func (t *Totals) joinFigure() *figure {
+	if t.Joins.n < 2 {
+		return nil // the summary has it
+	}
+	return distributions("Joins: time since the connection's begin", "delay", span, []*Histogram{&t.Joins, &t.FirstJoins}, []string{"all", "the first of each connection"})
+}
+
 // secondBestFigure draws the round trips of second-best subflows, by those of the best.
 func (t *Totals) secondBestFigure() *figure {
 	list, names := make([]*Histogram, len(t.SecondBest)), make([]string, len(t.SecondBest))

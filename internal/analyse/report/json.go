@@ -58,6 +58,7 @@ type Summary struct {
 	Midway            uint64                `json:"midway"`
 	Versions          map[string]uint64     `json:"versions"`
 	Fallbacks         map[string]uint64     `json:"fallbacks"`
+	FallbackClients   int                   `json:"fallback_client_addresses"`
 	Ends              map[string]uint64     `json:"ends"`
 	Shapes            map[string]uint64     `json:"shapes"`
 	Subflows          map[int]uint64        `json:"connections_by_subflows"`
@@ -72,15 +73,22 @@ type Summary struct {
 	Duration          *Quantiles            `json:"duration,omitempty"`
 	Size              *Quantiles            `json:"size,omitempty"`
 	Goodput           *Quantiles            `json:"goodput,omitempty"`
+	SubflowGoodput    *Quantiles            `json:"subflow_goodput,omitempty"`
 	JoinDelay         *Quantiles            `json:"join_delay,omitempty"`
+	FirstJoinDelay    *Quantiles            `json:"first_join_delay,omitempty"`
+	JoinsWithin       map[string]uint64     `json:"joins_within"`
 	SubflowRTT        *Quantiles            `json:"subflow_rtt,omitempty"`
+	SubflowRTTChange  *Quantiles            `json:"subflow_rtt_change,omitempty"`
 	RTTSpread         *Quantiles            `json:"rtt_spread,omitempty"`
+	SpreadWithin10ms  uint64                `json:"rtt_spread_within_10ms"`
+	SpreadAbove1s     uint64                `json:"rtt_spread_above_1s"`
 	InitialShare      [3]InitialShare       `json:"initial_share_by_size"`
 	Additional        uint64                `json:"additional_subflows"`
 	Unused            uint64                `json:"unused_subflows"`
 	WithUnused        uint64                `json:"connections_with_unused_subflows"`
 	UnusedBelow1kB    uint64                `json:"connections_with_unused_subflows_below_1kb"`
 	UnusedBelow20kB   uint64                `json:"connections_with_unused_subflows_below_20kb"`
+	UnusedCompared    uint64                `json:"unused_with_known_rtt"`
 	UnusedBetter      uint64                `json:"unused_with_better_rtt"`
 	Several           uint64                `json:"connections_with_several_subflows"`
 	Reinjecting       uint64                `json:"reinjecting_connections"`
@@ -94,7 +102,9 @@ type Summary struct {
 	EchoDelay         *Quantiles            `json:"echo_delay,omitempty"`
 	WindowStalls      uint64                `json:"window_stalls"`
 	WindowStalled     float64               `json:"window_stalled"`
+	StalledConns      uint64                `json:"window_stalled_connections"`
 	Blockages         uint64                `json:"head_of_line_blockages"`
+	BlockedConns      uint64                `json:"head_of_line_blocked_connections"`
 	Blocked           float64               `json:"head_of_line_blocked"`
 	MaxInFlight       *Quantiles            `json:"max_in_flight,omitempty"`
 	Idle              *Quantiles            `json:"idle,omitempty"`
@@ -117,10 +127,15 @@ func (t *Totals) Summary() Summary {
 		WindowStalls: t.Stalls, WindowStalled: t.Stalled, Blockages: t.Blockages, Blocked: t.Blocked, MaxInFlight: t.MaxFlight.Quantiles(),
 		Idle: t.Idle.Quantiles(), Anomalies: t.Anomalies, RetransmissionsAt: t.RepeatAt, ReinjectionsAt: t.ReinjectionAt,
 		Distributions: map[string][]Point{
+			"goodput": t.Goodput.Points(), "subflow_goodput": t.SubflowGoodput.Points(), "first_join_delay": t.FirstJoins.Points(),
+			"subflow_rtt_change": t.RTTChange.Points(), "max_in_flight": t.MaxFlight.Points(), "idle": t.Idle.Points(),
 			"duration": t.Duration.Points(), "size": t.Size.Points(), "join_delay": t.Joins.Points(), "rtt_spread": t.Spread.Points(),
 			"subflow_rtt": t.SubflowRTT.Points(), "reinjected_share": t.ReinjectedShare.Points(), "retransmitted_share": t.RepeatedShare.Points(),
 		},
 		SecondBest: map[string]*Quantiles{}, IPv4: t.IPv4, IPv6: t.IPv6, EchoDelay: t.EchoDelay.Quantiles(),
+		SpreadWithin10ms: t.Within10ms, SpreadAbove1s: t.Above1s, UnusedCompared: t.UnusedCompared, StalledConns: t.StalledConns, BlockedConns: t.BlockedConns,
+		SubflowGoodput: t.SubflowGoodput.Quantiles(), FirstJoinDelay: t.FirstJoins.Quantiles(), SubflowRTTChange: t.RTTChange.Quantiles(),
+		JoinsWithin: map[string]uint64{"1s": t.JoinsWithin[0], "60s": t.JoinsWithin[1], "3600s": t.JoinsWithin[2]}, FallbackClients: len(t.fallen),
 		WithUnused: t.WithUnused, UnusedBelow1kB: t.UnusedSize[0], UnusedBelow20kB: t.UnusedSize[1],
 	}
 	for i, name := range []string{"below_40ms", "below_100ms", "below_200ms", "above"} {

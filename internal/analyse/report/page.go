@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -40,6 +41,10 @@ type page struct {
 	Plots      []*figure
 	End        string
 	Fallback   string
+	Tokens     string
+	Facts      []string
+	Events     []Event
+	MoreEvents int
 }
 
 type portRow struct {
@@ -65,7 +70,8 @@ func WritePage(w io.Writer, c analyse.Counts, t *Totals, traced *track.Record) e
 	}
 	if traced != nil {
 		p.Plots = plots(traced)
-		p.End = endWords[traced.End]
+		p.End, p.Tokens, p.Facts = endWords[traced.End], tokenWords(traced.Tokens, ", "), facts(traced)
+		p.Events, p.MoreEvents = events(traced)
 		if traced.Fallback != nil {
 			p.Fallback = causeWords[traced.Fallback.Cause]
 		}
@@ -80,11 +86,13 @@ func (t *Totals) figures() []*figure {
 	figures := []*figure{
 		distribution("Durations of connections", "duration", span, &t.Duration),
 		distribution("Sizes of connections", "data, both directions", size, &t.Size),
-		distribution("Joins: time since the connection's begin", "delay", span, &t.Joins),
+		t.joinFigure(),
 		distribution("Round trips of subflows", "mean round trip", span, &t.SubflowRTT),
+		distribution("Change of a subflow's round trip over time", "highest minus lowest mean of its parts", span, &t.RTTChange),
 		distribution("Difference of round trips in a connection", "slowest minus quickest, connections of 100 kB and more", span, &t.Spread),
 		t.secondBestFigure(),
 		distribution("Goodput of connections", "goodput", bitRate, &t.Goodput),
+		distribution("Goodput of subflows", "while they carried data", bitRate, &t.SubflowGoodput),
 		distribution("Most data in flight", "data", size, &t.MaxFlight),
 		distribution("Idle time of connections", "pauses of a second and more, together", span, &t.Idle),
 		distribution("Addresses: time until the echo", "delay of the echo of ADD_ADDR", span, &t.EchoDelay),
@@ -107,22 +115,19 @@ func fraction(v float64) string {
 	return fmt.Sprintf("%.2g %%", 100*v)
 }
 
-func (t *Totals) ports() (rows []portRow) {
-	var ports []uint16
-	for port := range t.Ports {
-		ports = append(ports, port)
-	}
-	slices.SortFunc(ports, func(a, b uint16) int {
-		if n := int64(t.Ports[b].Connections) - int64(t.Ports[a].Connections); n != 0 {
-			return int(n)
-		}
-		return int(a) - int(b)
+// commonPorts returns the servers' ports, those with most connections first.
+func (t *Totals) commonPorts() []uint16 {
+	return slices.SortedFunc(maps.Keys(t.Ports), func(a, b uint16) int {
+		return cmp.Or(cmp.Compare(t.Ports[b].Connections, t.Ports[a].Connections), cmp.Compare(a, b))
 	})
+}
+
+func (t *Totals) ports() (rows []portRow) {
 	row := func(name string, of Traffic) portRow {
 		return portRow{name, number(of.Connections), percent(of.Connections, t.Connections), percent(of.Bytes, t.Bytes), size(float64(of.Bytes))}
 	}
 	var others Traffic
-	for i, port := range ports {
+	for i, port := range t.commonPorts() {
 		if of := t.Ports[port]; i < maxPorts {
 			rows = append(rows, row(fmt.Sprint(port), of))
 		} else {

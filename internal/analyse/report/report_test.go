@@ -127,6 +127,27 @@ func record() *track.Record {
 	}
 }
 
+// eventful is a connection with events of all kinds.
+func eventful() *track.Record {
+	r := record()
+	number := func(v float64) *float64 { return &v }
+	one, reason := 1, 6
+	r.Subflows[1].State, r.Subflows[1].OpenedBy, r.Subflows[1].Began = "reset", "client", 0.5
+	r.Subflows[1].Ended, r.Subflows[1].EndedBy, r.Subflows[1].Reset, r.Subflows[1].RTTChange = number(6), "client", &reason, number(0.25)
+	r.Subflows[0].FromServer.RTTOverTime = []track.RTTPeriod{{From: 0, To: 30, Mean: 0.25, Samples: 2}, {From: 30, To: 60, Mean: 0.5, Samples: 4}}
+	r.Signals = []track.Signal{
+		{Kind: track.AddAddr, From: "server", IDs: []int{2}, Address: r.Signals[0].Address, Echo: number(0.02), Followed: 1},
+		{At: 5, Kind: track.RemoveAddr, From: "client", IDs: []int{3}, Repeats: 2},
+		{At: 4, Kind: track.Priority, From: "client", IDs: []int{2}, Backup: true, Subflow: &one, Data: 1234},
+	}
+	r.Handovers = []track.Handover{
+		{At: 8, From: 0, To: 1, Gap: 0.5, Kind: "make-before-break", Why: "silent"}, {At: 7, From: 1, To: 0, Gap: 0.75, Kind: "make-before-break", Why: "reset"},
+	}
+	r.Reinjected, r.Reinjections, r.ReinjectedAfter = 4200, 3, map[string]uint64{"loss": 2, "head-of-line": 1}
+	r.Anomalies["malformed-option"] = 1
+	return r
+}
+
 func TestFilter(t *testing.T) {
 	at := func(text string) time.Time {
 		v, err := time.Parse(time.RFC3339, text)
@@ -170,8 +191,8 @@ func TestAnonymisedRecord(t *testing.T) {
 	var out bytes.Buffer
 	var totals Totals
 	totals.Add(r)
-	connections, subflows := new(bytes.Buffer), new(bytes.Buffer)
-	tables, err := NewCSV(connections, subflows)
+	connections, subflows, roundTrips := new(bytes.Buffer), new(bytes.Buffer), new(bytes.Buffer)
+	tables, err := NewCSV(connections, subflows, roundTrips)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +207,7 @@ func TestAnonymisedRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all := out.String() + connections.String() + subflows.String()
+	all := out.String() + connections.String() + subflows.String() + roundTrips.String()
 	for _, secret := range []string{"192.0.2.1", "203.0.113", "2001:db8", "439041101", "1a2b3c4d"} {
 		if strings.Contains(all, secret) {
 			t.Errorf("%s is in the output", secret)
@@ -195,22 +216,78 @@ func TestAnonymisedRecord(t *testing.T) {
 }
 
 func TestTables(t *testing.T) {
-	connections, subflows := new(bytes.Buffer), new(bytes.Buffer)
-	tables, err := NewCSV(connections, subflows)
+	connections, subflows, roundTrips := new(bytes.Buffer), new(bytes.Buffer), new(bytes.Buffer)
+	tables, err := NewCSV(connections, subflows, roundTrips)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(tables.Write(record()), tables.Flush()); err != nil {
+	if err := errors.Join(tables.Write(eventful()), tables.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		from *bytes.Buffer
 		rows int
-	}{"connections": {connections, 2}, "subflows": {subflows, 3}} {
+		want map[string]string // in the last row
+	}{
+		"connections": {connections, 2, map[string]string{
+			"number": "3", "tokens": "0x1a2b3c4d", "fallback": "checksum", "fallback_at_s": "3", "reinjections_after_loss": "2", "reinjections_after_head_of_line": "1",
+			"reinjections_after_timeout": "0", "handovers": "2", "longest_handover_gap_s": "0.75", "add_addr": "1", "add_addr_echoed": "1", "add_addr_followed": "1",
+			"remove_addr": "1", "remove_addr_repeated": "2", "mp_prio": "1", "mp_prio_followed": "1", "anomalies": "malformed-option=1 wrong-hmac=2",
+		}},
+		"subflows":    {subflows, 3, map[string]string{"subflow": "1", "unused": "true", "reset_reason": "6", "rtt_change_s": "0.25", "mp_fail": "false"}},
+		"round trips": {roundTrips, 3, map[string]string{"connection": "3", "subflow": "0", "data_of": "server", "from_s": "30", "to_s": "60", "rtt_s": "0.5", "samples": "4"}},
+	} {
 		rows, err := csv.NewReader(c.from).ReadAll() // which checks that all have the same number of columns
 		if err != nil || len(rows) != c.rows {
-			t.Errorf("%s: %d rows, %v", name, len(rows), err)
+			t.Fatalf("%s: %d rows, %v", name, len(rows), err)
 		}
+		got := map[string]string{}
+		for i, column := range rows[0] {
+			got[column] = rows[len(rows)-1][i]
+		}
+		if len(got) != len(rows[0]) {
+			t.Errorf("%s: a column is there twice: %q", name, rows[0])
+		}
+		for column, want := range c.want {
+			if got[column] != want {
+				t.Errorf("%s: %s is %q, want %q", name, column, got[column], want)
+			}
+		}
+	}
+}
+
+// What happened on a connection is told in the order of time.
+func TestEvents(t *testing.T) {
+	var out bytes.Buffer
+	if err := WriteConnection(&out, eventful()); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+connection 3: version 1, began 2026-03-01T12:00:00Z, 60 s, 1.0 kB up, 2.0 MB down, ended by DATA_FIN; fell back after 3 s: MP_FAIL after a wrong checksum: a middlebox changed the data
+  tokens 0x1a2b3c4d
+  0  192.0.2.1:40000 to 203.0.113.5:443, closed, 0 B up, 2.0 MB down, RTT 15.6 ms
+  1  [2001:db8::1]:40001 to [2001:db8:5::5]:443, reset, 0 B up, 0 B down, RTT unknown
+  Reinjected: 4.2 kB in 3 segments (2 after a loss, 1 as the other subflow was quicker).
+  Note: malformed MPTCP options: 1.
+  Note: wrong HMACs: 2.
+  after 0 s: ADD_ADDR of the server: 203.0.113.9, ID 2, echoed after 20 ms, followed by 1 join
+  after 500 ms: subflow 1 joined, opened by the client
+  after 3 s: fallback to plain TCP: MP_FAIL after a wrong checksum: a middlebox changed the data
+  after 4 s: MP_PRIO of the client: subflow 1 is a backup, 1.2 kB on it afterwards
+  after 5 s: REMOVE_ADDR of the client: ID 3, sent again 2 times
+  after 6 s: subflow 1 reset by the client, reason 6
+  after 7 s: handover from subflow 1 (reset) to subflow 0, make-before-break, without new data for 750 ms
+  after 8 s: handover from subflow 0 (no answer any more) to subflow 1, make-before-break, without new data for 500 ms
+`
+	if out.String() != want {
+		t.Errorf("%s\nwant %s", &out, want)
+	}
+	many := eventful()
+	for range maxEvents {
+		many.Signals = append(many.Signals, many.Signals[0])
+	}
+	if list, more := events(many); len(list) != maxEvents || more != 8 {
+		t.Errorf("%d events, and %d more", len(list), more)
 	}
 }
 
@@ -289,8 +366,8 @@ func TestWords(t *testing.T) {
 	}
 	for _, want := range []string{
 		"12,345 packets", "1 MPTCP connection (1 of version 1), 2.0 MB of data, 2 subflows from 2 client addresses in 1 prefix, over IPv4.",
-		"1 of 1 fell back to plain TCP", "1: MP_FAIL after a wrong checksum", "Of 1 additional subflow, 1 carried no data", "Note: 2 wrong HMACs.",
-		"Note: 2 times the clock stepped back", "Note: a.pcap: it ends within a packet.", "[2019: 125 of 190,451 fell back]", "[2019: …] has the findings of Tran's thesis",
+		"1 of 1 fell back to plain TCP, from 1 client address:", "Ports of servers: 443 (all).", "1: MP_FAIL after a wrong checksum", "Of 1 additional subflow, 1 carried no data", "Note: wrong HMACs: 2.",
+		"Note: backward steps of the clock, corrected in the times after them: 2.", "Note: a.pcap: it ends within a packet.", "[2019: 125 of 190,451 fell back, from 28 addresses]", "[2019: …] has the findings of Tran's thesis",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
@@ -301,13 +378,19 @@ func TestWords(t *testing.T) {
 	best, second, spread, echo := 0.02, 0.06, 0.04, 0.05
 	r.BestRTT, r.SecondRTT, r.RTTSpread, r.MaxFlight, r.Idle = &best, &second, &spread, 120e3, 3
 	r.Signals[0].Echo, r.Signals[0].Repeats = &echo, 2
+	change := 0.01
+	r.Subflows[0].Goodput, r.Subflows[0].RTTChange, r.RetransmissionTimes = 8e6, &change, []float64{0, 0.05, 0.5, 1}
 	totals = Totals{}
 	totals.Add(r)
 	if err := totals.WriteWords(&out, counts); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"Goodput over the duration: median 266.8 kbit/s", "Most data in flight: median 120.0 kB", "Idle: pauses of a second and more in all of the connections, 3 s in all.",
+		"Goodput over the duration: median 266.8 kbit/s", "Goodput of subflows while they carried data: median 8.0 Mbit/s, 90 % up to 8.0 Mbit/s.",
+		"Round trips of 1 subflow: median 15.6 ms, 90 % up to 15.6 ms; while a subflow lasts they change by 10 ms (median), 90 % by up to 10 ms.",
+		"Joins: all within a second of the connection's begin, none after more than a minute, none after more than an hour; median 500 ms, of the first of a connection 500 ms.",
+		"In the first tenth of their connection's time: 50 % of the retransmissions, none of the reinjections.",
+		"Most data in flight: median 120.0 kB", "Idle: pauses of a second and more in all of the connections, 3 s in all.",
 		"second-best round trip of these: median 60 ms where the best is below 40 ms.", "none are within 10 ms, none differ",
 		"Of 1 connection with unused subflows, none carried less than 1,000 bytes", "ADD_ADDR: 1 and 2 repetitions, 1 echoed after 50 ms (median)",
 	} {

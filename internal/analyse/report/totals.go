@@ -2,6 +2,7 @@
 package report
 
 import (
+	"math"
 	"net/netip"
 	"strconv"
 
@@ -35,15 +36,19 @@ type Totals struct {
 	Ports               map[uint16]Traffic
 	clients             map[netip.Addr]struct{}
 	prefixes            map[netip.Prefix]struct{}
-	IPv4, IPv6          uint64 // connections
+	fallen              map[netip.Addr]struct{} // clients of connections that fell back
+	IPv4, IPv6          uint64                  // connections
 
 	Bytes           uint64
 	Duration, Size  Histogram
 	Empty           uint64 // connections of 2 bytes: the two DATA_FINs
 	Joins           Histogram
-	JoinsWithin     [3]uint64 // 1 s, 60 s, 3600 s
+	FirstJoins      Histogram // the first of each connection
+	JoinsWithin     [3]uint64 // joinLimits
 	Goodput         Histogram
+	SubflowGoodput  Histogram
 	SubflowRTT      Histogram
+	RTTChange       Histogram
 	Spread          Histogram
 	Within10ms      uint64
 	Above1s         uint64
@@ -84,6 +89,9 @@ type Totals struct {
 // Bins is the number of parts of a connection's duration.
 const Bins = 50
 
+// joinLimits are the delays, in seconds, within which joins are counted.
+var joinLimits = [3]float64{1, 60, 3600}
+
 // bestRTTs are the bounds of the classes of SecondBest, in seconds.
 var bestRTTs = [3]float64{0.04, 0.1, 0.2}
 
@@ -109,6 +117,26 @@ type Signals struct {
 	Echoed   uint64 `json:"echoed"`
 	Repeated uint64 `json:"repeated"`
 	Followed uint64 `json:"followed"`
+}
+
+func (s Signals) plus(o Signals) Signals {
+	return Signals{s.Count + o.Count, s.Echoed + o.Echoed, s.Repeated + o.Repeated, s.Followed + o.Followed}
+}
+
+// signalsOf counts a connection's signals by their kinds.
+func signalsOf(r *track.Record) map[string]Signals {
+	m := map[string]Signals{}
+	for _, g := range r.Signals {
+		s := Signals{Count: 1, Repeated: uint64(g.Repeats)}
+		if g.Echo != nil {
+			s.Echoed = 1
+		}
+		if g.Followed > 0 || g.Data > 0 {
+			s.Followed = 1
+		}
+		m[g.Kind] = m[g.Kind].plus(s)
+	}
+	return m
 }
 
 func put[K comparable](m *map[K]uint64, key K, n uint64) {
@@ -163,6 +191,10 @@ func (t *Totals) addresses(r *track.Record) {
 		t.Ports = map[uint16]Traffic{}
 		t.clients = map[netip.Addr]struct{}{}
 		t.prefixes = map[netip.Prefix]struct{}{}
+		t.fallen = map[netip.Addr]struct{}{}
+	}
+	if r.Fallback != nil && len(t.fallen) < maxAddresses {
+		t.fallen[first.Client.Addr()] = struct{}{}
 	}
 	p := t.Ports[first.Server.Port()]
 	p.Connections++
@@ -192,6 +224,7 @@ func (t *Totals) subflows(r *track.Record) {
 	t.MaxSubflows = max(t.MaxSubflows, n)
 	size := r.FromClient + r.FromServer
 	unused := false
+	t.joins(r)
 	for _, s := range r.Subflows {
 		put(&t.States, s.State, 1)
 		if s.HMAC == "wrong" {
@@ -200,16 +233,14 @@ func (t *Totals) subflows(r *track.Record) {
 		if s.RTT != nil && s.RTTSamples > 0 {
 			t.SubflowRTT.Add(*s.RTT)
 		}
+		if s.RTTChange != nil {
+			t.RTTChange.Add(*s.RTTChange)
+		}
+		if s.Goodput > 0 {
+			t.SubflowGoodput.Add(s.Goodput)
+		}
 		if s.Initial {
 			continue
-		}
-		if s.JoinDelay != nil && s.State != "refused" && s.State != "unanswered" {
-			t.Joins.Add(*s.JoinDelay)
-			for i, limit := range []float64{1, 60, 3600} {
-				if *s.JoinDelay <= limit {
-					t.JoinsWithin[i]++
-				}
-			}
 		}
 		if s.State == "refused" || s.State == "unanswered" || s.State == "half-open" {
 			continue
@@ -251,6 +282,26 @@ func (t *Totals) subflows(r *track.Record) {
 			c.Most++
 		}
 		c.Shares[int(*r.ViaInitial*20)]++
+	}
+}
+
+// joins counts the delays of subflows that came up.
+func (t *Totals) joins(r *track.Record) {
+	first := math.Inf(1)
+	for _, s := range r.Subflows {
+		if s.Initial || s.JoinDelay == nil || s.State == "refused" || s.State == "unanswered" {
+			continue
+		}
+		t.Joins.Add(*s.JoinDelay)
+		first = min(first, *s.JoinDelay)
+		for i, limit := range joinLimits {
+			if *s.JoinDelay <= limit {
+				t.JoinsWithin[i]++
+			}
+		}
+	}
+	if !math.IsInf(first, 1) {
+		t.FirstJoins.Add(first)
 	}
 }
 
@@ -306,18 +357,13 @@ func (t *Totals) events(r *track.Record) {
 	if t.Signals == nil {
 		t.Signals = map[string]Signals{}
 	}
+	for kind, s := range signalsOf(r) {
+		t.Signals[kind] = t.Signals[kind].plus(s)
+	}
 	for _, g := range r.Signals {
-		s := t.Signals[g.Kind]
-		s.Count++
-		s.Repeated += uint64(g.Repeats)
 		if g.Echo != nil {
-			s.Echoed++
 			t.EchoDelay.Add(*g.Echo)
 		}
-		if g.Followed > 0 || g.Data > 0 {
-			s.Followed++
-		}
-		t.Signals[g.Kind] = s
 	}
 	t.Stalls += uint64(r.WindowStalls)
 	t.Stalled += r.WindowStalled
@@ -357,8 +403,8 @@ func (t *Totals) Merge(o *Totals) {
 		}
 	}
 	for _, h := range []struct{ to, from *Histogram }{
-		{&t.Duration, &o.Duration}, {&t.Size, &o.Size}, {&t.Joins, &o.Joins}, {&t.Goodput, &o.Goodput}, {&t.SubflowRTT, &o.SubflowRTT},
-		{&t.Spread, &o.Spread}, {&t.ReinjectedShare, &o.ReinjectedShare}, {&t.RepeatedShare, &o.RepeatedShare}, {&t.HandoverGaps, &o.HandoverGaps},
+		{&t.Duration, &o.Duration}, {&t.Size, &o.Size}, {&t.Joins, &o.Joins}, {&t.FirstJoins, &o.FirstJoins}, {&t.Goodput, &o.Goodput}, {&t.SubflowRTT, &o.SubflowRTT},
+		{&t.SubflowGoodput, &o.SubflowGoodput}, {&t.RTTChange, &o.RTTChange}, {&t.Spread, &o.Spread}, {&t.ReinjectedShare, &o.ReinjectedShare}, {&t.RepeatedShare, &o.RepeatedShare}, {&t.HandoverGaps, &o.HandoverGaps},
 		{&t.EchoDelay, &o.EchoDelay}, {&t.MaxFlight, &o.MaxFlight}, {&t.Idle, &o.Idle},
 		{&t.SecondBest[0], &o.SecondBest[0]}, {&t.SecondBest[1], &o.SecondBest[1]}, {&t.SecondBest[2], &o.SecondBest[2]}, {&t.SecondBest[3], &o.SecondBest[3]},
 	} {
@@ -393,6 +439,7 @@ func (t *Totals) mergeRest(o *Totals) {
 	}
 	if t.Ports == nil {
 		t.Ports, t.clients, t.prefixes = map[uint16]Traffic{}, map[netip.Addr]struct{}{}, map[netip.Prefix]struct{}{}
+		t.fallen = map[netip.Addr]struct{}{}
 	}
 	for port, p := range o.Ports {
 		q := t.Ports[port]
@@ -401,6 +448,9 @@ func (t *Totals) mergeRest(o *Totals) {
 	for a := range o.clients {
 		t.clients[a] = struct{}{}
 	}
+	for a := range o.fallen {
+		t.fallen[a] = struct{}{}
+	}
 	for p := range o.prefixes {
 		t.prefixes[p] = struct{}{}
 	}
@@ -408,8 +458,7 @@ func (t *Totals) mergeRest(o *Totals) {
 		t.Signals = map[string]Signals{}
 	}
 	for kind, s := range o.Signals {
-		u := t.Signals[kind]
-		t.Signals[kind] = Signals{u.Count + s.Count, u.Echoed + s.Echoed, u.Repeated + s.Repeated, u.Followed + s.Followed}
+		t.Signals[kind] = t.Signals[kind].plus(s)
 	}
 }
 

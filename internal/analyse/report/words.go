@@ -57,6 +57,7 @@ func (t *Totals) Words(c analyse.Counts) (lines []Line) {
 	}
 	add("", "%s%s, %s of data, %s from %s.", plural(t.Connections, "MPTCP connection"), t.versions(), size(float64(t.Bytes)),
 		plural(t.AllSubflows, "subflow"), t.clientsWords())
+	add("80 (86 %), 21 (5.3 %), 5001 (1.7 %)", "Ports of servers: %s.", t.portWords())
 	t.structure(add)
 	t.timing(add)
 	t.distribution(add)
@@ -89,6 +90,23 @@ func (t *Totals) clientsWords() string {
 	return fmt.Sprintf("%s in %s, %s", plural(uint64(addresses), "client address"), plural(uint64(prefixes), "prefix"), family)
 }
 
+// portWords lists the ports with most connections, and the share of each.
+func (t *Totals) portWords() string {
+	const named = 3
+	var parts []string
+	rest := t.Connections
+	for i, port := range t.commonPorts() {
+		if i == named {
+			parts = append(parts, "others ("+share(rest, t.Connections)+")")
+			break
+		}
+		n := t.Ports[port].Connections
+		rest -= n
+		parts = append(parts, fmt.Sprintf("%d (%s)", port, share(n, t.Connections)))
+	}
+	return strings.Join(parts, ", ")
+}
+
 type adder = func(thesis, format string, args ...any)
 
 func (t *Totals) structure(add adder) {
@@ -102,7 +120,8 @@ func (t *Totals) structure(add adder) {
 	if fell == 0 {
 		add("125 of 190,451 fell back", "No connection fell back to plain TCP.")
 	} else {
-		add("125 of 190,451 fell back", "%s of %s fell back to plain TCP:", number(fell), number(t.Connections))
+		add("125 of 190,451 fell back, from 28 addresses", "%s of %s fell back to plain TCP, from %s:",
+			number(fell), number(t.Connections), plural(uint64(len(t.fallen)), "client address"))
 		for _, cause := range most(t.Fallbacks) {
 			add("", "    %s: %s", number(t.Fallbacks[cause]), causeWords[cause])
 		}
@@ -134,20 +153,34 @@ func (t *Totals) timing(add adder) {
 	if q := t.Goodput.Quantiles(); q != nil {
 		add("", "Goodput over the duration: median %s, 90 %% up to %s.", bitRate(q.P50), bitRate(q.P90))
 	}
+	if q := t.SubflowGoodput.Quantiles(); q != nil {
+		add("", "Goodput of subflows while they carried data: median %s, 90 %% up to %s.", bitRate(q.P50), bitRate(q.P90))
+	}
 	if q := t.MaxFlight.Quantiles(); q != nil {
 		add("", "Most data in flight: median %s, 90 %% up to %s, at most %s.", size(q.P50), size(q.P90), size(q.Max))
 	}
 	if idle := t.Idle.n - t.Idle.zero; idle > 0 {
 		add("", "Idle: pauses of a second and more in %s of the connections, %s in all.", share(idle, t.Idle.n), span(t.Idle.sum))
 	}
-	if q := t.Joins.Quantiles(); q != nil {
-		add("86 %, and 1.8 % after a minute", "Joins: %s within a second of the connection's begin, %s after more than a minute; median %s.",
-			share(t.JoinsWithin[0], q.Count), share(q.Count-t.JoinsWithin[1], q.Count), span(q.P50))
+	t.joinWords(add)
+	if q := t.SubflowRTT.Quantiles(); q != nil {
+		change := ""
+		if c := t.RTTChange.Quantiles(); c != nil {
+			change = fmt.Sprintf("; while a subflow lasts they change by %s (median), 90 %% by up to %s", span(c.P50), span(c.P90))
+		}
+		add("", "Round trips of %s: median %s, 90 %% up to %s%s.", plural(q.Count, "subflow"), span(q.P50), span(q.P90), change)
 	}
 	if q := t.Spread.Quantiles(); q != nil {
 		add("22.6 and 12.5 %", "Round trips of a connection's subflows (connections of 100 kB and more): %s are within 10 ms, %s differ by more than a second; median difference %s.",
 			share(t.Within10ms, q.Count), share(t.Above1s, q.Count), span(q.P50))
 		add("medians near the best one's, with long tails", "The second-best round trip of these: %s.", t.secondBest())
+	}
+}
+
+func (t *Totals) joinWords(add adder) {
+	if q := t.Joins.Quantiles(); q != nil {
+		add("86 %, 1.8 % and 0.2 %", "Joins: %s within a second of the connection's begin, %s after more than a minute, %s after more than an hour; median %s, of the first of a connection %s.",
+			share(t.JoinsWithin[0], q.Count), share(q.Count-t.JoinsWithin[1], q.Count), share(q.Count-t.JoinsWithin[2], q.Count), span(q.P50), span(t.FirstJoins.Quantile(0.5)))
 	}
 }
 
@@ -196,16 +229,34 @@ func (t *Totals) repetitions(add adder) {
 		add("4.1 and 25 %", "Of %s with several subflows and data, %s reinjected data and %s retransmitted some.",
 			plural(t.Several, "connection"), share(t.Reinjecting, t.Several), share(t.Retransmitting, t.Several))
 	}
-	add("0.92 and 1.32 GB of 113", "Reinjected: %s in %s%s. Retransmitted: %s.", size(float64(t.Reinjected)), plural(t.Reinjections, "segment"), t.after(), size(float64(t.Retransmitted)))
+	add("0.92 and 1.32 GB of 113", "Reinjected: %s in %s%s. Retransmitted: %s.", size(float64(t.Reinjected)), plural(t.Reinjections, "segment"), afterWords(t.ReinjectedAfter), size(float64(t.Retransmitted)))
+	repeats, repeatsEarly := early(t.RepeatAt)
+	reinjections, reinjectionsEarly := early(t.ReinjectionAt)
+	if repeats > 0 || reinjections > 0 {
+		add("more retransmissions at the beginning, reinjections evenly", "In the first tenth of their connection's time: %s of the retransmissions, %s of the reinjections.",
+			share(repeatsEarly, repeats), share(reinjectionsEarly, reinjections))
+	}
 }
 
-func (t *Totals) after() string {
-	if len(t.ReinjectedAfter) == 0 {
+// early sums up all counts, and those of the first tenth.
+func early(counts [Bins]uint64) (all, first uint64) {
+	for i, n := range counts {
+		all += n
+		if i < Bins/10 {
+			first += n
+		}
+	}
+	return all, first
+}
+
+// afterWords lists the causes of reinjections.
+func afterWords(causes map[string]uint64) string {
+	if len(causes) == 0 {
 		return ""
 	}
 	var parts []string
-	for _, cause := range most(t.ReinjectedAfter) {
-		parts = append(parts, fmt.Sprintf("%s %s", number(t.ReinjectedAfter[cause]), map[string]string{
+	for _, cause := range most(causes) {
+		parts = append(parts, fmt.Sprintf("%s %s", number(causes[cause]), map[string]string{
 			"head-of-line": "as the other subflow was quicker", "loss": "after a loss", "timeout": "after a timeout", "subflow-ended": "after the subflow's end",
 		}[cause]))
 	}
@@ -258,18 +309,18 @@ func (s Signals) copies() string {
 func (t *Totals) problems(c analyse.Counts) (lines []Line) {
 	add := func(format string, args ...any) { lines = append(lines, Line{Text: fmt.Sprintf(format, args...)}) }
 	for _, name := range slices.Sorted(maps.Keys(t.Anomalies)) {
-		add("Note: %s %s.", number(t.Anomalies[name]), anomalyWords[name])
+		add("Note: %s: %s.", anomalyWords[name], number(t.Anomalies[name]))
 	}
 	for _, n := range []struct {
 		count uint64
 		text  string
 	}{
-		{c.ClockSteps, "times the clock stepped back; times after it are corrected"}, {c.Disordered, "packets are out of order in the capture"},
-		{c.Late, "packets came after their connection had ended, or only kept one alive"}, {c.LinkLayers, "packets have a link layer that dcol does not know"},
-		{c.Evicted, "connections were ended early, because more were alive than --max-connections"},
+		{c.ClockSteps, "backward steps of the clock, corrected in the times after them"}, {c.Disordered, "packets out of order in the capture"},
+		{c.Late, "packets after their connection had ended, or that only kept one alive"}, {c.LinkLayers, "packets of a link layer that dcol does not know"},
+		{c.Evicted, "connections ended early, because more were alive than --max-connections"},
 	} {
 		if n.count > 0 {
-			add("Note: %s %s.", number(n.count), n.text)
+			add("Note: %s: %s.", n.text, number(n.count))
 		}
 	}
 	for _, p := range c.Problems {
@@ -297,8 +348,9 @@ func (t *Totals) WriteWords(w io.Writer, c analyse.Counts) error {
 	return err
 }
 
-// WriteConnection prints one connection.
+// WriteConnection prints one connection: its subflows, what they have together, and its events.
 func WriteConnection(w io.Writer, r *track.Record) error {
+	var b strings.Builder
 	version := "?"
 	if r.Version != nil {
 		version = fmt.Sprint(*r.Version)
@@ -307,21 +359,40 @@ func WriteConnection(w io.Writer, r *track.Record) error {
 	if r.Fallback != nil {
 		state += "; fell back after " + span(r.Fallback.At) + ": " + causeWords[r.Fallback.Cause]
 	}
-	if _, err := fmt.Fprintf(w, "\nconnection %d: version %s, began %s, %s, %s up, %s down, %s\n", r.Number, version, r.Began.Format(time.RFC3339Nano),
-		span(r.Duration), size(float64(r.FromClient)), size(float64(r.FromServer)), state); err != nil {
-		return err
+	fmt.Fprintf(&b, "\nconnection %d: version %s, began %s, %s, %s up, %s down, %s\n", r.Number, version, r.Began.Format(time.RFC3339Nano),
+		span(r.Duration), size(float64(r.FromClient)), size(float64(r.FromServer)), state)
+	if len(r.Tokens) > 0 {
+		fmt.Fprintf(&b, "  tokens %s\n", tokenWords(r.Tokens, ", "))
 	}
 	for i, s := range r.Subflows {
 		rtt := "unknown"
 		if s.RTT != nil {
 			rtt = span(*s.RTT)
 		}
-		if _, err := fmt.Fprintf(w, "  %d  %v to %v, %s, %s up, %s down, RTT %s\n", i, s.Client, s.Server, s.State,
-			size(float64(s.FromClient.NewData)), size(float64(s.FromServer.NewData)), rtt); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "  %d  %v to %v, %s, %s up, %s down, RTT %s\n", i, s.Client, s.Server, s.State,
+			size(float64(s.FromClient.NewData)), size(float64(s.FromServer.NewData)), rtt)
 	}
-	return nil
+	for _, fact := range facts(r) {
+		fmt.Fprintf(&b, "  %s\n", fact)
+	}
+	list, more := events(r)
+	for _, e := range list {
+		fmt.Fprintf(&b, "  after %s: %s\n", span(e.At), e.Text)
+	}
+	if more > 0 {
+		fmt.Fprintf(&b, "  and %s more\n", plural(uint64(more), "event"))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// tokenWords lists tokens as --token takes them.
+func tokenWords(tokens []uint32, between string) string {
+	var parts []string
+	for _, t := range tokens {
+		parts = append(parts, fmt.Sprintf("0x%08x", t))
+	}
+	return strings.Join(parts, between)
 }
 
 func most(m map[string]uint64) []string {

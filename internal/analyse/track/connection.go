@@ -140,6 +140,7 @@ type half struct {
 
 	mapping, before mapping
 	rtt             Spread
+	rttOverTime     overTime
 	pending         [8]sample
 	pendingAt       uint8
 	pendingLen      uint8

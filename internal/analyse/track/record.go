@@ -209,11 +209,15 @@ func shape(subflows []Subflow) string {
 	return "ndiffports"
 }
 
+// fewestSamples is the least number of samples of a subflow whose mean round trip is compared, as in the scripts of the thesis
+// (difference_rtt_sfs.py of mptcp-analysis-scripts).
+const fewestSamples = 3
+
 // compareRTTs fills in the comparison of the subflows' round trips.
 func (r *Record) compareRTTs() {
 	var means []float64
 	for _, s := range r.Subflows {
-		if s.RTT != nil && s.RTTSamples > 0 {
+		if s.RTT != nil && s.RTTSamples >= fewestSamples {
 			means = append(means, *s.RTT)
 		}
 	}

@@ -14,6 +14,7 @@ type Signal struct {
 	HMAC    string      `json:"hmac,omitempty"`
 	Echo    *float64    `json:"echo_delay,omitempty"`
 	Repeats int         `json:"repeats"`
+	Subflow *int        `json:"subflow,omitempty"` // of MP_PRIO: whose priority changes
 	// What followed: joins to the address, subflows that ended, new data on the subflow.
 	Followed int      `json:"followed"`
 	Delay    *float64 `json:"followed_delay,omitempty"`
@@ -50,7 +51,7 @@ func (g *signal) record(c *connection) Signal {
 		}
 	}
 	if g.kind == Priority {
-		r.Data = g.on.data() - g.data
+		r.Data, r.Subflow = g.on.data()-g.data, pointer(g.on.index)
 	}
 	if delay >= 0 {
 		r.Delay = pointer(seconds(delay))

@@ -26,7 +26,9 @@ type Subflow struct {
 	RTT          *float64  `json:"rtt,omitempty"` // mean of both halves; see docs/analyse.md
 	HandshakeRTT *float64  `json:"rtt_handshake,omitempty"`
 	RTTSamples   uint64    `json:"rtt_samples"`
-	Goodput      float64   `json:"goodput"` // bit/s of new data while the subflow carried any
+	// RTTChange is the difference between the highest and the lowest mean of RTTOverTime, of the direction with more samples.
+	RTTChange *float64 `json:"rtt_change,omitempty"`
+	Goodput   float64  `json:"goodput"` // bit/s of new data while the subflow carried any
 }
 
 // Direction sums up the packets that one side sent on a subflow.
@@ -40,6 +42,8 @@ type Direction struct {
 	RTT           *float64 `json:"rtt,omitempty"`
 	MinRTT        *float64 `json:"rtt_min,omitempty"`
 	MaxRTT        *float64 `json:"rtt_max,omitempty"`
+	// RTTOverTime has the means of up to 16 equal parts of the time.
+	RTTOverTime []RTTPeriod `json:"rtt_over_time,omitempty"`
 }
 
 func (s *subflow) began() int64 {
@@ -57,7 +61,7 @@ func (s *subflow) record(c *connection) Subflow {
 		Client:  netip.AddrPortFrom(Addr(s.address[Client]), s.port[Client]),
 		Server:  netip.AddrPortFrom(Addr(s.address[Server]), s.port[Server]),
 		Initial: !s.join && s.index == 0, OpenedBy: s.opener.String(), State: s.state(), Backup: s.backup, Failed: s.failed,
-		FromClient: s.half[Client].record(), FromServer: s.half[Server].record(),
+		FromClient: s.half[Client].record(c.first), FromServer: s.half[Server].record(c.first),
 		RTTSamples: s.half[Client].rtt.Count + s.half[Server].rtt.Count,
 	}
 	if s.join && s.syn != 0 {
@@ -93,11 +97,35 @@ func (s *subflow) record(c *connection) Subflow {
 	if hasClient && hasServer {
 		r.RTT = pointer(seconds(client + server))
 	}
+	r.RTTChange = r.change()
 	begin, end := s.used()
 	if data := s.data(); data > 0 && end > begin {
 		r.Goodput = float64(data) * 8 / seconds(end-begin)
 	}
 	return r
+}
+
+// change returns how much the round trip has changed over time; nil: that is not known.
+func (s *Subflow) change() *float64 {
+	list := s.FromServer.RTTOverTime
+	if s.FromClient.samples() > s.FromServer.samples() {
+		list = s.FromClient.RTTOverTime
+	}
+	if len(list) < 2 {
+		return nil
+	}
+	least, most := list[0].Mean, list[0].Mean
+	for _, p := range list {
+		least, most = min(least, p.Mean), max(most, p.Mean)
+	}
+	return pointer(most - least)
+}
+
+func (d *Direction) samples() (n uint64) {
+	for _, p := range d.RTTOverTime {
+		n += uint64(p.Samples)
+	}
+	return n
 }
 
 // used returns the times of the first and the last new data.
@@ -130,12 +158,13 @@ func (s *subflow) state() string {
 	return "established"
 }
 
-func (h *half) record() Direction {
+func (h *half) record(first int64) Direction {
 	d := Direction{
 		Packets: h.packets, Bytes: h.bytes, NewData: h.newBytes, Retransmitted: h.retransmitted, Reinjected: h.reinjected, OutOfOrder: h.disordered,
 	}
 	if h.rtt.Count > 0 {
 		d.RTT, d.MinRTT, d.MaxRTT = pointer(h.rtt.Mean()/1e9), pointer(seconds(h.rtt.Min)), pointer(seconds(h.rtt.Max))
+		d.RTTOverTime = h.rttOverTime.record(first)
 	}
 	return d
 }

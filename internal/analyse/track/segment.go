@@ -161,6 +161,7 @@ func (s *subflow) acknowledge(p *Packet, h, peer *half) {
 		last := peer.pendingLen == 0 || before(p.Ack, peer.pending[peer.pendingAt&7].end)
 		if last && p.Time >= oldest.at {
 			peer.rtt.add(p.Time - oldest.at)
+			peer.rttOverTime.add(p.Time, p.Time-oldest.at)
 			if trace := s.c.trace; trace != nil {
 				trace.roundTrip(p.Time, s, peer == &s.half[Server], p.Time-oldest.at)
 			}
