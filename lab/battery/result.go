@@ -70,6 +70,14 @@ type CaseResult struct {
 	Published map[string]string `json:"published,omitempty"`
 }
 
+// Lines returns the number of lines of a case in the page's table.
+func (c CaseResult) Lines() int {
+	if len(c.Published) > 0 {
+		return len(c.Rows) + 1
+	}
+	return len(c.Rows)
+}
+
 // Row is the answer of an implementation.
 type Row struct {
 	Implementation string           `json:"implementation"`
