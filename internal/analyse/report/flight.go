@@ -17,7 +17,7 @@ func inFlight(r *track.Record, x svgchart.Axis, at func(int64) float64) *figure 
 	if most == 0 {
 		return nil
 	}
-	c := svgchart.New(x, svgchart.LinearAxis(most, "data", size))
+	c := svgchart.New(x, svgchart.LinearAxis(most, "", size))
 	c.Line(thin(c, points), svgchart.Colour(0), true)
 	title := fmt.Sprintf("Data of the %v in flight", from)
 	return &figure{Title: title, SVG: c.SVG(title), Note: "Sent on any subflow, and not yet acknowledged, by data sequence numbers, seen from where the capture was made."}

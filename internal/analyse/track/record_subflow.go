@@ -26,7 +26,7 @@ type Subflow struct {
 	RTT          *float64  `json:"rtt,omitempty"` // mean of both halves; see docs/analyse.md
 	HandshakeRTT *float64  `json:"rtt_handshake,omitempty"`
 	RTTSamples   uint64    `json:"rtt_samples"`
-	// RTTChange is the difference between the highest and the lowest mean of RTTOverTime, of the direction with more samples.
+	// RTTChange is the difference between the highest and the lowest mean of RTTOverTime, of the direction that covers most of the path.
 	RTTChange *float64 `json:"rtt_change,omitempty"`
 	Goodput   float64  `json:"goodput"` // bit/s of new data while the subflow carried any
 }
@@ -105,27 +105,20 @@ func (s *subflow) record(c *connection) Subflow {
 	return r
 }
 
-// change returns how much the round trip has changed over time; nil: that is not known.
+// change returns how much the round trip has changed over time; nil: that is not known. Seen from the receiver of the data, the
+// samples are no more than its own delay.
 func (s *Subflow) change() *float64 {
-	list := s.FromServer.RTTOverTime
-	if s.FromClient.samples() > s.FromServer.samples() {
-		list = s.FromClient.RTTOverTime
+	for _, d := range []*Direction{&s.FromServer, &s.FromClient} {
+		if d.RTT == nil || s.RTT == nil || *d.RTT < *s.RTT/2 || len(d.RTTOverTime) < 2 {
+			continue
+		}
+		least, most := d.RTTOverTime[0].Mean, d.RTTOverTime[0].Mean
+		for _, p := range d.RTTOverTime {
+			least, most = min(least, p.Mean), max(most, p.Mean)
+		}
+		return pointer(most - least)
 	}
-	if len(list) < 2 {
-		return nil
-	}
-	least, most := list[0].Mean, list[0].Mean
-	for _, p := range list {
-		least, most = min(least, p.Mean), max(most, p.Mean)
-	}
-	return pointer(most - least)
-}
-
-func (d *Direction) samples() (n uint64) {
-	for _, p := range d.RTTOverTime {
-		n += uint64(p.Samples)
-	}
-	return n
+	return nil
 }
 
 // used returns the times of the first and the last new data.
