@@ -28,7 +28,7 @@ const (
 	analyseSnap        = 128
 	analyseAlive       = 10_000
 	analyseConnections = 100_000
-	analysePackets     = 64_000_000 // 10 GB with 128 bytes of each
+	analysePackets     = 72_000_000 // 70 million without those of connections that begin late: 10 GB with 128 bytes of each
 	// plantedEach is the number of connections of each kind of planted events.
 	plantedEach = 25
 	// Each packet of a part of the slice is compared with tshark's fields.

@@ -75,7 +75,7 @@ func (c *CSV) Write(r *track.Record) error {
 			side string
 			d    *track.Direction
 		}{{"client", &s.FromClient}, {"server", &s.FromServer}} {
-			for _, p := range of.d.RTTOverTime {
+			for _, p := range of.d.RTTOverTime.Periods() {
 				row := []string{count(r.Number), count(i), of.side, float(p.From), float(p.To), float(p.Mean), count(p.Samples)}
 				if err := c.roundTrips.Write(row); err != nil {
 					return err

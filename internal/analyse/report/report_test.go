@@ -134,7 +134,7 @@ func eventful() *track.Record {
 	one, reason := 1, 6
 	r.Subflows[1].State, r.Subflows[1].OpenedBy, r.Subflows[1].Began = "reset", "client", 0.5
 	r.Subflows[1].Ended, r.Subflows[1].EndedBy, r.Subflows[1].Reset, r.Subflows[1].RTTChange = number(6), "client", &reason, number(0.25)
-	r.Subflows[0].FromServer.RTTOverTime = []track.RTTPeriod{{From: 0, To: 30, Mean: 0.25, Samples: 2}, {From: 30, To: 60, Mean: 0.5, Samples: 4}}
+	r.Subflows[0].FromServer.RTTOverTime = &track.RTTOverTime{From: 0, Period: 30, Means: []float64{0.25, 0.5}, Samples: []uint32{2, 4}}
 	r.Signals = []track.Signal{
 		{Kind: track.AddAddr, From: "server", IDs: []int{2}, Address: r.Signals[0].Address, Echo: number(0.02), Followed: 1},
 		{At: 5, Kind: track.RemoveAddr, From: "client", IDs: []int{3}, Repeats: 2},

@@ -1,5 +1,7 @@
 package track
 
+import "math"
+
 // periods is the number of parts of time for which the round trips of a direction are kept.
 const periods = 16
 
@@ -44,21 +46,46 @@ func (o *overTime) merge() {
 	o.length *= 2
 }
 
-// RTTPeriod has the round trips of a part of time. Times are in seconds after the connection's first packet.
-type RTTPeriod struct {
-	From    float64 `json:"from"`
-	To      float64 `json:"to"`
-	Mean    float64 `json:"mean"`
-	Samples uint32  `json:"samples"`
+// RTTOverTime has the mean round trips of equal parts of time. Times are in seconds after the connection's first packet.
+// Means of parts without samples are 0.
+type RTTOverTime struct {
+	From    float64   `json:"from"`
+	Period  float64   `json:"period"` // the length of each part
+	Means   []float64 `json:"means"`
+	Samples []uint32  `json:"samples"`
 }
 
-// record returns the parts that have samples.
-func (o *overTime) record(first int64) (list []RTTPeriod) {
-	for i, n := range o.count {
+// RTTPeriod is a part of an RTTOverTime.
+type RTTPeriod struct {
+	From, To, Mean float64
+	Samples        uint32
+}
+
+// Periods returns the parts that have samples.
+func (o *RTTOverTime) Periods() (list []RTTPeriod) {
+	if o == nil {
+		return nil
+	}
+	for i, n := range o.Samples {
 		if n > 0 {
-			from := o.began + int64(i)*o.length
-			list = append(list, RTTPeriod{seconds(from - first), seconds(from + o.length - first), float64(o.mean[i]) / 1e9, n})
+			from := o.From + float64(i)*o.Period
+			list = append(list, RTTPeriod{from, from + o.Period, o.Means[i], n})
 		}
 	}
 	return list
+}
+
+func (o *overTime) record(first int64) *RTTOverTime {
+	if o.length == 0 {
+		return nil
+	}
+	used := periods
+	for o.count[used-1] == 0 {
+		used--
+	}
+	r := &RTTOverTime{seconds(o.began - first), seconds(o.length), make([]float64, used), make([]uint32, used)}
+	for i := range used {
+		r.Means[i], r.Samples[i] = math.Round(float64(o.mean[i]))/1e9, o.count[i]
+	}
+	return r
 }

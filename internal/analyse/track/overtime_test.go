@@ -19,14 +19,14 @@ func TestOverTime(t *testing.T) {
 			sum += seconds(rtt)
 			o.add(second+i*(length/samples), rtt)
 		}
-		list := o.record(second)
+		list := o.record(second).Periods()
 		if len(list) < periods/2-1 || len(list) > periods {
 			t.Errorf("%s: %d parts", name, len(list))
 			continue
 		}
 		got, n := 0.0, uint32(0)
 		for i, p := range list {
-			if i > 0 && p.From != list[i-1].To {
+			if i > 0 && math.Abs(p.From-list[i-1].To) > 1e-6*p.To {
 				t.Errorf("%s: a part begins at %v, and the one before ends at %v", name, p.From, list[i-1].To)
 			}
 			got += p.Mean * float64(p.Samples)
@@ -46,7 +46,14 @@ func TestOverTimeBackwards(t *testing.T) {
 	var o overTime
 	o.add(5*second, millisecond)
 	o.add(4*second, 3*millisecond)
-	if list := o.record(5 * second); len(list) != 1 || list[0].Samples != 2 || math.Abs(list[0].Mean-0.002) > 1e-9 {
+	if list := o.record(5 * second).Periods(); len(list) != 1 || list[0].Samples != 2 || math.Abs(list[0].Mean-0.002) > 1e-9 {
 		t.Errorf("%+v", list)
+	}
+}
+
+// Without samples there is nothing to report.
+func TestOverTimeOfNothing(t *testing.T) {
+	if r := new(overTime).record(0); r != nil || r.Periods() != nil {
+		t.Errorf("%+v", r)
 	}
 }

@@ -33,17 +33,16 @@ type Subflow struct {
 
 // Direction sums up the packets that one side sent on a subflow.
 type Direction struct {
-	Packets       uint64   `json:"packets"`
-	Bytes         uint64   `json:"bytes"` // TCP payload, with all that was sent again
-	NewData       uint64   `json:"new_data"`
-	Retransmitted uint64   `json:"retransmitted"`
-	Reinjected    uint64   `json:"reinjected"`
-	OutOfOrder    uint64   `json:"out_of_order"` // segments
-	RTT           *float64 `json:"rtt,omitempty"`
-	MinRTT        *float64 `json:"rtt_min,omitempty"`
-	MaxRTT        *float64 `json:"rtt_max,omitempty"`
-	// RTTOverTime has the means of up to 16 equal parts of the time.
-	RTTOverTime []RTTPeriod `json:"rtt_over_time,omitempty"`
+	Packets       uint64       `json:"packets"`
+	Bytes         uint64       `json:"bytes"` // TCP payload, with all that was sent again
+	NewData       uint64       `json:"new_data"`
+	Retransmitted uint64       `json:"retransmitted"`
+	Reinjected    uint64       `json:"reinjected"`
+	OutOfOrder    uint64       `json:"out_of_order"` // segments
+	RTT           *float64     `json:"rtt,omitempty"`
+	MinRTT        *float64     `json:"rtt_min,omitempty"`
+	MaxRTT        *float64     `json:"rtt_max,omitempty"`
+	RTTOverTime   *RTTOverTime `json:"rtt_over_time,omitempty"`
 }
 
 func (s *subflow) began() int64 {
@@ -109,11 +108,12 @@ func (s *subflow) record(c *connection) Subflow {
 // samples are no more than its own delay.
 func (s *Subflow) change() *float64 {
 	for _, d := range []*Direction{&s.FromServer, &s.FromClient} {
-		if d.RTT == nil || s.RTT == nil || *d.RTT < *s.RTT/2 || len(d.RTTOverTime) < 2 {
+		list := d.RTTOverTime.Periods()
+		if d.RTT == nil || s.RTT == nil || *d.RTT < *s.RTT/2 || len(list) < 2 {
 			continue
 		}
-		least, most := d.RTTOverTime[0].Mean, d.RTTOverTime[0].Mean
-		for _, p := range d.RTTOverTime {
+		least, most := list[0].Mean, list[0].Mean
+		for _, p := range list {
 			least, most = min(least, p.Mean), max(most, p.Mean)
 		}
 		return pointer(most - least)
