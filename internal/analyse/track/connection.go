@@ -140,7 +140,7 @@ type half struct {
 
 	mapping, before mapping
 	rtt             Spread
-	rttOverTime     overTime
+	rttOverTime     *overTime // nil: there are no samples
 	pending         [8]sample
 	pendingAt       uint8
 	pendingLen      uint8

@@ -11,39 +11,44 @@ const shortestPeriod = 100 * millisecond
 // overTime keeps the mean round trip of equal parts of time. They cover all the time from the first sample on: when it
 // exceeds them, two neighbours become one, so that the memory does not grow.
 type overTime struct {
-	began  int64
-	length int64 // of each part
-	mean   [periods]float32
-	count  [periods]uint32
+	began int64
+	level uint8 // each part is shortestPeriod << level long
+	parts [periods]struct {
+		mean  float32
+		count uint32
+	}
 }
 
+func newOverTime(began int64) *overTime { return &overTime{began: began} }
+
 func (o *overTime) add(at, rtt int64) {
-	if o.length == 0 {
-		o.began, o.length = at, shortestPeriod
-	}
-	since := max(0, at-o.began)
-	for since/o.length >= periods {
+	i := max(0, at-o.began) / shortestPeriod >> o.level
+	for i >= periods {
 		o.merge()
+		i >>= 1
 	}
-	i := since / o.length
-	o.count[i]++
-	o.mean[i] += (float32(rtt) - o.mean[i]) / float32(o.count[i])
+	p := &o.parts[i]
+	p.count++
+	p.mean += (float32(rtt) - p.mean) / float32(p.count)
 }
 
 // merge makes one part of each two.
 func (o *overTime) merge() {
 	for i := range periods / 2 {
-		a, b := 2*i, 2*i+1
-		n := o.count[a] + o.count[b]
-		mean := float32(0)
-		if n > 0 {
-			mean = (o.mean[a]*float32(o.count[a]) + o.mean[b]*float32(o.count[b])) / float32(n)
-		}
-		o.mean[i], o.count[i] = mean, n
+		a, b := o.parts[2*i], o.parts[2*i+1]
+		a.mean, a.count = mean(a.mean, b.mean, a.count, b.count), a.count+b.count
+		o.parts[i] = a
 	}
-	clear(o.mean[periods/2:])
-	clear(o.count[periods/2:])
-	o.length *= 2
+	clear(o.parts[periods/2:])
+	o.level++
+}
+
+// mean returns that of two means of so many samples.
+func mean(a, b float32, ofA, ofB uint32) float32 {
+	if ofB == 0 {
+		return a
+	}
+	return (a*float32(ofA) + b*float32(ofB)) / float32(ofA+ofB)
 }
 
 // RTTOverTime has the mean round trips of equal parts of time. Times are in seconds after the connection's first packet.
@@ -76,16 +81,16 @@ func (o *RTTOverTime) Periods() (list []RTTPeriod) {
 }
 
 func (o *overTime) record(first int64) *RTTOverTime {
-	if o.length == 0 {
+	if o == nil {
 		return nil
 	}
 	used := periods
-	for o.count[used-1] == 0 {
+	for o.parts[used-1].count == 0 {
 		used--
 	}
-	r := &RTTOverTime{seconds(o.began - first), seconds(o.length), make([]float64, used), make([]uint32, used)}
-	for i := range used {
-		r.Means[i], r.Samples[i] = math.Round(float64(o.mean[i]))/1e9, o.count[i]
+	r := &RTTOverTime{seconds(o.began - first), seconds(shortestPeriod << o.level), make([]float64, used), make([]uint32, used)}
+	for i, p := range o.parts[:used] {
+		r.Means[i], r.Samples[i] = math.Round(float64(p.mean))/1e9, p.count
 	}
 	return r
 }

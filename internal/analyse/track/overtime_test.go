@@ -9,7 +9,7 @@ import (
 func TestOverTime(t *testing.T) {
 	for name, length := range map[string]int64{"a second": second, "an hour": 3600 * second, "a hundred years": 3_000_000_000 * second} {
 		const samples = 1000
-		var o overTime
+		o := newOverTime(second)
 		sum := 0.0
 		for i := range int64(samples) {
 			rtt := 10 * millisecond
@@ -43,7 +43,7 @@ func TestOverTime(t *testing.T) {
 
 // A packet that the capture has late belongs to the first part.
 func TestOverTimeBackwards(t *testing.T) {
-	var o overTime
+	o := newOverTime(5 * second)
 	o.add(5*second, millisecond)
 	o.add(4*second, 3*millisecond)
 	if list := o.record(5 * second).Periods(); len(list) != 1 || list[0].Samples != 2 || math.Abs(list[0].Mean-0.002) > 1e-9 {
@@ -53,7 +53,7 @@ func TestOverTimeBackwards(t *testing.T) {
 
 // Without samples there is nothing to report.
 func TestOverTimeOfNothing(t *testing.T) {
-	if r := new(overTime).record(0); r != nil || r.Periods() != nil {
+	if r := (*overTime)(nil).record(0); r != nil || r.Periods() != nil {
 		t.Errorf("%+v", r)
 	}
 }

@@ -160,13 +160,21 @@ func (s *subflow) acknowledge(p *Packet, h, peer *half) {
 		// Of several that are acknowledged together, the last one's arrival caused that.
 		last := peer.pendingLen == 0 || before(p.Ack, peer.pending[peer.pendingAt&7].end)
 		if last && p.Time >= oldest.at {
-			peer.rtt.add(p.Time - oldest.at)
-			peer.rttOverTime.add(p.Time, p.Time-oldest.at)
+			peer.sample(p.Time, p.Time-oldest.at)
 			if trace := s.c.trace; trace != nil {
 				trace.roundTrip(p.Time, s, peer == &s.half[Server], p.Time-oldest.at)
 			}
 		}
 	}
+}
+
+// sample takes a round trip.
+func (h *half) sample(at, rtt int64) {
+	h.rtt.add(rtt)
+	if h.rttOverTime == nil {
+		h.rttOverTime = newOverTime(at)
+	}
+	h.rttOverTime.add(at, rtt)
 }
 
 // arrival classifies a segment by the relation of its bytes to those seen before on the subflow.
