@@ -338,6 +338,16 @@ func TestBadRequests(t *testing.T) {
 // stream opens the stream of states.
 func stream(t *testing.T, b *http.Client, s *Server) (*bufio.Reader, func()) {
 	t.Helper()
+	r, stop, code := tryStream(t, b, s)
+	if code != http.StatusOK {
+		t.Fatalf("the stream gives %d", code)
+	}
+	return r, stop
+}
+
+// tryStream requests the stream of states, and returns the code of the answer.
+func tryStream(t *testing.T, b *http.Client, s *Server) (*bufio.Reader, func(), int) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url("/api/stream"), nil)
 	if err != nil {
@@ -347,14 +357,9 @@ func stream(t *testing.T, b *http.Client, s *Server) (*bufio.Reader, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		resp.Body.Close()
-		cancel()
-		t.Fatalf("the stream gives %d", resp.StatusCode)
-	}
 	stop := func() { cancel(); resp.Body.Close() }
 	t.Cleanup(stop)
-	return bufio.NewReader(resp.Body), stop
+	return bufio.NewReader(resp.Body), stop, resp.StatusCode
 }
 
 func next(t *testing.T, r *bufio.Reader) (m message, size int) {

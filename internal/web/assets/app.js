@@ -126,7 +126,7 @@ async function history() {
 		const h = await ask('history', {step, since: new Date(Date.now() - back * 1000).toISOString()});
 		const g = h.total.gained, item = (name, value, more) => el('div', {}, el('dt', {}, name), el('dd', {}, value, ...(more ? [el('small', {}, more)] : [])));
 		$('gained').replaceChildren(item('Over detours', bytes(g.detour_bytes)), item('Stalls bridged', String(g.stalls), g.stalls ? seconds(g.stall_s) : ''),
-			item('Time saved', seconds(g.saved_s), g.saved_high_s > 0 ? `between ${seconds(g.saved_low_s)} and ${seconds(g.saved_high_s)}` : ''));
+			item('Time saved', g.saved_s || !g.saved_unknown_s ? seconds(g.saved_s) : 'not known', g.saved_high_s > 0 ? `between ${seconds(g.saved_low_s)} and ${seconds(g.saved_high_s)}` : ''));
 		past = h;
 		bars($('bars'), h);
 		$('bars-caption').textContent = h.problem ?? `By ${step}: the direct path below, detours above.`;
@@ -158,15 +158,17 @@ function pause() {
 }
 
 ask('reader').then((r) => { reader = r; show(); }, () => {});
-let stream;
+let stream, told; // told: the stream has delivered a state
 
 function open() {
+	told = false;
 	stream = new EventSource('api/stream');
 	stream.onmessage = take;
 	stream.onerror = fail;
 }
 
 function take(e) {
+	told = true;
 	const next = JSON.parse(e.data);
 	if (next.status) {
 		rates.take(next.loads ?? [], Date.parse(next.at));
@@ -191,6 +193,7 @@ async function fail() {
 	stream.close();
 	const r = await fetch(refused ? 'api/stream' : 'icon.svg', {signal: stop.signal}).catch(() => undefined);
 	if (r?.status === 401) return live(await r.text(), 'bad');
+	if (told && !refused && r?.ok) return open(); // it was only cut, as browsers do when the host's network changes
 	live(!r ? 'the agent does not answer; the page tries again. If the agent was started anew, run dcol web again'
 		: r.ok ? 'the agent does not answer; the page tries again' : `${await r.text()}; the page tries again`, 'bad');
 	stop.abort();
