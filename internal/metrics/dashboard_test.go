@@ -26,37 +26,50 @@ type dashboard struct {
 }
 
 type variable struct {
-	Name, Type, Query, Label string
-	Datasource               struct{ UID string }
+	Name, Type, Query, Label, AllValue string
+	Multi                              bool
+	Refresh                            int
+	Datasource                         struct{ UID string }
 }
 
-// The dashboard follows the rules of Grafana's dashboard-linter: the data source, job and instance can be chosen, panels
-// have titles, descriptions and units, and queries select by job and instance, with the interval that Grafana computes.
-func TestDashboard(t *testing.T) {
+func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
 	data, err := os.ReadFile(dashboardFile)
+	if err == nil {
+		err = json.Unmarshal(data, &d)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	var d dashboard
-	if err := json.Unmarshal(data, &d); err != nil {
-		t.Fatal(err)
-	}
+	return d
+}
+
+// onTimeChange is the Refresh of a variable whose values are read again when the time range changes.
+const onTimeChange = 2
+
+// The dashboard follows the rules of Grafana's dashboard-linter: the data source, job and instance can be chosen, panels
+// have titles, descriptions and units, and queries select by job and instance, with the interval that Grafana computes.
+// TestPrometheus has Prometheus answer the queries.
+func TestDashboard(t *testing.T) {
+	d := readDashboard(t)
 	if d.Editable {
 		t.Error("it is editable, so that an update of the file would end what users changed")
 	}
-	for _, name := range []string{"datasource", "job", "instance"} {
+	for name, label := range map[string]string{"datasource": "Data source", "job": "Job", "instance": "Instance"} {
 		i := slices.IndexFunc(d.Templating.List, func(v variable) bool { return v.Name == name })
 		if i < 0 {
 			t.Errorf("there is no variable %s", name)
 			continue
 		}
 		switch v := d.Templating.List[i]; {
-		case v.Label == "":
-			t.Errorf("the variable %s has no label", name)
+		case v.Label != label:
+			t.Errorf("the variable %s has the label %q, not %q", name, v.Label, label)
 		case name == "datasource" && (v.Type != "datasource" || v.Query != "prometheus"):
 			t.Errorf("the variable %s is a %s of %s", name, v.Type, v.Query)
 		case name != "datasource" && (v.Type != "query" || v.Datasource.UID != "${datasource}"):
 			t.Errorf("the variable %s is a %s of the data source %s", name, v.Type, v.Datasource.UID)
+		case name != "datasource" && (!v.Multi || v.AllValue != ".+" || v.Refresh != onTimeChange || !strings.HasPrefix(v.Query, "label_values(dcol_")):
+			t.Errorf("the variable %s does not take several values, read again with each time range: %+v", name, v)
 		}
 	}
 	if len(d.Panels) < 10 {

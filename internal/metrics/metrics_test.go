@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -96,6 +97,32 @@ func TestScrape(t *testing.T) {
 	}
 	if strings.Contains(text, `waypoint_round_trip_seconds{address="192.0.2.7",waypoint="carol"`) {
 		t.Error("a waypoint without a session has a round trip")
+	}
+}
+
+// The number of series does not grow with connections, their servers, members and messages.
+func TestCardinality(t *testing.T) {
+	series := func(s api.Status) (n int) {
+		_, text := scrape(t, always(s))
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "dcol_") {
+				n++
+			}
+		}
+		return n
+	}
+	few, many := some(), some()
+	for i := range 1000 {
+		c := few.Client.Connections[0]
+		c.Token, c.Remote = fmt.Sprint(i), netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}), uint16(i))
+		many.Client.Connections = append(many.Client.Connections, c)
+		many.Client.Plain = append(many.Client.Plain, c.Remote)
+		many.Serving.Members = append(many.Serving.Members, api.Served{Member: fmt.Sprint("m", i), Flows: 1})
+		many.Coordinator.Unreachable = append(many.Coordinator.Unreachable, fmt.Sprint("m", i))
+		many.Problems = append(many.Problems, fmt.Sprint("problem ", i))
+	}
+	if a, b := series(few), series(many); a < 30 || a != b {
+		t.Errorf("there are %d series, and %d with a thousand of each", a, b)
 	}
 }
 

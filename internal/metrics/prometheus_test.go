@@ -39,7 +39,7 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// A real Prometheus scrapes the agent's metrics, and evaluates the alert rules.
+// A real Prometheus scrapes the agent's metrics, evaluates the alert rules, and answers the dashboard's queries.
 func TestPrometheus(t *testing.T) {
 	prometheus := program(t, "prometheus")
 	agent := httptest.NewServer(Handler(always(some()), slog.New(slog.DiscardHandler)))
@@ -77,6 +77,14 @@ func TestPrometheus(t *testing.T) {
 			}
 		}
 	}
+	grafana := strings.NewReplacer("$job", ".+", "$instance", ".+", "$__rate_interval", "1m")
+	for _, p := range readDashboard(t).Panels {
+		for _, q := range p.Targets {
+			if _, err := results(at, grafana.Replace(q.Expr)); err != nil {
+				t.Errorf("panel %q: %v", p.Title, err)
+			}
+		}
+	}
 }
 
 // results returns how many series a query has.
@@ -86,7 +94,12 @@ func results(at, query string) (n int, err error) {
 		return 0, err
 	}
 	defer answer.Body.Close()
-	var out struct{ Data struct{ Result []any } }
-	err = json.NewDecoder(answer.Body).Decode(&out)
+	var out struct {
+		Error string
+		Data  struct{ Result []any }
+	}
+	if err = json.NewDecoder(answer.Body).Decode(&out); err == nil && out.Error != "" {
+		err = fmt.Errorf("%s: %s", query, out.Error)
+	}
 	return len(out.Data.Result), err
 }
