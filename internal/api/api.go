@@ -164,6 +164,10 @@ type Subflow struct {
 	CongWindow uint32 `json:"cwnd_segments"`
 	// Why is the reason for this detour when it was chosen.
 	Why string `json:"why,omitempty"`
+	// ReceiverRTT is the round trip as data that arrives shows it, with the sender's pauses (0: not known), and Heard the time since data
+	// last arrived, both in milliseconds. They are filled in for the history only.
+	ReceiverRTT float64 `json:"-"`
+	Heard       float64 `json:"-"`
 }
 
 // Waypoint describes one address of one waypoint.

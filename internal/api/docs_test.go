@@ -36,7 +36,7 @@ func fullTransport() Transport {
 func fullHistory() History {
 	p := Period{
 		Start: time.Unix(1, 0), Observed: 1, Paths: []PathUsed{{Kind: "mapped", Waypoint: "bob", Received: 1, Sent: 1, RTT: 1, Samples: 1}},
-		Gained: Gained{DetourBytes: 1, Stalls: 1, StallTime: 1, Saved: 1, SavedLow: 1, SavedHigh: 1},
+		Gained: Gained{DetourBytes: 1, Stalls: 1, StallTime: 1, Saved: 1, SavedLow: 1, SavedHigh: 1, SavedUnknown: 1},
 	}
 	return History{Schema: HistorySchema, Step: StepHour, Problem: "full", Periods: []Period{p}, Total: p}
 }

@@ -26,6 +26,7 @@ func merge(into *api.Period, p *api.Period) {
 	g.Saved += more.Saved
 	g.SavedLow += more.SavedLow
 	g.SavedHigh += more.SavedHigh
+	g.SavedUnknown += more.SavedUnknown
 }
 
 func addPath(p *api.Period, add api.PathUsed) {

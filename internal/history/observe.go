@@ -3,6 +3,7 @@
 package history
 
 import (
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
@@ -11,11 +12,15 @@ import (
 // longestGap is the longest time between two observations: a host that slept observed nothing.
 const longestGap = time.Minute
 
+// unknownKind is the kind of a subflow that an agent has found at its start, as long as it does not know its path.
+const unknownKind = "unknown"
+
 // Observer turns states of the agent into Periods. The zero value has seen nothing.
 type Observer struct {
 	last    time.Time
 	before  time.Time // of the state before the last
-	started time.Time // of the agent that was observed
+	started time.Time // of the agent that was observed; zero: it was another Observer's
+	left    map[string]leftTransfer
 	carried map[pathKey]api.Carried
 	conns   map[connKey]*transfer
 	period  api.Period
@@ -31,18 +36,19 @@ type connKey struct {
 // Observe adds what happened since the last state.
 func (o *Observer) Observe(s *api.Status, now time.Time) {
 	gap := now.Sub(o.last)
-	fresh := o.last.IsZero() || gap <= 0 || gap > longestGap || !o.started.Equal(s.Since)
+	resumes := o.started.IsZero()
+	fresh := o.last.IsZero() || gap <= 0 || gap > longestGap || !resumes && !o.started.Equal(s.Since)
 	if !fresh {
-		o.period.Observed += gap.Seconds()
+		o.period.Observed += min(gap, now.Sub(s.Since)).Seconds()
 	}
 	if s.Client != nil {
-		o.paths(s.Client, fresh)
-		o.transfers(s.Client, gap, now, fresh)
+		o.paths(s.Client, fresh || resumes)
+		o.transfers(s.Client, now, fresh)
 	}
-	if o.before = o.last; fresh {
+	if o.before = o.last; fresh || resumes {
 		o.before = now
 	}
-	o.last, o.started = now, s.Since
+	o.last, o.started, o.left = now, s.Since, nil
 }
 
 // Take returns what was observed since it was called last.
@@ -62,67 +68,89 @@ func (o *Observer) paths(u *api.Using, fresh bool) {
 		if fresh || c.Received < was.Received || c.Sent < was.Sent {
 			continue
 		}
-		add := api.PathUsed{Kind: c.Kind, Waypoint: c.Waypoint, Received: c.Received - was.Received, Sent: c.Sent - was.Sent}
-		if add.Received+add.Sent == 0 {
-			continue
-		}
-		addPath(&o.period, add)
-		if c.Waypoint != "" {
-			o.period.Gained.DetourBytes += add.Received + add.Sent
-		}
+		o.carry(api.PathUsed{Kind: c.Kind, Waypoint: c.Waypoint, Received: c.Received - was.Received, Sent: c.Sent - was.Sent})
 	}
 }
 
-func (o *Observer) transfers(u *api.Using, gap time.Duration, now time.Time, fresh bool) {
+// carry adds what a path carried.
+func (o *Observer) carry(add api.PathUsed) {
+	if add.Received+add.Sent == 0 {
+		return
+	}
+	addPath(&o.period, add)
+	if add.Waypoint != "" {
+		o.period.Gained.DetourBytes += add.Received + add.Sent
+	}
+}
+
+func (o *Observer) transfers(u *api.Using, now time.Time, fresh bool) {
 	old := o.conns
 	o.conns = make(map[connKey]*transfer, len(u.Connections))
 	for i := range u.Connections {
 		c := &u.Connections[i]
 		k := connKey{c.Token, c.Since.UnixNano()}
-		t, long := old[k], gap
-		known := t != nil && !fresh
+		t := old[k]
 		if t == nil {
-			t = &transfer{}
-			// All that a young connection carried is new. It may be missing in the state that follows its beginning,
-			// because nothing has moved yet.
-			if known = !fresh && c.Since.After(o.before); known {
-				long = now.Sub(c.Since)
-			}
+			t = o.begin(c)
 		}
 		delete(old, k)
 		o.conns[k] = t
 		t.bulk, t.short = c.Traffic == api.TrafficBulk, c.Traffic == api.TrafficShort
-		m := t.moved(c)
-		m.seconds = long.Seconds()
-		if !known || long <= 0 {
-			t.open = stretch{}
-			continue
+		if fresh {
+			t.forget()
+		} else if o.catchUp(t, c); slices.ContainsFunc(c.Subflows, func(s api.Subflow) bool { return s.Kind == unknownKind }) {
+			continue // it is told with the next state
 		}
-		for j := range c.Subflows {
-			if s := &c.Subflows[j]; s.RTT > 0 {
-				addPath(&o.period, api.PathUsed{Kind: s.Kind, Waypoint: s.Waypoint, RTT: s.RTT, Samples: 1})
-			}
-		}
-		t.take(&o.period.Gained, m)
-	}
-	if fresh {
-		return
+		o.observe(t, c, now)
 	}
 	ended := make(map[string]time.Time, len(u.Ended))
 	for _, e := range u.Ended {
 		ended[e.Token] = e.At
 	}
 	for k, t := range old {
-		if at, ok := ended[k.token]; ok && at.After(o.last) {
-			t.end(at.Sub(o.last).Seconds())
+		if fresh {
+			t.forget()
+		} else if at, ok := ended[k.token]; ok && at.After(t.at) {
+			t.end(at.Sub(t.at).Seconds())
 		}
-		t.settle(&o.period.Gained)
+		t.finish(&o.period.Gained)
 	}
+}
+
+// begin returns what is known of a connection that was not observed yet.
+func (o *Observer) begin(c *api.Connection) *transfer {
+	if o.left != nil {
+		return o.resumed(c)
+	}
+	// All that a young connection carried is new. It may be missing in the state that follows its beginning, because nothing has
+	// moved yet.
+	if c.Since.After(o.before) {
+		return &transfer{at: c.Since}
+	}
+	return &transfer{}
+}
+
+// observe adds what one connection did since it was observed last.
+func (o *Observer) observe(t *transfer, c *api.Connection, now time.Time) {
+	took := now.Sub(t.at)
+	known := !t.at.IsZero() && took > 0
+	m, w := t.moved(c)
+	if t.at = now; !known {
+		t.open = stretch{}
+		return
+	}
+	m.seconds = took.Seconds()
+	for i := range c.Subflows {
+		if s := &c.Subflows[i]; s.RTT > 0 {
+			addPath(&o.period, api.PathUsed{Kind: s.Kind, Waypoint: s.Waypoint, RTT: s.RTT, Samples: 1})
+		}
+	}
+	t.take(&o.period.Gained, m, w)
 }
 
 // Settle counts the gain of transfers that go on, for what was observed of them until now. It is called at the end.
 func (o *Observer) Settle() {
 	for _, t := range o.conns {
-		t.settle(&o.period.Gained)
+		t.finish(&o.period.Gained)
 	}
 }

@@ -3,18 +3,21 @@ package history
 import (
 	"math"
 	"net/netip"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// scene is an agent with one connection.
+// scene is an agent with one connection, whose packets wait in a queue of the direct path.
 type scene struct {
 	t      *testing.T
 	o      Observer
 	now    time.Time
 	status api.Status
+	// what the agent has counted
+	direct, detour uint64
 }
 
 func newScene(t *testing.T, traffic string) *scene {
@@ -24,11 +27,17 @@ func newScene(t *testing.T, traffic string) *scene {
 	}
 	s := &scene{t: t, now: now, status: api.Status{Since: now, Client: &api.Using{Connections: []api.Connection{{
 		Token: "1", Since: now.Add(time.Millisecond), Traffic: traffic, Subflows: []api.Subflow{
-			{Kind: "direct", State: api.SubflowUp, Local: at(1), RTT: 20},
-			{Kind: "mapped", Waypoint: "bob", State: api.SubflowUp, Local: at(2), RTT: 40},
+			{Kind: "direct", State: api.SubflowUp, Local: at(1), RTT: 20, MinRTT: 20, ReceiverRTT: 60},
+			{Kind: "mapped", Waypoint: "bob", State: api.SubflowUp, Local: at(2), RTT: 40, MinRTT: 40, ReceiverRTT: 45},
 		}}}}}}
 	s.o.Observe(&api.Status{Since: now, Client: &api.Using{}}, now)
 	return s
+}
+
+// queues has packets wait for so many milliseconds on the direct path and on the detour.
+func (s *scene) queues(direct, detour float64) {
+	subs := s.status.Client.Connections[0].Subflows
+	subs[0].ReceiverRTT, subs[1].ReceiverRTT = subs[0].MinRTT+direct, subs[1].MinRTT+detour
 }
 
 // take returns what was observed, also of what goes on.
@@ -53,9 +62,11 @@ func (s *scene) run(count int, direct, detour uint64) {
 		subs := s.status.Client.Connections[0].Subflows
 		subs[0].BytesReceived += 3 * direct
 		subs[1].BytesReceived += 3 * detour
-		s.status.Client.Counters.Carried = []api.Carried{
-			{Kind: "direct", Received: subs[0].BytesReceived}, {Kind: "mapped", Waypoint: "bob", Received: subs[1].BytesReceived},
+		s.direct += 3 * direct
+		if subs[1].Kind != unknownKind {
+			s.detour += 3 * detour
 		}
+		s.status.Client.Counters.Carried = []api.Carried{{Kind: "direct", Received: s.direct}, {Kind: "mapped", Waypoint: "bob", Received: s.detour}}
 		s.o.Observe(&s.status, s.now)
 	}
 }
@@ -98,19 +109,126 @@ func TestSharedBottleneckSavesNothing(t *testing.T) {
 // The same if the direct path carries alone only afterwards, because the detours were found to add nothing.
 func TestSharedBottleneckIsFoundOut(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
-	s.run(3, 1e6, 1e6)
+	s.queues(60, 60)
+	s.run(20, 1e6, 1e6)
+	if g := s.o.Take().Gained; g != (api.Gained{DetourBytes: 60e6}) {
+		t.Errorf("while nothing is known, saved %+v", g)
+	}
 	s.run(5, 2e6, 0)
-	if g := s.take().Gained; g.Saved > 0.01 || g.SavedLow > 0.01 || g.SavedHigh > 2 {
+	if g := s.take().Gained; g.Saved > 0.01 || g.SavedLow > 0.01 || g.SavedHigh > 12 || g.SavedUnknown != 0 {
 		t.Errorf("saved %+v", g)
 	}
 }
 
-// If it is not known what the direct path carries alone, the lower bound says so.
-func TestUnknownDirectPathHasNoLowerBound(t *testing.T) {
+// If it is not known what the direct path carries alone, there are only the bounds: the paths may share a queue, or each detour may
+// have another besides. If the direct path has no queue that it could share, there is an estimate, but no lower bound. If it has a
+// longer one than the detours, there is one, too.
+func TestQueues(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		direct, detour float64
+		known, bounded bool
+	}{
+		{"equal", 60, 60, false, false}, {"the detour's is longer", 60, 200, false, false}, {"the direct path's is a bit longer", 60, 40, false, false},
+		{"the direct path has none", 2, 80, true, false}, {"neither has", 2, 2, true, false}, {"the direct path's is longer", 60, 20, true, true},
+	} {
+		s := newScene(t, api.TrafficBulk)
+		s.queues(c.direct, c.detour)
+		s.run(10, 1e6, 1e6)
+		g := s.take().Gained
+		if g.SavedHigh < 30 || g.Saved > 25 != c.known || g.Saved > 0 != c.known || g.SavedLow > 0 != c.bounded || g.SavedUnknown > 0 == c.known {
+			t.Errorf("%s: saved %+v", c.name, g)
+		}
+	}
+}
+
+// Nothing is known either if a subflow has not measured its round trip, or joined when there may have been a queue.
+func TestNoQueueIsSeen(t *testing.T) {
+	for name, spoil := range map[string]func(*api.Connection){
+		"not measured": func(c *api.Connection) { c.Subflows[1].ReceiverRTT = 0 },
+		"pauses":       func(c *api.Connection) { c.Subflows[0].Heard = 15 },
+		"joined late":  func(c *api.Connection) { c.Subflows[1].Since = c.Since.Add(5 * time.Second) },
+	} {
+		s := newScene(t, api.TrafficBulk)
+		spoil(&s.status.Client.Connections[0])
+		s.run(10, 1e6, 1e6)
+		if g := s.take().Gained; g.Saved != 0 || g.SavedLow != 0 || g.SavedUnknown < 30 || g.SavedUnknown != g.SavedHigh {
+			t.Errorf("%s: saved %+v", name, g)
+		}
+	}
+}
+
+// What is not known for minutes counts before the transfer ends.
+func TestLongTransferOfWhichLittleIsKnown(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
-	s.run(10, 1e6, 1e6)
-	if g := s.take().Gained; g.SavedLow != 0 || g.Saved < 25 {
-		t.Errorf("saved %+v", g)
+	s.queues(60, 60)
+	s.run(200, 1e6, 1e6)
+	half := s.o.Take().Gained.SavedUnknown
+	if all := half + s.take().Gained.SavedUnknown; half < 200 || all < 600 || all > 900 {
+		t.Errorf("of 600 s, up to %v s count at once, and %v s in all", half, all)
+	}
+}
+
+// An agent that is started anew goes on where the one before ended, and also counts what was carried meanwhile. So does it know what
+// the direct path carries alone.
+func TestHandover(t *testing.T) {
+	s := newScene(t, api.TrafficBulk)
+	s.queues(60, 60)
+	s.run(2, 1e6, 0)
+	s.run(5, 1e6, 1e6)
+	before := s.take().Gained
+	path := filepath.Join(t.TempDir(), "history.db")
+	store := openStore(t, path)
+	if err := store.leave(s.o.Leave()); err != nil {
+		t.Fatal(err)
+	}
+	store.Close()
+	left, err := openStore(t, path).left()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.o = Observer{}
+	s.o.Resume(left)
+	s.now = s.now.Add(time.Second) // in which no agent ran
+	s.status.Since = s.now
+	c := &s.status.Client.Connections[0]
+	c.Since, c.Traffic = s.now, api.TrafficShort
+	s.direct, s.detour = 0, 0
+	c.Subflows[0].BytesReceived += 1e6
+	c.Subflows[1].BytesReceived += 1e6
+	c.Subflows[1].Kind, c.Subflows[1].Waypoint = "unknown", "" // until there is a session with bob
+	s.run(1, 1e6, 1e6)
+	c.Subflows[1].Kind, c.Subflows[1].Waypoint = "mapped", "bob"
+	s.run(1, 1e6, 1e6)
+	c.Traffic = api.TrafficBulk
+	s.run(2, 1e6, 1e6)
+	p := s.take()
+	s.want("time saved before", before.Saved, 15, 0.01)
+	s.want("time saved in 13 s", p.Gained.Saved, 13, 0.01)
+	s.want("observed seconds", p.Observed, 12, 0.01)
+	s.want("bytes over detours, of at most a look twice", float64(p.Gained.DetourBytes), 14.5e6, 1.5e6)
+}
+
+// What an agent left long ago, or before the clock was set back, is not believed, nor are connections counted that it did not know.
+func TestStaleHandover(t *testing.T) {
+	for name, spoil := range map[string]func(*scene, *Left){
+		"an hour ago":    func(_ *scene, l *Left) { l.At = l.At.Add(-time.Hour) },
+		"in the future":  func(_ *scene, l *Left) { l.At = l.At.Add(time.Hour) },
+		"of other ones":  func(s *scene, _ *Left) { s.status.Client.Connections[0].Token = "2" },
+		"nothing at all": func(_ *scene, l *Left) { *l = Left{} },
+	} {
+		s := newScene(t, api.TrafficBulk)
+		s.run(2, 1e6, 1e6)
+		left := s.o.Leave()
+		spoil(s, &left)
+		s.o = Observer{}
+		s.o.Resume(left)
+		s.status.Since = s.now.Add(time.Second)
+		s.status.Client.Connections[0].Since = s.status.Since
+		s.run(1, 1e9, 1e9)
+		if g := s.take().Gained; g.Saved != 0 || g.SavedHigh != 0 {
+			t.Errorf("%s: saved %+v", name, g)
+		}
 	}
 }
 
@@ -214,7 +332,7 @@ func TestCountersMissingOnce(t *testing.T) {
 
 // A connection on which nothing had moved at the first look counts from its beginning. One that was idle for longer does not.
 func TestConnectionThatIsSeenLate(t *testing.T) {
-	for looks, want := range map[int]float64{1: 12, 2: 6} {
+	for looks, want := range map[int]float64{1: 15, 2: 9} {
 		s := newScene(t, api.TrafficBulk)
 		conns := s.status.Client.Connections
 		s.status.Client.Connections = nil
@@ -225,7 +343,7 @@ func TestConnectionThatIsSeenLate(t *testing.T) {
 			s.o.Observe(&s.status, s.now)
 		}
 		s.status.Client.Connections = conns
-		s.run(3, 1e6, 1e6)
+		s.run(4, 1e6, 1e6)
 		s.want("time saved", s.take().Gained.Saved, want, 0.01)
 	}
 }

@@ -59,6 +59,9 @@ func (r *Recorder) Run(ctx context.Context) error {
 		return nil
 	}
 	var observer Observer
+	if left, err := r.store.left(); err == nil {
+		observer.Resume(left)
+	} // else the history has a gap of some seconds
 	look, keep := time.NewTicker(observeEvery), time.NewTicker(keepEvery)
 	defer look.Stop()
 	defer keep.Stop()
@@ -68,6 +71,9 @@ func (r *Recorder) Run(ctx context.Context) error {
 			observer.Settle()
 			r.take(&observer)
 			r.keep(time.Now())
+			if err := r.store.leave(observer.Leave()); err != nil {
+				r.log.Warn("the history will lack some seconds of transfers that go on", "err", err)
+			}
 			return r.store.Close()
 		case now := <-look.C:
 			if s, err := r.status(ctx); err == nil {

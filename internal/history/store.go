@@ -48,6 +48,8 @@ var errDamaged = errors.New("damaged")
 var (
 	minutesBucket = []byte("minutes")
 	hoursBucket   = []byte("hours")
+	leftBucket    = []byte("left") // is made by leave
+	leftKey       = []byte("agent")
 )
 
 // Store keeps Periods in a file. It is safe for concurrent use.
@@ -314,6 +316,41 @@ func (s *Store) Read(step api.HistoryStep, since, until time.Time) (list []api.P
 		list = group(list, step)
 	}
 	return list, nil
+}
+
+// leave keeps what the agent that ends leaves to the next one.
+func (s *Store) leave(l Left) error {
+	data, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	err = guard(func() error {
+		return s.db.Update(func(tx *bolt.Tx) error {
+			b, err := tx.CreateBucketIfNotExists(leftBucket)
+			if err != nil {
+				return err
+			}
+			return b.Put(leftKey, data)
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("write the history: %w", err)
+	}
+	return nil
+}
+
+// left returns what the agent that ended last has left.
+func (s *Store) left() (l Left, err error) {
+	err = guard(func() error {
+		return s.db.View(func(tx *bolt.Tx) error {
+			b := tx.Bucket(leftBucket)
+			if b == nil || b.Get(leftKey) == nil {
+				return nil
+			}
+			return json.Unmarshal(b.Get(leftKey), &l)
+		})
+	})
+	return l, err
 }
 
 // keyOf returns a key that sorts by time. Times before 1970 are all the first.

@@ -2,6 +2,7 @@ package history
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
 )
@@ -19,20 +20,37 @@ const (
 	settleAfter = 12
 	// longestStretch bounds a stretch in seconds whose kind of traffic is not known.
 	longestStretch = 60
+	// mostClosed bounds the stretches that wait until it is known what the direct path carries alone.
+	mostClosed = 25
+)
+
+// The directions of a transfer are indices of its counters.
+const (
+	inward = iota
+	outward
 )
 
 type subKey struct{ local, remote netip.AddrPort }
 
 // transfer is what is remembered of a connection.
 type transfer struct {
-	seen        map[subKey][2]uint64
-	bulk, short bool // the kind of its traffic; short: not known yet
+	at          time.Time // when it was observed last; zero: never
+	seen        map[subKey]counters
+	left        map[uint16]counters // what the agent before had seen, by the subflow's local port
+	uncounted   map[uint16]counters // of these, those of which it is not counted yet what they carried since
+	bulk, short bool                // the kind of its traffic; short: not known yet
 	open        stretch
-	last        stretch // what was observed last
-	direct      float64 // last rate of the direct path, in bytes per second
-	alone       float64 // its rate while it carried alone; 0: not known
+	closed      []stretch // of which it is not known yet what the direct path would have carried alone
+	last        stretch   // what was observed last
+	direct      float64   // last rate of the direct path, in bytes per second
+	total       float64   // last rate of all paths, while the direct path and detours carried
+	alone       float64   // the direct path's rate while it carried alone; 0: not known
+	queues      queues
 	stalled     bool
 }
+
+// counters has the bytes that a subflow received and sent.
+type counters [2]uint64
 
 // stretch is a part of a transfer: what the direct path and the detours carried in some seconds, in bytes.
 type stretch struct {
@@ -46,40 +64,60 @@ func (s *stretch) add(more stretch) {
 	s.seconds += more.seconds
 }
 
-// moved returns what the paths carried since the last call, in the direction in which more was carried.
-func (t *transfer) moved(c *api.Connection) (m stretch) {
-	seen := make(map[subKey][2]uint64, len(c.Subflows))
+// rate returns the direct path's rate.
+func (s *stretch) rate() float64 { return s.direct / s.seconds }
+
+// longer returns how many more seconds it would have taken at a rate.
+func (s *stretch) longer(rate float64) float64 {
+	return max((s.direct+s.detours)/rate-s.seconds, 0)
+}
+
+// moved returns what the paths carried since the last call, in the direction in which more was carried, and how long packets
+// waited there.
+func (t *transfer) moved(c *api.Connection) (m stretch, w waits) {
+	seen := make(map[subKey]counters, len(c.Subflows))
 	var by [2][2]float64
+	carried := make([]counters, len(c.Subflows))
 	for i := range c.Subflows {
 		s := &c.Subflows[i]
-		k, now := subKey{s.Local, s.Remote}, [2]uint64{s.BytesReceived, s.BytesSent}
-		was := t.seen[k]
+		k, now := subKey{s.Local, s.Remote}, counters{s.BytesReceived, s.BytesSent}
+		was, known := t.seen[k]
+		if !known {
+			was = t.left[s.Local.Port()]
+		}
 		over := 1
 		if s.Waypoint == "" {
 			over, m.state = 0, s.State
 		}
 		for way := range now {
 			now[way] = max(now[way], was[way]) // one that has just ended has no figures
-			by[way][over] += float64(now[way] - was[way])
+			carried[i][way] = now[way] - was[way]
+			by[way][over] += float64(carried[i][way])
 		}
 		seen[k] = now
 	}
-	t.seen = seen
-	way := 0
-	if by[1][0]+by[1][1] > by[0][0]+by[0][1] {
-		way = 1
+	t.seen, t.left = seen, nil
+	way := inward
+	if by[outward][0]+by[outward][1] > by[inward][0]+by[inward][1] {
+		way = outward
 	}
 	m.direct, m.detours = by[way][0], by[way][1]
-	return m
+	for i := range c.Subflows {
+		if carried[i][way] > 0 {
+			w.take(c, &c.Subflows[i], way)
+		}
+	}
+	return m, w
 }
 
 // take adds what was observed between two states.
-func (t *transfer) take(g *api.Gained, m stretch) {
+func (t *transfer) take(g *api.Gained, m stretch, w waits) {
 	t.last = m
 	total, rate := m.direct+m.detours, m.direct/m.seconds
 	switch {
 	case !t.bulk && !t.short:
 		t.open = stretch{}
+		t.finish(g)
 		return
 	case total < leastBusy*m.seconds:
 		t.settle(g)
@@ -95,7 +133,8 @@ func (t *transfer) take(g *api.Gained, m stretch) {
 		}
 		return
 	}
-	t.stalled, t.direct = false, smooth(t.direct, rate)
+	t.stalled, t.direct, t.total = false, smooth(t.direct, rate), smooth(t.total, total/m.seconds)
+	t.queues.add(w)
 	t.open.add(m)
 	switch {
 	case !t.short && t.open.seconds >= settleAfter:
@@ -116,26 +155,63 @@ func (t *transfer) end(after float64) {
 	t.open.add(stretch{direct: l.direct * share, detours: l.detours * share, seconds: after})
 }
 
-// settle adds the gain of the open stretch, and begins another.
-//
-// The direct path alone would have carried at least what it carried beside the detours, and what it carried alone
-// before, or right after, if both share a bottleneck.
+// settle ends the open stretch, begins another, and counts those whose gain is known.
 func (t *transfer) settle(g *api.Gained) {
 	s := t.open
 	if !t.short {
 		t.open = stretch{}
 	}
-	if !t.bulk || s.direct == 0 {
-		return
+	if t.bulk && s.direct > 0 {
+		t.closed = append(t.closed, s)
 	}
-	rate, total := s.direct/s.seconds, s.direct+s.detours
-	longer := func(rate float64) float64 { return max(total/rate-s.seconds, 0) }
-	known := max(rate, t.alone)
-	g.Saved += longer(known)
-	g.SavedHigh += longer(known * (1 - spread))
-	if t.alone > 0 {
-		g.SavedLow += longer(known * (1 + spread))
-	} // else both may share a bottleneck
+	switch t.knows() {
+	case measured:
+		t.count(g, true)
+	case likely:
+		t.count(g, false)
+	default:
+		if surplus := len(t.closed) - mostClosed; surplus > 0 {
+			bound(g, t.closed[:surplus])
+			t.closed = t.closed[surplus:]
+		}
+	}
+}
+
+// count adds the gain of the closed stretches.
+//
+// The direct path alone would have carried what it carried beside the detours, or what it carried alone before, or right after,
+// if that is more. As long as it was not measured, it may have carried as much as all of them.
+func (t *transfer) count(g *api.Gained, certain bool) {
+	for i := range t.closed {
+		s := &t.closed[i]
+		rate := max(s.rate(), t.alone)
+		g.Saved += s.longer(rate)
+		g.SavedHigh += s.longer(rate * (1 - spread))
+		if certain {
+			g.SavedLow += s.longer(rate * (1 + spread))
+		}
+	}
+	t.closed = nil
+}
+
+// forget drops what was observed since the last stretch ended: nobody knows what happened meanwhile.
+func (t *transfer) forget() { t.at, t.open, t.uncounted = time.Time{}, stretch{}, nil }
+
+// finish counts what is left. Of stretches whose gain is not known, it counts the bounds.
+func (t *transfer) finish(g *api.Gained) {
+	t.settle(g)
+	bound(g, t.closed)
+	t.closed = nil
+}
+
+// bound counts the bounds of stretches of which nothing else is known: if the paths share a bottleneck, nothing was saved, and if they
+// do not, the direct path alone would have carried what it carried beside the detours.
+func bound(g *api.Gained, list []stretch) {
+	for i := range list {
+		most := list[i].longer(list[i].rate() * (1 - spread))
+		g.SavedHigh += most
+		g.SavedUnknown += most
+	}
 }
 
 // still adds the gain while the direct path stands still. It would have carried nothing, and all of what came meanwhile
@@ -148,12 +224,18 @@ func (t *transfer) still(g *api.Gained, m stretch) {
 		t.stalled = true
 		g.StallTime += m.seconds
 	}
-	if known := max(t.direct, t.alone); known > 0 {
-		late := (m.direct + m.detours) / known
-		g.Saved += late
-		g.SavedLow += late * (1 - spread)
-		g.SavedHigh += late * (1 + spread)
+	known := max(t.direct, t.alone)
+	if known == 0 {
+		return
 	}
+	most := known
+	if t.knows() != measured {
+		most = max(known, t.total)
+	}
+	carried := m.direct + m.detours
+	g.Saved += carried / known
+	g.SavedLow += carried / (most * (1 + spread))
+	g.SavedHigh += carried / (known * (1 - spread))
 }
 
 // smooth returns a mean in which the new value counts a half.

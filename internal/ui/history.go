@@ -27,7 +27,10 @@ func History(w io.Writer, h api.History) error {
 		rows = append(rows, gainedRow("all", &h.Total))
 	}
 	p.table("FROM|DIRECT|DETOURS|STALLS BRIDGED|TIME SAVED|BETWEEN", rows)
-	if g := h.Total.Gained; g.Saved > 0 && g.SavedLow < g.Saved/2 {
+	if g := h.Total.Gained; g.SavedUnknown >= 1 {
+		p.linef("  Where the direct path never carried alone, up to %s more were saved, or", seconds(g.SavedUnknown))
+		p.linef("  nothing if all paths share a bottleneck, such as the line at home.")
+	} else if g.Saved > 0 && g.SavedLow < g.Saved/2 {
 		p.linef("  Mostly, the direct path was not seen without detours. Where all paths share")
 		p.linef("  a bottleneck, such as the line at home, little was saved: the lower bound.")
 	}
@@ -56,6 +59,9 @@ func gainedRow(name string, period *api.Period) []string {
 	saved, between := "-", ""
 	if g.SavedHigh > 0 {
 		saved, between = seconds(g.Saved), seconds(g.SavedLow)+" to "+seconds(g.SavedHigh)
+		if g.Saved == 0 && g.SavedUnknown > 0 {
+			saved = "not known"
+		}
 	}
 	return []string{name, bytes(direct), bytes(detours), stalls, saved, between}
 }

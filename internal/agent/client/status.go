@@ -166,6 +166,7 @@ func describeConn(conn path.ConnState, kernel map[path.Ends]api.Subflow) api.Con
 func figuresOf(s *mptcp.Subflow) api.Subflow {
 	return api.Subflow{
 		RTT: milliseconds(s.Metrics.RTT), MinRTT: milliseconds(s.Metrics.MinRTT),
+		ReceiverRTT: milliseconds(s.Metrics.ReceiverRTT), Heard: milliseconds(s.Metrics.LastDataRecv),
 		BytesSent: s.Metrics.BytesAcked, BytesReceived: s.Metrics.BytesReceived,
 		Segments: uint64(s.Metrics.DataSegsOut), Retransmitted: uint64(s.Metrics.TotalRetrans), CongWindow: s.Metrics.SndCwnd,
 		Queued: uint64(s.Metrics.Unacked)*uint64(s.Metrics.SndMSS) + uint64(s.Metrics.NotSent),
