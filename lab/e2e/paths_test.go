@@ -124,6 +124,10 @@ func TestPathsByPorts(t *testing.T) {
 				}
 				seen[links[0]] = d.SourcePort
 			}
+			drawing := n.Host("client").Command(t.Context(), program, "paths", "--svg", version, "server")
+			if out, err := drawing.Output(); err != nil || !strings.Contains(string(out), "</svg>") {
+				t.Errorf("dcol paths --svg: %v, %.100s", err, out)
+			}
 		})
 	}
 }
