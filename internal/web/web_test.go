@@ -79,6 +79,9 @@ func (f *fake) Members(context.Context) (api.Members, error) {
 
 func (f *fake) History(_ context.Context, r api.HistoryRequest) (api.History, error) {
 	out := api.History{Schema: api.HistorySchema, Step: r.Step, Total: api.Period{Gained: api.Gained{DetourBytes: 81e9, Stalls: 3, StallTime: 48, Saved: 2900, SavedLow: 2100, SavedHigh: 3600}}}
+	if r.Step == api.StepMonth {
+		out.Total.Gained = api.Gained{SavedHigh: 66, SavedUnknown: 66}
+	}
 	for i := range 36 {
 		out.Periods = append(out.Periods, api.Period{Start: began.Add(time.Duration(i-36) * time.Hour), Paths: []api.PathUsed{
 			{Kind: "direct", Received: uint64(2e9 + 1e9*math.Sin(float64(i)/4))}, {Kind: "in-band", Waypoint: "bob", Received: uint64(2e9 + 2e9*math.Cos(float64(i)/5))},
