@@ -164,6 +164,7 @@ recording: ## Record the terminals of README.md again, from a real run (root).
 	@scripts/deps.sh recording
 	@$(MAKE) --no-print-directory build
 	$(GO) run ./docs/recording docs/img
+	@mkdir -p out
 	DCOL_SCREENSHOTS=$(CURDIR)/out $(GO) test -count=1 -run TestInBrowser ./internal/web
 	cp out/desktop-light.png docs/img/page-light.png
 	cp out/desktop-dark.png docs/img/page-dark.png
