@@ -167,7 +167,7 @@ type Stats struct {
 	// RingDrops and WriteErrors are failures of the emulator itself. Both are zero in a valid run.
 	RingDrops   uint64
 	WriteErrors uint64
-	// Energy is what the link's radio has used since the start, in joules, for both directions.
+	// Energy is what the link's radio has used, in joules, for both directions.
 	Energy float64
 	Late   Lateness
 }

@@ -270,6 +270,10 @@ func (l *pipe) snapshot(now int64) Stats {
 	return s
 }
 
-func (l *pipe) reset() {
+func (l *pipe) reset(now int64) {
 	l.stats, l.late = Stats{}, histogram{}
+	if l.radio != nil {
+		l.radio.count(now)
+		l.radio.energy = 0
+	}
 }

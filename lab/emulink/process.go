@@ -127,9 +127,9 @@ func (s *service) Stats(link int, both *[2]Stats) error {
 
 // Reset sets all counters to zero.
 func (s *service) Reset(_ struct{}, _ *struct{}) error {
-	return s.loop.do(func(int64) {
+	return s.loop.do(func(now int64) {
 		for _, p := range s.loop.ports {
-			p.reset()
+			p.reset(now)
 		}
 	})
 }

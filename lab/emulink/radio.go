@@ -38,7 +38,7 @@ type radio struct {
 	used   bool
 	last   int64   // when it last carried, or will when it is awake
 	until  int64   // energy is counted until then
-	energy float64 // mW ns
+	energy float64 // mW ns, since the start or the last reset
 }
 
 // isTCP reports whether an IP packet is of TCP. An IPv6 packet with extension headers is not.

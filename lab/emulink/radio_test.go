@@ -51,6 +51,19 @@ func TestRadioOfBothDirections(t *testing.T) {
 	}
 }
 
+// After a reset the energy counts from then on, and the radio stays as awake as it was.
+func TestRadioReset(t *testing.T) {
+	const second = int64(time.Second)
+	r := &radio{Radio: Radio{Sleep: 5 * time.Second, Power: 800, Low: 400}}
+	p := newPipe(Params{}, DefaultMTU, 1, 0)
+	p.radio = r
+	r.use(second)
+	p.reset(3 * second)
+	if got := p.snapshot(5 * second).Energy; math.Abs(got-1.6) > 1e-9 {
+		t.Errorf("%v J in the two seconds after the reset, want 1.6", got)
+	}
+}
+
 func TestRadioOutOfRange(t *testing.T) {
 	for _, r := range []Radio{
 		{Wake: -1, Sleep: 1}, {Wake: time.Hour, Sleep: 1}, {Wake: 1}, {Sleep: time.Hour}, {Sleep: 1, Power: -1}, {Sleep: 1, Low: math.NaN()}, {Sleep: 1, Power: math.Inf(1)},

@@ -195,7 +195,7 @@ func oneWay(link, from, to string, s testbed.LinkStats) report.LinkUse {
 		Link: link, From: from, To: to, Packets: s.Packets, Bytes: s.Bytes,
 		QueueDrops: s.QueueDrops, LossDrops: s.LossDrops, DownDrops: s.DownDrops,
 		LatenessP99MS: stats.Milliseconds(s.Late.P99), LatenessMaxMS: stats.Milliseconds(s.Late.Max),
-		EmulationDrops: s.RingDrops + s.WriteErrors,
+		EmulationDrops: s.RingDrops + s.WriteErrors, RadioJoules: s.Energy,
 	}
 }
 
@@ -210,7 +210,7 @@ func natKind(k scenario.NATKind) testbed.NATKind {
 // specOf returns a scenario's network for the testbed.
 func specOf(of *scenario.Scenario, o Options) testbed.Spec {
 	s := testbed.Spec{Seed: cmp.Or(o.seed, uint64(of.Seed)), Backend: o.Backend}
-	if s.Backend == testbed.BackendAuto && of.Impaired() {
+	if s.Backend == testbed.BackendAuto && (of.Impaired() || of.HasRadio()) {
 		s.Backend = testbed.BackendEmulator // from the start: a link may be impaired later
 	}
 	for _, h := range of.Hosts {
@@ -227,10 +227,17 @@ func specOf(of *scenario.Scenario, o Options) testbed.Spec {
 	for _, link := range of.Links {
 		ab, ba := linkParams(link.Shape, link.MTU)
 		s.Links = append(s.Links, testbed.LinkSpec{
-			Name: link.Name, A: link.A, B: link.B, AtoB: ab, BtoA: ba, Cost: link.Cost, MTU: link.MTU,
+			Name: link.Name, A: link.A, B: link.B, AtoB: ab, BtoA: ba, Cost: link.Cost, MTU: link.MTU, Radio: radioOf(link.Radio),
 		})
 	}
 	return s
+}
+
+func radioOf(r *scenario.Radio) testbed.Radio {
+	if r == nil {
+		return testbed.Radio{}
+	}
+	return testbed.Radio{Wake: r.Wake.Std(), Sleep: r.Sleep.Std(), Power: float64(r.Power), Low: float64(r.Low)}
 }
 
 func linkParams(s scenario.Shape, mtu int) (ab, ba testbed.LinkParams) {

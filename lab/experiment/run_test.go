@@ -3,6 +3,7 @@ package experiment
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -184,5 +185,26 @@ func TestRunResumes(t *testing.T) {
 	other, progress := run(strings.Replace(tiny, `delay = "5ms"`, `delay = "6ms"`, 1), true)
 	if len(other.Runs) != 1 || !strings.Contains(progress, "another version of the scenario: they are made anew") {
 		t.Errorf("%d runs\n%s", len(other.Runs), progress)
+	}
+}
+
+// A link with a radio carries nothing until that is awake, and the run has its energy.
+func TestRunOverRadio(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	mobile := parse(t, strings.Replace(strings.Replace(tiny, `delay = "5ms"`, "delay = \"5ms\"\nradio = { wake = \"700ms\", sleep = \"5s\", power = 800, low = 400 }", 1),
+		`size = "1MB"`, `size = "100KB"`, 1))
+	result, err := Run(t.Context(), mobile, Options{Out: t.TempDir(), Stderr: io.Discard, anyFidelity: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := result.Runs[0]
+	if !run.Valid() || run.CompletionSeconds < 0.7 {
+		t.Errorf("the download took %v s, before the radio was awake: %+v", run.CompletionSeconds, run)
+	}
+	for _, l := range run.Links {
+		if l.RadioJoules < 0.8*0.7 {
+			t.Errorf("the radio of link %s used %v J, and woke up for 0.7 s at 0.8 W", l.Link, l.RadioJoules)
+		}
 	}
 }

@@ -220,6 +220,8 @@ type LinkUse struct {
 	LatenessP99MS  float64 `json:"lateness_p99_ms"`
 	LatenessMaxMS  float64 `json:"lateness_max_ms"`
 	EmulationDrops uint64  `json:"emulation_drops"` // lost by the emulation itself
+	// RadioJoules is the energy of the link's radio, which both directions use.
+	RadioJoules float64 `json:"radio_joules,omitempty"`
 }
 
 // Valid reports whether the run counts.

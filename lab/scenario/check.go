@@ -30,6 +30,8 @@ const (
 	maxSubflows = 8 // what the kernel takes for one connection
 
 	maxBurstLength = 1_000_000
+
+	maxPower = 1_000_000 // mW, of a radio
 )
 
 // checker finds what is wrong with a scenario that decoded: names that lead
@@ -94,9 +96,32 @@ func (c *checker) links() {
 			c.report(path+".mtu", "%d is not a number from %d to %d", l.MTU, minMTU, maxMTU)
 		}
 		c.shape(path, l.Shape)
+		if l.Radio != nil {
+			c.radio(path+".radio", *l.Radio)
+		}
 	}
 	if len(c.Links) == 0 {
 		c.report("link", "a network needs at least one link; declare each with [[link]]")
+	}
+}
+
+func (c *checker) radio(path string, r Radio) {
+	if r.Wake > maxDelay {
+		c.report(path+".wake", "%v is too long; use at most %v", r.Wake, maxDelay)
+	}
+	switch {
+	case r.Sleep == 0:
+		c.report(path+".sleep", `is missing; say how long after its last packet the radio is on, such as sleep = "5s"`)
+	case r.Sleep > maxDelay:
+		c.report(path+".sleep", "%v is too long; use at most %v", r.Sleep, maxDelay)
+	}
+	for _, p := range []struct {
+		key   string
+		value int
+	}{{"power", r.Power}, {"low", r.Low}} {
+		if p.value < 0 || p.value > maxPower {
+			c.report(path+"."+p.key, "%d is not a number of milliwatts from 0 to %d", p.value, maxPower)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/detour-collective/dcol/internal/units"
 	"github.com/detour-collective/dcol/lab/middlebox"
 )
 
@@ -177,7 +178,18 @@ type Link struct {
 	B    string `toml:"b"`
 	Cost int    `toml:"cost"`
 	MTU  int    `toml:"mtu"`
+	// Radio is that of a mobile device at an end of the link; nil: none.
+	Radio *Radio `toml:"radio"`
 	Shape
+}
+
+// Radio is off until a packet of TCP comes, and then needs Wake until it carries anything. When none came for Sleep, it uses less
+// power, and after as long again it is off. lab/emulink has the model.
+type Radio struct {
+	Wake  units.Duration `toml:"wake"`
+	Sleep units.Duration `toml:"sleep"`
+	Power int            `toml:"power"` // mW, waking up and on
+	Low   int            `toml:"low"`   // mW, before it is off
 }
 
 // Change is a link's new shape, in a variant or an event.
@@ -215,6 +227,11 @@ func (s *Scenario) Host(name string) (Host, bool) {
 		}
 	}
 	return Host{}, false
+}
+
+// HasRadio reports whether any link has a radio.
+func (s *Scenario) HasRadio() bool {
+	return slices.ContainsFunc(s.Links, func(l Link) bool { return l.Radio != nil })
 }
 
 // Link returns the link of that name.

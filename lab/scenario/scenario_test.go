@@ -56,6 +56,18 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// A link's radio is a table of its key.
+func TestRadio(t *testing.T) {
+	s := parse(t, strings.Replace(minimal, `b = "server"`, "b = \"server\"\nradio = { wake = \"2s\", sleep = \"5s\", power = 800, low = 400 }", 1))
+	want := &Radio{Wake: units.Duration(2 * time.Second), Sleep: units.Duration(5 * time.Second), Power: 800, Low: 400}
+	if diff := cmp.Diff(want, s.Links[0].Radio); diff != "" || !s.HasRadio() {
+		t.Errorf("radio (-want +got):\n%s", diff)
+	}
+	if parse(t, minimal).HasRadio() {
+		t.Error("there is a radio without the key")
+	}
+}
+
 func TestProcedureDefaults(t *testing.T) {
 	s := parse(t, strings.Replace(minimal, `roles = ["server"]`, "roles = [\"server\"]\n[[host]]\nname = \"w\"\nroles = [\"waypoint\"]\n[[link]]\nname = \"2\"\na = \"client\"\nb = \"w\"", 1)+`
 [[procedure]]
