@@ -48,10 +48,12 @@ func transport(ctx context.Context, o Options) (found []Measurement, err error) 
 		measure func(context.Context, Options, int) ([]Measurement, error)
 	}{
 		{"cost", optionCost},
+		{"cost, each segment", segmentCost},
 		{"rtt", roundTrips},
 		{"pages", pages},
 		{"fairness, two subflows", fairness},
 		{"fairness, more subflows", manySubflows},
+		{"mixed", mixedPaths},
 		{"disjoint", disjointPaths},
 		{"fast", fastLink},
 		{"requests", farPath},
@@ -97,11 +99,16 @@ func openLinks(ctx context.Context, o Options, backend string, p testbed.LinkPar
 }
 
 // exchangeOn attaches the program of TCP options on a host, until it is closed.
-func (s *network) exchangeOn(host string, c option.Config) (x *option.Exchange, err error) {
+func (s *network) exchangeOn(host string, c option.Config) (*option.Exchange, error) {
+	return attachOn(s, host, func() (*option.Exchange, error) { return option.Open(c) })
+}
+
+// attachOn attaches a program to the sockets of a host.
+func attachOn[P any](s *network, host string, open func() (P, error)) (program P, err error) {
 	// The host's thread has not the files that loading needs. Another thread of this process enters the host's network.
 	ns, err := testbed.On(s.Host(host), func() (*os.File, error) { return os.Open("/proc/1/ns/net") })
 	if err != nil {
-		return nil, fmt.Errorf("find the network of %s: %w", host, err)
+		return program, fmt.Errorf("find the network of %s: %w", host, err)
 	}
 	defer ns.Close()
 	done := make(chan struct{})
@@ -109,14 +116,14 @@ func (s *network) exchangeOn(host string, c option.Config) (x *option.Exchange, 
 		defer close(done)
 		runtime.LockOSThread() // for good: the thread ends with the goroutine
 		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err == nil {
-			x, err = option.Open(c)
+			program, err = open()
 		}
 	}()
 	<-done
 	if err != nil {
-		return nil, fmt.Errorf("exchange options on %s: %w", host, err)
+		return program, fmt.Errorf("attach a program to the sockets of %s: %w", host, err)
 	}
-	return x, nil
+	return program, nil
 }
 
 // webServer answers requests with as many bytes as they ask for, in eight bytes.

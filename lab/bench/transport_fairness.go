@@ -49,9 +49,13 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 	}
 	for i, values := range ratios {
 		c := list[i]
-		m := of(fmt.Sprintf("transport fairness, MPTCP's two subflows by %s to each of %d TCP%s", c.label, c.others, c.besideLabel), "times", values)
+		m := of(fmt.Sprintf("transport fairness, MPTCP's two subflows by %s to each of %d %s", c.label, c.others, c.besideLabel), "times", values)
 		if c.bounded {
 			m = m.target("0.6 to 1.2", m.Value >= 0.6 && m.Value <= 1.2)
+		}
+		if c.model != 0 {
+			m = m.against(c.model)
+			m = m.target("0.7 to 1.4 of the model's", *m.Ratio >= 0.7 && *m.Ratio <= 1.4)
 		}
 		m.Note = c.note
 		found = append(found, m)
@@ -82,12 +86,14 @@ func openShared(ctx context.Context, o Options, p testbed.LinkParams, subflows i
 	return s, nil
 }
 
-// contest is a connection with two subflows beside TCP connections.
+// contest is a connection with two subflows beside others.
 type contest struct {
 	label, besideLabel string
 	name, beside       string // as the kernel has them
 	others             int
-	bounded            bool // by the target
+	alike              bool    // the others have two subflows, too
+	bounded            bool    // by the target
+	model              float64 // what the model in Go gives, as the tests of package cc measure it; 0: not compared
 	note               string
 }
 
@@ -95,22 +101,29 @@ type contest struct {
 func contests(names map[cc.Algorithm]string) (list []contest) {
 	const nornet = "published (NorNet 2016): coupled flows take no more than a TCP flow of a shared bottleneck"
 	for _, others := range []int{1, 3} {
-		list = append(list, contest{label: "uncoupled reno", name: "reno", beside: "reno", others: others, note: nornet})
+		list = append(list, contest{label: "uncoupled reno", name: "reno", besideLabel: "TCP", beside: "reno", others: others, note: nornet})
 	}
 	for _, a := range cc.Algorithms {
 		for _, others := range []int{1, 3} {
-			c := contest{label: string(a), name: names[a], beside: "reno", others: others, bounded: a != cc.WVegas, note: nornet}
+			c := contest{label: string(a), name: names[a], besideLabel: "TCP", beside: "reno", others: others, bounded: a != cc.WVegas, note: nornet}
 			if a == cc.WVegas {
 				c.note = "delay-based: gives way to flows that fill the queue, as published (Cao 2012)"
 			}
 			list = append(list, c)
 		}
 	}
-	for _, others := range []int{1, 3} {
-		list = append(list, contest{
-			label: string(cc.WVegas), name: names[cc.WVegas], beside: names[cc.WVegas], besideLabel: " by wvegas", others: others,
-			note: "with one subflow, wVegas is Vegas: each aims at ten packets in the queue",
-		})
+	for _, d := range []struct {
+		others int
+		alike  bool
+		model  float64
+	}{{1, false, 1.0}, {3, false, 1.6}, {1, true, 0.9}, {3, true, 1.3}} {
+		c := contest{label: string(cc.WVegas), name: names[cc.WVegas], beside: names[cc.WVegas], others: d.others, alike: d.alike, model: d.model}
+		c.besideLabel, c.note = "TCP by wvegas", "with one subflow, wVegas is Vegas: each aims at ten packets in the queue"
+		if d.alike {
+			c.besideLabel, c.note = "MPTCP with two subflows by wvegas", "against itself"
+		}
+		c.note += "; the baseline is what the model in Go gives in simulated time (TestSharesOfWVegas)"
+		list = append(list, c)
 	}
 	return list
 }
@@ -175,11 +188,21 @@ func (s *network) limitSubflows(ctx context.Context, n int) error {
 		s.hostCommand(ctx, serverHost, "ip", "mptcp", "limits", "set", "subflows", more))
 }
 
-// share returns the goodput of an MPTCP connection over the mean of TCP connections beside it.
+// share returns the goodput of an MPTCP connection over the mean of the connections beside it.
 func (s *network) share(ctx context.Context, c contest, length time.Duration) (ratio float64, err error) {
+	mptcp, others, err := s.carried(ctx, c, length)
+	if err == nil && others == 0 {
+		err = errors.New("the connections beside it brought nothing")
+	}
+	return mptcp / others, err
+}
+
+// carried returns the bytes that an MPTCP connection carries, and the mean of the connections beside it, after a third of the time
+// that is measured.
+func (s *network) carried(ctx context.Context, c contest, length time.Duration) (mptcp, others float64, err error) {
 	k, err := s.startCounter(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer k.close()
 	var flows []*flow
@@ -193,34 +216,30 @@ func (s *network) share(ctx context.Context, c contest, length time.Duration) (r
 		if i == 0 {
 			congestion = c.name
 		}
-		f, err := s.upload(ctx, congestion, i == 0)
+		f, err := s.upload(ctx, congestion, i == 0 || c.alike)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		flows = append(flows, f)
 	}
 	if err := crew.Pause(ctx, length/3); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	before := k.received()
 	if err := crew.Pause(ctx, length); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	after := k.received()
-	var tcp, mptcp float64
 	for i, f := range flows {
 		at := f.conn.LocalAddr().String()
 		bytes := float64(after[at] - before[at])
 		if i == 0 {
 			mptcp = bytes
 		} else {
-			tcp += bytes / float64(c.others)
+			others += bytes / float64(c.others)
 		}
 	}
-	if tcp == 0 {
-		return 0, errors.New("the TCP connections brought nothing")
-	}
-	return mptcp / tcp, nil
+	return mptcp, others, nil
 }
 
 // flow is an upload that goes on until it is closed.

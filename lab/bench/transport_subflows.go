@@ -8,6 +8,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
 	"github.com/detour-collective/dcol/lab/crew"
+	"github.com/detour-collective/dcol/lab/stats"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -68,6 +69,65 @@ func manySubflows(ctx context.Context, o Options, repetitions int) (found []Meas
 	return found, nil
 }
 
+// equilibria has the part of a link that a TCP connection by Reno keeps beside a subflow of a connection that has another link of
+// the same rate for itself, by the papers' equations, which TestMixedPaths of package cc solves.
+var equilibria = map[cc.Algorithm]float64{cc.LIA: 0.70, cc.OLIA: 1, cc.BALIA: 0.75}
+
+// mixedPaths measures how far connections move off a link that they share with a TCP connection, to one that they have for
+// themselves.
+func mixedPaths(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
+	const rate = 40_000_000
+	const capacity = rate * segmentBytes / 1500 // without headers
+	const bdp = rate / 8 * 40 / 1000            // bytes in a round trip
+	networks, err := openSeveral(fastAbreast, func() (*network, error) {
+		return openDisjoint(ctx, o, testbed.LinkParams{Rate: rate, Delay: 20 * time.Millisecond, Queue: bdp})
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, closeAll(networks)) }()
+	known, err := registerAlgorithms()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, known.close()) }()
+	names := []string{uncoupled}
+	for _, a := range coupled {
+		names = append(names, known.names[a])
+	}
+	length := runLength(repetitions, 12*time.Second)
+	type parts struct{ kept, both float64 }
+	seen, err := abreast(networks, repetitions, len(names), func(s *network, i int) (parts, error) {
+		mptcp, tcp, err := s.carried(ctx, contest{name: names[i], beside: uncoupled, others: 1}, length)
+		per := 8 / length.Seconds() / capacity
+		return parts{tcp * per, (mptcp + tcp) * per / 2}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	kept, both := make([][]float64, len(names)), make([][]float64, len(names))
+	for i, list := range seen {
+		for _, p := range list {
+			kept[i], both[i] = append(kept[i], p.kept), append(both[i], p.both)
+		}
+	}
+	const what = "transport mixed, part of a shared link of 40 Mbit/s that TCP keeps beside MPTCP by "
+	reno := of(what+"uncoupled "+uncoupled, "of the link", kept[0]).against(0.5)
+	reno.Note = usedBy(both[0]) + "; the baseline is an equal share"
+	found = append(found, reno)
+	for i, a := range coupled {
+		m := of(what+string(a), "of the link", kept[i+1]).against(equilibria[a])
+		m = m.target("more than beside uncoupled reno", m.Value > reno.Value)
+		m.Note = usedBy(both[i+1]) + "; the baseline is what the paper's equations give"
+		found = append(found, m)
+	}
+	return found, nil
+}
+
+func usedBy(both []float64) string {
+	return fmt.Sprintf("both links were used to %.3f", stats.Summarize(both).Median)
+}
+
 // disjointPaths measures what connections carry over two links that nobody else uses.
 func disjointPaths(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
 	const rate, delay = 10_000_000, 20 * time.Millisecond
@@ -108,8 +168,7 @@ func fastLink(ctx context.Context, o Options, repetitions int) (found []Measurem
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	shape := []string{"qdisc", "replace", "dev", s.Host(clientHost).Interface(transportLink), "root", "tbf", "rate", "1gbit", "burst", "256k", "limit", "1m"}
-	if err := s.hostCommand(ctx, clientHost, "tc", shape...); err != nil {
+	if err := s.hostCommand(ctx, clientHost, "tc", shape(s.Host(clientHost).Interface(transportLink), "1gbit")...); err != nil {
 		return nil, err
 	}
 	if err := s.addAddresses(ctx, 1); err != nil {
@@ -119,6 +178,11 @@ func fastLink(ctx context.Context, o Options, repetitions int) (found []Measurem
 		return nil, err
 	}
 	return beside(ctx, []*network{s}, "transport fast, two subflows at 1 Gbit/s", repetitions, 3*time.Second, 0.98)
+}
+
+// shape returns the arguments of tc that bound the rate of what leaves by a device.
+func shape(device, rate string) []string {
+	return []string{"qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "256k", "limit", "1m"}
 }
 
 // beside measures the goodput of a connection by each coupled algorithm, against the same by uncoupled Reno. At least so
