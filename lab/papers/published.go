@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"slices"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -25,6 +26,7 @@ type Tables struct {
 	Throughputs []throughput  `toml:"throughput"` // Table 1
 	Splits      []split       `toml:"split"`      // Table 2
 	Targets     []report.Goal `toml:"target"`
+	Differences []difference  `toml:"difference"`
 }
 
 type throughput struct {
@@ -38,6 +40,16 @@ type split struct {
 	Procedure string `toml:"procedure"`
 	report.Split
 	DetourPct float64 `toml:"detour_pct"` // as printed
+}
+
+// difference is the reason why cells differ. Empty lists are all networks, losses, delays and procedures.
+type difference struct {
+	Networks   []string  `toml:"networks"`
+	LossPcts   []float64 `toml:"loss_pcts"`
+	DelaysMS   []float64 `toml:"delays_ms"`
+	Procedures []string  `toml:"procedures"`
+	More       bool      `toml:"more"` // a repetition carries more, not less
+	Why        string    `toml:"why"`
 }
 
 // Load reads the tables.
@@ -70,6 +82,20 @@ func (t *Tables) Split(s report.Setting, procedure string) (report.Split, bool) 
 		}
 	}
 	return report.Split{}, false
+}
+
+// Why returns the first reason that is about a cell.
+func (t *Tables) Why(s report.Setting, procedure string, more bool) string {
+	for _, d := range t.Differences {
+		if d.More == more && allows(d.Networks, s.Network) && allows(d.LossPcts, s.LossPct) && allows(d.DelaysMS, s.DelayMS) && allows(d.Procedures, procedure) {
+			return d.Why
+		}
+	}
+	return ""
+}
+
+func allows[T comparable](list []T, value T) bool {
+	return len(list) == 0 || slices.Contains(list, value)
 }
 
 // Goals returns the targets.

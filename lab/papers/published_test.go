@@ -2,6 +2,7 @@ package papers
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -99,6 +100,26 @@ func TestBadTables(t *testing.T) {
 		if _, err := parse([]byte(table)); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+// Reasons are about cells that were published, and no two are the same.
+func TestWhy(t *testing.T) {
+	tables := load(t)
+	for _, d := range tables.Differences {
+		matched := false
+		for _, cell := range tables.Throughputs {
+			matched = matched || tables.Why(cell.Setting, cell.Procedure, d.More) == d.Why
+		}
+		if !matched || d.Why == "" {
+			t.Errorf("%+v is the reason of no cell", d)
+		}
+	}
+	if got := tables.Why(setting("core-limited", 0.5, 5), "mptcp-1", false); !strings.Contains(got, "whole number") {
+		t.Errorf("of 0.5 %% loss: %q", got)
+	}
+	if got := tables.Why(setting("core-limited", 0.5, 5), "mptcp-1", true); strings.Contains(got, "whole number") {
+		t.Errorf("a repetition that carries more: %q", got)
 	}
 }
 

@@ -11,6 +11,9 @@ type Reference interface {
 	Split(s Setting, procedure string) (Split, bool)
 	// Goals returns the targets of a repetition.
 	Goals() []Goal
+	// Why returns the known reason why a repetition under the published congestion control carries more, or less, than was
+	// published of a procedure. It returns "" if none is known.
+	Why(s Setting, procedure string, more bool) string
 	// Notes returns the known differences of a repetition, with their causes.
 	Notes() template.HTML
 }

@@ -189,7 +189,7 @@ func (b *book) writeHTML(out *bytes.Buffer) error {
 		return err
 	}
 	doc.Sections = append(doc.Sections, networks...)
-	for _, s := range []section{b.behind(), b.held()} {
+	for _, s := range []section{b.repeated(), b.behind(), b.held()} {
 		if len(s.Text)+len(s.Tables) > 0 {
 			doc.Sections = append(doc.Sections, s)
 		}
