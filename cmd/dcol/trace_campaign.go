@@ -127,7 +127,7 @@ func (f *campaignFlags) run(ctx context.Context, list string) error {
 	err = f.trace(ctx, names, campaign.Campaign{
 		Refusals: refusals, Probe: parsed, From: f.from, Parallel: f.parallel, Rate: f.rate, MaxHops: f.hops, Resolve: f.resolve,
 	}, file)
-	if err = errors.Join(err, file.Close()); err != nil {
+	if err := errors.Join(err, file.Close()); err != nil {
 		return err
 	}
 	return figures([]string{f.out}, f.page, f.asJSON)

@@ -130,7 +130,8 @@ func pathServerWorld(t *testing.T, width, subflows int) (w *world, client *agent
 	w.start("second")
 	w.balances("first", 2)
 	w.balances("second", 2)
-	return w, w.start("client"), end
+	client = w.start("client")
+	return w, client, end
 }
 
 // pathServer returns the path server as NAME@HOST:PORT.

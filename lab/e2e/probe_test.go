@@ -53,8 +53,11 @@ func TestProbeTraffic(t *testing.T) {
 			return err
 		}
 		records, damaged, err := probe.Read(bytes.NewReader(data))
-		if err != nil || damaged > 0 {
-			return fmt.Errorf("%d damaged lines: %v", damaged, err)
+		if err != nil {
+			return err
+		}
+		if damaged > 0 {
+			return fmt.Errorf("%d damaged lines", damaged)
 		}
 		last := records[len(records)-1]
 		_, byBob := last.Bytes[bob]
