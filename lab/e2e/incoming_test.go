@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -23,13 +24,24 @@ func incomingTable(port int, to string) string {
 // her loopback interface only. Bob has detours through mallory. The server's host speaks no MPTCP and is the one who calls.
 func listening(t *testing.T) *world {
 	t.Helper()
+	w := callable(t, "20s")
+	for _, host := range []string{mallory, bob, alice} {
+		w.start(host)
+	}
+	w.isTaken()
+	return w
+}
+
+// callable returns the world of listening, with no agent running yet. lease is how long alice has the port at a time.
+func callable(t *testing.T, lease string) *world {
+	t.Helper()
 	w := newWorld(t)
 	w.sysctl(server, "net.mptcp.enabled", "0")
 	standard(w)
 	w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective")) // mallory has reformed
 	w.identify("collective", mallory)
 	w.configure(mallory, strings.ReplaceAll(waypointConfig(labAllowed), bob, mallory))
-	w.configure(bob, strings.Replace(waypointConfig("offers = [\"mapped\", \"converter\"]\nconverter_incoming = [\"8080-8081\"]\nmapping_lifetime = \"20s\"\n"+labAllowed+
+	w.configure(bob, strings.Replace(waypointConfig("offers = [\"mapped\", \"converter\"]\nconverter_incoming = [\"8080-8081\"]\nmapping_lifetime = \""+lease+"\"\n"+labAllowed+
 		"[client]\nexclude = []\nselection = \"oldest\"\n"+kindsLine("mapped")+
 		fmt.Sprintf("[[client.waypoint]]\nname = %q\naddresses = [%q]\n", mallory, w.addr4(mallory))),
 		`roles = ["waypoint"]`, `roles = ["client", "waypoint"]`, 1))
@@ -39,10 +51,6 @@ func listening(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	go web.Wait() // it ends with its host
-	for _, host := range []string{mallory, bob, alice} {
-		w.start(host)
-	}
-	w.isTaken()
 	return w
 }
 
@@ -170,4 +178,43 @@ func TestIncomingEnds(t *testing.T) {
 	}
 	w.dcol(alice, "down")
 	w.isNotTaken()
+}
+
+// A port that another program has, without listening there, cannot be had. The member is told, asks again, and has it when it is free.
+func TestIncomingPortIsNotFree(t *testing.T) {
+	w := callable(t, "10s")
+	holder := w.host(bob).Command(w.life(), "python3", "-c", fmt.Sprintf(
+		"import socket, sys\ns = socket.socket()\ns.bind(('', %d))\nprint('bound', flush=True)\nsys.stdin.read()", incomingPort))
+	stdin, err := holder.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "bound\n" {
+		t.Fatalf("the program that has the port says %q: %v", line, err)
+	}
+	w.start(bob)
+	w.start(alice)
+	w.eventually("bob's relay cannot listen", func() error {
+		p := w.part(bob, incomingPart)
+		return holds(strings.Contains(p.Problem, "address already in use"), "it has %+v", p)
+	})
+	w.restart(alice) // who asks at once
+	w.incoming(alice, false, "port-unusable")
+	if out := w.dcol(alice, "status"); !strings.Contains(out, "port-unusable") {
+		t.Errorf("alice's status does not say why:\n%s", out)
+	}
+	stdin.Close()
+	if err := holder.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	w.isTaken()
+	w.called(w.addr4(bob)).goesOn()
 }
