@@ -100,8 +100,8 @@ func terminate(pid int, dir string) error {
 	return nil
 }
 
-// removeRunFiles removes the sockets.
+// removeRunFiles removes the sockets, and what one agent leaves for the next.
 func removeRunFiles(c *config.Config) error {
 	openvpn.CleanUpDir(filepath.Join(c.RunDir, openvpn.Dir))
-	return api.RemoveSocket(c.Socket())
+	return errors.Join(client.ForgetTunnelKeys(c.RunDir), api.RemoveSocket(c.Socket()))
 }

@@ -60,6 +60,8 @@ type Converter struct {
 	RTT  float64        `json:"rtt_ms"` // 0: unknown
 	// Excluded is set if connections to it get no detours, because its address is in client.exclude.
 	Excluded bool `json:"excluded,omitempty"`
+	// BehindNAT is set if it is called at its end of a tunnel, because its host is behind a NAT. Connections to it get no detours.
+	BehindNAT bool `json:"behind_nat,omitempty"`
 }
 
 // ConvertRequest changes for which servers converters are used, until the agent's next start.

@@ -37,15 +37,21 @@ func (m *Manager) newConn(t Token, local, remote netip.AddrPort, cgroup string, 
 		tls:  slices.Contains(m.cfg.TLSPorts, remote.Port()),
 		rule: m.rules.of(remote.Port(), remote.Addr(), cgroup),
 	}
+	c.excluded = c.excluded || c.tunnelled && m.isInTunnels(remote.Addr()) // to the tunnel's other end, which no detour reaches
 	c.kind, c.kindSaid = m.cfg.kindOf(c.rule, remote.Port())
 	c.due.Item = c
 	return c
 }
 
-// inTunnel reports whether a connection's first subflow starts in a tunnel. The tunnel may have ended with an earlier agent.
+// inTunnel reports whether a connection's first subflow starts in a tunnel. The tunnel may have ended with an earlier agent:
+// then the host lacks the address, even if another subflow from it suggests that it is new.
 func (m *Manager) inTunnel(local netip.Addr) bool {
-	return m.host.tunnels[local] ||
-		!m.host.has(local) && slices.ContainsFunc(m.cfg.Tunnels, func(p netip.Prefix) bool { return p.Contains(local) })
+	return m.host.tunnels[local] || !slices.Contains(m.host.addrs, local) && m.isInTunnels(local)
+}
+
+// isInTunnels reports whether an address is one that is used in tunnels.
+func (m *Manager) isInTunnels(addr netip.Addr) bool {
+	return slices.ContainsFunc(m.cfg.Tunnels, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // kindOf returns the kind of traffic that the operator says: by the connection's rule, or else by the server's port.

@@ -210,7 +210,7 @@ func (of *offers) sourceInTunnel(t turn) (from netip.Addr, ok bool) {
 		return t.local.Addr(), true
 	}
 	for _, o := range of.general {
-		if o.Kind == WireGuard && of.endsAt(&o.Detour, t.server.Addr()) && o.Local.Is4() == t.server.Addr().Is4() {
+		if o.Kind == WireGuard && of.endsAt(&o.Detour, t.server.Addr()) && o.Local.Is4() == t.server.Addr().Is4() && t.host.has(o.Local) {
 			return o.Local, true
 		}
 	}

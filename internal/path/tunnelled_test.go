@@ -129,3 +129,87 @@ func TestNextTunnelToTheSameHost(t *testing.T) {
 		})
 	}
 }
+
+// An agent that follows another gets the same address in its tunnel. Connections then have all that they need, whether the agent
+// hears first of the tunnel or of the address.
+func TestSameTunnelAgain(t *testing.T) {
+	me, inside := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("10.192.0.2")
+	converter := netip.MustParseAddrPort("192.0.2.2:5124")
+	for name, exclude := range map[string][]netip.Prefix{"excluded": {netip.PrefixFrom(converter.Addr(), 32)}, "not excluded": nil} {
+		for _, addressFirst := range []bool{true, false} {
+			m := path.New(path.Config{
+				Policy: path.DetourPolicy{Subflows: 3}, Exclude: exclude, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")},
+			})
+			now := time.Now()
+			handle := func(ev path.Event) {
+				for _, a := range m.Handle(ev, now) {
+					switch a.(type) {
+					case path.CreateSubflow, path.DestroySubflow, path.RemoveAddr:
+						t.Errorf("%s: %#v leads to %#v", name, ev, a)
+					}
+				}
+			}
+			var live path.Resync
+			samples := path.Measured{Complete: true}
+			for i := range 2 { // the second is not the first one from that address
+				from := netip.AddrPortFrom(inside, uint16(5000+i))
+				live.Conns = append(live.Conns, path.LiveConn{Token: path.Token(i + 1), Local: from, Remote: converter, Subflows: []path.LiveSubflow{{Local: from, Remote: converter}}})
+				samples.Samples = append(samples.Samples, path.Sample{Token: path.Token(i + 1), Local: from, Remote: converter, Waiting: true})
+			}
+			pass := func() {
+				for i := range 10 {
+					now = now.Add(time.Second)
+					for j := range samples.Samples {
+						samples.Samples[j].Backoff = i // nothing gets through
+					}
+					handle(samples)
+					handle(path.Tick{})
+				}
+			}
+			handle(path.LocalAddrs{Addrs: []netip.Addr{me}})
+			handle(live)
+			handle(path.LocalAddrs{Addrs: []netip.Addr{me}}) // the agent reads them again
+			handle(path.WaypointAddrs{Waypoint: "bob", Addrs: []netip.Addr{converter.Addr()}})
+			handle(path.DetourOffered{Detour: path.Detour{ID: "i", Kind: path.InBand, Waypoint: "carol", Remote: netip.MustParseAddrPort("192.0.2.3:0")}})
+			pass()
+			there := path.LocalAddrs{Addrs: []netip.Addr{me, inside}, Tunnels: []netip.Addr{inside}}
+			offer := path.DetourOffered{Detour: path.Detour{ID: "w", Kind: path.WireGuard, Waypoint: "bob", Local: inside, Endpoint: converter.Addr()}}
+			if addressFirst {
+				handle(there)
+			}
+			handle(offer)
+			handle(there)
+			pass()
+			for _, c := range m.Snapshot(now).Conns {
+				if s := c.Subflows; len(s) != 1 || s[0].Kind != "direct" {
+					t.Errorf("%s: a connection has %+v", name, s)
+				}
+			}
+		}
+	}
+}
+
+// A converter behind a NAT is called at its end of the tunnel. No detour leads there.
+func TestConverterAtTheEndOfTheTunnel(t *testing.T) {
+	me, inside, other := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("10.192.0.2"), netip.MustParseAddr("10.200.0.2")
+	for remote, want := range map[string]int{"10.192.0.1:5124": 0, "192.0.2.2:5124": 1} {
+		m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 3}, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")}})
+		now, created := time.Now(), 0
+		for _, ev := range []path.Event{
+			path.LocalAddrs{Addrs: []netip.Addr{me, inside, other}, Tunnels: []netip.Addr{inside, other}},
+			path.WaypointAddrs{Waypoint: "bob", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.2")}},
+			path.DetourOffered{Detour: path.Detour{ID: "b", Kind: path.WireGuard, Waypoint: "bob", Local: inside, Endpoint: netip.MustParseAddr("192.0.2.2")}},
+			path.DetourOffered{Detour: path.Detour{ID: "c", Kind: path.WireGuard, Waypoint: "carol", Local: other, Endpoint: netip.MustParseAddr("192.0.2.3")}},
+			path.ConnEstablished{Token: 1, Local: netip.AddrPortFrom(inside, 5000), Remote: netip.MustParseAddrPort(remote)},
+		} {
+			for _, a := range m.Handle(ev, now) {
+				if _, is := a.(path.CreateSubflow); is {
+					created++
+				}
+			}
+		}
+		if created != want {
+			t.Errorf("a connection to %s got %d detours, want %d", remote, created, want)
+		}
+	}
+}

@@ -128,6 +128,18 @@ func (g *Giver) open() (err error) {
 // Interface returns the name of the tunnel interface from which members' packets arrive.
 func (g *Giver) Interface() string { return g.far.iface() }
 
+// Gateway returns this host's own address in the tunnel of a member that has the given one; zero: it has none of that family.
+func (g *Giver) Gateway(member netip.Addr) netip.Addr {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.pool.Gateways() {
+		if p.Addr().Is4() == member.Is4() {
+			return p.Addr()
+		}
+	}
+	return netip.Addr{}
+}
+
 // Problem returns why members' tunnels do not work, or not fully, although they are offered. It
 // returns nil if no problem is known.
 func (g *Giver) Problem() error {

@@ -25,16 +25,19 @@ const (
 	// handshakeGrace is how long a working tunnel counts as working during another handshake. A
 	// lost handshake message is sent again after 5 s.
 	handshakeGrace = 6 * time.Second
+	// keyTrial is how long a key from before is tried. It is longer than several handshakes take.
+	keyTrial = 20 * time.Second
 )
 
 // NewWireGuard returns a Keeper of a WireGuard tunnel to one waypoint, on an interface of its own,
-// with addresses from the ranges.
-func NewWireGuard(iface string, ranges []netip.Prefix, leads []Lead, tell func(Standing), log *slog.Logger) (*Keeper, error) {
-	private, public, err := wireguard.NewKey()
+// with addresses from the ranges. private is the key of this host's end. If an earlier agent had the
+// same one, the waypoint assigns the same addresses, and connections in its tunnel go on in this one.
+func NewWireGuard(iface string, private [32]byte, ranges []netip.Prefix, leads []Lead, tell func(Standing), log *slog.Logger) (*Keeper, error) {
+	public, err := wireguard.PublicKey(private)
 	if err != nil {
 		return nil, err
 	}
-	e := &wireguardEnd{route: route{iface: iface, ranges: ranges}, private: private, public: public, log: log}
+	e := &wireguardEnd{route: route{iface: iface, ranges: ranges}, private: private, public: public, untried: true, log: log}
 	return newKeeper(path.WireGuard, leads, e, tell, log), nil
 }
 
@@ -42,10 +45,12 @@ func NewWireGuard(iface string, ranges []netip.Prefix, leads []Lead, tell func(S
 type wireguardEnd struct {
 	route
 	private, public [32]byte
+	untried         bool // no handshake with this key has been seen, and another may be taken
 	log             *slog.Logger
 
 	port   uint16            // of the device, also before it is open; 0: any
 	device *wireguard.Device // nil: not open
+	opened time.Time         // when the device was
 	peer   wireguard.Peer
 	to     place
 	grant  wire.TunnelGrant
@@ -54,11 +59,29 @@ type wireguardEnd struct {
 }
 
 func (e *wireguardEnd) request() (wire.TunnelRequest, error) {
+	if err := e.renewKey(time.Now()); err != nil {
+		return wire.TunnelRequest{}, err
+	}
 	avoid, err := e.avoid()
 	if e.device == nil {
 		e.port = freePort()
 	}
 	return wire.TunnelRequest{Kind: wire.WireGuard, PublicKey: e.public[:], Avoid: avoid, Port: e.port}, err
+}
+
+// renewKey takes another key if there was no handshake with the one from before. The waypoint may
+// refuse its handshakes: if this host's clock was set back, they seem to be replayed.
+func (e *wireguardEnd) renewKey(now time.Time) (err error) {
+	if !e.untried || e.device == nil || now.Sub(e.opened) < keyTrial || e.alive() {
+		return nil
+	}
+	e.untried = false
+	e.log.Info("a WireGuard tunnel gets another key, because there was no handshake", "interface", e.iface)
+	if err = e.drop(); err != nil {
+		return err
+	}
+	e.private, e.public, err = wireguard.NewKey()
+	return err
 }
 
 // freePort returns a UDP port that is free now, which the waypoint must know before the device
@@ -126,7 +149,7 @@ func (e *wireguardEnd) open(mtu int) error {
 	if err != nil {
 		return err
 	}
-	e.device, e.mtu, e.port = device, mtu, uint16(device.ListenPort())
+	e.device, e.mtu, e.port, e.opened = device, mtu, uint16(device.ListenPort()), time.Now()
 	return nil
 }
 
@@ -170,6 +193,7 @@ func (e *wireguardEnd) session() (bool, error) {
 	peers, err := e.device.Peers()
 	for _, p := range peers {
 		if p.PublicKey == e.peer.PublicKey && p.Alive(time.Now()) {
+			e.untried = false
 			return true, nil
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -171,7 +172,7 @@ func refused(from netip.Addr, to netip.AddrPort) error {
 
 // answers: the waypoint refuses a connection to its end of the tunnel.
 func (p *pair) answers(from netip.Addr) bool {
-	gateway := p.giver.pool.Gateways()[0].Addr()
+	gateway := p.giver.Gateway(from)
 	return p.client.Do(func() error { return refused(from, netip.AddrPortFrom(gateway, 9)) }) == nil
 }
 
@@ -206,6 +207,43 @@ func TestWireGuardTunnel(t *testing.T) {
 		}
 	}
 	p.works("asked for again")
+}
+
+// The next agent has the same key, and so the same addresses. It takes another key where there is no handshake with this one,
+// and not where there is.
+func TestWireGuardKeyIsKept(t *testing.T) {
+	p := newPair(t)
+	first := p.ask(true)
+	p.works("at first")
+	public := p.end.public
+	next := func() {
+		before := p.end
+		p.client.Must(t, before.drop)
+		p.end = &wireguardEnd{route: route{iface: before.iface, ranges: before.ranges}, private: before.private, public: public, untried: true, log: before.log}
+	}
+	next()
+	if got := p.ask(true).Addresses; !slices.Equal(got, first.Addresses) {
+		t.Errorf("the next agent has %v, and the one before had %v", got, first.Addresses)
+	}
+	p.works("with the next agent")
+	p.end.opened = time.Now().Add(-keyTrial)
+	if p.ask(false); p.end.public != public {
+		t.Error("a key that works was replaced")
+	}
+
+	next()
+	p.router.Output(t, "nft", `table ip cut { chain leave { type filter hook forward priority 0; udp dport 45672 drop; }; }`)
+	p.ask(true)
+	if p.ask(false); p.end.public != public {
+		t.Error("the key was replaced at once")
+	}
+	p.end.opened = time.Now().Add(-keyTrial)
+	if p.ask(false); p.end.public == public {
+		t.Error("the key stays although there is no handshake")
+	}
+	p.router.Output(t, "nft", "delete", "table", "ip", "cut")
+	p.ask(true)
+	p.works("with another key")
 }
 
 func TestWireGuardFollowsThePath(t *testing.T) {

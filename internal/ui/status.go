@@ -150,8 +150,11 @@ func (p *printer) converting(c api.Converting) {
 			rtt = fmt.Sprintf(", %.1f ms", x.RTT)
 		}
 		detours := ""
-		if x.Excluded {
+		switch {
+		case x.Excluded:
 			detours = "; no detours to it, because its address is in client.exclude"
+		case x.BehindNAT:
+			detours = "; no detours to it, because it is behind a NAT"
 		}
 		known = append(known, fmt.Sprintf("%s (%v%s%s)", x.Name, x.Addr, rtt, detours))
 	}

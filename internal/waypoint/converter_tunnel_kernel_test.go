@@ -65,6 +65,18 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
+// A waypoint knows which addresses are its own. Those of a NAT before it are not.
+func TestHasAddress(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	w := n.startTunnel(t)
+	for addr, want := range map[string]bool{"10.2.0.2": true, "fd02::2": true, "10.2.0.1": false, "62.0.0.9": false} {
+		if w.HasAddress(netip.MustParseAddr(addr)) != want {
+			t.Errorf("the waypoint has %s: %v", addr, !want)
+		}
+	}
+}
+
 // A cookie that is good in a tunnel is given to the member that has the tunnel, and is good from nowhere else.
 func TestConverterCookieInTunnel(t *testing.T) {
 	t.Parallel()

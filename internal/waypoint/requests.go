@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/converter/cookie"
@@ -225,6 +226,13 @@ func (w *Waypoint) Converter(ctx context.Context, peer session.Peer, req wire.Tu
 	return wire.TunnelGrant{
 		ID: req.ID, Kind: wire.Converter, Lease: length, Client: r.Client, Port: own.Port, Cookie: proof, Incoming: incoming, From: req.From,
 	}, nil
+}
+
+// HasAddress reports whether an address is this host's own, and not only that of a NAT before it.
+func (w *Waypoint) HasAddress(addr netip.Addr) (has bool) {
+	// An error means that the waypoint has ended.
+	_ = w.ask(func() { has = slices.Contains(w.loop.surroundings.now.Own, addr) })
+	return has
 }
 
 func (l *loop) admitConverter(r lease.Request, now time.Time) (uint32, *wire.Refusal) {

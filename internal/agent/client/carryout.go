@@ -50,9 +50,7 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	case path.Blame:
 		c.logBlame(a)
 	case path.ReadAddrs:
-		if local, ok := c.host.localAddrs(c.host.interfaces()); ok {
-			c.backlog = append(c.backlog, local)
-		}
+		c.readAddresses()
 	}
 	if err != nil && !errors.Is(err, mptcp.ErrNoConnection) && !errors.Is(err, mptcp.ErrNoSubflow) {
 		c.log.Debug("the kernel refused", "action", fmt.Sprintf("%T", a), "err", err)

@@ -125,7 +125,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	c.steering = newSteering(operator)
 	c.converters.will = c.steering.will()
 	c.gateway = newGateway(config.Settings, log)
-	c.tunnels = newTunnels(operator, config.Settings.Waypoint.Marks, c.roster.room, c.host.interfaces(), log)
+	c.tunnels = newTunnels(config.Settings, c.roster.room, c.host.interfaces(), log)
 	c.host.boundUnsent(operator.Cgroup)
 	c.host.sending.setter = c.host.openSetter(operator.Cgroup, config.GrantedRates, config.Settings.Policies)
 	c.policer = newPolicer(log)
@@ -182,6 +182,7 @@ func (c *Client) Run(ctx context.Context) error {
 // loop works until ctx ends.
 func (c *Client) loop(ctx context.Context) error {
 	start := time.Now()
+	c.readAddresses() // first: they show which connections began in an earlier agent's tunnel
 	c.resync()
 	c.offerUplinks()
 	c.backlog = append(c.backlog, path.Steered{Steering: c.steering.will()})

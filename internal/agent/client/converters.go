@@ -164,7 +164,10 @@ func (k *converterKeeper) setTunnel(end tunnelEnd) {
 func (k *converterKeeper) ask(ctx context.Context, s session.State, end tunnelEnd) time.Duration {
 	asking, cancel := context.WithTimeout(ctx, converterAnswer)
 	defer cancel()
-	request := wire.TunnelRequest{Kind: wire.Converter, From: end.local}
+	request := wire.TunnelRequest{Kind: wire.Converter}
+	if end.local.IsValid() {
+		request.From, request.To = end.local, k.lead.Via.Addr
+	}
 	k.incoming.request(&request, k.lead.Via.Addr, time.Now())
 	g, err := k.lead.Session.Tunnel(asking, request)
 	if err == nil && (g.Port == 0 || len(g.Cookie) == 0) {
@@ -174,6 +177,12 @@ func (k *converterKeeper) ask(ctx context.Context, s session.State, end tunnelEn
 	k.tellIncoming(incoming)
 	if err == nil && end.why == "" && g.From != end.local {
 		err = errNoConverterInTunnels
+	}
+	at := k.lead.Via.Addr
+	if err == nil && g.At.IsValid() && end.local.IsValid() { // it is behind a NAT
+		if at = g.At; at.Is4() != end.local.Is4() {
+			err = fmt.Errorf("it names %v as its end of the tunnel, which is not of the family of %v", at, end.local)
+		}
 	}
 	if err != nil {
 		if end.why == "" {
@@ -187,7 +196,7 @@ func (k *converterKeeper) ask(ctx context.Context, s session.State, end tunnelEn
 		k.told = true
 		k.news.admitted(admittedConverter{
 			Converter: relay.Converter{
-				Name: k.lead.Via.Waypoint, At: netip.AddrPortFrom(k.lead.Via.Addr, g.Port), Cookie: g.Cookie, RTT: s.RTT, From: end.local,
+				Name: k.lead.Via.Waypoint, At: netip.AddrPortFrom(at, g.Port), Cookie: g.Cookie, RTT: s.RTT, From: end.local,
 			},
 			expires: time.Now().Add(lease),
 		})
@@ -382,13 +391,22 @@ func (c *Client) converterChanged(ctx context.Context, v detour.Via, a admittedC
 		if a.expires.IsZero() {
 			delete(c.converters.admitted, v)
 		} else {
-			if _, before := c.converters.admitted[v]; !before && c.manager.Excludes(a.At.Addr()) {
+			switch _, before := c.converters.admitted[v]; {
+			case before:
+			case a.At.Addr() != v.Addr:
+				c.log.Info("connections to a converter get no detours, because it is behind a NAT", "converter", v.Waypoint, "address", v.Addr)
+			case c.manager.Excludes(a.At.Addr()):
 				c.log.Warn("connections to a converter get no detours, because its address is in client.exclude", "converter", v.Waypoint, "address", v.Addr)
 			}
 			c.converters.admitted[v] = a
 		}
 		c.tellRelay(now)
 	})
+}
+
+// inTunnels reports whether an address is one in tunnels. A converter behind a NAT is called at its own.
+func (c *Client) inTunnels(addr netip.Addr) bool {
+	return slices.ContainsFunc(c.config.Settings.TunnelRanges, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // converterRefused is called by a converterKeeper.
@@ -463,7 +481,9 @@ func (c *Client) describeConverting(now time.Time) api.Converting {
 		return out
 	}
 	for _, x := range c.converters.list(now) {
-		out.Converters = append(out.Converters, api.Converter{Name: x.Name, Addr: x.At, RTT: milliseconds(x.RTT), Excluded: c.manager.Excludes(x.At.Addr())})
+		to := api.Converter{Name: x.Name, Addr: x.At, RTT: milliseconds(x.RTT), BehindNAT: c.inTunnels(x.At.Addr())}
+		to.Excluded = !to.BehindNAT && c.manager.Excludes(x.At.Addr())
+		out.Converters = append(out.Converters, to)
 	}
 	for v, why := range c.converters.refused {
 		out.Refused = append(out.Refused, api.RefusedConverter{Name: v.Waypoint, Why: why})

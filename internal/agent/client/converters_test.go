@@ -156,6 +156,21 @@ func TestConverterKeeperInTunnel(t *testing.T) {
 		step("the waypoint does not understand", netip.Addr{}, errNoConverterInTunnels.Error())
 		k.setTunnel(tunnelEnd{local: inside})
 		step("a tunnel again", inside, "")
+		if got.At.Addr() != lead.Via.Addr || s.last.To != lead.Via.Addr {
+			t.Errorf("%s: asked %+v, and calls %v", name, s.last, got.At)
+		}
+		s.grant.At, s.state.Sessions = netip.MustParseAddr("10.192.0.1"), s.state.Sessions+1
+		step("it is behind a NAT", inside, "")
+		if got.At != netip.AddrPortFrom(s.grant.At, 5124) {
+			t.Errorf("%s: it calls a converter behind a NAT at %v", name, got.At)
+		}
+		s.grant.At, s.state.Sessions = netip.MustParseAddr("fd64::1"), s.state.Sessions+1
+		k.setTunnel(tunnelEnd{why: "none"})
+		k.step(t.Context())
+		k.setTunnel(tunnelEnd{local: inside})
+		step("it names an address of the other family", netip.Addr{}, "not of the family")
+		s.grant.At, s.state.Sessions = netip.Addr{}, s.state.Sessions+1
+		step("it is behind none", inside, "")
 		k.setTunnel(tunnelEnd{why: "the end of this part"})
 		step("no tunnel again", netip.Addr{}, "the end of this part")
 	}

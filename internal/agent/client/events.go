@@ -106,6 +106,13 @@ func (c *Client) liveConn(conn *mptcp.Connection) path.LiveConn {
 	return l
 }
 
+// readAddresses reports this host's addresses to the path manager.
+func (c *Client) readAddresses() {
+	if local, ok := c.host.localAddrs(c.host.interfaces()); ok {
+		c.backlog = append(c.backlog, local)
+	}
+}
+
 // addressesChanged reports this host's addresses to all that depend on them.
 func (c *Client) addressesChanged(ctx context.Context, now time.Time) {
 	interfaces := c.host.interfaces()

@@ -3,22 +3,39 @@ package client
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/path"
 )
 
 // idleKernel has nothing to tell, and notes when it was asked.
 type idleKernel struct {
 	mptcp.Kernel
-	sampled []time.Time
+	connections []mptcp.Connection
+	sampled     []time.Time
 }
 
-func (k *idleKernel) Connections() ([]mptcp.Connection, error) { return nil, nil }
+// homeRouter has two addresses. The second is one that tunnels could have.
+type homeRouter struct{ router }
+
+var homeAddress, officeAddress = netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("10.200.0.1")
+
+func (homeRouter) Own() ([]netstate.Address, error) {
+	return []netstate.Address{{Addr: homeAddress}, {Addr: officeAddress}}, nil
+}
+func (homeRouter) SourceFor(netip.Addr) (netstate.Address, error) {
+	return netstate.Address{Addr: homeAddress}, nil
+}
+func (homeRouter) Interfaces() ([]netstate.Interface, error) { return nil, nil }
+func (homeRouter) Behind([]string) ([]netip.Prefix, error)   { return nil, nil }
+
+func (k *idleKernel) Connections() ([]mptcp.Connection, error) { return k.connections, nil }
 func (k *idleKernel) ChecksumErrors() (uint64, error)          { return 0, nil }
 func (k *idleKernel) Subflows(func(*mptcp.Subflow) bool) error {
 	k.sampled = append(k.sampled, time.Now())
@@ -32,7 +49,7 @@ func TestLoopKeepsTime(t *testing.T) {
 		kernel := &idleKernel{}
 		log := slog.New(slog.DiscardHandler)
 		c := &Client{
-			log: log, host: &host{kernel: kernel, pathManager: func() error { return nil }}, inbox: make(chan func(time.Time)),
+			log: log, host: &host{kernel: kernel, pathManager: func() error { return nil }, routes: homeRouter{}, log: log}, inbox: make(chan func(time.Time)),
 			tunnels: emptyTunnels(log), sampler: sampler{kernel: kernel},
 			manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(nil),
 		}
@@ -55,4 +72,64 @@ func TestLoopKeepsTime(t *testing.T) {
 			t.Errorf("subflows were sampled %d times in 10 rounds: %v", n, kernel.sampled)
 		}
 	})
+}
+
+// A connection in the tunnel of an agent before is known as such, because this host has its address no longer. So no subflow
+// of it starts outside of tunnels.
+func TestConnectionOfAnEarlierAgentsTunnel(t *testing.T) {
+	for local, outside := range map[string]bool{"10.192.0.2:5000": false, "198.51.100.1:5000": true, "10.200.0.1:5000": true} {
+		synctest.Test(t, func(t *testing.T) {
+			from, converter := netip.MustParseAddrPort(local), netip.MustParseAddrPort("192.0.2.2:5124")
+			kernel := &joiningKernel{}
+			for token := range uint32(2) {
+				from = netip.AddrPortFrom(from.Addr(), from.Port()+1)
+				kernel.connections = append(kernel.connections, mptcp.Connection{
+					Token: token, Local: from, Remote: converter, Established: true,
+					Subflows: []mptcp.Subflow{{Local: from, Remote: converter, State: mptcp.StateEstablished}},
+				})
+			}
+			log := slog.New(slog.DiscardHandler)
+			c := &Client{
+				log: log, host: &host{kernel: kernel, pathManager: func() error { return nil }, routes: homeRouter{}, log: log}, inbox: make(chan func(time.Time)),
+				tunnels: emptyTunnels(log), sampler: sampler{kernel: kernel},
+				manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")}}), book: detour.New(nil),
+			}
+			c.host.ports.First, c.host.ports.Last = 40000, 50000
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- c.loop(ctx) }()
+			c.inbox <- func(now time.Time) {
+				c.handle(ctx, now, path.DetourOffered{Detour: path.Detour{ID: "m", Kind: path.Mapped, Waypoint: "carol", Remote: netip.MustParseAddrPort("192.0.2.3:4000"), Server: converter}})
+			}
+			time.Sleep(10 * time.Second)
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if len(kernel.joins) > 0 != outside {
+				t.Errorf("from %s it got the subflows %+v", local, kernel.joins)
+			}
+		})
+	}
+}
+
+// joiningKernel is an idleKernel that notes which subflows it was asked for.
+type joiningKernel struct {
+	idleKernel
+	joins []mptcp.NewSubflow
+}
+
+func (k *joiningKernel) CreateSubflow(s mptcp.NewSubflow) error {
+	k.joins = append(k.joins, s)
+	return nil
+}
+
+func (k *joiningKernel) Open(uint32) (bool, error) { return true, nil }
+
+func (k *joiningKernel) RemoveAddress(uint32, uint8) error { return nil }
+
+func (k *joiningKernel) DestroySubflow(uint32, netip.AddrPort, netip.AddrPort) error { return nil }
+
+func (k *joiningKernel) Subflow(local, remote netip.AddrPort) (mptcp.Subflow, error) {
+	return mptcp.Subflow{Local: local, Remote: remote, State: mptcp.StateEstablished}, nil
 }

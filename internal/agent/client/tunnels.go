@@ -36,6 +36,7 @@ type tunnels struct {
 	syns      synMarker                  // nil: no in-band detours
 	noSyns    error                      // why there are none
 	reserved  tunnel.Reserved            // what may go by tunnels only
+	keys      tunnelKeys
 }
 
 // guard lets nothing but answers come out of tunnels. It is that of tunnel.OpenGuard.
@@ -66,10 +67,13 @@ type synMarker interface {
 }
 
 // newTunnels makes tunnels possible to as many waypoints as there is room for.
-func newTunnels(operator config.Client, marks uint32, room int, interfaces []netstate.Interface, log *slog.Logger) *tunnels {
-	t := emptyTunnels(log)
-	if operator.Converter.Tunnel != "" {
+func newTunnels(settings *config.Config, room int, interfaces []netstate.Interface, log *slog.Logger) *tunnels {
+	t, operator := emptyTunnels(log), settings.Client
+	if marks := settings.Waypoint.Marks; operator.Converter.Tunnel != "" {
 		t.reserved = tunnel.Reserved{Mask: marks, Mark: tunnelMark(marks)}
+	}
+	if operator.Uses(config.WireGuard) {
+		t.keys = openTunnelKeys(settings.RunDir, log)
 	}
 	for n := range room {
 		for kind, name := range map[config.Kind]string{
@@ -236,7 +240,7 @@ func (c *Client) keepTunnels(ctx context.Context, u *usedWaypoint, leads []tunne
 		c.keepInBand(u, leads, changed)
 	}
 	if settings.Client.Uses(config.WireGuard) {
-		k, err := tunnel.NewWireGuard(tunnel.Interface(path.WireGuard, u.number), settings.TunnelRanges, leads, changed, log)
+		k, err := tunnel.NewWireGuard(tunnel.Interface(path.WireGuard, u.number), c.tunnels.keys.of(u.peer.Name), settings.TunnelRanges, leads, changed, log)
 		if err != nil {
 			return err
 		}

@@ -136,9 +136,19 @@ func (h *handler) Tunnel(ctx context.Context, p session.Peer, r wire.TunnelReque
 		return h.way.InBand(ctx, peer(p), r) // which refuses where it is off
 	}
 	if r.Kind == wire.Converter {
-		return h.way.Converter(ctx, peer(p), r)
+		return h.converter(ctx, p, r)
 	}
 	return wire.TunnelGrant{}, &wire.Refusal{Code: wire.NotOffered}
+}
+
+// converter admits a member to the converter. In a tunnel, a converter behind a NAT is called at its end of the tunnel, because
+// its host does not have the address that the member knows.
+func (h *handler) converter(ctx context.Context, p session.Peer, r wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
+	granted, refusal := h.way.Converter(ctx, peer(p), r)
+	if g := h.givers[wire.WireGuard]; refusal == nil && g != nil && r.From.IsValid() && r.To.IsValid() && !h.way.HasAddress(r.To) {
+		granted.At = g.Gateway(r.From)
+	}
+	return granted, refusal
 }
 
 // expel takes everything back that a member has here.

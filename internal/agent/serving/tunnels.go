@@ -21,6 +21,7 @@ type giver interface {
 	Give(ctx context.Context, peer session.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
 	Expel(member string) error
 	Interface() string
+	Gateway(member netip.Addr) netip.Addr
 	Problem() error
 	Run(ctx context.Context) error
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/net/bpf"
@@ -89,6 +90,37 @@ func (c *Conntrack) DeleteEach(match MarkMatch, which func(Flow) bool) (int, err
 // deleteFlowsFrom removes the TCP entries whose first packet came from src. It does nothing on hosts
 // whose kernel tracks no connections or cannot list them.
 func deleteFlowsFrom(src netip.Prefix) error {
+	return withConntrack(func(c *Conntrack) error {
+		_, err := c.DeleteEach(MarkMatch{}, func(f Flow) bool { return src.Contains(f.Origin.Src.Addr()) })
+		return err
+	})
+}
+
+// flowsLast is for how long connections from an address that is gone are kept. It is longer than an agent's restart takes.
+const flowsLast = 10 * time.Minute
+
+// limitFlowsFrom has conntrack forget the connections from an address if none of their packets comes for flowsLast. They cannot
+// end properly while the address is gone, and conntrack would keep them for days. If it comes back, they must still be known as
+// this host's own: the first packet then may be the peer's.
+func limitFlowsFrom(src netip.Prefix) error {
+	return withConntrack(func(c *Conntrack) error {
+		var flows []Tuple
+		err := c.Flows(MarkMatch{}, func(f Flow) {
+			if src.Contains(f.Origin.Src.Addr()) {
+				flows = append(flows, f.Origin)
+			}
+		})
+		for _, origin := range flows {
+			if limited := c.Relax(origin, flowsLast); !errors.Is(limited, unix.ENOENT) { // else it has ended meanwhile
+				err = errors.Join(err, limited)
+			}
+		}
+		return err
+	})
+}
+
+// withConntrack calls f unless this namespace tracks no connections.
+func withConntrack(f func(*Conntrack) error) error {
 	if _, err := Sysctl("net/netfilter/nf_conntrack_count"); err != nil || loadConntrack() != nil {
 		return nil
 	}
@@ -97,8 +129,7 @@ func deleteFlowsFrom(src netip.Prefix) error {
 		return err
 	}
 	defer c.Close()
-	_, err = c.DeleteEach(MarkMatch{}, func(f Flow) bool { return src.Contains(f.Origin.Src.Addr()) })
-	return err
+	return f(c)
 }
 
 // FlowEvents is a subscription to conntrack entries: their creation, establishment and end.

@@ -15,6 +15,7 @@ const tunnelPrefix = "dcol"
 
 // RemoveTunnel removes what SetTunnel created, and the interface if it still exists, as well as
 // rules and routes of removed tunnel interfaces. If there is nothing to remove, it returns nil.
+// Connections from its addresses go on if another tunnel has these within ten minutes.
 func RemoveTunnel(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {
@@ -52,7 +53,7 @@ func removeOrphans() error {
 		if r.Family == netlink.FAMILY_V6 {
 			addr = netip.IPv6Unspecified()
 		}
-		errs = append(errs, deleteRule(r), deleteRoutes(tunnelRoutes(addr, r.Table-tunnelTables, r.Table)...))
+		errs = append(errs, deleteRule(r), limitFlowsFrom(prefixOf(r.Src)), deleteRoutes(tunnelRoutes(addr, r.Table-tunnelTables, r.Table)...))
 	}
 	return errors.Join(errs...)
 }
@@ -76,7 +77,7 @@ func CleanUpTunnels() error {
 	rules, err := tunnelRules()
 	errs = append(errs, err)
 	for _, r := range rules {
-		errs = append(errs, deleteRule(r))
+		errs = append(errs, deleteRule(r), deleteFlowsFrom(prefixOf(r.Src)))
 	}
 	routes, err := allRoutes()
 	errs = append(errs, err)

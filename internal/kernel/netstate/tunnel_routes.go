@@ -101,7 +101,7 @@ func setRules(table int, sources []netip.Addr) error {
 		}
 		if src := prefixOf(r.Src); src.IsSingleIP() && slices.Contains(sources, src.Addr()) && r.Priority == tunnelPriority {
 			kept = append(kept, src.Addr())
-		} else if err := deleteRule(r); err != nil {
+		} else if err := errors.Join(deleteRule(r), deleteFlowsFrom(prefixOf(r.Src))); err != nil {
 			return err
 		}
 	}
@@ -139,11 +139,10 @@ func tunnelRules() ([]netlink.Rule, error) {
 	return rules, nil
 }
 
-// deleteRule removes the rule of a tunnel's address that is no longer used, and the conntrack entries
-// of its connections. These cannot end properly any more, and conntrack would keep them for days.
+// deleteRule removes the rule of a tunnel's address.
 func deleteRule(r netlink.Rule) error {
 	if err := netlink.RuleDel(&r); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove rule %d for packets from %v: %w", r.Priority, r.Src, err)
 	}
-	return deleteFlowsFrom(prefixOf(r.Src))
+	return nil
 }

@@ -117,7 +117,8 @@ func TestTunnelOfClient(t *testing.T) {
 	}
 }
 
-// Conntrack would keep the connections of an address that is gone for five days.
+// Conntrack would keep the connections of an address that is gone for five days. Those of a tunnel that is removed are kept for some
+// minutes, because the next one may have its address.
 func TestFlowsOfTunnelEndWithItsAddress(t *testing.T) {
 	ns := tunnelHost(t)
 	mustSetTunnel(t, ns, clientTunnel("10.7.0.9", "fd07::9"))
@@ -127,7 +128,7 @@ func TestFlowsOfTunnelEndWithItsAddress(t *testing.T) {
 			dst = "2001:db8:1::1"
 		}
 		ns.Output(t, "conntrack", "-I", "-p", "tcp", "-s", src, "-d", dst, "--sport", "40000", "--dport", "80",
-			"--state", "ESTABLISHED", "-u", "ASSURED", "-t", "1000")
+			"--state", "ESTABLISHED", "-u", "ASSURED", "-t", "100000")
 	}
 	check := func(want ...string) {
 		t.Helper()
@@ -149,6 +150,15 @@ func TestFlowsOfTunnelEndWithItsAddress(t *testing.T) {
 	mustSetTunnel(t, ns, clientTunnel("10.7.0.10"))
 	check("10.1.0.1", "10.7.0.10")
 	ns.Must(t, func() error { return RemoveTunnel("dcol0") })
+	check("10.1.0.1", "10.7.0.10")
+	list := ns.Output(t, "conntrack", "-L", "-s", "10.7.0.10")
+	var seconds int
+	if _, err := fmt.Sscanf(list[strings.Index(list, "tcp "):], "tcp 6 %d ESTABLISHED", &seconds); err != nil || seconds > 600 || seconds < 300 {
+		t.Errorf("conntrack keeps what a removed tunnel had for %d s: %v\n%s", seconds, err, list)
+	}
+	addTUN(t, ns, "dcol0")
+	mustSetTunnel(t, ns, clientTunnel("10.7.0.10"))
+	ns.Must(t, CleanUpTunnels)
 	check("10.1.0.1")
 }
 

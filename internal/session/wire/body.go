@@ -108,6 +108,7 @@ type (
 
 		Incoming []incomingBody `cbor:"7,keyasint,omitempty"`
 		From     address        `cbor:"8,keyasint,omitempty"`
+		To       address        `cbor:"9,keyasint,omitempty"`
 	}
 	incomingBody struct {
 		Port   uint16 `cbor:"1,keyasint"`
@@ -132,6 +133,7 @@ type (
 
 		Incoming []incomingGrantBody `cbor:"12,keyasint,omitempty"`
 		From     address             `cbor:"13,keyasint,omitempty"`
+		At       address             `cbor:"14,keyasint,omitempty"`
 	}
 	attestationBody struct { // without key 1, which is an id elsewhere
 		Time      int64  `cbor:"2,keyasint"` // Unix, ms
@@ -258,7 +260,7 @@ func (b *pongBody) check() error { return required("address", b.Observed) }
 func (b *pongBody) message() Message { return Pong{ID: b.ID, Observed: netip.AddrPort(b.Observed)} }
 
 func (m TunnelRequest) body() (Type, body) {
-	b := &tunnelRequestBody{ID: m.ID, Kind: m.Kind, Local: address(m.Local), PublicKey: m.PublicKey, Port: m.Port, From: address(m.From)}
+	b := &tunnelRequestBody{ID: m.ID, Kind: m.Kind, Local: address(m.Local), PublicKey: m.PublicKey, Port: m.Port, From: address(m.From), To: address(m.To)}
 	for _, p := range m.Avoid {
 		// Only the network part counts, so that each network has one encoding.
 		b.Avoid = append(b.Avoid, prefix(p.Masked()))
@@ -301,7 +303,9 @@ func (b *tunnelRequestBody) checkIncoming() error {
 }
 
 func (b *tunnelRequestBody) message() Message {
-	m := TunnelRequest{ID: b.ID, Kind: b.Kind, Local: netip.Addr(b.Local), PublicKey: present(b.PublicKey), Port: b.Port, From: netip.Addr(b.From)}
+	m := TunnelRequest{
+		ID: b.ID, Kind: b.Kind, Local: netip.Addr(b.Local), PublicKey: present(b.PublicKey), Port: b.Port, From: netip.Addr(b.From), To: netip.Addr(b.To),
+	}
 	for _, p := range b.Avoid {
 		m.Avoid = append(m.Avoid, netip.Prefix(p))
 	}
@@ -314,7 +318,7 @@ func (b *tunnelRequestBody) message() Message {
 func (m TunnelGrant) body() (Type, body) {
 	b := &tunnelGrantBody{
 		ID: m.ID, Kind: m.Kind, Lease: millis(m.Lease), Client: address(m.Client), Key: m.Key, ClientPort: m.ClientPort,
-		PublicKey: m.PublicKey, Port: m.Port, MTU: m.MTU, Cookie: m.Cookie, From: address(m.From),
+		PublicKey: m.PublicKey, Port: m.Port, MTU: m.MTU, Cookie: m.Cookie, From: address(m.From), At: address(m.At),
 	}
 	for _, a := range m.Addresses {
 		b.Addresses = append(b.Addresses, prefix(a))
@@ -350,7 +354,7 @@ func (b *tunnelGrantBody) check() error {
 func (b *tunnelGrantBody) message() Message {
 	m := TunnelGrant{
 		ID: b.ID, Kind: b.Kind, Lease: time.Duration(b.Lease), Client: netip.Addr(b.Client), Key: present(b.Key), ClientPort: b.ClientPort,
-		PublicKey: present(b.PublicKey), Port: b.Port, MTU: b.MTU, Cookie: present(b.Cookie), From: netip.Addr(b.From),
+		PublicKey: present(b.PublicKey), Port: b.Port, MTU: b.MTU, Cookie: present(b.Cookie), From: netip.Addr(b.From), At: netip.Addr(b.At),
 	}
 	for _, a := range b.Addresses {
 		m.Addresses = append(m.Addresses, netip.Prefix(a))

@@ -85,6 +85,9 @@ type TunnelRequest struct {
 	// From is the address in a WireGuard tunnel of the client's from which it will connect to the
 	// converter. Zero: it is the session's source address.
 	From netip.Addr
+	// To is the address of the converter that the client knows, if it names From. The waypoint is
+	// behind a NAT if its host does not have that.
+	To netip.Addr
 }
 
 // MostIncoming is the number of ports at which a converter takes connections for one member, at most.
@@ -121,6 +124,9 @@ type TunnelGrant struct {
 	// From repeats that of the request, if Cookie is valid from there. Waypoints that know nothing of
 	// it, as their dcol is older, leave it out.
 	From netip.Addr
+	// At is the address of the waypoint's host in the tunnel at which the converter is called from
+	// there, if that host does not have the address that the client named. Absent: it has.
+	At netip.Addr
 }
 
 // IncomingGrant says whether a converter takes connections for the client at a port.

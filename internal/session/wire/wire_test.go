@@ -62,6 +62,10 @@ func TestBytes(t *testing.T) {
 			"000c" + "07" + "a3" + "0107" + "0205" + "08440ac00002"},
 		{TunnelGrant{ID: 7, Kind: Converter, Lease: time.Minute, Client: v4.Addr(), Port: 5124, From: netip.MustParseAddr("10.192.0.2")},
 			"001a" + "08" + "a6" + "0107" + "0205" + "0319ea60" + "0444c0000207" + "08191404" + "0d440ac00002"},
+		{TunnelRequest{ID: 7, Kind: Converter, From: netip.MustParseAddr("10.192.0.2"), To: v4.Addr()},
+			"0012" + "07" + "a4" + "0107" + "0205" + "08440ac00002" + "0944c0000207"},
+		{TunnelGrant{ID: 7, Kind: Converter, Lease: time.Minute, Client: v4.Addr(), Port: 5124, From: netip.MustParseAddr("10.192.0.2"), At: netip.MustParseAddr("10.192.0.1")},
+			"0020" + "08" + "a7" + "0107" + "0205" + "0319ea60" + "0444c0000207" + "08191404" + "0d440ac00002" + "0e440ac00001"},
 	}
 	for _, test := range tests {
 		got, err := Append(nil, test.message)
@@ -135,7 +139,7 @@ func drawMessage(t *rapid.T) Message {
 			r.Local = addr.Draw(t, "local")
 		}
 		if rapid.Bool().Draw(t, "from there") {
-			r.From = addr.Draw(t, "from")
+			r.From, r.To = addr.Draw(t, "from"), addr.Draw(t, "to")
 		}
 		for _, port := range rapid.SliceOfNDistinct(rapid.Uint16Min(1), 0, MostIncoming, rapid.ID[uint16]).Draw(t, "incoming") {
 			r.Port = 5125
@@ -152,7 +156,7 @@ func drawMessage(t *rapid.T) Message {
 			g.Incoming = append(g.Incoming, IncomingGrant{rapid.Uint16Min(1).Draw(t, "incoming port"), Code(rapid.Uint8().Draw(t, "code"))})
 		}
 		if rapid.Bool().Draw(t, "from there") {
-			g.From = addr.Draw(t, "from")
+			g.From, g.At = addr.Draw(t, "from"), addr.Draw(t, "at")
 		}
 		return g
 	case 7:

@@ -96,7 +96,7 @@ func (c Config) open() (*Device, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	public, err := publicKey(c.PrivateKey)
+	public, err := PublicKey(c.PrivateKey)
 	if err != nil {
 		return nil, err
 	}

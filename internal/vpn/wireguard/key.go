@@ -15,7 +15,8 @@ func NewKey() (private, public [32]byte, err error) {
 	return [32]byte(key.Bytes()), [32]byte(key.PublicKey().Bytes()), nil
 }
 
-func publicKey(private [32]byte) ([32]byte, error) {
+// PublicKey returns the public key of a private one.
+func PublicKey(private [32]byte) ([32]byte, error) {
 	key, err := ecdh.X25519().NewPrivateKey(private[:])
 	if err != nil {
 		return [32]byte{}, fmt.Errorf("read the private key: %w", err)
