@@ -91,7 +91,7 @@ func TestConverterInTunnel(t *testing.T) {
 			x.goesOn()
 			w.fetched("socks5").endsWell()
 			x.endsWell()
-			if rules := strings.Join(inClear(), "\n"); strings.Contains(rules, "5124") || !strings.Contains(rules, w.addr4(alice).String()) {
+			if rules := strings.Join(inClear(), "\n"); strings.Contains(rules, "port 5124") || !strings.Contains(rules, w.addr4(alice).String()) {
 				t.Errorf("in clear there were, after bob offers no tunnel,\n%s", rules)
 			}
 		})
