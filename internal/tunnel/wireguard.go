@@ -77,7 +77,7 @@ func (e *wireguardEnd) renewKey(now time.Time) (err error) {
 	}
 	e.untried = false
 	e.log.Info("a WireGuard tunnel gets another key, because there was no handshake", "interface", e.iface)
-	if err = e.drop(); err != nil {
+	if err := e.drop(); err != nil {
 		return err
 	}
 	e.private, e.public, err = wireguard.NewKey()

@@ -37,7 +37,7 @@ func TestTunnelKeys(t *testing.T) {
 		t.Error("a secret that was removed is still there")
 	}
 	dir = filepath.Join(dir, "missing")
-	if open() == open() {
+	if kept := open(); open() == kept {
 		t.Error("a secret that cannot be kept is the same")
 	}
 }

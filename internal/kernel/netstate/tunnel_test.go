@@ -152,8 +152,9 @@ func TestFlowsOfTunnelEndWithItsAddress(t *testing.T) {
 	ns.Must(t, func() error { return RemoveTunnel("dcol0") })
 	check("10.1.0.1", "10.7.0.10")
 	list := ns.Output(t, "conntrack", "-L", "-s", "10.7.0.10")
+	_, entry, _ := strings.Cut(list, "tcp ")
 	var seconds int
-	if _, err := fmt.Sscanf(list[strings.Index(list, "tcp "):], "tcp 6 %d ESTABLISHED", &seconds); err != nil || seconds > 600 || seconds < 300 {
+	if _, err := fmt.Sscanf(strings.TrimSpace(entry), "6 %d ESTABLISHED", &seconds); err != nil || seconds > 600 || seconds < 300 {
 		t.Errorf("conntrack keeps what a removed tunnel had for %d s: %v\n%s", seconds, err, list)
 	}
 	addTUN(t, ns, "dcol0")
