@@ -71,8 +71,7 @@ func TestConverterInTunnel(t *testing.T) {
 			if rules := inClear(); len(rules) > 0 {
 				t.Errorf("in clear there were %q", rules)
 			}
-			w.endAgent(alice, "KILL")
-			x.goesOn()
+			w.last(alice).kill()
 			w.start(alice)
 			x.goesOn()
 			w.restart(alice)
@@ -114,8 +113,7 @@ func TestExcludedConverterInTunnel(t *testing.T) {
 	x := w.fetched("socks5")
 	x.goesOn()
 	w.accepts(1)
-	w.endAgent(alice, "KILL")
-	x.goesOn()
+	w.last(alice).kill()
 	w.start(alice)
 	x.goesOn()
 	w.restart(alice)
@@ -150,6 +148,7 @@ func TestConverterBehindNAT(t *testing.T) {
 	w.accepts(1)
 	w.restart(alice)
 	x.goesOn()
+	w.converterReady("alice is admitted again")
 	if status := w.dcol(alice, "status"); !strings.Contains(status, "no detours to it, because it is behind a NAT") {
 		t.Errorf("the status does not say that there are no detours:\n%s", status)
 	}

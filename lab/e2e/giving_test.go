@@ -188,16 +188,16 @@ func TestWaypointHours(t *testing.T) {
 // idle opens a connection to the server on which both ends have sent data and then stay silent.
 func (w *world) idle() {
 	w.Helper()
-	cmd := w.host(server).Command(w.life(), program, "run", "--", "socat", "TCP-LISTEN:85,fork,reuseaddr", "EXEC:cat")
+	cmd := w.host(server).Command(w.life(), program, "run", "--", "socat", "TCP-LISTEN:86,fork,reuseaddr", "EXEC:cat")
 	if err := cmd.Start(); err != nil {
 		w.Fatal(err)
 	}
 	go cmd.Wait() // it ends with its host
 	w.eventually("it listens", func() error {
-		return holds(w.run(server, "ss", "-Htln", "sport = :85") != "", "nothing listens")
+		return holds(w.run(server, "ss", "-Htln", "sport = :86") != "", "nothing listens")
 	})
 	w.transfer(alice, program, "run", "--", "bash", "-c",
-		fmt.Sprintf("exec 3<>/dev/tcp/%v/85; echo hello >&3; read -r <&3; exec sleep 3600", w.addr4(server)))
+		fmt.Sprintf("exec 3<>/dev/tcp/%v/86; echo hello >&3; read -r <&3; exec sleep 3600", w.addr4(server)))
 }
 
 // undetoured waits until each of alice's connections has the direct subflow and no other.

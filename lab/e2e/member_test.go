@@ -198,13 +198,20 @@ func (w *world) startBoth() (ofAlice, ofBob *agent) {
 // restart stops a host's agent and starts another.
 func (w *world) restart(host string) *agent {
 	w.Helper()
-	for _, a := range slices.Backward(w.agents) {
-		if a.host == host {
-			a.stop()
-			break
-		}
+	if a := w.last(host); a != nil {
+		a.stop()
 	}
 	return w.start(host)
+}
+
+// last returns the agent of a host that was started last, or nil.
+func (w *world) last(host string) *agent {
+	for _, a := range slices.Backward(w.agents) {
+		if a.host == host {
+			return a
+		}
+	}
+	return nil
 }
 
 // stop ends the agent as systemd does.
