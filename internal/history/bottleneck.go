@@ -14,7 +14,7 @@ import (
 // the direct path that wait for much longer than those of the detours wait at a bottleneck that no detour passes. If packets of the
 // detours wait for as long or longer, nothing is known: they may wait in the same queue, and in another besides.
 
-// knowledge says how it is known what the direct path carries alone.
+// knowledge is how certain the rate is that the direct path would carry alone.
 type knowledge int
 
 const (

@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Left is what an agent that ends leaves to the next one, so that the history of transfers that go on has no gap. It names no
+// Left has the state of living transfers at an agent's end. With it, the next agent's history of them has no gap. It names no
 // destination.
 type Left struct {
 	At        time.Time      `json:"at"` // of the last state

@@ -131,7 +131,7 @@ type WaypointLoaded struct {
 	Waypoint string
 	Addr     netip.Addr
 	Until    time.Time
-	// Gives is what one more member would get there all the same, in bits a second; zero: the waypoint does not know.
+	// Gives is the rate that one more member would get, in bits a second, by its own report. Zero means that it does not know it.
 	Gives float64
 }
 

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// This file has bulk connections follow invitations of loaded waypoints. A loaded waypoint says what one more member would get there all
-// the same. A connection of which a detour carries clearly less challenges that with the waypoint, so members of a collective whose
-// waypoints are all full come to get about the same. What the waypoint says is only a reason to try it: the challenge decides. One that
-// did not keep its word is not believed for a while by any connection of this host to that network, each time for twice as long.
+// This file has bulk connections follow invitations of loaded waypoints. A loaded waypoint reports the rate that one more member would
+// get. If a detour of a connection carries clearly less, the connection challenges that detour with the waypoint. So where all waypoints of a
+// collective are full, members get about the same. The report is only a reason to try the waypoint, and the challenge decides. A waypoint
+// that gave less than it reported is not believed for a while by this host's connections to that network, each time for twice as long.
 
 const (
 	// Of the connections that a waypoint invites, one in acceptsOneIn comes each time, so that not all come at once.

@@ -30,8 +30,8 @@ const (
 	exchangedIn = 5 * time.Second
 )
 
-// load is the time for which a waypoint has been loaded without a break, and what one more member may expect, in bits a second,
-// by its own word.
+// load is a waypoint's load, by its own report: the time for which it has been loaded without a break, and the rate that one more member would get,
+// in bits a second.
 type load struct {
 	since, until time.Time
 	gives        float64

@@ -49,11 +49,11 @@ func closedOf(h wire.Hello, now time.Time) *Closed {
 // longestLoaded bounds how long one greeting keeps a client away from a waypoint, whatever the waypoint says.
 const longestLoaded = time.Minute
 
-// Load is what a waypoint says of its load. The zero value is that of one that is not loaded.
+// Load is a waypoint's load, as the waypoint reports it. The zero value means that it is not loaded.
 type Load struct {
 	// Until is the time until which other waypoints are to be preferred.
 	Until time.Time
-	// Gives is what one more member would get all the same, in bits a second; zero: the waypoint does not know.
+	// Gives is the rate that one more member would get, in bits a second. Zero means that the waypoint does not know it.
 	Gives float64
 }
 

@@ -55,9 +55,9 @@ type Config struct {
 	// Tell is called with whether the waypoint gives: before Start returns, and when that has changed. It
 	// must not block, nor call the waypoint. May be nil.
 	Tell func(giving.Standing)
-	// TellLoad is called with the time until which the waypoint is loaded, and with what one more member would get all the same, in
-	// bits a second, whenever one of them changes. Zeros mean that it is no longer loaded, and that it does not know. It must not
-	// block, nor call the waypoint. May be nil.
+	// TellLoad is called with the time until which the waypoint is loaded, and with the rate that one more member would get, in bits a second,
+	// whenever one of them changes. A zero time means that it is no longer loaded, a zero rate that the rate is not known. It must
+	// not block, nor call the waypoint. May be nil.
 	TellLoad func(until time.Time, gives float64)
 }
 

@@ -14,7 +14,7 @@ import (
 const (
 	// lookAtLoad is the interval at which the waypoint's load is measured.
 	lookAtLoad = 2 * time.Second
-	// A loaded waypoint tells again what one more member would get if that has become so many times as much, or as little.
+	// A loaded waypoint reports again when the rate that one more member would get has grown or shrunk by this factor.
 	tellsGives = 1.2
 )
 

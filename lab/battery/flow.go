@@ -23,7 +23,7 @@ import (
 const (
 	flowPort       = 5201
 	sampleInterval = 50 * time.Millisecond
-	// connectLimit is long enough for five repetitions of a SYN, the last after 31 s.
+	// connectLimit is long enough for several repetitions of a SYN.
 	connectLimit = 40 * time.Second
 )
 

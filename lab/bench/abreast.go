@@ -2,18 +2,32 @@ package bench
 
 import (
 	"errors"
+	"io"
 	"sync"
 )
 
-// abreast measures n things in turns, as inTurns does, but on several networks at the same time. It is for measurements
-// that leave most of the processors idle. It returns the results of each.
-func abreast[T any](networks []*network, repetitions, n int, measure func(s *network, i int) (T, error)) ([][]T, error) {
+// abreast measures n things in turns, as inTurns does, but on several networks at the same time, which it opens and closes. It is
+// for measurements that leave most of the processors idle. It returns the results of each.
+func abreast[N io.Closer, T any](count int, open func() (N, error), repetitions, n int, measure func(s N, i int) (T, error)) (results [][]T, err error) {
+	var networks []N
+	defer func() {
+		for _, s := range networks {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	for range count {
+		s, err := open()
+		if err != nil {
+			return nil, err
+		}
+		networks = append(networks, s)
+	}
 	var (
-		mu     sync.Mutex
-		begun  int
-		values = make([][]T, n)
-		errs   []error
+		mu    sync.Mutex
+		begun int
+		errs  []error
 	)
+	results = make([][]T, n)
 	next := func() (i int, ok bool) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -30,7 +44,7 @@ func abreast[T any](networks []*network, repetitions, n int, measure func(s *net
 			for i, ok := next(); ok; i, ok = next() {
 				v, err := measure(s, i)
 				mu.Lock()
-				if values[i] = append(values[i], v); err != nil {
+				if results[i] = append(results[i], v); err != nil {
 					errs = append(errs, err)
 				}
 				mu.Unlock()
@@ -38,24 +52,5 @@ func abreast[T any](networks []*network, repetitions, n int, measure func(s *net
 		})
 	}
 	working.Wait()
-	return values, errors.Join(errs...)
-}
-
-// openSeveral builds like networks. If one cannot be built, it closes the others.
-func openSeveral(count int, open func() (*network, error)) (networks []*network, err error) {
-	for range count {
-		s, err := open()
-		if err != nil {
-			return nil, errors.Join(err, closeAll(networks))
-		}
-		networks = append(networks, s)
-	}
-	return networks, nil
-}
-
-func closeAll(networks []*network) (err error) {
-	for _, s := range networks {
-		err = errors.Join(err, s.Close())
-	}
-	return err
+	return results, errors.Join(errs...)
 }

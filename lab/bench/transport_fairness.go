@@ -22,16 +22,7 @@ import (
 
 // fairness measures the share of a link that an MPTCP connection with two subflows takes beside TCP flows.
 func fairness(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
-	const rate, delay = 10_000_000, 20 * time.Millisecond
 	length := runLength(repetitions, 15*time.Second)
-	const bdp = rate / 8 * 40 / 1000 // bytes in a round trip
-	networks, err := openSeveral(transportAbreast, func() (*network, error) {
-		return openShared(ctx, o, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp}, 2)
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, closeAll(networks)) }()
 	known, err := registerAlgorithms()
 	if err != nil {
 		return nil, err
@@ -43,7 +34,8 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 	}
 	defer func() { err = errors.Join(err, stats.Close()) }()
 	list := contests(known.names)
-	ratios, err := abreast(networks, repetitions, len(list), func(s *network, i int) (float64, error) { return s.share(ctx, list[i], length) })
+	open := func() (*network, error) { return openShared(ctx, o, 10_000_000, 2) }
+	ratios, err := abreast(transportAbreast, open, repetitions, len(list), func(s *network, i int) (float64, error) { return s.share(ctx, list[i], length) })
 	if err != nil {
 		return nil, err
 	}
@@ -73,10 +65,15 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 	return found, nil
 }
 
+// linkOf returns a link with a round trip of 40 ms, whose queue holds a bandwidth-delay product. rate is in bit/s.
+func linkOf(rate int64) testbed.LinkParams {
+	return testbed.LinkParams{Rate: rate, Delay: 20 * time.Millisecond, Queue: int(rate / 8 * 40 / 1000)}
+}
+
 // openShared builds a network of a client and a server with one link, on which the client has as many addresses as a connection
 // is to have subflows.
-func openShared(ctx context.Context, o Options, p testbed.LinkParams, subflows int) (*network, error) {
-	s, err := openPair(ctx, o, testbed.BackendEmulator, p)
+func openShared(ctx context.Context, o Options, rate int64, subflows int) (*network, error) {
+	s, err := openPair(ctx, o, testbed.BackendEmulator, linkOf(rate))
 	if err != nil {
 		return nil, err
 	}
@@ -152,6 +149,15 @@ func registerAlgorithms() (known algorithms, err error) {
 		known.registered, known.names[a] = append(known.registered, r), r.Name()
 	}
 	return known, nil
+}
+
+// compared returns the kernel's names of what is compared: uncoupled Reno, and then each of the coupled algorithms.
+func (a algorithms) compared() []string {
+	names := []string{uncoupled}
+	for _, c := range coupled {
+		names = append(names, a.names[c])
+	}
+	return names
 }
 
 func (a algorithms) close() error {

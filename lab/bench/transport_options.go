@@ -90,14 +90,20 @@ func (s *network) timedDownload(ctx context.Context, exchange bool, size int64) 
 			both = append(both, x)
 		}
 	}
+	rate, err = s.download(ctx, size)
+	return rate, calls, err
+}
+
+// download returns the rate of a download of so many bytes in Gbit/s.
+func (s *network) download(ctx context.Context, size int64) (rate float64, err error) {
 	w, err := s.startWeb(ctx)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	defer w.close()
 	began := time.Now()
 	n, err := s.get(ctx, size)
-	return float64(n) * 8 / 1e9 / time.Since(began).Seconds(), calls, err
+	return float64(n) * 8 / 1e9 / time.Since(began).Seconds(), err
 }
 
 // roundTrips measures a download's round trips under each congestion control that the client asks for.
@@ -108,13 +114,9 @@ func roundTrips(ctx context.Context, o Options, repetitions int) (found []Measur
 		length = 40 * time.Second
 	}
 	// The queue is long, because congestion controls differ in the part of it that they fill.
-	networks, err := openSeveral(transportAbreast, func() (*network, error) {
+	open := func() (*network, error) {
 		return openPair(ctx, o, testbed.BackendEmulator, testbed.LinkParams{Rate: rate, Delay: delay, Queue: rate / 8})
-	})
-	if err != nil {
-		return nil, err
 	}
-	defer func() { err = errors.Join(err, closeAll(networks)) }()
 	// Few kernels have Vegas. With one subflow, wVegas behaves like it.
 	vegas, err := cc.Register(cc.WVegas)
 	if err != nil {
@@ -128,7 +130,7 @@ func roundTrips(ctx context.Context, o Options, repetitions int) (found []Measur
 			names = append(names, name)
 		}
 	}
-	seen, err := abreast(networks, repetitions, len(names), func(s *network, i int) ([]float64, error) {
+	seen, err := abreast(transportAbreast, open, repetitions, len(names), func(s *network, i int) ([]float64, error) {
 		return s.askedRoundTrips(ctx, names[i], kernels, length)
 	})
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/option/optiontest"
 	"github.com/detour-collective/dcol/lab/stats"
@@ -127,15 +126,7 @@ func (s *network) burdened(ctx context.Context, b burden, size int64) (rate, par
 			return 0, 0, err
 		}
 	}
-	w, err := s.startWeb(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer w.close()
-	began := time.Now()
-	n, err := s.get(ctx, size)
-	rate = float64(n) * 8 / 1e9 / time.Since(began).Seconds()
-	if err != nil {
+	if rate, err = s.download(ctx, size); err != nil {
 		return 0, 0, err
 	}
 	all := float64(size) / segmentBytes

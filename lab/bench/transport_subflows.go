@@ -21,16 +21,8 @@ const uncoupled = "reno"
 // manySubflows measures the shares of connections with four and eight subflows beside a TCP connection. The link is fast
 // enough for windows of four packets and more.
 func manySubflows(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
-	const rate, delay, most = 80_000_000, 20 * time.Millisecond, 8
-	const bdp = rate / 8 * 40 / 1000 // bytes in a round trip
+	const most = 8
 	length := runLength(repetitions, 6*time.Second)
-	networks, err := openSeveral(fastAbreast, func() (*network, error) {
-		return openShared(ctx, o, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp}, most)
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, closeAll(networks)) }()
 	known, err := registerAlgorithms()
 	if err != nil {
 		return nil, err
@@ -47,7 +39,8 @@ func manySubflows(ctx context.Context, o Options, repetitions int) (found []Meas
 			list = append(list, many{contest{label: string(a), name: known.names[a], bounded: true}, n})
 		}
 	}
-	ratios, err := abreast(networks, repetitions, len(list), func(s *network, i int) (float64, error) {
+	open := func() (*network, error) { return openShared(ctx, o, 80_000_000, most) }
+	ratios, err := abreast(fastAbreast, open, repetitions, len(list), func(s *network, i int) (float64, error) {
 		c := list[i]
 		c.beside, c.others = uncoupled, 1
 		if err := s.limitSubflows(ctx, c.subflows); err != nil {
@@ -78,26 +71,16 @@ var equilibria = map[cc.Algorithm]float64{cc.LIA: 0.70, cc.OLIA: 1, cc.BALIA: 0.
 func mixedPaths(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
 	const rate = 40_000_000
 	const capacity = rate * segmentBytes / 1500 // without headers
-	const bdp = rate / 8 * 40 / 1000            // bytes in a round trip
-	networks, err := openSeveral(fastAbreast, func() (*network, error) {
-		return openDisjoint(ctx, o, testbed.LinkParams{Rate: rate, Delay: 20 * time.Millisecond, Queue: bdp})
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, closeAll(networks)) }()
 	known, err := registerAlgorithms()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, known.close()) }()
-	names := []string{uncoupled}
-	for _, a := range coupled {
-		names = append(names, known.names[a])
-	}
+	names := known.compared()
 	length := runLength(repetitions, 12*time.Second)
 	type parts struct{ kept, both float64 }
-	seen, err := abreast(networks, repetitions, len(names), func(s *network, i int) (parts, error) {
+	open := func() (*network, error) { return openDisjoint(ctx, o, rate) }
+	seen, err := abreast(fastAbreast, open, repetitions, len(names), func(s *network, i int) (parts, error) {
 		mptcp, tcp, err := s.carried(ctx, contest{name: names[i], beside: uncoupled, others: 1}, length)
 		per := 8 / length.Seconds() / capacity
 		return parts{tcp * per, (mptcp + tcp) * per / 2}, err
@@ -129,23 +112,15 @@ func usedBy(both []float64) string {
 }
 
 // disjointPaths measures what connections carry over two links that nobody else uses.
-func disjointPaths(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
-	const rate, delay = 10_000_000, 20 * time.Millisecond
-	const bdp = rate / 8 * 40 / 1000 // bytes in a round trip
-	networks, err := openSeveral(transportAbreast, func() (*network, error) {
-		return openDisjoint(ctx, o, testbed.LinkParams{Rate: rate, Delay: delay, Queue: bdp})
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, closeAll(networks)) }()
-	return beside(ctx, networks, "transport disjoint, two paths of 10 Mbit/s", repetitions, 12*time.Second, 0.985)
+func disjointPaths(ctx context.Context, o Options, repetitions int) ([]Measurement, error) {
+	open := func() (*network, error) { return openDisjoint(ctx, o, 10_000_000) }
+	return beside(ctx, transportAbreast, open, "transport disjoint, two paths of 10 Mbit/s", repetitions, 12*time.Second, 0.985)
 }
 
 // openDisjoint builds a network of a client and a server with two links, over which a connection has a subflow each.
-func openDisjoint(ctx context.Context, o Options, p testbed.LinkParams) (*network, error) {
+func openDisjoint(ctx context.Context, o Options, rate int64) (*network, error) {
 	const second = "second"
-	s, err := openLinks(ctx, o, testbed.BackendEmulator, p, transportLink, second)
+	s, err := openLinks(ctx, o, testbed.BackendEmulator, linkOf(rate), transportLink, second)
 	if err != nil {
 		return nil, err
 	}
@@ -160,24 +135,26 @@ func openDisjoint(ctx context.Context, o Options, p testbed.LinkParams) (*networ
 	return s, nil
 }
 
-// fastLink measures what the algorithms cost on a link of 1 Gbit/s. The kernel shapes it: the emulator is too slow, and few
+// fastLink measures what the algorithms cost on a link of 1 Gbit/s.
+func fastLink(ctx context.Context, o Options, repetitions int) ([]Measurement, error) {
+	open := func() (*network, error) { return openFast(ctx, o) }
+	return beside(ctx, 1, open, "transport fast, two subflows at 1 Gbit/s", repetitions, 3*time.Second, 0.98)
+}
+
+// openFast builds a network of a client and a server with a link of 1 Gbit/s. The kernel shapes it: the emulator is too slow, and few
 // kernels have netem.
-func fastLink(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
+func openFast(ctx context.Context, o Options) (*network, error) {
 	s, err := openPair(ctx, o, testbed.BackendVeth, testbed.LinkParams{})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.hostCommand(ctx, clientHost, "tc", shape(s.Host(clientHost).Interface(transportLink), "1gbit")...); err != nil {
-		return nil, err
+	err = errors.Join(
+		s.hostCommand(ctx, clientHost, "tc", shape(s.Host(clientHost).Interface(transportLink), "1gbit")...),
+		s.addAddresses(ctx, 1), s.limitSubflows(ctx, 2))
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
-	if err := s.addAddresses(ctx, 1); err != nil {
-		return nil, err
-	}
-	if err := s.limitSubflows(ctx, 2); err != nil {
-		return nil, err
-	}
-	return beside(ctx, []*network{s}, "transport fast, two subflows at 1 Gbit/s", repetitions, 3*time.Second, 0.98)
+	return s, nil
 }
 
 // shape returns the arguments of tc that bound the rate of what leaves by a device.
@@ -185,19 +162,16 @@ func shape(device, rate string) []string {
 	return []string{"qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "256k", "limit", "1m"}
 }
 
-// beside measures the goodput of a connection by each coupled algorithm, against the same by uncoupled Reno. At least so
-// much of it is the target.
-func beside(ctx context.Context, networks []*network, what string, repetitions int, length time.Duration, least float64) (found []Measurement, err error) {
+// beside measures the goodput of a connection by each coupled algorithm, against the same by uncoupled Reno, on as many networks at a
+// time as count says. At least so much of it is the target.
+func beside(ctx context.Context, count int, open func() (*network, error), what string, repetitions int, length time.Duration, least float64) (found []Measurement, err error) {
 	known, err := registerAlgorithms()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, known.close()) }()
-	names := []string{uncoupled}
-	for _, a := range coupled {
-		names = append(names, known.names[a])
-	}
-	rates, err := abreast(networks, repetitions, len(names), func(s *network, i int) (float64, error) {
+	names := known.compared()
+	rates, err := abreast(count, open, repetitions, len(names), func(s *network, i int) (float64, error) {
 		rate, err := s.goodput(ctx, names[i], length)
 		return rate / 1e6, err
 	})

@@ -165,8 +165,8 @@ func (s *settling) step() {
 	}
 	if s.now.UnixMilli()%2000 == 0 {
 		for _, w := range s.waypoints {
-			until := w.load.Take(giving.Usage{Members: w.users, Rate: w.rate, Limit: w.capacity}, s.now)
-			gives := 8 * max(w.capacity-w.rate, w.capacity/float64(w.users+1))
+			usage := giving.Usage{Members: w.users, Rate: w.rate, Limit: w.capacity}
+			until, gives := w.load.Take(usage, s.now), 8*usage.Gives()
 			if until.Equal(w.told) && gives == w.gives {
 				continue
 			}

@@ -33,6 +33,33 @@ func (w *world) watchClear() func() []string {
 	}
 }
 
+// fetchedInTunnel starts bob and alice, whose converter he is, and a transfer that he converts.
+func (w *world) fetchedInTunnel() (x *transfer) {
+	w.Helper()
+	w.start(bob)
+	w.start(alice)
+	w.converterReady("alice is admitted")
+	x = w.fetched("socks5")
+	x.goesOn()
+	w.accepts(1)
+	return x
+}
+
+// stayedInTunnel ends a transfer, of which nothing has been in clear although alice has had other agents. Her status says why it had
+// no detours.
+func (w *world) stayedInTunnel(x *transfer, inClear func() []string, why string) {
+	w.Helper()
+	w.converterReady("alice is admitted again")
+	if status := w.dcol(alice, "status"); !strings.Contains(status, why) {
+		w.Errorf("the status does not say that there are no detours:\n%s", status)
+	}
+	if rules := inClear(); len(rules) > 0 {
+		w.Errorf("in clear there were %q", rules)
+	}
+	x.endsWell()
+	w.accepts(1)
+}
+
 // With client.converter.tunnel, also the first subflow to a converter is in a WireGuard tunnel, to the converter's own host: on
 // the way from alice there is no TCP. The connection goes on when that tunnel has ended, and new ones then go directly, never to
 // the converter in clear.
@@ -107,27 +134,14 @@ func TestExcludedConverterInTunnel(t *testing.T) {
 	excluded := fmt.Sprintf("exclude = [\"%v/32\"]", w.addr4(bob))
 	w.configure(alice, strings.Replace(clientOfAll("", w.addr4(bob).String()), "exclude = []", excluded, 1)+inTunnels())
 	inClear := w.watchClear()
-	w.start(bob)
-	w.start(alice)
-	w.converterReady("alice is admitted")
-	x := w.fetched("socks5")
-	x.goesOn()
-	w.accepts(1)
+	x := w.fetchedInTunnel()
 	w.last(alice).kill()
 	w.start(alice)
 	x.goesOn()
 	w.restart(alice)
 	w.restart(alice)
 	x.goesOn()
-	w.converterReady("alice is admitted again")
-	if status := w.dcol(alice, "status"); !strings.Contains(status, "no detours to it, because its address is in client.exclude") {
-		t.Errorf("the status does not say that there are no detours:\n%s", status)
-	}
-	if rules := inClear(); len(rules) > 0 {
-		t.Errorf("in clear there were %q", rules)
-	}
-	x.endsWell()
-	w.accepts(1)
+	w.stayedInTunnel(x, inClear, "no detours to it, because its address is in client.exclude")
 }
 
 // A converter behind a home router, which lets UDP to the sessions' port through and nothing else, is called at its own end of the tunnel.
@@ -140,21 +154,8 @@ func TestConverterBehindNAT(t *testing.T) {
 	w.configure(bob, waypointConfig(kindsLineOf("offers", "wireguard", "converter")+"port_mapping = false\n"+labAllowed))
 	w.configure(alice, clientOfAll("", w.addr4(router).String())+inTunnels())
 	inClear := w.watchClear()
-	w.start(bob)
-	w.start(alice)
-	w.converterReady("alice is admitted")
-	x := w.fetched("socks5")
-	x.goesOn()
-	w.accepts(1)
+	x := w.fetchedInTunnel()
 	w.restart(alice)
 	x.goesOn()
-	w.converterReady("alice is admitted again")
-	if status := w.dcol(alice, "status"); !strings.Contains(status, "no detours to it, because it is behind a NAT") {
-		t.Errorf("the status does not say that there are no detours:\n%s", status)
-	}
-	if rules := inClear(); len(rules) > 0 {
-		t.Errorf("in clear there were %q", rules)
-	}
-	x.endsWell()
-	w.accepts(1)
+	w.stayedInTunnel(x, inClear, "no detours to it, because it is behind a NAT")
 }

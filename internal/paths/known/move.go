@@ -10,7 +10,8 @@ import (
 // mostMovable bounds the keys whose other ways are remembered. Those of a FatTree's host take some 30 KB.
 const mostMovable = 4096
 
-// movable is what the scheduler must know of a key to move its flows without being asked. Its zero value is not moved.
+// movable has the ways among which the scheduler can move a key's flows before the host asks again. Flows of the zero value are not
+// moved.
 type movable struct {
 	host   string
 	moves  bool
@@ -94,7 +95,7 @@ func (s *Scheduler) relieve(way []int, others []string, now time.Time) (index in
 	return index
 }
 
-// Changed tells the scheduler that the network has changed, and which links it has. It returns the keys with flows on others.
+// Changed handles a change of the network. It returns the keys with flows on links that the network no longer has.
 func (s *Scheduler) Changed(has func(link int) bool) (lost []Moved) {
 	for _, key := range slices.Sorted(maps.Keys(s.leases)) {
 		l := s.leases[key]

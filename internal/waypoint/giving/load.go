@@ -35,8 +35,8 @@ func (u Usage) share() float64 {
 	return share
 }
 
-// Gives returns what one more member would get, in bytes per second: what the others leave, or an equal share. It is zero if nothing
-// is used, as it is not known then what the waypoint can do.
+// Gives returns the rate that one more member would get, in bytes per second: what the others leave, or an equal share. It returns zero
+// if nothing is used, because the waypoint's capacity is not known then.
 func (u Usage) Gives() float64 {
 	share := u.share()
 	if share <= 0 {
