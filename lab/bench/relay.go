@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/detour-collective/dcol/internal/converter/engine"
 	"github.com/detour-collective/dcol/internal/converter/server"
 )
@@ -37,22 +39,35 @@ func (r *Relay) Run(ctx context.Context, _ io.Reader, _ io.Writer, log *slog.Log
 	if r.Copy {
 		return r.copyAll(ctx, l)
 	}
-	// The engine gets a copy of the descriptor, so that Go's own poller does not watch the listener.
-	f, err := l.(*net.TCPListener).File()
+	fd, err := ownDescriptor(l.(*net.TCPListener))
 	l.Close()
 	if err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
-	defer f.Close()
+	defer unix.Close(fd)
 	var front engine.Front = fixedServer{r.To}
 	if r.Convert {
 		front = server.New(benchKey)
 	}
-	e, err := engine.New(engine.Config{Listeners: []int{int(f.Fd())}, Front: front, Log: log})
+	e, err := engine.New(engine.Config{Listeners: []int{fd}, Front: front, Log: log})
 	if err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
 	return e.Run(ctx)
+}
+
+// ownDescriptor returns a copy of a listener's descriptor that Go's poller does not watch. It watches those of the method
+// File, and so wakes a thread for each new connection, besides the loop that accepts it.
+func ownDescriptor(l *net.TCPListener) (fd int, err error) {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	failed := raw.Control(func(of uintptr) { fd, err = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(failed, err); err != nil {
+		return -1, err
+	}
+	return fd, nil
 }
 
 // fixedServer is the front of an engine whose connections are all for one server. It is also the state of each
