@@ -1,0 +1,46 @@
+package client
+
+import (
+	"slices"
+
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/relay"
+)
+
+// modes are the relay's modes by the value of client.converter.use. The value never has none.
+var modes = map[config.UseConverter]choice.Mode{config.ConvertAuto: choice.Auto, config.ConvertAlways: choice.Always}
+
+// Converting translates the client's configuration into the relay's orders. It returns nil if no converter is used.
+// marks are the bits of packet marks that dcol owns.
+func Converting(c config.Client, marks uint32) *relay.Use {
+	mode, ok := modes[c.Converter.Use]
+	if !ok {
+		return nil
+	}
+	use := &relay.Use{
+		Mode: mode, Exclude: slices.Concat(c.Exclude, c.Converter.Exclude), ExcludeDomains: c.Converter.ExcludeDomains,
+		ExcludePrograms: c.Converter.ExcludePrograms, Proxy: c.Converter.Proxy, Gateway: c.Converter.Gateway, KeepIPv6: c.Converter.KeepIPv6,
+		FastOpen: c.Converter.FastOpen,
+	}
+	switch folder := c.Converter.Capture; folder {
+	case config.CaptureNone, "":
+	case config.CaptureHost:
+		use.Capture = &relay.Capture{Exclude: c.Converter.ExcludeCgroups}
+	default:
+		use.Capture = &relay.Capture{Cgroup: folder, Exclude: c.Converter.ExcludeCgroups}
+	}
+	use.ExcludePorts = portNumbers(c.Converter.ExcludePorts)
+	if c.Converter.Tunnel != "" {
+		use.TunnelMark = tunnelMark(marks)
+	}
+	return use
+}
+
+// tunnelMark returns the packet mark of the relay's sockets to converters in tunnels: the second lowest bit of marks. No
+// packet of another role has this mark: a gateway uses the bit in connections' marks only, and a waypoint's marks also have
+// the highest bit.
+func tunnelMark(marks uint32) uint32 {
+	marks &^= marks & -marks
+	return marks & -marks
+}
