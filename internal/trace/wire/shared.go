@@ -107,21 +107,27 @@ func (s *Shared) start(six bool) (*set, error) {
 	return own, nil
 }
 
-// take gives a packet to the destination that it concerns: that of the quote in an ICMP error, or else the sender.
+// take delivers a packet to the flow that it concerns. An ICMP error concerns the destination of the packet that it quotes,
+// if that is traced; any other packet concerns its sender.
 func (s *Shared) take(heard *set, b []byte, sender netip.Addr, protocol int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	f := heard.flows[sender]
-	if protocol == icmpOf(heard.six) {
-		if about := heard.flows[quotedTo(heard.whole(b, sender, netip.IPv6Unspecified(), protocol))]; about != nil {
-			f = about
+	f, isICMP := heard.flows[sender], protocol == icmpOf(heard.six)
+	if f == nil && !isICMP {
+		return
+	}
+	whole := heard.whole(b, sender, netip.IPv6Unspecified(), protocol)
+	if isICMP {
+		if quoted := heard.flows[quotedTo(whole)]; quoted != nil {
+			f = quoted
 		}
 	}
 	if f == nil {
 		return
 	}
+	heard.setReceiver(whole, f.source)
 	select {
-	case f.arrivals <- trace.Arrival{At: time.Now(), Bytes: heard.whole(b, sender, f.source, protocol)}:
+	case f.arrivals <- trace.Arrival{At: time.Now(), Bytes: whole}:
 	default:
 		s.lost.Add(1)
 	}

@@ -112,6 +112,9 @@ func answered(t *testing.T, f *wire.Flow, port uint16) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if p.Dst() != f.Source() {
+				t.Errorf("a packet to %v, not %v", p.Dst(), f.Source())
+			}
 			own := p.From().Port() // of what this host sent to ::1, which comes back
 			if q, err := p.Quote(); err == nil {
 				quoted, err := packet.ParseQuote(q.Bytes)

@@ -149,6 +149,13 @@ func (s *sockets) whole(b []byte, from, to netip.Addr, protocol int) []byte {
 	return (&packet.Packet{V6: &h, Payload: b}).Bytes()
 }
 
+// setReceiver completes a packet from whole whose receiver was not known yet. IPv4's raw sockets deliver the header with it.
+func (s *sockets) setReceiver(whole []byte, to netip.Addr) {
+	if s.six {
+		copy(whole[24:40], to.AsSlice())
+	}
+}
+
 func (s *sockets) close() error {
 	var errs []error
 	for _, in := range s.in {
