@@ -64,7 +64,7 @@ func ownDescriptor(l *net.TCPListener) (fd int, err error) {
 		return -1, err
 	}
 	failed := raw.Control(func(of uintptr) { fd, err = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0) })
-	if err = errors.Join(failed, err); err != nil {
+	if err := errors.Join(failed, err); err != nil {
 		return -1, err
 	}
 	return fd, nil
