@@ -36,6 +36,7 @@ type way struct {
 	trip  time.Duration
 	links []*link
 	loss  float64 // share of packets, at random
+	near  bool    // the session with the waypoint passes all its links, not only those of the direct path
 }
 
 // link has a rate that its subflows share.
@@ -56,6 +57,7 @@ type transfer struct {
 	weights       map[string]float64
 	upTo, bytes   uint64
 	paused        bool
+	holes         bool    // what comes over the direct path waits for a packet that was lost
 	window        float64 // bits that may be on their way, because the receiver puts them in order; 0: as many as come
 	held          string  // the waypoint for whose data the other subflows wait; empty: none
 	log           []string
@@ -75,7 +77,7 @@ type lane struct {
 	credit               float64
 	segments, late       uint64
 	lateUntil, lastData  time.Time
-	received             uint64
+	received, waiting    uint64
 	fixed                bool // scratch of divide
 	receiverRTT, dataAge time.Duration
 }
@@ -277,14 +279,22 @@ func (f *fluid) advance() {
 func (f *fluid) measureSessions() {
 	for _, w := range f.idle {
 		trip := f.ways[w].trip / 2
-		latest := trip + f.crowd
+		latest := trip + f.crowd + time.Duration(f.random.Float64()*float64(2*time.Millisecond))
 		for _, k := range f.ways[w].links {
-			if k.full && slices.Contains(f.ways[""].links, k) {
-				latest += time.Duration((0.4 + 0.6*f.random.Float64()) * float64(k.buffer))
+			if k.full && (f.ways[w].near || slices.Contains(f.ways[""].links, k)) {
+				latest += k.queue(f.now.Sub(f.start))
 			}
 		}
 		f.tell(path.WaypointMeasured{Waypoint: w, Addr: addrOf(w), RTT: trip, Latest: latest})
 	}
+}
+
+// queue returns how long packets wait while the link is full: it grows until packets are lost, and shrinks then, every few seconds.
+func (k *link) queue(since time.Duration) time.Duration {
+	rate := k.rate / 1e3
+	period := 2 + 3*(rate-math.Floor(rate))
+	_, part := math.Modf(since.Seconds()/period + rate/7)
+	return time.Duration((0.4 + 0.6*part) * float64(k.buffer))
 }
 
 // prepare returns the subflows that carry, with their own bounds.
@@ -437,9 +447,15 @@ func (f *fluid) arrive(d *transfer, l *lane) {
 		return
 	}
 	l.segments += uint64(n)
-	l.received += uint64(1400 * n)
-	d.upTo += uint64(1400 * n)
-	d.bytes += uint64(1400 * n)
+	l.waiting += uint64(1400 * n)
+	if d.holes && l.waypoint == "" {
+		l.late += uint64(n)
+	} else {
+		l.received += l.waiting
+		d.upTo += l.waiting
+		d.bytes += l.waiting
+		l.waiting = 0
+	}
 	l.lastData, l.dataAge = f.now, time.Duration(f.random.Float64()*float64(dt)/float64(n))
 	if !l.limited && d.demand > 0 {
 		l.dataAge = time.Duration(f.random.Float64() * float64(d.writes))
@@ -454,7 +470,7 @@ func (f *fluid) measured() (ev path.Measured) {
 			trip := f.ways[l.waypoint].trip
 			ev.Samples = append(ev.Samples, path.Sample{
 				Token: d.token, Local: l.local, Remote: l.remote, BytesReceived: l.received, MinRTT: trip, RTT: trip, ReceiverRTT: l.receiverRTT,
-				SegsIn: l.segments, DataSegsIn: l.segments, OutOfOrder: l.late, DataEnd: d.upTo,
+				SegsIn: l.segments, DataSegsIn: l.segments, OutOfOrder: l.late, DataEnd: d.upTo, Gap: l.waiting > 0,
 				LastData: l.dataAge, LastAnswer: l.dataAge, LastSent: f.now.Sub(f.start),
 			})
 		}

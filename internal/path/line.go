@@ -11,7 +11,9 @@ import (
 
 // This file finds out whether this host's own line is the bottleneck. Then no detour can add anything to the direct path. The
 // sessions with waypoints pass the line, too, and carry next to nothing themselves. So if the packets of sessions wait in a queue
-// about as long as the direct path's, although nothing else goes through their waypoints, they wait in the same queue.
+// about as long as the direct path's, although nothing else goes through their waypoints, they wait in the same queue. Where all
+// waypoints carry, those could have queues of their own. Then the packets of two sessions that are sent at the same time must wait
+// equally long, however the queue changes (measure.Agreement).
 //
 // Other traffic of this host may fill the line as well. So the finding is only a reason to do without detours for a moment, and to
 // compare (omit.go). What that showed is remembered: for a while, detours of new connections begin as backups, and carry as soon as the
@@ -26,8 +28,13 @@ const (
 	sessionCounts = 2500 * time.Millisecond
 	asksEvery     = 200 * time.Millisecond
 	asksFor       = 5 * time.Second
+	// Round trips that began within atOnce began at the same time. A series of agreeing ones is measured often for agreesMost.
+	atOnce     = 100 * time.Millisecond
+	agreesMost = 10 * time.Second
 	// Sessions with two waypoints show a queue at once, and those with one after they have done so for lineWaits.
 	lineWaits = 1500 * time.Millisecond
+	// A full line that lost many packets at once is full again after lineRepairs, and shows it.
+	lineRepairs = 4 * time.Second
 	// Signs of a full line that are no more than lineGap apart are one series.
 	lineGap = time.Second
 	// If the connections get less without detours, signs are not believed for doubtsFor, which doubles each time.
@@ -55,6 +62,9 @@ type line struct {
 	several bool          // others do, too
 	since   time.Time     // since when least is at least lineQueue
 	at      time.Time     // when it was brought up to date
+
+	together measure.Agreement // of the two shortest queues of different waypoints' sessions
+	began    time.Time         // when the latest round trips that it compared did
 
 	carried   float64   // what this host's connections get, in bits a second
 	carriedAt time.Time // when that was brought up to date
@@ -85,6 +95,10 @@ func (m *Manager) lineOf(now time.Time) *line {
 			l.several = l.several || l.witness != "" && l.witness != v.waypoint
 			l.witness = v.waypoint
 		}
+		least := m.compareSessions(now)
+		if l.witness == "" && l.together.Shows(now) {
+			l.least, l.several = least, true
+		}
 	}
 	if l.least < lineQueue {
 		l.since = time.Time{}
@@ -93,6 +107,38 @@ func (m *Manager) lineOf(now time.Time) *line {
 	}
 	return l
 }
+
+// compareSessions compares the latest round trips of the sessions with two waypoints, those with the shortest queues, and returns the
+// shortest.
+func (m *Manager) compareSessions(now time.Time) (least time.Duration) {
+	l, latest := &m.detours.line, time.Time{}
+	for _, x := range m.detours.sessions {
+		latest = later(latest, x.began())
+	}
+	var first, second string
+	var next time.Duration
+	for v, x := range m.detours.sessions {
+		queue := x.queue()
+		switch {
+		case latest.Sub(x.began()) > atOnce:
+		case first == "" || v.waypoint == first && queue < least:
+			first, least = v.waypoint, queue
+		case v.waypoint == first:
+		case queue < least:
+			first, second, least, next = v.waypoint, first, queue, least
+		case second == "" || queue < next:
+			second, next = v.waypoint, queue
+		}
+	}
+	if second != "" && latest.Sub(l.began) > atOnce {
+		l.began = latest
+		l.together.Take(now, least, next)
+	}
+	return least
+}
+
+// began returns when the session's latest round trip began.
+func (x sessionWorth) began() time.Time { return x.at.Add(-x.latest) }
 
 // queue returns how much longer the session's latest round trip took than the shortest.
 func (x sessionWorth) queue() time.Duration { return x.latest - x.trip }
@@ -230,6 +276,7 @@ func (l *line) forget(now time.Time) {
 // asksSessions has the sessions be measured often while the connection's detours are young, or while there are signs of a full line that
 // are not certain.
 func (m *Manager) asksSessions(t turn, line bool) {
+	line = line || m.detours.line.together.Begins(t.now, agreesMost)
 	wants := func(s *subflow) bool {
 		if s.isBehindLine() {
 			return t.now.Sub(t.tryouts.began) < asksFor
@@ -282,6 +329,9 @@ func (x *lineSigns) refute(now time.Time) {
 	x.times++
 	x.last = time.Time{}
 }
+
+// isRecent reports whether there was a sign a moment ago.
+func (x *lineSigns) isRecent(now time.Time) bool { return within(x.last, now, lineRepairs) }
 
 // lasts reports whether there was a sign lately.
 func (x *lineSigns) lasts(now time.Time) bool { return within(x.last, now, lineLasts) }

@@ -47,6 +47,93 @@ func TestLineIsTheBottleneck(t *testing.T) {
 	}
 }
 
+// twoBehindSlowLine returns ways that share a slow line with a long queue. Both detours are long and lose packets.
+func twoBehindSlowLine(random *rand.Rand) (ways map[string]*way, names []string) {
+	home := randomLink(random, 3+7*random.Float64())
+	home.buffer = time.Duration(100+700*random.Float64()) * time.Millisecond
+	ways, names = map[string]*way{"": wayOf(randomTrip(random), home)}, []string{"long", "longer"}
+	for _, name := range names {
+		ways[name] = wayOf(80*time.Millisecond+randomTrip(random), home, randomLink(random, 2+8*random.Float64()))
+		ways[name].loss = 0.002 + 0.004*random.Float64()
+	}
+	return ways, names
+}
+
+// stand reports whether all detours of the connection stand by.
+func (d *transfer) stand() bool {
+	return !slices.ContainsFunc(d.lanes, func(l *lane) bool { return l.waypoint != "" && !l.backup })
+}
+
+// Where all sessions are with waypoints that carry, the line is found because their packets wait equally long.
+func TestLineBehindBusyWaypoints(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 37))
+	for i := range networks(24) {
+		ways, names := twoBehindSlowLine(random)
+		f := offeredTo(t, i, ways, names...)
+		d := f.connect(0)
+		f.run(8 * time.Second)
+		n := len(d.log)
+		f.run(50 * time.Second)
+		if !d.stand() || len(d.log) > n {
+			t.Errorf("%d: %v THEN %v", i, d.log[:n], d.log[n:])
+		}
+	}
+}
+
+// A direct path behind a full line that has lost many packets at once, and whose data waits for them, needs no detours.
+func TestHoleBehindLine(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 38))
+	for i := range networks(24) {
+		ways, names := twoBehindSlowLine(random)
+		f := offeredTo(t, i, ways, names...)
+		d := f.connect(0)
+		f.run(10*time.Second + time.Duration(random.Float64()*float64(4*time.Second)))
+		n := len(d.log)
+		for range 3 {
+			d.holes = true
+			f.run(time.Second)
+			d.holes = false
+			f.run(3 * time.Second)
+			if !d.stand() {
+				t.Errorf("%d: carries: %v THEN %v", i, d.log[:n], d.log[n:])
+				break
+			}
+		}
+	}
+}
+
+// Paths that each fill a queue of their own are not taken for one line, but where both queues happen to be equally long for seconds.
+func TestFullPathsAreNotOneLine(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 39))
+	const most = 0.05
+	n, taken := networks(96), 0
+	for i := range n {
+		ways, names, sum := map[string]*way{}, []string{"one", "other"}, 0.0
+		rate, buffer := 5+20*random.Float64(), time.Duration(40+200*random.Float64())*time.Millisecond
+		for _, name := range append(names, "") {
+			k := randomLink(random, rate+random.Float64())
+			k.buffer = buffer
+			ways[name] = &way{trip: randomTrip(random), links: []*link{k}, near: true}
+			sum += k.rate
+		}
+		f := offeredTo(t, i, ways, names...)
+		d := f.connect(0)
+		f.run(3 * time.Second)
+		share := f.rate(d, 20*time.Second) / sum
+		if strings.Contains(strings.Join(d.log, ";"), "demote") {
+			taken++
+		} else if share < 0.99 {
+			t.Errorf("%d: %.3f: %v", i, share, d.log)
+		}
+		if share < 0.96 {
+			t.Errorf("%d: %.3f: %v", i, share, d.log)
+		}
+	}
+	if float64(taken) > 1+most*float64(n) {
+		t.Errorf("%d of %d", taken, n)
+	}
+}
+
 // Once the line at home was the bottleneck, detours of later connections begin as backups. They carry where the direct path has another
 // bottleneck, and to that network from the beginning from then on.
 func TestLineIsRemembered(t *testing.T) {

@@ -36,8 +36,12 @@ const (
 	// With a sign that the line is the bottleneck, the sum before is measured over at least lineBefore, or lineUnsteady while the
 	// subflows' rates still change, and this share is enough.
 	lineBefore   = time.Second
-	lineUnsteady = 3 * time.Second
+	lineUnsteady = 2 * time.Second
 	lineKeeps    = 0.95
+	// A path that has had no data for repairsDry was not just sampled between two segments.
+	repairsDry = 200 * time.Millisecond
+	// A detour that carries more than lineFollows times what the direct path does is not omitted because of the line.
+	lineFollows = 2
 	// If half of what it carried is missing after omitFailsIn, it does add something.
 	omitFailsIn = 800 * time.Millisecond
 	// The measurement begins when the detour's queue has drained, or after omitDrains. It ends without a result after omitMost.
@@ -98,8 +102,12 @@ func (o *omissions) looks(t turn) bool {
 func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 	o := &t.tryouts.omissions
 	carrying := t.carriers()
-	steady := !t.busy() && slices.ContainsFunc(carrying, t.presses) && t.areSteady(carrying)
+	hole := o.line.isRecent(t.now) && t.has((*subflow).isRepaired)
+	steady := !t.busy() && !hole && slices.ContainsFunc(carrying, t.presses) && t.areSteady(carrying)
 	o.sum.take(carrying, steady, total, flows, t.now)
+	if hole {
+		o.begin(reading{t.now, total})
+	}
 	if o.trials() {
 		return t.judgeOmission(m, carrying, total, flows)
 	}
@@ -141,12 +149,21 @@ func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 	return true
 }
 
-// detoursBehindLine returns the detours that carry, may give their places, and pass the line that is full.
+// detoursBehindLine returns the detours that carry, may give their places, and pass the line that is full. One that carries much more
+// than the direct path does not make it wait, and what carries the rest would take long to fill the line.
 func (m *Manager) detoursBehindLine(t turn) (list []readySubflow) {
+	direct := 0.0
+	for _, s := range t.carriers() {
+		if s.direct {
+			rate, _ := t.steadyRate(s)
+			direct += rate
+		}
+	}
 	for _, s := range t.subflows {
 		if s.detour != nil && !s.detour.Kind.own() && !s.backup && m.exchangeable(t, s) && m.passesLine(s.detour, t.now) {
-			rate, _ := t.steadyRate(s)
-			list = append(list, readySubflow{s, rate})
+			if rate, _ := t.steadyRate(s); rate <= lineFollows*direct {
+				list = append(list, readySubflow{s, rate})
+			}
 		}
 	}
 	return list
@@ -200,6 +217,11 @@ func (t turn) suspicious(s *subflow) bool {
 		!t.has(func(x *subflow) bool {
 			return x != s && !x.backup && x.measuredAt(t.now) && x.queue()*omitQueues > s.queue()
 		})
+}
+
+// isRepaired reports whether a direct path that carries delivers nothing now, because packets were lost.
+func (s *subflow) isRepaired() bool {
+	return s.direct && s.up && !s.backup && s.habits != nil && s.habits.step.received+s.habits.step.acked == 0 && (s.habits.step.gap || s.dry() >= repairsDry)
 }
 
 // queue returns how much longer a round trip takes than the shortest.
@@ -262,6 +284,14 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 	o.end()
 	o.due = t.now
 	return false
+}
+
+// begin has all that is measured begin here, because what is received meanwhile comes later, all at once.
+func (o *omissions) begin(at reading) {
+	o.second, o.line.from = at, at
+	if !o.from.at.IsZero() {
+		o.from = at
+	}
 }
 
 // restart has the measurement begin anew.

@@ -10,6 +10,7 @@
 //	rate.go       goodput
 //	press.go      whether the network limits it
 //	fall.go       whether it fell
+//	agreement.go  whether packets of two paths wait in one queue
 //	sharing.go    whether two paths share a bottleneck
 //	traffic.go    the kind of a connection's traffic
 package measure
