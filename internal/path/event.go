@@ -131,7 +131,8 @@ type WaypointLoaded struct {
 	Waypoint string
 	Addr     netip.Addr
 	Until    time.Time
-	// Gives is the rate that one more member would get, in bits a second, by its own report. Zero means that it does not know it.
+	// Gives is the rate that one more member would get, in bits a second, by its own report. A waypoint that one member uses up reports it,
+	// too, though it is not loaded. Zero means that it does not know it.
 	Gives float64
 }
 

@@ -52,3 +52,29 @@ func TestInvitationIsALie(t *testing.T) {
 		t.Errorf("the next connection tried it: %v", d.log)
 	}
 }
+
+// A connection leaves a loaded waypoint for one that is not loaded, but not for one that a single member uses up and where it would get no
+// more than it has.
+func TestUsedUpByOne(t *testing.T) {
+	const mbit = 1e6
+	for _, c := range []struct {
+		gives float64
+		joins bool
+	}{{0, true}, {0.5 * mbit, false}, {20 * mbit, true}} {
+		const trip = 40 * time.Millisecond
+		mbitWay := func(rate float64) *way { return wayOf(trip, &link{rate: rate * mbit, buffer: 100 * time.Millisecond, calm: 1}) }
+		f := newFluid(t, 5, map[string]*way{"": mbitWay(12), "busy": mbitWay(6), "one": mbitWay(6)}, nil)
+		f.offer("busy")
+		d := f.connect(0)
+		f.run(5 * time.Second)
+		f.offer("one")
+		f.tell(path.WaypointLoaded{Waypoint: "one", Addr: addrOf("one"), Gives: c.gives})
+		for range 60 {
+			f.tell(path.WaypointLoaded{Waypoint: "busy", Addr: addrOf("busy"), Until: f.now.Add(15 * time.Second), Gives: mbit})
+			f.run(time.Second)
+		}
+		if joins := d.over("one") != nil; joins != c.joins {
+			t.Errorf("one more would get %v bit/s: %v", c.gives, d.log)
+		}
+	}
+}

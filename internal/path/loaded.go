@@ -8,7 +8,8 @@ import (
 //
 //   - New subflows go through other waypoints, if there are any.
 //   - Connections with traffic leave a loaded waypoint for another, but not all at once, as the
-//     other would be loaded next: each draws lots while the waypoint is loaded.
+//     other would be loaded next: each draws lots while the waypoint is loaded. A waypoint that one member uses up is not loaded,
+//     but says what one more would get. Those who have about as much do not leave for it.
 //
 // A waypoint that lies can only keep its clients away, and for loadedAtMost at a time.
 
@@ -30,22 +31,24 @@ const (
 	exchangedIn = 5 * time.Second
 )
 
-// load is a waypoint's load, by its own report: the time for which it has been loaded without a break, and the rate that one more member would get,
-// in bits a second.
+// load is a waypoint's load, by its own report: the time for which it has been loaded without a break, and the rate that one more
+// member would get, in bits a second. until is zero if it is not loaded, but used up by one member; since is when it said so.
 type load struct {
 	since, until time.Time
 	gives        float64
 }
 
-// loads holds which waypoints are loaded.
+// loads holds which waypoints are loaded, or used up by one member.
 type loads map[via]load
 
 // set records what a waypoint says. It reports whether it is loaded no more.
 func (l loads) set(v via, until time.Time, gives float64, now time.Time) (over bool) {
-	before, was := l[v]
+	before := l[v]
 	if !until.After(now) {
-		delete(l, v)
-		return was
+		if delete(l, v); gives > 0 {
+			l[v] = load{since: now, gives: gives}
+		}
+		return !before.until.IsZero()
 	}
 	if most := now.Add(loadedAtMost); until.After(most) {
 		until = most
@@ -72,7 +75,7 @@ func (l load) leavesOneIn(now time.Time) uint64 {
 
 func (l loads) forget(now time.Time) {
 	for v, is := range l {
-		if !is.until.After(now) {
+		if !is.until.IsZero() && !is.until.After(now) {
 			delete(l, v)
 		}
 	}
@@ -125,6 +128,9 @@ func (m *Manager) hasUnloaded(t turn, s *subflow) bool {
 		}
 		if r, known := m.detours.history.of(o.Waypoint, t.server); known && r.isShunned(t.now) {
 			continue
+		}
+		if gives := m.detours.loads[o.via()].gives; gives > 0 && gives < sameFactor*t.gets(s) {
+			continue // one member uses it up
 		}
 		if until, why := m.detours.rests(t, o); !t.now.Before(until) && !why.lasts() {
 			return true

@@ -49,18 +49,19 @@ func closedOf(h wire.Hello, now time.Time) *Closed {
 // longestLoaded bounds how long one greeting keeps a client away from a waypoint, whatever the waypoint says.
 const longestLoaded = time.Minute
 
-// Load is a waypoint's load, as the waypoint reports it. The zero value means that it is not loaded.
+// Load is a waypoint's load, as the waypoint reports it. The zero value means that it is not loaded, nor used up by one member.
 type Load struct {
 	// Until is the time until which other waypoints are to be preferred.
 	Until time.Time
-	// Gives is the rate that one more member would get, in bits a second. Zero means that the waypoint does not know it.
+	// Gives is the rate that one more member would get, in bits a second, where the waypoint is loaded or one member uses all of it.
+	// Zero means that the waypoint does not know it, or has more than one member could use.
 	Gives float64
 }
 
 // loadOf returns the load of a waypoint that greets so. Its time has no monotonic part, so that loads can be compared.
 func loadOf(h wire.Hello, now time.Time) Load {
 	if h.LoadedFor == 0 {
-		return Load{}
+		return Load{Gives: float64(h.LoadedGives)}
 	}
 	return Load{now.Add(min(h.LoadedFor, longestLoaded)).Round(time.Second), float64(h.LoadedGives)}
 }
@@ -114,8 +115,9 @@ func (s *service) hello(l *line) wire.Hello {
 		}
 	}
 	load := s.handler.Load()
+	h.LoadedGives = uint64(max(load.Gives, 0))
 	if left := time.Until(load.Until); left > 0 {
-		h.LoadedFor, h.LoadedGives = wire.Span(left), uint64(max(load.Gives, 0))
+		h.LoadedFor = wire.Span(left)
 	}
 	return h
 }

@@ -87,7 +87,12 @@ func TestLoadedIsTold(t *testing.T) {
 	if s := m.State(); s.Sessions != 1 || !s.Usable() || len(m.changes) > 0 {
 		t.Errorf("another change than of the load: %+v, %d changes", s, len(m.changes))
 	}
-	g.load(Load{Until: time.Now().Add(-time.Second), Gives: 1}) // over by now
+	g.load(Load{Gives: 1e6}) // one member uses it up
+	w.Tell()
+	if load := next(); load != (Load{Gives: 1e6}) || m.State().Load != load {
+		t.Errorf("not loaded, but gives little: %+v", load)
+	}
+	g.load(Load{Until: time.Now().Add(-time.Second)}) // over by now
 	w.Tell()
 	if load := next(); load != (Load{}) {
 		t.Errorf("loaded until a second ago, taken for %+v", load)

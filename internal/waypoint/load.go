@@ -14,7 +14,7 @@ import (
 const (
 	// lookAtLoad is the interval at which the waypoint's load is measured.
 	lookAtLoad = 2 * time.Second
-	// A loaded waypoint reports again when the rate that one more member would get has grown or shrunk by this factor.
+	// A waypoint that is loaded or full reports again when the rate that one more member would get has grown or shrunk by this factor.
 	tellsGives = 1.2
 )
 
@@ -44,7 +44,7 @@ func (w *Waypoint) watchLoad() {
 		case now := <-tick.C:
 			usage := meter.read(w.Snapshot, now)
 			until, gives := load.Take(usage, now), 0.0
-			if !until.IsZero() {
+			if !until.IsZero() || usage.Full() {
 				gives = 8 * usage.Gives()
 			}
 			news := max(gives, toldGives) > tellsGives*min(gives, toldGives)

@@ -166,7 +166,10 @@ func (s *settling) step() {
 	if s.now.UnixMilli()%2000 == 0 {
 		for _, w := range s.waypoints {
 			usage := giving.Usage{Members: w.users, Rate: w.rate, Limit: w.capacity}
-			until, gives := w.load.Take(usage, s.now), 8*usage.Gives()
+			until, gives := w.load.Take(usage, s.now), 0.0
+			if !until.IsZero() || usage.Full() {
+				gives = 8 * usage.Gives()
+			}
 			if until.Equal(w.told) && gives == w.gives {
 				continue
 			}

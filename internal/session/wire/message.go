@@ -25,8 +25,8 @@ type Hello struct {
 	// Session is the waypoint's ID of this session, for the client's statement.
 	Session SessionID
 	// LoadedFor is the time for which members who have another waypoint are asked to use that, as far as the waypoint
-	// knows now. 0: the waypoint is not loaded. LoadedGives is the rate that one more member would get, in bits a second. 0: the waypoint
-	// does not know it, or is not loaded.
+	// knows now. 0: the waypoint is not loaded. LoadedGives is the rate that one more member would get, in bits a second, if it is loaded or
+	// one member uses all of it. 0: the waypoint does not know it, or is neither.
 	LoadedFor   time.Duration
 	LoadedGives uint64
 }

@@ -35,6 +35,9 @@ func (u Usage) share() float64 {
 	return share
 }
 
+// Full reports whether nearly all that the waypoint can do is used, if only by one member.
+func (u Usage) Full() bool { return u.share() >= Busy }
+
 // Gives returns the rate that one more member would get, in bytes per second: what the others leave, or an equal share. It returns zero
 // if nothing is used, because the waypoint's capacity is not known then.
 func (u Usage) Gives() float64 {
@@ -65,7 +68,7 @@ func (l *Load) Take(u Usage, now time.Time) time.Time {
 		}
 		return now.Sub(*since)
 	}
-	busy := begin(&l.busy, share >= Busy && u.Members > fewMembers)
+	busy := begin(&l.busy, u.Full() && u.Members > fewMembers)
 	idle := begin(&l.idle, share < idleBelow || u.Members <= fewMembers)
 	switch loaded := !l.until.IsZero(); {
 	case idle >= idleAfter:

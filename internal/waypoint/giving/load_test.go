@@ -70,6 +70,18 @@ func TestGives(t *testing.T) {
 	}
 }
 
+// A waypoint is full where nearly all that it can do is used, by however many.
+func TestFull(t *testing.T) {
+	for u, want := range map[Usage]bool{
+		{Members: 1, Rate: 95, Limit: 100}: true, {Members: 1, Rate: 80, Limit: 100}: false, {Members: 1, Rate: 95}: false,
+		{Members: 1, Rate: 1, Limit: 100, Processor: 0.95}: true, {}: false,
+	} {
+		if u.Full() != want {
+			t.Errorf("%+v is full: %v", u, u.Full())
+		}
+	}
+}
+
 // Whatever happens, also to the clock, a waypoint is never loaded for longer than LoadedFor, and ceases to be when
 // nobody uses it.
 func TestLoadEnds(t *testing.T) {
