@@ -45,6 +45,7 @@
 //
 //	sense.go                         what samples show; package measure has the estimates
 //	weigh.go                         which subflows carry a connection's data, and which are set aside
+//	lossy.go                         which are set aside because they lose packets
 //	bound.go                         when bulk traffic gives way to messages on the same path
 //	stall.go                         when those set aside carry again because the others stall
 //	priority.go                      how the server learns of that (MP_PRIO)

@@ -62,7 +62,9 @@ func TestUsedUpByOne(t *testing.T) {
 		joins bool
 	}{{0, true}, {0.5 * mbit, false}, {20 * mbit, true}} {
 		const trip = 40 * time.Millisecond
-		mbitWay := func(rate float64) *way { return wayOf(trip, &link{rate: rate * mbit, buffer: 100 * time.Millisecond, calm: 1}) }
+		mbitWay := func(rate float64) *way {
+			return wayOf(trip, &link{rate: rate * mbit, buffer: 100 * time.Millisecond, calm: 1})
+		}
 		f := newFluid(t, 5, map[string]*way{"": mbitWay(12), "busy": mbitWay(6), "one": mbitWay(6)}, nil)
 		f.offer("busy")
 		d := f.connect(0)

@@ -379,7 +379,7 @@ func TestGoodDetourCarries(t *testing.T) {
 // when the detour ends.
 func TestLossyDirectPathStandsBy(t *testing.T) {
 	direct := good()
-	direct.loss = 0.05
+	direct.loss = 0.08
 	s := newSelection(t, map[string]*pathWorth{"": direct, "bob": good()})
 	s.offer("bob")
 	s.connect()

@@ -2,6 +2,8 @@ package path_test
 
 import (
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -87,7 +89,8 @@ func TestTogetherOverOneDetour(t *testing.T) {
 			if d.over("bob") == nil {
 				left++
 			}
-			if len(d.log) > 9 {
+			changes := slices.DeleteFunc(slices.Clone(d.log), func(line string) bool { return strings.HasSuffix(line, " direct") })
+			if len(changes) > 9 {
 				t.Errorf("%d over bob's %.1f, carol %.1f: %v", n, bob, carol, d.log)
 			}
 		}

@@ -12,9 +12,8 @@ import (
 // A subflow that does more harm than good is set aside: it becomes a backup, which costs nothing and is
 // there when the others fail.
 //
-//   - Loss. A path that loses too much is set aside while there is one that loses much less.
-//     It is tried again a minute later, then ever less often. A detour gives up its place as
-//     soon as another detour is there to take it. The direct path never ends.
+//   - Loss. A path that loses too much is set aside while there is one that loses much less (lossy.go).
+//     It is tried again a minute later, then ever less often.
 //   - Messages, which wait for round trips, are carried by the path with the shortest one. The
 //     others stand by. Bulk traffic uses them all.
 //   - Stalls. When the paths that carry become silent in the middle of traffic, those set aside
@@ -80,6 +79,8 @@ type aside struct {
 	times int       // how often it was lossy
 	tried time.Time // when it was last tried again
 	why   Verdict
+
+	missed missed // if it is the direct path
 }
 
 // setAside reports whether the subflow is a backup although it works.
@@ -87,8 +88,6 @@ func (s *subflow) setAside() bool { return s.aside != nil && s.aside.cause != no
 
 // isAside reports whether the subflow is set aside for this kind of reason.
 func (s *subflow) isAside(cause asideCause) bool { return s.aside != nil && s.aside.cause == cause }
-
-func (s *subflow) isLossy() bool { return s.isAside(lossy) }
 
 // putAside makes a subflow a backup for a reason.
 func (t turn) putAside(s *subflow, cause asideCause, why Verdict) {
@@ -126,6 +125,7 @@ func (m *Manager) weigh(t turn) {
 		return
 	}
 	changed := m.setLossyAside(t)
+	changed = t.missDirect() || changed
 	changed = m.drawToLeave(t) || changed
 	changed = m.flee(t) || m.tryOut(t) || m.exchangeSlower(t) || changed
 	m.divide(t)
@@ -191,79 +191,6 @@ func (m *Manager) learn(t turn) {
 			m.detours.history.learn(s.waypoint(), t.server, m.found(t, s), t.now)
 		}
 	}
-}
-
-// setLossyAside sets those subflows aside that lose too much. It reports whether there were any.
-func (m *Manager) setLossyAside(t turn) (found bool) {
-	for _, s := range t.subflows {
-		if !t.ours(s) || s.backup || !s.measuredAt(t.now) || !s.habits.accused() {
-			continue
-		}
-		if t.kind == measure.Bulk && s.unharmed(t.now) {
-			s.habits.acquit()
-			continue
-		}
-		p, _ := s.loses(t.now)
-		instead, q := t.losesLess(s, p)
-		if instead == nil {
-			continue
-		}
-		if s.aside == nil {
-			s.aside = &aside{}
-		}
-		a := s.aside
-		until := t.now.Add(min(shunnedFor<<min(a.times, 10), shunnedLongest))
-		if s.detour != nil {
-			if shunned := m.detours.history.shun(s.detour.Waypoint, t.server, p, t.now); shunned.After(until) {
-				until = shunned
-			}
-		}
-		*a = aside{cause: lossy, since: t.now, until: until, times: a.times + 1, tried: a.tried, why: Verdict{
-			Waypoint: instead.waypoint(), Loss: p, OtherLoss: q,
-		}}
-		s.habits.acquit()
-		if instead.setAside() {
-			t.carryAgain(instead)
-		}
-		t.setBackup(s, true)
-		found = true
-	}
-	return found
-}
-
-func (h *habits) accused() bool { return h.lossIn.IsBad() || h.lossOut.IsBad() }
-
-func (h *habits) acquit() {
-	h.lossIn.Reset()
-	h.lossOut.Reset()
-}
-
-// unharmed reports whether the subflow carries too much for its packets to be lost as it seems.
-func (s *subflow) unharmed(now time.Time) bool {
-	p, known := s.loses(now)
-	if !known {
-		return false
-	}
-	send, receive := s.habits.goodput.Rates(now)
-	return measure.Unharmed(p, max(send, receive), s.habits.step.trip)
-}
-
-// losesLess returns a subflow that loses much less than s, which loses p, and how much. The direct path is
-// believed to until its loss is known.
-func (t turn) losesLess(s *subflow, p float64) (other *subflow, loss float64) {
-	for _, x := range t.subflows {
-		if x == s || !t.ours(x) || x.isLossy() || x.isSpent() || x.suspected() || !x.stayed(t.now) || x.backoff > 0 || x.habits != nil && x.habits.accused() {
-			continue
-		}
-		q, known := x.loses(t.now)
-		if !known && !x.direct || known && q*muchLess > p {
-			continue
-		}
-		if other == nil || q < loss {
-			other, loss = x, q
-		}
-	}
-	return other, loss
 }
 
 // divide gives the connection's traffic to its subflows, by its kind.
@@ -451,24 +378,4 @@ func (t turn) keepCarrying() {
 			t.carryAgain(s)
 		}
 	}
-}
-
-// replaceLossy marks detours that lost too much, or whose budget is used up, as leaving, once another detour is there.
-func (t turn) replaceLossy() {
-	if !t.has(func(s *subflow) bool {
-		return s.detour != nil && t.ours(s) && !s.isLossy() && !s.isSpent() && s.stayed(t.now)
-	}) {
-		return
-	}
-	t.leaveLossy()
-}
-
-// leaveLossy marks the detours that lost too much, or whose budget is used up, as leaving. It reports whether there were any.
-func (t turn) leaveLossy() (found bool) {
-	for _, s := range t.subflows {
-		if (s.isLossy() || s.isSpent()) && s.detour != nil && s.up && !s.leaving && t.now.Sub(s.aside.since) >= drains {
-			s.leaving, found = true, true
-		}
-	}
-	return found
 }

@@ -2,6 +2,7 @@ package crowd
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -23,6 +24,7 @@ type settling struct {
 	clients   []*downloader
 	direct    *crowdedWaypoint // the direct path that all share; nil: each client has its own
 	queue     time.Duration    // of a path that is full
+	uneven    float64          // how unequally TCP divides a full path: the standard deviation of a share's logarithm
 }
 
 // crowdedWaypoint shares its capacity equally among those who download through it.
@@ -30,6 +32,7 @@ type crowdedWaypoint struct {
 	name     string
 	addr     netip.Addr
 	capacity float64 // bytes a second
+	weights  float64 // of those who download
 	load     giving.Load
 	rate     float64 // in the last step
 	users    int
@@ -56,6 +59,7 @@ type downloading struct {
 	segments      uint64
 	late          uint64 // segments that arrived after a gap
 	backup        bool
+	weight        float64 // of its share of a full path; it changes every few seconds
 }
 
 const (
@@ -64,6 +68,7 @@ const (
 	direct     = 1e6 // and has without
 	trip       = 40 * time.Millisecond
 	losesEvery = 2500 * time.Millisecond // a subflow that a full link limits
+	weighs     = 4 * time.Second         // a subflow's share
 )
 
 // newSettling returns n clients and some waypoints of different capacity, of which all together the clients use so
@@ -145,15 +150,16 @@ func (s *settling) tell(c *downloader, ev path.Event) {
 func (s *settling) step() {
 	s.now = s.now.Add(settleStep)
 	for _, w := range s.waypoints {
-		w.users = 0
+		w.users, w.weights = 0, 0
 	}
 	if s.direct != nil {
-		s.direct.users = 0
+		s.direct.users, s.direct.weights = 0, 0
 	}
 	for _, c := range s.clients {
 		for _, f := range c.subflows {
 			if w := s.over(f); w != nil && !f.backup {
 				w.users++
+				w.weights += s.weigh(f)
 			}
 		}
 	}
@@ -179,6 +185,17 @@ func (s *settling) step() {
 			}
 		}
 	}
+}
+
+// weigh returns the weight of a subflow's share of a full path.
+func (s *settling) weigh(f *downloading) float64 {
+	switch {
+	case s.uneven == 0:
+		f.weight = 1
+	case f.weight == 0 || s.random.Float64() < settleStep.Seconds()/weighs.Seconds():
+		f.weight = math.Exp(s.uneven * s.random.NormFloat64())
+	}
+	return f.weight
 }
 
 // over returns what the subflow shares with others; nil: nothing.
@@ -210,7 +227,10 @@ func (s *settling) download(c *downloader) {
 	for _, f := range c.subflows {
 		rate, receiver := float64(direct), time.Duration(0)
 		if w := s.over(f); w != nil {
-			rate = min(wants, w.capacity/float64(max(1, w.users)))
+			rate = wants
+			if w.weights > 0 {
+				rate = min(wants, w.capacity*f.weight/w.weights)
+			}
 			if s.queue > 0 && rate < wants {
 				receiver = trip + s.queue
 				if !f.backup && s.random.Float64() < settleStep.Seconds()/losesEvery.Seconds() {
