@@ -35,93 +35,83 @@ func Dial(socket string) *Client {
 
 // Status requests the agent's status.
 func (c *Client) Status(ctx context.Context) (Status, error) {
-	var s Status
-	err := c.ask(ctx, http.MethodGet, "/v1/status", nil, &s)
-	if err == nil {
-		err = sameSchema(s.Schema, StatusSchema)
-	}
-	return s, err
-}
-
-func sameSchema(agent, ours string) error {
-	if agent != ours {
-		return fmt.Errorf("the running agent uses the schema %s and this program %s: restart the agent", agent, ours)
-	}
-	return nil
+	s, err := get[Status](ctx, c, "/v1/status")
+	return s, checkSchema(err, s.Schema, StatusSchema)
 }
 
 // Map requests a mapping.
 func (c *Client) Map(ctx context.Context, r MapRequest) (MapAnswer, error) {
-	var a MapAnswer
-	err := c.ask(ctx, http.MethodPost, "/v1/map", r, &a)
-	return a, err
+	return post[MapAnswer](ctx, c, "/v1/map", r)
 }
 
 // SwitchWaypoint opens or closes this member's waypoint, and returns its new state.
 func (c *Client) SwitchWaypoint(ctx context.Context, r SwitchRequest) (Given, error) {
-	var g Given
-	err := c.ask(ctx, http.MethodPost, "/v1/waypoint", r, &g)
-	return g, err
+	return post[Given](ctx, c, "/v1/waypoint", r)
 }
 
 // Convert changes for which servers converters are used, and returns the new state.
 func (c *Client) Convert(ctx context.Context, r ConvertRequest) (Converting, error) {
-	var a Converting
-	err := c.ask(ctx, http.MethodPost, "/v1/convert", r, &a)
-	return a, err
+	return post[Converting](ctx, c, "/v1/convert", r)
 }
 
 // Steer changes which waypoints are taken, and returns the new state.
 func (c *Client) Steer(ctx context.Context, r SteerRequest) (Steering, error) {
-	var s Steering
-	err := c.ask(ctx, http.MethodPost, "/v1/steer", r, &s)
-	return s, err
+	return post[Steering](ctx, c, "/v1/steer", r)
 }
 
 // Why requests an explanation of what is done about a server.
 func (c *Client) Why(ctx context.Context, r WhyRequest) (Why, error) {
-	var w Why
-	err := c.ask(ctx, http.MethodPost, "/v1/why", r, &w)
-	if err == nil {
-		err = sameSchema(w.Schema, WhySchema)
-	}
-	return w, err
+	w, err := post[Why](ctx, c, "/v1/why", r)
+	return w, checkSchema(err, w.Schema, WhySchema)
 }
 
 // Spare has a connection that is about to be made get no detours.
 func (c *Client) Spare(ctx context.Context, r SpareRequest) error {
-	return c.ask(ctx, http.MethodPost, "/v1/spare", r, &Spared{})
+	_, err := post[Spared](ctx, c, "/v1/spare", r)
+	return err
 }
 
 // LogLevel changes which messages the agent logs, and returns the new state.
 func (c *Client) LogLevel(ctx context.Context, r LogLevelRequest) (LogLevels, error) {
-	var l LogLevels
-	err := c.ask(ctx, http.MethodPost, "/v1/log-level", r, &l)
-	return l, err
+	return post[LogLevels](ctx, c, "/v1/log-level", r)
 }
 
 // History requests what paths carried, and what detours gained.
 func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error) {
-	var h History
-	err := c.ask(ctx, http.MethodPost, "/v1/history", r, &h)
-	if err == nil {
-		err = sameSchema(h.Schema, HistorySchema)
-	}
-	return h, err
+	h, err := post[History](ctx, c, "/v1/history", r)
+	return h, checkSchema(err, h.Schema, HistorySchema)
 }
 
 // Web has the agent serve its page, and returns its address.
 func (c *Client) Web(ctx context.Context, r WebRequest) (Web, error) {
-	var w Web
-	err := c.ask(ctx, http.MethodPost, "/v1/web", r, &w)
-	return w, err
+	return post[Web](ctx, c, "/v1/web", r)
 }
 
 // Reload has the agent read its configuration again, and returns what that changes.
 func (c *Client) Reload(ctx context.Context, r ReloadRequest) (Reloaded, error) {
-	var a Reloaded
-	err := c.ask(ctx, http.MethodPost, "/v1/reload", r, &a)
-	return a, err
+	return post[Reloaded](ctx, c, "/v1/reload", r)
+}
+
+// get requests the answer of type T at a path.
+func get[T any](ctx context.Context, c *Client, path string) (T, error) {
+	var answer T
+	err := c.ask(ctx, http.MethodGet, path, nil, &answer)
+	return answer, err
+}
+
+// post sends a request to a path, and returns the answer of type T.
+func post[T any](ctx context.Context, c *Client, path string, request any) (T, error) {
+	var answer T
+	err := c.ask(ctx, http.MethodPost, path, request, &answer)
+	return answer, err
+}
+
+// checkSchema returns err if the request failed, or an error if the agent's answer has another schema than ours.
+func checkSchema(err error, agent, ours string) error {
+	if err == nil && agent != ours {
+		return fmt.Errorf("the running agent uses the schema %s and this program %s: restart the agent", agent, ours)
+	}
+	return err
 }
 
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"net/netip"
 	"time"
 )
@@ -182,24 +181,16 @@ type OwnRecord struct {
 
 // Members requests the list of members.
 func (c *Client) Members(ctx context.Context) (Members, error) {
-	var m Members
-	err := c.ask(ctx, http.MethodGet, "/v1/members", nil, &m)
-	if err == nil {
-		err = sameSchema(m.Schema, MembersSchema)
-	}
-	return m, err
+	m, err := get[Members](ctx, c, "/v1/members")
+	return m, checkSchema(err, m.Schema, MembersSchema)
 }
 
 // Invite asks a coordinator's agent for an invitation for one host.
 func (c *Client) Invite(ctx context.Context, r InviteRequest) (Invitation, error) {
-	var i Invitation
-	err := c.ask(ctx, http.MethodPost, "/v1/invite", r, &i)
-	return i, err
+	return post[Invitation](ctx, c, "/v1/invite", r)
 }
 
 // Expel asks a coordinator's agent to expel a member.
 func (c *Client) Expel(ctx context.Context, r ExpelRequest) (Expulsion, error) {
-	var e Expulsion
-	err := c.ask(ctx, http.MethodPost, "/v1/expel", r, &e)
-	return e, err
+	return post[Expulsion](ctx, c, "/v1/expel", r)
 }

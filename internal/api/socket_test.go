@@ -66,8 +66,8 @@ func TestNothingButASocketIsReplaced(t *testing.T) {
 	}
 }
 
-// post sends what Client never would.
-func post(t *testing.T, socket, method, path string, body io.Reader) (code int, f Failure) {
+// send makes a request as Client never does.
+func send(t *testing.T, socket, method, path string, body io.Reader) (code int, f Failure) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://agent"+path, body)
 	if err != nil {
@@ -108,7 +108,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/status", "", 405, ""},
 		{"GET", "/v2/status", "", 404, ""},
 	} {
-		code, f := post(t, socket, test.method, test.path, strings.NewReader(test.body))
+		code, f := send(t, socket, test.method, test.path, strings.NewReader(test.body))
 		if code != test.code || !strings.HasPrefix(f.Message, test.says) {
 			t.Errorf("%s %s %.30q: %d %q, want %d %q", test.method, test.path, test.body, code, f.Message, test.code, test.says)
 		}

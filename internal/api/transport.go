@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"net/netip"
 	"strings"
 	"time"
@@ -98,17 +97,11 @@ type CongestionRequest struct {
 
 // UseCongestion changes the congestion control of connections, and returns the new state.
 func (c *Client) UseCongestion(ctx context.Context, r CongestionRequest) (Transport, error) {
-	var t Transport
-	err := c.ask(ctx, http.MethodPost, "/v1/congestion", r, &t)
-	return t, err
+	return post[Transport](ctx, c, "/v1/congestion", r)
 }
 
 // Transport requests what the agent changes about TCP.
 func (c *Client) Transport(ctx context.Context) (Transport, error) {
-	var t Transport
-	err := c.ask(ctx, http.MethodGet, "/v1/transport", nil, &t)
-	if err == nil {
-		err = sameSchema(t.Schema, TransportSchema)
-	}
-	return t, err
+	t, err := get[Transport](ctx, c, "/v1/transport")
+	return t, checkSchema(err, t.Schema, TransportSchema)
 }
