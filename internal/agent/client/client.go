@@ -4,7 +4,9 @@
 // client.go has the loop, events.go translates what the kernel reports,
 // carryout.go does what the path manager decides, waypoints.go and tunnels.go
 // keep the waypoints in use and the detours through them, and sampler.go reads
-// subflows' counters.
+// subflows' counters. converters.go has what is known of other members'
+// converters, converterkeeper.go keeps this host admitted to one, and
+// converterloop.go connects them with the loop and the relay.
 package client
 
 import (
@@ -110,7 +112,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	c := &Client{
 		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom), memory: memory, budget: budgets,
 		book:   detour.New(kinds(operator.Kinds)),
-		roster: newRoster(config.Settings), converters: newConverters(operator.Converter.Use),
+		roster: newRoster(config.Settings), converters: newConverters(config.Settings),
 		exchange: exchange{publish: operator.PublishMeasurements},
 	}
 	var err error
@@ -268,6 +270,15 @@ func (c *Client) post(ctx context.Context, f func(now time.Time)) {
 	case c.inbox <- f:
 	case <-ctx.Done():
 	}
+}
+
+// postOf hands f, which concerns a waypoint, to the loop. The loop drops it if the waypoint was left meanwhile.
+func (c *Client) postOf(ctx context.Context, v detour.Via, f func(now time.Time)) {
+	c.post(ctx, func(now time.Time) {
+		if c.roster.sessions[v] != nil {
+			f(now)
+		}
+	})
 }
 
 // handle has the path manager decide about one event.

@@ -70,6 +70,9 @@ type tunnelEnd struct {
 	why   string     // there is none
 }
 
+// noTunnelYet is the reason given while a converter waits for its tunnel.
+const noTunnelYet = "the WireGuard tunnel to it is not up yet (client.converter.tunnel)"
+
 // errNoConverterInTunnels means that a waypoint has not understood from where its converter is called.
 var errNoConverterInTunnels = errors.New("it takes no connections to its converter out of its tunnels (client.converter.tunnel): its dcol is older, update it")
 

@@ -52,16 +52,16 @@ type incoming struct {
 	key      cookie.Key
 }
 
-func (c *Client) incomingAt(converter string) incoming {
-	own := c.config.Settings.Client.Converter
-	in := incoming{listens: uint16(own.IncomingPort)}
-	for _, x := range own.Incoming {
+// incomingAt returns the ports to ask a converter for.
+func incomingAt(converter string, settings config.Client, id *collective.Identity) incoming {
+	in := incoming{listens: uint16(settings.Converter.IncomingPort)}
+	for _, x := range settings.Converter.Incoming {
 		if x.Converter == converter {
 			in.services = append(in.services, x)
 		}
 	}
 	if len(in.services) > 0 {
-		in.key = incomingKey(c.config.Identity)
+		in.key = incomingKey(id)
 	}
 	return in
 }
@@ -111,12 +111,12 @@ func refusedPort(port uint16, g wire.TunnelGrant, err error) error {
 const noConverter = "this host has no session with it, or it offers no converter"
 
 // describeIncoming returns for which services converters take connections, or why not.
-func (c *converters) describeIncoming(services []config.Incoming) []api.Incoming {
+func (c *converters) describeIncoming() []api.Incoming {
 	var list []api.Incoming
 	for _, known := range c.incoming {
 		list = append(list, known...)
 	}
-	for _, x := range services {
+	for _, x := range c.settings.Client.Converter.Incoming {
 		is := func(known api.Incoming) bool { return known.Converter == x.Converter && int(known.Port) == x.Port }
 		if !slices.ContainsFunc(list, is) {
 			list = append(list, api.Incoming{Converter: x.Converter, Port: uint16(x.Port), To: x.To, Why: noConverter})

@@ -232,6 +232,28 @@ func (t *tunnels) close() error {
 	return errors.Join(errs...)
 }
 
+// endAt returns this host's end of a WireGuard tunnel to a waypoint's host, for connections to one of its addresses.
+func (t *tunnels) endAt(v detour.Via) tunnelEnd {
+	end := tunnelEnd{why: noTunnelYet}
+	for key, s := range t.standings {
+		if key.kind != path.WireGuard || key.via.Waypoint != v.Waypoint {
+			continue
+		}
+		for _, open := range s.Tunnels {
+			if open.Local.Is4() == v.Addr.Is4() {
+				return tunnelEnd{local: open.Local}
+			}
+		}
+		switch {
+		case len(s.Tunnels) > 0:
+			end.why = fmt.Sprintf("the WireGuard tunnel to it has no address of the kind of %v (client.converter.tunnel): see tunnel_ranges", v.Addr)
+		case s.Why != "":
+			end.why = fmt.Sprintf("the WireGuard tunnel to it is not up (client.converter.tunnel): %s", s.Why)
+		}
+	}
+	return end
+}
+
 // keepTunnels begins to keep a tunnel of each kind that the operator uses.
 func (c *Client) keepTunnels(ctx context.Context, u *usedWaypoint, leads []tunnel.Lead) error {
 	changed := func(s tunnel.Standing) { c.tunnelChanged(ctx, s) }
@@ -284,10 +306,7 @@ func (c *Client) keepInBand(u *usedWaypoint, leads []tunnel.Lead, changed func(t
 
 // tunnelChanged is called by the keeper of a tunnel each time it has looked at it.
 func (c *Client) tunnelChanged(ctx context.Context, s tunnel.Standing) {
-	c.post(ctx, func(now time.Time) {
-		if c.roster.sessions[s.Via] == nil {
-			return // it was left meanwhile
-		}
+	c.postOf(ctx, s.Via, func(now time.Time) {
 		key := standingKey{s.Via, s.Kind}
 		before, known := c.tunnels.standings[key]
 		if up := len(s.Tunnels) > 0; !known || up != (len(before.Tunnels) > 0) || s.Why != before.Why {

@@ -184,7 +184,8 @@ func (c *Client) leave(ctx context.Context, name string, now time.Time) {
 	c.backlog = append(c.backlog, path.WaypointAddrs{Waypoint: name})
 	c.decide(ctx, now)
 	c.tunnels.forgetAdmissions(u.admissions)
-	c.forgetConverters(u.vias, now)
+	c.converters.forget(u.vias)
+	c.tellRelay(now)
 	r.leaving[name] = u.peer
 	r.numbers[u.number] = true
 	c.log.Info("a waypoint is no longer used", "waypoint", name)
@@ -207,10 +208,7 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 		default: // there is no waypoint role, or it has plenty to read
 		}
 	}
-	c.post(ctx, func(now time.Time) {
-		if c.roster.sessions[v] == nil {
-			return // it was left meanwhile
-		}
+	c.postOf(ctx, v, func(now time.Time) {
 		c.converters.sessionChanged(v, s)
 		c.backlog = append(c.backlog, c.book.Down(v)...)
 		switch {
@@ -233,10 +231,7 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 
 // loadChanged is called by a session when its waypoint says that it is loaded, or no longer.
 func (c *Client) loadChanged(ctx context.Context, v detour.Via, load session.Load) {
-	c.post(ctx, func(now time.Time) {
-		if c.roster.sessions[v] == nil {
-			return // it was left meanwhile
-		}
+	c.postOf(ctx, v, func(now time.Time) {
 		c.setLoad(v, load)
 		c.decide(ctx, now)
 	})

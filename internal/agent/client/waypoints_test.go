@@ -90,7 +90,7 @@ func TestClosedWaypointIsNotHeardOf(t *testing.T) {
 	c := &Client{
 		config: Config{Directory: directory}, tunnels: emptyTunnels(log), inbox: make(chan func(time.Time), 1), log: log,
 		manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(path.Kinds()),
-		roster: newRoster(&config.Config{}), converters: newConverters(config.ConvertNever),
+		roster: newRoster(&config.Config{}), converters: newConverters(withConverters(config.ConvertNever)),
 	}
 	c.roster.sessions[bob] = &waypointSession{}
 	c.roster.using["bob"] = &usedWaypoint{vias: []detour.Via{bob}}

@@ -1,0 +1,99 @@
+package client
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/relay"
+	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/tunnel"
+)
+
+// keepConverter begins to keep this host admitted to a waypoint's converter at one address.
+func (c *Client) keepConverter(ctx context.Context, lead tunnel.Lead) keeper {
+	v, settings := lead.Via, c.config.Settings.Client
+	news := converterNews{
+		admitted: func(a admittedConverter) {
+			c.postOf(ctx, v, func(now time.Time) {
+				if c.converters.setAdmitted(v, a) {
+					c.logDetourless(v, a)
+				}
+				c.tellRelay(now)
+			})
+		},
+		refused: func(why string) {
+			c.postOf(ctx, v, func(time.Time) { c.converters.setRefused(v, why) })
+		},
+		incoming: func(list []api.Incoming) {
+			c.postOf(ctx, v, func(time.Time) { c.converters.setIncoming(v, list) })
+		},
+	}
+	k := newConverterKeeper(lead, c.converters.wanted, incomingAt(v.Waypoint, settings, c.config.Identity), news, c.config.Log.With("subsystem", "converter"))
+	if settings.Converter.Tunnel != "" {
+		k.tunnel = &atomic.Pointer[tunnelEnd]{}
+		k.tunnel.Store(&tunnelEnd{why: noTunnelYet})
+	}
+	return k
+}
+
+// logDetourless logs if connections to a converter get no detours, and why.
+func (c *Client) logDetourless(v detour.Via, a admittedConverter) {
+	switch {
+	case a.At.Addr() != v.Addr:
+		c.log.Info("connections to a converter get no detours, because it is behind a NAT", "converter", v.Waypoint, "address", v.Addr)
+	case c.manager.Excludes(a.At.Addr()):
+		c.log.Warn("connections to a converter get no detours, because its address is in client.exclude", "converter", v.Waypoint, "address", v.Addr)
+	}
+}
+
+// tellConverterKeepers gives the keepers of a waypoint's converter this host's end of the tunnel to it.
+func (c *Client) tellConverterKeepers(waypoint string) {
+	u := c.roster.using[waypoint]
+	if u == nil {
+		return
+	}
+	for _, k := range u.admissions {
+		if converter, ok := k.(*converterKeeper); ok {
+			converter.setTunnel(c.tunnels.endAt(converter.lead.Via))
+		}
+	}
+}
+
+// tellRelay sends the relay its current orders.
+func (c *Client) tellRelay(now time.Time) {
+	use := c.converters.orders(now, c.host.neighbourhood)
+	c.config.Relay.Change(func(s *relay.State) { s.Use = use })
+}
+
+// Convert changes for which servers converters are used.
+func (c *Client) Convert(ctx context.Context, use config.UseConverter) (api.Converting, error) {
+	return call(ctx, c, func(now time.Time) (api.Converting, error) {
+		if err := c.converters.setUse(use); err != nil {
+			return api.Converting{}, err
+		}
+		c.tellRelay(now)
+		c.keepGateway(now)
+		c.pokeTunnels()
+		return c.converters.describe(now, c.manager.Excludes), nil
+	})
+}
+
+// lookForPlain looks for connections that fell back to plain TCP, and tells the relay their servers. The next
+// connections to these servers are converted.
+func (c *Client) lookForPlain(now time.Time) {
+	if c.converters.use != config.ConvertAuto || now.Before(c.converters.looks) {
+		return
+	}
+	plain, err := c.host.plainConnections()
+	c.converters.looks = now.Add(sampleShare * time.Since(now))
+	if err != nil {
+		c.log.Warn("cannot find out which servers speak no MPTCP", "err", err)
+		return
+	}
+	if c.converters.plain.take(plain, now) {
+		c.tellRelay(now)
+	}
+}
