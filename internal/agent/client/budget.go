@@ -129,16 +129,16 @@ func (f *budgetFile) ended(err error) {
 	}
 }
 
-// saveLastBudget saves what is used of the budgets when the loop has ended.
-func (c *Client) saveLastBudget() {
-	if c.budget.path == "" {
+// saveLast saves what is used of the budgets when the loop has ended.
+func (f *budgetFile) saveLast(used map[budget.Month]budget.Use) {
+	if f.path == "" {
 		return
 	}
-	data, err := budgetData(c.manager.Used())
+	data, err := budgetData(used)
 	if err == nil {
-		err = durable.Replace(c.budget.path, data, 0o600)
+		err = durable.Replace(f.path, data, 0o600)
 	}
-	c.budget.ended(err)
+	f.ended(err)
 }
 
 // describeBudgets describes the limits that are set.

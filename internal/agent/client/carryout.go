@@ -26,11 +26,11 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 			c.createSubflow(a)
 		}
 	case path.DestroySubflow:
-		if !a.Orphan || c.open(a.Token) {
+		if !a.Orphan || c.host.open(a.Token) {
 			err = kernel.DestroySubflow(uint32(a.Token), a.Local, a.Remote)
 		}
 	case path.RemoveAddr:
-		if !a.Local.IsValid() || c.open(a.Token) { // else it would end subflows that were kept
+		if !a.Local.IsValid() || c.host.open(a.Token) { // else it would end subflows that were kept
 			err = c.host.removeAddress(a)
 		}
 	case path.Announce:
@@ -57,12 +57,6 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	}
 }
 
-// open reports whether both ends of the connection are open. One that is not found is taken for open.
-func (c *Client) open(token path.Token) bool {
-	open, err := c.host.kernel.Open(uint32(token))
-	return open || err != nil
-}
-
 // createSubflow asks for a join; an in-band one has its SYN prepared first.
 func (c *Client) createSubflow(a path.CreateSubflow) {
 	c.counters.SubflowsAsked++
@@ -77,7 +71,7 @@ func (c *Client) createSubflow(a path.CreateSubflow) {
 	c.counters.SubflowsRefused++
 	c.log.Debug("subflow refused", "remote", a.Remote, "err", err)
 	gone := errors.Is(err, mptcp.ErrNoConnection) || errors.Is(err, mptcp.ErrKernelPM)
-	halfClosed := errors.Is(err, unix.ENOTCONN) && !c.open(a.Token)
+	halfClosed := errors.Is(err, unix.ENOTCONN) && !c.host.open(a.Token)
 	c.backlog = append(c.backlog, path.CreateFailed{Token: a.Token, LocalID: a.LocalID, Err: err, Gone: gone, HalfClosed: halfClosed})
 }
 

@@ -76,7 +76,7 @@ type Client struct {
 	config     Config
 	log        *slog.Logger
 	host       *host
-	inbox      chan func(now time.Time) // answers of waypoints, questions of people
+	inbox      chan func(now time.Time) // waypoints' answers and users' requests
 	manager    *path.Manager
 	memory     memoryFile
 	budget     budgetFile
@@ -92,7 +92,6 @@ type Client struct {
 	policer    policer
 	counters   api.Counters
 	ended      lately
-	displaced  bool // another path manager had new connections when that was last looked at
 	requests   sync.WaitGroup
 }
 
@@ -122,6 +121,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	managing.Inactivity = c.host.inactivity
 	c.manager = path.New(managing)
 	c.host.uplinks = newUplinks(config.Settings.Policies)
+	c.host.cgroups = newCgroups(config.Settings.Policies)
 	c.host.ways = newWays(config.Settings.Policies, finder.Find)
 	c.converters.agent = c.host.identify(operator.Converter.Capture)
 	c.steering = newSteering(operator)
@@ -196,8 +196,10 @@ func (c *Client) loop(ctx context.Context) error {
 	defer sample.Stop()
 	watch := time.NewTimer(sampleEvery)
 	defer watch.Stop()
-	defer c.saveLast()
-	defer c.saveLastBudget()
+	defer func() {
+		c.memory.saveLast(c.manager.Memory())
+		c.budget.saveLast(c.manager.Used())
+	}()
 	defer c.requests.Wait()
 	var choices <-chan []config.Peer
 	if c.config.Directory != nil {
@@ -272,8 +274,8 @@ func (c *Client) post(ctx context.Context, f func(now time.Time)) {
 	}
 }
 
-// postOf hands f, which concerns a waypoint, to the loop. The loop drops it if the waypoint was left meanwhile.
-func (c *Client) postOf(ctx context.Context, v detour.Via, f func(now time.Time)) {
+// postFor hands f, which concerns a waypoint, to the loop. The loop drops it if the waypoint was left meanwhile.
+func (c *Client) postFor(ctx context.Context, v detour.Via, f func(now time.Time)) {
 	c.post(ctx, func(now time.Time) {
 		if c.roster.sessions[v] != nil {
 			f(now)

@@ -17,7 +17,7 @@ func (c *Client) keepConverter(ctx context.Context, lead tunnel.Lead) keeper {
 	v, settings := lead.Via, c.config.Settings.Client
 	news := converterNews{
 		admitted: func(a admittedConverter) {
-			c.postOf(ctx, v, func(now time.Time) {
+			c.postFor(ctx, v, func(now time.Time) {
 				if c.converters.setAdmitted(v, a) {
 					c.logDetourless(v, a)
 				}
@@ -25,10 +25,10 @@ func (c *Client) keepConverter(ctx context.Context, lead tunnel.Lead) keeper {
 			})
 		},
 		refused: func(why string) {
-			c.postOf(ctx, v, func(time.Time) { c.converters.setRefused(v, why) })
+			c.postFor(ctx, v, func(time.Time) { c.converters.setRefused(v, why) })
 		},
 		incoming: func(list []api.Incoming) {
-			c.postOf(ctx, v, func(time.Time) { c.converters.setIncoming(v, list) })
+			c.postFor(ctx, v, func(time.Time) { c.converters.setIncoming(v, list) })
 		},
 	}
 	k := newConverterKeeper(lead, c.converters.wanted, incomingAt(v.Waypoint, settings, c.config.Identity), news, c.config.Log.With("subsystem", "converter"))

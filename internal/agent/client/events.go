@@ -18,7 +18,7 @@ func (c *Client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 		if !ev.ServerSide {
 			c.counters.Connections++
 		}
-		cgroup := c.cgroupOf(ev.Local, ev.Remote)
+		cgroup := c.host.cgroupOf(ev.Local, ev.Remote)
 		if !ev.ServerSide {
 			c.lookForWays(ctx, ev.Remote, cgroup, 0, now)
 		}
@@ -94,7 +94,7 @@ func (c *Client) resync() {
 
 func (c *Client) liveConn(conn *mptcp.Connection) path.LiveConn {
 	l := path.LiveConn{
-		Token: path.Token(conn.Token), Local: conn.Local, Remote: conn.Remote, Cgroup: c.cgroupOf(conn.Local, conn.Remote),
+		Token: path.Token(conn.Token), Local: conn.Local, Remote: conn.Remote, Cgroup: c.host.cgroupOf(conn.Local, conn.Remote),
 	}
 	for i := range conn.Subflows {
 		if s := &conn.Subflows[i]; s.State == mptcp.StateEstablished {

@@ -181,9 +181,9 @@ func (c *Client) saveMemory(ctx context.Context, now time.Time) {
 }
 
 // saveLast saves what was measured when the loop has ended.
-func (c *Client) saveLast() {
-	if c.memory.path != "" {
-		c.memory.ended(writeMemory(c.memory.path, c.manager.Memory()))
+func (f *memoryFile) saveLast(memory path.Memory) {
+	if f.path != "" {
+		f.ended(writeMemory(f.path, memory))
 	}
 }
 

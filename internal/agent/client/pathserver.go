@@ -136,7 +136,7 @@ func (c *Client) measuredWays(ctx context.Context, samples []path.Sample, now ti
 		carried := s.BytesReceived + s.BytesAcked
 		switch known := w.known[s.Remote]; {
 		case w.awaits(s.Remote, carried):
-			c.lookForWays(ctx, s.Remote, c.cgroupOf(s.Local, s.Remote), carried, now)
+			c.lookForWays(ctx, s.Remote, c.host.cgroupOf(s.Local, s.Remote), carried, now)
 		case known != nil && known.asked != "" && known.search(now):
 			known.wanted = now
 			c.searchWays(ctx, s.Remote)

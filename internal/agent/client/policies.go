@@ -2,18 +2,11 @@ package client
 
 import (
 	"cmp"
-	"io/fs"
-	"maps"
-	"net/netip"
 	"path/filepath"
-	"slices"
-	"syscall"
 
 	"github.com/detour-collective/dcol/internal/config"
-	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/measure"
-	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
 // rules translates the operator's policies into the path manager's.
@@ -85,110 +78,4 @@ func policy(t *config.Policy, c *config.Client) path.Policy {
 		return path.DetourPolicy{Subflows: cmp.Or(t.Subflows, c.Subflows), Order: kinds(c.Kinds)}
 	}
 	return mesh
-}
-
-// uplinks holds the uplinks that are offered to the path manager, and the cgroups of policies.
-type uplinks struct {
-	wanted  bool
-	offered map[path.DetourID]path.Detour
-	index   map[path.DetourID]int // of the interface
-	cgroups []string              // of policies
-	known   map[uint64]string     // cgroups' paths by id; empty: none of those of policies
-}
-
-func newUplinks(policies []config.Policy) uplinks {
-	u := uplinks{offered: make(map[path.DetourID]path.Detour), index: make(map[path.DetourID]int), known: make(map[uint64]string)}
-	for _, p := range policies {
-		u.wanted = u.wanted || p.OfUplinks() || len(p.Quota) > 0 || len(p.Limit) > 0 || p.Announce
-		if p.Cgroup != "" {
-			u.cgroups = append(u.cgroups, filepath.Clean(p.Cgroup))
-		}
-	}
-	return u
-}
-
-// bound returns the interface to which a subflow is bound, so that routing takes that uplink; 0: none.
-func (u *uplinks) bound(a path.CreateSubflow) int {
-	if a.Direct || a.Kind != path.Uplink {
-		return 0
-	}
-	for id, d := range u.offered {
-		if d.Waypoint == a.Waypoint && d.Local == a.Local {
-			return u.index[id]
-		}
-	}
-	return 0
-}
-
-// offerUplinks offers new uplinks to the path manager, and withdraws those that are gone.
-func (c *Client) offerUplinks() {
-	u := &c.host.uplinks
-	if !u.wanted {
-		return
-	}
-	list, err := c.host.routes.Uplinks()
-	if err != nil {
-		c.log.Warn("this host's uplinks cannot be listed", "err", err)
-		return
-	}
-	now := make(map[path.DetourID]bool)
-	for _, l := range list {
-		if tunnel.Ours(l.Interface) {
-			continue
-		}
-		id := path.DetourID("uplink " + l.Interface + " " + l.Addr.String())
-		now[id], u.index[id] = true, l.IfIndex
-		if _, ok := u.offered[id]; !ok {
-			u.offered[id] = path.Detour{ID: id, Kind: path.Uplink, Waypoint: l.Interface, Local: l.Addr}
-			c.backlog = append(c.backlog, path.DetourOffered{Detour: u.offered[id]})
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(u.offered)) {
-		if !now[id] {
-			delete(u.offered, id)
-			delete(u.index, id)
-			c.backlog = append(c.backlog, path.DetourWithdrawn{ID: id})
-		}
-	}
-}
-
-// cgroupOf returns the path of the cgroup of a connection's program, if a policy is for it or for one around it.
-func (c *Client) cgroupOf(local, remote netip.AddrPort) string {
-	u := &c.host.uplinks
-	if len(u.cgroups) == 0 {
-		return ""
-	}
-	s, err := c.host.kernel.Subflow(local, remote)
-	if err != nil || s.Cgroup == 0 {
-		return ""
-	}
-	return u.cgroup(&s)
-}
-
-// mostCgroups bounds the memory of cgroups' paths.
-const mostCgroups = 4096
-
-// cgroup looks for the folder with the id, which is its inode's number, below those of the policies.
-func (u *uplinks) cgroup(s *mptcp.Subflow) (found string) {
-	if at, ok := u.known[s.Cgroup]; ok {
-		return at
-	}
-	for _, root := range u.cgroups {
-		_ = filepath.WalkDir(root, func(at string, d fs.DirEntry, _ error) error {
-			if d == nil || !d.IsDir() {
-				return nil // it may just have ended
-			}
-			if info, err := d.Info(); err == nil {
-				stat, ok := info.Sys().(*syscall.Stat_t)
-				if ok && stat.Ino == s.Cgroup && len(at) > len(found) {
-					found = at
-				}
-			}
-			return nil
-		})
-	}
-	if len(u.known) < mostCgroups {
-		u.known[s.Cgroup] = found
-	}
-	return found
 }

@@ -43,7 +43,7 @@ func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
 	c.saveBudget(ctx, now)
 	c.exchangeClaims(ctx, now)
 	c.tunnels.checkGuard()
-	c.checkPathManager()
+	c.host.checkPathManager()
 	for v, w := range c.roster.sessions {
 		c.measuredWaypoint(v, w.Measured())
 	}
@@ -73,18 +73,6 @@ func (c *Client) sampleAll(ctx context.Context, now time.Time) error {
 	}
 	c.decide(ctx, now)
 	return nil
-}
-
-// checkPathManager logs when somebody else begins or ceases to manage the paths of new connections.
-func (c *Client) checkPathManager() {
-	switch err := c.host.pathManager(); {
-	case err != nil && !c.displaced:
-		c.displaced = true
-		c.log.Warn("the agent does not manage the paths of new connections", "problem", pathManagerProblem(err))
-	case err == nil && c.displaced:
-		c.displaced = false
-		c.log.Info("the agent manages the paths of new connections again")
-	}
 }
 
 // sampleWatched has the path manager see the connections that it wants to see closely, and returns the time until

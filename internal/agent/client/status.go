@@ -40,7 +40,7 @@ func (c *Client) Status(ctx context.Context) (*api.Using, []string, error) {
 
 func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 	return call(ctx, c, func(now time.Time) (*api.Using, error) {
-		kernel, err := c.measureSubflows()
+		kernel, err := c.host.figures()
 		if err != nil {
 			return nil, err
 		}
@@ -110,16 +110,6 @@ func describeTally(out *api.Counters, snap *path.Snapshot) {
 	for _, b := range path.LifetimeBounds {
 		out.Lifetimes.Bounds = append(out.Lifetimes.Bounds, b.Seconds())
 	}
-}
-
-// measureSubflows returns the kernel's figures of all subflows.
-func (c *Client) measureSubflows() (map[path.Ends]api.Subflow, error) {
-	kernel := make(map[path.Ends]api.Subflow)
-	err := c.host.kernel.Subflows(func(s *mptcp.Subflow) bool {
-		kernel[path.Ends{Local: s.Local, Remote: s.Remote}] = figuresOf(s)
-		return true
-	})
-	return kernel, err
 }
 
 // byStanding finds each detour by its waypoint's address and kind. A tunnel is two

@@ -306,7 +306,7 @@ func (c *Client) keepInBand(u *usedWaypoint, leads []tunnel.Lead, changed func(t
 
 // tunnelChanged is called by the keeper of a tunnel each time it has looked at it.
 func (c *Client) tunnelChanged(ctx context.Context, s tunnel.Standing) {
-	c.postOf(ctx, s.Via, func(now time.Time) {
+	c.postFor(ctx, s.Via, func(now time.Time) {
 		key := standingKey{s.Via, s.Kind}
 		before, known := c.tunnels.standings[key]
 		if up := len(s.Tunnels) > 0; !known || up != (len(before.Tunnels) > 0) || s.Why != before.Why {

@@ -208,7 +208,7 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 		default: // there is no waypoint role, or it has plenty to read
 		}
 	}
-	c.postOf(ctx, v, func(now time.Time) {
+	c.postFor(ctx, v, func(now time.Time) {
 		c.converters.sessionChanged(v, s)
 		c.backlog = append(c.backlog, c.book.Down(v)...)
 		switch {
@@ -231,7 +231,7 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 
 // loadChanged is called by a session when its waypoint says that it is loaded, or no longer.
 func (c *Client) loadChanged(ctx context.Context, v detour.Via, load session.Load) {
-	c.postOf(ctx, v, func(now time.Time) {
+	c.postFor(ctx, v, func(now time.Time) {
 		c.setLoad(v, load)
 		c.decide(ctx, now)
 	})

@@ -12,7 +12,7 @@ import (
 // Why explains what is done about a server.
 func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 	return call(ctx, c, func(now time.Time) (api.Why, error) {
-		kernel, err := c.measureSubflows()
+		kernel, err := c.host.figures()
 		if err != nil {
 			return api.Why{}, err
 		}
