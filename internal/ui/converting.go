@@ -1,0 +1,110 @@
+package ui
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// Converting writes the use of converters as text.
+func Converting(w io.Writer, c api.Converting) error {
+	p := &printer{w: w}
+	p.converting(c)
+	return p.err
+}
+
+func usesConverters(c api.Converting) bool { return c.Use == "auto" || c.Use == "always" }
+
+// converting describes the use of converters.
+func (p *printer) converting(c api.Converting) {
+	if !usesConverters(c) {
+		p.linef("Converters are not used.")
+		return
+	}
+	which := map[string]string{"auto": "servers that are known to speak no MPTCP", "always": "all servers but those known to speak MPTCP"}[c.Use]
+	var known []string
+	for _, x := range c.Converters {
+		rtt := ""
+		if x.RTT > 0 {
+			rtt = fmt.Sprintf(", %.1f ms", x.RTT)
+		}
+		detours := ""
+		switch {
+		case x.Excluded:
+			detours = "; no detours to it, because its address is in client.exclude"
+		case x.BehindNAT:
+			detours = "; no detours to it, because it is behind a NAT"
+		}
+		known = append(known, fmt.Sprintf("%s (%v%s%s)", x.Name, x.Addr, rtt, detours))
+	}
+	for _, r := range c.Refused {
+		known = append(known, fmt.Sprintf("not %s, which this host cannot use (%s)", r.Name, r.Why))
+	}
+	if len(known) == 0 {
+		known = []string{"none: no waypoint in use offers one"}
+	}
+	p.linef("Converters for %s (%s): %s", which, c.Use, strings.Join(known, ", "))
+}
+
+// incoming describes for which services of this host converters take connections.
+func (p *printer) incoming(list []api.Incoming) {
+	if len(list) == 0 {
+		return
+	}
+	p.linef("")
+	p.linef("Services of this host at converters")
+	var rows [][]string
+	for _, x := range list {
+		at, state := fmt.Sprintf("port %d", x.Port), "yes"
+		if x.Addr.IsValid() {
+			at = netip.AddrPortFrom(x.Addr, x.Port).String()
+		}
+		if !x.Granted {
+			state = "no: " + x.Why
+		}
+		rows = append(rows, []string{x.Converter, at, x.To.String(), state})
+	}
+	p.table("CONVERTER|AT|LEADS TO|TAKEN", rows)
+}
+
+// relay describes the process that relays converted connections.
+func (p *printer) relay(r *api.Relay) {
+	p.linef("")
+	p.linef("Relay of converted connections: process %d, dcol %s", r.PID, r.Version)
+	var rows [][]string
+	for _, part := range r.Parts {
+		rows = append(rows, []string{part.Name, part.Listen, fmt.Sprint(part.Open), fmt.Sprint(part.Accepted), fmt.Sprint(part.Refused),
+			bytes(uint64(part.Bytes)), part.Problem})
+	}
+	p.table("FOR|LISTENS AT|OPEN|ACCEPTED|REFUSED|CARRIED|PROBLEM", rows)
+}
+
+// ready lists the kinds of detours that are ready.
+func ready(w api.Waypoint) string {
+	var kinds []string
+	for _, k := range w.Kinds {
+		if k.State == api.KindReady {
+			kinds = append(kinds, k.Kind)
+		}
+	}
+	if len(kinds) == 0 {
+		return "-"
+	}
+	return strings.Join(kinds, ", ")
+}
+
+// converterWanted says how a converter could carry plain connections: with one word if a waypoint in use offers one.
+func (p *printer) converterWanted(offered []string, isMember bool) {
+	const nobody = "  A converter could carry them over several paths, but no waypoint in use offers one"
+	switch {
+	case len(offered) > 0:
+		p.linef("  The converter of %s could carry them over several paths: `dcol convert auto`. It sees what it carries; TLS stays encrypted.", strings.Join(offered, " or "))
+	case isMember:
+		p.linef("%s. `dcol members` shows who does: `dcol convert auto` and a restart of the agent have such a waypoint chosen.", nobody)
+	default:
+		p.linef("%s: ask its operator to add \"converter\" to waypoint.offers.", nobody)
+	}
+}

@@ -1,0 +1,73 @@
+package ui
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+func (p *printer) waypoints(u *api.Using, now time.Time) {
+	p.linef("")
+	if len(u.Waypoints) == 0 {
+		p.linef("No waypoints are known: connections have only their direct path.")
+		return
+	}
+	p.linef("Waypoints")
+	var rows [][]string
+	for _, w := range u.Waypoints {
+		rtt, loss := "-", "-"
+		if w.State == api.WaypointUp || w.State == api.WaypointClosed {
+			rtt, loss = fmt.Sprintf("%.1f ms", w.RTT), SessionLoss(w)
+		}
+		mappings := ""
+		if p.details {
+			mappings = fmt.Sprint(w.Mappings)
+		}
+		rows = append(rows, []string{
+			w.Name, w.Addr.String(), string(w.State) + " " + age(now, w.Since), rtt, loss, fmt.Sprint(w.Subflows), mappings, ready(w),
+		})
+	}
+	p.table("NAME|ADDRESS|STATE|RTT|LOSS|SUBFLOWS|MAPPINGS|READY", rows)
+	for _, w := range u.Waypoints {
+		p.waypointReasons(waypointName(w, u.Waypoints), w)
+	}
+}
+
+// waypointName names a waypoint, with its address if it has several.
+func waypointName(w api.Waypoint, all []api.Waypoint) string {
+	if slices.ContainsFunc(all, func(other api.Waypoint) bool { return other.Name == w.Name && other.Addr != w.Addr }) {
+		return fmt.Sprintf("%s at %v", w.Name, w.Addr)
+	}
+	return w.Name
+}
+
+// waypointReasons writes why a waypoint and kinds of detours through it are not used. A kind that can never be used at an
+// address is a detail while another is ready there.
+func (p *printer) waypointReasons(name string, w api.Waypoint) {
+	if w.Why != "" {
+		p.linef("  %s: %s", name, w.Why)
+	}
+	for _, k := range w.Kinds {
+		switch {
+		case k.State == api.KindNotOffered || k.Why == "":
+		case k.State == api.KindUnusable && ready(w) != "-" && !p.details:
+		case k.State == api.KindReady:
+			p.linef("  %s, %s: %s", name, k.Kind, k.Why)
+		default:
+			p.linef("  %s, %s is %s: %s", name, k.Kind, k.State, k.Why)
+		}
+	}
+}
+
+// leastLossPackets is the least number of packets of a session in which its loss is shown.
+const leastLossPackets = 30
+
+// SessionLoss returns the loss of a waypoint's session as text, "-" if it was seen in too few packets.
+func SessionLoss(w api.Waypoint) string {
+	if w.LossPackets < leastLossPackets {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100*w.Loss)
+}
