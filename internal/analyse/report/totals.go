@@ -139,13 +139,6 @@ func signalsOf(r *track.Record) map[string]Signals {
 	return m
 }
 
-func put[K comparable](m *map[K]uint64, key K, n uint64) {
-	if *m == nil {
-		*m = map[K]uint64{}
-	}
-	(*m)[key] += n
-}
-
 // Add counts a connection.
 func (t *Totals) Add(r *track.Record) {
 	t.Connections++
@@ -222,9 +215,6 @@ func (t *Totals) subflows(r *track.Record) {
 	put(&t.Subflows, n, 1)
 	t.AllSubflows += uint64(n)
 	t.MaxSubflows = max(t.MaxSubflows, n)
-	size := r.FromClient + r.FromServer
-	unused := false
-	t.joins(r)
 	for _, s := range r.Subflows {
 		put(&t.States, s.State, 1)
 		if s.HMAC == "wrong" {
@@ -239,50 +229,64 @@ func (t *Totals) subflows(r *track.Record) {
 		if s.Goodput > 0 {
 			t.SubflowGoodput.Add(s.Goodput)
 		}
-		if s.Initial {
-			continue
-		}
-		if s.State == "refused" || s.State == "unanswered" || s.State == "half-open" {
+	}
+	t.joins(r)
+	t.additional(r)
+	t.initial(r)
+}
+
+// additional counts the established subflows besides the first, and those that carried no data.
+func (t *Totals) additional(r *track.Record) {
+	unused := false
+	for _, s := range r.Subflows {
+		if s.Initial || s.State == "refused" || s.State == "unanswered" || s.State == "half-open" {
 			continue
 		}
 		t.Additional++
-		if s.Unused {
-			unused = true
-			t.Unused++
-			if s.UnusedBetter != nil {
-				t.UnusedCompared++
-				if *s.UnusedBetter {
-					t.UnusedBetter++
-				}
+		if !s.Unused {
+			continue
+		}
+		unused = true
+		t.Unused++
+		if s.UnusedBetter != nil {
+			t.UnusedCompared++
+			if *s.UnusedBetter {
+				t.UnusedBetter++
 			}
 		}
 	}
-	if unused {
-		t.WithUnused++
-		for i, limit := range []uint64{1000, 20000} {
-			if size < limit {
-				t.UnusedSize[i]++
-			}
+	if !unused {
+		return
+	}
+	t.WithUnused++
+	for i, limit := range []uint64{1000, 20000} {
+		if r.FromClient+r.FromServer < limit {
+			t.UnusedSize[i]++
 		}
 	}
-	if n == 2 && r.ViaInitial != nil {
-		class := 0
-		switch {
-		case size > largeSize:
-			class = 2
-		case size >= smallSize:
-			class = 1
-		}
-		c := &t.Initial[class]
-		c.Connections++
-		if *r.ViaInitial == 1 {
-			c.Alone++
-		}
-		if *r.ViaInitial > 0.5 {
-			c.Most++
-		}
-		c.Shares[int(*r.ViaInitial*20)]++
+}
+
+// initial counts how much of a connection with two subflows the first one carried.
+func (t *Totals) initial(r *track.Record) {
+	if len(r.Subflows) != 2 || r.ViaInitial == nil {
+		return
 	}
+	class := 0
+	switch size := r.FromClient + r.FromServer; {
+	case size > largeSize:
+		class = 2
+	case size >= smallSize:
+		class = 1
+	}
+	c := &t.Initial[class]
+	c.Connections++
+	if *r.ViaInitial == 1 {
+		c.Alone++
+	}
+	if *r.ViaInitial > 0.5 {
+		c.Most++
+	}
+	c.Shares[int(*r.ViaInitial*20)]++
 }
 
 // joins counts the delays of subflows that came up.
@@ -379,87 +383,6 @@ func (t *Totals) events(r *track.Record) {
 		t.MaxFlight.Add(float64(r.MaxFlight))
 	}
 	t.Idle.Add(r.Idle)
-}
-
-// Merge adds the totals of another worker.
-func (t *Totals) Merge(o *Totals) {
-	for _, n := range []struct{ to, from *uint64 }{
-		{&t.Connections, &o.Connections}, {&t.Midway, &o.Midway}, {&t.AllSubflows, &o.AllSubflows}, {&t.WrongHMAC, &o.WrongHMAC},
-		{&t.IPv4, &o.IPv4}, {&t.IPv6, &o.IPv6}, {&t.Bytes, &o.Bytes}, {&t.Empty, &o.Empty}, {&t.Within10ms, &o.Within10ms},
-		{&t.Above1s, &o.Above1s}, {&t.Additional, &o.Additional}, {&t.Unused, &o.Unused}, {&t.UnusedBetter, &o.UnusedBetter},
-		{&t.UnusedCompared, &o.UnusedCompared}, {&t.WithUnused, &o.WithUnused}, {&t.Several, &o.Several}, {&t.Reinjecting, &o.Reinjecting},
-		{&t.Retransmitting, &o.Retransmitting}, {&t.Reinjected, &o.Reinjected}, {&t.Retransmitted, &o.Retransmitted},
-		{&t.Reinjections, &o.Reinjections}, {&t.Stalls, &o.Stalls}, {&t.StalledConns, &o.StalledConns}, {&t.Blockages, &o.Blockages},
-		{&t.BlockedConns, &o.BlockedConns}, {&t.UnusedSize[0], &o.UnusedSize[0]}, {&t.UnusedSize[1], &o.UnusedSize[1]},
-	} {
-		*n.to += *n.from
-	}
-	for _, m := range []struct{ to, from *map[string]uint64 }{
-		{&t.Versions, &o.Versions}, {&t.Fallbacks, &o.Fallbacks}, {&t.Ends, &o.Ends}, {&t.Shapes, &o.Shapes}, {&t.Anomalies, &o.Anomalies},
-		{&t.States, &o.States}, {&t.ReinjectedAfter, &o.ReinjectedAfter}, {&t.Handovers, &o.Handovers},
-	} {
-		for key, n := range *m.from {
-			put(m.to, key, n)
-		}
-	}
-	for _, h := range []struct{ to, from *Histogram }{
-		{&t.Duration, &o.Duration}, {&t.Size, &o.Size}, {&t.Joins, &o.Joins}, {&t.FirstJoins, &o.FirstJoins}, {&t.Goodput, &o.Goodput}, {&t.SubflowRTT, &o.SubflowRTT},
-		{&t.SubflowGoodput, &o.SubflowGoodput}, {&t.RTTChange, &o.RTTChange}, {&t.Spread, &o.Spread}, {&t.ReinjectedShare, &o.ReinjectedShare}, {&t.RepeatedShare, &o.RepeatedShare}, {&t.HandoverGaps, &o.HandoverGaps},
-		{&t.EchoDelay, &o.EchoDelay}, {&t.MaxFlight, &o.MaxFlight}, {&t.Idle, &o.Idle},
-		{&t.SecondBest[0], &o.SecondBest[0]}, {&t.SecondBest[1], &o.SecondBest[1]}, {&t.SecondBest[2], &o.SecondBest[2]}, {&t.SecondBest[3], &o.SecondBest[3]},
-	} {
-		h.to.merge(h.from)
-	}
-	for n, connections := range o.Subflows {
-		put(&t.Subflows, n, connections)
-	}
-	t.MaxSubflows = max(t.MaxSubflows, o.MaxSubflows)
-	t.Stalled += o.Stalled
-	t.Blocked += o.Blocked
-	t.mergeLargest(o.Largest)
-	t.mergeRest(o)
-}
-
-func (t *Totals) mergeRest(o *Totals) {
-	for i, n := range o.JoinsWithin {
-		t.JoinsWithin[i] += n
-	}
-	for i := range t.Initial {
-		a, b := &t.Initial[i], &o.Initial[i]
-		a.Connections += b.Connections
-		a.Alone += b.Alone
-		a.Most += b.Most
-		for j, n := range b.Shares {
-			a.Shares[j] += n
-		}
-	}
-	for i := range t.RepeatAt {
-		t.RepeatAt[i] += o.RepeatAt[i]
-		t.ReinjectionAt[i] += o.ReinjectionAt[i]
-	}
-	if t.Ports == nil {
-		t.Ports, t.clients, t.prefixes = map[uint16]Traffic{}, map[netip.Addr]struct{}{}, map[netip.Prefix]struct{}{}
-		t.fallen = map[netip.Addr]struct{}{}
-	}
-	for port, p := range o.Ports {
-		q := t.Ports[port]
-		t.Ports[port] = Traffic{q.Connections + p.Connections, q.Bytes + p.Bytes}
-	}
-	for a := range o.clients {
-		t.clients[a] = struct{}{}
-	}
-	for a := range o.fallen {
-		t.fallen[a] = struct{}{}
-	}
-	for p := range o.prefixes {
-		t.prefixes[p] = struct{}{}
-	}
-	if t.Signals == nil {
-		t.Signals = map[string]Signals{}
-	}
-	for kind, s := range o.Signals {
-		t.Signals[kind] = t.Signals[kind].plus(s)
-	}
 }
 
 // Clients returns the numbers of client addresses and of their prefixes (/24, /48).

@@ -1,18 +1,14 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/detour-collective/dcol/internal/analyse"
 	"github.com/detour-collective/dcol/internal/analyse/track"
-	"github.com/detour-collective/dcol/internal/units"
 )
 
 // causeWords explains the causes of fallbacks.
@@ -40,7 +36,7 @@ var anomalyWords = map[string]string{
 // Line is a sentence of the summary, with the corresponding result of the thesis of 2019.
 type Line struct{ Text, Thesis string }
 
-// Words sums up in sentences.
+// Words returns the summary as sentences.
 func (t *Totals) Words(c analyse.Counts) (lines []Line) {
 	add := func(thesis, format string, args ...any) {
 		lines = append(lines, Line{fmt.Sprintf(format, args...), thesis})
@@ -107,6 +103,7 @@ func (t *Totals) portWords() string {
 	return strings.Join(parts, ", ")
 }
 
+// adder adds a sentence to the summary, with the corresponding result of the thesis.
 type adder = func(thesis, format string, args ...any)
 
 func (t *Totals) structure(add adder) {
@@ -347,125 +344,3 @@ func (t *Totals) WriteWords(w io.Writer, c analyse.Counts) error {
 	_, err := fmt.Fprintln(w, "[2019: …] has the findings of Tran's thesis at multipath-tcp.org in 2014 and 2015, for comparison.")
 	return err
 }
-
-// WriteConnection prints one connection: its subflows, what they have together, and its events.
-func WriteConnection(w io.Writer, r *track.Record) error {
-	var b strings.Builder
-	version := "?"
-	if r.Version != nil {
-		version = fmt.Sprint(*r.Version)
-	}
-	state := "ended by " + endWords[r.End]
-	if r.Fallback != nil {
-		state += "; fell back after " + span(r.Fallback.At) + ": " + causeWords[r.Fallback.Cause]
-	}
-	fmt.Fprintf(&b, "\nconnection %d: version %s, began %s, %s, %s up, %s down, %s\n", r.Number, version, r.Began.Format(time.RFC3339Nano),
-		span(r.Duration), size(float64(r.FromClient)), size(float64(r.FromServer)), state)
-	if len(r.Tokens) > 0 {
-		fmt.Fprintf(&b, "  tokens %s\n", tokenWords(r.Tokens, ", "))
-	}
-	for i, s := range r.Subflows {
-		rtt := "unknown"
-		if s.RTT != nil {
-			rtt = span(*s.RTT)
-		}
-		fmt.Fprintf(&b, "  %d  %v to %v, %s, %s up, %s down, RTT %s\n", i, s.Client, s.Server, s.State,
-			size(float64(s.FromClient.NewData)), size(float64(s.FromServer.NewData)), rtt)
-	}
-	for _, fact := range facts(r) {
-		fmt.Fprintf(&b, "  %s\n", fact)
-	}
-	list, more := events(r)
-	for _, e := range list {
-		fmt.Fprintf(&b, "  after %s: %s\n", span(e.At), e.Text)
-	}
-	if more > 0 {
-		fmt.Fprintf(&b, "  and %s more\n", plural(uint64(more), "event"))
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// tokenWords lists tokens as --token takes them.
-func tokenWords(tokens []uint32, between string) string {
-	var parts []string
-	for _, t := range tokens {
-		parts = append(parts, fmt.Sprintf("0x%08x", t))
-	}
-	return strings.Join(parts, between)
-}
-
-func most(m map[string]uint64) []string {
-	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
-}
-
-func number[T uint64 | int](n T) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-func plural(n uint64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	switch {
-	case strings.HasSuffix(what, "ss"), strings.HasSuffix(what, "x"):
-		return number(n) + " " + what + "es"
-	}
-	return number(n) + " " + what + "s"
-}
-
-func times(n uint64) string {
-	if n == 1 {
-		return "once"
-	}
-	return number(n) + " times"
-}
-
-// share describes a part of all in words.
-func share(part, of uint64) string {
-	switch part {
-	case 0:
-		return "none"
-	case of:
-		return "all"
-	}
-	return percent(part, of)
-}
-
-func percent(part, of uint64) string {
-	if of == 0 {
-		return "none"
-	}
-	share := 100 * float64(part) / float64(of)
-	switch {
-	case part == 0:
-		return "0 %"
-	case part == of:
-		return "100 %"
-	case share < 10:
-		return fmt.Sprintf("%.1f %%", share)
-	}
-	return fmt.Sprintf("%.0f %%", share)
-}
-
-func span(seconds float64) string {
-	switch {
-	case seconds == 0:
-		return "0 s"
-	case seconds < 1e-3:
-		return fmt.Sprintf("%.0f µs", seconds*1e6)
-	case seconds < 1:
-		return fmt.Sprintf("%.3g ms", seconds*1e3)
-	case seconds < 120:
-		return fmt.Sprintf("%.3g s", seconds)
-	case seconds < 7200:
-		return fmt.Sprintf("%.3g min", seconds/60)
-	}
-	return fmt.Sprintf("%.3g h", seconds/3600)
-}
-
-func size(bytes float64) string { return units.FormatBytes(uint64(math.Round(bytes))) }
