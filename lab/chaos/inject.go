@@ -237,3 +237,28 @@ func (s *injector) lie(ctx context.Context, k *Strike) error {
 
 // miss notes that the fault struck nothing.
 func (k *Strike) miss(why string) { k.Counts, k.Note = false, why }
+
+// open prepares the attackers.
+func (s *injector) open() (err error) {
+	if s.raw, err = attack.NewRaw(s.w.Host(mallory)); err != nil {
+		return err
+	}
+	if s.w.plan.Liar == "" {
+		return nil
+	}
+	id, err := s.w.identity(liar)
+	if err != nil {
+		return err
+	}
+	s.liar = attack.NewWaypoint(s.w.Host(liar), id, s.w.plan.Liar, s.w.Host(server).Addr(), s.w.log)
+	return s.liar.Restart()
+}
+
+func (s *injector) close() {
+	if s.liar != nil {
+		_ = s.liar.Close() // its host goes next
+	}
+	if s.raw != nil {
+		_ = s.raw.Close()
+	}
+}
