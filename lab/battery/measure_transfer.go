@@ -78,68 +78,90 @@ func transfer(ctx context.Context, a *attempt) (v values, err error) {
 	if err != nil {
 		return nil, err
 	}
+	plans := []flowPlan{{multipath: true, from: 1, to: 1, congestion: congestion}}
+	if a.impl == plainTCP {
+		plans = nil
+		for k := range a.shape.paths() {
+			plans = append(plans, flowPlan{from: k/a.shape.m + 1, to: k%a.shape.m + 1})
+		}
+	}
 	length := a.lengths.transfer
+	// The start is left out, as long as it takes to find a path's rate.
+	skip, early := length/4, a.lengths.early()
 	v = values{}
 	err = a.listening(ctx, func(l net.Listener) error {
-		var flows []*flow
-		defer func() { abandonAll(flows) }()
-		plans := []flowPlan{{multipath: true, from: 1, to: 1, congestion: congestion}}
-		if a.impl == plainTCP {
-			plans = nil
-			for k := range a.shape.paths() {
-				plans = append(plans, flowPlan{from: k/a.shape.m + 1, to: k%a.shape.m + 1})
-			}
-		}
-		for _, p := range plans {
-			f, err := a.start(ctx, l, p)
-			if err != nil {
-				return err
-			}
-			flows = append(flows, f)
-		}
-		if err := crew.Pause(ctx, length); err != nil {
+		flows, err := a.observe(ctx, l, plans, length)
+		if err != nil {
 			return err
 		}
-		a.measured()
-		// The start is left out, as long as it takes to find a path's rate.
-		skip, early := length/4, a.lengths.early()
-		for k, f := range flows {
-			samples := f.seen()
-			rate := goodput(samples, skip, length)
-			if a.impl == plainTCP {
-				v["path"+strconv.Itoa(k+1)] = rate
-				v["sum"] += rate
-				v["best"] = max(v["best"], rate)
-				if rate == v["best"] {
-					v["rtt_first"], v["rtt_after"] = rtts(samples, 0, early), rtts(samples, early, length)
-				}
-				continue
-			}
-			v["goodput"] = rate
-			v["rtt_first"], v["rtt_after"] = rtts(samples, 0, early), rtts(samples, early, length)
-			for path, bytes := range carried(samples, skip, length) {
-				v["path"+strconv.Itoa(path)] = bytes * 8 / 1e6 / (length - skip).Seconds()
-			}
-			most := 0
-			for _, s := range samples {
-				most = max(most, len(s.subflows))
-			}
-			v["subflows"] = float64(most)
-			list, err := os.ReadFile("/proc/sys/net/mptcp/available_schedulers")
-			if err != nil {
-				return fmt.Errorf("list the schedulers: %w", err)
-			}
-			v["schedulers"] = float64(len(strings.Fields(string(list))))
-			if most == 0 {
-				return errors.New("the connection was plain TCP")
-			}
+		if a.impl == plainTCP {
+			v.addPaths(flows, skip, early, length)
+			return nil
 		}
-		return nil
+		return v.addMultipath(flows[0], skip, early, length)
 	})
 	if lines := a.sumOfLines(); lines > 0 && v["goodput"] > 0 {
 		v["of_lines"] = v["goodput"] / lines
 	}
 	return v, err
+}
+
+// observe runs the planned flows at the same time, and returns the samples of each after a length of time.
+func (a *attempt) observe(ctx context.Context, l net.Listener, plans []flowPlan, length time.Duration) (samples [][]sample, err error) {
+	var flows []*flow
+	defer func() { abandonAll(flows) }()
+	for _, p := range plans {
+		f, err := a.start(ctx, l, p)
+		if err != nil {
+			return nil, err
+		}
+		flows = append(flows, f)
+	}
+	if err := crew.Pause(ctx, length); err != nil {
+		return nil, err
+	}
+	a.measured()
+	for _, f := range flows {
+		samples = append(samples, f.seen())
+	}
+	return samples, nil
+}
+
+// addPaths adds what TCP carried over each path from skip to length, and the round trips of the best before and after early.
+func (v values) addPaths(flows [][]sample, skip, early, length time.Duration) {
+	for k, samples := range flows {
+		rate := goodput(samples, skip, length)
+		v["path"+strconv.Itoa(k+1)] = rate
+		v["sum"] += rate
+		v["best"] = max(v["best"], rate)
+		if rate == v["best"] {
+			v["rtt_first"], v["rtt_after"] = rtts(samples, 0, early), rtts(samples, early, length)
+		}
+	}
+}
+
+// addMultipath adds what MPTCP carried from skip to length, in all and over each path, and its round trips before and after
+// early.
+func (v values) addMultipath(samples []sample, skip, early, length time.Duration) error {
+	v["goodput"] = goodput(samples, skip, length)
+	v["rtt_first"], v["rtt_after"] = rtts(samples, 0, early), rtts(samples, early, length)
+	for path, bytes := range carried(samples, skip, length) {
+		v["path"+strconv.Itoa(path)] = bytes * 8 / 1e6 / (length - skip).Seconds()
+	}
+	most := 0
+	for _, s := range samples {
+		most = max(most, len(s.subflows))
+	}
+	v["subflows"] = float64(most)
+	list, err := os.ReadFile("/proc/sys/net/mptcp/available_schedulers")
+	if err != nil {
+		return fmt.Errorf("list the schedulers: %w", err)
+	}
+	v["schedulers"] = float64(len(strings.Fields(string(list))))
+	if most == 0 {
+		return errors.New("the connection was plain TCP")
+	}
+	return nil
 }
 
 func (a *attempt) sumOfLines() (sum float64) {
@@ -187,28 +209,19 @@ func beside(ctx context.Context, a *attempt) (v values, err error) {
 	if err != nil {
 		return nil, err
 	}
+	plans := []flowPlan{{multipath: true, from: 1, to: 1, congestion: congestion}}
+	for range a.variant.others {
+		plans = append(plans, flowPlan{from: 1, to: 1, congestion: "reno"})
+	}
 	length := a.lengths.fairness
 	v = values{}
 	err = a.listening(ctx, func(l net.Listener) error {
-		var flows []*flow
-		defer func() { abandonAll(flows) }()
-		for i := range 1 + a.variant.others {
-			p := flowPlan{from: 1, to: 1, congestion: "reno"}
-			if i == 0 {
-				p.multipath, p.congestion = true, congestion
-			}
-			f, err := a.start(ctx, l, p)
-			if err != nil {
-				return err
-			}
-			flows = append(flows, f)
-		}
-		if err := crew.Pause(ctx, length); err != nil {
+		flows, err := a.observe(ctx, l, plans, length)
+		if err != nil {
 			return err
 		}
-		a.measured()
-		for i, f := range flows {
-			rate := goodput(f.seen(), length/4, length)
+		for i, samples := range flows {
+			rate := goodput(samples, length/4, length)
 			if i == 0 {
 				v["mptcp"] = rate
 			} else {
