@@ -71,6 +71,8 @@ test: ## Check the format, vet, and run every test with the race detector (root)
 	@[ "$$(id -u)" = 0 ] || echo 'test: not root: the tests that need namespaces are skipped' >&2
 	$(TESTS) --packages="$$($(GO) list ./... | grep -v /lab/ | tr '\n' ' ')" -- $(RACE) -p=3
 	$(TESTS) --packages='./lab/e2e ./lab/...' -- $(RACE)
+	CGO_ENABLED=0 $(GO) test -count=1 -timeout=15m -run '^TestSimulated' \
+		$$(grep -rl --include='*_test.go' 'racetest\.Skip(' ./internal ./lab | xargs -n1 dirname | sort -u)
 	@echo 'test: measures a few runs; skipped if the machine is too busy for that' >&2
 	CGO_ENABLED=0 $(GO) test -count=1 -timeout=15m -run TestRegression ./lab/scenarios -measure
 

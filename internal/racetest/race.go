@@ -1,6 +1,5 @@
 //go:build race
 
-// Package racetest tells tests whether they run with the race detector.
 package racetest
 
 // On is set with the race detector, which makes simulations some ten times slower. Tests then try fewer of them.

@@ -71,7 +71,9 @@ func Quantile(sample []float64, q float64) float64 {
 	if len(sample) == 0 {
 		return math.NaN()
 	}
-	return quantile(slices.Sorted(slices.Values(sample)), q)
+	sorted := slices.Clone(sample)
+	slices.Sort(sorted)
+	return quantile(sorted, q)
 }
 
 // Median returns the middle of the sample.
