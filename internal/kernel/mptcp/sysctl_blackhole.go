@@ -20,7 +20,7 @@ const (
 	linuxsTimeout    = "3600"
 	// BlackholeTimeout is the value that dcol gives it. An outage turns MPTCP off for a minute
 	// instead of an hour. In a network that does drop MPTCP, connections that begin when the time is
-	// over take seven seconds longer, but that becomes ever rarer, until it happens once in 64 minutes.
+	// over take three seconds longer, but that becomes ever rarer, until it happens once in 64 minutes.
 	BlackholeTimeout = 60
 )
 
