@@ -38,36 +38,47 @@ func options(t *testing.T) Options {
 }
 
 // Every benchmark on a real network, small: what it counts is right, whatever
-// the machine's speed.
+// the machine's speed. Those that look at times run alone, the others together,
+// because most of them wait.
 func TestSmall(t *testing.T) {
 	o := options(t)
-	t.Run("join", func(t *testing.T) {
-		const n = 3
-		for _, kind := range []config.Kind{config.InBand, config.Mapped, config.WireGuard} {
-			j, err := joins(t.Context(), o, kind, testbed.BackendVeth, n, 0)
-			if err != nil {
-				t.Fatalf("%s: %v", kind, err)
-			}
-			for _, took := range append(j.cold, j.warm...) {
-				if took <= 0 {
-					t.Errorf("%s: a subflow came up after %v ms", kind, took)
-				}
-			}
-			if len(j.cold) != n || len(j.warm) != n || len(j.trips) != 2*n {
-				t.Errorf("%s: %d and %d connections and %d round trips measured, want %d, %d and %d", kind, len(j.cold), len(j.warm), len(j.trips), n, n, 2*n)
-			}
-		}
-	})
-	for _, kind := range []config.Kind{config.Mapped, config.InBand} {
-		t.Run("connections/"+string(kind), func(t *testing.T) { smallConnections(t, o, kind) })
-	}
-	t.Run("forwarding", func(t *testing.T) { smallForwarding(t, o) })
-	t.Run("joins", func(t *testing.T) { smallJoins(t, o) })
-	t.Run("mappings", func(t *testing.T) { smallMappings(t, o) })
 	t.Run("collective", func(t *testing.T) { smallCollective(t, o) })
 	t.Run("selection/sharing", func(t *testing.T) { smallSharing(t, o) })
 	t.Run("selection/alive", func(t *testing.T) { smallAlive(t, o) })
-	t.Run("convert", func(t *testing.T) { smallConvert(t, o) })
+	together := func(name string, small func(*testing.T, Options)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own := o
+			own.Out = t.TempDir()
+			small(t, own)
+		})
+	}
+	together("forwarding", smallForwarding)
+	together("joins", smallJoins)
+	together("convert", smallConvert)
+	together("mappings", smallMappings)
+	together("join", smallJoin)
+	for _, kind := range []config.Kind{config.Mapped, config.InBand} {
+		together("connections/"+string(kind), func(t *testing.T, o Options) { smallConnections(t, o, kind) })
+	}
+}
+
+func smallJoin(t *testing.T, o Options) {
+	const n = 3
+	for _, kind := range []config.Kind{config.InBand, config.Mapped, config.WireGuard} {
+		j, err := joins(t.Context(), o, kind, testbed.BackendVeth, n, 0)
+		if err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		for _, took := range append(j.cold, j.warm...) {
+			if took <= 0 {
+				t.Errorf("%s: a subflow came up after %v ms", kind, took)
+			}
+		}
+		if len(j.cold) != n || len(j.warm) != n || len(j.trips) != 2*n {
+			t.Errorf("%s: %d and %d connections and %d round trips measured, want %d, %d and %d", kind, len(j.cold), len(j.warm), len(j.trips), n, n, 2*n)
+		}
+	}
 }
 
 func smallConnections(t *testing.T, o Options, kind config.Kind) {
