@@ -26,6 +26,8 @@ type fluid struct {
 	flows  []*transfer
 	crowd  time.Duration // queue that other traffic of the host makes on its line
 	idle   []string      // waypoints with a session that is measured
+	lags   string        // a waypoint of whose session the round trip before the latest is reported; empty: none
+	came   time.Duration // the latest of it
 	asked  int           // how often the manager asked for that
 	token  path.Token
 	port   uint16
@@ -284,6 +286,9 @@ func (f *fluid) measureSessions() {
 			if k.full && (f.ways[w].near || slices.Contains(f.ways[""].links, k)) {
 				latest += k.queue(f.now.Sub(f.start))
 			}
+		}
+		if w == f.lags {
+			latest, f.came = max(trip, f.came), latest
 		}
 		f.tell(path.WaypointMeasured{Waypoint: w, Addr: addrOf(w), RTT: trip, Latest: latest})
 	}

@@ -28,8 +28,8 @@ const (
 	sessionCounts = 2500 * time.Millisecond
 	asksEvery     = 200 * time.Millisecond
 	asksFor       = 5 * time.Second
-	// Round trips that began within atOnce began at the same time. A series of agreeing ones is measured often for agreesMost.
-	atOnce     = 100 * time.Millisecond
+	// Round trips that were reported within atOnce are compared. A series of agreeing ones is measured often for agreesMost.
+	atOnce     = 20 * time.Millisecond
 	agreesMost = 10 * time.Second
 	// Sessions with two waypoints show a queue at once, and those with one after they have done so for lineWaits.
 	lineWaits = 1500 * time.Millisecond
@@ -63,8 +63,8 @@ type line struct {
 	since   time.Time     // since when least is at least lineQueue
 	at      time.Time     // when it was brought up to date
 
-	together measure.Agreement // of the two shortest queues of different waypoints' sessions
-	began    time.Time         // when the latest round trips that it compared did
+	together [sentTogether]measure.Agreement // of two sessions' queues
+	compared time.Time                       // when the latest round trips that it compared were reported
 
 	carried   float64   // what this host's connections get, in bits a second
 	carriedAt time.Time // when that was brought up to date
@@ -96,7 +96,7 @@ func (m *Manager) lineOf(now time.Time) *line {
 			l.witness = v.waypoint
 		}
 		least := m.compareSessions(now)
-		if l.witness == "" && l.together.Shows(now) {
+		if l.witness == "" && l.oneQueue(now) {
 			l.least, l.several = least, true
 		}
 	}
@@ -108,37 +108,66 @@ func (m *Manager) lineOf(now time.Time) *line {
 	return l
 }
 
-// compareSessions compares the latest round trips of the sessions with two waypoints, those with the shortest queues, and returns the
-// shortest.
+// compareSessions compares the latest round trips of the session with the shortest queue and of the session with another waypoint whose
+// queue is most like it. It returns the shortest queue.
 func (m *Manager) compareSessions(now time.Time) (least time.Duration) {
 	l, latest := &m.detours.line, time.Time{}
 	for _, x := range m.detours.sessions {
-		latest = later(latest, x.began())
+		latest = later(latest, x.at)
 	}
-	var first, second string
-	var next time.Duration
+	var first sessionWorth
+	var waypoint string
 	for v, x := range m.detours.sessions {
-		queue := x.queue()
-		switch {
-		case latest.Sub(x.began()) > atOnce:
-		case first == "" || v.waypoint == first && queue < least:
-			first, least = v.waypoint, queue
-		case v.waypoint == first:
-		case queue < least:
-			first, second, least, next = v.waypoint, first, queue, least
-		case second == "" || queue < next:
-			second, next = v.waypoint, queue
+		if latest.Sub(x.at) <= atOnce && (waypoint == "" || x.queue() < first.queue()) {
+			waypoint, first = v.waypoint, x
 		}
 	}
-	if second != "" && latest.Sub(l.began) > atOnce {
-		l.began = latest
-		l.together.Take(now, least, next)
+	if !latest.After(l.compared) {
+		return first.queue()
 	}
-	return least
+	l.compared = latest
+	for way := range l.together {
+		found := false
+		var one, other time.Duration
+		for v, y := range m.detours.sessions {
+			if latest.Sub(y.at) > atOnce || v.waypoint == waypoint {
+				continue
+			}
+			a, b := first, y
+			if v.waypoint < waypoint {
+				a, b = b, a
+			}
+			if p, q := a.pair(b, way); !found || (p-q).Abs() < (one-other).Abs() {
+				one, other, found = p, q, true
+			}
+		}
+		if found {
+			l.together[way].Take(now, one, other)
+		}
+	}
+	return first.queue()
 }
 
-// began returns when the session's latest round trip began.
-func (x sessionWorth) began() time.Time { return x.at.Add(-x.latest) }
+// sentTogether is the number of ways in which the packets of two sessions whose round trips were reported at the same time may have been
+// sent at the same time: of the session with the longer round trip, the latest that has come back may be one earlier.
+const sentTogether = 3
+
+// pair returns how long packets of two sessions waited, in one of these ways.
+func (x sessionWorth) pair(y sessionWorth, way int) (one, other time.Duration) {
+	switch way {
+	case 1:
+		return x.previous - x.trip, y.queue()
+	case 2:
+		return x.queue(), y.previous - y.trip
+	default:
+		return x.queue(), y.queue()
+	}
+}
+
+// oneQueue reports whether two sessions' packets wait in one queue.
+func (l *line) oneQueue(now time.Time) bool {
+	return slices.ContainsFunc(l.together[:], func(a measure.Agreement) bool { return a.Shows(now) })
+}
 
 // queue returns how much longer the session's latest round trip took than the shortest.
 func (x sessionWorth) queue() time.Duration { return x.latest - x.trip }
@@ -276,7 +305,8 @@ func (l *line) forget(now time.Time) {
 // asksSessions has the sessions be measured often while the connection's detours are young, or while there are signs of a full line that
 // are not certain.
 func (m *Manager) asksSessions(t turn, line bool) {
-	line = line || m.detours.line.together.Begins(t.now, agreesMost)
+	agrees := func(a measure.Agreement) bool { return a.Begins(t.now, agreesMost) }
+	line = line || !m.detours.line.oneQueue(t.now) && slices.ContainsFunc(m.detours.line.together[:], agrees)
 	wants := func(s *subflow) bool {
 		if s.isBehindLine() {
 			return t.now.Sub(t.tryouts.began) < asksFor

@@ -146,7 +146,10 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case WaypointLeft:
 		m.waypointLeft(via{ev.Waypoint, ev.Addr}, now)
 	case WaypointMeasured:
-		m.detours.sessions[via{ev.Waypoint, ev.Addr}] = sessionOf(ev, now)
+		v := via{ev.Waypoint, ev.Addr}
+		x := m.detours.sessions[v]
+		x.takes(ev, now)
+		m.detours.sessions[v] = x
 	case ClaimsHeard:
 		m.detours.hear(ev, now)
 	case WaypointLoaded:

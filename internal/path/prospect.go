@@ -31,12 +31,15 @@ type sessionWorth struct {
 	trip   time.Duration // the shortest
 	loss   float64       // at least
 	latest time.Duration // round trip
-	at     time.Time
+	at     time.Time     // when that was reported
+
+	previous time.Duration // the round trip that was reported before
 }
 
-func sessionOf(ev WaypointMeasured, now time.Time) sessionWorth {
+// takes brings a session's worth up to date.
+func (x *sessionWorth) takes(ev WaypointMeasured, now time.Time) {
 	least, _ := measure.Interval(ev.Loss, ev.Packets)
-	return sessionWorth{ev.RTT, least, ev.Latest, now}
+	*x = sessionWorth{ev.RTT, least, ev.Latest, now, x.latest}
 }
 
 // prospect returns what the connection may expect of a detour.
