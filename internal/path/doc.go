@@ -32,7 +32,8 @@
 //	tryout.go challenge.go           which waypoints a bulk connection tries in their places
 //	invite.go                        which it tries because they say what they give
 //	omit.go                          which detours stand by, because a bulk connection gets as much without them
-//	line.go                          whether this host's line is the bottleneck
+//	line.go sessions.go              whether this host's line is the bottleneck, as sessions with waypoints show
+//	behindline.go                    which detours begin as backups, because it was
 //	flee.go                          which are left at once, because they turned bad in the middle of traffic
 //	places.go                        how many subflows a server accepts
 //

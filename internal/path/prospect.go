@@ -26,22 +26,6 @@ const (
 	slackGoodput = 100e3
 )
 
-// sessionWorth is what the session with a waypoint shows of the way there.
-type sessionWorth struct {
-	trip   time.Duration // the shortest
-	loss   float64       // at least
-	latest time.Duration // round trip
-	at     time.Time     // when that was reported
-
-	previous time.Duration // the round trip that was reported before
-}
-
-// takes brings a session's worth up to date.
-func (x *sessionWorth) takes(ev WaypointMeasured, now time.Time) {
-	least, _ := measure.Interval(ev.Loss, ev.Packets)
-	*x = sessionWorth{ev.RTT, least, ev.Latest, now, x.latest}
-}
-
 // prospect returns what the connection may expect of a detour.
 func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 	p.Loaded, p.Sparing = k.loads.of(o.via(), t.now), k.budget.Spares(o.Waypoint)

@@ -93,6 +93,7 @@ type detours struct {
 	steering    Steering
 	sessions    map[via]sessionWorth
 	line        line
+	compared    sessionPairs // sessions with waypoints
 	loads       loads
 	spending    spending
 	budget      *budget.Book

@@ -1,0 +1,119 @@
+package path
+
+import (
+	"maps"
+	"net/netip"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
+)
+
+// This file has detours begin as backups for a while after this host's line was the bottleneck (line.go). They carry as soon as the
+// direct path of their connection has another bottleneck.
+
+const (
+	// Detours begin as backups for provenLasts after the line was the bottleneck. They carry once the direct path has had another
+	// bottleneck for otherFirst, or for otherAfter a sign of a full line. They also carry if bulk traffic has less than lineUsed of what
+	// the line carried, and has shown no sign for signsWithin, or the last sign is signsLast ago. Then detours to that network of servers
+	// carry from the beginning for provenLasts.
+	provenLasts = time.Hour
+	otherFirst  = 300 * time.Millisecond
+	otherAfter  = 2 * time.Second
+	signsWithin = 2 * time.Second
+	signsLast   = 10 * time.Second
+	lineUsed    = 0.85
+	// mostElsewhere bounds the memory of such networks.
+	mostElsewhere = 1024
+)
+
+// beginsBehindLine reports whether a detour begins as a backup, because the line was the bottleneck lately.
+func (m *Manager) beginsBehindLine(t turn, d *Detour) bool {
+	l := &m.detours.line
+	if _, ok := t.rule.Policy.(DetourPolicy); !ok || !m.cfg.ByWorth || d.Kind.own() || t.kind == measure.Messages || t.tryouts != nil {
+		return false
+	}
+	return within(l.proven, t.now, provenLasts) && !within(l.elsewhere[prefixOf(t.server.Addr())], t.now, provenLasts) &&
+		t.has(func(s *subflow) bool { return s.direct && s.up && !s.backup && s.backoff == 0 })
+}
+
+// carryBesideLine has detours carry that began as backups, if the direct path of the connection, which has bulk traffic, has another
+// bottleneck than the line. It reports whether there were any.
+func (m *Manager) carryBesideLine(t turn, line bool) bool {
+	if !t.has((*subflow).isBehindLine) {
+		return false
+	}
+	l, x := &m.detours.line, &t.tryouts.omissions.line
+	switch {
+	case line:
+		l.proven, x.free = t.now, time.Time{}
+		return false
+	case !m.isFree(t):
+		x.free = time.Time{}
+	case x.free.IsZero():
+		x.free = t.now
+	}
+	patience, unseen := otherFirst, signsWithin
+	if !x.last.IsZero() {
+		patience, unseen = otherAfter, signsLast
+	}
+	other := !x.free.IsZero() && t.now.Sub(x.free) >= patience
+	if !other && (m.usesLine(t.now) || t.now.Sub(later(t.tryouts.began, x.last)) < unseen) {
+		return false
+	}
+	l.isNot(t)
+	return t.leaveLine()
+}
+
+func (s *subflow) isBehindLine() bool { return s.isAside(behindLine) }
+
+// isFree reports whether the direct path is limited while the line has no queue and does not carry what it can. A line that is just
+// used up has no queue for seconds.
+func (m *Manager) isFree(t turn) bool {
+	measured := false
+	for _, x := range m.detours.sessions {
+		measured = measured || within(x.at, t.now, sessionCounts)
+	}
+	if !measured || m.lineOf(t.now).least >= lineQueue {
+		return false
+	}
+	return t.has(func(s *subflow) bool { return s.direct && t.presses(s) }) && !m.usesLine(t.now)
+}
+
+// usesLine reports whether this host's connections get about as much as when the line was the bottleneck.
+func (m *Manager) usesLine(now time.Time) bool {
+	l := &m.detours.line
+	if !l.carriedAt.Equal(now) { // else another connection has just asked
+		l.carried, l.carriedAt = m.carriedNow(now), now
+	}
+	return l.carried >= lineUsed*l.rate
+}
+
+// carriedNow returns the bits a second that this host's connections get.
+func (m *Manager) carriedNow(now time.Time) (sum float64) {
+	for _, c := range m.conns.watched {
+		for _, s := range c.subflows {
+			if s.up && s.habits != nil && within(s.at, now, closeGap) {
+				sum += max(s.habits.goodput.Rates(now))
+			}
+		}
+	}
+	return sum
+}
+
+// leaveLine has detours carry that began as backups. It reports whether there were any.
+func (t turn) leaveLine() bool { return t.carryAgainWhere((*subflow).isBehindLine) }
+
+// isNot records that the line is not the bottleneck of the turn's connection.
+func (l *line) isNot(t turn) {
+	if l.elsewhere == nil {
+		l.elsewhere = make(map[netip.Prefix]time.Time)
+	}
+	if len(l.elsewhere) < mostElsewhere {
+		l.elsewhere[prefixOf(t.server.Addr())] = t.now
+	}
+}
+
+// forget drops what is too old.
+func (l *line) forget(now time.Time) {
+	maps.DeleteFunc(l.elsewhere, func(_ netip.Prefix, at time.Time) bool { return !within(at, now, provenLasts) })
+}
