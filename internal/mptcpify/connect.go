@@ -109,6 +109,7 @@ func destination(n *notification) (netip.AddrPort, bool) {
 // lead answers a connect() call, if possible after connecting to a converter or the relay. Whenever something fails,
 // the socket is made as it was and the kernel carries out the program's call.
 func (s *supervisor) lead(l *lead, server netip.AddrPort) {
+	began := time.Now()
 	program, err := executableOf(l.call.tid)
 	if err != nil || s.converting.relay.Excludes(program) {
 		_ = answerContinue(s.listener, l.call.id)
@@ -132,7 +133,7 @@ func (s *supervisor) lead(l *lead, server netip.AddrPort) {
 	if sock.nonblocking || !convert.Converter.IsValid() {
 		s.toRelay(l, sock, server, convert)
 	} else {
-		s.toConverter(l, sock, server, convert)
+		s.toConverter(l, sock, server, convert, began)
 	}
 }
 

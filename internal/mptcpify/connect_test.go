@@ -429,6 +429,33 @@ talk(s)
 	})
 }
 
+// TestOwnLimit: SO_SNDTIMEO bounds connect() also if the converter and then the server are silent. The direct connection gets
+// what the converter has left of the limit, not all of it again.
+func TestOwnLimit(t *testing.T) {
+	const silent = "198.18.0.1"
+	newSite(t)
+	for _, command := range []string{
+		"link add void type veth peer name end", "link set end up", "link set void up",
+		"route add " + silent + " dev void", "neighbour add " + silent + " lladdr 02:00:00:00:00:99 dev void",
+	} {
+		if text, err := exec.Command("ip", strings.Fields(command)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v %s", command, err, text)
+		}
+	}
+	r := startRelay(t, modeSilent)
+	const script = `
+s = socket.socket()
+limit = struct.pack('qq', 5, 0)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+start = time.monotonic()
+code = s.connect_ex((host, port))
+took = time.monotonic() - start
+print(errno.errorcode[code], s.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16) == limit, took if not 4.9 < took < 6.9 else "")
+`
+	wantProbe(t, python(t, r, script, silent, "80"), "EINPROGRESS True \n")
+	r.heard(t, fmt.Sprintf("silent for %s:80 %s:5124", silent, converterAddr))
+}
+
 // TestSlowConverterDelaysNoOther: connections that wait for a converter delay neither sockets nor other connections.
 func TestSlowConverterDelaysNoOther(t *testing.T) {
 	newSite(t)

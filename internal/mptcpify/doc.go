@@ -84,8 +84,8 @@
 //     (BenchmarkConnect). connect() of UDP sockets and getpeername() of any
 //     socket are among them, as a filter sees numbers only.
 //   - While a blocking connect() waits for a converter, signals that the program
-//     handles wait, too. Others end it as always. SO_SNDTIMEO may be exceeded by
-//     half if the converter fails.
+//     handles wait, too. Others end it as always. If the converter fails and the
+//     program has set SO_SNDTIMEO, they wait for the direct connection as well.
 //   - getsockname() of a connection through a converter returns the address
 //     and port of this host as usual, but a loopback address if it goes to the
 //     relay. A non-blocking connect() to the relay succeeds before the server is

@@ -24,10 +24,10 @@ const (
 )
 
 // toConverter connects a blocking socket to a converter and has it connect to the server. If a converter fails, the
-// relay names the next one; at last the socket connects directly.
-func (s *supervisor) toConverter(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert) {
+// relay names the next one; at last the socket connects directly. began is when the program called connect().
+func (s *supervisor) toConverter(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert, began time.Time) {
 	l.touch(sock.sendTimeout)
-	until := time.Now().Add(patience(time.Duration(sock.sendTimeout.Nano())))
+	until := began.Add(patience(time.Duration(sock.sendTimeout.Nano())))
 	var tried []netip.AddrPort
 	for convert != nil && convert.Converter.IsValid() && !slices.Contains(tried, convert.Converter) && time.Now().Before(until) {
 		tried = append(tried, convert.Converter)
@@ -43,7 +43,31 @@ func (s *supervisor) toConverter(l *lead, sock callerSocket, server netip.AddrPo
 			convert = s.converting.relay.Ask(server).Convert
 		}
 	}
-	s.goOn(l, sock.fd)
+	if sock.sendTimeout.Nano() == 0 {
+		s.goOn(l, sock.fd)
+		return
+	}
+	s.directly(l, sock, server, began)
+}
+
+// directly connects a socket to its server within what is left of the program's own limit. The kernel's connect() would wait
+// for all of the limit again.
+func (s *supervisor) directly(l *lead, sock callerSocket, server netip.AddrPort, began time.Time) {
+	to, ok := sock.sockaddr(server)
+	until := began.Add(time.Duration(sock.sendTimeout.Nano()))
+	if !ok || undo(sock.fd, timeLeft(until)) != nil {
+		s.goOn(l, sock.fd)
+		return
+	}
+	err := retry(func() error { return unix.Connect(sock.fd, to) })
+	if errors.Is(err, unix.EALREADY) { // the limit was reached after a signal of this process
+		err = unix.EINPROGRESS
+	}
+	if failed := unix.SetsockoptTimeval(sock.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &sock.sendTimeout); err == nil {
+		err = failed
+	}
+	errno, _ := errors.AsType[unix.Errno](err)
+	_ = answerResult(s.listener, l.call.id, errno)
 }
 
 // attempt is a connection to a converter, and the answer.
@@ -153,7 +177,7 @@ func (s *supervisor) hear(l *lead, fd int, until time.Time) (m rfc8803.Message, 
 }
 
 // patience returns how long connecting through converters may take. If the program limits connect() itself (SO_SNDTIMEO;
-// 0 if not), that is at most half of its limit, because the way to the server may follow.
+// 0 if not), that is at most half of its limit, because the way to the server may follow, which gets the rest.
 func patience(sendTimeout time.Duration) time.Duration {
 	if sendTimeout == 0 {
 		return convertersTimeout
