@@ -106,7 +106,7 @@ type Handler interface {
 	// Failed reports that a converter did not serve a connection.
 	Failed(p Process, converter netip.AddrPort, reason Failure)
 	// Silent reports that a converter did not answer the Convert message for a server in time. That may be the
-	// server's fault: a converter answers when it has reached the server.
+	// server's fault: a converter answers when it has reached the server. So it must not take the converter from others.
 	Silent(p Process, converter, server netip.AddrPort)
 	// Carried reports that a converter has connected to a server, how long its own handshake took, and how long its
 	// answer; zero, if that does not show how far the server is because the message was in the SYN.

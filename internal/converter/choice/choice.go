@@ -57,9 +57,10 @@ const (
 	backoffLeast = 5 * time.Second
 	backoffMost  = 5 * time.Minute
 
-	// silentFor is how long a converter that did not answer for a server is not asked for it again. If it does not answer
-	// for two servers within this time, it counts as frozen.
+	// silentFor is how long a converter that did not answer for a server is not asked for it again.
 	silentFor = 20 * time.Second
+	// suspectPause is at least between two questions to a converter whether it works.
+	suspectPause = 3 * time.Second
 
 	// A converter that has just worked is trusted, but if it has ended or is frozen, few connections trust it.
 	trustFor     = 10 * time.Second
@@ -84,19 +85,13 @@ type way struct {
 }
 
 type converter struct {
-	addr    netip.AddrPort
-	rtt     time.Duration // to it; zero: not measured
-	backoff time.Duration // zero: it works
-	until   time.Time     // it is not used for new connections
-	worked  time.Time     // it connected to a server
-	trusted time.Time     // when Trust allowed it for the first time since then; zero: it has not
-	silent  silence       // the last time when it did not answer, since it worked
-}
-
-// silence is a converter's failure to answer for a server.
-type silence struct {
-	server netip.Addr
-	at     time.Time
+	addr      netip.AddrPort
+	rtt       time.Duration // to it; zero: not measured
+	backoff   time.Duration // zero: it works
+	until     time.Time     // it is not used for new connections
+	worked    time.Time     // it connected to a server
+	trusted   time.Time     // when Trust allowed it for the first time since then; zero: it has not
+	suspected time.Time     // when Suspect had it asked
 }
 
 // New returns a Choice without converters.
@@ -310,19 +305,29 @@ func (c *Choice) Failed(addr netip.AddrPort, wants time.Duration, now time.Time)
 	v.until = now.Add(max(v.backoff, min(wants, backoffMost)))
 }
 
-// Silent notes that a converter did not answer in time for a server, where nobody knows whether the server would have
-// answered. It is not asked for this server for a while. A second server for which it is silent shows that it failed:
-// one that is filtered away must not take the converter from all others.
+// Silent notes that a converter did not answer in time for a server. It is not asked for this server for a while. The server
+// may be filtered away, so others still are reached through the converter: see Suspect.
 func (c *Choice) Silent(addr, server netip.AddrPort, now time.Time) {
-	v := c.find(addr)
-	if v == nil || now.Before(v.until) {
-		return
+	if v := c.find(addr); v != nil && !now.Before(v.until) {
+		c.silent.Set(way{addr, unmapped(server).Addr()}, struct{}{}, now.Add(silentFor))
 	}
-	before := v.silent
-	v.silent = silence{unmapped(server).Addr(), now}
-	c.silent.Set(way{addr, v.silent.server}, struct{}{}, now.Add(silentFor))
-	if before.server.IsValid() && before.server != v.silent.server && now.Sub(before.at) < silentFor {
-		c.Failed(addr, 0, now)
+}
+
+// Suspect reports whether a converter that did not answer for a server should be asked now whether it works itself. If so,
+// Checked is called with the answer.
+func (c *Choice) Suspect(addr netip.AddrPort, now time.Time) bool {
+	v := c.find(addr)
+	if v == nil || now.Before(v.until) || !v.suspected.IsZero() && now.Sub(v.suspected) < suspectPause {
+		return false
+	}
+	v.suspected = now
+	return true
+}
+
+// Checked notes whether a suspected converter works. If not, it failed, unless it has connected to a server meanwhile.
+func (c *Choice) Checked(addr netip.AddrPort, works bool, wants time.Duration, now time.Time) {
+	if v := c.find(addr); v != nil && !works && !v.worked.After(v.suspected) {
+		c.Failed(addr, wants, now)
 	}
 }
 
@@ -334,7 +339,7 @@ func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, 
 		return
 	}
 	v.rtt, v.backoff, v.until = rtt, 0, time.Time{}
-	v.worked, v.trusted, v.silent = now, time.Time{}, silence{}
+	v.worked, v.trusted = now, time.Time{}
 	if total > 0 {
 		c.times.Set(way{addr, unmapped(server).Addr()}, total, now.Add(timesFor))
 	}

@@ -108,8 +108,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// A server that never answers takes the converter from no other server. Two such servers within 20 seconds show that the
-// converter is frozen.
+// Servers that never answer take the converter from no other server, however many they are. Only its own answer shows
+// whether it works.
 func TestSilent(t *testing.T) {
 	other := netip.AddrPortFrom(server.Addr().Next(), server.Port())
 	third := netip.AddrPortFrom(other.Addr().Next(), server.Port())
@@ -120,27 +120,45 @@ func TestSilent(t *testing.T) {
 			t.Errorf("to %v after %v: %v", to, after, got)
 		}
 	}
-	for i := range 5 { // the same server, again and again
+	for i := range 5 { // again and again
 		c.Silent(near, server, now.Add(time.Duration(i)*time.Second))
+		c.Silent(near, other, now.Add(time.Duration(i)*time.Second))
 	}
 	want(server, 5*time.Second, false)
 	want(netip.AddrPortFrom(server.Addr(), 22), 5*time.Second, false)
-	want(other, 5*time.Second, true)
+	want(other, 5*time.Second, false)
+	want(third, 5*time.Second, true)
 	want(server, 4*time.Second+silentFor, true)
 
-	now = now.Add(time.Hour) // long after, another server
-	c.Silent(near, other, now)
-	want(third, 0, true)
-	c.Carried(near, third, 1, 1, now) // it works for others
-	c.Silent(near, server, now)
-	want(third, 0, true)
-	c.Silent(near, other, now.Add(silentFor-1))
-	want(third, silentFor-1, false)
-	want(third, silentFor-1+backoffLeast, true)
-	if c.Trust(near, now.Add(silentFor)) {
+	suspect := func(after time.Duration, want bool) {
+		t.Helper()
+		if got := c.Suspect(near, now.Add(after)); got != want {
+			t.Errorf("after %v: asked %v", after, got)
+		}
+	}
+	suspect(0, true)
+	suspect(suspectPause-1, false)
+	c.Checked(near, true, 0, now.Add(time.Second))
+	want(third, time.Second, true)
+	suspect(suspectPause, true)
+	c.Carried(near, third, 1, 1, now.Add(suspectPause+1)) // it connects to a server, but has no place for questions
+	c.Checked(near, false, 0, now.Add(suspectPause+2))
+	want(third, suspectPause+2, true)
+	now = now.Add(time.Hour)
+	suspect(0, true)
+	c.Checked(near, false, 0, now)
+	want(third, backoffLeast-1, false)
+	suspect(backoffLeast-1, false)
+	want(third, backoffLeast, true)
+	if c.Trust(near, now.Add(backoffLeast)) {
 		t.Error("a converter that is silent is trusted")
 	}
-	c.Silent(netip.MustParseAddrPort("192.0.2.99:1"), server, now) // unknown
+	unknown := netip.MustParseAddrPort("192.0.2.99:1")
+	c.Silent(unknown, server, now)
+	c.Checked(unknown, false, 0, now)
+	if c.Suspect(unknown, now) {
+		t.Error("an unknown converter is asked")
+	}
 }
 
 // A converter that has just worked is trusted until one of those that trusted it waits for long.

@@ -154,7 +154,7 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 			return again, 0
 		}
 	} else if r.Connected && r.Errno == syscall.ETIMEDOUT {
-		// The server may be slow, or the converter frozen. Connecting directly shows which.
+		// The server may be slow, or the converter frozen. If the server does not answer directly either, it is slow.
 		a.silent, a.ways = a.via, nil
 		return a.way(), 0
 	}
@@ -190,14 +190,12 @@ func (a *attempt) dialledDirectly(r engine.Result, now time.Time) (next *engine.
 	if r.Errno != 0 {
 		return a.nextAddress(r.Errno)
 	}
-	a.client.Update(func(c *choice.Choice) {
-		if !a.plain {
-			c.Learned(a.servers[0], r.MPTCP, now)
-		}
-		if a.silent.IsValid() {
-			c.Failed(a.silent, 0, now)
-		}
-	})
+	if !a.plain {
+		a.client.Update(func(c *choice.Choice) { c.Learned(a.servers[0], r.MPTCP, now) })
+	}
+	if a.silent.IsValid() {
+		a.client.Silent(a.silent, a.servers[0])
+	}
 	return nil, 0
 }
 

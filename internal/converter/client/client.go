@@ -7,6 +7,7 @@
 //	connect.go       from the program, which sends an HTTP CONNECT
 //	proxy.go         either of these two
 //	attempt.go       the ways to a server, one after another; shared by all
+//	suspect.go       whether a converter works that did not answer; shared by all
 //	overheard.go     excluded names that the clients of TLS ask for; shared by all
 package client
 
@@ -50,6 +51,8 @@ type Way struct {
 type Client struct {
 	config    Config
 	resolving chan struct{} // one for each name that is being resolved
+	// ask finds out whether a converter works, and for how long it wants to be left alone if not.
+	ask func(converter netip.AddrPort) (works bool, wait time.Duration)
 
 	mu     sync.Mutex
 	choice *choice.Choice
@@ -79,10 +82,12 @@ func New(c Config) *Client {
 	if c.Way == nil {
 		c.Way = func(netip.AddrPort) (Way, bool) { return Way{}, true }
 	}
-	return &Client{
+	made := &Client{
 		config: c, resolving: make(chan struct{}, resolvingMost),
 		choice: choice.New(c.Policy), given: known.NewMap[netip.AddrPort, []byte](givenMost),
 	}
+	made.ask = made.askWhetherItWorks
+	return made
 }
 
 // Update changes what decides about new connections: policy, converters, exclusions. Any goroutine may call it.

@@ -210,6 +210,69 @@ func TestConverterFails(t *testing.T) {
 	}
 }
 
+// A converter that did not answer for some servers is left alone only if it does not answer a question of its own either.
+func TestSilentConverter(t *testing.T) {
+	needsNamespace(t)
+	refusal, err := rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.NotAuthorized}}.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		start func(t *testing.T) netip.AddrPort
+		works bool
+	}{
+		"works": {func(t *testing.T) netip.AddrPort {
+			_, at := startConverter(t)
+			return at
+		}, true},
+		"down": {func(t *testing.T) netip.AddrPort { return enginetest.Nobody(t, converter) }, false},
+		"frozen": {func(t *testing.T) netip.AddrPort {
+			return enginetest.AddrPort(enginetest.Listen(t, converter, true).Addr())
+		}, false},
+		"ends the connection": {func(t *testing.T) netip.AddrPort {
+			return enginetest.Serve(t, converter, true, func(*net.TCPConn) {})
+		}, false},
+		"no converter": {func(t *testing.T) netip.AddrPort {
+			return enginetest.Serve(t, converter, true, func(c *net.TCPConn) { _, _ = io.WriteString(c, "220 mail.example.org ESMTP\r\n") })
+		}, false},
+		"does not authorize": {func(t *testing.T) netip.AddrPort {
+			return enginetest.Serve(t, converter, true, func(c *net.TCPConn) {
+				_, _ = c.Read(make([]byte, rfc8803.MaxLen))
+				_, _ = c.Write(refusal)
+			})
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := c.start(t)
+			m := member(t, choice.Always, at)
+			asked, ask := make(chan bool, 10), m.ask
+			m.ask = func(to netip.AddrPort) (bool, time.Duration) {
+				works, wait := ask(to)
+				asked <- works
+				return works, wait
+			}
+			for i := range 3 {
+				m.Silent(at, netip.MustParseAddrPort(fmt.Sprintf("203.0.113.%d:80", 200+i)))
+			}
+			if works := <-asked; works != c.works {
+				t.Errorf("works: %v", works)
+			}
+			other := netip.MustParseAddrPort(server4 + ":80")
+			for deadline := time.Now().Add(10 * time.Second); !c.works && len(m.Choose(other)) > 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("another server is still reached through it")
+				}
+			}
+			if c.works && len(m.Choose(other)) == 0 {
+				t.Error("another server is not reached through it any more")
+			}
+			if len(asked) > 0 {
+				t.Error("asked more than once")
+			}
+		})
+	}
+}
+
 // What the program has said goes right behind the message to a converter that has just worked. If the converter then
 // ends without a word, so does the connection: the server never gets a request twice. If it reports an error, the server
 // has not got it, and another way is tried.

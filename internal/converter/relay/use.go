@@ -272,7 +272,7 @@ func (x *user) Failed(_ ask.Process, converter netip.AddrPort, reason ask.Failur
 
 // Silent implements ask.Handler.
 func (x *user) Silent(_ ask.Process, converter, server netip.AddrPort) {
-	x.client.Update(func(c *choice.Choice) { c.Silent(converter, server, time.Now()) })
+	x.client.Silent(converter, server)
 }
 
 // Carried implements ask.Handler.

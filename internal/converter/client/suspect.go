@@ -1,0 +1,95 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/rfc8803"
+)
+
+// Silent notes that a converter did not answer in time for a server, and finds out whether it works itself. Until it is known
+// that it does not, all other servers are reached through it: a program that connects to servers which are filtered away
+// must not take it from other programs. Silent returns at once. Any goroutine may call it.
+func (c *Client) Silent(converter, server netip.AddrPort) {
+	ask := false
+	c.Update(func(choice *choice.Choice) {
+		now := time.Now()
+		choice.Silent(converter, server, now)
+		ask = choice.Suspect(converter, now)
+	})
+	if !ask {
+		return
+	}
+	go func() {
+		works, wait := c.ask(converter)
+		c.Update(func(choice *choice.Choice) { choice.Checked(converter, works, wait, time.Now()) })
+	}()
+}
+
+// askWhetherItWorks asks a converter what it supports (the Info TLV). That concerns no server, so it answers at once. It works
+// if it answers, unless it serves nobody here.
+func (c *Client) askWhetherItWorks(converter netip.AddrPort) (works bool, wait time.Duration) {
+	way, ok := c.config.Way(converter)
+	if !ok {
+		return true, 0 // it is not used now, and nobody knows
+	}
+	question, err := rfc8803.Message{Info: true, Cookie: c.cookie(converter)}.Append(nil)
+	if err != nil {
+		return true, 0
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), converterTimeout)
+	defer cancel()
+	conn, err := dialer(way.Local, cmp.Or(way.Mark, c.config.Mark)).DialContext(ctx, "tcp", converter.String())
+	if err != nil {
+		return false, 0
+	}
+	defer conn.Close()
+	if until, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(until) // an error shows when it is written
+	}
+	if _, err := conn.Write(question); err != nil {
+		return false, 0
+	}
+	var answer rfc8803.Answer
+	for b := make([]byte, 0, rfc8803.MaxLen); len(b) < cap(b); {
+		n, err := conn.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		_, done, errno := answer.Hear(b)
+		switch {
+		case done:
+			return true, 0
+		case answer.Error != nil:
+			code := answer.Error.Code
+			return code != rfc8803.NotAuthorized && code != rfc8803.ResourceExceeded, answer.Error.Wait()
+		case errno != 0 || err != nil:
+			return false, 0
+		}
+	}
+	return false, 0
+}
+
+// dialer calls from an address, if that is valid, by MPTCP sockets with a mark.
+func dialer(from netip.Addr, mark uint32) *net.Dialer {
+	d := &net.Dialer{}
+	d.SetMultipathTCP(true)
+	if from.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
+	if mark != 0 {
+		d.Control = func(_, _ string, raw syscall.RawConn) error {
+			var failed error
+			err := raw.Control(func(fd uintptr) {
+				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark))
+			})
+			return cmp.Or(err, failed)
+		}
+	}
+	return d
+}
