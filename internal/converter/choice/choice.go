@@ -50,6 +50,7 @@ const (
 	serversMost  = 16 << 10
 	timesMost    = 16 << 10
 	excludedMost = 16 << 10
+	missedMost   = 16 << 10
 
 	// timesFor is how long a measured time counts. Routes change.
 	timesFor = time.Hour
@@ -59,6 +60,9 @@ const (
 
 	// silentFor is how long a converter that did not answer for a server is not asked for it again.
 	silentFor = 20 * time.Second
+	// unreachedFor is how long connections go directly to a server that was reached neither through a converter nor directly.
+	// Programs then get the kernel's own error, and not that of a relay that has accepted the connection before.
+	unreachedFor = 10 * time.Second
 	// suspectPause is at least between two questions to a converter whether it works.
 	suspectPause = 3 * time.Second
 
@@ -74,6 +78,7 @@ type Choice struct {
 	excluded   *known.Map[netip.Addr, struct{}]
 	times      *known.Map[way, time.Duration] // measured, from here to the server and back
 	silent     *known.Map[way, struct{}]      // that did not answer
+	unreached  *known.Map[netip.AddrPort, struct{}]
 	fast       *known.Map[path, fastPath]
 	converters []*converter
 }
@@ -97,12 +102,13 @@ type converter struct {
 // New returns a Choice without converters.
 func New(p Policy) *Choice {
 	return &Choice{
-		policy:   p,
-		servers:  known.NewServers(serversMost),
-		excluded: known.NewMap[netip.Addr, struct{}](excludedMost),
-		times:    known.NewMap[way, time.Duration](timesMost),
-		silent:   known.NewMap[way, struct{}](timesMost),
-		fast:     known.NewMap[path, fastPath](fastPathsMost),
+		policy:    p,
+		servers:   known.NewServers(serversMost),
+		excluded:  known.NewMap[netip.Addr, struct{}](excludedMost),
+		times:     known.NewMap[way, time.Duration](timesMost),
+		silent:    known.NewMap[way, struct{}](timesMost),
+		unreached: known.NewMap[netip.AddrPort, struct{}](missedMost),
+		fast:      known.NewMap[path, fastPath](fastPathsMost),
 	}
 }
 
@@ -201,6 +207,9 @@ func (c *Choice) wanted(server netip.AddrPort, now time.Time) bool {
 // isExcluded reports whether a connection goes directly, whatever is known of its server.
 func (c *Choice) isExcluded(server netip.AddrPort, now time.Time) bool {
 	addr := server.Addr()
+	if _, unreached := c.unreached.Get(server, now); unreached {
+		return true
+	}
 	if _, excluded := c.excluded.Get(addr, now); excluded || isLocal(addr) || c.isConverter(addr) {
 		return true
 	}
@@ -239,6 +248,9 @@ func (c *Choice) Table(now time.Time) Table {
 		if support == known.MPTCP {
 			t.Servers[server] = struct{}{}
 		}
+	}
+	for server := range c.unreached.All(now) {
+		t.Servers[server] = struct{}{}
 	}
 	for _, p := range slices.Concat(local, c.policy.ExcludePrefixes) {
 		t.Networks[p.Masked()] = struct{}{}
@@ -303,6 +315,12 @@ func (c *Choice) Failed(addr netip.AddrPort, wants time.Duration, now time.Time)
 	v.worked = time.Time{}
 	v.backoff = min(max(2*v.backoff, backoffLeast), backoffMost)
 	v.until = now.Add(max(v.backoff, min(wants, backoffMost)))
+}
+
+// Unreached notes that a server was reached neither through a converter nor directly. Connections to it go directly for a
+// while.
+func (c *Choice) Unreached(server netip.AddrPort, now time.Time) {
+	c.unreached.Set(unmapped(server), struct{}{}, now.Add(unreachedFor))
 }
 
 // Silent notes that a converter did not answer in time for a server. It is not asked for this server for a while. The server

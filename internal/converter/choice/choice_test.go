@@ -161,6 +161,21 @@ func TestSilent(t *testing.T) {
 	}
 }
 
+// A server that was not reached at all is reached directly for a while, so that programs see its own errors; no other port is.
+func TestUnreached(t *testing.T) {
+	c := with(Policy{Mode: Always}, near)
+	c.Unreached(netip.AddrPortFrom(netip.AddrFrom16(server.Addr().As16()), server.Port()), start)
+	for _, s := range []struct {
+		to    netip.AddrPort
+		after time.Duration
+		want  bool
+	}{{server, unreachedFor - 1, false}, {server, unreachedFor, true}, {netip.AddrPortFrom(server.Addr(), 81), 0, true}} {
+		if got := c.Choose(s.to, start.Add(s.after)); (got != nil) != s.want {
+			t.Errorf("%v after %v: %v", s.to, s.after, got)
+		}
+	}
+}
+
 // A converter that has just worked is trusted until one of those that trusted it waits for long.
 func TestTrust(t *testing.T) {
 	c, now := with(Policy{Mode: Always}, near, far), start
@@ -244,8 +259,9 @@ func TestAnySequence(t *testing.T) {
 					}
 				}
 			},
-			"exclude": func(t *rapid.T) { c.Exclude(pick(t, servers).Addr(), now.Add(time.Minute)) },
-			"learned": func(t *rapid.T) { c.Learned(pick(t, servers), rapid.Bool().Draw(t, "MPTCP"), now) },
+			"exclude":   func(t *rapid.T) { c.Exclude(pick(t, servers).Addr(), now.Add(time.Minute)) },
+			"unreached": func(t *rapid.T) { c.Unreached(pick(t, servers), now) },
+			"learned":   func(t *rapid.T) { c.Learned(pick(t, servers), rapid.Bool().Draw(t, "MPTCP"), now) },
 			"failed": func(t *rapid.T) {
 				v := pick(t, all)
 				c.Failed(v, 0, now)

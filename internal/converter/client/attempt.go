@@ -28,6 +28,8 @@ type attempt struct {
 	client  *Client
 	direct  bool             // no converter is wanted for this server
 	plain   bool             // the server is dialled by TCP
+	asked   bool             // a converter was asked for the first of servers
+	reached bool             // it ended with a connection
 	source  netip.Addr       // of direct connections; zero: one of this host's
 	servers []netip.AddrPort // the first is being tried
 	ways    []netip.AddrPort // converters that are left to try for it
@@ -64,6 +66,7 @@ func (c *Client) beginFor(host netip.Addr, server netip.AddrPort) (*attempt, *en
 
 // address returns the first way to the first address.
 func (a *attempt) address() *engine.Dial {
+	a.asked = false
 	if !a.direct {
 		a.ways = a.client.Choose(a.servers[0])
 	}
@@ -74,7 +77,7 @@ func (a *attempt) address() *engine.Dial {
 func (a *attempt) way() *engine.Dial {
 	for len(a.ways) > 0 {
 		a.via, a.ways = a.ways[0], a.ways[1:]
-		a.given = false
+		a.given, a.asked = false, true
 		if d := a.convert(a.client.cookie(a.via)); d != nil {
 			return d
 		}
@@ -127,7 +130,7 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 	if a.fast {
 		a.fastOpened(r, now)
 	}
-	if r.Errno == 0 {
+	if a.reached = r.Errno == 0; a.reached {
 		a.client.Update(func(c *choice.Choice) { a.carried(c, r, now) })
 		return nil, 0
 	}
@@ -187,7 +190,12 @@ func (a *attempt) carried(c *choice.Choice, r engine.Result, now time.Time) {
 }
 
 func (a *attempt) dialledDirectly(r engine.Result, now time.Time) (next *engine.Dial, errno syscall.Errno) {
-	if r.Errno != 0 {
+	if a.reached = r.Errno == 0; !a.reached {
+		switch r.Errno {
+		case syscall.ECONNREFUSED, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH:
+			a.missed(now)
+		default: // nobody knows whether the server is the cause
+		}
 		return a.nextAddress(r.Errno)
 	}
 	if !a.plain {
@@ -197,6 +205,21 @@ func (a *attempt) dialledDirectly(r engine.Result, now time.Time) (next *engine.
 		a.client.Silent(a.silent, a.servers[0])
 	}
 	return nil, 0
+}
+
+// missed notes that the first address was reached neither through a converter nor directly.
+func (a *attempt) missed(now time.Time) {
+	if a.asked {
+		a.client.Update(func(c *choice.Choice) { c.Unreached(a.servers[0], now) })
+	}
+}
+
+// ended is called when nobody waits for the connection any more. A program that gives up while neither a converter nor the
+// server has answered may have had its own limit for connecting, which ended with the relay's answer.
+func (a *attempt) ended() {
+	if !a.reached && len(a.servers) > 0 && a.silent.IsValid() && !a.via.IsValid() {
+		a.missed(time.Now())
+	}
 }
 
 // nextAddress goes on with the server's next address, if it has one.

@@ -102,6 +102,39 @@ func TestWaysOfAnAttempt(t *testing.T) {
 	})
 }
 
+// After the direct way has failed, too, connections to the server go directly, where programs get its own error. The same
+// holds if the program gives up before the server has answered.
+func TestUnreachedServer(t *testing.T) {
+	bob, server := netip.MustParseAddrPort("192.0.2.1:5124"), netip.MustParseAddrPort("203.0.113.1:443")
+	silent := engine.Result{Errno: syscall.ETIMEDOUT, Connected: true}
+	for name, c := range map[string]struct {
+		results []engine.Result // of the converter, and then of the server
+		want    bool            // it goes directly then
+	}{
+		"refuses":                      {[]engine.Result{silent, {Errno: syscall.ECONNREFUSED}}, true},
+		"is unreachable":               {[]engine.Result{silent, {Errno: syscall.EHOSTUNREACH}}, true},
+		"does not answer":              {[]engine.Result{silent, {Errno: syscall.ETIMEDOUT}}, true},
+		"this host lacks descriptors":  {[]engine.Result{silent, {Errno: syscall.EMFILE}}, false},
+		"the program gives up":         {[]engine.Result{silent}, true},
+		"the program gives up at once": {nil, false},
+		"the converter reaches it":     {[]engine.Result{{}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := New(Config{Policy: choice.Policy{Mode: choice.Always}})
+			client.ask = func(netip.AddrPort) (bool, time.Duration) { return true, 0 }
+			client.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob}) })
+			o := open(client, netip.Addr{}, server)
+			for _, r := range c.results {
+				o.Dialled(r)
+			}
+			o.Ended()
+			if got := len(client.Choose(server)) == 0; got != c.want {
+				t.Errorf("goes directly: %v", got)
+			}
+		})
+	}
+}
+
 // A converter is called from the address that is given for it, by a socket with the mark. One that must not be called now is
 // passed over.
 func TestWaysToConverters(t *testing.T) {

@@ -392,7 +392,8 @@ func TestGivenCookie(t *testing.T) {
 	}
 }
 
-// A server that does not answer is no failure of the converter. The program learns of it as it would without one.
+// A server that does not answer is no failure of the converter. The program is reset, and reaches for the server directly if it
+// tries again.
 func TestServerFails(t *testing.T) {
 	needsNamespace(t)
 	_, convAt := startConverter(t)
@@ -400,8 +401,11 @@ func TestServerFails(t *testing.T) {
 	relay := startAsked(t, c)
 	to := enginetest.Nobody(t, server4)
 	isReset(t, relay.announce(t, to), relay.at)
-	if len(c.Choose(to)) != 1 {
+	if len(c.Choose(netip.AddrPortFrom(to.Addr(), 1))) != 1 {
 		t.Error("the converter is blamed")
+	}
+	if len(c.Choose(to)) != 0 {
+		t.Error("who tries again does not get the server's own error")
 	}
 }
 

@@ -50,3 +50,6 @@ func (o *redirected) Dialled(r engine.Result) engine.Step {
 	next, _ := o.attempt.dialled(r)
 	return engine.Step{Dial: next}
 }
+
+// Ended implements engine.Ender.
+func (o *redirected) Ended() { o.attempt.ended() }
