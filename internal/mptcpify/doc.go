@@ -89,7 +89,8 @@
 //   - getsockname() of a connection through a converter returns the address
 //     and port of this host as usual, but a loopback address if it goes to the
 //     relay. A non-blocking connect() to the relay succeeds before the server is
-//     reached. If the server cannot be reached, the connection is reset.
+//     reached. If the server cannot be reached, the connection is reset
+//     (docs/converter.md, "Why a refusal is a reset").
 //     Processes outside of `dcol run` that get such a socket see its real peer.
 //   - Leading connect() needs the right to trace the program (ptrace(2)).
 //     Without it, connections go directly: for programs that are not dumpable,
