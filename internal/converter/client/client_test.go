@@ -708,6 +708,45 @@ func TestCONNECT(t *testing.T) {
 	}
 }
 
+// A program that speaks neither SOCKS5 nor HTTP is refused at its first byte, and does not wait for a time limit.
+func TestProxyRefuses(t *testing.T) {
+	for name, c := range map[string]struct{ said, want string }{
+		"SOCKS4": {"\x04\x01\x00\x50\xcb\x00\x71\x01\x00", "\x00\x5b\x00\x00\x00\x00\x00\x00"},
+		"TLS":    {"\x16\x03\x01\x00\xc8\x01\x00", ""},
+		"zeros":  {"\x00\x00\x00", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opening, err := New(Config{}).Proxy().Open(engine.Accepted{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := opening.Read([]byte(c.said)); !s.Close || string(s.Reply) != c.want {
+				t.Errorf("%+v, want an end after %q", s, c.want)
+			}
+		})
+	}
+}
+
+// A program on another host does not reach this one through the proxy, by whatever notation of its addresses.
+func TestProxyHidesItsHost(t *testing.T) {
+	var own []netip.Addr
+	for _, a := range []string{"127.0.0.1", "192.168.1.1", "fe80::1", "2001:db8::1"} {
+		own = append(own, netip.MustParseAddr(a))
+	}
+	for to, want := range map[string]bool{
+		"203.0.113.1": true, "2001:db8::2": true, "192.168.1.2": true,
+		"127.0.0.1": false, "127.9.9.9": false, "::1": false, "::ffff:127.0.0.1": false, "0.0.0.0": false, "::": false,
+		"192.168.1.1": false, "::ffff:192.168.1.1": false, "2001:db8::1": false, "169.254.169.254": false, "fe80::1%eth0": false,
+	} {
+		addrs := []netip.Addr{netip.MustParseAddr(to)}
+		for peer, isOwn := range map[string]bool{"192.168.1.7": false, "2001:db8::7": false, "192.168.1.1": true, "::ffff:192.168.1.1": true} {
+			if got := len(forOthers(netip.MustParseAddr(peer), addrs, own)) == 1; got != (want || isOwn) {
+				t.Errorf("%s reaches %s: %v", peer, to, got)
+			}
+		}
+	}
+}
+
 // What the waypoint's rules refuse to a member's mark, the program reaches directly.
 func TestRulesRefuse(t *testing.T) {
 	needsNamespace(t)

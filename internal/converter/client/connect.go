@@ -19,8 +19,8 @@ func (c *Client) CONNECT() engine.Front { return connectFront{c} }
 type connectFront struct{ client *Client }
 
 // Open implements engine.Front.
-func (f connectFront) Open(engine.Accepted) (engine.Opening, error) {
-	return &tunnel{named{client: f.client, reply: connectReply}}, nil
+func (f connectFront) Open(a engine.Accepted) (engine.Opening, error) {
+	return &tunnel{named{client: f.client, peer: a.Peer.Addr(), reply: connectReply}}, nil
 }
 
 // tunnel is the state of one connection.

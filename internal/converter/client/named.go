@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/detour-collective/dcol/internal/converter/engine"
@@ -11,6 +13,7 @@ import (
 // named is a connection whose program names the server.
 type named struct {
 	client  *Client
+	peer    netip.Addr // where the program is
 	attempt *attempt
 	reply   func(syscall.Errno) []byte // tells the program how connecting ended
 }
@@ -18,7 +21,7 @@ type named struct {
 // connect goes on with connecting to a host, after used bytes.
 func (n *named) connect(used int, host string, port uint16) engine.Step {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return engine.Step{Used: used, Dial: n.begin(n.client.begin, []netip.Addr{addr}, port)}
+		return n.dial(used, n.client.begin, []netip.Addr{addr.Unmap()}, port)
 	}
 	select {
 	case n.client.resolving <- struct{}{}:
@@ -45,8 +48,46 @@ func (n *named) resolve(host string, port uint16) engine.Step {
 	if n.client.ExcludesName(host) {
 		begin = n.client.beginDirectly
 	}
-	return engine.Step{Dial: n.begin(begin, addrs, port)}
+	return n.dial(0, begin, addrs, port)
 }
+
+// dial connects to those of a server's addresses that the program may reach, after used bytes.
+func (n *named) dial(used int, begin func(...netip.AddrPort) (*attempt, *engine.Dial), addrs []netip.Addr, port uint16) engine.Step {
+	if !n.peer.IsLoopback() {
+		addrs = forOthers(n.peer, addrs, ownAddrs())
+	}
+	if len(addrs) == 0 {
+		return n.fail(syscall.EACCES)
+	}
+	return engine.Step{Used: used, Dial: n.begin(begin, addrs, port)}
+}
+
+// forOthers returns the addresses that a program may reach through the proxy. One on another host, for which the proxy listens
+// in the LAN, reaches neither this host nor its link: what listens on the loopback interface or behind a firewall is not for
+// it. own are this host's addresses.
+func forOthers(peer netip.Addr, addrs, own []netip.Addr) []netip.Addr {
+	if slices.Contains(own, plain(peer)) {
+		return addrs
+	}
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
+		a = plain(a)
+		return a.IsLoopback() || a.IsUnspecified() || a.IsLinkLocalUnicast() || slices.Contains(own, a)
+	})
+}
+
+// ownAddrs returns the addresses of this host, as far as they can be learned.
+func ownAddrs() (own []netip.Addr) {
+	list, _ := net.InterfaceAddrs()
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			own = append(own, plain(p.Addr()))
+		}
+	}
+	return own
+}
+
+// plain returns an address as it is compared.
+func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // begin returns the first way to the addresses.
 func (n *named) begin(begin func(...netip.AddrPort) (*attempt, *engine.Dial), addrs []netip.Addr, port uint16) (first *engine.Dial) {

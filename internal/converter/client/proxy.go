@@ -25,9 +25,16 @@ func (o *proxy) Read(b []byte) engine.Step {
 		if len(b) == 0 {
 			return engine.Step{}
 		}
-		front := o.client.CONNECT()
-		if b[0] == socksVersion {
+		var front engine.Front
+		switch first := b[0]; {
+		case first == socksVersion:
 			front = o.client.SOCKS()
+		case first|0x20 >= 'a' && first|0x20 <= 'z': // a method of HTTP
+			front = o.client.CONNECT()
+		case first == socks4:
+			return engine.Step{Reply: socks4Refusal, Close: true}
+		default: // as of a program that speaks TLS to its proxy
+			return engine.Step{Close: true}
 		}
 		opening, err := front.Open(o.accepted)
 		if err != nil {

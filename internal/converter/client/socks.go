@@ -15,12 +15,13 @@ func (c *Client) SOCKS() engine.Front { return socksFront{c} }
 type socksFront struct{ client *Client }
 
 // Open implements engine.Front.
-func (f socksFront) Open(engine.Accepted) (engine.Opening, error) {
-	return &socks{named: named{client: f.client, reply: socksReply}}, nil
+func (f socksFront) Open(a engine.Accepted) (engine.Opening, error) {
+	return &socks{named: named{client: f.client, peer: a.Peer.Addr(), reply: socksReply}}, nil
 }
 
 const (
 	socksVersion = 5
+	socks4       = 4
 	socksConnect = 1
 
 	socksNoAuthentication   = 0
@@ -113,6 +114,9 @@ func (o *socks) request(b []byte) engine.Step {
 	}
 	return o.connect(end+port, host, binary.BigEndian.Uint16(b[end:]))
 }
+
+// socks4Refusal is the answer to programs that speak SOCKS4, which has no place for names and IPv6.
+var socks4Refusal = []byte{0, 91, 0, 0, 0, 0, 0, 0}
 
 // socksReply returns the reply for an errno (section 6).
 func socksReply(errno syscall.Errno) []byte {
