@@ -302,6 +302,20 @@ func TestRelayAloneReachesConverter(t *testing.T) {
 	}
 }
 
+// TestOtherFamily has a blocking socket of IPv4 connect while the converter has an address of IPv6 only: the relay reaches that.
+// A socket of both families reaches it itself.
+func TestOtherFamily(t *testing.T) {
+	newSite(t)
+	r := startRelay(t, modeOther)
+	server := plainServer(t, serverAddr+":0")
+	wantProbe(t, python(t, r, blockingScript, hostPort(server)...), wantTalk(server))
+	r.heard(t, "relayed "+server.String())
+	mapped := netip.AddrPortFrom(netip.AddrFrom16(server.Addr().As16()), server.Port())
+	script := "s = socket.socket(socket.AF_INET6); s.connect((host, port)); talk(s)\n"
+	wantProbe(t, python(t, r, script, hostPort(mapped)...), wantTalk(mapped))
+	r.heard(t, fmt.Sprintf("converted %v true true <nil>", server))
+}
+
 // TestConnectMapped has a socket of IPv6 connect to a server of IPv4.
 func TestConnectMapped(t *testing.T) {
 	for _, timeout := range []string{"None", "20"} {

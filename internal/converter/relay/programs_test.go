@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,6 +22,31 @@ func TestExcludedPrograms(t *testing.T) {
 	for program, want := range map[string]bool{file: true, link: true, "/usr/bin/missing": true, folder: false, file + "x": false} {
 		if got := x.Excludes(ask.Process{}, program); got != want {
 			t.Errorf("%s is excluded: %v, want %v", program, got, want)
+		}
+	}
+}
+
+// A program's own socket is connected to the converter's address of the server's family, where it has one: the socket may have
+// no other family. Which converter is asked does not depend on that.
+func TestFamilyOfProgramsSocket(t *testing.T) {
+	bob4, bob6 := netip.MustParseAddrPort("192.0.2.1:5124"), netip.MustParseAddrPort("[2001:db8::1]:5124")
+	carol6 := netip.MustParseAddrPort("[2001:db8::2]:5124")
+	server4, server6 := netip.MustParseAddrPort("203.0.113.1:80"), netip.MustParseAddrPort("[2001:db8:1::1]:80")
+	x := &user{members: map[netip.AddrPort]string{bob4: "bob", bob6: "bob", carol6: "carol"}}
+	for _, c := range []struct {
+		ways   []netip.AddrPort
+		server netip.AddrPort
+		want   netip.AddrPort
+	}{
+		{[]netip.AddrPort{bob6, bob4}, server4, bob4},
+		{[]netip.AddrPort{bob4, carol6, bob6}, server6, bob6},
+		{[]netip.AddrPort{bob4, bob6}, server4, bob4},
+		{[]netip.AddrPort{carol6, bob6, bob4}, server4, carol6},
+		{[]netip.AddrPort{bob4, carol6}, server6, bob4},
+		{[]netip.AddrPort{bob6, bob4}, netip.AddrPortFrom(netip.AddrFrom16(server4.Addr().As16()), 80), bob4},
+	} {
+		if got := x.inPlace(c.ways, c.server); got != c.want {
+			t.Errorf("%v of %v for %v, want %v", got, c.ways, c.server, c.want)
 		}
 	}
 }

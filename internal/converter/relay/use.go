@@ -36,6 +36,7 @@ type user struct {
 
 	mu       sync.Mutex
 	cookies  map[netip.AddrPort][]byte // by converter
+	members  map[netip.AddrPort]string // that offer them, by converter
 	ways     ways
 	expected ask.Expectations
 	captured *capture.Capture // has the servers of connections that nobody has announced; nil: there are none
@@ -58,14 +59,14 @@ func (r *relay) use(u Use) {
 		r.user = r.newUser(policy)
 	}
 	x := r.user
-	cookies, to := make(map[netip.AddrPort][]byte), ways{u.TunnelMark, make(map[netip.AddrPort]netip.Addr)}
+	cookies, members, to := make(map[netip.AddrPort][]byte), make(map[netip.AddrPort]string), ways{u.TunnelMark, make(map[netip.AddrPort]netip.Addr)}
 	var addrs []netip.AddrPort
 	for _, c := range u.Converters {
-		cookies[c.At], to.from[c.At] = c.Cookie, c.From
+		cookies[c.At], members[c.At], to.from[c.At] = c.Cookie, c.Name, c.From
 		addrs = append(addrs, c.At)
 	}
 	x.mu.Lock()
-	x.cookies, x.ways = cookies, to
+	x.cookies, x.members, x.ways = cookies, members, to
 	x.mu.Unlock()
 	now := time.Now()
 	x.client.Update(func(c *choice.Choice) {
@@ -221,13 +222,27 @@ func (x *user) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 	if len(ways) == 0 {
 		return ask.Answer{KeepFor: directFor, Plain: x.client.IsPlain(server)}
 	}
-	fast := x.client.MayFastOpen(ways[0], server)
+	x.mu.Lock()
+	converter := x.inPlace(ways, server)
+	x.mu.Unlock()
+	fast := x.client.MayFastOpen(converter, server)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.ways.mark != 0 { // a program's socket could not be taken out of the tunnel again, if the converter fails
 		return ask.Answer{Convert: &ask.Convert{Relay4: x.at4, Relay6: x.at6}}
 	}
-	return ask.Answer{Convert: &ask.Convert{Converter: ways[0], Cookie: x.cookies[ways[0]], FastOpen: fast, Relay4: x.at4, Relay6: x.at6}}
+	return ask.Answer{Convert: &ask.Convert{Converter: converter, Cookie: x.cookies[converter], FastOpen: fast, Relay4: x.at4, Relay6: x.at6}}
+}
+
+// inPlace returns the converter that a program's own socket connects to: the first, at its address of the server's family if
+// that is among ways, too. The socket may have no other family.
+func (x *user) inPlace(ways []netip.AddrPort, server netip.AddrPort) netip.AddrPort {
+	for _, way := range ways {
+		if x.members[way] == x.members[ways[0]] && way.Addr().Is4() == server.Addr().Unmap().Is4() {
+			return way
+		}
+	}
+	return ways[0]
 }
 
 // Expect implements ask.Handler.
