@@ -121,6 +121,10 @@ func (s *supervisor) lead(l *lead, server netip.AddrPort) {
 		return
 	}
 	defer unix.Close(sock.fd)
+	if _, reaches := sock.sockaddr(server); !reaches { // the program is to get the kernel's error
+		_ = answerContinue(s.listener, l.call.id)
+		return
+	}
 	answer := s.converting.relay.Ask(server)
 	if answer.Plain {
 		s.makePlain(&l.call)

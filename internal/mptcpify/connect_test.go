@@ -314,6 +314,12 @@ func TestOtherFamily(t *testing.T) {
 	script := "s = socket.socket(socket.AF_INET6); s.connect((host, port)); talk(s)\n"
 	wantProbe(t, python(t, r, script, hostPort(mapped)...), wantTalk(mapped))
 	r.heard(t, fmt.Sprintf("converted %v true true <nil>", server))
+	// One of IPv6 only would not reach the server without a converter.
+	only := `
+s = socket.socket(socket.AF_INET6); s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+print(errno.errorcode[s.connect_ex((host, port))])
+`
+	wantProbe(t, python(t, r, only, hostPort(mapped)...), "ENETUNREACH\n")
 }
 
 // TestConnectMapped has a socket of IPv6 connect to a server of IPv4.

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/converter/ask"
@@ -47,6 +48,12 @@ func TestFamilyOfProgramsSocket(t *testing.T) {
 	} {
 		if got := x.inPlace(c.ways, c.server); got != c.want {
 			t.Errorf("%v of %v for %v, want %v", got, c.ways, c.server, c.want)
+		}
+	}
+	// One that is silent at one address for a server is not asked for it at another.
+	for c, want := range map[netip.AddrPort][]netip.AddrPort{bob4: {bob4, bob6}, bob6: {bob6, bob4}, carol6: {carol6}} {
+		if got := x.addressesOf(c); !slices.Equal(got, want) {
+			t.Errorf("the converter at %v has the addresses %v, want %v", c, got, want)
 		}
 	}
 }

@@ -287,7 +287,22 @@ func (x *user) Failed(_ ask.Process, converter netip.AddrPort, reason ask.Failur
 
 // Silent implements ask.Handler.
 func (x *user) Silent(_ ask.Process, converter, server netip.AddrPort) {
-	x.client.Silent(converter, server)
+	for _, c := range x.addressesOf(converter) {
+		x.client.Silent(c, server)
+	}
+}
+
+// addressesOf returns all addresses of the converter that has one.
+func (x *user) addressesOf(converter netip.AddrPort) []netip.AddrPort {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all := []netip.AddrPort{converter}
+	for c, member := range x.members {
+		if c != converter && member == x.members[converter] {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // Carried implements ask.Handler.
