@@ -476,6 +476,23 @@ print(errno.errorcode[code], s.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO,
 	r.heard(t, fmt.Sprintf("silent for %s:80 %s:5124", silent, converterAddr))
 }
 
+// TestShortLimit: a converter that does not answer within a short limit of the program's own need not be silent.
+func TestShortLimit(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeSilent)
+	const script = `
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('qq', 1, 0))
+s.connect((host, port)); talk(s)
+`
+	wantProbe(t, python(t, r, script, hostPort(server)...), wantTalk(server))
+	r.heard(t, fmt.Sprintf("failed %s:5124 unreachable", converterAddr)) // of which the relay makes sure
+	if slices.Contains(r.lines(), fmt.Sprintf("silent for %s %s:5124", server, converterAddr)) {
+		t.Error("the converter is not asked for this server any more")
+	}
+}
+
 // TestSlowConverterDelaysNoOther: connections that wait for a converter delay neither sockets nor other connections.
 func TestSlowConverterDelaysNoOther(t *testing.T) {
 	newSite(t)

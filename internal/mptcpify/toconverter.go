@@ -17,6 +17,8 @@ const (
 	// converterTimeout is how long a converter may take to connect to the server, with its own connection. It is that of
 	// the relay, too.
 	converterTimeout = 2 * time.Second
+	// fairTimeout is how long a converter must have had before it counts as silent: a program's own limit may be shorter.
+	fairTimeout = converterTimeout / 2
 	// convertersTimeout limits the time in which one converter after the other is tried.
 	convertersTimeout = 2 * converterTimeout
 	// lookAfter is how often to check that the caller lives.
@@ -84,19 +86,25 @@ func (s *supervisor) through(l *lead, sock callerSocket, server netip.AddrPort, 
 	if !ok {
 		return a, errGone
 	}
-	if latest := time.Now().Add(converterTimeout); latest.Before(until) {
-		until = latest
-	}
+	allowed := min(time.Until(until), converterTimeout)
+	until = time.Now().Add(allowed)
 	request, err := rfc8803.Message{Connect: &rfc8803.Connect{Server: server}, Cookie: convert.Cookie}.Append(nil)
 	if err != nil {
 		return a, err
 	}
-	if a.began, a.fast, err = reach(sock, target, request, convert.FastOpen, until); err != nil {
-		return a, err
+	if a.began, a.fast, err = reach(sock, target, request, convert.FastOpen, until); err == nil {
+		a.up = time.Now()
+		a.answer, err = s.hear(l, sock.fd, until)
 	}
-	a.up = time.Now()
-	a.answer, err = s.hear(l, sock.fd, until)
+	if allowed < fairTimeout && isTimeout(err) {
+		err = errHasty
+	}
 	return a, err
+}
+
+// isTimeout reports whether an attempt ended because its time was over.
+func isTimeout(err error) bool {
+	return errors.Is(err, errSilent) || errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EALREADY) || errors.Is(err, unix.EAGAIN)
 }
 
 // report tells the relay how an attempt ended, and what it showed of the server. err is the reason if it did not reach the server.
@@ -125,12 +133,19 @@ func (s *supervisor) report(converter, server netip.AddrPort, a attempt, err err
 		// The converter's rules may forbid the server, or its network may not reach it. What the server
 		// itself says comes by the direct path.
 		return false
+	case errors.Is(err, errHasty):
+		relay.Failed(converter, ask.Unreachable) // the relay makes sure
+		return false
 	case errors.Is(err, errSilent):
 		// Connecting directly shows the program what the server says.
 		relay.Silent(converter, server)
 		return false
 	}
-	relay.Failed(converter, failureOf(err))
+	reason := failureOf(err)
+	relay.Failed(converter, reason)
+	if reason == ask.Unreachable {
+		relay.Silent(converter, server) // so that it names another one, whatever else it finds out
+	}
 	return true
 }
 
@@ -149,6 +164,7 @@ func failureOf(err error) ask.Failure {
 
 var (
 	errSilent = errors.New("the converter does not answer in time")
+	errHasty  = errors.New("the converter had little time to answer")
 	errGone   = errors.New("the caller does not wait any more, or its socket cannot reach the converter")
 )
 

@@ -103,7 +103,7 @@ type Handler interface {
 	Excludes(p Process, program string) bool
 	// Learned reports what a converter said of a server.
 	Learned(p Process, server netip.AddrPort, mptcp bool)
-	// Failed reports that a converter did not serve a connection.
+	// Failed reports that a converter did not serve a connection. One that is Unreachable may be so for this program only.
 	Failed(p Process, converter netip.AddrPort, reason Failure)
 	// Silent reports that a converter did not answer the Convert message for a server in time. That may be the
 	// server's fault: a converter answers when it has reached the server. So it must not take the converter from others.

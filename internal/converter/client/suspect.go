@@ -18,12 +18,14 @@ import (
 // that it does not, all other servers are reached through it: a program that connects to servers which are filtered away
 // must not take it from other programs. Silent returns at once. Any goroutine may call it.
 func (c *Client) Silent(converter, server netip.AddrPort) {
+	c.Update(func(choice *choice.Choice) { choice.Silent(converter, server, time.Now()) })
+	c.Suspect(converter)
+}
+
+// Suspect finds out whether a converter works that somebody could not reach. It returns at once. Any goroutine may call it.
+func (c *Client) Suspect(converter netip.AddrPort) {
 	ask := false
-	c.Update(func(choice *choice.Choice) {
-		now := time.Now()
-		choice.Silent(converter, server, now)
-		ask = choice.Suspect(converter, now)
-	})
+	c.Update(func(choice *choice.Choice) { ask = choice.Suspect(converter, time.Now()) })
 	if !ask {
 		return
 	}

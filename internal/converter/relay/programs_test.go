@@ -6,8 +6,12 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/converter/ask"
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/cookie"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 // A program is excluded by the path of its file, and by a symbolic link to it, as far as that leads somewhere.
@@ -25,6 +29,43 @@ func TestExcludedPrograms(t *testing.T) {
 			t.Errorf("%s is excluded: %v, want %v", program, got, want)
 		}
 	}
+}
+
+// A program that could not connect to a converter, as where a firewall forbids it this, takes it from no other.
+func TestUnreachableForOneProgram(t *testing.T) {
+	t.Parallel()
+	bob := netip.MustParseAddrPort("192.0.2.1:5124")
+	ns, dir := netnstest.New(t), t.TempDir()
+	ns.Output(t, "ip", "addr", "add", "192.0.2.1/32", "dev", "lo")
+	r, _ := started(t, ns, dir, "1")
+	proof := key.Seal(cookie.Claim{Mark: 1, Client: bob.Addr(), Expires: time.Now().Add(time.Hour)})
+	if _, err := r.Set(State{
+		Serve: &Serve{Port: bob.Port(), Key: key},
+		Use:   &Use{Mode: choice.Always, Converters: []Converter{{Name: "bob", At: bob, Cookie: proof}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c := ask.NewClient(filepath.Join(dir, ask.SocketName), ask.Timeout)
+	t.Cleanup(c.Close)
+	asked := func(what string) {
+		t.Helper()
+		for range 50 {
+			if a := c.Ask(netip.MustParseAddrPort("203.0.113.1:80")); a.Convert != nil {
+				return
+			}
+		}
+		t.Errorf("%s, the converter is not used", what)
+	}
+	asked("before")
+	c.Failed(bob, ask.Unreachable)
+	asked("after one program could not reach it")
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if status, err := r.Status(); err == nil && status.Parts[PartServe].Counters.Accepted > 0 { // the relay has made sure
+			asked("when the relay has asked it")
+			return
+		}
+	}
+	t.Error("the relay did not ask the converter")
 }
 
 // A program's own socket is connected to the converter's address of the server's family, where it has one: the socket may have

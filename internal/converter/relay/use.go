@@ -279,7 +279,11 @@ func (x *user) Learned(_ ask.Process, server netip.AddrPort, mptcp bool) {
 // Failed implements ask.Handler.
 func (x *user) Failed(_ ask.Process, converter netip.AddrPort, reason ask.Failure) {
 	var wait time.Duration
-	if reason == ask.Busy {
+	switch reason {
+	case ask.Unreachable: // perhaps for this program only: it may have a firewall, or a short limit, of its own
+		x.client.Suspect(converter)
+		return
+	case ask.Busy:
 		wait = (&rfc8803.Error{Code: rfc8803.ResourceExceeded}).Wait()
 	}
 	x.client.Update(func(c *choice.Choice) { c.Failed(converter, wait, time.Now()) })
