@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Hosts in bare root directories, for test-deb-first.sh and test-deb-upgrade.sh, which source this file. They define say and die.
+# Hosts in bare root directories, for test-deb-first.sh, test-deb-upgrade.sh and test-deb-container.sh, which source this
+# file. They define say and die.
 
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/roots.sh disable=SC1091
@@ -41,6 +42,16 @@ network() {
 		number=$((number + 1))
 	done
 	in_net "$pid_router" sysctl -qw net.ipv4.ip_forward=1
+}
+
+# serve PACKAGE FOLDER serves a folder by HTTP at the host server's port 80, over MPTCP, by the package's dcol.
+serve() {
+	dpkg-deb -x "$1" "$2/server"
+	# nsenter becomes the server, so that clean_hosts ends it. A function would have it as a child.
+	# shellcheck disable=SC2154 # host sets it
+	nsenter -t "$pid_server" -n "$2/server/usr/bin/dcol" run -- python3 -m http.server 80 --directory "$2" >"$2/server.log" 2>&1 &
+	pids+=("$!")
+	disown
 }
 
 in_net() { nsenter -t "$1" -n "${@:2}"; }

@@ -23,12 +23,8 @@ network
 # shells run the commands of one host one after the other, in one mount namespace, so that its agent stays there.
 cp "$package" "$bob/root/dcol.deb"
 cp "$package" "$alice/root/dcol.deb"
-dpkg-deb -x "$package" "$work/server"
 truncate -s 3M "$work/big"
-# shellcheck disable=SC2154
-in_net "$pid_server" "$work/server/usr/bin/dcol" run -- python3 -m http.server 80 --directory "$work" >"$work/server.log" 2>&1 &
-pids+=("$!")
-disown
+serve "$package" "$work"
 
 say 'bob has a collective'
 mkfifo "$bob/root/go"

@@ -29,12 +29,8 @@ in_net "$pid_router" tc qdisc add dev alice root tbf rate 24mbit burst 32k laten
 in_net "$pid_router" tc qdisc add dev bob root tbf rate 12mbit burst 32k latency 60ms
 
 size=50000000
-dpkg-deb -x "$new" "$work/server"
 head -c "$size" /dev/urandom >"$work/big"
-# shellcheck disable=SC2154
-in_net "$pid_server" "$work/server/usr/bin/dcol" run -- python3 -m http.server 80 --directory "$work" >"$work/server.log" 2>&1 &
-pids+=("$!")
-disown
+serve "$new" "$work"
 
 # do_as NAME COMMAND... runs a command on a host, whose output is only shown if it fails.
 do_as() { in_host "$@" >"$work/$1.log" 2>&1 || { cat "$work/$1.log" >&2; die "$1: ${*:2} failed"; }; }
