@@ -5,7 +5,8 @@
 #   scripts/test-deb.sh [bookworm|trixie...]
 #
 # The upgrade runs beside an agent, which must go on. The output goes to out/deb/SUITE.log. Then two bare hosts go from the
-# package to a first detour, and two with systemd are upgraded in mid-download. The confinement of the agent's unit is measured.
+# package to a first detour, two with systemd are upgraded in mid-download, and one runs the image of packaging/container.
+# The confinement of the agent's unit is measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -76,6 +77,29 @@ upgrade() {
 	scripts/test-deb-upgrade.sh "out/deb/dcol_${old}_$arch.deb" "out/deb/dcol_${new}_$arch.deb" "$alice" "$bob"
 }
 
+# minimal SUITE makes the archive of a root directory, for a container's image.
+minimal() {
+	local root=.cache/roots/$1-minimal
+	[[ ! -e $root.tar ]] || return 0
+	say "installing a minimal Debian $1 for the container's image"
+	rm -rf "$root"
+	debootstrap --variant=minbase "$1" "$root" >"out/roots/$1-minimal.install.log" 2>&1 ||
+		die "Debian $1 cannot be installed" "see out/roots/$1-minimal.install.log"
+	tar -C "$root" -cf "$root.tar.part" .
+	mv "$root.tar.part" "$root.tar"
+	rm -rf "$root"
+}
+
+# contain SUITE runs docs/containers.md's commands on a host with Podman, and a client takes a detour through the container.
+contain() {
+	local suite=$1 alice bob image
+	image=$(sed -nE 's/^FROM .*debian:([a-z]+)-slim$/\1/p' packaging/container/Containerfile)
+	minimal "$image"
+	alice=$(fresh "$suite" alice)
+	bob=$(fresh "$suite" bob)
+	scripts/test-deb-container.sh "out/deb/dcol_${new}_$arch.deb" ".cache/roots/$image-minimal.tar" "$alice" "$bob"
+}
+
 # exposed checks how far the agent's unit is confined; systemd's scale goes from 0 to 10, the most exposed.
 exposed() {
 	local unit
@@ -100,5 +124,7 @@ for suite in "${suites[@]}"; do
 	try "$suite" || failed=1
 	begin "$suite" || failed=1
 	upgrade "$suite" || failed=1
+	# Debian 12's Podman takes no smaller limits than its own (docs/containers.md has what else it lacks).
+	[[ $suite == bookworm ]] || contain "$suite" || failed=1
 done
 exit "$failed"
