@@ -47,6 +47,17 @@ func Prepare(root *cobra.Command, version string) {
 	root.SetHelpCommand(helpCommand())
 	root.SetFlagErrorFunc(badFlag)
 	explain(root)
+	offerNoFiles(root)
+}
+
+// offerNoFiles has shells complete nothing after commands without arguments; by default they offer files.
+func offerNoFiles(cmd *cobra.Command) {
+	if cmd.Runnable() && cmd.Use == cmd.Name() && cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	for _, sub := range cmd.Commands() {
+		offerNoFiles(sub)
+	}
 }
 
 // Run executes the command line and returns the exit code. It prints an error after mend has added
