@@ -129,6 +129,7 @@ battery: ## Run the battery of MPTCP tests against all implementations (root; fo
 
 deb: ## Build Debian packages of dcol and dcol-lab for amd64 and arm64 into out/deb.
 	@scripts/deps.sh deb
+	rm -f out/deb/*.deb
 	scripts/deb.sh
 
 test-deb: ## Install, upgrade, remove and purge the packages in a bare Debian 12 and 13; lintian (root, nightly).

@@ -401,6 +401,10 @@ func TestRefusalIsAnError(t *testing.T) {
 			t.Errorf("code %d has no name", c)
 		}
 	}
+	says := "203.0.113.1:25 is not forwarded to: port denied; its operator can allow the port"
+	if got := (&Refusal{Code: DestinationForbidden, Message: says}).Error(); got != "refused (destination-forbidden): "+says {
+		t.Errorf("says it twice: %s", got)
+	}
 	if got := (&Refusal{Code: 99, Message: "no"}).Error(); got != "refused (code 99): no" {
 		t.Errorf("a code of the future: %q", got)
 	}
