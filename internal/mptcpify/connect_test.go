@@ -418,6 +418,7 @@ talk(s)
 			r := startRelay(t, c.mode)
 			wantProbe(t, python(t, r, fmt.Sprintf(script, c.sendTimeout), hostPort(server)...), wantTalk(server))
 			r.heard(t, fmt.Sprintf("failed %s:5124 %s", converterAddr, c.reason))
+			r.heard(t, fmt.Sprintf("silent for %s %s:5124", server, converterAddr)) // it is not asked for this server again
 		})
 	}
 	// Nobody knows whether the converter or the server is silent, and the program waits for two seconds at most.

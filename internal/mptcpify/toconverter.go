@@ -141,11 +141,8 @@ func (s *supervisor) report(converter, server netip.AddrPort, a attempt, err err
 		relay.Silent(converter, server)
 		return false
 	}
-	reason := failureOf(err)
-	relay.Failed(converter, reason)
-	if reason == ask.Unreachable {
-		relay.Silent(converter, server) // so that it names another one, whatever else it finds out
-	}
+	relay.Failed(converter, failureOf(err)) // the relay makes sure
+	relay.Silent(converter, server)         // so that it names another one, whatever it finds out
 	return true
 }
 

@@ -103,10 +103,11 @@ type Handler interface {
 	Excludes(p Process, program string) bool
 	// Learned reports what a converter said of a server.
 	Learned(p Process, server netip.AddrPort, mptcp bool)
-	// Failed reports that a converter did not serve a connection. One that is Unreachable may be so for this program only.
+	// Failed reports that a converter did not serve a connection. It may have failed for this program only.
 	Failed(p Process, converter netip.AddrPort, reason Failure)
-	// Silent reports that a converter did not answer the Convert message for a server in time. That may be the
-	// server's fault: a converter answers when it has reached the server. So it must not take the converter from others.
+	// Silent reports that a converter did not answer the Convert message for a server in time, or that it failed for the server.
+	// That may be the server's fault: a converter answers when it has reached the server. So it must not take the converter
+	// from others.
 	Silent(p Process, converter, server netip.AddrPort)
 	// Carried reports that a converter has connected to a server, how long its own handshake took, and how long its
 	// answer; zero, if that does not show how far the server is because the message was in the SYN.

@@ -58,8 +58,9 @@ const (
 	backoffLeast = 5 * time.Second
 	backoffMost  = 5 * time.Minute
 
-	// silentFor is how long a converter that did not answer for a server is not asked for it again.
-	silentFor = 20 * time.Second
+	// unservedFor is how long a converter that did not serve a connection to a server is not asked for this server again. That is
+	// as long as RFC 8803 wants after its error 64 (no resources).
+	unservedFor = 30 * time.Second
 	// unreachedFor is how long connections go directly to a server that was reached neither through a converter nor directly.
 	// Programs then get the kernel's own error, and not that of a relay that has accepted the connection before.
 	unreachedFor = 10 * time.Second
@@ -77,7 +78,7 @@ type Choice struct {
 	servers    *known.Servers
 	excluded   *known.Map[netip.Addr, struct{}]
 	times      *known.Map[way, time.Duration] // measured, from here to the server and back
-	silent     *known.Map[way, struct{}]      // that did not answer
+	unserved   *known.Map[way, struct{}]      // that led to no connection
 	unreached  *known.Map[netip.AddrPort, struct{}]
 	fast       *known.Map[path, fastPath]
 	converters []*converter
@@ -106,7 +107,7 @@ func New(p Policy) *Choice {
 		servers:   known.NewServers(serversMost),
 		excluded:  known.NewMap[netip.Addr, struct{}](excludedMost),
 		times:     known.NewMap[way, time.Duration](timesMost),
-		silent:    known.NewMap[way, struct{}](timesMost),
+		unserved:  known.NewMap[way, struct{}](timesMost),
 		unreached: known.NewMap[netip.AddrPort, struct{}](missedMost),
 		fast:      known.NewMap[path, fastPath](fastPathsMost),
 	}
@@ -156,7 +157,7 @@ func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
 	}
 	var list []candidate
 	for _, v := range c.converters {
-		if _, silent := c.silent.Get(way{v.addr, server.Addr()}, now); silent || now.Before(v.until) {
+		if _, unserved := c.unserved.Get(way{v.addr, server.Addr()}, now); unserved || now.Before(v.until) {
 			continue
 		}
 		// The time to the converter is a lower bound of the time through it. So a converter that could be better
@@ -323,15 +324,16 @@ func (c *Choice) Unreached(server netip.AddrPort, now time.Time) {
 	c.unreached.Set(unmapped(server), struct{}{}, now.Add(unreachedFor))
 }
 
-// Silent notes that a converter did not answer in time for a server. It is not asked for this server for a while. The server
-// may be filtered away, so others still are reached through the converter: see Suspect.
-func (c *Choice) Silent(addr, server netip.AddrPort, now time.Time) {
+// Unserved notes that a converter was reached, but did not serve a connection to a server: it did not answer in time, or refused.
+// It is not asked for this server for a while. The server may be filtered away, or its connections may have used up the
+// converter's ports, so others still are reached through the converter: see Suspect.
+func (c *Choice) Unserved(addr, server netip.AddrPort, now time.Time) {
 	if v := c.find(addr); v != nil && !now.Before(v.until) {
-		c.silent.Set(way{addr, unmapped(server).Addr()}, struct{}{}, now.Add(silentFor))
+		c.unserved.Set(way{addr, unmapped(server).Addr()}, struct{}{}, now.Add(unservedFor))
 	}
 }
 
-// Suspect reports whether a converter that did not answer for a server should be asked now whether it works itself. If so,
+// Suspect reports whether a converter that did not serve somebody should be asked now whether it works itself. If so,
 // Checked is called with the answer.
 func (c *Choice) Suspect(addr netip.AddrPort, now time.Time) bool {
 	v := c.find(addr)

@@ -108,9 +108,9 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// Servers that never answer take the converter from no other server, however many they are. Only its own answer shows
+// Servers that never answer, or for which it refuses connections, take the converter from no other server, however many they are. Only its own answer shows
 // whether it works.
-func TestSilent(t *testing.T) {
+func TestUnserved(t *testing.T) {
 	other := netip.AddrPortFrom(server.Addr().Next(), server.Port())
 	third := netip.AddrPortFrom(other.Addr().Next(), server.Port())
 	c, now := with(Policy{Mode: Always}, near, far), start
@@ -121,14 +121,14 @@ func TestSilent(t *testing.T) {
 		}
 	}
 	for i := range 5 { // again and again
-		c.Silent(near, server, now.Add(time.Duration(i)*time.Second))
-		c.Silent(near, other, now.Add(time.Duration(i)*time.Second))
+		c.Unserved(near, server, now.Add(time.Duration(i)*time.Second))
+		c.Unserved(near, other, now.Add(time.Duration(i)*time.Second))
 	}
 	want(server, 5*time.Second, false)
 	want(netip.AddrPortFrom(server.Addr(), 22), 5*time.Second, false)
 	want(other, 5*time.Second, false)
 	want(third, 5*time.Second, true)
-	want(server, 4*time.Second+silentFor, true)
+	want(server, 4*time.Second+unservedFor, true)
 
 	suspect := func(after time.Duration, want bool) {
 		t.Helper()
@@ -154,7 +154,7 @@ func TestSilent(t *testing.T) {
 		t.Error("a converter that is silent is trusted")
 	}
 	unknown := netip.MustParseAddrPort("192.0.2.99:1")
-	c.Silent(unknown, server, now)
+	c.Unserved(unknown, server, now)
 	c.Checked(unknown, false, 0, now)
 	if c.Suspect(unknown, now) {
 		t.Error("an unknown converter is asked")

@@ -141,28 +141,40 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 		}
 		return nil, r.Errno
 	}
-	var wait time.Duration
 	if e := a.answer.Error; e != nil {
-		wait = e.Wait()
-		if e.ConcernsServer() {
-			// The converter's rules may forbid the server, or its network may not reach it. What the server
-			// itself says comes by the direct path.
-			if wait > 0 {
-				a.client.Update(func(c *choice.Choice) { c.Failed(a.via, wait, now) })
-			}
-			a.ways = nil
-			return a.way(), 0
-		}
-		if again := a.takeCookie(e, now); again != nil {
-			return again, 0
-		}
-	} else if r.Connected && r.Errno == syscall.ETIMEDOUT {
+		return a.refused(e, now), 0
+	}
+	switch {
+	case !r.Connected:
+		a.client.Update(func(c *choice.Choice) { c.Failed(a.via, 0, now) })
+	case r.Errno == syscall.ETIMEDOUT:
 		// The server may be slow, or the converter frozen. If the server does not answer directly either, it is slow.
 		a.silent, a.ways = a.via, nil
-		return a.way(), 0
+	default:
+		a.client.Unserved(a.via, a.servers[0])
 	}
-	a.client.Update(func(c *choice.Choice) { c.Failed(a.via, wait, now) })
 	return a.way(), 0
+}
+
+// refused returns the next way after a converter's error.
+func (a *attempt) refused(e *rfc8803.Error, now time.Time) *engine.Dial {
+	saysHowLong := len(e.Value) > 0 && e.Wait() > 0
+	if saysHowLong {
+		a.client.Update(func(c *choice.Choice) { c.Failed(a.via, e.Wait(), now) })
+	}
+	if e.ConcernsServer() {
+		// The converter's rules may forbid the server, or its network may not reach it. What the server
+		// itself says comes by the direct path.
+		a.ways = nil
+		return a.way()
+	}
+	if again := a.takeCookie(e, now); again != nil {
+		return again
+	}
+	if !saysHowLong {
+		a.client.Unserved(a.via, a.servers[0]) // the reason may concern this server only
+	}
+	return a.way()
 }
 
 // takeCookie repeats the request with a cookie that the converter gave, once.
@@ -202,7 +214,7 @@ func (a *attempt) dialledDirectly(r engine.Result, now time.Time) (next *engine.
 		a.client.Update(func(c *choice.Choice) { c.Learned(a.servers[0], r.MPTCP, now) })
 	}
 	if a.silent.IsValid() {
-		a.client.Silent(a.silent, a.servers[0])
+		a.client.Unserved(a.silent, a.servers[0])
 	}
 	return nil, 0
 }

@@ -135,6 +135,62 @@ func TestUnreachedServer(t *testing.T) {
 	}
 }
 
+// A converter that does not serve a connection to one server is left alone for others only if it says so itself, to a question
+// or by the time for which it wants to be left alone.
+func TestConverterRefusesOneServer(t *testing.T) {
+	bob, server, other := netip.MustParseAddrPort("192.0.2.1:5124"), netip.MustParseAddrPort("203.0.113.1:443"), netip.MustParseAddrPort("203.0.113.2:443")
+	refuses := func(code rfc8803.ErrorCode, value ...byte) []byte {
+		b, err := rfc8803.Message{Error: &rfc8803.Error{Code: code, Value: value}}.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for name, c := range map[string]struct {
+		answer []byte
+		errno  syscall.Errno // how the connection to the converter ends
+		wants  bool          // the converter says for how long it wants to be left alone
+	}{
+		"has no port for it":       {answer: refuses(rfc8803.ResourceExceeded), errno: syscall.EPROTO},
+		"has no resources for 10s": {answer: refuses(rfc8803.ResourceExceeded, 10), errno: syscall.EPROTO, wants: true},
+		"does not like its port":   {answer: refuses(rfc8803.MalformedMessage), errno: syscall.EPROTO},
+		"does not authorize it":    {answer: refuses(rfc8803.NotAuthorized), errno: syscall.EPROTO},
+		"answers nonsense":         {answer: []byte("220 mail.example.org ESMTP\r\n"), errno: syscall.EPROTO},
+		"resets the connection":    {errno: syscall.ECONNRESET},
+	} {
+		for _, works := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, works %t", name, works), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					asked := 0
+					client := New(Config{Policy: choice.Policy{Mode: choice.Always}})
+					client.ask = func(netip.AddrPort) (bool, time.Duration) { asked++; return works, 0 }
+					client.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob}) })
+					for range 3 {
+						a, dial := client.begin(server)
+						if dial.Await == nil {
+							break // it is not asked for this server again
+						}
+						dial.Await(c.answer)
+						if next, _ := a.dialled(engine.Result{Errno: c.errno, Connected: true}); next == nil || next.To != server {
+							t.Fatalf("then %+v", next)
+						}
+					}
+					synctest.Wait()
+					if len(client.Choose(server)) > 0 {
+						t.Error("it is asked for this server again")
+					}
+					if got, want := len(client.Choose(other)) > 0, works && !c.wants; got != want {
+						t.Errorf("it is asked for another server: %t, want %t", got, want)
+					}
+					if asked > 1 {
+						t.Errorf("%d questions", asked)
+					}
+				})
+			})
+		}
+	}
+}
+
 // A converter is called from the address that is given for it, by a socket with the mark. One that must not be called now is
 // passed over.
 func TestWaysToConverters(t *testing.T) {

@@ -7,7 +7,7 @@
 //	connect.go       from the program, which sends an HTTP CONNECT
 //	proxy.go         either of these two
 //	attempt.go       the ways to a server, one after another; shared by all
-//	suspect.go       whether a converter works that did not answer; shared by all
+//	suspect.go       whether a converter works that did not serve a connection; shared by all
 //	overheard.go     excluded names that the clients of TLS ask for; shared by all
 package client
 

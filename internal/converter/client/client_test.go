@@ -252,7 +252,7 @@ func TestSilentConverter(t *testing.T) {
 				return works, wait
 			}
 			for i := range 3 {
-				m.Silent(at, netip.MustParseAddrPort(fmt.Sprintf("203.0.113.%d:80", 200+i)))
+				m.Unserved(at, netip.MustParseAddrPort(fmt.Sprintf("203.0.113.%d:80", 200+i)))
 			}
 			if works := <-asked; works != c.works {
 				t.Errorf("works: %v", works)

@@ -14,15 +14,16 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
-// Silent notes that a converter did not answer in time for a server, and finds out whether it works itself. Until it is known
-// that it does not, all other servers are reached through it: a program that connects to servers which are filtered away
-// must not take it from other programs. Silent returns at once. Any goroutine may call it.
-func (c *Client) Silent(converter, server netip.AddrPort) {
-	c.Update(func(choice *choice.Choice) { choice.Silent(converter, server, time.Now()) })
+// Unserved notes that a converter did not answer in time for a server, or refused, and finds out whether it works itself. Until it
+// is known that it does not, all other servers are reached through it: a program that connects to servers which are filtered
+// away, or that has used up the converter's ports to one, must not take it from other programs. Unserved returns at once. Any
+// goroutine may call it.
+func (c *Client) Unserved(converter, server netip.AddrPort) {
+	c.Update(func(choice *choice.Choice) { choice.Unserved(converter, server, time.Now()) })
 	c.Suspect(converter)
 }
 
-// Suspect finds out whether a converter works that somebody could not reach. It returns at once. Any goroutine may call it.
+// Suspect finds out whether a converter works that did not serve somebody. It returns at once. Any goroutine may call it.
 func (c *Client) Suspect(converter netip.AddrPort) {
 	ask := false
 	c.Update(func(choice *choice.Choice) { ask = choice.Suspect(converter, time.Now()) })
@@ -68,8 +69,8 @@ func (c *Client) askWhetherItWorks(converter netip.AddrPort) (works bool, wait t
 		case done:
 			return true, 0
 		case answer.Error != nil:
-			code := answer.Error.Code
-			return code != rfc8803.NotAuthorized && code != rfc8803.ResourceExceeded, answer.Error.Wait()
+			code, wait := answer.Error.Code, answer.Error.Wait()
+			return code != rfc8803.NotAuthorized && code != rfc8803.UnsupportedVersion && wait == 0, wait
 		case errno != 0 || err != nil:
 			return false, 0
 		}

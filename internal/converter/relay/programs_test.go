@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -31,8 +32,9 @@ func TestExcludedPrograms(t *testing.T) {
 	}
 }
 
-// A program that could not connect to a converter, as where a firewall forbids it this, takes it from no other.
-func TestUnreachableForOneProgram(t *testing.T) {
+// A program that could not connect to a converter, as where a firewall forbids it this, or that was refused, as where it has used
+// up the ports to a server, takes it from no other.
+func TestFailsForOneProgram(t *testing.T) {
 	t.Parallel()
 	bob := netip.MustParseAddrPort("192.0.2.1:5124")
 	ns, dir := netnstest.New(t), t.TempDir()
@@ -57,8 +59,10 @@ func TestUnreachableForOneProgram(t *testing.T) {
 		t.Errorf("%s, the converter is not used", what)
 	}
 	asked("before")
-	c.Failed(bob, ask.Unreachable)
-	asked("after one program could not reach it")
+	for _, reason := range []ask.Failure{ask.Unreachable, ask.Refused, ask.Busy, ask.Malformed} {
+		c.Failed(bob, reason)
+		asked(fmt.Sprintf("after one program found it %v", reason))
+	}
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if status, err := r.Status(); err == nil && status.Parts[PartServe].Counters.Accepted > 0 { // the relay has made sure
 			asked("when the relay has asked it")

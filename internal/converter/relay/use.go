@@ -13,7 +13,6 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/client"
 	"github.com/detour-collective/dcol/internal/converter/names"
-	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
 const (
@@ -276,23 +275,16 @@ func (x *user) Learned(_ ask.Process, server netip.AddrPort, mptcp bool) {
 	x.client.Update(func(c *choice.Choice) { c.Learned(server, mptcp, time.Now()) })
 }
 
-// Failed implements ask.Handler.
-func (x *user) Failed(_ ask.Process, converter netip.AddrPort, reason ask.Failure) {
-	var wait time.Duration
-	switch reason {
-	case ask.Unreachable: // perhaps for this program only: it may have a firewall, or a short limit, of its own
-		x.client.Suspect(converter)
-		return
-	case ask.Busy:
-		wait = (&rfc8803.Error{Code: rfc8803.ResourceExceeded}).Wait()
-	}
-	x.client.Update(func(c *choice.Choice) { c.Failed(converter, wait, time.Now()) })
+// Failed implements ask.Handler. Perhaps the converter failed for this program only: that may have a firewall, or a short limit,
+// of its own, or have used up the converter's ports to a server.
+func (x *user) Failed(_ ask.Process, converter netip.AddrPort, _ ask.Failure) {
+	x.client.Suspect(converter)
 }
 
 // Silent implements ask.Handler.
 func (x *user) Silent(_ ask.Process, converter, server netip.AddrPort) {
 	for _, c := range x.addressesOf(converter) {
-		x.client.Silent(c, server)
+		x.client.Unserved(c, server)
 	}
 }
 
