@@ -175,7 +175,7 @@ func TestRelayDies(t *testing.T) {
 }
 
 // Nothing is converted until the user wants it. In auto, the first connection shows that the server speaks no
-// MPTCP, and later ones are converted.
+// MPTCP, and later ones are converted. The proxy stays in any case: programs that are set to it have no other way.
 func TestConverterAuto(t *testing.T) {
 	w := converting(t, "auto")
 	w.fetched("socks5").endsWell()
@@ -184,12 +184,18 @@ func TestConverterAuto(t *testing.T) {
 	if out := w.dcol(alice, "convert", "never"); !strings.Contains(out, "not used") {
 		t.Error(out)
 	}
-	w.eventually("alice's relay has ended", func() error { return holds(w.relayOf(alice) == 0, "it runs") })
+	converted := func(want bool) func() error {
+		return func() error { // the relay learns of a change soon after the command
+			before := w.part(bob, "converter").Accepted
+			w.fetched("http").endsWell()
+			after := w.part(bob, "converter").Accepted
+			return holds(after > before == want, "the converter had %d connections, and then %d", before, after)
+		}
+	}
+	w.eventually("the proxy leads directly", converted(false))
 	w.dcol(alice, "convert", "always")
 	w.converterReady("alice is admitted again")
-	w.eventually("the proxy listens", func() error { return holds(w.part(alice, "proxy").Listen != "", "it does not") })
-	w.fetched("http").endsWell()
-	w.accepts(2)
+	w.eventually("connections are converted again", converted(true))
 	if text, err := w.read(alice, etc+"dcol.toml"); err != nil || !strings.Contains(string(text), `use = "always"`) {
 		t.Errorf("%v\n%s", err, text)
 	}

@@ -11,12 +11,16 @@ import (
 // modes are the relay's modes by the value of client.converter.use. The value never has none.
 var modes = map[config.UseConverter]choice.Mode{config.ConvertAuto: choice.Auto, config.ConvertAlways: choice.Always}
 
-// Converting translates the client's configuration into the relay's orders. It returns nil if no converter is used.
-// marks are the bits of packet marks that dcol owns.
+// Converting translates the client's configuration into the relay's orders. If no converter is used, only the proxy is served,
+// as programs that are set to it have no other way; without a proxy, it returns nil. marks are the bits of packet marks that
+// dcol owns.
 func Converting(c config.Client, marks uint32) *relay.Use {
 	mode, ok := modes[c.Converter.Use]
-	if !ok {
+	switch {
+	case !ok && c.Converter.Proxy == "":
 		return nil
+	case !ok:
+		return &relay.Use{Mode: choice.Never, Proxy: c.Converter.Proxy}
 	}
 	use := &relay.Use{
 		Mode: mode, Exclude: slices.Concat(c.Exclude, c.Converter.Exclude), ExcludeDomains: c.Converter.ExcludeDomains,
