@@ -136,6 +136,19 @@ func (w *world) mayLeave(s *wsub) bool {
 	return w.cfg.ByWorth && w.crowded[s.detour.Waypoint].After(w.now)
 }
 
+// mayGivePlace reports whether there is a waypoint that the connection does not use and may try in the place of the subflow.
+func (w *world) mayGivePlace(c *wconn, s *wsub) bool {
+	uses := func(waypoint string) bool {
+		return slices.ContainsFunc(c.subflows, func(x *wsub) bool { return x.detour != nil && x.detour.Waypoint == waypoint })
+	}
+	for _, d := range w.offers {
+		if w.cfg.ByWorth && d.Waypoint != s.detour.Waypoint && !uses(d.Waypoint) {
+			return true
+		}
+	}
+	return false
+}
+
 // lawfulEnd: what is ended is ours to end, and there is a reason.
 func (w *world) lawfulEnd(c *wconn, s *wsub) {
 	instead := func(x *wsub) bool { return x != s && x.up && !x.leaving && w.here(x) }
@@ -151,6 +164,10 @@ func (w *world) lawfulEnd(c *wconn, s *wsub) {
 	case s.loses && s.up && w.here(s) && s.ours && s.detour != nil && s.backup:
 		if w.knows(c) && !slices.ContainsFunc(c.subflows, instead) {
 			w.t.Fatalf("connection %d: subflow %d loses much and is ended, and there is nothing in its place", c.token, s.id)
+		}
+	case s.backup && s.up && w.here(s) && s.ours && s.detour != nil && w.mayGivePlace(c, s):
+		if w.knows(c) && !slices.ContainsFunc(c.subflows, instead) {
+			w.t.Fatalf("connection %d: subflow %d gives its place to a waypoint that is tried, and there is nothing else", c.token, s.id)
 		}
 	case c.serverSide || c.excluded:
 		w.t.Fatalf("connection %d is not ours to manage, but a subflow is ended", c.token)

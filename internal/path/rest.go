@@ -222,7 +222,7 @@ func (k *detours) moved() {
 	k.suspensions.forgiveSilence()
 	clear(k.history)
 	clear(k.sessions)
-	k.line = line{}
+	k.line, k.compared = line{}, sessionPairs{}
 	clear(k.loads)
 	clear(k.sharings)
 	clear(k.trying)

@@ -211,7 +211,7 @@ func (c *Choice) isExcluded(server netip.AddrPort, now time.Time) bool {
 	if _, unreached := c.unreached.Get(server, now); unreached {
 		return true
 	}
-	if _, excluded := c.excluded.Get(addr, now); excluded || isLocal(addr) || c.isConverter(addr) {
+	if _, excluded := c.excluded.Get(addr, now); excluded || isLocal(addr) || c.isConverter(addr) || server.Port() == 0 {
 		return true
 	}
 	return slices.Contains(c.policy.ExcludePorts, server.Port()) ||
@@ -262,7 +262,7 @@ func (c *Choice) Table(now time.Time) Table {
 	for _, v := range c.converters {
 		t.Networks[alone(v.addr.Addr())] = struct{}{}
 	}
-	for _, port := range c.policy.ExcludePorts {
+	for _, port := range append([]uint16{0}, c.policy.ExcludePorts...) {
 		t.Ports[port] = struct{}{}
 	}
 	return t
@@ -276,13 +276,13 @@ func alone(addr netip.Addr) netip.Prefix {
 
 // local are the networks of isLocal.
 var local = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/32"), netip.MustParsePrefix("::/128"),
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("::/128"),
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"),
 	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"),
-	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("ff00::/8"),
+	netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// isLocal reports whether an address belongs to this host or its own link. Private networks are for the policy.
+// isLocal reports whether an address belongs to this host or its own link, or to no single host. Private networks are for the policy.
 func isLocal(a netip.Addr) bool {
 	return slices.ContainsFunc(local, func(p netip.Prefix) bool { return p.Contains(a.WithZone("")) })
 }

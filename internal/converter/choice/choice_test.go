@@ -60,7 +60,7 @@ func TestGoesDirectly(t *testing.T) {
 		"203.0.113.9:22": false, "198.51.100.7:443": false, "[::ffff:198.51.100.7]:443": false, "203.0.113.10:443": false,
 		"127.0.0.1:443": false, "[::1]:443": false, "10.1.2.3:443": true, "192.168.1.1:443": false,
 		"[::ffff:192.168.1.1]:443": false, "[fd00::1]:443": true, "[fe80::1%eth0]:443": false, "169.254.1.1:443": false,
-		"224.0.0.1:443": false, "0.0.0.0:443": false, "192.0.2.1:443": false,
+		"224.0.0.1:443": false, "0.0.0.0:443": false, "0.1.2.3:443": false, "240.0.0.1:443": false, "255.255.255.255:443": false, "203.0.113.9:0": false, "192.0.2.1:443": false,
 	} {
 		if got := c.Choose(netip.MustParseAddrPort(to), start); (got != nil) != want {
 			t.Errorf("%s: %v", to, got)
