@@ -55,7 +55,7 @@ func compareAside(ctx context.Context, o Options, plan asidePlan) (a aside, err 
 	if err := s.startAuto(ctx, server.Addr()); err != nil {
 		return a, err
 	}
-	if _, err := s.startEnd(ctx, serverHost, ExchangeServerPart, &ExchangeServer{At: server}); err != nil {
+	if _, err := s.startServer(ctx, &ExchangeServer{At: server}); err != nil {
 		return a, err
 	}
 	off, err := s.startEnd(ctx, clientHost, ExchangeClientPart, &ExchangeClient{})

@@ -42,6 +42,18 @@ func (s *ExchangeServer) Run(ctx context.Context, in io.Reader, out io.Writer, _
 	return remote.Serve(s, in, out)
 }
 
+// startServer starts the server on its host, and returns when it listens: only then does it answer calls.
+func (s *network) startServer(ctx context.Context, server *ExchangeServer) (*exchangeEnd, error) {
+	end, err := s.startEnd(ctx, serverHost, ExchangeServerPart, server)
+	if err != nil {
+		return nil, err
+	}
+	if err := end.call("Received", struct{}{}, nil); err != nil {
+		return nil, err
+	}
+	return end, nil
+}
+
 // zeros are what a server sends.
 var zeros = make([]byte, 128<<10)
 

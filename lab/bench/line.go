@@ -63,7 +63,7 @@ func openLine(ctx context.Context, o Options, backend string, delay time.Duratio
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	if l.server, err = s.startEnd(ctx, serverHost, ExchangeServerPart, &ExchangeServer{At: l.serverAt()}); err != nil {
+	if l.server, err = s.startServer(ctx, &ExchangeServer{At: l.serverAt()}); err != nil {
 		return nil, err
 	}
 	if l.client, err = s.startEnd(ctx, clientHost, ExchangeClientPart, &ExchangeClient{}); err != nil {

@@ -155,7 +155,7 @@ func (p sharingPlan) run(ctx context.Context, o Options) (r sharedRun, err error
 		return r, err
 	}
 	at := netip.AddrPortFrom(s.Host(serverHost).Addr4(), exchangePort)
-	if _, err := s.startEnd(ctx, serverHost, ExchangeServerPart, &ExchangeServer{At: at, Multipath: true}); err != nil {
+	if _, err := s.startServer(ctx, &ExchangeServer{At: at, Multipath: true}); err != nil {
 		return r, err
 	}
 	if err := s.ResetStats(); err != nil {
