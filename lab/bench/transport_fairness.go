@@ -28,11 +28,11 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, known.close()) }()
-	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	stop, err := timePrograms()
 	if err != nil {
-		return nil, fmt.Errorf("have the kernel count the time of programs: %w", err)
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, stats.Close()) }()
+	defer func() { err = errors.Join(err, stop()) }()
 	list := contests(known.names)
 	open := func() (*network, error) { return openShared(ctx, o, 10_000_000, 2) }
 	ratios, err := abreast(transportAbreast, open, repetitions, len(list), func(s *network, i int) (float64, error) { return s.share(ctx, list[i], length) })
@@ -52,17 +52,8 @@ func fairness(ctx context.Context, o Options, repetitions int) (found []Measurem
 		m.Note = c.note
 		found = append(found, m)
 	}
-	for i, r := range known.registered {
-		calls, spent, err := r.Acknowledged()
-		if err != nil {
-			return found, err
-		}
-		each := float64(spent.Nanoseconds()) / float64(max(calls, 1))
-		m := once(fmt.Sprintf("transport cost, an ACK by %s with two subflows", cc.Algorithms[i]), "ns", each).target("<= 500", each <= 500)
-		m.Note = fmt.Sprintf("the mean of %d calls, with what the kernel's statistics of programs cost", calls)
-		found = append(found, m)
-	}
-	return found, nil
+	costs, err := known.ackCosts("10 Mbit/s")
+	return append(found, costs...), err
 }
 
 // linkOf returns a link with a round trip of 40 ms, whose queue holds a bandwidth-delay product. rate is in bit/s.
@@ -166,6 +157,30 @@ func (a algorithms) close() error {
 		errs = append(errs, r.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// timePrograms has the kernel count how long each program takes, until it is stopped.
+func timePrograms() (stop func() error, err error) {
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return nil, fmt.Errorf("have the kernel count the time of programs: %w", err)
+	}
+	return stats.Close, nil
+}
+
+// ackCosts returns the time that each algorithm took for an ACK, on a link of this rate, since it was registered.
+func (a algorithms) ackCosts(rate string) (found []Measurement, err error) {
+	for i, r := range a.registered {
+		calls, spent, err := r.Acknowledged()
+		if err != nil {
+			return found, err
+		}
+		each := float64(spent.Nanoseconds()) / float64(max(calls, 1))
+		m := once(fmt.Sprintf("transport cost, an ACK by %s with two subflows at %s", cc.Algorithms[i], rate), "ns", each).target("<= 500", each <= 500)
+		m.Note = fmt.Sprintf("the mean of %d calls, with what the kernel's statistics of programs cost", calls)
+		found = append(found, m)
+	}
+	return found, nil
 }
 
 // addAddresses gives the client more addresses on its link, from which its kernel opens more subflows.

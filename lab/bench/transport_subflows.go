@@ -135,10 +135,42 @@ func openDisjoint(ctx context.Context, o Options, rate int64) (*network, error) 
 	return s, nil
 }
 
-// fastLink measures what the algorithms cost on a link of 1 Gbit/s.
+// fastLink measures what the algorithms cost on a link of 1 Gbit/s: goodput, and then time for each ACK.
 func fastLink(ctx context.Context, o Options, repetitions int) ([]Measurement, error) {
+	const length = 3 * time.Second
 	open := func() (*network, error) { return openFast(ctx, o) }
-	return beside(ctx, 1, open, "transport fast, two subflows at 1 Gbit/s", repetitions, 3*time.Second, 0.98)
+	found, err := beside(ctx, 1, open, "transport fast, two subflows at 1 Gbit/s", repetitions, length, 0.98)
+	if err != nil {
+		return found, err
+	}
+	costs, err := fastACKs(ctx, open, length)
+	return append(found, costs...), err
+}
+
+// fastACKs measures the time that each algorithm takes for an ACK of an upload. The goodput is measured without that, because it costs
+// time as well.
+func fastACKs(ctx context.Context, open func() (*network, error), length time.Duration) (found []Measurement, err error) {
+	known, err := registerAlgorithms()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, known.close()) }()
+	stop, err := timePrograms()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	s, err := open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	for _, a := range cc.Algorithms {
+		if _, err := s.goodput(ctx, known.names[a], length); err != nil {
+			return nil, err
+		}
+	}
+	return known.ackCosts("1 Gbit/s")
 }
 
 // openFast builds a network of a client and a server with a link of 1 Gbit/s. The kernel shapes it: the emulator is too slow, and few
