@@ -48,7 +48,9 @@ func (l *loop) shut(e *end) {
 		l.finish(e.pair)
 		return
 	}
-	if err := l.sockets.shutdown(int(e.peer().fd)); err != nil {
+	// A reset that came while its last bytes waited is not reported again.
+	broken := e.is&isBroken != 0 && l.sockets.failed(int(e.fd))
+	if broken || l.sockets.shutdown(int(e.peer().fd)) != nil {
 		l.reset(e.pair)
 	}
 }
