@@ -169,7 +169,7 @@ func TestAsGopacket(t *testing.T) {
 		first := gopacket.Decoder(layers.LayerTypeIPv4)
 		if p.V6 != nil {
 			first = layers.LayerTypeIPv6
-			p.V6.Extensions = nil // some of them it does not know
+			p.V6.NextHeader, p.V6.Extensions = p.V6.protocol(), nil // some of them it does not know
 		} else {
 			p.V4.Options = bytes.Repeat([]byte{KindNOP}, len(p.V4.Options)) // it refuses malformed ones
 		}
