@@ -9,7 +9,6 @@ import (
 // order in which Handle returns them.
 type Action interface{ action() }
 
-// actions collects what the caller is to do.
 type actions []Action
 
 func (as *actions) do(a Action) { *as = append(*as, a) }
@@ -31,13 +30,13 @@ type CreateSubflow struct {
 	Server netip.AddrPort
 }
 
-// DestroySubflow ends one subflow, or aborts one whose SYN is unanswered. A subflow that no longer
-// exists is not an error.
+// DestroySubflow ends one subflow, or aborts one whose SYN is unanswered. If the subflow no longer exists, that is
+// not an error.
 type DestroySubflow struct {
 	Token         Token
 	Local, Remote netip.AddrPort
-	// Orphan: the subflow's local address is gone, and may come back. It is to be kept if one end of the
-	// connection is closed, as the connection gets no other subflow then.
+	// Orphan is set if the subflow's local address is gone and may come back. The caller then keeps the subflow if one
+	// end of the connection is closed, because Linux opens no other subflow for such a connection.
 	Orphan bool
 }
 
@@ -69,7 +68,7 @@ type Measure struct {
 	Local, Remote netip.AddrPort
 }
 
-// Probe turns keep-alive probes on a subflow on or off. While on, a probe is sent for each second
+// Probe turns keep-alive probes on a subflow on or off. While they are on, the kernel sends a probe for each second
 // in which nothing was received. Samples report how many probes are unanswered.
 type Probe struct {
 	Token         Token
@@ -79,9 +78,9 @@ type Probe struct {
 	Backup bool
 }
 
-// Blame reports to the operator that a waypoint's detours are suspended. Detours of this kind, or
-// of all kinds, are not used towards Server until the given time. A zero Server means all servers.
-// Err is the fault that was seen, Mend is advice for the operator.
+// Blame reports to the operator that a waypoint's detours are suspended. Detours of this kind, or of all kinds, are
+// not used towards Server until the given time. A zero Server means all servers. Err is the harm that was seen, and
+// Mend advises the operator what to do.
 type Blame struct {
 	Waypoint string
 	Kind     Kind
@@ -92,8 +91,8 @@ type Blame struct {
 	Until    time.Time
 }
 
-// ReadAddrs asks for this host's addresses: a subflow starts from one that was not among
-// them when they were last told. The answer is LocalAddrs, at once.
+// ReadAddrs asks for this host's addresses, because a subflow starts from an address that the last LocalAddrs did not
+// list. The answer is LocalAddrs, at once.
 type ReadAddrs struct{}
 
 func (CreateSubflow) action()  {}

@@ -7,22 +7,23 @@ import (
 	"time"
 )
 
-// outOfOrder bounds how long after a report about addresses the report of an earlier end of a subflow may come.
+// outOfOrder bounds how long the report of a subflow's end may be delayed, so that it comes after the report of a
+// later change of addresses.
 const outOfOrder = verdictDelay
 
-// hostAddrs holds this host's addresses, and which of them belong to tunnels.
+// hostAddrs holds this host's addresses and tells which of them belong to tunnels.
 type hostAddrs struct {
 	network uint32                   // counts changes of network
-	addrs   []netip.Addr             // sorted; nil: unknown
-	newer   []netip.Addr             // subflows start from them, addrs lacks them; asked about
-	came    map[netip.Addr]time.Time // when those of addrs came that were not there at first
+	addrs   []netip.Addr             // sorted; nil: not known yet
+	newer   []netip.Addr             // not in addrs, but subflows start from them, so addrs was asked for
+	came    map[netip.Addr]time.Time // when each of addrs came; without those of the first LocalAddrs
 	tunnels map[netip.Addr]bool      // addresses of tunnels that exist or are on offer
-	behind  []netip.Prefix           // networks from whose addresses connections may come too
-	metered []netip.Addr             // on interfaces with a budget of their own
+	behind  []netip.Prefix           // networks behind this host, from which connections may come too
+	metered []netip.Addr             // on metered interfaces
 }
 
-// set replaces the addresses. It reports whether they changed, and whether the host is on another
-// network now. A tunnel that comes or goes does not count as another network.
+// set replaces the addresses. It reports whether they changed, and whether the host is now on another network. A
+// tunnel that comes or goes does not make it another network.
 func (h *hostAddrs) set(ev LocalAddrs, now time.Time) (changed, moved bool) {
 	for _, a := range ev.Tunnels {
 		h.tunnels[a] = true
@@ -52,12 +53,12 @@ func (h *hostAddrs) withoutTunnels(addrs []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return h.tunnels[a] })
 }
 
-// has reports whether an address is this host's.
+// has reports whether an address is this host's. While the addresses are not known, every address is.
 func (h *hostAddrs) has(a netip.Addr) bool {
 	return h.addrs == nil || slices.Contains(h.addrs, a) || slices.Contains(h.newer, a)
 }
 
-// owns reports whether subflows may come from an address.
+// owns reports whether connections that this host manages may come from an address.
 func (h *hostAddrs) owns(a netip.Addr) bool { return h.has(a) || h.isBehind(a) }
 
 // isBehind reports whether an address belongs to a host behind this one.
@@ -70,8 +71,8 @@ func (h *hostAddrs) hasSource(s *subflow) bool {
 	return !s.local.Addr().IsValid() || h.owns(s.local.Addr())
 }
 
-// perhapsLacked reports whether an established subflow whose end is reported now may have ended while this
-// host lacked its source address: it is gone, or came back just before.
+// perhapsLacked reports whether an established subflow may have ended while this host lacked its source address. That
+// is so if the address is gone, or came back within outOfOrder before the end was reported.
 func (h *hostAddrs) perhapsLacked(s *subflow, now time.Time) bool {
 	came := h.came[s.local.Addr()]
 	return !h.hasSource(s) || came.After(s.since.Add(-s.took)) && now.Sub(came) < outOfOrder
@@ -89,10 +90,9 @@ func (h *hostAddrs) source(c *conn) (from netip.Addr, ok bool) {
 	})
 }
 
-// startsFrom records where a subflow starts, as the kernel reports it. It reports whether the host's
-// addresses are to be read again. Reports about subflows and about addresses do not come in order: an
-// unknown address may be newer than the last LocalAddrs, or gone meanwhile. It counts as this
-// host's until the next LocalAddrs.
+// startsFrom records a source address that the kernel reports. It reports whether the host's addresses have to be
+// read again. Reports about subflows and reports about addresses do not come in order, so an unknown address may be
+// newer than the last LocalAddrs, or already gone. It counts as this host's until the next LocalAddrs.
 func (h *hostAddrs) startsFrom(local netip.AddrPort) (unknown bool) {
 	a := local.Addr()
 	if !a.IsValid() || h.owns(a) {
@@ -102,7 +102,7 @@ func (h *hostAddrs) startsFrom(local netip.AddrPort) (unknown bool) {
 	return true
 }
 
-// forgetTunnels drops addresses of tunnels that neither exist nor are on offer.
+// forgetTunnels drops the addresses of tunnels that do not exist any more and are not on offer.
 func (h *hostAddrs) forgetTunnels(onOffer []*offered) {
 	for a := range h.tunnels {
 		if !slices.Contains(h.addrs, a) && !slices.ContainsFunc(onOffer, func(o *offered) bool { return o.Local == a }) {

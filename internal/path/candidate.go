@@ -5,64 +5,64 @@ import (
 	"time"
 )
 
-// CandidateReason is why a new connection would take a detour or not: the cause, with the numbers that decided. Fields that
-// the cause does not name are zero.
+// CandidateReason tells why a new connection would take a detour or not: the cause, and the numbers that decided.
+// Fields that do not belong to the cause are zero.
 type CandidateReason struct {
 	Cause CandidateCause
 	// Chosen is set for CandidateChosen.
 	Chosen Reason
 	// Rest is set for CandidateRests.
 	Rest Rest
-	// Loss is the share of packets that it lost, for CandidateLossy.
+	// Loss is the share of packets that the detour lost, for CandidateLossy.
 	Loss float64
 	// Failures counts the waypoint's recent failures towards the server, for CandidateFailed.
 	Failures int
-	// Other has the numbers beside those of the detour that is taken before it, for the causes that compare.
+	// Other compares the detour with the one that is taken before it, for the causes that compare.
 	Other Comparison
 }
 
-// Comparison has the numbers of a detour beside those of another. Pairs of zeros were not compared.
+// Comparison holds the numbers of a detour beside those of another. A pair of zeros was not compared.
 type Comparison struct {
 	Waypoint string // the other's
-	// Wait and OtherWait are about how long a message waits for its answer. A zero beside a number is unknown.
+	// Wait and OtherWait estimate how long a message waits for its answer. One that is zero is unknown.
 	Wait, OtherWait time.Duration
 	// Measured is set if both waits were measured. Otherwise they are guessed from the round trips of sessions.
 	Measured bool
-	// Goodput and OtherGoodput are what bulk traffic got or may expect, in bits of payload a second.
+	// Goodput and OtherGoodput are the rates that bulk traffic may expect, in bits of payload a second.
 	Goodput, OtherGoodput float64
 }
 
-// CandidateCause classifies reasons for taking a detour or not.
+// CandidateCause classifies the reasons for taking a detour or not.
 type CandidateCause uint8
 
 const (
-	// CandidateChosen means that a new connection would take it.
+	// CandidateChosen means that a new connection would take the detour.
 	CandidateChosen CandidateCause = iota
-	// CandidateRests means that it is not to be used for now.
+	// CandidateRests means that the detour is not to be used for now.
 	CandidateRests
-	// CandidateLastResort means that nothing arrived through it lately.
+	// CandidateLastResort means that nothing arrived through the detour recently.
 	CandidateLastResort
-	// CandidateLoaded means that its waypoint says that it is loaded.
+	// CandidateLoaded means that the waypoint reports that it is loaded.
 	CandidateLoaded
-	// CandidateLossy means that it lost too much lately.
+	// CandidateLossy means that the detour lost too many packets recently.
 	CandidateLossy
 	// CandidateCapped means that the server accepts no more subflows.
 	CandidateCapped
-	// CandidateSparing means that the budget for its waypoint is nearly used up.
+	// CandidateSparing means that the budget for the waypoint is nearly used up.
 	CandidateSparing
-	// CandidateFailed means that subflows through its waypoint to this server failed lately.
+	// CandidateFailed means that subflows through the waypoint to this server failed recently.
 	CandidateFailed
-	// CandidateLater means that others come first, for reasons that were not compared by number.
+	// CandidateLater means that other detours come first, for reasons that are not compared by number.
 	CandidateLater
-	// CandidateGivesLess means that bulk traffic gets less of it.
+	// CandidateGivesLess means that bulk traffic gets less through the detour.
 	CandidateGivesLess
-	// CandidateGoodputUnknown means that what bulk traffic gets of it was not measured.
+	// CandidateGoodputUnknown means that the goodput through the detour was not measured.
 	CandidateGoodputUnknown
-	// CandidateSlower means that messages take longer over it.
+	// CandidateSlower means that messages take longer over the detour.
 	CandidateSlower
-	// CandidateWaitUnknown means that the time of a message over it was not measured.
+	// CandidateWaitUnknown means that the wait of messages over the detour was not measured.
 	CandidateWaitUnknown
-	// CandidateDrawn means that another one, about as good, was drawn by lot.
+	// CandidateDrawn means that another detour, about as good, was picked at random.
 	CandidateDrawn
 )
 
@@ -79,7 +79,7 @@ var restCodes = [...]string{
 	RestsLimited: "rests-limited", RestsSpent: "rests-budget",
 }
 
-// Code returns a word for the cause that does not change, for programs.
+// Code returns a stable word for the cause, for programs.
 func (r *CandidateReason) Code() string {
 	if r.Cause == CandidateRests {
 		return restCodes[r.Rest.Cause]
@@ -139,7 +139,7 @@ func (r *CandidateReason) of(d *Detour) string {
 	}
 }
 
-// spareReason returns why a usable detour is not taken. taken is the one that comes before it; nil: none does.
+// spareReason returns why a usable detour is not taken. taken is the detour that comes before it, or nil.
 func (u *Usable) spareReason(capped bool, taken *Usable) CandidateReason {
 	switch {
 	case u.LastResort:
@@ -161,7 +161,7 @@ func (u *Usable) spareReason(capped bool, taken *Usable) CandidateReason {
 	}
 }
 
-// besides compares a spare with the detour that is taken, by the numbers that would have to change.
+// besides compares a spare detour with the one that is taken.
 func (u *Usable) besides(taken *Usable) CandidateReason {
 	byGoodput := Comparison{Waypoint: taken.Waypoint, Goodput: u.Goodput, OtherGoodput: taken.Goodput}
 	byWait := Comparison{Waypoint: taken.Waypoint, Wait: u.Wait, OtherWait: taken.Wait, Measured: u.Measured && taken.Measured}

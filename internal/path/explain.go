@@ -12,21 +12,22 @@ import (
 
 // Explanation describes the connections to one server, the detours that lead there, and the reasons.
 type Explanation struct {
-	// Server is the server that Candidates concerns.
+	// Server is the server that Candidates refers to.
 	Server netip.AddrPort
 	// Conns lists the living connections to the server, the oldest first.
 	Conns []ConnState
-	// Closed lists connections to it that ended lately, the last first.
+	// Closed lists connections to it that ended recently, the latest first.
 	Closed []ClosedConn
-	// Direct has the measurements of the direct path.
+	// Direct has the measurements of the direct path to it.
 	Direct Known
-	// Candidates lists the detours that lead there: first those that a new connection would take, in its order.
+	// Candidates lists the detours that lead to Server. Those that a new connection would take come first, in the
+	// order in which it would take them.
 	Candidates []Candidate
-	// Note is the reason why a new connection would take no detour. It may be empty.
+	// Note says why a new connection would take no detour. It may be empty.
 	Note string
 }
 
-// ClosedConn describes a connection as it was before it ended.
+// ClosedConn describes the last state of an ended connection.
 type ClosedConn struct {
 	ConnState
 	Ended time.Time
@@ -36,38 +37,38 @@ type ClosedConn struct {
 type Known struct {
 	At       time.Time     // when it was last measured; zero: never
 	MinRTT   time.Duration // zero: unknown
-	Loss     float64       // share of packets
-	Packets  uint64        // in which that was seen, up to EnoughPackets
+	Loss     float64       // share of packets lost
+	Packets  uint64        // number of packets that Loss was measured over, at most EnoughPackets
 	Goodput  float64       // of bulk traffic in bits of payload a second; zero: unknown
-	Failures int           // recent failures of subflows
+	Failures int           // recent failures of subflows to the server
 }
 
 // Candidate is a detour that a new connection might take.
 type Candidate struct {
 	Detour
-	// Taken is set if it would be taken now.
+	// Taken is set if a new connection would take the detour now.
 	Taken bool
 	Known Known
-	// Wait is about how long a message over it waits for its answer, as far as it is known. Measured is not set
-	// if it is guessed from the round trip of the waypoint's session.
+	// Wait estimates how long a message over the detour waits for its answer. Zero: unknown. Measured is set if Wait
+	// was measured, not guessed from the round trip of the waypoint's session.
 	Wait     time.Duration
 	Measured bool
-	// Bottlenecks lists whether its waypoint shares its bottleneck with the direct path, and with the waypoints with which that
-	// was compared.
+	// Bottlenecks lists whether the waypoint shares its bottleneck with the direct path, and with other waypoints that
+	// it was compared with.
 	Bottlenecks []Bottleneck
-	// Claimed is what other members measured of its waypoint.
+	// Claimed summarises what other members measured through the waypoint.
 	Claimed claim.Hint
-	// Reason is why it is taken or not. Why has it in words.
+	// Reason tells why the detour is taken or not. Why returns it in words.
 	Reason CandidateReason
-	// Until is the time at which that reason ends by itself. It is zero if that is not known.
+	// Until is the time at which that reason ends by itself, or zero if it is not known.
 	Until time.Time
 }
 
-// Why returns the reason for taking it or not in words.
+// Why returns in words why the detour is taken or not.
 func (c *Candidate) Why() string { return c.Reason.of(&c.Detour) }
 
-// Explain returns the connections to a server, and what a new one would take. Its connections and those to the same address at other
-// ports are listed if the port is 0. The candidates are then those of port 443.
+// Explain returns the connections to a server, and the detours that a new one would take. If the port is 0, it lists
+// the connections to all ports of the address, and the candidates for port 443.
 func (m *Manager) Explain(server netip.AddrPort, now time.Time) Explanation {
 	is := func(c *conn) bool {
 		return c.remote.Addr() == server.Addr() && (server.Port() == 0 || c.remote.Port() == server.Port())
@@ -89,11 +90,11 @@ func (m *Manager) Explain(server netip.AddrPort, now time.Time) Explanation {
 	return x
 }
 
-// candidates asks the policy what a new connection to the server would take.
+// candidates fills in the detours that the policy would choose for a new connection to the server.
 func (m *Manager) candidates(x *Explanation, now time.Time) {
 	c := m.newConn(0, netip.AddrPort{}, x.Server, "", now)
 	c.subflows = []*subflow{{direct: true, up: true, remote: x.Server, since: now}}
-	c.short = now.Add(-offersCome) // it has waited for offers
+	c.short = now.Add(-offersCome) // as if it had waited for offers
 	t := m.turn(c, now)
 	x.Direct = m.detours.known("", x.Server)
 	switch _, ok := m.host.source(c); {
@@ -156,7 +157,7 @@ func compareKnown(a, b time.Duration) int {
 	return cmp.Compare(a, b)
 }
 
-// lastOf returns the detour that is taken last of those that are taken, or nil if none is.
+// lastOf returns the detour that was chosen last, or nil if none was.
 func lastOf(open []Choice, usable []Usable) *Usable {
 	if len(open) == 0 {
 		return nil
@@ -174,13 +175,13 @@ func (k *detours) candidate(u *Usable, server netip.AddrPort, taken bool, why Ca
 	}
 }
 
-// known returns what the history has of a waypoint, or of the direct path if it is empty.
+// known returns the measurements through a waypoint, or those of the direct path if the name is empty.
 func (k *detours) known(waypoint string, server netip.AddrPort) Known {
 	r, _ := k.history.of(waypoint, server)
 	return Known{At: r.at, MinRTT: r.trip, Loss: r.loss, Packets: r.packets, Goodput: r.goodput}
 }
 
-// lately keeps the last connections that ended, the oldest first.
+// lately keeps the connections that ended last, the oldest first.
 type lately struct{ conns []endedConn }
 
 type endedConn struct {
@@ -195,7 +196,7 @@ func (l *lately) add(c *conn, now time.Time) {
 	if len(l.conns) == mostLately {
 		l.conns = slices.Delete(l.conns, 0, 1)
 	}
-	for _, e := range c.ended { // its subflows end a moment before itself
+	for _, e := range c.ended { // subflows end a moment before their connection
 		c.subflows = append(c.subflows, e.subflow)
 	}
 	c.ended, c.attention = nil, nil

@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// The kernel ends a connection that had no subflow for its inactivity timeout. But it begins to count anew whenever an attempt at
-// a subflow fails. So attempts that go on, as after the end of the server, would keep a connection for good, and its
-// program would wait. Therefore there are none after that time, and the connection ends within as long again.
+// The kernel ends a connection that has had no subflow for its inactivity timeout. But it restarts the timeout
+// whenever an attempt at a subflow fails. Attempts that go on, for example after the server died, would keep a
+// connection for good, and its program would wait. So no subflow is tried after a connection has had none for the
+// timeout, and the kernel ends it within another timeout.
 
-// defaultInactivity is Linux' timeout.
+// defaultInactivity is Linux's default timeout.
 const defaultInactivity = time.Minute
 
-// noticeLoss records since when the connection has had no established subflow.
+// noticeLoss records when the connection lost its last established subflow.
 func (t turn) noticeLoss() {
 	switch {
 	case t.has(func(s *subflow) bool { return s.up }):
@@ -22,12 +23,11 @@ func (t turn) noticeLoss() {
 	}
 }
 
-// abandoned reports whether the connection had no subflow for so long that it is left to end.
+// abandoned reports whether the connection has had no established subflow for the inactivity timeout.
 func (t turn) abandoned(inactivity time.Duration) bool {
 	return !t.lone.IsZero() && t.now.Sub(t.lone) >= inactivity
 }
 
-// describeAbandoned returns the reason for trying no more subflows.
 func describeAbandoned(inactivity time.Duration) string {
 	return fmt.Sprintf("it had no path for %v, so the kernel ends it", inactivity)
 }

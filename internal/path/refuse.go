@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// doors holds the connections that others made to this host and that may have only their first subflow.
+// doors holds the connections that this host accepted and that may have only their first subflow.
 type doors map[Token]bool
 
-// accepted takes in a connection that this host accepted.
+// accepted takes in a connection that this host accepted, if its rule refuses joins or announces addresses.
 func (m *Manager) accepted(ev ConnEstablished, now time.Time) {
 	r := m.rules.of(ev.Local.Port(), ev.Remote.Addr(), ev.Cgroup)
 	if r.RefuseJoins {
@@ -19,7 +19,7 @@ func (m *Manager) accepted(ev ConnEstablished, now time.Time) {
 	}
 }
 
-// forgetAccepted forgets the connections that this host accepted, except those that still exist.
+// forgetAccepted forgets the accepted connections that do not exist any more.
 func (m *Manager) forgetAccepted(live []Token) {
 	exists := make(map[Token]bool, len(live))
 	for _, t := range live {
@@ -33,7 +33,7 @@ func (m *Manager) forgetAccepted(live []Token) {
 	}
 }
 
-// refuseJoin ends a subflow that the peer opened. It reports whether it did.
+// refuseJoin ends a subflow that the peer opened on a connection that refuses joins. It reports whether it did.
 func (m *Manager) refuseJoin(token Token, local, remote netip.AddrPort) bool {
 	if !m.doors[token] {
 		return false

@@ -5,18 +5,20 @@ import (
 	"time"
 )
 
-// This file counts what subflows carried after their last sample. The kernel reports the last counters of a subflow
-// when it frees it, independently of the subflow's end, so that either may come first. What came first waits here.
+// This file counts what subflows carried after their last sample. The kernel reports a subflow's last counters when
+// it frees the subflow. That report and the end of the subflow may come in either order. Whichever comes first waits
+// here for the other.
 
 const (
-	// An ended subflow waits for its last counters for as long as closing may take the kernel.
+	// awaitsCounters bounds the wait of an ended subflow for its last counters. The kernel may take that long to close
+	// it.
 	awaitsCounters = 3 * time.Minute
-	// Last counters wait for the end that is reported for their subflow.
+	// countersWait bounds the wait of last counters for the report that their subflow ended.
 	countersWait = 10 * time.Second
-	// mostUnsettled bounds each of the two lists. Beyond it, the last samples count.
+	// mostUnsettled bounds each of the two lists. Subflows beyond it are counted up to their last samples.
 	mostUnsettled = 16384
-	// mostForeign bounds the last counters at which others' are no longer kept. The first connection to a server may
-	// have ended before its beginning is reported, so that nothing distinguishes it from a connection of plain TCP.
+	// mostForeign is the number of waiting counters from which those of unknown sockets are dropped. Below it they are
+	// kept: the first connection to a server may end before its beginning is reported, and then looks like plain TCP.
 	mostForeign = 4096
 )
 
@@ -42,7 +44,7 @@ func newSettlements() settlements {
 	return settlements{ended: make(map[Ends]endedCount), counted: make(map[Ends]lastCount)}
 }
 
-// settleEnds has those subflows of the connection counted to the end that ended and were not yet.
+// settleEnds counts to the end those subflows of the connection that ended and were not counted yet.
 func (m *Manager) settleEnds(t turn) {
 	for i := range t.ended {
 		if e := &t.ended[i]; !e.settled {
@@ -52,7 +54,7 @@ func (m *Manager) settleEnds(t turn) {
 	}
 }
 
-// settleAll has all subflows of a connection counted to the end that ended.
+// settleAll counts all subflows of an ended connection to the end.
 func (m *Manager) settleAll(c *conn, now time.Time) {
 	m.settleEnds(m.turn(c, now))
 	for _, s := range c.subflows {
@@ -60,7 +62,8 @@ func (m *Manager) settleAll(c *conn, now time.Time) {
 	}
 }
 
-// settle counts what a subflow that ended carried after its last sample, or waits for its last counters.
+// settle counts what an ended subflow carried after its last sample, if its last counters are known. Otherwise it
+// waits for them.
 func (m *Manager) settle(c *conn, s *subflow, now time.Time) {
 	by, ok := m.accountOf(c, s)
 	if !ok || !s.up || !c.counts(s) {
@@ -93,7 +96,8 @@ func (m *Manager) counted(ev SubflowCounted, now time.Time) {
 	}
 }
 
-// perhapsOurs reports whether a socket with these addresses may be a subflow of a known connection.
+// perhapsOurs reports whether a socket with these addresses may be a subflow of a connection whose beginning was not
+// reported yet.
 func (m *Manager) perhapsOurs(ends Ends) bool {
 	if len(m.conns.byServer[ends.Remote]) > 0 || m.host.tunnels[ends.Local.Addr()] {
 		return true
@@ -103,7 +107,7 @@ func (m *Manager) perhapsOurs(ends Ends) bool {
 			return true
 		}
 	}
-	for _, o := range m.detours.general { // a session was perhaps not measured yet
+	for _, o := range m.detours.general { // the session may not have been measured yet
 		if o.Remote.Addr() == ends.Remote.Addr() {
 			return true
 		}
@@ -111,11 +115,12 @@ func (m *Manager) perhapsOurs(ends Ends) bool {
 	return false
 }
 
-// counts reports whether all that the subflow's counters show was carried since the Manager began, or is known to have
-// been counted.
+// counts reports whether all that the subflow's counters show was carried since the Manager began, or was counted
+// already.
 func (c *conn) counts(s *subflow) bool { return !c.adopted || !s.at.IsZero() }
 
-// since returns what a counter grew by. It does not, if the counters are another subflow's.
+// since returns the growth of a counter. It is 0 if the counter fell, because the counters are then another
+// subflow's.
 func since(now, before uint64) uint64 {
 	if now < before {
 		return 0

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Snapshot is a copy of the Manager's state for display, the oldest first. Times are those given to
-// Handle.
+// Snapshot is a copy of the Manager's state for display. Connections and detours are sorted by age, the oldest first.
+// Times are those given to Handle.
 type Snapshot struct {
 	Conns   []ConnState
 	Detours []DetourState
@@ -26,17 +26,16 @@ type ConnState struct {
 	Token         Token
 	Local, Remote netip.AddrPort
 	Since         time.Time
-	Traffic       string // its kind: short, messages or bulk
+	Traffic       string // the kind of traffic: short, messages or bulk
 	// Rule is the name of the rule that chose its policy. It is empty if none did.
 	Rule string
-	// Note says why it has no detour, or what it waits for. It may be empty.
+	// Note says why the connection has no detour, or what it waits for. It may be empty.
 	Note     string
 	Subflows []SubflowState
-	// Tried lists the waypoints that it tried, and what that showed, the earliest first.
+	// Tried lists the waypoints that the connection tried out, with the results, the earliest first.
 	Tried []Tryout
 }
 
-// directWord is the kind of a subflow on the direct path, as a word.
 const directWord = "direct"
 
 // SubflowState describes one subflow.
@@ -45,13 +44,12 @@ type SubflowState struct {
 	LocalID       uint8
 	Kind          string // "direct", the name of a Kind, or "unknown"
 	Waypoint      string
-	At            netip.Addr // the waypoint's address in use
+	At            netip.Addr // the waypoint's address to which the subflow goes
 	State         string     // "up", "backup" or "joining"
 	Since         time.Time
-	// SendRate and ReceiveRate are bits of payload a second, in the last second or so.
+	// SendRate and ReceiveRate are in bits of payload a second, between the last two complete samples.
 	SendRate, ReceiveRate float64
-	// Why is the reason for choosing this detour. It is empty if the path manager did not choose
-	// it.
+	// Why is the reason for choosing this detour or for setting it aside. It may be empty.
 	Why string
 }
 
@@ -59,14 +57,14 @@ type SubflowState struct {
 type DetourState struct {
 	Detour
 	Since time.Time
-	// Failures counts consecutive failures, and RestsUntil is when the detour is used again. They
-	// refer to every server, or to the one with the most failures.
+	// Failures counts consecutive failures. RetryAt is the time at which the detour is used again. Both refer to all
+	// servers, or else to the server with the most failures.
 	Failures int
 	RetryAt  time.Time
 	Err      error // the last failure
-	// Towards is the only server for which it rests. If zero, it rests for every server.
+	// Towards is the server for which the detour rests. If zero, the detour rests for every server.
 	Towards netip.AddrPort
-	// Why says what keeps it from being used, or what is not known of it. It may be empty.
+	// Why says why the detour is not used, or that it is unproven. It may be empty.
 	Why string
 }
 
@@ -77,15 +75,15 @@ func (m *Manager) Snapshot(now time.Time) Snapshot {
 	return snap
 }
 
-// Busiest returns a copy of the state without detours, and with at most so many connections: those on which data moved
-// lately, first those with bulk traffic, then those with messages.
+// Busiest returns a copy of the state without detours and with at most that many connections. It takes those on which
+// data moved in the last busyFor, bulk traffic first, then messages.
 func (m *Manager) Busiest(most int, now time.Time) Snapshot {
 	busy := m.conns.where(func(c *conn) bool { return now.Sub(c.moved) < busyFor })
 	slices.SortStableFunc(busy, func(a, b *conn) int { return cmp.Compare(b.kind, a.kind) })
 	return m.snapshot(busy[:min(most, len(busy))], now)
 }
 
-// busyFor is how long a connection counts as busy after data moved on it.
+// busyFor is the time for which a connection counts as busy after data moved on it.
 const busyFor = 30 * time.Second
 
 func (m *Manager) snapshot(conns []*conn, now time.Time) Snapshot {
@@ -119,7 +117,7 @@ func (k *detours) states(host *hostAddrs, now time.Time) (list []DetourState) {
 	worst := k.failures.worst(now)
 	for id, o := range k.byID {
 		if o.Kind == Port {
-			continue // it is always there
+			continue // it is always on offer
 		}
 		list = append(list, k.describe(o, worst[id], host, now))
 	}
@@ -129,7 +127,7 @@ func (k *detours) states(host *hostAddrs, now time.Time) (list []DetourState) {
 	return list
 }
 
-// describe returns the state of a detour that failed most towards server.
+// describe returns the state of a detour. server is the server towards which the detour failed most, or zero.
 func (k *detours) describe(o *offered, server netip.AddrPort, host *hostAddrs, now time.Time) DetourState {
 	d := DetourState{Detour: o.Detour, Since: o.since}
 	r := k.failures.of(o.ID, server)

@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/deadline"
 )
 
-// table holds the connections: by token, by server, by when they need a Tick, and those that are
-// sampled closely.
+// table holds the connections by token and by server, a queue of those that need a Tick, and the list of those that
+// are sampled closely.
 type table struct {
 	byToken  map[Token]*conn
 	byServer map[netip.AddrPort]map[Token]*conn // by conn.server

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Carried counts the payload that subflows over one kind of path carried since the Manager began: what they were sampled
-// to have carried, and the rest when their last counters are known (SubflowCounted). Linux counts SYN and FIN for a byte
-// each.
+// Carried counts the payload carried over one kind of path since the Manager began: what samples showed, and the rest
+// from the last counters of ended subflows (SubflowCounted). Linux counts SYN and FIN as one byte each.
 type Carried struct {
 	Kind     string // "direct" or the name of a Kind
 	Waypoint string // empty for the direct path
@@ -17,21 +16,21 @@ type Carried struct {
 	Sent     uint64 // acknowledged by the peer
 }
 
-// Lifetimes is a histogram of how long connections lived that have ended.
+// Lifetimes is a histogram of the lifetimes of ended connections.
 type Lifetimes struct {
-	// Counts has the number of connections for each of LifetimeBounds that lived no longer than that and longer than the
-	// bound before, and at last those that lived longer.
+	// Counts has one element for each of LifetimeBounds, and a last one. An element counts the lifetimes up to its
+	// bound and above the bound before. The last element counts those above all bounds.
 	Counts []uint64
-	// Sum is their time together.
+	// Sum is the sum of all lifetimes.
 	Sum time.Duration
 }
 
-// LifetimeBounds are the bounds of Lifetimes.
+// LifetimeBounds lists the upper bounds of the classes of Lifetimes.
 var LifetimeBounds = []time.Duration{
 	100 * time.Millisecond, time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 24 * time.Hour,
 }
 
-// tally counts what the connections did.
+// tally counts what all connections carried, and how long they lived.
 type tally struct {
 	carried   map[carrier]*Carried
 	lifetimes Lifetimes
@@ -43,7 +42,7 @@ func newTally() tally {
 	return tally{carried: make(map[carrier]*Carried), lifetimes: Lifetimes{Counts: make([]uint64, len(LifetimeBounds)+1)}}
 }
 
-// carrierOf returns the path of a subflow, if it is known.
+// carrierOf returns the kind and the waypoint of a subflow's path. known is false if the path was not recognised.
 func carrierOf(s *subflow) (by carrier, known bool) {
 	switch {
 	case s.direct:
@@ -54,7 +53,7 @@ func carrierOf(s *subflow) (by carrier, known bool) {
 	return by, false
 }
 
-// add counts what was carried over a path.
+// add counts payload carried over a path.
 func (y *tally) add(by carrier, received, sent uint64) {
 	if received == 0 && sent == 0 {
 		return
@@ -68,14 +67,14 @@ func (y *tally) add(by carrier, received, sent uint64) {
 	c.Sent += sent
 }
 
-// ended counts a connection that has ended.
+// ended counts the lifetime of a connection that ended.
 func (y *tally) ended(lived time.Duration) {
 	i, _ := slices.BinarySearch(LifetimeBounds, lived)
 	y.lifetimes.Counts[i]++
 	y.lifetimes.Sum += max(lived, 0)
 }
 
-// list returns what was carried, in the order of the paths' names.
+// list returns all counts, sorted by waypoint and kind.
 func (y *tally) list() (all []Carried) {
 	for _, c := range slices.SortedFunc(maps.Values(y.carried), func(a, b *Carried) int {
 		return cmp.Or(cmp.Compare(a.Waypoint, b.Waypoint), cmp.Compare(a.Kind, b.Kind))
