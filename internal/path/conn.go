@@ -13,66 +13,66 @@ import (
 type conn struct {
 	token         Token
 	local, remote netip.AddrPort // of the first subflow
-	server        netip.AddrPort // destination of further subflows: remote, or an announced address
+	server        netip.AddrPort // destination of further subflows: remote, or an address that the server announced
 	since         time.Time
 	rule          *Rule
 
-	tunnelled   bool // its first subflow starts in a tunnel, so none may start elsewhere
+	tunnelled   bool // its first subflow starts in a tunnel, so all others must, too
 	denyInitial bool
 	excluded    bool
 	refused     bool // the kernel accepts no commands for it
 	halfClosed  bool // the kernel opens no more subflows for it
-	adopted     bool // found when it was established already
+	adopted     bool // found when it was already established
 	tls         bool // detours wait for the server's first data
 	heard       bool // the server's first data has arrived
-	capped      bool // would take more subflows if the server did
-	asks        bool // a mapping may serve as the detour that it lacks
-	watched     bool // in table.watched
-	tried       bool // took a detour to measure it
-	kindSaid    bool // by the operator
+	capped      bool // would take more subflows if the server accepted more
+	asks        bool // short of a detour, and a mapping would do
+	watched     bool // listed in table.watched
+	tried       bool // has taken a detour to measure it
+	kindSaid    bool // the operator set kind
 	lastID      uint8
 	kind        measure.Kind // of its traffic
 
 	subflows []*subflow
-	ended    []ended // subflows that ended and are not judged yet
+	ended    []ended // ended subflows that are not judged yet
 	removals removals
 
-	short     time.Time // since when it would take another detour; zero: it would not
+	short     time.Time // when it became short of a detour; zero: it is not
 	nextProbe time.Time
 	dropped   time.Time // when a subflow last ended that the server may still count
 
 	carried uint64  // bytes in both directions
-	growth  *growth // nil unless further subflows wait for more traffic
+	growth  *growth // nil unless its Rule.Start delays further subflows
 
-	ask    retry // for requesting detours
-	direct retry // for the direct path
-	room   retry // for subflows beyond those that the server accepted
+	ask    retry // requests for detours
+	direct retry // attempts at the direct path
+	room   retry // attempts at more subflows than the server accepted
 
-	exchanges int32     // of detours through loaded or slower waypoints
-	flights   int32     // from detours that collapsed
-	exchanged time.Time // when the last exchange began
-	fled      time.Time // when the last flight began
-	left      *collapse // what the next detour takes the place of; nil: of none that collapsed
+	exchanges int32     // number of detours exchanged because their waypoints were loaded or slower
+	flights   int32     // number of detours left because they collapsed
+	exchanged time.Time // start of the last exchange
+	fled      time.Time // start of the last flight
+	left      *collapse // the collapsed detour whose place the next one takes; nil: none
 
-	attention *attention // nil while it is not sampled closely
-	tryouts   *tryouts   // nil unless it has bulk traffic
+	attention *attention // nil unless sampled closely
+	tryouts   *tryouts   // nil unless it has had bulk traffic
 
 	data  progress
 	moved time.Time             // when a subflow last received or sent data
 	seen  time.Time             // when one of its subflows last appeared in a complete sample
-	lone  time.Time             // since when it has had no established subflow; zero: it has one
+	lone  time.Time             // when it lost its last established subflow; zero: it has one
 	due   deadline.Entry[*conn] // when it needs a Tick
 }
 
-// managed reports whether this manager may act on the connection. One that began in a tunnel gets no detours if it is
-// excluded, but has to find its way into the next tunnel.
+// managed reports whether this manager may act on the connection. It acts on an excluded connection only if it began
+// in a tunnel. Such a connection gets no detours but has to find its way into the next tunnel.
 func (c *conn) managed() bool { return (!c.excluded || c.tunnelled) && !c.refused }
 
-// denied reports whether the server accepts no further subflow to the only address known of it.
+// denied reports whether the server accepts no further subflow to its only known address.
 func (c *conn) denied() bool { return c.denyInitial && c.server == c.remote }
 
-// closing reports whether a subflow ended recently, so that the connection itself may be closing. A
-// failed try is not counted, because it has a cause of its own.
+// closing reports whether a subflow ended recently, because then the connection itself may be closing. A failed try
+// does not count, because it has a cause of its own.
 func (c *conn) closing() bool {
 	return slices.ContainsFunc(c.ended, func(e ended) bool { return e.up || !e.try || e.unsent })
 }
@@ -85,9 +85,9 @@ func (c *conn) waits() bool {
 	return !c.open() && c.has((*subflow).waits) && c.has(func(s *subflow) bool { return s.up && s.direct })
 }
 
-// wants reports whether the connection could use mappings that are not known yet. It could if it is
-// short of detours. It also could if it has a subflow from before the agent's restart, which is
-// recognised only when its detour is on offer again.
+// wants reports whether mappings that are not known yet may help the connection. They may if it is short of a detour.
+// They also may if it has a subflow from before the agent's restart, because such a subflow is recognised only when
+// its detour is on offer again.
 func (c *conn) wants() bool {
 	return c.asks || c.has(func(s *subflow) bool { return !s.direct && s.detour == nil && s.id != 0 })
 }
@@ -95,8 +95,8 @@ func (c *conn) wants() bool {
 // isShort reports whether the connection would take another detour.
 func (c *conn) isShort() bool { return !c.short.IsZero() }
 
-// asked returns the subflow with this id that this manager requested and that is not established
-// yet. There may be another with the same id that an earlier agent requested.
+// asked returns the joining subflow with this id that this manager requested. A subflow of an earlier agent may have
+// the same id.
 func (c *conn) asked(id uint8) *subflow {
 	return c.find(func(s *subflow) bool { return s.id == id && !s.up })
 }
@@ -105,9 +105,8 @@ func (c *conn) byAddrs(local, remote netip.AddrPort) *subflow {
 	return c.find(func(s *subflow) bool { return s.local == local && s.remote == remote })
 }
 
-// joining returns the subflow that is not established yet and matches what the kernel reports: the
-// local address and port, or the id while those are unknown. The kernel may leave out the remote
-// port.
+// joining returns the joining subflow that the kernel reports. It matches by the local address and port, or by the id
+// while those are unknown. The kernel may leave out the remote port.
 func (c *conn) joining(id uint8, local, remote netip.AddrPort) *subflow {
 	return c.find(func(s *subflow) bool {
 		return !s.up && s.remote.Addr() == remote.Addr() && (s.remote.Port() == remote.Port() || remote.Port() == 0) &&
@@ -134,7 +133,7 @@ func (c *conn) where(is func(*subflow) bool) (list []*subflow) {
 	return list
 }
 
-// beside counts the connection's subflows, without the first, for which is returns true.
+// beside counts the subflows other than the first for which is returns true.
 func (c *conn) beside(is func(*subflow) bool) (n int) {
 	for _, s := range c.subflows {
 		if s.id != 0 && is(s) {
@@ -144,7 +143,7 @@ func (c *conn) beside(is func(*subflow) bool) (n int) {
 	return n
 }
 
-// adopt adds a subflow that was created by the peer, or requested by an earlier agent.
+// adopt adds a subflow that the peer created or that an earlier agent requested.
 func (c *conn) adopt(id uint8, remote netip.AddrPort, now time.Time) *subflow {
 	s := &subflow{id: id, remote: remote, direct: remote == c.server, since: now, foreign: true}
 	c.subflows = append(c.subflows, s)
@@ -155,10 +154,9 @@ func (c *conn) remove(s *subflow) {
 	c.subflows = slices.DeleteFunc(c.subflows, func(x *subflow) bool { return x == s })
 }
 
-// newID returns an address id that no subflow of the connection uses and that is not waiting for a
-// REMOVE_ADDR. Ids are reused as late as possible, because a REMOVE_ADDR for an old one may still
-// be in flight. Every subflow has an id of its own so that one can be removed without the others.
-// There are 255 ids; the kernel stops at 8 subflows.
+// newID returns an address id that no subflow uses and no REMOVE_ADDR waits for. Ids are reused as late as possible,
+// because a REMOVE_ADDR for an old one may still be in flight. Every subflow has an id of its own, so that one can be
+// removed without the others. There are 255 ids, and the kernel stops at 8 subflows.
 func (c *conn) newID() (id uint8, ok bool) {
 	for range 255 {
 		c.lastID++
@@ -174,7 +172,7 @@ func (c *conn) newID() (id uint8, ok bool) {
 	return 0, false
 }
 
-// ownsID reports whether this manager created s and no other subflow has its address id.
+// ownsID reports whether no other subflow of the connection has the address id of s.
 func (c *conn) ownsID(s *subflow) bool {
 	return !c.has(func(x *subflow) bool { return x != s && x.id == s.id })
 }

@@ -8,20 +8,20 @@ import (
 // Token names one MPTCP connection on this host (RFC 8684, section 3.2).
 type Token uint32
 
-// Event is something that happened. Each is a plain value.
+// Event is something that happened. Events are plain values.
 type Event interface{ event() }
 
 // ConnEstablished reports that a connection's first subflow is established and uses MPTCP.
 type ConnEstablished struct {
 	Token         Token
 	Local, Remote netip.AddrPort
-	// ServerSide is set on connections that this host accepted. They are ignored: the other end
-	// manages them.
+	// ServerSide is set on connections that this host accepted. They get no detours, because the other end opens the
+	// subflows. Only Rule.RefuseJoins and Rule.Announce apply to them.
 	ServerSide bool
 	// DenyJoinInitial is the peer's C flag (RFC 8684, section 3.1): no further subflow may go to
 	// the first one's address.
 	DenyJoinInitial bool
-	// Cgroup is the absolute path of the cgroup of the program's socket. It is empty if that is not known.
+	// Cgroup is the absolute path of the cgroup of the program's socket. It is empty if it is not known.
 	Cgroup string
 }
 
@@ -57,9 +57,9 @@ type SubflowEstablished struct {
 	Backup        bool
 }
 
-// SubflowClosed reports that a subflow ended or was never established. Err is nil for an orderly
-// end. Corrupt is set if the peer reset it because data arrived there changed (MP_TCPRST with reason 6,
-// middlebox interference: RFC 8684, section 3.6).
+// SubflowClosed reports that a subflow ended or was never established. Err is nil if it ended in order. Corrupt is
+// set if the peer reset it because data arrived there changed (MP_TCPRST with reason 6, middlebox interference: RFC
+// 8684, section 3.6).
 type SubflowClosed struct {
 	Token         Token
 	LocalID       uint8
@@ -80,8 +80,8 @@ type DetourOffered struct{ Detour Detour }
 // DetourWithdrawn reports that a detour may not be used for new subflows. Existing ones stay.
 type DetourWithdrawn struct{ ID DetourID }
 
-// DetourMoved reports that a detour that stays on offer leads another way from now on: the source ports of its path have changed.
-// Each subflow over it ends as soon as its connection has another, and a new one takes its place.
+// DetourMoved reports that the source ports of a detour on offer have changed, so that it takes another path. Each
+// subflow over it ends as soon as its connection has another, and a new subflow takes its place.
 type DetourMoved struct{ ID DetourID }
 
 // WaypointReady reports that a waypoint can be asked for detours (again) at this address. A zero
@@ -91,16 +91,15 @@ type WaypointReady struct {
 	Addr     netip.Addr
 }
 
-// WaypointLost reports that a waypoint no longer answers at this address. Subflows through it stay,
-// but one that makes no progress while its connection does is removed, whether or not its detour is
-// still on offer.
+// WaypointLost reports that a waypoint no longer answers at this address. Subflows through it stay, whether or not
+// their detours are still on offer. One that makes no progress while its connection does is ended.
 type WaypointLost struct {
 	Waypoint string
 	Addr     netip.Addr
 }
 
-// WaypointAddrs reports the addresses of a waypoint's host; none: it is not used any more. A tunnel to the waypoint leads to
-// all of them, whichever is its Endpoint.
+// WaypointAddrs lists the addresses of a waypoint's host. The list is empty once the waypoint is not used any more. A
+// tunnel to the waypoint reaches all of them, whichever is the tunnel's Endpoint.
 type WaypointAddrs struct {
 	Waypoint string
 	Addrs    []netip.Addr
@@ -114,8 +113,9 @@ type WaypointLeft struct {
 	Addr     netip.Addr
 }
 
-// WaypointMeasured reports the shortest and the latest round trip of the session with a waypoint at one address, the share of its
-// packets that were lost lately, and in how many packets that was seen.
+// WaypointMeasured reports the session with a waypoint at one address: its shortest and its latest round trip, and
+// the share of its packets that were recently lost. Packets is the number of packets that this share was measured
+// over.
 type WaypointMeasured struct {
 	Waypoint string
 	Addr     netip.Addr
@@ -125,19 +125,19 @@ type WaypointMeasured struct {
 	Packets  float64
 }
 
-// WaypointLoaded reports that a waypoint is loaded until a time, by its own report. Other waypoints are better until
-// then. If Until is zero, it is loaded no more.
+// WaypointLoaded reports a waypoint's own statement that it is loaded until a time. Until then other waypoints are
+// preferred. A zero Until means that it is not loaded.
 type WaypointLoaded struct {
 	Waypoint string
 	Addr     netip.Addr
 	Until    time.Time
-	// Gives is the rate that one more member would get, in bits a second, by its own report. A waypoint that one member uses up reports it,
-	// too, though it is not loaded. Zero means that it does not know it.
+	// Gives is the rate that one more member would get there, in bits a second, as the waypoint states. A waypoint
+	// whose capacity a single member uses up states it, too, although it is not loaded. Zero means unknown.
 	Gives float64
 }
 
-// ServerRefused reports that a waypoint refuses to forward to this server by any kind of detour,
-// and that it will be asked again after some time.
+// ServerRefused reports that a waypoint refuses to forward to this server by any kind of detour. It will be asked
+// again after the time For.
 type ServerRefused struct {
 	Waypoint string
 	Addr     netip.Addr
@@ -146,9 +146,9 @@ type ServerRefused struct {
 	For      time.Duration
 }
 
-// KindUnready reports that a waypoint offers a kind of detour that this host cannot use now, and
-// why. A nil Err ends that: the kind can be used again, or the waypoint no longer offers it. The
-// event only explains; which detours exist is decided by DetourOffered.
+// KindUnready reports that a waypoint offers a kind of detour that this host cannot use now, and why. A nil Err ends
+// that: the host can use the kind again, or the waypoint no longer offers it. The event only serves explanations.
+// DetourOffered decides which detours exist.
 type KindUnready struct {
 	Waypoint string
 	Kind     Kind
@@ -158,19 +158,18 @@ type KindUnready struct {
 // LocalAddrs lists the addresses that this host has now and from which subflows may start.
 type LocalAddrs struct {
 	Addrs []netip.Addr
-	// Tunnels lists those of Addrs that belong to our tunnels. When any other address comes or
-	// goes, the host counts as being on another network. The source addresses of detours on offer
-	// need not be listed.
+	// Tunnels lists those of Addrs that belong to our tunnels. When any other address comes or goes, the host counts
+	// as being on another network. Source addresses of detours on offer need not be listed.
 	Tunnels []netip.Addr
-	// Behind lists the networks for which this host is the router, and from whose addresses its programs connect. Such
-	// an address is a connection's only: detours start from one of Addrs.
+	// Behind lists the networks behind this host, for which it is the router. Connections may start from their
+	// addresses. Detours start only from Addrs.
 	Behind []netip.Prefix
 	// Metered lists those of Addrs that belong to metered interfaces.
 	Metered []netip.Addr
 }
 
-// Measured carries the kernel's counters for some subflows. Every subflow should be sampled about
-// once a second, or stalled ones are not detected.
+// Measured carries the kernel's counters for some subflows. Every subflow should be sampled about once a second.
+// Otherwise stalled subflows are not detected.
 type Measured struct {
 	Samples []Sample
 	// Complete is set if the samples include every subflow and were taken after all events handled
@@ -182,19 +181,18 @@ type Measured struct {
 	// ChecksumErrors counts the checksum failures on all subflows of this host before the samples
 	// were taken. It is set only if Complete is.
 	ChecksumErrors uint64
-	// Received reports the received data of those connections that are sampled closely
-	// (Manager.Watched).
+	// Received reports the received data of the connections that are sampled closely (Manager.Watched).
 	Received []Received
 }
 
-// Received gives the end of the data that a connection has received without a gap.
+// Received tells how far a connection has received its data without a gap.
 type Received struct {
 	Token Token
 	UpTo  uint64
 }
 
-// SubflowMissing reports that the kernel was asked for a subflow and has none with these addresses.
-// ChecksumErrors is as in Measured, counted afterwards.
+// SubflowMissing reports that the kernel was asked for a subflow and has none with these addresses. ChecksumErrors is
+// as in Measured, read after the kernel's answer.
 type SubflowMissing struct {
 	Token          Token
 	Local, Remote  netip.AddrPort
@@ -202,8 +200,8 @@ type SubflowMissing struct {
 }
 
 // SubflowCounted reports the last counters of a subflow that the kernel has freed. It may come before or after the
-// subflow's other events, and also for connections that are none of this manager's. Without it, what a subflow carried
-// after its last sample is not counted.
+// subflow's other events, and also for connections that this manager does not know. Without it, what a subflow
+// carried after its last sample is not counted.
 type SubflowCounted struct {
 	Local, Remote netip.AddrPort
 	// BytesReceived and BytesAcked are as in Sample.
@@ -222,12 +220,11 @@ type Sample struct {
 	// Backoff counts how often the retransmission timer has doubled without an answer, and Probes
 	// counts the unanswered keep-alive probes.
 	Backoff, Probes int
-	// MinRTT is the shortest recent round trip, and RTT the smoothed one, both of data that this host
-	// sent. ReceiverRTT is the round trip as this host sees it in what it receives; it includes pauses of
-	// the sender.
+	// MinRTT is the shortest recent round trip and RTT the smoothed one, both of data that this host sent. ReceiverRTT
+	// is the round trip that this host estimates from what it receives. It includes pauses of the sender.
 	MinRTT, RTT, ReceiverRTT time.Duration
-	// DataSegsOut counts the segments with payload that were sent, Retransmitted those of them that were
-	// sent again.
+	// DataSegsOut counts the segments with payload that were sent, retransmissions included. Retransmitted counts the
+	// retransmissions.
 	DataSegsOut, Retransmitted uint32
 	// Limited is set if the network, not the program, limits what this host sends.
 	Limited bool
@@ -239,20 +236,19 @@ type Sample struct {
 	// LastData is the time since payload last arrived, LastAnswer the time since an acknowledgement
 	// did. LastSent is the time since this host last sent payload.
 	LastData, LastAnswer, LastSent time.Duration
-	// ECN is set if both ends of the subflow do ECN.
+	// ECN is set if both ends of the subflow use ECN.
 	ECN bool
-	// DataEnd is the position in the connection's data at which the latest data of this subflow
-	// ends. It is compared with Received.UpTo.
+	// DataEnd is the position in the connection's data at which the latest data of this subflow ends. It is compared
+	// with Received.UpTo.
 	DataEnd uint64
 }
 
-// Resync replaces the known connections with those that exist, after events were lost or when the
-// agent starts beside existing connections. No event may be handled between asking the kernel and
-// handling its answer. Otherwise connections that began in between are forgotten, and those that
-// ended in between stay.
+// Resync replaces the known connections with those that exist. It is needed after events were lost, and when the
+// agent starts beside existing connections. The caller handles no event between asking the kernel and handling its
+// answer. Otherwise connections that began in between are forgotten, and those that ended in between stay.
 type Resync struct {
 	Conns []LiveConn
-	// Accepted has the connections that others made to this host.
+	// Accepted lists the connections that this host accepted.
 	Accepted []Token
 }
 

@@ -17,7 +17,7 @@ func (m *Manager) established(ev ConnEstablished, now time.Time) {
 		return
 	}
 	c := m.conns.byToken[ev.Token]
-	if c == nil { // otherwise a resync found it before its event arrived
+	if c == nil { // else a resync found the connection before its event arrived
 		c = m.newConn(ev.Token, ev.Local, ev.Remote, ev.Cgroup, now)
 		c.subflows = append(c.subflows, &subflow{
 			direct: true, up: true, local: ev.Local, remote: ev.Remote, since: now, moved: now,
@@ -37,24 +37,24 @@ func (m *Manager) newConn(t Token, local, remote netip.AddrPort, cgroup string, 
 		tls:  slices.Contains(m.cfg.TLSPorts, remote.Port()),
 		rule: m.rules.of(remote.Port(), remote.Addr(), cgroup),
 	}
-	c.excluded = c.excluded || c.tunnelled && m.isInTunnels(remote.Addr()) // to the tunnel's other end, which no detour reaches
+	c.excluded = c.excluded || c.tunnelled && m.isInTunnels(remote.Addr()) // the tunnel's other end, which no detour reaches
 	c.kind, c.kindSaid = m.cfg.kindOf(c.rule, remote.Port())
 	c.due.Item = c
 	return c
 }
 
-// inTunnel reports whether a connection's first subflow starts in a tunnel. The tunnel may have ended with an earlier agent:
-// then the host lacks the address, even if another subflow from it suggests that it is new.
+// inTunnel reports whether a connection's first subflow starts in a tunnel. The tunnel may have ended with an earlier
+// agent. Then the host lacks the address, even if another subflow from it suggests that the address is new.
 func (m *Manager) inTunnel(local netip.Addr) bool {
 	return m.host.tunnels[local] || !slices.Contains(m.host.addrs, local) && m.isInTunnels(local)
 }
 
-// isInTunnels reports whether an address is one that is used in tunnels.
+// isInTunnels reports whether an address is in one of the networks that tunnels use.
 func (m *Manager) isInTunnels(addr netip.Addr) bool {
 	return slices.ContainsFunc(m.cfg.Tunnels, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// kindOf returns the kind of traffic that the operator says: by the connection's rule, or else by the server's port.
+// kindOf returns the kind of traffic that the operator sets, by the connection's rule or else by the server's port.
 func (cfg *Config) kindOf(r *Rule, port uint16) (kind measure.Kind, said bool) {
 	switch {
 	case r.KindSaid:
@@ -87,8 +87,8 @@ func (m *Manager) connClosed(token Token, now time.Time) {
 	}
 }
 
-// announced handles an address that the server announced. A server that denies joins to its first
-// address may be joined there.
+// announced handles an address that the server announced. If the server denies joins to its first address, subflows
+// go to the announced one.
 func (m *Manager) announced(c *conn, ev AddrAnnounced) {
 	if !c.denied() || c.server.Addr().Is4() != ev.Remote.Addr().Is4() || m.Excludes(ev.Remote.Addr()) {
 		return
@@ -112,7 +112,7 @@ func (t turn) requested(ev SubflowRequested) {
 func (t turn) createFailed(ev CreateFailed) {
 	switch s := t.asked(ev.LocalID); {
 	case s == nil:
-	case ev.HalfClosed: // which says nothing about the route
+	case ev.HalfClosed: // says nothing about the route
 		t.halfClosed = true
 		t.remove(s)
 	default:
@@ -158,7 +158,7 @@ func (m *Manager) closed(t turn, ev SubflowClosed) {
 	t.end(ended{subflow: s, err: ev.cause(s), judge: t.now.Add(verdictDelay)})
 }
 
-// cause returns why s ended. A peer that reports changed data is believed only if s had carried any.
+// cause returns why s ended. A peer's report of changed data is believed only if s had carried data.
 func (ev SubflowClosed) cause(s *subflow) error {
 	if ev.Corrupt && s.up && s.carried() {
 		return errReported
@@ -166,8 +166,7 @@ func (ev SubflowClosed) cause(s *subflow) error {
 	return ev.Err
 }
 
-// resync updates the known connections to those that exist, after events were lost or when the
-// agent starts beside existing connections.
+// resync updates the known connections to those that exist.
 func (m *Manager) resync(ev Resync, now time.Time) {
 	m.forgetAccepted(ev.Accepted)
 	seen := make(map[Token]bool, len(ev.Conns))
@@ -196,8 +195,8 @@ func (m *Manager) resync(ev Resync, now time.Time) {
 	}
 }
 
-// reconcile compares one connection's subflows with the kernel's. Those still joining stay, because
-// the kernel lists only established ones.
+// reconcile updates a connection's subflows to those that the kernel lists. Joining subflows stay, because the kernel
+// lists only established ones.
 func (m *Manager) reconcile(t turn, live []LiveSubflow) {
 	for _, s := range slices.Clone(t.subflows) {
 		if s.up && !slices.ContainsFunc(live, func(l LiveSubflow) bool { return l.is(s) }) {
@@ -212,7 +211,7 @@ func (m *Manager) reconcile(t turn, live []LiveSubflow) {
 		if s == nil {
 			s = t.adopt(l.LocalID, l.Remote, t.now)
 			t.lastID = max(t.lastID, l.LocalID)
-			// This or an earlier agent made it a full one, so the server's first data had arrived.
+			// An earlier agent, or this one, gave it full priority, so the server's first data had arrived.
 			t.heard = t.heard || !s.direct && s.id != 0 && !l.Backup
 		}
 		if !s.up {
@@ -224,8 +223,9 @@ func (m *Manager) reconcile(t turn, live []LiveSubflow) {
 	}
 }
 
-// restoreDirect has the direct path of a connection carry again. An earlier agent may have set it aside. Except for the first
-// subflow, it may lead through a tunnel that is not known yet, which must not carry a TLS handshake.
+// restoreDirect makes the direct path of an adopted connection carry again, because an earlier agent may have set it
+// aside. Apart from the first subflow, a direct one may in fact lead through a tunnel that is not known yet, which
+// must not carry a TLS handshake.
 func (t turn) restoreDirect() {
 	for _, s := range t.subflows {
 		if s.direct && s.up && s.backup && t.managed() && (s.id == 0 || t.open()) {

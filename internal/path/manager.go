@@ -15,36 +15,36 @@ import (
 // Config holds the operator's settings.
 type Config struct {
 	Policy Policy
-	// Rules decide about the connections that they cover. Of several, the first of the innermost cgroup does.
+	// Rules decide about the connections that they cover. If several cover a connection, the first of those with the
+	// innermost cgroup decides.
 	Rules []Rule
-	// TLSPorts lists the server ports on which detours join as backup until the server's first data
-	// has arrived over the direct path.
+	// TLSPorts lists the server ports on which detours join as backups until the server's first data has arrived over
+	// the direct path.
 	TLSPorts []uint16
-	// BulkPorts and MessagePorts list the server ports on which the kind of traffic is known. On all others it is
-	// found from the traffic.
+	// BulkPorts and MessagePorts list the server ports whose kind of traffic is known. On other ports it is measured.
 	BulkPorts, MessagePorts []uint16
 	// Exclude lists destinations that never get a detour.
 	Exclude []netip.Prefix
-	// Tunnels are the networks from which addresses in tunnels are.
+	// Tunnels lists the networks of the addresses that tunnels use.
 	Tunnels []netip.Prefix
-	// ByWorth has the subflows of a connection used by what they are worth to it, and detours chosen by what
-	// is known of them. Otherwise, as in the system of 2017, a connection takes the detour that was
-	// offered first, and uses it as long as it works.
+	// ByWorth turns on measurements: they decide which detours a connection takes and which of its subflows carry.
+	// Without it, as in the system of 2017, a connection takes the detour that was offered first and uses it as long
+	// as it works.
 	ByWorth bool
-	// Seed makes the choices between equal detours differ from host to host. The same seed and events lead
-	// to the same choices.
+	// Seed makes the choices between equal detours differ from host to host. The same seed and events lead to the same
+	// choices.
 	Seed uint64
-	// Memory has the measurements of an earlier Manager. It is used if this host is on the same network.
+	// Memory has the measurements of an earlier Manager. They are used if this host is on the same network.
 	Memory Memory
-	// Budget limits what goes through waypoints in a month, and Used is what earlier Managers counted.
+	// Budget limits the bytes through waypoints in a month. Used has the counts of earlier Managers.
 	Budget budget.Limits
 	Used   map[budget.Month]budget.Use
-	// Inactivity is the time after which the kernel ends a connection that has no subflow. If it is zero, it is a minute.
+	// Inactivity is the time after which the kernel ends a connection that has no subflow. Zero means a minute.
 	Inactivity time.Duration
 }
 
-// Manager passes events to those who own the state they change, brings the connections up to date
-// that they concern, and collects the actions. It is not safe for concurrent use.
+// Manager passes each event to the owner of the state that it changes, brings the affected connections up to date,
+// and collects the actions. It is not safe for concurrent use.
 type Manager struct {
 	cfg     Config
 	conns   table
@@ -59,18 +59,16 @@ type Manager struct {
 	bounds  bounds
 	reasons reasons
 
-	rules rules
-	doors doors
-	// announcements has the accepted connections whose peers are told of addresses.
+	rules         rules
+	doors         doors
 	announcements announcements
 	unsettled     settlements
-	// restrictions has what subflows were told to be held to.
-	restrictions restrictions
+	restrictions  restrictions
 
 	out   actions
-	again []Token // connections to step besides the event's own
-	woken bool    // a detour was proven: connections that lack one may use it
-	// levels is set when a budget became nearly spent, spent, or new.
+	again []Token // connections that need another step
+	woken bool    // a detour became usable, so connections that are short of one look again
+	// levels is set when the level of a budget changed, for example because a month began.
 	levels bool
 	swept  time.Time // when expired knowledge was last dropped
 }
@@ -108,8 +106,8 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Handle processes one event and returns the actions it requires. The slice is valid until the next
-// call. Events about unknown connections are ignored: they are late events of a closed one.
+// Handle processes one event and returns the actions that it requires. The slice is valid until the next call. Events
+// about unknown connections are ignored, because they are late events of closed ones.
 func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	m.out = m.out[:0]
 	m.sweep(now)
@@ -192,8 +190,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	return m.out
 }
 
-// Next returns the time at which Handle needs a Tick. It returns false if no Tick is needed before
-// the next event.
+// Next returns the time at which Handle needs a Tick. It returns false if Handle needs none before the next event.
 func (m *Manager) Next() (time.Time, bool) {
 	var at time.Time
 	if first := m.conns.due.First(); first != nil {
@@ -205,15 +202,13 @@ func (m *Manager) Next() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// Watched returns an iterator over the connections to sample closely, ten times a second, with
-// their subflows: those with a detour on which data moved recently. A Measured with these samples
-// also has Received.
+// Watched returns an iterator over the connections to sample closely, ten times a second, with their subflows. These
+// are the connections with a detour on which data moved recently. A Measured with their samples also has Received.
 func (m *Manager) Watched(now time.Time) iter.Seq2[Token, []Ends] { return m.conns.closely(now) }
 
-// turn returns a connection's turn to decide.
 func (m *Manager) turn(c *conn, now time.Time) turn { return turn{c, now, &m.host, &m.out} }
 
-// with applies change to a known connection and then runs its next step.
+// with applies change to a known connection and then steps it.
 func (m *Manager) with(token Token, now time.Time, change func(turn)) {
 	if c := m.conns.byToken[token]; c != nil {
 		t := m.turn(c, now)
@@ -261,8 +256,7 @@ func (m *Manager) detourOffered(d Detour, now time.Time) {
 	}
 }
 
-// waypointReady lets every connection that lacks a detour ask at once, without waiting for its
-// backoff.
+// waypointReady lets every connection that lacks a detour ask at once.
 func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {
 	maps.DeleteFunc(m.detours.lost, func(v via, _ time.Time) bool {
 		return v.waypoint == ev.Waypoint && (!ev.Addr.IsValid() || v.addr == ev.Addr)
@@ -273,8 +267,8 @@ func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {
 	}
 }
 
-// localAddrs handles a change of the host's addresses. What was seen on the previous network is
-// forgotten, and data sent from an address that is gone may be lost.
+// localAddrs handles a change of the host's addresses. What was learned on the previous network is forgotten. Data
+// sent from an address that is gone may be lost.
 func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 	changed, moved := m.host.set(ev, now)
 	if !changed {
@@ -290,20 +284,19 @@ func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
 		}
 		for _, s := range c.subflows {
 			if !m.host.hasSource(s) {
-				c.removals.doubt(s) // it survives if its address comes back
+				c.removals.doubt(s) // the subflow survives if its address comes back
 			}
 		}
 		for i := range c.ended {
 			e := &c.ended[i]
-			e.adrift = e.adrift || !m.host.hasSource(e.subflow) // perhaps it was gone before the end
+			e.adrift = e.adrift || !m.host.hasSource(e.subflow) // the address may have been gone before the end
 		}
 		m.step(m.turn(c, now))
 	}
 	m.announceAll(now)
 }
 
-// sweep drops expired knowledge. It runs only once in a while, so that the cost does not grow with
-// its amount.
+// sweep drops expired knowledge. It runs at most once in longestBackoff, to bound its cost.
 func (m *Manager) sweep(now time.Time) {
 	if now.Sub(m.swept) < longestBackoff {
 		return

@@ -6,47 +6,43 @@ import (
 	"time"
 )
 
-// A subflow that this host ends while the peer cannot notice, because its address is gone or
-// nothing arrives, keeps taking one of the server's few places. The peer is notified by
-// REMOVE_ADDR, which Linux sends once, over one of the established subflows, without any
-// retransmission (docs/kernel-behaviour.md). Therefore:
+// This host may end a subflow without the peer noticing, because the subflow's address is gone or nothing arrives.
+// The subflow then keeps one of the server's few places. REMOVE_ADDR tells the peer. Linux sends it once, over one of
+// the established subflows, without retransmission (docs/kernel-behaviour.md). Therefore:
 //
-//   - REMOVE_ADDR is sent only when every established subflow has proven to stay.
-//     A server without a free place lets a subflow come up and closes it a round
-//     trip later, and a REMOVE_ADDR on it would be lost.
-//   - Only one is sent at a time, and joins follow after a pause: a Linux server
-//     drops one that arrives before it has processed the last.
-//   - A few copies follow, because nothing shows that one arrived, and the acknowledgement that
-//     carried it may be lost. Until one arrives, the server may send on the dead subflow.
-//   - It is repeated when a subflow that may have carried it ends or loses its
-//     address without any data received since. It is also repeated up to maxRepeats
-//     times when the server still has no place.
+//   - REMOVE_ADDR is sent only when every established subflow is known to stay. A server without a free place lets a
+//     subflow come up and closes it a round trip later, and a REMOVE_ADDR on it would be lost.
+//   - Only one is sent at a time, and joins follow after a pause: a Linux server drops a REMOVE_ADDR that arrives
+//     before it has processed the last.
+//   - A few copies follow, because nothing shows that one arrived, and the acknowledgement that carried it may be
+//     lost. Until one arrives, the server may send on the dead subflow.
+//   - It is repeated when a subflow that may have carried it ends or loses its address without having received data
+//     since. It is also repeated up to maxRepeats times when the server still has no place.
 //   - It is forgotten when a subflow that came up after it has stayed.
-//   - If the server has no place, neither path nor waypoint is at fault, and the
-//     connection opens nothing for a while. A place may become free without a
-//     REMOVE_ADDR: a waypoint resets connections from an address that its member
-//     has left.
+//   - If the server has no place, neither path nor waypoint is at fault, and the connection opens nothing for a
+//     while. A place may become free without a REMOVE_ADDR: a waypoint resets connections from an address that its
+//     member has left.
 
-// removeAddrCopies is the number of times that a REMOVE_ADDR is sent. Where 30 % of the acknowledgements are lost, all
-// are lost once in 120 times.
+// removeAddrCopies is the number of times that a REMOVE_ADDR is sent. Where 30 % of the acknowledgements are lost,
+// all of them are lost once in 120 times.
 const removeAddrCopies = 4
 
-// maxRepeats bounds the repetitions towards a server that may simply accept no more subflows.
+// maxRepeats bounds the repetitions towards a server that may just accept no more subflows.
 const maxRepeats = 2
 
-// removeAddrGap is a generous bound on the time a server needs to process a REMOVE_ADDR. It depends on
+// removeAddrGap is a generous bound on the time that a server needs to process a REMOVE_ADDR. That time depends on
 // the server's scheduler, not on the network.
 const removeAddrGap = 50 * time.Millisecond
 
-// lostAddr is the source address of a subflow that the peer may not know to be gone.
+// lostAddr is the source address of an ended subflow. The peer may not know that it is gone.
 type lostAddr struct {
 	id     uint8
 	local  netip.AddrPort
 	sent   time.Time // when REMOVE_ADDR was sent; zero: not yet, or perhaps in vain
 	copies           // since then
-	again  int       // repetitions because the server had no place
-	// enough is set if the server has no place even after the last of these. Then only the end of a subflow that
-	// may have carried the REMOVE_ADDR leads to another.
+	again  int       // times it was sent again because the server had no place
+	// enough is set if the server has no place even after maxRepeats. Then REMOVE_ADDR is sent again only if a subflow
+	// that may have carried it ends.
 	enough bool
 }
 
@@ -67,8 +63,8 @@ type removals struct {
 // owe records an address for which the peer needs a REMOVE_ADDR.
 func (r *removals) owe(s *subflow) { r.lost = append(r.lost, lostAddr{id: s.id, local: s.local}) }
 
-// doubt handles a subflow that ended or lost its address and may have carried REMOVE_ADDRs that did
-// not arrive. Data within a round trip after one does not show that it arrived.
+// doubt handles a subflow that ended or lost its address. REMOVE_ADDRs that it may have carried are sent again. Data
+// that arrived within a round trip after one does not show that the peer got it.
 func (r *removals) doubt(s *subflow) {
 	for i := range r.lost {
 		l := &r.lost[i]
@@ -78,8 +74,8 @@ func (r *removals) doubt(s *subflow) {
 	}
 }
 
-// repeat has REMOVE_ADDRs repeated because the server has no place, perhaps because one was lost. After
-// maxRepeats it assumes that the server accepts no more subflows.
+// repeat sends REMOVE_ADDRs again because the server has no place, perhaps because one was lost. After maxRepeats it
+// assumes that the server accepts no more subflows.
 func (r *removals) repeat() {
 	for i := range r.lost {
 		switch l := &r.lost[i]; {
@@ -103,14 +99,14 @@ func (r *removals) pending() bool {
 	return slices.ContainsFunc(r.lost, func(l lostAddr) bool { return l.sent.IsZero() })
 }
 
-// settling reports whether the connection waits to see if a subflow stays, over which a REMOVE_ADDR
-// is to be sent. Until then the server has no place for more.
+// settling reports whether a REMOVE_ADDR waits until a new subflow is known to stay. Until then the server has no
+// place for more.
 func (t turn) settling() bool {
 	return (t.removals.pending() || t.has(func(s *subflow) bool { return !t.host.hasSource(s) })) &&
 		t.has(func(s *subflow) bool { return s.up && t.host.hasSource(s) && !s.stayed(t.now) })
 }
 
-// canAnnounceRemoval reports whether a REMOVE_ADDR would be sent over a subflow that stays.
+// canAnnounceRemoval reports whether the connection has established subflows and all of them are known to stay.
 func (t turn) canAnnounceRemoval() bool {
 	alive := func(s *subflow) bool { return s.up && t.host.hasSource(s) }
 	return t.has(alive) && !t.has(func(s *subflow) bool { return alive(s) && !s.stayed(t.now) })
@@ -124,8 +120,8 @@ func (t turn) announcingRemoval() bool {
 	})
 }
 
-// takeBack ends subflows and announces that with REMOVE_ADDR. All end before the first is sent,
-// because otherwise the REMOVE_ADDR of one could be sent, and lost, on another.
+// takeBack ends subflows and tells the peer by REMOVE_ADDR. It ends all of them before the first REMOVE_ADDR is sent,
+// because the kernel could send one on a subflow that is about to end.
 func (t turn) takeBack(gone ...*subflow) {
 	for _, s := range gone {
 		t.out.do(DestroySubflow{Token: t.token, Local: s.local, Remote: s.remote, Orphan: !t.host.hasSource(s)})

@@ -35,9 +35,9 @@ func (m *Manager) step(t turn) {
 	m.conns.due.Set(&t.due, m.nextStep(t))
 }
 
-// turn is one connection at the time of an event. Its methods decide from the connection's own state
-// and the host's addresses, and add to the actions. What involves detours, or other connections, is
-// for the Manager.
+// turn is one connection's turn to decide at the time of an event. Its methods use only the connection's own state
+// and the host's addresses, and append to the actions. Methods that need detours or other connections belong to the
+// Manager.
 type turn struct {
 	*conn
 	now  time.Time
@@ -45,14 +45,14 @@ type turn struct {
 	out  *actions
 }
 
-// startsFrom records where a subflow starts, as the kernel reports it.
+// startsFrom records the source address of a subflow that the kernel reports.
 func (t turn) startsFrom(local netip.AddrPort) {
 	if t.host.startsFrom(local) {
 		t.out.do(ReadAddrs{})
 	}
 }
 
-// giveUpJoins aborts joins without an answer.
+// giveUpJoins aborts the joins that were not answered in time.
 func (t turn) giveUpJoins() {
 	for _, s := range slices.Clone(t.subflows) {
 		if !s.up && !t.now.Before(s.timeout()) {
@@ -62,7 +62,7 @@ func (t turn) giveUpJoins() {
 	}
 }
 
-// end removes a subflow that ended by itself. It is judged later.
+// end removes a subflow that ended by itself. It is judged later (judge.go).
 func (t turn) end(e ended) {
 	t.remove(e.subflow)
 	if !t.managed() {
@@ -81,7 +81,7 @@ func (t turn) end(e ended) {
 	t.ended = append(t.ended, e)
 }
 
-// promote turns subflows that joined as backup into full ones.
+// promote gives full priority to the subflows that waited for the server's first data.
 func (t turn) promote() {
 	if !t.open() {
 		return
@@ -93,8 +93,8 @@ func (t turn) promote() {
 	}
 }
 
-// probeHandshake requests samples of the direct path while a TLS connection's detours wait as
-// backup, to learn whether the server's first data has arrived: often at first, then ever less.
+// probeHandshake requests samples of the direct path while a TLS connection's detours wait, to learn when the
+// server's first data has arrived. The samples are frequent at first, then fewer and fewer.
 func (t turn) probeHandshake() {
 	if !t.waits() || t.now.Before(t.nextProbe) {
 		return

@@ -5,55 +5,55 @@ import (
 	"time"
 )
 
-// joinTimeout is how long a SYN may go unanswered. The kernel itself would try for two minutes, in
-// which another detour could have been used.
+// joinTimeout is the longest wait for the answer to a SYN. The kernel would retry for two minutes, in which another
+// detour can be used.
 const joinTimeout = 4 * time.Second
 
 // subflow is one subflow of a connection, established or joining.
 type subflow struct {
 	id      uint8
 	direct  bool
-	try     bool // goes over an unproven detour
+	try     bool // over an unproven detour
 	backup  bool
 	up      bool
-	leaving bool   // to be ended: its waypoint is not to be used any more
+	leaving bool   // to be ended once the connection has another
 	standby bool   // a backup because the policy wants it
 	foreign bool   // created by the peer or by an earlier agent, so its id may equal one of ours
-	backoff uint8  // how often its retransmission timer had doubled at the last sample
+	backoff uint8  // doublings of its retransmission timer at the last sample
 	network uint32 // hostAddrs.network when it started
 	sampled uint32 // number of the last complete sample that included it; 0: none
 
 	local, remote netip.AddrPort // local is incomplete until the kernel has chosen
 	detour        *Detour        // nil for the direct path and for an unrecognised one
 	why           *Reason        // why the detour was chosen; nil: this manager did not choose it
-	told          told           // of backup, to the peer
+	told          told           // of backup, to the peer (priority.go)
 	since         time.Time
-	took          time.Duration // how long the join took
+	took          time.Duration // duration of the join
 
 	received, acked uint64
 	flow            flow
 	moved           time.Time // when received or acked last grew
 
 	senses
-	pace      *pace      // nil unless its rule wants to know
-	suspicion *suspicion // nil: none yet
-	aside     *aside     // nil: was never set aside
-	crowded   time.Time  // since when it is to be exchanged, because its waypoint is loaded or slower; zero: it is not
+	pace      *pace      // nil unless its rule replaces slow subflows
+	suspicion *suspicion // nil: never suspected
+	aside     *aside     // nil: never set aside
+	crowded   time.Time  // when it was marked for an exchange, because its waypoint is loaded or slower; zero: it is not
 }
 
-// ended is a subflow that ended while it is not yet known whether the connection did, too.
+// ended is a subflow that ended. It is not known yet whether its connection ended, too.
 type ended struct {
 	*subflow
 	err    error
 	lived  time.Duration
-	unsent bool // no SYN was sent: the kernel refused
+	unsent bool // no SYN was sent, because the kernel refused
 	silent bool // ended without a kernel event
-	// after and failedBefore are set for a silent end: the last complete sample at that time, and
-	// the number of failed checksums when the subflow was last known to exist.
+	// after and failedBefore are set for a silent end: the number of the last complete sample, and the number of
+	// failed checksums when the subflow was last known to exist.
 	after        uint32
 	failedBefore uint64
-	adrift       bool // its address was perhaps gone, so the peer may not know of its end
-	settled      bool // what it carried is counted, or waits for its last counters
+	adrift       bool // its source address may have been gone, so the peer may not know of its end
+	settled      bool // its bytes are counted, or wait for its last counters
 	judge        time.Time
 }
 
@@ -69,7 +69,7 @@ func (s *subflow) timeout() time.Time {
 	return s.since.Add(joinTimeout)
 }
 
-// waits reports whether s is a detour of a TLS connection that is up and may not be used yet.
+// waits reports whether s is an established detour that waits for the server's first data on a TLS connection.
 func (s *subflow) waits() bool {
 	return s.up && s.backup && s.detour != nil && !s.doubts().demoted && !s.setAside() && !s.standby
 }
@@ -77,9 +77,9 @@ func (s *subflow) waits() bool {
 // carried reports whether payload was transferred. Linux counts the SYN as one acknowledged byte.
 func (s *subflow) carried() bool { return s.received > 0 || s.acked > 1 }
 
-// stays returns the time after which an established subflow is known to stay. A surplus subflow is
-// closed within a round trip. The join took at least one, and if it took a second or more, the SYN
-// was perhaps repeated (RFC 6298, section 2).
+// stays returns the age from which an established subflow is known to stay. The server closes a surplus one within a
+// round trip. The join took at least one round trip. If it took a second or more, the SYN was perhaps repeated (RFC
+// 6298, section 2).
 func (s *subflow) stays() time.Duration { return max(verdictDelay, 2*min(s.took, time.Second)) }
 
 // stayed reports whether the subflow is known not to be surplus.
@@ -87,8 +87,8 @@ func (s *subflow) stayed(now time.Time) bool {
 	return s.up && (s.carried() || now.Sub(s.since) >= s.stays())
 }
 
-// full reports whether the server closed the subflow because it accepts no more. A subflow whose address was
-// gone cannot have learned that. It ended for another reason, and the server may still count it.
+// full reports whether the server closed the subflow because it accepts no more. If the subflow's address was gone,
+// that is not known: the subflow ended for another reason, and the server may still count it.
 func (e *ended) full() bool {
 	return e.up && !e.adrift && e.err == nil && e.id != 0 && (e.direct || e.detour != nil) && !e.carried() && e.lived < e.stays()
 }
