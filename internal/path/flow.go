@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// flow holds a subflow's rate between complete samples, for display.
+// flow holds a subflow's rates between complete samples, for display.
 type flow struct {
 	received, acked uint32  // bytes of payload since the last complete sample, at most 4 GiB
 	in, out         float32 // bits of payload a second between the last two
@@ -17,7 +17,7 @@ func (f *flow) add(received, acked uint64) {
 	f.acked = uint32(min(uint64(f.acked)+acked, math.MaxUint32))
 }
 
-// settle computes the rates at a complete sample, which covers the time elapsed.
+// settle computes the rates when a complete sample ends. elapsed is the time since the last one.
 func (f *flow) settle(elapsed time.Duration) {
 	*f = flow{in: rate(f.received, elapsed), out: rate(f.acked, elapsed)}
 }

@@ -2,12 +2,12 @@ package path
 
 import "time"
 
-// growth records the traffic of a connection whose further subflows wait for more of it.
+// growth records the traffic of a connection whose further subflows wait for more of it (Rule.Start).
 type growth struct {
-	latest time.Time // when they open at the latest; zero: it does not matter
-	before reading   // of the bytes carried, at the last complete sample
-	slow   time.Time // since when it moves data more slowly than its rule wants; zero: it does not
-	far    int       // samples in which its round trip exceeded what its rule wants
+	latest time.Time // when the further subflows open at the latest; zero: no limit
+	before reading   // bytes carried, at the last complete sample
+	slow   time.Time // when it began to move data more slowly than Start.Below; zero: it does not
+	far    int       // consecutive samples in which its round trip exceeded Start.AboveRTT
 }
 
 // reading is the value of a counter at a time.
@@ -16,7 +16,7 @@ type reading struct {
 	bytes uint64
 }
 
-// rate returns the bits a second since the reading, and the time over which they were carried. total is what was carried until now.
+// rate returns the bits a second since the reading, and the time since then. total is the counter's value now.
 func (r reading) rate(total uint64, now time.Time) (rate float64, over time.Duration) {
 	if over = now.Sub(r.at); over <= 0 {
 		return 0, 0
@@ -24,7 +24,7 @@ func (r reading) rate(total uint64, now time.Time) (rate float64, over time.Dura
 	return 8 * float64(total-r.bytes) / over.Seconds(), over
 }
 
-// delayed records whether further subflows wait for more traffic, and when they open at the latest.
+// delayed records whether further subflows wait for more traffic. latest is when they open at the latest.
 func (c *conn) delayed(waits bool, latest time.Time) {
 	switch {
 	case !waits:
@@ -36,7 +36,7 @@ func (c *conn) delayed(waits bool, latest time.Time) {
 	c.growth.latest = latest
 }
 
-// start opens the further subflows of connections that waited for more traffic. It runs after complete samples.
+// start looks again at the connections whose further subflows wait. It runs after complete samples.
 func (m *Manager) start(now time.Time) {
 	for _, c := range m.conns.where(func(c *conn) bool { return c.growth != nil }) {
 		g := c.growth

@@ -9,8 +9,8 @@ import (
 
 // This file decides what the end of a subflow says about its detour, its server or the direct path.
 
-// verdictDelay is the time between the end of a subflow and its judgement. When a whole connection
-// closes, its subflows may close first.
+// verdictDelay is the time between the end of a subflow and its judgement. When a connection closes, its subflows may
+// close before it.
 const verdictDelay = 250 * time.Millisecond
 
 var (
@@ -19,7 +19,7 @@ var (
 	errNotKept   = errors.New("the server closed it at once")
 )
 
-// judge draws conclusions from subflows that ended while the connection lives on.
+// judge judges subflows that ended verdictDelay ago while the connection lives on.
 func (m *Manager) judge(t turn) {
 	t.ended = slices.DeleteFunc(t.ended, func(e ended) bool {
 		if t.now.Before(e.judge) {
@@ -40,7 +40,7 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 	if e.full() {
 		m.places.closed(t, e)
 		if e.detour != nil && t.beside(func(s *subflow) bool { return s.up }) == 0 {
-			// If all go through one waypoint, it may be at fault, so nothing is concluded about the server.
+			// If all go through one waypoint, that may be at fault, so nothing is concluded about the server.
 			m.detours.failures.add(e.detour, t.server, errNotKept, e.since, e.lived, t.now)
 		}
 		t.room.failed(0, t.now)
@@ -65,8 +65,8 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 	}
 }
 
-// releaseID makes the address id of a subflow that ended available again. If the peer does not know of
-// the end, it must be notified.
+// releaseID makes the address id of an ended subflow available again. If the peer may not know of the end, it is
+// told.
 func (t turn) releaseID(e *ended, orphan bool) {
 	switch {
 	case e.id == 0 || !t.ownsID(e.subflow):
@@ -74,12 +74,12 @@ func (t turn) releaseID(e *ended, orphan bool) {
 		t.removals.owe(e.subflow)
 		t.dropped = t.now
 	default:
-		t.out.do(RemoveAddr{Token: t.token, LocalID: e.id}) // otherwise Linux would not let us use the id again
+		t.out.do(RemoveAddr{Token: t.token, LocalID: e.id}) // else Linux would not accept the id again
 		t.removals.last = t.now
 	}
 }
 
-// giveUp ends subflows that are of no use, because of err, and records the failure of their detours.
+// giveUp ends subflows that do not work, because of err, and records failures of their detours.
 func (m *Manager) giveUp(t turn, err error, gone ...*subflow) {
 	t.takeBack(gone...)
 	for _, s := range gone {
@@ -102,8 +102,8 @@ func (m *Manager) endHoles(t turn) {
 	m.step(t)
 }
 
-// recordFault suspends detours like d after fault f. If nothing may be sent through them any more, every
-// subflow over them ends as soon as its connection has another path.
+// recordFault suspends detours like d after fault f. If the fault forbids all use of them, the subflows over them end
+// as soon as their connections have others.
 func (m *Manager) recordFault(d *Detour, server netip.AddrPort, f *fault, now time.Time) {
 	who, until, ok := m.detours.suspensions.add(d, server, f, now)
 	if !ok {

@@ -3,8 +3,8 @@ package path
 // Kind is the mechanism by which a detour reaches a server.
 type Kind uint8
 
-// The kinds are in the order of preference of the DCol paper (section IV): those that are ready at
-// once and reach any server come first.
+// The order of the kinds is the order of preference of the DCol paper (section IV). Kinds that are ready at once and
+// reach any server come first.
 const (
 	WireGuard Kind = iota // subflow to the server itself, from a tunnel's address
 	OpenVPN               // the same
@@ -13,14 +13,14 @@ const (
 	nKinds
 )
 
-// These kinds lead through no waypoint. Only a Rule's policy uses them.
+// Detours of these kinds lead through no waypoint. Only the policy of a Rule uses them.
 const (
 	Uplink Kind = nKinds + iota // subflow to the server itself, from another of this host's addresses
 	Port                        // the same from the connection's own address, from another port
 	nAllKinds
 )
 
-// own reports whether no waypoint is involved.
+// own reports whether the detour stays on this host's own routes, through no waypoint.
 func (k Kind) own() bool { return k >= nKinds }
 
 var kindWords = [nAllKinds]string{"wireguard", "openvpn", "in-band", "mapped", "uplink", "port"}

@@ -2,10 +2,10 @@ package path
 
 import "time"
 
-// This file handles waypoints that are not to be used any more, because they were expelled or
-// another was chosen, and paths that have moved. A waypoint's detours go off offer at once, and no new
-// subflow takes them; a path that has moved stays on offer. Existing subflows are replaced first: each ends as soon as its connection has another one that stays and
-// that has no data stuck on it. No connection ends because of this.
+// This file ends the detours of waypoints that are not to be used any more, because they were expelled or replaced,
+// and detours whose path has moved. A waypoint's detours go off offer at once. A detour whose path has moved stays on
+// offer, for new subflows. An existing subflow ends as soon as its connection has another that stays and has no data
+// stuck on it. So this ends no connection.
 
 func (m *Manager) waypointLeft(v via, now time.Time) {
 	m.detours.leave(v, now)
@@ -14,7 +14,7 @@ func (m *Manager) waypointLeft(v via, now time.Time) {
 	m.replace(func(d *Detour) bool { return d.via() == v }, now)
 }
 
-// replace has the subflows over some detours end.
+// replace marks the subflows over the detours that which selects as leaving.
 func (m *Manager) replace(which func(*Detour) bool, now time.Time) {
 	for _, c := range m.conns.all() {
 		c.leave(which)
@@ -24,7 +24,7 @@ func (m *Manager) replace(which func(*Detour) bool, now time.Time) {
 	}
 }
 
-// leave marks the subflows over some detours as leaving. It reports whether there are any.
+// leave marks the subflows over the detours that which selects as leaving. It reports whether there are any.
 func (c *conn) leave(which func(*Detour) bool) (found bool) {
 	for _, s := range c.subflows {
 		if s.detour != nil && which(s.detour) {
@@ -34,10 +34,10 @@ func (c *conn) leave(which func(*Detour) bool) (found bool) {
 	return found
 }
 
-// leaving reports whether a subflow of the connection is to end.
+// leaving reports whether any subflow of the connection is marked as leaving.
 func (c *conn) leaving() bool { return c.has(func(s *subflow) bool { return s.leaving }) }
 
-// endLeaving ends the subflows marked as leaving, if the connection can do without them.
+// endLeaving ends the leaving subflows if the connection has another that works.
 func (t turn) endLeaving() {
 	if t.has(func(s *subflow) bool { return !s.leaving && t.host.hasSource(s) && s.stayed(t.now) && s.backoff == 0 }) {
 		t.takeBack(t.where(func(s *subflow) bool { return s.leaving && s.up })...)

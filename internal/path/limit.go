@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// This file limits subflows by the path they use: the rate at which they carry data (subflow rate limit, Tran 2019, 6.4.1), and
-// how long their data may stay unacknowledged. The peer is not asked for anything. This host sends no faster, and the marks
-// or losses of what it receives faster have the peer slow down.
+// This file limits subflows by the path that they use: their rate (subflow rate limit, Tran 2019, 6.4.1), and how
+// long their data may stay unacknowledged. The peer needs to know nothing of that. This host sends no faster than the
+// limit, and marks or drops what it receives faster, so that the peer slows down.
 //
-// A limit of 0 ends a subflow gracefully: it becomes a backup, so that the peer delivers what it has in its queue there, and
-// ends when nothing more comes. The direct path only becomes a backup.
+// A limit of 0 ends a subflow gracefully. The subflow becomes a backup, so that the peer delivers what it has queued
+// there, and ends when nothing more comes. A direct subflow only becomes a backup.
 
 // RateLimit bounds the payload that one subflow carries in each direction. The zero value is no bound.
 type RateLimit struct {
 	On bool
-	// Rate is in bits a second. 0: there is to be no subflow, once another carries.
+	// Rate is in bits a second. At 0, the path is to have no subflow once another path carries.
 	Rate float64
 }
 
 func (l RateLimit) closes() bool { return l.On && l.Rate == 0 }
 
-// lower returns the tighter of two limits.
+// lower returns the lower of two limits.
 func (l RateLimit) lower(other RateLimit) RateLimit {
 	if !l.On || other.On && other.Rate < l.Rate {
 		return other
@@ -29,10 +29,10 @@ func (l RateLimit) lower(other RateLimit) RateLimit {
 	return l
 }
 
-// nearShare is the share of a quota from which on its path is limited.
+// nearShare is the used share of a quota from which Rule.NearQuota limits the path.
 const nearShare = 0.8
 
-// Restriction bounds the rate of a subflow and its user timeout. The zero value bounds nothing.
+// Restriction bounds the rate and the user timeout of a subflow. The zero value bounds nothing.
 type Restriction struct {
 	Rate        float64       // bits of payload a second, in each direction; 0: no bound
 	UserTimeout time.Duration // for data that stays unacknowledged (RFC 5482); 0: the kernel's
@@ -48,16 +48,16 @@ type Restrict struct {
 
 func (Restrict) action() {}
 
-// restrictions has what the subflows of connections were told to be held to.
+// restrictions holds the restrictions in force, by connection.
 type restrictions map[Token][]Restrict
 
-// end ends the restrictions of a connection.
+// end lifts the restrictions of a connection.
 func (r restrictions) end(token Token, out *actions) {
 	r.keep(token, nil, out)
 	delete(r, token)
 }
 
-// keep has exactly these restrictions hold for a connection.
+// keep changes the restrictions of a connection to the wanted ones.
 func (r restrictions) keep(token Token, wanted []Restrict, out *actions) {
 	for _, is := range r[token] {
 		if !slices.ContainsFunc(wanted, func(w Restrict) bool { return w.Ends == is.Ends }) {
@@ -73,10 +73,10 @@ func (r restrictions) keep(token Token, wanted []Restrict, out *actions) {
 	r[token] = wanted
 }
 
-// restricts reports whether the rule holds subflows to anything.
+// restricts reports whether the rule restricts any subflow.
 func (r *Rule) restricts() bool { return len(r.Limits) > 0 || r.NearQuota.On || r.UserTimeout > 0 }
 
-// limitOf returns the limit for a path by its name.
+// limitOf returns the limit of a path, by the path's name.
 func (sp spending) limitOf(r *Rule, path string, now time.Time) RateLimit {
 	limit := r.Limits[path]
 	if r.NearQuota.On && sp.share(r, path, now) >= nearShare {
@@ -104,8 +104,8 @@ func (m *Manager) restrict(t turn) {
 	m.restrictions.keep(t.token, wanted, t.out)
 }
 
-// drained reports whether the peer had time to deliver what it had queued on a subflow when that became a backup, and
-// nothing more came by the last sample.
+// drained reports whether the peer had time to deliver what it had queued when the subflow became a backup, and
+// nothing more came until the last sample.
 func (s *subflow) drained() bool {
 	return s.standby && s.backup && s.at.Sub(s.told.at) >= drains && s.at.Sub(s.moved) >= drains
 }

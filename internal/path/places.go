@@ -8,47 +8,45 @@ import (
 	"time"
 )
 
-// A server accepts a limited number of subflows beside a connection's first, and closes any more as
-// soon as they come up (docs/kernel-behaviour.md). Each try costs the connection, so the number is
-// remembered for the server's address. No connection asks for more until the number may have
-// changed.
+// A server accepts a limited number of subflows beside a connection's first, and closes further ones as soon as they
+// come up (docs/kernel-behaviour.md). Each try costs the connection something, so the number is remembered for the
+// server's address. Connections do not ask for more until the number may have changed.
 //
-// A waypoint could close a subflow in the same way. So the number is believed only when two
-// subflows in a row were closed while as many were up and, if not one stayed, only if they took
-// different routes. As long as all went through one waypoint, the number counts for that waypoint
-// only: the others are still used, which shows whether the waypoint or the server closes. While the
-// server may still count subflows that ended, or whose end it was not told, the number is not
-// updated.
+// A waypoint could close subflows in the same way. So the number is believed only if two subflows in a row were
+// closed while the same number of others were up. If no other was up, the two must also have taken different routes.
+// If all of them went through one waypoint, the number holds only for that waypoint. Connections still use the
+// others, which shows whether the waypoint or the server closes subflows. The number is not updated while the server
+// may still count subflows that have ended.
 
 const (
-	// placesFor is how long a number is believed the first time. That time doubles whenever the
-	// number is confirmed, up to longestPlaces.
+	// placesFor is the time for which a number is believed at first. It doubles whenever the number is confirmed, up
+	// to longestPlaces.
 	placesFor     = 10 * time.Minute
 	longestPlaces = time.Hour
-	// noticedAfter is how long a server may still count a subflow that ended.
+	// noticedAfter is the time for which a server may still count a subflow that ended.
 	noticedAfter = time.Minute
-	refusals     = 2
+	// refusals is the number of refusals in a row that show the number.
+	refusals = 2
 )
 
-// places holds how many subflows each server accepts.
+// places holds the number of subflows that each server accepts.
 type places struct {
 	limits  map[netip.Addr]limit
-	refused uint64 // counts subflows that servers closed because they accept no more
+	refused uint64 // number of subflows that servers closed because they accept no more
 }
 
-// limit is how many subflows one server accepts.
+// limit is the number of subflows that one server accepts.
 type limit struct {
 	n        int // subflows beside the first
 	known    bool
-	until    time.Time // do not ask for more before; while not known, the time of the last refusal
+	until    time.Time // when the number is checked again; while not known: the time of the last refusal
 	lasted   time.Duration
 	refused  int    // consecutive refusals with n subflows up
-	waypoint string // used by the first of these
-	others   bool   // other waypoints were refused, too
+	waypoint string // waypoint of the first of these
+	others   bool   // other waypoints or the direct path were refused, too
 }
 
-// onlyWitness returns the one waypoint used by all subflows that showed the number. ok is false if
-// there were other waypoints or the direct path.
+// onlyWitness returns the waypoint if the number was seen only through it. ok is false otherwise.
 func (l *limit) onlyWitness() (waypoint string, ok bool) {
 	return l.waypoint, l.known && !l.others && l.waypoint != ""
 }
@@ -67,7 +65,7 @@ func (p *places) closed(t turn, e *ended) {
 	}
 	switch {
 	case l.known && n > l.n:
-		return // now has more than before
+		return // the connection has more subflows than before
 	case l.known && n == l.n: // confirmed
 		l.refused, l.others = refusals, l.others || l.waypoint != waypoint
 	case l.refused > 0 && l.n == n:
@@ -86,9 +84,8 @@ func (p *places) closed(t turn, e *ended) {
 	p.limits[t.server.Addr()] = l
 }
 
-// room returns how many more subflows the server accepts on the connection. known is false if that is
-// not known. When the number is due to be checked again, the first connection to ask may open one
-// more.
+// room returns how many more subflows the server accepts on the connection. known is false if that is not known. When
+// the number is due to be checked, it returns one more for the first connection that asks.
 func (p *places) room(t turn) (n int, known bool) {
 	l := p.limits[t.server.Addr()]
 	if !l.known {
@@ -105,8 +102,8 @@ func (p *places) room(t turn) (n int, known bool) {
 	return max(0, n), true
 }
 
-// withoutWitness removes the waypoint that alone showed the server's number from the detours to use.
-// ok is false if the number has other witnesses, or is not known.
+// withoutWitness returns the usable detours without those of the only waypoint through which the number was seen. ok
+// is false if the number is unknown or was seen elsewhere, too.
 func (p *places) withoutWitness(t turn, usable []Usable) (others []Usable, ok bool) {
 	l := p.limits[t.server.Addr()]
 	witness, ok := l.onlyWitness()
@@ -116,7 +113,7 @@ func (p *places) withoutWitness(t turn, usable []Usable) (others []Usable, ok bo
 	return slices.DeleteFunc(slices.Clone(usable), func(u Usable) bool { return u.Waypoint == witness }), true
 }
 
-// askingForMore records that the connection opens more than the server accepted last time. Others
+// askingForMore records that the connection opens more subflows than the server accepted last time. Other connections
 // wait for the result.
 func (p *places) askingForMore(t turn) {
 	addr := t.server.Addr()
@@ -138,7 +135,6 @@ func (p *places) note(t turn) string {
 	return note
 }
 
-// forget drops expired knowledge about servers.
 func (p *places) forget(now time.Time) {
 	maps.DeleteFunc(p.limits, func(_ netip.Addr, l limit) bool { return now.Sub(l.until) > longestPlaces })
 }

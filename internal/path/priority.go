@@ -6,31 +6,30 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// A subflow's priority is told to the peer with MP_PRIO, in a segment that is not retransmitted, and
-// nothing says that it arrived (docs/kernel-behaviour.md). Therefore:
+// MP_PRIO tells the peer a subflow's priority. It is sent in a segment that is not retransmitted, and nothing shows
+// that it arrived (docs/kernel-behaviour.md). Therefore:
 //
-//   - A demotion is told again when the peer still sends new data on the subflow, after what it
-//     had in flight and in its queue must have come. The wait doubles each time: the peer may have no
-//     other path that works.
-//   - A promotion cannot be seen not to have worked, as the peer may have nothing to send. It is
-//     told a few times, until data moves on the subflow, and more often as long as data moves on others only.
-//   - Linux may refuse a change just after the subflow came up. Then it is told again.
+//   - A demotion is sent again if the peer still sends new data on the subflow after it must have emptied its queue.
+//     The wait doubles each time, because the peer may have no other path that works.
+//   - Nothing shows that a promotion got lost, because the peer may have nothing to send. It is sent a few times,
+//     until data moves on the subflow, and more often as long as data moves only on other subflows.
+//   - Linux may refuse a change just after the subflow came up. Then the change is sent again.
 
 const (
-	// takesPriority is the time after its establishment from which a subflow takes a change for sure.
+	// takesPriority is the age of a subflow from which the kernel surely accepts a change.
 	takesPriority = 300 * time.Millisecond
-	// drains is the longest time that a peer takes to send its queue on a subflow. It was 0.35 to 0.55 s on
-	// paths of 10 Mbit/s.
+	// drains is the longest time that a peer needs to send its queue on a subflow. It took 0.35 to 0.55 s on paths of
+	// 10 Mbit/s.
 	drains = time.Second
-	// promotions is the number of times that a promotion is told, and mostPromotions if data moves elsewhere. Where 30 % of
-	// the acknowledgements are lost, one promotion in 15,000 is lost that often.
+	// promotions is the number of times that a promotion is sent, and mostPromotions that number if data moves on
+	// other subflows. Where 30 % of the acknowledgements are lost, all mostPromotions are lost once in 15,000 times.
 	promotions     = 3
 	mostPromotions = 8
-	// longestDrain bounds the wait before a demotion is told again.
+	// longestDrain bounds the wait before a demotion is sent again.
 	longestDrain = 32 * time.Second
 )
 
-// told records when and how often the peer was told of a subflow's present priority.
+// told records when and how often the subflow's present priority was sent to the peer.
 type told struct {
 	at    time.Time
 	times int
@@ -50,7 +49,7 @@ func (t turn) tellPriority(s *subflow) {
 	t.out.do(SetBackup{t.token, s.local, s.remote, s.backup})
 }
 
-// tellAgainAt returns when a promotion is told again, or zero if it is not.
+// tellAgainAt returns when a promotion is sent again, or zero if it is not.
 func (c *conn) tellAgainAt(s *subflow) (at time.Time) {
 	if !s.up || s.backup || s.told.times == 0 || s.told.times >= mostPromotions || s.moved.After(s.told.at) {
 		return at
@@ -65,7 +64,7 @@ func (c *conn) tellAgainAt(s *subflow) (at time.Time) {
 	return at
 }
 
-// tellPromotions tells the peer again of promotions that it may not have heard of.
+// tellPromotions sends the promotions again that are due.
 func (t turn) tellPromotions() {
 	for _, s := range t.subflows {
 		t.tellPromotion(s)
@@ -78,13 +77,13 @@ func (t turn) tellPromotion(s *subflow) {
 	}
 }
 
-// tellDemotion tells the peer again of a demotion, after new data arrived on the subflow.
+// tellDemotion sends a demotion again if new data arrived on the subflow although another subflow worked.
 func (t turn) tellDemotion(s *subflow) {
 	wait := min(max(drains, 4*s.minRTT)<<min(max(s.told.times-1, 0), 8), longestDrain)
 	if !s.up || !s.backup || s.told.times == 0 || t.now.Sub(s.told.at) < wait {
 		return
 	}
-	// Otherwise the peer uses it because it must.
+	// Otherwise the peer uses the subflow because it has no other.
 	if t.has(func(x *subflow) bool { return x != s && x.up && !x.backup && x.moved.After(s.told.at) }) {
 		t.tellPriority(s)
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Reconfigured changes the operator's settings. Existing connections follow the policy; the ports and Exclude decide
-// about later connections.
+// Reconfigured changes the operator's settings. The policy applies to existing connections as well, the ports and
+// Exclude only to later ones.
 type Reconfigured struct {
 	Policy                            Policy
 	TLSPorts, BulkPorts, MessagePorts []uint16

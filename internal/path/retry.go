@@ -9,15 +9,13 @@ import (
 )
 
 const (
-	// provenAfter is the lifetime from which a subflow's end does not count against its route: the
-	// count of failures starts anew.
+	// provenAfter is the lifetime from which the end of a subflow does not add to earlier failures of its route.
 	provenAfter = 10 * time.Second
-	// longestBackoff is the longest wait. Failures are forgotten this long after it.
+	// longestBackoff is the longest wait. A failure is forgotten that long after its wait.
 	longestBackoff = time.Minute
 )
 
-// backoff returns the wait after the nth consecutive failure (n from 1), doubling from one second
-// to a minute.
+// backoff returns the wait after n consecutive failures (n from 1). It doubles from one second to one minute.
 func backoff(n int) time.Duration {
 	if n > 6 {
 		return longestBackoff
@@ -25,14 +23,13 @@ func backoff(n int) time.Duration {
 	return time.Second << (n - 1)
 }
 
-// retry records consecutive failures and when to try again.
+// retry counts consecutive failures and holds the time of the next try.
 type retry struct {
 	failures int
 	at       time.Time
 }
 
-// failed records one more failure: a subflow that was not established (lived is 0) or did not last,
-// or a request that may not be enough.
+// failed records one more failure. lived is 0 for a subflow that was not established.
 func (r *retry) failed(lived time.Duration, now time.Time) {
 	if lived >= provenAfter || r.over(now) {
 		r.failures = 0
@@ -49,10 +46,10 @@ func (r *retry) last() time.Time {
 	return r.at.Add(-backoff(r.failures))
 }
 
-// over reports whether the last failure is so old that it no longer counts.
+// over reports whether the last failure no longer counts.
 func (r *retry) over(now time.Time) bool { return now.Sub(r.at) > longestBackoff }
 
-// route is one detour towards one server. Success and failure are recorded by route.
+// route is one detour towards one server. Failures are counted by route.
 type route struct {
 	detour DetourID
 	server netip.AddrPort
@@ -65,14 +62,14 @@ type failures map[route]failure
 type failure struct {
 	retry
 	err     error // the last one
-	refused bool  // by the waypoint, which must not be asked earlier
+	refused bool  // the waypoint refused, and must not be asked before at
 }
 
 // of returns the failures of a detour towards a server.
 func (f failures) of(id DetourID, server netip.AddrPort) failure { return f[route{id, server}] }
 
-// add records that a subflow over d failed, which began at that time and lived for so long.
-// Subflows that fail together count once.
+// add records the failure of a subflow over d that began at began and lived for lived. Subflows that fail together
+// count once.
 func (f failures) add(d *Detour, server netip.AddrPort, err error, began time.Time, lived time.Duration, now time.Time) {
 	key := route{d.ID, server}
 	r := f[key]
@@ -84,8 +81,8 @@ func (f failures) add(d *Detour, server netip.AddrPort, err error, began time.Ti
 	f[key] = r
 }
 
-// forgive drops the failures of joins over a detour that is on offer again: the reason for which it was
-// gone explains them. A waypoint's refusal stays, and so does what happened to established subflows.
+// forgive drops the failures of joins over a detour that is on offer again, because they came from what made it
+// unavailable. Refusals by the waypoint and failures of established subflows stay.
 func (f failures) forgive(id DetourID) {
 	maps.DeleteFunc(f, func(key route, r failure) bool {
 		return key.detour == id && !r.refused && !errors.Is(r.err, errStalled) && !errors.Is(r.err, errSilent)
@@ -97,7 +94,7 @@ func (f failures) forget(now time.Time) {
 	maps.DeleteFunc(f, func(_ route, r failure) bool { return r.over(now) })
 }
 
-// worst returns, for each detour that rests, the server towards which it failed most.
+// worst returns, for each detour that rests after failures, the server towards which it failed most.
 func (f failures) worst(now time.Time) map[DetourID]netip.AddrPort {
 	worst := make(map[DetourID]netip.AddrPort)
 	for key, r := range f {

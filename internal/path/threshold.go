@@ -1,10 +1,11 @@
 package path
 
-// The delay threshold of V.-H. Tran's thesis (2019, section 6.3): a connection whose path is short needs no second one.
-// A round trip is that of data that this host sent. The one that a receiver estimates includes pauses of the sender.
+// This file implements the delay threshold of V.-H. Tran's thesis (2019, section 6.3): a connection whose path is
+// short needs no second one. Only round trips of data that this host sent count, because those that a receiver
+// estimates include pauses of the sender.
 
-// measureDistance counts the samples in which every subflow's round trip exceeds the one that the rule wants. The connection
-// has its growth recorded.
+// measureDistance counts the consecutive samples in which every known round trip of the connection's subflows exceeds
+// Start.AboveRTT. c.growth must be set.
 func (c *conn) measureDistance() {
 	bound := c.rule.Start.AboveRTT
 	if bound == 0 {

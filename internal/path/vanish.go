@@ -6,20 +6,19 @@ import (
 	"time"
 )
 
-// The kernel does not always report the end of a subflow: after a failed checksum it resets the
-// subflow and sends no event (docs/kernel-behaviour.md). A subflow missing from a complete sample
-// is gone. Three precautions avoid a premature conclusion:
+// The kernel does not always report the end of a subflow: after a failed checksum it resets the subflow without an
+// event (docs/kernel-behaviour.md). A subflow that is missing from a complete sample is gone. Three precautions
+// prevent a wrong conclusion:
 //
-//   - A sample is complete only if it was taken after all events handled so far, so that
-//     it includes every subflow established since.
-//   - The subflow is looked up by itself first, because a list that is read in parts
-//     may skip one.
-//   - If no subflow of a connection is left, the connection itself is probably ending
-//     and its event on the way. It gets endsWithin to arrive.
+//   - A sample is complete only if it was taken after all events handled so far. So it includes every subflow
+//     established since then.
+//   - The subflow is looked up by itself first, because a list that is read in parts may skip one.
+//   - If no subflow of a connection is left, the connection itself is probably ending, and its event is on the way.
+//     It gets endsWithin to arrive.
 //
-// The judgement follows verdictDelay later, so that an event still to be read can provide the
-// cause.
+// The judgement follows verdictDelay later, so that an event still to be read can tell the cause.
 
+// endsWithin is the time in which the event about a connection's end must arrive.
 const endsWithin = 5 * time.Second
 
 var (
@@ -28,8 +27,7 @@ var (
 	errReported = errors.New("the server reports that data arrived changed")
 )
 
-// checksums counts the failed checksums on this host, at the last report and at the last complete
-// samples.
+// checksums counts the failed checksums on this host, as last reported and as of the last complete samples.
 type checksums struct {
 	known  bool
 	latest uint64
@@ -44,16 +42,16 @@ func (k *checksums) sampled(count uint64) {
 	k.before = [3]uint64{count, k.before[0], k.before[1]}
 }
 
-// samples counts the complete samples and holds what they showed.
+// samples numbers the complete samples, and remembers what they show about subflows that ended without an event.
 type samples struct {
 	last      uint32    // number of the last complete sample
 	at        time.Time // when it was taken
 	before    time.Time // when the one before was taken
 	checksums checksums
-	vanished  []ended // recently, without an event
+	vanished  []ended // subflows that recently ended without an event
 }
 
-// begin begins a complete sample. Entries too old to be compared with later ones are dropped.
+// begin starts a complete sample. It drops entries that are too old to be compared with later ones.
 func (sa *samples) begin(checksumErrors uint64, now time.Time) {
 	sa.last++
 	sa.at, sa.before = now, sa.at
@@ -85,7 +83,7 @@ func (sa *samples) vanish(s *subflow, checksumErrors uint64, now time.Time) ende
 	return e
 }
 
-// explain gives a vanished subflow the cause from an event that arrived later.
+// explain sets the cause of a vanished subflow from an event that arrived later.
 func (sa *samples) explain(c *conn, ev SubflowClosed) {
 	for i := range c.ended {
 		if e := &c.ended[i]; e.silent && e.local == ev.Local && e.remote == ev.Remote {
@@ -95,9 +93,9 @@ func (sa *samples) explain(c *conn, ev SubflowClosed) {
 	}
 }
 
-// corrupted reports whether data that arrived over e was changed. Checksum failures are counted for
-// the whole host, not by subflow. So the result is true only if there was one failure for each
-// subflow that recently ended without an event, and all these went through one waypoint.
+// corrupted reports whether data that arrived over e was changed. The kernel counts failed checksums for the whole
+// host, not by subflow. So the result is true only if there was a failure for each subflow that recently ended
+// without an event, and all of these went through one waypoint.
 func (sa *samples) corrupted(e *ended) bool {
 	if !e.silent || e.detour == nil {
 		return false
@@ -105,7 +103,7 @@ func (sa *samples) corrupted(e *ended) bool {
 	n := uint64(0)
 	for _, v := range sa.vanished {
 		if v.after+1 < e.after {
-			continue // before the count that e is compared with
+			continue // vanished before the count that e is compared with
 		}
 		if v.detour == nil || v.detour.Waypoint != e.detour.Waypoint {
 			return false
