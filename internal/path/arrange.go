@@ -2,10 +2,10 @@ package path
 
 import "slices"
 
-// This file carries out what a Layout decides about the subflows in use.
+// This file carries out what a Layout decides about the use of subflows.
 
-// stuckBackoff is how often a subflow's retransmission timer has doubled without an answer when the subflow counts as
-// one over which nothing gets through. It comes to 0.6 s on a short path.
+// stuckBackoff is the number of doublings of the retransmission timer at which a subflow counts as stuck. On a short
+// path it is reached after 0.6 s.
 const stuckBackoff = 2
 
 // arrange gives each subflow its role.
@@ -28,7 +28,7 @@ func (m *Manager) arrange(t turn) {
 	}
 }
 
-// play has a subflow play its role.
+// play gives a subflow its role.
 func (t turn) play(s *subflow, r Role) {
 	if r == Leaves {
 		s.leaving = true
@@ -44,7 +44,7 @@ func (t turn) play(s *subflow, r Role) {
 	}
 }
 
-// stuck reports whether nothing gets through over the subflow now, as far as that can be told, or it loses too much.
+// stuck reports whether nothing gets through over the subflow now, as far as is known, or whether it loses too much.
 func (t turn) stuck(s *subflow) bool {
 	return s.backoff >= stuckBackoff || s.isLossy() || s.suspected() && s.unansweredFor(demoteUnanswered) ||
 		t.inDoubt(s) || s.backoff > 0 && t.attention != nil && t.now.Sub(t.attention.stalls.calledUp) < asideWaits
@@ -62,14 +62,15 @@ func (t turn) uplinkIsDirect() bool {
 	return t.hasUplink() && (!t.host.owns(t.local.Addr()) || t.rule.isSingle())
 }
 
-// directElsewhere reports whether the direct path does not start from the connection's own address.
+// directElsewhere reports whether the direct path starts from another address than the connection's own.
 func (t turn) directElsewhere() bool {
 	return t.uplinkIsDirect() || t.has(func(s *subflow) bool {
 		return s.direct && !s.leaving && t.host.hasSource(s) && s.local.Addr() != t.local.Addr()
 	})
 }
 
-// uplinkOf returns the name of the uplink from which a subflow starts that passes no waypoint, if it is known.
+// uplinkOf returns the name of the uplink from which a subflow that passes no waypoint starts, or "" if it is not
+// known.
 func (of *offers) uplinkOf(s *subflow) string {
 	for _, o := range of.general {
 		if o.Kind == Uplink && o.Local == s.local.Addr() && (s.direct || s.detour != nil && s.detour.Kind.own()) {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// offersCome is longer than a waypoint takes to answer a request for a mapping.
+// offersCome bounds the time that a waypoint takes to answer a request for a mapping.
 const offersCome = time.Second
 
 // This file opens the detours of a connection: it builds the policy's view and carries out its
 // plan.
 
-// open requests the subflows that the connection lacks, if the server may have a place for them.
+// open requests the subflows that the connection lacks, unless the server certainly has no place for them.
 func (m *Manager) open(t turn) {
 	if t.halfClosed || t.abandoned(m.cfg.Inactivity) {
 		t.asks, t.capped = false, false
@@ -27,7 +27,7 @@ func (m *Manager) open(t turn) {
 	}
 }
 
-// openDetours lets the policy choose detours, and requests more if needed.
+// openDetours opens the detours that the policy chooses, and requests mappings if needed.
 func (m *Manager) openDetours(t turn) {
 	from, ok := t.host.source(t.conn)
 	if !ok || t.denied() {
@@ -59,9 +59,9 @@ func (m *Manager) openDetours(t turn) {
 	}
 }
 
-// plan asks the policy which detours to open. If a single waypoint showed how many subflows the server
-// accepts, the policy first plans without that waypoint and without the number, to disprove it. If that
-// opens nothing, the number is believed.
+// plan asks the policy which detours to open. If the number of subflows that the server accepts was seen through a
+// single waypoint, the policy first plans without that waypoint and without the number, to test it. If that opens
+// nothing, the number is believed.
 func (m *Manager) plan(t turn, v View) Plan {
 	room, known := m.places.room(t)
 	if others, ok := m.places.withoutWitness(t, v.Usable); ok {
@@ -75,12 +75,12 @@ func (m *Manager) plan(t turn, v View) Plan {
 	return t.rule.plan(v)
 }
 
-// views builds the policy's views. Their slices are reused.
+// views builds the policy's views. It reuses their slices.
 type views struct {
 	byWorth bool
 	seed    uint64
 	inUse   []InUse
-	// subflows are those of inUse.
+	// subflows holds the subflows that inUse describes.
 	subflows []*subflow
 	usable   []Usable
 	resting  []Resting
@@ -131,7 +131,7 @@ func (vs *views) of(t turn, k *detours) View {
 	return v
 }
 
-// lacks records whether the connection would take another detour.
+// lacks records whether the connection is short of a detour.
 func (t turn) lacks(detour bool) {
 	switch {
 	case !detour:
@@ -141,13 +141,13 @@ func (t turn) lacks(detour bool) {
 	}
 }
 
-// takesLastResort reports whether the connection may try a detour that rests if it has no other. It first gives the
-// waypoints offersCome to offer another: a last resort that carries nothing would take the place of that one.
+// takesLastResort reports whether the connection may try a detour that rests. It first waits offersCome, so that
+// waypoints can offer another. Otherwise a detour that carries nothing could take the place of one that works.
 func (t turn) takesLastResort(why Rest) bool {
 	return why.isLastResort(t.now) && t.isShort() && !t.now.Before(t.short.Add(offersCome))
 }
 
-// taken reports whether a subflow already uses the route that d would use to remote.
+// taken reports whether a subflow already uses the path that d would use to remote.
 func (t turn) taken(d *Detour, remote netip.AddrPort) bool {
 	return t.has(func(s *subflow) bool {
 		return t.host.hasSource(s) && !s.leaving && (s.detour != nil && s.detour.ID == d.ID || d.Kind != Port &&
@@ -155,7 +155,7 @@ func (t turn) taken(d *Detour, remote netip.AddrPort) bool {
 	})
 }
 
-// asideAtFirst returns why a subflow over a detour begins as one that is set aside, or nil if it does not.
+// asideAtFirst returns why a subflow over a detour begins set aside, or nil if it does not.
 func (m *Manager) asideAtFirst(t turn, d *Detour, choice Choice) *aside {
 	switch {
 	case choice.Aside:
@@ -166,8 +166,8 @@ func (m *Manager) asideAtFirst(t turn, d *Detour, choice Choice) *aside {
 	return nil
 }
 
-// take requests a subflow over a detour on offer. from is the source address of those that have none. The subflow is set aside if a
-// reason for that is given.
+// take requests a subflow over a detour on offer. from is the source address if the detour has none. begins is the
+// reason why the subflow begins set aside, or nil.
 func (t turn) take(o *offered, from netip.Addr, choice Choice, begins *aside, reasons *reasons) {
 	remote, _ := o.target(t.server)
 	why := choice.Why
@@ -186,7 +186,7 @@ func (t turn) take(o *offered, from netip.Addr, choice Choice, begins *aside, re
 	}
 }
 
-// keepDirect reopens the direct path after it failed or this host's address changed.
+// keepDirect reopens the direct path after it failed or after this host's address changed.
 func (m *Manager) keepDirect(t turn) {
 	if t.denied() || t.now.Before(t.direct.at) || t.has(func(s *subflow) bool { return s.direct && !s.leaving && t.host.hasSource(s) }) {
 		return
@@ -203,8 +203,8 @@ func (m *Manager) keepDirect(t turn) {
 	}
 }
 
-// sourceInTunnel returns where the direct path of a connection starts that began in a tunnel: at the same address, or else
-// at that of the tunnel which now leads to the server's own host. ok is false if there is neither.
+// sourceInTunnel returns the source of the direct path of a connection that began in a tunnel: the same address, or
+// else the address of the tunnel that now leads to the server's host. ok is false if there is neither.
 func (of *offers) sourceInTunnel(t turn) (from netip.Addr, ok bool) {
 	if t.host.owns(t.local.Addr()) {
 		return t.local.Addr(), true
@@ -217,9 +217,9 @@ func (of *offers) sourceInTunnel(t turn) (from netip.Addr, ok bool) {
 	return netip.Addr{}, false
 }
 
-// moving reports whether the host's address changed and a new direct subflow is being opened.
-// Subflows from the old address still take up the server's few places. So detours leave the one
-// that may be free to the direct subflow, over which the others can be removed.
+// moving reports whether the host's address changed and a new direct subflow is joining. Subflows from the old
+// address still take up the server's few places. The direct subflow needs a place first, because REMOVE_ADDRs for the
+// others are sent over it. So no detour is opened meanwhile.
 func (t turn) moving() bool {
 	return t.has(func(s *subflow) bool { return s.direct && !s.up }) &&
 		(t.removals.pending() || t.has(func(s *subflow) bool {

@@ -2,8 +2,8 @@ package path
 
 import "time"
 
-// Policy chooses the detours of a connection. It keeps no state: everything it needs is in the
-// View, which it may use only during the call.
+// Policy chooses the detours of a connection. It keeps no state. All that it needs is in the View, which it may use
+// only during the call.
 type Policy interface {
 	Plan(View) Plan
 }
@@ -27,13 +27,13 @@ const (
 	Leaves
 )
 
-// Traffic counts what a connection carried.
+// Traffic describes what a connection carried.
 type Traffic struct {
-	Now, Since time.Time // when it began
+	Now, Since time.Time // Since: when the connection began
 	Bytes      uint64    // in both directions
-	// Slow is the time since which it moved data at a rate below the one that its Rule wants; zero: it does not.
+	// Slow is when the connection began to move data more slowly than Start.Below of its Rule. Zero: it does not.
 	Slow time.Time
-	// Far counts the samples one after the other in which its round trip exceeded the one that its Rule wants.
+	// Far counts the consecutive samples in which its round trip exceeded Start.AboveRTT of its Rule.
 	Far int
 }
 
@@ -41,14 +41,15 @@ type Traffic struct {
 type View struct {
 	// InUse lists the connection's subflows, established or joining.
 	InUse []InUse
-	// Usable lists the detours that reach the connection's server, are not in use by it and not
-	// resting.
+	// Usable lists the detours that the connection may take: they reach its server, it does not use them, and they do
+	// not rest.
 	Usable []Usable
 	// Resting lists the detours that are not to be used for now.
 	Resting []Resting
 	// Traffic is what the connection carried until now.
 	Traffic Traffic
-	// Room is how many more subflows the server accepts on the connection, if known.
+	// Room is the number of further subflows that the server accepts on the connection. RoomKnown is set if that is
+	// known.
 	Room      int
 	RoomKnown bool
 }
@@ -58,64 +59,67 @@ type InUse struct {
 	Kind     Kind
 	Waypoint string
 	Direct   bool
-	// Uplink names the interface of this host from which a subflow starts that passes no waypoint. It is empty if
-	// that is not known.
+	// Uplink names the interface of this host from which the subflow starts, if it passes no waypoint and the
+	// interface is known. Otherwise it is empty.
 	Uplink string
-	// Up is set on an established subflow, Stuck on one over which nothing gets through now, or that is not to
-	// be used while another works.
+	// Up is set on an established subflow. Stuck is set on a subflow over which nothing gets through now, or which is
+	// not to be used while another works.
 	Up, Stuck bool
 	// Standby is set while the subflow is a backup because the policy wants it.
 	Standby bool
-	// Aside is set on a detour that does not carry data for now, because it lost too much or its budget is used up, or
-	// that is to be exchanged because its waypoint is loaded. It keeps its place until another detour takes it.
+	// Aside is set on a detour that another should replace: it lost too much, its budget is used up, or it is to be
+	// exchanged because its waypoint is loaded or slower. It keeps its place until another detour takes it.
 	Aside bool
 }
 
-// Usable is one detour and the time since which it is on offer.
+// Usable is one detour that may be taken, and the time at which it was offered.
 type Usable struct {
 	*Detour
 	Since time.Time
-	// Unproven is set while it is not known whether the path lets the detour's SYNs through.
+	// Unproven is set while it is not known whether the path to the waypoint lets the detour's SYNs through.
 	Unproven bool
-	// LastResort is set if the detour rests, and may be taken only by a connection that has no other.
+	// LastResort is set if the detour rests, and only a connection without another detour may take it.
 	LastResort bool
 	// Failures counts the recent failures of the waypoint's detours towards the server.
 	Failures int
-	// Wanted is set if the operator wants the waypoint to be taken before others.
+	// Wanted is set if the operator wants the waypoint to be taken first.
 	Wanted bool
 	Prospect
 }
 
-// Prospect estimates a detour for a connection. It is zero if nothing is known, or not asked.
+// Prospect estimates what a connection may expect of a detour. Fields are zero if nothing is known.
 type Prospect struct {
-	// Shunned is set if the waypoint lost too much of what went to the server's network lately.
+	// Shunned is the time until which the waypoint is avoided because it lost too much towards the server's network.
+	// Loss is what it lost. Zero: it is not avoided.
 	Shunned time.Time
 	Loss    float64
-	// Loaded is set if the waypoint says that it is loaded until then.
+	// Loaded is the time until which the waypoint says that it is loaded. Zero: it is not loaded.
 	Loaded time.Time
 	// Sparing is set if the month's budget for the waypoint is nearly used up.
 	Sparing bool
-	// Wait is about how long a message over it waits for its answer. Zero: unknown.
+	// Wait estimates how long a message over the detour waits for its answer. Zero: unknown.
 	Wait time.Duration
 	// Measured is set if Wait was measured, not guessed.
 	Measured bool
-	// Goodput is the rate that bulk traffic may expect of it, in bits of payload a second. It is zero for a connection whose
-	// traffic is not bulk, and if nothing is known.
+	// Goodput is the rate that bulk traffic may expect, in bits of payload a second. It is zero if that is unknown,
+	// and for connections whose traffic is not bulk.
 	Goodput float64
 	// Gave is set if Goodput was measured, not guessed.
 	Gave bool
-	// Rank orders detours that are as good as each other for a connection that explores, by what other members measured.
-	// It is 0 for all others.
+	// Rank orders detours by other members' measurements, the lowest first. It decides only between detours that are
+	// otherwise equal, for a connection that explores. For other connections it is 0.
 	Rank int
-	// Explores is set if the connection explores and the detour was not measured. It takes one of those.
+	// Explores is set if the connection explores and the detour was not measured. The connection takes one such
+	// detour.
 	Explores bool
-	// Next is set if the connection gave a place to the waypoint, to try it or because it gave more than others.
+	// Next is set if the connection has freed a place for the waypoint, to try it out or because it gave more than
+	// others.
 	Next bool
-	// Draw orders detours that are as good as each other, differently for each connection.
+	// Draw orders detours that are otherwise equal. It is random for each connection and waypoint.
 	Draw uint64
 }
 
-// Resting is one detour and the reason for not using it.
+// Resting is one detour and the reason why it is not used now.
 type Resting struct {
 	Kind     Kind
 	Waypoint string
@@ -128,24 +132,24 @@ type Plan struct {
 	Open []Choice
 	// Short is set if the connection would take another detour if there were one.
 	Short bool
-	// Capped is set if the connection would take more if the server accepted more.
+	// Capped is set if the connection would take more detours if the server accepted more subflows.
 	Capped bool
-	// Replace is set if the connection would take another detour in place of one that is set aside, and the
-	// server accepts no more.
+	// Replace is set if the server accepts no more subflows, and the connection would take another detour in place of
+	// one with InUse.Aside.
 	Replace bool
-	// Delayed is set if subflows are opened later: at the time At, if that is set, or after more traffic.
+	// Delayed is set if subflows are opened later: at the time At if it is set, or else after more traffic.
 	Delayed bool
 	At      time.Time
-	// Ask is set if the waypoints are to be asked for mappings, for use now or later.
+	// Ask is set if the waypoints are to be asked for mappings, to be used now or kept in reserve.
 	Ask bool
 }
 
-// Choice is a detour to take and the reason.
+// Choice is a detour to take, and the reason for it.
 type Choice struct {
 	*Detour
 	Why Reason
-	// Aside has the subflow begin as one that is set aside.
+	// Aside is set if the subflow begins set aside, because the detour lost too much.
 	Aside bool
-	// Standby has the subflow begin as a backup.
+	// Standby is set if the subflow begins as a backup.
 	Standby bool
 }

@@ -5,21 +5,28 @@ import (
 	"slices"
 )
 
-// DetourPolicy is the policy of the 2017 system: every connection gets a total of Subflows
-// subflows, one of them direct. It prefers the waypoint that carries fewer of the connection's
-// subflows, then the one that the operator wants, then the one with fewer recent failures towards the server, then
-// one that is to be measured, then the one through which messages wait less, then the kind that comes first in Order, then the detour that was drawn or that was offered
-// first. Detours through waypoints that say that they are loaded come after all others, and are taken if there is
-// no other. So a second kind of one waypoint is used only when every other waypoint with a detour carries the
-// connection already. A detour that lost too much, or that rests and may be tried, is taken if there is no other;
-// the former is set aside.
+// DetourPolicy is the policy of the 2017 system: every connection gets Subflows subflows in total, one of them
+// direct. It compares detours by these criteria, in this order:
 //
-// Mappings are requested when the connection is short of detours, and as a reserve: beside a
-// mapping in use, which may fail, beside an unproven detour, and where Order prefers them to what
-// is used.
+//   - the number of the connection's subflows through the waypoint, so that a second kind of one waypoint is used
+//     only when the connection uses every other waypoint that has a detour
+//   - whether the operator wants the waypoint
+//   - the waypoint's recent failures towards the server
+//   - whether the connection has freed a place for the waypoint (Prospect.Next)
+//   - whether its budget is nearly used up
+//   - for a connection that explores: whether the detour was not measured
+//   - what bulk traffic may expect, then how long messages wait, both roughly
+//   - the place of its kind in Order
+//   - other members' measurements, then a random number, then the age of the offer
+//
+// A detour that lost too much, whose waypoint is loaded, or that rests and may be tried, is taken only by a
+// connection that would have no other. If it lost too much, its subflow begins set aside.
+//
+// Mappings are requested when the connection is short of detours, and as a reserve: beside a mapping in use, which
+// may fail, beside an unproven detour, and where Order prefers mappings to the detours in use.
 type DetourPolicy struct {
 	Subflows int
-	// Order lists the kinds to use, the preferred first. If empty, it is Kinds().
+	// Order lists the kinds to use, the preferred ones first. If it is empty, it is Kinds().
 	Order []Kind
 }
 
@@ -34,7 +41,7 @@ func (p DetourPolicy) Plan(v View) Plan {
 		}
 	}
 	if !slices.ContainsFunc(v.InUse, func(s InUse) bool { return s.Direct }) {
-		missing-- // keep its place for when the direct path comes back
+		missing-- // keeps a place for the direct path
 	}
 	capped := v.RoomKnown && missing > v.Room
 	if capped {
@@ -61,7 +68,7 @@ func (p DetourPolicy) Plan(v View) Plan {
 	return plan
 }
 
-// round is one connection's view and the choices made so far.
+// round holds one connection's view and the choices made so far.
 type round struct {
 	View
 	order []Kind
@@ -79,18 +86,18 @@ func (r *round) best() *Usable {
 	return best
 }
 
-// allowed reports whether the detour's kind is in use and it was not chosen yet.
+// allowed reports whether the detour's kind is to be used and the detour was not chosen yet.
 func (r *round) allowed(u *Usable) bool {
 	return slices.Contains(r.order, u.Kind) &&
 		!slices.ContainsFunc(r.open, func(c Choice) bool { return c.Detour == u.Detour })
 }
 
-// bare reports whether the connection has no detour at all.
+// bare reports whether the connection has no detour and none was chosen.
 func (r *round) bare() bool {
 	return len(r.open) == 0 && !slices.ContainsFunc(r.InUse, func(s InUse) bool { return !s.Direct })
 }
 
-// replaces reports whether a detour that is set aside could give its place to another.
+// replaces reports whether a detour with InUse.Aside could give its place to another.
 func (r *round) replaces() bool {
 	return slices.ContainsFunc(r.InUse, func(s InUse) bool { return s.Aside }) && r.best() != nil
 }
@@ -107,10 +114,10 @@ func (r *round) compare(a, b *Usable) int {
 	)
 }
 
-// byWill compares two detours by the operator's will.
+// byWill compares two detours by the operator's will. The one that the operator wants comes first.
 func byWill(a, b *Usable) int { return compareFlags(b.Wanted, a.Wanted) }
 
-// compareFlags compares two flags. One that is not set comes first.
+// compareFlags compares two flags. An unset one comes first.
 func compareFlags(a, b bool) int {
 	switch {
 	case a == b:
@@ -122,7 +129,7 @@ func compareFlags(a, b bool) int {
 	}
 }
 
-// preferred compares two detours without regard to the load and the failures of their waypoints.
+// preferred compares two detours without regard to the connection's subflows through their waypoints and to failures.
 func (r *round) preferred(a, b *Usable) int {
 	return cmp.Or(
 		compareFlags(!a.Next, !b.Next),
@@ -137,7 +144,7 @@ func (r *round) preferred(a, b *Usable) int {
 	)
 }
 
-// tries reports whether the detour would be taken to measure it.
+// tries reports whether the detour would be taken to measure it. A connection takes one such detour.
 func (r *round) tries(u *Usable) bool {
 	return u.Explores && !slices.ContainsFunc(r.open, func(c Choice) bool { return c.Why.explored })
 }

@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// Mesh is the policy of fullmesh and its relatives. A connection has one subflow over each uplink of this host and
-// through each waypoint.
+// Mesh is the policy of the kernel's fullmesh and of similar path managers. A connection has one subflow over each
+// uplink of this host and through each waypoint.
 type Mesh struct {
 	Mode Mode
-	// Subflows bounds their number. Zero: mostSubflows.
+	// Subflows bounds the number of subflows. Zero means mostSubflows.
 	Subflows int
-	// Uplinks lists the interfaces to use, the preferred first. If it is empty, all are used, and the one that routing
-	// chooses is preferred.
+	// Uplinks lists the interfaces to use, the preferred ones first. If it is empty, all are used, and the one that
+	// routing chooses is preferred.
 	Uplinks []string
-	// Kinds lists the kinds of detours to use besides, the preferred first. If it is empty, none is used.
+	// Kinds lists the kinds of detours to use as well, the preferred ones first. If it is empty, no detour is used.
 	Kinds []Kind
 }
 
-// Mode is the way in which a Mesh uses its subflows (Raiciu et al., "Opportunistic mobility with Multipath TCP", 2011).
+// Mode tells how a Mesh uses its subflows (Raiciu et al., "Opportunistic mobility with Multipath TCP", 2011).
 type Mode uint8
 
 const (
 	// FullMode uses all subflows at once.
 	FullMode Mode = iota
-	// BackupMode has one subflow carry data. The others are established as backups.
+	// BackupMode lets one subflow carry data. The others are established as backups.
 	BackupMode
-	// SingleMode establishes one subflow at a time. The next is established when it fails.
+	// SingleMode establishes one subflow at a time. When it fails, the next one is established.
 	SingleMode
 )
 
@@ -68,7 +68,8 @@ func (p Mesh) Plan(v View) Plan {
 	return plan
 }
 
-// next returns the path to take next: an uplink, or the best detour through a waypoint that is not in use.
+// next returns the path to take next: an uplink, or the best detour through a waypoint that the connection does not
+// use.
 func (p Mesh) next(r *round) (best *Usable) {
 	for i := range r.Usable {
 		u := &r.Usable[i]

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// defaultPaths is the number of paths of Paths without one.
+// defaultPaths is the number of paths if Paths.Subflows is 0.
 const defaultPaths = 2
 
 // Paths is the policy of paths by ports: a connection has one subflow on each of several paths between the same two
-// addresses. The paths are detours of the kind Port with a name, each for one server. The path of the connection's first
-// subflow is not known and may be one of them, so it stands by while another works.
+// addresses. These paths are detours of the kind Port with a name, each for one server. The path of the connection's
+// first subflow is not known and may be one of them, so that subflow stands by while another works.
 type Paths struct {
-	Subflows int // beside the first; 0: defaultPaths
-	// Kinds lists the kinds of detours to use besides, one through each waypoint, the preferred first. If it is empty, none
-	// is used.
+	Subflows int // besides the first; 0: defaultPaths
+	// Kinds lists the kinds of detours to use as well, one through each waypoint, the preferred ones first. If it is
+	// empty, no detour is used.
 	Kinds []Kind
 }
 
@@ -46,7 +46,7 @@ func (p Paths) Plan(v View) Plan {
 	return plan
 }
 
-// detours adds one through each waypoint, as far as there is room.
+// detours adds a detour through each waypoint, as far as there is room.
 func (p Paths) detours(v View, room int, plan *Plan) {
 	if len(p.Kinds) == 0 {
 		return
@@ -82,5 +82,5 @@ func (p Paths) Arrange(v View) []Role {
 	return roles
 }
 
-// isPath reports whether a detour is a path by ports that was found.
+// isPath reports whether a detour is a discovered path by ports.
 func isPath(k Kind, name string) bool { return k == Port && name != "" }

@@ -1,10 +1,10 @@
 package path
 
-// mostSubflows is the number of subflows that Linux opens for a connection.
+// mostSubflows is the number of subflows that Linux allows a connection.
 const mostSubflows = 8
 
-// Ports is the policy of ndiffports: a connection has this number of subflows from one address to one address, which
-// differ only in this host's port. Routers that balance by ports may send them different ways.
+// Ports is the policy of the kernel's ndiffports: a connection has Subflows subflows between the same two addresses,
+// which differ only in this host's port. Routers that balance by ports may send them over different paths.
 type Ports struct{ Subflows int }
 
 // Plan implements Policy.

@@ -8,18 +8,19 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file estimates detours that a connection does not use yet, from the measurements of other connections through the
-// same waypoint towards the server's network. Where there are none, the round trip of the session with it counts, and that
-// part of its loss that is certain.
+// This file estimates what a connection may expect of detours that it does not use yet. The estimates come from other
+// connections' measurements through the same waypoint towards the server's network. Where there are none, they come
+// from the round trip of the session with the waypoint, and from the least loss that the session's losses prove.
 //
-// Detours are compared roughly, so that many clients do not all take the best one: those that are about as
-// good are drawn by lot. One connection in exploreEvery explores: once, it takes a detour that was not measured before those
-// that were. Of several, it takes the one of which other members measured most (hearsay.go). Its other detours are those that
-// it would take anyway. What that costs is bounded (explore.go).
+// Detours are compared roughly, and a random number decides between detours that are about as good, so that many
+// clients do not all take the best one. One connection in exploreEvery explores: once, it takes a detour that was not
+// measured before those that were. If there are several, it takes the one that other members rate best (hearsay.go).
+// Its other detours are those that it would take anyway. explore.go bounds the cost.
 
 const (
+	// exploreEvery makes one connection in 16 explore.
 	exploreEvery = 16
-	// Two waits are about the same if they differ by less than this factor, after slack was added to both.
+	// sameFactor is the factor below which two waits are about the same, after sameSlack was added to both.
 	sameFactor = 1.3
 	sameSlack  = 5 * time.Millisecond
 	// slackGoodput is added to a goodput in the same way, in bits a second.
@@ -51,7 +52,7 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 	switch session, ok := k.sessions[o.via()]; {
 	case known && r.trip > 0 && within(r.at, t.now, trustsFor):
 		p.Wait, p.Measured = waits(r.trip, r.lost()), true
-	case ok: // the way from the waypoint to the server is taken to be as long as the direct one
+	case ok: // the waypoint's path to the server is assumed to be as long as the direct path
 		direct, _ := k.history.of("", t.server)
 		p.Wait = waits(session.trip+direct.trip, session.loss)
 	}
@@ -67,10 +68,10 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 	return p
 }
 
-// explores reports whether a connection takes detours that were not measured before those that were.
+// explores reports whether a connection takes a detour that was not measured before those that were.
 func (vs *views) explores(token Token) bool { return vs.draw(token, "")%exploreEvery == 0 }
 
-// draw returns a number at random, the same for the same connection and waypoint.
+// draw returns a random number that is the same for the same connection and waypoint.
 func (vs *views) draw(token Token, waypoint string) uint64 {
 	x := mix(vs.seed ^ mix(uint64(token)))
 	for i := range len(waypoint) {
@@ -79,7 +80,7 @@ func (vs *views) draw(token Token, waypoint string) uint64 {
 	return x
 }
 
-// mix changes about half of the bits of the result for each changed bit of x (the finalizer of splitmix64).
+// mix scrambles x: each changed bit of x changes about half of the bits of the result (the finalizer of splitmix64).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -87,19 +88,20 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// compare compares two prospects: by the budgets, by what bulk traffic gets, and by the wait, the latter two
-// roughly. An unknown wait comes last.
+// compare compares two prospects by the budget, then by the goodput, then by the wait. Goodputs and waits are
+// compared roughly. An unknown wait comes last.
 func (p *Prospect) compare(q *Prospect) int {
 	return cmp.Or(
 		compareFlags(p.Sparing, q.Sparing), cmp.Compare(classOf(q.Goodput), classOf(p.Goodput)), cmp.Compare(p.class(), q.class()),
 	)
 }
 
-// classOf returns the class of a goodput. Those in one class are about the same.
+// classOf returns the class of a goodput. Goodputs of one class are about the same.
 func classOf(goodput float64) int {
 	return int(math.Log(goodput+slackGoodput) / math.Log(sameFactor))
 }
 
+// class returns the class of the wait. Waits of one class are about the same.
 func (p *Prospect) class() int {
 	if p.Wait == 0 {
 		return math.MaxInt

@@ -10,11 +10,12 @@ import (
 type spending map[*Rule]*usedQuota
 
 type usedQuota struct {
-	since time.Time // when the quotas were last full
+	since time.Time // when the quotas were last refilled
 	bytes map[string]uint64
 }
 
-// add counts bytes on a path, and reports whether they used up its quota, or so much of it that it has a limit.
+// add counts bytes on a path. It reports whether they used up the path's quota, or reached nearShare of it where that
+// limits the path.
 func (sp spending) add(r *Rule, path string, bytes uint64, now time.Time) (over bool) {
 	quota, limited := r.Quota[path]
 	if !limited || bytes == 0 {
@@ -31,7 +32,7 @@ func (sp spending) add(r *Rule, path string, bytes uint64, now time.Time) (over 
 	return before < quota && before+bytes >= quota || r.NearQuota.On && before < near && before+bytes >= near
 }
 
-// share returns how much of a path's quota is used.
+// share returns the used share of a path's quota.
 func (sp spending) share(r *Rule, path string, now time.Time) float64 {
 	s := sp[r]
 	if s == nil || r.Quota[path] == 0 || r.QuotaEvery > 0 && now.Sub(s.since) >= r.QuotaEvery {
@@ -40,7 +41,7 @@ func (sp spending) share(r *Rule, path string, now time.Time) float64 {
 	return float64(s.bytes[path]) / float64(r.Quota[path])
 }
 
-// over reports whether a path's quota is used up, and until when; zero: for good.
+// over reports whether a path's quota is used up, and until when. A zero time means for good.
 func (sp spending) over(r *Rule, path string, now time.Time) (over bool, until time.Time) {
 	quota, limited := r.Quota[path]
 	s := sp[r]
@@ -53,7 +54,7 @@ func (sp spending) over(r *Rule, path string, now time.Time) (over bool, until t
 	return until.IsZero() || now.Before(until), until
 }
 
-// pathName returns the name by which the operator knows a subflow's path: its waypoint or its uplink.
+// pathName returns the operator's name for a subflow's path: its waypoint or its uplink.
 func (of *offers) pathName(s *subflow) string {
 	if s.detour != nil && s.detour.Waypoint != "" {
 		return s.detour.Waypoint
@@ -61,8 +62,8 @@ func (of *offers) pathName(s *subflow) string {
 	return of.uplinkOf(s)
 }
 
-// spend counts what a subflow carried. If that was the rest of its path's quota, all connections of the rule make
-// do without it.
+// spend counts what a subflow carried. If that changes what its path may carry, all connections of the rule are
+// stepped.
 func (m *Manager) spend(t turn, s *subflow, bytes uint64) {
 	if len(t.rule.Quota) == 0 || !m.detours.spending.add(t.rule, m.detours.pathName(s), bytes, t.now) {
 		return
@@ -72,7 +73,7 @@ func (m *Manager) spend(t turn, s *subflow, bytes uint64) {
 	}
 }
 
-// isSpent reports whether the quota of a subflow's path is used up, or its limit is 0.
+// isSpent reports whether the quota of a subflow's path is used up, or the path's limit is 0.
 func (k *detours) isSpent(t turn, s *subflow) bool {
 	if !t.rule.spares() {
 		return false
@@ -82,10 +83,10 @@ func (k *detours) isSpent(t turn, s *subflow) bool {
 	return over || k.spending.limitOf(t.rule, path, t.now).closes()
 }
 
-// spares reports whether the rule has paths that are not to be used while another works.
+// spares reports whether the rule may have paths that are not to be used while another works.
 func (r *Rule) spares() bool { return len(r.Quota) > 0 || len(r.Limits) > 0 }
 
-// spareSpent has subflows stand by whose path has no quota left or a limit of 0, if another carries.
+// spareSpent lets subflows stand by whose path is spent, if another subflow carries.
 func (m *Manager) spareSpent(t turn, inUse []*subflow, roles []Role) {
 	if !t.rule.spares() {
 		return
@@ -103,10 +104,10 @@ func (m *Manager) spareSpent(t turn, inUse []*subflow, roles []Role) {
 	}
 }
 
-// quotaFull returns when a quota of the connection's paths is full again, or zero.
+// quotaFull returns the time at which the quotas of the connection's rule are full again, or zero.
 func (m *Manager) quotaFull(t turn) time.Time { return m.detours.spending.renews(t.rule) }
 
-// renews returns when the quotas of a rule are full again, or zero.
+// renews returns the time at which the quotas of a rule are full again, or zero.
 func (sp spending) renews(r *Rule) time.Time {
 	if s := sp[r]; s != nil && r.QuotaEvery > 0 {
 		return s.since.Add(r.QuotaEvery)

@@ -15,27 +15,26 @@ func failureWords(err error) string {
 	return err.Error()
 }
 
-// Reason is why a detour was chosen: the state of the preferred detours of its waypoint, and a
-// waypoint that was passed over because it carries more of the connection or failed. It is kept for each
-// subflow, so it is small. Text is made from it only for display.
+// Reason tells why a detour was chosen over others. Each subflow keeps one, so it is small. Text is made from it only
+// for display.
 type Reason struct {
-	better   [nKinds - 1]standing // the first n, in the operator's order
+	better   [nKinds - 1]standing // preferred kinds of the same waypoint that were not chosen: the first n, in the operator's order
 	n        uint8
-	rests    *[nKinds - 1]Rest // for those that rest; nil: none does
-	carrying string            // another waypoint; empty: none was passed over
+	rests    *[nKinds - 1]Rest // reasons of the resting ones among better; nil: none rests
+	carrying string            // another waypoint, passed over because it carries more of the connection; empty: none
 	wanted   bool              // the operator wants its waypoint to be taken before others
-	explored bool              // it was not measured, and the connection explores
-	fresh    bool              // its own waypoint carried nothing of the connection
+	explored bool              // it was not measured, and it was taken to measure it
+	fresh    bool              // the connection had no subflow through its waypoint
 	failing  string            // another waypoint, passed over because its detours failed; empty: none
-	shunned  time.Time         // it lost too much, and is avoided until then; zero: it did not
-	loss     float64           // and so much
-	faster   *comparison       // with the next best waypoint; nil: there was none to compare with
-	gives    *gain             // likewise
-	instead  *collapse         // it takes the place of this one; nil: of none that collapsed
-	tried    *Tryout           // the connection tried it; nil: it did not
+	shunned  time.Time         // the time until which its waypoint is avoided because of loss; zero: it is not
+	loss     float64           // what it lost then
+	faster   *comparison       // against the next best waypoint, by wait; nil: none
+	gives    *gain             // against the next best waypoint, by goodput; nil: none
+	instead  *collapse         // the collapsed detour whose place it took; nil: none
+	tried    *Tryout           // result of its tryout; nil: none
 }
 
-// gain is a reason for a detour: bulk traffic got more through its waypoint than through another, in bits a second.
+// gain is a reason for a detour: bulk traffic gets more through its waypoint than through another, in bits a second.
 type gain struct {
 	goodput, otherGoodput float64
 	other                 string
@@ -45,10 +44,10 @@ type gain struct {
 type comparison struct {
 	wait, otherWait time.Duration
 	other           string
-	measured        bool // else guessed by the sessions' round trips
+	measured        bool // else guessed from the round trips of sessions
 }
 
-// equals reports whether two reasons say the same.
+// equals reports whether two reasons have the same text.
 func (w *Reason) equals(v *Reason) bool {
 	a, b := *w, *v
 	for _, r := range [...]*Reason{&a, &b} {
@@ -59,13 +58,13 @@ func (w *Reason) equals(v *Reason) bool {
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// reasons has the last reasons that were given. Very many subflows have the same few, so they share them.
+// reasons holds the last reasons that were given. Many subflows have the same few, so they share them.
 type reasons struct {
 	last [8]*Reason
 	next int
 }
 
-// shared returns a reason that equals w and is not to be changed.
+// shared returns a reason that equals w. It must not be changed.
 func (x *reasons) shared(w *Reason) *Reason {
 	for _, given := range x.last {
 		if given != nil && given.equals(w) {
@@ -120,7 +119,7 @@ func (r *round) reason(best *Usable) (why Reason) {
 	return why
 }
 
-// faster compares best with the waypoint through which messages wait longer, but least of those.
+// faster compares best with the next waypoint by wait, if messages wait clearly longer there.
 func (r *round) faster(best *Usable) (c *comparison) {
 	if best.Wait == 0 {
 		return nil
@@ -134,7 +133,7 @@ func (r *round) faster(best *Usable) (c *comparison) {
 	return c
 }
 
-// gives compares best with the waypoint that gave bulk traffic less, but most of those.
+// gives compares best with the next waypoint by goodput, if bulk traffic gets clearly less there.
 func (r *round) gives(best *Usable) (g *gain) {
 	if !best.Gave {
 		return nil
@@ -181,7 +180,7 @@ func (w Reason) of(d *Detour) string {
 	default:
 	}
 	var parts []string
-	plain := true // no preferred kind needs a mention
+	plain := true // whether no preferred kind needs a mention
 	for i, b := range w.better[:w.n] {
 		var words string
 		switch {
@@ -236,19 +235,18 @@ func (w Reason) of(d *Detour) string {
 	return strings.Join(parts, "; ")
 }
 
-// Verdict is the reason for setting a subflow aside: the numbers that decided, beside those of the subflow that carries
-// instead.
+// Verdict is the reason why a subflow is set aside: its numbers, beside those of the subflow that carries instead.
 type Verdict struct {
-	// Waypoint is the other's. It is empty for the direct path.
+	// Waypoint is the waypoint of the other subflow. It is empty for the direct path.
 	Waypoint string
-	// Loss and OtherLoss are shares of packets. They are zero if the wait decided.
+	// Loss and OtherLoss are shares of packets lost. They are zero if something else decided.
 	Loss, OtherLoss float64
-	// Wait and OtherWait are about how long a message waits for its answer.
+	// Wait and OtherWait estimate how long a message waits for its answer.
 	Wait, OtherWait time.Duration
-	// With and Without are what bulk traffic got with and without the subflow, in bits a second. They are zero if something else
-	// decided, or if that is not known yet.
+	// With and Without are the rates of bulk traffic with and without the subflow, in bits a second. They are zero if
+	// something else decided, or if they are not known yet.
 	With, Without float64
-	// Line is set if this host's line seems to be the bottleneck.
+	// Line is set if this host's own line seemed to be the bottleneck.
 	Line bool
 }
 

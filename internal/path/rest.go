@@ -10,16 +10,16 @@ import (
 	"github.com/detour-collective/dcol/internal/path/claim"
 )
 
-// Rest is the reason for not using a detour for now.
+// Rest is the reason why a detour is not used for now.
 type Rest struct {
 	Cause RestCause
-	Since time.Time // start, for RestsBlocked and RestsBlamed
-	Err   error     // last failure, for RestsFailed, RestsBlocked and RestsBlamed; nil: an orderly end
-	// LastResort is the time from which a connection without another detour may try it; zero: not before its end.
+	Since time.Time // when it began, for RestsBlocked and RestsBlamed
+	Err   error     // last failure, for RestsFailed, RestsBlocked, RestsBlamed, RestsUnready and RestsSpent; nil: an orderly end
+	// LastResort is the time from which a connection without another detour may try this one. Zero: never.
 	LastResort time.Time
 }
 
-// RestCause classifies reasons for a rest.
+// RestCause classifies the reasons for a rest.
 type RestCause uint8
 
 const (
@@ -27,11 +27,11 @@ const (
 	RestsFailed RestCause = iota
 	// RestsBlocked means that the path lets none of the detour's SYNs through.
 	RestsBlocked
-	// RestsTried means that other connections are testing whether the path does.
+	// RestsTried means that other connections are testing whether the path lets the SYNs through.
 	RestsTried
 	// RestsUnready means that this host cannot use the detour now.
 	RestsUnready
-	// RestsBlamed means that data arrived changed or did not arrive; see Blame.
+	// RestsBlamed means that data arrived changed, or did not arrive; see Blame.
 	RestsBlamed
 	// RestsNoAddress means that this host lacks the source address of the detour's subflows.
 	RestsNoAddress
@@ -41,7 +41,7 @@ const (
 	RestsOverQuota
 	// RestsLimited means that its path is limited to a rate of 0; see Rule.
 	RestsLimited
-	// RestsSpent means that a budget of bytes is used up.
+	// RestsSpent means that a budget of bytes is used up; see Config.Budget.
 	RestsSpent
 )
 
@@ -50,7 +50,7 @@ func (r Rest) isLastResort(now time.Time) bool {
 	return !r.LastResort.IsZero() && !now.Before(r.LastResort)
 }
 
-// lasts reports whether the rest has no end that is known.
+// lasts reports whether the rest has no known end.
 func (r Rest) lasts() bool {
 	return r.Cause == RestsNoAddress || r.Cause == RestsUnwanted || r.Cause == RestsOverQuota || r.Cause == RestsLimited
 }
@@ -81,9 +81,9 @@ func (r Rest) of(k Kind) string {
 	}
 }
 
-// detours holds what is known of detours: which are on offer, and what speaks against using them.
-// Failures count towards one server (retry.go). The results of an in-band detour's first joins
-// count on one network (trial.go). Suspensions are for harm to connections (suspension.go).
+// detours holds all that is known of detours: which are on offer, what was measured, and what speaks against using
+// them. Failures count towards one server (retry.go). The results of an in-band detour's first joins count on one
+// network (trial.go). Suspensions follow harm to connections (suspension.go).
 type detours struct {
 	offers
 	failures    failures
@@ -102,10 +102,10 @@ type detours struct {
 	together    together
 	exploration exploration
 	trying      map[netip.Prefix]hold
-	counts      map[string]int // scratch of countFailures
+	counts      map[string]int // reused by countFailures
 }
 
-// offer puts a detour on offer. It returns nil if it is already.
+// offer puts a detour on offer. It returns nil if the detour is on offer already.
 func (k *detours) offer(d Detour, now time.Time) *offered {
 	delete(k.lost, d.via())
 	if old := k.byID[d.ID]; old != nil {
@@ -125,7 +125,8 @@ func (k *detours) offer(d Detour, now time.Time) *offered {
 	return o
 }
 
-// rests returns until when the connection does not use a detour, and why. There is no such time if the rest lasts.
+// rests returns the time until which the connection does not use a detour, and why. If the rest lasts, the time is
+// zero.
 func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
 	switch {
 	case !o.Kind.own() && !k.steering.Allows(o.Waypoint):
@@ -159,8 +160,8 @@ func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
 	return until, why
 }
 
-// failed records that a subflow over a detour ended while its connection lives on. It reports
-// whether another detour may be used because of that.
+// failed records that a subflow over a detour ended while its connection lives on. It reports whether another detour
+// became usable because of that.
 func (k *detours) failed(t turn, e *ended) (wake bool) {
 	k.failures.add(e.detour, t.server, e.err, e.since, e.lived, t.now)
 	// Only joins on this network that did not come up show more than that this route failed.
@@ -193,9 +194,9 @@ func (k *detours) countFailures(server netip.AddrPort, now time.Time) map[string
 	return k.counts
 }
 
-// serverRefused handles a waypoint's refusal to forward to a server. None of its detours is tried
-// for that server until the waypoint was asked again. It reports whether one may be used again for
-// the others.
+// serverRefused handles a waypoint's refusal to forward to a server. No detour of the waypoint is tried for that
+// server until the waypoint was asked again. It reports whether a detour that rested because of this server is usable
+// for others.
 func (k *detours) serverRefused(ev ServerRefused, now time.Time) (wake bool) {
 	v := via{ev.Waypoint, ev.Addr}
 	for _, o := range k.general {
@@ -207,7 +208,7 @@ func (k *detours) serverRefused(ev ServerRefused, now time.Time) (wake bool) {
 	return wake
 }
 
-// waypointLost records since when a waypoint does not answer.
+// waypointLost records when a waypoint ceased to answer.
 func (k *detours) waypointLost(v via, now time.Time) {
 	if _, ok := k.lost[v]; !ok {
 		k.lost[v] = now
@@ -215,7 +216,7 @@ func (k *detours) waypointLost(v via, now time.Time) {
 	}
 }
 
-// moved forgets what was seen on another network.
+// moved forgets what was learned on another network.
 func (k *detours) moved() {
 	clear(k.failures)
 	k.trials.restart()
@@ -228,7 +229,7 @@ func (k *detours) moved() {
 	clear(k.trying)
 }
 
-// forget drops what expired.
+// forget drops what has expired.
 func (k *detours) forget(now time.Time) {
 	k.failures.forget(now)
 	k.trials.forget(now)

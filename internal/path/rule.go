@@ -9,61 +9,62 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// Rule has the connections that it covers use their paths by a Policy of their own. A Rule without Ports, Networks and
-// Cgroup covers all.
+// Rule gives the connections that it covers a Policy of their own. A Rule without Ports, Networks and Cgroup covers
+// all connections.
 type Rule struct {
 	// Name is shown to people.
 	Name string
-	// Ports lists ports of the connections' servers, Networks those of the peers.
+	// Ports lists the ports of the servers, Networks the networks of the peers.
 	Ports    []uint16
 	Networks []netip.Prefix
-	// Cgroup is the absolute path of a cgroup, whose programs' sockets are meant.
+	// Cgroup is the absolute path of a cgroup. The Rule covers the sockets of the programs in it.
 	Cgroup string
 	// Policy decides about the connections. If it is nil, Config.Policy does.
 	Policy Policy
 	// Start delays all subflows but the first.
 	Start Start
-	// Refresh has subflows replaced over which nothing gets through, or that have become much slower.
+	// Refresh replaces subflows over which nothing gets through, or which have become much slower.
 	Refresh bool
-	// RefuseJoins has subflows ended that the peer opens.
+	// RefuseJoins ends subflows that the peer opens.
 	RefuseJoins bool
-	// Announce has peers of connections that this host accepted told of its addresses on other uplinks.
+	// Announce tells the peers of connections that this host accepted about its addresses on other uplinks.
 	Announce bool
-	// Quota bounds the bytes on the path through a waypoint or over an uplink, by its name, for all connections of
-	// the Rule. A path whose quota is spent carries data only if there is no other. QuotaEvery is the time after
-	// which all quotas are full again. Zero: never.
+	// Quota bounds the bytes on the path through a waypoint or over an uplink, by its name, for all connections of the
+	// Rule together. A path whose quota is used up carries data only if there is no other. All quotas are full again
+	// after QuotaEvery. Zero: never.
 	Quota      map[string]uint64
 	QuotaEvery time.Duration
-	// Limits bounds the rate of each subflow through a waypoint or over an uplink, by its name. NearQuota bounds that of
-	// subflows on a path of whose quota four fifths are used.
+	// Limits bounds the rate of each subflow through a waypoint or over an uplink, by its name. NearQuota bounds the
+	// rate of each subflow on a path whose quota is used to four fifths.
 	Limits    map[string]RateLimit
 	NearQuota RateLimit
-	// Kind is the kind of the connections' traffic if KindSaid is set. Otherwise it is found from the traffic.
+	// Kind is the kind of the connections' traffic if KindSaid is set. Otherwise the kind is measured.
 	Kind     measure.Kind
 	KindSaid bool
-	// UserTimeout is how long data of a subflow may stay unacknowledged. Zero: as long as the kernel wants.
+	// UserTimeout is the longest time for which data of a subflow may stay unacknowledged. Zero: the kernel's.
 	UserTimeout time.Duration
 
-	byDefault bool // Policy is Config.Policy
+	byDefault bool // Policy was nil, so it is Config.Policy
 }
 
-// Start is the condition for a connection's further subflows. The first that applies opens them. The zero value opens
-// them at once.
+// Start holds conditions for opening a connection's further subflows. Each of them is sufficient. The zero value
+// opens them at once.
 type Start struct {
-	Bytes uint64        // the connection carried so many in both directions
-	After time.Duration // since it began
-	Below float64       // bytes per second: it moved data more slowly for slowFor
-	// AboveRTT is a round trip that its subflow exceeds in two samples one after the other.
+	Bytes uint64        // the connection carried at least this much, in both directions
+	After time.Duration // time since the connection began
+	Below float64       // the connection moved data more slowly than this for slowFor, in bytes a second
+	// AboveRTT is a round trip that all subflows exceed in two consecutive samples.
 	AboveRTT time.Duration
 }
 
-// slowFor is the time for which a connection must be slower than its target. It covers slow start.
+// slowFor is the time for which a connection must be slower than Start.Below. It is longer than slow start.
 const slowFor = 2 * time.Second
 
 // isZero reports whether subflows are opened at once.
 func (s Start) isZero() bool { return s == Start{} }
 
-// due reports whether further subflows are opened now. If not, at is the time at which they will be, if it is known.
+// due reports whether further subflows are opened now. If not, at is the time at which they open without more
+// traffic, if After is set.
 func (s Start) due(t Traffic) (due bool, at time.Time) {
 	if s.After > 0 {
 		at = t.Since.Add(s.After)
@@ -72,7 +73,8 @@ func (s Start) due(t Traffic) (due bool, at time.Time) {
 		s.Below > 0 && !t.Slow.IsZero() && t.Now.Sub(t.Slow) >= slowFor || s.AboveRTT > 0 && t.Far > 1, at
 }
 
-// plan asks the policy which detours to open. A connection whose only path is lost does not wait for another.
+// plan asks the policy which detours to open. A connection whose only path is stuck opens another without waiting for
+// Start.
 func (r *Rule) plan(v View) Plan {
 	if len(v.InUse) == 1 && !v.InUse[0].Stuck {
 		if due, at := r.Start.due(v.Traffic); !due {
@@ -88,13 +90,13 @@ func (r *Rule) isSingle() bool {
 	return ok && p.Mode == SingleMode
 }
 
-// acts reports whether the rule has subflows change their roles, or be replaced, by what is measured.
+// acts reports whether the rule changes or replaces subflows because of what samples show.
 func (r *Rule) acts() bool {
 	_, layout := r.Policy.(Layout)
 	return layout || r.Refresh
 }
 
-// Covers reports whether the rule is for connections to this server's port and peer from a program in this cgroup.
+// Covers reports whether the rule is for connections to this server port and peer, from a program in this cgroup.
 func (r *Rule) Covers(port uint16, peer netip.Addr, cgroup string) bool {
 	return (len(r.Ports) == 0 || slices.Contains(r.Ports, port)) &&
 		(len(r.Networks) == 0 || slices.ContainsFunc(r.Networks, func(n netip.Prefix) bool { return n.Contains(peer) })) &&
@@ -123,7 +125,7 @@ func (list rules) setDefault(p Policy) {
 	}
 }
 
-// of returns the rule for a connection: the first of those with the innermost cgroup.
+// of returns the rule for a connection: of the rules that cover it, the first with the innermost cgroup.
 func (list rules) of(port uint16, peer netip.Addr, cgroup string) *Rule {
 	best := list[len(list)-1]
 	for _, r := range slices.Backward(list) {
@@ -134,7 +136,7 @@ func (list rules) of(port uint16, peer netip.Addr, cgroup string) *Rule {
 	return best
 }
 
-// ports returns the detours that policies need to have several subflows from one address.
+// ports returns the detours that Ports policies use to have several subflows from one address.
 func (list rules) ports() (detours []Detour) {
 	most := 1
 	for _, r := range list {

@@ -6,19 +6,20 @@ import (
 	"time"
 )
 
-// Spare has the connection that a program is about to make from a local address get no detours.
+// Spare announces that a program is about to connect from the address Local, and that this connection is to get no
+// detours.
 type Spare struct{ Local netip.AddrPort }
 
 func (Spare) event() {}
 
 const (
-	// spareFor is the time within which the connection must be established.
+	// spareFor is the time within which that connection must be established.
 	spareFor = time.Minute
-	// maxSpared bounds what is remembered; the oldest is forgotten.
+	// maxSpared bounds the addresses that are remembered. When there are more, the oldest is forgotten.
 	maxSpared = 256
 )
 
-// spared has the local addresses of connections to come that get no detours, the oldest first.
+// spared holds the addresses of announced connections that get no detours, the oldest first.
 type spared []sparedAddr
 
 type sparedAddr struct {
@@ -34,7 +35,7 @@ func (s *spared) add(local netip.AddrPort, now time.Time) {
 	*s = append(*s, sparedAddr{local, now.Add(spareFor)})
 }
 
-// take reports whether a connection from the address is to be spared, and forgets the address.
+// take reports whether the connection from an address is to get no detours, and forgets the address.
 func (s *spared) take(local netip.AddrPort, now time.Time) (found bool) {
 	*s = slices.DeleteFunc(*s, func(a sparedAddr) bool {
 		found = found || a.local == local && now.Before(a.until)

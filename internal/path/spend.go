@@ -10,26 +10,26 @@ import (
 
 // This file keeps connections within the operator's budgets of bytes through waypoints.
 //
-//   - From four fifths of a waypoint's budget on, other waypoints are taken first.
-//   - When a budget is used up, its detours are taken by no subflow more until the next month. Those that are up become
+//   - When four fifths of a waypoint's budget are used, other waypoints are taken first.
+//   - When a budget is used up, no further subflow takes its detours until the next month. Established ones become
 //     backups, so that no connection breaks. The direct path carries.
 //
-// What a subflow carries is known a second later at the latest, so a budget is exceeded by as much.
+// Samples come a second apart, so a budget may be exceeded by what subflows carry in a second.
 
-// account tells for what a subflow's bytes are counted.
+// account names the budgets and tallies that a subflow's bytes count for.
 type account struct {
 	carrier
 	metered bool
 }
 
-// accountOf returns for what the bytes of a connection's subflow are counted, if its path is known.
+// accountOf returns the account of a connection's subflow. known is false if its path is not known.
 func (m *Manager) accountOf(c *conn, s *subflow) (a account, known bool) {
 	a.carrier, known = carrierOf(s)
 	a.metered = m.host.isMetered(s.local.Addr(), c)
 	return a, known
 }
 
-// count counts what was carried.
+// count adds what was carried to an account.
 func (m *Manager) count(a account, received, sent uint64) {
 	m.tally.add(a.carrier, received, sent)
 	if a.waypoint != "" && m.detours.budget.Add(a.waypoint, a.metered, received+sent) {
@@ -45,8 +45,8 @@ func (m *Manager) followBudgets() {
 	}
 }
 
-// isMetered reports whether a subflow from that address of this host uses a metered interface. One through a tunnel uses
-// the interface of its connection.
+// isMetered reports whether a subflow from the address local uses a metered interface. A subflow in a tunnel uses the
+// interface of its connection.
 func (h *hostAddrs) isMetered(local netip.Addr, c *conn) bool {
 	if len(h.metered) == 0 {
 		return false
@@ -57,12 +57,12 @@ func (h *hostAddrs) isMetered(local netip.Addr, c *conn) bool {
 	if local.IsValid() {
 		return slices.Contains(h.metered, local)
 	}
-	is := func(a netip.Addr) bool { return a.Is4() == c.server.Addr().Is4() && !h.tunnels[a] } // as routed
+	is := func(a netip.Addr) bool { return a.Is4() == c.server.Addr().Is4() && !h.tunnels[a] } // as routing may choose
 	return slices.ContainsFunc(h.addrs, is) &&
 		!slices.ContainsFunc(h.addrs, func(a netip.Addr) bool { return is(a) && !slices.Contains(h.metered, a) })
 }
 
-// budgetOf returns the budget that is used most of those that concern a detour of the connection.
+// budgetOf returns the most used of the budgets that apply to a detour of the connection.
 func (k *detours) budgetOf(t turn, d *Detour) budget.Standing {
 	if !k.budget.Limited() {
 		return budget.Standing{}
@@ -103,8 +103,8 @@ func amountWords(bytes uint64) string {
 // isSpent reports whether the subflow is set aside because its budget is used up.
 func (s *subflow) isSpent() bool { return s.isAside(spent) }
 
-// keepBudgets sets those detours of a connection aside whose budget is used up, and has them carry again when there is
-// a new one.
+// keepBudgets sets those detours of a connection aside whose budget is used up, and lets them carry again when there
+// is a new budget.
 func (m *Manager) keepBudgets(t turn) {
 	if !m.detours.budget.Limited() {
 		return
@@ -124,15 +124,15 @@ func (m *Manager) keepBudgets(t turn) {
 				t.setBackup(s, true)
 			}
 		case !over && s.isSpent() && !t.open():
-			s.aside.cause = notAside // it waits for the server's first data, like any other
+			s.aside.cause = notAside // the subflow still waits for the server's first data
 		case !over && s.isSpent():
 			t.carryAgain(s)
 		}
 	}
 }
 
-// hasBeside reports whether the connection has another subflow to carry its data than a detour whose budget is used up.
-// The direct path carries again if it was set aside.
+// hasBeside reports whether the connection has a subflow other than s to carry its data. If only the direct path is
+// left and was set aside, it carries again.
 func (t turn) hasBeside(s *subflow) bool {
 	other := t.find(func(x *subflow) bool { return x != s && x.up && !x.backup && !x.leaving && t.host.hasSource(x) })
 	if other != nil {
@@ -155,7 +155,7 @@ func (m *Manager) spentFor(t turn) bool {
 	return m.allSpent(t)
 }
 
-// allSpent reports whether no waypoint may carry anything of the connection, so that none need be asked.
+// allSpent reports whether the budget for all waypoints is used up, so that none need be asked.
 func (m *Manager) allSpent(t turn) bool {
 	return m.detours.budgetOf(t, &Detour{}).Level() == budget.Spent
 }

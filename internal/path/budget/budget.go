@@ -8,30 +8,31 @@ import (
 	"time"
 )
 
-// Limits are the operator's budgets: bytes of payload in a calendar month, both directions together. 0 is no limit.
+// Limits holds the operator's limits: bytes of payload in a calendar month, both directions together. 0 means no
+// limit.
 type Limits struct {
 	Total    uint64 // through all waypoints together
 	Waypoint uint64 // through each waypoint
-	Metered  uint64 // through all waypoints, from metered interfaces
+	Metered  uint64 // through all waypoints together, from metered interfaces
 }
 
 // None reports whether nothing is limited.
 func (l Limits) None() bool { return l == Limits{} }
 
-// Month names a month of the calendar, such as "2026-10", so that words sort as months do.
+// Month names a calendar month, such as "2026-10". Names sort like months.
 type Month string
 
-// Use is what was used in one month.
+// Use counts the bytes of one month.
 type Use struct {
 	Total     uint64            `json:"total"`
 	Metered   uint64            `json:"metered,omitempty"`
 	Waypoints map[string]uint64 `json:"waypoints,omitempty"`
 }
 
-// Scope tells what a limit concerns.
+// Scope is what a limit applies to.
 type Scope uint8
 
-// The scopes have a limit each.
+// Each scope has a limit of its own.
 const (
 	Total Scope = iota
 	Waypoint
@@ -40,10 +41,10 @@ const (
 
 func (s Scope) String() string { return [...]string{"total", "waypoint", "metered"}[s] }
 
-// Level tells how much of a limit is used.
+// Level classifies the used share of a limit.
 type Level uint8
 
-// A limit is nearly spent from four fifths on.
+// From four fifths on, a limit is nearly spent.
 const (
 	Free Level = iota
 	Nearly
@@ -55,10 +56,10 @@ func (l Level) String() string { return [...]string{"free", "nearly", "spent"}[l
 // Standing is the state of one limit.
 type Standing struct {
 	Scope    Scope
-	Waypoint string // for the scope Waypoint
+	Waypoint string // set for the scope Waypoint only
 	Used     uint64
 	Limit    uint64 // 0: no limit
-	// Renews is when the next month begins.
+	// Renews is the time at which the next month begins.
 	Renews time.Time
 }
 
@@ -83,24 +84,24 @@ func (s Standing) share() float64 {
 }
 
 const (
-	// monthsKept is the number of months that are kept. Only the present one decides. A clock that was wrong and is
-	// put right finds what was counted before.
+	// monthsKept is the number of months that are kept. Only the present one decides. The others are kept so that,
+	// after a wrong clock is corrected, earlier counts are found again.
 	monthsKept = 13
 	// mostWaypoints bounds the waypoints of a month that are counted by name.
 	mostWaypoints = 1024
 )
 
-// Book counts what is used. It is not safe for concurrent use.
+// Book counts the bytes that are used. It is not safe for concurrent use.
 type Book struct {
 	limits Limits
 	months map[Month]*Use
 	month  Month
 	use    *Use      // of month
-	begins time.Time // with it
+	begins time.Time // start of month
 	renews time.Time
 }
 
-// New returns a book that goes on from what was used in earlier months and in this one.
+// New returns a book that continues the counts of earlier months and of this one.
 func New(limits Limits, used map[Month]Use) *Book {
 	b := &Book{limits: limits, months: make(map[Month]*Use)}
 	for month, use := range used {
@@ -113,7 +114,7 @@ func New(limits Limits, used map[Month]Use) *Book {
 // Limited reports whether there is any limit. Without one nothing is counted.
 func (b *Book) Limited() bool { return !b.limits.None() }
 
-// Turn has the book count for the month of now. It reports whether that made the level of a limit another.
+// Turn makes the book count for the month of now. It reports whether that changed the level of a limit.
 func (b *Book) Turn(now time.Time) (changed bool) {
 	if !b.Limited() || b.use != nil && !now.Before(b.begins) && now.Before(b.renews) {
 		return false
@@ -136,8 +137,8 @@ func (b *Book) Turn(now time.Time) (changed bool) {
 	return !slices.Equal(before, b.levels())
 }
 
-// Add counts bytes that were carried through a waypoint, from a metered interface or not. It reports whether that made
-// the level of a limit another.
+// Add counts bytes that were carried through a waypoint. metered tells whether they went over a metered interface. It
+// reports whether that changed the level of a limit.
 func (b *Book) Add(waypoint string, metered bool, bytes uint64) (changed bool) {
 	if b.use == nil || bytes == 0 {
 		return false
@@ -156,7 +157,7 @@ func (b *Book) Add(waypoint string, metered bool, bytes uint64) (changed bool) {
 	return before != b.levelsOf(waypoint, metered)
 }
 
-// add adds without overflow: a file may say anything.
+// add adds without overflow, because counts from a file may have any value.
 func add(a, b uint64) uint64 {
 	if a > math.MaxUint64-b {
 		return math.MaxUint64
@@ -164,7 +165,7 @@ func add(a, b uint64) uint64 {
 	return a + b
 }
 
-// Of returns the limit that is used most of those that concern a waypoint.
+// Of returns the most used of the limits that apply to a waypoint.
 func (b *Book) Of(waypoint string, metered bool) Standing {
 	if b.use == nil {
 		return Standing{}
@@ -182,12 +183,12 @@ func (b *Book) Of(waypoint string, metered bool) Standing {
 	return worst
 }
 
-// Spares reports whether the limit of a waypoint is spent or nearly so.
+// Spares reports whether a waypoint's own limit is nearly spent or spent.
 func (b *Book) Spares(waypoint string) bool {
 	return b.use != nil && b.waypoint(waypoint).Level() != Free
 }
 
-// Standings returns the limits that are set, each waypoint's by itself, in the order of their scopes and names.
+// Standings returns the limits that are set, in the order of their scopes, and those of waypoints by name.
 func (b *Book) Standings() (list []Standing) {
 	if b.use == nil {
 		return nil
@@ -200,7 +201,7 @@ func (b *Book) Standings() (list []Standing) {
 	return slices.DeleteFunc(list, func(s Standing) bool { return s.Limit == 0 })
 }
 
-// Used returns what was used in each month, to be kept.
+// Used returns the counts of all kept months, to be saved.
 func (b *Book) Used() map[Month]Use {
 	all := make(map[Month]Use, len(b.months))
 	for month, use := range b.months {
@@ -229,7 +230,7 @@ func (b *Book) levelsOf(waypoint string, metered bool) (levels [3]Level) {
 	return levels
 }
 
-// limited names a limit and its level.
+// limited names a limit that is not free, and its level.
 type limited struct {
 	scope    Scope
 	waypoint string
