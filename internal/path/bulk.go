@@ -8,16 +8,18 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file expects what bulk traffic gets of a detour, from what bulk connections to the same network got: the goodput of all
-// that this host had there at the same time (together.go). Connections that are there now take their part of it.
+// This file estimates what bulk traffic may expect of a detour. The estimate comes from the goodput of all of this
+// host's bulk connections through the same waypoint to the same network of servers (together.go). Connections that
+// are there now take their part of it.
 //
-// A new connection does not show yet what it is. It is taken to be what the last one to the same network was. A wrong guess
-// costs little: the detour is one of those that work, and is exchanged if it turns out to be much slower (exchange.go).
+// A new connection has not shown its kind of traffic yet. Its kind is taken to be that of the last one to the same
+// network. A wrong guess costs little: the detour works, and is exchanged if it turns out to be much slower
+// (exchange.go).
 
-// goodputAfter is the age of a series of samples from which its goodput counts: slow start is over on most paths.
+// goodputAfter is the age from which a series of samples gives a goodput. On most paths slow start is over by then.
 const goodputAfter = 2 * time.Second
 
-// found returns what the connection's subflow has measured since the last time.
+// found returns what the connection's subflow measured since the last call.
 func (m *Manager) found(t turn, s *subflow) finding {
 	f := finding{trip: s.habits.trip.Base(), kind: t.kind}
 	if p, known := s.loses(t.now); known {
@@ -32,8 +34,9 @@ func (m *Manager) found(t turn, s *subflow) finding {
 	return f
 }
 
-// learnGoodput records the goodput and the kind of traffic of a finding. A higher goodput counts at once, because connections
-// get less than a path gives for many reasons, but never more. A lower one counts only if the network is the reason.
+// learnGoodput records the goodput and the kind of traffic of a finding. A higher goodput counts at once: a
+// connection can get less than a path gives for many reasons, but never more. A lower one counts only if the network
+// is the reason.
 func (r *record) learnGoodput(f finding, now time.Time) {
 	if f.kind != measure.Short {
 		r.kind = f.kind
@@ -58,7 +61,7 @@ func (r *record) learnGoodput(f finding, now time.Time) {
 	r.goodputAt = now
 }
 
-// given returns what bulk traffic got on a trail, or 0 if that is unknown or too long ago.
+// given returns what bulk traffic gets on a trail, or 0 if that is unknown or too old.
 func (h history) given(waypoint string, server netip.AddrPort, now time.Time) float64 {
 	r, ok := h.of(waypoint, server)
 	if !ok || !within(r.goodputAt, now, trustsFor) {
@@ -67,7 +70,7 @@ func (h history) given(waypoint string, server netip.AddrPort, now time.Time) fl
 	return r.goodput
 }
 
-// expected returns the kind of traffic that a connection has, or that it is likely to have.
+// expected returns the kind of a connection's traffic, or the kind to expect of a new one.
 func (h history) expected(c *conn, now time.Time) measure.Kind {
 	if c.kind != measure.Short || c.kindSaid {
 		return c.kind
@@ -78,7 +81,7 @@ func (h history) expected(c *conn, now time.Time) measure.Kind {
 	return measure.Short
 }
 
-// leaves returns what one more bulk connection may expect of a trail, or 0 if that is unknown.
+// leaves returns what one more bulk connection may expect on a trail, or 0 if that is unknown.
 func (k *detours) leaves(waypoint string, server netip.AddrPort, now time.Time) float64 {
 	given := k.history.given(waypoint, server, now)
 	if given == 0 {
@@ -87,9 +90,9 @@ func (k *detours) leaves(waypoint string, server netip.AddrPort, now time.Time) 
 	return k.together.left(waypoint, server, given, now)
 }
 
-// usualGoodput returns what bulk traffic may expect through a waypoint of which nothing is known: what it may of the direct
-// path, or else of the median of the other waypoints. So it comes after those that proved better than the direct path, and before
-// those that are worse. It is 0 if nothing is known of any.
+// usualGoodput returns what bulk traffic may expect through a waypoint that was not measured: as much as on the
+// direct path or, if that is unknown, the median of the other waypoints. So the waypoint is preferred to those that
+// proved worse than the direct path, but not to those that proved better. It is 0 if nothing was measured.
 func (k *detours) usualGoodput(t turn) float64 {
 	if direct := k.leaves("", t.server, t.now); direct > 0 {
 		return direct

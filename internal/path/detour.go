@@ -10,26 +10,24 @@ import (
 // DetourID identifies one detour for the life of the process.
 type DetourID string
 
-// Detour is one route to servers through a waypoint.
+// Detour is one route to servers through a waypoint. Kinds Uplink and Port pass no waypoint.
 type Detour struct {
 	ID       DetourID
 	Kind     Kind
 	Waypoint string
 	// Local is the source address of its subflows. If zero, the connection's own is used.
 	Local netip.Addr
-	// Remote is the destination of its subflows' SYNs. A zero address or port stands for the
-	// server's own.
+	// Remote is the destination of its subflows' SYNs. If its address or port is zero, the server's own is used.
 	Remote netip.AddrPort
 	// Server is the only server that the detour reaches. If zero, it reaches any.
 	Server netip.AddrPort
-	// Endpoint is the waypoint's address at which a tunnel ends. If zero, it is Remote's address.
+	// Endpoint is the waypoint's address at which a tunnel ends. If zero, the waypoint's address is that of Remote.
 	Endpoint netip.Addr
 }
 
-// target returns the address to which a subflow over d to server connects, and whether d reaches
-// the server at all. It must lead to that server in the same address family. The server must not be
-// the waypoint itself, since that detour would be the direct path or lead through a tunnel to the
-// tunnel's own end.
+// target returns the address to which a subflow over d connects to reach server. ok is false if d does not lead to
+// the server. Both must be of the same address family. The server must not be the waypoint itself: that detour would
+// be the direct path, or lead through a tunnel to the tunnel's own end.
 func (d *Detour) target(server netip.AddrPort) (netip.AddrPort, bool) {
 	if d.Server.IsValid() && d.Server != server {
 		return netip.AddrPort{}, false
@@ -64,14 +62,14 @@ func (d *Detour) via() via {
 	return via{d.Waypoint, d.Remote.Addr()}
 }
 
-// offers holds what the waypoints offer: the detours, which waypoints do not answer, and which kinds
-// this host cannot use.
+// offers holds what the waypoints offer: the detours, the waypoints that do not answer, and the kinds that this host
+// cannot use.
 type offers struct {
 	byID     map[DetourID]*offered
-	general  []*offered                    // reach any server
-	specific map[netip.AddrPort][]*offered // reach one server
-	lost     map[via]time.Time             // waypoints that no longer answer, and since when
-	addrs    map[string][]netip.Addr       // of the hosts of waypoints in use
+	general  []*offered                    // they reach any server
+	specific map[netip.AddrPort][]*offered // they reach one server
+	lost     map[via]time.Time             // waypoints that do not answer, and since when
+	addrs    map[string][]netip.Addr       // addresses of the hosts of waypoints in use
 	unready  []Resting                     // kinds of detours that no connection can use
 }
 
@@ -79,13 +77,13 @@ type offers struct {
 type offered struct {
 	Detour
 	since time.Time
-	trial *trial // nil: needs no trial
+	trial *trial // nil: needs none
 }
 
-// unproven reports whether it is not known yet if the path lets the detour's SYNs through.
+// unproven reports whether it is not known yet that the path lets the detour's SYNs through.
 func (o *offered) unproven() bool { return o.trial != nil && !o.trial.proven }
 
-// drop takes a detour off offer. Its subflows stay.
+// drop takes a detour off offer. Subflows over it stay.
 func (of *offers) drop(id DetourID, now time.Time) {
 	o := of.byID[id]
 	if o == nil {
@@ -107,7 +105,7 @@ func (of *offers) drop(id DetourID, now time.Time) {
 	}
 }
 
-// leave drops all that a waypoint offers at one address.
+// leave takes all detours of a waypoint at one address off offer.
 func (of *offers) leave(v via, now time.Time) {
 	delete(of.lost, v)
 	of.unready = slices.DeleteFunc(of.unready, func(r Resting) bool { return r.Waypoint == v.waypoint })
@@ -126,7 +124,7 @@ func (of *offers) setUnready(ev KindUnready) {
 	}
 }
 
-// leading returns an iterator over the detours on offer that may reach server.
+// leading returns an iterator over the detours on offer that may lead to server.
 func (of *offers) leading(server netip.AddrPort) func(yield func(*offered) bool) {
 	return func(yield func(*offered) bool) {
 		for _, list := range [2][]*offered{of.general, of.specific[server]} {
@@ -139,9 +137,9 @@ func (of *offers) leading(server netip.AddrPort) func(yield func(*offered) bool)
 	}
 }
 
-// target returns the address to which a subflow of a connection over d would connect, and whether the connection may use d.
-// One that began in a tunnel keeps to encrypted tunnels: near this host, nobody is to see what it carries, and to whom. A
-// tunnel to the server's own host is its direct path.
+// target returns the address to which a subflow of the connection over d would connect. ok is false if the connection
+// may not use d. A connection that began in a tunnel uses only encrypted tunnels, so that nobody near this host sees
+// what it carries and to whom. A tunnel to the server's own host is its direct path.
 func (of *offers) target(c *conn, d *Detour) (netip.AddrPort, bool) {
 	if c.excluded || c.tunnelled && (d.Kind != WireGuard || of.endsAt(d, c.server.Addr())) {
 		return netip.AddrPort{}, false
@@ -157,22 +155,21 @@ func (of *offers) setAddrs(ev WaypointAddrs) {
 	}
 }
 
-// endsAt reports whether a tunnel leads to the host that has this address.
+// endsAt reports whether a tunnel ends at the host with this address.
 func (of *offers) endsAt(d *Detour, addr netip.Addr) bool {
 	return d.Endpoint == addr || slices.Contains(of.addrs[d.Waypoint], addr)
 }
 
-// recognise assigns the detours on offer to the connection's subflows that use them.
+// recognise assigns the detours on offer to the subflows of the connection that use them.
 func (of *offers) recognise(c *conn) {
 	for o := range of.leading(c.server) {
 		of.assign(c, &o.Detour)
 	}
 }
 
-// assign assigns d to subflows that use it and that this manager did not create. A subflow from
-// a tunnel's address to the server itself counts as direct until the tunnel is known. An in-band
-// subflow looks like a mapped one if the port is the server's own; it is taken for in-band, which
-// is more likely because it needs no mapping.
+// assign assigns d to the subflows that use it and that this manager did not create. A subflow from a tunnel's
+// address to the server itself counts as direct until the tunnel is known. An in-band subflow looks like a mapped one
+// if the waypoint's port is the server's. It counts as in-band, which is more likely, because that needs no mapping.
 func (of *offers) assign(c *conn, d *Detour) {
 	remote, ok := of.target(c, d)
 	if _, layout := c.rule.Policy.(Layout); d.Kind == Port || d.Kind == Uplink && !layout {

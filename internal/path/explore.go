@@ -2,35 +2,37 @@ package path
 
 import "time"
 
-// This file bounds what exploring costs. Three things explore:
+// This file bounds the cost of exploring. There are three kinds of tries:
 //
 //   - A connection that explores takes a detour that was not measured before those that were (prospect.go).
-//   - A bulk connection tries waypoints in the places of its detours (tryout.go).
+//   - A bulk connection tries out waypoints in the places of its detours (tryout.go).
 //   - A detour that was set aside because it lost too much carries again (weigh.go).
 //
-// Each is a try. What a subflow carries in the first exploresFor of a try counts as its cost; by then it was weighed. When
-// the hour's tries or bytes are used up, connections take what is known to be good, and what was set aside stays so, until
-// the hour ends. Tries under way go on, so the bytes may exceed the bound by what those carry.
+// What a subflow carries in the first exploresFor of a try counts as the cost of the try. By then it has been
+// measured. Once the hour's tries or bytes are used up, connections take only what is known to be good, and lossy
+// detours stay set aside, until the hour ends. Tries under way go on, so the bytes may exceed the bound by what those
+// carry.
 
 const (
-	// ExploreEvery is the time to which the bounds refer.
+	// ExploreEvery is the period that the bounds apply to.
 	ExploreEvery = time.Hour
-	// MostTries and MostExplored bound the tries and the bytes of payload of an hour.
-	MostTries    = 120
+	// MostTries bounds the tries in a period.
+	MostTries = 120
+	// MostExplored bounds the bytes of payload in the tries of a period.
 	MostExplored = 256 << 20
-	// exploresFor is how long a try lasts.
+	// exploresFor is the duration of a try.
 	exploresFor = 10 * time.Second
 )
 
-// Exploring counts the cost of exploring in the present hour.
+// Exploring describes the cost of exploring in the present hour.
 type Exploring struct {
 	Tries  int
 	Bytes  uint64
-	Renews time.Time // when the next hour begins; zero: nothing was explored
-	Spent  bool      // no try begins until then
+	Renews time.Time // end of the hour; zero: nothing was explored
+	Spent  bool      // no try may begin until then
 }
 
-// exploration counts the cost of the present hour, which begins with its first try.
+// exploration counts the cost of exploring in the present hour, which begins with its first try.
 type exploration struct {
 	renews time.Time
 	tries  int
@@ -42,7 +44,8 @@ func (e *exploration) may(now time.Time) bool {
 	return e.over(now) || e.tries < MostTries && e.bytes < MostExplored
 }
 
-// over reports whether the hour is over, or the clock was set back by so much that it seems to last longer.
+// over reports whether the hour is over. If the clock was set back so that the hour would last longer, it is over,
+// too.
 func (e *exploration) over(now time.Time) bool {
 	return !now.Before(e.renews) || e.renews.Sub(now) > ExploreEvery
 }
@@ -55,7 +58,7 @@ func (e *exploration) begin(now time.Time) {
 	e.tries++
 }
 
-// carried counts what a subflow carried in a try.
+// carried counts bytes of a subflow that is in a try.
 func (e *exploration) carried(bytes uint64, now time.Time) {
 	if !e.over(now) {
 		e.bytes += bytes
@@ -75,8 +78,8 @@ func (s *subflow) explores(now time.Time) bool {
 		s.aside != nil && !s.aside.tried.IsZero() && now.Sub(s.aside.tried) < exploresFor
 }
 
-// tryAgain has subflows carry again that lost too much some time ago. Detours wait for the next hour if the present one's
-// tries are used up.
+// tryAgain lets lossy subflows carry again that were set aside until now. Once the hour's tries are used up, detours
+// wait for the next hour.
 func (m *Manager) tryAgain(t turn) {
 	e := &m.detours.exploration
 	for _, s := range t.subflows {

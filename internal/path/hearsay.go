@@ -9,23 +9,24 @@ import (
 	"github.com/detour-collective/dcol/internal/path/claim"
 )
 
-// This file uses what other members measured of waypoints, and computes what this host shares. A claim decides nothing
-// but the order in which the connections that explore try waypoints that are otherwise equal and that this host has not
-// measured. So whatever is claimed, all other connections take the same detours as without it.
+// This file takes in what other members claim to have measured of waypoints, and computes what this host tells them.
+// A claim decides only one thing: the order in which connections that explore try waypoints that this host has not
+// measured and that are otherwise equal. Whatever is claimed, all other connections take the same detours as without
+// it.
 
-// ClaimsHeard brings all claims of other members about the waypoints in use, whose signatures were verified. It replaces
-// those of the last one.
+// ClaimsHeard holds the claims of all other members about the waypoints in use, with verified signatures. It replaces
+// the previous one.
 type ClaimsHeard struct{ Claims []claim.Heard }
 
 func (ClaimsHeard) event() {}
 
-// hear takes claims, and compares them with what this host measured.
+// hear takes in claims and compares them with this host's measurements.
 func (k *detours) hear(ev ClaimsHeard, now time.Time) {
 	k.claims.Hear(ev.Claims, now)
 	k.claims.Compare(k.history.claims(claim.CompareFrom, now), claim.GoodputOf(k.history.mostGiven(now)), now)
 }
 
-// mostGiven returns the highest goodput that was measured lately over any path, in bits of payload a second.
+// mostGiven returns the highest goodput recently measured over any path, in bits of payload a second.
 func (h history) mostGiven(now time.Time) (most float64) {
 	for _, r := range h {
 		if within(r.goodputAt, now, trustsFor) {
@@ -35,14 +36,15 @@ func (h history) mostGiven(now time.Time) (most float64) {
 	return most
 }
 
-// Claims returns what this host may tell others of waypoints, at most claim.Most: first that of which it knows most.
+// Claims returns what this host tells other members of waypoints, at most claim.Most claims. The waypoints that were
+// measured towards most networks come first.
 func (m *Manager) Claims(now time.Time) []claim.Claim {
 	all := m.detours.history.claims(claim.ShareFrom, now)
 	return all[:min(len(all), claim.Most)]
 }
 
-// claims returns summaries of what was measured lately through each waypoint, over at least so many networks: first those
-// over most.
+// claims summarises the recent measurements through each waypoint, least is the number of networks of servers that
+// each class needs. The waypoints measured towards most networks come first.
 func (h history) claims(least int, now time.Time) (list []claim.Claim) {
 	networks := make(map[string][]claim.Measured)
 	for key, r := range h {
@@ -66,7 +68,8 @@ func (h history) claims(least int, now time.Time) (list []claim.Claim) {
 	return list
 }
 
-// rank orders a detour among those that are otherwise equal, for a connection that explores.
+// rank returns Prospect.Rank of a waypoint for a connection that explores. A measured waypoint ranks as if nothing
+// were claimed of it.
 func (k *detours) rank(waypoint string, measured, bulk bool, now time.Time) int {
 	if measured {
 		return claim.Hint{}.Rank(bulk)

@@ -10,40 +10,41 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// What subflows measured is remembered for each waypoint and each network of servers, so that later
-// connections choose better and two connections share what they know. It concerns the network that this
-// host is on, and is forgotten on another.
+// This file remembers what subflows measured, for each waypoint and each network of servers, so that later
+// connections choose better and simultaneous ones share what they learned. The measurements hold for the network that
+// this host is on. On another network they are forgotten.
 
 const (
-	// mostTrails bounds the memory of history.
+	// mostTrails bounds the number of records.
 	mostTrails = 4096
-	// A measurement is forgotten after remembersFor, and decides nothing after trustsFor.
+	// remembersFor is the time after which a measurement is forgotten.
 	remembersFor = 24 * time.Hour
-	trustsFor    = time.Hour
-	// After it lost too much, a waypoint carries nothing towards that network for shunnedFor. That doubles
-	// each time, up to shunnedLongest.
+	// trustsFor is the time for which a measurement decides something.
+	trustsFor = time.Hour
+	// shunnedFor is the time for which a waypoint is avoided after it lost too much towards a network of servers. It
+	// doubles each time, up to shunnedLongest.
 	shunnedFor     = time.Minute
 	shunnedLongest = time.Hour
-	// smoothing is the weight of a new measurement of loss, and of a goodput lower than before.
+	// smoothing is the weight of a new measurement of loss, or of a goodput lower than before.
 	smoothing = 0.2
-	// A loss counts half if it was seen in so many packets, fully if in very many, and EnoughPackets are as good as any number.
+	// fewPackets is the number of packets at which a measured loss counts half. In many more packets it counts fully.
 	fewPackets = 100
-	// EnoughPackets bounds Trail.Packets.
+	// EnoughPackets bounds Trail.Packets, because more packets make a loss no more certain.
 	EnoughPackets = 10000
 )
 
-// trail is the key of a record: a waypoint, or the direct path if empty, and a network of servers.
+// trail is the key of a record: a waypoint, or "" for the direct path, and a network of servers.
 type trail struct {
 	waypoint string
 	network  netip.Prefix
 }
 
-// prefixOf returns the block of addresses to which routes are usually the same.
+// prefixOf returns the block of addresses around a to which routes are usually the same.
 func prefixOf(a netip.Addr) netip.Prefix {
 	return blockOf(a, 24, 48)
 }
 
-// blockOf returns the block of addresses around a, with so many bits in IPv4 or IPv6.
+// blockOf returns the block of addresses around a with a prefix of bits4 in IPv4 or bits6 in IPv6.
 func blockOf(a netip.Addr, bits4, bits6 int) netip.Prefix {
 	bits := bits4
 	if a.Is6() {
@@ -58,33 +59,33 @@ type record struct {
 	at      time.Time
 	trip    time.Duration // least round trip
 	loss    float64       // share of packets, smoothed
-	packets uint64        // in which the loss was seen, up to EnoughPackets
-	shunned time.Time     // it lost too much, and is avoided until then
-	times   int           // how often in a row
+	packets uint64        // number of packets that loss was measured over, at most EnoughPackets
+	shunned time.Time     // the time until which it is avoided because it lost too much
+	times   int           // how often in a row it was shunned
 
 	goodput   float64   // of this host's bulk connections, in bits of payload a second
-	goodputAt time.Time // zero: never
+	goodputAt time.Time // when it was measured; zero: never
 	kind      measure.Kind
 
-	peak    float64 // the highest goodput lately
-	retries int     // how often its waypoint was tried again since that was lowered
+	peak    float64 // highest recent goodput
+	retries int     // how often the waypoint was tried again since goodput fell below peak
 	retried time.Time
 
-	doubts  int       // how often its waypoint gave less than it had said, as it was loaded
+	doubts  int       // how often in a row the waypoint gave less than it had stated when it was loaded
 	doubted time.Time // the last time
 }
 
-// finding is what a connection has measured on a trail.
+// finding is what a connection measured on a trail since its last finding.
 type finding struct {
 	trip    time.Duration
 	loss    float64
-	packets uint64       // since the last finding; 0: the loss is unknown
+	packets uint64       // packets that loss was measured over; 0: the loss is unknown
 	goodput float64      // 0: unknown
-	shows   bool         // the network limits the goodput
+	shows   bool         // the network limits the goodput, and it is all that the waypoint gives there
 	kind    measure.Kind // of the connection's traffic
 }
 
-// lost returns the share of packets that is believed to be lost: less than was seen, if few packets were.
+// lost returns the loss to expect. If it was measured over few packets, that is less than what was measured.
 func (r *record) lost() float64 {
 	if r.packets == 0 {
 		return 0
@@ -92,25 +93,25 @@ func (r *record) lost() float64 {
 	return r.loss * float64(r.packets) / float64(r.packets+fewPackets)
 }
 
-// within reports whether at is at most so long ago. It is not if it is yet to come: then the clock was set back, and nobody
-// knows how long ago it is.
+// within reports whether at is in the past, and no longer ago than most. A time in the future does not count: the
+// clock was set back, and nobody knows how long ago it is.
 func within(at, now time.Time, most time.Duration) bool {
 	age := now.Sub(at)
 	return age >= 0 && age <= most
 }
 
-// isShunned reports whether the trail is avoided. If that would last for longer than it was shunned for, the clock was
-// set back.
+// isShunned reports whether the trail is avoided. It is not if that would last longer than it ever should, because
+// then the clock was set back.
 func (r *record) isShunned(now time.Time) bool {
 	return now.Before(r.shunned) && r.shunned.Sub(now) <= shunnedTime(r.times-1)
 }
 
-// shunnedTime returns for how long a waypoint is avoided that was so many times before.
+// shunnedTime returns the time for which a waypoint is avoided that was avoided this many times before.
 func shunnedTime(times int) time.Duration {
 	return min(shunnedFor<<min(max(times, 0), 10), shunnedLongest)
 }
 
-// history holds what was measured.
+// history holds the records of all trails.
 type history map[trail]record
 
 func (h history) of(waypoint string, server netip.AddrPort) (record, bool) {
@@ -142,24 +143,25 @@ func (h history) learn(waypoint string, server netip.AddrPort, f finding, now ti
 	h[key] = r
 }
 
-// shun records that a waypoint lost too much towards a server. It returns until when it is avoided.
+// shun records that a waypoint lost too much towards a server. It returns the time until which the waypoint is
+// avoided.
 func (h history) shun(waypoint string, server netip.AddrPort, loss float64, now time.Time) time.Time {
 	key := trail{waypoint, prefixOf(server.Addr())}
 	r := h[key]
 	if r.isShunned(now) {
-		return r.shunned // another connection was faster
+		return r.shunned // another connection shunned it just before
 	}
 	if !within(r.shunned, now, shunnedLongest) {
 		r.times = 0
 	}
-	r.at, r.loss, r.packets = now, loss, EnoughPackets // it was certain
+	r.at, r.loss, r.packets = now, loss, EnoughPackets // setting it aside needed certain evidence
 	r.shunned = now.Add(shunnedTime(r.times))
 	r.times++
 	h[key] = r
 	return r.shunned
 }
 
-// dropOldest makes room: an eighth of all goes.
+// dropOldest drops the oldest eighth of the records.
 func (h history) dropOldest() {
 	keys := slices.SortedFunc(maps.Keys(h), func(a, b trail) int {
 		return cmp.Or(h[a].at.Compare(h[b].at), cmp.Compare(a.waypoint, b.waypoint), a.network.Addr().Compare(b.network.Addr()))
@@ -169,7 +171,7 @@ func (h history) dropOldest() {
 	}
 }
 
-// forget drops old records, and those of a time that is yet to come.
+// forget drops old records, and those from a future time.
 func (h history) forget(now time.Time) {
 	maps.DeleteFunc(h, func(_ trail, r record) bool { return !within(r.at, now, remembersFor) && !r.isShunned(now) })
 }

@@ -10,46 +10,48 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// Memory has a Manager's measurements of the ways through waypoints on one network, and what it concluded about other
-// members' claims, in a form that outlives it.
+// Memory is the part of a Manager's state that outlives it: measurements on one network, and verdicts about other
+// members' claims.
 type Memory struct {
-	// Addrs are the addresses of this host, without those of tunnels. On another network nothing of it is true.
+	// Addrs are the addresses of this host, without those of tunnels. They identify the network that Trails hold for.
 	Addrs  []netip.Addr
 	Trails []Trail
-	// Verdicts are about other members' claims, and hold on other networks as well.
+	// Verdicts are about other members' claims. They hold on all networks.
 	Verdicts []claim.Verdict
 }
 
-// Trail has the measurements of one waypoint, or of the direct path if that is empty, towards a network of servers.
+// Trail has the measurements through one waypoint, or on the direct path if Waypoint is empty, towards a network of
+// servers.
 type Trail struct {
 	Waypoint string
 	Network  netip.Prefix
 	At       time.Time
-	Trip     time.Duration // the least round trip
-	Loss     float64       // share of packets
-	Packets  uint64        // in which that was seen, up to EnoughPackets
-	Shunned  time.Time     // it lost too much, and is avoided until then
-	Times    int           // how often in a row
-	// Goodput is the rate of a bulk connection, in bits of payload a second, at GoodputAt; zero: not measured.
+	Trip     time.Duration // shortest round trip
+	Loss     float64       // share of packets lost
+	Packets  uint64        // number of packets that Loss was measured over, at most EnoughPackets
+	Shunned  time.Time     // the time until which it is avoided because it lost too much
+	Times    int           // how often in a row it was shunned
+	// Goodput is the rate of bulk traffic at GoodputAt, in bits of payload a second. Zero: not measured.
 	Goodput   float64
 	GoodputAt time.Time
-	Kind      measure.Kind // of the traffic that was seen last
+	Kind      measure.Kind // of the latest traffic
 }
 
-// valid reports whether a trail can have been measured by now. A file may say anything, and clocks may be wrong.
+// valid reports whether a trail can have been measured before now. A file may have any content, and clocks may be
+// wrong.
 func (t Trail) valid(now time.Time) bool {
 	return t.Network.IsValid() && t.Network == prefixOf(t.Network.Addr()) && !t.At.After(now) && now.Sub(t.At) <= remembersFor &&
 		t.Trip >= 0 && t.Trip < longestTripKept && t.Loss >= 0 && t.Loss <= 1 && t.Packets <= EnoughPackets && t.Times >= 0 && t.Shunned.Sub(now) <= shunnedLongest &&
 		t.Goodput >= 0 && t.Goodput < highestGoodputKept && !t.GoodputAt.After(now) && t.Kind <= measure.Bulk
 }
 
-// longestTripKept bounds the round trips that are believed.
+// longestTripKept bounds the round trips that are accepted from a file.
 const longestTripKept = time.Minute
 
-// highestGoodputKept bounds the goodput that is believed, in bits a second.
+// highestGoodputKept bounds the goodput that is accepted from a file, in bits a second.
 const highestGoodputKept = 1e12
 
-// Memory returns what was measured on the present network, the newest first.
+// Memory returns what was measured on the present network, the latest first.
 func (m *Manager) Memory() Memory {
 	mem := Memory{Addrs: m.host.withoutTunnels(m.host.addrs), Verdicts: m.detours.claims.Verdicts()}
 	for key, r := range m.detours.history {
@@ -63,8 +65,8 @@ func (m *Manager) Memory() Memory {
 	return mem
 }
 
-// steady returns a time from a file as one that is compared by now's monotonic clock, as all others are: what happens to the
-// clock from now on does not matter.
+// steady turns a time from a file into one with now's monotonic clock, so that later changes of the wall clock do not
+// matter.
 func steady(at, now time.Time) time.Time {
 	if at.IsZero() {
 		return at
@@ -72,7 +74,7 @@ func steady(at, now time.Time) time.Time {
 	return now.Add(at.Sub(now))
 }
 
-// recall takes over what an earlier Manager measured, if this host is on the same network, and whom it believed.
+// recall takes over the verdicts of an earlier Manager and, if this host is on the same network, its measurements.
 func (m *Manager) recall(now time.Time) {
 	memory := m.cfg.Memory
 	m.cfg.Memory = Memory{}

@@ -10,17 +10,19 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file finds out whether a detour shares its bottleneck with another path. When a subflow begins or ceases to carry in the
-// middle of bulk traffic, beside one other subflow, what it gained is compared with what the other lost (measure.Sharing). The
-// connections to one network of servers contribute to the same comparison. Nothing is tried for it: where the subflows of
-// connections do not change in mid-traffic, the answer stays unknown.
+// This file finds out whether a detour shares its bottleneck with another path. When a subflow begins or ceases to
+// carry in the middle of bulk traffic, beside one other subflow, its gain is compared with the other's loss
+// (measure.Sharing). All connections to one network of servers contribute to the same comparison. Nothing is tried
+// for the sake of it. If no subflow begins or ceases to carry in the middle of traffic, the answer stays unknown.
 //
-// A program that sends less than the paths carry looks like a shared bottleneck, too. Where this host sends, the kernel knows,
-// and such times do not count. Where it receives, they count: then the detour adds nothing either.
+// A program that sends less than the paths carry looks like a shared bottleneck, too. Where this host sends, the
+// kernel tells them apart, and such times do not count. Where this host receives, they count, because then the detour
+// adds nothing either.
 
 const (
-	// After a change, a subflow's rate is taken from settlesIn on, over at least steadyFor.
+	// settlesIn is the time after a change from which a subflow's rate is measured.
 	settlesIn = 2 * time.Second
+	// steadyFor is the least time over which the rate is measured.
 	steadyFor = 3 * time.Second
 	// limitedShare is the least share of samples in which the network must have limited what this host sends.
 	limitedShare = 0.8
@@ -31,7 +33,7 @@ const (
 // sharings holds the comparisons.
 type sharings map[sharingKey]*compared
 
-// sharingKey names a waypoint, another or the direct path if empty, and a network of servers.
+// sharingKey names a waypoint, another waypoint or "" for the direct path, and a network of servers.
 type sharingKey struct {
 	waypoint, other string
 	network         netip.Prefix
@@ -42,7 +44,7 @@ type compared struct {
 	at time.Time // of the last pair
 }
 
-// add adds a pair of the comparison of two subflows.
+// add adds one comparison of two subflows: waypoint gained gain, and other changed by change.
 func (h sharings) add(waypoint, other string, server netip.AddrPort, gain, change float64, now time.Time) {
 	if waypoint == "" {
 		waypoint, other = other, waypoint
@@ -58,7 +60,7 @@ func (h sharings) add(waypoint, other string, server netip.AddrPort, gain, chang
 	h[key].at = now
 }
 
-// of returns what is known of a waypoint and another, or the direct path if that is empty.
+// of returns what is known of a waypoint and another, or the direct path if other is empty.
 func (h sharings) of(waypoint, other string, server netip.AddrPort) measure.Shares {
 	if s := h[sharingKey{waypoint, other, prefixOf(server.Addr())}]; s != nil {
 		return s.Result()
@@ -66,7 +68,8 @@ func (h sharings) of(waypoint, other string, server netip.AddrPort) measure.Shar
 	return measure.Shares{}
 }
 
-// sharesWithDirect reports whether a waypoint is known to share its bottleneck with the direct path, and so to add nothing.
+// sharesWithDirect reports whether a waypoint is known to share its bottleneck with the direct path, so that it adds
+// nothing.
 func (k *detours) sharesWithDirect(waypoint string, server netip.AddrPort) bool {
 	return k.sharings.of(waypoint, "", server).Relation == measure.Shared
 }
@@ -76,14 +79,14 @@ func (h sharings) forget(now time.Time) {
 	maps.DeleteFunc(h, func(_ sharingKey, s *compared) bool { return now.Sub(s.at) > remembersFor })
 }
 
-// Bottleneck describes whether a detour shares its bottleneck with another path.
+// Bottleneck tells whether a detour shares its bottleneck with another path.
 type Bottleneck struct {
 	// With is the other path's waypoint. It is empty for the direct path.
 	With string
 	measure.Shares
 }
 
-// bottlenecks lists what is known of a waypoint, the direct path first. That is always listed.
+// bottlenecks lists what is known of a waypoint's bottleneck. The direct path is always listed, and comes first.
 func (h sharings) bottlenecks(waypoint string, server netip.AddrPort) []Bottleneck {
 	list := []Bottleneck{{Shares: h.of(waypoint, "", server)}}
 	for key, s := range h {
@@ -95,19 +98,19 @@ func (h sharings) bottlenecks(waypoint string, server netip.AddrPort) []Bottlene
 	return list
 }
 
-// besides holds what the subflows of a connection carried, before and after one of them began or ceased to carry.
+// besides holds what the subflows of a connection carried before and after one of them began or ceased to carry.
 type besides struct{ before, now regime }
 
-// regime is a time in which the same one or two subflows carried bulk traffic.
+// regime is a period in which the same one or two subflows carried bulk traffic.
 type regime struct {
 	of            [2]*subflow
 	began         time.Time
 	from, until   time.Time // zero: not settled yet
-	first, last   [2]uint64 // bytes at these times
-	samples, free int       // free: in which this host's program limited what it sent
+	first, last   [2]uint64 // bytes at from and until
+	samples, free int       // free counts the samples in which this host's program limited what it sent
 }
 
-// compare adds to the comparisons what one connection that was just sampled closely shows.
+// compare compares the present regime of a connection that was just sampled closely with the one before.
 func (m *Manager) compare(t turn, moment measure.Moment) {
 	of, ok := t.pairCarries()
 	if t.kind != measure.Bulk || !ok {
@@ -135,7 +138,8 @@ func (m *Manager) compare(t turn, moment measure.Moment) {
 	}
 }
 
-// pairCarries returns the subflows that carry the connection's data, in their order, if they are one or two.
+// pairCarries returns the subflows that carry, in the connection's order. ok is false if there are more than two, or
+// none.
 func (t turn) pairCarries() (of [2]*subflow, ok bool) {
 	n := 0
 	for _, s := range t.subflows {
@@ -171,12 +175,12 @@ func (r *regime) take(moment measure.Moment, now time.Time) {
 	}
 }
 
-// steady reports whether the rates of the time are known.
+// steady reports whether the regime is long enough for its rates, and the network limited them.
 func (r *regime) steady() bool {
 	return r.until.Sub(r.from) >= steadyFor && float64(r.samples-r.free) >= limitedShare*float64(r.samples)
 }
 
-// rate returns the bits a second that a subflow carried. It is 0 if the subflow did not carry.
+// rate returns the bits a second that a subflow carried in the regime, or 0 if it did not carry.
 func (r *regime) rate(s *subflow) float64 {
 	i := slices.Index(r.of[:], s)
 	if i < 0 {
@@ -185,7 +189,7 @@ func (r *regime) rate(s *subflow) float64 {
 	return 8 * float64(r.last[i]-r.first[i]) / r.until.Sub(r.from).Seconds()
 }
 
-// pair compares a time in which one subflow carried with one in which another carried beside it.
+// pair compares a regime in which one subflow carried with one in which another carried beside it.
 func (m *Manager) pair(t turn, one, two *regime) {
 	stayed := one.of[0]
 	came := two.of[0]

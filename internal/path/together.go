@@ -8,29 +8,29 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file adds up what this host's bulk connections get through each waypoint. Each sees only its part of what the
-// waypoint gives, which says little about the waypoint.
+// This file adds up what this host's bulk connections get through each waypoint. A single connection gets only a part
+// of what the waypoint gives.
 
-// together holds what bulk connections get at the same time, by trail.
+// together holds what bulk connections get now, by trail.
 type together struct {
 	at    time.Time // when it was last brought up to date
 	uses  map[trail]use
-	mixed map[string]int // networks to which bulk connections go through a waypoint
-	moves []move         // exchanges whose effect is not to be seen yet, the oldest first
+	mixed map[string]int // number of networks of servers to which bulk connections go, by waypoint
+	moves []move         // recent exchanges whose effect does not show yet, the oldest first
 }
 
-// move is an exchange of a detour through one waypoint for another.
+// move is an exchange of a detour: a subflow leaves the trail from.
 type move struct {
 	at   time.Time
 	from trail
 }
 
-// movesShowIn is the time after which what subflows get is what they get without one that left, and beside one that came.
+// movesShowIn is the time after which an exchange shows in what the other subflows get.
 const movesShowIn = 6 * time.Second
 
-// use is what bulk connections get on one trail.
+// use describes the bulk connections on one trail.
 type use struct {
-	goodput float64 // of all, in bits a second
+	goodput float64 // of all together, in bits a second
 	flows   int
 	pressed bool // the network limits at least one of them
 }
@@ -76,23 +76,25 @@ func (g *together) of(waypoint string, server netip.AddrPort) use {
 	return g.uses[trail{waypoint, prefixOf(server.Addr())}]
 }
 
-// shows reports whether that is what the network gives there: it limits them, and no others through the same waypoint.
+// shows reports whether u is all that the network gives there: the network limits the connections, and no bulk
+// connection uses the same waypoint towards another network.
 func (g *together) shows(waypoint string, u use) bool { return u.pressed && g.mixed[waypoint] < 2 }
 
-// left returns what one more connection would get on a trail that gives so much: what the others leave, or an equal share.
+// left returns what one more connection would get on a trail that gives goodput: what the others leave, or an equal
+// share.
 func (g *together) left(waypoint string, server netip.AddrPort, goodput float64, now time.Time) float64 {
 	if age := now.Sub(g.at); age < 0 || age > closeGap+time.Second {
 		return goodput // no bulk connection is left
 	}
 	u := g.of(waypoint, server)
 	coming := g.moved(func(from trail) bool { return from.network == prefixOf(server.Addr()) && from.waypoint != waypoint })
-	if coming > 0 { // perhaps there
+	if coming > 0 { // those that move may come here
 		return goodput / float64(u.flows+coming+1)
 	}
 	return max(goodput-u.goodput, goodput/float64(u.flows+1))
 }
 
-// moved counts the moves whose effect is not to be seen yet, from the trails for which is returns true.
+// moved counts the recent moves from the trails for which is returns true.
 func (g *together) moved(is func(from trail) bool) (n int) {
 	for _, x := range g.moves {
 		if is(x.from) {
@@ -107,7 +109,7 @@ func (g *together) leaves(waypoint string, server netip.AddrPort, now time.Time)
 	g.moves = append(g.moves, move{now, trail{waypoint, prefixOf(server.Addr())}})
 }
 
-// share returns what a subflow will get that gets so much: more, if others have just left its waypoint.
+// share returns what a subflow that gets this rate will get: more, if others have just left its waypoint.
 func (g *together) share(gets float64, waypoint string, server netip.AddrPort) float64 {
 	key := trail{waypoint, prefixOf(server.Addr())}
 	u := g.uses[key]
@@ -115,7 +117,8 @@ func (g *together) share(gets float64, waypoint string, server netip.AddrPort) f
 	return max(gets, u.goodput/float64(max(u.flows-leaving, 1)))
 }
 
-// gets returns the bits a second that a bulk subflow gets, or zero if it does not carry or that is not known yet.
+// gets returns the rate of a bulk subflow in bits a second. It is zero if the subflow does not carry or its rate is
+// not known yet.
 func (t turn) gets(s *subflow) float64 {
 	if s.backup || s.habits == nil || !t.ours(s) || t.now.Sub(s.at) > closeGap || t.now.Sub(s.habits.since) < goodputAfter {
 		return 0

@@ -8,28 +8,30 @@ import (
 )
 
 const (
-	// Most bounds the claims of one member.
+	// Most bounds the claims that one member may make.
 	Most = 8
-	// mostMembers bounds the members whose claims are kept, and mostVerdicts the verdicts about each.
-	mostMembers  = 256
+	// mostMembers bounds the members whose claims are kept.
+	mostMembers = 256
+	// mostVerdicts bounds the verdicts about each member.
 	mostVerdicts = 32
-	// Lasts is how long a claim counts.
+	// Lasts is the time for which a claim counts.
 	Lasts = 24 * time.Hour
-	// A member is believed more than others once its claims about so many waypoints agreed with what this host measured.
-	// One that disagreed is not believed for disbelievedFor.
-	provenBy       = 2
+	// provenBy is the number of waypoints on which a member must have agreed with this host to be believed before
+	// others.
+	provenBy = 2
+	// disbelievedFor is the time for which a member is not believed after it disagreed. Verdicts last as long.
 	disbelievedFor = 7 * 24 * time.Hour
 )
 
-// Heard has the claims of one member, signed by it at that time.
+// Heard has the claims that one member signed at the time At.
 type Heard struct {
 	Member string
 	At     time.Time
 	Claims []Claim
 }
 
-// Book has other members' claims, and what this host's own measurements said about them. It is not safe for concurrent
-// use.
+// Book holds other members' claims, and the verdicts of this host's measurements about them. It is not safe for
+// concurrent use.
 type Book struct {
 	members map[string]*member
 }
@@ -41,7 +43,7 @@ type member struct {
 	verdicts map[string]verdict // by waypoint
 }
 
-// verdict is the result of comparing a claim with an own measurement.
+// verdict is the result of comparing a claim with this host's measurement.
 type verdict struct {
 	agreed bool
 	at     time.Time
@@ -50,10 +52,10 @@ type verdict struct {
 // NewBook returns an empty book.
 func NewBook() *Book { return &Book{members: make(map[string]*member)} }
 
-// Hear replaces all claims. A member has one opinion of each waypoint, and none of itself. If there are claims of more
-// members than are kept, those count whose claims could be compared, then the newest. Verdicts about members stay while
-// they last, so that nobody is rid of them by being silent for a while; only when there is no more room, those who are silent
-// give way to others.
+// Hear replaces all claims. A member's claims about itself are ignored, and only its first about each waypoint
+// counts. If there are claims of too many members, members with verdicts come first, then those with the latest
+// claims. Verdicts stay until they expire, so that no member escapes them by being silent for a while. Only when
+// there is no room, silent members give way to others.
 func (b *Book) Hear(all []Heard, now time.Time) {
 	b.forget(now)
 	for _, m := range b.members {
@@ -79,7 +81,7 @@ func (b *Book) Hear(all []Heard, now time.Time) {
 	maps.DeleteFunc(b.members, func(_ string, m *member) bool { return len(m.claims) == 0 && len(m.verdicts) == 0 })
 }
 
-// valid returns the claims that may count.
+// valid returns those of h's claims that may count.
 func (h Heard) valid(now time.Time) (claims []Claim) {
 	if h.Member == "" || now.Sub(h.At) > Lasts || len(h.Claims) > Most {
 		return nil
@@ -101,7 +103,8 @@ func (m *member) of(waypoint string) (Claim, bool) {
 	return m.claims[i], true
 }
 
-// standing returns on how many waypoints a member agreed with this host, and whether it disagreed on any.
+// standing returns the number of waypoints on which the member agreed with this host, and whether it disagreed on
+// any.
 func (m *member) standing(now time.Time) (agreed int, wrong bool) {
 	for _, v := range m.verdicts {
 		switch {
@@ -122,24 +125,24 @@ func (b *Book) verdictsOf(name string) int {
 	return 0
 }
 
-// forget drops verdicts that do not last any more.
+// forget drops expired verdicts.
 func (b *Book) forget(now time.Time) {
 	for _, m := range b.members {
 		maps.DeleteFunc(m.verdicts, func(_ string, v verdict) bool { return now.Sub(v.at) > disbelievedFor })
 	}
 }
 
-// Hint is what members measured of a waypoint, as far as they are believed. It is zero if nobody did.
+// Hint summarises what members measured of a waypoint. It is zero if no member did.
 type Hint struct {
 	Claim
-	// Members is the number of those that were believed, and Wrong of those that were not. Proven is set if claims of those
-	// who were believed agreed with what this host measured elsewhere.
+	// Members is the number of members behind the claim, and Wrong the number that was not believed. Proven is set if
+	// the claims of those members agreed with this host elsewhere.
 	Members, Wrong int
 	Proven         bool
 }
 
-// Hint returns the median of what is claimed of a waypoint. Members whose claims disagreed with this host's measurements
-// do not count. Where there is one whose claims were proven true, only such count.
+// Hint returns the median of the claims about a waypoint. Members that disagreed with this host do not count. If
+// there are proven members, only those count.
 func (b *Book) Hint(waypoint string, now time.Time) (h Hint) {
 	var losses, goodputs [2][]float64 // of strangers, of proven members
 	var count [2]int
@@ -182,13 +185,14 @@ func (b *Book) Hint(waypoint string, now time.Time) (h Hint) {
 	return h
 }
 
-// unmeasured are the classes between which a waypoint of which nothing is claimed comes.
+// A waypoint without claims ranks between these classes.
 const (
 	unmeasuredLoss    = 2
 	unmeasuredGoodput = 3
 )
 
-// Rank orders waypoints to be tried, the lowest first: for bulk traffic by the goodput, then by the loss; else by the loss.
+// Rank orders waypoints to be tried out, the lowest first. For bulk traffic it orders by goodput, then by loss. For
+// other traffic it orders by loss.
 func (h Hint) Rank(bulk bool) int {
 	loss, goodput := int(cmp.Or(h.Loss, unmeasuredLoss)), int(cmp.Or(h.Goodput, unmeasuredGoodput))
 	if !bulk {

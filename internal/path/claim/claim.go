@@ -1,8 +1,8 @@
-// Package claim weighs what other members measured of waypoints. A member shares one Claim for each waypoint: coarse
-// classes, computed over several networks of servers, so that no destination can be told from it. A reader's Book
-// believes a member as far as the reader's own measurements agreed with that member's claims.
+// Package claim weighs what other members measured of waypoints. A member shares one Claim about each waypoint. A
+// claim has coarse classes, computed over several networks of servers, so that it reveals no destination. A reader's
+// Book believes a member as far as that member's claims agree with the reader's own measurements.
 //
-// The package is pure: whoever calls it verifies the claims' signatures and passes the time in.
+// The package is pure. Its caller verifies the claims' signatures and passes the time in.
 package claim
 
 import (
@@ -20,25 +20,25 @@ type Claim struct {
 // IsZero reports whether the claim says nothing.
 func (c Claim) IsZero() bool { return c.Loss == 0 && c.Goodput == 0 }
 
-// LossClass is a range of the share of packets lost. 0 is not measured.
+// LossClass is a range of the share of packets lost. 0 means not measured.
 type LossClass uint8
 
-// GoodputClass is a range of the rate of bulk traffic. 0 is not measured.
+// GoodputClass is a range of the rate of bulk traffic. 0 means not measured.
 type GoodputClass uint8
 
-// lossBounds and goodputBounds separate the classes from 1 on. Goodput is in bits of payload a second.
+// lossBounds and goodputBounds separate the classes, which begin at 1. Goodput is in bits of payload a second.
 var (
 	lossBounds    = []float64{0.005, 0.02, 0.05}
 	goodputBounds = []float64{1e6, 4e6, 16e6, 64e6, 256e6}
 )
 
-// The highest classes.
+// MostLoss and MostGoodput are the highest classes.
 const (
 	MostLoss    LossClass    = 4
 	MostGoodput GoodputClass = 6
 )
 
-// LossOf returns the class of a share of packets.
+// LossOf returns the class of a share of packets lost.
 func LossOf(share float64) LossClass { return LossClass(classOf(share, lossBounds)) }
 
 // GoodputOf returns the class of a rate in bits a second.
@@ -52,7 +52,7 @@ func classOf(x float64, bounds []float64) int {
 	return i + 1
 }
 
-// String returns the range as text, or an empty text if it is not known.
+// String returns the range as text, or "" if it is not known.
 func (c LossClass) String() string {
 	switch {
 	case c == 0 || c > MostLoss:
@@ -65,7 +65,7 @@ func (c LossClass) String() string {
 	return fmt.Sprintf("%g to %g %%", 100*lossBounds[c-2], 100*lossBounds[c-1])
 }
 
-// String returns the range as text, or an empty text if it is not known.
+// String returns the range as text, or "" if it is not known.
 func (c GoodputClass) String() string {
 	switch {
 	case c == 0 || c > MostGoodput:
@@ -78,7 +78,7 @@ func (c GoodputClass) String() string {
 	return fmt.Sprintf("%g to %g Mbit/s", goodputBounds[c-2]/1e6, goodputBounds[c-1]/1e6)
 }
 
-// known returns the claim without classes that do not exist, which are of later versions or invalid.
+// known returns the claim without classes that do not exist here. They are invalid or from a later version.
 func (c Claim) known() Claim {
 	if c.Loss > MostLoss {
 		c.Loss = 0
@@ -89,25 +89,25 @@ func (c Claim) known() Claim {
 	return c
 }
 
-// Measured is what was measured of a waypoint towards one network of servers.
+// Measured has the measurements through a waypoint towards one network of servers.
 type Measured struct {
-	Loss    float64 // share of packets
-	Packets uint64  // in which that was seen
+	Loss    float64 // share of packets lost
+	Packets uint64  // number of packets that Loss was measured over
 	Goodput float64 // of bulk traffic in bits of payload a second; 0: not measured
 }
 
 const (
-	// leastPackets is the least number of packets towards a network for their loss to count.
+	// leastPackets is the number of packets towards a network from which their loss counts.
 	leastPackets = 1000
-	// ShareFrom is the least number of networks over which a shared class is computed: the rate towards one server's network
-	// could identify that server.
+	// ShareFrom is the least number of networks behind a class that is shared with other members, because the rate
+	// towards a single network could identify a server.
 	ShareFrom = 3
-	// CompareFrom is the least number of networks for a comparison on this host.
+	// CompareFrom is the least number of networks behind a class that is compared on this host.
 	CompareFrom = 1
 )
 
-// Summary returns the claim about a waypoint that follows from measurements towards networks: the medians, each over at
-// least so many networks.
+// Summary returns the claim about a waypoint that follows from measurements towards networks. Each class is that of
+// the median. least is the number of networks that a class needs.
 func Summary(waypoint string, networks []Measured, least int) Claim {
 	var losses, goodputs []float64
 	for _, n := range networks {
@@ -128,7 +128,7 @@ func Summary(waypoint string, networks []Measured, least int) Claim {
 	return c
 }
 
-// median sorts x, which has at least one element.
+// median returns the median of x, which must not be empty. It sorts x.
 func median(x []float64) float64 {
 	slices.Sort(x)
 	return x[(len(x)-1)/2]

@@ -2,8 +2,8 @@ package claim
 
 import "time"
 
-// Compare compares the claims with this host's own measurements, which were made lately. line is the class of the highest
-// goodput that this host got lately over any path: its own line carries at least that.
+// Compare compares the claims with own, this host's recent measurements. line is the class of the highest goodput
+// that this host recently got over any path, so its own line carries at least that.
 func (b *Book) Compare(own []Claim, line GoodputClass, now time.Time) {
 	for _, m := range b.members {
 		for _, mine := range own {
@@ -12,7 +12,7 @@ func (b *Book) Compare(own []Claim, line GoodputClass, now time.Time) {
 			before, judged := m.verdicts[mine.Waypoint]
 			switch {
 			case !ok || result == unclear || now.Sub(m.at) > Lasts:
-			case judged && !before.agreed && result == agrees: // who was wrong stays so for a while
+			case judged && !before.agreed && result == agrees: // a disagreement stays until it expires
 			case !judged && len(m.verdicts) >= mostVerdicts:
 			default:
 				m.verdicts[mine.Waypoint] = verdict{result == agrees, now}
@@ -25,14 +25,15 @@ func (b *Book) Compare(own []Claim, line GoodputClass, now time.Time) {
 type outcome uint8
 
 const (
-	unclear outcome = iota // nothing can be compared, or not all of it
+	unclear outcome = iota // there is nothing to compare, or a line may explain the difference
 	agrees
 	disagrees
 )
 
-// compare compares a claim of this host and another's about the same waypoint. They agree if they differ by at most one class
-// in all that both have. A member's line limits what it gets through any waypoint. So this host does not refute a higher
-// goodput if it got no more over any path, nor a lower one if the other claims no more of any waypoint.
+// compare compares a claim of this host with another member's about the same waypoint. They agree if all classes that
+// both have differ by at most one. A member's line limits what it gets through any waypoint. So this host does not
+// refute a higher goodput if it got no more over any path. It does not refute a lower one if the other member claims
+// no more of any waypoint.
 func compare(mine, theirs Claim, line, theirLine GoodputClass) outcome {
 	result := unclear
 	if mine.Loss != 0 && theirs.Loss != 0 {
@@ -47,7 +48,7 @@ func compare(mine, theirs Claim, line, theirLine GoodputClass) outcome {
 	if !differ(mine.Goodput, theirs.Goodput) {
 		return agrees
 	}
-	// What each would have got on the other's line.
+	// Compare what each would have got on the other's line.
 	if differ(min(mine.Goodput, max(theirs.Goodput, theirLine)), min(theirs.Goodput, max(mine.Goodput, line))) {
 		return disagrees
 	}
@@ -57,7 +58,7 @@ func compare(mine, theirs Claim, line, theirLine GoodputClass) outcome {
 // differ reports whether two classes are more than one apart.
 func differ[T LossClass | GoodputClass](a, b T) bool { return max(a, b)-min(a, b) > 1 }
 
-// line returns the highest goodput that the member claims, which its line carries at least.
+// line returns the highest goodput that the member claims. Its line carries at least that.
 func (m *member) line() (most GoodputClass) {
 	for _, c := range m.claims {
 		most = max(most, c.Goodput)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Verdict is the result of comparing what a member claimed of a waypoint with this host's own measurement, in a form that
-// outlives the Book.
+// Verdict tells whether a member's claim about a waypoint agreed with this host's own measurement. Verdicts outlive
+// the Book.
 type Verdict struct {
 	Member, Waypoint string
 	Agreed           bool
@@ -17,14 +17,14 @@ type Verdict struct {
 // longestName bounds the names in verdicts.
 const longestName = 63
 
-// valid reports whether the verdict can have been reached by now, and still lasts. A file may say anything, and clocks may be
-// wrong.
+// valid reports whether the verdict may be from before now and has not expired. A file may have any content, and
+// clocks may be wrong.
 func (v Verdict) valid(now time.Time) bool {
 	named := func(s string) bool { return s != "" && len(s) <= longestName }
 	return named(v.Member) && named(v.Waypoint) && v.Member != v.Waypoint && !v.At.After(now) && now.Sub(v.At) <= disbelievedFor
 }
 
-// Verdicts returns all verdicts, those of a member together.
+// Verdicts returns all verdicts, sorted by member.
 func (b *Book) Verdicts() (list []Verdict) {
 	for name, m := range b.members {
 		for waypoint, v := range m.verdicts {
@@ -37,7 +37,8 @@ func (b *Book) Verdicts() (list []Verdict) {
 	return list
 }
 
-// Recall adds the verdicts of an earlier Book that still last, within the bounds. Where there is one already, that stays.
+// Recall adds the verdicts of an earlier Book that have not expired, within the bounds. Verdicts that exist already
+// stay.
 func (b *Book) Recall(list []Verdict, now time.Time) {
 	for _, v := range list {
 		m := b.members[v.Member]
@@ -54,8 +55,8 @@ func (b *Book) Recall(list []Verdict, now time.Time) {
 	}
 }
 
-// makeRoom forgets the member that is silent and was judged longest ago, if there is no more room and some are silent. It
-// reports whether there is room.
+// makeRoom makes room for another member. If there is none, it forgets the silent member that was judged longest ago.
+// It reports whether there is room.
 func (b *Book) makeRoom() bool {
 	if len(b.members) < mostMembers {
 		return true
@@ -74,7 +75,7 @@ func (b *Book) makeRoom() bool {
 	return oldest != ""
 }
 
-// judged returns the time of the last verdict.
+// judged returns the time of the latest verdict about the member.
 func (m *member) judged() (last time.Time) {
 	for _, v := range m.verdicts {
 		if v.at.After(last) {
