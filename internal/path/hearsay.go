@@ -43,7 +43,7 @@ func (m *Manager) Claims(now time.Time) []claim.Claim {
 	return all[:min(len(all), claim.Most)]
 }
 
-// claims summarises the recent measurements through each waypoint, least is the number of networks of servers that
+// claims summarises the recent measurements through each waypoint. least is the number of networks of servers that
 // each class needs. The waypoints measured towards most networks come first.
 func (h history) claims(least int, now time.Time) (list []claim.Claim) {
 	networks := make(map[string][]claim.Measured)

@@ -71,7 +71,7 @@ type record struct {
 	retries int     // how often the waypoint was tried again since goodput fell below peak
 	retried time.Time
 
-	doubts  int       // how often in a row the waypoint gave less than it had stated when it was loaded
+	doubts  int       // how often the waypoint gave less than it had stated when it was loaded
 	doubted time.Time // the last time
 }
 

@@ -2,30 +2,34 @@ package measure
 
 import "time"
 
-// Agreement finds out whether packets of two paths wait in one queue, from round trips over both that were measured at the same
-// time. Packets in one queue wait equally long, however long it grows and shrinks. Two queues are equally long only for a while.
+// Agreement finds out whether packets of two paths wait in one queue, from round trips over both that were measured
+// at the same time. Packets in one queue wait equally long, however the queue grows and shrinks. Two queues are
+// equally long only for a while.
 type Agreement struct {
 	since, last time.Time
-	least, most time.Duration // wait of packets in this series of agreeing pairs
+	least, most time.Duration // wait of packets in the present series of agreeing pairs
 	pairs       int
 }
 
 const (
-	// Waits that differ by at most agreesBy, or by this part of the longer one, agree. A link's jitter is not a queue.
-	agreesBy   = 2 * time.Millisecond
+	// agreesBy is the difference up to which two waits agree. A link's jitter is not a queue.
+	agreesBy = 2 * time.Millisecond
+	// agreesPart is that difference as a part of the longer wait. The larger of the two differences counts.
 	agreesPart = 0.01
-	// So many pairs must agree in a row, for so long, while the queue changes by movesBy times what may differ; or for a shorter
-	// time, while it changes by more.
+	// agreesTimes is the number of pairs in a row that must agree.
 	agreesTimes = 4
-	agreesFor   = 2500 * time.Millisecond
-	movesBy     = 5
-	agreesSoon  = 1000 * time.Millisecond
-	movesMuch   = 25
-	// Pairs that are further apart in time are no series.
+	// agreesFor is the least time that they must span.
+	agreesFor = 2500 * time.Millisecond
+	// movesBy is the least change of the queue meanwhile, as a multiple of the difference up to which waits agree.
+	movesBy = 5
+	// agreesSoon is the least time if the queue changes by movesMuch such differences.
+	agreesSoon = 1000 * time.Millisecond
+	movesMuch  = 25
+	// agreesGap is the longest time between two pairs of a series.
 	agreesGap = 2500 * time.Millisecond
 )
 
-// Take adds a pair: how long packets waited on either path. Two waits that are too short to be told from jitter say nothing.
+// Take adds a pair: the waits of packets on either path. Two waits that are as short as jitter say nothing.
 func (a *Agreement) Take(now time.Time, x, y time.Duration) {
 	least, most := min(x, y), max(x, y)
 	switch {
@@ -45,12 +49,12 @@ func mayDiffer(wait time.Duration) time.Duration {
 	return max(agreesBy, time.Duration(agreesPart*float64(wait)))
 }
 
-// Begins reports whether the latest pairs agree, for at most so long, and do not show one queue yet.
+// Begins reports whether the latest pairs agree, have done so for no longer than most, and do not show one queue yet.
 func (a *Agreement) Begins(now time.Time, most time.Duration) bool {
 	return a.pairs > 0 && !a.Shows(now) && now.Sub(a.last) <= agreesGap && now.Sub(a.since) <= most
 }
 
-// Shows reports whether the pairs show one queue.
+// Shows reports whether the pairs show that the packets wait in one queue.
 func (a *Agreement) Shows(now time.Time) bool {
 	if a.pairs < agreesTimes || now.Sub(a.last) > agreesGap {
 		return false

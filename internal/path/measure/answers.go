@@ -5,26 +5,28 @@ import (
 	"time"
 )
 
-// answersKept is the number of exchanges of which Answers knows, and answersLeast the least from which it tells.
+// answersKept is the number of exchanges that Answers keeps, and answersLeast the number that it needs for an
+// estimate.
 const (
 	answersKept  = 8
 	answersLeast = 4
 )
 
-// Answers has the times from a request of this host to the first of its answer that a sample shows. They include what a
-// server takes to think, and what a path takes for large packets beyond the round trip of small ones.
+// Answers holds the times from a request of this host to the first data of the answer. They include the server's time
+// to think, and the extra time that a path takes for large packets.
 type Answers struct {
 	last [answersKept]time.Duration
 	n    int
 }
 
-// Take adds one exchange.
+// Take adds the time of one exchange.
 func (a *Answers) Take(took time.Duration) {
 	a.last[a.n%answersKept] = took
 	a.n++
 }
 
-// Least returns the least time of the last exchanges: servers think for different times, paths differ always.
+// Least returns the shortest time of the last exchanges. A server's time to think varies, but a path's delay is
+// always there.
 func (a *Answers) Least() (least time.Duration, known bool) {
 	if a.n < answersLeast {
 		return 0, false

@@ -1,16 +1,22 @@
-// Package measure estimates how subflows perform, from samples of the counters that the kernel keeps for them: goodput,
-// round trips and their queueing, lost packets, and what kind of traffic a connection carries. It is pure: it is told
-// the time and what happened since the last sample. Its estimates cover the last seconds in a fixed amount of memory.
+// Package measure estimates how subflows perform: goodput, round trips and their queues, lost packets, and the kind
+// of a connection's traffic. It uses samples of the counters that the kernel keeps. It is pure: the caller passes the
+// time and what happened since the last sample. The estimates cover the last seconds and use a fixed amount of
+// memory.
 //
-//	window.go     counts of the last seconds
-//	loss.go       the share of packets lost, as the receiver and as the sender sees it
-//	evidence.go   whether that is more than a path may lose, with a known rate of false alarms
-//	gaps.go       gaps between arrivals
-//	trip.go       round trips
-//	rate.go       goodput
-//	press.go      whether the network limits it
-//	fall.go       whether it fell
-//	agreement.go  whether packets of two paths wait in one queue
-//	sharing.go    whether two paths share a bottleneck
-//	traffic.go    the kind of a connection's traffic
+// The files answer these questions:
+//
+//	window.go     what happened in the last seconds?
+//	loss.go       which share of the packets was lost, seen by the receiver and by the sender?
+//	evidence.go   is that more than a path may lose, with a known rate of false alarms?
+//	gaps.go       how long are the gaps between arrivals?
+//	answers.go    how long do answers to requests take?
+//	trip.go       how long is a round trip, and the queue in it?
+//	rate.go       what is the goodput?
+//	steady.go     has the rate of a new subflow ceased to grow?
+//	press.go      does the network limit the goodput?
+//	fall.go       did the goodput fall?
+//	agreement.go  do packets of two paths wait in one queue?
+//	sharing.go    do two paths share a bottleneck?
+//	traffic.go    which kind is a connection's traffic?
+//	interval.go   how certain is a share of lost packets?
 package measure

@@ -2,47 +2,53 @@ package measure
 
 import "time"
 
-// Fall tells whether the network lets a subflow carry much less than before, as soon as that is certain enough. It is a
-// cumulative sum, as Evidence is: what is missing of the usual rate adds to it, and what is not takes from it. The swings of
-// TCP's windows do not add up, because a sum never falls below zero.
+// Fall finds out whether the network lets a subflow carry much less than before, as soon as that is certain enough.
+// Like Evidence it is a cumulative sum: what is missing from the usual rate adds to it, and what is not missing is
+// subtracted. The swings of TCP's windows do not add up, because the sum never falls below zero.
 //
-// A program that sends less, or a scheduler that uses another subflow, leaves neither a queue nor more losses. So there must
-// be some since the rate is low, or losses when it fell.
+// The network is the reason only if there has been a queue since the rate fell, or losses when it fell. A program
+// that sends less, or a scheduler that uses another subflow, causes neither.
 //
-// A rate that stays low for long becomes the usual one.
+// A rate that stays low for long becomes the usual rate.
 type Fall struct {
 	usual, recent float64       // bits a second
 	age           time.Duration // of the usual rate
 	sum           float64       // seconds
-	low           time.Duration // since the sum was last zero
+	low           time.Duration // time since the sum was last zero
 
-	usualLosses     float64 // samples with losses in a second
-	losses          float64 // samples with losses since the sum was zero, or shortly before
-	expected        float64 // likewise, by the usual losses of as many packets
-	trips           float64 // round trips' worth of time in samples with losses
-	arrived, queued int     // samples with data since the sum was last zero, and those of them with a queue
+	usualLosses     float64 // samples with losses a second, usually
+	losses          float64 // samples with losses since shortly before the sum was last zero
+	expected        float64 // what losses would be at the usual rate of losses
+	trips           float64 // round trips in the time of samples with losses
+	arrived, queued int     // samples with data since the sum was last zero, and those with a queue
 }
 
 const (
-	// The usual rate is an average over usualOver, once it is usualAfter old. The recent one is an average over recentOver.
-	usualOver  = 6 * time.Second
+	// usualOver is the time over which the usual rate is averaged.
+	usualOver = 6 * time.Second
+	// usualAfter is the age from which the usual rate is known.
 	usualAfter = 4 * time.Second
+	// recentOver is the time over which the recent rate is averaged.
 	recentOver = 400 * time.Millisecond
-	// Less than dips of the usual rate adds to the sum, as much as is missing. fallen is the sum at which it fell. A subflow
-	// that keeps nothing has fallen within 1.3 s, one that keeps a third within 3 s.
-	dips   = 0.6
+	// dips is the share of the usual rate below which the recent rate adds to the sum, by as much as is missing.
+	dips = 0.6
+	// fallen is the sum at which the rate has fallen. A subflow that keeps nothing has fallen within 1.3 s, and one
+	// that keeps a third within 3 s.
 	fallen = 0.5
-	// lowFor is the time after which a low rate is usual.
+	// lowFor is the time after which a low rate is the usual one.
 	lowFor = 10 * time.Second
-	// Of the samples with data, fallQueued must have a queue, or fallLosses must have losses, also in about lossesOver before.
+	// fallQueued is the share of samples with data that must have a queue to show that the network is the reason.
 	fallQueued = 0.5
-	// They must be fallUnusual times as many as usual, and last for fallTrips round trips: a window that is much too large loses
-	// packets for longer than one that is a little too large.
-	fallLosses  = 2.5
+	// fallLosses is the number of samples with losses that shows it, too.
+	fallLosses = 2.5
+	// fallUnusual is the multiple of the usual losses that they must reach as well.
 	fallUnusual = 3
-	fallTrips   = 1.8
-	lossesOver  = time.Second
-	// After a fall a queue counts from queueAfter on, when what was queued before has arrived.
+	// fallTrips is the number of round trips that they must last. A window that is much too large loses packets for
+	// longer than one that is a little too large.
+	fallTrips = 1.8
+	// lossesOver is the time over which losses before the fall are remembered.
+	lossesOver = time.Second
+	// queueAfter is the time after a fall from which a queue counts. What was queued before has arrived by then.
 	queueAfter = 300 * time.Millisecond
 )
 
@@ -94,7 +100,7 @@ func (f *Fall) lose(elapsed time.Duration, rate float64, flows Flowing) {
 	}
 }
 
-// Rates returns the usual rate and the recent one, in bits a second. The usual one is 0 if it is not known yet.
+// Rates returns the usual rate and the recent one, in bits a second. The usual rate is 0 while it is not known.
 func (f *Fall) Rates() (usual, recent float64) {
 	if f.age < usualAfter {
 		return 0, f.recent
@@ -102,17 +108,17 @@ func (f *Fall) Rates() (usual, recent float64) {
 	return f.usual, f.recent
 }
 
-// Has reports whether the rate fell by the network's doing, and is low.
+// Has reports whether the network made the rate fall, and the rate is still low.
 func (f *Fall) Has() bool { return f.sum >= fallen && f.recent < dips*f.usual && f.Signs() }
 
-// Signs reports whether a queue or losses since the rate is low show that the network is the reason.
+// Signs reports whether a queue or losses show that the network is the reason for a low rate.
 func (f *Fall) Signs() bool {
 	queued := f.arrived >= 3 && float64(f.queued) >= fallQueued*float64(f.arrived)
 	return queued || f.losses >= max(fallLosses, fallUnusual*f.expected) && f.trips >= fallTrips
 }
 
-// Since returns for how long the rate has been low.
+// Since returns how long the rate has been low.
 func (f *Fall) Since() time.Duration { return f.low }
 
-// Excuse has what is missing until now not count.
+// Excuse forgets what was missing until now.
 func (f *Fall) Excuse() { f.sum, f.low, f.arrived, f.queued = 0, 0, 0, 0 }

@@ -11,8 +11,7 @@ func (g *Gaps) Take(now time.Time, gap time.Duration) {
 	*c = max(*c, gap)
 }
 
-// Longest returns the longest gap in the seconds before the silence began. ok is false if there was
-// no data.
+// Longest returns the longest gap in the seconds up to before. ok is false if there was no data in them.
 func (g *Gaps) Longest(before time.Time) (longest time.Duration, ok bool) {
 	for gap := range g.seconds.until(before) {
 		longest, ok = max(longest, *gap), true

@@ -3,14 +3,14 @@ package measure
 import "math"
 
 const (
-	// leastSeen is the least number of packets from which a share of losses is told at all.
+	// leastSeen is the number of packets from which a share of losses says something.
 	leastSeen = 30
-	// z is the quantile of the normal distribution for an interval that holds the truth with 95 %.
+	// z is the quantile of the normal distribution for intervals that hold the true value with a probability of 95 %.
 	z = 1.96
 )
 
-// Interval returns the bounds between which the share of lost packets lies with a probability of 95 %, where so many
-// packets of which share was lost were seen (Wilson 1927). It is 0 to 1 if there were too few.
+// Interval returns the bounds of the true share of lost packets with a probability of 95 %, where share was lost
+// among that many packets (Wilson 1927). The bounds are 0 and 1 if there were too few packets.
 func Interval(share, packets float64) (least, most float64) {
 	if packets < leastSeen || share < 0 || share > 1 || math.IsNaN(share) || math.IsInf(packets, 0) {
 		return 0, 1

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Arrivals estimates the share of packets sent to this host on a subflow that were lost. It only
-// uses the count of packets that arrived after a gap. A loss makes that count grow for about a
-// round trip, so the share f of samples in which it grew gives the loss rate p:
+// Arrivals estimates the share of lost packets among those sent to this host on a subflow. It uses only the count of
+// packets that arrived after a gap. A loss makes that count grow for about a round trip, so the share f of samples in
+// which it grew gives the loss rate p:
 //
 //	p = -ln(1-f) / (interval + rtt) * time / segments
 //
-// Only samples in which packets arrived count: a burst after a pause may hold several packets that
-// came after a gap, and the pause itself is no evidence.
+// Only samples in which packets arrived count. A burst after a pause may hold several packets that came after a gap,
+// and the pause itself is no evidence.
 //
-// Measured against a link emulator, the estimate was within 6 to 12 % for bulk transfers over 5 s.
-// For requests it was a quarter too low. Reordering counts as loss.
+// Compared with a link emulator, the estimate was within 6 to 12 % for bulk transfers over 5 s, and a quarter too low
+// for requests. Reordering counts as loss.
 type Arrivals struct{ seconds window[arrivals] }
 
 type arrivals struct {
@@ -43,7 +43,7 @@ func (a *Arrivals) Take(now time.Time, elapsed time.Duration, segments uint64, g
 	}
 }
 
-// Lost returns the share of packets lost recently. ok is false if there was too little data.
+// Lost returns the share of recently lost packets. ok is false if there was too little data.
 func (a *Arrivals) Lost(now time.Time, rtt time.Duration) (p float64, ok bool) {
 	var sum arrivals
 	for c := range a.seconds.until(now) {
@@ -63,14 +63,13 @@ func (a *Arrivals) Lost(now time.Time, rtt time.Duration) (p float64, ok bool) {
 	return -math.Log(1-f) / (interval + rtt.Seconds()) * sum.busy.Seconds() / float64(sum.segments), true
 }
 
-// Sent estimates the share of packets that this host sent on a subflow and that were lost: those that
-// it sent again. Packets sent again needlessly, after reordering, count as lost.
+// Sent estimates the share of lost packets among those that this host sent on a subflow: the retransmissions. Those
+// that were needless, because of reordering, count as lost.
 type Sent struct{ seconds window[sent] }
 
 type sent struct{ segments, again uint64 }
 
-// Take adds one sample: the packets with data that were sent since the last one, and those of them that
-// were sent again.
+// Take adds one sample: the packets with data sent since the last one, and the retransmissions among them.
 func (s *Sent) Take(now time.Time, segments, again uint64) {
 	c := s.seconds.at(now)
 	c.segments += segments
@@ -80,7 +79,7 @@ func (s *Sent) Take(now time.Time, segments, again uint64) {
 // enoughSent is the number of packets that an estimate needs.
 const enoughSent = 50
 
-// Lost returns the share of packets lost recently. ok is false if too few were sent.
+// Lost returns the share of recently lost packets. ok is false if too few packets were sent.
 func (s *Sent) Lost(now time.Time) (p float64, ok bool) {
 	var sum sent
 	for c := range s.seconds.until(now) {

@@ -5,26 +5,29 @@ import (
 	"time"
 )
 
-// Press tells whether the network limits what a subflow carries, and not the program that sends it or the scheduler that
-// gives it to other subflows. Where this host sends, the kernel knows. Where it receives, a queue shows it, or losses that
-// explain the rate. Without such a sign the answer is no, which may be wrong: a path can carry all it can without a queue.
+// Press tells whether the network limits what a subflow carries. Otherwise the sending program limits it, or the
+// scheduler that uses other subflows. Where this host sends, the kernel knows. Where it receives, the sign is a
+// queue, or losses that explain the rate. Without a sign the answer is no, which may be wrong, because a full path
+// need not have a queue.
 //
-// A round trip that a receiver measures includes the sender's pauses. So it shows a queue only while data arrives without
-// gaps that could explain it.
+// A round trip that a receiver measures includes the sender's pauses. So it shows a queue only if the time since the
+// last data is too short to explain it.
 type Press struct{ seconds window[press] }
 
 type press struct{ sent, limited, received, queued int }
 
 const (
-	// A round trip shows a queue if it is longer than the least one by this time and this share of that.
+	// pressQueue is the queue from which a round trip shows one.
 	pressQueue = 10 * time.Millisecond
+	// pressShare is the least share of the shortest round trip that a queue must have as well.
 	pressShare = 0.25
-	// gapless is the share of the queue that the time since the latest data may have.
+	// gapless is the largest share of the queue that may be time since the last data.
 	gapless = 0.25
-	// pressedShare is the least share of samples with a sign, of at least pressedLeast samples.
+	// pressedShare is the share of samples with a sign from which the network is the limit.
 	pressedShare = 0.7
+	// pressedLeast is the number of samples that this needs.
 	pressedLeast = 8
-	// lossLimits is the least part of the rate that a path's loss lets TCP have (see Unharmed).
+	// lossLimits is the least part of the rate that TCP can have with the path's loss (see Unharmed).
 	lossLimits = 0.6
 )
 
@@ -33,7 +36,7 @@ type Flowing struct {
 	Received, Acked uint64
 	// Limited is set if the network limited what this host sent.
 	Limited bool
-	// Trip is the present round trip with its queue, and Base the least one.
+	// Trip is the present round trip with its queue, Base the shortest one.
 	Trip, Base time.Duration
 	// Heard is the time since data last arrived.
 	Heard time.Duration
@@ -41,7 +44,7 @@ type Flowing struct {
 	Lossy bool
 }
 
-// Queued reports whether data arrived out of a queue.
+// Queued reports whether data arrived that had waited in a queue.
 func (f *Flowing) Queued() bool {
 	queue := f.Trip - f.Base
 	return f.Received > 0 && queue >= pressQueue && queue.Seconds() >= pressShare*f.Base.Seconds() && f.Heard.Seconds() <= gapless*queue.Seconds()
@@ -63,8 +66,8 @@ func (p *Press) Take(now time.Time, f Flowing) {
 	}
 }
 
-// Limits reports whether the network limited the last seconds, in which the subflow carried so many bits a second with this
-// round trip, and lost this share of its packets (0: none, or unknown).
+// Limits reports whether the network limited the subflow in the last seconds. rate is what the subflow carried, in
+// bits a second, and loss the share of packets that it lost (0: none, or unknown).
 func (p *Press) Limits(now time.Time, rate, loss float64, trip time.Duration) bool {
 	var sum press
 	for c := range p.seconds.until(now) {

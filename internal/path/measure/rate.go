@@ -2,7 +2,7 @@ package measure
 
 import "time"
 
-// Goodput counts a subflow's payload of the last seconds.
+// Goodput counts a subflow's payload in the last seconds.
 type Goodput struct{ seconds window[goodput] }
 
 type goodput struct {
@@ -10,7 +10,7 @@ type goodput struct {
 	time            time.Duration
 }
 
-// Take adds one sample, taken elapsed after the previous one: payload in bytes.
+// Take adds one sample, taken elapsed after the previous one. received and acked are payload in bytes.
 func (g *Goodput) Take(now time.Time, elapsed time.Duration, received, acked uint64) {
 	c := g.seconds.at(now)
 	c.received += received
@@ -18,7 +18,7 @@ func (g *Goodput) Take(now time.Time, elapsed time.Duration, received, acked uin
 	c.time += elapsed
 }
 
-// Rates returns payload bits per second in each direction over the last seconds.
+// Rates returns the payload in each direction over the last seconds, in bits a second.
 func (g *Goodput) Rates(now time.Time) (send, receive float64) {
 	var sum goodput
 	for c := range g.seconds.until(now) {

@@ -2,36 +2,36 @@ package measure
 
 import "math"
 
-// Sharing compares what a subflow gained with what another lost, each time that the subflow began or ceased to carry bulk
-// traffic beside the other. If both go through one bottleneck, the other loses about what the subflow gains. Each time is a
-// pair: the same connection with and without the subflow. Other traffic on a path also changes what it gives, but not again
-// and again by what the subflow gains, so several pairs must agree.
+// Sharing finds out whether two subflows share a bottleneck. Each time one of them begins or ceases to carry bulk
+// traffic beside the other, it compares what the one gained with what the other lost. If both go through one
+// bottleneck, the two are about equal. Other traffic on a path also changes what the path gives, but not again and
+// again by what a subflow gains. So several comparisons (pairs) must agree.
 type Sharing struct {
-	shares [mostPairs]float64 // of the subflow's gain that the other lost
-	n      int                // of them
-	next   int                // the place of the next pair
+	shares [mostPairs]float64 // lost by the other, as shares of the subflow's gain
+	n      int                // number of shares
+	next   int                // place of the next one
 }
 
 const (
+	// mostPairs is the number of pairs that are remembered.
 	mostPairs = 8
-	// LeastPairs is the number of pairs from which a relation is found.
+	// LeastPairs is the number of pairs that a result needs.
 	LeastPairs = 3
-	// Of what a subflow gains, the other loses at least sharedFrom if they share their bottleneck. It loses at most apartTo if
-	// they do not.
+	// sharedFrom is the share of a subflow's gain that the other loses at least if they share a bottleneck.
 	sharedFrom = 0.7
-	apartTo    = 0.3
-	// lostMost bounds a share, so that a single pair with little gain does not decide.
+	// apartTo is the share of a subflow's gain that the other loses at most if they do not.
+	apartTo = 0.3
+	// lostMost bounds a share, so that a pair with little gain does not decide alone.
 	lostMost = 3
 )
 
-// tQuantiles are the quantiles of Student's t distribution for intervals that hold the mean with 95 %, from two degrees of
-// freedom on.
+// tQuantiles are the quantiles of Student's t distribution for intervals that hold the mean with a probability of
+// 95 %, from two degrees of freedom on.
 var tQuantiles = [...]float64{4.303, 3.182, 2.776, 2.571, 2.447, 2.365}
 
-// Relation is what is known of the bottlenecks of two paths.
+// Relation tells whether two paths share a bottleneck.
 type Relation uint8
 
-// The relations of the bottlenecks of two paths.
 const (
 	Unknown Relation = iota
 	Shared
@@ -50,17 +50,17 @@ func (r Relation) String() string {
 	}
 }
 
-// Shares is the result of the comparisons of two paths.
+// Shares is the result of comparing two paths.
 type Shares struct {
 	Relation Relation
 	Pairs    int
-	// Lost is the mean share of a subflow's gain that the other lost. The mean lies between Least and Most with a probability
-	// of 95 %. They are zero if there are too few pairs.
+	// Lost is the mean share of a subflow's gain that the other lost. With a probability of 95 % the true mean is
+	// between Least and Most. All three are zero if there are too few pairs.
 	Lost, Least, Most float64
 }
 
-// Add adds a pair: the rate that the subflow got, and the change of the other's rate when it came. It does nothing if the
-// subflow got nothing.
+// Add adds a pair: gain is the rate that the subflow got, and change the change of the other's rate. It does nothing
+// if the subflow got nothing.
 func (s *Sharing) Add(gain, change float64) {
 	if gain <= 0 {
 		return
@@ -70,7 +70,7 @@ func (s *Sharing) Add(gain, change float64) {
 	s.n = min(s.n+1, mostPairs)
 }
 
-// Result returns what the last pairs show.
+// Result returns what the remembered pairs show.
 func (s *Sharing) Result() Shares {
 	r := Shares{Pairs: s.n}
 	if s.n < LeastPairs {

@@ -2,11 +2,11 @@ package measure
 
 import "time"
 
-// Steady finds the rate of a subflow that has just begun to carry, as soon as it has ceased to grow.
+// Steady finds the rate of a subflow that has just begun to carry, as soon as the rate has ceased to grow.
 type Steady struct {
 	samples [2 * steadyHalf]steadySample
-	next    int           // the place of the next sample
-	age     time.Duration // since data first moved
+	next    int           // place of the next sample
+	age     time.Duration // time since data first moved
 }
 
 type steadySample struct {
@@ -16,12 +16,14 @@ type steadySample struct {
 }
 
 const (
-	// The rate is that of the last 2·steadyHalf samples. It grows no more if the later half of them has at most steadyGrowth
-	// times the rate of the earlier one.
-	steadyHalf   = 5
+	// steadyHalf is half the number of samples that the rate is measured over.
+	steadyHalf = 5
+	// steadyGrowth is the most by which the rate of the later half may exceed that of the earlier one if it has ceased
+	// to grow.
 	steadyGrowth = 1.15
-	// It is known after steadyLeast and steadyTrips round trips, in which slow start is over, and in any case after SteadyMost.
+	// steadyLeast is the age from which the rate may be known. Slow start is over by then.
 	steadyLeast = 1100 * time.Millisecond
+	// steadyTrips is the number of round trips for which the same holds.
 	steadyTrips = 12
 	// SteadyMost is the time after which the rate is known even if it grows.
 	SteadyMost = 3 * time.Second
@@ -46,7 +48,7 @@ func (f *Flowing) pressed() bool {
 	return f.Queued()
 }
 
-// Rate returns the bits a second. known is false while they may still grow.
+// Rate returns the rate in bits a second. known is false while the rate may still grow.
 func (s *Steady) Rate(trip time.Duration) (rate float64, known bool) {
 	if s.age < min(max(steadyLeast, steadyTrips*trip), SteadyMost) {
 		return 0, false
@@ -55,7 +57,7 @@ func (s *Steady) Rate(trip time.Duration) (rate float64, known bool) {
 	return s.mean(0, steadyHalf), late <= steadyGrowth*early || s.age >= SteadyMost
 }
 
-// mean returns the bits a second of the halves that begin at these samples, the earliest of which is 0.
+// mean returns the rate of the halves that begin at these samples, in bits a second. 0 is the earliest sample.
 func (s *Steady) mean(from ...int) float64 {
 	var bytes uint64
 	var over time.Duration

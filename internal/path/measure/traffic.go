@@ -2,14 +2,14 @@ package measure
 
 import "time"
 
-// Kind is the kind of a connection's traffic: what it waits for.
+// Kind is the kind of a connection's traffic. It tells what the connection waits for.
 type Kind uint8
 
 const (
-	// Short traffic has not shown yet what it is.
+	// Short traffic has not shown its kind yet.
 	Short Kind = iota
-	// Messages wait for round trips: requests and their answers, or a stream that is small beside what the
-	// path carries.
+	// Messages wait for round trips. They are requests with answers, or a stream that is small beside what the path
+	// carries.
 	Messages
 	// Bulk waits for bandwidth.
 	Bulk
@@ -17,12 +17,12 @@ const (
 
 func (k Kind) String() string { return [...]string{"short", "messages", "bulk"}[k] }
 
-// Moment sums up the traffic of a connection's subflows between two samples.
+// Moment sums up what happened on a connection's subflows between two samples.
 type Moment struct {
 	Elapsed time.Duration
 	// Received and Acked are payload in bytes.
 	Received, Acked uint64
-	// Trip is the least round trip of its subflows without a queue.
+	// Trip is the shortest round trip of the subflows, without a queue.
 	Trip time.Duration
 	// Asked is the time since this host last sent data, and Heard the time since data last arrived.
 	Asked, Heard time.Duration
@@ -30,43 +30,46 @@ type Moment struct {
 	Limited bool
 	// Lossy is set if packets were lost.
 	Lossy bool
-	// Queued is set if data arrived out of a queue.
+	// Queued is set if data arrived that had waited in a queue.
 	Queued bool
 }
 
-// Traffic finds the kind of a connection's traffic. It changes slowly.
+// Traffic finds the kind of a connection's traffic. The kind changes slowly.
 type Traffic struct {
-	// Kind is the kind found last. It may be set to what was found earlier.
+	// Kind is the kind found last. The caller may set it to a kind found earlier.
 	Kind    Kind
 	seconds window[traffic]
 	since   time.Time // when the traffic began to look like another kind; zero: it does not
 }
 
 type traffic struct {
-	flowing  int // in which data moved as fast as the network let it
-	trickled int // in which other data moved
-	waiting  int // in which the connection waited for an answer
+	flowing  int // samples in which data moved as fast as the network let it
+	trickled int // samples in which other data moved
+	waiting  int // samples in which the connection waited for an answer
 	lossy    int
 	queued   int
 	bytes    uint64
-	trips    float64 // round trips' worth of time in which data moved
+	trips    float64 // round trips in the time of samples in which data moved
 }
 
 const (
-	// flight is the data that a sender may send before it hears from the other side (RFC 6928). Less than that in a
-	// round trip is held back by the program, not by the network, unless packets are lost. A queue, by the signs of Press,
-	// shows that the network holds it back, however slow it is.
-	flight      = 10 * 1400
+	// flight is the data that a sender may send before it hears from the other side (RFC 6928). If less moves in a
+	// round trip, the program holds it back, not the network. Exceptions are lost packets, and a queue by the signs of
+	// Press: they show that the network holds it back, however slow it is.
+	flight = 10 * 1400
+	// lossyFlight takes the place of flight while packets are lost.
 	lossyFlight = 3 * 1400
-	// The shares of recent samples, without pauses, from which traffic is bulk, and up to which it may wait for
-	// answers then. Below messagesBelow it is messages.
-	bulkFrom      = 0.85
-	bulkWaits     = 0.08
+	// bulkFrom is the share of recent samples, without pauses, that must be flowing for bulk traffic.
+	bulkFrom = 0.85
+	// bulkWaits is the share of them that may wait for answers in bulk traffic.
+	bulkWaits = 0.08
+	// messagesBelow is the share of flowing samples below which traffic is messages.
 	messagesBelow = 0.6
-	// leastSamples with data are needed to tell, and manySamples where the signs differ.
+	// leastSamples is the number of samples with traffic that a kind needs.
 	leastSamples = 8
-	manySamples  = 20
-	// changesAfter is the time for which another kind must have been seen before the kind changes.
+	// manySamples is the number that it needs where the signs differ.
+	manySamples = 20
+	// changesAfter is the time for which the traffic must look like another kind before the kind changes.
 	changesAfter = time.Second
 )
 
@@ -108,8 +111,8 @@ func (c *traffic) take(m Moment) {
 	}
 }
 
-// waits reports whether the connection waits for the answer to what this host sent, for more than a part of a round
-// trip, in which an answer to earlier data may be on its way. After some round trips it is a pause.
+// waits reports whether the connection waits for the answer to what this host sent. In the first part of a round trip
+// an answer to earlier data may be on its way. After some round trips it is a pause.
 func (m Moment) waits() bool {
 	return !m.Limited && m.Asked <= m.Heard && m.Asked >= max(5*time.Millisecond, m.Trip/4) && m.Asked < max(300*time.Millisecond, 3*m.Trip)
 }
@@ -126,7 +129,7 @@ func (t *Traffic) looks(now time.Time) (kind Kind, ok bool) {
 		sum.bytes += c.bytes
 		sum.trips += c.trips
 	}
-	active := sum.flowing + sum.trickled + sum.waiting // a pause tells nothing
+	active := sum.flowing + sum.trickled + sum.waiting // pauses do not count
 	if active < leastSamples {
 		return Short, false
 	}
@@ -143,6 +146,6 @@ func (t *Traffic) looks(now time.Time) (kind Kind, ok bool) {
 	case !full || flows < messagesBelow || waits > 2*bulkWaits:
 		return Messages, true
 	}
-	// It looks like a little of both: what it was counts, or that it is not bulk.
+	// The signs differ. The traffic keeps its kind. If it has none yet, it is not bulk.
 	return Messages, t.Kind == Short && active >= manySamples
 }

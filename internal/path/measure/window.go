@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// span is the number of seconds that a window covers, the current one included.
+// span is the number of seconds that a window covers, including the current one.
 const span = 5
 
 // window holds one T for each of the last seconds in which something was recorded.
@@ -16,7 +16,7 @@ type window[T any] struct {
 	}
 }
 
-// at returns the current second's T, which is zero if nothing was recorded in it yet.
+// at returns the current second's T. It is zero if nothing was recorded in this second yet.
 func (w *window[T]) at(now time.Time) *T {
 	second := now.Unix()
 	c := &w.seconds[second%span]
@@ -27,7 +27,7 @@ func (w *window[T]) at(now time.Time) *T {
 	return &c.value
 }
 
-// until returns an iterator over the seconds before now, the current one included.
+// until returns an iterator over the last seconds up to now, including the current one.
 func (w *window[T]) until(now time.Time) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for i := range w.seconds {
