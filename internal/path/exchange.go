@@ -7,26 +7,30 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file exchanges a detour in use for a better one that became known later: a connection takes its detours when it
-// begins, and what other connections measured since may show that messages would wait much less through another waypoint.
-// Only measurements of the same kind are compared, the least round trips and the losses in the history, because the
-// queue of a path in use says nothing about other paths. Bulk traffic compares what a subflow gets with what it would get of what
-// other waypoints gave. Only a subflow that the network limits is compared: a server's program may have less, or the server's
-// kernel may use another subflow more.
+// This file exchanges a detour in use for a better one that became known later. A connection takes its detours when
+// it begins. Since then other connections may have found that messages wait much less through another waypoint.
+//
+// Messages compare only measurements of the same kind: the shortest round trips and the losses in the history. The
+// queue of a path in use says nothing about other paths. Bulk traffic compares what a subflow gets with what it may
+// expect of other waypoints. Only a subflow that the network limits is compared, because the server's program may
+// have less to send, or the server's kernel may use another subflow more.
 
 const (
-	// A waypoint is exchanged for another if messages wait so many times less through that, and so much less, for so long;
-	// or if bulk traffic got so many times as much.
+	// exchangeFactor is the factor by which another waypoint must be better, for messages and for bulk traffic.
 	exchangeFactor = 1.5
-	exchangeBy     = 10 * time.Millisecond
-	exchangeAfter  = 10 * time.Second
-	// Measurements older than this do not count.
+	// exchangeBy is the time that another waypoint must also save messages.
+	exchangeBy = 10 * time.Millisecond
+	// exchangeAfter is the time for which another waypoint must be better.
+	exchangeAfter = 10 * time.Second
+	// exchangeTrusts is the age up to which measurements count.
 	exchangeTrusts = 10 * time.Minute
-	// From then on one connection in exchangeOneIn begins in each second, so that not all take the other at once.
+	// exchangeOneIn makes one connection in 8 exchange its detour each second after exchangeAfter, so that not all
+	// take the other at once.
 	exchangeOneIn = 8
 )
 
-// waits returns about how long messages wait on a way that was measured lately.
+// waits estimates how long messages wait through a waypoint, or on the direct path. known is false if that was not
+// measured recently.
 func (h history) waits(t turn, waypoint string) (wait time.Duration, known bool) {
 	r, ok := h.of(waypoint, t.server)
 	if !ok || r.trip == 0 || !within(r.at, t.now, exchangeTrusts) || r.isShunned(t.now) {
@@ -35,8 +39,8 @@ func (h history) waits(t turn, waypoint string) (wait time.Duration, known bool)
 	return waits(r.trip, r.lost()), true
 }
 
-// exchangeSlower has a detour exchanged if messages wait much longer over it than over another that may be taken, and than on
-// the direct path, or if bulk traffic gets much less over it than over another. It reports whether one is to be exchanged.
+// exchangeSlower marks a detour for an exchange if another waypoint is much better for the connection's kind of
+// traffic. For messages the other must also be better than the direct path. It reports whether it marked one.
 func (m *Manager) exchangeSlower(t turn) bool {
 	a := t.attention
 	if t.kind == measure.Short || t.kind == measure.Bulk && t.isTrying() || !a.comparedAt.IsZero() && t.now.Sub(a.comparedAt) < drawsEvery {
@@ -66,10 +70,10 @@ func (m *Manager) exchangeSlower(t turn) bool {
 	return true
 }
 
-// failedTry reports whether the poorer detour was taken to measure it, and that is done.
+// failedTry reports whether the detour was taken to measure it, and the measurement is done.
 func (t turn) failedTry(s *subflow) bool { return s.why.explored && t.now.Sub(s.since) >= exploresFor }
 
-// slower returns the detour of the connection that is to be exchanged if that stays so, or nil.
+// slower returns the detour whose messages would wait much less through another waypoint, or nil.
 func (m *Manager) slower(t turn) (worst *subflow) {
 	best, known := m.bestSpare(t)
 	if direct, ok := m.detours.history.waits(t, ""); !known || !ok || best >= direct {
@@ -88,7 +92,7 @@ func (m *Manager) slower(t turn) (worst *subflow) {
 	return worst
 }
 
-// bestSpare returns about how long messages wait through the best waypoint that the connection may take and does not use.
+// bestSpare returns the shortest wait through the waypoints that the connection may take and does not use.
 func (m *Manager) bestSpare(t turn) (best time.Duration, known bool) {
 	for o := range m.spare(t) {
 		if wait, ok := m.detours.history.waits(t, o.Waypoint); ok && (!known || wait < best) {
@@ -98,7 +102,7 @@ func (m *Manager) bestSpare(t turn) (best time.Duration, known bool) {
 	return best, known
 }
 
-// poorer returns the detour of a bulk connection that is to be exchanged because another gave much more, if that stays so, or nil.
+// poorer returns the detour of a bulk connection that gets much less than another waypoint would give, or nil.
 func (m *Manager) poorer(t turn) (worst *subflow) {
 	g := m.together(t.now)
 	most := m.mostLeft(t, t.lost)
@@ -114,8 +118,8 @@ func (m *Manager) poorer(t turn) (worst *subflow) {
 	return worst
 }
 
-// margin returns how many times as much another waypoint must give as this detour. One that was only tried has no claim to
-// its place.
+// margin returns the factor by which another waypoint must give more than this detour. A detour that was taken to
+// measure it gives way for less.
 func (t turn) margin(s *subflow) float64 {
 	if s.why.explored {
 		return sameFactor
@@ -123,8 +127,8 @@ func (t turn) margin(s *subflow) float64 {
 	return exchangeFactor
 }
 
-// mostLeft returns the most that a bulk connection may expect of a waypoint that it may take and does not use, besides those for
-// which without returns true.
+// mostLeft returns the most that a bulk connection may expect of a waypoint that it may take and does not use. It
+// ignores waypoints for which without returns true.
 func (m *Manager) mostLeft(t turn, without func(waypoint string) bool) (most float64) {
 	g := m.together(t.now)
 	for o := range m.spare(t) {
@@ -137,13 +141,14 @@ func (m *Manager) mostLeft(t turn, without func(waypoint string) bool) (most flo
 	return most
 }
 
-// exchangeable reports whether the subflow is a detour that may be exchanged for a better one.
+// exchangeable reports whether the subflow is a detour that may be exchanged for another.
 func (m *Manager) exchangeable(t turn, s *subflow) bool {
 	return s.detour != nil && t.ours(s) && s.why != nil && s.crowded.IsZero() && !s.isLossy() && !s.isSpent() &&
 		!m.detours.steering.wants(s.detour.Waypoint)
 }
 
-// spare returns an iterator over the detours that the connection may take, through waypoints that it does not use.
+// spare returns an iterator over the detours that the connection may take through waypoints that it does not use and
+// that are not loaded.
 func (m *Manager) spare(t turn) iter.Seq[*offered] {
 	return func(yield func(*offered) bool) {
 		for o := range m.unused(t) {
@@ -154,8 +159,8 @@ func (m *Manager) spare(t turn) iter.Seq[*offered] {
 	}
 }
 
-// unused returns an iterator over the detours that the connection may take, through waypoints that it does not use, loaded ones
-// included.
+// unused returns an iterator over the detours that the connection may take through waypoints that it does not use. It
+// includes loaded waypoints.
 func (m *Manager) unused(t turn) iter.Seq[*offered] {
 	return func(yield func(*offered) bool) {
 		for o := range m.detours.leading(t.server) {

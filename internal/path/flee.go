@@ -7,37 +7,40 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file leaves a detour at once that has turned bad in the middle of bulk traffic. An ordinary exchange takes its time
-// (exchange.go), because it acts on small differences. Here the difference is large and has just come:
+// This file leaves a detour at once whose rate has collapsed in the middle of bulk traffic (the connection flees). An
+// ordinary exchange takes its time, because it acts on small differences (exchange.go). A connection flees if:
 //
-//   - What the detour gives has collapsed, by the network's doing.
-//   - The connection's other subflows get what they got. They have not gained what it lost: then the scheduler would have
-//     moved the traffic. If no other carries, the collapse has lasted for a while. Or they all fell with it, without a queue or
-//     losses of their own: then they wait for it, because the receiver puts the data in order.
+//   - The network made the detour's rate collapse.
+//   - The other subflows keep their rates, and did not gain what the detour lost. Otherwise the scheduler may have
+//     moved the traffic. If no other subflow carries, the collapse must have lasted for a while. If all fell with the
+//     detour, without a queue or losses of their own, they wait for it, because the receiver puts the data in order.
 //   - Another waypoint gave much more than what is left, or was not measured yet.
 //
-// A connection that has fled stays with what it has for a while, which doubles each time. The history learns at once what the
-// detour gives now, so later connections do not return there.
+// A connection that has fled stays with what it has for a while, which doubles each time. The history learns at once
+// what the detour still gives, so later connections do not return to it.
 
 const (
-	// The other subflows keep at least this share of their usual rate, and gain at most this part of what was lost.
+	// othersKeep is the least share of their usual rate that the other subflows keep.
 	othersKeep = 0.7
+	// othersGain is the largest part of what the detour lost that they may gain.
 	othersGain = 0.5
-	// If they keep less than this share, all fell together.
+	// othersFall is the share of their usual rate below which all fell together.
 	othersFall = 0.35
-	// A detour that carries alone is left after so long: this host's own line may be the cause.
+	// unwitnessed is the time after which a detour that carries alone is left. Before that, this host's own line may
+	// be the cause.
 	unwitnessed = 5 * time.Second
-	// While a detour has collapsed, one connection in fleesOneIn leaves in each sample, so that not all leave at once.
+	// fleesOneIn makes one connection in 4 leave a collapsed detour at each sample, so that not all leave at once.
 	fleesOneIn = 4
 )
 
-// collapse is the reason for leaving a detour: what it gave, and gives, in bits a second.
+// collapse describes a detour that was left: its waypoint, and its rates before and after the collapse, in bits a
+// second.
 type collapse struct {
 	waypoint string
 	was, is  float64
 }
 
-// flee has a detour exchanged that has collapsed. It reports whether there is one.
+// flee leaves a collapsed detour. It reports whether there is one.
 func (m *Manager) flee(t turn) bool {
 	if t.kind != measure.Bulk || t.fledLately() {
 		return false
@@ -59,8 +62,8 @@ func (m *Manager) flee(t turn) bool {
 	return true
 }
 
-// giveWay has another waypoint take the place of a detour that has collapsed. It ends first, unless the server is known to accept
-// one more subflow: the join would be refused, and nothing is lost.
+// giveWay lets another waypoint take the place of a collapsed detour. Unless the server is known to accept one more
+// subflow, the detour ends first, because the join would be refused. Ending a collapsed detour loses nothing.
 func (m *Manager) giveWay(t turn, s *subflow) {
 	if room, known := m.places.room(t); known && room > 0 {
 		s.crowded = t.now
@@ -76,12 +79,12 @@ func (m *Manager) giveWay(t turn, s *subflow) {
 	}
 }
 
-// fledLately reports whether the connection fled so lately that it stays with what it has.
+// fledLately reports whether the connection fled so recently that it stays with what it has.
 func (t turn) fledLately() bool {
 	return t.flights > 0 && t.now.Sub(t.fled) < min(staysAfter<<min(t.flights-1, 10), staysMost)
 }
 
-// collapsed returns the detour that has collapsed while the other subflows have not, or nil.
+// collapsed returns the collapsed detour that should be left, or nil.
 func (t turn) collapsed(m *Manager) *subflow {
 	s, lost := t.fell(m)
 	if s == nil {
@@ -93,7 +96,7 @@ func (t turn) collapsed(m *Manager) *subflow {
 		if x == s || x.backup || !x.measuredAt(t.now) {
 			continue
 		}
-		if was, is := x.habits.fall.Rates(); was >= slackGoodput { // else it shows nothing, or is not known yet
+		if was, is := x.habits.fall.Rates(); was >= slackGoodput { // others show nothing, or their usual rate is not known yet
 			usual += was
 			recent += is
 			signs = signs || x.habits.fall.Signs()
@@ -114,7 +117,7 @@ func (t turn) collapsed(m *Manager) *subflow {
 	return s
 }
 
-// fell returns the detour that lost most of what it usually carries, and how much.
+// fell returns the detour that lost most of its usual rate, and the bits a second that it lost.
 func (t turn) fell(m *Manager) (worst *subflow, lost float64) {
 	for _, s := range t.subflows {
 		if s.backup || !s.measuredAt(t.now) || s.habits.bound > 0 || !m.exchangeable(t, s) {
@@ -127,7 +130,7 @@ func (t turn) fell(m *Manager) (worst *subflow, lost float64) {
 	return worst, lost
 }
 
-// excuseFalls ends that subflows count as fallen, because all did.
+// excuseFalls forgets the falls of all subflows, because they fell together.
 func (t turn) excuseFalls() {
 	for _, s := range t.subflows {
 		if s.habits != nil {
@@ -136,8 +139,8 @@ func (t turn) excuseFalls() {
 	}
 }
 
-// refuge returns what the connection may expect of the best waypoint that it may take and does not use. One that was not
-// measured is expected to give what is usual.
+// refuge returns the most that the connection may expect of a waypoint that it may take and does not use. A waypoint
+// that was not measured counts with the usual goodput.
 func (m *Manager) refuge(t turn) float64 {
 	most := m.mostLeft(t, func(string) bool { return false })
 	if !m.detours.exploration.may(t.now) {
@@ -151,7 +154,7 @@ func (m *Manager) refuge(t turn) float64 {
 	return most
 }
 
-// fell records that bulk traffic gets no more than this on a trail from now on.
+// fell records that bulk traffic gets only goodput on a trail from now on.
 func (h history) fell(waypoint string, server netip.AddrPort, goodput float64, now time.Time) {
 	key := trail{waypoint, prefixOf(server.Addr())}
 	r := h[key]

@@ -6,22 +6,23 @@ import (
 	"time"
 )
 
-// This file has bulk connections follow invitations of loaded waypoints. A loaded waypoint reports the rate that one more member would
-// get. If a detour of a connection carries clearly less, the connection challenges that detour with the waypoint. So where all waypoints of a
-// collective are full, members get about the same. The report is only a reason to try the waypoint, and the challenge decides. A waypoint
-// that gave less than it reported is not believed for a while by this host's connections to that network, each time for twice as long.
+// This file lets bulk connections follow invitations. A loaded waypoint states the rate that one more member would
+// get. If a detour of a connection carries clearly less, the connection challenges the detour with the waypoint
+// (challenge.go). So where all waypoints of a collective are full, all members get about the same. The statement is
+// only a reason to try the waypoint. The challenge decides. If the waypoint gave less than it stated, this host's
+// connections to that network of servers do not believe it for a while, each time for twice as long.
 
 const (
-	// Of the connections that a waypoint invites, one in acceptsOneIn comes each time, so that not all come at once.
+	// acceptsOneIn makes one in 4 of the invited connections come each time, so that not all come at once.
 	acceptsOneIn = 4
-	// A waypoint that did not keep its word is not believed for doubtedFor, which doubles each time, up to doubtedMost. It has perhaps
-	// invited others at the same time.
+	// doubtedFor is the time for which a waypoint that gave less than it stated is not believed. It doubles each time,
+	// up to doubtedMost. The waypoint may have invited others at the same time.
 	doubtedFor  = 30 * time.Second
 	doubtedMost = 2 * time.Hour
 )
 
-// inviting returns the waypoint that says that it gives most, and the connection's poorest detour, if the exchange would bring clearly
-// more. The name is empty if there is none.
+// inviting returns the waypoint that states the highest rate, and the connection's poorest detour, if exchanging that
+// would gain clearly. Otherwise who is empty.
 func (m *Manager) inviting(t turn, ready []readySubflow, sum float64) (who string, poorest readySubflow) {
 	i := slices.IndexFunc(ready, func(s readySubflow) bool { return s.addsNothing() || t.presses(s.subflow) })
 	if i < 0 {
@@ -38,19 +39,19 @@ func (m *Manager) inviting(t turn, ready []readySubflow, sum float64) (who strin
 	return who, poorest
 }
 
-// accepts draws lots whether the connection follows an invitation now.
+// accepts decides at random whether the connection follows an invitation now.
 func (m *Manager) accepts(t turn, waypoint string) bool {
 	return m.views.drawAt(t.token, waypoint, t.now)%acceptsOneIn == 0
 }
 
-// believes reports whether a waypoint gave what it said, as far as this host knows.
+// believes reports whether a waypoint's statement is believed.
 func (h history) believes(waypoint string, server netip.AddrPort, now time.Time) bool {
 	r, _ := h.of(waypoint, server)
 	doubts := min(doubtedFor<<min(max(r.doubts-1, 0), 10), doubtedMost)
 	return !r.isShunned(now) && !within(r.doubted, now, doubts)
 }
 
-// disappoints records that a waypoint did not give what it said.
+// disappoints records that a waypoint gave less than it stated.
 func (h history) disappoints(waypoint string, server netip.AddrPort, now time.Time) {
 	key := trail{waypoint, prefixOf(server.Addr())}
 	if r, known := h[key]; known {

@@ -4,44 +4,49 @@ import (
 	"time"
 )
 
-// This file handles waypoints that say that they are loaded, for some time.
+// This file handles waypoints that report that they are loaded.
 //
 //   - New subflows go through other waypoints, if there are any.
-//   - Connections with traffic leave a loaded waypoint for another, but not all at once, as the
-//     other would be loaded next: each draws lots while the waypoint is loaded. A waypoint that one member uses up is not loaded,
-//     but says what one more would get. Those who have about as much do not leave for it.
+//   - Connections with traffic leave a loaded waypoint for another, but not all at once, because the other would be
+//     loaded next. A random number decides for each of them, again and again while the waypoint is loaded.
+//   - A waypoint whose capacity one member uses up is not loaded, but states what one more member would get.
+//     Connections that get about as much do not leave for it.
 //
-// A waypoint that lies can only keep its clients away, and for loadedAtMost at a time.
+// A waypoint that lies can only keep its clients away, for loadedAtMost at a time.
 
 const (
 	// loadedAtMost bounds the time for which a waypoint is believed to be loaded.
 	loadedAtMost = time.Minute
-	// While a waypoint is loaded, a connection draws lots every drawsEvery. At first one in leavesOneIn leaves. While it
-	// stays loaded, the chance doubles every leavesTwice, up to one in leavesAtMost. A connection that has just taken the
-	// detour stays for staysLeast.
-	drawsEvery   = time.Second
-	leavesOneIn  = 20
-	leavesTwice  = 8 * time.Second
+	// drawsEvery is the time between two decisions of a connection whether it leaves a loaded waypoint.
+	drawsEvery = time.Second
+	// leavesOneIn makes one connection in 20 leave at each decision, at first.
+	leavesOneIn = 20
+	// leavesTwice is the time after which the chance to leave doubles while the waypoint stays loaded.
+	leavesTwice = 8 * time.Second
+	// leavesAtMost makes at most one connection in 10 leave at each decision.
 	leavesAtMost = 10
-	staysLeast   = 3 * time.Second
-	// After an exchange a connection does not draw for staysAfter, which doubles each time.
+	// staysLeast is the time for which a connection stays with a detour that it has just taken.
+	staysLeast = 3 * time.Second
+	// staysAfter is the time after an exchange for which a connection makes no other. It doubles each time, up to
+	// staysMost.
 	staysAfter = 8 * time.Second
 	staysMost  = 10 * time.Minute
-	// exchangedIn is the time in which another detour must have come.
+	// exchangedIn is the time within which the new detour must be established.
 	exchangedIn = 5 * time.Second
 )
 
-// load is a waypoint's load, by its own report: the time for which it has been loaded without a break, and the rate that one more
-// member would get, in bits a second. until is zero if it is not loaded, but used up by one member; since is when it said so.
+// load is what a waypoint states about its load. since is when it became loaded, and until when that ends. gives is
+// the rate that one more member would get, in bits a second. If the waypoint is not loaded but used up by one member,
+// until is zero, and since is the time of the statement.
 type load struct {
 	since, until time.Time
 	gives        float64
 }
 
-// loads holds which waypoints are loaded, or used up by one member.
+// loads holds the statements of waypoints that are loaded or used up by one member.
 type loads map[via]load
 
-// set records what a waypoint says. It reports whether it is loaded no more.
+// set records a statement. It reports whether it ended the waypoint's load.
 func (l loads) set(v via, until time.Time, gives float64, now time.Time) (over bool) {
 	before := l[v]
 	if !until.After(now) {
@@ -60,7 +65,7 @@ func (l loads) set(v via, until time.Time, gives float64, now time.Time) (over b
 	return false
 }
 
-// of returns until when the waypoint is loaded, or zero.
+// of returns the time until which the waypoint is loaded, or zero.
 func (l loads) of(v via, now time.Time) time.Time {
 	if is := l[v]; is.until.After(now) {
 		return is.until
@@ -68,7 +73,7 @@ func (l loads) of(v via, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// leavesOneIn returns of how many connections one leaves now.
+// leavesOneIn returns n such that one connection in n leaves at a decision now.
 func (l load) leavesOneIn(now time.Time) uint64 {
 	return max(uint64(leavesOneIn)>>min(now.Sub(l.since)/leavesTwice, 10), leavesAtMost)
 }
@@ -81,14 +86,14 @@ func (l loads) forget(now time.Time) {
 	}
 }
 
-// waypointLoaded handles what a waypoint says about its load. Connections that were short because of it may use it
-// when it is over.
+// waypointLoaded handles a waypoint's statement about its load. When the load ends, connections that are short of a
+// detour may use the waypoint.
 func (m *Manager) waypointLoaded(v via, until time.Time, gives float64, now time.Time) {
 	m.woken = m.detours.loads.set(v, until, gives, now) || m.woken
 }
 
-// drawToLeave has the connection draw lots about its detours through loaded waypoints. It reports whether one is to be
-// exchanged for another.
+// drawToLeave decides at random whether the connection leaves a loaded waypoint. It reports whether a detour is to be
+// exchanged.
 func (m *Manager) drawToLeave(t turn) (leaves bool) {
 	if len(m.detours.loads) == 0 || t.now.Sub(t.attention.drew) < drawsEvery {
 		return false
@@ -113,13 +118,13 @@ func (m *Manager) drawToLeave(t turn) (leaves bool) {
 	return false
 }
 
-// exchangedLately reports whether the connection exchanged a detour so lately that it stays with what it has.
+// exchangedLately reports whether the connection made an exchange so recently that it makes no other.
 func (t turn) exchangedLately() bool {
 	return t.exchanges > 0 && t.now.Sub(t.exchanged) < min(staysAfter<<min(t.exchanges-1, 10), staysMost)
 }
 
-// hasUnloaded reports whether another waypoint, which is not loaded, has a detour that the connection may take in place
-// of s.
+// hasUnloaded reports whether the connection may take a detour in place of s through another waypoint, which is not
+// loaded.
 func (m *Manager) hasUnloaded(t turn, s *subflow) bool {
 	for o := range m.detours.leading(t.server) {
 		remote, ok := m.detours.target(t.conn, &o.Detour)
@@ -139,13 +144,13 @@ func (m *Manager) hasUnloaded(t turn, s *subflow) bool {
 	return false
 }
 
-// drawAt returns a number at random, another one each time.
+// drawAt returns a random number that differs from time to time.
 func (vs *views) drawAt(token Token, waypoint string, now time.Time) uint64 {
 	return mix(vs.draw(token, waypoint) ^ mix(uint64(now.UnixNano())))
 }
 
-// replaceCrowded marks detours that are to be exchanged as leaving, once the one in their place is there. Where none
-// came, they stay.
+// replaceCrowded marks detours that are to be exchanged as leaving, once the new detour is established. If none came
+// in time, they stay.
 func (t turn) replaceCrowded() {
 	for _, s := range t.subflows {
 		switch {
@@ -160,8 +165,8 @@ func (t turn) replaceCrowded() {
 	}
 }
 
-// leaveCrowded marks detours that are to be exchanged as leaving, where the server accepts no more. It reports whether
-// there were any.
+// leaveCrowded marks detours that are to be exchanged as leaving, if the server accepts no more subflows. It reports
+// whether there were any.
 func (t turn) leaveCrowded() (found bool) {
 	for _, s := range t.subflows {
 		if !s.crowded.IsZero() && s.up && !s.leaving {

@@ -6,27 +6,31 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file sets paths aside that lose too much, while there is one that loses much less. A detour gives up its place as soon as
+// This file sets paths aside that lose too much while another loses much less. A detour gives up its place as soon as
 // another is there to take it. The direct path never ends.
 //
-// Packets that are lost because many share a path show nothing against it: TCP fills it all the same. So after the direct path was
-// set aside in bulk traffic, what the connection gets is compared with what it got. If what the direct path carried is missing, it carries
-// again, and its losses do not count for a while.
+// If packets are lost because many flows share a path, TCP can fill the path all the same. So after the direct path
+// was set aside in bulk traffic, the connection's rate is compared with its rate before. If what the direct path
+// carried is missing, it carries again, and its losses do not count for a while.
 
 const (
-	// A direct path that loses mostMissed is not worth having, whatever it carries. One that loses less is missed if more than missedPart of what it carried is missing after missedAfter, when the goodput is that of
-	// the time without it. Its losses do not count for sparedFor then, which doubles each time, unless they become sparedMuch times as many.
-	mostMissed  = 0.05
-	missedPart  = 0.5
+	// mostMissed is the loss from which the direct path is not worth having, whatever it carries.
+	mostMissed = 0.05
+	// missedPart is the part of what the direct path carried that must be missing to show that the path is missed.
+	missedPart = 0.5
+	// missedAfter is the time after which the connection's rate is that without the direct path.
 	missedAfter = 6 * time.Second
-	sparedFor   = 30 * time.Second
-	sparedMuch  = 2
-	mostSpared  = 6 // doublings
+	// sparedFor is the time for which the losses of a path that was missed do not count. It doubles each time.
+	sparedFor = 30 * time.Second
+	// sparedMuch is the factor by which losses must grow to count nevertheless.
+	sparedMuch = 2
+	// mostSpared bounds the doublings of sparedFor.
+	mostSpared = 6 // doublings
 )
 
 func (s *subflow) isLossy() bool { return s.isAside(lossy) }
 
-// setLossyAside sets those subflows aside that lose too much. It reports whether there were any.
+// setLossyAside sets the subflows aside that lose too much. It reports whether there were any.
 func (m *Manager) setLossyAside(t turn) (found bool) {
 	for _, s := range t.subflows {
 		if !t.ours(s) || s.backup || !s.measuredAt(t.now) || !s.habits.accused() {
@@ -71,20 +75,20 @@ func (m *Manager) setLossyAside(t turn) (found bool) {
 	return found
 }
 
-// missed is what shows whether a lossy direct path is missed.
+// missed tells whether a lossy direct path is missed.
 type missed struct {
-	with, rate float64   // what the connection got with it, and its part, in bits a second; zero: that need not be found out
+	with, rate float64   // rates of the connection with the path and of the path alone, in bits a second; zero: nothing to find out
 	times      int       // how often it was missed
-	until      time.Time // a loss like loss does not count
+	until      time.Time // until then, losses like loss do not count
 	loss       float64
 }
 
-// spares reports whether this loss does not count now, because the path was missed when it had lost about as much.
+// spares reports whether this loss does not count now, because the path was missed when it lost about as much.
 func (x *missed) spares(loss float64, now time.Time) bool {
 	return within(now, x.until, sparedFor<<min(x.times, mostSpared)) && loss < sparedMuch*max(x.loss, measure.Bad)
 }
 
-// missDirect has the direct path carry again if the bulk connection misses what it carried. It reports whether it does.
+// missDirect lets the direct path carry again if the bulk connection misses it. It reports whether it does.
 func (t turn) missDirect() bool {
 	s := t.find(func(s *subflow) bool {
 		return s.isLossy() && s.aside.missed.with > 0 && t.now.Sub(s.aside.since) >= missedAfter
@@ -103,7 +107,7 @@ func (t turn) missDirect() bool {
 	return true
 }
 
-// goodput returns the bits a second that the connection got in the last seconds.
+// goodput returns the connection's rate in the last seconds, in bits a second.
 func (t turn) goodput() (sum float64) {
 	for _, s := range t.subflows {
 		if s.measuredAt(t.now) {
@@ -120,7 +124,7 @@ func (h *habits) acquit() {
 	h.lossOut.Reset()
 }
 
-// unharmed reports whether the subflow carries too much for its packets to be lost as it seems.
+// unharmed reports whether the subflow carries too much for its losses to be real.
 func (s *subflow) unharmed(now time.Time) bool {
 	p, known := s.loses(now)
 	if !known {
@@ -130,8 +134,8 @@ func (s *subflow) unharmed(now time.Time) bool {
 	return measure.Unharmed(p, max(send, receive), s.habits.step.trip)
 }
 
-// losesLess returns a subflow that loses much less than s, which loses p, and how much. The direct path is
-// believed to until its loss is known.
+// losesLess returns a subflow that loses much less than s, and how much it loses. p is the loss of s. The direct path
+// counts as losing nothing until its loss is known.
 func (t turn) losesLess(s *subflow, p float64) (other *subflow, loss float64) {
 	for _, x := range t.subflows {
 		if x == s || !t.ours(x) || x.isLossy() || x.isSpent() || x.suspected() || !x.stayed(t.now) || x.backoff > 0 || x.habits != nil && x.habits.accused() {
@@ -148,7 +152,8 @@ func (t turn) losesLess(s *subflow, p float64) (other *subflow, loss float64) {
 	return other, loss
 }
 
-// replaceLossy marks detours that lost too much, or whose budget is used up, as leaving, once another detour is there.
+// replaceLossy marks detours as leaving that lost too much or whose budget is used up, once another detour is
+// established.
 func (t turn) replaceLossy() {
 	if !t.has(func(s *subflow) bool {
 		return s.detour != nil && t.ours(s) && !s.isLossy() && !s.isSpent() && s.stayed(t.now)
@@ -158,7 +163,8 @@ func (t turn) replaceLossy() {
 	t.leaveLossy()
 }
 
-// leaveLossy marks the detours that lost too much, or whose budget is used up, as leaving. It reports whether there were any.
+// leaveLossy marks detours as leaving that lost too much or whose budget is used up. It reports whether there were
+// any.
 func (t turn) leaveLossy() (found bool) {
 	for _, s := range t.subflows {
 		if (s.isLossy() || s.isSpent()) && s.detour != nil && s.up && !s.leaving && t.now.Sub(s.aside.since) >= drains {

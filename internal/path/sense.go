@@ -7,38 +7,38 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file evaluates the samples of subflows on which this host receives. A receiver has no
-// retransmissions from which to judge a path; it only has arrivals.
+// This file evaluates the samples of subflows on which this host receives. A receiver sees no retransmissions, so it
+// has to judge a path by what arrives.
 
-// watchFor is how long after its last data a connection is watched closely. It is longer than the
-// silences that are significant.
+// watchFor is the time after its last data for which a connection is sampled closely. It is longer than any silence
+// that means something.
 const watchFor = 5 * time.Second
 
-// senses summarises the samples of one subflow.
+// senses keeps what the samples of one subflow showed.
 type senses struct {
 	at                  time.Time // time of the last sample
 	minRTT              time.Duration
 	rtt                 time.Duration // smoothed, of data that this host sent
-	segments            uint64        // received, with pure acknowledgements
+	segments            uint64        // received, pure acknowledgements included
 	dataSegments        uint64
 	dataSegmentsAtStill uint64 // when the connection's data last advanced
 	outOfOrder          uint64
-	dataSegmentsOut     uint32 // sent, with those sent again
+	dataSegmentsOut     uint32 // sent, retransmissions included
 	retransmitted       uint32
 	dataEnd             uint64
-	dryFor, silentFor   time.Duration // by at, since data and since anything last arrived
-	unanswered          uint8         // probes or retransmissions
-	waiting             time.Time     // since when sent data has had no answer at all; zero: none is sent
-	habits              *habits       // nil while not sampled closely
+	dryFor, silentFor   time.Duration // at the time at, since data and since anything last arrived
+	unanswered          uint8         // probes or retransmissions without an answer
+	waiting             time.Time     // since when sent data has had no answer at all; zero: no data is unacknowledged
+	habits              *habits       // nil unless sampled closely
 }
 
-// habits records a subflow's behaviour in the last seconds.
+// habits records how a subflow behaved in the last seconds.
 type habits struct {
 	since           time.Time // start of the unbroken series of close samples
 	step            step
 	arrivals        measure.Arrivals
 	sent            measure.Sent
-	lossIn, lossOut measure.Evidence // of what arrives here, and of what this host sends
+	lossIn, lossOut measure.Evidence // lossIn: what arrives here; lossOut: what this host sends
 	gaps            measure.Gaps
 	goodput         measure.Goodput
 	press           measure.Press
@@ -46,9 +46,9 @@ type habits struct {
 	steady          measure.Steady
 	trip            measure.Trip
 	answers         measure.Answers
-	packets         uint64  // in both directions, since the history learned of them
-	ecn             bool    // both ends do ECN
-	bound           float64 // of what it receives, in bits a second; 0: none
+	packets         uint64  // seen in both directions since the history last learned from the subflow
+	ecn             bool    // both ends use ECN
+	bound           float64 // bound on what it receives, in bits a second; 0: none
 }
 
 // step holds the changes between the last two samples.
@@ -57,16 +57,17 @@ type step struct {
 	received, acked uint64
 	lossy           bool          // packets were lost
 	limited         bool          // the network limited what this host sent
-	queued          bool          // data arrived out of a queue
+	queued          bool          // data arrived that had waited in a queue
 	gap             bool          // segments that arrived wait for what is missing before them
 	trip            time.Duration // round trip with its queue, as far as it is known
 	asked, heard    time.Duration // since this host last sent data, and since data last arrived
 }
 
-// longestTrip bounds the round trip that a receiver's TCP reports. Where the sender pauses, that includes the pauses.
+// longestTrip bounds the round trip that this host's TCP reports as a receiver. If the sender pauses, that round trip
+// includes the pauses.
 const longestTrip = time.Second
 
-// take adds one sample, in which payload was received and acknowledged since the last.
+// take adds one sample. received and acked are the payload since the last one.
 func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint64) {
 	in, late := sm.DataSegsIn-s.dataSegments, sm.OutOfOrder != s.outOfOrder
 	out, again := uint64(sm.DataSegsOut-s.dataSegmentsOut), uint64(sm.Retransmitted-s.retransmitted)
@@ -94,13 +95,13 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 	}
 }
 
-// closeGap is the longest interval between two samples of a series of close ones.
+// closeGap is the longest time between two samples in a series of close ones.
 const closeGap = 500 * time.Millisecond
 
-// take adds one sample, in which payload was received and acknowledged since the last.
+// take adds one sample. received and acked are the payload since the last one.
 func (s *senses) take(sm *Sample, now time.Time, received, acked uint64) {
 	if s.minRTT == 0 {
-		s.minRTT = sm.MinRTT // measured at the join, without a queue
+		s.minRTT = sm.MinRTT // measured at the join, when there was no queue
 	}
 	if s.at.IsZero() || now.Sub(s.at) > closeGap {
 		s.habits = nil
@@ -123,12 +124,12 @@ func (s *senses) take(sm *Sample, now time.Time, received, acked uint64) {
 	}
 }
 
-// setsOut reports whether this host sent data lately and waits for an answer.
+// setsOut reports whether this host recently sent data and waits for an answer.
 func (s *senses) setsOut(now time.Time) bool {
 	return !s.waiting.IsZero() && now.Sub(s.waiting) < watchFor
 }
 
-// silent returns how long nothing at all has arrived.
+// silent returns how long nothing has arrived.
 func (s *senses) silent() time.Duration { return s.silentFor }
 
 // dry returns how long no data has arrived.
@@ -140,11 +141,11 @@ func (s *senses) lastData() time.Time { return s.at.Add(-s.dryFor) }
 // lastAnswer returns when anything last arrived.
 func (s *senses) lastAnswer() time.Time { return s.at.Add(-s.silentFor) }
 
-// clip returns a small count that is not negative, at most 255.
+// clip limits a count to 0 to 255.
 func clip(n int) uint8 { return uint8(min(max(n, 0), math.MaxUint8)) }
 
-// usualGap returns the longest gap between data before the present one. known is false if data was not observed for long
-// enough before, or is too long ago.
+// usualGap returns the longest gap between data before the present gap. known is false if data was not observed for
+// long enough before, or if the present gap is too long.
 func (s *senses) usualGap() (gap time.Duration, known bool) {
 	if s.habits == nil || s.lastData().Sub(s.habits.since) < habitsAfter || s.dry() > watchFor {
 		return 0, false
@@ -152,14 +153,13 @@ func (s *senses) usualGap() (gap time.Duration, known bool) {
 	return s.habits.gaps.Longest(s.lastData())
 }
 
-// progress records how far a connection's data has arrived without a gap.
+// progress records how far the connection's data has arrived without a gap.
 type progress struct {
 	upTo  uint64
 	still time.Time // when it last advanced; zero: unknown
 }
 
-// arrived records how far the connection's data has arrived. It is called after the samples of the
-// subflows that were taken at the same time.
+// arrived records progress. It is called after the samples that were taken at the same time.
 func (c *conn) arrived(upTo uint64, now time.Time) {
 	if c.data.upTo == upTo && !c.data.still.IsZero() {
 		return
@@ -170,7 +170,7 @@ func (c *conn) arrived(upTo uint64, now time.Time) {
 	}
 }
 
-// toWatch reports whether arrivals can reveal a fault of one of the connection's detours.
+// toWatch reports whether samples of the connection can show that one of its detours does not work.
 func (c *conn) toWatch(now time.Time) bool {
 	up := 0
 	detour, suspect, waits := false, false, false

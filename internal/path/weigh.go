@@ -8,33 +8,34 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file decides how the subflows of a connection are used, by what was measured while data moved.
-// A subflow that does more harm than good is set aside: it becomes a backup, which costs nothing and is
-// there when the others fail.
+// This file decides which subflows of a connection carry, by what was measured while data moved. A subflow that does
+// more harm than good is set aside: it becomes a backup, which costs nothing and is there when the others fail.
 //
-//   - Loss. A path that loses too much is set aside while there is one that loses much less (lossy.go).
-//     It is tried again a minute later, then ever less often.
-//   - Messages, which wait for round trips, are carried by the path with the shortest one. The
-//     others stand by. Bulk traffic uses them all.
-//   - Stalls. When the paths that carry become silent in the middle of traffic, those set aside
-//     carry again at once (stall.go).
+//   - Loss. A path that loses too much is set aside if another loses much less (lossy.go). It is tried again after a
+//     minute, later less and less often.
+//   - Messages. The path with the shortest wait carries messages, and the others stand by. Bulk traffic uses all
+//     paths.
+//   - Stalls. When the paths that carry become silent in the middle of traffic, those set aside carry again at once
+//     (stall.go).
 //
-// The state of a connection that is sampled closely is kept in its attention. Only a connection whose
-// whole life this Manager saw is touched.
+// The state of a connection that is sampled closely is in its attention. A connection that existed before this
+// Manager is left alone.
 
 const (
-	// A path displaces the one that carries messages if it is better by this factor and this time, for so long.
+	// betterFactor is the factor by which another path must be better to carry the messages.
 	betterFactor = 1.25
-	betterBy     = 5 * time.Millisecond
-	betterFor    = 2 * time.Second
-	// Where the path that carries is as good as ever, another must be better for twice as long after each change, up to
-	// this many doublings: paths that flap are not followed.
+	// betterBy is the time by which it must also be better.
+	betterBy = 5 * time.Millisecond
+	// betterFor is the time for which it must be better.
+	betterFor = 2 * time.Second
+	// mostDoublings bounds how often betterFor doubles. It doubles with each change while the path that carries is as
+	// good as ever, so that messages do not follow paths that flap.
 	mostDoublings = 6
-	// Answers over a path count as late if they come so much later than its round trip explains, and than over others.
+	// lateLeast is the least time by which answers over a path count as late.
 	lateLeast = 100 * time.Millisecond
-	// A packet that was lost costs a message about this much more than a round trip, and a message has about
-	// so many packets whose loss delays it.
-	lossDelay   = 200 * time.Millisecond
+	// lossDelay is the time that a lost packet adds to a message, beyond another round trip.
+	lossDelay = 200 * time.Millisecond
+	// lossExposed is the number of packets whose loss delays a message.
 	lossExposed = 10
 	muchLess    = 2 // of two paths, the one that loses so many times less is better
 	learnsEvery = time.Second
@@ -43,22 +44,22 @@ const (
 // attention is the state of a connection that is sampled closely.
 type attention struct {
 	traffic    measure.Traffic
-	learned    time.Time     // when the history last learned from it
-	challenger *subflow      // has been better than the one that carries messages
-	since      time.Time     // since then
-	carrier    *subflow      // carries messages
-	took       time.Duration // a message's wait over it when it began to
-	changes    int           // of carrier
+	learned    time.Time     // when the history last learned from the connection
+	challenger *subflow      // the subflow that has been better than carrier
+	since      time.Time     // when it began to be better
+	carrier    *subflow      // the subflow that carries messages
+	took       time.Duration // a message's wait over carrier when that began to carry
+	changes    int           // number of changes of carrier
 	heard      time.Time     // when data last arrived
 	stalls     stalls
-	drew       time.Time // when lots were last drawn about leaving a loaded waypoint
+	drew       time.Time // when a random number last decided about leaving a loaded waypoint
 
 	comparedAt  time.Time // when the detours in use were last compared with others
-	slowerSince time.Time // since when one of them is much slower; zero: none is
+	slowerSince time.Time // when one of them began to be much slower; zero: none is
 	besides     *besides  // nil unless it has bulk traffic
 }
 
-// asideCause is the kind of reason for setting a subflow aside.
+// asideCause is the kind of reason for setting a subflow aside. The constants below are its values.
 type asideCause uint8
 
 const (
@@ -71,25 +72,25 @@ const (
 	behindLine
 )
 
-// aside says why a subflow is a backup although it works. It is kept when the subflow carries again.
+// aside tells why a subflow is set aside. It is kept when the subflow carries again.
 type aside struct {
 	cause asideCause
 	since time.Time
-	until time.Time // if lossy or adding nothing: when it is tried again
+	until time.Time // when it is tried again, for lossy and addsNothing
 	times int       // how often it was lossy
 	tried time.Time // when it was last tried again
 	why   Verdict
 
-	missed missed // if it is the direct path
+	missed missed // for the direct path
 }
 
-// setAside reports whether the subflow is a backup although it works.
+// setAside reports whether the subflow is set aside: a backup although it works.
 func (s *subflow) setAside() bool { return s.aside != nil && s.aside.cause != notAside }
 
-// isAside reports whether the subflow is set aside for this kind of reason.
+// isAside reports whether the subflow is set aside for this cause.
 func (s *subflow) isAside(cause asideCause) bool { return s.aside != nil && s.aside.cause == cause }
 
-// putAside makes a subflow a backup for a reason.
+// putAside sets a subflow aside.
 func (t turn) putAside(s *subflow, cause asideCause, why Verdict) {
 	if s.aside == nil {
 		s.aside = &aside{}
@@ -98,7 +99,7 @@ func (t turn) putAside(s *subflow, cause asideCause, why Verdict) {
 	t.setBackup(s, true)
 }
 
-// weigh decides about one connection that was just sampled closely.
+// weigh decides about a connection that was just sampled closely.
 func (m *Manager) weigh(t turn) {
 	if !m.cfg.ByWorth || t.adopted || !t.open() || t.closing() {
 		return
@@ -156,15 +157,15 @@ func (t turn) moment() (m measure.Moment) {
 	return m
 }
 
-// measuredAt reports whether the subflow was just sampled, as one of a series of close samples.
+// measuredAt reports whether the subflow was just sampled, in a series of close samples.
 func (s *subflow) measuredAt(now time.Time) bool { return s.up && s.at.Equal(now) && s.habits != nil }
 
-// ours reports whether the subflow is known to be the direct path or a detour, and may stay.
+// ours reports whether the subflow is an established one on a known path, which may stay.
 func (t turn) ours(s *subflow) bool {
 	return s.up && !s.foreign && (s.direct || s.detour != nil) && t.host.hasSource(s) && !s.leaving
 }
 
-// waypoint returns the waypoint's name, which is empty for the direct path.
+// waypoint returns the name of the waypoint, or "" for the direct path.
 func (s *subflow) waypoint() string {
 	if s.detour == nil {
 		return ""
@@ -172,8 +173,8 @@ func (s *subflow) waypoint() string {
 	return s.detour.Waypoint
 }
 
-// loses returns the share of packets that the subflow lost in the last seconds, in the direction that lost
-// more. known is false if too few packets were seen.
+// loses returns the share of packets lost in the last seconds, in the worse direction. known is false if too few
+// packets were seen.
 func (s *subflow) loses(now time.Time) (p float64, known bool) {
 	if s.habits == nil {
 		return 0, false
@@ -183,7 +184,7 @@ func (s *subflow) loses(now time.Time) (p float64, known bool) {
 	return max(in, out), knowsIn || knowsOut
 }
 
-// learn tells the history what was measured.
+// learn passes the measurements to the history.
 func (m *Manager) learn(t turn) {
 	t.attention.learned = t.now
 	for _, s := range t.subflows {
@@ -193,7 +194,7 @@ func (m *Manager) learn(t turn) {
 	}
 }
 
-// divide gives the connection's traffic to its subflows, by its kind.
+// divide decides by the kind of traffic which subflows carry.
 func (m *Manager) divide(t turn) {
 	if t.now.Sub(t.attention.stalls.calledUp) < asideWaits {
 		return
@@ -221,7 +222,7 @@ func (t turn) carryAgain(s *subflow) {
 	}
 }
 
-// carryAgainWhere has the subflows carry again for which is returns true. It reports whether there were any.
+// carryAgainWhere lets the subflows carry again for which is returns true. It reports whether there were any.
 func (t turn) carryAgainWhere(is func(*subflow) bool) (found bool) {
 	for _, s := range t.subflows {
 		if is(s) {
@@ -232,7 +233,7 @@ func (t turn) carryAgainWhere(is func(*subflow) bool) (found bool) {
 	return found
 }
 
-// gather has one subflow carry messages, and the others stand by.
+// gather lets the best subflow carry the messages, and sets the others aside.
 func (m *Manager) gather(t turn) {
 	best := m.carrier(t)
 	if best == nil {
@@ -240,7 +241,7 @@ func (m *Manager) gather(t turn) {
 	}
 	if best.setAside() || best.backup {
 		if best.aside == nil {
-			return // not by our decision
+			return // this Manager did not make it a backup
 		}
 		t.carryAgain(best)
 	}
@@ -258,7 +259,7 @@ func (m *Manager) gather(t turn) {
 	}
 }
 
-// carrier returns the subflow that is to carry messages, or nil if that cannot be told.
+// carrier returns the subflow that should carry the messages, or nil if no subflow is fit.
 func (m *Manager) carrier(t turn) *subflow {
 	a := t.attention
 	fit := t.where(func(s *subflow) bool {
@@ -291,17 +292,17 @@ func (m *Manager) carrier(t turn) *subflow {
 	return best
 }
 
-// changesAfter returns for how long another subflow must be better than the one that carries messages, over which they now
-// wait for so long.
+// changesAfter returns the time for which another subflow must be better than the carrier. wait is the wait over the
+// carrier now.
 func (a *attention) changesAfter(wait time.Duration) time.Duration {
 	if float64(wait) > betterFactor*float64(a.took+betterBy) {
-		return betterFor // it has become worse
+		return betterFor // the carrier has become worse
 	}
 	return betterFor << min(max(a.changes-1, 0), mostDoublings)
 }
 
-// timeAnswers records how long the answers took that just arrived. Only data counts whose request was sent after all data
-// before it: a stream answers nothing.
+// timeAnswers records the times of the answers that just arrived. Data counts as an answer only if the request was
+// sent after all earlier data had arrived, because a stream answers nothing.
 func (t turn) timeAnswers(m measure.Moment) {
 	a := t.attention
 	for _, s := range t.subflows {
@@ -317,8 +318,8 @@ func (t turn) timeAnswers(m measure.Moment) {
 	}
 }
 
-// late returns how much longer answers over the subflow take than its round trip explains, and than over the others. Where
-// nothing is known of those, they are thought to be faster, which is found out when they carry.
+// late returns the time by which answers over the subflow are later than its round trip explains, compared with the
+// best other subflow. If nothing is known of another, it counts as faster. That shows when it carries.
 func (t turn) late(s *subflow) time.Duration {
 	own, known := s.beyondTrip()
 	if !known {
@@ -341,7 +342,7 @@ func (t turn) late(s *subflow) time.Duration {
 	return own - least
 }
 
-// beyondTrip returns how much longer than its least round trip answers over the subflow take at least.
+// beyondTrip returns the least time by which answers over the subflow take longer than its shortest round trip.
 func (s *subflow) beyondTrip() (beyond time.Duration, known bool) {
 	if s.habits == nil {
 		return 0, false
@@ -350,8 +351,8 @@ func (s *subflow) beyondTrip() (beyond time.Duration, known bool) {
 	return max(0, took-s.habits.trip.Base()), known
 }
 
-// wait returns about how long a message over the subflow takes to be answered: a round trip with its
-// queue, what its answers take beyond that, and what lost packets add.
+// wait estimates how long a message over the subflow waits for its answer: a round trip with its queue, the time that
+// its answers take beyond that, and the delay by lost packets.
 func (m *Manager) wait(t turn, s *subflow) time.Duration {
 	trip := s.minRTT
 	if s.habits != nil {
@@ -361,13 +362,13 @@ func (m *Manager) wait(t turn, s *subflow) time.Duration {
 	return waits(trip+t.late(s), r.lost())
 }
 
-// waits returns about how long a message takes where the round trip is trip and this share of packets is lost.
+// waits estimates how long a message waits for its answer where this share of packets is lost.
 func waits(trip time.Duration, loss float64) time.Duration {
 	return trip + time.Duration(min(1, lossExposed*loss)*float64(lossDelay+trip))
 }
 
-// keepCarrying has subflows carry again that were set aside, if none is left that carries: the direct one, or
-// otherwise all.
+// keepCarrying lets subflows carry again if all that carried are gone: the direct one or, if it was not set aside,
+// all.
 func (t turn) keepCarrying() {
 	if !t.has((*subflow).setAside) || t.has(func(s *subflow) bool { return s.up && !s.backup && t.host.hasSource(s) && !s.leaving }) {
 		return
