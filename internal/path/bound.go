@@ -8,38 +8,41 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file bounds what bulk connections of this host receive over a path on which its messages wait in a queue: a little less
-// than the path carries lets the queue become empty, and costs bulk traffic as little. The bound is a mark (ECN) on what exceeds
-// it, so only subflows whose ends agreed on ECN get one, and nothing is lost. Messages go first to where there is no queue
-// (weigh.go), so a bound is for when every path has one.
+// This file bounds the rate that this host's bulk connections receive over a path on which its messages wait in a
+// queue. A bound a little below what the path carries lets the queue drain at little cost to bulk traffic. It marks
+// (ECN) the packets above the bound, so nothing is lost, and only subflows whose ends agreed on ECN get one. Messages
+// first move to a path without a queue (weigh.go), so bounds apply only if every path has one.
 //
-// The queue may be the work of other hosts. If it stays although the bound holds, the bound ends, and is not tried again for a
-// while.
+// Other hosts may cause the queue. If it stays under the bound, the bound ends and is not tried again for a while.
 
 const (
-	// A queue disturbs messages if they wait in it for so long, and for this share of the round trip without it.
-	disturbsFrom  = 10 * time.Millisecond
+	// disturbsFrom is the least queue that disturbs messages.
+	disturbsFrom = 10 * time.Millisecond
+	// disturbsShare is the least queue that disturbs messages, as a share of the round trip without it.
 	disturbsShare = 0.25
-	// A bound begins after messages waited for boundsAfter, and must have halved the queue within boundWorksIn.
-	boundsAfter  = 4 * time.Second
+	// boundsAfter is the time for which messages must have waited before a bound begins.
+	boundsAfter = 4 * time.Second
+	// boundWorksIn is the time within which a bound must have halved the queue.
 	boundWorksIn = 5 * time.Second
-	// boundTo is the share of its rate that a bulk subflow keeps. While the queue stays small, the bound grows by boundGrows
-	// every boundStep. While it does not, the bound falls to boundTo of what arrives, as often.
-	boundTo    = 0.85
+	// boundTo is the share of its rate that a bulk subflow keeps. While the queue does not stay small, the bound falls
+	// to that share of what arrives every boundStep.
+	boundTo = 0.85
+	// boundGrows is the factor by which the bound grows every boundStep while the queue stays small.
 	boundGrows = 1.05
 	boundStep  = 5 * time.Second
-	leastBound = 200e3 // bits a second
-	// wholePacket is the ratio of a packet to its payload.
+	leastBound = 200e3 // in bits a second
+	// wholePacket is the size of a packet relative to its payload.
 	wholePacket = 1500. / 1400
-	// A bound ends when no messages were seen for boundOutlasts.
+	// boundOutlasts is the time without messages after which a bound ends.
 	boundOutlasts = 10 * time.Second
-	// After a bound that did not help, none is tried for unboundFor, which doubles each time up to unboundLongest.
+	// unboundFor is the time for which no bound is tried after one that did not help. It doubles each time, up to
+	// unboundLongest.
 	unboundFor     = time.Minute
 	unboundLongest = time.Hour
 )
 
-// Bound bounds the rate at which a subflow receives, in bits of IP packets a second. A Rate of 0 ends the bound. A subflow that
-// no longer exists is not an error.
+// Bound bounds the rate at which a subflow receives, in bits of IP packets a second. Rate 0 ends the bound. If the
+// subflow no longer exists, that is not an error.
 type Bound struct {
 	Ends Ends
 	Rate float64
@@ -47,25 +50,25 @@ type Bound struct {
 
 func (Bound) action() {}
 
-// sharing describes the present use of one path: through one waypoint, or the direct one.
+// sharing describes the present use of one path, which is named by its waypoint or "" for the direct path.
 type sharing struct {
 	messages  bool
-	disturbed bool          // they wait in a queue
+	disturbed bool          // messages wait in a queue
 	queue     time.Duration // the longest
-	bulk      []*subflow    // that receive, and may have a bound
+	bulk      []*subflow    // subflows with bulk traffic that may have a bound
 }
 
-// bounded holds the state of the bound of one path.
+// bounded holds the state of one path's bound.
 type bounded struct {
-	waits   time.Time     // since when messages wait, without a bound; zero: they do not
-	since   time.Time     // since when there is a bound; zero: there is none
-	before  time.Duration // the queue at that time
-	worked  bool          // the queue became small under the bound
+	waits   time.Time     // since when messages wait without a bound; zero: they do not
+	since   time.Time     // start of the bound; zero: there is none
+	before  time.Duration // queue at the start of the bound
+	worked  bool          // whether the queue became small under the bound
 	changed time.Time     // when the rates last changed
 	heard   time.Time     // when messages were last seen
 	flows   []boundFlow
 	until   time.Time // no bound until then
-	times   int       // how often in a row it did not help
+	times   int       // bounds in a row that did not help
 }
 
 type boundFlow struct {
@@ -74,9 +77,9 @@ type boundFlow struct {
 	rate    float64
 }
 
-// bounds holds the paths on which bulk traffic disturbs messages, or did.
+// bounds holds the paths on which bulk traffic disturbs or disturbed messages.
 type bounds struct {
-	paths   map[string]*bounded // by waypoint; the direct path's is empty
+	paths   map[string]*bounded // by waypoint; "" is the direct path
 	checked time.Time
 }
 
@@ -104,7 +107,7 @@ func (m *Manager) boundBulk(now time.Time) {
 	}
 }
 
-// sharings returns the use of paths that carry messages or bulk traffic now.
+// sharings returns the present use of the paths that carry messages or bulk traffic.
 func (m *Manager) sharings(now time.Time) map[string]*sharing {
 	uses := make(map[string]*sharing)
 	for _, c := range m.conns.watched {
@@ -185,7 +188,7 @@ func (b *bounded) follow(use *sharing, now time.Time, out *actions) {
 	}
 }
 
-// consider begins a bound if messages have waited for long enough.
+// consider begins a bound if messages have waited for boundsAfter.
 func (b *bounded) consider(use *sharing, now time.Time, out *actions) {
 	switch {
 	case !use.disturbed || len(use.bulk) == 0 || now.Before(b.until):
@@ -210,7 +213,7 @@ func (b *bounded) set(i int, rate float64, out *actions) {
 	out.do(Bound{f.ends, f.rate})
 }
 
-// keepTo ends the bounds of all other flows.
+// keepTo ends the bounds of all flows except those in bulk.
 func (b *bounded) keepTo(bulk []*subflow, out *actions) {
 	b.flows = slices.DeleteFunc(b.flows, func(f boundFlow) bool {
 		gone := !slices.Contains(bulk, f.subflow)

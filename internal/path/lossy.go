@@ -25,7 +25,7 @@ const (
 	// sparedMuch is the factor by which losses must grow to count nevertheless.
 	sparedMuch = 2
 	// mostSpared bounds the doublings of sparedFor.
-	mostSpared = 6 // doublings
+	mostSpared = 6
 )
 
 func (s *subflow) isLossy() bool { return s.isAside(lossy) }

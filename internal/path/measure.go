@@ -7,24 +7,24 @@ import (
 )
 
 const (
-	// stalledAfter is how long a subflow through a waypoint that no longer answers may make no
-	// progress while its connection does.
+	// stalledAfter is the time without progress after which a subflow is given up, if its waypoint no longer answers
+	// and its connection makes progress.
 	stalledAfter = 3 * time.Second
-	// stalledBackoff is how often a subflow's retransmission timer may double (0.2 s, 0.4 s, … on a
-	// short path) before the subflow is replaced.
+	// stalledBackoff is the number of doublings of a subflow's retransmission timer (0.2 s, 0.4 s, ... on a short
+	// path) at which it is given up.
 	stalledBackoff = 5
-	// waitsFor is how long sent data may wait for any answer. It is what stalledBackoff comes to on a
-	// short path. Where the round trip was long just before, the timer alone would take much longer.
+	// waitsFor is the time for which sent data may have no answer at all. On a short path stalledBackoff takes as
+	// long. Where the round trip was long just before, the timer alone would take much longer.
 	waitsFor = 6 * time.Second
 )
 
 var errStalled = errors.New("made no progress while its connection did")
 
-// Ends are the addresses of a subflow.
+// Ends holds the addresses of a subflow.
 type Ends struct{ Local, Remote netip.AddrPort }
 
-// measured processes counters. The server's first data opens the detours of a TLS connection.
-// Stalled, silent and missing subflows are detected.
+// measured processes samples. It opens the detours of TLS connections after the server's first data, and detects
+// stalled, silent and missing subflows.
 func (m *Manager) measured(ev Measured, now time.Time) {
 	if ev.Complete && !ev.Continues {
 		m.samples.begin(ev.ChecksumErrors, now)
@@ -74,7 +74,7 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 		m.conns.watch(t.conn, t.now)
 	}
 	t.tellPromotion(s)
-	if t.counts(s) { // else an earlier agent counted what was there before
+	if t.counts(s) { // an earlier agent counted what was there before
 		if by, known := m.accountOf(t.conn, s); known {
 			m.count(by, received, acked)
 		}
@@ -99,7 +99,7 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 	settled := !carried && s.carried() || s.backoff != clip(sm.Backoff) && (t.leaving() || t.rule.acts()) || t.toRefresh(s) ||
 		s.standby && t.rule.restricts()
 	s.backoff = clip(sm.Backoff)
-	// A backup may be a subflow through a tunnel that is not known yet.
+	// s must not be a backup, which may be a subflow through a tunnel that is not known yet.
 	heard := s.direct && !s.backup && s.received > 0 && !t.open()
 	t.heard = t.heard || heard
 	stalled := t.stalled(s, m.detours.lost)
@@ -111,9 +111,9 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 	}
 }
 
-// stalled reports whether the subflow makes no progress while another does, and has data to
-// transfer. Signs of the latter are unanswered retransmissions, data that has no answer for long and,
-// for a receiver, a waypoint that no longer answers.
+// stalled reports whether the subflow has data to transfer and makes no progress while another does. Unanswered
+// retransmissions and data without an answer show that it has data. For a receiver, a waypoint that no longer answers
+// is taken as a sign.
 func (t turn) stalled(s *subflow, lost map[via]time.Time) bool {
 	if s.direct || !s.up {
 		return false

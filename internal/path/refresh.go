@@ -2,20 +2,21 @@ package path
 
 import "time"
 
-// This file replaces subflows for rules that want that (subflow refreshing, Tran 2019, 7.2): one over which nothing gets
-// through, as after a NAT has forgotten it, and one that has become much slower than it was, as where a network throttles
-// long transfers. The new one starts from another port. The old one ends when the new one works.
+// This file replaces subflows for rules that want that (subflow refreshing, Tran 2019, 7.2). It replaces a subflow
+// over which nothing gets through, for example because a NAT has forgotten it. It also replaces one that has become
+// much slower, for example because a network throttles long transfers. The new subflow starts from another port. The
+// old one ends when the new one works.
 //
-// Where only the server will send next, this host would not learn that a NAT has forgotten a subflow. So a silent subflow is
-// probed. That also renews what the NAT knows of it. If it is forgotten already, nothing answers or the server resets it,
-// and a new one is there before the server sends, or soon after.
+// If only the server will send next, this host would not learn that a NAT has forgotten the subflow. So a silent
+// subflow is probed, which also refreshes the NAT's entry. If the entry is gone, nothing answers or the server resets
+// the subflow. Then a new subflow is there before the server sends, or soon after.
 
 const (
-	// throttledShare is the share of its earlier rate below which a subflow counts as throttled, and throttledFor the time
-	// for which it must be that slow.
+	// throttledShare is the share of its best rate below which a subflow counts as throttled.
 	throttledShare = 0.25
-	throttledFor   = 5 * time.Second
-	// refreshEvery is the least age of a subflow that is replaced because it is slow.
+	// throttledFor is the time for which it must be that slow.
+	throttledFor = 5 * time.Second
+	// refreshEvery is the least age of a subflow that is replaced because it is throttled.
 	refreshEvery = 30 * time.Second
 	// probeSilent is the silence after which a subflow is probed. NATs forget connections after 30 s and more.
 	probeSilent = 20 * time.Second
@@ -23,7 +24,7 @@ const (
 	paceWeight = 0.3
 )
 
-// keepPace records how fast a subflow moves data, if its rule wants to know.
+// keepPace records how fast a subflow moves data, if its rule wants refreshing.
 func (t turn) keepPace(s *subflow) {
 	if !t.rule.Refresh {
 		s.pace = nil
@@ -40,11 +41,11 @@ type pace struct {
 	at         time.Time
 	bytes      uint64
 	rate, best float64   // bytes per second
-	slow       time.Time // since when rate is much less than best
-	probed     time.Time // when the subflow was last probed because it was silent; zero: it was heard since
+	slow       time.Time // when it became throttled; zero: it is not
+	probed     time.Time // when it was last probed because it was silent; zero: it has been heard since
 }
 
-// take adds a sample of the bytes moved until now.
+// take adds a sample. bytes is what the subflow has moved until now.
 func (p *pace) take(bytes uint64, now time.Time) {
 	if elapsed := now.Sub(p.at); !p.at.IsZero() && elapsed > 0 {
 		p.rate += paceWeight * (float64(bytes-p.bytes)/elapsed.Seconds() - p.rate)
@@ -59,12 +60,12 @@ func (p *pace) take(bytes uint64, now time.Time) {
 	}
 }
 
-// throttled reports whether data moves, and has moved much more slowly than before for a while.
+// throttled reports whether data moves, and has moved much more slowly than before for throttledFor.
 func (p *pace) throttled(now time.Time) bool {
 	return p != nil && !p.slow.IsZero() && now.Sub(p.slow) >= throttledFor
 }
 
-// keepKnown probes a subflow, if its rule wants that, when it has been silent for long, until it is heard.
+// keepKnown probes a silent subflow until it is heard, if its rule wants refreshing.
 func (t turn) keepKnown(s *subflow) {
 	p := s.pace
 	if p == nil || t.adopted || !s.up || s.leaving || !t.host.hasSource(s) {
@@ -80,7 +81,7 @@ func (t turn) keepKnown(s *subflow) {
 	}
 }
 
-// refresh marks the subflows to replace.
+// refresh marks the subflows that are to be replaced as leaving.
 func (t turn) refresh() {
 	for _, s := range t.subflows {
 		if t.toRefresh(s) {

@@ -5,37 +5,43 @@ import (
 	"time"
 )
 
-// This file notices when the subflows that carry a connection stall, and has those that were set aside carry
-// again.
+// This file notices that the subflows that carry a connection stall, and lets those that were set aside carry again.
 //
-// A sender has a retransmission timer, which is sure. A receiver only notices that no data comes, which may be a
-// pause of the server. So after a stall that nothing confirms, silence is not believed for a while: calm. The subflows
-// that carried are probed (silence.go). If the probes stay unanswered, and something came on the subflows that
-// were called up, the stall is confirmed, which ends the calm. If the subflows that carried are heard again, there was no stall, and
-// detours that stood by because this host's line is the bottleneck do so again.
+// A sender has a retransmission timer, which is certain. A receiver notices only that no data comes, and the server
+// may just pause. So after a stall without confirmation, silence is not believed for a while (calm). The subflows
+// that carried are probed (silence.go). If their probes stay unanswered while something arrives on the subflows that
+// were called up, the stall is confirmed and the calm ends. If the subflows that carried are heard again, there was
+// no stall. Then detours stand by again that stood by because this host's line is the bottleneck.
 
 const (
-	// asideWaits is the shortest time for which a stalled connection keeps using all its subflows.
-	asideWaits  = 2 * time.Second
-	stallLeast  = 150 * time.Millisecond // of silence after sent data, or three round trips
-	stallHeard  = 300 * time.Millisecond // of silence where data arrived steadily, or three times the longest gap
-	stallTrips  = 3
-	stallGaps   = 3
-	steadyGap   = 150 * time.Millisecond // a longest gap up to which data arrives steadily
-	calmFor     = 10 * time.Second       // after a stall that nothing confirms, then twice as long each time
+	// asideWaits is the least time for which a stalled connection uses all its subflows.
+	asideWaits = 2 * time.Second
+	// stallLeast is the time without an answer to sent data from which a subflow is silent, at least stallTrips round
+	// trips.
+	stallLeast = 150 * time.Millisecond
+	// stallHeard is the time without data, where data arrived steadily or was asked for, from which a subflow is
+	// silent. It is at least stallGaps times the longest gap and stallTrips round trips.
+	stallHeard = 300 * time.Millisecond
+	stallTrips = 3
+	stallGaps  = 3
+	// steadyGap is the longest gap between data up to which data arrives steadily.
+	steadyGap = 150 * time.Millisecond
+	// calmFor is the time for which silence is not believed after a stall without confirmation. It doubles each time,
+	// up to longestCalm.
+	calmFor     = 10 * time.Second
 	longestCalm = 10 * time.Minute
 )
 
-// stalls has the state of a connection's stalls.
+// stalls holds the state of a connection's stalls.
 type stalls struct {
-	calledUp time.Time  // when those set aside were last needed
-	silent   []*subflow // those that carried then, if nothing has shown yet whether they work
-	calm     time.Time  // data that does not arrive is no stall before
-	times    int        // stalls that nothing confirmed, in a row
-	behind   []idled    // detours that stood by then because of the line
+	calledUp time.Time  // when those set aside were last called up
+	silent   []*subflow // those that carried then, until it shows whether they work
+	calm     time.Time  // until then, silence without an answer or a timer is no stall
+	times    int        // stalls in a row without confirmation
+	behind   []idled    // detours that stood by because of the line when they were called up
 }
 
-// idled is a detour that stood by, and why.
+// idled is a detour that stood by, and the reason.
 type idled struct {
 	*subflow
 	why aside
@@ -56,13 +62,13 @@ func (t turn) carriersStall() bool {
 	return len(carriers) > 0 && !slices.ContainsFunc(carriers, func(s *subflow) bool { return !s.measuredAt(t.now) || !t.silentNow(s) })
 }
 
-// surelySilent reports whether the subflow's timer or unanswered probes show that nothing gets through.
+// surelySilent reports whether a subflow's timer or unanswered probes prove that nothing gets through.
 func (s *subflow) surelySilent() bool {
 	return s.backoff > 0 || s.suspected() && s.unansweredFor(demoteUnanswered)
 }
 
-// silentNow reports whether a subflow that carries has become silent: sent data or probes have no answer, or what
-// arrived steadily or was asked for does not come.
+// silentNow reports whether a subflow that carries has become silent: sent data or probes have no answer, or data
+// does not come that arrived steadily or was asked for.
 func (t turn) silentNow(s *subflow) bool {
 	switch {
 	case s.surelySilent():
@@ -81,7 +87,7 @@ func (t turn) silentNow(s *subflow) bool {
 	return asked && s.habits.step.asked > late || gap <= steadyGap && s.dry() > late
 }
 
-// callUp has all subflows that were set aside carry again, because the others stall.
+// callUp lets all subflows that were set aside carry again, because the others stall.
 func (t turn) callUp() {
 	a := &t.attention.stalls
 	a.calledUp, a.silent, a.behind, t.attention.challenger = t.now, nil, nil, nil
@@ -101,13 +107,14 @@ func (t turn) callUp() {
 	}
 }
 
-// isStalled reports whether the connection perhaps stalls: what carried has been silent for a moment.
+// isStalled reports whether the connection was called up a moment ago, and it does not show yet whether it really
+// stalled.
 func (t turn) isStalled() bool {
 	a := &t.attention.stalls
 	return len(a.silent) > 0 && t.now.Sub(a.calledUp) < asideWaits
 }
 
-// stayBehind has detours stand by again that were called up in vain.
+// stayBehind lets detours stand by again that were called up without need.
 func (t turn) stayBehind() {
 	for _, s := range t.attention.stalls.behind {
 		if slices.Contains(t.subflows, s.subflow) && t.ours(s.subflow) && !s.setAside() && t.carriesWithout(s.subflow) {
@@ -121,14 +128,14 @@ func (t turn) stayBehind() {
 	}
 }
 
-// inDoubt reports whether the subflow carried when the connection stalled, and nothing has shown yet whether it is to
-// blame.
+// inDoubt reports whether the subflow carried when the connection stalled, and it does not show yet whether the
+// subflow works.
 func (t turn) inDoubt(s *subflow) bool {
 	return t.attention != nil && slices.Contains(t.attention.stalls.silent, s)
 }
 
-// confirmStall finds out whether the last stall was none: those that carried before are heard again. It ends
-// the calm if it was one.
+// confirmStall finds out whether the last stall was real. It was not if those that carried are heard again. If it was
+// real, the calm ends.
 func (t turn) confirmStall() {
 	a := &t.attention.stalls
 	a.silent = slices.DeleteFunc(a.silent, func(s *subflow) bool { return !slices.Contains(t.subflows, s) })

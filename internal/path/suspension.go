@@ -10,25 +10,24 @@ import (
 
 // A waypoint that harms connections is suspended, so that later connections avoid it.
 //
-// The suspension applies to the server towards which the harm was seen. Data that a waypoint
-// changed looks the same as data that the server sent with a wrong checksum, so one server proves
-// nothing about the waypoint towards others. Only corruption towards servers in several networks
-// suspends the waypoint for all servers. Silence never does: a short outage hits the connections to
-// all servers at once and is over soon.
+// The suspension applies to the server towards which the harm was seen. Data that a waypoint changed looks like data
+// that the server sent with a wrong checksum, so one server proves nothing about the waypoint towards others. Only
+// corruption towards servers in several networks suspends the waypoint for all servers. Silence never does, because a
+// short outage affects the connections to all servers at once and is over soon.
 //
-// The first suspension is short, because each new attempt costs only a subflow: the checksums that
-// detected the corruption protect the data. Each time the harm is seen again, the suspension
-// doubles, unless data arrived intact for a while in between.
+// The first suspension is short, because a new attempt costs only a subflow: the checksums that detected the
+// corruption protect the data. The suspension doubles each time the harm is seen again, unless data arrived intact
+// for a while in between.
 
-// fault describes a kind of harm and how to react to it.
+// fault describes a kind of harm and the reaction to it.
 type fault struct {
 	err              error
 	mend             string
 	allKinds         bool // suspends all kinds of detours through the waypoint, not only the one that was used
-	leave            bool // established subflows through it end, too
+	leave            bool // ends established subflows through it, too
 	spreads          bool // if seen towards servers in several networks, it counts towards all
 	initial, longest time.Duration
-	lastResort       time.Duration // after which connections without another detour try it again; 0: they do not
+	lastResort       time.Duration // time after which connections without another detour try it again; 0: they do not
 }
 
 var (
@@ -39,12 +38,12 @@ var (
 		err: errCorrupt, mend: "ask its operator whether something there changes TCP's data",
 		allKinds: true, leave: true, spreads: true, initial: 10 * time.Minute, longest: 24 * time.Hour,
 	}
-	// reported means that the server says that data arrived changed. It has the same effect towards that
-	// server, but no number of servers makes it count towards others: nothing was seen here.
+	// reported means that the server reports that data arrived changed. It has the same effect towards that server.
+	// However many servers report it, it does not count towards others, because this host saw nothing.
 	reported = fault{
 		err: errReported, mend: corrupts.mend, allKinds: true, leave: true, initial: corrupts.initial, longest: corrupts.longest,
 	}
-	// swallows means that nothing arrived, not even answers to probes where those could be sent.
+	// swallows means that nothing arrived, not even the answers to probes if those could be sent.
 	swallows = fault{
 		err: errSilent, mend: "if it happens again, ask its operator whether a firewall there drops TCP",
 		initial: time.Minute, longest: 5 * time.Minute, lastResort: 5 * time.Second,
@@ -52,19 +51,17 @@ var (
 )
 
 const (
-	// spreadsFrom is the number of networks with affected servers from which a fault counts towards
-	// all servers.
+	// spreadsFrom is the number of networks with affected servers from which a fault counts towards all servers.
 	spreadsFrom = 3
-	// forgivenAfter is the number of complete samples, a second apart, in which data must have
-	// arrived by a detour after its suspension before the fault is forgotten.
+	// forgivenAfter is the number of complete samples after a suspension, a second apart, in which data must have
+	// arrived over a detour before the fault is forgotten.
 	forgivenAfter = 60
 )
 
 // anyKind in a suspended means all kinds.
 const anyKind = nKinds
 
-// suspended identifies suspended detours: one kind, through one waypoint, to one server. A zero server
-// means all servers.
+// suspended names suspended detours: one kind, through one waypoint, to one server. A zero server means all servers.
 type suspended struct {
 	waypoint string
 	kind     Kind
@@ -73,14 +70,14 @@ type suspended struct {
 
 type suspension struct {
 	fault        *fault
-	times        int // consecutive
+	times        int // suspensions in a row
 	well         int // samples since the suspension in which data arrived
 	since, until time.Time
 }
 
-// lastResort returns when a connection without any other detour may try the waypoint again; zero: not before the
-// suspension's end. An outage is often over after seconds, and another try costs only a subflow. It waits
-// longer each time.
+// lastResort returns the time from which a connection without another detour may try the waypoint again, or zero if
+// none may before the suspension's end. An outage is often over after seconds, and another try costs only a subflow.
+// The wait doubles each time.
 func (b suspension) lastResort() time.Time {
 	if b.fault.lastResort == 0 {
 		return time.Time{}
@@ -91,7 +88,7 @@ func (b suspension) lastResort() time.Time {
 // over reports whether the suspension is forgotten.
 func (b suspension) over(now time.Time) bool { return now.Sub(b.until) > b.fault.longest }
 
-// covers reports whether d is one of the detours.
+// covers reports whether d is one of the suspended detours.
 func (who suspended) covers(d *Detour) bool {
 	return d.Waypoint == who.waypoint && (who.kind == anyKind || who.kind == d.Kind)
 }
@@ -99,9 +96,8 @@ func (who suspended) covers(d *Detour) bool {
 // suspensions holds the present and recent suspensions.
 type suspensions map[suspended]suspension
 
-// add records that a subflow over d to server suffered fault f. It returns what is suspended
-// because of it and until when. ok is false if it was suspended already, for another of its
-// subflows.
+// add records that a subflow over d to server suffered fault f. It returns what is suspended because of it, and until
+// when. ok is false if that was suspended already, because of another subflow.
 func (x suspensions) add(d *Detour, server netip.AddrPort, f *fault, now time.Time) (who suspended, until time.Time, ok bool) {
 	who = suspended{d.Waypoint, d.Kind, server}
 	if f.allKinds {
@@ -118,7 +114,7 @@ func (x suspensions) add(d *Detour, server netip.AddrPort, f *fault, now time.Ti
 	return who, x[who].until, true
 }
 
-// suspend starts a suspension, or extends it beyond the previous one.
+// suspend starts a suspension, or extends one.
 func (x suspensions) suspend(who suspended, f *fault, now time.Time) {
 	b := x[who]
 	if b.fault == nil || b.over(now) {
@@ -129,8 +125,7 @@ func (x suspensions) suspend(who suspended, f *fault, now time.Time) {
 	x[who] = b
 }
 
-// networks counts the networks in which who is suspended towards a server, ignoring the server in
-// who.
+// networks counts the networks with a server towards which who is suspended. It ignores who.server.
 func (x suspensions) networks(who suspended, now time.Time) int {
 	networks := make(map[netip.Prefix]bool)
 	for other, b := range x {
@@ -141,7 +136,7 @@ func (x suspensions) networks(who suspended, now time.Time) int {
 	return len(networks)
 }
 
-// networkOf returns a block of addresses large enough that few organisations have several.
+// networkOf returns a block of addresses so large that few organisations have several.
 func networkOf(a netip.Addr) netip.Prefix {
 	return blockOf(a, 16, 32)
 }
@@ -185,8 +180,8 @@ func (x suspensions) on(d *Detour, server netip.AddrPort, now time.Time) (worst 
 	return worst, ok
 }
 
-// worst returns the suspension of d to show to the operator, and its server. One towards all servers
-// comes first, then the one that lasts longest.
+// worst returns the suspension of d to show to the operator, and its server. A suspension for all servers comes
+// first, then the one that lasts longest.
 func (x suspensions) worst(d *Detour, now time.Time) (worst suspension, server netip.AddrPort, ok bool) {
 	for who, b := range x {
 		if !who.covers(d) || !now.Before(b.until) {
@@ -214,7 +209,7 @@ func (x suspensions) forget(now time.Time) {
 }
 
 // forgiveSilence drops suspensions for silence, because another network has another path to the waypoints.
-// Blames for corruption stay: the path is seldom their cause.
+// Suspensions for corruption stay, because the path is seldom its cause.
 func (x suspensions) forgiveSilence() {
 	maps.DeleteFunc(x, func(_ suspended, b suspension) bool { return !b.fault.allKinds })
 }

@@ -8,66 +8,70 @@ import (
 	"time"
 )
 
-// An in-band detour works only if the path to its waypoint lets its SYNs through. Some middleboxes
-// remove unknown options from SYNs; the waypoint then takes the SYN for its own and resets it.
-// Others drop such SYNs. Therefore:
+// An in-band detour works only if the path to its waypoint lets its SYNs through. Some middleboxes remove unknown
+// options from SYNs. The waypoint then takes the SYN for a connection to itself and resets it. Other middleboxes drop
+// such SYNs. Therefore:
 //
-//   - A detour is proven once a join over it came up. Later failures over it count
-//     towards one server, as with other kinds.
-//   - An unproven detour is tried by few connections at once, to different servers.
-//     The others use other detours until it is proven.
-//   - When a try fails for any reason, the detour rests towards every server. The
-//     connection takes another detour at once. The first rests are short if the join was not
-//     answered, as its SYN may have been lost in a fault that is over soon.
-//   - A proven detour rests in the same way after it failed towards several servers
-//     in a row and came up to none: the path has changed.
-//   - Other causes may be found out later and end the rest. The waypoint was at fault
-//     if it was lost shortly after the failure or refuses to forward to that server.
-//     The server was if a mapped join through the same waypoint failed, too.
+//   - A detour is proven once a join over it came up. Later failures over it count towards one server, as with other
+//     kinds.
+//   - An unproven detour is tried by few connections at once, to different servers. The others use other detours
+//     until it is proven.
+//   - When a try fails for any reason, the detour rests towards every server, and the connection takes another detour
+//     at once. The first rests are short if the join was not answered, because its SYN may have been lost in a short
+//     outage.
+//   - A proven detour rests in the same way after it failed towards several servers in a row and came up to none,
+//     because then the path has changed.
+//   - A rest ends if another cause is found. The waypoint was at fault if it was lost shortly after the failure, or
+//     if it refuses to forward to that server. The server was at fault if a mapped join through the same waypoint
+//     failed, too.
 //
-// The results are stored by the detour's ID, which includes the path, while the detour is on offer
-// and for longestRest afterwards. A change of network discards them.
+// Results are stored by the detour's ID, which identifies the path. They are kept while the detour is on offer and
+// for longestRest afterwards. A change of network discards them.
 const (
-	// tryTimeout is joinTimeout for a try. A SYN is repeated after a second (RFC 6298, section 2),
-	// so one that was merely lost gets a second chance.
+	// tryTimeout takes the place of joinTimeout for a try. A SYN is repeated after a second (RFC 6298, section 2), so
+	// a lost one gets a second chance.
 	tryTimeout = 2 * time.Second
-	// maxTries bounds concurrent tries until one has failed. One would do if every waypoint could reach every server.
+	// maxTries bounds concurrent tries until one has failed. One try would do if every waypoint could reach every
+	// server.
 	maxTries = 3
-	// unprovenAfter is the number of servers to which a join over a proven detour must have failed.
+	// unprovenAfter is the number of servers towards which joins over a proven detour must have failed before it
+	// rests.
 	unprovenAfter = 3
-	// While joins are not answered, there are lostRests short rests: lostRest, and then four times as long each time.
-	// So a path that drops the SYNs costs six tries in ten minutes. After that, or when a join was refused, a rest takes
-	// shortestRest, each further one twice as long, up to longestRest.
-	lostRest     = 15 * time.Second
-	lostRests    = 3
+	// lostRest is the first rest of a detour whose joins are not answered. The next ones are four times as long each
+	// time.
+	lostRest = 15 * time.Second
+	// lostRests is the number of these short rests. With them, a path that drops the SYNs costs six tries in ten
+	// minutes.
+	lostRests = 3
+	// shortestRest is the rest after them, or after a join that was refused. It doubles each time, up to longestRest.
 	shortestRest = 10 * time.Minute
 	longestRest  = 2 * time.Hour
-	// blamedOnWaypoint bounds, generously, how long the loss of a waypoint may go unnoticed.
+	// blamedOnWaypoint generously bounds the time for which the loss of a waypoint may go unnoticed.
 	blamedOnWaypoint = 10 * time.Second
 )
 
-// trial records the results of one in-band detour.
+// trial holds the results of one in-band detour.
 type trial struct {
 	via    via
 	proven bool
 	tries  [maxTries]try
-	missed []netip.AddrPort // servers to which joins failed since the last one that came up
+	missed []netip.AddrPort // servers to which joins failed since the last join that came up
 
-	rests        int            // consecutive
-	step, before int            // of restFor, of the last rest and of the one before
-	since        time.Time      // start of the first
-	began, until time.Time      // of the last
-	err          error          // failure that started it
-	server       netip.AddrPort // and its server
-	left         time.Time      // off offer since
+	rests        int            // rests in a row
+	step, before int            // steps for restFor: of the last rest and of the one before
+	since        time.Time      // start of the first rest
+	began, until time.Time      // start and end of the last rest
+	err          error          // the failure that started the last rest
+	server       netip.AddrPort // the server of that failure
+	left         time.Time      // when it went off offer; zero: it is on offer
 }
 
 type try struct {
 	server netip.AddrPort
-	until  time.Time // when its result is known at the latest
+	until  time.Time // latest time at which its result is known
 }
 
-// restsUntil returns when a connection to server may take the detour, and why not before.
+// restsUntil returns the time from which a connection to server may take the detour, and why not before.
 func (t *trial) restsUntil(server netip.AddrPort, now time.Time) (time.Time, Rest) {
 	if now.Before(t.until) {
 		return t.until, Rest{Cause: RestsBlocked, Since: t.since, Err: t.err}
@@ -80,7 +84,7 @@ func (t *trial) restsUntil(server netip.AddrPort, now time.Time) (time.Time, Res
 		if y.server == server && now.Before(y.until) {
 			return y.until, Rest{Cause: RestsTried}
 		}
-		if y.until.Before(until) != (t.rests > 0) { // after a rest, one try at a time
+		if y.until.Before(until) != (t.rests > 0) { // after a rest there is one try at a time
 			until = y.until
 		}
 	}
@@ -98,10 +102,10 @@ func (t *trial) begin(server netip.AddrPort, now time.Time) {
 	t.tries[oldest] = try{server, now.Add(tryTimeout + verdictDelay)}
 }
 
-// failed records that a join to server failed. The detour may rest for all servers because of it.
+// failed records that a join to server failed. The detour may then rest for all servers.
 func (t *trial) failed(server netip.AddrPort, err error, now time.Time) {
 	lost := errors.Is(err, errNoAnswer)
-	if now.Before(t.until) { // another try failed before
+	if now.Before(t.until) { // the detour rests already, because another try failed
 		if !lost && t.step <= lostRests {
 			t.step, t.err, t.server = lostRests+1, err, server
 			t.until = now.Add(restFor(t.step))
@@ -130,7 +134,7 @@ func (t *trial) failed(server netip.AddrPort, err error, now time.Time) {
 	t.began, t.until = now, now.Add(restFor(t.step))
 }
 
-// restFor returns how long a rest takes. Steps up to lostRests are the short ones.
+// restFor returns the duration of a rest. Steps up to lostRests are the short rests.
 func restFor(step int) time.Duration {
 	if step <= lostRests {
 		return lostRest << (2 * (step - 1))
@@ -147,8 +151,8 @@ func (t *trial) forgive(now time.Time) {
 	}
 }
 
-// refused records that the waypoint does not forward to server, so the path did not cause the failure
-// of a join to it. It reports whether the detour rested because of that.
+// refused records that the waypoint does not forward to server. So the path did not cause the failure of a join to
+// it. It reports whether the detour rested because of that failure.
 func (t *trial) refused(server netip.AddrPort, now time.Time) (rested bool) {
 	t.missed = slices.DeleteFunc(t.missed, func(s netip.AddrPort) bool { return s == server })
 	if t.server != server {
@@ -176,7 +180,7 @@ func (ts trials) of(d *Detour) *trial {
 	return t
 }
 
-// cameUp records that a join came up. It reports whether that proves its detour.
+// cameUp records that a join came up. It reports whether that proves its detour, which was unproven.
 func (ts trials) cameUp(s *subflow) (proves bool) {
 	if s.detour == nil || ts[s.detour.ID] == nil {
 		return false
@@ -187,8 +191,9 @@ func (ts trials) cameUp(s *subflow) (proves bool) {
 	return proves
 }
 
-// exonerate handles the failure of a mapped join through the waypoint to the server. If an in-band
-// detour rests because of that server, its path is not at fault. It reports whether there was one.
+// exonerate handles the failure of a mapped join through the waypoint to the server. If an in-band detour rests
+// because of a failure towards that server, its path is not at fault, and the rest ends. It reports whether there was
+// one.
 func (ts trials) exonerate(v via, server netip.AddrPort, now time.Time) (rested bool) {
 	for _, t := range ts {
 		if t.via == v && t.server == server && now.Before(t.until) {
@@ -199,7 +204,7 @@ func (ts trials) exonerate(v via, server netip.AddrPort, now time.Time) (rested 
 	return rested
 }
 
-// waypointLost handles the loss of a waypoint, which may have begun some time ago.
+// waypointLost ends rests that the loss of a waypoint explains, because the loss may have begun before the failures.
 func (ts trials) waypointLost(v via, now time.Time) {
 	for _, t := range ts {
 		if t.via == v {
@@ -222,7 +227,7 @@ func (ts trials) restart() {
 	}
 }
 
-// forget drops the results of detours that are off offer for long.
+// forget drops the results of detours that have been off offer for longestRest.
 func (ts trials) forget(now time.Time) {
 	maps.DeleteFunc(ts, func(_ DetourID, t *trial) bool { return !t.left.IsZero() && now.Sub(t.left) > longestRest })
 }
