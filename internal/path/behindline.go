@@ -8,25 +8,28 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file has detours begin as backups for a while after this host's line was the bottleneck (line.go). They carry as soon as the
-// direct path of their connection has another bottleneck.
+// This file makes detours begin as backups for a while after this host's line was the bottleneck (line.go). They
+// carry as soon as the direct path of their connection has another bottleneck.
 
 const (
-	// Detours begin as backups for provenLasts after the line was the bottleneck. They carry once the direct path has had another
-	// bottleneck for otherFirst, or for otherAfter a sign of a full line. They also carry if bulk traffic has less than lineUsed of what
-	// the line carried, and has shown no sign for signsWithin, or the last sign is signsLast ago. Then detours to that network of servers
-	// carry from the beginning for provenLasts.
+	// provenLasts is the time after the line was the bottleneck for which detours begin as backups. If the direct path
+	// then has another bottleneck, detours to that network of servers carry from the beginning for as long.
 	provenLasts = time.Hour
-	otherFirst  = 300 * time.Millisecond
-	otherAfter  = 2 * time.Second
+	// otherFirst is the time for which the direct path must have had another bottleneck for them to carry.
+	otherFirst = 300 * time.Millisecond
+	// otherAfter is that time if there was a sign of a full line.
+	otherAfter = 2 * time.Second
+	// signsWithin is the time without a sign after which they carry if the line is not used up.
 	signsWithin = 2 * time.Second
-	signsLast   = 10 * time.Second
-	lineUsed    = 0.85
-	// mostElsewhere bounds the memory of such networks.
+	// signsLast is that time if there was a sign before.
+	signsLast = 10 * time.Second
+	// lineUsed is the share of the rate that the line carried from which it is used up.
+	lineUsed = 0.85
+	// mostElsewhere bounds the number of networks that are remembered.
 	mostElsewhere = 1024
 )
 
-// beginsBehindLine reports whether a detour begins as a backup, because the line was the bottleneck lately.
+// beginsBehindLine reports whether a detour begins as a backup, because the line was the bottleneck recently.
 func (m *Manager) beginsBehindLine(t turn, d *Detour) bool {
 	l := &m.detours.line
 	if _, ok := t.rule.Policy.(DetourPolicy); !ok || !m.cfg.ByWorth || d.Kind.own() || t.kind == measure.Messages || t.tryouts != nil {
@@ -36,8 +39,8 @@ func (m *Manager) beginsBehindLine(t turn, d *Detour) bool {
 		t.has(func(s *subflow) bool { return s.direct && s.up && !s.backup && s.backoff == 0 })
 }
 
-// carryBesideLine has detours carry that began as backups, if the direct path of the connection, which has bulk traffic, has another
-// bottleneck than the line. It reports whether there were any.
+// carryBesideLine lets the detours of a bulk connection carry that began as backups, if its direct path has another
+// bottleneck than the line. line tells whether there is a sign of a full line. It reports whether there were any.
 func (m *Manager) carryBesideLine(t turn, line bool) bool {
 	if !t.has((*subflow).isBehindLine) {
 		return false
@@ -66,8 +69,8 @@ func (m *Manager) carryBesideLine(t turn, line bool) bool {
 
 func (s *subflow) isBehindLine() bool { return s.isAside(behindLine) }
 
-// isFree reports whether the direct path is limited while the line has no queue and does not carry what it can. A line that is just
-// used up has no queue for seconds.
+// isFree reports whether the network limits the direct path while the line has no queue and is not used up. A line
+// that has just become full has no queue for seconds.
 func (m *Manager) isFree(t turn) bool {
 	measured := false
 	for _, x := range m.detours.sessions {
@@ -88,7 +91,7 @@ func (m *Manager) usesLine(now time.Time) bool {
 	return l.carried >= lineUsed*l.rate
 }
 
-// carriedNow returns the bits a second that this host's connections get.
+// carriedNow returns the rate of this host's connections, in bits a second.
 func (m *Manager) carriedNow(now time.Time) (sum float64) {
 	for _, c := range m.conns.watched {
 		for _, s := range c.subflows {
@@ -100,10 +103,10 @@ func (m *Manager) carriedNow(now time.Time) (sum float64) {
 	return sum
 }
 
-// leaveLine has detours carry that began as backups. It reports whether there were any.
+// leaveLine lets the detours carry that began as backups. It reports whether there were any.
 func (t turn) leaveLine() bool { return t.carryAgainWhere((*subflow).isBehindLine) }
 
-// isNot records that the line is not the bottleneck of the turn's connection.
+// isNot records that the line is not the bottleneck towards the network of the connection's server.
 func (l *line) isNot(t turn) {
 	if l.elsewhere == nil {
 		l.elsewhere = make(map[netip.Prefix]time.Time)
@@ -113,7 +116,7 @@ func (l *line) isNot(t turn) {
 	}
 }
 
-// forget drops what is too old.
+// forget drops old entries.
 func (l *line) forget(now time.Time) {
 	maps.DeleteFunc(l.elsewhere, func(_ netip.Prefix, at time.Time) bool { return !within(at, now, provenLasts) })
 }

@@ -8,43 +8,48 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file has a bulk connection that has screened (tryout.go) challenge its poorest detours now and then.
+// This file lets a bulk connection that has screened (tryout.go) challenge its poorest detour from time to time:
+// another waypoint takes its place for a moment.
 
 const (
-	// The sum before a challenge is measured over sumBefore, and that during it over sumDuring.
+	// sumBefore is the time over which the sum before a challenge is measured.
 	sumBefore = 3 * time.Second
+	// sumDuring is the time over which the sum during it is measured.
 	sumDuring = 2 * time.Second
-	// A challenge without a result ends after challengeMost.
+	// challengeMost is the time after which a challenge ends without a result.
 	challengeMost = 12 * time.Second
-	// challengeGap is the time between two challenges. It doubles while they are lost, up to challengeGapMost.
+	// challengeGap is the time between two challenges. It doubles while challenges are lost, up to challengeGapMost.
 	challengeGap     = 15 * time.Second
 	challengeGapMost = 30 * time.Minute
-	// A waypoint whose record was lowered may be challenged with after retryGap, which doubles each time, up to trustsFor.
+	// retryGap is the time after which a waypoint whose record was lowered may be tried again. It doubles each time,
+	// up to trustsFor.
 	retryGap = 2 * time.Minute
-	// A waypoint that is as good as it was for provenFor since it was tried again counts as one that was never lowered.
+	// provenFor is the time after a retry for which a waypoint must stay good to count as never lowered.
 	provenFor = 10 * time.Minute
-	// loweredTo is the share of its highest goodput from which a record counts as lowered.
+	// loweredTo is the share of its peak below which the goodput of a record counts as lowered.
 	loweredTo = 0.7
 )
 
-// challenge is a tryout of one waypoint in the place of another.
+// challenge is a trial of one waypoint in the place of another.
 type challenge struct {
 	waypoint, instead string
-	before            float64
-	began             time.Time
-	flows             int  // bulk connections to the network
-	idle              bool // the other stood by, because it added nothing
-	invited           bool // the waypoint says that it gives more (invite.go)
+	// before is the sum before it began, in bits a second.
+	before  float64
+	began   time.Time
+	flows   int  // number of bulk connections to the network of servers
+	idle    bool // the other waypoint's detour stood by, because it added nothing
+	invited bool // the waypoint invited the connection (invite.go)
 }
 
-// summed measures what all of this host's bulk connections to a network get while the connection's subflows stay the same.
+// summed measures the sum: the rate of all of this host's bulk connections to a network of servers. It begins anew
+// when the subflows of the connection that carry change.
 type summed struct {
-	of        []*subflow // that carry
-	flows     int        // connections
-	from, mid reading    // the measurement covers the time since from, which is at most twice sumBefore
+	of        []*subflow // subflows that carry
+	flows     int        // number of connections
+	from, mid reading    // the sum is measured since from, at most twice sumBefore ago; mid is the next from
 }
 
-// take adds one sample. total is what the connections carried.
+// take adds one sample. total is the number of bytes that the connections carried.
 func (x *summed) take(of []*subflow, steady bool, total uint64, flows int, now time.Time) {
 	is := reading{now, total}
 	switch {
@@ -60,7 +65,7 @@ func (x *summed) take(of []*subflow, steady bool, total uint64, flows int, now t
 	}
 }
 
-// rate returns the bits a second, and the time over which they were measured.
+// rate returns the sum in bits a second, and the time over which it was measured.
 func (x *summed) rate(total uint64, now time.Time) (rate float64, over time.Duration) {
 	if x.from.at.IsZero() {
 		return 0, 0
@@ -68,7 +73,7 @@ func (x *summed) rate(total uint64, now time.Time) (rate float64, over time.Dura
 	return x.from.rate(total, now)
 }
 
-// carriedTo returns what the bulk connections to the turn's network carried, and how many there are.
+// carriedTo returns the bytes that the bulk connections to the turn's network of servers carried, and their number.
 func (m *Manager) carriedTo(t turn) (total uint64, flows int) {
 	network := prefixOf(t.server.Addr())
 	for _, c := range m.conns.watched {
@@ -80,7 +85,7 @@ func (m *Manager) carriedTo(t turn) (total uint64, flows int) {
 	return total, flows
 }
 
-// begin begins a challenge of the poorest detour, if there is a reason. It reports whether it did.
+// begin begins a challenge if there is a reason for one. It reports whether it did.
 func (m *Manager) begin(t turn, total uint64) bool {
 	tr := t.tryouts
 	sum, over := tr.sum.rate(total, t.now)
@@ -114,9 +119,10 @@ func (m *Manager) begin(t turn, total uint64) bool {
 	return true
 }
 
-// challenger returns a waypoint to try, and a detour that gives its place. The waypoint was not measured, or gave more before its
-// record was lowered, or would add to what a detour regains: one that carries less than it did without the one that gives
-// its place, with which it perhaps shares a bottleneck. It is empty if there is none.
+// challenger returns a waypoint to try, and the detour that gives its place. The waypoint was not measured, or gave
+// more before its record was lowered, or gives more together with what other detours regain. A detour may regain its
+// earlier rate if it shares a bottleneck with the one that gives its place. who is empty if there is no such
+// waypoint.
 func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who string, instead readySubflow) {
 	ready = slices.DeleteFunc(slices.Clone(ready), func(s readySubflow) bool { return !s.addsNothing() && !t.presses(s.subflow) })
 	if len(ready) == 0 {
@@ -150,7 +156,7 @@ func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who str
 	return who, instead
 }
 
-// regained returns how much more the other detours may carry without one: as much as they did before.
+// regained returns how much more the other detours would carry without one if they carried as much as they ever did.
 func (m *Manager) regained(t turn, without *subflow) (sum float64) {
 	for _, s := range t.subflows {
 		if rate, known := t.steadyRate(s); known && s.detour != nil && s != without && !s.backup {
@@ -161,7 +167,7 @@ func (m *Manager) regained(t turn, without *subflow) (sum float64) {
 	return sum
 }
 
-// judgeChallenge ends a challenge when its result is known. It reports whether the detour comes back.
+// judgeChallenge ends a challenge when its result is known. It reports whether the earlier detour comes back.
 func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 	tr := t.tryouts
 	c := tr.challenge
@@ -196,7 +202,7 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 	if c.invited {
 		m.detours.history.disappoints(c.waypoint, t.server, t.now)
 	}
-	if c.idle { // then this one may stand by as well
+	if c.idle { // then the other waypoint's detour may stand by as well
 		tr.omissions.due, tr.omissions.gap, tr.omissions.carriers = t.now, omitGap, t.carriers()
 		return false
 	}
@@ -206,7 +212,7 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 	return true
 }
 
-// lost reports whether the connection found lately that it gets no more with a waypoint.
+// lost reports whether a recent tryout showed that the connection gets no more through a waypoint.
 func (t turn) lost(waypoint string) bool {
 	if t.tryouts == nil {
 		return false
@@ -216,7 +222,7 @@ func (t turn) lost(waypoint string) bool {
 	})
 }
 
-// retryTime returns how long ago a record must have been lowered for its waypoint to be tried again.
+// retryTime returns the time after which a waypoint may be tried again that was tried again this many times.
 func retryTime(times int) time.Duration { return min(retryGap<<min(times, 10), trustsFor) }
 
 // retries records that a waypoint is tried again.

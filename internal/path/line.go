@@ -6,45 +6,51 @@ import (
 	"time"
 )
 
-// This file finds out whether this host's own line is the bottleneck. Then no detour can add anything to the direct path. The
-// sessions with waypoints pass the line, too, and carry next to nothing themselves. So if the packets of sessions wait in a queue
-// about as long as the direct path's, although nothing else goes through their waypoints, they wait in the same queue. Where all
-// waypoints carry, those could have queues of their own. Then the packets of two sessions that are sent at the same time must wait
-// equally long, however the queue changes (sessions.go).
+// This file finds out whether this host's own line is the bottleneck. If it is, no detour can add anything to the
+// direct path. The sessions with waypoints also pass the line, and carry almost nothing themselves. So if their
+// packets wait about as long as the direct path's, although nothing else goes through their waypoints, all wait in
+// the queue of the line.
 //
-// Other traffic of this host may fill the line as well. So the finding is only a reason to do without detours for a moment, and to
-// compare (omit.go). What that showed is remembered (behindline.go).
+// If all waypoints carry data, their sessions' packets may wait in queues of the waypoints. Then two sessions show
+// the line's queue if packets of both that are sent at the same time wait equally long, however the queue changes
+// (sessions.go).
+//
+// Other traffic of this host may fill the line as well. So the finding is only a reason to omit the detours and to
+// compare (omit.go). The result is remembered (behindline.go).
 
 const (
-	// A queue of lineQueue is one of the line, if packets wait there for at least linePart of the time that the direct path's do.
+	// lineQueue is the least queue of a full line.
 	lineQueue = 15 * time.Millisecond
-	linePart  = 0.5
-	// Sessions with two waypoints show a queue at once, and those with one after they have done so for lineWaits.
+	// linePart is the share of the direct path's queue that the sessions' packets must wait at least.
+	linePart = 0.5
+	// lineWaits is the time for which the sessions with a single waypoint must have shown the queue. Sessions with two
+	// waypoints show it at once.
 	lineWaits = 1500 * time.Millisecond
-	// A full line that lost many packets at once is full again after lineRepairs, and shows it.
+	// lineRepairs is the time in which a full line that lost many packets at once is full again.
 	lineRepairs = 4 * time.Second
-	// Signs of a full line that are no more than lineGap apart are one series.
+	// lineGap is the longest time between two signs of a full line in one series.
 	lineGap = time.Second
-	// If the connections get less without detours, signs are not believed for doubtsFor, which doubles each time.
+	// doubtsFor is the time for which signs are not believed after the connections got less without detours. It
+	// doubles each time.
 	doubtsFor = 30 * time.Second
-	// No waypoint is tried for lineLasts after the last sign of a full line.
+	// lineLasts is the time after the last sign of a full line for which no waypoint is tried out.
 	lineLasts = 20 * time.Second
 )
 
-// line is the queue of this host's line, as idle sessions show it.
+// line describes the queue of this host's line, as idle sessions show it.
 type line struct {
-	least   time.Duration // the shortest of their queues; zero: none was measured
-	witness string        // a waypoint whose session shows it
-	several bool          // others do, too
-	since   time.Time     // since when least is at least lineQueue
-	at      time.Time     // when it was brought up to date
+	least   time.Duration // shortest queue of the sessions; zero: not measured
+	witness string        // a waypoint whose session was measured
+	several bool          // sessions with other waypoints were, too
+	since   time.Time     // when least reached lineQueue; zero: it is below
+	at      time.Time     // when the fields above were brought up to date
 
-	carried   float64   // what this host's connections get, in bits a second
-	carriedAt time.Time // when that was brought up to date
+	carried   float64   // rate of this host's connections, in bits a second
+	carriedAt time.Time // when that was measured
 
-	proven    time.Time                  // when the line was last known to be the bottleneck
-	rate      float64                    // what bulk traffic got then, in bits a second
-	elsewhere map[netip.Prefix]time.Time // networks of servers towards which it was not
+	proven    time.Time                  // when the line last proved to be the bottleneck
+	rate      float64                    // rate of bulk traffic then, in bits a second
+	elsewhere map[netip.Prefix]time.Time // networks of servers towards which it was not, and when
 }
 
 // lineOf returns the queue of this host's line.
@@ -78,7 +84,7 @@ func (m *Manager) lineOf(now time.Time) *line {
 	return l
 }
 
-// isCarrying reports whether data came or went lately through a waypoint, which could have made a queue there.
+// isCarrying reports whether data just came or went through a waypoint, which could have made a queue there.
 func (m *Manager) isCarrying(waypoint string, now time.Time) bool {
 	return slices.ContainsFunc(m.conns.watched, func(c *conn) bool {
 		return slices.ContainsFunc(c.subflows, func(s *subflow) bool {
@@ -87,7 +93,8 @@ func (m *Manager) isCarrying(waypoint string, now time.Time) bool {
 	})
 }
 
-// fillsLine reports whether the direct path of a connection that tries waypoints waits in the queue of this host's line.
+// fillsLine reports whether the direct path of a connection that tries out waypoints waits in the queue of this
+// host's line.
 func (m *Manager) fillsLine(t turn) bool {
 	if t.tryouts.omissions.line.until.After(t.now) {
 		return false
@@ -100,22 +107,23 @@ func (m *Manager) fillsLine(t turn) bool {
 	return l.least >= lineQueue && queue >= lineQueue && l.least.Seconds() >= linePart*queue.Seconds() && (l.several || t.now.Sub(l.since) >= lineWaits)
 }
 
-// passesLine reports whether the session with a detour's waypoint waits in a queue about as long as those that show the line's.
+// passesLine reports whether the session with a detour's waypoint waits about as long as those that show the line's
+// queue.
 func (m *Manager) passesLine(d *Detour, now time.Time) bool {
 	x := m.detours.sessions[d.via()]
 	return within(x.at, now, sessionCounts) && x.queue().Seconds() >= linePart*m.detours.line.least.Seconds()
 }
 
-// lineSigns is a series of signs that a connection fills this host's line.
+// lineSigns is the state of a connection that may fill this host's line, and the present series of signs for it.
 type lineSigns struct {
-	from  reading   // what the host's connections had carried at the first
-	last  time.Time // zero: there were none
-	free  time.Time // since when the direct path has another bottleneck; zero: it is not known to have
-	until time.Time // they are not believed
-	times int       // how often they proved wrong
+	from  reading   // what the host's bulk connections had carried at the first sign
+	last  time.Time // the last sign; zero: none
+	free  time.Time // when the direct path got another bottleneck; zero: it is not known to have one
+	until time.Time // until then, signs are not believed
+	times int       // number of times that they proved wrong
 }
 
-// take adds one sample. total is what the connections carried.
+// take adds one sample. total is the number of bytes that the bulk connections carried.
 func (x *lineSigns) take(full bool, total uint64, now time.Time) {
 	switch {
 	case full && (!within(x.last, now, lineGap) || total < x.from.bytes):
@@ -125,20 +133,20 @@ func (x *lineSigns) take(full bool, total uint64, now time.Time) {
 	}
 }
 
-// rate returns the bits a second since the first sign, and the time over which they were measured.
+// rate returns the rate since the first sign in bits a second, and the time over which it was measured.
 func (x *lineSigns) rate(total uint64, now time.Time) (rate float64, over time.Duration) {
 	return x.from.rate(total, now)
 }
 
-// refute records that the line was not the bottleneck.
+// refute records that the signs were wrong.
 func (x *lineSigns) refute(now time.Time) {
 	x.until = now.Add(min(doubtsFor<<min(x.times, 10), challengeGapMost))
 	x.times++
 	x.last = time.Time{}
 }
 
-// isRecent reports whether there was a sign a moment ago.
+// isRecent reports whether there was a sign within lineRepairs.
 func (x *lineSigns) isRecent(now time.Time) bool { return within(x.last, now, lineRepairs) }
 
-// lasts reports whether there was a sign lately.
+// lasts reports whether there was a sign within lineLasts.
 func (x *lineSigns) lasts(now time.Time) bool { return within(x.last, now, lineLasts) }

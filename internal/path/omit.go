@@ -8,97 +8,106 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file has a bulk connection do without detours that add nothing. Where all paths share a bottleneck, such as the line at
-// home, a detour with a long queue only makes the others wait, because the receiver puts the data in order. So one detour after
-// the other becomes a backup for a moment. It stands by if all of this host's bulk connections to that network together get
-// as much without it. Otherwise it carries again at once.
+// This file lets a bulk connection omit detours that add nothing. Where all paths share a bottleneck, such as the
+// line at home, a detour with a long queue only makes the others wait, because the receiver puts the data in order.
+// To omit a detour is to make it a backup for a moment and to compare the sum: the rate of all of this host's bulk
+// connections to that network of servers. If the sum stays, the detour stands by from then on. If it falls, the
+// detour carries again at once.
 //
-//   - Only a detour that is likely to make the others wait is omitted: one with a queue that is much longer than theirs, or that loses
-//     packets.
-//   - What that may cost is bounded: a detour is omitted only if what it carries for omitCosts fits in a small share of what the
-//     connection has carried. So detours that carry little come first, and one that carries much is never
-//     omitted.
-//   - A detour that stands by carries again as soon as the sum falls, what carries changes or loses, or all that carries stalls
-//     (stall.go); and for another try, at growing intervals.
+//   - Only a detour that is likely to make the others wait is omitted. It has a much longer queue than the others, or
+//     loses packets.
+//   - The cost is bounded. A detour is omitted only if what it carries in omitCosts is a small share of what the
+//     connection has carried. So detours that carry little are omitted first, and one that carries much never is.
+//   - Detours that stand by carry again as soon as the sum falls, the subflows that carry change or lose packets, or
+//     all of them stall (stall.go). One after the other, they also carry again for another comparison, at growing
+//     intervals.
 //
-// Where sessions show that this host's line is the bottleneck (line.go), all detours become backups together, and what that may cost
-// is bounded only by how often it is tried.
+// If sessions show that this host's line is the bottleneck (line.go), all detours are omitted together. Only the
+// intervals between such omissions bound their cost.
 //
-// A challenge may put another waypoint in the place of a detour that stands by (challenge.go).
+// A challenge may give the place of a detour that stands by to another waypoint (challenge.go).
 
 const (
-	// The sum before is measured over at least omitBefore, and that without the detour over omitDuring.
+	// omitBefore is the least time over which the sum before an omission is measured.
 	omitBefore = 2 * time.Second
+	// omitDuring is the time over which the sum during it is measured.
 	omitDuring = 2 * time.Second
-	// A detour adds nothing if the sum without it is at least this share of the sum with it. Bytes are read at samples that are a
-	// few milliseconds late, on 2 s: so a smaller margin would be noise, and a larger one would give up detours that add something.
+	// omitKeeps is the share of the sum that must stay for a detour to add nothing. Samples come a few milliseconds
+	// late in 2 s, so a larger share would be noise. With a smaller one, detours would stand by that add something.
 	omitKeeps = 0.99
-	// With a sign that the line is the bottleneck, the sum before is measured over at least lineBefore, or lineUnsteady while the
-	// subflows' rates still change, and this share is enough.
-	lineBefore   = time.Second
+	// lineBefore takes the place of omitBefore if there is a sign that the line is the bottleneck.
+	lineBefore = time.Second
+	// lineUnsteady does the same while the rates of subflows still change.
 	lineUnsteady = 2 * time.Second
-	lineKeeps    = 0.95
-	// A path that has had no data for repairsDry was not just sampled between two segments.
+	// lineKeeps takes the place of omitKeeps then.
+	lineKeeps = 0.95
+	// repairsDry is the time without data that is too long to be the gap between two segments.
 	repairsDry = 200 * time.Millisecond
-	// A detour that carries more than lineFollows times what the direct path does is not omitted because of the line.
+	// lineFollows is the multiple of the direct path's rate up to which a detour is omitted because of the line.
 	lineFollows = 2
-	// If half of what it carried is missing after omitFailsIn, it does add something.
+	// omitFailsIn is the time after which an omission fails if more than half of what the detours carried is missing.
 	omitFailsIn = 800 * time.Millisecond
-	// The measurement begins when the detour's queue has drained, or after omitDrains. It ends without a result after omitMost.
+	// omitDrains is the time after which the comparison begins even if a detour's queue has not drained.
 	omitDrains = 2500 * time.Millisecond
-	omitMost   = 8 * time.Second
-	// Omissions may cost the share omitMay of what the connection carried, and of what it carries in omitCredit. One costs what the
-	// detour carries in omitCosts if it adds all of that.
+	// omitMost is the time after which an omission ends without a result.
+	omitMost = 8 * time.Second
+	// omitMay is the share of what a connection has carried, and carries in omitCredit, that omissions may cost.
 	omitMay    = 0.005
 	omitCredit = 20 * time.Second
-	omitCosts  = time.Second
-	// A queue of omitQueue is long, if it is at least omitQueues times the shortest of the others. omitLoss is a share of packets.
-	omitQueue  = 200 * time.Millisecond
+	// omitCosts is the time for which an omission costs what the detour carries, if the detour adds all of that.
+	omitCosts = time.Second
+	// omitQueue is the queue from which a detour makes the others wait.
+	omitQueue = 200 * time.Millisecond
+	// omitQueues is the multiple of the other subflows' queues that it must be as well.
 	omitQueues = 2
-	omitLoss   = 0.01
-	// A detour that carries more than this part of the connection's data is not omitted.
+	// omitLoss is the share of lost packets from which a detour makes the others wait.
+	omitLoss = 0.01
+	// omitPart is the largest part of the connection's data that an omitted detour carries.
 	omitPart = 0.25
-	// omitGap is the time after an omission that failed. It doubles, up to challengeGapMost. A detour that stands by is tried again
-	// after standsFor, which doubles likewise.
-	omitGap   = 5 * time.Second
+	// omitGap is the time to the next omission after one that failed. It doubles each time, up to challengeGapMost.
+	omitGap = 5 * time.Second
+	// standsFor is the time after which a detour that stands by carries again for another comparison. It doubles
+	// likewise.
 	standsFor = time.Minute
-	// Detours that stand by carry again if the sum falls below wakesAt within a second, or below sinksTo within sumBefore.
+	// wakesAt is the share of the sum below which, within a second, detours that stand by carry again.
 	wakesAt = 0.8
+	// sinksTo is that share within sumBefore.
 	sinksTo = 0.95
 )
 
-// omissions is the state of a connection that tries to do without detours.
+// omissions is the state of a connection that omits detours.
 type omissions struct {
 	sum         summed
 	due         time.Time
 	gap, stands time.Duration
-	spent       float64 // bits that omissions cost
+	spent       float64 // bits that omissions have cost
 	line        lineSigns
 
-	trial        []*subflow // which are omitted to find out what they add
+	trial        []*subflow // detours that are omitted now
 	began        time.Time
-	byLine       bool    // because of the line
-	from         reading // since their queues drained; zero: they have not
-	before, rate float64 // the sum with them, and their part
-	flows        int     // bulk connections to the network
+	byLine       bool    // they are omitted because of the line
+	from         reading // when their queues had drained; zero: they have not yet
+	before, rate float64 // the sum with them, and their part of it
+	flows        int     // number of bulk connections to the network of servers
 
-	carriers []*subflow // while detours stand by
-	got      float64    // with these
-	second   reading    // at most about a second ago
+	carriers []*subflow // the subflows that carry while detours stand by
+	got      float64    // the sum with these
+	second   reading    // bytes of the bulk connections, at most about a second ago
 }
 
-// addsNothing reports whether the subflow stands by because the connection gets as much without it, or to find that out.
+// addsNothing reports whether the subflow is omitted, or stands by because it adds nothing.
 func (s *subflow) addsNothing() bool { return s.isAside(addsNothing) }
 
-// trials reports whether detours are omitted to find out what they add.
+// trials reports whether detours are omitted now.
 func (o *omissions) trials() bool { return len(o.trial) > 0 }
 
-// looks reports whether the omissions need what the bulk connections carried.
+// looks reports whether omit needs the bytes that the bulk connections carried.
 func (o *omissions) looks(t turn) bool {
 	return o.trials() || !t.now.Before(o.due.Add(-omitBefore-closeGap)) || t.now.Sub(o.second.at) >= time.Second && t.has((*subflow).addsNothing)
 }
 
-// omit has a connection that has screened do without detours that add nothing. It reports whether that changed anything.
+// omit takes the next step of the omissions of a connection that has screened. It reports whether that changed
+// anything.
 func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 	o := &t.tryouts.omissions
 	carrying := t.carriers()
@@ -149,8 +158,9 @@ func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 	return true
 }
 
-// detoursBehindLine returns the detours that carry, may give their places, and pass the line that is full. One that carries much more
-// than the direct path does not make it wait, and what carries the rest would take long to fill the line.
+// detoursBehindLine returns the detours to omit because the line is full: they carry, may give their places, and pass
+// the line. A detour that carries much more than the direct path does not make it wait. Without it, the line would
+// take long to fill again.
 func (m *Manager) detoursBehindLine(t turn) (list []readySubflow) {
 	direct := 0.0
 	for _, s := range t.carriers() {
@@ -171,8 +181,8 @@ func (m *Manager) detoursBehindLine(t turn) (list []readySubflow) {
 
 func (s *subflow) isAccused() bool { return s.habits != nil && s.habits.accused() }
 
-// omissible returns a detour that the connection may do without for a moment: of those that were not omitted for the longest time, the
-// one over which data waits longest for what it carries. Its subflow is nil if there is none.
+// omissible returns the detour to omit next. Of those that were not omitted for longest, it is the one whose data
+// waits longest for what it carries. Its subflow is nil if there is none.
 func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 	o := &t.tryouts.omissions
 	own := 0.0
@@ -189,7 +199,7 @@ func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 	}
 	for _, s := range t.carriers() {
 		if was, is := s.habits.fall.Rates(); is < othersKeep*was {
-			return best // it collapses, which has a reason (flee.go)
+			return best // a detour that collapses has another reason (flee.go)
 		}
 	}
 	burden := func(s readySubflow) float64 {
@@ -207,11 +217,11 @@ func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 	return best
 }
 
-// suspicious reports whether the other subflows are likely to wait for what a subflow carries.
+// suspicious reports whether the other subflows are likely to wait for the data of a subflow.
 func (t turn) suspicious(s *subflow) bool {
 	loss, known := s.loses(t.now)
 	if known && loss >= measure.Bad {
-		return false // it is set aside for that as soon as it is certain (weigh.go), and the history remembers it
+		return false // it is set aside for that as soon as it is certain (lossy.go), and the history remembers that
 	}
 	return known && loss >= omitLoss || s.queue() >= omitQueue &&
 		!t.has(func(x *subflow) bool {
@@ -219,16 +229,16 @@ func (t turn) suspicious(s *subflow) bool {
 		})
 }
 
-// isRepaired reports whether a direct path that carries delivers nothing now, because packets were lost.
+// isRepaired reports whether a direct path that carries delivers nothing now, because lost packets are sent again.
 func (s *subflow) isRepaired() bool {
 	return s.direct && s.up && !s.backup && s.habits != nil && s.habits.step.received+s.habits.step.acked == 0 && (s.habits.step.gap || s.dry() >= repairsDry)
 }
 
-// queue returns how much longer a round trip takes than the shortest.
+// queue returns the part of the present round trip that is spent in queues.
 func (s *subflow) queue() time.Duration { return s.habits.step.trip - s.habits.trip.Base() }
 
-// judgeOmission ends an omission when its result is known, or when something else has changed. It reports whether a detour carries
-// again.
+// judgeOmission ends an omission when its result is known or something else has changed. It reports whether a detour
+// carries again.
 func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows int) bool {
 	o := &t.tryouts.omissions
 	m.detours.holds(t)
@@ -259,7 +269,7 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		return false
 	}
 	o.spent += max(0, o.before-sum) * over.Seconds()
-	if falls || !slices.ContainsFunc(carrying, t.presses) { // else the program has no more than this
+	if falls || !slices.ContainsFunc(carrying, t.presses) { // else the program has no more to send
 		o.wait(t)
 		if o.byLine {
 			o.line.refute(t.now)
@@ -286,7 +296,8 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 	return false
 }
 
-// begin has all that is measured begin here, because what is received meanwhile comes later, all at once.
+// begin makes all measurements begin at a reading. What is received while packets are repaired arrives later, all at
+// once.
 func (o *omissions) begin(at reading) {
 	o.second, o.line.from = at, at
 	if !o.from.at.IsZero() {
@@ -294,23 +305,23 @@ func (o *omissions) begin(at reading) {
 	}
 }
 
-// restart has the measurement begin anew.
+// restart makes the omission under way begin anew.
 func (o *omissions) restart(now time.Time) { o.began, o.from = now, reading{} }
 
-// end ends the measurement.
+// end ends the omission under way.
 func (o *omissions) end() {
 	clear(o.trial)
 	o.trial = o.trial[:0]
 }
 
-// wait has the next omission wait for longer than the last time.
+// wait makes the next omission wait for longer than the last one did.
 func (o *omissions) wait(t turn) {
 	o.due = t.now.Add(o.gap)
 	o.gap = min(2*o.gap, challengeGapMost)
 }
 
-// wake has detours carry again that stood by: all if there is a sign that they are needed, or else one whose time is over, unless the
-// line is still the bottleneck. It reports whether it did.
+// wake lets detours that stand by carry again: all of them if a sign shows that they are needed, or else one whose
+// time is over, unless the line is still the bottleneck. It reports whether it did.
 func (t turn) wake(carrying []*subflow, total uint64, line bool) bool {
 	o := &t.tryouts.omissions
 	if !t.has((*subflow).addsNothing) {
@@ -339,7 +350,8 @@ func (t turn) wake(carrying []*subflow, total uint64, line bool) bool {
 	return true
 }
 
-// wakeAll has all detours carry again that stood by because they add nothing. It reports whether there were any.
+// wakeAll lets all detours carry again that are omitted or stand by because they add nothing. It reports whether
+// there were any.
 func (t turn) wakeAll() (found bool) {
 	found = t.carryAgainWhere((*subflow).addsNothing)
 	if t.tryouts != nil {
@@ -348,7 +360,7 @@ func (t turn) wakeAll() (found bool) {
 	return found
 }
 
-// idle returns the detours that stand by because they add nothing, and may give their places.
+// idle returns the detours that stand by because they add nothing and may give their places.
 func (m *Manager) idle(t turn) (list []readySubflow) {
 	for _, s := range t.subflows {
 		if s.addsNothing() && m.exchangeable(t, s) && t.carriesWithout(s) && t.kind == measure.Bulk {

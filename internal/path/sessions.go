@@ -7,49 +7,52 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file has what the sessions with waypoints show of the ways there: their round trips, and whether the packets of two of them
-// wait in one queue, which then is that of this host's line (line.go).
+// This file evaluates the round trips of the sessions with waypoints. It also finds out whether packets of two
+// sessions wait in one queue, which is then that of this host's line (line.go).
 
 const (
-	// A session's round trip counts for sessionCounts. Sessions send a ping each second, and each asksEvery in the first asksFor of
-	// bulk traffic over detours.
+	// sessionCounts is the time for which a session's round trip counts. Sessions send a ping each second.
 	sessionCounts = 2500 * time.Millisecond
-	asksEvery     = 200 * time.Millisecond
-	asksFor       = 5 * time.Second
-	// Round trips that were reported within atOnce are compared. A series of agreeing ones is measured often for agreesMost.
-	atOnce     = 20 * time.Millisecond
+	// asksEvery is the time between measurements of all sessions while those are measured often.
+	asksEvery = 200 * time.Millisecond
+	// asksFor is the time for which sessions are measured often after a detour began to carry bulk traffic.
+	asksFor = 5 * time.Second
+	// atOnce is the longest time between the reports of two round trips that are compared.
+	atOnce = 20 * time.Millisecond
+	// agreesMost is the longest time for which a series of agreeing round trips is measured often.
 	agreesMost = 10 * time.Second
-	// sentTogether is the number of ways in which the packets of two sessions whose round trips were reported at the same time may have
-	// been sent at the same time: of the session with the longer round trip, the latest that has come back may be one earlier.
+	// sentTogether is the number of ways to pair the packets of two sessions whose round trips were reported at the
+	// same time. The latest packet of the session with the longer round trip may have been sent one measurement
+	// earlier.
 	sentTogether = 3
 )
 
 // sessionWorth is what the session with a waypoint shows of the way there.
 type sessionWorth struct {
-	trip   time.Duration // the shortest
-	loss   float64       // at least
-	latest time.Duration // round trip
-	at     time.Time     // when that was reported
+	trip   time.Duration // shortest round trip
+	loss   float64       // least share of lost packets that the losses prove
+	latest time.Duration // latest round trip
+	at     time.Time     // when latest was reported
 
-	previous time.Duration // the round trip that was reported before
+	previous time.Duration // the round trip reported before latest
 }
 
-// takes brings a session's worth up to date.
+// takes brings a session's measurements up to date.
 func (x *sessionWorth) takes(ev WaypointMeasured, now time.Time) {
 	least, _ := measure.Interval(ev.Loss, ev.Packets)
 	*x = sessionWorth{ev.RTT, least, ev.Latest, now, x.latest}
 }
 
-// sessionPairs is what the sessions' round trips show beside each other, and when they are measured for that.
+// sessionPairs compares the round trips of sessions, and holds when they are measured for that.
 type sessionPairs struct {
-	pairs [sentTogether]measure.Agreement // of two sessions' queues
-	at    time.Time                       // when the latest round trips that it compared were reported
+	pairs [sentTogether]measure.Agreement // of the queues of two sessions, for each way to pair them
+	at    time.Time                       // when the last round trips that were compared were reported
 
-	wanted time.Time // until when sessions are to be measured often
+	wanted time.Time // sessions are to be measured often until then
 	asked  time.Time // when they last were
 }
 
-// queue returns how much longer the session's latest round trip took than the shortest.
+// queue returns the part of the session's latest round trip that was spent in queues.
 func (x sessionWorth) queue() time.Duration { return x.latest - x.trip }
 
 // anyQueue reports whether any session shows a queue.
@@ -62,8 +65,8 @@ func (m *Manager) anyQueue(now time.Time) bool {
 	return false
 }
 
-// compareSessions compares the latest round trips of the session with the shortest queue and of the session with another waypoint whose
-// queue is most like it. It returns the shortest queue.
+// compareSessions compares the latest round trips of two sessions: the one with the shortest queue, and the session
+// with another waypoint whose queue is most like it. It returns the shortest queue.
 func (m *Manager) compareSessions(now time.Time) (least time.Duration) {
 	c, latest := &m.detours.compared, time.Time{}
 	for _, x := range m.detours.sessions {
@@ -102,7 +105,7 @@ func (m *Manager) compareSessions(now time.Time) (least time.Duration) {
 	return first.queue()
 }
 
-// pair returns how long packets of two sessions waited, in one of these ways.
+// pair returns the waits of packets of two sessions, paired in one of sentTogether ways.
 func (x sessionWorth) pair(y sessionWorth, way int) (one, other time.Duration) {
 	switch way {
 	case 1:
@@ -114,13 +117,13 @@ func (x sessionWorth) pair(y sessionWorth, way int) (one, other time.Duration) {
 	}
 }
 
-// oneQueue reports whether two sessions' packets wait in one queue.
+// oneQueue reports whether packets of two sessions wait in one queue.
 func (c *sessionPairs) oneQueue(now time.Time) bool {
 	return slices.ContainsFunc(c.pairs[:], func(a measure.Agreement) bool { return a.Shows(now) })
 }
 
-// asksSessions has the sessions be measured often while the connection's detours are young, or while there are signs of a full line that
-// are not certain.
+// asksSessions makes the sessions be measured often while the connection's detours are young, or while signs of a
+// full line are uncertain.
 func (m *Manager) asksSessions(t turn, line bool) {
 	agrees := func(a measure.Agreement) bool { return a.Begins(t.now, agreesMost) }
 	line = line || !m.detours.compared.oneQueue(t.now) && slices.ContainsFunc(m.detours.compared.pairs[:], agrees)
@@ -135,8 +138,8 @@ func (m *Manager) asksSessions(t turn, line bool) {
 	}
 }
 
-// MeasuresSessions reports whether the sessions with all waypoints are to be measured now, with a packet each. It is asked as often as
-// connections are sampled closely.
+// MeasuresSessions reports whether the sessions with all waypoints are to be measured now, by one packet each. The
+// caller asks at each close sample.
 func (m *Manager) MeasuresSessions(now time.Time) bool {
 	c := &m.detours.compared
 	if now.After(c.wanted) || within(c.asked, now, asksEvery-1) {

@@ -9,50 +9,55 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file has a bulk connection try the waypoints that were not measured. A detour in use gives its place to the one that
-// is tried, because servers accept few subflows: it becomes a backup, its queue drains, it ends, and the other joins.
+// This file lets a bulk connection try out waypoints that were not measured. Servers accept few subflows, so a detour
+// in use gives its place to the waypoint: the detour becomes a backup, its queue drains, and it ends. Then a subflow
+// through the waypoint joins.
 //
-//   - First the connection screens: each of its detours gives its place to the next waypoint as soon as its own rate is known,
-//     until nothing is left to be measured or enough were. Then the waypoints that gave most come back.
-//   - Afterwards it challenges: one after the other, a waypoint that became known later, or that gave more before its record
-//     was lowered, takes the place of the poorest detour. It stays if all of this host's bulk connections to that network
-//     together get more: so what is gained there is weighed with what the others lost. Otherwise the detour comes back. The
-//     time between two challenges doubles while they are lost.
+//   - First the connection screens. Each of its detours gives its place to the next waypoint as soon as the detour's
+//     rate is known. The screening ends when no waypoint is left or enough were measured. Then the waypoints that
+//     gave most come back.
+//   - Afterwards it challenges (challenge.go). From time to time one waypoint takes the place of the poorest detour.
+//     It was not measured yet, or it gave more before its record was lowered. It stays if all of this host's bulk
+//     connections to that network of servers together get more, so that one connection does not gain at the cost of
+//     others. Otherwise the detour comes back. The time between two challenges doubles while they are lost.
 //
-// Only a detour that the network limits gives its place, and only one connection to a network of servers tries at a time.
-// The bounds of exploring hold for both (explore.go).
+// Only a detour that the network limits gives its place, and only one connection to a network of servers tries out
+// waypoints at a time. Both phases count as exploring, whose cost explore.go bounds.
 
 const (
-	// A waypoint takes the place of another if it gives so many times as much.
+	// tryoutGain is the factor by which the rate must rise for a waypoint to take the place of another.
 	tryoutGain = 1.1
-	// A connection screens at most screensMost waypoints.
+	// screensMost is the number of waypoints that a connection screens at most.
 	screensMost = 6
-	// returnsMost bounds how often waypoints come back at the end of that.
+	// returnsMost is the number of waypoints that come back at most when the screening ends.
 	returnsMost = 4
-	// A detour that yields is a backup for at least drainsLeast, until no data has come for drainsDry, at most for drainsMost.
+	// drainsLeast is the least time for which a detour that gives its place stays as a backup.
 	drainsLeast = 200 * time.Millisecond
-	drainsDry   = 100 * time.Millisecond
-	drainsMost  = 800 * time.Millisecond
-	// A waypoint must have taken a place that became free within joinsWithin.
+	// drainsDry is the time without data after which its queue has drained.
+	drainsDry = 100 * time.Millisecond
+	// drainsMost is the longest time for which it stays.
+	drainsMost = 800 * time.Millisecond
+	// joinsWithin is the time within which the waypoint must take the free place.
 	joinsWithin = 2 * time.Second
-	// mostTryouts bounds what a connection remembers.
+	// mostTryouts is the number of results that a connection remembers.
 	mostTryouts = 16
-	// A connection that tries holds off others to the same network for holdsFor after its last sample.
+	// holdsFor is the time after its last sample for which a connection that tries out waypoints keeps others towards
+	// the same network of servers from doing so.
 	holdsFor = 2 * time.Second
 )
 
-// tryouts is the state of a connection that tries waypoints.
+// tryouts is the state of a connection that tries out waypoints.
 type tryouts struct {
 	began    time.Time
 	results  []Tryout // the oldest first
-	screened int      // waypoints that took a place in the screening
-	returned int      // waypoints that came back at its end
-	over     bool     // the screening
+	screened int      // number of waypoints that took a place in the screening
+	returned int      // number of waypoints that came back at its end
+	over     bool     // the screening has ended
 	ended    time.Time
 
-	next   string    // waypoint that takes the place that became free; empty: none
-	tries  bool      // to measure it
-	nextAt time.Time // since when
+	next   string    // the waypoint that is to take the free place; empty: none
+	tries  bool      // it takes the place to be measured
+	nextAt time.Time // when the place became free
 
 	challenge *challenge // nil: none is under way
 	gap       time.Duration
@@ -62,31 +67,31 @@ type tryouts struct {
 	omissions omissions
 }
 
-// Tryout is the result of a waypoint that a connection tried.
+// Tryout is the result of trying out a waypoint.
 type Tryout struct {
 	Waypoint string
 	At       time.Time
 	// Goodput is the rate through the waypoint, in bits a second.
 	Goodput float64
-	// Instead is the waypoint whose place it took in a challenge; empty: it was screened. Sum and Before are what the host's
-	// bulk connections to the network got with it and before.
+	// Instead is the waypoint whose place it took in a challenge. It is empty if the waypoint was screened. Sum and
+	// Before are the rates of this host's bulk connections to the network of servers, together, with the waypoint and
+	// before.
 	Instead     string
 	Sum, Before float64
 	Verdict     TryoutVerdict
 }
 
-// TryoutVerdict is how a tryout ended.
+// TryoutVerdict tells how a tryout ended.
 type TryoutVerdict uint8
 
-// The verdicts of tryouts.
 const (
-	// TryoutMeasured means that the waypoint was measured, and is compared with the others.
+	// TryoutMeasured means that the waypoint was measured in a screening.
 	TryoutMeasured TryoutVerdict = iota
 	// TryoutKept means that the waypoint keeps the place.
 	TryoutKept
-	// TryoutLost means that the connections got about as much without it, or more.
+	// TryoutLost means that the connections got too little more with the waypoint, or less.
 	TryoutLost
-	// TryoutDisturbed means that something else changed meanwhile, or that the waypoint was not reached.
+	// TryoutDisturbed means that something else changed meanwhile, or that no subflow came up through the waypoint.
 	TryoutDisturbed
 )
 
@@ -95,13 +100,14 @@ func (v TryoutVerdict) String() string {
 	return [...]string{"measured", "kept", "lost", "disturbed"}[v]
 }
 
-// hold is the connection that tries waypoints towards a network.
+// hold names the connection that may try out waypoints towards a network of servers.
 type hold struct {
 	token Token
 	at    time.Time
 }
 
-// holds reports whether the connection may try waypoints, because no other to the same network does.
+// holds reports whether the connection may try out waypoints. If so, no other connection to the same network of
+// servers may for holdsFor.
 func (k *detours) holds(t turn) bool {
 	network := prefixOf(t.server.Addr())
 	if h, ok := k.trying[network]; ok && h.token != t.token && within(h.at, t.now, holdsFor) {
@@ -111,7 +117,7 @@ func (k *detours) holds(t turn) bool {
 	return true
 }
 
-// tryOut has a connection try waypoints. It reports whether that changed anything.
+// tryOut takes the next step of a connection's tryouts and omissions. It reports whether that changed anything.
 func (m *Manager) tryOut(t turn) (changed bool) {
 	changed = t.makeRoom(m)
 	if _, ok := t.rule.Policy.(DetourPolicy); !ok || t.kind != measure.Bulk {
@@ -145,7 +151,8 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 	carrying := t.where(func(s *subflow) bool { return s.up && !s.backup })
 	steady := !t.has(func(s *subflow) bool { return !s.up || s.yields() || s.leaving }) && t.areSteady(carrying)
 	idle := t.has((*subflow).addsNothing)
-	steady = steady && slices.ContainsFunc(carrying, func(s *subflow) bool { return (s.detour != nil || idle) && t.presses(s) }) // else a program may have less
+	// Without a sign that the network limits a subflow, the program may have no more to send.
+	steady = steady && slices.ContainsFunc(carrying, func(s *subflow) bool { return (s.detour != nil || idle) && t.presses(s) })
 	tr.sum.take(carrying, steady, total, flows, t.now)
 	switch {
 	case !tr.over:
@@ -158,16 +165,16 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 	return changed
 }
 
-// isTrying reports whether the connection is about to try waypoints, or does.
+// isTrying reports whether the connection tries out a waypoint or omits a detour, or is about to.
 func (t turn) isTrying() bool {
 	return t.tryouts != nil && (!t.tryouts.over && t.tryouts.screened > 0 || t.tryouts.challenge != nil || t.tryouts.omissions.trials()) || t.has((*subflow).yields)
 }
 
-// yields reports whether the subflow gives its place to a waypoint that is tried.
+// yields reports whether the subflow gives its place to a waypoint that is tried out.
 func (s *subflow) yields() bool { return s.isAside(yieldsPlace) }
 
-// steadyRate returns the bits a second that a subflow carries, once it has ceased to grow. One that has never carried anything is
-// perhaps dead, and left to those that find that out (silence.go).
+// steadyRate returns a subflow's rate in bits a second. known is false while the rate may still grow. The rate of a
+// subflow that has never carried anything stays unknown, because it may be dead (silence.go).
 func (t turn) steadyRate(s *subflow) (rate float64, known bool) {
 	if !s.measuredAt(t.now) {
 		return 0, false
@@ -187,7 +194,7 @@ func (t turn) areSteady(list []*subflow) bool {
 	})
 }
 
-// ready returns the detours that may give their places, with their rates, the poorest first.
+// ready returns the detours that may give their places and their rates, the poorest first.
 func (m *Manager) ready(t turn) (list []readySubflow) {
 	for _, s := range t.subflows {
 		if s.backup || !m.exchangeable(t, s) || !t.carriesWithout(s) {
@@ -206,8 +213,8 @@ type readySubflow struct {
 	rate float64
 }
 
-// mayYield reports whether the network limits what a detour carries. One without a sign of that is believed to be limited, after a
-// while, if another subflow of the connection is.
+// mayYield reports whether the network limits what a detour carries. Without a sign of that, it is assumed after a
+// while if the network limits another subflow of the connection.
 func (t turn) mayYield(s *subflow) bool {
 	return t.presses(s) || t.now.Sub(later(s.since, s.told.at)) >= measure.SteadyMost && t.has(t.presses)
 }
@@ -217,18 +224,18 @@ func (t turn) presses(s *subflow) bool {
 	return s.up && !s.backup && s.measuredAt(t.now) && (s.habits.steady.Pressed() || s.pressed(t.now))
 }
 
-// carriesWithout reports whether another subflow carries the connection's data.
+// carriesWithout reports whether another subflow can carry the connection's data.
 func (t turn) carriesWithout(s *subflow) bool {
 	return t.has(func(x *subflow) bool { return x != s && t.ours(x) && x.stayed(t.now) && !x.backup && x.backoff == 0 })
 }
 
-// yield has a detour give its place to a waypoint.
+// yield makes a detour give its place to a waypoint.
 func (t turn) yield(s *subflow, to string) {
 	t.putAside(s, yieldsPlace, Verdict{Waypoint: to})
 }
 
-// makeRoom ends detours that gave their places, once their queues have drained: one at a time, so that the other waypoint has come
-// before the next ends. It reports whether one ends.
+// makeRoom ends a detour that gives its place once its queue has drained. It ends one at a time, so that the other
+// waypoint has come before the next one ends. It reports whether one ends.
 func (t turn) makeRoom(m *Manager) bool {
 	if t.tryouts == nil || t.tryouts.waits(t.now) {
 		return false
@@ -253,12 +260,12 @@ func (t turn) makeRoom(m *Manager) bool {
 	return false
 }
 
-// waits reports whether a waypoint is about to take a place.
+// waits reports whether a place is free for a waypoint.
 func (tr *tryouts) waits(now time.Time) bool {
 	return tr.next != "" && within(tr.nextAt, now, joinsWithin)
 }
 
-// nextTryout returns the waypoint that is to take the place that is free, and whether that is to measure it.
+// nextTryout returns the waypoint that is to take the free place, and whether it takes the place to be measured.
 func (t turn) nextTryout() (waypoint string, tries bool) {
 	if t.tryouts == nil || !t.tryouts.waits(t.now) {
 		return "", false
@@ -266,20 +273,20 @@ func (t turn) nextTryout() (waypoint string, tries bool) {
 	return t.tryouts.next, t.tryouts.tries
 }
 
-// took records that a waypoint took a place.
+// took records that a subflow through a waypoint was requested, which may take the free place.
 func (t turn) took(waypoint string) {
 	if t.tryouts != nil && t.tryouts.next == waypoint {
 		t.tryouts.next = ""
 	}
 }
 
-// busy reports whether the connection's detours are being exchanged.
+// busy reports whether a detour of the connection joins, ends or is being exchanged.
 func (t turn) busy() bool {
 	return t.tryouts.waits(t.now) || t.has(func(s *subflow) bool { return s.detour != nil && (!s.up || s.leaving || !s.crowded.IsZero()) })
 }
 
-// screen gives the place of a detour whose rate is known to a waypoint that was not measured. When nothing is left to be measured,
-// it gives the place to a waypoint that gave more. It reports whether a place was given.
+// screen gives the place of a detour whose rate is known to a waypoint that was not measured. If no such waypoint is
+// left, it gives the place to a waypoint that gave more. It reports whether it gave a place.
 func (m *Manager) screen(t turn) bool {
 	tr := t.tryouts
 	ready := m.ready(t)
@@ -322,8 +329,9 @@ func (m *Manager) screen(t turn) bool {
 	return false
 }
 
-// directCarriesMost reports whether the direct path carries at least half of the connection's data. Then a screening would cost more
-// than it is likely to gain: in the lab, 10 % of 20 s where no detour could add anything. Challenges try one waypoint at a time.
+// directCarriesMost reports whether the direct path carries at least half of the connection's data. A screening is
+// then likely to cost more than it gains: in the lab it cost 10 % of 20 s where no detour could add anything.
+// Challenges try only one waypoint at a time.
 func (t turn) directCarriesMost() bool {
 	direct, sum := 0.0, 0.0
 	for _, s := range t.subflows {
@@ -339,7 +347,7 @@ func (t turn) directCarriesMost() bool {
 	return direct > 0 && 2*direct >= sum
 }
 
-// endScreening ends the screening. What is in use then has a claim to its place.
+// endScreening ends the screening. The detours in use keep their places.
 func (m *Manager) endScreening(t turn) {
 	t.tryouts.over, t.tryouts.ended, t.tryouts.due = true, t.now, t.now.Add(sumBefore)
 	if t.tryouts.screened > 0 {
@@ -349,14 +357,14 @@ func (m *Manager) endScreening(t turn) {
 	}
 }
 
-// claim has a detour that was tried keep its place.
+// claim makes a detour that was tried out keep its place, and records the result as the reason.
 func (t turn) claim(s *subflow) {
 	if s.why == nil || s.detour == nil {
 		return
 	}
 	for _, r := range slices.Backward(t.tryouts.results) {
 		if r.Waypoint == s.detour.Waypoint {
-			why := *s.why // which others may share
+			why := *s.why // others may share it
 			why.explored, why.tried = false, &r
 			s.why = &why
 			return
@@ -364,8 +372,8 @@ func (t turn) claim(s *subflow) {
 	}
 }
 
-// unmeasured returns the waypoints that the connection may take and that were not measured, those first of which others measured
-// most.
+// unmeasured returns the waypoints that the connection may take and that were not measured. Those that other members
+// rate best come first.
 func (m *Manager) unmeasured(t turn) []string {
 	type found struct {
 		waypoint string
@@ -386,7 +394,8 @@ func (m *Manager) unmeasured(t turn) []string {
 	return names
 }
 
-// isUnmeasured reports whether nothing is known of what a waypoint gives bulk traffic, and the connection does not try it.
+// isUnmeasured reports whether it is unknown what a waypoint gives bulk traffic, it is worth trying out, and the
+// connection has not tried it out.
 func (m *Manager) isUnmeasured(t turn, o *offered) bool {
 	r, _ := m.detours.history.of(o.Waypoint, t.server)
 	if o.Kind.own() || r.isShunned(t.now) || m.detours.history.given(o.Waypoint, t.server, t.now) > 0 {
@@ -404,7 +413,8 @@ func (m *Manager) isShunned(t turn, o *offered) bool {
 	return r.isShunned(t.now)
 }
 
-// bestTried returns the waypoint that the connection may take which gives most, by what it measured, or else others of this host.
+// bestTried returns the waypoint that gives most of those that the connection may take. What the connection measured
+// itself comes before what others of this host measured.
 func (m *Manager) bestTried(t turn) (best string, goodput float64) {
 	for o := range m.spare(t) {
 		if o.Kind.own() || m.isShunned(t, o) || t.has(func(s *subflow) bool { return s.yields() && s.aside.why.Waypoint == o.Waypoint }) {
@@ -421,7 +431,7 @@ func (m *Manager) bestTried(t turn) (best string, goodput float64) {
 	return best, goodput
 }
 
-// of returns the last result of a waypoint.
+// of returns the last result of a waypoint. ok is false if there is none.
 func (tr *tryouts) of(waypoint string) (r Tryout, ok bool) {
 	for _, r := range slices.Backward(tr.results) {
 		if r.Waypoint == waypoint {
@@ -431,7 +441,7 @@ func (tr *tryouts) of(waypoint string) (r Tryout, ok bool) {
 	return r, false
 }
 
-// add records a result. A later one of a waypoint that was screened takes the place of the earlier.
+// add records a result. It replaces an earlier result of the same waypoint.
 func (tr *tryouts) add(r Tryout) {
 	i := slices.IndexFunc(tr.results, func(x Tryout) bool { return x.Waypoint == r.Waypoint })
 	if i >= 0 {
@@ -448,7 +458,7 @@ func (m *Manager) result(t turn, s readySubflow) {
 	m.detours.history.tried(s.detour.Waypoint, t.server, max(s.rate, m.together(t.now).of(s.detour.Waypoint, t.server).goodput), t.mayYield(s.subflow), t.now)
 }
 
-// tried records what a waypoint gave that was tried.
+// tried records what a waypoint gave when it was tried out.
 func (h history) tried(waypoint string, server netip.AddrPort, goodput float64, pressed bool, now time.Time) {
 	key := trail{waypoint, prefixOf(server.Addr())}
 	r, known := h[key]
