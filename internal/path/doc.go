@@ -1,61 +1,108 @@
-// Package path implements the path manager as pure decisions: events go in, actions come out. It
-// keeps the state of every MPTCP connection and of every detour on offer. It reads no clock, makes
-// no system calls and starts no goroutine, so the same code runs in the agent, in tests with
-// virtual time and in a simulator.
+// Package path is the path manager. It decides which detours the MPTCP connections of this host use, and which of their
+// subflows carry data. Its decisions are pure: events go in, actions come out. It reads no clock, makes no system calls
+// and starts no goroutine, so the same code runs in the agent, in tests with virtual time and in a simulator.
 //
-// A single owner calls Manager.Handle with an Event and the time, carries out the Actions it
-// returns, and calls Handle again with Tick at Manager.Next. The Manager handles what every policy
-// needs: address ids, joins without an answer, backoff, whether a path lets in-band SYNs through,
-// keeping TLS handshakes on the direct path, and changes of the client's address. A Policy decides
-// which detours a connection gets; each policy has its own file.
+// # From an event to an action
 //
-// An event changes the state of its owners. Then step brings each connection concerned up to date.
-// An owner never calls the Manager: it returns what follows from the change.
+//  1. The caller passes an Event and the time to Manager.Handle. Handle passes it to the owner of the state that it
+//     changes, such as hostAddrs, offers or conn.
+//  2. If the event has close samples of a connection, Manager.weigh decides which of its subflows carry, and which of
+//     its detours are exchanged, tried out or omitted.
+//  3. Manager.step brings each affected connection up to date: it judges ended subflows, ends leaving ones and sends
+//     what the peer must know.
+//  4. The last part of step, Manager.open, asks the connection's Policy which detours to open. The Policy sees a View:
+//     the subflows in use, and the detours that are usable or rest.
+//  5. Handle returns the Actions. The caller carries them out, and calls Handle with a Tick at Manager.Next.
 //
-//	event.go action.go manager.go    what goes in, what comes out, which function handles what
-//	kernel.go                        a connection's and a subflow's life, as the kernel reports it
-//	conn.go subflow.go table.go      one connection, its subflows, all connections
-//	step.go                          step; turn, with which one connection decides for itself
-//	addrs.go                         this host's addresses
+// An owner of state never calls the Manager. It returns what follows from a change. A turn is one connection at the
+// time of an event. Its methods decide what needs no detours and no other connections.
 //
-//	detour.go kind.go                detours, and which are on offer
-//	open.go policy*.go reason.go     which detours a connection takes now, and why
-//	candidate.go explain.go          why a new connection would take a detour or not
-//	rule.go arrange.go quota.go      which policy a connection follows, which of its subflows carry
-//	growth.go threshold.go           whether a connection has the traffic that its policy waits for
-//	inactivity.go                    when a connection without subflows is left to end
-//	refresh.go refuse.go             when subflows are replaced, which are refused
-//	rest.go                          which detours it does not take now, and until when:
-//	retry.go trial.go suspension.go       after failures, while in-band SYNs are blocked, after harm
-//	loaded.go                        which waypoints are loaded, and how connections leave those
-//	exchange.go                      which detours in use are exchanged for better ones
-//	tryout.go challenge.go           which waypoints a bulk connection tries in their places
-//	invite.go                        which it tries because they say what they give
-//	omit.go                          which detours stand by, because a bulk connection gets as much without them
-//	line.go sessions.go              whether this host's line is the bottleneck, as sessions with waypoints show
-//	behindline.go                    which detours begin as backups, because it was
-//	flee.go                          which are left at once, because they turned bad in the middle of traffic
-//	places.go                        how many subflows a server accepts
+// # Words
 //
-//	history.go prospect.go bulk.go   measurements of detours, and the expectations they give
-//	together.go                      what this host's bulk connections get through a waypoint, all together
-//	explore.go                       what exploring may cost
-//	hearsay.go                       what other members measured (package claim)
-//	share.go                         whether a detour shares its bottleneck with another path
-//	memory.go                        how the next Manager takes them over
+//   - connection: an MPTCP connection of a program on this host. It consists of subflows.
+//   - path: the way of a subflow's packets. The direct path passes no waypoint.
+//   - waypoint: another member's host, which forwards traffic to servers.
+//   - detour: a route to servers through a waypoint, by a mechanism (Kind). It is on offer until it is withdrawn. It
+//     rests while something speaks against using it.
+//   - backup: a subflow on which the peer sends new data only if no other subflow works (MP_PRIO).
+//   - carry: an established subflow carries if it is not a backup.
+//   - stand by: a subflow stands by if it is a backup although it works. Either the Policy wants that, or the subflow
+//     is set aside, for a reason (asideCause), and carries again when the reason has gone.
+//   - place: one of the few subflows that a server accepts.
+//   - exchange: to take a detour through another waypoint in place of one in use. To flee is to leave a detour at once,
+//     because its rate collapsed.
+//   - try out: to give a waypoint the place of another for a short time, to measure it. A bulk connection first screens
+//     all waypoints, later challenges one detour at a time. To yield is to give the place.
+//   - omit: to set a detour aside for a moment, to compare what the connections get without it.
+//   - leaving: a subflow is leaving if it ends as soon as its connection has another.
+//   - messages, bulk: kinds of traffic. Messages wait for round trips, bulk traffic for bandwidth.
+//   - network of servers: a block of addresses to which routes are usually the same (prefixOf).
+//   - trail: a waypoint, or the direct path, towards a network of servers. Measurements are remembered by trail.
+//   - line: this host's own access to the Internet, which all paths share.
 //
-//	sense.go                         what samples show; package measure has the estimates
-//	weigh.go                         which subflows carry a connection's data, and which are set aside
-//	lossy.go                         which are set aside because they lose packets
-//	bound.go                         when bulk traffic gives way to messages on the same path
-//	stall.go                         when those set aside carry again because the others stall
-//	priority.go                      how the server learns of that (MP_PRIO)
-//	measure.go silence.go vanish.go  when a detour in use is given up: it makes no progress, nothing
-//	                                 arrives, it ended without an event
-//	spend.go                         budgets of bytes through waypoints (package budget)
-//	leave.go                         how detours end whose waypoint is not to be used any more
-//	judge.go                         what the end of a subflow says about its detour or server
-//	removeaddr.go                    how the server learns of ends that it cannot notice
-//	tally.go settle.go               what subflows carried, to the last byte
-//	flow.go snapshot.go              the state, for display
+// # Where to find what
+//
+// What comes in, what goes out, and what is known of connections?
+//
+//	event.go action.go manager.go      events, actions, and the functions that handle them
+//	kernel.go                          the kernel's events about connections and subflows
+//	conn.go subflow.go table.go        one connection, its subflows, all connections
+//	step.go                            one connection's update; turn
+//	addrs.go                           this host's addresses
+//	reconfigure.go steer.go spare.go   the operator's settings and wishes
+//	tally.go settle.go                 what subflows carried, to the last byte
+//	snapshot.go flow.go                the state for display
+//
+// Which detours are on offer, and which rest?
+//
+//	detour.go kind.go                  detours, their kinds and offers
+//	rest.go                            which detours a connection does not use now, and until when
+//	retry.go trial.go suspension.go    ... after failures, while in-band SYNs are blocked, after harm
+//	spend.go quota.go limit.go         ... because of budgets (package budget), quotas and rate limits
+//	loaded.go                          ... because their waypoints are loaded
+//
+// Which detours does a connection take, and why?
+//
+//	open.go reason.go                  the View, the Plan carried out, the reasons
+//	policy.go policy_*.go              the policies
+//	rule.go growth.go threshold.go     which policy a connection follows, and when it begins
+//	prospect.go bulk.go together.go    what a connection may expect of a detour
+//	places.go                          how many subflows a server accepts
+//	candidate.go explain.go            the same for a new connection, to be shown
+//
+// What was measured?
+//
+//	sense.go                           what samples show; package measure makes the estimates
+//	history.go memory.go               measurements by trail, and how they outlive the Manager
+//	hearsay.go                         other members' measurements (package claim)
+//	share.go                           whether two paths share a bottleneck
+//	line.go sessions.go                whether this host's line is the bottleneck
+//
+// Which detours are replaced by better ones?
+//
+//	exchange.go flee.go                by one that gives clearly more, or at once after a collapse
+//	tryout.go challenge.go invite.go   by one that is tried out
+//	explore.go                         what exploring may cost
+//	refresh.go leave.go                by a new subflow; waypoints that are not used any more
+//
+// Which subflows carry?
+//
+//	weigh.go                           the decision, and messages
+//	lossy.go                           paths that lose too much
+//	omit.go behindline.go              detours that add nothing
+//	stall.go                           subflows that stand by when the others stall
+//	bound.go                           bulk traffic that delays messages
+//	arrange.go                         what the policy wants
+//	priority.go                        how the peer learns of it
+//
+// When does a subflow or a connection end?
+//
+//	measure.go silence.go vanish.go    no progress, nothing arrives, gone without an event
+//	judge.go                           what the end says about a detour or a server
+//	removeaddr.go                      how the peer learns of an end that it cannot notice
+//	inactivity.go                      connections that are left to end
+//
+// What happens to connections that this host accepted?
+//
+//	announce.go refuse.go              announcing addresses, refusing subflows
 package path
