@@ -29,6 +29,7 @@ const (
 	boundTo = 0.85
 	// boundGrows is the factor by which the bound grows every boundStep while the queue stays small.
 	boundGrows = 1.05
+	// boundStep is the time between two changes of a bound.
 	boundStep  = 5 * time.Second
 	leastBound = 200e3 // in bits a second
 	// wholePacket is the size of a packet relative to its payload.

@@ -41,7 +41,7 @@ type challenge struct {
 	invited bool // the waypoint invited the connection (invite.go)
 }
 
-// summed measures the sum: the rate of all of this host's bulk connections to a network of servers. It begins anew
+// summed measures the sum: the rate of all of this host's bulk connections to a network of servers. It starts again
 // when the subflows of the connection that carry change.
 type summed struct {
 	of        []*subflow // subflows that carry

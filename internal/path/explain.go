@@ -189,7 +189,7 @@ type endedConn struct {
 	at time.Time
 }
 
-// mostLately bounds the memory of lately.
+// mostLately bounds the number of ended connections that are kept.
 const mostLately = 64
 
 func (l *lately) add(c *conn, now time.Time) {

@@ -75,7 +75,7 @@ type record struct {
 	doubted time.Time // the last time
 }
 
-// finding is what a connection measured on a trail since its last finding.
+// finding holds what a connection measured on a trail since its last finding.
 type finding struct {
 	trip    time.Duration
 	loss    float64

@@ -35,7 +35,7 @@ const (
 	exchangedIn = 5 * time.Second
 )
 
-// load is what a waypoint states about its load. since is when it became loaded, and until when that ends. gives is
+// load is what a waypoint states about its load. since and until are the start and the end of its load. gives is
 // the rate that one more member would get, in bits a second. If the waypoint is not loaded but used up by one member,
 // until is zero, and since is the time of the statement.
 type load struct {

@@ -51,8 +51,9 @@ const (
 	omitDrains = 2500 * time.Millisecond
 	// omitMost is the time after which an omission ends without a result.
 	omitMost = 8 * time.Second
-	// omitMay is the share of what a connection has carried, and carries in omitCredit, that omissions may cost.
-	omitMay    = 0.005
+	// omitMay is the share of what a connection has carried, and carries in omitCredit, that its omissions may cost.
+	omitMay = 0.005
+	// omitCredit is the time whose traffic counts in advance.
 	omitCredit = 20 * time.Second
 	// omitCosts is the time for which an omission costs what the detour carries, if the detour adds all of that.
 	omitCosts = time.Second
@@ -305,7 +306,7 @@ func (o *omissions) begin(at reading) {
 	}
 }
 
-// restart makes the omission under way begin anew.
+// restart starts the omission under way again.
 func (o *omissions) restart(now time.Time) { o.began, o.from = now, reading{} }
 
 // end ends the omission under way.

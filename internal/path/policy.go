@@ -46,7 +46,7 @@ type View struct {
 	Usable []Usable
 	// Resting lists the detours that are not to be used for now.
 	Resting []Resting
-	// Traffic is what the connection carried until now.
+	// Traffic describes what the connection has carried until now.
 	Traffic Traffic
 	// Room is the number of further subflows that the server accepts on the connection. RoomKnown is set if that is
 	// known.
@@ -90,7 +90,7 @@ type Usable struct {
 // Prospect estimates what a connection may expect of a detour. Fields are zero if nothing is known.
 type Prospect struct {
 	// Shunned is the time until which the waypoint is avoided because it lost too much towards the server's network.
-	// Loss is what it lost. Zero: it is not avoided.
+	// Zero: it is not avoided. Loss is the share of packets that it lost.
 	Shunned time.Time
 	Loss    float64
 	// Loaded is the time until which the waypoint says that it is loaded. Zero: it is not loaded.

@@ -20,9 +20,10 @@ import (
 const (
 	// exploreEvery makes one connection in 16 explore.
 	exploreEvery = 16
-	// sameFactor is the factor below which two waits are about the same, after sameSlack was added to both.
+	// sameFactor is the factor below which two waits, or two goodputs, are about the same.
 	sameFactor = 1.3
-	sameSlack  = 5 * time.Millisecond
+	// sameSlack is added to two waits before they are compared.
+	sameSlack = 5 * time.Millisecond
 	// slackGoodput is added to a goodput in the same way, in bits a second.
 	slackGoodput = 100e3
 )

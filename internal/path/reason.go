@@ -76,6 +76,7 @@ func (x *reasons) shared(w *Reason) *Reason {
 	return w
 }
 
+// standing tells why a kind of detour of a waypoint was not chosen.
 type standing struct {
 	kind Kind
 	is   uint8

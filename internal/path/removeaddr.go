@@ -38,7 +38,7 @@ const removeAddrGap = 50 * time.Millisecond
 type lostAddr struct {
 	id     uint8
 	local  netip.AddrPort
-	sent   time.Time // when REMOVE_ADDR was sent; zero: not yet, or perhaps in vain
+	sent   time.Time // when REMOVE_ADDR was sent; zero: not yet, or it may not have arrived
 	copies           // since then
 	again  int       // times it was sent again because the server had no place
 	// enough is set if the server has no place even after maxRepeats. Then REMOVE_ADDR is sent again only if a subflow

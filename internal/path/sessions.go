@@ -27,7 +27,7 @@ const (
 	sentTogether = 3
 )
 
-// sessionWorth is what the session with a waypoint shows of the way there.
+// sessionWorth holds what the session with a waypoint shows of the path to it.
 type sessionWorth struct {
 	trip   time.Duration // shortest round trip
 	loss   float64       // least share of lost packets that the losses prove

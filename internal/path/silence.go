@@ -28,8 +28,9 @@ import "time"
 //
 // The numbers come from measurements of 70 healthy and 28 broken detours (docs/kernel-behaviour.md).
 const (
-	// stillTwice is two samples in a row. For holdsUp, a connection must make no progress for so long if the detour is
-	// steady: on short round trips the server resends what is missing after 0.2 s.
+	// stillTwice is a little less than the time of two samples in a row. For holdsUp on a steady detour, the
+	// connection must make no progress for this time. On short round trips the server resends what is missing after
+	// 0.2 s.
 	stillTwice = watchInterval - 5*time.Millisecond
 	// stillFor is the time in place of stillTwice for detours that are not steady, at least trips round trips. It
 	// keeps the number of probes low.

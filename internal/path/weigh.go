@@ -37,7 +37,9 @@ const (
 	lossDelay = 200 * time.Millisecond
 	// lossExposed is the number of packets whose loss delays a message.
 	lossExposed = 10
-	muchLess    = 2 // of two paths, the one that loses so many times less is better
+	// muchLess is the factor by which a path must lose less than another to be preferred to it.
+	muchLess = 2
+	// learnsEvery is the time after which the history learns from a connection again.
 	learnsEvery = time.Second
 )
 
@@ -59,16 +61,23 @@ type attention struct {
 	besides     *besides  // nil unless it has bulk traffic
 }
 
-// asideCause is the kind of reason for setting a subflow aside. The constants below are its values.
+// asideCause is the kind of reason for setting a subflow aside.
 type asideCause uint8
 
 const (
+	// notAside means that the subflow is not set aside now.
 	notAside asideCause = iota
+	// lossy means that it lost too much (lossy.go).
 	lossy
+	// standsBy means that another subflow carries the messages.
 	standsBy
+	// spent means that a budget is used up (spend.go).
 	spent
+	// yieldsPlace means that it gives its place to a waypoint that is tried out (tryout.go).
 	yieldsPlace
+	// addsNothing means that it is omitted, or that the connections got as much without it (omit.go).
 	addsNothing
+	// behindLine means that it began as a backup, because this host's line was the bottleneck (behindline.go).
 	behindLine
 )
 

@@ -34,8 +34,11 @@ type Scope uint8
 
 // Each scope has a limit of its own.
 const (
+	// Total is the scope of all waypoints together.
 	Total Scope = iota
+	// Waypoint is the scope of one waypoint.
 	Waypoint
+	// Metered is the scope of all waypoints, from metered interfaces.
 	Metered
 )
 
@@ -44,10 +47,12 @@ func (s Scope) String() string { return [...]string{"total", "waypoint", "metere
 // Level classifies the used share of a limit.
 type Level uint8
 
-// From four fifths on, a limit is nearly spent.
 const (
+	// Free means that less than four fifths are used.
 	Free Level = iota
+	// Nearly means that four fifths are used.
 	Nearly
+	// Spent means that all is used.
 	Spent
 )
 

@@ -36,7 +36,7 @@ type Book struct {
 	members map[string]*member
 }
 
-// member is what is known of one member.
+// member holds what is known of one member.
 type member struct {
 	at       time.Time
 	claims   []Claim

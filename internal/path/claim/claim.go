@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Claim is what one member measured of one waypoint.
+// Claim states what one member measured through one waypoint.
 type Claim struct {
 	Waypoint string
 	Loss     LossClass

@@ -22,9 +22,10 @@ const (
 	agreesFor = 2500 * time.Millisecond
 	// movesBy is the least change of the queue meanwhile, as a multiple of the difference up to which waits agree.
 	movesBy = 5
-	// agreesSoon is the least time if the queue changes by movesMuch such differences.
+	// agreesSoon is the least time that they must span if the queue changes more.
 	agreesSoon = 1000 * time.Millisecond
-	movesMuch  = 25
+	// movesMuch is the least change of the queue in agreesSoon, as such a multiple.
+	movesMuch = 25
 	// agreesGap is the longest time between two pairs of a series.
 	agreesGap = 2500 * time.Millisecond
 )

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// answersKept is the number of exchanges that Answers keeps, and answersLeast the number that it needs for an
-// estimate.
 const (
-	answersKept  = 8
+	// answersKept is the number of exchanges that Answers keeps.
+	answersKept = 8
+	// answersLeast is the number of exchanges that an estimate needs.
 	answersLeast = 4
 )
 

@@ -33,8 +33,11 @@ var tQuantiles = [...]float64{4.303, 3.182, 2.776, 2.571, 2.447, 2.365}
 type Relation uint8
 
 const (
+	// Unknown means that too few pairs are known, or that they disagree.
 	Unknown Relation = iota
+	// Shared means that the paths share a bottleneck.
 	Shared
+	// Apart means that they do not.
 	Apart
 )
 
