@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// A subflow of an agent before us to the waypoint's address and the server's port may have been in-band or mapped.
-// It is taken for in-band where that can be, whichever offer comes first.
+// A subflow that an earlier agent opened to the waypoint's address and the server's port may have been in-band or
+// mapped. Where both are possible it counts as in-band, whichever is offered first.
 func TestAdoptedSubflowIsNamedByTheLikelierKind(t *testing.T) {
 	at := netip.MustParseAddrPort
 	server, waypoint := at("203.0.113.5:443"), at("192.0.2.7:443")

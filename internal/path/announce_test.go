@@ -43,7 +43,7 @@ func (s *server) accepts(token path.Token) {
 	s.tell(path.ConnEstablished{Token: token, Local: netip.AddrPortFrom(ip("me"), 80), Remote: netip.AddrPortFrom(ip("web"), 5000), ServerSide: true})
 }
 
-// Of accepted connections whose end was missed nothing stays, and of those that exist nothing is lost.
+// After a resync, accepted connections that have ended are forgotten, and those that exist are kept.
 func TestResyncOfAccepted(t *testing.T) {
 	s := newServer(t, path.Rule{Policy: path.Mesh{Mode: path.BackupMode}, Announce: true})
 	s.accepts(1)
@@ -68,7 +68,7 @@ func TestResyncOfAccepted(t *testing.T) {
 	}
 }
 
-// run lets time pass with the ticks that the manager asks for.
+// run lets time pass, with the ticks that the manager asks for.
 func (s *server) run(d time.Duration) {
 	end := s.now.Add(d)
 	for at, ok := s.m.Next(); ok && !at.After(end); at, ok = s.m.Next() {
@@ -108,7 +108,8 @@ func TestAnnouncedUntilTaken(t *testing.T) {
 	}
 }
 
-// An uplink that comes later is announced, too, with an id of its own, and one that is not listed is not.
+// An uplink that comes later is announced, too, with an id of its own. One that the policy does not list is not
+// announced.
 func TestAnnouncedLater(t *testing.T) {
 	s := newServer(t, path.Rule{Announce: true, Policy: path.Mesh{Uplinks: []string{"eth0", "wlan0"}}})
 	s.accepts(1)
@@ -127,8 +128,8 @@ func TestAnnouncedLater(t *testing.T) {
 	}
 }
 
-// An announced address that this host loses is withdrawn eight times, after its subflows have ended, and announced again when
-// it comes back.
+// When this host loses an announced address, the subflows there end, and the address is withdrawn eight times. When
+// it comes back, it is announced again.
 func TestWithdrawn(t *testing.T) {
 	s := newServer(t, path.Rule{Announce: true, Policy: path.Mesh{}})
 	all := path.LocalAddrs{Addrs: []netip.Addr{ip("me"), ip("me2"), ip("me3"), ip("me6")}}
@@ -146,7 +147,7 @@ func TestWithdrawn(t *testing.T) {
 	if want := append([]path.Action{end}, slices.Repeat([]path.Action{removal}, 8)...); !slices.Equal(s.taken, want) {
 		t.Fatalf("in all: %+v", s.taken)
 	}
-	s.accepts(2) // is told of nothing that is gone
+	s.accepts(2) // has nothing to withdraw
 	s.run(time.Hour)
 	if len(s.told) != 1 {
 		t.Fatalf("announced %+v", s.told)
@@ -157,7 +158,7 @@ func TestWithdrawn(t *testing.T) {
 		t.Errorf("after it came back: %+v", s.told[1:])
 	}
 	s.run(100 * time.Millisecond)
-	s.tell(without) // while it is announced
+	s.tell(without) // while the address is being announced
 	s.tell(path.ConnClosed{Token: 1})
 	s.run(time.Hour)
 	removals := 0

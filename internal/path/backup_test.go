@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// TestBackupTakesOver has this host only receive. The carrying uplink goes silent, and the server sends on the backup. The
-// backup is promoted, and demoted when the first uplink answers probes again.
+// TestBackupTakesOver plays a host that only receives. The carrying uplink goes silent, and the server sends on the
+// backup. The backup is promoted, and demoted again when the first uplink answers probes.
 func TestBackupTakesOver(t *testing.T) {
 	m := path.New(path.Config{ByWorth: true, Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{{Policy: path.Mesh{Mode: path.BackupMode}}}})
 	now, server := birth, netip.AddrPortFrom(ip("web"), 80)

@@ -12,8 +12,7 @@ import (
 
 const crowd = 10_000
 
-// life is one connection to a server of its own, as the kernel and one waypoint
-// tell it: up to the second subflow, and to its end.
+// life returns the events of one connection to a server of its own: up to the second subflow, and to the end.
 type life struct{ begin, end []path.Event }
 
 func lives() []life {
@@ -44,12 +43,11 @@ func lives() []life {
 	return all
 }
 
-// BenchmarkConnections: one connection begins and one ends beside 10,000 living
-// ones of two subflows each, with the ticks due meanwhile, as at 2,000 a second.
+// BenchmarkConnections begins one connection and ends one beside 10,000 living ones of two subflows each, with the
+// ticks that are due meanwhile at 2,000 a second.
 func BenchmarkConnections(b *testing.B) { connections(b, lives()) }
 
-// BenchmarkInBand: the same with a detour that leads anywhere, so that no mapping
-// is asked for.
+// BenchmarkInBand does the same with a detour to any server, so that no mapping is asked for.
 func BenchmarkInBand(b *testing.B) {
 	all := lives()
 	for i := range all {
@@ -108,7 +106,7 @@ func connections(b *testing.B, all []life, first ...path.Event) {
 	b.ReportMetric(perConn, "B/conn")
 }
 
-// heap is what is in use, after a collection.
+// heap returns the memory in use after a collection.
 func heap() uint64 {
 	runtime.GC()
 	var s runtime.MemStats
@@ -116,7 +114,7 @@ func heap() uint64 {
 	return s.HeapAlloc
 }
 
-// BenchmarkMeasured: all 20,000 subflows are sampled.
+// BenchmarkMeasured samples all 20,000 subflows.
 func BenchmarkMeasured(b *testing.B) {
 	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -142,8 +140,7 @@ func BenchmarkMeasured(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all.Samples)), "ns/sample")
 }
 
-// BenchmarkOffer: a detour that leads anywhere is offered to 10,000 connections
-// that lack one, and withdrawn.
+// BenchmarkOffer offers a detour to any server to 10,000 connections that lack one, and withdraws it.
 func BenchmarkOffer(b *testing.B) {
 	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 100}})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -9,8 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// crossing is a host with a bulk connection and one with messages, on the direct path and through bob, in virtual time. Each
-// path has a queue of so long while bulk traffic has no bound there.
+// crossing plays a host with a bulk connection and one with messages, on the direct path and through bob, in virtual
+// time. While bulk traffic has no bound on a path, the path has this queue.
 type crossing struct {
 	t        *testing.T
 	m        *path.Manager
@@ -22,7 +22,7 @@ type crossing struct {
 	begun    int
 	queue    time.Duration
 	ecn      bool
-	others   bool // the queue is the work of others
+	others   bool // others cause the queue
 	silent   bool // no messages
 }
 
@@ -71,9 +71,9 @@ func (c *crossing) tell(ev path.Event) {
 	}
 }
 
-const crossingRate = 10e6 // bits of payload a second, that bulk gets on each path without a bound
+const crossingRate = 10e6 // bits of payload a second of bulk traffic on each path without a bound
 
-// run has time pass.
+// run lets time pass.
 func (c *crossing) run(long time.Duration) {
 	for end := c.now.Add(long); c.now.Before(end); c.now = c.now.Add(dt) {
 		var ev path.Measured
@@ -116,7 +116,7 @@ func (c *crossing) run(long time.Duration) {
 	}
 }
 
-// Bulk traffic gives way where messages wait in its queue, by little, and for as long as there are messages.
+// Bulk traffic is bounded a little where messages wait in its queue, as long as there are messages.
 func TestBulkGivesWayToMessages(t *testing.T) {
 	c := newCrossing(t)
 	c.run(3 * time.Second)
@@ -148,8 +148,8 @@ func TestBulkGivesWayToMessages(t *testing.T) {
 	}
 }
 
-// Nothing is bounded that would lose packets by it, where the queue is short, and where the queue is the work of others, that
-// is found out now and then.
+// No bound is set if it would lose packets, if the queue is short, or if others cause the queue. The last is tested
+// again from time to time.
 func TestBulkIsNotBoundedInVain(t *testing.T) {
 	for name, change := range map[string]func(*crossing){
 		"no ECN":        func(c *crossing) { c.ecn = false },

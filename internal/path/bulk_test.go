@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// unlike has bob, who is close and slow, and carol, who is far and fast.
+// unlike returns a selection with bob, who is close and slow, and carol, who is far and fast.
 func unlike() map[string]*pathWorth {
 	return map[string]*pathWorth{
 		"":      {trip: 60 * time.Millisecond, rate: 300},
@@ -21,7 +21,7 @@ func unlike() map[string]*pathWorth {
 	}
 }
 
-// over has one bulk connection for so long, with a detour through this waypoint alone.
+// over plays one bulk connection for this time, with a detour through this waypoint only.
 func (s *selection) bulkOver(waypoint string, long time.Duration) {
 	s.offer(waypoint)
 	s.connect()
@@ -29,8 +29,8 @@ func (s *selection) bulkOver(waypoint string, long time.Duration) {
 	s.tell(path.DetourWithdrawn{ID: path.DetourID(waypoint)})
 }
 
-// A connection that is likely to be bulk takes the detour that gave such connections most, one with messages that with the
-// shortest round trip, although both go to the same network.
+// A connection that is likely to be bulk takes the detour that gave such connections most. One with messages takes
+// the detour with the shortest round trip, although both go to the same network.
 func TestBulkTakesWhatGaveMost(t *testing.T) {
 	s := newSelectionWith(t, unlike(), func(c *path.Config) { c.MessagePorts = []uint16{81} })
 	s.bulkOver("bob", 20*time.Second)
@@ -55,8 +55,8 @@ func TestBulkTakesWhatGaveMost(t *testing.T) {
 	}
 }
 
-// A waypoint of which nothing is known comes after one that gave more than the direct path, and not after one that gave less.
-// Some connections try it all the same.
+// A waypoint that was not measured comes after one that gave more than the direct path, and before one that gave
+// less. Some connections try it nevertheless.
 func TestBulkOverTheUnknown(t *testing.T) {
 	takes := func(known string) (unknown int) {
 		s := newSelectionWith(t, unlike(), func(c *path.Config) { c.BulkPorts = []uint16{80} })
@@ -78,7 +78,7 @@ func TestBulkOverTheUnknown(t *testing.T) {
 	}
 }
 
-// A bulk connection exchanges its detour for one that gave others much more, and stays with it.
+// A bulk connection exchanges its detour for one that gave others much more, and then keeps that.
 func TestPoorerDetourIsExchangedInBulk(t *testing.T) {
 	s := newSelection(t, unlike())
 	s.bulkOver("carol", 20*time.Second)
@@ -98,7 +98,7 @@ func TestPoorerDetourIsExchangedInBulk(t *testing.T) {
 	s.want("afterwards")
 }
 
-// What the history has of bulk traffic outlives the Manager, for an hour's choices.
+// The next Manager knows what bulk traffic got, and uses that for an hour.
 func TestGoodputIsRemembered(t *testing.T) {
 	first := newSelection(t, unlike())
 	first.bulkOver("bob", 20*time.Second)
@@ -131,7 +131,7 @@ func TestGoodputIsRemembered(t *testing.T) {
 	}
 }
 
-// A loss in few packets counts little.
+// A loss that was measured over few packets counts little.
 func TestLossInFewPackets(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	trail := func(waypoint string, packets uint64) path.Trail {

@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// knownTo has the memory of a host on which bob lost much and carol gave bulk traffic much, measured at the time.
+// knownTo returns the memory of a host. At this time bob lost much, and carol gave bulk traffic much.
 func knownTo(at time.Time) path.Memory {
 	network := netip.MustParsePrefix("203.0.113.0/24")
 	return path.Memory{Addrs: []netip.Addr{ip("me")}, Trails: []path.Trail{
@@ -29,8 +29,8 @@ func shares(s *selection) map[string]int {
 	return count
 }
 
-// After the clock was set, nobody knows how old a measurement is whose time is yet to come: it decides nothing, and what is
-// measured from then on counts at once. A waypoint is shunned no longer than it was to be.
+// If the clock was set back, measurements from the future decide nothing, and new ones count at once. A waypoint is
+// not shunned for longer than intended.
 func TestClockJumps(t *testing.T) {
 	measured := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
@@ -83,7 +83,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// A shun after the clock was set back begins anew, and doubles as always.
+// A shun after the clock was set back starts at the shortest time, and doubles as usual.
 func TestShunnedAfterClockJump(t *testing.T) {
 	measured := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	bad := good()
@@ -101,7 +101,7 @@ func TestShunnedAfterClockJump(t *testing.T) {
 	}
 }
 
-// What was read from a file is compared by the monotonic clock from then on, as all other times are.
+// Times that were read from a file are compared by the monotonic clock, like all other times.
 func TestRecalledTimesAreMonotonic(t *testing.T) {
 	now := time.Now()
 	memory := knownTo(now.Add(-time.Minute).Round(0)) // as read from a file

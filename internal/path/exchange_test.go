@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// known begins a connection over bob while carol is measured, but off offer.
+// known begins a connection over bob. Carol is measured but off offer.
 func known(t *testing.T, direct, bob, carol *pathWorth) *selection {
 	t.Helper()
 	s := newSelection(t, map[string]*pathWorth{"": direct, "bob": bob, "carol": carol})
@@ -45,7 +45,7 @@ func TestSlowerDetourIsExchanged(t *testing.T) {
 	}
 }
 
-// One that is a little better, or longer than the direct path, is not taken instead.
+// A waypoint that is only a little better, or worse than the direct path, does not replace the detour.
 func TestGoodEnoughDetourStays(t *testing.T) {
 	for name, c := range map[string]struct {
 		direct, bob, carol time.Duration
@@ -65,8 +65,8 @@ func TestGoodEnoughDetourStays(t *testing.T) {
 	}
 }
 
-// On random networks with losses up to half a percent, waypoints whose round trips are about the same are not exchanged
-// for each other, but for the chance of a few: what is lost is estimated from few packets.
+// On random networks with losses of up to half a percent, waypoints with about the same round trips are rarely
+// exchanged for each other. A few are, because losses are estimated from few packets.
 func TestFalseExchanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	const most = 3

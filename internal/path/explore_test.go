@@ -10,7 +10,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// However many connections begin, the tries of an hour are bounded, and those beyond take what the others take.
+// However many connections begin, the tries of an hour are bounded. Connections beyond the bound take the same as
+// others.
 func TestTriesAreBounded(t *testing.T) {
 	known := append(trails("", [][3]byte{webNetwork}, 0, 5e6), trails("a", [][3]byte{webNetwork}, 0, 20e6)...)
 	m := hearsay(5, known, []string{"a", "b"})
@@ -41,7 +42,7 @@ func TestTriesAreBounded(t *testing.T) {
 	}
 }
 
-// What a try carries counts, and ends the tries of the hour when it is too much.
+// What tries carry is counted. Too much of it ends the tries of the hour.
 func TestExploredBytesAreBounded(t *testing.T) {
 	m := hearsay(5, trails("a", [][3]byte{webNetwork}, 0, 20e6), []string{"a", "b"})
 	token := path.Token(1)
@@ -74,7 +75,7 @@ func TestExploredBytesAreBounded(t *testing.T) {
 	}
 }
 
-// If all waypoints lose much, nearly nothing goes through them, and it is hardly tried again.
+// If all waypoints lose much, almost nothing goes through them, and they are rarely tried again.
 func TestNearlyNothingIsExploredWhenAllAreBad(t *testing.T) {
 	bad := func() *pathWorth { return &pathWorth{trip: 40 * time.Millisecond, rate: 800, loss: 0.05} }
 	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": bad(), "carol": bad(), "dave": bad()})
@@ -108,7 +109,7 @@ func TestNearlyNothingIsExploredWhenAllAreBad(t *testing.T) {
 	}
 }
 
-// A connection that explores takes one detour that was not measured. Its others are the best that are known.
+// A connection that explores takes one detour that was not measured. Its other detours are the best known ones.
 func TestOneSlotIsForTheTry(t *testing.T) {
 	known := append(trails("", [][3]byte{webNetwork}, 0, 5e6), trails("a", [][3]byte{webNetwork}, 0, 20e6)...)
 	known = append(append(known, trails("b", [][3]byte{webNetwork}, 0, 18e6)...), trails("c", [][3]byte{webNetwork}, 0, 2e6)...)
@@ -125,7 +126,7 @@ func TestOneSlotIsForTheTry(t *testing.T) {
 				t.Errorf("connection %d takes the poor one: %v", token, taken)
 			}
 		}
-		// Without a try, what is unknown is taken to be as good as the direct path: better than c.
+		// Without a try, a waypoint that was not measured counts as being as good as the direct path: better than c.
 		if m.Explores(token) {
 			explorers++
 		}
@@ -151,7 +152,7 @@ func TestOneSlotIsForTheTry(t *testing.T) {
 	}
 }
 
-// A try that turns out poor ends when it is measured, also on a connection that goes on for hours.
+// A try that shows a poor detour ends once the detour is measured, also on a connection that lasts for hours.
 func TestPoorTryIsLeft(t *testing.T) {
 	random := rand.New(rand.NewPCG(8, 1))
 	for i := range networks(10) {

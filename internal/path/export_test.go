@@ -2,7 +2,7 @@ package path
 
 import "fmt"
 
-// Sound says what contradicts itself in the Manager's books; nil: nothing.
+// Sound returns what contradicts itself in the Manager's state, or nil.
 func (m *Manager) Sound() error {
 	tracked, due := 0, 0
 	for server, conns := range m.conns.byServer {
@@ -60,5 +60,5 @@ func (m *Manager) Left() int {
 // Unsettled counts the ends of subflows and the last counters that wait for each other.
 func (m *Manager) Unsettled() int { return len(m.unsettled.ended) + len(m.unsettled.counted) }
 
-// Explores reports whether a connection explores: it takes detours that were not measured before those that were.
+// Explores reports whether a connection explores.
 func (m *Manager) Explores(token Token) bool { return m.views.explores(token) }

@@ -12,8 +12,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path/claim"
 )
 
-// exchanges has this host send requests, each a pause after the answer to the one before, and returns the mean time of an
-// answer. Answers are full packets, which the path may delay. A request that gets no answer is answered on another path.
+// exchanges lets this host send requests, each a pause after the last answer, and returns the mean time of an answer.
+// Answers are full packets, which a path may delay. A request without an answer is answered on another path.
 func (s *selection) exchanges(long, pause time.Duration) time.Duration {
 	var sum time.Duration
 	n := 0
@@ -39,8 +39,8 @@ func (s *selection) exchanges(long, pause time.Duration) time.Duration {
 	return sum / time.Duration(max(n, 1))
 }
 
-// A waypoint through which small packets are fast and large ones slow looks near to every test with small packets: its
-// session, the handshake, the acknowledgements of requests. The answers show it.
+// A waypoint that is fast for small packets and slow for large ones looks near in every test with small packets: its
+// session, the handshake, the acknowledgements of requests. The answers show that it is not.
 func TestDelaysOfLargePackets(t *testing.T) {
 	for name, c := range map[string]struct {
 		large time.Duration
@@ -64,7 +64,7 @@ func TestDelaysOfLargePackets(t *testing.T) {
 	}
 }
 
-// A server that thinks for long looks the same on every path, so its connections use the nearest.
+// A server that thinks for long looks the same on every path, so its connections use the nearest path.
 func TestServersThatThink(t *testing.T) {
 	s := newSelection(t, map[string]*pathWorth{
 		"": {trip: 60 * time.Millisecond, rate: 800, large: 300 * time.Millisecond}, "bob": {trip: 20 * time.Millisecond, rate: 800, large: 300 * time.Millisecond},
@@ -80,8 +80,8 @@ func TestServersThatThink(t *testing.T) {
 	}
 }
 
-// A waypoint with perfect numbers of its own, which others praise too, forwards nothing once the subflow is up. Connections go
-// on over the direct path, and hardly any takes it again.
+// A waypoint with perfect measurements, which others praise, forwards nothing once the subflow is up. Connections go
+// on over the direct path, and hardly any takes the waypoint again.
 func TestPerfectNumbersForwardNothing(t *testing.T) {
 	for _, traffic := range []string{"bulk", "messages"} {
 		t.Run(traffic, func(t *testing.T) {
@@ -124,7 +124,8 @@ func TestPerfectNumbersForwardNothing(t *testing.T) {
 	}
 }
 
-// Messages leave a detour that is good for ten seconds and then bad, however often it does that, and move ever less often.
+// Messages leave a detour that is good for ten seconds and then bad, again and again. They change less and less
+// often.
 func TestMessagesOverFlappingDetour(t *testing.T) {
 	for name, bad := range map[string]pathWorth{
 		"far":   {trip: 400 * time.Millisecond, rate: 800},
@@ -160,7 +161,7 @@ func TestMessagesOverFlappingDetour(t *testing.T) {
 	}
 }
 
-// If all waypoints are bad, from the first packet on, the direct path is left as it is and has nearly all of the data.
+// If all waypoints are bad from the first packet on, the direct path carries nearly all data.
 func TestAllWaypointsBad(t *testing.T) {
 	for name, bad := range map[string]pathWorth{
 		"lossy": {trip: 40 * time.Millisecond, rate: 800, loss: 0.1},
@@ -184,14 +185,14 @@ func TestAllWaypointsBad(t *testing.T) {
 				s.log = nil
 				s.pause(50 * time.Second)
 			}
-			if most := map[bool]int{false: 15, true: 60}[bad.dead]; joins > most { // a dead one costs a SYN each time, and carries nothing
+			if most := map[bool]int{false: 15, true: 60}[bad.dead]; joins > most { // a dead waypoint costs a SYN each time, and carries nothing
 				t.Errorf("in the second half hour, 30 connections took %d detours to carry", joins)
 			}
 		})
 	}
 }
 
-// If the direct path is bad from the first packet on, the detour carries, and nothing but the direct path is set aside.
+// If the direct path is bad from the first packet on, the detour carries. Only the direct path is set aside.
 func TestDirectBadFromTheBeginning(t *testing.T) {
 	for name, direct := range map[string]pathWorth{
 		"lossy": {trip: 40 * time.Millisecond, rate: 800, loss: 0.1},
@@ -232,7 +233,7 @@ func TestDirectBadFromTheBeginning(t *testing.T) {
 	}
 }
 
-// A server that takes no subflow beside the first is asked a few times, and hardly again.
+// A server that takes no subflow beside the first is asked a few times, then hardly again.
 func TestServerThatTakesNoSubflow(t *testing.T) {
 	for _, waypoints := range [][]string{{"bob"}, {"bob", "carol"}, {"bob", "carol", "dave", "erin"}} {
 		t.Run(fmt.Sprint(len(waypoints)), func(t *testing.T) {
@@ -266,7 +267,7 @@ func TestServerThatTakesNoSubflow(t *testing.T) {
 	}
 }
 
-// counting is a policy that counts its decisions, and how much each has to look at.
+// counting is a policy that counts its decisions and the detours that each of them looks at.
 type counting struct {
 	path.Policy
 	plans, most int
@@ -278,7 +279,8 @@ func (c *counting) Plan(v path.View) path.Plan {
 	return c.Policy.Plan(v)
 }
 
-// Ten thousand connections to one prefix: what is remembered of it, and the work of a decision, is the same as with one.
+// With ten thousand connections to one prefix, the memory of the prefix and the work of a decision are the same as
+// with one.
 func TestManyConnectionsToOnePrefix(t *testing.T) {
 	const connections, waypoints = 10_000, 4
 	policy := &counting{Policy: path.DetourPolicy{Subflows: 2}}
@@ -298,7 +300,7 @@ func TestManyConnectionsToOnePrefix(t *testing.T) {
 				own := netip.AddrPortFrom(ip("me"), uint16(30_000+i))
 				m.Handle(path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: own}, now)
 				m.Handle(path.SubflowEstablished{Token: a.Token, LocalID: a.LocalID, Local: own, Remote: a.Remote}, now)
-				// Closely enough for the history to learn from it.
+				// Often enough for the history to learn from it.
 				for n := range uint64(25) {
 					now = now.Add(100 * time.Millisecond)
 					sample := func(local, remote netip.AddrPort) path.Sample {
@@ -329,7 +331,7 @@ func TestManyConnectionsToOnePrefix(t *testing.T) {
 		if plans > 2*alone {
 			t.Fatalf("connection %d took %d decisions, the first %d", i, plans, alone)
 		}
-		for range m.Watched(now) { // as the agent asks, which ends close sampling
+		for range m.Watched(now) { // as the agent does, which ends close sampling
 		}
 	}
 	if policy.most > 2+waypoints+1 {

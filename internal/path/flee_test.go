@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// turning has a connection over bob, and knows what carol gives.
+// turning returns a connection over bob that knows what carol gives.
 func turning(t *testing.T, seed uint64, random *rand.Rand) (f *fluid, d *transfer, bob *link) {
 	t.Helper()
 	bob = randomLink(random, 10+20*random.Float64())
@@ -33,7 +33,8 @@ func turning(t *testing.T, seed uint64, random *rand.Rand) (f *fluid, d *transfe
 	return f, d, bob
 }
 
-// A detour that turns bad in mid-transfer is left within seconds, for one that is known or that is not.
+// A detour that turns bad in the middle of a transfer is left within seconds, for a waypoint that was measured or
+// not.
 func TestCollapsedDetourIsLeft(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 1))
 	late, fled, tried := 0, 0, int(networks(40))
@@ -70,7 +71,7 @@ func TestCollapsedDetourIsLeft(t *testing.T) {
 	}
 }
 
-// A detour that is good for ten seconds and then bad, again and again, is left, and tried again ever less often.
+// A detour that is good for ten seconds and then bad, again and again, is left, and tried again less and less often.
 func TestFlappingDetourIsLeft(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 2))
 	for i := range networks(8) {
@@ -88,7 +89,7 @@ func TestFlappingDetourIsLeft(t *testing.T) {
 	}
 }
 
-// If all detours flap, a connection moves ever less often.
+// If all detours flap, a connection changes less and less often.
 func TestAllFlap(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 3))
 	for i := range networks(8) {
@@ -108,8 +109,8 @@ func TestAllFlap(t *testing.T) {
 	}
 }
 
-// Programs that pause, traffic that moves to another subflow, others' traffic on all paths or that takes a third, and
-// connections that come and go are no reason to flee.
+// A connection does not flee because a program pauses, traffic moves to another subflow, other traffic uses all paths
+// or a third of them, or connections come and go.
 func TestNothingToFlee(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 4))
 	for name, happens := range map[string]func(f *fluid, d *transfer, bob *link){
@@ -183,7 +184,7 @@ func TestNothingToFlee(t *testing.T) {
 	}
 }
 
-// A waypoint that is near until it carries something, and has a long queue then, is left for one that is known to give more.
+// A waypoint that is near while idle and has a long queue under load is left for one that is known to give more.
 func TestBadUnderLoad(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 6))
 	for i := range networks(10) {
@@ -200,7 +201,7 @@ func TestBadUnderLoad(t *testing.T) {
 	}
 }
 
-// Where what is left of it is as good as any other, it stays.
+// If what is left of it is as good as any other waypoint, the connection stays.
 func TestNoRefuge(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 5))
 	for i := range networks(10) {

@@ -13,8 +13,9 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// fluid is a host with several connections that receive, in virtual time. Their subflows share links as TCP would: each
-// link is divided evenly among those that it limits, has a queue while it is full, and loses a packet now and then.
+// fluid plays a host with several connections that receive, in virtual time. Their subflows share links as TCP would:
+// each link is divided evenly among the subflows that it limits, has a queue while it is full, and loses a packet
+// from time to time.
 type fluid struct {
 	t      testing.TB
 	m      *path.Manager
@@ -22,13 +23,13 @@ type fluid struct {
 	now    time.Time
 	random *rand.Rand
 	ways   map[string]*way // by waypoint; "" is the direct one
-	limit  int             // further subflows that the server takes of a connection
+	limit  int             // further subflows that the server accepts on a connection
 	flows  []*transfer
 	crowd  time.Duration // queue that other traffic of the host makes on its line
 	idle   []string      // waypoints with a session that is measured
-	lags   string        // a waypoint of whose session the round trip before the latest is reported; empty: none
-	came   time.Duration // the latest of it
-	asked  int           // how often the manager asked for that
+	lags   string        // waypoint whose session reports the round trip before the latest; empty: none
+	came   time.Duration // when the latest of it was reported
+	asked  int           // how often the manager asked for measurements of the sessions
 	token  path.Token
 	port   uint16
 }
@@ -38,14 +39,14 @@ type way struct {
 	trip  time.Duration
 	links []*link
 	loss  float64 // share of packets, at random
-	near  bool    // the session with the waypoint passes all its links, not only those of the direct path
+	near  bool    // the session with the waypoint shares only the direct path's links
 }
 
 // link has a rate that its subflows share.
 type link struct {
 	rate   float64       // bits a second
 	buffer time.Duration // queue while it is full
-	calm   float64       // how rarely a subflow that it limits loses a packet, beside Reno's and CUBIC's growth
+	calm   float64       // how much rarer than with Reno and CUBIC a subflow that it limits loses a packet
 	full   bool
 }
 
@@ -54,13 +55,13 @@ type transfer struct {
 	token         path.Token
 	local, remote netip.AddrPort
 	lanes         []*lane
-	demand        float64       // bits a second that the server's program has; 0: as many as the network carries
-	writes        time.Duration // the interval at which it has them
+	demand        float64       // bits a second that the server's program sends; 0: as many as the network carries
+	writes        time.Duration // interval at which it sends them
 	weights       map[string]float64
 	upTo, bytes   uint64
 	paused        bool
-	holes         bool    // what comes over the direct path waits for a packet that was lost
-	window        float64 // bits that may be on their way, because the receiver puts them in order; 0: as many as come
+	holes         bool    // data over the direct path waits for a lost packet
+	window        float64 // bits that may be under way, because the receiver puts the data in order; 0: no limit
 	held          string  // the waypoint for whose data the other subflows wait; empty: none
 	log           []string
 }
@@ -68,7 +69,7 @@ type transfer struct {
 // lane is one subflow.
 type lane struct {
 	waypoint             string
-	way                  *way // while it carries
+	way                  *way // nil unless it carries
 	local, remote        netip.AddrPort
 	backup               bool
 	surplus              bool // the server closes it
@@ -80,11 +81,12 @@ type lane struct {
 	segments, late       uint64
 	lateUntil, lastData  time.Time
 	received, waiting    uint64
-	fixed                bool // scratch of divide
+	fixed                bool // used by divide
 	receiverRTT, dataAge time.Duration
 }
 
-// networks returns on how many random networks a property is tried: n, or the first eighth of them with the race detector.
+// networks returns the number of random networks on which a property is tested: n, or an eighth with the race
+// detector.
 func networks(n uint64) uint64 {
 	if raceDetector {
 		return (n + 7) / 8
@@ -127,7 +129,8 @@ func addrOf(waypoint string) netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 18, 7, sum})
 }
 
-// connect begins a connection whose server's program has so many bits a second; 0: as many as the network carries.
+// connect begins a connection whose server's program sends this many bits a second; 0: as many as the network
+// carries.
 func (f *fluid) connect(demand float64) *transfer {
 	f.token++
 	f.port++
@@ -219,7 +222,7 @@ func (d *transfer) drop(l *lane) {
 	d.lanes = slices.DeleteFunc(d.lanes, func(x *lane) bool { return x == l })
 }
 
-// run has the connections receive for so long.
+// run lets the connections receive for this time.
 func (f *fluid) run(long time.Duration) {
 	for end := f.now.Add(long); f.now.Before(end); {
 		f.step()
@@ -277,7 +280,7 @@ func (f *fluid) advance() {
 	}
 }
 
-// measureSessions reports the round trips of the sessions, which wait where the direct path does.
+// measureSessions reports the round trips of the sessions, which wait in the direct path's queue.
 func (f *fluid) measureSessions() {
 	for _, w := range f.idle {
 		trip := f.ways[w].trip / 2
@@ -294,7 +297,7 @@ func (f *fluid) measureSessions() {
 	}
 }
 
-// queue returns how long packets wait while the link is full: it grows until packets are lost, and shrinks then, every few seconds.
+// queue returns the queue of a full link. It grows until packets are lost, then shrinks, every few seconds.
 func (k *link) queue(since time.Duration) time.Duration {
 	rate := k.rate / 1e3
 	period := 2 + 3*(rate-math.Floor(rate))
@@ -302,7 +305,7 @@ func (k *link) queue(since time.Duration) time.Duration {
 	return time.Duration((0.4 + 0.6*part) * float64(k.buffer))
 }
 
-// prepare returns the subflows that carry, with their own bounds.
+// prepare returns the subflows that carry, with their own limits.
 func (f *fluid) prepare() (all []*lane) {
 	for _, w := range f.ways {
 		for _, k := range w.links {
@@ -362,8 +365,8 @@ func (d *transfer) slowest(carries []*lane) *lane {
 	return slices.MaxFunc(carries, func(a, b *lane) int { return cmp.Compare(a.receiverRTT, b.receiverRTT) })
 }
 
-// ahead returns the bits a second that each of the other subflows may have. All that is sent while a byte is on its way over the
-// slowest waits for that byte in the receiver's window.
+// ahead returns the bits a second that each of the other subflows may have. What they bring while a byte is on the
+// slowest path waits for that byte in the receiver's window.
 func (d *transfer) ahead(carries []*lane) float64 {
 	s := d.slowest(carries)
 	if d.window == 0 || len(carries) < 2 || s.receiverRTT == 0 {
@@ -372,7 +375,7 @@ func (d *transfer) ahead(carries []*lane) float64 {
 	return max(0, d.window/s.receiverRTT.Seconds()-s.rate) / float64(len(carries)-1)
 }
 
-// fill raises all rates together until a link or a subflow's own bound stops each.
+// fill raises all rates together until a link or a subflow's own limit stops each of them.
 func fill(all []*lane) {
 	for {
 		least, at := math.Inf(1), (*link)(nil)
@@ -421,7 +424,7 @@ func regrows(rate float64, trip time.Duration) float64 {
 	return max(0.2, min(window/2*trip.Seconds(), math.Cbrt(0.75*window)))
 }
 
-// arrive has segments come in.
+// arrive lets segments arrive.
 func (f *fluid) arrive(d *transfer, l *lane) {
 	w := f.ways[l.waypoint]
 	l.receiverRTT = w.trip
@@ -433,7 +436,7 @@ func (f *fluid) arrive(d *transfer, l *lane) {
 			l.lateUntil = f.now.Add(l.receiverRTT)
 		}
 	}
-	if l.limited && l.rate < 0.6*l.before { // the window is much too large now
+	if l.limited && l.rate < 0.6*l.before { // the window is now much too large
 		l.lateUntil = f.now.Add(3 * l.receiverRTT)
 	}
 	l.dataAge = f.now.Sub(l.lastData)
@@ -483,7 +486,7 @@ func (f *fluid) measured() (ev path.Measured) {
 	return ev
 }
 
-// rate returns the bits a second that a connection received in the time.
+// rate returns the bits a second that a connection received during this time.
 func (f *fluid) rate(d *transfer, long time.Duration) float64 {
 	before := d.bytes
 	f.run(long)
@@ -504,7 +507,7 @@ func (f *fluid) why(d *transfer, waypoint string) string {
 	return ""
 }
 
-// warm has one connection learn what its paths give.
+// warm lets one connection measure its paths.
 func (f *fluid) warm() *transfer {
 	d := f.connect(0)
 	f.run(20 * time.Second)

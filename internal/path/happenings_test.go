@@ -14,9 +14,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// TestWorld lets anything happen, in any order, and checks the laws at each
-// action. Then the world heals, and every connection must get what it should
-// have, and nothing more happens. At the end nothing is remembered.
+// TestWorld lets anything happen in any order, and checks the laws at each action. Then the world heals. Every
+// connection must get what it should have, and nothing more may happen. At the end nothing may be remembered.
 func TestWorld(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -58,7 +57,7 @@ func TestWorld(t *testing.T) {
 	})
 }
 
-// servers by name, and how they differ.
+// servers lists the servers by name, with their differences.
 var servers = []string{"web:80", "web:80", "web:443", "web6:443", "web2:80", "bob:80", "excluded", "balancer", "ours"}
 
 func (w *world) connect(t *rapid.T) {
@@ -99,7 +98,7 @@ func (w *world) connect(t *rapid.T) {
 	}
 }
 
-// some is a random element; nil: there is none.
+// some returns a random element, or nil if there is none.
 func some[T any](t *rapid.T, label string, from []*T) *T {
 	if len(from) == 0 {
 		return nil
@@ -111,7 +110,7 @@ func (w *world) living() []*wconn {
 	return slices.SortedFunc(maps.Values(w.conns), func(a, b *wconn) int { return int(a.token) - int(b.token) })
 }
 
-// close ends a connection, with its subflows before it or all at once.
+// close ends a connection. Its subflows end before it or together with it.
 func (w *world) close(t *rapid.T) {
 	c := some(t, "connection", w.living())
 	if c == nil {
@@ -141,7 +140,7 @@ func (w *world) timePasses(t *rapid.T) {
 	w.run(time.Duration(ms) * time.Millisecond)
 }
 
-// traffic moves some bytes on subflows that work, and has all of them measured.
+// traffic moves some bytes on working subflows, and samples all subflows.
 func (w *world) traffic(t *rapid.T) {
 	for _, c := range w.living() {
 		for _, s := range c.subflows {
@@ -155,8 +154,8 @@ func (w *world) traffic(t *rapid.T) {
 	w.measureAll()
 }
 
-// busy has data arrive on one connection for some seconds, as bulk or now and then, while the Manager looks closely.
-// Some of its paths lose much.
+// busy lets data arrive on one connection for some seconds, as bulk or from time to time, while the Manager samples
+// it closely. Some of its paths lose much.
 func (w *world) busy(t *rapid.T) {
 	c := some(t, "connection", slices.DeleteFunc(w.living(), func(c *wconn) bool { return c.serverSide || len(c.subflows) < 2 }))
 	if c == nil {
@@ -211,8 +210,8 @@ func (w *world) measureAll() {
 	w.tell(ev)
 }
 
-// vanishes: the kernel resets a subflow without a word, as after a failed checksum. It
-// does not do that to a connection's last one.
+// vanishes resets a subflow without an event, as the kernel does after a failed checksum. It spares a connection's
+// last subflow.
 func (w *world) vanishes(t *rapid.T) {
 	c := some(t, "connection", w.living())
 	if c == nil {
@@ -224,7 +223,7 @@ func (w *world) vanishes(t *rapid.T) {
 		return
 	}
 	c.subflows = slices.DeleteFunc(c.subflows, func(x *wsub) bool { return x == s })
-	c.unsure = true // the Manager hears of it when it looks
+	c.unsure = true // the Manager will notice in a sample
 	w.hears(c, s)
 	w.inband.ends(w, c, s)
 }
@@ -265,7 +264,7 @@ func (w *world) peerJoins(t *rapid.T) {
 	w.says(path.SubflowEstablished{Token: c.token, Local: s.local, Remote: s.remote})
 }
 
-// announce: the balancer's server tells its own address.
+// announce lets the balancer's server announce its own address.
 func (w *world) announce(t *rapid.T) {
 	c := some(t, "connection", w.living())
 	if c == nil || !c.denies || c.server != c.remote || w.deaf {

@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path/claim"
 )
 
-// trails are measurements of a waypoint towards networks that begin with these three bytes.
+// trails returns measurements of a waypoint towards networks that begin with these three bytes.
 func trails(waypoint string, networks [][3]byte, loss, goodput float64) (list []path.Trail) {
 	for _, n := range networks {
 		list = append(list, path.Trail{
@@ -26,7 +26,7 @@ func trails(waypoint string, networks [][3]byte, loss, goodput float64) (list []
 
 var webNetwork = [3]byte{203, 0, 113}
 
-// hearsay is a Manager with waypoints, each with a mapping to one server.
+// hearsay returns a Manager with waypoints, each with a mapping to one server.
 func hearsay(seed uint64, known []path.Trail, waypoints []string) *path.Manager {
 	return hearsayOf(path.DetourPolicy{Subflows: 2}, seed, known, waypoints)
 }
@@ -67,8 +67,8 @@ func takesAll(m *path.Manager, token path.Token) (all []string) {
 	return all
 }
 
-// Whatever liars claim: connections that do not explore take what they would take without claims, and those that do take
-// a waypoint that was not measured, or what they would take.
+// Whatever liars claim, connections that do not explore take what they would take without claims. Those that explore
+// take a waypoint that was not measured, or what they would take.
 func TestClaimsOrderOnlyWhatIsExplored(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var waypoints []string
@@ -122,7 +122,7 @@ func TestFewExplore(t *testing.T) {
 	}
 }
 
-// A connection that explores takes the waypoint of which others measured most, and leaves it to its own measurement then.
+// A connection that explores takes the waypoint that others rate best. Then only this host's own measurements count.
 func TestClaimsAreTried(t *testing.T) {
 	waypoints := []string{"a", "b", "c", "d", "e"}
 	m := hearsay(3, nil, waypoints)
@@ -145,7 +145,7 @@ func TestClaimsAreTried(t *testing.T) {
 	}
 }
 
-// What a host shares is the same whichever networks it was measured towards, and needs three of them.
+// What a host shares does not depend on which networks it was measured towards, and needs three of them.
 func TestSharedClaimsHideDestinations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		network := rapid.Custom(func(t *rapid.T) [3]byte {
@@ -168,7 +168,7 @@ func TestSharedClaimsHideDestinations(t *testing.T) {
 	})
 }
 
-// Whom a host believes, it remembers over a restart, on another network as well. What is claimed has to be heard again.
+// A host remembers whom it believes after a restart, also on another network. The claims must be heard again.
 func TestBeliefIsRemembered(t *testing.T) {
 	claims := path.ClaimsHeard{Claims: []claim.Heard{
 		{Member: "mallory", At: birth, Claims: []claim.Claim{{Waypoint: "a", Loss: 4, Goodput: 1}, {Waypoint: "b", Loss: 1, Goodput: 6}}},
@@ -198,7 +198,7 @@ func TestBeliefIsRemembered(t *testing.T) {
 	}
 }
 
-// A host whose own line is slow does not take those for liars who got more through a waypoint than it did.
+// A host with a slow line does not disbelieve those that got more through a waypoint than it did.
 func TestSlowLineRefutesNobody(t *testing.T) {
 	for direct, wrong := range map[float64]int{2e6: 0, 100e6: 1} { // goodput of the direct path
 		known := append(trails("a", [][3]byte{webNetwork}, 0, 2e6), trails("", [][3]byte{webNetwork}, 0, direct)...)

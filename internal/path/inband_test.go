@@ -10,24 +10,23 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// inband is what becomes of in-band SYNs in a world, and what the Manager can
-// know of it. Its law: once a try has failed, no join over the in-band detour
-// follows for ten minutes, or fifteen seconds if it was not answered, unless something says that the path may be
-// another.
+// inband models what happens to in-band SYNs in a world, and what the Manager can know of it. Its law: after a failed
+// try, no join over the in-band detour follows for ten minutes, or for fifteen seconds if the try was not answered.
+// An event that may mean another path lifts this.
 type inband struct {
-	path    string // what becomes of SYNs: through, stripped, dropped
+	path    string // what happens to SYNs: through, stripped, dropped
 	addrs   []netip.Addr
 	network int       // counts other addresses
-	proven  bool      // a join came up, as the Manager was told
-	bar     bar       // since a try failed
-	perhaps bar       // was cleared, but for another server, so that the Manager may keep to it
-	cleared time.Time // when something last said that it was not the path
+	proven  bool      // a join came up, and the Manager was told
+	bar     bar       // after a failed try
+	perhaps bar       // was lifted for another server only, so the Manager may still obey it
+	cleared time.Time // when an event last showed that the path was not the cause
 }
 
 // bar forbids joins for a time.
 type bar struct {
 	until   time.Time
-	refused bool // by an answer, else by none
+	refused bool // a join was refused, not unanswered
 }
 
 const (
@@ -61,14 +60,14 @@ func (b *inband) lawful(w *world, c *wconn, s *wsub) {
 	}
 }
 
-// told is what the Manager learns by an event.
+// told records what the Manager learns from an event.
 func (b *inband) told(w *world, ev path.Event) {
 	switch ev := ev.(type) {
 	case path.SubflowEstablished:
 		if _, s := w.subflow(ev.Token, ev.Local, ev.Remote); s != nil && s.inband() {
 			b.comesUp()
 		}
-	case path.Resync: // may have found one up
+	case path.Resync: // may have found a subflow up
 		for _, c := range w.conns {
 			if slices.ContainsFunc(c.subflows, func(s *wsub) bool { return s.up && s.inband() }) {
 				b.comesUp()
@@ -86,18 +85,18 @@ func (b *inband) told(w *world, ev path.Event) {
 	}
 }
 
-// gaveUp: the Manager ended a subflow, perhaps one that had failed unheard.
+// gaveUp records that the Manager ended a subflow. It may have failed without an event.
 func (b *inband) gaveUp(w *world, c *wconn, s *wsub) {
 	switch {
 	case s == nil, s.mapped():
-		b.clear(w) // it is the server, perhaps
+		b.clear(w) // the server may be the cause
 	case !s.up:
 		b.failed(w, c, s, w.now, barUnanswered)
 	}
 }
 
-// ends has the Manager judge some time after it hears of it, unless the
-// connection closes or events are lost before.
+// ends records that the Manager will judge an end some time after it hears of it, unless the connection closes or
+// events are lost before.
 func (b *inband) ends(w *world, c *wconn, s *wsub) {
 	if w.deaf || s.up || s.given || !s.ours {
 		return
@@ -114,10 +113,10 @@ func (b *inband) ends(w *world, c *wconn, s *wsub) {
 	})
 }
 
-// failed: a join did not come up, and the Manager knows since.
+// failed records that a join did not come up, and the Manager knows.
 func (b *inband) failed(w *world, c *wconn, s *wsub, since time.Time, long time.Duration) {
 	known := s.inband() && s.network == b.network && w.here(s)
-	elsewhere := w.lost["bob"] || w.forbids("bob", c.server) // is the culprit
+	elsewhere := w.lost["bob"] || w.forbids("bob", c.server) // the cause is elsewhere
 	next := bar{since.Add(long), long == barRefused}
 	if !known || elsewhere || b.proven || !b.cleared.Before(since) || b.bar.outweighs(next, w.now) {
 		return

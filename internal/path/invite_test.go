@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// invited returns a connection that has carried data over the direct path and two waypoints for a minute, a and b, beside a third, which
-// is loaded, says that it gives more than b, and has so many Mbit/s.
+// invited returns a connection that has carried data over the direct path and the waypoints a and b for a minute. A
+// third waypoint with this many Mbit/s is loaded and states that it gives more than b.
 func invited(t *testing.T, has float64) (*fluid, *transfer) {
 	t.Helper()
 	const trip = 40 * time.Millisecond
@@ -21,7 +21,7 @@ func invited(t *testing.T, has float64) (*fluid, *transfer) {
 	return f, d
 }
 
-// tellLoad has the waypoint full say each second that it is loaded, and that one more member would get 12 Mbit/s.
+// tellLoad lets the loaded waypoint state each second that one more member would get 12 Mbit/s.
 func (f *fluid) tellLoad(seconds int) {
 	for range seconds {
 		f.tell(path.WaypointLoaded{Waypoint: "full", Addr: addrOf("full"), Until: f.now.Add(15 * time.Second), Gives: 12e6})
@@ -29,7 +29,7 @@ func (f *fluid) tellLoad(seconds int) {
 	}
 }
 
-// A loaded waypoint that says that it gives more than the poorest detour has, and does, takes its place.
+// A loaded waypoint that states more than the poorest detour carries, and gives it, takes the place of that detour.
 func TestInvitation(t *testing.T) {
 	_, d := invited(t, 12)
 	if d.over("full") == nil || d.over("b") != nil || d.over("a") == nil {
@@ -37,7 +37,7 @@ func TestInvitation(t *testing.T) {
 	}
 }
 
-// One that does not give what it says is tried less and less often, also by the host's next connection.
+// A waypoint that gives less than it states is tried less and less often, also by this host's next connection.
 func TestInvitationIsALie(t *testing.T) {
 	f, d := invited(t, 2)
 	tries := func(d *transfer) int { return strings.Count(strings.Join(d.log, "\n"), "join full") }
@@ -53,8 +53,8 @@ func TestInvitationIsALie(t *testing.T) {
 	}
 }
 
-// A connection leaves a loaded waypoint for one that is not loaded, but not for one that a single member uses up and where it would get no
-// more than it has.
+// A connection leaves a loaded waypoint for one that is not loaded. It does not leave for one that a single member
+// uses up if it would get no more there.
 func TestUsedUpByOne(t *testing.T) {
 	const mbit = 1e6
 	for _, c := range []struct {

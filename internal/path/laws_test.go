@@ -7,9 +7,9 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// What must hold of every action, whatever happened before.
+// These laws must hold for every action, whatever happened before.
 
-// lawfulCreate checks an action and returns the subflow it asks for.
+// lawfulCreate checks an action and returns the subflow that it asks for.
 func (w *world) lawfulCreate(a path.CreateSubflow) *wsub {
 	c := w.past[a.Token]
 	if c == nil || c.serverSide || c.excluded {
@@ -60,7 +60,7 @@ func (w *world) detourOf(c *wconn, a path.CreateSubflow) *path.Detour {
 	return nil
 }
 
-// leads is where a detour of this world's kinds connects to.
+// leads returns the address that a detour of this world connects to.
 func leads(d path.Detour, server netip.AddrPort) (netip.AddrPort, bool) {
 	switch d.Kind {
 	case path.WireGuard, path.OpenVPN:
@@ -74,7 +74,7 @@ func leads(d path.Detour, server netip.AddrPort) (netip.AddrPort, bool) {
 }
 
 func (w *world) lawfulPlace(c *wconn, s *wsub, a path.CreateSubflow) {
-	detours, exchanged := 0, 0 // at most one at a time has its successor beside it
+	detours, exchanged := 0, 0 // at most one at a time has its successor already
 	for _, x := range c.subflows {
 		if x.ours && x.direct && s.direct && w.here(x) {
 			w.t.Fatalf("%+v: there is a direct subflow", a)
@@ -131,12 +131,12 @@ func (w *world) setBackup(a path.SetBackup) {
 	}
 }
 
-// mayLeave reports whether the subflow goes through a waypoint that was loaded lately.
+// mayLeave reports whether the subflow goes through a waypoint that was loaded recently.
 func (w *world) mayLeave(s *wsub) bool {
 	return w.cfg.ByWorth && w.crowded[s.detour.Waypoint].After(w.now)
 }
 
-// mayGivePlace reports whether there is a waypoint that the connection does not use and may try in the place of the subflow.
+// mayGivePlace reports whether the connection may try out a waypoint in the place of the subflow.
 func (w *world) mayGivePlace(c *wconn, s *wsub) bool {
 	uses := func(waypoint string) bool {
 		return slices.ContainsFunc(c.subflows, func(x *wsub) bool { return x.detour != nil && x.detour.Waypoint == waypoint })
@@ -149,7 +149,7 @@ func (w *world) mayGivePlace(c *wconn, s *wsub) bool {
 	return false
 }
 
-// lawfulEnd: what is ended is ours to end, and there is a reason.
+// lawfulEnd checks that this host may end the subflow and has a reason.
 func (w *world) lawfulEnd(c *wconn, s *wsub) {
 	instead := func(x *wsub) bool { return x != s && x.up && !x.leaving && w.here(x) }
 	switch {

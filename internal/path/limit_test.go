@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// restricted is a connection over wlan0 and wwan0 by a rule.
+// restricted plays a connection over wlan0 and wwan0 with a rule.
 type restricted struct {
 	t             *testing.T
 	m             *path.Manager
@@ -55,7 +55,7 @@ func (l *restricted) tell(ev path.Event) {
 	}
 }
 
-// run lets a second pass in which the paths carry so many bytes.
+// run lets a second pass in which the paths carry this many bytes.
 func (l *restricted) run(wlan, wwan uint64) {
 	for range 10 {
 		l.now = l.now.Add(100 * time.Millisecond)
@@ -73,7 +73,7 @@ func (l *restricted) wants(what string, wlan, wwan float64) {
 	}
 }
 
-// A path's limit holds for its subflows alone, with the user timeout of all, and ends with the connection.
+// A path's limit holds only for its subflows. The user timeout holds for all. Both end with the connection.
 func TestRateLimit(t *testing.T) {
 	l := newRestricted(t, path.Rule{Limits: map[string]path.RateLimit{"wwan0": {On: true, Rate: 4e6}}, UserTimeout: 3 * time.Second})
 	l.wants("at first", 0, 4e6)
@@ -92,7 +92,7 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
-// From four fifths of a quota on a path is limited, until the quota is full again.
+// From four fifths of its quota on, a path is limited until the quota is full again.
 func TestNearQuota(t *testing.T) {
 	l := newRestricted(t, path.Rule{
 		Quota: map[string]uint64{"wwan0": 1000}, QuotaEvery: time.Minute, NearQuota: path.RateLimit{On: true, Rate: 1e6},
@@ -118,7 +118,7 @@ func TestNearQuota(t *testing.T) {
 	}
 }
 
-// A limit of 0 ends a subflow, after what the peer had queued there has come, and none is opened in its place.
+// A limit of 0 ends a subflow once the peer's queue there has arrived, and none is opened in its place.
 func TestLimitOfZero(t *testing.T) {
 	l := newRestricted(t, path.Rule{Quota: map[string]uint64{"wwan0": 1000}, NearQuota: path.RateLimit{On: true}})
 	l.run(5000, 100)
@@ -143,7 +143,7 @@ func TestLimitOfZero(t *testing.T) {
 	}
 }
 
-// The only subflow of a connection is not ended by a limit of 0.
+// A limit of 0 does not end the only subflow of a connection.
 func TestLimitOfZeroAlone(t *testing.T) {
 	l := newRestricted(t, path.Rule{Limits: map[string]path.RateLimit{"wlan0": {On: true}, "wwan0": {On: true}}})
 	for range 5 {

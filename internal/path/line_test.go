@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// fiveBehindHome returns ways that share the line at home, which is the bottleneck of them all. One of them has losses.
+// fiveBehindHome returns paths that share the line at home, which is their bottleneck. One of them has losses.
 func fiveBehindHome(random *rand.Rand) (ways map[string]*way, home *link, names []string) {
 	names = []string{"near", "far", "lossy", "good", "slow"}
 	home = randomLink(random, 12+20*random.Float64())
@@ -21,7 +21,7 @@ func fiveBehindHome(random *rand.Rand) (ways map[string]*way, home *link, names 
 	return ways, home, names
 }
 
-// Where sessions show that the line at home is the bottleneck, all detours soon stand by and no other is tried.
+// If sessions show that the line at home is the bottleneck, all detours soon stand by, and no other is tried out.
 func TestLineIsTheBottleneck(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 31))
 	for i := range networks(12) {
@@ -47,7 +47,7 @@ func TestLineIsTheBottleneck(t *testing.T) {
 	}
 }
 
-// twoBehindSlowLine returns ways that share a slow line with a long queue. Both detours are long and lose packets.
+// twoBehindSlowLine returns paths that share a slow line with a long queue. Both detours are long and lose packets.
 func twoBehindSlowLine(random *rand.Rand) (ways map[string]*way, names []string) {
 	home := randomLink(random, 3+7*random.Float64())
 	home.buffer = time.Duration(100+700*random.Float64()) * time.Millisecond
@@ -64,7 +64,7 @@ func (d *transfer) stand() bool {
 	return !slices.ContainsFunc(d.lanes, func(l *lane) bool { return l.waypoint != "" && !l.backup })
 }
 
-// Where all sessions are with waypoints that carry, the line is found because their packets wait equally long.
+// If all waypoints carry, the line is found because the packets of their sessions wait equally long.
 func TestLineBehindBusyWaypoints(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 37))
 	for i := range networks(24) {
@@ -83,7 +83,8 @@ func TestLineBehindBusyWaypoints(t *testing.T) {
 	}
 }
 
-// A direct path behind a full line that has lost many packets at once, and whose data waits for them, needs no detours.
+// A direct path behind a full line that has lost many packets at once, and whose data waits for them, needs no
+// detours.
 func TestHoleBehindLine(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 38))
 	for i := range networks(24) {
@@ -105,7 +106,8 @@ func TestHoleBehindLine(t *testing.T) {
 	}
 }
 
-// Paths that each fill a queue of their own are not taken for one line, but where both queues happen to be equally long for seconds.
+// Paths with queues of their own do not count as one line, except while both queues happen to be equally long for
+// seconds.
 func TestFullPathsAreNotOneLine(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 39))
 	const most = 0.05
@@ -137,8 +139,8 @@ func TestFullPathsAreNotOneLine(t *testing.T) {
 	}
 }
 
-// Once the line at home was the bottleneck, detours of later connections begin as backups. They carry where the direct path has another
-// bottleneck, and to that network from the beginning from then on.
+// After the line at home was the bottleneck, detours of later connections begin as backups. They carry if the direct
+// path has another bottleneck. From then on detours to that network carry from the beginning.
 func TestLineIsRemembered(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 34))
 	carried := func(d *transfer) bool {
@@ -181,7 +183,7 @@ func TestLineIsRemembered(t *testing.T) {
 	}
 }
 
-// A connection whose detours stand by has them carry soon when its direct path becomes worse, or dead.
+// If detours stand by and the direct path becomes worse or dies, they soon carry.
 func TestLineIsNoBottleneckAnyMore(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 35))
 	for i := range networks(12) {

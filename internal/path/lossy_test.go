@@ -19,7 +19,8 @@ func lossyDirect(random *rand.Rand, trip time.Duration) (ways map[string]*way, n
 	return ways, names, sum
 }
 
-// A direct path that loses packets, such as one that many share, is set aside, and carries again if bulk traffic misses what it carried.
+// A direct path that loses packets, for example because many share it, is set aside. It carries again if bulk traffic
+// misses it.
 func TestLossyDirectIsMissed(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 42))
 	for i := range networks(12) {
@@ -29,13 +30,13 @@ func TestLossyDirectIsMissed(t *testing.T) {
 		f.run(30 * time.Second)
 		gets := f.rate(d, 3*time.Minute)
 		direct := 1.2 * 11200 / 0.03 / 0.2
-		if share := gets / (sum + direct); share < 0.85 { // 0.74 if it stands by for a minute, and then ever longer
+		if share := gets / (sum + direct); share < 0.85 { // 0.74 if it stands by for a minute, and then for longer and longer
 			t.Errorf("%d: %.3f of what all paths give: %v", i, share, d.log)
 		}
 	}
 }
 
-// It stays a backup if the others wait for it.
+// It stays a backup if the other subflows wait for its data.
 func TestLossyDirectIsNotMissed(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 43))
 	for i := range networks(12) {

@@ -21,7 +21,7 @@ func lossyMemory(t *testing.T) (path.Memory, time.Time) {
 	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": bad, "carol": good()})
 	s.offer("bob")
 	s.connect()
-	s.bulk(4 * time.Second) // else it tries carol before
+	s.bulk(4 * time.Second) // else it tries carol first
 	s.offer("carol")
 	s.bulk(36 * time.Second)
 	s.want("with the loss", "join bob", "demote bob", "join carol", "end bob")
@@ -39,7 +39,7 @@ func recalling(t *testing.T, memory path.Memory, now time.Time, addrs ...netip.A
 	return s
 }
 
-// The next Manager avoids what lost much, unless the host is on another network by then, or it is long ago.
+// The next Manager avoids what lost much, unless the host is on another network, or it was long ago.
 func TestMemory(t *testing.T) {
 	memory, now := lossyMemory(t)
 	bob := func(trail path.Trail) bool { return trail.Waypoint == "bob" && trail.Shunned.After(now) }
@@ -47,7 +47,7 @@ func TestMemory(t *testing.T) {
 		t.Fatalf("it remembers %+v", memory)
 	}
 	avoids := func(s *selection) bool {
-		for range 20 { // by lot, otherwise
+		for range 20 { // otherwise at random
 			s.offer("bob", "carol")
 			s.connect()
 			if s.over("bob") != nil {
@@ -74,7 +74,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// What cannot have been measured is left out.
+// Measurements that cannot be real are left out.
 func TestMemoryOfNonsense(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	fine := path.Trail{Waypoint: "bob", Network: netip.MustParsePrefix("203.0.113.0/24"), At: now.Add(-time.Minute), Trip: time.Second, Loss: 0.5}

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// behindHome returns ways that share the line at home, which is the bottleneck of them all: a near one, and one with a long queue.
+// behindHome returns paths that share the line at home, which is their bottleneck: a near one, and one with a long
+// queue.
 func behindHome(random *rand.Rand) (ways map[string]*way, home *link) {
 	home = randomLink(random, 12+20*random.Float64())
 	return map[string]*way{
@@ -18,7 +19,8 @@ func behindHome(random *rand.Rand) (ways map[string]*way, home *link) {
 	}, home
 }
 
-// waitsFor makes a connection's data wait for the slowest path: it gets nine tenths of the home line while that has a queue of 1.6 s.
+// waitsFor makes a connection's data wait for the slowest path: it gets nine tenths of the line while that path's
+// queue is 1.6 s long.
 func (d *transfer) waitsFor(home *link) *transfer {
 	d.window = 0.9 * home.rate * 1.2
 	return d
@@ -29,7 +31,7 @@ func carries(d *transfer, waypoint string) bool {
 	return l != nil && !l.backup
 }
 
-// Where the line at home limits all paths, a detour that makes the others wait soon stands by, and dcol why says so.
+// If the line at home limits all paths, a detour that makes the others wait soon stands by, and dcol why says so.
 func TestDetourThatAddsNothingStandsBy(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 21))
 	for i := range networks(12) {
@@ -87,7 +89,7 @@ func TestOmissionsCostLittle(t *testing.T) {
 	}
 }
 
-// A detour that stands by carries again when the direct path has become worse, or dead.
+// If a detour stands by and the direct path becomes worse or dies, the detour carries again.
 func TestDetourThatAddsNothingCarriesAgain(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 23))
 	for i := range networks(12) {
@@ -113,7 +115,7 @@ func TestDetourThatAddsNothingCarriesAgain(t *testing.T) {
 	}
 }
 
-// Of two detours that share a bottleneck of their own, at most one stands by.
+// If two detours share a bottleneck, at most one of them stands by.
 func TestOneOfTwoThatShareStays(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 24))
 	for i := range networks(12) {
@@ -130,7 +132,7 @@ func TestOneOfTwoThatShareStays(t *testing.T) {
 	}
 }
 
-// Nothing is omitted where a program has less than the paths carry, or sends messages.
+// Nothing is omitted if a program sends less than the paths carry, or sends messages.
 func TestProgramsWithLessAreNotJudged(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 25))
 	for i := range networks(12) {
