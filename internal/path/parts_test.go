@@ -9,7 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// Nothing is known to be gone before the last part of a complete sample, and a sample that broke off shows nothing.
+// A subflow counts as gone only after the last part of a complete sample. An incomplete series of parts shows
+// nothing.
 func TestCompleteSampleInParts(t *testing.T) {
 	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, now)
@@ -36,7 +37,7 @@ func TestCompleteSampleInParts(t *testing.T) {
 	}{
 		{path.Measured{Samples: []path.Sample{one}, Complete: true, More: true}, nil},
 		{path.Measured{Samples: []path.Sample{two}, Complete: true, Continues: true}, nil},
-		{path.Measured{Samples: []path.Sample{one}, Complete: true, More: true}, nil}, // broke off
+		{path.Measured{Samples: []path.Sample{one}, Complete: true, More: true}, nil}, // the series ends early
 		{path.Measured{Samples: []path.Sample{two}, Complete: true, More: true}, nil},
 		{path.Measured{Samples: []path.Sample{one}, Complete: true, Continues: true}, nil},
 		{path.Measured{Samples: []path.Sample{one}, Complete: true, More: true}, nil},
@@ -49,7 +50,7 @@ func TestCompleteSampleInParts(t *testing.T) {
 	}
 }
 
-// A subflow's rates are those between the last two complete samples, however often it is sampled besides.
+// A subflow's rates are those between the last two complete samples, however often it is sampled in between.
 func TestRatesOfSubflows(t *testing.T) {
 	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}}), birth
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, now)

@@ -11,27 +11,25 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// What servers in a world believe. A server takes world.limit subflows beside a
-// connection's first, and counts one until it hears of its end: from the subflow
-// itself where its packets still come through, by REMOVE_ADDR, or from a waypoint,
-// which resets what came from an address that its member has left.
+// These functions model what servers in a world believe. A server takes world.limit subflows beside a connection's
+// first, and counts a subflow until it hears of its end: from the subflow itself if its packets still arrive, by
+// REMOVE_ADDR, or from a waypoint, which resets connections from an address that its member has left.
 
 // firstTrip is the round trip of a connection's first subflow.
 const firstTrip = 20 * time.Millisecond
 
-// resetAfter is how long a server and a waypoint take to end what was left behind.
+// resetAfter is the time that a server and a waypoint take to end what was left behind.
 const resetAfter = 3 * time.Second
 
-// dealsWithin is how long a server takes to deal with a REMOVE_ADDR. Others that
-// come meanwhile are lost.
+// dealsWithin is the time that a server takes to process a REMOVE_ADDR. It drops others that arrive meanwhile.
 const dealsWithin = 10 * time.Millisecond
 
-// comesThrough: packets of the subflow reach the server.
+// comesThrough reports whether packets of the subflow reach the server.
 func (w *world) comesThrough(s *wsub) bool {
 	return w.here(s) && (s.detour == nil || !w.dead[s.detour.Waypoint])
 }
 
-// takes: the server has a place for s. If not, it says so a round trip later.
+// takes reports whether the server has a place for s. If not, it says so a round trip later.
 func (w *world) takes(c *wconn, s *wsub) bool {
 	if len(c.held) >= w.limit {
 		s.doomed = true
@@ -41,7 +39,7 @@ func (w *world) takes(c *wconn, s *wsub) bool {
 	return true
 }
 
-// hears: the server may have noticed the end of s.
+// hears records that the server may have noticed the end of s.
 func (w *world) hears(c *wconn, s *wsub) {
 	if w.comesThrough(s) {
 		c.frees(s)
@@ -52,8 +50,7 @@ func (c *wconn) frees(s *wsub) {
 	c.held = slices.DeleteFunc(c.held, func(x *wsub) bool { return x == s })
 }
 
-// word is REMOVE_ADDR on its way, over the first subflow that the kernel does not
-// take for stale.
+// word sends a REMOVE_ADDR over the first subflow that the kernel does not consider stale.
 func (w *world) word(c *wconn, a path.RemoveAddr) {
 	i := slices.IndexFunc(c.subflows, func(s *wsub) bool { return s.up && (s.detour == nil || !w.dead[s.detour.Waypoint]) })
 	if i < 0 {
@@ -71,12 +68,12 @@ func (w *world) word(c *wconn, a path.RemoveAddr) {
 	})
 }
 
-// left: this host has other addresses, and waypoints will know.
+// left records that this host has other addresses, which waypoints will notice.
 func (w *world) left() {
 	was := slices.Clone(w.addrs)
 	w.later(resetAfter, func() {
 		if !slices.Equal(was, w.addrs) {
-			return // it moved on, and they will know of that
+			return // it moved again, and they will notice that
 		}
 		for _, c := range w.conns {
 			c.held = slices.DeleteFunc(c.held, func(s *wsub) bool {
@@ -86,15 +83,15 @@ func (w *world) left() {
 	})
 }
 
-// knows reports whether the Manager has heard of every subflow of c that ended. The
-// event of one that ended just now is still on its way, so the Manager may count on it.
+// knows reports whether the Manager has heard of every ended subflow of c. The event about one that has just ended is
+// under way, so the Manager may still rely on it.
 func (w *world) knows(c *wconn) bool {
 	return !c.unsure && !w.deaf && w.now.Sub(c.endedAt) > kernelDelay
 }
 
-// TestWorldKnowsThatEventsAreOnTheirWay has the only good subflow end, and the Manager say
-// something to the server at once: the kernel sends that over a stale one, which is nobody's
-// fault. The seed 11801917557040338840 once led TestWorld there.
+// TestWorldKnowsThatEventsAreOnTheirWay ends the only good subflow while the Manager sends something to the server.
+// The kernel sends that over a stale subflow, which is nobody's fault. The seed 11801917557040338840 once led
+// TestWorld there.
 func TestWorldKnowsThatEventsAreOnTheirWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -120,15 +117,14 @@ func TestWorldKnowsThatEventsAreOnTheirWay(t *testing.T) {
 	})
 }
 
-// unsure: the Manager may not know what its predecessor did, or what the kernel said.
+// unsure records that the Manager may not know what its predecessor did, or what the kernel reported.
 func (w *world) unsure() {
 	for _, c := range w.conns {
 		c.unsure = true
 	}
 }
 
-// wantTold: whoever has a way to the server has told it all there is to tell, and
-// has the direct path.
+// wantTold checks that every connection that can reach its server has told it all, and has the direct path.
 func (w *world) wantTold() {
 	for _, c := range w.living() {
 		there := func(s *wsub) bool { return s.up && w.comesThrough(s) }
@@ -147,14 +143,14 @@ func (w *world) wantTold() {
 	}
 }
 
-// serversGiveUp: in the end their own timers tell them of what nobody could.
+// serversGiveUp lets the servers' timers end what nobody could tell them.
 func (w *world) serversGiveUp() {
 	for _, c := range w.conns {
 		c.held = slices.DeleteFunc(c.held, func(s *wsub) bool { return !slices.Contains(c.subflows, s) || !w.here(s) })
 	}
 }
 
-// moveTo: this host has these addresses now.
+// moveTo gives this host these addresses.
 func (w *world) moveTo(addrs ...netip.Addr) {
 	w.addrs = addrs
 	w.left()

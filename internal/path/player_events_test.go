@@ -68,7 +68,7 @@ func (p *player) event(words []string) {
 		p.handle(path.DetourMoved{ID: path.DetourID(args[0])})
 	case "ready":
 		p.handle(path.WaypointReady{Waypoint: args[0]})
-	case "unready": // WAYPOINT KIND [WORD…], which say why; none: it is ready
+	case "unready": // WAYPOINT KIND [WORD…]; the words are the reason; none: it is ready
 		kind, _ := path.ParseKind(args[1])
 		ev := path.KindUnready{Waypoint: args[0], Kind: kind}
 		if len(args) > 2 {
@@ -157,8 +157,7 @@ func (p *player) subflow(name string) (path.Token, uint8) {
 	return path.Token(p.number(conn)), uint8(p.number(id))
 }
 
-// addrs are those told, else those of the subflow that was created or the
-// connection's first.
+// addrs returns the addresses of the line, or else those of the subflow that was created, or the connection's first.
 func (p *player) addrs(args []string) (local, remote netip.AddrPort) {
 	if i := slices.Index(args, ">"); i > 0 {
 		return p.addrPort(args[i-1]), p.addrPort(args[i+1])
@@ -214,7 +213,7 @@ func (p *player) samples(text string) path.Measured {
 			"rtt":      func(n int) { s.RTT = time.Duration(n) * time.Millisecond },
 			"silent":   func(n int) { s.LastData, s.LastAnswer = time.Hour, time.Duration(n)*time.Millisecond },
 			"probes":   func(n int) { s.Probes = n },
-			"unanswered": func(n int) { // sent data waits, and the last answer came so long ago
+			"unanswered": func(n int) { // sent data waits, and the last answer is that old
 				s.Waiting, s.LastData, s.LastAnswer = true, time.Hour, time.Duration(n)*time.Millisecond
 			},
 		} {
@@ -244,7 +243,7 @@ func (p *player) listLive(args []string) {
 	})
 }
 
-// status writes down what a person would be shown.
+// status prints what a person would be shown.
 func (p *player) status() {
 	snap := p.m.Snapshot(p.now)
 	for _, c := range snap.Conns {
@@ -267,7 +266,7 @@ func (p *player) status() {
 	}
 }
 
-// why prints what is explained of a server.
+// why prints the explanation for a server.
 func (p *player) why(server netip.AddrPort) {
 	x := p.m.Explain(server, p.now)
 	for _, c := range x.Conns {

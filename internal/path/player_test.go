@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// hosts are the addresses that stories use by name.
+// hosts lists the addresses that stories use by name.
 var hosts = map[string]string{
 	"me": "10.0.0.1", "me2": "10.7.0.1", "me3": "10.8.0.1", "me6": "2001:db8::1", "tun": "10.99.0.2",
 	"web": "203.0.113.80", "web2": "203.0.113.81", "web6": "2001:db8:80::80",
@@ -30,14 +30,14 @@ type player struct {
 	start   time.Time
 	now     time.Time
 	out     strings.Builder
-	refuses string // why creates fail; empty: they do not
+	refuses string // why the kernel refuses creates; empty: it does not
 
 	conns    map[path.Token]path.ConnEstablished
 	subflows map[string]path.SubflowRequested // by "CONN/ID"
 	remotes  map[string]netip.AddrPort
 	nextPort uint16
-	depth    int             // of answers to answers
-	live     []path.LiveConn // told since the last resync
+	depth    int             // answers to answers
+	live     []path.LiveConn // reported since the last resync
 }
 
 func play(t *testing.T, story string) string {
@@ -51,7 +51,7 @@ func play(t *testing.T, story string) string {
 	for line := range strings.Lines(strings.TrimRight(story, "\n") + "\n") {
 		line = strings.TrimRight(line, "\n")
 		switch {
-		case strings.HasPrefix(line, "\t"), strings.HasSuffix(line, "tick"): // what was played last time
+		case strings.HasPrefix(line, "\t"), strings.HasSuffix(line, "tick"): // output of the last run
 		case line == "", strings.HasPrefix(line, "#"):
 			p.say("%s", line)
 		case strings.HasPrefix(line, "policy "):
@@ -96,7 +96,7 @@ func (p *player) handle(ev path.Event) {
 	p.depth--
 }
 
-// act writes actions down and answers them.
+// act prints actions and answers them.
 func (p *player) act(actions []path.Action) {
 	for _, a := range actions {
 		p.say("\t%s", p.text(a))
@@ -209,7 +209,7 @@ func (p *player) duration(s string) time.Duration {
 	return d
 }
 
-// after is the word that follows key; empty: there is none.
+// after returns the word that follows key, or "".
 func after(words []string, key string) string {
 	if i := slices.Index(words, key); i >= 0 && i+1 < len(words) {
 		return words[i+1]

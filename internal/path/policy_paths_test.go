@@ -9,7 +9,8 @@ func pathDetour(name string) *Detour {
 	return &Detour{ID: DetourID(name), Kind: Port, Waypoint: name}
 }
 
-// TestPathsPlan opens paths that were found, and no other kind of detour, up to the number and the server's room.
+// TestPathsPlan opens the paths that were found and no other kind of detour, up to the number and to the server's
+// room.
 func TestPathsPlan(t *testing.T) {
 	usable := []Usable{
 		{Detour: &Detour{ID: "bob", Kind: Mapped, Waypoint: "bob"}}, {Detour: &Detour{ID: "port 1", Kind: Port}},
@@ -44,7 +45,7 @@ func TestPathsPlan(t *testing.T) {
 	}
 }
 
-// TestPathsAndDetours opens one detour through each waypoint besides the paths, and asks for mappings while there is none.
+// TestPathsAndDetours opens one detour through each waypoint as well, and asks for mappings while there is none.
 func TestPathsAndDetours(t *testing.T) {
 	mapped := func(name string) Usable {
 		return Usable{Detour: &Detour{ID: DetourID(name), Kind: Mapped, Waypoint: name}}
@@ -77,7 +78,7 @@ func TestPathsAndDetours(t *testing.T) {
 	}
 }
 
-// TestPathsArrange has the first subflow stand by only while another path works.
+// TestPathsArrange lets the first subflow stand by only while another path works.
 func TestPathsArrange(t *testing.T) {
 	direct := InUse{Direct: true, Up: true}
 	for name, tc := range map[string]struct {

@@ -11,8 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// TestDetourPolicyIsGreedy: as many detours as are missing and there are, each
-// the best of what is left when it is chosen.
+// TestDetourPolicyIsGreedy opens as many detours as are missing, always the best of those that are left.
 func TestDetourPolicyIsGreedy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		order := rapid.SliceOfNDistinct(rapid.SampledFrom(path.Kinds()), 0, -1, rapid.ID).Draw(t, "order")
@@ -59,7 +58,7 @@ func TestDetourPolicyIsGreedy(t *testing.T) {
 					t.Fatalf("%v was chosen before %v", chosen.ID, u.ID)
 				}
 			}
-			// A mapping is wanted for later where what is taken is none that lasts.
+			// A mapping is wanted in reserve if what is taken may not last.
 			if m := slices.Index(order, path.Mapped); chosen.Unproven || m >= 0 && m <= slices.Index(order, chosen.Kind) {
 				ask = true
 			}
@@ -107,7 +106,7 @@ func TestKindsAndTheirWords(t *testing.T) {
 	}
 }
 
-// A detour that rests and may be tried is taken by connections without another one only.
+// A detour that rests and may be tried is taken only by connections without another detour.
 func TestLastResort(t *testing.T) {
 	bob, carol := path.Detour{ID: "b", Waypoint: "bob"}, path.Detour{ID: "c", Waypoint: "carol"}
 	resting := path.Usable{Detour: &bob, LastResort: true}

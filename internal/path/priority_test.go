@@ -9,8 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// TestPrioritiesGetThrough has 30 % of all MP_PRIO lost while a server sends. The preferred uplink is to carry although the
-// connection began on the other one. The server does what it has heard.
+// TestPrioritiesGetThrough loses 30 % of all MP_PRIO while a server sends. The preferred uplink must carry although
+// the connection began on the other one. The server obeys what it has heard.
 func TestPrioritiesGetThrough(t *testing.T) {
 	const loss, connections = 0.3, 160
 	again := 0
@@ -21,7 +21,7 @@ func TestPrioritiesGetThrough(t *testing.T) {
 		}}})
 		now, server := birth, netip.AddrPortFrom(ip("web"), 80)
 		mobile, wifi := netip.AddrPortFrom(ip("me2"), 5000), netip.AddrPortFrom(ip("me"), 5001)
-		heard := map[netip.AddrPort]bool{wifi: true} // what the server has as a backup
+		heard := map[netip.AddrPort]bool{wifi: true} // what the server considers a backup
 		told := 0
 		tell := func(ev path.Event) {
 			for _, a := range m.Handle(ev, now) {
@@ -48,7 +48,7 @@ func TestPrioritiesGetThrough(t *testing.T) {
 				tell(path.Tick{})
 			}
 			carries, idle := &one, &two
-			if !heard[wifi] && (heard[mobile] || i%2 == 0) { // both carry if both are full
+			if !heard[wifi] && (heard[mobile] || i%2 == 0) { // both carry if both have full priority
 				carries, idle = &two, &one
 			}
 			bulkOver(carries, idle)

@@ -2,5 +2,5 @@
 
 package path_test
 
-// raceDetector makes networks in virtual time some ten times slower.
+// raceDetector is set with the race detector, which makes networks in virtual time about ten times slower.
 const raceDetector = true

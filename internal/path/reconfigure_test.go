@@ -8,7 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// A raised number of subflows reaches open connections; excluded destinations are left alone from then on.
+// A raised number of subflows applies to existing connections. Newly excluded destinations get no detours from then
+// on.
 func TestReconfigured(t *testing.T) {
 	even := &pathWorth{trip: 20 * time.Millisecond, rate: 100}
 	s := newSelection(t, map[string]*pathWorth{"": even, "bob": even, "carol": even})

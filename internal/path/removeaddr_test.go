@@ -9,8 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// TestSignalsWithLostAcks has the acknowledgements that carry REMOVE_ADDR and MP_PRIO lost with a probability of 30 %. Nearly
-// all peers learn of the address that is gone and of the subflow that carries instead, and the repetition ends.
+// TestSignalsWithLostAcks loses 30 % of the acknowledgements, which carry REMOVE_ADDR and MP_PRIO. Nearly all peers
+// learn of the address that is gone and of the subflow that carries instead, and the repetition ends.
 func TestSignalsWithLostAcks(t *testing.T) {
 	const conns, mostMissed, mostSent = 2000, 60, 8 // 2000 * 0.3^4 is 16, and 2000 * 0.3^3 is 54
 	random := rand.New(rand.NewPCG(7, 7))

@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// A connection that waits for more traffic before it takes a second path takes it at once when its only one is lost, or nothing
-// gets through there.
+// A connection that waits for more traffic before it takes a second path takes it at once if its only path is lost or
+// nothing gets through there.
 func TestDelayEndsWithThePath(t *testing.T) {
 	for name, lose := range map[string]func(tell func(path.Event), wlan path.Sample){
 		"its address is gone": func(tell func(path.Event), _ path.Sample) {
@@ -32,7 +32,7 @@ func TestDelayEndsWithThePath(t *testing.T) {
 			tell = func(ev path.Event) {
 				for _, a := range slices.Clone(m.Handle(ev, now)) {
 					switch c, ok := a.(path.CreateSubflow); {
-					case ok && c.Direct: // no route leads to the server any more
+					case ok && c.Direct: // no route leads to the server
 						tell(path.CreateFailed{Token: c.Token, LocalID: c.LocalID, Err: errors.New("no route")})
 					case ok && c.Kind == path.Uplink:
 						asked++
@@ -60,7 +60,7 @@ func TestDelayEndsWithThePath(t *testing.T) {
 	}
 }
 
-// The kind of traffic that a rule says counts before that of ports, for the programs in its cgroup.
+// For the programs in its cgroup, the kind of traffic that a rule states comes before that of ports.
 func TestKindByRule(t *testing.T) {
 	for name, c := range map[string]struct {
 		rule    path.Rule

@@ -14,8 +14,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// selection is a connection that receives over paths of different worth, in virtual time: a server that sends as
-// TCP would on each of them, and keeps to the priorities that it was told.
+// selection plays a connection that receives over paths of different quality, in virtual time. The server sends as
+// TCP would on each of them, and obeys the priorities that it has heard.
 type selection struct {
 	t        *testing.T
 	m        *path.Manager
@@ -27,11 +27,11 @@ type selection struct {
 	token    path.Token
 	port     uint16
 	upTo     uint64
-	deafness float64 // share of MP_PRIO that is lost
+	deafness float64 // share of MP_PRIO that gets lost
 	log      []string
 	sent     time.Time // when this host last sent data
-	stubborn bool      // the server keeps to the subflows that are no backup, though none works
-	probes   bool      // the kernel sends probes where it is asked to
+	stubborn bool      // the server uses only subflows that are no backups, though none works
+	probes   bool      // the kernel sends probes when asked to
 }
 
 // pathWorth describes a path.
@@ -40,7 +40,7 @@ type pathWorth struct {
 	rate float64 // segments a second
 	loss float64
 	dead bool
-	// large is the delay of full packets beyond that of small ones.
+	// large is the extra delay of full packets.
 	large time.Duration
 }
 
@@ -48,7 +48,7 @@ type pathWorth struct {
 type carried struct {
 	waypoint             string
 	local, remote        netip.AddrPort
-	backup, toldBackup   bool // as the client has it, and as the server has it
+	backup, toldBackup   bool // by the client, and by the server
 	segments, data, late uint64
 	acked                uint64
 	credit               float64
@@ -89,7 +89,7 @@ func (s *selection) offer(waypoints ...string) {
 	}
 }
 
-// connect begins a connection, after the last one ended.
+// connect begins a connection after the last one ended.
 func (s *selection) connect() {
 	if s.token > 0 {
 		s.tell(path.ConnClosed{Token: s.token})
@@ -116,7 +116,7 @@ func (s *selection) find(local netip.AddrPort) *carried {
 	return nil
 }
 
-// over returns the subflow through a waypoint, or the direct one.
+// over returns the subflow through a waypoint, or the direct one if it is "".
 func (s *selection) over(waypoint string) *carried {
 	for _, c := range s.subflows {
 		if c.waypoint == waypoint {
@@ -178,7 +178,7 @@ func (s *selection) tell(ev path.Event) {
 	}
 }
 
-// uses returns the subflows on which the server sends: those that are no backup, if one of them works.
+// uses returns the subflows on which the server sends: those that are no backups, if one of them works.
 func (s *selection) uses() []*carried {
 	full := slices.DeleteFunc(slices.Clone(s.subflows), func(c *carried) bool { return c.toldBackup })
 	if s.stubborn && len(full) > 0 || slices.ContainsFunc(full, func(c *carried) bool { return !s.paths[c.waypoint].dead }) {
@@ -187,7 +187,7 @@ func (s *selection) uses() []*carried {
 	return s.subflows
 }
 
-// bulk has as much arrive as the paths carry, for so long.
+// bulk lets as much arrive as the paths carry, for this time.
 func (s *selection) bulk(long time.Duration) {
 	for end := s.now.Add(long); s.now.Before(end); {
 		for _, c := range s.uses() {
@@ -206,7 +206,7 @@ func (s *selection) bulk(long time.Duration) {
 	}
 }
 
-// messages has small answers arrive, each to a request, on one of the paths that the server uses.
+// messages lets small answers arrive, each to a request, on one of the paths that the server uses.
 func (s *selection) messages(long, every time.Duration) {
 	for end := s.now.Add(long); s.now.Before(end); {
 		if s.since()%every == 0 {
@@ -219,8 +219,8 @@ func (s *selection) messages(long, every time.Duration) {
 	}
 }
 
-// stream has the server send a little again and again, without being asked. What it sends on a dead path it
-// repeats on another that it uses.
+// stream lets the server send a little again and again, without being asked. What it sends on a dead path it repeats
+// on another that it uses.
 func (s *selection) stream(long, every time.Duration) {
 	for end := s.now.Add(long); s.now.Before(end); {
 		uses := slices.DeleteFunc(slices.Clone(s.uses()), func(c *carried) bool { return s.paths[c.waypoint].dead })
@@ -231,14 +231,14 @@ func (s *selection) stream(long, every time.Duration) {
 	}
 }
 
-// pause has time pass in which nobody sends.
+// pause lets time pass in which nobody sends.
 func (s *selection) pause(long time.Duration) {
 	for end := s.now.Add(long); s.now.Before(end); {
 		s.step()
 	}
 }
 
-// arrive has segments come in this tenth of a second.
+// arrive lets segments arrive in this tenth of a second.
 func (s *selection) arrive(c *carried, n float64) {
 	w := s.paths[c.waypoint]
 	if w.dead {
@@ -309,7 +309,7 @@ func (s *selection) want(what string, happened ...string) {
 
 func good() *pathWorth { return &pathWorth{trip: 40 * time.Millisecond, rate: 800} }
 
-// A detour that loses too much gives its place to another, and later connections take that at once.
+// A detour that loses too much gives its place to another, which later connections take at once.
 func TestLossyDetourIsReplaced(t *testing.T) {
 	for _, loss := range []float64{0.03, 0.05} {
 		t.Run(fmt.Sprint(loss), func(t *testing.T) {
@@ -321,7 +321,7 @@ func TestLossyDetourIsReplaced(t *testing.T) {
 			s.bulk(time.Second)
 			s.want("at first", "join bob")
 			s.bulk(3 * time.Second)
-			s.offer("carol") // any earlier, and it is tried
+			s.offer("carol") // before that, it is tried
 			s.bulk(16 * time.Second)
 			s.want("with the loss", "demote bob", "join carol", "end bob")
 			s.bulk(10 * time.Minute)
@@ -335,7 +335,7 @@ func TestLossyDetourIsReplaced(t *testing.T) {
 	}
 }
 
-// Where there is no other, it stays as a backup, and is tried again ever less often.
+// If there is no other detour, it stays as a backup, and is tried again less and less often.
 func TestOnlyLossyDetourStandsBy(t *testing.T) {
 	bad := good()
 	bad.loss = 0.05
@@ -375,8 +375,8 @@ func TestGoodDetourCarries(t *testing.T) {
 	}
 }
 
-// If the direct path is the lossy one, the detour carries alone. It is tried again, never ended, and carries at once
-// when the detour ends.
+// If the direct path is the lossy one, the detour carries alone. The direct path is tried again and never ended. It
+// carries at once when the detour ends.
 func TestLossyDirectPathStandsBy(t *testing.T) {
 	direct := good()
 	direct.loss = 0.08
@@ -393,7 +393,7 @@ func TestLossyDirectPathStandsBy(t *testing.T) {
 	s.want("without the detour", "promote direct")
 }
 
-// Messages are carried by the path with the shorter round trip, the other stands by. Bulk uses both again.
+// The path with the shorter round trip carries messages, and the other stands by. Bulk traffic uses both again.
 func TestMessagesUseTheShorterPath(t *testing.T) {
 	for name, c := range map[string]struct {
 		direct, detour time.Duration
@@ -441,9 +441,7 @@ func (s *selection) why(waypoint string) string {
 	return ""
 }
 
-// A backup carries at once when the path that carries becomes silent, whether the kernel's timer says so or answers
-// are missing.
-// Where the operator says the kind of traffic, what it looks like does not count.
+// If the operator states the kind of traffic, its appearance does not count.
 func TestKindByPort(t *testing.T) {
 	for name, c := range map[string]struct {
 		config  path.Config
@@ -468,6 +466,7 @@ func TestKindByPort(t *testing.T) {
 	}
 }
 
+// A backup carries at once when the path that carries becomes silent, by the kernel's timer or by missing answers.
 func TestStandbyTakesOver(t *testing.T) {
 	for name, stall := range map[string]func(direct *carried){
 		"unanswered": func(direct *carried) { direct.backoff = 1 },
@@ -499,7 +498,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	}
 }
 
-// Pauses of the program are no stalls, or not for long.
+// Pauses of the program do not count as stalls, or not for long.
 func TestPausesAreNoStalls(t *testing.T) {
 	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": {trip: 60 * time.Millisecond, rate: 800}})
 	s.offer("bob")
@@ -512,7 +511,7 @@ func TestPausesAreNoStalls(t *testing.T) {
 			s.step()
 		}
 	}
-	if n := strings.Count(strings.Join(s.log, ";"), "promote"); n > 14 { // after ever longer times, up to ten minutes
+	if n := strings.Count(strings.Join(s.log, ";"), "promote"); n > 14 { // at growing intervals, up to ten minutes
 		t.Errorf("%d promotions in an hour: %v", n, s.log)
 	}
 }
@@ -532,7 +531,7 @@ func TestPriorityIsToldAgain(t *testing.T) {
 	}
 }
 
-// Of two waypoints the one with the shorter way is taken, however long the other was on offer.
+// The waypoint with the shorter path is taken, however long the other was on offer.
 func TestCloserWaypointIsTaken(t *testing.T) {
 	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good()})
 	s.offer("bob")
@@ -548,8 +547,8 @@ func TestCloserWaypointIsTaken(t *testing.T) {
 	}
 }
 
-// The loss of a session counts as far as it is certain: three of twenty packets are no reason to leave a shorter way, and
-// sixty of four hundred are.
+// The loss of a session counts only as far as it is certain: three of twenty packets are no reason to give up a
+// shorter path, sixty of four hundred are.
 func TestLossOfASessionCountsWhenItIsCertain(t *testing.T) {
 	for _, test := range []struct {
 		packets float64
@@ -566,7 +565,7 @@ func TestLossOfASessionCountsWhenItIsCertain(t *testing.T) {
 	}
 }
 
-// Equal waypoints get a share each.
+// Equal waypoints get equal shares.
 func TestEqualWaypointsAreDrawn(t *testing.T) {
 	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good(), "dave": good()})
 	s.offer("bob", "carol", "dave")
@@ -582,7 +581,7 @@ func TestEqualWaypointsAreDrawn(t *testing.T) {
 	}
 }
 
-// What was there before the agent is left alone, but for the direct path, which carries again: the first subflow, or one
+// Subflows from before the agent are left alone, except that the direct path carries again: the first subflow or one
 // that took its place.
 func TestAdoptedConnectionIsNotWeighed(t *testing.T) {
 	for _, id := range []uint8{0, 3} {
@@ -607,7 +606,7 @@ func TestAdoptedConnectionIsNotWeighed(t *testing.T) {
 	}
 }
 
-// A spare is compared by number with what is taken before it.
+// A spare is compared by number with the detour that is taken before it.
 func TestWhySpare(t *testing.T) {
 	s := newSelectionWith(t, unlike(), func(c *path.Config) { c.BulkPorts = []uint16{80} })
 	s.bulkOver("bob", 20*time.Second)
@@ -642,7 +641,7 @@ func TestWhySpare(t *testing.T) {
 	}
 }
 
-// Each cause of a candidate and each of a rest has a code of its own, and words that are not those of another.
+// Each cause of a candidate and of a rest has a code and words of its own.
 func TestReasonsOfCandidates(t *testing.T) {
 	codes, texts := make(map[string]bool), make(map[string]bool)
 	add := func(r path.CandidateReason) {

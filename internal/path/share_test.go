@@ -9,9 +9,9 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// together has bulk traffic on the direct path, to which a detour is added in the middle, on so many connections. It returns
-// what is known of their bottlenecks then, and the world. rates returns segments a second on the direct path and on the detour: of the nth
-// connection, and whether the detour carries.
+// together plays bulk traffic on the direct path, to which a detour is added in the middle, on this many connections.
+// It returns what is then known of their bottlenecks, and the world. rates returns segments a second on the direct
+// path and on the detour, for the nth connection, with and without the detour.
 func together(t *testing.T, connections int, rates func(n int, detour bool) (direct, bob float64)) (path.Bottleneck, *selection) {
 	t.Helper()
 	paths := map[string]*pathWorth{"": good(), "bob": good()}
@@ -44,7 +44,7 @@ func sharedRates(_ int, detour bool) (direct, bob float64) {
 	return 800, 0
 }
 
-// A detour that adds nothing comes after one of which nothing is known, for bulk traffic.
+// For bulk traffic, a detour that adds nothing comes after one that was not measured.
 func TestSharedBottleneckComesLast(t *testing.T) {
 	for _, c := range []struct {
 		rates func(int, bool) (float64, float64)

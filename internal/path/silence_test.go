@@ -12,8 +12,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// download is a connection that receives over the direct path and a detour, in virtual time,
-// as its samples show it. Everything else about the world is left out.
+// download plays the samples of a connection that receives over the direct path and a detour, in virtual time.
+// Nothing else is modelled.
 type download struct {
 	t        *testing.T
 	m        *path.Manager
@@ -24,10 +24,10 @@ type download struct {
 	detour   arrivals
 	data     uint64 // of the connection that arrived without a gap
 	port     uint16
-	actions  []string // what the manager did to the detour
-	up       bool     // the detour is the first one, and still there
+	actions  []string // actions of the manager on the detour
+	up       bool     // the first detour exists
 	backup   bool
-	second   bool // another waypoint has its place
+	second   bool // a detour through another waypoint has its place
 	hole     bool
 	lossRate float64
 
@@ -36,7 +36,7 @@ type download struct {
 	created    []path.SubflowEstablished
 }
 
-// arrivals are one subflow's.
+// arrivals describes one subflow.
 type arrivals struct {
 	local, remote        netip.AddrPort
 	segments, data, late uint64
@@ -73,7 +73,7 @@ func newDownload(t *testing.T) *download {
 func (d *download) since() time.Duration { return d.now.Sub(d.start) }
 
 func (d *download) tell(ev path.Event) {
-	var follow []path.Event // what the kernel says to the actions
+	var follow []path.Event // the kernel's answers to the actions
 	for _, a := range d.m.Handle(ev, d.now) {
 		switch a := a.(type) {
 		case path.CreateSubflow:
@@ -116,7 +116,7 @@ func (d *download) note(what string) {
 	d.actions = append(d.actions, fmt.Sprintf("%v %s", d.since(), what))
 }
 
-// arrive has n segments with data come on a subflow, up to end in the connection's data.
+// arrive lets n segments with data arrive on a subflow, up to end in the connection's data.
 func (d *download) arrive(a *arrivals, n uint64, end uint64) {
 	if n > 0 {
 		a.segments, a.data, a.end = a.segments+n, a.data+n, end
@@ -124,13 +124,13 @@ func (d *download) arrive(a *arrivals, n uint64, end uint64) {
 	}
 }
 
-// acknowledge has acknowledgements of n segments that this host sent come on a subflow.
+// acknowledge lets acknowledgements of n segments that this host sent arrive on a subflow.
 func (d *download) acknowledge(a *arrivals, n uint64) {
 	a.segments, a.acked = a.segments+n, a.acked+1400*n
 	a.lastAnswer, a.unanswered = d.now, 0
 }
 
-// step lets a tenth of a second pass, after what arrived in it was told by arrive.
+// step lets a tenth of a second pass, after arrive has told what arrived in it.
 func (d *download) step() {
 	d.now = d.now.Add(dt)
 	if d.direct.probing {
@@ -155,7 +155,7 @@ func (d *download) step() {
 		watched = true
 	}
 	switch {
-	case d.since()%time.Second == 0: // of all subflows, as the agent does
+	case d.since()%time.Second == 0: // of all subflows, as the agent samples
 		ev.Received = nil
 		d.tell(ev)
 	case watched:
@@ -163,8 +163,8 @@ func (d *download) step() {
 	}
 }
 
-// keepAlive is the kernel's: a probe after each second in which nothing came and none was sent. It
-// is lost, or its answer is, as often as other packets.
+// keepAlive plays the kernel's probes: one after each second in which nothing arrived and none was sent. A probe or
+// its answer is lost as often as other packets.
 func (d *download) keepAlive(a *arrivals) {
 	if d.now.Sub(a.lastAnswer) < time.Second || d.now.Sub(a.lastProbe) < time.Second {
 		return
@@ -185,13 +185,13 @@ func (d *download) sample(a *arrivals) path.Sample {
 	}
 }
 
-// load is what a server sends: segments in each tenth of a second, and when.
+// load describes what a server sends.
 type load struct {
 	name    string
 	each    uint64        // segments on each path
 	every   time.Duration // at this interval
-	gap     time.Duration // after a hole the connection's data stands still for so long
-	demoted time.Duration // at the latest, after the path broke
+	gap     time.Duration // the connection's data stands still for this time after a hole
+	demoted time.Duration // at the latest after the path broke
 }
 
 var loads = []load{
@@ -250,8 +250,8 @@ func TestHoleIsFoundOut(t *testing.T) {
 	}
 }
 
-// A connection that loses its only good detour gives other waypoints time to offer one before it tries again the detour
-// over which nothing came.
+// A connection that loses its only good detour first gives other waypoints time to offer one. Only then it tries the
+// detour over which nothing arrived again.
 func TestLastResortLetsOthersComeFirst(t *testing.T) {
 	for name, dave := range map[string]bool{"nobody offers": false, "another offers": true} {
 		t.Run(name, func(t *testing.T) {
@@ -291,13 +291,13 @@ func TestLastResortLetsOthersComeFirst(t *testing.T) {
 	}
 }
 
-// lossy is one path's loss. A lost segment comes a round trip later or, where the
-// retransmission is lost too, after timeouts that double. Until then what the connection has
-// stands still, or until the server sends that over the other path.
+// lossy models one path's loss. A lost segment arrives a round trip later or, if the retransmission is lost, too,
+// after timeouts that double. Until then, or until the server sends it over the other path, the connection's data
+// stands still.
 type lossy struct {
 	rate  float64
-	quiet time.Duration // nothing comes until then
-	still time.Duration // nor does the connection's data move on
+	quiet time.Duration // nothing arrives until then
+	still time.Duration // the connection's data does not advance until then
 }
 
 func (p *lossy) send(d *download, a *arrivals, l load) {
@@ -312,7 +312,7 @@ func (p *lossy) send(d *download, a *arrivals, l load) {
 		return
 	}
 	a.late++
-	if d.random.IntN(10) > 0 { // nine of ten are found out by what comes after
+	if d.random.IntN(10) > 0 { // nine of ten show by what arrives after them
 		return
 	}
 	timeout := 250 * time.Millisecond
@@ -324,10 +324,10 @@ func (p *lossy) send(d *download, a *arrivals, l load) {
 	p.still = min(p.quiet, d.since()+450*time.Millisecond)
 }
 
-// An hour of a detour that works: of which the server makes little use, or none, that waits
-// for a program, and that loses packets, probes and answers to them.
+// This plays an hour of a detour that works: one that the server uses little or not at all, that waits for a program,
+// and that loses packets, probes and answers to probes.
 func TestHealthyDetourIsLeftAlone(t *testing.T) {
-	// With these seeds chance makes a path seem better than it is, for a while.
+	// With these seeds, a path seems better than it is for a while by chance.
 	seeds := []uint64{2, 12, 24, 36}
 	if raceDetector {
 		seeds = seeds[:1]
@@ -389,7 +389,7 @@ func TestHealthyDetourIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A path that comes back is used again, and believed less easily to be gone.
+// A path that comes back is used again, and is suspected less easily.
 func TestDetourComesBack(t *testing.T) {
 	l := loads[0]
 	d := newDownload(t)
@@ -403,7 +403,7 @@ func TestDetourComesBack(t *testing.T) {
 	}
 }
 
-// Where all paths are silent, it is this host that is cut off.
+// If all paths are silent, this host is cut off.
 func TestAllPathsSilent(t *testing.T) {
 	d := newDownload(t)
 	for d.since() < time.Minute {
@@ -417,7 +417,7 @@ func TestAllPathsSilent(t *testing.T) {
 	}
 }
 
-// Where all paths become silent together, the direct path is probed, less and less often if it answers.
+// If all paths become silent together, the direct path is probed, less and less often if it answers.
 func TestHushIsProbed(t *testing.T) {
 	d, stop, hush := newDownload(t), 10*time.Second, 2*time.Second
 	for d.since() < stop+4*time.Second {
@@ -443,7 +443,8 @@ func TestHushIsProbed(t *testing.T) {
 	}
 }
 
-// A NAT that forgets its connections has all subflows reset at the server. The probe's reset has a new subflow join.
+// If a NAT forgets its connections, the server's end of all subflows is reset. A reset of the probe lets a new
+// subflow join.
 func TestHushFindsForgottenNAT(t *testing.T) {
 	d, stop := newDownload(t), 800*time.Millisecond
 	d.hole = true
@@ -466,7 +467,7 @@ func TestHushFindsForgottenNAT(t *testing.T) {
 	}
 }
 
-// Without probes a detour of a bulk transfer is left all the same, later.
+// Without probes a bulk transfer gives up a dead detour later.
 func TestHoleWithoutProbes(t *testing.T) {
 	l := loads[0]
 	d := newDownload(t)
@@ -481,7 +482,7 @@ func TestHoleWithoutProbes(t *testing.T) {
 	}
 }
 
-// Probes cannot begin while data is missing before what arrived. That nothing comes to fill the gap shows the same.
+// Probes cannot begin while data is missing before what arrived. That nothing fills the gap proves the same.
 func TestGapShowsHole(t *testing.T) {
 	for _, gap := range []bool{false, true} {
 		d, broke := newDownload(t), 1400*time.Millisecond
@@ -501,7 +502,7 @@ func TestGapShowsHole(t *testing.T) {
 	}
 }
 
-// A detour that neither side uses is replaced when it has died: the connection counts on it, whoever sends.
+// An idle detour that has died is replaced, because the connection relies on it.
 func TestIdleDetourIsProbed(t *testing.T) {
 	t.Run("download", func(t *testing.T) {
 		testIdleDetour(t, func(d *download) { d.sendOver(loads[0], true, false, false) })
@@ -534,7 +535,7 @@ func testIdleDetour(t *testing.T, transfer func(*download)) {
 	}
 }
 
-// Where no probes are sent, an idle detour keeps its place.
+// If no probes are sent, an idle detour keeps its place.
 func TestIdleDetourWithoutProbes(t *testing.T) {
 	d := newDownload(t)
 	for d.since() < 10*time.Minute {

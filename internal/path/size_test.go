@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// Ten thousand quiet connections with a detour each fit into little memory.
+// Ten thousand quiet connections with a detour each need little memory.
 func TestMemoryOfConnections(t *testing.T) {
 	const connections, most = 10_000, 1650 // bytes of heap a connection
 	heap := func() uint64 {

@@ -12,7 +12,7 @@ import (
 
 const megabyte = 1_000_000
 
-// limited begins a selection with budgets. What the waypoints give is known, so that nothing is tried.
+// limited begins a selection with budgets. All waypoints are measured, so that none is tried.
 func limited(t *testing.T, limits budget.Limits) *selection {
 	t.Helper()
 	return newSelectionWith(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good()}, func(c *path.Config) {
@@ -25,7 +25,7 @@ func limited(t *testing.T, limits budget.Limits) *selection {
 	})
 }
 
-// budgetWords returns the reasons for not taking the waypoint.
+// budgetWords returns the reasons why the waypoint is not taken.
 func (s *selection) budgetWords(waypoint string) string {
 	for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), s.now).Candidates {
 		if c.Waypoint == waypoint && !c.Taken {
@@ -35,7 +35,7 @@ func (s *selection) budgetWords(waypoint string) string {
 	return ""
 }
 
-// When the budget is used up, the detour of a living connection stands by, and new connections take none, until the
+// When the budget is used up, the detour of an existing connection stands by and new connections take none, until the
 // next month.
 func TestBudgetIsUsedUp(t *testing.T) {
 	s := limited(t, budget.Limits{Total: 50 * megabyte}) // a path carries about 1.1 MB a second
@@ -76,7 +76,7 @@ func TestBudgetIsUsedUp(t *testing.T) {
 	}
 }
 
-// A living connection's detour carries again in the next month.
+// The detour of an existing connection carries again in the next month.
 func TestBudgetIsRenewed(t *testing.T) {
 	s := limited(t, budget.Limits{Waypoint: 20 * megabyte})
 	s.offer("bob")
@@ -88,7 +88,7 @@ func TestBudgetIsRenewed(t *testing.T) {
 	s.want("in February", "promote bob")
 }
 
-// When a waypoint's budget is nearly used up, new connections take another. When it is used up, living ones do.
+// If a waypoint's budget is nearly used up, new connections take another. If it is used up, existing ones do, too.
 func TestBudgetOfWaypoint(t *testing.T) {
 	s := limited(t, budget.Limits{Waypoint: 50 * megabyte})
 	s.offer("bob")
@@ -113,7 +113,7 @@ func TestBudgetOfWaypoint(t *testing.T) {
 	}
 }
 
-// What an earlier agent used counts, and what this one used is there to be kept.
+// The use by an earlier agent counts, and this one's use is returned to be saved.
 func TestBudgetAfterRestart(t *testing.T) {
 	before := limited(t, budget.Limits{Total: 5 * megabyte})
 	before.offer("bob")
@@ -128,7 +128,7 @@ func TestBudgetAfterRestart(t *testing.T) {
 	s.want("after the restart")
 }
 
-// From a metered interface, only its own budget may be used. On another network, detours are taken.
+// Only detours from a metered interface count for its budget. On another network, detours are taken.
 func TestBudgetOfMeteredInterface(t *testing.T) {
 	s := limited(t, budget.Limits{Metered: 10 * megabyte})
 	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}, Metered: []netip.Addr{ip("me")}})
@@ -144,7 +144,7 @@ func TestBudgetOfMeteredInterface(t *testing.T) {
 	s.want("not metered", "promote bob")
 }
 
-// A connection that has nothing else keeps its detour: no budget breaks it.
+// A connection with no other path keeps its detour: a budget never breaks it.
 func TestBudgetBreaksNoConnection(t *testing.T) {
 	s := limited(t, budget.Limits{Total: 20 * megabyte})
 	s.offer("bob")
@@ -180,7 +180,7 @@ func TestBudgetAndTLS(t *testing.T) {
 	s.offer("bob")
 	s.connect()
 	s.want("at first", "join bob as backup")
-	// Another connection uses up the rest.
+	// Another connection uses up the rest of the budget.
 	other, detour := netip.AddrPortFrom(ip("me"), 40000), netip.AddrPortFrom(ip("bob"), 81)
 	s.m.Handle(path.ConnEstablished{Token: 99, Local: other, Remote: netip.AddrPortFrom(ip("web"), 81)}, s.now)
 	s.m.Handle(path.SubflowRequested{Token: 99, LocalID: 1, Local: netip.AddrPortFrom(ip("me"), 40001)}, s.now)

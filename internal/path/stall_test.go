@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// newReceiver is a connection that only receives, on a server that keeps to the priorities it was told. At first
-// the direct path carries, and bob stands by.
+// newReceiver returns a connection that only receives, from a server that obeys the priorities it has heard. At first
+// the direct path carries and bob stands by.
 func newReceiver(t *testing.T, direct, detour time.Duration, others ...string) *selection {
 	t.Helper()
 	paths := map[string]*pathWorth{"": {trip: direct, rate: 800}, "bob": {trip: detour, rate: 800}}
@@ -25,7 +25,7 @@ func newReceiver(t *testing.T, direct, detour time.Duration, others ...string) *
 	return s
 }
 
-// longestGap streams, and returns the longest time in which nothing arrived.
+// longestGap streams, and returns the longest time without an arrival.
 func (s *selection) longestGap(long, every time.Duration) (longest time.Duration) {
 	last, upTo := s.now, s.upTo
 	for end := s.now.Add(long); s.now.Before(end); {
@@ -38,8 +38,8 @@ func (s *selection) longestGap(long, every time.Duration) (longest time.Duration
 	return longest
 }
 
-// The direct path is down for a while. Later the detour, which carries alone since, swallows everything. The
-// connection goes on over the direct path soon, whenever that is and however often the server sends.
+// The direct path is down for a while. Then the detour, which carries alone since, drops everything. The connection
+// soon goes on over the direct path, whenever that happens and however often the server sends.
 func TestReceiverLeavesDetourThatCarriesAlone(t *testing.T) {
 	for _, every := range []time.Duration{dt, 3 * dt, 10 * dt, 20 * dt} {
 		for _, later := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 4 * time.Second, 9 * time.Second, time.Minute, 20 * time.Minute} {
@@ -65,7 +65,7 @@ func TestReceiverLeavesDetourThatCarriesAlone(t *testing.T) {
 	}
 }
 
-// The same for outages at random times. At most one path is down at a time.
+// The same holds for outages at random times. At most one path is down at a time.
 func TestReceiverGoesOn(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		trip := func(label string) time.Duration {
@@ -78,7 +78,7 @@ func TestReceiverGoesOn(t *testing.T) {
 		for range rapid.IntRange(1, 6).Draw(rt, "outages") {
 			down := rapid.SampledFrom([]string{"", "bob"}).Draw(rt, "down")
 			if s.over("bob") == nil {
-				down = "bob" // it was given up, and rests: the direct path is the only one
+				down = "bob" // it was given up and rests, so only the direct path is left
 			}
 			s.paths[down].dead = true
 			tenths := rapid.IntRange(1, 150).Draw(rt, "tenths of a second")
@@ -94,8 +94,8 @@ func TestReceiverGoesOn(t *testing.T) {
 	})
 }
 
-// A detour that carries alone dies while the server has nothing to send. It ends all the same, so that what comes
-// next does not wait.
+// A detour that carries alone dies while the server has nothing to send. It ends nevertheless, so that later data
+// does not wait.
 func TestDetourThatCarriesAloneDiesInAPause(t *testing.T) {
 	s := newReceiver(t, 100*time.Millisecond, 40*time.Millisecond)
 	s.stream(20*time.Second, 2*dt)
@@ -105,13 +105,13 @@ func TestDetourThatCarriesAloneDiesInAPause(t *testing.T) {
 	s.log, s.paths["bob"].dead = nil, true
 	s.pause(8 * time.Second)
 	s.want("in the pause", "promote direct", "demote bob", "end bob")
-	// The waypoint rests for a minute. There is no other, so it is tried sooner.
+	// The waypoint rests for a minute. There is no other, so it is tried earlier.
 	s.paths["bob"].dead = false
 	s.pause(3 * time.Second)
 	s.want("after the outage", "join bob", "demote bob")
 }
 
-// Where all is silent, this host may be cut off: nothing ends.
+// If everything is silent, this host may be cut off, so nothing ends.
 func TestNothingEndsWhereAllIsSilent(t *testing.T) {
 	s := newReceiver(t, 100*time.Millisecond, 40*time.Millisecond)
 	s.stream(20*time.Second, 2*dt)
@@ -125,8 +125,8 @@ func TestNothingEndsWhereAllIsSilent(t *testing.T) {
 	}
 }
 
-// A server that has nothing to send now and then, on a detour that carries alone and works: it is probed in vain,
-// and the direct path is hardly ever called up.
+// A server pauses from time to time, on a detour that carries alone and works. The detour is probed, and the direct
+// path is hardly ever called up.
 func TestPausesOfDetourThatCarriesAlone(t *testing.T) {
 	for _, every := range []time.Duration{dt, 2 * dt, 10 * dt, 30 * dt} {
 		for _, probes := range []bool{true, false} {

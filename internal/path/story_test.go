@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMain has rapid try harder than it does by default. Its flags and its environment
-// variables (RAPID_CHECKS, RAPID_STEPS) still win.
+// TestMain makes rapid try harder than it does by default. Its flags and environment variables (RAPID_CHECKS,
+// RAPID_STEPS) take precedence.
 func TestMain(m *testing.M) {
 	for name, value := range map[string]string{"checks": "400", "steps": "60"} {
 		if os.Getenv("RAPID_"+strings.ToUpper(name)) != "" {
@@ -26,9 +26,8 @@ func TestMain(m *testing.M) {
 
 var update = flag.Bool("update", false, "write the actions that the stories lead to into them")
 
-// TestStories plays testdata/stories: each tells what happens to a path manager,
-// and, indented, what it does about it. testdata/stories/README.md has the
-// notation.
+// TestStories plays testdata/stories. Each story tells what happens to a path manager and, indented, what the path
+// manager does. testdata/stories/README.md describes the notation.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/stories/*.txt")
 	if err != nil || len(files) == 0 {

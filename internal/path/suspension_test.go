@@ -8,13 +8,13 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// corruption is a connection with a detour whose data arrives changed now and then.
+// corruption plays a connection with a detour whose data arrives changed from time to time.
 type corruption struct {
 	m      *path.Manager
 	now    time.Time
 	direct path.Sample
 	detour path.Sample
-	count  uint64 // of failed checksums
+	count  uint64 // failed checksums
 	rest   time.Duration
 }
 
@@ -38,7 +38,7 @@ func (r *corruption) tell(ev path.Event) {
 			r.detour = path.Sample{Token: 1, Local: local, Remote: a.Remote}
 			follow = append(follow, path.SubflowRequested{Token: 1, LocalID: a.LocalID, Local: local},
 				path.SubflowEstablished{Token: 1, LocalID: a.LocalID, Local: local, Remote: a.Remote})
-		case path.Measure: // the kernel does not have it
+		case path.Measure: // the kernel has no such subflow
 			follow = append(follow, path.SubflowMissing{Token: 1, Local: a.Local, Remote: a.Remote, ChecksumErrors: r.count})
 		case path.Blame:
 			r.rest = a.Until.Sub(r.now)
@@ -58,7 +58,7 @@ func (r *corruption) sample() {
 	r.tell(path.Measured{Samples: []path.Sample{r.direct, r.detour}, Complete: true, ChecksumErrors: r.count})
 }
 
-// corrupts has the detour end by a failed checksum, and returns for how long it rests.
+// corrupts ends the detour by a failed checksum, and returns how long the detour rests.
 func (r *corruption) corrupts() time.Duration {
 	r.rest, r.count = 0, r.count+1
 	r.now = r.now.Add(time.Second)
@@ -71,13 +71,13 @@ func (r *corruption) corrupts() time.Duration {
 func TestRestsOfCorruption(t *testing.T) {
 	r := newCorruption()
 	for i, step := range []struct {
-		well int // seconds in which data comes before
+		well int // seconds with data before it
 		want time.Duration
 	}{
 		{5, 10 * time.Minute},
 		{5, 20 * time.Minute},
 		{5, 40 * time.Minute},
-		{70, 10 * time.Minute}, // it was forgiven
+		{70, 10 * time.Minute}, // the corruption was forgiven
 		{40, 20 * time.Minute},
 	} {
 		for range step.well {

@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// What subflows carry is counted by path. What an adopted connection carried before is another agent's.
+// Bytes are counted by path. What an adopted connection carried before belongs to another agent.
 func TestTally(t *testing.T) {
 	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
 	tell := func(ev path.Event) []path.Action { return m.Handle(ev, now) }
@@ -50,8 +50,8 @@ func TestTally(t *testing.T) {
 	}
 }
 
-// What a subflow carried after its last sample is counted when the kernel reports its last counters, which may come
-// before its end and after it, and once only.
+// What a subflow carried after its last sample is counted once, when the kernel reports its last counters before or
+// after its end.
 func TestTallyOfLastCounters(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -99,7 +99,7 @@ func TestTallyOfLastCounters(t *testing.T) {
 	}
 }
 
-// The first connection to a server is counted, too, if all of it is over before the kernel's report that it began.
+// The first connection to a server is counted even if it is over before the kernel reports its beginning.
 func TestTallyOfEndBeforeBeginning(t *testing.T) {
 	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
 	local, remote := netip.AddrPortFrom(ip("me"), 5001), netip.AddrPortFrom(ip("web"), 80)
@@ -113,7 +113,7 @@ func TestTallyOfEndBeforeBeginning(t *testing.T) {
 	}
 }
 
-// The ends of sockets that are none of a connection's are kept for a short while, and leave room for others.
+// Counters of sockets that belong to no connection are kept for a short while, and leave room for others.
 func TestTallyForgetsStrangers(t *testing.T) {
 	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
 	for i := range 20_000 {
@@ -129,7 +129,7 @@ func TestTallyForgetsStrangers(t *testing.T) {
 	}
 }
 
-// Of many connections the busiest are told: bulk first, none that was idle for long, and never more than asked for.
+// Busiest returns the busiest connections: bulk first, none that was idle for long, and never more than asked for.
 func TestBusiest(t *testing.T) {
 	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, BulkPorts: []uint16{81}, MessagePorts: []uint16{82}})
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, birth)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// randomLink returns a link of about so many Mbit/s, with a queue and losses as there are.
+// randomLink returns a link of about this many Mbit/s, with a random queue and random losses.
 func randomLink(random *rand.Rand, rate float64) *link {
 	return &link{
 		rate: rate * 1e6, buffer: time.Duration(5+random.IntN(150)) * time.Millisecond, calm: 0.5 + 1.5*random.Float64(),
@@ -19,13 +19,14 @@ func randomTrip(random *rand.Rand) time.Duration {
 	return time.Duration(10+random.IntN(120)) * time.Millisecond
 }
 
-// lossFor returns the loss at which TCP gets twice as many Mbit/s.
+// lossFor returns the loss at which TCP gets twice this many Mbit/s.
 func lossFor(rate float64, trip time.Duration) float64 {
 	x := 1.2 * 11200 / trip.Seconds() / (2e6 * rate)
 	return x * x
 }
 
-// overBob has carol give what she has to one bulk connection, and then begins others whose servers have so much, over bob.
+// overBob lets carol show what she gives one bulk connection, and then begins others over bob whose servers send this
+// much.
 func overBob(t *testing.T, seed uint64, ways map[string]*way, demands ...float64) (f *fluid, transfers []*transfer) {
 	t.Helper()
 	f = newFluid(t, seed, ways, nil)
@@ -43,7 +44,7 @@ func overBob(t *testing.T, seed uint64, ways map[string]*way, demands ...float64
 	return f, transfers
 }
 
-// A server's program that has less than the paths carry is no reason to leave a detour, however much less.
+// If a server's program sends less than the paths carry, however much less, that is no reason to leave a detour.
 func TestLimitedSourceKeepsItsDetour(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 1))
 	left := 0
@@ -65,12 +66,12 @@ func TestLimitedSourceKeepsItsDetour(t *testing.T) {
 			t.Logf("%.1f of %.1f Mbit/s (%v, loss %.2f %%), through carol %.1f: %v", demand/1e6, bob, ways["bob"].trip, 100*ways["bob"].loss, carol, d.log)
 		}
 	}
-	if left > 1 { // losses and a fall of the program's rate may fall together
+	if left > 1 { // losses and a fall of the program's rate may coincide
 		t.Errorf("%d of 20 leave", left)
 	}
 }
 
-// Connections that share a detour leave it only for one that gives each more, and one at a time.
+// Connections that share a detour leave it only for one that gives each of them more, and one at a time.
 func TestTogetherOverOneDetour(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 2))
 	for i := range networks(20) {
@@ -94,7 +95,7 @@ func TestTogetherOverOneDetour(t *testing.T) {
 				t.Errorf("%d over bob's %.1f, carol %.1f: %v", n, bob, carol, d.log)
 			}
 		}
-		// The last that left had more to gain than it had, and so would the next have had.
+		// The last connection that left gained by it, and so would the next one have.
 		share := func(rate float64, n int) float64 { return rate / float64(max(n, 1)) }
 		if left > 0 && share(carol, left) < 1.2*share(bob, n-left+1) {
 			t.Errorf("%d of %d left bob's %.1f for carol's %.1f", left, n, bob, carol)
@@ -105,7 +106,7 @@ func TestTogetherOverOneDetour(t *testing.T) {
 	}
 }
 
-// A detour that the network makes poor is exchanged, also where several connections share it.
+// A detour that the network makes poor is exchanged, even if several connections share it.
 func TestPoorDetourIsLeft(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
 	stayed := 0

@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// A path drops or strips all in-band SYNs, while connections to other servers begin again and again. Few of them try it.
+// A path drops or strips all in-band SYNs, while connections to many servers begin. Few of them try it.
 func TestBlockedPathCostsFewTries(t *testing.T) {
 	for name, refused := range map[string]bool{"dropped": false, "stripped": true} {
 		t.Run(name, func(t *testing.T) {

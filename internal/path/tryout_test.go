@@ -14,7 +14,8 @@ import (
 // threeSubflows lets connections have two detours.
 func threeSubflows(c *path.Config) { c.Policy = path.DetourPolicy{Subflows: 3} }
 
-// six returns a network of six waypoints: a good one, one that is bad only under load, the rest between, and a poor direct path.
+// six returns a network of six waypoints: a good one, one that is bad only under load, others between, and a poor
+// direct path.
 func six(random *rand.Rand) (ways map[string]*way, names []string) {
 	good := 12 + 20*random.Float64()
 	ways = map[string]*way{
@@ -31,7 +32,7 @@ func six(random *rand.Rand) (ways map[string]*way, names []string) {
 	return ways, []string{"good", "loaded", "mid0", "mid1", "mid2", "mid3"}
 }
 
-// gives returns what one connection gets over these paths, alone.
+// gives returns what one connection alone gets over these paths.
 func gives(t *testing.T, seed uint64, ways map[string]*way, over []string, long time.Duration) float64 {
 	t.Helper()
 	f := newFluid(t, seed, ways, threeSubflows)
@@ -54,7 +55,8 @@ func bestPair(t *testing.T, seed uint64, ways map[string]*way, names []string) (
 	return pair, most
 }
 
-// reaches returns how long it takes until a connection gets so much over half a second and keeps nine tenths of that for two.
+// reaches returns the time until a connection gets this rate over half a second and keeps nine tenths of it for two
+// seconds.
 func (f *fluid) reaches(d *transfer, want float64, most time.Duration) (took time.Duration) {
 	began := f.now
 	for f.now.Sub(began) < most {
@@ -66,7 +68,7 @@ func (f *fluid) reaches(d *transfer, want float64, most time.Duration) (took tim
 	return most
 }
 
-// A first connection finds the best pair of six waypoints, within the limit of a stock server.
+// A first connection finds the best pair of six waypoints within the limit of a stock server.
 func TestSixWaypoints(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 1))
 	late, less, again, tried := 0, 0, 0, int(networks(12))
@@ -119,7 +121,7 @@ func TestSixWaypointsTurn(t *testing.T) {
 		f.run(20 * time.Second)
 		n := len(d.log)
 		ways["good"].links[0].rate /= 16
-		if i%2 == 0 { // its data comes late, and the others' data waits for it
+		if i%2 == 0 { // its data comes late, and the other subflows' data waits for it
 			ways["good"].loss, d.held = 0.05, "good"
 		}
 		if took := f.reaches(d, 0.9*best, 20*time.Second); took > 5*time.Second {
@@ -132,7 +134,8 @@ func TestSixWaypointsTurn(t *testing.T) {
 	}
 }
 
-// offeredTo returns a host to which waypoints are offered, towards a server that takes two of them, as Linux does by default.
+// offeredTo returns a host with waypoints on offer, towards a server that takes two more subflows, as Linux does by
+// default.
 func offeredTo(t *testing.T, seed uint64, ways map[string]*way, names ...string) *fluid {
 	t.Helper()
 	f := newFluid(t, seed, ways, threeSubflows)
@@ -142,7 +145,7 @@ func offeredTo(t *testing.T, seed uint64, ways map[string]*way, names ...string)
 	return f
 }
 
-// Where the direct path is the best there is, trying costs at most one percent.
+// If the direct path is the best, trying costs at most one percent.
 func TestDirectIsBest(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 3))
 	for i := range networks(12) {
@@ -171,7 +174,7 @@ func TestDirectIsBest(t *testing.T) {
 	}
 }
 
-// What was decided stays: on networks that do not change, the waypoints in use do not either, but for challenges that are ever
+// On networks that do not change, the waypoints in use do not change either, except in challenges, which become
 // rarer.
 func TestScreenedStays(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 4))
@@ -188,7 +191,8 @@ func TestScreenedStays(t *testing.T) {
 	}
 }
 
-// Two waypoints that share their bottleneck are not used together where a third gives more beside one of them, and less alone.
+// Two waypoints that share a bottleneck are not used together if a third gives more beside one of them, and less
+// alone.
 func TestSharedBottleneckIsLeft(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 5))
 	late, tried := 0, int(networks(12))
@@ -239,7 +243,7 @@ func TestLoweredWaypointIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Messages, short connections and programs that have less than the paths carry try nothing.
+// Messages, short connections and programs that send less than the paths carry try nothing.
 func TestNothingIsTried(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 7))
 	for i := range networks(12) {
@@ -259,7 +263,8 @@ func TestNothingIsTried(t *testing.T) {
 	}
 }
 
-// Twelve like hosts that try six waypoints of different capacity at the same time do not all end up at the largest ones.
+// Twelve equal hosts that try six waypoints of different capacity at the same time do not all end up at the largest
+// ones.
 func TestHostsSpread(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 8))
 	for i := range networks(4) {
@@ -309,7 +314,7 @@ func TestHostsSpread(t *testing.T) {
 	}
 }
 
-// Where the direct path carries most, nothing is screened: waypoints are tried one at a time, and later.
+// If the direct path carries most, nothing is screened: waypoints are tried one at a time, and later.
 func TestDirectCarriesMost(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 9))
 	for i := range networks(8) {

@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// A connection that an earlier agent's tunnel carried is known by its address when the tunnel is gone, and gets no path
-// outside of tunnels. One whose address this host merely lost does.
+// A connection that an earlier agent's tunnel carried is recognised by its address after the tunnel is gone, and gets
+// only paths in tunnels. A connection whose address this host just lost gets others.
 func TestTunnelOfAnEarlierAgent(t *testing.T) {
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")}
 	me, converter := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddrPort("192.0.2.2:5124")
@@ -45,8 +45,8 @@ func TestTunnelOfAnEarlierAgent(t *testing.T) {
 	}
 }
 
-// The next agent brings a connection to a converter into its own tunnel to the converter's host, and counts it as the direct path:
-// also if the destination is excluded from detours, or is another address of the host than the one at which the tunnel ends.
+// The next agent brings a connection to a converter into its own tunnel to the converter's host, and counts that as
+// the direct path. This also holds if the destination is excluded from detours, or is another address of that host.
 func TestNextTunnelToTheSameHost(t *testing.T) {
 	four, six := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")
 	me4, me6 := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")
@@ -81,7 +81,7 @@ func TestNextTunnelToTheSameHost(t *testing.T) {
 			handle(path.LocalAddrs{Addrs: append([]netip.Addr{me4, me6}, own...), Tunnels: own})
 			handle(path.WaypointAddrs{Waypoint: "bob", Addrs: []netip.Addr{four, x.converter}})
 			handle(path.Resync{Conns: []path.LiveConn{{Token: 1, Local: first, Remote: server, Subflows: []path.LiveSubflow{{Local: first, Remote: server}}}}})
-			handle(path.LocalAddrs{Addrs: append([]netip.Addr{me4, me6}, own...), Tunnels: own}) // the agent reads them again
+			handle(path.LocalAddrs{Addrs: append([]netip.Addr{me4, me6}, own...), Tunnels: own}) // the agent reads the addresses again
 			handle(path.DetourOffered{Detour: path.Detour{ID: "i", Kind: path.InBand, Waypoint: "carol", Remote: netip.MustParseAddrPort("203.0.113.3:0")}})
 			if x.again.IsValid() {
 				handle(path.DetourOffered{Detour: path.Detour{ID: "w", Kind: path.WireGuard, Waypoint: "bob", Local: x.again, Endpoint: four}})
@@ -107,7 +107,7 @@ func TestNextTunnelToTheSameHost(t *testing.T) {
 					t.Errorf("the subflow in the tunnel to the converter's host is %+v", s)
 				}
 			}
-			// An agent that follows finds it so, too.
+			// A later agent finds the same.
 			next := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 3}, Exclude: []netip.Prefix{netip.MustParsePrefix(x.exclude)}, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11"), netip.MustParsePrefix("fd64::/48")}})
 			if !x.again.IsValid() {
 				return
@@ -130,8 +130,8 @@ func TestNextTunnelToTheSameHost(t *testing.T) {
 	}
 }
 
-// An agent that follows another gets the same address in its tunnel. Connections then have all that they need, whether the agent
-// hears first of the tunnel or of the address.
+// An agent that follows another gets the same address in its tunnel. Connections then get all that they need, whether
+// the agent first hears of the tunnel or of the address.
 func TestSameTunnelAgain(t *testing.T) {
 	me, inside := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("10.192.0.2")
 	converter := netip.MustParseAddrPort("192.0.2.2:5124")
@@ -168,7 +168,7 @@ func TestSameTunnelAgain(t *testing.T) {
 			}
 			handle(path.LocalAddrs{Addrs: []netip.Addr{me}})
 			handle(live)
-			handle(path.LocalAddrs{Addrs: []netip.Addr{me}}) // the agent reads them again
+			handle(path.LocalAddrs{Addrs: []netip.Addr{me}}) // the agent reads the addresses again
 			handle(path.WaypointAddrs{Waypoint: "bob", Addrs: []netip.Addr{converter.Addr()}})
 			handle(path.DetourOffered{Detour: path.Detour{ID: "i", Kind: path.InBand, Waypoint: "carol", Remote: netip.MustParseAddrPort("192.0.2.3:0")}})
 			pass()
@@ -189,7 +189,7 @@ func TestSameTunnelAgain(t *testing.T) {
 	}
 }
 
-// A converter behind a NAT is called at its end of the tunnel. No detour leads there.
+// A converter behind a NAT is reached at its end of the tunnel. No detour leads there.
 func TestConverterAtTheEndOfTheTunnel(t *testing.T) {
 	me, inside, other := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("10.192.0.2"), netip.MustParseAddr("10.200.0.2")
 	for remote, want := range map[string]int{"10.192.0.1:5124": 0, "192.0.2.2:5124": 1} {

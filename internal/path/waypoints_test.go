@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// What waypoints, the agent and the network do in a world, and how it heals.
+// These functions model what waypoints, the agent and the network do in a world, and how it heals.
 
 var general = []path.Detour{
 	{ID: "in-band bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)},
@@ -50,12 +50,12 @@ func (w *world) withdraw(t *rapid.T) {
 	}
 }
 
-// forbids: bob leads nobody to web2, which he says when he is asked for a mapping.
+// forbids reports whether a waypoint leads nobody to a server. bob says so for web2 when asked for a mapping.
 func (w *world) forbids(waypoint string, server netip.AddrPort) bool {
 	return waypoint == "bob" && server.Addr() == ip("web2") && slices.Contains(w.order, path.Mapped)
 }
 
-// request asks the living waypoints for a mapping, once for each.
+// request asks each living waypoint for a mapping, once.
 func (w *world) request(server netip.AddrPort) {
 	for _, waypoint := range []string{"bob", "carol"} {
 		addr := ip(waypoint)
@@ -66,7 +66,7 @@ func (w *world) request(server netip.AddrPort) {
 			addr = ip("bob6")
 		}
 		if addr == server.Addr() {
-			continue // it refuses: its own address
+			continue // it refuses its own address
 		}
 		id := path.DetourID(fmt.Sprintf("%s to %v", waypoint, server))
 		w.later(20*time.Millisecond, func() {
@@ -87,7 +87,7 @@ func (w *world) request(server netip.AddrPort) {
 	}
 }
 
-// mappingMoves: the same detour, at another port.
+// mappingMoves moves a detour to another port.
 func (w *world) mappingMoves(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(w.offers)) {
 		if d := w.offers[id]; d.Kind == path.Mapped && rapid.Bool().Draw(t, "moves") {
@@ -98,7 +98,7 @@ func (w *world) mappingMoves(t *rapid.T) {
 	}
 }
 
-// waypointDies, which its session notices seconds later.
+// waypointDies kills a waypoint. Its session notices seconds later.
 func (w *world) waypointDies(t *rapid.T) {
 	waypoint := rapid.SampledFrom([]string{"bob", "carol"}).Draw(t, "waypoint")
 	w.dead[waypoint] = true
@@ -117,7 +117,7 @@ func (w *world) waypointDies(t *rapid.T) {
 	})
 }
 
-// waypointLeaves: it is not to be used any more, at none of its addresses.
+// waypointLeaves removes a waypoint, which is not to be used any more at any address.
 func (w *world) waypointLeaves(t *rapid.T) {
 	waypoint := rapid.SampledFrom([]string{"bob", "carol"}).Draw(t, "waypoint")
 	w.unwanted[waypoint] = true
@@ -134,7 +134,7 @@ func (w *world) waypointLeaves(t *rapid.T) {
 	}
 }
 
-// detourMoves: one on offer leads another way from now on.
+// detourMoves lets a detour on offer take another path.
 func (w *world) detourMoves(t *rapid.T) {
 	if len(w.offers) == 0 {
 		return
@@ -148,7 +148,7 @@ func (w *world) detourMoves(t *rapid.T) {
 	w.tell(path.DetourMoved{ID: id})
 }
 
-// steer: the operator changes which waypoints may be taken.
+// steer changes which waypoints the operator allows.
 func (w *world) steer(t *rapid.T) {
 	names := []string{"bob", "carol"}
 	w.steerBy(path.Steering{
@@ -168,13 +168,13 @@ func (w *world) steerBy(s path.Steering) {
 	w.tell(path.Steered{Steering: s})
 }
 
-// wanted reports whether the operator lets a waypoint be taken.
+// wanted reports whether the operator allows a waypoint.
 func (w *world) wanted(waypoint string) bool {
 	return !slices.Contains(w.steering.Avoid, waypoint) && (!w.steering.Only || slices.Contains(w.steering.Use, waypoint))
 }
 
-// waypointLoaded: it says so, for a time that may be a lie, or no more. Connections may leave it until a minute
-// later, and a little more.
+// waypointLoaded lets a waypoint state a load for some time, which may be a lie, or the end of its load. Connections
+// may leave it until a little more than a minute later.
 func (w *world) waypointLoaded(t *rapid.T) {
 	waypoint := rapid.SampledFrom([]string{"bob", "carol"}).Draw(t, "waypoint")
 	says := rapid.SampledFrom([]time.Duration{-time.Hour, 0, 5 * time.Second, 15 * time.Second, 365 * 24 * time.Hour}).Draw(t, "for")
@@ -202,7 +202,7 @@ func (w *world) revive(waypoint string) {
 	})
 }
 
-// hear: the agent learns that events were lost.
+// hear tells the agent that events were lost.
 func (w *world) hear() {
 	if w.deaf {
 		w.deaf = false
@@ -216,7 +216,7 @@ func (w *world) addressesChange(t *rapid.T) {
 	}).Draw(t, "addresses")...)
 }
 
-// movesOn goes from network to network.
+// movesOn moves the host from network to network.
 func (w *world) movesOn(t *rapid.T) {
 	for range rapid.IntRange(2, 4).Draw(t, "times") {
 		w.moveTo(rapid.SampledFrom([]netip.Addr{ip("me"), ip("me2"), ip("me3")}).Draw(t, "to"))
@@ -225,8 +225,7 @@ func (w *world) movesOn(t *rapid.T) {
 	}
 }
 
-// tunnelAddress comes or goes with its interface, which is no news for what is
-// not in the tunnel.
+// tunnelAddress adds or removes an address with its tunnel. That changes nothing for what is outside the tunnel.
 func (w *world) tunnelAddress(t *rapid.T) {
 	a := rapid.SampledFrom(tunnels).Draw(t, "address")
 	if i := slices.Index(w.addrs, a); i >= 0 {
@@ -237,8 +236,8 @@ func (w *world) tunnelAddress(t *rapid.T) {
 	w.tellAddrs()
 }
 
-// restart: a new agent beside the living connections. What the old one knew of
-// joins under way, and the kernel's events in between, is lost.
+// restart starts a new agent beside the existing connections. What the old one knew of joins under way is lost, and
+// so are the kernel's events in between.
 func (w *world) restart(*rapid.T) {
 	w.m, w.twin = path.New(w.cfg), path.New(w.cfg)
 	w.started, w.deaf = true, false
@@ -265,7 +264,7 @@ func (w *world) restart(*rapid.T) {
 	w.steerBy(steering)
 }
 
-// heal lets all be well, and waits for as long as a backoff takes at most.
+// heal repairs everything, and waits for the longest backoff.
 func (w *world) heal() {
 	w.moody, w.limit, w.inband.path = false, w.n, "through"
 	w.run(5 * time.Second)
@@ -296,7 +295,7 @@ func (w *world) heal() {
 	}
 }
 
-// wantPaths: every connection has what there is for it, and all is quiet.
+// wantPaths checks that every connection has all paths that there are for it, and that nothing more happens.
 func (w *world) wantPaths() {
 	for _, c := range w.living() {
 		if c.serverSide || c.excluded || c.denies && c.server == c.remote {

@@ -13,42 +13,41 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// world is a kernel, servers and waypoints around a Manager, in virtual time. It
-// knows the truth; the Manager knows what it is told. The world fails the test
-// when an action breaks a law.
+// world models a kernel, servers and waypoints around a Manager, in virtual time. It knows everything, while the
+// Manager knows what it is told. The world fails the test if an action breaks a law.
 type world struct {
 	t     *rapid.T
 	cfg   path.Config
 	n     int         // subflows wanted
 	order []path.Kind // that may be used
 	m     *path.Manager
-	twin  *path.Manager // is told the same, and must answer the same
+	twin  *path.Manager // gets the same events, and must return the same actions
 	now   time.Time
-	queue []pending // what the kernel and the waypoints say, on its way
+	queue []pending // reports of the kernel and the waypoints that are under way
 	deaf  bool      // the kernel's events are being lost
 
 	conns    map[path.Token]*wconn // living
-	past     map[path.Token]*wconn // all there ever were
+	past     map[path.Token]*wconn // all that ever existed
 	addrs    []netip.Addr
 	offers   map[path.DetourID]path.Detour // as the Manager was told
 	dead     map[string]bool               // waypoints
 	lost     map[string]bool               // waypoints, as the Manager was told
-	crowded  map[string]time.Time          // until when connections may leave a loaded waypoint
+	crowded  map[string]time.Time          // connections may leave a loaded waypoint until then
 	lossy    map[string]bool               // waypoints through which a connection lost much
 	unwanted map[string]bool               // waypoints that are not to be used, as the Manager was told
-	steering path.Steering                 // the operator's will
-	limit    int                           // further subflows a server takes of a connection
+	steering path.Steering                 // the operator's
+	limit    int                           // further subflows that a server takes on a connection
 	moody    bool                          // some joins are refused or closed at once
 	started  bool                          // the Manager began with connections there already
 	inband   inband
 	creates  int
-	depth    int    // of answers to answers
+	depth    int    // answers to answers
 	port     uint16 // the last local port given out
 }
 
 type pending struct {
 	at     time.Time
-	kernel bool // an event of the kernel, which an agent that starts afresh misses
+	kernel bool // an event of the kernel, which a new agent misses
 	handle func()
 }
 
@@ -56,31 +55,31 @@ type wconn struct {
 	token         path.Token
 	local, remote netip.AddrPort
 	server        netip.AddrPort
-	adopted       bool // there was another Manager before
+	adopted       bool // from before this Manager
 	serverSide    bool
 	excluded      bool
 	denies        bool
 	tls           bool
 	heard         bool // the Manager was told that the server lastRemoveAddr on a direct path
 	subflows      []*wsub
-	held          []*wsub        // those beside the first that the server counts
-	heardAt       time.Time      // when the server last took in a REMOVE_ADDR
+	held          []*wsub        // subflows beside the first that the server counts
+	heardAt       time.Time      // when the server last processed a REMOVE_ADDR
 	unsure        bool           // events about it were lost, or another Manager had it
-	endedAt       time.Time      // when a subflow last ended, of which the Manager hears a little later
-	ids           map[uint8]bool // the kernel's list: only RemoveAddr takes one out
+	endedAt       time.Time      // when a subflow last ended; the Manager hears of it a little later
+	ids           map[uint8]bool // ids that the kernel has in use: only RemoveAddr frees one
 }
 
 type wsub struct {
 	id            uint8
 	local, remote netip.AddrPort
 	detour        *path.Detour // nil: direct, or the peer's
-	ours          bool         // made by the Manager there is now
+	ours          bool         // made by this Manager
 	direct        bool
 	passes        bool // for a direct one: a new agent sees a tunnel's join come up
 	up, backup    bool
 	received      uint64
-	stuck         bool // retransmits in vain
-	told          bool // the Manager knows that it is up
+	stuck         bool // retransmits without an answer
+	told          bool // the Manager knows that it is established
 	given         bool // up by the Manager
 	network       int  // as inband.network
 	trip          time.Duration
@@ -115,7 +114,7 @@ func newWorld(t *rapid.T) *world {
 
 func ip(name string) netip.Addr { return netip.MustParseAddr(hosts[name]) }
 
-// tell lets the Manager handle an event, and its actions happen.
+// tell lets the Manager handle an event, and carries out its actions.
 func (w *world) tell(ev path.Event) {
 	w.inband.told(w, ev)
 	actions := slices.Clone(w.m.Handle(ev, w.now))
@@ -175,7 +174,7 @@ func (w *world) run(d time.Duration) {
 	w.t.Fatalf("time does not pass: too much happens in %v", d)
 }
 
-// later has something handled after a delay, in order, as the Manager is told of everything a little late.
+// later handles something after a delay, in order, because the Manager is told of everything a little late.
 func (w *world) later(delay time.Duration, handle func()) {
 	w.put(pending{at: w.now.Add(delay), handle: handle})
 }
@@ -192,14 +191,14 @@ func (w *world) put(p pending) {
 
 const kernelDelay = time.Millisecond
 
-// says is an event of the kernel.
+// says tells an event of the kernel.
 func (w *world) says(ev path.Event) {
 	if !w.deaf {
 		w.put(pending{w.now.Add(kernelDelay), true, func() { w.tell(ev) }})
 	}
 }
 
-// resync is what the agent does when it hears that events were lost.
+// resync does what the agent does when it hears that events were lost.
 func (w *world) resync() {
 	var ev path.Resync
 	for _, token := range slices.Sorted(maps.Keys(w.conns)) {
@@ -263,7 +262,7 @@ func (w *world) here(s *wsub) bool {
 	return slices.Contains(w.addrs, s.local.Addr())
 }
 
-// create checks the laws of a new subflow and then has the kernel try.
+// create checks the laws of a new subflow and then lets the kernel try.
 func (w *world) create(a path.CreateSubflow) path.Event {
 	w.creates++
 	s := w.lawfulCreate(a)
@@ -274,7 +273,7 @@ func (w *world) create(a path.CreateSubflow) path.Event {
 	case c.ids[a.LocalID]:
 		return path.CreateFailed{Token: a.Token, LocalID: a.LocalID, Err: errors.New("id in use")}
 	}
-	// It is taken although other connections lost much through its waypoint, until there is another.
+	// It may be taken although other connections lost much through its waypoint, until there is another.
 	s.loses = a.Backup && (!c.tls || c.heard || s.detour != nil && w.lossy[s.detour.Waypoint])
 	c.ids[a.LocalID] = true
 	c.subflows = append(c.subflows, s)
@@ -282,8 +281,7 @@ func (w *world) create(a path.CreateSubflow) path.Event {
 	return path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: s.local}
 }
 
-// join plays the handshake: through a dead waypoint it hangs until the kernel
-// gives up.
+// join plays the handshake. Through a dead waypoint it hangs until the kernel gives up.
 func (w *world) join(c *wconn, s *wsub) {
 	delay := time.Duration(rapid.IntRange(1, 300).Draw(w.t, "join ms")) * time.Millisecond
 	refused := w.moody && rapid.IntRange(0, 3).Draw(w.t, "refused") == 0
@@ -308,10 +306,10 @@ func (w *world) join(c *wconn, s *wsub) {
 	})
 }
 
-// inactivity is how long the kernel keeps a connection without subflows.
+// inactivity is the time for which the kernel keeps a connection without subflows.
 const inactivity = time.Minute
 
-// end is a subflow's, for whatever reason.
+// end ends a subflow, for whatever reason.
 func (w *world) end(c *wconn, s *wsub) {
 	i := slices.Index(c.subflows, s)
 	if i < 0 || w.conns[c.token] != c {

@@ -45,7 +45,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// A month begins anew, and a clock that was wrong finds what was counted before.
+// A new month begins at zero. After a wrong clock is corrected, earlier counts are found again.
 func TestTurn(t *testing.T) {
 	b := New(Limits{Total: 100}, nil)
 	if b.Turn(may) || b.Turn(may.Add(time.Hour)) {
@@ -75,7 +75,7 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// What was used is taken over, unchanged by what follows.
+// Used returns a copy that later use does not change.
 func TestUsed(t *testing.T) {
 	b := New(Limits{Waypoint: 10}, map[Month]Use{"2026-05": {Total: 12, Waypoints: map[string]uint64{"bob": 9}}})
 	b.Turn(may)

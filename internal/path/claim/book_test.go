@@ -37,7 +37,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// What is shared needs several networks, and shows none of them.
+// What is shared needs several networks, and reveals none of them.
 func TestSummary(t *testing.T) {
 	one := []claim.Measured{{Loss: 0.1, Packets: 5000, Goodput: 1e9}}
 	if c := claim.Summary("bob", one, claim.ShareFrom); !c.IsZero() {
@@ -71,7 +71,7 @@ func TestHintFollowsWhoWasRight(t *testing.T) {
 	if h := b.Hint("z", now); h.Goodput != 2 || !h.Proven || h.Members != 1 || h.Wrong != 1 {
 		t.Errorf("alice was right, mallory was wrong: %+v", h)
 	}
-	// Silence and an honest claim do not rid mallory of the verdict.
+	// Neither silence nor an honest claim removes the verdict on mallory.
 	b.Hear(nil, now)
 	now = now.Add(time.Hour)
 	b.Hear([]claim.Heard{heard("mallory", now, about("x", 1, 5), about("z", 4, 6))}, now)
@@ -119,7 +119,7 @@ func TestBadClaims(t *testing.T) {
 	}
 }
 
-// A crowd of members is bounded, and cannot push out those of whom something is known.
+// The number of members is bounded, and a crowd cannot push out members with verdicts.
 func TestCrowd(t *testing.T) {
 	b, now := claim.NewBook(), birth
 	honest := heard("zoe", now, about("x", 1, 3), about("y", 1, 3), about("z", 1, 3))
@@ -140,8 +140,8 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// Of n members k lie about all waypoints, as they like. While they are fewer than half, the hint is near the truth. Once two
-// waypoints were measured about which the liars lied, none of them counts, however many they are.
+// Of n members k lie about all waypoints, as they like. While they are fewer than half, the hint is near the truth.
+// Once two waypoints that the liars lied about were measured, none of them counts, however many they are.
 func TestLiars(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		waypoints := []string{"a", "b", "c", "d", "e"}
@@ -194,7 +194,7 @@ func TestLiars(t *testing.T) {
 	})
 }
 
-// The rank of a waypoint of which nothing is claimed is between the good and the bad.
+// A waypoint without claims ranks between good and bad ones.
 func TestRank(t *testing.T) {
 	rank := func(c claim.Claim, bulk bool) int { return claim.Hint{Claim: c}.Rank(bulk) }
 	for _, order := range [][]int{

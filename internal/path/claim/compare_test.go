@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path/claim"
 )
 
-// Members that measure the same truth, each over a line of its own, never take each other for liars, whichever line is the
+// Members that measure the same truth, each over its own line, never call each other liars, whichever line is the
 // slowest and however little each knows of its own.
 func TestLinesDiffer(t *testing.T) {
 	class := rapid.Custom(func(t *rapid.T) claim.GoodputClass {
@@ -44,7 +44,7 @@ func TestLinesDiffer(t *testing.T) {
 	})
 }
 
-// A claim is refuted where no line is the limit, and proves nothing where one may be.
+// A claim is refuted if no line can be the limit, and nothing is proven if one may be.
 func TestComparison(t *testing.T) {
 	const agreed, wrong, none = "agreed", "wrong", ""
 	for name, c := range map[string]struct {
@@ -79,7 +79,7 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// Who was wrong stays so over a restart, and who was right is believed again at once.
+// A wrong member stays wrong after a restart, and a right one is believed again at once.
 func TestVerdictsAreRecalled(t *testing.T) {
 	now := birth
 	before := claim.NewBook()
@@ -101,7 +101,7 @@ func TestVerdictsAreRecalled(t *testing.T) {
 	}
 }
 
-// Whatever a file says: verdicts that cannot have been reached are left out, and the rest is bounded.
+// Whatever a file says, impossible verdicts are left out, and the rest is bounded.
 func TestVerdictsOfNonsense(t *testing.T) {
 	now := birth
 	fine := claim.Verdict{Member: "m", Waypoint: "w", Agreed: true, At: now}
@@ -134,7 +134,7 @@ func TestVerdictsOfNonsense(t *testing.T) {
 	}
 }
 
-// Members that have left do not keep others out for a week: those judged longest ago give way.
+// Members that have left do not keep others out for a week: those that were judged longest ago give way.
 func TestSilentMembersGiveWay(t *testing.T) {
 	b, now := claim.NewBook(), birth
 	for i := range 256 {

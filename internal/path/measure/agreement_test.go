@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// pairs tells an Agreement one pair every 200 ms, and returns when it first shows one queue.
+// pairs gives an Agreement one pair every 200 ms, and returns when it first shows one queue.
 func pairs(n int, queues func(i int) (x, y time.Duration)) (shows time.Duration, ok bool) {
 	var a measure.Agreement
 	now := time.Unix(1e9, 0)
@@ -23,7 +23,7 @@ func pairs(n int, queues func(i int) (x, y time.Duration)) (shows time.Duration,
 	return 0, false
 }
 
-// One queue that grows is found, the sooner the more it grows.
+// One queue that grows is found, and sooner if it grows more.
 func TestAgreementOfOneQueue(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 40))
 	for _, c := range []struct {
@@ -40,7 +40,7 @@ func TestAgreementOfOneQueue(t *testing.T) {
 	}
 }
 
-// Queues that differ now and then, that are too short or that do not change are not taken for one.
+// Queues that differ from time to time, are too short or do not change do not count as one.
 func TestAgreementOfOthers(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 41))
 	for what, queues := range map[string]func(i int) (x, y time.Duration){
@@ -63,7 +63,7 @@ func TestAgreementOfOthers(t *testing.T) {
 	}
 }
 
-// A series ends where no pair comes for a while, and what it showed does not last.
+// A series ends if no pair comes for a while. What it showed does not last.
 func TestAgreementEnds(t *testing.T) {
 	var a measure.Agreement
 	now := time.Unix(1e9, 0)

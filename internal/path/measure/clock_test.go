@@ -7,8 +7,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// The estimates of the last seconds survive a clock that is set: they forget what was before, or count it as part of the
-// present, but never have a rate that nothing had.
+// After the clock was set, the estimates of the last seconds forget what was before, or count it as part of the
+// present. They never show a rate that did not exist.
 func TestWindowsWhenTheClockIsSet(t *testing.T) {
 	for _, jump := range []time.Duration{
 		-365 * 24 * time.Hour, -24 * time.Hour, -5 * time.Second, -3 * time.Second, -time.Second, 0, 3 * time.Second, 5 * time.Second, 24 * time.Hour,

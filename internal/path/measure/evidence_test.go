@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// networks are of all sorts. The thresholds were chosen on those of 10 Mbit/s and 40 ms.
+// networks lists networks of all sorts. The thresholds were chosen on those of 10 Mbit/s and 40 ms.
 func networks() (all []network) {
 	for _, rate := range []float64{0.5e6, 2e6, 10e6, 30e6, 100e6} {
 		for _, trip := range []time.Duration{8 * ms, 40 * ms, 100 * ms, 250 * ms} {
@@ -38,8 +38,7 @@ func (o *observer) see(s sample) {
 	o.out.Take(s.elapsed, s.trip, s.out, s.again > 0)
 }
 
-// alarms counts how often the receiver's and the sender's evidence was enough, without those where the transfer was
-// unharmed.
+// alarms counts how often the receiver's and the sender's evidence sufficed, except while the transfer was unharmed.
 func (n network) alarms(seed uint64, long time.Duration) (receiver, sender int) {
 	o := observer{in: measure.Evidence{Lingers: true}}
 	n.run(seed, long, func(s sample) bool {
@@ -63,9 +62,9 @@ func (n network) alarms(seed uint64, long time.Duration) (receiver, sender int) 
 	return receiver, sender
 }
 
-// Paths that lose little are not found bad, whatever the rate and the round trip: their own queue
-// overflows again and again. At 1 %, which is close to what is bearable, it happens about once in half an hour. Bursts count
-// once, and packets that are overtaken are no loss.
+// Paths that lose little are not found bad, at any rate and round trip, although their own queues overflow again and
+// again. At 1 %, close to what is bearable, it happens about once in half an hour. A burst counts once, and packets
+// that are overtaken are no loss.
 func TestGoodPathsAreNotFoundBad(t *testing.T) {
 	const long = 20 * time.Minute
 	for _, c := range []struct {
@@ -99,8 +98,8 @@ func TestGoodPathsAreNotFoundBad(t *testing.T) {
 	}
 }
 
-// Paths that lose too much are found bad in seconds. It takes longer where few packets come, on slow and long paths and
-// where bursts of losses stop the transfer, and where almost every sample has a loss.
+// Paths that lose too much are found bad in seconds. It takes longer if few packets come, on slow and long paths or
+// because bursts of losses stop the transfer, and if almost every sample has a loss.
 func TestLossyPathsAreFoundBad(t *testing.T) {
 	const runs = 40
 	for _, n := range networks() {

@@ -7,8 +7,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// A rate that falls with a queue or a burst of losses has fallen, and that shows soon. Without a sign of the network it has not,
-// nor if it swings as TCP's windows do, and not for ever.
+// A rate that falls with a queue or with a burst of losses has fallen, and that shows soon. Without a sign of the
+// network it has not fallen. Swings of TCP's windows are no falls, and no fall lasts for ever.
 func TestFall(t *testing.T) {
 	const ms = time.Millisecond
 	queue := measure.Flowing{Base: 40 * ms, Trip: 90 * ms}

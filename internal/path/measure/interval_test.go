@@ -33,7 +33,7 @@ func TestIntervalIsSound(t *testing.T) {
 	})
 }
 
-// The true loss is within the interval as often as promised, for the losses and numbers of packets of a session.
+// The true loss is within the interval as often as promised, for the losses and packet counts of sessions.
 func TestIntervalHoldsTheTruth(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, loss := range []float64{0.005, 0.02, 0.05, 0.1} {

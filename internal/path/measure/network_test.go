@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// network is one path with one bulk transfer over it, packet by packet in virtual time. The sender is a simple
-// Reno with SACK: it sends a window in each round trip, lowers it once in a round trip with losses, and
-// retransmits a round trip later.
+// network models one path with one bulk transfer over it, packet by packet in virtual time. The sender is a simple
+// Reno with SACK: it sends a window in each round trip, lowers it once in a round trip with losses, and retransmits a
+// round trip later.
 type network struct {
 	name    string
 	rate    float64 // bit/s
@@ -42,7 +42,7 @@ type transfer struct {
 	threshold       float64
 	lowered         time.Duration // when the window was last lowered
 	losing          bool          // in a burst
-	gapUntil        time.Duration // packets that arrive until then do after a gap
+	gapUntil        time.Duration // packets that arrive until then come after a gap
 	repairs         []time.Duration
 	backoff         int
 	now             time.Duration
@@ -72,12 +72,12 @@ func (n network) run(seed uint64, long time.Duration, see func(sample) bool) {
 	}
 }
 
-// roundTrip is the present one: what the window has beyond the path waits in a queue.
+// roundTrip returns the present round trip. What the window has beyond the path's capacity waits in a queue.
 func (t *transfer) roundTrip() time.Duration {
 	return max(t.trip, time.Duration(t.window*segment/t.rate*float64(time.Second)))
 }
 
-// most is the window that path and queue hold.
+// most returns the window that path and queue hold.
 func (t *transfer) most() float64 {
 	path := t.rate * t.trip.Seconds() / segment
 	return path + max(path, 50)

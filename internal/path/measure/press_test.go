@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// A queue, losses that explain the rate, and the kernel's word show that the network limits a subflow. The pauses of a
-// program, or losses that allow much more, do not.
+// A queue, losses that explain the rate, or the kernel's report show that the network limits a subflow. Pauses of a
+// program or losses that allow much more do not.
 func TestPress(t *testing.T) {
 	const ms, rate = time.Millisecond, 8e6
 	random := rand.New(rand.NewPCG(4, 4))

@@ -8,7 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// Pairs that agree tell two paths with one bottleneck from two with bottlenecks of their own, and others do not.
+// Pairs that agree distinguish two paths with one bottleneck from two paths with one each. Pairs that disagree do
+// not.
 func TestSharing(t *testing.T) {
 	type pair struct{ gain, change float64 }
 	for name, c := range map[string]struct {
@@ -36,7 +37,8 @@ func TestSharing(t *testing.T) {
 	}
 }
 
-// Traffic of others on two paths of their own hardly ever looks like one bottleneck, and older pairs are forgotten.
+// Other traffic on two paths with bottlenecks of their own hardly ever looks like one bottleneck. Older pairs are
+// forgotten.
 func TestSharingWithCrossTraffic(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	wrong := 0

@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// The rate of a subflow is known soon after it ceased to grow, and not much before, on random paths.
+// The rate of a subflow is known soon after it has ceased to grow, and not much earlier, on random paths.
 func TestSteadyRate(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 1))
 	for range 200 {

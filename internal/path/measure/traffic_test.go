@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// pattern is traffic as it repeats: data arrives or is acknowledged at a rate from one moment of each period to
+// pattern is traffic that repeats: data arrives or is acknowledged at a rate from one moment of each period to
 // another, and this host sends data at its beginning.
 type pattern struct {
 	name     string
@@ -98,7 +98,7 @@ func TestKindOfTraffic(t *testing.T) {
 	}
 }
 
-// A pause does not change the kind, and other traffic does after some seconds.
+// A pause does not change the kind. Other traffic does after some seconds.
 func TestKindChanges(t *testing.T) {
 	var traffic measure.Traffic
 	at := time.Duration(0)
