@@ -12,7 +12,7 @@ import (
 
 const crowd = 10_000
 
-// life returns the events of one connection to a server of its own: up to the second subflow, and to the end.
+// life holds the events of one connection to a server of its own: up to the second subflow, and to the end.
 type life struct{ begin, end []path.Event }
 
 func lives() []life {

@@ -21,7 +21,7 @@ func unlike() map[string]*pathWorth {
 	}
 }
 
-// over plays one bulk connection for this time, with a detour through this waypoint only.
+// bulkOver plays one bulk connection for this time, with a detour through this waypoint only.
 func (s *selection) bulkOver(waypoint string, long time.Duration) {
 	s.offer(waypoint)
 	s.connect()

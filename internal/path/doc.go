@@ -32,7 +32,7 @@
 //   - exchange: to take a detour through another waypoint in place of one in use. To flee is to leave a detour at once,
 //     because its rate collapsed.
 //   - try out: to give a waypoint the place of another for a short time, to measure it. A bulk connection first screens
-//     all waypoints, later challenges one detour at a time. To yield is to give the place.
+//     the waypoints that were not measured, later challenges one detour at a time. To yield is to give the place.
 //   - omit: to set a detour aside for a moment, to compare what the connections get without it.
 //   - leaving: a subflow is leaving if it ends as soon as its connection has another.
 //   - messages, bulk: kinds of traffic. Messages wait for round trips, bulk traffic for bandwidth.

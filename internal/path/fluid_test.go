@@ -39,7 +39,7 @@ type way struct {
 	trip  time.Duration
 	links []*link
 	loss  float64 // share of packets, at random
-	near  bool    // the session with the waypoint shares only the direct path's links
+	near  bool    // the session with the waypoint waits on all links of its path, not only on those of the direct path
 }
 
 // link has a rate that its subflows share.

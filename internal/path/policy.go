@@ -21,7 +21,7 @@ type Role uint8
 const (
 	// Carries is the role of a subflow that carries data.
 	Carries Role = iota
-	// StandsBy is the role of a backup: it carries data if no other subflow works.
+	// StandsBy is the role of a backup: the peer sends data on it only if no other subflow works.
 	StandsBy
 	// Leaves is the role of a subflow that ends as soon as another works.
 	Leaves

@@ -49,7 +49,7 @@ type sessionPairs struct {
 	at    time.Time                       // when the last round trips that were compared were reported
 
 	wanted time.Time // sessions are to be measured often until then
-	asked  time.Time // when they last were
+	asked  time.Time // when sessions were last measured for that
 }
 
 // queue returns the part of the session's latest round trip that was spent in queues.

@@ -75,7 +75,7 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// Used returns a copy that later use does not change.
+// A new book continues earlier counts. Used returns a copy.
 func TestUsed(t *testing.T) {
 	b := New(Limits{Waypoint: 10}, map[Month]Use{"2026-05": {Total: 12, Waypoints: map[string]uint64{"bob": 9}}})
 	b.Turn(may)
