@@ -212,8 +212,7 @@ type SubflowCounted struct {
 type Sample struct {
 	Token         Token
 	Local, Remote netip.AddrPort
-	// BytesReceived and BytesAcked count payload in each direction since the
-	// subflow began.
+	// BytesReceived and BytesAcked count payload in each direction since the subflow began.
 	BytesReceived, BytesAcked uint64
 	// Waiting is set while data that was sent is not acknowledged.
 	Waiting bool

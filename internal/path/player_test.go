@@ -22,8 +22,8 @@ var hosts = map[string]string{
 	"far": "198.51.100.80", "farther": "198.18.0.80", "lo": "127.0.0.1",
 }
 
-// player plays one story. It is also the executor: it grants each CreateSubflow
-// a local port, unless the story has the kernel refuse.
+// player plays one story. It is also the executor: it grants each CreateSubflow a local port, unless the story has the
+// kernel refuse.
 type player struct {
 	t       *testing.T
 	m       *path.Manager
