@@ -140,7 +140,7 @@ lint: build ## Run golangci-lint, with the import law, and check scripts and tex
 	@scripts/deps.sh lint
 	CGO_ENABLED=0 .cache/bin/golangci-lint run ./...
 	$(GO) mod tidy -diff
-	shellcheck scripts/*.sh scripts/kernels/* .ci/run
+	shellcheck scripts/*.sh scripts/lib/* scripts/kernels/* .ci/run
 	scripts/check-docs.sh
 
 fuzz: ## Run every fuzz target for FUZZTIME (10s).

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Boots the systemd of a bare root directory, as hosts.sh needs it:
+# Boots the systemd of a bare root directory, as lib/hosts.sh needs it:
 #
 #   boot.sh GROUP PID ROOT
 #

@@ -3,12 +3,12 @@
 # differs from the committed one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. scripts/lib/messages.sh
 
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 cp -a --parents go.mod go.sum internal/kernel/bpf "$copy/"
 (cd "$copy" && go generate ./internal/kernel/bpf/...)
-diff -rq internal/kernel/bpf "$copy/internal/kernel/bpf" || {
-	printf 'error: generated eBPF files are stale\nhint: make generate, and commit the result\n' >&2
-	exit 1
-}
+diff -rq internal/kernel/bpf "$copy/internal/kernel/bpf" ||
+	die 'generated eBPF files are stale' 'make generate, and commit the result'

@@ -25,11 +25,8 @@ tools=$root/.cache/bin
 policy=/usr/sbin/policy-rc.d
 marker='# written by dcol scripts/deps.sh for the time of one installation'
 
-say() { printf 'deps: %s\n' "$*" >&2; }
-die() {
-	printf 'error: %s\nhint: %s\n' "$1" "$2" >&2
-	exit 1
-}
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. "$root/scripts/lib/messages.sh"
 
 packages=() # missing Debian packages
 reasons=()  # the purpose of each

@@ -11,11 +11,8 @@ mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 root=$(cd "$(dirname "$0")/.." && pwd)
 dir=$root/.cache/haproxy-3.2
 
-say() { printf 'haproxy: %s\n' "$*" >&2; }
-die() {
-	printf 'error: %s\nhint: %s\n' "$1" "$2" >&2
-	exit 1
-}
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. "$root/scripts/lib/messages.sh"
 
 [[ ! -x $dir/haproxy ]] || exit 0
 command -v apt-get >/dev/null || die 'this machine has no apt-get, which fetches HAProxy 3.2' \

@@ -6,6 +6,8 @@
 # Internet once. Skips, with the reason, if GitHub or Debian cannot be reached.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. scripts/lib/messages.sh
 
 skip() {
 	printf 'libconvert: skipped: %s\n' "$1"
@@ -22,8 +24,7 @@ fi
 folder=$(cd "$folder" && pwd)
 case $folder/ in
 "$PWD"/*)
-	printf 'error: %s is in the repository\nhint: name a folder outside\n' "$folder" >&2
-	exit 1
+	die "$folder is in the repository" 'name a folder outside'
 	;;
 esac
 for tool in git cmake gcc perl pkg-config curl; do
@@ -61,8 +62,7 @@ build() {
 }
 build >"$folder/build.log" 2>&1 || {
 	tail -n 20 "$folder/build.log" >&2
-	printf 'error: libconvert does not build\n' >&2
-	exit 1
+	die 'libconvert does not build'
 }
 
 LIBCONVERT=$folder/build/libconvert_client.so go test -count=1 -run '^TestLibconvert$' -v ./internal/converter/server

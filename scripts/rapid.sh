@@ -7,6 +7,8 @@
 # separate folder without them, and draws new inputs whatever earlier rounds found.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. scripts/lib/messages.sh
 root=$PWD
 
 rounds=${1:?usage: scripts/rapid.sh ROUNDS}
@@ -21,10 +23,7 @@ while read -r file; do
 		tests[$package]+="${tests[$package]:+|}$name"
 	done < <(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(t \*testing\.T).*/\1/p' "$file")
 done < <(git grep -l '"pgregory.net/rapid"' -- '*_test.go')
-if [[ ${#tests[@]} -eq 0 ]]; then
-	echo "error: no property tests were found" >&2
-	exit 1
-fi
+[[ ${#tests[@]} -gt 0 ]] || die 'no property tests were found'
 mapfile -t packages < <(printf '%s\n' "${!tests[@]}" | sort)
 
 work=$(mktemp -d)

@@ -21,11 +21,8 @@ cd "$(dirname "$0")/.."
 sysctls=(/proc/sys/net/core/devconf_inherit_init_net /proc/sys/net/ipv4/tcp_congestion_control)
 record=/run/dcol-test-awkward # as long-lived as the sysctls: until the next boot
 
-say() { printf 'test-awkward: %s\n' "$*" >&2; }
-die() {
-	printf 'error: %s\nhint: %s\n' "$1" "$2" >&2
-	exit 1
-}
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. scripts/lib/messages.sh
 
 # host makes this process's network namespace awkward.
 host() {

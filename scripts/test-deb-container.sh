@@ -4,7 +4,7 @@
 #   test-deb-container.sh PACKAGE BASE ALICE BOB
 #
 # BASE is an archive of a root directory. It stands for the image that the recipe begins with, so that no registry is needed.
-# ALICE and BOB are bare root directories, whose systemd runs in namespaces of this machine (hosts.sh). Alice makes a
+# ALICE and BOB are bare root directories, whose systemd runs in namespaces of this machine (lib/hosts.sh). Alice makes a
 # collective. On bob, which has Podman and no dcol, the commands of docs/containers.md run as they stand there. A
 # connection of alice must then take an in-band detour through the container, also after the container's restart, and
 # nothing of dcol may be left in bob's network at the end.
@@ -12,13 +12,11 @@ set -euo pipefail
 package=$1 base=$2 alice=$3 bob=$4
 work=$(mktemp -d)
 
-say() { printf 'test-deb: %s\n' "$*" >&2; }
-die() {
-	printf 'error: %s\n' "$*" >&2
-	exit 1
-}
-# shellcheck source=scripts/hosts.sh disable=SC1091
-. "$(dirname "$0")/hosts.sh"
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. "$(dirname "$0")/lib/messages.sh"
+speaker=test-deb
+# shellcheck source=scripts/lib/hosts.sh disable=SC1091
+. "$(dirname "$0")/lib/hosts.sh"
 trap 'clean_hosts; rm -rf "$work"' EXIT
 sources=$(cd "$scripts/.." && pwd)
 

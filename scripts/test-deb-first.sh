@@ -10,13 +10,11 @@ set -euo pipefail
 package=$1 alice=$2 bob=$3
 work=$(mktemp -d)
 
-say() { printf 'test-deb: %s\n' "$*" >&2; }
-die() {
-	printf 'error: %s\n' "$*" >&2
-	exit 1
-}
-# shellcheck source=scripts/hosts.sh disable=SC1091
-. "$(dirname "$0")/hosts.sh"
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. "$(dirname "$0")/lib/messages.sh"
+speaker=test-deb
+# shellcheck source=scripts/lib/hosts.sh disable=SC1091
+. "$(dirname "$0")/lib/hosts.sh"
 trap 'clean_hosts; rm -rf "$work"' EXIT
 network
 

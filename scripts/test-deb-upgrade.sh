@@ -3,7 +3,7 @@
 #
 #   test-deb-upgrade.sh OLD NEW ALICE BOB
 #
-# OLD and NEW are packages, ALICE and BOB bare root directories, whose systemd runs in namespaces of this machine (hosts.sh). Bob
+# OLD and NEW are packages, ALICE and BOB bare root directories, whose systemd runs in namespaces of this machine (lib/hosts.sh). Bob
 # makes a collective, alice joins. She downloads a file over both paths, the direct one and that through bob, while dpkg upgrades
 # her package, and then bob's. The file must be whole, no pause as long as a second, and both agents of the new version.
 #
@@ -14,13 +14,11 @@ old=$1 new=$2 alice=$3
 bob=$4
 work=$(mktemp -d)
 
-say() { printf 'test-deb: %s\n' "$*" >&2; }
-die() {
-	printf 'error: %s\n' "$*" >&2
-	exit 1
-}
-# shellcheck source=scripts/hosts.sh disable=SC1091
-. "$(dirname "$0")/hosts.sh"
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. "$(dirname "$0")/lib/messages.sh"
+speaker=test-deb
+# shellcheck source=scripts/lib/hosts.sh disable=SC1091
+. "$(dirname "$0")/lib/hosts.sh"
 trap 'clean_hosts; rm -rf "$work"' EXIT
 network
 # The server's packets to alice pass 24 Mbit/s, those by way of bob 12 Mbit/s of them.

@@ -11,13 +11,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
-say() { printf 'test-deb: %s\n' "$*" >&2; }
-die() {
-	printf 'error: %s\nhint: %s\n' "$1" "$2" >&2
-	exit 1
-}
-# shellcheck source=scripts/roots.sh
-. scripts/roots.sh
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. scripts/lib/messages.sh
+# shellcheck source=scripts/lib/roots.sh disable=SC1091
+. scripts/lib/roots.sh
 
 arch=$(dpkg --print-architecture)
 old=0.0.1 new=0.0.2

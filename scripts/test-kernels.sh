@@ -26,11 +26,8 @@ boot_limit=180    # seconds until the guest runs tests
 test_limit=120m   # for one package
 guest_limit=10800 # seconds for all packages
 
-say() { printf 'test-kernels: %s\n' "$*" >&2; }
-die() {
-	printf 'error: %s\nhint: %s\n' "$1" "$2" >&2
-	exit 1
-}
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. scripts/lib/messages.sh
 
 # apt_own runs an apt program with separate package lists. The host's do not change.
 apt_own() {

@@ -13,13 +13,10 @@ cd "$(dirname "$0")/.."
 checkout=$PWD
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
-say() { printf 'test-roots: %s\n' "$*" >&2; }
-die() {
-	printf 'error: %s\nhint: %s\n' "$1" "$2" >&2
-	exit 1
-}
-
-. scripts/roots.sh
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. scripts/lib/messages.sh
+# shellcheck source=scripts/lib/roots.sh disable=SC1091
+. scripts/lib/roots.sh
 
 # run tests the last commit on one suite.
 run() {

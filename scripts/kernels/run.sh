@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the guest runs once it has its root: the tests named in /run/job/tests.
-# Its words go to the second serial port, what the kernel says to the first.
+# Runs the tests named in /run/job/tests in the guest, after init has mounted its root.
+# Their output goes to the second serial port. The kernel writes to the first.
 #
 # /run/job is out/kernels/SERIES on the host. job.sh there sets:
 #   repository     the source tree

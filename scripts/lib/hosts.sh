@@ -1,10 +1,10 @@
 # shellcheck shell=bash
 # Hosts in bare root directories, for test-deb-first.sh, test-deb-upgrade.sh and test-deb-container.sh, which source this
-# file. They define say and die.
+# file after messages.sh.
 
-scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=scripts/roots.sh disable=SC1091
-. "$scripts/roots.sh"
+scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=scripts/lib/roots.sh disable=SC1091
+. "$scripts/lib/roots.sh"
 pids=()   # processes to end
 groups=() # control groups to remove
 
@@ -64,7 +64,7 @@ in_root() {
 	local pid=$1 root=$2
 	shift 2
 	# shellcheck disable=SC2016 # the inner shell expands them
-	nsenter -t "$pid" -n -u unshare --pid --fork --kill-child bash -c '. "$1/roots.sh"; shift; inside "$@"' - "$scripts" "$root" "${clean_env[@]}" "$@"
+	nsenter -t "$pid" -n -u unshare --pid --fork --kill-child bash -c '. "$1/lib/roots.sh"; shift; inside "$@"' - "$scripts" "$root" "${clean_env[@]}" "$@"
 }
 
 # boot NAME ROOT boots the root directory's systemd in a host's namespaces, with a control group and devices of its own,

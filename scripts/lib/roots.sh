@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Bare Debian root directories, for test-roots.sh and test-deb.sh, which source this file. They define say and die.
+# Bare Debian root directories, for test-roots.sh and test-deb.sh, which source this file after messages.sh.
 
 # bare SUITE makes a root directory below .cache/roots that runs are copied from, unless it is there.
 bare() {
