@@ -15,7 +15,7 @@ import (
 )
 
 // budgeting returns the file of a client with budgets, and what it logs.
-func budgeting(t *testing.T) (*budgetFile, *bytes.Buffer) {
+func budgeting(t *testing.T) (*stateFile, *bytes.Buffer) {
 	t.Helper()
 	var logged bytes.Buffer
 	settings := &config.Config{StateDir: t.TempDir(), Client: config.Client{Budget: config.Budget{Total: 5}}}
@@ -25,21 +25,17 @@ func budgeting(t *testing.T) (*budgetFile, *bytes.Buffer) {
 
 func TestBudgetIsKept(t *testing.T) {
 	f, logged := budgeting(t)
-	if got := f.read(); got != nil || logged.Len() > 0 {
+	if got := readBudget(f); got != nil || logged.Len() > 0 {
 		t.Errorf("without a file: %v, %s", got, logged)
 	}
 	want := map[budget.Month]budget.Use{
 		"2026-05": {Total: 1 << 60, Metered: 7, Waypoints: map[string]uint64{"bob": 12}},
 		"2026-06": {},
 	}
-	data, err := budgetData(want)
-	if err == nil {
-		err = os.WriteFile(f.path, data, 0o600)
-	}
-	if err != nil {
+	if err := f.write(budgetForm{budgetVersion, want}); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, f.read()); d != "" || logged.Len() > 0 {
+	if d := cmp.Diff(want, readBudget(f)); d != "" || logged.Len() > 0 {
 		t.Errorf("read back (-want +is)\n%s%s", d, logged)
 	}
 }
@@ -56,7 +52,7 @@ func TestDamagedBudget(t *testing.T) {
 			if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if got := f.read(); len(got) > 0 {
+			if got := readBudget(f); len(got) > 0 {
 				t.Errorf("it reads %v", maps.Collect(maps.All(got)))
 			}
 			if kept, err := os.ReadFile(damaged(f.path)); err != nil || string(kept) != text || !strings.Contains(logged.String(), "set aside") {
@@ -69,7 +65,7 @@ func TestDamagedBudget(t *testing.T) {
 // Without budgets there is no file.
 func TestNoBudget(t *testing.T) {
 	f := newBudgetFile(&config.Config{StateDir: t.TempDir()}, slog.New(slog.DiscardHandler))
-	if f.path != "" || f.read() != nil {
+	if f.path != "" || readBudget(&f) != nil {
 		t.Errorf("the file is %s", f.path)
 	}
 }

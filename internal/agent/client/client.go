@@ -78,8 +78,8 @@ type Client struct {
 	host       *host
 	inbox      chan func(now time.Time) // waypoints' answers and users' requests
 	manager    *path.Manager
-	memory     memoryFile
-	budget     budgetFile
+	memory     stateFile // of what the manager measured
+	budget     stateFile // of what is used of the budgets
 	exchange   exchange
 	book       *detour.Book
 	backlog    []path.Event // came up while actions were carried out
@@ -103,11 +103,11 @@ const inboxRoom = 1024
 func New(ctx context.Context, config Config) (*Client, error) {
 	log := config.Log.With("subsystem", "client")
 	operator := config.Settings.Client
-	memory := memoryFile{path: MemoryFile(config.Settings.StateDir), log: log}
+	memory := newMemoryFile(config.Settings.StateDir, log)
 	managing := pathConfig(config.Settings)
-	managing.Memory = memory.read()
+	managing.Memory = readMemory(&memory)
 	budgets := newBudgetFile(config.Settings, log)
-	managing.Budget, managing.Used = limitsOf(operator.Budget), budgets.read()
+	managing.Budget, managing.Used = limitsOf(operator.Budget), readBudget(&budgets)
 	c := &Client{
 		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom), memory: memory, budget: budgets,
 		book:   detour.New(kinds(operator.Kinds)),
@@ -197,8 +197,8 @@ func (c *Client) loop(ctx context.Context) error {
 	watch := time.NewTimer(sampleEvery)
 	defer watch.Stop()
 	defer func() {
-		c.memory.saveLast(c.manager.Memory())
-		c.budget.saveLast(c.manager.Used())
+		c.memory.writeLast(memoryOf(c.manager.Memory()))
+		c.budget.writeLast(budgetForm{budgetVersion, c.manager.Used()})
 	}()
 	defer c.requests.Wait()
 	var choices <-chan []config.Peer

@@ -1,12 +1,8 @@
 package client
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net/netip"
@@ -14,7 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/claim"
 	"github.com/detour-collective/dcol/internal/path/measure"
@@ -26,26 +21,17 @@ const (
 	// memoryVersion is the version of the file's format. Version 1, which lacks goodput and packets, and version 2, which lacks
 	// verdicts about members, are read, too.
 	memoryVersion = 3
-	// longestMemory bounds the size of a file that is read.
-	longestMemory = 8 << 20
 )
 
-// MemoryFile is the file that keeps what the path manager has measured.
-func MemoryFile(stateDir string) string { return filepath.Join(stateDir, "client-measured.json") }
+// memoryPath returns the name of the file that keeps what the path manager has measured.
+func memoryPath(stateDir string) string { return filepath.Join(stateDir, "client-measured.json") }
 
-// memoryFile keeps what the path manager has measured. Only the client's loop uses it.
-type memoryFile struct {
-	path string // empty: nothing is kept
-	log  *slog.Logger
-	saving
-}
-
-// saving decides when a file is written in the background.
-type saving struct {
-	saved time.Time
-	busy  bool // it is being written
-	// failed is set while it cannot be written, which is logged once.
-	failed bool
+func newMemoryFile(stateDir string, log *slog.Logger) stateFile {
+	return stateFile{
+		path: memoryPath(stateDir), every: saveMemoryEvery, log: log,
+		damage:  "what was measured of waypoints is forgotten",
+		unsaved: "what was measured of waypoints cannot be saved; after a restart it is measured again",
+	}
 }
 
 // memoryForm is the form of the file.
@@ -84,23 +70,20 @@ func (t *trailForm) packets() uint64 {
 	return *t.Packets
 }
 
-// read returns what is in the file. A file that cannot be understood is set aside, and the client begins anew.
-func (f *memoryFile) read() path.Memory {
-	data, err := readBounded(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return path.Memory{}
-	}
-	var form memoryForm
-	if err == nil {
-		form, err = parseMemory(data)
-	}
-	if err != nil {
-		aside := damaged(f.path)
-		moved := os.Rename(f.path, aside)
-		f.log.Warn("what was measured of waypoints is forgotten: the file is damaged, and was set aside; delete it if nobody wants to look at it",
-			"file", aside, "err", errors.Join(err, moved))
-		return path.Memory{}
-	}
+// readMemory returns what an earlier agent measured; the zero value if nothing is known.
+func readMemory(f *stateFile) (memory path.Memory) {
+	f.read(func(data []byte) error {
+		form, err := parseMemory(data)
+		if err == nil {
+			memory = form.memory()
+		}
+		return err
+	})
+	return memory
+}
+
+// memory translates the file into the path manager's terms.
+func (form *memoryForm) memory() path.Memory {
 	memory := path.Memory{Addrs: form.Addrs}
 	for _, t := range form.Trails {
 		trip := time.Duration(t.TripMS * float64(time.Millisecond))
@@ -117,23 +100,8 @@ func (f *memoryFile) read() path.Memory {
 	return memory
 }
 
-func readBounded(name string) ([]byte, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, longestMemory+1))
-	if err == nil && len(data) > longestMemory {
-		err = fmt.Errorf("%s is longer than %d bytes", name, longestMemory)
-	}
-	return data, err
-}
-
 func parseMemory(data []byte) (form memoryForm, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&form); err != nil {
+	if err := parseStrictly(data, &form); err != nil {
 		return form, err
 	}
 	if form.Version < 1 || form.Version > memoryVersion {
@@ -142,54 +110,9 @@ func parseMemory(data []byte) (form memoryForm, err error) {
 	return form, nil
 }
 
-// due reports whether the file is to be written, and records that it is.
-func (s *saving) due(now time.Time, every time.Duration) bool {
-	if s.saved.IsZero() {
-		s.saved = now
-	}
-	if s.busy || now.Sub(s.saved).Abs() < every {
-		return false
-	}
-	s.saved, s.busy = now, true
-	return true
-}
-
-// ended records the result of a write. It reports whether a failure is to be logged: the first in a row is.
-func (s *saving) ended(err error) (log bool) {
-	log = err != nil && !s.failed
-	s.busy, s.failed = false, err != nil
-	return log
-}
-
-// ended records the result of a write. A failure is logged once: the client works without.
-func (f *memoryFile) ended(err error) {
-	if f.saving.ended(err) {
-		f.log.Warn("what was measured of waypoints cannot be saved; after a restart it is measured again", "file", f.path, "err", err)
-	}
-}
-
-// saveMemory saves what was measured, if that is due. The disk may be slow, so it is written in the background.
-func (c *Client) saveMemory(ctx context.Context, now time.Time) {
-	if c.memory.path == "" || !c.memory.due(now, saveMemoryEvery) {
-		return
-	}
-	file, memory := c.memory.path, c.manager.Memory()
-	c.requests.Go(func() {
-		err := writeMemory(file, memory)
-		c.post(ctx, func(time.Time) { c.memory.ended(err) })
-	})
-}
-
-// saveLast saves what was measured when the loop has ended.
-func (f *memoryFile) saveLast(memory path.Memory) {
-	if f.path != "" {
-		f.ended(writeMemory(f.path, memory))
-	}
-}
-
 // Forget removes what was measured of waypoints and concluded about members. No agent may run.
 func Forget(stateDir string) error {
-	for _, name := range []string{MemoryFile(stateDir), damaged(MemoryFile(stateDir))} {
+	for _, name := range []string{memoryPath(stateDir), damaged(memoryPath(stateDir))} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -197,15 +120,9 @@ func Forget(stateDir string) error {
 	return nil
 }
 
-// damaged returns the name of a file that is set aside because it is damaged.
-func damaged(file string) string { return file + ".damaged" }
-
-// writeMemory writes a file, or removes it if there is nothing to remember.
-func writeMemory(file string, memory path.Memory) error {
+// memoryOf returns the form of the file in which memory is kept; nil if there is nothing to remember.
+func memoryOf(memory path.Memory) any {
 	if len(memory.Trails) == 0 && len(memory.Verdicts) == 0 {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
 		return nil
 	}
 	form := memoryForm{Version: memoryVersion, Addrs: memory.Addrs}
@@ -225,9 +142,5 @@ func writeMemory(file string, memory path.Memory) error {
 		}
 		form.Verdicts[v.Member][v.Waypoint] = verdictForm{v.Agreed, v.At.Round(0)}
 	}
-	data, err := json.MarshalIndent(form, "", "\t")
-	if err != nil {
-		return err
-	}
-	return durable.Replace(file, append(data, '\n'), 0o600)
+	return form
 }

@@ -20,10 +20,11 @@ import (
 )
 
 // remembering is a memory file in a new folder, and what is logged of it.
-func remembering(t *testing.T) (*memoryFile, *bytes.Buffer) {
+func remembering(t *testing.T) (*stateFile, *bytes.Buffer) {
 	t.Helper()
 	var logged bytes.Buffer
-	return &memoryFile{path: MemoryFile(t.TempDir()), log: slog.New(slog.NewTextHandler(&logged, nil))}, &logged
+	f := newMemoryFile(t.TempDir(), slog.New(slog.NewTextHandler(&logged, nil)))
+	return &f, &logged
 }
 
 var measured = path.Memory{
@@ -42,14 +43,14 @@ var measured = path.Memory{
 
 func TestMemoryIsKept(t *testing.T) {
 	f, logged := remembering(t)
-	if got := f.read(); len(got.Trails) > 0 || logged.Len() > 0 {
+	if got := readMemory(f); len(got.Trails) > 0 || logged.Len() > 0 {
 		t.Errorf("without a file: %+v, %s", got, logged)
 	}
-	if err := writeMemory(f.path, measured); err != nil {
+	if err := f.write(memoryOf(measured)); err != nil {
 		t.Fatal(err)
 	}
 	same := cmp.Options{cmpopts.SortSlices(func(a, b claim.Verdict) bool { return a.Member+a.Waypoint < b.Member+b.Waypoint }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
-	if diff := cmp.Diff(measured, f.read(), same); diff != "" || logged.Len() > 0 {
+	if diff := cmp.Diff(measured, readMemory(f), same); diff != "" || logged.Len() > 0 {
 		t.Errorf("%s%s", diff, logged)
 	}
 	if info, err := os.Stat(f.path); err != nil || info.Mode().Perm() != 0o600 {
@@ -60,7 +61,7 @@ func TestMemoryIsKept(t *testing.T) {
 // A damaged file is set aside with a word in the log, and the client begins anew.
 func TestDamagedMemoryIsSetAside(t *testing.T) {
 	f, _ := remembering(t)
-	if err := writeMemory(f.path, measured); err != nil {
+	if err := f.write(memoryOf(measured)); err != nil {
 		t.Fatal(err)
 	}
 	whole, err := os.ReadFile(f.path)
@@ -77,13 +78,13 @@ func TestDamagedMemoryIsSetAside(t *testing.T) {
 		"no network":      bytes.Replace(whole, []byte("203.0.113.0/24"), []byte("203.0.113.0/33"), 1),
 		"no verdict":      bytes.Replace(whole, []byte(`"agreed": true`), []byte(`"agreed": 1`), 1),
 		"no time":         bytes.Replace(whole, []byte(`"at": "2`), []byte(`"at": "x`), 1),
-		"far too long":    bytes.Repeat([]byte(" "), longestMemory+1),
+		"far too long":    bytes.Repeat([]byte(" "), longestState+1),
 	} {
 		f, logged := remembering(t)
 		if err := os.WriteFile(f.path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := f.read(); len(got.Trails)+len(got.Addrs)+len(got.Verdicts) > 0 {
+		if got := readMemory(f); len(got.Trails)+len(got.Addrs)+len(got.Verdicts) > 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
 		kept, err := os.ReadFile(f.path + ".damaged")
@@ -113,10 +114,10 @@ func TestFullMemoryIsRead(t *testing.T) {
 		full.Verdicts = append(full.Verdicts, claim.Verdict{Member: name(i / each), Waypoint: name(1000 + i%each), At: time.Unix(1e9, 1).UTC()})
 	}
 	f, logged := remembering(t)
-	if err := writeMemory(f.path, full); err != nil {
+	if err := f.write(memoryOf(full)); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.read(); len(got.Trails) != trails || len(got.Verdicts) != members*each || logged.Len() > 0 {
+	if got := readMemory(f); len(got.Trails) != trails || len(got.Verdicts) != members*each || logged.Len() > 0 {
 		t.Errorf("%d measurements, %d verdicts, %s", len(got.Trails), len(got.Verdicts), logged)
 	}
 }
@@ -129,7 +130,7 @@ func TestMemoryOfVersion1(t *testing.T) {
 	if err := os.WriteFile(f.path, []byte(old), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := f.read()
+	got := readMemory(f)
 	if len(got.Trails) != 1 || got.Trails[0].Loss != 0.05 || got.Trails[0].Packets != path.EnoughPackets || got.Trails[0].Goodput != 0 || logged.Len() > 0 {
 		t.Errorf("%+v, %s", got, logged)
 	}
@@ -141,10 +142,10 @@ func TestForget(t *testing.T) {
 	if err := Forget(dir); err != nil {
 		t.Errorf("nothing to forget: %v", err)
 	}
-	if err := writeMemory(MemoryFile(dir), measured); err != nil {
+	if err := os.WriteFile(memoryPath(dir), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(damaged(MemoryFile(dir)), nil, 0o600); err != nil {
+	if err := os.WriteFile(damaged(memoryPath(dir)), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := Forget(dir); err != nil {
@@ -152,42 +153,5 @@ func TestForget(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
-	}
-}
-
-// A disk that cannot be written is logged once, and once more after it could.
-func TestMemoryCannotBeWritten(t *testing.T) {
-	f, logged := remembering(t)
-	start := time.Now()
-	if f.due(start, saveMemoryEvery) || f.due(start.Add(saveMemoryEvery-time.Second), saveMemoryEvery) {
-		t.Error("saved too early")
-	}
-	for i, full := range []bool{true, true, false, true} {
-		if !f.due(start.Add(time.Duration(i+1)*saveMemoryEvery), saveMemoryEvery) {
-			t.Fatal("not saved")
-		}
-		if f.due(start.Add(time.Duration(i+3)*saveMemoryEvery), saveMemoryEvery) {
-			t.Fatal("saved twice at a time")
-		}
-		var err error
-		if full {
-			err = os.ErrInvalid
-		}
-		f.ended(err)
-	}
-	if n := strings.Count(logged.String(), "cannot be saved"); n != 2 {
-		t.Errorf("logged %d times: %s", n, logged)
-	}
-	if err := writeMemory(filepath.Join(t.TempDir(), "missing", "file"), measured); err == nil {
-		t.Error("written into a folder that is not there")
-	}
-	if err := writeMemory(f.path, path.Memory{}); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(f.path); err == nil {
-		t.Error("a file without anything in it")
-	}
-	if (&saving{}).due(start, saveMemoryEvery) {
-		t.Error("the first time begins the wait")
 	}
 }

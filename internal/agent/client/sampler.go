@@ -39,8 +39,7 @@ type watched struct {
 
 // sample has the path manager see all subflows' counters, and returns the time until it is due again.
 func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
-	c.saveMemory(ctx, now)
-	c.saveBudget(ctx, now)
+	c.saveState(ctx, now)
 	c.exchangeClaims(ctx, now)
 	c.tunnels.checkGuard()
 	c.host.checkPathManager()
