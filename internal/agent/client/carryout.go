@@ -22,7 +22,7 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	var err error
 	switch a := a.(type) {
 	case path.CreateSubflow:
-		if !c.awaitLegs(ctx, a, now) {
+		if !c.awaitPorts(ctx, a, now) {
 			c.createSubflow(a)
 		}
 	case path.DestroySubflow:
@@ -46,7 +46,7 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	case path.Bound:
 		err = c.policer.bound(a, c.host.interfaces)
 	case path.Restrict:
-		err = errors.Join(c.policer.restrict(a, c.host.interfaces), c.host.sending.restrict(a))
+		err = errors.Join(c.policer.restrict(a, c.host.interfaces), c.sending.restrict(a))
 	case path.Blame:
 		c.logBlame(a)
 	case path.ReadAddrs:
@@ -60,7 +60,9 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 // createSubflow asks for a join; an in-band one has its SYN prepared first.
 func (c *Client) createSubflow(a path.CreateSubflow) {
 	c.counters.SubflowsAsked++
-	local, err := c.host.join(a,
+	var ports sources
+	ports.first, ports.only = c.ports.Candidates(a)
+	local, err := c.host.join(a, ports,
 		func(from netip.AddrPort) error { return c.tunnels.expect(a, from) },
 		func(from netip.AddrPort) { c.tunnels.forget(from, a.Remote) })
 	if err == nil {
@@ -82,11 +84,11 @@ const mapTimeout = 5 * time.Second
 func (c *Client) ask(ctx context.Context, asks []detour.Ask, now time.Time) {
 	for _, a := range asks {
 		w, sole := c.roster.sessions[a.Via], !c.hasOther(a.Via, now)
-		c.requests.Go(func() {
+		c.inBackground(ctx, func() func(time.Time) {
 			asked, cancel := context.WithTimeout(ctx, mapTimeout)
 			defer cancel()
 			grant, err := w.Map(asked, a.Server, sole)
-			c.post(ctx, func(now time.Time) {
+			return func(now time.Time) {
 				if err != nil {
 					c.log.Debug("no mapping", "waypoint", a.Via.Waypoint, "server", a.Server, "err", err)
 					c.backlog = append(c.backlog, c.book.Refused(a, w.Refusal(err), now)...)
@@ -94,7 +96,7 @@ func (c *Client) ask(ctx context.Context, asks []detour.Ask, now time.Time) {
 					c.backlog = append(c.backlog, c.book.Granted(a, grant, now)...)
 				}
 				c.decide(ctx, now)
-			})
+			}
 		})
 	}
 }

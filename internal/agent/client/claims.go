@@ -56,13 +56,13 @@ func (c *Client) exchangeClaims(ctx context.Context, now time.Time) {
 	if c.exchange.publish {
 		own = c.manager.Claims(now)
 	}
-	c.requests.Go(func() {
+	c.inBackground(ctx, func() func(time.Time) {
 		heard, err := c.config.Directory.ExchangeClaims(ctx, own, about)
-		c.post(ctx, func(now time.Time) {
+		return func(now time.Time) {
 			c.exchange.going = false
 			if err == nil { // else the agent stops
 				c.handle(ctx, now, path.ClaimsHeard{Claims: heard})
 			}
-		})
+		}
 	})
 }

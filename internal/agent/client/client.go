@@ -1,12 +1,14 @@
 // Package client is the client role: it gives the MPTCP connections of this
 // host's programs detours through waypoints.
 //
-// client.go has the loop, events.go translates what the kernel reports,
-// carryout.go does what the path manager decides, waypoints.go and tunnels.go
-// keep the waypoints in use and the detours through them, and sampler.go reads
-// subflows' counters. converters.go has what is known of other members'
-// converters, converterkeeper.go keeps this host admitted to one, and
-// converterloop.go connects them with the loop and the relay.
+// The loop in client.go owns all state. events.go translates what the kernel
+// reports for the path manager, and carryout.go does what the path manager
+// decides. waypoints.go and tunnels.go keep sessions with waypoints and the
+// detours through them. sampler.go reads subflows' counters. converters.go
+// knows other members' converters, converterkeeper.go keeps this host admitted
+// to one, and converterloop.go connects them with the loop and the relay.
+// portsearch.go searches source ports for package sourceports, and statefile.go
+// saves for the next agent what this one learned.
 package client
 
 import (
@@ -22,6 +24,8 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/detour-collective/dcol/internal/agent/client/policies"
+	"github.com/detour-collective/dcol/internal/agent/client/sourceports"
 	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
@@ -69,9 +73,9 @@ type Relay interface {
 	Standing() relaying.Standing
 }
 
-// Client is the client role. One goroutine, loop, owns all its state: events
-// come to it through channels, and what the path manager and the book of
-// detours decide is carried out before the next event is looked at.
+// Client is the client role. One goroutine, loop, owns all its state. Events
+// come to it through channels. It carries out what the path manager and the
+// book of detours decide about one event before it looks at the next.
 type Client struct {
 	config     Config
 	log        *slog.Logger
@@ -88,8 +92,11 @@ type Client struct {
 	converters converters
 	gateway    lanGateway
 	steering   steering
+	ports      sourceports.Ports
+	searcher   *sourceports.Searcher
 	sampler    sampler
 	policer    policer
+	sending    sendingHost
 	counters   api.Counters
 	ended      lately
 	requests   sync.WaitGroup
@@ -101,73 +108,34 @@ const inboxRoom = 1024
 // New takes over the management of this host's MPTCP connections. Run must
 // follow: it gives back what New took.
 func New(ctx context.Context, config Config) (*Client, error) {
-	log := config.Log.With("subsystem", "client")
-	operator := config.Settings.Client
-	memory := newMemoryFile(config.Settings.StateDir, log)
-	managing := pathConfig(config.Settings)
-	managing.Memory = readMemory(&memory)
-	budgets := newBudgetFile(config.Settings, log)
+	log, settings := config.Log.With("subsystem", "client"), config.Settings
+	operator := settings.Client
+	memory, budgets := newMemoryFile(settings.StateDir, log), newBudgetFile(settings, log)
+	managing := policies.PathManager(settings)
+	managing.Seed, managing.Memory = rand.Uint64(), readMemory(&memory)
 	managing.Budget, managing.Used = limitsOf(operator.Budget), readBudget(&budgets)
-	c := &Client{
-		config: config, log: log, inbox: make(chan func(time.Time), inboxRoom), memory: memory, budget: budgets,
-		book:   detour.New(kinds(operator.Kinds)),
-		roster: newRoster(config.Settings), converters: newConverters(config.Settings),
-		exchange: exchange{publish: operator.PublishMeasurements},
-	}
-	var err error
-	if c.host, err = openHost(ctx, config.Settings, log); err != nil {
+	host, err := openHost(ctx, settings, log)
+	if err != nil {
 		return nil, err
 	}
-	managing.Inactivity = c.host.inactivity
-	c.manager = path.New(managing)
-	c.host.uplinks = newUplinks(config.Settings.Policies)
-	c.host.cgroups = newCgroups(config.Settings.Policies)
-	c.host.ways = newWays(config.Settings.Policies, finder.Find)
-	c.converters.agent = c.host.identify(operator.Converter.Capture)
-	c.steering = newSteering(operator)
-	c.converters.will = c.steering.will()
-	c.gateway = newGateway(config.Settings, log)
-	c.tunnels = newTunnels(config.Settings, c.roster.room, c.host.interfaces(), log)
-	c.host.boundUnsent(operator.Cgroup)
-	c.host.sending.setter = c.host.openSetter(operator.Cgroup, config.GrantedRates, config.Settings.Policies)
-	c.policer = newPolicer(log)
+	managing.Inactivity = host.inactivity
+	steering, roster, converters := newSteering(operator), newRoster(settings), newConverters(settings)
+	converters.agent, converters.will = host.identify(operator.Converter.Capture), steering.will()
+	gateway := newGateway(settings, log)
+	tunnels := newTunnels(settings, roster.room, host.interfaces(), log)
+	host.boundUnsent(operator.Cgroup)
+	sending := sendingHost{host.openSetter(operator.Cgroup, config.GrantedRates, settings.Policies)}
+	policer := newPolicer(log)
 	// After what else is attached to the cgroup, see keepalive.Open.
-	c.sampler = sampler{log: log, kernel: c.host.kernel, prober: c.host.openProber(operator.Cgroup)}
-	return c, nil
-}
-
-func pathConfig(c *config.Config) path.Config {
-	pc := settings(c.Client)
-	pc.Rules, pc.Tunnels = rules(c), c.TunnelRanges
-	return pc
-}
-
-// settings returns what the section [client] configures.
-func settings(c config.Client) path.Config {
-	pc := path.Config{
-		Policy: path.DetourPolicy{Subflows: c.Subflows, Order: kinds(c.Kinds)}, Exclude: c.Exclude,
-		ByWorth: c.Selection == config.SelectWorth, Seed: rand.Uint64(),
-	}
-	pc.TLSPorts, pc.BulkPorts, pc.MessagePorts = portNumbers(c.TLSPorts), portNumbers(c.BulkPorts), portNumbers(c.MessagePorts)
-	return pc
-}
-
-func portNumbers(ports []int) (numbers []uint16) {
-	for _, port := range ports {
-		numbers = append(numbers, uint16(port))
-	}
-	return numbers
-}
-
-// kinds translates the operator's kinds of detours into the path manager's.
-func kinds(list []config.Kind) []path.Kind {
-	var out []path.Kind
-	for _, word := range list {
-		if k, ok := path.ParseKind(string(word)); ok {
-			out = append(out, k)
-		}
-	}
-	return out
+	prober := host.openProber(operator.Cgroup)
+	return &Client{
+		config: config, log: log, host: host, inbox: make(chan func(time.Time), inboxRoom),
+		manager: path.New(managing), book: detour.New(policies.Kinds(operator.Kinds)), memory: memory, budget: budgets,
+		exchange: exchange{publish: operator.PublishMeasurements}, roster: roster, tunnels: tunnels,
+		converters: converters, gateway: gateway, steering: steering,
+		ports: sourceports.New(settings.Policies), searcher: sourceports.NewSearcher(config.Identity, finder.Find),
+		sampler: sampler{log: log, kernel: host.kernel, prober: prober}, policer: policer, sending: sending,
+	}, nil
 }
 
 // Run works until ctx ends, and then gives the host back. It leaves connections
@@ -281,6 +249,11 @@ func (c *Client) postFor(ctx context.Context, v detour.Via, f func(now time.Time
 			f(now)
 		}
 	})
+}
+
+// inBackground runs work, which may wait, beside the loop. The function that work returns then runs in the loop.
+func (c *Client) inBackground(ctx context.Context, work func() (then func(now time.Time))) {
+	c.requests.Go(func() { c.post(ctx, work()) })
 }
 
 // handle has the path manager decide about one event.

@@ -3,6 +3,7 @@ package client
 import (
 	"slices"
 
+	"github.com/detour-collective/dcol/internal/agent/client/policies"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/relay"
@@ -34,7 +35,7 @@ func Converting(c config.Client, marks uint32) *relay.Use {
 	default:
 		use.Capture = &relay.Capture{Cgroup: folder, Exclude: c.Converter.ExcludeCgroups}
 	}
-	use.ExcludePorts = portNumbers(c.Converter.ExcludePorts)
+	use.ExcludePorts = policies.PortNumbers(c.Converter.ExcludePorts)
 	if c.Converter.Tunnel != "" {
 		use.TunnelMark = tunnelMark(marks)
 	}

@@ -20,7 +20,7 @@ func (c *Client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 		}
 		cgroup := c.host.cgroupOf(ev.Local, ev.Remote)
 		if !ev.ServerSide {
-			c.lookForWays(ctx, ev.Remote, cgroup, 0, now)
+			c.wantPorts(ctx, ev.Remote, cgroup, 0, now)
 		}
 		c.handle(ctx, now, path.ConnEstablished{
 			Token: token, Local: ev.Local, Remote: ev.Remote,
@@ -131,6 +131,6 @@ func (c *Client) addressesChanged(ctx context.Context, now time.Time) {
 	}
 	c.backlog = append(c.backlog, local)
 	c.offerUplinks()
-	c.waysChanged(ctx, now)
+	c.searchPortsAnew(ctx, now)
 	c.decide(ctx, now)
 }

@@ -29,7 +29,6 @@ type host struct {
 	ports       portPicker
 	uplinks     uplinks
 	cgroups     cgroups
-	ways        ways
 	lans        []string // interfaces of networks from whose addresses the relay connects
 	metered     []string // interfaces
 	events      <-chan mptcp.Event
@@ -38,7 +37,6 @@ type host struct {
 	problems    []string      // for the status
 	inactivity  time.Duration // for which the kernel keeps connections without subflows
 	log         *slog.Logger
-	sending     sendingHost
 	undo        []func() error
 }
 
@@ -58,7 +56,9 @@ const eventRoom = 4096
 
 // openHost takes over new connections.
 func openHost(ctx context.Context, settings *config.Config, log *slog.Logger) (h *host, err error) {
-	h = &host{log: log, metered: settings.Client.Budget.Interfaces}
+	h = &host{
+		log: log, metered: settings.Client.Budget.Interfaces, uplinks: newUplinks(settings.Policies), cgroups: newCgroups(settings.Policies),
+	}
 	if convert := settings.Client.Converter; convert.KeepIPv6 {
 		h.lans = convert.Gateway
 	}

@@ -11,10 +11,16 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// join asks the kernel for a subflow from a port that it chooses, and returns the local end. The agent chooses ports
-// because two subflows from one address may have different address ids only if their ports differ. join calls before
-// with each port that it tries, and after if that port failed.
-func (h *host) join(a path.CreateSubflow, before func(from netip.AddrPort) error, after func(from netip.AddrPort)) (netip.AddrPort, error) {
+// sources are the ports from which a subflow may come.
+type sources struct {
+	first []uint16 // tried in this order
+	only  bool     // no other port is tried
+}
+
+// join asks the kernel for a subflow and returns its local end. The agent chooses the port, because two subflows from one
+// address may have different address ids only if their ports differ. join calls before with each port that it tries, and
+// after if that port failed.
+func (h *host) join(a path.CreateSubflow, ports sources, before func(from netip.AddrPort) error, after func(from netip.AddrPort)) (netip.AddrPort, error) {
 	local := a.Local
 	if !local.IsValid() {
 		source, err := h.routes.SourceFor(a.Remote.Addr())
@@ -24,16 +30,15 @@ func (h *host) join(a path.CreateSubflow, before func(from netip.AddrPort) error
 		local = source.Addr
 	}
 	ifIndex := h.uplinks.bound(a)
-	ports, only := h.ways.candidates(a)
-	tries := len(ports)
-	if !only {
+	tries := len(ports.first)
+	if !ports.only {
 		tries += portTries
 	}
 	for i := range tries {
 		var port uint16
-		chosen := i < len(ports)
+		chosen := i < len(ports.first)
 		if chosen {
-			port = ports[i]
+			port = ports.first[i]
 		} else {
 			port = h.ports.pick()
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/agent/client/policies"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/path"
 )
@@ -13,7 +14,7 @@ import (
 // waypoints or of converters, they replace what `dcol use`, `dcol avoid` and `dcol convert` changed.
 func (c *Client) Reconfigure(ctx context.Context, before, next config.Client) error {
 	_, err := call(ctx, c, func(now time.Time) (struct{}, error) {
-		s := settings(next)
+		s := policies.Client(next)
 		c.handle(ctx, now, path.Reconfigured{
 			Policy: s.Policy, TLSPorts: s.TLSPorts, BulkPorts: s.BulkPorts, MessagePorts: s.MessagePorts,
 			Exclude: s.Exclude,

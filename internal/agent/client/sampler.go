@@ -58,15 +58,15 @@ func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
 // most of that needs the kernel, which is busy with the list until then.
 func (c *Client) sampleAll(ctx context.Context, now time.Time) error {
 	var actions []path.Action
-	var large []path.Sample // towards whose servers ways are wanted
+	var concerned []path.Sample // path servers may be asked about their connections
 	err := c.sampler.all(func(part path.Measured) {
-		large = append(large, c.host.ways.wanted(part.Samples)...)
+		concerned = append(concerned, c.ports.Concerned(part.Samples)...)
 		actions = append(actions, c.manager.Handle(part, now)...)
 	})
 	if err != nil {
 		return err
 	}
-	c.measuredWays(ctx, large, now)
+	c.askPathServers(ctx, concerned, now)
 	for _, a := range actions {
 		c.carryOut(ctx, a, now)
 	}

@@ -153,8 +153,8 @@ func (c *Client) saveState(ctx context.Context, now time.Time) {
 }
 
 func (c *Client) writeState(ctx context.Context, f *stateFile, form any) {
-	c.requests.Go(func() {
+	c.inBackground(ctx, func() func(time.Time) {
 		err := f.write(form)
-		c.post(ctx, func(time.Time) { f.ended(err) })
+		return func(time.Time) { f.ended(err) }
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/agent/client/policies"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
@@ -170,7 +171,7 @@ func (c *Client) describeWaypoint(v detour.Via, w waypoint, subflows int, detour
 	if d.Why == "" {
 		d.Why = state.Refused
 	}
-	for _, k := range kinds(c.config.Settings.Client.Kinds) {
+	for _, k := range policies.Kinds(c.config.Settings.Client.Kinds) {
 		if d.State == api.WaypointClosed {
 			d.Kinds = append(d.Kinds, api.WaypointKind{Kind: k.String(), State: api.KindClosed})
 			continue

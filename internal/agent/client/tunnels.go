@@ -254,6 +254,18 @@ func (t *tunnels) endAt(v detour.Via) tunnelEnd {
 	return end
 }
 
+// endOf returns the waypoint's address to which a subflow's tunnel leads; the zero value if the tunnel is gone.
+func (t *tunnels) endOf(a path.CreateSubflow) netip.Addr {
+	for key, s := range t.standings {
+		for _, open := range s.Tunnels {
+			if key.kind == a.Kind && key.via.Waypoint == a.Waypoint && open.Local == a.Local {
+				return key.via.Addr
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
 // keepTunnels begins to keep a tunnel of each kind that the operator uses.
 func (c *Client) keepTunnels(ctx context.Context, u *usedWaypoint, leads []tunnel.Lead) error {
 	changed := func(s tunnel.Standing) { c.tunnelChanged(ctx, s) }

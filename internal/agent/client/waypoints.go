@@ -189,13 +189,13 @@ func (c *Client) leave(ctx context.Context, name string, now time.Time) {
 	r.leaving[name] = u.peer
 	r.numbers[u.number] = true
 	c.log.Info("a waypoint is no longer used", "waypoint", name)
-	c.requests.Go(func() {
+	c.inBackground(ctx, func() func(time.Time) {
 		u.close()
-		c.post(ctx, func(now time.Time) {
+		return func(now time.Time) {
 			delete(r.leaving, name)
 			delete(r.numbers, u.number)
 			c.reconcile(ctx, now)
-		})
+		}
 	})
 }
 

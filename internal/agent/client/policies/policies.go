@@ -1,4 +1,5 @@
-package client
+// Package policies translates the operator's settings into the path manager's. It is pure. The client role imports it.
+package policies
 
 import (
 	"cmp"
@@ -9,10 +10,47 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
+// PathManager returns the configuration of the path manager. It lacks the seed, what earlier agents measured and used, and what
+// only the kernel knows.
+func PathManager(c *config.Config) path.Config {
+	pc := Client(c.Client)
+	pc.Rules, pc.Tunnels = rules(c), c.TunnelRanges
+	return pc
+}
+
+// Client returns the part of the path manager's configuration that the section [client] has.
+func Client(c config.Client) path.Config {
+	pc := path.Config{
+		Policy: path.DetourPolicy{Subflows: c.Subflows, Order: Kinds(c.Kinds)}, Exclude: c.Exclude,
+		ByWorth: c.Selection == config.SelectWorth,
+	}
+	pc.TLSPorts, pc.BulkPorts, pc.MessagePorts = PortNumbers(c.TLSPorts), PortNumbers(c.BulkPorts), PortNumbers(c.MessagePorts)
+	return pc
+}
+
+// PortNumbers converts ports, which the configuration has checked to be within range.
+func PortNumbers(ports []int) (numbers []uint16) {
+	for _, port := range ports {
+		numbers = append(numbers, uint16(port))
+	}
+	return numbers
+}
+
+// Kinds translates the operator's kinds of detours into the path manager's, in the same order.
+func Kinds(list []config.Kind) []path.Kind {
+	var out []path.Kind
+	for _, word := range list {
+		if k, ok := path.ParseKind(string(word)); ok {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
 // rules translates the operator's policies into the path manager's.
 func rules(c *config.Config) (list []path.Rule) {
 	for _, t := range c.Policies {
-		r := coverage(&t)
+		r := Coverage(&t)
 		r.Name, r.Policy = string(t.Use), policy(&t, &c.Client)
 		r.Start = path.Start{Bytes: uint64(t.AfterBytes), After: t.After.Std(), Below: float64(t.Below) / 8, AboveRTT: t.AboveRTT.Std()}
 		r.Refresh, r.RefuseJoins, r.Announce, r.QuotaEvery = t.Refresh, t.RefuseJoins, t.Announce, t.QuotaEvery.Std()
@@ -49,9 +87,9 @@ func traffic(t config.Traffic) (kind measure.Kind, said bool) {
 	}
 }
 
-// coverage returns a rule for the connections of a policy, which does nothing yet.
-func coverage(t *config.Policy) path.Rule {
-	r := path.Rule{Ports: portNumbers(t.Ports), Networks: t.Networks, Cgroup: t.Cgroup}
+// Coverage returns a rule that covers the connections of a policy. It does nothing with them yet.
+func Coverage(t *config.Policy) path.Rule {
+	r := path.Rule{Ports: PortNumbers(t.Ports), Networks: t.Networks, Cgroup: t.Cgroup}
 	if r.Cgroup != "" {
 		r.Cgroup = filepath.Clean(r.Cgroup)
 	}
@@ -61,7 +99,7 @@ func coverage(t *config.Policy) path.Rule {
 func policy(t *config.Policy, c *config.Client) path.Policy {
 	mesh := path.Mesh{Subflows: t.Subflows, Uplinks: t.Uplinks}
 	if t.Detours {
-		mesh.Kinds = kinds(c.Kinds)
+		mesh.Kinds = Kinds(c.Kinds)
 	}
 	switch t.Use {
 	case config.UseFullMesh:
@@ -75,7 +113,7 @@ func policy(t *config.Policy, c *config.Client) path.Policy {
 	case config.UsePaths:
 		return path.Paths{Subflows: t.Paths(), Kinds: mesh.Kinds}
 	default:
-		return path.DetourPolicy{Subflows: cmp.Or(t.Subflows, c.Subflows), Order: kinds(c.Kinds)}
+		return path.DetourPolicy{Subflows: cmp.Or(t.Subflows, c.Subflows), Order: Kinds(c.Kinds)}
 	}
 	return mesh
 }
