@@ -102,7 +102,7 @@ Exit codes:
 	return cmd
 }
 
-// howFar prints what is left of an interrupted experiment.
+// howFar prints how many runs of an interrupted experiment are done, and how to continue it.
 func howFar(err error, anew bool) {
 	cut, ok := errors.AsType[*experiment.Interrupted](err)
 	if !ok {

@@ -31,7 +31,7 @@ func main() {
 // sayStart adds to ErrNoAgent the command that starts the agent.
 func sayStart(err error) error { return sayStartWith(err, config.DefaultPath) }
 
-// sayStartWith also says what to do first if there is no configuration to start it with.
+// sayStartWith does the same, and names the commands that make a configuration if the file does not exist.
 func sayStartWith(err error, file string) error {
 	if !errors.Is(err, api.ErrNoAgent) {
 		return err

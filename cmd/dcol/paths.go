@@ -215,7 +215,7 @@ func (f *pathsFlags) explore(ctx context.Context, w *paths.Wire, s *cflb.Scheme,
 	return nil
 }
 
-// notesOf returns what is uncertain about paths through CFLB routers.
+// notesOf returns a sentence for each doubt about paths through CFLB routers.
 func notesOf(r *paths.Routed) (notes []string) {
 	for _, s := range r.Network.Suspects {
 		notes = append(notes, fmt.Sprintf("%v: %s", shownAddr(s.Router), s.Reason))
@@ -226,7 +226,7 @@ func notesOf(r *paths.Routed) (notes []string) {
 	return notes
 }
 
-// measurePaths measures what was found, if that is wanted.
+// measurePaths measures the paths that were found, if --measure is set.
 func (f *pathsFlags) measurePaths(ctx context.Context, w *paths.Wire, r *present.Report) error {
 	if f.measure == 0 {
 		return nil

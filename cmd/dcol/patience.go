@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// A command that waits longer than sayAfter prints what it waits for, and repeats it every sayAgain.
+// A command that waits longer than sayAfter prints the reason, and repeats it every sayAgain.
 const (
 	sayAfter = time.Second
 	sayAgain = 5 * time.Second

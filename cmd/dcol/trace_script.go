@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/trace/wire"
 )
 
-// largestScript bounds what is read of a file.
+// largestScript bounds the size of a script, in bytes.
 const largestScript = 1 << 20
 
 // runScript runs a script in Lua.

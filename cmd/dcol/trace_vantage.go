@@ -66,7 +66,7 @@ func openVantagePoints(ctx context.Context, path string, names []string) (*vanta
 	return v, nil
 }
 
-// ask has a member trace, and adds what it sends.
+// ask has a member trace names, and passes each of its results to take.
 func (v *vantagePoints) ask(ctx context.Context, member string, r vantage.Request, names []string, take func(*campaign.Record) error) (err error) {
 	var stream *session.Aside
 	for _, at := range v.at[member] {
@@ -129,7 +129,7 @@ func (f *campaignFlags) runVia(ctx context.Context, c *campaign.Campaign, names 
 	return group.Wait()
 }
 
-// left returns the names of which a vantage point has no result.
+// left returns the names for which file has no result from the vantage point from.
 func left(names []string, from string, file *campaign.File) (rest []string) {
 	for _, name := range names {
 		if !file.Done[campaign.Done{From: from, Name: name}] {

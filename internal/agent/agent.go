@@ -50,12 +50,12 @@ type Plan struct {
 	levels       *loglevel.Levels
 }
 
-// Prepare reads all that Run will need and changes nothing. c was read from file, and levels are those of log.
+// Prepare reads everything that Run needs and changes nothing. c was read from file, and levels are those of log.
 func Prepare(c *config.Config, file, version string, log *slog.Logger, levels *loglevel.Levels) (*Plan, error) {
 	files := collective.Files{Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL}
 	open := collective.Load
 	if c.Collective.Joined() {
-		open = collective.Open // the coordinators mend what is wrong with a certificate, or say why not
+		open = collective.Open // with a certificate that is not valid, too: the coordinators renew it, or give the reason why not
 	}
 	identity, err := open(files, log)
 	if err != nil {
@@ -148,7 +148,7 @@ func (p *Plan) Run(ctx context.Context) error {
 	if err := p.endFormerWaypoint(); err != nil {
 		return err
 	}
-	if !p.config.Has(config.RoleClient) { // else the client role knows what it needs
+	if !p.config.Has(config.RoleClient) { // else the client role takes the rules over or removes them
 		if err := gateway.CleanUp(); err != nil {
 			p.log.Warn("rules for a gateway may be left", "err", err)
 		}
@@ -254,7 +254,7 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 	return a, nil
 }
 
-// relayed returns what the relay of this host has to do, as far as the configuration says it.
+// relayed returns the part of the relay's orders that follows from the configuration alone.
 func (p *Plan) relayed() (s relay.State) {
 	if c := serving.Converter(p.config, p.identity); c != nil {
 		s.Serve = &relay.Serve{Port: c.Port, Key: c.Key, FastOpen: p.config.Waypoint.ConverterFastOpen, Servers: serving.Servers(p.config.Waypoint)}
@@ -342,7 +342,7 @@ func (p *Plan) endFormerWaypoint() error {
 
 var errAborted = errors.New("start was aborted")
 
-// stopGroup ends what was started before something else could not be.
+// stopGroup ends the parts that were started, because another part could not be.
 func stopGroup(group *errgroup.Group) error {
 	group.Go(func() error { return errAborted })
 	if err := group.Wait(); !errors.Is(err, errAborted) {

@@ -84,7 +84,7 @@ type portTaken struct {
 	port    int
 }
 
-// asPortTaken returns the port that could not be had, if that is what err reports; else nil.
+// asPortTaken returns the port that err reports as in use; nil if err reports something else.
 func asPortTaken(err error) *portTaken {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok || !errors.Is(err, syscall.EADDRINUSE) {

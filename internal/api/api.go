@@ -180,7 +180,7 @@ type Waypoint struct {
 	Why  string  `json:"why,omitempty"`
 	RTT  float64 `json:"rtt_ms"`
 	Loss float64 `json:"loss"` // of the session's own packets, 0..1
-	// LossPackets is the number of packets in which Loss was seen, of which old ones count less.
+	// LossPackets is the number of packets from which Loss was computed. Older packets count less.
 	LossPackets uint64 `json:"loss_packets"`
 	Mappings    int    `json:"mappings"`
 	Subflows    int    `json:"subflows"`
@@ -232,7 +232,7 @@ type Outside struct {
 	Gateway netip.Addr   `json:"gateway,omitzero"`
 	Router  string       `json:"router,omitempty"`
 	Opened  []OpenedPort `json:"opened,omitempty"`
-	// Problem is the reason why the router has not opened a port, or why that does not help. Mend is how to fix it.
+	// Problem is the reason why the router has not opened a port, or why that does not help. Mend tells the user how to fix it.
 	Problem string `json:"problem,omitempty"`
 	Mend    string `json:"mend,omitempty"`
 }
@@ -269,7 +269,7 @@ type Given struct {
 // SwitchRequest opens or closes the waypoint.
 type SwitchRequest struct {
 	On bool `json:"on"`
-	// OffSeconds is how long it stays closed; 0: until it is opened.
+	// OffSeconds is the time for which it stays closed; 0: until it is opened.
 	OffSeconds float64 `json:"off_s,omitempty"`
 }
 

@@ -59,13 +59,13 @@ func (c *Client) Steer(ctx context.Context, r SteerRequest) (Steering, error) {
 	return post[Steering](ctx, c, "/v1/steer", r)
 }
 
-// Why requests an explanation of what is done about a server.
+// Why requests an explanation of the paths to a server.
 func (c *Client) Why(ctx context.Context, r WhyRequest) (Why, error) {
 	w, err := post[Why](ctx, c, "/v1/why", r)
 	return w, checkSchema(err, w.Schema, WhySchema)
 }
 
-// Spare has a connection that is about to be made get no detours.
+// Spare keeps detours away from a connection that is about to be made.
 func (c *Client) Spare(ctx context.Context, r SpareRequest) error {
 	_, err := post[Spared](ctx, c, "/v1/spare", r)
 	return err

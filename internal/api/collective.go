@@ -56,7 +56,7 @@ type Reach struct {
 	Yes int       `json:"yes"` // how many got an answer
 	Of  int       `json:"of"`  // how many tried
 	At  time.Time `json:"at"`
-	// By are the members that got an answer, or all that tried if none did.
+	// By lists the members that got an answer; if none did, all that tried.
 	By  []string `json:"by"`
 	Why string   `json:"why,omitempty"` // one of the errors, if none got an answer
 }

@@ -28,8 +28,8 @@ type RelayPart struct {
 type Converting struct {
 	Use        string      `json:"use"` // never, auto or always
 	Converters []Converter `json:"converters"`
-	// Offered are the waypoints in use that offer a converter, whether or not one is wanted. It is not known before whether they
-	// admit this host.
+	// Offered are the waypoints in use that offer a converter, even if none is wanted. Whether they admit this host is known
+	// only after a request.
 	Offered []string `json:"offered,omitempty"`
 	// Refused are waypoints that offer a converter which this host cannot use, each with the reason.
 	Refused []RefusedConverter `json:"refused,omitempty"`

@@ -59,9 +59,9 @@ type Gained struct {
 	// how long.
 	Stalls    uint64  `json:"stalls"`
 	StallTime float64 `json:"stall_s"`
-	// Saved estimates how much longer bulk transfers would have taken on the direct path alone, as far as it is known what that
-	// carries alone. The true value of all should be between SavedLow and SavedHigh. SavedUnknown is the part of SavedHigh of
-	// transfers of which nothing but these bounds is known.
+	// Saved estimates how much longer bulk transfers would have taken on the direct path alone. It covers transfers whose
+	// direct path's own rate is known. For all transfers together, the true value should be between SavedLow and SavedHigh.
+	// SavedUnknown is the part of SavedHigh that belongs to transfers without an estimate.
 	Saved        float64 `json:"saved_s"`
 	SavedLow     float64 `json:"saved_low_s"`
 	SavedHigh    float64 `json:"saved_high_s"`

@@ -8,18 +8,18 @@ import (
 // LogSchema is the version of Log.
 const LogSchema = "dcol.log/1"
 
-// Log is what a waypoint's attribution log tells of connections.
+// Log is a part of a waypoint's attribution log.
 type Log struct {
 	Schema string    `json:"schema"`
 	Flows  []LogFlow `json:"flows"`
-	// Sessions are those that the flows name, with the evidence; there if it was asked for.
+	// Sessions are those that the flows name, with the evidence. They are absent unless they were requested.
 	Sessions []LogSession `json:"sessions,omitempty"`
 }
 
 // LogFlow is one connection that the waypoint carried.
 type LogFlow struct {
 	Opened time.Time      `json:"opened"`
-	Closed time.Time      `json:"closed,omitzero"` // absent: the log does not tell of its end
+	Closed time.Time      `json:"closed,omitzero"` // absent: its end is not in the log
 	Member string         `json:"member"`
 	Serial string         `json:"serial"`
 	Kind   string         `json:"kind"`

@@ -9,7 +9,7 @@ type ReloadRequest struct {
 // Reloaded describes what reading the configuration again has changed, or would change.
 type Reloaded struct {
 	File string `json:"file"`
-	// Applied lists the changes that are in effect now, or would be.
+	// Applied lists the changes that are in effect now; in a dry run, those that would be.
 	Applied []SettingChange `json:"applied"`
 	// Waiting lists the changes that need a restart of the agent.
 	Waiting []SettingChange `json:"waiting"`

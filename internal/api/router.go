@@ -6,7 +6,7 @@ import "net/netip"
 type Router struct {
 	Cipher string `json:"cipher"`
 	Radix  int    `json:"radix"`
-	// Decoded counts packets whose next hop was in their ports, Hashed those that were hashed because it was not.
+	// Decoded counts packets whose ports named the next hop. Hashed counts the others, whose next hop was chosen by a hash.
 	Decoded uint64          `json:"decoded_packets"`
 	Hashed  uint64          `json:"hashed_packets"`
 	Routes  []BalancedRoute `json:"routes"`
@@ -16,7 +16,7 @@ type Router struct {
 type BalancedRoute struct {
 	Prefix   netip.Prefix `json:"prefix"`
 	NextHops []NextHop    `json:"next_hops"` // by number
-	// Left is why the kernel chooses alone: weights, resilient, radix, too_many, single. Empty: it does not.
+	// Left is the reason why the kernel chooses alone: weights, resilient, radix, too_many, single. Empty: it does not.
 	Left string `json:"left_to_kernel,omitempty"`
 }
 

@@ -21,7 +21,7 @@ const (
 	KindDown       KindState = "down"
 	KindClosed     KindState = "closed" // as the waypoint is
 	KindNotOffered KindState = "not-offered"
-	KindUnusable   KindState = "unusable" // this host lacks what it needs, or the address is of the wrong family
+	KindUnusable   KindState = "unusable" // this host lacks a requirement, or the address is of the wrong family
 )
 
 // SubflowState is the state of a subflow.
@@ -37,7 +37,7 @@ const (
 // TrafficBulk is the Traffic of a connection that uses all the bandwidth there is.
 const TrafficBulk = "bulk"
 
-// TrafficShort is the Traffic of a connection that has not shown yet what it is.
+// TrafficShort is the Traffic of a connection that has carried too little so far to be told apart.
 const TrafficShort = "short"
 
 // ClosedCause is the reason why a waypoint gives nothing for now.

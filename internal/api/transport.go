@@ -29,7 +29,7 @@ type Transport struct {
 type Options struct {
 	Networks []string `json:"networks"` // with which they are exchanged; none: all
 	Known    []Option `json:"known"`
-	// Counts count the requests since the agent started, by what became of them.
+	// Counts count the requests since the agent started, by option and verdict.
 	Counts []OptionCount `json:"counts"`
 	// Recent are the last requests, the oldest first: of others, and of this host.
 	Recent []OptionReport `json:"recent"`
@@ -56,7 +56,7 @@ func CompareOptionCounts(a, b OptionCount) int {
 	return cmp.Or(strings.Compare(a.Option, b.Option), strings.Compare(a.Verdict, b.Verdict))
 }
 
-// OptionReport describes a request of a peer and what became of it, or one that this host has sent.
+// OptionReport describes a peer's request and its result, or a request that this host has sent.
 type OptionReport struct {
 	At     time.Time      `json:"at"`
 	Local  netip.AddrPort `json:"local"`
@@ -91,7 +91,7 @@ type CongestionRequest struct {
 	Cgroup   string   `json:"cgroup,omitempty"`   // a folder; empty: all programs
 	Ports    []int    `json:"ports,omitempty"`    // of servers; none: all
 	Networks []string `json:"networks,omitempty"` // of peers; none: all
-	// Reset ends what was asked at run time, and takes nothing else.
+	// Reset undoes earlier CongestionRequests. All other fields must be empty.
 	Reset bool `json:"reset,omitempty"`
 }
 

@@ -8,17 +8,17 @@ import (
 // WhySchema is the version of Why.
 const WhySchema = "dcol.why/1"
 
-// WhyRequest asks what is done about a server, and why.
+// WhyRequest asks which paths connections to a server take, and why.
 type WhyRequest struct {
 	// Server's port is 0 for connections to any port.
 	Server netip.AddrPort `json:"server"`
 }
 
-// Why explains what is done about a server.
+// Why explains which paths connections to a server take, and which a new one would take.
 type Why struct {
 	Schema string         `json:"schema"`
 	Server netip.AddrPort `json:"server"` // that a new connection would lead to
-	// Connections are those that live, the oldest first, and Closed those that ended lately, the last first.
+	// Connections are the live ones, the oldest first. Closed are those that ended lately, the latest first.
 	Connections []Connection       `json:"connections"`
 	Closed      []ClosedConnection `json:"closed"`
 	// Direct has the measurements of the direct path to the server's network.
@@ -56,7 +56,7 @@ type Measured struct {
 	At     time.Time `json:"at,omitzero"` // absent: never
 	MinRTT float64   `json:"min_rtt_ms,omitempty"`
 	Loss   float64   `json:"loss"` // 0..1
-	// Packets is the number of packets in which Loss was seen, up to 10,000.
+	// Packets is the number of packets from which Loss was computed, up to 10,000.
 	Packets uint64 `json:"packets,omitempty"`
 	// Goodput is the rate of bulk traffic, in bits of payload per second; absent: unknown.
 	Goodput float64 `json:"goodput_bps,omitempty"`
@@ -81,12 +81,12 @@ type Candidate struct {
 	Until time.Time `json:"until,omitzero"`
 	// Claimed has other members' measurements of the waypoint. It is absent if there are none.
 	Claimed *Claimed `json:"claimed,omitempty"`
-	// Bottlenecks lists whether the way through the waypoint shares its bottleneck with the direct path, and with the waypoints
-	// with which that was compared.
+	// Bottlenecks compares the path through the waypoint with the direct path and with those through other waypoints, as far
+	// as they were compared.
 	Bottlenecks []Bottleneck `json:"bottlenecks,omitempty"`
 }
 
-// Reason is why a detour would be taken or not, with the numbers that decided.
+// Reason explains why a detour would be taken or not, with the numbers that decided.
 type Reason struct {
 	// Code is one of the words in docs/cli.md, whose meaning does not change.
 	Code string `json:"code"`
@@ -98,7 +98,7 @@ type Reason struct {
 	Compared []Compared `json:"compared,omitempty"`
 }
 
-// Compared has the numbers of a detour beside those of another. Those that are absent are unknown, or were not compared.
+// Compared has the numbers of a detour beside those of another. Absent numbers are unknown, or were not compared.
 type Compared struct {
 	With         string  `json:"with"` // the other's waypoint
 	Goodput      float64 `json:"goodput_bps,omitempty"`
@@ -113,19 +113,19 @@ type Bottleneck struct {
 	With     string `json:"with,omitempty"` // the other's waypoint; absent: the direct path
 	Relation string `json:"relation"`       // "shared", "apart" or "unknown"
 	Pairs    int    `json:"pairs"`          // comparisons, at most the last 8
-	// Lost is the mean share of a subflow's gain that the other lost, which lies between Least and Most with a probability of
-	// 95 %. They are absent with less than three comparisons.
+	// Lost is the mean share of a subflow's gain that the other lost. It lies between Least and Most with a probability of
+	// 95 %. All are absent with fewer than three comparisons.
 	Lost  float64 `json:"lost,omitempty"`
 	Least float64 `json:"lost_least,omitempty"`
 	Most  float64 `json:"lost_most,omitempty"`
 }
 
-// Claimed sums up what other members say that they measured of a waypoint. It decides only which of several unmeasured
+// Claimed sums up the measurements of a waypoint that other members claim. They decide only which of several unmeasured
 // waypoints is tried first.
 type Claimed struct {
 	Members int `json:"members"` // that are believed
-	Wrong   int `json:"wrong"`   // that are not, because what they said of others was wrong for this host
-	// Proven is set if what those who are believed said of other waypoints was right for this host.
+	Wrong   int `json:"wrong"`   // that are not believed, because their claims about others were wrong for this host
+	// Proven is set if the earlier claims of these members, about other waypoints, were right for this host.
 	Proven  bool   `json:"proven"`
 	Loss    string `json:"loss,omitempty"`    // such as "0.5 to 2 %"; absent: unknown
 	Goodput string `json:"goodput,omitempty"` // of bulk traffic, such as "16 to 64 Mbit/s"; absent: unknown

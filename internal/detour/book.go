@@ -1,8 +1,8 @@
-// Package detour keeps the client's book of detours. book.go holds the mappings: which waypoints
-// can be asked, what was asked of them, what they granted or refused and for how long. tunnels.go
-// holds the open detours that reach any server. Like the path manager, the package only decides:
-// each call reports what happened and returns path events to pass on and requests to send, so that
-// one goroutine can own the book and tests can run it in virtual time.
+// Package detour keeps the client's book of detours. book.go has the mappings: the waypoints that can
+// be asked, the requests to them, and their grants and refusals with the times until which they are
+// valid. tunnels.go has the open detours that reach any server. Like the path manager, the package
+// only decides: the caller reports an event, and gets events for the path manager and requests to
+// send. So one goroutine can own the book, and tests run it in virtual time.
 package detour
 
 import (
@@ -19,9 +19,9 @@ const (
 	// maxAsking bounds the outstanding requests to one waypoint address, so that a slow waypoint
 	// neither costs memory nor is overloaded.
 	maxAsking = 512
-	// refusedFor is how long a refusal without a time of its own is valid.
+	// refusedFor is the time for which a refusal is valid that names none.
 	refusedFor = 30 * time.Second
-	// unansweredFor is how long an unanswered request is not repeated.
+	// unansweredFor is the time after which an unanswered request is repeated.
 	unansweredFor = 3 * time.Second
 )
 
@@ -48,7 +48,7 @@ type Grant struct {
 type Refusal struct {
 	// Why is a reason to show to users.
 	Why string
-	// For is how long not to ask for this again. If zero, the usual time applies.
+	// For is the time for which this is not requested again. If zero, the usual time applies.
 	For time.Duration
 	// All is set if nothing else should be asked of this waypoint for that time either.
 	All bool
@@ -252,7 +252,7 @@ func (b *Book) answered(a Ask) (*via, *mapping) {
 	return w, m
 }
 
-// Due handles what is due: it renews grants in use, withdraws others when their lease is over, and
+// Due renews grants in use, withdraws others when their lease is over, and
 // forgets old refusals.
 func (b *Book) Due(now time.Time) (asks []Ask, events []path.Event) {
 	var due []Ask

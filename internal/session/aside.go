@@ -80,7 +80,7 @@ func (a *Aside) keepAlive() {
 	}
 }
 
-// CloseWrite ends what is written. Reading continues.
+// CloseWrite ends the outgoing direction of the stream. Reading continues.
 func (a *Aside) CloseWrite() error { return a.Stream.Close() }
 
 // Close ends the session.

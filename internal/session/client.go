@@ -27,7 +27,7 @@ type ClientConfig struct {
 	// then usable again, because grants are for one address. It is called by one goroutine and must
 	// not block or call Close. It may be nil.
 	Changed func(State)
-	// Loaded is called like Changed, when a greeting in a session says that the waypoint is loaded, or no longer is. It may be nil.
+	// Loaded is called like Changed, when the waypoint reports that it is loaded, or no longer loaded. It may be nil.
 	Loaded func(Load)
 	// Way opens a way to a waypoint that only accepts packets from addresses it has sent to. It is
 	// called before anything else is sent from the socket of a new session. When it returns,

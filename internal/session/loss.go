@@ -12,9 +12,9 @@ import (
 )
 
 // This file measures the loss of a session's packets on the way to the waypoint, from the packet numbers
-// that the waypoint acknowledges. quic-go's own count of lost packets cannot be used: it leaves out
-// packets that a probe replaced, which is how most losses of a quiet session end, and its count of sent
-// packets includes those that are never acknowledged.
+// that the waypoint acknowledges. quic-go's own counts cannot be used. Its count of lost packets leaves out
+// those that a probe replaced, and most lost packets of a quiet session are. Its count of sent packets
+// includes those that are never acknowledged.
 
 const (
 	// A packet that was not acknowledged is lost if one sent later was and so much time has passed.
@@ -162,7 +162,7 @@ func (l *loss) update(arrived, lost uint64) {
 	l.lastArrived, l.lastLost = arrived, lost
 }
 
-// packets returns the number of packets in which the loss was seen, of which old ones count less.
+// packets returns the number of packets from which the loss was computed. Older packets count less.
 func (l *loss) packets() float64 { return l.arrived + l.lost }
 
 func (l *loss) ratio() float64 {

@@ -46,10 +46,11 @@ func closedOf(h wire.Hello, now time.Time) *Closed {
 	return &Closed{Code: h.Closed, Until: now.Add(h.ClosedFor).Round(time.Second)}
 }
 
-// longestLoaded bounds how long one greeting keeps a client away from a waypoint, whatever the waypoint says.
+// longestLoaded bounds the time for which one greeting keeps a client away from a waypoint, even if it names a longer one.
 const longestLoaded = time.Minute
 
-// Load is a waypoint's load, as the waypoint reports it. The zero value means that it is not loaded, nor used up by one member.
+// Load is a waypoint's load, as the waypoint reports it. The zero value means that it is not loaded, and that no single member
+// uses all of it.
 type Load struct {
 	// Until is the time until which other waypoints are to be preferred.
 	Until time.Time
@@ -58,7 +59,7 @@ type Load struct {
 	Gives float64
 }
 
-// loadOf returns the load of a waypoint that greets so. Its time has no monotonic part, so that loads can be compared.
+// loadOf returns the load in a greeting. Its time has no monotonic part, so that loads can be compared with ==.
 func loadOf(h wire.Hello, now time.Time) Load {
 	if h.LoadedFor == 0 {
 		return Load{Gives: float64(h.LoadedGives)}
@@ -89,8 +90,8 @@ func (n *news) tell() {
 // It does not block.
 func (s *Server) Tell() { s.news.tell() }
 
-// tellNews greets a member anew whenever there is something new. What changes while it is slow to read
-// is told once.
+// tellNews greets a member anew after each change. Changes that happen while the member is slow to read are sent in one
+// greeting.
 func (s *service) tellNews(ctx context.Context, l *line, out *outbox, changed <-chan struct{}) {
 	for {
 		select {

@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// outboxFull is how many bytes may be queued before put blocks.
+// outboxFull is the number of queued bytes above which put blocks.
 const outboxFull = 64 << 10
 
 var errClosed = errors.New("the session has ended")

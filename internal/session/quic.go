@@ -15,14 +15,14 @@ const alpn = "dcol/2"
 const (
 	// greetTimeout bounds the wait for the other side's first message.
 	greetTimeout = 5 * time.Second
-	// writeTimeout is how long the other side may not read what we write.
+	// writeTimeout bounds the time for which the other side reads nothing while we write.
 	writeTimeout = 5 * time.Second
 	// A dead waypoint is detected after at most pingEvery plus silence.
 	pingEvery = time.Second
 	silence   = 3 * time.Second
 	// idleTimeout ends a session whose client disappeared.
 	idleTimeout = 15 * time.Second
-	// handshakeTimeout is how long to wait for a waypoint's answer before the next try.
+	// handshakeTimeout bounds the wait for a waypoint's answer before the next try.
 	handshakeTimeout = 3 * time.Second
 	// connIDLength is longer than quic-go's default of 4 bytes, so that random datagrams match no
 	// session.

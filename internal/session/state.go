@@ -29,7 +29,7 @@ type State struct {
 	MinRTT      time.Duration
 	LatestRTT   time.Duration
 	Loss        float64 // share of our packets that did not arrive, over about the last minute
-	LossPackets float64 // number of packets in which Loss was seen, of which old ones count less
+	LossPackets float64 // number of packets from which Loss was computed; older ones count less
 }
 
 // Usable reports whether requests can be answered now, for the address in Observed.
@@ -41,7 +41,7 @@ type backoff struct{ tries int }
 const (
 	firstDelay = time.Second
 	lastDelay  = 60 * time.Second
-	// steady is how long a session must last to reset the backoff.
+	// steady is the age from which a session resets the backoff.
 	steady = 10 * time.Second
 )
 

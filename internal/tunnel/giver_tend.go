@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// tablesEvery is how long one of our nftables tables may be missing after a firewall reload removed
+// tablesEvery bounds the time for which one of our nftables tables is missing after a firewall reload removed
 // it, if no event has reported that.
 const tablesEvery = 5 * time.Second
 

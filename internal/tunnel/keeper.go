@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// askTimeout is how long a waypoint may take to answer.
+	// askTimeout bounds the wait for a waypoint's answer.
 	askTimeout = 5 * time.Second
 	// askAgain is the delay before an unanswered request is repeated. retryLater is that for a
 	// refused or unusable one that has no time of its own.
 	askAgain   = 3 * time.Second
 	retryLater = 30 * time.Second
-	// lookEvery bounds how long a failed tunnel goes unnoticed.
+	// lookEvery bounds the time until a failed tunnel is noticed.
 	lookEvery = time.Second
 )
 
@@ -48,7 +48,7 @@ type Standing struct {
 	// Why is the reason, for users, that there are none. It is also empty while there is no
 	// session, which has a reason of its own.
 	Why string
-	// Remote is where packets of a VPN go by UDP, invalid without a grant.
+	// Remote is the UDP address to which a VPN sends its packets. It is invalid without a grant.
 	Remote netip.AddrPort
 }
 
@@ -153,7 +153,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// step does what is due now, and returns how long to wait for the next step.
+// step asks, checks and reports, as far as each is due, and returns the time until the next step.
 func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 	k.check(now)
 	lead, state := k.lead()
@@ -287,7 +287,7 @@ func (k *Keeper) ask(ctx context.Context, l *Lead, s session.State) {
 	k.next = now.Add(lease * 2 / 3)
 }
 
-// get requests a grant and sets up the tunnel. remote is where a VPN's packets go.
+// get requests a grant and sets up the tunnel. remote is the UDP address to which a VPN sends its packets.
 func (k *Keeper) get(ctx context.Context, l *Lead, s session.State) (lease time.Duration, remote netip.AddrPort, err error) {
 	req, err := k.end.request()
 	if err != nil {
@@ -309,7 +309,7 @@ func (k *Keeper) get(ctx context.Context, l *Lead, s session.State) (lease time.
 	return detour.Lease(g.Lease), remote, k.end.set(ctx, to, g)
 }
 
-// pause returns how long not to ask again after err.
+// pause returns the time to wait before the next request after err.
 func pause(err error) time.Duration {
 	var refused *wire.Refusal
 	switch {

@@ -30,8 +30,8 @@ func NewOpenVPN(config OpenVPNConfig, leads []Lead, tell func(Standing)) *Keeper
 	return newKeeper(path.OpenVPN, leads, e, tell, config.Log)
 }
 
-// openvpnPatience is how long a client may be without a connection to a waypoint that may have
-// restarted. By itself it tries again only after 12 s.
+// openvpnPatience is the time after which a client without a connection is restarted, because the waypoint may have
+// restarted. By itself, openvpn tries again only after 12 s.
 const openvpnPatience = time.Second
 
 // openvpnEnd implements end for OpenVPN.

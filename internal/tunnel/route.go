@@ -21,7 +21,7 @@ type route struct {
 	ranges []netip.Prefix // allowed ranges of an address in a tunnel
 
 	accepted []netip.Addr    // from the grant in use
-	laid     netstate.Tunnel // what was set up; zero: nothing
+	laid     netstate.Tunnel // as set up on the interface; zero: nothing is
 }
 
 // avoid lists the prefixes from which the waypoint must not assign addresses: networks in use on

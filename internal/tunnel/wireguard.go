@@ -22,10 +22,10 @@ const (
 	// keepalive keeps a NAT's mapping alive, as WireGuard's documentation recommends, and triggers
 	// the handshake before the first subflow needs it.
 	keepalive = 25 * time.Second
-	// handshakeGrace is how long a working tunnel counts as working during another handshake. A
+	// handshakeGrace is the time for which a tunnel still counts as working during another handshake. A
 	// lost handshake message is sent again after 5 s.
 	handshakeGrace = 6 * time.Second
-	// keyTrial is how long a key from before is tried. It is longer than several handshakes take.
+	// keyTrial is the time for which an earlier agent's key is tried. Several handshakes take less.
 	keyTrial = 20 * time.Second
 )
 
@@ -69,8 +69,8 @@ func (e *wireguardEnd) request() (wire.TunnelRequest, error) {
 	return wire.TunnelRequest{Kind: wire.WireGuard, PublicKey: e.public[:], Avoid: avoid, Port: e.port}, err
 }
 
-// renewKey takes another key if there was no handshake with the one from before. The waypoint may
-// refuse its handshakes: if this host's clock was set back, they seem to be replayed.
+// renewKey takes another key if there was no handshake with an earlier agent's key. The waypoint may
+// refuse handshakes with that key: if this host's clock was set back, they look replayed.
 func (e *wireguardEnd) renewKey(now time.Time) (err error) {
 	if !e.untried || e.device == nil || now.Sub(e.opened) < keyTrial || e.alive() {
 		return nil
@@ -124,7 +124,7 @@ func (e *wireguardEnd) set(ctx context.Context, to place, g wire.TunnelGrant) er
 	return e.lay(mtu)
 }
 
-// left returns how much of a path's MTU is left in a tunnel.
+// left returns the part of a path's MTU that is left for packets in the tunnel, in bytes.
 func left(path int, to place, g wire.TunnelGrant) int {
 	return wireguard.InnerMTU(path, to.at.Addr(), cmp.Or(int(g.MTU), path))
 }

@@ -19,7 +19,7 @@ const (
 	budgetVersion = 1
 )
 
-// budgetPath returns the name of the file that keeps what is used of the budgets.
+// budgetPath returns the name of the file that keeps the used parts of the budgets.
 func budgetPath(stateDir string) string { return filepath.Join(stateDir, "client-budget.json") }
 
 // budgetForm is the form of the file.

@@ -14,9 +14,9 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// carryOut does what the path manager decided. A command that fails because its
-// connection or subflow is gone needs no care: the event that says so is on its
-// way.
+// carryOut carries out an action of the path manager. It ignores a failure that
+// means that the connection or subflow is gone, because the kernel reports that
+// with an event, too.
 func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	kernel := c.host.kernel
 	var err error

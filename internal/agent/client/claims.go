@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// This host's measurements of waypoints go to the membership at intervals of claimsEvery, and those of other members are
-	// read. The first exchange is firstClaims after the start, with what earlier agents measured, and the second moreClaims
-	// later, when a directory that had to be fetched is there. The membership publishes less often.
+	// Every claimsEvery, this host's measurements of waypoints go to the membership, and those of other members are read. The
+	// first exchange comes firstClaims after the start, with the measurements of earlier agents. The second comes moreClaims
+	// later, because the directory may have to be fetched first. The membership publishes less often.
 	claimsEvery = 10 * time.Minute
 	firstClaims = 5 * time.Second
 	moreClaims  = 10 * time.Second
@@ -24,7 +24,7 @@ type exchange struct {
 	at    time.Time
 	going bool
 	again bool // the first is over
-	// publish is set if other members are told what this host measured.
+	// publish is set if this host's own measurements are given to others.
 	publish bool
 }
 
@@ -45,7 +45,7 @@ func (e *exchange) due(now time.Time) bool {
 	return !e.going && !now.Before(e.at)
 }
 
-// exchangeClaims gives other members what this host measured of waypoints, and the path manager what they did.
+// exchangeClaims gives this host's measurements of waypoints to other members, and theirs to the path manager.
 func (c *Client) exchangeClaims(ctx context.Context, now time.Time) {
 	if c.config.Directory == nil || !c.exchange.due(now) {
 		return

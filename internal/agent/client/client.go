@@ -46,7 +46,7 @@ type Config struct {
 	Directory Directory
 	// Sightings takes the addresses at which waypoints see this host; nil: nobody wants them.
 	Sightings chan<- nat.Sighting
-	// Relay is told of converters.
+	// Relay connects to converters, as this role orders.
 	Relay Relay
 	// GrantedRates has the rates that peers were granted by TCP options; nil: none are.
 	GrantedRates *ebpf.Map
@@ -57,13 +57,13 @@ type Config struct {
 type Directory interface {
 	// Choices delivers the waypoints to use, whenever they change.
 	Choices() <-chan []config.Peer
-	// Heard reports whether a chosen waypoint has a session and gives something.
+	// Heard is told whether a chosen waypoint has a session and offers a kind of detour.
 	Heard(waypoint string, up bool)
 	// Way returns a function that punches a hole to a waypoint, for session.ClientConfig.
 	Way(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error
 	// Steer has waypoints chosen before all others, or not at all.
 	Steer(first, never []string)
-	// ExchangeClaims gives other members what this host measured of waypoints, and returns what they measured of those named.
+	// ExchangeClaims gives other members this host's own measurements of waypoints, and returns theirs of the waypoints in about.
 	ExchangeClaims(ctx context.Context, own []claim.Claim, about []string) ([]claim.Heard, error)
 }
 
@@ -83,7 +83,7 @@ type Client struct {
 	inbox      chan func(now time.Time) // waypoints' answers and users' requests
 	manager    *path.Manager
 	memory     stateFile // of what the manager measured
-	budget     stateFile // of what is used of the budgets
+	budget     stateFile // of the used parts of the budgets
 	exchange   exchange
 	book       *detour.Book
 	backlog    []path.Event // came up while actions were carried out
@@ -126,7 +126,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	host.boundUnsent(operator.Cgroup)
 	sending := sendingHost{host.openSetter(operator.Cgroup, config.GrantedRates, settings.Policies)}
 	policer := newPolicer(log)
-	// After what else is attached to the cgroup, see keepalive.Open.
+	// The prober must be the last program that is attached to the cgroup: see keepalive.Open.
 	prober := host.openProber(operator.Cgroup)
 	return &Client{
 		config: config, log: log, host: host, inbox: make(chan func(time.Time), inboxRoom),

@@ -160,7 +160,7 @@ func (k *converterKeeper) setTunnel(end tunnelEnd) {
 }
 
 // ask requests a cookie and the ports for incoming connections, and returns the delay until the next request. While the
-// tunnel is not up, the cookie would be of no use, so only the ports are taken from the answer.
+// tunnel is not up, the cookie cannot be used, and only the ports are taken from the answer.
 func (k *converterKeeper) ask(ctx context.Context, s session.State, end tunnelEnd) time.Duration {
 	asking, cancel := context.WithTimeout(ctx, converterAnswer)
 	defer cancel()

@@ -51,9 +51,9 @@ func (c *Client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 
 var errOutsideCgroup = errors.New("the program is outside the cgroup that gets in-band detours ([client] cgroup)")
 
-// subflowClosed translates the end of a subflow. A join without the in-band
-// option, which the waypoint could not recognise, says nothing about the path
-// or the server.
+// subflowClosed translates the end of a subflow. If its SYN left without the
+// in-band option, the waypoint could not recognise it. Then its end is no
+// evidence about the path or the server.
 func (c *Client) subflowClosed(ev mptcp.Event) path.Event {
 	if c.tunnels.forget(ev.Local, ev.Remote) {
 		return path.CreateFailed{Token: path.Token(ev.Token), LocalID: ev.LocalID, Err: errOutsideCgroup}
@@ -68,9 +68,9 @@ func (c *Client) subflowClosed(ev mptcp.Event) path.Event {
 	return closed
 }
 
-// resync asks the kernel for all connections. It happens between two events, so
-// that those already taken in are older than the answer and those waiting are
-// not.
+// resync asks the kernel for all connections. It runs between two events, so
+// that events taken in before are older than the answer, and events that still
+// wait are newer.
 func (c *Client) resync() {
 	c.counters.Resyncs++
 	conns, err := c.host.kernel.Connections()
@@ -113,7 +113,7 @@ func (c *Client) readAddresses() {
 	}
 }
 
-// addressesChanged reports this host's addresses to all that depend on them.
+// addressesChanged reports this host's addresses to sessions, tunnels, the relay and the path manager.
 func (c *Client) addressesChanged(ctx context.Context, now time.Time) {
 	interfaces := c.host.interfaces()
 	local, ok := c.host.localAddrs(interfaces)

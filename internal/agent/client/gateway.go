@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
 
-// lanGateway keeps the connections of the LANs' hosts led to the relay, if the configuration names LANs.
+// lanGateway keeps the kernel's rules that lead connections of LANs' hosts to the relay, if the configuration names LANs.
 type lanGateway struct {
 	config  gateway.Config
 	open    *gateway.Gateway // nil: nothing is led to the relay
@@ -22,7 +22,7 @@ type lanGateway struct {
 	log     *slog.Logger
 }
 
-// newGateway removes what an earlier agent has left, unless keep may take it over.
+// newGateway removes an earlier agent's rules, unless keep may take them over.
 func newGateway(settings *config.Config, log *slog.Logger) lanGateway {
 	g := lanGateway{left: true, log: log}
 	use := Converting(settings.Client, settings.Waypoint.Marks)
@@ -33,7 +33,7 @@ func newGateway(settings *config.Config, log *slog.Logger) lanGateway {
 		g.left = false
 	}
 	convert := settings.Client.Converter
-	convert.Use = config.ConvertAlways // what else it says holds in any mode, and that one may change
+	convert.Use = config.ConvertAlways // the user may change the mode, and the other settings hold in every mode
 	if use = Converting(config.Client{Exclude: settings.Client.Exclude, Converter: convert}, settings.Waypoint.Marks); len(use.Gateway) > 0 {
 		g.config = gateway.Config{
 			Interfaces: use.Gateway, Exclude: use.Exclude, ExcludePorts: use.ExcludePorts, KeepIPv6: use.KeepIPv6, Marks: settings.Waypoint.Marks,
@@ -42,7 +42,7 @@ func newGateway(settings *config.Config, log *slog.Logger) lanGateway {
 	return g
 }
 
-// keepGateway has the kernel lead to the relay what gains by it now.
+// keepGateway has the kernel lead those connections to the relay that gain by a converter now.
 func (c *Client) keepGateway(now time.Time) {
 	g := &c.gateway
 	if len(g.config.Interfaces) == 0 {
@@ -59,12 +59,12 @@ func (c *Client) keepGateway(now time.Time) {
 	case r != nil:
 		want.Port4, want.Port6 = listensAt(r.Parts[relay.PartGateway4]), listensAt(r.Parts[relay.PartGateway6])
 	case g.open == nil:
-		return // it may take a moment to find the relay to which the rules lead that were left
+		return // an earlier agent's rules may lead to a relay that is not found yet
 	}
 	g.complain(g.keep(want), missing(g.config.Interfaces, c.host.interfaces()))
 }
 
-// removed delivers something when keepGateway should restore rules that another program has removed.
+// removed returns a channel that delivers a value when another program has removed rules; keepGateway is due then.
 func (g *lanGateway) removed() <-chan struct{} {
 	if g.open == nil {
 		return nil
@@ -72,7 +72,7 @@ func (g *lanGateway) removed() <-chan struct{} {
 	return g.open.Removed()
 }
 
-// keep installs what is wanted, and what others have removed.
+// keep installs the wanted rules, and restores those that other programs have removed.
 func (g *lanGateway) keep(want gateway.Want) (err error) {
 	if g.open == nil {
 		if g.open, err = gateway.Open(g.config, want); err == nil {
@@ -91,7 +91,7 @@ func (g *lanGateway) keep(want gateway.Want) (err error) {
 	return g.open.Set(want)
 }
 
-// remove leads nothing to the relay any more.
+// remove removes all rules, so that no further connection is led to the relay.
 func (g *lanGateway) remove() error {
 	if g.open != nil {
 		err := g.open.Remove()
@@ -113,7 +113,7 @@ func (g *lanGateway) close() error {
 	return g.open.Close()
 }
 
-// complain notes what is wrong, if anything, and logs it once.
+// complain records the problem for the status, if there is one, and logs it once.
 func (g *lanGateway) complain(err error, lacks string) {
 	problem := ""
 	switch {

@@ -37,7 +37,7 @@ type host struct {
 	problems    []string      // for the status
 	inactivity  time.Duration // for which the kernel keeps connections without subflows
 	log         *slog.Logger
-	undo        []func() error
+	undo        []func() error // in the order in which the changes were made
 }
 
 // router knows this host's addresses and from which of them packets leave.
@@ -100,7 +100,7 @@ func openHost(ctx context.Context, settings *config.Config, log *slog.Logger) (h
 	return h, err
 }
 
-// close gives back what was taken, the last thing first.
+// close undoes the changes to the host, the last one first.
 func (h *host) close() error {
 	var errs []error
 	for i := len(h.undo) - 1; i >= 0; i-- {

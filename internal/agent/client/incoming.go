@@ -18,11 +18,11 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// incomingCookie is for how long a converter may bring connections with one cookie: longer than any lease.
+// incomingCookie is the time for which a converter may bring connections with one cookie. It is longer than any lease.
 const incomingCookie = 25 * time.Hour
 
-// Receiving returns what the relay has to do for the services of this host for which converters take connections; nil:
-// there are none.
+// Receiving returns the relay's orders for the services of this host for which converters take connections; nil: there are
+// none.
 func Receiving(c config.Client, id *collective.Identity) *relay.Receive {
 	if len(c.Converter.Incoming) == 0 {
 		return nil
@@ -37,8 +37,8 @@ func Receiving(c config.Client, id *collective.Identity) *relay.Receive {
 // incomingKey seals the cookies that converters get. It is derived, so that they stay valid after a restart.
 func incomingKey(id *collective.Identity) cookie.Key { return cookie.Key(id.Derive("incoming")) }
 
-// serviceNumber returns the number by which a cookie names a service. It depends on all that the service is: a cookie from before a change of the
-// configuration leads to the service that it was sealed for, or to none.
+// serviceNumber returns the number by which a cookie names a service. It is a hash of the whole service: so a cookie from before a
+// change of the configuration leads to the service for which it was sealed, or to none.
 func serviceNumber(x config.Incoming) uint32 {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s %d %v", x.Converter, x.Port, x.To)
@@ -66,7 +66,7 @@ func incomingAt(converter string, settings config.Client, id *collective.Identit
 	return in
 }
 
-// request adds the ports to a request to the converter at an address, from which alone their cookies are valid.
+// request adds the ports to a request to the converter at an address. Their cookies are valid from that address only.
 func (in incoming) request(r *wire.TunnelRequest, converter netip.Addr, now time.Time) {
 	if len(in.services) == 0 {
 		return

@@ -53,8 +53,8 @@ func plainOpened(fallen []path.Ends, listening []netip.AddrPort, accepted func(p
 	return opened
 }
 
-// plainServers remembers when connections to servers fell back to plain TCP. A connection shows it once: a long one says
-// nothing of the server later.
+// plainServers remembers when connections to servers fell back to plain TCP. Each connection counts once, when it is found:
+// the server may have changed by the end of a long one.
 type plainServers struct {
 	conns map[path.Ends]bool           // those of the last look
 	found map[netip.AddrPort]time.Time // when the youngest of these was found

@@ -14,7 +14,7 @@ import (
 type policer struct {
 	log  *slog.Logger
 	open func() (rates, error)
-	// rates is nil until there was a bound, and failed is why the host cannot have any.
+	// rates is nil before the first bound. failed is the reason why this host cannot bound rates; nil: none is known.
 	rates    rates
 	failed   error
 	byPolicy bool // whether a policy wanted a bound
@@ -40,7 +40,7 @@ type rates interface {
 	Close() error
 }
 
-// newPolicer removes what an agent that was killed has left.
+// newPolicer removes the program of an agent that was killed.
 func newPolicer(log *slog.Logger) policer {
 	if err := police.CleanUp(); err != nil {
 		log.Debug("an earlier agent's program that bounds rates may be left", "err", err)
@@ -132,5 +132,5 @@ func (p *policer) close() error {
 	return err
 }
 
-// CleanUp removes what the client role has left on interfaces. No agent may run.
+// CleanUp removes the programs of a client role that was killed from interfaces. No agent may run.
 func CleanUp() error { return police.CleanUp() }

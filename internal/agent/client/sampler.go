@@ -20,8 +20,8 @@ const (
 	sampleShare = 50
 )
 
-// sampler reads subflows' counters for the path manager: each second those of all, more often those of
-// connections on which a broken detour could be found out, and those of one when it asks.
+// sampler reads subflows' counters for the path manager: each second those of all subflows, more often those of
+// connections that a broken detour could hold up, and those of a single subflow on request.
 type sampler struct {
 	log       *slog.Logger
 	kernel    mptcp.Kernel
@@ -37,7 +37,8 @@ type watched struct {
 	gone []path.SubflowMissing
 }
 
-// sample has the path manager see all subflows' counters, and returns the time until it is due again.
+// sample gives the path manager all subflows' counters, does the other work of each second, and returns the time until it is
+// due again.
 func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
 	c.saveState(ctx, now)
 	c.exchangeClaims(ctx, now)
@@ -54,8 +55,8 @@ func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
 	return max(sampleEvery, sampleShare*time.Since(now))
 }
 
-// sampleAll has the path manager see all subflows' counters, in parts. What it decides is carried out afterwards, because
-// most of that needs the kernel, which is busy with the list until then.
+// sampleAll gives the path manager all subflows' counters, in parts. It carries out the actions afterwards, because most of
+// them need the kernel, which is busy with the list until then.
 func (c *Client) sampleAll(ctx context.Context, now time.Time) error {
 	var actions []path.Action
 	var concerned []path.Sample // path servers may be asked about their connections
@@ -74,8 +75,8 @@ func (c *Client) sampleAll(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// sampleWatched has the path manager see the connections that it wants to see closely, and returns the time until
-// it is due again. Each connection costs a look-up, and one for each of its subflows.
+// sampleWatched gives the path manager the counters of the connections that it watches, and returns the time until it is
+// due again. A connection costs one look-up, and one more for each of its subflows.
 func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration {
 	w := &c.sampler.watched
 	w.Samples, w.Received, w.gone = w.Samples[:0], w.Received[:0], w.gone[:0]
@@ -94,7 +95,7 @@ func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration
 	return max(watchEvery, sampleShare*time.Since(now))
 }
 
-// measureSessions has the path manager see the sessions' round trips, and measures them again, when it asks for that.
+// measureSessions gives the path manager the sessions' round trips and begins to measure them again, if it wants that now.
 func (c *Client) measureSessions(now time.Time) {
 	if !c.manager.MeasuresSessions(now) {
 		return
@@ -136,8 +137,8 @@ func (s *sampler) all(yield func(path.Measured)) error {
 	return nil
 }
 
-// watch reads one connection: how far its data has arrived first, so that what its
-// subflows have beyond that is not older.
+// watch reads one connection. It reads first how far the connection's data has arrived in order, so that its subflows'
+// counters are not older than that.
 func (s *sampler) watch(token path.Token, subflows []path.Ends) {
 	upTo, err := s.kernel.DataReceived(uint32(token))
 	if err != nil {
@@ -169,7 +170,7 @@ func (s *sampler) missing(token path.Token, local, remote netip.AddrPort) path.S
 	return path.SubflowMissing{Token: token, Local: local, Remote: remote, ChecksumErrors: s.checksumErrors()}
 }
 
-// checksumErrors returns the kernel's count; if it cannot be read, the last one that was.
+// checksumErrors returns the kernel's count, or the last one that was read if it cannot be read now.
 func (s *sampler) checksumErrors() uint64 {
 	n, err := s.kernel.ChecksumErrors()
 	if err != nil {
@@ -200,8 +201,8 @@ type prober interface {
 	End(local, remote netip.AddrPort) error
 }
 
-// probe begins or ends to have probes sent on a subflow. The prober acts with the next
-// segment, so one is sent: the priority that the subflow has already, told once more.
+// probe begins or ends to have probes sent on a subflow. The prober acts with the next segment, so probe has one sent:
+// it announces the priority that the subflow has already.
 func (s *sampler) probe(a path.Probe) error {
 	if s.prober == nil {
 		return nil

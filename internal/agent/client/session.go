@@ -23,7 +23,7 @@ type waypoint interface {
 	Refusal(error) detour.Refusal
 	// Describe returns the session's state.
 	Describe() api.Waypoint
-	// Measured returns what was measured of the session. It is zero while there is none.
+	// Measured returns the measurements of the session. They are zero while there is no session.
 	Measured() figures
 	// Ping has the round trip be measured again.
 	Ping()
@@ -90,7 +90,7 @@ func (s *waypointSession) Describe() api.Waypoint {
 }
 
 // loadedAtMost bounds the time for which a waypoint that refuses a mapping because of its load is not asked for it
-// again, whatever the waypoint says.
+// again, even if the waypoint names a longer time.
 const loadedAtMost = time.Minute
 
 // figures holds the measurements of a session: its shortest and its latest round trip, the share of its packets that were lost lately, and
@@ -110,8 +110,8 @@ func measuredOf(s session.State) figures {
 	return figures{s.MinRTT, s.LatestRTT, s.Loss, s.LossPackets}
 }
 
-// quotaSpent reports whether a waypoint's quota is used up: it has ended the connections that ran through it, of
-// which the kernel of an end that sends nothing does not hear.
+// quotaSpent reports whether a waypoint's quota is used up. The waypoint has then ended the connections through it, but
+// the kernel of a host that sends nothing is not notified.
 func quotaSpent(s session.State) bool { return s.Closed != nil && s.Closed.Code == wire.QuotaTraffic }
 
 // offers returns the kinds of detours that a waypoint gives now. A kind that is newer than this program is left

@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// Status returns the client role's part of the status, and what keeps it from its work.
+// Status returns the client role's part of the status, and its problems.
 func (c *Client) Status(ctx context.Context) (*api.Using, []string, error) {
 	u, err := c.describe(ctx)
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 // mostBusy bounds the connections of Activity.
 const mostBusy = 256
 
-// Activity returns what moves now: the counters, the busiest connections, and those that ended last. Unlike Status, it costs little however many
-// connections there are.
+// Activity returns the counters, the busiest connections, and those that ended last. Unlike Status, it stays cheap with many
+// connections.
 func (c *Client) Activity(ctx context.Context) (*api.Using, error) {
 	return call(ctx, c, func(now time.Time) (*api.Using, error) {
 		snap := c.manager.Busiest(mostBusy, now)
@@ -189,7 +189,7 @@ func (c *Client) describeKind(v detour.Via, k path.Kind, state detour.State, det
 	out.Remote = stands.Remote
 	switch d := detours[key]; {
 	case k == path.Mapped:
-		// A refusal is of one server, mostly; it is shown with the waypoint. So is a failure, for which it rests.
+		// Most refusals concern one server, so they are shown with the waypoint. So are failures.
 		switch {
 		case !state.Up:
 			out.State = api.KindDown
@@ -237,7 +237,7 @@ func (c *Client) Map(ctx context.Context, r api.MapRequest) (api.MapAnswer, erro
 	var lastErr error
 	for _, w := range choices {
 		asked, cancel := context.WithTimeout(ctx, mapTimeout)
-		grant, err := w.Map(asked, r.Server, true) // whoever names a waypoint wants that one
+		grant, err := w.Map(asked, r.Server, true) // sole: the user has named this waypoint
 		cancel()
 		if err == nil {
 			return api.MapAnswer{Address: netip.AddrPortFrom(w.addr, grant.Port), LeaseSeconds: grant.Lease.Seconds()}, nil

@@ -40,7 +40,7 @@ func (s *steering) resetUse() {
 	s.use, s.only, s.useUntil = slices.Clone(s.settings.Use), s.settings.UseOnly, time.Time{}
 }
 
-// change carries out a request. What it says of a waypoint replaces what was said before.
+// change carries out a request. It replaces earlier requests about the same waypoints.
 func (s *steering) change(r api.SteerRequest, now time.Time) error {
 	var until time.Time
 	if r.ForSeconds > 0 {
@@ -66,7 +66,7 @@ func (s *steering) change(r api.SteerRequest, now time.Time) error {
 	return nil
 }
 
-// expire ends what was said for a time that is over. It reports whether there was anything.
+// expire drops requests whose time is over. It reports whether there were any.
 func (s *steering) expire(now time.Time) (found bool) {
 	over := func(until time.Time) bool { return !until.IsZero() && !now.Before(until) }
 	if over(s.useUntil) {

@@ -149,7 +149,8 @@ func (h *host) identify(capture string) uint32 {
 // SysctlRecord is the file that remembers, across a crash, the sysctls from before the client role.
 func SysctlRecord(stateDir string) string { return filepath.Join(stateDir, "client-sysctls.json") }
 
-// Restore puts back the path manager of new sockets, and for how long the kernel uses plain TCP after an outage.
+// Restore restores the sysctls from before the client role: the path manager of new sockets, and the time for which the
+// kernel uses plain TCP after an outage.
 func Restore(stateDir string, log *slog.Logger) error {
 	record, err := netstate.OpenRecord(SysctlRecord(stateDir))
 	if err != nil {

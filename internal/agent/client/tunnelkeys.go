@@ -14,10 +14,9 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// tunnelKeys derives the keys of this host's ends of WireGuard tunnels. Agents of one host that follow each other have the same
-// keys: waypoints then assign the same addresses, and connections in tunnels go on where they were, although only an agent that
-// runs keeps the tunnels up. The secret is in the run directory, so that it does not outlive the host's next start, nor do the
-// connections.
+// tunnelKeys derives the keys of this host's ends of WireGuard tunnels from a secret. The next agent of this host derives the same
+// keys. So waypoints assign it the same addresses, and connections in tunnels continue. The secret is in the run directory, which
+// a restart of the host empties, as it ends the connections.
 type tunnelKeys struct{ secret [32]byte }
 
 // tunnelSecretFile is the file that has the secret.

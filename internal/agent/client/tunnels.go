@@ -39,7 +39,7 @@ type tunnels struct {
 	keys      tunnelKeys
 }
 
-// guard lets nothing but answers come out of tunnels. It is that of tunnel.OpenGuard.
+// guard has rules that let only answers come out of tunnels. tunnel.OpenGuard returns one.
 type guard interface {
 	Check() (restored bool, err error)
 	Removed() <-chan struct{}
@@ -105,7 +105,7 @@ func emptyTunnels(log *slog.Logger) *tunnels {
 	}
 }
 
-// problems describes to the user what keeps a kind of detours away.
+// problems describes to the user why a kind of detours is not used.
 func (t *tunnels) problems() []string {
 	if t.noSyns == nil {
 		return nil
@@ -176,7 +176,7 @@ func (t *tunnels) guarded() bool {
 	return true
 }
 
-// removed delivers something when checkGuard should be called, because another program has removed the guard's rules.
+// removed returns a channel that delivers a value when another program has removed the guard's rules; checkGuard is due then.
 func (t *tunnels) removed() <-chan struct{} {
 	if t.guard == nil {
 		return nil
@@ -215,8 +215,8 @@ func (t *tunnels) forget(local, remote netip.AddrPort) (unmarked bool) {
 	return t.syns != nil && t.syns.Forget(local, remote)
 }
 
-// close ends what marks SYNs, and the guard. All tunnels are down. If the relay has connections that may go by tunnels only,
-// the guard's rules stay for these, until the next agent has them or dcol down removes them.
+// close ends the marking of SYNs, and the guard. All tunnels must be down. If the relay has connections that may use tunnels
+// only, the guard's rules stay for these, until the next agent takes them over or dcol down removes them.
 func (t *tunnels) close() error {
 	var errs []error
 	if t.syns != nil {

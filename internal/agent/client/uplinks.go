@@ -38,7 +38,7 @@ func (u *uplinks) bound(a path.CreateSubflow) int {
 	return 0
 }
 
-// take takes in the uplinks that there are now. It returns what is to be offered and withdrawn.
+// take takes in the host's present uplinks. It returns offers of new ones, and withdrawals of those that are gone.
 func (u *uplinks) take(list []netstate.Uplink) (changes []path.Event) {
 	now := make(map[path.DetourID]bool)
 	for _, l := range list {

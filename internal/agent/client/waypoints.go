@@ -22,7 +22,7 @@ type roster struct {
 	chosen   []config.Peer // out of the directory
 	room     int           // for waypoints at a time
 	using    map[string]*usedWaypoint
-	leaving  map[string]config.Peer // were left, and are not gone yet
+	leaving  map[string]config.Peer // left, but not ended yet
 	numbers  map[int]bool           // of those that are leaving
 	sessions map[detour.Via]waypoint
 	loaded   map[detour.Via]time.Time // until when, as the waypoints say
@@ -54,11 +54,11 @@ type usedWaypoint struct {
 	tunnels    []keeper // they begin when there is a guard
 	begun      bool
 	begin      func(keeper)
-	end        context.CancelFunc // of what was begun
+	end        context.CancelFunc // ends the keepers that were begun
 	running    sync.WaitGroup
 }
 
-// close ends all that is had of the waypoint, and returns when nothing of it runs.
+// close ends the sessions, admissions and tunnels with the waypoint, and returns when they have ended.
 func (u *usedWaypoint) close() {
 	u.end()
 	u.running.Wait()
@@ -87,8 +87,8 @@ func (r *roster) changes() (leave []string, join []config.Peer) {
 	return rosterChanges(slices.Concat(r.fixed, chosen), have, r.leaving, r.room-len(r.using)-len(r.leaving))
 }
 
-// rosterChanges compares the waypoints to use with those in use. One that is reached elsewhere is left and
-// joined anew. One that has been left, and is not gone yet, is joined later. Room is the number of further
+// rosterChanges compares the waypoints to use with those in use. A waypoint with other addresses than before is left
+// and joined anew. A waypoint that was left, but has not ended yet, is joined later. room is the number of further
 // waypoints that may be joined.
 func rosterChanges(want []config.Peer, have, leaving map[string]config.Peer, room int) (leave []string, join []config.Peer) {
 	wanted := make(map[string]config.Peer, len(want))
@@ -169,8 +169,8 @@ func (c *Client) join(ctx context.Context, p config.Peer) error {
 	return c.keepTunnels(ctx, u, leads)
 }
 
-// leave ends the use of a waypoint: what ran through it moves first, as far as it can. Its sessions and
-// tunnels end in the background.
+// leave ends the use of a waypoint. Subflows through it move to other detours first, where there are any. Its sessions
+// and tunnels end in the background.
 func (c *Client) leave(ctx context.Context, name string, now time.Time) {
 	r := &c.roster
 	u := r.using[name]
@@ -229,7 +229,7 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 	})
 }
 
-// loadChanged is called by a session when its waypoint says that it is loaded, or no longer.
+// loadChanged is called by a session when its waypoint reports that it is loaded, or no longer loaded.
 func (c *Client) loadChanged(ctx context.Context, v detour.Via, load session.Load) {
 	c.postFor(ctx, v, func(now time.Time) {
 		c.setLoad(v, load)
@@ -237,7 +237,7 @@ func (c *Client) loadChanged(ctx context.Context, v detour.Via, load session.Loa
 	})
 }
 
-// setLoad records what a waypoint says of its load.
+// setLoad records a waypoint's load, and reports it to the path manager.
 func (c *Client) setLoad(v detour.Via, load session.Load) {
 	c.roster.loaded[v] = load.Until
 	c.backlog = append(c.backlog, path.WaypointLoaded{Waypoint: v.Waypoint, Addr: v.Addr, Until: load.Until, Gives: load.Gives})
@@ -253,14 +253,14 @@ func (c *Client) hasOther(v detour.Via, now time.Time) bool {
 	return false
 }
 
-// measuredWaypoint has the path manager know what was measured of a session.
+// measuredWaypoint reports a session's measurements to the path manager.
 func (c *Client) measuredWaypoint(v detour.Via, m figures) {
 	if m.trip > 0 {
 		c.backlog = append(c.backlog, path.WaypointMeasured{Waypoint: v.Waypoint, Addr: v.Addr, RTT: m.trip, Latest: m.latest, Loss: m.loss, Packets: m.packets})
 	}
 }
 
-// reportUse reports to the directory whether there is a session with a waypoint, and it gives something.
+// reportUse reports to the directory whether a waypoint has a session and offers a kind of detour.
 func (c *Client) reportUse(name string) {
 	u := c.roster.using[name]
 	if u == nil || c.config.Directory == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path/claim"
 )
 
-// Why explains what is done about a server.
+// Why explains which paths connections to a server take, and why.
 func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 	return call(ctx, c, func(now time.Time) (api.Why, error) {
 		kernel, err := c.host.figures()

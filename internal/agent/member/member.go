@@ -128,8 +128,8 @@ func (m *Member) knock(from string, id [12]byte, at []netip.AddrPort) {
 	}
 }
 
-// reach tries to begin a session with a member, as a client does: by hole punching, where that is how it says
-// it is reached.
+// reach tries to begin a session with a member, as a client does. It punches a hole first if the member's record asks
+// for that.
 func (m *Member) reach(ctx context.Context, id *collective.Identity, name string, at netip.AddrPort, punch bool) error {
 	var way func(context.Context, *net.UDPConn, netip.AddrPort) error
 	if punch {

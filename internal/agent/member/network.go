@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
 
-// followNetwork calls changed when this host's own addresses have changed, until ctx ends: what is connected to
-// the collective must be connected anew.
+// followNetwork calls changed each time that this host's own addresses change, until ctx ends. Connections to the
+// collective must then be made anew.
 func followNetwork(ctx context.Context, changed func(), log *slog.Logger) error {
 	routes, err := netstate.OpenAddresses()
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/detour-collective/dcol/internal/nat/stun"
 )
 
-// Waypoints that let in only what they have sent to: a client that wants a session finds out where its new
-// socket is seen, has a coordinator tell the waypoint, and both knock at each other until they hear each
-// other. QUIC comes after that, from the same socket.
+// Some waypoints' NATs let in packets only from addresses to which the waypoint has sent before. A client that wants a
+// session with one asks other members for the external address of its new socket, and has a coordinator tell the
+// waypoint. Both then send packets until they hear each other. QUIC follows from the same socket.
 
-// maxObservers bounds how many members are asked where they see us.
+// maxObservers bounds the members that are asked for our external address.
 const maxObservers = 8
 
 // others returns other members' records, of waypoints, in no order.

@@ -27,12 +27,12 @@ import (
 )
 
 const (
-	// examineEvery is how often other members are asked where they see us, when nothing has changed, and
-	// examineAgain how soon when there were too few of them to ask, doubled each time.
+	// examineEvery is the time between two examinations, in which other members are asked for our external address, if nothing
+	// has changed. examineAgain is the first delay if there were too few members to ask. It doubles each time.
 	examineEvery = 10 * time.Minute
 	examineAgain = 2 * time.Second
 	// freshEvery keeps a NAT from forgetting the port: some forget after half a minute (RFC 4787, 4.3 wants
-	// two). It is also how late another address of the NAT is noticed by who has no sessions with others.
+	// two). A host that has no sessions with other waypoints also notices another address of the NAT within this time.
 	freshEvery = 20 * time.Second
 )
 
@@ -298,7 +298,7 @@ func (o *Outside) examine(ctx context.Context, own []netip.Addr) (enough bool) {
 	return found.Leaves() != nat.LeavesOpen && found.Filtering != nat.PassesSome
 }
 
-// refresh keeps a NAT from forgetting us, and reports whether all that answer still see us at the same place.
+// refresh keeps a NAT from forgetting us, and reports whether all members that answer still see us at the same address.
 func (o *Outside) refresh(ctx context.Context) bool {
 	o.mu.Lock()
 	found, before := o.found, o.evidence.Sightings

@@ -71,7 +71,7 @@ func (s *seen) passed(routers []netip.Addr) {
 	})
 }
 
-// update changes what is known, and reports it to the waypoint if that makes a difference.
+// update applies change, and sends the news to the waypoint if the addresses outside have changed.
 func (s *seen) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

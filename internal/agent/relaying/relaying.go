@@ -31,7 +31,7 @@ type Config struct {
 	Dir      string      // the run directory
 	Version  string      // of this program; a relay of another version is replaced
 	LogLevel string      // of the relay
-	State    relay.State // what it has to do at first
+	State    relay.State // its first orders
 	Log      *slog.Logger
 }
 

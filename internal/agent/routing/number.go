@@ -68,9 +68,10 @@ func number(r netstate.MultipathRoute, radix int) numbered {
 	return n
 }
 
-// programmed returns the routes for the program: those that it chooses for, and without slots those that are left to the kernel
-// and those within others that have a single next hop. They would be taken for part of the shorter prefix otherwise. If there are too
-// many of the last, some are: the kernel has no choice there, only the counts are too large then.
+// programmed returns the routes for the eBPF program. Those for which it chooses have slots. Those that are left to the kernel, and
+// those within other routes that have a single next hop, have none: they only keep the program from applying a shorter prefix to
+// their packets. If there are too many of the last, some are left out. Then only the counts are too large, because the kernel has no
+// choice there.
 func programmed(all []numbered, within []netip.Prefix) (routes []balance.Route) {
 	for _, n := range all {
 		r := balance.Route{Prefix: n.Prefix}

@@ -30,7 +30,7 @@ func (s *Serving) given(now waypoint.GivingStatus) api.Given {
 	return out
 }
 
-// Switch switches the waypoint on or off, and returns what it gives then.
+// Switch switches the waypoint on or off, and returns its new limits and state.
 func (s *Serving) Switch(r api.SwitchRequest, now time.Time) (api.Given, error) {
 	if err := s.switchTo(r, now); err != nil {
 		return api.Given{}, err

@@ -49,7 +49,7 @@ func (a *announcer) Load() session.Load {
 // Closed implements session.Handler.
 func (a *announcer) Closed() *session.Closed { return a.closed.Load() }
 
-// handler answers sessions' requests with what the waypoint has.
+// handler implements session.Handler with the parts of the waypoint role.
 type handler struct {
 	*announcer
 	way       *waypoint.Waypoint

@@ -57,11 +57,11 @@ type offering struct {
 	log   *slog.Logger
 
 	own    []netip.Addr
-	mapped netip.AddrPort // where others reach our port, if not at our own addresses; zero: nowhere
-	punch  bool           // they do once we have sent to them
+	mapped netip.AddrPort // the external address of our port, if it is not one of our own; zero: none is known
+	punch  bool           // others reach it only after we have sent them a packet
 }
 
-// newOffering begins with what the configuration and the waypoint role give.
+// newOffering returns an offering without addresses. Its kinds of detours are those that the waypoint role offers.
 func newOffering(c Config, offers []wire.Kind, from *outside.Outside) (*offering, error) {
 	listen := c.Settings.Session.Listen
 	_, port, err := net.SplitHostPort(listen)

@@ -42,7 +42,7 @@ type Config struct {
 	// Trusted and Sightings are for outside.Config.
 	Trusted   func(member string) bool
 	Sightings <-chan nat.Sighting
-	// Relay is told at which ports to take connections for members.
+	// Relay takes connections for members at the ports that it is given.
 	Relay Relay
 	Log   *slog.Logger
 }

@@ -79,7 +79,7 @@ func attach(rules []cc.Rule, needed []string) (*cc.Chooser, []*cc.AttachError, e
 	return chooser, failed, nil
 }
 
-// noteFailed notes which cgroups cannot be used now, and logs what is new.
+// noteFailed records the cgroups that cannot be used now. It logs those that are new, and those that can be used again.
 func (t *Transport) noteFailed(failed []*cc.AttachError) {
 	among := func(list []*cc.AttachError, cgroup string) bool {
 		return slices.ContainsFunc(list, func(f *cc.AttachError) bool { return f.Cgroup == cgroup })
@@ -223,7 +223,7 @@ func network(text string) (netip.Prefix, error) {
 	return n, nil
 }
 
-// describeTables adds the tables and what they did.
+// describeTables adds the tables to out, with their problems and the number of connections to which each was applied.
 func (t *Transport) describeTables(out *api.Transport) (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

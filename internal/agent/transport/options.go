@@ -177,7 +177,7 @@ func valueText(r tcpopt.Request) string {
 	return fmt.Sprint(r.Value)
 }
 
-// grantedText returns what is in force.
+// grantedText returns the value that was granted, in words.
 func grantedText(r option.Report) string {
 	if r.Request.Option == tcpopt.DelayedACK {
 		return (time.Duration(r.Granted) * time.Microsecond).String() + " at most, 2 segments"

@@ -87,7 +87,7 @@ func (t *Transport) Problems() []string {
 	return problems
 }
 
-// Status describes what is in force.
+// Status describes the congestion controls and options in force.
 func (t *Transport) Status() (api.Transport, error) {
 	out := api.Transport{Schema: api.TransportSchema, Congestion: []api.Congestion{}}
 	available, err := sysctl("tcp_available_congestion_control")

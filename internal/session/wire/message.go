@@ -19,7 +19,7 @@ type Hello struct {
 	Lease    time.Duration  // lifetime of a mapping without renewal
 	Observed netip.AddrPort // source of the client's packets as the waypoint sees it
 	// Closed is the reason for which the waypoint gives nothing to any member for now, or 0.
-	// ClosedFor is how long that will last, or 0 if unknown.
+	// ClosedFor is the time until it opens again; 0: unknown.
 	Closed    Code
 	ClosedFor time.Duration
 	// Session is the waypoint's ID of this session, for the client's statement.
