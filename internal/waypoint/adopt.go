@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// newLoop builds the parts in the order in which they need each other. Nothing has been read yet.
+// newLoop builds the parts, each after those that it needs. It reads and changes nothing.
 func newLoop(config Config, policy *egress.Policy, k kernel, log *slog.Logger) *loop {
 	l := &loop{config: config, kernel: k, log: log, problems: make(problems), leases: lease.New(config.terms())}
 	l.record = attribution.Open(config.Log, config.Author, attribution.DefaultLimits, log)
@@ -42,7 +42,8 @@ func newLoop(config Config, policy *egress.Policy, k kernel, log *slog.Logger) *
 	return l
 }
 
-// owner returns the member whose a connection is, and over which session it was asked for.
+// owner returns the member that caused a connection, and the session in which it requested the lease for it. It reports false
+// if the connection is no member's.
 func (l *loop) owner(f netstate.Flow) (flows.Owner, bool) {
 	id, kind, ours := l.config.marks().OfMark(f.Mark)
 	m := l.leases.Member(id)
@@ -50,7 +51,7 @@ func (l *loop) owner(f netstate.Flow) (flows.Owner, bool) {
 	return flows.Owner{Member: id, Name: m.Name, Serial: m.Serial, By: by, Kind: kind}, ours
 }
 
-// adopt takes over what is there already.
+// adopt takes over the table, the connections and the saved state of an earlier agent, if there are any.
 func (l *loop) adopt(now time.Time) error {
 	if err := l.readSurroundings(); err != nil {
 		return err
@@ -87,13 +88,13 @@ func (l *loop) readSurroundings() error {
 	select {
 	case o := <-l.config.Outside:
 		l.surroundings.hear(o)
-	default: // nobody knows yet
+	default: // not known yet
 	}
 	return nil
 }
 
-// adoptTable takes over what the kernel holds, without touching it if the table's rules are those we
-// would write, else by putting a new table in the old one's place.
+// adoptTable takes over the leases in the kernel's table. It leaves the table as it is if its rules are those that we would
+// write, and replaces it otherwise.
 func (l *loop) adoptTable(now time.Time) error {
 	state, same, err := l.kernel.rules.Load()
 	if err != nil {
@@ -120,14 +121,15 @@ func (l *loop) adoptTable(now time.Time) error {
 	return l.table.install()
 }
 
-// sameRest reports whether a table has what we would write beside leases, but for what can be set later.
+// sameRest reports whether a table has the same forbidden addresses, forbidden ports and guarded interfaces as we would write.
+// The other parts beside leases can be set later.
 func sameRest(want, has rules.State) bool {
 	return slices.Equal(want.Forbidden, has.Forbidden) && slices.Equal(want.ForbiddenPorts, has.ForbiddenPorts) &&
 		slices.Equal(want.Guarded4, has.Guarded4) && slices.Equal(want.Guarded6, has.Guarded6)
 }
 
-// guarded returns the interfaces that strangers' packets are not forwarded from: none if forwarding was on
-// before us; those of the time when we switched it on, if the table still has them.
+// guarded returns the interfaces from which strangers' packets are not forwarded. now has none if forwarding was on before
+// us. If the table still has those of the time when we switched forwarding on, they stay.
 func guarded(now, then []string) []string {
 	if len(now) > 0 && len(then) > 0 {
 		return then
@@ -135,15 +137,15 @@ func guarded(now, then []string) []string {
 	return now
 }
 
-// restoreSessions finds in the log over which sessions was asked for what an earlier agent left. What the log does not
-// say is unknown until it is asked for again.
+// restoreSessions finds in the log the sessions in which an earlier agent's leases were requested. The session of a lease that
+// is not in the log stays unknown until the lease is renewed.
 func (l *loop) restoreSessions() {
 	if l.leases.Empty() {
 		return
 	}
 	sessions, err := attribution.Recall(l.config.Log)
 	if err != nil {
-		l.log.Warn("the sessions of what an earlier agent granted are not known", "err", err)
+		l.log.Warn("the sessions of an earlier agent's leases are not known", "err", err)
 		return
 	}
 	l.leases.Restore(sessions)

@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/lease"
 )
 
-// admit makes the kernel admit who is granted something, and know its key; if that fails, the grant is taken back.
+// admit has the kernel admit the member of a grant, and check its key. If that fails, it takes the grant back.
 func (l *loop) admit(a *lease.Admitting) error {
 	err := l.end(a.Before)
 	if err == nil {
@@ -21,7 +21,7 @@ func (l *loop) admit(a *lease.Admitting) error {
 		err = l.writeKeys(a.Keys)
 	}
 	if err != nil {
-		_ = l.end(a.Undo()) // which logs its failure
+		_ = l.end(a.Undo()) // end logs its failure
 		return err
 	}
 	for _, e := range a.Granted() {
@@ -30,7 +30,8 @@ func (l *loop) admit(a *lease.Admitting) error {
 	return nil
 }
 
-// end does to the kernel and to the log what goes with leases that have ended.
+// end removes ended leases from the kernel, ends their connections in tunnels, and writes their end to the log. It logs its
+// failure.
 func (l *loop) end(e lease.Ending) error {
 	defer l.tellIncoming()
 	err := l.writeKeys(e.Keys)
@@ -51,7 +52,7 @@ func (l *loop) end(e lease.Ending) error {
 	return nil
 }
 
-// writeKeys gives eBPF the keys of addresses.
+// writeKeys gives the eBPF program the keys of addresses.
 func (l *loop) writeKeys(addrs []netip.Addr) error {
 	var errs []error
 	for _, addr := range addrs {
@@ -60,10 +61,10 @@ func (l *loop) writeKeys(addrs []netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// expire ends what the kernel has dropped by itself.
-func (l *loop) expire(now time.Time) { _ = l.end(l.leases.Expire(now)) } // which logs its failure
+// expire ends the leases whose entries the kernel has dropped by itself.
+func (l *loop) expire(now time.Time) { _ = l.end(l.leases.Expire(now)) } // end logs its failure
 
-// addressesChanged looks at the interfaces, addresses and links there are now.
+// addressesChanged reads this host's interfaces, addresses and links again.
 func (l *loop) addressesChanged(now time.Time) {
 	l.filters.attach(l.table.rest.TunnelInterfaces, now)
 	changed, err := l.surroundings.look()
@@ -76,7 +77,7 @@ func (l *loop) addressesChanged(now time.Time) {
 	}
 }
 
-// outsideChanged notes how others see the host.
+// outsideChanged records this host's external addresses.
 func (l *loop) outsideChanged(o egress.Outside) {
 	if !l.surroundings.hear(o) {
 		return
@@ -85,11 +86,11 @@ func (l *loop) outsideChanged(o egress.Outside) {
 	l.surroundingsChanged(time.Now())
 }
 
-// surroundingsChanged has nothing lead to this host itself, or to what is near it.
+// surroundingsChanged forbids detours to this host's present addresses and neighbours, and ends those that lead there.
 func (l *loop) surroundingsChanged(now time.Time) {
 	policy := l.surroundings.policy
 	if err := l.table.setForbidden(policy.Forbidden()); err != nil {
 		l.log.Error("detours may lead to this host itself, or to its neighbours", "err", err)
 	}
-	_ = l.end(l.leases.EndForbidden(policy, l.limited.servers, now)) // which logs its failure
+	_ = l.end(l.leases.EndForbidden(policy, l.limited.servers, now)) // end logs its failure
 }

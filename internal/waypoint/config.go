@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// Config holds the operator's decisions.
+// Config has the operator's decisions, and the functions by which the waypoint reports changes.
 type Config struct {
 	Allow, Deny []netip.Prefix // see egress.New
 	DenyPorts   []uint16
@@ -25,39 +25,40 @@ type Config struct {
 	Bandwidth            int64                  // bytes per second of all members together, in each direction; 0: no limit
 	Quota                uint64                 // bytes in a month of all members together, both directions; 0: no quota
 	Hours                giving.Hours           // when connections may be opened
-	Members              map[string]MemberTerms // by name: what holds for some members besides
+	Members              map[string]MemberTerms // further limits of single members, by name
 	MappingLifetime      time.Duration
 	InBand               InBandMode
 	// Converter is the converter on this host; nil: there is none.
 	Converter *Converter
-	// TellIncoming is called with the ports at which the converter is to take connections for members: before Start returns,
-	// and when that has changed. It must not block, nor call the waypoint. May be nil.
+	// TellIncoming is called with the ports at which the converter is to take connections for members, before Start returns
+	// and after each change. It must not block, nor call the waypoint. It may be nil.
 	TellIncoming func([]Incoming)
-	// PortUnusable reports whether the converter cannot listen at a port for a member; nil: it can at all. It must not wait.
+	// PortUnusable reports whether the converter cannot listen at a port for a member. It must not block. If nil, every port
+	// can be used.
 	PortUnusable func(port uint16, member string) bool
-	// FastPath lets packets of established mapped and in-band detours pass by netfilter, where neither
-	// a limit of bandwidth nor a quota wants to see each.
+	// FastPath lets packets of established mapped and in-band detours bypass netfilter, unless a limit of
+	// bandwidth or a quota must see each packet.
 	FastPath bool
 
 	Log    string // file of the attribution log
 	Author attribution.Author
 	Record string // file that remembers the sysctls we changed
-	Memory string // file that remembers SwitchOff, and what was used of the quota
-	// Counts is a file for what the fast path has carried of connections that outlive the agent. As the
-	// connections do not outlive the host, it is better where a reboot removes it.
+	Memory string // file that remembers SwitchOff and the used part of the quota
+	// Counts is a file for the bytes that the fast path has carried of connections that outlive the agent.
+	// It should be in a folder that a reboot empties, because the connections end then, too.
 	Counts string
 
 	// Marks are the bits of packet and connection marks that are ours; 0: rules.DefaultMarks.
 	Marks rules.Marks
-	// Outside delivers how others see this host, now and whenever that changes; nil: nobody knows.
+	// Outside delivers this host's external addresses, now and after each change; nil: they are not known.
 	Outside <-chan egress.Outside
 
-	// Tell is called with whether the waypoint gives: before Start returns, and when that has changed. It
-	// must not block, nor call the waypoint. May be nil.
+	// Tell is called with the waypoint's standing, open or closed, before Start returns and after each change.
+	// It must not block, nor call the waypoint. It may be nil.
 	Tell func(giving.Standing)
-	// TellLoad is called with the time until which the waypoint is loaded, and with the rate that one more member would get, in bits a second,
-	// whenever one of them changes. A zero time means that it is no longer loaded, a zero rate that the rate is not known. It must
-	// not block, nor call the waypoint. May be nil.
+	// TellLoad is called when the waypoint's load changes: with the time until which it is loaded, and the rate that one more
+	// member would get, in bits a second. A zero time means that it is no longer loaded. A zero rate is unknown. TellLoad must
+	// not block, nor call the waypoint. It may be nil.
 	TellLoad func(until time.Time, gives float64)
 }
 
@@ -68,7 +69,8 @@ type MemberTerms struct {
 	Quota   uint64           // bytes in a month, both directions; 0: no quota
 }
 
-// Converter is where a converter of this host is, and how members prove to it that they are members.
+// Converter describes the converter on this host: its ports, and the key of the cookies by which members prove their
+// membership to it.
 type Converter struct {
 	Port uint16 // of TCP
 	Key  cookie.Key

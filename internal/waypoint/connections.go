@@ -15,7 +15,8 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// connections does to members' connections what package flows decides (also in fastpath.go and counts.go).
+// connections carries out for members' connections what package flows decides. Its methods are in fastpath.go and counts.go,
+// too.
 type connections struct {
 	flows  *flows.Flows
 	record *attribution.Log
@@ -23,19 +24,19 @@ type connections struct {
 	marks  rules.Marks
 	fastKernel
 	conntrack   flowTable
-	conntrackMu sync.Mutex // it answers one at a time
+	conntrackMu sync.Mutex // held during a request to conntrack, which answers one at a time
 
-	eventsLost uint64 // how often
-	saidSlow   bool   // that a connection could not get onto the fast path
+	eventsLost uint64 // times
+	saidSlow   bool   // the log says that connections stay with netfilter
 }
 
-// flowNews is news of conntrack: events, or that some were lost.
+// flowNews has events of conntrack, or reports that some were lost.
 type flowNews struct {
 	events []netstate.FlowEvent
 	lost   bool
 }
 
-// note takes in what has happened to connections.
+// note takes in conntrack's events.
 func (c *connections) note(news flowNews) {
 	for _, e := range news.events {
 		if e.Closed {
@@ -50,7 +51,7 @@ func (c *connections) note(news flowNews) {
 	}
 }
 
-// resync compares the connections we know with those there are, after events were lost.
+// resync compares the known connections with those of conntrack, after events were lost.
 func (c *connections) resync() {
 	there := make(map[netstate.Tuple]struct{})
 	err := c.list(func(f netstate.Flow) {
@@ -66,7 +67,7 @@ func (c *connections) resync() {
 	}
 }
 
-// open notes a connection, and has it watched once it is established.
+// open records a new connection, and has an established one watched.
 func (c *connections) open(event attribution.Event, f netstate.Flow) {
 	if e, ok := c.flows.Open(event, f, time.Now()); ok {
 		c.record.Write(e)
@@ -74,15 +75,15 @@ func (c *connections) open(event attribution.Event, f netstate.Flow) {
 	c.watch(f)
 }
 
-// close notes the end of a connection.
+// close records the end of a connection.
 func (c *connections) close(f netstate.Flow, seen bool) {
-	_ = c.leave(f.Origin) // which logs its failure
+	_ = c.leave(f.Origin) // leave logs its failure
 	if e, ok := c.flows.Close(f, seen, time.Now()); ok {
 		c.record.Write(e)
 	}
 }
 
-// list may be called from any goroutine.
+// list calls each with the connections that have our marks. It may be called from any goroutine.
 func (c *connections) list(each func(netstate.Flow)) error {
 	c.conntrackMu.Lock()
 	defer c.conntrackMu.Unlock()
@@ -111,16 +112,16 @@ func (c *connections) endAll(match netstate.MarkMatch) error {
 	return errors.Join(left, c.conntrack.Delete(match))
 }
 
-// restartConverted makes the kernel forget the converter's connections, which it then tracks anew. While there was no
-// table, it may have tracked none of their packets, and would take all further ones for invalid.
+// restartConverted makes the kernel forget the converter's connections, so that it tracks them anew. Without a table, the
+// kernel may have tracked none of their packets, and would then treat all further ones as invalid.
 func (c *connections) restartConverted() error { return c.endAll(c.marks.OfKind(wire.Converter)) }
 
-// usage returns what members' connections amount to. counted has the bytes that netfilter counted.
+// usage returns the number and the bytes of members' connections. counted has the bytes that netfilter counted.
 func (c *connections) usage(counted map[netstate.Tuple]netstate.Flow) map[rules.MemberID]flows.Usage {
 	return c.flows.Usage(counted, c.passed)
 }
 
-// passed returns how much of a connection on the fast path netfilter has not seen.
+// passed returns the bytes of a connection that took the fast path, which netfilter has not counted.
 func (c *connections) passed(f *flows.Fast) forward.Passed {
 	state, err := c.fast.Look(f.Flow)
 	if err != nil {

@@ -16,26 +16,26 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/flows"
 )
 
-// The bytes that the fast path has carried of open connections are in no place that outlives the agent: the
-// program's maps can be read by a later process only if that has CAP_SYS_ADMIN, which the packaged service
-// lacks. An agent that stops in order therefore leaves the counts to the next one in a file.
+// The eBPF program counts the bytes that the fast path carries. After the agent's end, a later process can read
+// the program's maps only with CAP_SYS_ADMIN, which the packaged service lacks. An agent that stops in order
+// therefore leaves the counts of open connections to the next agent in a file.
 
-// carried is a connection in the file. Both directions identify it: its addresses and ports as the client
-// sees them may be those of another connection by now.
+// carried is a connection in the file. It is identified by both directions, because another connection may have
+// the same addresses and ports at the client by now.
 type carried struct {
 	Flow   forward.Flow
 	Passed forward.Passed
 }
 
-// counts are the bytes that earlier agents carried of connections.
+// counts has the bytes of connections that took the fast path of earlier agents.
 type counts struct {
-	// saved has those that the last agent wrote when it stopped; nil: it was killed, and wrote nothing.
+	// saved has the counts that the last agent wrote when it stopped; nil: it was killed.
 	saved map[forward.Flow]forward.Passed
-	// left has those that the kernel still knows of an agent that was killed; none without CAP_SYS_ADMIN.
+	// left has the counts that the kernel still has from an agent that was killed; none without CAP_SYS_ADMIN.
 	left map[forward.Tuple]uint64
 }
 
-// of returns what was carried of a connection, and whether that is known.
+// of returns the bytes of a connection that took the fast path. It reports false if they are not known.
 func (c counts) of(f forward.Flow) (passed forward.Passed, known bool) {
 	if c.saved != nil {
 		return c.saved[f], true
@@ -44,8 +44,8 @@ func (c counts) of(f forward.Flow) (passed forward.Passed, known bool) {
 	return forward.Passed{Origin: origin, Reply: c.left[f.Reply]}, known
 }
 
-// adopt finds the connections that are open already. The subscription is older, so what happens
-// meanwhile arrives afterwards.
+// adopt lists the connections that are open already. The subscription to events is older, so events that
+// happen meanwhile arrive afterwards.
 func (c *connections) adopt(path string) error {
 	before := c.countedBefore(path)
 	unknown := 0
@@ -74,7 +74,7 @@ func (c *connections) adopt(path string) error {
 	return nil
 }
 
-// countedBefore reads what earlier agents left. The file stays until the counts are taken over.
+// countedBefore reads the counts of earlier agents. The file stays until they are taken over.
 func (c *connections) countedBefore(path string) (before counts) {
 	if c.fast != nil {
 		before.left = c.fast.Left()
@@ -87,8 +87,8 @@ func (c *connections) countedBefore(path string) (before counts) {
 	return before
 }
 
-// saveCounts leaves the connections to netfilter, which counts from here on, and saves what was carried.
-// Nothing else runs any more.
+// saveCounts gives all connections back to netfilter, which counts from here on, and saves the counts of the
+// fast path. It must be called last.
 func (c *connections) saveCounts(path string) error {
 	var errs []error
 	list := []carried{}
@@ -131,7 +131,7 @@ func writeCounts(path string, list []carried) error {
 	return nil
 }
 
-// forgetCounts removes the file; doing it again is harmless.
+// forgetCounts removes the file, if it exists.
 func forgetCounts(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget what the fast path has carried: %w", err)

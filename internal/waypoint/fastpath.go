@@ -11,12 +11,12 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/flows"
 )
 
-// The fast path: packets of established detours pass by netfilter (package forward), unless a rule
-// concerns every packet, as those of bandwidth and quota do. netfilter stays the truth about which
-// connections there are. So that conntrack, which sees a connection's beginning, its end and now and
-// then a packet, neither forgets it nor takes what it sees for forged, its entry is relaxed. A relaxed
-// entry ends with any FIN or RST, so package forward keeps those away from it whose numbers are wrong. It
-// learns the numbers while a connection is watched; package flows decides when it has.
+// On the fast path, packets of established detours bypass netfilter (package forward). It is not used if a rule
+// must see every packet, such as a limit of bandwidth or a quota. conntrack still decides which connections
+// exist. Of a connection on the fast path, it sees the beginning, the end and a packet now and then. Its entry
+// is relaxed, so that conntrack neither forgets the connection nor treats these packets as forged. A relaxed
+// entry ends with any FIN or RST, so package forward hides those with wrong sequence numbers from it. Package
+// forward learns the numbers while a connection is watched, and package flows decides when they are certain.
 
 // fastPath is implemented by forward.Forwarder.
 type fastPath interface {
@@ -28,23 +28,23 @@ type fastPath interface {
 	Left() map[forward.Tuple]uint64
 }
 
-// flowEntries is implemented by netstate.Conntrack: one entry at a time.
+// flowEntries changes single entries of conntrack. It is implemented by netstate.Conntrack.
 type flowEntries interface {
 	Relax(origin netstate.Tuple, timeout time.Duration) error
 	Flow(origin netstate.Tuple) (f netstate.Flow, ok bool, err error)
 }
 
-// fastKernel holds what the fast path needs of the system. fast is nil for the reason in noFast.
+// fastKernel has the parts of the kernel that the fast path uses. If fast is nil, noFast is the reason.
 type fastKernel struct {
 	fast   fastPath
 	noFast error
-	// watchOnly: connections are watched, which keeps strangers' SYNs from conntrack, but none is forwarded.
+	// watchOnly is set if connections are only watched, which hides strangers' SYNs from conntrack, and none is forwarded.
 	watchOnly bool
 	entries   flowEntries
 	timeouts  flowTimeouts
 }
 
-// openFastPath comes after conntrack is there.
+// openFastPath opens the fast path, unless the configuration or the kernel forbids it. conntrack must be loaded.
 func openFastPath(config Config) (k fastKernel, closeAll func() error, err error) {
 	nothing := func() error { return nil }
 	k.watchOnly = !config.FastPath || config.everyPacket()
@@ -54,7 +54,7 @@ func openFastPath(config Config) (k fastKernel, closeAll func() error, err error
 	fast, err := forward.Open()
 	if err != nil {
 		k.noFast = err
-		return k, nothing, nil //nolint:nilerr // netfilter does it all, at its price
+		return k, nothing, nil //nolint:nilerr // netfilter forwards everything then, more slowly
 	}
 	entries, err := netstate.OpenConntrack()
 	if err != nil {
@@ -64,11 +64,11 @@ func openFastPath(config Config) (k fastKernel, closeAll func() error, err error
 	return k, func() error { return errors.Join(fast.Close(), entries.Close()) }, nil
 }
 
-// flowTimeouts are conntrack's.
+// flowTimeouts has conntrack's timeouts of connections.
 type flowTimeouts struct {
 	established time.Duration
-	// shortest is how long an established connection lives at least without a packet: less than the
-	// above while conntrack thinks that data was not acknowledged.
+	// shortest is the least time for which conntrack keeps an established connection without a packet. It is
+	// less than the above, because conntrack may believe that data was not acknowledged.
 	shortest time.Duration
 }
 
@@ -77,8 +77,8 @@ const (
 	timeoutUnanswered  = "net/netfilter/nf_conntrack_tcp_timeout_unacknowledged"
 	timeoutRetrying    = "net/netfilter/nf_conntrack_tcp_timeout_max_retrans"
 
-	// afterEnd is for how long an entry stays whose connection ended just when we prolonged it, if no
-	// more packet comes: conntrack's own default for connections that are closing.
+	// afterEnd is the timeout of an entry whose connection ended just when we prolonged it. It is conntrack's
+	// own default for connections that are closing.
 	afterEnd = 2 * time.Minute
 )
 
@@ -97,11 +97,11 @@ func readFlowTimeouts() (t flowTimeouts, err error) {
 	return t, err
 }
 
-// keepEvery is how often entries are prolonged whose connections are alive: well within the shortest
-// time that one is kept for.
+// keepEvery is the interval at which the entries of live connections are prolonged. It is well below the
+// shortest timeout.
 func (t flowTimeouts) keepEvery() time.Duration { return max(t.shortest/4, time.Second) }
 
-// watch has an established connection looked at, which is the first step onto the fast path.
+// watch has the program note the sequence numbers of an established connection. That is the first step onto the fast path.
 func (c *connections) watch(f netstate.Flow) {
 	if c.fast == nil {
 		return
@@ -117,8 +117,8 @@ func (c *connections) watch(f netstate.Flow) {
 	c.flows.Watched(f.Origin, time.Now())
 }
 
-// check forwards the watched connections whose numbers have become certain, and prolongs conntrack's entries of
-// those on the fast path that are alive.
+// check moves watched connections whose numbers are certain by now onto the fast path, and prolongs conntrack's entries of
+// the live connections there.
 func (c *connections) check(now time.Time) {
 	for _, f := range c.flows.DueWatched(now) {
 		certain, err := c.look(f)
@@ -134,8 +134,8 @@ func (c *connections) check(now time.Time) {
 	}
 }
 
-// look reports whether a watched connection's numbers are certain by now. One that has ended, as by a host that had
-// lost it and opens it anew, is no longer watched, so that the host's next SYN goes to netfilter.
+// look reports whether a watched connection's numbers are certain by now. It ends the watch of a connection that has ended,
+// for instance because its host lost it and opens it anew, so that the host's next SYN reaches netfilter.
 func (c *connections) look(f *flows.Fast) (certain bool, err error) {
 	before, err := c.fast.Look(f.Flow)
 	if err != nil || !f.News(before.Seen) {
@@ -155,30 +155,30 @@ func (c *connections) look(f *flows.Fast) (certain bool, err error) {
 	return f.Judge(before.Seen, entry, after.Seen), nil
 }
 
-// enter takes a connection past netfilter that was watched.
+// enter moves a watched connection onto the fast path.
 func (c *connections) enter(f *flows.Fast) {
-	// Before, since conntrack takes what follows on packets it did not see for forged.
+	// Relax first: conntrack treats packets as forged that follow on packets it did not see.
 	err := c.entries.Relax(f.Origin, 0)
 	if err == nil {
 		err = c.fast.Forward(f.Flow)
 	}
 	if err == nil {
 		f.Forwarded(time.Now())
-		// And after, since of an acknowledgement in between it would hold a reset to be forged.
+		// Relax again: conntrack may have seen an acknowledgement in between, and would treat a reset as forged.
 		err = c.entries.Relax(f.Origin, 0)
 	}
 	if err == nil {
-		// Of an end before Forward only conntrack knows, of one after it both do.
+		// The connection may have ended before Forward. Then only conntrack knows it.
 		var entry netstate.Flow
 		if entry, _, err = c.entries.Flow(f.Origin); err == nil && flows.Simple(entry) {
 			return
 		}
 	}
 	c.saySlow(err)
-	_ = c.leave(f.Origin) // which logs its failure
+	_ = c.leave(f.Origin) // leave logs its failure
 }
 
-// saySlow says once that connections stay with netfilter for a reason that should not be.
+// saySlow logs, once, that connections stay with netfilter because of an error.
 func (c *connections) saySlow(err error) {
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, forward.ErrFull) || c.saidSlow {
 		return
@@ -187,7 +187,7 @@ func (c *connections) saySlow(err error) {
 	c.saidSlow = true
 }
 
-// keep prolongs the entry of a connection that is alive.
+// keep prolongs conntrack's entry of a live connection.
 func (c *connections) keep(f *flows.Fast) error {
 	state, err := c.fast.Look(f.Flow)
 	if err != nil {
@@ -214,7 +214,7 @@ func (c *connections) prolong(f *flows.Fast) error {
 	return err
 }
 
-// leave has netfilter see all packets of a connection.
+// leave gives a connection back to netfilter, which then sees all its packets. It logs its failure.
 func (c *connections) leave(origin netstate.Tuple) error {
 	f := c.flows.Fast(origin)
 	if f == nil {
@@ -229,7 +229,7 @@ func (c *connections) leave(origin netstate.Tuple) error {
 	return nil
 }
 
-// leaveWhere does so for those of the matching connections that which says yes to.
+// leaveWhere does the same for the matching connections for which which returns true.
 func (c *connections) leaveWhere(match netstate.MarkMatch, which func(netstate.Flow) bool) error {
 	var errs []error
 	for _, origin := range c.flows.FastWhere(match, which) {

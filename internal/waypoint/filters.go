@@ -15,11 +15,11 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// attachEvery is the longest time until filters that somebody removed are put back.
+// attachEvery bounds the time until filters are restored that somebody removed.
 const attachEvery = 30 * time.Second
 
-// filters keeps the eBPF programs at the interfaces by which members may come, and the keys that they check in-band
-// SYNs with.
+// filters keeps the eBPF programs attached to the interfaces at which members' packets arrive, and the keys with which
+// the programs check in-band SYNs.
 type filters struct {
 	receiver   synReceiver // nil: SYNs are not authenticated
 	fast       fastPath    // nil: there is no fast path
@@ -28,14 +28,14 @@ type filters struct {
 	problems   problems
 	log        *slog.Logger
 
-	due         time.Time           // when the programs are to be looked after
+	due         time.Time           // time of the next check of the programs
 	stale       map[netip.Addr]bool // addresses whose keys could not be written
-	notAttached string              // why some interfaces have no program for SYNs
-	notFast     string              // why some interfaces have no fast path
+	notAttached string              // the reason why some interfaces have no program for SYNs
+	notFast     string              // the reason why some interfaces have no fast path
 }
 
-// attach has packets looked at on every interface by which members may come: SYNs, and those of
-// established connections. These are all but the tunnels'.
+// attach attaches the programs for SYNs and for established connections to every interface at which members'
+// packets arrive: all but those of tunnels.
 func (f *filters) attach(tunnels []string, now time.Time) {
 	if f.receiver == nil && f.fast == nil {
 		return
@@ -60,14 +60,14 @@ func (f *filters) attach(tunnels []string, now time.Time) {
 		f.log.Warn("in-band SYNs are not recognised on some interfaces", "err", err)
 		f.notAttached = text
 	}
-	// That one kind of interface cannot have a filter is not for the operator to mend.
+	// The operator cannot change that a kind of interface takes no filter.
 	if unfit := (*inband.InterfaceError)(nil); !errors.As(err, &unfit) {
 		f.problems.set(problemFilters, err.Error())
 		f.due = now
 	}
 }
 
-// attachFast has established connections looked for on every interface that has them.
+// attachFast attaches the program for established connections to the interfaces.
 func (f *filters) attachFast(interfaces []int) {
 	err := f.fast.Attach(interfaces)
 	text := ""
@@ -80,7 +80,7 @@ func (f *filters) attachFast(interfaces []int) {
 	f.notFast = text
 }
 
-// outside returns the interfaces by which members may come.
+// outside returns the interfaces at which members' packets arrive.
 func (f *filters) outside(tunnels []string) ([]int, error) {
 	list, err := f.interfaces()
 	if err != nil {
@@ -95,7 +95,7 @@ func (f *filters) outside(tunnels []string) ([]int, error) {
 	return outside, nil
 }
 
-// check puts back filters that somebody removed, and tries again what failed.
+// check restores filters that somebody removed, and retries keys and filters that failed.
 func (f *filters) check(tunnels []string, now time.Time) {
 	if !f.due.After(now) {
 		f.attach(tunnels, now)
@@ -107,7 +107,7 @@ func (f *filters) check(tunnels []string, now time.Time) {
 	}
 }
 
-// writeKeys gives eBPF the keys of an address. What fails is tried again.
+// writeKeys gives the program the keys of an address. After a failure, check tries again.
 func (f *filters) writeKeys(addr netip.Addr) error {
 	if f.receiver == nil {
 		return nil
@@ -123,7 +123,7 @@ func (f *filters) writeKeys(addr netip.Addr) error {
 	return nil
 }
 
-// left returns the keys that an agent before us left for those who are admitted.
+// left returns the keys that an earlier agent left for the admitted addresses.
 func (f *filters) left(admissions []rules.Admission) map[netip.Addr][]inband.Slot {
 	keys := make(map[netip.Addr][]inband.Slot)
 	for _, a := range admissions {
@@ -139,7 +139,7 @@ func (f *filters) left(admissions []rules.Admission) map[netip.Addr][]inband.Slo
 	return keys
 }
 
-// dropForeignKeys removes the keys of addresses from which nobody is admitted.
+// dropForeignKeys removes the keys of addresses without an admission.
 func (f *filters) dropForeignKeys() {
 	if f.receiver == nil {
 		return
@@ -151,7 +151,7 @@ func (f *filters) dropForeignKeys() {
 	}
 	for _, addr := range addrs {
 		if !f.leases.Admits(addr) {
-			_ = f.writeKeys(addr) // noted and tried again
+			_ = f.writeKeys(addr) // check tries again
 		}
 	}
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// What the operator gives, and when (package giving decides). While the waypoint is closed, requests
-// are refused and the kernel resets new connections of every kind, by whatever mapping, admission or
-// tunnel; what is under way goes on, and what it needs stays. When the quota is used up nothing goes
-// on: the kernel answers what would go beyond it with resets, agent or no agent, and here every
-// connection is ended, so that resets answer whatever comes of it.
+// This file opens and closes the waypoint, as package giving decides. While it is closed, requests are
+// refused, and the kernel resets new connections of every kind. Open connections continue, and so do the
+// mappings, admissions and tunnels that they need. When the quota is used up, every connection ends: the
+// kernel answers packets beyond the quota with resets, also while no agent runs, and the agent has
+// conntrack forget all connections, so that their next packets are reset.
 //
-// The kernel's table counts, for all kinds of detours, and so what is used outlives agents. The file
-// (memory.go) is for when the table is gone: after a reboot, or when somebody flushed it.
+// The kernel's table counts the bytes of all kinds of detours, so the count outlives agents. The file in
+// memory.go preserves it when the table is gone, after a reboot or when somebody flushed it.
 
-// giver opens and closes the waypoint by the operator's terms, and counts what is used of the quota.
+// giver opens and closes the waypoint by the operator's terms, and counts the used part of the quota.
 type giver struct {
 	terms       giving.Terms
 	table       *table
@@ -33,21 +33,21 @@ type giver struct {
 	log         *slog.Logger
 
 	standing giving.Standing
-	closed   bool // as the kernel's table has it
-	ended    bool // connections are, as the quota is used up
+	closed   bool // in the kernel's table
+	ended    bool // all connections, because the quota is used up
 
 	memory  memory
 	file    *memoryFile
-	edition uint64    // of the memory, counted when it is saved
-	unsaved bool      // it is newer than what was saved last, or that failed
-	saving  bool      // in a goroutine of its own
-	saved   time.Time // when that was begun last
+	edition uint64    // of the memory; each save has the next number
+	unsaved bool      // the memory has changed since the last save, or that failed
+	saving  bool      // a save is under way, in a goroutine of its own
+	saved   time.Time // when the last save began
 }
 
-// saveEvery bounds how much of the counting a power cut can undo.
+// saveEvery bounds the time whose count is lost in a power cut.
 const saveEvery = 30 * time.Second
 
-// remember reads what is remembered, before the table is looked at.
+// remember reads the memory. It must be called before adopt.
 func (g *giver) remember() error {
 	m, damage, err := readMemory(g.file.path)
 	if err != nil {
@@ -62,42 +62,42 @@ func (g *giver) remember() error {
 	return nil
 }
 
-// adopt takes over what the table says and has counted.
+// adopt takes over the table's state and count.
 func (g *giver) adopt(closed bool, used uint64, now time.Time) {
 	g.closed = closed
 	g.count(used)
 	g.stand(now)
 }
 
-// count takes in what the kernel has counted.
+// count takes in the kernel's count.
 func (g *giver) count(used uint64) {
 	before := g.memory.Used.Used()
 	g.memory.Used.Count(used)
 	g.unsaved = g.unsaved || g.memory.Used.Used() > before
 }
 
-// noteIDs has members' ids saved if there are others than before.
+// noteIDs has members' ids saved if they have changed.
 func (g *giver) noteIDs(ids map[string]rules.MemberID) {
 	if len(ids) > 0 && !maps.Equal(ids, g.memory.IDs) {
 		g.memory.IDs, g.unsaved = ids, true
 	}
 }
 
-// notePorts has the ports saved at which the converter takes connections for members, if they are others than before.
+// notePorts has the ports at which the converter takes connections for members saved, if they have changed.
 func (g *giver) notePorts(list []lease.Port) {
 	if !lease.EqualPorts(list, g.memory.Incoming) {
 		g.memory.Incoming, g.unsaved = list, true
 	}
 }
 
-// stand works out the standing, and has the next table that is installed hold members to it.
+// stand computes the standing. The next table that is installed enforces it.
 func (g *giver) stand(now time.Time) {
 	used := g.memory.Used.Used()
 	g.standing = g.terms.Stand(now, g.memory.Off, used)
 	g.table.rest.Closed, g.table.rest.Used = g.standing.Closed(), used
 }
 
-// check has the waypoint do what its terms come to now.
+// check opens or closes the waypoint, as its terms want it now.
 func (g *giver) check(now time.Time) {
 	g.countUsed(now)
 	if off := g.memory.Off; off != nil && off.Over(now) {
@@ -119,7 +119,7 @@ func (g *giver) announce() {
 	}
 }
 
-// countUsed asks the kernel what it has counted, and has it begin anew with the month.
+// countUsed reads the kernel's count, and has the kernel begin anew with each month.
 func (g *giver) countUsed(now time.Time) {
 	if g.terms.Quota == 0 {
 		return
@@ -147,19 +147,19 @@ func (g *giver) readUsed(month giving.Month) error {
 		return err
 	}
 	g.count(used)
-	// Another month, or somebody has set the counter back.
+	// The month has changed, or somebody has reset the counter.
 	begin := ledger.Bytes[month]
 	if min(begin, g.terms.Quota) != used || month != ledger.Counting {
 		err = kernel.SetUsed(begin)
 	}
 	if err == nil && month != ledger.Counting {
 		ledger.Turn(month)
-		g.unsaved, g.saved = true, time.Time{} // the file must not say that it counts for the last one
+		g.unsaved, g.saved = true, time.Time{} // save at once: the count in the file is that of the last month
 	}
 	return err
 }
 
-// writeClosed has the kernel open new connections, or not.
+// writeClosed has the kernel accept new connections, or reset them.
 func (g *giver) writeClosed() {
 	closed := g.standing.Closed()
 	if closed == g.closed {
@@ -172,8 +172,8 @@ func (g *giver) writeClosed() {
 	g.closed = closed
 }
 
-// endSpent ends all connections when the quota is used up. An end that sends something is answered with
-// a reset, and MPTCP goes on elsewhere. One that only receives hears of it by its session (Tell).
+// endSpent ends all connections when the quota is used up. A host that sends a packet of one gets a reset,
+// and MPTCP continues on other paths. A member that only receives is notified over its session (Tell).
 func (g *giver) endSpent() {
 	if !g.terms.Spent(g.memory.Used.Used()) {
 		g.ended = false
@@ -189,19 +189,19 @@ func (g *giver) endSpent() {
 	g.ended = true
 }
 
-// switchTo has nothing given until off is over; nil takes that back.
+// switchTo closes the waypoint as off says; nil opens it again.
 func (g *giver) switchTo(off *giving.Off) {
 	g.memory.Off = off
 	g.problems.clear(problemDamaged)
 }
 
-// saveDue reports whether the memory is to be saved.
+// saveDue reports whether it is time to save the memory.
 func (g *giver) saveDue(now time.Time) bool {
 	return g.unsaved && !g.saving && now.Sub(g.saved).Abs() >= saveEvery
 }
 
-// beginSaving returns what writes the memory as it is now. As the disk may be slow, that is not to be
-// called where the state is owned; endSaving is, with its error.
+// beginSaving returns a function that writes the memory as it is now. Because the disk may be slow, it must
+// be called outside of the loop. The loop then calls endSaving with its error.
 func (g *giver) beginSaving(now time.Time) (save func() error) {
 	g.edition++
 	copied, edition, file := g.memory.clone(), g.edition, g.file
@@ -219,16 +219,16 @@ func (g *giver) endSaving(err error) {
 	g.problems.set(problemMemory, err.Error())
 }
 
-// finish saves what was used, when nothing else runs any more.
+// finish saves the used part of the quota. It must be called last.
 func (g *giver) finish() error {
 	g.countUsed(time.Now())
-	if !g.unsaved && !g.saving { // what was being saved may have failed unheard
+	if !g.unsaved && !g.saving { // a save that is under way may have failed without a report
 		return nil
 	}
 	return g.file.save(g.memory, g.edition+1)
 }
 
-// GivingStatus describes whether the waypoint is open now, and how much of the quota is used.
+// GivingStatus describes whether the waypoint is open now, and the used part of the quota, in bytes.
 type GivingStatus struct {
 	giving.Standing
 	Used, Quota uint64    // in this month; Quota is 0 if there is none
@@ -243,11 +243,11 @@ func (g *giver) status(now time.Time) GivingStatus {
 // an error, the waypoint is closed, but the next agent may not know it.
 func (w *Waypoint) SwitchOff(until time.Time) error {
 	now := time.Now()
-	// The wall clock counts: another one stands still while the host sleeps.
+	// Use the wall clock, because the monotonic clock stands still while the host sleeps.
 	return w.switchTo(&giving.Off{Since: now.Round(0), Until: until.Round(0)}, now)
 }
 
-// SwitchOn ends SwitchOff. An error means the same.
+// SwitchOn ends SwitchOff. If it returns an error, the waypoint is open, but the next agent may not know it.
 func (w *Waypoint) SwitchOn() error { return w.switchTo(nil, time.Now()) }
 
 func (w *Waypoint) switchTo(off *giving.Off, now time.Time) error {
@@ -267,17 +267,17 @@ func (w *Waypoint) switchTo(off *giving.Off, now time.Time) error {
 	return nil
 }
 
-// saveIfDue saves what is to be remembered of giving, in a goroutine of its own.
+// saveIfDue saves the memory if it is time to, in a goroutine of its own.
 func (w *Waypoint) saveIfDue(now time.Time) {
 	if g := w.loop.giver; g.saveDue(now) {
 		save := g.beginSaving(now)
-		w.running.Go(func() { _ = w.save(save) }) // noted and tried again
+		w.running.Go(func() { _ = w.save(save) }) // the next check tries again
 	}
 }
 
-// save writes the memory. It is not called by the loop, which it asks.
+// save writes the memory. The loop must not call it, because it waits for the loop.
 func (w *Waypoint) save(save func() error) error {
 	err := save()
-	_ = w.ask(func() { w.loop.giver.endSaving(err) }) // else it has stopped, and is saved once more
+	_ = w.ask(func() { w.loop.giver.endSaving(err) }) // an error means that the loop has stopped; then finish saves once more
 	return err
 }

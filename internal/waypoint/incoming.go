@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/lease"
 )
 
-// takePorts gives a member ports at which the converter takes connections for it.
+// takePorts decides about ports at which the converter is to take connections for a member.
 func (l *loop) takePorts(r lease.PortsRequest, now time.Time) []wire.IncomingGrant {
 	l.surroundings.refreshListeners(now)
 	answers := l.leases.TakePorts(r, l.conditions(now))

@@ -17,25 +17,25 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// kernel holds all that the waypoint needs of the system.
+// kernel has the parts of the system that the waypoint uses.
 type kernel struct {
 	rules      rules.Kernel
 	listeners  func() ([]netip.AddrPort, error)
 	reserved   netstate.Ports
 	own        func() ([]netstate.Address, error)
 	onLink     func() ([]netip.Prefix, error)
-	addresses  <-chan []netstate.Address // something is delivered when own or onLink may have something new
+	addresses  <-chan []netstate.Address // delivers a value when the results of own or onLink may have changed
 	interfaces func() ([]netstate.Interface, error)
-	// receiver authenticates in-band SYNs; nil where none is wanted, or for the reason in noReceiver.
+	// receiver authenticates in-band SYNs. It is nil if that is not wanted, or for the reason in noReceiver.
 	receiver   synReceiver
 	noReceiver error
 	flows      flowTable
 	events     flowEvents
 	fastKernel
-	// guard4 and guard6 are the interfaces that strangers' packets are not to be forwarded from,
-	// because forwarding is on only by our doing.
+	// guard4 and guard6 are the interfaces from which strangers' packets must not be forwarded, because
+	// forwarding was off before us.
 	guard4, guard6 []string
-	close          func() error // all but events, whose reader is waited for in between
+	close          func() error // closes all but events, which must be closed before, with a wait for its reader
 }
 
 // flowTable is implemented by netstate.Conntrack.
@@ -60,7 +60,7 @@ type flowEvents interface {
 	Close() error
 }
 
-// openKernel prepares the host and opens everything in the calling thread's network namespace.
+// openKernel prepares the host, and opens all parts in the calling thread's network namespace.
 func openKernel(config Config) (k kernel, err error) {
 	var closers []func() error
 	k.close = func() error {
@@ -112,11 +112,11 @@ func openKernel(config Config) (k kernel, err error) {
 	receiver, err := inband.OpenReceiver(uint32(config.marks()))
 	switch {
 	case err != nil:
-		k.noReceiver = err // and no filter of ours can be there
+		k.noReceiver = err // then no filter of ours can be attached either
 	case config.InBand == InBandAuthenticated:
 		closers = append(closers, receiver.Close)
 		k.receiver = receiver
-	default: // what an earlier agent left goes
+	default: // remove an earlier agent's filters
 		if err := errors.Join(receiver.Attach(nil), receiver.Close()); err != nil {
 			return k, err
 		}
@@ -128,7 +128,7 @@ func openKernel(config Config) (k kernel, err error) {
 	}
 	closers = append(closers, conntrack.Close)
 	k.flows = conntrack
-	// Subscribing makes the kernel load conntrack, without which its sysctls are not there.
+	// Subscribing makes the kernel load conntrack, whose sysctls do not exist before.
 	events, err := netstate.SubscribeFlows(config.marks().Ours())
 	if err != nil {
 		return k, err
@@ -155,8 +155,8 @@ const (
 	conntrackEv  = "net/netfilter/nf_conntrack_events"
 )
 
-// prepareHost switches on forwarding, and counters and events of conntrack. Where forwarding was
-// off before us, all interfaces there are get guarded.
+// prepareHost switches on forwarding, and counters and events of conntrack. If forwarding was off
+// before us, it returns all present interfaces to be guarded.
 func prepareHost(record *netstate.Record) (guard4, guard6 []string, err error) {
 	if _, err := record.Set(conntrackAcc, "1"); err != nil {
 		return nil, nil, fmt.Errorf("%w (the kernel needs CONFIG_NF_CONNTRACK and CONFIG_NF_CT_NETLINK)", err)
@@ -193,7 +193,7 @@ func forwardIPv4(record *netstate.Record) error {
 	if err != nil || value == "1" {
 		return err
 	}
-	// Switching resets this one.
+	// Switching forwarding on resets this sysctl.
 	if err := record.Keep(redirects4); err != nil {
 		return err
 	}
@@ -201,9 +201,9 @@ func forwardIPv4(record *netstate.Record) error {
 	return err
 }
 
-// forwardIPv6 lets interfaces that get their IPv6 default route by router advertisement go on doing
-// so: with forwarding on, Linux ignores these unless accept_ra is 2, and drops the route the moment
-// forwarding is switched on.
+// forwardIPv6 switches on forwarding of IPv6, and keeps the default routes of interfaces that get
+// theirs by router advertisements. With forwarding on, Linux ignores advertisements unless accept_ra
+// is 2, and drops the route at once.
 func forwardIPv6(record *netstate.Record) error {
 	value, err := netstate.Sysctl(forwarding6)
 	if err != nil || value == "1" {
@@ -218,7 +218,7 @@ func forwardIPv6(record *netstate.Record) error {
 		key := strings.TrimPrefix(path, root+"/")
 		value, err := netstate.Sysctl(key)
 		if err != nil || value != "1" {
-			continue // gone meanwhile, or not by advertisement
+			continue // the interface is gone, or has its route from elsewhere
 		}
 		if _, err := record.Set(key, "2"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -242,7 +242,7 @@ func otherInterfaces() ([]string, error) {
 	return names, nil
 }
 
-// Left reports whether an agent that no longer runs was a waypoint and left something for CleanUp in the
+// Left reports whether a waypoint whose agent no longer runs has left rules or sysctls for CleanUp in the
 // calling thread's network namespace. It reports false if the kernel cannot be asked.
 func Left(record string) bool {
 	if _, err := os.Stat(record); err == nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/lease"
 )
 
-// limited holds members to terms of their own, if the operator has given them any. Servers are decided with each request.
-// Outside their hours, and when their quota is used up, the kernel resets their new connections as it does when the log has
-// no room for them (table.stop). Bytes are counted from conntrack every ten seconds, so that a member can use ten seconds
-// more than its quota. The quota of all members together is exact: the kernel has a rule for it.
+// limited enforces the terms that the operator has set for single members. Allowed servers are checked with each request.
+// Outside a member's hours, and when its quota is used up, the kernel resets its new connections (table.stop), as it does
+// when the log has no room for them. Bytes are read from conntrack every ten seconds, so a member may exceed its quota for
+// that long. The quota of all members together is exact, because the kernel has a rule for it.
 type limited struct {
 	terms  map[string]MemberTerms
-	giver  *giver // whose memory has what was used
+	giver  *giver // its memory has the bytes used
 	log    *slog.Logger
-	counts map[string]uint64 // bytes as counted last, by member
-	ended  map[string]bool   // their connections are, as the quota is used up
+	counts map[string]uint64 // bytes at the last count, by member
+	ended  map[string]bool   // members whose connections were ended, because their quota is used up
 	stands map[string]giving.Standing
-	fresh  map[string]bool // members who have a quota since the last count, and are counted from the next one on
+	fresh  map[string]bool // members who got a quota since the last count; the next one is their first
 }
 
 // countEvery is the interval at which members' bytes are counted.
@@ -35,7 +35,7 @@ func newLimited(terms map[string]MemberTerms, g *giver, log *slog.Logger) *limit
 		stands: make(map[string]giving.Standing), fresh: make(map[string]bool)}
 }
 
-// replace has other terms hold from now on.
+// replace replaces all members' terms.
 func (l *limited) replace(terms map[string]MemberTerms) {
 	for name, t := range terms {
 		if t.Quota > 0 && l.terms[name].Quota == 0 {
@@ -45,10 +45,10 @@ func (l *limited) replace(terms map[string]MemberTerms) {
 	l.terms = terms
 }
 
-// servers returns the limits of a member's servers.
+// servers returns the limits on the servers that a member may reach.
 func (l *limited) servers(member string) egress.Narrowing { return l.terms[member].Servers }
 
-// of returns what holds for a member now.
+// of returns a member's own terms, as they are now.
 func (l *limited) of(member string) lease.MemberConditions {
 	return lease.MemberConditions{Servers: l.servers(member), Giving: l.stands[member]}
 }
@@ -63,10 +63,10 @@ func (l *limited) counting() bool {
 	return false
 }
 
-// begin takes what members' connections amount to already as counted by an earlier agent.
+// begin takes bytes, of members' open connections, as counted by an earlier agent.
 func (l *limited) begin(bytes map[string]uint64) { l.counts = bytes }
 
-// count adds to what members used what they have used since the last time.
+// count adds the bytes since the last count to members' use.
 func (l *limited) count(bytes map[string]uint64, now time.Time) {
 	used := l.giver.memory.Members
 	for name, t := range l.terms {
@@ -117,7 +117,7 @@ func (l *limited) check(now time.Time) (closed, spent []string) {
 	return closed, spent
 }
 
-// checkLimited has members do within their own terms what these allow now.
+// checkLimited enforces members' own terms, as they are now.
 func (l *loop) checkLimited(now time.Time) {
 	closed, spent := l.limited.check(now)
 	l.table.stop(l.record.Full(), closed)
@@ -134,7 +134,7 @@ func (l *loop) checkLimited(now time.Time) {
 	}
 }
 
-// bytes returns what each member's connections amount to. counted has the bytes that netfilter counted.
+// bytes returns the bytes of each member's connections, by name. counted has those that netfilter counted.
 func (l *loop) bytes(counted map[netstate.Tuple]netstate.Flow) map[string]uint64 {
 	bytes := make(map[string]uint64)
 	for id, used := range l.connections.usage(counted) {

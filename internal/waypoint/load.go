@@ -14,11 +14,12 @@ import (
 const (
 	// lookAtLoad is the interval at which the waypoint's load is measured.
 	lookAtLoad = 2 * time.Second
-	// A waypoint that is loaded or full reports again when the rate that one more member would get has grown or shrunk by this factor.
+	// tellsGives is the factor by which the rate that one more member would get must change before a loaded or full waypoint
+	// reports it again.
 	tellsGives = 1.2
 )
 
-// loadMeter measures how much of the waypoint is used. Only watchLoad uses it.
+// loadMeter measures the waypoint's use: the bytes of its members and the time of its processors. Only watchLoad uses it.
 type loadMeter struct {
 	limit     int64 // bytes per second in each direction; 0: none
 	at        time.Time
@@ -62,8 +63,8 @@ func (w *Waypoint) watchLoad() {
 	}
 }
 
-// read returns the usage since the last call. What members used is only looked up where it can decide, as
-// that takes a look at every connection.
+// read returns the usage since the last call. It reads members' use only where that can decide, because it
+// must list every connection.
 func (m *loadMeter) read(snapshot func() (Snapshot, error), now time.Time) (u giving.Usage) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -82,7 +83,7 @@ func (m *loadMeter) read(snapshot func() (Snapshot, error), now time.Time) (u gi
 	return u
 }
 
-// members counts who used the waypoint since the last call, and how much.
+// members adds to u the members that used the waypoint since the last call, and their bytes.
 func (m *loadMeter) members(list []MemberSnapshot, now time.Time, u *giving.Usage) {
 	before, elapsed := m.bytes, now.Sub(m.at).Seconds()
 	m.bytes, m.at = make(map[string][2]uint64, len(list)), now
@@ -95,7 +96,7 @@ func (m *loadMeter) members(list []MemberSnapshot, now time.Time, u *giving.Usag
 		}
 		used := false
 		for i, n := range bytes {
-			if n > before[member.Name][i] { // else an agent that ended took its count along
+			if n > before[member.Name][i] { // a count is less if an agent that ended took a part of it along
 				sum[i] += float64(n - before[member.Name][i])
 				used = true
 			}
@@ -123,8 +124,8 @@ func (m *loadMeter) processors(now []processorTime) (busiest float64) {
 	return min(busiest, 1)
 }
 
-// parseProcessors reads the lines of /proc/stat that begin with the name of a processor. The kernel forwards
-// in software interrupts, the seventh column (proc_stat(5)).
+// parseProcessors reads the lines of /proc/stat that begin with the name of a processor. The time of forwarding
+// is that of software interrupts, the seventh column (proc_stat(5)).
 func parseProcessors(stat []byte) (list []processorTime) {
 	const softirq, steal = 7, 8 // fields of a line; the times of guests after these are counted in others
 	for lines := bufio.NewScanner(bytes.NewReader(stat)); lines.Scan(); {

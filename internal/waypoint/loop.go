@@ -26,7 +26,7 @@ type Waypoint struct {
 	running  sync.WaitGroup
 }
 
-// loop is the state of a waypoint. One goroutine owns it.
+// loop has the state of a waypoint. One goroutine owns it.
 type loop struct {
 	config Config
 	kernel kernel
@@ -42,10 +42,10 @@ type loop struct {
 	surroundings *surroundings
 	problems     problems
 	loadedUntil  time.Time    // zero: not loaded
-	incoming     []lease.Port // as last told; nil: not yet
+	incoming     []lease.Port // as last reported by TellIncoming; nil: not yet
 }
 
-// tableCheck is the interval at which the table is looked for, in case that no event has reported its removal.
+// tableCheck is the interval at which the table is checked, in case no event has reported its removal.
 const tableCheck = time.Second
 
 // Start begins to serve in the calling thread's network namespace: it adopts the mappings and the
@@ -91,7 +91,7 @@ func start(config Config, k kernel, log *slog.Logger) (*Waypoint, error) {
 	return w, nil
 }
 
-// Close ends the agent's part. Mappings and connections live on in the kernel; CleanUp ends them.
+// Close ends the agent's part. Mappings and connections stay in the kernel; CleanUp ends them.
 func (w *Waypoint) Close() error {
 	w.stopOnce.Do(func() { close(w.stop) })
 	l := w.loop
@@ -102,8 +102,8 @@ func (w *Waypoint) Close() error {
 	return errors.Join(err, l.giver.finish(), l.connections.saveCounts(l.config.Counts), l.kernel.close(), l.record.Close())
 }
 
-// run owns the state. In each round it does one thing of: requests and what came with them, a
-// question, news of connections, changed surroundings, a removal of the table, the checks that are due each second.
+// run owns the state. In each round it handles one of these: the requests that are waiting, a function of ask, conntrack's
+// events, a change of the host's addresses, the removal of the table, or the checks of each second.
 func (w *Waypoint) run() {
 	check := time.NewTicker(tableCheck)
 	defer check.Stop()
@@ -135,7 +135,7 @@ func (w *Waypoint) run() {
 	}
 }
 
-// check does what is due each second.
+// check does the checks of each second.
 func (l *loop) check(now time.Time) {
 	l.expire(now)
 	l.table.check()
@@ -169,13 +169,13 @@ func (w *Waypoint) readEvents() {
 	}
 }
 
-// errStopped says that the waypoint was closed.
+// errStopped is returned by requests to a waypoint that was closed.
 var errStopped = errors.New("the waypoint has stopped")
 
-// ask runs f where the state is owned.
+// ask runs f in the loop, and returns when f has returned.
 func (w *Waypoint) ask(f func()) error { return w.askIn(context.Background(), f) }
 
-// askIn is ask for as long as ctx lasts.
+// askIn is ask, which gives up when ctx ends.
 func (w *Waypoint) askIn(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	select {

@@ -19,22 +19,24 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// memory is what outlives agents, reboots and the table, in a file: the operator's switch, what was used, members' ids,
-// which cookies and sockets of the converter have in their marks, and the ports at which it takes connections for members.
+// memory is the content of a file, which outlives agents, reboots and the table. It has the operator's switch, the used
+// parts of quotas, members' ids, which are in the marks of the converter's cookies and sockets, and the ports at which the
+// converter takes connections for members.
 type memory struct {
 	Version int                       `json:"version"`
 	Off     *giving.Off               `json:"off,omitempty"`
 	Used    giving.Ledger             `json:"used"`
 	IDs     map[string]rules.MemberID `json:"ids,omitempty"` // by member
-	// Members has what members with a quota of their own used, by name.
+	// Members has the use of members with a quota of their own, by name.
 	Members  map[string]giving.Ledger `json:"members,omitempty"`
 	Incoming []lease.Port             `json:"incoming,omitempty"`
 }
 
 const memoryVersion = 1
 
-// readMemory reads the file; nothing is remembered if there is none. A file that cannot be understood is
-// put aside, and damage says so: as it may have said that nothing is to be given, nothing is.
+// readMemory reads the file. It returns the zero value if there is none. It sets a damaged file aside, and
+// returns damage, a sentence for the operator. The waypoint is then closed, because it may have been closed
+// according to the file.
 func readMemory(path string) (m memory, damage string, err error) {
 	m.Version = memoryVersion
 	m.Used.Turn(giving.MonthOf(time.Now()))
@@ -62,8 +64,8 @@ func readMemory(path string) (m memory, damage string, err error) {
 	return m, damage, nil
 }
 
-// settleMemory notes what the table has counted, which is about to go, and forgets members' ids, which nothing has in
-// its marks any more then. A file that says nothing else is removed.
+// settleMemory saves the count of the table, which is about to be removed, and forgets members' ids, because no mark has
+// them any longer. It removes a file that has nothing else.
 func settleMemory(path string) error {
 	used, err := countedUse()
 	if err != nil {
@@ -84,7 +86,7 @@ func settleMemory(path string) error {
 	return nil
 }
 
-// countedUse returns what the table has counted of the quota: nothing if there is no quota, or no table.
+// countedUse returns the table's count of the quota, in bytes; 0 without a quota or a table.
 func countedUse() (uint64, error) {
 	table, err := rules.Open(rules.Options{})
 	if err != nil {
@@ -107,12 +109,12 @@ func (m memory) clone() memory {
 	return m
 }
 
-// memoryFile is the file while an agent runs. Whoever is late does not overwrite what is newer.
+// memoryFile writes the file while an agent runs. A late write does not replace a newer edition.
 type memoryFile struct {
 	path string
 
 	mu      sync.Mutex // held while writing
-	edition uint64     // that is written
+	edition uint64     // of the file
 }
 
 func (f *memoryFile) save(m memory, edition uint64) error {
@@ -128,7 +130,7 @@ func (f *memoryFile) save(m memory, edition uint64) error {
 	return nil
 }
 
-// save writes the file so that a crash at any moment leaves the old one or the new one.
+// save writes the file. A crash at any moment leaves either the old or the new file.
 func (m memory) save(path string) (err error) {
 	defer func() {
 		if err != nil {
@@ -142,5 +144,5 @@ func (m memory) save(path string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return durable.Replace(path, append(data, '\n'), 0o600) // on the disk before SwitchOff returns
+	return durable.Replace(path, append(data, '\n'), 0o600) // it is on the disk before SwitchOff returns
 }

@@ -18,8 +18,8 @@ type Terms struct {
 	Members     map[string]MemberTerms
 }
 
-// Reconfigure changes which servers members may call, and when. Mappings to servers that are denied now end with their
-// connections. Outside the new hours, open connections continue.
+// Reconfigure changes the servers that members may reach, and the hours. Mappings to servers that are now denied end, with
+// their connections. Outside the new hours, open connections continue.
 func (w *Waypoint) Reconfigure(t Terms) error {
 	policy, err := egress.New(t.Allow, t.Deny, t.DenyPorts)
 	if err != nil {

@@ -15,24 +15,24 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// maxBatch bounds how many requests share a transaction, and so how long one may wait.
+// maxBatch bounds the requests that share a transaction, and so the wait of each.
 const maxBatch = 512
 
-// mapRequest is a request for a mapping on its way to the loop and its answer's way back.
+// mapRequest is a request for a mapping that is sent to the loop, with the channel for its answer.
 type mapRequest struct {
 	lease.MappingRequest
 	answer chan lease.MappingAnswer // holds one, so that the loop never waits
 }
 
-// request returns what the leases are to know of a request of a member.
+// request returns a member's request in the terms of package lease.
 func request(p session.Peer, id uint64) lease.Request {
 	return lease.Request{ID: id, Session: p.ID, Name: p.Name, Serial: p.Serial, Client: clean(p.Addr)}
 }
 
-// clean returns an address as leases have it.
+// clean returns an address in the form that leases use: IPv4 as IPv4, and without a zone.
 func clean(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// unasked refuses a request that did not get to the loop.
+// unasked returns the refusal of a request that did not reach the loop.
 func unasked(ctx context.Context, id uint64) *wire.Refusal {
 	if ctx.Err() != nil {
 		return &wire.Refusal{ID: id, Code: wire.Busy}
@@ -60,8 +60,8 @@ func (w *Waypoint) Map(ctx context.Context, peer session.Peer, req wire.MapReque
 	}
 }
 
-// waiting returns a request and those that wait beside it. A lone request waits for nothing; while it is being written,
-// the next batch gathers.
+// waiting returns first and the requests that are waiting now. A single request is not delayed. While it is written, others
+// gather for the next transaction.
 func (w *Waypoint) waiting(first *mapRequest) []*mapRequest {
 	requests := []*mapRequest{first}
 	for len(requests) < maxBatch {
@@ -76,7 +76,7 @@ func (w *Waypoint) waiting(first *mapRequest) []*mapRequest {
 	return requests
 }
 
-// serve decides on requests for mappings, writes and answers.
+// serve decides about requests for mappings, writes the mappings to the kernel, and answers.
 func (l *loop) serve(requests []*mapRequest) {
 	wanted := make([]lease.MappingRequest, len(requests))
 	for i, r := range requests {
@@ -84,7 +84,7 @@ func (l *loop) serve(requests []*mapRequest) {
 	}
 	batch, err := l.tryMappings(wanted)
 	if err != nil {
-		// The kernel's table is not as the leases are: gone, or with a mapping we missed.
+		// The kernel's table differs from the leases: it is gone, or has a mapping that they lack.
 		if err = l.table.reconcile(err); err == nil {
 			batch, err = l.tryMappings(wanted)
 		}
@@ -103,7 +103,7 @@ func (l *loop) serve(requests []*mapRequest) {
 	}
 }
 
-// tryMappings decides on requests and writes the decisions; on an error nothing is changed.
+// tryMappings decides about requests and writes the decisions. If it returns an error, nothing has changed.
 func (l *loop) tryMappings(requests []lease.MappingRequest) (*lease.Batch, error) {
 	now := time.Now()
 	l.surroundings.refreshListeners(now)
@@ -120,13 +120,13 @@ func (l *loop) tryMappings(requests []lease.MappingRequest) (*lease.Batch, error
 	return batch, nil
 }
 
-// conditions are those that requests are decided by now.
+// conditions returns the conditions under which requests are decided now.
 func (l *loop) conditions(now time.Time) lease.Conditions {
 	_, why := l.offersInBand()
 	return lease.Conditions{Now: now, Giving: l.giver.standing, LoadedUntil: l.loadedUntil, Policy: l.surroundings.policy, PortTaken: l.surroundings.taken, PortUnusable: l.config.PortUnusable, NoInBand: why, Of: l.limited.of}
 }
 
-// refused counts and records a refusal of what leads to any server.
+// refused counts and records the refusal of a detour that leads to any server.
 func (l *loop) refused(r lease.Request, refusal *wire.Refusal, now time.Time) *wire.Refusal {
 	if e := l.leases.NoteRefusal(r, netip.AddrPort{}, refusal, now); e != nil {
 		l.record.Write(*e)
@@ -137,7 +137,7 @@ func (l *loop) refused(r lease.Request, refusal *wire.Refusal, now time.Time) *w
 // InBandMode selects the SYNs that name a server and are forwarded to it.
 type InBandMode = rules.InBandMode
 
-// The modes. Without the authenticator, whoever shares a member's address shares its detours.
+// The modes. Without the authenticator, all hosts that share a member's address share its detours.
 const (
 	InBandOff           = rules.InBandOff
 	InBandOpen          = rules.InBandOpen
@@ -147,7 +147,7 @@ const (
 // OffersInBand reports whether members can have in-band detours, and why not.
 func (w *Waypoint) OffersInBand() (ok bool, why string) { return w.loop.offersInBand() }
 
-// offersInBand may be called from any goroutine: what it reads does not change.
+// offersInBand may be called from any goroutine, because it reads only constant state.
 func (l *loop) offersInBand() (ok bool, why string) {
 	switch {
 	case l.config.InBand == InBandOff:
@@ -158,8 +158,8 @@ func (l *loop) offersInBand() (ok bool, why string) {
 	return true, ""
 }
 
-// InBand admits the peer's address to in-band detours, until the lease ends or the member has no session from
-// there any more. If SYNs are authenticated, each grant has a new key; the key before stays valid for its own
+// InBand admits the peer's address to in-band detours, until the lease ends or the member's last session from
+// there does. If SYNs are authenticated, each grant has a new key. The earlier key stays valid for its own
 // lease.
 func (w *Waypoint) InBand(ctx context.Context, peer session.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
 	r := lease.InBandRequest{Request: request(peer, req.ID)}
@@ -193,8 +193,8 @@ func (l *loop) admitInBand(r lease.InBandRequest, now time.Time) *wire.Refusal {
 	return nil
 }
 
-// Converter admits the peer to this host's converter until the lease is over: from where it has its session, or from an
-// address that it has in a WireGuard tunnel.
+// Converter admits the peer to this host's converter until the lease is over: from its session's address, or from an address
+// that it has in a WireGuard tunnel.
 func (w *Waypoint) Converter(ctx context.Context, peer session.Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal) {
 	own := w.loop.config.Converter
 	if own == nil {
@@ -228,7 +228,7 @@ func (w *Waypoint) Converter(ctx context.Context, peer session.Peer, req wire.Tu
 	}, nil
 }
 
-// HasAddress reports whether an address is this host's own, and not only that of a NAT before it.
+// HasAddress reports whether an address is this host's own. That of a NAT in front of it is not.
 func (w *Waypoint) HasAddress(addr netip.Addr) (has bool) {
 	// An error means that the waypoint has ended.
 	_ = w.ask(func() { has = slices.Contains(w.loop.surroundings.now.Own, addr) })
@@ -271,7 +271,7 @@ func (l *loop) admitTunnel(r lease.TunnelRequest, now time.Time) *wire.Refusal {
 	return nil
 }
 
-// RefuseTunnel counts and records that a member was refused a tunnel. The Giver of the kind has decided that.
+// RefuseTunnel counts and records the refusal of a tunnel, which the Giver of the kind has decided.
 func (w *Waypoint) RefuseTunnel(ctx context.Context, peer session.Peer, refusal *wire.Refusal) {
 	// An error means that the session or the waypoint has ended.
 	_ = w.askIn(ctx, func() { _ = w.loop.refused(request(peer, 0), refusal, time.Now()) })

@@ -26,10 +26,10 @@ func (w *Waypoint) SessionUp(peer session.Peer) {
 // member's last session from an address ends, its in-band detours from there end at once; open connections
 // continue.
 func (w *Waypoint) SessionDown(peer session.Peer) {
-	_ = w.ask(func() { _ = w.loop.end(w.loop.leases.SessionDown(peer.ID, time.Now())) }) // which logs its failure
+	_ = w.ask(func() { _ = w.loop.end(w.loop.leases.SessionDown(peer.ID, time.Now())) }) // end logs its failure
 }
 
-// SessionMoved reports that a session's member has another address now.
+// SessionMoved reports that a session's address has changed.
 func (w *Waypoint) SessionMoved(before, now session.Peer) {
 	if clean(before.Addr) == clean(now.Addr) {
 		return
@@ -37,14 +37,14 @@ func (w *Waypoint) SessionMoved(before, now session.Peer) {
 	_ = w.ask(func() {
 		ending, old, ok := w.loop.leases.SessionMoved(before.ID, clean(now.Addr), time.Now())
 		if ok {
-			_ = w.loop.end(ending) // which logs its failure
+			_ = w.loop.end(ending) // end logs its failure
 			w.loop.callerLeft(old, clean(now.Addr))
 		}
 	})
 }
 
-// MemberLeft reports that a member has left an address for that of a session, and that its session from there
-// ended before.
+// MemberLeft reports that a member has moved from an address to that of a session now. Its session from the old
+// address has ended before.
 func (w *Waypoint) MemberLeft(now session.Peer, from netip.Addr) {
 	if clean(from) == clean(now.Addr) {
 		return
@@ -56,9 +56,9 @@ func (w *Waypoint) MemberLeft(now session.Peer, from netip.Addr) {
 	})
 }
 
-// callerLeft is for a member that has gone from one address to another. If no session of it is left at the
-// old one, nobody is there any more: its connections from there end, so that their servers meet a
-// reset and have room for the member's next subflows.
+// callerLeft handles a member's move from one address to another. If it has no session left at the old address,
+// its connections from there end. Their servers then get a reset, and have room for the member's next
+// subflows.
 func (l *loop) callerLeft(old lease.Caller, now netip.Addr) {
 	if l.leases.Calls(old) {
 		return
@@ -88,9 +88,9 @@ func (l *loop) expel(name string, now time.Time) error {
 		return nil
 	}
 	ending, mappings := l.leases.Expel(m, now)
-	// What fails is tried again, and nothing waits for it.
+	// The checks of each second retry what fails here.
 	errs := []error{l.end(ending)}
-	if l.table.outOfStep { // the kernel may have what the leases lack
+	if l.table.outOfStep { // the kernel may have entries that the leases lack
 		errs = append(errs, l.table.install())
 	}
 	errs = append(errs, l.connections.endAll(l.config.marks().Of(m.ID)))

@@ -14,25 +14,25 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
-// Snapshot describes what the waypoint does at one moment.
+// Snapshot describes the state of the waypoint at one moment.
 type Snapshot struct {
 	Mappings int
 	Members  []MemberSnapshot // by name
 	Refused  map[wire.Code]uint64
-	// InBand is the number of addresses that in-band detours are taken from.
+	// InBand is the number of addresses from which in-band SYNs are accepted.
 	InBand int
-	// SYNs counts those that were authenticated or not; nil where that is not done.
+	// SYNs counts accepted and rejected SYNs; nil if they are not authenticated.
 	SYNs *inband.Counters
-	// Fast is the number of connections on the fast path; nil where there is none.
+	// Fast is the number of connections on the fast path; nil if there is no fast path.
 	Fast     *int
 	Giving   GivingStatus
 	Problems []Problem
-	// EventsLost counts how often the kernel dropped events of connections; what was missed is
-	// found again, but for the bytes of flows that ended meanwhile.
+	// EventsLost counts how often the kernel dropped events of connections. The waypoint then lists all
+	// connections again. Only the bytes of those that ended meanwhile are lost.
 	EventsLost uint64
 }
 
-// MemberSnapshot describes what one member uses. Counters begin with the agent.
+// MemberSnapshot describes one member's use. Counters begin with the agent.
 type MemberSnapshot struct {
 	Name, Serial string
 	Sessions     int
@@ -54,7 +54,7 @@ type MappingSnapshot struct {
 	Left   time.Duration
 }
 
-// Problem is something the operator should mend.
+// Problem describes a problem, and how the operator can fix it.
 type Problem struct {
 	Code, Text, Mend string
 }
@@ -100,10 +100,10 @@ func (p problems) list() []Problem {
 	return list
 }
 
-// Snapshot returns what the waypoint does now.
+// Snapshot returns the present state of the waypoint.
 func (w *Waypoint) Snapshot() (Snapshot, error) {
-	// Bytes of open connections are asked for before the loop is: one that closes in between is then
-	// counted by its end alone.
+	// Read the bytes of open connections before asking the loop. So a connection that closes in between is
+	// counted once, by its end.
 	counted, err := w.loop.connections.counted()
 	if err != nil {
 		return Snapshot{}, err
@@ -113,7 +113,7 @@ func (w *Waypoint) Snapshot() (Snapshot, error) {
 	return s, err
 }
 
-// Policy returns which servers members may reach, around where the host is now.
+// Policy returns the policy on servers, with this host's present addresses and neighbours.
 func (w *Waypoint) Policy() (policy *egress.Policy, err error) {
 	err = w.ask(func() { policy = w.loop.surroundings.policy })
 	return policy, err

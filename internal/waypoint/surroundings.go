@@ -10,12 +10,12 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
-// listenersAge is how long the list of listening ports is believed. A program that begins to listen
-// on a port where a member has a mapping loses only that member's connections.
+// listenersAge is the time for which the list of listening ports is used. A program that begins to listen
+// on a port where a member has a mapping misses only connections from that member.
 const listenersAge = time.Second
 
-// surroundings follows the host that the waypoint is on: its addresses and links, how others see it, and which ports
-// programs have. Its owner says when to look.
+// surroundings has this host's addresses and links, its external addresses, and the ports of its programs. Its owner calls
+// look when they may have changed.
 type surroundings struct {
 	own       func() ([]netstate.Address, error)
 	onLink    func() ([]netip.Prefix, error)
@@ -23,7 +23,7 @@ type surroundings struct {
 	reserved  netstate.Ports
 	log       *slog.Logger
 
-	policy *egress.Policy // for what is around now
+	policy *egress.Policy // with the present addresses and links
 	known  bool           // now has been read
 	now    egress.Surroundings
 
@@ -53,7 +53,7 @@ func (s *surroundings) look() (changed bool, err error) {
 	return true, nil
 }
 
-// hear notes how others see the host, and reports whether that has changed.
+// hear records the host's external addresses, and reports whether they have changed.
 func (s *surroundings) hear(o egress.Outside) (changed bool) {
 	if o.Equal(s.now.Outside) {
 		return false
@@ -63,11 +63,11 @@ func (s *surroundings) hear(o egress.Outside) (changed bool) {
 	return true
 }
 
-// replace has another policy decide about what is around now.
+// replace replaces the policy.
 func (s *surroundings) replace(policy *egress.Policy) { s.policy = policy.Around(s.now) }
 
-// taken reports whether a port is a program's of this host: one listens there, or the port is reserved for
-// one that may.
+// taken reports whether a program of this host listens on a port, or the port is reserved for one (sysctl
+// ip_local_reserved_ports).
 func (s *surroundings) taken(port uint16) bool { return s.listening[port] || s.reserved.Has(port) }
 
 // refreshListeners reads the list anew if it is old. If that fails, the old one is used.

@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// table keeps the kernel's table as the leases are. It owns what the table has beside them.
+// table keeps the kernel's table equal to the leases. It owns the table's other parts.
 type table struct {
 	kernel rules.Kernel
 	leases *lease.Leases
@@ -21,34 +21,34 @@ type table struct {
 	log       *slog.Logger
 
 	rest      rules.State // without mappings, admissions and members
-	outOfStep bool        // the table could not be written as the leases are
-	await     time.Time   // until when members may return whose leases were lost with the table
+	outOfStep bool        // the table differs from the leases, because it could not be written
+	await     time.Time   // until then, members may return whose leases were lost with the table
 }
 
-// returning is the time that members have to ask for their leases again after these were lost with the table.
+// returning is the time in which members may request their leases again, after these were lost with the table.
 const returning = 30 * time.Second
 
-// begin installs a table where there was none, or one without members. The converter may have connections from before.
+// begin installs a table where there was none, or one without members. The converter may already have connections.
 func (t *table) begin(now time.Time) error {
 	t.await = now.Add(returning)
 	t.restart()
 	return t.install()
 }
 
-// restart prepares the converter's connections for a new table.
+// restart has the kernel track the converter's connections anew, for a new table.
 func (t *table) restart() {
 	if err := t.converted(); err != nil {
 		t.log.Warn("the converter's connections may be reset", "err", err)
 	}
 }
 
-// commit changes the kernel's table as the leases have been changed already.
+// commit writes a change to the kernel's table, which the leases have already.
 func (t *table) commit(change rules.Change) error {
 	return t.write(func() error { return t.kernel.Commit(change) })
 }
 
-// write does a transaction whose outcome the leases have already. If it fails, table and leases are
-// brought together and it is tried again; if that does not help, the table is written anew.
+// write runs a transaction whose result the leases have already. If it fails, write reconciles table and
+// leases and tries again. If that fails, too, it writes the whole table anew.
 func (t *table) write(transaction func() error) error {
 	err := transaction()
 	if err == nil {
@@ -64,7 +64,7 @@ func (t *table) write(transaction func() error) error {
 	return t.install()
 }
 
-// install puts a table as the leases are in place of what is there.
+// install replaces the table by one that equals the leases.
 func (t *table) install() error {
 	now := time.Now()
 	state := t.leases.State(now)
@@ -82,8 +82,8 @@ func (t *table) install() error {
 	return nil
 }
 
-// reconcile brings table and leases together after a transaction failed: a table that is gone is
-// written again, one that is there is read again.
+// reconcile makes table and leases equal after a transaction failed. It writes a table that is gone, and
+// reads one that exists.
 func (t *table) reconcile(cause error) error {
 	t.log.Warn("the nftables table and the leases differ", "cause", cause)
 	restored, err := t.restore()
@@ -101,7 +101,7 @@ func (t *table) reconcile(cause error) error {
 // check writes the table again if somebody removed or replaced it, or if it could not be written before.
 func (t *table) check() {
 	if t.outOfStep {
-		_ = t.install() // which notes the problem
+		_ = t.install() // install records the problem
 		return
 	}
 	if _, err := t.restore(); err != nil {
@@ -136,9 +136,9 @@ func (t *table) setClosed(closed bool) error {
 	return t.write(func() error { return t.kernel.SetClosed(closed) })
 }
 
-// stop keeps members from opening connections whose servers the log has no room to name now, and those whose own terms
-// allow none now, and lets them open connections again. It is called each second: what such a member opens before is named
-// in the log too, as connections_per_second bounds it.
+// stop sets the members that may open no connections now: unnamed, because the log has no room for their servers, and closed,
+// by their own terms. All others may. It is called each second. connections_per_second bounds the connections that a member
+// opens before that, so the log can name these, too.
 func (t *table) stop(unnamed, closed []string) {
 	var now []rules.MemberID
 	for _, name := range slices.Concat(unnamed, closed) {
@@ -154,7 +154,7 @@ func (t *table) stop(unnamed, closed []string) {
 	}
 	t.rest.Stopped = now
 	if err := t.write(func() error { return t.kernel.SetStopped(now) }); err != nil {
-		t.rest.Stopped = before // tried again
+		t.rest.Stopped = before // so that the next call tries again
 		t.log.Error("members cannot be stopped from opening connections, or allowed again", "err", err)
 		return
 	}
