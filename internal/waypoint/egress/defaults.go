@@ -10,7 +10,8 @@ var (
 	nat64     = netip.MustParsePrefix("64:ff9b::/96")
 )
 
-// never is denied whatever the operator allows: these lead to the waypoint itself or to everybody.
+// never lists addresses that are denied even if the operator allows them, because they lead to the waypoint itself or to
+// everybody.
 var never = []entry{
 	{netip.MustParsePrefix("0.0.0.0/8"), Unspecified}, // Linux takes 0.0.0.0 as this host
 	{netip.MustParsePrefix("127.0.0.0/8"), Loopback},
@@ -24,10 +25,9 @@ var never = []entry{
 	{netip.MustParsePrefix("ff00::/8"), Multicast},
 }
 
-// defaults follow the IANA special-purpose address registries (RFC 6890). What is not of global
-// unicast space is denied, so that space which is assigned later is not open by accident.
-// Cloud providers' own services are beside them where those have public addresses. The most specific come
-// first.
+// defaults follow the IANA special-purpose address registries (RFC 6890). Everything outside of global
+// unicast space is denied, so that space that is assigned later is not open by accident. Beside these
+// are cloud providers' own services at public addresses. The most specific entries come first.
 var defaults = sorted([]entry{
 	{netip.MustParsePrefix("0.0.0.0/0"), 0},
 	{netip.MustParsePrefix("10.0.0.0/8"), Private},
@@ -38,8 +38,8 @@ var defaults = sorted([]entry{
 	{netip.MustParsePrefix("192.0.2.0/24"), Documentation},
 	{netip.MustParsePrefix("192.88.99.0/24"), Transition}, // 6to4 relays, RFC 7526
 	{netip.MustParsePrefix("192.168.0.0/16"), Private},
-	// Metadata, DNS, health probes (Azure); service endpoints (IBM); APIs that trust the network that asks
-	// (Google). Other providers have theirs at link-local, shared or unique local addresses.
+	// Metadata, DNS and health probes (Azure), service endpoints (IBM), and APIs that trust the caller's network
+	// (Google). Other providers' services have link-local, shared or unique local addresses.
 	{netip.MustParsePrefix("161.26.0.0/16"), Platform},
 	{netip.MustParsePrefix("166.8.0.0/14"), Platform},
 	{netip.MustParsePrefix("168.63.129.16/32"), Platform},

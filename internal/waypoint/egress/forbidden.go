@@ -8,8 +8,8 @@ import (
 // Range is a span of addresses of one family, with both its ends.
 type Range struct{ First, Last netip.Addr }
 
-// Forbidden lists the addresses that Check denies at every port, IPv4 before IPv6, in order, in as few
-// ranges as there can be.
+// Forbidden lists the addresses that Check denies at every port, in the fewest possible ranges: IPv4 before
+// IPv6, in ascending order.
 func (p *Policy) Forbidden() []Range {
 	var four, six []netip.Addr
 	for _, prefix := range p.deciding() {
@@ -22,12 +22,12 @@ func (p *Policy) Forbidden() []Range {
 	for _, edge := range four {
 		six = append(six, wraps(edge)...)
 	}
-	// Between two edges that follow each other, all addresses are judged alike.
+	// Check decides alike about all addresses between two neighbouring edges.
 	return append(p.denied(four), p.denied(six)...)
 }
 
-// deciding lists all prefixes at whose edges Check may change its mind, but for those of IPv4
-// addresses inside IPv6 ones.
+// deciding lists the prefixes at whose edges the answer of Check may change. Those of IPv4 addresses
+// inside IPv6 ones are left out.
 func (p *Policy) deciding() []netip.Prefix {
 	list := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"), sixToFour, nat64}
 	for _, e := range slices.Concat(never, p.operator, defaults, p.near) {
@@ -66,7 +66,7 @@ func wraps(inner netip.Addr) []netip.Addr {
 	return []netip.Addr{netip.AddrFrom16(tunnel), netip.AddrFrom16(translator)}
 }
 
-// denied judges what lies between edges.
+// denied returns the ranges between edges that Check denies.
 func (p *Policy) denied(edges []netip.Addr) []Range {
 	slices.SortFunc(edges, netip.Addr.Compare)
 	edges = slices.Compact(edges)

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Reason is why a destination is denied.
+// Reason is the reason why a destination is denied.
 type Reason uint8
 
 // The reasons.
@@ -79,7 +79,7 @@ func (d *Denied) Error() string {
 	return fmt.Sprintf("%v is not forwarded to: %v; %s", d.Server, d.Reason, d.mend())
 }
 
-// mend is what would change a denial, if anything can.
+// mend returns a sentence on what the operator can do about a denial.
 func (d *Denied) mend() string {
 	inNever := func(e entry) bool { return e.prefix == d.Prefix }
 	switch {
@@ -95,13 +95,13 @@ func (d *Denied) mend() string {
 	return "its operator can allow it ([waypoint] allow)"
 }
 
-// ForNow reports whether an error of Check denies a server only until the waypoint knows where others see it.
+// ForNow reports whether an error of Check denies a server only until the waypoint knows its external address.
 func ForNow(err error) bool {
 	denied, ok := errors.AsType[*Denied](err)
 	return ok && denied.Reason == OutsideUnknown
 }
 
-// Policy decides by an operator's configuration and by a host's surroundings. It does not change.
+// Policy decides about servers, by an operator's configuration and by a host's surroundings. It is immutable.
 type Policy struct {
 	operator []entry // the most specific first; of equals, the denial
 	ports    map[uint16]bool
@@ -114,11 +114,10 @@ type entry struct {
 	reason Reason // 0: allowed
 }
 
-// New makes the policy of the defaults, opened by allow and narrowed by deny: of both lists, the most
-// specific prefix decides, and of equals the denial. A prefix that is allowed opens what the defaults
-// deny if it is no wider than theirs. Some destinations stay denied whatever is allowed: loopback,
-// multicast, broadcast, unspecified ones and the waypoint's own. The policy knows of no surroundings; see
-// Around.
+// New returns a policy of the defaults, with the exceptions allow, deny and denyPorts. Of allow and deny, the most
+// specific prefix decides, and deny among equal ones. A prefix in allow opens what a default denies if it is
+// not wider than the default's prefix. Loopback, multicast, broadcast, unspecified addresses and the waypoint's
+// own stay denied in any case. The policy has no surroundings yet: see Around.
 func New(allow, deny []netip.Prefix, denyPorts []uint16) (*Policy, error) {
 	p := &Policy{ports: make(map[uint16]bool, len(denyPorts))}
 	for _, prefix := range deny {
@@ -142,9 +141,9 @@ func New(allow, deny []netip.Prefix, denyPorts []uint16) (*Policy, error) {
 
 func longestFirst(a, b entry) int { return b.prefix.Bits() - a.prefix.Bits() }
 
-// Around returns the policy for a host with these surroundings. The host's own addresses are denied whatever is
-// allowed. Its neighbours and its NATs' addresses are denied as the other defaults are: a prefix of allow opens
-// them if it is no wider than theirs.
+// Around returns the policy for a host with these surroundings. It denies the host's own addresses in any case.
+// It denies its neighbours and its NATs' addresses like the other defaults: a prefix in allow opens them if it is
+// not wider than theirs.
 func (p *Policy) Around(s Surroundings) *Policy {
 	around := &Policy{operator: p.operator, ports: p.ports, own: make(map[netip.Addr]bool, len(s.Own)), near: s.near()}
 	for _, a := range s.Own {
@@ -189,7 +188,7 @@ func (p *Policy) decide(addr netip.Addr) entry {
 			return e
 		}
 	}
-	usual, ok := longest(defaults, addr) // there is one for each address that is valid
+	usual, ok := longest(defaults, addr) // every valid address has one
 	if !ok {
 		return entry{reason: Unspecified}
 	}
@@ -203,7 +202,7 @@ func (p *Policy) decide(addr netip.Addr) entry {
 	return said
 }
 
-// longest is the first entry that the address is in.
+// longest returns the first entry that contains the address. entries must have the most specific first.
 func longest(entries []entry, addr netip.Addr) (e entry, ok bool) {
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.prefix.Contains(addr) })
 	if i < 0 {
@@ -212,8 +211,8 @@ func longest(entries []entry, addr netip.Addr) (e entry, ok bool) {
 	return entries[i], true
 }
 
-// wrapped is the IPv4 address inside an IPv6 address that a translator or tunnel on the way would
-// send to: 6to4 (RFC 3056) and NAT64 (RFC 6052).
+// wrapped returns the IPv4 address inside an IPv6 address of 6to4 (RFC 3056) or NAT64 (RFC 6052). A translator
+// or tunnel on the path would send to the IPv4 address.
 func wrapped(addr netip.Addr) (netip.Addr, bool) {
 	b := addr.As16()
 	switch {

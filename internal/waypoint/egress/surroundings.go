@@ -5,25 +5,25 @@ import (
 	"slices"
 )
 
-// Surroundings describes the network around a waypoint's host. It changes as addresses, routes and NATs do.
+// Surroundings describes the network around a waypoint's host. It changes when addresses, routes or NATs do.
 type Surroundings struct {
 	// Own are the host's addresses.
 	Own []netip.Addr
-	// OnLink are the prefixes of the networks that the host is in, and the routers that it sends to.
+	// OnLink are the prefixes of the networks that the host is in, and its next routers.
 	OnLink []netip.Prefix
 	Outside
 }
 
-// Outside describes the host as it is seen from outside its network.
+// Outside describes the host as hosts outside its network see it.
 type Outside struct {
 	// NATs are the addresses at which others see the host. A router's own services may answer there to
-	// whoever comes from inside (hairpin, RFC 4787, 6), though to nobody from outside.
+	// hosts inside (hairpinning, RFC 4787, 6), even if they answer nobody outside.
 	NATs []netip.Addr
-	// Routers are those that the host's packets to the Internet pass first, in IPv6, by addresses that are often
-	// on the link between a home and its provider.
+	// Routers are the IPv6 addresses of the first routers on the host's way to the Internet. They are often on the
+	// link between a home and its provider.
 	Routers []netip.Addr
-	// Hidden reports that others see the host at an IPv4 address that is not certain yet: it is behind
-	// a NAT, and not enough could tell which address that has.
+	// Hidden reports that the host is behind a NAT whose external IPv4 address is not certain yet, because
+	// too few others have reported it.
 	Hidden bool
 }
 
@@ -32,16 +32,16 @@ func (o Outside) Equal(other Outside) bool {
 	return o.Hidden == other.Hidden && slices.Equal(o.NATs, other.NATs) && slices.Equal(o.Routers, other.Routers)
 }
 
-// home is the length of the IPv6 prefix that a network's neighbours are assumed to share: providers give a
-// home a /56 (RIPE-690, 4.2), and its router forwards between the networks that it makes of that.
+// home is the length of the IPv6 prefix that neighbouring networks are assumed to share. Providers assign a
+// /56 to a home (RIPE-690, 4.2), and its router forwards between the networks in that.
 const home = 56
 
-// link is the length of an IPv6 link's prefix (RFC 7421). The router at the other end of the link to the provider has an
-// address in the same one.
+// link is the length of an IPv6 link's prefix (RFC 7421). Both ends of the link to the provider have addresses in
+// one such prefix.
 const link = 64
 
-// near lists what is denied by default because it is near, the most specific first. What is denied anyway as a whole
-// is left out: who allows private addresses has allowed those of the own network too.
+// near lists the prefixes that are denied by default because they are near, the most specific first. It leaves out
+// prefixes within other defaults: an operator who allows private addresses allows those of the own network, too.
 func (s Surroundings) near() []entry {
 	var near []entry
 	add := func(p netip.Prefix, reason Reason) {

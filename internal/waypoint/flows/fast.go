@@ -55,8 +55,8 @@ func Key(f netstate.Flow) forward.Flow {
 // have no Ethernet header.
 func MayBeFast(k wire.Kind) bool { return k == wire.Mapped || k == wire.InBand }
 
-// ToWatch returns the connection to watch after an event, and the bytes carried of it before. It returns false if there is
-// nothing to watch.
+// ToWatch returns the connection to watch after an event, and the bytes that the fast path carried of it before. It returns
+// false if there is nothing to watch.
 func (x *Flows) ToWatch(f netstate.Flow) (forward.Flow, forward.Passed, bool) {
 	c := x.open[f.Origin]
 	if c == nil || !f.Established || x.fast[f.Origin] != nil || !MayBeFast(c.Kind) {

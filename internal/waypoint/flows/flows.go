@@ -39,7 +39,7 @@ type connection struct {
 	Owner
 	opened time.Time
 	flow   netstate.Flow
-	// passed is what the fast path has carried, without what connections on it carry now.
+	// passed has the bytes that the fast path carried before. Those of a connection that is on it now are not included.
 	passed forward.Passed
 }
 
@@ -94,7 +94,7 @@ func (x *Flows) Close(f netstate.Flow, seen bool, now time.Time) (attribution.En
 	return e, true
 }
 
-// Gone returns the known connections that are not in there, after events were lost.
+// Gone returns the known connections that are missing in there. It is called after events were lost.
 func (x *Flows) Gone(there map[netstate.Tuple]struct{}) []netstate.Flow {
 	var list []netstate.Flow
 	for origin, c := range x.open {

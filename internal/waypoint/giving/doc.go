@@ -1,4 +1,4 @@
-// Package giving decides when a member gives as a waypoint: at the hours its operator allows, until
-// the month's quota is used up, and not while it is switched off. It is told the time, in the zone
-// that hours and months are meant in, and what was used; it does no I/O.
+// Package giving decides when a waypoint is open: in the hours that its operator allows, until the
+// month's quota is used up, and not while it is switched off. It also decides whether the waypoint is
+// loaded. It does no I/O: the caller passes the bytes used, and the time in the operator's time zone.
 package giving

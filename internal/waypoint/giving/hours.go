@@ -7,9 +7,9 @@ import (
 	"github.com/detour-collective/dcol/internal/units"
 )
 
-// Hours are the parts of the week at which a waypoint gives; none: always. They are what the wall
-// clock shows: where it is put back, an hour that comes twice is twice within them or not, and an
-// hour that it leaves out never comes.
+// Hours are the parts of the week in which a waypoint is open; none: always. They are times of the wall
+// clock. When the clock is put back, an hour that it shows twice counts both times. When it is put
+// forward, the hour that it skips does not occur.
 type Hours []units.Window
 
 // Open reports whether t is within the hours.
@@ -19,15 +19,15 @@ func (h Hours) Open(t time.Time) bool {
 	})
 }
 
-// horizon is more than two weeks: what comes back every week comes within them, though one day the
-// wall clock may leave it out.
+// horizon is more than two weeks. Every boundary of a window recurs within that time, even if the wall
+// clock skips it once.
 const horizon = 16 * 24 * time.Hour
 
-// Next returns the first moment after t at which Open is another than at t; false: there is none.
+// Next returns the first moment after t at which Open changes; false: there is none.
 func (h Hours) Next(t time.Time) (time.Time, bool) {
 	for at := t; len(h) > 0 && at.Sub(t) < horizon; {
 		next := at.Add(h.untilBoundary(at))
-		// As far as that the wall clock runs evenly, unless it is put forward or back before.
+		// Until next, the wall clock runs evenly, unless it is put forward or back before.
 		if _, changes := at.ZoneBounds(); !changes.IsZero() && changes.Before(next) {
 			next = changes
 		}
@@ -39,7 +39,7 @@ func (h Hours) Next(t time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// untilBoundary returns how long it takes the wall clock to show the next beginning or end of a window.
+// untilBoundary returns the time until the wall clock shows the next beginning or end of a window.
 func (h Hours) untilBoundary(t time.Time) time.Duration {
 	const day = 24 * time.Hour
 	clock := time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute +

@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// Month names a month of the calendar, such as "2026-10", so that words sort as months do.
+// Month names a calendar month, such as "2026-10". Months sort as their names do.
 type Month string
 
-// MonthOf returns the month that t is in, where t is.
+// MonthOf returns the month of t, in t's time zone.
 func MonthOf(t time.Time) Month { return Month(t.Format("2006-01")) }
 
-// NextMonth returns when the month after that of t begins, and a quota anew.
+// NextMonth returns the beginning of the month after t, when quotas begin anew.
 func NextMonth(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month()+1, 1, 0, 0, 0, 0, t.Location())
 }
 
-// ledgerMonths is the number of months that are kept. Only the present one decides; but a clock that was wrong,
-// and is put right, finds what it had counted before.
+// ledgerMonths is the number of months that are kept. Only the present one counts. The others are for a host whose
+// clock was wrong: when it is corrected, the count of the right month is still known.
 const ledgerMonths = 13
 
-// Ledger counts the bytes that were forwarded for members in each month. One counter, which only grows,
-// counts for one month at a time.
+// Ledger has the bytes that were forwarded for members in each month. They come from one counter, the
+// kernel's, which only grows and belongs to one month at a time.
 type Ledger struct {
-	// Counting is the month that the counter counts for.
+	// Counting is the month to which the counter belongs.
 	Counting Month            `json:"counting"`
 	Bytes    map[Month]uint64 `json:"bytes"`
 }
 
-// Used returns what was forwarded in the month that the counter counts for.
+// Used returns the bytes of the counter's month.
 func (l *Ledger) Used() uint64 { return l.Bytes[l.Counting] }
 
 // IsZero reports whether nothing was forwarded in any month.
@@ -42,7 +42,7 @@ func (l *Ledger) IsZero() bool {
 	return true
 }
 
-// Count takes the counter in: it has counted used bytes in its month. What was known to be more stays.
+// Count takes in the counter: used bytes in its month. A larger count that was known before stays.
 func (l *Ledger) Count(used uint64) {
 	if l.Bytes == nil {
 		l.Bytes = make(map[Month]uint64)
@@ -50,8 +50,8 @@ func (l *Ledger) Count(used uint64) {
 	l.Bytes[l.Counting] = max(l.Bytes[l.Counting], used)
 }
 
-// Turn has the counter count for another month from now on. It is to begin with what is known of that
-// one.
+// Turn gives the counter to another month from now on. The caller must set it to the bytes that are known
+// of that month.
 func (l *Ledger) Turn(to Month) {
 	l.Counting = to
 	l.Count(0)

@@ -3,17 +3,17 @@ package giving
 import "time"
 
 const (
-	// A share from Busy on, for busyAfter, makes a waypoint loaded. It is so no longer when the share was below
+	// A waypoint becomes loaded when its share was at least Busy for busyAfter. It is no longer loaded when its share was below
 	// idleBelow for idleAfter.
 	Busy      = 0.9
 	busyAfter = 2 * time.Second
 	idleBelow = 0.85
 	idleAfter = 2 * time.Second
-	// LoadedFor is the time for which a waypoint says that it is loaded. While it stays loaded, it says so again when
-	// renewLoad of that is left.
+	// LoadedFor is the time for which a report of load is valid. While the waypoint stays loaded, it reports again when
+	// renewLoad of that time is left.
 	LoadedFor = 15 * time.Second
 	renewLoad = 8 * time.Second
-	// fewMembers may use a waypoint as much as they like: where one member is alone, nobody would gain if it left.
+	// fewMembers is the number of members that never make a waypoint loaded: nobody gains if a member that is alone leaves.
 	fewMembers = 1
 )
 
@@ -26,7 +26,7 @@ type Usage struct {
 	Processor float64
 }
 
-// share returns the share of what the waypoint can do.
+// share returns the used share of the waypoint's capacity, 0..1: of its rate or its processors, whichever is larger.
 func (u Usage) share() float64 {
 	share := u.Processor
 	if u.Limit > 0 {
@@ -35,11 +35,11 @@ func (u Usage) share() float64 {
 	return share
 }
 
-// Full reports whether nearly all that the waypoint can do is used, if only by one member.
+// Full reports whether nearly all of the waypoint's capacity is used, even if only by one member.
 func (u Usage) Full() bool { return u.share() >= Busy }
 
-// Gives returns the rate that one more member would get, in bytes per second: what the others leave, or an equal share. It returns zero
-// if nothing is used, because the waypoint's capacity is not known then.
+// Gives returns the rate that one more member would get, in bytes per second: the rest that the others leave, or an equal share if
+// that is more. It returns zero if nothing is used, because the waypoint's capacity is not known then.
 func (u Usage) Gives() float64 {
 	share := u.share()
 	if share <= 0 {
@@ -49,13 +49,13 @@ func (u Usage) Gives() float64 {
 	return max(all-u.Rate, all/float64(u.Members+1))
 }
 
-// Load decides whether a waypoint is loaded, so that members had better use another. The zero value is not loaded.
+// Load decides whether a waypoint is loaded, so that members should use another. The zero value is not loaded.
 type Load struct {
 	until      time.Time // zero: not loaded
-	busy, idle time.Time // since when it is one or the other
+	busy, idle time.Time // beginning of the present busy and idle time; zero: neither
 }
 
-// Take takes in the usage until now. It returns until when the waypoint is loaded, or zero.
+// Take takes in the usage until now. It returns the time until which the waypoint is loaded; zero: it is not.
 func (l *Load) Take(u Usage, now time.Time) time.Time {
 	share := u.share()
 	begin := func(since *time.Time, is bool) (lasts time.Duration) {

@@ -12,19 +12,19 @@ type Terms struct {
 	Quota uint64 // bytes a month; 0: no quota
 }
 
-// Off is a switch of the operator: nothing is given for now.
+// Off is set while the operator has closed the waypoint.
 type Off struct {
 	Since time.Time `json:"since"`
-	Until time.Time `json:"until,omitzero"` // zero: until it is taken back
+	Until time.Time `json:"until,omitzero"` // zero: until the operator opens it
 }
 
 // Over reports whether t is after the end.
 func (o *Off) Over(t time.Time) bool { return !o.Until.IsZero() && !t.Before(o.Until) }
 
-// Cause is why a waypoint gives nothing.
+// Cause is the reason why a waypoint is closed.
 type Cause uint8
 
-// The causes. Where there are several, Standing has the one that comes first here.
+// The causes. If there are several, Standing has the first of them in this order.
 const (
 	Gives Cause = iota
 	SwitchedOff
@@ -36,20 +36,20 @@ func (c Cause) String() string {
 	return [...]string{"gives", "switched-off", "quota-traffic", "outside-hours"}[c]
 }
 
-// Code returns the refusal that goes with the cause; 0 if the waypoint gives.
+// Code returns the code of refusals for the cause; 0 if the waypoint is open.
 func (c Cause) Code() wire.Code {
 	return [...]wire.Code{0, wire.SwitchedOff, wire.QuotaTraffic, wire.OutsideHours}[c]
 }
 
-// Standing is the state of giving at a time: it gives, or not, for a cause and until a time.
+// Standing says whether a waypoint is open at a time; if not, the cause, and the time when it opens again.
 type Standing struct {
 	Cause Cause
-	// Until is when the waypoint gives again, all causes considered, as things are now. Zero: that
-	// is not known, or it gives.
+	// Until is the time when the waypoint opens again, by all causes that are known now. Zero: that is
+	// not known, or it is open.
 	Until time.Time
 }
 
-// Closed reports whether nothing is given.
+// Closed reports whether the waypoint is closed.
 func (s Standing) Closed() bool { return s.Cause != Gives }
 
 // Equal reports whether two standings are the same.
@@ -58,12 +58,12 @@ func (s Standing) Equal(o Standing) bool { return s.Cause == o.Cause && s.Until.
 // Spent reports whether the quota is used up.
 func (t Terms) Spent(used uint64) bool { return t.Quota > 0 && used >= t.Quota }
 
-// Stand returns the standing now, with what was used in this month.
+// Stand returns the standing now, after used bytes in this month.
 func (t Terms) Stand(now time.Time, off *Off, used uint64) Standing {
 	spent := t.Spent(used)
 	renewed := NextMonth(now)
 	var s Standing
-	// Each turn leads past the end of a cause, so that there are few.
+	// Each round moves at past the end of a cause, so there are few rounds.
 	for at := now; ; {
 		var cause Cause
 		var end time.Time

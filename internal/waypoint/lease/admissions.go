@@ -70,7 +70,7 @@ func (x admissions) by(id rules.MemberID, addr netip.Addr) (newest *attribution.
 	return newest
 }
 
-// until returns when the last admission of a caller ends; zero if it has none.
+// until returns the end of the last admission of a caller; zero if it has none.
 func (x admissions) until(c Caller) (end time.Time) {
 	for _, a := range x[c.Addr] {
 		if a.Member == c.Member && a.expires.After(end) {
@@ -80,7 +80,7 @@ func (x admissions) until(c Caller) (end time.Time) {
 	return end
 }
 
-// rule returns a caller's admissions for the kernel's table, in which they are one.
+// rule returns the single entry of the kernel's table for all admissions of a caller.
 func (x admissions) rule(c Caller, now time.Time) rules.Admission {
 	return rules.Admission{Addr: c.Addr, Kind: wire.InBand, Member: c.Member.ID, Left: x.until(c).Sub(now)}
 }

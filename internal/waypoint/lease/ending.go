@@ -53,11 +53,11 @@ func (l *Leases) Expel(m *Member, now time.Time) (e Ending, mappings int) {
 
 // EndForbidden ends the mappings that would no longer be granted. The policy may forbid their servers, after a restart with
 // another policy, or because the host or its network now has the server's address. Or their ports are now for authenticated
-// SYNs, which the agent that granted them did not require. Mappings that are forbidden only until the waypoint knows more
-// stay: an agent that knew has allowed them. Open connections continue.
+// SYNs, which the agent that granted them did not require. Mappings that are forbidden only until the waypoint knows its
+// external address stay, because an agent that knew the address has allowed them. Open connections continue.
 //
-// Members whose servers are limited keep no lease that leads to any server. Ports end of members to whom the converter may
-// not connect any more.
+// EndForbidden also ends the leases that lead to any server, of members whose servers are limited, and the ports of members
+// to whom the converter may no longer connect.
 func (l *Leases) EndForbidden(policy *egress.Policy, servers func(member string) egress.Narrowing, now time.Time) (e Ending) {
 	limited := func(m *Member) bool { return servers(m.Name).Limits() }
 	l.endAdmissions(&e, now, func(a *admission) bool { return limited(a.Member) })

@@ -26,13 +26,14 @@ type Conditions struct {
 	Now    time.Time
 	Giving giving.Standing
 	Policy *egress.Policy // mappings and ports only
-	// LoadedUntil is until when members with another waypoint get no further mapping; zero: the waypoint is not loaded.
+	// LoadedUntil is the time until which members with another waypoint get no further mapping; zero: the waypoint is not
+	// loaded.
 	LoadedUntil time.Time
 	PortTaken   func(port uint16) bool // mappings and ports only: reports whether a program of this host uses a port
-	// PortUnusable reports whether the converter cannot listen at a port for a member; nil: it can at all.
+	// PortUnusable reports whether the converter cannot listen at a port for a member. If nil, every port can be used.
 	PortUnusable func(port uint16, member string) bool
 	NoInBand     string // in-band only: the reason why it is not offered; empty: it is offered
-	// Of returns what holds for one member besides, by name; nil: nothing.
+	// Of returns the further conditions of one member, by name; nil: there are none.
 	Of func(member string) MemberConditions
 }
 
@@ -42,7 +43,7 @@ type MemberConditions struct {
 	Giving  giving.Standing // to this member
 }
 
-// of returns what holds for a member besides.
+// of returns the further conditions of a member.
 func (c Conditions) of(member string) MemberConditions {
 	if c.Of == nil {
 		return MemberConditions{}
@@ -131,13 +132,13 @@ func (l *Leases) Adopt(s rules.State, keys map[netip.Addr][]inband.Slot, now tim
 	}
 }
 
-// RememberIDs has members get the ids that they had before, where the kernel's table does not name them any more.
+// RememberIDs has members that are missing in the kernel's table get their former ids again.
 func (l *Leases) RememberIDs(ids map[string]rules.MemberID) { l.members.remember(ids) }
 
 // IDs returns the ids of members by name, also of those that are only remembered.
 func (l *Leases) IDs() map[string]rules.MemberID { return l.members.ids() }
 
-// Restore sets the sessions in which adopted grants were requested, as far as known. The kernel's table has only members.
+// Restore sets the sessions in which adopted grants were requested, as far as known. The kernel's table has the members only.
 func (l *Leases) Restore(sessions map[attribution.Grant]*attribution.Session) {
 	for _, m := range l.mappings.byKey {
 		m.by = sessions[attribution.Grant{Member: l.members.of(m.Member).Name, Client: m.Key.Client, Port: m.Key.Port}]
@@ -198,8 +199,8 @@ func (l *Leases) Held() map[rules.MemberID]Held {
 // InBandAddresses returns the number of addresses that are admitted to in-band detours.
 func (l *Leases) InBandAddresses() int { return len(l.admissions) }
 
-// AskedBy returns the session in which a member requested what let a connection through, or nil if it is not known. If several
-// sessions from one address are admitted to in-band detours, it is the newest.
+// AskedBy returns the session in which a member requested the lease that let a connection through; nil if it is not known. If
+// several sessions from one address are admitted to in-band detours, it returns the newest.
 func (l *Leases) AskedBy(id rules.MemberID, kind wire.Kind, from netip.Addr, port uint16) *attribution.Session {
 	switch kind {
 	case wire.Mapped:

@@ -24,8 +24,8 @@ type members struct {
 	byName map[string]*Member
 	byID   map[rules.MemberID]*Member
 	lastID rules.MemberID
-	most   int // ids there are
-	// before are ids that earlier agents gave, by name, whose members have not been seen since.
+	most   int // number of ids
+	// before has the ids that earlier agents assigned, by name, of members that have not been seen since.
 	before map[string]rules.MemberID
 }
 
@@ -51,8 +51,8 @@ func (m *members) get(name, serial string) *Member {
 	return m.add(rules.Member{ID: id, Name: name, Serial: serial}, false)
 }
 
-// free returns an id that nobody has. Cookies and sockets of the converter may still have the id of a member that was
-// seen before, so that another gets it only if there is no other.
+// free returns an id that no member has. The former id of a member is used only if there is no other, because cookies and
+// sockets of the converter may still have it.
 func (m *members) free() rules.MemberID {
 	if len(m.byID)+len(m.before) >= m.most {
 		clear(m.before)

@@ -18,7 +18,8 @@ type Port struct {
 	Member string         `json:"member"`
 	ID     rules.MemberID `json:"-"`
 	Ways   []Way          `json:"ways"` // the newest first
-	// Expelled has the connections end, too. It is told until the lease would have been over.
+	// Expelled is set if the connections must end, too, because the member was expelled. The port stays in the list until
+	// its lease would have been over.
 	Expelled bool `json:"expelled,omitempty"`
 }
 
@@ -38,7 +39,7 @@ func (p Port) equal(o Port) bool {
 // EqualPorts reports whether two lists of ports are the same.
 func EqualPorts(a, b []Port) bool { return slices.EqualFunc(a, b, Port.equal) }
 
-// PortsRequest asks for ports in place of those that the member asked for before from the same address.
+// PortsRequest requests ports. They replace those that the member requested before from the same address.
 type PortsRequest struct {
 	Request
 	Listens uint16 // the port of the member's relay
@@ -54,13 +55,14 @@ type ports struct {
 type heldPort struct {
 	member *Member
 	ways   []Way
-	// expelled is until when the port is told as that of an expelled member; zero: it is none. Others may have it meanwhile.
+	// expelled is the time until which Ports lists the port as that of an expelled member; zero: the member is not expelled.
+	// Another member may have the port meanwhile.
 	expelled time.Time
 }
 
-// TakePorts gives a member ports. For each that it does not get, the answer says why.
+// TakePorts assigns ports to a member. The answer has the reason for each port that it refuses.
 func (l *Leases) TakePorts(r PortsRequest, under Conditions) []wire.IncomingGrant {
-	m := l.members.byName[r.Name] // it was admitted to the converter
+	m := l.members.byName[r.Name] // not nil, because the member was admitted to the converter
 	l.ports.endWays(func(port uint16, h *heldPort, w Way) bool {
 		wanted := slices.ContainsFunc(r.Ports, func(x wire.Incoming) bool { return x.Port == port })
 		return h.member == m && w.At.Addr() == r.Client && !wanted
@@ -74,7 +76,7 @@ func (l *Leases) TakePorts(r PortsRequest, under Conditions) []wire.IncomingGran
 		if code == 0 && under.PortUnusable != nil && under.PortUnusable(x.Port, r.Name) {
 			code = wire.PortUnusable
 		}
-		if code == 0 || code == wire.PortUnusable { // the converter goes on trying while the member asks
+		if code == 0 || code == wire.PortUnusable { // the converter tries again while the member requests the port
 			way := Way{At: netip.AddrPortFrom(r.Client, r.Listens), Cookie: x.Cookie, Expires: under.Now.Add(l.terms.Lifetime)}
 			l.ports.give(m, x.Port, way)
 		}
@@ -83,7 +85,7 @@ func (l *Leases) TakePorts(r PortsRequest, under Conditions) []wire.IncomingGran
 	return answers
 }
 
-// refuses returns why a member may not have a port; 0: it may.
+// refuses returns the reason why a member may not have a port; 0: it may.
 func (p *ports) refuses(m *Member, port uint16, under Conditions) wire.Code {
 	if m == nil {
 		return wire.Busy
@@ -112,7 +114,7 @@ func (p *ports) refuses(m *Member, port uint16, under Conditions) wire.Code {
 	return 0
 }
 
-// reachable returns why the converter may not connect to a member's relay; 0: it may.
+// reachable returns the reason why the converter may not connect to a member's relay; 0: it may.
 func reachable(at netip.AddrPort, under Conditions) wire.Code {
 	err := under.Policy.Check(at)
 	switch {
@@ -124,7 +126,7 @@ func reachable(at netip.AddrPort, under Conditions) wire.Code {
 	return wire.DestinationForbidden
 }
 
-// give adds a way, in place of the one from the same address.
+// give adds a way. It replaces the one from the same address.
 func (p *ports) give(m *Member, port uint16, way Way) {
 	h := p.held[port]
 	if h == nil || !h.expelled.IsZero() {
@@ -145,13 +147,13 @@ func (p *ports) endWays(which func(port uint16, h *heldPort, w Way) bool) {
 	}
 }
 
-// expire ends what is over.
+// expire ends the ways whose leases are over.
 func (p *ports) expire(now time.Time) {
 	p.endWays(func(_ uint16, _ *heldPort, w Way) bool { return !now.Before(w.Expires) })
 	maps.DeleteFunc(p.held, func(_ uint16, h *heldPort) bool { return !h.expelled.IsZero() && !now.Before(h.expelled) })
 }
 
-// expel ends all that a member has, with the connections.
+// expel ends all ports of a member, and their connections.
 func (p *ports) expel(m *Member) {
 	for _, h := range p.held {
 		if h.member != m {
@@ -166,7 +168,7 @@ func (p *ports) expel(m *Member) {
 	}
 }
 
-// endOf ends all that a member has.
+// endOf ends all ports of a member.
 func (p *ports) endOf(m *Member) {
 	p.endWays(func(_ uint16, h *heldPort, _ Way) bool { return h.member == m })
 }

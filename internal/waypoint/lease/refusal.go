@@ -43,8 +43,8 @@ func (l *Leases) NoteRefusal(r Request, server netip.AddrPort, refusal *wire.Ref
 	return &e
 }
 
-// forbidden refuses a server that the policy denies. One that is denied only until the waypoint knows where others
-// see it may be asked for again.
+// forbidden refuses a server that the policy denies. A server that is denied only until the waypoint knows its external
+// address may be requested again.
 func forbidden(id uint64, err error) *wire.Refusal {
 	if egress.ForNow(err) {
 		return refuseFor(retryFault, id, wire.NotReady, err.Error())

@@ -12,9 +12,9 @@ import (
 // bit marks members' connections, the next three contain the kind of detour, and the rest the member.
 type Marks uint32
 
-// DefaultMarks are apart from the bits that are in use elsewhere by default: 0x3f00 (mwan3), 0x4000 and 0x8000 (Kubernetes'
-// kube-proxy), 0xff0000 (Tailscale, OpenWrt's pbr). Calico's 0xffff0000 and Cilium's 0xffff1fff leave no sixteen bits; of
-// Calico's, the highest byte is the last that it takes.
+// DefaultMarks avoid the default bits of other programs: 0x3f00 (mwan3), 0x4000 and 0x8000 (Kubernetes' kube-proxy), 0xff0000
+// (Tailscale, OpenWrt's pbr). Calico's 0xffff0000 and Cilium's 0xffff1fff leave no sixteen bits free. Calico uses its highest
+// byte last.
 const DefaultMarks Marks = 0xff0000ff
 
 const (

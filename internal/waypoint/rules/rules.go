@@ -63,7 +63,7 @@ func (m InBandMode) String() string {
 // Options are the settings of the rules. Connections, Rate and Bandwidth are limits for each member, Total and Quota for all
 // members together. Zero means no limit.
 type Options struct {
-	Marks       Marks  // that are the table's; 0: DefaultMarks
+	Marks       Marks  // bits that the table uses; 0: DefaultMarks
 	Connections int    // live at once
 	Rate        int    // new connections per second
 	Bandwidth   int64  // bytes per second of IP packets, both directions together
@@ -80,12 +80,12 @@ type State struct {
 	Members    []Member
 	// TunnelInterfaces are the interfaces of tunnels.
 	TunnelInterfaces []string
-	// Forbidden and ForbiddenPorts are not forwarded to; each by itself is enough. For mappings that
-	// is decided when they are granted.
+	// No connection is forwarded to an address in Forbidden or a port in ForbiddenPorts. For mappings,
+	// that is decided when they are granted.
 	Forbidden      []egress.Range
 	ForbiddenPorts []uint16
-	// Guarded4 and Guarded6 are the interfaces from which strangers' packets must not be forwarded:
-	// those that were there when we, and nobody before us, switched on the host's forwarding.
+	// Guarded4 and Guarded6 are the interfaces from which strangers' packets must not be forwarded: those
+	// that existed when we switched on the host's forwarding. They are empty if it was on before.
 	Guarded4, Guarded6 []string
 	// Closed reports that new connections are rejected. Open ones continue.
 	Closed bool
@@ -98,9 +98,9 @@ type State struct {
 	Await time.Duration
 }
 
-// Change is done as one transaction. Renewed mappings, admissions and known members may exist or
-// not; they are given the new lease and serial. Where an address changes hands, it is revoked from
-// the one and admitted for the other.
+// Change is a change of the table, which is made in one transaction. Renewed mappings, admissions and
+// known members get the new lease and serial, and are added if the table lacks them. If an address
+// passes to another member, Revoke has it for the one and Admit for the other.
 type Change struct {
 	Add, Renew, Remove []Mapping
 	Admit, Revoke      []Admission
@@ -113,26 +113,25 @@ type Kernel interface {
 	// the options; without a table the state is empty and same is false. Ranges and lists come in
 	// order.
 	Load() (state State, same bool, err error)
-	// Install puts a table with this state in place of what there is, atomically.
+	// Install replaces the table, if there is one, by a table with this state, atomically.
 	Install(State) error
-	// Commit changes the installed table. It does all of the change, or returns an error and has
-	// done nothing.
+	// Commit changes the installed table. If it returns an error, nothing has changed.
 	Commit(Change) error
-	// SetForbidden and SetTunnelInterfaces replace what the installed table has, as one transaction.
+	// SetForbidden and SetTunnelInterfaces set these parts of the state, each in one transaction.
 	SetForbidden([]egress.Range) error
 	SetTunnelInterfaces([]string) error
-	// SetClosed and SetUsed set these of the installed table's state; SetUsed, and Used, which reads
-	// what was used since, only where there is a quota.
+	// SetClosed and SetUsed set State.Closed and State.Used of the installed table. Used reads the latter.
+	// SetUsed and Used may be called only if there is a quota.
 	SetClosed(bool) error
 	SetUsed(uint64) error
 	Used() (uint64, error)
-	// SetStopped replaces the installed table's.
+	// SetStopped sets State.Stopped of the installed table.
 	SetStopped([]MemberID) error
-	// Present reports whether the table is there, with the rules that we wrote: firewall reloads flush everybody's
-	// tables, and may load a listing of ours.
+	// Present reports whether the table exists, with the rules that we wrote. A firewall reload flushes all tables,
+	// and may then load a listing of ours, in which nft has changed rules.
 	Present() (bool, error)
-	// Removed delivers something when another program has removed the table or some of its rules. While that goes on,
-	// it does so ever more rarely.
+	// Removed returns a channel that delivers a value when another program has removed the table or some of its rules. If
+	// that happens again and again, it delivers less and less often.
 	Removed() <-chan struct{}
 	Close() error
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
-// table is the only one we touch.
+// table is the only nftables table that this package changes.
 var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
@@ -55,7 +55,7 @@ type family struct {
 	guarded   nft.Set // interfaces
 }
 
-// inBandSets are there if the mode is not off; of the first two, the one of the mode.
+// inBandSets exist if the mode is not off. Of open and keyed, only the one of the mode exists.
 type inBandSets struct {
 	open      nft.Set // client address to such a chain
 	keyed     nft.Set // (client address, mark) to such a chain
@@ -180,7 +180,7 @@ func (s *schema) leaving() []chain {
 		ours.rules = append(ours.rules, gotoChain(quotaChain))
 	}
 	opening.rules = []rule{rejectClosed(s.closed, s.options.Marks), rejectStopped(s.stopped, s.options.Marks), rejectIntoTunnels(s.tunnelIfs)}
-	// Before the connections are counted, which costs the more the more there are.
+	// This comes before connections are counted, because counting costs more the more there are.
 	if s.options.Rate > 0 {
 		set := s.memberStateSet("opened")
 		s.sets = append(s.sets, set)

@@ -11,12 +11,12 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
-// Table is the table in the kernel. Not for concurrent use.
+// Table is the table in the kernel. It is not safe for concurrent use.
 type Table struct {
 	conn     *nft.Conn
 	removals *nft.Removals
 	schema   *schema
-	// marking are the chains that are known to be there, as we have added them.
+	// marking has the chains that are known to exist, because we have added them.
 	marking map[markChain]bool
 }
 
@@ -48,8 +48,8 @@ func (t *Table) Present() (bool, error) {
 	return t.namesServers()
 }
 
-// namesServers reports whether the rule for in-band connections is ours, and not what nft made of it when somebody
-// loaded a listing.
+// namesServers reports whether the rule for in-band connections is as we wrote it. nft changes it when somebody loads a
+// listing.
 func (t *Table) namesServers() (bool, error) {
 	if t.schema.options.InBand == InBandOff {
 		return true, nil
@@ -86,7 +86,7 @@ func (t *Table) Install(s State) error {
 	return err
 }
 
-// hasMarkChains notes that chains are there if there was no error. After one, nothing is known of any.
+// hasMarkChains records added chains. After an error, no chain is known to exist.
 func (t *Table) hasMarkChains(added []markChain, err error) {
 	if err != nil {
 		clear(t.marking)
@@ -103,7 +103,7 @@ func (t *Table) Commit(ch Change) error {
 		table.Name, len(ch.Add), len(ch.Renew), len(ch.Remove), len(ch.Admit), len(ch.Revoke))
 	var chains []markChain
 	err := t.conn.Commit(doing, func(tx *nft.Tx) {
-		// Removing adds first.
+		// remove adds elements first, and these need their chains.
 		chains = t.addMarkChains(tx, slices.Concat(ch.Add, ch.Renew, ch.Remove), slices.Concat(ch.Admit, ch.Revoke))
 		remove(tx, t.mappingElements(ch.Remove))
 		remove(tx, t.admissionElements(ch.Revoke))
@@ -168,7 +168,7 @@ func (t *Table) Used() (uint64, error) {
 	return used, err
 }
 
-// setElements is elements on their way to the set that they belong to.
+// setElements are elements with the set to which they belong.
 type setElements struct {
 	set      nft.Set
 	elements []nft.Element
@@ -180,8 +180,8 @@ func add(tx *nft.Tx, list []setElements) {
 	}
 }
 
-// remove deletes elements that are there or not. Deleting wants them to be there, and they may
-// expire at any moment: so they are added first.
+// remove deletes elements, whether or not they exist. Deleting an element that does not exist is an error,
+// and elements may expire at any moment, so remove adds them first.
 func remove(tx *nft.Tx, list []setElements) {
 	add(tx, list)
 	for _, e := range list {
@@ -189,8 +189,8 @@ func remove(tx *nft.Tx, list []setElements) {
 	}
 }
 
-// put adds elements or gives them a new life. Before Linux 6.12 an element's timeout cannot be
-// changed: it is deleted and added again.
+// put adds elements, or renews the timeouts of existing ones. Before Linux 6.12, an element's timeout
+// cannot be changed, so put deletes it and adds it again.
 func put(tx *nft.Tx, list []setElements) {
 	remove(tx, list)
 	add(tx, list)
