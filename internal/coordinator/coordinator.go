@@ -37,7 +37,7 @@ type Config struct {
 	Log        *slog.Logger
 }
 
-// Coordinator is open.
+// Coordinator is an open coordinator role. Its methods may be called from any goroutine until Close.
 type Coordinator struct {
 	config    Config
 	began     time.Time
@@ -80,7 +80,7 @@ func Open(c Config) (*Coordinator, error) {
 	return co, nil
 }
 
-// compose builds the parts in the order in which they need each other.
+// compose builds the parts, each after those that it needs.
 func compose(c Config, unlock func()) (*Coordinator, error) {
 	name := c.Identity.Name()
 	co := &Coordinator{
@@ -117,7 +117,7 @@ func compose(c Config, unlock func()) (*Coordinator, error) {
 	return co, nil
 }
 
-// replicas returns on how many of the bus's servers the directory's store is kept.
+// replicas returns the number of the bus's servers that keep the directory's store.
 func replicas(servers int) int {
 	if servers >= 3 {
 		return 3
@@ -134,7 +134,7 @@ func (c *Coordinator) Close() {
 // InviteOptions restrict an invitation.
 type InviteOptions = registrar.InviteOptions
 
-// DefaultExpires is how long an invitation is valid by default.
+// DefaultExpires is the time for which an invitation is valid by default.
 const DefaultExpires = registrar.DefaultExpires
 
 // Invite makes an invitation line for dcol join. It can be used once.
@@ -147,7 +147,7 @@ func (c *Coordinator) Expel(ctx context.Context, name, why string) error {
 	return c.expelling.expel(ctx, name, why)
 }
 
-// Run serves members until ctx ends or it cannot go on.
+// Run serves members until ctx ends or a part fails.
 func (c *Coordinator) Run(ctx context.Context) error {
 	if err := c.registrar.RenewOwn(); errors.Is(err, syscall.ENOSPC) && c.config.Identity.Usable() == nil {
 		c.config.Log.Warn("coordinator: its own certificates are not renewed", "err", err) // tried again
@@ -203,7 +203,7 @@ func (c *Coordinator) runTrust(ctx context.Context) {
 	}
 }
 
-// runSweeps forgets what is over, and renews the coordinator's own certificates.
+// runSweeps forgets memberships and invitations that ended long ago, and renews the coordinator's own certificates.
 func (c *Coordinator) runSweeps(ctx context.Context) {
 	for loop.Wait(ctx, time.Hour, nil) {
 		if err := c.registrar.RenewOwn(); err != nil {

@@ -1,5 +1,5 @@
-// Package coordinator makes a collective one: it invites and admits hosts, keeps the directory's store, tells all
-// members what has changed, and expels. It composes its parts and runs them:
+// Package coordinator is the coordinator role of a collective: it invites, admits and expels hosts, keeps the directory's
+// store, and announces changes to all members. It composes its parts and runs them:
 //
 //	dcol init                  Init: the collective's keys in a directory, and its first member
 //	the agent                  Open, Run; its local API calls Invite, Expel, Members, Status
@@ -15,8 +15,9 @@
 // of invitations, members and expulsions (register); and a copy of the members' records (directory), from which a lost
 // store is filled again.
 //
-// What must not be lost is written before it takes effect: an invitation is used before its certificate is signed,
-// and an expulsion is on the disk before the first list is. So each is completed after a crash.
+// Decisions that must not be lost are written before they take effect. An invitation is marked as used before its
+// certificate is signed, and an expulsion is on the disk before the first revocation list is. So both are completed after
+// a crash.
 //
 // Call Init once, with the request of the first member; write that member's files; Open with its identity, Run, and
 // Close. All other methods may be called between Open and Close, from any goroutine.

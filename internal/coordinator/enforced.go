@@ -12,8 +12,9 @@ import (
 	"github.com/detour-collective/dcol/internal/coordinator/loop"
 )
 
-// confirmations holds which roots and lists each waypoint has confirmed to enforce, since this coordinator's start. The
-// bus lets each confirm only for itself. A waypoint may lie, as it may give detours to anybody.
+// confirmations has the hash of the roots and lists that each waypoint has confirmed to enforce, since this coordinator's
+// start. The bus lets each waypoint confirm only for itself. A waypoint may lie, but it could give detours to anybody
+// anyway.
 type confirmations struct {
 	mu     sync.Mutex
 	hashes map[string]string // by member
@@ -52,7 +53,7 @@ func (c *confirmations) keep(isMember func(name string) bool) {
 type Enforcement struct {
 	Of        int      // waypoints in the directory
 	Confirmed int      // of them
-	Waiting   []string // the others that are connected, or may be: of an external bus this is not known
+	Waiting   []string // the others that are connected; with an external bus, all others, because that is not known
 	Away      []string // those that are not connected; they get the list first when they come back
 }
 

@@ -22,15 +22,15 @@ const (
 	maxWhy     = 150 // bytes of the reason of an expulsion
 	tellWithin = 10 * time.Second
 	retryEvery = 5 * time.Second
-	// accountPause is how long after an expulsion the embedded server applies it to JWTs. It checks each connection
-	// then, in some 0.2 ms: too much while 10,000 members are sent the list.
+	// accountPause is the time after an expulsion at which the embedded server applies it to JWTs. The server then checks
+	// each connection, in some 0.2 ms. That is too slow while 10,000 members are sent the list.
 	accountPause = 2 * time.Second
 )
 
 // ErrNotTold is returned if a member is expelled but not all members were told. Telling goes on by itself.
 var ErrNotTold = errors.New("expelled, but not all members were notified yet; the agent keeps trying")
 
-// expulsions carries out what follows from the decision to expel.
+// expulsions carries out decisions to expel.
 type expulsions struct {
 	self       string // the coordinator's own host
 	registrar  *registrar.Registrar
@@ -66,8 +66,7 @@ func (x *expulsions) expel(ctx context.Context, name, why string) error {
 	return x.registrar.Unrevoked(name)
 }
 
-// complete does everything that follows from an expulsion. Each step may be repeated, so after a crash or an error it
-// starts over.
+// complete carries out an expulsion. Each step may be repeated, so it starts over after a crash or an error.
 func (x *expulsions) complete(ctx context.Context, name string) error {
 	x.completing.Lock()
 	defer x.completing.Unlock()
@@ -91,8 +90,9 @@ func (x *expulsions) complete(ctx context.Context, name string) error {
 	return x.registrar.Complete(name, revocation)
 }
 
-// shutOut ends a member's connections. The embedded server lets it in no more, as its certificate is revoked, and
-// refuses its JWT a little later. After a crash meanwhile, the server starts with the authority's account.
+// shutOut ends a member's connections. The embedded server refuses new ones, because the member's certificate is
+// revoked. A little later it refuses the member's JWT, too. If the agent crashes meanwhile, the server starts with the
+// authority's new account.
 func (x *expulsions) shutOut(ctx context.Context, name, account string) error {
 	if !x.bus.Embedded() {
 		return x.bus.SetAccount(ctx, account)

@@ -58,8 +58,8 @@ func Init(dir string, f Founding) (*Founded, error) {
 	return out, nil
 }
 
-// InitAgain returns what Init has returned, with another certificate, if the caller was interrupted before the files
-// were written. The request must be the same.
+// InitAgain returns the result of an earlier Init again, with another certificate. It is for a caller that was
+// interrupted before it wrote the files. The request must be the same.
 func InitAgain(dir string, f Founding) (*Founded, error) {
 	request, err := collective.ParseRequest(f.Request)
 	if err != nil {

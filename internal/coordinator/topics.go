@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// banFor is how long a member that floods its coordinators gets no JWT.
+	// banFor is the time for which a member that floods its coordinators gets no JWT.
 	banFor   = 10 * time.Minute
 	maxPunch = 1 << 10 // bytes
 )
@@ -40,8 +40,8 @@ func (c *Coordinator) handle(ctx context.Context, r bus.Request) ([]byte, error)
 	return nil, fmt.Errorf("this coordinator does not know the topic %q: it may be older than this dcol", r.Topic)
 }
 
-// takeRecord takes a member's record. If some of its addresses are not known to be the member's, it has them tried and
-// answers which.
+// takeRecord takes a member's record. If some of its addresses are not known to be the member's own, it has them tried, and
+// its answer names them.
 func (c *Coordinator) takeRecord(ctx context.Context, from string, data []byte) ([]byte, error) {
 	r, unshown, err := c.records.Take(ctx, from, data)
 	if err != nil || len(unshown) == 0 {
@@ -88,8 +88,8 @@ func (c *Coordinator) passPunch(from string, data []byte) error {
 	return nil
 }
 
-// flood cuts off a member that floods: its JWT is refused, and it gets no other for a while. Then it renews, and is
-// back.
+// flood cuts off a member that floods the coordinator. Its JWT is refused, and it gets no other for banFor. Then it can
+// renew and connect again.
 func (c *Coordinator) flood(name string) {
 	c.floods.Add(1)
 	if name == c.config.Identity.Name() {

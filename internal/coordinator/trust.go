@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// followEvery is how soon it is noticed what the operator does to the authority (dcol ca).
+	// followEvery is the interval at which the authority is checked for changes by the operator (dcol ca).
 	followEvery = time.Second
-	// hashEvery is how soon a member that has missed a change of trust learns so.
+	// hashEvery bounds the time until a member learns that it has missed a change of trust.
 	hashEvery = 10 * time.Minute
 )
 
@@ -25,7 +25,7 @@ type trustFeed struct {
 	log *slog.Logger
 
 	mu        sync.Mutex
-	announced string // hash of what was announced last
+	announced string // hash of the last announcement
 	next      time.Time
 }
 
@@ -76,7 +76,8 @@ func encodeTrust(m enrol.TrustMessage) ([]byte, error) {
 	return data, nil
 }
 
-// answerTrust returns roots and lists for a member that has those with this hash: only the hash, if they are the same.
+// answerTrust returns the roots and lists for a member that has those with this hash. If they are the same, it returns only
+// the hash.
 func answerTrust(m enrol.TrustMessage, hash string) ([]byte, error) {
 	if hash == m.Hash {
 		m.Roots, m.Lists = "", ""

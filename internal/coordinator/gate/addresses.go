@@ -11,7 +11,7 @@ import (
 // DefaultBusPort is the TCP port of the embedded bus.
 const DefaultBusPort = 45673
 
-// Addresses knows where members reach this coordinator and its bus. It is safe for concurrent use.
+// Addresses has the addresses at which members reach this coordinator and its bus. It is safe for concurrent use.
 type Addresses struct {
 	name     string   // of the coordinator's host
 	hosts    []string // names or IP addresses
@@ -28,7 +28,7 @@ func NewAddresses(name string, hosts []string, front, bus string, external []enr
 	return &Addresses{name: name, hosts: hosts, front: front, bus: bus, external: external}
 }
 
-// Listening sets where HTTPS and the embedded bus listen.
+// Listening sets the addresses at which HTTPS and the embedded bus listen.
 func (a *Addresses) Listening(front, bus string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -42,7 +42,7 @@ func (a *Addresses) Closed() {
 	a.listening = false
 }
 
-// Bound returns where HTTPS and the embedded bus listen; empty strings if they do not.
+// Bound returns the addresses at which HTTPS and the embedded bus listen; empty: they do not.
 func (a *Addresses) Bound() (front, bus string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -52,14 +52,14 @@ func (a *Addresses) Bound() (front, bus string) {
 	return a.front, a.bus
 }
 
-// Coordinators returns where members reach this coordinator.
+// Coordinators returns the addresses at which members reach this coordinator.
 func (a *Addresses) Coordinators() []enrol.Endpoint {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.endpoints(a.front, enrol.DefaultPort)
 }
 
-// BusServers returns where members reach the bus.
+// BusServers returns the addresses at which members reach the bus.
 func (a *Addresses) BusServers() []enrol.Endpoint {
 	if len(a.external) > 0 {
 		return a.external

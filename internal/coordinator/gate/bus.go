@@ -132,7 +132,7 @@ func (b *Bus) Tell(to, topic string, data []byte) error {
 	return c.link.Tell(to, topic, data)
 }
 
-// TellAll sends a message to every member. Members that miss it ask.
+// TellAll sends a message to every member. Members that miss it must request the news.
 func (b *Bus) TellAll(topic string, data []byte) error {
 	c := b.up.Load()
 	if c == nil {
@@ -159,13 +159,13 @@ func (b *Bus) Bucket(ctx context.Context, name string, replicas int) (*bus.Bucke
 	return c.link.Bucket(ctx, name, replicas)
 }
 
-// MayBeConnected reports whether a member is connected. Of an external bus this is not known: then it is true.
+// MayBeConnected reports whether a member is connected. It reports true for an external bus, where that is not known.
 func (b *Bus) MayBeConnected(name string) bool {
 	s := b.server()
 	return s == nil || s.Connected(name)
 }
 
-// Addresses returns the addresses a member is connected from. Of an external bus they are not known.
+// Addresses returns the addresses from which a member is connected; none for an external bus, where they are not known.
 func (b *Bus) Addresses(name string) []netip.Addr {
 	if s := b.server(); s != nil {
 		return s.Addresses(name)
@@ -189,7 +189,7 @@ func (b *Bus) State() (*bus.State, bus.Counts) {
 	return &state, c.link.Counts()
 }
 
-// Address returns where the embedded bus listens; empty if it does not.
+// Address returns the address at which the embedded bus listens; empty: it does not.
 func (b *Bus) Address() string {
 	if s := b.server(); s != nil {
 		return s.Endpoint().Address

@@ -1,5 +1,5 @@
-// Package gate is where others reach a coordinator: HTTPS for hosts that join and members that renew, and the bus for
-// members. It bounds the connections of strangers.
+// Package gate has the coordinator's listeners: HTTPS for hosts that join and members that renew, and the bus for members.
+// It bounds the connections of strangers.
 package gate
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/internal/strangers"
 )
 
-// Limits of connections. A member that renews needs one at a time; after a try that timed out there may be others.
+// Limits of connections. A member that renews needs one at a time. More may be left from requests that timed out.
 const (
 	MaxStrangers = 1024
 	MaxPerSource = 64
@@ -87,8 +87,8 @@ func (f *Front) Close() error {
 	return nil
 }
 
-// admit takes a member's connection out of those of strangers. The server reports each connection with its first
-// byte: by then the handshake has proved that the client has the certificate's key.
+// admit stops counting a member's connection as a stranger's. The server reports each connection when its first byte
+// arrives. By then the handshake has proved that the client has the certificate's key.
 func (f *Front) admit(conn net.Conn, state http.ConnState) {
 	secure, ok := conn.(*tls.Conn)
 	if !ok || state != http.StateActive {

@@ -1,4 +1,4 @@
-// Package loop has what the coordinator's loops share.
+// Package loop has the two functions that the coordinator's loops share: to wake one, and to wait in one.
 package loop
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Wake wakes the loop that waits for c, or that will. C must have room for one value.
+// Wake wakes the loop that waits for c, now or when it waits next. c must have room for one value.
 func Wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -14,7 +14,7 @@ func Wake(c chan<- struct{}) {
 	}
 }
 
-// Wait waits for d, or until woken has a value, and reports whether to go on: false when ctx has ended.
+// Wait waits for d, or until woken has a value. It reports false if ctx has ended.
 func Wait(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -11,9 +11,9 @@ import (
 	"github.com/detour-collective/dcol/internal/ratelimit"
 )
 
-// These bound what members can be made to send to addresses that may belong to others.
+// These bound the packets that members can be made to send to addresses that may belong to others.
 const (
-	maxClaims   = 8 // being tried at a time, of one member each
+	maxClaims   = 8 // tried at a time, each of another member
 	claimBurst  = 8 // addresses of one member at once, then one every claimEvery
 	claimEvery  = time.Minute
 	claimWithin = 4 * time.Second
@@ -36,7 +36,7 @@ type claims struct {
 
 // claim is the part of a record that is tried.
 type claim struct {
-	record    []byte // as the member signed it, for those who try
+	record    []byte // as the member signed it, for the members that try
 	port      uint16
 	addresses []netip.Addr    // the first is being tried
 	id        string          // of that try; empty: it has not begun
@@ -92,7 +92,7 @@ func (c *claims) try(name string, record []byte, addresses []netip.Addr, port ui
 	}
 }
 
-// next returns what to ask now, of which of the members.
+// next returns the checks to request now, each with the members to ask for it.
 func (c *claims) next(members []string, now time.Time, newID func() string) (out []order) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

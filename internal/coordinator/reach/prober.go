@@ -1,6 +1,5 @@
-// Package reach finds out at which addresses members can be reached. Members try each other's addresses: a record
-// gets into the directory only with addresses that are the member's own, and all members are told which waypoints
-// cannot be reached.
+// Package reach tests the addresses of members. Members try each other's addresses: so a record gets into the directory
+// only with addresses that are the member's own, and all members learn which waypoints cannot be reached.
 package reach
 
 import (
@@ -25,9 +24,10 @@ import (
 const (
 	roundTick = time.Second
 	claimTick = 200 * time.Millisecond
-	// announceEvery is how soon a member that has missed an announcement learns which waypoints cannot be reached.
+	// announceEvery bounds the time until a member that has missed an announcement learns which waypoints cannot be
+	// reached.
 	announceEvery = 10 * time.Minute
-	// untriedEvery is how soon all members learn that more waypoints were tried. After a start there are many.
+	// untriedEvery bounds the time until all members learn that more waypoints were tried. After a start there are many.
 	untriedEvery = 5 * time.Second
 	maxChecked   = 1 << 10 // bytes
 )
@@ -36,7 +36,7 @@ const (
 type Bus interface {
 	Tell(to, topic string, data []byte) error
 	TellAll(topic string, data []byte) error
-	// MayBeConnected reports whether a member is connected, as far as is known.
+	// MayBeConnected reports whether a member is connected, or may be because that is not known.
 	MayBeConnected(name string) bool
 	// Addresses returns the addresses a member is connected from, as far as is known.
 	Addresses(name string) []netip.Addr
@@ -145,7 +145,7 @@ func (p *Prober) present(d Directory) (names []string) {
 	return names
 }
 
-// ask sends orders to those who are to try.
+// ask sends orders to the members that are to try.
 func (p *Prober) ask(orders []order) {
 	for _, o := range orders {
 		data, err := json.Marshal(o.Check)
@@ -160,7 +160,7 @@ func (p *Prober) ask(orders []order) {
 	}
 }
 
-// Answered takes what a member has found that was asked to try.
+// Answered takes in the result of a member that was asked to try an address.
 func (p *Prober) Answered(from string, data []byte) error {
 	if len(data) > maxChecked {
 		return fmt.Errorf("the answer to a check has %d bytes, at most %d are allowed", len(data), maxChecked)
@@ -175,8 +175,8 @@ func (p *Prober) Answered(from string, data []byte) error {
 	return nil
 }
 
-// Reachability returns the message that names the waypoints that cannot be reached; of very many, as many as fit.
-// For the member that asks, if any, it includes what others found who tried to reach it.
+// Reachability returns the message that names the waypoints that cannot be reached, as many as fit. If asks is not
+// empty, it includes the result of the last tests of that member.
 func (p *Prober) Reachability(asks string) ([]byte, error) {
 	m := enrol.Reachability{
 		At: p.clock().UTC().Truncate(time.Second), Unreachable: p.rounds.unreachable(), Untried: p.rounds.untried(), You: p.rounds.tried(asks),
@@ -197,8 +197,8 @@ func (p *Prober) Reachability(asks string) ([]byte, error) {
 	}
 }
 
-// Claim has addresses in a member's record tried. It leaves out addresses to which nobody should send: a private one
-// leads to other hosts in other networks, so the member must be connected from a private network of ours.
+// Claim has the addresses in a member's record tried. It leaves out private addresses, because they lead to other hosts in
+// other networks, unless the member is connected from a private network of ours.
 func (p *Prober) Claim(name string, record []byte, addresses []netip.Addr, port uint16) {
 	from := p.bus.Addresses(name)
 	try := slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return !enrol.Shares(from, a) })
@@ -231,7 +231,7 @@ func (p *Prober) Show(name string, address netip.Addr) { p.claims.show(name, add
 // Heard records that a member has just sent something.
 func (p *Prober) Heard(name string) { p.rounds.heard(name, p.clock()) }
 
-// Of returns what others found about a waypoint, and false if nothing is known yet.
+// Of returns the verdict on a waypoint; false: there is none yet.
 func (p *Prober) Of(name string) (Verdict, bool) { return p.rounds.of(name) }
 
 // Unreachable returns the waypoints that cannot be reached, sorted.

@@ -72,7 +72,7 @@ func newRounds(random func(n int) int) *rounds {
 	return &rounds{random: random, targets: map[string]*target{}, open: map[string]*round{}, spoke: map[string]time.Time{}}
 }
 
-// heard records that a member is there.
+// heard records that a member has sent something.
 func (r *rounds) heard(name string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +84,7 @@ type waypoint struct {
 	name      string
 	addresses []netip.Addr
 	port      uint16
-	punch     bool // its NAT lets in only hosts it has sent to; those who try see to that
+	punch     bool // its NAT lets in only hosts to which it has sent; members that try punch a hole first
 }
 
 // follow takes all waypoints of the directory. A waypoint with other addresses than before is a new one.
@@ -117,7 +117,7 @@ type order struct {
 	to []string
 }
 
-// next begins the rounds that are due, and returns what to ask of which of the members.
+// next begins the rounds that are due, and returns the checks to request, each with the members to ask for it.
 func (r *rounds) next(members []string, now time.Time, newID func() string) (out []order) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

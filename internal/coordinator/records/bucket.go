@@ -13,8 +13,8 @@ import (
 	"github.com/detour-collective/dcol/internal/collective/directory"
 )
 
-// The bucket has, for each member that ever had a record, that record or why it was removed; and the epoch. A bucket
-// that has lost changes gets another epoch.
+// The bucket has an entry for each member that ever had a record: the record, or the reason why it was removed. It also
+// has the epoch. A bucket that has lost changes gets another epoch.
 const (
 	bucketName = "records"
 	epochKey   = "feed.epoch" // no member's name has a dot
@@ -55,8 +55,8 @@ func sequenceOf(s *directory.SignedRecord) uint64 {
 	return r.Sequence
 }
 
-// open opens the bucket. If it has lost changes since this coordinator saw it last, is new or restored, it gets
-// another epoch, and what is newer in the copy is put into it.
+// open opens the bucket. If it has lost changes since this coordinator saw it last, or is new or restored, open gives it
+// another epoch, and adds the records that are newer in the copy.
 func (s *Store) open(ctx context.Context, again, restored bool) (*bus.Bucket, uint64, error) {
 	own, err := directory.Load(ctx, s.config.File, directory.DefaultLimits(), s.config.Identity.Trust(), s.config.Clock())
 	if err != nil {

@@ -26,8 +26,8 @@ const (
 
 const (
 	storeWithin = 5 * time.Second
-	// keepEnded is how long a record that has ended is kept. Members drop it by themselves; a coordinator whose
-	// clock is wrong for a while must not.
+	// keepEnded is the time for which a record is kept after its end. Members drop it by themselves at once. The
+	// coordinator does not, because its clock may be wrong for a while.
 	keepEnded = 24 * time.Hour
 )
 
@@ -48,7 +48,7 @@ type feed struct {
 	over    <-chan struct{} // closed when another feed takes over
 	news    chan struct{}   // has a value when there are changes to announce
 	resync  chan struct{}   // has a value when changes may have been missed
-	older   chan struct{}   // has a value when the store turns out to be older than what this host has heard
+	older   chan struct{}   // has a value when the store turns out to be older than a change that this host has heard of
 
 	judging sync.Mutex // held from judging a record until it is in the directory
 	changes *ratelimit.Limits

@@ -23,7 +23,7 @@ import (
 const (
 	// announceEvery gathers changes: a member hears of one within this time, and of many with few messages.
 	announceEvery = 250 * time.Millisecond
-	// headEvery is how soon a member that has missed a change learns so.
+	// headEvery bounds the time until a member learns that it has missed a change.
 	headEvery   = time.Minute
 	flushWithin = 10 * time.Second
 	retryEvery  = 5 * time.Second
@@ -112,8 +112,8 @@ func (s *Store) Remove(ctx context.Context, name, why string) error {
 	return f.remove(ctx, name, why)
 }
 
-// Answer returns the changes that a member asks for. If this host's own agent knows more changes than the store has,
-// an older copy of the store was put back. Other members are not believed in that.
+// Answer returns the changes that a member requests. If this host's own agent knows changes that the store lacks, an older
+// copy of the store was restored. Other members are not believed about that.
 func (s *Store) Answer(from string, data []byte) ([]byte, error) {
 	f := s.feed.Load()
 	if f == nil {
@@ -272,7 +272,7 @@ func (s *Store) pace(ctx context.Context) {
 	loop.Wait(ctx, time.Since(start), nil)
 }
 
-// keep removes ended records, saves the copy, and returns why the bucket cannot be used any more.
+// keep removes ended records and saves the copy, until the bucket cannot be used any more. It returns the reason.
 func (s *Store) keep(ctx context.Context, f *feed) error {
 	saved := time.Now()
 	pause := soonestSave
@@ -294,7 +294,7 @@ func (s *Store) keep(ctx context.Context, f *feed) error {
 	return ctx.Err()
 }
 
-// save writes the copy, and returns how long to wait before the next write.
+// save writes the copy, and returns the time to wait before the next write.
 func (s *Store) save(f *feed) time.Duration {
 	data, changed, err := f.changed()
 	if !changed {

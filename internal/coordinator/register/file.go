@@ -207,7 +207,7 @@ func (f *File) append(entries ...Entry) error {
 	return err
 }
 
-// Rewrite replaces the file by what r holds.
+// Rewrite replaces the file by one that has only the present content of r.
 func (f *File) Rewrite(r *Register) error {
 	if f.broken != nil {
 		return f.broken

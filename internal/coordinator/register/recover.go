@@ -9,8 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// Recover returns the entries that bring the register up to what the authority has signed, which is valid whatever
-// the register has. Lost reports whether the register had forgotten a member that it must have known.
+// Recover returns the entries for certificates that the authority has signed and the register lacks: they are valid even
+// so. lost reports whether the register had forgotten a member that it must have known.
 func (r *Register) Recover(issued []collective.IssuedCertificate, now time.Time) (out []Entry, lost bool) {
 	last := map[string]collective.IssuedCertificate{}
 	for _, c := range issued {
@@ -39,7 +39,7 @@ func (r *Register) Recover(issued []collective.IssuedCertificate, now time.Time)
 			m.Expelled = &Expulsion{At: now.UTC(), Why: whyRevoked, Done: true}
 		}
 		out = append(out, Entry{Member: m})
-		// The register does not hear of certificates made by hand. Their validity differs from that of ours.
+		// Certificates made by hand are not in the register. They differ from ours in the length of their validity.
 		off := c.NotAfter.Sub(c.NotBefore) - collective.MemberValidity
 		lost = lost || old == nil && off >= 0 && off < time.Hour
 	}

@@ -1,7 +1,7 @@
-// Package register records who was invited, who is a member and who was expelled, and gives each member a subnet.
+// Package register has the register of a collective: invitations, members, expulsions, and the subnet of each member.
 //
-// A Register decides. It does no I/O and is told the time. Each decision is an Entry: it counts once it is in the
-// File and has been applied.
+// A Register decides. It does no I/O and is told the time. Each decision is an Entry. It is valid once it is in the File
+// and has been applied.
 package register
 
 import (
@@ -18,11 +18,11 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// Grace is how long a member may still renew after its certificate has ended. Then its name and subnet are free.
+// Grace is the time for which a member may still renew after its certificate has ended. Then its name and subnet are free.
 const Grace = 90 * 24 * time.Hour
 
 const (
-	// keepInvitations is how long an expired invitation is kept, so that a late host hears that it has expired.
+	// keepInvitations is the time for which an expired invitation is kept, so that a late host is told that it has expired.
 	keepInvitations = 30 * 24 * time.Hour
 
 	maxMembers     = 100_000

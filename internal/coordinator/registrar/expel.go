@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/coordinator/register"
 )
 
-// Expel writes down that a member is expelled. From then on it gets no certificate.
+// Expel saves that a member is expelled. From then on it gets no certificate.
 func (r *Registrar) Expel(name, why string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -18,7 +18,7 @@ func (r *Registrar) Expel(name, why string) error {
 	return r.save(*e)
 }
 
-// Revocation is what remains to be done about an expelled member after its certificates and JWTs are revoked.
+// Revocation describes an expulsion whose certificates and JWTs are revoked.
 type Revocation struct {
 	Why     string    // it was expelled
 	Account string    // the bus's new account, which refuses the member's JWTs
@@ -54,7 +54,7 @@ func (r *Registrar) Revoke(name string) (x Revocation, err error) {
 	return x, err
 }
 
-// Complete writes down that all members were told of an expulsion.
+// Complete saves that all members were notified of an expulsion.
 func (r *Registrar) Complete(name string, x Revocation) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package registrar admits hosts, renews certificates and expels members. What the register decides it writes down,
-// then it signs, all under one lock: no certificate and no JWT is made between the decision to expel a member and
-// the revocation of what it has.
+// Package registrar admits hosts, renews certificates and expels members. It has the register decide, writes the decision
+// to the disk, and signs, all under one lock. So it makes no certificate and no JWT for a member between the decision to
+// expel it and the revocation of those that it has.
 package registrar
 
 import (
@@ -53,7 +53,7 @@ type Config struct {
 	Withdrawn chan<- struct{}
 }
 
-// Registrar is open. It is safe for concurrent use.
+// Registrar is an open register with the authority that signs. It is safe for concurrent use.
 type Registrar struct {
 	config  Config
 	trust   atomic.Pointer[enrol.TrustMessage]
@@ -134,7 +134,7 @@ func (r *Registrar) openRegister() error {
 		case err == nil:
 		case damage.Lost || !errors.Is(err, syscall.ENOSPC):
 			return err
-		default: // whoever was recovered is a member in any case, by its certificate
+		default: // a recovered member is one in any case, by its certificate
 			r.unsaved = true
 			r.config.Log.Warn("coordinator: the disk is full; members that the register lacked are written to it when there is room", "err", err)
 		}
@@ -142,10 +142,10 @@ func (r *Registrar) openRegister() error {
 	return r.readAuthority() // Follow looks again, for certificates revoked meanwhile
 }
 
-// whatRestored explains what follows when an operator has put an older copy of the directory back. This host knows
-// more as a member: revocation lists, which are taken from there, as members refuse a list with an older number; and
-// the directory, which gets a new epoch, as members ignore changes they believe to have. The register lacks members
-// that have joined since; they show their certificates when they renew.
+// whatRestored is the message after an operator has restored an older copy of the coordinator's directory. This host still
+// has newer data as a member. Its revocation lists are taken over, because members refuse a list with an older number. The
+// members' directory gets a new epoch, because members ignore changes that they believe to have. The register lacks members
+// that have joined since. They show their certificates when they renew.
 const whatRestored = "an older copy of the coordinator's directory was restored: revocations since then were taken from this host's own lists, " +
 	"open invitations are void, and members that joined since are added again when they renew, within a day or two. " +
 	"Until then invite nobody, because their names and subnets could be assigned twice. Repeat expulsions since then"
@@ -170,7 +170,7 @@ func (r *Registrar) save(entries ...register.Entry) error {
 	return nil
 }
 
-// saveLater writes what the file lacks, if there is room by now. The caller holds mu.
+// saveLater writes the entries that the file lacks, if the disk has room by now. The caller holds mu.
 func (r *Registrar) saveLater() {
 	if !r.unsaved || r.file.Rewrite(r.register) != nil {
 		return
@@ -220,7 +220,7 @@ type Summary struct {
 	Problems    []string
 }
 
-// Summary returns what the registrar holds now.
+// Summary returns the present state.
 func (r *Registrar) Summary() Summary {
 	now := r.config.Clock()
 	r.mu.Lock()

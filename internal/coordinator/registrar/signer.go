@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// renewSignerBefore is how long before its end a signer is renewed, if the root is here.
+// renewSignerBefore is the time before its end at which a signer is renewed, if the root is here.
 const renewSignerBefore = 60 * 24 * time.Hour
 
 // signer is the authority that signs certificates now, and the files of others in the coordinator's directory.
@@ -21,7 +21,7 @@ type signer struct {
 	dir    string
 	log    *slog.Logger
 	ca     *collective.CA
-	issued collective.Reading // how far the records of what ca has signed were read
+	issued collective.Reading // position in ca's records of signed certificates, up to which they were read
 	files  []durable.Stamp    // of ca's files, when they were read last
 }
 
@@ -83,7 +83,7 @@ func (s *signer) takeLists(trust *collective.Trust) (older bool, err error) {
 	return true, nil
 }
 
-// revoke revokes what authorities have signed for a member, and returns when the last of it ends.
+// revoke revokes the certificates that authorities have signed for a member, and returns the end of the last one.
 func (s *signer) revoke(all []*collective.CA, name string) (last time.Time, err error) {
 	for _, ca := range all {
 		revoked, err := ca.Revoke(name, collective.PrivilegeWithdrawn)
