@@ -95,8 +95,8 @@ func (m *Membership) try(ctx context.Context, c enrol.Check) error {
 	return errors.Join(errs...)
 }
 
-// said reports whether the member itself has published these addresses, as nobody else may have members send packets
-// somewhere. Punch reports whether they can be reached only after punching.
+// said reports whether the member itself has published these addresses. Nobody else may make members send packets there.
+// punch reports whether they can be reached only after hole punching.
 func (m *Membership) said(ctx context.Context, c enrol.Check) (punch, said bool) {
 	if len(c.Record) == 0 {
 		return m.awaitSaid(ctx, c)
@@ -154,7 +154,7 @@ func oneLine(err error) string {
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
-// reachDue asks which waypoints cannot be reached, after each connect.
+// reachDue requests the list of waypoints that cannot be reached, after each connect.
 func (m *Membership) reachDue(ctx context.Context, now time.Time) time.Time {
 	if !m.connected() {
 		return m.reach.next()
@@ -180,7 +180,7 @@ const (
 	lastTried  = 10 * time.Minute
 )
 
-// askWhoTried asks for the result soon, as this host has published another record.
+// askWhoTried requests the result soon, because this host has published another record.
 func (m *Membership) askWhoTried(now time.Time) {
 	m.triedSoon = firstTried
 	m.reach.at = now.Add(firstTried)

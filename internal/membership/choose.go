@@ -13,7 +13,7 @@ import (
 // chooseEvery is the least time between two choices: the directory may change often.
 const chooseEvery = time.Second
 
-// choosing is the loop's state of which waypoints this host uses.
+// choosing is the loop's state of the choice of waypoints.
 type choosing struct {
 	*chooser
 	at     time.Time // when to choose again; zero: no need
@@ -59,8 +59,8 @@ func (m *Membership) chooseDue(_ context.Context, now time.Time) time.Time {
 	return c.at
 }
 
-// Usable returns the addresses of a record that this host may send to: private ones of other networks belong to others
-// here.
+// Usable returns the addresses of a record to which this host may send. It leaves out private addresses of other networks,
+// because they belong to other hosts here.
 func Usable(v *directory.Verified, own []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(v.Record.Addresses), func(a netip.Addr) bool { return !enrol.Shares(own, a) })
 }

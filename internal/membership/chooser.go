@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// patience is how long a chosen waypoint may be without a session before another takes its place.
+	// patience is the time without a session after which another waypoint takes the place of a chosen one.
 	patience = time.Minute
-	// firstRest is how long a waypoint that was replaced is not chosen again, doubled each time.
+	// firstRest is the time for which a waypoint that was replaced is not chosen again. It doubles each time.
 	firstRest   = 10 * time.Minute
 	longestRest = 6 * time.Hour
 )
 
 // chooser decides which waypoints this host uses. It keeps waypoints with a session. A waypoint that does not answer is
-// replaced, if there is another. Waypoints that did not answer, or that others cannot reach, are chosen last, but still
-// chosen: a mistake takes no waypoint away.
+// replaced, if there is another. Waypoints that did not answer, or that others cannot reach, are chosen last. They are not
+// excluded, because the verdict may be wrong.
 type chooser struct {
 	client      directory.Client
-	skip        map[string]bool // used anyway
+	skip        map[string]bool // not chosen, because the agent uses them anyway
 	chosen      []seat
 	rests       map[string]rest
 	unreachable map[string]bool // as announced by the coordinators
@@ -61,7 +61,7 @@ func (c *chooser) heard(name string, up bool, now time.Time) {
 	}
 }
 
-// choose returns the waypoints to use, and when to choose again if nothing happens until then; zero: not.
+// choose returns the waypoints to use, and the time to choose again if nothing happens until then; zero: never.
 func (c *chooser) choose(members iter.Seq[*directory.Verified], now time.Time) (list []*directory.Verified, next time.Time) {
 	if c.client.Want == 0 {
 		return nil, next
@@ -73,7 +73,7 @@ func (c *chooser) choose(members iter.Seq[*directory.Verified], now time.Time) (
 
 	list = directory.Choose(c.client, slices.Values(all), c.names(), avoid)
 	if len(list) < c.client.Want {
-		// A waypoint that may not answer is better than none.
+		// Choose waypoints that may not answer, too, if there are no others.
 		first := make([]string, len(list), len(list)+len(c.chosen))
 		for i, v := range list {
 			first[i] = v.Record.Name

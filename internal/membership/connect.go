@@ -17,7 +17,7 @@ import (
 // link is the loop's state of the connection to the bus. The bus reconnects by itself.
 type link struct {
 	dialing bool
-	number  uint64         // of the line, by which news of earlier ones are recognised
+	number  uint64         // of the line; news with another number are of an earlier line
 	to      []bus.Endpoint // the line's servers
 	state   bus.State
 	seen    uint64 // connects
@@ -102,7 +102,7 @@ func (m *Membership) busServers() (out []bus.Endpoint) {
 	return out
 }
 
-// busChanged takes the line's new state. After a connect, it has everything asked for that was missed.
+// busChanged takes the line's new state. After a connect, it requests everything that was missed.
 func (m *Membership) busChanged(line uint64, s bus.State, now time.Time) {
 	if line != m.link.number || m.line.Load() == nil { // dialled reads the state itself
 		return

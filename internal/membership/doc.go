@@ -1,6 +1,6 @@
-// Package membership keeps this host a member: it keeps a connection to the coordinators, a copy of the directory, and
-// roots and revocation lists; renews the certificate; publishes this host's record; tries for the coordinators whether
-// others can be reached; and chooses the waypoints that this host uses.
+// Package membership keeps this host a member of its collective. It keeps a connection to the coordinators, and copies of the
+// directory, roots and revocation lists. It renews the certificate, publishes this host's record, tests for the coordinators
+// whether other members can be reached, and chooses the waypoints that this host uses.
 //
 //	                       the coordinators
 //	  bus (connect.go)        |    |        HTTPS (renew.go, trust.go)
@@ -9,7 +9,7 @@
 //	the agent:     Offer ->  Membership  -> Config.Choice
 //	           Heard ->    one loop owns all
 //
-// Decisions are in files that do no I/O and are told the time: when to renew (renewal.go), when to publish
-// (publication.go), which waypoints to choose (chooser.go). One loop (membership.go) owns their state; what waits runs in
-// goroutines that post to the loop. Without a connection it works from the copy on disk.
+// Three files decide. They do no I/O and are told the time: renewal.go about the renewal of the certificate, publication.go
+// about the record, and chooser.go about waypoints. One loop (membership.go) owns their state. Requests that wait run in
+// goroutines that post their results to the loop. Without a connection, it works from the copy on disk.
 package membership

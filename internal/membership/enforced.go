@@ -9,15 +9,16 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// enforcing is the loop's state of what this waypoint confirms to enforce, so that dcol expel can report which waypoints
-// refuse a member.
+// enforcing is the loop's state of the confirmations of roots and lists. By these, dcol expel reports which waypoints refuse a
+// member.
 type enforcing struct {
 	hash string    // of roots and lists; empty: this host enforces nothing
 	at   time.Time // when to confirm it; zero: it is confirmed
 }
 
 const (
-	// tellSpread, for each member, spreads confirmations: all waypoints enforce another list at once.
+	// tellSpread is the delay for each member of the collective by which confirmations are spread, because all waypoints enforce
+	// a new list at the same time.
 	tellSpread  = 100 * time.Microsecond
 	longestTell = 2 * time.Second // an expulsion should be confirmed within five
 )

@@ -18,7 +18,7 @@ const (
 	directoryFile = "directory"
 )
 
-// Enrolment is what the coordinators gave this host besides its certificate: how to reach them. It is not secret, but
+// Enrolment has the addresses of the coordinators and the bus, which this host got with its certificate. It is not secret, but
 // useless to others.
 type Enrolment struct {
 	BusJWT       string           `json:"bus-jwt"`

@@ -21,7 +21,7 @@ import (
 // Config holds what a Membership needs.
 type Config struct {
 	Identity *collective.Identity
-	// Dir has the copy of the directory and how to reach the coordinators.
+	// Dir has the copy of the directory, and the addresses of the coordinators.
 	Dir string
 	// Coordinators are asked after those in Dir.
 	Coordinators []enrol.Endpoint
@@ -42,8 +42,8 @@ type Config struct {
 	// Reach tries to begin a session with a member. With punch, the member lets in only hosts it has sent to. Reach
 	// returns ErrCannotTell if this host cannot try. It is called concurrently.
 	Reach func(ctx context.Context, name string, at netip.AddrPort, punch bool) error
-	// Knock sends packets to places where another member is seen, so that this host's NAT lets that member in; nil:
-	// this host does not. The bus's goroutine calls it; it must not block.
+	// Knock sends packets to the external addresses of another member, so that this host's NAT lets that member in. If nil,
+	// this host sends none. The bus's goroutine calls it. It must not block.
 	Knock func(from string, id [12]byte, at []netip.AddrPort)
 	// Trusted is called after roots and lists were taken; it may be nil. It must not block.
 	Trusted func()
@@ -88,7 +88,7 @@ type Membership struct {
 	removed   string // why the coordinators removed this host's record
 }
 
-// lookEvery bounds how late a change of the clock is noticed.
+// lookEvery bounds the time until a change of the clock is noticed.
 const lookEvery = time.Minute
 
 // New returns a Membership, which does nothing before Run.
@@ -134,7 +134,7 @@ func (m *Membership) Run(ctx context.Context) error {
 	}
 }
 
-// step begins whatever is due, and returns how long nothing else is.
+// step begins everything that is due, and returns the time until something else is.
 func (m *Membership) step(ctx context.Context, now time.Time) time.Duration {
 	next := now.Add(lookEvery)
 	for _, due := range []func(context.Context, time.Time) time.Time{
@@ -155,23 +155,23 @@ func (m *Membership) post(ctx context.Context, f func(now time.Time)) {
 	}
 }
 
-// begin runs do in the background, then what it returns in the loop.
+// begin runs do in the background. The function that do returns then runs in the loop.
 func (m *Membership) begin(ctx context.Context, do func() (then func(now time.Time))) {
 	m.work.Go(func() { m.post(ctx, do()) })
 }
 
-// Offer sets what this host publishes about itself. It is published if it differs from what the directory has.
+// Offer sets the content of this host's record. The record is published if it differs from the one in the directory.
 func (m *Membership) Offer(o Offer) {
 	m.tell(func(time.Time) { m.publish.offer = &o })
 }
 
-// Measured sets what this host publishes of its measurements of waypoints, the most important first.
+// Measured sets the measurements of waypoints that this host publishes, the most important first.
 func (m *Membership) Measured(list []directory.Measurement) {
 	m.tell(func(time.Time) { m.publish.measured = list })
 }
 
-// NetworkChanged reconnects, as this host's addresses have changed: a connection from an old one is dead, which would be
-// noticed only after some time.
+// NetworkChanged reconnects, because this host's addresses have changed. A connection from an old address is dead, but that
+// would be noticed only after some time.
 func (m *Membership) NetworkChanged() {
 	m.tell(func(now time.Time) {
 		m.reconnect()
@@ -240,7 +240,7 @@ type inquiry struct {
 
 func (i *inquiry) due(now time.Time) bool { return !i.asking && !i.at.IsZero() && !now.Before(i.at) }
 
-// next returns when it is due; zero: never, as things are.
+// next returns the time when the inquiry is due; zero: never, as things are now.
 func (i *inquiry) next() time.Time {
 	if i.asking {
 		return time.Time{}
@@ -248,8 +248,8 @@ func (i *inquiry) next() time.Time {
 	return i.at
 }
 
-// inquire has ask run in the background if the inquiry is due, and then what it returns in the loop. It returns when
-// the inquiry is due next.
+// inquire runs ask in the background if the inquiry is due. The function that ask returns then runs in the loop. inquire
+// returns the time when the inquiry is due next.
 func (m *Membership) inquire(ctx context.Context, i *inquiry, now time.Time, ask func() (then func(now time.Time), err error)) time.Time {
 	if !i.due(now) {
 		return i.next()
@@ -273,8 +273,8 @@ const (
 	lastAskPause  = 2 * time.Minute
 )
 
-// answered records the result of a request. Asked is the value of at when the request began: if at has changed since, it
-// is asked again. Chance is a random number from 0 to 1.
+// answered records the result of a request. asked is the value of at when the request began. If at has changed since, the
+// request is repeated. chance is a random number from 0 to 1.
 func (i *inquiry) answered(err error, asked, now time.Time, chance float64) {
 	i.asking, i.err = false, err
 	if err == nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/detour-collective/dcol/internal/collective/directory"
 )
 
-// Offer is what this host publishes about itself. The rest of its record is in its certificate.
+// Offer is the part of this host's record that the agent sets. The other parts come from its certificate.
 type Offer struct {
-	// Addresses and Port are where sessions reach it; none: nowhere.
+	// Addresses and Port are for sessions with this host; none: it accepts none.
 	Addresses []netip.Addr
 	Port      uint16
-	Punch     bool // sessions reach it only from places it has sent to
+	Punch     bool // sessions reach it only from addresses to which it has sent
 	Roles     []string
 	Kinds     []string // of detours
 	Region    string
@@ -22,15 +22,15 @@ type Offer struct {
 }
 
 const (
-	// recordLife bounds how long a record lasts.
+	// recordLife bounds the validity of a record.
 	recordLife = 14 * 24 * time.Hour
-	// echoWithin is how soon a published record must be in the copy of the directory; else it is published again. It
+	// echoWithin is the time after which a published record that is not in the copy of the directory is published again. It
 	// doubles each time.
 	echoWithin  = time.Minute
 	longestEcho = time.Hour
 
-	// What was measured is published at once if the record has nothing measured. After that it is published at most every
-	// measuredEvery, as each record goes to all members, and again after measuredLasts, before it counts for nothing.
+	// Measurements are published at once if the record has none. After that they are published at most every measuredEvery,
+	// because each record goes to all members, and again after measuredLasts, before they are too old to count.
 	measuredEvery = time.Hour
 	measuredLasts = 12 * time.Hour
 
@@ -49,7 +49,7 @@ type publication struct {
 	notUntil time.Time
 }
 
-// record returns the record to publish, given the one in the directory, which may be nil.
+// record returns the record to publish. has is the one in the directory, which may be nil.
 func (o Offer) record(self collective.Member, has *directory.Verified, now time.Time) directory.Record {
 	r := directory.Record{
 		Collective: self.Collective, Name: self.Name, Issued: now, Expires: now.Add(recordLife),
@@ -70,7 +70,7 @@ func (o Offer) record(self collective.Member, has *directory.Verified, now time.
 	return r
 }
 
-// at returns when to publish want, given the record in the directory, which may be nil.
+// at returns the time to publish want. has is the record in the directory, which may be nil.
 func (p *publication) at(want directory.Record, self collective.Member, has *directory.Verified, now time.Time) time.Time {
 	due := now
 	if has != nil && has.Holder.Serial == self.Serial && has.Record.SameButTime(want) {
@@ -95,7 +95,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// halfOver returns when a record must be renewed. One that ends with its certificate is renewed with it.
+// halfOver returns the time when a record must be renewed. A record that ends with its certificate is renewed with it.
 func halfOver(r directory.Record, self collective.Member) time.Time {
 	if !r.Expires.Before(self.NotAfter.Truncate(time.Second)) {
 		return self.NotAfter
@@ -103,7 +103,7 @@ func halfOver(r directory.Record, self collective.Member) time.Time {
 	return r.Issued.Add(r.Expires.Sub(r.Issued) / 2)
 }
 
-// measuredDue returns when a record must be published because of what was measured.
+// measuredDue returns the time when a record must be published because of its measurements.
 func measuredDue(want, has directory.Record) time.Time {
 	switch {
 	case len(want.Measured) > 0 && len(has.Measured) == 0:

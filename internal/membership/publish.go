@@ -19,13 +19,13 @@ type publishing struct {
 	asking   bool
 	err      error // why the last try failed
 	withheld withheld
-	// outdated is set after a new certificate was requested because the directory has a record with a later one. That
-	// is done once, as two hosts with copies of the same files would do it in turn for ever.
+	// outdated is set after a new certificate was requested, because the directory has a record with a later one. That is
+	// done once: two hosts with copies of the same files would otherwise do it in turn for ever.
 	outdated bool
 }
 
-// withheld holds addresses that coordinators do not take yet, as they are not known to be this host's. The record is
-// published without them, and now and then offered with them again.
+// withheld has addresses that coordinators do not take yet, because they are not known to be this host's own. The record is
+// published without them. Now and then they are offered again.
 type withheld struct {
 	addresses []netip.Addr
 	until     time.Time
