@@ -16,7 +16,7 @@ var (
 
 // Bucket stores values by key for coordinators, on the disks of as many servers as it was made for. A change is not lost
 // once its method has returned nil. If a server dies during a request, the method returns when its context ends, which
-// should be soon, and the change may or may not have been made.
+// should end soon. Then the change may or may not have been made.
 type Bucket struct {
 	name string
 	kv   jetstream.KeyValue
@@ -30,8 +30,8 @@ type Entry struct {
 	Deleted  bool
 }
 
-// Bucket opens a bucket, and makes it if there is none. Replicas is the number of an external cluster's servers that
-// store it: with 3, one may be lost. The embedded server is one.
+// Bucket opens a bucket, and creates it if there is none. replicas is the number of an external cluster's servers that
+// store it: with 3, one may be lost. With the embedded server, it is 1.
 func (c *Coordinator) Bucket(ctx context.Context, name string, replicas int) (*Bucket, error) {
 	config := jetstream.KeyValueConfig{
 		Bucket: name, Storage: jetstream.FileStorage, Replicas: replicas, History: 1, MaxValueSize: MaxPayload,
@@ -49,7 +49,7 @@ func (c *Coordinator) Bucket(ctx context.Context, name string, replicas int) (*B
 	return &Bucket{name: name, kv: kv}, nil
 }
 
-// isAs reports whether a bucket has the wanted configuration.
+// isAs reports whether a bucket's configuration equals the wanted one.
 func isAs(has, wanted jetstream.KeyValueConfig) bool {
 	return has.Storage == wanted.Storage && has.Replicas == wanted.Replicas && has.History == wanted.History && has.MaxValueSize == wanted.MaxValueSize
 }

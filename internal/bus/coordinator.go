@@ -25,7 +25,7 @@ const (
 	// Limits of one member's messages: a burst, for a first copy of the directory, then one at intervals.
 	memberBurst = 200
 	memberEvery = 50 * time.Millisecond
-	// floodAfter is the number of excess messages that are a flood, since the member last had its whole burst.
+	// floodAfter is the number of excess messages, since the member last had its whole burst, from which they count as a flood.
 	floodAfter = 1000
 )
 
@@ -42,7 +42,7 @@ type Handlers struct {
 	// *Refusal with its text. Several goroutines call it.
 	Handle func(ctx context.Context, r Request) ([]byte, error)
 	// Flood is called when a member keeps sending more than it may, so that its JWT is revoked. It is called in a
-	// goroutine of its own, once until the member is quiet.
+	// goroutine of its own, and not again before the member is quiet.
 	Flood func(member string)
 }
 
@@ -51,7 +51,7 @@ type Counts struct {
 	Taken   uint64 // given to Handle
 	Refused uint64 // more than a member may send
 	Busy    uint64 // more than this coordinator can take
-	Foreign uint64 // wanting the answer somewhere else than in the member's inbox
+	Foreign uint64 // with another address for the answer than the member's inbox
 }
 
 // Coordinator is a coordinator's connection to the bus.
@@ -195,8 +195,8 @@ func (c *Coordinator) TellAll(topic string, data []byte) error {
 	return c.publish(allPrefix+topic, data)
 }
 
-// Flush returns when the server has taken all messages, and has queued those to all members for each: the more members,
-// the longer that takes.
+// Flush returns when the server has taken all messages, and has queued those to all members for each member. It takes
+// longer with more members.
 func (c *Coordinator) Flush(ctx context.Context) error {
 	if err := c.nats.FlushWithContext(ctx); err != nil {
 		return fmt.Errorf("wait for the bus's server: %w", sayWhy(err))

@@ -3,8 +3,8 @@
 // that an operator runs (Authority.ServerConfig returns their configuration). Members and coordinators connect to both
 // in the same way.
 //
-// The embedded server takes connections only from its entrance (entrance.go), which bounds strangers and does TLS: NATS
-// alone would let strangers take all places before they authenticate.
+// The embedded server takes connections only from its entrance (entrance.go), which does TLS and bounds strangers. NATS
+// alone would let strangers occupy all connections before they authenticate.
 //
 // Clients authenticate twice. TLS needs a certificate of the collective on both ends, and the member verifies the
 // server's name. Then NATS needs a user JWT, made by the coordinator's Authority: it names the member, ends with its
@@ -15,8 +15,8 @@
 //	dcol.from.NAME.TOPIC member NAME     coordinators, one of them each
 //	dcol.to.NAME.TOPIC   coordinators    member NAME
 //	dcol.all.TOPIC       coordinators    every member
-//	_INBOX.NAME.>        coordinators    member NAME: answers to what it asked
+//	_INBOX.NAME.>        coordinators    member NAME: answers to its requests
 //
-// The servers let a member use only its row, so the sender in a subject is authentic. Members have no access to
-// JetStream, in which coordinators store what must not be lost (Bucket).
+// The servers let a member use only the subjects with its own name, so the sender in a subject is authentic. Members have no
+// access to JetStream, in which coordinators store data that must not be lost (Bucket).
 package bus

@@ -19,7 +19,7 @@ type doors struct {
 
 func newDoors() *doors { return &doors{open: map[string][]net.Conn{}} }
 
-// enter adds a member's new connection, and closes its oldest if it has too many: the member may have forgotten that one.
+// enter adds a member's new connection. If the member has too many, enter closes its oldest, which the member may have lost.
 func (d *doors) enter(member string, conn net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

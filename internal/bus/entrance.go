@@ -23,13 +23,13 @@ const (
 	handshakeWithin  = 5 * time.Second
 	acceptAgain      = 50 * time.Millisecond // when there are no descriptors left
 	carrySize        = 4 << 10
-	probeIdleAfter   = time.Minute // a host that vanished without a word is noticed within two
+	probeIdleAfter   = time.Minute // so that a vanished host is noticed within two minutes
 	probeEvery       = 15 * time.Second
 	probesUnanswered = 4
 )
 
-// entrance is the embedded server's listener. NATS has one bound for all connections, also unauthenticated ones, so
-// strangers could keep members out. Therefore TLS ends here, and NATS gets only members' connections.
+// entrance is the embedded server's listener. NATS has one bound for all connections, including unauthenticated ones, so
+// strangers could keep members out. Therefore the entrance does TLS, and passes only members' connections to NATS.
 type entrance struct {
 	listener *strangers.Listener
 	tls      *tls.Config
@@ -130,7 +130,7 @@ func carry(member, inside net.Conn) {
 }
 
 func carryOne(to io.WriteCloser, from io.Reader) {
-	// Neither end's own ways to copy are used: they would take eight times the memory for each member.
+	// Hide WriterTo and ReaderFrom of both ends: their buffers would take eight times the memory for each member.
 	io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, carrySize)) //nolint:errcheck // either end may go at any time
 	to.Close()                                                                                 // which ends the other way, after what is still to be read there
 }

@@ -121,7 +121,7 @@ func connect(c Config, role string) (*link, error) {
 	return l, nil
 }
 
-// reconnectDelay returns how long to wait after all servers were tried n times. The first wait is spread over two
+// reconnectDelay returns the time to wait after all servers were tried n times. The first wait is spread over two
 // seconds, so that not all members come back at once; it doubles up to a minute.
 func reconnectDelay(n int) time.Duration {
 	if n <= 1 {
@@ -131,8 +131,8 @@ func reconnectDelay(n int) time.Duration {
 	return limit/2 + rand.N(limit/2)
 }
 
-// signNonce signs the server's nonce with the JWT's key. It does not sign what is not a nonce; then the server refuses
-// the connection.
+// signNonce signs the server's nonce with the JWT's key. If the text cannot be a nonce, it signs nothing, and the server
+// refuses the connection.
 func (l *link) signNonce(nonce []byte) ([]byte, error) {
 	if !isNonce(nonce) {
 		l.config.Log.Warn("bus: a server asked for a signature over what is no nonce", "wanted", string(nonce))
@@ -141,15 +141,15 @@ func (l *link) signNonce(nonce []byte) ([]byte, error) {
 	return l.config.Identity.Sign(nonce), nil
 }
 
-// isNonce reports whether b can be a nonce and nothing else, as the server, which chooses it, must not get a signature of
-// anything else. All other texts that members sign have a space or an end of line.
+// isNonce reports whether b can be a nonce and nothing else. The server chooses the nonce, and must not get a signature of
+// another text that way. All other texts that members sign have a space or an end of line.
 func isNonce(nonce []byte) bool {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	return len(nonce) > 0 && len(nonce) <= 64 && strings.Trim(string(nonce), alphabet) == ""
 }
 
-// dialer does TLS, as nats.go would keep the first certificates. It also gets the JWT, because nats.go gives up for good
-// if there is none for the first connect.
+// dialer does TLS, because nats.go would keep the certificates of the first connect. It also gets the JWT, because nats.go
+// gives up for good if there is none at the first connect.
 type dialer struct {
 	id      *collective.Identity
 	names   map[string]string // by address

@@ -70,7 +70,7 @@ func Serve(c ServerConfig) (*Server, error) {
 		}
 		damage = append(damage, fmt.Sprintf("%v: it lies in %s now", err, aside))
 		if s, err = start(c); err != nil {
-			return nil, errors.Join(err, restore()) // not the store's fault, then
+			return nil, errors.Join(err, restore()) // then the store is not the reason
 		}
 	}
 	if err != nil {
@@ -173,10 +173,10 @@ func reachable(a net.Addr) string {
 	return net.JoinHostPort("localhost", strconv.Itoa(tcp.Port))
 }
 
-// Endpoint returns where a coordinator in this process connects to.
+// Endpoint returns the server for a coordinator in this process.
 func (s *Server) Endpoint() Endpoint { return Endpoint{Name: s.name, Address: s.address} }
 
-// Damage lists what was damaged in the store when the server started, and where it was moved.
+// Damage lists the damaged parts of the store when the server started, and the folders to which they were moved.
 func (s *Server) Damage() []string { return s.damage }
 
 // Failed has a value when the server cannot go on; it should then be closed.

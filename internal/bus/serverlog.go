@@ -13,7 +13,7 @@ type serverLog struct {
 	failed chan<- string
 }
 
-// intended lists what nats-server warns of at every start although it is intended.
+// intended is a part of a warning that nats-server logs at every start. The setting that it warns of is intended.
 const intended = "Clients that are not using \"TLS Handshake First\" option"
 
 // ofClient matches lines about one connection. Strangers can cause any number of them.

@@ -19,8 +19,8 @@ import (
 // errStore is returned if the server did not start because of its store.
 var errStore = errors.New("the store cannot be read")
 
-// startsBeforeAside is the number of failed starts in a row after which the store is taken for the reason: a damaged file
-// might end the process itself, at every start.
+// startsBeforeAside is the number of failed starts in a row after which the store counts as damaged: a damaged file may
+// crash the process itself, at every start.
 const startsBeforeAside = 3
 
 // store is the directory of the embedded server: jetstream/ belongs to NATS, damaged/ holds what was moved away, starting
@@ -33,7 +33,7 @@ type store struct {
 func (s store) data() string     { return filepath.Join(s.dir, "jetstream") }
 func (s store) starting() string { return filepath.Join(s.dir, "starting") }
 
-// openStore makes or opens a store, and moves its data away if servers keep dying of it.
+// openStore creates or opens a store, and moves its data away if the process has crashed at several starts.
 func openStore(dir string) (store, []string, error) {
 	s := store{dir: dir, blocks: map[string]int64{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -117,9 +117,9 @@ func (s store) move(from, as string) (string, error) {
 	return to, nil
 }
 
-// check compares what the server has loaded with what is on disk, and returns what is damaged. It moves streams away that
-// the server has left out, because they could not be made again over their remains. It does not notice messages that are
-// missing without a trace: see Bucket.Last.
+// check compares the streams that the server has loaded with those on disk, and returns a list of the damage. It moves away
+// streams that the server has left out, because they could not be created again over their remains. It does not notice
+// messages that are missing without a trace: see Bucket.Last.
 func (s store) check(nats *server.Server, account string) ([]string, error) {
 	info, err := nats.Jsz(&server.JSzOptions{Account: account, Streams: true})
 	if err != nil {
@@ -133,7 +133,7 @@ func (s store) check(nats *server.Server, account string) ([]string, error) {
 		}
 	}
 	for path, before := range s.blocks {
-		// The server could do without a file that is gone.
+		// A file that is gone is no damage, because the server did not need it.
 		if now, err := os.Stat(path); err == nil && now.Size() < before {
 			damage = append(damage, fmt.Sprintf("the last %d of %d bytes of %s are unreadable and cut off", before-now.Size(), before, path))
 		}

@@ -31,7 +31,7 @@ func ConnectSystem(c Config, a *Authority) (*System, error) {
 		if state.Connected {
 			select {
 			case s.connected <- struct{}{}:
-			default: // it will be told anyway
+			default: // a notice is pending already
 			}
 		}
 		if changed != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// maxUserLife bounds how long a JWT is valid, and with it how long a revocation must be kept.
+// maxUserLife bounds the validity of a JWT, and so the time for which a revocation must be kept.
 const maxUserLife = 90 * 24 * time.Hour
 
 // maxSubscriptions is more than a member needs: messages to all, messages to it, answers.
@@ -26,7 +26,7 @@ func (a *Authority) MemberJWT(name string, key ed25519.PublicKey, until time.Tim
 	}, jwt.NatsLimits{Subs: maxSubscriptions, Data: jwt.NoLimit, Payload: MaxPayload})
 }
 
-// Life returns the times from when and until when a JWT is valid.
+// Life returns the beginning and end of the validity of a JWT.
 func Life(userJWT string) (from, until time.Time, err error) {
 	claims, err := jwt.DecodeUserClaims(userJWT)
 	if err != nil {
@@ -76,8 +76,8 @@ func (a *Authority) userJWT(account nkeys.KeyPair, name string, key ed25519.Publ
 	return encodeClaims(claims, account)
 }
 
-// outwait waits until the second has passed in which the user's earlier JWTs were revoked: NATS counts in whole seconds,
-// and would take a JWT made within that second for a revoked one.
+// outwait waits until the second has passed in which the user's earlier JWTs were revoked. NATS compares whole seconds, and
+// would treat a JWT made within that second as revoked.
 func (a *Authority) outwait(user string) {
 	a.mu.Lock()
 	at, revoked := a.state.Revoked[user]

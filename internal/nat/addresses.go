@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Addresses returns those of the addresses told that are public and not the host's own, in order.
-// At these, others see the host through NATs.
+// Addresses returns the public addresses in told that are not the host's own, in order. They are
+// addresses of NATs before the host.
 func Addresses(told, own []netip.Addr) []netip.Addr {
 	var all []netip.Addr
 	for _, a := range told {

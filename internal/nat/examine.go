@@ -8,10 +8,10 @@ import (
 	"github.com/detour-collective/dcol/internal/nat/stun"
 )
 
-// maxAsked bounds how many members are asked.
+// maxAsked bounds the members that are asked.
 const maxAsked = 4
 
-// Observer is a member that can report where it sees this host.
+// Observer is a member that can report this host's external address.
 type Observer struct {
 	Member string
 	At     netip.AddrPort

@@ -18,7 +18,7 @@ const (
 	NoWayOut       Mapping = "no-way-out"   // no answers to UDP
 )
 
-// Filtering classifies which packets are let in from sources that nothing was sent to (RFC 4787,
+// Filtering classifies the packets that are let in from sources to which nothing was sent (RFC 4787,
 // 5).
 type Filtering string
 
@@ -31,34 +31,34 @@ const (
 	PassesPorts      Filtering = "passes-ports"     // from addresses and ports that packets were sent to
 )
 
-// Found describes what stands between a UDP port and the Internet.
+// Found describes the NAT between a UDP port and the Internet, if there is one.
 type Found struct {
 	Mapping   Mapping
 	Filtering Filtering
-	// Outside is where others see the port. It is zero if that is unknown or differs between
+	// Outside is the external address of the port. It is zero if that is unknown or differs between
 	// observers.
 	Outside netip.AddrPort
 }
 
-// Evidence is what was observed of one UDP port, for one address family.
+// Evidence has the observations of one UDP port, for one address family.
 type Evidence struct {
 	Own       []netip.Addr // the host's addresses
 	Port      uint16       // the local port
-	Asked     int          // members that were asked where they see it
+	Asked     int          // members that were asked for its external address
 	Sightings []Sighting   // their answers
 	// FromOtherPort tests packets from another port of a member than the one asked,
 	// FromOtherAddress those of a member that nothing was ever sent to.
 	FromOtherPort, FromOtherAddress Trial
 }
 
-// Sighting is where a member saw the port.
+// Sighting is the external address of the port as a member saw it.
 type Sighting struct {
 	Member string
 	By     netip.AddrPort // the address at which the member was asked
 	At     netip.AddrPort
 }
 
-// Trial is the result of a test whether a packet gets in.
+// Trial is the result of a test of whether a packet gets in.
 type Trial string
 
 // The outcomes.

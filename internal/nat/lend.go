@@ -42,7 +42,7 @@ func (l lent) WriteOther(b []byte, to netip.AddrPort) error {
 	return err
 }
 
-// nowhere is a Sender without a port. It is used where nobody asks for answers from another port.
+// nowhere is a Sender without a port, for a Prober that gets no requests for answers from another port.
 type nowhere struct{}
 
 func (nowhere) WriteToUDPAddrPort(b []byte, _ netip.AddrPort) (int, error) { return len(b), nil }

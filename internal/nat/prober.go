@@ -28,8 +28,8 @@ const (
 	tries      = 3
 )
 
-// Prober asks other members where they see a port, and answers their questions. It must be the only
-// reader of the port.
+// Prober asks other members for the external address of a port, and answers their requests. It must be
+// the only reader of the port.
 type Prober struct {
 	port    Port
 	log     *slog.Logger
@@ -49,8 +49,8 @@ type heard struct {
 }
 
 const (
-	// strangeAfter is how long a NAT may let in packets from an address that was sent to. RFC 4787,
-	// 4.3 requires at least two minutes and recommends five.
+	// strangeAfter is the time for which a NAT may let in packets from an address after a packet was sent
+	// there. RFC 4787, 4.3 requires at least two minutes and recommends five.
 	strangeAfter = 6 * time.Minute
 	// maxSent bounds the size of sent. Beyond it, no source counts as a stranger any more.
 	maxSent = 1 << 12
@@ -142,7 +142,7 @@ func (p *Prober) answer(from netip.AddrPort, request stun.Message) {
 // ErrNoAnswer is returned if no probe was answered.
 var ErrNoAnswer = errors.New("no answer to probes")
 
-// Ask asks the member at an address where it sees our port.
+// Ask asks the member at an address for our port's external address.
 func (p *Prober) Ask(ctx context.Context, at netip.AddrPort) (netip.AddrPort, error) {
 	h, err := p.ask(ctx, at, stun.Message{ID: stun.NewID(), Request: true}, func(h heard) bool { return h.from == at })
 	if err != nil {

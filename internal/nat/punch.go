@@ -8,21 +8,21 @@ import (
 	"github.com/detour-collective/dcol/internal/nat/stun"
 )
 
-// Hole punching lets a client open a session with a host whose NAT only lets in packets from
-// addresses it has sent to. Through a third party, the client reports where it is seen. The host
-// sends requests there (it knocks), which makes its NAT let the client in, and the client sends to
-// where the host is seen. If a knock arrives, its source is the address to send to, even if a
-// symmetric NAT hid it before.
+// Hole punching lets a client open a session with a host whose NAT lets in packets only from
+// addresses to which the host has sent. Through a third party, the client reports its external
+// address. The host sends requests there (it knocks), which makes its NAT let the client in. The
+// client sends to the host's external address. If a knock arrives, the client sends to its source
+// from then on, which a symmetric NAT may have hidden before.
 
-// knocks lists the times of knocks from the beginning: often at first, because each side's first
-// packet may arrive before the other side has opened its way, then for as long as the slower side
-// may need to be told.
+// knocks lists the times of knocks, from the beginning. They are frequent at first, because each side's
+// first packet may arrive before the other side has opened its way. They last as long as the slower side
+// may need to be notified.
 var knocks = []time.Duration{
 	0, 50 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond,
 	800 * time.Millisecond, 1200 * time.Millisecond, 1700 * time.Millisecond, 2300 * time.Millisecond,
 }
 
-// knocksLast is how long knocking takes, including the last packet's travel time.
+// knocksLast is the duration of knocking, including the last packet's travel time.
 const knocksLast = 3 * time.Second
 
 // maxPlaces bounds the number of addresses to which a member can make us knock.

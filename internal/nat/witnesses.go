@@ -7,8 +7,8 @@ import (
 
 const (
 	// maxWitnesses bounds the number of members remembered, and maxTold the addresses of each. So a
-	// lying member can only cause a few addresses to be denied, and cannot displace what others
-	// report.
+	// lying member can only cause a few addresses to be denied, and cannot displace the reports of
+	// others.
 	maxWitnesses = 64
 	maxTold      = 8
 )
@@ -24,7 +24,7 @@ type witness struct {
 	told   []netip.Addr // the most recent one last
 }
 
-// Hear records where a member has seen this host.
+// Hear records the address at which a member has seen this host.
 func (w *Witnesses) Hear(member string, at netip.Addr) {
 	at = at.Unmap().WithZone("")
 	if !isPublic(at) {

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// serverPort is where gateways listen, for PCP and NAT-PMP alike (RFC 6887, 19.1).
+// serverPort is the UDP port at which gateways listen, for PCP and NAT-PMP alike (RFC 6887, 19.1).
 const serverPort = 5351
 
 const (
-	// patience is how long to wait for the first answer. The wait doubles for each of tries
-	// requests (RFC 6886, 3.1, which goes on for a minute; but a router is one hop away).
+	// patience is the wait for the first answer. The wait doubles for each of tries requests. RFC 6886,
+	// 3.1 continues for a minute, but a router is only one hop away.
 	patience = 250 * time.Millisecond
 	tries    = 4
 	// maxAnswer is the maximum size of a PCP message (RFC 6887, 7).

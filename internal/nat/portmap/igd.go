@@ -29,10 +29,10 @@ var services = []string{
 	"urn:schemas-upnp-org:service:WANPPPConnection:1",
 }
 
-// maxOffers bounds how many services of a device are tried.
+// maxOffers bounds the services of a device that are tried.
 const maxOffers = 4
 
-// portTries is how many external ports are tried if they are taken.
+// portTries bounds the external ports that are tried if they are taken.
 const portTries = 4
 
 func (d *igd) String() string { return "UPnP" }

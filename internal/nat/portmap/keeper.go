@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// renewEvery bounds how late a restart of the router or a change of its address is noticed,
-	// because renewing detects it. It costs one packet or request each way.
+	// renewEvery bounds the time until a restart of the router or a change of its address is noticed,
+	// because renewing detects both. It costs one packet or request each way.
 	renewEvery = time.Minute
-	// findEvery is how long a router that opens no ports is not asked again.
+	// findEvery is the time after which a router that opens no ports is asked again.
 	findEvery = 10 * time.Minute
 	// anewAfter is the number of failures after which the protocol is detected again, because the
 	// router may have been replaced.
 	anewAfter = 2
-	// closeTimeout bounds how long the agent waits for the router when it ends.
+	// closeTimeout bounds the wait for the router when the agent ends.
 	closeTimeout = 2 * time.Second
 )
 
@@ -42,7 +42,7 @@ type State struct {
 	Network  Network
 	Mappings []Mapping // open ones, in the order of the wants
 	Restarts int       // of the router, if it reports them
-	// Problem is why a port is not open, and Mend is what to do about it.
+	// Problem is the reason why a port is not open, and Mend tells the operator what to do about it.
 	Problem, Mend string
 }
 
@@ -122,7 +122,7 @@ func (k *Keeper) rest(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// step opens and renews ports, and returns when to run again.
+// step opens and renews ports, and returns the time until the next step.
 func (k *Keeper) step(ctx context.Context) time.Duration {
 	s := k.State()
 	network, err := k.config.Network()

@@ -50,14 +50,14 @@ type router interface {
 type granted struct {
 	external netip.AddrPort
 	lifetime time.Duration // 0: without limit
-	// epoch is how long the router has remembered mappings, in seconds by its own clock. It is set
-	// only if timed is.
+	// epoch is the time for which the router has remembered mappings, in seconds by its own clock. It
+	// is set only if timed is.
 	epoch uint32
 	timed bool
 }
 
-// lifetime is the requested lifetime: how long a port stays open after the agent was killed, and
-// how long a router may be unreachable before the port closes.
+// lifetime is the requested lifetime of a mapping. A port stays open for that long after the agent was
+// killed, or while the router is unreachable.
 const lifetime = 10 * time.Minute
 
 // maxLifetime bounds a router's answer.

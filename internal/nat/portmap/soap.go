@@ -59,7 +59,7 @@ func document(ctx context.Context, own netip.Addr, request *http.Request) (statu
 	return answer.StatusCode, body, err
 }
 
-// argument is one of an action's.
+// argument is an argument of an action.
 type argument struct{ name, value string }
 
 // call calls an action of a device's service and returns its results.

@@ -21,7 +21,7 @@ const ssdpPort = 1900
 var ssdpGroup = netip.AddrFrom4([4]byte{239, 255, 255, 250})
 
 const (
-	// searchFor is how long to wait for devices, which are asked to answer within a second.
+	// searchFor bounds the wait for devices, which are asked to answer within a second.
 	searchFor = 2 * time.Second
 	// maxNotice bounds the size of a device's answer.
 	maxNotice = 2048
