@@ -26,7 +26,8 @@ func affordableConnections(root fs.FS) int {
 	return int(min(max(available/2/connectionMemory, fewestConnections), mostConnections))
 }
 
-// availableMemory returns what the host has, or the cgroups of this process allow, in bytes.
+// availableMemory returns the available memory in bytes: that of the host, or what the cgroups of this process leave if that is
+// less.
 func availableMemory(root fs.FS) (available int64, ok bool) {
 	take := func(n int64) {
 		if !ok || n < available {

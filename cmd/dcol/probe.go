@@ -239,7 +239,8 @@ func writeProbePage(path string, s *report.Summary) error {
 	return errors.Join(s.WritePage(f), f.Close())
 }
 
-// chooseWays reads --over and asks the agent, if there is one, for what the ways need of it.
+// chooseWays sets the ways by --over; by default TCP, MPTCP and, if an agent runs, detours. It connects the campaign with the
+// agent, if there is one.
 func (f *probeRun) chooseWays(ctx context.Context, c *probe.Campaign) error {
 	agent := api.Dial(f.socket)
 	_, agentErr := agent.Status(ctx)

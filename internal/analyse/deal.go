@@ -106,7 +106,7 @@ func (d *dealer) deal(p *capture.Packet) {
 			return
 		}
 		if s.Payload == 0 && s.Flags&(packet.FIN|packet.RST) != 0 {
-			// A connection of which the capture has the end only, or one that was forgotten.
+			// The capture has only the end of this connection, or the connection was forgotten.
 			d.counts.MPTCP++
 			d.counts.Late++
 			return

@@ -70,7 +70,7 @@ func (f Field) check(p *packet.Packet) (src, dst *uint16, err error) {
 	return nil, nil, ErrNoPorts
 }
 
-// Read returns what CFLB reads of a packet. Packets with ports of a quote that is cut behind them will do.
+// Read returns the fields of a packet that CFLB reads. A quote that is cut after the ports is enough.
 func (f Field) Read(p *packet.Packet) (h Header, err error) {
 	src, dst, err := f.check(p)
 	if err != nil {

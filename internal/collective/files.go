@@ -99,7 +99,7 @@ func readCertificates(path string, most int, mend string) ([]*x509.Certificate, 
 	return certs, nil
 }
 
-// readKey refuses a key that other users can read, because whoever has it can act as the member.
+// readKey refuses a key that other users can read, because they could act as the member.
 func readKey(path, mend string) (ed25519.PrivateKey, error) {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
 		return nil, &Error{

@@ -21,10 +21,10 @@ import (
 // that have not expired.
 type ledger struct{ dir string }
 
-// recordMend is for what no command of ours can have written.
+// recordMend is the advice for entries that no command of dcol can have written.
 const recordMend = "restore the authority's directory from its backup"
 
-// line returns what the ledger holds of a certificate.
+// line returns the ledger's line about a certificate.
 func (r IssuedCertificate) line() string {
 	subnet := "-"
 	if r.Subnet.IsValid() {
@@ -196,7 +196,7 @@ func (l ledger) days() ([]time.Time, error) {
 	return out, nil
 }
 
-// find returns what still counts of a name, or has that serial number.
+// find returns the valid certificates of a name, or the one with that serial number.
 func (l ledger) find(nameOrSerial string, now time.Time) ([]IssuedCertificate, error) {
 	var found []IssuedCertificate
 	serial := strings.ToLower(nameOrSerial)

@@ -30,7 +30,7 @@ func (c *Config) checkPolicies(p *tomlfile.Problems) {
 	}
 }
 
-// inactivityTimeoutMax bounds what connections that lost their peer cost this host.
+// inactivityTimeoutMax bounds the memory that this host spends on connections that lost their peer.
 const inactivityTimeoutMax = 24 * time.Hour
 
 func (c *Client) checkInactivityTimeout(p *tomlfile.Problems) {

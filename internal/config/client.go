@@ -34,7 +34,7 @@ type Client struct {
 type Selection string
 
 const (
-	SelectWorth  Selection = "worth"  // by what they were measured to be worth
+	SelectWorth  Selection = "worth"  // by their measurements
 	SelectOldest Selection = "oldest" // those offered first, as long as they work
 )
 

@@ -151,7 +151,7 @@ func setKey(text, key, value string) string {
 	return strings.TrimRight(text, "\n") + fmt.Sprintf("\n\n[%s]\n%s\n", wanted, added)
 }
 
-// statement returns how many lines the value takes that begins in the first one.
+// statement returns the number of lines of the value that begins in the first one.
 func statement(lines []string) int {
 	for n := 1; n <= len(lines); n++ {
 		var all map[string]any

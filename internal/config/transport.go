@@ -18,7 +18,7 @@ type AskOptions struct {
 	UserTimeout   units.Duration `toml:"user_timeout"`
 	Congestion    string         `toml:"congestion"`
 	InitialWindow int            `toml:"initial_window"` // segments
-	// AckDelay is in percent of the minimum round trip. AckSegments is how many segments may wait for an ACK.
+	// AckDelay is in percent of the minimum round trip. AckSegments is the number of segments that may wait for an ACK.
 	AckDelay    int `toml:"ack_delay"`
 	AckSegments int `toml:"ack_segments"`
 	// Rate bounds each subflow that a peer sends to this host.

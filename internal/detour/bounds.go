@@ -15,5 +15,5 @@ const (
 // Lease returns the lease of a grant, limited to the bounds.
 func Lease(granted time.Duration) time.Duration { return min(max(granted, leastLease), mostLease) }
 
-// Wait returns how long not to ask again, limited to the bounds, after a waypoint gave a time.
+// Wait returns the time to wait before the next request: the waypoint's, within bounds.
 func Wait(named time.Duration) time.Duration { return min(max(named, leastWait), mostWait) }

@@ -16,7 +16,7 @@ const (
 	// Enough bits for 4095 members, and the fewest that the waypoint takes.
 	goodMarks  = 16
 	leastMarks = 8
-	// namedRules bounds how many rules a finding names.
+	// namedRules bounds the rules that a finding names.
 	namedRules = 4
 )
 

@@ -19,7 +19,7 @@ func memberChecks() []Check {
 	}
 }
 
-// renewBefore is how long before its end a certificate should be replaced.
+// renewBefore is the time before its end at which a certificate should be replaced.
 const renewBefore = 14 * 24 * time.Hour
 
 func checkConfig(_ context.Context, e *Env) Result {

@@ -179,7 +179,7 @@ func checkChecksums(_ context.Context, e *Env) Result {
 	return ok("on: a detour that changes data is no longer used")
 }
 
-// checkBlackhole checks for how long the kernel uses plain TCP after an outage, and whether it does
+// checkBlackhole checks the time for which the kernel uses plain TCP after an outage, and whether it does
 // so now. Setting the sysctl, even to the value that it has, ends that.
 func checkBlackhole(_ context.Context, e *Env) Result {
 	const key = "net.mptcp.blackhole_timeout"

@@ -44,7 +44,7 @@ func (r *Reserve) Free() error {
 	return nil
 }
 
-// Room returns how many bytes can be written to a directory's disk.
+// Room returns the free space for this process on a directory's disk, in bytes.
 func Room(dir string) (int64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

@@ -56,7 +56,7 @@ func (r *Refusal) Error() string {
 // Unwrap returns the reason.
 func (r *Refusal) Unwrap() error { return r.Reason }
 
-// Mend returns what to do about it.
+// Mend returns a sentence on what the user can do about the refusal.
 func (r *Refusal) Mend() string {
 	switch r.Reason {
 	case OtherCollective, TokenUnknown, TokenUsed, TokenExpired:

@@ -34,13 +34,13 @@ type Notice struct {
 }
 
 const (
-	// settled is how long something lasts before it is told of: a waypoint that restarts is none to be told of.
+	// settled is the time for which a state must last before there is a notice of it: the restart of a waypoint deserves none.
 	settled = 20 * time.Second
-	// forgetAfter is how long something that is gone is remembered.
+	// forgetAfter is the time for which a state that is over is remembered.
 	forgetAfter = time.Hour
 )
 
-// shares of the quota at which its use is told of, in percent.
+// shares of the quota, in percent, at which there is a notice.
 var shares = []uint64{80, 95, 100}
 
 // Watcher compares states. The zero value has seen none; what the first state has is no news.
@@ -83,7 +83,7 @@ func (w *Watcher) Fail(err error, now time.Time) (list []Notice) {
 	return list
 }
 
-// Take takes in a state, and returns what is to be told.
+// Take takes in a state, and returns the notices that it causes.
 func (w *Watcher) Take(s *api.Status, now time.Time) (list []Notice) {
 	if _, good := w.silent.turn(false, now); good {
 		list = append(list, Notice{AgentBack, "the agent answers again"})

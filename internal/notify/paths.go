@@ -39,7 +39,7 @@ func (w *Watcher) takeDirect(all []api.Connection, now time.Time) []Notice {
 	return nil
 }
 
-// takeBudgets tells once a month of each budget of which four fifths are used, and when it is used up.
+// takeBudgets gives a notice when the use of a budget reaches one of the shares, each once a month.
 func (w *Watcher) takeBudgets(all []api.Budget) (list []Notice) {
 	if w.budgets == nil {
 		w.budgets = make(map[string]spending)
@@ -80,7 +80,7 @@ func budgetName(b api.Budget) string {
 	return name
 }
 
-// spending is what was told of a budget in the month before it renews.
+// spending has the largest share of a budget for which there was a notice, in percent, and the time when the budget renews.
 type spending struct {
 	renews time.Time
 	share  uint64

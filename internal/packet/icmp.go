@@ -37,7 +37,7 @@ func (h *ICMP) append(b []byte) []byte {
 	return append(b, h.Data[:]...)
 }
 
-// Quote is what an ICMP error quotes.
+// Quote is the packet in an ICMP error.
 type Quote struct {
 	Bytes   []byte            // of the packet quoted, with padding
 	Objects []ExtensionObject // behind it (RFC 4884, 7)
@@ -65,7 +65,7 @@ func (o ExtensionObject) Labels() (labels []uint32, ok bool) {
 	return labels, true
 }
 
-// ErrNoQuote is what Quote returns of packets that are no ICMP errors.
+// ErrNoQuote is returned by Quote for packets that are no ICMP errors.
 var ErrNoQuote = errors.New("not an ICMP error")
 
 // Quote returns what an ICMP error quotes. ParseQuote decodes the quote's bytes. Extensions that are

@@ -36,7 +36,7 @@ type IPv4 struct {
 	Options  []byte
 }
 
-// decodeIPv4 returns what follows the header.
+// decodeIPv4 returns the bytes that follow the header.
 func (d *Decoder) decodeIPv4(b []byte, quote bool) (rest []byte, err error) {
 	if len(b) < ipv4Fixed {
 		return nil, malformed("%d bytes are no IPv4 header", len(b))
@@ -202,7 +202,7 @@ func (h *IPv6) protocol() uint8 {
 	return h.NextHeader
 }
 
-// fragment is what the last fragment header says (RFC 8200, 4.5).
+// fragment has the fields of the last fragment header (RFC 8200, 4.5).
 func (h *IPv6) fragment() (offset int, more bool) {
 	for _, e := range h.Extensions {
 		if e.Kind == FragmentHeader {

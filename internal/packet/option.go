@@ -59,7 +59,7 @@ func (o Option) Append(b []byte) []byte {
 	return append(append(b, o.Kind, uint8(2+len(o.Data))), o.Data...)
 }
 
-// Size returns how many bytes the option takes.
+// Size returns the size of the option in bytes.
 func (o Option) Size() int {
 	if o.Kind == KindEnd || o.Kind == KindNOP {
 		return 1

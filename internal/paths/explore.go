@@ -91,7 +91,7 @@ var ErrProbes = errors.New("the limit of probes is reached")
 // use also if the other probes do not suffice.
 const reserved = 10
 
-// explorer is an exploration in progress. hops[d] is what is known of distance d; hops[0] is the source.
+// explorer is an exploration in progress. hops[d] has the findings at distance d; hops[0] is the source.
 type explorer struct {
 	prober  Prober
 	options Options

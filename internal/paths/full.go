@@ -62,7 +62,7 @@ func (e *explorer) successors(ctx context.Context, d int, v netip.Addr) error {
 	}
 }
 
-// reached returns how many flows were found to reach the destination at a distance.
+// reached returns the number of flows that were found to reach the destination at a distance.
 func (e *explorer) reached(d int) (n int) {
 	for _, flows := range e.hops[d].flows {
 		for _, f := range flows {

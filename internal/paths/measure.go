@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/cflb"
 )
 
-// Quality is what a path's probes met.
+// Quality has the loss and round trips of a path's probes.
 type Quality struct {
 	Sent, Lost          int
 	Least, Median, Most time.Duration // round trips to the destination and back; 0: none answered

@@ -169,7 +169,7 @@ func (w *Wire) Once(ctx context.Context, requests []Request) ([]Reply, error) {
 	return replies, nil
 }
 
-// tries returns how often a distance is tried without any answer.
+// tries returns the number of tries of a distance from which no answer comes.
 func (w *Wire) tries(distance int) int {
 	if w.silentAt[distance] {
 		return 1

@@ -19,16 +19,16 @@ type Way string
 const (
 	TCP     Way = "tcp"
 	MPTCP   Way = "mptcp"   // without detours
-	Detours Way = "detours" // MPTCP, with what the agent on this host adds
+	Detours Way = "detours" // MPTCP, with the detours of the agent on this host
 )
 
 // Ways returns all ways.
 func Ways() []Way { return []Way{TCP, MPTCP, Detours} }
 
-// How long a client waits.
+// Timeouts of a client.
 const (
 	connectLimit = 10 * time.Second
-	// patience is the wait for what is due.
+	// patience bounds the wait for data that is due.
 	patience = 30 * time.Second
 )
 

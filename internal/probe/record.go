@@ -24,14 +24,14 @@ type Record struct {
 	Server string    `json:"server"`
 	Shape  Shape     `json:"shape"`
 	Way    Way       `json:"way"`
-	// Values are what the shape measures (Shape.Measure).
+	// Values are the shape's measurements (Shape.Measure).
 	Values []float64 `json:"values,omitempty"`
 	// Connect is the time that connecting took, Duration that of the exchange, in milliseconds.
 	Connect  float64 `json:"connect_ms"`
 	Duration float64 `json:"duration_ms"`
 	// Replies has the path by which each measured reply came, or most of it.
 	Replies []string `json:"reply_paths,omitempty"`
-	// Bytes is what each path brought, reinjected data included.
+	// Bytes has the bytes that each path brought, including reinjected data.
 	Bytes map[string]uint64 `json:"bytes,omitempty"`
 	// FellBack reports that the connection was to be MPTCP, and was plain TCP.
 	FellBack bool   `json:"fell_back,omitempty"`

@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/strangers"
 )
 
-// How much a server does at a time. Every client is a stranger.
+// Limits of a server. Every client is a stranger.
 const (
 	maxClients, maxClientsOfOne = 256, 16
 	helloLimit                  = 10 * time.Second

@@ -121,7 +121,7 @@ func (s Shape) script(seed uint64) []round {
 	}
 }
 
-// length returns how long the exchange takes on an ideal path.
+// length returns the duration of the exchange on an ideal path.
 func (s Shape) length() time.Duration {
 	rounds := s.script(0)
 	last := rounds[len(rounds)-1]

@@ -1,4 +1,4 @@
-// Package ratelimit bounds how often each member may do something.
+// Package ratelimit limits the rate at which each member may do something.
 package ratelimit
 
 import (

@@ -13,5 +13,5 @@
 //
 // Connections that no net.Listener accepts share Places in the same way.
 //
-// An address is what one host has for itself: an IPv4 address, or an IPv6 /64.
+// An address stands for one host: it is an IPv4 address, or an IPv6 /64.
 package strangers

@@ -18,7 +18,7 @@ const (
 	grace          = 100 * time.Millisecond // for answers behind the destination's
 )
 
-// sweep decides when a probe goes to which distance. It is told the time and reads no clock.
+// sweep decides the times and distances of probes. It is told the time and reads no clock.
 type sweep struct {
 	hops    map[int]*hopState
 	order   []int // distances, rising
@@ -117,7 +117,7 @@ func (s *sweep) wanted(d int) bool {
 	}
 	last := s.lastAnswered()
 	if s.reached {
-		// What is between the last router and the destination is verified afterwards.
+		// The distances between the last router and the destination are verified afterwards.
 		return d < s.distance || d <= last
 	}
 	return d <= burst || d <= last+ahead

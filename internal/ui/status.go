@@ -136,7 +136,7 @@ func (p *printer) subflows(list []api.Subflow, now time.Time) {
 	}
 }
 
-// rateOf returns what a connection carries in both directions.
+// rateOf returns a connection's rate in both directions together, in bits per second.
 func rateOf(c api.Connection) (sum float64) {
 	for i := range c.Subflows {
 		sum += c.Subflows[i].ReceiveRate + c.Subflows[i].SendRate

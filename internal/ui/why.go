@@ -200,7 +200,7 @@ func lost(m api.Measured) string {
 	return fmt.Sprintf("%.1f %%", 100*m.Loss)
 }
 
-// got returns what bulk traffic got.
+// got returns the rate of bulk traffic as text.
 func got(m api.Measured) string {
 	if m.Goodput == 0 {
 		return "-"

@@ -63,7 +63,7 @@ type sample struct {
 	subflows []subflow
 }
 
-// subflow is what a sample has of a subflow.
+// subflow has the figures of a subflow in a sample.
 type subflow struct {
 	path  int
 	bytes uint64 // carried in the direction of the flow
@@ -137,7 +137,7 @@ func setCongestion(raw syscall.RawConn, name string) (err error) {
 	return errors.Join(os.NewSyscallError("setsockopt TCP_CONGESTION "+name, err), e)
 }
 
-// send writes until the flow is told to stop.
+// send writes until the flow is stopped.
 func (f *flow) send(to net.Conn) {
 	data := make([]byte, 64<<10)
 	if f.plan.rate > 0 {
@@ -311,7 +311,7 @@ func at(samples []sample, moment time.Duration) sample {
 	return last
 }
 
-// rtts returns the mean of subflows' round trips between two moments, weighted by what each carried, in ms.
+// rtts returns the mean of subflows' round trips between two moments, weighted by the bytes of each, in ms.
 func rtts(samples []sample, from, to time.Duration) float64 {
 	var sum, weight float64
 	before := map[int]uint64{}
@@ -331,7 +331,7 @@ func rtts(samples []sample, from, to time.Duration) float64 {
 	return sum / weight
 }
 
-// carried returns what each path carried between two moments, in bytes.
+// carried returns the bytes that each path carried between two moments.
 func carried(samples []sample, from, to time.Duration) map[int]float64 {
 	a, b := at(samples, from), at(samples, to)
 	bytes := map[int]float64{}

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/lab/crew"
 )
 
-// implementation is who manages the paths of connections.
+// implementation is the path manager of the connections under test.
 type implementation string
 
 // The implementations. plainTCP is the baseline.

@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/lab/crew"
 )
 
-// How the first path comes and goes: it is up, and then down, for times between these.
+// The first path is up and down in turns. Each turn lasts for a time between these bounds.
 const (
 	leastUp, mostUp     = 1500 * time.Millisecond, 4 * time.Second
 	leastDown, mostDown = 800 * time.Millisecond, 2500 * time.Millisecond

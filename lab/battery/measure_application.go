@@ -142,7 +142,7 @@ func (d *download) run(ctx context.Context, gone <-chan struct{}) error {
 	return err
 }
 
-// get asks for what is missing, over an uplink.
+// get requests the missing parts, over an uplink.
 func (d *download) get(ctx context.Context, uplink int) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: d.clientAddr(uplink).AsSlice()}}

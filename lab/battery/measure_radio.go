@@ -55,7 +55,7 @@ func (a *attempt) useBoth(ctx context.Context, mode string) (after func() error,
 	return nil, a.setUp(ctx, m)
 }
 
-// joules returns what the radio of the second path has used.
+// joules returns the energy that the radio of the second path has used.
 func (b *bed) joules() (float64, error) {
 	up, _, err := b.LinkStats(pathLink(2))
 	return up.Energy, err

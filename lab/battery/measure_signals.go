@@ -66,8 +66,8 @@ func signalled(ctx context.Context, a *attempt) (v values, err error) {
 	return v, err
 }
 
-// withdrawn opens connections over both uplinks of the client, of which the first loses packets to the server. Then the
-// second uplink dies and its address goes, and the connections are counted of which the server learns that.
+// withdrawn opens connections over both uplinks of the client. The first uplink loses packets to the server. Then the second
+// uplink dies, and its address is removed. withdrawn counts the connections whose server learns that.
 func withdrawn(ctx context.Context, a *attempt) (v values, err error) {
 	if err := a.setUp(ctx, manage{}); err != nil {
 		return nil, err

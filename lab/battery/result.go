@@ -243,7 +243,7 @@ func (r *Result) Length() string {
 	return "shortened: transfers of 8 s in place of 60 s, changes after 5 or 6 s in place of 10 to 30 s"
 }
 
-// Minutes returns how long it all took.
+// Minutes returns the duration of the whole battery, in minutes.
 func (r *Result) Minutes() string { return fmt.Sprintf("%.0f min", r.Seconds/60) }
 
 // Runs formats the number of runs that count, and of those that were discarded.

@@ -39,7 +39,7 @@ type Options struct {
 	// Tests and Implementations are names of those to run; empty: all.
 	Tests, Implementations []string
 	Jobs                   int  // networks at a time, or runner.Automatic
-	Resume                 bool // go on with what the folder has
+	Resume                 bool // continue with the results in the folder
 	Stderr                 io.Writer
 	Log                    *slog.Logger
 }
@@ -47,7 +47,7 @@ type Options struct {
 // The repetitions by default.
 const shortRepetitions, fullRepetitions = 3, 10
 
-// repetitions returns how often each run of a test is made.
+// repetitions returns the number of repetitions of each run of a test.
 func (o Options) repetitions(t test) int {
 	switch {
 	case o.Repetitions > 0:
@@ -382,7 +382,7 @@ func (b *battery) done(t *runner.Task, run report.Run, again bool) error {
 	return b.ledger.Add(r)
 }
 
-// made returns how many of the runs are final.
+// made returns the number of runs that are final.
 func (b *battery) made() int {
 	made := map[runner.Key]bool{}
 	for _, r := range b.runs {

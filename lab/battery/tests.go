@@ -54,10 +54,10 @@ func published(pairs ...string) map[string]string {
 // column is a value of the page's table.
 type column struct{ key, title, unit string }
 
-// values are what a run has measured, by name.
+// values are the measurements of a run, by name.
 type values map[string]float64
 
-// lengths are how long things last: as published with --full, else shortened.
+// lengths has the durations of tests: as published with --full, shorter otherwise.
 type lengths struct {
 	transfer, rescue, handover, fairness time.Duration
 	rounds                               int // of a voice assistant

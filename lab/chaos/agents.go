@@ -170,7 +170,7 @@ func (w *world) status(ctx context.Context, host string) (api.Status, error) {
 	return w.Status(ctx, host)
 }
 
-// run runs a short command on a host and returns what it writes.
+// run runs a short command on a host and returns its output.
 func (w *world) run(ctx context.Context, host string, argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandLimit)
 	defer cancel()

@@ -41,7 +41,7 @@ func (w *world) explain(ctx context.Context, moment string) {
 	_ = os.WriteFile(filepath.Join(w.dir, "state-"+strings.ReplaceAll(moment, " ", "-")+".txt"), []byte(b.String()), 0o644)
 }
 
-// mostLog bounds what is kept of an attribution log: its end.
+// mostLog bounds the end of an attribution log that is kept.
 const mostLog = 4 << 20
 
 // keepLogs copies the waypoints' attribution logs, which end with their hosts.

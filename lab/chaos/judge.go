@@ -48,7 +48,7 @@ func (v Verdict) like(other Verdict) bool {
 	return false
 }
 
-// judge compares observations with what dcol promises.
+// judge compares observations with dcol's promises.
 func judge(o Observations) Verdict {
 	v := Verdict{Broken: []string{}, WrongBytes: []string{}, Unauthorised: []string{}, Unrecovered: []string{}, Grown: []string{}, Died: []string{}}
 	v.Died = append(v.Died, o.Died...)

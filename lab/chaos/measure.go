@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/lab/crew"
 )
 
-// Holdings are what a member's host and its agent have of what could leak.
+// Holdings counts the things that a member's host and its agent could leak.
 type Holdings struct {
 	Memory      int `json:"memory_kib"` // resident, of the agent
 	Descriptors int `json:"descriptors"`

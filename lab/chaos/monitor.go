@@ -90,7 +90,7 @@ func (m *monitor) fail(err error) {
 	m.failed = cmp.Or(m.failed, err)
 }
 
-// carried returns how many bytes a link carried recently.
+// carried returns the bytes that a link carried recently.
 func (m *monitor) carried(link string) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

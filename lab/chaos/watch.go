@@ -38,7 +38,7 @@ type finding struct {
 	why string
 }
 
-// mostFindings bounds what is kept of one interface.
+// mostFindings bounds the findings that are kept of one interface.
 const mostFindings = 10_000
 
 // opens reports whether a packet opens a connection.

@@ -19,7 +19,7 @@ import (
 // defaults.
 type Agent struct {
 	// Coordinator is that of the collective that it has joined, as Coordinator writes it. Without one its
-	// identity is that which Issue made.
+	// identity was made by Issue.
 	Coordinator string
 	// Client, Waypoint and Coordinate are the settings of roles. It has those that are not nil.
 	Client, Waypoint, Coordinate Settings

@@ -19,7 +19,7 @@ import (
 type Crew struct {
 	*testbed.Network
 	Programs programs.Pair
-	// Logs is the folder for what programs write.
+	// Logs is the folder for the output of programs.
 	Logs string
 }
 

@@ -133,7 +133,7 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// Output returns what the program has written to its log so far.
+// Output returns the program's output so far.
 func (p *Process) Output() (string, error) {
 	data, err := os.ReadFile(p.Log)
 	if err != nil {

@@ -98,7 +98,7 @@ func (p *Process) Watch() (stop func() (Usage, error)) {
 	}
 }
 
-// MachineTime is what all processors of the machine have done since it started.
+// MachineTime has the busy, idle and stolen time of all processors of the machine since it started.
 type MachineTime struct {
 	Busy, Idle, Stolen time.Duration // by the hypervisor
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/detour-collective/dcol/internal/packet/tshark"
 )
 
-// Result is what was compared, and what differs.
+// Result has the number of compared packets and the differences.
 type Result struct {
 	Packets     int // TCP
 	MPTCP       int // of these, with MPTCP options

@@ -41,7 +41,7 @@ type Impairments struct {
 	// Reorder is the probability that a packet is held back for ReorderBy at the end of the link, so that
 	// later packets overtake it.
 	Reorder float64
-	// ReorderBy is how long reordered packets are held back. 0 is DefaultReorderBy.
+	// ReorderBy is the time for which reordered packets are held back. 0 is DefaultReorderBy.
 	ReorderBy time.Duration
 	// Duplicate is the probability that a copy follows a packet. Copies use nothing of Rate.
 	Duplicate float64
@@ -167,7 +167,7 @@ type Stats struct {
 	// RingDrops and WriteErrors are failures of the emulator itself. Both are zero in a valid run.
 	RingDrops   uint64
 	WriteErrors uint64
-	// Energy is what the link's radio has used, in joules, for both directions.
+	// Energy is the energy that the link's radio has used, in joules, for both directions.
 	Energy float64
 	Late   Lateness
 }

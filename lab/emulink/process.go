@@ -37,7 +37,7 @@ func serve(in io.Reader, out io.Writer) error {
 // service has the methods that an Emulator calls, in the form of net/rpc. Start is the first.
 type service struct{ loop *loop }
 
-// StartRequest is what Start takes.
+// StartRequest is the argument of Start.
 type StartRequest struct {
 	Seed  uint64
 	Links []LinkSetup
@@ -51,13 +51,13 @@ type LinkSetup struct {
 	Radio      Radio
 }
 
-// SetRequest is what Set takes.
+// SetRequest is the argument of Set.
 type SetRequest struct {
 	Link       int
 	AtoB, BtoA Params
 }
 
-// DownRequest is what Down takes.
+// DownRequest is the argument of Down.
 type DownRequest struct {
 	Link int
 	Down bool

@@ -25,7 +25,7 @@ const (
 	longest = int64(time.Hour)
 )
 
-// until returns how long to sleep, in nanoseconds, to be awake at moment. 0 means poll once and ask again.
+// until returns the time to sleep, in nanoseconds, to be awake at moment. 0 means: poll once and call until again.
 func (s *sleeper) until(now, moment int64) int64 {
 	left := max(moment-now, 0)
 	switch {

@@ -164,7 +164,7 @@ func (p agentPlan) converting() crew.Settings {
 	return settings
 }
 
-// converterKind is what a converter has among its offers, beside kinds of detours.
+// converterKind is the word for a converter among a waypoint's offers.
 const converterKind scenario.Detour = "converter"
 
 // proxyAddress is where a client's agent has its proxy.

@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// describeMachine returns what the numbers of experiments on these scenarios depend on.
+// describeMachine returns the properties of the machine on which the results of these scenarios depend.
 func describeMachine(ctx context.Context, scenarios []*scenario.Scenario, backend, program string) (report.Environment, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

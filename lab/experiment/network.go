@@ -65,13 +65,13 @@ func (n *network) setLink(name string, shape scenario.Shape) error {
 	return nil
 }
 
-// changeLink lays a change over a link's shape as it is now.
+// changeLink applies a change to a link's present shape.
 func (n *network) changeLink(c scenario.Change) error {
 	shape, _ := n.link(c.Link)
 	return n.setLink(c.Link, c.Shape.Over(shape))
 }
 
-// link returns a link's shape as it is now, and whether it is down.
+// link returns a link's present shape, and reports whether it is down.
 func (n *network) link(name string) (shape scenario.Shape, down bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -245,7 +245,7 @@ func linkParams(s scenario.Shape, mtu int) (ab, ba testbed.LinkParams) {
 	return params(toB, mtu), params(toA, mtu)
 }
 
-// params returns a direction's properties for the testbed, where 0 is what is not set.
+// params returns a direction's properties for the testbed. Properties that are not set are 0.
 func params(p scenario.Params, mtu int) testbed.LinkParams {
 	lp := testbed.LinkParams{
 		Rate: int64(set(p.Rate)), Delay: set(p.Delay).Std(), Jitter: set(p.Jitter).Std(), Loss: float64(set(p.Loss)),

@@ -269,7 +269,7 @@ func (e *experiment) tasks(before []runner.Recorded) []*runner.Task {
 	return tasks
 }
 
-// made returns how many of the selected runs are done.
+// made returns the number of selected runs that are done.
 func (e *experiment) made() int {
 	made := map[runner.Key]bool{}
 	for _, r := range e.runs {

@@ -137,7 +137,7 @@ func (sh *shell) prompt() string {
 	return sh.lab.Scenario.Name + "> "
 }
 
-// words returns what a line can begin with.
+// words returns the words with which a line can begin.
 func (sh *shell) words() []string {
 	names := sh.hostNames()
 	for _, c := range sh.commands() {

@@ -101,5 +101,5 @@ func allows[T comparable](list []T, value T) bool {
 // Goals returns the targets.
 func (t *Tables) Goals() []report.Goal { return t.Targets }
 
-// Notes returns what is known about where a repetition differs, and why.
+// Notes returns the known reasons for differences between a repetition and the published figures.
 func (t *Tables) Notes() template.HTML { return template.HTML(notes) }

@@ -22,7 +22,7 @@ const maxLateness = 3 * time.Millisecond
 // maxLateness.
 const MaxWait = 20 * time.Millisecond
 
-// echoLimit returns how late echoes may be in a run of the workload.
+// echoLimit returns the allowed lateness of echoes in a run of the workload.
 func echoLimit(w scenario.Workload) time.Duration {
 	if w.HasLatency() {
 		return maxLateness
@@ -33,7 +33,7 @@ func echoLimit(w scenario.Workload) time.Duration {
 // LongestRun limits runs that have a size and no planned duration.
 const LongestRun = 10 * time.Minute
 
-// Judge returns how much of the allowed lateness a run used: above 1 the run does not count. It then also returns the
+// Judge returns the share of the allowed lateness that a run used. Above 1, the run does not count. It then also returns the
 // cause: inaccurate links, or a machine too busy for the run's programs.
 func Judge(w scenario.Workload, r report.Run) (most float64, cause report.Cause, why string) {
 	for _, u := range r.Links {

@@ -38,7 +38,7 @@ func (g Governors) under(limit time.Duration) *governor {
 	return g.of[limit]
 }
 
-// Level returns how many networks of that limit there may be at a time.
+// Level returns the number of networks of that limit that may run at a time.
 func (g Governors) Level(limit time.Duration) int { return g.under(limit).level }
 
 // governor decides how many networks run at once, from the results of earlier runs. It starts low, adds one

@@ -27,7 +27,7 @@ type Task struct {
 	shared  time.Duration // time under way, times how many were
 }
 
-// Key returns what no two tasks of an experiment have in common.
+// Key returns a text that identifies the task within its experiment.
 func (t *Task) Key() Key {
 	return Key{t.Scenario.Name, t.Variant.Name, t.Procedure.Name, t.Scenario.Congestion, t.Repetition}
 }
@@ -54,7 +54,7 @@ func (t *Task) alone() bool { return t.lost >= inCompany }
 // Workload returns the workload of the task's runs.
 func (t *Task) Workload() scenario.Workload { return t.Scenario.WorkloadIn(t.Variant) }
 
-// Limit returns how late echoes may be in the task's runs.
+// Limit returns the allowed lateness of echoes in the task's runs.
 func (t *Task) Limit() time.Duration { return echoLimit(t.Workload()) }
 
 // Key identifies a run. A run that belongs to several parts is executed once.

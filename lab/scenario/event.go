@@ -26,7 +26,7 @@ type Event struct {
 // AgentAction is an action on the agent of a host.
 type AgentAction string
 
-// What can happen to an agent.
+// The events of an agent.
 const (
 	FreezeAgent  AgentAction = "freeze"  // SIGSTOP
 	ThawAgent    AgentAction = "thaw"    // SIGCONT

@@ -74,7 +74,7 @@ type Procedure struct {
 	Proxy Proxy `toml:"proxy"`
 	// Capture has the kernel lead the connections of all programs on the client's host to its agent, instead of dcol run.
 	Capture bool `toml:"capture"`
-	// WarmUp is for how long the workload runs before the run is measured, with the same agents.
+	// WarmUp is the time for which the workload runs before the run is measured, with the same agents.
 	WarmUp units.Duration `toml:"warm_up"`
 	// DCol is laid over the configuration of the client's agent, after that of its host.
 	DCol map[string]any `toml:"dcol"`

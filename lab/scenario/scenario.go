@@ -123,7 +123,7 @@ func (s *Scenario) SysctlsIn(v Variant) map[string]map[string]string {
 	return all
 }
 
-// MiddleboxesIn returns what each host is in a variant.
+// MiddleboxesIn returns the middlebox that each host is in a variant.
 func (s *Scenario) MiddleboxesIn(v Variant) map[string]Middlebox {
 	all := map[string]Middlebox{}
 	for _, h := range s.Hosts {

@@ -22,7 +22,7 @@ type Suite struct {
 	Name        string `toml:"name"`
 	Description string `toml:"description"`
 	Repetitions int    `toml:"repetitions"`
-	// Out is the folder for what comes out, unless the command line names another.
+	// Out is the folder for results, unless the command line names another.
 	Out   string `toml:"out"`
 	Parts []Part `toml:"part"`
 }

@@ -102,12 +102,12 @@ func (s *Scenario) RunsDCol() bool { return s.UsesDCol() || s.Workload.MadeByDCo
 // take a time.
 func (w Workload) HasLatency() bool { return w.MadeByDCol() || w.Kind == HTTP }
 
-// MessageSize returns how many bytes each message of a stream has.
+// MessageSize returns the size of each message of a stream, in bytes.
 func (w Workload) MessageSize() int {
 	return int(float64(w.Rate) / 8 * w.Interval.Seconds())
 }
 
-// Turns returns how many messages or requests there are in the duration.
+// Turns returns the number of messages or requests in the duration.
 func (w Workload) Turns() int {
 	if w.Interval <= 0 {
 		return 0

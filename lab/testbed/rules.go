@@ -16,7 +16,7 @@ var ruleFiles embed.FS
 // rules are templates of what nft reads. Each replaces a whole table.
 var rules = template.Must(template.ParseFS(ruleFiles, "rules/*.nft"))
 
-// setRules replaces a table of the host's by what a template makes of data.
+// setRules replaces a table of the host by the result of a template.
 func (h *Host) setRules(name string, data any) error {
 	var text strings.Builder
 	if err := rules.ExecuteTemplate(&text, name, data); err != nil {

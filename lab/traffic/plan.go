@@ -61,7 +61,7 @@ func (p Plan) check() error {
 	return nil
 }
 
-// end returns how long after its start the traffic may last.
+// end returns the longest duration of the traffic.
 func (p Plan) end() time.Duration { return time.Duration(p.Count)*p.Interval + Patience }
 
 func (p Plan) write(w io.Writer) error {

@@ -87,7 +87,7 @@ func New(c Config) *Member {
 	return m
 }
 
-// BasicOffer returns what a host with these roles tells the others of itself, but for the detours that it gives.
+// BasicOffer returns the record's content for a host with these roles. It lacks the kinds of detours that the host offers.
 func BasicOffer(settings *config.Config, roles []config.Role) membership.Offer {
 	offer := membership.Offer{Region: settings.Collective.Region}
 	for _, r := range roles {

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/nat/stun"
 )
 
-// maxKnocking limits the number of members for whom a waypoint punches holes at the same time.
+// maxKnocking bounds the members for which a waypoint punches holes at the same time.
 const maxKnocking = 32
 
 // doorman punches holes in the NAT for members: it sends packets to their addresses (knocks).

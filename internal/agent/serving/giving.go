@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
-// given returns what the operator gives, and how much of it is used.
+// given returns the operator's limits, and the used part of the quota.
 func (s *Serving) given(now waypoint.GivingStatus) api.Given {
 	operator := s.terms.Load()
 	out := api.Given{

@@ -19,7 +19,7 @@ func (s *Serving) Reconfigure(c *config.Config) error {
 	return err
 }
 
-// memberTerms returns what the operator has set for single members.
+// memberTerms returns the operator's limits of single members, by name.
 func memberTerms(operator config.Waypoint) map[string]waypoint.MemberTerms {
 	terms := make(map[string]waypoint.MemberTerms, len(operator.Members))
 	for _, m := range operator.Members {

@@ -76,7 +76,7 @@ func (t *Transport) exchange(settings *config.Config, log *slog.Logger) {
 	}
 }
 
-// Problems returns what the status must show.
+// Problems returns the status's sentences about tables and options that are not in force.
 func (t *Transport) Problems() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -356,7 +356,8 @@ func renumber(ip []byte, high, low byte) {
 	}
 }
 
-// Find returns what the analysis found in a connection of the kind, and whether it is exactly what was planted.
+// Find returns the findings of the analysis in a connection of the kind, and reports whether they are exactly the planted
+// ones.
 func (k Planted) Find(r *track.Record) (found Findings, exactly bool) {
 	found = FindingsOf(r)
 	if k.Want.end == "" {

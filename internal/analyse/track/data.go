@@ -112,7 +112,7 @@ func (s *stream) finish(fin uint64) {
 	}
 }
 
-// acknowledge takes a data acknowledgement, and the window that goes with it.
+// acknowledge takes a data acknowledgement, and the window in its segment.
 func (s *stream) acknowledge(c *connection, on *subflow, at int64, ack uint64, window uint32) {
 	if !s.ackKnown || int64(ack-s.ack) > 0 {
 		s.ackMoved = s.ackMoved || s.ackKnown

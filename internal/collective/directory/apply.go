@@ -83,7 +83,7 @@ func (d *Directory) follow(b Batch, trust *collective.Trust, now time.Time) []Ev
 	return d.take(b, trust, now)
 }
 
-// Behind returns what to ask for, and whether anything is missing.
+// Behind returns the request for missing changes, and reports whether there is any.
 func (d *Directory) Behind() (Ask, bool) {
 	return Ask{Epoch: d.epoch, After: d.revision, Listing: d.listing.id}, d.doubt || d.revision < d.head || d.listing.id != 0
 }

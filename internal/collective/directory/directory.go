@@ -87,7 +87,7 @@ func (d *Directory) Len() int { return len(d.entries) }
 // Bytes returns the size of all signed records.
 func (d *Directory) Bytes() int { return d.bytes }
 
-// Refused returns how many records were refused since the start, by reason.
+// Refused returns the number of records that were refused since the start, by reason.
 func (d *Directory) Refused() map[Reason]uint64 { return maps.Clone(d.refused) }
 
 // LastRefusal returns the last refusal, or nil if no record was refused.

@@ -50,7 +50,7 @@ type Kernel interface {
 	// Subflow is valid only during the call.
 	Subflows(yield func(*Subflow) bool) error
 
-	// ChecksumErrors returns how often data failed MPTCP's checksum (DataCsumErr) in this namespace since it was
+	// ChecksumErrors counts the times that data failed MPTCP's checksum (DataCsumErr) in this namespace since it was
 	// made. The kernel resets such a subflow at once, without an event.
 	ChecksumErrors() (uint64, error)
 

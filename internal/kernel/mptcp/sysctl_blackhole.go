@@ -24,7 +24,7 @@ const (
 	BlackholeTimeout = 60
 )
 
-// BlackholeSysctl returns the sysctl that says for how long the kernel uses plain TCP after an outage,
+// BlackholeSysctl returns the sysctl for the time that the kernel uses plain TCP after an outage,
 // and the value that an agent gives it. ok is false if this kernel has no such sysctl, and if
 // somebody has set another value than Linux's default, which is respected.
 func (n *Namespace) BlackholeSysctl() (key, value string, ok bool, err error) {

@@ -96,7 +96,7 @@ func deleteFlowsFrom(src netip.Prefix) error {
 	})
 }
 
-// flowsLast is for how long connections from an address that is gone are kept. It is longer than an agent's restart takes.
+// flowsLast is the time for which connections from an address that is gone are kept. An agent's restart takes less.
 const flowsLast = 10 * time.Minute
 
 // limitFlowsFrom has conntrack forget the connections from an address if none of their packets comes for flowsLast. They cannot

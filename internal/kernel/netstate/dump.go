@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// restless is how long a list may keep changing while it is read, which takes about a millisecond.
+// restless bounds the time for which a list that changes meanwhile is read again. Reading it takes about a millisecond.
 const restless = 2 * time.Second
 
 // consistent repeats list while its result may be incomplete because the list changed during the

@@ -11,7 +11,7 @@ import (
 // Schema is the version of Paths.
 const Schema = "dcol.paths/1"
 
-// Report is what is shown of an exploration.
+// Report has the results of an exploration, for people and programs.
 type Report struct {
 	Name                string // as it was given
 	Source, Destination netip.Addr
@@ -88,7 +88,7 @@ type Shared struct {
 	Flow
 }
 
-// Quality is what the probes of a path met. Round trips are missing if none was answered.
+// Quality has the loss and round trips of the probes of a path. Round trips are missing if none was answered.
 type Quality struct {
 	Sent     int     `json:"sent"`
 	Lost     int     `json:"lost"`

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Network is a graph of nodes with links, each of which leads both ways.
+// Network is a graph of nodes and undirected links.
 type Network struct {
 	Names []string
 	links [][]link // of each node

@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/probe"
 )
 
-// Kernel is what a Chooser needs of mptcp.Kernel.
+// Kernel is the part of mptcp.Kernel that a Chooser uses.
 type Kernel interface {
 	Subflows(yield func(*mptcp.Subflow) bool) error
 	SetBackup(token uint32, local, remote netip.AddrPort, backup bool) error

@@ -100,7 +100,7 @@ func ReadRefusals(r io.Reader) (all Refusals, err error) {
 	return all, err
 }
 
-// Len returns how many there are.
+// Len returns the number of destinations.
 func (r *Refusals) Len() int { return len(r.prefixes) + len(r.names) }
 
 // Name reports whether a destination asked not to be probed, by its name.

@@ -86,7 +86,7 @@ func Read(r io.Reader, take func(*Record)) (damaged int, err error) {
 	return damaged, lines.Err()
 }
 
-// Done is a destination of which a vantage point has a result.
+// Done identifies a destination for which a vantage point has a result.
 type Done struct{ From, Name string }
 
 // File is a campaign's file of results.

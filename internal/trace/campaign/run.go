@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/internal/trace/probe"
 )
 
-// Network is what a trace needs. It is *wire.Conn.
+// Network sends and receives packets for traces. It is *wire.Conn.
 type Network interface {
 	trace.Network
 	Source() netip.Addr

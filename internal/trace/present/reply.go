@@ -34,7 +34,7 @@ func replyNotes(p *trace.Path) (notes []string) {
 	return append(notes, sizeNotes(p, r)...)
 }
 
-// sizeNotes compares the segment size of the SYN+ACK with what an Ethernet of 1500 bytes allows.
+// sizeNotes compares the segment size of the SYN+ACK with the largest one on an Ethernet of 1500 bytes.
 func sizeNotes(p *trace.Path, r compare.Reply) []string {
 	usual := uint16(1460)
 	if p.Destination.Is6() {

@@ -22,7 +22,7 @@ type Report struct {
 	Destination string    `json:"destination"`
 	Port        int       `json:"port"`
 	Verdicts    []Verdict `json:"verdicts"`
-	// Trace is the path, with what all recipes found on it. It is absent if there was one recipe only.
+	// Trace is the path, with the findings of all recipes. It is absent if there was only one recipe.
 	Trace *Trace `json:"trace,omitempty"`
 	drawn string // the same, for people
 }

@@ -38,7 +38,7 @@ func Label(f compare.Field) string {
 	return label
 }
 
-// What describes a finding, as in "MSS changed from 1460 to 1380".
+// What returns a description of a finding, as in "MSS changed from 1460 to 1380".
 func What(f compare.Finding) string {
 	label := Label(f.Field)
 	switch {
@@ -63,7 +63,7 @@ func What(f compare.Finding) string {
 	return fmt.Sprintf("%s changed from %s to %s", label, f.Sent.Text, f.Seen.Text)
 }
 
-// Where names the interval, as in "between hop 2 (192.0.2.2) and hop 5 (192.0.2.5)".
+// Where returns the name of the interval, as in "between hop 2 (192.0.2.2) and hop 5 (192.0.2.5)".
 func Where(f compare.Finding) string {
 	after := "this host"
 	if f.After > 0 {

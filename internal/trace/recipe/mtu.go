@@ -2,7 +2,7 @@ package recipe
 
 import "strconv"
 
-// links are what is known for an MTU of its own, behind an Ethernet of 1500 bytes.
+// links describes kinds of links by their MTU, behind an Ethernet of 1500 bytes.
 var links = map[int]string{
 	1492: "PPPoE's (RFC 2516)",
 	1480: "that of tunnels in IPv4 without a header of their own: 6in4, 6rd and IPIP (RFC 4213, 5969 and 2003)",

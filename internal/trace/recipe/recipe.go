@@ -140,7 +140,7 @@ func (v *Verdict) conclude(o Outcome, c Confidence, format string, args ...any) 
 	return v
 }
 
-// advise says what to do about the verdict.
+// advise returns advice on the verdict.
 func (v *Verdict) advise(format string, args ...any) *Verdict {
 	v.Advice = fmt.Sprintf(format, args...)
 	return v

@@ -98,7 +98,7 @@ func (s *session) substitute(l *lua.LState) int {
 	return 2
 }
 
-// replacement returns what takes the place of a match.
+// replacement returns the text that replaces a match m in text.
 func (s *session) replacement(text string, m *pm.MatchData, with lua.LValue) string {
 	whole := text[m.Capture(0):m.Capture(1)]
 	var got lua.LValue

@@ -46,7 +46,7 @@ type Answer struct {
 // DefaultProbe is the probe of a trace without another one. The port is put in.
 const DefaultProbe = "tcp{dst=%d} / mss(1460) / SACKP / TS / WSCALE / MPCAPABLE"
 
-// check returns what is wrong with a request, or its probe. The member's name is put into the contact.
+// check returns the probe of a request, or an error if the request is invalid. It puts the member's name into the contact.
 func (r *Request) check(member string) (probe.Probe, error) {
 	switch {
 	case r.Schema != Schema:

@@ -197,7 +197,7 @@ func (s *Shared) end(unused *set) error {
 	return unused.close()
 }
 
-// drops returns how many packets found no room in a socket.
+// drops returns the number of packets that found no room in a socket's buffer.
 func (in input) drops() (n int64) {
 	raw, err := in.file.SyscallConn()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 const (
 	firstDelay = time.Second
 	lastDelay  = 60 * time.Second
-	// steady is how long an openvpn must have run to reset the delay.
+	// steady is the age from which an openvpn resets the delay.
 	steady = 30 * time.Second
 )
 
@@ -87,7 +87,7 @@ func (d *daemon) set(change func()) {
 	change()
 }
 
-// nextDelay returns how long to wait after an openvpn has lived for some time.
+// nextDelay returns the time to wait after an openvpn that lived for some time has ended.
 func nextDelay(last, lived time.Duration) time.Duration {
 	if last == 0 || lived >= steady {
 		return firstDelay

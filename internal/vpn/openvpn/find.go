@@ -53,7 +53,7 @@ func find(dirs []string) (path, version string, err error) {
 	return "", "", &MissingError{}
 }
 
-// versionTime is how long a program may take to print its version, even while the host boots.
+// versionTime bounds the time that a program may take to print its version, even while the host boots.
 const versionTime = 30 * time.Second
 
 func askVersion(path string) (string, error) {

@@ -42,7 +42,7 @@ var expected = regexp.MustCompile(`cipher '?none'|'--(cipher|auth) none'|^event_
 // number of them.
 var ofPeer = regexp.MustCompile(`^([a-z0-9-]{1,63}/)?(\[[0-9a-fA-F:.%]+\]|[0-9.]+|[0-9a-fA-F:]+):\d{1,5} `)
 
-// verdict matches errors about a certificate, some of which are not logged as errors.
+// verdict matches errors about a certificate. openvpn logs some of them as other messages.
 var verdict = regexp.MustCompile(`^VERIFY .*ERROR`)
 
 // problem reports whether the line describes a problem on this side.

@@ -105,7 +105,7 @@ func (s *Server) setConn(conn net.Conn) {
 	}
 }
 
-// commandTime is how long openvpn may take to read a command. It has one thread, which also moves
+// commandTime bounds the time that openvpn may take to read a command. It has one thread, which also moves
 // packets.
 const commandTime = 10 * time.Second
 

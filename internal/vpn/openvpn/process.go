@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// readyTime is how long openvpn may take to read its files and open its socket.
+	// readyTime bounds the time that openvpn may take to read its files and open its socket.
 	readyTime = 10 * time.Second
-	// killTime is how long an openvpn may take to end after a signal.
+	// killTime bounds the time that an openvpn may take to end after a signal.
 	killTime = 5 * time.Second
 )
 
@@ -81,7 +81,7 @@ func (r *runner) enter() error {
 	return netns.Set(r.namespace)
 }
 
-// run runs one openvpn until it ends, or until ctx ends and it is told to. The result is why it ended.
+// run runs one openvpn until it ends. When ctx ends, run ends it. It returns the reason of the end.
 // ready is called once it has read its files and opened its interface and its socket, heard for each
 // line of its log.
 func (r *runner) run(ctx context.Context, args []string, ready func(), heard func(logLine)) error {

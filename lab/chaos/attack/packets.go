@@ -89,7 +89,7 @@ func ForgeSYNs(r *Raw, member netip.Addr, at []netip.AddrPort) error {
 	return nil
 }
 
-// Flow is a connection of which a stranger knows the addresses and ports.
+// Flow is a connection whose addresses and ports a stranger knows.
 type Flow struct{ From, To netip.AddrPort }
 
 // BlindRSTs sends resets of connections with random sequence numbers.

@@ -94,7 +94,7 @@ func (c *Conn) Record() Record {
 
 func (c *Conn) whole() bool { return c.err == nil && c.over[toServer] && c.over[toClient] }
 
-// Received returns how many bytes have arrived.
+// Received returns the number of bytes that have arrived.
 func (c *Conn) Received() int64 { return c.received.Load() }
 
 // Local returns the client's address, invalid before it is connected.
@@ -259,7 +259,7 @@ func (c *Conn) note(direction int, n int64, pause time.Duration) {
 	c.stall = max(c.stall, pause)
 }
 
-// ErrTruncated is the end of connections of which an end received less than was sent, and no error.
+// ErrTruncated is the end of a connection that delivered less than was sent, without another error.
 var ErrTruncated = errors.New("ended before everything that was sent had arrived")
 
 // finish handles the end of a direction. Everything that was sent must have arrived.

@@ -31,7 +31,7 @@ func (e *WrongBytesError) Error() string {
 	return fmt.Sprintf("byte %d is %#02x and was sent as %#02x", e.Offset, e.Got, e.Want)
 }
 
-// checker compares what arrives with what was sent.
+// checker compares received data with the data that was sent.
 type checker struct {
 	content content
 	offset  int64

@@ -159,7 +159,7 @@ func (p *Pool) stream(ctx context.Context, s plan.Stream) {
 	}
 }
 
-// outlive ends a pair of which one connection has ended, after the grace time.
+// outlive ends a pair after the grace time, because one of its connections has ended.
 func (p *Pool) outlive(ctx context.Context, pair Pair) {
 	p.running.Go(func() {
 		select {

@@ -50,7 +50,7 @@ func newBook(s *report.SuiteResult, ref report.Reference) *book {
 	return &book{suite: s, reference: ref, networks: networksOf(s, ref)}
 }
 
-// network returns what was measured in the network of that name, or nil.
+// network returns the measurements in the network of that name, or nil.
 func (b *book) network(name string) *network {
 	for _, n := range b.networks {
 		if n.name == name {

@@ -231,7 +231,7 @@ func (b *Balancer) place(p netip.Prefix) (*ebpf.Map, any) {
 	return b.objects.Routes6, key
 }
 
-// Counts returns what the program counted.
+// Counts returns the program's counts.
 func (b *Balancer) Counts() (sum Counts, err error) {
 	var all []balanceCounts
 	if err := b.objects.Counted.Lookup(uint32(0), &all); err != nil {

@@ -80,7 +80,7 @@ func (r *Registration) Close() error {
 	return err
 }
 
-// registrations bounds how many processes can have registered the same algorithm.
+// registrations bounds the processes that can register the same algorithm.
 const registrations = 100
 
 // Register makes an algorithm known to the kernel, for all network namespaces. Its name is the algorithm's. If another
@@ -150,7 +150,7 @@ func rename(m *ebpf.MapSpec, from, to string) error {
 	return nil
 }
 
-// mends is the advice for what this package loads.
+// mends has the advice if the kernel cannot load this package's programs, and if this process may not.
 type mends struct{ kernel, rights string }
 
 const (

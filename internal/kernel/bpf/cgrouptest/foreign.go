@@ -21,7 +21,7 @@ type Foreign struct {
 	link    link.Link
 }
 
-// ForeignSettings are what Foreign sets on connections that its host opens. Zeros: nothing.
+// ForeignSettings are the settings that Foreign makes on connections that its host opens. Zero: it leaves them alone.
 type ForeignSettings struct {
 	BytesPerSecond uint32
 	UserTimeout    time.Duration
@@ -54,7 +54,7 @@ func NewForeign(t testing.TB, ns *netnstest.NS, s ForeignSettings) *Foreign {
 // Close detaches the program.
 func (f *Foreign) Close() error { return errors.Join(f.link.Close(), f.objects.Close()) }
 
-// Segments returns how many segments with its option were sent and received.
+// Segments returns the number of segments with its option that were sent and received.
 func (f *Foreign) Segments(t testing.TB) (written, found uint64) {
 	t.Helper()
 	if err := errors.Join(f.objects.Written.Get(&written), f.objects.Found.Get(&found)); err != nil {

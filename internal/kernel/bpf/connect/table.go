@@ -41,7 +41,7 @@ func encodePort(port uint16) uint64 {
 	return uint64(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port)))
 }
 
-// table is a set in the kernel, with what it contains.
+// table is a map in the kernel, with a copy of its content.
 type table[K comparable, W any] struct {
 	kernel *ebpf.Map
 	encode func(K) W

@@ -39,10 +39,10 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -type change -type tuple4 -type way4 -type tuple6 -type way6 -tags linux forward forward.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
-// MaxFlows is how many connections there is room for, by family.
+// MaxFlows is the number of connections that fit, by family.
 const MaxFlows = 65536
 
-// ErrFull says that there is no room for another connection. The kernel forwards it.
+// ErrFull is returned if there is no room for another connection. The kernel then forwards it.
 var ErrFull = errors.New("as many connections are forwarded by eBPF as there is room for")
 
 // Tuple is the source and the destination of packets.
@@ -70,7 +70,7 @@ type Numbers struct {
 // Seen are the numbers of both directions.
 type Seen struct{ Origin, Reply Numbers }
 
-// State is what became of a connection.
+// State is the state of a connection at a check.
 type State struct {
 	Passed
 	Seen Seen

@@ -155,7 +155,7 @@ func (f *Forwarder) Remove(flow Flow) (Passed, error) {
 	return Passed{origin.Bytes, reply.Bytes}, nil
 }
 
-// Look returns what became of a connection: nothing, of one that is not there.
+// Look returns the state of a connection; the zero value if the program does not have it.
 func (f *Forwarder) Look(flow Flow) (State, error) {
 	origin, err1 := f.look(flow.Origin)
 	reply, err2 := f.look(flow.Reply)

@@ -64,7 +64,7 @@ func (j Join) validate() error {
 	return nil
 }
 
-// wire32 returns an IPv4 address as it is in packets.
+// wire32 returns an IPv4 address in network byte order.
 func wire32(a netip.Addr) uint32 {
 	b := a.Unmap().As4()
 	return binary.NativeEndian.Uint32(b[:])

@@ -20,7 +20,7 @@ const MaxFlows = 4096
 const (
 	filterName = tcfilter.Prefix + "police"
 	priority   = 200 // before filters that take packets past others
-	// leastBurst is what the kernel may hand up as one packet (GRO).
+	// leastBurst is the size of the largest packet that the kernel makes of several received ones (GRO).
 	leastBurst = 64 << 10
 	// burstTime is the time for which a connection may exceed its rate after it was idle.
 	burstTime = 8 // a second divided by this
@@ -129,7 +129,8 @@ func (p *Policer) Free(flow Flow) error {
 	return nil
 }
 
-// Counts returns what became of the segments of a connection with a bound. It returns false if it has none.
+// Counts returns the numbers of passed, marked and dropped segments of a connection. It returns false if the connection has no
+// bound.
 func (p *Policer) Counts(flow Flow) (Counts, bool, error) {
 	var b policeBucket
 	err := p.objects.Buckets.Lookup(keyOf(flow), &b)

@@ -95,7 +95,7 @@ func (s *Setter) Forget(local, remote netip.AddrPort) error {
 	return nil
 }
 
-// Counts returns how many settings subflows took, and how many their sockets refused.
+// Counts returns the number of settings that subflows took, and of those that their sockets refused.
 func (s *Setter) Counts() (taken, refused uint64, err error) {
 	err = errors.Join(s.objects.Taken.Get(&taken), s.objects.Refused.Get(&refused))
 	return taken, refused, err

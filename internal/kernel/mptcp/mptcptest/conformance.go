@@ -29,7 +29,7 @@ type Bench struct {
 	Dial func(t *testing.T) (hangUp func())
 }
 
-// patience is how long an event may take before a test fails.
+// patience bounds the wait for an event, after which a test fails.
 const patience = 10 * time.Second
 
 // Conformance tests that a Kernel behaves as the agent expects of it.

@@ -119,7 +119,7 @@ func (ns *NS) Must(t testing.TB, fn func() error) {
 	}
 }
 
-// Output runs a program inside the namespace and returns what it prints.
+// Output runs a program inside the namespace and returns its output.
 func (ns *NS) Output(t testing.TB, program string, arg ...string) string {
 	t.Helper()
 	var out []byte

@@ -16,7 +16,7 @@ type heldSet struct {
 	until map[string]time.Time // by key; zero: for ever
 }
 
-// change is what one message of a transaction does to the elements of a set.
+// change is the change of the elements of a set by one message of a transaction.
 type change struct {
 	table    string
 	set      Set // without a name: of the whole table

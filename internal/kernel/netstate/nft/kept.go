@@ -28,7 +28,7 @@ func Keep(t Table, build func(*Tx)) (*Kept, error) {
 	return k, nil
 }
 
-// Install replaces the table atomically with what build adds now.
+// Install replaces the table by the result of build, atomically.
 func (k *Kept) Install() error {
 	return k.conn.Commit("install nftables table "+k.Table.Name, func(tx *Tx) {
 		tx.DeleteTable(k.Table)

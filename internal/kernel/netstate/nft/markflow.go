@@ -18,7 +18,7 @@ type markUse struct {
 	of int // which mark; of one that only compares, packetMark or connectionMark
 }
 
-// content is what is known of a register of 32 bits.
+// content has the known contents of a register of 32 bits.
 type content struct {
 	from     [marks]uint32 // the bits that come from a mark
 	fixed    uint32        // the bits that a constant sets

@@ -65,7 +65,7 @@ func (r *Removals) Close() error {
 
 func (r *Removals) run() {
 	defer close(r.ended)
-	var removed bool // by a transaction of which more is to come
+	var removed bool // by a transaction whose messages have not all arrived yet
 	var waits bool   // a report is due
 	for {
 		messages, err := r.nl.Receive()

@@ -48,7 +48,7 @@ type Summary struct {
 	Sides []Side `json:"sides,omitempty"`
 }
 
-// Change is what was found changed, of one kind.
+// Change counts the paths with one kind of change.
 type Change struct {
 	What  string `json:"what"`
 	Paths int    `json:"paths"`

@@ -33,7 +33,7 @@ type SideFrom struct {
 // destinations, and mostly alone.
 func (f SideFrom) AtSource() bool { return f.Of > 1 && 10*f.Seen >= 9*f.Of && 2*f.Alone > f.Seen }
 
-// sighting is what a trace shows.
+// sighting has the kinds of changes that a trace from one vantage point shows.
 type sighting struct {
 	from  string
 	kinds []string // of changes
