@@ -1,6 +1,6 @@
-// Package agent puts dcol together. Prepare reads configuration and identity, and changes nothing.
-// Plan.Run changes the system, and restores it when it ends. A waypoint's mappings and a gateway's rules
-// stay, so that a restart ends no connection; Down removes those, too.
+// Package agent composes the parts of dcol. Prepare reads configuration and identity, and changes nothing.
+// Plan.Run changes the system, and undoes its changes when it ends. A waypoint's mappings and a gateway's
+// rules stay, so that a restart ends no connection. Down removes those, too.
 //
 // Each role is a package of its own, and runs by itself. If another program has a role's port, the others
 // run, and that role is tried again.
@@ -38,7 +38,7 @@ import (
 	"github.com/detour-collective/dcol/packaging"
 )
 
-// Plan is a checked configuration with a good identity.
+// Plan is a checked configuration with a valid identity.
 type Plan struct {
 	config   *config.Config
 	file     string // of the configuration
@@ -116,11 +116,12 @@ func (p *Plan) isCoordinator(name string) bool {
 	return slices.ContainsFunc(p.coordinators, func(e enrol.Endpoint) bool { return e.Name == name })
 }
 
-// gcPercent is a quarter of Go's own: the host's memory is for its programs, and with
-// ten thousand connections collecting more often takes a few hundredths of a core.
+// gcPercent is a quarter of Go's default, because the host's memory is for its programs.
+// With ten thousand connections, the more frequent collections take a few hundredths of
+// a core.
 const gcPercent = 25
 
-// sightingRoom is for as many as come while members are asked where they see this host.
+// sightingRoom is the number of sightings that may arrive while members are asked for this host's external address.
 const sightingRoom = 256
 
 // Run runs the agent until ctx ends.
@@ -179,7 +180,7 @@ func (p *Plan) Run(ctx context.Context) error {
 	return err
 }
 
-// start starts the roles, in the order in which they need each other.
+// start starts the roles, each after those that it needs.
 func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.Transport) (*running, error) {
 	a := &running{plan: p, settings: p.config, since: time.Now(), serving: &atomic.Pointer[serving.Serving]{}, transport: tcp}
 	a.relaying = relaying.New(relaying.Config{
@@ -200,13 +201,13 @@ func (p *Plan) start(ctx context.Context, group *errgroup.Group, tcp *transport.
 	if p.config.Collective.Joined() {
 		a.member = member.New(member.Config{Identity: p.identity, Settings: p.config, Coordinators: p.coordinators, Log: p.log})
 	}
-	// Waypoints that the client role uses see this host, which the waypoint role wants to know.
+	// Waypoints that the client role uses report this host's external address, which the waypoint role needs.
 	var sightings chan nat.Sighting
 	if p.config.Has(config.RoleWaypoint) {
 		sightings = make(chan nat.Sighting, sightingRoom)
 	}
-	// The client goes first: what it did to the host goes with it, while a waypoint's
-	// table stays, and must not when the agent could not start.
+	// Start the client before the waypoint. If the client cannot start, its changes to the
+	// host are undone. A waypoint's table would stay, although the agent did not start.
 	if p.config.Has(config.RoleClient) {
 		c, err := startClient(ctx, p, a.member, a.relaying, tcp, sightings, group)
 		if err != nil {
@@ -266,7 +267,7 @@ func (p *Plan) relayed() (s relay.State) {
 	return s
 }
 
-// permitted changes which servers the relay connects members to.
+// permitted changes the servers to which the relay may connect members.
 func permitted(c config.Waypoint) func(*relay.State) {
 	return func(s *relay.State) {
 		if s.Serve != nil {
@@ -298,7 +299,7 @@ func startClient(ctx context.Context, p *Plan, m *member.Member, k *relaying.Kee
 	return c, nil
 }
 
-// waypointRole returns the waypoint role, which is in up while it runs. It starts with the settings in effect.
+// waypointRole returns the waypoint role. up has it while it runs. It starts with the settings in effect.
 func waypointRole(p *Plan, m *member.Member, k *relaying.Keeper, sightings <-chan nat.Sighting, up *atomic.Pointer[serving.Serving], with func(func(*config.Config) error) error) *role {
 	begin := func(ctx context.Context, settings *config.Config) (*serving.Serving, error) {
 		s, err := serving.Start(ctx, serving.Config{
@@ -330,8 +331,8 @@ func waypointRole(p *Plan, m *member.Member, k *relaying.Keeper, sightings <-cha
 	return &role{name: config.RoleWaypoint, log: p.log, start: start, isUp: func() bool { return up.Load() != nil }}
 }
 
-// endFormerWaypoint takes back what an agent left for the next one, if this member is a waypoint no more: it would
-// work until its leases are over, and connections as long as they like.
+// endFormerWaypoint removes an earlier agent's waypoint, if this member is no longer one. Its mappings would otherwise work
+// until their leases are over, and its connections without an end.
 func (p *Plan) endFormerWaypoint() error {
 	if p.config.Has(config.RoleWaypoint) || !serving.IsLeft(p.config) {
 		return nil

@@ -30,9 +30,9 @@ import (
 type running struct {
 	plan        *Plan
 	since       time.Time
-	coordinator *coordinator.Coordinator         // nil: this host has not the role
+	coordinator *coordinator.Coordinator         // nil: this host does not have the role
 	member      *member.Member                   // nil: it has joined no collective
-	client      *client.Client                   // nil: it has not the role
+	client      *client.Client                   // nil: it does not have the role
 	serving     *atomic.Pointer[serving.Serving] // its value is nil while the role is not up
 	relaying    *relaying.Keeper
 	routing     *routing.Routing // nil: this host has not the role
@@ -76,7 +76,7 @@ func (a *running) Status(ctx context.Context) (api.Status, error) {
 	return s, err
 }
 
-// activity returns the part of the status that the history is made of.
+// activity returns the part of the status that the history observes.
 func (a *running) activity(ctx context.Context) (s api.Status, err error) {
 	s.Since = a.since
 	if a.client != nil {
@@ -85,7 +85,7 @@ func (a *running) activity(ctx context.Context) (s api.Status, err error) {
 	return s, err
 }
 
-// describeRoles adds what the roles that are up report.
+// describeRoles adds the status of the roles that are up.
 func (a *running) describeRoles(ctx context.Context, s *api.Status) (err error) {
 	var problems []string
 	if a.client != nil {
@@ -232,7 +232,7 @@ func (a *running) UseCongestion(_ context.Context, r api.CongestionRequest) (api
 	return a.transport.Use(r)
 }
 
-// describeRelay returns the relay's part of the status, and what keeps it from its work.
+// describeRelay returns the relay's part of the status, and its problems.
 func describeRelay(now relaying.Standing) (*api.Relay, []string) {
 	var problems []string
 	if now.Err != nil {

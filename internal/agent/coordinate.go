@@ -76,8 +76,8 @@ func (a *running) Expel(ctx context.Context, r api.ExpelRequest) (api.Expulsion,
 // enforcedWithin is the time after an expulsion within which waypoints must refuse the member.
 const enforcedWithin = 5 * time.Second
 
-// addRegister adds what only a coordinator knows to the members in the directory: those that have joined and have
-// no record yet, those that were expelled, and whether others reach them.
+// addRegister adds a coordinator's knowledge to the members in the directory: members without a record, expelled members,
+// and whether others reach them.
 func addRegister(members []api.Member, register []coordinator.Member) []api.Member {
 	for _, r := range register {
 		i := slices.IndexFunc(members, func(m api.Member) bool { return m.Name == r.Name })
@@ -122,7 +122,8 @@ func describeCoordinator(s coordinator.Status) (*api.Coordinator, []string) {
 // renewAuthority is the time before its end at which a signer should be renewed.
 const renewAuthority = 30 * 24 * time.Hour
 
-// mendHere replaces the mend of a fault in the identity's files by the one for a coordinator, which nobody can invite.
+// mendHere replaces the advice on a fault in the identity's files by the one for a coordinator, because nobody can invite a
+// coordinator.
 func mendHere(c *config.Config, err error) error {
 	fault, ok := errors.AsType[*collective.Error](err)
 	if !ok || !c.Has(config.RoleCoordinator) || !c.Collective.Joined() {

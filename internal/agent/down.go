@@ -73,7 +73,7 @@ func takeNamespace(ctx context.Context, dir string, log *slog.Logger) (*namespac
 }
 
 // terminate asks the process to stop if it has one of dir's locks open. A lock's file may name a process of
-// another PID namespace, and that number may be somebody else's here.
+// another PID namespace, and another process may have that number here.
 func terminate(pid int, dir string) error {
 	process, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -100,7 +100,7 @@ func terminate(pid int, dir string) error {
 	return nil
 }
 
-// removeRunFiles removes the sockets, and what one agent leaves for the next.
+// removeRunFiles removes the sockets, and the files by which an agent hands over to the next.
 func removeRunFiles(c *config.Config) error {
 	openvpn.CleanUpDir(filepath.Join(c.RunDir, openvpn.Dir))
 	return errors.Join(client.ForgetTunnelKeys(c.RunDir), api.RemoveSocket(c.Socket()))

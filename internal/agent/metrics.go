@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/metrics"
 )
 
-// metricsRole returns the endpoint for Prometheus, which waits for its port as the roles do.
+// metricsRole returns the endpoint for Prometheus. Like a role, it waits while another program has its port.
 func metricsRole(listen string, a *running, log *slog.Logger) *role {
 	var up atomic.Bool
 	start := func(ctx context.Context) (func(context.Context) error, error) {

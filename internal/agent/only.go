@@ -20,7 +20,7 @@ const lockDir = "/run/dcol"
 type namespaceLock struct{ file *os.File }
 
 // lockNamespace makes sure that one agent runs in this network namespace: it locks a file in dir that has the
-// namespace's number in its name. Nobody but root can open that file, and so nobody else can hold the lock.
+// namespace's number in its name. Only root can open that file, so other users cannot hold the lock.
 func lockNamespace(dir string) (*namespaceLock, error) {
 	_, number, err := netstate.NetworkNamespace()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/loglevel"
 )
 
-// catchHangups delivers SIGHUP, which ends the process no more.
+// catchHangups returns a channel that delivers SIGHUP. The signal then does not end the process.
 func catchHangups() <-chan os.Signal {
 	signal.Ignore(syscall.SIGHUP) // it would end the agent, as it ends all other commands
 	hangups := make(chan os.Signal, 1)
@@ -68,7 +68,7 @@ func (a *running) Reload(ctx context.Context, r api.ReloadRequest) (api.Reloaded
 	return out, nil
 }
 
-// apply has all parts take over settings that differ from those in effect only in what config.Reloaded takes.
+// apply has all parts take over settings. They may differ from those in effect only in the keys that config.Reloaded takes over.
 func (a *running) apply(ctx context.Context, next *config.Config) error {
 	before := a.settings
 	// The waypoint goes first: the kernel can refuse its rules.
@@ -94,7 +94,7 @@ func (a *running) apply(ctx context.Context, next *config.Config) error {
 	return nil
 }
 
-// termsDiffer reports whether the waypoint has anything to do.
+// termsDiffer reports whether the waypoint's terms differ between two settings.
 func termsDiffer(before, next *config.Config) bool {
 	only := *before
 	only.Waypoint = next.Waypoint

@@ -22,18 +22,18 @@ const (
 	retryMost  = 4 * time.Second
 )
 
-// role starts and runs one of the agent's roles. While another program has its port, it is started again and
-// again, and the other roles run.
+// role starts and runs one of the agent's roles. While another program has its port, the start is repeated, and the other
+// roles run.
 type role struct {
 	name  config.Role
 	log   *slog.Logger
 	start func(context.Context) (run func(context.Context) error, err error)
 	isUp  func() bool
-	end   func()                    // frees what the role has between its starts; nil: nothing
+	end   func()                    // frees resources that the role keeps between its starts; nil: there are none
 	taken atomic.Pointer[portTaken] // found by the last attempt that failed; nil: none has
 }
 
-// begin starts the role and runs it in group. It returns the error of a start that cannot be mended by waiting.
+// begin starts the role and runs it in group. It returns an error only if waiting for a port does not help.
 func (r *role) begin(ctx context.Context, group *errgroup.Group) error {
 	run, err := r.start(ctx)
 	if err != nil && asPortTaken(err) == nil {

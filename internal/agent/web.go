@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/web"
 )
 
-// pageKeeper serves the page from the first time that somebody asks for it until it is stopped.
+// pageKeeper serves the page from the first request for it until it is stopped.
 type pageKeeper struct {
 	agent    web.Agent
 	log      *slog.Logger
@@ -33,7 +33,7 @@ func newPageKeeper(agent web.Agent, log *slog.Logger) *pageKeeper {
 	return &pageKeeper{agent: agent, log: log, requests: make(chan pageRequest)}
 }
 
-// page is one time that it is served.
+// page is a page that is being served.
 type page struct {
 	server *web.Server
 	stop   context.CancelFunc
@@ -71,7 +71,7 @@ func (k *pageKeeper) run(ctx context.Context) {
 	}
 }
 
-// change begins or ends the page, if it must.
+// change begins or ends the page, as a request wants it.
 func (k *pageKeeper) change(ctx context.Context, now *page, stop bool) (*page, error) {
 	switch {
 	case stop && now != nil:
@@ -96,10 +96,10 @@ func (k *pageKeeper) change(ctx context.Context, now *page, stop bool) (*page, e
 	return now, nil
 }
 
-// end returns when the page is served no more.
+// end stops the page, and returns when it has ended.
 func (p *page) end() {
 	p.stop()
-	for range p.ended { // it was stopped, so its error is none
+	for range p.ended { // ignore the error, because the page was stopped
 	}
 }
 

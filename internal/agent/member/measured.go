@@ -12,8 +12,8 @@ import (
 // mostClaimants bounds the members whose claims are returned.
 const mostClaimants = 1024
 
-// ExchangeClaims publishes what this host measured of waypoints in the directory, and returns what other members say that
-// they measured of those that are named.
+// ExchangeClaims publishes this host's own measurements of waypoints in the directory, and returns those that other members
+// have published about the waypoints in about.
 func (m *Member) ExchangeClaims(ctx context.Context, own []claim.Claim, about []string) (heard []claim.Heard, err error) {
 	var publish []directory.Measurement
 	err = m.Directory(ctx, func(d *directory.Directory) {
@@ -29,7 +29,7 @@ func (m *Member) ExchangeClaims(ctx context.Context, own []claim.Claim, about []
 	return heard, err
 }
 
-// publishable returns the claims about waypoints of the directory. Others are nobody else's business.
+// publishable returns the claims about waypoints of the directory. Other waypoints are private to this host.
 func publishable(own []claim.Claim, isWaypoint func(string) bool) (list []directory.Measurement) {
 	for _, c := range own {
 		if isWaypoint(c.Waypoint) {
@@ -39,7 +39,7 @@ func publishable(own []claim.Claim, isWaypoint func(string) bool) (list []direct
 	return list
 }
 
-// claimsOf returns what members other than self say about some waypoints. The directory has verified their signatures.
+// claimsOf returns the claims of members other than self about some waypoints. The directory has verified their signatures.
 func claimsOf(all iter.Seq[*directory.Verified], self string, about []string) (list []claim.Heard) {
 	for v := range all {
 		if v.Record.Name == self || len(list) == mostClaimants {

@@ -1,5 +1,6 @@
-// Package member is this host's part in the collective that it joined: it has the
-// directory's waypoints chosen, and punches holes to those that need it.
+// Package member is this host's part in the collective that it joined. It runs
+// the membership, passes the chosen waypoints to the client role, and punches
+// holes to waypoints behind NATs.
 package member
 
 import (
@@ -34,7 +35,7 @@ type Member struct {
 	trusted chan struct{}
 }
 
-// Knock asks this host to send to where another member is seen, which wants to be let in.
+// Knock asks this host to send packets to the external addresses of another member, so that its NAT lets that member in.
 type Knock struct {
 	From string
 	ID   stun.ID
@@ -104,13 +105,13 @@ func (m *Member) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Choices delivers the waypoints to use, whenever they change; the newest only. There is one reader.
+// Choices delivers the waypoints to use, after each change. It keeps only the newest choice. There may be one reader.
 func (m *Member) Choices() <-chan []config.Peer { return m.choices }
 
-// Knocks delivers what the waypoint role should answer. There is one reader.
+// Knocks delivers the requests for hole punching to the waypoint role. There may be one reader.
 func (m *Member) Knocks() <-chan Knock { return m.knocks }
 
-// TrustChanged delivers a value when other roots or lists have come. There is one reader.
+// TrustChanged delivers a value when roots or lists have changed. There may be one reader.
 func (m *Member) TrustChanged() <-chan struct{} { return m.trusted }
 
 func notify(c chan<- struct{}) {
@@ -142,14 +143,14 @@ func (m *Member) reach(ctx context.Context, id *collective.Identity, name string
 	return err
 }
 
-// isOwnFault reports whether it is this host that could not try. That is so where nobody could be asked to open
-// the way, but not where nothing came through.
+// isOwnFault reports whether a try failed because of this host: it has no route or no usable certificate, or could not ask
+// anybody to open the way. If the way was requested, but no packet came through, the fault is elsewhere.
 func isOwnFault(err error) bool {
 	p, ok := errors.AsType[*session.Problem](err)
 	return ok && (p.Code == session.NoRoute || p.Code == session.OwnIdentity || p.Code == session.NoWay && !errors.Is(err, nat.ErrNoAnswer))
 }
 
-// choose leaves the choice for the client role to take. Only the newest counts.
+// choose replaces the choice that waits for the client role.
 func (m *Member) choose(choice []membership.Waypoint) {
 	peers := make([]config.Peer, len(choice))
 	for i, w := range choice {
@@ -173,8 +174,8 @@ func lans(log *slog.Logger) func() []netip.Prefix {
 	}
 }
 
-// localBus returns where this host's own agent finds the bus that runs in it: from inside a network, the address
-// that members use may lead nowhere.
+// localBus returns the address of the bus that runs in this host's own agent. The address that members use may not work
+// from inside this network.
 func localBus(c *config.Config) []enrol.Endpoint {
 	if !c.Has(config.RoleCoordinator) || len(c.Coordinator.BusServers) > 0 {
 		return nil

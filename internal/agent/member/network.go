@@ -30,7 +30,7 @@ func followNetwork(ctx context.Context, changed func(), log *slog.Logger) error 
 			log.Warn("this host's addresses cannot be listed", "err", err)
 		}
 		slices.SortFunc(own, netip.Addr.Compare)
-		// Changes of routes are delivered, too; and without any address there is nobody to connect to.
+		// Ignore changes of routes. Without an address, no connection is possible.
 		if !slices.Equal(own, before) && len(own) > 0 {
 			if before = own; !first {
 				changed()

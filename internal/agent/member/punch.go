@@ -22,7 +22,7 @@ import (
 // maxObservers bounds the members that are asked for our external address.
 const maxObservers = 8
 
-// others returns other members' records, of waypoints, in no order.
+// others returns the records of waypoints other than this host, in no particular order.
 func (m *Member) others(ctx context.Context, except ...string) (list []directory.Record) {
 	except, own := append(except, m.self), m.own()
 	err := m.Directory(ctx, func(d *directory.Directory) {
@@ -40,13 +40,14 @@ func (m *Member) others(ctx context.Context, except ...string) (list []directory
 	return list
 }
 
-// Observers returns waypoints of the directory that anybody reaches, in no order, at addresses of a family.
+// Observers returns waypoints of the directory that can be reached without hole punching, at addresses of a family, in no
+// particular order.
 func (m *Member) Observers(ctx context.Context, is4 bool, except ...string) []nat.Observer {
 	return observersAmong(m.others(ctx, except...), is4)
 }
 
-// observersAmong returns the members that anybody reaches, each at one address of a family: a second one would
-// have it asked twice.
+// observersAmong returns the members that can be reached without hole punching, each at one address of the family, so that
+// none is asked twice.
 func observersAmong(records []directory.Record, is4 bool) (list []nat.Observer) {
 	for _, r := range records {
 		i := slices.IndexFunc(r.Addresses, func(a netip.Addr) bool { return a.Is4() == is4 })
@@ -79,7 +80,7 @@ func (m *Member) Way(waypoint string) func(context.Context, *net.UDPConn, netip.
 	}
 }
 
-// seen returns where a socket that is to send to a waypoint is seen. Where nobody is there to ask, it is the
+// seen returns the external address of a socket that is to send to a waypoint. If there is nobody to ask, it returns the
 // socket's own address, which is right without a NAT.
 func (m *Member) seen(ctx context.Context, p *nat.Prober, socket *net.UDPConn, to netip.AddrPort, except string) (netip.AddrPort, error) {
 	const asked = 2
@@ -102,7 +103,7 @@ func udpAddr(c *net.UDPConn) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 }
 
-// Third has a waypoint knock at us that is at none of these addresses, for nat.Question.
+// Third has a waypoint that is at none of these addresses send us requests, for nat.Question.
 func (m *Member) Third(ctx context.Context, asked []netip.Addr, outside netip.AddrPort, id stun.ID) error {
 	for _, r := range m.others(ctx) {
 		if !slices.ContainsFunc(r.Addresses, func(a netip.Addr) bool { return slices.Contains(asked, a) }) {

@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/membership"
 )
 
-// Status returns the collective's part of the status, and what a person should see to.
+// Status returns the collective's part of the status, and the problems that a person should solve.
 func (m *Member) Status(ctx context.Context) (*api.Collective, []string, error) {
 	s, err := m.State(ctx)
 	if err != nil {
@@ -47,8 +47,8 @@ func (m *Member) Status(ctx context.Context) (*api.Collective, []string, error) 
 	return out, problems(s, time.Now()), nil
 }
 
-// problems describes to the user what a person should see to. That the coordinator is away is no problem while
-// the certificate is good for long.
+// problems describes the problems that a person should solve. It is no problem that the coordinator is away, as long as the
+// certificate does not end soon.
 func problems(s membership.State, now time.Time) (list []string) {
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	if errors.Is(s.Renewal.Err, enrol.ClockWrong) {

@@ -13,7 +13,7 @@ import (
 // it has another.
 const Settle = 2 * time.Second
 
-// OwnAddresses returns this host's, without those of our tunnels.
+// OwnAddresses returns this host's addresses, without those of our tunnels.
 func OwnAddresses(routes *netstate.Addresses) (own []netip.Addr, err error) {
 	all, err := routes.Usable()
 	if err != nil {

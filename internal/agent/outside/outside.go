@@ -1,5 +1,5 @@
-// Package outside finds out at which addresses others reach this host, and has a
-// router open the sessions' port where that is needed.
+// Package outside finds the addresses at which others reach this host, and asks
+// the router to open the sessions' port if that is needed.
 package outside
 
 import (
@@ -41,9 +41,9 @@ type Config struct {
 	Identity *collective.Identity
 	Settings *config.Config
 	Server   *session.Server // the port that others are to reach
-	// Members are asked besides the waypoints of the settings; nil: there is no directory.
+	// Members are asked in addition to the waypoints of the settings; nil: there is no directory.
 	Members Members
-	// Trusted reports whether a member's word on this host's address is enough.
+	// Trusted reports whether a member's report of this host's address is sufficient by itself.
 	Trusted func(member string) bool
 	// Sightings delivers the addresses at which waypoints that this host uses see it; nil: it uses none.
 	Sightings <-chan nat.Sighting
@@ -52,21 +52,21 @@ type Config struct {
 
 // Members are the waypoints of the collective's directory.
 type Members interface {
-	// Observers returns members to ask where they see this host, at addresses of one family.
+	// Observers returns members to ask for this host's external address, at addresses of one family.
 	Observers(ctx context.Context, is4 bool, except ...string) []nat.Observer
 	// Third is for nat.Question.
 	Third(ctx context.Context, asked []netip.Addr, outside netip.AddrPort, id stun.ID) error
 }
 
-// Outside finds out how the sessions' port is reached from outside this host's network, in IPv4, and has a
-// router open it where that is needed.
+// Outside finds out how others reach the sessions' port from outside this host's network, over IPv4, and asks the router to
+// open it if that is needed.
 type Outside struct {
 	config    Config
 	log       *slog.Logger
 	listen    netip.AddrPort
 	addresses *netstate.Addresses
 	prober    *nat.Prober
-	keeper    *portmap.Keeper // nil: the operator wants no router asked
+	keeper    *portmap.Keeper // nil: the operator does not want the router to be asked
 	changed   chan struct{}
 	seen      *seen // for the waypoint
 	changes   <-chan []netstate.Address
@@ -75,7 +75,7 @@ type Outside struct {
 	mu       sync.Mutex
 	evidence nat.Evidence
 	found    nat.Found
-	examined bool // found is of evidence
+	examined bool // found was concluded from evidence
 }
 
 // New returns an Outside, which does nothing before Run.
@@ -133,17 +133,17 @@ func (o *Outside) Close() error {
 	return o.other.Close()
 }
 
-// Changed delivers a value when others reach this host elsewhere. There is one reader.
+// Changed delivers a value when the address at which others reach this host has changed. There may be one reader.
 func (o *Outside) Changed() <-chan struct{} { return o.changed }
 
-// Seen delivers the addresses at which others see this host, whenever they change. There is one reader.
+// Seen delivers this host's external addresses after each change. There may be one reader.
 func (o *Outside) Seen() <-chan egress.Outside { return o.seen.news }
 
 // Prober returns the prober of the sessions' port.
 func (o *Outside) Prober() *nat.Prober { return o.prober }
 
-// wants returns the ports that members outside must reach: the sessions', where WireGuard is too, and
-// OpenVPN's. In-band and mapped detours need the host's own address, whose ports no router passes on.
+// wants returns the ports that members outside must reach: that of sessions and WireGuard, and that of OpenVPN. In-band and
+// mapped detours need the host's own address: no router forwards their ports.
 func wants(session uint16, c config.Waypoint) []portmap.Want {
 	list := []portmap.Want{{Protocol: portmap.UDP, Port: session}}
 	if c.Gives(config.OpenVPN) {
@@ -165,7 +165,7 @@ func fixedObservers(waypoints []config.Peer) []nat.Observer {
 	return list
 }
 
-// notify reports that others may reach us elsewhere now.
+// notify reports that others may reach us at another address now.
 func (o *Outside) notify() {
 	select {
 	case o.changed <- struct{}{}:
@@ -173,7 +173,7 @@ func (o *Outside) notify() {
 	}
 }
 
-// network returns where the keeper finds the router. A host with a public address needs none.
+// network returns the network whose router the keeper asks. A host with a public address needs none.
 func (o *Outside) network() (portmap.Network, error) {
 	gateway, own, err := o.addresses.Gateway()
 	switch {
@@ -214,7 +214,7 @@ func (o *Outside) follow(ctx context.Context) {
 				changes = nil // ctx ends
 				continue
 			}
-			// Routes are told of, too, and often nothing is new.
+			// Changes of routes are delivered, too, and often concern none of our addresses.
 			addrs, now := addressesOf(list), o.networkOrNone()
 			if !slices.Equal(addrs, own) || now != network {
 				if now.Own.IsValid() && now != home { // without a way out it is nowhere, and may come back
@@ -308,7 +308,7 @@ func (o *Outside) refresh(ctx context.Context) bool {
 	return ctx.Err() != nil || found.Holds(before, now)
 }
 
-// routers returns those that IPv6 packets to the Internet pass first.
+// routers returns the first routers on the way to the Internet, by their IPv6 addresses.
 func (o *Outside) routers(ctx context.Context) []netip.Addr {
 	list, err := netstate.FirstHops(ctx)
 	if err != nil {
@@ -317,7 +317,7 @@ func (o *Outside) routers(ctx context.Context) []netip.Addr {
 	return list
 }
 
-// Reach returns how others reach the sessions' port now: where, if anywhere, and what that takes.
+// Reach returns the address at which others reach the sessions' port now, if there is one, and whether they need hole punching.
 func (o *Outside) Reach() (netip.AddrPort, nat.Leaves) {
 	var opened netip.AddrPort
 	if o.keeper != nil {
@@ -328,7 +328,7 @@ func (o *Outside) Reach() (netip.AddrPort, nat.Leaves) {
 	return nat.Reach(o.found, opened, o.evidence.Sightings)
 }
 
-// Status returns the status's part.
+// Status returns the part of the status on how others reach this host.
 func (o *Outside) Status() *api.Outside {
 	at, left := o.Reach()
 	o.mu.Lock()

@@ -99,7 +99,7 @@ func (s *seen) outside() egress.Outside {
 	return o
 }
 
-// hidden reports whether it is not certain where others see this host, and whether somebody has told it nevertheless.
+// hidden reports whether this host's external address is uncertain, and whether a member has reported one all the same.
 func (s *seen) hidden() (hidden, told bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,14 +41,14 @@ func (e *expeller) seen(m collective.Member) {
 func (e *expeller) sessionDown(p session.Peer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// If judgeAll has already expelled the member, it may have been granted something since.
+	// If judgeAll has already expelled the member, the member may have got another grant since.
 	latest, known := e.latest[p.Name]
 	if !known || latest.Serial == p.Serial {
 		e.judge(memberOf(p))
 	}
 }
 
-// judgeAll expels all revoked members, and reports whether none of them has anything left here.
+// judgeAll expels all revoked members, and reports whether all their leases and connections have ended.
 func (e *expeller) judgeAll() (clean bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,7 +81,7 @@ func memberOf(p session.Peer) collective.Member {
 }
 
 // run expels revoked members until ctx ends. sweep reads a new revocation list and ends the sessions of revoked members.
-// enforced is called with each new trust when no revoked member has anything left here.
+// enforced is called with each new trust once no revoked member has a lease or connection left here.
 func (e *expeller) run(ctx context.Context, sweep func(), trust func() *collective.Trust, enforced func(*collective.Trust)) {
 	tick := time.NewTicker(expelEvery)
 	defer tick.Stop()

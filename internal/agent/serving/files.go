@@ -8,14 +8,14 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// Files are those in which the waypoint role remembers what outlives the agent.
+// Files are the files with state of the waypoint role that outlives the agent.
 type Files struct {
 	Sysctls string // from before the role
-	Given   string // used up of the quota, and whether the waypoint is switched off
-	Counts  string // of bytes; in the runtime directory, as it concerns connections of the kernel that runs now
+	Given   string // the used part of the quota, and whether the waypoint is switched off
+	Counts  string // of bytes; in the run directory, because the counted connections end when the host restarts
 }
 
-// FilesOf returns the files that settings lead to.
+// FilesOf returns the files for these settings.
 func FilesOf(settings *config.Config) Files {
 	return Files{
 		Sysctls: filepath.Join(settings.StateDir, "waypoint-sysctls.json"), Given: filepath.Join(settings.StateDir, "waypoint-given.json"),
@@ -23,10 +23,10 @@ func FilesOf(settings *config.Config) Files {
 	}
 }
 
-// IsLeft reports whether an agent has left what a waypoint needs for the next one.
+// IsLeft reports whether an earlier agent has left state of a waypoint for the next one.
 func IsLeft(settings *config.Config) bool { return waypoint.Left(FilesOf(settings).Sysctls) }
 
-// CleanUp removes what an agent has left. No agent may run.
+// CleanUp removes an earlier agent's waypoint from the host. No agent may run.
 func CleanUp(settings *config.Config) error {
 	f := FilesOf(settings)
 	return waypoint.CleanUp(f.Sysctls, f.Given, f.Counts, rules.Marks(settings.Waypoint.Marks))

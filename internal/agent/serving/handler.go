@@ -17,10 +17,10 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
-// announcer has members told when the waypoint begins or ceases to give, or to be loaded.
+// announcer notifies members when the waypoint opens or closes, or when its load changes.
 type announcer struct {
 	server *session.Server
-	closed atomic.Pointer[session.Closed] // nil: the waypoint gives
+	closed atomic.Pointer[session.Closed] // nil: the waypoint is open
 	load   atomic.Pointer[session.Load]   // nil: the waypoint is not loaded
 }
 
@@ -79,7 +79,7 @@ func newHandler(ctx context.Context, c Config, server *session.Server, o *outsid
 		hurry = c.Member.TrustChanged()
 	}
 	h.expelling = newExpeller(c.Identity.Check, h.expel, hurry, c.Log.With("subsystem", "expulsion"))
-	for _, m := range snap.Members { // of an agent before us
+	for _, m := range snap.Members { // of an earlier agent
 		h.expelling.seen(collective.Member{Name: m.Name, Serial: m.Serial})
 	}
 	return h, nil
@@ -133,7 +133,7 @@ func (h *handler) Tunnel(ctx context.Context, p session.Peer, r wire.TunnelReque
 		return granted, refusal
 	}
 	if r.Kind == wire.InBand {
-		return h.way.InBand(ctx, peer(p), r) // which refuses where it is off
+		return h.way.InBand(ctx, peer(p), r) // it refuses if in-band detours are off
 	}
 	if r.Kind == wire.Converter {
 		return h.converter(ctx, p, r)
@@ -151,7 +151,7 @@ func (h *handler) converter(ctx context.Context, p session.Peer, r wire.TunnelRe
 	return granted, refusal
 }
 
-// expel takes everything back that a member has here.
+// expel ends all leases and connections of a member.
 func (h *handler) expel(member string) error {
 	err := h.way.Expel(member)
 	for _, g := range h.givers {

@@ -56,7 +56,7 @@ func logFilter(r api.LogRequest) (f attribution.Filter, err error) {
 	return f, nil
 }
 
-// DescribeFlow returns a connection as the API has it.
+// DescribeFlow returns a connection in the API's form.
 func DescribeFlow(f attribution.Flow) api.LogFlow {
 	out := api.LogFlow{
 		Opened: f.Opened, Closed: f.Closed, Member: f.Member, Serial: f.Serial, Kind: f.Kind, Client: f.Client, Server: f.Server, Egress: f.Egress,

@@ -26,9 +26,9 @@ import (
 // maxOffered is the number of addresses that a record holds.
 const maxOffered = 8
 
-// reachable returns the addresses to offer: those that the operator names; else those at which a router has
-// mapped a port to this host, and this host's own. Where a family has public ones, private ones are left
-// out: they lead elsewhere from most of the world.
+// reachable returns the addresses to offer: those that the operator names, or else this host's own and those at which a
+// router has mapped a port to it. If a family has public addresses, it leaves out private ones, because they lead to other
+// hosts in most other networks.
 func reachable(named, mapped, own []netip.Addr) []netip.Addr {
 	if len(named) > 0 {
 		return named
@@ -85,7 +85,7 @@ func newOffering(c Config, offers []wire.Kind, from *outside.Outside) (*offering
 	return o, nil
 }
 
-// wireguardKey returns the public half of the key that the waypoint's end of WireGuard has.
+// wireguardKey returns the public key of the waypoint's end of WireGuard tunnels.
 func wireguardKey(id *collective.Identity) (directory.WireGuardKey, error) {
 	secret := id.Derive("wireguard")
 	key, err := ecdh.X25519().NewPrivateKey(secret[:])
@@ -102,7 +102,7 @@ func kindWords(kinds []wire.Kind) (words []string) {
 	return words
 }
 
-// say offers what there is now.
+// say publishes the present addresses.
 func (o *offering) say() {
 	offer := o.base
 	var mapped []netip.Addr
@@ -114,7 +114,7 @@ func (o *offering) say() {
 	o.offer(offer)
 }
 
-// run follows this host's addresses, and what routers do for it, until ctx ends.
+// run publishes changes of this host's addresses, and of ports that its router has opened, until ctx ends.
 func (o *offering) run(ctx context.Context) error {
 	if len(o.named) > 0 {
 		o.say()

@@ -1,5 +1,5 @@
-// Package serving is the waypoint role: sessions with members, and the detours
-// that they are given.
+// Package serving is the waypoint role: it serves sessions with members, and
+// gives them detours.
 package serving
 
 import (
@@ -74,8 +74,8 @@ type Serving struct {
 	terms    atomic.Pointer[config.Waypoint]
 }
 
-// Start makes everything ready that the waypoint gives. The socket comes first: a port that is taken must not
-// have made this host a router. Run must follow. What Start began ends with ctx.
+// Start prepares the waypoint. It opens the socket first, so that it does not make this host a router if the port is taken.
+// Run must follow. All parts end with ctx.
 func Start(ctx context.Context, c Config) (s *Serving, err error) {
 	var undo []func() error
 	defer func() {
@@ -120,7 +120,7 @@ func listen(c Config) (*session.Server, error) {
 	})
 }
 
-// closeUnserved closes a server that accepted nothing yet.
+// closeUnserved closes a server that has accepted no session yet.
 func closeUnserved(ctx context.Context, server *session.Server) error {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
@@ -139,7 +139,7 @@ func (s *Serving) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// serve has sessions served.
+// serve serves sessions until ctx ends.
 func (s *Serving) serve(ctx context.Context) error {
 	h := s.handler
 	giving, stop := context.WithCancel(ctx)
@@ -213,7 +213,7 @@ func Converter(settings *config.Config, id *collective.Identity) *waypoint.Conve
 	return own
 }
 
-// incoming changes at which ports the relay takes connections for members.
+// incoming changes the ports at which the relay takes connections for members.
 func incoming(list []waypoint.Incoming) func(*relay.State) {
 	out := []relay.Incoming{}
 	for _, x := range list {
@@ -248,7 +248,7 @@ func Servers(c config.Waypoint) *relay.Servers {
 	return &relay.Servers{Allow: c.Allow, Deny: c.Deny, DenyPorts: deniedPorts(c)}
 }
 
-// Status returns the waypoint role's part of the status, and what keeps it from its work.
+// Status returns the waypoint role's part of the status, and its problems.
 func (s *Serving) Status() (*api.Serving, []string, error) {
 	h := s.handler
 	snap, err := h.way.Snapshot()

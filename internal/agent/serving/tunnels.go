@@ -30,12 +30,12 @@ type giver interface {
 type offered struct {
 	offers   []wire.Kind
 	givers   map[wire.Kind]giver // of tunnels
-	problems []string            // why something that the operator wants offered is not
+	problems []string            // reasons why kinds that the operator wants to offer are not
 }
 
-// openOffers makes ready what the operator offers. What this host cannot give is left
-// out and named in the status: the rest of the waypoint works without it. Session is
-// the address at which sessions are served.
+// openOffers prepares the kinds of detours that the operator offers. Kinds that this
+// host cannot give are left out, and the status names them. The others work without
+// them. session is the address at which sessions are served.
 func openOffers(ctx context.Context, c Config, way *waypoint.Waypoint, session netip.AddrPort) offered {
 	o := offered{givers: make(map[wire.Kind]giver)}
 	for _, k := range c.Settings.Waypoint.Offers {
@@ -54,7 +54,7 @@ func openOffers(ctx context.Context, c Config, way *waypoint.Waypoint, session n
 	return o
 }
 
-// interfaces returns those of all tunnels.
+// interfaces returns the interfaces of all tunnels.
 func (o *offered) interfaces() (list []string) {
 	for _, g := range o.givers {
 		list = append(list, g.Interface())
@@ -62,12 +62,12 @@ func (o *offered) interfaces() (list []string) {
 	return list
 }
 
-// openGiver opens the waypoint's end of a kind; nil where the waypoint itself is all
-// it takes.
+// openGiver opens the waypoint's end of tunnels of a kind. It returns nil for kinds
+// without tunnels.
 func openGiver(ctx context.Context, c Config, way *waypoint.Waypoint, k config.Kind, session netip.AddrPort) (giver, error) {
 	operator, id := c.Settings.Waypoint, c.Settings.Identity
 	give := tunnel.GiveConfig{
-		// Both secrets are derived, so that they are the same after a restart and members' tunnels go on.
+		// Both secrets are derived, so that they are the same after a restart, and members' tunnels continue.
 		Seed: c.Identity.Derive(string(k) + " addresses"), Ranges: c.Settings.TunnelRanges,
 		PerMember: operator.TunnelsPerMember, Lease: operator.MappingLifetime.Std(),
 		Gate: way, Log: c.Log.With("subsystem", "tunnel"),

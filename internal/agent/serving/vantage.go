@@ -29,7 +29,7 @@ func vantagePoint(c Config, way *waypoint.Waypoint) *vantage.Server {
 	}
 }
 
-// permit returns the policy of destinations: that of detours, around where this host is now. Ports are not restricted.
+// permit returns the policy of destinations: that of detours, with this host's present addresses. Ports are not restricted.
 func permit(policy *egress.Policy, err error) func(netip.Addr) error {
 	if err != nil {
 		return func(netip.Addr) error {
