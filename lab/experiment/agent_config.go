@@ -31,7 +31,7 @@ type agentPlan struct {
 	capture    bool
 	// lan are a gateway's interfaces to the hosts behind it.
 	lan []string
-	// over is laid over all that is configured.
+	// over overrides settings of the configuration.
 	over crew.Settings
 	// coordinator is the collective's coordinator, as NAME@ADDRESS:PORT. Without one, members know each other
 	// from their configuration.
@@ -71,7 +71,7 @@ func checkAgents(s *scenario.Scenario) error {
 	return nil
 }
 
-// check finds mistakes in what the scenario lays over an agent's configuration.
+// check finds mistakes in the settings by which the scenario overrides an agent's configuration.
 func (p agentPlan) check(h scenario.Host) error {
 	somewhere := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	data, err := p.config(h, func(string) []netip.Addr { return somewhere }).TOML(h.Name)
@@ -94,7 +94,7 @@ func (p agentPlan) config(h scenario.Host, addresses func(host string) []netip.A
 		}
 		a.Client = crew.Settings{
 			"waypoint": waypoints,
-			"exclude":  []string{}, // by default private addresses, which the lab's are
+			"exclude":  []string{}, // the default excludes private addresses, and the lab's are private
 		}
 		if p.subflows > 0 {
 			a.Client["subflows"] = p.subflows
@@ -114,7 +114,7 @@ func (p agentPlan) config(h scenario.Host, addresses func(host string) []netip.A
 		return a
 	}
 	if !p.ownKinds {
-		a.Collective = crew.Settings{"waypoints": 0} // none but those listed
+		a.Collective = crew.Settings{"waypoints": 0} // only those listed
 	}
 	if a.Waypoint != nil {
 		a.Waypoint["port_mapping"] = false // no router of the lab's opens ports
@@ -138,7 +138,7 @@ func (p agentPlan) addKinds(settings crew.Settings, key string, kinds []scenario
 	}
 }
 
-// addOffers adds what a waypoint or a converter offers.
+// addOffers adds the offers of a waypoint or a converter.
 func (p agentPlan) addOffers(settings crew.Settings, h scenario.Host) {
 	if h.Has(scenario.RoleWaypoint) {
 		p.addKinds(settings, "offers", p.offers)
@@ -167,7 +167,7 @@ func (p agentPlan) converting() crew.Settings {
 // converterKind is the word for a converter among a waypoint's offers.
 const converterKind scenario.Detour = "converter"
 
-// proxyAddress is where a client's agent has its proxy.
+// proxyAddress is the address of the proxy of a client's agent.
 const proxyAddress = "127.0.0.1:1080"
 
 // others returns the other members that a client's configuration lists.

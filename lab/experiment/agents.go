@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// agentLimit limits how long an agent may take until it, its sessions and its tunnels are ready.
+// agentLimit bounds the time until an agent, its sessions and its tunnels are ready.
 const agentLimit = 30 * time.Second
 
 // collectiveName names the collective in networks with a coordinator.
@@ -61,9 +61,8 @@ func (a *agents) coordinator() string {
 	return crew.Coordinator(name, a.crew.Host(name).Addr())
 }
 
-// startWaypoints starts the agents that run all the time, of converters too. The workload's
-// client, or its gateway, should it be a waypoint too, gets one agent for both roles with each
-// run.
+// startWaypoints starts the agents that run all the time, those of waypoints and converters. If the
+// workload's client or its gateway is also a waypoint, each run starts one agent for both roles.
 func (a *agents) startWaypoints(ctx context.Context, plan agentPlan) error {
 	if !a.used {
 		return nil
@@ -82,7 +81,7 @@ func (a *agents) startWaypoints(ctx context.Context, plan agentPlan) error {
 	return nil
 }
 
-// startAll starts every agent, with a plan for each host. They start together, as members may use each other.
+// startAll starts every agent, with a plan for each host. They start together, because members may use each other.
 func (a *agents) startAll(ctx context.Context, plan func(scenario.Host) agentPlan) error {
 	if !a.used {
 		return nil
@@ -110,8 +109,9 @@ func (a *agents) startAll(ctx context.Context, plan func(scenario.Host) agentPla
 	return nil
 }
 
-// found makes a collective as a person would, where there is a coordinator: that by `dcol init`, the others by
-// its invitations. The coordinator's agent then runs. The others' configurations come with their agents.
+// found makes a collective, if the scenario has a coordinator, with the same commands as a person: the coordinator by
+// `dcol init`, and the other members by its invitations. The coordinator's agent then runs. The configurations of the
+// others are written when their agents start.
 func (a *agents) found(ctx context.Context, plan agentPlan) error {
 	hub := a.scenario.Coordinator()
 	if hub == "" {

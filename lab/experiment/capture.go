@@ -14,19 +14,20 @@ import (
 // CaptureFile is the name of a run's capture, in the folder of its logs.
 const CaptureFile = "capture.pcap"
 
-// captureLimit bounds the time that tcpdump needs to start, and pcapHeader is what it writes then.
+// captureLimit bounds the time that tcpdump may take to start, and pcapHeader is the size of the header that it then
+// writes, in bytes.
 const (
 	captureLimit = 20 * time.Second
 	pcapHeader   = 24
 )
 
-// capture begins to write the TCP packets of the host of the client's agent, if that is wanted.
+// capture begins to write the TCP packets of the host of the client's agent, if Options.Capture is set.
 func (l *Lab) capture(ctx context.Context, c crew.Crew) (stop func() error, err error) {
 	if l.opts.Capture == 0 {
 		return func() error { return nil }, nil
 	}
 	file := filepath.Join(c.Logs, CaptureFile)
-	// Without --immediate-mode, what came in the last second before its end would be missing. 32 MiB are the ring of packets.
+	// Without --immediate-mode, the packets of its last second would be missing. 32 MiB is the size of the ring of packets.
 	p, err := c.Start(ctx, l.Scenario.ClientAgent(), "tcpdump", "tcpdump", "-i", "any", "-n", "--immediate-mode", "-B", "32768",
 		"-s", fmt.Sprint(l.opts.Capture), "-Z", "root", "-U", "-w", file, "tcp")
 	if err != nil {
@@ -51,6 +52,6 @@ func (l *Lab) capture(ctx context.Context, c crew.Crew) (stop func() error, err 
 	}
 	return func() error {
 		p.Stop()
-		return p.Err() // tcpdump ends well when it is asked to
+		return p.Err() // tcpdump exits with 0 after a signal
 	}, nil
 }

@@ -30,7 +30,7 @@ const (
 	diagInfo            = 2       // INET_DIAG_INFO, include/uapi/linux/inet_diag.h
 )
 
-// openClosedSockets subscribes to them on the host.
+// openClosedSockets subscribes to the ends of TCP sockets on the host.
 func openClosedSockets(h *testbed.Host) (o *closedSockets, err error) {
 	err = h.Do(func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_INET_DIAG)
@@ -54,7 +54,7 @@ func openClosedSockets(h *testbed.Host) (o *closedSockets, err error) {
 
 func (o *closedSockets) close() { unix.Close(o.fd) }
 
-// each yields those that came since the last time.
+// each yields the sockets that have ended since the last call.
 func (o *closedSockets) each(yield func(closedSocket) error) error {
 	buf := make([]byte, 64<<10)
 	for {
@@ -63,7 +63,7 @@ func (o *closedSockets) each(yield func(closedSocket) error) error {
 		case errors.Is(err, unix.EAGAIN):
 			return nil
 		case errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EINTR):
-			continue // some were dropped: of those, the last look counts
+			continue // some messages were dropped; for their sockets, the last sample counts
 		case err != nil:
 			return fmt.Errorf("read the ends of sockets: %w", err)
 		}
@@ -85,7 +85,7 @@ type closedSocket struct {
 	info unix.TCPInfo
 }
 
-// inetDiagMsg is struct inet_diag_msg up to what matters here.
+// inetDiagMsg is the beginning of struct inet_diag_msg, up to the last field that is used here.
 type inetDiagMsg struct {
 	Family, State, Timer, Retrans     uint8
 	SourcePort, DestinationPort       [2]byte // in network order

@@ -12,9 +12,9 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// command measures programs of the scenario's author. They may use sockets in any way, so the goodput comes
-// from the client's kernel: bytes that the peer acknowledged and bytes received, from the skip to the end.
-// MPTCP may carry some bytes on two paths.
+// command measures programs of the scenario's author. They may use sockets in any way, so the goodput is computed
+// from the counters of the client's kernel: bytes that the peer acknowledged and bytes received, from the skip to the
+// end. MPTCP may carry some bytes on two paths, which then count twice.
 func (x *execution) command(ctx context.Context) error {
 	w := x.workload
 	local := x.local

@@ -27,7 +27,7 @@ type console interface {
 	run(ctx context.Context, h *testbed.Host, name string, arg ...string) error
 }
 
-// newConsole reads from in; env is the environment of what it runs.
+// newConsole reads from in. env is the environment of the commands that it runs.
 func newConsole(in *os.File, out io.Writer, env []string) console {
 	if term.IsTerminal(int(in.Fd())) {
 		return &terminal{in: in, out: out, env: env}
@@ -63,7 +63,7 @@ func inBackground(ctx context.Context, read func() (string, error)) (string, err
 	}
 }
 
-// stream obeys lines from a pipe or a file.
+// stream carries out lines from a pipe or a file.
 type stream struct {
 	out   io.Writer
 	env   []string
@@ -96,7 +96,7 @@ func (s *stream) run(ctx context.Context, h *testbed.Host, name string, arg ...s
 	return nil
 }
 
-// terminal is a person's. It is in raw mode only while a line is edited.
+// terminal is a person's terminal. It is in raw mode only while a line is edited.
 type terminal struct {
 	in     *os.File
 	out    io.Writer
@@ -129,7 +129,7 @@ func (t *terminal) readLine(ctx context.Context, prompt string, words []string) 
 	return inBackground(ctx, t.editor.ReadLine)
 }
 
-// complete extends the first word to the one it can only be, on Tab.
+// complete completes the first word when Tab is pressed, if only one word is possible.
 func complete(line string, pos int, key rune, words []string) (string, int, bool) {
 	if key != '\t' || strings.Contains(line[:pos], " ") {
 		return "", 0, false

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// overrun limits how much longer than planned a run may take. Runs with a size and no planned duration
-	// get runner.LongestRun.
+	// overrun bounds the time by which a run may exceed its planned duration. Runs with a size and no planned
+	// duration get runner.LongestRun.
 	overrun = 30 * time.Second
 
 	liveInterval = 250 * time.Millisecond
@@ -35,7 +35,7 @@ type Order struct {
 	Live func(Live)
 }
 
-// Live is a look at a run under way.
+// Live has the figures of a run that is under way.
 type Live struct {
 	Elapsed time.Duration
 	Bytes   int64
@@ -43,7 +43,7 @@ type Live struct {
 	Paths   []LivePath
 }
 
-// LivePath is one path's part of it.
+// LivePath has the figures of one path.
 type LivePath struct {
 	Path string
 	Mbps float64
@@ -122,9 +122,9 @@ func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure, v scen
 	return l.net.Host(client).SetCongestionControl(l.Scenario.Congestion)
 }
 
-// findTarget finds out what the workload's client connects to, and from where: to the
-// server, but a plain TCP connection over a detour to the waypoint's port that
-// leads there, or from the client's end of a tunnel.
+// findTarget finds the addresses between which the workload's client connects. The
+// target is the server, or for a plain TCP connection over a mapped detour the port of
+// the waypoint that leads there. Over a tunnel, the client connects from its end of it.
 func (x *execution) findTarget(ctx context.Context) (err error) {
 	l, p := x.lab, x.procedure
 	x.target = netip.AddrPortFrom(l.serverAddr(), uint16(x.workload.Port))
@@ -138,7 +138,7 @@ func (x *execution) findTarget(ctx context.Context) (err error) {
 	return err
 }
 
-// serverAddr returns where the workload's client finds the server: in IPv4 if both have it.
+// serverAddr returns the server's address for the workload's client: an IPv4 address if both hosts have IPv4.
 func (l *Lab) serverAddr() netip.Addr {
 	client, server := l.net.Host(l.Scenario.Workload.Client), l.net.Host(l.Scenario.Workload.Server)
 	if client.Addr4().IsValid() && server.Addr4().IsValid() {
@@ -165,7 +165,7 @@ func (x *execution) warmUp(ctx context.Context) error {
 	return errors.Join(err, crew.Pause(ctx, betweenRuns))
 }
 
-// observe makes the traffic while everything is watched.
+// observe makes the traffic, with the events, the samples and the capture of the run.
 func (x *execution) observe(ctx context.Context, o Order) (err error) {
 	l := x.lab
 	if err := l.net.ResetStats(); err != nil {

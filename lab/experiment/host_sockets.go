@@ -25,12 +25,12 @@ type hostSockets struct {
 	// converters, at the client, are the addresses of converters, to which the direct path leads.
 	converters map[netip.Addr]bool
 	tunnels    func() ([]crew.TunnelEnd, error)
-	// first undoes what renumbering did to an address.
+	// first returns the address that an interface had before events renumbered it.
 	first   func(netip.Addr) netip.Addr
 	ignored map[uint64]bool // sockets that were there before
 	sockets map[uint64]socketCounters
 	open    map[uint64]bool // sockets that there were at the last look
-	ended   map[uint64]bool // sockets that have told their last counters
+	ended   map[uint64]bool // sockets whose last counters were reported
 }
 
 // socketCounters has the counters of a socket when last seen.
@@ -158,8 +158,8 @@ func (t *hostSockets) look() error {
 	})
 }
 
-// settled reports whether the last counters of each socket are known: it was there at the last look, or has told them. A
-// socket that is being closed is not listed any more for a moment, and tells them after that.
+// settled reports whether the last counters of each socket are known: the socket was listed at the last look, or its end was
+// reported. A socket that is being closed is no longer listed for a moment before its end is reported.
 func (t *hostSockets) settled() bool {
 	for cookie := range t.sockets {
 		if !t.open[cookie] && !t.ended[cookie] {

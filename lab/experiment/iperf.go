@@ -83,11 +83,11 @@ type iperfReport struct {
 	} `json:"intervals"`
 }
 
-// late is by how much iperf3's timers may miss the end of an interval, in seconds.
+// late is the time by which iperf3's timers may miss the end of an interval, in seconds.
 const late = 0.05
 
-// parseIperf reads the JSON that the client prints: what its server received, or in
-// a download the client itself, in the given number of seconds after what it omits.
+// parseIperf reads the JSON that the client prints. It returns the data that the server, or
+// in a download the client, received in that number of seconds after the omitted ones.
 func parseIperf(data []byte, download bool, counted float64) (received, error) {
 	var report struct {
 		iperfReport

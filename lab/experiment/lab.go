@@ -57,7 +57,7 @@ func Open(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
 	return l, nil
 }
 
-// build builds the network. If there are agents, their hosts have what makes them members.
+// build builds the network. If there are agents, it gives their hosts the identities of members.
 func build(ctx context.Context, s *scenario.Scenario, o Options, withAgents bool) (*Lab, error) {
 	if err := o.complete(s, withAgents); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func build(ctx context.Context, s *scenario.Scenario, o Options, withAgents bool
 // Close ends every program and removes the network.
 func (l *Lab) Close() error { return l.net.Close() }
 
-// Environment records what the numbers depend on.
+// Environment describes the machine and the programs on which the results depend.
 func (l *Lab) Environment(ctx context.Context) (report.Environment, error) {
 	return describeMachine(ctx, []*scenario.Scenario{l.Scenario}, l.net.Backend(), l.opts.Programs.DCol)
 }

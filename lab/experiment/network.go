@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// network is a scenario's network, and how its links and middleboxes are now.
+// network is a scenario's network, with the present state of its links and middleboxes.
 type network struct {
 	*testbed.Network
 	scenario *scenario.Scenario
@@ -141,7 +141,7 @@ func (n *network) setVariant(v scenario.Variant) error {
 	return nil
 }
 
-// setMiddlebox changes what a host does to the TCP options of others.
+// setMiddlebox changes the middlebox that a host is for other hosts' packets.
 func (n *network) setMiddlebox(host string, m scenario.Middlebox) error {
 	if err := n.SetMiddlebox(host, testbed.Middlebox(m)); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (n *network) setMiddlebox(host string, m scenario.Middlebox) error {
 	return nil
 }
 
-// middlebox returns what a host does to them now.
+// middlebox returns the middlebox that a host is now.
 func (n *network) middlebox(host string) scenario.Middlebox {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -177,7 +177,7 @@ func (n *network) renumber(ctx context.Context, e scenario.Event) error {
 	return errors.Join(err, n.Renumber(e.Host, e.Renumber))
 }
 
-// use reads what each link did since the last reset.
+// use reads the links' counters since the last reset.
 func (n *network) use() ([]report.LinkUse, error) {
 	var uses []report.LinkUse
 	for _, link := range n.scenario.Links {

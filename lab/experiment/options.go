@@ -15,18 +15,18 @@ import (
 
 // Options configures an experiment.
 type Options struct {
-	// Programs are those that hosts run; found beside the running one when empty.
+	// Programs are the programs that hosts run. If empty, they are found beside the running one.
 	Programs programs.Pair
-	// Out is the folder for logs, results and plots. It is made if need be.
+	// Out is the folder for logs, results and plots. It is created if it does not exist.
 	Out string
 	// Repetitions, unless 0, replaces the scenario's or the suite's.
 	Repetitions int
-	// Variants are the names of those to run; the base network when empty,
-	// every one when it is "all". Of a suite they are those that it is narrowed to;
-	// so are procedures and congestion controls.
+	// Variants are the names of the variants to run. If empty, only the base network
+	// runs; if "all", all do. For a suite, Variants, Procedures and Congestions select
+	// among its parts.
 	Variants []string
-	// Procedures are the names of those to run; every one that is not optional
-	// when empty, every one when it is "all".
+	// Procedures are the names of the procedures to run. If empty, all run that are
+	// not optional; if "all", all do.
 	Procedures []string
 	// Congestions are the congestion controls to run with, one after the other; the
 	// scenario's when empty.
@@ -36,8 +36,8 @@ type Options struct {
 	// Jobs is the number of networks at a time. 0 means one. runner.Automatic means as many as the machine can run
 	// accurately.
 	Jobs int
-	// Resume has runs that the output folder has from the same experiment not made
-	// again.
+	// Resume keeps the runs of the same experiment in the output folder, and makes only
+	// the others.
 	Resume bool
 	// Stderr receives progress; nil for none.
 	Stderr io.Writer
@@ -61,8 +61,8 @@ func (o Options) selection() scenario.Selection {
 	return scenario.Selection{Variants: o.Variants, Procedures: o.Procedures, Congestions: o.Congestions, Repetitions: o.Repetitions}
 }
 
-// complete fills in what was left open, checks all that can be checked before
-// anything is built, and makes the output folder.
+// complete fills in defaults, checks everything that can be checked before a network is
+// built, and creates the output folder.
 func (o *Options) complete(s *scenario.Scenario, agents bool) error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

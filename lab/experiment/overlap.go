@@ -47,7 +47,7 @@ func overlaps(s *scenario.Scenario) []string {
 	return warnings
 }
 
-// usedWaypoints are those that some procedure uses.
+// usedWaypoints returns the waypoints that some procedure uses.
 func usedWaypoints(s *scenario.Scenario) []string {
 	return slices.DeleteFunc(s.WithRole(scenario.RoleWaypoint), func(w string) bool {
 		return !slices.ContainsFunc(s.Procedures, func(p scenario.Procedure) bool { return slices.Contains(p.Via, w) })

@@ -41,7 +41,7 @@ func newPathMap(s *scenario.Scenario, n *testbed.Network) pathMap {
 	return m
 }
 
-// addConverters adds the addresses of converters. One that is a waypoint too is told from that by its port: see
+// addConverters adds the addresses of converters. A converter on a waypoint's host is distinguished by its port: see
 // hostSockets.path.
 func (m pathMap) addConverters(s *scenario.Scenario, n *testbed.Network) {
 	for _, name := range s.WithRole(scenario.RoleConverter) {
@@ -72,8 +72,7 @@ func (m pathMap) translated(s *scenario.Scenario, n *testbed.Network, h scenario
 	}
 }
 
-// outerAddrs returns the IPv4 addresses that a host's NAT puts in place of those
-// inside; none without NAT.
+// outerAddrs returns the external IPv4 addresses of a host's NAT; none without NAT.
 func outerAddrs(s *scenario.Scenario, n *testbed.Network, h scenario.Host) []netip.Addr {
 	var out []netip.Addr
 	for _, l := range s.Links {

@@ -16,7 +16,7 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// setUpTime is about what a run takes besides its workload.
+// setUpTime is about the time that a run takes in addition to its workload.
 const setUpTime = 2 * time.Second
 
 // progress shows the progress of an experiment: a line for every completed run and, on a terminal, one for
@@ -27,8 +27,8 @@ type progress struct {
 	suite    *scenario.Suite
 	total    int
 	counted  int
-	// What is left is estimated from how long runs were to take and did take, each
-	// for itself, and how many there are at a time under each limit of lateness.
+	// The remaining time is estimated from the planned and actual durations of single runs,
+	// and from the number of runs at a time under each limit of lateness.
 	ahead           map[time.Duration]ahead
 	expected, spent time.Duration
 

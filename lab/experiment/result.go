@@ -59,7 +59,7 @@ func (e *experiment) partResult(p scenario.Part, cut bool) *report.Result {
 		}
 	}
 	r.Summarize(p.Variants, p.Procedures, p.Congestions, p.Of.Expects)
-	if cut { // what cannot be decided yet is not amiss
+	if cut { // an expectation that cannot be decided yet has not failed
 		r.Expectations = slices.DeleteFunc(r.Expectations, func(x report.Expectation) bool { return x.Error != "" })
 	}
 	return r

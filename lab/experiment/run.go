@@ -52,9 +52,8 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) 
 	return found.Parts[0], err
 }
 
-// RunSuite carries out all of a suite's experiments as one, as Run does with one. Its
-// parts take turns too. Everything found is written to runs.json, and its report beside
-// that.
+// RunSuite carries out all experiments of a suite as one, like Run. Their parts take
+// turns, too. It writes all results to runs.json, and the report beside that.
 func RunSuite(ctx context.Context, suite *scenario.Suite, o Options) (*report.SuiteResult, error) {
 	suite, err := suite.Narrow(o.selection())
 	if err != nil {
@@ -68,7 +67,7 @@ func RunSuite(ctx context.Context, suite *scenario.Suite, o Options) (*report.Su
 	})
 }
 
-// writePage writes the files of the report, beside what was published.
+// writePage writes the files of the report, with the published figures beside the measured ones.
 func writePage(found *report.SuiteResult, folder string, files ...string) error {
 	published, err := papers.Load()
 	if err != nil {
@@ -96,7 +95,7 @@ func carryOut(ctx context.Context, suite *scenario.Suite, o Options, keep func(*
 	return found, errors.Join(runErr, closeErr, keep(found))
 }
 
-// Interrupted is that an experiment was ended before all its runs were made.
+// Interrupted is the error of an experiment that was ended before all its runs were made.
 type Interrupted struct {
 	Done int // runs that count, of this session and of those before
 	Of   int
@@ -117,11 +116,11 @@ type experiment struct {
 	ledger      *runner.Ledger
 	runner      *runner.Runner
 	progress    *progress
-	wanted      int               // how many runs it is in all
+	wanted      int               // number of all runs
 	runs        []runner.Recorded // the selected runs, including earlier sessions'
 	release     func()            // the output folder
-	// building is held while a network comes up: that is the most any run does to
-	// the machine, and one at a time is enough of it.
+	// building is held while a network is built, because that is the heaviest load that
+	// a run puts on the machine.
 	building chan struct{}
 }
 
@@ -151,7 +150,7 @@ func newExperiment(ctx context.Context, suite *scenario.Suite, o Options) (_ *ex
 	return e, nil
 }
 
-// hold has the output folder to itself.
+// hold locks the output folder for this experiment.
 func (e *experiment) hold() error {
 	if err := os.MkdirAll(e.options.Out, 0o755); err != nil {
 		return fmt.Errorf("output folder: %w", err)
@@ -184,7 +183,7 @@ func notOthers(folder, name string) error {
 	return nil
 }
 
-// scenarios are those of the parts, each once.
+// scenarios returns the scenarios of the parts, each once.
 func (e *experiment) scenarios() []*scenario.Scenario {
 	var all []*scenario.Scenario
 	for _, p := range e.suite.Parts {
@@ -201,7 +200,7 @@ func (e *experiment) checkCongestion() error {
 	for _, name := range congestions(e.suite.Parts) {
 		if err := e.options.reference.Net.Host("reply").SetCongestionControl(name); err != nil {
 			if unknown := (*testbed.UnknownCongestionError)(nil); errors.As(err, &unknown) {
-				return unknown // it is no fault of that host
+				return unknown // without the host's name, because all hosts have the same kernel
 			}
 			return err
 		}
@@ -312,7 +311,7 @@ func interleave(all []scenario.Procedure) []scenario.Procedure {
 	return mixed
 }
 
-// repetitions are those of the part that has the most.
+// repetitions returns the largest number of repetitions of a part.
 func repetitions(parts []scenario.Part) int {
 	most := 0
 	for _, p := range parts {

@@ -17,8 +17,8 @@ import (
 const (
 	// sampleInterval is the resolution in time of the bytes that a path carried, and of stalls.
 	sampleInterval = 50 * time.Millisecond
-	// endsEvery is the number of samples of the client for each one of the other ends. Of those, the final sums are
-	// enough.
+	// endsEvery is the number of samples of the client for each sample of the other ends. For those, the final sums
+	// are sufficient.
 	endsEvery = 20
 	// settleWithin bounds the wait for the last counters of sockets that were closed at the end of a run.
 	settleWithin = 10 * time.Second
@@ -29,7 +29,7 @@ const (
 // sampler reads the kernel's counters of the workload's sockets on client, server and converters during a run. It
 // includes every TCP socket between the client and the server, a waypoint or a converter, MPTCP or not (see hostSockets).
 type sampler struct {
-	paths  []string // their order
+	paths  []string // in the order of the output
 	client *hostSockets
 	// ends are the other ends of paths: the server and, if connections may go through them, the converters.
 	ends  []*hostSockets
@@ -40,7 +40,7 @@ type sampler struct {
 	err     error
 }
 
-// settled reports whether nothing is still to come of sockets that were seen.
+// settled reports whether the last counters of all sockets that were seen are known.
 func (s *sampler) settled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func startSampling(ctx context.Context, l *Lab, converting bool) (*sampler, func
 func (s *sampler) open(l *Lab, converting bool) (err error) {
 	name := l.Scenario.Workload.Client
 	if converting {
-		name = l.Scenario.ClientAgent() // where the connections end that have paths
+		name = l.Scenario.ClientAgent() // the connections that have several paths end there
 	}
 	client := l.net.Host(name)
 	tunnels := func() ([]crew.TunnelEnd, error) { return crew.TunnelEnds(client, l.clientVia) }
@@ -226,7 +226,7 @@ func (s *sampler) series(end time.Duration) report.Series {
 	return out
 }
 
-// longestStall returns the longest time in which nothing was carried, between the
+// longestStall returns the longest time without any data, between the
 // first byte and the end. Its resolution is the sampleInterval.
 func (s *sampler) longestStall(end time.Duration) time.Duration {
 	longest, since, carried := time.Duration(0), time.Duration(-1), int64(0)

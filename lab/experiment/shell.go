@@ -37,7 +37,7 @@ type shell struct {
 	lab     *Lab
 	out     io.Writer
 	console console
-	host    string // where lines run; none at first
+	host    string // on which lines run; empty at first
 }
 
 // shellCommand is a command of the shell's own.
@@ -203,7 +203,7 @@ func (sh *shell) enter(ctx context.Context, host string) error {
 const defaultSubflows = 2
 
 // shellKinds is the order in which clients in the shell prefer kinds of detours:
-// that which costs nothing first.
+// the cheapest first.
 var shellKinds = []scenario.Detour{scenario.InBand, scenario.Mapped, scenario.WireGuard, scenario.OpenVPN}
 
 // plan returns the configuration of a host's agent.
@@ -285,7 +285,7 @@ func (sh *shell) middlebox(router, word string) error {
 	return sh.lab.net.setMiddlebox(router, scenario.Middlebox(word))
 }
 
-// oneOf returns a name that is one of those there are, or an error with the nearest one.
+// oneOf returns name if it is one of the existing names, or an error that suggests the nearest one.
 func oneOf(what, name string, known []string) (string, error) {
 	if !slices.Contains(known, name) {
 		return "", fmt.Errorf("there is no %s %q%s", what, name, tomlfile.Nearest(name, known))

@@ -44,7 +44,7 @@ func (l *Lab) startTimeline(ctx context.Context, began time.Time, events []scena
 func (l *Lab) happen(ctx, life context.Context, e scenario.Event) error {
 	switch {
 	case e.Kill != "":
-		// As in a power cut: the programs are gone, the links silent. It is not the network declared after that.
+		// As in a power cut, the programs are gone and the links are silent. The network then differs from the declared one.
 		l.agents.kill(e.Kill)
 		return l.net.cutOff(e.Kill)
 	case e.Agent != "":

@@ -53,8 +53,8 @@ func (l *Lab) webConfig(dir string) (string, error) {
 // webRoot returns the folder that web servers serve.
 func webRoot(out string) string { return filepath.Join(out, "www") }
 
-// makeFiles writes the files to download in the variants, each once: noise, so that
-// nothing can shorten it and every misplaced byte shows.
+// makeFiles writes the files to download in the variants, each once. They have random
+// bytes, so that nothing can compress them, and every misplaced byte is noticed.
 func makeFiles(out string, s *scenario.Scenario, variants []string) error {
 	if err := os.MkdirAll(webRoot(out), 0o755); err != nil {
 		return err
@@ -68,7 +68,7 @@ func makeFiles(out string, s *scenario.Scenario, variants []string) error {
 	return nil
 }
 
-// makeFile writes a file unless it is there. The sum is written last: it marks the
+// makeFile writes a file unless it exists. It writes the checksum last, which marks the
 // file as complete.
 func makeFile(dir string, size units.Size, seed int64) error {
 	path := filepath.Join(dir, webFile(size))
@@ -165,7 +165,7 @@ func curlTime(p *crew.Process) (time.Duration, error) {
 	return time.Duration(seconds * float64(time.Second)), nil
 }
 
-// meter is an io.Writer that notes when how much was written.
+// meter is an io.Writer that records the time and size of each write.
 type meter struct {
 	mu    sync.Mutex
 	sum   hash.Hash
@@ -200,7 +200,7 @@ func (m *meter) total() int64 {
 	return m.totalLocked()
 }
 
-// since returns the time from a moment to the last byte, and what came in it.
+// since returns the time from a moment to the last byte, and the bytes of that time.
 func (m *meter) since(moment time.Time) (seconds float64, carried int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/detour-collective/dcol/lab/traffic"
 )
 
-// listenLimit limits how long a server may take to listen.
+// listenLimit bounds the time until a server listens.
 const listenLimit = 10 * time.Second
 
 // execution is one run under way.
@@ -28,15 +28,15 @@ type execution struct {
 	crew      crew.Crew // with the folder of the run's logs
 	workload  scenario.Workload
 	procedure scenario.Procedure
-	target    netip.AddrPort // what the client connects to
-	local     netip.Addr     // from where; by default as its kernel chooses
+	target    netip.AddrPort // the client connects to it
+	local     netip.Addr     // the client's source address; zero: its kernel chooses
 	began     time.Time
 	sampler   *sampler
 	result    *report.Run
 }
 
-// traffic makes the workload's traffic and measures what its program saw of
-// it, filling in the result's goodput.
+// traffic makes the workload's traffic. It fills in the result's goodput, as measured
+// by the workload's program.
 func (x *execution) traffic(ctx context.Context) error {
 	switch x.workload.Kind {
 	case scenario.Upload, scenario.Download:
@@ -144,7 +144,7 @@ func listening(h *testbed.Host, port int) (bool, error) {
 	return slices.ContainsFunc(all, func(at netip.AddrPort) bool { return int(at.Port()) == port }), err
 }
 
-// writeLog keeps what a program wrote to stdout beside its log.
+// writeLog writes a program's standard output to a file beside its log.
 func (x *execution) writeLog(name string, data []byte) error {
 	if err := os.WriteFile(filepath.Join(x.crew.Logs, name), data, 0o644); err != nil {
 		return fmt.Errorf("keep the output of a program: %w", err)

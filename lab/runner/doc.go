@@ -1,4 +1,4 @@
-// Package runner makes the runs of an experiment: as many at a time as the machine bears (Governors), each
-// again if it was disturbed (Runner), and none that an earlier session recorded (Ledger). A Reference flow
-// shows how late the machine is. What a run does is its caller's, lab/experiment.
+// Package runner executes the runs of an experiment. Governors limit the number of runs at a time to what the machine can
+// execute accurately. A Runner repeats runs that were disturbed. A Ledger records runs, so that a later session does not
+// make them again. A Reference flow measures the lateness of the machine. The caller, lab/experiment, defines a run.
 package runner

@@ -10,7 +10,7 @@ const (
 	// growBelow is the busy share of the processors up to which another network may be added. It leaves
 	// room for the start and the end of runs.
 	growBelow = 0.8
-	// shrinkAbove is the busy share above which there is one network too many.
+	// shrinkAbove is the busy share above which a network is removed.
 	shrinkAbove = 0.9
 	// networksPerCPU limits the number of networks. Each has some forty processes and threads, and holds
 	// packets in memory.
@@ -48,12 +48,12 @@ type governor struct {
 	most    int
 	fixed   bool
 	good    int // runs at this level that went well
-	ceiling int // the level that was once too much
+	ceiling int // a level that was too high before
 	since   int // runs that went well since then
-	lowered int // how often the level was lowered
+	lowered int // number of times that the level was lowered
 }
 
-// Automatic as the number of jobs has it follow from how the runs go.
+// Automatic, as the number of jobs, adapts the number to the results of runs.
 const Automatic = -1
 
 // newGovernor returns a governor for jobs networks, or Automatic.
@@ -69,8 +69,8 @@ func newGovernor(jobs int) *governor {
 type observation struct {
 	networks float64 // at a time, on average while it ran
 	cpu      float64 // busy part of the machine's processors
-	lateness float64 // part of what is still sound, 0..1; more: the run does not count
-	lowered  int     // how often the level had been lowered when the run began
+	lateness float64 // share of the allowed lateness; above 1, the run does not count
+	lowered  int     // number of times that the level had been lowered when the run began
 }
 
 // observe updates the level after a run. Of several runs that overlapped one disturbance, only the first to end

@@ -67,8 +67,8 @@ func NewHead(scenarios []*scenario.Scenario, pair programs.Pair, e report.Enviro
 	return h, err
 }
 
-// essence returns a digest of all that matters to a run: not of how often it is repeated,
-// what is expected, and the congestion control, which each run has its own.
+// essence returns a digest of the scenario's properties that affect a run. It leaves out the number of repetitions, the
+// expectations, and the congestion control, which is a property of each run.
 func essence(s scenario.Scenario) (string, error) {
 	s.Repetitions, s.Expects, s.Congestion, s.Varied = 0, nil, "", ""
 	data, err := json.Marshal(s)
@@ -127,7 +127,7 @@ func (h *Head) adopt(before Head) {
 	h.Scenarios = union(before.Scenarios, h.Scenarios)
 }
 
-// union has what is in either, by preference as in b.
+// union returns the entries of both maps; if both have a key, that of b.
 func union(a, b map[string]string) map[string]string {
 	both := maps.Clone(b)
 	for k, v := range a {
@@ -178,21 +178,21 @@ func OpenLedger(dir string, head Head, resume bool) (l *Ledger, runs []Recorded,
 	return l, runs, others, err
 }
 
-// nobodys returns an error if a folder that is no record has anything in it.
+// nobodys returns an error if a folder that is no record is not empty, because its content may belong to somebody.
 func nobodys(dir string) error {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("begin the record of runs: %w", err)
 	}
 	for _, f := range files {
-		if !strings.HasPrefix(f.Name(), "."+headFile) { // what durable left of a beginning that was cut short
+		if !strings.HasPrefix(f.Name(), "."+headFile) { // a file of package durable, whose writing was interrupted
 			return fmt.Errorf("%s has no record of runs, but %s: move that elsewhere, or choose another folder with --out", dir, f.Name())
 		}
 	}
 	return nil
 }
 
-// clear begins the record, without what was there.
+// clear begins the record anew, and removes the earlier runs.
 func (l *Ledger) clear() error {
 	if err := os.RemoveAll(l.dir); err != nil {
 		return fmt.Errorf("begin the record of runs: %w", err)

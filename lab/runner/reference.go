@@ -24,9 +24,9 @@ const (
 	// no load.
 	echoInterval = 10 * time.Millisecond
 	echoPort     = 7 // RFC 862
-	// echoesKept are those of the longest run, and as long again.
+	// echoesKept is the number of echoes in twice the longest run.
 	echoesKept = int(2 * LongestRun / echoInterval)
-	// echoLost is the lateness that a lost echo counts as.
+	// echoLost is the lateness for which a lost echo counts.
 	echoLost = time.Second
 )
 
@@ -46,7 +46,7 @@ type Reference struct {
 	echoes []echo // in the order in which they came back
 }
 
-// echo is one datagram's way there and back.
+// echo is the round trip of one datagram.
 type echo struct {
 	due  time.Duration // when the echo was due, since the reference began
 	late time.Duration // beyond the link's delay

@@ -14,7 +14,7 @@ const (
 	// MaxAttempts limits the attempts at a run that fails, or whose links were not accurate although no other
 	// run was active.
 	MaxAttempts = 3
-	// inCompany limits the failed attempts beside other runs. After that, the run gets the machine to itself.
+	// inCompany limits the failed attempts beside other runs. After that, the run is executed alone.
 	inCompany = 2
 	// repeatPause is the pause before a run is repeated because the machine was busy. It grows with every
 	// attempt.
@@ -41,7 +41,7 @@ type Runner struct {
 	// Begun and Done are callbacks for progress. again is true if the run is repeated.
 	Begun func(*Task)
 	Done  func(t *Task, run report.Run, again bool) error
-	// KeepGoing has the other runs made when one cannot be made, once any has been made.
+	// KeepGoing continues with the other runs when one cannot be made, if any run was made before.
 	KeepGoing bool
 
 	running []*Task
@@ -49,12 +49,12 @@ type Runner struct {
 	since   time.Time // the last change of running
 
 	worked bool // a run was made
-	// dcolFailed counts, of what never worked so far, how often dcol failed.
+	// dcolFailed counts the failures of dcol by kind of run, for kinds that never worked so far.
 	dcolFailed map[cell]int
 }
 
-// Work makes all runs. When one cannot be made (unless KeepGoing), or ctx ends, it ends those that are
-// under way and returns why.
+// Work makes all runs. When one cannot be made (unless KeepGoing is set), or ctx ends, it ends those that are under way
+// and returns the reason.
 func (c *Runner) Work(ctx context.Context) error {
 	c.ended = make(chan outcome)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -117,7 +117,7 @@ func (c *Runner) next(now time.Time) (i int, wait time.Duration) {
 	return -1, wait
 }
 
-// level returns how many networks may run at once if the task is added: the lowest level of all running
+// level returns the number of networks that may run at once if the task is added: the lowest level of all running
 // tasks.
 func (c *Runner) level(t *Task) int {
 	level := c.Governors.Level(t.Limit())
@@ -144,7 +144,7 @@ func (c *Runner) begin(ctx context.Context, i int, now time.Time) {
 	}()
 }
 
-// account adds the time since the last change to those that ran in it.
+// account adds the time since the last change to the tasks that ran in it.
 func (c *Runner) account(now time.Time) {
 	for _, t := range c.running {
 		t.shared += now.Sub(c.since) * time.Duration(len(c.running))
@@ -152,7 +152,7 @@ func (c *Runner) account(now time.Time) {
 	c.since = now
 }
 
-// finish takes in how an attempt ended. Its error ends the experiment.
+// finish takes in the outcome of an attempt. If finish returns an error, the experiment ends.
 func (c *Runner) finish(ctx context.Context, o outcome, now time.Time) error {
 	c.account(now)
 	t, run := o.task, o.run

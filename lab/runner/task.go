@@ -19,12 +19,12 @@ type Task struct {
 	Began      time.Time // the latest attempt
 
 	tries    int       // of those that count against maxAttempts
-	lost     int       // in company
+	lost     int       // attempts that failed beside other runs
 	notUntil time.Time // the machine rests until then
 
 	lowered int           // how often its governor had lowered the level then
 	company bool          // another ran at the same time
-	shared  time.Duration // time under way, times how many were
+	shared  time.Duration // sum over the attempt of the time, multiplied by the number of runs under way
 }
 
 // Key returns a text that identifies the task within its experiment.
