@@ -103,7 +103,7 @@ type converter struct {
 // New returns a Choice without converters.
 func New(p Policy) *Choice {
 	return &Choice{
-		policy:    p,
+		policy:    withOwn(p),
 		servers:   known.NewServers(serversMost),
 		excluded:  known.NewMap[netip.Addr, struct{}](excludedMost),
 		times:     known.NewMap[way, time.Duration](timesMost),
@@ -114,7 +114,14 @@ func New(p Policy) *Choice {
 }
 
 // SetPolicy changes what the user wants. What was learned remains.
-func (c *Choice) SetPolicy(p Policy) { c.policy = p }
+func (c *Choice) SetPolicy(p Policy) { c.policy = withOwn(p) }
+
+// withOwn returns the policy with what is excluded in any case.
+func withOwn(p Policy) Policy {
+	p.ExcludePorts = slices.Concat(NeverPorts, p.ExcludePorts)
+	p.ExcludePrefixes = slices.Concat(NeverNetworks, p.ExcludePrefixes)
+	return p
+}
 
 // SetConverters replaces the known converters. Of several that nothing is known about, the first is preferred.
 // What was learned of those that remain is kept.
@@ -184,7 +191,7 @@ func (c *Choice) IsPlain(server netip.AddrPort, now time.Time) bool {
 // Source returns the address from which a direct connection for a host of the LAN is made; the zero Addr: one of this
 // host's. Through a converter the host's own would be of no use: the server sees the converter's.
 func (c *Choice) Source(host netip.Addr) netip.Addr {
-	if !c.policy.KeepIPv6 || !host.Is6() || host.Is4In6() || isLocal(host) {
+	if !c.policy.KeepIPv6 || !host.Is6() || host.Is4In6() || isIn(NeverNetworks, host) {
 		return netip.Addr{}
 	}
 	return host
@@ -211,11 +218,11 @@ func (c *Choice) isExcluded(server netip.AddrPort, now time.Time) bool {
 	if _, unreached := c.unreached.Get(server, now); unreached {
 		return true
 	}
-	if _, excluded := c.excluded.Get(addr, now); excluded || isLocal(addr) || c.isConverter(addr) || server.Port() == 0 {
+	if _, excluded := c.excluded.Get(addr, now); excluded || c.isConverter(addr) {
 		return true
 	}
 	return slices.Contains(c.policy.ExcludePorts, server.Port()) ||
-		slices.ContainsFunc(c.policy.ExcludePrefixes, func(p netip.Prefix) bool { return p.Contains(addr.WithZone("")) })
+		isIn(c.policy.ExcludePrefixes, addr)
 }
 
 // Table holds the decisions of Choose for all servers, for a caller that cannot ask for each connection.
@@ -253,7 +260,7 @@ func (c *Choice) Table(now time.Time) Table {
 	for server := range c.unreached.All(now) {
 		t.Servers[server] = struct{}{}
 	}
-	for _, p := range slices.Concat(local, c.policy.ExcludePrefixes) {
+	for _, p := range c.policy.ExcludePrefixes {
 		t.Networks[p.Masked()] = struct{}{}
 	}
 	for addr := range c.excluded.All(now) {
@@ -262,7 +269,7 @@ func (c *Choice) Table(now time.Time) Table {
 	for _, v := range c.converters {
 		t.Networks[alone(v.addr.Addr())] = struct{}{}
 	}
-	for _, port := range append([]uint16{0}, c.policy.ExcludePorts...) {
+	for _, port := range c.policy.ExcludePorts {
 		t.Ports[port] = struct{}{}
 	}
 	return t
@@ -274,17 +281,22 @@ func alone(addr netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(addr, addr.BitLen())
 }
 
-// local are the networks of isLocal.
-var local = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("::/128"),
-	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"),
-	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"),
-	netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("ff00::/8"),
-}
+// Connections to these are never converted, whatever the policy.
+var (
+	// NeverNetworks have the addresses that belong to this host, to its own link, or to no single host. Private networks are for
+	// the user.
+	NeverNetworks = []netip.Prefix{
+		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::/127"),
+		netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"),
+		netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("ff00::/8"),
+	}
+	// NeverPorts are the ports at which no server can be.
+	NeverPorts = []uint16{0}
+)
 
-// isLocal reports whether an address belongs to this host or its own link, or to no single host. Private networks are for the policy.
-func isLocal(a netip.Addr) bool {
-	return slices.ContainsFunc(local, func(p netip.Prefix) bool { return p.Contains(a.WithZone("")) })
+// isIn reports whether one of the networks has an address.
+func isIn(networks []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a.WithZone("")) })
 }
 
 func (c *Choice) isConverter(a netip.Addr) bool {

@@ -153,7 +153,7 @@ func (g *Gateway) build(tx *nft.Tx) {
 	for _, name := range g.config.Interfaces {
 		names = append(names, nft.Element{Key: ifname(name)})
 	}
-	for _, port := range g.config.ExcludePorts {
+	for _, port := range slices.Concat(choice.NeverPorts, g.config.ExcludePorts) {
 		services = append(services, nft.Element{Key: bigEndian(port)})
 	}
 	tx.AddElements(table, lan, names)
@@ -161,7 +161,7 @@ func (g *Gateway) build(tx *nft.Tx) {
 	for _, f := range families {
 		tx.AddElements(table, f.speaks, g.learned[f.speaks.Name])
 		tx.AddElements(table, f.plain, g.learned[f.plain.Name])
-		tx.AddElements(table, f.excluded, ranges(append(slices.Clone(f.never), f.of(g.config.Exclude)...)))
+		tx.AddElements(table, f.excluded, ranges(f.of(slices.Concat(choice.NeverNetworks, g.config.Exclude))))
 	}
 	tx.AddChains(table, append(g.config.chains(), g.decisions()...))
 }

@@ -27,17 +27,13 @@ type family struct {
 	source, dest  uint32 // offsets of the addresses in the header
 	size          uint32 // of an address
 	loopback      netip.Addr
-	never         []netip.Prefix // destinations that are not in the Internet, besides those that a policy names
 	excluded      nft.Set
 	speaks, plain nft.Set // address and port of servers
 }
 
 var families = [2]family{
-	newFamily(family{nfproto: unix.NFPROTO_IPV4, source: 12, dest: 16, size: 4, loopback: netip.MustParseAddr("127.0.0.1"),
-		never: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"),
-			netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3")}}, "4", nft.IPv4Addr),
-	newFamily(family{nfproto: unix.NFPROTO_IPV6, source: 8, dest: 24, size: 16, loopback: netip.IPv6Loopback(),
-		never: []netip.Prefix{netip.MustParsePrefix("::/127"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8")}}, "6", nft.IPv6Addr),
+	newFamily(family{nfproto: unix.NFPROTO_IPV4, source: 12, dest: 16, size: 4, loopback: netip.MustParseAddr("127.0.0.1")}, "4", nft.IPv4Addr),
+	newFamily(family{nfproto: unix.NFPROTO_IPV6, source: 8, dest: 24, size: 16, loopback: netip.IPv6Loopback()}, "6", nft.IPv6Addr),
 }
 
 func newFamily(f family, suffix string, addr nft.Type) family {
