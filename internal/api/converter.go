@@ -1,6 +1,9 @@
 package api
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Relay describes the process that relays converted connections, for others or for this host's programs.
 type Relay struct {
@@ -62,6 +65,10 @@ type Converter struct {
 	Excluded bool `json:"excluded,omitempty"`
 	// BehindNAT is set if it is called at its end of a tunnel, because its host is behind a NAT. Connections to it get no detours.
 	BehindNAT bool `json:"behind_nat,omitempty"`
+	// AsideUntil is set while connections go by other ways, because it does not work.
+	AsideUntil time.Time `json:"aside_until,omitzero"`
+	// Refuses is set with AsideUntil if it refused to connect to one server after the other.
+	Refuses bool `json:"refuses,omitempty"`
 }
 
 // ConvertRequest changes for which servers converters are used, until the agent's next start.

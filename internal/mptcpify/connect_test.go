@@ -406,19 +406,18 @@ assert took < 3, took
 talk(s)
 `
 	for _, c := range []struct {
-		mode, reason string
-		sendTimeout  int
+		mode, told  string
+		sendTimeout int
 	}{
-		{modeDead, "unreachable", 0}, {modeCloses, "refused", 0}, {modeMalformed, "malformed answer", 0},
-		{modeRefuses, "refused", 0}, {modeBusy, "busy", 0},
+		{modeDead, "unserved", 0}, {modeCloses, "refused", 0}, {modeMalformed, "refused", 0},
+		{modeRefuses, "refused", 0}, {modeBusy, "refused", 0},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
 			newSite(t)
 			server := plainServer(t, serverAddr+":0")
 			r := startRelay(t, c.mode)
 			wantProbe(t, python(t, r, fmt.Sprintf(script, c.sendTimeout), hostPort(server)...), wantTalk(server))
-			r.heard(t, fmt.Sprintf("failed %s:5124 %s", converterAddr, c.reason))
-			r.heard(t, fmt.Sprintf("silent for %s %s:5124", server, converterAddr)) // it is not asked for this server again
+			r.heard(t, fmt.Sprintf("%s %s %s:5124", c.told, server, converterAddr))
 		})
 	}
 	// Nobody knows whether the converter or the server is silent, and the program waits for two seconds at most.
@@ -428,7 +427,7 @@ talk(s)
 			server := plainServer(t, serverAddr+":0")
 			r := startRelay(t, modeSilent)
 			wantProbe(t, python(t, r, fmt.Sprintf(script, sendTimeout), hostPort(server)...), wantTalk(server))
-			r.heard(t, fmt.Sprintf("silent for %s %s:5124", server, converterAddr))
+			r.heard(t, fmt.Sprintf("unserved %s %s:5124", server, converterAddr))
 		})
 	}
 	t.Run("the next converter", func(t *testing.T) {
@@ -436,7 +435,7 @@ talk(s)
 		server := plainServer(t, serverAddr+":0")
 		r := startRelay(t, modeFirstDead)
 		wantProbe(t, python(t, r, fmt.Sprintf(script, 0), hostPort(server)...), wantTalk(server))
-		r.heard(t, fmt.Sprintf("failed %s:5125 unreachable", converterAddr))
+		r.heard(t, fmt.Sprintf("unserved %s %s:5125", server, converterAddr))
 		r.heard(t, fmt.Sprintf("carried %s %s:5124 true", server, converterAddr))
 	})
 	t.Run("relay refuses", func(t *testing.T) {
@@ -474,7 +473,7 @@ took = time.monotonic() - start
 print(errno.errorcode[code], s.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16) == limit, took if not 4.9 < took < 6.9 else "")
 `
 	wantProbe(t, python(t, r, script, silent, "80"), "EINPROGRESS True \n")
-	r.heard(t, fmt.Sprintf("silent for %s:80 %s:5124", silent, converterAddr))
+	r.heard(t, fmt.Sprintf("unserved %s:80 %s:5124", silent, converterAddr))
 }
 
 // TestShortLimit: a converter that does not answer within a short limit of the program's own need not be silent.
@@ -488,8 +487,8 @@ s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('qq', 1, 0))
 s.connect((host, port)); talk(s)
 `
 	wantProbe(t, python(t, r, script, hostPort(server)...), wantTalk(server))
-	r.heard(t, fmt.Sprintf("failed %s:5124 unreachable", converterAddr)) // of which the relay makes sure
-	if slices.Contains(r.lines(), fmt.Sprintf("silent for %s %s:5124", server, converterAddr)) {
+	r.heard(t, fmt.Sprintf("suspect %s:5124", converterAddr))
+	if slices.Contains(r.lines(), fmt.Sprintf("unserved %s %s:5124", server, converterAddr)) {
 		t.Error("the converter is not asked for this server any more")
 	}
 }

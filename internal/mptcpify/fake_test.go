@@ -164,15 +164,17 @@ func (f *fake) Learned(_ ask.Process, server netip.AddrPort, mptcp bool) {
 	fmt.Println("learned", server, mptcp)
 }
 
-func (f *fake) Failed(_ ask.Process, converter netip.AddrPort, reason ask.Failure) {
-	fmt.Println("failed", converter, reason)
+func (f *fake) Suspect(_ ask.Process, converter netip.AddrPort) { fmt.Println("suspect", converter) }
+
+func (f *fake) Unserved(_ ask.Process, converter, server netip.AddrPort) {
+	fmt.Println("unserved", server, converter)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.gone = true
 }
 
-func (f *fake) Silent(_ ask.Process, converter, server netip.AddrPort) {
-	fmt.Println("silent for", server, converter)
+func (f *fake) Refused(_ ask.Process, converter, server netip.AddrPort) {
+	fmt.Println("refused", server, converter)
 }
 
 func (f *fake) Carried(_ ask.Process, converter, server netip.AddrPort, handshake, answer time.Duration) {

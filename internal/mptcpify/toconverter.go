@@ -92,8 +92,11 @@ func (s *supervisor) through(l *lead, sock callerSocket, server netip.AddrPort, 
 	if err != nil {
 		return a, err
 	}
-	if a.began, a.fast, err = reach(sock, target, request, convert.FastOpen, until); err == nil {
+	a.began, a.fast, err = reach(sock, target, request, convert.FastOpen, until)
+	if err == nil || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) { // reset when it was up
 		a.up = time.Now()
+	}
+	if err == nil {
 		a.answer, err = s.hear(l, sock.fd, until)
 	}
 	if allowed < fairTimeout && isTimeout(err) {
@@ -134,29 +137,18 @@ func (s *supervisor) report(converter, server netip.AddrPort, a attempt, err err
 		// itself says comes by the direct path.
 		return false
 	case errors.Is(err, errHasty):
-		relay.Failed(converter, ask.Unreachable) // the relay makes sure
+		relay.Suspect(converter)
 		return false
 	case errors.Is(err, errSilent):
 		// Connecting directly shows the program what the server says.
-		relay.Silent(converter, server)
+		relay.Unserved(converter, server)
 		return false
+	case a.up.IsZero():
+		relay.Unserved(converter, server) // so that the relay names another one, whatever it finds out
+	default:
+		relay.Refused(converter, server)
 	}
-	relay.Failed(converter, failureOf(err)) // the relay makes sure
-	relay.Silent(converter, server)         // so that it names another one, whatever it finds out
 	return true
-}
-
-func failureOf(err error) ask.Failure {
-	refused, _ := errors.AsType[*rfc8803.Error](err)
-	switch {
-	case refused != nil && refused.Code == rfc8803.ResourceExceeded:
-		return ask.Busy
-	case errors.Is(err, rfc8803.ErrMalformed), errors.As(err, new(rfc8803.VersionError)):
-		return ask.Malformed
-	case refused != nil, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET):
-		return ask.Refused
-	}
-	return ask.Unreachable
 }
 
 var (

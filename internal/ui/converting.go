@@ -38,7 +38,7 @@ func (p *printer) converting(c api.Converting) {
 		case x.BehindNAT:
 			detours = "; no detours to it, because it is behind a NAT"
 		}
-		known = append(known, fmt.Sprintf("%s (%v%s%s)", x.Name, x.Addr, rtt, detours))
+		known = append(known, fmt.Sprintf("%s (%v%s%s%s)", x.Name, x.Addr, rtt, detours, aside(x)))
 	}
 	for _, r := range c.Refused {
 		known = append(known, fmt.Sprintf("not %s, which this host cannot use (%s)", r.Name, r.Why))
@@ -47,6 +47,18 @@ func (p *printer) converting(c api.Converting) {
 		known = []string{"none: no waypoint in use offers one"}
 	}
 	p.linef("Converters for %s (%s): %s", which, c.Use, strings.Join(known, ", "))
+}
+
+// aside describes until when a converter is not used, and why.
+func aside(x api.Converter) string {
+	if x.AsideUntil.IsZero() {
+		return ""
+	}
+	why := "it does not work"
+	if x.Refuses {
+		why = "it refused one server after the other"
+	}
+	return fmt.Sprintf("; not used until %s, because %s", x.AsideUntil.Local().Format("15:04:05"), why)
 }
 
 // incoming describes for which services of this host converters take connections.

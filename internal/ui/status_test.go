@@ -60,7 +60,8 @@ func TestStatus(t *testing.T) {
 				}},
 			},
 			Steering: api.Steering{Use: []api.Steered{{Name: "bob"}}, Avoid: []api.Steered{{Name: "mallory"}}},
-			Converting: api.Converting{Use: "auto", Converters: []api.Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 12.3}, {Name: "erin", Addr: at("10.0.0.9:5124"), RTT: 20, Excluded: true}, {Name: "frank", Addr: at("10.192.8.1:5124"), BehindNAT: true}},
+			Converting: api.Converting{Use: "auto", Converters: []api.Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 12.3}, {Name: "erin", Addr: at("10.0.0.9:5124"), RTT: 20, Excluded: true}, {Name: "frank", Addr: at("10.192.8.1:5124"), BehindNAT: true},
+				{Name: "grace", Addr: at("192.0.2.11:5124"), AsideUntil: time.Date(2026, 3, 1, 12, 0, 40, 0, time.Local), Refuses: true}, {Name: "heidi", Addr: at("192.0.2.12:5124"), AsideUntil: time.Date(2026, 3, 1, 12, 5, 0, 0, time.Local)}},
 				Refused: []api.RefusedConverter{{Name: "carol", Why: "tunnel-quota: the member has as many as it may"}},
 				Incoming: []api.Incoming{
 					{Converter: "bob", Port: 8080, Addr: netip.MustParseAddr("192.0.2.7"), To: at("127.0.0.1:80"), Granted: true},

@@ -15,6 +15,8 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/agent/relaying"
+	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp/mptcptest"
@@ -163,6 +165,12 @@ func (l *lab) do(host string, f func() error) {
 	}
 }
 
+// noRelay is a Relay that does not run.
+type noRelay struct{}
+
+func (noRelay) Change(func(*relay.State))    {}
+func (noRelay) Standing() relaying.Standing { return relaying.Standing{} }
+
 // startClient runs the client role until the test or stop ends it.
 func (l *lab) startClient() {
 	log := l.log
@@ -172,7 +180,7 @@ func (l *lab) startClient() {
 	}
 	h := &host{log: log}
 	c := &Client{
-		config: Config{Settings: &settings, Log: log}, log: log, host: h, tunnels: emptyTunnels(log), roster: newRoster(&settings),
+		config: Config{Settings: &settings, Log: log, Relay: noRelay{}}, log: log, host: h, tunnels: emptyTunnels(log), roster: newRoster(&settings),
 		inbox: make(chan func(time.Time), 64), converters: newConverters(withConverters(config.ConvertNever)),
 	}
 	c.roster.sessions[l.bob] = l.asked

@@ -149,8 +149,8 @@ func (c *converters) orders(now time.Time, neighbours func() []netip.Prefix) *re
 }
 
 // describe returns the converters' part of the status. excludes reports whether the path manager gives connections to an
-// address no detours.
-func (c *converters) describe(now time.Time, excludes func(netip.Addr) bool) api.Converting {
+// address no detours; r is the relay's status, nil if there is no relay.
+func (c *converters) describe(now time.Time, excludes func(netip.Addr) bool, r *relay.Status) api.Converting {
 	out := api.Converting{Use: string(c.use), Converters: []api.Converter{}, Offered: c.offers(), Incoming: c.describeIncoming()}
 	if !c.wanted.Load() {
 		return out
@@ -158,6 +158,9 @@ func (c *converters) describe(now time.Time, excludes func(netip.Addr) bool) api
 	for _, x := range c.list(now) {
 		to := api.Converter{Name: x.Name, Addr: x.At, RTT: milliseconds(x.RTT), BehindNAT: c.inTunnels(x.At.Addr())}
 		to.Excluded = !to.BehindNAT && excludes(x.At.Addr())
+		if r != nil && now.Before(r.Aside[x.At].Until) {
+			to.AsideUntil, to.Refuses = r.Aside[x.At].Until, r.Aside[x.At].Refuses
+		}
 		out.Converters = append(out.Converters, to)
 	}
 	for v, why := range c.refused {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -70,6 +72,21 @@ func TestConvertersList(t *testing.T) {
 	}
 }
 
+// The status says which converter the relay leaves alone, until that is over.
+func TestConvertersAside(t *testing.T) {
+	now := time.Now()
+	at := netip.MustParseAddrPort("192.0.2.1:5124")
+	c := newConverters(withConverters(config.ConvertAuto))
+	c.setAdmitted(detour.Via{Waypoint: "bob", Addr: at.Addr()}, admittedConverter{Converter: relay.Converter{Name: "bob", At: at}, expires: now.Add(time.Hour)})
+	r := &relay.Status{Aside: map[netip.AddrPort]choice.Aside{at: {Until: now.Add(time.Minute), Refuses: true}}}
+	for after, want := range map[time.Duration]bool{0: true, time.Minute: false} {
+		x := c.describe(now.Add(after), func(netip.Addr) bool { return false }, r).Converters[0]
+		if x.Refuses != want || x.AsideUntil.IsZero() == want {
+			t.Errorf("after %v: %+v", after, x)
+		}
+	}
+}
+
 // Nothing is known any more of the converters of a waypoint that was left.
 func TestConvertersForget(t *testing.T) {
 	now := time.Now()
@@ -83,7 +100,7 @@ func TestConvertersForget(t *testing.T) {
 	c.setRefused(bob, "expelled")
 	c.setIncoming(bob, []api.Incoming{{Converter: "bob"}})
 	sizes := func() []int {
-		d := c.describe(now, func(netip.Addr) bool { return false })
+		d := c.describe(now, func(netip.Addr) bool { return false }, nil)
 		return []int{len(d.Converters), len(d.Offered), len(d.Refused), len(d.Incoming)}
 	}
 	if got := sizes(); !slices.Equal(got, []int{1, 1, 1, 1}) {

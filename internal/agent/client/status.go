@@ -50,7 +50,7 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 			return nil, err
 		}
 		snap := c.manager.Snapshot(now)
-		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: remotes(plain), Waypoints: []api.Waypoint{}, Converting: c.converters.describe(now, c.manager.Excludes), Steering: c.steering.describe(), Budgets: describeBudgets(c.manager.Budgets())}
+		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: remotes(plain), Waypoints: []api.Waypoint{}, Converting: c.converters.describe(now, c.manager.Excludes, c.config.Relay.Standing().Relay), Steering: c.steering.describe(), Budgets: describeBudgets(c.manager.Budgets())}
 		u.Counters.SubflowsRefused += snap.RefusedByServers
 		describeTally(&u.Counters, &snap)
 		u.Exploring = api.Exploring{

@@ -36,10 +36,11 @@ type notes struct {
 	process  Process
 	expected Expectations
 	learned  map[netip.AddrPort]bool
-	failed   map[netip.AddrPort]Failure
+	suspects []netip.AddrPort
 	fast     map[netip.AddrPort]FastOpen
 	excluded map[string]bool
-	silent   [][2]netip.AddrPort // a converter, and a server
+	unserved [][2]netip.AddrPort // a converter, and a server
+	refused  [][2]netip.AddrPort
 	carried  []carriedNote
 }
 
@@ -75,16 +76,22 @@ func (n *notes) Learned(_ Process, server netip.AddrPort, mptcp bool) {
 	n.learned[server] = mptcp
 }
 
-func (n *notes) Failed(_ Process, converter netip.AddrPort, reason Failure) {
+func (n *notes) Suspect(_ Process, converter netip.AddrPort) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.failed[converter] = reason
+	n.suspects = append(n.suspects, converter)
 }
 
-func (n *notes) Silent(_ Process, converter, server netip.AddrPort) {
+func (n *notes) Unserved(_ Process, converter, server netip.AddrPort) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.silent = append(n.silent, [2]netip.AddrPort{converter, server})
+	n.unserved = append(n.unserved, [2]netip.AddrPort{converter, server})
+}
+
+func (n *notes) Refused(_ Process, converter, server netip.AddrPort) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refused = append(n.refused, [2]netip.AddrPort{converter, server})
 }
 
 func (n *notes) Carried(_ Process, converter, server netip.AddrPort, handshake, answer time.Duration) {
@@ -100,7 +107,7 @@ func (n *notes) FastOpened(_ Process, converter netip.AddrPort, how FastOpen) {
 }
 
 func newNotes() *notes {
-	return &notes{answers: map[netip.AddrPort]Answer{}, learned: map[netip.AddrPort]bool{}, fast: map[netip.AddrPort]FastOpen{}, failed: map[netip.AddrPort]Failure{}}
+	return &notes{answers: map[netip.AddrPort]Answer{}, learned: map[netip.AddrPort]bool{}, fast: map[netip.AddrPort]FastOpen{}}
 }
 
 func isDirect(c *Client, server netip.AddrPort) bool {
@@ -168,19 +175,20 @@ func TestConversation(t *testing.T) {
 		t.Error("an expectation was refused, or a second one for the same address was not")
 	}
 	c.Learned(site, true)
-	c.Failed(converter, Refused)
-	c.Silent(converter, site)
+	c.Suspect(converter)
+	c.Unserved(converter, site)
+	c.Refused(converter, site6)
 	c.Carried(converter, site6, 20*time.Millisecond, 30*time.Millisecond)
 	c.FastOpened(converter, FastOpenSilent)
 	c.Ask(site) // after its answer, the relay has read what came before
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.learned[site] || h.failed[converter] != Refused || h.fast[converter] != FastOpenSilent {
-		t.Errorf("learned %v, failed %v, fast %v", h.learned, h.failed, h.fast)
+	if !h.learned[site] || !slices.Equal(h.suspects, []netip.AddrPort{converter}) || h.fast[converter] != FastOpenSilent {
+		t.Errorf("learned %v, suspects %v, fast %v", h.learned, h.suspects, h.fast)
 	}
-	if !slices.Equal(h.silent, [][2]netip.AddrPort{{converter, site}}) ||
+	if !slices.Equal(h.unserved, [][2]netip.AddrPort{{converter, site}}) || !slices.Equal(h.refused, [][2]netip.AddrPort{{converter, site6}}) ||
 		!slices.Equal(h.carried, []carriedNote{{converter, site6, 20 * time.Millisecond, 30 * time.Millisecond}}) {
-		t.Errorf("silent %v, carried %v", h.silent, h.carried)
+		t.Errorf("unserved %v, refused %v, carried %v", h.unserved, h.refused, h.carried)
 	}
 }
 
@@ -345,10 +353,10 @@ func TestPackets(t *testing.T) {
 		{kind: kindQuestion, server: site6},
 		{kind: kindExpect, server: site, local: local},
 		{kind: kindLearned, server: site, mptcp: true},
-		{kind: kindFailed, server: site, reason: Unreachable},
-		{kind: kindSilent, server: site, converter: converter},
+		{kind: kindSuspect, server: converter},
+		{kind: kindUnserved, server: site, converter: converter},
+		{kind: kindRefused, server: site6, converter: converter},
 		{kind: kindCarried, server: site6, converter: converter, handshake: time.Millisecond, answer: time.Hour},
-		{kind: kindFailed, server: site, reason: Busy},
 		{kind: kindFastOpened, server: converter, how: FastOpenFailed},
 	} {
 		got, err := decodeRequest(r.encode())
@@ -375,9 +383,8 @@ func TestPackets(t *testing.T) {
 		"another version":   append([]byte{2}, request{kind: kindQuestion, server: site}.encode()[1:]...),
 		"no server":         request{kind: kindQuestion}.encode(),
 		"no local address":  request{kind: kindExpect, server: site}.encode(),
-		"silence of nobody": request{kind: kindSilent, server: site}.encode(),
-		"a former failure":  request{kind: kindFailed, server: site, reason: 2}.encode(),
-		"unknown failure":   request{kind: kindFailed, server: site, reason: 99}.encode(),
+		"silence of nobody": request{kind: kindUnserved, server: site}.encode(),
+		"refusal of nobody": request{kind: kindRefused, server: site}.encode(),
 		"no outcome":        request{kind: kindFastOpened, server: site}.encode(),
 		"unknown outcome":   request{kind: kindFastOpened, server: site, how: 4}.encode(),
 		"an answer":         encodeAnswer(Answer{}),
@@ -395,8 +402,9 @@ func TestPackets(t *testing.T) {
 // FuzzDecode checks that packets of others do no harm, and that those that are understood are not ambiguous.
 func FuzzDecode(f *testing.F) {
 	f.Add(request{kind: kindExpect, server: site, local: local}.encode())
-	f.Add(request{kind: kindFailed, server: site6, reason: Refused}.encode())
-	f.Add(request{kind: kindSilent, server: site, converter: converter}.encode())
+	f.Add(request{kind: kindSuspect, server: converter}.encode())
+	f.Add(request{kind: kindUnserved, server: site, converter: converter}.encode())
+	f.Add(request{kind: kindRefused, server: site, converter: converter}.encode())
 	f.Add(request{kind: kindCarried, server: site, converter: converter, answer: time.Second}.encode())
 	f.Add(encodeAnswer(Answer{KeepFor: time.Second}))
 	f.Add(encodeAnswer(Answer{KeepFor: time.Second, Plain: true}))
@@ -407,8 +415,13 @@ func FuzzDecode(f *testing.F) {
 	f.Add(encodeYesOrNo(kindExpected, true))
 	f.Add(encodeYesOrNo(kindExcluded, false))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, err := decodeRequest(b); err == nil && !bytes.Equal(r.encode(), b) {
-			t.Errorf("%x is understood as %x", b, r.encode())
+		if r, err := decodeRequest(b); err == nil {
+			if r.kind == kindSuspect { // the reason is not read
+				b = append(slices.Clone(b[:len(b)-1]), anyReason)
+			}
+			if !bytes.Equal(r.encode(), b) {
+				t.Errorf("%x is understood as %x", b, r.encode())
+			}
 		}
 		if a, err := decodeAnswer(b); err == nil && !bytes.Equal(encodeAnswer(a), b) {
 			t.Errorf("%x is understood as %x", b, encodeAnswer(a))

@@ -143,14 +143,19 @@ func (c *Client) Learned(server netip.AddrPort, mptcp bool) {
 	c.exchange(request{kind: kindLearned, server: server, mptcp: mptcp})
 }
 
-// Failed tells the relay that a converter did not serve a connection.
-func (c *Client) Failed(converter netip.AddrPort, reason Failure) {
-	c.exchange(request{kind: kindFailed, server: converter, reason: reason})
+// Suspect tells the relay that a converter may have failed.
+func (c *Client) Suspect(converter netip.AddrPort) {
+	c.exchange(request{kind: kindSuspect, server: converter})
 }
 
-// Silent reports to the relay that a converter did not answer the Convert message for a server in time.
-func (c *Client) Silent(converter, server netip.AddrPort) {
-	c.exchange(request{kind: kindSilent, server: server, converter: converter})
+// Unserved tells the relay that a converter could not be reached, or did not answer the Convert message for a server in time.
+func (c *Client) Unserved(converter, server netip.AddrPort) {
+	c.exchange(request{kind: kindUnserved, server: server, converter: converter})
+}
+
+// Refused tells the relay that a converter refused to connect to a server.
+func (c *Client) Refused(converter, server netip.AddrPort) {
+	c.exchange(request{kind: kindRefused, server: server, converter: converter})
 }
 
 // Carried tells the relay that a converter has connected to a server, and how long its handshake and its answer took.

@@ -48,31 +48,6 @@ const MaxCookie = 64
 // MaxProgram is the length of the longest path of a program in bytes.
 const MaxProgram = 1024
 
-// Failure is how a converter failed.
-type Failure byte
-
-// The failures. A converter that does not answer is none of them, see [Handler.Silent].
-const (
-	Unreachable Failure = 1 // it does not accept connections
-	Refused     Failure = 3 // it does not serve this host
-	Malformed   Failure = 4 // it does not speak the protocol
-	Busy        Failure = 5 // it lacks resources
-)
-
-func (f Failure) String() string {
-	switch f {
-	case Unreachable:
-		return "unreachable"
-	case Refused:
-		return "refused"
-	case Malformed:
-		return "malformed answer"
-	case Busy:
-		return "busy"
-	}
-	return "unknown failure"
-}
-
 // FastOpen is the outcome of a connection to a converter that was to have its Convert message in the SYN.
 type FastOpen byte
 
@@ -103,12 +78,14 @@ type Handler interface {
 	Excludes(p Process, program string) bool
 	// Learned reports what a converter said of a server.
 	Learned(p Process, server netip.AddrPort, mptcp bool)
-	// Failed reports that a converter did not serve a connection. It may have failed for this program only.
-	Failed(p Process, converter netip.AddrPort, reason Failure)
-	// Silent reports that a converter did not answer the Convert message for a server in time, or that it failed for the server.
-	// That may be the server's fault: a converter answers when it has reached the server. So it must not take the converter
-	// from others.
-	Silent(p Process, converter, server netip.AddrPort)
+	// Suspect reports that a converter may have failed: it did not answer within a program's own limit, which was short.
+	Suspect(p Process, converter netip.AddrPort)
+	// Unserved reports that a converter could not be reached, or did not answer the Convert message for a server in time. That
+	// may be the fault of the program's own firewall, or the server's: a converter answers when it has reached the server. So it
+	// must not take the converter from others.
+	Unserved(p Process, converter, server netip.AddrPort)
+	// Refused reports that a converter was reached, and refused to connect to a server.
+	Refused(p Process, converter, server netip.AddrPort)
 	// Carried reports that a converter has connected to a server, how long its own handshake took, and how long its
 	// answer; zero, if that does not show how far the server is because the message was in the SYN.
 	Carried(p Process, converter, server netip.AddrPort, handshake, answer time.Duration)

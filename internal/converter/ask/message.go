@@ -18,14 +18,15 @@ const (
 	kindQuestion = iota + 1
 	kindExpect
 	kindLearned
-	kindFailed
+	kindSuspect
 	kindAnswer
 	kindExpected
 	kindProgram
 	kindExcluded
-	kindSilent
+	kindUnserved
 	kindCarried
 	kindFastOpened
+	kindRefused // a relay of an older version hangs up, and the client calls again
 )
 
 const (
@@ -35,17 +36,19 @@ const (
 	maxPacket = 2 + MaxProgram + 1
 )
 
+// anyReason is in the place of the reason that a packet of kindSuspect had in older versions. Their relays want one.
+const anyReason = 1
+
 var errMalformed = errors.New("malformed packet on the relay's socket")
 
 // request is a packet of a client.
 type request struct {
 	kind   byte
-	server netip.AddrPort // of kindFailed and kindFastOpened the converter
+	server netip.AddrPort // of kindSuspect and kindFastOpened the converter
 	local  netip.AddrPort // of kindExpect
 	mptcp  bool           // of kindLearned
-	reason Failure        // of kindFailed
 	how    FastOpen       // of kindFastOpened
-	// Of kindSilent and kindCarried; the times, of kindCarried alone, are whole microseconds.
+	// Of kindUnserved, kindRefused and kindCarried; the times, of kindCarried alone, are whole microseconds.
 	converter         netip.AddrPort
 	handshake, answer time.Duration
 	// program is the only field of kindProgram.
@@ -67,11 +70,11 @@ func (r request) encode() []byte {
 		b = appendAddrPort(b, r.local)
 	case kindLearned:
 		b = appendBool(b, r.mptcp)
-	case kindFailed:
-		b = append(b, byte(r.reason))
+	case kindSuspect:
+		b = append(b, anyReason)
 	case kindFastOpened:
 		b = append(b, byte(r.how))
-	case kindSilent:
+	case kindUnserved, kindRefused:
 		b = appendAddrPort(b, r.converter)
 	case kindCarried:
 		b = appendDuration(appendDuration(appendAddrPort(b, r.converter), r.handshake), r.answer)
@@ -94,13 +97,12 @@ func decodeRequest(b []byte) (request, error) {
 		r.local = d.addrPort()
 	case kindLearned:
 		r.mptcp = d.bool()
-	case kindFailed:
-		r.reason = Failure(d.byte())
-		d.check(r.reason == Unreachable || r.reason >= Refused && r.reason <= Busy)
+	case kindSuspect:
+		d.check(d.byte() != 0)
 	case kindFastOpened:
 		r.how = FastOpen(d.byte())
 		d.check(r.how >= FastOpenWorked && r.how <= FastOpenFailed)
-	case kindSilent:
+	case kindUnserved, kindRefused:
 		r.converter = d.addrPort()
 		d.check(r.converter.IsValid())
 	case kindCarried:

@@ -174,10 +174,12 @@ func (s *server) reply(p Process, r request) []byte {
 		return encodeYesOrNo(kindExcluded, s.handler.Excludes(p, r.program))
 	case kindLearned:
 		s.handler.Learned(p, r.server, r.mptcp)
-	case kindFailed:
-		s.handler.Failed(p, r.server, r.reason)
-	case kindSilent:
-		s.handler.Silent(p, r.converter, r.server)
+	case kindSuspect:
+		s.handler.Suspect(p, r.server)
+	case kindUnserved:
+		s.handler.Unserved(p, r.converter, r.server)
+	case kindRefused:
+		s.handler.Refused(p, r.converter, r.server)
 	case kindCarried:
 		s.handler.Carried(p, r.converter, r.server, r.handshake, r.answer)
 	case kindFastOpened:

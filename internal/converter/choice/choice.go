@@ -64,6 +64,9 @@ const (
 	// unreachedFor is how long connections go directly to a server that was reached neither through a converter nor directly.
 	// Programs then get the kernel's own error, and not that of a relay that has accepted the connection before.
 	unreachedFor = 10 * time.Second
+	// refusalsMost is how many servers in a row a converter may refuse. For one or two of them, a program may have used up the
+	// converter's ports.
+	refusalsMost = 4
 	// suspectPause is at least between two questions to a converter whether it works.
 	suspectPause = 3 * time.Second
 
@@ -98,6 +101,7 @@ type converter struct {
 	worked    time.Time     // it connected to a server
 	trusted   time.Time     // when Trust allowed it for the first time since then; zero: it has not
 	suspected time.Time     // when Suspect had it asked
+	refused   []netip.Addr  // the latest servers that it refused, since it connected to one; refusalsMost at most
 }
 
 // New returns a Choice without converters.
@@ -164,7 +168,7 @@ func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
 	}
 	var list []candidate
 	for _, v := range c.converters {
-		if _, unserved := c.unserved.Get(way{v.addr, server.Addr()}, now); unserved || now.Before(v.until) {
+		if !c.serves(v, server.Addr(), now) {
 			continue
 		}
 		// The time to the converter is a lower bound of the time through it. So a converter that could be better
@@ -181,6 +185,12 @@ func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
 		order = append(order, v.addr)
 	}
 	return order
+}
+
+// serves reports whether a converter is asked for a server.
+func (c *Choice) serves(v *converter, server netip.Addr, now time.Time) bool {
+	_, unserved := c.unserved.Get(way{v.addr, server}, now)
+	return !unserved && !now.Before(v.until)
 }
 
 // IsPlain reports whether a server is known to speak no MPTCP.
@@ -239,13 +249,15 @@ type Table struct {
 // Table returns what Choose decides now.
 func (c *Choice) Table(now time.Time) Table {
 	t := Table{Servers: make(map[netip.AddrPort]struct{}), Networks: make(map[netip.Prefix]struct{}), Ports: make(map[uint16]struct{})}
-	works := func(v *converter) bool { return !now.Before(v.until) }
-	if c.policy.Mode == Never || !slices.ContainsFunc(c.converters, works) {
+	served := func(server netip.Addr) bool {
+		return slices.ContainsFunc(c.converters, func(v *converter) bool { return c.serves(v, server, now) })
+	}
+	if c.policy.Mode == Never || !served(netip.Addr{}) {
 		return t
 	}
 	if c.policy.Mode == Auto {
 		for server, support := range c.servers.All(now) {
-			if support == known.Plain && !c.isExcluded(server, now) {
+			if support == known.Plain && !c.isExcluded(server, now) && served(server.Addr()) {
 				t.Servers[server] = struct{}{}
 			}
 		}
@@ -259,6 +271,15 @@ func (c *Choice) Table(now time.Time) Table {
 	}
 	for server := range c.unreached.All(now) {
 		t.Servers[server] = struct{}{}
+	}
+	var unserved []netip.Addr // by one converter at least
+	for w := range c.unserved.All(now) {
+		unserved = append(unserved, w.server)
+	}
+	for _, server := range unserved {
+		if !served(server) {
+			t.Networks[alone(server)] = struct{}{}
+		}
 	}
 	for _, p := range c.policy.ExcludePrefixes {
 		t.Networks[p.Masked()] = struct{}{}
@@ -345,6 +366,39 @@ func (c *Choice) Unserved(addr, server netip.AddrPort, now time.Time) {
 	}
 }
 
+// Refused notes that a converter was reached and refused to connect to a server. It is not asked for this server for a while, as
+// after Unserved. One that refuses several servers, and connects to none in between, failed, even if it answers questions.
+func (c *Choice) Refused(addr, server netip.AddrPort, now time.Time) {
+	c.Unserved(addr, server, now)
+	v, refused := c.find(addr), unmapped(server).Addr()
+	if v == nil || now.Before(v.until) || slices.Contains(v.refused, refused) {
+		return
+	}
+	v.refused = append(v.refused, refused)
+	if len(v.refused) < refusalsMost {
+		return
+	}
+	v.refused = v.refused[max(0, len(v.refused)-refusalsMost):]
+	c.Failed(addr, 0, now)
+}
+
+// Aside describes a converter that is left alone.
+type Aside struct {
+	Until   time.Time `json:"until"`
+	Refuses bool      `json:"refuses"` // it refused to connect to one server after the other; else it failed otherwise
+}
+
+// Aside returns the converters that are left alone now.
+func (c *Choice) Aside(now time.Time) map[netip.AddrPort]Aside {
+	aside := make(map[netip.AddrPort]Aside)
+	for _, v := range c.converters {
+		if now.Before(v.until) {
+			aside[v.addr] = Aside{Until: v.until, Refuses: len(v.refused) == refusalsMost}
+		}
+	}
+	return aside
+}
+
 // Suspect reports whether a converter that did not serve somebody should be asked now whether it works itself. If so,
 // Checked is called with the answer.
 func (c *Choice) Suspect(addr netip.AddrPort, now time.Time) bool {
@@ -371,7 +425,7 @@ func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, 
 		return
 	}
 	v.rtt, v.backoff, v.until = rtt, 0, time.Time{}
-	v.worked, v.trusted = now, time.Time{}
+	v.worked, v.trusted, v.refused = now, time.Time{}, nil
 	if total > 0 {
 		c.times.Set(way{addr, unmapped(server).Addr()}, total, now.Add(timesFor))
 	}

@@ -161,6 +161,57 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
+// A converter that refuses one server after the other is left alone, for ever longer. Refusals of one server again and again show
+// nothing, and one connection shows that it works.
+func TestRefused(t *testing.T) {
+	c, now, last := with(Policy{Mode: Always}, near, far), start, byte(0)
+	refuse := func() (refused netip.AddrPort) { // another server
+		last++
+		refused = netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, last}), 443)
+		c.Refused(near, refused, now)
+		return refused
+	}
+	aside := func(want bool) {
+		t.Helper()
+		if got := !slices.Contains(c.Choose(server, now), near); got != want || c.Aside(now)[near].Refuses != want || len(c.Aside(now)) > 1 {
+			t.Errorf("left alone: %v, want %v; %v", got, want, c.Aside(now))
+		}
+	}
+	first := refuse()
+	for port := range uint16(100) {
+		c.Refused(near, netip.AddrPortFrom(first.Addr(), port), now)
+	}
+	for range refusalsMost - 2 {
+		refuse()
+	}
+	aside(false)
+	if slices.Contains(c.Choose(first, now), near) {
+		t.Error("it is asked again for a server that it refused")
+	}
+	c.Carried(near, server, 1, 1, now)
+	for range refusalsMost - 1 {
+		refuse()
+	}
+	aside(false)
+	again := refuse()
+	refuse() // a connection that had begun before
+	aside(true)
+	for _, pause := range []time.Duration{backoffLeast, 2 * backoffLeast, 4 * backoffLeast} {
+		now = now.Add(pause - 1)
+		aside(true)
+		now = now.Add(1)
+		aside(false)
+		c.Refused(near, again, now)
+		aside(false)
+		again = refuse()
+		aside(true)
+	}
+	now = now.Add(backoffMost)
+	c.Carried(near, server, 1, 1, now)
+	refuse()
+	aside(false)
+}
+
 // A server that was not reached at all is reached directly for a while, so that programs see its own errors; no other port is.
 func TestUnreached(t *testing.T) {
 	c := with(Policy{Mode: Always}, near)
@@ -272,6 +323,7 @@ func TestAnySequence(t *testing.T) {
 					down[v] = now.Add(backoffLeast) // at least
 				}
 			},
+			"refused": func(t *rapid.T) { c.Refused(pick(t, all), pick(t, servers), now) },
 			"carried": func(t *rapid.T) {
 				v := pick(t, all)
 				rtt := time.Duration(rapid.IntRange(1, 100).Draw(t, "rtt"))

@@ -151,7 +151,7 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 		// The server may be slow, or the converter frozen. If the server does not answer directly either, it is slow.
 		a.silent, a.ways = a.via, nil
 	default:
-		a.client.Unserved(a.via, a.servers[0])
+		a.client.Refused(a.via, a.servers[0])
 	}
 	return a.way(), 0
 }
@@ -172,7 +172,7 @@ func (a *attempt) refused(e *rfc8803.Error, now time.Time) *engine.Dial {
 		return again
 	}
 	if !saysHowLong {
-		a.client.Unserved(a.via, a.servers[0]) // the reason may concern this server only
+		a.client.Refused(a.via, a.servers[0]) // the reason may concern this server only
 	}
 	return a.way()
 }

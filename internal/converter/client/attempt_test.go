@@ -191,6 +191,31 @@ func TestConverterRefusesOneServer(t *testing.T) {
 	}
 }
 
+// A converter that refuses one server after the other is left alone, though it answers questions.
+func TestConverterRefusesServers(t *testing.T) {
+	refusal, err := rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.ResourceExceeded}}.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob := netip.MustParseAddrPort("192.0.2.1:5124")
+	client := New(Config{Policy: choice.Policy{Mode: choice.Always}})
+	client.ask = func(netip.AddrPort) (bool, time.Duration) { return true, 0 }
+	client.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob}) })
+	refused := 0
+	for i := range 100 {
+		a, dial := client.begin(netip.MustParseAddrPort(fmt.Sprintf("203.0.113.%d:443", i)))
+		if dial.Await == nil {
+			continue
+		}
+		refused++
+		dial.Await(refusal)
+		a.dialled(engine.Result{Errno: syscall.EPROTO, Connected: true})
+	}
+	if refused > 10 || !client.Aside()[bob].Refuses {
+		t.Errorf("%d servers waited for a refusal, and then aside were %v", refused, client.Aside())
+	}
+}
+
 // A converter is called from the address that is given for it, by a socket with the mark. One that must not be called now is
 // passed over.
 func TestWaysToConverters(t *testing.T) {

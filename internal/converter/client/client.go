@@ -116,6 +116,12 @@ func (c *Client) Table() (t choice.Table) {
 	return t
 }
 
+// Aside returns the converters that are left alone now.
+func (c *Client) Aside() (aside map[netip.AddrPort]choice.Aside) {
+	c.Update(func(choice *choice.Choice) { aside = choice.Aside(time.Now()) })
+	return aside
+}
+
 // ExcludesName reports whether connections to servers of this name go directly.
 func (c *Client) ExcludesName(host string) (is bool) {
 	c.Update(func(choice *choice.Choice) { is = choice.ExcludesName(host) })

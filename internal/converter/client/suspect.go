@@ -14,12 +14,17 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
-// Unserved notes that a converter did not answer in time for a server, or refused, and finds out whether it works itself. Until it
-// is known that it does not, all other servers are reached through it: a program that connects to servers which are filtered
-// away, or that has used up the converter's ports to one, must not take it from other programs. Unserved returns at once. Any
-// goroutine may call it.
+// Unserved notes that a converter did not answer in time for a server, and finds out whether it works itself. Until it is known
+// that it does not, all other servers are reached through it: a program that connects to servers which are filtered away must not
+// take it from other programs. Unserved returns at once. Any goroutine may call it.
 func (c *Client) Unserved(converter, server netip.AddrPort) {
 	c.Update(func(choice *choice.Choice) { choice.Unserved(converter, server, time.Now()) })
+	c.Suspect(converter)
+}
+
+// Refused is like Unserved, for a converter that refused to connect to a server. A program may have used up its ports to that.
+func (c *Client) Refused(converter, server netip.AddrPort) {
+	c.Update(func(choice *choice.Choice) { choice.Refused(converter, server, time.Now()) })
 	c.Suspect(converter)
 }
 

@@ -33,7 +33,8 @@ func TestExcludedPrograms(t *testing.T) {
 }
 
 // A program that could not connect to a converter, as where a firewall forbids it this, or that was refused, as where it has used
-// up the ports to a server, takes it from no other.
+// up the ports to a server, takes it from no other. Only where it is refused for one server after the other, the converter is
+// left alone.
 func TestFailsForOneProgram(t *testing.T) {
 	t.Parallel()
 	bob := netip.MustParseAddrPort("192.0.2.1:5124")
@@ -59,13 +60,26 @@ func TestFailsForOneProgram(t *testing.T) {
 		t.Errorf("%s, the converter is not used", what)
 	}
 	asked("before")
-	for _, reason := range []ask.Failure{ask.Unreachable, ask.Refused, ask.Busy, ask.Malformed} {
-		c.Failed(bob, reason)
-		asked(fmt.Sprintf("after one program found it %v", reason))
+	c.Suspect(bob)
+	asked("when it did not answer within a program's short limit")
+	c.Unserved(bob, netip.MustParseAddrPort("203.0.113.2:80"))
+	asked("when it could not be reached for another server")
+	for range 10 {
+		c.Refused(bob, netip.MustParseAddrPort("203.0.113.3:80"))
 	}
+	asked("when it refused another server")
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if status, err := r.Status(); err == nil && status.Parts[PartServe].Counters.Accepted > 0 { // the relay has made sure
 			asked("when the relay has asked it")
+			for i := range 10 {
+				c.Refused(bob, netip.MustParseAddrPort(fmt.Sprintf("203.0.113.%d:80", 100+i)))
+			}
+			if c.Ask(netip.MustParseAddrPort("203.0.113.1:80")).Convert != nil {
+				t.Error("it is used, though it refuses one server after the other")
+			}
+			if status, err = r.Status(); err != nil || !status.Aside[bob].Refuses {
+				t.Errorf("set aside: %v, %v", status.Aside, err)
+			}
 			return
 		}
 	}

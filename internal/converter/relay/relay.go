@@ -316,5 +316,8 @@ func (r *relay) status() Status {
 		}
 		s.Parts[name] = out
 	}
+	if r.user != nil {
+		s.Aside = r.user.client.Aside()
+	}
 	return s
 }

@@ -132,6 +132,8 @@ type Status struct {
 	Parts   map[string]*Part `json:"parts"` // by the name of the part
 	// Capture gives the reason why programs' connections are not led to the relay as its State says; empty: they are.
 	Capture string `json:"capture,omitempty"`
+	// Aside are the converters that are left alone for a while, because they do not work.
+	Aside map[netip.AddrPort]choice.Aside `json:"aside,omitempty"`
 }
 
 // Part is one way in which connections come in.

@@ -275,16 +275,20 @@ func (x *user) Learned(_ ask.Process, server netip.AddrPort, mptcp bool) {
 	x.client.Update(func(c *choice.Choice) { c.Learned(server, mptcp, time.Now()) })
 }
 
-// Failed implements ask.Handler. Perhaps the converter failed for this program only: that may have a firewall, or a short limit,
-// of its own, or have used up the converter's ports to a server.
-func (x *user) Failed(_ ask.Process, converter netip.AddrPort, _ ask.Failure) {
-	x.client.Suspect(converter)
-}
+// Suspect implements ask.Handler.
+func (x *user) Suspect(_ ask.Process, converter netip.AddrPort) { x.client.Suspect(converter) }
 
-// Silent implements ask.Handler.
-func (x *user) Silent(_ ask.Process, converter, server netip.AddrPort) {
+// Unserved implements ask.Handler.
+func (x *user) Unserved(_ ask.Process, converter, server netip.AddrPort) {
 	for _, c := range x.addressesOf(converter) {
 		x.client.Unserved(c, server)
+	}
+}
+
+// Refused implements ask.Handler.
+func (x *user) Refused(_ ask.Process, converter, server netip.AddrPort) {
+	for _, c := range x.addressesOf(converter) {
+		x.client.Refused(c, server)
 	}
 }
 
