@@ -130,6 +130,12 @@ func (c callerSocket) sockaddr(a netip.AddrPort) (unix.Sockaddr, bool) {
 	return nil, false
 }
 
+// takes reports whether the kernel lets the socket connect to an address as a program wrote it.
+func (c callerSocket) takes(a netip.AddrPort) bool {
+	_, reaches := c.sockaddr(unmapped(a))
+	return reaches && a.Addr().Is4() == (c.family == unix.AF_INET)
+}
+
 // wildcard is the address of a socket that may come from any.
 func wildcard(family int) unix.Sockaddr {
 	if family == unix.AF_INET6 {
@@ -169,7 +175,7 @@ func decodeSockaddr(raw []byte) (netip.AddrPort, bool) {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(raw[4:])), port), true
 	case unix.AF_INET6:
 		if len(raw) >= unix.SizeofSockaddrInet6 {
-			return netip.AddrPortFrom(netip.AddrFrom16([16]byte(raw[8:])).Unmap(), port), true
+			return netip.AddrPortFrom(netip.AddrFrom16([16]byte(raw[8:])), port), true
 		}
 	}
 	return netip.AddrPort{}, false

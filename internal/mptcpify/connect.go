@@ -46,12 +46,12 @@ func newConverting(relay string, leads *[maxLeads]lead) *converting {
 
 // connect answers connect(). What needs no converter goes on at once. The rest waits in a goroutine of its own.
 func (s *supervisor) connect(n *notification) {
-	server, ok := destination(n)
+	called, ok := destination(n)
 	if !ok || s.converting == nil {
 		_ = answerContinue(s.listener, n.id)
 		return
 	}
-	if direct, plain := s.converting.relay.Direct(server); direct {
+	if direct, plain := s.converting.relay.Direct(unmapped(called)); direct {
 		if plain {
 			s.makePlain(n)
 		}
@@ -63,7 +63,7 @@ func (s *supervisor) connect(n *notification) {
 		l.begin(n)
 		go func() {
 			defer func() { s.converting.free <- l }()
-			s.lead(l, server)
+			s.lead(l, called)
 			l.end()
 		}()
 	default:
@@ -88,7 +88,7 @@ func (l *lead) touch(sendTimeout unix.Timeval) {
 
 func (l *lead) end() { atomic.StoreUint64(&l.call.id, 0) }
 
-// destination returns the server of a connect() call. It reports false for addresses of this host or its links, and
+// destination returns the address in a connect() call as it is there. It reports false for addresses of this host or its links, and
 // if the caller's memory cannot be read. The kernel reads the address again if the call goes on, so that a program
 // that changes it meanwhile only deceives itself.
 func destination(n *notification) (netip.AddrPort, bool) {
@@ -97,19 +97,21 @@ func destination(n *notification) (netip.AddrPort, bool) {
 	if err := readMemory(n.tid, n.args[1], raw); err != nil {
 		return netip.AddrPort{}, false
 	}
-	server, ok := decodeSockaddr(raw)
+	called, ok := decodeSockaddr(raw)
 	if !ok {
 		return netip.AddrPort{}, false
 	}
-	addr := server.Addr()
+	addr := called.Addr().Unmap()
 	local := addr.IsUnspecified() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast()
-	return server, !local && server.Port() != 0
+	return called, !local && called.Port() != 0
 }
 
-// lead answers a connect() call, if possible after connecting to a converter or the relay. Whenever something fails,
-// the socket is made as it was and the kernel carries out the program's call.
-func (s *supervisor) lead(l *lead, server netip.AddrPort) {
-	began := time.Now()
+func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+
+// lead answers a connect() call for an address, if possible after connecting to a converter or the relay. Whenever something
+// fails, the socket is made as it was and the kernel carries out the program's call.
+func (s *supervisor) lead(l *lead, called netip.AddrPort) {
+	began, server := time.Now(), unmapped(called)
 	program, err := executableOf(l.call.tid)
 	if err != nil || s.converting.relay.Excludes(program) {
 		_ = answerContinue(s.listener, l.call.id)
@@ -121,7 +123,7 @@ func (s *supervisor) lead(l *lead, server netip.AddrPort) {
 		return
 	}
 	defer unix.Close(sock.fd)
-	if _, reaches := sock.sockaddr(server); !reaches { // the program is to get the kernel's error
+	if !sock.takes(called) { // the program is to get the kernel's error
 		_ = answerContinue(s.listener, l.call.id)
 		return
 	}

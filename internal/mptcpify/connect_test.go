@@ -341,6 +341,45 @@ func TestConnectMapped(t *testing.T) {
 	}
 }
 
+// TestOddAddresses: an address of another family than the socket's, or of another length, has the outcome that it has without
+// dcol, as has a program that disconnects its socket.
+func TestOddAddresses(t *testing.T) {
+	const script = `
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def connect(s, raw, length):
+    if libc.connect(s.fileno(), raw.ljust(128, b'\0'), length) == 0: return 'connected'
+    return errno.errorcode[ctypes.get_errno()]
+four = struct.pack('=H', socket.AF_INET) + struct.pack('>H', port) + socket.inet_aton(host)
+def six(host): return struct.pack('=H', socket.AF_INET6) + struct.pack('>HI', port, 0) + socket.inet_pton(socket.AF_INET6, host)
+mapped = six('::ffff:' + host)
+for blocking in (True, False):
+    for family, raw, lengths in (
+        (socket.AF_INET6, four, (0, 2, 8, 15, 16, 28, 128)), (socket.AF_INET, mapped, (16, 27, 28, 128)),
+        (socket.AF_INET, four, (0, 2, 8, 15)), (socket.AF_INET6, six('2001:db8::5'), (16, 23, 27)),
+        (socket.AF_INET, b'\0\0' + four[2:], (2, 16, 28)), (socket.AF_INET6, b'\0\0' + four[2:], (2, 16, 28)),
+        (socket.AF_INET6, struct.pack('=H', 999) + four[2:], (16, 28)), (socket.AF_INET, six('2001:db8::5'), (28,)),
+    ):
+        for length in lengths:
+            s = socket.socket(family); s.setblocking(blocking)
+            print(blocking, family, raw[:2], length, connect(s, raw, length))
+    for family, raw, length in ((socket.AF_INET, four, 16), (socket.AF_INET6, mapped, 28)):
+        s = socket.socket(family); s.setblocking(blocking)
+        first = connect(s, raw, length)
+        select.select([], [s], [], 20)
+        print(blocking, family, first, connect(s, bytes(16), 16), connect(s, raw, length))
+`
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeWorks)
+	led := python(t, r, script, hostPort(server)...)
+	without, err := exec.Command("python3", led.Args[slices.Index(led.Args, "python3")+1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, without)
+	}
+	wantProbe(t, led, string(without))
+}
+
 func TestCurlThroughRelay(t *testing.T) {
 	needProgram(t, "curl")
 	newSite(t)
