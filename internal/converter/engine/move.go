@@ -74,7 +74,7 @@ func (l *loop) moveSome(e *end) (n int, errno syscall.Errno) {
 			return 0, unix.EAGAIN
 		}
 		e.chunk = chunkLeast
-	case e.chunk > chunkLeast && e.speaksTCP():
+	case e.chunk > chunkLeast && e.is&isUrgent == 0 && e.speaksTCP():
 		if e.pipe = l.pipes.take(); e.pipe != nil {
 			e.pair.hearer = nil // it would not hear what passes the pipe
 			return l.fillPipe(e)
@@ -93,7 +93,7 @@ func (l *loop) readAndWrite(e *end) (moved int, errno syscall.Errno) {
 		e.is |= isDone
 		return 0, 0
 	}
-	e.wasRead(got, int(e.chunk))
+	l.wasRead(e, got, int(e.chunk))
 	if got < int(e.chunk) && e.is&isEnding != 0 {
 		e.is |= isDone
 	}
@@ -145,10 +145,11 @@ func (l *loop) fillPipe(e *end) (n int, errno syscall.Errno) {
 	got, errno := l.sockets.splice(int(e.fd), e.pipe.in, l.pipes.size)
 	if errno != 0 || got == 0 {
 		l.release(e)
-		if errno == 0 {
-			e.is |= isDone
+		if errno != 0 {
+			return 0, errno
 		}
-		return 0, errno
+		e.chunk = chunkLeast
+		return l.readAndWrite(e) // the end of the stream, or an urgent byte
 	}
 	if got < chunkLeast {
 		e.chunk = chunkLeast

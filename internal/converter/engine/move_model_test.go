@@ -119,6 +119,8 @@ func (m *model) writable(fd int) bool {
 
 func (m *model) sendAtOnce(fd int) { m.sockets[fd].prompt = true }
 
+func (m *model) keepUrgent(int) {}
+
 func (m *model) failed(fd int) bool    { return m.sockets[fd].reset }
 func (m *model) shutdown(fd int) error { m.sockets[fd].shut = true; return nil }
 func (m *model) close(fd int)          { m.sockets[fd].closed = "closed" }

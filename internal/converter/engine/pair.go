@@ -34,6 +34,8 @@ const (
 	isReady         // is in loop.ready
 	isEmpty         // there is nothing to read before the next event
 	isMarked        // its stream has an end, an error or an urgent byte in it, at which a read stops
+	isUrgent        // it is TCP, and has had an urgent byte, which a splice does not pass
+	isWhole         // its urgent bytes are read, too
 	isBroken        // it has an error, such as a reset
 	isEnding        // it is TCP, and the end of its stream has arrived: a read that gets less than it asked for gets the last bytes
 	isWritten       // something was written to it
@@ -48,9 +50,13 @@ func (e *end) peer() *end {
 }
 
 // wasRead notes that a read got n bytes of at most most. After less than that, Linux reports an event when there is
-// more to read, so that the read which would only return EAGAIN is saved.
-func (e *end) wasRead(n, most int) {
-	if n < most && e.is&isMarked == 0 {
+// more to read, so that the read which would only return EAGAIN is saved. After as many, the next read may begin at an urgent byte
+// of which no event has come yet.
+func (l *loop) wasRead(e *end, n, most int) {
+	switch {
+	case n == most:
+		l.keepUrgent(e)
+	case e.is&isMarked == 0:
 		e.is |= isEmpty
 	}
 }

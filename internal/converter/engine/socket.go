@@ -120,6 +120,9 @@ func resetUnlessDone(fd int) error {
 // sendAtOnce has an end send small packets without waiting for acknowledgements: who sends to it has gathered the bytes.
 func sendAtOnce(fd int) error { return setOption(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, int32(1)) }
 
+// keepUrgent has urgent bytes (MSG_OOB) read at their place among the others. MPTCP sockets lack the option: they always do that.
+func keepUrgent(fd int) { _ = setOption(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, int32(1)) }
+
 // keepAlive has an end ended that has vanished.
 func keepAlive(fd int) error {
 	return cmp.Or(
@@ -154,6 +157,8 @@ type sockets interface {
 	writable(fd int) bool
 	// sendAtOnce has a socket send small packets without waiting for acknowledgements.
 	sendAtOnce(fd int)
+	// keepUrgent has a socket's urgent bytes read at their place among the others.
+	keepUrgent(fd int)
 	// failed reports whether a connected socket is not connected any more.
 	failed(fd int) bool
 	// shutdown sends the end of the stream.
@@ -172,6 +177,7 @@ func (kernel) write(fd int, b []byte) (int, syscall.Errno) { return write(fd, b)
 func (kernel) splice(from, to, n int) (int, syscall.Errno) { return splice(from, to, n) }
 func (kernel) writable(fd int) bool                        { return writable(fd) }
 func (kernel) sendAtOnce(fd int)                           { _ = sendAtOnce(fd) }
+func (kernel) keepUrgent(fd int)                           { keepUrgent(fd) }
 func (kernel) failed(fd int) bool                          { return connectError(fd) != 0 }
 func (kernel) shutdown(fd int) error                       { return unix.Shutdown(fd, unix.SHUT_WR) }
 func (kernel) close(fd int)                                { closeSocket(fd) }

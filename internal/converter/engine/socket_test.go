@@ -82,8 +82,8 @@ func TestUrgentByte(t *testing.T) {
 		send("before", unix.MSG_MORE)
 		send("!", unix.MSG_OOB|unix.MSG_MORE)
 		send("after", 0)
-		b := make([]byte, len("beforeafter"))
-		if _, err := io.ReadFull(c, b); err != nil || string(b) != "beforeafter" {
+		b := make([]byte, len("before!after"))
+		if _, err := io.ReadFull(c, b); err != nil || string(b) != "before!after" {
 			t.Errorf("%q, %v", b, err)
 		}
 	}
