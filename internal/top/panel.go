@@ -1,6 +1,7 @@
 package top
 
 import (
+	"math"
 	"net/netip"
 	"strings"
 )
@@ -42,22 +43,17 @@ func (p *panel) pressed(k Key) bool {
 	case "home", "g":
 		p.top, p.left = 0, 0
 	case "end", "G":
-		p.top = len(p.lines)
+		p.top = math.MaxInt / 2
 	case "left":
 		p.left -= sideways
 	case "right":
 		p.left += sideways
 	}
-	widest := 0
-	for _, l := range p.lines {
-		widest = max(widest, width(l))
-	}
-	p.top = max(min(p.top, len(p.lines)-1), 0)
-	p.left = max(min(p.left, widest-sideways), 0)
 	return false
 }
 
-// view returns the panel's lines for a screen.
+// view returns the panel's lines for a screen. It also bounds how far the keys have moved the text: only here it is known how much
+// of it fits.
 func (p *panel) view(columns, rows int, cut string) []Line {
 	lines := make([]Line, 0, rows)
 	lines = append(lines, Line{{fit(p.title, columns, false, cut), Title}})
@@ -68,9 +64,14 @@ func (p *panel) view(columns, rows int, cut string) []Line {
 			shown = append(shown, wrap(l, columns)...)
 		}
 	}
+	widest := 0
+	for _, l := range shown {
+		widest = max(widest, width(l))
+	}
 	space := max(rows-2, 0)
-	top := max(min(p.top, len(shown)-space), 0)
-	for _, l := range shown[top:min(top+space, len(shown))] {
+	p.top = max(min(p.top, len(shown)-space), 0)
+	p.left = max(min(p.left, widest-columns+sideways-1), 0) / sideways * sideways
+	for _, l := range shown[p.top:min(p.top+space, len(shown))] {
 		lines = append(lines, Line{{afterColumns(l, p.left), Plain}}.cutTo(columns, cut))
 	}
 	for len(lines) < rows-1 {

@@ -94,10 +94,7 @@ func (p *program) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case e, ok := <-p.terminal.EventQ():
-			if !ok {
-				return nil
-			}
-			if done, err := p.event(ctx, e); done {
+			if done, err := p.events(ctx, e, ok); done {
 				return err
 			}
 		case msg := <-p.messages:
@@ -167,6 +164,24 @@ func (p *program) arrived(msg Message) {
 		p.open = false
 	}
 	p.model.Handle(msg, time.Now())
+}
+
+// events handles an event of the terminal and those that wait behind it, and reports whether the program ends. They have one picture in
+// common: over a slow line, a picture for each of many keys would arrive long after the last key.
+func (p *program) events(ctx context.Context, e tcell.Event, ok bool) (done bool, err error) {
+	for {
+		if !ok {
+			return true, nil
+		}
+		if done, err := p.event(ctx, e); done {
+			return true, err
+		}
+		select {
+		case e, ok = <-p.terminal.EventQ():
+		default:
+			return false, nil
+		}
+	}
 }
 
 // event handles an event of the terminal, and reports whether the program ends.

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"context"
 	"io"
 	"strings"
 	"sync"
@@ -8,14 +9,19 @@ import (
 	"time"
 
 	"github.com/gdamore/tcell/v3"
+
+	"github.com/detour-collective/dcol/internal/api"
 )
 
-// wire is a terminal that keeps what is sent to it, and on which nobody types.
+// wire is a terminal that keeps what is sent to it.
 type wire struct {
-	mu     sync.Mutex
-	sent   strings.Builder
-	hungUp chan struct{}
-	once   sync.Once
+	mu       sync.Mutex
+	sent     strings.Builder
+	pictures int // writes
+	hungUp   chan struct{}
+	once     sync.Once
+	keys     chan string   // nil: nobody types
+	stopped  chan struct{} // nothing is taken before it is closed; nil: all is
 }
 
 func (w *wire) Start() error             { return nil }
@@ -32,14 +38,22 @@ func (w *wire) WindowSize() (tcell.WindowSize, error) {
 	return tcell.WindowSize{Width: 80, Height: 24}, nil
 }
 
-func (w *wire) Read([]byte) (int, error) {
-	<-w.hungUp
-	return 0, io.EOF
+func (w *wire) Read(p []byte) (int, error) {
+	select {
+	case keys := <-w.keys:
+		return copy(p, keys), nil
+	case <-w.hungUp:
+		return 0, io.EOF
+	}
 }
 
 func (w *wire) Write(p []byte) (int, error) {
+	if w.stopped != nil {
+		<-w.stopped
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.pictures++
 	return w.sent.Write(p)
 }
 
@@ -86,5 +100,52 @@ func TestUpdatesAreSmall(t *testing.T) {
 	t.Logf("%d bytes for each state", mean)
 	if mean > most {
 		t.Errorf("%d bytes are sent for each state, at most %d", mean, most)
+	}
+}
+
+// silent answers nothing.
+type silent struct{ Agent }
+
+func (silent) Status(ctx context.Context) (api.Status, error) {
+	<-ctx.Done()
+	return api.Status{}, ctx.Err()
+}
+
+// Keys that come faster than the line takes pictures have one picture in common, so that the picture is not behind them.
+func TestKeysShareAPicture(t *testing.T) {
+	t.Setenv("TERM", "xterm-256color")
+	w := &wire{hungUp: make(chan struct{}), keys: make(chan string)}
+	screen, err := tcell.NewTerminfoScreenFromTty(w, tcell.OptNegotiation(false))
+	if err == nil {
+		err = screen.Init()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer screen.Fini()
+	const keys = 100
+	w.stopped, w.pictures = make(chan struct{}), 0
+	p := program{agent: silent{}, terminal: screen, styles: styles(), messages: make(chan Message), every: seldom}
+	p.model.Handle(Answered{status(keys, 0), seldom}, start)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- p.loop(ctx) }()
+	w.keys <- strings.Repeat("j", keys)
+	for len(screen.EventQ()) < keys {
+		time.Sleep(time.Millisecond)
+	}
+	close(w.stopped)
+	for len(screen.EventQ()) > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	w.keys <- "q"
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.pictures > 5 {
+		t.Errorf("%d keys have %d pictures", keys, w.pictures)
 	}
 }

@@ -141,6 +141,7 @@ func (m *Model) explained(e Explained, now time.Time) {
 	}
 	if e.Err != nil {
 		m.panel = newPanel(m.panel.title, "The agent gave no answer: "+e.Err.Error())
+		m.panel.wraps = true
 		return
 	}
 	var b strings.Builder

@@ -431,6 +431,41 @@ func TestSteering(t *testing.T) {
 	}
 }
 
+// A panel shows all of its text, also if it wraps, and no key is without effect because of keys that went beyond its end.
+func TestPanelScrolls(t *testing.T) {
+	m, now := shown(3, 1)
+	m.feed.status.Problems = []string{"the certificate expires in 2 h, and no coordinator answers: check that TCP port 45672 of coordinator.example is reachable, at last"}
+	const columns, rows = 24, 6
+	picture := func() string { return text(View(m, now, columns, rows, Look{})) }
+	press(m, now, "p")
+	for _, keys := range [][]Key{{"down", "down", "down", "down", "down", "down", "down", "down", "down"}, {"home", "end"}} {
+		for _, k := range keys {
+			press(m, now, k)
+			picture()
+		}
+		end := picture()
+		if !strings.Contains(end, "at last") {
+			t.Errorf("after %q the end is not shown:\n%s", keys, end)
+		}
+		if press(m, now, "up"); picture() == end {
+			t.Errorf("after %q, the key up does nothing", keys)
+		}
+	}
+	before := picture()
+	if press(m, now, "right"); picture() != before {
+		t.Errorf("a text that fits moves sideways:\n%s", picture())
+	}
+	press(m, now, "esc", "?")
+	for range 20 {
+		press(m, now, "right")
+		picture()
+	}
+	right := picture()
+	if press(m, now, "left"); picture() == right {
+		t.Error("after many keys to the right, the key left does nothing")
+	}
+}
+
 func TestEvery(t *testing.T) {
 	for cost, want := range map[time.Duration]time.Duration{
 		0: time.Second, 9 * time.Millisecond: time.Second, 15 * time.Millisecond: 2 * time.Second, time.Minute: seldom,
