@@ -165,21 +165,8 @@ func (w *Watcher) takeQuota(g *api.Given) []Notice {
 	if g.QuotaBytes == 0 {
 		return nil
 	}
-	if !g.Renews.Equal(w.quota.renews) {
-		w.quota.renews, w.quota.share = g.Renews, 0
-	}
 	used := uint64(float64(g.UsedBytes) / float64(g.QuotaBytes) * 100)
-	reached := uint64(0)
-	for _, share := range shares {
-		if used >= share {
-			reached = share
-		}
-	}
-	if reached <= w.quota.share {
-		return nil
-	}
-	w.quota.share = reached
-	if !w.begun {
+	if !w.quota.reaches(used, g.QuotaBytes, g.Renews) || !w.begun {
 		return nil
 	}
 	return []Notice{{QuotaNear, fmt.Sprintf("%d %% of the monthly quota for members is used; it begins anew on %s", used, g.Renews.Local().Format(time.DateOnly))}}

@@ -90,6 +90,28 @@ func TestQuota(t *testing.T) {
 	p.want("again", p.see(used(1000), 10), "quota 100 % of the monthly quota for members is used; it begins anew on 2026-05-01")
 }
 
+// A quota or a budget that was raised is told of again when its new end is near, and one that was lowered, too.
+func TestRaisedLimits(t *testing.T) {
+	p := newPlay(t)
+	renews := time.Date(2026, 4, 1, 0, 0, 0, 0, time.Local)
+	of := func(used, limit uint64) api.Status {
+		return api.Status{
+			Serving: &api.Serving{Given: api.Given{QuotaBytes: limit, UsedBytes: used, Renews: renews}},
+			Client:  &api.Using{Budgets: []api.Budget{{Scope: "total", Used: used, Limit: limit, Renews: renews}}},
+		}
+	}
+	both := func(share string) []string {
+		return []string{"budget " + share + " % of the month's budget (client.budget.total) is used; it begins anew on 2026-04-01",
+			"quota " + share + " % of the monthly quota for members is used; it begins anew on 2026-04-01"}
+	}
+	p.see(of(0, 1000), 1)
+	p.want("all", p.see(of(1000, 1000), 5), both("100")...)
+	p.want("twice as much", p.see(of(1000, 2000), 5))
+	p.want("most of that", p.see(of(1700, 2000), 5), both("85")...)
+	p.want("a little more, of which this is most", p.see(of(1700, 2100), 5))
+	p.want("less", p.see(of(1700, 1700), 5), both("100")...)
+}
+
 func TestAgentLost(t *testing.T) {
 	p := newPlay(t)
 	p.see(api.Status{}, 10)

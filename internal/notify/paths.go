@@ -50,21 +50,9 @@ func (w *Watcher) takeBudgets(all []api.Budget) (list []Notice) {
 		}
 		key := b.Scope + " " + b.Waypoint
 		known, used := w.budgets[key], b.Used*100/b.Limit
-		if !b.Renews.Equal(known.renews) {
-			known = spending{renews: b.Renews}
-		}
-		var reached uint64
-		for _, share := range shares {
-			if used >= share {
-				reached = share
-			}
-		}
-		if reached > known.share {
-			known.share = reached
-			if w.begun {
-				list = append(list, Notice{BudgetNear, fmt.Sprintf("%d %% of the month's budget (%s) is used; it begins anew on %s",
-					used, budgetName(b), b.Renews.Local().Format(time.DateOnly))})
-			}
+		if known.reaches(used, b.Limit, b.Renews) && w.begun {
+			list = append(list, Notice{BudgetNear, fmt.Sprintf("%d %% of the month's budget (%s) is used; it begins anew on %s",
+				used, budgetName(b), b.Renews.Local().Format(time.DateOnly))})
 		}
 		w.budgets[key] = known
 	}
@@ -83,5 +71,26 @@ func budgetName(b api.Budget) string {
 // spending has the largest share of a budget for which there was a notice, in percent, and the time when the budget renews.
 type spending struct {
 	renews time.Time
+	limit  uint64
 	share  uint64
+}
+
+// reaches reports whether so many percent of a limit are a share that was not told of in this month. If the limit was raised, the
+// shares of the new one are told of again.
+func (s *spending) reaches(used, limit uint64, renews time.Time) bool {
+	reached := uint64(0)
+	for _, share := range shares {
+		if used >= share {
+			reached = share
+		}
+	}
+	before := s.share
+	switch {
+	case !renews.Equal(s.renews):
+		before = 0
+	case limit > s.limit:
+		before = min(before, reached)
+	}
+	*s = spending{renews, limit, max(before, reached)}
+	return reached > before
 }
