@@ -12,8 +12,8 @@ type panel struct {
 	lines []string
 	top   int
 	left  int
-	wraps bool
 	waits netip.AddrPort // for the agent's answer about this server
+	token string         // of the connection that the user asked about
 }
 
 func newPanel(title, text string) *panel {
@@ -57,12 +57,9 @@ func (p *panel) pressed(k Key) bool {
 func (p *panel) view(columns, rows int, cut string) []Line {
 	lines := make([]Line, 0, rows)
 	lines = append(lines, Line{{fit(p.title, columns, false, cut), Title}})
-	shown := p.lines
-	if p.wraps {
-		shown = nil
-		for _, l := range p.lines {
-			shown = append(shown, wrap(l, columns)...)
-		}
+	var shown []string
+	for _, l := range p.lines {
+		shown = append(shown, fold(l, columns)...)
 	}
 	widest := 0
 	for _, l := range shown {
@@ -78,6 +75,47 @@ func (p *panel) view(columns, rows int, cut string) []Line {
 		lines = append(lines, nil)
 	}
 	return append(lines, Line{{"esc", Strong}, {" back  ", Dim}, {"arrows", Strong}, {" scroll", Dim}}.cutTo(columns, cut))
+}
+
+// gap separates the columns of a table, and the words of the help from their explanations.
+const gap = "  "
+
+// fold breaks a line of text that is too long for the columns. What follows the last gap goes below the rest if it is a sentence; the
+// columns of a table stay as they are, and can be moved sideways.
+func fold(line string, columns int) []string {
+	if width(line) <= columns {
+		return []string{line}
+	}
+	text := strings.TrimLeft(line, " ")
+	indent := len(line) - len(text)
+	at := strings.LastIndex(text, gap) + len(gap)
+	if at < len(gap) {
+		if indent > 0 {
+			indent += 2
+		}
+		return hang(line[:len(line)-len(text)], text, min(indent, columns/2), columns)
+	}
+	head, last := line[:indent+at], text[at:]
+	if len(strings.Fields(last)) < 3 {
+		return []string{line}
+	}
+	if w := width(head); w <= columns/2 {
+		return hang(head, last, w, columns)
+	}
+	under := min(indent+4, columns/2)
+	return append([]string{strings.TrimRight(head, " ")}, hang(strings.Repeat(" ", under), last, under, columns)...)
+}
+
+// hang wraps a text behind a head, with its further lines below an indentation.
+func hang(head, text string, indent, columns int) []string {
+	lines := wrap(text, columns-max(width(head), indent))
+	for i := range lines {
+		if i > 0 {
+			head = strings.Repeat(" ", indent)
+		}
+		lines[i] = head + lines[i]
+	}
+	return lines
 }
 
 // afterColumns returns the rest of a text after its first columns.

@@ -141,8 +141,11 @@ func (m *Model) explained(e Explained, now time.Time) {
 	}
 	if e.Err != nil {
 		m.panel = newPanel(m.panel.title, "The agent gave no answer: "+e.Err.Error())
-		m.panel.wraps = true
 		return
+	}
+	// The answer has all connections to the server, of which there may be hundreds.
+	if one := slices.IndexFunc(e.Why.Connections, func(c api.Connection) bool { return c.Token == m.panel.token }); one >= 0 {
+		e.Why.Connections, e.Why.Closed = e.Why.Connections[one:one+1], nil
 	}
 	var b strings.Builder
 	if err := ui.Why(&b, e.Why, now); err != nil {
@@ -181,7 +184,7 @@ func (m *Model) why() []Request {
 		return nil
 	}
 	m.panel = newPanel(fmt.Sprintf("Why: %v", r.conn.Remote), "Waiting for the agent.")
-	m.panel.waits = r.conn.Remote
+	m.panel.waits, m.panel.token = r.conn.Remote, r.conn.Token
 	return []Request{AskWhy{r.conn.Remote}}
 }
 
@@ -232,5 +235,4 @@ func (m *Model) problems() {
 		list[i] = clean(list[i])
 	}
 	m.panel = newPanel("Problems", strings.Join(list, "\n\n"))
-	m.panel.wraps = true
 }

@@ -466,6 +466,62 @@ func TestPanelScrolls(t *testing.T) {
 	}
 }
 
+// w tells of the chosen connection alone, however many lead to its server, and on a narrow terminal its reasons can be read without
+// moving the text sideways.
+func TestWhyOfOneConnection(t *testing.T) {
+	const because = "a spare: messages take 22.6ms over it, 16.7ms through bob; at less than that it comes first"
+	for _, columns := range []int{20, 40, 80} {
+		m, now := shown(3, 1)
+		press(m, now, "down", "w")
+		chosen := m.cursor.row(m.rows).conn
+		w := api.Why{
+			Server: m.panel.waits, Candidates: []api.Candidate{{Waypoint: "carol", Kind: "in-band", Why: because}},
+			Mends: []string{"dcol use --reset takes waypoints as the configuration says"},
+		}
+		for i := range 50 {
+			c := *chosen
+			c.Token, c.Note = fmt.Sprint(i), "another connection"
+			w.Connections = append(w.Connections, c)
+		}
+		w.Connections = append(w.Connections, *chosen)
+		m.Handle(Explained{Server: m.panel.waits, Why: w}, now)
+		var words []string
+		for range 40 {
+			words = append(words, strings.Fields(text(View(m, now, columns, 24, Look{})))...)
+			press(m, now, "pgdn")
+		}
+		all := strings.Join(words, " ")
+		for _, want := range []string{because, w.Mends[0]} {
+			for _, word := range strings.Fields(want) {
+				if !strings.Contains(all, word) {
+					t.Errorf("with %d columns, %q of %q is not shown:\n%s", columns, word, want, all)
+				}
+			}
+		}
+		if strings.Contains(all, "another") {
+			t.Errorf("with %d columns, other connections are shown:\n%s", columns, all)
+		}
+	}
+}
+
+func TestFold(t *testing.T) {
+	for _, test := range []struct {
+		line string
+		want []string
+	}{
+		{"  short", []string{"  short"}},
+		{"  some words that are too many here", []string{"  some words that", "    are too many", "    here"}},
+		{"unindented words that are too many", []string{"unindented words", "that are too many"}},
+		{"  a  ab  a sentence that is long", []string{"  a  ab  a sentence", "         that is", "         long"}},
+		{"  a table  with  12 ms  a sentence that is long", []string{"  a table  with  12 ms", "      a sentence", "      that is long"}},
+		{"  a table  with  12.0 ms  13.0 ms  yes", []string{"  a table  with  12.0 ms  13.0 ms  yes"}},
+	} {
+		if d := cmp.Diff(test.want, fold(test.line, 20)); d != "" {
+			t.Errorf("%q (-want +got)\n%s", test.line, d)
+		}
+	}
+}
+
 func TestEvery(t *testing.T) {
 	for cost, want := range map[time.Duration]time.Duration{
 		0: time.Second, 9 * time.Millisecond: time.Second, 15 * time.Millisecond: 2 * time.Second, time.Minute: seldom,

@@ -147,7 +147,7 @@ func (s *screen) sums() {
 	}
 	chart := 0
 	if s.columns >= 70 {
-		chart = min((s.columns-50)/4, 24)
+		chart = min((s.columns-60)/4, 24)
 	}
 	digits := 13
 	number := ui.Rate
