@@ -99,7 +99,7 @@ func fold(line string, columns int) []string {
 	if len(strings.Fields(last)) < 3 {
 		return []string{line}
 	}
-	if w := width(head); w <= columns/2 {
+	if w := width(head); w <= 3*columns/5 {
 		return hang(head, last, w, columns)
 	}
 	under := min(indent+4, columns/2)
@@ -162,12 +162,10 @@ const help = `Keys
   tab                 move between connections and waypoints
   enter, left, right  show or hide a connection's subflows
   e                   show or hide those of all
-  s, S                sort by traffic, age, server, RTT,
-                      retransmissions
-  /                   filter: words of servers, paths, states;
-                      esc clears it
+  s, S                sort by traffic, age, server, RTT, retransmissions
+  /                   filter: words of servers, paths, states; esc clears it
   space               freeze, and go on
-  w                   why: what is done about this server
+  w                   why: what is done about this connection
   u                   use this waypoint first, or only it
   a                   avoid this waypoint
   r                   take waypoints as the configuration says
@@ -178,20 +176,14 @@ const help = `Keys
 What is shown
 
   IN, OUT    payload received and sent, bits per second
-  TREND      the last rates, in and out together; the
-             tallest bar is the highest of them
-  RTT        smoothed round-trip time; a connection's is
-             that of its quickest path
-  QUEUED     bytes that this host has given to a path, and
-             the other end has not confirmed
-  LOSS       of a path: segments sent again of those that
-             this host sent in the last states; "-": too few.
-             Of a waypoint: lost packets of the session
+  TREND      the last rates, in and out together; the tallest bar is the highest of them
+  RTT        smoothed round-trip time; a connection's is that of its quickest path
+  QUEUED     bytes that this host has given to a path, and the other end has not confirmed
+  LOSS       of a path: segments sent again of those that this host sent in the last states; "-": too few. Of a waypoint: lost packets of the session
   RETRANS    segments sent again since the subflow began
 
   up         the path carries data
   backup     it stands by
   joining    it is being opened
 
-Sorted by traffic, connections change places only when their
-rates differ by about a factor of three.`
+Sorted by traffic, connections change places only when their rates differ by about a factor of three.`
