@@ -156,7 +156,7 @@ const (
 func (s *screen) connectionTable() table {
 	title := "CONNECTION by " + s.m.list.by.String()
 	if f := s.m.list.filter; f != "" && !s.m.typing {
-		title += ", filter " + f
+		title = "FILTER " + f + ", by " + s.m.list.by.String() // what hides connections must be seen
 	}
 	columns := []column{
 		cPath:     {title: title, width: 25, most: 44},
