@@ -80,10 +80,13 @@ type via struct {
 type mapping struct {
 	asking  bool
 	refused time.Time // until when; zero: not refused
-	port    uint16    // zero: no grant
-	renew   time.Time
-	expires time.Time
-	wanted  bool // a connection asked since the grant
+	why     string    // it was refused last
+	// forbidden is set if it was refused because the waypoint forwards nothing to the server.
+	forbidden bool
+	port      uint16 // zero: no grant
+	renew     time.Time
+	expires   time.Time
+	wanted    bool // a connection asked since the grant
 }
 
 // New returns an empty book for detours of the given kinds. An empty list means all kinds.
@@ -221,7 +224,7 @@ func (b *Book) Refused(a Ask, r Refusal, now time.Time) []path.Event {
 	case r.Unanswered:
 		wait = unansweredFor
 	}
-	w.why, m.refused = r.Why, now.Add(wait)
+	w.why, m.why, m.forbidden, m.refused = r.Why, r.Why, r.Forbidden, now.Add(wait)
 	if r.All {
 		w.pause = now.Add(wait)
 	}
@@ -233,9 +236,12 @@ func (b *Book) Refused(a Ask, r Refusal, now time.Time) []path.Event {
 	if !r.Forbidden {
 		return nil
 	}
-	return []path.Event{path.ServerRefused{
-		Waypoint: a.Via.Waypoint, Addr: a.Via.Addr, Server: a.Server, Err: errors.New(r.Why), For: wait,
-	}}
+	return []path.Event{forbidden(a, r.Why, wait)}
+}
+
+// forbidden tells that the waypoint forwards nothing to a server, and for how long it is not asked again.
+func forbidden(a Ask, why string, wait time.Duration) path.Event {
+	return path.ServerRefused{Waypoint: a.Via.Waypoint, Addr: a.Via.Addr, Server: a.Server, Err: errors.New(why), For: wait}
 }
 
 func (b *Book) answered(a Ask) (*via, *mapping) {
@@ -328,6 +334,18 @@ func (b *Book) State(v Via) State {
 	}
 	slices.Sort(s.Tunnels)
 	return s
+}
+
+// Refusal returns why a mapping to the server was refused lately at v. It is empty if it was not.
+func (b *Book) Refusal(v Via, server netip.AddrPort, now time.Time) string {
+	w := b.vias[v]
+	if w == nil {
+		return ""
+	}
+	if m := w.maps[server]; m != nil && now.Before(m.refused) {
+		return m.why
+	}
+	return ""
 }
 
 func id(v Via, server netip.AddrPort, port uint16) path.DetourID {

@@ -114,6 +114,9 @@ func TestRefusals(t *testing.T) {
 			a := b.Request(server, start)[0]
 			want(t, "events", b.Refused(a, test.refusal, start), []path.Event(nil))
 			want(t, "why", b.State(bob).Refused, test.refusal.Why)
+			want(t, "why of this server", b.Refusal(bob, server, after(test.quiet)), test.refusal.Why)
+			want(t, "why of another server", b.Refusal(bob, other, after(test.quiet)), "")
+			want(t, "why later", b.Refusal(bob, server, after(test.again)), "")
 			want(t, "quiet", b.Request(server, after(test.quiet)), []Ask(nil))
 			want(t, "other server", len(b.Request(other, after(test.quiet))) == 1, test.otherServer)
 			want(t, "again", b.Request(server, after(test.again)), []Ask{a})
@@ -215,7 +218,7 @@ func TestBookInvariants(t *testing.T) {
 				asking = append(asking, asks...)
 				take(events)
 			case 6:
-				take(b.Opened(v, rapid.SampledFrom([]Tunnel{home, abroad, wg, ovpn}).Draw(t, "tunnel")))
+				take(b.Opened(v, rapid.SampledFrom([]Tunnel{home, abroad, wg, ovpn}).Draw(t, "tunnel"), now))
 			case 7:
 				take(b.Closed(v, rapid.SampledFrom(path.Kinds()).Draw(t, "kind")))
 			case 8:

@@ -1,8 +1,10 @@
 package detour
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
 )
@@ -26,8 +28,9 @@ type tunnelKey struct {
 }
 
 // Opened records that a tunnel is usable. It replaces one of the same kind and family. An unchanged
-// tunnel causes no event.
-func (b *Book) Opened(v Via, t Tunnel) []path.Event {
+// tunnel causes no event. For a new one, the servers are told of again to which the waypoint forwards
+// nothing: it may have said so before there was a tunnel.
+func (b *Book) Opened(v Via, t Tunnel, now time.Time) []path.Event {
 	w := b.via(v)
 	d := path.Detour{Kind: t.Kind, Waypoint: v.Waypoint}
 	key := tunnelKey{kind: t.Kind}
@@ -59,7 +62,13 @@ func (b *Book) Opened(v Via, t Tunnel) []path.Event {
 	if open {
 		out = append(out, path.DetourWithdrawn{ID: old})
 	}
-	return append(out, path.DetourOffered{Detour: d})
+	out = append(out, path.DetourOffered{Detour: d})
+	for _, server := range slices.SortedFunc(maps.Keys(w.maps), netip.AddrPort.Compare) {
+		if m := w.maps[server]; m.forbidden && now.Before(m.refused) {
+			out = append(out, forbidden(Ask{v, server}, m.why, m.refused.Sub(now)))
+		}
+	}
+	return out
 }
 
 // Closed records that no tunnel of this kind exists any more.

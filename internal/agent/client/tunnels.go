@@ -337,7 +337,7 @@ func (c *Client) tunnelChanged(ctx context.Context, s tunnel.Standing) {
 		}
 		c.backlog = append(c.backlog, unready)
 		for _, t := range s.Tunnels {
-			c.backlog = append(c.backlog, c.book.Opened(s.Via, t)...)
+			c.backlog = append(c.backlog, c.book.Opened(s.Via, t, now)...)
 		}
 		c.decide(ctx, now)
 	})
