@@ -264,6 +264,24 @@ type Given struct {
 	QuotaBytes uint64    `json:"quota_bytes,omitempty"`
 	UsedBytes  uint64    `json:"used_bytes,omitempty"`
 	Renews     time.Time `json:"renews,omitzero"`
+	// Members lists those with terms of their own, by name.
+	Members []GivenMember `json:"members,omitempty"`
+}
+
+// GivenMember describes what one member may use, within what holds for all.
+type GivenMember struct {
+	Member string `json:"member"`
+	// Open, Closed and Until are as those of Given, by the member's own terms alone.
+	Open   bool           `json:"open"`
+	Closed ClosedCause    `json:"closed,omitempty"`
+	Until  time.Time      `json:"until,omitzero"`
+	Only   []netip.Prefix `json:"only"` // servers; none: all
+	Deny   []netip.Prefix `json:"deny"`
+	Ports  []uint16       `json:"ports"` // of servers; none: all
+	Hours  []string       `json:"hours"` // none: always
+	// The monthly quota, if there is one, and what is used of it.
+	QuotaBytes uint64 `json:"quota_bytes,omitempty"`
+	UsedBytes  uint64 `json:"used_bytes,omitempty"`
 }
 
 // SwitchRequest opens or closes the waypoint.

@@ -44,6 +44,22 @@ func TestClosedIsTold(t *testing.T) {
 	m.await("down", func(s State) bool { return !s.Up && s.Closed == nil })
 }
 
+// A member whose sessions are ended begins others at once, and is told why. Other members' sessions stay.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: &granter{}})
+	alice, carol := startClient(t, a.identity("alice"), "bob", w.at), startClient(t, a.identity("carol"), "bob", w.at)
+	alice.awaitUp()
+	carol.awaitUp()
+	w.Restart("alice", "other terms")
+	alice.await("another session", func(s State) bool { return s.Up && s.Sessions == 2 })
+	alice.mustMap("203.0.113.5:443")
+	if s := carol.State(); !s.Up || s.Sessions != 1 {
+		t.Errorf("carol has had %d sessions", s.Sessions)
+	}
+}
+
 func (g *granter) load(load Load) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -217,6 +217,15 @@ func (s *Server) Sweep() {
 	}
 }
 
+// Restart ends the sessions of a member, so that its client begins others and asks for everything anew.
+func (s *Server) Restart(member, why string) {
+	for _, l := range s.registry.all() {
+		if l.member.Name == member {
+			closeLine(l.conn, closeStopping, why)
+		}
+	}
+}
+
 func closeCodeOf(err error) quic.ApplicationErrorCode {
 	var revoked *collective.RevokedError
 	switch {

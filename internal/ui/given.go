@@ -16,7 +16,32 @@ func Given(w io.Writer, g api.Given) error {
 	p.linef("destinations: %s", destinations(g))
 	p.linef("bandwidth: %s", bandwidth(g))
 	p.linef("quota: %s", quota(g))
+	p.givenMembers("", g.Members)
 	return p.err
+}
+
+// givenMembers describes what members with terms of their own may use, a line for each.
+func (p *printer) givenMembers(indent string, list []api.GivenMember) {
+	for _, m := range list {
+		parts := []string{"may open connections"}
+		if !m.Open {
+			parts[0] = "may open no connections: " + map[api.ClosedCause]string{api.QuotaTraffic: "this month's quota is used up", api.OutsideHours: "it is outside the hours"}[m.Closed]
+			if !m.Until.IsZero() {
+				parts[0] += ", until " + m.Until.Local().Format("Mon 2 Jan 15:04")
+			}
+		}
+		for _, limit := range []struct{ name, words string }{
+			{"only", join(m.Only)}, {"denied", join(m.Deny)}, {"ports", join(m.Ports)}, {"hours", join(m.Hours)},
+		} {
+			if limit.words != "" {
+				parts = append(parts, limit.name+": "+limit.words)
+			}
+		}
+		if m.QuotaBytes > 0 {
+			parts = append(parts, fmt.Sprintf("quota: %s of %s used this month (%.0f %%)", bytes(m.UsedBytes), bytes(m.QuotaBytes), 100*float64(m.UsedBytes)/float64(m.QuotaBytes)))
+		}
+		p.linef("%smember %s: %s", indent, m.Member, strings.Join(parts, "; "))
+	}
 }
 
 // limits prints only the limits that are set, as part of a longer status.
@@ -33,6 +58,7 @@ func (p *printer) limits(g api.Given) {
 	if g.QuotaBytes > 0 {
 		p.linef("  quota: %s", quota(g))
 	}
+	p.givenMembers("  ", g.Members)
 }
 
 // standing returns a sentence that says whether the waypoint is open, and why not.

@@ -94,6 +94,10 @@ func TestStatus(t *testing.T) {
 			Given: api.Given{
 				Closed: "outside-hours", Until: time.Date(2026, 3, 1, 22, 0, 0, 0, time.Local), Hours: []string{"22:00-07:00", "sat 00:00-24:00"},
 				Bandwidth: 50e6, BandwidthPerMember: 10e6, UsedBytes: 120e9, QuotaBytes: 500e9, Renews: time.Date(2026, 4, 1, 0, 0, 0, 0, time.Local),
+				Members: []api.GivenMember{
+					{Member: "dave", Open: true, Only: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, Deny: []netip.Prefix{netip.MustParsePrefix("198.51.100.9/32")}, Ports: []uint16{80, 443}},
+					{Member: "erin", Closed: "quota-traffic", Until: time.Date(2026, 4, 1, 0, 0, 0, 0, time.Local), Hours: []string{"22:00-07:00"}, QuotaBytes: 50e9, UsedBytes: 50e9},
+				},
 			},
 			Members: []api.Served{{Member: "dave", Mappings: 12, Tunnels: 1, Flows: 3, Bytes: 3.2e9}},
 			Outside: &api.Outside{

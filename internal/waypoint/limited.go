@@ -92,11 +92,7 @@ func (l *limited) count(bytes map[string]uint64, now time.Time) {
 func (l *limited) check(now time.Time) (closed, spent []string) {
 	stands := make(map[string]giving.Standing)
 	for _, name := range slices.Sorted(maps.Keys(l.terms)) {
-		t := l.terms[name]
-		var used uint64
-		if ledger := l.giver.memory.Members[name]; ledger.Counting == giving.MonthOf(now) {
-			used = ledger.Used()
-		}
+		t, used := l.terms[name], l.used(name, now)
 		terms := giving.Terms{Hours: t.Hours, Quota: t.Quota}
 		stand := terms.Stand(now, nil, used)
 		if before := l.stands[name]; !stand.Equal(before) {
@@ -115,6 +111,22 @@ func (l *limited) check(now time.Time) (closed, spent []string) {
 	}
 	l.stands = stands
 	return closed, spent
+}
+
+// used returns the bytes that a member with a quota has used in this month.
+func (l *limited) used(name string, now time.Time) uint64 {
+	if ledger := l.giver.memory.Members[name]; ledger.Counting == giving.MonthOf(now) {
+		return ledger.Used()
+	}
+	return 0
+}
+
+// snapshot lists the members with terms of their own by name.
+func (l *limited) snapshot(now time.Time) (list []LimitedSnapshot) {
+	for _, name := range slices.Sorted(maps.Keys(l.terms)) {
+		list = append(list, LimitedSnapshot{Name: name, MemberTerms: l.terms[name], Used: l.used(name, now), Standing: l.stands[name]})
+	}
+	return list
 }
 
 // checkLimited enforces members' own terms, as they are now.

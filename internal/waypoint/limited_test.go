@@ -46,8 +46,12 @@ func TestServersOfOneMember(t *testing.T) {
 		if m, err := w.Mappings(); err != nil || len(m) != 1 || m[0].Server != serverNumber(1) {
 			t.Errorf("after the reload: %+v, %v", m, err)
 		}
-		if s, err := w.Snapshot(); err != nil || s.InBand != 0 {
+		s, err := w.Snapshot()
+		if err != nil || s.InBand != 0 {
 			t.Errorf("in-band detours from %d addresses, %v", s.InBand, err)
+		}
+		if l := s.Limited; len(l) != 1 || l[0].Name != "bob" || !slices.Equal(l[0].Servers.Only, []netip.Prefix{only}) || l[0].Standing.Closed() {
+			t.Errorf("what is limited: %+v", l)
 		}
 		if r := asks(t, w, bobAt, serverNumber(1)); r != nil {
 			t.Errorf("the server that is his: %v", r)
@@ -144,6 +148,9 @@ func TestQuotaOfOneMember(t *testing.T) {
 		}
 		if r := asks(t, w, aliceAt, serverNumber(4)); r != nil {
 			t.Errorf("alice: %v", r)
+		}
+		if s, err := w.Snapshot(); err != nil || len(s.Limited) != 1 || s.Limited[0].Used != 1100 || !s.Limited[0].Standing.Closed() {
+			t.Errorf("what is limited: %+v, %v", s.Limited, err)
 		}
 		mustClose(t, w)
 		w = h.start(t)

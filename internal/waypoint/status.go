@@ -12,6 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
+	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
 // Snapshot describes the state of the waypoint at one moment.
@@ -26,6 +27,7 @@ type Snapshot struct {
 	// Fast is the number of connections on the fast path; nil if there is no fast path.
 	Fast     *int
 	Giving   GivingStatus
+	Limited  []LimitedSnapshot // by name
 	Problems []Problem
 	// EventsLost counts how often the kernel dropped events of connections. The waypoint then lists all
 	// connections again. Only the bytes of those that ended meanwhile are lost.
@@ -43,6 +45,14 @@ type MemberSnapshot struct {
 	Refused      map[wire.Code]uint64
 	// Bytes of IP packets, of open and closed connections.
 	BytesFromClient, BytesToClient uint64
+}
+
+// LimitedSnapshot describes what holds for a member with terms of its own, and what it has used in this month.
+type LimitedSnapshot struct {
+	Name string
+	MemberTerms
+	Used     uint64 // bytes, as counted last; not counted without a quota
+	Standing giving.Standing
 }
 
 // MappingSnapshot is one mapping.
@@ -122,7 +132,7 @@ func (w *Waypoint) Policy() (policy *egress.Policy, err error) {
 func (l *loop) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
 	now := time.Now()
 	s := Snapshot{Refused: make(map[wire.Code]uint64), EventsLost: l.connections.eventsLost,
-		InBand: l.leases.InBandAddresses(), Giving: l.giver.status(now)}
+		InBand: l.leases.InBandAddresses(), Giving: l.giver.status(now), Limited: l.limited.snapshot(now)}
 	if l.kernel.receiver != nil {
 		if c, err := l.kernel.receiver.Counters(); err == nil {
 			s.SYNs = &c

@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/units"
 	"github.com/detour-collective/dcol/internal/waypoint"
 )
 
 // given returns the operator's limits, and the used part of the quota.
-func (s *Serving) given(now waypoint.GivingStatus) api.Given {
-	operator := s.terms.Load()
+func (s *Serving) given(snap *waypoint.Snapshot) api.Given {
+	operator, now := s.terms.Load(), snap.Giving
 	out := api.Given{
-		Open: !now.Closed(), Until: now.Until, Hours: []string{}, UsedBytes: now.Used, QuotaBytes: now.Quota,
+		Open: !now.Closed(), Until: now.Until, UsedBytes: now.Used, QuotaBytes: now.Quota,
 		Allow: append([]netip.Prefix{}, operator.Allow...), Deny: append([]netip.Prefix{}, operator.Deny...),
 		DenyPorts: append([]int{}, operator.DenyPorts...),
 		Bandwidth: int64(operator.Bandwidth), BandwidthPerMember: int64(operator.BandwidthPerMember),
@@ -24,8 +25,32 @@ func (s *Serving) given(now waypoint.GivingStatus) api.Given {
 	if now.Quota > 0 {
 		out.Renews = now.Renews
 	}
-	for _, w := range operator.Hours {
-		out.Hours = append(out.Hours, w.String())
+	out.Hours = windows(operator.Hours)
+	for i := range snap.Limited {
+		out.Members = append(out.Members, givenTo(&snap.Limited[i]))
+	}
+	return out
+}
+
+func windows(hours []units.Window) []string {
+	words := []string{}
+	for _, w := range hours {
+		words = append(words, w.String())
+	}
+	return words
+}
+
+// givenTo returns what a member with terms of its own may use.
+func givenTo(m *waypoint.LimitedSnapshot) api.GivenMember {
+	out := api.GivenMember{
+		Member: m.Name, Open: !m.Standing.Closed(), Until: m.Standing.Until, Only: append([]netip.Prefix{}, m.Servers.Only...),
+		Deny: append([]netip.Prefix{}, m.Servers.Deny...), Ports: append([]uint16{}, m.Servers.Ports...), Hours: windows(m.Hours), QuotaBytes: m.Quota,
+	}
+	if m.Standing.Closed() {
+		out.Closed = api.ClosedCause(m.Standing.Cause.String())
+	}
+	if m.Quota > 0 {
+		out.UsedBytes = m.Used
 	}
 	return out
 }
@@ -39,7 +64,7 @@ func (s *Serving) Switch(r api.SwitchRequest, now time.Time) (api.Given, error) 
 	if err != nil {
 		return api.Given{}, err
 	}
-	return s.given(snap.Giving), nil
+	return s.given(&snap), nil
 }
 
 // longestOff is the longest time that messages to members can express.

@@ -257,7 +257,7 @@ func (s *Serving) Status() (*api.Serving, []string, error) {
 	}
 	out := &api.Serving{
 		Listen: s.config.Settings.Session.Listen, Mappings: snap.Mappings, Refused: map[string]int{}, Members: []api.Served{}, Offers: []string{},
-		Given: s.given(snap.Giving), FastFlows: snap.Fast, Outside: s.outside.Status(),
+		Given: s.given(&snap), FastFlows: snap.Fast, Outside: s.outside.Status(),
 	}
 	for _, k := range h.offers {
 		out.Offers = append(out.Offers, k.String())
