@@ -25,12 +25,21 @@ type Why struct {
 	Direct Measured `json:"direct"`
 	// Candidates are the detours that lead there: first those that a new connection would take, in its order.
 	Candidates []Candidate `json:"candidates"`
+	// Unavailable lists the waypoints in use through which no detour leads there now, and why.
+	Unavailable []Unavailable `json:"unavailable,omitempty"`
 	// Note is the reason why a new connection would take no detour.
 	Note string `json:"note,omitempty"`
 	// Mends lists what the user can do about the reasons, if there is anything.
 	Mends []string `json:"mends,omitempty"`
 	// Probed has what probes found on the path to the server and on those to waypoints, if the agent may probe.
 	Probed []ProbedPath `json:"probed,omitempty"`
+}
+
+// Unavailable is a waypoint through which no detour leads to a server now.
+type Unavailable struct {
+	Waypoint string        `json:"waypoint"`
+	State    WaypointState `json:"state"`
+	Why      string        `json:"why"`
 }
 
 // ProbedPath has the result of probing a path.
@@ -66,9 +75,11 @@ type Measured struct {
 
 // Candidate is a detour that a new connection might take.
 type Candidate struct {
-	Waypoint string   `json:"waypoint"`
-	Kind     string   `json:"kind"`
-	Taken    bool     `json:"taken"` // it would be taken now
+	Waypoint string `json:"waypoint"`
+	Kind     string `json:"kind"`
+	Taken    bool   `json:"taken"` // it would be taken now
+	// Untried is set if no connection to the server took it lately, as far as the agent remembers.
+	Untried  bool     `json:"untried,omitempty"`
 	Measured Measured `json:"measured"`
 	// Wait is about how long a message over it waits for its answer, in milliseconds; absent: unknown. It is a
 	// guess from the round trip of the waypoint's session if Guessed is set.

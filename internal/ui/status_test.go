@@ -201,7 +201,7 @@ func TestWhy(t *testing.T) {
 		Closed: []api.ClosedConnection{{Connection: conn, Ended: ago(5 * time.Second)}},
 		Direct: api.Measured{At: ago(time.Minute), MinRTT: 29.5, Loss: 0.012},
 		Candidates: []api.Candidate{
-			{Waypoint: "bob", Kind: "in-band", Taken: true, Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}, Wait: 24.1, Why: bob.Why, Claimed: &api.Claimed{Members: 3, Proven: true, Loss: "below 0.5 %", Goodput: "16 to 64 Mbit/s", Wrong: 1}, Bottlenecks: []api.Bottleneck{{Relation: "shared", Pairs: 4, Lost: 0.96, Least: 0.88, Most: 1.04}, {With: "carol", Relation: "unknown", Pairs: 1}}},
+			{Waypoint: "bob", Kind: "in-band", Taken: true, Untried: true, Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}, Wait: 24.1, Why: bob.Why, Claimed: &api.Claimed{Members: 3, Proven: true, Loss: "below 0.5 %", Goodput: "16 to 64 Mbit/s", Wrong: 1}, Bottlenecks: []api.Bottleneck{{Relation: "shared", Pairs: 4, Lost: 0.96, Least: 0.88, Most: 1.04}, {With: "carol", Relation: "unknown", Pairs: 1}}},
 			{Waypoint: "carol", Kind: "wireguard", Wait: 40, Guessed: true, Why: "a spare: others come first", Claimed: &api.Claimed{Wrong: 2}, Bottlenecks: []api.Bottleneck{{Relation: "apart", Pairs: 5, Lost: 0.02, Least: -0.1, Most: 0.14}}},
 			{Waypoint: "dave", Kind: "in-band", Why: "in-band does not get through on this path since 11:50 (no answer)", Until: now.Add(4 * time.Minute), Claimed: &api.Claimed{Members: 1, Loss: "2 to 5 %"}, Bottlenecks: []api.Bottleneck{{Relation: "unknown", Pairs: 3, Lost: 0.5, Least: -0.2, Most: 1.2}}},
 		},
@@ -210,6 +210,7 @@ func TestWhy(t *testing.T) {
 		{Waypoint: "carol", At: ago(9 * time.Second), Verdict: "measured", Why: "carried 2.0 Mbit/s while it was tried"},
 		{Waypoint: "dave", At: ago(3 * time.Second), Verdict: "lost", Why: "took the place of bob for a while: 5.0 Mbit/s with it, 6.0 Mbit/s before; it stays only with 10 % more"},
 	}
+	full.Unavailable = []api.Unavailable{{Waypoint: "erin", State: api.WaypointClosed, Why: "the waypoint is closed at this hour"}}
 	full.Mends = []string{"a tunnel hides TCP options from middleboxes"}
 	none := api.Why{Server: server, Note: "destination is excluded from detours"}
 	for name, x := range map[string]api.Why{"full": full, "none": none} {

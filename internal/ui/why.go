@@ -43,12 +43,15 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	rows := [][]string{{"direct", "yes", "-", trip(x.Direct.MinRTT), lost(x.Direct), got(x.Direct), ""}}
 	for _, c := range x.Candidates {
 		rows = append(rows, []string{
-			candidateName(c), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), c.Why + until(c.Until),
+			candidateName(c), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), c.Why + until(c.Until) + untried(c),
 		})
 	}
 	p.table("PATH|TAKEN|A MESSAGE TAKES|LEAST RTT|LOSS|BULK RATE|WHY", rows)
 	p.bottlenecks(x.Candidates)
 	p.claimed(x.Candidates)
+	for _, u := range x.Unavailable {
+		p.linef("  none through %s, which is %s: %s", u.Waypoint, u.State, u.Why)
+	}
 	if x.Note != "" {
 		p.linef("  no detour: %s", x.Note)
 	}
@@ -177,6 +180,14 @@ func taken(is bool) string {
 		return "yes"
 	}
 	return "no"
+}
+
+// untried says of a detour that would be taken that nobody has taken it, as the end of a sentence: it may not work.
+func untried(c api.Candidate) string {
+	if c.Taken && c.Untried {
+		return "; not tried with this server lately"
+	}
+	return ""
 }
 
 func trip(ms float64) string {

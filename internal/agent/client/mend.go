@@ -21,7 +21,7 @@ var mends = []struct{ words, mend string }{
 	{"(client.budget.total)", mendBudget},
 	{"budget of bytes through waypoints is used up", mendBudget},
 	{"you do not want this waypoint", "dcol use --reset takes waypoints as the configuration says"},
-	{"in-band does not get through on this path", "a tunnel hides TCP options from middleboxes: a waypoint whose offers have wireguard, and client.kinds with it; dcol trace finds where it ends"},
+	{"in-band does not get through on this path", "a tunnel hides TCP options from middleboxes: a waypoint whose offers have wireguard, and client.kinds with it; dcol trace finds where it ends, and dcol map SERVER:PORT --via WAYPOINT whether the waypoint forwards to the port"},
 }
 
 const (

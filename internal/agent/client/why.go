@@ -1,10 +1,16 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/claim"
 )
@@ -29,15 +35,72 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 		}
 		for i := range x.Candidates {
 			d := &x.Candidates[i]
-			out.Candidates = append(out.Candidates, api.Candidate{
-				Waypoint: d.Waypoint, Kind: d.Kind.String(), Taken: d.Taken, Measured: describeKnown(d.Known),
+			candidate := api.Candidate{
+				Waypoint: d.Waypoint, Kind: d.Kind.String(), Taken: d.Taken, Untried: !tried(&x, d), Measured: describeKnown(d.Known),
 				Wait: milliseconds(d.Wait), Guessed: d.Wait > 0 && !d.Measured, Why: d.Why(), Reason: describeReason(&d.Reason), Until: d.Until,
 				Claimed: describeClaimed(d.Claimed), Bottlenecks: describeBottlenecks(d.Bottlenecks),
-			})
+			}
+			// A tunnel is a detour for servers of each family, and one of them may rest as the other does.
+			same := func(o api.Candidate) bool {
+				return !candidate.Taken && o.Waypoint == candidate.Waypoint && o.Kind == candidate.Kind && o.Why == candidate.Why && o.Until.Equal(candidate.Until)
+			}
+			if !slices.ContainsFunc(out.Candidates, same) {
+				out.Candidates = append(out.Candidates, candidate)
+			}
 		}
+		out.Unavailable = c.unavailable(&x, now)
 		out.Mends = mendsOf(&out)
 		return out, nil
 	})
+}
+
+// tried reports whether a connection to the server has taken a detour lately.
+func tried(x *path.Explanation, d *path.Candidate) bool {
+	took := func(c *path.ConnState) bool {
+		return c.Remote == x.Server && slices.ContainsFunc(c.Subflows, func(s path.SubflowState) bool {
+			return s.Waypoint == d.Waypoint && s.Kind == d.Kind.String() && s.State != string(api.SubflowJoining)
+		})
+	}
+	return slices.ContainsFunc(x.Conns, func(c path.ConnState) bool { return took(&c) }) ||
+		slices.ContainsFunc(x.Closed, func(c path.ClosedConn) bool { return took(&c.ConnState) })
+}
+
+// unavailable returns the waypoints in use that have no candidate, as far as it is known why.
+func (c *Client) unavailable(x *path.Explanation, now time.Time) (list []api.Unavailable) {
+	if c.manager.Excludes(x.Server.Addr()) {
+		return nil
+	}
+	detours := byStanding(c.manager.Snapshot(now).Detours)
+	for _, name := range slices.Sorted(maps.Keys(c.roster.using)) {
+		if slices.ContainsFunc(x.Candidates, func(d path.Candidate) bool { return d.Waypoint == name }) {
+			continue
+		}
+		for _, v := range c.roster.using[name].vias {
+			w := c.describeWaypoint(v, c.roster.sessions[v], 0, detours)
+			if why := c.unavailableWhy(v, &w, x.Server, now); why != "" {
+				list = append(list, api.Unavailable{Waypoint: name, State: w.State, Why: why})
+				break
+			}
+		}
+	}
+	return list
+}
+
+// unavailableWhy returns why no detour through an address of a waypoint leads to a server; empty if that is not known.
+func (c *Client) unavailableWhy(v detour.Via, w *api.Waypoint, server netip.AddrPort, now time.Time) string {
+	if refused := c.book.Refusal(v, server, now); refused != "" || w.State != api.WaypointUp {
+		return cmp.Or(refused, w.Why, string(w.State))
+	}
+	var whys []string
+	for _, k := range w.Kinds {
+		switch {
+		case k.State != api.KindReady && k.Why != "":
+			whys = append(whys, k.Kind+" is "+string(k.State)+": "+k.Why)
+		case k.State == api.KindReady && k.Kind == path.Mapped.String() && v.Addr.Is4() == server.Addr().Is4():
+			whys = append(whys, "a mapped detour is asked for when a connection begins")
+		}
+	}
+	return strings.Join(whys, "; ")
 }
 
 func describeReason(r *path.CandidateReason) api.Reason {

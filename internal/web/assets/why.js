@@ -9,7 +9,8 @@ export function reasons(w, now) {
 		...part('Waypoints that were tried', (w.connections ?? []).flatMap((c) => c.tried ?? []).map((r) => item(`${r.waypoint}, ${age(r.at, now)} ago`, r.why))),
 		...part('A new connection', [
 			item('direct', measured(w.direct) || 'not measured yet', true),
-			...w.candidates.map((c) => item(`${c.waypoint ? 'via ' + c.waypoint : 'direct'} (${c.kind})`, [c.why + until(c.until), measured(c.measured)].filter(Boolean).join('; '), c.taken)),
+			...w.candidates.map((c) => item(`${c.waypoint ? 'via ' + c.waypoint : 'direct'} (${c.kind})`, [c.why + until(c.until), c.taken && c.untried && 'not tried with this server lately', measured(c.measured)].filter(Boolean).join('; '), c.taken)),
+			...(w.unavailable ?? []).map((u) => item(`none through ${u.waypoint}, which is ${u.state}`, u.why)),
 			...(w.note ? [item('no detour', w.note)] : []),
 		]),
 		...part('What you can do', (w.mends ?? []).map((m) => el('li', {}, m))),

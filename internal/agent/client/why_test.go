@@ -1,0 +1,63 @@
+package client
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/detour"
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// A detour was tried if a connection to the very server has, or had, a subflow over it that came up.
+func TestTried(t *testing.T) {
+	server, other := netip.MustParseAddrPort("203.0.113.5:22"), netip.MustParseAddrPort("203.0.113.5:443")
+	conn := func(to netip.AddrPort, kind, state string) path.ConnState {
+		return path.ConnState{Remote: to, Subflows: []path.SubflowState{{Kind: "direct", State: "up"}, {Kind: kind, Waypoint: "bob", State: state}}}
+	}
+	for name, test := range map[string]struct {
+		living, closed []path.ConnState
+		want           bool
+	}{
+		"no connection":  {nil, nil, false},
+		"living":         {[]path.ConnState{conn(server, "in-band", "up")}, nil, true},
+		"closed":         {nil, []path.ConnState{conn(server, "in-band", "backup")}, true},
+		"another port":   {[]path.ConnState{conn(other, "in-band", "up")}, nil, false},
+		"another kind":   {[]path.ConnState{conn(server, "mapped", "up")}, nil, false},
+		"not up as yet":  {[]path.ConnState{conn(server, "in-band", "joining")}, nil, false},
+		"one of several": {[]path.ConnState{conn(other, "in-band", "up"), conn(server, "in-band", "up")}, nil, true},
+	} {
+		x := path.Explanation{Server: server, Conns: test.living}
+		for _, c := range test.closed {
+			x.Closed = append(x.Closed, path.ClosedConn{ConnState: c})
+		}
+		if got := tried(&x, &path.Candidate{Detour: path.Detour{Waypoint: "bob", Kind: path.InBand}}); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Of a waypoint through which nothing leads to a server, its own reason for this server counts, then its state, then that of the kinds.
+func TestUnavailableWhy(t *testing.T) {
+	now, server := time.Unix(1_000_000, 0), netip.MustParseAddrPort("203.0.113.5:22")
+	bob := detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7")}
+	c := &Client{book: detour.New(nil)}
+	c.book.Up(bob)
+	limited := api.WaypointKind{Kind: "in-band", State: api.KindDown, Why: "refused"}
+	mapped := api.WaypointKind{Kind: "mapped", State: api.KindReady}
+	const asked = "a mapped detour is asked for when a connection begins"
+	check := func(what string, w api.Waypoint, to netip.AddrPort, want string) {
+		t.Helper()
+		if got := c.unavailableWhy(bob, &w, to, now); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	check("up", api.Waypoint{State: api.WaypointUp, Kinds: []api.WaypointKind{limited, mapped}}, server, "in-band is down: refused; "+asked)
+	check("the server has IPv6", api.Waypoint{State: api.WaypointUp, Kinds: []api.WaypointKind{mapped}}, netip.MustParseAddrPort("[2001:db8::5]:22"), "")
+	check("closed", api.Waypoint{State: api.WaypointClosed, Why: "switched off", Kinds: []api.WaypointKind{{Kind: "mapped", State: api.KindClosed}}}, server, "switched off")
+	check("moving", api.Waypoint{State: api.WaypointMoving}, server, "moving")
+	c.book.Refused(c.book.Request(server, now)[0], detour.Refusal{Why: "port denied", Forbidden: true}, now)
+	check("denied", api.Waypoint{State: api.WaypointUp, Kinds: []api.WaypointKind{mapped}}, server, "port denied")
+	check("another server", api.Waypoint{State: api.WaypointUp, Kinds: []api.WaypointKind{mapped}}, netip.MustParseAddrPort("203.0.113.6:22"), asked)
+}
