@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
 )
@@ -18,10 +19,14 @@ func History(w io.Writer, h api.History) error {
 		p.linef("nothing is recorded of this time")
 		return p.err
 	}
-	form := map[api.HistoryStep]string{api.StepMinute: "15:04", api.StepHour: "2006-01-02 15:04", api.StepDay: "2006-01-02", api.StepMonth: "2006-01"}[h.Step]
+	form := map[api.HistoryStep]string{api.StepMinute: "15:04", api.StepHour: "2006-01-02 15:04", api.StepDay: "2006-01-02", api.StepMonth: "2006-01"}
+	first, last := h.Periods[0].Start.Local(), h.Periods[len(h.Periods)-1].Start.Local()
+	if first.Format(time.DateOnly) != last.Format(time.DateOnly) { // a time alone would come twice
+		form[api.StepMinute] = form[api.StepHour]
+	}
 	var rows [][]string
 	for i := range h.Periods {
-		rows = append(rows, gainedRow(h.Periods[i].Start.Local().Format(form), &h.Periods[i]))
+		rows = append(rows, gainedRow(h.Periods[i].Start.Local().Format(form[h.Step]), &h.Periods[i]))
 	}
 	if len(h.Periods) > 1 {
 		rows = append(rows, gainedRow("all", &h.Total))

@@ -35,3 +35,15 @@ func TestHistoryWithoutEstimate(t *testing.T) {
 		}
 	}
 }
+
+// Minutes of two days are told apart by their dates.
+func TestHistoryByMinute(t *testing.T) {
+	at := time.Date(2026, 3, 1, 23, 59, 0, 0, time.Local)
+	for days, want := range map[int]string{0: "\n  23:59  ", 1: "\n  2026-03-01 23:59  "} {
+		h := api.History{Step: api.StepMinute, Periods: []api.Period{{Start: at}, {Start: at.AddDate(0, 0, days)}}}
+		var b strings.Builder
+		if err := History(&b, h); err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("%v, want %q:\n%s", err, want, &b)
+		}
+	}
+}

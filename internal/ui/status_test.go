@@ -3,6 +3,7 @@ package ui
 import (
 	"errors"
 	"flag"
+	"io"
 	"net/netip"
 	"os"
 	"strings"
@@ -170,6 +171,22 @@ func TestWaypointWithSeveralAddresses(t *testing.T) {
 	}
 	if out := all.String(); !strings.Contains(out, "  bob at [2001:db8::7]:45672, in-band is unusable: needs IPv4") {
 		t.Errorf("in detail:\n%s", out)
+	}
+}
+
+// A waypoint's refusal is written once, though it holds for each kind.
+func TestRefusalIsWrittenOnce(t *testing.T) {
+	const refused = "refused (destination-forbidden): 203.0.113.5:22 is not forwarded to"
+	rests := api.WaypointKind{Kind: "in-band", State: api.KindReady, Why: "rests towards 203.0.113.5:22: " + refused}
+	s := api.Status{Client: &api.Using{Waypoints: []api.Waypoint{{Name: "bob", State: api.WaypointUp, Why: refused, Kinds: []api.WaypointKind{rests, {Kind: "mapped", State: api.KindReady, Why: "rests towards 203.0.113.6:22: no answer"}}}}}}
+	for times, write := range map[int]func(io.Writer, api.Status, time.Time) error{1: Status, 2: Details} {
+		var b strings.Builder
+		if err := write(&b, s, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(b.String(), refused) != times || !strings.Contains(b.String(), "no answer") {
+			t.Errorf("want it %d times:\n%s", times, &b)
+		}
 	}
 }
 

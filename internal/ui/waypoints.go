@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
@@ -52,6 +53,7 @@ func (p *printer) waypointReasons(name string, w api.Waypoint) {
 	for _, k := range w.Kinds {
 		switch {
 		case k.State == api.KindNotOffered || k.Why == "":
+		case w.Why != "" && strings.HasSuffix(k.Why, w.Why) && !p.details: // it was said above
 		case k.State == api.KindUnusable && ready(w) != "-" && !p.details:
 		case k.State == api.KindReady:
 			p.linef("  %s, %s: %s", name, k.Kind, k.Why)
