@@ -55,7 +55,7 @@ func fullWhy() Why {
 func fullLog() Log {
 	at, now, n := netip.MustParseAddrPort("192.0.2.1:1"), time.Unix(1, 0), uint64(1)
 	return Log{
-		Schema: LogSchema,
+		Schema: LogSchema, Older: 1,
 		Flows: []LogFlow{{Opened: now, Closed: now, Member: "alice", Serial: "0a", Kind: "mapped", Client: at, Server: at, Egress: at,
 			BytesFromClient: &n, BytesToClient: &n, Session: "01"}},
 		Sessions: []LogSession{{Session: "01", Collective: "test", Waypoint: "bob", Member: "alice", Serial: "0a", Opened: now, Stated: now,

@@ -12,6 +12,8 @@ const LogSchema = "dcol.log/1"
 type Log struct {
 	Schema string    `json:"schema"`
 	Flows  []LogFlow `json:"flows"`
+	// Older is the number of older matching connections that are left out.
+	Older int `json:"older,omitempty"`
 	// Sessions are those that the flows name, with the evidence. They are absent unless they were requested.
 	Sessions []LogSession `json:"sessions,omitempty"`
 }

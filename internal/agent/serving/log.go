@@ -28,8 +28,8 @@ func Log(file string, r api.LogRequest) (api.Log, error) {
 	if err != nil {
 		return api.Log{}, err
 	}
-	out := api.Log{Schema: api.LogSchema, Flows: []api.LogFlow{}}
-	for _, f := range slices.Clip(flows[max(len(flows)-mostFlows, 0):]) {
+	out := api.Log{Schema: api.LogSchema, Flows: []api.LogFlow{}, Older: max(len(flows)-mostFlows, 0)}
+	for _, f := range slices.Clip(flows[out.Older:]) {
 		out.Flows = append(out.Flows, DescribeFlow(f))
 	}
 	return out, nil
