@@ -207,6 +207,10 @@ func TestInBrowser(t *testing.T) {
 	}
 
 	c.waitFor("edges have loss", `innerWidth === 360 || [...document.querySelectorAll('#graph text')].some((t) => /loss/.test(t.textContent))`)
+	agent.mu.Lock()
+	agent.joined++
+	agent.mu.Unlock()
+	c.waitFor("a new member is shown", `document.querySelector('#member-rows').textContent.includes('new-0')`)
 	var found []string
 	key := func(key string) {
 		c.call("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": key, "text": key})
@@ -217,7 +221,12 @@ func TestInBrowser(t *testing.T) {
 	c.call("Input.insertText", map[string]any{"text": "carol bulk"})
 	c.waitFor("connections are filtered", `[...document.querySelectorAll('#connection-rows tr')].length < 14 && [...document.querySelectorAll('#connection-rows tr')].every((r) => r.textContent.includes('via carol'))`)
 	c.eval(`document.querySelector('#connection-rows button').click() ?? true`, new(bool))
-	c.waitFor("the explanation is shown", `['it loses least', 'its round trip is longer', 'ip mptcp limits', 'MP_CAPABLE is removed', 'bulk rate 17.5 Mbit/s', 'carried 2.0 Mbit/s while it was tried', 'hop 4 quoted'].every((w) => document.querySelector('#why').textContent.includes(w)) && document.activeElement.id === 'why'`)
+	c.waitFor("the explanation is shown", `['it loses least', 'its round trip is longer', 'ip mptcp limits', 'MP_CAPABLE is removed', 'bulk rate 17.5 Mbit/s', 'carried 2.0 Mbit/s while it was tried', 'not tried with this server lately', 'none through dave, which is closed', 'hop 4 quoted'].every((w) => document.querySelector('#why').textContent.includes(w)) && document.activeElement.id === 'why'`)
+	var notes int
+	c.eval(`document.querySelector('#why').textContent.split('the server takes 2').length - 1`, &notes)
+	if notes != 1 {
+		t.Errorf("the explanation of one connection is that of %d", notes)
+	}
 	c.screenshot("why")
 	c.eval(findings, &found)
 	if len(found) > 0 {
@@ -233,8 +242,10 @@ func TestInBrowser(t *testing.T) {
 	})
 	c.eval(`(() => { const step = document.querySelector('#step'); step.value = 'month'; return step.dispatchEvent(new Event('change')); })()`, new(bool))
 	c.waitFor("the history has bounds without an estimate", `document.querySelector('#gained').textContent.includes('not knownbetween 0 s and 66 s')`)
+	c.eval(`(() => { const step = document.querySelector('#step'); step.value = 'minute'; return step.dispatchEvent(new Event('change')); })()`, new(bool))
+	c.waitFor("an empty history says so", `document.querySelector('#bars').textContent === 'Nothing is recorded of this time.'`)
 	c.eval(`document.querySelector('#log-form').requestSubmit() ?? true`, new(bool))
-	c.waitFor("the log is searched, and its text is no HTML", `document.querySelector('#log-rows').textContent.includes('erin<script>')`)
+	c.waitFor("the log is searched, and its text is no HTML", `document.querySelector('#log-rows').textContent.includes('erin<script>') && document.querySelector('#log-note').textContent.includes('; 7 older ones fit, too')`)
 
 	b := loggedIn(t, s)
 	c.must(c.Open("about:blank"))

@@ -31,6 +31,7 @@ type fake struct {
 	mu          sync.Mutex
 	asked       int
 	connections int
+	joined      int // members besides alice and bob
 	steered     []api.SteerRequest
 }
 
@@ -66,21 +67,30 @@ func (f *fake) Status(context.Context) (api.Status, error) {
 	return api.Status{
 		Schema: api.StatusSchema, Member: "alice", Version: "v1.4", Roles: []string{"client", "waypoint"}, Since: began,
 		Problems: []string{"the certificate expires in 2 h, and no coordinator answers: check that TCP port 45672 of coordinator.example is reachable"},
-		Client:   using, Collective: &api.Collective{Name: "test"}, Serving: &api.Serving{},
+		Client:   using, Collective: &api.Collective{Name: "test", Members: 2 + f.joined}, Serving: &api.Serving{},
 	}, nil
 }
 
 func (f *fake) Members(context.Context) (api.Members, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	yes := true
-	return api.Members{Members: []api.Member{
+	list := []api.Member{
 		{Name: "alice", Roles: []string{"client"}}, {Name: "bob", Roles: []string{"client", "waypoint"}, Region: "eu", Kinds: []string{"in-band", "mapped"}, Reachable: &yes, Used: true},
-	}}, nil
+	}
+	for i := range f.joined {
+		list = append(list, api.Member{Name: fmt.Sprintf("new-%d", i), Roles: []string{"client"}})
+	}
+	return api.Members{Members: list}, nil
 }
 
 func (f *fake) History(_ context.Context, r api.HistoryRequest) (api.History, error) {
 	out := api.History{Schema: api.HistorySchema, Step: r.Step, Total: api.Period{Gained: api.Gained{DetourBytes: 81e9, Stalls: 3, StallTime: 48, Saved: 2900, SavedLow: 2100, SavedHigh: 3600}}}
-	if r.Step == api.StepMonth {
+	switch r.Step {
+	case api.StepMonth:
 		out.Total.Gained = api.Gained{SavedHigh: 66, SavedUnknown: 66}
+	case api.StepMinute: // nothing yet
+		return api.History{Schema: api.HistorySchema, Step: r.Step, Periods: []api.Period{}}, nil
 	}
 	for i := range 36 {
 		out.Periods = append(out.Periods, api.Period{Start: began.Add(time.Duration(i-36) * time.Hour), Paths: []api.PathUsed{
@@ -92,17 +102,21 @@ func (f *fake) History(_ context.Context, r api.HistoryRequest) (api.History, er
 
 func (f *fake) Why(_ context.Context, r api.WhyRequest) (api.Why, error) {
 	now := time.Now()
-	return api.Why{
+	out := api.Why{
 		Server: r.Server, Direct: api.Measured{At: now, MinRTT: 29, Loss: 0.012}, Note: "",
-		Connections: []api.Connection{{Since: began, Note: "the server takes 2 beside the first subflow", Subflows: []api.Subflow{{Kind: "direct", State: api.SubflowUp}, {Kind: "in-band", Waypoint: "bob", State: api.SubflowBackup, Why: "its round trip is longer"}},
-			Tried: []api.Tried{{Waypoint: "carol", At: now.Add(-9 * time.Second), Verdict: "measured", Why: "carried 2.0 Mbit/s while it was tried"}}}},
+		Unavailable: []api.Unavailable{{Waypoint: "dave", State: api.WaypointClosed, Why: "switched off"}},
 		Candidates: []api.Candidate{
-			{Waypoint: "bob", Kind: "in-band", Taken: true, Why: "it loses least", Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}},
+			{Waypoint: "bob", Kind: "in-band", Taken: true, Untried: true, Why: "it loses least", Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}},
 			{Waypoint: "carol", Kind: "wireguard", Why: "the server accepts no more subflows", Until: now.Add(time.Minute)},
 		},
 		Mends:  []string{"on a server of your own: ip mptcp limits set subflows 8"},
 		Probed: []api.ProbedPath{{At: now.Add(-3 * time.Hour), To: r.Server, Recipe: "mptcp", Confidence: "certain", Text: "MP_CAPABLE is removed between hop 3 and hop 4.", Evidence: []string{"hop 4 quoted a SYN without it"}}},
-	}, nil
+	}
+	for i := range f.connections {
+		out.Connections = append(out.Connections, api.Connection{Token: fmt.Sprint(i), Since: began, Note: "the server takes 2 beside the first subflow", Subflows: []api.Subflow{{Kind: "direct", State: api.SubflowUp}, {Kind: "in-band", Waypoint: "bob", State: api.SubflowBackup, Why: "its round trip is longer"}},
+			Tried: []api.Tried{{Waypoint: "carol", At: now.Add(-9 * time.Second), Verdict: "measured", Why: "carried 2.0 Mbit/s while it was tried"}}})
+	}
+	return out, nil
 }
 
 func (f *fake) Steer(_ context.Context, r api.SteerRequest) (api.Steering, error) {
@@ -117,7 +131,7 @@ func (f *fake) Log(_ context.Context, r api.LogRequest) (api.Log, error) {
 		return api.Log{}, errors.New(`"nonsense" is not an address`)
 	}
 	n := uint64(123456)
-	return api.Log{Flows: []api.LogFlow{{
+	return api.Log{Older: 7, Flows: []api.LogFlow{{
 		Opened: began, Closed: began.Add(90 * time.Second), Member: "erin<script>", Kind: "mapped", Server: netip.MustParseAddrPort("203.0.113.5:443"), Egress: netip.MustParseAddrPort("198.51.100.9:40112"), BytesFromClient: &n, BytesToClient: &n,
 	}}}, nil
 }

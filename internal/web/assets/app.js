@@ -7,7 +7,7 @@ import {$, age, ask, bytes, colour, el, pathOf, percent, rate, seconds, trip} fr
 
 const rates = new Rates(), losses = new Losses();
 const tryAgain = 5000;
-let message, past, paused = false, asked = false, reader = {log: false};
+let message, past, paused = false, asked = false, listed, reader = {log: false};
 
 function show() {
 	if (!message?.status) return;
@@ -23,8 +23,11 @@ function show() {
 	events();
 	if (!asked) {
 		asked = true;
-		members(s);
 		history();
+	}
+	if (listed !== (s.collective?.members ?? 0)) {
+		listed = s.collective?.members ?? 0;
+		members(s);
 	}
 }
 
@@ -55,16 +58,18 @@ function connections(s, now) {
 		el('td', {}, c.traffic ?? ''),
 		el('td', {class: 'n'}, rate(sum(c))),
 		el('td', {}, ...c.subflows.map(chip)),
-		el('td', {}, el('button', {type: 'button', 'data-server': c.remote, 'aria-label': `Why these paths to ${c.remote}?`, onclick: () => why(c.remote)}, 'Why')),
+		el('td', {}, el('button', {type: 'button', 'data-server': c.remote, 'aria-label': `Why these paths to ${c.remote}?`, onclick: () => why(c.remote, c.token)}, 'Why')),
 	)));
 	if (focused) [...document.querySelectorAll('button[data-server]')].find((b) => b.dataset.server === focused)?.focus({preventScroll: true});
 }
 
-async function why(server) {
+async function why(server, token) {
 	const place = $('why');
 	place.hidden = false;
 	try {
 		const w = await ask('why', {server});
+		const one = w.connections.filter((c) => c.token === token); // of those to the server, which may be hundreds
+		if (one.length) w.connections = one;
 		place.replaceChildren(el('h3', {}, `Why these paths to ${server}?`), ...reasons(w, new Date()));
 	} catch (e) {
 		place.replaceChildren(el('p', {class: 'bad'}, e.message));
@@ -141,8 +146,9 @@ async function search(event) {
 	const body = {member: form.get('member').trim(), server: form.get('server').trim()};
 	if (hours) body.since = new Date(Date.now() - hours * 3600_000).toISOString();
 	try {
-		const list = (await ask('log', body)).flows;
-		$('log-note').textContent = list.length ? `${list.length} connections, the newest first` : 'no connection fits';
+		const found = await ask('log', body), list = found.flows;
+		const older = found.older ? `; ${found.older} older ones fit, too: search a shorter time, or one member or server` : '';
+		$('log-note').textContent = list.length ? `${list.length} connections, the newest first${older}` : 'no connection fits';
 		$('log-rows').replaceChildren(...list.reverse().map((f) => el('tr', {}, el('td', {class: 'n'}, new Date(f.opened).toLocaleString()), el('td', {}, f.member), el('td', {}, f.server), el('td', {}, f.egress), el('td', {}, f.kind),
 			el('td', {class: 'n'}, f.closed ? age(f.opened, new Date(f.closed)) : 'open'), el('td', {class: 'n'}, f.bytes_from_client === undefined ? '–' : bytes(f.bytes_from_client)), el('td', {class: 'n'}, f.bytes_to_client === undefined ? '–' : bytes(f.bytes_to_client)))));
 	} catch (e) {
@@ -207,7 +213,11 @@ $('filter').addEventListener('input', show);
 $('step').addEventListener('change', history);
 $('log-form').addEventListener('submit', search);
 addEventListener('resize', () => { show(); if (past) bars($('bars'), past); });
-setInterval(() => document.hidden || history(), 60_000);
+setInterval(() => {
+	if (document.hidden || paused) return;
+	history();
+	if (message?.status) members(message.status);
+}, 60_000);
 addEventListener('keydown', (e) => {
 	if (e.ctrlKey || e.metaKey || e.altKey || /INPUT|SELECT/.test(e.target.tagName)) {
 		if (e.key === 'Escape') e.target.blur();

@@ -66,9 +66,10 @@ export function bars(place, history) {
 		for (const u of p.paths) pathOf(u) === 'direct' ? direct += u.received + u.sent : detours += u.received + u.sent;
 		return {start: new Date(p.start), direct, detours};
 	});
+	if (!list.length) return place.replaceChildren(el('p', {class: 'soft'}, 'Nothing is recorded of this time.'));
 	const top = Math.max(1, ...list.map((p) => p.direct + p.detours)), step = Math.min(width / Math.max(list.length, 1), 40);
 	const h = (v) => v / top * (height - bottom - 14);
-	const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': `up to ${bytes(top)} in a ${history.step}`});
+	const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': `up to ${bytes(top)} each ${history.step}`});
 	picture.append(svg('text', {class: 'soft', x: 0, y: 11}, bytes(top)));
 	list.forEach((p, i) => {
 		const x = i * step, base = height - bottom;
@@ -76,10 +77,8 @@ export function bars(place, history) {
 		picture.append(svg('rect', {x: x + 1, y: base - h(p.direct), width: step - 2, height: h(p.direct), fill: 'var(--direct)'}, title()));
 		picture.append(svg('rect', {x: x + 1, y: base - h(p.direct) - h(p.detours), width: step - 2, height: h(p.detours), fill: 'var(--p0)'}, title()));
 	});
-	if (list.length) {
-		picture.append(svg('text', {class: 'soft', x: 0, y: height - 2}, label(list[0].start, history.step)));
-		if (list.length * step > 220) picture.append(svg('text', {class: 'soft', x: list.length * step, y: height - 2, 'text-anchor': 'end'}, label(list.at(-1).start, history.step)));
-	}
+	picture.append(svg('text', {class: 'soft', x: 0, y: height - 2}, label(list[0].start, history.step)));
+	if (list.length * step > 220) picture.append(svg('text', {class: 'soft', x: list.length * step, y: height - 2, 'text-anchor': 'end'}, label(list.at(-1).start, history.step)));
 	place.replaceChildren(picture);
 }
 
