@@ -109,7 +109,7 @@ func TestForbiddenServerIsToldOf(t *testing.T) {
 	if len(again) != 2 {
 		t.Fatalf("with in-band detours, %d events", len(again))
 	}
-	want(t, "first", again[0], path.Event(opened(bob, home)))
+	want(t, "first", again[0], opened(bob, home))
 	if ev, ok := again[1].(path.ServerRefused); !ok || ev.Server != server || ev.For != 40*time.Second || ev.Err.Error() != "forbidden" {
 		t.Errorf("then: %+v", again[1])
 	}

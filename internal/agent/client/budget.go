@@ -32,8 +32,8 @@ type budgetForm struct {
 func newBudgetFile(settings *config.Config, log *slog.Logger) stateFile {
 	f := stateFile{
 		every: saveBudgetEvery, log: log,
-		damage:  "what was used of the budgets of detours is forgotten, and counts from zero",
-		unsaved: "what is used of the budgets of detours cannot be saved; after a restart, less of them counts as used",
+		damage:  "the use of the budgets of detours counts from zero",
+		unsaved: "after a restart, less of the budgets of detours counts as used",
 	}
 	if !limitsOf(settings.Client.Budget).None() {
 		f.path = budgetPath(settings.StateDir)

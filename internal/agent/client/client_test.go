@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
-	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
@@ -168,7 +168,7 @@ func (l *lab) do(host string, f func() error) {
 // noRelay is a Relay that does not run.
 type noRelay struct{}
 
-func (noRelay) Change(func(*relay.State))    {}
+func (noRelay) Change(func(*relay.State))   {}
 func (noRelay) Standing() relaying.Standing { return relaying.Standing{} }
 
 // startClient runs the client role until the test or stop ends it.

@@ -29,8 +29,8 @@ func memoryPath(stateDir string) string { return filepath.Join(stateDir, "client
 func newMemoryFile(stateDir string, log *slog.Logger) stateFile {
 	return stateFile{
 		path: memoryPath(stateDir), every: saveMemoryEvery, log: log,
-		damage:  "what was measured of waypoints is forgotten",
-		unsaved: "what was measured of waypoints cannot be saved; after a restart it is measured again",
+		damage:  "the measurements of waypoints are forgotten",
+		unsaved: "after a restart, waypoints are measured again",
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 type stateFile struct {
 	path  string        // empty: nothing is kept
 	every time.Duration // between two writes
-	// damage and unsaved are logged when the file is damaged, and when it cannot be written.
+	// damage and unsaved are the effects of a damaged file, and of one that cannot be written, for the log.
 	damage, unsaved string
 	log             *slog.Logger
 
@@ -51,8 +51,8 @@ func (f *stateFile) read(parse func(data []byte) error) {
 	if err != nil {
 		aside := damaged(f.path)
 		moved := os.Rename(f.path, aside)
-		f.log.Warn(f.damage+": the file is damaged, and was set aside; delete it if nobody wants to look at it",
-			"file", aside, "err", errors.Join(err, moved))
+		f.log.Warn("a file of the agent's state is damaged, and was set aside; delete it if nobody wants to look at it",
+			"file", aside, "effect", f.damage, "err", errors.Join(err, moved))
 	}
 }
 
@@ -130,7 +130,7 @@ func (f *stateFile) replace(data []byte) error {
 // ended takes in the result of a write. It logs the first failure in a row.
 func (f *stateFile) ended(err error) {
 	if err != nil && !f.failed {
-		f.log.Warn(f.unsaved, "file", f.path, "err", err)
+		f.log.Warn("a file of the agent's state cannot be saved", "file", f.path, "effect", f.unsaved, "err", err)
 	}
 	f.busy, f.failed = false, err != nil
 }
