@@ -15,17 +15,17 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 )
 
-// Agent describes the configuration of an agent, by the keys of its file. What is left out has the agent's
+// Agent describes the configuration of an agent, by the keys of its file. Keys that are left out have the agent's
 // defaults.
 type Agent struct {
-	// Coordinator is that of the collective that it has joined, as Coordinator writes it. Without one its
-	// identity was made by Issue.
+	// Coordinator is the coordinator of the collective that the agent's host has joined, as Coordinator writes it. If
+	// empty, the host's identity was made by Issue.
 	Coordinator string
-	// Client, Waypoint and Coordinate are the settings of roles. It has those that are not nil.
+	// Client, Waypoint and Coordinate are the settings of roles. The agent has the roles that are not nil.
 	Client, Waypoint, Coordinate Settings
 	// Collective are more settings of its membership in a coordinator's collective.
 	Collective Settings
-	// Over is laid over all others.
+	// Over overrides all others.
 	Over Settings
 }
 

@@ -65,7 +65,7 @@ func (c Crew) Part(name string, configuration any) []string {
 // errHopeless in an error's chain ends an Await.
 var errHopeless = errors.New("")
 
-// Hopeless marks an error that waiting does not mend.
+// Hopeless marks an error that does not go away by waiting.
 func Hopeless(err error) error { return fmt.Errorf("%w%w", err, errHopeless) }
 
 // Await polls a condition every interval until it returns nil or a Hopeless error. When the time runs out, it
@@ -88,7 +88,7 @@ func Await(ctx context.Context, limit, interval time.Duration, condition func() 
 	}
 }
 
-// Pause waits, unless ctx ends before. It then returns why.
+// Pause waits. If ctx ends before, it returns the error of ctx.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

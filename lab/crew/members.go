@@ -21,11 +21,11 @@ const (
 	authorityDir = "/run/lab-authority"
 	// validity of certificates outlives any experiment.
 	validity = 7 * 24 * time.Hour
-	// inviteLimit limits how long a coordinator that was just started may take to invite members.
+	// inviteLimit bounds the time until a coordinator that was just started invites members.
 	inviteLimit = time.Minute
 )
 
-// SessionPort is where waypoints and coordinators listen for members.
+// SessionPort is the port at which waypoints and coordinators listen for members.
 const SessionPort = 45672
 
 // FilesIn returns the files of an identity in a folder.
@@ -95,13 +95,13 @@ func Coordinator(name string, at netip.Addr) string {
 	return name + "@" + netip.AddrPortFrom(at, SessionPort).String()
 }
 
-// Found founds a collective on a host, as a person would.
+// Found founds a collective on a host, with the same command as a person.
 func (c Crew) Found(ctx context.Context, host, collective string) error {
 	_, err := c.DCol(ctx, host, "init", collective, "--address", c.Host(host).Addr().String(), "--no-start")
 	return err
 }
 
-// Join makes a host a member by an invitation. The coordinator's agent runs, maybe only just.
+// Join makes a host a member by an invitation. The coordinator's agent must run. It may have started only a moment ago.
 func (c Crew) Join(ctx context.Context, coordinator, host string) error {
 	var line []byte
 	err := Await(ctx, inviteLimit, 100*time.Millisecond, func() (err error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// stopGrace limits how long a program may take to exit after SIGTERM.
+// stopGrace bounds the time that a program may take to exit after SIGTERM.
 const stopGrace = 3 * time.Second
 
 // Process is a program that runs on a host.
@@ -94,7 +94,7 @@ func (c Crew) start(cmd *testbed.Cmd, host, name string) (*Process, error) {
 // Ended returns a channel that is closed when the program has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Err returns how the program ended, once it has: nil if all went well.
+// Err returns the error with which the program ended; nil if it succeeded. It may be called once Ended is closed.
 func (p *Process) Err() error { return p.err }
 
 // Running reports whether the program has not ended yet. A nil process does not run.
@@ -113,7 +113,7 @@ func (p *Process) Running() bool {
 // Signal sends a signal.
 func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Stop ends the program: politely, then by force.
+// Stop ends the program with SIGTERM. If it does not exit within stopGrace, Stop kills it.
 func (p *Process) Stop() {
 	if !p.Running() {
 		return
@@ -142,7 +142,7 @@ func (p *Process) Output() (string, error) {
 	return string(data[min(p.from, int64(len(data))):]), nil
 }
 
-// Failure returns the error to report when the program ended and should not have, or ended badly.
+// Failure returns the error to report if the program ended too early, or with an error.
 func (p *Process) Failure() error {
 	if p.err != nil {
 		return p.Trouble(p.err)
@@ -172,7 +172,7 @@ func (p *Process) AwaitOutput(ctx context.Context, limit time.Duration, text str
 	})
 }
 
-// Await polls a condition that the program is to fulfil, until the program ends.
+// Await polls a condition that the program should fulfil, until it holds or the program ends.
 func (p *Process) Await(ctx context.Context, limit time.Duration, condition func() error) error {
 	return Await(ctx, limit, 50*time.Millisecond, func() error {
 		if !p.Running() {

@@ -47,8 +47,8 @@ func (p *Process) Memory() (m Memory, err error) {
 	return m, nil
 }
 
-// Resident returns the resident set of the program, in bytes, as the kernel counts its pages one by one:
-// /proc/PID/smaps_rollup. The numbers of Memory are less exact, and sooner read.
+// Resident returns the resident set of the program, in bytes, from /proc/PID/smaps_rollup, for which the kernel counts
+// the pages one by one. The numbers of Memory are less exact, and cheaper to read.
 func (p *Process) Resident() (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.cmd.Process.Pid))
 	if err != nil {
@@ -103,7 +103,7 @@ type MachineTime struct {
 	Busy, Idle, Stolen time.Duration // by the hypervisor
 }
 
-// ReadMachineTime reads it.
+// ReadMachineTime reads the time from /proc/stat.
 func ReadMachineTime() (MachineTime, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -21,7 +21,7 @@ func Read(path string, into any) error {
 	return nil
 }
 
-// Write writes a value, indented, to the whole file or not at all: an interrupt may come at any time.
+// Write writes a value, indented. It replaces the file atomically, because an interrupt may come at any time.
 func Write(path string, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {

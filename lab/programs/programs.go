@@ -11,8 +11,8 @@ import (
 
 // Pair has the paths of both programs, from the same build.
 type Pair struct {
-	DCol string // cmd/dcol: the agent, and what people type
-	Lab  string // cmd/dcol-lab: traffic, loads, members that lie
+	DCol string // cmd/dcol: the agent, and the commands for people
+	Lab  string // cmd/dcol-lab: traffic, loads, lying members
 }
 
 // Find returns the running program as Lab, and the dcol in the same folder or else in PATH.

@@ -12,8 +12,8 @@ import (
 // service is the name under which receivers are registered.
 const service = "Remote"
 
-// Serve answers calls of the receiver's methods from in until it ends. The methods have the form that net/rpc
-// asks for.
+// Serve answers calls of the receiver's methods from in until in ends. The methods must have the form that net/rpc
+// requires.
 func Serve(receiver any, in io.Reader, out io.Writer) error {
 	server := rpc.NewServer()
 	if err := server.RegisterName(service, receiver); err != nil {

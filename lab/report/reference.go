@@ -11,8 +11,8 @@ type Reference interface {
 	Split(s Setting, procedure string) (Split, bool)
 	// Goals returns the targets of a repetition.
 	Goals() []Goal
-	// Why returns the known reason why a repetition under the published congestion control carries more, or less, than was
-	// published of a procedure. It returns "" if none is known.
+	// Why returns the known reason why a procedure, under the published congestion control, carries more or less than the
+	// published figure. It returns "" if none is known.
 	Why(s Setting, procedure string, more bool) string
 	// Notes returns the known differences of a repetition, with their causes.
 	Notes() template.HTML
@@ -39,15 +39,15 @@ type Split struct {
 	DetourBytes int64 `toml:"detour_bytes"`
 }
 
-// Goal is a target for a procedure in a setting: its share of what others carry together, or the
-// share that it may cost.
+// Goal is a target for a procedure in a setting: the share that it carries of the sum of others, or the
+// share of that sum that it may lose.
 type Goal struct {
 	Setting
 	What      string   `toml:"what"`
 	Procedure string   `toml:"procedure"`
 	Of        []string `toml:"of"`
-	Cost      bool     `toml:"cost"` // the part that is missing is what counts
-	// LimitPct is the least, or of a cost the most, in per cent; 0 is what MPTCP's
-	// headers leave, within the spread of the runs.
+	Cost      bool     `toml:"cost"` // the target limits the missing share
+	// LimitPct is the least share, or for a cost the largest, in per cent. 0 stands for the
+	// share that MPTCP's headers leave, within the spread of the runs.
 	LimitPct float64 `toml:"limit_pct"`
 }

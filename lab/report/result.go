@@ -26,16 +26,16 @@ type Result struct {
 	Seconds      float64       `json:"seconds"`
 	Environment  Environment   `json:"environment"`
 	Paths        []string      `json:"paths"`
-	Variants     []Variant     `json:"variants"`   // those that were asked for
-	Procedures   []Procedure   `json:"procedures"` // those that were asked for
+	Variants     []Variant     `json:"variants"`   // that were selected
+	Procedures   []Procedure   `json:"procedures"` // that were selected
 	Links        []Link        `json:"links"`      // of the network as declared, by direction
-	Marks        []Mark        `json:"marks"`      // what happens during each run
+	Marks        []Mark        `json:"marks"`      // the events of each run
 	Rows         []Row         `json:"rows"`
 	Expectations []Expectation `json:"expectations"`
 	Runs         []Run         `json:"runs"`
 }
 
-// Environment describes what the numbers depend on besides the scenario.
+// Environment describes the machine and programs on which the results depend, in addition to the scenario.
 type Environment struct {
 	Kernel     string            `json:"kernel"`
 	CPUs       int               `json:"cpus"`
@@ -80,22 +80,22 @@ type Row struct {
 	Procedure  string `json:"procedure"`
 	Congestion string `json:"congestion_control"`
 	N          int    `json:"n"`
-	// Discarded counts runs that were repeated because the emulation was not
-	// true to its parameters, or something else went wrong.
+	// Discarded counts runs that were repeated because the emulation was
+	// inaccurate, or something else failed.
 	Discarded int `json:"discarded"`
-	// Failed counts runs in which dcol crashed, hung or broke what it carried. They
-	// are neither repeated nor in the numbers below.
+	// Failed counts runs in which dcol crashed, hung or corrupted data. They are
+	// neither repeated nor part of the numbers below.
 	Failed      int                `json:"failed"`
 	GoodputMbps Distribution       `json:"goodput_mbps"`
 	SteadyMbps  float64            `json:"steady_mbps,omitempty"` // median
 	PathBytes   map[string]float64 `json:"path_bytes"`            // median over the runs
-	// Medians over the runs, but of the stall the longest.
+	// Medians over the runs. Of the stalls it is the longest.
 	Retransmitted     float64 `json:"retransmitted_segments"`
 	CompletionSeconds float64 `json:"completion_seconds"`
 	LongestStallMS    float64 `json:"longest_stall_ms"`
 	CPUShare          float64 `json:"cpu_share"`
-	// Latency has the medians of the runs' percentiles, where they have any; Count is
-	// that of a run.
+	// Latency has the medians of the runs' percentiles, if they have any. Its Count is
+	// the number of latencies in a run.
 	Latency *Latency `json:"latency,omitempty"`
 }
 
@@ -110,9 +110,9 @@ type Distribution struct {
 	Max    float64 `json:"max"`
 }
 
-// Expectation is what became of one of the scenario's, in one variant with one
-// congestion control. Left and Right are the sides of its comparison, where it is
-// one.
+// Expectation is the verdict on an expectation of the scenario, in one variant with
+// one congestion control. Left and Right are the sides of its comparison, if it is
+// a comparison.
 type Expectation struct {
 	Description string   `json:"description"`
 	Expression  string   `json:"expression"`
@@ -132,26 +132,26 @@ type Run struct {
 	Repetition int       `json:"repetition"`         // from 1
 	Attempt    int       `json:"attempt"`            // from 1; more when earlier ones were discarded
 	Started    time.Time `json:"started"`
-	// Discarded is why the run does not count; empty when it does.
+	// Discarded is the reason why the run does not count; empty if it does.
 	Discarded string `json:"discarded,omitempty"`
-	// Cause is the same as one of a few words, to be counted.
+	// Cause is the same reason as one of a few words, for counts.
 	Cause Cause `json:"discarded_for,omitempty"`
 
 	// GoodputMbps is the program's bytes over time, both after the skip.
 	GoodputMbps float64 `json:"goodput_mbps"`
-	// SteadyMbps is the same without the first three seconds that count, in which programs
-	// also get what was held up before; 0 if iperf3 did not measure, or no longer.
+	// SteadyMbps is the same without the first three seconds that count, in which programs also get
+	// data that was held up before. It is 0 if iperf3 did not measure, or measured for less time.
 	SteadyMbps float64 `json:"steady_mbps,omitempty"`
-	// ReceivedMbps is the goodput of each second that counts, by the receiving iperf3.
+	// ReceivedMbps is the goodput of each second that counts, as the receiving iperf3 measured it.
 	ReceivedMbps      []float64 `json:"received_mbps,omitempty"`
 	Bytes             int64     `json:"bytes"`
 	MeasuredSeconds   float64   `json:"measured_seconds"`
 	CompletionSeconds float64   `json:"completion_seconds"` // the whole run
 	LongestStallMS    float64   `json:"longest_stall_ms"`
-	// SHA256OK tells whether what arrived is what was sent, where a workload
-	// has a file to compare.
+	// SHA256OK reports whether the received file is identical to the one that was
+	// sent, if the workload has a file.
 	SHA256OK *bool `json:"sha256_ok,omitempty"`
-	// Latency is there if the workload is messages, requests or files.
+	// Latency is set if the workload consists of messages, requests or files.
 	Latency *Latency `json:"latency,omitempty"`
 
 	Paths    []PathUse `json:"paths"`
@@ -163,7 +163,7 @@ type Run struct {
 	// ReferenceP99MS is the 99th percentile of the lateness of the reference flow's echoes: the delay of
 	// ordinary programs by a busy machine.
 	ReferenceP99MS float64 `json:"reference_lateness_p99_ms"`
-	// Values are what a run of the battery has measured besides, by name.
+	// Values are further measurements of a run of the battery, by name.
 	Values map[string]float64 `json:"values,omitempty"`
 	Log    string             `json:"log"` // folder with the programs' output
 }
@@ -182,7 +182,7 @@ func (s Series) Chart(among []string, marks []Mark) chart.Goodput {
 	return chart.Goodput{StepSeconds: s.StepSeconds, Paths: s.Paths, Among: among, Marks: marks}
 }
 
-// Drawable reports whether the series has a step at least.
+// Drawable reports whether the series has at least one step.
 func (s Series) Drawable() bool { return len(s.Paths) > 0 && len(s.Paths[0].Mbps) > 0 }
 
 // Mark is a moment to point out, such as the death of a waypoint.
@@ -196,8 +196,8 @@ const (
 	CauseLateLink      Cause = "link-late"      // a link delivered too much too late
 	CauseEmulation     Cause = "link-lost"      // a link's emulation lost packets itself
 	CauseLateReference Cause = "reference-late" // programs waited for a processor
-	CauseFailure       Cause = "failed"         // a program did, or the run took too long
-	CauseProduct       Cause = "dcol-failed"    // the same, of dcol or with it: such a run is not repeated
+	CauseFailure       Cause = "failed"         // a program failed, or the run took too long
+	CauseProduct       Cause = "dcol-failed"    // the same, because of dcol; such a run is not repeated
 )
 
 // PathUse has the bytes that one path carried in a run.
@@ -230,8 +230,7 @@ func (r Run) Valid() bool { return r.Discarded == "" }
 // Failed reports whether dcol failed in the run.
 func (r Run) Failed() bool { return r.Cause == CauseProduct }
 
-// Final reports whether the run is not to be repeated: it counts, or it counts
-// against dcol.
+// Final reports whether the run is not repeated: it counts, or dcol failed in it.
 func (r Run) Final() bool { return r.Valid() || r.Failed() }
 
 // PathBytes returns the bytes that a path carried.

@@ -28,12 +28,12 @@ type SuiteResult struct {
 	Parts       []*Result   `json:"parts"`
 }
 
-// Fidelity describes how accurate the runs were. Values about the machine are of valid runs.
-// Of the others it has the number and the causes.
+// Fidelity describes the accuracy of the runs. Its values about the machine are those of valid
+// runs. Of the others it has the number and the causes.
 type Fidelity struct {
 	Runs      int           `json:"runs"` // that count
 	Discarded int           `json:"discarded"`
-	Failed    int           `json:"failed"` // dcol did: not repeated, and not among the others
+	Failed    int           `json:"failed"` // because of dcol; not repeated, and not among the others
 	Causes    map[Cause]int `json:"causes"` // of the discarded, counted
 	// CPUShare is the busy part of the machine's processors during a run, 0..1.
 	CPUShare Spread `json:"cpu_share"`
@@ -50,12 +50,12 @@ type Spread struct {
 	Max    float64 `json:"max"`
 }
 
-// carried is the least share of the busiest link's packets for a link to count. The keepalives of
-// a session, at times a single packet, decide nothing.
+// carried is the least share of the busiest link's packets from which a link counts. The keepalives
+// of a session, at times a single packet, say nothing about accuracy.
 const carried = 0.01
 
-// Latest returns the link with the highest 99th percentile of lateness, of those that carried
-// something. It returns the zero value if there is none.
+// Latest returns the link with the highest 99th percentile of lateness, among those that carried
+// traffic. It returns the zero value if there is none.
 func (r Run) Latest() LinkUse {
 	var busiest uint64
 	for _, u := range r.Links {
@@ -115,7 +115,7 @@ func (s *SuiteResult) Met() bool {
 // WriteJSON writes the result in its versioned form.
 func (s *SuiteResult) WriteJSON(w io.Writer) error { return writeJSON(w, s) }
 
-// WriteText writes the result for people: each part's tables, then how true it is.
+// WriteText writes the result for people: each part's tables, then the fidelity.
 func (s *SuiteResult) WriteText(w io.Writer) error {
 	for i, part := range s.Parts {
 		if i > 0 {

@@ -116,7 +116,7 @@ func (r *Result) writeExpectations(b *strings.Builder) {
 		case e.Met:
 			verdict = "met    "
 		case e.Error != "":
-			verdict = "open   " // without a run it is not decided
+			verdict = "open   " // undecided without a run
 		}
 		fmt.Fprintf(b, "  %s  %s", verdict, e.Description)
 		if e.Variant != "" {

@@ -27,15 +27,15 @@ const (
 	maxMTU      = 65521
 	maxRate     = units.Rate(1e12)
 	maxDelay    = units.Duration(time.Minute)
-	maxSubflows = 8 // what the kernel takes for one connection
+	maxSubflows = 8 // the most that the kernel allows for one connection
 
 	maxBurstLength = 1_000_000
 
 	maxPower = 1_000_000 // mW, of a radio
 )
 
-// checker finds what is wrong with a scenario that decoded: names that lead
-// nowhere, values out of range, keys that have no effect.
+// checker finds mistakes in a decoded scenario: unknown names, values out of
+// range, keys without an effect.
 type checker struct {
 	*Scenario
 	problems
@@ -125,7 +125,7 @@ func (c *checker) radio(path string, r Radio) {
 	}
 }
 
-// shape reports whether a link's shape is sound as it results for each direction.
+// shape reports whether a link's resulting shape is valid in each direction.
 func (c *checker) shape(path string, s Shape) bool {
 	ab, ba := s.Directions()
 	for _, p := range []Params{ab, ba} {
@@ -156,7 +156,7 @@ func (c *checker) shape(path string, s Shape) bool {
 	return true
 }
 
-// hostNames returns the hosts one can refer to, each once.
+// hostNames returns the names of the hosts, each once.
 func (c *checker) hostNames() []string {
 	var names []string
 	for _, h := range c.Hosts {
@@ -198,7 +198,7 @@ func (c *checker) variants() {
 	}
 }
 
-// change checks a change against the link it is laid over.
+// change checks a change together with the link that it changes.
 func (c *checker) change(path string, change Change) {
 	if !c.known(path+".link", change.Link, "link", c.linkNames()) {
 		return

@@ -89,8 +89,8 @@ func (c *hostChecker) kernel() {
 	}
 }
 
-// sysctl checks one of the host's kernel parameters. Those beside net are the
-// machine's, which the lab leaves alone.
+// sysctl checks one of the host's kernel parameters. It must be below net, because the
+// others belong to the machine, which the lab does not change.
 func (c *hostChecker) sysctl(key string, value any) {
 	if !strings.HasPrefix(key, "net.") || strings.Contains(key, "..") || strings.Contains(key, "/") {
 		c.report(c.path+".sysctls", "%q is no parameter of a host; use names that begin with \"net.\", with dots and in quotes", key)
@@ -109,7 +109,7 @@ func (c *hostChecker) middlebox(m Middlebox) {
 	}
 }
 
-// router checks what the host does to the packets of others.
+// router checks the settings of the host as a router.
 func (c *hostChecker) router() {
 	h := c.host
 	c.middlebox(h.Middlebox)

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// maxSwept bounds the variants of one sweep: beyond it is likely a mistake, and
-// days of runs.
+// maxSwept bounds the variants of one sweep. More are likely a mistake, and would take
+// days.
 const maxSwept = 1000
 
-// sweeps checks them and returns the variants of those that are sound.
+// sweeps checks the sweeps, and returns the variants of the valid ones.
 func (c *checker) sweeps() []Variant {
 	var all []Variant
 	seen := map[string]bool{Base: true}
@@ -38,8 +38,8 @@ func (c *checker) sweeps() []Variant {
 	return all
 }
 
-// swept reports whether a variant that a sweep made is sound: its name and what
-// the axes together make of each link.
+// swept reports whether a variant of a sweep is valid: its name, and each link's shape
+// by all axes together.
 func (c *checker) swept(path string, v Variant) bool {
 	if !plainName.MatchString(v.Name) {
 		c.report(path, "makes a variant %q, which is not a name; %s, not more than 63", v.Name, plainNameForm)

@@ -16,7 +16,7 @@ const (
 	maxMessage  = 1 << 20 // bytes
 )
 
-// workload checks what makes the traffic. A scenario without procedures is a
+// workload checks the workload. A scenario without procedures is a
 // network for `dcol-lab shell`; it needs no workload.
 func (c *checker) workload() {
 	w := c.Workload
@@ -92,7 +92,7 @@ func (c *checker) applies(path string, w Workload) {
 	}
 }
 
-// traffic checks the numbers of a workload as it results in a variant.
+// traffic checks the numbers of a workload in a variant.
 func (c *checker) traffic(path string, w Workload) bool {
 	sound := true
 	problem := func(key, format string, args ...any) {
@@ -133,7 +133,7 @@ func wholeSeconds(key string, d units.Duration, problem func(key, format string,
 	}
 }
 
-// turns checks how often something is sent.
+// turns checks the number of messages or requests.
 func turns(w Workload, problem func(key, format string, args ...any)) {
 	switch {
 	case w.Interval < minInterval:

@@ -17,7 +17,7 @@ const (
 	DefaultHTTPPort    = 80
 	defaultDuration    = units.Duration(10 * time.Second)
 
-	// Of streams and requests. The stream is about a video call's: fifty messages a
+	// The defaults of streams and requests. The stream resembles a video call: fifty messages a
 	// second, each of one packet.
 	defaultTrafficPort  = 7007
 	defaultStreamRate   = units.Rate(500e3)

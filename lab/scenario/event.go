@@ -12,13 +12,13 @@ type Event struct {
 	// Kill is a host that dies: its programs are killed, its links go down.
 	Kill string `toml:"kill"`
 
-	// Host is one to which one of the following happens.
+	// Host is the host to which one of the following happens.
 	Host string `toml:"host"`
 	// Agent is an action on the host's agent.
 	Agent AgentAction `toml:"agent"`
-	// DropTCP has it drop all TCP that it forwards (true), or ends that (false).
+	// DropTCP makes the host drop all TCP that it forwards (true), or ends that (false).
 	DropTCP *bool `toml:"drop_tcp"`
-	// Renumber is a link on which it gets other addresses, after Gap without any.
+	// Renumber is a link on which the host gets other addresses, after Gap without any.
 	Renumber string         `toml:"renumber"`
 	Gap      units.Duration `toml:"gap"`
 }
@@ -41,7 +41,7 @@ func AgentActions() []AgentAction {
 	return []AgentAction{FreezeAgent, ThawAgent, KillAgent, StopAgent, StartAgent, RestartAgent}
 }
 
-// AgentMayEnd reports whether an event ends a host's agent, be it only to start it again.
+// AgentMayEnd reports whether an event ends a host's agent, even if it then starts it again.
 func (s *Scenario) AgentMayEnd(host string) bool {
 	for _, e := range s.Events {
 		ends := e.Agent == KillAgent || e.Agent == StopAgent || e.Agent == RestartAgent

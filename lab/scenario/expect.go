@@ -19,11 +19,11 @@ import (
 type Expectation struct {
 	Description string `toml:"description"`
 	That        string `toml:"that"`
-	// Variants are those it is about; all that were run when empty.
+	// Variants are the variants to which it applies; empty: all that were run.
 	Variants []string `toml:"variants"`
 }
 
-// Measurements are the results an expectation is about: one value a valid run.
+// Measurements are the results on which expectations are decided: one value for each valid run.
 type Measurements interface {
 	Goodput(variant, procedure string) []float64       // Mbit/s
 	Share(variant, procedure, path string) []float64   // of the bytes, 0..1
@@ -45,8 +45,8 @@ type Verdict struct {
 }
 
 // statistic is a function of the expression language. Its first argument
-// names a procedure; pathed ones take a path as second. One more argument
-// names another variant than that which the expectation is about.
+// names a procedure. A pathed function takes a path as its second argument. One more
+// argument names another variant than the one in which the expectation is decided.
 type statistic struct {
 	name   string
 	pathed bool
@@ -164,7 +164,7 @@ func evaluate(expression string, m Measurements, variant string) (any, error) {
 	return value, err
 }
 
-// noRunsError is a statistic of no runs.
+// noRunsError is the error of a statistic without runs.
 type noRunsError struct{ procedure, variant string }
 
 func (e *noRunsError) Error() string {
@@ -172,7 +172,7 @@ func (e *noRunsError) Error() string {
 }
 
 // compile builds the expression with its functions bound to measurements. The
-// language's own median, mean and so on give way to ours.
+// language's own median, mean and so on are replaced by ours.
 func compile(expression string, m Measurements, variant string, more ...expr.Option) (*vm.Program, error) {
 	options := append([]expr.Option{expr.Env(struct{}{}), expr.DisableAllBuiltins(), expr.Optimize(false)}, more...)
 	for _, s := range statistics {
@@ -259,8 +259,8 @@ func (f *callFinder) Visit(node *ast.Node) {
 	f.calls = append(f.calls, c)
 }
 
-// About reports whether the expectation is about the variant, and about none
-// but these procedures and variants: one about what did not run is not decided.
+// About reports whether the expectation applies to the variant, and needs only these
+// procedures and variants. It is not decided if it needs others, because they did not run.
 func (e Expectation) About(variant string, procedures, variants []string) bool {
 	if len(e.Variants) > 0 && !slices.Contains(e.Variants, variant) {
 		return false

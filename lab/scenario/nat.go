@@ -6,8 +6,7 @@ import (
 	"github.com/detour-collective/dcol/lab/middlebox"
 )
 
-// Middlebox selects what a router does to packets that pass it: one of the two kinds below, or of those in
-// lab/middlebox.
+// Middlebox selects a kind of middlebox for a router: one of the two kinds below, or of those in lab/middlebox.
 type Middlebox string
 
 // The kinds of middlebox.
@@ -17,7 +16,7 @@ const (
 	DropOptions  Middlebox = "drop-options"  // drops SYNs that have them
 )
 
-// Middleboxes returns all there are.
+// Middleboxes returns all kinds.
 func Middleboxes() []Middlebox {
 	all := []Middlebox{StripOptions, DropOptions}
 	for _, k := range middlebox.Kinds() {
@@ -39,7 +38,7 @@ const (
 	FullCone          NATKind = "full-cone"
 )
 
-// Protocol is one that has ports.
+// Protocol is a protocol with ports.
 type Protocol string
 
 // The protocols.
@@ -67,8 +66,8 @@ func (s *Scenario) Inside(router Host) []string {
 	return inside
 }
 
-// reach returns what a host reaches over links and routers between, when it begins
-// with one of its links that first allows.
+// reach returns the hosts that a host reaches over links and routers, if it begins with
+// a link for which first returns true.
 func (s *Scenario) reach(from string, first func(link string) bool) map[string]bool {
 	reached, queue := map[string]bool{from: true}, []string{from}
 	for len(queue) > 0 {
@@ -94,7 +93,7 @@ func (s *Scenario) reach(from string, first func(link string) bool) map[string]b
 	return reached
 }
 
-// behindNAT reports a server that no client from outside gets to.
+// behindNAT reports a server that no client outside its NAT can reach.
 func (c *checker) behindNAT(path, server, client string) {
 	for _, h := range c.Hosts {
 		if len(h.NAT) == 0 {

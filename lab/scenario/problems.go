@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
-// problems collects what is wrong with a file, by the paths of its keys.
+// problems collects the mistakes in a file, by the paths of their keys.
 type problems struct {
 	report func(path, format string, args ...any)
 }

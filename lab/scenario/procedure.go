@@ -33,7 +33,7 @@ const (
 	DefaultDetour Detour = "default"
 )
 
-// Kinds returns the kinds of detours there are.
+// Kinds returns all kinds of detours.
 func Kinds() []Detour { return []Detour{Mapped, InBand, WireGuard, OpenVPN} }
 
 // IsTunnel reports whether the detour is an interface of the client's, so that
@@ -65,9 +65,9 @@ type Procedure struct {
 	Description string    `toml:"description"`
 	Transport   Transport `toml:"transport"`
 	Detour      Detour    `toml:"detour"`
-	// Via are the waypoints in use; all when empty.
+	// Via are the waypoints in use; empty: all.
 	Via []string `toml:"via"`
-	// Subflows 0 is, with DefaultDetour, as many as agents have by themselves.
+	// Subflows is the number of subflows. 0, with DefaultDetour, is the default of agents.
 	Subflows  int     `toml:"subflows"`
 	Converter Convert `toml:"converter"`
 	// Proxy, unless empty, is used by the client's program instead of dcol run.
@@ -76,13 +76,13 @@ type Procedure struct {
 	Capture bool `toml:"capture"`
 	// WarmUp is the time for which the workload runs before the run is measured, with the same agents.
 	WarmUp units.Duration `toml:"warm_up"`
-	// DCol is laid over the configuration of the client's agent, after that of its host.
+	// DCol overrides the configuration of the client's agent, and that of its host.
 	DCol map[string]any `toml:"dcol"`
 	// Optional procedures run only when selected by name.
 	Optional bool `toml:"optional"`
 }
 
-// NeedsAgent reports whether it takes an agent on the client.
+// NeedsAgent reports whether the procedure needs an agent on the client.
 func (p Procedure) NeedsAgent() bool { return p.Transport == MPTCP || p.Detour != NoDetour }
 
 // Converts reports whether connections may go through a converter.
@@ -132,7 +132,7 @@ func (s *Scenario) Select(names []string) ([]Procedure, error) {
 }
 
 // KindsOf lists the kinds of detours that procedures use in a variant, each once;
-// none: those that agents have by themselves.
+// none: the defaults of agents.
 func KindsOf(procedures []Procedure, v Variant) []Detour {
 	var used []Detour
 	for _, k := range append(v.Kinds[:len(v.Kinds):len(v.Kinds)], Kinds()...) {

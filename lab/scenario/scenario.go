@@ -24,7 +24,7 @@ const Base = "base"
 // DirectPath names the path without a waypoint; the others bear the waypoint's name.
 const DirectPath = "direct"
 
-// Scenario is a whole file, with the defaults filled in.
+// Scenario is the content of a file, with the defaults filled in.
 type Scenario struct {
 	Schema      string `toml:"schema"`
 	Name        string `toml:"name"`
@@ -77,7 +77,7 @@ type Host struct {
 	// Subflows limits a server's subflows besides an MPTCP connection's first. nil means the kernel's
 	// default.
 	Subflows *int `toml:"mptcp_subflows"`
-	// MPTCP false has the host's kernel refuse it.
+	// MPTCP false makes the host's kernel refuse MPTCP.
 	MPTCP *bool `toml:"mptcp"`
 	// LAN are the links with hosts whose connections this client's agent leads to converters, as their gateway.
 	LAN []string `toml:"lan"`
@@ -86,7 +86,7 @@ type Host struct {
 	// Sysctls are kernel parameters of the host, by their names with dots. Values
 	// are strings or whole numbers.
 	Sysctls map[string]any `toml:"sysctls"`
-	// DCol is laid over the configuration the lab writes for this host's agent.
+	// DCol overrides settings of the configuration that the lab writes for this host's agent.
 	DCol map[string]any `toml:"dcol"`
 }
 
@@ -168,7 +168,7 @@ func (s *Scenario) Gateway() string {
 // ClientAgent returns the host whose agent serves the workload's client: its gateway's, or its own.
 func (s *Scenario) ClientAgent() string { return cmp.Or(s.Gateway(), s.Workload.Client) }
 
-// HasMPTCP reports whether the host's kernel offers it.
+// HasMPTCP reports whether the host's kernel offers MPTCP.
 func (h Host) HasMPTCP() bool { return h.MPTCP == nil || *h.MPTCP }
 
 // Link joins two hosts.
@@ -178,7 +178,7 @@ type Link struct {
 	B    string `toml:"b"`
 	Cost int    `toml:"cost"`
 	MTU  int    `toml:"mtu"`
-	// Radio is that of a mobile device at an end of the link; nil: none.
+	// Radio is the radio of a mobile device at an end of the link; nil: none.
 	Radio *Radio `toml:"radio"`
 	Shape
 }
@@ -212,8 +212,8 @@ type Variant struct {
 	Changes     []Change       `toml:"change"`
 	Hosts       []HostChange   `toml:"host"`
 	Workload    WorkloadChange `toml:"workload"`
-	// Kinds are those of the procedures whose detour is DefaultDetour, the preferred
-	// first; none: those that agents have by themselves.
+	// Kinds are the kinds of detours of procedures whose detour is DefaultDetour, the
+	// preferred first; none: the defaults of agents.
 	Kinds []Detour `toml:"kinds"`
 	// Coordinates has the position of a sweep's variant on each axis. It is empty for other variants.
 	Coordinates []Coordinate

@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/units"
 )
 
-// Params are the properties of a link in one or both directions. What is not
-// set is taken from what they are laid over.
+// Params are the properties of a link in one or both directions. Properties that are
+// not set are taken from other Params: see Over.
 type Params struct {
 	Rate   *units.Rate     `toml:"rate"`
 	Delay  *units.Duration `toml:"delay"`
@@ -32,7 +32,7 @@ type Impairments struct {
 	Tamper      *units.Share    `toml:"tamper"`
 }
 
-// Over lays p over base.
+// Over returns base with the properties that p sets in place of its own.
 func (p Params) Over(base Params) Params {
 	return Params{
 		Rate:        cmp.Or(p.Rate, base.Rate),

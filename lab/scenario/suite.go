@@ -15,8 +15,8 @@ import (
 // SuiteSchema is the version of the format of suites.
 const SuiteSchema = "dcol.suite/1"
 
-// Suite is several experiments that are carried out as one: beside each other, with
-// one record and one report.
+// Suite has several experiments that are carried out as one, with one record and one
+// report.
 type Suite struct {
 	Schema      string `toml:"schema"`
 	Name        string `toml:"name"`
@@ -79,7 +79,7 @@ func ParseSuite(name string, data []byte, open func(string) (*Scenario, error)) 
 	return s, nil
 }
 
-// complete fills in what a part, of names that are known, leaves open.
+// complete fills in the defaults of a part whose names are known.
 func (p *Part) complete(repetitions int) {
 	switch {
 	case len(p.Variants) == 0:
@@ -170,7 +170,7 @@ func amid(names, wanted []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !slices.Contains(wanted, n) })
 }
 
-// unique returns the names without those that were there before.
+// unique returns the names, each once.
 func unique(names []string) []string {
 	var once []string
 	for _, n := range names {

@@ -46,11 +46,11 @@ type Workload struct {
 	Size units.Size `toml:"size"`
 	// Count is the number of downloads of the file.
 	Count int `toml:"count"`
-	// Rate is a stream's, in the program's own bytes.
+	// Rate is the rate of a stream, in the program's own bytes.
 	Rate units.Rate `toml:"rate"`
-	// Interval is from one message or request to the next.
+	// Interval is the time from one message or request to the next.
 	Interval units.Duration `toml:"interval"`
-	// Direction is a stream's: Upload or Download.
+	// Direction is the direction of a stream: Upload or Download.
 	Direction WorkloadKind `toml:"direction"`
 	Port      int          `toml:"port"`
 	// ClientCommand and ServerCommand may contain the marks.
@@ -70,7 +70,7 @@ type WorkloadChange struct {
 	Direction WorkloadKind   `toml:"direction"`
 }
 
-// Over lays c over a workload.
+// Over returns a workload with the changes of c.
 func (c WorkloadChange) Over(w Workload) Workload {
 	w.Duration = cmp.Or(c.Duration, w.Duration)
 	w.Skip = cmp.Or(c.Skip, w.Skip)
@@ -89,13 +89,13 @@ func (c WorkloadChange) Over(w Workload) Workload {
 // WorkloadIn returns the workload under a variant.
 func (s *Scenario) WorkloadIn(v Variant) Workload { return v.Workload.Over(s.Workload) }
 
-// IsTransfer reports whether iperf3 makes it.
+// IsTransfer reports whether iperf3 makes the traffic.
 func (w Workload) IsTransfer() bool { return w.Kind == Upload || w.Kind == Download }
 
 // MadeByDCol reports whether dcol itself has the workload's two programs.
 func (w Workload) MadeByDCol() bool { return w.Kind == Stream || w.Kind == Requests }
 
-// RunsDCol reports whether any host runs dcol, be it only as the workload.
+// RunsDCol reports whether any host runs dcol, even if only as the workload.
 func (s *Scenario) RunsDCol() bool { return s.UsesDCol() || s.Workload.MadeByDCol() }
 
 // HasLatency reports whether it consists of messages, requests or files that each
