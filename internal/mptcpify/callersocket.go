@@ -108,14 +108,24 @@ func (c callerSocket) in(namespace uint64) bool {
 	return err == nil && own == namespace
 }
 
-// relay returns the relay's address for a connection to a server. It is of the server's family where the relay has one.
+// relay returns the relay's address for a connection to a server. It is of the server's family.
 func (c callerSocket) relay(server netip.AddrPort, convert *ask.Convert) (netip.AddrPort, bool) {
 	relay := convert.Relay4
-	if server.Addr().Is6() && convert.Relay6.IsValid() {
+	if server.Addr().Is6() {
 		relay = convert.Relay6
 	}
-	_, ok := c.sockaddr(relay)
+	_, ok := c.instead(server, relay)
 	return relay, ok
+}
+
+// instead returns an address as this socket connects to it in place of its server, if it can, and can connect to the server when it
+// is disconnected again. A socket of IPv6 that was connected to an IPv4 address reaches no IPv6 address any more: Linux sends nothing,
+// and connect() waits until it gives up.
+func (c callerSocket) instead(server, a netip.AddrPort) (unix.Sockaddr, bool) {
+	if server.Addr().Is6() && a.Addr().Is4() {
+		return nil, false
+	}
+	return c.sockaddr(a)
 }
 
 // sockaddr returns an address as this socket connects to it, if it can.

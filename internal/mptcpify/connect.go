@@ -136,7 +136,7 @@ func (s *supervisor) lead(l *lead, called netip.AddrPort) {
 		_ = answerContinue(s.listener, l.call.id)
 		return
 	}
-	if _, reaches := sock.sockaddr(convert.Converter); sock.nonblocking || !reaches {
+	if _, reaches := sock.instead(server, convert.Converter); sock.nonblocking || !reaches {
 		s.toRelay(l, sock, server, convert)
 	} else {
 		s.toConverter(l, sock, server, convert, began)
@@ -144,9 +144,8 @@ func (s *supervisor) lead(l *lead, called netip.AddrPort) {
 }
 
 // toRelay connects a socket to the relay, which is told the server before. On the loopback interface that takes no time, so
-// a program that waits may have it, too: where only the relay may connect to the converter, or only it has a socket of the
-// converter's family. The socket is bound first, so
-// that the relay can recognise it, but to no address: that can be undone.
+// a program that waits may have it, too: where only the relay may connect to the converter, or the socket cannot, or
+// could not be taken back. The socket is bound first, so that the relay can recognise it, but to no address: that can be undone.
 func (s *supervisor) toRelay(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert) {
 	relay, ok := sock.relay(server, convert)
 	if !ok || sock.bound || !hasRoute(server, convert.Namespace) {

@@ -322,6 +322,16 @@ print(errno.errorcode[s.connect_ex((host, port))])
 	wantProbe(t, python(t, r, only, hostPort(mapped)...), "ENETUNREACH\n")
 }
 
+// TestNoWayBack has a blocking program connect to an IPv6 server while the converter has an address of IPv4 only. Linux could not
+// connect the program's socket directly any more, if the converter failed. So the relay connects.
+func TestNoWayBack(t *testing.T) {
+	newSite(t)
+	r := startRelay(t, modeFour)
+	server := plainServer(t, net.JoinHostPort(serverAddr6, "0"))
+	wantProbe(t, python(t, r, blockingScript, hostPort(server)...), wantTalk(server))
+	r.heard(t, "relayed "+server.String())
+}
+
 // TestConnectMapped has a socket of IPv6 connect to a server of IPv4.
 func TestConnectMapped(t *testing.T) {
 	for _, timeout := range []string{"None", "20"} {

@@ -63,6 +63,7 @@ const (
 	modeForgets   = "forgets"    // the relay refuses announced connections
 	modeTunnelled = "tunnelled"  // only the relay may connect to the converter
 	modeFast      = "fast"       // the message may be in the SYN
+	modeFour      = "four"       // the converter has no address of IPv6
 	modeOther     = "other"      // the converter has no address of IPv4
 )
 
@@ -132,7 +133,7 @@ func (f *fake) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 		return ask.Answer{KeepFor: time.Minute, Plain: true}
 	}
 	converter := netip.MustParseAddr(converterAddr)
-	if server.Addr().Is6() || f.mode == modeOther {
+	if server.Addr().Is6() && f.mode != modeFour || f.mode == modeOther {
 		converter = netip.MustParseAddr(converterAddr6)
 	}
 	port := uint16(rfc8803.Port)

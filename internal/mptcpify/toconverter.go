@@ -82,7 +82,7 @@ type attempt struct {
 // through connects to a converter, names the server, and returns the converter's answer, until a time at most. What follows
 // the answer stays in the socket, for the program.
 func (s *supervisor) through(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert, until time.Time) (a attempt, err error) {
-	target, ok := sock.sockaddr(convert.Converter)
+	target, ok := sock.instead(server, convert.Converter)
 	if !ok {
 		return a, errGone
 	}

@@ -34,8 +34,7 @@ type Convert struct {
 	Converter netip.AddrPort
 	Cookie    []byte // of the Convert message, at most MaxCookie bytes
 	FastOpen  bool   // the message may be in the SYN; see [Handler.FastOpened]
-	// Relay4 and Relay6 are the relay's listeners on 127.0.0.1 and ::1. Relay4 also gets connections to IPv6 servers if
-	// there is no Relay6.
+	// Relay4 and Relay6 are the relay's listeners on 127.0.0.1 and ::1, for connections to servers of the same family.
 	Relay4, Relay6 netip.AddrPort
 	// Namespace is the cookie of the network namespace (SO_NETNS_COOKIE) in which the relay listens. Sockets of
 	// other namespaces do not reach it. Serve fills it in.
