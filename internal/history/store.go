@@ -108,6 +108,9 @@ func open(path string) (s *Store, err error) {
 		if err != nil {
 			return withCause(err, path)
 		}
+		if err := checkPages(path); err != nil {
+			return err
+		}
 		if err := db.View(check); err != nil {
 			return err
 		}
@@ -205,6 +208,12 @@ func (s *Store) Add(p api.Period) error {
 	return nil
 }
 
+// parse reads a period. One that cannot be read is as if it were not there: the others would be lost with it.
+func parse(data []byte) (p api.Period, ok bool) {
+	err := json.Unmarshal(data, &p)
+	return p, err == nil
+}
+
 func addTo(b *bolt.Bucket, p api.Period, step api.HistoryStep, most limit) error {
 	start := begin(p.Start, step)
 	key := keyOf(start)
@@ -213,10 +222,8 @@ func addTo(b *bolt.Bucket, p api.Period, step api.HistoryStep, most limit) error
 	surplus, over := before.KeyN-most.periods, before.LeafAlloc+before.BranchAlloc-most.bytes
 	if data := b.Get(key); data == nil {
 		surplus++
-	} else {
-		if err := json.Unmarshal(data, &sum); err != nil {
-			return err
-		}
+	} else if before, ok := parse(data); ok {
+		sum = before
 	}
 	merge(&sum, &p)
 	data, err := json.Marshal(sum)
@@ -260,9 +267,9 @@ func fold(b *bolt.Bucket) (saved int, err error) {
 	var sum api.Period
 	c := b.Cursor()
 	for k, data := c.First(); k != nil; k, data = c.Next() {
-		var p api.Period
-		if err := json.Unmarshal(data, &p); err != nil {
-			return 0, err
+		p, ok := parse(data)
+		if !ok {
+			continue
 		}
 		if at := begin(p.Start.Local(), api.StepDay); !at.Equal(day) {
 			if len(keys) > 1 {
@@ -299,12 +306,10 @@ func (s *Store) Read(step api.HistoryStep, since, until time.Time) (list []api.P
 			end := keyOf(until)
 			c := tx.Bucket(bucket).Cursor()
 			for k, data := c.Seek(keyOf(since)); k != nil && string(k) < string(end); k, data = c.Next() {
-				var p api.Period
-				if err := json.Unmarshal(data, &p); err != nil {
-					return err
+				if p, ok := parse(data); ok {
+					p.Start = p.Start.Local()
+					list = append(list, p)
 				}
-				p.Start = p.Start.Local()
-				list = append(list, p)
 			}
 			return nil
 		})
