@@ -24,7 +24,8 @@ func CheckTime(cert *x509.Certificate, now time.Time) error {
 	return &ClockError{Subject: cert.Subject.CommonName, Now: now, NotBefore: cert.NotBefore, NotAfter: cert.NotAfter}
 }
 
-// AsClockError returns the error about time in a failed TLS handshake. now is this host's time.
+// AsClockError returns the *ClockError in err. If err is that of a TLS handshake that failed because a certificate is
+// not valid now, it makes a *ClockError of it. now is this host's time.
 func AsClockError(err error, now time.Time) (*ClockError, bool) {
 	if own, ok := errors.AsType[*ClockError](err); ok {
 		return own, true

@@ -13,5 +13,26 @@
 // The member's half (Load) runs in every agent. An Identity follows its files, accepts verified updates from
 // the coordinator, and returns the member at the other end of a TLS connection. It does not depend on QUIC.
 //
+// # Where to find what
+//
+// An authority, its directory and what it signs:
+//
+//	ca.go signer.go successor.go    roots and signers
+//	request.go issue.go ledger.go   requests, certificates, and the record of those
+//	revoke.go                       revocation
+//
+// Who is a member (Trust)?
+//
+//	trust.go chain.go clock.go      the decision, chains of certificates, their times
+//	roots.go lists.go               the content of ca.crt and ca.crl
+//
+// This host as a member (Identity):
+//
+//	identity.go credentials.go      its files
+//	peer.go sign.go                 TLS, signatures
+//	take.go renew.go                received updates, times of renewal
+//
+// Both use files.go (PEM), name.go (names) and errors.go.
+//
 // Of our packages it imports durable. session, agent and the commands may import it.
 package collective

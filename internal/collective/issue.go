@@ -148,8 +148,8 @@ type IssuedCertificate struct {
 	Why       Reason // why it was revoked
 }
 
-// Issued returns the certificates that this authority has signed, in the order in which they expire. It leaves
-// out those that expired before the day of since.
+// Issued returns the certificates that this authority has signed, in the order in which they expire. It leaves out
+// certificates that expired before the day of since.
 func (ca *CA) Issued(since time.Time) (out []IssuedCertificate, err error) {
 	err = ca.issued.each(func(day time.Time) bool { return !ended(day, since) }, func(one IssuedCertificate) { out = append(out, one) })
 	if err != nil {

@@ -16,9 +16,8 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// ledger is the record of what an authority has signed: a directory with a file for each day (UTC), which has a
-// line for each certificate that expires on that day. So revoking a member reads only records of certificates
-// that have not expired.
+// ledger records what an authority has signed. Its directory has a file for each day (UTC), with a line for each
+// certificate that expires on that day. So revoking a member reads only records of certificates that have not expired.
 type ledger struct{ dir string }
 
 // recordMend is the advice for entries that no command of dcol can have written.
@@ -62,8 +61,8 @@ func parseLine(line string) (r IssuedCertificate, err error) {
 	return r, nil
 }
 
-// add writes a record and returns when it is on the disk: a certificate nobody remembers could not be
-// revoked by name. The caller has the directory's lock.
+// add writes a record and returns when it is on the disk, because a certificate without a record could not be revoked
+// by name. The caller has the directory's lock.
 func (l ledger) add(r IssuedCertificate) (err error) {
 	path := filepath.Join(l.dir, r.NotAfter.UTC().Format(time.DateOnly))
 	_, statErr := os.Lstat(path)
@@ -92,7 +91,7 @@ func (l ledger) add(r IssuedCertificate) (err error) {
 	return nil
 }
 
-// wholeLines truncates an incomplete last line after a power cut, whose certificate was not handed out. It
+// wholeLines cuts off an incomplete last line, which a power cut left. Its certificate was not handed out. wholeLines
 // returns the file's end.
 func wholeLines(f *os.File) (int64, error) {
 	info, err := f.Stat()
@@ -120,8 +119,8 @@ func (l ledger) each(want func(day time.Time) bool, f func(IssuedCertificate)) e
 	return l.added(map[time.Time]int64{}, want, f)
 }
 
-// added calls f with every record that is new since it was called last with the same offsets, of the days for
-// which want is true. Lines that are damaged are passed over and told, once.
+// added calls f with the new records of the days for which want is true. read has the offset up to which each day was
+// read, and added advances it. Damaged lines are skipped, and reported once.
 func (l ledger) added(read map[time.Time]int64, want func(day time.Time) bool, f func(IssuedCertificate)) error {
 	days, err := l.days()
 	if err != nil {
@@ -158,7 +157,7 @@ func (l ledger) added(read map[time.Time]int64, want func(day time.Time) bool, f
 
 var errShrunk = errors.New("it has become shorter")
 
-// readFrom reads a file from an offset on. Mostly there is nothing.
+// readFrom reads a file from an offset on. Usually there is nothing new.
 func readFrom(path string, offset int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -208,8 +207,8 @@ func (l ledger) find(nameOrSerial string, now time.Time) ([]IssuedCertificate, e
 	return found, err
 }
 
-// over returns the serial numbers of certificates that have expired since a day, also for members whose clock is
-// a day behind.
+// over returns the serial numbers of certificates that have expired since a day. It leaves out the last days'
+// certificates, which are still valid for members whose clock is behind.
 func (l ledger) over(since, now time.Time) (map[string]bool, error) {
 	out := map[string]bool{}
 	err := l.each(func(day time.Time) bool { return !ended(day, since) && ended(day.AddDate(0, 0, 2), now) },

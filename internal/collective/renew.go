@@ -2,13 +2,16 @@ package collective
 
 import "time"
 
-// Times of renewal. With seven days of validity, the first attempt is within the second day, so the coordinator
-// may be down for five days.
 const (
-	renewFrom     = 7 // from a seventh of the validity on
-	firstRetry    = time.Minute
-	longestRetry  = time.Hour
-	retriesAtLast = 8 // near the end, retry after an eighth of the remaining time at most
+	// renewFrom divides the validity: the first attempt comes after one part of it, and before two. With seven days of
+	// validity that is within the second day, so the coordinator may be down for five days.
+	renewFrom = 7
+	// firstRetry bounds the pause after the first failure. The bound doubles with each failure, up to longestRetry.
+	firstRetry   = time.Minute
+	longestRetry = time.Hour
+	// retriesAtLast divides the remaining validity: a pause is never longer than one part of it.
+	retriesAtLast = 8
+	// quickestRetry is the shortest pause.
 	quickestRetry = time.Second
 )
 

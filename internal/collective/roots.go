@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// How roots change. A statement says "from now on, these are the collective's roots" and is signed by an earlier
-// root. Statements are numbered and kept in ca.crt, after the roots, so that a member that missed some can
-// follow them from its known roots to the present ones. Parties that only forward them, such as the
-// coordinator, can neither add statements nor bring back old ones.
+// A statement says "from now on, these are the collective's roots" and is signed by an earlier root. Statements are
+// numbered and kept in ca.crt, after the roots, so that a member that missed some can follow them from its known roots
+// to the present ones. Parties that only forward them, such as the coordinator, can neither add statements nor bring
+// back old ones.
 //
-// As with any X.509 authority, the only defence against a stolen root key is a statement by the other root that
-// the stolen one is no longer a root.
+// As with any X.509 authority, the only defence against a stolen root key is a statement by another root that the
+// stolen one is no longer a root.
 
 const (
 	pemRoots      = "DCOL ROOTS"

@@ -19,8 +19,8 @@ import (
 // signerPrefix distinguishes signers' names from members' names, which have no colon.
 const signerPrefix = "signer:"
 
-// NewSigner creates a signer in a new directory. Only a root can. The directory has all that the signer needs, and
-// not the root's key.
+// NewSigner creates a signer in a new directory, which has everything that the signer needs, but not the root's key. ca
+// must be a root.
 func (ca *CA) NewSigner(dir string) (*CA, error) {
 	t, unlock, err := ca.beside(dir, "make a signer")
 	if err != nil {
@@ -46,8 +46,8 @@ func (ca *CA) NewSigner(dir string) (*CA, error) {
 	return s, nil
 }
 
-// RenewSigner signs a new certificate for a signer (its signer.crt), for the same key and another year. The result
-// is for TakeSigner. Only the root that created the signer can.
+// RenewSigner signs a new certificate for a signer (its signer.crt), for the same key and another year. Pass the result
+// to TakeSigner. ca must be the root that created the signer.
 func (ca *CA) RenewSigner(signerCert []byte) ([]byte, error) {
 	if err := ca.mustBeRoot("renew a signer"); err != nil {
 		return nil, err
@@ -105,8 +105,8 @@ func (ca *CA) signSigner(pub ed25519.PublicKey) (*x509.Certificate, error) {
 // Certificate returns the authority's own certificate as PEM, for RenewSigner.
 func (ca *CA) Certificate() []byte { return encodeCerts(ca.cert) }
 
-// TakeSigner installs a signer's renewed certificate and returns the signer with it. It signs the signer's list
-// again, so that the list is valid as long.
+// TakeSigner installs a signer's renewed certificate and returns the signer with it. It signs the signer's list again,
+// so that the list is valid as long as the new certificate.
 func (ca *CA) TakeSigner(renewed []byte) (*CA, error) {
 	if ca.isRoot() {
 		return nil, errors.New("take a signer's certificate: this is a root")

@@ -43,8 +43,8 @@ func (ca *CA) Successor(dir string) (*CA, error) {
 	return next, nil
 }
 
-// DropOthers states that this root is the only one from now on. At a member with the new ca.crt, certificates
-// that the other roots have signed are no longer valid. This cannot be undone. Only a root can.
+// DropOthers states that this root is the only one from now on. At a member with the new ca.crt, certificates that the
+// other roots have signed are no longer valid. This cannot be undone. ca must be a root.
 func (ca *CA) DropOthers() error {
 	if err := ca.mustBeRoot("drop the other roots"); err != nil {
 		return err

@@ -131,8 +131,8 @@ func (t *Trust) Verify(chain [][]byte, now time.Time) (Member, error) {
 	return t.member(chains, now)
 }
 
-// member returns the member at the leaf of verified chains, of which one must be valid. There are several if a
-// signer was renewed.
+// member returns the member that the verified chains belong to. At least one chain must be valid. There are several if
+// a signer was renewed.
 func (t *Trust) member(chains [][]*x509.Certificate, now time.Time) (m Member, err error) {
 	if len(chains) == 0 {
 		return Member{}, errors.New("the other side presented no certificate of this collective")

@@ -16,16 +16,15 @@ type Client struct {
 	Region string   // empty: no preference
 	Kinds  []string // of detours that it can use; empty: all
 	Want   int      // number of waypoints
-	// First are the waypoints to choose before all others, and Never those not to choose.
+	// First lists waypoints to choose before all others. Never lists waypoints not to choose.
 	First, Never []string
-	// Converter is the kind that at least one of the waypoints should offer; empty: none need.
+	// Converter is the kind that at least one of the waypoints should offer. It may be empty.
 	Converter string
 }
 
-// Choose returns the waypoints with which a client should have sessions: first those in c.First, then those of current
-// that are still waypoints, in their order, then the best of the others. So the choice is stable while waypoints live. It
-// returns none in unreachable, and not the client itself. If none of these offers c.Converter, the best one that does
-// comes in addition.
+// Choose returns the waypoints with which a client should have sessions: first the waypoints in c.First, then those in
+// current, in their order, then the best others. So the choice is stable while waypoints live. It leaves out the client
+// itself and members in unreachable. If no chosen waypoint offers c.Converter, the best one that offers it is added.
 func Choose(c Client, members iter.Seq[*Verified], current []string, unreachable map[string]bool) []*Verified {
 	current = slices.Concat(c.First, slices.DeleteFunc(slices.Clone(current), func(name string) bool {
 		return slices.Contains(c.First, name)
@@ -64,8 +63,8 @@ func (c Client) canUse(r *Record) bool {
 		(len(c.Kinds) == 0 || slices.ContainsFunc(r.Kinds, func(k string) bool { return slices.Contains(c.Kinds, k) }))
 }
 
-// rank orders waypoints for a client, the best first. Of a record only the region counts: if the stated capacity
-// counted, a waypoint could attract most clients by overstating it. Measured qualities belong before the hash.
+// rank orders waypoints for a client, the best first. The region is the only part of a record that counts: if the
+// stated capacity counted, a waypoint could attract most clients by overstating it.
 type rank struct {
 	elsewhere bool
 	hash      [sha256.Size]byte // of both names: it spreads clients evenly (rendezvous hashing)

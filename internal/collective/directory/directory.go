@@ -30,7 +30,7 @@ type Directory struct {
 	last    error // the last refusal
 	ticked  time.Time
 	relist  time.Time // when to ask for everything again; zero: never
-	foreign bool      // a record was refused because of its authority since then
+	foreign bool      // a record was refused because of its authority since everything was requested
 
 	// The position in the feed.
 	epoch    uint64
@@ -97,8 +97,8 @@ func (d *Directory) LastRefusal() error { return d.last }
 // batch.
 func (d *Directory) Position() (epoch, revision uint64) { return d.epoch, d.revision }
 
-// Judge verifies a new record before a coordinator stores it. It refuses a record that claims what another member
-// has, even if the authority assigned it later.
+// Judge verifies a new record before a coordinator stores it. It refuses a record that claims another member's subnet
+// or key, even if the authority assigned the subnet later.
 func (d *Directory) Judge(s *SignedRecord, trust *collective.Trust, now time.Time) (*Verified, error) {
 	v, err := d.judge(s, trust, now)
 	if err != nil {
@@ -195,11 +195,11 @@ func (d *Directory) forget(e *entry) {
 	d.bytes -= e.Signed.Size()
 }
 
-// maxWaiting limits the number of conflicts. Each is a mistake, or a change of two members whose messages arrive in
+// maxWaiting limits the number of conflicts. Each is a mistake, or comes from changes of two members that arrived in
 // another order.
 const maxWaiting = 256
 
-// waitFor keeps a record until what it claims is free.
+// waitFor keeps a record until no other member has what it claims.
 func (d *Directory) waitFor(e *entry) {
 	there := d.waiting[e.Record.Name]
 	if there == nil && len(d.waiting) == maxWaiting || there != nil && there.supersedes(e.Verified) {
@@ -208,8 +208,8 @@ func (d *Directory) waitFor(e *entry) {
 	d.waiting[e.Record.Name] = e
 }
 
-// retry puts waiting records until no more can be put, because one record may release what another waits for. It
-// ends, because a record replaces only older ones.
+// retry puts waiting records until no more can be put, because putting one may free what another claims. It ends,
+// because a record replaces only older ones.
 func (d *Directory) retry() (events []Event) {
 	for range maxWaiting { // usually two rounds are enough
 		more := d.retryEach()

@@ -28,7 +28,7 @@ type Batch struct {
 type Change struct {
 	Revision uint64
 	Signed   *SignedRecord // nil: Name was removed
-	Name     string        // of the removed member; empty with a record, which has it
+	Name     string        // of the removed member; empty if Signed is set
 	Why      string        // the reason for a removal
 }
 
@@ -36,7 +36,7 @@ type Change struct {
 type Ask struct {
 	Epoch   uint64
 	After   uint64
-	Listing uint64 // that of the last received part; 0: not within a listing
+	Listing uint64 // Batch.Listing of the last received part; 0: not within a listing
 }
 
 const maxWhy = 200

@@ -13,8 +13,8 @@ import (
 // maxRemoved is the number of removals that a journal remembers. A member that missed more gets a listing.
 const maxRemoved = 4096
 
-// Journal holds the last change of each name, in the order of revisions, from which a coordinator answers members.
-// It verifies nothing; its caller has done so. Its methods may be called from any goroutine.
+// Journal holds the last change of each name, in the order of revisions. A coordinator answers members from it. It
+// verifies nothing: its caller has done so. Its methods may be called from any goroutine.
 type Journal struct {
 	epoch    uint64
 	remember int // removals
@@ -109,8 +109,8 @@ func (j *Journal) Head() Batch {
 	return Batch{Epoch: j.epoch, After: j.head, Revision: j.head, Head: j.head}
 }
 
-// Answer returns as much of the requested changes as one message holds. To announce new changes to all, request
-// those after the last announced batch.
+// Answer returns the requested changes, as many as fit into one message. To announce new changes to all, request those
+// after the last announced batch.
 func (j *Journal) Answer(a Ask) Batch {
 	j.mu.RLock()
 	defer j.mu.RUnlock()

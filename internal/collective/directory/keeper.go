@@ -26,12 +26,15 @@ type Config struct {
 }
 
 const (
-	inbox     = 256 // waiting batches; others are requested later
+	// inbox is the number of batches that wait to be applied. A batch that finds no room is requested later.
+	inbox = 256
+	// tickEvery is the interval of Directory.Tick.
 	tickEvery = 5 * time.Second
+	// askWithin bounds the time for an answer.
 	askWithin = 30 * time.Second
 
-	// Pauses between requests that brought nothing new: the first, then doubled up to the last. Half of each is
-	// random, because many members may miss the same batch.
+	// firstPause is the pause after a request that brought nothing new. It doubles with each, up to lastPause. Half of
+	// a pause is random, because many members may miss the same batch.
 	firstPause = time.Second
 	lastPause  = time.Minute
 )

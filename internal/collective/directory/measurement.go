@@ -10,8 +10,8 @@ import (
 // MaxMeasured bounds Record.Measured.
 const MaxMeasured = 8
 
-// Measurement summarises a member's late measurements of a waypoint, over several networks of servers. Loss and Goodput are
-// classes of path/claim, or 0 if not measured. Classes that a reader does not know come from later versions.
+// Measurement summarises a member's recent measurements of a waypoint, over several networks of servers. Loss and
+// Goodput are classes of path/claim, or 0 if not measured. Later versions may add classes.
 type Measurement struct {
 	Waypoint string `json:"of"`
 	Loss     uint8  `json:"loss,omitempty"`
@@ -35,7 +35,7 @@ func checkMeasured(all []Measurement) error {
 	return nil
 }
 
-// WithMeasured returns the record with as many of these measurements as there is room for, the first ones.
+// WithMeasured returns the record with the first of these measurements, as many as a record can hold.
 func (r Record) WithMeasured(all []Measurement) Record {
 	r.Measured = nil
 	base, err := json.Marshal(r)

@@ -12,13 +12,13 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// Limits of a record. Records must stay small, because every change goes to every member.
+// Records must stay small, because every change goes to every member.
 const (
-	MaxPayload   = 2 << 10             // bytes of JSON
+	MaxPayload   = 2 << 10             // bytes of a record's JSON
 	MaxValidity  = 62 * 24 * time.Hour // from Issued to Expires
-	maxAddresses = 8
-	maxWords     = 8 // of roles, and of kinds
-	maxWord      = 32
+	maxAddresses = 8                   // in Addresses
+	maxWords     = 8                   // in Roles, and in Kinds
+	maxWord      = 32                  // characters
 )
 
 // Roles of members. Later versions may add others.
@@ -173,7 +173,7 @@ func isWord(s string) bool {
 	return true
 }
 
-// SameButTime reports whether only the times and what was measured differ, because the member has renewed its record.
+// SameButTime reports whether the records differ only in their times and measurements, as after a renewal.
 func (r Record) SameButTime(other Record) bool {
 	return r.Collective == other.Collective && r.Name == other.Name && r.Port == other.Port && r.Punch == other.Punch &&
 		slices.Equal(r.Addresses, other.Addresses) && slices.Equal(r.Roles, other.Roles) && slices.Equal(r.Kinds, other.Kinds) &&

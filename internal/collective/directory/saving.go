@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// How often the copy is written. After a power cut the coordinators send lost changes again, so a large copy is
-// written rarely: on average with saveRate.
+// After a power cut the coordinators send lost changes again, so a large copy is written rarely.
 const (
-	soonest  = 5 * time.Second
-	latest   = 10 * time.Minute
-	saveRate = 20 << 10 // bytes a second
+	// saveRate is the average rate of writing, in bytes a second, within the bounds below.
+	saveRate = 20 << 10
+	// soonest and latest bound the time between two writes.
+	soonest = 5 * time.Second
+	latest  = 10 * time.Minute
 )
 
 func saveEvery(bytes int) time.Duration {

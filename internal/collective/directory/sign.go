@@ -18,7 +18,7 @@ const (
 	maxChain       = 3
 	maxCertificate = 2 << 10
 
-	// maxAhead is by how much the signer's clock may be ahead of the reader's.
+	// maxAhead is the largest tolerated difference by which the signer's clock is ahead of the reader's.
 	maxAhead = 10 * time.Minute
 )
 
@@ -51,7 +51,8 @@ func (s *SignedRecord) Equal(other *SignedRecord) bool {
 // last one; then last is 0.
 func NextSequence(last uint64, now time.Time) uint64 { return max(last+1, uint64(now.UnixMilli())) }
 
-// Sign signs a member's record. sign signs with the member's key; chain is its certificate with those up to a root.
+// Sign signs a member's record. sign signs with the member's key. chain is the member's certificate, followed by the
+// others up to a root.
 func Sign(r Record, chain [][]byte, sign func(message []byte) []byte) (*SignedRecord, error) {
 	r.Issued, r.Expires = r.Issued.UTC().Truncate(time.Second), r.Expires.UTC().Truncate(time.Second)
 	if err := r.check(); err != nil {
@@ -142,9 +143,9 @@ func (v *Verified) checkTime(now time.Time) error {
 	return nil
 }
 
-// supersedes reports whether v replaces another record of the same name. A record with a later certificate does so
-// whatever the sequence numbers are: a party with an older certificate, such as a thief of the key, can no longer
-// speak for the member.
+// supersedes reports whether v replaces another record of the same name. The record with the later certificate does,
+// whatever the sequence numbers are: a party with an older certificate, such as a thief of the key, can no longer speak
+// for the member.
 func (v *Verified) supersedes(other *Verified) bool {
 	if c := v.Holder.NotBefore.Compare(other.Holder.NotBefore); c != 0 {
 		return c > 0

@@ -11,7 +11,7 @@ import (
 // Time passes and trust changes. Either may have been wrong when a record was refused or dropped. Because coordinators
 // do not send it again, the directory then requests everything again.
 
-// relistAfter is the pause after a record that was not valid yet.
+// relistAfter is the time after which everything is requested again if a record was not valid yet.
 const relistAfter = time.Hour
 
 // Tick removes expired records. Call it every few seconds, because it also notices when this host's clock is set.
