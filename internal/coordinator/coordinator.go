@@ -80,7 +80,7 @@ func Open(c Config) (*Coordinator, error) {
 	return co, nil
 }
 
-// compose builds the parts, each after those that it needs.
+// compose builds the parts, each after the parts that it needs.
 func compose(c Config, unlock func()) (*Coordinator, error) {
 	name := c.Identity.Name()
 	co := &Coordinator{

@@ -54,10 +54,10 @@ type Enforcement struct {
 	Of        int      // waypoints in the directory
 	Confirmed int      // of them
 	Waiting   []string // the others that are connected; with an external bus, all others, because that is not known
-	Away      []string // those that are not connected; they get the list first when they come back
+	Away      []string // not connected; they get the list first when they come back
 }
 
-// confirmEvery is how often waypoints are counted while somebody waits.
+// confirmEvery is the interval at which Enforcement counts waypoints.
 const confirmEvery = 50 * time.Millisecond
 
 // Enforcement waits until all connected waypoints have confirmed, or ctx ends.

@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	maxWhy     = 150 // bytes of the reason of an expulsion
+	// maxWhy bounds the reason of an expulsion, in bytes.
+	maxWhy     = 150
 	tellWithin = 10 * time.Second
 	retryEvery = 5 * time.Second
 	// accountPause is the time after an expulsion at which the embedded server applies it to JWTs. The server then checks
@@ -27,7 +28,7 @@ const (
 	accountPause = 2 * time.Second
 )
 
-// ErrNotTold is returned if a member is expelled but not all members were told. Telling goes on by itself.
+// ErrNotTold is returned if a member is expelled but not all members were told. The coordinator keeps telling them.
 var ErrNotTold = errors.New("expelled, but not all members were notified yet; the agent keeps trying")
 
 // expulsions carries out decisions to expel.

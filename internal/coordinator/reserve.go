@@ -9,7 +9,7 @@ import (
 )
 
 // An expulsion must not fail because the disk is full. It needs some kilobytes, for the register, revocation lists, the
-// bus's keys and the directory's store. The reserve has enough for many.
+// bus's keys and the directory's store. The reserve is enough for many expulsions.
 const (
 	reserved = 2 << 20
 	lowRoom  = 1 << 20 // with less room than this, the disk is full or soon will be

@@ -32,7 +32,7 @@ type Expelled struct {
 	Told bool      `json:"told"` // all members were told
 }
 
-// Members returns all members, those expelled included, sorted by name.
+// Members returns all members, including expelled ones, sorted by name.
 func (c *Coordinator) Members() []Member {
 	all := c.registrar.Members()
 	now := c.registrar.Message().Hash

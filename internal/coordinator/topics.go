@@ -40,8 +40,8 @@ func (c *Coordinator) handle(ctx context.Context, r bus.Request) ([]byte, error)
 	return nil, fmt.Errorf("this coordinator does not know the topic %q: it may be older than this dcol", r.Topic)
 }
 
-// takeRecord takes a member's record. If some of its addresses are not known to be the member's own, it has them tried, and
-// its answer names them.
+// takeRecord takes a member's record. If some of its addresses are not known to be the member's own, they are tried,
+// and the answer names them.
 func (c *Coordinator) takeRecord(ctx context.Context, from string, data []byte) ([]byte, error) {
 	r, unshown, err := c.records.Take(ctx, from, data)
 	if err != nil || len(unshown) == 0 {

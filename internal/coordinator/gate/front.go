@@ -1,5 +1,5 @@
-// Package gate has the coordinator's listeners: HTTPS for hosts that join and members that renew, and the bus for members.
-// It bounds the connections of strangers.
+// Package gate holds the coordinator's listeners: HTTPS for hosts that join and members that renew (front.go), and the
+// bus for members (bus.go). It bounds the connections of strangers.
 package gate
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/internal/strangers"
 )
 
-// Limits of connections. A member that renews needs one at a time. More may be left from requests that timed out.
+// A member that renews needs one connection at a time. More may be left from requests that timed out.
 const (
 	MaxStrangers = 1024
 	MaxPerSource = 64

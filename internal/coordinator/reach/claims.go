@@ -13,17 +13,21 @@ import (
 
 // These bound the packets that members can be made to send to addresses that may belong to others.
 const (
-	maxClaims   = 8 // tried at a time, each of another member
-	claimBurst  = 8 // addresses of one member at once, then one every claimEvery
-	claimEvery  = time.Minute
+	// maxClaims bounds the claims that are tried at one time, each of another member.
+	maxClaims = 8
+	// claimBurst is the number of addresses that one member may claim at once, then one every claimEvery.
+	claimBurst = 8
+	claimEvery = time.Minute
+	// claimWithin bounds the time to try an address.
 	claimWithin = 4 * time.Second
-	witnesses   = 2 // members that try, if the coordinator's host could not
+	// witnesses is the number of members that try an address which the coordinator's host could not reach.
+	witnesses = 2
 )
 
 // claims decides whether an address in a member's record is that member's own. Only the member can complete a
-// session's handshake there. So the address is its own if the coordinator's host completes one. Where that fails, two
-// random members try: one must succeed, and none may fail. Results are kept until the coordinator restarts. It does
-// no I/O.
+// session's handshake there, so the address is its own if the coordinator's host completes one. If that fails, two
+// random members try: at least one must succeed, and none may fail. Results are kept until the coordinator
+// restarts. claims does no I/O.
 type claims struct {
 	self   string // the coordinator's own host
 	random func(n int) int

@@ -1,5 +1,6 @@
-// Package reach tests the addresses of members. Members try each other's addresses: so a record gets into the directory
-// only with addresses that are the member's own, and all members learn which waypoints cannot be reached.
+// Package reach tests the addresses of members by letting members try each other's. So a record gets into the directory
+// only with addresses that are the member's own (claims.go), and all members learn which waypoints are unreachable
+// (rounds.go). prober.go sends the requests and takes the answers.
 package reach
 
 import (
@@ -45,7 +46,7 @@ type Bus interface {
 // Directory calls a function with the directory, and reports whether there is one.
 type Directory func(func(*directory.Directory)) bool
 
-// Prober has members try each other's addresses. It is safe for concurrent use.
+// Prober asks members to try each other's addresses. It is safe for concurrent use.
 type Prober struct {
 	self    string // name of the coordinator's own host
 	bus     Bus
@@ -64,7 +65,7 @@ func NewProber(self string, b Bus, clock func() time.Time, log *slog.Logger) *Pr
 	}
 }
 
-// Run has addresses tried until ctx ends.
+// Run lets addresses be tried until ctx ends.
 func (p *Prober) Run(ctx context.Context, d Directory) {
 	var running sync.WaitGroup
 	running.Go(func() { p.runRounds(ctx, d) })
@@ -72,7 +73,7 @@ func (p *Prober) Run(ctx context.Context, d Directory) {
 	running.Wait()
 }
 
-// runRounds has members try waypoints, and tells all members which waypoints cannot be reached.
+// runRounds asks members to try waypoints, and tells all members which waypoints cannot be reached.
 func (p *Prober) runRounds(ctx context.Context, d Directory) {
 	announced := time.Now()
 	var untried []string // as announced last
@@ -114,7 +115,7 @@ func waypoints(d Directory) (out []waypoint, ok bool) {
 	return out, ok
 }
 
-// runClaims has addresses in new records tried.
+// runClaims asks members to try addresses in new records.
 func (p *Prober) runClaims(ctx context.Context, d Directory) {
 	wait := time.Hour
 	for loop.Wait(ctx, wait, p.claimed) {
@@ -175,8 +176,8 @@ func (p *Prober) Answered(from string, data []byte) error {
 	return nil
 }
 
-// Reachability returns the message that names the waypoints that cannot be reached, as many as fit. If asks is not
-// empty, it includes the result of the last tests of that member.
+// Reachability returns the message that names the unreachable waypoints, as many as fit. If asks is not empty, the
+// message includes the result of that member's last test.
 func (p *Prober) Reachability(asks string) ([]byte, error) {
 	m := enrol.Reachability{
 		At: p.clock().UTC().Truncate(time.Second), Unreachable: p.rounds.unreachable(), Untried: p.rounds.untried(), You: p.rounds.tried(asks),
@@ -197,8 +198,8 @@ func (p *Prober) Reachability(asks string) ([]byte, error) {
 	}
 }
 
-// Claim has the addresses in a member's record tried. It leaves out private addresses, because they lead to other hosts in
-// other networks, unless the member is connected from a private network of ours.
+// Claim starts the tests of the addresses in a member's record. It leaves out private addresses, because they lead to
+// other hosts in other networks, unless the member is connected from a private network of ours.
 func (p *Prober) Claim(name string, record []byte, addresses []netip.Addr, port uint16) {
 	from := p.bus.Addresses(name)
 	try := slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return !enrol.Shares(from, a) })
@@ -209,9 +210,9 @@ func (p *Prober) Claim(name string, record []byte, addresses []netip.Addr, port 
 // Claiming reports whether addresses of a member are being tried.
 func (p *Prober) Claiming(name string) bool { return p.claims.pending(name) }
 
-// Unshown returns the addresses in a record that are not known to be the member's. They are, if the member is
-// connected from there, if others have reached it there, or if they are in the record have, which the directory
-// holds, and the member can be reached. This host is trusted with its own addresses.
+// Unshown returns the addresses in r that are not known to be the member's own. An address is known if the member is
+// connected from there, if others have reached the member there, or if it is in have, the record in the directory, and
+// the member can be reached. This host is trusted with its own addresses.
 func (p *Prober) Unshown(r, have *directory.Record) []netip.Addr {
 	if r.Name == p.self {
 		return nil
@@ -237,5 +238,5 @@ func (p *Prober) Of(name string) (Verdict, bool) { return p.rounds.of(name) }
 // Unreachable returns the waypoints that cannot be reached, sorted.
 func (p *Prober) Unreachable() []string { return p.rounds.unreachable() }
 
-// Keep forgets what it knows of hosts that are not members.
+// Keep forgets everything about hosts that are not members.
 func (p *Prober) Keep(isMember func(name string) bool) { p.claims.keep(isMember) }

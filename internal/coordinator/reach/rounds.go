@@ -10,40 +10,50 @@ import (
 )
 
 const (
-	checkers    = 4 // members that try one waypoint
+	// checkers is the number of members that try one waypoint in a round.
+	checkers = 4
+	// roundWithin bounds the duration of a round.
 	roundWithin = 15 * time.Second
-	maxRounds   = 32 // at once
-	tries       = 64 // random picks among many members, before all are considered
+	// maxRounds bounds the rounds at one time.
+	maxRounds = 32
+	// tries is the number of random picks among many members, before all are considered.
+	tries = 64
 
-	checkAgain  = 30 * time.Minute // after a waypoint was reached
-	checkSoon   = 10 * time.Second // after it was not reached once
-	checkMissed = 5 * time.Minute  // after that
-	checkSilent = time.Minute      // after nobody has answered; doubled each time, up to checkAgain
-	heardFor    = time.Hour        // members heard of since then will probably answer
+	// checkAgain is the time until a reached waypoint is tried again.
+	checkAgain = 30 * time.Minute
+	// checkSoon is the time until a waypoint is tried again that was not reached once.
+	checkSoon = 10 * time.Second
+	// checkMissed is the time until a waypoint is tried again that was not reached several times in a row.
+	checkMissed = 5 * time.Minute
+	// checkSilent is the time until the next round if nobody has answered. It doubles each time, up to checkAgain.
+	checkSilent = time.Minute
+	// heardFor is the time for which a member that has sent something will probably answer.
+	heardFor = time.Hour
 
-	maxWhy = 150 // bytes of a member's reason
+	// maxWhy bounds the bytes of a member's reason.
+	maxWhy = 150
 )
 
-// Verdict is the result of members' tests whether they reach a waypoint.
+// Verdict is the result of a round: whether members reach a waypoint.
 type Verdict struct {
 	Reachable bool      `json:"reachable"`
-	Yes       int       `json:"yes"` // of those who tried
-	Of        int       `json:"of"`  // all who answered
+	Yes       int       `json:"yes"` // members that reached it
+	Of        int       `json:"of"`  // members that answered
 	At        time.Time `json:"at"`
 	By        []string  `json:"by"`            // members that reached it, or all that tried if none did
 	Why       string    `json:"why,omitempty"` // why it was not reached, in one member's words
 }
 
-// rounds decides which members try which waypoint, and judges their answers. A waypoint cannot be reached if in two
-// rounds in a row more than half of the answers say so. The second round asks other members, where there are enough.
-// It does no I/O.
+// rounds decides which members try which waypoint, and judges their answers. A waypoint counts as unreachable
+// if more than half of the answers say so in two rounds in a row. The second round asks other members if there
+// are enough. It does no I/O.
 type rounds struct {
 	random func(n int) int
 
 	mu      sync.Mutex
 	targets map[string]*target
 	open    map[string]*round    // by id
-	spoke   map[string]time.Time // when each member was heard of
+	spoke   map[string]time.Time // when each member last sent something
 }
 
 type target struct {
@@ -87,7 +97,7 @@ type waypoint struct {
 	punch     bool // its NAT lets in only hosts to which it has sent; members that try punch a hole first
 }
 
-// follow takes all waypoints of the directory. A waypoint with other addresses than before is a new one.
+// follow updates the waypoints from the directory. A waypoint whose address has changed counts as a new one.
 func (r *rounds) follow(all []waypoint, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +153,7 @@ func (r *rounds) next(members []string, now time.Time, newID func() string) (out
 	return out
 }
 
-// choose picks random members to try. It prefers those that will probably answer and were not asked last time.
+// choose picks random members to try. It prefers members that will probably answer and were not asked last time.
 func (r *rounds) choose(name string, t *target, members []string) (out []string) {
 	rank := func(m string) int {
 		n := 0

@@ -19,8 +19,10 @@ const (
 	bucketName = "records"
 	epochKey   = "feed.epoch" // no member's name has a dot
 
-	isRecord  = 'R' // first byte of a value: then the record, as it travels
-	isRemoval = 'X' // then the reason
+	// isRecord is the first byte of a value that is a record. The encoded record follows.
+	isRecord = 'R'
+	// isRemoval is the first byte of a value that is a removal. Its reason follows.
+	isRemoval = 'X'
 )
 
 func storedRecord(s *directory.SignedRecord) ([]byte, error) {
@@ -85,8 +87,8 @@ func (s *Store) open(ctx context.Context, again, restored bool) (*bus.Bucket, ui
 	return b, next, nil
 }
 
-// look opens the bucket and returns its epoch and last revision. A cluster that is just starting never answers: it must
-// be asked again.
+// look opens the bucket and returns its epoch and last revision. It must be called again after an error, because a
+// cluster that is just starting never answers.
 func (s *Store) look(ctx context.Context) (b *bus.Bucket, epoch, last uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeWithin)
 	defer cancel()
@@ -115,7 +117,7 @@ func storedEpoch(ctx context.Context, b *bus.Bucket) (uint64, error) {
 	return epoch, nil
 }
 
-// refill puts records into the bucket that it lacks or has in an older version. Removals stay.
+// refill writes records that the bucket lacks, or has in an older version. Removals stay.
 func refill(ctx context.Context, b *bus.Bucket, own *directory.Directory) error {
 	var all []*directory.Verified
 	for v := range own.All() {

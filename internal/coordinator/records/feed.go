@@ -34,9 +34,9 @@ const (
 // ErrStarting is returned until the directory's store has been read.
 var ErrStarting = errors.New("this coordinator is starting: ask again in a moment")
 
-// feed judges members' records and writes them to the bucket. A change counts when it has come back from there: the
-// bucket's revisions are the feed's, also when several coordinators write. The directory follows the feed as every
-// member's does.
+// feed judges members' records and writes them to the bucket. A change takes effect when it has come back from there.
+// So the feed's revisions are the bucket's, even if several coordinators write. The directory follows the feed like
+// every member's directory.
 type feed struct {
 	bucket *bus.Bucket
 	trust  func() *collective.Trust

@@ -1,5 +1,6 @@
-// Package records keeps the directory's store: the members' records, in a bucket of the bus. It judges new records,
-// announces changes to all members, and fills the bucket from a copy in a file if the bucket has lost changes.
+// Package records keeps the directory's store: the members' records, in a bucket of the bus. feed.go judges new
+// records, writes them to the bucket, and applies changes that come back from it. store.go announces these to all
+// members, and keeps a copy in a file. bucket.go fills the bucket from that copy if it has lost changes.
 package records
 
 import (
@@ -21,7 +22,7 @@ import (
 )
 
 const (
-	// announceEvery gathers changes: a member hears of one within this time, and of many with few messages.
+	// announceEvery is the time for which changes are gathered into one message.
 	announceEvery = 250 * time.Millisecond
 	// headEvery bounds the time until a member learns that it has missed a change.
 	headEvery   = time.Minute
@@ -29,9 +30,11 @@ const (
 	retryEvery  = 5 * time.Second
 	watchPause  = 100 * time.Millisecond
 	tickEvery   = 10 * time.Second
+	// saveRate is the average rate of writing the copy, in bytes a second, within the bounds below.
+	saveRate = 20 << 10
+	// soonestSave and latestSave bound the time between two writes of the copy.
 	soonestSave = 10 * time.Second
 	latestSave  = 10 * time.Minute
-	saveRate    = 20 << 10 // bytes a second written for the copy, on average
 )
 
 var (
@@ -112,8 +115,8 @@ func (s *Store) Remove(ctx context.Context, name, why string) error {
 	return f.remove(ctx, name, why)
 }
 
-// Answer returns the changes that a member requests. If this host's own agent knows changes that the store lacks, an older
-// copy of the store was restored. Other members are not believed about that.
+// Answer returns the changes that a member requests. If this host's own agent knows changes that the store lacks, an
+// older copy of the store was restored. Other members are not trusted about that.
 func (s *Store) Answer(from string, data []byte) ([]byte, error) {
 	f := s.feed.Load()
 	if f == nil {
@@ -258,9 +261,9 @@ func (s *Store) announce(ctx context.Context, f *feed, epoch uint64) {
 	}
 }
 
-// pace waits until the server has delivered a message to all members, and as long again. So half of the server's time
-// is left for other things, such as the bucket, and changes meanwhile go into one message. Without it, many hosts that
-// join a large collective cause more messages than the server can send, and they fill its memory.
+// pace waits until the server has delivered a message to all members, and then once more for the same time. So half of
+// the server's time is left for other things, such as the bucket, and changes meanwhile go into one message. Without
+// pace, many hosts that join a large collective cause more messages than the server can send, and they fill its memory.
 func (s *Store) pace(ctx context.Context) {
 	start := time.Now()
 	brief, cancel := context.WithTimeout(ctx, flushWithin)

@@ -172,7 +172,7 @@ func (f *File) Save(r *Register, entries ...Entry) error {
 	return nil
 }
 
-// append returns when the entries are on the disk. After an error none of them is, or broken is set.
+// append returns when the entries are on the disk. After an error, either none of them is there, or broken is set.
 func (f *File) append(entries ...Entry) error {
 	if f.broken != nil {
 		return f.broken

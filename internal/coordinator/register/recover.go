@@ -9,8 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// Recover returns the entries for certificates that the authority has signed and the register lacks: they are valid even
-// so. lost reports whether the register had forgotten a member that it must have known.
+// Recover returns entries for certificates that the authority has signed and the register lacks, because these are
+// valid nevertheless. lost reports whether the register had forgotten a member that it must have known.
 func (r *Register) Recover(issued []collective.IssuedCertificate, now time.Time) (out []Entry, lost bool) {
 	last := map[string]collective.IssuedCertificate{}
 	for _, c := range issued {
@@ -46,8 +46,8 @@ func (r *Register) Recover(issued []collective.IssuedCertificate, now time.Time)
 	return out, lost
 }
 
-// compareIssued compares two certificates of one member by their age. Of two that begin in the same second, the one that
-// ends later is the younger.
+// compareIssued compares the age of two certificates of one member. If both begin in the same second, the one
+// that ends later is younger.
 func compareIssued(a, b collective.IssuedCertificate) int {
 	return cmp.Or(a.NotBefore.Compare(b.NotBefore), a.NotAfter.Compare(b.NotAfter))
 }

@@ -1,7 +1,8 @@
-// Package register has the register of a collective: invitations, members, expulsions, and the subnet of each member.
+// Package register implements the register of a collective: invitations, members, expulsions, and
+// the subnet of each member.
 //
-// A Register decides. It does no I/O and is told the time. Each decision is an Entry. It is valid once it is in the File
-// and has been applied.
+// A Register decides. It does no I/O and is told the time. Each decision is an Entry, which takes effect once it is in
+// the File (file.go) and has been applied. subnets.go chooses subnets. recover.go adds what a damaged register lacks.
 package register
 
 import (
@@ -26,7 +27,7 @@ const (
 	keepInvitations = 30 * 24 * time.Hour
 
 	maxMembers     = 100_000
-	maxInvitations = 2 * maxMembers // used and expired ones included
+	maxInvitations = 2 * maxMembers // including used and expired ones
 )
 
 // Register holds invitations, members and subnets. It is not safe for concurrent use.
@@ -77,7 +78,7 @@ type Invitation struct {
 type Entry struct {
 	Format     int          `json:"format,omitempty"` // of the file, in its first entry
 	Collective string       `json:"collective,omitempty"`
-	Block      netip.Prefix `json:"block,omitzero"` // subnets are given out of it from now on
+	Block      netip.Prefix `json:"block,omitzero"` // new subnets are taken from it
 	Invitation *Invitation  `json:"token,omitempty"`
 	Member     *Member      `json:"member,omitempty"`
 	Forget     []string     `json:"forget,omitempty"` // names of members
@@ -152,7 +153,7 @@ func (r *Register) all() (out []Entry) {
 // Member returns the member with this name, expelled or not, or nil.
 func (r *Register) Member(name string) *Member { return r.members[name] }
 
-// Members returns all members, those expelled included, sorted by name.
+// Members returns all members, including expelled ones, sorted by name.
 func (r *Register) Members() (out []*Member) {
 	for _, name := range slices.Sorted(maps.Keys(r.members)) {
 		out = append(out, r.members[name])
@@ -309,8 +310,7 @@ func (r *Register) Renew(name string, key collective.PublicKey, lans []netip.Pre
 	return &next, &Entry{Member: &next}, nil
 }
 
-// Readmit takes in a member that shows a valid certificate, if the register does not have it. The entry is nil if
-// it has.
+// Readmit adds a member that shows a valid certificate. The entry is nil if the register has the member already.
 func (r *Register) Readmit(m collective.Member) (*Entry, error) {
 	if r.members[m.Name] != nil {
 		return nil, nil
@@ -356,7 +356,7 @@ func (r *Register) Complete(name string, counts time.Time) *Entry {
 	return &Entry{Member: &next}
 }
 
-// Unfinished returns the names of expelled members of whom not all members were told.
+// Unfinished returns the names of expelled members whose expulsion not all members were told.
 func (r *Register) Unfinished() (names []string) {
 	for name, m := range r.members {
 		if m.Expelled != nil && !m.Expelled.Done {
@@ -367,7 +367,8 @@ func (r *Register) Unfinished() (names []string) {
 	return names
 }
 
-// Sweep forgets what ended long ago. Of expelled members it keeps the name and the key, and frees the subnet.
+// Sweep forgets memberships and invitations that ended long ago. Of expelled members it keeps the name and the
+// key, and frees the subnet.
 func (r *Register) Sweep(now time.Time) (out []Entry) {
 	var e Entry
 	for _, hash := range slices.Sorted(maps.Keys(r.invitations)) {

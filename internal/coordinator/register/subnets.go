@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Each member has a /26 out of 10.0.0.0/8 (RFC 1918). Subnets are given block by block, each block a /16. The first
-// block is chosen at random, so that two collectives seldom use the same addresses on a host that is in both.
+// Each member has a /26 out of 10.0.0.0/8 (RFC 1918). Subnets are taken from one block after the other, each a /16. The
+// first block is chosen at random, so that two collectives seldom use the same addresses on a host that is in both.
 const (
 	subnetBits = 26
 	blockBits  = 16
@@ -16,15 +16,16 @@ var allSubnets = netip.PrefixFrom(netip.AddrFrom4([4]byte{10}), 8)
 
 // pool finds free subnets.
 type pool struct {
-	blocks []netip.Prefix // subnets are given out of these, in this order
+	blocks []netip.Prefix // new subnets are taken from these, in this order
 	taken  prefixes
 	lans   prefixes // of all members; avoided if possible, so that all members can reach each other
 }
 
 func newPool() *pool { return &pool{taken: newPrefixes(), lans: newPrefixes()} }
 
-// pick finds a free subnet. If possible it overlaps neither the new member's own networks nor those of others, else
-// only not its own. NewBlock is valid if the subnet is out of a new block. Ok is false if all subnets are taken.
+// pick finds a free subnet. If possible it overlaps neither the new member's own networks nor other members', else
+// at least not its own, else it may overlap any. newBlock is valid if the subnet is from a new block. ok is false
+// if all subnets are taken.
 func (p *pool) pick(own []netip.Prefix, random func(n int) int) (subnet, newBlock netip.Prefix, ok bool) {
 	mine := newPrefixes()
 	for _, lan := range own {

@@ -12,8 +12,8 @@ import (
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
-// A member may renew RenewalBurst times, then once every renewalEvery. That is more often than its certificate needs:
-// it may have lost its JWT, or an answer.
+// A member may renew RenewalBurst times, then once every renewalEvery. Its certificate needs less, but it may have lost
+// its JWT, or an answer.
 const (
 	RenewalBurst = 10
 	renewalEvery = time.Minute
@@ -25,8 +25,8 @@ type InviteOptions struct {
 	Expires time.Duration // from now on; zero: DefaultExpires
 }
 
-// Limits of InviteOptions.Expires.
 const (
+	// DefaultExpires is the time for which an invitation is valid by default.
 	DefaultExpires = 24 * time.Hour
 	maxExpires     = 30 * 24 * time.Hour
 )
@@ -66,7 +66,7 @@ func (r *Registrar) Invite(o InviteOptions) (enrol.Line, error) {
 }
 
 // Join admits a host that has an invitation. The decision is on the disk before the certificate is signed. If the
-// answer is lost, the same request gets another.
+// answer is lost, the host may send the same request again.
 func (r *Registrar) Join(_ context.Context, j enrol.JoinRequest) (*enrol.Welcome, error) {
 	request, err := collective.ParseRequest([]byte(j.Request))
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *Registrar) Join(_ context.Context, j enrol.JoinRequest) (*enrol.Welcome
 	if off := j.Time.Sub(now); max(off, -off) > enrol.MaxClockOff {
 		return nil, enrol.Refuse(enrol.ClockWrong, "%s", enrol.SayClocks(now, j.Time))
 	}
-	r.takeIssued(now) // the operator may just have given the name away by hand
+	r.takeIssued(now) // the operator may just have issued a certificate for the name by hand
 	m, e, err := r.register.Admit(register.Applicant{Secret: j.Secret, Name: request.Name(), Key: request.Key(), LANs: j.LANs}, now)
 	if err == nil {
 		err = r.refuseBanned(m.Name, now)
@@ -99,7 +99,7 @@ func (r *Registrar) Join(_ context.Context, j enrol.JoinRequest) (*enrol.Welcome
 	return w, err
 }
 
-// Renew gives a member another certificate. It is known by its key.
+// Renew gives the member with this key another certificate.
 func (r *Registrar) Renew(_ context.Context, key collective.PublicKey, chain [][]byte, j enrol.RenewRequest) (*enrol.Welcome, error) {
 	request, err := collective.ParseRequest([]byte(j.Request))
 	if err != nil {
@@ -143,7 +143,8 @@ func (r *Registrar) Renew(_ context.Context, key collective.PublicKey, chain [][
 // Trust returns the collective's roots and revocation lists.
 func (r *Registrar) Trust(context.Context) (*enrol.TrustMessage, error) { return r.trust.Load(), nil }
 
-// readmit adds a member whose certificate the authority has signed and the register lacks. The caller holds mu.
+// readmit adds a member that the register lacks, although the authority has signed its
+// certificate. The caller holds mu.
 func (r *Registrar) readmit(m collective.Member) error {
 	if m.Issuer.Key != r.signer.ca.Key() {
 		return nil

@@ -17,7 +17,7 @@ func (r *Registrar) TrustChanged() <-chan struct{} { return r.changed }
 // Message returns the collective's roots and revocation lists.
 func (r *Registrar) Message() enrol.TrustMessage { return *r.trust.Load() }
 
-// Follow takes what the operator has changed by hand (dcol ca), and writes what could not be written before.
+// Follow applies changes that the operator has made by hand (dcol ca), and writes what could not be written before.
 func (r *Registrar) Follow() error {
 	now := r.config.Clock()
 	r.mu.Lock()
@@ -44,8 +44,8 @@ func (r *Registrar) followAuthority(now time.Time) error {
 	return r.renewOwn(now) // there may be another signer
 }
 
-// readAuthority reads the authority's files. This host's identity takes the trust first, as it verifies records and
-// serves the coordinator's TLS. The caller holds mu.
+// readAuthority reads the authority's files. This host's identity takes the trust first, because it verifies records
+// and serves the coordinator's TLS. The caller holds mu.
 func (r *Registrar) readAuthority() error {
 	ca, err := collective.OpenCA(CADir(r.config.Dir))
 	if err != nil {
@@ -65,8 +65,8 @@ func (r *Registrar) readAuthority() error {
 	}
 	r.trust.Store(&m)
 	if ca.Key() != r.signer.ca.Key() {
-		// Members must have the list of a new signer before they meet what it signs. Those that are not connected
-		// get it when they connect.
+		// Members must have a new signer's list before they see a certificate that it has signed. Members that are not
+		// connected get the list when they connect.
 		r.config.Announce(m) //nolint:errcheck // it is announced again
 	}
 	r.signer.ca = ca
@@ -77,8 +77,8 @@ func (r *Registrar) readAuthority() error {
 	return nil
 }
 
-// takeIssued adds members to whom the operator has given a certificate by hand (dcol ca issue): their names are
-// taken, and they may renew. The caller holds mu.
+// takeIssued adds members to whom the operator has given a certificate by hand (dcol ca issue). Their names are taken,
+// and they may renew. The caller holds mu.
 func (r *Registrar) takeIssued(now time.Time) {
 	issued, err := r.signer.newlyIssued(now.Add(-register.Grace))
 	if err != nil {
@@ -101,8 +101,8 @@ func (r *Registrar) takeIssued(now time.Time) {
 	}
 }
 
-// withdraw expels members whose certificates the operator has revoked by hand. It leaves out this host, as nobody
-// could be told without it. The caller holds mu.
+// withdraw expels members whose certificates the operator has revoked by hand, except this host: without it nobody
+// could be told. The caller holds mu.
 func (r *Registrar) withdraw(now time.Time) error {
 	issued, err := r.signer.ca.Issued(now)
 	if err != nil {
@@ -121,8 +121,8 @@ func (r *Registrar) withdraw(now time.Time) error {
 	return nil
 }
 
-// RenewOwn renews this host's certificate and the signer's when it is time. Nobody else can: this coordinator is
-// what renews certificates, and after it was off for longer than one lasts, no member would believe it.
+// RenewOwn renews this host's certificate, and the signer's, when they are due. This coordinator must renew its own:
+// once it has expired, as after a long time off, no member accepts it.
 func (r *Registrar) RenewOwn() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

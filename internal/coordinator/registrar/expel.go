@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/coordinator/register"
 )
 
-// Expel saves that a member is expelled. From then on it gets no certificate.
+// Expel saves the decision to expel a member. From then on the member gets no certificate.
 func (r *Registrar) Expel(name, why string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -20,9 +20,9 @@ func (r *Registrar) Expel(name, why string) error {
 
 // Revocation describes an expulsion whose certificates and JWTs are revoked.
 type Revocation struct {
-	Why     string    // it was expelled
+	Why     string    // why the member was expelled
 	Account string    // the bus's new account, which refuses the member's JWTs
-	Counts  time.Time // until then certificates may be valid that cannot be revoked here
+	Counts  time.Time // until then, certificates may be valid that cannot be revoked here
 	Done    bool      // all members were told, so nothing remains
 }
 
@@ -61,14 +61,14 @@ func (r *Registrar) Complete(name string, x Revocation) error {
 	return r.save(*r.register.Complete(name, x.Counts))
 }
 
-// Unfinished returns the names of expelled members of whom not all members were told.
+// Unfinished returns the names of expelled members whose expulsion not all members were told.
 func (r *Registrar) Unfinished() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.register.Unfinished()
 }
 
-// Unrevoked returns an error that explains what to do, if an expelled member may have valid certificates.
+// Unrevoked returns an error if an expelled member may have valid certificates. The error says what to do.
 func (r *Registrar) Unrevoked(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,8 +85,8 @@ func (r *Registrar) unrevoked(name string, now time.Time) error {
 		name, name, register.FormatTime(m.Expelled.Counts), CADir(r.config.Dir), name)
 }
 
-// Ban gives a member no JWT until a time, and returns the bus's new account, which refuses the JWT it has. Known is
-// false if there is no such member.
+// Ban refuses JWTs to a member until a time, and returns the bus's new account, which refuses the JWT that the member
+// has. known is false if there is no such member.
 func (r *Registrar) Ban(name string, until time.Time) (account string, known bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

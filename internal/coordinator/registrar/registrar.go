@@ -1,6 +1,8 @@
-// Package registrar admits hosts, renews certificates and expels members. It has the register decide, writes the decision
-// to the disk, and signs, all under one lock. So it makes no certificate and no JWT for a member between the decision to
-// expel it and the revocation of those that it has.
+// Package registrar admits hosts (admit.go), renews certificates and expels members (expel.go). It asks the register to
+// decide, writes the decision to the disk, and signs, all under one lock. So after the decision to expel a member, no
+// certificate or JWT is made for it before its present ones are revoked.
+//
+// signer.go has the authority that signs. authority.go follows changes that the operator makes to it by hand (dcol ca).
 package registrar
 
 import (
@@ -32,8 +34,8 @@ func CADir(dir string) string { return filepath.Join(dir, "ca") }
 // RegisterFile returns the path of the register.
 func RegisterFile(dir string) string { return filepath.Join(dir, "register") }
 
-// Config holds a registrar's directory, and its connections to the rest of the coordinator. The functions are
-// called with the registrar locked.
+// Config holds a registrar's directory, and its connections to the rest of the coordinator. The registrar calls the
+// functions while it is locked.
 type Config struct {
 	Dir       string
 	Identity  *collective.Identity
@@ -41,7 +43,7 @@ type Config struct {
 	Clock     func() time.Time
 	Log       *slog.Logger
 
-	// Coordinators and BusServers return the addresses that members are given.
+	// Coordinators and BusServers return the addresses that members get.
 	Coordinators, BusServers func() []enrol.Endpoint
 	// Shown returns a member's certificate as its record in the directory shows it.
 	Shown func(name string) (collective.Member, bool)
@@ -69,8 +71,7 @@ type Registrar struct {
 	unsaved  bool                 // the register has members that its file lacks, because the disk was full
 }
 
-// Open reads the directory. It repairs a damaged register as far as possible, and lists what was damaged in
-// Summary.Problems.
+// Open reads the directory. It repairs a damaged register as far as possible. Summary.Problems lists what was damaged.
 func Open(c Config) (*Registrar, error) {
 	r := &Registrar{
 		config: c, changed: make(chan struct{}, 1), register: register.New(rand.IntN),
@@ -91,7 +92,7 @@ func Open(c Config) (*Registrar, error) {
 	return r, nil
 }
 
-// openRegister reads the register, and adds what was signed and is missing there.
+// openRegister reads the register, and adds signed certificates that it lacks.
 func (r *Registrar) openRegister() error {
 	file, damage, err := register.Open(RegisterFile(r.config.Dir), r.signer.ca.Name(), r.register)
 	if err != nil {
@@ -142,10 +143,10 @@ func (r *Registrar) openRegister() error {
 	return r.readAuthority() // Follow looks again, for certificates revoked meanwhile
 }
 
-// whatRestored is the message after an operator has restored an older copy of the coordinator's directory. This host still
-// has newer data as a member. Its revocation lists are taken over, because members refuse a list with an older number. The
-// members' directory gets a new epoch, because members ignore changes that they believe to have. The register lacks members
-// that have joined since. They show their certificates when they renew.
+// whatRestored is the message after an operator has restored an older copy of the coordinator's directory. This host
+// still has newer data as a member. Its revocation lists are taken over, because members refuse a list with an older
+// number. The members' directory gets a new epoch, because members ignore changes whose revisions they have seen. The
+// register lacks members that have joined since the copy was made. They show their certificates when they renew.
 const whatRestored = "an older copy of the coordinator's directory was restored: revocations since then were taken from this host's own lists, " +
 	"open invitations are void, and members that joined since are added again when they renew, within a day or two. " +
 	"Until then invite nobody, because their names and subnets could be assigned twice. Repeat expulsions since then"
@@ -170,7 +171,7 @@ func (r *Registrar) save(entries ...register.Entry) error {
 	return nil
 }
 
-// saveLater writes the entries that the file lacks, if the disk has room by now. The caller holds mu.
+// saveLater writes the entries that the file lacks, if the disk has room again. The caller holds mu.
 func (r *Registrar) saveLater() {
 	if !r.unsaved || r.file.Rewrite(r.register) != nil {
 		return
@@ -179,7 +180,7 @@ func (r *Registrar) saveLater() {
 	r.config.Log.Info("coordinator: the register has been written, with the members that it lacked")
 }
 
-// Sweep forgets what ended long ago.
+// Sweep forgets memberships and invitations that ended long ago.
 func (r *Registrar) Sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,7 +195,7 @@ func (r *Registrar) Sweep() {
 	}
 }
 
-// Members returns all members, those expelled included, sorted by name.
+// Members returns all members, including expelled ones, sorted by name.
 func (r *Registrar) Members() []*register.Member {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,7 +216,7 @@ type Summary struct {
 	Until       time.Time // end of the authority's own certificate
 	Members     int
 	Expelled    int
-	Unfinished  []string // expelled, and not all members were told
+	Unfinished  []string // expelled, but not all members were told
 	Invitations int      // open ones
 	Problems    []string
 }

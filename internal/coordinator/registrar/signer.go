@@ -13,10 +13,11 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// renewSignerBefore is the time before its end at which a signer is renewed, if the root is here.
+// renewSignerBefore is the remaining validity at which a signer is renewed, if the root is here.
 const renewSignerBefore = 60 * 24 * time.Hour
 
-// signer is the authority that signs certificates now, and the files of others in the coordinator's directory.
+// signer is the authority that signs certificates, and the files of the other authorities in the coordinator's
+// directory.
 type signer struct {
 	dir    string
 	log    *slog.Logger
@@ -33,7 +34,7 @@ func openSigner(dir string, log *slog.Logger) (*signer, error) {
 	return &signer{dir: dir, log: log, ca: ca}, nil
 }
 
-// all returns the authorities whose keys are here: ca, the root if it is here, and those that have signed before.
+// all returns the authorities whose keys are here: ca, the root if it is here, and former signers.
 func (s *signer) all() []*collective.CA {
 	all := []*collective.CA{s.ca}
 	before, _ := filepath.Glob(filepath.Join(s.dir, "old", "*")) // the pattern is well-formed
@@ -111,9 +112,9 @@ func (s *signer) revoke(all []*collective.CA, name string) (last time.Time, err 
 	return last, nil
 }
 
-// revokeAll revokes a member's certificates, the last of which ends at until. If the records lack that one, they are
-// damaged, or another authority has signed it. Then the certificate that the member shows is revoked, if it shows
-// one, and others may be valid until the returned time.
+// revokeAll revokes a member's certificates. The last one ends at until. If the records lack that one, they are
+// damaged, or another authority has signed it. Then revokeAll revokes the certificate that the member shows, if it
+// shows one, and others may be valid until counts.
 func (s *signer) revokeAll(name string, until, now time.Time, shown func(string) (collective.Member, bool)) (counts time.Time, err error) {
 	all := s.all()
 	last, err := s.revoke(all, name)
@@ -121,7 +122,7 @@ func (s *signer) revokeAll(name string, until, now time.Time, shown func(string)
 		return counts, err
 	}
 	if end := s.ca.NotAfter(); end.Before(until) {
-		until = end // no certificate lasts longer than its signer's
+		until = end // a certificate ends no later than its signer's
 	}
 	if !last.Before(until.Add(-time.Minute)) || !now.Before(until) {
 		return counts, nil
@@ -144,7 +145,8 @@ func (s *signer) revokeAll(name string, until, now time.Time, shown func(string)
 	return until, err
 }
 
-// renew has the root renew the signer in time, and reports whether it did. If the root is not here, it warns.
+// renew lets the root renew the signer when it is due, and reports whether it did. If the root is not here, it logs a
+// warning.
 func (s *signer) renew(now time.Time) (renewed bool, err error) {
 	if now.Before(s.ca.NotAfter().Add(-renewSignerBefore)) {
 		return false, nil
