@@ -10,9 +10,10 @@ import (
 // Any stands for the choice of a router that has one next hop. It needs no digit of the path selector.
 const Any = -1
 
-// ProbeFunc sends a probe whose time to live ends at the given distance, from 1, and returns the address of the router
-// or destination that answers. choices has the next hop of each router before it, or Any. An invalid address means that
-// none answered. last reports that the destination has answered. The error is ErrCollision if the choices cannot be encoded.
+// ProbeFunc sends a probe whose time to live ends at the given distance, from 1, and returns the address of the
+// router or destination that answers. choices has the next hop of each router before it, or Any. An invalid address
+// means that none answered. last reports that the destination has answered. The error is ErrCollision if the
+// choices cannot be encoded.
 type ProbeFunc func(choices []int, distance int) (from netip.Addr, last bool, err error)
 
 // Edge is one next hop of a router.
@@ -67,14 +68,14 @@ type Options struct {
 	Parallel bool
 }
 
-// Discover finds the routers and their next hops between the source and a destination (algorithm 5.3). For each
-// router it tries the next hops in ascending order, until one comes again: a router with n next hops takes n + 1
-// probes. It never probes behind a router twice.
+// Discover finds the routers and their next hops between the source and a destination (algorithm 5.3). For each router
+// it tries the next hops in ascending order, until one comes again: a router with n next hops takes n + 1 probes. It
+// never probes behind a router twice.
 //
-// The algorithm adds B^ttl to the path selector for each probe. That holds only for probes of one initial time to
-// live, as positions depend on the received one. Therefore the probe function gets the choices, and encodes them for
-// each probe. Routers with one next hop get no digit: on a path that is longer than the path selector, they would take
-// those of routers that choose.
+// The algorithm adds B^ttl to the path selector for each probe. That is correct only if all probes have the same
+// initial time to live, because positions depend on the received one. Therefore the probe function gets the choices,
+// and encodes them for each probe. Routers with one next hop get no digit: on a path that is longer than the path
+// selector, they would take the digits of routers that choose.
 func Discover(o Options, probe ProbeFunc) (*Network, error) {
 	d := &discovery{Options: o, probe: probe, seen: map[netip.Addr]bool{}, net: &Network{}}
 	return d.net, d.start()

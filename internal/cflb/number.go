@@ -41,7 +41,7 @@ func (n Number) divMod(d uint64) (Number, uint64) {
 	return n, rest
 }
 
-// fits reports whether the number has no more than so many bits.
+// fits reports whether the number has at most width bits.
 func (n Number) fits(width int) bool {
 	for i, w := range n {
 		if bits.Len64(w) > max(0, width-64*i) {

@@ -34,8 +34,8 @@ func (p permutation32) Inverse(n Number) Number { return Number{uint64(p.block.D
 // Cipher names a cipher.
 type Cipher string
 
-// The ciphers. Speck is the default for 32 bits: it has neither tables nor rotations by data, as Skip32 and RC5 have,
-// and so is the fastest of the three in a router's program. FF1 is for other widths.
+// Speck is the default for 32 bits: it has neither tables, as Skip32 has, nor rotations by data, as RC5 has, so it is
+// the fastest of the three in a router's program. FF1 is for other widths.
 const (
 	Speck  Cipher = "speck32"
 	Skip32 Cipher = "skip32"
@@ -55,8 +55,8 @@ func Ciphers() []string {
 	return names
 }
 
-// NewPermutation returns a permutation of numbers of so many bits. Its key is derived from the secret, which all
-// routers and sources of a network share. Every cipher but FF1 needs a width of 32.
+// NewPermutation returns a permutation of numbers of width bits. Its key is derived from the secret, which all routers
+// and sources of a network share. Every cipher but FF1 needs a width of 32.
 func NewPermutation(c Cipher, width int, secret []byte) (Permutation, error) {
 	size, ok := ciphers[c]
 	if !ok {

@@ -51,8 +51,9 @@ func New(radix int, p Permutation) (*Scheme, error) {
 	return s, nil
 }
 
-// WithoutTTL returns the scheme of equations 5.5 to 5.8, whose digits depend on the uncontrolled fields, but not on the time to
-// live. In it routers that are L hops apart choose alike (polarisation), so networks use the other, of equations 5.10 and 5.11.
+// WithoutTTL returns the scheme of equations 5.5 to 5.8, whose digits depend on the uncontrolled fields, but not on
+// the time to live. With it, routers that are L hops apart choose alike (polarisation), so networks use the scheme
+// of equations 5.10 and 5.11.
 func (s *Scheme) WithoutTTL() *Scheme {
 	other := *s
 	other.alike = true
@@ -143,8 +144,8 @@ func (s *Scheme) Alias(path []Choice, u Uncontrolled, random *rand.Rand) (Number
 	return s.permutation.Forward(p), err
 }
 
-// Decode returns D, the choice that controlled fields contain for a router that receives a TTL (equations 5.8 and 5.11). It is
-// below the radix.
+// Decode returns D, the choice that controlled fields contain for a router that receives a TTL (equations 5.8 and
+// 5.11). It is below the radix.
 func (s *Scheme) Decode(controlled Number, ttl uint8, u Uncontrolled) int {
 	return s.extract(s.permutation.Inverse(controlled), ttl, u)
 }
@@ -169,8 +170,8 @@ type Router struct {
 	ID     uint32 // differs between routers, so that flows that nobody controls are spread anew by each
 }
 
-// Next returns the index of the next hop, of so many, for a packet with a TTL as received (algorithm 5.1). With no
-// next hops it returns 0.
+// Next returns the index of the next hop for a packet (algorithm 5.1), from 0 to below hops. ttl is the TTL as
+// received. With no next hops it returns 0.
 func (r Router) Next(controlled Number, u Uncontrolled, ttl uint8, hops int) int {
 	if hops <= 1 {
 		return 0

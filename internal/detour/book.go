@@ -1,8 +1,8 @@
-// Package detour keeps the client's book of detours. book.go has the mappings: the waypoints that can
-// be asked, the requests to them, and their grants and refusals with the times until which they are
-// valid. tunnels.go has the open detours that reach any server. Like the path manager, the package
-// only decides: the caller reports an event, and gets events for the path manager and requests to
-// send. So one goroutine can own the book, and tests run it in virtual time.
+// Package detour keeps the client's book of detours. book.go has the mappings: the waypoints that can be asked,
+// the requests to them, and their grants and refusals, with the times until which they are valid. tunnels.go
+// has the open detours that reach any server. Like the path manager, the package only decides: the caller
+// reports an event, and gets events for the path manager and requests to send. So one goroutine can own the
+// book, and tests run it in virtual time.
 package detour
 
 import (
@@ -19,7 +19,7 @@ const (
 	// maxAsking bounds the outstanding requests to one waypoint address, so that a slow waypoint
 	// neither costs memory nor is overloaded.
 	maxAsking = 512
-	// refusedFor is the time for which a refusal is valid that names none.
+	// refusedFor is the time for which a refusal is valid if it names no time.
 	refusedFor = 30 * time.Second
 	// unansweredFor is the time after which an unanswered request is repeated.
 	unansweredFor = 3 * time.Second
@@ -69,7 +69,7 @@ type Book struct {
 type via struct {
 	up       bool
 	asking   int
-	pause    time.Time // nothing is asked before
+	pause    time.Time // nothing is asked until then
 	unmapped bool      // offers no mappings
 	maps     map[netip.AddrPort]*mapping
 	tunnels  map[tunnelKey]path.DetourID // on offer
@@ -113,7 +113,7 @@ func (b *Book) Up(v Via) []path.Event {
 	return []path.Event{path.WaypointReady{Waypoint: v.Waypoint, Addr: v.Addr}}
 }
 
-// Offers records which kinds the waypoint offers. Until this excludes mappings, they are asked for.
+// Offers records which kinds the waypoint offers. Mappings are requested unless the kinds exclude them.
 func (b *Book) Offers(v Via, kinds []path.Kind) {
 	b.via(v).unmapped = !slices.Contains(kinds, path.Mapped)
 }
@@ -138,8 +138,8 @@ func (b *Book) Down(v Via) []path.Event {
 	return append(out, w.close(path.InBand)...)
 }
 
-// Leave removes a waypoint address that is not to be used any more. Grants, refusals and
-// outstanding requests there no longer count.
+// Leave removes a waypoint address that must not be used any more. Its grants, refusals and outstanding
+// requests no longer count.
 func (b *Book) Leave(v Via) []path.Event {
 	if w := b.vias[v]; w != nil {
 		for server := range w.maps {
@@ -150,8 +150,8 @@ func (b *Book) Leave(v Via) []path.Event {
 	return []path.Event{path.WaypointLeft{Waypoint: v.Waypoint, Addr: v.Addr}}
 }
 
-// Request records that a connection to server would use a mapping. It returns the requests to send:
-// one to every waypoint not asked yet, so that a spare is available when one fails.
+// Request records that a connection to server would use a mapping. It returns the requests to send: one to every
+// waypoint that was not asked yet, so that a spare is available when one fails.
 func (b *Book) Request(server netip.AddrPort, now time.Time) []Ask {
 	if !slices.Contains(b.use, path.Mapped) {
 		return nil
@@ -258,8 +258,7 @@ func (b *Book) answered(a Ask) (*via, *mapping) {
 	return w, m
 }
 
-// Due renews grants in use, withdraws others when their lease is over, and
-// forgets old refusals.
+// Due renews grants in use, withdraws others when their lease is over, and forgets old refusals.
 func (b *Book) Due(now time.Time) (asks []Ask, events []path.Event) {
 	var due []Ask
 	b.next = time.Time{}

@@ -2,10 +2,10 @@ package detour
 
 import "time"
 
-// Waypoints choose the lease of what they grant and when to ask again. The bounds keep a waypoint
-// from making a client ask all the time, or never again.
+// Waypoints choose the lease of a grant, and the time until a client asks again. The bounds keep a waypoint from making a
+// client ask all the time, or never again.
 const (
-	// A waypoint's own configuration has the same bounds for a lease (mapping_lifetime).
+	// leastLease and mostLease are also the bounds of a waypoint's own configuration (mapping_lifetime).
 	leastLease = 10 * time.Second
 	mostLease  = 24 * time.Hour
 	leastWait  = time.Second

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// triesPerWay bounds the flows that are probed at all distances for each path that is wanted.
+// triesPerWay bounds the flows that are probed at all distances for each wanted path.
 const triesPerWay = 4
 
-// complete probes flows at all distances, until so many on distinct paths are known. Most flows were probed at a few
-// distances only.
+// complete probes flows at all distances, until ways flows on distinct paths are known. Most flows were
+// probed at a few distances only.
 func (e *explorer) complete(ctx context.Context, ways int) error {
 	for range triesPerWay * ways {
 		g := e.graph()

@@ -20,7 +20,7 @@ type Request struct {
 type Reply struct {
 	From       netip.Addr // invalid: none answered
 	RTT        time.Duration
-	Last       bool // it is the destination's, or refuses what goes there
+	Last       bool // the destination sent it, or it refuses packets to the destination
 	Reached    bool // it comes from the destination's address
 	Translated bool // the probe had another source behind a NAT on the way
 	Renumbered bool // and another source port
@@ -41,7 +41,7 @@ type Options struct {
 	Bound     float64
 	PerRouter bool
 	Light     bool // use the light variant until it is found unsound; the bound then assumes routers that are alike
-	Ways      int  // flows on so many distinct paths are wanted
+	Ways      int  // number of distinct paths on which flows are wanted
 	MaxHops   int
 	MaxProbes int
 }
@@ -53,7 +53,7 @@ const (
 	DefaultHops    = 30
 	DefaultProbes  = 20000
 	mostHops       = 255
-	mostSilentHops = 3 // in a row, before the destination is believed to be silent
+	mostSilentHops = 3 // in a row, after which the destination is assumed to be silent
 )
 
 func (o Options) withDefaults() (Options, error) {
@@ -75,8 +75,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// share returns the bound for one router, where so many that balance load were found. These shares are the terms of a
-// series that adds up to the whole bound, so it holds also if what is missed hides other routers.
+// share returns the bound on the failure probability at one router, after found load-balancing routers. The shares form
+// a series whose sum is the whole bound, so the bound holds even if a missed next hop hides other routers.
 func (o Options) share(found int) float64 {
 	if o.PerRouter {
 		return o.Bound
@@ -87,8 +87,8 @@ func (o Options) share(found int) float64 {
 // ErrProbes means that the probes did not suffice.
 var ErrProbes = errors.New("the limit of probes is reached")
 
-// reserved is the part of the probes, one of so many, that is kept for flows on distinct paths, if such are wanted: they are of
-// use also if the other probes do not suffice.
+// reserved divides the probes: one part is kept for flows on distinct paths, if such are wanted. These flows are of use
+// even if the other probes do not suffice.
 const reserved = 10
 
 // explorer is an exploration in progress. hops[d] has the findings at distance d; hops[0] is the source.
@@ -143,8 +143,8 @@ func Explore(ctx context.Context, p Prober, o Options) (*Graph, error) {
 	return g, err
 }
 
-// sweep explores each distance in turn. If the light variant is found unsound, all is explored in full; what is known
-// is kept.
+// sweep explores each distance in turn. If the light variant is found unsound, it explores everything in
+// full and keeps the findings.
 func (e *explorer) sweep(ctx context.Context) error {
 	for d, silent := 1, 0; d <= e.options.MaxHops; d++ {
 		if len(e.hops) == d {

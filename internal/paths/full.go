@@ -74,9 +74,9 @@ func (e *explorer) reached(d int) (n int) {
 	return n
 }
 
-// delivers reports whether all flows through a vertex that were probed at the next distance reached the destination there.
-// Routers before the destination are believed to be alike: a router on its subnet has no other next hop. So the probes
-// through all of them count together, and one through each suffices.
+// delivers reports whether all flows through a vertex that were probed at the next distance reached the destination
+// there. Routers before the destination are assumed to be alike: a router on its subnet has no other next hop. So the
+// probes through all of them count together, and one through each suffices.
 func (e *explorer) delivers(d int, v netip.Addr) bool {
 	for _, f := range e.passing(d, v) {
 		if reply, known := e.paths[Request{f, d}]; known && !reply.Reached {
@@ -86,7 +86,7 @@ func (e *explorer) delivers(d int, v netip.Addr) bool {
 	return true
 }
 
-// Bounds of the search for flows that pass a vertex.
+// searchFactor and searchLeast bound the search for flows that pass a vertex.
 const (
 	searchFactor = 8
 	searchLeast  = 64
@@ -106,8 +106,8 @@ func (e *explorer) alone(d int) (v netip.Addr, ok bool) {
 	return e.hops[d].vertices[0], true
 }
 
-// through returns of the flows that pass a vertex before a distance: how many were probed at the distance, how many
-// next hops these show, and those not probed yet.
+// through returns the number of flows that pass a vertex before a distance and were probed at the distance, the number
+// of next hops that these show, and the passing flows that were not probed there yet.
 func (e *explorer) through(d int, v netip.Addr) (probed, found int, ready []int) {
 	var next []netip.Addr
 	for _, f := range e.passing(d, v) {

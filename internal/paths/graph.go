@@ -37,7 +37,7 @@ type Vertex struct {
 	Probes     int // flows that were seen here
 }
 
-// graph makes a graph of what is known.
+// graph returns the graph of the findings so far.
 func (e *explorer) graph() *Graph {
 	g := &Graph{Flows: map[int]map[int]netip.Addr{}}
 	for d := 1; d < len(e.hops); d++ {

@@ -9,8 +9,8 @@ import (
 // perVertex is the number of flows by which the light variant tests each vertex for meshing.
 const perVertex = 2
 
-// lightHop finds the vertices of a distance as if one router chose among them all. It is sound if each router before
-// chooses among as many, and no two choose the same. If probes show otherwise, it reports that.
+// lightHop finds the vertices of a distance as if one router chose among them all. That is sound if all routers at the
+// distance before have equally many next hops, and share none. It reports whether the probes agree with that.
 func (e *explorer) lightHop(ctx context.Context, d int) (sound bool, err error) {
 	for {
 		probed := 0
@@ -34,7 +34,7 @@ func (e *explorer) lightHop(ctx context.Context, d int) (sound bool, err error) 
 	return e.soundBetween(ctx, d)
 }
 
-// going returns flows that were not probed at a distance: first those that were probed before it.
+// going returns n flows that were not probed at distance d. Flows that were probed at the distance before come first.
 func (e *explorer) going(d, n int) (all []int) {
 	for f := 0; f < e.flows && len(all) < n; f++ {
 		_, known := e.at(f, d)
@@ -46,7 +46,7 @@ func (e *explorer) going(d, n int) (all []int) {
 	return append(all, e.newFlows(n-len(all))...)
 }
 
-// joinUp probes until each vertex has an edge to the distance before, and each of those one to this.
+// joinUp probes until each vertex has an edge to the distance before, and each vertex there has one to this distance.
 func (e *explorer) joinUp(ctx context.Context, d int) error {
 	for _, v := range e.hops[d].vertices {
 		if before, _ := e.neighbours(d, v, d-1); len(before) == 0 {

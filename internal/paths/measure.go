@@ -19,15 +19,17 @@ type Quality struct {
 
 // Shooter sends probes once.
 type Shooter interface {
-	// Once sends each probe once, and returns a reply to each, in their order. Those that nobody answers have no From.
+	// Once sends each probe once, and returns a reply to each, in their order. The reply to an
+	// unanswered probe has no From.
 	Once(context.Context, []Request) ([]Reply, error)
 }
 
 // roundTime is the least time between two probes of one path.
 const roundTime = 50 * time.Millisecond
 
-// Measure sends so many probes of each flow to the destination, with an initial time to live. The flows take turns, so that
-// they are measured at the same time. On an error it returns what was measured until then.
+// Measure sends probes of each flow to the destination, as many as the number probes says, with an
+// initial time to live. The flows take turns, so that they are measured at the same time. On an error it
+// returns the measurements so far.
 func Measure(ctx context.Context, s Shooter, flows []int, probes int, ttl uint8) ([]Quality, error) {
 	all, trips := make([]Quality, len(flows)), make([][]time.Duration, len(flows))
 	var requests []Request
@@ -68,8 +70,8 @@ var (
 // mostAliases bounds the flows that are tried for one that shares a session's path.
 const mostAliases = 256
 
-// Shared returns the path of a session, given as a flow that was not probed yet, and another flow on the same path. The session's
-// flow is probed at routers only, so that no probe reaches the other end of the session.
+// Shared returns the path of a session, given as a flow that was not probed yet, and another flow on the same path. It
+// probes the session's flow at routers only, so that no probe reaches the other end of the session.
 func Shared(ctx context.Context, p Prober, g *Graph, session int) (path Path, flow int, err error) {
 	path.Flow = session
 	g.Flows[session] = map[int]netip.Addr{}

@@ -16,8 +16,9 @@ type Routed struct {
 	Unled   int // paths to which no source port leads
 }
 
-// DiscoverRouted finds the paths through routers that balance load by a CFLB scheme, whose constants are known. Each
-// path's ports are computed for packets with an initial time to live. After an error the result has what was found until then.
+// DiscoverRouted finds the paths through routers that balance load by a CFLB scheme, whose constants are
+// known. Each path's ports are computed for packets whose initial time to live is ttl. After an error, the
+// result has the findings so far.
 func DiscoverRouted(ctx context.Context, w *Wire, s *cflb.Scheme, o cflb.Options, ttl uint8) (*Routed, error) {
 	o.Radix = s.Radix()
 	u := cflb.Flow(w.flow.Source, w.flow.Destination, w.flow.Protocol)
@@ -44,8 +45,8 @@ func DiscoverRouted(ctx context.Context, w *Wire, s *cflb.Scheme, o cflb.Options
 	return r, err
 }
 
-// nextOf returns the edges from a router that is at a distance, or from the source, which is at none. A router that is reached at
-// several distances was probed at one.
+// nextOf returns the edges from a router at a distance, or from the source, at distance 0. A router that is reached at
+// several distances was probed at one of them.
 func nextOf(net *cflb.Network, at netip.Addr, distance int) (next []cflb.Edge) {
 	for _, e := range net.Edges {
 		if e.From == at && (at.IsValid() && distance > 0 || e.Distance == distance+1) {
@@ -133,7 +134,7 @@ func (r *Routed) follow(w *Wire, s *cflb.Scheme, u cflb.Uncontrolled, ttl uint8)
 	walk(netip.Addr{}, nil, nil)
 }
 
-// portOf returns a source port that leads along a path. Those are preferred that Linux gives to no connection of its own.
+// portOf returns a source port that leads along a path. It prefers ports that Linux gives to no connection of its own.
 func portOf(s *cflb.Scheme, path []cflb.Choice, u cflb.Uncontrolled, destination uint16) (port uint16, ok bool) {
 	for _, area := range [][2]int{{highPorts, 1<<16 - 1}, {lowPorts, lowEnd - 1}, {lowEnd, highPorts - 1}} {
 		ports, err := s.SourcePorts(path, u, destination, uint16(area[0]), uint16(area[1]), 1)

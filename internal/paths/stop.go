@@ -1,13 +1,13 @@
 package paths
 
-// maxWidth is the largest number of next hops that a router is believed to have.
+// maxWidth is the assumed largest number of next hops of a router.
 const maxWidth = 128
 
-// stops computes stopping points for a bound on the failure probability at one router. If k next hops were seen by
-// stops[k] probes, there are no more: a router with k + 1 equally probable next hops shows fewer with at most the
-// bound's probability. stops[0] is 1.
+// stops computes stopping points for a bound on the failure probability at one router. If stops[k] probes have shown k
+// next hops, there are taken to be no more: with at most the bound's probability, a router with k + 1 equally probable
+// next hops shows fewer. stops[0] is 1.
 //
-// The probability counts the earlier stopping points, too (Veitch et al., section II.C).
+// The probability includes the earlier stopping points (Veitch et al., section II.C).
 type stops struct {
 	bound  float64
 	points []int
@@ -15,7 +15,7 @@ type stops struct {
 
 func newStops(bound float64) *stops { return &stops{bound: bound, points: []int{1}} }
 
-// after returns the number of probes after which k next hops are all.
+// after returns the number of probes after which k next hops are taken for all.
 func (s *stops) after(k int) int {
 	k = min(k, maxWidth)
 	for len(s.points) <= k {
@@ -24,8 +24,8 @@ func (s *stops) after(k int) int {
 	return s.points[k]
 }
 
-// next computes the next stopping point by the number of next hops that n probes have shown of all there are: the
-// Markov chain that ends at each stopping point.
+// next computes the next stopping point. It follows a Markov chain: the number of next hops, of all that exist, that n
+// probes have shown. The chain ends at each stopping point.
 func (s *stops) next() int {
 	k := len(s.points) // it is the point of k next hops, if there are k + 1
 	all := float64(k + 1)

@@ -25,7 +25,7 @@ type Wire struct {
 	probes   map[uint32]*wireProbe
 	byID     map[uint16]*wireProbe
 	slowest  time.Duration
-	silentAt map[int]bool // distances that were tried in vain
+	silentAt map[int]bool // distances from which no answer came
 }
 
 // Template has what all probes share.
@@ -42,7 +42,6 @@ type wireProbe struct {
 	reply *Reply
 }
 
-// Times of probing.
 const (
 	pace         = time.Millisecond // between probes
 	firstTimeout = time.Second
@@ -51,8 +50,8 @@ const (
 	limited      = time.Second
 )
 
-// The source ports of flows: below and above those that Linux gives to connections, so that no probe concerns one of
-// this host's.
+// Flows get source ports below lowEnd and from highPorts on: Linux gives ports between those to connections, so no
+// probe concerns a connection of this host.
 const (
 	highPorts = 61000
 	lowPorts  = 20000
@@ -102,7 +101,7 @@ func (w *Wire) Add(p Ports) int {
 // Sent returns the number of packets that were sent.
 func (w *Wire) Sent() int { return w.sent }
 
-// Probe sends probes and hears the answers. Routers limit the rate of their answers: as long as some answers come, the
+// Probe sends probes and collects the answers. Routers limit the rate of their answers, so while some answers come, the
 // other probes are sent again, fewer at a time.
 func (w *Wire) Probe(ctx context.Context, requests []Request) ([]Reply, error) {
 	replies := make([]Reply, len(requests))
@@ -203,9 +202,9 @@ func (w *Wire) send(ctx context.Context, r Request) (*wireProbe, error) {
 	return probe, wait(ctx, pace)
 }
 
-// build returns a probe with a mark of its own: of TCP, the sequence number; of UDP, the source port and checksum,
-// which the payload determines. Both are among the first eight bytes, which every router quotes. All fields by which
-// routers balance load are those of the flow.
+// build returns a probe with its own mark. The mark of a TCP probe is its sequence number. The mark of a UDP probe is
+// its source port and checksum, which the payload determines. Both are among the first eight bytes, which every router
+// quotes. All fields by which routers balance load are the flow's.
 func (w *Wire) build(ports Ports, distance int) (p *packet.Packet, mark uint32, id uint16, err error) {
 	id = uint16(w.sent)
 	if id == 0 {
@@ -248,7 +247,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// hear takes answers until all that are waited for have come, or none comes any more.
+// hear takes answers until all awaited ones have come, or no more come.
 func (w *Wire) hear(ctx context.Context, waiting map[int]*wireProbe) (answered int, err error) {
 	timer := time.NewTimer(w.timeout())
 	defer timer.Stop()

@@ -18,8 +18,8 @@ const (
 	mostFlows  = 128  // whose whole path is probed besides
 )
 
-// Find returns source ports of TCP connections to a server, by path: up to ways paths, and about each ports on every one.
-// It sends some hundred packets. With fewer than two paths it returns none.
+// Find returns source ports of TCP connections to a server, by path: up to ways paths, with about each ports on every
+// path. It sends some hundred packets. If it finds fewer than two paths, it returns none.
 func Find(ctx context.Context, server netip.AddrPort, ways, each int) (ports [][]uint16, err error) {
 	conn, err := wire.Open(server.Addr(), "")
 	if err != nil {
@@ -47,7 +47,7 @@ func Find(ctx context.Context, server netip.AddrPort, ways, each int) (ports [][
 // ErrRenumbered means that ports of this host choose no path.
 var ErrRenumbered = errors.New("a NAT on the way changes source ports, so that they choose no path")
 
-// search returns flows by path. If the probes do not suffice for the whole graph, the paths are some of those that there are.
+// search returns flows by path. If the probes do not suffice for the whole graph, it returns some of the paths.
 func search(ctx context.Context, p paths.Prober, ways, each int) ([][]int, error) {
 	g, err := paths.Explore(ctx, p, paths.Options{Ways: ways, MaxProbes: mostProbes})
 	if err != nil && !errors.Is(err, paths.ErrProbes) {

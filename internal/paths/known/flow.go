@@ -48,15 +48,16 @@ func (n *Network) Ways(f Flow, ports []uint16) ([]Way, error) {
 	return n.WaysVia(Detour{Legs: []Flow{f}}, ports)
 }
 
-// Detour is a flow through waypoints, which translate addresses and keep the source port. So it has several legs, from the
-// source on, and one source port decides about all of them. The source port of each leg is ignored.
+// Detour is a flow through waypoints, which translate addresses and keep the source port. So it has several legs, the
+// first from the source, and one source port decides about all of them. The source port in each leg is ignored.
 type Detour struct {
 	Legs []Flow
 	// Tunnelled: the flow comes to the source of the first leg by a tunnel, whose own path is not part of the detour.
 	Tunnelled bool
 }
 
-// WaysVia returns all pairs of paths that a detour takes with one of the given source ports, in the order of their first ports.
+// WaysVia returns all pairs of paths that a detour takes with one of the given source ports, in the
+// order of their first ports.
 func (n *Network) WaysVia(d Detour, ports []uint16) ([]Way, error) {
 	if len(d.Legs) == 0 {
 		return nil, errors.New("a detour has no legs")
@@ -118,7 +119,7 @@ func (c *chain) add(w *walker, port uint16) {
 	c.legs, c.ports = append(c.legs, w), append(c.ports, port)
 }
 
-// walk returns the links of all legs. Each waypoint forwards, as routers do, what it receives.
+// walk returns the links of all legs. Each waypoint forwards packets as a router does.
 func (c *chain) walk(port uint16, back bool) ([]int, error) {
 	c.links = c.links[:0]
 	ttl := c.ttl
@@ -185,8 +186,8 @@ func (n *Network) walker(f Flow) (*walker, error) {
 	return w, nil
 }
 
-// walk returns the links that a flow with these ports takes, whose packets begin with a time to live, and with how much of
-// it they arrive.
+// walk returns the links that a flow with these ports takes. ttl is the initial time to live of its packets, left the
+// one with which they arrive.
 func (w *walker) walk(source, destination uint16, ttl uint8) (links []int, left uint8, err error) {
 	w.links = w.links[:0]
 	at, initial := w.from, ttl

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// mostMovable bounds the keys whose other ways are remembered. Those of a FatTree's host take some 30 KB.
+// mostMovable bounds the keys whose other ways are remembered. The ways of a FatTree's host take some 30 KB.
 const mostMovable = 4096
 
-// movable has the ways among which the scheduler can move a key's flows before the host asks again. Flows of the zero value are not
-// moved.
+// movable has the ways to which the scheduler can move a key's flows before the host asks again. The
+// zero value allows no moves.
 type movable struct {
 	host   string
 	moves  bool
@@ -32,11 +32,12 @@ func (s *Scheduler) keep(a *Asked, chosen []int) {
 	}
 }
 
-// mostMoves bounds the flows that are moved for a new one: it has another moved, which may have a further one moved in turn.
+// mostMoves bounds the moves that one new flow causes: a moved flow may crowd another link, so
+// that a further flow is moved.
 const mostMoves = 3
 
-// Relieve moves flows of other keys off links that the new flows among those asked for have made crowded. Only hosts that hear of it are
-// concerned. The next time that a host asks about a key that was moved, it gets the new way.
+// Relieve moves flows of other keys off links that new flows among those in asked have crowded. It moves only flows of
+// hosts for which hears is true. When such a host asks about its key the next time, it gets the new way.
 func (s *Scheduler) Relieve(asked []Asked, hears func(host string) bool, now time.Time) (moved []Moved) {
 	requested := map[string]bool{} // their answers are under way, so they stay
 	for _, a := range asked {
@@ -102,7 +103,7 @@ func (s *Scheduler) Changed(has func(link int) bool) (lost []Moved) {
 		if l.moves && slices.ContainsFunc(slices.Concat(l.ways...), func(link int) bool { return !has(link) }) {
 			lost = append(lost, Moved{l.host, key})
 		}
-		l.all, l.chosen = nil, nil // links of some may be gone
+		l.all, l.chosen = nil, nil // their links may be gone
 	}
 	return lost
 }
@@ -113,14 +114,15 @@ type exchange struct {
 	before, after []int // flows of their crowded links
 }
 
-// compare returns more than 0 if e helps more than another: the way that is left is more crowded, or the one that is taken less.
+// compare returns more than 0 if e helps more than another exchange: it leaves a more crowded way, or
+// takes a less crowded one.
 func (e *exchange) compare(than *exchange) int {
 	return cmp.Or(slices.Compare(e.before, than.before), slices.Compare(than.after, e.after))
 }
 
-// bestExchange returns the exchange of a crowded way: a flow was placed when those that came later were not known. Only one is
-// exchanged, so that the others carry the connection meanwhile. If no way is less crowded, it is one that is as crowded: there,
-// another flow may find an emptier way.
+// bestExchange returns the exchange of a crowded way. A way becomes crowded by flows that are placed later. Only one is
+// exchanged, so that the others carry the connection meanwhile. If no way is less crowded, it takes one that is as
+// crowded: there, another flow may find an emptier way.
 func (s *Scheduler) bestExchange(ways [][]int, chosen []int, limit int) (best *exchange) {
 	for k, old := range chosen {
 		s.count(ways[old:old+1], -1)
@@ -146,8 +148,8 @@ func (s *Scheduler) apply(e *exchange, l *lease, ways [][]int, chosen []int) {
 	s.count(l.ways[e.place:e.place+1], 1)
 }
 
-// limit returns the flows that a link may have without being crowded: as many as the fullest link that all ways share, because a
-// flow is no faster than there, and as many as the others have on average.
+// limit returns the number of flows that a link may have without being crowded: as many as the fullest link that all
+// ways share, because a flow is no faster there, and as many as the other links have on average.
 func (s *Scheduler) limit(ways [][]int) (most int) {
 	on := map[int]int{} // ways of each link
 	for _, links := range ways {
@@ -169,7 +171,8 @@ func (s *Scheduler) limit(ways [][]int) (most int) {
 	return most
 }
 
-// crowd returns the flows of those links of a way that would have more than the limit with one more flow, the fullest first.
+// crowd returns the numbers of flows on the links of a way that would exceed the limit with one
+// more flow, the largest first.
 func (s *Scheduler) crowd(links []int, limit int) (flows []int) {
 	for _, link := range links {
 		if n := s.load[link] + 1; n > limit {

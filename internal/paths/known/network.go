@@ -13,8 +13,8 @@ import (
 	"github.com/detour-collective/dcol/internal/paths/topology"
 )
 
-// Network is a network whose routers all choose by one CFLB scheme. The name of a router in the graph is that of its
-// configuration.
+// Network is a network whose routers all choose by one CFLB scheme. A router's name in the graph is its
+// name in its configuration.
 type Network struct {
 	scheme  *cflb.Scheme
 	ttl     uint8 // initial, of all hosts' packets
@@ -22,14 +22,14 @@ type Network struct {
 	names   []string
 	host    []bool
 	links   [][]end                // of each node
-	numbers map[linkKey]int        // of links, also of those that earlier graphs had
+	numbers map[linkKey]int        // of links, including links of earlier graphs
 	has     map[int]bool           // links by their ids
 	at      map[netip.Addr]int     // nodes by address
 	mu      sync.Mutex             // of courses
 	courses map[courseKey]*courses // by destination
 }
 
-// end is a link as one of its nodes sees it. Its id is the link's number times two, and one more in the other direction.
+// end is a link as one of its nodes sees it. Its id is twice the link's number, plus one in the other direction.
 type end struct {
 	id, to    int
 	weight    float64
@@ -40,7 +40,7 @@ type end struct {
 type linkKey struct {
 	source, target topology.Name
 	address        netip.Addr // the first, if it has one
-	parallel       int        // counts links that are alike so far
+	parallel       int        // counts the links before it that are alike
 }
 
 type courseKey struct{ destination, bits int }

@@ -27,22 +27,22 @@ func NewScheduler() *Scheduler {
 	return &Scheduler{load: map[int]int{}, leases: map[string]*lease{}, random: rand.New(rand.NewPCG(1, 2))}
 }
 
-// Asked is a request for flows: so many of the ways, given by their links, under a key.
+// Asked is a request to place flows on Wanted of the Ways, each given by its links, under a key.
 type Asked struct {
 	Host   string // who asks, see Relieve
 	Key    string
 	Ways   [][]int
 	Wanted int
-	// Moves reports that the host moves living flows to the way that it is given in place of another.
+	// Moves is set if the host moves living flows when it gets another way.
 	Moves bool
 }
 
-// stays is the time for which a key keeps its ways, however the load changes. It is shorter than the time after which agents ask
-// again.
+// stays is the time for which a key keeps its ways, even if the load changes. It is shorter than the time
+// after which agents ask again.
 const stays = 20 * time.Second
 
-// PlaceAll is Place for requests that came together. None of their flows has begun, so those of new keys are moved among each
-// other as long as that evens the load out: placed one after the other, some links get more than others.
+// PlaceAll is Place for requests that came together. None of their flows has begun. So it moves flows of new keys among
+// each other while that evens the load out: if flows are placed one after the other, some links get more than others.
 func (s *Scheduler) PlaceAll(all []Asked, now, until time.Time) [][]int {
 	s.expire(now)
 	chosen := make([][]int, len(all))
@@ -77,13 +77,15 @@ func (s *Scheduler) PlaceAll(all []Asked, now, until time.Time) [][]int {
 	return chosen
 }
 
-// Bounds of evening: rounds, and links that are looked at. The latter take some tens of milliseconds.
 const (
+	// mostRounds bounds the rounds of even.
 	mostRounds = 400
-	mostLooks  = 20_000_000
+	// mostLooks bounds the links that even looks at. They take some tens of milliseconds.
+	mostLooks = 20_000_000
 )
 
-// even moves flows to ways that cost less, or as much: without the latter it would end where only a chain of moves leads on.
+// even moves flows to ways that cost less or as much. Moves that cost as much are needed where only
+// a chain of moves improves.
 func (s *Scheduler) even(all []Asked, chosen [][]int, movable []int) {
 	looks := 0
 	for range mostRounds {
@@ -115,7 +117,7 @@ func (s *Scheduler) even(all []Asked, chosen [][]int, movable []int) {
 	}
 }
 
-// cost is that of one more flow on a way. A full link costs more than several that are less full.
+// cost returns the cost of one more flow on a way. A full link costs more than several that are less full.
 func (s *Scheduler) cost(links []int) (sum float64) {
 	const doublings = 2 // for each flow
 	for _, l := range links {
@@ -124,9 +126,9 @@ func (s *Scheduler) cost(links []int) (sum float64) {
 	return sum
 }
 
-// Place chooses so many of the ways, given by their links, for a host's flows, and counts these until a time. A host that
-// asks again under its key keeps its ways as long as they exist. It returns the indexes of the ways, fewer than wanted if
-// there are no more.
+// Place chooses wanted of the ways, each given by its links, for a host's flows, and counts these flows until a time. A
+// host that asks again under its key keeps its ways while they exist. Place returns the indexes of the ways: fewer than
+// wanted if there are no more.
 func (s *Scheduler) Place(key string, ways [][]int, wanted int, now, until time.Time) (chosen []int) {
 	s.expire(now)
 	if old := s.leases[key]; old != nil {
@@ -196,8 +198,8 @@ func (s *Scheduler) count(ways [][]int, n int) {
 	}
 }
 
-// best returns the way whose fullest link has the fewest flows; of several, that whose next fullest link has the fewest,
-// and so on. Links that all ways share do not matter then. If all are equal, it is the first.
+// best returns the way whose fullest link has the fewest flows. If several are equal in that, their next fullest links
+// decide, and so on, so that links shared by all ways do not matter. If all are equal, it is the first.
 func (s *Scheduler) best(ways [][]int, without []int) int {
 	best, least := -1, []int(nil)
 	for i, links := range ways {

@@ -19,7 +19,8 @@ type Client struct {
 	Addr     string // host and port
 }
 
-// Place returns ports that lead along several paths; see PlaceRequest. An answer with more than was asked for is an error.
+// Place returns ports that lead along several paths; see PlaceRequest. An answer with more than the requested
+// paths or ports is an error.
 func (c *Client) Place(ctx context.Context, q PlaceRequest) (a PlaceAnswer, err error) {
 	if err = c.ask(ctx, placePath, q, &a); err == nil {
 		err = a.check(q)
@@ -30,7 +31,7 @@ func (c *Client) Place(ctx context.Context, q PlaceRequest) (a PlaceAnswer, err 
 	return a, nil
 }
 
-// check returns an error if the answer is none to the request. An agent opens a subflow on each path.
+// check returns an error if the answer does not fit the request. An agent opens a subflow on each path.
 func (a *PlaceAnswer) check(q PlaceRequest) error {
 	if len(a.Paths) > q.Paths {
 		return fmt.Errorf("it answers with %d paths, but %d were wanted", len(a.Paths), q.Paths)

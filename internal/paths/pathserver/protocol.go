@@ -1,6 +1,6 @@
-// Package pathserver answers members of a collective which source ports lead along which paths of a known network, and
-// asks such a server (G. Detal, 2014, section 5.5.2). Requests are JSON over HTTP, with the certificates of the collective
-// at both ends.
+// Package pathserver tells members of a collective which source ports lead along which paths of a known network (G.
+// Detal, 2014, section 5.5.2). server.go answers, client.go asks. Requests are JSON over HTTP (protocol.go), with the
+// certificates of the collective at both ends.
 package pathserver
 
 import (
@@ -32,15 +32,15 @@ const (
 	maxEach    = 64
 )
 
-// PlaceRequest asks for ports of TCP connections that lead along several paths, and has the server count a large flow on
-// each. Asking again renews them.
+// PlaceRequest asks for ports of TCP connections that lead along several paths, and makes the server count a large flow
+// on each. Asking again renews them.
 type PlaceRequest struct {
 	Source      netip.Addr     `json:"source"`
 	Destination netip.AddrPort `json:"destination"`
 	Paths       int            `json:"paths"` // how many, from 1
 	Each        int            `json:"each"`  // ports on each path, from 1
-	// Waypoint is where a detour's packets are sent first, for the same ports to lead on from there. It has no port if a
-	// tunnel leads there. Without it, the paths are direct.
+	// Waypoint is the address to which a detour's packets are sent first. The same ports lead on from there. It has no
+	// port if a tunnel leads there. Without a Waypoint, the paths are direct.
 	Waypoint netip.AddrPort `json:"waypoint,omitzero"`
 }
 
@@ -85,17 +85,18 @@ type FlowAnswer struct {
 	Back  []string `json:"back"`
 }
 
-// MovedRequest waits until the server has moved flows of the member that asks. A member has one such request open: a further one
-// ends it.
+// MovedRequest waits until the server has moved flows of the member that asks. A member has one such request open:
+// a further request ends it.
 type MovedRequest struct{}
 
-// MovedAnswer has the destinations of direct flows that were moved: none if nothing has happened for some minutes. The new ports are
-// the answer to a PlaceRequest, which is to follow at once.
+// MovedAnswer has the destinations of direct flows that were moved: none if nothing has happened for some minutes. A
+// PlaceRequest, which should follow at once, returns the new ports.
 type MovedAnswer struct {
 	Destinations []netip.AddrPort `json:"destinations,omitempty"`
 }
 
-// movedTime is the time after which a MovedRequest is answered anyway. It bounds what is kept for hosts that are gone.
+// movedTime is the time after which a MovedRequest is answered anyway. It bounds the time for which requests of
+// hosts that are gone are kept.
 const movedTime = 5 * time.Minute
 
 // problem is the body of a refusal.

@@ -26,16 +26,16 @@ import (
 const (
 	// leaseTime is twice the time after which agents renew what they use.
 	leaseTime = 10 * time.Minute
-	// maxLeases bounds the pairs of ends with flows, and those of one member.
+	// maxLeases bounds the pairs of ends that have flows, leasesOfMember those of one member.
 	maxLeases      = 65536
 	leasesOfMember = 1024
 	requestTime    = 10 * time.Second
-	// gatherTime is the time for which a request waits for others, to be placed together with them.
+	// gatherTime is the time for which a request waits for others, so that they are placed together.
 	gatherTime = 20 * time.Millisecond
 )
 
-// limits bound the connections of clients whose certificate is not known yet, and those of one member. An agent may ask about
-// all its servers at once.
+// limits bound the connections of clients whose certificate is not known yet, and the connections of one member. An
+// agent may ask about all its servers at once.
 var limits = strangers.Limits{Total: 1024, PerSource: 256, Patience: requestTime, PerMember: 512}
 
 // Server answers requests about one network. Its methods may be called at the same time.
@@ -75,8 +75,8 @@ func New(id *collective.Identity, n *known.Network, now func() time.Time, log *s
 	return s
 }
 
-// Replace has the server answer about a network that has changed, which known.Network.Renewed returns. Flows that were placed
-// keep the paths that there still are. Members with flows on links that are gone are told.
+// Replace makes the server answer about a changed network, which known.Network.Renewed returned. Placed flows keep
+// paths that still exist. Members with flows on links that are gone are told.
 func (s *Server) Replace(n *known.Network) {
 	s.network.Store(n)
 	s.mu.Lock()
@@ -102,13 +102,13 @@ func (s *Server) web(handler http.Handler) *http.Server {
 		Handler: handler, MaxHeaderBytes: 16 << 10, ReadTimeout: requestTime, WriteTimeout: 2 * requestTime,
 		ConnState: s.admit, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	// Only a handshake reads what was revoked since the last one, and idle connections would take places.
+	// Only a handshake reads revocations since the last one, and idle connections would take up places.
 	h.SetKeepAlivesEnabled(false)
 	return h
 }
 
-// admit takes a member's connection out of those of strangers. The server reports each connection with its first byte: by
-// then the handshake has proved that the client has the certificate's key.
+// admit stops counting a member's connection as a stranger's. The server reports each connection when its first byte
+// arrives. By then the handshake has proved that the client has the certificate's key.
 func (s *Server) admit(conn net.Conn, state http.ConnState) {
 	secure, ok := conn.(*tls.Conn)
 	if !ok || state != http.StateActive {
@@ -128,7 +128,7 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// open has requests stay open for as long as one for moves.
+// open lets requests stay open for as long as a MovedRequest waits.
 func open(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, until := http.NewResponseController(w), time.Now().Add(movedTime+requestTime)
@@ -145,7 +145,7 @@ type refusal struct {
 
 func (r refusal) Unwrap() error { return r.error }
 
-// answering returns a handler of requests of members.
+// answering returns a handler of members' requests.
 func answering[Q, A any](s *Server, answer func(ctx context.Context, member string, q *Q) (A, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, err := func() (a A, err error) {
@@ -255,7 +255,7 @@ func (s *Server) reserve(asked known.Asked, destination netip.AddrPort) ([]int, 
 	return b.chosen[i], nil
 }
 
-// join adds a request to those that wait, as the i-th.
+// join adds a request to the waiting batch, and returns the batch and the request's index in it.
 func (s *Server) join(asked known.Asked, destination netip.AddrPort) (b *batch, i int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,7 +296,8 @@ func (s *Server) placeWaiting() {
 	close(b.placed)
 }
 
-// tell answers the requests of members whose flows were moved. Those who have none open learn of it when they renew their flows.
+// tell answers the requests of members whose flows were moved. Members without an open request learn of the move
+// when they renew their flows.
 func (s *Server) tell(moved []known.Moved) {
 	news := map[string][]netip.AddrPort{}
 	for _, m := range moved {

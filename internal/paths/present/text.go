@@ -134,7 +134,7 @@ func bound(g *paths.Graph) string {
 	return fmt.Sprintf("; any other was missed with a probability of at most %.3g %%", 100*g.Bound)
 }
 
-// notes returns the report's notes, with those that follow from the graph.
+// notes returns the report's notes and those that follow from the graph.
 func notes(r Report) []string {
 	all := r.Notes
 	if !r.Graph.Reached {

@@ -10,7 +10,7 @@ type Calibration struct {
 	Pairs        int // of a source and a destination with a way
 	Radix        int // the largest number of next hops; at least 2
 	Hops         int // of the longest of the shortest paths: the routers that choose, the source among them
-	Bits         int // of the controlled fields that are asked about
+	Bits         int // of the controlled fields, as given
 	Length       int // of their path selectors
 	Needed       int // bits for path selectors as long as the longest path; 0: more than there are
 	// Uncontrolled counts the pairs with two balancing routers on one path that share a position of the selector.
@@ -24,8 +24,8 @@ type Calibration struct {
 // histogram is the number of elements of NextHops and Paths.
 const histogram = 65
 
-// Calibrate computes the constants for controlled fields of so many bits. Every node counts as a source and destination. If
-// hosts is not nil, only these do. Nodes that forward count as routers.
+// Calibrate computes the constants for controlled fields of bits bits. Every node counts as a source and destination,
+// or only the nodes in hosts if it is not nil. Nodes that forward count as routers.
 func (n *Network) Calibrate(bits int, hosts []int) Calibration {
 	c := Calibration{
 		Nodes: len(n.Names), Links: n.Links(), Bits: bits, Radix: 2,

@@ -63,7 +63,8 @@ const (
 // ErrGraph means that a graph is not usable.
 var ErrGraph = errors.New("want a graph in node-link form: {\"nodes\": [{\"id\": ...}], \"links\": [{\"source\": ..., \"target\": ...}]}")
 
-// ReadGraph reads a graph, without the links that are down. Its links may also be called edges, as newer versions of NetworkX do.
+// ReadGraph reads a graph, without the links that are down. Its links may also be called edges, as in
+// newer versions of NetworkX.
 func ReadGraph(r io.Reader) (*Graph, error) {
 	var all struct {
 		Graph

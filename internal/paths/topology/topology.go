@@ -1,5 +1,6 @@
-// Package topology computes the load-balanced paths of a known network, and which CFLB constants fit it (G. Detal, 2014,
-// sections 5.2.2 and 5.6.3). All of it is pure.
+// Package topology computes the load-balanced paths of a known network, and the CFLB constants that fit it (G. Detal,
+// 2014, sections 5.2.2 and 5.6.3). It is pure. topology.go has the network and its shortest paths, graph.go its JSON,
+// calibrate.go the constants.
 package topology
 
 import (
@@ -86,7 +87,7 @@ func Read(r io.Reader) (*Network, error) {
 // New returns an empty network.
 func New() *Network { return &Network{index: map[string]int{}, leafs: map[int]bool{}} }
 
-// Leaf has no path pass through a node.
+// Leaf marks a node that no path may pass through.
 func (n *Network) Leaf(i int) { n.leafs[i] = true }
 
 // Leafs returns the nodes that no path passes through, in order; nil: there are none.
