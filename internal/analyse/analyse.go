@@ -1,6 +1,8 @@
-// Package analyse reads captures and reports the behaviour of MPTCP in them. analyse/capture reads the files. This
-// package assigns packets to flows and deals the flows out to the processors. analyse/track follows the connections.
-// analyse/report sums them up and writes the results.
+// Package analyse reads captures and reports the behaviour of MPTCP in them. Data flows through these packages:
+//
+// analyse/capture reads the files. This package assigns packets to flows (flows.go) and distributes the flows to
+// workers (deal.go). analyse/track follows the connections, one Tracker for each worker. analyse/report sums them
+// up and writes the results.
 package analyse
 
 import (
@@ -15,8 +17,8 @@ import (
 
 // Options configures an analysis.
 type Options struct {
-	Idle        time.Duration // without a packet, after which a connection has ended
-	Connections int           // alive at a time
+	Idle        time.Duration // time without a packet after which a connection has ended
+	Connections int           // most connections alive at a time
 	Workers     int           // 0: one for each processor
 	Trace       uint32        // number of the connection whose packets are kept; 0: none
 	// Done gets each connection that ended, from one goroutine at a time for each worker.

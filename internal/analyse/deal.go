@@ -6,9 +6,9 @@ import (
 	"github.com/detour-collective/dcol/internal/packet"
 )
 
-// dealer knows the live flows of MPTCP connections, and which worker has each. All flows of a connection are with
-// one worker: joins follow their token. Flows that began before the capture are with the first worker, which alone
-// can find those that belong together.
+// dealer knows the live flows of MPTCP connections, and the worker of each. All flows of a connection have one worker:
+// joins follow their token. Flows that began before the capture go to the first worker, because only one worker can
+// find which of them belong together.
 type dealer struct {
 	workers []*worker
 	flows   flowTable
@@ -32,8 +32,9 @@ type slots struct {
 	free []uint32
 }
 
-// slot has what is forgotten with a flow: its key, and the tokens of the keys that it brought, by the lower end and
-// the higher one. Each end has one, as in track, so that no flow takes more memory by naming more of them.
+// slot has the data that is forgotten with a flow: its key, and the tokens of the keys that it brought,
+// first the lower end's, then the higher end's. Each end has at most one, as in track, so that no flow takes
+// more memory by naming more.
 type slot struct {
 	key    flowKey
 	tokens [2]uint32
@@ -135,8 +136,8 @@ func (d *dealer) deal(p *capture.Packet) {
 	}
 }
 
-// visit returns the grave of a flow that was found, or nil if the packet does not belong there: the grave is old, or the
-// packet begins a new connection between the same addresses and ports.
+// visit returns f, a closed flow whose grave was found, or nil if the packet does not belong to it: the grave is old,
+// or the packet begins a new connection between the same addresses and ports.
 func (d *dealer) visit(f *flow) *flow {
 	key := f.key
 	d.graves.open(&d.flows, d.clock.activity)
@@ -288,8 +289,8 @@ func (d *dealer) hold(worker int16, number uint32, end int, token uint32) {
 	d.tokens[token] = holder{worker, number}
 }
 
-// clock makes times that go forward. A step backwards is taken out of the times that follow, and a gap stops the
-// activity clock.
+// clock makes times that only go forward. It removes a step backwards from all later times. A gap
+// stops the activity clock.
 type clock struct {
 	began       bool
 	first, last int64 // as captured
@@ -302,7 +303,7 @@ type clock struct {
 // maxGap limits the time by which one packet moves the activity clock forward, in nanoseconds.
 const maxGap = 10e9
 
-// stepBack is the difference of time between two packets, in nanoseconds, below which the capture's clock was set back.
+// stepBack is the difference between two packets' times, in nanoseconds, below which the capture's clock was set back.
 // Smaller steps back are disorder, as in captures of several queues.
 const stepBack = -1e9
 

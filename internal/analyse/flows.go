@@ -34,7 +34,7 @@ func keyOf(s *packet.Summary) (key flowKey, low bool) {
 	return flowKey{dst, src, uint32(s.DstPort)<<16 | uint32(s.SrcPort)}, false
 }
 
-// flow is a flow of an MPTCP connection: alive, or buried.
+// flow is a flow of an MPTCP connection. It is alive, or closed and remembered (buried, see graves).
 type flow struct {
 	key      flowKey
 	hash     uint32 // 0: the place is free
@@ -45,8 +45,8 @@ type flow struct {
 	buried   bool
 }
 
-// flowTable holds flows by their keys, with open addressing: a lookup touches one cache line, mostly. A map of Go
-// takes twice as long with tens of thousands of flows.
+// flowTable holds flows by their keys, with open addressing: most lookups touch one cache line. A Go map takes twice as
+// long with tens of thousands of flows.
 type flowTable struct {
 	places []flow // a power of two
 	used   int
@@ -129,11 +129,11 @@ const (
 	// graveTime is the time for which a flow is remembered after its end, in nanoseconds. Linux repeats a FIN for 102 s if
 	// the round trip is short, and each may have an answer.
 	graveTime = 120e9
-	// mostGraves bounds the memory for them: some 15 MB.
+	// mostGraves bounds the number of graves. They take some 15 MB.
 	mostGraves = 1 << 16
 )
 
-// graves are flows that were closed and stay in the table, so that no packet that comes late begins a connection.
+// graves holds closed flows that stay in the table, so that no late packet begins a connection.
 type graves struct {
 	list []grave // by the time of their end
 	head int
@@ -145,7 +145,7 @@ type grave struct {
 	at  int64 // of the activity clock
 }
 
-// bury has a flow stay in the table until its grave is opened.
+// bury keeps a closed flow in the table until its grave is opened.
 func (g *graves) bury(f *flow, now int64) {
 	if g.head > 1024 && g.head > len(g.list)/2 {
 		n := copy(g.list, g.list[g.head:])
@@ -156,7 +156,7 @@ func (g *graves) bury(f *flow, now int64) {
 	g.list = append(g.list, grave{f.key, now})
 }
 
-// open removes the flows that ended long ago, or that are too many, from the table.
+// open removes flows from the table that ended long ago, or exceed the limit.
 func (g *graves) open(t *flowTable, now int64) {
 	for g.head < len(g.list) {
 		oldest := &g.list[g.head]

@@ -142,8 +142,8 @@ func (c *Client) turn(conn net.Conn, turn round, paths *paths, r *Record) error 
 	return nil
 }
 
-// lateness returns by how much messages at an interval came later than the least late of them, in milliseconds. The
-// clocks of the two ends are not compared.
+// lateness returns the delay of each message at an interval, compared with the least late message, in milliseconds. It
+// does not compare the clocks of the two ends.
 func lateness(arrivals []time.Duration, interval time.Duration) []float64 {
 	late := make([]time.Duration, len(arrivals))
 	for i, a := range arrivals {

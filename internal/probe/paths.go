@@ -89,7 +89,7 @@ func (p *paths) plain() bool {
 	return err == nil && !used
 }
 
-// subflows lists the subflows, and names those that are new.
+// subflows lists the subflows, and names new ones.
 func (p *paths) subflows() []Subflow {
 	if p.way == TCP {
 		return nil

@@ -84,7 +84,7 @@ func (f *File) Close() error { return f.f.Close() }
 // maxLine is the longest line of a file of results: a record of a stream has 500 values.
 const maxLine = 1 << 20
 
-// Read reads records, and counts the lines that are none. They are sorted by time.
+// Read reads records, sorts them by time, and counts lines that are not records.
 func Read(r io.Reader) (records []Record, damaged int, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), maxLine)

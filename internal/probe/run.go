@@ -16,7 +16,7 @@ type Campaign struct {
 	Done func(Record) error
 }
 
-// maxFailures in a row end a run: the server is gone.
+// maxFailures is the number of failures in a row that end a run: the server is gone.
 const maxFailures = 3
 
 // GoneError is the error of a server that has vanished.

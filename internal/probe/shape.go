@@ -47,7 +47,7 @@ type round struct {
 	after   time.Duration // begins so long after the exchange did, or as soon as the reply before has arrived
 	request []int         // sizes of the writes
 	reply   int           // bytes
-	// interval, unless 0, is that at which the server sends the messages of the reply.
+	// interval, unless 0, is the interval at which the server sends the messages of the reply.
 	interval time.Duration
 	message  int // bytes
 	measured bool

@@ -20,7 +20,7 @@ var (
 	Web    = netip.MustParseAddrPort("203.0.113.5:443")
 )
 
-// Talk has two subflows take turns for some rounds.
+// Talk lets subflows take turns for some rounds.
 func Talk(rounds int, on ...*Subflow) {
 	for range rounds {
 		for _, f := range on {
@@ -34,7 +34,7 @@ func Talk(rounds int, on ...*Subflow) {
 	}
 }
 
-// FallbackPlays have a connection fall back, by the cause.
+// FallbackPlays make a connection fall back, by the cause.
 var FallbackPlays = map[string]func(s *Script, c *Conn){
 	track.CauseSYNACK: func(_ *Script, c *Conn) {
 		f := c.Subflow(Phone, Web)
@@ -215,7 +215,7 @@ type Findings struct {
 	anomalies     string
 }
 
-// FindingsOf returns those of a connection.
+// FindingsOf returns the findings in a connection's record.
 func FindingsOf(r *track.Record) (f Findings) {
 	if r.Fallback != nil {
 		f.fallback = r.Fallback.Cause
@@ -238,7 +238,7 @@ func FindingsOf(r *track.Record) (f Findings) {
 	return f
 }
 
-// Planted is a kind of connection, and what is to be found in it.
+// Planted is a kind of connection, with the findings that the analysis must report of it.
 type Planted struct {
 	Name string
 	Play func(*Script)
@@ -372,7 +372,7 @@ type Mixture struct {
 	kinds  []Planted // by the last two bytes of the clients' addresses
 }
 
-// Mix makes a mixture with so many connections of each kind.
+// Mix makes a mixture with each connections of each kind.
 func Mix(each int) (m Mixture) {
 	random := rand.New(rand.NewPCG(3, 4))
 	kinds := PlantedKinds()

@@ -1,5 +1,6 @@
-// Package analysetest writes captures of MPTCP connections that happen as told: for tests of the analysis, and for its
-// benchmark. Keys, tokens, HMACs and numbers are right, as RFC 6824 and RFC 8684 define them.
+// Package analysetest writes captures of MPTCP connections, for tests of the analysis and its benchmark. A Script makes
+// the packets that its caller asks for (script.go). planted.go has kinds of connections, and the findings that the
+// analysis must report of each. Keys, tokens, HMACs and numbers are right, as RFC 6824 and RFC 8684 define them.
 package analysetest
 
 import (

@@ -12,8 +12,8 @@ import (
 // Stdin as a path stands for the standard input.
 const Stdin = "-"
 
-// Merged reads several files as one capture, in the order of time. A file is opened when the time of its first
-// packet has come, so that thousands of rotated files need few descriptors.
+// Merged reads several files as one capture, in the order of time. It opens a file only when the time of the file's
+// first packet has come, so that thousands of rotated files need few descriptors.
 type Merged struct {
 	waiting  []*source // by the time of their first packet
 	open     []*source
@@ -34,8 +34,8 @@ type source struct {
 // files may be empty.
 var errEmpty = errors.New("it is empty: it has no packets, and not even the file header of a capture")
 
-// Open finds the order of files by their first packets. An unreadable file is an error. One that is empty or damaged
-// is a problem, unless that holds for all of them: then it is an error, too. A capture may have no packets.
+// Open sorts files by their first packets. An unreadable file is an error. An empty or damaged file is a Problem, or an
+// error if all files are empty or damaged. A capture may have no packets.
 func Open(paths []string) (*Merged, error) {
 	m := new(Merged)
 	var problems []error

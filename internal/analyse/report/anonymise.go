@@ -13,8 +13,8 @@ import (
 // KeySize is the size of an Anonymiser's key.
 const KeySize = 32
 
-// Anonymiser replaces addresses so that two that share a prefix of n bits do so afterwards, too: Crypto-PAn (Xu, Fan,
-// Ammar, Moon 2002).
+// Anonymiser replaces addresses. Two addresses that share a prefix of n bits also share one afterwards: Crypto-PAn
+// (Xu, Fan, Ammar, Moon 2002).
 type Anonymiser struct {
 	block cipher.Block
 	pad   [16]byte

@@ -20,7 +20,7 @@ type CSV struct {
 	connections, subflows, roundTrips *csv.Writer
 }
 
-// New columns come last, so that those before keep their places.
+// New columns are added at the end, so that the others keep their places.
 var (
 	connectionColumns = []string{
 		"number", "began", "duration_s", "version", "midway", "end", "fallback", "client", "server", "subflows", "shape",

@@ -8,10 +8,10 @@ import (
 	"github.com/detour-collective/dcol/internal/analyse/track"
 )
 
-// Filter chooses connections. What is not set lets all pass.
+// Filter chooses connections. A field that is not set lets all connections pass.
 type Filter struct {
 	Addresses    []netip.Prefix // of any end of any subflow
-	Ports        []uint16       // so, too
+	Ports        []uint16       // of any end of any subflow
 	Tokens       []uint32
 	Since, Until time.Time // alive then
 }

@@ -38,7 +38,7 @@ func (t *Totals) list(r *track.Record) {
 	t.mergeLargest([]Listed{l})
 }
 
-// mergeLargest adds connections, and keeps those with most data, of equals those with the lower numbers.
+// mergeLargest adds connections, and keeps those with most data. Among equals it keeps those with the lower numbers.
 func (t *Totals) mergeLargest(more []Listed) {
 	t.Largest = append(t.Largest, more...)
 	slices.SortFunc(t.Largest, func(a, b Listed) int { return cmp.Or(cmp.Compare(b.size(), a.size()), cmp.Compare(a.Number, b.Number)) })

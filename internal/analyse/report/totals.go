@@ -20,7 +20,7 @@ const (
 // maxAddresses bounds the number of different addresses that are counted.
 const maxAddresses = 1 << 18
 
-// Totals sums up connections. Those of several workers are merged.
+// Totals sums up connections. Merge combines the totals of several workers.
 type Totals struct {
 	Connections, Midway uint64
 	Versions            map[string]uint64
@@ -235,7 +235,7 @@ func (t *Totals) subflows(r *track.Record) {
 	t.initial(r)
 }
 
-// additional counts the established subflows besides the first, and those that carried no data.
+// additional counts the established subflows besides the first, and how many of them carried no data.
 func (t *Totals) additional(r *track.Record) {
 	unused := false
 	for _, s := range r.Subflows {

@@ -18,7 +18,7 @@ type connection struct {
 	// clientToken is the client's token, if a join of the server has shown it without the key.
 	clientToken *uint32
 	midway      bool     // it began before the capture
-	joining     bool     // it is of joins with a token of nobody, and has no data so far
+	joining     bool     // it has only joins with an unknown token, and no data so far
 	places      [2]place // among the orphans
 	placed      [2]bool
 	checksums   bool
@@ -32,7 +32,7 @@ type connection struct {
 	fallback  fallback
 	fastClose bool
 	closing   bool
-	reopened  bool // a packet came while it was closing that shows that it lives
+	reopened  bool // while it was closing, a packet showed that it lives
 	finished  bool
 	queued    int // its place in the queue of quiet connections
 	idle      bool
@@ -153,7 +153,7 @@ type sample struct {
 	at  int64
 }
 
-// fingerprint identifies a packet, to distinguish a duplicate of it from data that was sent again.
+// fingerprint identifies a packet, to distinguish a duplicate of the packet from data that was sent again.
 type fingerprint struct {
 	sum uint64
 	at  int64

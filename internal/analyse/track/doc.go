@@ -1,6 +1,10 @@
-// Package track follows MPTCP connections through the packets of a capture: which subflows belong to which
-// connection, which data each carried or repeated, and how a connection began, fell back and ended. It is pure: it
-// gets packets in the order of time, and gives a Record of each connection that ended.
+// Package track follows MPTCP connections through the packets of a capture: which subflows belong to which connection,
+// which data each carried or repeated, and how a connection began, fell back and ended. It is pure: it gets packets in
+// the order of time, and returns a Record of each connection that ended.
+//
+// tracker.go handles packets, and ends connections. open.go and orphans.go find a new flow's connection. segment.go
+// follows a subflow's TCP, handshake.go and signals.go its MPTCP options. data.go, ranges.go and repeats.go follow the
+// data. fallback.go and handover.go judge what happened. record*.go make the Record.
 //
 // The metrics are those of chapter 3 of Tran's thesis (2019). docs/analyse.md defines them.
 package track
@@ -34,8 +38,8 @@ type Packet struct {
 	// Clock is a clock that stands still where the capture has gaps, so that no connection ends by a step of the time.
 	Clock int64
 	Slot  uint32
-	// Opens reports that the slot's flow begins with this packet. Number is then the connection's, if the flow
-	// belongs to none that is known.
+	// Opens reports that the slot's flow begins with this packet. Number is then used for a new connection, if the flow
+	// belongs to no known one.
 	Opens  bool
 	Number uint32
 	// Low reports that the sender's address and port are lower than the receiver's.
@@ -46,7 +50,7 @@ type Packet struct {
 // Options bounds a Tracker.
 type Options struct {
 	Idle        int64 // nanoseconds without a packet after which a connection has ended
-	Connections int   // alive at a time; the one that began first is ended early if there are more, or more subflows
+	Connections int   // most at a time; if there are more, or too many subflows, the oldest is ended early
 	// Trace is the number of the connection whose packets are kept; 0: none.
 	Trace uint32
 	// Done gets each connection that ended.
@@ -57,7 +61,7 @@ const (
 	millisecond = int64(1e6)
 	second      = int64(1e9)
 
-	// subflowsEach is the number of subflows that there may be for each connection, on average, so that joins do not
+	// subflowsEach is the largest average number of subflows of a connection, so that joins do not
 	// take memory without bounds.
 	subflowsEach = 8
 

@@ -74,9 +74,10 @@ func (s *stream) isNear(number uint64) bool {
 	return ok && number-at+near < 2*near
 }
 
-// adopter finds the connection of a packet whose flow or join belongs to none that is known: one that began before the
-// capture and has data sequence numbers of 8 bytes close by. Two connections that are not the same have such numbers
-// with a probability of 2^-33. from is the sender, as far as the flow shows. turned reports that it is the other side.
+// adopter finds the connection of a packet whose flow or join belongs to no known one: a connection that began
+// before the capture and has data sequence numbers of 8 bytes close to the packet's. Two different connections
+// have such numbers with a probability of 2^-33. from is the sender, as far as the flow shows. turned reports
+// that it is the other side.
 func (t *Tracker) adopter(p *Packet, from Side) (c *connection, turned bool) {
 	d := &p.DSS
 	if !p.HasDSS {
@@ -113,8 +114,8 @@ func (t *Tracker) adopted(s *subflow, p *Packet, fromOpener bool) *connection {
 	return c
 }
 
-// attach moves the subflows of a connection that consists of joins only, whose token nobody has, to the connection that
-// a data sequence number shows to be theirs. It is tried until data is mapped.
+// attach moves the subflows of a connection that consists only of joins with an unknown token to the connection that a
+// data sequence number shows to be theirs. It is tried until data is mapped.
 func (t *Tracker) attach(s *subflow, p *Packet) {
 	joins := s.c
 	c, turned := t.adopter(p, s.side(p.Low))

@@ -8,8 +8,8 @@ const periods = 16
 // shortestPeriod is the length of a part at first, in nanoseconds.
 const shortestPeriod = 100 * millisecond
 
-// overTime keeps the mean round trip of equal parts of time. They cover all the time from the first sample on: when it
-// exceeds them, two neighbours become one, so that the memory does not grow.
+// overTime keeps the mean round trip of equal parts of time. The parts cover all the time from the first sample on. If
+// that gets longer than all parts, each two neighbours become one, so that the memory does not grow.
 type overTime struct {
 	began int64
 	level uint8 // each part is shortestPeriod << level long
@@ -43,7 +43,7 @@ func (o *overTime) merge() {
 	o.level++
 }
 
-// mean returns that of two means of so many samples.
+// mean returns the mean of all samples, from the means a and b of ofA and ofB samples.
 func mean(a, b float32, ofA, ofB uint32) float32 {
 	if ofB == 0 {
 		return a

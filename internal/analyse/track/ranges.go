@@ -27,8 +27,8 @@ const (
 type ranges struct {
 	list  []span
 	head  int
-	floor uint64 // the data before was forgotten
-	gone  bool   // there is such data
+	floor uint64 // data before this number was forgotten
+	gone  bool   // some data was forgotten
 }
 
 func (r *ranges) append(start uint64, length uint32, subflow int, at int64) {
@@ -48,7 +48,7 @@ func (r *ranges) search(number uint64) int {
 	return r.head + sort.Search(len(spans), func(i int) bool { return int64(spans[i].end()-number) > 0 })
 }
 
-// add remembers data. It returns the number of its bytes that are new, and of those that another subflow carried first.
+// add remembers data. It returns the number of bytes that are new, and of bytes that another subflow carried first.
 func (r *ranges) add(start uint64, length uint32, subflow int, at int64) (fresh, other uint32, original span) {
 	end := start + uint64(length)
 	if r.gone && int64(r.floor-start) > 0 {

@@ -149,7 +149,7 @@ func (c *connection) record(now, idle int64) *Record {
 	return r
 }
 
-// countUnmapped counts bytes without mapping as data. On a connection that fell back they are.
+// countUnmapped counts bytes without mapping as data, which they are on a connection that fell back.
 func (c *connection) countUnmapped() {
 	for side := range c.streams {
 		c.streams[side].fresh += c.streams[side].unmapped
@@ -209,8 +209,8 @@ func shape(subflows []Subflow) string {
 	return "ndiffports"
 }
 
-// fewestSamples is the least number of samples of a subflow whose mean round trip is compared, as in the scripts of the thesis
-// (difference_rtt_sfs.py of mptcp-analysis-scripts).
+// fewestSamples is the least number of samples of a subflow whose mean round trip is compared, as in the scripts of the
+// thesis (difference_rtt_sfs.py of mptcp-analysis-scripts).
 const fewestSamples = 3
 
 // compareRTTs fills in the comparison of the subflows' round trips.

@@ -26,7 +26,8 @@ type Subflow struct {
 	RTT          *float64  `json:"rtt,omitempty"` // mean of both halves; see docs/analyse.md
 	HandshakeRTT *float64  `json:"rtt_handshake,omitempty"`
 	RTTSamples   uint64    `json:"rtt_samples"`
-	// RTTChange is the difference between the highest and the lowest mean of RTTOverTime, of the direction that covers most of the path.
+	// RTTChange is the difference between the highest and the lowest mean of RTTOverTime, of the direction
+	// that covers most of the path.
 	RTTChange *float64 `json:"rtt_change,omitempty"`
 	Goodput   float64  `json:"goodput"` // bit/s of new data while the subflow carried any
 }
@@ -104,8 +105,8 @@ func (s *subflow) record(c *connection) Subflow {
 	return r
 }
 
-// change returns how much the round trip has changed over time; nil: that is not known. Seen from the receiver of the data, the
-// samples are no more than its own delay.
+// change returns how much the round trip has changed over time, or nil if that is not known. A capture at the receiver
+// of the data shows only the receiver's own delay.
 func (s *Subflow) change() *float64 {
 	for _, d := range []*Direction{&s.FromServer, &s.FromClient} {
 		list := d.RTTOverTime.Periods()

@@ -24,14 +24,14 @@ func (c Cause) String() string {
 	return [...]string{"head-of-line", "loss", "timeout", "subflow-ended"}[c]
 }
 
-// maxTimes bounds the times of repetitions that a connection keeps. If there are more, every second one is kept, then
-// every fourth, and so on.
+// maxTimes bounds the times of repetitions that a connection keeps. If there are more, it keeps every second one,
+// then every fourth, and so on.
 const maxTimes = 512
 
 // repeats has the times at which data was sent again.
 type repeats struct {
 	times  [2][]int64
-	every  [2]uint64 // one of so many is kept, by shifts
+	every  [2]uint64 // one of 1 << every times is kept
 	seen   [2]uint64
 	causes [causes]uint64
 }

@@ -204,15 +204,15 @@ func (h *half) receive(p *Packet) arrival {
 	if h.ackKnown && p.Payload == 1 && p.Seq+1 == h.next && !before(h.acked, h.next) {
 		return unneeded
 	}
-	// It begins with known data, so its round trip would be ambiguous (Karn).
+	// The segment begins with known data, so its round trip would be ambiguous (Karn).
 	h.pendingLen = 0
 	filled, isFilled := h.holes.fill(p.Seq, end)
 	if before(h.next, end) {
 		h.next = end
 	}
 	if isFilled {
-		// A segment that comes soon after the hole was overtaken on the way; later, it was sent again. What was
-		// acknowledged already was overtaken in the capture.
+		// A segment that comes soon after the hole was overtaken on the way. A later one was sent again. If the data
+		// was acknowledged already, the segment was overtaken in the capture.
 		if late := p.Time - filled.at; late < h.disorder() || filled.acked && late < second {
 			h.found = h.found || filled.acked
 			h.disordered++
@@ -336,7 +336,7 @@ func (t *Tracker) mayClose(c *connection) {
 		return
 	}
 	// Without DATA_FIN or FASTCLOSE the connection may live on without subflows (RFC 8684, 3.4), as when its network
-	// was lost: it ends by idleness.
+	// was lost. Then it ends when it is idle for long enough.
 	said := c.fastClose || c.streams[Client].finSeen && c.streams[Server].finSeen
 	only := c.subflows[0]
 	over := len(c.subflows) == 1 && (only.end != reset || !only.up)

@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/packet"
 )
 
-// maxSignals bounds those of a connection that are kept. A host that announces addresses forever needs no more memory.
+// maxSignals bounds the signals of a connection that are kept, because a host could announce addresses forever.
 const maxSignals = 256
 
 // signal is an ADD_ADDR, REMOVE_ADDR or MP_PRIO.
@@ -21,7 +21,7 @@ type signal struct {
 	backup  bool
 	echoed  int64
 	repeats int
-	over    int64 // when another one of its kind and address ID followed that is no repetition; 0: none
+	over    int64 // when a different signal of its kind and address ID followed; 0: none
 	on      *subflow
 	data    uint64 // of on, when the signal came
 	hmac    verdict
@@ -151,7 +151,7 @@ func (c *connection) signalled(kind string, from Side, id uint8, after *signal) 
 	return false
 }
 
-// usedSince reports whether an address ID was announced, or a subflow with it begun, after its removal.
+// usedSince reports whether, after its removal, an address ID was announced, or a subflow with it began.
 func (c *connection) usedSince(of Side, id uint8, removal *signal) bool {
 	return c.signalled(AddAddr, of, id, removal) || slices.ContainsFunc(c.subflows, func(s *subflow) bool {
 		return s.join && s.id(of) == id && s.began() > removal.at

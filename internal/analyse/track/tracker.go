@@ -25,7 +25,7 @@ func New(o Options) *Tracker {
 	return &Tracker{options: o, tokens: map[uint32]*connection{}, orphans: orphans{}}
 }
 
-// queue holds connections in the order in which they are to be looked at.
+// queue holds connections in the order in which they must be checked.
 type queue struct {
 	list []due
 	head int
@@ -85,8 +85,8 @@ func (t *Tracker) Handle(p *Packet) {
 	t.segment(s, p)
 }
 
-// Expire ends connections that were closed or idle for long at a time of the clock of Packet.Clock. It is called now
-// and then.
+// Expire ends connections that have been closed or idle for long enough, at a time of Packet.Clock. The caller
+// calls it from time to time.
 func (t *Tracker) Expire(clock int64) {
 	for {
 		d, ok := t.closed.first()
@@ -172,8 +172,8 @@ func (t *Tracker) watch(c *connection, since int64) {
 	c.queued = t.quiet.place()
 }
 
-// onlyKeptAlive reports whether all that was seen are acknowledgements that stand still, as keep-alives and their answers
-// are. They show no connection of their own: the one that they keep alive ended by inactivity, or had done so before the capture.
+// onlyKeptAlive reports whether only keep-alives and their answers were seen: acknowledgements that do not advance.
+// They show no connection of their own. The one that they keep alive ended by inactivity, or ended before the capture.
 func (c *connection) onlyKeptAlive() bool {
 	if !c.midway || c.keyKnown[Client] || c.keyKnown[Server] || c.fastClose || c.fallback.fail || len(c.signals) > 0 {
 		return false

@@ -1,6 +1,6 @@
-// Package latest has a server answer on the subflow that brought the newest data of its client, as the scheduler for
-// servers of V.-H. Tran's thesis (2019, section 4.5.2). Linux has no such scheduler: the other subflows are made backups
-// by MP_PRIO, which asks the client, too, to send on that subflow alone.
+// Package latest makes a server answer on the subflow that brought the newest data of its client, like the scheduler
+// for servers of V.-H. Tran's thesis (2019, section 4.5.2). Linux has no such scheduler. So the package makes the other
+// subflows backups by MP_PRIO, which also asks the client to send on that subflow alone.
 package latest
 
 import (
@@ -23,8 +23,8 @@ type Kernel interface {
 // Chooser chooses the subflows of replies.
 type Chooser struct{ Kernel Kernel }
 
-// Prefer makes all subflows of a connection backups but that with the newest data. It does nothing if the connection is
-// plain TCP.
+// Prefer makes all subflows of a connection backups, except the one with the newest data. It does nothing if
+// the connection is plain TCP.
 func (c *Chooser) Prefer(conn net.Conn) error {
 	info, err := probe.Info(conn)
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, os.ErrInvalid) || err != nil && len(info.Subflows) == 0 {
@@ -55,9 +55,9 @@ type Change struct {
 	Backup        bool
 }
 
-// Decide returns the changes that leave only the subflow with the newest data in use. The kernel tells where the last
-// mapping that arrived on each subflow ends: data that another subflow brought again, or late, ends no further than what
-// was there before, so that only original data counts. If several have brought the newest data, the one in use stays.
+// Decide returns the changes that leave only the subflow with the newest data in use. The kernel reports where the last
+// mapping that arrived on each subflow ends. A mapping of late or repeated data ends no further than earlier ones, so
+// only original data counts. If several subflows have brought the newest data, the one in use stays.
 func Decide(subflows []mptcp.Subflow) (changes []Change) {
 	newest := -1
 	for i, s := range subflows {

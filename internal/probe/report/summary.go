@@ -33,8 +33,8 @@ type Series struct {
 	Way     probe.Way   `json:"way"`
 	Measure string      `json:"measure"`
 	Unit    string      `json:"unit"`
-	// Exchanges were made, of which Failed did not come to their end, and FellBack were plain TCP although MPTCP was
-	// asked for.
+	// Exchanges counts all exchanges, Failed those that did not complete, FellBack those that used plain TCP although MPTCP
+	// was requested.
 	Exchanges int            `json:"exchanges"`
 	Failed    int            `json:"failed"`
 	FellBack  int            `json:"fell_back"`
@@ -62,8 +62,8 @@ type Quantiles struct {
 	Mean  float64 `json:"mean"`
 }
 
-// Summarise sums up records, which are sorted by time. gap is the pause from which on there is a gap; 0: three times the
-// usual one.
+// Summarise sums up records, which are sorted by time. Pauses longer than gap are gaps. If gap is 0, the limit is
+// three times the usual pause.
 func Summarise(records []probe.Record, damaged int, gap time.Duration) *Summary {
 	s := &Summary{Schema: Schema, Records: len(records), Damaged: damaged, Gaps: probe.Gaps(records, gap), records: records}
 	if len(records) > 0 {
@@ -148,7 +148,7 @@ func quantiles(sorted []float64) *Quantiles {
 	}
 }
 
-// quantile returns the least value that a share of all does not exceed.
+// quantile returns the least value that is not exceeded by a share of all.
 func quantile(sorted []float64, share float64) float64 {
 	return sorted[max(0, min(len(sorted)-1, int(math.Ceil(share*float64(len(sorted))))-1))]
 }
