@@ -18,7 +18,7 @@ type sentProbe struct {
 	sent     *compare.Sent
 }
 
-// matcher finds out to which probe a packet belongs. It keeps those that were sent.
+// matcher keeps the sent probes, and finds the probe to which a packet belongs.
 type matcher struct {
 	probes []*sentProbe
 	// byID is set if IP identifications tell probes apart, and bySequence if TCP's sequence numbers do.
@@ -74,8 +74,9 @@ func (m *matcher) match(p *packet.Packet) (kind, *sentProbe, packet.Quote) {
 	return quoting, best, quote
 }
 
-// Points for the fields that a quote shares with a probe. A quote must have the probe's own mark, and so much of its
-// flow that nobody who has not seen the probe could guess it. A middlebox may have changed a part of the flow.
+// These are the points for the fields that a quote shares with a probe. A quote must have the probe's own
+// mark, and enough of its flow that nobody who has not seen the probe could guess it. A middlebox may have
+// changed a part of the flow.
 const (
 	ownMark  = 10 // a field that differs between probes: identification, sequence number
 	flowPart = 1
@@ -205,5 +206,5 @@ func (s *sentProbe) quotedBy(p *packet.Packet, q packet.Quote, now time.Time) (Q
 	return result, nil
 }
 
-// sameAddr reports whether a is b, however they are written.
+// sameAddr reports whether a is b, as IPv4 or as IPv4-mapped IPv6 addresses.
 func sameAddr(a, b netip.Addr) bool { return a.Unmap() == b.Unmap() }

@@ -110,7 +110,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// wanted reports whether an answer from the distance is worth waiting for.
+// wanted reports whether to wait for an answer from the distance.
 func (s *sweep) wanted(d int) bool {
 	if s.bounded {
 		return true

@@ -11,7 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/trace/compare"
 )
 
-// Network sends packets and hears those that may concern them.
+// Network sends packets, and receives packets that may concern them.
 type Network interface {
 	// Send sends an IP packet with its header.
 	Send(b []byte) error

@@ -10,8 +10,8 @@ import (
 // markSize is the size of the part of a payload that differs between probes, in bytes.
 const markSize = 2
 
-// prepare returns a copy of a probe that has room for what differs between probes: in a datagram or a ping that is the
-// beginning of the payload, since ports, and ICMP's checksum, decide which way load balancers send a packet.
+// prepare returns a copy of a probe with room for a mark that differs between probes. In a datagram or a ping, the mark
+// is the beginning of the payload, because load balancers choose a way by ports and by ICMP's checksum.
 func prepare(probe *packet.Packet, byID bool) (*packet.Packet, error) {
 	p := *probe
 	if p.ICMP == nil && (p.UDP == nil || byID) || len(p.Payload) >= markSize {
@@ -39,8 +39,8 @@ func copyIP(p *packet.Packet) (*packet.IPv4, *packet.IPv6) {
 	return nil, &h
 }
 
-// vary makes the n-th packet of the trace, for a distance. Packets differ in as little as tells their quotes apart, and
-// in nothing by which load balancers choose a way.
+// vary makes the n-th packet of the trace, for a distance. Packets differ only in a mark that distinguishes their
+// quotes, and in nothing by which load balancers choose a way.
 func (t *tracer) vary(n, distance int) *packet.Packet {
 	p := *t.probe
 	p.V4, p.V6 = copyIP(t.probe)
@@ -76,7 +76,8 @@ func (t *tracer) vary(n, distance int) *packet.Packet {
 	return &p
 }
 
-// balanced returns a payload whose beginning makes up for a word before it that changes, so that the checksum stays.
+// balanced returns a payload whose beginning compensates for a change of a word before it, so that
+// the checksum stays the same.
 func balanced(payload []byte, before, after uint16) []byte {
 	own := slices.Clone(payload)
 	sum := uint32(binary.BigEndian.Uint16(own)) + uint32(before) + uint32(^after)
@@ -87,8 +88,8 @@ func balanced(payload []byte, before, after uint16) []byte {
 	return own
 }
 
-// segment copies a TCP header for the n-th packet. Where nothing else tells probes apart, a segment that belongs to no
-// connection gets a sequence number of its own. Otherwise SYNs are repetitions of one, which every middlebox knows; some
+// segment copies a TCP header for the n-th packet. If nothing else distinguishes probes, a segment that belongs to no
+// connection gets its own sequence number. Otherwise SYNs are repetitions of one, which every middlebox knows: some
 // drop a second SYN with another number.
 func (t *tracer) segment(h *packet.TCP, n int) *packet.TCP {
 	own := *h

@@ -9,9 +9,8 @@ import (
 // ErrNoAddress means that a waypoint has no address for a member.
 var ErrNoAddress = errors.New("no tunnel address is free: all addresses in the waypoint's tunnel_ranges are assigned, or overlap with networks in use at either end; in-band and mapped detours need none")
 
-// maxDeclined is how many addresses a member may decline, by naming networks in use at its place,
-// before it gets none of that family. This keeps it from steering the waypoint to an address of its
-// choice.
+// maxDeclined is the number of addresses that a member may decline, by naming networks in use at its place, before it
+// gets none of that family. This keeps it from steering the waypoint to an address of its choice.
 const maxDeclined = 4
 
 // Pool chooses the addresses that a waypoint gives to its members. They come from one subnet of
@@ -49,11 +48,10 @@ func (p *Pool) Avoid(used []netip.Prefix) {
 // Conflicts reports whether an address is now in use on the waypoint's host.
 func (p *Pool) Conflicts(a netip.Addr) bool { return p.used.has(a) }
 
-// Choose returns addresses for a holder with their subnets' length: one of each family that has a
-// free one. It keeps those that the holder has, unless they are now in use at the waypoint or are
-// in declined, the networks in use at the holder. Addresses are derived from the seed and the
-// holder's name, so that a restarted waypoint gives the same ones where possible. Choose does not
-// mark them as taken.
+// Choose returns addresses for a holder, with their subnets' length: one of each family that has a free address. It
+// keeps the addresses in has, unless they are now in use at the waypoint or overlap declined, the networks in use at
+// the holder. Addresses are derived from the seed and the holder's name, so that a restarted waypoint gives the same
+// ones where possible. Choose does not mark them as taken.
 func (p *Pool) Choose(holder string, has, declined []netip.Prefix) ([]netip.Prefix, error) {
 	var chosen []netip.Prefix
 	for _, block := range p.ranges {

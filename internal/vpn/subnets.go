@@ -81,9 +81,9 @@ func hosts(subnet netip.Prefix, seed [32]byte, holder string) iter.Seq[netip.Add
 	}
 }
 
-// shuffled returns an iterator over all numbers of that many bits. An odd stride has no common
-// divisor with a power of two, so each number occurs once. The stride is between a quarter and three
-// quarters of all, so that who declines a network is not offered its next address.
+// shuffled returns an iterator over all numbers of the given number of bits. An odd stride has no common divisor with a
+// power of two, so each number occurs once. The stride is between a quarter and three quarters of all, so that a member
+// that declines a network is not offered an address next to it.
 func shuffled(h [sha256.Size]byte, bits int) iter.Seq[uint32] {
 	all := uint32(1) << bits
 	start, stride := binary.BigEndian.Uint32(h[16:]), (all/4+binary.BigEndian.Uint32(h[20:])%(all/2))|1
@@ -106,8 +106,7 @@ func hash(purpose string, seed [32]byte, parts ...string) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// usage holds the parts of the ranges in use on a host: networks, and single addresses, of which
-// there may be many.
+// usage holds the parts of the ranges in use on a host: networks, and single addresses, which may be many.
 type usage struct {
 	networks []netip.Prefix
 	singles  map[netip.Addr]bool

@@ -34,8 +34,8 @@ type Record struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// Check returns an error if a record cannot be one of a campaign. Files and other members may claim anything, so figures
-// must not take numbers that no trace has.
+// Check returns an error if a record cannot be from a campaign. Files and other members may claim anything, and figures
+// must not take impossible numbers.
 func (r *Record) Check() error {
 	if r.Schema != Schema || r.Name == "" {
 		return fmt.Errorf("it is no record of %s", Schema)
@@ -64,7 +64,7 @@ func (r *Record) Check() error {
 // maxRecord is the longest line of a file: a trace of 255 hops with 8 quotes each.
 const maxRecord = 4 << 20
 
-// Read reads records, and counts the lines that are none.
+// Read reads records, and counts lines that are not records.
 func Read(r io.Reader, take func(*Record)) (damaged int, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxRecord)

@@ -38,7 +38,7 @@ type Campaign struct {
 	// Resolve finds the address of a name.
 	Resolve func(ctx context.Context, name string) (netip.Addr, error)
 	Open    func(destination netip.Addr) (Network, error)
-	// Permit returns why an address is not probed; nil: all are that may be another host's.
+	// Permit returns why an address is not probed. If it is nil, all addresses are probed that may be another host's.
 	Permit func(netip.Addr) error
 	// Done takes each result. It is called by one goroutine at a time.
 	Done func(*Record) error

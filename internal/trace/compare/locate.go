@@ -140,8 +140,8 @@ func locateField(sent *View, f Field, looks []look) (found []Finding, odd []Doub
 	return found, odd
 }
 
-// valueOf returns a field's value in a quote, in a form that can be compared with those of other hops (see comparable).
-// A payload that is cut counts if the part that is there differs.
+// valueOf returns a field's value in a quote, in a form that can be compared with other hops' values (see comparable).
+// A payload that is cut counts if its visible part differs.
 func (s look) valueOf(f Field, was Value) (Value, bool) {
 	for _, c := range s.Changes {
 		if c.Field == f {
@@ -249,7 +249,7 @@ func diff(from, to Value) int {
 	return b - a
 }
 
-// attach gives each derived change to the findings that explain it. Those that nothing explains are findings.
+// attach adds each derived change to the findings that explain it. Unexplained ones become findings.
 func attach(findings, derived []Finding) []Finding {
 	var alone []Finding
 	for _, d := range derived {

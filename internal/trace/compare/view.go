@@ -178,8 +178,8 @@ func (v *View) payload(p *packet.Packet) {
 	}
 }
 
-// Value returns a field's value. It is not visible where ok is false; an option or a payload that is visibly
-// not there has Present false.
+// Value returns a field's value. ok is false if the field is not visible. Present is false if an option or a
+// payload is visibly absent.
 func (v *View) Value(f Field) (value Value, ok bool) {
 	if i := slices.Index(v.order, f); i >= 0 {
 		return v.values[i], true

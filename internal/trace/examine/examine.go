@@ -26,8 +26,8 @@ type Target struct {
 	Hops   int
 }
 
-// Path runs the chosen recipes, in their own order, and calls begin before each. One of several that fails does not keep
-// the others from running.
+// Path runs the chosen recipes, in their own order, and calls begin before each. If one of several
+// fails, the others still run.
 func Path(ctx context.Context, to Target, chosen []string, begin func(recipe.Recipe)) (present.Report, error) {
 	conn, err := wire.Open(to.Addr, to.Device)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 // asaMSS is the largest segment that a Cisco ASA lets through by default (sysopt connection tcpmss).
 const asaMSS = "1380"
 
-// fingerprint names the kind of middlebox that the findings fit, "" if none fits. A Cisco ASA with default settings
-// moves sequence numbers, lowers the MSS to 1380, and overwrites options that it does not know by NOPs. Each alone is
-// common, so two of them in one place are needed.
+// fingerprint names the kind of middlebox that the findings fit, or "" for none. A Cisco ASA with default settings
+// shifts sequence numbers, lowers the MSS to 1380, and overwrites unknown options by NOPs. Each of these alone is
+// common, so two of them in one place are required.
 func fingerprint(p *trace.Path) string {
 	var marks []string
 	after, by := 0, trace.MaxHops

@@ -170,7 +170,7 @@ func ipv6(a *arguments) Probe {
 	}}}
 }
 
-// randomPort is one that no service has.
+// randomPort returns a port that no service has.
 func (b *build) randomPort() uint16 { return uint16(33000 + b.env.Random.IntN(27000)) }
 
 func tcp(a *arguments) Probe {

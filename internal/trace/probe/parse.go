@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// longest bounds the length of a probe's text in bytes, and thereby the cost of parsing.
+// longest bounds the length of a probe's text in bytes, and so the cost of parsing.
 const longest = 16384
 
 // Parse reads a probe.

@@ -76,7 +76,7 @@ func Macro(name string) (Probe, error) {
 	return p, nil
 }
 
-// Functions and Macros list the names there are.
+// Functions lists the names in lower case.
 func Functions() []string { return slices.Sorted(maps.Keys(functions)) }
 
 // Macros lists the names in upper case.

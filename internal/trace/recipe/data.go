@@ -85,7 +85,7 @@ func (s *Session) ftpGateway(ctx context.Context, v *Verdict) (bool, error) {
 	return len(v.found(q, compare.Payload)) > 0, nil
 }
 
-// sequence compares the shifts of sequence numbers for several ports, and has the server send a SACK block.
+// sequence compares the shifts of sequence numbers for several ports, and makes the server send a SACK block.
 func sequence(ctx context.Context, s *Session) (*Verdict, error) {
 	v := newVerdict()
 	const ports = 3
@@ -130,14 +130,15 @@ func sequence(ctx context.Context, s *Session) (*Verdict, error) {
 	return v.conclude(Good, Likely, "Sequence numbers are not changed as far as routers and the server show it."), nil
 }
 
-// A port's sequence numbers are looked at again every so often, for as long as boxes that the thesis found (3.4.2, figure 3.6) keep
-// their numbers: 20 s.
 const (
+	// lookAgain is the interval at which a port's sequence numbers are checked again.
 	lookAgain = 5 * time.Second
-	watched   = 25 * time.Second
+	// watched bounds the time of these checks. The boxes that the thesis found (3.4.2, figure 3.6) keep their numbers for
+	// 20 s.
+	watched = 25 * time.Second
 )
 
-// movesLater looks whether a port's sequence numbers go on to be moved by the number by which they were moved before.
+// movesLater checks whether a port's sequence numbers are still shifted by the same number as before.
 func (s *Session) movesLater(ctx context.Context, v *Verdict, port uint16, before int32) error {
 	same := time.Duration(0)
 	for after := lookAgain; after <= watched; after += lookAgain {

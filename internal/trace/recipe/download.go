@@ -56,8 +56,8 @@ func (d *download) mapping() mapping {
 	return result
 }
 
-// covering returns the mapping of a byte with the right data sequence number. Bytes are counted from the SYN+ACK on.
-// An infinite mapping covers all bytes behind its beginning.
+// covering returns the mapping of a byte with the right data sequence number. at counts bytes from the SYN+ACK. An
+// infinite mapping covers all bytes from its beginning on.
 func (d *download) covering(at uint32) (packet.DSS, bool) {
 	for _, m := range d.mappings {
 		finish := m.Flags&packet.DSSFinish != 0

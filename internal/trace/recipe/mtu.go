@@ -12,8 +12,8 @@ var links = map[int]string{
 	1280: "the least that IPv6 allows (RFC 8200), which tunnels take to be safe",
 }
 
-// leastLink names the link for which a maximum segment size was chosen, "" if it is none that is known. Headers of IP and
-// TCP take 40 bytes, or 60 with IPv6 (RFC 6691).
+// leastLink names the link for which a maximum segment size was chosen, or "" for no known link. Headers of IP and TCP
+// take 40 bytes, or 60 with IPv6 (RFC 6691).
 func leastLink(mss string, six bool) (mtu int, link string) {
 	size, err := strconv.Atoi(mss)
 	if err != nil {

@@ -84,7 +84,7 @@ func (m *multipathConnection) deliver(ctx context.Context, data []byte) (acked b
 	_, err = m.exchange(ctx, h, data, func(p *packet.Packet) bool {
 		m.take(p)
 		d, ok := dssOf(p.TCP)
-		upTo := uint32(d.Ack) // of which the server may send four bytes or eight
+		upTo := uint32(d.Ack) // the server may send its low four bytes, or all eight
 		acked = acked || ok && d.Flags&packet.DSSAck != 0 && upTo == end
 		return acked || m.reset
 	})

@@ -11,7 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/trace/present"
 )
 
-// Options that a recipe tries. Each has a packet of its own, so that a change of one does not hide that of another.
+// unknownOptions returns options that are tried in every type of segment. Each option is sent in a packet of its own,
+// so that a change of one does not hide a change of another.
 func unknownOptions() []packet.Option {
 	return []packet.Option{
 		packet.MD5([16]byte{}), packet.AO(1, 1, make([]byte, 12)), packet.Experiment(inBandID, []byte{192, 0, 2, 7}),
@@ -34,7 +35,7 @@ func synackOptions() []packet.Option {
 	}, unknownOptions()...)
 }
 
-// dataOptions leaves out those that only segments with SYN may have.
+// dataOptions returns the options to try with data. It leaves out options that only segments with SYN may have.
 func dataOptions() []packet.Option {
 	return append([]packet.Option{
 		packet.Timestamps(1, 1), packet.SACK(packet.Block{Left: 1, Right: 2}),
@@ -110,7 +111,7 @@ func (v *Verdict) concludeOptions(all []fates, echoes bool) *Verdict {
 	return v.conclude(Good, Likely, "All options survive in %s at least as far as hop %d, the last that quotes whole packets.", enumerated(good), last)
 }
 
-// optionsAdvice says what to do if options are removed or changed. That of the MSS alone does no harm.
+// optionsAdvice says what to do if options are removed or changed. A change of the MSS alone does no harm.
 func optionsAdvice(all []fates) string {
 	for _, f := range all {
 		for _, name := range f.lost {
@@ -160,8 +161,8 @@ func (s *Session) inSYNs(ctx context.Context, v *Verdict, plain *trace.Path) (f 
 // expectsSilence reports whether servers drop a SYN with the option: they verify signatures.
 func expectsSilence(o packet.Option) bool { return o.Kind == packet.KindMD5 || o.Kind == packet.KindAO }
 
-// inSYNACKs tries options in SYN+ACKs that this host sends towards the server. They end at routers, so the server does not
-// get them. Boxes see no connection that they belong to, and some drop them all.
+// inSYNACKs tries options in SYN+ACKs that this host sends towards the server. They end at routers, so the server does
+// not get them. Middleboxes see no connection for them, and some drop them all.
 func (s *Session) inSYNACKs(ctx context.Context, v *Verdict, hops []int) (fates, error) {
 	port := s.freshPort()
 	if err := s.Hold(port, s.Port); err != nil {
@@ -237,7 +238,7 @@ func (v *Verdict) inSegments(where string, hops []int, tried []packet.Option, se
 	return f, nil
 }
 
-// confirmed repeats what looks like a drop, and then shows again that segments without options get further: a router that
+// confirmed repeats an apparent drop, and then shows again that segments without options get further: a router that
 // limits its rate leaves gaps, too.
 func confirmed(o packet.Option, send func([]packet.Option) (*trace.Path, error)) (bool, error) {
 	again, err := send([]packet.Option{o})

@@ -84,8 +84,8 @@ func reached(p *trace.Path) (last int) {
 	return last
 }
 
-// behind names the last hop that packets like those of p are seen to reach, for the end of a sentence. It is empty if that
-// shows nothing: routers that answer plain packets are not further away, and the destination answers neither.
+// behind names the last hop that packets like those of p are seen to reach, for the end of a sentence. It is empty if
+// that shows nothing: no router that answers plain packets is further away, and the destination answers neither kind.
 func behind(plain, p *trace.Path) string {
 	last := reached(p)
 	if reached(plain) <= last && plain.Answer == nil {

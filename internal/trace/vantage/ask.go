@@ -19,9 +19,9 @@ type RefusedError struct{ Member, Why string }
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("%s does not trace: %s", e.Member, e.Why) }
 
-// Ask asks a member to trace, and calls take with each result, which is labelled with the member's name. The names are
-// those of the request's destinations, in the same order. stream.CloseWrite is not needed, because a request is a line.
-// The answer has the number of destinations that the member takes.
+// Ask asks a member to trace, and calls take with each result, which is labelled with the member's name. names has the
+// names of the request's destinations, in the same order. The caller need not call stream.CloseWrite, because a request
+// is a line. The Answer has the number of destinations that the member takes.
 func Ask(stream io.ReadWriter, member string, r Request, names []string, take func(*campaign.Record) error) (Answer, error) {
 	var answer Answer
 	if err := writeLine(stream, r); err != nil {
@@ -62,8 +62,8 @@ func Ask(stream io.ReadWriter, member string, r Request, names []string, take fu
 	}
 }
 
-// parseResult reads a result. The destination must be one of those that are wanted and have no result yet; it is wanted
-// no more. What the result says of its origin and time is replaced by what is known.
+// parseResult reads a result. Its destination must be in wanted, and parseResult removes it from there. It also
+// replaces the origin and time that the result states by what is known.
 func parseResult(line []byte, member string, wanted map[netip.Addr]string, now time.Time) (*campaign.Record, error) {
 	var r campaign.Record
 	decoder := json.NewDecoder(bytes.NewReader(line))

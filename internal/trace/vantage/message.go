@@ -71,7 +71,7 @@ func (r *Request) check(member string) (probe.Probe, error) {
 // errTooLong is the error of a line that is longer than allowed.
 var errTooLong = errors.New("a line is too long")
 
-// readLine reads a line of at most so many bytes, without its end.
+// readLine reads a line of at most the given number of bytes, without its end.
 func readLine(r *bufio.Reader, most int) (line []byte, err error) {
 	for {
 		part, err := r.ReadSlice('\n')

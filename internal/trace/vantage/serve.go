@@ -35,7 +35,7 @@ const (
 
 // Server traces for other members.
 type Server struct {
-	Terms  func() Terms // those that are in effect
+	Terms  func() Terms // the terms in effect
 	Ledger *Ledger
 	// Refusals reads who asked not to be probed.
 	Refusals func() (campaign.Refusals, error)

@@ -37,7 +37,7 @@ type set struct {
 	flows map[netip.Addr]*Flow
 }
 
-// Flow sends packets to a destination of a Shared, and hears those that concern it. It is a trace.Network.
+// Flow sends packets to a destination of a Shared, and receives packets that concern it. It is a trace.Network.
 type Flow struct {
 	shared      *Shared
 	set         *set
@@ -50,7 +50,7 @@ type Flow struct {
 // a trace.
 const flowBacklog = 128
 
-// NewShared returns a Shared without destinations. device, if it is not empty, is the interface to use, and udp has it hear UDP.
+// NewShared returns a Shared without destinations. device is the interface to use, or empty. udp makes it receive UDP.
 func NewShared(device string, udp bool) *Shared {
 	return &Shared{device: device, udp: udp, sets: map[bool]*set{}}
 }

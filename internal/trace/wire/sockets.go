@@ -31,7 +31,7 @@ type input struct {
 // maxPacket is the size of the largest IP packet in bytes.
 const maxPacket = 65535
 
-// buffers are for packets that are being read. All sockets share them, so that those that wait need none.
+// buffers are for packets that are being read. All sockets share them, so that waiting sockets need none.
 var buffers = sync.Pool{New: func() any { return new([maxPacket]byte) }}
 
 // icmpOf returns the protocol number of ICMP.

@@ -67,7 +67,7 @@ func (c *Client) State() State {
 	return c.state
 }
 
-// Restart has OpenVPN connect anew at once, to a server whose address may be another now.
+// Restart makes OpenVPN connect anew at once, to a server whose address may have changed.
 func (c *Client) Restart(remote netip.AddrPort) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -183,8 +183,8 @@ func (s *Server) letIn(row statusRow) {
 	s.post("client-auth %s %s\n%sEND", c.cid, c.kid, directives)
 }
 
-// refuseWaiting refuses the members that still wait when openvpn has listed its clients. Each of them
-// connected before the list was made, so it should have been in it.
+// refuseWaiting refuses the members that still wait when openvpn has listed its clients. Each connected before the list
+// was made, so the list should have contained it.
 func (s *Server) refuseWaiting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,8 +258,8 @@ func (n *clientNotices) add(text string) (whole clientNotice, ok bool) {
 	return clientNotice{}, false
 }
 
-// statusReader reads the clients' peer numbers from the answer to "status 3": lines with tabs between
-// their columns, of which a line HEADER gives the names.
+// statusReader reads the clients' peer numbers from the answer to "status 3": lines with columns separated by tabs. A
+// line HEADER names the columns.
 type statusReader struct {
 	columns   int // of a client's line; 0: no header yet
 	cid, peer int // columns

@@ -85,7 +85,8 @@ func (r *runner) enter() error {
 // ready is called once it has read its files and opened its interface and its socket, heard for each
 // line of its log.
 func (r *runner) run(ctx context.Context, args []string, ready func(), heard func(logLine)) error {
-	// The thread that starts a process must live as long: when it ends, the process is killed (Pdeathsig).
+	// The thread that starts a process must live as long as the process, which is killed when
+	// the thread ends (Pdeathsig).
 	return r.inNamespace(func() error { return r.runHere(ctx, args, ready, heard) })
 }
 
@@ -131,7 +132,7 @@ func (r *runner) runHere(ctx context.Context, args []string, ready func(), heard
 	return why.ended(err)
 }
 
-// reason collects what openvpn says of why it ends.
+// reason collects openvpn's messages about why it ends.
 type reason struct {
 	fatal   string // its last fatal line
 	problem string // its last line about a problem

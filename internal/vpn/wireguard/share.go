@@ -11,11 +11,10 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
-// sharing has a device answer at a UDP port that a QUIC server of this host has, so that a
-// firewall or a NAT before it needs to let in that port only. A WireGuard message begins with its
-// type, 1 to 4, and three zero bytes (WireGuard paper, section 5.4); a QUIC packet has one of the two
-// upper bits of its first byte set (RFC 9000, section 17; RFC 8999, section 6), as RFC 9443 has it for
-// others that share a port. In the words of nft:
+// sharing makes a device answer at the UDP port of a QUIC server of this host, so that a firewall or a NAT before it needs
+// to let in that port only. A WireGuard message begins with its type, 1 to 4, and three zero bytes (WireGuard paper,
+// section 5.4). A QUIC packet has one of the two upper bits of its first byte set (RFC 9000, section 17; RFC 8999, section
+// 6). RFC 9443 distinguishes other protocols on a shared port in the same way. In the syntax of nft:
 //
 //	chain in {
 //		type filter hook input priority 200; policy accept;
@@ -26,9 +25,9 @@ import (
 //		udp sport OWN udp sport set PUBLIC
 //	}
 //
-// The ports are changed inside of all that keeps state of packets: after the host's own firewall,
-// which so sees the port that it lets in, and after connection tracking, which in a redirection would
-// remember where a flow led while the table was not there, as long as a client knocks.
+// On input, the port is changed after the host's own firewall, which so sees the port that it lets in, and after connection
+// tracking. A redirection by connection tracking would remember where a flow led while the table was missing, for as long
+// as a client keeps sending.
 type sharing struct {
 	public netip.AddrPort
 	own    uint16

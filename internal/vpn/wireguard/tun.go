@@ -23,8 +23,8 @@ type tunDevice struct {
 }
 
 func openTUN(name string, mtu int) (*tunDevice, error) {
-	// With IFF_VNET_HDR many packets cross at once, segmented and checksummed by us. IFF_TUN_EXCL:
-	// not an interface that is there already.
+	// With IFF_VNET_HDR many packets cross at once, segmented and checksummed by us. IFF_TUN_EXCL
+	// refuses an existing interface.
 	fd, err := vpn.OpenTUN(name, unix.IFF_TUN|unix.IFF_NO_PI|unix.IFF_VNET_HDR|unix.IFF_TUN_EXCL)
 	if err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ type Summary struct {
 	Skipped      int            `json:"skipped"`
 	Damaged      int            `json:"damaged_lines"`
 	Sent         int            `json:"packets_sent"`
-	// Routers counts the hops that answered, and Full those that quoted whole packets, by tenths of the way.
+	// Routers counts the hops that answered, Full the hops that quoted whole packets, by tenths of the way.
 	Routers [tenths]int `json:"routers_by_tenth"`
 	Full    [tenths]int `json:"full_quotes_by_tenth"`
 	// Paths counts traces by the number of routers on them that quote whole packets.
@@ -229,8 +229,8 @@ func (s *Summary) FullShare(from, to int) (share float64, ok bool) {
 	return ratio(full, all), all > 0
 }
 
-// FullPlaced returns the share of the routers that quote whole packets which are between two tenths, as in the thesis's
-// figure 3.5, and whether there are any.
+// FullPlaced returns, of the routers that quote whole packets, the share between two tenths, as in the thesis's figure
+// 3.5, and whether there are any.
 func (s *Summary) FullPlaced(from, to int) (share float64, ok bool) {
 	full := sum(s.Full[:])
 	return ratio(sum(s.Full[from:to]), full), full > 0
@@ -239,7 +239,7 @@ func (s *Summary) FullPlaced(from, to int) (share float64, ok bool) {
 // PathsWithFull returns the share of traces on which a router quotes whole packets, as in the thesis's figure 3.4.
 func (s *Summary) PathsWithFull() float64 { return ratio(s.Traced-s.Paths[0], s.Traced) }
 
-// ErrorUpTo returns the share of places that are exact to so many hops.
+// ErrorUpTo returns the share of places that are exact to at most hops hops.
 func (c *Change) ErrorUpTo(hops int) float64 {
 	within := 0
 	for length, n := range c.Errors {

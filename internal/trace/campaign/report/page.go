@@ -38,7 +38,8 @@ type page struct {
 	From           []string // vantage points, if there are several
 }
 
-// mostDrawn is the number of changes that are drawn, and mostShown that of intervals that are not folded.
+// mostDrawn is the largest number of changes that are drawn. mostShown is the largest number of
+// intervals that are not folded.
 const (
 	mostDrawn = 6
 	mostShown = 15

@@ -8,13 +8,13 @@ import (
 	"github.com/detour-collective/dcol/internal/trace/present"
 )
 
-// Side counts the places of a change as several vantage points see them. Only destinations count that were traced from
-// two or more of them, by traces whose later quotes show whole packets.
+// Side counts the places of a change as several vantage points see them. It counts only destinations that were traced
+// from two or more of them, by traces whose later quotes show whole packets.
 type Side struct {
 	What string `json:"what"`
 	// Destination counts the destinations towards which all vantage points see the change.
 	Destination int `json:"destinations_seen_by_all"`
-	// Some counts those towards which some see it and others do not.
+	// Some counts destinations towards which only some vantage points see the change.
 	Some int `json:"destinations_seen_by_some"`
 	// From has the vantage points that see it.
 	From []SideFrom `json:"from"`
@@ -25,7 +25,7 @@ type SideFrom struct {
 	Name string `json:"name"`
 	Seen int    `json:"seen"` // destinations
 	Of   int    `json:"of"`
-	// Alone counts those towards which no other vantage point sees it.
+	// Alone counts destinations towards which no other vantage point sees it.
 	Alone int `json:"alone"`
 }
 
