@@ -14,20 +14,20 @@ import (
 
 const (
 	filterName = tcfilter.Prefix + "forward"
-	priority   = 210 // before those that look at SYNs, which are not for it
+	priority   = 210 // before filters that look at SYNs, which this one leaves alone
 )
 
-// Places in the map of programs.
+// Indexes of the map of programs.
 const (
 	placeIPv4 uint32 = iota
 	placeIPv6
 )
 
-// Forwarder forwards connections in one network namespace: that of the thread that
-// opened it. Its methods may be called from anywhere and at the same time.
+// Forwarder forwards connections in one network namespace: that of the thread that opened it. Its methods may be called
+// from any goroutine.
 //
-// It works as long as its process lives. Its filters stay, and let everything pass,
-// until another process replaces them or CleanUp removes them.
+// It works until its process ends. Its filters stay after that, and let all packets pass, until another process
+// replaces them or CleanUp removes them.
 type Forwarder struct {
 	objects forwardObjects
 	left    map[Tuple]uint64
@@ -36,8 +36,8 @@ type Forwarder struct {
 	filter tcfilter.Filter
 }
 
-// Open makes the program ready; Attach puts it to work. An error that wraps
-// *UnavailableError says that the host cannot have it.
+// Open loads the programs; Attach attaches them. An error that wraps *UnavailableError means that this host cannot load
+// them.
 func Open() (_ *Forwarder, err error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -72,11 +72,10 @@ func Open() (_ *Forwarder, err error) {
 	return f, nil
 }
 
-// Attach forwards what comes in over those of the interfaces, given by their
-// indexes, that have Ethernet headers and are not parts of others, such as ports of
-// a bridge; packets of the rest are the kernel's. It may be called again whenever
-// they change. One that is gone is no error; an error that wraps
-// *tcfilter.InterfaceError concerns one interface, and the others have been seen to.
+// Attach forwards packets that come in over exactly these interfaces, given by their indexes. It ignores those without
+// Ethernet headers and those that belong to another interface, such as ports of a bridge. Call it again when the
+// interfaces change. A missing interface is not an error. An error that wraps *tcfilter.InterfaceError concerns one
+// interface; the others are attached.
 func (f *Forwarder) Attach(interfaces []int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,18 +95,16 @@ func (f *Forwarder) Attach(interfaces []int) error {
 	return f.filter.Set(fit)
 }
 
-// Watch notes the sequence numbers of a connection from now on, and leaves its
-// packets to the kernel. passed is what has been forwarded of it before, and is counted
-// on from. Of one that is there already nothing changes.
+// Watch notes the sequence numbers of a connection from now on. The kernel still forwards its packets. passed is the
+// initial value of the connection's counts. If the program already has the connection, nothing changes.
 func (f *Forwarder) Watch(flow Flow, passed Passed) error {
 	return f.add(flow, way{stage: watched, bytes: passed.Origin}, way{stage: watched, bytes: passed.Reply})
 }
 
-// Forward forwards a connection from now on that is watched. If that fails, it is no longer
-// watched either.
+// Forward forwards a watched connection from now on. After an error the connection is not watched any more.
 //
-// The caller has made sure that the numbers noted are the connection's own: a FIN or RST
-// that fits them ends it.
+// The caller must have checked that the noted numbers are the connection's own, because a FIN or RST that fits them
+// ends it.
 func (f *Forwarder) Forward(flow Flow) error {
 	origin, err1 := f.take(flow.Origin)
 	reply, err2 := f.take(flow.Reply)
@@ -126,7 +123,7 @@ func (f *Forwarder) Forward(flow Flow) error {
 func (f *Forwarder) add(flow Flow, origin, reply way) error {
 	origin.in, origin.out = flow.Origin, flow.Reply.reversed()
 	reply.in, reply.out = flow.Reply, flow.Origin.reversed()
-	// The way back first: what goes out by the one is to come back by the other.
+	// The way back is added first: replies to packets that are forwarded here must be forwarded here too.
 	if err := f.put(reply); err != nil {
 		return adding(flow, err)
 	}
@@ -144,8 +141,8 @@ func adding(flow Flow, err error) error {
 	return fmt.Errorf("forward the connection of %v to %v: %w", flow.Origin.Src, flow.Origin.Dst, err)
 }
 
-// Remove leaves a connection to the kernel, and returns what was forwarded of it:
-// nothing, of one that is not there.
+// Remove returns a connection to the kernel, and returns its counts. They are zero if the program does not have the
+// connection.
 func (f *Forwarder) Remove(flow Flow) (Passed, error) {
 	origin, err1 := f.take(flow.Origin)
 	reply, err2 := f.take(flow.Reply)
@@ -155,7 +152,7 @@ func (f *Forwarder) Remove(flow Flow) (Passed, error) {
 	return Passed{origin.Bytes, reply.Bytes}, nil
 }
 
-// Look returns the state of a connection; the zero value if the program does not have it.
+// Look returns the state of a connection, or the zero value if the program does not have it.
 func (f *Forwarder) Look(flow Flow) (State, error) {
 	origin, err1 := f.look(flow.Origin)
 	reply, err2 := f.look(flow.Reply)
@@ -169,21 +166,21 @@ func (f *Forwarder) Look(flow Flow) (State, error) {
 	}, nil
 }
 
-// Left returns, once, what an earlier process had forwarded of the connections it
-// still had, by what their packets are like as they come in. It is empty where the kernel
-// does not allow this.
+// Left returns the bytes that an earlier process forwarded of the connections that it left behind, by the addresses of
+// incoming packets. Only the first call returns them. The result is empty if the kernel does not let this process read
+// them.
 func (f *Forwarder) Left() map[Tuple]uint64 {
 	left := f.left
 	f.left = nil
 	return left
 }
 
-// Close ends forwarding: the kernel goes on with all connections.
+// Close ends forwarding. The kernel forwards all connections from then on.
 func (f *Forwarder) Close() error {
 	f.filter.Handle.Close()
 	return f.objects.Close()
 }
 
-// CleanUp removes the filters from all interfaces of the calling thread's network
-// namespace, and the clsact qdiscs that were made for them, unless they are in use.
+// CleanUp removes the filters from all interfaces of the calling thread's network namespace, and the clsact qdiscs that
+// were made for them, unless they are in use.
 func CleanUp() error { return tcfilter.CleanUp(filterName) }

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
 )
 
-// Stages of a connection, as the programs have them.
+// Stages of a connection, with the programs' numbers.
 const (
 	watched uint32 = iota
 	forwarded
@@ -21,7 +21,7 @@ const (
 
 // way is one direction of a connection.
 type way struct {
-	in, out Tuple // its packets as they come and as they leave
+	in, out Tuple // addresses of its packets when they come in and when they leave
 	stage   uint32
 	numbers Numbers
 	bytes   uint64
@@ -80,7 +80,7 @@ func ifThere(err error) error {
 	return err
 }
 
-// readLeft reads the ways of a process before us.
+// readLeft reads the byte counts of an earlier process, by the addresses of incoming packets.
 func readLeft(handle *netlink.Handle, spec *ebpf.CollectionSpec) (map[Tuple]uint64, error) {
 	const name4, name6 = "ways4", "ways6"
 	maps, err := tcfilter.Adopt(handle, filterName, spec, name4, name6)
@@ -139,7 +139,7 @@ func (t forwardTuple6) tuple() Tuple {
 	return Tuple{netip.AddrPortFrom(address(t.Src), port(t.Sport)), netip.AddrPortFrom(address(t.Dst), port(t.Dport))}
 }
 
-// Numbers as programs find them in packets.
+// The functions below convert addresses and ports to and from the programs' format, which is that of packets.
 
 func word(a netip.Addr) uint32 {
 	b := a.Unmap().As4()
@@ -162,8 +162,8 @@ func port(wire uint16) uint16 {
 	return binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, wire))
 }
 
-// addressesChange and portsChange are how the ones' complement sum over them
-// changes: the new less the old (RFC 1624, equation 3).
+// addressesChange and portsChange return the change of the ones' complement sum over addresses and ports: the new ones
+// minus the old ones (RFC 1624, equation 3).
 
 func addressesChange(w way) uint32 {
 	var sum onesSum
@@ -182,7 +182,7 @@ func portsChange(w way) uint32 {
 	return sum.folded()
 }
 
-// onesSum is of 16-bit words as they are in memory, with its carries still in it.
+// onesSum is a ones' complement sum of 16-bit words in memory order, before its carries are added.
 type onesSum uint32
 
 func (s *onesSum) add(b []byte, flip uint16) {

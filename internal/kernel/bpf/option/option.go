@@ -19,23 +19,23 @@ import (
 	"github.com/detour-collective/dcol/internal/tcpopt"
 )
 
-// Config lists what is asked of peers, and what is granted to them.
+// Config says what this host asks of peers, and what it grants to them.
 type Config struct {
 	// Cgroup is a folder of the cgroup v2 hierarchy. Empty: its root.
 	Cgroup string
-	// Ask are the requests to peers, at most one of each option.
+	// Ask lists the requests to peers, at most one of each option.
 	Ask []tcpopt.Request
-	// Accept are the options that are granted to peers, within Bounds.
+	// Accept lists the options that are granted to peers, within Bounds.
 	Accept []tcpopt.Option
 	Bounds tcpopt.Bounds
 	// CongestionNames are the kernel's names of congestion controls that differ from the names in Bounds.
 	CongestionNames map[string]string
-	// Peers are the networks with which options are exchanged. None: all.
+	// Peers lists the networks with which options are exchanged. Empty: all.
 	Peers []netip.Prefix
-	// Trusted are the networks that may ask for an initial window.
+	// Trusted lists the networks that may ask for an initial window.
 	Trusted []netip.Prefix
-	// SubflowsAreOthers leaves the calls on for what subflows send that this host opened, because other programs need them
-	// (keepalive, sending).
+	// SubflowsAreOthers keeps the calls on for segments of subflows that this host opened, because other programs need
+	// them (packages keepalive and sending).
 	SubflowsAreOthers bool
 }
 
@@ -44,7 +44,8 @@ type Report struct {
 	Local, Remote netip.AddrPort
 	Request       tcpopt.Request
 	Verdict       tcpopt.Verdict
-	// Granted is the value in force: of a DelayedACK the longest delay in microseconds, of others as the request's.
+	// Granted is the value in force. For a DelayedACK it is the longest delay in microseconds, for other options the
+	// request's unit.
 	Granted uint32
 	// Err is the kernel's error if it refused.
 	Err error
@@ -67,8 +68,8 @@ type Exchange struct {
 	reports *ringbuf.Reader
 }
 
-// Open attaches the program to the sockets of a cgroup, in the thread's network namespace, until the Exchange is closed or its
-// process ends. It concerns connections that begin afterwards.
+// Open attaches the program to the sockets of a cgroup, in the thread's network namespace, until the Exchange is closed
+// or its process ends. It affects connections that begin afterwards.
 func Open(c Config) (*Exchange, error) {
 	settings, err := c.settings()
 	if err != nil {
@@ -176,8 +177,8 @@ type event struct {
 	_                     uint32
 }
 
-// Read waits for the next report. It returns os.ErrClosed after Close. Reports that are not read in time are lost, from
-// some thousands on.
+// Read waits for the next report. It returns os.ErrClosed after Close. If some thousand reports wait, further ones are
+// lost.
 func (e *Exchange) Read() (Report, error) {
 	record, err := e.reports.Read()
 	if errors.Is(err, ringbuf.ErrClosed) {
@@ -207,7 +208,7 @@ func (e *Exchange) Read() (Report, error) {
 	return r, nil
 }
 
-// Calls returns about how often the program was called. Each call costs time.
+// Calls returns roughly how often the program was called. Each call costs time.
 func (e *Exchange) Calls() (n uint64, err error) {
 	if err = e.objects.Called.Get(&n); err != nil {
 		err = fmt.Errorf("read the program's count: %w", err)
@@ -215,7 +216,7 @@ func (e *Exchange) Calls() (n uint64, err error) {
 	return n, err
 }
 
-// GrantedRates has the rates that peers were granted, by their sockets, for sending.Open.
+// GrantedRates returns the map of rates that peers were granted, by socket, for sending.Open.
 func (e *Exchange) GrantedRates() *ebpf.Map { return e.objects.GrantedRates }
 
 // Close detaches the program. Connections keep the settings that were granted.

@@ -1,8 +1,8 @@
-// Package sending sets how single subflows of MPTCP connections of other processes send: at which rate at most, and how
-// long their data may stay unacknowledged. The MPTCP socket's options cannot do that: SO_MAX_PACING_RATE is refused there
-// (EOPNOTSUPP), and TCP_USER_TIMEOUT is only its owner's to set. A sockops program sets both options on one subflow when it
-// sends its next segment, which is early enough: an idle subflow needs neither. Unlike an iterator over the sockets, it
-// needs no CAP_PERFMON, and its cost does not grow with their number. Only internal/agent may import it.
+// Package sending limits how single subflows of other processes' MPTCP connections send: their rate, and the time for
+// which their data may stay unacknowledged. The MPTCP socket's options cannot do that: it refuses SO_MAX_PACING_RATE
+// (EOPNOTSUPP), and only its owner can set TCP_USER_TIMEOUT. A sockops program sets both options on one subflow when
+// that sends its next segment. This is early enough, because an idle subflow needs neither. Unlike an iterator over the
+// sockets, it needs no CAP_PERFMON, and its cost does not grow with their number. Only internal/agent may import it.
 package sending
 
 import (
@@ -20,17 +20,18 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -tags linux sending sending.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
-// Setting is what a subflow is to have. Lower values that it has by others stay: a rate that was granted to its peer by an
-// option, or what its program chose. The zero value leaves it what it has by others.
+// Setting is a limit for a subflow. A lower limit from elsewhere stays in force: a rate that an option granted to the
+// peer, or the program's own choice. The zero value sets no limit, so only limits from elsewhere apply.
 type Setting struct {
-	// Rate bounds the payload sent, in bits a second. The kernel spreads segments over time (pacing). Zero: no bound.
+	// Rate limits the payload sent, in bits a second. The kernel spreads segments over time (pacing). Zero: no limit.
 	Rate float64
-	// UserTimeout is the time after which the kernel ends the subflow if its data stays unacknowledged (RFC 5482). Zero:
-	// none, so the kernel waits about a quarter of an hour.
+	// UserTimeout is the time after which the kernel ends the subflow if its data stays unacknowledged (RFC 5482).
+	// Zero: none; the kernel then waits about a quarter of an hour.
 	UserTimeout time.Duration
 }
 
-// leastRate lets a segment leave every few seconds, in bytes a second. A slower subflow counts as dead.
+// leastRate is the lowest rate that is set, in bytes a second. At this rate a segment leaves every few seconds. A
+// slower subflow would count as dead.
 const leastRate = 500
 
 // Setter is the attached program. Its methods may be called from any goroutine.
@@ -39,11 +40,12 @@ type Setter struct {
 	link    link.Link
 }
 
-// Open makes settings possible on subflows that processes of a cgroup open from now on in the thread's network namespace.
-// The cgroup is a folder of cgroup v2; if it is empty, the root, which covers all. Programs that clear the flag by which
-// this one is called must have been attached to the cgroup earlier. Sockets keep their settings after Close.
+// Open makes Set work for subflows that processes of a cgroup open from now on in the thread's network namespace. The
+// cgroup is a folder of cgroup v2; if it is empty, the root, which covers all. Programs that clear the flag by which
+// this program is called must have been attached to the cgroup earlier. Sockets keep their settings after Close.
 //
-// Granted has the rates that peers were granted (option.Exchange.GrantedRates), which hold when a lower setting ends. It may be nil.
+// granted is the map of rates that peers were granted (option.Exchange.GrantedRates), which apply again when a lower
+// setting ends. It may be nil.
 func Open(cgroup string, granted *ebpf.Map) (*Setter, error) {
 	spec, err := loadSending()
 	if err != nil {
@@ -86,7 +88,8 @@ func (s *Setter) Set(local, remote netip.AddrPort, setting Setting) error {
 	return nil
 }
 
-// Forget withdraws a setting that the subflow has not taken yet, as of one that ended. None is no error.
+// Forget withdraws a setting that the subflow has not taken yet, for example because it ended. It is not an error if
+// there is none.
 func (s *Setter) Forget(local, remote netip.AddrPort) error {
 	key := sockops.EndsOf(local, remote)
 	if err := s.objects.Settings.Delete(&key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -95,7 +98,7 @@ func (s *Setter) Forget(local, remote netip.AddrPort) error {
 	return nil
 }
 
-// Counts returns the number of settings that subflows took, and of those that their sockets refused.
+// Counts returns the numbers of settings that subflows took, and of settings that their sockets refused.
 func (s *Setter) Counts() (taken, refused uint64, err error) {
 	err = errors.Join(s.objects.Taken.Get(&taken), s.objects.Refused.Get(&refused))
 	return taken, refused, err

@@ -1,5 +1,5 @@
-// Package optiontest inserts and parses a TCP option in each segment, to measure what that costs. Package option does so only
-// until an exchange is complete. Only lab/bench may import this package.
+// Package optiontest inserts and parses a TCP option in each segment, to measure what that costs. Package option does
+// so only until an exchange is complete. Only lab/bench may import this package.
 package optiontest
 
 import (
@@ -18,9 +18,9 @@ import (
 type Work struct {
 	// Insert adds an option of four bytes to the segments that accepted connections send.
 	Insert bool
-	// Parse finds that option in the segments that come to connections that were opened.
+	// Parse looks for that option in the segments that arrive on connections that this host opened.
 	Parse bool
-	// Set also sets and reads a value of the socket then.
+	// Set also sets and reads a value of the socket in each case.
 	Set bool
 }
 
@@ -30,8 +30,8 @@ type Segments struct {
 	link    link.Link
 }
 
-// Open attaches the program to the sockets of the thread's network namespace, at the root cgroup, until Segments is closed or its
-// process ends. It concerns connections that begin afterwards.
+// Open attaches the program to the sockets of the thread's network namespace, at the root cgroup, until Segments is
+// closed or its process ends. It affects connections that begin afterwards.
 func Open(w Work) (*Segments, error) {
 	spec, err := loadSegments()
 	if err != nil {
