@@ -66,8 +66,7 @@ func (c *Conntrack) Delete(match MarkMatch) error {
 	return nil
 }
 
-// DeleteEach removes those matching TCP entries for which which returns true, and returns their
-// number.
+// DeleteEach removes the matching TCP entries for which which returns true, and returns their number.
 func (c *Conntrack) DeleteEach(match MarkMatch, which func(Flow) bool) (int, error) {
 	var found []Flow
 	err := c.Flows(match, func(f Flow) {
@@ -96,12 +95,14 @@ func deleteFlowsFrom(src netip.Prefix) error {
 	})
 }
 
-// flowsLast is the time for which connections from an address that is gone are kept. An agent's restart takes less.
+// flowsLast is the time for which conntrack keeps an idle connection from an address that is gone. It is longer than an
+// agent's restart.
 const flowsLast = 10 * time.Minute
 
-// limitFlowsFrom has conntrack forget the connections from an address if none of their packets comes for flowsLast. They cannot
-// end properly while the address is gone, and conntrack would keep them for days. If it comes back, they must still be known as
-// this host's own: the first packet then may be the peer's.
+// limitFlowsFrom makes conntrack forget connections from an address after flowsLast without a packet. They cannot end
+// properly while the address is gone, and conntrack would keep them for days. They are not deleted at once, because the
+// address may come back: then the first packet may be the peer's, and conntrack must still know that this host opened
+// the connection.
 func limitFlowsFrom(src netip.Prefix) error {
 	return withConntrack(func(c *Conntrack) error {
 		var flows []Tuple
@@ -111,7 +112,7 @@ func limitFlowsFrom(src netip.Prefix) error {
 			}
 		})
 		for _, origin := range flows {
-			if limited := c.Relax(origin, flowsLast); !errors.Is(limited, unix.ENOENT) { // else it has ended meanwhile
+			if limited := c.Relax(origin, flowsLast); !errors.Is(limited, unix.ENOENT) { // it has not ended in the meantime
 				err = errors.Join(err, limited)
 			}
 		}
@@ -181,11 +182,11 @@ func loadConntrack() error {
 	return nil
 }
 
-// eventFilter passes events of entries with the mark. Of events about changes, it passes only those
-// of established entries.
+// eventFilter passes events of entries with the mark. It drops events about changes of entries that are not
+// established.
 func eventFilter(match MarkMatch) []bpf.Instruction {
 	const (
-		kind       = 4 // low byte of the type, which is in the host's order; so are flags
+		kind       = 4 // low byte of the type; type and flags are in the host's order
 		flags      = 6
 		attributes = unix.NLMSG_HDRLEN + nfgenmsgSize
 	)
@@ -197,7 +198,7 @@ func eventFilter(match MarkMatch) []bpf.Instruction {
 		return []bpf.Instruction{
 			bpf.LoadConstant{Dst: bpf.RegX, Val: attribute},
 			bpf.LoadExtension{Num: by},
-			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1}, // where it is
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1}, // its offset
 			drop,
 		}
 	}

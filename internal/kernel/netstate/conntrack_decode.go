@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flow is a TCP conntrack entry. Origin has the addresses of its first packet, Reply those of
-// answers. So after address translation, Reply.Src is the real server and Reply.Dst our source
-// address.
+// Flow is a TCP conntrack entry. Origin has the addresses of the first packet, and Reply those of the packets that
+// answer it. After address translation, Reply.Src is the real server and Reply.Dst this host's source address.
 type Flow struct {
 	Origin, Reply Tuple
 	Mark          uint32
@@ -85,8 +84,8 @@ const (
 	tcpMaxAckSet = 0x20
 )
 
-// decodeFlow decodes a ctnetlink message from its struct nfgenmsg on. ok is false for anything but
-// a complete TCP entry.
+// decodeFlow decodes a ctnetlink message that begins with its struct nfgenmsg. ok is false unless it is a complete TCP
+// entry.
 func decodeFlow(b []byte) (f Flow, ok bool) {
 	if len(b) < nfgenmsgSize {
 		return Flow{}, false

@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Relax prepares a TCP entry for packets that conntrack does not see: later packets are accepted
-// although their sequence numbers are unexpected, as with the kernel's own flow tables. timeout is
-// the entry's lifetime from now without a packet; 0 leaves it unchanged. If there is no such entry,
-// the error is fs.ErrNotExist.
+// Relax prepares a TCP entry for packets that conntrack does not see. It makes conntrack accept later packets whatever
+// their sequence numbers, as the kernel's own flow tables do. timeout is the entry's lifetime from now without a
+// packet; 0 leaves it unchanged. If there is no such entry, the error is fs.ErrNotExist.
 func (c *Conntrack) Relax(origin Tuple, timeout time.Duration) error {
 	if _, err := c.conn.Execute(relaxRequest(origin, timeout)); err != nil {
 		return fmt.Errorf("relax the conntrack entry of %v to %v: %w", origin.Src, origin.Dst, err)
@@ -21,7 +20,7 @@ func (c *Conntrack) Relax(origin Tuple, timeout time.Duration) error {
 	return nil
 }
 
-// Flow returns a TCP entry; ok is false if it is not there.
+// Flow returns a TCP entry. ok is false if there is none.
 func (c *Conntrack) Flow(origin Tuple) (f Flow, ok bool, err error) {
 	request, err := c.conn.Send(entryRequest(ctMsgGet, netlink.Request, origin))
 	var answer netlink.Message
@@ -47,7 +46,7 @@ func (c *Conntrack) readAnswer(sequence uint32) (m netlink.Message, err error) {
 	}
 	var n int
 	var readErr error
-	b := make([]byte, 4096) // an entry takes some hundred
+	b := make([]byte, 4096) // an entry takes a few hundred bytes
 	err = raw.Control(func(fd uintptr) {
 		for {
 			n, _, readErr = unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT)

@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// deliveryTable is the routing table for SetDelivery, behind those of the tunnels.
+	// deliveryTable is the number of the routing table for SetDelivery. It follows the numbers of the tunnels' tables.
 	deliveryTable = tunnelTableEnd
 	// deliveryPriority comes before the tunnels' rules and those of other programs.
 	deliveryPriority = tunnelPriority - 1
 )
 
-// SetDelivery makes this host keep packets that have a mark in the bits of a mask, whatever their destination, so that
-// they reach its transparent sockets. What is there already stays untouched. A kernel without IPv6 gets the part for
-// IPv4.
+// SetDelivery makes this host keep packets with a mark in the bits of a mask, whatever their destination, so that they
+// reach its transparent sockets. It does not touch what exists already. On a kernel without IPv6 it sets up IPv4 only.
 func SetDelivery(mark, mask uint32) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -34,7 +33,8 @@ func SetDelivery(mark, mask uint32) error {
 	return nil
 }
 
-// RemoveDelivery removes what SetDelivery made, whichever process did. If there is nothing to remove, it returns nil.
+// RemoveDelivery removes what SetDelivery created in this or another process. If there is nothing to remove, it returns
+// nil.
 func RemoveDelivery() error {
 	var errs []error
 	for _, family := range deliveryFamilies {

@@ -8,7 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// restless bounds the time for which a list that changes meanwhile is read again. Reading it takes about a millisecond.
+// restless is the longest time for which a list is read again because it changed while it was read. Reading takes about
+// a millisecond.
 const restless = 2 * time.Second
 
 // consistent repeats list while its result may be incomplete because the list changed during the

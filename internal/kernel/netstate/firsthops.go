@@ -16,23 +16,22 @@ import (
 )
 
 const (
-	// nearHops is the number of routers to find. A home has up to two in a row, and the one behind
-	// them answers from the link that it shares with the last of them.
+	// nearHops is the number of routers to find. A home has up to two in a row. The router behind them answers from an
+	// address on the link to the last of them.
 	nearHops = 3
-	// hopPatience is how long to wait for an answer. hopTries bounds the number of tries, which are
-	// needed because routers limit their answers.
+	// hopPatience is the time to wait for an answer. hopTries is the greatest number of tries, which are needed because
+	// routers limit the rate of their answers.
 	hopPatience = time.Second
 	hopTries    = 2
-	// traceroute is the destination port of probes. None arrives there.
+	// traceroute is the destination port of probes. No probe reaches it.
 	traceroute = 33434
 )
 
-// internet6 is the destination of probes, which end on the way.
+// internet6 is the destination of probes. They expire on the way.
 var internet6 = netip.MustParseAddr("2001:503:ba3e::2:30")
 
-// FirstHops returns the first routers on the way to the Internet in IPv6: the addresses from which
-// they answer packets whose hop limit ends there (RFC 4443, 3.3). Routers that do not answer are
-// left out.
+// FirstHops returns the addresses of the first routers on the way to the Internet in IPv6: those from which they answer
+// packets whose hop limit expires (RFC 4443, 3.3). Routers that do not answer are left out.
 func FirstHops(ctx context.Context) ([]netip.Addr, error) {
 	var found [nearHops]netip.Addr
 	var errs [nearHops]error
@@ -40,7 +39,7 @@ func FirstHops(ctx context.Context) ([]netip.Addr, error) {
 	var sockets [nearHops]*net.UDPConn
 	for i := range sockets {
 		if sockets[i], errs[i] = hopSocket(i + 1); errs[i] != nil {
-			break // the others would fail, too
+			break // the other sockets would fail too
 		}
 	}
 	var asking sync.WaitGroup
@@ -62,7 +61,7 @@ func FirstHops(ctx context.Context) ([]netip.Addr, error) {
 	return list, errors.Join(errs[:]...)
 }
 
-// hopSocket opens a socket whose packets expire after that many hops.
+// hopSocket opens a socket whose packets have the hop limit hops.
 func hopSocket(hops int) (*net.UDPConn, error) {
 	socket, err := net.DialUDP("udp6", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(internet6, traceroute)))
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 
 // PortHolder is a socket that has a port of this host.
 type PortHolder struct {
-	User    string // name, or number if it has none
-	PID     int    // 0: not known, because other users' files in /proc may not be readable
-	Program string // of that process
+	User    string // name, or number for a user without a name
+	PID     int    // 0: unknown; other users' files in /proc may not be readable
+	Program string // name of the process
 }
 
 // PortHolders returns the sockets that have a local port in the calling thread's network namespace, listeners first.
@@ -39,7 +39,7 @@ func PortHolders(network string, port int) ([]PortHolder, error) {
 		}
 		found = append(found, sockets...)
 	}
-	// The TCP state of listeners, 0A, is the greatest except for a short-lived one.
+	// 0A, the state of TCP listeners, is the greatest except for a short-lived one.
 	slices.SortStableFunc(found, func(a, b boundSocket) int { return cmp.Compare(b.state, a.state) })
 	var holders []PortHolder
 	for _, s := range found {
@@ -85,7 +85,7 @@ func userName(uid string) string {
 	return uid
 }
 
-// processOf returns the process that has a socket open, or 0 if it finds none whose files it may read.
+// processOf returns a process that has the socket open, or 0. It sees only processes whose files it may read.
 func processOf(inode string) (pid int) {
 	files, err := filepath.Glob("/proc/[0-9]*/fd/*")
 	if err != nil || inode == "0" {

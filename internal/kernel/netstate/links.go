@@ -11,14 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnLink returns the prefixes of the networks that this host is in, and the routers that it uses,
-// in a stable order. These are reached without a firewall in between. Loopback is excluded, except
-// for prefixes whose addresses are all local to the host.
+// OnLink returns, in a stable order, the prefixes of the networks that this host is in, and its routers. No firewall is
+// in between. It leaves out prefixes on loopback, unless all their addresses are local to the host.
 //
-// The prefixes are those of addresses and, on links with neighbours, those of routes without a
-// gateway: an address may be a /128 in a network that a router advertises. Routes into a VPN do not
-// count. Neither does a default route without a gateway, or a half of one, or the neighbour table,
-// which may contain the whole Internet if a router uses proxy ARP.
+// On links with neighbours it also returns prefixes of routes without a gateway, because an address may be a /128 in a
+// network that a router advertises. It leaves out routes into a VPN, default routes without a gateway, and halves of
+// such routes. It does not use the neighbour table, which may contain the whole Internet if a router uses proxy ARP.
 func (a *Addresses) OnLink() ([]netip.Prefix, error) {
 	links, err := consistent(a.handle.LinkList)
 	if err != nil {
@@ -58,7 +56,7 @@ func (a *Addresses) OnLink() ([]netip.Prefix, error) {
 	return slices.Compact(found), nil
 }
 
-// Behind lists the networks to which routes lead by the interfaces of these names.
+// Behind lists the networks to which routes lead through the named interfaces.
 func (a *Addresses) Behind(names []string) ([]netip.Prefix, error) {
 	var found []netip.Prefix
 	for _, name := range names {
@@ -110,7 +108,7 @@ func appendOnLink(found []netip.Prefix, r *netlink.Route, flags map[int]net.Flag
 	return found
 }
 
-// hopsOf returns a route's next hops, of which there is at least one.
+// hopsOf returns the next hops of a route, at least one.
 func hopsOf(r *netlink.Route) []*netlink.NexthopInfo {
 	if len(r.MultiPath) > 0 {
 		return r.MultiPath
@@ -118,7 +116,7 @@ func hopsOf(r *netlink.Route) []*netlink.NexthopInfo {
 	return []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Via: r.Via}}
 }
 
-// routerOf returns the router of a next hop, which for an IPv4 route may be an IPv6 one; zero: none.
+// routerOf returns the router of a next hop, or the zero Addr if there is none. An IPv4 route may have an IPv6 router.
 func routerOf(hop *netlink.NexthopInfo) netip.Addr {
 	ip := hop.Gw
 	if via, ok := hop.Via.(*netlink.Via); ok && ip == nil {

@@ -13,9 +13,8 @@ import (
 // MarkUse is a rule that compares or sets bits of packets' or connections' marks.
 type MarkUse = nft.MarkUse
 
-// MarkUses lists the routing rules and the nftables rules that concern the marks of forwarded TCP
-// packets and of their connections. skip chooses nftables tables that are left out. The rules of
-// SetDelivery are left out too.
+// MarkUses lists the routing rules and nftables rules that use the marks of forwarded TCP packets or of their
+// connections. It leaves out nftables tables for which skip returns true, and the rules of SetDelivery.
 func MarkUses(skip func(table string) bool) ([]MarkUse, error) {
 	uses, err := routingMarks()
 	if err != nil {
@@ -37,7 +36,7 @@ func routingMarks() (uses []MarkUse, err error) {
 	}{{unix.AF_INET, "ip"}, {unix.AF_INET6, "ip -6"}} {
 		rules, err := netlink.RuleList(family.number)
 		if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
-			continue // this kernel has no such family, or no rules
+			continue // this kernel lacks the family or routing rules
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list routing rules: %w", err)

@@ -14,24 +14,24 @@ import (
 // MultipathRoute is a route with several next hops.
 type MultipathRoute struct {
 	Prefix netip.Prefix
-	// NextHops has the next hops in the order in which the kernel divides the hashes of packets among them.
+	// NextHops are in the order in which the kernel divides the hashes of packets among them.
 	NextHops []NextHop
-	// Resilient is set if the next hops are of a resilient group, which divides the hashes by a table.
+	// Resilient reports that the next hops form a resilient group, which assigns hashes to them by a table.
 	Resilient bool
 }
 
 // NextHop is a next hop of a MultipathRoute.
 type NextHop struct {
 	Gateway   netip.Addr // invalid: the destination is a neighbour
-	Interface int        // its index
+	Interface int        // index
 	Weight    int        // at least 1
-	// Dead is set while the kernel does not use it.
+	// Dead reports that the kernel does not use the next hop now.
 	Dead bool
 }
 
-// MultipathRoutes returns the routes of the main table with several next hops, in the order of their prefixes. Of several
-// routes to a prefix, it is the one with the lowest metric that counts. Routes for a type of service are left out. within has the
-// prefixes that are part of such a route's and have a single next hop of their own.
+// MultipathRoutes returns the routes of the main table that have several next hops, sorted by prefix. If a prefix has
+// several routes, only the one with the lowest metric counts. Routes for a type of service are left out. within lists
+// the prefixes of routes with a single next hop that are part of such a multipath route's prefix.
 func MultipathRoutes() (all []MultipathRoute, within []netip.Prefix, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
@@ -79,7 +79,7 @@ func MultipathRoutes() (all []MultipathRoute, within []netip.Prefix, err error) 
 	return all, within, nil
 }
 
-// partOf reports whether a prefix is part of one of others.
+// partOf reports whether a prefix is part of one of the others.
 func partOf(p netip.Prefix, others map[netip.Prefix]bool) bool {
 	for bits := range p.Bits() {
 		if others[netip.PrefixFrom(p.Addr(), bits).Masked()] {
@@ -91,7 +91,7 @@ func partOf(p netip.Prefix, others map[netip.Prefix]bool) bool {
 
 func rtmsg(family uint8) []byte { return append([]byte{family}, make([]byte, unix.SizeofRtMsg-1)...) }
 
-// dump requests all objects of a kind, again if they change meanwhile.
+// dump requests all objects of a kind. It repeats the request if they change while they are read.
 func dump(conn *netlink.Conn, kind netlink.HeaderType, header []byte) ([]netlink.Message, error) {
 	for began := time.Now(); ; {
 		messages, err := conn.Execute(netlink.Message{
@@ -151,14 +151,14 @@ func WatchRoutes(ctx context.Context) (<-chan struct{}, error) {
 			}
 			select {
 			case out <- struct{}{}:
-			default: // the reader has not seen the last one yet
+			default: // the reader has not taken the last one yet
 			}
 		}
 	}()
 	return out, nil
 }
 
-// ForeignRules reports whether routing rules other than the kernel's own lead packets to tables of their own.
+// ForeignRules reports whether there are routing rules that lead to tables other than local, main and default.
 func ForeignRules() (bool, error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {

@@ -172,8 +172,8 @@ func dumpGroups(conn *netlink.Conn) (map[uint32]group, error) {
 	return groups, nil
 }
 
-// decodeNextHopObject decodes a message of type RTM_NEWNEXTHOP. Members of a group that do not work leave it, so no next
-// hop is dead.
+// decodeNextHopObject decodes a message of type RTM_NEWNEXTHOP. No next hop of a group is dead, because the kernel
+// removes those that do not work from the group.
 func decodeNextHopObject(b []byte) (o nextHopObject, err error) {
 	if len(b) < nhmsgBytes {
 		return o, errShortRoute

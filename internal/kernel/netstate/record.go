@@ -42,9 +42,8 @@ type sysctlChange struct {
 	Set    string `json:"set,omitempty"` // empty: stored only because changing another key alters it
 }
 
-// OpenRecord reads the record at path, or starts an empty one. Nothing is written until Set or
-// Keep. A damaged file is renamed, and its readable entries of this boot and namespace are kept;
-// see Damaged.
+// OpenRecord reads the record at path, or starts an empty one. Nothing is written until Set or Keep. If the file is
+// damaged, OpenRecord renames it and keeps its readable entries of this boot and namespace; see Damaged.
 func OpenRecord(path string) (*Record, error) {
 	bootID, err := Sysctl(bootIDKey)
 	if err != nil {
@@ -96,9 +95,8 @@ func currentNetNS() (string, error) {
 	return fmt.Sprintf("%d:%d", device, inode), nil
 }
 
-// Set sets a sysctl. Restore will restore the value from before the first Set. If the sysctl has
-// the value already and was not set by us, nothing is recorded. changed reports whether the
-// kernel's value was different.
+// Set sets a sysctl. Restore will restore the value from before the first Set. If the sysctl already has the value and
+// an earlier Set did not change it, nothing is recorded. changed reports whether the kernel's value was different.
 func (r *Record) Set(key, value string) (changed bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,9 +118,8 @@ func (r *Record) Set(key, value string) (changed bool, err error) {
 	return true, SetSysctl(key, value)
 }
 
-// Keep stores a sysctl that a later Set of another one alters as a side effect (the kernel resets
-// some when forwarding is switched). Restore works backwards, so this one is restored after the
-// other.
+// Keep stores the value of a sysctl that a later Set of another one changes as a side effect: the kernel resets some
+// when forwarding is switched. Restore works backwards, so it restores this one after the other.
 func (r *Record) Keep(key string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 
 // DamagedError means that a record of sysctls could not be read completely.
 type DamagedError struct {
-	Record string // where the record was
-	Aside  string // where the damaged file is kept
-	Err    error  // what is wrong with it
+	Record string // path of the record
+	Aside  string // path of the damaged file
+	Err    error  // the damage
 	// Kept lists the sysctls that could still be read. They stay in the record and will be
 	// restored.
 	Kept []string
@@ -31,8 +31,8 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// Damaged returns a *DamagedError if the record at path was found damaged since the host booted,
-// until the damaged file is removed.
+// Damaged returns a *DamagedError if the record at path was found damaged since the host booted. It does so until the
+// damaged file is removed.
 func Damaged(path string) error {
 	bootID, err := Sysctl(bootIDKey)
 	if err != nil {
@@ -78,8 +78,7 @@ func parseRecord(content []byte) (recordFile, error) {
 	return f, nil
 }
 
-// salvage returns the readable changes in a damaged record, if it is certainly of this boot and
-// namespace.
+// salvage returns the readable changes in a damaged record, if the record is certainly of this boot and namespace.
 func salvage(content []byte, bootID, netns string) (changes []sysctlChange) {
 	if !bytes.Contains(content, []byte(bootID)) || !bytes.Contains(content, []byte(netns)) {
 		return nil

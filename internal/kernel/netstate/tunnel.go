@@ -11,28 +11,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tunnel describes the host's configuration of a tunnel, without the interface, which is created
+// Tunnel describes the host's configuration for a tunnel. It does not include the interface, which is created
 // elsewhere.
 type Tunnel struct {
 	Interface string
 	Addresses []netip.Prefix
 	MTU       int // bytes; 0 leaves it unchanged
-	// Sources lists those addresses whose packets leave by the tunnel, whatever their destination.
-	// No other packets of the host do, not even to the addresses' subnets. If empty, the subnets
-	// are routed into the tunnel as on other interfaces.
+	// Sources lists the addresses whose packets leave by the tunnel, whatever their destination. No other packets of
+	// the host do, not even those to the addresses' subnets. If Sources is empty, the subnets are routed into the
+	// tunnel as on other interfaces.
 	Sources []netip.Addr
 }
 
 // ErrNoIPv6 means that an interface cannot have IPv6 addresses. Everything else was set up.
 var ErrNoIPv6 = errors.New("no IPv6 on the interface")
 
-// minMTU6 is the smallest MTU with which the kernel allows IPv6 on an interface (RFC 8200, section
-// 5).
+// minMTU6 is the smallest MTU with which the kernel allows IPv6 on an interface (RFC 8200, section 5).
 const minMTU6 = 1280
 
-// SetTunnel brings a tunnel's interface up and gives it exactly these addresses, rules and routes,
-// in the calling thread's network namespace. Existing ones are not touched. It must be called again
-// after the interface was down, because that removes its routes.
+// SetTunnel brings a tunnel's interface up and gives it exactly these addresses, rules and routes, in the calling
+// thread's network namespace. It does not touch what exists already. Call it again after the interface was down,
+// because that removes its routes.
 func SetTunnel(t Tunnel) error {
 	if err := t.set(); err != nil {
 		return fmt.Errorf("set up tunnel interface %s: %w", t.Interface, err)
@@ -73,7 +72,7 @@ func (t Tunnel) set() error {
 			return err
 		}
 	}
-	// A rule whose table is empty would send packets out by the main table.
+	// The routes come before the rules: a rule whose table is empty would send packets out by the main table.
 	if err := setRoutes(attrs.Index, table, t.Sources); err != nil {
 		return err
 	}

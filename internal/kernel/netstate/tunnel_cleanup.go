@@ -13,9 +13,9 @@ import (
 // tunnelPrefix begins the names of all our interfaces.
 const tunnelPrefix = "dcol"
 
-// RemoveTunnel removes what SetTunnel created, and the interface if it still exists, as well as
-// rules and routes of removed tunnel interfaces. If there is nothing to remove, it returns nil.
-// Connections from its addresses go on if another tunnel has these within ten minutes.
+// RemoveTunnel removes what SetTunnel created, and the interface if it still exists. It also removes rules and routes
+// of tunnel interfaces that are gone. If there is nothing to remove, it returns nil. Connections from the tunnel's
+// addresses continue if another tunnel gets these within ten minutes.
 func RemoveTunnel(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {
@@ -30,7 +30,7 @@ func RemoveTunnel(name string) error {
 	return nil
 }
 
-// removeOrphans removes rules whose table belongs to no interface, and the tables.
+// removeOrphans removes rules whose table belongs to no interface, and their tables.
 func removeOrphans() error {
 	links, err := consistent(netlink.LinkList)
 	if err != nil {
@@ -58,8 +58,8 @@ func removeOrphans() error {
 	return errors.Join(errs...)
 }
 
-// CleanUpTunnels removes all of our tunnel interfaces in this namespace with their rules and
-// routes, whichever process created them.
+// CleanUpTunnels removes all of our tunnel interfaces in this namespace with their rules and routes. Any process may
+// have created them.
 func CleanUpTunnels() error {
 	links, err := consistent(netlink.LinkList)
 	if err != nil {

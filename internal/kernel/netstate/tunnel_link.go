@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TunnelLink is a tunnel's interface. Its methods act in the namespace where it was opened, on any
+// TunnelLink is a tunnel's interface. Its methods act in the namespace where it was opened, and may be called on any
 // thread.
 type TunnelLink struct {
 	handle *netlink.Handle

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PathMTU returns the size in bytes of the largest unfragmented IP packet to dst, as far as the
-// kernel knows: the MTU of the route and interface, or less if reported by ICMP.
+// PathMTU returns the size in bytes of the largest unfragmented IP packet to dst that the kernel knows to fit: the MTU
+// of the route and interface, or less if ICMP reported less.
 func PathMTU(dst netip.Addr) (int, error) {
 	s, err := openProbe(netip.AddrPortFrom(dst, discardPort))
 	if err != nil {
@@ -25,11 +25,10 @@ func PathMTU(dst netip.Addr) (int, error) {
 	return mtu, nil
 }
 
-// ProbePathMTU makes the kernel learn the path MTU to dst and returns it. It sends the largest
-// possible UDP packets of zeros that must not be fragmented; a router that cannot forward one
-// reports that. It takes wait, which should be a round trip, once for each smaller link found and
-// once more. Answers are ignored; dst should be a port that ignores the packets, such as a
-// tunnel's. If ICMP is blocked, the result is the MTU of the first link.
+// ProbePathMTU makes the kernel learn the path MTU to dst, and returns it. It sends the largest possible UDP packets,
+// of zeros, that must not be fragmented. A router that cannot forward one reports that. ProbePathMTU takes wait for
+// each smaller link that it finds, and wait once more. wait should be a round trip. Answers are ignored. dst should be
+// a port that ignores the packets, such as a tunnel's. If ICMP is blocked, the result is the MTU of the first link.
 func ProbePathMTU(ctx context.Context, dst netip.AddrPort, wait time.Duration) (int, error) {
 	s, err := openProbe(dst)
 	if err != nil {
@@ -43,8 +42,8 @@ func ProbePathMTU(ctx context.Context, dst netip.AddrPort, wait time.Duration) (
 	return mtu, nil
 }
 
-// discardPort (RFC 863) is the destination of a socket that sends nothing: it must be connected to
-// have a route.
+// discardPort (RFC 863) is the destination of a socket that sends nothing. The socket must be connected to have a
+// route.
 const discardPort = 9
 
 // probe is a connected UDP socket that sends unfragmented packets only.
@@ -99,8 +98,7 @@ func (s probe) probe(ctx context.Context, wait time.Duration) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		// The error is of an earlier packet, or EMSGSIZE because the path's MTU has decreased
-		// since.
+		// The error belongs to an earlier packet, or is EMSGSIZE because the path's MTU has decreased in the meantime.
 		if err := unix.Send(s.fd, make([]byte, min(mtu, 1<<16-1)-headers), 0); err != nil && !errors.Is(err, unix.EMSGSIZE) {
 			return 0, err
 		}

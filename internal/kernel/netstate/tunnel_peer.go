@@ -9,10 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetTunnelPeer routes one host into a tunnel's interface. mtu limits the size of packets to it if
-// its path is narrower than those of others that share the interface; senders of larger ones are
-// notified by ICMP. 0 means the interface's MTU. The route is removed with the interface. The error
-// is ErrNoIPv6 if the interface cannot have IPv6.
+// SetTunnelPeer routes one host into a tunnel's interface. mtu limits the size of packets to that host, for paths that
+// are narrower than those of other hosts behind the interface; 0 means the interface's MTU. ICMP notifies senders of
+// larger packets. The route is removed with the interface. The error is ErrNoIPv6 if the interface cannot have IPv6.
 func SetTunnelPeer(name string, host netip.Addr, mtu int) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {

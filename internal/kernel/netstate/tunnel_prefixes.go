@@ -10,20 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// private lists the blocks from which tunnels' subnets are taken: RFC 1918 and RFC 4193.
+// private lists the blocks from which tunnels' subnets are taken (RFC 1918, RFC 4193).
 var private = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"),
 	netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("fc00::/7"),
 }
 
-// widest is the length of the largest network that counts as in use: that of all unique local
-// addresses. Wider ones are default routes, or parts of one as set by VPNs.
+// widest is the length of the largest network that counts as in use: the one of all unique local addresses. Larger
+// networks are default routes, or the parts of one that VPNs set.
 const widest = 7
 
-// UsedPrefixes returns the private networks that this host is in or has routes to, in any table,
-// and the routers on the way there, the largest first. A tunnel's address should overlap none of
-// them. Addresses and routes of the interfaces in except are ignored, so that a tunnel does not
-// conflict with itself.
+// UsedPrefixes returns, the largest first, the private networks that this host is in or has routes to, in any table,
+// and the routers on the way there. A tunnel's address should overlap none of them. Addresses and routes of the
+// interfaces in except are ignored, so that a tunnel does not conflict with itself.
 func UsedPrefixes(except ...string) ([]netip.Prefix, error) {
 	routes, err := allRoutes()
 	if err != nil {
@@ -47,8 +46,8 @@ func UsedPrefixes(except ...string) ([]netip.Prefix, error) {
 	return largest(used), nil
 }
 
-// prefixesOf returns a route's destination and its routers. A router declared to be on the link
-// ("onlink") appears in no other route.
+// prefixesOf returns the destination of a route and its routers. For a router that is declared to be on the link
+// ("onlink"), there may be no other route.
 func prefixesOf(r *netlink.Route) []netip.Prefix {
 	if r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_LOCAL {
 		return nil

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// Each tunnel interface has a routing table whose number is this plus its index.
+	// tunnelTables plus the index of a tunnel's interface is the number of its routing table.
 	tunnelTables   = 0xdc000000
 	tunnelTableEnd = tunnelTables + 1<<24
 	// tunnelPriority comes after the table local and before the rules of other programs (strongSwan
 	// has 220, systemd's l3mdev 1000, Tailscale 5210), because the source address alone decides.
 	tunnelPriority = 200
-	// tunnelProtocol marks our rules and routes (rtm_protocol), so that we remove no others. It is
-	// not registered by others (iproute2, rt_protos).
+	// tunnelProtocol marks our rules and routes (rtm_protocol), so that we remove no others. Nobody else has registered
+	// it (iproute2, rt_protos).
 	tunnelProtocol = 0xdc
 )
 
@@ -33,9 +33,9 @@ func tunnelTable(ifIndex int) (int, error) {
 
 func isTunnelTable(table int) bool { return table > tunnelTables && table < tunnelTableEnd }
 
-// setRoutes fills the table of each address family in sources with two routes: everything leaves by
-// the interface or, if that is down, is dropped. Without the second route, packets would leave by
-// the main table with an address that is invalid there.
+// setRoutes fills the table of each address family in sources with two routes. The first sends all packets out by the
+// interface. The second drops them if the interface is down. Without it, packets would leave by the main table with an
+// address that is invalid there.
 func setRoutes(ifIndex, table int, sources []netip.Addr) error {
 	for _, unspecified := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		i := slices.IndexFunc(sources, func(a netip.Addr) bool { return a.BitLen() == unspecified.BitLen() })
@@ -66,9 +66,8 @@ func tunnelRoutes(unspecified netip.Addr, ifIndex, table int) []netlink.Route {
 	}
 }
 
-// leavesBy reports whether packets from source already leave by the interface, by asking the kernel
-// about a documentation address (RFC 5737, RFC 3849). Setting the routes again would wake everyone
-// who watches routes, including us.
+// leavesBy reports whether packets from source already leave by the interface. It asks the kernel about a documentation
+// address (RFC 5737, RFC 3849). Setting the routes again would wake all programs that watch routes, including this one.
 func leavesBy(ifIndex int, source netip.Addr) bool {
 	dst := netip.AddrFrom4([4]byte{192, 0, 2, 1})
 	if source.Is6() {

@@ -13,7 +13,7 @@ type Uplink struct {
 	Interface string
 }
 
-// Uplinks returns the usable addresses of the interfaces that have a default route in any routing table, one for each
+// Uplinks returns the usable addresses of the interfaces with a default route in any routing table: one for each
 // interface and address family, in the order of interfaces.
 func (a *Addresses) Uplinks() ([]Uplink, error) {
 	names, err := a.Interfaces()
@@ -51,7 +51,7 @@ func (a *Addresses) Uplinks() ([]Uplink, error) {
 	return list, nil
 }
 
-// defaultRoutes returns the interfaces of default routes, those of IPv4 under true.
+// defaultRoutes returns the interfaces that have default routes, for IPv4 (true) and IPv6 (false).
 func (a *Addresses) defaultRoutes() (map[bool]map[int]bool, error) {
 	leads := map[bool]map[int]bool{true: {}, false: {}}
 	for is4, family := range map[bool]int{true: netlink.FAMILY_V4, false: netlink.FAMILY_V6} {

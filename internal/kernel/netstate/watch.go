@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settle is how long to wait for the end of a burst of changes (an interface coming up) before the
-// addresses are read.
+// settle is the time to wait after a change before the addresses are read. Changes come in bursts, for example when an
+// interface comes up.
 const settle = 20 * time.Millisecond
 
 // WatchAddresses sends the usable addresses now, and again after each change of an address, route
@@ -22,7 +22,7 @@ func WatchAddresses(ctx context.Context) (<-chan []Address, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Subscribed before the first reading, so that no change is missed in between.
+	// The subscription comes before the first reading, so that no change is missed in between.
 	changes, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Groups: unix.RTMGRP_LINK |
 		unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV6_ROUTE})
 	if err != nil {
@@ -49,7 +49,7 @@ type watch struct {
 	out       chan []Address
 }
 
-// listen wakes the watcher on any message or lost message (ENOBUFS), whatever its content.
+// listen wakes the watcher after each message, and when messages were lost (ENOBUFS).
 func (w *watch) listen() {
 	defer close(w.wake)
 	for {

@@ -16,12 +16,12 @@ import (
 // Conn is a connection to nftables. It is not safe for concurrent use.
 type Conn struct {
 	nl      *netlink.Conn
-	written tally             // by this connection, or adopted
-	intact  map[string]uint32 // generation in which a table was last found so, by its name
+	written tally             // rules written by this connection, or adopted
+	intact  map[string]uint32 // by table: the generation in which it was last found intact
 	held    held
 }
 
-// dumpBuffer exceeds the size of one answer. The kernel makes the largest answers that fit the buffer.
+// dumpBuffer is larger than any one answer. The kernel makes the largest answers that fit the buffer.
 const dumpBuffer = 64 << 10
 
 // Open connects to nftables of the calling thread's network namespace.
@@ -80,8 +80,8 @@ func (c *Conn) send(messages []netlink.Message) error {
 	if err != nil {
 		return err
 	}
-	// The kernel answers during the send call, and only messages that failed: no answer means success. Read all
-	// answers, so that none is taken for one to the next transaction.
+	// The kernel answers during the send call, and only messages that failed. No answer means success. All answers are
+	// read here, so that the next transaction does not get them.
 	for {
 		ready, err2 := nlpoll.Readable(c.nl)
 		if err2 != nil || !ready {
@@ -130,10 +130,10 @@ func (c *Conn) SetComment(t Table, set string) (comment string, ok bool, err err
 	return comment, true, nil
 }
 
-// Elements returns a set's elements with their remaining lifetimes. If the set or table does not exist, there are
-// none. For each part of its answer the kernel walks the set again and counts to its position. While the hash
-// table is resized or elements expire, a listing may repeat some elements and miss others. If an element is
-// repeated, Elements lists the set again. Even so an element may be missing.
+// Elements returns a set's elements with their remaining lifetimes, and none if the set or table does not exist. The
+// kernel answers in parts. For each part it walks the set again and counts to its position. If the hash table is
+// resized or elements expire in between, a listing may repeat some elements and miss others. If an element is repeated,
+// Elements lists the set again. An element may be missing even so.
 func (c *Conn) Elements(t Table, s Set) ([]Element, error) {
 	elements, err := c.listOften(t, s)
 	if err != nil {
@@ -186,8 +186,8 @@ func (c *Conn) list(t Table, s Set) ([]Element, error) {
 	return elements, nil
 }
 
-// QuotaUsed returns the number of bytes that the quota in a chain's rules has counted, up to its limit. ok is false
-// if the chain has no quota, or does not exist.
+// QuotaUsed returns the number of bytes, up to its limit, that the quota in a chain's rules has counted. ok is false if
+// the chain does not exist or has no quota.
 func (c *Conn) QuotaUsed(t Table, chain string) (used uint64, ok bool, err error) {
 	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
 	e.string(unix.NFTA_RULE_TABLE, t.Name)
@@ -211,7 +211,7 @@ func (c *Conn) QuotaUsed(t Table, chain string) (used uint64, ok bool, err error
 	return used, ok, nil
 }
 
-// HasOptionLoad reports whether a rule of a chain loads so many bytes of a TCP option of a kind.
+// HasOptionLoad reports whether a rule of a chain loads size bytes of the TCP option of a kind.
 func (c *Conn) HasOptionLoad(t Table, chain string, kind byte, size uint32) (bool, error) {
 	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
 	e.string(unix.NFTA_RULE_TABLE, t.Name)
@@ -235,9 +235,9 @@ func (c *Conn) HasOptionLoad(t Table, chain string, kind byte, size uint32) (boo
 	return false, nil
 }
 
-// ForwardDrops returns the names, as "family table chain", of the base chains at the forward hook with the policy
-// drop: they show whether the host's own firewall drops forwarded packets, including ours. (Rules of the legacy
-// iptables are not visible here.)
+// ForwardDrops returns the names, as "family table chain", of the base chains at the forward hook with the policy drop.
+// They show whether the host's firewall drops forwarded packets, including ours. Rules of the legacy iptables are not
+// visible here.
 func (c *Conn) ForwardDrops() ([]string, error) {
 	replies, err := c.get(unix.NFT_MSG_GETCHAIN, netlink.Dump, genmsg(unix.AF_UNSPEC, 0))
 	if err != nil {

@@ -87,7 +87,7 @@ func decodeElement(ad *netlink.AttributeDecoder) (e Element, err error) {
 	return e, ad.Err()
 }
 
-// data decodes a value, or the chain of a verdict.
+// data decodes a value, or the chain that a verdict jumps to.
 func data(to *Element) func(*netlink.AttributeDecoder) error {
 	return func(ad *netlink.AttributeDecoder) error {
 		for ad.Next() {
@@ -120,7 +120,7 @@ func value(to *[]byte) func(*netlink.AttributeDecoder) error {
 	}
 }
 
-// decodeQuota decodes a rule's chain and the number of bytes that its quota has counted, which is nil if the rule
+// decodeQuota decodes the chain of a rule, and the number of bytes that its quota has counted. used is nil if the rule
 // has no quota.
 func decodeQuota(message []byte) (chain string, used *uint64, err error) {
 	ad, err := attributesOf(message)
@@ -176,8 +176,8 @@ func milliseconds(n uint64) time.Duration {
 // Hook numbers have the same meaning in these families, but not in arp, netdev and bridge.
 var familyNames = map[byte]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6"}
 
-// decodeForwardDrop decodes a chain. If it is a base chain at the forward hook with the policy drop, it returns its
-// name.
+// decodeForwardDrop returns the name of a chain. ok is false unless it is a base chain at the forward hook with the
+// policy drop.
 func decodeForwardDrop(message []byte) (name string, ok bool) {
 	ad, err := attributesOf(message)
 	if err != nil {

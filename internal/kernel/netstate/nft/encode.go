@@ -54,7 +54,8 @@ func (e *encoder) end(at int) {
 	}
 }
 
-// User data is type, length, value; numbers in the host's byte order, strings with their NUL.
+// appendUser appends one item of user data: type, length, value. Numbers are in the host's byte order; strings end with
+// a NUL.
 func appendUser(b []byte, kind byte, value []byte) []byte {
 	return append(append(b, kind, byte(len(value))), value...)
 }
@@ -91,7 +92,7 @@ const (
 	ip6Saddr = 8
 )
 
-// payloadUser returns the user data with which nft stores that a part of a set's key is unnamed bits of a packet.
+// payloadUser returns the user data by which nft knows that a part of a set's key is bits of a packet without a name.
 func payloadUser(base, offset, size uint32) []byte {
 	var data []byte
 	data = appendUserU32(data, userPayloadDesc, 0)
@@ -102,12 +103,12 @@ func payloadUser(base, offset, size uint32) []byte {
 	return data
 }
 
-// fieldUser does so for a field of a header.
+// fieldUser is payloadUser for a named field of a header.
 func fieldUser(proto, field uint32) []byte {
 	return appendUserU32(appendUserU32(nil, userPayloadDesc, proto), userPayloadType, field)
 }
 
-// typeOfUser returns the user data with which nft stores the expressions that a set's key is like.
+// typeOfUser returns the user data by which nft knows the expressions that declare a set's key (typeof).
 func typeOfUser(key []Type) []byte {
 	payload := func(t Type) []byte {
 		return appendUser(appendUserU32(nil, userTypeOfExpr, exprPayload), userTypeOfData, t.likeUser)

@@ -10,7 +10,7 @@ import (
 // ResetTCPOption overwrites every TCP option of a kind with padding (nft: reset tcp option; Linux 5.18). The
 // library's Exthdr cannot express this.
 type ResetTCPOption struct {
-	expr.Any // none: makes this one of the library's expressions
+	expr.Any // nil: makes the type one of the library's expressions
 	Kind     byte
 }
 
@@ -25,7 +25,7 @@ func marshal(x expr.Any) ([]byte, error) {
 		}
 		return b, nil
 	}
-	// Without a register and an offset in the option it is this operation.
+	// This operation is the one without a register and without an offset in the option.
 	e := &encoder{}
 	e.string(unix.NFTA_EXPR_NAME, "exthdr")
 	e.nested(unix.NFTA_EXPR_DATA, func() {

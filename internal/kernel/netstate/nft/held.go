@@ -7,25 +7,24 @@ import (
 	"time"
 )
 
-// held are the elements that this connection has written to sets, or adopted: by table, set and key. Elements that rules
-// add are not among them.
+// held has the elements that this connection wrote or adopted, by table and set. It has none that rules add.
 type held map[string]map[string]*heldSet
 
 type heldSet struct {
 	set   Set
-	until map[string]time.Time // by key; zero: for ever
+	until map[string]time.Time // end of each element's life, by Element.held; zero: none
 }
 
-// change is the change of the elements of a set by one message of a transaction.
+// change describes how one message of a transaction changes the elements of a set.
 type change struct {
 	table    string
-	set      Set // without a name: of the whole table
+	set      Set // without a name: all sets of the table
 	clear    bool
-	remove   bool // the elements are deleted, not added
+	remove   bool // delete the elements, do not add them
 	elements []Element
 }
 
-// aboutToExpire is the time before the end of an element's life in which it may be missing.
+// aboutToExpire is the time before the end of an element's life during which it may be missing already.
 const aboutToExpire = 2 * time.Second
 
 func (h held) apply(c change, now time.Time) {
@@ -49,7 +48,7 @@ func (h held) apply(c change, now time.Time) {
 		switch {
 		case c.remove:
 			delete(s.until, e.held())
-		case !there: // one that is there keeps its life
+		case !there: // an existing element keeps its lifetime
 			s.until[e.held()] = end(now, e.Timeout)
 		}
 	}
@@ -68,7 +67,7 @@ func end(now time.Time, life time.Duration) time.Time {
 
 func passed(until, now time.Time) bool { return !until.IsZero() && !now.Before(until) }
 
-// lacks reports whether one of the elements is missing in a listing that was made at a time or after it.
+// lacks reports whether an element is missing in a listing that was complete at the given time.
 func (s *heldSet) lacks(listed []Element, at time.Time) bool {
 	there := make(map[string]bool, len(listed))
 	for _, e := range listed {
@@ -82,8 +81,8 @@ func (s *heldSet) lacks(listed []Element, at time.Time) bool {
 	return false
 }
 
-// Whole reports whether the table's sets have the elements that this connection has written or adopted, but for those
-// whose lives end. Elements that rules add do not count.
+// Whole reports whether the table's sets still have the elements that this connection wrote or adopted, except those
+// about to expire. It ignores elements that rules add.
 func (c *Conn) Whole(t Table) (bool, error) {
 	for _, s := range c.held[t.Name] {
 		at := time.Now()
@@ -99,7 +98,7 @@ func (c *Conn) Whole(t Table) (bool, error) {
 	return true, nil
 }
 
-// adoptElements has Whole expect the elements that sets have now.
+// adoptElements makes Whole expect the elements that the sets have now.
 func (c *Conn) adoptElements(t Table, sets []Set) error {
 	delete(c.held, t.Name)
 	for _, s := range sets {

@@ -30,7 +30,7 @@ func ranges(elements []Element) []Element {
 		return cmp.Compare(rank(a), rank(b))
 	})
 	var out []Element
-	open := false // the last range has no end yet
+	open := false // the end of the last range has not come yet
 	for _, e := range elements {
 		if open {
 			out[len(out)-1].Last = previous(e.Key)
@@ -45,7 +45,7 @@ func ranges(elements []Element) []Element {
 	return out
 }
 
-// rank orders the bound of a range before the beginning of the next.
+// rank sorts the bound of a range before the start of the next range.
 func rank(e Element) int {
 	if e.bound {
 		return 0

@@ -2,8 +2,8 @@ package nft
 
 import "errors"
 
-// Kept is a table of one process, which the process can restore after another program has removed it or its rules, such
-// as a reloaded firewall that flushes all tables. It is not safe for concurrent use.
+// Kept is a table that its process restores after another program has removed the table or its rules, as a firewall
+// does that flushes all tables when it is reloaded. It is not safe for concurrent use.
 type Kept struct {
 	Table    Table
 	conn     *Conn
@@ -11,8 +11,8 @@ type Kept struct {
 	build    func(*Tx)
 }
 
-// Keep installs a table in the calling thread's network namespace, replacing one that a crash has left. build adds
-// the table's present content. It is called again whenever the table is installed again.
+// Keep installs a table in the calling thread's network namespace. It replaces a table that a crash has left. build
+// adds the table's present content, and is called each time the table is installed.
 func Keep(t Table, build func(*Tx)) (*Kept, error) {
 	conn, err := Open()
 	if err != nil {
@@ -40,8 +40,8 @@ func (k *Kept) Install() error {
 // Commit changes the installed table, like Conn.Commit. build must add the same content from then on.
 func (k *Kept) Commit(doing string, change func(*Tx)) error { return k.conn.Commit(doing, change) }
 
-// Removed delivers something when Check should be called, because another program has removed the table or some of its
-// rules. See Removals.C.
+// Removed returns a channel that delivers a value when Check should be called, because another program has removed the
+// table or some of its rules. See Removals.C.
 func (k *Kept) Removed() <-chan struct{} { return k.removals.C() }
 
 // Intact reports whether the table, all its rules, and the elements of its sets exist.

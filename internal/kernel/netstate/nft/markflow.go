@@ -18,15 +18,15 @@ type markUse struct {
 	of int // which mark; of one that only compares, packetMark or connectionMark
 }
 
-// content has the known contents of a register of 32 bits.
+// content describes the known content of a register of 32 bits.
 type content struct {
-	from     [marks]uint32 // the bits that come from a mark
-	fixed    uint32        // the bits that a constant sets
-	protocol bool          // it is the number of the transport protocol
-	swapped  bool          // its bytes are in the other order, to be compared with a range
+	from     [marks]uint32 // bits that come from each mark
+	fixed    uint32        // bits that a constant sets
+	protocol bool          // the register has the number of the transport protocol
+	swapped  bool          // the bytes are in the other order, for a comparison with a range
 }
 
-// any has all bits that may be set.
+// any returns all bits that may be set.
 func (v content) any() uint32 { return v.from[packetMark] | v.from[connectionMark] | v.fixed }
 
 // Operations of bitwise, and its attributes since Linux 6.13 (linux/netfilter/nf_tables.h).
@@ -39,8 +39,8 @@ const (
 	wholeMark = ^uint32(0)
 )
 
-// markUses follows the marks through the rule's registers. It ends where the rule turns to another
-// protocol than TCP.
+// markUses follows the marks through the rule's registers. It stops where the rule restricts itself to a protocol other
+// than TCP.
 func (r rawRule) markUses() (uses []markUse) {
 	registers := make(map[uint32]content)
 	for _, x := range r.expressions {
@@ -100,14 +100,14 @@ func (r rawRule) markUses() (uses []markUse) {
 				}
 			}
 			clear(registers)
-		default: // what it loads, if anything, is no mark
+		default: // the expression loads no mark
 			clear(registers)
 		}
 	}
 	return uses
 }
 
-// place gives the registers of 16 bytes the number of the first of 4 bytes in them.
+// place returns the number of a 4-byte register. For a register of 16 bytes it returns the first 4-byte register in it.
 func place(register uint32) uint32 {
 	if register >= unix.NFT_REG_1 && register <= unix.NFT_REG_4 {
 		return unix.NFT_REG32_00 + (register-unix.NFT_REG_1)*4
@@ -115,7 +115,7 @@ func place(register uint32) uint32 {
 	return register
 }
 
-// loadOrSet is for meta and ct, of which the former knows the packet's mark and the protocol.
+// loadOrSet handles the expressions meta and ct. Only meta has the mark of the packet and the protocol.
 func (x rawExpression) loadOrSet(registers map[uint32]content) (u markUse, ok bool) {
 	key, keyOfMark, source, of := uint16(unix.NFTA_META_KEY), uint32(unix.NFT_META_MARK), uint16(unix.NFTA_META_SREG), packetMark
 	if x.name == "ct" {
@@ -129,7 +129,7 @@ func (x rawExpression) loadOrSet(registers map[uint32]content) (u markUse, ok bo
 		v := registers[place(from)]
 		return markUse{MarkUse{Mask: ^v.from[of] | v.fixed, Value: v.fixed, Sets: true}, of}, true
 	}
-	to, loads := x.number(unix.NFTA_META_DREG) // the same number for both
+	to, loads := x.number(unix.NFTA_META_DREG) // NFTA_CT_DREG has the same number
 	if !loads {
 		return u, false
 	}
@@ -152,7 +152,7 @@ func (x rawExpression) bitwise(registers map[uint32]content) {
 		mask, err1 := x.data(unix.NFTA_BITWISE_MASK)
 		xor, err2 := x.data(unix.NFTA_BITWISE_XOR)
 		if err1 != nil || err2 != nil {
-			v = content{} // not of a mark's size
+			v = content{} // the size is not that of a mark
 			break
 		}
 		v = v.and(content{fixed: mask})
@@ -177,7 +177,7 @@ func (v content) and(w content) content {
 	return and
 }
 
-// otherProtocol reports whether a comparison of the protocol takes only another one than TCP.
+// otherProtocol reports whether a comparison of the protocol accepts only one other than TCP.
 func (x rawExpression) otherProtocol() bool {
 	operation, _ := x.number(unix.NFTA_CMP_OP)
 	ad, err := bigEndian(x.attributes[unix.NFTA_CMP_DATA])
@@ -195,8 +195,8 @@ const (
 	connmarkRestore
 )
 
-// xtables reads the matches and targets of iptables about marks. Attributes of both have the same
-// numbers, and the fields of all begin with words.
+// xtables reads the matches and targets of iptables that use marks. The attributes of matches and targets have the same
+// numbers, and the structures all begin with fields of 32 bits.
 func (x rawExpression) xtables() (u markUse, ok bool) {
 	name := x.attributes[unix.NFTA_MATCH_NAME]
 	info := x.attributes[unix.NFTA_MATCH_INFO]

@@ -12,14 +12,13 @@ import (
 // MarkUse is a rule that compares or sets bits of the mark of packets or connections.
 type MarkUse struct {
 	Rule  string // "rule family table chain handle N"
-	Mask  uint32 // the bits that it compares or may change
-	Value uint32 // what it compares them with, or the ones among those that it sets
+	Mask  uint32 // bits that it compares or may change
+	Value uint32 // the value that it compares them with, or the ones that it sets
 	Sets  bool
 }
 
-// MarkUses lists the rules that concern the marks of TCP packets that are forwarded, or of their
-// connections. skip chooses tables that are left out. Rules of iptables are found if it is the one
-// that works by nftables.
+// MarkUses lists the rules that use the marks of forwarded TCP packets or of their connections. It leaves out tables
+// for which skip returns true. It finds rules of iptables only if they are implemented by nftables.
 func (c *Conn) MarkUses(skip func(table string) bool) ([]MarkUse, error) {
 	chains, err := c.get(unix.NFT_MSG_GETCHAIN, netlink.Dump, genmsg(unix.AF_UNSPEC, 0))
 	if err != nil {
@@ -57,8 +56,8 @@ func (c *Conn) MarkUses(skip func(table string) bool) ([]MarkUse, error) {
 	return slices.Compact(uses), nil
 }
 
-// concernsForwarded reports whether a chain at the hook sees forwarded packets at a time when it
-// matters: the marks of packets decide about their route and are looked at before that.
+// concernsForwarded reports whether a base chain at the hook can affect forwarded packets. The mark of a packet matters
+// only before routing, the mark of a connection at all hooks that forwarded packets pass.
 func concernsForwarded(u markUse, hook uint32) bool {
 	switch hook {
 	case unix.NF_INET_PRE_ROUTING:
@@ -69,7 +68,7 @@ func concernsForwarded(u markUse, hook uint32) bool {
 	return false
 }
 
-// decodeHook reads a base chain's name, as chainName gives it, and its hook.
+// decodeHook returns the hook of a base chain, and its name in the form of chainName.
 func decodeHook(message []byte) (name string, hook uint32, ok bool) {
 	ad, err := attributesOf(message)
 	if err != nil {

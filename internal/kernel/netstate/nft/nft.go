@@ -1,8 +1,20 @@
-// Package nft writes nftables transactions and reads sets back. It uses the rule expressions of
-// github.com/google/nftables and implements the rest itself, for two reasons. That library does not store the byte
-// order of a map's data, so nft prints and saves its numbers reversed. And it reads large sets in parts of a page;
-// for each part the kernel walks the set from its start, so a hundred thousand elements take many seconds. The
-// package does not depend on waypoints; any package that needs a table may import it.
+// Package nft writes nftables transactions and reads sets back. It knows nothing of waypoints; any package that needs a
+// table may import it.
+//
+// It uses the rule expressions of github.com/google/nftables and implements the rest itself, for two reasons. That
+// library does not store the byte order of a map's data, so nft prints and saves its numbers reversed. And it reads
+// large sets in parts of a page; for each part the kernel walks the set from its start, so a hundred thousand elements
+// take many seconds.
+//
+// # Where to find what
+//
+//	nft.go                        tables, sets, chains and types
+//	tx.go encode.go expr.go       transactions, and their encoding
+//	conn.go decode.go             carrying them out, and reading sets and chains back
+//	interval.go                   sets of ranges
+//	written.go held.go            whether the written rules and elements still exist
+//	removals.go kept.go           noticing that another program removed them, and restoring them
+//	rule.go marks.go markflow.go  other programs' rules that use marks
 //
 // Message layouts: include/uapi/linux/netfilter/nf_tables.h. User data in nft's format: libnftnl,
 // include/libnftnl/udata.h.
@@ -17,17 +29,17 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// Table names a table. All of ours belong to the family inet: one table for IPv4 and IPv6.
+// Table names a table. All of our tables are of the family inet, which has IPv4 and IPv6.
 type Table struct{ Name string }
 
-// Type is a data type with nft's number (nft: include/datatype.h), which nft needs for printing.
+// Type is a data type. Its id is nft's number (nft: include/datatype.h), which nft needs for printing.
 type Type struct {
 	name     string
 	id       uint32
 	size     uint32 // bytes
 	hostLong bool   // in the host's byte order
-	like     string // an expression of that type in nft's syntax, which stands for a type without a name
-	likeUser []byte // the same, as nft stores it with a set
+	like     string // for a type without a name: an expression of that type in nft's syntax
+	likeUser []byte // like, as nft stores it with a set
 }
 
 // String returns the type's name in nft or, for a type without one, an expression of that type.
@@ -50,8 +62,8 @@ var (
 	// Verdict is a map's data that leads to chains.
 	Verdict = Type{name: "verdict", id: 0xffffff00} // NFT_DATA_VERDICT
 	IfName  = Type{name: "ifname", id: 41, size: 16, hostLong: true}
-	// Word is a big-endian number of 32 bits. For nft, a part of a TCP option has this type and can only be compared
-	// with sets of it, but nft has no name for it.
+	// Word is a big-endian number of 32 bits. nft gives parts of TCP options this type, and compares them only with
+	// sets of it, but has no name for it.
 	Word = TransportBits(32, 32)
 )
 
@@ -61,12 +73,13 @@ func TransportBits(offset, size uint32) Type {
 	return Type{id: 4, size: size / 8, like: fmt.Sprintf("@th,%d,%d", offset, size), likeUser: payloadUser(transportBase, offset, size)}
 }
 
-// Set is a set, or a map if it has data types. Several types are a concatenation; each part is padded to four bytes.
+// Set is a set, or a map if it has data types. Several types form a concatenation, in which each part is padded to four
+// bytes.
 type Set struct {
 	Name     string
 	Key      []Type
 	Data     []Type
-	Interval bool   // elements are ranges; of big-endian keys of one type only
+	Interval bool   // elements are ranges; only for big-endian keys of one type
 	Timeout  bool   // elements have timeouts
 	Dynamic  bool   // rules add elements
 	Size     uint32 // maximum number of elements; 0: no limit
@@ -109,7 +122,7 @@ func concatWords(types []Type) string {
 // Element is an element of a set.
 type Element struct {
 	Key, Data []byte
-	Jump      string        // in place of Data in a map of verdicts: the chain
+	Jump      string        // in a map of verdicts, instead of Data: the chain
 	Last      []byte        // in a set of intervals: the end of the range that begins with Key
 	Timeout   time.Duration // when written: lifetime from now on; 0: for ever
 	Expires   time.Duration // when read: remaining lifetime

@@ -23,7 +23,8 @@ type Removals struct {
 	elements atomic.Bool // some were removed, or may have been
 }
 
-// WatchRemovals reports what others than c remove of a table, in the calling thread's network namespace, until Close.
+// WatchRemovals reports what other connections than c remove from a table, in the calling thread's network namespace,
+// until Close.
 func (c *Conn) WatchRemovals(t Table) (*Removals, error) {
 	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: dumpBuffer})
 	if err != nil {
@@ -37,13 +38,13 @@ func (c *Conn) WatchRemovals(t Table) (*Removals, error) {
 	return r, nil
 }
 
-// C delivers something after a removal. The first removal is reported at once. While further ones follow, reports
-// are the rarer the longer that lasts, and each stands for all removals since the one before: a program that removes
-// a table again and again must not keep its owner busy.
+// C returns a channel that delivers a value after removals. The first removal is reported at once. While further
+// removals follow, the reports become rarer, and each stands for all removals since the last report. So a program that
+// removes a table again and again does not keep its owner busy.
 func (r *Removals) C() <-chan struct{} { return r.c }
 
-// Intact reports whether the table is intact, and whole if others may have removed elements. c is the connection that
-// writes it.
+// Intact reports whether Conn.Intact is true for the table and, if others may have removed elements, Conn.Whole too. c
+// is the connection that writes the table.
 func (r *Removals) Intact(c *Conn) (bool, error) {
 	intact, err := c.Intact(r.table)
 	if err != nil || !intact || !r.elements.Swap(false) {
@@ -51,7 +52,7 @@ func (r *Removals) Intact(c *Conn) (bool, error) {
 	}
 	whole, err := c.Whole(r.table)
 	if err != nil {
-		r.elements.Store(true) // so that it is looked at again
+		r.elements.Store(true) // the next call looks again
 	}
 	return whole, err
 }
@@ -77,13 +78,13 @@ func (r *Removals) run() {
 					removed, waits = false, true
 				}
 			}
-		case errors.Is(err, unix.ENOBUFS): // messages were lost, so nobody knows
+		case errors.Is(err, unix.ENOBUFS): // messages were lost, perhaps about a removal
 			r.elements.Store(true)
 			waits = true
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return
 		}
-		var due time.Time // of the next report; none if nothing waits
+		var due time.Time // time of the next report; zero if none waits
 		if now := time.Now(); waits {
 			if due = r.pace.due(); !now.Before(due) {
 				r.pace.report(now)
@@ -100,11 +101,11 @@ func (r *Removals) run() {
 func (r *Removals) report() {
 	select {
 	case r.c <- struct{}{}:
-	default: // the one before has not been read yet
+	default: // the last report has not been read yet
 	}
 }
 
-// removes reports whether a message says that another program has removed something of the table.
+// removes reports whether a message says that another program has removed something from the table.
 func (r *Removals) removes(m netlink.Message) bool {
 	elements := false
 	switch kind(m) {
@@ -114,7 +115,7 @@ func (r *Removals) removes(m netlink.Message) bool {
 	default:
 		return false
 	}
-	const tableName = 1 // NFTA_TABLE_NAME, and that of chains, rules, sets and lists of elements
+	const tableName = 1 // NFTA_TABLE_NAME; the same number in chains, rules, sets and lists of elements
 	if m.Header.PID == r.own || len(m.Data) == 0 || m.Data[0] != unix.NFPROTO_INET {
 		return false
 	}
@@ -137,9 +138,10 @@ func (r *Removals) removes(m netlink.Message) bool {
 // kind returns the type of a message of nftables, without its subsystem.
 func kind(m netlink.Message) uint8 { return uint8(m.Header.Type) }
 
-// pace spaces reports: the first is due at once, and each further one within calm after a longer gap.
+// pace limits the rate of reports. The first is due at once. The gap before the next one doubles with each report, from
+// firstGap to mostGap. It starts again at firstGap if no report was made for calm after one was allowed.
 type pace struct {
-	last time.Time // report
+	last time.Time // of the last report
 	gap  time.Duration
 }
 
@@ -149,7 +151,7 @@ const (
 	calm     = 10 * time.Second
 )
 
-// due returns when the next report may be made.
+// due returns the time from which the next report may be made.
 func (p *pace) due() time.Time { return p.last.Add(p.gap) }
 
 // report notes that one was made.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rawRule is a rule as the kernel tells it.
+// rawRule is a rule in the form in which the kernel lists it.
 type rawRule struct {
 	family       byte
 	table, chain string
@@ -26,7 +26,7 @@ type rawExpression struct {
 	attributes map[uint16][]byte
 }
 
-// loadsOption reports whether an expression loads so many bytes of a TCP option of a kind.
+// loadsOption reports whether an expression loads size bytes of the TCP option of a kind.
 func (r rawRule) loadsOption(kind byte, size uint32) bool {
 	return slices.ContainsFunc(r.expressions, func(x rawExpression) bool {
 		length, _ := x.number(unix.NFTA_EXTHDR_LEN)
@@ -103,7 +103,7 @@ func decodeExpression(ad *netlink.AttributeDecoder) (x rawExpression, err error)
 
 var errNoNumber = errors.New("an attribute is no number of 32 bits")
 
-// number reads an attribute that is a big-endian number.
+// number reads an attribute with a big-endian number.
 func (x rawExpression) number(attribute uint16) (n uint32, ok bool) {
 	b := x.attributes[attribute]
 	if len(b) != 4 {
@@ -112,7 +112,7 @@ func (x rawExpression) number(attribute uint16) (n uint32, ok bool) {
 	return binary.BigEndian.Uint32(b), true
 }
 
-// data reads an attribute that holds a value of 32 bits in the host's byte order, as marks are.
+// data reads an attribute with a value of 32 bits in the host's byte order, such as a mark.
 func (x rawExpression) data(attribute uint16) (n uint32, err error) {
 	ad, err := netlink.NewAttributeDecoder(x.attributes[attribute])
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 // tally is the number of rules in each chain of each table.
 type tally map[string]map[string]int
 
-// count returns the change that one message of a transaction makes to a tally.
+// count describes how one message of a transaction changes a tally.
 type count struct {
-	table, chain string // without a chain: of the whole table
-	clear        bool   // the rules are removed first
-	rules        int    // are added then
+	table, chain string // without a chain: the whole table
+	clear        bool   // remove the rules first
+	rules        int    // number of rules added then
 }
 
 func (t tally) apply(c count) {
@@ -36,7 +36,8 @@ func (t tally) apply(c count) {
 // chainRules is the number of rules in each chain of one table. Chains without rules are missing.
 type chainRules map[string]int
 
-// has reports whether no chain has fewer rules than wanted. Others may have added some, such as counters.
+// has reports whether each chain has at least as many rules as wanted. Other programs may have added some, such as
+// counters.
 func (rules chainRules) has(want map[string]int) bool {
 	for chain, n := range want {
 		if rules[chain] < n {
@@ -46,8 +47,8 @@ func (rules chainRules) has(want map[string]int) bool {
 	return true
 }
 
-// Intact reports whether the table exists and has the rules that this connection has written or adopted. Whole looks at
-// sets' elements.
+// Intact reports whether the table exists and has the rules that this connection wrote or adopted. It does not look at
+// the elements of sets; see Whole.
 func (c *Conn) Intact(t Table) (bool, error) {
 	there, err := c.HasTable(t)
 	if err != nil || !there {
@@ -58,7 +59,7 @@ func (c *Conn) Intact(t Table) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// A dump costs time, and nothing has changed since the last one in most cases.
+	// A dump costs time, and is not needed if the ruleset has not changed since the last one.
 	if last, looked := c.intact[t.Name]; looked && last == generation {
 		return true, nil
 	}
@@ -67,7 +68,7 @@ func (c *Conn) Intact(t Table) (bool, error) {
 		return false, err
 	}
 	switch {
-	case !whole: // the next look will show more
+	case !whole: // the next call will tell
 		return true, nil
 	case !rules.has(want):
 		return false, nil
@@ -76,8 +77,8 @@ func (c *Conn) Intact(t Table) (bool, error) {
 	return true, nil
 }
 
-// Adopt has Intact expect the rules that the table has now, which another process has written, and Whole the elements of
-// the sets. It reports whether each chain has as many rules as least says; if not, it adopts nothing.
+// Adopt makes Intact expect the rules that the table has now, and Whole the elements of the given sets. Another process
+// has written them. It reports whether each chain has at least as many rules as least says. If not, it adopts nothing.
 func (c *Conn) Adopt(t Table, least map[string]int, sets ...Set) (bool, error) {
 	const tries = 5
 	for range tries {
@@ -99,7 +100,7 @@ func (c *Conn) Adopt(t Table, least map[string]int, sets ...Set) (bool, error) {
 	return false, nil
 }
 
-// rules counts a table's rules. whole is false if the ruleset changed meanwhile, so that some may be missing.
+// rules counts a table's rules. whole is false if the ruleset changed in the meantime, so that some may be missing.
 func (c *Conn) rules(t Table) (rules chainRules, whole bool, err error) {
 	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
 	e.string(unix.NFTA_RULE_TABLE, t.Name)
@@ -121,7 +122,7 @@ func (c *Conn) rules(t Table) (rules chainRules, whole bool, err error) {
 	return rules, whole, nil
 }
 
-// generation returns a number that each transaction of any program changes.
+// generation returns the number of the ruleset's present state. Each transaction of any program changes it.
 func (c *Conn) generation() (uint32, error) {
 	replies, err := c.get(unix.NFT_MSG_GETGEN, 0, genmsg(unix.AF_UNSPEC, 0))
 	if err != nil {
@@ -141,7 +142,7 @@ func (c *Conn) generation() (uint32, error) {
 	return 0, errors.New("read the generation of nftables: the kernel names none")
 }
 
-// wrote notes what a transaction has changed.
+// wrote notes the changes that a successful transaction made.
 func (c *Conn) wrote(tx *Tx) {
 	for _, change := range tx.counts {
 		c.written.apply(change)

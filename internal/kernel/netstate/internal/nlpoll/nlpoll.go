@@ -1,5 +1,5 @@
-// Package nlpoll reports whether a netlink socket has something to read, which package netlink cannot do without
-// waiting. It is for netstate and the packages below it.
+// Package nlpoll reports whether a netlink socket has something to read. Package netlink cannot do that without
+// waiting. Only netstate and the packages below it may import it.
 package nlpoll
 
 import (
