@@ -24,7 +24,7 @@ const (
 
 const (
 	filterName = tcfilter.Prefix + "balance"
-	priority   = 220 // after filters that take packets past the kernel's routing
+	priority   = 220 // after filters that forward packets without the kernel's routing
 	maxLength  = 32
 	maxKeys    = 34
 )
@@ -39,13 +39,13 @@ const (
 	RC5
 )
 
-// Function has the constants of the network, and the id of this router.
+// Function has the constants by which all routers of a network decode ports, and the id of this router.
 type Function struct {
 	Cipher Cipher
-	Keys   []uint16 // of the rounds; Skip32: the bytes of its key
-	Table  []uint8  // of Skip32's rounds
+	Keys   []uint16 // keys of the rounds; Skip32: the bytes of its key
+	Table  []uint8  // table of Skip32's rounds
 	Radix  uint32
-	Powers []uint32 // of the radix, one for each position of a path selector
+	Powers []uint32 // powers of the radix, one for each position of a path selector
 	Router uint32
 }
 
@@ -56,11 +56,11 @@ type Route struct {
 	Slots  []uint8
 }
 
-// Counts counts packets since the program began: those whose ports contained a next hop that there is, and those that
-// were hashed because they did not.
+// Counts counts packets since the program began. Decoded ones had an existing next hop in their ports. Hashed ones did
+// not, so the kernel hashed them.
 type Counts struct{ Decoded, Hashed uint64 }
 
-// UnavailableError reports that this host cannot have the program, and what would mend it.
+// UnavailableError reports why this host cannot load the program, and how to fix it.
 type UnavailableError struct {
 	Mend string
 	Err  error
@@ -74,20 +74,20 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 
 const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
 
-// Balancer chooses next hops in one network namespace: that of the thread that opened it. Its methods may be called from
-// anywhere and at the same time.
+// Balancer chooses next hops in one network namespace: that of the thread that opened it. Its methods may be called
+// from any goroutine.
 type Balancer struct {
 	objects balanceObjects
 
-	mu       sync.Mutex // of what follows, and of changes to the maps
+	mu       sync.Mutex // guards the fields below, and changes to the maps
 	links    tcfilter.Links
 	filter   tcfilter.Filter
-	filtered bool // by filter, because the kernel has no TCX
+	filtered bool // uses filter, because the kernel has no TCX
 	routes   map[netip.Prefix][]uint8
 }
 
-// Open makes the program ready; Attach puts it to work. It removes the filters of a process that was killed. An error that
-// wraps *UnavailableError means that the host cannot have the program.
+// Open loads the program; Attach attaches it. It removes the filters of a process that was killed. An error that wraps
+// *UnavailableError means that this host cannot load the program.
 func Open(f Function) (_ *Balancer, err error) {
 	if err := CleanUp(); err != nil {
 		return nil, err
@@ -150,8 +150,8 @@ func (f Function) set(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// Attach chooses for what comes in over exactly these interfaces, given by their indexes. It may be called again whenever
-// they change. A missing one is no error. The calling thread must be in the network namespace of the Balancer.
+// Attach attaches the program to exactly these interfaces, given by their indexes. Call it again when they change. A
+// missing interface is not an error. The calling thread must be in the network namespace of the Balancer.
 func (b *Balancer) Attach(interfaces []int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,8 +165,9 @@ func (b *Balancer) Attach(interfaces []int) error {
 	return b.filter.Set(interfaces)
 }
 
-// Set has the program choose for exactly these routes. It does not interrupt the choice for routes that stay as they are.
-// Routes with fewer than two next hops or more than MaxHops are left to the kernel, also if there is a route to a shorter prefix.
+// Set makes the program choose for exactly these routes. It does not interrupt the choice for routes that stay as they
+// are. Packets on routes with fewer than two next hops or more than MaxHops are left to the kernel, even if there is a
+// route to a shorter prefix.
 func (b *Balancer) Set(routes []Route) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,8 +204,8 @@ func (b *Balancer) Set(routes []Route) error {
 	return errors.Join(failed...)
 }
 
-// hopsOf returns the next hops with their hashes. The kernel divides the hashes evenly among the next hops; the margins at the
-// ends of each part are larger than the rounding of either division.
+// hopsOf returns the next hops with their hashes. The kernel divides the hashes evenly among the next hops. The margins
+// at the ends of each part are larger than the rounding error of either division.
 func hopsOf(slots []uint8) *balanceHops {
 	const margin = 0x800
 	if len(slots) == 0 {
@@ -244,7 +245,7 @@ func (b *Balancer) Counts() (sum Counts, err error) {
 	return sum, nil
 }
 
-// Close has the kernel choose alone, and removes the filters.
+// Close lets the kernel choose alone, and removes the filters.
 func (b *Balancer) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -46,8 +46,8 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 // nameSize is TCP_CA_NAME_MAX, which includes the final zero.
 const nameSize = 16
 
-// Registration is an algorithm that the kernel knows. It ends when it is closed, or when its process ends. Connections
-// that use the algorithm keep it. Others cannot choose it any more.
+// Registration is an algorithm that the kernel knows. It ends when it is closed or its process ends. Connections that
+// use the algorithm keep it then, and no others can choose it.
 type Registration struct {
 	name string
 	link link.Link
@@ -57,8 +57,8 @@ type Registration struct {
 // Name returns the name by which programs choose the algorithm.
 func (r *Registration) Name() string { return r.name }
 
-// Acknowledged returns how often the algorithm was called for an ACK, and the time that this took. The kernel counts only
-// while its statistics of programs are on (ebpf.EnableStats).
+// Acknowledged returns the number of calls of the algorithm for an ACK, and the time that they took. The kernel counts
+// them only while its statistics of programs are on (ebpf.EnableStats).
 func (r *Registration) Acknowledged() (calls uint64, spent time.Duration, err error) {
 	for name, p := range r.all.Programs {
 		if !strings.HasSuffix(name, "_cong_avoid") {
@@ -80,12 +80,12 @@ func (r *Registration) Close() error {
 	return err
 }
 
-// registrations bounds the processes that can register the same algorithm.
+// registrations is the greatest number of processes that can register the same algorithm.
 const registrations = 100
 
-// Register makes an algorithm known to the kernel, for all network namespaces. Its name is the algorithm's. If another
-// process has taken that name, a number is appended, as in lia_2, so that it does not end with the other process. On a
-// host where the kernel or its rights do not allow this, the error is an [*UnavailableError].
+// Register makes an algorithm known to the kernel, for all network namespaces, under its own name. If another process
+// has taken that name, a number is appended, as in lia_2. If the host does not allow this, because of its kernel or the
+// process's rights, the error is an [*UnavailableError].
 func Register(a Algorithm) (*Registration, error) {
 	load, ok := loaders[a]
 	if !ok {
@@ -150,12 +150,12 @@ func rename(m *ebpf.MapSpec, from, to string) error {
 	return nil
 }
 
-// mends has the advice if the kernel cannot load this package's programs, and if this process may not.
+// mends has the advice for kernels that cannot load this package's programs, and for processes that may not.
 type mends struct{ kernel, rights string }
 
 const (
 	mendKernel = "needs Linux 6.4 or newer with CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_JIT and CONFIG_MPTCP; or choose one of the kernel's own in [[congestion]]"
-	// MendRights is the advice where the capabilities of the packaged service are not enough.
+	// MendRights is the advice if the capabilities of the packaged service are not enough.
 	MendRights = "needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and a kernel whose lockdown allows it; " +
 		"docs/options.md shows a drop-in for the packaged service, which has no CAP_PERFMON"
 )

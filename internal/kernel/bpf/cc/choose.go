@@ -18,15 +18,15 @@ import (
 type Rule struct {
 	// Cgroup is a folder of the cgroup v2 hierarchy. Empty: its root.
 	Cgroup string
-	// Ports are servers' ports: this host's, where a client connected to it. None: all.
+	// Ports lists the ports of servers: this host's port for a connection that a client opened to it. Empty: all.
 	Ports []uint16
-	// Networks contain the peer's address. None: all.
+	// Networks lists networks, one of which contains the peer's address. Empty: all.
 	Networks []netip.Prefix
-	// Name is the congestion control as the kernel knows it.
+	// Name is the name of the congestion control in the kernel.
 	Name string
 }
 
-// Chosen counts the connections whose congestion control a rule decided.
+// Chosen counts the connections for which a rule chose the congestion control.
 type Chosen struct {
 	Set     uint64 `json:"set"`
 	Refused uint64 `json:"refused"` // by the kernel
@@ -64,9 +64,9 @@ type program struct {
 
 const rulesMax = 64 // RULES of choose.c
 
-// Choose loads programs that set the congestion control of connections of the thread's network namespace, each subflow of
-// an MPTCP connection by itself. They work once Attach has attached them, until the Chooser is closed or its process ends.
-// If several rules cover a connection, one of the innermost cgroup decides, and of these the first.
+// Choose loads programs that set the congestion control of connections of the thread's network namespace, separately
+// for each subflow of an MPTCP connection. They work from Attach until the Chooser is closed or its process ends. If
+// several rules match a connection, the rules of the innermost cgroup decide, and of these the first.
 func Choose(rules []Rule) (_ *Chooser, err error) {
 	c := &Chooser{places: make([][]place, len(rules))}
 	defer func() {
@@ -96,9 +96,9 @@ func Choose(rules []Rule) (_ *Chooser, err error) {
 	return c, nil
 }
 
-// Attach has the rules apply to connections that processes of their cgroups open or accept from now on. It returns why those
-// of some cgroups do not, such as of one that does not exist. Called again, it attaches to cgroups that have appeared,
-// or were removed and made again.
+// Attach applies the rules to connections that processes of their cgroups open or accept from now on. It returns an
+// error for each cgroup to which it could not attach, for example because the cgroup does not exist. Call it again to
+// attach to cgroups that have appeared, or were removed and made again.
 func (c *Chooser) Attach() (failed []*AttachError) {
 	for _, p := range c.programs {
 		if err := p.attach(); err != nil {
@@ -109,7 +109,7 @@ func (c *Chooser) Attach() (failed []*AttachError) {
 	return failed
 }
 
-// Available returns an error if the kernel has no congestion control of that name, nor a module for it.
+// Available returns an error if the kernel has neither a congestion control of that name nor a module for it.
 func Available(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -129,7 +129,7 @@ func Available(name string) error {
 	return nil
 }
 
-// program returns the program of a cgroup. All share the map of connections that have been decided.
+// program returns the program of a cgroup. All programs share the map of connections that have been decided.
 func (c *Chooser) program(cgroup string) (*program, error) {
 	for _, p := range c.programs {
 		if p.cgroup == cgroup {
@@ -159,7 +159,8 @@ func (c *Chooser) program(cgroup string) (*program, error) {
 	return p, nil
 }
 
-// attach attaches the program to its cgroup, unless it is. A program that was attached to a removed cgroup is called no more.
+// attach attaches the program to its cgroup if necessary. The kernel does not call a program that is attached to a
+// removed cgroup.
 func (p *program) attach() error {
 	if p.link != nil {
 		if p.cgroup == "" {
@@ -223,7 +224,7 @@ func entries(r Rule) (list []entry) {
 	return list
 }
 
-// wire returns a network as the program compares it: IPv4 addresses are mapped ones.
+// wire returns a network in the form that the program compares. IPv4 addresses are mapped into IPv6.
 func wire(n netip.Prefix) (address, mask [16]byte) {
 	bits := n.Bits()
 	if n.Addr().Is4() {

@@ -1,13 +1,14 @@
 package cc
 
-// subflow has the inputs of the algorithms for one subflow. The numbers have any unit, the same for all subflows of a connection.
+// subflow has the inputs of the algorithms for one subflow. Their units do not matter, but must be the same for all
+// subflows of a connection.
 type subflow struct {
 	window, rtt uint64
 	loss        uint64 // OLIA's l: bytes between losses
 }
 
-// The model is the programs' arithmetic in Go (arithmetic.h). It is for reading and for tests: the kernel computes the
-// windows itself. Windows are in packets, increments in 2^-32 packets for each packet acknowledged.
+// The functions below are the programs' arithmetic (arithmetic.h) in Go, for reading and for tests. The kernel does not
+// use them. Windows are in packets, increments in 2^-32 packets for each packet acknowledged.
 const (
 	most       = 0x7fffffff
 	fraction   = 8
@@ -30,7 +31,7 @@ func share(q, sum uint64) uint64 {
 // renoIncrement returns 1/w.
 func renoIncrement(window uint64) uint64 { return (1 << one) / max(window, 1) }
 
-// rates returns the subflows' w/rtt, in units of one packet in own's round trip.
+// rates returns w/rtt of each subflow, and the sum. The unit is one packet in own's round trip.
 func rates(own subflow, all []subflow) (each []uint64, sum uint64) {
 	for _, s := range all {
 		rate := relative(min(s.window, most)<<fraction, own.rtt, s.rtt)
@@ -99,7 +100,7 @@ func balia(own subflow, all []subflow) uint64 {
 	return min(increment, renoIncrement(own.window))
 }
 
-// baliaDecrease returns the packets that a loss costs: w/2 * min(alpha, 1.5).
+// baliaDecrease returns the number of packets by which a loss shrinks the window: w/2 * min(alpha, 1.5).
 func baliaDecrease(own subflow, all []subflow) uint64 {
 	return min(own.window, most) / 2 * min(baliaAlpha(own, all), 3<<(alphaBits-1)) >> alphaBits
 }

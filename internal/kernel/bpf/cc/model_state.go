@@ -2,25 +2,26 @@ package cc
 
 // state is the part of a socket that LIA, OLIA and BALIA use (struct state of coupled.h).
 type state struct {
-	Grown                int64 // not yet a packet, with one bits after the point
+	Grown                int64 // growth of less than a packet so far, with one bits after the point
 	LastLoss, BeforeLast uint64
-	Increment            int64  // what the last look at the subflows gave
-	Until                uint32 // what was sent then
-	Window               uint32 // then
+	Increment            int64  // result of the last look at the subflows
+	Until                uint32 // next sequence number at that look
+	Window               uint32 // window at that look
 }
 
-// socket has the state of a socket at an ACK, without that of the algorithm.
+// socket has the state of a socket at an ACK, apart from that of the algorithm.
 type socket struct {
-	Ack, Acked, Next         uint32 // Next: the next number to send
+	Ack, Acked, Next         uint32 // Next is the next sequence number to send
 	Window, Threshold, Clamp uint32
-	Limited                  bool // the window held back data
+	Limited                  bool // the window held data back
 }
 
-// looks reports whether the state of all subflows is read: when the window changed, or a round trip after the last time
-// (RFC 6356, section 4).
+// looks reports whether the state of all subflows must be read: the window changed, or a round trip has passed since
+// the last look (RFC 6356, section 4).
 func (s state) looks(window, ack uint32) bool { return s.Window != window || int32(ack-s.Until) > 0 }
 
-// avoid returns the state and the window after an ACK. increment returns what the subflows give for a window.
+// avoid returns the state and the window after an ACK. increment reads all subflows and returns the increment for the
+// window.
 func (s state) avoid(k socket, increment func() int64) (after state, window uint32) {
 	window, acked := k.Window, k.Acked
 	switch {
@@ -38,13 +39,14 @@ func (s state) avoid(k socket, increment func() int64) (after state, window uint
 	return s.grow(window, k.Clamp, acked)
 }
 
-// slowStart returns the window after packets were acknowledged, and those of them that are left when it ends.
+// slowStart returns the window after packets were acknowledged, and how many of the packets remain when slow start
+// ends.
 func slowStart(window, threshold, clamp, acked uint32) (after, left uint32) {
 	after = min(window+acked, threshold)
 	return min(after, clamp), acked - (after - window)
 }
 
-// grow adds the increment for each packet acknowledged. Where the window shrinks, two packets stay.
+// grow adds the increment for each packet acknowledged. It does not shrink the window below two packets.
 func (s state) grow(window, clamp, acked uint32) (state, uint32) {
 	s.Grown += s.Increment * int64(acked&0xffff)
 	switch {
@@ -62,13 +64,14 @@ func (s state) grow(window, clamp, acked uint32) (state, uint32) {
 
 // vegas is the part of a socket that wVegas uses (struct vegas of wvegas.c).
 type vegas struct {
-	Sum, Rate          uint64 // of the round's measurements, µs; see round
+	Sum, Rate          uint64 // Sum of the round's RTTs in µs; Rate is as in round
 	Count, End         uint32
 	Base, Alpha, Queue uint32
 	Paused             uint32 // 1 after a loss or a pause
 }
 
-// avoid returns the state, the window and the threshold after an ACK. Where Reno decides, it returns the window unchanged.
+// avoid returns the state, the window and the threshold after an ACK. reno reports that Reno decides about the window,
+// which is then unchanged.
 func (v vegas) avoid(k socket, others uint64) (after vegas, window, threshold uint32, reno bool) {
 	ended := int32(k.Ack-v.End) > 0
 	if v.Paused != 0 || ended && v.Count <= 2 {

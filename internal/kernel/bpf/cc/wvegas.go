@@ -1,12 +1,12 @@
 package cc
 
-// round has what a subflow of wVegas knows at the end of a round trip (struct round of wvegas.h).
+// round has the inputs and results of wVegas for one subflow at the end of a round trip (struct round of wvegas.h).
 type round struct {
 	window, threshold uint64 // packets; below the threshold it is in slow start
-	rtt, base         uint64 // µs: the round's mean, and the least ever
+	rtt, base         uint64 // µs: mean of the round, and the least ever
 	rate, others      uint64 // in equilibrium, packets in 2^32 µs: of this subflow, and the sum of the others
-	alpha             uint64 // packets with waitingBits after the point: how many are to wait
-	queue             uint64 // µs: the least delay in queues since the queue was last drained; 0: none yet
+	alpha             uint64 // packets that should wait in queues, with waitingBits after the point
+	queue             uint64 // µs: least delay in queues since they were last drained; 0: none yet
 }
 
 const (
@@ -19,7 +19,8 @@ const (
 	rateLimit        = 1<<47 - 1
 )
 
-// wvegas implements wVegas's step at the end of a round trip (Cao, Xu, Fu 2012). It reports whether it decided about the window.
+// wvegas implements wVegas's step at the end of a round trip (Cao, Xu, Fu 2012). It reports whether it decided about
+// the window.
 func wvegas(r round) (round, bool) {
 	rtt := min(r.rtt, timeLimit)
 	if rtt == 0 || r.base > rtt {
@@ -45,7 +46,7 @@ func wvegas(r round) (round, bool) {
 		r.window++
 	case waiting > r.alpha && r.window > 0:
 		r.window--
-		r.threshold = min(r.threshold, r.window) // else slow start would undo it with the next ACK
+		r.threshold = min(r.threshold, r.window) // otherwise the next ACK would undo it by slow start
 	}
 	if r.queue == 0 || r.queue > delay {
 		r.queue = delay

@@ -1,5 +1,5 @@
-// Package cgrouptest makes cgroups for tests, which are folders of cgroup v2 and end with the test, and attaches programs
-// to their sockets.
+// Package cgrouptest makes cgroups for tests, which are removed with the test, and attaches programs to their sockets.
+// A cgroup is a folder of cgroup v2.
 package cgrouptest
 
 import (
@@ -28,7 +28,8 @@ func Open[P io.Closer](t testing.TB, ns *netnstest.NS, open func(cgroup string) 
 	return program
 }
 
-// TwoCapabilitiesAreEnough shows that a program can be opened and closed with the rights that the agent's unit has.
+// TwoCapabilitiesAreEnough checks that a program can be opened and closed with the capabilities of the agent's systemd
+// unit.
 func TwoCapabilitiesAreEnough[P io.Closer](t testing.TB, open func(cgroup string) (P, error)) {
 	t.Helper()
 	limited := func(cgroup string) (program P, err error) {
@@ -58,7 +59,7 @@ func New(t testing.TB) string {
 // In makes a cgroup in another one. It skips the test on a host where it cannot.
 func In(t testing.TB, parent string) string {
 	t.Helper()
-	path, err := os.MkdirTemp(parent, "dcol-test-") //nolint:usetesting // only there
+	path, err := os.MkdirTemp(parent, "dcol-test-") //nolint:usetesting // cgroups exist only there
 	if err != nil {
 		t.Skipf("needs a cgroup of its own: %v", err)
 	}

@@ -14,14 +14,14 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -tags linux foreign foreign.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
-// Foreign is a program at the sockets of a namespace that is not dcol's. It writes an option of its own in each segment, and
-// reads the other host's.
+// Foreign stands for another vendor's program at the sockets of a namespace. It writes its own option in each segment,
+// and reads that of the other host.
 type Foreign struct {
 	objects foreignObjects
 	link    link.Link
 }
 
-// ForeignSettings are the settings that Foreign makes on connections that its host opens. Zero: it leaves them alone.
+// ForeignSettings are settings that Foreign makes on connections that its host opens. Zero values change nothing.
 type ForeignSettings struct {
 	BytesPerSecond uint32
 	UserTimeout    time.Duration
@@ -29,8 +29,8 @@ type ForeignSettings struct {
 	SpareSYNs bool
 }
 
-// NewForeign attaches such a program at the root cgroup, until the test ends. Programs that are attached later are called
-// after it. It skips the test on a host without cgroup v2.
+// NewForeign attaches a Foreign at the root cgroup until the test ends. The kernel calls programs that are attached
+// later after it. It skips the test on a host without cgroup v2.
 func NewForeign(t testing.TB, ns *netnstest.NS, s ForeignSettings) *Foreign {
 	t.Helper()
 	f := Open(t, ns, func(cgroup string) (*Foreign, error) {
@@ -54,7 +54,7 @@ func NewForeign(t testing.TB, ns *netnstest.NS, s ForeignSettings) *Foreign {
 // Close detaches the program.
 func (f *Foreign) Close() error { return errors.Join(f.link.Close(), f.objects.Close()) }
 
-// Segments returns the number of segments with its option that were sent and received.
+// Segments returns the numbers of sent and received segments with its option.
 func (f *Foreign) Segments(t testing.TB) (written, found uint64) {
 	t.Helper()
 	if err := errors.Join(f.objects.Written.Get(&written), f.objects.Found.Get(&found)); err != nil {
@@ -63,7 +63,7 @@ func (f *Foreign) Segments(t testing.TB) (written, found uint64) {
 	return written, found
 }
 
-// Now returns the rate and user timeout of the socket that sent last.
+// Now returns the rate and user timeout of the last socket that sent.
 func (f *Foreign) Now(t testing.TB) ForeignSettings {
 	t.Helper()
 	var rate, timeout uint32
@@ -73,7 +73,7 @@ func (f *Foreign) Now(t testing.TB) ForeignSettings {
 	return ForeignSettings{BytesPerSecond: rate, UserTimeout: time.Duration(timeout) * time.Millisecond}
 }
 
-// Occupied makes a cgroup to which a program is attached that allows no other. It skips the test on a host where it cannot.
+// Occupied makes a cgroup with a program that allows no other beside it. It skips the test on a host where it cannot.
 func Occupied(t testing.TB) (cgroup string) {
 	t.Helper()
 	cgroup = New(t)

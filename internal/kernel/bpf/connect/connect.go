@@ -1,12 +1,12 @@
-// Package connect redirects connect() of programs to listeners of this host. It sees the TCP sockets that the programs
-// of one cgroup make in one network namespace. getpeername() returns the server's address on a redirected socket, as it
-// does on any other. The listeners' process finds the server by the address from which a connection comes: a sockops
-// program notes it when the socket has its port and before its SYN leaves. A getsockopt() as for SO_ORIGINAL_DST would
-// need the same note, and a program on the listeners' cgroup besides.
+// Package connect redirects connect() of programs to listeners of this host. It affects the TCP sockets that the
+// programs of one cgroup make in one network namespace. On a redirected socket, getpeername() returns the server's
+// address, as on any other socket. The process with the listeners finds the server by the source address of a
+// connection: a sockops program notes both when the socket has its port and before its SYN leaves. Answering a
+// getsockopt() such as SO_ORIGINAL_DST would need the same note, and a program on the listeners' cgroup besides.
 //
-// Everything fails towards the server. The programs redirect for a limited time, which must be renewed. They end with
-// their process, and they redirect nothing while nobody listens. Only internal/converter and internal/agent may
-// import this package.
+// In case of doubt programs reach their servers directly. The eBPF programs redirect for a limited time, which must be
+// renewed. They end with their process, and they redirect nothing while nobody listens. Only internal/converter and
+// internal/agent may import this package.
 package connect
 
 import (
@@ -26,24 +26,24 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -tags linux redirect redirect.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
-// Rules say which connections are redirected.
+// Rules determine which connections are redirected.
 type Rules struct {
-	// Port4 and Port6 are those of the listeners at 127.0.0.1 and ::1. 0: there is none, and connections of this family
-	// are not redirected.
+	// Port4 and Port6 are the ports of the listeners at 127.0.0.1 and ::1. 0: there is no listener, and connections of
+	// this family are not redirected.
 	Port4, Port6 uint16
-	// Others is set if connections to servers outside of Servers are redirected. For those in Servers the opposite
-	// holds.
+	// Others reports whether connections to servers that are not in Servers are redirected. Those to servers in Servers
+	// are treated in the opposite way.
 	Others  bool
 	Servers map[netip.AddrPort]struct{}
-	// Networks, Ports, Cgroups and Processes are never redirected. Cgroups are identified as by [CgroupID], and include
-	// all below them. Processes are identified as by [ProcessID].
+	// Connections to Networks and Ports, and those of Cgroups and Processes, are never redirected. Cgroups are ids from
+	// [CgroupID], and include all cgroups below them. Processes are ids from [ProcessID].
 	Networks  map[netip.Prefix]struct{}
 	Ports     map[uint16]struct{}
 	Cgroups   map[uint64]struct{}
 	Processes map[uint32]struct{}
 }
 
-// Hook is the attached programs. It is made by Open. Its methods may be called from any goroutine.
+// Hook stands for the attached programs. Its methods may be called from any goroutine.
 type Hook struct {
 	objects redirectObjects
 	links   []link.Link
@@ -73,8 +73,8 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 // cgroup v2; if it is empty, the root, which covers all. Nothing is redirected before Set and Renew. The programs work
 // until the Hook is closed or its process ends.
 //
-// sources is the map of another process's Hook, see [Hook.Sources]: connections that this one has redirected are found
-// by Take, too. Nil: there was none. Open does not close it.
+// sources is the map of another process's Hook (see [Hook.Sources]), or nil. With it, Take also finds connections that
+// the other Hook has redirected. Open does not close it.
 func Open(cgroup string, sources *ebpf.Map) (*Hook, error) {
 	spec, err := loadRedirect()
 	if err != nil {
@@ -112,7 +112,7 @@ func (h *Hook) load(spec *ebpf.CollectionSpec, sources *ebpf.Map) error {
 		options = &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{"sources": sources}}
 	}
 	err := spec.LoadAndAssign(&h.objects, options)
-	if sources != nil && errors.Is(err, ebpf.ErrMapIncompatible) { // of another version
+	if sources != nil && errors.Is(err, ebpf.ErrMapIncompatible) { // the map is from another version
 		err = spec.LoadAndAssign(&h.objects, nil)
 	}
 	if err != nil {
@@ -131,7 +131,7 @@ type program struct {
 	at      ebpf.AttachType
 }
 
-// programs returns them in the order in which they are attached: what redirects comes last.
+// programs returns the programs in the order in which they are attached. The one that redirects is last.
 func (h *Hook) programs() []program {
 	return []program{
 		{h.objects.PeerIpv4, ebpf.AttachCgroupInet4GetPeername},
@@ -143,8 +143,8 @@ func (h *Hook) programs() []program {
 	}
 }
 
-// Close detaches the programs. On redirected sockets, getpeername() returns the listener's address from then on. So a
-// process that ends redirecting before its connections have ended calls Pause.
+// Close detaches the programs. getpeername() on redirected sockets then returns the listener's address. So a process
+// whose redirected connections have not ended calls Pause instead.
 func (h *Hook) Close() error {
 	var errs []error
 	for i := len(h.links) - 1; i >= 0; i-- {
@@ -154,7 +154,7 @@ func (h *Hook) Close() error {
 }
 
 // Set changes the rules. If Others changes, nothing is redirected until the next Renew, because the meaning of Servers
-// changes with it. After an error, some rules are the new ones.
+// changes with it. After an error, only some of the rules have changed.
 func (h *Hook) Set(r Rules) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -187,7 +187,7 @@ func (h *Hook) set(r Rules) error {
 	)
 }
 
-// Renew has the programs redirect from now on, for a limited time.
+// Renew makes the programs redirect for a limited time from now on.
 func (h *Hook) Renew(limit time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,7 +201,7 @@ func (h *Hook) Renew(limit time.Duration) error {
 	return nil
 }
 
-// Pause has the programs redirect nothing until the next Renew. Connections that are redirected continue.
+// Pause stops redirecting until the next Renew. Connections that are redirected continue.
 func (h *Hook) Pause() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -215,7 +215,7 @@ func (h *Hook) pause() error {
 	return nil
 }
 
-// Take returns the server of a redirected connection by the address from which it comes, once.
+// Take returns the server of a redirected connection by its source address. It does so once for each connection.
 func (h *Hook) Take(from netip.AddrPort) (server netip.AddrPort, ok bool) {
 	key, value := encodeEndpoint(from), endpoint{}
 	if err := h.objects.Sources.LookupAndDelete(&key, &value); err != nil {
@@ -224,10 +224,10 @@ func (h *Hook) Take(from netip.AddrPort) (server netip.AddrPort, ok bool) {
 	return value.decode(), true
 }
 
-// Sources is the map of Take, for the process that takes over the listeners.
+// Sources returns the map that Take reads, for the process that takes over the listeners.
 func (h *Hook) Sources() *ebpf.Map { return h.objects.Sources }
 
-// CgroupID identifies a cgroup by its folder. A folder that was removed and made again has another id.
+// CgroupID returns the id of a cgroup, given by its folder. A folder that was removed and made again has another id.
 func CgroupID(folder string) (uint64, error) {
 	file, err := sockops.OpenCgroup(folder)
 	if err != nil {
@@ -241,8 +241,8 @@ func CgroupID(folder string) (uint64, error) {
 	return st.Ino, nil
 }
 
-// ProcessID returns the id of this process in the first PID namespace, by which the programs know it. In other
-// namespaces no file tells it.
+// ProcessID returns the id of this process in the initial PID namespace. The programs identify processes by it. In
+// other PID namespaces, no file shows it.
 func ProcessID() (uint32, error) {
 	spec, err := loadRedirect()
 	if err != nil {

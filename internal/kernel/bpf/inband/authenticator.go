@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// Authenticator returns the TSecr of the join's SYN with this sequence number and TSval: the low 32 bits of
-// SipHash-2-4 under the key, over, in network byte order, the client's address, its port (0 if a NAT may rewrite
-// it), the server's address and port, sequence number and TSval. The eBPF programs have their own implementation
-// (authenticator.h); this is the reference. The join must have an Auth.
+// Authenticator returns the TSecr of the join's SYN with this sequence number and TSval. It is the low 32 bits of
+// SipHash-2-4 under the join's key over the client's address, its port (0 if a NAT may rewrite it), the server's
+// address and port, the sequence number and the TSval, all in network byte order. The eBPF programs have their own
+// implementation (authenticator.h); this is the reference. The join must have an Auth.
 func Authenticator(j Join, seq, tsval uint32) uint32 {
 	client, server := j.Auth.Client.Unmap().As4(), j.Server.Unmap().As4()
 	var port uint16
@@ -24,8 +24,7 @@ func Authenticator(j Join, seq, tsval uint32) uint32 {
 	return uint32(sipHash(j.Auth.Key, m))
 }
 
-// sipHash is SipHash-2-4 (Aumasson and Bernstein: SipHash, a fast short-input
-// PRF, 2012).
+// sipHash computes SipHash-2-4 (Aumasson and Bernstein: SipHash, a fast short-input PRF, 2012).
 func sipHash(key Key, message []byte) uint64 {
 	k := key.halves()
 	v := sip{k[0] ^ 0x736f6d6570736575, k[1] ^ 0x646f72616e646f6d, k[0] ^ 0x6c7967656e657261, k[1] ^ 0x7465646279746573}

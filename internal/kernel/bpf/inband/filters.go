@@ -40,8 +40,7 @@ func newFilter(handle *netlink.Handle, parent uint32, name string, ethernet, hea
 	}
 }
 
-// CleanUp removes our filters from all interfaces of the calling thread's
-// network namespace, and the clsact qdiscs that were made for them, unless
-// others use these now. The option's program needs no clean-up: it ends with
-// its process.
+// CleanUp removes our filters from all interfaces of the calling thread's network namespace, and the clsact qdiscs that
+// were made for them, unless others use these now. The program that writes the option needs no clean-up, because it
+// ends with its process.
 func CleanUp() error { return tcfilter.CleanUp(namePrefix) }

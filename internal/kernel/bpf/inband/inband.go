@@ -1,18 +1,17 @@
-// Package inband writes the address of a server into a SYN, and marks authentic SYNs of this kind for netfilter at
-// the other end. It contains the eBPF programs of both ends of in-band detours. It deals with sockets, packets, keys
-// and marks, not with waypoints. Only internal/agent, internal/tunnel, internal/waypoint, internal/doctor and
-// lab/bench may import it.
+// Package inband implements both ends of in-band detours with eBPF programs: one end writes a server's address into a
+// SYN, the other marks authentic SYNs of this kind for netfilter. It deals with sockets, packets, keys and marks, not
+// with waypoints. Only internal/agent, internal/tunnel, internal/waypoint, internal/doctor and lab/bench may import it.
 //
-// The option is an experimental one (RFC 6994) of eight bytes: kind 254, length 8, experiment id 0xdc01, IPv4
-// address of the server. MPTCP leaves no more room in the SYN of a join.
+// The option is an experimental one (RFC 6994) of eight bytes: kind 254, length 8, experiment id 0xdc01, IPv4 address
+// of the server. The SYN of an MPTCP join has no room for more.
 //
-// The authenticator is 32 bits in the TSecr of the same SYN, which has no meaning there (RFC 7323, section 3.2):
+// The authenticator is 32 bits in the TSecr of the same SYN, which has no meaning there (RFC 7323, section 3.2). It is
 // SipHash-2-4 over the fields that the receiver uses and those that differ in every SYN (see [Authenticator]).
 //
-// A [Sender] has two programs. One, at the sockets' hook (sockops, on a cgroup), writes the option into the SYNs of
-// expected joins, and into no others. The other, at tc's egress, computes the authenticator. A [Receiver] has one
-// program at tc's ingress, before netfilter. It checks the authenticator, refuses replays, clears the TSecr and sets
-// the packet's mark. SYNs that it does not accept pass unchanged, without a mark.
+// A [Sender] has two programs. The first, at the sockets' hook (sockops, on a cgroup), writes the option into the SYNs
+// of expected joins only. The second, at tc's egress, computes the authenticator. A [Receiver] has one program at tc's
+// ingress, before netfilter. It checks the authenticator, refuses replays, clears the TSecr and sets the packet's mark.
+// SYNs that it does not accept pass unchanged, without a mark.
 //
 // CAP_BPF and CAP_NET_ADMIN are enough, except for adopting an earlier process's keys, which needs CAP_SYS_ADMIN.
 package inband
@@ -42,7 +41,7 @@ type Auth struct {
 type Join struct {
 	Local, Remote netip.AddrPort
 	Server        netip.Addr
-	Auth          *Auth // nil: no authenticator, the TSecr stays as it is
+	Auth          *Auth // nil: no authenticator; the TSecr does not change
 }
 
 // ErrNoTimestamps means that the namespace's SYNs have no TSecr.

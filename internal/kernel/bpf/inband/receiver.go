@@ -14,11 +14,11 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
 )
 
-// kept lists the maps that outlive a process. The others hold nothing between packets.
+// kept lists the maps that a later process adopts. The other maps hold nothing between packets.
 var kept = []string{"clients", "seen", "counts"}
 
-// MaxSlots is the maximum number of keys for one address. Several members may be behind it, and each may have an old
-// key beside its new one.
+// MaxSlots is the greatest number of keys for one address. Several members may be behind it, and each may have an old
+// key besides its new one.
 const MaxSlots = 32
 
 // Slot is one key of a client's address.

@@ -103,8 +103,8 @@ func (s *Sender) Timestamps() (bool, error) {
 	return len(value) > 0 && value[0] != '0', nil
 }
 
-// joinLife is how long a join is expected unless Forget is called. By default the kernel gives up a SYN after about
-// two minutes.
+// joinLife is the time for which a join is expected unless Forget is called. By default the kernel gives up a SYN after
+// about two minutes.
 const joinLife = 3 * time.Minute
 
 // Expect makes the SYNs of a join carry the option, until the connection is established, given up or forgotten, or

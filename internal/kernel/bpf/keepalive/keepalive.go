@@ -1,8 +1,8 @@
 // Package keepalive makes TCP send keep-alive probes on single subflows of MPTCP connections that other processes
-// opened. Every TCP answers probes, so they distinguish a broken path from an unused one. The socket option of an
-// MPTCP socket affects all subflows, and only its owner can set it. A sockops program can set it on one subflow: it
-// sets the options when the subflow sends its next segment, and at the end restores those of the subflow's own
-// program. Only internal/agent may import it.
+// opened. Every TCP answers probes, so they distinguish a broken path from an unused one. The socket option of an MPTCP
+// socket affects all subflows, and only its owner can set it. A sockops program can set it on one subflow. It sets the
+// options when the subflow sends its next segment, and later restores the values of the subflow's own program. Only
+// internal/agent may import it.
 package keepalive
 
 import (
@@ -19,9 +19,9 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -tags linux probe probe.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
-// The first probe leaves a second after the last received segment, further ones a second apart. The agent ends
-// subflows that do not answer. If the agent is gone, the kernel does so after this many probes. With a loss of one
-// probe in ten, it will practically never end a working path.
+// The first probe leaves a second after the last received segment, and further ones a second apart. The agent ends
+// subflows that do not answer. If there is no agent any more, the kernel ends them after count probes. If one probe in
+// ten is lost, it practically never ends a path that works.
 const (
 	idleSeconds     = 1
 	intervalSeconds = 1
@@ -41,7 +41,7 @@ type wish struct {
 type Prober struct {
 	objects probeObjects
 	link    link.Link
-	mu      sync.Mutex // of what is read and written back
+	mu      sync.Mutex // guards reading an entry and writing it back
 }
 
 // Open enables probes on subflows that processes of a cgroup open from now on in the thread's network namespace. The

@@ -18,9 +18,9 @@ import (
 
 // Scope selects the programs whose sockets become MPTCP.
 type Scope struct {
-	// NetworkNamespace is an inode number as in /proc/PID/ns/net.
+	// NetworkNamespace is the inode number of /proc/PID/ns/net.
 	NetworkNamespace uint32
-	// Cgroup is a folder of the cgroup v2 hierarchy, whose processes are selected. Empty: all processes in the
+	// Cgroup is a folder of the cgroup v2 hierarchy. Only its processes are selected. Empty: all processes in the
 	// network namespace.
 	Cgroup string
 }

@@ -1,10 +1,10 @@
-// Package police bounds the rate at which single TCP connections are received, without the sender's help: a program at
-// tc's ingress marks the data that comes above a token bucket with CE (RFC 3168), and the sender slows down as if it
-// had met a full queue that drops nothing. Data of a sender that does not do ECN is dropped instead. Acknowledgements
-// and other segments without data always pass.
+// Package police limits the rate at which single TCP connections are received, without the sender's help. A program at
+// tc's ingress sets CE (RFC 3168) in data above a token bucket, and the sender slows down as if it had met a full queue
+// that drops nothing. If the sender does not do ECN, that data is dropped instead. Acknowledgements and other segments
+// without data always pass.
 //
-// A connection does ECN if one end asks for it in its SYN: by the sysctl net.ipv4.tcp_ecn, or the route's features ecn.
-// Linux' servers agree by default. The kernel's own police action is a module that many kernels lack.
+// A connection does ECN if one end asks for it in its SYN, because of the sysctl net.ipv4.tcp_ecn or the route's
+// "features ecn". Linux servers agree by default. The kernel's own police action is a module that many kernels lack.
 //
 // CAP_BPF and CAP_NET_ADMIN are enough. The bounds end with the process that has the Policer open.
 package police

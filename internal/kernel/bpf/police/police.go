@@ -14,28 +14,29 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/tcfilter"
 )
 
-// MaxFlows is the number of connections that can have a bound at a time.
+// MaxFlows is the greatest number of connections that can have a bound at a time.
 const MaxFlows = 4096
 
 const (
 	filterName = tcfilter.Prefix + "police"
-	priority   = 200 // before filters that take packets past others
+	priority   = 200 // before filters that forward packets without the others
 	// leastBurst is the size of the largest packet that the kernel makes of several received ones (GRO).
 	leastBurst = 64 << 10
-	// burstTime is the time for which a connection may exceed its rate after it was idle.
-	burstTime = 8 // a second divided by this
+	// burstTime divides a rate per second to get the burst: the data that a connection may receive above its rate after
+	// it was idle.
+	burstTime = 8
 )
 
 // ErrFull is returned if MaxFlows connections have a bound already.
 var ErrFull = errors.New("too many connections have a bounded rate")
 
-// Flow names the packets of one TCP connection that this host receives.
+// Flow identifies the packets of one TCP connection that this host receives.
 type Flow struct{ Src, Dst netip.AddrPort }
 
 // Counts counts a connection's segments with data since it got its first bound.
 type Counts struct{ Passed, Marked, Dropped uint64 }
 
-// UnavailableError reports that this host cannot have the program, and what would mend it.
+// UnavailableError reports why this host cannot load the program, and how to fix it.
 type UnavailableError struct {
 	Mend string
 	Err  error
@@ -49,17 +50,17 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 
 const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
 
-// Policer bounds connections in one network namespace: that of the thread that opened it. Its methods may be called from
-// anywhere and at the same time.
+// Policer limits connections in one network namespace: that of the thread that opened it. Its methods may be called
+// from any goroutine.
 type Policer struct {
 	objects policeObjects
 
-	mu     sync.Mutex // of what follows, and of changes to the map
+	mu     sync.Mutex // guards the fields below, and changes to the map
 	filter tcfilter.Filter
 }
 
-// Open makes the program ready; Attach puts it to work. An error that wraps *UnavailableError means that the host cannot
-// have it.
+// Open loads the program; Attach attaches it. An error that wraps *UnavailableError means that this host cannot load
+// the program.
 func Open() (_ *Policer, err error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -85,15 +86,15 @@ func Open() (_ *Policer, err error) {
 	return p, nil
 }
 
-// Attach bounds what comes in over exactly these interfaces, given by their indexes. It may be called again whenever they
-// change. A missing one is no error.
+// Attach attaches the program to exactly these interfaces, given by their indexes. Call it again when they change. A
+// missing interface is not an error.
 func (p *Policer) Attach(interfaces []int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.filter.Set(interfaces)
 }
 
-// Bound bounds a connection to so many bits of IP packets a second from now on. It replaces an earlier bound.
+// Bound limits a connection to bitsPerSecond of IP packets from now on. It replaces an earlier bound.
 func (p *Policer) Bound(flow Flow, bitsPerSecond uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +120,7 @@ func (p *Policer) Bound(flow Flow, bitsPerSecond uint64) error {
 	return nil
 }
 
-// Free ends the bound of a connection. One that has none is no error.
+// Free ends the bound of a connection. It is not an error if there is none.
 func (p *Policer) Free(flow Flow) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,8 +130,8 @@ func (p *Policer) Free(flow Flow) error {
 	return nil
 }
 
-// Counts returns the numbers of passed, marked and dropped segments of a connection. It returns false if the connection has no
-// bound.
+// Counts returns the numbers of passed, marked and dropped segments of a connection. It returns false if the connection
+// has no bound.
 func (p *Policer) Counts(flow Flow) (Counts, bool, error) {
 	var b policeBucket
 	err := p.objects.Buckets.Lookup(keyOf(flow), &b)
@@ -161,7 +162,7 @@ func keyOf(f Flow) (key policeTuple) {
 	return key
 }
 
-// words returns an address and a port as they are in packets. IPv4 is mapped into IPv6.
+// words returns an address and a port in the form that they have in packets. IPv4 is mapped into IPv6.
 func words(a netip.AddrPort) (words [4]uint32, port uint16) {
 	bytes := a.Addr().As16()
 	for i := range words {

@@ -17,7 +17,7 @@ import (
 type Error struct {
 	Mend string
 	Err  error
-	// Occupied reports whether there is one, whose programs allow no other.
+	// Occupied reports whether the cgroup exists, but its programs allow no other.
 	Occupied bool
 }
 
@@ -49,7 +49,7 @@ func OpenCgroup(path string) (*os.File, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("cgroup v2 cannot be seen: another file system is mounted over %s", place)
 		} else if u, ok := errors.AsType[*Error](err); ok {
-			err = u.Err // its advice is for a configured folder
+			err = u.Err // the advice in u is for a configured folder
 		}
 		why = err
 	}
@@ -79,8 +79,8 @@ func openCgroup2(path string) (*os.File, error) {
 	return file, nil
 }
 
-// cgroupMounts returns the mount points of cgroup v2, those first that show most of the hierarchy: a bind mount may
-// show only a part of it.
+// cgroupMounts returns the mount points of cgroup v2. Those that show most of the hierarchy come first: a bind mount
+// may show only a part of it.
 func cgroupMounts(mountinfo io.Reader) ([]string, error) {
 	type mount struct{ root, place string }
 	var found []mount
@@ -103,8 +103,8 @@ func cgroupMounts(mountinfo io.Reader) ([]string, error) {
 	return places, lines.Err()
 }
 
-// depth returns the depth of a folder below the root of the hierarchy as this process sees it. Folders above that
-// root begin with /.. .
+// depth returns the depth of a folder below this process's root of the hierarchy. Folders above that root begin with
+// /.. .
 func depth(root string) int {
 	n := 0
 	for part := range strings.SplitSeq(root, "/") {

@@ -1,5 +1,5 @@
-// Package sockops contains the shared code of our programs at a cgroup's sockets: opening the cgroup whose sockets they
-// see, attaching them, and identifying the sockets of one network namespace. Only packages below internal/kernel/bpf may import it.
+// Package sockops contains the shared code of our programs at a cgroup's sockets: it opens the cgroup, attaches the
+// programs, and identifies the sockets of one network namespace. Only packages below internal/kernel/bpf may import it.
 package sockops
 
 import (
@@ -23,7 +23,7 @@ func Load(cgroup string, spec *ebpf.CollectionSpec, settings map[string]any, obj
 	return LoadSharing(cgroup, spec, settings, nil, objects, program)
 }
 
-// LoadSharing is Load with maps of other programs, by their names in the spec.
+// LoadSharing is like Load, but uses the given maps of other programs, by their names in the spec.
 func LoadSharing(cgroup string, spec *ebpf.CollectionSpec, settings map[string]any, shared map[string]*ebpf.Map, objects io.Closer, program func() *ebpf.Program) (link.Link, error) {
 	folder, err := OpenCgroup(cgroup)
 	if err != nil {
@@ -52,9 +52,9 @@ func LoadSharing(cgroup string, spec *ebpf.CollectionSpec, settings map[string]a
 }
 
 // Attach attaches a program to a hook at the sockets of a cgroup, until the link is closed or its process ends. If the
-// programs that are there allow no other, the error is an [*Error].
+// programs that are attached already allow no other, the error is an [*Error].
 func Attach(cgroup *os.File, program *ebpf.Program, hook ebpf.AttachType) (link.Link, error) {
-	// Not link.AttachCgroup, because its fallback would outlive the process.
+	// link.AttachCgroup is not used, because its fallback would outlive the process.
 	attached, err := link.AttachRawLink(link.RawLinkOptions{
 		Target: int(cgroup.Fd()), Program: program, Attach: hook,
 	})
@@ -64,7 +64,7 @@ func Attach(cgroup *os.File, program *ebpf.Program, hook ebpf.AttachType) (link.
 	return attached, nil
 }
 
-// occupied adds advice to an error of attaching a loaded program. The rights for that were enough to load it.
+// occupied adds advice to an error of attaching. The program is already loaded, so the reason is not a lack of rights.
 func occupied(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
@@ -90,8 +90,7 @@ func NamespaceCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// Ports returns a socket's ports as the programs have them: each in network byte order, the local one in
-// the lower half.
+// Ports returns a socket's ports in the programs' form: each in network byte order, the local one in the lower half.
 func Ports(local, remote netip.AddrPort) uint64 {
 	wire := func(port uint16) uint64 {
 		return uint64(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port)))
@@ -99,7 +98,7 @@ func Ports(local, remote netip.AddrPort) uint64 {
 	return wire(local.Port()) | wire(remote.Port())<<32
 }
 
-// Ends is struct subflow of ends.h: the addresses and ports of a subflow as the programs have them.
+// Ends has the addresses and ports of a subflow in the programs' form (struct subflow of ends.h).
 type Ends struct {
 	Local, Remote [2]uint64
 	Ports         uint64

@@ -20,8 +20,8 @@ func (m Maps) Close() {
 	}
 }
 
-// Adopt returns those maps named kept of filters with a name that an earlier process left at ingress, if they match
-// spec. It returns none without CAP_SYS_ADMIN, or if another version of the programs had different maps.
+// Adopt returns maps that an earlier process left: those named kept, of filters with the given name at ingress, if they
+// match spec. It returns none without CAP_SYS_ADMIN, or if another version of the programs had different maps.
 func Adopt(handle *netlink.Handle, name string, spec *ebpf.CollectionSpec, kept ...string) (Maps, error) {
 	state, err := readQdiscs(handle)
 	if err != nil {
@@ -44,7 +44,7 @@ func Adopt(handle *netlink.Handle, name string, spec *ebpf.CollectionSpec, kept 
 			switch {
 			case errors.Is(err, unix.EPERM):
 				return nil, nil
-			case errors.Is(err, unix.ENOENT): // it was removed meanwhile
+			case errors.Is(err, unix.ENOENT): // it was removed in the meantime
 			case err != nil:
 				return nil, fmt.Errorf("take over the maps of the filter %s on %s: %w", filter.Name, link.Attrs().Name, err)
 			case len(maps) == len(kept):
@@ -57,7 +57,7 @@ func Adopt(handle *netlink.Handle, name string, spec *ebpf.CollectionSpec, kept 
 	return nil, nil
 }
 
-// mapsOf returns those of a program's maps that are named kept and match spec.
+// mapsOf returns the maps of a program that are named kept and match spec.
 func mapsOf(id ebpf.ProgramID, spec *ebpf.CollectionSpec, kept []string) (_ Maps, err error) {
 	program, err := ebpf.NewProgramFromID(id)
 	if err != nil {

@@ -199,7 +199,7 @@ func (l filterList) named(prefix string) []*netlink.BpfFilter {
 
 func listFilters(handle *netlink.Handle, link netlink.Link, qdisc string) (filterList, error) {
 	places := []uint32{AtIngress, AtEgress}
-	if qdisc == "ingress" { // which lists its only hook under both names
+	if qdisc == "ingress" { // it lists its only hook under both names
 		places = places[:1]
 	}
 	var all filterList

@@ -10,8 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Links maintains one program on interfaces by TCX (Linux 6.6 or newer). Its programs run before all filters of a
-// clsact qdisc, and need none. The kernel detaches them when the process ends, also after SIGKILL. Links is not safe for
+// Links maintains one program on interfaces by TCX (Linux 6.6 or newer). Its programs need no clsact qdisc, and run
+// before all filters of one. The kernel detaches them when the process ends, also after SIGKILL. Links is not safe for
 // concurrent use.
 type Links struct {
 	Handle  *netlink.Handle // of rtnetlink, in the namespace
@@ -55,8 +55,8 @@ func (l *Links) add(index int) error {
 	return nil
 }
 
-// detached reports whether the kernel has detached a program because its interface is gone. The index may belong to
-// another one now.
+// detached reports whether the kernel has detached a program because its interface is gone. Another interface may have
+// its index now.
 func detached(l link.Link) bool {
 	info, err := l.Info()
 	return err != nil || info.TCX() == nil || info.TCX().Ifindex == 0

@@ -38,7 +38,7 @@ func readQdiscs(handle *netlink.Handle) (*qdiscs, error) {
 	return state, nil
 }
 
-// whole repeats list if its result may be incomplete because something changed meanwhile.
+// whole repeats list while its result may be incomplete because something changed in the meantime.
 func whole(list func() error) (err error) {
 	for range 10 {
 		if err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

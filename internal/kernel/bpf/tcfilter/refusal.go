@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mend returns advice for a kernel that refused programs with err. kernel describes what they need.
+// Mend returns advice for a kernel that refused programs with err. kernel describes what the programs need.
 func Mend(err error, kernel string) string {
 	var rejected *ebpf.VerifierError
 	lacking := lackingRights()
@@ -29,7 +29,8 @@ func Mend(err error, kernel string) string {
 	return "unexpected: please report it with `uname -a`"
 }
 
-// lackingRights returns advice that names the capabilities that the thread lacks; empty: none.
+// lackingRights returns advice that names the missing capabilities of the thread, or an empty string if none is
+// missing.
 func lackingRights() string {
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {

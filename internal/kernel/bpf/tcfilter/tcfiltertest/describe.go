@@ -1,4 +1,4 @@
-// Package tcfiltertest shows what filters there are. It is for tests.
+// Package tcfiltertest lists tc filters. Only tests import it.
 package tcfiltertest
 
 import (
@@ -10,8 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Describe is the qdiscs for filters and the filters in the thread's network
-// namespace, one a line.
+// Describe returns the qdiscs for filters and the filters in the thread's network namespace, one a line.
 func Describe(t testing.TB) string {
 	t.Helper()
 	links, err := netlink.LinkList()
@@ -37,7 +36,7 @@ func describe(t testing.TB, link netlink.Link) (lines []string) {
 		places := map[uint32]string{netlink.HANDLE_MIN_INGRESS: "ingress", netlink.HANDLE_MIN_EGRESS: "egress"}
 		switch q.Type() {
 		case "clsact":
-		case "ingress": // which shows the one place it has under both names
+		case "ingress": // it lists its only hook under both names
 			delete(places, netlink.HANDLE_MIN_EGRESS)
 		default:
 			continue
