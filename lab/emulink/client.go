@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/lab/remote"
 )
 
-// Link is a pair of TUN devices (IFF_TUN, IFF_NO_PI) and the properties of the link between them.
+// Link describes a link: a pair of TUN devices (IFF_TUN, IFF_NO_PI) and the properties of the link between them.
 type Link struct {
 	A, B       *os.File
 	AtoB, BtoA Params
@@ -29,7 +29,7 @@ type Link struct {
 // Emulator is a running emulator process. Its methods may be called from any goroutine.
 type Emulator struct {
 	cmd    *exec.Cmd
-	stderr bytes.Buffer // read after exited only
+	stderr bytes.Buffer // may be read only after exited
 	exited chan struct{}
 	log    *slog.Logger
 
@@ -41,15 +41,15 @@ type Emulator struct {
 // exitGrace limits how long Close waits for the process to exit before it kills it.
 const exitGrace = 5 * time.Second
 
-// Start runs an emulator process that carries packets between the devices of each link. It has its own copies
-// of the files. The seed makes loss and jitter repeatable: the n-th packet of a direction always has the same
-// fate. The calling program's main must call Stage. ctx bounds only the start.
+// Start runs an emulator process that carries packets between the devices of each link. The process has its own copies
+// of the files. The seed makes loss and jitter repeatable: the n-th packet of a direction always has the same fate. The
+// main function of the calling program must call Stage. ctx limits only the start.
 func Start(ctx context.Context, links []Link, seed uint64, log *slog.Logger) (*Emulator, error) {
 	req := StartRequest{Seed: seed}
 	e := &Emulator{exited: make(chan struct{}), log: log}
 	e.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{stageName}, Dir: "/",
-		// A terminal's Ctrl-C is for the caller only.
+		// A terminal's Ctrl-C reaches only the caller.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	for i, l := range links {
@@ -108,7 +108,7 @@ func (e *Emulator) call(method string, args, reply any) error {
 	return nil
 }
 
-// Set changes both directions of a link.
+// Set changes the parameters of both directions of a link.
 func (e *Emulator) Set(link int, ab, ba Params) error {
 	if err := errors.Join(ab.Validate(), ba.Validate()); err != nil {
 		return err
@@ -116,12 +116,12 @@ func (e *Emulator) Set(link int, ab, ba Params) error {
 	return e.call("Set", SetRequest{Link: link, AtoB: ab, BtoA: ba}, nil)
 }
 
-// Down makes a link drop everything, including packets in flight, or ends that.
+// Down starts or stops dropping all packets on a link, including those in flight.
 func (e *Emulator) Down(link int, down bool) error {
 	return e.call("Down", DownRequest{Link: link, Down: down}, nil)
 }
 
-// SetStation changes what happens to packets at a host that an End names.
+// SetStation changes what happens to packets at a host. An End of a link must name the host.
 func (e *Emulator) SetStation(s Station) error { return e.call("SetStation", s, nil) }
 
 // Stats returns a link's counters since the start or the last Reset.
@@ -134,11 +134,10 @@ func (e *Emulator) Stats(link int) (ab, ba Stats, err error) {
 // Reset sets the counters of all links to zero.
 func (e *Emulator) Reset() error { return e.call("Reset", struct{}{}, nil) }
 
-// Scheduling describes the priority of the emulator's thread: SCHED_FIFO, or what was permitted instead and
-// why.
+// Scheduling describes the priority of the emulator's thread: SCHED_FIFO, or what the system permitted instead and why.
 func (e *Emulator) Scheduling() string { return e.scheduling }
 
-// Close ends the process.
+// Close ends the emulator process.
 func (e *Emulator) Close() error {
 	e.closing.Store(true)
 	err := e.remote.Close()

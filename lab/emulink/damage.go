@@ -18,10 +18,10 @@ const (
 	ipv6NextAt     = 6
 	tcpOffsetAt    = 12
 	tcpChecksumAt  = 16
-	fragmentMask   = 0x3fff // more fragments, and the offset
+	fragmentMask   = 0x3fff // the bit "more fragments" and the offset
 )
 
-// ipPayload returns the data behind a packet's IP header, and the protocol from that header. Data that is no
+// ipPayload returns the data behind a packet's IP header, and the protocol that the header names. Data that is not an
 // IP packet has no payload.
 func ipPayload(data []byte) (payload []byte, protocol byte) {
 	switch {
@@ -37,7 +37,7 @@ func ipPayload(data []byte) (payload []byte, protocol byte) {
 	return nil, 0
 }
 
-// tcpPayload returns a packet's TCP segment and the offset of its payload. It is not ok for fragments and
+// tcpPayload returns a packet's TCP segment and the offset of the segment's payload. ok is false for fragments and for
 // segments without payload.
 func tcpPayload(data []byte) (segment []byte, payload int, ok bool) {
 	segment, protocol := ipPayload(data)
@@ -51,7 +51,7 @@ func tcpPayload(data []byte) (segment []byte, payload int, ok bool) {
 	return segment, payload, payload >= tcpMinHeader && payload < len(segment)
 }
 
-// flipBit flips one bit behind a packet's IP header, and reports whether there is any.
+// flipBit flips one bit behind a packet's IP header. It reports whether the packet has any.
 func flipBit(data []byte, draws *rand.PCG) bool {
 	payload, _ := ipPayload(data)
 	if len(payload) == 0 {
@@ -75,7 +75,7 @@ func changeByte(segment []byte, payload int, draws *rand.PCG) {
 	binary.BigEndian.PutUint16(segment[tcpChecksumAt:], ^uint16(sum))
 }
 
-// wordAt returns 16 bits of a segment as checksums use them: padded with zero.
+// wordAt returns 16 bits of a segment, padded with zeros as for a checksum.
 func wordAt(segment []byte, at int) uint16 {
 	if at+1 == len(segment) {
 		return uint16(segment[at]) << 8

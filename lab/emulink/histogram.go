@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// histogram counts durations in buckets whose width is at most 1/32 of their
-// value, from a nanosecond to half an hour.
+// histogram counts durations from a nanosecond to half an hour, in buckets whose width is at most 1/32 of their value.
 type histogram struct {
 	buckets [40 * subBuckets]uint32
 	count   uint64
@@ -30,7 +29,7 @@ func bucket(v int64) int {
 	return shift*subBuckets + int(v>>shift)
 }
 
-// upper returns the largest value in a bucket.
+// upper returns the largest value that belongs to a bucket.
 func upper(bucket int) int64 {
 	if bucket < subBuckets {
 		return int64(bucket)
@@ -39,7 +38,7 @@ func upper(bucket int) int64 {
 	return int64(bucket-shift*subBuckets+1)<<shift - 1
 }
 
-// percentile returns an upper bound of the value that share q of all do not exceed.
+// percentile returns an upper bound of the q-quantile of all values.
 func (h *histogram) percentile(q float64) time.Duration {
 	rank := uint64(q * float64(h.count))
 	var seen uint64

@@ -16,10 +16,10 @@ type fate struct {
 type impairer struct {
 	jitter, loss, burst, reorder, duplicate, corrupt, tamper *rand.PCG
 
-	inBurst bool // the bad state of the Gilbert–Elliott model
+	inBurst bool // in the bad state of the Gilbert–Elliott model
 }
 
-// newImpairer returns an impairer. Those with the same seed and different numbers draw differently.
+// newImpairer returns an impairer. Impairers with the same seed and different numbers draw different random numbers.
 func newImpairer(seed, number uint64) impairer {
 	stream := func(impairment uint64) *rand.PCG { return rand.NewPCG(seed, impairment<<32|number) }
 	return impairer{
@@ -41,8 +41,8 @@ func (l *impairer) draw(p Params, data []byte) fate {
 	}
 }
 
-// isLost advances the burst model by one packet and reports whether this packet is lost. It always draws for
-// both kinds of loss, so that neither shifts the other's random numbers.
+// isLost advances the burst model by one packet and reports whether this packet is lost. It always draws for both kinds
+// of loss, so that neither affects the other's sequence of random numbers.
 func (l *impairer) isLost(p Params) bool {
 	byChance := chance(l.loss, p.Loss)
 	switch {

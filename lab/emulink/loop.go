@@ -15,15 +15,15 @@ import (
 // does not delay the others.
 const batch = 32
 
-// port is a pipe with the devices it reads from and writes to.
+// port is a pipe with the devices that it reads from and writes to.
 type port struct {
 	*pipe
 	in, out int
 	back    *port // the other direction
-	// What happens to packets at the hosts where they come from and go to, nil if nothing.
+	// The stations of the sending and the receiving host; nil if the host has none.
 	near, far *station
 	nearHost  string
-	farAddr   [2]netip.Addr // of the host where they go to, on this link
+	farAddr   [2]netip.Addr // the receiving host's, on this link
 }
 
 // loop carries packets. Everything except do runs on one thread.
@@ -77,7 +77,7 @@ func (l *loop) watch(fd, port int) error {
 // now returns the time on the monotonic clock since start.
 func (l *loop) now() int64 { return int64(time.Since(l.start)) }
 
-// do runs f on the loop's thread, between two packets, and waits until it returns.
+// do runs f on the loop's thread, at a moment when no packet is being handled, and waits until f returns.
 func (l *loop) do(f func(now int64)) error {
 	done := make(chan struct{})
 	select {
@@ -99,8 +99,8 @@ func (l *loop) do(f func(now int64)) error {
 
 // run carries packets until a system call fails. Its thread must be locked.
 //
-// It makes raw system calls, which do not involve Go's scheduler: nothing else needs this thread's slot, and
-// getting it back would take time.
+// It makes raw system calls, which bypass Go's scheduler. Nothing else needs this thread's slot, and getting the slot
+// back after a normal call would take time.
 func (l *loop) run() {
 	for {
 		now, latest := l.deliver()
@@ -125,10 +125,10 @@ func (l *loop) run() {
 	}
 }
 
-// deliver writes the packets that are due, up to a batch for each pipe. It returns the current time and the
-// latest time to deliver the next packet, which may have passed.
+// deliver writes the packets that are due, up to a batch for each pipe. It returns the current time and the latest time
+// to deliver the next packet, which may have passed.
 //
-// Reading the clock is a large part of the work, so it is read once per delivered packet only.
+// Reading the clock is a large part of the work, so deliver reads it only once per packet.
 func (l *loop) deliver() (now, latest int64) {
 	now, latest = l.now(), math.MaxInt64
 	for i := range l.ports {
@@ -210,7 +210,7 @@ func (l *loop) receive(p *port) {
 		case errno == unix.EAGAIN || errno == unix.EINTR:
 			return
 		default:
-			// If this fails, the loop is busy at worst.
+			// If this fails, the loop is busy, but works.
 			_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, p.in, nil)
 			return
 		}

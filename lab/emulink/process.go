@@ -34,7 +34,7 @@ func serve(in io.Reader, out io.Writer) error {
 	return remote.Serve(&service{}, in, out)
 }
 
-// service has the methods that an Emulator calls, in the form of net/rpc. Start is the first.
+// service has the methods that an Emulator calls through net/rpc. The first call must be Start.
 type service struct{ loop *loop }
 
 // StartRequest is the argument of Start.
@@ -63,7 +63,7 @@ type DownRequest struct {
 	Down bool
 }
 
-// Start starts the loop, and replies how it is scheduled.
+// Start starts the loop. Its reply describes the scheduling of the loop's thread.
 func (s *service) Start(req StartRequest, scheduling *string) error {
 	var ports []port
 	stations := map[string]*station{}
@@ -120,7 +120,7 @@ func (s *service) Down(req DownRequest, _ *struct{}) error {
 	})
 }
 
-// Stats replies a link's counters.
+// Stats replies with a link's counters.
 func (s *service) Stats(link int, both *[2]Stats) error {
 	return s.onLink(link, func(now int64, ab, ba *port) { *both = [2]Stats{ab.snapshot(now), ba.snapshot(now)} })
 }
@@ -134,7 +134,7 @@ func (s *service) Reset(_ struct{}, _ *struct{}) error {
 	})
 }
 
-// onLink acts on the two directions of a link, between two packets.
+// onLink calls act with the two directions of a link, at a moment when no packet is being handled.
 func (s *service) onLink(i int, act func(now int64, ab, ba *port)) error {
 	if i < 0 || 2*i >= len(s.loop.ports) {
 		return fmt.Errorf("there is no link %d", i)

@@ -5,14 +5,16 @@ import (
 	"time"
 )
 
-// Radio describes the radio of a mobile device at an end of a link, which both directions use. It is off until a packet
-// comes, and then needs Wake until it carries anything. When nothing came for Sleep, it uses less power, but carries at
-// once; after as long again it is off. Only TCP uses it: what hosts and
-// routers multicast now and then would keep it on. These are the states IDLE, CELL_DCH and CELL_FACH of UMTS (Detal 2014, 2.2.1), where
-// the second timer differs between networks, and the lower rate of CELL_FACH is left out. The zero value is always on.
+// Radio describes the radio of a mobile device at an end of a link. Both directions use it. It is off until a packet
+// comes, and then needs the time Wake before it carries anything. After the time Sleep without packets it uses less
+// power, but still carries at once. After another Sleep it is off.
+//
+// Only TCP uses the radio, because multicasts of hosts and routers would keep it on. The states are IDLE, CELL_DCH and
+// CELL_FACH of UMTS (Detal 2014, 2.2.1). The model ignores that the second timer differs between networks, and that
+// CELL_FACH has a lower rate. The zero Radio is always on.
 type Radio struct {
 	Wake, Sleep time.Duration
-	Power, Low  float64 // mW: waking up and on, and before it is off
+	Power, Low  float64 // mW: while it wakes up and is on, and before it is off
 }
 
 const maxPower = 1e6 // mW
@@ -32,22 +34,22 @@ func (r Radio) Validate() error {
 	return nil
 }
 
-// radio is a Radio in use. Times are in nanoseconds since any epoch, and never decrease.
+// radio is the state of a Radio. Times are in nanoseconds since any epoch, and never decrease.
 type radio struct {
 	Radio
 	used   bool
-	last   int64   // when it last carried, or will when it is awake
+	last   int64   // when it last carried a packet, or will carry the one that woke it
 	until  int64   // energy is counted until then
 	energy float64 // mW ns, since the start or the last reset
 }
 
-// isTCP reports whether an IP packet is of TCP. An IPv6 packet with extension headers is not.
+// isTCP reports whether an IP packet contains TCP. It returns false for IPv6 packets with extension headers.
 func isTCP(packet []byte) bool {
 	const protocol4, protocol6, tcp = 9, 6, 6
 	return len(packet) > protocol4 && (packet[0]>>4 == 4 && packet[protocol4] == tcp || packet[0]>>4 == 6 && packet[protocol6] == tcp)
 }
 
-// use returns when the radio carries a packet that comes now.
+// use returns the time at which the radio carries a packet that comes now.
 func (r *radio) use(now int64) int64 {
 	r.count(now)
 	switch {
@@ -59,7 +61,7 @@ func (r *radio) use(now int64) int64 {
 	return r.last
 }
 
-// count counts the energy until now.
+// count adds the energy used until now.
 func (r *radio) count(now int64) {
 	if r.used {
 		low, off := r.last+int64(r.Sleep), r.last+2*int64(r.Sleep)
@@ -68,7 +70,7 @@ func (r *radio) count(now int64) {
 	r.until = now
 }
 
-// joules returns the energy until now.
+// joules returns the energy used until now.
 func (r *radio) joules(now int64) float64 {
 	r.count(now)
 	return r.energy / 1e3 / float64(time.Second)

@@ -12,12 +12,12 @@ import (
 
 // End describes one end of a link.
 type End struct {
-	Host string // "" if packets are left alone there
-	// Addresses are the host's on this link, of IPv4 and IPv6.
+	Host string // "" if nothing handles packets there
+	// Addresses are the host's IPv4 and IPv6 address on this link.
 	Addresses [2]netip.Addr
 }
 
-// Station configures a middlebox and a router that handle packets at a host, beside its kernel.
+// Station configures the middlebox and the router that handle packets at a host, beside the host's kernel.
 type Station struct {
 	Host      string
 	Addresses []netip.Addr // all of the host
@@ -27,10 +27,10 @@ type Station struct {
 	Seed      uint64
 }
 
-// station is a Station at work. The loop's thread owns it.
+// station is the state of a Station. Only the loop's thread uses it.
 type station struct {
-	box    *middlebox.Box    // nil: none
-	router *middlebox.Router // nil: the kernel answers
+	box    *middlebox.Box    // nil if there is none
+	router *middlebox.Router // nil if the host's kernel answers
 }
 
 // set replaces the middlebox and the router of a host.
@@ -44,7 +44,7 @@ func (s *station) set(to Station) {
 	}
 	if s.box != nil || s.router != nil {
 		const normal = 100
-		debug.SetGCPercent(normal) // boxes allocate
+		debug.SetGCPercent(normal) // middleboxes and routers allocate
 	}
 }
 
@@ -60,15 +60,15 @@ func (s *service) SetStation(to Station, _ *struct{}) error {
 	})
 }
 
-// pass has a middlebox handle the packet of n bytes that its host has just sent to the link. It reports whether it
-// has: then nothing is left to do.
+// pass lets the middlebox of the sending host handle a packet that a device has just sent to the link. handled is true
+// if the caller must not forward the packet any more.
 func (p *port) pass(now int64, packet []byte) (handled bool) {
 	if p.near == nil || p.near.box == nil {
 		return false
 	}
 	on, back := p.near.box.Pass(packet)
 	for _, b := range back {
-		// As if it had come over this link: the host's kernel forwards it to where it belongs.
+		// Write it as if it had come over this link. The host's kernel forwards it to its destination.
 		if _, err := unix.Write(p.in, b); err != nil {
 			p.stats.WriteErrors++
 		}
@@ -93,8 +93,8 @@ func (p *port) inject(now int64, b []byte) {
 	p.offer(now, len(b))
 }
 
-// expire has a router answer a packet whose time to live ends at the link's far end. It reports whether it has:
-// then the packet is not delivered.
+// expire lets the router at the link's far end answer a packet whose time to live ends there. expired is true if the
+// packet must not be delivered.
 func (p *port) expire(now int64, packet []byte) (expired bool) {
 	if p.far == nil || p.far.router == nil {
 		return false

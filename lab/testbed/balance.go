@@ -7,8 +7,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// equal returns the other interfaces of a host through which a link's network is reached as cheaply as by the
-// shortest path: those whose peer is on such a path.
+// equal returns the other interfaces through which a host reaches a link's network as cheaply as by via. An interface
+// qualifies if its peer is on a shortest path.
 func (p plan) equal(h, near int, dist []int, via int) (others []int) {
 	for i, iface := range p.hosts[h].ifaces {
 		l := p.links[iface.link]
@@ -24,16 +24,16 @@ func (p plan) equal(h, near int, dist []int, via int) (others []int) {
 	return others
 }
 
-// balanceSysctls have a host choose among next hops by addresses and ports. Without a seed of its own it would choose
-// as all others do.
+// balanceSysctls make a host choose among next hops by a flow's addresses and ports. The seed depends on the host's
+// position, because routers with the same seed would make the same choices.
 func balanceSysctls(position int) [][2]string {
-	const spread = 2654435761 // any odd number: seeds differ in all their bytes
+	const spread = 2654435761 // odd and large, so that seeds differ in all their bytes
 	return [][2]string{
 		{"net.ipv4.fib_multipath_hash_policy", "1"},
 		{"net.ipv6.fib_multipath_hash_policy", "1"},
 		{"net.ipv4.fib_multipath_hash_seed", fmt.Sprint(uint32(position+1) * spread)},
-		// Errors come from the address at which the probe arrived, as with other makers' routers. Otherwise their way
-		// back would decide, and that is balanced, too.
+		// Linux would send an error from the address of the interface by which it leaves, and the balanced route back
+		// decides that. Routers of other makers use the address at which the probe arrived.
 		{"net.ipv4.icmp_errors_use_inbound_ifaddr", "1"},
 		// Linux answers a sender six times at once, then once a second. Hardware routers answer more often.
 		{"net.ipv4.icmp_ratelimit", "0"},
@@ -41,7 +41,7 @@ func balanceSysctls(position int) [][2]string {
 	}
 }
 
-// multipath has a route use several interfaces.
+// multipath makes a route use several interfaces.
 func multipath(route *netlink.Route, via []ifacePlan) error {
 	six := route.Dst.IP.To4() == nil
 	route.LinkIndex, route.Gw = 0, nil

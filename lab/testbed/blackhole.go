@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DropForwardedTCP makes the host drop all TCP that it forwards for others, or ends that. The host's own
-// traffic and other protocols pass. A filter at the egress of each of the host's present interfaces drops the
-// packets, so that no fast path bypasses it.
+// DropForwardedTCP starts or stops dropping all TCP that the host forwards. The host's own traffic and other protocols
+// pass. A filter at the egress of each of the host's present interfaces drops the packets, so that no fast path
+// bypasses it.
 func (h *Host) DropForwardedTCP(on bool) error {
 	act := h.removeBlackhole
 	if on {
@@ -24,8 +24,8 @@ func (h *Host) DropForwardedTCP(on bool) error {
 	return nil
 }
 
-// Names and places of our filters at tc's egress. A priority before any other
-// program's, whose verdict might end the list.
+// The name and place of our filters at tc's egress. Their priority is higher than any other program's, because the
+// verdict of a filter may end the list.
 const (
 	blackholeName     = "lab-blackhole"
 	blackholePriority = 1
@@ -38,7 +38,7 @@ func (h *Host) addBlackhole() error {
 	if err != nil {
 		return err
 	}
-	defer program.Close() // the filters keep it
+	defer program.Close() // the filters hold references
 	return h.Do(func() error {
 		links, err := netlink.LinkList()
 		if err != nil {
@@ -104,8 +104,7 @@ const (
 	headerStartNet = 1 // BPF_HDR_START_NET
 )
 
-// blackhole drops TCP that came in by an interface. What the host's own programs
-// send has come in by none.
+// blackhole drops TCP that came in by an interface. Packets of the host's own programs came in by none.
 func blackhole() asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),

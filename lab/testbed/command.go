@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Cmd is an exec.Cmd that runs on a host. All its fields are usable, SysProcAttr
-// and the standard files included.
+// Cmd is an exec.Cmd that runs on a host. All fields can be used, including SysProcAttr and the standard files.
 type Cmd struct {
 	*exec.Cmd
 	host *Host
@@ -21,9 +20,8 @@ type Cmd struct {
 // open.
 const pipeGrace = 2 * time.Second
 
-// Command prepares to run a program on the host, in the caller's working
-// directory. Cancelling ctx kills it; closing the network kills it and all its
-// children.
+// Command prepares to run a program on the host, in the caller's working directory. Cancelling ctx kills the program.
+// Closing the network kills it and all its children.
 func (h *Host) Command(ctx context.Context, name string, arg ...string) *Cmd {
 	c := exec.CommandContext(ctx, name, arg...)
 	c.WaitDelay = pipeGrace
@@ -33,7 +31,7 @@ func (h *Host) Command(ctx context.Context, name string, arg ...string) *Cmd {
 	return &Cmd{Cmd: c, host: h}
 }
 
-// Start is exec.Cmd's, on the host.
+// Start starts the command on the host, like exec.Cmd.Start.
 func (c *Cmd) Start() error {
 	err := c.host.Do(func() error {
 		c.host.mu.Lock()
@@ -50,8 +48,7 @@ func (c *Cmd) Start() error {
 	return nil
 }
 
-// Wait is exec.Cmd's. After the network was closed it may fail although the
-// command ran.
+// Wait waits for the command, like exec.Cmd.Wait. After the network was closed, it may fail although the command ran.
 func (c *Cmd) Wait() error {
 	err := c.Cmd.Wait()
 	if c.Process != nil {
@@ -62,7 +59,7 @@ func (c *Cmd) Wait() error {
 	return err
 }
 
-// Run is Start and Wait.
+// Run starts the command and waits for it.
 func (c *Cmd) Run() error {
 	if err := c.Start(); err != nil {
 		return err
@@ -70,8 +67,8 @@ func (c *Cmd) Run() error {
 	return c.Wait()
 }
 
-// Output is exec.Cmd's: what the command writes to stdout. If it fails, the
-// exec.ExitError has what it wrote to stderr.
+// Output runs the command and returns what it wrote to stdout. If the command fails, the exec.ExitError has what it
+// wrote to stderr.
 func (c *Cmd) Output() ([]byte, error) {
 	var out, diagnostics bytes.Buffer
 	c.Stdout = &out
@@ -86,7 +83,7 @@ func (c *Cmd) Output() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// CombinedOutput is exec.Cmd's: what the command writes to stdout and stderr.
+// CombinedOutput runs the command and returns what it wrote to stdout and stderr.
 func (c *Cmd) CombinedOutput() ([]byte, error) {
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out

@@ -29,9 +29,8 @@ func hostSysctls(forward bool) [][2]string {
 		// Strict reverse-path filtering breaks multipath.
 		{"net.ipv4.conf.all.rp_filter", "0"},
 		{"net.ipv4.conf.default.rp_filter", "0"},
-		// Addresses are usable at once, and the only packets on a link are
-		// those that programs cause: no duplicate address detection, router
-		// solicitation or link-local address.
+		// Addresses are usable at once, and no packets are on a link but those of programs: there is no duplicate
+		// address detection, router solicitation or link-local address.
 		{"net.ipv6.conf.default.accept_dad", "0"},
 		{"net.ipv6.conf.default.accept_ra", "0"},
 		{"net.ipv6.conf.default.router_solicitations", "0"},
@@ -78,8 +77,8 @@ func configureHost(p hostPlan) error {
 	return nil
 }
 
-// configureIface runs on the host's thread once the backend has made the
-// interface: brings it up, with its addresses.
+// configureIface runs on the host's thread once the backend has made the interface. It sets the interface's addresses
+// and brings it up.
 func configureIface(p ifacePlan) error {
 	link, err := findLink(p.name)
 	if err != nil {
@@ -118,8 +117,7 @@ func addAddresses(link netlink.Link, p ifacePlan) error {
 	return nil
 }
 
-// setSysctls runs on the host's thread when all its interfaces are up: some of the
-// parameters are theirs.
+// setSysctls runs on the host's thread when all its interfaces are up, because some parameters belong to interfaces.
 func setSysctls(p hostPlan) error {
 	for _, key := range slices.Sorted(maps.Keys(p.Sysctls)) {
 		if err := setSysctl(key, p.Sysctls[key]); err != nil {

@@ -16,8 +16,7 @@ import (
 // comparable.
 const DefaultCongestionControl = "cubic"
 
-// UnknownCongestionError is the error of a congestion control that this kernel
-// neither has nor has a module for.
+// UnknownCongestionError reports a congestion control that is neither in this kernel nor in one of its modules.
 type UnknownCongestionError struct {
 	Name      string
 	Available []string
@@ -34,8 +33,8 @@ func (e *UnknownCongestionError) Error() string {
 // lab does not change. Any other algorithm is set on all of the host's routes instead, where it overrides a
 // program's choice. Call it again after adding routes.
 //
-// The coupled algorithms of dcol are registered for the host's network. The kernel may have another name for them, with
-// a number.
+// The coupled algorithms of dcol are registered for the host's network. The kernel's name for such an algorithm may
+// have a number at its end.
 func (h *Host) SetCongestionControl(name string) error {
 	registered, err := h.coupled.named(name)
 	if err != nil {
@@ -113,8 +112,8 @@ func setRouteCongestion(name string) error {
 
 const (
 	loopback = 1 // the index of lo in every network namespace
-	// several stands for a route with several next hops. The kernel does not take such a route back as it reports it;
-	// only routers that balance load have them, and these open no connections.
+	// several stands for a route with several next hops. The kernel does not accept such a route in the form in which
+	// it reports it. Only routers that balance load have such routes, and these open no connections.
 	several = 0
 )
 

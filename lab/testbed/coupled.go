@@ -9,14 +9,14 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
 )
 
-// coupled are the coupled congestion controls of dcol that hosts of a network use. The kernel has none of its own, and
-// knows these until the network is closed. Other networks register them by other names.
+// coupled registers dcol's coupled congestion controls, which the kernel lacks, for the hosts of one network. A
+// registration lasts until the network is closed. Other networks register the algorithms by other names.
 type coupled struct {
 	mu         sync.Mutex
 	registered map[string]*cc.Registration
 }
 
-// named returns the kernel's name of an algorithm, which is made known to the kernel if it is one of dcol's.
+// named returns the kernel's name of an algorithm. If the algorithm is one of dcol's, named registers it first.
 func (c *coupled) named(algorithm string) (string, error) {
 	if !slices.Contains(cc.Algorithms, cc.Algorithm(algorithm)) {
 		return algorithm, nil

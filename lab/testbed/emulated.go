@@ -14,8 +14,7 @@ import (
 	"github.com/detour-collective/dcol/lab/emulink"
 )
 
-// emulatorBackend gives each end of a link a TUN device, and has a link emulator carry the packets between
-// them.
+// emulatorBackend gives each end of a link a TUN device. A link emulator carries the packets between the devices.
 type emulatorBackend struct {
 	seed     uint64
 	log      *slog.Logger
@@ -45,7 +44,7 @@ func endOf(h *Host, link int) emulink.End {
 	return emulink.End{Host: h.plan.Name, Addresses: [2]netip.Addr{iface.net4.Addr(), iface.net6.Addr()}}
 }
 
-// openTUN creates a TUN device on a host; it exists while the file is open.
+// openTUN creates a TUN device on a host. The device exists while the file is open.
 func openTUN(h *Host, name string) (dev *os.File, err error) {
 	err = h.Do(func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -81,7 +80,7 @@ func setTxQueue(name string) error {
 	return netlink.LinkSetTxQLen(link, txQueue)
 }
 
-// start hands the devices over: they exist while the emulator does.
+// start passes the devices to the emulator. They exist until the emulator ends.
 func (e *emulatorBackend) start(ctx context.Context) (err error) {
 	e.emulator, err = emulink.Start(ctx, e.links, e.seed, e.log)
 	return errors.Join(err, e.closeDevices())

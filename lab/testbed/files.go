@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// privateTrees can be written to by programs on a host, like nginx's logs or
-// an agent's state, without the other hosts or the machine seeing it.
+// privateTrees are the folders that programs on a host write to, such as nginx's logs or an agent's state. Other hosts
+// and the machine do not see what is written there.
 var privateTrees = []string{"/etc", "/var/lib", "/var/log"}
 
 // emptyDirs exist on every host and start empty.
@@ -20,11 +20,10 @@ var emptyDirs = []string{"/etc/dcol", "/var/lib/dcol", "/var/log/dcol"}
 // scratch holds what the host wrote to its private trees.
 const scratch = "/run/.lab"
 
-// setUpFiles gives the namespaces init was started in their own view of the file
-// system, and a name.
+// setUpFiles gives the namespaces in which init was started their own view of the file system, and a host name.
 func setUpFiles(c initConfig) error {
-	unix.Umask(0o022) // of this process: other users can read what it makes, as on any host
-	// First of all: from here on no mount reaches the machine.
+	unix.Umask(0o022) // as on any host, other users can read what this process makes
+	// This comes first, so that no later mount reaches the machine.
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
@@ -53,12 +52,12 @@ func setUpFiles(c initConfig) error {
 	if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
 		return fmt.Errorf("set hostname %q: %w", c.Hostname, err)
 	}
-	// The machine's name servers are out of reach here; with none named,
-	// look-ups fail at once instead of timing out.
+	// The machine's name servers cannot be reached from here. With an empty file, look-ups fail at once instead of
+	// timing out.
 	for name, content := range map[string]string{
 		"/etc/hosts": c.EtcHosts, "/etc/hostname": c.Hostname + "\n", "/etc/resolv.conf": "",
 	} {
-		// Removed first as it may be a symbolic link.
+		// It may be a symbolic link, so remove it first.
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -83,8 +82,8 @@ func overlay(tree, at string) error {
 	return err
 }
 
-// mountSys mounts a sysfs that shows the host's own interfaces, keeps the
-// machine's control groups in it, and adds a BPF file system of the host's own.
+// mountSys mounts a sysfs that shows the host's own interfaces. It keeps the machine's control groups in it, and adds a
+// BPF file system of the host's own.
 func mountSys() error {
 	const staging = "/run/.sys"
 	if err := os.Mkdir(staging, 0o755); err != nil {

@@ -57,8 +57,8 @@ func startHost(p hostPlan, links []string, etcHosts string, c *coupled) (*Host, 
 	return h, nil
 }
 
-// offMainThread runs f on a locked thread that is not the process's first: that
-// one cannot end, and /proc/self describes it.
+// offMainThread runs f on a locked thread that is not the process's first thread. The first one cannot end, and
+// /proc/self describes it.
 func offMainThread(f func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() != unix.Getpid() {
@@ -75,8 +75,8 @@ func offMainThread(f func()) {
 	runtime.UnlockOSThread()
 }
 
-// thread owns the one thread that is on the host. It also starts init, since
-// the parent-death signal is tied to the thread, not the process.
+// thread owns the only thread that is on the host. It also starts init, because the parent-death signal is tied to the
+// thread, not to the process.
 func (h *Host) thread(etcHosts string, started chan<- error) {
 	defer close(h.ended)
 	err := enterParentNamespace()
@@ -108,13 +108,13 @@ func (h *Host) startInit(etcHosts string) error {
 		return err
 	}
 	h.init = &exec.Cmd{
-		Path: "/proc/self/exe", // right even if the executable was replaced
+		Path: "/proc/self/exe", // the running executable, even if its file was replaced
 		Args: []string{hostStage, h.plan.Name},
 		Dir:  "/",
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS,
 			Pdeathsig:  unix.SIGKILL,
-			Setsid:     true, // a terminal's Ctrl-C is for the builder alone
+			Setsid:     true, // a terminal's Ctrl-C reaches only the builder
 		},
 	}
 	stdin, err := h.init.StdinPipe()
@@ -140,14 +140,14 @@ func (h *Host) startInit(etcHosts string) error {
 	if _, err := io.ReadFull(said, line); err != nil || string(line) != initReady {
 		h.life.Close()
 		rest, _ := io.ReadAll(said)
-		_ = h.stopInit() // its output has the reason
+		_ = h.stopInit() // its output, in rest, has the reason
 		return fmt.Errorf("init: %s", strings.TrimSpace(strings.Trim(string(line), "\x00")+string(rest)))
 	}
 	return nil
 }
 
-// enter moves the calling thread into the host's namespaces. Of the PID
-// namespace that is only true for processes it starts.
+// enter moves the calling thread into the host's namespaces. Only the processes that the thread starts are in the PID
+// namespace, not the thread.
 func (h *Host) enter() error {
 	proc := fmt.Sprintf("/proc/%d/ns/", h.init.Process.Pid)
 	netns, err := os.Open(proc + "net")
@@ -155,8 +155,7 @@ func (h *Host) enter() error {
 		return err
 	}
 	h.netns = netns
-	// A thread that shares its root and working directory may not change
-	// its mount namespace.
+	// A thread that shares its root and working directory with others may not change its mount namespace.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare the working directory: %w", err)
 	}
@@ -209,15 +208,15 @@ func (h *Host) Link(link string) (netlink.Link, error) {
 // Name returns the host's name and hostname.
 func (h *Host) Name() string { return h.plan.Name }
 
-// Addr4 returns the host's address on its first link, the one /etc/hosts has unless the
-// host was renumbered. It is invalid on a host without IPv4.
+// Addr4 returns the host's address on its first link. /etc/hosts has this address, unless the host was renumbered. It
+// is invalid on a host without IPv4.
 func (h *Host) Addr4() netip.Addr {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.plan.addr4()
 }
 
-// Addr6 returns the same for IPv6.
+// Addr6 returns the host's IPv6 address on its first link.
 func (h *Host) Addr6() netip.Addr {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -232,21 +231,19 @@ func (h *Host) Addr() netip.Addr {
 	return h.Addr6()
 }
 
-// AddrOn returns the host's addresses on a link: invalid ones if it is not on
-// that link.
+// AddrOn returns the host's addresses on a link. They are invalid if the host is not on that link.
 func (h *Host) AddrOn(link string) (v4, v6 netip.Addr) {
 	iface, _ := h.ifaceOn(link)
 	return iface.net4.Addr(), iface.net6.Addr()
 }
 
-// Interface returns the name of the host's interface on a link, "" if it is not on
-// that link.
+// Interface returns the name of the host's interface on a link, or "" if the host is not on that link.
 func (h *Host) Interface(link string) string {
 	iface, _ := h.ifaceOn(link)
 	return iface.name
 }
 
-// ifaceOn returns the host's interface on a link, if it is on that link.
+// ifaceOn returns the host's interface on a link, and reports whether the host is on that link.
 func (h *Host) ifaceOn(link string) (ifacePlan, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -258,8 +255,8 @@ func (h *Host) ifaceOn(link string) (ifacePlan, bool) {
 	return ifacePlan{}, false
 }
 
-// Sysctl sets a kernel parameter of the host, named as sysctl(8) does:
-// "net.ipv4.ip_forward" or "net/ipv4/ip_forward".
+// Sysctl sets a kernel parameter of the host. The name has the form that sysctl(8) accepts: "net.ipv4.ip_forward" or
+// "net/ipv4/ip_forward".
 func (h *Host) Sysctl(key, value string) error {
 	return h.Do(func() error { return setSysctl(key, value) })
 }
@@ -268,7 +265,7 @@ func setSysctl(key, value string) error {
 	if !strings.Contains(key, "/") {
 		key = strings.ReplaceAll(key, ".", "/")
 	}
-	// Do not create the file: procfs would answer "permission denied".
+	// Without O_CREATE: if the parameter is unknown, procfs would answer "permission denied" to creating it.
 	f, err := os.OpenFile(filepath.Join("/proc/sys", key), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("set sysctl to %q: %w", value, err)
@@ -280,7 +277,7 @@ func setSysctl(key, value string) error {
 	return nil
 }
 
-// WriteFile writes a file of the host's own: below /etc, /run, /var/lib or /var/log.
+// WriteFile writes one of the host's own files, which are below /etc, /run, /var/lib and /var/log.
 func (h *Host) WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err := h.Do(func() error { return os.WriteFile(path, data, mode) }); err != nil {
 		return fmt.Errorf("host %s: %w", h.Name(), err)

@@ -9,9 +9,9 @@ import (
 	"github.com/detour-collective/dcol/lab/middlebox"
 )
 
-// Middlebox selects what a host does to packets that it forwards. Two kinds treat the experimental TCP options
-// (kinds 253 and 254, RFC 4727) of SYNs by nftables, on every backend. The others are those of lab/middlebox, and
-// need the link emulator.
+// Middlebox selects what a host does to packets that it forwards. StripOptions and DropOptions treat the experimental
+// TCP options (kinds 253 and 254, RFC 4727) of SYNs by nftables, on every backend. The other kinds are those of
+// lab/middlebox, and need the link emulator.
 type Middlebox string
 
 // The kinds of middlebox.
@@ -45,8 +45,8 @@ func (m Middlebox) kind() middlebox.Kind {
 	return middlebox.Kind(m)
 }
 
-// SetStation changes what a host does to packets that it forwards, and how it answers those whose time to live
-// ends there.
+// SetStation changes how the link emulator treats packets at a host: what it does to packets that the host forwards,
+// and how it answers packets whose time to live ends there.
 func (n *Network) SetStation(host string, m Middlebox, quotes middlebox.Quotes, icmp middlebox.ICMP) error {
 	h := n.Host(host)
 	if h == nil {
@@ -80,7 +80,7 @@ func (n *Network) SetStation(host string, m Middlebox, quotes middlebox.Quotes, 
 	return emulator.station(s)
 }
 
-// SetMiddlebox makes a host that forwards a middlebox, another one, or none.
+// SetMiddlebox sets or removes the middlebox of a host that forwards.
 func (n *Network) SetMiddlebox(host string, m Middlebox) error {
 	h := n.Host(host)
 	if h == nil {
@@ -89,8 +89,7 @@ func (n *Network) SetMiddlebox(host string, m Middlebox) error {
 	return n.SetStation(host, m, h.plan.Quotes, h.plan.ICMP)
 }
 
-// SetMiddlebox makes the host a middlebox that is made of rules, another one, or none. It must be a host that
-// forwards.
+// SetMiddlebox sets or removes a middlebox made of nftables rules. The host must be one that forwards.
 func (h *Host) SetMiddlebox(m Middlebox) error {
 	if err := m.validate(); err != nil {
 		return fmt.Errorf("host %s: %w", h.Name(), err)
@@ -104,7 +103,7 @@ func (h *Host) SetMiddlebox(m Middlebox) error {
 	return h.setNftMiddlebox(m)
 }
 
-// setNftMiddlebox sets the rules of the kinds that are made of rules.
+// setNftMiddlebox sets the rules of StripOptions and DropOptions, or removes them for the other kinds.
 func (h *Host) setNftMiddlebox(m Middlebox) error {
 	if m.kind() != middlebox.None {
 		m = NoMiddlebox

@@ -8,11 +8,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// lastMove limits how often a host can move on a link: the IPv4 network has no more addresses.
+// lastMove limits how often a host can move on a link, because its IPv4 network has 256 addresses and a move takes the next but one.
 const lastMove = 120
 
-// TakeAddress takes the host's addresses on a link away, and with them its routes
-// over that link, as when a host leaves a network.
+// TakeAddress removes the host's addresses on a link and its routes over that link, as when a host leaves a network.
 func (n *Network) TakeAddress(host, link string) error {
 	return n.onIface("take the address of", host, link, func(h *Host, iface ifacePlan) error {
 		return h.Do(func() error {
@@ -33,8 +32,8 @@ func (n *Network) TakeAddress(host, link string) error {
 	})
 }
 
-// deleteRoutes removes those routes over an interface that the kernel has left
-// when the last address went: in IPv6, all by a gateway.
+// deleteRoutes removes the routes over an interface that the kernel kept when the last address was removed. In IPv6, it
+// keeps all routes through a gateway.
 func deleteRoutes(dev netlink.Link) error {
 	routes, err := netlink.RouteList(dev, netlink.FAMILY_ALL)
 	if err != nil {
@@ -49,10 +48,9 @@ func deleteRoutes(dev netlink.Link) error {
 	return errors.Join(failed...)
 }
 
-// Renumber gives the host other addresses on a link, in the same networks: those
-// it has there are taken first, if TakeAddress has not. Its routes over the link
-// come back, and all others reach it at the new addresses; only the names in
-// /etc/hosts go on to lead to the old ones.
+// Renumber gives the host other addresses on a link, in the same networks. It first removes the present addresses, if
+// TakeAddress has not. Then it restores the host's routes over the link, and the other hosts reach it at the new
+// addresses. /etc/hosts keeps the old ones.
 func (n *Network) Renumber(host, link string) error {
 	if err := n.TakeAddress(host, link); err != nil {
 		return err
@@ -120,7 +118,7 @@ func (h *Host) move(link string) (ifacePlan, hostPlan, error) {
 			return ifacePlan{}, hostPlan{}, fmt.Errorf("it has moved %d times, and there are no more addresses", lastMove)
 		}
 		iface.moves++
-		// Each end goes on by two, so that they never meet.
+		// The ends have odd and even addresses, so that they never get the same.
 		iface.net4, iface.net6 = afterNext(iface.net4), afterNext(iface.net6)
 		plan := hostPlan{ifaces: h.plan.ifaces}
 		for _, route := range h.plan.routes {
@@ -140,8 +138,8 @@ func afterNext(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Next().Next(), p.Bits())
 }
 
-// FirstAddr returns the address which the host that has addr, on a link, had there
-// before it was renumbered: addr itself if it never was, and if addr is no link's.
+// FirstAddr returns the address that a host had on a link before it was renumbered, given one of its addresses there.
+// If addr is on no link of the network, it returns addr.
 func (n *Network) FirstAddr(addr netip.Addr) netip.Addr {
 	for _, l := range n.plan.links {
 		for _, net := range []netip.Prefix{l.net4, l.net6} {
@@ -150,7 +148,7 @@ func (n *Network) FirstAddr(addr netip.Addr) netip.Addr {
 			}
 			first := net.Addr().Next()
 			if bytes := addr.AsSlice(); bytes[len(bytes)-1]%2 == 0 {
-				first = first.Next() // the B end has the even ones
+				first = first.Next() // the B end has even addresses
 			}
 			return first
 		}
@@ -158,8 +156,8 @@ func (n *Network) FirstAddr(addr netip.Addr) netip.Addr {
 	return addr
 }
 
-// addNeighboursOf adds the new addresses to the neighbour table of the host at the other end, for links without
-// address resolution.
+// addNeighboursOf adds the new addresses to the neighbour table of the host at the link's other end. Only backends
+// without address resolution need that.
 func (n *Network) addNeighboursOf(h *Host, iface ifacePlan) error {
 	if n.name == BackendEmulator {
 		return nil

@@ -16,8 +16,8 @@ const (
 	pathManagerSubflows  = 3 // MPTCP_PM_ATTR_SUBFLOWS
 )
 
-// setSubflowLimit runs on a host's thread: from now on the host takes this many
-// subflows besides a connection's first, as after `ip mptcp limits set subflows`.
+// setSubflowLimit runs on a host's thread. It limits the subflows besides a connection's first that the host accepts
+// from now on, like `ip mptcp limits set subflows`.
 func setSubflowLimit(subflows int) error {
 	fail := func(err error) error {
 		return fmt.Errorf("let %d subflows join a connection: %w", subflows, err)

@@ -21,7 +21,7 @@ type NAT struct {
 // connections get random ports.
 type NATKind string
 
-// The kinds. All but the first keep an inside host's port number, if no other host uses it.
+// The kinds. All but Symmetric keep an inside host's port number, if no other host uses it.
 const (
 	// Symmetric gives every flow a random port, and accepts replies only.
 	Symmetric NATKind = ""
@@ -47,8 +47,8 @@ func (k NATKind) KeepsPorts() bool { return k != Symmetric }
 // AsksWho reports whether packets are accepted only from addresses that the port has sent to.
 func (k NATKind) AsksWho() bool { return k == AddressRestricted }
 
-// PortForward forwards a port from outside: for IPv4 on the host's own address, for IPv6 on that of the
-// inside host.
+// PortForward forwards a port from outside to an inside host. For IPv4 it is a port of the NAT's own address, for IPv6
+// one of the inside host's address.
 type PortForward struct {
 	Protocol string // "tcp" or "udp"
 	Port     uint16
@@ -136,10 +136,11 @@ func (p plan) nat(h hostPlan) natPlan {
 	return n
 }
 
-// Learns reports whether the rules remember what inside hosts send, and let in more than replies.
+// Learns reports whether the rules remember what inside hosts send, and let in more than replies to it.
 func (n natPlan) Learns() bool { return n.Kind == AddressRestricted || n.Kind == FullCone }
 
-// Outside matches packets whose interface, by the key given, is not an inside one.
+// Outside returns a match for packets that come or leave by an interface that is not inside. key is nft's word for the
+// interface.
 func (n natPlan) Outside(key string) string {
 	var matches []string
 	for _, iface := range n.Inside {

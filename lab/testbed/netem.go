@@ -8,13 +8,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// netemBackend puts a switch between the two ends of each link, on an extra host, and netem on the switch's
-// ports:
+// netemBackend puts a switch between the two ends of each link, on an extra host, and netem on the switch's ports:
 //
 //	A -veth- [port a, bridge, port b] -veth- B
 //
-// A full queue on A's own interface would be reported to A's TCP, unlike that of a router on the path. So
-// netem is not there.
+// netem is not on A's own interface. There, the kernel would tell A's TCP of a full queue, but a TCP does not learn of
+// the queues of routers on its path.
 type netemBackend struct {
 	seed  uint64
 	mid   *Host
@@ -36,7 +35,7 @@ func newNetemBackend(seed uint64) (*netemBackend, error) {
 		return nil, err
 	}
 	err = mid.Do(func() error {
-		// Ports have no addresses. Without IPv6 they send no packets of their own.
+		// Without addresses and IPv6, the ports send no packets of their own.
 		return setSysctl("net.ipv6.conf.default.disable_ipv6", "1")
 	})
 	if err != nil {
@@ -77,8 +76,7 @@ func (n *netemBackend) connect(link int, l linkPlan, a, b *Host) error {
 	return n.apply(link)
 }
 
-// noSuperPackets keeps segmentation from being put off to after the link,
-// where netem would take 64 KiB for one packet.
+// noSuperPackets makes the sender segment its data before netem, which would otherwise take 64 KiB for one packet.
 func noSuperPackets(iface string) error {
 	link, err := findLink(iface)
 	if err != nil {
@@ -137,8 +135,7 @@ func (n *netemBackend) down(link int, down bool) error {
 	return n.apply(link)
 }
 
-// apply configures a link's two ports. Taking the link down replaces netem, which drops the packets in
-// flight.
+// apply configures a link's two ports. For a link that is down it replaces netem, which drops the packets in flight.
 func (n *netemBackend) apply(link int) error {
 	l := n.links[link]
 	seed := n.seed + uint64(2*link)
@@ -168,8 +165,8 @@ func (n *netemBackend) stats(link int) (ab, ba LinkStats, err error) {
 	return ab, ba, nil
 }
 
-// drops are those of port b, which sends A's packets on, and of port a. They
-// count from when the port was last up or down, as the kernel does.
+// drops returns the drops of port b, which sends A's packets on, and of port a. Like the kernel, it counts them from
+// the time when the port was last set up or down.
 func (n *netemBackend) drops(l netemLink) (drops [2]uint64, err error) {
 	err = n.mid.Do(func() error {
 		for i, port := range []string{l.portB, l.portA} {

@@ -24,12 +24,11 @@ type Network struct {
 	closed bool
 }
 
-// backend makes links and acts on them. Links are known by their index in the
-// plan. Calls come one at a time.
+// backend makes links and acts on them. It knows a link by its index in the plan. Calls come one at a time.
 type backend interface {
 	// connect creates the interfaces named in the plan on both hosts.
 	connect(link int, l linkPlan, a, b *Host) error
-	// start comes once, when all links are connected and their interfaces up.
+	// start is called once, when all links are connected and their interfaces are up.
 	start(ctx context.Context) error
 	set(link int, ab, ba LinkParams) error
 	down(link int, down bool) error
@@ -41,8 +40,7 @@ type backend interface {
 	close() error
 }
 
-// Build brings up a network. ctx bounds the building only; Close ends the
-// network.
+// Build brings up a network. ctx limits only the time for building. Close ends the network.
 func Build(ctx context.Context, s Spec, log *slog.Logger) (*Network, error) {
 	if err := s.Validate(); err != nil {
 		return nil, fmt.Errorf("network: %w", err)
@@ -118,7 +116,7 @@ func (n *Network) build(ctx context.Context, s Spec) error {
 	return nil
 }
 
-// setUpRouter makes a host a middlebox and a NAT if its plan has them.
+// setUpRouter gives a host the middlebox and the NAT of its plan, if any.
 func (n *Network) setUpRouter(h *Host) error {
 	if h.plan.Middlebox != NoMiddlebox && h.plan.Middlebox.kind() == "" {
 		if err := h.SetMiddlebox(h.plan.Middlebox); err != nil {
@@ -156,7 +154,7 @@ func (n *Network) chooseBackend(s Spec) error {
 	return nil
 }
 
-// Host returns the host of that name, or nil.
+// Host returns the host with that name, or nil.
 func (n *Network) Host(name string) *Host {
 	for _, h := range n.hosts {
 		if h.Name() == name {
@@ -166,7 +164,7 @@ func (n *Network) Host(name string) *Host {
 	return nil
 }
 
-// SetLink changes a link's parameters, both directions at the same moment.
+// SetLink changes the parameters of both directions of a link at the same moment.
 func (n *Network) SetLink(name string, ab, ba LinkParams) error {
 	for _, p := range []LinkParams{ab, ba} {
 		if err := p.Validate(); err != nil {
@@ -176,9 +174,8 @@ func (n *Network) SetLink(name string, ab, ba LinkParams) error {
 	return n.onLink("set", name, func(link int) error { return n.backend.set(link, ab, ba) })
 }
 
-// LinkDown makes a link drop all packets, those on their way included, or
-// ends that. The hosts' interfaces stay up: it is the path that fails, as seen
-// by hosts further away.
+// LinkDown starts or stops dropping all packets on a link, including those in flight. The hosts' interfaces stay up, so
+// the hosts notice no more than for a failure further away on the path.
 func (n *Network) LinkDown(name string, down bool) error {
 	return n.onLink("take down", name, func(link int) error { return n.backend.down(link, down) })
 }
@@ -220,16 +217,14 @@ func (n *Network) onLink(what, name string, act func(link int) error) error {
 	return fmt.Errorf("%s link %s: there is no such link", what, name)
 }
 
-// Backend returns the kind of links: one of the Backend constants but
-// BackendAuto.
+// Backend returns the kind of links: BackendNetem, BackendEmulator or BackendVeth.
 func (n *Network) Backend() string { return n.name }
 
 // Scheduling describes the links' priority for the processor: "kernel", or the scheduling class of the link
 // emulator.
 func (n *Network) Scheduling() string { return n.backend.scheduling() }
 
-// Close ends all processes on all hosts and removes the network. Further calls
-// do nothing.
+// Close ends all processes on all hosts and removes the network. Later calls do nothing.
 func (n *Network) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -21,8 +21,7 @@ type hostPlan struct {
 	position int // in the Spec
 }
 
-// addr4 and addr6 are the addresses the host is known by: those on its first
-// link. A host without links has none.
+// addr4 returns the host's address on its first link, by which others know the host. A host without links has none.
 func (h hostPlan) addr4() netip.Addr { return h.addr(func(i ifacePlan) netip.Prefix { return i.net4 }) }
 func (h hostPlan) addr6() netip.Addr { return h.addr(func(i ifacePlan) netip.Prefix { return i.net6 }) }
 
@@ -33,7 +32,7 @@ func (h hostPlan) addr(of func(ifacePlan) netip.Prefix) netip.Addr {
 	return of(h.ifaces[0]).Addr()
 }
 
-// iface returns the host's interface on a link it is on.
+// iface returns the host's interface on a link. The host must be on that link.
 func (h hostPlan) iface(link int) ifacePlan {
 	for _, iface := range h.ifaces {
 		if iface.link == link {
@@ -58,28 +57,26 @@ type linkPlan struct {
 	net4, net6 netip.Prefix
 }
 
-// routePlan sends a destination through an interface to the peer at its other
-// end.
+// routePlan routes a destination through an interface to the peer at the other end of its link.
 type routePlan struct {
 	dst4, dst6 netip.Prefix
 	iface      int   // index into hostPlan.ifaces
-	also       []int // more of them, of a host that balances load
+	also       []int // further interfaces, if the host balances load
 }
 
-// linkNet4 numbers the links of a network from 10.0.1.0/24 on: link n (from 1)
-// is 10.0.n.0/24, with .1 at its A end and .2 at its B end; RFC 1918 space
-// that exists in the hosts' namespaces only. The other addresses are for hosts
-// that are renumbered.
+// linkNet4 returns the network of a link. Links are numbered from 1. Link n is 10.0.n.0/24 (RFC 1918), with .1 at its A
+// end and .2 at its B end. The other addresses are for hosts that are renumbered. The network exists only in the hosts'
+// namespaces.
 func linkNet4(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n >> 8), byte(n), 0}), 24)
 }
 
-// linkNet6 returns the same in RFC 4193 space: fd00::n:0/112.
+// linkNet6 returns the IPv6 network of a link, in RFC 4193 space: fd00::n:0/112.
 func linkNet6(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 12: byte(n >> 8), 13: byte(n)}), 112)
 }
 
-// makePlan needs a valid Spec.
+// makePlan plans a network. The Spec must be valid.
 func makePlan(s Spec) plan {
 	var p plan
 	index := map[string]int{}
@@ -126,9 +123,9 @@ func ifaceName(link string, i int) string {
 	return link
 }
 
-// routes returns the routes of host h: to every link's network by the cheapest path, and at equal cost by the
-// path whose first link was declared first. A host that does not forward, or has only one link, gets a
-// default route through its first link in place of equal routes.
+// routes returns the routes of host h. Each link's network is reached by the cheapest path. If two cost the same, the
+// path whose first link was declared first is taken. A host that does not forward, or has only one link, gets a default
+// route through its first link, which replaces the routes that equal it.
 func (p plan) routes(h int) []routePlan {
 	dist, via := p.shortest(h)
 	var routes []routePlan
@@ -155,8 +152,8 @@ func (p plan) routes(h int) []routePlan {
 	return routes
 }
 
-// nearEnd returns the end of l through which its network is reached. It prefers a forwarding end, so that
-// each address of a host with several links is reached over the link of that address.
+// nearEnd returns the end of l through which its network is reached. It prefers an end that forwards, so that each
+// address of a host with several links is reached over that address's link.
 func (p plan) nearEnd(l linkPlan, dist, via []int) int {
 	a, b := p.hosts[l.a], p.hosts[l.b]
 	if a.Forward != b.Forward {
@@ -173,9 +170,9 @@ func (p plan) nearEnd(l linkPlan, dist, via []int) int {
 	return l.a
 }
 
-// shortest is Dijkstra's algorithm from host src: the cost to every host and
-// the interface of src by which it is reached, lowest first at equal cost.
-// Paths lead through forwarding hosts only.
+// shortest runs Dijkstra's algorithm from host src. It returns the cost to every host, and the interface of src by
+// which the host is reached. If two interfaces cost the same, it takes the lower one. Paths lead only through hosts
+// that forward.
 func (p plan) shortest(src int) (dist, via []int) {
 	dist, via = make([]int, len(p.hosts)), make([]int, len(p.hosts))
 	done := make([]bool, len(p.hosts))

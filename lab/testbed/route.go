@@ -2,8 +2,8 @@ package testbed
 
 import "fmt"
 
-// Route lists the links that packets take from one host to another's first
-// address, in their order. The Spec must be valid.
+// Route lists the links over which packets from one host reach another host's first address, in order. The Spec must be
+// valid.
 func (s Spec) Route(from, to string) ([]string, error) {
 	p := makePlan(s)
 	at, target := -1, -1
@@ -19,7 +19,7 @@ func (s Spec) Route(from, to string) ([]string, error) {
 		return nil, fmt.Errorf("route from %q to %q: one of them is no host", from, to)
 	}
 	var links []string
-	for range p.links { // a way without loops is no longer
+	for range p.links { // a route without loops has at most this length
 		if at == target {
 			return links, nil
 		}
@@ -34,7 +34,7 @@ func (s Spec) Route(from, to string) ([]string, error) {
 	return nil, fmt.Errorf("no route leads from %s to %s", from, to)
 }
 
-// towards returns the interface of the longest prefix that matches another host's first address.
+// towards returns the interface whose route to another host's first address has the longest prefix.
 func (h hostPlan) towards(to hostPlan) (via ifacePlan, ok bool) {
 	addr, longest := to.addr6(), -1
 	for _, iface := range h.ifaces {

@@ -13,7 +13,7 @@ import (
 //go:embed rules/*.nft
 var ruleFiles embed.FS
 
-// rules are templates of what nft reads. Each replaces a whole table.
+// rules are templates of nft's input. Each replaces a whole table.
 var rules = template.Must(template.ParseFS(ruleFiles, "rules/*.nft"))
 
 // setRules replaces a table of the host by the result of a template.
@@ -25,7 +25,7 @@ func (h *Host) setRules(name string, data any) error {
 	return h.Nft(context.Background(), text.String())
 }
 
-// Nft has the program nft carry out commands on the host, all of them or none.
+// Nft executes commands of nft on the host. Either all take effect or none.
 func (h *Host) Nft(ctx context.Context, commands string) error {
 	cmd := h.Command(ctx, "nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(commands)

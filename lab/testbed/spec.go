@@ -12,37 +12,38 @@ import (
 	"github.com/detour-collective/dcol/lab/middlebox"
 )
 
-// HostSpec is one host.
+// HostSpec describes a host.
 type HostSpec struct {
 	Name    string // also its hostname: letters, digits and dashes
-	Forward bool   // it routes packets of others
+	Forward bool   // routes other hosts' packets
 	// Subflows limits the additional subflows of an MPTCP connection. nil is the kernel's default, 2.
 	Subflows *int
-	// NoMPTCP has the host's kernel refuse it.
+	// NoMPTCP makes the host's kernel refuse MPTCP.
 	NoMPTCP bool
-	// Sysctls are set once the host has its links, by their names with dots. They must
-	// be the host's own, not the machine's: those that begin with "net.".
+	// Sysctls are set once the host has its links. Their names have dots and begin with "net.", because other
+	// parameters are the machine's.
 	Sysctls map[string]string
 	// IPv6Only hosts have no IPv4 address. They cannot forward.
 	IPv6Only bool
 
-	// Only for hosts that forward.
+	// Middlebox and NAT are only for hosts that forward.
 	Middlebox Middlebox
 	NAT       NAT
-	// Balance has the host use all equally cheap routes, and choose among them by a flow's addresses and ports, with a
-	// seed of its own. It answers at any rate. It needs the link emulator: between veth interfaces packets keep the
-	// hash of the socket that sent them, which is random, and the kernel's routing uses that in place of the ports.
+	// Balance makes the host use all equally cheap routes. It chooses among them by a flow's addresses and ports, with
+	// its own seed. Its ICMP errors are not limited in rate. Balance needs the link emulator. Between veth interfaces,
+	// packets keep the hash of the socket that sent them, which is random, and the kernel's routing uses that instead
+	// of the ports.
 	Balance bool
-	// Quotes and ICMP select how the host answers packets whose time to live ends there.
+	// Quotes and ICMP select how the host answers packets whose time to live ends at it.
 	Quotes middlebox.Quotes
 	ICMP   middlebox.ICMP
 }
 
-// LinkParams is one direction of a link.
+// LinkParams describes one direction of a link.
 type LinkParams = emulink.Params
 
-// Impairments are the part of LinkParams that only the link emulator has: netem's
-// models differ, and it cannot tamper.
+// Impairments are the part of LinkParams that only the link emulator supports. netem's models differ, and netem cannot
+// tamper.
 type Impairments = emulink.Impairments
 
 // LinkStats counts packets in one direction of a link. The netem and veth backends cannot distinguish loss
@@ -62,7 +63,7 @@ type LinkSpec struct {
 // Radio is the radio of a mobile device on a link. It needs BackendEmulator.
 type Radio = emulink.Radio
 
-// Backends a network can be built with.
+// The backends with which a network can be built.
 const (
 	BackendAuto     = ""      // netem where the kernel has it and no link is impaired, otherwise the emulator
 	BackendNetem    = "netem" // the kernel's sch_netem between veth pairs
@@ -70,11 +71,11 @@ const (
 	BackendVeth     = "veth"  // plain veth: as fast as the kernel, shapes nothing
 )
 
-// Spec is a network.
+// Spec describes a network.
 type Spec struct {
 	Hosts   []HostSpec
 	Links   []LinkSpec
-	Seed    uint64 // of all that links leave to chance
+	Seed    uint64 // of all random behaviour of links
 	Backend string
 }
 
@@ -84,12 +85,12 @@ var (
 )
 
 const (
-	minMTU   = 1280    // IPv6 needs it (RFC 8200, section 5)
-	maxMTU   = 65521   // the largest a TUN device takes
-	maxLinks = 1 << 14 // what the address plan has room for
+	minMTU   = 1280    // required by IPv6 (RFC 8200, section 5)
+	maxMTU   = 65521   // the largest of a TUN device
+	maxLinks = 1 << 14 // the address plan has room for no more
 )
 
-// Validate reports the first thing in s that no network can have.
+// Validate returns an error for the first mistake in s.
 func (s Spec) Validate() error {
 	hosts := map[string]bool{}
 	for _, h := range s.Hosts {

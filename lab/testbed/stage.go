@@ -13,11 +13,11 @@ import (
 	"github.com/detour-collective/dcol/lab/emulink"
 )
 
-// hostStage is the argv[0] under which our executable is a host's init.
+// hostStage is the argv[0] under which our executable runs as a host's init.
 const hostStage = "dcol-lab-host"
 
-// Stage returns at once in an ordinary process. In one that was started to be
-// part of a network it does that work and never returns.
+// Stage returns at once in an ordinary process. In a process that is part of a network, it does that part's work and
+// never returns.
 func Stage() {
 	emulink.Stage()
 	if len(os.Args) == 0 || os.Args[0] != hostStage {
@@ -39,8 +39,8 @@ type initConfig struct {
 // initReady is the output of init when the host is ready. Any other output explains why it failed.
 const initReady = "ready\n"
 
-// hostInit is process 1 of a host. It sets up the host's files, then reaps orphans
-// until its stdin ends; with it the kernel ends everything on the host.
+// hostInit is process 1 of a host. It sets up the host's files and reaps orphans until its stdin ends. When it exits,
+// the kernel ends all processes of the host.
 func hostInit(stdin io.Reader, stdout io.Writer) error {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
@@ -59,7 +59,7 @@ func hostInit(stdin io.Reader, stdout io.Writer) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(io.Discard, stdin) // any end of the pipe is the end
+		_, _ = io.Copy(io.Discard, stdin) // errors end it like EOF
 	}()
 	for {
 		select {

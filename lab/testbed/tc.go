@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setQdisc makes a queueing discipline an interface's root: an existing one of
-// the same kind is changed and keeps its packets, another kind is replaced.
-// The calls of this file act in the calling thread's network namespace.
+// setQdisc sets an interface's root queueing discipline. It changes an existing one of the same kind, which keeps its
+// packets, and replaces one of another kind. Like all functions in this file, it acts in the calling thread's network
+// namespace.
 func setQdisc(iface, kind string, options *nl.RtAttr) error {
 	link, err := findLink(iface)
 	if err != nil {
@@ -28,7 +28,7 @@ func setQdisc(iface, kind string, options *nl.RtAttr) error {
 	return nil
 }
 
-// removeQdisc gives an interface its default discipline back.
+// removeQdisc restores an interface's default discipline.
 func removeQdisc(iface string) error {
 	link, err := findLink(iface)
 	if err != nil {
@@ -43,8 +43,7 @@ func removeQdisc(iface string) error {
 	return nil
 }
 
-// dropAll makes an interface drop all it should send, by a queue without room,
-// or ends that.
+// dropAll starts or stops dropping all packets that an interface should send. It uses a queue without room.
 func dropAll(iface string, on bool) error {
 	if !on {
 		return removeQdisc(iface)
@@ -53,8 +52,7 @@ func dropAll(iface string, on bool) error {
 	return setQdisc(iface, "pfifo", nl.NewRtAttr(nl.TCA_OPTIONS, limit))
 }
 
-// Attributes of netem (linux/pkt_sched.h) that the netlink library has no name
-// for.
+// Attributes of netem (linux/pkt_sched.h) that have no name in the netlink library.
 const (
 	netemRate      = 6
 	netemRate64    = 8
@@ -63,9 +61,8 @@ const (
 	netemPRNGSeed  = 14 // since Linux 6.6, ignored by older ones
 )
 
-// netemOptions are p as options of netem. Its limit counts packets, queued and
-// on their way alike, so the queue's bytes are taken as full packets and those
-// the line holds are added.
+// netemOptions converts p to options of netem. netem's limit counts packets, both queued and propagating. So the
+// queue's bytes are converted to full packets, and the packets that the line holds are added.
 func netemOptions(p LinkParams, mtu int, seed uint64) *nl.RtAttr {
 	limit := int64(1 << 20)
 	if p.Rate > 0 {
@@ -93,7 +90,7 @@ func netemOptions(p LinkParams, mtu int, seed uint64) *nl.RtAttr {
 	return options
 }
 
-// probeNetem reports whether the kernel has netem, by using it.
+// probeNetem tries to use netem, and returns an error if the kernel has none.
 func probeNetem() error {
 	if err := setQdisc("lo", "netem", netemOptions(LinkParams{}, maxMTU, 0)); err != nil {
 		return err

@@ -47,8 +47,8 @@ func (v *vethBackend) set(_ int, ab, ba LinkParams) error {
 	return nil
 }
 
-// down drops at both ends' egress by a queue that holds nothing: taking the
-// interface down would also take its routes.
+// down starts or stops dropping packets at both ends' egress, by a queue that holds nothing. Taking the interfaces down
+// would also remove their routes.
 func (v *vethBackend) down(link int, down bool) error {
 	l := v.links[link]
 	err := l.a.Do(func() error { return dropAll(l.ifA.name, down) })
@@ -85,7 +85,7 @@ func (l *vethLink) read() (atA, atB netlink.LinkStatistics, err error) {
 	return atA, atB, err
 }
 
-// findLink returns an interface of the calling thread's network namespace.
+// findLink returns an interface in the calling thread's network namespace.
 func findLink(name string) (netlink.Link, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -96,7 +96,7 @@ func findLink(name string) (netlink.Link, error) {
 
 const ethernetHeader = 14
 
-// received returns one direction's delivery, from counters of the receiving end.
+// received returns the statistics of one direction, from the counters of the receiving end.
 func received(now, zero netlink.LinkStatistics) LinkStats {
 	packets := now.RxPackets - zero.RxPackets
 	return LinkStats{Packets: packets, Bytes: now.RxBytes - zero.RxBytes - packets*ethernetHeader}
@@ -110,7 +110,7 @@ func ifaceStats(h *Host, name string) (s netlink.LinkStatistics, err error) {
 	return *link.Attrs().Statistics, nil
 }
 
-// addVeth runs on the host that gets the first end; peer gets the other.
+// addVeth runs on the host that gets the first end. The peer gets the other end.
 func addVeth(name, peerName string, peer *Host) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
