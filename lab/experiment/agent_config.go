@@ -19,17 +19,17 @@ type agentPlan struct {
 	ownKinds bool
 	via      []string
 	kinds    []scenario.Detour
-	// needs, unless empty, is the kind that must be ready before anything begins.
+	// needs, unless empty, is the kind of detour that must be ready before anything begins.
 	needs scenario.Detour
 	// offers are the kinds that it offers as a waypoint.
 	offers []scenario.Detour
-	// converter says for which servers a client uses the converters of these names. With proxy, its agent has a proxy
-	// for programs; with capture, the kernel leads all programs' connections there.
+	// converter is the client's setting for converters, which names the servers to use them for. With proxy, its agent
+	// has a proxy for programs. With capture, the kernel leads the connections of all programs to the agent.
 	converter  scenario.Convert
 	converters []string
 	proxy      bool
 	capture    bool
-	// lan are a gateway's interfaces to the hosts behind it.
+	// lan lists a gateway's interfaces to the hosts behind it.
 	lan []string
 	// over overrides settings of the configuration.
 	over crew.Settings
@@ -38,8 +38,8 @@ type agentPlan struct {
 	coordinator string
 }
 
-// checkAgents finds mistakes in the scenario's dcol tables before anything is
-// built, with addresses made up.
+// checkAgents finds mistakes in the scenario's dcol tables before anything is built. The addresses it uses are
+// invented.
 func checkAgents(s *scenario.Scenario) error {
 	for _, h := range s.Hosts {
 		if !h.RunsAgent() {
@@ -94,7 +94,7 @@ func (p agentPlan) config(h scenario.Host, addresses func(host string) []netip.A
 		}
 		a.Client = crew.Settings{
 			"waypoint": waypoints,
-			"exclude":  []string{}, // the default excludes private addresses, and the lab's are private
+			"exclude":  []string{}, // the default excludes private addresses, such as the lab's
 		}
 		if p.subflows > 0 {
 			a.Client["subflows"] = p.subflows
@@ -106,7 +106,7 @@ func (p agentPlan) config(h scenario.Host, addresses func(host string) []netip.A
 	}
 	if h.Serves() {
 		a.Waypoint = crew.Settings{
-			"allow": []string{"10.0.0.0/8", "fd00::/8"}, // the lab's
+			"allow": []string{"10.0.0.0/8", "fd00::/8"}, // the lab's addresses
 		}
 		p.addOffers(a.Waypoint, h)
 	}
@@ -114,10 +114,10 @@ func (p agentPlan) config(h scenario.Host, addresses func(host string) []netip.A
 		return a
 	}
 	if !p.ownKinds {
-		a.Collective = crew.Settings{"waypoints": 0} // only those listed
+		a.Collective = crew.Settings{"waypoints": 0} // use only the listed waypoints
 	}
 	if a.Waypoint != nil {
-		a.Waypoint["port_mapping"] = false // no router of the lab's opens ports
+		a.Waypoint["port_mapping"] = false // the lab's routers do not open ports
 	}
 	if h.Has(scenario.RoleCoordinator) {
 		_, at, _ := strings.Cut(p.coordinator, "@")

@@ -19,15 +19,15 @@ const agentLimit = 30 * time.Second
 // collectiveName names the collective in networks with a coordinator.
 const collectiveName = "lab"
 
-// agents are the agents of a network's members.
+// agents manages the agents of a network's members.
 type agents struct {
 	crew     crew.Crew
 	scenario *scenario.Scenario
-	used     bool              // hosts run agents
-	all      map[string]*agent // that were started, by host
+	used     bool              // whether hosts run agents
+	all      map[string]*agent // the started agents, by host
 }
 
-// agent is the agent of a host, which may have ended.
+// agent is the agent of a host. It may have ended.
 type agent struct {
 	*crew.Process
 	plan  agentPlan
@@ -109,9 +109,9 @@ func (a *agents) startAll(ctx context.Context, plan func(scenario.Host) agentPla
 	return nil
 }
 
-// found makes a collective, if the scenario has a coordinator, with the same commands as a person: the coordinator by
-// `dcol init`, and the other members by its invitations. The coordinator's agent then runs. The configurations of the
-// others are written when their agents start.
+// found creates a collective, if the scenario has a coordinator. It uses the same commands as a person: `dcol init` for
+// the coordinator, whose agent then runs, and invitations for the other members. Their configurations are written when
+// their agents start.
 func (a *agents) found(ctx context.Context, plan agentPlan) error {
 	hub := a.scenario.Coordinator()
 	if hub == "" {
@@ -202,7 +202,7 @@ func (a *agents) mapping(ctx context.Context, client, via string, server netip.A
 	return at, nil
 }
 
-// failed returns an error if an agent has ended although nobody ended it.
+// failed returns an error if an agent has ended and stop or kill did not end it.
 func (a *agents) failed() error {
 	for _, agent := range a.all {
 		if !agent.Running() && !agent.ended {
@@ -228,8 +228,8 @@ func (a *agents) kill(host string) {
 	}
 }
 
-// act starts, stops or signals a host's agent. A started agent has the configuration that it had, and lives
-// until ctx ends. act does not wait until it is ready.
+// act starts, stops or signals a host's agent. A started agent keeps its earlier configuration and lives until ctx
+// ends. act does not wait until the agent is ready.
 func (a *agents) act(ctx context.Context, host string, action scenario.AgentAction) error {
 	of := a.all[host]
 	switch {

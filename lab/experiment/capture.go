@@ -14,8 +14,8 @@ import (
 // CaptureFile is the name of a run's capture, in the folder of its logs.
 const CaptureFile = "capture.pcap"
 
-// captureLimit bounds the time that tcpdump may take to start, and pcapHeader is the size of the header that it then
-// writes, in bytes.
+// captureLimit bounds the time that tcpdump may take to start. pcapHeader is the size in bytes of the header that
+// tcpdump writes when it has started.
 const (
 	captureLimit = 20 * time.Second
 	pcapHeader   = 24

@@ -13,8 +13,9 @@ import (
 // connectLimit bounds one attempt to reach the server before a run.
 const connectLimit = 5 * time.Second
 
-// awaitCaptured waits until the kernel leads connections of the client's host to the relay, if the procedure wants that.
-// The agent does not report it, but a connection shows it: its local address is a loopback address.
+// awaitCaptured waits until the kernel leads connections of the client's host to the relay, if the procedure wants
+// that. The agent does not report this. So awaitCaptured makes connections until one has a loopback address as its
+// local address.
 func (x *execution) awaitCaptured(ctx context.Context) error {
 	if !x.procedure.Capture {
 		return nil

@@ -15,18 +15,16 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// closedSockets reads the last counters of a host's TCP sockets when they are destroyed (sock_diag(7), as ss
-// -E shows it). Without them, data moved after the last sample would be missed. For short connections that is
-// all data.
+// closedSockets reads the last counters of a host's TCP sockets when the sockets are destroyed (sock_diag(7), like ss
+// -E). Without them, data moved after the last sample would be missed. For a short connection that is all its data.
 type closedSockets struct{ fd int }
 
 const (
-	// Multicast groups of sock_diag, include/uapi/linux/sock_diag.h: TCP sockets
-	// that end, of IPv4 and of IPv6.
+	// Multicast groups of sock_diag, include/uapi/linux/sock_diag.h: the ends of TCP sockets over IPv4 and over IPv6.
 	tcpEnds  = 1
 	tcp6Ends = 3
 
-	closedSocketsBuffer = 1 << 20 // bytes; thousands between two looks
+	closedSocketsBuffer = 1 << 20 // bytes; enough for thousands of sockets between two looks
 	diagInfo            = 2       // INET_DIAG_INFO, include/uapi/linux/inet_diag.h
 )
 

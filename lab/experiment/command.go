@@ -40,7 +40,7 @@ func (x *execution) command(ctx context.Context) error {
 	case <-limit:
 		stopped = true
 	}
-	x.sampler.take(true) // before the sockets go with the program
+	x.sampler.take(true) // before the program ends and its sockets are gone
 	end := time.Since(x.sampler.began)
 	p.Stop()
 	x.result.CompletionSeconds = time.Since(x.began).Seconds()
@@ -61,7 +61,7 @@ func (x *execution) command(ctx context.Context) error {
 	return nil
 }
 
-// expand puts addresses, the port and the proxy's URL into a command line.
+// expand replaces the placeholders in a command line by addresses, the port and the proxy's URL.
 func expand(argv []string, at netip.AddrPort, local netip.Addr, proxy string) []string {
 	fill := strings.NewReplacer(scenario.AddressMark, at.Addr().String(), scenario.PortMark, strconv.Itoa(int(at.Port())),
 		scenario.LocalMark, local.String(), scenario.ProxyMark, proxy)

@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// console reads a shell's lines and runs its commands. It is a terminal or a stream of lines.
+// console reads a shell's lines and runs its commands. terminal and stream implement it.
 type console interface {
 	interactive() bool
 	// readLine reads a line. words are its possible first words, for completion. It returns io.EOF at the end
@@ -35,7 +35,7 @@ func newConsole(in *os.File, out io.Writer, env []string) console {
 	return &stream{out: out, env: env, lines: bufio.NewScanner(in)}
 }
 
-// environment is ours, with the dcol that the hosts run before any other.
+// environment returns our environment. PATH begins with the folder of the dcol that the hosts run.
 func environment(program string) []string {
 	if program == "" {
 		return os.Environ()
@@ -43,8 +43,7 @@ func environment(program string) []string {
 	return append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
 }
 
-// inBackground reads a line while watching ctx. A reader that is left behind
-// ends with the process.
+// inBackground reads a line and returns early if ctx ends. The goroutine that still reads then ends with the process.
 func inBackground(ctx context.Context, read func() (string, error)) (string, error) {
 	type answer struct {
 		line string
@@ -63,7 +62,7 @@ func inBackground(ctx context.Context, read func() (string, error)) (string, err
 	}
 }
 
-// stream carries out lines from a pipe or a file.
+// stream reads lines from a pipe or a file.
 type stream struct {
 	out   io.Writer
 	env   []string
@@ -84,7 +83,7 @@ func (s *stream) readLine(ctx context.Context, _ string, _ []string) (string, er
 	})
 }
 
-// run gives the command no input: the lines are the shell's.
+// run gives the command no input, because the input has the shell's lines.
 func (s *stream) run(ctx context.Context, h *testbed.Host, name string, arg ...string) error {
 	cmd := h.Command(ctx, name, arg...)
 	cmd.Env = s.env
@@ -150,8 +149,8 @@ func complete(line string, pos int, key rune, words []string) (string, int, bool
 	return found + line[pos:], len(found), true
 }
 
-// run gives the command the terminal, as a shell does: it is the foreground
-// process group, and Ctrl-C is for it alone.
+// run gives the command the terminal, as a shell does. The command is the foreground process group, and only it
+// receives Ctrl-C.
 func (t *terminal) run(ctx context.Context, h *testbed.Host, name string, arg ...string) error {
 	fd := int(t.in.Fd())
 	own, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)

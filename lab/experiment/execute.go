@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// overrun bounds the time by which a run may exceed its planned duration. Runs with a size and no planned
-	// duration get runner.LongestRun.
+	// overrun is the time by which a run may exceed its planned duration. Runs with a size and no planned duration get
+	// runner.LongestRun.
 	overrun = 30 * time.Second
 
 	liveInterval = 250 * time.Millisecond
@@ -31,15 +31,15 @@ type Order struct {
 	Events    []scenario.Event
 	// Log is the folder for programs' output, below the output folder's logs.
 	Log string
-	// Live, unless nil, is called about four times a second while it runs.
+	// Live, unless nil, is called about four times a second during the run.
 	Live func(Live)
 }
 
-// Live has the figures of a run that is under way.
+// Live has figures of a run in progress.
 type Live struct {
 	Elapsed time.Duration
 	Bytes   int64
-	Mbps    float64 // in the last moment, all paths
+	Mbps    float64 // recent rate on all paths together
 	Paths   []LivePath
 }
 
@@ -118,13 +118,13 @@ func (l *Lab) startClientAgent(ctx context.Context, p scenario.Procedure, v scen
 	if err := l.agents.start(ctx, client, plan); err != nil {
 		return err
 	}
-	// Its tunnels brought routes.
+	// The tunnels have brought new routes.
 	return l.net.Host(client).SetCongestionControl(l.Scenario.Congestion)
 }
 
-// findTarget finds the addresses between which the workload's client connects. The
-// target is the server, or for a plain TCP connection over a mapped detour the port of
-// the waypoint that leads there. Over a tunnel, the client connects from its end of it.
+// findTarget finds the addresses between which the workload's client connects. The target is normally the server. For a
+// plain TCP connection over a mapped detour, it is the waypoint's port that leads to the server. Over a tunnel, the
+// client connects from its address on the tunnel.
 func (x *execution) findTarget(ctx context.Context) (err error) {
 	l, p := x.lab, x.procedure
 	x.target = netip.AddrPortFrom(l.serverAddr(), uint16(x.workload.Port))
@@ -147,11 +147,11 @@ func (l *Lab) serverAddr() netip.Addr {
 	return server.Addr6()
 }
 
-// betweenRuns is the pause between the traffic to warm up and the measured traffic. In it the former's connections
-// end.
+// betweenRuns is the pause between the traffic to warm up and the measured traffic, so that the connections of the
+// former end.
 const betweenRuns = time.Second
 
-// warmUp makes the traffic for the procedure's time without measuring it.
+// warmUp runs the traffic for the procedure's warm-up time without measuring it.
 func (x *execution) warmUp(ctx context.Context) error {
 	if x.procedure.WarmUp == 0 {
 		return nil
@@ -165,7 +165,7 @@ func (x *execution) warmUp(ctx context.Context) error {
 	return errors.Join(err, crew.Pause(ctx, betweenRuns))
 }
 
-// observe makes the traffic, with the events, the samples and the capture of the run.
+// observe runs the traffic, with the events, the samples and the capture of the run.
 func (x *execution) observe(ctx context.Context, o Order) (err error) {
 	l := x.lab
 	if err := l.net.ResetStats(); err != nil {

@@ -21,26 +21,26 @@ type hostSockets struct {
 	handle  *netlink.Handle
 	ends    *closedSockets
 	byPeer  map[netip.Addr]string
-	byLocal map[netip.Addr]string // its ends of tunnels; "" marks other addresses
-	// converters, at the client, are the addresses of converters, to which the direct path leads.
+	byLocal map[netip.Addr]string // the host's addresses on tunnels; "" marks other addresses
+	// converters, at the client, has the addresses of converters to which the direct path leads.
 	converters map[netip.Addr]bool
 	tunnels    func() ([]crew.TunnelEnd, error)
 	// first returns the address that an interface had before events renumbered it.
 	first   func(netip.Addr) netip.Addr
-	ignored map[uint64]bool // sockets that were there before
+	ignored map[uint64]bool // sockets that were open before the run
 	sockets map[uint64]socketCounters
-	open    map[uint64]bool // sockets that there were at the last look
+	open    map[uint64]bool // sockets listed at the last look
 	ended   map[uint64]bool // sockets whose last counters were reported
 }
 
-// socketCounters has the counters of a socket when last seen.
+// socketCounters has the counters of a socket when it was last seen.
 type socketCounters struct {
 	path                 string
 	bytes, retransmitted int64
 }
 
-// atLeast returns the last of a socket's counters, but not below what was seen. Linux sets
-// those of an MPTCP connection's first subflow to zero before that socket ends.
+// atLeast returns the last counters of a socket, or those seen earlier where these are higher. Linux sets the counters
+// of an MPTCP connection's first subflow to zero before that socket ends.
 func (seen socketCounters) atLeast(last socketCounters) socketCounters {
 	last.bytes, last.retransmitted = max(last.bytes, seen.bytes), max(last.retransmitted, seen.retransmitted)
 	return last
@@ -58,7 +58,7 @@ func openHostSockets(h *testbed.Host, byPeer map[netip.Addr]string, first func(n
 	if err != nil {
 		return nil, fmt.Errorf("open sock_diag on %s: %w", h.Name(), err)
 	}
-	// First those that end, so that none is missed.
+	// Subscribe to ends first, so that none is missed.
 	if t.ends, err = openClosedSockets(h); err != nil {
 		t.handle.Close()
 		return nil, err
@@ -131,7 +131,7 @@ func (t *hostSockets) path(id netlink.SocketID) (string, error) {
 
 func cookieOf(id netlink.SocketID) uint64 { return uint64(id.Cookie[1])<<32 | uint64(id.Cookie[0]) }
 
-// look takes in the counters of all sockets, and the last ones of those that ended.
+// look reads the counters of all sockets, and the last counters of those that ended.
 func (t *hostSockets) look() error {
 	note := func(cookie uint64, now socketCounters) {
 		if !t.ignored[cookie] {
@@ -158,8 +158,8 @@ func (t *hostSockets) look() error {
 	})
 }
 
-// settled reports whether the last counters of each socket are known: the socket was listed at the last look, or its end was
-// reported. A socket that is being closed is no longer listed for a moment before its end is reported.
+// settled reports whether the last counters of each socket are known: the socket was listed at the last look, or its
+// end was reported. A socket that is being closed may be in neither for a moment.
 func (t *hostSockets) settled() bool {
 	for cookie := range t.sockets {
 		if !t.open[cookie] && !t.ended[cookie] {

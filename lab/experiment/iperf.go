@@ -61,8 +61,8 @@ func (x *execution) iperf(ctx context.Context) error {
 type received struct {
 	bytes   int64
 	seconds float64
-	steady  float64   // Mbit/s after settled seconds; 0 if there are no more
-	rates   []float64 // Mbit/s in each interval, which is a second
+	steady  float64   // Mbit/s after the first settled seconds; 0 if nothing follows them
+	rates   []float64 // Mbit/s in each interval of a second
 }
 
 // settled is the part of the measured time in which the start still has an effect. A program receives data
@@ -71,12 +71,12 @@ type received struct {
 // three runs.
 const settled = 3
 
-// iperfReport is the part of an end's report that counts.
+// iperfReport is the part of the report of one end that is used.
 type iperfReport struct {
 	Error     string `json:"error"`
 	Intervals []struct {
 		Sum struct {
-			End     float64 `json:"end"` // seconds since what is omitted
+			End     float64 `json:"end"` // seconds, not counting what is omitted
 			Bytes   int64   `json:"bytes"`
 			Omitted bool    `json:"omitted"`
 		} `json:"sum"`
@@ -86,8 +86,8 @@ type iperfReport struct {
 // late is the time by which iperf3's timers may miss the end of an interval, in seconds.
 const late = 0.05
 
-// parseIperf reads the JSON that the client prints. It returns the data that the server, or
-// in a download the client, received in that number of seconds after the omitted ones.
+// parseIperf reads the JSON that the client prints. It returns the data that the receiver got in the counted seconds
+// after the omitted ones. The receiver is the server, or in a download the client.
 func parseIperf(data []byte, download bool, counted float64) (received, error) {
 	var report struct {
 		iperfReport
@@ -108,7 +108,7 @@ func parseIperf(data []byte, download bool, counted float64) (received, error) {
 	var r, start received
 	for _, i := range end.Intervals {
 		if !i.Sum.Omitted && i.Sum.End <= counted+late {
-			if length := i.Sum.End - r.seconds; length > late { // not the rest that is left when the sender has stopped
+			if length := i.Sum.End - r.seconds; length > late { // ignore the rest after the sender has stopped
 				r.rates = append(r.rates, float64(i.Sum.Bytes)*8/1e6/length)
 			}
 			r.bytes += i.Sum.Bytes

@@ -11,22 +11,20 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// Lab is a scenario's network, with its waypoints' agents running. Runs on it
-// come one at a time.
+// Lab is a scenario's network, on which the waypoints' agents run. It makes one run at a time.
 type Lab struct {
 	Scenario *scenario.Scenario
 	opts     Options
 	crew     crew.Crew
 	net      *network
 	agents   *agents
-	offers   []scenario.Detour // by waypoints
+	offers   []scenario.Detour // the kinds that waypoints offer
 	paths    pathMap
 
 	clientVia []string // the waypoints in the configuration of the client's agent
 }
 
-// Open builds the network and starts the waypoints. Close it even after a
-// cancelled context.
+// Open builds the network and starts the waypoints. The caller must close it, even if ctx has been cancelled.
 func Open(ctx context.Context, s *scenario.Scenario, o Options) (*Lab, error) {
 	procedures, err := s.Select(o.Procedures)
 	if err != nil {

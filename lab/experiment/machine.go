@@ -48,7 +48,7 @@ func describeMachine(ctx context.Context, scenarios []*scenario.Scenario, backen
 	return e, nil
 }
 
-// wireGuard names the WireGuard in use: the kernel's or the embedded one.
+// wireGuard names the implementation of WireGuard in use: the kernel's or the embedded one.
 func wireGuard() string {
 	kind, err := doctor.TryWireGuard()
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// network is a scenario's network, with the present state of its links and middleboxes.
+// network is a scenario's network, with the current state of its links and middleboxes.
 type network struct {
 	*testbed.Network
 	scenario *scenario.Scenario
@@ -71,7 +71,7 @@ func (n *network) changeLink(c scenario.Change) error {
 	return n.setLink(c.Link, c.Shape.Over(shape))
 }
 
-// link returns a link's present shape, and reports whether it is down.
+// link returns a link's current shape, and reports whether the link is down.
 func (n *network) link(name string) (shape scenario.Shape, down bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -101,8 +101,8 @@ func (n *network) cutOff(host string) error {
 	return nil
 }
 
-// setVariant brings every link to the variant's shape, and up, and sets the hosts' kernel parameters and middleboxes. The
-// parameters concern sockets that are opened later.
+// setVariant gives every link the variant's shape, brings all links up, and sets the hosts' kernel parameters and
+// middleboxes. The parameters affect only sockets that are opened later.
 func (n *network) setVariant(v scenario.Variant) error {
 	wanted := n.scenario.SysctlsIn(v)
 	for host, values := range wanted {
@@ -141,7 +141,7 @@ func (n *network) setVariant(v scenario.Variant) error {
 	return nil
 }
 
-// setMiddlebox changes the middlebox that a host is for other hosts' packets.
+// setMiddlebox changes a host's middlebox.
 func (n *network) setMiddlebox(host string, m scenario.Middlebox) error {
 	if err := n.SetMiddlebox(host, testbed.Middlebox(m)); err != nil {
 		return err
@@ -152,14 +152,14 @@ func (n *network) setMiddlebox(host string, m scenario.Middlebox) error {
 	return nil
 }
 
-// middlebox returns the middlebox that a host is now.
+// middlebox returns a host's current middlebox.
 func (n *network) middlebox(host string) scenario.Middlebox {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.middleboxes[host]
 }
 
-// dropTCP has a host drop all TCP that it forwards, or ends that.
+// dropTCP starts or stops dropping all TCP that a host forwards.
 func (n *network) dropTCP(host string, on bool) error {
 	h := n.Host(host)
 	if h == nil {
@@ -168,7 +168,7 @@ func (n *network) dropTCP(host string, on bool) error {
 	return h.DropForwardedTCP(on)
 }
 
-// renumber gives a host other addresses on a link, after a pause without any.
+// renumber gives a host other addresses on a link. In between, it has none for the event's gap.
 func (n *network) renumber(ctx context.Context, e scenario.Event) error {
 	if err := n.TakeAddress(e.Host, e.Renumber); err != nil {
 		return err
@@ -207,7 +207,7 @@ func natKind(k scenario.NATKind) testbed.NATKind {
 	return testbed.NATKind(k)
 }
 
-// specOf returns a scenario's network for the testbed.
+// specOf converts a scenario's network to a Spec for the testbed.
 func specOf(of *scenario.Scenario, o Options) testbed.Spec {
 	s := testbed.Spec{Seed: cmp.Or(o.seed, uint64(of.Seed)), Backend: o.Backend}
 	if s.Backend == testbed.BackendAuto && (of.Impaired() || of.HasRadio()) {

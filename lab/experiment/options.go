@@ -21,29 +21,26 @@ type Options struct {
 	Out string
 	// Repetitions, unless 0, replaces the scenario's or the suite's.
 	Repetitions int
-	// Variants are the names of the variants to run. If empty, only the base network
-	// runs; if "all", all do. For a suite, Variants, Procedures and Congestions select
-	// among its parts.
+	// Variants are the names of the variants to run. If empty, only the base network runs; if "all", all variants do.
+	// For a suite, Variants, Procedures and Congestions select among its parts.
 	Variants []string
-	// Procedures are the names of the procedures to run. If empty, all run that are
-	// not optional; if "all", all do.
+	// Procedures are the names of the procedures to run. If empty, all procedures run that are not optional; if "all",
+	// all do.
 	Procedures []string
-	// Congestions are the congestion controls to run with, one after the other; the
-	// scenario's when empty.
+	// Congestions are the congestion controls to run with. If empty, the scenario's are used.
 	Congestions []string
-	// Backend is the testbed's; empty lets it choose.
+	// Backend is the testbed's backend. If empty, the testbed chooses.
 	Backend string
 	// Jobs is the number of networks at a time. 0 means one. runner.Automatic means as many as the machine can run
 	// accurately.
 	Jobs int
-	// Resume keeps the runs of the same experiment in the output folder, and makes only
-	// the others.
+	// Resume keeps the recorded runs of the same experiment in the output folder, and makes only the missing ones.
 	Resume bool
-	// Stderr receives progress; nil for none.
+	// Stderr receives progress. If nil, no progress is shown.
 	Stderr io.Writer
 	Log    *slog.Logger
-	// Capture has tcpdump write the TCP packets of each run, cut to so many bytes, where the client's agent runs:
-	// CaptureFile beside the run's logs. 0: it does not.
+	// Capture, unless 0, makes tcpdump write the TCP packets of each run to CaptureFile beside the run's logs. It
+	// captures this number of bytes of each packet, on the host of the client's agent.
 	Capture int
 
 	// anyFidelity also counts runs with inaccurate links, for tests on busy machines.
@@ -61,8 +58,8 @@ func (o Options) selection() scenario.Selection {
 	return scenario.Selection{Variants: o.Variants, Procedures: o.Procedures, Congestions: o.Congestions, Repetitions: o.Repetitions}
 }
 
-// complete fills in defaults, checks everything that can be checked before a network is
-// built, and creates the output folder.
+// complete fills in defaults, checks everything that can be checked before a network is built, and creates the output
+// folder.
 func (o *Options) complete(s *scenario.Scenario, agents bool) error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

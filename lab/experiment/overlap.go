@@ -9,9 +9,9 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// overlaps returns warnings about detours that gain nothing because they share links with the direct path. A
-// link that all paths share, such as a host's only link, is no reason to warn. There is one if another path
-// avoids the link, or if the detour avoids no link of the direct path.
+// overlaps returns warnings about detours that gain nothing because they share links with the direct path. It ignores
+// links that all paths must share, such as a host's only link. It warns of a shared link if another path avoids it, or
+// if the detour avoids no link of the direct path.
 func overlaps(s *scenario.Scenario) []string {
 	if len(s.Procedures) == 0 {
 		return nil
@@ -54,8 +54,7 @@ func usedWaypoints(s *scenario.Scenario) []string {
 	})
 }
 
-// connectedWithout reports whether any chain of links joins two hosts without the one,
-// over routers and waypoints.
+// connectedWithout reports whether links other than without connect two hosts. Any host may be in between.
 func connectedWithout(spec testbed.Spec, from, to, without string) bool {
 	spec.Links = slices.DeleteFunc(slices.Clone(spec.Links), func(l testbed.LinkSpec) bool { return l.Name == without })
 	spec.Hosts = slices.Clone(spec.Hosts)
@@ -67,7 +66,7 @@ func connectedWithout(spec testbed.Spec, from, to, without string) bool {
 	return err == nil
 }
 
-// warn logs possible mistakes of the scenario's author.
+// warn logs likely mistakes of the scenario's author.
 func (o Options) warn(s *scenario.Scenario) {
 	for _, warning := range overlaps(s) {
 		fmt.Fprintf(o.Stderr, "warning: %s: %s\n", s.Name, warning)

@@ -8,10 +8,10 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// pathMap maps a peer's address to the path of a socket. On mapped and in-band detours, the client's peer is
-// the waypoint. Through a tunnel it is the server, as on the direct path, and the client's own address
-// differs: see hostSockets.path. The server's peer is the waypoint with every kind, as all masquerade. With a
-// converter, paths end there: the client's peer on the direct path is the converter, which has the server's place.
+// pathMap maps a peer's address to the path of a socket. On mapped and in-band detours, the client's peer is the
+// waypoint. Through a tunnel the client's peer is the server, as on the direct path, but the client's own address
+// differs: see hostSockets.path. The server's peer is the waypoint with every kind of detour, because all masquerade.
+// Paths through a converter end at the converter, which is then the client's peer on the direct path.
 type pathMap struct {
 	client, server map[netip.Addr]string // as seen from that end
 	converters     map[netip.Addr]bool
@@ -72,7 +72,7 @@ func (m pathMap) translated(s *scenario.Scenario, n *testbed.Network, h scenario
 	}
 }
 
-// outerAddrs returns the external IPv4 addresses of a host's NAT; none without NAT.
+// outerAddrs returns the external IPv4 addresses of a host's NAT, or none if it has no NAT.
 func outerAddrs(s *scenario.Scenario, n *testbed.Network, h scenario.Host) []netip.Addr {
 	var out []netip.Addr
 	for _, l := range s.Links {
@@ -84,8 +84,8 @@ func outerAddrs(s *scenario.Scenario, n *testbed.Network, h scenario.Host) []net
 	return out
 }
 
-// reachedAt returns the addresses at which a client reaches a host: the host's own, or in IPv4 the NAT's if
-// the NAT forwards to the host. A client without IPv4 gets only IPv6 addresses.
+// reachedAt returns the addresses at which a client reaches a host. In IPv4 they are those of a NAT that forwards to
+// the host, or the host's own. A client without IPv4 gets only IPv6 addresses.
 func reachedAt(s *scenario.Scenario, n *testbed.Network, client, host string) []netip.Addr {
 	at := []netip.Addr{n.Host(host).Addr4(), n.Host(host).Addr6()}
 	for _, h := range s.Hosts {

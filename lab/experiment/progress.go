@@ -19,11 +19,11 @@ import (
 // setUpTime is about the time that a run takes in addition to its workload.
 const setUpTime = 2 * time.Second
 
-// progress shows the progress of an experiment: a line for every completed run and, on a terminal, one for
+// progress shows the progress of an experiment: a line for every completed run and, on a terminal, one line for the
 // active runs.
 type progress struct {
 	w        io.Writer
-	terminal *os.File // nil: none
+	terminal *os.File // nil if there is none
 	suite    *scenario.Suite
 	total    int
 	counted  int
@@ -32,7 +32,7 @@ type progress struct {
 	ahead           map[time.Duration]ahead
 	expected, spent time.Duration
 
-	mu      sync.Mutex // live lines come from other goroutines
+	mu      sync.Mutex // other goroutines update live lines
 	running []*underWay
 }
 
@@ -42,7 +42,7 @@ type ahead struct {
 	planned time.Duration
 }
 
-// underWay is a run that is being made.
+// underWay describes an active run.
 type underWay struct {
 	task *runner.Task
 	now  Live
@@ -59,7 +59,7 @@ func newProgress(w io.Writer, suite *scenario.Suite, tasks []*runner.Task) *prog
 	return p
 }
 
-// plan adds runs of the task to those ahead.
+// plan adds runs of the task to the remaining ones.
 func (p *progress) plan(t *runner.Task, runs int) {
 	a := p.ahead[t.Limit()]
 	a.runs += runs
@@ -75,7 +75,8 @@ func planned(t *runner.Task) time.Duration {
 	return 0
 }
 
-// begin prints the plan, and how many recorded runs are reused. others describes recorded runs that are not.
+// begin prints the plan and the number of recorded runs that are reused. others describes recorded runs that cannot be
+// reused.
 func (p *progress) begin(g runner.Governors, before int, folder string, others []string) {
 	for _, why := range others {
 		fmt.Fprintf(p.w, "%s: %s: they are made anew\n", folder, why)
@@ -100,11 +101,11 @@ func runs(n int) string {
 	return fmt.Sprintf("%d runs", n)
 }
 
-// left estimates the remaining time at the runner.Governors' present concurrency. It returns 0 if unknown.
+// left estimates the remaining time at the governors' current concurrency. It returns 0 if the time is unknown.
 func (p *progress) left(g runner.Governors) time.Duration {
 	all := time.Duration(0)
 	for limit, a := range p.ahead {
-		alone := a.planned // one after the other
+		alone := a.planned // if runs follow one another
 		switch {
 		case p.expected > 0:
 			alone = time.Duration(float64(alone) * p.spent.Seconds() / p.expected.Seconds())
@@ -133,7 +134,7 @@ func (p *progress) begun(t *runner.Task) {
 	p.show()
 }
 
-// live returns the callback for a run's live figures, or nil if there is no terminal.
+// live returns a callback that shows a run's current figures, or nil if there is no terminal.
 func (p *progress) live(t *runner.Task) func(Live) {
 	if p.terminal == nil {
 		return nil
@@ -180,7 +181,7 @@ func (p *progress) head(t *runner.Task) string {
 	return fmt.Sprintf("%3d/%d  %s", p.counted+1, p.total, p.title(t))
 }
 
-// title names a task by its differences from the others.
+// title names a task by what distinguishes it from the others.
 func (p *progress) title(t *runner.Task) string {
 	var words []string
 	if len(p.suite.Parts) > 1 {
@@ -233,7 +234,7 @@ func (p *progress) count(t *runner.Task) {
 	p.spent += time.Since(t.Began)
 }
 
-// outlook describes the remaining work, if it takes a while.
+// outlook describes the remaining work, or returns "" if little is left.
 func (p *progress) outlook(t *runner.Task, g runner.Governors) string {
 	if left := p.left(g); left > 30*time.Second {
 		return fmt.Sprintf("  (%d at a time, %v left)", g.Level(t.Limit()), left)

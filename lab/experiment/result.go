@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// result sums up the runs of each part. cut marks a result with runs missing.
+// result sums up the runs of each part. cut is true if runs are missing.
 func (e *experiment) result(cut bool) *report.SuiteResult {
 	all := make([]report.Run, len(e.runs))
 	for i, r := range e.runs {
@@ -82,8 +82,8 @@ func linkOf(name, from, to string, p testbed.LinkParams) report.Link {
 	}
 }
 
-// coordinates returns a variant's position on the axes of its sweep, or its workload's size, or the loss and
-// delay of the link that the scenario varies, from its a to its b.
+// coordinates returns the values by which a chart places a variant: its position on the axes of its sweep, its
+// workload's size, and the loss and delay of the link that the scenario varies, in the direction from a to b.
 func coordinates(s *scenario.Scenario, v scenario.Variant) []report.Coordinate {
 	found := append([]report.Coordinate{}, v.Coordinates...)
 	if size := v.Workload.Size; size > 0 {

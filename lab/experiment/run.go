@@ -95,9 +95,9 @@ func carryOut(ctx context.Context, suite *scenario.Suite, o Options, keep func(*
 	return found, errors.Join(runErr, closeErr, keep(found))
 }
 
-// Interrupted is the error of an experiment that was ended before all its runs were made.
+// Interrupted reports an experiment that was ended before all its runs were made.
 type Interrupted struct {
-	Done int // runs that count, of this session and of those before
+	Done int // valid runs of this and earlier sessions
 	Of   int
 	Err  error // the context's
 }
@@ -108,7 +108,7 @@ func (i *Interrupted) Error() string {
 
 func (i *Interrupted) Unwrap() error { return i.Err }
 
-// experiment is a suite that is being carried out.
+// experiment is the state of a suite in progress.
 type experiment struct {
 	suite       *scenario.Suite
 	options     Options
@@ -118,7 +118,7 @@ type experiment struct {
 	progress    *progress
 	wanted      int               // number of all runs
 	runs        []runner.Recorded // the selected runs, including earlier sessions'
-	release     func()            // the output folder
+	release     func()            // unlocks the output folder
 	// building is held while a network is built, because that is the heaviest load that
 	// a run puts on the machine.
 	building chan struct{}
@@ -183,7 +183,7 @@ func notOthers(folder, name string) error {
 	return nil
 }
 
-// scenarios returns the scenarios of the parts, each once.
+// scenarios returns the scenarios of the parts without repetitions.
 func (e *experiment) scenarios() []*scenario.Scenario {
 	var all []*scenario.Scenario
 	for _, p := range e.suite.Parts {
@@ -297,9 +297,8 @@ func tasksOf(p scenario.Part, repetition int) []*runner.Task {
 	return tasks
 }
 
-// interleave spreads out neighbours in a scenario, because they are similar. Running only tunnel procedures
-// at once, whose packets pass through processes, overloads the processors, so they are mixed with cheaper
-// ones.
+// interleave reorders procedures so that similar ones, which are neighbours in a scenario, do not run at the same time.
+// The packets of tunnel procedures pass through processes. Running only those at once overloads the processors.
 func interleave(all []scenario.Procedure) []scenario.Procedure {
 	mixed, half := make([]scenario.Procedure, 0, len(all)), (len(all)+1)/2
 	for i := range half {
@@ -320,7 +319,7 @@ func repetitions(parts []scenario.Part) int {
 	return most
 }
 
-// congestions returns the congestion controls of all parts, each once.
+// congestions returns the congestion controls of all parts without repetitions.
 func congestions(parts []scenario.Part) []string {
 	var names []string
 	for _, p := range parts {
@@ -357,8 +356,8 @@ func (e *experiment) attempt(ctx context.Context, t *runner.Task) (report.Run, e
 	return run, errors.Join(err, l.Close())
 }
 
-// seed returns the seed of a run's network. It differs between repetitions only, so that all procedures and
-// congestion controls of a repetition see the same random events.
+// seed returns the seed of a run's network. All procedures and congestion controls of a repetition get the same one, so
+// that they see the same random events.
 func seed(t *runner.Task) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %s %d", t.Scenario.Seed, t.Variant.Name, t.Repetition)

@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// sampleInterval is the resolution in time of the bytes that a path carried, and of stalls.
+	// sampleInterval is the time between samples of the client. It limits the resolution of stalls and of goodput over
+	// time.
 	sampleInterval = 50 * time.Millisecond
-	// endsEvery is the number of samples of the client for each sample of the other ends. For those, the final sums
-	// are sufficient.
+	// endsEvery is the number of samples of the client for each sample of the other ends, where only the final sums are
+	// used.
 	endsEvery = 20
 	// settleWithin bounds the wait for the last counters of sockets that were closed at the end of a run.
 	settleWithin = 10 * time.Second
@@ -31,7 +32,7 @@ const (
 type sampler struct {
 	paths  []string // in the order of the output
 	client *hostSockets
-	// ends are the other ends of paths: the server and, if connections may go through them, the converters.
+	// ends are the other ends of paths: the server and, if connections may go through converters, the converters.
 	ends  []*hostSockets
 	began time.Time
 
@@ -61,7 +62,7 @@ func (s sample) total() int64 {
 	return sum
 }
 
-// startSampling takes a sample every sampleInterval. Sockets that were open before do not count. converting is set if
+// startSampling takes a sample every sampleInterval. It ignores sockets that were open before. converting is set if
 // connections may go through converters.
 func startSampling(ctx context.Context, l *Lab, converting bool) (*sampler, func(), error) {
 	s := &sampler{paths: append([]string{scenario.DirectPath}, l.Scenario.WithRole(scenario.RoleWaypoint)...)}
@@ -89,7 +90,7 @@ func startSampling(ctx context.Context, l *Lab, converting bool) (*sampler, func
 func (s *sampler) open(l *Lab, converting bool) (err error) {
 	name := l.Scenario.Workload.Client
 	if converting {
-		name = l.Scenario.ClientAgent() // the connections that have several paths end there
+		name = l.Scenario.ClientAgent() // connections with several paths end at this host
 	}
 	client := l.net.Host(name)
 	tunnels := func() ([]crew.TunnelEnd, error) { return crew.TunnelEnds(client, l.clientVia) }
@@ -100,7 +101,7 @@ func (s *sampler) open(l *Lab, converting bool) (err error) {
 	if converting {
 		ends = append(ends, l.Scenario.WithRole(scenario.RoleConverter)...)
 		s.client.converters = l.paths.converters
-		// To a server, a converter is a client, also if it is a waypoint.
+		// For a server, a converter is a client, even if it is also a waypoint.
 		peers = maps.Clone(peers)
 		maps.DeleteFunc(peers, func(a netip.Addr, _ string) bool { return l.paths.converters[a] })
 	}
@@ -138,7 +139,7 @@ func (s *sampler) loop(ctx context.Context) {
 	}
 }
 
-// take looks at the client's sockets, and maybe at the other ends'.
+// take samples the client's sockets and, if ends is set, those of the other ends.
 func (s *sampler) take(ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,8 +190,8 @@ func (s *sampler) at(path string, moment time.Duration) float64 {
 	return value(s.samples[len(s.samples)-1])
 }
 
-// use returns the bytes and the retransmissions of each path. It asks all ends, because the sender counts
-// retransmissions.
+// use returns the bytes and the retransmissions of each path. It reads the sockets of all ends, because only the sender
+// counts retransmissions.
 func (s *sampler) use() []report.PathUse {
 	var uses []report.PathUse
 	for _, path := range s.paths {
@@ -209,7 +210,7 @@ func (s *sampler) use() []report.PathUse {
 	return uses
 }
 
-// series is goodput over time up to the end.
+// series returns the goodput over time up to end.
 func (s *sampler) series(end time.Duration) report.Series {
 	out := report.Series{StepSeconds: seriesStep.Seconds()}
 	for _, path := range s.paths {
@@ -226,8 +227,8 @@ func (s *sampler) series(end time.Duration) report.Series {
 	return out
 }
 
-// longestStall returns the longest time without any data, between the
-// first byte and the end. Its resolution is the sampleInterval.
+// longestStall returns the longest time without any data between the first byte and end. Its resolution is
+// sampleInterval.
 func (s *sampler) longestStall(end time.Duration) time.Duration {
 	longest, since, carried := time.Duration(0), time.Duration(-1), int64(0)
 	for _, x := range s.samples {

@@ -22,7 +22,7 @@ func Shell(ctx context.Context, s *scenario.Scenario, o Options, in *os.File, ou
 	}
 	sh := &shell{lab: lab, out: out, console: newConsole(in, out, environment(lab.opts.Programs.DCol))}
 	err = lab.agents.startAll(ctx, sh.plan)
-	if err == nil && len(s.Procedures) > 0 { // otherwise no workload is meant
+	if err == nil && len(s.Procedures) > 0 { // without procedures, there is no workload to warn about
 		_, err = lab.startServer(ctx, lab.crew)
 	}
 	if err == nil {
@@ -37,10 +37,10 @@ type shell struct {
 	lab     *Lab
 	out     io.Writer
 	console console
-	host    string // on which lines run; empty at first
+	host    string // the host on which lines run; empty at first
 }
 
-// shellCommand is a command of the shell's own.
+// shellCommand is a command that the shell implements.
 type shellCommand struct {
 	name, args, help string
 	run              func(ctx context.Context, args []string) error
@@ -49,7 +49,7 @@ type shellCommand struct {
 // errUsage is the error of a command with the wrong number of arguments.
 var errUsage = errors.New("usage")
 
-// commands lists the shell's own commands.
+// commands lists the commands that the shell implements.
 func (sh *shell) commands() []shellCommand {
 	return []shellCommand{
 		{"hosts", "", "list the hosts with their addresses", exactly(0, func(context.Context, []string) error { return sh.showHosts() })},
@@ -72,7 +72,7 @@ func (sh *shell) commands() []shellCommand {
 	}
 }
 
-// exactly refuses other numbers of arguments.
+// exactly wraps run to refuse any number of arguments but n.
 func exactly(n int, run func(context.Context, []string) error) func(context.Context, []string) error {
 	return func(ctx context.Context, args []string) error {
 		if len(args) != n {
@@ -188,7 +188,7 @@ func (sh *shell) obey(ctx context.Context, line string) error {
 	return nil
 }
 
-// enter gives a real shell on the host.
+// enter runs a system shell on the host.
 func (sh *shell) enter(ctx context.Context, host string) error {
 	argv := []string{"env", "PS1=" + host + `:\w# `, "HISTFILE=", "bash", "--norc", "--noprofile", "-i"}
 	if _, err := os.Stat("/bin/bash"); err != nil {
@@ -241,7 +241,7 @@ func (sh *shell) kinds(ctx context.Context, args []string) error {
 	return sh.lab.agents.start(ctx, client, plan)
 }
 
-// agent acts on a host's agent.
+// agent starts, stops or signals a host's agent.
 func (sh *shell) agent(ctx context.Context, args []string) error {
 	var hosts []string
 	for _, name := range sh.hostNames() {

@@ -17,7 +17,7 @@ import (
 func (l *Lab) startTimeline(ctx context.Context, began time.Time, events []scenario.Event) (finish func() error) {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b scenario.Event) int { return int(a.At - b.At) })
-	life := ctx // of agents that are started
+	life := ctx // agents that events start live until it ends
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	var failed error
@@ -40,11 +40,12 @@ func (l *Lab) startTimeline(ctx context.Context, began time.Time, events []scena
 	}
 }
 
-// happen carries out an event. Whatever it starts ends with life.
+// happen carries out an event. What it starts ends when life ends.
 func (l *Lab) happen(ctx, life context.Context, e scenario.Event) error {
 	switch {
 	case e.Kill != "":
-		// As in a power cut, the programs are gone and the links are silent. The network then differs from the declared one.
+		// As in a power cut, the programs end and the links carry nothing. The network then differs from the declared
+		// one.
 		l.agents.kill(e.Kill)
 		return l.net.cutOff(e.Kill)
 	case e.Agent != "":

@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/lab/traffic"
 )
 
-// trafficPlan returns a stream or requests in the words of their programs.
+// trafficPlan converts a stream or requests to a plan for dcol's traffic programs.
 func trafficPlan(w scenario.Workload) traffic.Plan {
 	p := traffic.Plan{Count: w.Turns(), Interval: w.Interval.Std()}
 	switch {

@@ -53,8 +53,8 @@ func (l *Lab) webConfig(dir string) (string, error) {
 // webRoot returns the folder that web servers serve.
 func webRoot(out string) string { return filepath.Join(out, "www") }
 
-// makeFiles writes the files to download in the variants, each once. They have random
-// bytes, so that nothing can compress them, and every misplaced byte is noticed.
+// makeFiles writes the files that the variants download. Their bytes are random, so that nothing can compress them and
+// every misplaced byte is noticed.
 func makeFiles(out string, s *scenario.Scenario, variants []string) error {
 	if err := os.MkdirAll(webRoot(out), 0o755); err != nil {
 		return err
@@ -92,7 +92,7 @@ func makeFile(dir string, size units.Size, seed int64) error {
 
 const sumSuffix = ".sha256"
 
-// web measures downloads by curl, one after another, each by another curl.
+// web measures downloads by curl, one after another. A new curl makes each.
 func (x *execution) web(ctx context.Context) error {
 	want, err := os.ReadFile(filepath.Join(webRoot(x.lab.opts.Out), webFile(x.workload.Size)+sumSuffix))
 	if err != nil {
@@ -109,7 +109,7 @@ func (x *execution) web(ctx context.Context) error {
 	}
 	x.result.CompletionSeconds = time.Since(began).Seconds()
 	x.result.Latency = report.NewLatency(took)
-	if x.workload.Count > 1 { // otherwise it is measured from the times of curl's output
+	if x.workload.Count > 1 { // one download is measured from the times of curl's output
 		sum := time.Duration(0)
 		for _, d := range took {
 			sum += d
@@ -121,8 +121,8 @@ func (x *execution) web(ctx context.Context) error {
 	return nil
 }
 
-// fetch downloads the file once and verifies its checksum. It returns curl's own measurement of the duration:
-// from its start, without that of its process, to the last byte.
+// fetch downloads the file once and verifies its checksum. It returns the duration that curl measured. This excludes
+// the start of curl's process and ends with the last byte.
 func (x *execution) fetch(ctx context.Context, want string) (time.Duration, error) {
 	meter := newMeter()
 	argv := []string{"curl", "--silent", "--show-error", "--fail", "--no-buffer", "--write-out", `%{stderr}%{time_total}\n`}
@@ -153,9 +153,9 @@ func (x *execution) fetch(ctx context.Context, want string) (time.Duration, erro
 	return curlTime(p)
 }
 
-// curlTime reads the seconds that curl wrote to its log last.
+// curlTime reads the last number of seconds in curl's log.
 func curlTime(p *crew.Process) (time.Duration, error) {
-	text, _ := p.Output() // it has none if there is no text
+	text, _ := p.Output() // an error leaves text empty
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	last := lines[len(lines)-1]
 	seconds, err := strconv.ParseFloat(last, 64)
@@ -200,7 +200,7 @@ func (m *meter) total() int64 {
 	return m.totalLocked()
 }
 
-// since returns the time from a moment to the last byte, and the bytes of that time.
+// since returns the time from moment to the last byte, and the bytes that arrived in that time.
 func (m *meter) since(moment time.Time) (seconds float64, carried int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

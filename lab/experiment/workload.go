@@ -19,24 +19,23 @@ import (
 	"github.com/detour-collective/dcol/lab/traffic"
 )
 
-// listenLimit bounds the time until a server listens.
+// listenLimit bounds the time that a server takes to listen.
 const listenLimit = 10 * time.Second
 
-// execution is one run under way.
+// execution is a run in progress.
 type execution struct {
 	lab       *Lab
 	crew      crew.Crew // with the folder of the run's logs
 	workload  scenario.Workload
 	procedure scenario.Procedure
-	target    netip.AddrPort // the client connects to it
-	local     netip.Addr     // the client's source address; zero: its kernel chooses
+	target    netip.AddrPort // what the client connects to
+	local     netip.Addr     // the client's source address; if zero, its kernel chooses
 	began     time.Time
 	sampler   *sampler
 	result    *report.Run
 }
 
-// traffic makes the workload's traffic. It fills in the result's goodput, as measured
-// by the workload's program.
+// traffic runs the workload, and sets the result's goodput as measured by the workload's program.
 func (x *execution) traffic(ctx context.Context) error {
 	switch x.workload.Kind {
 	case scenario.Upload, scenario.Download:
@@ -50,7 +49,7 @@ func (x *execution) traffic(ctx context.Context) error {
 	}
 }
 
-// proxy returns the URL of the proxy that the client's program uses; "" if it uses none.
+// proxy returns the URL of the proxy that the client's program uses, or "" if it uses none.
 func (x *execution) proxy() string {
 	if x.procedure.Proxy == "" {
 		return ""
@@ -58,8 +57,8 @@ func (x *execution) proxy() string {
 	return string(x.procedure.Proxy) + "://" + proxyAddress
 }
 
-// startClient starts the workload's client, with the kind of sockets of the procedure. A program that uses a proxy,
-// is captured or is behind a gateway has plain ones.
+// startClient starts the workload's client, whose sockets are of the procedure's kind. A program that uses a proxy, is
+// captured or is behind a gateway has plain sockets.
 func (x *execution) startClient(ctx context.Context, name string, argv []string, stdout io.Writer) (*crew.Process, error) {
 	if x.procedure.Transport == scenario.MPTCP && !x.procedure.RunsPlain() && x.lab.Scenario.Gateway() == "" {
 		argv = append([]string{x.lab.opts.Programs.DCol, "run", "--"}, argv...)
@@ -85,9 +84,8 @@ func (x *execution) runClient(ctx context.Context, name string, argv []string, s
 	return p, err
 }
 
-// startServer starts the workload's server and waits until it listens. Where
-// there are agents it always offers MPTCP, if its host has that, so that all
-// procedures meet the same server.
+// startServer starts the workload's server and waits until it listens. If there are agents, the server always offers
+// MPTCP unless its host has none, so that all procedures meet the same server.
 func (l *Lab) startServer(ctx context.Context, on crew.Crew) (*crew.Process, error) {
 	w := l.Scenario.Workload
 	var name string

@@ -2,7 +2,7 @@ package runner
 
 import "errors"
 
-// ErrCorrupt is the error of a download that differs from what the server has. It ends an experiment.
+// ErrCorrupt reports a download that differs from the server's file. It ends an experiment.
 var ErrCorrupt = errors.New("what arrived is not what was sent")
 
 // dcolError is a failure of dcol: its agent did not start or exited, or a transfer through it failed. The run

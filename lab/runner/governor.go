@@ -38,7 +38,7 @@ func (g Governors) under(limit time.Duration) *governor {
 	return g.of[limit]
 }
 
-// Level returns the number of networks of that limit that may run at a time.
+// Level returns the number of networks with that limit of lateness that may run at a time.
 func (g Governors) Level(limit time.Duration) int { return g.under(limit).level }
 
 // governor decides how many networks run at once, from the results of earlier runs. It starts low, adds one
@@ -47,9 +47,9 @@ type governor struct {
 	level   int // networks at a time, now
 	most    int
 	fixed   bool
-	good    int // runs at this level that went well
-	ceiling int // a level that was too high before
-	since   int // runs that went well since then
+	good    int // valid runs at this level
+	ceiling int // the level that was too high
+	since   int // valid runs since then
 	lowered int // number of times that the level was lowered
 }
 
