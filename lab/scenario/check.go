@@ -34,8 +34,7 @@ const (
 	maxPower = 1_000_000 // mW, of a radio
 )
 
-// checker finds mistakes in a decoded scenario: unknown names, values out of
-// range, keys without an effect.
+// checker finds mistakes in a scenario that has been decoded: unknown names, values out of range, keys without effect.
 type checker struct {
 	*Scenario
 	problems
@@ -59,7 +58,7 @@ func (c *checker) check() {
 		c.known("varied", c.Varied, "link", c.linkNames())
 	}
 	c.variants()
-	c.Variants = append(c.Variants, c.sweeps()...) // what is expected may be about them
+	c.Variants = append(c.Variants, c.sweeps()...) // expectations may name them
 	c.workload()
 	c.procedures()
 	c.events()
@@ -125,7 +124,7 @@ func (c *checker) radio(path string, r Radio) {
 	}
 }
 
-// shape reports whether a link's resulting shape is valid in each direction.
+// shape reports whether a link's shape is valid for each direction.
 func (c *checker) shape(path string, s Shape) bool {
 	ab, ba := s.Directions()
 	for _, p := range []Params{ab, ba} {
@@ -156,7 +155,7 @@ func (c *checker) shape(path string, s Shape) bool {
 	return true
 }
 
-// hostNames returns the names of the hosts, each once.
+// hostNames returns the hosts' names without repetitions.
 func (c *checker) hostNames() []string {
 	var names []string
 	for _, h := range c.Hosts {

@@ -33,7 +33,7 @@ func (c *checker) events() {
 	}
 }
 
-// hostKeys returns the keys about a host.
+// hostKeys returns the keys of the event that concern a host.
 func (e Event) hostKeys() []string {
 	var keys []string
 	for _, key := range []struct {

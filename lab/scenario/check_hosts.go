@@ -51,7 +51,7 @@ func (c *hostChecker) lan() {
 	}
 }
 
-// coordinator checks the role of that name.
+// coordinator checks the role of coordinator.
 func (c *hostChecker) coordinator() {
 	if !c.host.Has(RoleCoordinator) {
 		return
@@ -89,8 +89,8 @@ func (c *hostChecker) kernel() {
 	}
 }
 
-// sysctl checks one of the host's kernel parameters. It must be below net, because the
-// others belong to the machine, which the lab does not change.
+// sysctl checks one of the host's kernel parameters. Parameters outside of net belong to the machine, which the lab
+// does not change.
 func (c *hostChecker) sysctl(key string, value any) {
 	if !strings.HasPrefix(key, "net.") || strings.Contains(key, "..") || strings.Contains(key, "/") {
 		c.report(c.path+".sysctls", "%q is no parameter of a host; use names that begin with \"net.\", with dots and in quotes", key)
@@ -102,14 +102,14 @@ func (c *hostChecker) sysctl(key string, value any) {
 	}
 }
 
-// middlebox checks a kind, which may have a number.
+// middlebox checks a kind of middlebox. A kind may have a number.
 func (c *hostChecker) middlebox(m Middlebox) {
 	if m != NoMiddlebox && middlebox.Kind(m).Validate() != nil {
 		oneOf(c.problems, c.path+".middlebox", m, Middleboxes()...)
 	}
 }
 
-// router checks the settings of the host as a router.
+// router checks what the host does to other hosts' packets.
 func (c *hostChecker) router() {
 	h := c.host
 	c.middlebox(h.Middlebox)
@@ -144,7 +144,7 @@ func (c *hostChecker) router() {
 	}
 }
 
-// nat checks which links are inside.
+// nat checks which links are inside the NAT.
 func (c *hostChecker) nat() {
 	own := c.linksOf(c.host.Name)
 	inside := map[string]bool{}
@@ -175,8 +175,8 @@ func (c *hostChecker) forward(path string, f Forward, taken map[string]bool) {
 	taken[key] = true
 }
 
-// variantHosts checks other values of hosts' kernel parameters and other middleboxes. Those of the network as declared must be known, for the
-// runs of other variants.
+// variantHosts checks a variant's changes of hosts' kernel parameters and middleboxes. The network as declared must set
+// the same parameters and have a middlebox there, because runs of other variants need those values.
 func (c *checker) variantHosts(path string, v Variant) {
 	for i, change := range v.Hosts {
 		path := fmt.Sprintf("%s.host[%d]", path, i)
@@ -200,7 +200,7 @@ func (c *checker) variantHosts(path string, v Variant) {
 	}
 }
 
-// variantKinds checks the kinds of detours that a variant has.
+// variantKinds checks a variant's kinds of detours.
 func (c *checker) variantKinds(path string, v Variant) {
 	for i, kind := range v.Kinds {
 		oneOf(c.problems, path+".kinds", kind, Kinds()...)

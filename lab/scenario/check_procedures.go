@@ -68,7 +68,7 @@ func (c *checker) procedure(path string, p Procedure) {
 	}
 }
 
-// agent checks a procedure's settings of the client's agent.
+// agent checks a procedure's settings for the client's agent.
 func (c *checker) agent(path string, p Procedure) {
 	if len(p.DCol) > 0 && !p.NeedsAgent() {
 		c.report(path+".dcol", "has no effect: no agent runs on the client")

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// suiteName allows folders, which the names of dcol's own suites have.
+// suiteName allows folders, because the names of dcol's own suites have them.
 var suiteName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,62})?$`)
 
-// suiteChecker finds mistakes in a decoded suite and its scenarios.
+// suiteChecker finds mistakes in a suite that has been decoded, and in its scenarios.
 type suiteChecker struct {
 	problems
 	*Suite
@@ -27,7 +27,7 @@ func (c *suiteChecker) check() {
 	if len(s.Parts) == 0 {
 		c.report("part", "a suite needs at least one part; declare each with [[part]]")
 	}
-	files := map[string]string{} // files of scenarios, by the names in them
+	files := map[string]string{} // the file of each scenario, by the name in the scenario
 	for i := range s.Parts {
 		c.part(fmt.Sprintf("part[%d]", i), &s.Parts[i], files)
 	}

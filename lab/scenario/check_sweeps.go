@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// maxSwept bounds the variants of one sweep. More are likely a mistake, and would take
-// days.
+// maxSwept limits the variants of one sweep. More are probably a mistake, and take days to run.
 const maxSwept = 1000
 
-// sweeps checks the sweeps, and returns the variants of the valid ones.
+// sweeps checks the sweeps and returns the variants of the valid ones.
 func (c *checker) sweeps() []Variant {
 	var all []Variant
 	seen := map[string]bool{Base: true}
@@ -24,7 +23,7 @@ func (c *checker) sweeps() []Variant {
 		}
 		variants, err := s.variants()
 		if err != nil {
-			c.report(path, "%v", err) // unheard of: every axis was read before
+			c.report(path, "%v", err) // cannot happen: every axis was checked before
 			continue
 		}
 		for _, v := range variants {
@@ -38,8 +37,7 @@ func (c *checker) sweeps() []Variant {
 	return all
 }
 
-// swept reports whether a variant of a sweep is valid: its name, and each link's shape
-// by all axes together.
+// swept reports whether a variant of a sweep is valid: its name, and each link's shape.
 func (c *checker) swept(path string, v Variant) bool {
 	if !plainName.MatchString(v.Name) {
 		c.report(path, "makes a variant %q, which is not a name; %s, not more than 63", v.Name, plainNameForm)
@@ -102,8 +100,7 @@ func (c *checker) axis(path string, a Axis) bool {
 	return c.values(path+".values", a) && sound
 }
 
-// values reports whether an axis has at least two values, all different and of
-// one unit.
+// values reports whether an axis has at least two values, all different and in the same unit.
 func (c *checker) values(path string, a Axis) bool {
 	if len(a.Values) < 2 {
 		c.report(path, "an axis needs at least two values")

@@ -16,8 +16,7 @@ const (
 	maxMessage  = 1 << 20 // bytes
 )
 
-// workload checks the workload. A scenario without procedures is a
-// network for `dcol-lab shell`; it needs no workload.
+// workload checks the workload. A scenario without procedures needs none: it is a network for `dcol-lab shell`.
 func (c *checker) workload() {
 	w := c.Workload
 	if !oneOf(c.problems, "workload.kind", w.Kind, Upload, Download, HTTP, Stream, Requests, Command) || len(c.Procedures) == 0 {
@@ -92,7 +91,7 @@ func (c *checker) applies(path string, w Workload) {
 	}
 }
 
-// traffic checks the numbers of a workload in a variant.
+// traffic checks the numbers of a variant's workload.
 func (c *checker) traffic(path string, w Workload) bool {
 	sound := true
 	problem := func(key, format string, args ...any) {

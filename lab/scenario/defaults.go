@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/units"
 )
 
-// The defaults, as docs/lab.md has them.
+// The defaults, as docs/lab.md documents them.
 const (
 	DefaultCongestion  = "cubic"
 	DefaultRepetitions = 10
@@ -17,8 +17,7 @@ const (
 	DefaultHTTPPort    = 80
 	defaultDuration    = units.Duration(10 * time.Second)
 
-	// The defaults of streams and requests. The stream resembles a video call: fifty messages a
-	// second, each of one packet.
+	// Defaults of streams and requests. The stream resembles a video call: fifty messages a second, each of one packet.
 	defaultTrafficPort  = 7007
 	defaultStreamRate   = units.Rate(500e3)
 	defaultMessageEvery = units.Duration(20 * time.Millisecond)
@@ -87,7 +86,7 @@ func (p *Procedure) setDefaults(s *Scenario) {
 	}
 }
 
-// only returns the sole element, or "" if there are several.
+// only returns the only element, or "" if there is not exactly one.
 func only(names []string) string {
 	if len(names) != 1 {
 		return ""

@@ -14,24 +14,22 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// Expectation is a sentence about the results that must hold, and the
-// expression that decides it.
+// Expectation is a sentence about the results that must hold, and the expression that decides it.
 type Expectation struct {
 	Description string `toml:"description"`
 	That        string `toml:"that"`
-	// Variants are the variants to which it applies; empty: all that were run.
+	// Variants are the variants that the expectation is about. If empty, it is about all that were run.
 	Variants []string `toml:"variants"`
 }
 
-// Measurements are the results on which expectations are decided: one value for each valid run.
+// Measurements has the results that an expectation is about, with one value for each valid run.
 type Measurements interface {
 	Goodput(variant, procedure string) []float64       // Mbit/s
 	Share(variant, procedure, path string) []float64   // of the bytes, 0..1
 	Stall(variant, procedure string) []float64         // longest in the run, ms
 	Retransmitted(variant, procedure string) []float64 // segments
 	Completion(variant, procedure string) []float64    // seconds
-	// LatencyMS is the pct-th percentile of the latencies within each run; runs of
-	// workloads that have none are left out.
+	// LatencyMS returns a percentile of the latencies within each run. It omits runs whose workload has no latencies.
 	LatencyMS(variant, procedure string, pct Percentile) []float64
 }
 
@@ -44,9 +42,8 @@ type Verdict struct {
 	Err error
 }
 
-// statistic is a function of the expression language. Its first argument
-// names a procedure. A pathed function takes a path as its second argument. One more
-// argument names another variant than the one in which the expectation is decided.
+// statistic is a function of the expression language. Its first argument names a procedure. If pathed, the second names
+// a path. An additional last argument names a variant, in place of the one that the expectation is about.
 type statistic struct {
 	name   string
 	pathed bool
@@ -54,7 +51,7 @@ type statistic struct {
 	of     func([]float64) float64
 }
 
-// variantAt is the place of the argument that names a variant.
+// variantAt returns the index of the argument that names a variant.
 func (s statistic) variantAt() int {
 	if s.pathed {
 		return 2
@@ -66,7 +63,7 @@ func goodput(m Measurements, variant, procedure, _ string) []float64 {
 	return m.Goodput(variant, procedure)
 }
 
-// Percentile is one of those that expectations may ask for.
+// Percentile is a percentile that an expectation may use.
 type Percentile int
 
 // The percentiles of latency.
@@ -90,8 +87,7 @@ func summary(pick func(stats.Summary) float64) func([]float64) float64 {
 	return func(v []float64) float64 { return pick(stats.Summarize(v)) }
 }
 
-// statistics are the functions an expectation may call, in the order in which
-// the documentation has them.
+// statistics are the functions that an expectation may call, in the order of the documentation.
 var statistics = []statistic{
 	{"median", false, goodput, stats.Median},
 	{"mean", false, goodput, stats.Mean},
@@ -111,7 +107,7 @@ var statistics = []statistic{
 	{latencyPrefix + "p99", false, latency(P99), stats.Median},
 }
 
-// Functions lists the names of the functions an expectation may call.
+// Functions lists the names of the functions that an expectation may call.
 func Functions() []string {
 	names := make([]string, len(statistics))
 	for i, s := range statistics {
@@ -164,15 +160,15 @@ func evaluate(expression string, m Measurements, variant string) (any, error) {
 	return value, err
 }
 
-// noRunsError is the error of a statistic without runs.
+// noRunsError reports a statistic of a procedure that has no runs.
 type noRunsError struct{ procedure, variant string }
 
 func (e *noRunsError) Error() string {
 	return fmt.Sprintf("there is no valid run of %q in variant %q", e.procedure, e.variant)
 }
 
-// compile builds the expression with its functions bound to measurements. The
-// language's own median, mean and so on are replaced by ours.
+// compile builds the expression with its functions bound to measurements. They replace the language's own functions of
+// the same names, such as median and mean.
 func compile(expression string, m Measurements, variant string, more ...expr.Option) (*vm.Program, error) {
 	options := append([]expr.Option{expr.Env(struct{}{}), expr.DisableAllBuiltins(), expr.Optimize(false)}, more...)
 	for _, s := range statistics {
@@ -198,7 +194,7 @@ func compile(expression string, m Measurements, variant string, more ...expr.Opt
 	return expr.Compile(expression, options...)
 }
 
-// comparison splits an expression whose outermost operator compares.
+// comparison splits an expression whose outermost operator is a comparison.
 func comparison(expression string) (left, right string, ok bool) {
 	tree, err := parser.Parse(expression)
 	if err != nil {
@@ -211,8 +207,8 @@ func comparison(expression string) (left, right string, ok bool) {
 	return root.Left.String(), root.Right.String(), true
 }
 
-// calls finds the functions an expression calls with the names in quotes they
-// are given, so that a procedure that does not exist is an error on reading.
+// calls finds the function calls in an expression, with their literal arguments, so that an unknown procedure is found
+// when the file is read.
 func calls(expression string) ([]call, error) {
 	program, err := compile(expression, nil, "", expr.AsBool())
 	if err != nil {
@@ -229,7 +225,7 @@ type call struct {
 	names    []string // "" where the argument is not a literal
 }
 
-// variant returns the variant that a call names, "" if none.
+// variant returns the variant that a call names, or "" if it names none.
 func (c call) variant() string {
 	for _, s := range statistics {
 		if at := s.variantAt(); s.name == c.function && len(c.names) > at {
@@ -259,13 +255,13 @@ func (f *callFinder) Visit(node *ast.Node) {
 	f.calls = append(f.calls, c)
 }
 
-// About reports whether the expectation applies to the variant, and needs only these
-// procedures and variants. It is not decided if it needs others, because they did not run.
+// About reports whether the expectation is about the variant, and uses only these procedures and variants. It cannot be
+// decided if it uses others, because they did not run.
 func (e Expectation) About(variant string, procedures, variants []string) bool {
 	if len(e.Variants) > 0 && !slices.Contains(e.Variants, variant) {
 		return false
 	}
-	found, _ := calls(e.That) // it was read
+	found, _ := calls(e.That) // it was parsed before
 	return !slices.ContainsFunc(found, func(c call) bool {
 		other := c.variant()
 		return len(c.names) > 0 && c.names[0] != "" && !slices.Contains(procedures, c.names[0]) ||

@@ -6,13 +6,14 @@ import (
 	"github.com/detour-collective/dcol/lab/middlebox"
 )
 
-// Middlebox selects a kind of middlebox for a router: one of the two kinds below, or of those in lab/middlebox.
+// Middlebox selects what a router does to packets that it forwards: one of the two kinds below, or a kind of
+// lab/middlebox.
 type Middlebox string
 
 // The kinds of middlebox.
 const (
 	NoMiddlebox  Middlebox = ""
-	StripOptions Middlebox = "strip-options" // makes padding of experimental options
+	StripOptions Middlebox = "strip-options" // overwrites experimental options with padding
 	DropOptions  Middlebox = "drop-options"  // drops SYNs that have them
 )
 
@@ -28,8 +29,9 @@ func Middleboxes() []Middlebox {
 // NATKind selects how a router's NAT treats UDP.
 type NATKind string
 
-// The kinds. By default every flow gets a random port. With the others, a host inside has one port, which
-// accepts packets from the addresses and ports it has sent to, from the addresses it has sent to, or from
+// The kinds. With Symmetric, the default, every flow gets a random port. With the others, an inside host has one port.
+// With PortRestricted, the port accepts packets from the addresses and ports that it has sent to. With
+// AddressRestricted, it accepts packets from the addresses that it has sent to. With FullCone, it accepts packets from
 // anywhere.
 const (
 	Symmetric         NATKind = "symmetric"
@@ -38,7 +40,7 @@ const (
 	FullCone          NATKind = "full-cone"
 )
 
-// Protocol is a protocol with ports.
+// Protocol is a transport protocol.
 type Protocol string
 
 // The protocols.
@@ -47,7 +49,7 @@ const (
 	ProtocolUDP Protocol = "udp"
 )
 
-// Forward forwards a port of a router with NAT to a host inside.
+// Forward forwards a port of a router with NAT to an inside host.
 type Forward struct {
 	Protocol Protocol `toml:"protocol"`
 	Port     int      `toml:"port"`
@@ -66,8 +68,8 @@ func (s *Scenario) Inside(router Host) []string {
 	return inside
 }
 
-// reach returns the hosts that a host reaches over links and routers, if it begins with
-// a link for which first returns true.
+// reach returns the hosts that a host reaches over links and routers, if it begins with one of its links that first
+// allows.
 func (s *Scenario) reach(from string, first func(link string) bool) map[string]bool {
 	reached, queue := map[string]bool{from: true}, []string{from}
 	for len(queue) > 0 {
@@ -93,7 +95,7 @@ func (s *Scenario) reach(from string, first func(link string) bool) map[string]b
 	return reached
 }
 
-// behindNAT reports a server that no client outside its NAT can reach.
+// behindNAT reports a server that no client can reach from outside.
 func (c *checker) behindNAT(path, server, client string) {
 	for _, h := range c.Hosts {
 		if len(h.NAT) == 0 {

@@ -8,12 +8,12 @@ import (
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
-// problems collects the mistakes in a file, by the paths of their keys.
+// problems collects the mistakes in a file, by the paths of its keys.
 type problems struct {
 	report func(path, format string, args ...any)
 }
 
-// name reports what is not a name of the form that says describes.
+// name reports a name that does not match form. says describes the form.
 func (p problems) name(path, name string, form *regexp.Regexp, says string) {
 	switch {
 	case name == "":
@@ -23,7 +23,7 @@ func (p problems) name(path, name string, form *regexp.Regexp, says string) {
 	}
 }
 
-// unique reports names that were seen before.
+// unique reports a name that was seen before.
 func (p problems) unique(path, name string, seen map[string]bool) {
 	if name != "" && seen[name] {
 		p.report(path, "%q is taken; every name must be different", name)
@@ -31,7 +31,7 @@ func (p problems) unique(path, name string, seen map[string]bool) {
 	seen[name] = true
 }
 
-// known reports a name that is not one of those declared.
+// known reports a name that is not declared.
 func (p problems) known(path, name, what string, declared []string) bool {
 	switch {
 	case slices.Contains(declared, name):
@@ -53,7 +53,7 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// oneOf reports a word that is not one of those allowed.
+// oneOf reports a value that is not allowed.
 func oneOf[T ~string](p problems, path string, value T, allowed ...T) bool {
 	words := Words(allowed)
 	switch {

@@ -21,8 +21,7 @@ const (
 // Detour selects how waypoints are used: not at all, or by one kind of detour.
 type Detour string
 
-// The uses of waypoints. With TCP the whole plain connection goes through the
-// waypoint; with MPTCP it gets subflows that do.
+// The uses of waypoints. With TCP, the whole connection goes through the waypoint. With MPTCP, additional subflows do.
 const (
 	NoDetour  Detour = "none"
 	Mapped    Detour = "mapped"
@@ -36,18 +35,18 @@ const (
 // Kinds returns all kinds of detours.
 func Kinds() []Detour { return []Detour{Mapped, InBand, WireGuard, OpenVPN} }
 
-// IsTunnel reports whether the detour is an interface of the client's, so that
-// a socket that is bound to its address takes it.
+// IsTunnel reports whether the detour is an interface of the client, which a socket uses if it is bound to the
+// interface's address.
 func (d Detour) IsTunnel() bool { return d == WireGuard || d == OpenVPN }
 
 // Convert selects for which servers the client uses converters.
 type Convert string
 
-// The uses of converters, as in an agent's configuration.
+// The settings for converters, as in an agent's configuration.
 const (
 	ConvertNever  Convert = "never"
-	ConvertAuto   Convert = "auto"   // for servers that are known to speak no MPTCP
-	ConvertAlways Convert = "always" // for all servers but those that are known to speak MPTCP
+	ConvertAuto   Convert = "auto"   // for servers known not to speak MPTCP
+	ConvertAlways Convert = "always" // for all servers except those known to speak MPTCP
 )
 
 // Proxy selects the protocol in which the client's program asks its agent's proxy for a connection.
@@ -59,24 +58,25 @@ const (
 	HTTPProxy Proxy = "http" // CONNECT
 )
 
-// Procedure is one way of carrying the workload.
+// Procedure is one way to carry the workload.
 type Procedure struct {
 	Name        string    `toml:"name"`
 	Description string    `toml:"description"`
 	Transport   Transport `toml:"transport"`
 	Detour      Detour    `toml:"detour"`
-	// Via are the waypoints in use; empty: all.
+	// Via are the waypoints in use. If empty, all are.
 	Via []string `toml:"via"`
-	// Subflows is the number of subflows. 0, with DefaultDetour, is the default of agents.
+	// Subflows is the number of subflows. 0 with DefaultDetour means the agents' own default.
 	Subflows  int     `toml:"subflows"`
 	Converter Convert `toml:"converter"`
 	// Proxy, unless empty, is used by the client's program instead of dcol run.
 	Proxy Proxy `toml:"proxy"`
-	// Capture has the kernel lead the connections of all programs on the client's host to its agent, instead of dcol run.
+	// Capture makes the kernel lead the connections of all programs on the client's host to its agent. It replaces dcol
+	// run.
 	Capture bool `toml:"capture"`
 	// WarmUp is the time for which the workload runs before the run is measured, with the same agents.
 	WarmUp units.Duration `toml:"warm_up"`
-	// DCol overrides the configuration of the client's agent, and that of its host.
+	// DCol overrides the configuration of the client's agent, after that of its host.
 	DCol map[string]any `toml:"dcol"`
 	// Optional procedures run only when selected by name.
 	Optional bool `toml:"optional"`
@@ -91,7 +91,7 @@ func (p Procedure) Converts() bool { return p.Converter == ConvertAuto || p.Conv
 // RunsPlain reports whether the client's program is started without dcol run, although its agent serves it.
 func (p Procedure) RunsPlain() bool { return p.Proxy != "" || p.Capture }
 
-// Procedure returns the procedure of that name.
+// Procedure returns the procedure with that name.
 func (s *Scenario) Procedure(name string) (Procedure, bool) {
 	for _, p := range s.Procedures {
 		if p.Name == name {
@@ -110,8 +110,8 @@ func (s *Scenario) ProcedureNames() []string {
 	return names
 }
 
-// Select lists the procedures of these names, in the scenario's order; without
-// names, those that are not optional.
+// Select lists the procedures with these names, in the scenario's order. Without names, it lists those that are not
+// optional.
 func (s *Scenario) Select(names []string) ([]Procedure, error) {
 	known := s.ProcedureNames()
 	for _, n := range names {
@@ -131,8 +131,8 @@ func (s *Scenario) Select(names []string) ([]Procedure, error) {
 	return chosen, nil
 }
 
-// KindsOf lists the kinds of detours that procedures use in a variant, each once;
-// none: the defaults of agents.
+// KindsOf lists the kinds of detours that procedures use in a variant, without repetitions. An empty list means the
+// agents' own kinds.
 func KindsOf(procedures []Procedure, v Variant) []Detour {
 	var used []Detour
 	for _, k := range append(v.Kinds[:len(v.Kinds):len(v.Kinds)], Kinds()...) {

@@ -9,11 +9,11 @@ import (
 	"github.com/detour-collective/dcol/internal/units"
 )
 
-// property is one of Params, by its key.
+// property is a property of a link that Params has, by its key.
 type property struct {
 	key  string
-	unit string // of its value in plots
-	// read sets it and returns its value.
+	unit string // the unit of the value in plots
+	// read sets the property from text and returns its value.
 	read func(p *Params, text string) (value float64, err error)
 }
 
@@ -49,7 +49,7 @@ var properties = []property{
 	{"tamper", "%", share(func(p *Params) **units.Share { return &p.Tamper })},
 }
 
-// read sets a property that has its own notation.
+// read sets a property whose type parses its own notation.
 func read[T any, P interface {
 	*T
 	encoding.TextUnmarshaler

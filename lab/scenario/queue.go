@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/units"
 )
 
-// Queue is the size of a link's drop-tail queue, in bytes or in packets. A packet
-// stands for a full-size one of the link's MTU.
+// Queue is the size of a link's drop-tail queue, in bytes or in packets, because routers are specified in either.
+// Packets have the link's MTU.
 type Queue struct {
 	Bytes   units.Size
 	Packets int
@@ -48,7 +48,7 @@ func (q Queue) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (q Queue) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
-// In returns the queue's size in bytes on a link of the given MTU.
+// In returns the queue's size in bytes on a link with the given MTU.
 func (q Queue) In(mtu int) int {
 	if q.Packets > 0 {
 		return q.Packets * mtu

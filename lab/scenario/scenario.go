@@ -18,10 +18,10 @@ import (
 // Schema is the version of the file format this package reads.
 const Schema = "dcol.scenario/1"
 
-// Base is the name of the variant that is the network as declared.
+// Base is the name of the variant without changes: the network as declared.
 const Base = "base"
 
-// DirectPath names the path without a waypoint; the others bear the waypoint's name.
+// DirectPath names the path without a waypoint. Other paths have their waypoint's name.
 const DirectPath = "direct"
 
 // Scenario is the content of a file, with the defaults filled in.
@@ -36,7 +36,7 @@ type Scenario struct {
 	Varied     string        `toml:"varied"`
 	Hosts      []Host        `toml:"host"`
 	Links      []Link        `toml:"link"`
-	Variants   []Variant     `toml:"variant"` // after Parse, those of the sweeps too
+	Variants   []Variant     `toml:"variant"` // after Parse, includes those of the sweeps
 	Sweeps     []Sweep       `toml:"sweep"`
 	Workload   Workload      `toml:"workload"`
 	Procedures []Procedure   `toml:"procedure"`
@@ -47,7 +47,7 @@ type Scenario struct {
 // Role is the task of a host.
 type Role string
 
-// The roles a host can have; a host may be both client and waypoint.
+// The roles of hosts. A host may be both client and waypoint.
 const (
 	RoleClient   Role = "client"
 	RoleWaypoint Role = "waypoint"
@@ -55,16 +55,16 @@ const (
 	RoleRouter   Role = "router"
 	// RoleConverter connects members to servers without MPTCP. A waypoint may have it too.
 	RoleConverter Role = "converter"
-	// RoleCoordinator makes members of a collective of all hosts with agents.
+	// RoleCoordinator makes all hosts with agents members of a collective.
 	RoleCoordinator Role = "coordinator"
 )
 
-// Host is one host of the network.
+// Host describes a host of the network.
 type Host struct {
 	Name  string `toml:"name"`
 	Roles []Role `toml:"roles"`
-	// What a router does to packets: to options in SYNs; to those from and to
-	// its links that are inside, when it has any.
+	// Middlebox, NAT and Inside select what a router does to packets: to options of SYNs, and to packets from and to
+	// its inside links.
 	Middlebox Middlebox `toml:"middlebox"`
 	NAT       []string  `toml:"nat"`
 	NATKind   NATKind   `toml:"nat_kind"`
@@ -72,21 +72,20 @@ type Host struct {
 	// Quotes and ICMP select how a router answers packets whose time to live ends there.
 	Quotes middlebox.Quotes `toml:"quotes"`
 	ICMP   middlebox.ICMP   `toml:"icmp"`
-	// Balance has a router use all equally cheap routes, and choose among them by a flow's addresses and ports.
+	// Balance makes a router use all equally cheap routes, and choose among them by a flow's addresses and ports.
 	Balance bool `toml:"balance"`
 	// Subflows limits a server's subflows besides an MPTCP connection's first. nil means the kernel's
 	// default.
 	Subflows *int `toml:"mptcp_subflows"`
-	// MPTCP false makes the host's kernel refuse MPTCP.
+	// MPTCP, if false, makes the host's kernel refuse MPTCP.
 	MPTCP *bool `toml:"mptcp"`
-	// LAN are the links with hosts whose connections this client's agent leads to converters, as their gateway.
+	// LAN lists the links to hosts whose connections this client's agent, as their gateway, leads to converters.
 	LAN []string `toml:"lan"`
 	// IPv6Only hosts have no IPv4 address.
 	IPv6Only bool `toml:"ipv6_only"`
-	// Sysctls are kernel parameters of the host, by their names with dots. Values
-	// are strings or whole numbers.
+	// Sysctls are kernel parameters of the host, by their names with dots. Values are strings or whole numbers.
 	Sysctls map[string]any `toml:"sysctls"`
-	// DCol overrides settings of the configuration that the lab writes for this host's agent.
+	// DCol overrides the configuration that the lab writes for this host's agent.
 	DCol map[string]any `toml:"dcol"`
 }
 
@@ -100,7 +99,7 @@ func (h Host) Has(r Role) bool {
 	return false
 }
 
-// SysctlValues returns the host's kernel parameters as they are written to the kernel.
+// SysctlValues returns the host's kernel parameters in the form for the kernel.
 func (h Host) SysctlValues() map[string]string { return sysctlValues(h.Sysctls) }
 
 func sysctlValues(sysctls map[string]any) map[string]string {
@@ -111,7 +110,7 @@ func sysctlValues(sysctls map[string]any) map[string]string {
 	return values
 }
 
-// SysctlsIn returns the kernel parameters of each host in a variant, as they are written to the kernel.
+// SysctlsIn returns the kernel parameters of each host in a variant, in the form for the kernel.
 func (s *Scenario) SysctlsIn(v Variant) map[string]map[string]string {
 	all := map[string]map[string]string{}
 	for _, h := range s.Hosts {
@@ -123,7 +122,7 @@ func (s *Scenario) SysctlsIn(v Variant) map[string]map[string]string {
 	return all
 }
 
-// MiddleboxesIn returns the middlebox that each host is in a variant.
+// MiddleboxesIn returns each host's middlebox in a variant.
 func (s *Scenario) MiddleboxesIn(v Variant) map[string]Middlebox {
 	all := map[string]Middlebox{}
 	for _, h := range s.Hosts {
@@ -145,7 +144,7 @@ func (h Host) RunsAgent() bool {
 // Serves reports whether other members use the host, as a waypoint or a converter.
 func (h Host) Serves() bool { return h.Has(RoleWaypoint) || h.Has(RoleConverter) }
 
-// Coordinator returns the name of the host that coordinates a collective, "" if none does.
+// Coordinator returns the name of the host that coordinates a collective, or "" if none does.
 func (s *Scenario) Coordinator() string {
 	if names := s.WithRole(RoleCoordinator); len(names) > 0 {
 		return names[0]
@@ -153,7 +152,7 @@ func (s *Scenario) Coordinator() string {
 	return ""
 }
 
-// Gateway returns the host whose agent leads connections of the workload's client to converters, "" if none does.
+// Gateway returns the host whose agent leads connections of the workload's client to converters, or "" if none does.
 func (s *Scenario) Gateway() string {
 	for _, h := range s.Hosts {
 		for _, l := range s.Links {
@@ -165,7 +164,8 @@ func (s *Scenario) Gateway() string {
 	return ""
 }
 
-// ClientAgent returns the host whose agent serves the workload's client: its gateway's, or its own.
+// ClientAgent returns the host whose agent serves the workload's client. It is the client's gateway, or the client
+// itself.
 func (s *Scenario) ClientAgent() string { return cmp.Or(s.Gateway(), s.Workload.Client) }
 
 // HasMPTCP reports whether the host's kernel offers MPTCP.
@@ -178,17 +178,17 @@ type Link struct {
 	B    string `toml:"b"`
 	Cost int    `toml:"cost"`
 	MTU  int    `toml:"mtu"`
-	// Radio is the radio of a mobile device at an end of the link; nil: none.
+	// Radio is the radio of a mobile device at an end of the link, or nil.
 	Radio *Radio `toml:"radio"`
 	Shape
 }
 
-// Radio is off until a packet of TCP comes, and then needs Wake until it carries anything. When none came for Sleep, it uses less
-// power, and after as long again it is off. lab/emulink has the model.
+// Radio is off until a packet of TCP comes, and then needs the time Wake before it carries anything. After the time
+// Sleep without packets it uses less power, and after another Sleep it is off. lab/emulink has the model.
 type Radio struct {
 	Wake  units.Duration `toml:"wake"`
 	Sleep units.Duration `toml:"sleep"`
-	Power int            `toml:"power"` // mW, waking up and on
+	Power int            `toml:"power"` // mW, while it wakes up and is on
 	Low   int            `toml:"low"`   // mW, before it is off
 }
 
@@ -198,7 +198,7 @@ type Change struct {
 	Shape
 }
 
-// HostChange has other values of a host's kernel parameters, or makes it another middlebox, in a variant.
+// HostChange changes a host's kernel parameters or its middlebox in a variant.
 type HostChange struct {
 	Name      string         `toml:"name"`
 	Sysctls   map[string]any `toml:"sysctls"`
@@ -212,14 +212,14 @@ type Variant struct {
 	Changes     []Change       `toml:"change"`
 	Hosts       []HostChange   `toml:"host"`
 	Workload    WorkloadChange `toml:"workload"`
-	// Kinds are the kinds of detours of procedures whose detour is DefaultDetour, the
-	// preferred first; none: the defaults of agents.
+	// Kinds are the kinds of detours, preferred first, of procedures whose detour is DefaultDetour. If empty, agents
+	// use their own.
 	Kinds []Detour `toml:"kinds"`
 	// Coordinates has the position of a sweep's variant on each axis. It is empty for other variants.
 	Coordinates []Coordinate
 }
 
-// Host returns the host of that name.
+// Host returns the host with that name.
 func (s *Scenario) Host(name string) (Host, bool) {
 	for _, h := range s.Hosts {
 		if h.Name == name {
@@ -234,7 +234,7 @@ func (s *Scenario) HasRadio() bool {
 	return slices.ContainsFunc(s.Links, func(l Link) bool { return l.Radio != nil })
 }
 
-// Link returns the link of that name.
+// Link returns the link with that name.
 func (s *Scenario) Link(name string) (Link, bool) {
 	for _, l := range s.Links {
 		if l.Name == name {
@@ -244,7 +244,7 @@ func (s *Scenario) Link(name string) (Link, bool) {
 	return Link{}, false
 }
 
-// Variant returns the variant of that name; Base is always there.
+// Variant returns the variant with that name. Base always exists.
 func (s *Scenario) Variant(name string) (Variant, bool) {
 	for _, v := range s.Variants {
 		if v.Name == name {

@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/units"
 )
 
-// Params are the properties of a link in one or both directions. Properties that are
-// not set are taken from other Params: see Over.
+// Params are the properties of a link in one or both directions. A property that is not set is taken from the Params
+// that these override.
 type Params struct {
 	Rate   *units.Rate     `toml:"rate"`
 	Delay  *units.Duration `toml:"delay"`
@@ -32,7 +32,7 @@ type Impairments struct {
 	Tamper      *units.Share    `toml:"tamper"`
 }
 
-// Over returns base with the properties that p sets in place of its own.
+// Over returns base with the properties that p sets.
 func (p Params) Over(base Params) Params {
 	return Params{
 		Rate:        cmp.Or(p.Rate, base.Rate),
@@ -67,7 +67,7 @@ func (i Impairments) Impaired() bool {
 	return false
 }
 
-// String lists what is set, as "burst 1% burst_length 8".
+// String lists the impairments that are set, like "burst 1% burst_length 8".
 func (i Impairments) String() string {
 	var said []string
 	say := func(key string, value fmt.Stringer, set bool) {
@@ -91,16 +91,16 @@ func (i Impairments) String() string {
 // IsZero reports whether nothing is set.
 func (p Params) IsZero() bool { return p == Params{} }
 
-// Shape describes a link: the properties of both directions, and those that differ from A to B and from B to
-// A.
+// Shape describes a link: the properties of both directions, and properties that only the direction from A to B or from
+// B to A has.
 type Shape struct {
 	Params
 	AtoB Params `toml:"a_to_b"`
 	BtoA Params `toml:"b_to_a"`
 }
 
-// Over applies s on top of base. A value of s for both directions overrides base's value for one: "the link
-// loses 1 %" means both ways.
+// Over returns base with the properties that s sets. A value of s for both directions overrides base's value for one,
+// because "the link loses 1 %" means both directions.
 func (s Shape) Over(base Shape) Shape {
 	return Shape{
 		Params: s.Params.Over(base.Params),
@@ -114,7 +114,7 @@ func (s Shape) Directions() (ab, ba Params) {
 	return s.AtoB.Over(s.Params), s.BtoA.Over(s.Params)
 }
 
-// impaired reports whether either direction is.
+// impaired reports whether any impairment is set for either direction.
 func (s Shape) impaired() bool {
 	ab, ba := s.Directions()
 	return ab.Impaired() || ba.Impaired()
@@ -134,7 +134,7 @@ func (s *Scenario) Shapes(v Variant) []Shape {
 	return shapes
 }
 
-// Impaired reports whether any link is at any time, in any variant.
+// Impaired reports whether any link has impairments at any time in any variant.
 func (s *Scenario) Impaired() bool {
 	for _, l := range s.Links {
 		if l.impaired() {

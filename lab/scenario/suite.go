@@ -15,8 +15,7 @@ import (
 // SuiteSchema is the version of the format of suites.
 const SuiteSchema = "dcol.suite/1"
 
-// Suite has several experiments that are carried out as one, with one record and one
-// report.
+// Suite is a set of experiments that are carried out together. Their runs take turns, with one record and one report.
 type Suite struct {
 	Schema      string `toml:"schema"`
 	Name        string `toml:"name"`
@@ -39,7 +38,7 @@ type Part struct {
 	Of *Scenario
 }
 
-// Selection selects part of a scenario or a suite. Empty fields select that one's own default.
+// Selection selects part of a scenario or a suite. An empty field selects the default of the scenario or suite.
 type Selection struct {
 	Variants    []string
 	Procedures  []string
@@ -47,11 +46,10 @@ type Selection struct {
 	Repetitions int
 }
 
-// All is the word for every variant, or every procedure with the optional ones.
+// All selects every variant, or every procedure including the optional ones.
 const All = "all"
 
-// IsSuite reports whether a file is meant to be a suite. It does not check the rest: the parser reports
-// errors.
+// IsSuite reports whether a file is meant to be a suite. It checks nothing else, because the parser reports errors.
 func IsSuite(data []byte) bool {
 	var head struct {
 		Schema string `toml:"schema"`
@@ -79,7 +77,7 @@ func ParseSuite(name string, data []byte, open func(string) (*Scenario, error)) 
 	return s, nil
 }
 
-// complete fills in the defaults of a part whose names are known.
+// complete sets a part's missing fields. The part's names must be known.
 func (p *Part) complete(repetitions int) {
 	switch {
 	case len(p.Variants) == 0:
@@ -162,7 +160,7 @@ func (s *Suite) Narrow(wanted Selection) (*Suite, error) {
 	return &narrow, nil
 }
 
-// amid returns the names that are selected, or all of them if the selection is empty.
+// amid returns the selected names, or all names if the selection is empty.
 func amid(names, wanted []string) []string {
 	if len(wanted) == 0 || slices.Contains(wanted, All) {
 		return names
@@ -170,7 +168,7 @@ func amid(names, wanted []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !slices.Contains(wanted, n) })
 }
 
-// unique returns the names, each once.
+// unique returns the names without repetitions.
 func unique(names []string) []string {
 	var once []string
 	for _, n := range names {

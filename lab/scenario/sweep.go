@@ -5,19 +5,18 @@ import (
 	"strings"
 )
 
-// Sweep varies properties of links over a grid: each combination of its axes'
-// values is a variant of the scenario.
+// Sweep varies properties of links over a grid. Each combination of its axes' values is a variant of the scenario.
 type Sweep struct {
 	Axes []Axis `toml:"axis"`
 }
 
-// Axis is one property of one or more links and the values it takes.
+// Axis is a property of one or more links, and its values.
 type Axis struct {
 	// Name precedes the value in the variants' names.
 	Name string `toml:"name"`
 	// Description describes the axis in words, for the labels of plots.
 	Description string `toml:"description"`
-	// Links are those that get the value, in both directions.
+	// Links are the links whose property is set, in both directions.
 	Links  []string `toml:"links"`
 	Key    string   `toml:"key"`
 	Values []string `toml:"values"`
@@ -38,7 +37,7 @@ type point struct {
 	at     Coordinate
 }
 
-// points reads the axis's values, in their order. The error is about one of them.
+// points reads the axis's values, in their order. An error describes the first bad one.
 func (a Axis) points() ([]point, error) {
 	points := make([]point, len(a.Values))
 	for i, text := range a.Values {
@@ -56,8 +55,7 @@ func valueName(text string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.ReplaceAll(text, " ", ""), "%"))
 }
 
-// parseProperty reads the value of a link's property, also as a number in the
-// unit that it has in plots.
+// parseProperty reads the value of a link's property. value is the same as a number in unit, as for plots.
 func parseProperty(key, text string) (p Params, value float64, unit string, err error) {
 	for _, property := range properties {
 		if property.key == key {
@@ -75,8 +73,8 @@ func parseProperty(key, text string) (p Params, value float64, unit string, err 
 	return p, value, unit, err
 }
 
-// variants returns the combinations of the axes' values, those of the last axis
-// next to each other: rate-5mbit_delay-10ms, rate-5mbit_delay-30ms and so on.
+// variants returns the combinations of the axes' values. The last axis varies fastest: rate-5mbit_delay-10ms,
+// rate-5mbit_delay-30ms and so on.
 func (s Sweep) variants() ([]Variant, error) {
 	made := []Variant{{}}
 	for _, axis := range s.Axes {

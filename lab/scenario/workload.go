@@ -46,14 +46,14 @@ type Workload struct {
 	Size units.Size `toml:"size"`
 	// Count is the number of downloads of the file.
 	Count int `toml:"count"`
-	// Rate is the rate of a stream, in the program's own bytes.
+	// Rate is the rate of a stream, which counts only the program's own bytes.
 	Rate units.Rate `toml:"rate"`
 	// Interval is the time from one message or request to the next.
 	Interval units.Duration `toml:"interval"`
 	// Direction is the direction of a stream: Upload or Download.
 	Direction WorkloadKind `toml:"direction"`
 	Port      int          `toml:"port"`
-	// ClientCommand and ServerCommand may contain the marks.
+	// ClientCommand and ServerCommand may contain the placeholders.
 	ClientCommand []string `toml:"client_command"`
 	ServerCommand []string `toml:"server_command"`
 }
@@ -89,17 +89,16 @@ func (c WorkloadChange) Over(w Workload) Workload {
 // WorkloadIn returns the workload under a variant.
 func (s *Scenario) WorkloadIn(v Variant) Workload { return v.Workload.Over(s.Workload) }
 
-// IsTransfer reports whether iperf3 makes the traffic.
+// IsTransfer reports whether iperf3 runs the workload.
 func (w Workload) IsTransfer() bool { return w.Kind == Upload || w.Kind == Download }
 
-// MadeByDCol reports whether dcol itself has the workload's two programs.
+// MadeByDCol reports whether dcol's own programs run the workload.
 func (w Workload) MadeByDCol() bool { return w.Kind == Stream || w.Kind == Requests }
 
-// RunsDCol reports whether any host runs dcol, even if only as the workload.
+// RunsDCol reports whether any host runs dcol, even if only for the workload.
 func (s *Scenario) RunsDCol() bool { return s.UsesDCol() || s.Workload.MadeByDCol() }
 
-// HasLatency reports whether it consists of messages, requests or files that each
-// take a time.
+// HasLatency reports whether the workload consists of messages, requests or files, whose times are measured one by one.
 func (w Workload) HasLatency() bool { return w.MadeByDCol() || w.Kind == HTTP }
 
 // MessageSize returns the size of each message of a stream, in bytes.
@@ -115,8 +114,8 @@ func (w Workload) Turns() int {
 	return int(w.Duration / w.Interval)
 }
 
-// RunTime estimates one run in a variant: a workload by duration takes that long,
-// one by size what the slowest link needs for it. Zero is not known.
+// RunTime estimates the duration of a run in a variant. For a workload with a size, it is the time that the slowest
+// link needs for it. It returns 0 if the duration is unknown.
 func (s *Scenario) RunTime(v Variant) time.Duration {
 	w := s.WorkloadIn(v)
 	if w.Duration > 0 {
