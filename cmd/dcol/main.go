@@ -1,5 +1,4 @@
-// Command dcol gives unmodified programs more than one path through the
-// Internet. docs/cli.md describes its commands.
+// Command dcol gives unmodified programs more than one path through the Internet. docs/cli.md describes its commands.
 package main
 
 import (

@@ -165,8 +165,8 @@ func TestSlowWaypointIsNotFlooded(t *testing.T) {
 	want(t, "requests under way", asked, maxAsking)
 }
 
-// Whatever happens, the path manager's view follows the book: a detour is
-// offered at most once between withdrawals, and in the end nothing is left over.
+// Whatever happens, the path manager's view follows the book: a detour is offered at most once between withdrawals, and
+// in the end nothing is left over.
 func TestBookInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b, now := New(nil), start

@@ -93,8 +93,7 @@ func (a *agent) signal(s syscall.Signal) bool {
 	return a.runningLocked() && a.process.Signal(s) == nil
 }
 
-// end sends a signal by which the agent is to end, if it runs, and reports
-// whether it did.
+// end sends a signal by which the agent is to end, if it runs, and reports whether it did.
 func (a *agent) end(s syscall.Signal) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

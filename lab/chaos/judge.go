@@ -121,11 +121,11 @@ func (v *Verdict) judgePair(p PairRecord) {
 	}
 }
 
-// halfClosedAtMove reports whether a connection had closed its direction when the client's address
-// changed or its NAT lost its state, and its twin had come to its end by then. A busy machine takes a moment for the
-// change: until Strike.Done. Linux opens no subflows for such
-// a connection (ENOTCONN), so that nobody can give it a path from the new address. After a NAT's restart
-// the server's packets find no way in, as with plain TCP, and the client has nothing to send.
+// halfClosedAtMove reports whether a connection had closed its direction when the client's address changed or its NAT
+// lost its state, and its twin had come to its end by then. A busy machine takes a moment for the change: until
+// Strike.Done. Linux opens no subflows for such a connection (ENOTCONN), so that nobody can give it a path from the new
+// address. After a NAT's restart the server's packets find no way in, as with plain TCP, and the client has nothing to
+// send.
 func (o Observations) halfClosedAtMove(p PairRecord) bool {
 	life := time.Duration(p.MPTCP.Stream.Life)
 	return life > 0 && slices.ContainsFunc(o.Strikes, func(k Strike) bool {

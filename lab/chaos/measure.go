@@ -68,8 +68,7 @@ func (w inspector) holdings(ctx context.Context, host string) (h Holdings, err e
 	return h, nil
 }
 
-// countElements counts rules, sets and their elements: an element's line holds
-// as many as it has commas.
+// countElements counts rules, sets and their elements: an element's line holds as many as it has commas.
 func countElements(ruleset string) int {
 	return strings.Count(ruleset, "\n") + strings.Count(ruleset, ",")
 }
@@ -98,8 +97,7 @@ func (h *Holdings) countNetwork() error {
 	return nil
 }
 
-// countProcesses looks at the host's own /proc. Processes that end meanwhile
-// are passed over.
+// countProcesses looks at the host's own /proc. Processes that end meanwhile are passed over.
 func (h *Holdings) countProcesses() error {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	namespaces := map[string]bool{}
@@ -133,8 +131,8 @@ func (h *Holdings) countProcesses() error {
 	return nil
 }
 
-// countEntries counts what is in the BPF map behind a file descriptor, if it is one
-// whose entries stay until somebody removes them.
+// countEntries counts what is in the BPF map behind a file descriptor, if it is one whose entries stay until somebody
+// removes them.
 func (h *Holdings) countEntries(process, fd string) error {
 	info, _ := os.ReadFile(filepath.Join(process, "fdinfo", fd)) // it may just have been closed
 	kind, id := crew.Field(string(info), "map_type:"), crew.Field(string(info), "map_id:")

@@ -18,8 +18,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// watcher checks every packet that leaves a waypoint by one of its interfaces,
-// and records those that must not.
+// watcher checks every packet that leaves a waypoint by one of its interfaces, and records those that must not.
 type watcher struct {
 	waypoint string
 	right    func(*packet.Packet) string // returns why a packet must not leave, or ""
@@ -171,6 +170,5 @@ func (w *world) convertsAt() netip.AddrPort {
 	return netip.AddrPortFrom(w.Host(converter).Addr(), rfc8803.Port)
 }
 
-// guardsSYNs reports whether SYNs of members are authenticated, so that none of a
-// stranger's may pass.
+// guardsSYNs reports whether SYNs of members are authenticated, so that none of a stranger's may pass.
 func (w *world) guardsSYNs() bool { return slices.Contains(w.plan.Kinds, "in-band") }

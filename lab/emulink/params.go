@@ -10,9 +10,8 @@ const DefaultMTU = 1500
 
 // Params describes one direction of a link.
 type Params struct {
-	// Rate in bit/s, counted on whole IP packets (header included, no
-	// framing). 0 is unlimited: packets take no time on the line and the
-	// queue is never used.
+	// Rate in bit/s, counted on whole IP packets (header included, no framing). 0 is unlimited: packets take no time on
+	// the line and the queue is never used.
 	Rate int64
 	// Delay is the one-way propagation delay, added after serialisation.
 	Delay time.Duration

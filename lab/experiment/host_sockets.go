@@ -76,8 +76,8 @@ func (t *hostSockets) close() {
 	t.ends.close()
 }
 
-// each yields the sockets of the workload. A server that listens for both
-// families has IPv6 sockets for IPv4 connections.
+// each yields the sockets of the workload. A server that listens for both families has IPv6 sockets for IPv4
+// connections.
 func (t *hostSockets) each(yield func(cookie uint64, now socketCounters)) error {
 	for _, family := range []uint8{syscall.AF_INET, syscall.AF_INET6} {
 		sockets, err := t.handle.SocketDiagTCPInfo(family)

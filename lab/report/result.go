@@ -13,8 +13,7 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// Schema is the version of the JSON form of a Result. Fields are only ever
-// added under the same version.
+// Schema is the version of the JSON form of a Result. Fields are only ever added under the same version.
 const Schema = "dcol.lab/1"
 
 // Result has the results of an experiment.
@@ -80,11 +79,10 @@ type Row struct {
 	Procedure  string `json:"procedure"`
 	Congestion string `json:"congestion_control"`
 	N          int    `json:"n"`
-	// Discarded counts runs that were repeated because the emulation was
-	// inaccurate, or something else failed.
+	// Discarded counts runs that were repeated because the emulation was inaccurate, or something else failed.
 	Discarded int `json:"discarded"`
-	// Failed counts runs in which dcol crashed, hung or corrupted data. They are
-	// neither repeated nor part of the numbers below.
+	// Failed counts runs in which dcol crashed, hung or corrupted data. They are neither repeated nor part of the
+	// numbers below.
 	Failed      int                `json:"failed"`
 	GoodputMbps Distribution       `json:"goodput_mbps"`
 	SteadyMbps  float64            `json:"steady_mbps,omitempty"` // median
@@ -110,9 +108,8 @@ type Distribution struct {
 	Max    float64 `json:"max"`
 }
 
-// Expectation is the verdict on an expectation of the scenario, in one variant with
-// one congestion control. Left and Right are the sides of its comparison, if it is
-// a comparison.
+// Expectation is the verdict on an expectation of the scenario, in one variant with one congestion control. Left and
+// Right are the sides of its comparison, if it is a comparison.
 type Expectation struct {
 	Description string   `json:"description"`
 	Expression  string   `json:"expression"`
@@ -148,8 +145,7 @@ type Run struct {
 	MeasuredSeconds   float64   `json:"measured_seconds"`
 	CompletionSeconds float64   `json:"completion_seconds"` // the whole run
 	LongestStallMS    float64   `json:"longest_stall_ms"`
-	// SHA256OK reports whether the received file is identical to the one that was
-	// sent, if the workload has a file.
+	// SHA256OK reports whether the received file is identical to the one that was sent, if the workload has a file.
 	SHA256OK *bool `json:"sha256_ok,omitempty"`
 	// Latency is set if the workload consists of messages, requests or files.
 	Latency *Latency `json:"latency,omitempty"`

@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// WriteText writes the result for people: a table for each variant, then the
-// expectations.
+// WriteText writes the result for people: a table for each variant, then the expectations.
 func (r *Result) WriteText(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(r.Scenario)
@@ -143,8 +142,7 @@ func formatMB(bytes float64) string {
 	return fmt.Sprintf("%.2f", bytes/1e6)
 }
 
-// table is cells in rows; the first row is the header, the first column words,
-// the others numbers.
+// table is cells in rows; the first row is the header, the first column words, the others numbers.
 type table [][]string
 
 func (t table) write(b *strings.Builder) {

@@ -224,8 +224,7 @@ func (l *Ledger) load(scenarios []string) ([]Recorded, error) {
 	return runs, nil
 }
 
-// Add records a run. Names have no plus sign in them, so that no two runs share a
-// file.
+// Add records a run. Names have no plus sign in them, so that no two runs share a file.
 func (l *Ledger) Add(r Recorded) error {
 	dir := filepath.Join(l.dir, r.Scenario)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -52,8 +52,7 @@ type echo struct {
 	late time.Duration // beyond the link's delay
 }
 
-// StartReference builds a network of two hosts and begins. backend is as for the
-// networks that are measured on.
+// StartReference builds a network of two hosts and begins. backend is as for the networks that are measured on.
 func StartReference(ctx context.Context, backend string, log *slog.Logger) (*Reference, error) {
 	r := &Reference{}
 	var link testbed.LinkParams

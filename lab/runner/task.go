@@ -8,8 +8,7 @@ import (
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
-// Task is a run to be made: a procedure in a variant of a scenario, for the n-th
-// time.
+// Task is a run to be made: a procedure in a variant of a scenario, for the n-th time.
 type Task struct {
 	Scenario   *scenario.Scenario // with the congestion control of the run
 	Variant    scenario.Variant

@@ -214,8 +214,7 @@ func (c *checker) variantKinds(path string, v Variant) {
 	}
 }
 
-// families reports workloads between hosts that have no protocol in common, and
-// detours that do not exist over IPv6.
+// families reports workloads between hosts that have no protocol in common, and detours that do not exist over IPv6.
 func (c *checker) families(client, server Host) {
 	if !client.IPv6Only && !server.IPv6Only {
 		return

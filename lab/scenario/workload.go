@@ -20,8 +20,7 @@ const (
 	HTTP WorkloadKind = "http"
 	// Stream is messages at a fixed interval over one connection.
 	Stream WorkloadKind = "stream"
-	// Requests is one connection over which a request is sent at a fixed interval,
-	// and answered.
+	// Requests is one connection over which a request is sent at a fixed interval, and answered.
 	Requests WorkloadKind = "requests"
 	// Command is a pair of programs of the author's.
 	Command WorkloadKind = "command"

@@ -7,8 +7,7 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Numbers of the path manager's generic netlink family, from
-// include/uapi/linux/mptcp_pm.h.
+// Numbers of the path manager's generic netlink family, from include/uapi/linux/mptcp_pm.h.
 const (
 	pathManagerFamily    = "mptcp_pm"
 	pathManagerVersion   = 1

@@ -14,9 +14,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// carryOut carries out an action of the path manager. It ignores a failure that
-// means that the connection or subflow is gone, because the kernel reports that
-// with an event, too.
+// carryOut carries out an action of the path manager. It ignores a failure that means that the connection or subflow is
+// gone, because the kernel reports that with an event, too.
 func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	kernel := c.host.kernel
 	var err error

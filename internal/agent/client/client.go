@@ -1,14 +1,11 @@
-// Package client is the client role: it gives the MPTCP connections of this
-// host's programs detours through waypoints.
+// Package client is the client role: it gives the MPTCP connections of this host's programs detours through waypoints.
 //
-// The loop in client.go owns all state. events.go translates what the kernel
-// reports for the path manager, and carryout.go does what the path manager
-// decides. waypoints.go and tunnels.go keep sessions with waypoints and the
-// detours through them. sampler.go reads subflows' counters. converters.go
-// knows other members' converters, converterkeeper.go keeps this host admitted
-// to one, and converterloop.go connects them with the loop and the relay.
-// portsearch.go searches source ports for package sourceports, and statefile.go
-// saves for the next agent what this one learned.
+// The loop in client.go owns all state. events.go translates what the kernel reports for the path manager, and
+// carryout.go does what the path manager decides. waypoints.go and tunnels.go keep sessions with waypoints and the
+// detours through them. sampler.go reads subflows' counters. converters.go knows other members' converters,
+// converterkeeper.go keeps this host admitted to one, and converterloop.go connects them with the loop and the relay.
+// portsearch.go searches source ports for package sourceports, and statefile.go saves for the next agent what this one
+// learned.
 package client
 
 import (
@@ -73,9 +70,8 @@ type Relay interface {
 	Standing() relaying.Standing
 }
 
-// Client is the client role. One goroutine, loop, owns all its state. Events
-// come to it through channels. It carries out what the path manager and the
-// book of detours decide about one event before it looks at the next.
+// Client is the client role. One goroutine, loop, owns all its state. Events come to it through channels. It carries
+// out what the path manager and the book of detours decide about one event before it looks at the next.
 type Client struct {
 	config     Config
 	log        *slog.Logger
@@ -105,8 +101,7 @@ type Client struct {
 // inboxRoom is the number of messages that may wait for the loop.
 const inboxRoom = 1024
 
-// New takes over the management of this host's MPTCP connections. Run must
-// follow: it gives back what New took.
+// New takes over the management of this host's MPTCP connections. Run must follow: it gives back what New took.
 func New(ctx context.Context, config Config) (*Client, error) {
 	log, settings := config.Log.With("subsystem", "client"), config.Settings
 	operator := settings.Client
@@ -138,8 +133,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	}, nil
 }
 
-// Run works until ctx ends, and then gives the host back. It leaves connections
-// as they are.
+// Run works until ctx ends, and then gives the host back. It leaves connections as they are.
 func (c *Client) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.host.listen(running) })
@@ -262,8 +256,7 @@ func (c *Client) handle(ctx context.Context, now time.Time, ev path.Event) {
 	c.decide(ctx, now)
 }
 
-// decide has the path manager decide about each event in the backlog and
-// carries out its actions, which may add to it.
+// decide has the path manager decide about each event in the backlog and carries out its actions, which may add to it.
 func (c *Client) decide(ctx context.Context, now time.Time) {
 	for next := 0; next < len(c.backlog); {
 		for _, a := range c.manager.Handle(c.backlog[next], now) {

@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 
 const serverPort, mappedPort = 8080, 30001
 
-// lab is client - router - server with a waypoint beside the router, and the
-// client role running on the client with a session of ours in place of QUIC.
+// lab is client - router - server with a waypoint beside the router, and the client role running on the client with a
+// session of ours in place of QUIC.
 type lab struct {
 	*testbed.Network
 	t        *testing.T
@@ -428,8 +428,7 @@ func TestLostEventsAreFoundAgain(t *testing.T) {
 	first := l.dial()
 	echo(t, first, "hello")
 	l.hasPaths("direct up, mapped up")
-	// What an overrun looks like: the loop hears of nothing for a while, then
-	// that it missed something.
+	// What an overrun looks like: the loop hears of nothing for a while, then that it missed something.
 	l.deaf(true)
 	first.Close()
 	second := l.dial()

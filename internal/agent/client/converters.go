@@ -130,7 +130,8 @@ func (c *converters) forget(vias []detour.Via) {
 }
 
 // orders returns what the relay has to do: the configuration, the admitted converters and the servers without MPTCP. It
-// returns nil if there is nothing, and only the proxy if no converter is used. neighbours returns this host's own networks, whose servers need no converter.
+// returns nil if there is nothing, and only the proxy if no converter is used. neighbours returns this host's own
+// networks, whose servers need no converter.
 func (c *converters) orders(now time.Time, neighbours func() []netip.Prefix) *relay.Use {
 	client := c.settings.Client
 	client.Converter.Use = c.use

@@ -51,9 +51,8 @@ func (c *Client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 
 var errOutsideCgroup = errors.New("the program is outside the cgroup that gets in-band detours ([client] cgroup)")
 
-// subflowClosed translates the end of a subflow. If its SYN left without the
-// in-band option, the waypoint could not recognise it. Then its end is no
-// evidence about the path or the server.
+// subflowClosed translates the end of a subflow. If its SYN left without the in-band option, the waypoint could not
+// recognise it. Then its end is no evidence about the path or the server.
 func (c *Client) subflowClosed(ev mptcp.Event) path.Event {
 	if c.tunnels.forget(ev.Local, ev.Remote) {
 		return path.CreateFailed{Token: path.Token(ev.Token), LocalID: ev.LocalID, Err: errOutsideCgroup}
@@ -68,9 +67,8 @@ func (c *Client) subflowClosed(ev mptcp.Event) path.Event {
 	return closed
 }
 
-// resync asks the kernel for all connections. It runs between two events, so
-// that events taken in before are older than the answer, and events that still
-// wait are newer.
+// resync asks the kernel for all connections. It runs between two events, so that events taken in before are older than
+// the answer, and events that still wait are newer.
 func (c *Client) resync() {
 	c.counters.Resyncs++
 	conns, err := c.host.kernel.Connections()

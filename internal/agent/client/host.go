@@ -165,9 +165,8 @@ func (h *host) figures() (map[path.Ends]api.Subflow, error) {
 	return all, err
 }
 
-// removeAddress sends REMOVE_ADDR to the peer. The kernel forgets an address when
-// any subflow from it is destroyed, and then sends nothing. So the address is
-// announced again first (docs/kernel-behaviour.md).
+// removeAddress sends REMOVE_ADDR to the peer. The kernel forgets an address when any subflow from it is destroyed, and
+// then sends nothing. So the address is announced again first (docs/kernel-behaviour.md).
 func (h *host) removeAddress(a path.RemoveAddr) error {
 	err := h.kernel.RemoveAddress(uint32(a.Token), a.LocalID)
 	if !errors.Is(err, mptcp.ErrNoAddress) {

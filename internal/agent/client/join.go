@@ -78,8 +78,8 @@ func (h *host) inUse(from, to netip.AddrPort) bool {
 	return err == nil
 }
 
-// portTries bounds the ports in use that are passed over: with half of all ports
-// taken, one subflow in a million is refused.
+// portTries bounds the ports in use that are passed over: with half of all ports taken, one subflow in a million is
+// refused.
 const portTries = 20
 
 // portPicker draws local ports as the kernel itself does: from its range, without those that are

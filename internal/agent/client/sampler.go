@@ -15,8 +15,7 @@ const (
 	sampleEvery = time.Second
 	// watchEvery is short beside the silence that makes a detour suspect.
 	watchEvery = 100 * time.Millisecond
-	// sampleShare bounds the part of a core that sampling may take when there
-	// are very many subflows: one in this many.
+	// sampleShare bounds the part of a core that sampling may take when there are very many subflows: one in this many.
 	sampleShare = 50
 )
 

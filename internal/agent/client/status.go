@@ -113,8 +113,8 @@ func describeTally(out *api.Counters, snap *path.Snapshot) {
 	}
 }
 
-// byStanding finds each detour by its waypoint's address and kind. A tunnel is two
-// detours, for IPv4 servers and for IPv6 ones: one that has a problem counts.
+// byStanding finds each detour by its waypoint's address and kind. A tunnel is two detours, for IPv4 servers and for
+// IPv6 ones: one that has a problem counts.
 func byStanding(list []path.DetourState) map[standingKey]path.DetourState {
 	detours := make(map[standingKey]path.DetourState)
 	for _, d := range list {

@@ -18,8 +18,8 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
 
-// takeOver has the kernel give new sockets to this agent. The agent must already be
-// listening, because the kernel refuses joins where no path manager does.
+// takeOver has the kernel give new sockets to this agent. The agent must already be listening, because the kernel
+// refuses joins where no path manager does.
 func (h *host) takeOver(kernel *mptcp.Namespace, settings *config.Config) error {
 	key, value, err := kernel.UserspacePMSysctl()
 	if err != nil {

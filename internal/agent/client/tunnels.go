@@ -121,8 +121,7 @@ func inBandProblem(err error) string {
 	return tunnel.OneLine(err)
 }
 
-// attach has SYNs authenticated on every one of the host's interfaces by which a
-// waypoint may be reached.
+// attach has SYNs authenticated on every one of the host's interfaces by which a waypoint may be reached.
 func (t *tunnels) attach(interfaces []netstate.Interface) {
 	if t.syns == nil {
 		return
@@ -343,8 +342,8 @@ func (c *Client) tunnelChanged(ctx context.Context, s tunnel.Standing) {
 	})
 }
 
-// pokeTunnels has every tunnel looked at, after a session or the host's network has
-// changed. Those that are interfaces wait for the guard.
+// pokeTunnels has every tunnel looked at, after a session or the host's network has changed. Those that are interfaces
+// wait for the guard.
 func (c *Client) pokeTunnels() {
 	guarded := c.tunnels.guarded()
 	for _, u := range c.roster.using {

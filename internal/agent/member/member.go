@@ -1,6 +1,5 @@
-// Package member is this host's part in the collective that it joined. It runs
-// the membership, passes the chosen waypoints to the client role, and punches
-// holes to waypoints behind NATs.
+// Package member is this host's part in the collective that it joined. It runs the membership, passes the chosen
+// waypoints to the client role, and punches holes to waypoints behind NATs.
 package member
 
 import (

@@ -1,5 +1,5 @@
-// Package outside finds the addresses at which others reach this host, and asks
-// the router to open the sessions' port if that is needed.
+// Package outside finds the addresses at which others reach this host, and asks the router to open the sessions' port
+// if that is needed.
 package outside
 
 import (

@@ -1,5 +1,4 @@
-// Package serving is the waypoint role: it serves sessions with members, and
-// gives them detours.
+// Package serving is the waypoint role: it serves sessions with members, and gives them detours.
 package serving
 
 import (

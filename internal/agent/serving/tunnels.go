@@ -33,9 +33,8 @@ type offered struct {
 	problems []string            // reasons why kinds that the operator wants to offer are not
 }
 
-// openOffers prepares the kinds of detours that the operator offers. Kinds that this
-// host cannot give are left out, and the status names them. The others work without
-// them. session is the address at which sessions are served.
+// openOffers prepares the kinds of detours that the operator offers. Kinds that this host cannot give are left out, and
+// the status names them. The others work without them. session is the address at which sessions are served.
 func openOffers(ctx context.Context, c Config, way *waypoint.Waypoint, session netip.AddrPort) offered {
 	o := offered{givers: make(map[wire.Kind]giver)}
 	for _, k := range c.Settings.Waypoint.Offers {
@@ -62,8 +61,7 @@ func (o *offered) interfaces() (list []string) {
 	return list
 }
 
-// openGiver opens the waypoint's end of tunnels of a kind. It returns nil for kinds
-// without tunnels.
+// openGiver opens the waypoint's end of tunnels of a kind. It returns nil for kinds without tunnels.
 func openGiver(ctx context.Context, c Config, way *waypoint.Waypoint, k config.Kind, session netip.AddrPort) (giver, error) {
 	operator, id := c.Settings.Waypoint, c.Settings.Identity
 	give := tunnel.GiveConfig{

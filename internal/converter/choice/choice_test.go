@@ -108,8 +108,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// Servers that never answer, or for which it refuses connections, take the converter from no other server, however many they are. Only its own answer shows
-// whether it works.
+// Servers that never answer, or for which it refuses connections, take the converter from no other server, however many
+// they are. Only its own answer shows whether it works.
 func TestUnserved(t *testing.T) {
 	other := netip.AddrPortFrom(server.Addr().Next(), server.Port())
 	third := netip.AddrPortFrom(other.Addr().Next(), server.Port())

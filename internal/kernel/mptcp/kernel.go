@@ -26,11 +26,9 @@ type Kernel interface {
 	// SetBackup makes the subflow a backup, or no longer one, for both ends.
 	SetBackup(token uint32, local, remote netip.AddrPort, backup bool) error
 
-	// RemoveAddress tells the peer that a local address is gone (REMOVE_ADDR)
-	// and closes its subflows on both sides, except those still connecting. It
-	// fails with ErrNoAddress if the kernel has forgotten the id, which happens
-	// when any subflow of the address is destroyed or cannot be created.
-	// Announce, or another subflow, restores it.
+	// RemoveAddress tells the peer that a local address is gone (REMOVE_ADDR) and closes its subflows on both sides,
+	// except those still connecting. It fails with ErrNoAddress if the kernel has forgotten the id, which happens when
+	// any subflow of the address is destroyed or cannot be created. Announce, or another subflow, restores it.
 	RemoveAddress(token uint32, localID uint8) error
 
 	// Announce tells the peer of a local address it may connect to (ADD_ADDR).
@@ -46,8 +44,7 @@ type Kernel interface {
 	// not call the Kernel.
 	Fallbacks(yield func(*Connection) bool) error
 
-	// Subflows calls yield for each live subflow until it returns false. The
-	// Subflow is valid only during the call.
+	// Subflows calls yield for each live subflow until it returns false. The Subflow is valid only during the call.
 	Subflows(yield func(*Subflow) bool) error
 
 	// ChecksumErrors counts the times that data failed MPTCP's checksum (DataCsumErr) in this namespace since it was

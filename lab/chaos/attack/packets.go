@@ -1,6 +1,5 @@
-// Package attack implements what lying members and strangers do to others: forged
-// packets, floods, absurd requests, and a waypoint that grants what it does not
-// have. For lab/chaos only.
+// Package attack implements what lying members and strangers do to others: forged packets, floods, absurd requests, and
+// a waypoint that grants what it does not have. For lab/chaos only.
 package attack
 
 import (
@@ -75,8 +74,7 @@ func (r *Raw) Send(s Segment) error {
 	return nil
 }
 
-// ForgeSYNs sends SYNs that claim to come from a member, to each of the ports
-// that its detours use.
+// ForgeSYNs sends SYNs that claim to come from a member, to each of the ports that its detours use.
 func ForgeSYNs(r *Raw, member netip.Addr, at []netip.AddrPort) error {
 	for _, to := range at {
 		for range 20 {

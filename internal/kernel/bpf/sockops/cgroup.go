@@ -86,8 +86,7 @@ func cgroupMounts(mountinfo io.Reader) ([]string, error) {
 	var found []mount
 	lines := bufio.NewScanner(mountinfo)
 	for lines.Scan() {
-		// proc_pid_mountinfo(5): id, parent, device, root, place, options, any
-		// number of tags, a hyphen, type, ...
+		// proc_pid_mountinfo(5): id, parent, device, root, place, options, any number of tags, a hyphen, type, ...
 		mounted, source, ok := strings.Cut(lines.Text(), " - ")
 		fields := strings.Fields(mounted)
 		if !ok || len(fields) < 6 || !strings.HasPrefix(source, "cgroup2 ") {

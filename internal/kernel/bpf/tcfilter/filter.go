@@ -132,9 +132,8 @@ func (f *Filter) add(link netlink.Link, qdisc string) error {
 	return nil
 }
 
-// CleanUp removes the filters whose name begins with prefix from all interfaces of
-// the calling thread's network namespace, and the clsact qdiscs that were made
-// for our filters, unless they are in use.
+// CleanUp removes the filters whose name begins with prefix from all interfaces of the calling thread's network
+// namespace, and the clsact qdiscs that were made for our filters, unless they are in use.
 func CleanUp(prefix string) error {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {

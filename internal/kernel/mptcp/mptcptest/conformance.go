@@ -24,8 +24,8 @@ type Bench struct {
 
 	// UserspacePM gives new sockets the userspace path manager. back undoes it.
 	UserspacePM func(t *testing.T) (back func())
-	// Dial connects a program to the server and exchanges data, so that the
-	// connection is established. hangUp closes it.
+	// Dial connects a program to the server and exchanges data, so that the connection is established. hangUp closes
+	// it.
 	Dial func(t *testing.T) (hangUp func())
 }
 
