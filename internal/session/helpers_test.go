@@ -103,12 +103,18 @@ type granter struct {
 	moves  [][2]Peer
 	closed *Closed
 	loaded Load
+	offers []wire.Kind // nil: mappings
 }
 
-func (g *granter) SessionUp(p Peer)    { g.mu.Lock(); g.up = append(g.up, p); g.mu.Unlock() }
-func (g *granter) SessionDown(p Peer)  { g.mu.Lock(); g.down = append(g.down, p); g.mu.Unlock() }
-func (g *granter) Offers() []wire.Kind { return []wire.Kind{wire.Mapped} }
-func (g *granter) Closed() *Closed     { g.mu.Lock(); defer g.mu.Unlock(); return g.closed }
+func (g *granter) SessionUp(p Peer)   { g.mu.Lock(); g.up = append(g.up, p); g.mu.Unlock() }
+func (g *granter) SessionDown(p Peer) { g.mu.Lock(); g.down = append(g.down, p); g.mu.Unlock() }
+func (g *granter) Offers() []wire.Kind {
+	if g.offers != nil {
+		return g.offers
+	}
+	return []wire.Kind{wire.Mapped}
+}
+func (g *granter) Closed() *Closed { g.mu.Lock(); defer g.mu.Unlock(); return g.closed }
 func (g *granter) Aside(ctx context.Context, p Peer, s Stream) {
 	g.aside(ctx, p, s)
 }
@@ -171,6 +177,8 @@ type served struct {
 	Limits   Limits
 	Asides   bool
 	Log      *slog.Logger
+
+	MappedOnly func(string) bool
 }
 
 func startServer(t testing.TB, config served) *waypoint {
@@ -188,7 +196,7 @@ func startServer(t testing.TB, config served) *waypoint {
 		config.Handler = &granter{}
 	}
 	s, err := Listen(ServerConfig{
-		Listen: config.Listen, Identity: config.Identity, Lease: time.Minute, Limits: config.Limits, Asides: config.Asides, Log: config.Log,
+		Listen: config.Listen, Identity: config.Identity, Lease: time.Minute, Limits: config.Limits, Asides: config.Asides, Log: config.Log, MappedOnly: config.MappedOnly,
 	})
 	if err != nil {
 		t.Fatal(err)

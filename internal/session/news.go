@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,6 +110,9 @@ func (s *service) tellNews(ctx context.Context, l *line, out *outbox, changed <-
 // hello returns the waypoint's greeting.
 func (s *service) hello(l *line) wire.Hello {
 	h := wire.Hello{Version: wire.Version, Offers: s.handler.Offers(), Lease: s.config.Lease, Observed: addrPort(l.conn.RemoteAddr()), Session: l.session}
+	if only := s.config.MappedOnly; only != nil && only(l.member.Name) {
+		h.Offers = slices.DeleteFunc(slices.Clone(h.Offers), func(k wire.Kind) bool { return k != wire.Mapped })
+	}
 	if c := s.handler.Closed(); c != nil {
 		h.Closed = c.Code
 		if !c.Until.IsZero() {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,19 +46,25 @@ func TestClosedIsTold(t *testing.T) {
 	m.await("down", func(s State) bool { return !s.Up && s.Closed == nil })
 }
 
-// A member whose sessions are ended begins others at once, and is told why. Other members' sessions stay.
-func TestRestart(t *testing.T) {
+// A member hears at once when it can have mapped detours only, and when it can have others again.
+func TestMappedOnlyIsTold(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
-	w := startServer(t, served{Identity: a.identity("bob"), Handler: &granter{}})
+	var limited atomic.Bool
+	g := &granter{offers: []wire.Kind{wire.InBand, wire.Mapped}}
+	w := startServer(t, served{Identity: a.identity("bob"), Handler: g, MappedOnly: func(member string) bool { return member == "alice" && limited.Load() }})
 	alice, carol := startClient(t, a.identity("alice"), "bob", w.at), startClient(t, a.identity("carol"), "bob", w.at)
-	alice.awaitUp()
 	carol.awaitUp()
-	w.Restart("alice", "other terms")
-	alice.await("another session", func(s State) bool { return s.Up && s.Sessions == 2 })
-	alice.mustMap("203.0.113.5:443")
-	if s := carol.State(); !s.Up || s.Sessions != 1 {
-		t.Errorf("carol has had %d sessions", s.Sessions)
+	for _, is := range []bool{false, true, false} {
+		limited.Store(is)
+		w.Tell()
+		alice.await("its offers", func(s State) bool { return s.Up && len(s.Offers) == 1 == is && slices.Contains(s.Offers, wire.Mapped) })
+	}
+	if s := alice.State(); s.Sessions != 1 {
+		t.Errorf("alice has had %d sessions", s.Sessions)
+	}
+	if s := carol.State(); len(s.Offers) != 2 {
+		t.Errorf("carol is offered %v", s.Offers)
 	}
 }
 

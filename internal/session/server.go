@@ -89,7 +89,10 @@ type ServerConfig struct {
 	Lease    time.Duration // of a mapping, for the greeting
 	Limits   Limits
 	Asides   bool // clients may open streams beside their messages
-	Log      *slog.Logger
+	// MappedOnly reports whether a member can have no other kind of detours. nil: all members can have what the Handler offers. Server.Tell
+	// announces a change.
+	MappedOnly func(member string) bool
+	Log        *slog.Logger
 }
 
 // streams returns the number of streams that a client may have at a time.
@@ -213,15 +216,6 @@ func (s *Server) Sweep() {
 	for _, l := range s.registry.all() {
 		if err := s.config.Identity.Check(l.member); err != nil {
 			closeLine(l.conn, closeCodeOf(err), err.Error())
-		}
-	}
-}
-
-// Restart ends the sessions of a member, so that its client begins others and asks for everything anew.
-func (s *Server) Restart(member, why string) {
-	for _, l := range s.registry.all() {
-		if l.member.Name == member {
-			closeLine(l.conn, closeStopping, why)
 		}
 	}
 }

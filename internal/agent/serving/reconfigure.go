@@ -1,10 +1,6 @@
 package serving
 
 import (
-	"maps"
-	"reflect"
-	"slices"
-
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/waypoint"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
@@ -20,31 +16,14 @@ func (s *Serving) Reconfigure(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	// What a member was granted may have ended, and what it was refused it may have now: its client must not wait until its leases are
-	// over, as nothing tells it.
-	for _, member := range changedTerms(s.terms.Load().Members, operator.Members) {
-		s.handler.server.Restart(member, "the operator has changed what this member may use")
-	}
 	s.terms.Store(&operator)
+	s.server.Tell() // members may be offered other kinds
 	return nil
 }
 
-// changedTerms returns the names of the members whose terms differ, sorted.
-func changedTerms(before, now []config.MemberTerms) (names []string) {
-	all := make(map[string][2]config.MemberTerms)
-	for i, list := range [2][]config.MemberTerms{before, now} {
-		for _, m := range list {
-			both := all[m.Name]
-			both[i] = m
-			all[m.Name] = both
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if both := all[name]; !reflect.DeepEqual(both[0], both[1]) {
-			names = append(names, name)
-		}
-	}
-	return names
+// mappedOnly reports whether the operator limits a member's servers, so that it can have mapped detours only.
+func (s *Serving) mappedOnly(member string) bool {
+	return memberTerms(*s.terms.Load())[member].Servers.Limits()
 }
 
 // memberTerms returns the operator's limits of single members, by name.

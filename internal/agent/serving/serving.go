@@ -82,13 +82,14 @@ func Start(ctx context.Context, c Config) (s *Serving, err error) {
 			err = errors.Join(err, undo[i]())
 		}
 	}()
-	server, err := listen(c)
+	s = &Serving{config: c}
+	s.terms.Store(&c.Settings.Waypoint)
+	server, err := listen(c, s.mappedOnly)
 	if err != nil {
 		return nil, err
 	}
 	undo = append(undo, func() error { return closeUnserved(ctx, server) })
-	s = &Serving{config: c, server: server}
-	s.terms.Store(&c.Settings.Waypoint)
+	s.server = server
 	var members outside.Members
 	if c.Member != nil {
 		members = c.Member
@@ -110,12 +111,13 @@ func Start(ctx context.Context, c Config) (s *Serving, err error) {
 	return s, err
 }
 
-func listen(c Config) (*session.Server, error) {
+func listen(c Config, mappedOnly func(member string) bool) (*session.Server, error) {
 	limits, operator := session.DefaultLimits(), c.Settings.Waypoint
 	limits.RequestRate, limits.RequestBurst = rate.Limit(operator.RequestsPerSecond), 2*operator.RequestsPerSecond
 	return session.Listen(session.ServerConfig{
 		Identity: c.Identity, Listen: c.Settings.Session.Listen, Log: c.Log.With("subsystem", "session"),
 		Lease: operator.MappingLifetime.Std(), Limits: limits, Asides: c.Settings.Trace.VantagePoint,
+		MappedOnly: mappedOnly,
 	})
 }
 
