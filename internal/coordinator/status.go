@@ -77,7 +77,7 @@ type Status struct {
 
 	Members     int      `json:"members"`
 	Expelled    int      `json:"expelled"`
-	Untold      []string `json:"untold,omitempty"` // expelled members of whom not all members were told
+	Untold      []string `json:"untold,omitempty"` // expelled members whose expulsion some members have not been told yet
 	Invitations int      `json:"invitations"`      // open ones
 
 	// Directory is nil while the directory's store is not available.

@@ -82,8 +82,8 @@ func (e *explorer) neighbours(d int, v netip.Addr, other int) (all []netip.Addr,
 	return all, flows
 }
 
-// soundBetween reports whether the edges between a distance and the one before are those of a uniform, unmeshed part:
-// each vertex of the wider side has one neighbour, and all of the narrower side have as many.
+// soundBetween reports whether the edges between a distance and the one before form a uniform, unmeshed part: each
+// vertex of the wider side has one neighbour, and all vertices of the narrower side have equally many.
 func (e *explorer) soundBetween(ctx context.Context, d int) (bool, error) {
 	wide, narrow := d, d-1
 	if len(e.onward(d-1)) > len(e.hops[d].vertices) {

@@ -14,7 +14,7 @@ type Path struct {
 	Probe               *compare.Sent // of the first packet
 	Hops                []Hop         // that were probed, in order
 	// Distance is the number of hops to the destination, 0 if nothing shows it. Sure is set if a probe showed it;
-	// otherwise it is the least that fits.
+	// otherwise Distance is the least that is possible.
 	Distance int
 	Sure     bool
 	// Answer is the destination's first answer that is no ICMP error, nil if there was none. Another host may

@@ -78,7 +78,7 @@ type tracer struct {
 	path    *Path
 	hops    map[int]*Hop
 	stopped bool
-	// apart gives each SYN a sequence number of its own, so that its answer is known.
+	// apart gives each SYN its own sequence number, so that an answer shows which SYN it belongs to.
 	apart bool
 	// latest is the destination's last answer, and latestProbe the probe that it answers.
 	latest      *packet.Packet
@@ -170,8 +170,8 @@ func (t *tracer) run(ctx context.Context) error {
 	return nil
 }
 
-// wait waits until a packet may be sent. What was due before is decided anew then, so that the time of waiting does not count as
-// that for an answer.
+// wait waits until a packet may be sent. The caller then decides again what is due, so that this wait does not count
+// as waiting for an answer.
 func (t *tracer) wait(ctx context.Context) error {
 	if t.options.Before != nil {
 		if err := t.options.Before(ctx); err != nil {
@@ -246,7 +246,7 @@ func (t *tracer) hear(ctx context.Context, until time.Time) (kind, error) {
 	}
 }
 
-// drain throws away packets that arrived before the first probe: answers to earlier ones.
+// drain discards packets that arrived before the first probe: they answer earlier ones.
 func (t *tracer) drain() {
 	for {
 		select {
@@ -334,14 +334,13 @@ func (t *tracer) answered(probe *sentProbe, p *packet.Packet, a Arrival) {
 	t.sweep.arrived(time.Now(), distance, rtt)
 }
 
-// betterAnswer reports whether a SYN+ACK comes behind something that is none: a stray ACK, or a reset of an
-// earlier connection.
+// betterAnswer reports whether p is a SYN+ACK and old is not, but a stray ACK or a reset of an earlier connection.
 func betterAnswer(p, old *packet.Packet) bool {
 	const both = packet.SYN | packet.ACK
 	return p.TCP != nil && old.TCP != nil && p.TCP.Flags.Has(both) && !old.TCP.Flags.Has(both)
 }
 
-// upTo leaves out the probed distances behind the end of the path, which did not answer.
+// upTo leaves out probed distances beyond the end of the path that did not answer.
 func (t *tracer) upTo(hops []Hop, end int) []Hop {
 	if t.sweep.bounded {
 		return hops

@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/packet"
 )
 
-// verify finds the destination's distance. Answers to equal SYNs do not show which of them they answer, so one is
-// sent alone: to the first distance behind the last router, then one further, until it is answered.
+// verify finds the destination's distance. Answers to equal SYNs do not show which SYN they answer. So it sends one SYN
+// alone, to the first distance beyond the last router, then one hop further, until it is answered.
 func (t *tracer) verify(ctx context.Context) error {
 	s := t.sweep
 	t.path.Distance = s.distance
@@ -48,8 +48,8 @@ func (t *tracer) verify(ctx context.Context) error {
 	return nil
 }
 
-// leastThatFits returns the first distance behind the last router. Routers that lie may have answered at all distances, but a
-// probe has reached the destination.
+// leastThatFits returns the first distance beyond the last router. It is bounded, because routers that lie may have
+// answered at all distances, although a probe has reached the destination.
 func (t *tracer) leastThatFits() int { return min(t.sweep.lastAnswered()+1, t.options.MaxHops) }
 
 // alone sends one probe and waits for the destination's answer, or a router's.
@@ -90,7 +90,7 @@ func (t *tracer) reset() {
 	t.latest = nil
 }
 
-// Reset makes the segment by which a host refuses a segment that it received.
+// Reset returns the segment with which a host refuses a received segment.
 func Reset(received *packet.Packet) ([]byte, error) {
 	r := packet.Segment(received.To(), received.From(), packet.TCP{Seq: received.TCP.Ack, Flags: packet.RST}, nil)
 	if err := r.Seal(); err != nil {

@@ -8,11 +8,10 @@ import (
 	"strings"
 )
 
-// Accept returns those of the granted addresses that a client uses: at most one of each family,
-// from the client's own ranges, and none that overlaps a network in use on the client's host. An
-// address is routed into the tunnel and becomes local, so anything else would let the waypoint take
-// the host's own traffic. A grant that breaks these rules is refused as a whole. An address in use
-// is left out, because the waypoint may not have known of it.
+// Accept returns the granted addresses that a client uses: at most one of each family, from the client's own ranges,
+// and none that overlaps a network in use on the client's host. An address is routed into the tunnel and becomes local,
+// so anything else would let the waypoint take the host's own traffic. A grant that breaks these rules is refused as a
+// whole. An address in use is left out, because the waypoint may not have known of it.
 func Accept(granted, ranges, used []netip.Prefix) ([]netip.Addr, error) {
 	var accepted []netip.Addr
 	err := errors.New("the waypoint's grant has no address")

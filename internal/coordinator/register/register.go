@@ -356,7 +356,7 @@ func (r *Register) Complete(name string, counts time.Time) *Entry {
 	return &Entry{Member: &next}
 }
 
-// Unfinished returns the names of expelled members whose expulsion not all members were told.
+// Unfinished returns the names of expelled members whose expulsion some members have not been told yet.
 func (r *Register) Unfinished() (names []string) {
 	for name, m := range r.members {
 		if m.Expelled != nil && !m.Expelled.Done {

@@ -61,7 +61,7 @@ func (r *Registrar) Complete(name string, x Revocation) error {
 	return r.save(*r.register.Complete(name, x.Counts))
 }
 
-// Unfinished returns the names of expelled members whose expulsion not all members were told.
+// Unfinished returns the names of expelled members whose expulsion some members have not been told yet.
 func (r *Registrar) Unfinished() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -72,7 +72,8 @@ func (s *Scheduler) Relieve(asked []Asked, hears func(host string) bool, now tim
 	return moved
 }
 
-// relieve moves the flow whose move helps most, of those keys with flows on links of a way. It returns the key's index, or -1.
+// relieve moves one flow, the one whose move helps most, among the keys in others with flows on links of a way. It
+// returns the key's index, or -1.
 func (s *Scheduler) relieve(way []int, others []string, now time.Time) (index int) {
 	shares := func(other []int) bool {
 		return slices.ContainsFunc(other, func(link int) bool { return slices.Contains(way, link) })

@@ -182,7 +182,7 @@ func (s *Sent) straighten(q []byte, c *Comparison) []byte {
 	return q
 }
 
-// sameBytes reports whether all of the packet is quoted as it was sent, but for the fields that routers change.
+// sameBytes reports whether the whole packet is quoted as it was sent, except for the fields that routers change.
 func (s *Sent) sameBytes(q []byte) bool {
 	n := len(s.bytes)
 	if len(q) < n {

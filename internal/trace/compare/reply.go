@@ -52,7 +52,7 @@ func optionsOf(h *packet.TCP) map[Field]packet.Option {
 
 func has(all map[Field]packet.Option, f Field) bool { _, ok := all[f]; return ok }
 
-// hasKey reports whether an answer's MP_CAPABLE has a key, which is not that of the SYN (version 0 has one there).
+// hasKey reports whether an answer's MP_CAPABLE has a key that is not the SYN's (in version 0, the SYN has one, too).
 func hasKey(answer, syn packet.Option) bool {
 	m, err := answer.MPTCP()
 	c, ok := m.(packet.Capable)

@@ -32,8 +32,8 @@ type Hold struct {
 // ErrRight means that the process may not change nftables.
 var ErrRight = errors.New("rules of nftables need root or CAP_NET_ADMIN: run the command with sudo")
 
-// prefix begins the names of tables. The process's number follows, and a random one: a process may have several tables, and each
-// has an owner of its own.
+// prefix begins the names of tables. The process's number and a random one follow, because a process may have several
+// tables, each with its own owner.
 const prefix = "dcol_trace_"
 
 // New makes a table without rules.

@@ -12,8 +12,9 @@ import (
 	"github.com/yuin/gopher-lua/pm"
 )
 
-// watchMemory sees what one instruction allocates only when that has ended. So nothing may allocate much in one: the
-// library's functions that make long strings of short ones are replaced by bounded ones, and so is the operator `..`.
+// watchMemory sees an instruction's allocations only after the instruction has ended. So no single
+// instruction may allocate much: bounded functions replace the library's functions that make long strings of
+// short ones, and the operator `..`.
 const (
 	longestString = 16 << 20 // bytes, that a script makes
 	longestRepeat = 1 << 20  // bytes, that string.rep makes
@@ -146,7 +147,8 @@ func (s *session) expand(text string, m *pm.MatchData, with string) string {
 	return b.String()
 }
 
-// capture returns the n-th capture of a match. The whole match is that of number 0, and 1 if there is none.
+// capture returns the n-th capture of a match. Number 0 is the whole match, and so is number 1
+// if there are no captures.
 func (s *session) capture(text string, m *pm.MatchData, n int) lua.LValue {
 	i := 2 * n
 	if n == 1 && m.CaptureLength() == 2 {

@@ -16,12 +16,13 @@ import (
 	"github.com/detour-collective/dcol/internal/trace"
 )
 
-// Shared has one set of raw sockets for many destinations at a time. The kernel gives each raw socket a copy of every ICMP
-// error: if a thousand destinations had a socket each, it would copy every error a thousand times, and answers would come too late.
+// Shared has one set of raw sockets for many destinations at a time. The kernel gives each raw socket a copy of
+// every ICMP error. If a thousand destinations had a socket each, it would copy every error a thousand times, and
+// answers would come too late.
 //
-// The sockets are open while there are destinations. Of TCP they hear what answers a packet of no connection, which is a SYN+ACK or
-// a reset, so that the traffic of a busy host costs nothing. Errors that quote a destination which a box has translated
-// are not heard.
+// The sockets are open while there are destinations. They receive only TCP segments that answer a packet of no
+// connection, SYN+ACKs and resets, so that the traffic of a busy host costs nothing. They do not receive errors that
+// quote a destination which a middlebox has translated.
 type Shared struct {
 	device string
 	udp    bool // is heard
@@ -46,8 +47,8 @@ type Flow struct {
 	arrivals    chan trace.Arrival
 }
 
-// flowBacklog bounds the arrivals of a destination that nobody has taken yet. It has room for three answers to each probe of
-// a trace.
+// flowBacklog bounds a destination's arrivals that were not taken yet. It has room for three answers
+// to each probe of a trace.
 const flowBacklog = 128
 
 // NewShared returns a Shared without destinations. device is the interface to use, or empty. udp makes it receive UDP.

@@ -110,8 +110,8 @@ func (s *sockets) send(b []byte, destination netip.Addr) error {
 	return unix.ENOBUFS
 }
 
-// read calls take with each packet that arrives, which is take's until it returns. Each protocol has a goroutine. They end with
-// close, and the last one calls ended.
+// read calls take with each packet that arrives. take may use the packet until it returns. Each protocol has a
+// goroutine. The goroutines end with close, and the last one calls ended.
 func (s *sockets) read(take func(b []byte, from netip.Addr, protocol int), ended func()) {
 	s.readers.Store(int32(len(s.in)))
 	for _, in := range s.in {
