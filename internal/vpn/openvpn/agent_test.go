@@ -36,7 +36,7 @@ type role struct {
 	Addrs  []netip.Prefix
 }
 
-// clientRole is what of a ClientConfig can be told in writing.
+// clientRole has the parts of a ClientConfig that can be written as text.
 type clientRole struct {
 	Interface, ServerName string
 	Remote                netip.AddrPort

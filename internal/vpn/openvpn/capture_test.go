@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capture is what alice sends to bob's OpenVPN from now on.
+// capture holds the packets that alice sends to bob's OpenVPN from now on.
 type capture struct {
 	n         *network
 	sizes     chan int // of IP packets

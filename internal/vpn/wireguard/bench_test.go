@@ -54,7 +54,7 @@ func goodput(b *testing.B, n network, from string) {
 	}
 }
 
-// BenchmarkOpen is what a tunnel costs before it carries anything: interface, socket, handshake.
+// BenchmarkOpen measures the cost of a tunnel before it carries anything: interface, socket, handshake.
 func BenchmarkOpen(b *testing.B) {
 	n := newNetwork(b)
 	for range b.N {

@@ -280,7 +280,7 @@ func (n network) pathMTU(t *testing.T, from *netnstest.NS, to string) (mtu int) 
 	return mtu
 }
 
-// countFragments counts those that the router sees, since it was asked last.
+// countFragments returns the number of fragments that the router has seen since the last call.
 func (n network) countFragments(t *testing.T) func() int64 {
 	t.Helper()
 	// A packet of its own tells that it has seen all that came before.
