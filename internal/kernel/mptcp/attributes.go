@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// Netlink attributes are decoded here by hand, without a library, because events and dumps come by the ten
-// thousand and must not allocate memory.
+// Netlink attributes are decoded here by hand, because events and dumps come in tens of thousands and decoding must not
+// allocate memory.
 
 var errTruncated = errors.New("netlink attributes are cut short")
 

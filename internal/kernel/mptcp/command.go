@@ -61,14 +61,14 @@ func (n *Namespace) CreateSubflow(s NewSubflow) error {
 	return n.makeBackup(s)
 }
 
-// makeBackup makes a subflow that was just created a backup. Its SYN is already sent; the peer receives the
-// priority with the next packet, before any data.
+// makeBackup makes a backup of a subflow that was just created. Its SYN is already sent. The peer receives the priority
+// with the next packet, before any data.
 func (n *Namespace) makeBackup(s NewSubflow) error {
 	err := n.SetBackup(s.Token, s.Local, s.Remote, true)
 	if err == nil || errors.Is(err, ErrNoSubflow) || errors.Is(err, ErrNoConnection) {
-		return nil // set, or the subflow is gone, which an event reports
+		return nil // an event reports if the subflow is gone
 	}
-	// It must not carry data that only the others may carry.
+	// The subflow is destroyed, because it must not carry data that only the others may carry.
 	return errors.Join(err, n.DestroySubflow(s.Token, s.Local, s.Remote))
 }
 
@@ -91,8 +91,8 @@ func (n *Namespace) SetBackup(token uint32, local, remote netip.AddrPort, backup
 	return err
 }
 
-// whatIsMissing returns the reason why a priority was not set, which kernels up to 6.12 omit, in the words of
-// newer ones.
+// whatIsMissing returns the reason why a priority was not set, in the words of newer kernels. Kernels up to 6.12 give
+// none.
 func (n *Namespace) whatIsMissing(token uint32, local, remote netip.AddrPort) (message string) {
 	message = "invalid token"
 	err := n.Subflows(func(s *Subflow) bool {
@@ -111,9 +111,9 @@ func (n *Namespace) whatIsMissing(token uint32, local, remote netip.AddrPort) (m
 	return message
 }
 
-// onSubflow runs a command on an existing subflow. If an IPv6 socket is connected to an IPv4 address, the kernel
-// finds its first subflow only by mapped addresses, and others only by IPv4 addresses. We cannot know which it
-// is, so onSubflow tries both.
+// onSubflow runs a command on an existing subflow. If an IPv6 socket is connected to an IPv4 address, the kernel finds
+// its first subflow only by mapped addresses, and the others only by IPv4 addresses. Nothing tells which of them the
+// subflow is, so onSubflow tries both.
 func (n *Namespace) onSubflow(op string, cmd uint8, token uint32, local, remote netip.AddrPort, flags uint32) error {
 	l, r := address{AddrPort: unmap(local), flags: flags}, address{AddrPort: unmap(remote)}
 	err := n.command(op, cmd, token, l, r)
@@ -151,8 +151,8 @@ func (n *Namespace) command(op string, cmd uint8, token uint32, local, remote ad
 	return n.execute(e, cmd, &CommandError{Op: op, Token: token, Local: local.AddrPort, Remote: remote.AddrPort})
 }
 
-// execute sends one command and waits for its acknowledgement. If the kernel refuses, it completes and returns
-// failed.
+// execute sends one command and waits for its acknowledgement. If the kernel refuses the command, it completes failed
+// and returns it.
 func (n *Namespace) execute(e *netlink.AttributeEncoder, cmd uint8, failed *CommandError) error {
 	attrs, err := e.Encode()
 	if err != nil {

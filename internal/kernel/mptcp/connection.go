@@ -9,30 +9,30 @@ import (
 // Connection is a live MPTCP connection as sock_diag shows it.
 type Connection struct {
 	Token      uint32
-	Local      netip.AddrPort // of the initial subflow, even after that is gone
+	Local      netip.AddrPort // address of the initial subflow, even after that has ended
 	Remote     netip.AddrPort // the address the program connected to
 	ServerSide bool           // this host accepted it
 	State      TCPState       // of the MPTCP socket
-	Fallback   bool           // it is plain TCP, usually since its handshake, and can have no subflows
-	// Established reports whether subflows can be created: the Established event was sent. It is false until data
-	// has been exchanged, and with Fallback.
+	Fallback   bool           // plain TCP, usually since the handshake; no subflows are possible
+	// Established reports whether subflows can be created: the kernel has sent the event Established. It is false until
+	// data has been exchanged, and with Fallback.
 	Established bool
 	Traffic     Traffic
 	Subflows    []Subflow // open or connecting, not closing; sorted by local address
 
-	orphan   bool   // no program has it open
+	orphan   bool   // no program has the connection open
 	received uint64 // end of the data that has arrived without a gap
 }
 
-// over reports whether the kernel has sent Closed for the connection, or will send it only when the program closes
-// a socket that can no longer be used. An orphan delivers its remaining data by its existing subflows. (A
-// connection that waits to be accepted is not an orphan, although no program has it open yet.)
+// over reports whether the kernel has sent Closed for the connection, or will send it only when the program closes a
+// socket that it cannot use any more. An orphan delivers its remaining data by its existing subflows. A connection that
+// waits to be accepted is not an orphan, although no program has it open yet.
 func (c *Connection) over() bool {
 	return c.State == StateClose || c.orphan && !c.ServerSide
 }
 
-// Traffic counts the program's bytes, each once even if several subflows carried it. It is zero on kernels before
-// 6.5.
+// Traffic counts the program's bytes. A byte counts once even if several subflows carried it. All fields are zero on
+// kernels before 6.5.
 type Traffic struct {
 	BytesSent     uint64
 	BytesReceived uint64
@@ -88,9 +88,9 @@ func (n *Namespace) Fallbacks(yield func(*Connection) bool) error {
 	})
 }
 
-// acceptedHere reports whether this host accepted the connection. The initial subflow shows it; if that is gone,
-// the side that opened the others does. (That is wrong for a server whose path manager opens subflows, which
-// is rare.)
+// acceptedHere reports whether this host accepted the connection. The initial subflow shows it. Without that, the side
+// that opened the other subflows counts as the client, which is wrong if a server's path manager opens subflows. That
+// is rare.
 func acceptedHere(subflows []Subflow) bool {
 	for _, s := range subflows {
 		if s.Initial {
@@ -105,8 +105,8 @@ func acceptedHere(subflows []Subflow) bool {
 	return len(subflows) > 0
 }
 
-// established reports whether the connection is established, which any subflow shows. A connection without
-// subflows was established before.
+// established reports whether the connection is established. Any subflow shows it. A connection without subflows had
+// some, so it is established.
 func established(subflows []Subflow) bool {
 	return len(subflows) == 0 || slices.ContainsFunc(subflows, func(s Subflow) bool { return s.FullyEstablished })
 }

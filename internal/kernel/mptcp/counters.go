@@ -9,14 +9,13 @@ import (
 	"strings"
 )
 
-// counters reads the kernel's statistics of one network namespace: that of the thread that opened the file, as
-// with sysctls.
+// counters reads the kernel's statistics of one network namespace: that of the thread that opened the file.
 type counters struct {
 	file *os.File
 	err  error // the error of opening the file
 }
 
-// openCounters does not fail, because everything except counting works without the file in /proc.
+// openCounters does not fail. Without the file in /proc only counting fails.
 func openCounters() counters {
 	file, err := os.Open("/proc/thread-self/net/netstat")
 	if err != nil {

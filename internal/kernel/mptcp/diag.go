@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diagBuffer holds one datagram of a dump: the kernel fills up to 32 KiB.
+// diagBuffer is the size in bytes of the buffer for one datagram of a dump. The kernel fills up to 32 KiB.
 const diagBuffer = 64 << 10
 
-// diagTimeout bounds the wait for an answer that never comes.
+// diagTimeout is the longest time to wait for an answer.
 const diagTimeout = 5 * time.Second
 
 // diagStates are the states to list: all except LISTEN and those of incomplete sockets (TIME_WAIT,
@@ -160,8 +160,8 @@ func (d *diagSocket) dumpConnections(protocol uint16, yield func(*Connection) bo
 	return nil
 }
 
-// ask sends one request and calls yield for every answer until it returns false or an error. It reads and drops
-// the remaining answers, so that the socket is ready for the next request.
+// ask sends one request and calls yield for each answer until yield returns false or an error. It reads and drops the
+// remaining answers, so that the socket is ready for the next request.
 func (d *diagSocket) ask(req diagRequest, flags netlink.HeaderFlags, yield func(msg []byte) (bool, error)) error {
 	if err := d.conn.SetReadDeadline(time.Now().Add(diagTimeout)); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diagRequest is struct inet_diag_req_v2. It requests the socket with these addresses or, as a dump, all sockets. A
-// dump is filtered by the ports that are not 0.
+// diagRequest is struct inet_diag_req_v2. It requests the socket with these addresses. As a dump it requests all
+// sockets with the ports that are not 0.
 type diagRequest struct {
 	family        uint8
 	protocol      uint16
@@ -56,7 +56,7 @@ type socket struct {
 	state         TCPState
 	local, remote netip.AddrPort
 	ifIndex       int
-	queued        uint32 // bytes received in order that nobody has taken yet
+	queued        uint32 // bytes received in order and not read yet
 	inode         uint32 // 0: no program has it open
 }
 
@@ -87,7 +87,7 @@ func decodeSubflow(b []byte, s *Subflow) (bool, error) {
 	}
 	var info, ulp []byte
 	var cgroup uint64
-	var memory uint32 // SK_MEMINFO_RMEM_ALLOC, the first value: what has been received takes so many bytes
+	var memory uint32 // SK_MEMINFO_RMEM_ALLOC, the first value: bytes of memory for received data
 	for len(attrs) > 0 {
 		typ, v, rest, err := nextAttr(attrs)
 		if err != nil {
@@ -125,8 +125,8 @@ func decodeSubflow(b []byte, s *Subflow) (bool, error) {
 	return false, nil
 }
 
-// MPTCP_SUBFLOW_FLAG_*: "remote" comes from the peer's options, "local" from this side's request when it opened
-// the subflow.
+// MPTCP_SUBFLOW_FLAG_*. In these names, "remote" flags come from the peer's options, and "local" ones from this side's
+// request when it opened the subflow.
 const (
 	flagMPCapableRemote = 1 << iota
 	flagMPCapableLocal
@@ -173,8 +173,8 @@ func decodeULP(b []byte, s *Subflow) error {
 	return nil
 }
 
-// decodeMetrics decodes struct tcp_info, which only grows at its end. An older kernel's is shorter; its missing
-// fields stay zero.
+// decodeMetrics decodes struct tcp_info, to which newer kernels append fields. The fields that an older kernel lacks
+// stay zero.
 func decodeMetrics(b []byte, m *Metrics) {
 	var t unix.TCPInfo
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&t)), unsafe.Sizeof(t)), b)
@@ -228,7 +228,7 @@ func decodeMetrics(b []byte, m *Metrics) {
 func micros(v uint32) time.Duration { return time.Duration(v) * time.Microsecond }
 func millis(v uint32) time.Duration { return time.Duration(v) * time.Millisecond }
 
-// minRTT returns 0 for the kernel's value that means "none yet".
+// minRTT returns 0 if the kernel has no measurement yet.
 func minRTT(v uint32) time.Duration {
 	if v == ^uint32(0) {
 		return 0
@@ -236,8 +236,8 @@ func minRTT(v uint32) time.Duration {
 	return micros(v)
 }
 
-// decodeConnection fills c from one answer about an MPTCP socket. It returns false if that is not a connection with
-// a token.
+// decodeConnection fills c from one answer about an MPTCP socket. It returns false if the socket is not a connection
+// with a token.
 func decodeConnection(b []byte, c *Connection) (bool, error) {
 	sock, attrs, err := decodeSocket(b)
 	if err != nil {
@@ -274,8 +274,7 @@ func decodeConnection(b []byte, c *Connection) (bool, error) {
 	return false, nil
 }
 
-// Lengths in bytes of struct mptcp_info up to rcv_nxt and up to the byte counters
-// (6.5).
+// Lengths in bytes of struct mptcp_info up to rcv_nxt, and up to the byte counters (6.5).
 const (
 	mptcpInfoLen        = 40
 	mptcpInfoTrafficLen = 80

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endBuffer is the size in bytes of the kernel's queue of reports about ended sockets. It has room for several
-// thousand reports of about 400 bytes, each of which the kernel counts with its overhead.
+// endBuffer is the size in bytes of the kernel's queue of reports about ended sockets. It has room for several thousand
+// reports of about 400 bytes, to which the kernel adds its overhead.
 const endBuffer = 8 << 20
 
 // Groups of sock_diag's multicast (enum sknetlink_groups of linux/sock_diag.h).
@@ -22,19 +22,19 @@ const (
 	groupTCP6Destroyed = 3
 )
 
-// End has the last counters of a TCP socket that the kernel has just freed, whether or not it was a subflow. Those of
-// a listener or of a socket that was never connected are zero.
+// End has the last counters of a TCP socket that the kernel has just freed, whether it was a subflow or not. They are
+// zero for a listener or a socket that was never connected.
 type End struct {
 	Local, Remote netip.AddrPort
-	// BytesReceived and BytesAcked are as in Metrics, with the sequence numbers of SYN and FIN.
+	// BytesReceived and BytesAcked are as in Metrics, and include the sequence numbers of SYN and FIN.
 	BytesReceived, BytesAcked uint64
 }
 
 // Ends reports the ends of all TCP sockets of a network namespace.
 type Ends struct{ conn *netlink.Conn }
 
-// OpenEnds subscribes to the ends of sockets in the calling thread's network namespace. From then on each costs the
-// kernel a message.
+// OpenEnds subscribes to the ends of sockets in the calling thread's network namespace. From then on, each end costs
+// the kernel a message.
 func OpenEnds() (_ *Ends, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
@@ -97,7 +97,7 @@ func (e *Ends) Listen(ctx context.Context, yield func(End), lost func()) error {
 	return nil
 }
 
-// decodeEnd decodes one report. It returns false if it has no counters.
+// decodeEnd decodes one report. It returns false if the report has no counters.
 func decodeEnd(b []byte) (End, bool, error) {
 	sock, attrs, err := decodeSocket(b)
 	if err != nil {

@@ -23,8 +23,8 @@ const (
 	ListenerCreated    EventKind = 15 // the kernel's path manager listens for joins
 	ListenerClosed     EventKind = 16
 
-	// EventsLost is our own: the kernel dropped events that were not read in time. Connections shows what was
-	// missed.
+	// EventsLost is not the kernel's: this package sends it if the kernel dropped events that were not read in time.
+	// Connections shows what was missed.
 	EventsLost EventKind = 256
 )
 
@@ -48,19 +48,19 @@ func (k EventKind) String() string {
 // kernel omits are zero.
 type Event struct {
 	Kind  EventKind
-	Token uint32 // of the connection, this host's
+	Token uint32 // this host's token of the connection
 
 	Local netip.AddrPort
 	// Remote is the peer's address, or with Announced the announced one. With SubflowClosed its port is 0 if the
-	// subflow was destroyed before it was up. Then Local identifies the subflow, because two subflows of a
-	// connection have the same Local only if so commanded.
+	// subflow was destroyed before it was established. Then Local identifies the subflow, because two subflows of a
+	// connection have the same Local only if a command asked for that.
 	Remote   netip.AddrPort
 	LocalID  uint8
 	RemoteID uint8
 
 	ServerSide      bool // Created, Established: this host accepted the connection
 	DenyJoinInitial bool // the peer forbids joins to its initial address (flag C of MP_CAPABLE)
-	Backup          bool // the peer requested that the subflow be a backup; this host's request is not included
+	Backup          bool // the peer asked for a backup; this host's own request does not set it
 
 	Err         syscall.Errno // SubflowClosed: the reason, if the kernel knows it
 	ResetReason ResetReason   // SubflowClosed: the peer's reason for a reset, if it sent one
@@ -112,5 +112,5 @@ func (e Event) String() string {
 // ResetReason is the reason code of MP_TCPRST (RFC 8684, section 3.6).
 type ResetReason uint32
 
-// ResetMiddlebox means that data or options arrived changed. Linux gives it after a failed checksum.
+// ResetMiddlebox means that data or options arrived changed. Linux sends it after a failed checksum.
 const ResetMiddlebox ResetReason = 6

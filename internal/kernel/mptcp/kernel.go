@@ -5,10 +5,10 @@ import (
 	"net/netip"
 )
 
-// Kernel is the MPTCP of one network namespace, as the agent uses it.
+// Kernel is the interface between the agent and the MPTCP of one network namespace.
 //
-// One goroutine may call commands while another is in Listen and others list connections. Every call other than
-// Listen takes only the time of a system call.
+// One goroutine may call commands while another is in Listen and others list connections. Each call except Listen takes
+// only the time of a system call.
 type Kernel interface {
 	// Listen sends every event since the Kernel was opened, in the kernel's order, until ctx ends; then it returns
 	// nil. It blocks while events is full. If the kernel dropped events, Listen sends one of kind EventsLost; the
@@ -19,35 +19,35 @@ type Kernel interface {
 	// SubflowClosed.
 	CreateSubflow(NewSubflow) error
 
-	// DestroySubflow closes one subflow, even if it is still connecting. Do not destroy a connection's last one: the
-	// program would wait for ever.
+	// DestroySubflow closes one subflow, even if it is still connecting. Do not destroy the last one of a connection:
+	// its program would wait for ever.
 	DestroySubflow(token uint32, local, remote netip.AddrPort) error
 
-	// SetBackup makes the subflow a backup, or no longer one, for both ends.
+	// SetBackup makes the subflow a backup for both ends, or ends that.
 	SetBackup(token uint32, local, remote netip.AddrPort, backup bool) error
 
 	// RemoveAddress tells the peer that a local address is gone (REMOVE_ADDR) and closes its subflows on both sides,
-	// except those still connecting. It fails with ErrNoAddress if the kernel has forgotten the id, which happens when
-	// any subflow of the address is destroyed or cannot be created. Announce, or another subflow, restores it.
+	// except those still connecting. It fails with ErrNoAddress if the kernel has forgotten the id. The kernel forgets
+	// it when any subflow of the address is destroyed or cannot be created. Announce, or another subflow, restores it.
 	RemoveAddress(token uint32, localID uint8) error
 
-	// Announce tells the peer of a local address it may connect to (ADD_ADDR).
-	// Port 0 stands for the port the peer already uses.
+	// Announce tells the peer of a local address to which it may connect (ADD_ADDR). Port 0 stands for the port that
+	// the peer already uses.
 	Announce(token uint32, local netip.AddrPort, localID uint8) error
 
-	// Connections returns all live MPTCP connections with their subflows: those for which Created but not Closed
-	// was sent, and those that fell back to plain TCP, which may have had no event.
+	// Connections returns all live MPTCP connections with their subflows: those for which Created was sent and Closed
+	// was not, and those that fell back to plain TCP, which may have had no event.
 	Connections() ([]Connection, error)
 
-	// Fallbacks calls yield for each live connection that fell back to plain TCP, until it returns false. Only its addresses and
-	// its state are set, and it is valid only during the call. This costs a fraction of Connections. As with Subflows, yield must
-	// not call the Kernel.
+	// Fallbacks calls yield for each live connection that fell back to plain TCP, until yield returns false. The
+	// Connection has only its addresses and its state, and is valid only during the call. Fallbacks costs a fraction of
+	// Connections. As with Subflows, yield must not call the Kernel.
 	Fallbacks(yield func(*Connection) bool) error
 
-	// Subflows calls yield for each live subflow until it returns false. The Subflow is valid only during the call.
+	// Subflows calls yield for each live subflow until yield returns false. The Subflow is valid only during the call.
 	Subflows(yield func(*Subflow) bool) error
 
-	// ChecksumErrors counts the times that data failed MPTCP's checksum (DataCsumErr) in this namespace since it was
+	// ChecksumErrors returns the number of checksum failures of MPTCP data (DataCsumErr) in this namespace since it was
 	// made. The kernel resets such a subflow at once, without an event.
 	ChecksumErrors() (uint64, error)
 

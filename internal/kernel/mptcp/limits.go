@@ -5,14 +5,13 @@ import (
 	"os"
 )
 
-// Limit is a feature that not every kernel with a userspace path manager has,
-// and that dcol can do without, at a price.
+// Limit is a feature that some kernels with a userspace path manager lack. dcol works without it, with a disadvantage.
 type Limit struct {
 	Feature
-	Price string // what is different without it
+	Price string // the disadvantage of kernels without it
 }
 
-// The limits, by the version that ended each.
+// The limits, with the first version that does not have each.
 var (
 	JoinFlags = Limit{
 		Feature{"priority and interface of joins", "6.9", "boot a newer kernel, or leave the interface to the routes"},
@@ -24,7 +23,7 @@ var (
 	}
 )
 
-// Limits are those of the running kernel.
+// Limits returns the limits of the running kernel.
 func Limits() ([]Limit, error) {
 	release, err := kernelRelease()
 	if err != nil {
@@ -33,7 +32,7 @@ func Limits() ([]Limit, error) {
 	return LimitsOf(release)
 }
 
-// LimitsOf are the limits of a kernel release, as "6.1.0-50-amd64".
+// LimitsOf returns the limits of a kernel release, such as "6.1.0-50-amd64".
 func LimitsOf(release string) ([]Limit, error) {
 	var found []Limit
 	for _, l := range []Limit{JoinFlags, ByteCounters} {

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// eventBuffer is the size in bytes of the kernel's event queue for us. It has room for about ten thousand events, a
-// few seconds of a busy host.
+// eventBuffer is the size in bytes of the kernel's event queue. It has room for about ten thousand events, a few
+// seconds of a busy host.
 const eventBuffer = 8 << 20
 
-// eventDatagram exceeds the size of any event. The kernel sends each in a separate datagram of about 150 bytes.
+// eventDatagram is larger than any event. The kernel sends each in a separate datagram of about 150 bytes.
 const eventDatagram = 16 << 10
 
 // Namespace implements Kernel for one network namespace, through netlink.

@@ -11,13 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LosesOverlaps reports whether the kernel loses data of connections that began as MPTCP and became plain TCP. The
-// kernels that do drop a segment that repeats bytes at its beginning and has new ones behind them. A sender makes such
-// segments from several small ones when it sends them again. The program then receives what follows as if nothing
-// were missing, or nothing more at all.
+// LosesOverlaps reports whether the kernel loses data of connections that began as MPTCP and became plain TCP. Kernels
+// with this defect drop a segment that begins with bytes they already have, although new bytes follow. A sender makes
+// such segments when it sends several small ones again as one. The program then receives later data as if nothing were
+// missing, or receives nothing more.
 //
-// It opens connections over the loopback interface of the calling thread's network namespace, which must be up and
-// have no other MPTCP connections meanwhile. It needs CAP_NET_ADMIN and a kernel with CONFIG_CHECKPOINT_RESTORE.
+// It opens connections over the loopback interface of the calling thread's network namespace. The interface must be up,
+// and the namespace must have no other MPTCP connections in the meantime. It needs CAP_NET_ADMIN and a kernel with
+// CONFIG_CHECKPOINT_RESTORE.
 func LosesOverlaps() (bool, error) {
 	loses, err := losesOverlaps(unix.IPPROTO_MPTCP)
 	if err != nil {
@@ -26,7 +27,7 @@ func LosesOverlaps() (bool, error) {
 	return loses, nil
 }
 
-// losesOverlaps tries it with a client of that protocol.
+// losesOverlaps runs the test with a client of a protocol.
 func losesOverlaps(protocol int) (loses bool, err error) {
 	listener, err := newEnd(unix.IPPROTO_TCP)
 	if err != nil {
@@ -85,19 +86,21 @@ func losesOverlaps(protocol int) (loses bool, err error) {
 }
 
 const (
-	// overlap is the number of bytes that a segment repeats. Two of it fit into the smallest segment that TCP assumes.
+	// overlap is the number of bytes that a segment repeats. Twice as many fit into the smallest segment size that TCP
+	// assumes.
 	overlap = 200
-	// droppedAsOld counts segments that the kernel dropped because it had their data, as it believed.
+	// droppedAsOld is the name of the counter of segments that the kernel dropped because, as it believed, it had their
+	// data.
 	droppedAsOld = "DuplicateData"
 	// Values of TCP_REPAIR_QUEUE (linux/tcp.h).
 	receiveQueue, sendQueue = 1, 2
-	// receiveLimit is the longest time that the trial waits for data. It needs milliseconds.
+	// receiveLimit is the longest time that the test waits for data. It normally takes milliseconds.
 	receiveLimit = 5 * time.Second
 )
 
 type end struct{ fd int }
 
-// newEnd opens a socket. Its reads return EAGAIN after a moment without data.
+// newEnd opens a socket. Its reads return EAGAIN after 20 ms without data.
 func newEnd(protocol int) (end, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
@@ -127,7 +130,7 @@ func (s end) send(n int) error {
 	return err
 }
 
-// receive waits a moment for n bytes, which must arrive in one piece.
+// receive reads n bytes, which must arrive in one piece before the read times out.
 func (s end) receive(n int) error {
 	got, err := unix.Read(s.fd, make([]byte, n))
 	if err == nil && got < n {
@@ -136,8 +139,8 @@ func (s end) receive(n int) error {
 	return err
 }
 
-// restart replaces and closes an end of a connection. The new end sends the last bytes again; the other end notices
-// nothing of the change.
+// restart closes an end of a connection and replaces it by a new one, which sends the last bytes again. The other end
+// does not notice the change.
 func (s *end) restart(local, remote unix.Sockaddr) (again end, err error) {
 	if err := s.waitUntilAcknowledged(); err != nil {
 		return again, err
@@ -168,7 +171,7 @@ func (s *end) restart(local, remote unix.Sockaddr) (again end, err error) {
 	); err != nil {
 		return again, err
 	}
-	s.close() // without a packet in this state; only then are its addresses free
+	s.close() // sends no packet in this state, and frees the addresses
 	return again, errors.Join(
 		unix.Bind(again.fd, local), unix.Connect(again.fd, remote),
 		again.setWindow(received), unix.SetsockoptInt(again.fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 0),

@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiver reads datagrams from a netlink socket into one buffer. It makes no
-// garbage, which the netlink library's own reading does for every datagram.
+// receiver reads datagrams from a netlink socket into one buffer. Unlike the netlink library, it allocates nothing for
+// a datagram.
 type receiver struct {
 	raw  syscall.RawConn
 	buf  []byte
 	n    int
 	err  error
-	read func(fd uintptr) bool // made once, as each closure is an allocation
+	read func(fd uintptr) bool // made once, because each closure is an allocation
 	// drained, if set, is called once, when the socket is next found empty.
 	drained func()
 }
@@ -40,8 +40,8 @@ func newReceiver(conn syscall.Conn, size int) (*receiver, error) {
 	return r, nil
 }
 
-// next waits for a datagram, until the socket's read deadline at the longest.
-// It is valid until the next call.
+// next returns the next datagram. It waits until the read deadline of the socket. The result is valid until the next
+// call.
 func (r *receiver) next() ([]byte, error) {
 	if err := r.raw.Read(r.read); err != nil {
 		return nil, err

@@ -8,20 +8,20 @@ import (
 
 // Subflow is one TCP connection of an MPTCP connection.
 type Subflow struct {
-	Token       uint32 // of the connection, this host's
-	RemoteToken uint32 // of the connection, the peer's; known only for joins that this host opened
+	Token       uint32 // this host's token of the connection
+	RemoteToken uint32 // the peer's token; known only for joins that this host opened
 	Local       netip.AddrPort
 	Remote      netip.AddrPort
 	LocalID     uint8
 	RemoteID    uint8
 	IfIndex     int // interface it is bound to; 0: none
 	State       TCPState
-	Cgroup      uint64 // id of the program's cgroup: its folder's inode; 0: unknown
+	Cgroup      uint64 // id of the program's cgroup (inode of its folder); 0: unknown
 
-	Initial          bool // the connection began with it (MP_CAPABLE), else it joined
+	Initial          bool // the first subflow (MP_CAPABLE); the others joined
 	ServerSide       bool // the peer opened it
 	BackupLocal      bool // this host asked for it to be a backup
-	BackupRemote     bool // the peer did
+	BackupRemote     bool // the peer asked for it to be a backup
 	FullyEstablished bool // MPTCP options need no more confirmation
 
 	Metrics Metrics
@@ -31,7 +31,7 @@ type Subflow struct {
 type Metrics struct {
 	RTT    time.Duration // smoothed
 	RTTVar time.Duration // mean deviation
-	MinRTT time.Duration // least of late
+	MinRTT time.Duration // least in a recent period
 	// ReceiverRTT is estimated from received data. It includes the sender's pauses.
 	ReceiverRTT time.Duration
 	RTO         time.Duration // retransmission timeout
@@ -42,10 +42,10 @@ type Metrics struct {
 	PathMTU     uint32 // bytes
 	SndWnd      uint32 // window the peer offers, bytes
 	Unacked     uint32 // segments in flight
-	Lost        uint32 // segments thought lost, now
+	Lost        uint32 // segments that count as lost now
 	NotSent     uint32 // bytes queued and not yet sent
-	Backoff     uint8  // doublings of RTO, now
-	Retransmits uint8  // timeouts in a row without an answer, now
+	Backoff     uint8  // present number of doublings of RTO
+	Retransmits uint8  // present number of timeouts in a row without an answer
 
 	TotalRetrans  uint32 // segments, ever
 	BytesSent     uint64 // with retransmissions
@@ -57,23 +57,23 @@ type Metrics struct {
 	DataSegsOut   uint32
 	DataSegsIn    uint32
 	OutOfOrder    uint32 // segments that came after a gap
-	Gap           bool   // such segments still wait for what is missing before them
-	Probes        uint8  // keep-alive probes without an answer, now
+	Gap           bool   // such segments wait for missing ones before them now
+	Probes        uint8  // present number of keep-alive probes without an answer
 	ECN           bool   // both ends do ECN (RFC 3168)
 
 	DeliveryRate uint64        // bytes per second, of the last sample
-	AppLimited   bool          // DeliveryRate was held down by lack of data
+	AppLimited   bool          // DeliveryRate was limited by a lack of data
 	PacingRate   uint64        // bytes per second; all ones: no limit
 	BusyTime     time.Duration // with data in flight or to send
-	RwndLimited  time.Duration // of it, held up by the peer's window
+	RwndLimited  time.Duration // part of BusyTime in which the peer's window held data back
 
-	// Times since an event, in milliseconds; since the socket was made if there was none.
+	// Times since an event, to the millisecond, or since the socket was made if there was none.
 	LastDataSent time.Duration
 	LastDataRecv time.Duration
 	LastAckRecv  time.Duration
 
-	// DataEnd is the end, in the connection's data, of the last mapping that arrived on this subflow (see
-	// Kernel.DataReceived); 0: none did.
+	// DataEnd is the end of the last mapping that arrived on this subflow, as a position in the connection's data (see
+	// Kernel.DataReceived). It is 0 if none arrived.
 	DataEnd uint64
 }
 

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// UserspacePMSysctl returns the sysctl, and its value, with which new sockets of the namespace get the userspace
-// path manager. It is for callers that record what they change. Live connections keep their path manager. The
-// error is ErrSwitchedOff if MPTCP is off, and an *UnsupportedError if the kernel lacks that path manager.
+// UserspacePMSysctl returns the sysctl, and its value, that gives new sockets of the namespace the userspace path
+// manager. It is for callers that record what they change. Live connections keep their path manager. The error is
+// ErrSwitchedOff if MPTCP is off, and an *UnsupportedError if the kernel lacks that path manager.
 func (n *Namespace) UserspacePMSysctl() (key, value string, err error) {
 	enabled, err := n.sysctls.read("enabled")
 	if err != nil {
@@ -31,7 +31,7 @@ func (n *Namespace) UserspacePMSysctl() (key, value string, err error) {
 	return "net/mptcp/pm_type", "1", nil
 }
 
-// DisplacedError reports that new sockets of the namespace get another path manager than userspace.
+// DisplacedError reports that new sockets of the namespace get a path manager other than userspace.
 type DisplacedError struct {
 	Sysctl string // as in sysctl(8)
 	Value  string // its present value
@@ -42,8 +42,8 @@ func (e *DisplacedError) Error() string {
 	return fmt.Sprintf("%s is %s, and not %s", e.Sysctl, e.Value, e.Want)
 }
 
-// CheckUserspacePM returns nil if new sockets of the namespace get the userspace path manager now. Whoever may
-// write sysctls can change that. Otherwise the error is ErrSwitchedOff or a *DisplacedError.
+// CheckUserspacePM returns nil if new sockets of the namespace get the userspace path manager now, and otherwise
+// ErrSwitchedOff or a *DisplacedError. Any program that may write sysctls can change this at any time.
 func (n *Namespace) CheckUserspacePM() error {
 	key, want, err := n.UserspacePMSysctl()
 	if err != nil {
@@ -56,9 +56,8 @@ func (n *Namespace) CheckUserspacePM() error {
 	return err
 }
 
-// sysctls is the directory net/mptcp of the network namespace of the thread that opened it. The open directory
-// keeps that namespace, whichever thread uses it. A path under /proc/sys would be resolved in the namespace of
-// the thread that opens it.
+// sysctls is the directory net/mptcp of the network namespace of the thread that opened it. The open directory stays in
+// that namespace on any thread. A path under /proc/sys would be resolved in the namespace of the thread that opens it.
 type sysctls struct{ dir *os.Root }
 
 func openSysctls() (sysctls, error) {

@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Since 6.12, Linux suspects a network of dropping MPTCP when SYNs with MPTCP are lost, and the one
-// after them, as plain TCP, is not. It then uses plain TCP for all new connections of the network
-// namespace, for as many seconds as a sysctl says. Each further time doubles that, up to 64 times the
-// value, until a connection has MPTCP. A link that was down for some seconds looks the same.
+// Since 6.12, Linux suspects a network of dropping MPTCP if SYNs with MPTCP are lost and the following one, as plain
+// TCP, is not. It then uses plain TCP for all new connections of the network namespace, for the number of seconds in a
+// sysctl. The time doubles with each further suspicion, up to 64 times the value, until a connection has MPTCP. A link
+// that was down for some seconds looks the same.
 const (
 	blackholeTimeout = "blackhole_timeout"
 	linuxsTimeout    = "3600"
-	// BlackholeTimeout is the value that dcol gives it. An outage turns MPTCP off for a minute
-	// instead of an hour. In a network that does drop MPTCP, connections that begin when the time is
-	// over take three seconds longer, but that becomes ever rarer, until it happens once in 64 minutes.
+	// BlackholeTimeout is the value that dcol sets, in seconds. An outage then turns MPTCP off for a minute instead of
+	// an hour. In a network that does drop MPTCP, connections that begin when the time is over take three seconds
+	// longer. That becomes ever rarer, down to once in 64 minutes.
 	BlackholeTimeout = 60
 )
 
-// BlackholeSysctl returns the sysctl for the time that the kernel uses plain TCP after an outage,
-// and the value that an agent gives it. ok is false if this kernel has no such sysctl, and if
-// somebody has set another value than Linux's default, which is respected.
+// BlackholeSysctl returns the sysctl for the time that the kernel uses plain TCP after an outage, and the value that an
+// agent sets. ok is false if this kernel has no such sysctl, or if its value is not Linux's default: somebody chose it,
+// and it is respected.
 func (n *Namespace) BlackholeSysctl() (key, value string, ok bool, err error) {
 	now, err := n.sysctls.read(blackholeTimeout)
 	switch {
@@ -40,9 +40,9 @@ func (n *Namespace) BlackholeSysctl() (key, value string, ok bool, err error) {
 	return "net/mptcp/" + blackholeTimeout, strconv.Itoa(BlackholeTimeout), true, nil
 }
 
-// PlainTCP reports whether the kernel uses plain TCP at present for all new connections of the calling
-// thread's network namespace. If there was an outage since the namespace was made, it finds that out
-// with a connection to a port of this host at which nobody listens.
+// PlainTCP reports whether the kernel now uses plain TCP for all new connections of the calling thread's network
+// namespace. If there was an outage since the namespace was made, it tests that with a connection to a port of this
+// host at which nobody listens.
 func PlainTCP() (bool, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -64,7 +64,7 @@ func PlainTCP() (bool, error) {
 	return after > before, err
 }
 
-// knock begins an MPTCP connection to a port that is taken, and at which nobody listens.
+// knock begins an MPTCP connection to a port that is bound but at which nobody listens.
 func knock() error {
 	taken, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 	if err != nil {

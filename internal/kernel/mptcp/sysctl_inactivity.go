@@ -10,9 +10,9 @@ import (
 
 const inactivitySysctl = "close_timeout"
 
-// InactivitySysctl returns the sysctl for the time that the kernel keeps a connection without subflows (RFC 8684, section 3.3.3;
-// inactivity timeout in V.-H. Tran's thesis, 2019, 6.4.4), and its value for a time of whole seconds. It applies to all
-// connections of the namespace. The error is an *UnsupportedError if the kernel has no such sysctl.
+// InactivitySysctl returns the sysctl for the time that the kernel keeps a connection without subflows (RFC 8684,
+// section 3.3.3; inactivity timeout in V.-H. Tran's thesis, 2019, 6.4.4), and its value for a timeout of whole seconds.
+// It applies to all connections of the namespace. The error is an *UnsupportedError if the kernel has no such sysctl.
 func (n *Namespace) InactivitySysctl(timeout time.Duration) (key, value string, err error) {
 	_, err = n.sysctls.read(inactivitySysctl)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -21,8 +21,8 @@ func (n *Namespace) InactivitySysctl(timeout time.Duration) (key, value string, 
 	return "net/mptcp/" + inactivitySysctl, strconv.Itoa(int(timeout / time.Second)), err
 }
 
-// Inactivity returns the time for which the kernel keeps a connection without subflows: from the end of the last one, or of the last
-// attempt at one.
+// Inactivity returns the time that the kernel keeps a connection without subflows. It begins when the last subflow
+// ends, or the last attempt at one.
 func (n *Namespace) Inactivity() (time.Duration, error) {
 	text, err := n.sysctls.read(inactivitySysctl)
 	if errors.Is(err, fs.ErrNotExist) {

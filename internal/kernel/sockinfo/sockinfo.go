@@ -1,10 +1,10 @@
-// Package sockinfo reads what the kernel knows of a TCP or MPTCP socket.
+// Package sockinfo reads the kernel's information about a TCP or MPTCP socket.
 package sockinfo
 
 import "golang.org/x/sys/unix"
 
-// TCPIsMPTCP is a socket option of IPPROTO_TCP: 1 for an MPTCP socket whose connection has not fallen back to TCP. It is
-// TCP_IS_MPTCP of linux/tcp.h.
+// TCPIsMPTCP is a socket option of IPPROTO_TCP (TCP_IS_MPTCP of linux/tcp.h). It is 1 for an MPTCP socket whose
+// connection has not fallen back to TCP.
 const TCPIsMPTCP = 43
 
 // IsMultipath reports whether a connected socket speaks MPTCP, and has not fallen back to TCP.
@@ -20,7 +20,7 @@ func AckedSYNData(fd int) bool {
 	return err == nil && info.Options&synData != 0
 }
 
-// SentAgain reports whether the kernel has sent a packet of a socket again.
+// SentAgain reports whether the kernel has retransmitted a packet of a socket.
 func SentAgain(fd int) bool {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	return err == nil && info.Total_retrans > 0

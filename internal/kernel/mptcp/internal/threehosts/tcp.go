@@ -14,8 +14,7 @@ import (
 
 const protocolMPTCP = 262
 
-// Listen starts an MPTCP server on the host that sends back what it receives.
-// It ends with the test.
+// Listen starts an MPTCP server on the host that sends back the bytes it receives. It ends with the test.
 func (h *Host) Listen(t testing.TB, at netip.AddrPort) {
 	t.Helper()
 	var l net.Listener
@@ -86,8 +85,8 @@ func Echo(t testing.TB, c net.Conn, text string) {
 	}
 }
 
-// DialMapped is Dial through an IPv6 socket, as many programs do: the address
-// goes to the kernel as ::ffff:a.b.c.d.
+// DialMapped is like Dial, but through an IPv6 socket, as many programs do it: the kernel gets the address as
+// ::ffff:a.b.c.d.
 func (h *Host) DialMapped(t testing.TB, to netip.AddrPort) net.Conn {
 	t.Helper()
 	var c net.Conn

@@ -1,6 +1,5 @@
-// Package threehosts is a small network for the tests of package mptcp: a
-// client, a waypoint and a server behind one router, each in a network
-// namespace of its own, on the machine's real kernel. Only tests import it.
+// Package threehosts is a small network for the tests of package mptcp: a client, a waypoint and a server behind one
+// router. Each is a network namespace on the real kernel of the machine. Only tests import it.
 package threehosts
 
 import (
@@ -31,7 +30,7 @@ type Host struct {
 	ns   netns.NsHandle
 }
 
-// New makes the network; it skips the test where that is impossible.
+// New makes the network. It skips the test where that is impossible.
 func New(t testing.TB) *Net {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -84,8 +83,7 @@ func newHost(t testing.TB, name string) *Host {
 	return h
 }
 
-// link connects h to the router by the subnets 10.0.i.0/24 and fd00:i::/64, in
-// which the router is 1 and h is 2.
+// link connects h to the router by the subnets 10.0.i.0/24 and fd00:i::/64. In them the router is 1 and h is 2.
 func (n *Net) link(t testing.TB, h *Host, i int) {
 	t.Helper()
 	h.IP4 = netip.AddrFrom4([4]byte{10, 0, byte(i), 2})
@@ -137,8 +135,8 @@ func configure(name string, addresses ...string) error {
 	return nil
 }
 
-// Do runs f on a thread in the host's namespace. Sockets f opens belong to the
-// host and can be used from anywhere afterwards.
+// Do runs f on a thread in the host's namespace. Sockets that f opens belong to the host, and can be used anywhere
+// afterwards.
 func (h *Host) Do(t testing.TB, f func() error) {
 	t.Helper()
 	errs := make(chan error)
@@ -176,8 +174,8 @@ func (h *Host) Sysctl(t testing.TB, name, value string) {
 	h.Do(t, func() error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0o644) })
 }
 
-// UserspacePM gives new MPTCP sockets of the host to userspace, by the sysctl that
-// does it on this kernel, and back to what was before.
+// UserspacePM gives new MPTCP sockets of the host to userspace by the sysctl that this kernel has. back restores the
+// earlier value.
 func (h *Host) UserspacePM(t testing.TB, sysctl func() (name, value string, err error)) (back func()) {
 	t.Helper()
 	name, value, err := sysctl()
