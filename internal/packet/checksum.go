@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Sum returns the one's complement sum of RFC 1071, continued from start and not complemented. An
-// odd last byte counts as if a zero followed it.
+// Sum returns the one's complement sum of RFC 1071, not complemented. It continues from start. If the number of bytes
+// is odd, a zero is added.
 func Sum(b []byte, start uint16) uint16 {
 	sum := uint64(start)
 	for ; len(b) >= 8; b = b[8:] {
@@ -29,12 +29,12 @@ func Sum(b []byte, start uint16) uint16 {
 // Errors of Verify.
 var (
 	ErrChecksum = errors.New("wrong checksum")
-	// ErrIncomplete means that a checksum covers more than is here: the packet is cut, or a fragment.
+	// ErrIncomplete means that a checksum covers bytes that are missing: the packet is cut or a fragment.
 	ErrIncomplete = errors.New("incomplete")
 )
 
-// Verify checks the checksums of IPv4, TCP, UDP and ICMP. With a routing header of IPv6 that is not at
-// its end, the checksum is that of another destination (RFC 8200, 8.1); Verify does not follow it.
+// Verify checks the checksums of IPv4, TCP, UDP and ICMP. If a packet is still on its way through an IPv6 routing
+// header, its checksum is for the final destination (RFC 8200, 8.1). Verify does not take that into account.
 func (p *Packet) Verify() error {
 	if p.V4 != nil {
 		var scratch [ipv4Max]byte
@@ -67,7 +67,7 @@ func (p *Packet) checksumField() *uint16 {
 	return nil
 }
 
-// transportChecksum is right where the field is 0.
+// transportChecksum returns the right checksum. The checksum field must be 0.
 func (p *Packet) transportChecksum() uint16 {
 	sum := ^p.transportSum()
 	if sum == 0 && p.UDP != nil {
@@ -76,7 +76,7 @@ func (p *Packet) transportChecksum() uint16 {
 	return sum
 }
 
-// transportSum is the sum over pseudo-header (RFC 9293, 3.1; RFC 8200, 8.1), header and payload.
+// transportSum returns the sum over the pseudo-header (RFC 9293, 3.1; RFC 8200, 8.1), the header and the payload.
 func (p *Packet) transportSum() uint16 {
 	var scratch [tcpMax]byte
 	header := p.appendTransport(scratch[:0])

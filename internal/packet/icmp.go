@@ -21,7 +21,7 @@ const (
 	redirect     = 5
 )
 
-// ICMP is the header of RFC 792 and RFC 4443, 2.1. Data is the four bytes that are different for each type.
+// ICMP is the header of RFC 792 and RFC 4443, 2.1. The meaning of the four bytes of Data depends on the type.
 type ICMP struct {
 	Type, Code uint8
 	Checksum   uint16
@@ -37,11 +37,11 @@ func (h *ICMP) append(b []byte) []byte {
 	return append(b, h.Data[:]...)
 }
 
-// Quote is the packet in an ICMP error.
+// Quote is the quotation in an ICMP error.
 type Quote struct {
-	Bytes   []byte            // of the packet quoted, with padding
-	Objects []ExtensionObject // behind it (RFC 4884, 7)
-	// Extended is false where the objects are at byte 128 without a length (RFC 4884, 5.5).
+	Bytes   []byte            // bytes of the quoted packet, with padding
+	Objects []ExtensionObject // extension objects after it (RFC 4884, 7)
+	// Extended is false if the objects begin at byte 128 because no length is given (RFC 4884, 5.5).
 	Extended bool
 }
 
@@ -65,26 +65,25 @@ func (o ExtensionObject) Labels() (labels []uint32, ok bool) {
 	return labels, true
 }
 
-// ErrNoQuote is returned by Quote for packets that are no ICMP errors.
+// ErrNoQuote is returned by Quote for packets that are not ICMP errors.
 var ErrNoQuote = errors.New("not an ICMP error")
 
-// Quote returns what an ICMP error quotes. ParseQuote decodes the quote's bytes. Extensions that are
-// malformed are left out; then their bytes are part of the quote only if no length says otherwise. A length that cannot be
-// right is ignored.
+// Quote returns the quotation of an ICMP error; ParseQuote decodes its bytes. Malformed extensions are left out. Their
+// bytes then belong to the quoted packet if no length separates them. A length that cannot be right is ignored.
 func (p *Packet) Quote() (q Quote, err error) {
 	unit, ok := p.quoteUnit()
 	if !ok {
 		return q, ErrNoQuote
 	}
-	const legacy = 128 // bytes that were quoted before there was a length
+	const legacy = 128 // length of the quote in errors that give none
 	at := unit
 	if unit > 0 {
 		at = unit * int(p.ICMP.Data[lengthAt(unit)])
 	}
 	q.Bytes = p.Payload
-	wrong := at > 0 && at < legacy || at > len(p.Payload) && p.Missing == 0 // there are at least 128 bytes (RFC 4884, 3)
+	wrong := at > 0 && at < legacy || at > len(p.Payload) && p.Missing == 0 // a quote with a length has at least 128 bytes (RFC 4884, 3)
 	switch {
-	case wrong: // all of it is the quote, as if there were no length
+	case wrong: // the whole payload is the quote, as without a length
 	case at > len(p.Payload):
 	case at > 0:
 		q.Bytes, q.Extended = p.Payload[:at:at], true
@@ -102,7 +101,7 @@ const (
 	unitIPv6 = 8
 )
 
-// lengthAt is where in ICMP.Data the quote's length is (RFC 4884, 4).
+// lengthAt returns the index in ICMP.Data of the quote's length (RFC 4884, 4).
 func lengthAt(unit int) int {
 	if unit == unitIPv6 {
 		return 0
@@ -110,8 +109,8 @@ func lengthAt(unit int) int {
 	return 1
 }
 
-// quoteUnit returns in how many bytes the quote's length counts: 0 where the type has no length.
-// For what is no error it is not ok.
+// quoteUnit returns the unit, in bytes, of the quote's length, or 0 if the type has no length. ok is false if the
+// packet is not an ICMP error.
 func (p *Packet) quoteUnit() (bytes int, ok bool) {
 	if p.ICMP == nil || p.Cut > 0 {
 		return 0, false
@@ -134,8 +133,8 @@ func (p *Packet) quoteUnit() (bytes int, ok bool) {
 	return 0, false
 }
 
-// SetQuote makes an ICMP error quote bytes, padded and with a length if extension objects follow.
-// Seal must follow.
+// SetQuote makes an ICMP error quote bytes. If extension objects follow, it pads the quote and sets its length. Call
+// Seal afterwards.
 func (p *Packet) SetQuote(quoted []byte, objects ...ExtensionObject) error {
 	unit, ok := p.quoteUnit()
 	if !ok {

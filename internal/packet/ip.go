@@ -22,11 +22,11 @@ const (
 	fragmentOffset = 0x1fff
 )
 
-// IPv4 is a header of RFC 791, 3.1.
+// IPv4 is the header of RFC 791, 3.1.
 type IPv4 struct {
 	IHL      uint8  // header length in words of 32 bits
 	TOS      uint8  // DSCP and ECN
-	Length   uint16 // of header and payload. 0: all there is, as with segmentation offload
+	Length   uint16 // of header and payload; 0: all bytes, as with segmentation offload
 	ID       uint16
 	Fragment uint16 // flags, and the offset in units of 8 bytes
 	TTL      uint8
@@ -103,11 +103,11 @@ func (h *IPv4) SetChecksum() {
 	h.Checksum = ^Sum(h.append(scratch[:0]), 0)
 }
 
-// IPv6 is a header of RFC 8200, 3, with its extension headers.
+// IPv6 is the header of RFC 8200, 3, with its extension headers.
 type IPv6 struct {
 	Class      uint8 // DSCP and ECN
 	FlowLabel  uint32
-	Length     uint16 // of all that follows this header. 0 before TCP or a jumbogram's header (RFC 2675): all there is
+	Length     uint16 // of everything after this header; 0 before TCP or a jumbogram's header (RFC 2675): all bytes
 	NextHeader uint8
 	HopLimit   uint8
 	Src, Dst   netip.Addr
@@ -117,11 +117,11 @@ type IPv6 struct {
 // Extension is an extension header of IPv6 (RFC 8200, 4).
 type Extension struct {
 	Kind uint8  // its protocol number
-	Data []byte // all of it: Data[0] is the protocol of what follows
+	Data []byte // the whole header; Data[0] is the protocol of the next one
 }
 
-// Kinds of extension headers that are decoded (IANA, IPv6 Extension Header Types). Behind
-// others, such as ESP, nothing can be known.
+// Kinds of extension headers that are decoded (IANA, IPv6 Extension Header Types). The bytes after others, such as ESP,
+// cannot be interpreted.
 const (
 	HopByHop           = 0
 	Routing            = 43
@@ -158,8 +158,8 @@ func (d *Decoder) decodeIPv6(b []byte) (rest []byte, err error) {
 	return b[ipv6Fixed:end:end], nil
 }
 
-// decodeExtensions returns what follows the extension headers; where one is cut off or
-// malformed, that begins with it.
+// decodeExtensions returns the bytes after the extension headers. If a header is cut off or malformed, the bytes begin
+// with it.
 func (h *IPv6) decodeExtensions(b []byte) (rest []byte, err error) {
 	for {
 		kind := h.protocol()
@@ -202,7 +202,7 @@ func (h *IPv6) protocol() uint8 {
 	return h.NextHeader
 }
 
-// fragment has the fields of the last fragment header (RFC 8200, 4.5).
+// fragment returns the fields of the last fragment header (RFC 8200, 4.5).
 func (h *IPv6) fragment() (offset int, more bool) {
 	for _, e := range h.Extensions {
 		if e.Kind == FragmentHeader {
@@ -245,7 +245,7 @@ func (h *IPv6) seal(payload int) error {
 	return nil
 }
 
-// as4 returns the address, or 0.0.0.0 for none.
+// as4 returns the address, or 0.0.0.0 if it is invalid.
 func as4(a netip.Addr) [4]byte {
 	if !a.IsValid() {
 		return [4]byte{}
@@ -253,7 +253,7 @@ func as4(a netip.Addr) [4]byte {
 	return a.As4()
 }
 
-// as16 returns the address, or :: for none.
+// as16 returns the address, or :: if it is invalid.
 func as16(a netip.Addr) [16]byte {
 	if !a.IsValid() {
 		return [16]byte{}
@@ -261,7 +261,7 @@ func as16(a netip.Addr) [16]byte {
 	return a.As16()
 }
 
-// padded appends zeros up to a multiple.
+// padded appends zeros up to the next multiple.
 func padded(b []byte, multiple int) []byte {
 	if over := len(b) % multiple; over != 0 {
 		return slices.Concat(b, make([]byte, multiple-over))

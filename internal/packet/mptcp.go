@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// Subtype is that of an MPTCP option (RFC 8684, 7.2).
+// Subtype is the subtype of an MPTCP option (RFC 8684, 7.2).
 type Subtype uint8
 
 // Subtypes of MPTCP options.
@@ -21,13 +21,13 @@ const (
 	SubtypeReset      Subtype = 0x8
 )
 
-// MPTCP is the content of an MPTCP option: one of the types below. Reserved bits are kept in their
-// fields for flags, so that Option gives back the same bytes.
+// MPTCP is the content of an MPTCP option: one of the types below. Their fields for flags also keep reserved bits, so
+// that Option returns the same bytes.
 type MPTCP interface {
 	Option() Option
 }
 
-// Subtype returns that of an MPTCP option.
+// Subtype returns the subtype of an MPTCP option.
 func (o Option) Subtype() (s Subtype, ok bool) {
 	if o.Kind != KindMPTCP || len(o.Data) < 1 {
 		return 0, false
@@ -35,7 +35,7 @@ func (o Option) Subtype() (s Subtype, ok bool) {
 	return Subtype(o.Data[0] >> 4), true
 }
 
-// MPTCP decodes an MPTCP option of version 0 or 1. An unknown subtype comes as MPUnknown.
+// MPTCP decodes an MPTCP option of version 0 or 1. It returns an unknown subtype as MPUnknown.
 func (o Option) MPTCP() (MPTCP, error) {
 	subtype, ok := o.Subtype()
 	if !ok {
@@ -78,8 +78,8 @@ const (
 	CapableHMAC     = 0x01 // H: HMAC-SHA1 in version 0, HMAC-SHA256 in version 1
 )
 
-// Capable is MP_CAPABLE (RFC 8684, 3.1; RFC 6824, 3.1). How many keys there are says which it is: of version 1,
-// a SYN has none, a SYN+ACK one, the third ACK two, and so the first data. Of version 0, SYN and SYN+ACK have one.
+// Capable is MP_CAPABLE (RFC 8684, 3.1; RFC 6824, 3.1). The number of keys depends on the segment. In version 1, a SYN
+// has none, a SYN+ACK one, the third ACK and the first data two. In version 0, SYN and SYN+ACK have one.
 type Capable struct {
 	Version          uint8
 	Flags            uint8
@@ -116,7 +116,7 @@ func parseCapable(b []byte) (c Capable, ok bool) {
 	return c, len(b) == 0 || c.HasLength
 }
 
-// Option encodes it.
+// Option returns the encoded option.
 func (c Capable) Option() Option {
 	b := append(make([]byte, 0, 22), byte(SubtypeCapable)<<4|c.Version&0xf, c.Flags)
 	if c.Keys > 0 {
@@ -134,7 +134,7 @@ func (c Capable) Option() Option {
 	return Option{KindMPTCP, b}
 }
 
-// Backup is the flag B of joins and priorities: no data unless nothing else is left.
+// Backup is the flag B of joins and priorities: no data should be sent while other subflows work.
 const Backup = 0x1
 
 // JoinSYN is MP_JOIN in a SYN (RFC 8684, 3.2).
@@ -171,20 +171,20 @@ func parseJoin(b []byte) (MPTCP, bool) {
 	return nil, false
 }
 
-// Option encodes it.
+// Option returns the encoded option.
 func (j JoinSYN) Option() Option {
 	b := []byte{byte(SubtypeJoin)<<4 | j.Flags&0xf, j.AddressID}
 	b = binary.BigEndian.AppendUint32(b, j.Token)
 	return Option{KindMPTCP, binary.BigEndian.AppendUint32(b, j.Nonce)}
 }
 
-// Option encodes it.
+// Option returns the encoded option.
 func (j JoinSYNACK) Option() Option {
 	b := append([]byte{byte(SubtypeJoin)<<4 | j.Flags&0xf, j.AddressID}, j.HMAC[:]...)
 	return Option{KindMPTCP, binary.BigEndian.AppendUint32(b, j.Nonce)}
 }
 
-// Option encodes it.
+// Option returns the encoded option.
 func (j JoinACK) Option() Option {
 	return Option{KindMPTCP, append(header12(SubtypeJoin, j.Reserved), j.HMAC[:]...)}
 }
@@ -203,7 +203,7 @@ const (
 	DSSFinish = 0x10 // F: DATA_FIN
 )
 
-// DSS is a data sequence signal (RFC 8684, 3.3). Numbers of 4 bytes are the lower halves.
+// DSS is a data sequence signal (RFC 8684, 3.3). A number of 4 bytes is the lower half of the whole number.
 type DSS struct {
 	Flags       uint16 // 12 bits
 	Ack         uint64
@@ -214,7 +214,7 @@ type DSS struct {
 	Checksum    uint16
 }
 
-// DSS decodes a data sequence signal, as MPTCP does, and allocates nothing.
+// DSS decodes a data sequence signal like MPTCP, but allocates nothing.
 func (o Option) DSS() (d DSS, ok bool) {
 	if s, is := o.Subtype(); !is || s != SubtypeDSS || len(o.Data) < 2 {
 		return d, false
@@ -239,7 +239,7 @@ func (o Option) DSS() (d DSS, ok bool) {
 	return d, true
 }
 
-// number takes a number of 4 or 8 bytes.
+// number splits off a number of 4 or 8 bytes.
 func number(b []byte, long bool) (n uint64, rest []byte, ok bool) {
 	switch {
 	case long && len(b) >= 8:
@@ -257,7 +257,7 @@ func appendNumber(b []byte, n uint64, long bool) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
 
-// Option encodes it.
+// Option returns the encoded option.
 func (d DSS) Option() Option {
 	b := header12(SubtypeDSS, d.Flags)
 	if d.Flags&DSSAck != 0 {
@@ -277,8 +277,8 @@ func (d DSS) Option() Option {
 // AddAddrEcho is the flag E of AddAddr in version 1.
 const AddAddrEcho = 0x1
 
-// AddAddr is ADD_ADDR (RFC 8684, 3.4.1; RFC 6824, 3.4.1). In version 0 the flags are the IP version, and
-// nothing is echoed or authenticated. In version 1, all but echoes have an HMAC.
+// AddAddr is ADD_ADDR (RFC 8684, 3.4.1; RFC 6824, 3.4.1). In version 0 the flags are the IP version, and there are no
+// echoes or HMACs. In version 1, all except echoes have an HMAC.
 type AddAddr struct {
 	Version   uint8
 	Flags     uint8 // 4 bits
@@ -321,7 +321,7 @@ func parseAddAddr(b []byte) (a AddAddr, ok bool) {
 
 func (a AddAddr) authenticated() bool { return a.Version > 0 && a.Flags&AddAddrEcho == 0 }
 
-// Option encodes it.
+// Option returns the encoded option.
 func (a AddAddr) Option() Option {
 	b := []byte{byte(SubtypeAddAddr)<<4 | a.Flags&0xf, a.AddressID}
 	b = append(b, a.Address.AsSlice()...)
@@ -344,7 +344,7 @@ func parseRemoveAddr(b []byte) (RemoveAddr, bool) {
 	return RemoveAddr{b[0] & 0xf, b[1:]}, len(b) > 1
 }
 
-// Option encodes it.
+// Option returns the encoded option.
 func (r RemoveAddr) Option() Option {
 	return Option{KindMPTCP, append([]byte{byte(SubtypeRemoveAddr)<<4 | r.Reserved&0xf}, r.AddressIDs...)}
 }
@@ -364,7 +364,7 @@ func parsePriority(b []byte) (p Priority, ok bool) {
 	return p, len(b) <= 2
 }
 
-// Option encodes it.
+// Option returns the encoded option.
 func (p Priority) Option() Option {
 	b := []byte{byte(SubtypePriority)<<4 | p.Flags&0xf}
 	if p.HasAddressID {
@@ -386,7 +386,7 @@ func parseFail(b []byte) (f Fail, ok bool) {
 	return Fail{binary.BigEndian.Uint16(b) & 0xfff, binary.BigEndian.Uint64(b[2:])}, true
 }
 
-// Option encodes it.
+// Option returns the encoded option.
 func (f Fail) Option() Option {
 	return Option{KindMPTCP, binary.BigEndian.AppendUint64(header12(SubtypeFail, f.Reserved), f.Sequence)}
 }
@@ -404,12 +404,12 @@ func parseFastClose(b []byte) (f FastClose, ok bool) {
 	return FastClose{binary.BigEndian.Uint16(b) & 0xfff, Key(binary.BigEndian.Uint64(b[2:]))}, true
 }
 
-// Option encodes it.
+// Option returns the encoded option.
 func (f FastClose) Option() Option {
 	return Option{KindMPTCP, binary.BigEndian.AppendUint64(header12(SubtypeFastClose, f.Reserved), uint64(f.Receiver))}
 }
 
-// ResetTransient is the flag T of Reset: another try may go well.
+// ResetTransient is the flag T of Reset: another try may succeed.
 const ResetTransient = 0x1
 
 // Reset is MP_TCPRST (RFC 8684, 3.6).
@@ -425,13 +425,13 @@ func parseReset(b []byte) (r Reset, ok bool) {
 	return Reset{b[0] & 0xf, b[1]}, true
 }
 
-// Option encodes it.
+// Option returns the encoded option.
 func (r Reset) Option() Option {
 	return Option{KindMPTCP, []byte{byte(SubtypeReset)<<4 | r.Flags&0xf, r.Reason}}
 }
 
-// MPUnknown is an MPTCP option of another subtype.
+// MPUnknown is an MPTCP option with an unknown subtype.
 type MPUnknown struct{ Data []byte }
 
-// Option encodes it.
+// Option returns the encoded option.
 func (u MPUnknown) Option() Option { return Option{KindMPTCP, u.Data} }

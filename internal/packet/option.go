@@ -22,14 +22,14 @@ const (
 	KindExperiment2   = 254
 )
 
-// Option is a TCP option of any kind (RFC 9293, 3.2). Its methods read it; they report
-// ok = false for another kind, and for one whose length is wrong.
+// Option is a TCP option of any kind (RFC 9293, 3.2). Methods that read one kind return ok = false for other kinds and
+// for a wrong length.
 type Option struct {
 	Kind uint8
-	Data []byte // behind kind and length
+	Data []byte // content after kind and length
 }
 
-// appendOptions reads options until the end, End, or what is no option.
+// appendOptions reads options until End, the end of b, or bytes that are not an option.
 func appendOptions(options []Option, b []byte) (all []Option, rest []byte) {
 	for len(b) > 0 {
 		switch {
@@ -47,8 +47,7 @@ func appendOptions(options []Option, b []byte) (all []Option, rest []byte) {
 	return options, nil
 }
 
-// ParseOptions reads the options area of a TCP header. The rest is what follows End, or what can't be
-// read as an option.
+// ParseOptions reads the options area of a TCP header. rest has the bytes after End, or those that are not an option.
 func ParseOptions(b []byte) (options []Option, rest []byte) { return appendOptions(nil, b) }
 
 // Append appends the option's bytes.
@@ -74,7 +73,7 @@ func optionsSize(options []Option) (size int) {
 	return size
 }
 
-// Options that have no content.
+// Options without content.
 var (
 	End           = Option{Kind: KindEnd}
 	NOP           = Option{Kind: KindNOP}
@@ -105,7 +104,7 @@ func (o Option) WindowScale() (shift uint8, ok bool) {
 	return o.Data[0], true
 }
 
-// Block is data that was received, from Left up to but not including Right (RFC 2018, 3).
+// Block is received data from Left up to but not including Right (RFC 2018, 3).
 type Block struct{ Left, Right uint32 }
 
 // SACK makes a selective acknowledgement (RFC 2018, 3).
@@ -143,7 +142,7 @@ func (o Option) Timestamps() (value, echo uint32, ok bool) {
 	return binary.BigEndian.Uint32(o.Data), binary.BigEndian.Uint32(o.Data[4:]), true
 }
 
-// FastOpen makes a Fast Open cookie; without one it asks for a cookie (RFC 7413, 4.1.1).
+// FastOpen makes an option with a Fast Open cookie, or a request for one if cookie is empty (RFC 7413, 4.1.1).
 func FastOpen(cookie []byte) Option { return Option{KindFastOpen, cookie} }
 
 // FastOpen reads a Fast Open cookie.

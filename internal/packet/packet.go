@@ -1,8 +1,19 @@
-// Package packet decodes and encodes IP packets: IPv4, IPv6, TCP with its options
-// and those of MPTCP (versions 0 and 1), UDP, and ICMP errors with what they quote.
+// Package packet decodes and encodes IP packets: IPv4, IPv6, TCP with its options and those of MPTCP (versions 0 and
+// 1), UDP, and ICMP errors with the packets that they quote.
 //
-// Nothing is lost: what is decoded encodes to the same bytes, unknown and reserved
-// fields included. So a quote can be compared byte for byte with what was sent.
+// Decoding loses nothing: a decoded packet encodes to the same bytes, including unknown and reserved fields. So a quote
+// can be compared byte for byte with the packet that was sent.
+//
+// # Where to find what
+//
+//	packet.go               Packet, Decoder, Segment
+//	ip.go transport.go      headers of IP, TCP and UDP
+//	icmp.go                 ICMP errors, their quotes and extensions
+//	option.go               TCP options
+//	mptcp.go mptcpkey.go    MPTCP options; tokens, HMACs and checksums
+//	checksum.go             checksums
+//	summary.go              the fields that an analysis of many packets needs, without allocations
+//	tshark/                 comparison with tshark
 package packet
 
 import (
@@ -26,9 +37,8 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
 }
 
-// Packet is an IP packet. One of V4 and V6 is set, and at most one of TCP, UDP and
-// ICMP. Of other protocols, and of fragments but the first, everything behind the IP
-// headers is payload.
+// Packet is an IP packet. Exactly one of V4 and V6 is set, and at most one of TCP, UDP and ICMP. Payload has the rest.
+// For other protocols, and for fragments other than the first, that is everything after the IP headers.
 type Packet struct {
 	V4   *IPv4
 	V6   *IPv6
@@ -37,18 +47,17 @@ type Packet struct {
 	ICMP *ICMP // also of version 6
 	// Payload follows the headers above.
 	Payload []byte
-	// Trailer is behind the end that the IP header tells, such as Ethernet's padding.
+	// Trailer has the bytes after the end of the packet by its IP header, such as the padding of Ethernet.
 	Trailer []byte
 
-	// Cut is how many bytes of the fixed header of TCP, UDP or ICMP there are, where a quote or a
-	// capture ends in it. The fields behind are zero. 0: all are there.
+	// Cut is the number of bytes of the fixed header of TCP, UDP or ICMP, if a quote or a capture ends within it. The
+	// missing fields are zero. Cut is 0 if the header is whole.
 	Cut int
-	// Missing is how many bytes the packet had, by its IP header, that are not here. Append
-	// does not need it.
+	// Missing is the number of bytes that the packet had, by its IP header, beyond those decoded. Append ignores it.
 	Missing int
 }
 
-// Decoder decodes packets without allocating for each.
+// Decoder decodes packets without an allocation for each.
 type Decoder struct {
 	p    Packet
 	v4   IPv4
@@ -58,15 +67,15 @@ type Decoder struct {
 	icmp ICMP
 }
 
-// Parse decodes an IP packet. The result refers to b. A packet that is malformed behind
-// its IP header is returned with the error, its remaining bytes as payload.
+// Parse decodes an IP packet. The result refers to b. If a packet is malformed after its IP header, Parse returns it
+// with the error, and the remaining bytes as payload.
 func Parse(b []byte) (*Packet, error) { return new(Decoder).Decode(b) }
 
-// ParseQuote is Parse for the packet that an ICMP error quotes. It may end anywhere behind
-// the IP header, and the length in there may be wrong, as it is from some routers.
+// ParseQuote is like Parse, but for a packet that an ICMP error quotes. The quote may end anywhere after the IP header.
+// The length in that header may be wrong, as some routers change it.
 func ParseQuote(b []byte) (*Packet, error) { return new(Decoder).decode(b, true) }
 
-// Decode is Parse. The result and what it refers to are valid until the next call.
+// Decode is like Parse, but the result and the data that it refers to are valid only until the next call.
 func (d *Decoder) Decode(b []byte) (*Packet, error) { return d.decode(b, false) }
 
 func (d *Decoder) decode(b []byte, quote bool) (*Packet, error) {
@@ -91,7 +100,7 @@ func (d *Decoder) decode(b []byte, quote bool) (*Packet, error) {
 	p.Payload = rest
 	if p.V6 != nil {
 		p.Payload, err = p.V6.decodeExtensions(rest)
-		if err != nil && (quote || p.Missing > 0) { // it is cut
+		if err != nil && (quote || p.Missing > 0) { // the packet is cut
 			return p, nil
 		}
 		if err != nil {
@@ -105,7 +114,7 @@ func (d *Decoder) decode(b []byte, quote bool) (*Packet, error) {
 	return p, d.decodeTransport(p.Payload, quote || more || p.Missing > 0)
 }
 
-// decodeTransport decodes what follows the IP headers, which may be cut.
+// decodeTransport decodes the bytes after the IP headers. mayBeCut says that they may end early.
 func (d *Decoder) decodeTransport(b []byte, mayBeCut bool) error {
 	var fixed int
 	protocol := d.p.Protocol()
@@ -154,8 +163,8 @@ func (d *Decoder) decodeTransport(b []byte, mayBeCut bool) error {
 	return nil
 }
 
-// Segment makes a TCP segment between two ports that has 64 hops to live, over IPv4 or IPv6 as the
-// addresses are. The ports in h are set. Seal must follow.
+// Segment makes a TCP segment between two ports, with 64 hops to live. It uses IPv4 or IPv6 depending on the addresses,
+// and sets the ports in h. Call Seal afterwards.
 func Segment(from, to netip.AddrPort, h TCP, payload []byte) *Packet {
 	const hops = 64
 	h.SrcPort, h.DstPort = from.Port(), to.Port()
@@ -168,7 +177,7 @@ func Segment(from, to netip.AddrPort, h TCP, payload []byte) *Packet {
 	return p
 }
 
-// Bytes encodes the packet as its fields say, whether they are right or not. Seal makes them right.
+// Bytes encodes the fields of the packet, whether they are right or not. Seal makes them right.
 func (p *Packet) Bytes() []byte { return p.Append(make([]byte, 0, p.size())) }
 
 func (p *Packet) size() int {
@@ -205,8 +214,8 @@ func (p *Packet) appendTransport(b []byte) []byte {
 	return b
 }
 
-// Seal fills in what follows from other fields: IPv4's total length and IPv6's payload length,
-// header lengths, protocols, padding and checksums. It reports options that do not fit.
+// Seal fills in the fields that depend on others: IPv4's total length and IPv6's payload length, header lengths,
+// protocols, padding and checksums. It returns an error if the options do not fit.
 func (p *Packet) Seal() error {
 	if (p.V4 == nil) == (p.V6 == nil) {
 		return errors.New("a packet has one IP header, of version 4 or 6")
@@ -273,10 +282,10 @@ func (p *Packet) Dst() netip.Addr {
 	return p.V6.Dst
 }
 
-// From returns source address and port; the port is 0 where there is none.
+// From returns the source address and port. The port is 0 if the packet has none.
 func (p *Packet) From() netip.AddrPort { return netip.AddrPortFrom(p.Src(), p.ports()[0]) }
 
-// To returns destination address and port.
+// To returns the destination address and port. The port is 0 if the packet has none.
 func (p *Packet) To() netip.AddrPort { return netip.AddrPortFrom(p.Dst(), p.ports()[1]) }
 
 func (p *Packet) ports() [2]uint16 {
@@ -289,7 +298,7 @@ func (p *Packet) ports() [2]uint16 {
 	return [2]uint16{}
 }
 
-// Protocol returns the protocol behind the IP headers.
+// Protocol returns the number of the protocol after the IP headers.
 func (p *Packet) Protocol() uint8 {
 	if p.V4 != nil {
 		return p.V4.Protocol
@@ -308,8 +317,8 @@ func (p *Packet) setProtocol(number uint8) {
 	}
 }
 
-// Fragment returns the fragment's offset in bytes, and whether more follow. A packet that is no
-// fragment has offset 0, and none follow.
+// Fragment returns the fragment's offset in bytes, and whether more fragments follow. For a packet that is not a
+// fragment, it returns 0 and false.
 func (p *Packet) Fragment() (offset int, more bool) {
 	if p.V4 != nil {
 		return int(p.V4.Fragment&fragmentOffset) * 8, p.V4.Fragment&MoreFragments != 0

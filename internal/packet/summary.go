@@ -10,10 +10,10 @@ type Summary struct {
 	IPID             uint16 // of IPv4
 	Flags            Flags
 	Seq, Ack         uint32
-	Payload          uint32 // its length by the IP header; captured or not
+	Payload          uint32 // length by the IP header, captured or not
 	Window           uint16
 	Scale            uint8 // NoScale: there is no such option
-	// Cut reports that the header's options were not captured whole.
+	// Cut reports that some of the header's options were not captured.
 	Cut bool
 	// Malformed reports that an MPTCP option has a wrong length.
 	Malformed bool
@@ -25,7 +25,7 @@ type Summary struct {
 	Value     uint32 // of timestamps
 	Echo      uint32
 	DSS       DSS
-	Others    [MaxOptions]byte // MPTCP options but DSS, as in the header: kind, length, data
+	Others    [MaxOptions]byte // MPTCP options except DSS, as in the header: kind, length, data
 }
 
 const (
@@ -35,8 +35,8 @@ const (
 	NoScale = 0xff
 )
 
-// Summarise reads a captured IP packet of a given length, of which there may be less in b. It reports whether
-// that is a TCP segment whose ports, numbers and flags are there: no other protocol, and no fragment but the first.
+// Summarise reads an IP packet of a given length, of which b has the captured beginning. It reports whether the packet
+// is a TCP segment whose ports, numbers and flags were captured. It returns false for fragments other than the first.
 func (s *Summary) Summarise(b []byte, length int) bool {
 	if len(b) < ipv4Fixed {
 		return false
@@ -79,7 +79,7 @@ func (s *Summary) Summarise(b []byte, length int) bool {
 	return true
 }
 
-// mapped4 returns an IPv4 address as one of IPv6.
+// mapped4 returns an IPv4 address mapped into IPv6.
 func mapped4(b []byte) (a [16]byte) {
 	a[10], a[11] = 0xff, 0xff
 	copy(a[12:], b[:4])
@@ -114,7 +114,7 @@ func (s *Summary) ipv6(b []byte, length int) (header, total int, ok bool) {
 	return header, length, header <= len(b)
 }
 
-// options reads the options, as far as they were captured.
+// options reads the options that were captured.
 func (s *Summary) options(b []byte) {
 	for len(b) > 0 {
 		if b[0] == KindNOP {
@@ -167,8 +167,8 @@ func (s *Summary) mptcp(b []byte) {
 	}
 }
 
-// Other returns the first MPTCP option in rest, and the remaining options. A caller begins with s.Others[:s.OthersLen]
-// and ends when nothing remains.
+// Other returns the first MPTCP option in rest, and the bytes of the others. A caller begins with
+// s.Others[:s.OthersLen] and ends when no bytes remain.
 func (s *Summary) Other(rest []byte) (Option, []byte) {
 	size := int(rest[1])
 	return Option{Kind: rest[0], Data: rest[2:size:size]}, rest[size:]

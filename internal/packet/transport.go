@@ -13,8 +13,8 @@ const (
 	icmpFixed = 8
 )
 
-// Flags are the low 12 bits of TCP's fourth word: control bits and reserved ones (RFC 9293,
-// 3.1; AE is of RFC 9768).
+// Flags are the low 12 bits of the TCP header's seventh 16-bit word: control bits and reserved ones (RFC 9293, 3.1; RFC
+// 9768 defines AE).
 type Flags uint16
 
 // Control bits.
@@ -33,7 +33,7 @@ const (
 // Has reports whether all of the given flags are set.
 func (f Flags) Has(all Flags) bool { return f&all == all }
 
-// TCP is a header of RFC 9293, 3.1.
+// TCP is the header of RFC 9293, 3.1.
 type TCP struct {
 	SrcPort, DstPort uint16
 	Seq, Ack         uint32
@@ -43,8 +43,8 @@ type TCP struct {
 	Checksum         uint16
 	Urgent           uint16
 	Options          []Option
-	// Rest is what of the header follows the options: padding behind End, or what can't be read
-	// as an option, which a receiver leaves out.
+	// Rest has the bytes of the header after the options: padding after End, or bytes that are not an option, which a
+	// receiver ignores.
 	Rest []byte
 }
 
@@ -61,18 +61,18 @@ func (h *TCP) decodeFixed(b []byte) {
 	}
 }
 
-// decodeOptions takes what follows the fixed header, and returns the payload.
+// decodeOptions decodes the options from the bytes after the fixed header, and returns the payload.
 func (h *TCP) decodeOptions(b []byte, mayBeCut bool) (payload []byte, err error) {
 	size := int(h.Offset)*4 - tcpFixed
 	if !mayBeCut && (size < 0 || size > len(b)) {
 		return nil, malformed("TCP header of %d bytes in %d", size+tcpFixed, len(b)+tcpFixed)
 	}
-	size = max(0, min(size, len(b))) // where a quote is padded, the offset is 0
+	size = max(0, min(size, len(b))) // the offset is 0 if a quote is padded
 	h.Options, h.Rest = appendOptions(h.Options, b[:size:size])
 	return b[size:], nil
 }
 
-// OptionsComplete reports whether all the header's options are there and could be read.
+// OptionsComplete reports whether all options of the header are present and could be read.
 func (h *TCP) OptionsComplete() bool {
 	size := tcpFixed + optionsSize(h.Options) + len(h.Rest)
 	ended := len(h.Options) > 0 && h.Options[len(h.Options)-1].Kind == KindEnd
@@ -89,7 +89,7 @@ func (h *TCP) Option(kind uint8) (o Option, ok bool) {
 	return Option{}, false
 }
 
-// Append appends the header alone.
+// Append appends the bytes of the header.
 func (h *TCP) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, h.SrcPort)
 	b = binary.BigEndian.AppendUint16(b, h.DstPort)
@@ -125,7 +125,7 @@ func (h *TCP) seal() error {
 	return nil
 }
 
-// UDP is a header of RFC 768.
+// UDP is the header of RFC 768.
 type UDP struct {
 	SrcPort, DstPort uint16
 	Length           uint16 // of header and payload

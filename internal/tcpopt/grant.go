@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Verdict is the outcome of a request. The numbers are the kernel program's.
+// Verdict is the outcome of a request. The kernel's program uses the same numbers.
 type Verdict uint32
 
 const (
@@ -32,7 +32,7 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("verdict %d", uint32(v))
 }
 
-// Explain returns the reason for a verdict, as a clause; empty if it needs none.
+// Explain returns the reason for a verdict as a clause, or an empty string if it needs none.
 func (v Verdict) Explain() string {
 	switch v {
 	case Capped:
@@ -56,7 +56,7 @@ func (v Verdict) Explain() string {
 // Bounds are the limits within which a host grants requests.
 type Bounds struct {
 	UserTimeoutMin, UserTimeoutMax time.Duration
-	// Congestions are the names that are granted.
+	// Congestions lists the congestion controls that are granted.
 	Congestions []string
 	// WindowMax is in segments.
 	WindowMax uint32

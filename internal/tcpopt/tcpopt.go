@@ -1,5 +1,6 @@
-// Package tcpopt defines the TCP options by which two hosts ask each other for settings: their bytes, their values and
-// the bounds within which a host grants them. It is pure. internal/kernel/bpf/option has the same in the kernel.
+// Package tcpopt defines the TCP options by which two hosts ask each other for settings: their bytes (tcpopt.go), and
+// the bounds within which a host grants them (grant.go). It is pure. internal/kernel/bpf/option implements the same in
+// the kernel.
 package tcpopt
 
 import (
@@ -13,7 +14,7 @@ import (
 type Option uint32
 
 const (
-	// UserTimeout asks the peer to end the connection when its data was not acknowledged for so long (RFC 5482).
+	// UserTimeout asks the peer to end the connection if its data stays unacknowledged for the value (RFC 5482).
 	UserTimeout Option = 1 << iota
 	// Congestion asks for a congestion control.
 	Congestion
@@ -21,7 +22,7 @@ const (
 	InitialWindow
 	// DelayedACK asks for a strategy of delayed ACKs.
 	DelayedACK
-	// Rate asks the peer to send no faster on a subflow (Tran 2019, 6.4.1).
+	// Rate asks the peer to limit its rate on a subflow (Tran 2019, 6.4.1).
 	Rate
 )
 
@@ -51,7 +52,7 @@ const (
 	IDRate          = 0xdc14
 )
 
-// Congestions are the numbers of congestion controls in the option. A number's meaning never changes.
+// Congestions maps the numbers in the option to congestion controls. The meaning of a number never changes.
 var Congestions = map[uint16]string{
 	1: "reno", 2: "cubic", 3: "vegas", 4: "bbr", 5: "westwood", 6: "htcp", 7: "illinois", 8: "dctcp", 9: "lp",
 	32: "lia", 33: "olia", 34: "balia", 35: "wvegas",
@@ -79,13 +80,14 @@ func CongestionNames() (list []string) {
 // Request is an option with its value.
 type Request struct {
 	Option Option
-	// Value is in seconds, a number of Congestions, in segments, a DelayedACK's, or in RateUnits.
+	// Value depends on the option. It is in seconds, a number of Congestions, in segments, a Strategy.Value, or in
+	// RateUnits.
 	Value uint32
 }
 
 // The limits of values in the options.
 const (
-	// UserTimeoutMax is the largest value of 15 bits of minutes.
+	// UserTimeoutMax is the largest timeout that the option can hold: 15 bits of minutes.
 	UserTimeoutMax = 0x7fff * time.Minute
 	WindowMax      = 0xffff
 	RateMax        = 0xffff * RateUnit
@@ -99,11 +101,11 @@ func RateValue(bitsPerSecond int64) uint32 {
 	return uint32((min(bitsPerSecond, RateMax) + RateUnit - 1) / RateUnit)
 }
 
-// Strategy of delayed ACKs.
+// Strategy is a strategy of delayed ACKs.
 type Strategy struct {
-	// Fraction of the minimum round trip, in 64ths, after which an ACK leaves at the latest.
+	// Fraction is the longest delay of an ACK, in 64ths of the minimum round trip.
 	Fraction uint8
-	// Segments is the number of segments for which an ACK leaves at once.
+	// Segments is the number of received segments after which an ACK leaves at once.
 	Segments uint8
 }
 
@@ -118,11 +120,11 @@ func StrategyOf(value uint32) Strategy {
 	return Strategy{Fraction: uint8(value >> 8), Segments: uint8(value)}
 }
 
-// minutesBit is RFC 5482's G.
+// minutesBit is the flag G of RFC 5482: the timeout is in minutes.
 const minutesBit = 0x8000
 
-// UserTimeoutField returns the 16 bits of RFC 5482's option for a timeout. It rounds up to what they can hold: seconds, from
-// nine hours on minutes.
+// UserTimeoutField returns the 16 bits of RFC 5482's option for a timeout. It rounds up to seconds, or to minutes from
+// about nine hours on.
 func UserTimeoutField(d time.Duration) uint16 {
 	seconds := (d + time.Second - 1) / time.Second
 	if seconds < minutesBit {
@@ -131,7 +133,7 @@ func UserTimeoutField(d time.Duration) uint16 {
 	return minutesBit | uint16(min((seconds+59)/60, minutesBit-1))
 }
 
-// UserTimeoutSeconds returns the timeout in the 16 bits of RFC 5482's option.
+// UserTimeoutSeconds returns the timeout, in seconds, of the 16 bits of RFC 5482's option.
 func UserTimeoutSeconds(field uint16) uint32 {
 	if field&minutesBit != 0 {
 		return uint32(field&^minutesBit) * 60
@@ -162,7 +164,7 @@ func Append(b []byte, r Request) []byte {
 	return b
 }
 
-// FormatError reports an option of the wrong length.
+// FormatError reports an option with a wrong length.
 type FormatError struct {
 	Option Option
 	Length int
@@ -172,8 +174,8 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("the option %v is of %d bytes", e.Option, e.Length)
 }
 
-// Parse returns the requests in the option space of a TCP header, the first of each option. Unknown options are skipped.
-// The error is of the first option of a wrong length; the others are still returned.
+// Parse returns the requests in the option space of a TCP header. If an option is repeated, the first one counts. Parse
+// skips unknown options and those with a wrong length. The error is about the first of the latter.
 func Parse(options []byte) (requests []Request, err error) {
 	var seen Option
 	for len(options) > 0 {
@@ -185,7 +187,7 @@ func Parse(options []byte) (requests []Request, err error) {
 			continue
 		}
 		if len(options) < 2 || options[1] < 2 || int(options[1]) > len(options) {
-			return requests, err // the kernel ignores what follows, too
+			return requests, err // the kernel ignores the rest, too
 		}
 		one := options[:options[1]]
 		options = options[options[1]:]

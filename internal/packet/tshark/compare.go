@@ -7,7 +7,8 @@ import (
 	"github.com/detour-collective/dcol/internal/packet"
 )
 
-// Arguments returns tshark's for printing the fields of a capture: a header, then one line for each packet.
+// Arguments returns the arguments that make tshark print the fields of a capture: a line of names, then one line for
+// each packet.
 func Arguments(file string) []string {
 	args := []string{
 		"-n", "-r", file, "-o", "tcp.relative_sequence_numbers:FALSE",
@@ -19,10 +20,10 @@ func Arguments(file string) []string {
 	return args
 }
 
-// Row holds what tshark printed of a packet, by name of the field.
+// Row has the fields that tshark printed for a packet, by name.
 type Row map[string]string
 
-// NewRow reads a line below the header with these names.
+// NewRow parses a line. names are those in the first line.
 func NewRow(names []string, line string) (Row, error) {
 	values := strings.Split(line, "\t")
 	if len(values) != len(names) {
@@ -35,7 +36,7 @@ func NewRow(names []string, line string) (Row, error) {
 	return r, nil
 }
 
-// IsTCP reports whether the packet has a TCP header of its own, and not in an ICMP error.
+// IsTCP reports whether the packet itself has a TCP header, not only a packet that it quotes.
 func (r Row) IsTCP() bool { return r["tcp.srcport"] != "" && !strings.Contains(r["tcp.srcport"], ",") }
 
 // Differences compares the fields of a TCP packet with tshark's. Each difference is a sentence.
@@ -47,7 +48,7 @@ func (r Row) Differences(p *packet.Packet) (list []string) {
 	for _, name := range Names() {
 		want, known := r[name]
 		if name == "tcp.option_kind" {
-			for strings.HasSuffix(want, ",0,0") { // tshark prints the padding behind the end of the options, too
+			for strings.HasSuffix(want, ",0,0") { // tshark also prints the padding after the end of the options
 				want = strings.TrimSuffix(want, ",0")
 			}
 		}

@@ -1,5 +1,5 @@
-// Package tshark returns the fields of packets by the names and in the notation of tshark 4 (Wireshark's
-// dissectors of TCP and MPTCP), so that the two can be compared. It is pure. Tests and the lab import it.
+// Package tshark returns the fields of packets with the names and in the notation of tshark 4 (Wireshark's dissectors
+// of TCP and MPTCP), so that the two can be compared. It is pure. Tests and the lab import it.
 package tshark
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/detour-collective/dcol/internal/packet"
 )
 
-// Names lists the fields of Of. tshark prints them so with `-o tcp.relative_sequence_numbers:FALSE -T fields
-// -E occurrence=a`, several values of one field with commas between them.
+// Names lists the fields that Of returns. tshark prints them in the same notation with `-o
+// tcp.relative_sequence_numbers:FALSE -T fields -E occurrence=a`, and separates several values of a field by commas.
 func Names() []string {
 	names := []string{
 		"ip.src", "ip.dst", "ipv6.src", "ipv6.dst", "tcp.srcport", "tcp.dstport", "tcp.seq_raw", "tcp.ack_raw", "tcp.flags",
@@ -52,7 +52,7 @@ func (f fields) bit(name string, set bool) {
 	f.mptcp(name, "%d", value)
 }
 
-// Of returns the fields of a TCP packet that are not empty, by name. It fails on an MPTCP option that is malformed.
+// Of returns the fields of a TCP packet that are not empty, by name. It fails if an MPTCP option is malformed.
 func Of(p *packet.Packet) (map[string]string, error) {
 	f := fields{}
 	source, destination := "ip.src", "ip.dst"
@@ -147,7 +147,7 @@ func (f fields) capable(m packet.Capable) {
 }
 
 func (f fields) join(m packet.MPTCP) {
-	// tshark's flags are the whole byte, with the subtype.
+	// tshark's flags are the whole byte, including the subtype.
 	flags := func(low uint8) {
 		f.mptcp("flags", "0x%02x", uint8(packet.SubtypeJoin)<<4|low)
 		f.bit("backup.flag", low&packet.Backup != 0)
