@@ -72,7 +72,7 @@ func (c *Config) check(p *tomlfile.Problems) {
 	}
 }
 
-// mostTraceRate is the largest rate of packets for others' traces.
+// mostTraceRate is the greatest rate of packets, per second, for traces of other members.
 const mostTraceRate = 1000
 
 func (t *Trace) check(p *tomlfile.Problems) {
@@ -166,7 +166,7 @@ func (b *Budget) check(p *tomlfile.Problems) {
 	}
 }
 
-// checkSteering checks which waypoints are to be taken, and which not.
+// checkSteering checks which waypoints must be used and which must not.
 func (c *Config) checkSteering(p *tomlfile.Problems) {
 	for key, names := range map[string][]string{"client.use": c.Client.Use, "client.avoid": c.Client.Avoid} {
 		for i, name := range names {
@@ -241,14 +241,14 @@ func (w *Waypoint) check(p *tomlfile.Problems) {
 	}
 }
 
-// mostOpened is more new connections per second than a host forwards, and within what the kernel
-// can limit.
+// mostOpened is the greatest limit of new connections per second. It is more than a host forwards, and within the range
+// that the kernel can limit.
 const mostOpened = 1_000_000
 
 const (
 	leastRate units.Rate = 8_000 // a full packet every second or two
-	// mostRate, with its burst, is well within the 64 bits of what nftables counts in: a second's
-	// nanoseconds for each byte.
+	// mostRate, with its burst, is well within 64 bits of the unit in which nftables counts: the nanoseconds of a
+	// second for each byte.
 	mostRate units.Rate = 100e9
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
-// longestDomain is the length of the longest name that DNS has (RFC 1035, section 2.3.4).
+// longestDomain is the length of the longest name in DNS (RFC 1035, section 2.3.4).
 const longestDomain = 253
 
 // longestProgram is the length of the longest path of an executable that the relay is asked for.

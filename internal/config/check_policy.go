@@ -11,8 +11,8 @@ import (
 
 const (
 	policiesMax = 64
-	subflowsMax = 8 // the kernel supports so many for each connection
-	// roundTripMax is more than any path has that carries data.
+	subflowsMax = 8 // the greatest number that the kernel supports for each connection
+	// roundTripMax is longer than the round trip of any path that carries data.
 	roundTripMax = 10 * time.Second
 	// A shorter user timeout would end subflows that only lose a few packets.
 	leastUserTimeout, longestUserTimeout = time.Second, time.Hour
@@ -30,7 +30,7 @@ func (c *Config) checkPolicies(p *tomlfile.Problems) {
 	}
 }
 
-// inactivityTimeoutMax bounds the memory that this host spends on connections that lost their peer.
+// inactivityTimeoutMax limits the memory for connections that lost their peer.
 const inactivityTimeoutMax = 24 * time.Hour
 
 func (c *Client) checkInactivityTimeout(p *tomlfile.Problems) {

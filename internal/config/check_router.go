@@ -6,7 +6,7 @@ import (
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
-// routerCiphers are those that a router's program can compute.
+// routerCiphers lists the ciphers that a router's program can compute.
 var routerCiphers = []string{"speck32", "skip32", "rc5"}
 
 func (r *Router) check(p *tomlfile.Problems) {

@@ -15,7 +15,8 @@ import (
 // congestionName matches the names that the kernel has room for.
 var congestionName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,14}$`)
 
-// congestionMax bounds the tables; with their ports and networks, the kernel's program looks at 64 for a cgroup.
+// congestionMax limits the number of tables. The kernel's program looks at 64 combinations of ports and networks for a
+// cgroup.
 const congestionMax = 64
 
 func (c *Config) checkCongestion(p *tomlfile.Problems) {
@@ -27,7 +28,7 @@ func (c *Config) checkCongestion(p *tomlfile.Problems) {
 	}
 }
 
-// Check returns an error if a table is not one that the configuration may have.
+// Check returns an error if the table is not allowed in a configuration.
 func (t *Congestion) Check() error {
 	p := tomlfile.Decode("request", nil, &Config{})
 	t.check(p, "congestion")

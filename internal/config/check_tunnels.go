@@ -43,5 +43,5 @@ func checkTunnelRanges(p *tomlfile.Problems, ranges []netip.Prefix) {
 	}
 }
 
-// within reports whether all of a prefix is part of another.
+// within reports whether the whole prefix r is part of the prefix of.
 func within(r, of netip.Prefix) bool { return r.Bits() >= of.Bits() && of.Contains(r.Addr()) }

@@ -20,17 +20,17 @@ type Client struct {
 	BulkPorts    []int          `toml:"bulk_ports"`
 	MessagePorts []int          `toml:"message_ports"`
 	Exclude      []netip.Prefix `toml:"exclude"`
-	// PublishMeasurements has the classes of what was measured of waypoints published in the directory.
+	// PublishMeasurements publishes, in the directory, the classes of this host's measurements of waypoints.
 	PublishMeasurements bool   `toml:"publish_measurements"`
 	Mptcpify            string `toml:"mptcpify"`
 	Cgroup              string `toml:"cgroup"` // empty: the root of the hierarchy
-	// InactivityTimeout is for connections without subflows. Zero: that of the host.
+	// InactivityTimeout applies to connections without subflows. Zero: the host's setting.
 	InactivityTimeout units.Duration `toml:"inactivity_timeout"`
 	Converter         Convert        `toml:"converter"`
 	Waypoints         []Peer         `toml:"waypoint"`
 }
 
-// Selection is the way in which a client selects detours and uses subflows.
+// Selection says how a client selects detours and uses subflows.
 type Selection string
 
 const (
@@ -38,15 +38,15 @@ const (
 	SelectOldest Selection = "oldest" // those offered first, as long as they work
 )
 
-// Budget limits the payload that goes through waypoints in a calendar month, both directions together.
+// Budget limits the payload through waypoints in a calendar month, the sum of both directions.
 type Budget struct {
 	Total      units.Quota `toml:"total"`
 	Waypoint   units.Quota `toml:"waypoint"`           // through each
-	Interfaces []string    `toml:"metered_interfaces"` // those that Metered concerns
+	Interfaces []string    `toml:"metered_interfaces"` // interfaces to which Metered applies
 	Metered    units.Quota `toml:"metered"`
 }
 
-// Convert is the use of other members' converters.
+// Convert configures the use of other members' converters.
 type Convert struct {
 	Use            UseConverter   `toml:"use"`
 	Exclude        []netip.Prefix `toml:"exclude"`
@@ -56,13 +56,14 @@ type Convert struct {
 	Gateway        []string       `toml:"gateway"` // interfaces whose hosts' connections are converted
 	KeepIPv6       bool           `toml:"keep_ipv6"`
 	FastOpen       bool           `toml:"fast_open"`
-	// Tunnel is the kind of tunnel in which converters are reached; empty: in none.
+	// Tunnel is the kind of tunnel through which converters are reached. Empty: none.
 	Tunnel         Kind     `toml:"tunnel"`
 	Capture        string   `toml:"capture"` // none, host, or the folder of a cgroup
 	ExcludeCgroups []string `toml:"exclude_cgroups"`
 	// ExcludePrograms are paths of executables that dcol run starts.
 	ExcludePrograms []string `toml:"exclude_programs"`
-	// IncomingPort is the TCP port at which this host's relay takes the connections that converters bring, if Incoming names any.
+	// IncomingPort is the TCP port at which this host's relay accepts the connections that converters bring. It is used
+	// if Incoming is not empty.
 	IncomingPort int        `toml:"incoming_port"`
 	Incoming     []Incoming `toml:"incoming"`
 }
@@ -84,13 +85,13 @@ func (c Convert) IncomingConverters() []string {
 	return slices.Compact(names)
 }
 
-// UseConverter selects the servers for which converters are used.
+// UseConverter says for which servers converters are used.
 type UseConverter string
 
 const (
 	ConvertNever  UseConverter = "never"
-	ConvertAuto   UseConverter = "auto"   // those that are known to speak no MPTCP
-	ConvertAlways UseConverter = "always" // all but those that are known to speak MPTCP
+	ConvertAuto   UseConverter = "auto"   // servers that are known not to speak MPTCP
+	ConvertAlways UseConverter = "always" // all servers except those that are known to speak MPTCP
 )
 
 // Values of Client.Mptcpify other than a cgroup's folder.
@@ -110,12 +111,11 @@ type Peer struct {
 	Name      string       `toml:"name"`
 	Addresses []netip.Addr `toml:"addresses"`
 	Port      int          `toml:"port"`
-	// Punch is set, by the directory, if the waypoint only lets in packets from addresses that it
-	// has sent to.
+	// Punch is set by the directory if the waypoint only accepts packets from addresses to which it has sent.
 	Punch bool `toml:"-"`
 }
 
-// Equal reports whether p and o are the same waypoint, reached in the same way.
+// Equal reports whether p and o are the same waypoint and are reached in the same way.
 func (p Peer) Equal(o Peer) bool {
 	return p.Name == o.Name && p.Port == o.Port && p.Punch == o.Punch && slices.Equal(p.Addresses, o.Addresses)
 }

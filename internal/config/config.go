@@ -1,5 +1,15 @@
-// Package config reads the agent's configuration file: a typed struct, parsed strictly and checked
-// as a whole, with every default in one place. It accesses nothing but the file.
+// Package config reads the agent's configuration file: a typed struct, parsed strictly and checked as a whole. All
+// defaults are in one place. It accesses nothing but the file.
+//
+// # Where to find what
+//
+//	config.go client.go waypoint.go   the struct, by role
+//	policy.go transport.go            policies, congestion controls and TCP options
+//	load.go                           parsing, and the defaults
+//	check*.go                         whether the values make sense, alone and together
+//	settings.go                       keys as text, differences, and which a running agent takes over
+//	edit.go                           changing one key in the file
+//	sample.toml                       a sample with a comment on every key
 package config
 
 import (
@@ -12,7 +22,7 @@ import (
 	"github.com/detour-collective/dcol/internal/units"
 )
 
-// DefaultPath is where the agent looks for its configuration.
+// DefaultPath is the path of the configuration unless another is given.
 const DefaultPath = "/etc/dcol/dcol.toml"
 
 const (
@@ -21,7 +31,7 @@ const (
 	defaultStateDir = "/var/lib/dcol"
 	socketName      = "agent.sock"
 
-	// DefaultSocket is where commands look for the agent.
+	// DefaultSocket is the path of the agent's socket in DefaultRunDir.
 	DefaultSocket = DefaultRunDir + "/" + socketName
 )
 
@@ -72,7 +82,8 @@ type Config struct {
 	Router     Router       `toml:"router"`
 }
 
-// Router has the constants by which routers and sources of a network choose paths by ports. All share them.
+// Router has the constants by which routers and sources of a network choose paths by ports. All of them must have the
+// same.
 type Router struct {
 	Radix      int    `toml:"radix"` // at least the next hops of any route
 	Cipher     string `toml:"cipher"`
@@ -140,12 +151,11 @@ const (
 	OpenVPN   Kind = "openvpn"
 	InBand    Kind = "in-band"
 	Mapped    Kind = "mapped"
-	// Converter is no detour, but a waypoint offers it like one: it connects members to servers without MPTCP.
+	// Converter is not a detour, but a waypoint offers it like one: it connects members to servers without MPTCP.
 	Converter Kind = "converter"
 )
 
-// kinds lists all kinds in the order of the papers: those that are ready at once for any server
-// come first.
+// kinds lists all kinds of detours. Those that are ready at once for any server come first.
 var kinds = []Kind{WireGuard, OpenVPN, InBand, Mapped}
 
 // Has reports whether the member has the role.

@@ -28,9 +28,9 @@ func SetConverterUse(path string, use UseConverter) error {
 	return err
 }
 
-// Set changes one key in the file at path, and nothing else: other lines and comments stay. The value is TOML, or the
-// text of a string without its quotes. Nothing is written unless the result parses and check accepts it. Set returns the
-// change; From and To are equal if the file said so already.
+// Set changes one key in the file at path. Other lines and comments stay. value is TOML, or the text of a string
+// without its quotes. Set writes nothing unless the result parses and check accepts it. It returns the change; From and
+// To are equal if the file already had the value.
 func Set(path, key, value string, check func(*Config) error) (Change, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,7 +61,7 @@ func Set(path, key, value string, check func(*Config) error) (Change, error) {
 		return Change{}, fmt.Errorf("%s: %s is no value of TOML, such as 3, true or [443, 8443]", key, value)
 	}
 	changed := setKey(string(text), key, value)
-	// Nothing is written that the agent would not read as meant.
+	// The agent must read the changed text as meant. Otherwise nothing is written.
 	after, err := Parse(path, []byte(changed))
 	if err == nil {
 		err = check(after)
@@ -109,13 +109,14 @@ func isSame(s Setting, value string) bool {
 	return fmt.Sprint(ours) == fmt.Sprint(other)
 }
 
-// isTOML reports whether a text is one value, without a comment.
+// isTOML reports whether a text is a single TOML value without a comment.
 func isTOML(value string) bool {
 	var all map[string]any
 	return toml.Unmarshal([]byte("v = "+value+"\n"), &all) == nil && len(all) == 1 && toml.Unmarshal([]byte("v = ["+value+"]\n"), &all) == nil
 }
 
-// setKey changes the key's value if it has one, else adds a line below its table's header, else adds the table.
+// setKey changes the value of the key if the text has it. Otherwise it adds a line below the header of the key's table,
+// or adds the table.
 func setKey(text, key, value string) string {
 	wanted, name := "", key
 	if at := strings.LastIndexByte(key, '.'); at >= 0 {
@@ -162,7 +163,7 @@ func statement(lines []string) int {
 	return 1
 }
 
-// comment returns the comment behind a value, with the space before it.
+// comment returns the comment after a value, including the space before it.
 func comment(lines []string) string {
 	text := strings.Join(lines, "\n")
 	last := lines[len(lines)-1]

@@ -29,8 +29,8 @@ func noFile(path string) error {
 	return fmt.Errorf("there is no configuration at %s; `dcol agent --sample` prints one to start from: %w", path, fs.ErrNotExist)
 }
 
-// LoadOrDefault is like Load, but returns the defaults if there is no such file, because cleaning
-// up must work without a configuration.
+// LoadOrDefault is like Load, but returns the defaults if there is no file, because cleaning up must work without a
+// configuration.
 func LoadOrDefault(path string) (*Config, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return defaults(), nil
@@ -73,7 +73,7 @@ func defaults() *Config {
 			// HTTPS, and the other registered ports of protocols that begin with
 			// a TLS handshake.
 			TLSPorts: []int{443, 465, 563, 636, 853, 989, 990, 992, 993, 994, 995, 5061, 8443},
-			// A waypoint could not reach these for us, and would learn which we use.
+			// A waypoint could not reach these for us, and would learn which ones we use.
 			Exclude:   prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
 			Converter: Convert{Use: ConvertNever, Capture: CaptureNone, IncomingPort: 5125},
 

@@ -7,8 +7,8 @@ import (
 	"github.com/detour-collective/dcol/internal/units"
 )
 
-// Policy chooses how connections use their paths. Of several that cover a connection, the first of the innermost
-// cgroup decides.
+// Policy chooses how connections use their paths. If several match a connection, those of the innermost cgroup decide,
+// and of these the first.
 type Policy struct {
 	Use      PolicyName     `toml:"use"`
 	Cgroup   string         `toml:"cgroup"`   // a folder; empty: all programs
@@ -20,7 +20,8 @@ type Policy struct {
 	Detours  bool     `toml:"detours"`  // besides uplinks or paths
 	Server   string   `toml:"server"`   // of paths and detours, NAME@HOST:PORT; empty: the agent finds paths
 
-	// Conditions for subflows beside the first: the first that is true opens them. Zero values: at once.
+	// Conditions for opening subflows besides the first. One true condition is enough. If all are zero, they are opened
+	// at once.
 	AfterBytes units.Size     `toml:"after_bytes"`
 	After      units.Duration `toml:"after"`
 	Below      units.Rate     `toml:"below"`
@@ -73,8 +74,8 @@ func (p *Policy) OfUplinks() bool {
 	return p.Use == UseFullMesh || p.Use == UseBackup || p.Use == UseSingle
 }
 
-// Restricts reports whether the policy holds subflows to rates or a user timeout.
+// Restricts reports whether the policy limits the rate of subflows or sets a user timeout.
 func (p *Policy) Restricts() bool { return len(p.Limit) > 0 || p.NearQuota.On || p.UserTimeout > 0 }
 
-// Paths returns the number of paths of the policy paths.
+// Paths returns the number of paths for the policy "paths".
 func (p *Policy) Paths() int { return cmp.Or(p.Subflows, 2) }

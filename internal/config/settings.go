@@ -13,7 +13,7 @@ import (
 type Setting struct {
 	Key   string // such as "client.subflows"
 	Value string // in TOML
-	// Reload reports whether a running agent can take over another value.
+	// Reload reports whether a running agent can take over a new value.
 	Reload bool
 
 	text, repeated bool
@@ -35,7 +35,7 @@ type Change struct {
 	Reload        bool // see Setting
 }
 
-// reloaded are the keys whose values a running agent takes over.
+// reloaded lists the keys whose values a running agent takes over.
 var reloaded = []string{
 	"log_level",
 	"client.subflows", "client.bulk_ports", "client.message_ports", "client.tls_ports", "client.exclude",
@@ -60,7 +60,7 @@ func (c *Config) Differences(next *Config) (list []Change) {
 	return list
 }
 
-// Reloaded returns a copy of c that has next's values of the keys that a running agent takes over.
+// Reloaded returns a copy of c with next's values for the keys that a running agent takes over.
 func (c *Config) Reloaded(next *Config) *Config {
 	out := *c
 	out.LogLevel = next.LogLevel
@@ -98,12 +98,12 @@ func isText(v reflect.Value) bool {
 	return ok
 }
 
-// inTOML writes a value of a kind that Config has.
+// inTOML returns a value in TOML. Its type must be one that Config has.
 func inTOML(v reflect.Value) string {
 	if text, ok := v.Interface().(encoding.TextMarshaler); ok {
 		out, err := text.MarshalText()
 		if err != nil {
-			return err.Error() // no type of Config fails
+			return err.Error() // does not happen with types of Config
 		}
 		return strconv.Quote(string(out))
 	}

@@ -8,7 +8,7 @@ import (
 
 // Options are TCP options by which this host and others ask each other for settings.
 type Options struct {
-	Networks []netip.Prefix `toml:"networks"` // with which they are exchanged; none: all
+	Networks []netip.Prefix `toml:"networks"` // peers with which they are exchanged; none: all
 	Ask      AskOptions     `toml:"ask"`
 	Accept   AcceptOptions  `toml:"accept"`
 }
@@ -36,8 +36,8 @@ type AcceptOptions struct {
 	RateMin        units.Cap      `toml:"rate_min"` // the lowest that is granted; off: none
 }
 
-// Congestion chooses the congestion control of connections of this host. Of several that cover a connection, the
-// first of the innermost cgroup decides.
+// Congestion chooses the congestion control of connections of this host. If several match a connection, those of the
+// innermost cgroup decide, and of these the first.
 type Congestion struct {
 	Use      string         `toml:"use"`      // lia, olia, balia, wvegas, or one of the kernel's
 	Cgroup   string         `toml:"cgroup"`   // a folder; empty: all programs

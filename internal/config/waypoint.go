@@ -35,7 +35,7 @@ type Waypoint struct {
 	Members              []MemberTerms  `toml:"member"`
 }
 
-// MemberTerms limit what one member may use at the waypoint, within what holds for all.
+// MemberTerms limits what one member may use at the waypoint. The limits for all members apply, too.
 type MemberTerms struct {
 	Name         string         `toml:"name"`
 	Only         []netip.Prefix `toml:"only"` // servers; empty: all
