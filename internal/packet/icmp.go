@@ -81,7 +81,8 @@ func (p *Packet) Quote() (q Quote, err error) {
 		at = unit * int(p.ICMP.Data[lengthAt(unit)])
 	}
 	q.Bytes = p.Payload
-	wrong := at > 0 && at < legacy || at > len(p.Payload) && p.Missing == 0 // a quote with a length has at least 128 bytes (RFC 4884, 3)
+	// A quote with a length has at least 128 bytes (RFC 4884, 3).
+	wrong := at > 0 && at < legacy || at > len(p.Payload) && p.Missing == 0
 	switch {
 	case wrong: // the whole payload is the quote, as without a length
 	case at > len(p.Payload):

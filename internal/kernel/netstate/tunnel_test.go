@@ -117,8 +117,8 @@ func TestTunnelOfClient(t *testing.T) {
 	}
 }
 
-// Conntrack would keep the connections of an address that is gone for five days. Those of a tunnel that is removed are kept for some
-// minutes, because the next one may have its address.
+// Conntrack would keep the connections of an address that is gone for five days. Those of a tunnel that is removed are
+// kept for some minutes, because the next one may have its address.
 func TestFlowsOfTunnelEndWithItsAddress(t *testing.T) {
 	ns := tunnelHost(t)
 	mustSetTunnel(t, ns, clientTunnel("10.7.0.9", "fd07::9"))

@@ -49,8 +49,8 @@ type Function struct {
 	Router uint32
 }
 
-// Route is a multipath route. Slots has, for each number of a next hop, its place among the kernel's next hops that work; none:
-// the kernel chooses.
+// Route is a multipath route. Slots[n] is the place of the next hop with number n among the next hops of the kernel
+// that work. Without Slots the kernel chooses.
 type Route struct {
 	Prefix netip.Prefix
 	Slots  []uint8

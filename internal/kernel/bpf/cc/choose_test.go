@@ -277,8 +277,8 @@ func TestChooseUnknown(t *testing.T) {
 	})
 }
 
-// Rules of a cgroup that does not exist apply once it is made, and again when it was removed and made again. Those of another
-// apply all the time, and keep their counts.
+// Rules of a cgroup that does not exist apply once it is made, and again when it was removed and made again. Those of
+// another apply all the time, and keep their counts.
 func TestChooseForACgroupThatAppears(t *testing.T) {
 	around := cgrouptest.New(t)
 	cgroup := filepath.Join(around, "service")

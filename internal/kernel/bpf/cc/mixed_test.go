@@ -28,13 +28,13 @@ var predicted = map[string]float64{
 	"lia": 1 - solve(func(x float64) float64 { return (1-x)*(1-x)/((1+x)*(1+x)) - x }),
 	// Khalili 2012: only the best paths are used, but for a window of one packet.
 	"olia": 1,
-	// draft-walid-mptcp-congestion-control: where the increase and the decrease of each window are equal, with alpha = 1/x on the
-	// shared link and 1 on the other.
+	// draft-walid-mptcp-congestion-control: where the increase and the decrease of each window are equal, with alpha =
+	// 1/x on the shared link and 1 on the other.
 	"balia": 1 - solve(func(x float64) float64 { return (1-x)*(1-x) - 15*x*x*(1+x)/(1+4*x) }),
 }
 
-// A connection with a link for itself moves off one that it shares with a TCP connection, as the papers predict: LIA and BALIA
-// somewhat more, OLIA less, and all more than uncoupled Reno. No link is idle.
+// A connection with a link for itself moves off one that it shares with a TCP connection, as the papers predict: LIA
+// and BALIA somewhat more, OLIA less, and all more than uncoupled Reno. No link is idle.
 func TestMixedPaths(t *testing.T) {
 	const runs, full = 3, 0.985
 	bounds := map[string][2]float64{"reno": {0.4, 0.6}, "lia": {0.6, 0.85}, "olia": {0.7, 1}, "balia": {0.7, 0.95}}

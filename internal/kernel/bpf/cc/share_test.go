@@ -10,15 +10,17 @@ import (
 	"github.com/detour-collective/dcol/internal/racetest"
 )
 
-// This file has the models of the congestion controls share one bottleneck, packet by packet, as the measurements of fairness of
-// `make bench-transport` do: 10 Mbit/s, a round trip of 40 ms without a queue, and a drop-tail queue of as much.
+// This file has the models of the congestion controls share one bottleneck, packet by packet, as the measurements of
+// fairness of `make bench-transport` do: 10 Mbit/s, a round trip of 40 ms without a queue, and a drop-tail queue of as
+// much.
 
 const (
 	jitter = 500. // µs, of each round trip
 	second = 1e6  // µs
 )
 
-// line is a bottleneck: the time that a packet takes and the round trip without a queue, in µs, and the packets in the queue.
+// line is a bottleneck: the time that a packet takes and the round trip without a queue, in µs, and the packets in the
+// queue.
 type line struct{ service, trip, room float64 }
 
 // measured is the bottleneck of the measurements, larger is one of 80 Mbit/s.
@@ -175,8 +177,8 @@ func (s *sender) take(a answer) {
 	}
 }
 
-// plan has the bottlenecks of a connection's subflows, and the number of connections beside them on the first bottleneck, with as many
-// subflows each.
+// plan has the bottlenecks of a connection's subflows, and the number of connections beside them on the first
+// bottleneck, with as many subflows each.
 type plan struct {
 	control, beside string
 	subflows        []*queue
@@ -227,7 +229,8 @@ func carried(p plan, seed uint64) (own, other float64) {
 	return own, other
 }
 
-// sharing returns what a connection with subflows on one bottleneck carries over what each of the others of a plan carries beside it.
+// sharing returns what a connection with subflows on one bottleneck carries over what each of the others of a plan
+// carries beside it.
 func sharing(on line, seed uint64, p plan, subflows int) float64 {
 	b := &queue{line: on}
 	p.subflows = nil
@@ -274,8 +277,8 @@ func meanOfPlan(t *testing.T, runs int, on line, p plan, subflows int) (mean flo
 	return mean
 }
 
-// Two subflows by Reno take twice as much as a TCP connection. LIA takes no more than its target. Where windows are small, the
-// simulation gives it more than the kernel does.
+// Two subflows by Reno take twice as much as a TCP connection. LIA takes no more than its target. Where windows are
+// small, the simulation gives it more than the kernel does.
 func TestSharesOfLIA(t *testing.T) {
 	for _, others := range []int{1, 3} {
 		reno, small, large := mean(t, measured, "reno", "reno", 2, others), mean(t, measured, "lia", "reno", 2, others), mean(t, larger, "lia", "reno", 2, others)
@@ -285,8 +288,8 @@ func TestSharesOfLIA(t *testing.T) {
 	}
 }
 
-// Two subflows by wVegas take about as much as a connection with one, which is Vegas, and as another with two. These are the figures with
-// which `make bench-transport` compares the kernel's.
+// Two subflows by wVegas take about as much as a connection with one, which is Vegas, and as another with two. These
+// are the figures with which `make bench-transport` compares the kernel's.
 func TestSharesOfWVegas(t *testing.T) {
 	for _, test := range []struct {
 		others, subflows int
@@ -323,9 +326,9 @@ func TestDisjointPaths(t *testing.T) {
 	}
 }
 
-// With more subflows, uncoupled Reno takes more and more of a bottleneck, and the coupled algorithms about as much as a TCP
-// connection. The queue holds a bandwidth-delay product, and the windows of eight subflows are of 16 packets and more. Single
-// runs differ by a factor of three, so the mean of 20 counts. The race detector leaves time for few.
+// With more subflows, uncoupled Reno takes more and more of a bottleneck, and the coupled algorithms about as much as a
+// TCP connection. The queue holds a bandwidth-delay product, and the windows of eight subflows are of 16 packets and
+// more. Single runs differ by a factor of three, so the mean of 20 counts. The race detector leaves time for few.
 func TestSharesOfManySubflows(t *testing.T) {
 	runs, least, most := 20, 0.6, 1.2
 	if racetest.On {

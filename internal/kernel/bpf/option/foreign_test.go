@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/tcpopt"
 )
 
-// Another program, which was attached before, has its options written and read before, while and after options are exchanged,
-// and with a peer that is none of ours. The options come, too.
+// Another program, which was attached before, has its options written and read before, while and after options are
+// exchanged, and with a peer that is none of ours. The options come, too.
 func TestForeignProgram(t *testing.T) {
 	ask := []tcpopt.Request{{Option: tcpopt.Congestion, Value: 1}, {Option: tcpopt.UserTimeout, Value: 30}}
 	nobody := []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}

@@ -119,8 +119,8 @@ func TestThousandRates(t *testing.T) {
 	granted.none(t)
 }
 
-// The calls for what an MPTCP subflow sends go on when the options are done, if other programs need them, and only then. It is
-// acknowledgements here: most segments of data have no room for options.
+// The calls for what an MPTCP subflow sends go on when the options are done, if other programs need them, and only
+// then. It is acknowledgements here: most segments of data have no room for options.
 func TestCallsOfOthers(t *testing.T) {
 	for _, others := range []bool{false, true} {
 		h := newHosts(t)

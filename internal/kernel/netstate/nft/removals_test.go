@@ -224,7 +224,8 @@ func TestRemovalsAreCoalesced(t *testing.T) {
 	}
 }
 
-// Elements that the owner deletes, or whose lives end, are not missed. Others are, after a change and after an adoption, too.
+// Elements that the owner deletes, or whose lives end, are not missed. Others are, after a change and after an
+// adoption, too.
 func TestWhole(t *testing.T) {
 	ns := netnstest.New(t)
 	k := keepRules(t, ns)
