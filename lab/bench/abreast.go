@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// abreast measures n things in turns, as inTurns does, but on several networks at the same time, which it opens and closes. It is
-// for measurements that leave most of the processors idle. It returns the results of each.
+// abreast measures n things in turns, like inTurns, but on several networks at the same time. It opens and closes the
+// networks. It is for measurements that leave most of the processors idle. It returns the results of each thing.
 func abreast[N io.Closer, T any](count int, open func() (N, error), repetitions, n int, measure func(s N, i int) (T, error)) (results [][]T, err error) {
 	var networks []N
 	defer func() {

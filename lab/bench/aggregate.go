@@ -18,13 +18,12 @@ import (
 // (RFC 8684, 3.3).
 const headerNote = "MPTCP's own headers leave 1424 of TCP's 1448 bytes in each segment on this kernel: 0.9834 is the most there can be"
 
-// aggregateRepetitions is the least the comparison with the papers asks for.
+// aggregateRepetitions is the minimum for a comparison with the papers.
 const aggregateRepetitions = 10
 
-// aggregate repeats the papers' two headline comparisons with CUBIC: where the core
-// is the bottleneck, dcol against the sum of what TCP gets on each path; where
-// the access link is, dcol against plain TCP. Procedures take turns, so that
-// mapped and in-band detours are compared too.
+// aggregate repeats the papers' two main comparisons with CUBIC. If the core is the bottleneck, it compares dcol with
+// the sum of TCP's goodputs on each path. If the access link is, it compares dcol with plain TCP. Procedures take
+// turns, so that mapped and in-band detours are compared too.
 func aggregate(ctx context.Context, o Options) ([]Measurement, error) {
 	limited, err := runScenario(ctx, o, "core-limited")
 	if err != nil {
@@ -53,7 +52,7 @@ func aggregate(ctx context.Context, o Options) ([]Measurement, error) {
 	return found, nil
 }
 
-// aggregateProcedures are those that are compared.
+// aggregateProcedures are the compared procedures.
 var aggregateProcedures = []string{"tcp", "tcp-detour", "mptcp-1", "dcol", "dcol-in-band"}
 
 func runScenario(ctx context.Context, o Options, name string) (report.Measured, error) {

@@ -23,7 +23,7 @@ import (
 	"github.com/detour-collective/dcol/lab/dissect"
 )
 
-// How analyse is measured.
+// Parameters of the benchmark analyse.
 const (
 	analyseSnap        = 128
 	analyseAlive       = 10_000
@@ -31,16 +31,17 @@ const (
 	analysePackets     = 72_000_000 // 70 million without those of connections that begin late: 10 GB with 128 bytes of each
 	// plantedEach is the number of connections of each kind of planted events.
 	plantedEach = 25
-	// Each packet of a part of the slice is compared with tshark's fields.
+	// In a part of the slice, each packet is compared with tshark's fields.
 	comparedConnections, comparedAlive = 100, 50
-	// The slice is measured in the page cache, and by tshark. As many connections are alive in it, with fewer packets.
+	// dcol and tshark are measured on the slice, in the page cache. As many connections are alive in it as in the long
+	// capture, with fewer packets.
 	sliceConnections = 12_000
 	slicePackets     = 320
 )
 
-// analyseTraffic runs `dcol analyse` on generated captures: whether it finds what was planted and reads what tshark reads,
-// its rate on a slice in the page cache, tshark on the same slice, and its memory on a long capture, which it gets by a
-// pipe.
+// analyseTraffic runs `dcol analyse` on generated captures. It checks that the events planted in them are found, and
+// that the fields equal tshark's. It measures the rate on a slice in the page cache, tshark's rate on the same slice,
+// and the memory for a long capture that is read from a pipe.
 func analyseTraffic(ctx context.Context, o Options) (found []Measurement, err error) {
 	planted, err := plantedEvents(ctx, o.Out)
 	if err != nil {
@@ -91,8 +92,8 @@ func analyseTraffic(ctx context.Context, o Options) (found []Measurement, err er
 	return append(found, m), err
 }
 
-// plantedEvents analyses a capture of connections with fallbacks of each cause, reinjections, handovers, unused subflows,
-// ends of all kinds and no events. In each, exactly what was planted has to be found.
+// plantedEvents analyses a capture of connections with fallbacks of each cause, reinjections, handovers, unused
+// subflows, ends of all kinds and no events. It counts the connections in which exactly the planted events are found.
 func plantedEvents(ctx context.Context, out string) (m Measurement, err error) {
 	mixed := analysetest.Mix(plantedEach)
 	path := filepath.Join(out, "planted.pcap")
@@ -119,14 +120,14 @@ func plantedEvents(ctx context.Context, out string) (m Measurement, err error) {
 			right++
 		}
 	}})
-	// A connection that was not there counts as much as one that was not found.
+	// A connection that does not exist counts as much as one that was not found.
 	share := 100 * float64(right) / float64(max(all, mixed.Connections()))
 	m = once("analyse: connections in which exactly the planted events were found", "%", share)
 	m.Note = fmt.Sprintf("%d connections", mixed.Connections())
 	return m.target("100 %", share == 100), err
 }
 
-// asTshark compares all fields of packets, and the connections, with what tshark reads.
+// asTshark compares the connections, and all fields of packets, with those that tshark reads.
 func asTshark(ctx context.Context, out string) (m Measurement, err error) {
 	path := filepath.Join(out, "compared.pcap")
 	defer func() { err = errors.Join(err, os.Remove(path)) }()
@@ -190,7 +191,7 @@ func writeSlice(path string) (packets uint64, err error) {
 	return packets, err
 }
 
-// generate writes a capture of connections of two subflows, of which so many are alive at a time. Their packets alternate.
+// generate writes a capture of connections of two subflows. alive of them are open at a time. Their packets alternate.
 func generate(to io.Writer, connections, alive, packetsEach int) (packets uint64, err error) {
 	buffered := bufio.NewWriterSize(to, 1<<20)
 	pcap, err := analysetest.NewPcap(buffered, analyseSnap)
@@ -221,7 +222,7 @@ func generate(to io.Writer, connections, alive, packetsEach int) (packets uint64
 				done++
 			case begun < connections:
 				list[i] = begin(script, begun)
-				// The first ones end at different times, so that later ones do.
+				// The first connections end at different times, and so do the later ones.
 				rest[i] = turns
 				if begun < alive {
 					rest[i] = 1 + turns*begun/alive

@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// asidePlan sets the amount of work for connections that gain nothing from a converter.
+// asidePlan sets the amount of work for measuring connections that a converter does not help.
 type asidePlan struct {
 	pairs    int // of requests, one by each client
 	parallel int
@@ -25,20 +25,20 @@ type asidePlan struct {
 	delay    time.Duration // of each link
 }
 
-// aside has the times of requests in milliseconds: without dcol, and with dcol in the mode auto. Those with the same
+// aside has the times of requests in milliseconds, without dcol and with dcol in the mode auto. Requests with the same
 // index were made one right after the other, in either order.
 type aside struct {
 	plan      asidePlan
 	off, auto []float64
 }
 
-// Hosts of the measurement. The clients' links are alike.
+// Hosts of the measurement. The links of both clients are alike.
 const (
 	autoHost      = "auto" // has an agent
 	converterHost = "converter"
 )
 
-// compareAside measures how long requests to a server take that a client in the mode auto does not convert.
+// compareAside measures the duration of requests to a server that a client in the mode auto does not convert.
 func compareAside(ctx context.Context, o Options, plan asidePlan) (a aside, err error) {
 	spec := testbed.Spec{Seed: 1, Backend: testbed.BackendAuto, Hosts: []testbed.HostSpec{{Name: middleHost, Forward: true}}}
 	p := testbed.LinkParams{Delay: plan.delay}
@@ -100,7 +100,7 @@ func (s *network) startAuto(ctx context.Context, server netip.Addr) error {
 	})
 }
 
-// measure makes the requests, in pairs. Some pairs are under way at a time.
+// measure makes the requests in pairs. Several pairs run at a time.
 func (a *aside) measure(off, auto *exchangeEnd, to Target) error {
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
@@ -132,14 +132,14 @@ func (a *aside) measure(off, auto *exchangeEnd, to Target) error {
 	return nil
 }
 
-// What a request may take longer, or less long, with dcol than without.
+// The largest difference, in either direction, that dcol may make to a request's duration.
 const (
 	asideMedian     = 0.01 // of the median
 	asideTail       = 0.10 // of the 99th percentile, or:
 	asideTailMillis = 2.0
 )
 
-// figures are the median and the 99th percentile of both clients.
+// figures returns the median and the 99th percentile of both clients.
 func (a aside) figures() (found []Measurement) {
 	what := fmt.Sprintf("convert off-auto: request of %d kB to a server that gains nothing", a.plan.size/1000)
 	for _, q := range []struct {

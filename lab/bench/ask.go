@@ -21,26 +21,25 @@ import (
 	"github.com/detour-collective/dcol/lab/remote"
 )
 
-// Asker asks a waypoint for very many mappings, or to be admitted to in-band
-// detours, over one session as an agent has it. The benchmark runs it on a member's host,
-// and calls the methods below Run.
+// Asker asks a waypoint for many mappings, or to be admitted to in-band detours, over one session like an agent's. The
+// benchmark runs it on a member's host, and calls the methods below Run.
 type Asker struct {
-	Name     string         // the waypoint's
-	Waypoint netip.AddrPort // where its sessions are
-	Server   netip.Addr     // what the mappings lead to
+	Name     string         // the waypoint's name
+	Waypoint netip.AddrPort // the address of its sessions
+	Server   netip.Addr     // the destination of the mappings
 
 	ctx     context.Context
 	session *session.Client
-	sender  *inband.Sender // once Expect was called
+	sender  *inband.Sender // nil until Expect is called
 }
 
-// AskerPart is the program of an Asker.
+// AskerPart is the name of an Asker's program.
 const AskerPart = "asker"
 
 // askWorkers is the number of concurrent requests: half of a waypoint's limit per session.
 const askWorkers = 256
 
-// Run lets others call the methods below, over in and out, until in ends.
+// Run serves calls of the methods below over in and out, until in ends.
 func (a *Asker) Run(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) error {
 	id, err := collective.Load(identity, log)
 	if err != nil {
@@ -66,7 +65,7 @@ func (a *Asker) Run(ctx context.Context, in io.Reader, out io.Writer, log *slog.
 	return remote.Serve(a, in, out)
 }
 
-// Mappings asks for mappings to so many of the server's ports.
+// Mappings asks for mappings to Count of the server's ports.
 type Mappings struct {
 	First uint16
 	Count int
@@ -75,10 +74,10 @@ type Mappings struct {
 // Granted is the result of Mappings.
 type Granted struct {
 	Seconds float64
-	Port    uint16 // of the waypoint, which leads to the first of the server's ports
+	Port    uint16 // the waypoint's port for the first of the server's ports
 }
 
-// Map asks for mappings, which all must be granted.
+// Map asks for mappings. It returns an error unless all are granted.
 func (a *Asker) Map(ask Mappings, out *Granted) error {
 	var next, refused atomic.Int64
 	var port atomic.Uint32
@@ -115,7 +114,7 @@ func (a *Asker) Admit(_ struct{}, grant *messages.TunnelGrant) (err error) {
 	return nil
 }
 
-// proof returns what SYNs are authenticated with under a grant; nil: they need not be.
+// proof returns the authentication of SYNs under a grant, or nil if they need none.
 func proof(grant messages.TunnelGrant) *inband.Auth {
 	if len(grant.Key) == 0 {
 		return nil
@@ -123,7 +122,7 @@ func proof(grant messages.TunnelGrant) *inband.Auth {
 	return &inband.Auth{Key: inband.Key(grant.Key), Client: grant.Client, ClientPort: grant.ClientPort}
 }
 
-// Expect has the SYN of the next connection between two ports name a server, whether or not the connection
+// Expect makes the SYN of the next connection between two addresses name a server, whether or not the connection
 // belongs to Multipath TCP.
 func (a *Asker) Expect(j inband.Join, _ *struct{}) error {
 	if a.sender == nil {
@@ -156,13 +155,13 @@ func (a *Asker) openSender(addr netip.Addr) (err error) {
 	return fmt.Errorf("no interface has the address %v", addr)
 }
 
-// asker is an Asker that runs on a host.
+// asker is a running Asker.
 type asker struct {
 	*crew.Process
 	remote *remote.Client
 }
 
-// startAsker starts one and waits for its session.
+// startAsker starts an Asker and waits for its session.
 func (s *network) startAsker(ctx context.Context, host, waypoint string) (*asker, error) {
 	p, client, err := s.StartRemote(ctx, host, "ask-"+waypoint, s.Part(AskerPart, &Asker{
 		Name: waypoint, Waypoint: netip.AddrPortFrom(s.Host(waypoint).Addr4(), crew.SessionPort), Server: s.Host(serverHost).Addr4(),
@@ -180,24 +179,24 @@ func (a *asker) call(method string, args, reply any) error {
 	return nil
 }
 
-// ask has it ask for count mappings from a first port on.
+// ask asks for count mappings, beginning with the server's port first.
 func (a *asker) ask(first, count int) (got Granted, err error) {
 	err = a.call("Map", Mappings{uint16(first), count}, &got)
 	return got, err
 }
 
-// admit has it ask for in-band detours.
+// admit asks for in-band detours.
 func (a *asker) admit() (grant messages.TunnelGrant, err error) {
 	err = a.call("Admit", struct{}{}, &grant)
 	return grant, err
 }
 
-// expect has it prepare the next connection between two ports.
+// expect prepares the next connection between two addresses.
 func (a *asker) expect(local, waypoint netip.AddrPort, server netip.Addr) error {
 	return a.call("Expect", inband.Join{Local: local, Remote: waypoint, Server: server}, nil)
 }
 
-// askAll has several askers request count mappings each, at the same time. It returns the time until all were
+// askAll makes several askers request count mappings each, at the same time. It returns the time until all were
 // granted.
 func askAll(askers []*asker, first, count int) (seconds float64, err error) {
 	var all sync.WaitGroup

@@ -36,7 +36,7 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// benchmark is one of them by name.
+// benchmark is a benchmark with its name.
 type benchmark struct {
 	name  string
 	about string
@@ -72,8 +72,7 @@ func Names() []string {
 	return names
 }
 
-// Run runs the benchmarks named, or all. One that fails does not keep the
-// others from running.
+// Run runs the named benchmarks, or all. If one fails, the others still run.
 func Run(ctx context.Context, names []string, o Options) error {
 	for _, n := range names {
 		if !slices.Contains(Names(), n) {

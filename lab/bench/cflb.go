@@ -16,7 +16,7 @@ import (
 // cflbRuns is the number of runs of each experiment that is computed, as published.
 const cflbRuns = 400
 
-// pathsByPorts measures the choice of paths by ports: what is computed, then what is measured on a network.
+// pathsByPorts measures the choice of paths by ports: first computed, then on a network.
 func pathsByPorts(ctx context.Context, o Options) (found []Measurement, err error) {
 	for _, part := range []func(context.Context, Options) ([]Measurement, error){
 		sevenLinks, subflowsOnLinks, steeredDiscovery, missedPaths, loadDistribution, forwardingRate, besideScamper, dataCentres,
@@ -37,8 +37,8 @@ func schemeOf(radix int, c cflb.Cipher) (*cflb.Scheme, error) {
 	return cflb.New(radix, p)
 }
 
-// sevenLinks computes on how many of seven paths seven subflows are (figure 5.13): by ports of chance, and by ports
-// that are computed.
+// sevenLinks computes on how many of seven paths seven subflows are (figure 5.13), with random ports and with computed
+// ports.
 func sevenLinks(context.Context, Options) (found []Measurement, err error) {
 	const links, ttl, server = 7, 64, 443
 	published := map[int]float64{4: 35.7, 5: 42.8, 6: 12.9, 7: 0.6}

@@ -10,9 +10,9 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// dataCentres simulates data centres under a permutation (figure 5.12): goodput by the number of subflows, with paths of
-// chance and those of the path server's scheduler, for connections that begin together, one after the other, and after hosts have asked
-// again.
+// dataCentres simulates data centres under a permutation (figure 5.12). It computes the goodput by the number of
+// subflows, with random paths and with those of the path server's scheduler: for connections that begin together, that
+// begin one after the other, and after hosts have asked again.
 func dataCentres(ctx context.Context, _ Options) (found []Measurement, err error) {
 	fat := datacentre.FatTree(8)
 	for _, subflows := range []int{1, 2, 4, 8} {
@@ -77,7 +77,7 @@ func placementName(p datacentre.Placement) string {
 	}[p]
 }
 
-// simulated runs permutations of connections, so many from each server.
+// simulated runs waves permutations of connections: each server opens waves connections.
 func simulated(net *datacentre.Topology, waves, subflows int, p datacentre.Placement, c datacentre.Control, d time.Duration) (
 	r datacentre.Result, took time.Duration,
 ) {
@@ -92,7 +92,7 @@ func simulated(net *datacentre.Topology, waves, subflows int, p datacentre.Place
 	return r, time.Since(start)
 }
 
-// optimum returns the goodput as a share of what the servers' links carry, one for each server.
+// optimum returns the goodput as a share of the capacity of the servers' links, one for each server.
 func optimum(net *datacentre.Topology, r datacentre.Result) float64 {
 	sum := 0.0
 	for _, g := range r.Goodput {

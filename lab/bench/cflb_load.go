@@ -17,13 +17,13 @@ import (
 // Parameters of the generated traffic. The published traces are not public.
 const (
 	loadSeconds = 40
-	loadFlows   = 15000 // that begin in a second
+	loadFlows   = 15000 // flows that begin in a second
 	loadTail    = 1.2   // exponent of the packets of a flow, after measurements of Internet traffic
 	loadLargest = 20000
 	loadRate    = 100 // packets of a flow in a second, at most
 )
 
-// generatedFlow is a flow with its packets in each second.
+// generatedFlow is a flow with its number of packets in each second.
 type generatedFlow struct {
 	src, dst         netip.Addr
 	source, server   uint16
@@ -60,16 +60,16 @@ func generateFlows() (all []generatedFlow) {
 // chooser returns a flow's next hop at a router.
 type chooser func(f *generatedFlow, at balancer, hops int) int
 
-// balancer is a router that balances load, and the time to live with which packets arrive there.
+// balancer is a router that balances load. ttl is the time to live with which packets arrive there.
 type balancer struct {
 	id  uint32
 	ttl uint8
 }
 
-// one is the only router of the experiments with one.
+// one is the router in the experiments that have only one.
 var one = balancer{id: 1, ttl: 60}
 
-// crc16 is CRC-16/ARC, which routers have in hardware.
+// crc16 is CRC-16/ARC, which routers compute in hardware.
 func crc16(b []byte) (crc uint16) {
 	for _, x := range b {
 		crc ^= uint16(x)
@@ -108,8 +108,8 @@ func choosers() (names []string, all map[string]chooser, err error) {
 	return names, all, nil
 }
 
-// loadDistribution computes how far each second's load on a next hop is from its share, for flows that nobody controls
-// (figures 5.9 and 5.10).
+// loadDistribution computes by how much each second's load on a next hop differs from its share, for flows that nobody
+// controls (figures 5.9 and 5.10).
 func loadDistribution(context.Context, Options) (found []Measurement, err error) {
 	flows := generateFlows()
 	names, all, err := choosers()
@@ -140,8 +140,8 @@ func loadDistribution(context.Context, Options) (found []Measurement, err error)
 	return append(found, loadInARow(flows, names, all)...), nil
 }
 
-// loadInARow computes the same behind four balancers of two next hops in a row, each half second (figure 5.9(b)): how far the
-// load on one of the 16 ways is from a sixteenth.
+// loadInARow computes the same behind four balancers of two next hops in a row, for each half second (figure 5.9(b)):
+// by how much the load on one of the 16 paths differs from a sixteenth.
 func loadInARow(flows []generatedFlow, names []string, all map[string]chooser) (found []Measurement) {
 	const length, hops = 4, 2
 	baseline := 0.0

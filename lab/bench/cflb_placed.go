@@ -24,8 +24,8 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// placed is a network in which a router has seven next hops towards a server, and MPTCP connections of whose subflows the
-// ports are chosen.
+// placed is a network in which a router has seven next hops towards a server. It opens MPTCP connections whose subflows
+// have chosen ports.
 type placed struct {
 	*network
 	kernel   *mptcp.Namespace
@@ -37,7 +37,7 @@ type placed struct {
 	received atomic.Int64
 }
 
-// onPlaced builds a network and measures there. With direct, the last next hop is the server itself.
+// onPlaced builds a network and measures on it. With direct, the last next hop is the server itself.
 func onPlaced(ctx context.Context, o Options, direct bool, measure func(context.Context, *placed) ([]Measurement, error)) (found []Measurement, err error) {
 	spec := testbed.Spec{
 		Hosts: []testbed.HostSpec{{Name: clientHost}, {Name: routerHost, Forward: true}, {Name: secondRouter, Forward: true}, {Name: serverHost}},
@@ -123,7 +123,7 @@ func (p *placed) prepare(ctx context.Context, direct bool) (err error) {
 	return err
 }
 
-// serve accepts connections, whose bytes it counts, until it is ended.
+// serve accepts connections and counts their bytes until end is called.
 func (p *placed) serve() (end func() error, err error) {
 	l, err := testbed.On(p.Host(serverHost), func() (net.Listener, error) {
 		var config net.ListenConfig
@@ -156,7 +156,7 @@ func (p *placed) serve() (end func() error, err error) {
 	}, nil
 }
 
-// take reads until the connection ends. A single byte is answered.
+// take reads until the connection ends. It answers a single byte.
 func (p *placed) take(c net.Conn) {
 	b := make([]byte, 64<<10)
 	for {
@@ -171,7 +171,7 @@ func (p *placed) take(c net.Conn) {
 	}
 }
 
-// connect opens a connection like open. It tries other ports if one of an earlier connection is not free again.
+// connect opens a connection like open. It tries other ports if one is still in use by an earlier connection.
 func (p *placed) connect(ctx context.Context, subflows int, chosen bool) (c net.Conn, ports []uint16, err error) {
 	for range 20 {
 		c, ports, err = p.open(ctx, subflows, chosen)
@@ -265,7 +265,7 @@ func (p *placed) await(ctx context.Context, is func(mptcp.Event) bool) (mptcp.Ev
 
 var seenLink = regexp.MustCompile(`"(m\d)" \. (\d+)`)
 
-// linksOf returns the number of links over which SYNs from these ports came.
+// linksOf returns the number of links over which SYNs from these ports arrived.
 func (p *placed) linksOf(ctx context.Context, ports []uint16) (int, error) {
 	text, err := p.Run(ctx, secondRouter, "nft", "--numeric", "list", "set", "ip", "seen", "links")
 	if err != nil {
@@ -285,7 +285,7 @@ func (p *placed) linksOf(ctx context.Context, ports []uint16) (int, error) {
 	return len(links), err
 }
 
-// upload sends data and returns the goodput in bit/s after a while.
+// upload sends data and returns the goodput in bit/s after the start.
 func (p *placed) upload(ctx context.Context, c net.Conn) (float64, error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()

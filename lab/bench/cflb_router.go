@@ -28,8 +28,9 @@ const (
 // routerHost forwards over several links to the server.
 const routerHost = "router"
 
-// forwardingRate compares the packets that a core forwards in a second by the kernel's own choice of next hops, and by
-// CFLB (figure 5.11): the sender's processor time, which has all of the work but that of the next hops, who drop.
+// forwardingRate compares how many packets a core forwards in a second with the kernel's own choice of next hops and
+// with CFLB (figure 5.11). It uses the sender's processor time, which includes all work except that of the next hops,
+// which drop the packets.
 func forwardingRate(ctx context.Context, o Options) (found []Measurement, err error) {
 	spec := testbed.Spec{
 		Hosts: []testbed.HostSpec{{Name: clientHost}, {Name: routerHost, Forward: true}, {Name: serverHost}},
@@ -79,10 +80,10 @@ func forwardingRate(ctx context.Context, o Options) (found []Measurement, err er
 	return found, nil
 }
 
-// routedTo is a network behind all links, whose packets the next hops drop.
+// routedTo is a network reached over all links. The next hops drop its packets.
 var routedTo = netip.MustParsePrefix("198.18.0.0/15")
 
-// prepareRouted sets the routes, and returns frames of many flows and the socket to send them by.
+// prepareRouted sets the routes. It returns frames of many flows and the socket that sends them.
 func prepareRouted(ctx context.Context, n *testbed.Network) (frames [][]byte, fd int, err error) {
 	s := &network{Crew: crew.Crew{Network: n}}
 	add := []string{"ip", "route", "add", routedTo.String()}
@@ -125,7 +126,7 @@ func prepareRouted(ctx context.Context, n *testbed.Network) (frames [][]byte, fd
 	return frames, fd, err
 }
 
-// openBalancer has the router choose next hops by CFLB. slots has the place of each among the kernel's.
+// openBalancer makes the router choose next hops by CFLB. slots has the index of each next hop among the kernel's.
 func openBalancer(n *testbed.Network, c cflb.Cipher, slots []uint8) (*balance.Balancer, error) {
 	s, err := schemeOf(16, c)
 	if err != nil {
@@ -151,8 +152,8 @@ func openBalancer(n *testbed.Network, c cflb.Cipher, slots []uint8) (*balance.Ba
 	return b, err
 }
 
-// inNetwork runs fn in a host's network namespace, and in no other namespace of the host: a program is loaded with
-// /proc/self, which hosts have not.
+// inNetwork runs fn in a host's network namespace and in no other namespace of the host, because loading a program uses
+// /proc/self, which the host's thread lacks.
 func inNetwork(h *testbed.Host, fn func() error) error {
 	namespace, err := testbed.On(h, func() (int, error) {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

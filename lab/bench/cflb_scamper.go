@@ -19,8 +19,8 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// besideScamper counts the packets of dcol paths and of scamper's tracelb, which has the same algorithm, with the same
-// bound and kind of probes, in turns on the kernel's own multipath routing.
+// besideScamper compares the number of packets of dcol paths and of scamper's tracelb, which has the same algorithm.
+// They take turns on the kernel's multipath routing, with the same bound and kind of probes.
 func besideScamper(ctx context.Context, o Options) (found []Measurement, err error) {
 	if program, _ := exec.LookPath("scamper"); program == "" {
 		fmt.Fprintln(o.Stderr, "bench cflb: scamper is not installed: nothing to compare with")
@@ -41,7 +41,7 @@ func besideScamper(ctx context.Context, o Options) (found []Measurement, err err
 	return found, nil
 }
 
-// openBalanced builds a graph on the kernel. Router i is called ri.
+// openBalanced builds a network from a graph. Router i is called ri.
 func openBalanced(ctx context.Context, o Options, g balanced.Graph) (*testbed.Network, error) {
 	spec := testbed.Spec{Hosts: []testbed.HostSpec{{Name: "client"}}, Backend: testbed.BackendEmulator}
 	name := func(i int) string {
@@ -54,7 +54,7 @@ func openBalanced(ctx context.Context, o Options, g balanced.Graph) (*testbed.Ne
 	for i, next := range g {
 		spec.Hosts = append(spec.Hosts, testbed.HostSpec{
 			Name: name(i), Forward: len(next) > 0, Balance: len(next) > 0,
-			Sysctls: map[string]string{"net.ipv4.icmp_ratelimit": "0"}, // what is compared is how many probes are needed
+			Sysctls: map[string]string{"net.ipv4.icmp_ratelimit": "0"}, // no limit: the number of probes is compared
 		})
 	}
 	// The destination's first link has its address.
@@ -68,8 +68,8 @@ func openBalanced(ctx context.Context, o Options, g balanced.Graph) (*testbed.Ne
 	return testbed.Build(ctx, spec, o.Log)
 }
 
-// lanScript gives a host a namespace behind it by a link with Ethernet addresses, without which scamper sends nothing. It
-// prints the id of the process that holds the namespace.
+// lanScript creates a namespace behind a host. The link to it has Ethernet addresses, without which scamper sends
+// nothing. The script prints the id of the process that holds the namespace.
 //
 //go:embed lan.sh
 var lanScript string

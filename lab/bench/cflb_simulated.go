@@ -6,11 +6,11 @@ import (
 	"github.com/detour-collective/dcol/lab/datacentre"
 )
 
-// placementsByChance is the number of placements by chance whose goodput is averaged.
+// placementsByChance is the number of random placements over which the goodput is averaged.
 const placementsByChance = 60
 
-// simulatedInterfaces simulates the uploads that twoInterfaces measures, and returns the average share of both interfaces
-// that they fill with payload.
+// simulatedInterfaces simulates the uploads that twoInterfaces measures. It returns the average share of the two
+// interfaces' capacity that the payload fills.
 func simulatedInterfaces(subflows int, chosen bool) float64 {
 	const payload = 1428. / 1500 // of a segment with timestamps and MPTCP's data sequence
 	net, client, server := datacentre.TwoInterfaces(subflowLinks, subflowRate)

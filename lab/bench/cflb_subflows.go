@@ -18,11 +18,11 @@ const (
 	subflowTTL      = 64 // initial
 )
 
-// subflowServer is on no link, so that it is reached over all.
+// subflowServer is an address on no link, so that it is reached over all links.
 var subflowServer = netip.MustParseAddrPort("198.18.0.1:5000")
 
-// subflowsOnLinks runs MPTCP connections over seven links between two routers (figure 5.13), and over six and a link of
-// the server's own, so that it has two interfaces (figures 5.14 and 5.15).
+// subflowsOnLinks runs MPTCP connections over seven links between two routers (figure 5.13). It then replaces one of
+// the links by one to the server, so that the server has two interfaces (figures 5.14 and 5.15).
 func subflowsOnLinks(ctx context.Context, o Options) (found []Measurement, err error) {
 	for _, part := range []struct {
 		direct  bool
@@ -36,7 +36,7 @@ func subflowsOnLinks(ctx context.Context, o Options) (found []Measurement, err e
 	return found, nil
 }
 
-// realSevenLinks counts the links that seven subflows take: those of real SYNs.
+// realSevenLinks counts the links that the SYNs of seven subflows take.
 func realSevenLinks(ctx context.Context, p *placed) ([]Measurement, error) {
 	var links [2][]float64
 	all := 0
@@ -73,10 +73,10 @@ func average(values []float64) (sum float64) {
 	return sum
 }
 
-// twoInterfaces measures uploads to a server whose two interfaces are the bottlenecks: one of seven next hops leads to the
-// first, six lead to the second.
+// twoInterfaces measures uploads to a server whose two interfaces are the bottlenecks. One of seven next hops leads to
+// the first interface, six lead to the second.
 func twoInterfaces(ctx context.Context, p *placed) (found []Measurement, err error) {
-	counts := []int{2, 2, 3, 4, 5, 6, 7} // the first by choice
+	counts := []int{2, 2, 3, 4, 5, 6, 7} // the first with chosen ports
 	goodput := make([][]float64, len(counts))
 	err = inTurns(goodputRuns, len(counts), func(_, i int) error {
 		c, _, err := p.connect(ctx, counts[i], i == 0)
@@ -115,7 +115,7 @@ func twoInterfaces(ctx context.Context, p *placed) (found []Measurement, err err
 	return found, nil
 }
 
-// chanceOfOne returns the probability that so many subflows by chance use one of the two interfaces only.
+// chanceOfOne returns the probability that subflows with random ports use only one of the two interfaces.
 func chanceOfOne(subflows int) float64 {
 	first, second := 1.0, 1.0
 	for range subflows {

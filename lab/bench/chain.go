@@ -19,10 +19,10 @@ import (
 // The server's address on a forwarder's link is reached through that forwarder.
 const clientHost = "client"
 
-// direct is the link without a forwarder. It is no way round for the others.
+// direct is the link without a forwarder. The routes of the other links do not use it.
 const direct = "direct"
 
-// openChain builds one; the client is a member, and so are some of the forwarders.
+// openChain builds a chain. The client and the hosts in members are members of the collective.
 func openChain(ctx context.Context, o Options, members, others []string) (*network, error) {
 	spec := testbed.Spec{Hosts: []testbed.HostSpec{{Name: clientHost}, {Name: serverHost}}, Seed: 1, Backend: testbed.BackendVeth}
 	for _, name := range append(append([]string{}, members...), others...) {

@@ -38,7 +38,7 @@ type crowdPlan struct {
 	rest     time.Duration // between expulsions
 }
 
-// collectives measures one coordinator with very many members, each with its own connection.
+// collectives measures one coordinator with thousands of members, each with its own connection.
 func collectives(ctx context.Context, o Options) ([]Measurement, error) {
 	r, err := runCrowd(ctx, o, crowdPlan{
 		members: o.Members, late: min(100, o.Members/10), sample: 8, parallel: 32,
@@ -73,7 +73,7 @@ type crowdRun struct {
 // crowdMemory is the memory of the coordinator's process, in bytes.
 type crowdMemory struct{ resident, heap int64 }
 
-// phase is one part of the run.
+// phase has the measurements of one part of the run.
 type phase struct {
 	crowd.Work
 	cpu  time.Duration // the coordinator's
@@ -81,7 +81,7 @@ type phase struct {
 	took time.Duration
 }
 
-// runCrowd does it all, once. With an error, there may be what was measured until then.
+// runCrowd makes all measurements once. If it fails, it returns those made until then.
 func runCrowd(ctx context.Context, o Options, plan crowdPlan) (r *crowdRun, err error) {
 	r = &crowdRun{plan: plan, load: loadAverage()}
 	c, err := openCrowd(ctx, o, plan)
@@ -108,7 +108,7 @@ func runCrowd(ctx context.Context, o Options, plan crowdPlan) (r *crowdRun, err 
 	return r, c.hub.Call("Profile", "", nil)
 }
 
-// crowdNetwork is two hosts, each with one of the processes.
+// crowdNetwork has two hosts, each with one of the processes.
 type crowdNetwork struct {
 	*network
 	plan         crowdPlan
@@ -149,7 +149,7 @@ func openCrowd(ctx context.Context, o Options, plan crowdPlan) (c *crowdNetwork,
 	return c, err
 }
 
-// startRemote starts one of the processes, which must be able to serve all members.
+// startRemote starts one of the processes. Its limits must suffice for all members.
 func (c *crowdNetwork) startRemote(ctx context.Context, host, part string, configuration any) (*crew.Process, *remote.Client, error) {
 	p, client, err := c.StartRemote(ctx, host, part, c.Part(part, configuration)...)
 	if err != nil {
@@ -174,7 +174,7 @@ func (c *crowdNetwork) close() error {
 	return err
 }
 
-// measure does something, and notes what it costs the coordinator's host.
+// measure runs do and records its cost for the coordinator's host.
 func (c *crowdNetwork) measure(p *phase, do func() error) error {
 	cpu, sent, began := time.Duration(0), int64(0), time.Now()
 	for _, sign := range []int64{-1, 1} {
@@ -197,7 +197,7 @@ func (c *crowdNetwork) measure(p *phase, do func() error) error {
 	return nil
 }
 
-// sent returns how many bytes the coordinator's host has sent.
+// sent returns the number of bytes that the coordinator's host has sent.
 func (c *crowdNetwork) sent() (int64, error) {
 	link, err := c.Host(hubHost).Link("link")
 	if err != nil {
@@ -206,7 +206,7 @@ func (c *crowdNetwork) sent() (int64, error) {
 	return int64(link.Attrs().Statistics.TxBytes), nil
 }
 
-// memory returns what the coordinator's process has when it has given back what is free.
+// memory returns the memory of the coordinator's process after it has returned free memory to the system.
 func (c *crowdNetwork) memory() (m crowdMemory, err error) {
 	var heap crowd.Memory
 	if err := c.hub.Call("Settle", struct{}{}, &heap); err != nil {
@@ -216,7 +216,7 @@ func (c *crowdNetwork) memory() (m crowdMemory, err error) {
 	return crowdMemory{resident.Now, heap.Heap}, err
 }
 
-// loadAverage returns the machine's load average, to judge figures about time by.
+// loadAverage returns the machine's load average, which helps to judge figures about time.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// projected is the number of members for which the costs are worked out on paper.
+// projected is the number of members for which the costs are computed from those of one member.
 const projected = 100_000
 
 // figures returns the measurements of the steps that were completed.
@@ -34,7 +34,7 @@ func (r *crowdRun) figures() (found []Measurement) {
 
 func crowdName(what string) string { return "collective: " + what }
 
-// each returns the coordinator's processor time for one of a phase.
+// each returns the coordinator's processor time for one operation of a phase.
 func (p phase) each() time.Duration { return p.cpu / time.Duration(max(len(p.Millis), 1)) }
 
 func (p phase) rate() float64 { return float64(len(p.Millis)) / p.Seconds }
@@ -52,7 +52,7 @@ func (r *crowdRun) connectFigures() []Measurement {
 	return []Measurement{connected}
 }
 
-// lateFigures come when all members are connected.
+// lateFigures returns the figures from the time when all members are connected.
 func (r *crowdRun) lateFigures() []Measurement {
 	late := once(crowdName("joins while all others listen"), "members/s", r.late.rate())
 	late.Note = fmt.Sprintf("the last %d of %d: each record goes to all; the coordinator spends %.1f ms on each, and has %.0f MiB resident at most",
@@ -124,12 +124,12 @@ func (r *crowdRun) expelFigures() []Measurement {
 	}
 }
 
-// idleBytes a second go to each member when nothing happens.
+// idleBytes returns the bytes a second that each member receives when nothing happens.
 func (r *crowdRun) idleBytes() float64 {
 	return float64(r.idle.sent) / r.idle.took.Seconds() / float64(r.plan.members-r.plan.late)
 }
 
-// costs returns what one member was seen to cost.
+// costs returns the measured costs of one member.
 func (r *crowdRun) costs() crowdCosts {
 	n := float64(r.plan.members)
 	c := crowdCosts{
@@ -159,7 +159,7 @@ func (r *crowdRun) costs() crowdCosts {
 	return c
 }
 
-// paperFigures are worked out, not measured.
+// paperFigures returns figures that are computed, not measured.
 func (r *crowdRun) paperFigures() []Measurement {
 	c, renewal, cores := r.costs(), renewEvery(), float64(runtime.NumCPU())
 	here := c.at(r.plan.members, renewal, cores)

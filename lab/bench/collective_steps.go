@@ -11,8 +11,8 @@ import (
 
 // The steps of the benchmark of a collective, in their order.
 
-// join has most members join, one by one. Each disconnects when its record is stored, because the cost of
-// sending each record to all listeners is measured separately.
+// join makes most members join, one by one. Each disconnects when its record is stored, because the cost of sending
+// each record to all listeners is measured separately.
 func (c *crowdNetwork) join(_ context.Context, r *crowdRun) (err error) {
 	if r.empty, err = c.memory(); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (c *crowdNetwork) joinSome(p *phase, count int, stay bool) error {
 	return c.measure(p, func() error { return c.work(p, "Join", crowd.Joining{Lines: lines, Stay: stay}) })
 }
 
-// work has members do something that all of them must be able to do.
+// work makes members do something that all of them must be able to do.
 func (c *crowdNetwork) work(p *phase, method string, args any) error {
 	if err := c.members.Call(method, args, &p.Work); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (c *crowdNetwork) work(p *phase, method string, args any) error {
 	return nil
 }
 
-// connect brings those who have joined onto the bus, to stay.
+// connect connects the members that have joined to the bus. They stay connected.
 func (c *crowdNetwork) connect(_ context.Context, r *crowdRun) error {
 	err := c.measure(&r.connect, func() error { return c.work(&r.connect, "Connect", struct{}{}) })
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *crowdNetwork) connect(_ context.Context, r *crowdRun) error {
 	return c.settled()
 }
 
-// settled waits until the sample has its copies.
+// settled waits until the sample of members has complete copies of the directory.
 func (c *crowdNetwork) settled() error {
 	const patience = 5 * time.Minute
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Second) {
@@ -64,7 +64,7 @@ func (c *crowdNetwork) settled() error {
 	}
 }
 
-// state asks both sides, and returns an error if a copy of the directory is incomplete.
+// state queries both sides, and returns an error if a copy of the directory is incomplete.
 func (c *crowdNetwork) state(hub *crowd.HubState, members *crowd.MembersState) error {
 	if err := c.hub.Call("State", struct{}{}, hub); err != nil {
 		return err
@@ -80,12 +80,12 @@ func (c *crowdNetwork) state(hub *crowd.HubState, members *crowd.MembersState) e
 	return nil
 }
 
-// idle returns what it costs to have them connected, while coordinators go on as they do.
+// idle measures the cost of connected members while nothing but the coordinators' regular work happens.
 func (c *crowdNetwork) idle(ctx context.Context, r *crowdRun) error {
 	return c.measure(&r.idle, func() error { return crew.Pause(ctx, c.plan.idle) })
 }
 
-// late has the others join while all listen: each new record goes to everybody.
+// late makes the remaining members join while all others listen, so that each new record is sent to everybody.
 func (c *crowdNetwork) late(_ context.Context, r *crowdRun) error {
 	watch := c.process.Watch()
 	err := c.joinSome(&r.late, c.plan.late, true)
@@ -106,14 +106,14 @@ func (c *crowdNetwork) late(_ context.Context, r *crowdRun) error {
 	return err
 }
 
-// change has records change, one after the other.
+// change makes records change, one after the other.
 func (c *crowdNetwork) change(_ context.Context, r *crowdRun) error {
 	return c.measure(&r.change, func() error {
 		return c.members.Call("Publish", c.plan.changes, &r.changes)
 	})
 }
 
-// renew has members renew their certificates.
+// renew makes members renew their certificates.
 func (c *crowdNetwork) renew(_ context.Context, r *crowdRun) error {
 	return c.measure(&r.renew, func() error { return c.work(&r.renew, "Renew", c.plan.renewals) })
 }
@@ -141,7 +141,7 @@ func (c *crowdNetwork) expel(ctx context.Context, r *crowdRun) error {
 	})
 }
 
-// look sees how all are in the end.
+// look reads the members' final state.
 func (c *crowdNetwork) look(_ context.Context, r *crowdRun) error {
 	if err := c.settled(); err != nil {
 		return err

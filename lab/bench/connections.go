@@ -25,7 +25,7 @@ const (
 	connectionMemory = 64 << 20
 )
 
-// connections opens as many per second as an agent must keep up with.
+// connections opens as many connections a second as an agent must handle.
 func connections(ctx context.Context, o Options) (found []Measurement, err error) {
 	load := Load{Ports: connectionPorts, Rate: connectionRate, Duration: connectionsFor, Hold: connectionsHeld}
 	for _, kind := range []config.Kind{config.Mapped, config.InBand} {
@@ -38,8 +38,7 @@ func connections(ctx context.Context, o Options) (found []Measurement, err error
 	return found, nil
 }
 
-// runConnections counts at every place that can count: at the program that
-// opens connections, by a listener beside the agent, and in the agent.
+// runConnections counts connections at the program that opens them, at a listener beside the agent, and in the agent.
 func runConnections(ctx context.Context, o Options, kind config.Kind, load Load) (r connectionRun, err error) {
 	r.kind = kind
 	s, agent, waypoint, err := openLoaded(ctx, o, kind, &load)
