@@ -77,7 +77,7 @@ func onPlaced(ctx context.Context, o Options, direct bool, measure func(context.
 	return found, errors.Join(err, <-listening, p.kernel.Close())
 }
 
-// prepare sets addresses, routes and limits, and has the first router choose by ports.
+// prepare sets addresses, routes and limits, and makes the first router choose by ports.
 func (p *placed) prepare(ctx context.Context, direct bool) (err error) {
 	add := []string{"ip", "route", "add", routedTo.String()}
 	for i := range subflowLinks {
@@ -182,8 +182,8 @@ func (p *placed) connect(ctx context.Context, subflows int, chosen bool) (c net.
 	return c, ports, err
 }
 
-// open opens a connection with so many subflows, each from a port that leads over the next of the links counted from
-// the last, or from ports of chance. It returns the ports.
+// open opens a connection with a number of subflows and returns their ports. If chosen, each port leads over another
+// link, counted from the last. Otherwise the ports are random.
 func (p *placed) open(ctx context.Context, subflows int, chosen bool) (c net.Conn, ports []uint16, err error) {
 	u := cflb.Flow(p.from, subflowServer.Addr(), 6)
 	for i := range subflows {

@@ -149,7 +149,7 @@ func openCrowd(ctx context.Context, o Options, plan crowdPlan) (c *crowdNetwork,
 	return c, err
 }
 
-// startRemote starts one of the processes. Its limits must suffice for all members.
+// startRemote starts one of the processes. It returns an error if the process cannot serve all members.
 func (c *crowdNetwork) startRemote(ctx context.Context, host, part string, configuration any) (*crew.Process, *remote.Client, error) {
 	p, client, err := c.StartRemote(ctx, host, part, c.Part(part, configuration)...)
 	if err != nil {

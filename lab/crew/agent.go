@@ -15,17 +15,16 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 )
 
-// Agent describes the configuration of an agent, by the keys of its file. Keys that are left out have the agent's
-// defaults.
+// Agent describes the configuration of an agent, by the keys of its file. Missing keys have the agent's defaults.
 type Agent struct {
-	// Coordinator is the coordinator of the collective that the agent's host has joined, as Coordinator writes it. If
-	// empty, the host's identity was made by Issue.
+	// Coordinator is the coordinator of the collective that the agent has joined, in the form of the function
+	// Coordinator. If empty, Issue made the agent's identity.
 	Coordinator string
-	// Client, Waypoint and Coordinate are the settings of roles. The agent has the roles that are not nil.
+	// Client, Waypoint and Coordinate are the settings of roles. The agent has the roles whose settings are not nil.
 	Client, Waypoint, Coordinate Settings
 	// Collective are more settings of its membership in a coordinator's collective.
 	Collective Settings
-	// Over overrides all others.
+	// Over overrides all other settings.
 	Over Settings
 }
 
@@ -64,7 +63,7 @@ func (a Agent) TOML(name string) ([]byte, error) {
 	return data, nil
 }
 
-// Overlay lays settings over others, table by table.
+// Overlay returns base with the settings of over, merged table by table.
 func Overlay(base, over Settings) Settings {
 	out := Settings{}
 	maps.Copy(out, base)
@@ -91,8 +90,8 @@ func (c Crew) Configure(host string, a Agent) error {
 // AnyKind stands for every kind of detour in Ready.
 const AnyKind = ""
 
-// Ready returns nil if a client has sessions with the waypoints of these names, and each of the kinds of
-// detours is ready through each of them.
+// Ready returns nil if a client has sessions with the named waypoints, and each of the kinds of detours is ready
+// through each of them.
 func Ready(s api.Status, waypoints []string, kinds ...string) error {
 	if len(waypoints) > 0 && s.Client == nil {
 		return errors.New("the agent has no client role")
@@ -120,8 +119,8 @@ func Ready(s api.Status, waypoints []string, kinds ...string) error {
 	return nil
 }
 
-// ConverterReady returns nil if a client is admitted to the converters of these names, and its relay runs, with a
-// proxy if there must be one.
+// ConverterReady returns nil if a client is admitted to the named converters and its relay runs. With proxy, the relay
+// must have a proxy.
 func ConverterReady(s api.Status, converters []string, proxy bool) error {
 	if s.Client == nil {
 		return errors.New("the agent has no client role")

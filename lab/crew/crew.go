@@ -88,7 +88,7 @@ func Await(ctx context.Context, limit, interval time.Duration, condition func() 
 	}
 }
 
-// Pause waits. If ctx ends before, it returns the error of ctx.
+// Pause waits for d. If ctx ends first, it returns the reason.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -101,7 +101,7 @@ func (c Crew) Found(ctx context.Context, host, collective string) error {
 	return err
 }
 
-// Join makes a host a member by an invitation. The coordinator's agent must run. It may have started only a moment ago.
+// Join makes a host a member by an invitation. The coordinator's agent must have been started, but need not be ready.
 func (c Crew) Join(ctx context.Context, coordinator, host string) error {
 	var line []byte
 	err := Await(ctx, inviteLimit, 100*time.Millisecond, func() (err error) {

@@ -24,7 +24,7 @@ type Process struct {
 	Log        string // path of the file with its output
 
 	cmd   *testbed.Cmd
-	from  int64 // where its output begins in the file
+	from  int64 // offset of its output in the file
 	ended chan struct{}
 	err   error // once ended is closed
 }
@@ -34,7 +34,7 @@ func (c Crew) Start(ctx context.Context, host, name string, argv ...string) (*Pr
 	return c.StartTo(ctx, nil, host, name, argv...)
 }
 
-// StartTo is Start with the program's standard output to a writer, unless that is nil. The log has the rest.
+// StartTo is like Start, but writes the program's standard output to stdout unless that is nil. The log has the rest.
 func (c Crew) StartTo(ctx context.Context, stdout io.Writer, host, name string, argv ...string) (*Process, error) {
 	cmd := c.Host(host).Command(ctx, argv[0], argv[1:]...)
 	cmd.Stdout = stdout
@@ -79,7 +79,7 @@ func (c Crew) start(cmd *testbed.Cmd, host, name string) (*Process, error) {
 	if cmd.Stdout == nil {
 		cmd.Stdout = log
 	}
-	// Its own process group: a terminal's Ctrl-C is for us, who end it in order.
+	// The program has its own process group, so that a terminal's Ctrl-C reaches only us. We end programs in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s on %s: %w", name, host, err)
@@ -94,7 +94,7 @@ func (c Crew) start(cmd *testbed.Cmd, host, name string) (*Process, error) {
 // Ended returns a channel that is closed when the program has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Err returns the error with which the program ended; nil if it succeeded. It may be called once Ended is closed.
+// Err returns how the program ended, or nil if it ended well. It may be called only after the end.
 func (p *Process) Err() error { return p.err }
 
 // Running reports whether the program has not ended yet. A nil process does not run.
@@ -113,13 +113,13 @@ func (p *Process) Running() bool {
 // Signal sends a signal.
 func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Stop ends the program with SIGTERM. If it does not exit within stopGrace, Stop kills it.
+// Stop ends the program with SIGTERM, and with SIGKILL if it does not exit in time.
 func (p *Process) Stop() {
 	if !p.Running() {
 		return
 	}
 	_ = p.Signal(syscall.SIGTERM) // it may just have ended
-	_ = p.Signal(syscall.SIGCONT) // if it was frozen, it learns of that now
+	_ = p.Signal(syscall.SIGCONT) // a frozen program handles SIGTERM only now
 	select {
 	case <-p.ended:
 	case <-time.After(stopGrace):
@@ -153,7 +153,7 @@ func (p *Process) Failure() error {
 // Trouble wraps an error about the program with the last lines of its output.
 func (p *Process) Trouble(err error) error {
 	const most = 8
-	text, _ := p.Output() // without it the error is better than none
+	text, _ := p.Output() // without the output, the error still helps
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	lines = lines[max(0, len(lines)-most):]
 	if lines[0] == "" {
@@ -172,7 +172,7 @@ func (p *Process) AwaitOutput(ctx context.Context, limit time.Duration, text str
 	})
 }
 
-// Await polls a condition that the program should fulfil, until it holds or the program ends.
+// Await polls a condition until it holds or the program ends.
 func (p *Process) Await(ctx context.Context, limit time.Duration, condition func() error) error {
 	return Await(ctx, limit, 50*time.Millisecond, func() error {
 		if !p.Running() {

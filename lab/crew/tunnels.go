@@ -11,15 +11,15 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// TunnelEnd is an address of a client's end of a tunnel.
+// TunnelEnd is the address of a client on a tunnel.
 type TunnelEnd struct {
 	Kind     path.Kind
 	Waypoint string
 	Addr     netip.Addr
 }
 
-// TunnelEnds lists the ends of tunnels that a client's host has now. via are the waypoints
-// in its agent's configuration, in that order.
+// TunnelEnds lists the tunnel ends that a client's host has now. via has the waypoints in its agent's configuration, in
+// their order.
 func TunnelEnds(h *testbed.Host, via []string) (ends []TunnelEnd, err error) {
 	err = h.Do(func() error {
 		links, err := netlink.LinkList()
@@ -61,8 +61,8 @@ func tunnelOf(iface string, via []string) (kind path.Kind, waypoint string) {
 	return 0, ""
 }
 
-// TunnelAddr returns a client's IPv4 address in its tunnel of a kind to a waypoint. Connections of a socket that is bound
-// to it go through the tunnel.
+// TunnelAddr returns a client's IPv4 address on its tunnel of a kind to a waypoint. A socket bound to this address uses
+// the tunnel.
 func TunnelAddr(h *testbed.Host, via []string, kind, waypoint string) (netip.Addr, error) {
 	ends, err := TunnelEnds(h, via)
 	if err != nil {

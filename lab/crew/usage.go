@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock returns the time that a process, with all its threads, has been on a processor:
-// clock_getcpuclockid(3).
+// Clock returns the processor time of a process with all its threads: clock_getcpuclockid(3).
 func Clock(pid int) (time.Duration, error) {
 	const perProcess, scheduled = 0, 2
 	var at unix.Timespec
@@ -26,10 +25,10 @@ func Clock(pid int) (time.Duration, error) {
 // CPU returns the processor time that the program has taken.
 func (p *Process) CPU() (time.Duration, error) { return Clock(p.cmd.Process.Pid) }
 
-// Memory is a program's resident set now and the largest it ever was, in bytes.
+// Memory is a program's current and largest resident set, in bytes.
 type Memory struct {
 	Now, Most int64
-	// Anonymous is the program's own part of Now. File is the part that are pages of its file, which the kernel may drop.
+	// Anonymous and File are parts of Now: the program's own memory, and pages of its file, which the kernel may drop.
 	Anonymous, File int64
 }
 
@@ -47,8 +46,8 @@ func (p *Process) Memory() (m Memory, err error) {
 	return m, nil
 }
 
-// Resident returns the resident set of the program, in bytes, from /proc/PID/smaps_rollup, for which the kernel counts
-// the pages one by one. The numbers of Memory are less exact, and cheaper to read.
+// Resident returns the program's resident set in bytes, which the kernel computes page by page
+// (/proc/PID/smaps_rollup). The numbers of Memory are less exact and faster to read.
 func (p *Process) Resident() (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.cmd.Process.Pid))
 	if err != nil {
@@ -57,7 +56,7 @@ func (p *Process) Resident() (int64, error) {
 	return Field(string(text), "Rss:") << 10, nil
 }
 
-// Field returns the number behind a key in a file of /proc, such as /proc/PID/status; 0 if there is none.
+// Field returns the number behind a key in a file of /proc, such as /proc/PID/status, or 0 if the key is missing.
 func Field(text, key string) (n int64) {
 	_, rest, _ := strings.Cut("\n"+text, "\n"+key)
 	_, _ = fmt.Sscan(rest, &n)
@@ -100,10 +99,10 @@ func (p *Process) Watch() (stop func() (Usage, error)) {
 
 // MachineTime has the busy, idle and stolen time of all processors of the machine since it started.
 type MachineTime struct {
-	Busy, Idle, Stolen time.Duration // by the hypervisor
+	Busy, Idle, Stolen time.Duration // Stolen is the hypervisor's
 }
 
-// ReadMachineTime reads the time from /proc/stat.
+// ReadMachineTime reads the machine's current times.
 func ReadMachineTime() (MachineTime, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -37,7 +37,7 @@ func BootstrapRatio(a, b [][]float64, statistic func([]float64) float64) Interva
 	return interval(ratios)
 }
 
-// Blocks cuts a sequence into blocks of so many values. The last one may be shorter.
+// Blocks cuts a sequence into blocks of size values. The last block may be shorter.
 func Blocks(sequence []float64, size int) (blocks [][]float64) {
 	for len(sequence) > 0 {
 		n := min(size, len(sequence))
@@ -47,9 +47,9 @@ func Blocks(sequence []float64, size int) (blocks [][]float64) {
 	return blocks
 }
 
-// PairedInterval returns the 95 % confidence interval of a comparison of two samples, by the percentile bootstrap:
-// pairs are drawn with replacement. The values of a pair have the same index and were measured together, so that what
-// disturbed both does not count. The same input gives the same interval.
+// PairedInterval returns the 95 % confidence interval of a comparison of two samples, by the percentile bootstrap.
+// Values with the same index are a pair: they were measured together, so that a disturbance affects both. Pairs are
+// drawn with replacement. The same input gives the same interval.
 func PairedInterval(a, b []float64, compare func(a, b []float64) float64) Interval {
 	random := rand.New(rand.NewPCG(1, uint64(len(a))))
 	drawnA, drawnB := make([]float64, len(a)), make([]float64, len(a))
@@ -64,7 +64,7 @@ func PairedInterval(a, b []float64, compare func(a, b []float64) float64) Interv
 	return interval(results)
 }
 
-// interval returns the middle of what the resamples gave.
+// interval returns the middle 95 % of the resamples' results.
 func interval(results []float64) Interval {
 	return Interval{Low: Quantile(results, (1-confidence)/2), High: Quantile(results, (1+confidence)/2)}
 }

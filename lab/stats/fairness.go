@@ -1,7 +1,7 @@
 package stats
 
 // Jain returns Jain's fairness index of allocations: 1 if all are equal, 1/n if one has everything (Jain, Chiu and
-// Hawe, 1984). Of nothing, or of nothing but zeros, it is NaN.
+// Hawe, 1984). It returns NaN if there are no allocations or all are zero.
 func Jain(allocations []float64) float64 {
 	sum, squares := 0.0, 0.0
 	for _, x := range allocations {
@@ -76,7 +76,7 @@ func highestLevel(limits, capacities []float64, allowed [][]int, rates []float64
 	}
 }
 
-// tolerance is the part by which two rates may differ because of rounding.
+// tolerance is the relative difference of two rates that is attributed to rounding.
 const tolerance = 1e-9
 
 // shortest returns the users whose demands exceed their resources together, and the capacity of these resources; or

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Summary describes a sample. Of an empty one all but N are NaN.
+// Summary describes a sample. If the sample is empty, all fields but N are NaN.
 type Summary struct {
 	N                        int
 	Mean, SD                 float64

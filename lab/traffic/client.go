@@ -14,10 +14,10 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// dialLimit limits how long connecting may take.
+// dialLimit limits the time for connecting.
 const dialLimit = 10 * time.Second
 
-// ServerPart and ClientPart are the programs of the two ends.
+// ServerPart and ClientPart are the names of the programs of the two ends.
 const (
 	ServerPart = "traffic-server"
 	ClientPart = "traffic-client"
@@ -32,7 +32,7 @@ type Client struct {
 	Proxy string
 }
 
-// Run makes the traffic to its end and prints a Report.
+// Run sends and receives the planned traffic and prints a Report.
 func (c *Client) Run(ctx context.Context, _ io.Reader, out io.Writer, _ *slog.Logger) error {
 	r, err := c.measure(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func (c *Client) Run(ctx context.Context, _ io.Reader, out io.Writer, _ *slog.Lo
 	return json.NewEncoder(out).Encode(r)
 }
 
-// measure makes the traffic to its end.
+// measure sends and receives the planned traffic.
 func (c *Client) measure(ctx context.Context) (Report, error) {
 	if err := c.Plan.check(); err != nil {
 		return Report{}, err

@@ -19,10 +19,10 @@ const (
 	Requests Kind = "requests" // a request each from the client, and the answer
 )
 
-// Kinds returns all there are. On the wire a kind is its place here.
+// Kinds returns all kinds. The protocol sends a kind as its index in this list.
 func Kinds() []Kind { return []Kind{Upload, Download, Requests} }
 
-// Plan is the traffic of one connection. The client sends it first.
+// Plan describes the traffic of one connection. The client sends its plan first.
 type Plan struct {
 	Kind     Kind
 	Size     int // of each message or answer, bytes
@@ -37,7 +37,7 @@ const (
 	maxTime  = time.Hour // arrivals are 32 bits of microseconds
 )
 
-// plan's form on the wire.
+// wirePlan is the encoding of a Plan.
 type wirePlan struct {
 	Magic       uint32
 	Kind        uint8

@@ -8,22 +8,22 @@ import (
 // Report has the arrival times. The client prints it as JSON.
 type Report struct {
 	Size     int           `json:"size"`        // of each message or answer, bytes
-	Interval time.Duration `json:"interval_ns"` // the n-th was due at n times that
-	// Done is when the n-th message was delivered or request answered, on the same clock.
+	Interval time.Duration `json:"interval_ns"` // the n-th message or request was due after n intervals
+	// Done has the times at which each message was delivered or request answered, on the same clock.
 	Done []time.Duration `json:"done_ns"`
 }
 
 // Measured is the summary of a Report after a skip.
 type Measured struct {
 	Bytes   int64
-	Seconds float64 // from when the first was due to when the last was there
-	// Latencies are from when each was due to when it was there, in order.
+	Seconds float64 // from the due time of the first to the arrival of the last
+	// Latencies are the times from the due time to the arrival of each, in order.
 	Latencies []time.Duration
-	// Stall is the longest time in which something was due and nothing came.
+	// Stall is the longest time in which something was due and nothing arrived.
 	Stall time.Duration
 }
 
-// After measures what was due from the skip on.
+// After measures the messages or requests that were due after the skip.
 func (r Report) After(skip time.Duration) (Measured, error) {
 	if r.Interval <= 0 {
 		return Measured{}, errors.New("the report has no interval")

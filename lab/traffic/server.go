@@ -12,10 +12,10 @@ import (
 	"github.com/detour-collective/dcol/internal/strangers"
 )
 
-// planLimit limits how long a client may take to send its plan.
+// planLimit limits the time that a client takes to send its plan.
 const planLimit = 10 * time.Second
 
-// Server is the end that follows the plans of any number of clients.
+// Server is the end that follows the plans of its clients.
 type Server struct {
 	Port int // TCP, of both families
 }
@@ -66,7 +66,7 @@ func serveClient(ctx context.Context, conn net.Conn) error {
 	}
 }
 
-// drained waits until the client, who has everything then, closes.
+// drained waits until the client has received everything and closes.
 func drained(conn net.Conn) error {
 	switch n, err := conn.Read(make([]byte, 1)); {
 	case n > 0:

@@ -30,7 +30,7 @@ func sendMessages(ctx context.Context, conn io.Writer, p Plan) error {
 	return nil
 }
 
-// receiveMessages notes when each message is complete.
+// receiveMessages records the time at which each message is complete.
 func receiveMessages(conn io.Reader, p Plan) ([]time.Duration, error) {
 	r := bufio.NewReaderSize(conn, 64<<10)
 	var start int64
