@@ -34,7 +34,7 @@ func request(kind byte, size int) []byte {
 	return b
 }
 
-// Received is how many bytes of transfers one end has received.
+// Received is the number of bytes of transfers that one end has received.
 type Received struct {
 	Bytes int64
 	At    time.Duration // of the clock of this end
@@ -52,7 +52,7 @@ func (m *meter) Received(_ struct{}, now *Received) error {
 	return nil
 }
 
-// take reads until the connection ends, or fails.
+// take reads until the connection ends or fails.
 func (m *meter) take(conn net.Conn) {
 	b := make([]byte, 256<<10)
 	for {
@@ -73,13 +73,13 @@ type ExchangeClient struct {
 	held    []net.Conn
 }
 
-// ExchangeServerPart and ExchangeClientPart are their programs.
+// ExchangeServerPart and ExchangeClientPart are the names of the programs of the two ends.
 const (
 	ExchangeServerPart = "exchange-server"
 	ExchangeClientPart = "exchange-client"
 )
 
-// Run lets others call the methods below, over in and out, until in ends.
+// Run serves calls of the methods below over in and out, until in ends.
 func (c *ExchangeClient) Run(ctx context.Context, in io.Reader, out io.Writer, _ *slog.Logger) error {
 	c.ctx, c.began = ctx, time.Now()
 	return remote.Serve(c, in, out)
@@ -89,9 +89,9 @@ func (c *ExchangeClient) Run(ctx context.Context, in io.Reader, out io.Writer, _
 type Target struct {
 	To        netip.AddrPort
 	Multipath bool // by MPTCP, which must not fall back to TCP
-	// Server is the one that a converter is asked for in a Convert message; zero: To is no converter.
+	// Server is the server that a Convert message names. If it is not valid, To is no converter.
 	Server netip.AddrPort
-	// Waits has the client say nothing else before the converter has answered.
+	// Waits makes the client send nothing before the converter has answered.
 	Waits bool
 }
 
@@ -119,7 +119,7 @@ func (c *ExchangeClient) dial(t Target) (net.Conn, error) {
 // exchangePatience limits how long the other end may take to answer.
 const exchangePatience = 10 * time.Second
 
-// Transfer goes on until End.
+// Transfer describes a transfer, which lasts until End.
 type Transfer struct {
 	Target
 	Up bool // from the client to the server
@@ -150,8 +150,8 @@ func (c *ExchangeClient) Begin(t Transfer, _ *struct{}) error {
 	return nil
 }
 
-// End ends the transfer with a reset. After a plain close, Linux' MPTCP goes on receiving until its window is full, and
-// holds the memory of both ends for a minute.
+// End ends the transfer with a reset. After a plain close, Linux' MPTCP receives until its window is full, and holds
+// the memory of both ends for a minute.
 func (c *ExchangeClient) End(struct{}, *struct{}) error {
 	err := closeWithReset(c.current)
 	c.moving.Wait()
@@ -162,7 +162,7 @@ func closeWithReset(conn net.Conn) error {
 	return errors.Join(conn.(interface{ SetLinger(int) error }).SetLinger(0), conn.Close())
 }
 
-// Exchanges are short connections: each sends a request, and receives an answer until the server closes.
+// Exchanges describes short connections. Each sends a request, and receives an answer until the server closes.
 type Exchanges struct {
 	Target
 	Size     int // of an answer
@@ -202,7 +202,7 @@ func (c *ExchangeClient) Exchange(x Exchanges, out *Exchanged) error {
 	return nil
 }
 
-// Request opens one connection as Exchange does, and returns the time until the server has closed it.
+// Request opens one connection like Exchange, and returns the time until the server has closed it.
 func (c *ExchangeClient) Request(x Exchanges, took *time.Duration) error {
 	start := time.Now()
 	err := c.exchangeOne(x, make([]byte, 64<<10))
@@ -239,7 +239,7 @@ func (c *ExchangeClient) exchangeOne(x Exchanges, b []byte) error {
 	}
 }
 
-// Trips are round trips on one connection.
+// Trips describes round trips on one connection.
 type Trips struct {
 	Target
 	N int
@@ -289,13 +289,13 @@ func (c *ExchangeClient) First(t Target, took *time.Duration) error {
 	return err
 }
 
-// Holding are connections that stay open and idle until Release.
+// Holding describes connections that stay open and idle until Release.
 type Holding struct {
 	Target
 	N int
 }
 
-// Hold opens them. Each makes one round trip, so that it reaches the server.
+// Hold opens the connections of a Holding. Each makes one round trip, so that it reaches the server.
 func (c *ExchangeClient) Hold(h Holding, _ *struct{}) error {
 	const workers = 32
 	var mu sync.Mutex
@@ -338,7 +338,7 @@ func (c *ExchangeClient) holdOne(t Target) (net.Conn, error) {
 	return conn, nil
 }
 
-// Release closes them.
+// Release closes the connections that Hold opened.
 func (c *ExchangeClient) Release(struct{}, *struct{}) error {
 	for _, conn := range c.held {
 		_ = closeWithReset(conn) // leaves no port in TIME-WAIT

@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/lab/crew"
 )
 
-// Load is very many MPTCP connections between two hosts of a benchmark.
+// Load describes many MPTCP connections between two hosts of a benchmark.
 type Load struct {
 	// At is the server's address and its first port; there are Ports of them,
 	// and the client takes them in turn.
@@ -34,7 +34,7 @@ type Load struct {
 	Pulse  time.Duration
 }
 
-// LoadServerPart and LoadClientPart are the programs of its two ends.
+// LoadServerPart and LoadClientPart are the names of the programs of the two ends.
 const (
 	LoadServerPart = "load-server"
 	LoadClientPart = "load-client"
@@ -94,7 +94,7 @@ func accept(l net.Listener) error {
 	}
 }
 
-// answer sends each line back; an empty one ends the connection.
+// answer sends each line back. An empty line ends the connection.
 func answer(conn net.Conn) {
 	defer conn.Close()
 	r := bufio.NewReaderSize(conn, 64)
@@ -149,7 +149,7 @@ func (l *LoadClient) Run(ctx context.Context, _ io.Reader, w io.Writer, _ *slog.
 	return err
 }
 
-// one opens a connection, holds it and has it closed.
+// one opens a connection, holds it and makes the server close it.
 func (l *LoadClient) one(ctx context.Context, d *net.Dialer, i int) error {
 	conn, err := d.DialContext(ctx, "tcp", l.port(i).String())
 	if err != nil {
@@ -165,7 +165,7 @@ func (l *LoadClient) one(ctx context.Context, d *net.Dialer, i int) error {
 	return end(conn)
 }
 
-// hold keeps a connection open for as long as planned.
+// hold keeps a connection open for the time Hold.
 func (l *LoadClient) hold(ctx context.Context, conn net.Conn, active bool) error {
 	if !active {
 		return crew.Pause(ctx, l.Hold)
@@ -181,11 +181,10 @@ func (l *LoadClient) hold(ctx context.Context, conn net.Conn, active bool) error
 	return nil
 }
 
-// loadPatience limits how long the other end may take to answer.
+// loadPatience limits the wait for an answer of the other end.
 const loadPatience = 20 * time.Second
 
-// echo sends a line and waits for it to come back: from then on both ends have
-// confirmed MPTCP.
+// echo sends a line and waits until it comes back. Then both ends have confirmed MPTCP.
 func echo(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(loadPatience)); err != nil {
 		return err
@@ -198,7 +197,7 @@ func echo(conn net.Conn) error {
 	return err
 }
 
-// end has the server close the connection.
+// end makes the server close the connection.
 func end(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(loadPatience)); err != nil {
 		return err

@@ -37,8 +37,8 @@ var mappingClients = []string{"alice", "bob"}
 
 func (p mappingPlan) total() int { return len(mappingClients) * p.rounds * p.each }
 
-// mappings fills a waypoint with mappings, and compares it with one that has a
-// single one, and with one that has rules as in 2017.
+// mappings fills a waypoint with mappings. It compares it with a waypoint that has a single mapping, and with one that
+// has rules as in 2017.
 func mappings(ctx context.Context, o Options) ([]Measurement, error) {
 	return compareMappings(ctx, o, mappingPlan{
 		rounds: 10, each: 5000, original: time.Minute, goodputs: 20, goodputSeconds: 1, connects: 300,
@@ -83,8 +83,7 @@ func compareMappings(ctx context.Context, o Options, plan mappingPlan) (found []
 	return mappingFigures(rates, memory, original, ways), nil
 }
 
-// fill has the clients request all mappings, in rounds. It returns the mappings granted per second in each
-// round.
+// fill makes the clients request all mappings, in rounds. It returns the mappings granted per second in each round.
 func (s *network) fill(ctx context.Context, plan mappingPlan) (rates []float64, err error) {
 	var askers []*asker
 	for _, client := range mappingClients {
@@ -119,8 +118,7 @@ type mappedRoute struct {
 	connects []float64      // ms
 }
 
-// mappedRoutes are one mapping among very many, the only one, and the last of the
-// original's.
+// mappedRoutes are one mapping among thousands, the only one at a waypoint, and the last of the original's rules.
 type mappedRoutes struct{ many, one, original mappedRoute }
 
 func (w *mappedRoutes) all() []*mappedRoute { return []*mappedRoute{&w.many, &w.one, &w.original} }
@@ -149,7 +147,7 @@ func (s *network) mappedRoutes(ctx context.Context, port int, o original) (*mapp
 	return &w, nil
 }
 
-// measureGoodput has the ways carry plain TCP in turns.
+// measureGoodput measures plain TCP over the routes in turns.
 func (s *network) measureGoodput(ctx context.Context, w *mappedRoutes, plan mappingPlan) error {
 	stop, err := s.serveIperf(ctx, w.servers())
 	defer stop()
