@@ -70,8 +70,7 @@ func defaults() *Config {
 			Kinds:     kinds,
 			Selection: SelectWorth,
 			Mptcpify:  MptcpifyNone,
-			// HTTPS, and the other registered ports of protocols that begin with
-			// a TLS handshake.
+			// HTTPS, and the other registered ports of protocols that begin with a TLS handshake.
 			TLSPorts: []int{443, 465, 563, 636, 853, 989, 990, 992, 993, 994, 995, 5061, 8443},
 			// A waypoint could not reach these for us, and would learn which ones we use.
 			Exclude:   prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),

@@ -35,8 +35,7 @@ func Accept(granted, ranges, used []netip.Prefix) ([]netip.Addr, error) {
 	return accepted, nil
 }
 
-// Conflict returns an error if a tunnel's address overlaps a network in use on this
-// host; nil if it does not.
+// Conflict returns an error if a tunnel's address overlaps a network in use on this host; nil if it does not.
 func Conflict(a netip.Addr, used []netip.Prefix) error {
 	for _, u := range used {
 		if u.Contains(a) {

@@ -19,12 +19,11 @@ import (
 
 // Load describes many MPTCP connections between two hosts of a benchmark.
 type Load struct {
-	// At is the server's address and its first port; there are Ports of them,
-	// and the client takes them in turn.
+	// At is the server's address and its first port; there are Ports of them, and the client takes them in turn.
 	At    netip.AddrPort
 	Ports int
-	// Rate is connections per second, over Duration; each is held for Hold and
-	// then closed by the server, so that no port of the client's has to rest.
+	// Rate is connections per second, over Duration; each is held for Hold and then closed by the server, so that no
+	// port of the client's has to rest.
 	Rate     int
 	Duration time.Duration
 	Hold     time.Duration

@@ -223,8 +223,7 @@ func (s *network) iperfOnce(ctx context.Context, from string, to netip.AddrPort,
 	return said.End.Received.BitsPerSecond / 1e6, nil
 }
 
-// measureConnect times connect(): with the first packet the waypoint looks for
-// the mapping.
+// measureConnect times connect(): with the first packet the waypoint looks for the mapping.
 func (s *network) measureConnect(ctx context.Context, w *mappedRoutes, plan mappingPlan) error {
 	for _, port := range w.servers() {
 		if err := s.serveLoad(ctx, Load{At: netip.AddrPortFrom(s.Host(serverHost).Addr4(), port), Ports: 1}); err != nil {

@@ -1,6 +1,5 @@
-// Package stats has the few statistics the lab reports. It is pure; the
-// scenario language, the tables and the plots share it so that the median in
-// an expectation is the median in the table and the line in the box.
+// Package stats has the few statistics the lab reports. It is pure; the scenario language, the tables and the plots
+// share it so that the median in an expectation is the median in the table and the line in the box.
 package stats
 
 import (
@@ -18,8 +17,8 @@ type Summary struct {
 	Outliers                 []float64 // beyond the whiskers, ascending
 }
 
-// Summarize computes a Summary. Whiskers reach to the furthest values within
-// 1.5 interquartile ranges of the box (Tukey).
+// Summarize computes a Summary. Whiskers reach to the furthest values within 1.5 interquartile ranges of the box
+// (Tukey).
 func Summarize(sample []float64) Summary {
 	nan := math.NaN()
 	if len(sample) == 0 {
@@ -65,8 +64,8 @@ func SD(sample []float64) float64 {
 	return math.Sqrt(sum / float64(len(sample)-1))
 }
 
-// Quantile returns the q-th quantile, 0..1, interpolated linearly between order
-// statistics (Hyndman and Fan's type 7, the default of R and NumPy).
+// Quantile returns the q-th quantile, 0..1, interpolated linearly between order statistics (Hyndman and Fan's type 7,
+// the default of R and NumPy).
 func Quantile(sample []float64, q float64) float64 {
 	if len(sample) == 0 {
 		return math.NaN()
