@@ -136,7 +136,7 @@ func (l *loop) hearEarly(p *pair) bool {
 		l.refuse(p)
 		return false
 	case n > 0: // an end is read again later
-		l.wasRead(&p.client, n, room)
+		p.client.wasRead(n, room)
 		o.heard = append(o.heard, l.buffer[:n]...)
 	}
 	return true
@@ -185,7 +185,7 @@ func (l *loop) await(p *pair) {
 			l.refuse(p)
 			return
 		}
-		l.wasRead(&p.server, n, openingMost)
+		p.server.wasRead(n, openingMost)
 		o.said = append(o.said, l.buffer[:n]...)
 		used, done, errno := o.dial.Await(o.said)
 		if errno != 0 {

@@ -17,14 +17,6 @@ func (l *loop) startWrite(e *end) {
 	}
 }
 
-// keepUrgent has an end lose no urgent byte. Without the option, a read that begins at one skips it, and no other does.
-func (l *loop) keepUrgent(e *end) {
-	if e.is&isWhole == 0 {
-		e.is |= isWhole
-		l.sockets.keepUrgent(int(e.fd))
-	}
-}
-
 // A connection gets what only long ones need between settleAfter and twice that time after it began to connect to its server.
 const settleAfter = time.Second
 

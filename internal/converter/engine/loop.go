@@ -277,7 +277,6 @@ func (l *loop) onEnd(e *end, events uint32) {
 	}
 	if events&unix.EPOLLPRI != 0 {
 		e.is |= isUrgent
-		l.keepUrgent(e)
 	}
 	if e.is&isTCP != 0 && events&unix.EPOLLRDHUP != 0 && events&(unix.EPOLLPRI|unix.EPOLLERR|unix.EPOLLHUP) == 0 {
 		e.is |= isEnding

@@ -93,7 +93,7 @@ func (l *loop) readAndWrite(e *end) (moved int, errno syscall.Errno) {
 		e.is |= isDone
 		return 0, 0
 	}
-	l.wasRead(e, got, int(e.chunk))
+	e.wasRead(got, int(e.chunk))
 	if got < int(e.chunk) && e.is&isEnding != 0 {
 		e.is |= isDone
 	}

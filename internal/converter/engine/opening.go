@@ -102,7 +102,7 @@ func (l *loop) hear(p *pair) {
 			l.refuse(p)
 			return
 		}
-		l.wasRead(&p.client, n, openingMost)
+		p.client.wasRead(n, openingMost)
 		o.heard = append(o.heard, l.buffer[:n]...)
 		l.step(p, o.front.Read(o.heard))
 	}

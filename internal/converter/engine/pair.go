@@ -35,7 +35,6 @@ const (
 	isEmpty         // there is nothing to read before the next event
 	isMarked        // its stream has an end, an error or an urgent byte in it, at which a read stops
 	isUrgent        // it is TCP, and has had an urgent byte, which a splice does not pass
-	isWhole         // its urgent bytes are read, too
 	isBroken        // it has an error, such as a reset
 	isEnding        // it is TCP, and the end of its stream has arrived: a read that gets less than it asked for gets the last bytes
 	isWritten       // something was written to it
@@ -50,13 +49,9 @@ func (e *end) peer() *end {
 }
 
 // wasRead notes that a read got n bytes of at most most. After less than that, Linux reports an event when there is
-// more to read, so that the read which would only return EAGAIN is saved. After as many, the next read may begin at an urgent byte
-// of which no event has come yet.
-func (l *loop) wasRead(e *end, n, most int) {
-	switch {
-	case n == most:
-		l.keepUrgent(e)
-	case e.is&isMarked == 0:
+// more to read, so that the read which would only return EAGAIN is saved.
+func (e *end) wasRead(n, most int) {
+	if n < most && e.is&isMarked == 0 {
 		e.is |= isEmpty
 	}
 }
@@ -84,6 +79,9 @@ func (l *loop) add(p *pair, e *end, fd int, is state) error {
 		l.ends = append(l.ends, make([]*end, max(64, len(l.ends)))...)
 	}
 	l.ends[fd] = e
+	if is&isMPTCP == 0 {
+		l.sockets.keepUrgent(fd) // before anything is read: a read without it skips an urgent byte
+	}
 	return l.watch(fd, l.serial, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLPRI|unix.EPOLLET)
 }
 
