@@ -14,7 +14,7 @@ import (
 func (s *Serving) given(snap *waypoint.Snapshot) api.Given {
 	operator, now := s.terms.Load(), snap.Giving
 	out := api.Given{
-		Open: !now.Closed(), Until: now.Until, UsedBytes: now.Used, QuotaBytes: now.Quota,
+		Open: !now.Closed(), Until: now.Until, Hours: windows(operator.Hours), UsedBytes: now.Used, QuotaBytes: now.Quota,
 		Allow: append([]netip.Prefix{}, operator.Allow...), Deny: append([]netip.Prefix{}, operator.Deny...),
 		DenyPorts: append([]int{}, operator.DenyPorts...),
 		Bandwidth: int64(operator.Bandwidth), BandwidthPerMember: int64(operator.BandwidthPerMember),
@@ -25,7 +25,6 @@ func (s *Serving) given(snap *waypoint.Snapshot) api.Given {
 	if now.Quota > 0 {
 		out.Renews = now.Renews
 	}
-	out.Hours = windows(operator.Hours)
 	for i := range snap.Limited {
 		out.Members = append(out.Members, givenTo(&snap.Limited[i]))
 	}

@@ -1,6 +1,8 @@
 package serving
 
 import (
+	"slices"
+
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/waypoint"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
@@ -23,18 +25,26 @@ func (s *Serving) Reconfigure(c *config.Config) error {
 
 // mappedOnly reports whether the operator limits a member's servers, so that it can have mapped detours only.
 func (s *Serving) mappedOnly(member string) bool {
-	return memberTerms(*s.terms.Load())[member].Servers.Limits()
+	members := s.terms.Load().Members
+	i := slices.IndexFunc(members, func(m config.MemberTerms) bool { return m.Name == member })
+	return i >= 0 && narrowing(&members[i]).Limits()
 }
 
 // memberTerms returns the operator's limits of single members, by name.
 func memberTerms(operator config.Waypoint) map[string]waypoint.MemberTerms {
 	terms := make(map[string]waypoint.MemberTerms, len(operator.Members))
-	for _, m := range operator.Members {
-		t := waypoint.MemberTerms{Servers: egress.Narrowing{Only: m.Only, Deny: m.Deny}, Hours: m.Hours, Quota: uint64(m.MonthlyQuota)}
-		for _, port := range m.Ports {
-			t.Servers.Ports = append(t.Servers.Ports, uint16(port))
-		}
-		terms[m.Name] = t
+	for i := range operator.Members {
+		m := &operator.Members[i]
+		terms[m.Name] = waypoint.MemberTerms{Servers: narrowing(m), Hours: m.Hours, Quota: uint64(m.MonthlyQuota)}
 	}
 	return terms
+}
+
+// narrowing returns the operator's limits on the servers that a member may reach.
+func narrowing(m *config.MemberTerms) egress.Narrowing {
+	n := egress.Narrowing{Only: m.Only, Deny: m.Deny}
+	for _, port := range m.Ports {
+		n.Ports = append(n.Ports, uint16(port))
+	}
+	return n
 }
