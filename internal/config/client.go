@@ -30,7 +30,7 @@ type Client struct {
 	Waypoints         []Peer         `toml:"waypoint"`
 }
 
-// Selection says how a client selects detours and uses subflows.
+// Selection is the rule by which a client selects detours and uses subflows.
 type Selection string
 
 const (
@@ -85,7 +85,7 @@ func (c Convert) IncomingConverters() []string {
 	return slices.Compact(names)
 }
 
-// UseConverter says for which servers converters are used.
+// UseConverter is the choice of servers that are reached through converters.
 type UseConverter string
 
 const (

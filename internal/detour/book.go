@@ -239,7 +239,7 @@ func (b *Book) Refused(a Ask, r Refusal, now time.Time) []path.Event {
 	return []path.Event{forbidden(a, r.Why, wait)}
 }
 
-// forbidden tells that the waypoint forwards nothing to a server, and for how long it is not asked again.
+// forbidden returns the event that the waypoint forwards nothing to a server. It is not asked again until wait is over.
 func forbidden(a Ask, why string, wait time.Duration) path.Event {
 	return path.ServerRefused{Waypoint: a.Via.Waypoint, Addr: a.Via.Addr, Server: a.Server, Err: errors.New(why), For: wait}
 }

@@ -143,17 +143,18 @@ func (c *Client) Learned(server netip.AddrPort, mptcp bool) {
 	c.exchange(request{kind: kindLearned, server: server, mptcp: mptcp})
 }
 
-// Suspect tells the relay that a converter may have failed.
+// Suspect reports to the relay that a converter may have failed.
 func (c *Client) Suspect(converter netip.AddrPort) {
 	c.exchange(request{kind: kindSuspect, server: converter})
 }
 
-// Unserved tells the relay that a converter could not be reached, or did not answer the Convert message for a server in time.
+// Unserved reports to the relay that a converter did not serve a connection to a server: it could not be reached, or did not
+// answer in time.
 func (c *Client) Unserved(converter, server netip.AddrPort) {
 	c.exchange(request{kind: kindUnserved, server: server, converter: converter})
 }
 
-// Refused tells the relay that a converter refused to connect to a server.
+// Refused reports to the relay that a converter was reached, and refused to connect to a server.
 func (c *Client) Refused(converter, server netip.AddrPort) {
 	c.exchange(request{kind: kindRefused, server: server, converter: converter})
 }

@@ -64,8 +64,8 @@ const (
 	// unreachedFor is how long connections go directly to a server that was reached neither through a converter nor directly.
 	// Programs then get the kernel's own error, and not that of a relay that has accepted the connection before.
 	unreachedFor = 10 * time.Second
-	// refusalsMost is how many servers in a row a converter may refuse. For one or two of them, a program may have used up the
-	// converter's ports.
+	// refusalsMost is the number of different servers after which a converter that refuses them all, one after the other, counts
+	// as failed. It is not one or two: a program may have used up the converter's ports to these.
 	refusalsMost = 4
 	// suspectPause is at least between two questions to a converter whether it works.
 	suspectPause = 3 * time.Second

@@ -82,7 +82,7 @@ func New(list []config.Policy) Ports {
 	return p
 }
 
-// Search says which ports a Searcher is to find: some to each of several paths to a server.
+// Search is a request to a Searcher for ports on several paths to a server.
 type Search struct {
 	Server     netip.AddrPort
 	Paths      int
