@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
 )
@@ -21,24 +22,21 @@ func Given(w io.Writer, g api.Given) error {
 }
 
 // givenMembers describes what members with terms of their own may use, a line for each.
-func (p *printer) givenMembers(indent string, list []api.GivenMember) {
-	for _, m := range list {
+func (p *printer) givenMembers(indent string, members []api.GivenMember) {
+	for _, m := range members {
 		parts := []string{"may open connections"}
 		if !m.Open {
-			parts[0] = "may open no connections: " + map[api.ClosedCause]string{api.QuotaTraffic: "this month's quota is used up", api.OutsideHours: "it is outside the hours"}[m.Closed]
-			if !m.Until.IsZero() {
-				parts[0] += ", until " + m.Until.Local().Format("Mon 2 Jan 15:04")
+			why := quotaUsedUp
+			if m.Closed == api.OutsideHours {
+				why = "it is outside the hours"
 			}
+			parts[0] = "may open no connections: " + why + untilDay(m.Until)
 		}
-		for _, limit := range []struct{ name, words string }{
+		parts = append(parts, named([]list{
 			{"only", join(m.Only)}, {"denied", join(m.Deny)}, {"ports", join(m.Ports)}, {"hours", join(m.Hours)},
-		} {
-			if limit.words != "" {
-				parts = append(parts, limit.name+": "+limit.words)
-			}
-		}
+		})...)
 		if m.QuotaBytes > 0 {
-			parts = append(parts, fmt.Sprintf("quota: %s of %s used this month (%.0f %%)", bytes(m.UsedBytes), bytes(m.QuotaBytes), 100*float64(m.UsedBytes)/float64(m.QuotaBytes)))
+			parts = append(parts, "quota: "+usedOf(m.UsedBytes, m.QuotaBytes))
 		}
 		p.linef("%smember %s: %s", indent, m.Member, strings.Join(parts, "; "))
 	}
@@ -74,14 +72,21 @@ func standing(g api.Given) string {
 			why += " (`dcol waypoint on` opens it)"
 		}
 	case api.QuotaTraffic:
-		why = "this month's quota is used up"
+		why = quotaUsedUp
 	case api.OutsideHours:
 		why = "it is outside its hours"
 	}
-	if !g.Until.IsZero() {
-		why += ", until " + g.Until.Local().Format("Mon 2 Jan 15:04")
+	return "Members may open no connections through this waypoint: " + why + untilDay(g.Until) + "."
+}
+
+const quotaUsedUp = "this month's quota is used up"
+
+// untilDay returns words for the end of a state, if it is known.
+func untilDay(t time.Time) string {
+	if t.IsZero() {
+		return ""
 	}
-	return "Members may open no connections through this waypoint: " + why + "."
+	return ", until " + t.Local().Format("Mon 2 Jan 15:04")
 }
 
 func hours(g api.Given) string {
@@ -93,20 +98,22 @@ func hours(g api.Given) string {
 
 // destinations describes the operator's lists; docs/security.md explains them.
 func destinations(g api.Given) string {
-	text := "public addresses"
-	for _, list := range []struct {
-		name  string
-		words string
-	}{
-		{"allowed", join(g.Allow)},
-		{"denied", join(g.Deny)},
-		{"denied ports", join(g.DenyPorts)},
-	} {
-		if list.words != "" {
-			text += "; " + list.name + ": " + list.words
+	return strings.Join(append([]string{"public addresses"}, named([]list{
+		{"allowed", join(g.Allow)}, {"denied", join(g.Deny)}, {"denied ports", join(g.DenyPorts)},
+	})...), "; ")
+}
+
+// list is a list of the operator's, with its name. The words are empty if it is.
+type list struct{ name, words string }
+
+// named returns the lists that are not empty, each behind its name.
+func named(lists []list) (parts []string) {
+	for _, l := range lists {
+		if l.words != "" {
+			parts = append(parts, l.name+": "+l.words)
 		}
 	}
-	return text
+	return parts
 }
 
 func join[T any](list []T) string {
@@ -121,8 +128,12 @@ func quota(g api.Given) string {
 	if g.QuotaBytes == 0 {
 		return "none"
 	}
-	return fmt.Sprintf("%s of %s used this month (%.0f %%), renews on %s", bytes(g.UsedBytes), bytes(g.QuotaBytes),
-		100*float64(g.UsedBytes)/float64(g.QuotaBytes), g.Renews.Local().Format("2 Jan 15:04"))
+	return usedOf(g.UsedBytes, g.QuotaBytes) + ", renews on " + g.Renews.Local().Format("2 Jan 15:04")
+}
+
+// usedOf returns the used part of a quota, both in bytes.
+func usedOf(used, quota uint64) string {
+	return fmt.Sprintf("%s of %s used this month (%.0f %%)", bytes(used), bytes(quota), 100*float64(used)/float64(quota))
 }
 
 func bandwidth(g api.Given) string {
