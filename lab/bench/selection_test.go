@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/racetest"
 	"github.com/detour-collective/dcol/internal/units"
 	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/jsonfile"
@@ -90,7 +91,8 @@ func smallAlive(t *testing.T, o Options) {
 }
 
 // Every part of the suite has plain TCP or is about gaps, has what dcol chooses, and gives figures with a target.
-func TestSelectionSuite(t *testing.T) {
+func TestSimulatedSelectionSuite(t *testing.T) {
+	racetest.Skip(t)
 	_, suite, err := scenarios.Find("selection")
 	if err != nil {
 		t.Fatal(err)

@@ -218,7 +218,7 @@ func (w *world) undetoured() {
 func TestMonthlyQuota(t *testing.T) {
 	w := withKinds(newWorld(t), "wireguard", "in-band")
 	offers := "offers = [\"wireguard\", \"in-band\"]\n"
-	w.configure(bob, waypointConfig(labAllowed+offers+"monthly_quota = \"10MB\"\nbandwidth = \"400mbit\"\n"))
+	w.configure(bob, waypointConfig(labAllowed+offers+"monthly_quota = \"3MB\"\nbandwidth = \"400mbit\"\n"))
 	w.startBoth()
 	w.kindIs("wireguard", "ready")
 	w.kindIs("in-band", "ready")
@@ -232,10 +232,10 @@ func TestMonthlyQuota(t *testing.T) {
 	w.undetoured()
 	x.goesOn()
 	g := w.given()
-	if g.Closed != "quota-traffic" || g.UsedBytes != 10e6 || g.QuotaBytes != 10e6 || !g.Until.Equal(g.Renews) || g.Bandwidth != 400e6 {
+	if g.Closed != "quota-traffic" || g.UsedBytes != 3e6 || g.QuotaBytes != 3e6 || !g.Until.Equal(g.Renews) || g.Bandwidth != 400e6 {
 		t.Errorf("bob says %+v", g)
 	}
-	if said := w.dcol(bob, "waypoint"); !strings.Contains(said, "quota: 10.0 MB of 10.0 MB used this month (100 %)") ||
+	if said := w.dcol(bob, "waypoint"); !strings.Contains(said, "quota: 3.0 MB of 3.0 MB used this month (100 %)") ||
 		!strings.Contains(said, "this month's quota is used up, until ") {
 		t.Errorf("dcol waypoint says:\n%s", said)
 	}
@@ -252,10 +252,10 @@ func TestMonthlyQuota(t *testing.T) {
 	x.endsWell()
 
 	// Twice as much may be given after all; what was used counts.
-	w.configure(bob, waypointConfig(labAllowed+offers+"monthly_quota = \"20MB\"\n"))
+	w.configure(bob, waypointConfig(labAllowed+offers+"monthly_quota = \"6MB\"\n"))
 	w.restart(bob)
 	w.waypointUp()
-	if g := w.given(); !g.Open || g.UsedBytes < 10e6 || g.UsedBytes > 11e6 {
+	if g := w.given(); !g.Open || g.UsedBytes < 3e6 || g.UsedBytes > 4e6 {
 		t.Errorf("bob says %+v", g)
 	}
 }

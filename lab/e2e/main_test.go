@@ -27,7 +27,7 @@ var (
 )
 
 // fileSize makes transfers last as long as tests need.
-const fileSize = 64 << 20
+const fileSize = 32 << 20
 
 func TestMain(m *testing.M) {
 	testbed.Stage() // hosts and wires start as this executable
