@@ -1,6 +1,9 @@
 package path
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Sound returns what contradicts itself in the Manager's state, or nil.
 func (m *Manager) Sound() error {
@@ -62,3 +65,6 @@ func (m *Manager) Unsettled() int { return len(m.unsettled.ended) + len(m.unsett
 
 // Explores reports whether a connection explores.
 func (m *Manager) Explores(token Token) bool { return m.views.explores(token) }
+
+// JoinTrip returns the round trip of a subflow's join from its first sample.
+func JoinTrip(s *Sample) time.Duration { return s.joinTrip() }

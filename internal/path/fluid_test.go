@@ -63,6 +63,7 @@ type transfer struct {
 	holes         bool    // data over the direct path waits for a lost packet
 	window        float64 // bits that may be under way, because the receiver puts the data in order; 0: no limit
 	held          string  // the waypoint for whose data the other subflows wait; empty: none
+	stopped       string  // the waypoint for whose data the sender stops on the other subflows; empty: none
 	log           []string
 }
 
@@ -338,7 +339,7 @@ func (f *fluid) prepare() (all []*lane) {
 				l.cap = min(l.cap, ahead)
 			}
 			switch {
-			case d.paused:
+			case d.paused, d.stopped != "" && l.waypoint != d.stopped && d.carries(d.stopped):
 				l.cap = 0
 			case d.held != "" && l.waypoint != d.held && d.over(d.held) != nil:
 				l.cap = min(l.cap, 0.1*f.ways[l.waypoint].links[0].rate)

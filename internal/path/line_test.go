@@ -251,7 +251,7 @@ func TestFullLineIsNotTheBottleneck(t *testing.T) {
 		if share := 8 * float64(d.bytes-before) / sum / 120; share < 0.95 {
 			t.Errorf("%d: %.3f: %v", i, share, d.log)
 		}
-		if !carries(d, "one") || !carries(d, "other") {
+		if !d.carries("one") || !d.carries("other") {
 			t.Errorf("%d: %v", i, d.log)
 		}
 	}

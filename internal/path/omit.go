@@ -14,10 +14,11 @@ import (
 // connections to that network of servers. If the sum stays, the detour stands by from then on. If it falls, the
 // detour carries again at once.
 //
-//   - Only a detour that is likely to make the others wait is omitted. It has a much longer queue than the others, or
-//     loses packets.
+//   - Only a detour that is likely to make the others wait is omitted. It has a much longer queue than the others, loses
+//     packets, or is so slow that the others pause while it carries one burst.
 //   - The cost is bounded. A detour is omitted only if what it carries in omitCosts is a small share of what the
-//     connection has carried. So detours that carry little are omitted first, and one that carries much never is.
+//     connection has carried. So detours that carry little are omitted first, and one that carries much never is. The
+//     bound does not apply if the others miss about as much in their pauses as the detour carries.
 //   - Detours that stand by carry again as soon as the sum falls, the subflows that carry change or lose packets, or
 //     all of them stall (stall.go). One after the other, they also carry again for another comparison, at growing
 //     intervals.
@@ -48,7 +49,7 @@ const (
 	// omitFailsIn is the time after which an omission fails if more than half of what the detours carried is missing.
 	omitFailsIn = 800 * time.Millisecond
 	// omitDrains is the time after which the comparison begins even if a detour's queue has not drained.
-	omitDrains = 2500 * time.Millisecond
+	omitDrains = 4 * time.Second
 	// omitMost is the time after which an omission ends without a result.
 	omitMost = 8 * time.Second
 	// omitMay is the share of what a connection has carried, and carries in omitCredit, that its omissions may cost.
@@ -63,6 +64,18 @@ const (
 	omitQueues = 2
 	// omitLoss is the share of lost packets from which a detour makes the others wait.
 	omitLoss = 0.01
+	// sendBurst is the number of bits that Linux' scheduler gives to a subflow at a time (MPTCP_SEND_BURST_SIZE).
+	sendBurst = 8 * 64 << 10
+	// sendTrips is the number of round trips for which Linux' send buffer holds what a subflow carries
+	// (tcp_sndbuf_expand).
+	sendTrips = 2
+	// pausesFrom is the time without data from which the fastest subflow pauses.
+	pausesFrom = 100 * time.Millisecond
+	// pausesCost is the share of what a slow detour carries that the others must miss. They also miss what shorter pauses
+	// cost, which are not seen.
+	pausesCost = 0.5
+	// pausesOver is the time over which the share of pauses is averaged.
+	pausesOver = 3 * time.Second
 	// omitPart is the largest part of the connection's data that an omitted detour carries.
 	omitPart = 0.25
 	// omitGap is the time to the next omission after one that failed. It doubles each time, up to challengeGapMost.
@@ -82,6 +95,9 @@ type omissions struct {
 	due         time.Time
 	gap, stands time.Duration
 	spent       float64 // bits that omissions have cost
+	missed      float64 // what the fastest subflow would carry in its pauses, in bits a second
+	paused      float64 // share of pauses in the last seconds
+	repaired    bool    // the direct path was repaired at the last sample
 	line        lineSigns
 
 	trial        []*subflow // detours that are omitted now
@@ -112,7 +128,10 @@ func (o *omissions) looks(t turn) bool {
 func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 	o := &t.tryouts.omissions
 	carrying := t.carriers()
-	hole := o.line.isRecent(t.now) && t.has((*subflow).isRepaired)
+	repaired := (o.line.isRecent(t.now) || t.has((*subflow).addsNothing)) && t.has(t.isRepaired)
+	hole := repaired || o.repaired // the first sample afterwards has what arrived meanwhile
+	o.repaired = repaired
+	o.pauses(t, carrying)
 	steady := !t.busy() && !hole && slices.ContainsFunc(carrying, t.presses) && t.areSteady(carrying)
 	o.sum.take(carrying, steady, total, flows, t.now)
 	if hole {
@@ -198,17 +217,20 @@ func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 		}
 		return s.aside.since
 	}
-	for _, s := range t.carriers() {
-		if was, is := s.habits.fall.Rates(); is < othersKeep*was {
-			return best // a detour that collapses has another reason (flee.go)
-		}
-	}
+	// A detour that collapses has another reason (flee.go), unless it pauses because of a slow one.
+	collapses := slices.ContainsFunc(t.carriers(), func(s *subflow) bool {
+		was, is := s.habits.fall.Rates()
+		return is < othersKeep*was
+	})
 	burden := func(s readySubflow) float64 {
 		loss, _ := s.loses(t.now)
 		return waits(s.habits.step.trip, loss).Seconds() / max(s.rate, 1)
 	}
 	for _, s := range m.ready(t) {
-		if s.detour.Kind.own() || !t.suspicious(s.subflow) || s.rate > omitPart*own || s.rate*omitCosts.Seconds() > budget {
+		if s.detour.Kind.own() || !t.suspicious(s.subflow) || s.rate > omitPart*own {
+			continue
+		}
+		if !t.pausesOthers(s.subflow) && (collapses || s.rate*omitCosts.Seconds() > budget) {
 			continue
 		}
 		if best.subflow == nil || cmp.Or(omitted(s).Compare(omitted(best)), cmp.Compare(burden(best), burden(s))) < 0 {
@@ -224,16 +246,71 @@ func (t turn) suspicious(s *subflow) bool {
 	if known && loss >= measure.Bad {
 		return false // it is set aside for that as soon as it is certain (lossy.go), and the history remembers that
 	}
-	return known && loss >= omitLoss || s.queue() >= omitQueue &&
+	return known && loss >= omitLoss || t.pausesOthers(s) || s.queue() >= omitQueue &&
 		!t.has(func(x *subflow) bool {
 			return x != s && !x.backup && x.measuredAt(t.now) && x.queue()*omitQueues > s.queue()
 		})
 }
 
-// isRepaired reports whether a direct path that carries delivers nothing now, because lost packets are sent again.
-func (s *subflow) isRepaired() bool {
-	return s.direct && s.up && !s.backup && s.habits != nil && s.habits.step.received+s.habits.step.acked == 0 && (s.habits.step.gap || s.dry() >= repairsDry)
+// pausesOthers reports whether the others pause because a subflow is slow, and miss about as much as it carries.
+func (t turn) pausesOthers(s *subflow) bool {
+	rate, known := t.steadyRate(s)
+	return known && t.tryouts.omissions.missed > pausesCost*rate && t.isSlow(s)
 }
+
+// pauses takes one sample of the pauses of the subflow that carries most: it delivers nothing and misses nothing while
+// another delivers.
+func (o *omissions) pauses(t turn, carrying []*subflow) {
+	var fastest *subflow
+	most := 0.0
+	for _, s := range carrying {
+		if rate, known := t.steadyRate(s); known && rate > most {
+			fastest, most = s, rate
+		}
+	}
+	if fastest == nil {
+		return
+	}
+	share := 0.0
+	if fastest.dry() >= pausesFrom && !fastest.hasGap() && t.has((*subflow).delivers) {
+		share = 1
+	}
+	o.paused += min(1, fastest.habits.step.elapsed.Seconds()/pausesOver.Seconds()) * (share - o.paused)
+	o.missed = most * o.paused / max(1-o.paused, 0.1)
+}
+
+// isSlow reports whether the sender's buffer may fill while a subflow carries one burst. What the others carry meanwhile
+// comes later in the stream, and stays in the buffer.
+func (t turn) isSlow(s *subflow) bool {
+	rate, known := t.steadyRate(s)
+	if !known || rate <= 0 {
+		return false
+	}
+	others, room := 0.0, sendTrips*rate*s.habits.step.trip.Seconds()
+	for _, x := range t.carriers() {
+		if r, known := t.steadyRate(x); x != s && known {
+			others += r
+			room += sendTrips * r * x.habits.step.trip.Seconds()
+		}
+	}
+	return sendBurst/rate*others > room
+}
+
+// hasDrained reports whether nothing comes any more on a subflow that was set aside.
+func (s *subflow) hasDrained() bool {
+	return s.dry() >= drainsDry && !s.hasGap()
+}
+
+// isRepaired reports whether a direct path that carries delivers nothing now, because lost packets are sent again.
+func (t turn) isRepaired(s *subflow) bool {
+	if !s.direct || !s.up || s.backup || s.habits == nil || s.habits.step.received+s.habits.step.acked > 0 {
+		return false
+	}
+	return s.habits.step.gap || s.dry() >= repairsDry && !t.has((*subflow).delivers)
+}
+
+// delivers reports whether data has just arrived on a subflow.
+func (s *subflow) delivers() bool { return s.habits != nil && s.habits.step.received > 0 }
 
 // queue returns the part of the present round trip that is spent in queues.
 func (s *subflow) queue() time.Duration { return s.habits.step.trip - s.habits.trip.Base() }
@@ -251,7 +328,7 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 	}
 	age := t.now.Sub(o.began)
 	if o.from.at.IsZero() {
-		drained := !slices.ContainsFunc(o.trial, func(s *subflow) bool { return s.dry() < drainsDry })
+		drained := !slices.ContainsFunc(o.trial, func(s *subflow) bool { return !s.hasDrained() })
 		if age >= drainsLeast && drained || age >= omitDrains {
 			o.from = reading{t.now, total}
 		}

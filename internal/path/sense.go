@@ -101,7 +101,7 @@ const closeGap = 500 * time.Millisecond
 // take adds one sample. received and acked are the payload since the last one.
 func (s *senses) take(sm *Sample, now time.Time, received, acked uint64) {
 	if s.minRTT == 0 {
-		s.minRTT = sm.MinRTT // measured at the join, when there was no queue
+		s.minRTT = sm.joinTrip()
 	}
 	if s.at.IsZero() || now.Sub(s.at) > closeGap {
 		s.habits = nil
@@ -122,6 +122,18 @@ func (s *senses) take(sm *Sample, now time.Time, received, acked uint64) {
 	case s.waiting.IsZero() || s.lastAnswer().After(s.waiting):
 		s.waiting = now
 	}
+}
+
+// synAgain is the time after which a SYN without an answer is sent again (RFC 6298, section 2).
+const synAgain = time.Second
+
+// joinTrip returns the round trip of the join, when there was no queue. If the SYN was sent again, Linux may measure from
+// the first one on, and the waits for an answer do not count.
+func (sm *Sample) joinTrip() time.Duration {
+	if sm.Retransmitted == 0 {
+		return sm.MinRTT
+	}
+	return sm.MinRTT % synAgain
 }
 
 // setsOut reports whether this host recently sent data and waits for an answer.
