@@ -7,12 +7,12 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// cursor identifies the chosen row. It stays with its connection or waypoint when that moves.
+// cursor identifies the chosen row. It follows its connection or waypoint when that moves to another place.
 type cursor struct {
 	onWaypoints bool
 	set         bool // a row of connections is chosen
 	id          rowID
-	at          int // its place
+	at          int // its place in the list
 	waypoint    waypointID
 	waypointAt  int
 }
@@ -24,7 +24,7 @@ type waypointID struct {
 
 func idOf(w *api.Waypoint) waypointID { return waypointID{w.Name, w.Addr} }
 
-// settle finds the chosen rows again. If one has ended, that in its place is chosen.
+// settle finds the chosen rows again. If one has ended, the row at its place is chosen.
 func (c *cursor) settle(rows []row, waypoints []api.Waypoint) {
 	if c.set {
 		if at := slices.IndexFunc(rows, func(r row) bool { return r.id == c.id }); at >= 0 {
@@ -60,7 +60,7 @@ func (c *cursor) putWaypoint(at int, waypoints []api.Waypoint) {
 	c.waypointAt, c.waypoint = at, idOf(&waypoints[at])
 }
 
-// move moves the cursor by so many rows. The first move puts it on the first row.
+// move moves the cursor by a number of rows, up if by is negative. The first move puts it on the first row.
 func (c *cursor) move(by int, rows []row, waypoints []api.Waypoint) {
 	switch {
 	case c.onWaypoints:

@@ -19,11 +19,11 @@ type Event struct {
 	Style Style
 }
 
-// mostAlike limits the connections that are named one by one if the same happened to them at once. Of more, the number
-// is shown.
+// mostAlike limits the connections that are named one by one if the same happened to them at once. Of more connections,
+// only the number is shown.
 const mostAlike = 3
 
-// connKey identifies a connection. Tokens are used again, so its start belongs to it.
+// connKey identifies a connection. It includes the start, because the kernel reuses tokens.
 type connKey struct {
 	token string
 	since int64
@@ -34,7 +34,7 @@ func keyOf(c *api.Connection) connKey { return connKey{c.Token, c.Since.UnixNano
 // subKey identifies a subflow of a connection.
 type subKey struct{ local, remote netip.AddrPort }
 
-// Differences returns the events between two states, in an order that does not depend on chance.
+// Differences returns the events between two states. Equal states always give the same order.
 func Differences(old, now *api.Status, at time.Time) []Event {
 	d := difference{at: at, grouped: make(map[string][]happening)}
 	if !old.Since.Equal(now.Since) {
@@ -76,7 +76,7 @@ type difference struct {
 	order   []string // of the groups
 }
 
-// happening is something that happened to one of many.
+// happening is something that happened to one connection, and perhaps to others at once.
 type happening struct {
 	server netip.AddrPort
 	text   string

@@ -14,9 +14,9 @@ const mostEvents = 500
 // feed holds the agent's last state, the history of rates, and the events.
 type feed struct {
 	status api.Status
-	heard  time.Time // when the state came; zero: there is none yet
-	since  time.Time // when the agent began to be silent; zero: it answers
-	silent string    // why
+	heard  time.Time // when the state arrived; zero: none has yet
+	since  time.Time // when the agent stopped answering; zero: it answers
+	silent string    // why it does not answer
 
 	in, out   history
 	conns     map[connKey]*connHistory
@@ -28,18 +28,18 @@ type feed struct {
 type connHistory struct {
 	all  history
 	subs map[subKey]*subHistory
-	// level is the order of magnitude of the recent rate, in steps of a factor of about three. Sorted by the rate
-	// itself, connections would change places all the time.
+	// level is the order of magnitude of the recent rate, in steps of a factor of about three. Connections are sorted
+	// by it, because their order would change all the time if they were sorted by the rate itself.
 	level float64
 }
 
-// subHistory remembers the rates of a subflow, and the segments that were sent.
+// subHistory remembers the rates of a subflow, and how many segments were sent.
 type subHistory struct {
 	rates history
 	sent  sentHistory
 }
 
-// rank finds the level. It changes only when the rate is clearly beyond it.
+// rank updates the level. The level changes only if the rate is clearly outside it.
 func (h *connHistory) rank() {
 	const lately, beyond = 10, 0.25
 	exact := 0.0
@@ -66,7 +66,7 @@ func (f *feed) take(s api.Status, now time.Time) {
 	f.measure()
 }
 
-// fail accepts that the agent does not answer.
+// fail records that the agent does not answer.
 func (f *feed) fail(err error, now time.Time) {
 	if f.since.IsZero() {
 		f.since = now
@@ -128,11 +128,11 @@ func (f *feed) measure() {
 	f.out.add(out)
 }
 
-// load returns the rates through each address of a waypoint now, to this host and from it.
+// load returns the present rates through each address of a waypoint, to this host and from it.
 func (f *feed) load() map[waypointID]rates { return loads(using(&f.status)) }
 
-// passes returns the address of its waypoint that a detour uses: the one that it leads to, or for a tunnel the one where
-// its kind is ready.
+// passes returns the waypoint's address that a subflow uses: the one to which it leads, or for a tunnel an address at
+// which tunnels of its kind are ready.
 func passes(s *api.Subflow, list []api.Waypoint) (id waypointID) {
 	for i := range list {
 		w := &list[i]

@@ -19,7 +19,7 @@ func (h *history) add(bps float64) {
 	h.n++
 }
 
-// last returns the rate that is so many samples old, and 0 if there is none.
+// last returns the rate of age samples ago, or 0 if there is none.
 func (h *history) last(age int) float64 {
 	if h == nil || age >= min(h.n, samples) {
 		return 0
@@ -27,7 +27,7 @@ func (h *history) last(age int) float64 {
 	return float64(h.rates[(h.n-1-age)%samples])
 }
 
-// mean returns the mean of the last rates, at most count of them.
+// mean returns the mean of the last rates, of at most count.
 func (h *history) mean(count int) float64 {
 	if h == nil || h.n == 0 {
 		return 0
@@ -40,10 +40,11 @@ func (h *history) mean(count int) float64 {
 	return sum / float64(count)
 }
 
-// quiet is the rate at which the tallest bar of a chart begins: keepalives of an idle connection stay low.
+// quiet is the least rate for which a chart has its tallest bar. So the keepalives of an idle connection give low bars.
 const quiet = 20_000
 
-// spark draws the last rates as bars, the latest at the right. The tallest is the highest rate that is shown.
+// spark draws the last rates as bars, the latest at the right. The highest rate shown has the tallest bar, if it is at
+// least quiet.
 func (h *history) spark(columns int, bars []rune) string {
 	if columns <= 0 {
 		return ""

@@ -97,7 +97,7 @@ func (m *Model) moved(k Key) bool {
 	return true
 }
 
-// reply answers the question. Any key that is no answer means no.
+// reply handles the answer to the question. Any key that is not one of the answers means no.
 func (m *Model) reply(k Key) []Request {
 	r, ok := m.asking.answers[k]
 	m.asking = nil

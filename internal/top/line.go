@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// Style is the look of a text. It carries no meaning that the words lack, because terminals without colours, and
-// people, may not tell the styles apart.
+// Style is the look of a text. The words alone give the whole meaning, because some terminals and some people cannot
+// tell styles apart.
 type Style uint8
 
 // The styles.
@@ -46,7 +46,7 @@ func (l Line) String() string {
 // width returns the number of terminal columns that a text takes.
 func width(s string) int { return displaywidth.String(s) }
 
-// clean makes text from others safe. Most of it is plain ASCII and is returned as it is.
+// clean removes control characters from others' text. Most text is plain ASCII and is returned unchanged.
 func clean(s string) string {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -56,7 +56,7 @@ func clean(s string) string {
 	return s
 }
 
-// fit returns a text that takes exactly so many columns, cut with a mark or padded.
+// fit returns a text cut or padded to the given number of columns. The text cut marks where it was cut.
 func fit(s string, columns int, right bool, cut string) string {
 	if columns <= 0 {
 		return ""
@@ -74,7 +74,7 @@ func fit(s string, columns int, right bool, cut string) string {
 	return s + pad
 }
 
-// cutTo shortens a line to so many columns.
+// cutTo shortens a line to the given number of columns, and marks where it was cut.
 func (l Line) cutTo(columns int, mark string) Line {
 	var out Line
 	for _, s := range l {
@@ -99,7 +99,7 @@ func (l Line) width() (sum int) {
 	return sum
 }
 
-// chosen returns the line as the row under the cursor, over all columns.
+// chosen returns the line as the row under the cursor, as wide as the screen.
 func (l Line) chosen(columns int) Line {
 	return Line{{fit(l.String(), columns, false, ""), Chosen}}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/ui"
 )
 
-// window returns which rows of a list are shown so that one of them is among them. Without one, the first are.
+// window returns which rows of a list are shown so that row at is among them. If at is negative, the first rows are.
 func window(n, space, at int) (from, to int) {
 	if at >= space {
 		from = at - space + 1
@@ -50,7 +50,7 @@ func (s *screen) waypointTable() table {
 	return newTable(columns, order, s.columns, s.gap(), s.cut)
 }
 
-// waypoints shows so many waypoints.
+// waypoints fills the given number of rows with the waypoints' table.
 func (s *screen) waypoints(rows int) {
 	m := s.m
 	list := m.waypoints()
@@ -87,8 +87,8 @@ func (s *screen) waypoints(rows int) {
 	}
 }
 
-// distinct returns the name of a waypoint; if it has several addresses, with the family of this one, or with the address if
-// it has several of the family.
+// distinct returns a name that tells a waypoint's address from its others. If the waypoint has another address, it adds
+// the family, or the address if another one is of the same family.
 func distinct(list []api.Waypoint, i int) string {
 	w, several, alike := &list[i], false, false
 	for j := range list {
@@ -108,7 +108,7 @@ func distinct(list []api.Waypoint, i int) string {
 	return w.Name + ", IPv6"
 }
 
-// wish returns the operator's will for a waypoint, as a suffix of its name.
+// wish returns the operator's wish about a waypoint, as a suffix of its name.
 func wish(s api.Steering, name string) string {
 	is := func(w api.Steered) bool { return w.Name == name }
 	switch {
@@ -156,7 +156,7 @@ const (
 func (s *screen) connectionTable() table {
 	title := "CONNECTION by " + s.m.list.by.String()
 	if f := s.m.list.filter; f != "" && !s.m.typing {
-		title = "FILTER " + f + ", by " + s.m.list.by.String() // what hides connections must be seen
+		title = "FILTER " + f + ", by " + s.m.list.by.String() // otherwise users forget that connections are hidden
 	}
 	columns := []column{
 		cPath:     {title: title, width: 25, most: 44},
@@ -187,7 +187,7 @@ func (s *screen) connectionTable() table {
 	return newTable(columns, order, s.columns, s.gap(), s.cut)
 }
 
-// connections fills so many rows.
+// connections fills the given number of rows with the connections' table.
 func (s *screen) connections(rows int) {
 	if rows < 2 {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Load has the rates of all subflows through an address of a waypoint in bits per second; without a waypoint, those of the
-// direct paths.
+// Load has the rates of all subflows through an address of a waypoint, or on the direct path if there is no waypoint.
+// Rates are in bits per second.
 type Load struct {
 	Waypoint string         `json:"waypoint,omitempty"`
 	Addr     netip.AddrPort `json:"address"`
@@ -17,7 +17,7 @@ type Load struct {
 	Send     float64        `json:"send_bps"`
 }
 
-// Loads returns the load of the direct paths and of each address that something moves through, in a fixed order.
+// Loads returns the load of the direct paths, and of each waypoint's address that carries data, in a fixed order.
 func Loads(u *api.Using) []Load {
 	sums := loads(u)
 	list := make([]Load, 0, len(sums))
@@ -35,7 +35,7 @@ func loads(u *api.Using) map[waypointID]rates {
 			s, id := &u.Connections[i].Subflows[j], waypointID{}
 			if s.Waypoint != "" {
 				if id = passes(s, u.Waypoints); id == (waypointID{}) {
-					id.name = s.Waypoint // it is no longer listed
+					id.name = s.Waypoint // it is not in the list any more
 				}
 			}
 			sums[id] = rates{sums[id].in + s.ReceiveRate, sums[id].out + s.SendRate}

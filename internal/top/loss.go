@@ -9,11 +9,11 @@ import (
 const (
 	// lossSamples is the number of states over which loss is computed.
 	lossSamples = 10
-	// leastSegments is how many segments must have been sent meanwhile: of fewer, the share says nothing.
+	// leastSegments is the least number of segments sent in that time for which the share is shown.
 	leastSegments = 20
 )
 
-// segments counts what this host sent on a subflow since it began, and what of that it sent again.
+// segments counts the segments that this host sent on a subflow since it began, and how many it retransmitted.
 type segments struct{ sent, again uint64 }
 
 func (n segments) plus(more segments) segments {
@@ -31,7 +31,7 @@ func (h *sentHistory) add(s *api.Subflow) {
 	h.n++
 }
 
-// lately returns what was counted during the last states.
+// lately returns the segments sent during the last lossSamples states.
 func (h *sentHistory) lately() segments {
 	if h.n == 0 {
 		return segments{}
@@ -39,12 +39,12 @@ func (h *sentHistory) lately() segments {
 	last := h.counts[(h.n-1)%len(h.counts)]
 	first := h.counts[max(h.n-len(h.counts), 0)%len(h.counts)]
 	if last.sent < first.sent || last.again < first.again {
-		return segments{} // the kernel did not tell
+		return segments{} // the kernel gave no counts
 	}
 	return segments{last.sent - first.sent, last.again - first.again}
 }
 
-// sent returns what was counted of a row lately.
+// sent returns the segments of a row that were sent lately.
 func (f *feed) sent(r *row) (sum segments) {
 	h := f.conns[r.id.conn]
 	if h == nil {
@@ -58,7 +58,7 @@ func (f *feed) sent(r *row) (sum segments) {
 	return sum
 }
 
-// loss returns the share of segments that were sent again, or a dash if too few were sent.
+// loss returns the share of segments that were retransmitted, or a dash if too few were sent.
 func (n segments) loss() cell {
 	if n.sent < leastSegments {
 		return cell{"-", Dim}

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// panel is a text over the whole screen.
+// panel is a text that covers the screen.
 type panel struct {
 	title string
 	lines []string
 	top   int
 	left  int
-	waits netip.AddrPort // for the agent's answer about this server
+	waits netip.AddrPort // the server that the agent was asked to explain
 	token string         // of the connection that the user asked about
 }
 
@@ -24,7 +24,7 @@ func newPanel(title, text string) *panel {
 	return p
 }
 
-// sideways is the number of columns by which the arrow keys move a panel.
+// sideways is the number of columns by which the left and right keys move a panel.
 const sideways = 8
 
 // pressed handles a key, and reports whether the panel is to be closed.
@@ -52,8 +52,8 @@ func (p *panel) pressed(k Key) bool {
 	return false
 }
 
-// view returns the panel's lines for a screen. It also bounds how far the keys have moved the text: only here it is known how much
-// of it fits.
+// view returns the panel's lines for a screen. It also bounds how far the keys have moved the text, because only here
+// it is known how much of the text fits.
 func (p *panel) view(columns, rows int, cut string) []Line {
 	lines := make([]Line, 0, rows)
 	lines = append(lines, Line{{fit(p.title, columns, false, cut), Title}})
@@ -77,11 +77,11 @@ func (p *panel) view(columns, rows int, cut string) []Line {
 	return append(lines, Line{{"esc", Strong}, {" back  ", Dim}, {"arrows", Strong}, {" scroll", Dim}}.cutTo(columns, cut))
 }
 
-// gap separates the columns of a table, and the words of the help from their explanations.
+// gap separates the columns of a table, and the words of the help text from their explanations.
 const gap = "  "
 
-// fold breaks a line of text that is too long for the columns. What follows the last gap goes below the rest if it is a sentence; the
-// columns of a table stay as they are, and can be moved sideways.
+// fold breaks a line that is too long. The text after the last gap goes below the rest if it is a sentence. A table's
+// columns are not broken: the user can move them sideways.
 func fold(line string, columns int) []string {
 	if width(line) <= columns {
 		return []string{line}
@@ -106,7 +106,7 @@ func fold(line string, columns int) []string {
 	return append([]string{strings.TrimRight(head, " ")}, hang(strings.Repeat(" ", under), last, under, columns)...)
 }
 
-// hang wraps a text behind a head, with its further lines below an indentation.
+// hang wraps a text behind a head, and indents the lines after the first.
 func hang(head, text string, indent, columns int) []string {
 	lines := wrap(text, columns-max(width(head), indent))
 	for i := range lines {
@@ -118,7 +118,7 @@ func hang(head, text string, indent, columns int) []string {
 	return lines
 }
 
-// afterColumns returns the rest of a text after its first columns.
+// afterColumns returns the text without its first columns.
 func afterColumns(s string, columns int) string {
 	for columns > 0 && s != "" {
 		r := []rune(s)[0]
@@ -128,7 +128,7 @@ func afterColumns(s string, columns int) string {
 	return s
 }
 
-// wrap breaks a text into lines, between words where that is possible.
+// wrap breaks a text into lines, between words if possible.
 func wrap(s string, columns int) []string {
 	var lines []string
 	line := ""

@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Agent answers requests as the agent does. *api.Client implements it.
+// Agent answers requests, as *api.Client does.
 type Agent interface {
 	Status(context.Context) (api.Status, error)
 	Why(context.Context, api.WhyRequest) (api.Why, error)
@@ -22,35 +22,36 @@ type Agent interface {
 }
 
 const (
-	// often is the shortest time between two questions to the agent, and between two updates of the clock.
+	// often is the shortest time between two requests to the agent, and the time between two updates of the clock.
 	often = time.Second
-	// seldom is the longest time between two questions.
+	// seldom is the longest time between two requests.
 	seldom = 10 * time.Second
-	// share bounds the part of one processor that this program may use. With very many connections it asks less often.
+	// share is the part of one processor that this program may use. If there are very many connections, it asks less
+	// often.
 	share = 0.01
-	// stopping bounds the wait for the kernel to stop this program.
+	// stopping bounds the wait until the kernel has stopped this program.
 	stopping = 2 * time.Second
-	// patience bounds the wait for an answer of the agent.
+	// patience bounds the wait for an answer.
 	patience = 10 * time.Second
 )
 
-// every returns the time between two questions to the agent, if one costs so much processor time.
+// every returns the time between two requests to the agent, if each costs the given processor time.
 func every(cost time.Duration) time.Duration {
 	wait := time.Duration(float64(cost) / share)
-	// Whole seconds: the clock and the ages change with the rates.
+	// Whole seconds, so that the clock and the ages change together with the rates.
 	wait = (wait + often - 1).Truncate(often)
 	return min(max(wait, often), seldom)
 }
 
-// Run shows the agent's state on this process' terminal until the user quits or ctx ends. If the agent does not answer
-// the first question, Run returns the error. Later it shows errors on the screen, and goes on asking.
+// Run shows the agent's state on this process's terminal until the user quits or ctx ends. If the agent does not answer
+// the first request, Run returns the error. Later it shows errors on the screen and keeps asking.
 func Run(ctx context.Context, agent Agent) error {
 	first, err := agent.Status(ctx)
 	if err != nil {
 		return err
 	}
-	// With 1,000 connections each state is megabytes of short-lived memory, whose collection would cost a fifth of
-	// this program's time.
+	// With 1,000 connections each state takes megabytes of short-lived memory. Collecting it at the usual rate would
+	// take a fifth of this program's time.
 	debug.SetGCPercent(400)
 	terminal, err := openTerminal()
 	if err != nil {
@@ -62,7 +63,7 @@ func Run(ctx context.Context, agent Agent) error {
 		agent: agent, terminal: terminal, styles: styles(), look: Look{ASCII: terminal.CharacterSet() != "UTF-8"},
 		messages: make(chan Message), every: often,
 	}
-	defer func() { p.terminal.Fini() }() // which Ctrl-Z may have replaced; a second call does nothing
+	defer func() { p.terminal.Fini() }() // Ctrl-Z may have replaced the terminal; a second Fini does nothing
 	p.model.Handle(Answered{first, often}, time.Now())
 	return p.loop(ctx)
 }
@@ -77,9 +78,9 @@ type program struct {
 	size     [2]int       // columns and rows of the last picture
 	messages chan Message // from goroutines that wait for the agent
 	every    time.Duration
-	asked    time.Time     // the last question for the state
-	open     bool          // it has not been answered yet
-	spent    time.Duration // processor time, when the last state came
+	asked    time.Time     // when the state was requested last
+	open     bool          // the request has not been answered yet
+	spent    time.Duration // processor time used until the last state arrived
 	cost     time.Duration // processor time from one state to the next, smoothed
 }
 
@@ -100,7 +101,7 @@ func (p *program) loop(ctx context.Context) error {
 		case msg := <-p.messages:
 			p.arrived(msg)
 		case now := <-clock.C:
-			// A question is due a little before the tick, as ticks are never exact.
+			// Half the interval is enough, because ticks never come exactly on time.
 			if !p.open && now.Sub(p.asked) > p.every-often/2 {
 				p.ask(ctx, now)
 				continue
@@ -116,13 +117,13 @@ func (p *program) loop(ctx context.Context) error {
 func (p *program) paint() {
 	columns, rows := p.terminal.Size()
 	if before := p.size; before != [2]int{} && before != [2]int{columns, rows} {
-		p.terminal.Sync() // otherwise cells outside of the new size may stay
+		p.terminal.Sync() // otherwise cells outside the new size may stay
 	}
 	p.size = [2]int{columns, rows}
 	paint(p.terminal, View(&p.model, time.Now(), columns, rows, p.look), p.styles)
 }
 
-// ask asks for the state.
+// ask requests the agent's state.
 func (p *program) ask(ctx context.Context, now time.Time) {
 	p.asked, p.open = now, true
 	p.await(ctx, func(ctx context.Context) Message {
@@ -134,7 +135,7 @@ func (p *program) ask(ctx context.Context, now time.Time) {
 	})
 }
 
-// await has a goroutine wait for the agent.
+// await waits for the agent's answer in a goroutine.
 func (p *program) await(ctx context.Context, question func(context.Context) Message) {
 	go func() {
 		limited, cancel := context.WithTimeout(ctx, patience)
@@ -147,7 +148,7 @@ func (p *program) await(ctx context.Context, question func(context.Context) Mess
 	}()
 }
 
-// arrived hands a message to the model. It measures the processor time of this program between two states.
+// arrived hands a message to the model. It also measures the processor time that this program used between two states.
 func (p *program) arrived(msg Message) {
 	switch a := msg.(type) {
 	case Answered:
@@ -155,7 +156,7 @@ func (p *program) arrived(msg Message) {
 		used := processorTime()
 		cost := used - p.spent
 		p.spent = used
-		// Slowly, so that one costly moment changes little.
+		// A smoothed value, so that one costly moment changes little.
 		p.cost += (cost - p.cost) / 8
 		p.every = every(p.cost)
 		a.Every = p.every
@@ -166,8 +167,9 @@ func (p *program) arrived(msg Message) {
 	p.model.Handle(msg, time.Now())
 }
 
-// events handles an event of the terminal and those that wait behind it, and reports whether the program ends. They have one picture in
-// common: over a slow line, a picture for each of many keys would arrive long after the last key.
+// events handles an event of the terminal and those already waiting behind it, and reports whether the program ends.
+// The caller draws once for all of them: over a slow line, one picture for each key would arrive long after the last
+// key.
 func (p *program) events(ctx context.Context, e tcell.Event, ok bool) (done bool, err error) {
 	for {
 		if !ok {
@@ -225,7 +227,7 @@ func (p *program) carryOut(ctx context.Context, r Request) {
 
 // suspend gives the terminal back to the shell until the user continues the program.
 func (p *program) suspend() (done bool, err error) {
-	// The library's Suspend leaves a reader behind, which races with Resume.
+	// The library's Suspend leaves a reader behind that races with Resume.
 	p.terminal.Fini()
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, unix.SIGCONT)
@@ -233,8 +235,8 @@ func (p *program) suspend() (done bool, err error) {
 	if err := unix.Kill(0, unix.SIGTSTP); err != nil {
 		return true, fmt.Errorf("stop this program: %w", err)
 	}
-	// The program stops a moment after the call, and the terminal must not be taken before. Without a shell that could
-	// continue it, the kernel does not stop it at all.
+	// The program stops a moment after the call. The terminal must not be opened before that. If no shell could
+	// continue the program, the kernel does not stop it at all.
 	select {
 	case <-continued:
 	case <-time.After(stopping):

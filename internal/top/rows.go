@@ -14,7 +14,7 @@ type order int
 
 // The orders. Within each, the oldest connection is first.
 const (
-	byTraffic order = iota // recent traffic
+	byTraffic order = iota // by recent traffic
 	byAge
 	byServer
 	byRTT
@@ -39,12 +39,12 @@ type row struct {
 	sub  *api.Subflow // nil: the connection itself
 }
 
-// listing is the order, the filter and the folding of connections.
+// listing says how connections are sorted, filtered and folded.
 type listing struct {
 	by     order
 	filter string
 	folded bool             // subflows are not shown
-	other  map[connKey]bool // connections for which folded does not hold
+	other  map[connKey]bool // connections folded otherwise
 }
 
 // rows returns the rows of all connections that fit the filter.
@@ -72,8 +72,8 @@ func (l *listing) rows(f *feed) []row {
 	return rows
 }
 
-// shows reports whether a connection fits the filter: the server's address, the note, or a subflow's path or state
-// contains each of the filter's words.
+// shows reports whether a connection fits the filter. Each word of the filter must occur in the server's address, the
+// note, or a subflow's path or state.
 func (l *listing) shows(c *api.Connection) bool {
 	if l.filter == "" {
 		return true
@@ -93,7 +93,7 @@ func (l *listing) shows(c *api.Connection) bool {
 }
 
 func (l *listing) sort(list []*api.Connection, f *feed) {
-	// Each key is computed once: the list is long.
+	// Each key is computed only once, because the list may be long.
 	type keyed struct {
 		c   *api.Connection
 		key float64
@@ -132,7 +132,7 @@ func (l *listing) key(c *api.Connection, f *feed) float64 {
 	return 0
 }
 
-// roundTrip returns the shortest of a connection's subflows, 0 if there is none.
+// roundTrip returns the shortest round trip of a connection's subflows, or 0 if none is known.
 func roundTrip(c *api.Connection) float64 {
 	least := 0.0
 	for _, s := range c.Subflows {

@@ -3,8 +3,8 @@ package top
 // column describes a column of a table.
 type column struct {
 	title string
-	width int  // the least, if it stretches
-	most  int  // how wide it may become; 0: it does not stretch
+	width int  // the least width, if it stretches
+	most  int  // the greatest width; 0: it does not stretch
 	right bool // aligned to the right, as numbers are
 }
 
@@ -14,15 +14,16 @@ type cell struct {
 	style Style
 }
 
-// table has the columns that fit into a width. The widths depend on nothing else, so columns stay where they are.
+// table has columns that fit into a given width. The columns' widths do not depend on the cells, so columns stay where
+// they are.
 type table struct {
 	columns []column
-	widths  []int // 0: there is no room for it
+	widths  []int // 0: the column has no room
 	gap     int
 	cut     string
 }
 
-// newTable gives columns their widths. Important columns are first in order, and get room first.
+// newTable gives columns their widths. order lists the columns by importance: the first get room first.
 func newTable(columns []column, order []int, total, gap int, cut string) table {
 	t := table{columns: columns, widths: make([]int, len(columns)), gap: gap, cut: cut}
 	left := total

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// boundedTty corrects the size of a terminal that lies about it: the library keeps a cell for each place.
+// boundedTty bounds the size that a terminal reports, because the library keeps a cell for each place on the screen.
 type boundedTty struct{ tcell.Tty }
 
 func (t boundedTty) WindowSize() (size tcell.WindowSize, err error) {
@@ -19,7 +19,7 @@ func (t boundedTty) WindowSize() (size tcell.WindowSize, err error) {
 	return size, err
 }
 
-// openTerminal returns this process' terminal, ready to draw.
+// openTerminal returns this process's terminal, ready to draw.
 func openTerminal() (tcell.Screen, error) {
 	if name := os.Getenv("TERM"); name == "" || name == "dumb" {
 		return nil, fmt.Errorf("dcol top needs a terminal whose cursor it can move, and TERM is %q: use dcol status, or set TERM", name)
@@ -31,8 +31,8 @@ func openTerminal() (tcell.Screen, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the terminal: %w", err)
 	}
-	// Without negotiation the terminal is asked nothing: one that does not answer would delay the start, and an
-	// answer that comes late over a slow line would be taken for keys.
+	// Without negotiation the library asks the terminal nothing. A terminal that does not answer would delay the start,
+	// and an answer that comes late over a slow line would be taken for keys.
 	screen, err := tcell.NewTerminfoScreenFromTty(boundedTty{tty}, tcell.OptNegotiation(false))
 	if err == nil {
 		err = screen.Init()
@@ -43,8 +43,8 @@ func openTerminal() (tcell.Screen, error) {
 	return screen, nil
 }
 
-// styles are the colours and attributes of each Style. The library leaves colours out where NO_COLOR is set, so each
-// style that matters also has an attribute, or differs in its words.
+// styles returns the colours and attributes of each Style. The library leaves out colours if NO_COLOR is set, so each
+// style that matters also has an attribute, or is used for different words.
 func styles() []tcell.Style {
 	d := tcell.StyleDefault
 	return []tcell.Style{
@@ -60,7 +60,7 @@ func styles() []tcell.Style {
 	}
 }
 
-// paint puts the lines on the screen. What has not changed is not sent.
+// paint draws the lines on the screen. The library sends only what has changed.
 func paint(screen tcell.Screen, lines []Line, styles []tcell.Style) {
 	screen.Clear()
 	for y, line := range lines {
@@ -73,7 +73,7 @@ func paint(screen tcell.Screen, lines []Line, styles []tcell.Style) {
 	screen.Show()
 }
 
-// names are the names of the keys that Model knows.
+// names has the keys that Model knows, by the library's number.
 var names = map[tcell.Key]Key{
 	tcell.KeyUp: "up", tcell.KeyDown: "down", tcell.KeyLeft: "left", tcell.KeyRight: "right",
 	tcell.KeyPgUp: "pgup", tcell.KeyPgDn: "pgdn", tcell.KeyHome: "home", tcell.KeyEnd: "end",
@@ -81,7 +81,7 @@ var names = map[tcell.Key]Key{
 	tcell.KeyBackspace: "backspace", tcell.KeyCtrlC: "ctrl-c", tcell.KeyCtrlL: "ctrl-l", tcell.KeyCtrlZ: "ctrl-z",
 }
 
-// keyOfEvent returns the key of an event, empty if it means nothing.
+// keyOfEvent returns the key of an event, or an empty one if Model does not know it.
 func keyOfEvent(e *tcell.EventKey) Key {
 	if e.Key() == tcell.KeyRune {
 		if e.Modifiers()&(tcell.ModCtrl|tcell.ModAlt|tcell.ModMeta) != 0 {

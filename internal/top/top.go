@@ -1,6 +1,16 @@
-// Package top shows the agent's state on a whole terminal, live: connections with their subflows, waypoints, problems
-// and events. Model holds all state. Its method Handle accepts a message and the time, and returns the requests to the
-// agent. View renders the state as lines. Neither does I/O. Run connects both to a terminal and to the agent.
+// Package top shows the agent's state live on a whole terminal: connections with their subflows, waypoints, problems
+// and events. Package web uses its Differences and Loads.
+//
+// Model holds all state. Its method Handle accepts a message and the time, and returns requests to the agent. View
+// renders a Model as lines. Neither does I/O. Run connects both to a terminal and to the agent.
+//
+//	program.go terminal.go     Run: asking the agent, drawing on the terminal
+//	top.go keys.go cursor.go   Model: messages, keys, the chosen row
+//	feed.go history.go loss.go the last state, rates and losses over time
+//	difference.go load.go      events between two states, rates by waypoint
+//	rows.go                    sorting, filtering and folding connections
+//	view.go lists.go panel.go  View: the parts of the screen
+//	line.go table.go           styled text, columns
 package top
 
 import (
@@ -51,10 +61,10 @@ func (Key) message()       {}
 // Request is an output of a Model, which the caller carries out: AskWhy, AskSteer or Quit.
 type Request interface{ request() }
 
-// AskWhy asks the agent to explain its decisions about a server.
+// AskWhy requests an explanation of the agent's decisions about a server.
 type AskWhy struct{ Server netip.AddrPort }
 
-// AskSteer changes which waypoints are taken.
+// AskSteer requests a change of which waypoints are used.
 type AskSteer struct{ Request api.SteerRequest }
 
 // Quit ends the program.
@@ -64,25 +74,25 @@ func (AskWhy) request()   {}
 func (AskSteer) request() {}
 func (Quit) request()     {}
 
-// Model is the state of the program. The zero value has heard nothing yet.
+// Model is the state of the program. The zero value has no answer from the agent yet.
 type Model struct {
 	feed    feed
 	every   time.Duration
-	waiting *Answered // while frozen: the last answer
-	frozen  time.Time // since when; zero: not
+	waiting *Answered // the last answer while the picture is frozen
+	frozen  time.Time // when the picture was frozen; zero: it is not
 	list    listing
 	cursor  cursor
 	rows    []row // of connections, in order
-	typing  bool  // the filter
+	typing  bool  // the user types the filter
 	asking  *question
 	panel   *panel
 	notice  string
 }
 
-// question asks the user before something is done.
+// question asks the user to confirm an action.
 type question struct {
 	text string
-	// answers has a request for each key that does something.
+	// answers has the requests of the keys that confirm.
 	answers map[Key]api.SteerRequest
 }
 
@@ -113,7 +123,7 @@ func (m *Model) answered(a Answered, now time.Time) {
 	m.refresh()
 }
 
-// refresh makes the rows anew and keeps the cursor on its row.
+// refresh makes the rows again and keeps the cursor on its row.
 func (m *Model) refresh() {
 	m.rows = m.list.rows(&m.feed)
 	m.cursor.settle(m.rows, m.waypoints())
@@ -121,7 +131,7 @@ func (m *Model) refresh() {
 
 func (m *Model) waypoints() []api.Waypoint { return using(&m.feed.status).Waypoints }
 
-// freeze stops the picture, or lets it go on.
+// freeze stops updating the picture, or continues.
 func (m *Model) freeze(now time.Time) {
 	if m.frozen.IsZero() {
 		m.frozen = now
@@ -137,13 +147,13 @@ func (m *Model) freeze(now time.Time) {
 
 func (m *Model) explained(e Explained, now time.Time) {
 	if m.panel == nil || m.panel.waits != e.Server {
-		return // closed meanwhile, or about another server
+		return // the panel was closed meanwhile, or is about another server
 	}
 	if e.Err != nil {
 		m.panel = newPanel(m.panel.title, "The agent gave no answer: "+e.Err.Error())
 		return
 	}
-	// The answer has all connections to the server, of which there may be hundreds.
+	// The answer has all connections to the server, possibly hundreds.
 	if one := slices.IndexFunc(e.Why.Connections, func(c api.Connection) bool { return c.Token == m.panel.token }); one >= 0 {
 		e.Why.Connections, e.Why.Closed = e.Why.Connections[one:one+1], nil
 	}
@@ -176,7 +186,7 @@ func orElse(a, b string) string {
 	return a
 }
 
-// why asks about the server of the row under the cursor.
+// why requests an explanation for the server of the row under the cursor.
 func (m *Model) why() []Request {
 	r := m.cursor.row(m.rows)
 	if m.cursor.onWaypoints || r == nil {
@@ -188,7 +198,8 @@ func (m *Model) why() []Request {
 	return []Request{AskWhy{r.conn.Remote}}
 }
 
-// waypoint returns the name of the waypoint under the cursor, also if the cursor is on a subflow through it.
+// waypoint returns the name of the waypoint under the cursor, or of the one through which the subflow under the cursor
+// leads.
 func (m *Model) waypoint() string {
 	if m.cursor.onWaypoints {
 		return m.cursor.waypoint.name
@@ -199,7 +210,7 @@ func (m *Model) waypoint() string {
 	return ""
 }
 
-// steer asks the user whether a waypoint is to be taken first or never.
+// steer asks the user whether a waypoint shall be used first or never.
 func (m *Model) steer(word string) {
 	name := m.waypoint()
 	if name == "" {
@@ -216,7 +227,7 @@ func (m *Model) steer(word string) {
 	m.asking = &question{fmt.Sprintf("Take %s first? y: yes, o: only %s, n: no", name, name), map[Key]api.SteerRequest{"y": r, "o": only}}
 }
 
-// reset asks the user whether the configuration is to decide about waypoints again.
+// reset asks the user whether the configuration shall decide about waypoints again.
 func (m *Model) reset() {
 	m.asking = &question{"Take waypoints as the configuration says? y: yes, n: no", map[Key]api.SteerRequest{"y": {Word: api.SteerReset}}}
 }

@@ -15,8 +15,7 @@ type Look struct {
 	ASCII bool
 }
 
-// The bounds of the picture. A terminal that claims to be larger is not believed. One without a size gets the usual
-// one.
+// The bounds of the picture, and the size that is used if the terminal does not report one.
 const (
 	leastColumns, leastRows = 20, 5
 	mostColumns, mostRows   = 500, 300
@@ -34,7 +33,8 @@ func Bound(columns, rows int) (int, int) {
 	return min(columns, mostColumns), min(rows, mostRows)
 }
 
-// From these widths on there is room for spaces between numbers, for units in each number, and for reasons.
+// airyColumns is the least width with spaces between numbers and units in each number, wideColumns the least one with
+// reasons.
 const (
 	airyColumns = 100
 	wideColumns = 130
@@ -52,7 +52,8 @@ type screen struct {
 	lines   []Line
 }
 
-// View returns the lines of the screen, from the top: as many as it has rows, none wider than it.
+// View returns the lines of the screen, from the top. There are as many as the screen has rows, and none is wider than
+// the screen.
 func View(m *Model, now time.Time, columns, rows int, look Look) []Line {
 	columns, rows = Bound(columns, rows)
 	s := &screen{m: m, now: now, columns: columns, rows: rows, look: look, cut: "…", bars: []rune("▁▂▃▄▅▆▇█")}
@@ -75,15 +76,15 @@ func View(m *Model, now time.Time, columns, rows int, look Look) []Line {
 
 func (s *screen) add(l Line) { s.lines = append(s.lines, l.cutTo(s.columns, s.cut)) }
 
-// draw shares the rows among the parts. It depends on the numbers of waypoints and problems, and on nothing that
-// changes all the time.
+// draw divides the rows among the parts of the screen. It depends only on the numbers of waypoints and problems, so
+// that the parts seldom move.
 func (s *screen) draw() {
 	if !s.m.frozen.IsZero() {
 		s.now = s.m.frozen
 	}
 	s.header()
 	s.problems(max(s.rows/12, 1))
-	left := s.rows - len(s.lines) - 2 // for the cursor's row and the keys
+	left := s.rows - len(s.lines) - 2 // for the line about the cursor's row and the keys
 	events := 0
 	if s.rows >= 16 {
 		events = 1 + min(s.rows/8, 8)
@@ -100,7 +101,7 @@ func (s *screen) draw() {
 	s.add(s.keys())
 }
 
-// header shows the member, the time, and sums.
+// header shows the member, the time, and the total rates.
 func (s *screen) header() {
 	m := s.m
 	st := &m.feed.status
@@ -187,7 +188,7 @@ func (s *screen) problems(most int) {
 	}
 }
 
-// short returns a rate without its unit but for the first letter: 18.7M.
+// short returns a rate with only the first letter of its unit, such as 18.7M.
 func short(bps float64) string {
 	number, unit, _ := strings.Cut(ui.Rate(bps), " ")
 	if strings.HasPrefix(unit, "bit") {
@@ -196,7 +197,7 @@ func short(bps float64) string {
 	return number + unit[:1]
 }
 
-// rate returns a rate as the width allows.
+// rate returns a rate, shortened if the screen is narrow.
 func (s *screen) rate(bps float64) cell {
 	text := short(bps)
 	if s.columns >= airyColumns {
@@ -208,7 +209,7 @@ func (s *screen) rate(bps float64) cell {
 	return cell{text, Plain}
 }
 
-// bytes returns a number of bytes as the width allows.
+// bytes returns a number of bytes, shortened if the screen is narrow.
 func (s *screen) bytes(n uint64) cell {
 	text := ui.Bytes(n)
 	if s.columns < airyColumns {
@@ -237,7 +238,7 @@ func (s *screen) gap() int {
 	return 1
 }
 
-// mark draws whether a connection's subflows are shown.
+// mark returns the sign that shows whether a connection's subflows are folded.
 func (s *screen) mark(folded bool) string {
 	switch {
 	case s.look.ASCII && folded:
@@ -250,7 +251,7 @@ func (s *screen) mark(folded bool) string {
 	return "▾ "
 }
 
-// events shows the last events, the latest below.
+// events shows the last events, the latest at the bottom.
 func (s *screen) events(rows int) {
 	if rows == 0 {
 		return

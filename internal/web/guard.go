@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// codeLife and sessionLife are how long a code and the session that it opens are valid.
+	// codeLife and sessionLife are the times for which a code, and the session that it opens, are valid.
 	codeLife    = 5 * time.Minute
 	sessionLife = 12 * time.Hour
-	// mostSecrets bounds the codes and the sessions that are valid at a time. The oldest go first.
+	// mostSecrets bounds the codes, and the sessions, that are valid at a time. The oldest are dropped first.
 	mostSecrets = 16
-	// cookieName is the name of the session's cookie. Cookies do not depend on the port.
+	// cookieName is the name of the session's cookie. A browser sends cookies to all ports of a host.
 	cookieName = "dcol-session"
 )
 
@@ -34,8 +34,8 @@ func newGuard() *guard {
 	return &guard{codes: secrets{life: codeLife}, sessions: secrets{life: sessionLife}}
 }
 
-// secrets are random texts that are valid for a time. Only their hashes are kept, so that comparing them leaks nothing
-// by the time it takes.
+// secrets are random texts that are valid for a time. Only their hashes are kept, so that the time of a comparison
+// reveals nothing.
 type secrets struct {
 	life time.Duration
 	list []secret // the oldest first
@@ -71,7 +71,7 @@ func (g *guard) code(r Reader, now time.Time) string {
 	return g.codes.add(r, now)
 }
 
-// open uses up a code and returns a new session, of the same reader.
+// open uses up a code and returns a new session of the same reader.
 func (g *guard) open(code string, now time.Time) (session string, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,7 +84,7 @@ func (g *guard) open(code string, now time.Time) (session string, ok bool) {
 	return g.sessions.add(r, now), true
 }
 
-// reader returns whose session it is, if it is valid.
+// reader returns the reader of a session, if the session is valid.
 func (g *guard) reader(session string, now time.Time) (r Reader, valid bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,8 +95,8 @@ func (g *guard) reader(session string, now time.Time) (r Reader, valid bool) {
 	return g.sessions.list[i].reader, true
 }
 
-// local lets requests through whose browser knows this server by a name of this host itself, and that its own page
-// sends: a page of another site reaches the port by its own name (DNS rebinding), or with its own origin.
+// local rejects requests that other sites' pages cause. Their Host header has the name of the other site (DNS
+// rebinding), or their Origin header does.
 func (g *guard) local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -116,7 +116,8 @@ func (g *guard) local(next http.Handler) http.Handler {
 	})
 }
 
-// isLoopback reports whether a Host header names this host itself. The port may be another one: that of a tunnel.
+// isLoopback reports whether a Host header names this host itself. It accepts any port, because a tunnel may use
+// another one.
 func isLoopback(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -126,8 +127,8 @@ func isLoopback(host string) bool {
 	return name == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// sameOrigin reports whether a request is the page's own, or a user's who opens it. A request that changes something
-// must say so.
+// sameOrigin reports whether a request comes from the page itself, from a user who opens it, or from a program other
+// than a browser. A program may only read, unless it sends the page's origin.
 func sameOrigin(r *http.Request) bool {
 	origin, site := r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site")
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -138,12 +139,12 @@ func sameOrigin(r *http.Request) bool {
 	case site == "same-origin" || site == "none" || navigates:
 		return true
 	}
-	return site == "" && reads // a program that is no browser
+	return site == "" && reads // a program other than a browser
 }
 
 type readerKey struct{}
 
-// session lets requests through that have a session, and notes its Reader.
+// session rejects requests without a valid session, and adds the session's Reader to the others.
 func (g *guard) session(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var reader Reader
@@ -160,13 +161,13 @@ func (g *guard) session(next http.Handler) http.Handler {
 	})
 }
 
-// readerOf returns the Reader that session noted.
+// readerOf returns the Reader that guard.session added.
 func readerOf(r *http.Request) Reader {
 	reader, _ := r.Context().Value(readerKey{}).(Reader)
 	return reader
 }
 
-// logReaders lets requests through whose reader may see the attribution log.
+// logReaders rejects requests of readers who may not see the attribution log.
 func logReaders(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !readerOf(r).Log {
@@ -177,7 +178,7 @@ func logReaders(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// login begins a session with a code, which is not valid afterwards: it stays in the browser's history.
+// login begins a session with a code. The code is used up then, because it stays in the browser's history.
 func (g *guard) login(w http.ResponseWriter, r *http.Request) {
 	session, ok := g.open(r.URL.Query().Get("code"), time.Now())
 	if !ok {

@@ -14,53 +14,53 @@ import (
 )
 
 const (
-	// lookEvery and lookSeldom are the least and most time between two states. Asking for them takes at most usualShare of
-	// a processor, if the agent does nothing else.
+	// lookEvery and lookSeldom are the shortest and the longest time between two states. usualShare is the part of that
+	// time that the agent may take to answer. So it bounds the use of a processor for the page.
 	lookEvery  = time.Second
 	lookSeldom = 10 * time.Second
 	usualShare = 0.01
 	// mostStreams bounds the browsers that are served at a time.
 	mostStreams = 8
-	// mostShown bounds the connections of a state. Those with the highest rates are shown.
+	// mostShown bounds the connections that a state contains. Those with the highest rates are kept.
 	mostShown  = 200
 	mostEvents = 300
-	// usualPatience is how long a browser may take to read one state.
+	// usualPatience is the time that a browser has to read one state.
 	usualPatience = 10 * time.Second
 )
 
-// hub asks for the agent's state while somebody looks, once for all. A slow reader gets the newest state when it has
-// read the last one; nothing is queued for it.
+// hub requests the agent's state while there are readers, and sends it to all of them. It queues nothing: a slow reader
+// gets the newest state after it has read the one before.
 type hub struct {
 	agent    Agent
-	every    time.Duration // the least time between two states
-	share    float64       // of a processor, for asking
-	patience time.Duration // for a browser that reads one
+	every    time.Duration // the shortest time between two states
+	share    float64       // the part of the time that the agent may take to answer
+	patience time.Duration // the time that a browser has to read one state
 
 	mu      sync.Mutex
-	message []byte        // the newest
-	changed chan struct{} // is closed when there is a newer one
+	message []byte        // the newest state
+	changed chan struct{} // closed when there is a newer state
 	streams int
-	begun   chan struct{} // delivers when the first stream begins
+	begun   chan struct{} // receives a value when the first stream begins
 
 	last   *api.Status
 	events []event
 }
 
-// event is what happened at a time.
+// event is a top.Event as JSON.
 type event struct {
 	At    time.Time `json:"at"`
 	Text  string    `json:"text"`
 	Style string    `json:"style"`
 }
 
-// message is what a stream delivers.
+// message is one state, as a stream delivers it.
 type message struct {
 	At     time.Time   `json:"at"`
 	Status *api.Status `json:"status,omitempty"`
-	// Connections is the number of all connections, and Loads has what all of them carry: Status has only the busiest.
+	// Connections is the number of all connections, and Loads is computed from all. Status has only the busiest.
 	Connections int        `json:"connections"`
 	Loads       []top.Load `json:"loads"`
-	Events      []event    `json:"events"` // the newest first
+	Events      []event    `json:"events"` // newest first
 	Error       string     `json:"error,omitempty"`
 }
 
@@ -68,7 +68,7 @@ func newHub(agent Agent) *hub {
 	return &hub{agent: agent, every: lookEvery, share: usualShare, patience: usualPatience, changed: make(chan struct{}), begun: make(chan struct{}, 1)}
 }
 
-// run asks for states until ctx ends.
+// run requests states until ctx ends.
 func (h *hub) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -85,7 +85,7 @@ func (h *hub) run(ctx context.Context) {
 			h.look(ctx)
 			wait = min(max(time.Duration(float64(time.Since(began))/h.share), h.every), lookSeldom)
 		} else {
-			h.last = nil // what happens meanwhile is no news
+			h.last = nil // no events are made from what happens while nobody reads
 		}
 		timer.Reset(wait)
 	}
@@ -97,7 +97,7 @@ func (h *hub) watched() bool {
 	return h.streams > 0
 }
 
-// look asks for a state and publishes it.
+// look requests a state and publishes it.
 func (h *hub) look(ctx context.Context) {
 	now := time.Now()
 	m := message{At: now}
@@ -121,7 +121,7 @@ func (h *hub) look(ctx context.Context) {
 	m.Events = h.events
 	data, err := json.Marshal(m)
 	if err != nil {
-		return // the types can be encoded
+		return // cannot happen with these types
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -172,7 +172,7 @@ func busiest(all []api.Connection) []api.Connection {
 	return out
 }
 
-// stream delivers states as server-sent events until the browser goes, or reads too slowly.
+// stream sends states as server-sent events until the browser disconnects or reads too slowly.
 func (h *hub) stream(w http.ResponseWriter, r *http.Request) {
 	if !h.enter() {
 		http.Error(w, fmt.Sprintf("%d pages are open already: close one", mostStreams), http.StatusServiceUnavailable)
@@ -209,7 +209,7 @@ func (h *hub) enter() bool {
 		return false
 	}
 	if h.streams++; h.streams == 1 {
-		h.message = nil // of the last time that somebody looked
+		h.message = nil // it is old: nobody has read since
 		select {
 		case h.begun <- struct{}{}:
 		default:

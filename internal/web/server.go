@@ -1,7 +1,10 @@
-// Package web serves a page with the agent's state on a loopback address. The page needs nothing from any network. Who
-// opens it must have a code that the agent gives to root and operators, because every user of this host can connect to the port.
+// Package web serves a page with the agent's state on a loopback address. The page loads nothing from other hosts. To
+// open it, a user needs a code, which the agent gives to root and operators, because every user of this host can
+// connect to the port.
 //
-// guard.go decides which requests are answered, hub.go has the stream of states, and assets has the page.
+//	guard.go   which requests are answered: codes and sessions
+//	hub.go     the stream of states
+//	assets     the page
 package web
 
 import (
@@ -22,7 +25,7 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Agent answers the page's questions.
+// Agent answers the page's requests.
 type Agent interface {
 	Status(context.Context) (api.Status, error)
 	Members(context.Context) (api.Members, error)
@@ -32,16 +35,16 @@ type Agent interface {
 	Log(context.Context, api.LogRequest) (api.Log, error)
 }
 
-// Reader is whom the page is for.
+// Reader is the user for whom the page was opened.
 type Reader struct {
-	// Log reports whether the reader may see the attribution log, which operators may not.
+	// Log reports whether the reader may see the attribution log. Operators may not.
 	Log bool `json:"log"`
 }
 
 // longestRequest bounds the body of a request, in bytes.
 const longestRequest = 4096
 
-// Server serves the page. Run must follow New.
+// Server serves the page. New starts to listen, and Run must follow.
 type Server struct {
 	listener net.Listener
 	guard    *guard
@@ -49,7 +52,7 @@ type Server struct {
 	http     *http.Server
 }
 
-// New listens on a loopback address, of IPv4 or else of IPv6, at any free port.
+// New listens on a loopback address at any free port. It uses IPv4 if possible, otherwise IPv6.
 func New(agent Agent, log *slog.Logger) (*Server, error) {
 	var failed error
 	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
@@ -75,7 +78,7 @@ func newServerOf(l net.Listener, h *hub, log *slog.Logger) *Server {
 	return s
 }
 
-// Link returns the page's address with a new code, which opens it for a reader, once within a few minutes.
+// Link returns the page's address with a new code. It opens the page for the reader once, within codeLife.
 func (s *Server) Link(r Reader) string {
 	return "http://" + s.listener.Addr().String() + "/login?code=" + s.guard.code(r, time.Now())
 }
@@ -98,12 +101,12 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) handler(agent Agent) http.Handler {
-	open := http.NewServeMux() // without a session
+	open := http.NewServeMux() // for requests that need no session
 	open.HandleFunc("GET /login", s.guard.login)
 	own := http.NewServeMux()
 	files, err := fs.Sub(assets, "assets")
 	if err != nil {
-		panic(err) // the folder is embedded above
+		panic(err) // cannot happen: the folder is embedded
 	}
 	own.Handle("GET /", http.FileServerFS(files))
 	own.HandleFunc("GET /api/stream", s.hub.stream)
@@ -119,7 +122,7 @@ func (s *Server) handler(agent Agent) http.Handler {
 	return s.guard.local(open)
 }
 
-// asked serves requests with a body.
+// asked returns a handler of requests with a body.
 func asked[Request, Answer any](ask func(context.Context, Request) (Answer, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var req Request
@@ -140,6 +143,6 @@ func answer(w http.ResponseWriter) func(any, error) {
 			w.WriteHeader(http.StatusUnprocessableEntity)
 			v = api.Failure{Message: err.Error()}
 		}
-		_ = json.NewEncoder(w).Encode(v) // else the browser is gone
+		_ = json.NewEncoder(w).Encode(v) // fails only if the browser has gone
 	}
 }
