@@ -6,49 +6,51 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// This file finds out whether the direct path of a transfer has a bottleneck of its own. Only then would it alone have carried no
-// more than it carried beside the detours. Where all paths share their bottleneck, such as the line at home, it would have carried as
-// much as all of them.
+// This file finds out whether the direct path of a transfer has a bottleneck of its own. If so, it would have carried
+// the same without detours. If all paths share a bottleneck, such as the line at home, the direct path alone would have
+// carried as much as all paths together.
 //
-// A bottleneck that is used up has a queue, in which the packets of all paths that pass it wait for about the same time. So packets of
-// the direct path that wait for much longer than those of the detours wait at a bottleneck that no detour passes. If packets of the
-// detours wait for as long or longer, nothing is known: they may wait in the same queue, and in another besides.
+// A bottleneck that is used up has a queue. The packets of all paths through it wait there for about the same time. So
+// if packets of the direct path wait much longer than those of the detours, they wait at a bottleneck that no detour
+// passes. If packets of the detours wait as long or longer, nothing is known: they may wait in the same queue, and in
+// another one as well.
 
-// knowledge is how certain the rate is that the direct path would carry alone.
+// knowledge tells how certain it is what the direct path would carry alone.
 type knowledge int
 
 const (
 	unknown  knowledge = iota
-	likely             // it has no queue that it could share
+	likely             // it has no queue that the detours could share
 	measured           // it carried alone, or has a queue of its own
 )
 
 const (
-	// A queue of its own is at least leastQueue milliseconds long, and at least ownTimes as long as those of the detours. No queue is
-	// shorter than emptyQueue.
+	// The direct path has a queue of its own if its queue is at least leastQueue milliseconds long, and at least
+	// ownTimes as long as those of the detours. It has no queue if that is shorter than emptyQueue.
 	leastQueue = 15
 	ownTimes   = 2
 	emptyQueue = 5
-	// There must be at least leastWaits observations, and queueShare of them must show the same.
+	// Conclusions need at least leastWaits observations. A share of at least queueShare of them must agree.
 	leastWaits = 3
 	queueShare = 0.7
-	// gapless is the share of a queue that the time since the latest data may have: what a receiver measures includes the sender's
-	// pauses, as when its program sends less than the paths carry.
+	// gapless is the longest time since the latest data, as a share of the queue, for which a receiver's measurement
+	// counts. Its round trips include the sender's pauses, for example if the program sends less than the paths can
+	// carry.
 	gapless = 0.25
-	// joinsIn is the time after a connection's beginning in which a detour must join: later, the shortest round trip that it shows may
-	// include a queue.
+	// joinsIn is the time after a connection's start within which a subflow must join to count. The shortest round trip
+	// of one that joins later may already include a queue.
 	joinsIn = 2 * time.Second
 )
 
-// waits has how long packets waited in queues, in milliseconds, in one observation.
+// waits has the times for which packets waited in queues in one observation, in milliseconds.
 type waits struct {
 	direct  float64
-	detours float64 // the longest of the detours that carried
-	known   [2]bool // of the direct path, of a detour
-	unclear bool    // it is not known of all that carried
+	detours float64 // the longest wait on a detour
+	known   [2]bool // whether the direct path's and a detour's wait are known
+	unclear bool    // the wait on some subflow is not known
 }
 
-// take adds a subflow that carried in a direction.
+// take adds a subflow that carried data in the direction way.
 func (w *waits) take(c *api.Connection, s *api.Subflow, way int) {
 	trip := s.RTT
 	if way == inward {
@@ -65,7 +67,7 @@ func (w *waits) take(c *api.Connection, s *api.Subflow, way int) {
 	}
 }
 
-// queues counts observations of how long packets waited.
+// queues counts observations: all, those of a queue of the direct path's own, and those without a queue.
 type queues struct{ all, own, empty int }
 
 func (q *queues) add(w waits) {
@@ -81,7 +83,7 @@ func (q *queues) add(w waits) {
 	}
 }
 
-// knows returns how it is known what the direct path carries alone.
+// knows returns how certain it is what the direct path would carry alone.
 func (t *transfer) knows() knowledge {
 	q := &t.queues
 	most := func(n int) bool { return q.all >= leastWaits && float64(n) >= queueShare*float64(q.all) }

@@ -7,23 +7,23 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Left has the state of living transfers at an agent's end. With it, the next agent's history of them has no gap. It names no
-// destination.
+// Left is the state of open transfers when an agent ends. It lets the next agent continue their history without a gap.
+// It names no destination.
 type Left struct {
-	At        time.Time      `json:"at"` // of the last state
+	At        time.Time      `json:"at"` // when the last state was observed
 	Transfers []leftTransfer `json:"transfers"`
 }
 
 type leftTransfer struct {
 	Token string              `json:"token"`
-	Seen  map[uint16]counters `json:"seen"` // by the subflow's local port
-	// Rates in bytes a second; 0: not known.
+	Seen  map[uint16]counters `json:"seen"` // keyed by the subflow's local port
+	// Rates are in bytes a second. 0 means not known.
 	Direct float64 `json:"direct"`
 	Total  float64 `json:"total"`
 	Alone  float64 `json:"alone"`
 }
 
-// Leave returns what the next agent must know. It is called at the end, after Settle.
+// Leave returns the state for the next agent. The caller must have called Settle.
 func (o *Observer) Leave() Left {
 	l := Left{At: o.last}
 	for k, t := range o.conns {
@@ -39,7 +39,7 @@ func (o *Observer) Leave() Left {
 	return l
 }
 
-// Resume has an Observer that has seen nothing go on where another one ended.
+// Resume makes a new Observer continue where another one ended.
 func (o *Observer) Resume(l Left) {
 	o.last, o.left = l.At, make(map[string]leftTransfer, len(l.Transfers))
 	for _, t := range l.Transfers {
@@ -47,7 +47,7 @@ func (o *Observer) Resume(l Left) {
 	}
 }
 
-// resumed returns a connection's transfer as the agent before left it.
+// resumed returns a connection's transfer as the previous agent left it.
 func (o *Observer) resumed(c *api.Connection) *transfer {
 	l, ok := o.left[c.Token]
 	if !ok {
@@ -56,7 +56,8 @@ func (o *Observer) resumed(c *api.Connection) *transfer {
 	return &transfer{at: o.last, left: l.Seen, uncounted: maps.Clone(l.Seen), direct: l.Direct, total: l.Total, alone: l.Alone}
 }
 
-// catchUp adds what subflows carried since the agent before looked last, as soon as their path is known: the new agent's counters lack it.
+// catchUp adds what subflows carried since the previous agent last looked. The new agent's counters lack that. A
+// subflow is added as soon as its path is known.
 func (o *Observer) catchUp(t *transfer, c *api.Connection) {
 	for i := range c.Subflows {
 		s := &c.Subflows[i]

@@ -7,13 +7,13 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// mostPaths bounds the paths of a period. What exceeds them is counted together.
+// mostPaths bounds the paths of a period. Further paths are counted together.
 const mostPaths = 32
 
-// othersKind is the kind of the paths beyond mostPaths.
+// othersKind is the kind under which the paths beyond mostPaths are counted.
 const othersKind = "others"
 
-// merge adds what happened in p to into.
+// merge adds the contents of p to into.
 func merge(into *api.Period, p *api.Period) {
 	into.Observed += p.Observed
 	for _, used := range p.Paths {
@@ -51,7 +51,7 @@ func addPath(p *api.Period, add api.PathUsed) {
 	u.Sent += add.Sent
 }
 
-// begin returns the beginning of the period of a step in which t is.
+// begin returns the beginning of the period of length step that contains t.
 func begin(t time.Time, step api.HistoryStep) time.Time {
 	switch step {
 	case api.StepMinute:
@@ -64,7 +64,7 @@ func begin(t time.Time, step api.HistoryStep) time.Time {
 	return t.Truncate(time.Hour)
 }
 
-// group joins periods, the earliest first, into those of a longer step.
+// group joins periods into periods of length step. Both lists are sorted, the earliest first.
 func group(list []api.Period, step api.HistoryStep) (out []api.Period) {
 	for i := range list {
 		at := begin(list[i].Start, step)

@@ -1,5 +1,15 @@
-// Package history keeps what paths carried by the minute and by the hour, and what detours gained. Observer computes it
-// from the agent's status, without I/O; Store keeps it in a file of bounded size; Recorder joins both.
+// Package history records what each path carried and what detours gained, by minute and by hour.
+//
+// Recorder requests the agent's status every few seconds. Observer compares two states, without I/O, and computes
+// Periods. Store keeps them in a file of bounded size.
+//
+//	recorder.go               the loop; answers requests for the history
+//	observe.go                what happened between two states
+//	transfer.go               what a connection gained from detours
+//	bottleneck.go             whether the direct path has a bottleneck of its own
+//	merge.go                  adding up periods
+//	handover.go               what an agent leaves to the next one
+//	store.go pages.go         the file, and the check that it is whole
 package history
 
 import (
@@ -9,17 +19,18 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// longestGap is the longest time between two observations: a host that slept observed nothing.
+// longestGap is the longest time between two observations that are compared. After a longer gap, the host probably
+// slept.
 const longestGap = time.Minute
 
-// unknownKind is the kind of a subflow that an agent has found at its start, as long as it does not know its path.
+// unknownKind is the kind of a subflow that existed when the agent started, until the agent knows its path.
 const unknownKind = "unknown"
 
-// Observer turns states of the agent into Periods. The zero value has seen nothing.
+// Observer turns states of the agent into Periods. The zero value has observed nothing.
 type Observer struct {
 	last    time.Time
-	before  time.Time // of the state before the last
-	started time.Time // of the agent that was observed; zero: it was another Observer's
+	before  time.Time // when the state before the last was observed
+	started time.Time // when the observed agent started; zero: nothing was observed yet, or by another Observer
 	left    map[string]leftTransfer
 	carried map[pathKey]api.Carried
 	conns   map[connKey]*transfer
@@ -33,7 +44,7 @@ type connKey struct {
 	since int64
 }
 
-// Observe adds what happened since the last state.
+// Observe adds what happened between the last state and s.
 func (o *Observer) Observe(s *api.Status, now time.Time) {
 	gap := now.Sub(o.last)
 	resumes := o.started.IsZero()
@@ -51,7 +62,7 @@ func (o *Observer) Observe(s *api.Status, now time.Time) {
 	o.last, o.started, o.left = now, s.Since, nil
 }
 
-// Take returns what was observed since it was called last.
+// Take returns what was observed since the last call of Take.
 func (o *Observer) Take() api.Period {
 	p := o.period
 	o.period = api.Period{}
@@ -99,7 +110,7 @@ func (o *Observer) transfers(u *api.Using, now time.Time, fresh bool) {
 		if fresh {
 			t.forget()
 		} else if o.catchUp(t, c); slices.ContainsFunc(c.Subflows, func(s api.Subflow) bool { return s.Kind == unknownKind }) {
-			continue // it is told with the next state
+			continue // observed with the next state, if the path is known by then
 		}
 		o.observe(t, c, now)
 	}
@@ -117,20 +128,20 @@ func (o *Observer) transfers(u *api.Using, now time.Time, fresh bool) {
 	}
 }
 
-// begin returns what is known of a connection that was not observed yet.
+// begin returns the transfer of a connection that was not observed yet.
 func (o *Observer) begin(c *api.Connection) *transfer {
 	if o.left != nil {
 		return o.resumed(c)
 	}
-	// All that a young connection carried is new. It may be missing in the state that follows its beginning, because nothing has
-	// moved yet.
+	// All data of a young connection is new. Such a connection may be missing in the first state after its start,
+	// because it had carried nothing yet. Therefore it is compared with the state before the last.
 	if c.Since.After(o.before) {
 		return &transfer{at: c.Since}
 	}
 	return &transfer{}
 }
 
-// observe adds what one connection did since it was observed last.
+// observe adds what one connection did since it was last observed.
 func (o *Observer) observe(t *transfer, c *api.Connection, now time.Time) {
 	took := now.Sub(t.at)
 	known := !t.at.IsZero() && took > 0
@@ -148,7 +159,7 @@ func (o *Observer) observe(t *transfer, c *api.Connection, now time.Time) {
 	t.take(&o.period.Gained, m, w)
 }
 
-// Settle counts the gain of transfers that go on, for what was observed of them until now. It is called at the end.
+// Settle counts the gain so far of transfers that continue. It is called when the agent ends.
 func (o *Observer) Settle() {
 	for _, t := range o.conns {
 		t.finish(&o.period.Gained)

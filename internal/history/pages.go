@@ -9,13 +9,13 @@ import (
 	"os"
 )
 
-// This file checks that the pages of a file are whole, before the library reads them. The library maps the file into memory and follows
-// what the pages say. Its own check does that in a goroutine of its own, where a page that is missing, or that leads to itself, would end
-// the agent; see also guard.
+// This file checks that the pages of a file are whole before the library reads them. The library maps the file into
+// memory and follows the references between pages. Its own check does so in another goroutine, where guard cannot catch
+// a fault: a missing page, or one that refers to itself, would end the agent.
 
 // The layout of the library's file, in bytes, in this host's byte order.
 const (
-	headerSize  = 16 // of a page: its number, flags, number of elements, number of pages that belong to it
+	headerSize  = 16 // of a page: its number, flags, number of elements, number of pages that continue it
 	elementSize = 16
 	metaSize    = 64
 	leastPage   = 512
@@ -35,10 +35,10 @@ type header struct {
 	freelist          uint64
 }
 
-// noFreelist is the number of the list's page if there is none.
+// noFreelist takes the place of the free list's page number if there is no such list.
 const noFreelist = ^uint64(0)
 
-// parseHeader reads the header in a page. ok is false if it is not whole.
+// parseHeader reads the header in a page. ok reports whether it is whole.
 func parseHeader(page []byte) (h header, ok bool) {
 	if len(page) < headerSize+metaSize {
 		return h, false
@@ -57,7 +57,8 @@ type pageReader struct {
 	seen map[uint64]bool
 }
 
-// checkPages returns an error with errDamaged if pages of a file that the library has opened are not whole.
+// checkPages returns an error that wraps errDamaged if pages of the file are not whole. The library must have opened
+// the file.
 func checkPages(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -85,7 +86,7 @@ func checkPages(path string) error {
 	return r.walk(r.root)
 }
 
-// page reads a page, with those that belong to it.
+// page reads a page, with the pages that continue it.
 func (r *pageReader) page(id uint64) ([]byte, error) {
 	if id < 2 || id >= r.pages || r.seen[id] {
 		return nil, fmt.Errorf("%w: page %d of %d is beyond the end, or has two places", errDamaged, id, r.pages)
@@ -120,7 +121,7 @@ func (r *pageReader) read(into []byte, at uint64) error {
 	return err
 }
 
-// walk checks a page and all below it.
+// walk checks a page and all pages below it.
 func (r *pageReader) walk(id uint64) error {
 	data, err := r.page(id)
 	if err != nil {
@@ -167,7 +168,7 @@ func (r *pageReader) elements(page []byte) error {
 	return nil
 }
 
-// bucket checks a bucket, which has a page of its own or is in the value of an element.
+// bucket checks a bucket. It has a page of its own, or is in the value of an element.
 func (r *pageReader) bucket(value []byte) error {
 	const bucketHeader = 16
 	if len(value) < bucketHeader {

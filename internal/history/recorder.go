@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// observeEvery is the time between two looks at the agent's state, and keepEvery between two writes: a power cut
-	// loses no more.
+	// observeEvery is the time between two observations. keepEvery is the time between two writes, so a power cut loses
+	// no more than that.
 	observeEvery = 3 * time.Second
 	keepEvery    = time.Minute
-	// mostPeriods bounds an answer.
+	// mostPeriods bounds the periods in an answer.
 	mostPeriods = 3000
 )
 
@@ -28,7 +28,7 @@ func File(stateDir string) string { return filepath.Join(stateDir, "history.db")
 // Recorder records the agent's history.
 type Recorder struct {
 	status func(context.Context) (api.Status, error)
-	store  *Store // nil: it could not be opened
+	store  *Store // nil: the file could not be opened
 	log    *slog.Logger
 
 	mu      sync.Mutex
@@ -36,8 +36,9 @@ type Recorder struct {
 	problem string
 }
 
-// NewRecorder returns a Recorder that keeps its file in stateDir. status is called every three seconds; the history needs of
-// it Since, and of the client the counters and the connections on which data moves. Where that cannot be, it works without, and says so.
+// NewRecorder returns a Recorder that keeps its file in stateDir. If that is not possible, it logs this and records
+// nothing. status is called every observeEvery. Of its answer, the Recorder uses Since, and the client's counters and
+// connections on which data moves.
 func NewRecorder(stateDir string, status func(context.Context) (api.Status, error), log *slog.Logger) *Recorder {
 	r := &Recorder{status: status, log: log}
 	err := os.MkdirAll(stateDir, 0o700)
@@ -61,7 +62,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	var observer Observer
 	if left, err := r.store.left(); err == nil {
 		observer.Resume(left)
-	} // else the history has a gap of some seconds
+	} // otherwise the history lacks some seconds
 	look, keep := time.NewTicker(observeEvery), time.NewTicker(keepEvery)
 	defer look.Stop()
 	defer keep.Stop()
@@ -86,7 +87,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// take makes what was observed part of what History returns.
+// take moves what was observed into pending.
 func (r *Recorder) take(o *Observer) {
 	seen := o.Take()
 	r.mu.Lock()
@@ -94,7 +95,7 @@ func (r *Recorder) take(o *Observer) {
 	merge(&r.pending, &seen)
 }
 
-// keep writes what was observed. What cannot be written is tried again with what follows.
+// keep writes pending. If that fails, it is tried again with the data that follows.
 func (r *Recorder) keep(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,14 +114,14 @@ func (r *Recorder) keep(now time.Time) {
 	r.problem = err.Error()
 }
 
-// Problem returns the reason why nothing is kept; empty if something is.
+// Problem returns why the history is not written, or "" if it is.
 func (r *Recorder) Problem() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.problem
 }
 
-// History answers a request. What was observed in the current minute is part of it.
+// History answers a request. The answer includes what has not been written yet.
 func (r *Recorder) History(q api.HistoryRequest, now time.Time) (api.History, error) {
 	switch q.Step {
 	case api.StepMinute, api.StepHour, api.StepDay, api.StepMonth:

@@ -21,34 +21,35 @@ import (
 // limit bounds the periods of a bucket.
 type limit struct {
 	periods int
-	bytes   int // of the file's pages
+	bytes   int // size of the file's pages
 }
 
-// Minutes of two days and hours of four hundred days are kept. The oldest go first, by number and not by age, so
-// that a clock that was wrong for a while removes nothing. Where many paths make periods long, there are fewer minutes,
-// and the oldest hours are joined into days: 20 MB are more than a thousand days of the longest periods.
+// Minutes are kept for two days and hours for 400 days. If there are more, the oldest are deleted. The limit is a
+// number and not an age, so that a clock that was wrong for a while deletes nothing. If many paths make periods long,
+// the limit in bytes applies: there are fewer minutes, and the oldest hours are joined into days. 20 MB hold more than
+// a thousand days of the longest periods.
 var (
 	minutesLimit = limit{2 * 24 * 60, 10 << 20}
 	hoursLimit   = limit{400 * 24, 20 << 20}
 )
 
 const (
-	// growth is the room by which the file grows.
+	// growth is the step by which the file grows, in bytes.
 	growth = 1 << 20
-	// longestPeriod bounds the form of a period: paths by the dozen, with names of 63 bytes.
+	// longestPeriod bounds the JSON of a period, in bytes. It has room for dozens of paths with names of 63 bytes.
 	longestPeriod = 16 << 10
 	lockPatience  = time.Second
-	// mostAside bounds the damaged files that are kept.
+	// mostAside bounds the number of damaged files that are kept.
 	mostAside = 3
 )
 
-// errDamaged is the cause of errors that come from what the file contains, and not from the disk or the system.
+// errDamaged is wrapped by errors that the file's contents cause, and not the disk or the system.
 var errDamaged = errors.New("damaged")
 
 var (
 	minutesBucket = []byte("minutes")
 	hoursBucket   = []byte("hours")
-	leftBucket    = []byte("left") // is made by leave
+	leftBucket    = []byte("left") // created by Store.leave
 	leftKey       = []byte("agent")
 )
 
@@ -58,9 +59,9 @@ type Store struct {
 	minutes, hours limit
 }
 
-// DamagedError reports that a file could not be read and was set aside.
+// DamagedError reports that a damaged file was set aside.
 type DamagedError struct {
-	Aside string // where it is now
+	Aside string // the file's new name
 	Err   error
 }
 
@@ -70,8 +71,9 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// Open opens the file at path, or makes it. A *DamagedError comes with a Store: a file that is damaged is set aside, and
-// a new one made. After any other error, such as that of a full disk, the file is where it was.
+// Open opens the file at path, or creates it. If the file is damaged, Open renames it, creates a new one, and returns a
+// Store as well as a *DamagedError. After any other error, for example because the disk is full, the file stays as it
+// is.
 func Open(path string) (*Store, error) {
 	s, err := open(path)
 	if !errors.Is(err, errDamaged) {
@@ -88,7 +90,7 @@ func Open(path string) (*Store, error) {
 	return s, &DamagedError{Aside: aside, Err: err}
 }
 
-// free returns the first name like path that no file has, or the last of mostAside.
+// free returns the first of mostAside names like path that no file has. If all exist, it returns the last.
 func free(path string) string {
 	name := path
 	for i := 2; i <= mostAside; i++ {
@@ -117,7 +119,7 @@ func open(path string) (s *Store, err error) {
 		return makeBuckets(db)
 	})
 	if err != nil && empty && !errors.Is(err, bolterrors.ErrTimeout) {
-		_ = os.Truncate(path, 0) // else the half of a new file would count as damaged the next time
+		_ = os.Truncate(path, 0) // otherwise half a new file would count as damaged the next time
 	}
 	if err != nil {
 		if db != nil {
@@ -134,8 +136,8 @@ func isEmpty(path string) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0
 }
 
-// withCause adds errDamaged to an error of bolt.Open that the file's contents have caused. Of one that is shorter than its
-// two headers, the library returns an error without a name.
+// withCause wraps errors of bolt.Open that the file's contents cause with errDamaged. The library has no named error
+// for a file that is shorter than its two headers.
 func withCause(err error, path string) error {
 	info, unknown := os.Stat(path)
 	short := unknown == nil && info.Size() < 2*int64(os.Getpagesize())
@@ -147,7 +149,8 @@ func withCause(err error, path string) error {
 	return err
 }
 
-// makeBuckets makes the buckets that the file lacks. It writes nothing to one that has them, so that it opens on a full disk.
+// makeBuckets creates missing buckets. If none is missing it writes nothing, so a complete file can be opened on a full
+// disk.
 func makeBuckets(db *bolt.DB) error {
 	var whole bool
 	err := db.View(func(tx *bolt.Tx) error {
@@ -168,7 +171,7 @@ func makeBuckets(db *bolt.DB) error {
 
 // check reads the whole file.
 func check(tx *bolt.Tx) (err error) {
-	for found := range tx.Check() { // must be read to its end
+	for found := range tx.Check() { // the channel must be read to its end
 		err = errors.Join(err, found)
 	}
 	if err != nil {
@@ -177,8 +180,8 @@ func check(tx *bolt.Tx) (err error) {
 	return nil
 }
 
-// guard runs f and turns the panics of the library into errors: it maps the file into memory, where a page that cannot
-// be read is a fault.
+// guard runs f and turns the library's panics into errors. The library maps the file into memory, so a page that cannot
+// be read causes a fault.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -192,7 +195,7 @@ func guard(f func() error) (err error) {
 // Close closes the file.
 func (s *Store) Close() error { return guard(s.db.Close) }
 
-// Add adds what happened in the minute of p.Start to that minute and to its hour.
+// Add adds p to the minute and to the hour that contain p.Start.
 func (s *Store) Add(p api.Period) error {
 	err := guard(func() error {
 		return s.db.Update(func(tx *bolt.Tx) error {
@@ -208,7 +211,7 @@ func (s *Store) Add(p api.Period) error {
 	return nil
 }
 
-// parse reads a period. One that cannot be read is as if it were not there: the others would be lost with it.
+// parse reads a period. Callers skip a period that cannot be read, because one broken period must not cost the others.
 func parse(data []byte) (p api.Period, ok bool) {
 	err := json.Unmarshal(data, &p)
 	return p, err == nil
@@ -218,7 +221,7 @@ func addTo(b *bolt.Bucket, p api.Period, step api.HistoryStep, most limit) error
 	start := begin(p.Start, step)
 	key := keyOf(start)
 	sum := api.Period{Start: start}
-	before := b.Stats() // without what this transaction adds
+	before := b.Stats() // excludes the changes of this transaction
 	surplus, over := before.KeyN-most.periods, before.LeafAlloc+before.BranchAlloc-most.bytes
 	if data := b.Get(key); data == nil {
 		surplus++
@@ -259,8 +262,8 @@ func addTo(b *bolt.Bucket, p api.Period, step api.HistoryStep, most limit) error
 	return nil
 }
 
-// fold joins the hours of the oldest day that has several into the first of them, and returns the bytes that this saves; 0: no day
-// has several.
+// fold finds the oldest day with several hours, joins them into the first, and returns the number of bytes that this
+// saves. It returns 0 if there is no such day.
 func fold(b *bolt.Bucket) (saved int, err error) {
 	var day time.Time
 	var keys [][]byte
@@ -295,7 +298,7 @@ func fold(b *bolt.Bucket) (saved int, err error) {
 	return saved - len(keys[0]) - len(data), b.Put(keys[0], data)
 }
 
-// Read returns the periods that begin from since on and before until, the earliest first.
+// Read returns the periods that begin at since or later and before until, the earliest first.
 func (s *Store) Read(step api.HistoryStep, since, until time.Time) (list []api.Period, err error) {
 	bucket := hoursBucket
 	if step == api.StepMinute {
@@ -323,7 +326,7 @@ func (s *Store) Read(step api.HistoryStep, since, until time.Time) (list []api.P
 	return list, nil
 }
 
-// leave keeps what the agent that ends leaves to the next one.
+// leave stores what an agent leaves to the next one.
 func (s *Store) leave(l Left) error {
 	data, err := json.Marshal(l)
 	if err != nil {
@@ -344,7 +347,7 @@ func (s *Store) leave(l Left) error {
 	return nil
 }
 
-// left returns what the agent that ended last has left.
+// left returns what the previous agent stored with leave.
 func (s *Store) left() (l Left, err error) {
 	err = guard(func() error {
 		return s.db.View(func(tx *bolt.Tx) error {
@@ -358,7 +361,7 @@ func (s *Store) left() (l Left, err error) {
 	return l, err
 }
 
-// keyOf returns a key that sorts by time. Times before 1970 are all the first.
+// keyOf returns a key that sorts by time. All times before 1970 have the same key.
 func keyOf(t time.Time) []byte {
 	return binary.BigEndian.AppendUint64(nil, uint64(max(t.Unix(), 0)))
 }

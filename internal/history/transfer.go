@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	// stillShare is the share of a transfer below which the direct path counts as standing still: below it, what the
-	// direct path would have carried alone cannot be told from its rate.
+	// stillShare is the share of a transfer's data below which the direct path counts as standing still. Its rate then
+	// no longer shows what it would carry alone.
 	stillShare = 0.02
-	// leastBusy is the rate in bytes per second below which a transfer counts for nothing.
+	// leastBusy is the rate in bytes per second below which a transfer is ignored.
 	leastBusy = 10_000
-	// spread is how much a path's rate may differ from what it was a moment before.
+	// spread is the relative uncertainty of a path's rate: it may differ this much from what it was a moment before.
 	spread = 0.15
-	// settleAfter is the length in seconds of a stretch. A shorter one would take the ups and downs of a path's rate for
-	// gains, and a longer one would notice late that the rate has changed.
+	// settleAfter is the length of a stretch in seconds. In a shorter one, the variation of a path's rate would look
+	// like gains. With a longer one, a changed rate would be noticed late.
 	settleAfter = 12
-	// longestStretch bounds a stretch in seconds whose kind of traffic is not known.
+	// longestStretch bounds a stretch while the kind of traffic is not known, in seconds.
 	longestStretch = 60
-	// mostClosed bounds the stretches that wait until it is known what the direct path carries alone.
+	// mostClosed bounds the stretches that wait until it is known what the direct path would carry alone.
 	mostClosed = 25
 )
 
-// The directions of a transfer are indices of its counters.
+// The directions of a transfer, as indices of counters.
 const (
 	inward = iota
 	outward
@@ -32,30 +32,31 @@ const (
 
 type subKey struct{ local, remote netip.AddrPort }
 
-// transfer is what is remembered of a connection.
+// transfer is what the Observer remembers of a connection.
 type transfer struct {
-	at          time.Time // when it was observed last; zero: never
+	at          time.Time // when it was last observed; zero: never
 	seen        map[subKey]counters
-	left        map[uint16]counters // what the agent before had seen, by the subflow's local port
-	uncounted   map[uint16]counters // of these, those of which it is not counted yet what they carried since
-	bulk, short bool                // the kind of its traffic; short: not known yet
+	left        map[uint16]counters // counters from the previous agent, by the subflow's local port
+	uncounted   map[uint16]counters // the part of left that catchUp has not handled yet
+	bulk, short bool                // the kind of traffic; short: not known yet
 	open        stretch
-	closed      []stretch // of which it is not known yet what the direct path would have carried alone
-	last        stretch   // what was observed last
-	direct      float64   // last rate of the direct path, in bytes per second
-	total       float64   // last rate of all paths, while the direct path and detours carried
-	alone       float64   // the direct path's rate while it carried alone; 0: not known
+	closed      []stretch // those whose gain is not known yet
+	last        stretch   // the last observation
+	direct      float64   // recent rate of the direct path, in bytes per second
+	total       float64   // recent rate of all paths while both the direct path and detours carried
+	alone       float64   // recent rate of the direct path while it carried alone; 0: not known
 	queues      queues
 	stalled     bool
 }
 
-// counters has the bytes that a subflow received and sent.
+// counters has the numbers of bytes that a subflow received and sent.
 type counters [2]uint64
 
-// stretch is a part of a transfer: what the direct path and the detours carried in some seconds, in bytes.
+// stretch is a part of a transfer: the bytes that the direct path and the detours carried, and the seconds that this
+// took.
 type stretch struct {
 	direct, detours, seconds float64
-	state                    api.SubflowState // of the direct path; empty: there is none
+	state                    api.SubflowState // of the direct path; empty: it has no subflow
 }
 
 func (s *stretch) add(more stretch) {
@@ -67,13 +68,13 @@ func (s *stretch) add(more stretch) {
 // rate returns the direct path's rate.
 func (s *stretch) rate() float64 { return s.direct / s.seconds }
 
-// longer returns how many more seconds it would have taken at a rate.
+// longer returns how many more seconds the stretch would have taken at the given rate.
 func (s *stretch) longer(rate float64) float64 {
 	return max((s.direct+s.detours)/rate-s.seconds, 0)
 }
 
-// moved returns what the paths carried since the last call, in the direction in which more was carried, and how long packets
-// waited there.
+// moved returns what the paths carried since the last call, in the direction with more data, and the times for which
+// packets waited in queues there.
 func (t *transfer) moved(c *api.Connection) (m stretch, w waits) {
 	seen := make(map[subKey]counters, len(c.Subflows))
 	var by [2][2]float64
@@ -90,7 +91,7 @@ func (t *transfer) moved(c *api.Connection) (m stretch, w waits) {
 			over, m.state = 0, s.State
 		}
 		for way := range now {
-			now[way] = max(now[way], was[way]) // one that has just ended has no figures
+			now[way] = max(now[way], was[way]) // a subflow that has just ended has no counts
 			carried[i][way] = now[way] - was[way]
 			by[way][over] += float64(carried[i][way])
 		}
@@ -110,7 +111,7 @@ func (t *transfer) moved(c *api.Connection) (m stretch, w waits) {
 	return m, w
 }
 
-// take adds what was observed between two states.
+// take adds an observation: what moved returned, for the time between two states.
 func (t *transfer) take(g *api.Gained, m stretch, w waits) {
 	t.last = m
 	total, rate := m.direct+m.detours, m.direct/m.seconds
@@ -124,7 +125,7 @@ func (t *transfer) take(g *api.Gained, m stretch, w waits) {
 		return
 	case m.detours == 0:
 		t.alone, t.direct, t.stalled = smooth(t.alone, rate), smooth(t.direct, rate), false
-		t.settle(g) // with what it carries alone now
+		t.settle(g) // the rate just measured counts, too
 		return
 	case m.direct < stillShare*total:
 		t.settle(g)
@@ -144,8 +145,8 @@ func (t *transfer) take(g *api.Gained, m stretch, w waits) {
 	}
 }
 
-// end adds what was carried between the last state and the end of the connection, so many seconds later. As its counters
-// end with it, it is taken to have gone on as before.
+// end adds what the connection carried in the seconds between the last state and its end. The counters are gone by
+// then, so it assumes that the rates stayed the same.
 func (t *transfer) end(after float64) {
 	l := t.last
 	if t.open.seconds == 0 || l.direct+l.detours < leastBusy*l.seconds {
@@ -155,7 +156,7 @@ func (t *transfer) end(after float64) {
 	t.open.add(stretch{direct: l.direct * share, detours: l.detours * share, seconds: after})
 }
 
-// settle ends the open stretch, begins another, and counts those whose gain is known.
+// settle ends the open stretch, begins another, and counts the closed stretches if their gain is known.
 func (t *transfer) settle(g *api.Gained) {
 	s := t.open
 	if !t.short {
@@ -177,10 +178,9 @@ func (t *transfer) settle(g *api.Gained) {
 	}
 }
 
-// count adds the gain of the closed stretches.
-//
-// The direct path alone would have carried what it carried beside the detours, or what it carried alone before, or right after,
-// if that is more. As long as it was not measured, it may have carried as much as all of them.
+// count adds the gain of the closed stretches. It assumes that the direct path alone would have carried what it carried
+// beside the detours, or what it carries alone if that is more. If certain is false, it might have carried as much as
+// all paths together, so the lower bound of the gain is 0.
 func (t *transfer) count(g *api.Gained, certain bool) {
 	for i := range t.closed {
 		s := &t.closed[i]
@@ -194,18 +194,18 @@ func (t *transfer) count(g *api.Gained, certain bool) {
 	t.closed = nil
 }
 
-// forget drops what was observed since the last stretch ended: nobody knows what happened meanwhile.
+// forget drops the open stretch, because it is not known what happened since the last observation.
 func (t *transfer) forget() { t.at, t.open, t.uncounted = time.Time{}, stretch{}, nil }
 
-// finish counts what is left. Of stretches whose gain is not known, it counts the bounds.
+// finish counts all stretches. For those whose gain is not known, it counts the bounds.
 func (t *transfer) finish(g *api.Gained) {
 	t.settle(g)
 	bound(g, t.closed)
 	t.closed = nil
 }
 
-// bound counts the bounds of stretches of which nothing else is known: if the paths share a bottleneck, nothing was saved, and if they
-// do not, the direct path alone would have carried what it carried beside the detours.
+// bound counts the bounds of stretches whose gain is not known. If the paths share a bottleneck, detours saved nothing.
+// If they do not, the direct path alone would have carried what it carried beside the detours.
 func bound(g *api.Gained, list []stretch) {
 	for i := range list {
 		most := list[i].longer(list[i].rate() * (1 - spread))
@@ -214,10 +214,10 @@ func bound(g *api.Gained, list []stretch) {
 	}
 }
 
-// still adds the gain while the direct path stands still. It would have carried nothing, and all of what came meanwhile
+// still adds the gain of an observation in which the direct path stood still. Alone, it would have carried this data
 // later, at its last rate.
 func (t *transfer) still(g *api.Gained, m stretch) {
-	if m.state != api.SubflowBackup && t.direct > 0 { // else it was set aside, or has not begun
+	if m.state != api.SubflowBackup && t.direct > 0 { // otherwise it was set aside, or has not begun to carry
 		if !t.stalled {
 			g.Stalls++
 		}
@@ -238,7 +238,7 @@ func (t *transfer) still(g *api.Gained, m stretch) {
 	g.SavedHigh += carried / (known * (1 - spread))
 }
 
-// smooth returns a mean in which the new value counts a half.
+// smooth returns a moving mean in which the new value counts one half.
 func smooth(mean, value float64) float64 {
 	if mean == 0 {
 		return value

@@ -1,6 +1,8 @@
-// Package metrics serves the agent's status to Prometheus. It reads the same versioned types as all other views, so
-// a scrape shows what `dcol status` shows. No metric names a destination, and only waypoints that this host uses, parts of
-// the relay and reasons from fixed lists are labels, so that the number of series is bounded.
+// Package metrics serves the agent's status to Prometheus. It reads the same types of package api as all other views,
+// so a scrape agrees with `dcol status`.
+//
+// No metric names a destination. The labels are waypoints that this host uses, parts of the relay and reasons from
+// fixed lists, so the number of series is bounded.
 package metrics
 
 import (
@@ -19,10 +21,10 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Path is the path of the metrics' page.
+// Path is the URL path at which metrics are served.
 const Path = "/metrics"
 
-// scrapeLimit limits the time for one scrape. Prometheus itself waits for ten seconds.
+// scrapeLimit bounds the time of one scrape. Prometheus itself waits for ten seconds.
 const scrapeLimit = 5 * time.Second
 
 // Status returns the agent's status.
@@ -51,7 +53,7 @@ func Serve(ctx context.Context, l net.Listener, status Status, log *slog.Logger)
 	return nil
 }
 
-// agent is a prometheus.Collector. Its metrics are made of the status at the time of the scrape.
+// agent is a prometheus.Collector. It makes its metrics from the status at the time of the scrape.
 type agent struct{ status Status }
 
 // Describe implements prometheus.Collector. It describes nothing, because the series depend on the roles.

@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// path is the kind of a path, with its waypoint; empty for the direct path.
+// path is the kind of a path and its waypoint. The waypoint is empty for the direct path.
 type path struct{ kind, waypoint string }
 
 func (p path) labels(more ...[2]string) labels {

@@ -1,5 +1,6 @@
-// Package notify finds what a user should be told of in the agent's states: a path that is lost, a problem, a quota or a
-// budget that is nearly used up. It is pure.
+// Package notify decides when to notify a user about the agent's state: a path or waypoint is lost, there is a problem,
+// or a quota or budget is nearly used up. It does no I/O. The caller passes each state to a Watcher and shows the
+// Notices.
 package notify
 
 import (
@@ -27,23 +28,24 @@ const (
 	AgentBack     Kind = "agent-back"
 )
 
-// Notice is something that a user should be told of.
+// Notice is a message to the user.
 type Notice struct {
 	Kind Kind
 	Text string
 }
 
 const (
-	// settled is the time for which a state must last before there is a notice of it: the restart of a waypoint deserves none.
+	// settled is the time for which a state must last before there is a notice of it. It is long enough for the restart
+	// of a waypoint.
 	settled = 20 * time.Second
-	// forgetAfter is the time for which a state that is over is remembered.
+	// forgetAfter is the time for which something is remembered after it was last seen.
 	forgetAfter = time.Hour
 )
 
-// shares of the quota, in percent, at which there is a notice.
+// shares are the used parts of a quota or budget, in percent, at which there is a notice.
 var shares = []uint64{80, 95, 100}
 
-// Watcher compares states. The zero value has seen none; what the first state has is no news.
+// Watcher compares states. The zero value has seen none. The first state causes no notices.
 type Watcher struct {
 	begun     bool
 	silent    matter
@@ -51,18 +53,19 @@ type Watcher struct {
 	problems  map[string]*matter
 	direct    matter
 	quota     spending
-	budgets   map[string]spending // by scope and waypoint
+	budgets   map[string]spending // keyed by scope and waypoint
 }
 
-// matter is something that is wrong or not.
+// matter is something that may go wrong, such as one waypoint.
 type matter struct {
 	wrong bool
-	since time.Time // of wrong
-	told  bool      // the user thinks that it is wrong
+	since time.Time // when wrong changed last
+	told  bool      // the user knows that it is wrong, as is assumed of the first state
 	seen  time.Time
 }
 
-// turn takes what is so now. It returns whether the user is to be told that it is wrong, or well again.
+// turn records whether the matter is wrong now. bad and good report whether to tell the user that it went wrong, or is
+// well again.
 func (m *matter) turn(wrong bool, now time.Time) (bad, good bool) {
 	if wrong != m.wrong || m.seen.IsZero() {
 		m.wrong, m.since = wrong, now
@@ -75,7 +78,7 @@ func (m *matter) turn(wrong bool, now time.Time) (bad, good bool) {
 	return m.wrong, !m.wrong
 }
 
-// Fail takes in that the agent does not answer.
+// Fail records that the agent did not answer.
 func (w *Watcher) Fail(err error, now time.Time) (list []Notice) {
 	if bad, _ := w.silent.turn(true, now); bad {
 		list = append(list, Notice{AgentLost, fmt.Sprintf("the agent does not answer: %v", err)})
@@ -83,7 +86,7 @@ func (w *Watcher) Fail(err error, now time.Time) (list []Notice) {
 	return list
 }
 
-// Take takes in a state, and returns the notices that it causes.
+// Take records a state and returns the notices that it causes.
 func (w *Watcher) Take(s *api.Status, now time.Time) (list []Notice) {
 	if _, good := w.silent.turn(false, now); good {
 		list = append(list, Notice{AgentBack, "the agent answers again"})
@@ -104,7 +107,7 @@ func (w *Watcher) Take(s *api.Status, now time.Time) (list []Notice) {
 	return list
 }
 
-// takeWaypoints tells of waypoints all of whose addresses are lost.
+// takeWaypoints notices when all addresses of a waypoint are lost, and when it is back.
 func (w *Watcher) takeWaypoints(all []api.Waypoint, now time.Time) (list []Notice) {
 	lost, why := make(map[string]bool), make(map[string]string)
 	for _, x := range all {
@@ -140,7 +143,7 @@ func (w *Watcher) takeProblems(now []string, at time.Time) (list []Notice) {
 	}
 	for text, m := range w.problems {
 		is := slices.Contains(now, text)
-		if !is && !m.told { // it was short
+		if !is && !m.told { // it was too short for a notice
 			delete(w.problems, text)
 			continue
 		}
@@ -160,7 +163,7 @@ func (w *Watcher) takeProblems(now []string, at time.Time) (list []Notice) {
 	return list
 }
 
-// takeQuota tells of each share once a month.
+// takeQuota notices when the use of the quota reaches one of the shares. Each share causes one notice a month.
 func (w *Watcher) takeQuota(g *api.Given) []Notice {
 	if g.QuotaBytes == 0 {
 		return nil

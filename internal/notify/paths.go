@@ -7,8 +7,8 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// takeDirect tells that the direct path has died: there are connections that are carried by detours alone, and none has
-// a direct subflow. They would have ended without detours.
+// takeDirect notices when the direct path is lost: there are connections, and none has a direct subflow any more.
+// Without detours they would have ended.
 func (w *Watcher) takeDirect(all []api.Connection, now time.Time) []Notice {
 	rescued, direct := 0, 0
 	for i := range all {
@@ -28,7 +28,7 @@ func (w *Watcher) takeDirect(all []api.Connection, now time.Time) []Notice {
 		}
 	}
 	if rescued+direct == 0 {
-		return nil // nothing shows how the path is
+		return nil // without connections, nothing shows whether the path works
 	}
 	switch bad, good := w.direct.turn(direct == 0, now); {
 	case bad:
@@ -39,7 +39,7 @@ func (w *Watcher) takeDirect(all []api.Connection, now time.Time) []Notice {
 	return nil
 }
 
-// takeBudgets gives a notice when the use of a budget reaches one of the shares, each once a month.
+// takeBudgets notices when the use of a budget reaches one of the shares. Each share causes one notice a month.
 func (w *Watcher) takeBudgets(all []api.Budget) (list []Notice) {
 	if w.budgets == nil {
 		w.budgets = make(map[string]spending)
@@ -68,15 +68,16 @@ func budgetName(b api.Budget) string {
 	return name
 }
 
-// spending has the largest share of a budget for which there was a notice, in percent, and the time when the budget renews.
+// spending records the largest share of a quota or budget for which there was a notice, in percent, its limit, and when
+// it renews.
 type spending struct {
 	renews time.Time
 	limit  uint64
 	share  uint64
 }
 
-// reaches reports whether so many percent of a limit are a share that was not told of in this month. If the limit was raised, the
-// shares of the new one are told of again.
+// reaches reports whether used, in percent of limit, has reached a share that had no notice this month. If the limit
+// was raised, shares of the new limit may cause notices again.
 func (s *spending) reaches(used, limit uint64, renews time.Time) bool {
 	reached := uint64(0)
 	for _, share := range shares {
