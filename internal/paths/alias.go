@@ -10,9 +10,9 @@ import (
 // aliasBatch is the number of flows that are probed together.
 const aliasBatch = 16
 
-// Aliases returns flows on each of several paths of a graph, at least each if they are found, because
-// connections to one server cannot share a port. It probes up to most further flows at all distances. On an
-// error it returns the flows found so far.
+// Aliases returns flows on each of several paths of a graph. It looks for at least each flows on every path, because
+// connections to one server cannot share a port. It probes at most most further flows, at all distances. On an error it
+// returns the flows found so far.
 func Aliases(ctx context.Context, p Prober, g *Graph, ways []Path, each, most int) (flows [][]int, err error) {
 	flows = make([][]int, len(ways))
 	sort := func(flow int, vertices []netip.Addr) {

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// triesPerWay bounds the flows that are probed at all distances for each wanted path.
+// triesPerWay is the number of flows that are probed at all distances for each wanted path.
 const triesPerWay = 4
 
-// complete probes flows at all distances, until ways flows on distinct paths are known. Most flows were
-// probed at a few distances only.
+// complete probes flows at all distances, until flows on ways distinct paths are known. The search before has probed
+// most flows at a few distances only.
 func (e *explorer) complete(ctx context.Context, ways int) error {
 	for range triesPerWay * ways {
 		g := e.graph()
@@ -33,7 +33,7 @@ func (e *explorer) complete(ctx context.Context, ways int) error {
 	return nil
 }
 
-// promising returns the incomplete flow that is known at most vertices which no complete one passes.
+// promising returns the incomplete flow with the most known vertices that no complete flow passes.
 func (e *explorer) promising(g *Graph, done []Path) (flow int, ok bool) {
 	passed := func(r Request, reply Reply) bool {
 		return slices.ContainsFunc(done, func(p Path) bool {

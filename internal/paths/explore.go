@@ -11,37 +11,37 @@ import (
 	"time"
 )
 
-// Request is a probe of a flow whose time to live ends at a distance, from 1.
+// Request is a probe of a flow whose time to live ends at Distance, from 1.
 type Request struct {
 	Flow, Distance int
 }
 
 // Reply is the answer to a probe.
 type Reply struct {
-	From       netip.Addr // invalid: none answered
+	From       netip.Addr // the address that answered; invalid: none did
 	RTT        time.Duration
-	Last       bool // the destination sent it, or it refuses packets to the destination
-	Reached    bool // it comes from the destination's address
-	Translated bool // the probe had another source behind a NAT on the way
-	Renumbered bool // and another source port
+	Last       bool // From is the destination, or refuses packets to the destination
+	Reached    bool // From is the destination's address
+	Translated bool // a NAT on the way changed the probe's source address or port
+	Renumbered bool // a NAT changed its source port
 }
 
 // Prober sends probes and collects the answers.
 type Prober interface {
-	// Probe returns a reply to each request, in their order. It repeats probes that nobody answers.
+	// Probe returns a reply to each request, in their order. It repeats probes that are not answered.
 	Probe(context.Context, []Request) ([]Reply, error)
-	// Sent returns the number of packets that were sent.
+	// Sent returns the number of packets sent so far.
 	Sent() int
 }
 
-// Options are the choices of an exploration.
+// Options configure an exploration.
 type Options struct {
-	// Bound is the largest probability that a next hop is missed: at any router, or at each, as PerRouter says. It
-	// holds for routers that choose each next hop equally often.
+	// Bound is the largest probability that a next hop is missed: at any router of the graph or, if PerRouter is set,
+	// at each router. It holds for routers that choose all next hops equally often.
 	Bound     float64
 	PerRouter bool
-	Light     bool // use the light variant until it is found unsound; the bound then assumes routers that are alike
-	Ways      int  // number of distinct paths on which flows are wanted
+	Light     bool // use the light variant until it proves unsound; the bound then assumes similar routers
+	Ways      int  // number of distinct paths that are wanted, each with a flow
 	MaxHops   int
 	MaxProbes int
 }
@@ -53,7 +53,7 @@ const (
 	DefaultHops    = 30
 	DefaultProbes  = 20000
 	mostHops       = 255
-	mostSilentHops = 3 // in a row, after which the destination is assumed to be silent
+	mostSilentHops = 3 // number of silent hops in a row after which the destination is assumed to be silent
 )
 
 func (o Options) withDefaults() (Options, error) {
@@ -75,8 +75,9 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// share returns the bound on the failure probability at one router, after found load-balancing routers. The shares form
-// a series whose sum is the whole bound, so the bound holds even if a missed next hop hides other routers.
+// share returns the bound on the failure probability at the next router, if found load-balancing routers were found
+// before. The shares are a series whose sum is the whole bound. So the bound holds even if a missed next hop hides
+// other routers.
 func (o Options) share(found int) float64 {
 	if o.PerRouter {
 		return o.Bound
@@ -84,34 +85,34 @@ func (o Options) share(found int) float64 {
 	return o.Bound / float64((found+1)*(found+2))
 }
 
-// ErrProbes means that the probes did not suffice.
+// ErrProbes means that the limit of probes was reached before the graph was complete.
 var ErrProbes = errors.New("the limit of probes is reached")
 
-// reserved divides the probes: one part is kept for flows on distinct paths, if such are wanted. These flows are of use
-// even if the other probes do not suffice.
+// reserved is the divisor for the part of the probes that is kept for completing flows on distinct paths, if such flows
+// are wanted. Even with an incomplete graph these flows are useful.
 const reserved = 10
 
-// explorer is an exploration in progress. hops[d] has the findings at distance d; hops[0] is the source.
+// explorer is an exploration in progress. hops[d] holds the findings at distance d, and hops[0] the source.
 type explorer struct {
 	prober  Prober
 	options Options
 	stops   *stops
 	hops    []hop
-	flows   int // that exist, numbered from 0
+	flows   int // number of flows; they are numbered from 0
 	asked   int
-	most    int // of asked
+	most    int // limit of asked
 	full    bool
 	paths   map[Request]Reply
 }
 
-// hop has the flows that were probed at a distance.
+// hop holds the flows that were probed at a distance.
 type hop struct {
-	vertices []netip.Addr // as they were found. An invalid one answers nothing
+	vertices []netip.Addr // in the order of discovery; the invalid address stands for all that do not answer
 	flows    map[netip.Addr][]int
-	last     map[netip.Addr]bool // the destination
+	last     map[netip.Addr]bool // whether a vertex is the destination
 }
 
-// Explore finds the paths. On an error, the graph has what was found until then.
+// Explore finds the paths. On an error, it also returns the graph found so far.
 func Explore(ctx context.Context, p Prober, o Options) (*Graph, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -143,8 +144,8 @@ func Explore(ctx context.Context, p Prober, o Options) (*Graph, error) {
 	return g, err
 }
 
-// sweep explores each distance in turn. If the light variant is found unsound, it explores everything in
-// full and keeps the findings.
+// sweep explores one distance after the other. If the light variant proves unsound, it explores all distances in full,
+// and keeps the findings.
 func (e *explorer) sweep(ctx context.Context) error {
 	for d, silent := 1, 0; d <= e.options.MaxHops; d++ {
 		if len(e.hops) == d {
@@ -177,7 +178,7 @@ func (e *explorer) sweep(ctx context.Context) error {
 	return nil
 }
 
-// ended reports whether no path goes on behind a distance.
+// ended reports whether no path continues after distance d.
 func (e *explorer) ended(d int) bool {
 	for _, v := range e.hops[d].vertices {
 		if !e.hops[d].last[v] {
@@ -187,7 +188,7 @@ func (e *explorer) ended(d int) bool {
 	return true
 }
 
-// probe sends probes of flows to a distance, and keeps the answers.
+// probe probes flows at distance d, and records the answers.
 func (e *explorer) probe(ctx context.Context, d int, flows []int) error {
 	var requests []Request
 	for _, f := range flows {
@@ -218,7 +219,7 @@ func (e *explorer) probe(ctx context.Context, d int, flows []int) error {
 	return nil
 }
 
-// newFlows returns flows that were not used yet.
+// newFlows returns n flows that were not used yet.
 func (e *explorer) newFlows(n int) (all []int) {
 	for range n {
 		all = append(all, e.flows)
@@ -227,7 +228,7 @@ func (e *explorer) newFlows(n int) (all []int) {
 	return all
 }
 
-// at returns where a flow is at a distance, if that is known.
+// at returns the vertex of a flow at distance d, if it is known.
 func (e *explorer) at(flow, d int) (v netip.Addr, known bool) {
 	if d == 0 {
 		return netip.Addr{}, true
@@ -238,7 +239,7 @@ func (e *explorer) at(flow, d int) (v netip.Addr, known bool) {
 	return e.alone(d)
 }
 
-// over reports whether a flow has reached the destination before a distance.
+// over reports whether a flow is known to reach the destination before distance d.
 func (e *explorer) over(flow, d int) bool {
 	for ; d > 1; d-- {
 		if r, known := e.paths[Request{flow, d - 1}]; known && r.Last {

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// fullHop finds the next hops of each vertex before a distance, each by flows that are known to pass it: the multipath
-// detection algorithm with node control.
+// fullHop finds the next hops of each vertex at distance d-1. For each vertex, it uses flows that are known to pass it.
+// This is the multipath detection algorithm with node control.
 func (e *explorer) fullHop(ctx context.Context, d int) error {
 	for i := 0; ; i++ {
 		before := e.hops[d-1]
-		if i == len(before.vertices) { // the search for flows may have found more
+		if i == len(before.vertices) { // the search for flows may have found more vertices
 			return nil
 		}
 		v := before.vertices[i]
@@ -24,7 +24,7 @@ func (e *explorer) fullHop(ctx context.Context, d int) error {
 	}
 }
 
-// successors probes until the next hops of a vertex are all known, within the bound.
+// successors probes until all next hops of v, a vertex at distance d-1, are known, within the bound.
 func (e *explorer) successors(ctx context.Context, d int, v netip.Addr) error {
 	searched := 0
 	for {
@@ -52,7 +52,7 @@ func (e *explorer) successors(ctx context.Context, d int, v netip.Addr) error {
 			}
 			continue
 		}
-		// A vertex that was once passed by chance may be hard to pass again.
+		// A vertex that one flow passed by chance may be hard to reach with another flow.
 		if searched += need; searched > searchFactor*need*max(1, len(e.hops[d-1].vertices))+searchLeast {
 			return nil
 		}
@@ -62,7 +62,7 @@ func (e *explorer) successors(ctx context.Context, d int, v netip.Addr) error {
 	}
 }
 
-// reached returns the number of flows that were found to reach the destination at a distance.
+// reached returns the number of flows that are known to reach the destination at distance d.
 func (e *explorer) reached(d int) (n int) {
 	for _, flows := range e.hops[d].flows {
 		for _, f := range flows {
@@ -74,9 +74,9 @@ func (e *explorer) reached(d int) (n int) {
 	return n
 }
 
-// delivers reports whether all flows through a vertex that were probed at the next distance reached the destination
-// there. Routers before the destination are assumed to be alike: a router on its subnet has no other next hop. So the
-// probes through all of them count together, and one through each suffices.
+// delivers reports whether all flows through v that were probed at distance d reached the destination there. A router
+// on the destination's subnet has no other next hop. Such routers are assumed to be alike, so the probes through all of
+// them count together, and one probe through each is enough.
 func (e *explorer) delivers(d int, v netip.Addr) bool {
 	for _, f := range e.passing(d, v) {
 		if reply, known := e.paths[Request{f, d}]; known && !reply.Reached {
@@ -86,14 +86,14 @@ func (e *explorer) delivers(d int, v netip.Addr) bool {
 	return true
 }
 
-// searchFactor and searchLeast bound the search for flows that pass a vertex.
+// searchFactor and searchLeast bound the number of flows that are tried to find some that pass a vertex.
 const (
 	searchFactor = 8
 	searchLeast  = 64
 )
 
-// alone returns the only vertex of a distance. All flows pass it, as far as the distance is explored, so they are not
-// probed there. There is none if a shorter path leads to the destination.
+// alone returns the vertex at distance d if it is the only one. All flows pass it then, and need not be probed there.
+// It returns false in the light variant, and if a shorter path leads to the destination.
 func (e *explorer) alone(d int) (v netip.Addr, ok bool) {
 	if !e.full || len(e.hops[d].vertices) != 1 {
 		return v, false
@@ -106,8 +106,8 @@ func (e *explorer) alone(d int) (v netip.Addr, ok bool) {
 	return e.hops[d].vertices[0], true
 }
 
-// through returns the number of flows that pass a vertex before a distance and were probed at the distance, the number
-// of next hops that these show, and the passing flows that were not probed there yet.
+// through looks at the flows that pass v, a vertex at distance d-1. It returns how many of them were probed at distance
+// d, how many next hops these show, and the flows that were not probed there yet.
 func (e *explorer) through(d int, v netip.Addr) (probed, found int, ready []int) {
 	var next []netip.Addr
 	for _, f := range e.passing(d, v) {
@@ -124,7 +124,7 @@ func (e *explorer) through(d int, v netip.Addr) (probed, found int, ready []int)
 	return probed, len(next), ready
 }
 
-// passing returns the flows that are known to pass a vertex before a distance.
+// passing returns the flows that are known to pass v, a vertex at distance d-1.
 func (e *explorer) passing(d int, v netip.Addr) []int {
 	if _, alone := e.alone(d - 1); !alone {
 		return e.hops[d-1].flows[v]

@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// Graph has the paths to a destination, distance by distance.
+// Graph holds the paths to a destination, by distance.
 type Graph struct {
-	Hops []Hop // the first is at distance 1
-	// Flows have each flow's vertices by distance, as far as they were probed. The keys are numbers of flows.
+	Hops []Hop // from distance 1 on
+	// Flows has the vertices of each flow, by the flow's number and by distance. Distances at which a flow was not
+	// probed are missing.
 	Flows     map[int]map[int]netip.Addr
 	Reached   bool // the destination has answered
 	Probes    int  // packets sent
@@ -19,25 +20,25 @@ type Graph struct {
 	PerRouter bool
 }
 
-// Hop has the vertices of a distance.
+// Hop has the vertices at a distance.
 type Hop struct {
 	Distance int
 	Vertices []Vertex
 }
 
-// Vertex is a router, or the destination, at one distance. An address that is invalid stands for all that do not
-// answer there.
+// Vertex is a router, or the destination, at one distance. All routers at a distance that do not answer are one vertex
+// with an invalid address.
 type Vertex struct {
 	Addr       netip.Addr
-	Before     []netip.Addr // its neighbours at the distance before; at the first, none
+	Before     []netip.Addr // its neighbours at the distance before; none at distance 1
 	Last       bool
-	Translated bool // probes arrive with another source
-	Renumbered bool // and with another source port
+	Translated bool // a NAT changed the source address or port of probes that arrive here
+	Renumbered bool // a NAT changed their source port
 	RTT        time.Duration
-	Probes     int // flows that were seen here
+	Probes     int // number of flows seen here
 }
 
-// graph returns the graph of the findings so far.
+// graph returns the findings so far as a Graph.
 func (e *explorer) graph() *Graph {
 	g := &Graph{Flows: map[int]map[int]netip.Addr{}}
 	for d := 1; d < len(e.hops); d++ {
@@ -72,14 +73,14 @@ func (e *explorer) graph() *Graph {
 	return g
 }
 
-// trim removes the silent distances at the end, where nothing answers.
+// trim removes distances at the end at which nothing answers.
 func (g *Graph) trim() {
 	for n := len(g.Hops); n > 0 && len(g.Hops[n-1].Vertices) == 1 && !g.Hops[n-1].Vertices[0].Addr.IsValid(); n-- {
 		g.Hops = g.Hops[:n-1]
 	}
 }
 
-// Vertex returns a vertex.
+// Vertex returns the vertex with an address at a distance.
 func (g *Graph) Vertex(distance int, addr netip.Addr) *Vertex {
 	if distance < 1 || distance > len(g.Hops) {
 		return nil
@@ -104,7 +105,7 @@ func (g *Graph) next(distance int, addr netip.Addr) (n int) {
 	return n
 }
 
-// Renumbered reports whether a NAT changes source ports on the way. Then the ports of this host choose no path.
+// Renumbered reports whether a NAT on the way changes source ports. This host's ports then choose no path.
 func (g *Graph) Renumbered() bool {
 	return slices.ContainsFunc(g.Hops, func(h Hop) bool {
 		return slices.ContainsFunc(h.Vertices, func(v Vertex) bool { return v.Renumbered })
@@ -126,10 +127,10 @@ func (g *Graph) Branching() (n int) {
 	return n
 }
 
-// mostPaths bounds the count of paths: diamonds in a row multiply.
+// mostPaths bounds the count of paths, because the numbers of paths of successive diamonds multiply.
 const mostPaths = 1 << 40
 
-// Paths returns the number of ways through the graph.
+// Paths returns the number of paths through the graph.
 func (g *Graph) Paths() int {
 	if len(g.Hops) == 0 {
 		return 0
@@ -158,13 +159,13 @@ func (g *Graph) Paths() int {
 	return min(total, mostPaths)
 }
 
-// Path is a flow, and the vertices that it passes from distance 1 on.
+// Path is a flow with the vertices that it passes, from distance 1 on.
 type Path struct {
 	Flow     int
 	Vertices []netip.Addr
 }
 
-// complete returns the flows that were probed at each distance, in the order of their numbers.
+// complete returns the flows that were probed at every distance, in the order of their numbers.
 func (g *Graph) complete() (all []Path) {
 	for flow, at := range g.Flows {
 		p := Path{Flow: flow}
@@ -194,7 +195,8 @@ func last(all []netip.Addr) (a netip.Addr) {
 	return a
 }
 
-// Distinct returns up to n flows on different paths. Each shares as few routers as possible with those before it.
+// Distinct returns up to n flows on different paths. Each path shares as few routers as possible with the ones chosen
+// before.
 func (g *Graph) Distinct(n int) (chosen []Path) {
 	left := g.complete()
 	type place struct {

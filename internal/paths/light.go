@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// perVertex is the number of flows by which the light variant tests each vertex for meshing.
+// perVertex is the number of flows through each vertex with which the light variant tests for meshing.
 const perVertex = 2
 
-// lightHop finds the vertices of a distance as if one router chose among them all. That is sound if all routers at the
-// distance before have equally many next hops, and share none. It reports whether the probes agree with that.
+// lightHop finds the vertices at distance d as if one router chose among all of them. That is sound if all routers at
+// the distance before have equally many next hops and share none. It reports whether the answers agree with that.
 func (e *explorer) lightHop(ctx context.Context, d int) (sound bool, err error) {
 	for {
 		probed := 0
@@ -34,7 +34,8 @@ func (e *explorer) lightHop(ctx context.Context, d int) (sound bool, err error) 
 	return e.soundBetween(ctx, d)
 }
 
-// going returns n flows that were not probed at distance d. Flows that were probed at the distance before come first.
+// going returns n flows that were not probed at distance d. It prefers flows whose vertex at the distance before is
+// known.
 func (e *explorer) going(d, n int) (all []int) {
 	for f := 0; f < e.flows && len(all) < n; f++ {
 		_, known := e.at(f, d)
@@ -46,7 +47,8 @@ func (e *explorer) going(d, n int) (all []int) {
 	return append(all, e.newFlows(n-len(all))...)
 }
 
-// joinUp probes until each vertex has an edge to the distance before, and each vertex there has one to this distance.
+// joinUp probes until each vertex at distance d has a known edge to the distance before, and each vertex there has one
+// to distance d.
 func (e *explorer) joinUp(ctx context.Context, d int) error {
 	for _, v := range e.hops[d].vertices {
 		if before, _ := e.neighbours(d, v, d-1); len(before) == 0 {
@@ -68,7 +70,8 @@ func (e *explorer) joinUp(ctx context.Context, d int) error {
 	return nil
 }
 
-// neighbours returns the vertices at another distance that flows of a vertex pass, and the number of these flows.
+// neighbours returns the vertices at distance other that flows through v pass, and the number of these flows. v is a
+// vertex at distance d.
 func (e *explorer) neighbours(d int, v netip.Addr, other int) (all []netip.Addr, flows int) {
 	for _, f := range e.hops[d].flows[v] {
 		to, known := e.at(f, other)
@@ -82,8 +85,8 @@ func (e *explorer) neighbours(d int, v netip.Addr, other int) (all []netip.Addr,
 	return all, flows
 }
 
-// soundBetween reports whether the edges between a distance and the one before form a uniform, unmeshed part: each
-// vertex of the wider side has one neighbour, and all vertices of the narrower side have equally many.
+// soundBetween reports whether the edges between distance d and the one before are uniform and not meshed: each vertex
+// of the wider side has one neighbour, and all vertices of the narrower side have equally many.
 func (e *explorer) soundBetween(ctx context.Context, d int) (bool, error) {
 	wide, narrow := d, d-1
 	if len(e.onward(d-1)) > len(e.hops[d].vertices) {
@@ -120,7 +123,8 @@ func (e *explorer) soundBetween(ctx context.Context, d int) (bool, error) {
 	return true, nil
 }
 
-// testEach probes flows of each vertex at the other distance, so that several are known there.
+// testEach probes flows through each vertex at distance d also at distance other, so that perVertex flows are known
+// there.
 func (e *explorer) testEach(ctx context.Context, d, other int) error {
 	for _, v := range e.onward(d) {
 		_, known := e.neighbours(d, v, other)
@@ -140,7 +144,7 @@ func (e *explorer) testEach(ctx context.Context, d, other int) error {
 	return nil
 }
 
-// onward returns the vertices of a distance without the destination, unless that is the only one.
+// onward returns the vertices at distance d. It leaves out the destination unless that is the only one.
 func (e *explorer) onward(d int) []netip.Addr {
 	h := e.hops[d]
 	var all []netip.Addr

@@ -11,25 +11,24 @@ import (
 	"github.com/detour-collective/dcol/internal/cflb"
 )
 
-// Quality has the loss and round trips of a path's probes.
+// Quality is the loss and the round trips that the probes of a path showed.
 type Quality struct {
 	Sent, Lost          int
-	Least, Median, Most time.Duration // round trips to the destination and back; 0: none answered
+	Least, Median, Most time.Duration // round trips to the destination; 0: no probe was answered
 }
 
-// Shooter sends probes once.
+// Shooter sends probes without repeating them.
 type Shooter interface {
 	// Once sends each probe once, and returns a reply to each, in their order. The reply to an
 	// unanswered probe has no From.
 	Once(context.Context, []Request) ([]Reply, error)
 }
 
-// roundTime is the least time between two probes of one path.
+// roundTime is the shortest time between two probes of one path.
 const roundTime = 50 * time.Millisecond
 
-// Measure sends probes of each flow to the destination, as many as the number probes says, with an
-// initial time to live. The flows take turns, so that they are measured at the same time. On an error it
-// returns the measurements so far.
+// Measure sends probes to the destination, with the initial time to live ttl: the given number for each flow. The flows
+// take turns, so that they are measured at the same time. On an error it returns the measurements so far.
 func Measure(ctx context.Context, s Shooter, flows []int, probes int, ttl uint8) ([]Quality, error) {
 	all, trips := make([]Quality, len(flows)), make([][]time.Duration, len(flows))
 	var requests []Request
@@ -67,11 +66,12 @@ var (
 	ErrAlone   = errors.New("no other port was found on the session's path")
 )
 
-// mostAliases bounds the flows that are tried for one that shares a session's path.
+// mostAliases bounds the flows that are tried to find one on a session's path.
 const mostAliases = 256
 
-// Shared returns the path of a session, given as a flow that was not probed yet, and another flow on the same path. It
-// probes the session's flow at routers only, so that no probe reaches the other end of the session.
+// Shared returns the path of a session, and another flow on the same path. session is the session's flow, which was not
+// probed yet. Shared probes it only at distances before the destination, so that no probe reaches the session's other
+// end.
 func Shared(ctx context.Context, p Prober, g *Graph, session int) (path Path, flow int, err error) {
 	path.Flow = session
 	g.Flows[session] = map[int]netip.Addr{}
@@ -100,8 +100,8 @@ func Shared(ctx context.Context, p Prober, g *Graph, session int) (path Path, fl
 	return path, 0, ErrAlone
 }
 
-// RoutedShared is Shared for routers of a CFLB scheme, which choose by the time to live too: the session's path is computed
-// from its source port.
+// RoutedShared is like Shared, but for routers of a CFLB scheme. Those also choose by the time to live, so the
+// session's path is computed from its source port instead of probed.
 func RoutedShared(w *Wire, s *cflb.Scheme, net *cflb.Network, g *Graph, source uint16, ttl uint8) (path Path, flow int, err error) {
 	u := cflb.Flow(w.flow.Source, w.flow.Destination, w.flow.Protocol)
 	path.Flow = w.Add(Ports{source, w.flow.Port})

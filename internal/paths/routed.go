@@ -8,17 +8,16 @@ import (
 	"github.com/detour-collective/dcol/internal/cflb"
 )
 
-// Routed has what was found through routers that balance load by a CFLB scheme.
+// Routed holds what was found through routers that balance load by a CFLB scheme.
 type Routed struct {
 	Graph   *Graph
-	Paths   []Path // each with a flow that takes it
+	Paths   []Path // each with a flow on it
 	Network *cflb.Network
-	Unled   int // paths to which no source port leads
+	Unled   int // number of paths to which no source port leads
 }
 
-// DiscoverRouted finds the paths through routers that balance load by a CFLB scheme, whose constants are
-// known. Each path's ports are computed for packets whose initial time to live is ttl. After an error, the
-// result has the findings so far.
+// DiscoverRouted finds the paths through routers that balance load by a CFLB scheme with known constants. Each path's
+// port is computed for packets whose initial time to live is ttl. On an error, it also returns the findings so far.
 func DiscoverRouted(ctx context.Context, w *Wire, s *cflb.Scheme, o cflb.Options, ttl uint8) (*Routed, error) {
 	o.Radix = s.Radix()
 	u := cflb.Flow(w.flow.Source, w.flow.Destination, w.flow.Protocol)
@@ -30,7 +29,7 @@ func DiscoverRouted(ctx context.Context, w *Wire, s *cflb.Scheme, o cflb.Options
 		}
 		source, destination := cflb.Ports(c)
 		if source == 0 {
-			source = 1 // the scheme gives that to a probe in 65536: it takes any path
+			source = 1 // the scheme gives source port 0 to one probe in 65536, which may take any path
 		}
 		replies, err := w.Probe(ctx, []Request{{w.Add(Ports{source, destination}), distance}})
 		if err != nil {
@@ -45,8 +44,8 @@ func DiscoverRouted(ctx context.Context, w *Wire, s *cflb.Scheme, o cflb.Options
 	return r, err
 }
 
-// nextOf returns the edges from a router at a distance, or from the source, at distance 0. A router that is reached at
-// several distances was probed at one of them.
+// nextOf returns the edges from a router at a distance, or from the source at distance 0. A router at several distances
+// was probed at one of them only.
 func nextOf(net *cflb.Network, at netip.Addr, distance int) (next []cflb.Edge) {
 	for _, e := range net.Edges {
 		if e.From == at && (at.IsValid() && distance > 0 || e.Distance == distance+1) {
@@ -56,7 +55,7 @@ func nextOf(net *cflb.Network, at netip.Addr, distance int) (next []cflb.Edge) {
 	return next
 }
 
-// graphOf makes a graph of the edges that were found.
+// graphOf turns the edges that were found into a Graph.
 func graphOf(net *cflb.Network, replies map[netip.Addr]Reply, destination netip.Addr) *Graph {
 	g := &Graph{Flows: map[int]map[int]netip.Addr{}}
 	at := []netip.Addr{{}}
@@ -79,10 +78,10 @@ func graphOf(net *cflb.Network, replies map[netip.Addr]Reply, destination netip.
 	return g
 }
 
-// mostDistance bounds the walks through what was found, which may have loops.
+// mostDistance bounds walks over the edges, which may form loops.
 const mostDistance = 64
 
-// routed adds an edge to a graph, at a distance. It reports whether the vertex to which it leads is new there.
+// routed adds an edge to the graph, at a distance. It reports whether its end is a new vertex there.
 func (g *Graph) routed(e cflb.Edge, distance int, r Reply, destination netip.Addr) bool {
 	v := g.Vertex(distance, e.To)
 	added := v == nil
@@ -134,7 +133,8 @@ func (r *Routed) follow(w *Wire, s *cflb.Scheme, u cflb.Uncontrolled, ttl uint8)
 	walk(netip.Addr{}, nil, nil)
 }
 
-// portOf returns a source port that leads along a path. It prefers ports that Linux gives to no connection of its own.
+// portOf returns a source port that leads along a path. It prefers ports that Linux does not assign to connections of
+// its own.
 func portOf(s *cflb.Scheme, path []cflb.Choice, u cflb.Uncontrolled, destination uint16) (port uint16, ok bool) {
 	for _, area := range [][2]int{{highPorts, 1<<16 - 1}, {lowPorts, lowEnd - 1}, {lowEnd, highPorts - 1}} {
 		ports, err := s.SourcePorts(path, u, destination, uint16(area[0]), uint16(area[1]), 1)

@@ -1,13 +1,11 @@
 package paths
 
-// maxWidth is the assumed largest number of next hops of a router.
+// maxWidth is the largest number of next hops that a router is assumed to have.
 const maxWidth = 128
 
-// stops computes stopping points for a bound on the failure probability at one router. If stops[k] probes have shown k
-// next hops, there are taken to be no more: with at most the bound's probability, a router with k + 1 equally probable
-// next hops shows fewer. stops[0] is 1.
-//
-// The probability includes the earlier stopping points (Veitch et al., section II.C).
+// stops computes stopping points for a bound on the failure probability at one router. The search stops if points[k]
+// probes have shown only k next hops. With at most the bound's probability, a router with k + 1 equally probable next
+// hops is missed one then, or at an earlier point (Veitch et al., section II.C). points[0] is 1.
 type stops struct {
 	bound  float64
 	points []int
@@ -15,7 +13,7 @@ type stops struct {
 
 func newStops(bound float64) *stops { return &stops{bound: bound, points: []int{1}} }
 
-// after returns the number of probes after which k next hops are taken for all.
+// after returns the number of probes after which the search stops if they have shown k next hops.
 func (s *stops) after(k int) int {
 	k = min(k, maxWidth)
 	for len(s.points) <= k {
@@ -24,12 +22,12 @@ func (s *stops) after(k int) int {
 	return s.points[k]
 }
 
-// next computes the next stopping point. It follows a Markov chain: the number of next hops, of all that exist, that n
-// probes have shown. The chain ends at each stopping point.
+// next computes the next stopping point with a Markov chain. Its state after n probes is the number of next hops that
+// they have shown. The chain ends at earlier stopping points.
 func (s *stops) next() int {
-	k := len(s.points) // it is the point of k next hops, if there are k + 1
+	k := len(s.points) // the new point is for k next hops; it fails if there are k + 1
 	all := float64(k + 1)
-	shown := make([]float64, k+2) // probability of each number
+	shown := make([]float64, k+2) // shown[i] is the probability that i were shown
 	shown[1] = 1
 	failed := 0.0
 	for n := 1; ; n++ {

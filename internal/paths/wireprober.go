@@ -11,24 +11,24 @@ import (
 	"github.com/detour-collective/dcol/internal/trace"
 )
 
-// Ports are the source and destination port of a flow.
+// Ports are the source and the destination port of a flow.
 type Ports struct{ Source, Destination uint16 }
 
-// Wire is a Prober over a network.
+// Wire is a Prober that sends packets over a network.
 type Wire struct {
 	net      trace.Network
 	flow     Template
 	ports    []Ports // of each flow
 	unused   []uint16
 	sent     int
-	base     uint32 // of the marks
+	base     uint32 // added to the marks of probes
 	probes   map[uint32]*wireProbe
 	byID     map[uint16]*wireProbe
 	slowest  time.Duration
-	silentAt map[int]bool // distances from which no answer came
+	silentAt map[int]bool // whether a distance gave no answer
 }
 
-// Template has what all probes share.
+// Template has the fields that all probes share.
 type Template struct {
 	Source, Destination netip.Addr
 	Protocol            uint8 // packet.ProtocolTCP or packet.ProtocolUDP
@@ -43,22 +43,22 @@ type wireProbe struct {
 }
 
 const (
-	pace         = time.Millisecond // between probes
+	pace         = time.Millisecond // the time between two probes
 	firstTimeout = time.Second
 	leastTimeout = 150 * time.Millisecond
-	mostTries    = 3 // rounds in a row without any answer
+	mostTries    = 3 // the number of rounds in a row without an answer after which Probe stops
 	limited      = time.Second
 )
 
-// Flows get source ports below lowEnd and from highPorts on: Linux gives ports between those to connections, so no
-// probe concerns a connection of this host.
+// The source ports of flows are from lowPorts to before lowEnd, and from highPorts on. Linux gives the ports between
+// lowEnd and highPorts to connections, so no probe concerns a connection of this host.
 const (
 	highPorts = 61000
 	lowPorts  = 20000
 	lowEnd    = 32768
 )
 
-// UnusedPorts returns the source ports of flows, the highest first.
+// UnusedPorts returns the source ports for flows, the highest first.
 func UnusedPorts() (ports []uint16) {
 	for port := 1<<16 - 1; port >= lowPorts; port-- {
 		if port >= highPorts || port < lowEnd {
@@ -68,7 +68,7 @@ func UnusedPorts() (ports []uint16) {
 	return ports
 }
 
-// NewWire returns a prober. Each of its flows has another source port, in an order drawn by lot.
+// NewWire returns a prober. Each of its flows has a different source port. Their order is random.
 func NewWire(net trace.Network, t Template) *Wire {
 	w := &Wire{net: net, flow: t, base: t.Random.Uint32(), probes: map[uint32]*wireProbe{}, byID: map[uint16]*wireProbe{},
 		silentAt: map[int]bool{}}
@@ -92,17 +92,17 @@ func (w *Wire) Ports(flow int) Ports {
 	return w.ports[flow]
 }
 
-// Add adds a flow with ports, and returns its number.
+// Add adds a flow with these ports, and returns its number.
 func (w *Wire) Add(p Ports) int {
 	w.ports = append(w.ports, p)
 	return len(w.ports) - 1
 }
 
-// Sent returns the number of packets that were sent.
+// Sent returns the number of packets sent so far.
 func (w *Wire) Sent() int { return w.sent }
 
-// Probe sends probes and collects the answers. Routers limit the rate of their answers, so while some answers come, the
-// other probes are sent again, fewer at a time.
+// Probe implements Prober. Routers limit the rate of their answers. So unanswered probes are sent again as long as some
+// answers come, at most twice as many at a time as were answered last.
 func (w *Wire) Probe(ctx context.Context, requests []Request) ([]Reply, error) {
 	replies := make([]Reply, len(requests))
 	open := make([]int, 0, len(requests)) // indexes of requests
@@ -147,7 +147,7 @@ func (w *Wire) Probe(ctx context.Context, requests []Request) ([]Reply, error) {
 	return replies, nil
 }
 
-// Once sends each probe once and hears the answers.
+// Once implements Shooter.
 func (w *Wire) Once(ctx context.Context, requests []Request) ([]Reply, error) {
 	replies, waiting := make([]Reply, len(requests)), map[int]*wireProbe{}
 	for i, r := range requests {
@@ -168,7 +168,7 @@ func (w *Wire) Once(ctx context.Context, requests []Request) ([]Reply, error) {
 	return replies, nil
 }
 
-// tries returns the number of tries of a distance from which no answer comes.
+// tries returns the number of rounds without an answer after which Probe stops at a distance.
 func (w *Wire) tries(distance int) int {
 	if w.silentAt[distance] {
 		return 1
@@ -183,7 +183,7 @@ func (w *Wire) timeout() time.Duration {
 	return min(firstTimeout, max(leastTimeout, 3*w.slowest))
 }
 
-// send sends one probe, and waits until the next may be sent.
+// send sends one probe, and waits until another one may be sent.
 func (w *Wire) send(ctx context.Context, r Request) (*wireProbe, error) {
 	w.sent++
 	ports := w.Ports(r.Flow)
@@ -202,13 +202,14 @@ func (w *Wire) send(ctx context.Context, r Request) (*wireProbe, error) {
 	return probe, wait(ctx, pace)
 }
 
-// build returns a probe with its own mark. The mark of a TCP probe is its sequence number. The mark of a UDP probe is
-// its source port and checksum, which the payload determines. Both are among the first eight bytes, which every router
-// quotes. All fields by which routers balance load are the flow's.
+// build returns a probe with a mark by which its answer is recognised. The mark of a TCP probe is its sequence number.
+// The mark of a UDP probe is its source port and checksum; the payload gives each probe another checksum. Every router
+// quotes these fields, because they are among the first eight bytes. The probes of a flow are equal in the fields by
+// which routers balance load.
 func (w *Wire) build(ports Ports, distance int) (p *packet.Packet, mark uint32, id uint16, err error) {
 	id = uint16(w.sent)
 	if id == 0 {
-		id = 1 // the kernel replaces 0
+		id = 1 // the kernel would replace 0
 	}
 	p = &packet.Packet{}
 	if w.flow.Destination.Is4() {
@@ -224,7 +225,7 @@ func (w *Wire) build(ports Ports, distance int) (p *packet.Packet, mark uint32, 
 		}
 		return p, udpMark(p.UDP), id, nil
 	}
-	const apart = 16 // an answer acknowledges the next number
+	const apart = 16 // the distance between marks, because an answer acknowledges the next number
 	mark = w.base + uint32(w.sent)*apart
 	p.TCP = &packet.TCP{
 		SrcPort: ports.Source, DstPort: ports.Destination, Seq: mark, Flags: packet.SYN, Window: 65535,
@@ -247,7 +248,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// hear takes answers until all awaited ones have come, or no more come.
+// hear receives answers until all probes in waiting are answered, or no more answers come.
 func (w *Wire) hear(ctx context.Context, waiting map[int]*wireProbe) (answered int, err error) {
 	timer := time.NewTimer(w.timeout())
 	defer timer.Stop()
@@ -275,7 +276,7 @@ func (w *Wire) hear(ctx context.Context, waiting map[int]*wireProbe) (answered i
 	}
 }
 
-// take finds the probe that an arrival answers.
+// take records an answer with its probe, if it is one.
 func (w *Wire) take(a trace.Arrival) {
 	p, err := packet.Parse(a.Bytes)
 	if err != nil || p == nil {
@@ -303,7 +304,8 @@ func (w *Wire) take(a trace.Arrival) {
 	w.slowest = max(w.slowest, probe.reply.RTT)
 }
 
-// quoted returns the probe of a quote, and its source port there. A NAT may have changed all but the identification.
+// quoted finds the probe that an ICMP error quotes, and returns it with the quoted source port. A NAT may have changed
+// all fields except the identification.
 func (w *Wire) quoted(q *packet.Packet) (probe *wireProbe, source uint16) {
 	const quoted = 8
 	if q.Cut > 0 && q.Cut < quoted {
@@ -323,7 +325,7 @@ func (w *Wire) quoted(q *packet.Packet) (probe *wireProbe, source uint16) {
 	return probe, source
 }
 
-// answered takes a segment of the destination.
+// answered records a TCP segment from the destination with its probe.
 func (w *Wire) answered(p *packet.Packet, at time.Time) {
 	if p.TCP == nil || p.Src() != w.flow.Destination {
 		return

@@ -1,4 +1,4 @@
-// Package finder finds source ports that lead to distinct paths between this host and a server, by probes.
+// Package finder finds source ports that lead along distinct paths from this host to a server, by probes.
 package finder
 
 import (
@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	mostProbes = 2000 // of one search
-	mostFlows  = 128  // whose whole path is probed besides
+	mostProbes = 2000 // limit of one search
+	mostFlows  = 128  // limit of the flows that paths.Aliases probes in addition
 )
 
-// Find returns source ports of TCP connections to a server, by path: up to ways paths, with about each ports on every
-// path. It sends some hundred packets. If it finds fewer than two paths, it returns none.
+// Find returns source ports of TCP connections to a server, grouped by path: up to ways paths, with about each ports
+// for every path. It sends some hundred packets. If it finds fewer than two paths, it returns none.
 func Find(ctx context.Context, server netip.AddrPort, ways, each int) (ports [][]uint16, err error) {
 	conn, err := wire.Open(server.Addr(), "")
 	if err != nil {
@@ -44,10 +44,11 @@ func Find(ctx context.Context, server netip.AddrPort, ways, each int) (ports [][
 	return ports, nil
 }
 
-// ErrRenumbered means that ports of this host choose no path.
+// ErrRenumbered means that the path does not depend on this host's source ports.
 var ErrRenumbered = errors.New("a NAT on the way changes source ports, so that they choose no path")
 
-// search returns flows by path. If the probes do not suffice for the whole graph, it returns some of the paths.
+// search returns flows grouped by path. If the limit of probes is reached before the graph is complete, it returns the
+// paths found so far.
 func search(ctx context.Context, p paths.Prober, ways, each int) ([][]int, error) {
 	g, err := paths.Explore(ctx, p, paths.Options{Ways: ways, MaxProbes: mostProbes})
 	if err != nil && !errors.Is(err, paths.ErrProbes) {

@@ -1,10 +1,12 @@
-// Package known computes the paths of flows through a network of CFLB routers whose graph and constants are
-// known, and places large flows on the links with the fewest of them (G. Detal, 2014, section 5.5.2). It is
-// pure and is told the time.
+// Package known computes the paths of flows through a network of CFLB routers whose graph and constants are known. It
+// places large flows on the links with the fewest of them (G. Detal, 2014, section 5.5.2). It is pure and is told the
+// time.
 //
-// network.go has the network, flow.go the paths of flows through it. schedule.go places flows. move.go moves placed
-// flows off links that have become crowded or have gone.
+//	network.go     the network: links, and next hops towards a destination
+//	flow.go        the paths of flows through it
+//	schedule.go    placing new flows
+//	move.go        moving placed flows off links that have become crowded or do not exist any more
 //
-// A key names the flows of one request, so that a host that asks again gets the same ways. A way is a path to a
-// destination with one back.
+// Words: a way is a path to a destination and one back. A key names the flows of one request. A host that asks again
+// under the same key gets the same ways.
 package known

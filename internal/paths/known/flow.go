@@ -20,11 +20,11 @@ func (f Flow) reversed() Flow { return Flow{f.Destination, f.Source, f.Protocol}
 
 // Route is the path of a flow.
 type Route struct {
-	Nodes []string // from source to destination
-	Links []int    // numbers of the links; each direction has its own
+	Nodes []string // from the source to the destination
+	Links []int    // numbers of the links; the two directions of a link have different ones
 }
 
-// Path returns the path of a flow, whether its ports were chosen or not.
+// Path returns the path of a flow. The scheme need not have chosen its ports.
 func (n *Network) Path(f Flow) (Route, error) {
 	w, err := n.walker(f)
 	if err != nil {
@@ -37,27 +37,27 @@ func (n *Network) Path(f Flow) (Route, error) {
 	return w.route(links), nil
 }
 
-// Way is a path to a destination with one back, and the source ports that lead along both.
+// Way is a path to a destination and one back, with the source ports that lead along both.
 type Way struct {
 	There, Back Route
 	Ports       []uint16
 }
 
-// Ways returns all pairs of paths that a flow takes with one of the given source ports, in the order of their first ports.
+// Ways returns the ways that a flow takes with the given source ports, in the order of their first ports.
 func (n *Network) Ways(f Flow, ports []uint16) ([]Way, error) {
 	return n.WaysVia(Detour{Legs: []Flow{f}}, ports)
 }
 
-// Detour is a flow through waypoints, which translate addresses and keep the source port. So it has several legs, the
-// first from the source, and one source port decides about all of them. The source port in each leg is ignored.
+// Detour is a flow through waypoints. It has several legs, the first from the source. Waypoints translate addresses but
+// keep the source port, so one source port decides the path in all legs. The source ports of the legs are ignored.
 type Detour struct {
 	Legs []Flow
-	// Tunnelled: the flow comes to the source of the first leg by a tunnel, whose own path is not part of the detour.
+	// Tunnelled is set if the flow reaches the source of the first leg through a tunnel. The tunnel's own path is not
+	// part of the detour.
 	Tunnelled bool
 }
 
-// WaysVia returns all pairs of paths that a detour takes with one of the given source ports, in the
-// order of their first ports.
+// WaysVia returns the ways that a detour takes with the given source ports, in the order of their first ports.
 func (n *Network) WaysVia(d Detour, ports []uint16) ([]Way, error) {
 	if len(d.Legs) == 0 {
 		return nil, errors.New("a detour has no legs")
@@ -107,11 +107,11 @@ func (n *Network) WaysVia(d Detour, ports []uint16) ([]Way, error) {
 	return all, nil
 }
 
-// chain follows flows along the legs of a detour, in one direction.
+// chain follows a flow along the legs of a detour, in one direction.
 type chain struct {
-	ttl   uint8 // initial
+	ttl   uint8 // initial time to live
 	legs  []*walker
-	ports []uint16 // of the end that is not chosen, for each leg
+	ports []uint16 // of the other end of each leg, whose port is given
 	links []int
 }
 
@@ -119,7 +119,7 @@ func (c *chain) add(w *walker, port uint16) {
 	c.legs, c.ports = append(c.legs, w), append(c.ports, port)
 }
 
-// walk returns the links of all legs. Each waypoint forwards packets as a router does.
+// walk returns the links of all legs. Waypoints forward packets as routers do.
 func (c *chain) walk(port uint16, back bool) ([]int, error) {
 	c.links = c.links[:0]
 	ttl := c.ttl
@@ -142,26 +142,26 @@ func (c *chain) walk(port uint16, back bool) ([]int, error) {
 	return c.links, nil
 }
 
-// route returns the route of the last walk.
+// route returns the route that walk followed last.
 func (c *chain) route() (r Route) {
 	for i, w := range c.legs {
 		leg := w.route(w.links)
 		r.Links = append(r.Links, leg.Links...)
 		if i > 0 {
-			leg.Nodes = leg.Nodes[1:] // the waypoint, with which the leg before ends
+			leg.Nodes = leg.Nodes[1:] // the waypoint, which is also the end of the leg before
 		}
 		r.Nodes = append(r.Nodes, leg.Nodes...)
 	}
 	return r
 }
 
-// walker follows flows that differ in their ports.
+// walker follows flows between two addresses, which differ only in their ports.
 type walker struct {
 	n        *Network
 	from, to int
 	courses  *courses
 	u        cflb.Uncontrolled
-	ids      map[int]uint32 // of the routers that choose
+	ids      map[int]uint32 // ids of routers that choose, by node
 	links    []int
 }
 
@@ -186,8 +186,8 @@ func (n *Network) walker(f Flow) (*walker, error) {
 	return w, nil
 }
 
-// walk returns the links that a flow with these ports takes. ttl is the initial time to live of its packets, left the
-// one with which they arrive.
+// walk returns the links that a flow with these ports takes. ttl is the initial time to live of its packets, and left
+// the time to live with which they arrive.
 func (w *walker) walk(source, destination uint16, ttl uint8) (links []int, left uint8, err error) {
 	w.links = w.links[:0]
 	at, initial := w.from, ttl

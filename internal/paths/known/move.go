@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// mostMovable bounds the keys whose other ways are remembered. The ways of a FatTree's host take some 30 KB.
+// mostMovable bounds the keys whose other ways are remembered. The ways of a host in a FatTree take about 30 KB.
 const mostMovable = 4096
 
-// movable has the ways to which the scheduler can move a key's flows before the host asks again. The
-// zero value allows no moves.
+// movable holds the ways to which the scheduler can move a key's flows before the host asks again. The zero value
+// allows no moves.
 type movable struct {
 	host   string
 	moves  bool
 	all    [][]int   // the ways to choose from; nil: not remembered
 	chosen []int     // indexes of the ways in use
-	last   time.Time // the last time that Relieve moved one
+	last   time.Time // when Relieve last moved one of the flows
 }
 
-// Moved is a key whose host gets another way for one of its flows when it asks again.
+// Moved is a key whose flows were moved. Its host gets the new ways when it asks again.
 type Moved struct{ Host, Key string }
 
-// keep remembers what Relieve needs, if the host that asked moves living flows.
+// keep stores what Relieve needs, if the host that asked can move its open flows.
 func (s *Scheduler) keep(a *Asked, chosen []int) {
 	l := s.leases[a.Key]
 	l.host, l.moves, l.all, l.chosen = a.Host, a.Moves, nil, nil
@@ -32,14 +32,14 @@ func (s *Scheduler) keep(a *Asked, chosen []int) {
 	}
 }
 
-// mostMoves bounds the moves that one new flow causes: a moved flow may crowd another link, so
-// that a further flow is moved.
+// mostMoves bounds the moves that follow from one new flow. A moved flow may crowd another link, so that another flow
+// must move.
 const mostMoves = 3
 
-// Relieve moves flows of other keys off links that new flows among those in asked have crowded. It moves only flows of
-// hosts for which hears is true. When such a host asks about its key the next time, it gets the new way.
+// Relieve moves flows of other keys off links that new flows, among those in asked, have crowded. It moves only flows
+// of hosts for which hears returns true. Such a host gets the new way when it next asks about its key.
 func (s *Scheduler) Relieve(asked []Asked, hears func(host string) bool, now time.Time) (moved []Moved) {
-	requested := map[string]bool{} // their answers are under way, so they stay
+	requested := map[string]bool{} // their answers are on the way, so they are not moved
 	for _, a := range asked {
 		requested[a.Key] = true
 	}
@@ -72,8 +72,8 @@ func (s *Scheduler) Relieve(asked []Asked, hears func(host string) bool, now tim
 	return moved
 }
 
-// relieve moves one flow, the one whose move helps most, among the keys in others with flows on links of a way. It
-// returns the key's index, or -1.
+// relieve moves one flow whose key has flows on links of way: the one whose move helps most. others are the keys whose
+// flows may move. It returns the index of the flow's key in others, or -1.
 func (s *Scheduler) relieve(way []int, others []string, now time.Time) (index int) {
 	shares := func(other []int) bool {
 		return slices.ContainsFunc(other, func(link int) bool { return slices.Contains(way, link) })
@@ -97,33 +97,34 @@ func (s *Scheduler) relieve(way []int, others []string, now time.Time) (index in
 	return index
 }
 
-// Changed handles a change of the network. It returns the keys with flows on links that the network no longer has.
+// Changed handles a change of the network. has reports whether a link still exists. Changed returns the keys with flows
+// on links that do not exist any more, if their hosts can move open flows.
 func (s *Scheduler) Changed(has func(link int) bool) (lost []Moved) {
 	for _, key := range slices.Sorted(maps.Keys(s.leases)) {
 		l := s.leases[key]
 		if l.moves && slices.ContainsFunc(slices.Concat(l.ways...), func(link int) bool { return !has(link) }) {
 			lost = append(lost, Moved{l.host, key})
 		}
-		l.all, l.chosen = nil, nil // their links may be gone
+		l.all, l.chosen = nil, nil // their links may not exist any more
 	}
 	return lost
 }
 
-// exchange is a flow's move from one of the chosen ways to another one.
+// exchange is the move of a flow from one of the chosen ways to another way.
 type exchange struct {
-	place, to     int   // index of the way that is left among those chosen, and of the one that is taken
-	before, after []int // flows of their crowded links
+	place, to     int   // place: index in the chosen ways of the one to leave; to: index of the one to take
+	before, after []int // numbers of flows on their crowded links
 }
 
-// compare returns more than 0 if e helps more than another exchange: it leaves a more crowded way, or
-// takes a less crowded one.
+// compare returns a positive number if e helps more than another exchange: it leaves a more crowded way or, if these
+// are equal, takes a less crowded one.
 func (e *exchange) compare(than *exchange) int {
 	return cmp.Or(slices.Compare(e.before, than.before), slices.Compare(than.after, e.after))
 }
 
-// bestExchange returns the exchange of a crowded way. A way becomes crowded by flows that are placed later. Only one is
-// exchanged, so that the others carry the connection meanwhile. If no way is less crowded, it takes one that is as
-// crowded: there, another flow may find an emptier way.
+// bestExchange returns the best exchange of one of the chosen ways that has become crowded, or nil. Only one way is
+// exchanged, so that the others carry the connection meanwhile. If no way is less crowded, it takes an equally crowded
+// one, from where another flow may find an emptier way.
 func (s *Scheduler) bestExchange(ways [][]int, chosen []int, limit int) (best *exchange) {
 	for k, old := range chosen {
 		s.count(ways[old:old+1], -1)
@@ -142,15 +143,16 @@ func (s *Scheduler) bestExchange(ways [][]int, chosen []int, limit int) (best *e
 	return best
 }
 
-// apply carries an exchange out.
+// apply carries out an exchange.
 func (s *Scheduler) apply(e *exchange, l *lease, ways [][]int, chosen []int) {
 	s.count(l.ways[e.place:e.place+1], -1)
 	chosen[e.place], l.ways[e.place] = e.to, ways[e.to]
 	s.count(l.ways[e.place:e.place+1], 1)
 }
 
-// limit returns the number of flows that a link may have without being crowded: as many as the fullest link that all
-// ways share, because a flow is no faster there, and as many as the other links have on average.
+// limit returns the number of flows that a link may have before it counts as crowded. It is the number on the fullest
+// link that all ways share, because a flow is no faster elsewhere, or the average number on the other links, if that is
+// larger.
 func (s *Scheduler) limit(ways [][]int) (most int) {
 	on := map[int]int{} // ways of each link
 	for _, links := range ways {
@@ -172,8 +174,8 @@ func (s *Scheduler) limit(ways [][]int) (most int) {
 	return most
 }
 
-// crowd returns the numbers of flows on the links of a way that would exceed the limit with one
-// more flow, the largest first.
+// crowd returns the numbers of flows, including one more, on those links of a way that would exceed the limit with it.
+// The largest is first.
 func (s *Scheduler) crowd(links []int, limit int) (flows []int) {
 	for _, link := range links {
 		if n := s.load[link] + 1; n > limit {

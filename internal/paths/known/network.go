@@ -13,45 +13,45 @@ import (
 	"github.com/detour-collective/dcol/internal/paths/topology"
 )
 
-// Network is a network whose routers all choose by one CFLB scheme. A router's name in the graph is its
-// name in its configuration.
+// Network is a network whose routers all choose next hops by one CFLB scheme. The nodes of its graph have the names by
+// which routers are configured.
 type Network struct {
 	scheme  *cflb.Scheme
-	ttl     uint8 // initial, of all hosts' packets
+	ttl     uint8 // initial time to live of all hosts' packets
 	graph   *topology.Network
 	names   []string
 	host    []bool
 	links   [][]end                // of each node
 	numbers map[linkKey]int        // of links, including links of earlier graphs
-	has     map[int]bool           // links by their ids
+	has     map[int]bool           // existing links, by end.id
 	at      map[netip.Addr]int     // nodes by address
-	mu      sync.Mutex             // of courses
-	courses map[courseKey]*courses // by destination
+	mu      sync.Mutex             // guards courses
+	courses map[courseKey]*courses // by destination, computed when needed
 }
 
-// end is a link as one of its nodes sees it. Its id is twice the link's number, plus one in the other direction.
+// end is a link as one of its nodes sees it. Its id is twice the link's number, plus one at the other node.
 type end struct {
 	id, to    int
 	weight    float64
 	addresses []netip.Addr // of the other end
 }
 
-// linkKey identifies a link in every graph of a network.
+// linkKey identifies a link in all graphs of a network.
 type linkKey struct {
 	source, target topology.Name
-	address        netip.Addr // the first, if it has one
-	parallel       int        // counts the links before it that are alike
+	address        netip.Addr // its first address, if it has one
+	parallel       int        // numbers links with the same values, from 1
 }
 
 type courseKey struct{ destination, bits int }
 
-// courses has the next hops of each node to one destination, in the order of their numbers.
+// courses holds the next hops of each node towards one destination, in the order in which the node numbers them.
 type courses struct {
 	next [][]end
-	errs []error // why a node's next hops have no order
+	errs []error // why the order of a node's next hops is not known
 }
 
-// Errors of questions.
+// Errors for flows whose path cannot be computed.
 var (
 	ErrUnknown = errors.New("the graph has no such address")
 	ErrNoPath  = errors.New("there is no path")
@@ -59,19 +59,18 @@ var (
 	ErrRadix   = errors.New("more next hops than the radix")
 )
 
-// maxCourses bounds the destinations that are remembered.
+// maxCourses bounds the destinations whose courses are remembered.
 const maxCourses = 1024
 
-// defaultTTL is Linux's.
+// defaultTTL is Linux's default.
 const defaultTTL = 64
 
-// New returns the network of a graph. Hosts' links with addresses count as interfaces: packets to such an address go over
-// that link.
+// New returns the network of a graph. If a host's link has addresses, packets to them take that link.
 func New(g *topology.Graph, s *cflb.Scheme) (*Network, error) {
 	return build(g, s, map[linkKey]int{})
 }
 
-// Renewed returns the network of a graph that has changed. Links that both graphs have keep their numbers.
+// Renewed returns the network of a changed graph. Links that are in both graphs keep their numbers.
 func (n *Network) Renewed(g *topology.Graph, s *cflb.Scheme) (*Network, error) {
 	return build(g, s, maps.Clone(n.numbers))
 }
@@ -113,7 +112,7 @@ func build(g *topology.Graph, s *cflb.Scheme, numbers map[linkKey]int) (*Network
 	return n, nil
 }
 
-// number returns the number of a link. A new one gets the next.
+// number returns the number of a link. It assigns the next number to a new link.
 func (n *Network) number(l topology.GraphLink, alike map[linkKey]int) int {
 	key := linkKey{source: l.Source, target: l.Target}
 	if all := slices.Concat(l.SourceAddresses, l.TargetAddresses); len(all) > 0 {
@@ -144,10 +143,10 @@ func (n *Network) join(id, a, b int, weight float64, atA, atB []netip.Addr) {
 	n.links[b] = append(n.links[b], end{id + 1, a, weight, atA})
 }
 
-// Has reports whether the network has a link, given by its number in a Route.
+// Has reports whether the link with this number in a Route still exists.
 func (n *Network) Has(link int) bool { return n.has[link] }
 
-// iface adds a node for a host's interface, which has only that link.
+// iface adds a node for a host's interface. The interface's link is its only one.
 func (n *Network) iface(id, host, peer int, weight float64, own, others []netip.Addr, reversed bool) int {
 	name := fmt.Sprintf("%s (%v)", n.names[host], own[0])
 	node := n.graph.Node(name)
@@ -162,7 +161,7 @@ func (n *Network) iface(id, host, peer int, weight float64, own, others []netip.
 	return node
 }
 
-// to returns the next hops towards a destination.
+// to returns the next hops of all nodes towards a destination.
 func (n *Network) to(destination, bits int) *courses {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -185,7 +184,7 @@ func (n *Network) to(destination, bits int) *courses {
 	return c
 }
 
-// cheapest returns the links to a node that have the least weight.
+// cheapest returns the links to a node with the least weight.
 func cheapest(links []end, to int) (best []end) {
 	for _, l := range links {
 		switch {
@@ -199,7 +198,7 @@ func cheapest(links []end, to int) (best []end) {
 	return best
 }
 
-// order puts next hops in the order of their gateways' addresses, in which routers number them.
+// order sorts next hops by their gateways' addresses, because routers number them in that order.
 func (n *Network) order(v int, next []end, bits int) error {
 	if len(next) < 2 {
 		return nil

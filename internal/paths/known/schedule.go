@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// Scheduler places large flows on the links that have the fewest of them. Its zero value is not usable; use NewScheduler.
+// Scheduler places large flows on the links that have the fewest of them. Use NewScheduler to make one.
 type Scheduler struct {
-	load   map[int]int // flows of each link
+	load   map[int]int // number of flows by link
 	leases map[string]*lease
-	random *rand.Rand // decides between ways that are alike
+	random *rand.Rand // decides between equally good ways
 }
 
 type lease struct {
 	until  time.Time
-	placed time.Time // the last time that one of the ways was chosen
-	ways   [][]int   // links of each
-	fresh  bool      // others have not been moved for it
+	placed time.Time // when one of the ways was last chosen
+	ways   [][]int   // each given by its links
+	fresh  bool      // Relieve has not moved other flows for it yet
 	movable
 }
 
-// NewScheduler returns a scheduler that knows of no flows.
+// NewScheduler returns a scheduler without flows.
 func NewScheduler() *Scheduler {
 	return &Scheduler{load: map[int]int{}, leases: map[string]*lease{}, random: rand.New(rand.NewPCG(1, 2))}
 }
 
-// Asked is a request to place flows on Wanted of the Ways, each given by its links, under a key.
+// Asked is a request to place flows on Wanted of the Ways. Each way is given by its links.
 type Asked struct {
-	Host   string // who asks, see Relieve
+	Host   string // the host that asks; see Relieve
 	Key    string
 	Ways   [][]int
 	Wanted int
-	// Moves is set if the host moves living flows when it gets another way.
+	// Moves is set if the host moves its open flows when it gets another way.
 	Moves bool
 }
 
@@ -41,8 +41,8 @@ type Asked struct {
 // after which agents ask again.
 const stays = 20 * time.Second
 
-// PlaceAll is Place for requests that came together. None of their flows has begun. So it moves flows of new keys among
-// each other while that evens the load out: if flows are placed one after the other, some links get more than others.
+// PlaceAll is like Place, for requests that arrived together. Placing flows one after the other loads links unevenly.
+// So PlaceAll then moves flows of new keys, which have not begun, while that makes the load more even.
 func (s *Scheduler) PlaceAll(all []Asked, now, until time.Time) [][]int {
 	s.expire(now)
 	chosen := make([][]int, len(all))
@@ -78,14 +78,14 @@ func (s *Scheduler) PlaceAll(all []Asked, now, until time.Time) [][]int {
 }
 
 const (
-	// mostRounds bounds the rounds of even.
+	// mostRounds bounds the rounds of Scheduler.even.
 	mostRounds = 400
-	// mostLooks bounds the links that even looks at. They take some tens of milliseconds.
+	// mostLooks bounds the links that Scheduler.even examines. That many take some tens of milliseconds.
 	mostLooks = 20_000_000
 )
 
-// even moves flows to ways that cost less or as much. Moves that cost as much are needed where only
-// a chain of moves improves.
+// even moves flows to ways of less or equal cost. Moves of equal cost are needed because sometimes only a chain of
+// moves reduces the cost.
 func (s *Scheduler) even(all []Asked, chosen [][]int, movable []int) {
 	looks := 0
 	for range mostRounds {
@@ -117,24 +117,24 @@ func (s *Scheduler) even(all []Asked, chosen [][]int, movable []int) {
 	}
 }
 
-// cost returns the cost of one more flow on a way. A full link costs more than several that are less full.
+// cost returns the cost of placing one more flow on a way. One full link costs more than several less full ones.
 func (s *Scheduler) cost(links []int) (sum float64) {
-	const doublings = 2 // for each flow
+	const doublings = 2 // how often each flow on a link doubles the link's cost
 	for _, l := range links {
 		sum += math.Ldexp(1, doublings*s.load[l])
 	}
 	return sum
 }
 
-// Place chooses wanted of the ways, each given by its links, for a host's flows, and counts these flows until a time. A
-// host that asks again under its key keeps its ways while they exist. Place returns the indexes of the ways: fewer than
-// wanted if there are no more.
+// Place chooses wanted of the ways for a host's flows, and counts these flows until the time until. Each way is given
+// by its links. A host that asks again under the same key keeps its ways while they exist. Place returns the indexes of
+// the chosen ways. There are fewer than wanted if there are not enough ways.
 func (s *Scheduler) Place(key string, ways [][]int, wanted int, now, until time.Time) (chosen []int) {
 	s.expire(now)
 	if old := s.leases[key]; old != nil {
 		s.count(old.ways, -1)
 		for _, links := range old.ways {
-			for i := range ways { // several may have the same links
+			for i := range ways { // several ways may have the same links
 				if len(chosen) < wanted && slices.Equal(ways[i], links) && !slices.Contains(chosen, i) {
 					chosen = append(chosen, i)
 					s.count(ways[i:i+1], 1)
@@ -198,8 +198,8 @@ func (s *Scheduler) count(ways [][]int, n int) {
 	}
 }
 
-// best returns the way whose fullest link has the fewest flows. If several are equal in that, their next fullest links
-// decide, and so on, so that links shared by all ways do not matter. If all are equal, it is the first.
+// best returns the way whose fullest link has the fewest flows. If several ways are equal in that, their next fullest
+// links decide, and so on. So links that all ways share do not matter. If all are equal, it returns the first.
 func (s *Scheduler) best(ways [][]int, without []int) int {
 	best, least := -1, []int(nil)
 	for i, links := range ways {

@@ -12,15 +12,14 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// Client asks one path server.
+// Client sends requests to one path server.
 type Client struct {
 	Identity *collective.Identity
-	Name     string // of the member that answers
-	Addr     string // host and port
+	Name     string // name of the member that runs the server
+	Addr     string // its host and port
 }
 
-// Place returns ports that lead along several paths; see PlaceRequest. An answer with more than the requested
-// paths or ports is an error.
+// Place sends a PlaceRequest. An answer with more paths or ports than requested is an error.
 func (c *Client) Place(ctx context.Context, q PlaceRequest) (a PlaceAnswer, err error) {
 	if err = c.ask(ctx, placePath, q, &a); err == nil {
 		err = a.check(q)
@@ -31,7 +30,7 @@ func (c *Client) Place(ctx context.Context, q PlaceRequest) (a PlaceAnswer, err 
 	return a, nil
 }
 
-// check returns an error if the answer does not fit the request. An agent opens a subflow on each path.
+// check returns an error if the answer does not fit the request, because an agent opens a subflow on each path.
 func (a *PlaceAnswer) check(q PlaceRequest) error {
 	if len(a.Paths) > q.Paths {
 		return fmt.Errorf("it answers with %d paths, but %d were wanted", len(a.Paths), q.Paths)
@@ -59,7 +58,7 @@ func (c *Client) Flow(ctx context.Context, source, destination netip.AddrPort) (
 	return a, nil
 }
 
-// Moved waits until the server has moved flows of this member, and returns their destinations; see MovedRequest.
+// Moved sends a MovedRequest: it waits until the server has moved flows of this member, and returns their destinations.
 func (c *Client) Moved(ctx context.Context) ([]netip.AddrPort, error) {
 	limited, cancel := context.WithTimeout(ctx, movedTime+requestTime)
 	defer cancel()

@@ -1,6 +1,8 @@
 // Package pathserver tells members of a collective which source ports lead along which paths of a known network (G.
-// Detal, 2014, section 5.5.2). server.go answers, client.go asks. Requests are JSON over HTTP (protocol.go), with the
-// certificates of the collective at both ends.
+// Detal, 2014, section 5.5.2).
+//
+// server.go answers requests, and client.go sends them. They are JSON over HTTPS (protocol.go). Both ends show
+// certificates of the collective.
 package pathserver
 
 import (
@@ -17,7 +19,7 @@ const DefaultPort = 45674
 // alpn is the only protocol that package http accepts besides HTTP/2.
 const alpn = "http/1.1"
 
-// The requests, each a POST.
+// The URL paths of requests. All use the method POST.
 const (
 	placePath = "/v1/place"
 	flowPath  = "/v1/flow"
@@ -32,15 +34,16 @@ const (
 	maxEach    = 64
 )
 
-// PlaceRequest asks for ports of TCP connections that lead along several paths, and makes the server count a large flow
-// on each. Asking again renews them.
+// PlaceRequest asks for source ports of TCP connections that lead along several paths. The server then counts a large
+// flow on each of these paths. Asking again renews the flows.
 type PlaceRequest struct {
 	Source      netip.Addr     `json:"source"`
 	Destination netip.AddrPort `json:"destination"`
-	Paths       int            `json:"paths"` // how many, from 1
-	Each        int            `json:"each"`  // ports on each path, from 1
-	// Waypoint is the address to which a detour's packets are sent first. The same ports lead on from there. It has no
-	// port if a tunnel leads there. Without a Waypoint, the paths are direct.
+	Paths       int            `json:"paths"` // number of paths, from 1
+	Each        int            `json:"each"`  // number of ports for each path, from 1
+	// Waypoint is the address to which a detour's packets go first. From there, the waypoint sends them to the
+	// destination with the same source ports. Its port is 0 if a tunnel leads to the waypoint. Without a Waypoint, the
+	// paths are direct.
 	Waypoint netip.AddrPort `json:"waypoint,omitzero"`
 }
 
@@ -66,7 +69,7 @@ type Placed struct {
 	Back  []string `json:"back"`
 }
 
-// PlaceAnswer has the paths: fewer than wanted if there are no more.
+// PlaceAnswer has the paths. There are fewer than requested if the network does not have enough.
 type PlaceAnswer struct {
 	Paths []Placed `json:"paths"`
 	// Seconds is the time after which the server forgets the flows.
@@ -79,27 +82,27 @@ type FlowRequest struct {
 	Destination netip.AddrPort `json:"destination"`
 }
 
-// FlowAnswer has the path of a connection's packets in either direction.
+// FlowAnswer has the paths of a connection's packets in both directions.
 type FlowAnswer struct {
 	There []string `json:"there"`
 	Back  []string `json:"back"`
 }
 
-// MovedRequest waits until the server has moved flows of the member that asks. A member has one such request open:
-// a further request ends it.
+// MovedRequest waits until the server has moved flows of the member that asks. A member can have one such request open:
+// the next one ends it.
 type MovedRequest struct{}
 
-// MovedAnswer has the destinations of direct flows that were moved: none if nothing has happened for some minutes. A
-// PlaceRequest, which should follow at once, returns the new ports.
+// MovedAnswer has the destinations of direct flows that were moved. It is empty if none was moved within movedTime. The
+// member should send a PlaceRequest for each at once, to get the new ports.
 type MovedAnswer struct {
 	Destinations []netip.AddrPort `json:"destinations,omitempty"`
 }
 
-// movedTime is the time after which a MovedRequest is answered anyway. It bounds the time for which requests of
-// hosts that are gone are kept.
+// movedTime is the time after which a MovedRequest is answered anyway. So requests of hosts that have disappeared are
+// not kept longer.
 const movedTime = 5 * time.Minute
 
-// problem is the body of a refusal.
+// problem is the body of an answer that refuses a request.
 type problem struct {
 	Error string `json:"error"`
 }

@@ -24,36 +24,36 @@ import (
 )
 
 const (
-	// leaseTime is twice the time after which agents renew what they use.
+	// leaseTime is the time after which the server forgets flows: twice the time after which agents renew them.
 	leaseTime = 10 * time.Minute
-	// maxLeases bounds the pairs of ends that have flows, leasesOfMember those of one member.
+	// maxLeases bounds the pairs of hosts with flows, and leasesOfMember those of one member.
 	maxLeases      = 65536
 	leasesOfMember = 1024
 	requestTime    = 10 * time.Second
-	// gatherTime is the time for which a request waits for others, so that they are placed together.
+	// gatherTime is the time for which a request waits for others, so that they can be placed together.
 	gatherTime = 20 * time.Millisecond
 )
 
-// limits bound the connections of clients whose certificate is not known yet, and the connections of one member. An
-// agent may ask about all its servers at once.
+// limits bound the connections of clients that have not shown a certificate yet, and the connections of one member. An
+// agent may ask about all its servers at the same time.
 var limits = strangers.Limits{Total: 1024, PerSource: 256, Patience: requestTime, PerMember: 512}
 
-// Server answers requests about one network. Its methods may be called at the same time.
+// Server answers requests about one network. Its methods may be called concurrently.
 type Server struct {
 	identity *collective.Identity
 	network  atomic.Pointer[known.Network]
 	now      func() time.Time
 	log      *slog.Logger
-	work     chan struct{} // room for one computation on each processor
+	work     chan struct{} // has an element for each computation in progress, at most one a processor
 
-	mu      sync.Mutex // of what follows
+	mu      sync.Mutex // guards the fields below
 	places  *known.Scheduler
-	pairs   map[string]map[string]netip.AddrPort // destinations of each member's leases, by key
-	waiting *batch                               // nil: none waits
-	hearing map[string]chan []netip.AddrPort     // open requests for moves, by member; each takes one answer
+	pairs   map[string]map[string]netip.AddrPort // destinations of leases, by member and key
+	waiting *batch                               // requests that wait; nil: none do
+	hearing map[string]chan []netip.AddrPort     // open MovedRequests by member; each channel takes one answer
 }
 
-// batch has requests that are placed together.
+// batch holds requests that are placed together.
 type batch struct {
 	asked  []known.Asked
 	chosen [][]int
@@ -64,7 +64,7 @@ func (b *batch) has(key string) bool {
 	return b != nil && slices.ContainsFunc(b.asked, func(a known.Asked) bool { return a.Key == key })
 }
 
-// New returns a server.
+// New returns a Server. Serve must be called next.
 func New(id *collective.Identity, n *known.Network, now func() time.Time, log *slog.Logger) *Server {
 	s := &Server{
 		identity: id, now: now, log: log, work: make(chan struct{}, runtime.GOMAXPROCS(0)),
@@ -75,8 +75,8 @@ func New(id *collective.Identity, n *known.Network, now func() time.Time, log *s
 	return s
 }
 
-// Replace makes the server answer about a changed network, which known.Network.Renewed returned. Placed flows keep
-// paths that still exist. Members with flows on links that are gone are told.
+// Replace makes the server answer about a changed network, which must come from known.Network.Renewed. Flows keep their
+// paths if these still exist. Members with flows on links that do not exist any more are told.
 func (s *Server) Replace(n *known.Network) {
 	s.network.Store(n)
 	s.mu.Lock()
@@ -96,19 +96,20 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("answer requests about paths: %w", err)
 }
 
-// web returns the HTTP server of a handler.
+// web returns an HTTP server with the handler.
 func (s *Server) web(handler http.Handler) *http.Server {
 	h := &http.Server{
 		Handler: handler, MaxHeaderBytes: 16 << 10, ReadTimeout: requestTime, WriteTimeout: 2 * requestTime,
 		ConnState: s.admit, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	// Only a handshake reads revocations since the last one, and idle connections would take up places.
+	// Revocations are checked in the handshake only, so a connection must not serve later requests. Idle connections
+	// would also use up the limits.
 	h.SetKeepAlivesEnabled(false)
 	return h
 }
 
-// admit stops counting a member's connection as a stranger's. The server reports each connection when its first byte
-// arrives. By then the handshake has proved that the client has the certificate's key.
+// admit makes a connection count as a member's and not as a stranger's. The HTTP server calls it when the connection's
+// first byte arrives. By then, the handshake has proved that the client has the certificate's key.
 func (s *Server) admit(conn net.Conn, state http.ConnState) {
 	secure, ok := conn.(*tls.Conn)
 	if !ok || state != http.StateActive {
@@ -128,16 +129,16 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// open lets requests stay open for as long as a MovedRequest waits.
+// open extends a request's deadlines to the duration of a MovedRequest.
 func open(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, until := http.NewResponseController(w), time.Now().Add(movedTime+requestTime)
-		_, _ = c.SetReadDeadline(until), c.SetWriteDeadline(until) // else the request ends early, and the member asks again
+		_, _ = c.SetReadDeadline(until), c.SetWriteDeadline(until) // on an error the request ends early, and the member asks again
 		h.ServeHTTP(w, r)
 	})
 }
 
-// refusal is an error with its HTTP status.
+// refusal is an error with an HTTP status.
 type refusal struct {
 	status int
 	error
@@ -177,11 +178,11 @@ func answering[Q, A any](s *Server, answer func(ctx context.Context, member stri
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(body) // the client may have gone
+		_ = json.NewEncoder(w).Encode(body) // the client may have disconnected
 	})
 }
 
-// compute calls a function that keeps a processor busy, when one is free.
+// compute runs f, which keeps a processor busy, once one is free.
 func (s *Server) compute(ctx context.Context, f func() error) error {
 	select {
 	case s.work <- struct{}{}:
@@ -192,7 +193,7 @@ func (s *Server) compute(ctx context.Context, f func() error) error {
 	}
 }
 
-// refused returns the status of an error of the network.
+// refused adds a status to an error of package known.
 func refused(err error) error {
 	switch {
 	case errors.Is(err, known.ErrUnknown), errors.Is(err, known.ErrNoPath):
@@ -230,7 +231,7 @@ func (s *Server) place(ctx context.Context, member string, q *PlaceRequest) (a P
 	for i, w := range ways {
 		links[i] = append(append(links[i], w.There.Links...), w.Back.Links...)
 	}
-	// Agents move living flows to another direct path, but not to other legs of a detour.
+	// Agents can move open flows to another direct path, but not to other legs of a detour.
 	asked := known.Asked{Host: member, Key: keyOf(member, q), Ways: links, Wanted: q.Paths, Moves: !q.Waypoint.IsValid()}
 	chosen, err := s.reserve(asked, q.Destination)
 	a.Seconds = int(leaseTime / time.Second)
@@ -245,7 +246,7 @@ func keyOf(member string, q *PlaceRequest) string {
 	return fmt.Sprint(member, " ", q.Source, " ", q.Destination, " ", q.Waypoint)
 }
 
-// reserve places flows, together with those of other requests that come within a moment.
+// reserve places flows, together with those of other requests that arrive within gatherTime.
 func (s *Server) reserve(asked known.Asked, destination netip.AddrPort) ([]int, error) {
 	b, i, err := s.join(asked, destination)
 	if err != nil {
@@ -285,7 +286,7 @@ func (s *Server) join(asked known.Asked, destination netip.AddrPort) (b *batch, 
 	return s.waiting, len(s.waiting.asked) - 1, nil
 }
 
-// placeWaiting places the requests that wait.
+// placeWaiting places the flows of all waiting requests.
 func (s *Server) placeWaiting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,8 +297,8 @@ func (s *Server) placeWaiting() {
 	close(b.placed)
 }
 
-// tell answers the requests of members whose flows were moved. Members without an open request learn of the move
-// when they renew their flows.
+// tell answers the MovedRequests of members whose flows were moved. Members without one notice the move when they renew
+// their flows.
 func (s *Server) tell(moved []known.Moved) {
 	news := map[string][]netip.AddrPort{}
 	for _, m := range moved {
@@ -311,7 +312,7 @@ func (s *Server) tell(moved []known.Moved) {
 	}
 }
 
-// moved waits until flows of the member are moved.
+// moved answers a MovedRequest.
 func (s *Server) moved(ctx context.Context, member string, _ *MovedRequest) (a MovedAnswer, err error) {
 	told := make(chan []netip.AddrPort, 1)
 	s.mu.Lock()
@@ -335,7 +336,7 @@ func (s *Server) moved(ctx context.Context, member string, _ *MovedRequest) (a M
 		delete(s.hearing, member)
 		return a, err
 	}
-	return MovedAnswer{Destinations: <-told}, nil // in the last moment
+	return MovedAnswer{Destinations: <-told}, nil // the answer came at the last moment
 }
 
 func (s *Server) flow(ctx context.Context, _ string, q *FlowRequest) (a FlowAnswer, err error) {

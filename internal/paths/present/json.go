@@ -11,33 +11,33 @@ import (
 // Schema is the version of Paths.
 const Schema = "dcol.paths/1"
 
-// Report has the results of an exploration, for people and programs.
+// Report holds the results of an exploration, to be shown as text, JSON or SVG.
 type Report struct {
-	Name                string // as it was given
+	Name                string // the destination as the user gave it
 	Source, Destination netip.Addr
 	Protocol            string // "tcp" or "udp"
 	Port                uint16
 	Graph               *paths.Graph
 	Distinct            []Line
-	Session             *Session // nil: none was asked about
+	Session             *Session // nil: not requested
 	Notes               []string
 	Took                time.Duration
 }
 
-// Line is a path and the ports of a flow on it.
+// Line is a path with the ports of a flow on it.
 type Line struct {
 	Ports    paths.Ports
 	Vertices []netip.Addr
 	Quality  *paths.Quality // nil: not measured
 }
 
-// Session is a connection's path, and the ports of probes that share it.
+// Session is the path of a connection, and the ports of probes on the same path.
 type Session struct {
-	Port  uint16 // the connection's, at this host
+	Port  uint16 // the connection's port at this host
 	Probe Line
 }
 
-// Paths is a report's JSON. Times are in milliseconds.
+// Paths is the JSON form of a Report. Times are in milliseconds.
 type Paths struct {
 	Schema      string   `json:"schema"`
 	Name        string   `json:"name,omitempty"`
@@ -58,13 +58,13 @@ type Paths struct {
 	Notes       []string `json:"notes"`
 }
 
-// Hop is one distance.
+// Hop has the vertices at a distance.
 type Hop struct {
 	Distance int      `json:"distance"`
 	Vertices []Vertex `json:"routers"`
 }
 
-// Vertex is a router or the destination. Address is "" if none answers.
+// Vertex is a router or the destination. Address is "" if it does not answer.
 type Vertex struct {
 	Address    string   `json:"address"`
 	Before     []string `json:"before"`
@@ -74,7 +74,7 @@ type Vertex struct {
 	Flows      int      `json:"flows"`
 }
 
-// Flow is a flow and its path.
+// Flow is a flow with its path.
 type Flow struct {
 	SourcePort      uint16   `json:"source_port"`
 	DestinationPort uint16   `json:"destination_port"`
@@ -82,13 +82,14 @@ type Flow struct {
 	Measured        *Quality `json:"measured,omitempty"`
 }
 
-// Shared is a flow that shares the path of a session.
+// Shared is a flow on the path of a session.
 type Shared struct {
 	SessionPort uint16 `json:"session_port"`
 	Flow
 }
 
-// Quality has the loss and round trips of the probes of a path. Round trips are missing if none was answered.
+// Quality is the loss and the round trips that the probes of a path showed. Round trips are absent if no probe was
+// answered.
 type Quality struct {
 	Sent     int     `json:"sent"`
 	Lost     int     `json:"lost"`
@@ -97,7 +98,7 @@ type Quality struct {
 	MostMS   float64 `json:"rtt_most_ms,omitempty"`
 }
 
-// JSON returns a report's JSON.
+// JSON returns a report in its JSON form.
 func JSON(r Report) Paths {
 	g := r.Graph
 	p := Paths{

@@ -14,10 +14,10 @@ const (
 	boxWidth     = 130
 	boxHeight    = 34
 	drawingEdge  = 20
-	addressWidth = 8 // of a character, about
+	addressWidth = 8 // approximate width of a character
 )
 
-// SVG writes a report as a drawing: one column a distance, from left to right.
+// SVG draws a report. Each distance is a column; distances grow from left to right.
 func SVG(out io.Writer, r Report) error {
 	w := bufio.NewWriter(out)
 	g := r.Graph

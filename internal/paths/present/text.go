@@ -11,13 +11,13 @@ import (
 	"github.com/detour-collective/dcol/internal/paths"
 )
 
-// place is a vertex: an address at a distance.
+// place is an address at a distance.
 type place struct {
 	distance int
 	addr     netip.Addr
 }
 
-// letters gives each vertex a short name: a to z, then aa.
+// letters gives each vertex a short name: a to z, then aa and so on.
 func letters(g *paths.Graph) map[place]string {
 	all := map[place]string{}
 	for _, h := range g.Hops {
@@ -32,7 +32,7 @@ func letters(g *paths.Graph) map[place]string {
 	return all
 }
 
-// Text writes a report for people: each distance with its routers and the edges to them, then ports of distinct paths.
+// Text writes a report as text: for each distance its routers and the edges to them, then the ports of distinct paths.
 func Text(out io.Writer, r Report) error {
 	w := bufio.NewWriter(out)
 	g := r.Graph
@@ -87,7 +87,7 @@ func Text(out io.Writer, r Report) error {
 	return w.Flush()
 }
 
-// writeLines writes the ports of paths, and what was measured there.
+// writeLines writes the ports of paths, and what was measured on them.
 func writeLines(w io.Writer, letter map[place]string, lines []Line) {
 	measured := slices.ContainsFunc(lines, func(l Line) bool { return l.Quality != nil })
 	if measured {

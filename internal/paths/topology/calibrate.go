@@ -4,19 +4,19 @@ import (
 	"github.com/detour-collective/dcol/internal/cflb"
 )
 
-// Calibration has the CFLB constants that fit a network, and its path diversity.
+// Calibration holds the CFLB constants that fit a network, and its path diversity.
 type Calibration struct {
 	Nodes, Links int
-	Pairs        int // of a source and a destination with a way
-	Radix        int // the largest number of next hops; at least 2
-	Hops         int // of the longest of the shortest paths: the routers that choose, the source among them
-	Bits         int // of the controlled fields, as given
-	Length       int // of their path selectors
-	Needed       int // bits for path selectors as long as the longest path; 0: more than there are
-	// Uncontrolled counts the pairs with two balancing routers on one path that share a position of the selector.
+	Pairs        int // pairs of a source and a destination with a path between them
+	Radix        int // largest number of next hops, at least 2
+	Hops         int // routers that choose on the longest of all shortest paths, including the source
+	Bits         int // bits in the controlled fields, as given
+	Length       int // choices that a path selector in these bits can hold
+	Needed       int // bits for a path selector that fits the longest path; 0: more than there can be
+	// Uncontrolled counts the pairs with a path on which two balancing routers use the same position of the selector.
 	Uncontrolled int
-	// NextHops[n] counts pairs of a router and a destination with n next hops, Paths[n] pairs with n paths between
-	// them; the last element counts those with as many or more.
+	// NextHops[n] counts pairs of a router and a destination with n next hops, and Paths[n] pairs with n paths between
+	// them. The last elements also count all pairs with more.
 	NextHops, Paths []int
 	MostPaths       int
 }
@@ -24,8 +24,8 @@ type Calibration struct {
 // histogram is the number of elements of NextHops and Paths.
 const histogram = 65
 
-// Calibrate computes the constants for controlled fields of bits bits. Every node counts as a source and destination,
-// or only the nodes in hosts if it is not nil. Nodes that forward count as routers.
+// Calibrate computes the constants for controlled fields with the given number of bits. If hosts is nil, all nodes are
+// sources and destinations; otherwise only those in hosts are. Nodes that forward packets count as routers.
 func (n *Network) Calibrate(bits int, hosts []int) Calibration {
 	c := Calibration{
 		Nodes: len(n.Names), Links: n.Links(), Bits: bits, Radix: 2,
@@ -70,7 +70,7 @@ func (n *Network) Calibrate(bits int, hosts []int) Calibration {
 	return c
 }
 
-// Several returns the share of those with more than one next hop or path, from 0 to 1.
+// Several returns the share of pairs with more than one next hop or path, from 0 to 1.
 func Several(counts []int) float64 {
 	several, all := 0, 0
 	for n, count := range counts {
@@ -87,7 +87,7 @@ func Several(counts []int) float64 {
 
 const mostPaths = 1 << 40
 
-// count returns for each node the number of paths to the destination, and the hops of the longest.
+// count returns, for each node, the number of paths to the destination and the number of hops of the longest one.
 func (t *Towards) count() (paths, longest []int) {
 	paths, longest = make([]int, len(t.Next)), make([]int, len(t.Next))
 	paths[t.order[0]] = 1
@@ -100,8 +100,8 @@ func (t *Towards) count() (paths, longest []int) {
 	return paths, longest
 }
 
-// collisions returns the nodes with a path to the destination on which two nodes with several next hops are a multiple
-// of length hops apart.
+// collisions reports, for each node, whether some path from it to the destination has two nodes with several next hops
+// whose distance is a multiple of length.
 func (t *Towards) collisions(length int, longest []int) []bool {
 	impacted := make([]bool, len(t.Next))
 	for _, v := range t.order[1:] {
@@ -115,7 +115,7 @@ func (t *Towards) collisions(length int, longest []int) []bool {
 	return impacted
 }
 
-// meets reports whether a node with several next hops is a multiple of length hops behind v.
+// meets reports whether a node with several next hops is a multiple of length hops after v.
 func (t *Towards) meets(v, length int) bool {
 	level := map[int]bool{v: true}
 	for hops := 1; len(level) > 0; hops++ {

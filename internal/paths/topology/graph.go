@@ -10,15 +10,15 @@ import (
 	"slices"
 )
 
-// Graph is a network in the node-link form of JSON, which NetworkX and d3 read and write (networkx.node_link_data).
-// Attributes that are not named here are skipped.
+// Graph is a network in the node-link form of JSON that NetworkX and d3 read and write (networkx.node_link_data). Other
+// attributes than these are ignored.
 type Graph struct {
 	Attributes GraphAttributes `json:"graph"`
 	Nodes      []GraphNode     `json:"nodes"`
 	Links      []GraphLink     `json:"links"`
 }
 
-// GraphAttributes has the CFLB constants of a network, apart from the secret.
+// GraphAttributes holds the CFLB constants of a network, except for the secret.
 type GraphAttributes struct {
 	Radix  int    `json:"radix"`
 	Cipher string `json:"cipher"`
@@ -28,21 +28,21 @@ type GraphAttributes struct {
 // GraphNode is a router or a host.
 type GraphNode struct {
 	Name      Name         `json:"id"`
-	Host      bool         `json:"host"` // does not forward packets of others
+	Host      bool         `json:"host"` // it does not forward packets of others
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// GraphLink is a link, which leads both ways. Several may join the same nodes.
+// GraphLink is a link. It leads in both directions. Several links may connect the same nodes.
 type GraphLink struct {
 	Source          Name         `json:"source"`
 	Target          Name         `json:"target"`
-	Weight          float64      `json:"weight"` // its cost; 0: 1
+	Weight          float64      `json:"weight"` // its cost; 0 means 1
 	SourceAddresses []netip.Addr `json:"source_addresses"`
 	TargetAddresses []netip.Addr `json:"target_addresses"`
-	Down            bool         `json:"down"` // is not used, as if it were not listed
+	Down            bool         `json:"down"` // it is ignored, as if it were not in the list
 }
 
-// Name is the name of a node. JSON may have a number instead of a string.
+// Name is the name of a node. In JSON it may also be a number.
 type Name string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -60,11 +60,11 @@ const (
 	maxLinks = 1 << 18
 )
 
-// ErrGraph means that a graph is not usable.
+// ErrGraph means that a text is not a usable graph.
 var ErrGraph = errors.New("want a graph in node-link form: {\"nodes\": [{\"id\": ...}], \"links\": [{\"source\": ..., \"target\": ...}]}")
 
-// ReadGraph reads a graph, without the links that are down. Its links may also be called edges, as in
-// newer versions of NetworkX.
+// ReadGraph reads a graph, and drops links that are down. The list of links may also be called edges, as in newer
+// versions of NetworkX.
 func ReadGraph(r io.Reader) (*Graph, error) {
 	var all struct {
 		Graph
@@ -113,7 +113,8 @@ func (g *Graph) check() error {
 	return nil
 }
 
-// Network returns the graph's nodes and links, the nodes in its order. Parallel links become one, of the least weight.
+// Network returns the graph as a Network, with nodes in the same order. It joins parallel links into one with the least
+// weight.
 func (g *Graph) Network() *Network {
 	n := New()
 	least := map[[2]Name]float64{}

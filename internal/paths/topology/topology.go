@@ -1,6 +1,9 @@
 // Package topology computes the load-balanced paths of a known network, and the CFLB constants that fit it (G. Detal,
-// 2014, sections 5.2.2 and 5.6.3). It is pure. topology.go has the network and its shortest paths, graph.go its JSON,
-// calibrate.go the constants.
+// 2014, sections 5.2.2 and 5.6.3). It is pure.
+//
+//	topology.go     the network and its shortest paths
+//	graph.go        the network as JSON
+//	calibrate.go    the constants
 package topology
 
 import (
@@ -19,7 +22,7 @@ import (
 // Network is a graph of nodes and undirected links.
 type Network struct {
 	Names []string
-	links [][]link // of each node
+	links [][]link // by node
 	index map[string]int
 	leafs map[int]bool
 }
@@ -29,18 +32,18 @@ type link struct {
 	cost float64
 }
 
-// Limits of a network that is read.
+// Limits of a network's size.
 const (
 	maxNodes = 20000
 	maxLine  = 4096
 )
 
-// ErrFormat means that a text is no list of links.
+// ErrFormat means that a text is not a list of links.
 var ErrFormat = errors.New("want a line \"NODE NODE [COST]\" for each link")
 
-// Read reads a list of links, one a line: two names and a cost, which is 1 if it is missing. That is the format of
-// Rocketfuel's weights. Empty lines and lines that begin with # are skipped. The same link may be listed in both
-// directions. A text that begins with { is read as a Graph.
+// Read reads a list of links, one for each line: two names, and a cost, which may be missing and is then 1. This is the
+// format of Rocketfuel's weights. Empty lines and lines that begin with # are ignored. A link may be listed in both
+// directions. If the text begins with {, Read reads it as a Graph.
 func Read(r io.Reader) (*Network, error) {
 	text := bufio.NewReader(r)
 	if first, err := text.Peek(1); err == nil && first[0] == '{' {
@@ -87,13 +90,13 @@ func Read(r io.Reader) (*Network, error) {
 // New returns an empty network.
 func New() *Network { return &Network{index: map[string]int{}, leafs: map[int]bool{}} }
 
-// Leaf marks a node that no path may pass through.
+// Leaf marks a node through which no path may pass.
 func (n *Network) Leaf(i int) { n.leafs[i] = true }
 
-// Leafs returns the nodes that no path passes through, in order; nil: there are none.
+// Leafs returns the nodes through which no path may pass, in order. It returns nil if there are none.
 func (n *Network) Leafs() []int { return slices.Sorted(maps.Keys(n.leafs)) }
 
-// Node returns the index of a node, which is added if there is none of that name.
+// Node returns the index of the node with a name. It adds the node if it does not exist.
 func (n *Network) Node(name string) int {
 	i, ok := n.index[name]
 	if !ok {
@@ -104,7 +107,7 @@ func (n *Network) Node(name string) int {
 	return i
 }
 
-// Link adds a link, or sets its cost.
+// Link adds a link, or changes its cost.
 func (n *Network) Link(a, b string, cost float64) {
 	i, j := n.Node(a), n.Node(b)
 	n.set(i, j, cost)
@@ -129,10 +132,10 @@ func (n *Network) Links() (all int) {
 	return all / 2
 }
 
-// Towards has all shortest paths to one destination.
+// Towards holds all shortest paths to one destination.
 type Towards struct {
-	Next  [][]int // the next hops of each node; none if it has no way
-	order []int   // nodes with a way, nearest first
+	Next  [][]int // the next hops of each node; empty if it has no path
+	order []int   // nodes with a path, the nearest first
 }
 
 // To returns the shortest paths to a destination.
@@ -172,7 +175,7 @@ func (n *Network) To(destination int) *Towards {
 	return t
 }
 
-// same reports whether two sums of costs are equal but for rounding.
+// same reports whether two sums of costs are equal, apart from rounding.
 func same(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(a, b) }
 
 type queue []link
