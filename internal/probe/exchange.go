@@ -36,15 +36,15 @@ const (
 type Client struct {
 	Server string // host:port
 	Shape  Shape
-	// Path names the path of a subflow by its addresses; "" is unknown.
+	// Path returns the name of a subflow's path by the subflow's addresses, or "" if it is not known.
 	Path func(Subflow) string
-	// Before is called with the local address before an MPTCP connection is made; nil: nothing to do.
+	// Before is called with the local address before an MPTCP connection is opened. It may be nil.
 	Before func(ctx context.Context, way Way, local net.Addr) error
-	// Source is the local address to connect from; nil: as routed.
+	// Source is the local address of connections. If it is nil, the kernel chooses.
 	Source net.IP
 }
 
-// Exchange makes one exchange. The Record is complete also if it failed: Error has the reason then.
+// Exchange makes one exchange. If it fails, the Record's Error has the reason.
 func (c *Client) Exchange(ctx context.Context, way Way) Record {
 	r := Record{Schema: Schema, Time: time.Now().UTC().Truncate(time.Millisecond), Server: c.Server, Shape: c.Shape, Way: way}
 	if err := c.exchange(ctx, way, &r); err != nil {
@@ -93,10 +93,10 @@ func (c *Client) exchange(ctx context.Context, way Way, r *Record) error {
 	return nil
 }
 
-// turn sends a request and reads the reply to it.
+// turn sends a request and reads its reply.
 func (c *Client) turn(conn net.Conn, turn round, paths *paths, r *Record) error {
 	if turn.reply > 0 {
-		paths.begin() // before the request: on a fast path the reply is there at once
+		paths.begin() // before the request, because on a fast path the reply arrives at once
 	}
 	for _, n := range turn.request {
 		if _, err := conn.Write(make([]byte, n)); err != nil {
@@ -142,8 +142,8 @@ func (c *Client) turn(conn net.Conn, turn round, paths *paths, r *Record) error 
 	return nil
 }
 
-// lateness returns the delay of each message at an interval, compared with the least late message, in milliseconds. It
-// does not compare the clocks of the two ends.
+// lateness returns the delay of each message in milliseconds, compared with the least late message. The messages were
+// sent at the given interval. No comparison of the two hosts' clocks is needed.
 func lateness(arrivals []time.Duration, interval time.Duration) []float64 {
 	late := make([]time.Duration, len(arrivals))
 	for i, a := range arrivals {
@@ -175,7 +175,7 @@ func (c *Client) dial(ctx context.Context, way Way) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", c.Server)
 }
 
-// reason returns what went wrong in words that name the server.
+// reason describes an error in words that name the server.
 func (c *Client) reason(err error) string {
 	switch {
 	case errors.Is(err, context.Canceled):

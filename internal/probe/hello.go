@@ -7,10 +7,10 @@ import (
 	"io"
 )
 
-// Port is the TCP port of a server, unless another is given.
+// Port is the default TCP port of a server.
 const Port = 45680
 
-// hello begins an exchange, big-endian. The server sends back the same as it agrees.
+// hello is the first message of an exchange, big-endian. The server returns it unchanged to agree.
 type hello struct {
 	Magic uint32
 	Shape uint8
@@ -23,7 +23,7 @@ const (
 	helloSize  = 16
 )
 
-// errNoServer is the error of a server that is none of this program.
+// errNoServer means that something other than this program answers at the server's port.
 var errNoServer = errors.New("it is no dcol probe server of this version")
 
 func writeHello(w io.Writer, shape int, seed uint64) error {

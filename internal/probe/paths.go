@@ -14,27 +14,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Subflow is a TCP connection of an MPTCP connection, as its socket describes it.
+// Subflow is a TCP connection of an MPTCP connection, as the kernel describes it.
 type Subflow struct {
 	ID            uint32 // constant while the subflow lives; 1 is the first
 	Local, Remote netip.AddrPort
 	BytesReceived uint64
-	BytesAcked    uint64        // of those sent
+	BytesAcked    uint64        // number of sent bytes that were acknowledged
 	RTT           time.Duration // smoothed
 }
 
-// Direct names the path of a connection's first subflow and of plain TCP, Unknown one that the kernel does not reveal.
+// Direct names the path of plain TCP and of a connection's first subflow. Unknown is the name if the kernel does not
+// report the path.
 const (
 	Direct  = "direct"
 	Unknown = "unknown"
 )
 
-// paths notes which subflows bring a connection's replies.
+// paths records which subflows bring a connection's replies.
 type paths struct {
 	conn   net.Conn
 	way    Way
 	name   func(Subflow) string
-	names  map[uint32]string // that are certain
+	names  map[uint32]string // names that do not change any more
 	latest map[uint32]string
 	before map[uint32]uint64
 }
@@ -43,7 +44,7 @@ func newPaths(conn net.Conn, way Way, name func(Subflow) string) *paths {
 	return &paths{conn: conn, way: way, name: name, names: map[uint32]string{}, latest: map[uint32]string{}}
 }
 
-// begin notes what has arrived before a reply.
+// begin records what has arrived before a reply.
 func (p *paths) begin() {
 	p.before = map[uint32]uint64{}
 	for _, s := range p.subflows() {
@@ -51,7 +52,7 @@ func (p *paths) begin() {
 	}
 }
 
-// end returns the path by which most of the reply came.
+// end returns the path that brought most of the reply.
 func (p *paths) end() string {
 	if p.way == TCP || p.plain() {
 		return Direct
@@ -65,7 +66,7 @@ func (p *paths) end() string {
 	return best
 }
 
-// total returns what each path brought, and whether the connection is no MPTCP connection although it was to be one.
+// total returns how many bytes each path brought, and whether the connection is plain TCP although MPTCP was requested.
 func (p *paths) total() (bytes map[string]uint64, fellBack bool) {
 	if p.way == TCP {
 		return nil, false
@@ -94,7 +95,7 @@ func (p *paths) subflows() []Subflow {
 	if p.way == TCP {
 		return nil
 	}
-	info, _ := Info(p.conn) // an older kernel has none, and the paths are unknown
+	info, _ := Info(p.conn) // kernels before 6.5 report nothing, so the paths are unknown
 	for _, s := range info.Subflows {
 		if p.names[s.ID] != "" {
 			continue
@@ -111,7 +112,8 @@ func (p *paths) subflows() []Subflow {
 	return info.Subflows
 }
 
-// joined names a subflow that is not the first. The name is not certain while those who may know it do not.
+// joined names a subflow that is not the first. As long as p.name does not know it, it gets a preliminary name, and
+// certain is false.
 func (p *paths) joined(s Subflow) (name string, certain bool) {
 	if p.name == nil {
 		return p.byAddresses(s), true
@@ -122,7 +124,7 @@ func (p *paths) joined(s Subflow) (name string, certain bool) {
 	return p.byAddresses(s), false
 }
 
-// byAddresses names a subflow by the address in which it differs from the first.
+// byAddresses names a subflow by the address that distinguishes it from the first.
 func (p *paths) byAddresses(s Subflow) string {
 	if remote, ok := p.conn.RemoteAddr().(*net.TCPAddr); ok && remote.AddrPort().Addr().Unmap() == s.Remote.Addr() {
 		return "from " + s.Local.Addr().String()
@@ -138,30 +140,30 @@ type SocketInfo struct {
 	Subflows []Subflow
 }
 
-// struct mptcp_full_info of linux/mptcp.h, without its last member, struct mptcp_info.
+// fullInfo is struct mptcp_full_info of linux/mptcp.h, without its last member, struct mptcp_info.
 type fullInfo struct {
 	sizeTCPInfoKernel, sizeTCPInfoUser uint32
 	sizeSubflowKernel, sizeSubflowUser uint32
 	numSubflows, sizeArrays            uint32
 	subflowInfo, tcpInfo               uint64
-	info                               [32]uint32 // struct mptcp_info; the kernel writes what it knows
+	info                               [32]uint32 // struct mptcp_info, as far as the kernel fills it in
 }
 
-// struct mptcp_subflow_info.
+// subflowInfo is struct mptcp_subflow_info.
 type subflowInfo struct {
 	id            uint32
 	_             uint32
-	local, remote [128]byte // sockaddr_storage
+	local, remote [128]byte // struct sockaddr_storage
 }
 
 const (
 	mptcpFullInfo = 4
-	tokenWord     = 3 // of struct mptcp_info
+	tokenWord     = 3 // index of the token in struct mptcp_info
 	maxSubflows   = 16
 )
 
-// Info reads what the kernel knows of a connection's MPTCP socket (MPTCP_FULL_INFO). It needs Linux 6.5, and no rights.
-// The error is EOPNOTSUPP for a connection that is plain TCP.
+// Info returns what the kernel knows of a connection's MPTCP socket (MPTCP_FULL_INFO). It needs Linux 6.5, and no
+// privileges. The error is EOPNOTSUPP for a connection that is plain TCP.
 func Info(conn net.Conn) (SocketInfo, error) {
 	socket, ok := conn.(syscall.Conn)
 	if !ok {
@@ -202,7 +204,7 @@ func Info(conn net.Conn) (SocketInfo, error) {
 	return found, nil
 }
 
-// sockaddr reads a sockaddr_storage.
+// sockaddr decodes a struct sockaddr_storage.
 func sockaddr(data *[128]byte) netip.AddrPort {
 	port := binary.BigEndian.Uint16(data[2:])
 	switch binary.NativeEndian.Uint16(data[:]) {
@@ -215,7 +217,7 @@ func sockaddr(data *[128]byte) netip.AddrPort {
 	}
 }
 
-// bindPort binds a socket that is about to connect, so that its local address is known before.
+// bindPort binds a socket before it connects, so that its local address is known in advance.
 func bindPort(address string, source net.IP, raw syscall.RawConn) (local net.Addr, err error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {

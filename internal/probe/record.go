@@ -14,35 +14,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Schema names the form of a Record.
+// Schema is the version of Record's JSON.
 const Schema = "dcol.probe/1"
 
-// Record is the result of one exchange: a line of a file of results.
+// Record is the result of one exchange, one line of a file of results.
 type Record struct {
 	Schema string    `json:"schema"`
 	Time   time.Time `json:"time"`
 	Server string    `json:"server"`
 	Shape  Shape     `json:"shape"`
 	Way    Way       `json:"way"`
-	// Values are the shape's measurements (Shape.Measure).
+	// Values are the shape's measurements; Shape.Measure names them.
 	Values []float64 `json:"values,omitempty"`
-	// Connect is the time that connecting took, Duration that of the exchange, in milliseconds.
+	// Connect is the time for connecting, and Duration that for the whole exchange, in milliseconds.
 	Connect  float64 `json:"connect_ms"`
 	Duration float64 `json:"duration_ms"`
-	// Replies has the path by which each measured reply came, or most of it.
+	// Replies has, for each measured reply, the path that brought most of it.
 	Replies []string `json:"reply_paths,omitempty"`
-	// Bytes has the bytes that each path brought, including reinjected data.
+	// Bytes is the number of bytes that each path brought, including reinjected data.
 	Bytes map[string]uint64 `json:"bytes,omitempty"`
-	// FellBack reports that the connection was to be MPTCP, and was plain TCP.
+	// FellBack reports that the connection was plain TCP although MPTCP was requested.
 	FellBack bool   `json:"fell_back,omitempty"`
-	Error    string `json:"error,omitempty"` // why it did not come to its end
+	Error    string `json:"error,omitempty"` // why the exchange was not completed
 }
 
-// File is a file of results that grows by whole lines.
+// File is a file of results, to which whole lines are appended.
 type File struct{ f *os.File }
 
-// OpenFile opens a file to append to. If its last line was cut off, as by a power cut, new ones begin after it.
-// Several processes may append to one file.
+// OpenFile opens a file for appending. If its last line is incomplete, for example after a power cut, new records begin
+// on a new line. Several processes may append to the same file.
 func OpenFile(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
@@ -51,7 +51,7 @@ func OpenFile(path string) (*File, error) {
 	return &File{f}, nil
 }
 
-// Append adds a record, on disk when it returns.
+// Append adds a record. When it returns, the record is on disk.
 func (f *File) Append(r Record) error {
 	line, err := json.Marshal(r)
 	if err != nil {
@@ -81,10 +81,10 @@ func (f *File) Append(r Record) error {
 // Close closes the file.
 func (f *File) Close() error { return f.f.Close() }
 
-// maxLine is the longest line of a file of results: a record of a stream has 500 values.
+// maxLine bounds a line of a file of results, in bytes. A record of a stream has 500 values.
 const maxLine = 1 << 20
 
-// Read reads records, sorts them by time, and counts lines that are not records.
+// Read reads records, sorts them by time, and counts lines that are not records as damaged.
 func Read(r io.Reader) (records []Record, damaged int, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
@@ -119,8 +119,8 @@ type Gap struct {
 	To   time.Time `json:"to"`
 }
 
-// Gaps finds the times without records that are longer than a limit. Records are sorted by time. A limit of 0 stands for
-// three times the usual pause between the beginnings of runs, at least a minute.
+// Gaps returns the times without records that are longer than limit. records must be sorted by time. If limit is 0, it
+// is three times the usual pause between runs, which is at least a minute.
 func Gaps(records []Record, limit time.Duration) (gaps []Gap) {
 	if limit <= 0 {
 		limit = 3 * usualPause(records)
@@ -133,7 +133,8 @@ func Gaps(records []Record, limit time.Duration) (gaps []Gap) {
 	return gaps
 }
 
-// usualPause returns the median of the pauses that are at least as long as a minute, which separate runs.
+// usualPause returns the median of the pauses of at least a minute, because such pauses separate runs. It is a minute
+// if there are none.
 func usualPause(records []Record) time.Duration {
 	const least = time.Minute
 	var pauses []time.Duration

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Campaign makes exchanges in turns: each round makes one by each way, beginning with another way each time.
+// Campaign makes exchanges in turns. Each round makes one exchange by each way, and each begins with another way.
 type Campaign struct {
 	Client Client
 	Ways   []Way
 	Rounds int
 	Pause  time.Duration // between exchanges
-	// Done takes each record as soon as it is made.
+	// Done is called with each record at once.
 	Done func(Record) error
 }
 
-// maxFailures is the number of failures in a row that end a run: the server is gone.
+// maxFailures is the number of failures in a row after which the server counts as gone.
 const maxFailures = 3
 
-// GoneError is the error of a server that has vanished.
+// GoneError means that the server has disappeared.
 type GoneError struct {
-	Made, Of int // exchanges
+	Made, Of int // numbers of exchanges
 	Last     string
 }
 
@@ -29,7 +29,7 @@ func (e *GoneError) Error() string {
 	return fmt.Sprintf("%s; %d of %d exchanges were made, and the results until then are kept", e.Last, e.Made, e.Of)
 }
 
-// Run makes all rounds. It ends with ctx, or with a *GoneError when the server has vanished.
+// Run makes all rounds. It ends early when ctx ends, or with a *GoneError if the server has disappeared.
 func (c *Campaign) Run(ctx context.Context) error {
 	failures, made := 0, 0
 	for i := range c.Rounds {
@@ -41,7 +41,7 @@ func (c *Campaign) Run(ctx context.Context) error {
 			}
 			r := c.Client.Exchange(ctx, c.Ways[(i+j)%len(c.Ways)])
 			if ctx.Err() != nil {
-				return ctx.Err() // what was cut short is no result
+				return ctx.Err() // an interrupted exchange is no result
 			}
 			if err := c.Done(r); err != nil {
 				return err

@@ -11,27 +11,27 @@ import (
 	"github.com/detour-collective/dcol/internal/strangers"
 )
 
-// Limits of a server. Every client is a stranger.
+// Limits of a server. All clients count as strangers.
 const (
 	maxClients, maxClientsOfOne = 256, 16
 	helloLimit                  = 10 * time.Second
 )
 
-// Server answers clients. It keeps nothing of them.
+// Server answers clients. It stores nothing about them.
 type Server struct {
-	// Prefer, unless nil, is called before each reply, so that the server may choose the path of it.
+	// Prefer, unless nil, is called before each reply. It may choose the reply's path.
 	Prefer func(net.Conn) error
 	Log    *slog.Logger
 }
 
-// Listen opens a server's socket, which takes MPTCP and plain TCP.
+// Listen opens a server's socket, which accepts MPTCP and plain TCP.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	lc := net.ListenConfig{KeepAlive: -1}
 	lc.SetMultipathTCP(true)
 	return lc.Listen(ctx, "tcp", address)
 }
 
-// Serve answers the clients of a listener, which it closes, until ctx ends.
+// Serve answers the clients of a listener until ctx ends, and closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	places := strangers.NewPlaces(strangers.Limits{Total: maxClients, PerSource: maxClientsOfOne}, strangers.NewSeen())
 	return strangers.Each(ctx, l, func(conn net.Conn) {
@@ -71,7 +71,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) error {
 			return fmt.Errorf("reply: %w", err)
 		}
 	}
-	// The client closes first, so that it, not the server, waits for late packets.
+	// The client closes first, so that its socket waits for late packets and not the server's.
 	_, _ = conn.Read(make([]byte, 1))
 	return nil
 }

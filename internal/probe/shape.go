@@ -25,10 +25,10 @@ const (
 	Page Shape = "page"
 )
 
-// Shapes returns all shapes. The place of a shape is its number on the wire.
+// Shapes returns all shapes. A shape's index is its number on the wire.
 func Shapes() []Shape { return []Shape{Voice, VoiceQuiet, Requests, Stream, Bulk, Page} }
 
-// Measure returns which of a Record's values describes the shape best, and its unit.
+// Measure returns the name and the unit of the values that exchanges of the shape measure (Record.Values).
 func (s Shape) Measure() (name, unit string) {
 	switch s {
 	case Stream:
@@ -42,12 +42,12 @@ func (s Shape) Measure() (name, unit string) {
 	}
 }
 
-// round is a request, and the reply to it.
+// round is a request with its reply.
 type round struct {
-	after   time.Duration // begins so long after the exchange did, or as soon as the reply before has arrived
+	after   time.Duration // time since the exchange began at which the request is sent, or later, after the reply before
 	request []int         // sizes of the writes
 	reply   int           // bytes
-	// interval, unless 0, is the interval at which the server sends the messages of the reply.
+	// interval is the time between messages of the reply. If it is 0, the reply is sent at once.
 	interval time.Duration
 	message  int // bytes
 	measured bool
@@ -80,7 +80,7 @@ const (
 	firstRequest, objectRequest = 400, 120
 )
 
-// script returns the rounds of an exchange. Both ends get the same by the same seed.
+// script returns the rounds of an exchange. Both ends get the same rounds from the same seed.
 func (s Shape) script(seed uint64) []round {
 	random := rand.New(rand.NewPCG(seed, 0))
 	between := func(least, most int) int { return least + random.IntN(most-least+1) }
@@ -121,7 +121,7 @@ func (s Shape) script(seed uint64) []round {
 	}
 }
 
-// length returns the duration of the exchange on an ideal path.
+// length returns the time that the exchange takes on an ideal path.
 func (s Shape) length() time.Duration {
 	rounds := s.script(0)
 	last := rounds[len(rounds)-1]

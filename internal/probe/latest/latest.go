@@ -1,6 +1,6 @@
-// Package latest makes a server answer on the subflow that brought the newest data of its client, like the scheduler
-// for servers of V.-H. Tran's thesis (2019, section 4.5.2). Linux has no such scheduler. So the package makes the other
-// subflows backups by MP_PRIO, which also asks the client to send on that subflow alone.
+// Package latest makes a server reply on the subflow that brought its client's newest data, like the scheduler for
+// servers in V.-H. Tran's thesis (2019, section 4.5.2). Linux has no such scheduler. So the package makes the other
+// subflows backups by MP_PRIO, which also asks the client to send on the remaining subflow only.
 package latest
 
 import (
@@ -20,10 +20,10 @@ type Kernel interface {
 	SetBackup(token uint32, local, remote netip.AddrPort, backup bool) error
 }
 
-// Chooser chooses the subflows of replies.
+// Chooser chooses the subflow for replies.
 type Chooser struct{ Kernel Kernel }
 
-// Prefer makes all subflows of a connection backups, except the one with the newest data. It does nothing if
+// Prefer makes all subflows of a connection backups except for the one that brought the newest data. It does nothing if
 // the connection is plain TCP.
 func (c *Chooser) Prefer(conn net.Conn) error {
 	info, err := probe.Info(conn)
@@ -49,15 +49,15 @@ func (c *Chooser) Prefer(conn net.Conn) error {
 	return nil
 }
 
-// Change is a new priority of a subflow.
+// Change is a change of a subflow's priority.
 type Change struct {
 	Local, Remote netip.AddrPort
 	Backup        bool
 }
 
-// Decide returns the changes that leave only the subflow with the newest data in use. The kernel reports where the last
-// mapping that arrived on each subflow ends. A mapping of late or repeated data ends no further than earlier ones, so
-// only original data counts. If several subflows have brought the newest data, the one in use stays.
+// Decide returns the changes after which only the subflow with the newest data is in use. For each subflow, the kernel
+// reports the end of the last mapping that arrived. A mapping of late or repeated data ends no later than earlier ones,
+// so only original data counts. If several subflows have brought the newest data, it keeps the one in use.
 func Decide(subflows []mptcp.Subflow) (changes []Change) {
 	newest := -1
 	for i, s := range subflows {
@@ -71,7 +71,7 @@ func Decide(subflows []mptcp.Subflow) (changes []Change) {
 	if newest < 0 {
 		return nil
 	}
-	// First the one to use: else there would be a moment in which all are backups.
+	// The subflow to use comes first. Otherwise all subflows would be backups for a moment.
 	if s := subflows[newest]; s.BackupLocal {
 		changes = append(changes, Change{s.Local, s.Remote, false})
 	}

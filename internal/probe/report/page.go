@@ -28,13 +28,13 @@ type page struct {
 	Groups []group
 }
 
-// group are the series of one server and shape, with their plots.
+// group holds the series of one server and shape, with their plots.
 type group struct {
 	Series         []Series
 	ECDF, Timeline template.HTML
 }
 
-// WritePage writes one HTML file that needs nothing else.
+// WritePage writes a self-contained HTML page.
 func (s *Summary) WritePage(w io.Writer) error {
 	p := page{Summary: s}
 	for _, series := range s.groups() {
@@ -43,7 +43,7 @@ func (s *Summary) WritePage(w io.Writer) error {
 	return pageTemplate.Execute(w, p)
 }
 
-// ecdf draws the share of values up to each value, a line for each way.
+// ecdf plots, for each value, the share of values up to it, with one line for each way.
 func ecdf(series []Series) template.HTML {
 	least, most := extent(series)
 	if most <= 0 {
@@ -65,7 +65,7 @@ func ecdf(series []Series) template.HTML {
 	return c.SVG("distribution of the " + series[0].Measure)
 }
 
-// extent returns the ends of the values, the least one greater than 0.
+// extent returns the least value greater than 0 and the greatest value.
 func extent(series []Series) (least, most float64) {
 	least = math.Inf(1)
 	for _, one := range series {
@@ -79,7 +79,7 @@ func extent(series []Series) (least, most float64) {
 	return least, most
 }
 
-// timeline draws the median of each exchange over time. Gaps are grey.
+// timeline plots the median of each exchange over time, with gaps in grey.
 func (s *Summary) timeline(series []Series) template.HTML {
 	least, most := extent(series)
 	length := s.To.Sub(*s.From)

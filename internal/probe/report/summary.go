@@ -1,4 +1,4 @@
-// Package report sums up the records of probe traffic, as text, JSON and a page of HTML.
+// Package report summarises the records of probe traffic as text, JSON and an HTML page.
 package report
 
 import (
@@ -10,14 +10,14 @@ import (
 	"github.com/detour-collective/dcol/internal/probe"
 )
 
-// Schema names the JSON form of a Summary.
+// Schema is the version of Summary's JSON.
 const Schema = "dcol.probe-summary/1"
 
-// Summary sums up records.
+// Summary summarises records.
 type Summary struct {
 	Schema  string      `json:"schema"`
 	Records int         `json:"records"`
-	Damaged int         `json:"damaged_lines"` // of the files
+	Damaged int         `json:"damaged_lines"` // number of lines that could not be read
 	From    *time.Time  `json:"from,omitempty"`
 	To      *time.Time  `json:"to,omitempty"`
 	Gaps    []probe.Gap `json:"gaps"`
@@ -26,7 +26,7 @@ type Summary struct {
 	records []probe.Record
 }
 
-// Series are the records of one server, shape and way.
+// Series summarises the records of one server, shape and way.
 type Series struct {
 	Server  string      `json:"server"`
 	Shape   probe.Shape `json:"shape"`
@@ -39,7 +39,7 @@ type Series struct {
 	Failed    int            `json:"failed"`
 	FellBack  int            `json:"fell_back"`
 	Errors    map[string]int `json:"errors,omitempty"`
-	Values    *Quantiles     `json:"values"` // nil: there are none
+	Values    *Quantiles     `json:"values"` // nil: there are no values
 	Connect   *Quantiles     `json:"connect_ms"`
 	// Replies counts measured replies by the path that brought them.
 	Replies map[string]int `json:"reply_paths,omitempty"`
@@ -47,7 +47,7 @@ type Series struct {
 	values []float64 // sorted
 }
 
-// Quantiles describe values.
+// Quantiles describes the distribution of values.
 type Quantiles struct {
 	Count int     `json:"count"`
 	Min   float64 `json:"min"`
@@ -62,8 +62,7 @@ type Quantiles struct {
 	Mean  float64 `json:"mean"`
 }
 
-// Summarise sums up records, which are sorted by time. Pauses longer than gap are gaps. If gap is 0, the limit is
-// three times the usual pause.
+// Summarise summarises records, which must be sorted by time. gap is the limit of probe.Gaps.
 func Summarise(records []probe.Record, damaged int, gap time.Duration) *Summary {
 	s := &Summary{Schema: Schema, Records: len(records), Damaged: damaged, Gaps: probe.Gaps(records, gap), records: records}
 	if len(records) > 0 {
@@ -111,7 +110,7 @@ func Summarise(records []probe.Record, damaged int, gap time.Duration) *Summary 
 	return s
 }
 
-// sorted orders series by server, and then as shapes and ways are listed.
+// sorted orders series by server, then by shape and way in the order of probe.Shapes and probe.Ways.
 func sorted(all []*Series) []Series {
 	series := make([]Series, len(all))
 	for i, s := range all {
@@ -132,7 +131,7 @@ func sorted(all []*Series) []Series {
 	return series
 }
 
-// quantiles describes sorted values.
+// quantiles describes values, which must be sorted.
 func quantiles(sorted []float64) *Quantiles {
 	if len(sorted) == 0 {
 		return nil
@@ -148,12 +147,12 @@ func quantiles(sorted []float64) *Quantiles {
 	}
 }
 
-// quantile returns the least value that is not exceeded by a share of all.
+// quantile returns the least value such that the given share of all values do not exceed it.
 func quantile(sorted []float64, share float64) float64 {
 	return sorted[max(0, min(len(sorted)-1, int(math.Ceil(share*float64(len(sorted))))-1))]
 }
 
-// median returns the middle of values that need not be sorted; 0 if there are none.
+// median returns the median of values in any order, or 0 if there are none.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

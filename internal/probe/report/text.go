@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// WriteText writes the summary for people.
+// WriteText writes the summary as text.
 func (s *Summary) WriteText(w io.Writer) error {
 	out := &strings.Builder{}
 	for _, group := range s.groups() {
@@ -54,7 +54,7 @@ func (s *Summary) WriteText(w io.Writer) error {
 	return err
 }
 
-// groups returns the series of each server and shape together.
+// groups returns the series grouped by server and shape.
 func (s *Summary) groups() (groups [][]Series) {
 	for i, one := range s.Series {
 		if i == 0 || s.Series[i-1].Server != one.Server || s.Series[i-1].Shape != one.Shape {
@@ -81,7 +81,7 @@ func (s *Series) paths() string {
 	return cmp.Or(strings.Join(parts, ", "), "–")
 }
 
-// plainReasons are why connections that asked for MPTCP are plain TCP.
+// plainReasons explains why connections that requested MPTCP are plain TCP.
 const plainReasons = "the server or the path does not let MPTCP through, or SYNs were lost, after which Linux tries no MPTCP for a while (sysctl net.mptcp.blackhole_timeout)"
 
 func times(n int) string {
