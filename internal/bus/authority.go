@@ -20,7 +20,7 @@ import (
 	"github.com/detour-collective/dcol/internal/durable"
 )
 
-// authorityFile is one file, so that it is replaced as a whole.
+// authorityFile holds everything an Authority keeps. It is one file so that it can be replaced as a whole.
 const authorityFile = "bus.json"
 
 // Authority decides who may use the bus. It keeps the keys of NATS's chain of trust (operator, account, user) in the
@@ -47,8 +47,8 @@ type authorityState struct {
 	Revoked map[string]time.Time `json:"revoked,omitempty"`
 }
 
-// InitAuthority makes keys for the collective's bus in dir. It refuses to replace keys, as that would cut off every
-// member.
+// InitAuthority creates the keys for the collective's bus in dir. It returns an error if there are keys already,
+// because new ones would cut off every member.
 func InitAuthority(dir, collectiveName string) (*Authority, error) {
 	if err := collective.CheckCollective(collectiveName); err != nil {
 		return nil, fmt.Errorf("make the bus's keys: %w", err)
@@ -90,7 +90,7 @@ func InitAuthority(dir, collectiveName string) (*Authority, error) {
 	return a, nil
 }
 
-// OpenAuthority opens the keys that InitAuthority has made in dir.
+// OpenAuthority opens the keys that InitAuthority created in dir.
 func OpenAuthority(dir string) (*Authority, error) {
 	state, err := readAuthority(dir)
 	if err != nil {
@@ -124,9 +124,9 @@ func newAuthority(dir string, state authorityState) (*Authority, error) {
 	return a, nil
 }
 
-// Revoke revokes the JWTs of a member's key that were issued until now. It returns the account's new JWT for the servers
-// (Server.SetAccount, System.SetAccount), which then cut the member's connections. A JWT issued later is valid, so a
-// member that comes back needs no new key.
+// Revoke revokes the JWTs for a member's key that were issued until now. It returns the account's new JWT, which the
+// caller must pass to Server.SetAccount or System.SetAccount; these cut the member's connections. JWTs issued later are
+// valid, so a member that is admitted again needs no new key.
 func (a *Authority) Revoke(key ed25519.PublicKey) (accountJWT string, err error) {
 	user, err := nkeys.Encode(nkeys.PrefixByteUser, key)
 	if err != nil {
@@ -137,7 +137,7 @@ func (a *Authority) Revoke(key ed25519.PublicKey) (accountJWT string, err error)
 		return "", err
 	}
 	defer unlock()
-	state, err := readAuthority(a.dir) // another process may have revoked meanwhile
+	state, err := readAuthority(a.dir) // another process may have revoked one meanwhile
 	if err != nil {
 		return "", err
 	}
@@ -151,7 +151,7 @@ func (a *Authority) Revoke(key ed25519.PublicKey) (accountJWT string, err error)
 		state.Revoked = map[string]time.Time{}
 	}
 	state.Revoked[string(user)] = now
-	// JWTs issued before then have ended by themselves.
+	// JWTs that were issued earlier have expired.
 	maps.DeleteFunc(state.Revoked, func(_ string, at time.Time) bool { return now.Sub(at) > maxUserLife+time.Hour })
 	a.state = state
 	if err := a.write(); err != nil {
@@ -160,7 +160,7 @@ func (a *Authority) Revoke(key ed25519.PublicKey) (accountJWT string, err error)
 	return a.accountJWT()
 }
 
-// AccountJWT returns the account's JWT, which lists what is revoked. Servers decide by it who may connect.
+// AccountJWT returns the account's JWT, which lists revoked keys. Servers use it to decide who may connect.
 func (a *Authority) AccountJWT() (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -213,7 +213,7 @@ func publicKey(pair nkeys.KeyPair) string {
 	return text
 }
 
-// write replaces the file in one step.
+// write replaces the file atomically.
 func (a *Authority) write() (err error) {
 	data, err := json.MarshalIndent(a.state, "", "\t")
 	if err != nil {

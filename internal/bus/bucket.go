@@ -14,9 +14,9 @@ var (
 	ErrConflict = errors.New("somebody else has changed it")
 )
 
-// Bucket stores values by key for coordinators, on the disks of as many servers as it was made for. A change is not lost
-// once its method has returned nil. If a server dies during a request, the method returns when its context ends, which
-// should end soon. Then the change may or may not have been made.
+// Bucket stores values by key for coordinators, on the disks of one or more servers. After a method has returned nil,
+// its change is not lost. If a server dies during a request, the method returns only when its context ends, so the
+// context needs a short deadline. Then it is not known whether the change was made.
 type Bucket struct {
 	name string
 	kv   jetstream.KeyValue
@@ -30,8 +30,8 @@ type Entry struct {
 	Deleted  bool
 }
 
-// Bucket opens a bucket, and creates it if there is none. replicas is the number of an external cluster's servers that
-// store it: with 3, one may be lost. With the embedded server, it is 1.
+// Bucket opens a bucket, and creates it if it does not exist. replicas is the number of servers of an external cluster
+// that store it: with 3, one server may be lost. It must be 1 for the embedded server.
 func (c *Coordinator) Bucket(ctx context.Context, name string, replicas int) (*Bucket, error) {
 	config := jetstream.KeyValueConfig{
 		Bucket: name, Storage: jetstream.FileStorage, Replicas: replicas, History: 1, MaxValueSize: MaxPayload,
@@ -39,7 +39,7 @@ func (c *Coordinator) Bucket(ctx context.Context, name string, replicas int) (*B
 	if kv, err := c.jetstream.KeyValue(ctx, name); err == nil {
 		status, err := kv.Status(ctx)
 		if err == nil && isAs(status.Config(), config) {
-			return &Bucket{name: name, kv: kv}, nil // updating it needlessly takes disk space
+			return &Bucket{name: name, kv: kv}, nil // an unnecessary update would take disk space
 		}
 	}
 	kv, err := c.jetstream.CreateOrUpdateKeyValue(ctx, config)
@@ -49,7 +49,7 @@ func (c *Coordinator) Bucket(ctx context.Context, name string, replicas int) (*B
 	return &Bucket{name: name, kv: kv}, nil
 }
 
-// isAs reports whether a bucket's configuration equals the wanted one.
+// isAs reports whether a bucket's configuration equals wanted.
 func isAs(has, wanted jetstream.KeyValueConfig) bool {
 	return has.Storage == wanted.Storage && has.Replicas == wanted.Replicas && has.History == wanted.History && has.MaxValueSize == wanted.MaxValueSize
 }
@@ -60,7 +60,8 @@ func (b *Bucket) Put(ctx context.Context, key string, value []byte) (revision ui
 	return revision, b.wrap("put", key, err)
 }
 
-// Update sets a value if the present one has the given revision; 0: if there is none. Else it returns ErrConflict.
+// Update sets a value if the present one has the revision last; 0 means that there is none. Otherwise it returns
+// ErrConflict.
 func (b *Bucket) Update(ctx context.Context, key string, value []byte, last uint64) (revision uint64, err error) {
 	if last == 0 {
 		revision, err = b.kv.Create(ctx, key, value)
@@ -79,8 +80,8 @@ func (b *Bucket) Get(ctx context.Context, key string) (Entry, error) {
 	return entry(e), nil
 }
 
-// Last returns the revision of the last change in the bucket. If a coordinator has seen a higher one before, changes were
-// lost, with the disk or the cluster that held them.
+// Last returns the revision of the last change in the bucket. If it is lower than a revision that a coordinator has
+// seen, changes were lost, together with the disk or cluster that stored them.
 func (b *Bucket) Last(ctx context.Context) (uint64, error) {
 	status, err := b.kv.Status(ctx)
 	if err != nil {
@@ -93,19 +94,19 @@ func (b *Bucket) Last(ctx context.Context) (uint64, error) {
 	return stream.StreamInfo().State.LastSeq, nil
 }
 
-// Watch calls f with every value, then calls current once, then calls f with every change until the context ends. It may
-// skip a change that was followed by another of the same key.
+// Watch calls f with every value, then current once, and then f with every change until the context ends. It may skip a
+// change if another one of the same key followed.
 func (b *Bucket) Watch(ctx context.Context, f func(Entry), current func()) error {
 	w, err := b.kv.WatchAll(ctx)
 	if err != nil {
 		return b.wrap("watch", "*", err)
 	}
-	defer w.Stop() //nolint:errcheck // the subscription goes with the connection at the latest
+	defer w.Stop() //nolint:errcheck // the subscription ends with the connection at the latest
 	for {
 		select {
 		case e, ok := <-w.Updates():
 			switch {
-			case !ok && ctx.Err() != nil: // the end of ctx closes the channel, too
+			case !ok && ctx.Err() != nil: // the channel is also closed when ctx ends
 				return b.wrap("watch", "*", ctx.Err())
 			case !ok:
 				return b.wrap("watch", "*", ErrNotConnected)

@@ -12,12 +12,12 @@ type External struct {
 	Listen string // host:port for members and coordinators
 	Dir    string // where it keeps accounts and JetStream
 
-	// PEM files: a certificate of the collective in the server's name (with its chain), its key, the roots.
+	// PEM files: a certificate of the collective for the server's name, with its chain; its key; the roots.
 	Certificate, Key, CA string
 }
 
-// ServerConfig returns the configuration of a nats-server (v2.12 or later) for this collective's bus. The operator adds
-// what joins several servers to a cluster: a `cluster` block with its own TLS, in a file that the text includes.
+// ServerConfig returns the configuration of a nats-server (v2.12 or later) for this collective's bus. To join several
+// servers to a cluster, the operator adds a `cluster` block with its own TLS, in a file that the text includes.
 func (a *Authority) ServerConfig(e External) (string, error) {
 	operator, err := encodeClaims(a.operatorClaims(), a.operator)
 	if err != nil {

@@ -15,21 +15,22 @@ import (
 )
 
 const (
-	coordinators  = "coordinators" // the queue group: one of them takes a message
+	coordinators  = "coordinators" // the queue group: each message goes to one of its members
 	refusalHeader = "Dcol-Refusal"
-	intake        = 1024 // messages that wait for the limits
-	waiting       = 256  // messages accepted that wait for a worker
-	workers       = 64   // most wait for the store
+	intake        = 1024 // most messages that wait to be checked against the limits
+	waiting       = 256  // most accepted messages that wait for a worker
+	workers       = 64   // there are many, because most of the time they wait for the store
 	answerTimeout = 30 * time.Second
 
-	// Limits of one member's messages: a burst, for a first copy of the directory, then one at intervals.
+	// A member may send memberBurst messages at once, for a first copy of the directory, and then one each memberEvery.
 	memberBurst = 200
 	memberEvery = 50 * time.Millisecond
-	// floodAfter is the number of excess messages, since the member last had its whole burst, from which they count as a flood.
+	// floodAfter is the number of excess messages that count as a flood, if the member's whole burst was not available
+	// again in between.
 	floodAfter = 1000
 )
 
-// Request is a member's message. From is authentic: the servers let no other member use it.
+// Request is a member's message. From is authentic, because the servers let no other member use its subject.
 type Request struct {
 	From  string
 	Topic string
@@ -38,20 +39,20 @@ type Request struct {
 
 // Handlers handle members' messages.
 type Handlers struct {
-	// Handle handles a message. If the member waits for an answer, it gets what Handle returns; an error becomes a
-	// *Refusal with its text. Several goroutines call it.
+	// Handle handles a message. If the member waits for an answer, it gets the returned data, or the error's text as a
+	// *Refusal. It is called concurrently.
 	Handle func(ctx context.Context, r Request) ([]byte, error)
-	// Flood is called when a member keeps sending more than it may, so that its JWT is revoked. It is called in a
-	// goroutine of its own, and not again before the member is quiet.
+	// Flood is called, in its own goroutine, when a member keeps sending more than it may. It shall revoke the member's
+	// JWT. It is not called again until the member has been quiet.
 	Flood func(member string)
 }
 
 // Counts counts members' messages since the start.
 type Counts struct {
-	Taken   uint64 // given to Handle
-	Refused uint64 // more than a member may send
-	Busy    uint64 // more than this coordinator can take
-	Foreign uint64 // with another address for the answer than the member's inbox
+	Taken   uint64 // passed to Handle
+	Refused uint64 // beyond the member's limit
+	Busy    uint64 // beyond what this coordinator can handle
+	Foreign uint64 // with an address for the answer that is not in the member's inbox
 }
 
 // Coordinator is a coordinator's connection to the bus.
@@ -113,7 +114,7 @@ func (c *Coordinator) Close() {
 	c.running.Wait()
 }
 
-// judge applies the limits to every message at once, so that one member's flood does not delay others.
+// judge checks every message against the limits at once, so that one member's flood does not delay others.
 func (c *Coordinator) judge() {
 	limits := ratelimit.New(memberBurst, memberEvery)
 	for {
@@ -125,7 +126,7 @@ func (c *Coordinator) judge() {
 		}
 		from, topic, ok := sender(msg.Subject)
 		if !ok {
-			continue // cannot happen: it is not in the subscription
+			continue // cannot happen: the subscription has only such subjects
 		}
 		if excess := limits.Take(from, time.Now()); excess > 0 {
 			c.refused.Add(1)
@@ -187,7 +188,7 @@ func (c *Coordinator) answer(member string, to *nats.Msg, data []byte, err error
 	}
 }
 
-// TellAll sends a message to every member that is connected.
+// TellAll sends a message to all connected members.
 func (c *Coordinator) TellAll(topic string, data []byte) error {
 	if err := checkTopic(topic); err != nil {
 		return err
@@ -195,8 +196,8 @@ func (c *Coordinator) TellAll(topic string, data []byte) error {
 	return c.publish(allPrefix+topic, data)
 }
 
-// Flush returns when the server has taken all messages, and has queued those to all members for each member. It takes
-// longer with more members.
+// Flush returns when the server has received all messages, and has queued those to all members for each of them. It
+// takes longer with more members.
 func (c *Coordinator) Flush(ctx context.Context) error {
 	if err := c.nats.FlushWithContext(ctx); err != nil {
 		return fmt.Errorf("wait for the bus's server: %w", sayWhy(err))

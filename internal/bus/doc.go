@@ -1,15 +1,15 @@
 // Package bus carries messages between members and coordinators: members' requests, and coordinators' messages to one
-// member or all. It uses NATS, embedded in the coordinator's process (Serve) or as a cluster of nats-server processes
-// that an operator runs (Authority.ServerConfig returns their configuration). Members and coordinators connect to both
-// in the same way.
+// member or to all. It uses NATS, either embedded in the coordinator's process (Serve) or as an operator's cluster of
+// nats-server processes. Authority.ServerConfig returns the configuration of the latter. Members and coordinators
+// connect to both in the same way.
 //
-// The embedded server takes connections only from its entrance (entrance.go), which does TLS and bounds strangers. NATS
-// alone would let strangers occupy all connections before they authenticate.
+// The embedded server accepts connections only from its entrance (entrance.go), which handles TLS and limits strangers.
+// NATS itself would let strangers use up all connections before they authenticate.
 //
-// Clients authenticate twice. TLS needs a certificate of the collective on both ends, and the member verifies the
-// server's name. Then NATS needs a user JWT, made by the coordinator's Authority: it names the member, ends with its
-// certificate and holds its permissions. The client signs the server's nonce with its certificate's key. So a JWT alone
-// is useless, as is a JWT with another member's certificate.
+// Clients authenticate twice. TLS requires a certificate of the collective on both ends, and the client verifies the
+// server's name. Then NATS requires a user JWT from the coordinator's Authority. The JWT names the member, expires with
+// its certificate and contains its permissions. The client signs the server's nonce with its certificate's key. So a
+// JWT is useless without the key.
 //
 //	subject              published by    received by
 //	dcol.from.NAME.TOPIC member NAME     coordinators, one of them each

@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// maxConnections bounds one member's connections: a coordinator has three, and a host that has lost its network leaves
-// some behind for minutes. NATS has no such limit.
+// maxConnections bounds one member's connections, because NATS has no such limit. A coordinator has three. A host that
+// has lost its network leaves old ones behind for minutes.
 const maxConnections = 6
 
-// doors holds members' connections, and bounds those of each.
+// doors holds members' connections, and limits those of each member.
 type doors struct {
 	mu   sync.Mutex
 	open map[string][]net.Conn
@@ -19,7 +19,8 @@ type doors struct {
 
 func newDoors() *doors { return &doors{open: map[string][]net.Conn{}} }
 
-// enter adds a member's new connection. If the member has too many, enter closes its oldest, which the member may have lost.
+// enter adds a member's new connection. If the member has too many, it closes the oldest, which the member may have
+// lost.
 func (d *doors) enter(member string, conn net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

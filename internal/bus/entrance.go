@@ -16,31 +16,31 @@ import (
 )
 
 const (
-	// Limits of strangers at the embedded server. A member needs a fraction of a second to prove its key, and is then
-	// no longer a stranger.
+	// Limits of strangers at the embedded server. A member proves its key within a fraction of a second, and is not a
+	// stranger any more then.
 	maxStrangers     = 4096
-	maxPerSource     = 256 // many members may share an address, and come back in one moment
+	maxPerSource     = 256 // many members may share an address, and reconnect at the same time
 	handshakeWithin  = 5 * time.Second
-	acceptAgain      = 50 * time.Millisecond // when there are no descriptors left
+	acceptAgain      = 50 * time.Millisecond // the wait if there are no file descriptors left
 	carrySize        = 4 << 10
-	probeIdleAfter   = time.Minute // so that a vanished host is noticed within two minutes
+	probeIdleAfter   = time.Minute // so that the loss of a host is noticed within two minutes
 	probeEvery       = 15 * time.Second
 	probesUnanswered = 4
 )
 
-// entrance is the embedded server's listener. NATS has one bound for all connections, including unauthenticated ones, so
-// strangers could keep members out. Therefore the entrance does TLS, and passes only members' connections to NATS.
+// entrance is the embedded server's listener. NATS has one limit for all connections, including unauthenticated ones,
+// so strangers could keep members out. Therefore the entrance does TLS, and passes only members' connections to NATS.
 type entrance struct {
 	listener *strangers.Listener
 	tls      *tls.Config
 	identity *collective.Identity
 	doors    *doors
-	inside   func() (net.Conn, error) // a new connection to NATS
+	inside   func() (net.Conn, error) // returns a new connection to NATS
 	log      *slog.Logger
 	running  sync.WaitGroup
 }
 
-// listenTCP listens, and has the kernel notice hosts that have vanished.
+// listenTCP listens, and makes the kernel notice hosts that have disappeared.
 func listenTCP(address string) (net.Listener, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, fmt.Errorf("the bus's address %q: %w", address, err)
@@ -61,7 +61,7 @@ func newEntrance(l net.Listener, id *collective.Identity, seen *strangers.Seen, 
 	}
 }
 
-// serverTLS returns the TLS configuration, which follows the identity's files and refuses revoked members.
+// serverTLS returns the TLS configuration. It uses the identity's current files and refuses revoked members.
 func serverTLS(id *collective.Identity) *tls.Config {
 	base := id.ServerTLS(alpn)
 	config := base.Clone()
@@ -108,7 +108,7 @@ func (e *entrance) meet(conn *strangers.Conn) {
 	}
 	member, err := e.identity.Peer(secure.ConnectionState())
 	if err != nil {
-		return // its certificate was revoked just now
+		return // the certificate was revoked a moment ago
 	}
 	conn.Admit(member.Name)
 	e.doors.enter(member.Name, conn)
@@ -130,12 +130,12 @@ func carry(member, inside net.Conn) {
 }
 
 func carryOne(to io.WriteCloser, from io.Reader) {
-	// Hide WriterTo and ReaderFrom of both ends: their buffers would take eight times the memory for each member.
+	// Hide WriterTo and ReaderFrom of both ends. Their buffers would take eight times as much memory for each member.
 	io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, carrySize)) //nolint:errcheck // either end may go at any time
-	to.Close()                                                                                 // which ends the other way, after what is still to be read there
+	to.Close()                                                                                 // also ends the other direction, after its remaining data
 }
 
-// patient bounds the time that a write may wait for a slow reader.
+// patient bounds the time for which a write may wait for a slow reader.
 type patient struct{ net.Conn }
 
 func (p patient) Write(b []byte) (int, error) {

@@ -19,21 +19,21 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// Endpoint is a server of the bus: the name that its certificate must have, and host:port.
+// Endpoint is a server of the bus: the name that its certificate must have, and its host and port.
 type Endpoint struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
 }
 
-// Config holds what a member's or a coordinator's connection needs.
+// Config configures a connection to the bus.
 type Config struct {
 	Identity *collective.Identity
-	// JWT returns the user JWT, as from Authority.MemberJWT. It is called at every connect.
+	// JWT returns the user JWT, for example from Authority.MemberJWT. It is called for each connection.
 	JWT func() (string, error)
-	// Servers are tried in random order. Other servers that these name are ignored.
+	// Servers are tried in random order. Further servers that these announce are ignored.
 	Servers []Endpoint
-	// Changed is called when the connection came up, ended, or could not be made again; it may be nil. After a connect,
-	// messages sent meanwhile are missing and must be asked for. It must not block for long.
+	// Changed is called when the connection comes up, ends, or cannot be restored. It may be nil and must not block for
+	// long. After a reconnect, messages that were sent in the meantime are missing, and must be requested.
 	Changed func(State)
 	Log     *slog.Logger
 }
@@ -42,31 +42,31 @@ type Config struct {
 type State struct {
 	Connected bool
 	Server    string    // name of the server, if connected
-	Since     time.Time // when the connection came up, or ended
+	Since     time.Time // when the connection came up or ended
 	Heard     time.Time // when something was last received; zero: nothing yet
-	Err       error     // why there is none
-	Connects  uint64    // connections made since the start
+	Err       error     // why there is no connection
+	Connects  uint64    // connections since the start
 	Dropped   uint64    // messages that arrived faster than they were handled
 }
 
 const (
 	dialTimeout    = 5 * time.Second
-	pingInterval   = 10 * time.Second // a connection ends if the next is due before one was answered
+	pingInterval   = 10 * time.Second // a connection ends if a ping is not answered before the next is due
 	firstDelay     = 2 * time.Second
 	longestDelay   = time.Minute
-	receiveBacklog = 256 // messages of up to MaxPayload that wait to be handled
+	receiveBacklog = 256 // messages of up to MaxPayload that may wait to be handled
 )
 
 // Errors of requests and messages, for errors.Is.
 var (
 	ErrNotConnected  = errors.New("not connected to the bus")
 	ErrNoCoordinator = errors.New("no coordinator is connected to the bus")
-	// ErrNotLetIn is returned if the JWT or the certificate has ended, or the member was expelled.
+	// ErrNotLetIn is returned if the JWT or the certificate has expired, or the member was expelled.
 	ErrNotLetIn = errors.New("the bus does not let this member in")
 	ErrTooLarge = fmt.Errorf("larger than %d bytes", MaxPayload)
 )
 
-// link is a connection that is made again whenever it ends.
+// link is a connection that is restored whenever it ends.
 type link struct {
 	config Config
 	name   string // the member's
@@ -78,8 +78,8 @@ type link struct {
 	parted error // the server's last error before it ended the connection
 }
 
-// connect makes the first attempt before it returns, which may take dialTimeout for each server. Further attempts follow
-// in the background. It fails only if the configuration is wrong.
+// connect returns after the first attempt, which may take dialTimeout for each server. Further attempts follow in the
+// background. It returns an error only if the configuration is wrong.
 func connect(c Config, role string) (*link, error) {
 	if len(c.Servers) == 0 {
 		return nil, errors.New("connect to the bus: no server is configured")
@@ -101,7 +101,7 @@ func connect(c Config, role string) (*link, error) {
 	nc, err := nats.Connect(strings.Join(urls, ","),
 		nats.Name(l.name+" "+role),
 		nats.SetCustomDialer(d),
-		nats.SkipHostLookup(), // the dialer's, so that it knows whom it asked for
+		nats.SkipHostLookup(), // the dialer looks names up, so that it knows which server an address belongs to
 		nats.IgnoreDiscoveredServers(),
 		nats.UserJWT(d.lastJWT, l.signNonce),
 		nats.CustomInboxPrefix(inbox(l.name)),
@@ -121,8 +121,8 @@ func connect(c Config, role string) (*link, error) {
 	return l, nil
 }
 
-// reconnectDelay returns the time to wait after all servers were tried n times. The first wait is spread over two
-// seconds, so that not all members come back at once; it doubles up to a minute.
+// reconnectDelay returns the time to wait after all servers were tried n times. The first wait is up to two seconds, at
+// random, so that members do not all reconnect at once. It doubles up to a minute.
 func reconnectDelay(n int) time.Duration {
 	if n <= 1 {
 		return rand.N(firstDelay)
@@ -141,15 +141,15 @@ func (l *link) signNonce(nonce []byte) ([]byte, error) {
 	return l.config.Identity.Sign(nonce), nil
 }
 
-// isNonce reports whether b can be a nonce and nothing else. The server chooses the nonce, and must not get a signature of
-// another text that way. All other texts that members sign have a space or an end of line.
+// isNonce reports whether b looks like a nonce. The server chooses it, and must not obtain a signature of another text
+// that way. All other texts that members sign contain a space or a newline.
 func isNonce(nonce []byte) bool {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	return len(nonce) > 0 && len(nonce) <= 64 && strings.Trim(string(nonce), alphabet) == ""
 }
 
-// dialer does TLS, because nats.go would keep the certificates of the first connect. It also gets the JWT, because nats.go
-// gives up for good if there is none at the first connect.
+// dialer does TLS, because nats.go would keep using the certificates of the first connection. It also gets the JWT,
+// because nats.go gives up for good if there is none for the first connection.
 type dialer struct {
 	id      *collective.Identity
 	names   map[string]string // by address
@@ -188,8 +188,8 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	return &listening{conn, d.refused, d.heard}, nil
 }
 
-// listening notices a TLS alert: with TLS 1.3 a server verifies our certificate after our handshake is over, and nats.go
-// does not report that.
+// listening notices TLS alerts. With TLS 1.3, a server verifies our certificate after our handshake has ended, and
+// nats.go does not report its alert.
 type listening struct {
 	*tls.Conn
 	refused func(error)
@@ -202,7 +202,7 @@ func (c *listening) Read(b []byte) (int, error) {
 		c.heard()
 	}
 	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" && c.refused != nil {
-		go c.refused(fmt.Errorf("%w: %w", ErrNotLetIn, err)) // nats.go holds its lock
+		go c.refused(fmt.Errorf("%w: %w", ErrNotLetIn, err)) // in a goroutine, because nats.go holds its lock here
 	}
 	return n, err
 }
@@ -231,7 +231,7 @@ func (l *link) connected(nc *nats.Conn) {
 
 func (l *link) disconnected(nc *nats.Conn, cause error) {
 	if nc.IsClosed() {
-		return // by us
+		return // we closed it
 	}
 	l.change(func(s *State) {
 		err := cmp.Or(l.parted, cause, errors.New("the connection was closed"))
@@ -248,7 +248,7 @@ func (l *link) notConnected(_ *nats.Conn, err error) {
 	})
 }
 
-// complained takes errors that no call returns: a refused subject, a dropped message.
+// complained handles errors that no call returns, such as a refused subject or a dropped message.
 func (l *link) complained(_ *nats.Conn, sub *nats.Subscription, err error) {
 	subject := ""
 	if sub != nil {
@@ -257,7 +257,7 @@ func (l *link) complained(_ *nats.Conn, sub *nats.Subscription, err error) {
 	l.mu.Lock()
 	switch {
 	case errors.Is(err, nats.ErrSlowConsumer):
-		l.state.Dropped++ // NATS reports only the first in a row
+		l.state.Dropped++ // NATS reports only the first of several in a row
 	case isRefusal(err):
 		defer l.refused(sayWhy(err))
 	}
@@ -270,7 +270,7 @@ func (l *link) refused(err error) {
 	l.mu.Lock()
 	connected := l.state.Connected
 	if connected {
-		l.parted = err // disconnected is next
+		l.parted = err // disconnected is called next
 	}
 	l.mu.Unlock()
 	if !connected {
@@ -299,7 +299,7 @@ func (l *link) State() State {
 	return s
 }
 
-// Reconnect reconnects with the present certificate and JWT: after a renewal, before the old ones end.
+// Reconnect reconnects with the current certificate and JWT. Call it after a renewal, before the old ones expire.
 func (l *link) Reconnect() error {
 	if err := l.nats.ForceReconnect(); err != nil {
 		return fmt.Errorf("connect to the bus anew: %w", err)
@@ -321,7 +321,7 @@ func (l *link) publish(subject string, data []byte) error {
 	return nil
 }
 
-// sayWhy translates NATS's errors that callers distinguish.
+// sayWhy translates those errors of NATS that callers distinguish.
 func sayWhy(err error) error {
 	switch {
 	case errors.Is(err, nats.ErrReconnectBufExceeded): // of no bytes: its words would mislead

@@ -28,8 +28,8 @@ type Refusal struct{ Why string }
 
 func (r *Refusal) Error() string { return "the coordinator refuses: " + r.Why }
 
-// Connect connects a member. It calls receive with messages for the member and for all, one after the other, in the
-// order in which a coordinator sent them. Messages of several coordinators have no order.
+// Connect connects a member. It calls receive with the messages for this member and for all, one after the other.
+// Messages of one coordinator come in the order in which they were sent.
 func Connect(c Config, receive func(Message)) (*Member, error) {
 	l, err := connect(c, "member")
 	if err != nil {

@@ -28,17 +28,17 @@ const (
 	startTimeout = 30 * time.Second
 )
 
-// alpn distinguishes the bus from a member's session. An external nats-server asks for none.
+// alpn distinguishes the bus from members' sessions. An external nats-server does not check it.
 const alpn = "dcol-bus"
 
-// ServerConfig holds what the embedded server needs.
+// ServerConfig configures the embedded server.
 type ServerConfig struct {
 	Identity  *collective.Identity
 	Authority *Authority
 	Listen    string // host:port; port 0 takes any
-	// Store is a directory of the server's own, where JetStream keeps records and trust.
+	// Store is a directory only for this server. JetStream keeps records and trust there.
 	Store string
-	// MaxConnections bounds members and coordinators that are connected at once.
+	// MaxConnections bounds the connected members and coordinators.
 	MaxConnections int
 	Seen           *strangers.Seen // where members were seen, also by other listeners
 	Log            *slog.Logger
@@ -55,8 +55,8 @@ type Server struct {
 	entrance *entrance
 }
 
-// Serve starts the embedded server and returns when it accepts connections. Damaged parts of its store are moved away,
-// see Damage: a coordinator refills it from its own copy and from the members.
+// Serve starts the embedded server, and returns when it accepts connections. It moves damaged parts of its store away
+// (see Damage). A coordinator then restores the contents from its own copy and from members.
 func Serve(c ServerConfig) (*Server, error) {
 	store, damage, err := openStore(c.Store)
 	if err != nil {
@@ -70,7 +70,7 @@ func Serve(c ServerConfig) (*Server, error) {
 		}
 		damage = append(damage, fmt.Sprintf("%v: it lies in %s now", err, aside))
 		if s, err = start(c); err != nil {
-			return nil, errors.Join(err, restore()) // then the store is not the reason
+			return nil, errors.Join(err, restore()) // the store was not the reason
 		}
 	}
 	if err != nil {
@@ -92,7 +92,7 @@ func Serve(c ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// start makes one attempt. Clients that connect meanwhile wait.
+// start makes one attempt to start the server. Clients that connect in the meantime wait.
 func start(c ServerConfig) (*Server, error) {
 	s := &Server{name: c.Identity.Name(), accounts: &server.MemAccResolver{}, failed: make(chan string, 8)}
 	options, err := s.options(c)
@@ -146,8 +146,8 @@ func (s *Server) options(c ServerConfig) (*server.Options, error) {
 	}
 	return &server.Options{
 		ServerName: s.name,
-		DontListen: true, // the entrance does
-		NoSigs:     true, // signals are the agent's
+		DontListen: true, // the entrance listens
+		NoSigs:     true, // the agent handles signals
 
 		AuthTimeout:      handshakeWithin.Seconds(),
 		TrustedOperators: []*jwt.OperatorClaims{c.Authority.operatorClaims()},
@@ -155,11 +155,11 @@ func (s *Server) options(c ServerConfig) (*server.Options, error) {
 		AccountResolver:  s.accounts,
 
 		MaxConn: c.MaxConnections, MaxPending: maxPending, WriteDeadline: writeDeadline,
-		NoFastProducerStall: true, // slow clients are disconnected; nobody waits for them
-		MaxClosedClients:    100,  // kept for NATS's own monitoring, which has no port here
+		NoFastProducerStall: true, // slow clients are disconnected, so that nobody waits for them
+		MaxClosedClients:    100,  // only for NATS's own monitoring, which is not enabled
 
 		JetStream: true, StoreDir: c.Store, JetStreamMaxStore: maxStore, DisableJetStreamBanner: true,
-		// Acknowledged data survives a power cut. Changes are few, so one fsync for each is acceptable.
+		// Acknowledged data survives a power cut. Changes are rare, so an fsync for each is acceptable.
 		SyncAlways: true,
 	}, nil
 }
@@ -173,26 +173,28 @@ func reachable(a net.Addr) string {
 	return net.JoinHostPort("localhost", strconv.Itoa(tcp.Port))
 }
 
-// Endpoint returns the server for a coordinator in this process.
+// Endpoint returns this server's Endpoint for a coordinator in this process.
 func (s *Server) Endpoint() Endpoint { return Endpoint{Name: s.name, Address: s.address} }
 
-// Damage lists the damaged parts of the store when the server started, and the folders to which they were moved.
+// Damage lists the parts of the store that were damaged at the start, and the folders to which they were moved.
 func (s *Server) Damage() []string { return s.damage }
 
-// Failed has a value when the server cannot go on; it should then be closed.
+// Failed receives a value if the server cannot continue. The caller should then close it.
 func (s *Server) Failed() <-chan string { return s.failed }
 
-// Cut closes a member's connections at once. Its certificate and SetAccount decide whether it can come back.
+// Cut closes a member's connections at once. Whether the member can reconnect depends on its certificate and
+// SetAccount.
 func (s *Server) Cut(member string) { s.entrance.doors.cut(member) }
 
-// Connected reports whether a member is connected. A host that has vanished counts for a while.
+// Connected reports whether a member is connected. A host that has disappeared counts as connected for up to two
+// minutes.
 func (s *Server) Connected(member string) bool { return s.entrance.doors.has(member) }
 
 // Addresses returns the addresses from which a member is connected.
 func (s *Server) Addresses(member string) []netip.Addr { return s.entrance.doors.addresses(member) }
 
-// SetAccount takes the JWT that Authority.Revoke has returned. Connections of revoked members are cut before it returns.
-// NATS reads the JWT of every connection for that, twice: some 0.2 ms of processor time for each.
+// SetAccount installs the JWT that Authority.Revoke has returned. It cuts the connections of revoked members before it
+// returns. For that, NATS reads the JWT of every connection twice, which takes about 0.2 ms of processor time each.
 func (s *Server) SetAccount(_ context.Context, accountJWT string) error {
 	claims, err := jwt.DecodeAccountClaims(accountJWT)
 	if err != nil {
@@ -212,7 +214,7 @@ func (s *Server) SetAccount(_ context.Context, accountJWT string) error {
 // Connections returns the number of connected members and coordinators.
 func (s *Server) Connections() int { return s.nats.NumClients() }
 
-// Close ends all connections and returns when the store is closed. Members come back by themselves.
+// Close ends all connections and closes the store. Members reconnect by themselves.
 func (s *Server) Close() {
 	s.entrance.listener.Close()
 	s.nats.Shutdown()

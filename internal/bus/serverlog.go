@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// serverLog writes nats-server's log to ours. A fatal error does not end the process: it is sent to a channel.
+// serverLog writes nats-server's log to ours. A fatal error does not end the process but is sent to a channel.
 type serverLog struct {
 	log    *slog.Logger
 	failed chan<- string
 }
 
-// intended is a part of a warning that nats-server logs at every start. The setting that it warns of is intended.
+// intended is part of a warning that nats-server logs at every start, about a setting that we want.
 const intended = "Clients that are not using \"TLS Handshake First\" option"
 
-// ofClient matches lines about one connection. Strangers can cause any number of them.
+// ofClient occurs in lines about one connection. Strangers can cause any number of them.
 const ofClient = " - cid:"
 
 func (l *serverLog) write(level slog.Level, format string, args []any) string {
@@ -38,6 +38,6 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 	text := l.write(slog.LevelError, format, v)
 	select {
 	case l.failed <- text:
-	default: // enough is said
+	default: // an earlier error is still in the channel
 	}
 }

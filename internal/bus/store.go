@@ -19,21 +19,21 @@ import (
 // errStore is returned if the server did not start because of its store.
 var errStore = errors.New("the store cannot be read")
 
-// startsBeforeAside is the number of failed starts in a row after which the store counts as damaged: a damaged file may
-// crash the process itself, at every start.
+// startsBeforeAside is the number of failed starts in a row after which the store counts as damaged. A damaged file may
+// crash the process itself at every start.
 const startsBeforeAside = 3
 
-// store is the directory of the embedded server: jetstream/ belongs to NATS, damaged/ holds what was moved away, starting
-// counts starts that have not become ready.
+// store is the directory of the embedded server. NATS uses its folder jetstream, and damaged data is moved to the
+// folder damaged. The file starting has the number of starts in a row that failed.
 type store struct {
 	dir    string
-	blocks map[string]int64 // sizes of the files with messages before the start
+	blocks map[string]int64 // sizes of the files with messages, before the start
 }
 
 func (s store) data() string     { return filepath.Join(s.dir, "jetstream") }
 func (s store) starting() string { return filepath.Join(s.dir, "starting") }
 
-// openStore creates or opens a store, and moves its data away if the process has crashed at several starts.
+// openStore creates or opens a store. It moves the data away if the server failed to start startsBeforeAside times.
 func openStore(dir string) (store, []string, error) {
 	s := store{dir: dir, blocks: map[string]int64{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -43,7 +43,7 @@ func openStore(dir string) (store, []string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, nil, fmt.Errorf("open the bus's store: %w", err)
 	}
-	// A file that cannot be read is ignored: the next three starts rewrite it.
+	// A file that cannot be read counts as 0. It is rewritten below.
 	starts, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	var damage []string
 	if starts >= startsBeforeAside {
@@ -59,14 +59,14 @@ func openStore(dir string) (store, []string, error) {
 	}
 	err = durable.Replace(s.starting(), []byte(strconv.Itoa(starts+1)+"\n"), 0o600)
 	if errors.Is(err, syscall.ENOSPC) {
-		err = nil // a full disk is no reason not to start; this one does not count
+		err = nil // the server shall start even if the disk is full; this start is not counted
 	}
 	return s, damage, err
 }
 
-// distrust removes NATS's indexes of its messages. With an index, NATS does not notice damage in the middle of a file and
-// writes new messages behind it, where the next start does not find them. Without one, NATS checks all messages and
-// truncates files where they become unreadable.
+// distrust removes NATS's indexes of its messages. With an index, NATS does not notice damage in the middle of a file.
+// It writes new messages after it, and the next start does not find them. Without an index, NATS checks all messages
+// and truncates files where they become unreadable.
 func (s store) distrust() error {
 	indexes, _ := filepath.Glob(filepath.Join(s.data(), "*", "streams", "*", "msgs", "index.db")) // the pattern is good
 	for _, path := range indexes {
@@ -85,7 +85,7 @@ func (s store) distrust() error {
 	return nil
 }
 
-// ready records that the server has come up.
+// ready records that the server has started.
 func (s store) ready() error {
 	if err := os.Remove(s.starting()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("mark the bus's store as good: %w", err)
@@ -97,7 +97,7 @@ func (s store) ready() error {
 func (s store) putAside() (restore func() error, aside string, err error) {
 	aside, err = s.move(s.data(), "all")
 	restore = func() error {
-		if err := os.RemoveAll(s.data()); err != nil { // made by the second attempt
+		if err := os.RemoveAll(s.data()); err != nil { // the second attempt created it
 			return fmt.Errorf("bring the bus's store back: %w", err)
 		}
 		return os.Rename(aside, s.data())
@@ -117,9 +117,9 @@ func (s store) move(from, as string) (string, error) {
 	return to, nil
 }
 
-// check compares the streams that the server has loaded with those on disk, and returns a list of the damage. It moves away
-// streams that the server has left out, because they could not be created again over their remains. It does not notice
-// messages that are missing without a trace: see Bucket.Last.
+// check compares the streams that the server has loaded with those on disk, and lists the damage. It moves away streams
+// that the server did not load, because new ones could not be created in their place. Bucket.Last shows messages that
+// are missing without a trace; check does not notice these.
 func (s store) check(nats *server.Server, account string) ([]string, error) {
 	info, err := nats.Jsz(&server.JSzOptions{Account: account, Streams: true})
 	if err != nil {
@@ -133,7 +133,7 @@ func (s store) check(nats *server.Server, account string) ([]string, error) {
 		}
 	}
 	for path, before := range s.blocks {
-		// A file that is gone is no damage, because the server did not need it.
+		// A file that does not exist any more is not damaged: the server did not need it.
 		if now, err := os.Stat(path); err == nil && now.Size() < before {
 			damage = append(damage, fmt.Sprintf("the last %d of %d bytes of %s are unreadable and cut off", before-now.Size(), before, path))
 		}
@@ -144,7 +144,7 @@ func (s store) check(nats *server.Server, account string) ([]string, error) {
 		return nil, fmt.Errorf("list the bus's store: %w", err)
 	}
 	for _, e := range entries {
-		if taken[e.Name()] || strings.HasPrefix(e.Name(), ".") { // '.': the server is removing it
+		if taken[e.Name()] || strings.HasPrefix(e.Name(), ".") { // '.': the server is removing the stream
 			continue
 		}
 		aside, err := s.move(filepath.Join(streams, e.Name()), e.Name())

@@ -15,8 +15,8 @@ const (
 // MaxPayload is the size in bytes of the largest message, in both directions. Snapshots are sent in parts.
 const MaxPayload = 64 << 10
 
-// checkTopic returns an error unless topic consists of words of a-z, 0-9 and '-' with dots between, so that no topic is a
-// wildcard or leaves its place in the subject.
+// checkTopic returns an error unless topic consists of words of a-z, 0-9 and '-' with dots between them. So no topic
+// contains a wildcard or leaves its place in the subject.
 func checkTopic(topic string) error {
 	for word := range strings.SplitSeq(topic, ".") {
 		if word == "" || strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
@@ -38,6 +38,6 @@ func sender(subject string) (member, topic string, ok bool) {
 // inbox returns the prefix of the subjects at which a member gets its answers.
 func inbox(member string) string { return inboxPrefix + member }
 
-// isInbox reports whether an answer sent to subject reaches only the member. The member chooses the subject: if a
-// coordinator answered anywhere, the member would use the coordinator's permissions.
+// isInbox reports whether an answer to subject reaches only the member. The member chooses the subject. If a
+// coordinator answered to any subject, the member could use the coordinator's permissions.
 func isInbox(subject, member string) bool { return strings.HasPrefix(subject, inbox(member)+".") }

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// claimsUpdate is the subject at which servers of an external cluster take new versions of an account.
+// claimsUpdate is the subject at which the servers of an external cluster receive new versions of an account.
 const claimsUpdate = "$SYS.REQ.CLAIMS.UPDATE"
 
 const setTimeout = 10 * time.Second
 
-// System is a coordinator's connection to the system account of an external cluster. After every connect it sends the
-// account, as the servers may have been away when that changed.
+// System is a coordinator's connection to the system account of an external cluster. It sends the account after every
+// reconnect, because the account may have changed while the servers were not reachable.
 type System struct {
 	*link
 	authority *Authority
@@ -31,7 +31,7 @@ func ConnectSystem(c Config, a *Authority) (*System, error) {
 		if state.Connected {
 			select {
 			case s.connected <- struct{}{}:
-			default: // a notice is pending already
+			default: // a reconnect is already pending
 			}
 		}
 		if changed != nil {
@@ -74,8 +74,8 @@ func (s *System) repeat(ctx context.Context) {
 	}
 }
 
-// SetAccount sends the JWT that Authority.Revoke has returned to all servers, and returns when one has taken it. Servers
-// that miss it get it from the others.
+// SetAccount sends the JWT that Authority.Revoke has returned to all servers, and returns when one has accepted it.
+// Servers that miss it get it from the others.
 func (s *System) SetAccount(ctx context.Context, accountJWT string) error {
 	const doing = "tell the bus's servers whom to let in"
 	answer, err := s.nats.RequestWithContext(ctx, claimsUpdate, []byte(accountJWT))

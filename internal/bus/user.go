@@ -11,14 +11,14 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// maxUserLife bounds the validity of a JWT, and so the time for which a revocation must be kept.
+// maxUserLife bounds the validity of a JWT, and so the time for which revocations must be kept.
 const maxUserLife = 90 * 24 * time.Hour
 
 // maxSubscriptions is more than a member needs: messages to all, messages to it, answers.
 const maxSubscriptions = 8
 
-// MemberJWT returns a JWT that lets a member use the bus until its certificate ends, but at most 90 days. The key is that
-// of the certificate.
+// MemberJWT returns a JWT that lets a member use the bus until its certificate expires, for 90 days at most. key is the
+// certificate's key.
 func (a *Authority) MemberJWT(name string, key ed25519.PublicKey, until time.Time) (string, error) {
 	return a.userJWT(a.account, name, key, until, jwt.Permissions{
 		Pub: jwt.Permission{Allow: jwt.StringList{fromPrefix + name + ".>"}},
@@ -26,7 +26,7 @@ func (a *Authority) MemberJWT(name string, key ed25519.PublicKey, until time.Tim
 	}, jwt.NatsLimits{Subs: maxSubscriptions, Data: jwt.NoLimit, Payload: MaxPayload})
 }
 
-// Life returns the beginning and end of the validity of a JWT.
+// Life returns the start and the end of a JWT's validity.
 func Life(userJWT string) (from, until time.Time, err error) {
 	claims, err := jwt.DecodeUserClaims(userJWT)
 	if err != nil {
