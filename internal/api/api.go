@@ -39,17 +39,18 @@ type Status struct {
 // Using describes the client role: connections, and the waypoints they can use.
 type Using struct {
 	Connections []Connection `json:"connections"`
-	// Ended lists connections that ended lately. It is filled in for the history only.
+	// Ended lists connections that ended recently. It is set for package history only.
 	Ended []Ended `json:"-"`
-	// Plain are the servers of connections that are plain TCP although the program's socket is MPTCP: the server
-	// does not speak MPTCP, or something on the path removes it. They get no detours.
+	// Plain lists the servers of connections that are plain TCP although the program's socket is MPTCP. The server does
+	// not support MPTCP, or something on the path removes it. These connections get no detours.
 	Plain      []netip.AddrPort `json:"plain,omitempty"`
 	Waypoints  []Waypoint       `json:"waypoints"`
 	Converting Converting       `json:"converting"`
 	Steering   Steering         `json:"steering"`
-	// Budgets are the operator's limits of payload through waypoints in a month.
+	// Budgets are the operator's limits of the payload through waypoints in a month.
 	Budgets []Budget `json:"budgets,omitempty"`
-	// Exploring counts the cost, in the present hour, of trying paths that were not measured or that lost much.
+	// Exploring is the cost of trying paths in the current hour: those that were not measured, and those that lost
+	// much.
 	Exploring Exploring `json:"exploring"`
 	// Counters since the agent started.
 	Counters Counters `json:"counters"`
@@ -61,7 +62,7 @@ type Ended struct {
 	At    time.Time
 }
 
-// Exploring is the cost of trying paths in an hour, and its bounds. When one is reached, nothing is tried until Renews.
+// Exploring is the cost of trying paths in an hour, and its limits. When one is reached, nothing is tried until Renews.
 type Exploring struct {
 	Tries     int       `json:"tries"`
 	MostTries int       `json:"most_tries"`
@@ -88,9 +89,9 @@ type Counters struct {
 	SubflowsRefused uint64 `json:"subflows_refused"`
 	EventsLost      uint64 `json:"events_lost"`
 	Resyncs         uint64 `json:"resyncs"`
-	// Carried is payload by path.
+	// Carried counts payload by path.
 	Carried []Carried `json:"carried"`
-	// Lifetimes counts ended connections by how long they lived.
+	// Lifetimes counts ended connections by their duration.
 	Lifetimes Histogram `json:"lifetimes"`
 }
 
@@ -102,7 +103,7 @@ type Carried struct {
 	Sent     uint64 `json:"sent"` // acknowledged by the peer
 }
 
-// Histogram counts times. There is one more count than bounds: the last is for what exceeds all of them.
+// Histogram counts durations. It has one more count than bounds; the last count is of durations that exceed all bounds.
 type Histogram struct {
 	Bounds []float64 `json:"bounds_s"`
 	Counts []uint64  `json:"counts"`
@@ -115,29 +116,29 @@ type Connection struct {
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`
 	Since  time.Time      `json:"since"`
-	// Policy names the [[policy]] that it follows. It is empty if it follows [client].
+	// Policy is the name of the connection's [[policy]]. It is empty if [client] applies.
 	Policy string `json:"policy,omitempty"`
-	// Traffic is the kind of its traffic, as it was found: short, messages or bulk.
+	// Traffic is the kind of traffic that was observed: short, messages or bulk.
 	Traffic string `json:"traffic,omitempty"`
-	// Note explains what it waits for, or why it has no detour.
+	// Note explains what the connection waits for, or why it has no detour.
 	Note     string    `json:"note,omitempty"`
 	Subflows []Subflow `json:"subflows"`
-	// Tried lists the waypoints that a bulk connection tried, and what that showed, the earliest first.
+	// Tried lists the waypoints that a bulk connection tried, with the results, the earliest first.
 	Tried []Tried `json:"tried,omitempty"`
 }
 
-// Tried is the result of a waypoint that a connection tried.
+// Tried is the result of trying a waypoint.
 type Tried struct {
 	Waypoint string    `json:"waypoint"`
 	At       time.Time `json:"at"`
-	// Verdict is measured, kept, lost or disturbed, and Why says the same in a sentence.
+	// Verdict is measured, kept, lost or disturbed. Why explains it in a sentence.
 	Verdict string `json:"verdict"`
 	Why     string `json:"why"`
-	// Goodput is the rate through the waypoint, in bits of payload a second, as those below.
+	// Goodput is the rate through the waypoint in bits of payload per second, like the rates below.
 	Goodput float64 `json:"goodput_bps"`
-	// Instead is the waypoint whose place it took; empty: it took a place in the screening.
+	// Instead is the waypoint whose place it took. It is empty if that was in the screening.
 	Instead string `json:"instead,omitempty"`
-	// With and Before are the rates of all bulk connections to the network together, with the waypoint and before it.
+	// With is the rate of all bulk connections to the network together with the waypoint, Before the rate before it.
 	With   float64 `json:"with_bps,omitempty"`
 	Before float64 `json:"before_bps,omitempty"`
 }
@@ -150,22 +151,23 @@ type Subflow struct {
 	Local    netip.AddrPort `json:"local"`
 	Remote   netip.AddrPort `json:"remote"`
 	Since    time.Time      `json:"since"`
-	// RTT and MinRTT are in milliseconds, rates in bits per second over about the last second. Bytes are payload.
+	// RTT and MinRTT are in milliseconds. Rates are in bits per second, over about the last second. Bytes are payload.
 	RTT           float64 `json:"rtt_ms"`
 	MinRTT        float64 `json:"min_rtt_ms"`
 	SendRate      float64 `json:"send_bps"`
 	ReceiveRate   float64 `json:"receive_bps"`
 	BytesSent     uint64  `json:"bytes_sent"` // acknowledged by the peer
 	BytesReceived uint64  `json:"bytes_received"`
-	Segments      uint64  `json:"segments_sent"` // with payload, also those sent again
+	Segments      uint64  `json:"segments_sent"` // with payload, including retransmissions
 	Retransmitted uint64  `json:"segments_retransmitted"`
-	// Queued counts the bytes that this host gave to the subflow and the peer has not acknowledged: in flight, or waiting.
+	// Queued is the number of bytes that this host gave to the subflow and the peer has not acknowledged. They wait, or
+	// are in flight.
 	Queued     uint64 `json:"queued_bytes"`
 	CongWindow uint32 `json:"cwnd_segments"`
-	// Why is the reason for this detour when it was chosen.
+	// Why is the reason for choosing this detour.
 	Why string `json:"why,omitempty"`
-	// ReceiverRTT is the round trip as data that arrives shows it, with the sender's pauses (0: not known), and Heard the time since data
-	// last arrived, both in milliseconds. They are filled in for the history only.
+	// ReceiverRTT is the round trip that arriving data shows; it includes the sender's pauses, and is 0 if not known.
+	// Heard is the time since data last arrived. Both are in milliseconds, and are set for package history only.
 	ReceiverRTT float64 `json:"-"`
 	Heard       float64 `json:"-"`
 }
@@ -194,7 +196,8 @@ type WaypointKind struct {
 	State KindState `json:"state"`
 	// Why is the reason why it is not ready, or not ready for some servers.
 	Why string `json:"why,omitempty"`
-	// Remote is the UDP address to which a tunnel sends its packets. It is absent while there is no grant, and for other kinds.
+	// Remote is the UDP address to which a tunnel sends its packets. It is absent without a grant, and for kinds
+	// without a tunnel.
 	Remote netip.AddrPort `json:"remote,omitzero"`
 }
 
@@ -222,12 +225,12 @@ type Outside struct {
 	NAT     string         `json:"nat"` // its kind, in words
 	// Why is the reason why Leaves is not-known, and when it is checked again.
 	Why string `json:"why,omitempty"`
-	// Asked is the number of members that were asked at which address they see this host, and Answered the
-	// number of answers.
+	// Asked is the number of members that were asked for this host's external address. Answered is the number of
+	// answers.
 	Asked    int `json:"asked"`
 	Answered int `json:"answered"`
-	// Own is this host's address, Gateway the router that is asked to open ports, if any, Router the router's
-	// protocol (PCP, NAT-PMP, UPnP), and Opened the ports it has opened.
+	// Own is this host's address. Gateway is the router that was asked to open ports, if any. Router is the protocol of
+	// the router (PCP, NAT-PMP, UPnP), and Opened lists the ports that it opened.
 	Own     netip.Addr   `json:"own,omitzero"`
 	Gateway netip.Addr   `json:"gateway,omitzero"`
 	Router  string       `json:"router,omitempty"`
@@ -246,8 +249,8 @@ type OpenedPort struct {
 
 // Given describes the operator's limits, and how much of the quota is used.
 type Given struct {
-	// Open reports whether members may open connections now. If not, Closed is the cause, and Until the time
-	// when they may again, if that is known.
+	// Open reports whether members may open connections now. If not, Closed is the reason, and Until the time when they
+	// may again, if known.
 	Open   bool        `json:"open"`
 	Closed ClosedCause `json:"closed,omitempty"`
 	Until  time.Time   `json:"until,omitzero"`
@@ -256,22 +259,22 @@ type Given struct {
 	Allow     []netip.Prefix `json:"allow"`
 	Deny      []netip.Prefix `json:"deny"`
 	DenyPorts []int          `json:"deny_ports"`
-	// Bits per second: Bandwidth of all members together in each direction, BandwidthPerMember of one member in
-	// both directions together. 0 means no limit.
+	// Limits in bits per second; 0 means no limit. Bandwidth is for all members together, in each direction.
+	// BandwidthPerMember is for one member, both directions together.
 	Bandwidth          int64 `json:"bandwidth_bps"`
 	BandwidthPerMember int64 `json:"bandwidth_per_member_bps"`
 	// The monthly quota, if there is one.
 	QuotaBytes uint64    `json:"quota_bytes,omitempty"`
 	UsedBytes  uint64    `json:"used_bytes,omitempty"`
 	Renews     time.Time `json:"renews,omitzero"`
-	// Members lists those with terms of their own, by name.
+	// Members lists members with terms of their own, by name.
 	Members []GivenMember `json:"members,omitempty"`
 }
 
 // GivenMember describes what one member may use, within what holds for all.
 type GivenMember struct {
 	Member string `json:"member"`
-	// Open, Closed and Until are as those of Given, by the member's own terms alone.
+	// Open, Closed and Until have the same meaning as in Given, by the member's own terms only.
 	Open   bool           `json:"open"`
 	Closed ClosedCause    `json:"closed,omitempty"`
 	Until  time.Time      `json:"until,omitzero"`
@@ -279,7 +282,7 @@ type GivenMember struct {
 	Deny   []netip.Prefix `json:"deny"`
 	Ports  []uint16       `json:"ports"` // of servers; none: all
 	Hours  []string       `json:"hours"` // none: always
-	// The monthly quota, if there is one, and what is used of it.
+	// The monthly quota, if there is one, and how much of it is used.
 	QuotaBytes uint64 `json:"quota_bytes,omitempty"`
 	UsedBytes  uint64 `json:"used_bytes,omitempty"`
 }

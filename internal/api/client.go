@@ -54,7 +54,7 @@ func (c *Client) Convert(ctx context.Context, r ConvertRequest) (Converting, err
 	return post[Converting](ctx, c, "/v1/convert", r)
 }
 
-// Steer changes which waypoints are taken, and returns the new state.
+// Steer changes which waypoints are used, and returns the new state.
 func (c *Client) Steer(ctx context.Context, r SteerRequest) (Steering, error) {
 	return post[Steering](ctx, c, "/v1/steer", r)
 }
@@ -82,12 +82,12 @@ func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error)
 	return h, checkSchema(err, h.Schema, HistorySchema)
 }
 
-// Web has the agent serve its page, and returns its address.
+// Web makes the agent serve its page, and returns the page's address.
 func (c *Client) Web(ctx context.Context, r WebRequest) (Web, error) {
 	return post[Web](ctx, c, "/v1/web", r)
 }
 
-// Reload has the agent read its configuration again, and returns what that changes.
+// Reload makes the agent read its configuration again, and returns what that changes.
 func (c *Client) Reload(ctx context.Context, r ReloadRequest) (Reloaded, error) {
 	return post[Reloaded](ctx, c, "/v1/reload", r)
 }
@@ -106,7 +106,8 @@ func post[T any](ctx context.Context, c *Client, path string, request any) (T, e
 	return answer, err
 }
 
-// checkSchema returns err if the request failed, or an error if the agent's answer has another schema than ours.
+// checkSchema returns err if the request failed, or an error if the agent's answer has another schema than this
+// program's.
 func checkSchema(err error, agent, ours string) error {
 	if err == nil && agent != ours {
 		return fmt.Errorf("the running agent uses the schema %s and this program %s: restart the agent", agent, ours)

@@ -134,14 +134,15 @@ type Coordinator struct {
 	Floods   uint64 `json:"floods"`
 }
 
-// Parts of problems that concern one kind of detours only: "KIND NotUsed: why" at a client, "KIND NotOffered: why"
-// at a waypoint.
+// A problem that concerns one kind of detours only is "KIND NotUsed: why" at a client, and "KIND NotOffered: why" at a
+// waypoint.
 const (
 	NotUsed    = "detours are not used"
 	NotOffered = "detours are not offered"
 )
 
-// Unreached begins the problem that others do not reach this waypoint. Collective.Record has that, too.
+// Unreached is the beginning of the problem that others do not reach this waypoint. The details are in
+// Collective.Record.
 const Unreached = "other members cannot reach this waypoint"
 
 // CoordinatorLink describes the connection to the coordinators.

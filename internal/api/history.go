@@ -8,7 +8,7 @@ const HistorySchema = "dcol.history/1"
 // HistoryStep is the length of a period.
 type HistoryStep string
 
-// The steps of a History. Days and months are those of the agent's time zone.
+// The steps of a History. Days and months begin in the agent's time zone.
 const (
 	StepMinute HistoryStep = "minute"
 	StepHour   HistoryStep = "hour"
@@ -19,7 +19,7 @@ const (
 // HistoryRequest asks for the periods that begin at Since or later, and before Until.
 type HistoryRequest struct {
 	Step  HistoryStep `json:"step"`
-	Since time.Time   `json:"since,omitzero"` // absent: as early as there is anything
+	Since time.Time   `json:"since,omitzero"` // absent: from the earliest period
 	Until time.Time   `json:"until,omitzero"` // absent: now
 }
 
@@ -27,36 +27,37 @@ type HistoryRequest struct {
 type History struct {
 	Schema string      `json:"schema"`
 	Step   HistoryStep `json:"step"`
-	// Problem is the reason why nothing is kept now; empty if something is.
+	// Problem is the reason why the history is not written now. It is empty if it is written.
 	Problem string   `json:"problem,omitempty"`
-	Periods []Period `json:"periods"` // the earliest first; those in which no agent ran are missing
+	Periods []Period `json:"periods"` // earliest first; periods without an agent are missing
 	Total   Period   `json:"total"`   // of all Periods
 }
 
 // Period describes a minute, an hour, a day or a month.
 type Period struct {
 	Start    time.Time  `json:"start"`
-	Observed float64    `json:"observed_s"` // how long the agent ran in it
+	Observed float64    `json:"observed_s"` // how long the agent ran in this period
 	Paths    []PathUsed `json:"paths"`
 	Gained   Gained     `json:"gained"`
 }
 
-// PathUsed describes what one kind of path carried for this host, in bytes of payload.
+// PathUsed describes what a kind of path through one waypoint carried for this host, in bytes of payload.
 type PathUsed struct {
 	Kind     string `json:"kind"` // direct, wireguard, openvpn, in-band, mapped, others
 	Waypoint string `json:"waypoint,omitempty"`
 	Received uint64 `json:"received"`
 	Sent     uint64 `json:"sent"`
-	// RTT is the mean round trip of its subflows in milliseconds, over Samples observations; 0: there were none.
+	// RTT is the mean round trip of its subflows in milliseconds, over Samples observations. It is 0 if there were
+	// none.
 	RTT     float64 `json:"rtt_ms"`
 	Samples uint64  `json:"samples"`
 }
 
-// Gained has the gain of connections from detours. Times are in seconds.
+// Gained is what connections gained from detours. Times are in seconds.
 type Gained struct {
 	DetourBytes uint64 `json:"detour_bytes"` // payload, in both directions
-	// Stalls counts how often a transfer continued over detours while its direct path carried nothing, and StallTime
-	// how long.
+	// Stalls counts how often a transfer continued over detours while its direct path carried nothing. StallTime is how
+	// long that lasted altogether.
 	Stalls    uint64  `json:"stalls"`
 	StallTime float64 `json:"stall_s"`
 	// Saved estimates how much longer bulk transfers would have taken on the direct path alone. It covers transfers whose

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AllowGroup lets members of a group use the socket at path besides its owner. It sets an access control list: without
-// CAP_CHOWN, the owner of a file cannot give it to a group.
+// AllowGroup lets members of a group use the socket at path, besides its owner. It sets an access control list, because
+// without CAP_CHOWN the owner of a file cannot give it to a group.
 func AllowGroup(path, group string) error {
 	found, err := user.LookupGroup(group)
 	if err != nil {
@@ -55,7 +55,7 @@ func accessList(group uint32) []byte {
 
 type userKey struct{}
 
-// withUser notes which user has connected.
+// withUser stores in the context which user has connected.
 func withUser(ctx context.Context, c net.Conn) context.Context {
 	conn, ok := c.(*net.UnixConn)
 	if !ok {
@@ -82,7 +82,7 @@ func ByOwner(ctx context.Context) bool {
 	return known && (uid == 0 || uid == os.Geteuid())
 }
 
-// owned lets through the requests of root and of the agent's own user.
+// owned rejects requests of users other than root and the agent's own user.
 func owned(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !ByOwner(r.Context()) {

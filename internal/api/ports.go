@@ -2,17 +2,17 @@ package api
 
 import "fmt"
 
-// TakenPort describes a role that does not run because another program has its port. The agent tries to start the
-// role every few seconds.
+// TakenPort describes a role that does not run because another program uses its port. The agent tries to start the role
+// again every few seconds.
 type TakenPort struct {
 	Role    string `json:"role"`
 	Network string `json:"network"` // udp or tcp
 	Port    int    `json:"port"`
-	// Holder is the program that has the port. It is nil if it was not found, or if the port is free by now.
+	// Holder is the program that uses the port. It is nil if it was not found, or if the port is free again.
 	Holder *PortHolder `json:"holder,omitempty"`
 }
 
-// PortHolder describes the program that has a port.
+// PortHolder describes a program that uses a port.
 type PortHolder struct {
 	User string `json:"user"`
 	// Program and PID are absent if the agent may not see other users' processes.

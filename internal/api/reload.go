@@ -1,6 +1,6 @@
 package api
 
-// ReloadRequest has the agent read its configuration again.
+// ReloadRequest makes the agent read its configuration again.
 type ReloadRequest struct {
 	// DryRun only reports what would change.
 	DryRun bool `json:"dry_run,omitempty"`

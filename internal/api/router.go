@@ -16,7 +16,8 @@ type Router struct {
 type BalancedRoute struct {
 	Prefix   netip.Prefix `json:"prefix"`
 	NextHops []NextHop    `json:"next_hops"` // by number
-	// Left is the reason why the kernel chooses alone: weights, resilient, radix, too_many, single. Empty: it does not.
+	// Left is the reason why the kernel chooses alone: weights, resilient, radix, too_many or single. It is empty if
+	// dcol's program chooses.
 	Left string `json:"left_to_kernel,omitempty"`
 }
 

@@ -33,8 +33,9 @@ type Agent interface {
 	Expel(context.Context, ExpelRequest) (Expulsion, error)
 }
 
-// Listen opens the socket. Only root may use it, because the agent sends traffic through other members'
-// hosts, unless AllowGroup follows. It replaces a socket that a crash has left. The caller must ensure that no other agent runs.
+// Listen opens the socket. Only root may use it unless AllowGroup follows, because the agent sends traffic through
+// other members' hosts. Listen replaces a socket that remained after a crash. The caller must ensure that no other
+// agent runs.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("create the agent's run directory: %w", err)
@@ -53,7 +54,7 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// RemoveSocket removes a socket that a crash has left. It removes no other kind of file.
+// RemoveSocket removes a socket that remained after a crash. It does not remove other kinds of files.
 func RemoveSocket(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -98,7 +99,7 @@ func Serve(ctx context.Context, l net.Listener, agent Agent) error {
 	return nil
 }
 
-// telling serves requests without a body.
+// telling returns a handler of requests without a body.
 func telling[Answer any](ask func(context.Context) (Answer, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		answered, err := ask(r.Context())
@@ -106,7 +107,7 @@ func telling[Answer any](ask func(context.Context) (Answer, error)) http.Handler
 	}
 }
 
-// answering serves requests with a body.
+// answering returns a handler of requests with a body.
 func answering[Request, Answer any](ask func(context.Context, Request) (Answer, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var req Request
@@ -125,6 +126,6 @@ func answer(w http.ResponseWriter, v any, err error) {
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		v = Failure{err.Error()}
 	}
-	// An error means that the client is gone.
+	// An error means that the client has disconnected.
 	_ = json.NewEncoder(w).Encode(v)
 }

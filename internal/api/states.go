@@ -19,7 +19,7 @@ const (
 	KindReady      KindState = "ready"
 	KindResting    KindState = "resting" // after a failure
 	KindDown       KindState = "down"
-	KindClosed     KindState = "closed" // as the waypoint is
+	KindClosed     KindState = "closed" // the waypoint is closed
 	KindNotOffered KindState = "not-offered"
 	KindUnusable   KindState = "unusable" // this host lacks a requirement, or the address is of the wrong family
 )
@@ -34,10 +34,10 @@ const (
 	SubflowJoining SubflowState = "joining"
 )
 
-// TrafficBulk is the Traffic of a connection that uses all the bandwidth there is.
+// TrafficBulk is the Traffic of a connection that uses all the available bandwidth.
 const TrafficBulk = "bulk"
 
-// TrafficShort is the Traffic of a connection that has carried too little so far to be told apart.
+// TrafficShort is the Traffic of a connection that has carried too little to be classified.
 const TrafficShort = "short"
 
 // ClosedCause is the reason why a waypoint gives nothing for now.

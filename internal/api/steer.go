@@ -2,31 +2,31 @@ package api
 
 import "time"
 
-// Words of a SteerRequest.
+// The values of SteerRequest.Word.
 const (
-	SteerUse   = "use"   // take these waypoints before all others, in place of earlier ones
-	SteerAvoid = "avoid" // never take these waypoints, besides earlier ones
-	SteerReset = "reset" // do what the configuration says
+	SteerUse   = "use"   // use these waypoints before all others, instead of those named before
+	SteerAvoid = "avoid" // never use these waypoints, nor those named before
+	SteerReset = "reset" // follow the configuration again
 )
 
-// SteerRequest changes which waypoints are taken, until the agent ends.
+// SteerRequest changes which waypoints are used, until the agent ends.
 type SteerRequest struct {
 	Word      string   `json:"word"`
 	Waypoints []string `json:"waypoints,omitempty"`
-	// Only has no other waypoint taken; with SteerUse.
+	// Only excludes all other waypoints, with SteerUse.
 	Only bool `json:"only,omitempty"`
-	// ForSeconds is the time for which it holds; 0: until it is changed.
+	// ForSeconds is the time for which the request is valid. 0 means until the next one.
 	ForSeconds float64 `json:"for_s,omitempty"`
 }
 
-// Steering is the operator's will about waypoints.
+// Steering holds the operator's wishes about waypoints.
 type Steering struct {
-	Use   []Steered `json:"use"` // taken first
+	Use   []Steered `json:"use"` // used first
 	Only  bool      `json:"only,omitempty"`
-	Avoid []Steered `json:"avoid"` // never taken
+	Avoid []Steered `json:"avoid"` // never used
 }
 
-// Steered is a waypoint that is taken first, or never.
+// Steered is a waypoint that is used first, or never.
 type Steered struct {
 	Name  string    `json:"name"`
 	Until time.Time `json:"until,omitzero"` // absent: until it is changed

@@ -14,12 +14,12 @@ const TransportSchema = "dcol.transport/1"
 // Transport describes what the agent changes about TCP on this host.
 type Transport struct {
 	Schema string `json:"schema"`
-	// Available are the congestion controls that the kernel has now, those of dcol included.
+	// Available lists the congestion controls that the kernel has now, including dcol's.
 	Available []string `json:"available"`
-	// Default is the one of connections that no table covers.
+	// Default is the congestion control of connections that no table covers.
 	Default    string       `json:"default"`
 	Congestion []Congestion `json:"congestion"`
-	// Problem is the reason why tables of the configuration are not in force, and how to fix it.
+	// Problem is the reason why tables of the configuration are not applied, and how to fix it.
 	Problem string `json:"problem,omitempty"`
 	// Options is set if this host exchanges TCP options with others.
 	Options *Options `json:"options,omitempty"`
@@ -27,13 +27,13 @@ type Transport struct {
 
 // Options describes the TCP options by which this host and others ask each other for settings.
 type Options struct {
-	Networks []string `json:"networks"` // with which they are exchanged; none: all
+	Networks []string `json:"networks"` // networks of peers; none: all
 	Known    []Option `json:"known"`
 	// Counts count the requests since the agent started, by option and verdict.
 	Counts []OptionCount `json:"counts"`
-	// Recent are the last requests, the oldest first: of others, and of this host.
+	// Recent lists the last requests, by others and by this host, the oldest first.
 	Recent []OptionReport `json:"recent"`
-	// Calls is about how often the kernel's program was called. Each call costs time.
+	// Calls is the approximate number of calls of the kernel's program. Each call takes time.
 	Calls uint64 `json:"calls"`
 }
 
@@ -63,29 +63,29 @@ type OptionReport struct {
 	Remote netip.AddrPort `json:"remote"`
 	Option string         `json:"option"`
 	Asked  string         `json:"asked"`
-	// Verdict is granted, capped, or sent for this host's own requests; or the reason for a refusal: malformed,
-	// out-of-bounds, unknown, untrusted, late, refused.
+	// Verdict is granted or capped, or sent for this host's own requests. For a refusal it is the reason: malformed,
+	// out-of-bounds, unknown, untrusted, late or refused.
 	Verdict string `json:"verdict"`
-	Granted string `json:"granted,omitempty"` // what is in force
+	Granted string `json:"granted,omitempty"` // the value that is in force
 	Why     string `json:"why,omitempty"`
 }
 
 // Congestion describes a table [[congestion]] of the configuration.
 type Congestion struct {
 	Use      string   `json:"use"`
-	Name     string   `json:"name"` // as the kernel and ss have it
+	Name     string   `json:"name"` // the name that the kernel and ss use
 	Cgroup   string   `json:"cgroup,omitempty"`
 	Ports    []int    `json:"ports,omitempty"`
 	Networks []string `json:"networks,omitempty"`
-	// Set counts the connections, and subflows of MPTCP connections, that got it, and Refused those to which the
+	// Set counts the connections, and subflows of MPTCP connections, that got it. Refused counts those for which the
 	// kernel refused it.
 	Set     uint64 `json:"set"`
 	Refused uint64 `json:"refused"`
-	// AtRunTime is set if dcol cc use asked for it, and not the configuration.
+	// AtRunTime is set if dcol cc use requested it instead of the configuration.
 	AtRunTime bool `json:"at_run_time,omitempty"`
 }
 
-// CongestionRequest asks for a congestion control of connections that begin from now on.
+// CongestionRequest requests a congestion control for future connections.
 type CongestionRequest struct {
 	Use      string   `json:"use"`
 	Cgroup   string   `json:"cgroup,omitempty"`   // a folder; empty: all programs

@@ -17,21 +17,22 @@ type WhyRequest struct {
 // Why explains which paths connections to a server take, and which a new one would take.
 type Why struct {
 	Schema string         `json:"schema"`
-	Server netip.AddrPort `json:"server"` // that a new connection would lead to
-	// Connections are the live ones, the oldest first. Closed are those that ended lately, the latest first.
+	Server netip.AddrPort `json:"server"` // the server of the new connection
+	// Connections are the open ones, the oldest first. Closed are those that ended recently, the latest first.
 	Connections []Connection       `json:"connections"`
 	Closed      []ClosedConnection `json:"closed"`
 	// Direct has the measurements of the direct path to the server's network.
 	Direct Measured `json:"direct"`
-	// Candidates are the detours that lead there: first those that a new connection would take, in its order.
+	// Candidates are the detours that lead to the server. First are those that a new connection would take, in that
+	// order.
 	Candidates []Candidate `json:"candidates"`
-	// Unavailable lists the waypoints in use through which no detour leads there now, and why.
+	// Unavailable lists the waypoints in use through which no detour leads to the server now, and why.
 	Unavailable []Unavailable `json:"unavailable,omitempty"`
 	// Note is the reason why a new connection would take no detour.
 	Note string `json:"note,omitempty"`
 	// Mends lists what the user can do about the reasons, if there is anything.
 	Mends []string `json:"mends,omitempty"`
-	// Probed has what probes found on the path to the server and on those to waypoints, if the agent may probe.
+	// Probed is what probes found on the path to the server and on those to waypoints, if the agent may probe.
 	Probed []ProbedPath `json:"probed,omitempty"`
 }
 
@@ -42,7 +43,7 @@ type Unavailable struct {
 	Why      string        `json:"why"`
 }
 
-// ProbedPath has the result of probing a path.
+// ProbedPath is the result of probing a path.
 type ProbedPath struct {
 	At         time.Time      `json:"at"`
 	To         netip.AddrPort `json:"to"`
@@ -54,7 +55,7 @@ type ProbedPath struct {
 	Evidence   []string       `json:"evidence"`
 }
 
-// ClosedConnection is a connection as it was before it ended. Its subflows have no figures.
+// ClosedConnection is a connection that has ended, as it was before. Its subflows have no counts.
 type ClosedConnection struct {
 	Connection
 	Ended time.Time `json:"ended"`
@@ -81,14 +82,14 @@ type Candidate struct {
 	// Untried is set if no connection to the server took it lately, as far as the agent remembers.
 	Untried  bool     `json:"untried,omitempty"`
 	Measured Measured `json:"measured"`
-	// Wait is about how long a message over it waits for its answer, in milliseconds; absent: unknown. It is a
-	// guess from the round trip of the waypoint's session if Guessed is set.
+	// Wait is the estimated time that a message over the detour waits for its answer, in milliseconds. It is absent if
+	// unknown. If Guessed is set, it is derived from the round trip of the waypoint's session.
 	Wait    float64 `json:"wait_ms,omitempty"`
 	Guessed bool    `json:"guessed,omitempty"`
 	Why     string  `json:"why"`
-	// Reason has the same for programs.
+	// Reason is the reason in a form for programs.
 	Reason Reason `json:"reason"`
-	// Until is the time at which the reason ends by itself; absent: not known.
+	// Until is the time when the reason will end by itself. It is absent if not known.
 	Until time.Time `json:"until,omitzero"`
 	// Claimed has other members' measurements of the waypoint. It is absent if there are none.
 	Claimed *Claimed `json:"claimed,omitempty"`
@@ -99,17 +100,17 @@ type Candidate struct {
 
 // Reason explains why a detour would be taken or not, with the numbers that decided.
 type Reason struct {
-	// Code is one of the words in docs/cli.md, whose meaning does not change.
+	// Code is one of the words in docs/cli.md. Their meaning does not change.
 	Code string `json:"code"`
 	// Loss is the share of packets that were lost, for the code "lossy".
 	Loss float64 `json:"loss,omitempty"` // 0..1
 	// Failures counts recent failures, for the code "failures".
 	Failures int `json:"failures,omitempty"`
-	// Compared has the numbers of the detour beside those of others.
+	// Compared has the numbers of this detour and of others, side by side.
 	Compared []Compared `json:"compared,omitempty"`
 }
 
-// Compared has the numbers of a detour beside those of another. Absent numbers are unknown, or were not compared.
+// Compared has numbers of a detour and of another one. Numbers that are unknown or were not compared are absent.
 type Compared struct {
 	With         string  `json:"with"` // the other's waypoint
 	Goodput      float64 `json:"goodput_bps,omitempty"`
@@ -118,21 +119,21 @@ type Compared struct {
 	OtherWait    float64 `json:"other_wait_ms,omitempty"`
 }
 
-// Bottleneck describes whether two paths share their bottleneck. They were compared each time that a subflow on one of them
-// began or ceased to carry bulk traffic beside one on the other.
+// Bottleneck describes whether two paths share their bottleneck. They are compared whenever a subflow on one of them
+// starts or stops carrying bulk traffic while one on the other carries some.
 type Bottleneck struct {
 	With     string `json:"with,omitempty"` // the other's waypoint; absent: the direct path
 	Relation string `json:"relation"`       // "shared", "apart" or "unknown"
 	Pairs    int    `json:"pairs"`          // comparisons, at most the last 8
-	// Lost is the mean share of a subflow's gain that the other lost. It lies between Least and Most with a probability of
-	// 95 %. All are absent with fewer than three comparisons.
+	// Lost is the mean share of a subflow's gain that the other lost. The true value is between Least and Most with a
+	// probability of 95 %. All three are absent if there were fewer than three comparisons.
 	Lost  float64 `json:"lost,omitempty"`
 	Least float64 `json:"lost_least,omitempty"`
 	Most  float64 `json:"lost_most,omitempty"`
 }
 
-// Claimed sums up the measurements of a waypoint that other members claim. They decide only which of several unmeasured
-// waypoints is tried first.
+// Claimed summarises other members' measurements of a waypoint. They decide only which of several unmeasured waypoints
+// is tried first.
 type Claimed struct {
 	Members int `json:"members"` // that are believed
 	Wrong   int `json:"wrong"`   // that are not believed, because their claims about others were wrong for this host
