@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// Stream is a stream of bytes beside the messages of a session, for work that they are too small for.
+// Stream is a stream of bytes beside the messages of a session, for data that is too large for them.
 type Stream interface {
 	io.Reader
 	io.Writer
@@ -22,7 +22,7 @@ type Stream interface {
 	SetWriteDeadline(t time.Time) error
 }
 
-// asides serves the streams beside a session's messages, one at a time, until the session ends.
+// asides serves the streams that the client opens beside a session's messages, one at a time, until the session ends.
 func (s *service) asides(l *line, peer Peer) {
 	ctx := l.conn.Context()
 	for {
@@ -36,7 +36,7 @@ func (s *service) asides(l *line, peer Peer) {
 	}
 }
 
-// ErrNoAsides means that a member serves no streams beside the messages of a session.
+// ErrNoAsides means that the member serves no streams beside the messages of a session.
 var ErrNoAsides = errors.New("the member does not offer this")
 
 // Aside is the client's end of a Stream, with the session to which it belongs.
@@ -47,8 +47,8 @@ type Aside struct {
 	work sync.WaitGroup
 }
 
-// OpenAside opens a session with the member of that name, and a stream in it. The member sees nothing of the stream
-// before the first byte is written. The error is a *Problem if the member cannot be reached. Close must be called.
+// OpenAside opens a session with the named member, and a stream in it. The member notices the stream only when the
+// first byte is written. The error is a *Problem if the member cannot be reached. Close must be called.
 func OpenAside(ctx context.Context, identity *collective.Identity, name string, at netip.AddrPort) (*Aside, error) {
 	line, heard, err := dial(ctx, ClientConfig{Identity: identity, Name: name, Addr: at})
 	if err != nil {

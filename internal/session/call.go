@@ -120,7 +120,7 @@ func (c *call) read() error {
 			offer(c.news, m)
 		case wire.Pong:
 			offer(c.pongs, m.Observed)
-		case nil: // of a newer version, perhaps an answer to one of our requests
+		case nil: // from a newer version; it may answer one of our requests
 			c.reply(malformed.ID, answer{err: malformed})
 		}
 	}

@@ -96,7 +96,7 @@ func (c *Client) stateLocked() State {
 	return s
 }
 
-// Ping has the round trip be measured again, if there is a session.
+// Ping measures the round trip again, if there is a session.
 func (c *Client) Ping() {
 	select {
 	case c.pings <- struct{}{}:

@@ -11,28 +11,28 @@ import (
 	"github.com/quic-go/quic-go/qlogwriter"
 )
 
-// This file measures the loss of a session's packets on the way to the waypoint, from the packet numbers
-// that the waypoint acknowledges. quic-go's own counts cannot be used. Its count of lost packets leaves out
-// those that a probe replaced, and most lost packets of a quiet session are. Its count of sent packets
-// includes those that are never acknowledged.
+// This file measures the loss of a session's packets on the way to the waypoint. It uses the packet numbers that the
+// waypoint acknowledges. quic-go's own counts are not suitable: most lost packets of a quiet session are replaced by
+// probes, and the count of lost packets leaves those out. The count of sent packets includes packets that are never
+// acknowledged.
 
 const (
-	// A packet that was not acknowledged is lost if one sent later was and so much time has passed.
-	// Packets are hardly ever reordered by more.
+	// lostAfter is the age from which an unacknowledged packet counts as lost, if one sent later was acknowledged.
+	// Packets are hardly ever reordered by a longer time.
 	lostAfter = 2 * time.Second
-	// maxDepartures bounds the packets whose fate is open. A session that sends so many within lostAfter
-	// has plenty of others to judge by.
+	// maxDepartures bounds the packets of which it is not known whether they arrived. A session that sends more than
+	// that within lostAfter gives a good estimate without the others.
 	maxDepartures = 1024
 )
 
-// departures counts which of the packets sent on a connection arrived.
+// departures counts how many of the packets sent on a connection arrived and how many were lost.
 type departures struct {
-	open          []departure // not acknowledged, in the order in which they were sent
-	largest       int64       // the largest packet number that was acknowledged; -1: none
+	open          []departure // sent but not acknowledged yet, in the order of sending
+	largest       int64       // the largest acknowledged packet number; -1: none
 	arrived, lost uint64
 }
 
-// departure is one sent packet that the receiver must acknowledge.
+// departure is a sent packet that the receiver must acknowledge.
 type departure struct {
 	number int64
 	at     time.Time
@@ -41,7 +41,7 @@ type departure struct {
 // numbers is a range of packet numbers, both ends included.
 type numbers struct{ smallest, largest int64 }
 
-// sent records a packet. Numbers must grow.
+// sent records a packet. Packet numbers must increase.
 func (d *departures) sent(number int64, now time.Time) {
 	if len(d.open) == maxDepartures {
 		d.open = slices.Delete(d.open, 0, maxDepartures/2)
@@ -68,7 +68,7 @@ func (d *departures) acknowledged(ranges []numbers) {
 	})
 }
 
-// settle counts the packets that are known to be lost by now.
+// settle counts the packets that have become lost by now.
 func (d *departures) settle(now time.Time) {
 	d.open = slices.DeleteFunc(d.open, func(p departure) bool {
 		if p.number > d.largest || now.Sub(p.at) < lostAfter {
@@ -79,7 +79,7 @@ func (d *departures) settle(now time.Time) {
 	})
 }
 
-// departureTrace keeps the departures of one connection. quic-go reports packets to it.
+// departureTrace holds the departures of one connection. quic-go reports packets to it.
 type departureTrace struct {
 	mu         sync.Mutex
 	departures departures
@@ -89,7 +89,7 @@ func newDepartureTrace() *departureTrace {
 	return &departureTrace{departures: departures{largest: -1}}
 }
 
-// counts returns how many packets arrived and how many were lost so far.
+// counts returns how many packets arrived and how many were lost, until now.
 func (t *departureTrace) counts(now time.Time) (arrived, lost uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,8 +106,7 @@ func (t *departureTrace) AddProducer() qlogwriter.Recorder { return t }
 // Close implements qlogwriter.Recorder.
 func (t *departureTrace) Close() error { return nil }
 
-// RecordEvent implements qlogwriter.Recorder. Packets of the handshake have numbers of their own and are
-// left out.
+// RecordEvent implements qlogwriter.Recorder. It ignores packets of the handshake, which have separate packet numbers.
 func (t *departureTrace) RecordEvent(event qlogwriter.Event) {
 	switch e := event.(type) {
 	case qlog.PacketSent:
@@ -153,7 +152,7 @@ type loss struct {
 	lastArrived, lastLost uint64
 }
 
-// keep is the weight that the past keeps at each ping: it halves after 34.
+// keep is the weight that earlier counts keep at each ping. It halves them after 34 pings.
 const keep = 0.98
 
 func (l *loss) update(arrived, lost uint64) {

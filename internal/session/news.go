@@ -10,8 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// Closed is the reason for which a waypoint gives nothing to any member for now. Its sessions
-// continue.
+// Closed is the reason why a waypoint gives nothing to any member for now. Its sessions continue.
 type Closed struct {
 	Code  wire.Code // a code for which Code.Closed is true, or an unknown newer one
 	Until time.Time // zero: the waypoint does not know
@@ -47,16 +46,16 @@ func closedOf(h wire.Hello, now time.Time) *Closed {
 	return &Closed{Code: h.Closed, Until: now.Add(h.ClosedFor).Round(time.Second)}
 }
 
-// longestLoaded bounds the time for which one greeting keeps a client away from a waypoint, even if it names a longer one.
+// longestLoaded bounds the time for which one greeting makes a client prefer other waypoints.
 const longestLoaded = time.Minute
 
-// Load is a waypoint's load, as the waypoint reports it. The zero value means that it is not loaded, and that no single member
-// uses all of it.
+// Load is a waypoint's load, as reported by the waypoint. The zero value means that it is not loaded, and that no
+// single member uses all of its capacity.
 type Load struct {
-	// Until is the time until which other waypoints are to be preferred.
+	// Until is the time until which clients should prefer other waypoints.
 	Until time.Time
-	// Gives is the rate that one more member would get, in bits a second, where the waypoint is loaded or one member uses all of it.
-	// Zero means that the waypoint does not know it, or has more than one member could use.
+	// Gives is the rate that one more member would get, in bits a second, if the waypoint is loaded or one member uses
+	// all of its capacity. Zero means that the waypoint does not know it, or has more than one member could use.
 	Gives float64
 }
 
@@ -68,7 +67,7 @@ func loadOf(h wire.Hello, now time.Time) Load {
 	return Load{now.Add(min(h.LoadedFor, longestLoaded)).Round(time.Second), float64(h.LoadedGives)}
 }
 
-// news wakes all waiting goroutines whenever something changes.
+// news wakes all waiting goroutines whenever it is told of a change.
 type news struct {
 	mu   sync.Mutex
 	next chan struct{} // closed at the next change
@@ -87,11 +86,11 @@ func (n *news) tell() {
 	n.next = make(chan struct{})
 }
 
-// Tell sends all members another greeting, because the Handler's offers or its Closed have changed.
-// It does not block.
+// Tell makes the server greet all members again, because Offers, Closed or Load of the Handler have changed. It does
+// not block.
 func (s *Server) Tell() { s.news.tell() }
 
-// tellNews greets a member anew after each change. Changes that happen while the member is slow to read are sent in one
+// tellNews greets a member again after each change. While the member is slow to read, several changes are sent in one
 // greeting.
 func (s *service) tellNews(ctx context.Context, l *line, out *outbox, changed <-chan struct{}) {
 	for {

@@ -21,7 +21,7 @@ import (
 // ProblemCode identifies a problem for programs. Codes never change.
 type ProblemCode string
 
-// The reasons for which a waypoint cannot be used.
+// The reasons why a waypoint cannot be used.
 const (
 	Connecting   ProblemCode = "connecting"    // no answer or error yet
 	NoAnswer     ProblemCode = "no-answer"     // it never answered

@@ -18,8 +18,9 @@ type Grant struct {
 	Client netip.Addr
 }
 
-// Map requests a mapping to server at the proposed port, for which the waypoint may substitute another. sole tells a loaded
-// waypoint that the client has no other waypoint. The error is a *wire.Refusal, a *DownError (ErrDown), or ctx's.
+// Map requests a mapping to server. proposed is the preferred port, but the waypoint may choose another. If sole is
+// set, the client has no other waypoint, so that a loaded waypoint serves it. The error is a *wire.Refusal, a
+// *DownError (ErrDown), or ctx's.
 func (c *Client) Map(ctx context.Context, server netip.AddrPort, proposed uint16, sole bool) (Grant, error) {
 	granted, err := requestGrant[wire.MapGrant](ctx, c, func(id uint64, _ netip.Addr) wire.Message {
 		return wire.MapRequest{ID: id, Server: server, Proposed: proposed, Sole: sole}

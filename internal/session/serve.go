@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// ending is the reason for which the waypoint ends a session.
+// ending is the reason why the waypoint ends a session.
 type ending struct {
 	code quic.ApplicationErrorCode
 	text string

@@ -57,8 +57,8 @@ type Handler interface {
 	// Tunnel answers one request of the member at peer.Addr. It is called like Map. ID, Kind and
 	// Client of the grant are filled in.
 	Tunnel(ctx context.Context, peer Peer, req wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
-	// Aside serves a stream that the client has opened beside its messages, one at a time of each session. It
-	// returns when ctx, which ends with the session, is done.
+	// Aside serves a stream that the client has opened beside its messages. Each session has at most one at a time.
+	// Aside must return when ctx ends, which is when the session does.
 	Aside(ctx context.Context, peer Peer, s Stream)
 }
 
@@ -89,13 +89,13 @@ type ServerConfig struct {
 	Lease    time.Duration // of a mapping, for the greeting
 	Limits   Limits
 	Asides   bool // clients may open streams beside their messages
-	// MappedOnly reports whether a member can have no other kind of detours. nil: all members can have what the Handler offers. Server.Tell
-	// announces a change.
+	// MappedOnly reports whether a member can have no other kind of detours than mapped ones. If it is nil, all members
+	// can have what the Handler offers. Server.Tell announces a change.
 	MappedOnly func(member string) bool
 	Log        *slog.Logger
 }
 
-// streams returns the number of streams that a client may have at a time.
+// streams returns the number of streams that a client may have open.
 func (c ServerConfig) streams() int64 {
 	if c.Asides {
 		return 2
@@ -173,8 +173,8 @@ type service struct {
 	handler Handler
 }
 
-// Serve has h serve sessions until ctx ends. Then it tells every client that the agent stops, and returns when
-// all sessions have ended. It may be called once.
+// Serve serves sessions with h until ctx ends. Then it tells every client that the agent stops, and returns when all
+// sessions have ended. It may be called once.
 func (s *Server) Serve(ctx context.Context, h Handler) error {
 	serving, stop := context.WithCancel(ctx)
 	defer stop()

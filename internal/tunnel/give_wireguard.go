@@ -15,8 +15,8 @@ import (
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
 
-// outerMTU is the MTU that the waypoint assumes on the paths to its members. A member that knows
-// better uses less.
+// outerMTU is the MTU that the waypoint assumes for the paths to its members. A member that knows its path uses less if
+// necessary.
 const outerMTU = 1500
 
 // GiveWireGuardConfig configures the waypoint's WireGuard end.
@@ -124,7 +124,7 @@ func (f *wireguardFar) removed() <-chan struct{} {
 	return f.shared.Removed()
 }
 
-// checkRules restores what makes the session's port WireGuard's, too.
+// checkRules restores the rules by which WireGuard shares the sessions' port.
 func (f *wireguardFar) checkRules() error {
 	if f.Device == nil {
 		return nil
@@ -151,11 +151,11 @@ func (f *wireguardFar) follow(peers []wireguard.PeerState, held []held) error {
 		}
 		at := endpoints[h.key]
 		if !at.IsValid() {
-			continue // no packet from it yet
+			continue // it has not sent a packet yet
 		}
 		outer, err := netstate.PathMTU(at)
 		if err != nil {
-			continue // no route to it now, whatever the size
+			continue // there is no route to it now
 		}
 		mtu := max(minMTU, wireguard.InnerMTU(outer, at, f.device.MTU))
 		if mtu == f.device.MTU {
@@ -171,7 +171,7 @@ func (f *wireguardFar) follow(peers []wireguard.PeerState, held []held) error {
 	return errors.Join(errs...)
 }
 
-// bound gives one address an MTU of its own. 0 stands for that of the interface.
+// bound limits the packets to an address to an MTU. If mtu is 0, the interface's MTU applies.
 func (f *wireguardFar) bound(a netip.Addr, mtu int) error {
 	if f.narrow[a] == mtu {
 		return nil

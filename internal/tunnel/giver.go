@@ -128,7 +128,8 @@ func (g *Giver) open() (err error) {
 // Interface returns the name of the tunnel interface from which members' packets arrive.
 func (g *Giver) Interface() string { return g.far.iface() }
 
-// Gateway returns this host's own address in the tunnel of a member that has the given one; zero: it has none of that family.
+// Gateway returns this host's own address in the tunnel of a member with the given address. It is invalid if there is
+// none of that family.
 func (g *Giver) Gateway(member netip.Addr) netip.Addr {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// tablesEvery bounds the time for which one of our nftables tables is missing after a firewall reload removed
-// it, if no event has reported that.
+// tablesEvery is the time between two checks of our nftables tables, in case a firewall reload removed one and no event
+// has reported that.
 const tablesEvery = 5 * time.Second
 
 // Run ends tunnels whose lease is over and adapts to changes on this host until ctx ends. Then it
@@ -51,7 +51,7 @@ func (g *Giver) stop() error {
 	return errors.Join(g.far.close(), g.host.removeTunnel(g.far.iface()), g.guard.Close())
 }
 
-// networkChanged schedules a look at this host's networks for the next tick. Changes come in
+// networkChanged makes the next tick examine this host's networks. It does not do so itself because changes come in
 // bursts, and some are our own.
 func (g *Giver) networkChanged() {
 	g.mu.Lock()
@@ -97,7 +97,7 @@ func (g *Giver) tend(now time.Time) {
 	g.complain(err)
 }
 
-// removed is the far end's, which may be opened again at any time.
+// removed returns the far end's channel, which changes when the far end is opened again.
 func (g *Giver) removed() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -134,7 +134,7 @@ func (g *Giver) follow() error {
 	return errors.Join(append(errs, g.setUp(), g.setPeers(want))...)
 }
 
-// setUp gives the waypoint's interface its addresses.
+// setUp assigns the waypoint's interface its addresses.
 func (g *Giver) setUp() error {
 	return g.host.setTunnel(netstate.Tunnel{Interface: g.far.iface(), MTU: g.far.mtu(), Addresses: g.pool.Gateways()})
 }

@@ -42,10 +42,10 @@ import (
 // The direction is checked because a connection that a waypoint opened may be established: the
 // table may have been missing at that moment.
 //
-// The rules with a mark are there if packets are reserved: they leave by a tunnel, or not at all, also when a tunnel ends under
-// a connection. The rest of the output chain is for hosts without an IPv6 route. On these the kernel would choose the
-// tunnel's address for programs' connections and route them into the tunnel. In IPv4 it looks for a
-// route before it chooses the address.
+// The rules with a mark exist if packets are reserved. Such packets leave by a tunnel or not at all, even if a tunnel
+// ends while a connection uses it. The other rules of the output chain are for hosts without an IPv6 route. There the
+// kernel would choose the tunnel's address for programs' connections, and route them into the tunnel. In IPv4 it looks
+// for a route before it chooses the address.
 func OpenGuard(interfaces []string, reserved Reserved) (*nft.Kept, error) {
 	elements := make([]nft.Element, len(interfaces))
 	for i, name := range interfaces {
@@ -75,8 +75,8 @@ func OpenGuard(interfaces []string, reserved Reserved) (*nft.Kept, error) {
 	return table, nil
 }
 
-// Reserved are packets of this host's sockets that may leave by tunnels only: those whose mark is Mark in the bits of Mask.
-// The zero value: none.
+// Reserved describes packets of this host's sockets that may leave by tunnels only: their mark equals Mark in the bits
+// of Mask. The zero value matches none.
 type Reserved struct{ Mask, Mark uint32 }
 
 func (r Reserved) rules() [][]expr.Any {

@@ -20,8 +20,8 @@ import (
 const (
 	// askTimeout bounds the wait for a waypoint's answer.
 	askTimeout = 5 * time.Second
-	// askAgain is the delay before an unanswered request is repeated. retryLater is that for a
-	// refused or unusable one that has no time of its own.
+	// askAgain is the delay before an unanswered request is repeated. retryLater is the delay after a refused or
+	// unusable request, unless the refusal names a time.
 	askAgain   = 3 * time.Second
 	retryLater = 30 * time.Second
 	// lookEvery bounds the time until a failed tunnel is noticed.
@@ -45,8 +45,8 @@ type Standing struct {
 	Via     detour.Via
 	Kind    path.Kind
 	Tunnels []detour.Tunnel // one for each address family
-	// Why is the reason, for users, that there are none. It is also empty while there is no
-	// session, which has a reason of its own.
+	// Why is the reason, for users, why there are none. It is empty without a session, because the session has its own
+	// reason.
 	Why string
 	// Remote is the UDP address to which a VPN sends its packets. It is invalid without a grant.
 	Remote netip.AddrPort
@@ -97,12 +97,12 @@ type Keeper struct {
 	checked   time.Time // time of the last check
 	asked     occasion
 	got       occasion  // occasion of the last grant that was used
-	next      time.Time // when to ask at the latest
-	tried     time.Time // when it was asked last
-	dead      bool      // granted, but not working
+	next      time.Time // when the request is due at the latest
+	tried     time.Time // when the last request was sent
+	dead      bool      // granted, but it does not work
 	failure   string    // of the last try
 	told      Standing
-	again     bool // report even an unchanged Standing, because others may have changed theirs
+	again     bool // report the Standing even if unchanged, because those of others may have changed
 	shut      bool // the waypoint is closed for now
 }
 
@@ -190,8 +190,8 @@ func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 	return max(wait, time.Millisecond)
 }
 
-// worthAnother reports whether to ask before the time: the tunnel has failed for a while although
-// no request was refused, so the waypoint may have ended it.
+// worthAnother reports whether to ask early: the tunnel has failed for a while although no request was refused, so the
+// waypoint may have ended it.
 func (k *Keeper) worthAnother(now time.Time) bool {
 	return k.dead && k.failure == "" && now.Sub(k.tried) >= retryLater
 }
@@ -334,7 +334,7 @@ func (k *Keeper) report(ctx context.Context, lead *Lead) {
 			s.Why = why
 		}
 		k.dead = len(s.Tunnels) == 0
-		if k.shut { // it stays for the connections in it
+		if k.shut { // connections in the tunnel continue
 			s.Tunnels, s.Why = nil, ""
 		}
 	} else if lead != nil {

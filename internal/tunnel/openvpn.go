@@ -104,8 +104,8 @@ func (e *openvpnEnd) tunnels(context.Context) ([]detour.Tunnel, string) {
 	if !state.Connected {
 		return nil, cmp.Or(state.Reason, "OpenVPN is connecting")
 	}
-	// Not earlier: an interface that is up without its process may drop packets for a second, until
-	// the kernel notices the reader.
+	// The routes are set up only now: if an interface is up without its process, it may drop packets for a second,
+	// until the kernel notices the reader.
 	if e.laid.Interface == "" {
 		if err := e.lay(e.mtu); err != nil {
 			return nil, err.Error()

@@ -45,12 +45,12 @@ func NewWireGuard(iface string, private [32]byte, ranges []netip.Prefix, leads [
 type wireguardEnd struct {
 	route
 	private, public [32]byte
-	untried         bool // no handshake with this key has been seen, and another may be taken
+	untried         bool // no handshake with this key was seen, so another key may be used
 	log             *slog.Logger
 
 	port   uint16            // of the device, also before it is open; 0: any
 	device *wireguard.Device // nil: not open
-	opened time.Time         // when the device was
+	opened time.Time         // when the device was opened
 	peer   wireguard.Peer
 	to     place
 	grant  wire.TunnelGrant
@@ -69,8 +69,8 @@ func (e *wireguardEnd) request() (wire.TunnelRequest, error) {
 	return wire.TunnelRequest{Kind: wire.WireGuard, PublicKey: e.public[:], Avoid: avoid, Port: e.port}, err
 }
 
-// renewKey takes another key if there was no handshake with an earlier agent's key. The waypoint may
-// refuse handshakes with that key: if this host's clock was set back, they look replayed.
+// renewKey replaces an earlier agent's key if there was no handshake with it. The waypoint may refuse handshakes with
+// that key: if this host's clock was set back, they look like replays.
 func (e *wireguardEnd) renewKey(now time.Time) (err error) {
 	if !e.untried || e.device == nil || now.Sub(e.opened) < keyTrial || e.alive() {
 		return nil
@@ -233,13 +233,13 @@ func (e *wireguardEnd) look(ctx context.Context) (alive bool, err error) {
 func (e *wireguardEnd) follow(ctx context.Context) error {
 	outer, err := netstate.PathMTU(e.to.at.Addr())
 	if err != nil {
-		return nil //nolint:nilerr // there is no route to the waypoint now, whatever the size
+		return nil //nolint:nilerr // there is no route to the waypoint now
 	}
 	if e.left(outer) == e.mtu {
 		return nil
 	}
 	if e.left(outer) > e.mtu {
-		probe(ctx, e.peer.Endpoint, e.to.rtt) // the kernel may only have forgotten it
+		probe(ctx, e.peer.Endpoint, e.to.rtt) // the kernel may only have forgotten the path's MTU
 	}
 	mtu, err := innerMTU(e.to.at.Addr(), e.left)
 	if err != nil {

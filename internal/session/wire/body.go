@@ -50,13 +50,13 @@ func (t Type) String() string {
 
 // body is the form in which a message is encoded, as a CBOR map.
 type body interface {
-	// check returns what is wrong with it, before it is encoded and after it was decoded. The types of
-	// fields have checked these on the way.
+	// check returns an error if a field is wrong. It is called before encoding and after decoding. Fields of some types
+	// were already checked then.
 	check() error
 	message() Message
 }
 
-// Key 1 is the id in every message that has one.
+// Key 1 is the id, in every message that has an id.
 type (
 	helloBody struct {
 		Version   uint     `cbor:"1,keyasint"`

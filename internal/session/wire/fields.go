@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// The types of fields that have an encoding of their own. An address is encoded in its 4 or 16 bytes.
-// An endpoint is an address followed by the port in two bytes, big endian. A prefix is an address
-// followed by its length in one byte. IPv4 addresses are always encoded in 4 bytes. Zones are invalid,
-// because they mean nothing on another host. What is absent is encoded as no bytes.
+// Field types that have a special encoding. An address is encoded in its 4 or 16 bytes, an endpoint as an address
+// followed by the port in two bytes, big endian, and a prefix as an address followed by its length in one byte. IPv4
+// addresses always take 4 bytes. Addresses with a zone are invalid, because a zone means nothing on another host.
+// Absent values are encoded as zero bytes.
 type (
 	address  netip.Addr
 	endpoint netip.AddrPort

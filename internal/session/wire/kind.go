@@ -2,7 +2,7 @@ package wire
 
 import "fmt"
 
-// Kind is a kind of detour that a waypoint offers, or another way of help that is asked for in the same way.
+// Kind is a kind of detour that a waypoint offers, or another service that is requested in the same way.
 type Kind uint16
 
 // The kinds. Numbers are never reused.

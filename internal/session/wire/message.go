@@ -18,15 +18,16 @@ type Hello struct {
 	Offers   []Kind         // what the waypoint offers
 	Lease    time.Duration  // lifetime of a mapping without renewal
 	Observed netip.AddrPort // source of the client's packets as the waypoint sees it
-	// Closed is the reason for which the waypoint gives nothing to any member for now, or 0.
-	// ClosedFor is the time until it opens again; 0: unknown.
+	// Closed is the reason why the waypoint gives nothing to any member for now, or 0. ClosedFor is the time until it
+	// opens again; 0: unknown.
 	Closed    Code
 	ClosedFor time.Duration
 	// Session is the waypoint's ID of this session, for the client's statement.
 	Session SessionID
-	// LoadedFor is the time for which members who have another waypoint are asked to use that, as far as the waypoint
-	// knows now. 0: the waypoint is not loaded. LoadedGives is the rate that one more member would get, in bits a second, if it is loaded or
-	// one member uses all of it. 0: the waypoint does not know it, or is neither.
+	// LoadedFor is the time for which members should prefer other waypoints, as far as the waypoint knows now. It is 0
+	// if the waypoint is not loaded. LoadedGives is the rate that one more member would get, in bits a second, if the
+	// waypoint is loaded or one member uses all of its capacity. Otherwise, or if the waypoint does not know the rate,
+	// it is 0.
 	LoadedFor   time.Duration
 	LoadedGives uint64
 }
@@ -37,7 +38,7 @@ type MapRequest struct {
 	ID       uint64
 	Server   netip.AddrPort
 	Proposed uint16 // the preferred port; 0: any
-	// Sole is set if the client has no other waypoint, so that a loaded one serves it.
+	// Sole is set if the client has no other waypoint. A loaded waypoint then serves it.
 	Sole bool
 }
 
@@ -49,9 +50,9 @@ type MapGrant struct {
 	Client netip.Addr
 }
 
-// Left is sent in a session that follows a broken one: From is where the waypoint saw the client in
-// that one, and the client has left that address. It may only be sent right after the client's
-// statement, and is not answered.
+// Left is sent in a session that follows a broken one. From is the address at which the waypoint saw the client in the
+// broken session, and which the client has left. Left may only be sent right after the client's statement, and is not
+// answered.
 type Left struct {
 	From netip.AddrPort
 }
@@ -67,8 +68,8 @@ type Pong struct {
 	Observed netip.AddrPort
 }
 
-// TunnelRequest requests help of a kind that is set up once for all servers: every kind except
-// Mapped. It is for the session's source address. Repeating it renews the grant.
+// TunnelRequest requests a service that is set up once for all servers: any kind except Mapped. It is for the session's
+// source address. Repeating it renews the grant.
 type TunnelRequest struct {
 	ID        uint64
 	Kind      Kind
@@ -79,22 +80,22 @@ type TunnelRequest struct {
 	// whose NAT only lets in packets from addresses it has sent to sends a packet there. With
 	// Incoming, it is the TCP port at which the client's relay listens.
 	Port uint16
-	// Incoming are the ports at which a converter shall take connections for the client, in place
-	// of those that it asked for before from the same address.
+	// Incoming are the ports at which a converter shall accept connections for the client. They replace those of
+	// earlier requests from the same address.
 	Incoming []Incoming
-	// From is the address in a WireGuard tunnel of the client's from which it will connect to the
-	// converter. Zero: it is the session's source address.
+	// From is the address from which the client will connect to the converter, if that is its address in a WireGuard
+	// tunnel. Zero means the session's source address.
 	From netip.Addr
-	// To is the address of the converter that the client knows, if it names From. The waypoint is
-	// behind a NAT if its host does not have that.
+	// To is the converter's address as the client knows it. It is set if From is. If the waypoint's host does not have
+	// this address, it is behind a NAT.
 	To netip.Addr
 }
 
-// MostIncoming is the number of ports at which a converter takes connections for one member, at most.
+// MostIncoming is the largest number of ports at which a converter accepts connections for one member.
 const MostIncoming = 8
 
-// Incoming is a port of a converter. Cookie proves to the client's relay that a connection is one that
-// the converter has taken there, 24 bytes.
+// Incoming is a port of a converter. Cookie has 24 bytes. It proves to the client's relay that the converter accepted a
+// connection at this port.
 type Incoming struct {
 	Port   uint16
 	Cookie []byte
@@ -116,20 +117,21 @@ type TunnelGrant struct {
 	Port       uint16         // UDP port of the waypoint's end of the tunnel; 0: none
 	Addresses  []netip.Prefix // the client's addresses in the tunnel, with the length of their subnets
 	MTU        uint16         // of the tunnel, in bytes; 0: none
-	// Cookie proves to a converter that a connection is the member's, 24 bytes. Its port is Port, of TCP.
+	// Cookie has 24 bytes. It proves to a converter that a connection is the member's. The converter listens at Port,
+	// of TCP.
 	Cookie []byte
-	// Incoming answers the ports that were asked for, in their order. Waypoints that know nothing of
-	// them, as their dcol is older, leave it out.
+	// Incoming has an answer for each requested port, in the same order. It is absent from waypoints with an older
+	// dcol.
 	Incoming []IncomingGrant
-	// From repeats that of the request, if Cookie is valid from there. Waypoints that know nothing of
-	// it, as their dcol is older, leave it out.
+	// From is the From of the request, if Cookie is valid for connections from there. It is absent from waypoints with
+	// an older dcol.
 	From netip.Addr
-	// At is the address of the waypoint's host in the tunnel at which the converter is called from
-	// there, if that host does not have the address that the client named. Absent: it has.
+	// At is the address of the waypoint's host in the tunnel, at which the client reaches the converter. It is set if
+	// the host does not have the request's To address.
 	At netip.Addr
 }
 
-// IncomingGrant says whether a converter takes connections for the client at a port.
+// IncomingGrant reports whether a converter accepts connections for the client at a port.
 type IncomingGrant struct {
 	Port    uint16
 	Refused Code // why not; 0: it does
