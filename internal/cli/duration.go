@@ -2,7 +2,7 @@ package cli
 
 import "github.com/detour-collective/dcol/internal/units"
 
-// Duration is a flag with the syntax of durations in dcol's files.
+// Duration is a flag value with the syntax of durations in dcol's files.
 type Duration struct{ *units.Duration }
 
 // Set parses a duration such as 90m or 24h.

@@ -1,5 +1,5 @@
-// Package cli contains what dcol's programs share on a terminal: errors and exit codes, help,
-// usage, completion.
+// Package cli contains what dcol's programs have in common on a terminal: errors and exit codes, help, usage and
+// completion.
 package cli
 
 import (
@@ -50,7 +50,7 @@ func Prepare(root *cobra.Command, version string) {
 	offerNoFiles(root)
 }
 
-// offerNoFiles has shells complete nothing after commands without arguments; by default they offer files.
+// offerNoFiles makes shells complete nothing after commands without arguments. By default they offer files.
 func offerNoFiles(cmd *cobra.Command) {
 	if cmd.Runnable() && cmd.Use == cmd.Name() && cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions

@@ -54,7 +54,7 @@ func manualName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.Comma
 // troff builds a page.
 type troff struct{ strings.Builder }
 
-// line writes a line of text. A line must not begin as a request does.
+// line writes a line of text. It protects a beginning that troff would take for a request.
 func (t *troff) line(text string) {
 	escaped := escape(text)
 	if strings.HasPrefix(escaped, ".") || strings.HasPrefix(escaped, "'") {
@@ -65,7 +65,7 @@ func (t *troff) line(text string) {
 
 func (t *troff) section(name string) { t.WriteString(".SH " + name + "\n") }
 
-// paragraphs writes text whose paragraphs are divided by empty lines.
+// paragraphs writes text whose paragraphs are separated by empty lines.
 func (t *troff) paragraphs(text string) {
 	for i, paragraph := range strings.Split(strings.TrimSpace(text), "\n\n") {
 		if i > 0 {
@@ -77,7 +77,7 @@ func (t *troff) paragraphs(text string) {
 	}
 }
 
-// escape protects what troff would change. A hyphen that is typed must stay one.
+// escape protects characters that troff would change, such as hyphens.
 func escape(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "`", "\\(ga", "'", `\(aq`, "^", `\(ha`, "~", `\(ti`).Replace(text)
 }
@@ -118,7 +118,7 @@ func manual(cmd *cobra.Command) string {
 	return t.String()
 }
 
-// visible returns the commands below that have manual pages.
+// visible returns the subcommands that have manual pages.
 func visible(cmd *cobra.Command) []*cobra.Command {
 	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(c *cobra.Command) bool { return c.Hidden || c.Name() == "help" })
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
-// explain makes a mistyped command an error that shows the correct usage. By default, cobra prints
-// help for a mistyped subcommand and exits with 0.
+// explain makes a mistyped command fail with an error that shows the correct usage. By default, cobra prints help for a
+// mistyped subcommand and exits with 0.
 func explain(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		explain(sub)
@@ -30,13 +30,13 @@ func explain(cmd *cobra.Command) {
 	}
 }
 
-// onlyGroups reports whether a command takes a subcommand, and no arguments of its own.
+// onlyGroups reports whether a command requires a subcommand and takes no arguments itself.
 func onlyGroups(cmd *cobra.Command) bool {
 	return cmd.HasSubCommands() && !strings.Contains(cmd.Use, " ")
 }
 
-// badFlag explains an error about a flag. The flags of a mistyped subcommand are unknown, too; then
-// the error names the subcommand.
+// badFlag explains an error about a flag. If the subcommand is mistyped, its flags are unknown, too. Then the error
+// names the subcommand.
 func badFlag(cmd *cobra.Command, err error) error {
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		err = badValue(wrong)
@@ -49,7 +49,7 @@ func badFlag(cmd *cobra.Command, err error) error {
 	return withUsage(cmd, err)
 }
 
-// badValue names the values that a flag accepts, in place of the standard library's parse error.
+// badValue replaces the standard library's parse error by one that names the values that a flag accepts.
 func badValue(err *pflag.InvalidValueError) error {
 	flag := err.GetFlag()
 	why := err.Unwrap().Error()

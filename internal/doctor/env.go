@@ -58,8 +58,8 @@ type Config struct {
 	Listen   string // UDP address of the session
 	Joined   bool   // joined a collective, whose coordinators renew the certificate
 
-	// Settings of the client: the kinds of detours in use, and the cgroup whose programs have
-	// in-band ones (empty: all).
+	// Settings of the client: the kinds of detours in use, and the cgroup whose programs use in-band ones (empty: all
+	// programs).
 	Kinds  []string
 	Cgroup string
 	// Settings of the waypoint: the kinds offered, whether in-band SYNs are authenticated, and
@@ -70,10 +70,11 @@ type Config struct {
 	PortMapping   bool // ask the router to open ports
 	// SendsFastOpen is set if the client sends data in SYNs to converters, TakesFastOpen if the converter takes it.
 	SendsFastOpen, TakesFastOpen bool
-	Marks                        uint32 // the bits of marks that are the waypoint's
-	// TunnelMark is the mark in these bits of what goes to converters by tunnels only; 0: there is none.
+	Marks                        uint32 // the waypoint's bits in marks
+	// TunnelMark is the mark, within these bits, of packets to converters that may leave by tunnels only; 0: there is
+	// none.
 	TunnelMark uint32
-	// Congestion are the congestion controls of the tables [[congestion]].
+	// Congestion lists the congestion controls of the tables [[congestion]].
 	Congestion []string
 	// Options is set if TCP options are exchanged with others.
 	Options bool
@@ -127,17 +128,17 @@ type System struct {
 	// FindOpenVPN returns the program's path and version.
 	FindOpenVPN func() (path, version string, err error)
 
-	// Trials leave no trace. The error is errCannotTry if a trial was impossible.
+	// Trials leave no trace. They return errCannotTry if a trial was impossible.
 
 	TryInBandSender   func(cgroup string) error
 	TryInBandReceiver func() error
 	// TryWireGuard returns the available implementation: "kernel" or "userspace".
 	TryWireGuard     func() (kind string, err error)
 	TryTunnelRouting func() error
-	// TryCongestion tests whether connections can have a congestion control, one of dcol's or of the kernel's.
+	// TryCongestion tests whether connections can use a congestion control, one of dcol's or of the kernel's.
 	TryCongestion func(name string) error
 	TryOptions    func() error // exchanging TCP options
-	// TryFastOpen returns why MPTCP listeners take no data in SYNs.
+	// TryFastOpen returns the reason why MPTCP listeners accept no data in SYNs, or nil.
 	TryFastOpen func() error
 	// TryFallback reports whether connections that became plain TCP can lose data, as mptcp.LosesOverlaps does.
 	TryFallback func() (loses bool, err error)

@@ -11,9 +11,10 @@ import (
 type Converting struct {
 	Wanted   bool // for some servers
 	Admitted int  // converters that admit this host
-	// Refused are those that do not, each with the reason, such as "bob: too many tunnels".
+	// Refused lists the converters that do not admit this host, each with the reason, such as "bob: too many tunnels".
 	Refused []string
-	// Excluded are those that do, but to which connections get no detours, each with its address, such as "bob at 10.0.0.7".
+	// Excluded lists the converters that admit this host, but to which connections get no detours, each with its
+	// address, such as "bob at 10.0.0.7".
 	Excluded []string
 }
 
@@ -84,7 +85,7 @@ const (
 	fastOpenNoCookie = 0x4 // of the client
 )
 
-// checkFastOpen checks the kernel's part in messages to converters that go in a SYN.
+// checkFastOpen checks whether the kernel can send and receive messages to converters in SYNs.
 func checkFastOpen(_ context.Context, e *Env) Result {
 	const name = "net.ipv4.tcp_fastopen"
 	value, err := e.sysctlInt("net/ipv4/tcp_fastopen")
@@ -125,8 +126,8 @@ func checkFastOpen(_ context.Context, e *Env) Result {
 	return ok("%s is %d", name, value)
 }
 
-// checkPause checks whether connections of the converter begin anew with a small congestion window after each pause
-// (RFC 2861). MPTCP connections lose more by that than TCP's (docs/kernel-behaviour.md).
+// checkPause checks whether connections of the converter start with a small congestion window again after each pause
+// (RFC 2861). This slows MPTCP connections down more than TCP's (docs/kernel-behaviour.md).
 func checkPause(_ context.Context, e *Env) Result {
 	const name = "net.ipv4.tcp_slow_start_after_idle"
 	switch value, err := e.sysctlInt("net/ipv4/tcp_slow_start_after_idle"); {

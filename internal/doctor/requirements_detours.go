@@ -51,9 +51,8 @@ func wanting(wants func(Config, string) bool, otherwise string, check runner, ki
 	}
 }
 
-// lacking returns the severity if this host cannot provide a kind in use. For a client it is lower,
-// because other kinds may take its place. Its list has tunnels by default, and perhaps no waypoint
-// offers them.
+// lacking returns the severity if this host cannot provide a kind of detours in use. It is lower for a client, because
+// other kinds may be used instead. A client's list has tunnels by default, and perhaps no waypoint offers them.
 func (e *Env) lacking(kind string) verdict {
 	c := e.Config
 	switch {

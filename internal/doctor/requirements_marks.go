@@ -13,10 +13,10 @@ import (
 
 const (
 	wholeMark = ^uint32(0)
-	// Enough bits for 4095 members, and the fewest that the waypoint takes.
+	// goodMarks is enough bits for 4095 members. leastMarks is the fewest bits that the waypoint accepts.
 	goodMarks  = 16
 	leastMarks = 8
-	// namedRules bounds the rules that a finding names.
+	// namedRules bounds the rules that a finding lists.
 	namedRules = 4
 )
 
@@ -45,9 +45,9 @@ func checkMarks(ctx context.Context, e *Env) Result {
 	return ok("no other program's rule uses the mark %#x of connections to converters", e.Config.TunnelMark)
 }
 
-// checkWaypointMarks checks that no other program uses the bits of packets' and connections' marks that are
-// the waypoint's. A rule that sets these bits makes it lose its connections, or takes others'
-// for members'. Values that are compared as a whole are only a hint at what is set elsewhere.
+// checkWaypointMarks checks that no other program uses the waypoint's bits in the marks of packets and connections. A
+// rule that sets these bits would break members' connections, or make others' connections count as members'. A rule
+// that compares a whole mark is only a hint that another rule sets it.
 func checkWaypointMarks(_ context.Context, e *Env) Result {
 	if e.Config.Err != nil {
 		return skipped("no usable configuration names them")

@@ -179,8 +179,8 @@ func checkChecksums(_ context.Context, e *Env) Result {
 	return ok("on: a detour that changes data is no longer used")
 }
 
-// checkBlackhole checks the time for which the kernel uses plain TCP after an outage, and whether it does
-// so now. Setting the sysctl, even to the value that it has, ends that.
+// checkBlackhole checks the time for which the kernel uses plain TCP after an outage, and whether it does so now.
+// Setting the sysctl ends that, even if its value stays the same.
 func checkBlackhole(_ context.Context, e *Env) Result {
 	const key = "net.mptcp.blackhole_timeout"
 	mend := "sysctl -w " + key + "=" + strconv.Itoa(mptcp.BlackholeTimeout)
@@ -262,8 +262,8 @@ func checkFallback(_ context.Context, e *Env) Result {
 	return ok("they lose no data")
 }
 
-// socketChecks returns the checks of the ways in which programs get MPTCP sockets. One is enough,
-// and only the one of `dcol run` is required.
+// socketChecks returns the checks of the ways in which programs can get MPTCP sockets. One way is enough, and only that
+// of `dcol run` is required.
 func socketChecks() []Check {
 	check := func(name, title string, without verdict) Check {
 		return Check{"sockets-" + name, title, func(_ context.Context, e *Env) Result {

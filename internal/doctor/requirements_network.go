@@ -38,9 +38,9 @@ func waypointOnly(check runner) runner {
 	}
 }
 
-// checkRPFilter checks reverse path filters. The kernel uses the greater of "all" and the
-// interface's own value (Documentation/networking/ip-sysctl.rst). 1 is strict (RFC 3704): it drops
-// packets that arrive by another interface than answers would leave.
+// checkRPFilter checks reverse path filters. The kernel uses the greater of the value for "all" and the interface's own
+// (Documentation/networking/ip-sysctl.rst). The value 1 is strict (RFC 3704): packets are dropped if the answers would
+// leave by another interface.
 func checkRPFilter(_ context.Context, e *Env) Result {
 	const key = "net/ipv4/conf"
 	all, err := e.sysctlInt(key + "/all/rp_filter")

@@ -133,7 +133,7 @@ func TryFallback() (loses bool, err error) {
 	return loses, err
 }
 
-// tryFastOpen sets the option of listeners that take data in SYNs. MPTCP sockets have it from Linux 6.2 on.
+// tryFastOpen sets the option of listeners that accept data in SYNs. MPTCP sockets have it since Linux 6.2.
 func tryFastOpen() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_MPTCP)
 	if err != nil {
@@ -143,7 +143,8 @@ func tryFastOpen() error {
 	return os.NewSyscallError("set TCP_FASTOPEN", unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN, 1))
 }
 
-// tryCongestion makes a congestion control known to the kernel for a moment, if it is one of dcol's, and chooses it.
+// tryCongestion registers one of dcol's congestion controls with the kernel for a moment, if name is one, and selects
+// it.
 func tryCongestion(name string) error {
 	return inThrowaway(func() error {
 		if slices.Contains(cc.Algorithms, cc.Algorithm(name)) {

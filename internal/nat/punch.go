@@ -14,9 +14,8 @@ import (
 // client sends to the host's external address. If a knock arrives, the client sends to its source
 // from then on, which a symmetric NAT may have hidden before.
 
-// knocks lists the times of knocks, from the beginning. They are frequent at first, because each side's
-// first packet may arrive before the other side has opened its way. They last as long as the slower side
-// may need to be notified.
+// knocks lists the times of knocks, from the beginning. At first they are frequent, because each side's first packet
+// may arrive before the other side has opened its way. They last long enough for the slower side to be notified.
 var knocks = []time.Duration{
 	0, 50 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond,
 	800 * time.Millisecond, 1200 * time.Millisecond, 1700 * time.Millisecond, 2300 * time.Millisecond,

@@ -67,7 +67,7 @@ func (p *Packet) checksumField() *uint16 {
 	return nil
 }
 
-// transportChecksum returns the right checksum. The checksum field must be 0.
+// transportChecksum returns the correct checksum. The checksum field must be 0.
 func (p *Packet) transportChecksum() uint16 {
 	sum := ^p.transportSum()
 	if sum == 0 && p.UDP != nil {

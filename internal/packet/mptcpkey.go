@@ -49,8 +49,8 @@ func keyed(version uint8, sender, receiver Key, message []byte) []byte {
 	return h.Sum(nil)
 }
 
-// Authenticator returns the right HMAC of the option (RFC 8684, 3.4.1). sender is the key of the end that announces the
-// address.
+// Authenticator returns the correct HMAC of the option (RFC 8684, 3.4.1). sender is the key of the end that announces
+// the address.
 func (a AddAddr) Authenticator(sender, receiver Key) (code [8]byte) {
 	message := append([]byte{a.AddressID}, a.Address.AsSlice()...)
 	message = binary.BigEndian.AppendUint16(message, a.Port) // 0 if there is none

@@ -177,7 +177,7 @@ func Segment(from, to netip.AddrPort, h TCP, payload []byte) *Packet {
 	return p
 }
 
-// Bytes encodes the fields of the packet, whether they are right or not. Seal makes them right.
+// Bytes encodes the packet's fields as they are. Seal makes them consistent.
 func (p *Packet) Bytes() []byte { return p.Append(make([]byte, 0, p.size())) }
 
 func (p *Packet) size() int {

@@ -35,7 +35,7 @@ const (
 	NoScale = 0xff
 )
 
-// Summarise reads an IP packet of a given length, of which b has the captured beginning. It reports whether the packet
+// Summarise reads an IP packet of the given length. b has its captured beginning. Summarise reports whether the packet
 // is a TCP segment whose ports, numbers and flags were captured. It returns false for fragments other than the first.
 func (s *Summary) Summarise(b []byte, length int) bool {
 	if len(b) < ipv4Fixed {

@@ -12,7 +12,7 @@ import (
 // cannot reach the host at them.
 func OwnAddresses() (addresses []string, public bool) {
 	var own []netip.Addr
-	// Connecting a UDP socket sends nothing; it has the kernel choose a source address.
+	// Connecting a UDP socket sends nothing. It makes the kernel choose a source address.
 	for _, elsewhere := range []string{"[2001:db8::1]:9", "192.0.2.1:9"} {
 		conn, err := net.Dial("udp", elsewhere)
 		if err != nil {

@@ -94,16 +94,16 @@ func checkReachable(a string) error {
 	return nil
 }
 
-// reserved is for no host (RFC 1112, 4), and contains the broadcast address.
+// reserved contains addresses of no host (RFC 1112, 4), and the broadcast address.
 var reserved = netip.MustParsePrefix("240.0.0.0/4")
 
-// isOfOneHost reports whether an address can lead to one host from others. IPv4 addresses are not to be written as
-// IPv6 ones.
+// isOfOneHost reports whether an address can be that of one host, as seen from others. It rejects IPv4 addresses in the
+// form of IPv6.
 func isOfOneHost(ip netip.Addr) bool {
 	return ip.IsGlobalUnicast() && ip.Zone() == "" && !ip.Is4In6() && !reserved.Contains(ip)
 }
 
-// isLocalhost reports whether a host name leads each host to itself (RFC 6761, 6.3).
+// isLocalhost reports whether a host name means the local host everywhere (RFC 6761, 6.3).
 func isLocalhost(name string) bool {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")

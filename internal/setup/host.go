@@ -87,8 +87,8 @@ func (h Host) lock() (unlock func(), err error) {
 	return unlock, nil
 }
 
-// request returns a request for a certificate with this name and this host's key, and the networks
-// that the member's own must not overlap.
+// request returns a request for a certificate with this name and this host's key. It also returns the networks that the
+// member's own network must not overlap.
 func (h Host) request(name string) (csr []byte, lans []netip.Prefix, err error) {
 	key, err := h.key()
 	if err != nil {

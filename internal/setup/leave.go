@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Disable stops the agent that systemd runs, and has it started at no boot.
+// Disable stops the agent that systemd runs, and prevents its start at boot.
 func Disable(ctx context.Context) error {
 	if known := exec.CommandContext(ctx, "systemctl", "cat", unitName).Run() == nil; !known {
 		return nil
@@ -19,11 +19,11 @@ func Disable(ctx context.Context) error {
 	return systemctl(ctx, "disable", "--now", unitName)
 }
 
-// SetAside renames the configuration and the folders of a membership, so that another can begin. It returns their new
-// names.
+// SetAside renames the configuration and the folders of a membership, so that a new membership can begin. It returns
+// the new names.
 func SetAside(config, stateDir string, now time.Time) (moved []string, err error) {
 	suffix := ".left-" + now.UTC().Format("20060102T150405Z")
-	// The configuration goes last: without it, nothing would be left to repeat.
+	// The configuration goes last. Without it, the command could not be repeated after an error.
 	for _, name := range []string{
 		filepath.Join(stateDir, "identity"), filepath.Join(stateDir, "collective"), filepath.Join(stateDir, "coordinator"), config,
 	} {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Verdict is the outcome of a request. The kernel's program uses the same numbers.
+// Verdict is the outcome of a request. The program in the kernel uses the same numbers.
 type Verdict uint32
 
 const (
@@ -60,12 +60,13 @@ type Bounds struct {
 	Congestions []string
 	// WindowMax is in segments.
 	WindowMax uint32
-	// RateMin is the lowest rate, in RateUnits.
+	// RateMin is the lowest rate, in units of RateUnit.
 	RateMin uint32
 }
 
-// Bound returns what a host grants of a request from a trusted peer, in time. The kernel may still refuse it. Of a
-// DelayedACK the kernel's program decides alone, because it depends on the connection's round trip.
+// Bound returns what a host grants of a request that comes from a trusted peer and in time. The kernel may still refuse
+// it. For DelayedACK only the program in the kernel decides, because the decision depends on the connection's round
+// trip.
 func (b Bounds) Bound(r Request) (granted uint32, v Verdict) {
 	switch r.Option {
 	case UserTimeout:

@@ -1,6 +1,6 @@
-// Package tcpopt defines the TCP options by which two hosts ask each other for settings: their bytes (tcpopt.go), and
-// the bounds within which a host grants them (grant.go). It is pure. internal/kernel/bpf/option implements the same in
-// the kernel.
+// Package tcpopt defines the TCP options by which two hosts request settings from each other: their encoding
+// (tcpopt.go), and the bounds within which a host grants them (grant.go). It is pure. Package
+// internal/kernel/bpf/option implements the same in the kernel.
 package tcpopt
 
 import (
@@ -14,15 +14,15 @@ import (
 type Option uint32
 
 const (
-	// UserTimeout asks the peer to end the connection if its data stays unacknowledged for the value (RFC 5482).
+	// UserTimeout requests that the peer end the connection if its data stays unacknowledged for this time (RFC 5482).
 	UserTimeout Option = 1 << iota
-	// Congestion asks for a congestion control.
+	// Congestion requests a congestion control.
 	Congestion
-	// InitialWindow asks for an initial congestion window.
+	// InitialWindow requests an initial congestion window.
 	InitialWindow
-	// DelayedACK asks for a strategy of delayed ACKs.
+	// DelayedACK requests a strategy of delayed ACKs.
 	DelayedACK
-	// Rate asks the peer to limit its rate on a subflow (Tran 2019, 6.4.1).
+	// Rate requests that the peer limit its rate on a subflow (Tran 2019, 6.4.1).
 	Rate
 )
 
@@ -80,12 +80,12 @@ func CongestionNames() (list []string) {
 // Request is an option with its value.
 type Request struct {
 	Option Option
-	// Value depends on the option. It is in seconds, a number of Congestions, in segments, a Strategy.Value, or in
-	// RateUnits.
+	// Value is in seconds for UserTimeout, a number of Congestions for Congestion, in segments for InitialWindow, a
+	// Strategy.Value for DelayedACK, and in units of RateUnit for Rate.
 	Value uint32
 }
 
-// The limits of values in the options.
+// Limits of values in the options.
 const (
 	// UserTimeoutMax is the largest timeout that the option can hold: 15 bits of minutes.
 	UserTimeoutMax = 0x7fff * time.Minute
@@ -96,20 +96,21 @@ const (
 // RateUnit is the unit of a Rate's value, in bits a second.
 const RateUnit = 8000
 
-// RateValue returns the value of a Rate for bits a second, rounded up to what it can hold.
+// RateValue returns the value of a Rate for a number of bits a second. It rounds up to the next value that the option
+// can hold.
 func RateValue(bitsPerSecond int64) uint32 {
 	return uint32((min(bitsPerSecond, RateMax) + RateUnit - 1) / RateUnit)
 }
 
-// Strategy is a strategy of delayed ACKs.
+// Strategy says when a host sends ACKs.
 type Strategy struct {
 	// Fraction is the longest delay of an ACK, in 64ths of the minimum round trip.
 	Fraction uint8
-	// Segments is the number of received segments after which an ACK leaves at once.
+	// Segments is the number of received segments after which an ACK is sent at once.
 	Segments uint8
 }
 
-// FractionUnit divides Strategy.Fraction.
+// FractionUnit is the unit of Strategy.Fraction: this many are one minimum round trip.
 const FractionUnit = 64
 
 // Value returns the strategy as a request's value.
@@ -123,8 +124,8 @@ func StrategyOf(value uint32) Strategy {
 // minutesBit is the flag G of RFC 5482: the timeout is in minutes.
 const minutesBit = 0x8000
 
-// UserTimeoutField returns the 16 bits of RFC 5482's option for a timeout. It rounds up to seconds, or to minutes from
-// about nine hours on.
+// UserTimeoutField returns the 16 bits of RFC 5482's option for a timeout. It rounds up to seconds, and timeouts above
+// about nine hours to minutes.
 func UserTimeoutField(d time.Duration) uint16 {
 	seconds := (d + time.Second - 1) / time.Second
 	if seconds < minutesBit {
@@ -133,7 +134,7 @@ func UserTimeoutField(d time.Duration) uint16 {
 	return minutesBit | uint16(min((seconds+59)/60, minutesBit-1))
 }
 
-// UserTimeoutSeconds returns the timeout, in seconds, of the 16 bits of RFC 5482's option.
+// UserTimeoutSeconds decodes the 16 bits of RFC 5482's option.
 func UserTimeoutSeconds(field uint16) uint32 {
 	if field&minutesBit != 0 {
 		return uint32(field&^minutesBit) * 60
@@ -174,8 +175,8 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("the option %v is of %d bytes", e.Option, e.Length)
 }
 
-// Parse returns the requests in the option space of a TCP header. If an option is repeated, the first one counts. Parse
-// skips unknown options and those with a wrong length. The error is about the first of the latter.
+// Parse returns the requests in the options area of a TCP header. If an option is repeated, the first one counts. Parse
+// skips unknown options and options with a wrong length. The error describes the first option with a wrong length.
 func Parse(options []byte) (requests []Request, err error) {
 	var seen Option
 	for len(options) > 0 {
@@ -187,7 +188,7 @@ func Parse(options []byte) (requests []Request, err error) {
 			continue
 		}
 		if len(options) < 2 || options[1] < 2 || int(options[1]) > len(options) {
-			return requests, err // the kernel ignores the rest, too
+			return requests, err // the kernel ignores the rest as well
 		}
 		one := options[:options[1]]
 		options = options[options[1]:]

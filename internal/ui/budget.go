@@ -4,7 +4,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// budgets describes what is used of the month's budgets for detours.
+// budgets writes how much of the month's budgets for detours is used.
 func (p *printer) budgets(list []api.Budget) {
 	for _, b := range list {
 		what := map[string]string{"total": "Detours", "waypoint": "Detours via " + b.Waypoint, "metered": "Detours from metered interfaces"}[b.Scope]
@@ -20,7 +20,7 @@ func (p *printer) budgets(list []api.Budget) {
 	}
 }
 
-// exploring writes what trying paths has cost in the present hour, if anything was tried.
+// exploring writes what trying paths has cost in the current hour, if anything was tried.
 func (p *printer) exploring(e api.Exploring) {
 	if e.Tries == 0 {
 		return

@@ -118,7 +118,8 @@ func (p *printer) coordinator(c *api.Coordinator) {
 	}
 }
 
-// lastHeard returns the time since the coordinator's last message. A coordinator that vanished is noticed only seconds later.
+// lastHeard returns the time since the coordinator's last message. It matters because the loss of a coordinator is
+// noticed only seconds later.
 func lastHeard(now, at time.Time) string {
 	if at.IsZero() {
 		return ""

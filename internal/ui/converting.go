@@ -108,7 +108,8 @@ func ready(w api.Waypoint) string {
 	return strings.Join(kinds, ", ")
 }
 
-// converterWanted says how a converter could carry plain connections: with one word if a waypoint in use offers one.
+// converterWanted writes how a converter could carry plain connections over several paths. If waypoints in use offer
+// one, it writes the command that uses them.
 func (p *printer) converterWanted(offered []string, isMember bool) {
 	const nobody = "  A converter could carry them over several paths, but no waypoint in use offers one"
 	switch {

@@ -21,7 +21,7 @@ func Given(w io.Writer, g api.Given) error {
 	return p.err
 }
 
-// givenMembers describes what members with terms of their own may use, a line for each.
+// givenMembers writes what members with terms of their own may use, one line for each member.
 func (p *printer) givenMembers(indent string, members []api.GivenMember) {
 	for _, m := range members {
 		parts := []string{"may open connections"}
@@ -42,7 +42,7 @@ func (p *printer) givenMembers(indent string, members []api.GivenMember) {
 	}
 }
 
-// limits prints only the limits that are set, as part of a longer status.
+// limits writes the limits that are set, as part of a longer status.
 func (p *printer) limits(g api.Given) {
 	if !g.Open {
 		p.linef("  %s", standing(g))
@@ -59,7 +59,7 @@ func (p *printer) limits(g api.Given) {
 	p.givenMembers("  ", g.Members)
 }
 
-// standing returns a sentence that says whether the waypoint is open, and why not.
+// standing returns a sentence that says whether the waypoint is open and, if not, why.
 func standing(g api.Given) string {
 	if g.Open {
 		return "Members may open connections through this waypoint."
@@ -81,7 +81,7 @@ func standing(g api.Given) string {
 
 const quotaUsedUp = "this month's quota is used up"
 
-// untilDay returns words for the end of a state, if it is known.
+// untilDay returns words for the end of a state, or nothing if it is not known.
 func untilDay(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -96,17 +96,17 @@ func hours(g api.Given) string {
 	return strings.Join(g.Hours, ", ")
 }
 
-// destinations describes the operator's lists; docs/security.md explains them.
+// destinations returns words for the operator's lists of destinations; docs/security.md explains them.
 func destinations(g api.Given) string {
 	return strings.Join(append([]string{"public addresses"}, named([]list{
 		{"allowed", join(g.Allow)}, {"denied", join(g.Deny)}, {"denied ports", join(g.DenyPorts)},
 	})...), "; ")
 }
 
-// list is a list of the operator's, with its name. The words are empty if it is.
+// list is a list of the operator's with its name. words is empty if the list is.
 type list struct{ name, words string }
 
-// named returns the lists that are not empty, each behind its name.
+// named returns the lists that are not empty, with their names before them.
 func named(lists []list) (parts []string) {
 	for _, l := range lists {
 		if l.words != "" {
@@ -131,7 +131,7 @@ func quota(g api.Given) string {
 	return usedOf(g.UsedBytes, g.QuotaBytes) + ", renews on " + g.Renews.Local().Format("2 Jan 15:04")
 }
 
-// usedOf returns the used part of a quota, both in bytes.
+// usedOf returns how much of a quota is used, both in bytes.
 func usedOf(used, quota uint64) string {
 	return fmt.Sprintf("%s of %s used this month (%.0f %%)", bytes(used), bytes(quota), 100*float64(used)/float64(quota))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// History writes what paths carried and what detours gained as text.
+// History writes what paths carried and what detours gained, as text.
 func History(w io.Writer, h api.History) error {
 	p := &printer{w: w}
 	if h.Problem != "" {
@@ -21,7 +21,7 @@ func History(w io.Writer, h api.History) error {
 	}
 	form := map[api.HistoryStep]string{api.StepMinute: "15:04", api.StepHour: "2006-01-02 15:04", api.StepDay: "2006-01-02", api.StepMonth: "2006-01"}
 	first, last := h.Periods[0].Start.Local(), h.Periods[len(h.Periods)-1].Start.Local()
-	if first.Format(time.DateOnly) != last.Format(time.DateOnly) { // a time alone would come twice
+	if first.Format(time.DateOnly) != last.Format(time.DateOnly) { // the time of day alone would be ambiguous
 		form[api.StepMinute] = form[api.StepHour]
 	}
 	var rows [][]string

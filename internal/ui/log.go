@@ -9,8 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Log writes connections of an attribution log, and the evidence if there is some, as text.
-// Times are UTC.
+// Log writes connections of an attribution log as text, with the evidence if there is any. Times are in UTC.
 func Log(w io.Writer, l api.Log) error {
 	p := &printer{w: w}
 	if len(l.Flows) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// LogLevels writes which messages the agent logs as text.
+// LogLevels writes as text which messages the agent logs.
 func LogLevels(w io.Writer, l api.LogLevels) error {
 	p := &printer{w: w}
 	p.linef("%s", l.All)

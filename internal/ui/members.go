@@ -69,7 +69,7 @@ func Expelled(w io.Writer, e api.Expulsion, took time.Duration) error {
 	return p.err
 }
 
-// some returns the first ten names, and the number of the others.
+// some returns the first ten names, and how many others there are.
 func some(names []string) string {
 	const most = 10
 	if len(names) > most {

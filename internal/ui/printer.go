@@ -10,8 +10,8 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// printer keeps the first error of its writer. It removes control characters, because it prints text from
-// others.
+// printer writes text and keeps the first error of its writer. It removes control characters, because some text comes
+// from others.
 type printer struct {
 	w       io.Writer
 	err     error

@@ -6,7 +6,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Reloaded writes what reading the configuration again has changed.
+// Reloaded writes what has changed because the agent read its configuration again.
 func Reloaded(w io.Writer, r api.Reloaded) error {
 	p := &printer{w: w}
 	p.changes("in effect now:", r.Applied)
@@ -17,7 +17,7 @@ func Reloaded(w io.Writer, r api.Reloaded) error {
 	return p.err
 }
 
-// Pending writes how the file differs from what the agent uses.
+// Pending writes how the configuration file differs from the configuration in use.
 func Pending(w io.Writer, r api.Reloaded) error {
 	p := &printer{w: w}
 	p.changes("dcol reload takes over:", r.Applied)

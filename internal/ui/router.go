@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// leftWords explain why the kernel chooses alone.
+// leftWords explains api.BalancedRoute.Left: why the kernel chooses alone.
 var leftWords = map[string]string{
 	"weights": "by the kernel: weights differ", "resilient": "by the kernel: resilient group", "radix": "by the kernel: more than the radix",
 	"too_many": "by the kernel: too many", "single": "one works",

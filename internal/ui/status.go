@@ -1,5 +1,5 @@
-// Package ui prints the agent's answers on a terminal. It knows only the versioned JSON types of
-// internal/api.
+// Package ui prints the agent's answers as text on a terminal. It uses only the versioned types of package api. Each
+// file has the words for one command or for one part of `dcol status`; words.go exports some of them for other views.
 package ui
 
 import (
@@ -24,7 +24,7 @@ func Status(w io.Writer, s api.Status, now time.Time) error {
 	return status(&printer{w: w}, s, now)
 }
 
-// Details writes s as text, with all connections and all that is known of each path.
+// Details writes s as text, with all connections and everything known about each path.
 func Details(w io.Writer, s api.Status, now time.Time) error {
 	return status(&printer{w: w, details: true}, s, now)
 }
@@ -82,7 +82,7 @@ func (p *printer) connections(u *api.Using, isMember bool, now time.Time) {
 	p.connectionTables(u.Connections, p.details, now)
 }
 
-// connectionTables describes connections, and what they found when they tried waypoints if tried is set.
+// connectionTables writes connections. If tried is set, it also writes the waypoints that they tried.
 func (p *printer) connectionTables(list []api.Connection, tried bool, now time.Time) {
 	p.linef("Connections")
 	more := 0
@@ -112,7 +112,7 @@ func (p *printer) connectionTables(list []api.Connection, tried bool, now time.T
 	}
 }
 
-// subflows describes subflows, and the reason for each.
+// subflows writes subflows, with the reason for each.
 func (p *printer) subflows(list []api.Subflow, now time.Time) {
 	var rows [][]string
 	header := "  PATH|STATE|RTT|IN|OUT|RECEIVED|SENT"
@@ -152,7 +152,7 @@ func plural(n int, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
-// someAddrs returns the first ten distinct addresses, and the number of the others.
+// someAddrs returns the first ten distinct addresses, and how many others there are.
 func someAddrs(list []netip.AddrPort) string {
 	var words []string
 	for _, a := range list {
@@ -189,7 +189,7 @@ func (p *printer) serving(s *api.Serving) {
 	}
 }
 
-// fromOutside describes how others reach a waypoint.
+// fromOutside describes how others reach this waypoint.
 func fromOutside(o *api.Outside) string {
 	text, left := o.NAT, strings.ReplaceAll(string(o.Leaves), "-", " ")
 	switch {

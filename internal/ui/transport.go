@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// OptionList writes what this host asks and grants by TCP options.
+// OptionList writes what this host requests and grants by TCP options.
 func OptionList(w io.Writer, t api.Transport) error {
 	p := &printer{w: w}
 	if t.Options == nil {
@@ -62,7 +62,7 @@ func OptionReports(w io.Writer, t api.Transport, n int) error {
 	return p.err
 }
 
-// Congestion writes which congestion controls there are, and which connections get which.
+// Congestion writes the available congestion controls, and which connections get which.
 func Congestion(w io.Writer, t api.Transport) error {
 	p := &printer{w: w}
 	p.linef("available: %s", printable.Text(strings.Join(t.Available, ", ")))
@@ -87,7 +87,7 @@ func Congestion(w io.Writer, t api.Transport) error {
 	return p.err
 }
 
-// covered describes the connections of a table.
+// covered describes the connections to which a table applies.
 func covered(c api.Congestion) string {
 	var parts []string
 	if c.Cgroup != "" {

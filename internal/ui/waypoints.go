@@ -44,8 +44,8 @@ func waypointName(w api.Waypoint, all []api.Waypoint) string {
 	return w.Name
 }
 
-// waypointReasons writes why a waypoint and kinds of detours through it are not used. A kind that can never be used at an
-// address is a detail while another is ready there.
+// waypointReasons writes why a waypoint, or a kind of detours through it, is not used. If another kind is ready at an
+// address, it leaves out kinds that can never be used there, except in details.
 func (p *printer) waypointReasons(name string, w api.Waypoint) {
 	if w.Why != "" {
 		p.linef("  %s: %s", name, w.Why)
@@ -53,7 +53,7 @@ func (p *printer) waypointReasons(name string, w api.Waypoint) {
 	for _, k := range w.Kinds {
 		switch {
 		case k.State == api.KindNotOffered || k.Why == "":
-		case w.Why != "" && strings.HasSuffix(k.Why, w.Why) && !p.details: // it was said above
+		case w.Why != "" && strings.HasSuffix(k.Why, w.Why) && !p.details: // written above
 		case k.State == api.KindUnusable && ready(w) != "-" && !p.details:
 		case k.State == api.KindReady:
 			p.linef("  %s, %s: %s", name, k.Kind, k.Why)
@@ -63,10 +63,10 @@ func (p *printer) waypointReasons(name string, w api.Waypoint) {
 	}
 }
 
-// leastLossPackets is the least number of packets of a session in which its loss is shown.
+// leastLossPackets is the least number of a session's packets for which its loss is shown.
 const leastLossPackets = 30
 
-// SessionLoss returns the loss of a waypoint's session as text, "-" if it was seen in too few packets.
+// SessionLoss returns the loss of a waypoint's session as text, or "-" if it was measured with too few packets.
 func SessionLoss(w api.Waypoint) string {
 	if w.LossPackets < leastLossPackets {
 		return "-"

@@ -11,10 +11,10 @@ import (
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
-// mostClosed bounds the connections that have ended in the output.
+// mostClosed bounds the ended connections in the output.
 const mostClosed = 5
 
-// Why writes the explanation of what is done about a server as text.
+// Why writes which paths connections to a server take, and why, as text.
 func Why(w io.Writer, x api.Why, now time.Time) error {
 	p := &printer{w: w}
 	switch {
@@ -62,7 +62,7 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	return p.err
 }
 
-// tried writes what a connection found when it tried waypoints.
+// tried writes the results of the waypoints that a connection tried.
 func (p *printer) tried(list []api.Tried, now time.Time) {
 	if len(list) > 0 {
 		p.linef("    Waypoints that it tried")
@@ -72,7 +72,7 @@ func (p *printer) tried(list []api.Tried, now time.Time) {
 	}
 }
 
-// bottlenecks writes with which paths waypoints share their bottleneck, once for each waypoint that was ever compared.
+// bottlenecks writes with which paths waypoints share their bottleneck, one line for each waypoint that was compared.
 func (p *printer) bottlenecks(candidates []api.Candidate) {
 	done := make(map[string]bool)
 	for _, c := range candidates {
@@ -102,7 +102,7 @@ func bottleneckWords(b api.Bottleneck) string {
 	}
 }
 
-// claimed writes what other members measured of waypoints, once for each.
+// claimed writes what other members measured of waypoints, one line for each waypoint.
 func (p *printer) claimed(candidates []api.Candidate) {
 	done := make(map[string]bool)
 	for _, c := range candidates {
@@ -143,14 +143,14 @@ func members(n int) string {
 	return fmt.Sprintf("%d members", n)
 }
 
-// Probed writes what the agent's probes found on paths, with their age.
+// Probed writes the results of the agent's probes of paths, with their age.
 func Probed(w io.Writer, list []api.ProbedPath, now time.Time) error {
 	p := &printer{w: w}
 	p.probed(list, now)
 	return p.err
 }
 
-// probed writes what probes found on paths.
+// probed writes the results of probes of paths.
 func (p *printer) probed(list []api.ProbedPath, now time.Time) {
 	for i, path := range list {
 		if i == 0 {
@@ -182,7 +182,8 @@ func taken(is bool) string {
 	return "no"
 }
 
-// untried says of a detour that would be taken that nobody has taken it, as the end of a sentence: it may not work.
+// untried returns the end of a sentence about a detour that would be taken. It warns if the detour was not used
+// recently, because it may not work.
 func untried(c api.Candidate) string {
 	if c.Taken && c.Untried {
 		return "; not tried with this server lately"
@@ -219,7 +220,7 @@ func got(m api.Measured) string {
 	return rate(m.Goodput)
 }
 
-// until returns when something ends, as the end of a sentence.
+// until returns the end of a sentence, with the time until which something lasts.
 func until(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -227,7 +228,7 @@ func until(t time.Time) string {
 	return ", until " + t.Local().Format("2 Jan 15:04:05")
 }
 
-// Steering writes which waypoints are taken first or never as text.
+// Steering writes as text which waypoints are used first or never.
 func Steering(w io.Writer, s api.Steering) error {
 	p := &printer{w: w}
 	if !steered(s) {

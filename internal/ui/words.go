@@ -6,7 +6,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// The functions of this file are the words of `dcol status`, for other views of the same state.
+// The functions of this file return the words of `dcol status`, for other views of the same state.
 
 // Rate returns a rate in bits per second, such as 18.7 Mbit/s.
 func Rate(bps float64) string { return rate(bps) }
@@ -14,10 +14,10 @@ func Rate(bps float64) string { return rate(bps) }
 // Bytes returns a number of bytes, such as 3.2 MB.
 func Bytes(n uint64) string { return bytes(n) }
 
-// Age returns the time since then, such as 90 s or 3 h; nothing if since is zero.
+// Age returns the time since since, such as 90 s or 3 h, or nothing if since is zero.
 func Age(now, since time.Time) string { return age(now, since) }
 
-// RoundTrip returns a round-trip time in milliseconds, such as 12.3 ms, or a dash if it is 0: not known.
+// RoundTrip returns a round-trip time in milliseconds, such as 12.3 ms, or a dash if it is 0, which means unknown.
 func RoundTrip(ms float64) string { return trip(ms) }
 
 // PathName names the path of a subflow: direct, or via a waypoint.

@@ -17,8 +17,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// Main runs a package's tests. In scripts, the test's executable can be run as program, which calls
-// main, and as nobody, which runs a program without privileges.
+// Main runs a package's tests. Scripts can run the test's executable under the name program, which calls main, and
+// under the name nobody, which runs a program without privileges.
 func Main(m *testing.M, program string, main func()) {
 	syscall.Umask(0o022) // the unprivileged user must reach the files that root creates
 	testscript.Main(m, map[string]func(){program: main, "nobody": nobody})
@@ -43,22 +43,22 @@ func nobody() {
 	os.Exit(2)
 }
 
-// A Command is an additional command for scripts.
+// Command is an additional command for scripts.
 type Command = func(*testscript.TestScript, bool, []string)
 
-// Run runs the scripts in testdata against the program. Besides what testscript itself and commands offer
-// they have
+// Run runs the scripts in testdata against the program. In addition to testscript's own commands and those in commands,
+// there are:
 //
-//	refused PROGRAM ARG...      it ends with code 1, says nothing on stdout, and why on stderr
-//	exits CODE PROGRAM ARG...   it ends with that code
-//	nobody PROGRAM ARG...       the program has no rights
+//	refused PROGRAM ARG...      the program exits with 1, prints nothing to stdout and the reason to stderr
+//	exits CODE PROGRAM ARG...   the program exits with CODE
+//	nobody PROGRAM ARG...       the program runs without privileges
 func Run(t *testing.T, program string, commands map[string]Command) {
 	path, err := exec.LookPath(program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The unprivileged user needs access to the folders that testscript creates for root only, and
-	// to the program that go built under a strict umask.
+	// The unprivileged user needs access to the folders that testscript creates for root only, and to the program,
+	// which go may have built under a strict umask.
 	for _, path := range []string{filepath.Dir(filepath.Dir(path)), path} {
 		if err := os.Chmod(path, 0o755); err != nil {
 			t.Fatal(err)

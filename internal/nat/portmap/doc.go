@@ -6,7 +6,7 @@
 // use packets over UDP (exchange.go). igd.go uses UPnP: ssdp.go finds the device, and soap.go calls
 // it.
 //
-// Answers come from strangers. So only those of the gateway itself count, all have a size limit, and a
-// device's description may only refer to the gateway. No library is used, because little is needed, and
-// a router must not be trusted with unbounded XML or redirections.
+// Answers come from strangers. So only those of the gateway itself count, all have a size limit, and a device's
+// description may only refer to the gateway. No library is used, because little is needed, and because a library might
+// trust a router with unbounded XML or redirections.
 package portmap

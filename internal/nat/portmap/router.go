@@ -29,13 +29,13 @@ func (w Want) String() string { return fmt.Sprintf("%d/%s", w.Port, w.Protocol) 
 type Mapping struct {
 	Want
 	External netip.AddrPort // forwarded to the port
-	Until    time.Time      // unless it is renewed; zero: for ever
+	Until    time.Time      // zero: without limit; otherwise it must be renewed before
 }
 
 // Network describes this host's position in its network.
 type Network struct {
 	Gateway netip.Addr // the router
-	Own     netip.Addr // our address as the router knows it
+	Own     netip.Addr // this host's address as the router sees it
 }
 
 // router talks one of the protocols to one gateway.
@@ -56,8 +56,8 @@ type granted struct {
 	timed bool
 }
 
-// lifetime is the requested lifetime of a mapping. A port stays open for that long after the agent was
-// killed, or while the router is unreachable.
+// lifetime is the requested lifetime of a mapping. If the agent is killed or cannot reach the router, a port stays open
+// for that time.
 const lifetime = 10 * time.Minute
 
 // maxLifetime bounds a router's answer.
@@ -74,7 +74,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the router refused (%s, code %d): %s", e.By, e.Code, e.Why)
 }
 
-// refusedWith returns the refusal that has a code of those described.
+// refusedWith returns a refusal with a code, and the code's description from the list.
 func refusedWith(by string, code int, described []string) error {
 	why := fmt.Sprintf("for a reason that we do not know (%d)", code)
 	if code < len(described) {

@@ -21,8 +21,7 @@ import (
 const (
 	// httpTimeout bounds each request to a device.
 	httpTimeout = 3 * time.Second
-	// maxDocument bounds the size of a device's document in bytes, and maxHeader that of its
-	// header.
+	// maxDocument bounds the size of a device's document in bytes, and maxHeader the size of its header.
 	maxDocument = 256 << 10
 	maxHeader   = 16 << 10
 	// maxDepth and maxElements bound the XML of documents.
@@ -30,9 +29,9 @@ const (
 	maxElements = 4096
 )
 
-// document fetches a device's document on a connection of its own, without proxies and redirections.
-// The connection is from own: many devices open ports only to the address that asks. An http.Client would
-// not do, because it connects on a thread of its own, which may be in another network namespace.
+// document fetches a device's document on a connection of its own, without proxies and redirections. The connection's
+// local address is own, because many devices open ports only to the address that asks. An http.Client is not suitable:
+// it connects on another thread, which may be in another network namespace.
 func document(ctx context.Context, own netip.Addr, request *http.Request) (status int, body []byte, err error) {
 	dialer := net.Dialer{Timeout: httpTimeout, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(own, 0))}
 	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(request.URL.Hostname(), cmp.Or(request.URL.Port(), "80")))
