@@ -103,7 +103,7 @@ func healthy() *Env {
 
 func allKinds() []string { return []string{kindWireGuard, kindOpenVPN, kindInBand, "mapped"} }
 
-// set and remove change the fake root.
+// set and remove change the root folder of the fake host.
 func (e *Env) set(name, content string) {
 	e.FS.(fstest.MapFS)[name] = &fstest.MapFile{Data: []byte(content)}
 }

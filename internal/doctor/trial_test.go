@@ -9,8 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
-// A running agent has filters and interfaces in the namespace of everybody, which
-// a trial there would take the place of.
+// A running agent has filters and interfaces in the host's namespace. A trial there would replace them.
 func TestThrowawayIsNobodysNamespace(t *testing.T) {
 	netnstest.New(t) // says what the host lacks for namespaces
 	namespace := func() string {
@@ -36,8 +35,7 @@ func TestThrowawayIsNobodysNamespace(t *testing.T) {
 	}
 }
 
-// Whoever has the rights for a namespace gets an answer, and the product's own
-// programs and interfaces work in it.
+// With the rights to create a namespace, every trial has a result, and dcol's programs and interfaces work in it.
 func TestTrials(t *testing.T) {
 	netnstest.New(t)
 	for name, try := range map[string]func() error{

@@ -15,10 +15,10 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// A full disk loses nothing of the file, and what happened meanwhile is written when there is room again.
+// A full disk loses nothing that the file has. What happens in the meantime is written when there is room again.
 func TestFullDisk(t *testing.T) { onSmallDisk(t, fillDisk) }
 
-// A file is no damaged one because the disk is full when it is opened, whatever room is left within it.
+// If the disk is full when the file is opened, the file does not count as damaged, whatever room is left in it.
 func TestFullDiskAtTheStart(t *testing.T) {
 	onSmallDisk(t, func(t *testing.T, dir string) {
 		for minutes := range 12 {
@@ -27,7 +27,7 @@ func TestFullDiskAtTheStart(t *testing.T) {
 	})
 }
 
-// The first start, on a full disk, is an error; the next one, with room again, is not.
+// The first start fails on a full disk. The next one, with room again, succeeds.
 func TestFirstStartOnAFullDisk(t *testing.T) {
 	onSmallDisk(t, func(t *testing.T, dir string) {
 		for room := range 6 {
@@ -89,10 +89,10 @@ func startOnFullDisk(t *testing.T, dir string, minutes int) {
 	s.Close()
 }
 
-// smallDisk is its size in bytes.
+// smallDisk is the size of the test's disk in bytes.
 const smallDisk = 256 << 10
 
-// fill writes a file that takes the rest of the disk.
+// fill writes a file that uses up the disk.
 func fill(t *testing.T, dir string) (ballast string) {
 	ballast = filepath.Join(dir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, smallDisk+1), 0o600); err == nil {
@@ -101,7 +101,7 @@ func fill(t *testing.T, dir string) (ballast string) {
 	return ballast
 }
 
-// onSmallDisk runs a test with a folder on a file system of its own.
+// onSmallDisk runs a test with a folder on a small file system.
 func onSmallDisk(t *testing.T, run func(t *testing.T, dir string)) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it mounts a small file system")
@@ -109,7 +109,7 @@ func onSmallDisk(t *testing.T, run func(t *testing.T, dir string)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the mount ends with the thread
+		runtime.LockOSThread() // for ever: the mount ends with the thread
 		dir := t.TempDir()
 		for _, err := range []error{
 			unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS),

@@ -14,7 +14,8 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// writeForever names the file to which this program adds minutes until it is killed. After each it prints their number.
+// writeForever is an environment variable with the file to which this program adds minutes until it is killed. After
+// each minute it prints how many it has added.
 const writeForever = "DCOL_TEST_WRITE_HISTORY"
 
 func TestMain(m *testing.M) {
@@ -38,7 +39,7 @@ func addForever(path string) error {
 	return err
 }
 
-// A program that is killed while it writes leaves a file that has all that it had written before.
+// If a program is killed while it writes, the file has everything that it had written before.
 func TestKilledWhileItWrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
 	for round := range 8 {
@@ -59,7 +60,7 @@ func TestKilledWhileItWrites(t *testing.T) {
 	}
 }
 
-// writeAndKill has another process add minutes, kills it a time after it has written more, and returns how many it reported.
+// writeAndKill lets another process add minutes, kills it a while later, and returns how many it reported.
 func writeAndKill(t *testing.T, path string, after time.Duration) (written int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])

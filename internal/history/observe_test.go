@@ -10,13 +10,13 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// scene is an agent with one connection, whose packets wait in a queue of the direct path.
+// scene is an agent with one connection. Packets wait in a queue of the direct path.
 type scene struct {
 	t      *testing.T
 	o      Observer
 	now    time.Time
 	status api.Status
-	// what the agent has counted
+	// bytes that the agent has counted
 	direct, detour uint64
 }
 
@@ -34,19 +34,19 @@ func newScene(t *testing.T, traffic string) *scene {
 	return s
 }
 
-// queues has packets wait for so many milliseconds on the direct path and on the detour.
+// queues sets the milliseconds for which packets wait on the direct path and on the detour.
 func (s *scene) queues(direct, detour float64) {
 	subs := s.status.Client.Connections[0].Subflows
 	subs[0].ReceiverRTT, subs[1].ReceiverRTT = subs[0].MinRTT+direct, subs[1].MinRTT+detour
 }
 
-// take returns what was observed, also of what goes on.
+// take returns what was observed, including transfers that continue.
 func (s *scene) take() api.Period {
 	s.o.Settle()
 	return s.o.Take()
 }
 
-// end ends the connection so many seconds after the last state.
+// end ends the connection, after seconds after the last state.
 func (s *scene) end(after float64) {
 	u := s.status.Client
 	u.Ended = []api.Ended{{Token: "2", At: s.now}, {Token: "1", At: s.now.Add(time.Duration(after * float64(time.Second)))}}
@@ -55,7 +55,7 @@ func (s *scene) end(after float64) {
 	s.o.Observe(&s.status, s.now)
 }
 
-// run has the paths carry so many bytes a second, for so many observations of three seconds.
+// run makes the paths carry data at the given rates in bytes a second, for count observations of three seconds.
 func (s *scene) run(count int, direct, detour uint64) {
 	for range count {
 		s.now = s.now.Add(observeEvery)
@@ -78,7 +78,7 @@ func (s *scene) want(what string, is, want, tolerance float64) {
 	}
 }
 
-// With two equal paths that share nothing, the direct one would have taken twice as long.
+// If two equal paths share nothing, the direct one alone would have taken twice as long.
 func TestTimeSaved(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.run(5, 1e6, 0)
@@ -98,7 +98,7 @@ func TestTimeSaved(t *testing.T) {
 	}
 }
 
-// Two paths that share a bottleneck save nothing: the direct one carried as much alone.
+// Two paths that share a bottleneck save nothing, because the direct one carried as much alone.
 func TestSharedBottleneckSavesNothing(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.run(5, 2e6, 0)
@@ -106,7 +106,7 @@ func TestSharedBottleneckSavesNothing(t *testing.T) {
 	s.want("time saved", s.take().Gained.Saved, 0, 0.01)
 }
 
-// The same if the direct path carries alone only afterwards, because the detours were found to add nothing.
+// The same holds if the direct path carries alone only later, when the detours were found to add nothing.
 func TestSharedBottleneckIsFoundOut(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.queues(60, 60)
@@ -120,9 +120,9 @@ func TestSharedBottleneckIsFoundOut(t *testing.T) {
 	}
 }
 
-// If it is not known what the direct path carries alone, there are only the bounds: the paths may share a queue, or each detour may
-// have another besides. If the direct path has no queue that it could share, there is an estimate, but no lower bound. If it has a
-// longer one than the detours, there is one, too.
+// If it is not known what the direct path would carry alone, only the bounds are counted: the paths may share a queue,
+// or each detour may have another queue as well. If the direct path has no queue that could be shared, there is an
+// estimate without a lower bound. If its queue is longer than those of the detours, there is a lower bound as well.
 func TestQueues(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -142,7 +142,8 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// Nothing is known either if a subflow has not measured its round trip, or joined when there may have been a queue.
+// Nothing is known either if a subflow has not measured its round trip, or joined when there may already have been a
+// queue.
 func TestNoQueueIsSeen(t *testing.T) {
 	for name, spoil := range map[string]func(*api.Connection){
 		"not measured": func(c *api.Connection) { c.Subflows[1].ReceiverRTT = 0 },
@@ -158,7 +159,7 @@ func TestNoQueueIsSeen(t *testing.T) {
 	}
 }
 
-// What is not known for minutes counts before the transfer ends.
+// Stretches whose gain is not known for minutes are counted before the transfer ends.
 func TestLongTransferOfWhichLittleIsKnown(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.queues(60, 60)
@@ -169,7 +170,7 @@ func TestLongTransferOfWhichLittleIsKnown(t *testing.T) {
 	}
 }
 
-// An agent that is started anew goes on where the one before ended, and also counts what was carried meanwhile. So does it know what
+// A restarted agent continues where the previous one ended. It also counts what was carried in between, and knows what
 // the direct path carries alone.
 func TestHandover(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
@@ -189,7 +190,7 @@ func TestHandover(t *testing.T) {
 	}
 	s.o = Observer{}
 	s.o.Resume(left)
-	s.now = s.now.Add(time.Second) // in which no agent ran
+	s.now = s.now.Add(time.Second) // no agent runs meanwhile
 	s.status.Since = s.now
 	c := &s.status.Client.Connections[0]
 	c.Since, c.Traffic = s.now, api.TrafficShort
@@ -209,7 +210,8 @@ func TestHandover(t *testing.T) {
 	s.want("bytes over detours, of at most a look twice", float64(p.Gained.DetourBytes), 14.5e6, 1.5e6)
 }
 
-// What an agent left long ago, or before the clock was set back, is not believed, nor are connections counted that it did not know.
+// A state that an agent left long ago, or that seems to be from the future, is not used. Connections that it does not
+// contain are not counted.
 func TestStaleHandover(t *testing.T) {
 	for name, spoil := range map[string]func(*scene, *Left){
 		"an hour ago":    func(_ *scene, l *Left) { l.At = l.At.Add(-time.Hour) },
@@ -242,11 +244,11 @@ func TestStalls(t *testing.T) {
 	g := s.take().Gained
 	s.want("stalls", float64(g.Stalls), 2, 0)
 	s.want("time of stalls", g.StallTime, 15, 0.01)
-	// Each of 24 MB and 3 MB would have come afterwards, at 1 MB/s, besides what the other intervals saved.
+	// The 24 MB and the 3 MB would have taken 24 s and 3 s at 1 MB/s, after the other data.
 	s.want("time saved", g.Saved, 12+27, 1)
 }
 
-// A direct path that was set aside does not stall, and messages and slow transfers save nothing.
+// A direct path that was set aside does not stall. Messages and slow transfers save nothing.
 func TestNoStall(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.run(5, 1e6, 1e6)
@@ -263,7 +265,7 @@ func TestNoStall(t *testing.T) {
 	}
 }
 
-// A host that slept, a clock that was set back and an agent that began anew add nothing that was not observed.
+// Nothing is counted for the time in which the host slept, the clock was set back, or the agent restarted.
 func TestGapsAreNotObserved(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.run(2, 1e6, 1e6)
@@ -294,7 +296,7 @@ func TestEndOfTransfer(t *testing.T) {
 	s.want("time saved in 12 s before a pause", s.o.Take().Gained.Saved, 12, 0.01)
 }
 
-// A transfer counts from its beginning, also while it is not known to be one; messages do not count.
+// A transfer counts from its beginning, even if it is classified only later. Messages do not count.
 func TestTransferFromItsBeginning(t *testing.T) {
 	for traffic, want := range map[string]float64{api.TrafficBulk: 15, "messages": 0, api.TrafficShort: 0} {
 		s := newScene(t, api.TrafficShort)
@@ -305,7 +307,7 @@ func TestTransferFromItsBeginning(t *testing.T) {
 	}
 }
 
-// Ups and downs of the direct path's rate are no gain.
+// Variation of the direct path's rate is not counted as gain.
 func TestUnsteadyDirectPath(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	for range 4 {
@@ -315,7 +317,7 @@ func TestUnsteadyDirectPath(t *testing.T) {
 	s.want("time saved in 24 s", s.take().Gained.Saved, 24, 1.5)
 }
 
-// A subflow whose counters cannot be read for a moment carries nothing anew.
+// A subflow whose counters cannot be read for a moment is not counted again.
 func TestCountersMissingOnce(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.run(2, 1e6, 1e6)
@@ -330,7 +332,8 @@ func TestCountersMissingOnce(t *testing.T) {
 	s.want("time saved", s.take().Gained.Saved, 12, 0.01)
 }
 
-// A connection on which nothing had moved at the first look counts from its beginning. One that was idle for longer does not.
+// A connection that had carried nothing when it was first observed counts from its beginning. One that was idle for
+// longer does not.
 func TestConnectionThatIsSeenLate(t *testing.T) {
 	for looks, want := range map[int]float64{1: 15, 2: 9} {
 		s := newScene(t, api.TrafficBulk)

@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// someStore returns the contents of a file with several pages.
+// someStore returns the contents of a file that has several pages.
 func someStore(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "whole.db")
@@ -39,7 +39,7 @@ func someStore(t *testing.T) []byte {
 	return data
 }
 
-// opens opens a file with these contents, and uses it. It reports whether the file was whole.
+// opens opens and uses a file with the given contents. It reports whether the file was whole.
 func opens(t *testing.T, what string, data []byte) (whole bool) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "history.db")
@@ -64,7 +64,7 @@ func opens(t *testing.T, what string, data []byte) (whole bool) {
 	return err == nil
 }
 
-// Whatever a file has become, the agent starts: with what is in it, or with another.
+// The agent starts whatever has happened to the file, either with its contents or with a new file.
 func TestDamageEndsNoAgent(t *testing.T) {
 	data := someStore(t)
 	if !opens(t, "whole", data) {
@@ -79,14 +79,14 @@ func TestDamageEndsNoAgent(t *testing.T) {
 		changed := append([]byte{}, data...)
 		what := fmt.Sprintf("change %d", i)
 		switch i % 3 {
-		case 0: // single bytes, as by bad memory
+		case 0: // changed bytes, as from bad memory
 			for range 1 + random.IntN(50) {
 				changed[random.IntN(len(data))] ^= byte(1 + random.IntN(255))
 			}
 		case 1: // a page that was not written
 			at := random.IntN(len(data)/page) * page
 			clear(changed[at : at+page])
-		case 2: // a page in the place of another
+		case 2: // a page in another's place
 			from, to := random.IntN(len(data)/page)*page, random.IntN(len(data)/page)*page
 			copy(changed[to:to+page], data[from:from+page])
 		}
@@ -94,7 +94,7 @@ func TestDamageEndsNoAgent(t *testing.T) {
 	}
 }
 
-// A page that leads to itself is damage, and no endless way.
+// A page that refers to itself is damage, and causes no endless loop.
 func TestPageInItself(t *testing.T) {
 	data := someStore(t)
 	page := os.Getpagesize()
@@ -113,7 +113,7 @@ func TestPageInItself(t *testing.T) {
 	}
 }
 
-// A period that cannot be read takes no others with it.
+// A period that cannot be read does not affect others.
 func TestUnreadablePeriod(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "history.db"))
 	defer s.Close()

@@ -64,7 +64,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// The oldest go, however the clock steps, and the file does not grow without end.
+// The oldest periods are deleted, however the clock changes, and the file does not grow for ever.
 func TestStoreIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
 	s := openStore(t, path)
@@ -107,7 +107,8 @@ func TestStoreIsBounded(t *testing.T) {
 	}
 }
 
-// With many paths the file keeps to its size: the oldest minutes go, and the oldest hours are joined into days, whose totals stay.
+// With many paths the file keeps its maximum size: the oldest minutes are deleted, and the oldest hours are joined into
+// days. The days' totals stay the same.
 func TestStoreKeepsToItsSize(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
 	s := openStore(t, path)
@@ -120,7 +121,7 @@ func TestStoreKeepsToItsSize(t *testing.T) {
 	const days, everyHour = 60, 3
 	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.Local)
 	end := at.AddDate(0, 0, days)
-	added := map[string]uint64{} // received on each day
+	added := map[string]uint64{} // bytes received on each day
 	for ; at.Before(end); at = at.Add(time.Hour / everyHour) {
 		long.Start = at
 		long.Paths[0].Received++
@@ -153,7 +154,7 @@ func TestStoreKeepsToItsSize(t *testing.T) {
 	}
 }
 
-// A file that a power cut or a disk has damaged is set aside, and another begins.
+// A file that a power cut or the disk has damaged is set aside, and a new one is created.
 func TestDamagedStoreIsSetAside(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "whole.db")
 	s := openStore(t, whole)
@@ -201,7 +202,7 @@ func TestDamagedStoreIsSetAside(t *testing.T) {
 	}
 }
 
-// A file that the system cannot open is no damaged one: it stays where it is.
+// A file that the system cannot open does not count as damaged, and stays where it is.
 func TestUnopenedStoreStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
 	s := openStore(t, path)
@@ -228,7 +229,7 @@ func TestUnopenedStoreStays(t *testing.T) {
 	}
 }
 
-// A file that was set aside stays when another is damaged, up to a number.
+// Files that were set aside earlier stay, up to mostAside.
 func TestDamagedStoresStay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
 	for i, want := range []string{".damaged", ".damaged-2", ".damaged-3", ".damaged-3"} {
@@ -247,7 +248,7 @@ func TestDamagedStoresStay(t *testing.T) {
 	}
 }
 
-// An empty file, as a power cut may leave it at the first start, is a new one.
+// An empty file, as a power cut may leave it at the first start, is accepted.
 func TestEmptyStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -256,7 +257,7 @@ func TestEmptyStore(t *testing.T) {
 	openStore(t, path)
 }
 
-// What cannot be written is written later, and reported meanwhile.
+// What cannot be written is written later, and reported in the meantime.
 func TestRecorderKeepsWhatCannotBeWritten(t *testing.T) {
 	r := NewRecorder(t.TempDir(), nil, slog.New(slog.DiscardHandler))
 	good := r.store
@@ -278,7 +279,7 @@ func TestRecorderKeepsWhatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// The current minute is part of an answer before it is written, and a wrong step is refused.
+// An answer contains the current minute before it is written. A wrong step is refused.
 func TestHistoryHasTheCurrentMinute(t *testing.T) {
 	r := NewRecorder(t.TempDir(), nil, slog.New(slog.DiscardHandler))
 	defer r.store.Close()

@@ -47,9 +47,9 @@ func readDashboard(t *testing.T) (d dashboard) {
 // onTimeChange is the Refresh of a variable whose values are read again when the time range changes.
 const onTimeChange = 2
 
-// The dashboard follows the rules of Grafana's dashboard-linter: the data source, job and instance can be chosen, panels
-// have titles, descriptions and units, and queries select by job and instance, with the interval that Grafana computes.
-// TestPrometheus has Prometheus answer the queries.
+// The dashboard follows the rules of Grafana's dashboard-linter. The data source, job and instance can be chosen.
+// Panels have titles, descriptions and units. Queries select by job and instance, with the interval that Grafana
+// computes. TestPrometheus runs the queries.
 func TestDashboard(t *testing.T) {
 	d := readDashboard(t)
 	if d.Editable {

@@ -100,7 +100,7 @@ func TestScrape(t *testing.T) {
 	}
 }
 
-// The number of series does not grow with connections, their servers, members and messages.
+// The number of series does not grow with the numbers of connections, servers, members and messages.
 func TestCardinality(t *testing.T) {
 	series := func(s api.Status) (n int) {
 		_, text := scrape(t, always(s))
@@ -126,7 +126,7 @@ func TestCardinality(t *testing.T) {
 	}
 }
 
-// The names and texts keep to Prometheus' conventions, and no series is there twice.
+// Names and texts follow Prometheus' conventions, and no series occurs twice.
 func TestConventions(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(&agent{status: always(some())})

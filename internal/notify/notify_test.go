@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// play has the watcher see states every five seconds, and returns what it tells.
+// play passes a state to the watcher every five seconds, and returns its notices.
 type play struct {
 	t   *testing.T
 	w   Watcher
@@ -48,7 +48,7 @@ func TestWaypointLostAndBack(t *testing.T) {
 	p.want("back", p.see(with(api.WaypointUp, ""), 100), "waypoint-back the waypoint bob is back")
 }
 
-// One of two addresses is enough, and what was lost before is no news.
+// One of two addresses is enough. A waypoint that was lost before the first state causes no notice.
 func TestWaypointWithTwoAddresses(t *testing.T) {
 	p := newPlay(t)
 	half := with(api.WaypointDown, "")
@@ -90,7 +90,7 @@ func TestQuota(t *testing.T) {
 	p.want("again", p.see(used(1000), 10), "quota 100 % of the monthly quota for members is used; it begins anew on 2026-05-01")
 }
 
-// A quota or a budget that was raised is told of again when its new end is near, and one that was lowered, too.
+// If a quota or a budget was raised or lowered, there are notices again when its new limit is near.
 func TestRaisedLimits(t *testing.T) {
 	p := newPlay(t)
 	renews := time.Date(2026, 4, 1, 0, 0, 0, 0, time.Local)
@@ -126,8 +126,8 @@ func TestAgentLost(t *testing.T) {
 	p.want("it answers", p.see(api.Status{}, 10), "agent-back the agent answers again")
 }
 
-// The direct path is lost when connections have nothing but detours. One that has always been over detours alone beside
-// others with a direct path, a join under way, and no connection at all tell nothing.
+// The direct path is lost if all connections have detours only. There is no notice if only one connection has, if a
+// direct subflow is joining, or if there are no connections.
 func TestDirectPathLostAndBack(t *testing.T) {
 	direct, joining, detour := api.Subflow{State: api.SubflowUp}, api.Subflow{State: api.SubflowJoining}, api.Subflow{Waypoint: "bob", State: api.SubflowUp}
 	state := func(connections ...[]api.Subflow) api.Status {

@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/lab/bench/balanced"
 )
 
-// TestAliases has several flows on each path, all of which take it.
+// TestAliases: each path gets several flows, all of which take that path.
 func TestAliases(t *testing.T) {
 	const width, each = 4, 5
 	w := &balanced.Hashing{Graph: balanced.Diamond(width), Seed: 3}

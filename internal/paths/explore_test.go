@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// network is a graph of routers that balance load by flow. next has each router's next hops; none: the destination.
+// network is a graph of routers that balance load by flow. next has each router's next hops. The destination has none.
 type network struct {
 	next   [][]int
 	silent map[int]bool
-	// answers returns the router in whose name another answers to a probe that comes from a router; nil: each in its own.
+	// answers returns the router whose address a router uses to answer a probe that comes from another router. If it is
+	// nil, each uses its own.
 	answers func(router, from int) int
 	seed    uint64
 	sent    int
@@ -27,7 +28,7 @@ func addrOf(i int) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// at returns where a flow's probe ends.
+// at returns the node at which a flow's probe ends.
 func (w *network) at(flow, distance int) int {
 	at := 0
 	for d := 1; d < distance && len(w.next[at]) > 0; d++ {
@@ -56,7 +57,7 @@ func (w *network) Probe(_ context.Context, all []Request) (replies []Reply, err 
 	return replies, nil
 }
 
-// edges returns how many edges of the network the graph lacks, and those that it has beyond.
+// missing returns how many edges the graph lacks, plus how many it has too many.
 func (w *network) missing(g *Graph) (n int) {
 	reached := map[[2]int]bool{}
 	var visit func(from, distance int)
@@ -87,15 +88,15 @@ func (w *network) missing(g *Graph) (n int) {
 var (
 	line    = [][]int{{1}, {2}, {3}, nil}
 	diamond = [][]int{{1, 2, 3, 4}, {5}, {5}, {5}, {5}, {6}, nil}
-	// symmetric widens twice, each router alike.
+	// symmetric becomes wider twice, and its routers at a distance are alike.
 	symmetric = [][]int{{1, 2}, {3, 4}, {5, 6}, {7}, {7}, {7}, {7}, nil}
 	// lopsided has routers with different numbers of next hops.
 	lopsided = [][]int{{1, 2}, {3}, {4, 5, 6}, {7}, {7}, {7}, {7}, nil}
-	// meshed has routers whose next hops are the same.
-	// row has routers that are reached by few flows, and others by many.
+	// meshed has routers that share next hops.
+	// row has routers that few flows reach, and others that many reach.
 	row    = [][]int{{1, 2}, {3, 4}, {4}, {5, 6}, {6}, {7}, {7}, nil}
 	meshed = [][]int{{1, 2}, {3, 4}, {3, 4}, {5}, {5}, nil}
-	// unequal paths differ in length.
+	// unequal has paths of different lengths.
 	unequal = [][]int{{1, 2}, {3}, {4}, {4}, nil}
 )
 
@@ -133,7 +134,7 @@ func TestGraphsAreFound(t *testing.T) {
 	}
 }
 
-// TestMissesKeepToTheBound: of 400 runs, no more than the stated share misses anything, by more than chance allows.
+// TestMissesKeepToTheBound: of 400 runs, the share that misses something does not exceed the bound significantly.
 func TestMissesKeepToTheBound(t *testing.T) {
 	const runs = 400
 	for name, next := range map[string][][]int{"diamond": diamond, "symmetric": symmetric, "lopsided": lopsided, "meshed": meshed, "row": row} {
@@ -155,8 +156,8 @@ func TestMissesKeepToTheBound(t *testing.T) {
 	}
 }
 
-// TestDestinationTakesFewProbes: the routers before the destination are alike, so six probes reach it through the first of them, and
-// one through each of the others. A router that also leads elsewhere is probed in full.
+// TestDestinationTakesFewProbes: the routers before the destination are assumed to be alike. So six probes reach it
+// through the first of them, and one through each other. A router that also leads elsewhere is explored in full.
 func TestDestinationTakesFewProbes(t *testing.T) {
 	w := &network{next: [][]int{{1, 2, 3, 4}, {5}, {5}, {5}, {5}, nil}, seed: 1}
 	g := explore(t, w, Options{PerRouter: true})
@@ -167,7 +168,7 @@ func TestDestinationTakesFewProbes(t *testing.T) {
 		t.Errorf("%d probes reached the destination, not 9", n)
 	}
 	w = &network{next: [][]int{{1}, {2}, {3, 4}, {5}, {5}, nil}, seed: 1}
-	w.next[2] = []int{5, 3} // the destination or another router
+	w.next[2] = []int{5, 3} // to the destination or to another router
 	g = explore(t, w, Options{Bound: 0.001})
 	if n := w.missing(g); n > 0 {
 		t.Errorf("%d edges are missing behind a router that also leads elsewhere", n)
@@ -182,8 +183,8 @@ func sqrt(x float64) float64 {
 	return y
 }
 
-// TestStops has the stopping points for 95 %. The usual table has 38 and 44 for seven and eight next hops: it leaves
-// out that probing may have ended at an earlier point.
+// TestStops checks the stopping points for 95 %. The usual table has 38 and 44 for seven and eight next hops, because
+// it ignores that the search may have stopped at an earlier point.
 func TestStops(t *testing.T) {
 	s := newStops(0.05)
 	for k, want := range []int{1, 6, 11, 16, 21, 27, 33, 39, 45, 51, 57} {
@@ -203,7 +204,7 @@ func TestLightTakesFewer(t *testing.T) {
 	}
 }
 
-// TestSilentRouters: what is behind routers that do not answer is found, and the end too.
+// TestSilentRouters: routers and the destination are found although routers before them do not answer.
 func TestSilentRouters(t *testing.T) {
 	w := &network{next: [][]int{{1}, {2, 3}, {4}, {4}, nil}, silent: map[int]bool{1: true}, seed: 1}
 	if g := explore(t, w, Options{}); !g.Reached || g.Paths() != 2 {
@@ -218,7 +219,7 @@ func TestSilentRouters(t *testing.T) {
 
 func TestUnequalLengths(t *testing.T) {
 	w := &network{next: [][]int{{1, 2}, {3}, {4}, {4}, {}}, seed: 3}
-	w.next[1] = []int{4} // one path is a hop shorter
+	w.next[1] = []int{4} // one path is one hop shorter
 	if g := explore(t, w, Options{Bound: 0.001}); g.Paths() != 2 || !g.Reached {
 		t.Errorf("%d paths, not 2", g.Paths())
 	}
@@ -228,7 +229,7 @@ func TestUnequalLengths(t *testing.T) {
 	}
 }
 
-// TestLoopsEnd: a loop ends at the limit of hops.
+// TestLoopsEnd: the exploration of a loop ends at the limit of hops.
 func TestLoopsEnd(t *testing.T) {
 	w := &network{next: [][]int{{1}, {0}}, seed: 1}
 	if g := explore(t, w, Options{MaxHops: 9}); len(g.Hops) != 9 || g.Reached {
@@ -236,13 +237,13 @@ func TestLoopsEnd(t *testing.T) {
 	}
 }
 
-// TestRoutersWithOtherAddresses: routers that answer with one address on two links, with one for each link, or with that of another
-// router hide neither next hops nor the destination.
+// TestRoutersWithOtherAddresses: routers may answer with one address on two links, with one address for each link, or
+// with another router's address. Next hops and the destination are found nevertheless.
 func TestRoutersWithOtherAddresses(t *testing.T) {
 	for name, c := range map[string]struct {
 		next    [][]int
 		answers func(router, from int) int
-		widths  []int // vertices at each distance
+		widths  []int // number of vertices at each distance
 	}{
 		"one address on two links": {
 			[][]int{{1, 2, 3}, {4}, {4}, {4}, nil},
@@ -291,7 +292,7 @@ func TestLimitOfProbes(t *testing.T) {
 	}
 }
 
-// TestDistinctFlows: each next flow is on a path that shares least with those before.
+// TestDistinctFlows: each further flow is on a path that shares the fewest routers with the earlier ones.
 func TestDistinctFlows(t *testing.T) {
 	g := explore(t, &network{next: diamond, seed: 1}, Options{Bound: 0.001, Ways: 10})
 	chosen := g.Distinct(10)

@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/trace"
 )
 
-// lossyShooter loses every fourth probe of the first flow, and all of the third.
+// lossyShooter loses every fourth probe of the first flow, and all probes of the third.
 type lossyShooter struct{ rounds int }
 
 func (s *lossyShooter) Once(_ context.Context, all []Request) ([]Reply, error) {
@@ -30,7 +30,7 @@ func (s *lossyShooter) Once(_ context.Context, all []Request) ([]Reply, error) {
 	return replies, nil
 }
 
-// TestMeasure counts what is lost of each path, and has its round trips.
+// TestMeasure checks each path's loss and round trips.
 func TestMeasure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -46,7 +46,7 @@ func TestMeasure(t *testing.T) {
 	})
 }
 
-// TestOnce sends a probe once, although nobody answers.
+// TestOnce: a probe without an answer is sent only once.
 func TestOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &wireNetwork{routers: 3, last: map[int]time.Time{}, arrivals: make(chan trace.Arrival, 100)}
@@ -62,7 +62,7 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// recorder remembers how far the probes of a flow went.
+// recorder records the greatest distance of a flow's probes.
 type recorder struct {
 	*network
 	flow, furthest int
@@ -77,7 +77,8 @@ func (r *recorder) Probe(ctx context.Context, all []Request) ([]Reply, error) {
 	return r.network.Probe(ctx, all)
 }
 
-// TestShared finds another flow on the path of a session, whose own probes do not reach the destination.
+// TestShared: another flow on the path of a session is found, and no probe of the session's flow reaches the
+// destination.
 func TestShared(t *testing.T) {
 	const session = 5000
 	for seed := range uint64(20) {
@@ -99,7 +100,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestRoutedShared computes a port on the path of a session through CFLB routers, at the time to live of the session's packets.
+// TestRoutedShared: a port on a session's path through CFLB routers is computed for the time to live of the session's
+// packets.
 func TestRoutedShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := cflbtest.Scheme(t, cflb.Speck, 3)

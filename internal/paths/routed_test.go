@@ -12,14 +12,14 @@ import (
 	"github.com/detour-collective/dcol/internal/trace"
 )
 
-// steeredNetwork forwards probes through CFLB routers, from node 0 on. A node without next hops is the destination.
+// steeredNetwork forwards probes through CFLB routers. They begin at node 0. The destination has no next hops.
 type steeredNetwork struct {
 	scheme   *cflb.Scheme
 	next     [][]int
 	arrivals chan trace.Arrival
 }
 
-// end returns the node where a packet's time to live ends, or the destination.
+// end returns the node at which a packet's time to live ends, or the destination.
 func (w *steeredNetwork) end(p *packet.Packet) (at int, err error) {
 	h, err := cflb.PortsOnly.Read(p)
 	for ttl := h.TTL; err == nil && ttl > 1 && len(w.next[at]) > 0; ttl-- {
@@ -56,9 +56,10 @@ func (w *steeredNetwork) Send(b []byte) error {
 	return nil
 }
 
-// TestRoutedPaths: through CFLB routers few probes find all paths, and packets from the computed ports take them.
+// TestRoutedPaths: few probes find all paths through CFLB routers, and packets from the computed ports take these
+// paths.
 func TestRoutedPaths(t *testing.T) {
-	long := make([][]int, 18) // 15 routers, the third and the seventh of which choose, and the destination
+	long := make([][]int, 18) // 15 routers, of which the third and the seventh choose, and the destination
 	for i := range 15 {
 		long[i] = []int{i + 1}
 	}

@@ -12,11 +12,12 @@ import (
 	"github.com/detour-collective/dcol/internal/trace"
 )
 
-// wireNetwork answers probes in virtual time. Router d is at 10.0.0.d; the destination is behind the last.
+// wireNetwork answers probes in virtual time. Router d has the address 10.0.0.d. The destination is after the last
+// router.
 type wireNetwork struct {
 	routers  int
-	every    time.Duration // a router answers once in this time
-	nat      int           // the distance from which probes have another source port; 0: none
+	every    time.Duration // time between two answers of a router
+	nat      int           // distance from which a NAT changes the source port; 0: none
 	last     map[int]time.Time
 	arrivals chan trace.Arrival
 	sent     int
@@ -46,7 +47,7 @@ func (w *wireNetwork) Send(b []byte) error {
 	w.last[d] = time.Now()
 	if w.nat > 0 && d >= w.nat {
 		p.TCP.SrcPort++
-		p.TCP.Seq++ // some change that, too
+		p.TCP.Seq++ // some NATs change it as well
 		if err := p.Seal(); err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func TestProbesOnTheWire(t *testing.T) {
 	})
 }
 
-// TestRateLimitedRouters: routers that answer once a second are no silent ones.
+// TestRateLimitedRouters: routers that answer only once a second do not count as silent.
 func TestRateLimitedRouters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := exploreWire(t, &wireNetwork{routers: 2, every: time.Second})
@@ -105,7 +106,7 @@ func TestRateLimitedRouters(t *testing.T) {
 	})
 }
 
-// TestProbesBehindANAT: quotes with other ports are recognised, and reported.
+// TestProbesBehindANAT: quotes with changed ports are recognised, and the change is reported.
 func TestProbesBehindANAT(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := exploreWire(t, &wireNetwork{routers: 3, nat: 2})
@@ -120,7 +121,7 @@ func TestProbesBehindANAT(t *testing.T) {
 	})
 }
 
-// FuzzTake: nothing that arrives breaks the prober.
+// FuzzTake: no packet makes the prober panic.
 func FuzzTake(f *testing.F) {
 	f.Add([]byte{0x45})
 	f.Fuzz(func(_ *testing.T, b []byte) {

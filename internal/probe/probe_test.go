@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The voice assistant is that of the thesis, section 4.4.2.
+// The voice assistant's shape is the one in section 4.4.2 of the thesis.
 func TestVoiceIsTheThesis(t *testing.T) {
 	for _, shape := range []Shape{Voice, VoiceQuiet} {
 		rounds := shape.script(1)
@@ -42,7 +42,7 @@ func TestVoiceIsTheThesis(t *testing.T) {
 	}
 }
 
-// Both ends compute the same from a seed, and other seeds give other sizes.
+// Both ends compute the same sizes from a seed, and other sizes from other seeds.
 func TestScriptDependsOnSeed(t *testing.T) {
 	for _, shape := range Shapes() {
 		if !reflect.DeepEqual(shape.script(7), shape.script(7)) {
@@ -118,7 +118,7 @@ func TestExchanges(t *testing.T) {
 	}
 }
 
-// An exchange over MPTCP with a server that has only TCP says so, and its replies came by the direct path.
+// An exchange over MPTCP with a server that has only TCP reports that, and its replies come by the direct path.
 func TestFallsBack(t *testing.T) {
 	var plain net.ListenConfig
 	plain.SetMultipathTCP(false)
@@ -145,7 +145,7 @@ func TestLateness(t *testing.T) {
 	}
 }
 
-// lone answers one connection by a function.
+// lone answers one connection with a function.
 func lone(t *testing.T, answer func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -194,7 +194,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// A server that vanishes ends a run, and what was measured before is in the file.
+// If the server disappears, the run ends, and the results until then are in the file.
 func TestServerVanishes(t *testing.T) {
 	at, stop := serve(t)
 	path := filepath.Join(t.TempDir(), "results.jsonl")
@@ -236,7 +236,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A line that a power cut has left half written is counted, and spoils no other.
+// A line that is incomplete after a power cut counts as damaged, and other lines are read.
 func TestCutLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.jsonl")
 	good := Record{Schema: Schema, Time: time.Unix(1000, 0).UTC(), Shape: Bulk, Way: TCP}
@@ -263,10 +263,10 @@ func TestCutLine(t *testing.T) {
 	}
 }
 
-// TestMonths reads the results of half a year, which logrotate has split into a file a month while runs went on. The
-// documented size holds, and the changes of files make no gaps.
+// TestMonths reads the results of half a year, which logrotate has split into one file a month while runs continued.
+// The size is as documented, and a change of files is not a gap.
 func TestMonths(t *testing.T) {
-	const months, perMonth = 6, 30 * 24 * 4 * 4 // quarters of an hour; two rounds by two ways
+	const months, perMonth = 6, 30 * 24 * 4 * 4 // every quarter of an hour two rounds by two ways
 	folder := t.TempDir()
 	path := filepath.Join(folder, "office.jsonl")
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -282,7 +282,7 @@ func TestMonths(t *testing.T) {
 			}
 			r := Record{Schema: Schema, Time: at.Add(time.Duration(i%4) * time.Second), Server: "203.0.113.5:45680", Shape: Voice, Way: []Way{TCP, MPTCP}[i%2],
 				Values: []float64{float64(40+i%9) + 0.123}, Connect: 20.456, Duration: 2941.789, Replies: []string{Direct}, Bytes: map[string]uint64{Direct: 750}}
-			if i > 0 && i < perMonth-1 { // written at once: Append waits for the disk
+			if i > 0 && i < perMonth-1 { // all at once, because Append waits for the disk
 				line, err := json.Marshal(r)
 				if err != nil {
 					t.Fatal(err)
@@ -306,7 +306,7 @@ func TestMonths(t *testing.T) {
 		t.Fatalf("%q, %v", names, err)
 	}
 	var all []Record
-	for _, name := range names { // the newest first
+	for _, name := range names { // newest first
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -330,7 +330,7 @@ func TestMonths(t *testing.T) {
 	}
 }
 
-// appendAll appends lines to a file, and empties them.
+// appendAll appends the buffer's lines to a file, and empties the buffer.
 func appendAll(path string, lines *bytes.Buffer) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {

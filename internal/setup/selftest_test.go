@@ -93,7 +93,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// Without a coordinator a host has joined nothing that works. Without another waypoint it has.
+// Without a coordinator, the host is not a working member. Without another waypoint, it is.
 func TestTimeIsOver(t *testing.T) {
 	unconnected := api.Status{Collective: &api.Collective{Coordinator: api.CoordinatorLink{Why: "no answer"}}, Client: &api.Using{}}
 	late := timeIsOver(findings(unconnected, api.Members{}))

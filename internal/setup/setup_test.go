@@ -66,7 +66,7 @@ func (h Host) load(t *testing.T) *collective.Identity {
 	return id
 }
 
-// Whatever a crash has left, the same command completes it: the same key, the same subnet, one collective.
+// Whatever a crash has left, the same command completes it: with the same key, the same subnet and one collective.
 func TestFoundAfterCrash(t *testing.T) {
 	for _, lost := range [][]string{
 		{"etc"}, {"etc", "state/identity/member.crt"}, {"etc", "state/identity/member.crt", "state/identity/ca.crl"}, {"etc", "state/coordinator"},
@@ -114,7 +114,7 @@ func TestFoundRefuses(t *testing.T) {
 	}
 }
 
-// An address at which other hosts cannot reach this one is refused, because every invitation would contain it.
+// An address at which other hosts cannot reach this one is refused, because it would be in every invitation.
 func TestFoundRefusesAddresses(t *testing.T) {
 	for _, a := range []string{
 		"300.1.1.1", "127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "::ffff:192.0.2.7", "localhost", "Hub.Localhost.", "0.0.0.0", "::",
@@ -132,7 +132,7 @@ func TestFoundRefusesAddresses(t *testing.T) {
 	}
 }
 
-// Configurations that are not ours to replace.
+// Configurations that did not come from here are not replaced.
 func TestMemberInFiles(t *testing.T) {
 	h := newHost(t)
 	if m, err := h.Member(); m != nil || err != nil {
@@ -197,7 +197,7 @@ func TestJoin(t *testing.T) {
 	}
 	before := h.load(t).Self()
 
-	// A crash before the configuration, and the answer lost on the way.
+	// The command crashed before it wrote the configuration, or the coordinator's answer was lost.
 	for _, lost := range []string{"etc", "state/identity/member.crt"} {
 		if err := errors.Join(os.RemoveAll(filepath.Dir(h.Config)), os.RemoveAll(filepath.Join(filepath.Dir(h.State), lost))); err != nil {
 			t.Fatal(err)
@@ -210,7 +210,7 @@ func TestJoin(t *testing.T) {
 		}
 	}
 
-	// Its files are damaged: what is said helps, and it is who it was.
+	// If its files are damaged, the error says what to do, and the host keeps its identity.
 	if err := os.Truncate(filepath.Join(h.State, "identity", "member.crt"), 10); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestJoin(t *testing.T) {
 		t.Errorf("it was %+v, and is %+v", before, after)
 	}
 
-	// Another host with the same line, and one that is at it twice.
+	// Another host uses the same invitation, and one host uses it twice at the same time.
 	other := newHost(t)
 	if _, err := other.Join(t.Context(), Joining{Line: line, Name: "eve"}); !errors.Is(err, enrol.TokenUsed) {
 		t.Errorf("a line that was used: %v", err)

@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// The agent that Start starts is this program. It does what the file says that would be its configuration.
+// This program takes the agent's place: Start runs it, and it does what its configuration file says.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 6 && os.Args[1] == "agent" && os.Args[2] == "--config" && os.Args[4] == "--log" {
 		if err := beAgent(os.Args[3]); err != nil {

@@ -13,15 +13,15 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// wire is a terminal that keeps what is sent to it.
+// wire is a terminal that records what is written to it.
 type wire struct {
 	mu       sync.Mutex
 	sent     strings.Builder
-	pictures int // writes
+	pictures int // number of writes
 	hungUp   chan struct{}
 	once     sync.Once
 	keys     chan string   // nil: nobody types
-	stopped  chan struct{} // nothing is taken before it is closed; nil: all is
+	stopped  chan struct{} // while it is open, writes block; nil: they never do
 }
 
 func (w *wire) Start() error             { return nil }
@@ -57,7 +57,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	return w.sent.Write(p)
 }
 
-// take returns what was sent since the last call.
+// take returns what was written since the last call.
 func (w *wire) take() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,8 +65,8 @@ func (w *wire) take() string {
 	return w.sent.String()
 }
 
-// With 1,000 connections, all of which have other rates in each state, an update is small enough for a slow line. It never clears the
-// screen, which would flicker.
+// With 1,000 connections whose rates all change, an update is small enough for a slow line. It never clears the screen,
+// which would flicker.
 func TestUpdatesAreSmall(t *testing.T) {
 	t.Setenv("TERM", "xterm-256color")
 	w := &wire{hungUp: make(chan struct{})}
@@ -103,7 +103,7 @@ func TestUpdatesAreSmall(t *testing.T) {
 	}
 }
 
-// silent answers nothing.
+// silent does not answer.
 type silent struct{ Agent }
 
 func (silent) Status(ctx context.Context) (api.Status, error) {
@@ -111,7 +111,7 @@ func (silent) Status(ctx context.Context) (api.Status, error) {
 	return api.Status{}, ctx.Err()
 }
 
-// Keys that come faster than the line takes pictures have one picture in common, so that the picture is not behind them.
+// Keys that arrive while a picture is being written share the next picture, so that pictures do not lag behind.
 func TestKeysShareAPicture(t *testing.T) {
 	t.Setenv("TERM", "xterm-256color")
 	w := &wire{hungUp: make(chan struct{}), keys: make(chan string)}

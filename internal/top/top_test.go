@@ -22,8 +22,8 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// status returns the state of an agent with so many connections, some seconds after the start. Rates are made up of
-// the numbers of seconds and connections, so each call gives the same.
+// status returns the state of an agent with the given number of connections, some seconds after the start. Rates are
+// computed from the two numbers, so each call returns the same.
 func status(connections, second int) api.Status {
 	at := netip.MustParseAddrPort
 	u := &api.Using{Connections: []api.Connection{}, Waypoints: []api.Waypoint{
@@ -71,7 +71,7 @@ func connection(i, second int) api.Connection {
 	return c
 }
 
-// shown returns a model that has got so many states, a second apart, and the time of the last.
+// shown returns a model that has received the given number of states, a second apart, and the time of the last state.
 func shown(connections, states int) (*Model, time.Time) {
 	var m Model
 	now := start
@@ -97,7 +97,7 @@ func text(lines []Line) string {
 	return b.String()
 }
 
-// compare holds a picture against a golden file.
+// compare compares a picture with a golden file.
 func compare(t *testing.T, name, now string) {
 	t.Helper()
 	file := "testdata/" + name + ".txt"
@@ -184,7 +184,7 @@ func TestViewOfStates(t *testing.T) {
 	}
 }
 
-// The picture fits any size that the terminal claims, and has no control characters whatever the agent sends.
+// The picture fits any size that the terminal reports, and has no control characters whatever the agent sends.
 func TestViewFits(t *testing.T) {
 	foreign := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\x1b[2J\x1b]0;owned\a", "\r\n\n", "日本語の名前", "e\u0301\u202e", "👩‍👩‍👧‍👦"}))
 	size := rapid.OneOf(rapid.IntRange(-10, 200), rapid.SampledFrom([]int{-1 << 31, 0, 1, 10_000, 1<<31 - 1}))
@@ -243,10 +243,10 @@ func TestBound(t *testing.T) {
 func TestEvents(t *testing.T) {
 	old, now := status(12, 0), status(12, 0)
 	c := func(i int) *api.Connection { return &now.Client.Connections[i] }
-	c(0).Subflows = c(0).Subflows[:2]                          // its last is gone
+	c(0).Subflows = c(0).Subflows[:2]                          // the last one has ended
 	c(1).Subflows[2].State = api.SubflowUp                     // no longer a backup
-	c(3).Since = c(3).Since.Add(time.Minute)                   // the token is another's now
-	now.Client.Connections = now.Client.Connections[:11]       // the last has ended
+	c(3).Since = c(3).Since.Add(time.Minute)                   // another connection has the token now
+	now.Client.Connections = now.Client.Connections[:11]       // the last one has ended
 	now.Client.Waypoints[2].State = api.WaypointUp             // dave
 	now.Client.Waypoints[0].Why = "this changes no state"      // and is no event
 	now.Client.Waypoints = now.Client.Waypoints[:3]            //
@@ -431,7 +431,7 @@ func TestSteering(t *testing.T) {
 	}
 }
 
-// A panel shows all of its text, also if it wraps, and no key is without effect because of keys that went beyond its end.
+// A panel shows all of its text, even if it wraps. After keys that go beyond the end, the next key still has an effect.
 func TestPanelScrolls(t *testing.T) {
 	m, now := shown(3, 1)
 	m.feed.status.Problems = []string{"the certificate expires in 2 h, and no coordinator answers: check that TCP port 45672 of coordinator.example is reachable, at last"}
@@ -466,8 +466,8 @@ func TestPanelScrolls(t *testing.T) {
 	}
 }
 
-// w tells of the chosen connection alone, however many lead to its server, and on a narrow terminal its reasons can be read without
-// moving the text sideways.
+// The key w explains only the chosen connection, however many lead to its server. On a narrow terminal its reasons can
+// be read without moving the text sideways.
 func TestWhyOfOneConnection(t *testing.T) {
 	const because = "a spare: messages take 22.6ms over it, 16.7ms through bob; at less than that it comes first"
 	for _, columns := range []int{20, 40, 80} {
@@ -532,10 +532,10 @@ func TestEvery(t *testing.T) {
 	}
 }
 
-// Connections change places only when their traffic differs clearly, however it wavers.
+// Connections change places only if their traffic differs clearly, however much it varies.
 func TestOrderIsCalm(t *testing.T) {
 	var h connHistory
-	h.all.add(1e6) // a limit between two levels
+	h.all.add(1e6) // the boundary between two levels
 	h.rank()
 	was := h.level
 	for i := range 100 {
@@ -560,7 +560,8 @@ func TestOrderIsCalm(t *testing.T) {
 	}
 }
 
-// Loss is that of the last states, and a dash if the host sent next to nothing: it does not know what the peer sent again.
+// Loss is that of the last states. It is a dash if the host sent next to nothing, because it does not know what the
+// peer retransmitted.
 func TestLoss(t *testing.T) {
 	var h sentHistory
 	want := func(text string) {
@@ -584,7 +585,7 @@ func TestLoss(t *testing.T) {
 	want("-")
 }
 
-// Columns stay where they are, whatever the numbers.
+// Columns stay where they are, whatever numbers are shown.
 func TestColumnsStay(t *testing.T) {
 	for _, columns := range []int{40, 80, 110, 160} {
 		quietly, now := shown(3, 3)
@@ -623,7 +624,7 @@ func BenchmarkAnswered(b *testing.B) {
 	}
 }
 
-// The addresses of one waypoint are told apart, and each has the rate of the detours that use it.
+// The addresses of one waypoint can be distinguished, and each shows the rate of the detours that use it.
 func TestWaypointWithSeveralAddresses(t *testing.T) {
 	at := netip.MustParseAddrPort
 	ready := func(kind string) []api.WaypointKind { return []api.WaypointKind{{Kind: kind, State: api.KindReady}} }

@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Of many connections, a glance shows the busiest, and the details all of them.
+// If there are many connections, the status shows the busiest, and the details all of them.
 func TestStatusOfManyConnections(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	using := &api.Using{}

@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Where it is not known what the direct path carries alone, only the bounds are shown, with the reason.
+// If it is not known what the direct path carries alone, only the bounds are shown, with the reason.
 func TestHistoryWithoutEstimate(t *testing.T) {
 	for _, c := range []struct {
 		gained api.Gained
@@ -36,7 +36,7 @@ func TestHistoryWithoutEstimate(t *testing.T) {
 	}
 }
 
-// Minutes of two days are told apart by their dates.
+// Minutes of two days are shown with their dates.
 func TestHistoryByMinute(t *testing.T) {
 	at := time.Date(2026, 3, 1, 23, 59, 0, 0, time.Local)
 	for days, want := range map[int]string{0: "\n  23:59  ", 1: "\n  2026-03-01 23:59  "} {

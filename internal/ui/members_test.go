@@ -70,7 +70,7 @@ func TestExpelled(t *testing.T) {
 	}
 }
 
-// What others say of themselves, and of each other, does not steer the terminal of who reads it.
+// Text that comes from other members cannot send control characters to the reader's terminal.
 func TestOthersWords(t *testing.T) {
 	const evil = "spam\x1b[2J\nPROBLEM: none\u202e\x9b31m"
 	now := time.Now()

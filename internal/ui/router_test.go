@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// TestRouter shows a router's routes: who chooses among their next hops, and the numbers of these.
+// TestRouter shows a router's routes: whether the kernel or dcol chooses, and the next hops by number.
 func TestRouter(t *testing.T) {
 	hop := func(gateway, name string, dead bool) api.NextHop {
 		return api.NextHop{Gateway: netip.MustParseAddr(gateway), Interface: name, Dead: dead}

@@ -154,8 +154,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Addresses of one waypoint are told apart in the reasons below the table. A kind that can never be used at an address is a
-// detail, because another is ready.
+// The reasons below the table distinguish the addresses of one waypoint. A kind that can never be used at an address is
+// shown in the details only, because another one is ready.
 func TestWaypointWithSeveralAddresses(t *testing.T) {
 	at := netip.MustParseAddrPort
 	s := api.Status{Client: &api.Using{Waypoints: []api.Waypoint{
@@ -174,7 +174,7 @@ func TestWaypointWithSeveralAddresses(t *testing.T) {
 	}
 }
 
-// A waypoint's refusal is written once, though it holds for each kind.
+// A waypoint's refusal is written once, although it applies to each kind.
 func TestRefusalIsWrittenOnce(t *testing.T) {
 	const refused = "refused (destination-forbidden): 203.0.113.5:22 is not forwarded to"
 	rests := api.WaypointKind{Kind: "in-band", State: api.KindReady, Why: "rests towards 203.0.113.5:22: " + refused}
@@ -190,7 +190,7 @@ func TestRefusalIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// compare holds what was written against a golden file.
+// compare compares output with a golden file.
 func compare(t *testing.T, file, now string) {
 	t.Helper()
 	if *update {

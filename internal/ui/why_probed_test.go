@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// What probes found on a path is shown with its age, and without control characters.
+// The result of probing a path is shown with its age, and without control characters.
 func TestWhyProbed(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	to := netip.MustParseAddrPort("203.0.113.7:443")

@@ -14,7 +14,7 @@ import (
 	devtools "github.com/detour-collective/dcol/lab/browser"
 )
 
-// chromium is a browser whose errors end a test.
+// chromium is a browser. Its errors end the test.
 type chromium struct {
 	*devtools.Browser
 	t *testing.T
@@ -56,7 +56,7 @@ func (c *chromium) waitFor(what, condition string) {
 	})
 }
 
-// screenshot writes a picture to the folder that DCOL_SCREENSHOTS names, if it does.
+// screenshot writes a picture to the folder DCOL_SCREENSHOTS, if that is set.
 func (c *chromium) screenshot(name string) {
 	folder := os.Getenv("DCOL_SCREENSHOTS")
 	if folder == "" {
@@ -68,7 +68,7 @@ func (c *chromium) screenshot(name string) {
 }
 
 // findings returns what is wrong with the page as it is shown now: text without contrast (WCAG 2, 4.5:1), controls
-// without a name, missing landmarks, a page wider than the screen, and what was loaded from elsewhere.
+// without a name, missing landmarks, a page wider than the screen, and resources from other hosts.
 const findings = `(() => {
 	const found = [];
 	const parse = (c) => (c.match(/[\d.]+/g) || [0, 0, 0, 0]).map(Number);
@@ -131,7 +131,8 @@ func (l *cutListener) cut() {
 	l.conns = nil
 }
 
-// survivesCut checks that the page goes on when its connections are cut, and does not say that the agent does not answer.
+// survivesCut checks that the page continues after its connections were cut, and does not claim that the agent does not
+// answer.
 func (c *chromium) survivesCut(s *Server, l *cutListener) {
 	c.t.Helper()
 	c.eval(`(() => {
@@ -150,9 +151,9 @@ func (c *chromium) survivesCut(s *Server, l *cutListener) {
 	}
 }
 
-// takeAllStreams opens as many streams as are served at a time. One that the browser has left takes a place until the server
-// notices, which may be late: the browser opens a stream again by itself after a change of the host's network, and a request that is
-// on its way when the page is left is served all the same.
+// takeAllStreams opens mostStreams streams. A stream that the browser has left takes a place until the server notices
+// that, which may be late. The browser itself reopens its stream after a change of the host's network. A request that
+// is on its way when the page is left is served as well.
 func takeAllStreams(t *testing.T, b *http.Client, s *Server) (stops []func()) {
 	t.Helper()
 	waitFor(t, "all streams are taken", func() bool {
@@ -167,7 +168,8 @@ func takeAllStreams(t *testing.T, b *http.Client, s *Server) (stops []func()) {
 	return stops
 }
 
-// The page works in a browser: live, at desktop and phone width, light and dark, by keyboard, and for screen readers.
+// The page works in a browser: live, at desktop and phone width, in light and dark colours, by keyboard, and for screen
+// readers.
 func TestInBrowser(t *testing.T) {
 	c := startChromium(t)
 	agent := &fake{connections: 14}

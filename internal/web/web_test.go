@@ -31,7 +31,7 @@ type fake struct {
 	mu          sync.Mutex
 	asked       int
 	connections int
-	joined      int // members besides alice and bob
+	joined      int // number of members besides alice and bob
 	steered     []api.SteerRequest
 }
 
@@ -224,7 +224,7 @@ func TestOnlyLoopback(t *testing.T) {
 	}
 }
 
-// Without a session nothing is told, and an address that was used or is old begins none.
+// Without a session nothing is answered. An address that is old, or was already used, begins no session.
 func TestNoToken(t *testing.T) {
 	s := serve(t, &fake{})
 	for _, path := range []string{"/", "/app.js", "/api/stream", "/api/members", "/login", "/login?code=", "/login?code=guess", "/nothing"} {
@@ -269,7 +269,7 @@ func TestOldToken(t *testing.T) {
 	}
 }
 
-// The log is for root: an operator's session gets the page, but the log by no path.
+// Only root may read the attribution log. An operator's session gets the page, but the log by none of its paths.
 func TestOperatorsGetNoLog(t *testing.T) {
 	s := serve(t, &fake{})
 	for _, reader := range []Reader{{Log: true}, {}} {
@@ -292,8 +292,7 @@ func TestOperatorsGetNoLog(t *testing.T) {
 	}
 }
 
-// A page of another site that has its name lead to this host (DNS rebinding) gets nothing, though the browser has a
-// session.
+// A page of another site whose name leads to this host (DNS rebinding) gets nothing, even if the browser has a session.
 func TestForeignHost(t *testing.T) {
 	s := serve(t, &fake{})
 	b := loggedIn(t, s)
@@ -310,7 +309,7 @@ func TestForeignHost(t *testing.T) {
 	}
 }
 
-// What a page of another site sends is not done, though the browser has a session (CSRF).
+// Requests of another site's page are not carried out, even if the browser has a session (CSRF).
 func TestForeignOrigin(t *testing.T) {
 	agent := &fake{}
 	s := serve(t, agent)
@@ -362,7 +361,7 @@ func stream(t *testing.T, b *http.Client, s *Server) (*bufio.Reader, func()) {
 	return r, stop
 }
 
-// tryStream requests the stream of states, and returns the code of the answer.
+// tryStream requests the stream of states, and returns the status of the answer.
 func tryStream(t *testing.T, b *http.Client, s *Server) (*bufio.Reader, func(), int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -395,7 +394,7 @@ func next(t *testing.T, r *bufio.Reader) (m message, size int) {
 	}
 }
 
-// With very many connections the busiest are shown. The agent is asked only while somebody looks.
+// If there are very many connections, the busiest are shown. The agent is asked only while there are readers.
 func TestStream(t *testing.T) {
 	agent := &fake{connections: mostShown + 50}
 	s := serve(t, agent)
@@ -425,7 +424,7 @@ func TestStream(t *testing.T) {
 	waitFor(t, "the stream is closed", func() bool { return !s.hub.watched() })
 }
 
-// A browser that reads nothing delays no other, nothing is queued for it, and in the end it is given up.
+// A browser that does not read delays no other one. Nothing is queued for it, and after a while it is disconnected.
 func TestSlowReader(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

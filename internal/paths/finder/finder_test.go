@@ -10,11 +10,11 @@ import (
 	"github.com/detour-collective/dcol/internal/paths"
 )
 
-// network has so many routers side by side at each distance from 2 to its depth, then the destination. Each router has all those
-// of the next distance as next hops.
+// network has width routers at each distance from 2 to its depth, then the destination. The next hops of a router are
+// all routers at the next distance.
 type network struct {
 	width, depth, sent int
-	reply              paths.Reply // what all replies have
+	reply              paths.Reply // fields of all replies
 }
 
 func (n *network) Sent() int { return n.sent }
@@ -43,7 +43,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchWithoutEnoughProbes: what was found until the probes were used up is used.
+// TestSearchWithoutEnoughProbes: if the probes are used up, the paths found so far are returned.
 func TestSearchWithoutEnoughProbes(t *testing.T) {
 	n := &network{width: 60, depth: 4}
 	found, err := search(t.Context(), n, 4, 1)
@@ -55,7 +55,7 @@ func TestSearchWithoutEnoughProbes(t *testing.T) {
 	}
 }
 
-// TestSearchBehindNAT: ports mean nothing if a NAT changes them. One that changes addresses only leaves the choice to them.
+// TestSearchBehindNAT: ports are useless if a NAT changes them. A NAT that changes only addresses does no harm.
 func TestSearchBehindNAT(t *testing.T) {
 	n := &network{width: 3, depth: 2, reply: paths.Reply{Translated: true}}
 	if found, err := search(t.Context(), n, 2, 1); err != nil || len(found) != 2 {

@@ -27,8 +27,8 @@ func networkOf(t *testing.T, radix int, text string) *Network {
 	return n
 }
 
-// parallel returns two hosts behind two routers that so many links join. The gateways' addresses descend, so that their
-// order is not that of the file.
+// parallel returns two hosts behind two routers, which the given number of links join. The gateways' addresses descend,
+// so that their order differs from that in the file.
 func parallel(links int) string {
 	var b strings.Builder
 	b.WriteString(`{"nodes": [{"id": "c", "host": true}, {"id": "r1"}, {"id": "r2"}, {"id": "s", "host": true}], "links": [
@@ -52,8 +52,8 @@ var ports = func() (all []uint16) {
 	return all
 }()
 
-// TestPathIsTheRouters: the path of each flow is the one that the routers' own function chooses, at the time to live at
-// which they receive it, in both directions and both versions of IP.
+// TestPathIsTheRouters: the path of each flow is the one that the routers' function chooses, with the time to live at
+// which packets arrive there, in both directions and both versions of IP.
 func TestPathIsTheRouters(t *testing.T) {
 	const links, radix = 7, 8
 	n := networkOf(t, radix, parallel(links))
@@ -70,7 +70,7 @@ func TestPathIsTheRouters(t *testing.T) {
 				u := cflb.Flow(dir.Source.Addr(), dir.Destination.Addr(), dir.Protocol)
 				r := cflb.Router{Scheme: s, ID: cflb.RouterID([]string{"r1", "r2"}[i])}
 				next := r.Next(cflb.OfPorts(dir.Source.Port(), dir.Destination.Port()), u, 64, links)
-				want := 2 * (2 + links - 1 - next) // ascending gateways are descending links
+				want := 2 * (2 + links - 1 - next) // gateways ascend where links descend
 				if i == 1 {
 					want++
 				}
@@ -89,7 +89,7 @@ func TestPathIsTheRouters(t *testing.T) {
 	}
 }
 
-// TestWays: each port is on the way that its path has, and all ways there are come up.
+// TestWays: each port belongs to the way that its path is part of, and all ways are found.
 func TestWays(t *testing.T) {
 	n := networkOf(t, 4, parallel(3))
 	f := flow("10.0.1.1:0", "10.0.2.1:443")
@@ -124,8 +124,8 @@ const detoured = `{"nodes": [{"id": "c", "host": true}, {"id": "r1"}, {"id": "r2
 	{"source": "r2", "target": "r3", "source_addresses": ["10.2.2.1"], "target_addresses": ["10.2.2.2"]},
 	{"source": "s", "target": "r3", "source_addresses": ["10.0.2.1"], "target_addresses": ["10.0.2.2"]}]}`
 
-// TestDetours: one source port leads along both legs of a detour, as the routers choose at the time to live that the waypoint
-// leaves of a packet. What comes out of a tunnel has passed the waypoint only.
+// TestDetours: one source port leads along both legs of a detour. Routers of the second leg see the time to live that
+// is left at the waypoint. Packets from a tunnel have passed only the waypoint.
 func TestDetours(t *testing.T) {
 	n := networkOf(t, 2, detoured)
 	s := cflbtest.Scheme(t, cflb.Speck, 2)
@@ -140,7 +140,7 @@ func TestDetours(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		detour      Detour
-		ttl         uint8 // at r2, towards the server
+		ttl         uint8 // that r2 sees, towards the server
 		want        int
 		there, back []string
 	}{
@@ -177,7 +177,7 @@ func TestDetours(t *testing.T) {
 	}
 }
 
-// TestInterfaces: packets to an address of an interface go over its link, and from it as well.
+// TestInterfaces: packets to and from an address of an interface use its link.
 func TestInterfaces(t *testing.T) {
 	n := networkOf(t, 2, `{"nodes": [{"id": "c", "host": true}, {"id": "r"}, {"id": 7, "host": true, "addresses": ["10.9.9.9"]}], "edges": [
 		{"source": "c", "target": "r", "source_addresses": ["10.0.1.1"]},
@@ -194,7 +194,7 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// TestBadQuestions: what cannot be answered is an error that names the reason.
+// TestBadQuestions: for flows without a computable path, the error names the reason.
 func TestBadQuestions(t *testing.T) {
 	n := networkOf(t, 4, parallel(3))
 	for _, tc := range []struct {
@@ -225,8 +225,8 @@ func TestBadQuestions(t *testing.T) {
 	}
 }
 
-// TestWrongRadixAtOneRouter: ports that are computed for the network lead elsewhere behind a router with another radix,
-// but always to the destination.
+// TestWrongRadixAtOneRouter: if one router has another radix, computed ports lead along other paths, but always to the
+// destination.
 func TestWrongRadixAtOneRouter(t *testing.T) {
 	n := networkOf(t, 4, parallel(3))
 	f := flow("10.0.1.1:0", "10.0.2.1:443")
@@ -263,7 +263,7 @@ func TestAddressesTwice(t *testing.T) {
 	}
 }
 
-// TestRenewed: links keep their numbers when others are added before them or removed.
+// TestRenewed: links keep their numbers if others are added before them or removed.
 func TestRenewed(t *testing.T) {
 	before := networkOf(t, 4, parallel(3))
 	f := flow("10.0.1.1:61000", "10.0.2.1:443")

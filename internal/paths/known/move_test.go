@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestRelieved: a new flow that finds only a crowded link has another host's flow moved off it, once, if that hears of it and
-// has an emptier way. The host gets the new way when it asks again.
+// TestRelieved: if a new flow finds only a crowded link, another host's flow is moved off it, once. That host must hear
+// of moves and have an emptier way. It gets the new way when it asks again.
 func TestRelieved(t *testing.T) {
 	old := Asked{Host: "alice", Key: "a", Ways: [][]int{{0, 1, 9}, {0, 2, 8}}, Wanted: 1, Moves: true}
 	fresh := Asked{Host: "bob", Key: "b", Ways: [][]int{{3, 1, 7}}, Wanted: 1, Moves: true}
@@ -17,7 +17,7 @@ func TestRelieved(t *testing.T) {
 	yes, no := func(string) bool { return true }, func(string) bool { return false }
 	for name, tc := range map[string]struct {
 		old    Asked
-		others int // flows on the other way
+		others int // number of flows on the other way
 		hears  func(string) bool
 		moved  bool
 	}{
@@ -54,7 +54,7 @@ func TestRelieved(t *testing.T) {
 	}
 }
 
-// TestMovesAreFew: each new flow has at most one other moved, and none that was moved within the last seconds.
+// TestMovesAreFew: for each new flow at most one other is moved, and no flow that was moved a few seconds before.
 func TestMovesAreFew(t *testing.T) {
 	s, until := NewScheduler(), start.Add(10*time.Minute)
 	fill := func(link, flows int) {
@@ -87,7 +87,7 @@ func TestMovesAreFew(t *testing.T) {
 	}
 }
 
-// TestChanged names the keys with direct flows on links that are gone, each time.
+// TestChanged: each change returns the keys with direct flows on links that do not exist any more.
 func TestChanged(t *testing.T) {
 	s, until := NewScheduler(), start.Add(10*time.Minute)
 	for key, moves := range map[string]bool{"direct": true, "detour": false} {

@@ -11,12 +11,13 @@ import (
 
 var start = time.Unix(1000, 0)
 
-// place places flows for ten minutes.
+// place places flows for a lease of ten minutes.
 func place(s *Scheduler, key string, ways [][]int, wanted int, now time.Time) []int {
 	return s.Place(key, ways, wanted, now, now.Add(10*time.Minute))
 }
 
-// TestElephantsOnLeastUsedLinks: each flow takes the way with the emptiest of its own links, although all share one.
+// TestElephantsOnLeastUsedLinks: each flow takes the way whose own links have the fewest flows, although all ways share
+// one link.
 func TestElephantsOnLeastUsedLinks(t *testing.T) {
 	s := NewScheduler()
 	ways := [][]int{{0, 1}, {0, 2}, {0, 3}, {0, 4}}
@@ -37,7 +38,8 @@ func TestElephantsOnLeastUsedLinks(t *testing.T) {
 	}
 }
 
-// TestPlacesStay: who asks again keeps its ways, also in another order, and gets another for one that is gone.
+// TestPlacesStay: a host that asks again keeps its ways, even if they are listed in another order. It gets another way
+// for one that does not exist any more.
 func TestPlacesStay(t *testing.T) {
 	s := NewScheduler()
 	place(s, "other", [][]int{{1}}, 1, start)
@@ -54,8 +56,8 @@ func TestPlacesStay(t *testing.T) {
 	}
 }
 
-// TestPlacedTogether: the first flow would take the way that the second needs, if they were placed one after the other. A flow from
-// before stays, and counts.
+// TestPlacedTogether: placed one after the other, the first flow would take the way that the second needs. An older
+// flow stays, and counts.
 func TestPlacedTogether(t *testing.T) {
 	first, second := Asked{Key: "a", Ways: [][]int{{1}, {2}}, Wanted: 1}, Asked{Key: "b", Ways: [][]int{{1}}, Wanted: 1}
 	s := NewScheduler()
@@ -73,8 +75,9 @@ func TestPlacedTogether(t *testing.T) {
 	}
 }
 
-// TestMovedWhenAskedAgain: a host that asks again some minutes later gets an emptier way in place of a crowded one, or one that is as
-// crowded, if it moves living flows, and if its flows may gain by that: not if all links are as full, or one that its ways share.
+// TestMovedWhenAskedAgain: if a host asks again some minutes later, and moves open flows, it gets an emptier or equally
+// crowded way instead of a crowded one. It keeps its way if its flows cannot gain: all links are equally full, or its
+// ways share the fullest one.
 func TestMovedWhenAskedAgain(t *testing.T) {
 	one := Asked{Key: "a", Ways: [][]int{{0, 1}, {0, 2}, {0, 3}}, Wanted: 1, Moves: true}
 	settled, two, longer, alias := one, one, one, one
@@ -83,7 +86,7 @@ func TestMovedWhenAskedAgain(t *testing.T) {
 	alias.Ways = [][]int{{0, 1, 4}, {0, 1, 4}, {0, 2, 5}}
 	for name, tc := range map[string]struct {
 		asked  Asked
-		others []int // link of each flow of others
+		others []int // the links of other flows
 		after  time.Duration
 		want   []int
 	}{
@@ -106,7 +109,7 @@ func TestMovedWhenAskedAgain(t *testing.T) {
 		for i, link := range tc.others {
 			place(s, fmt.Sprint(i), [][]int{{link}}, 1, start)
 		}
-		for range 2 { // a request that is repeated changes nothing
+		for range 2 { // repeating a request changes nothing
 			if got := again(tc.after); !slices.Equal(got, tc.want) {
 				t.Errorf("%s: %v, not %v", name, got, tc.want)
 			}
@@ -114,7 +117,7 @@ func TestMovedWhenAskedAgain(t *testing.T) {
 	}
 }
 
-// TestLeasesEnd: flows are counted until their time, and not after it.
+// TestLeasesEnd: flows count until their lease ends, and not longer.
 func TestLeasesEnd(t *testing.T) {
 	s := NewScheduler()
 	place(s, "a", [][]int{{1}}, 1, start)
@@ -126,7 +129,7 @@ func TestLeasesEnd(t *testing.T) {
 	}
 }
 
-// TestWaysAlike: of two ways over the same links, a host keeps each once.
+// TestWaysAlike: a host keeps both of two ways over the same links.
 func TestWaysAlike(t *testing.T) {
 	s := NewScheduler()
 	place(s, "a", [][]int{{0}, {0}}, 2, start)
@@ -139,7 +142,7 @@ func TestWaysAlike(t *testing.T) {
 	}
 }
 
-// TestLoadIsExact: after any requests, the load of each link is the number of flows that hold it.
+// TestLoadIsExact: after any sequence of requests, the load of each link is the number of flows on it.
 func TestLoadIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, now := NewScheduler(), start

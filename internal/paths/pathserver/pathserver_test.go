@@ -34,7 +34,7 @@ const graph = `{"nodes": [{"id": "c", "host": true}, {"id": "r1"}, {"id": "r2"},
 	{"source": "r1", "target": "r2", "source_addresses": ["10.1.2.1"], "target_addresses": ["10.1.2.2"]},
 	{"source": "w", "target": "r2", "source_addresses": ["10.0.3.1"]}]}`
 
-// bed has a path server at a port of this host, whose clock tests move.
+// bed is a path server at a port of this host. Tests set its clock.
 type bed struct {
 	*testing.T
 	ca   *collective.CA
@@ -43,11 +43,11 @@ type bed struct {
 	server  *Server
 	network *known.Network
 
-	now  atomic.Int64 // seconds
+	now  atomic.Int64 // in seconds
 	stop func()
 }
 
-// networkOf returns the network of a graph, which is that of another before or new.
+// networkOf returns the network of a graph. If before is not nil, the network is its renewal.
 func networkOf(t *testing.T, text string, before *known.Network) *known.Network {
 	t.Helper()
 	g, err := topology.ReadGraph(strings.NewReader(text))
@@ -150,8 +150,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestDetours: a detour's ports lead along both of its legs, a tunnel's along that behind the waypoint, and each counts as
-// flows of its own.
+// TestDetours: a detour's ports lead along both of its legs, and a tunnel's ports along the leg after the waypoint.
+// Each of these counts as a separate flow.
 func TestDetours(t *testing.T) {
 	b := newBed(t)
 	c := b.client("alice")
@@ -175,8 +175,9 @@ func TestDetours(t *testing.T) {
 	}
 }
 
-// TestReplace: when a link is down, a host keeps the path that is left, and another that asks gets this one only. When the
-// link is up again, and others were listed before it, the first host keeps its path and gets the second again.
+// TestReplace: when a link goes down, a host keeps its remaining path, and another host gets only that path. When the
+// link is up again, with other links before it in the list, the first host keeps its path and gets the second one
+// again.
 func TestReplace(t *testing.T) {
 	b := newBed(t)
 	c := b.client("alice")
@@ -202,7 +203,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestBadRequests: what is wrong is refused with a reason, and the server goes on.
+// TestBadRequests: wrong requests are refused with a reason, and the server continues.
 func TestBadRequests(t *testing.T) {
 	b := newBed(t)
 	c := b.client("alice")
@@ -242,7 +243,8 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestStrangers: who is no member, or none any more, gets no answer, and a server of another name is not asked.
+// TestStrangers: somebody who is not a member, or not any more, gets no answer. A client sends nothing to a server with
+// another name.
 func TestStrangers(t *testing.T) {
 	b := newBed(t)
 	other := newBed(t)
@@ -268,7 +270,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestIdleStrangersKeepNobodyOut: connections without a handshake, however many, do not take the members' places.
+// TestIdleStrangersKeepNobodyOut: any number of connections without a handshake leaves room for members.
 func TestIdleStrangersKeepNobodyOut(t *testing.T) {
 	b := newBed(t)
 	for range limits.PerSource + 10 {
@@ -285,7 +287,7 @@ func TestIdleStrangersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// TestExpelledIsNotAnswered: a connection from before gives nobody an answer who is no member any more.
+// TestExpelledIsNotAnswered: a former member gets no answer even on an older connection.
 func TestExpelledIsNotAnswered(t *testing.T) {
 	b := newBed(t)
 	id := b.identity("alice")
@@ -318,7 +320,7 @@ func TestExpelledIsNotAnswered(t *testing.T) {
 	}
 }
 
-// TestBadAnswers: a server that answers with more than was asked for, or with what no port is, is not believed.
+// TestBadAnswers: a client rejects answers with more than it requested, or with invalid ports.
 func TestBadAnswers(t *testing.T) {
 	few := []Placed{{Ports: []uint16{61000, 61001}}, {Ports: []uint16{61002}}}
 	for name, tc := range map[string]struct {
@@ -340,10 +342,10 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// unserved returns a server without a network, which places what join and reserve are given.
+// unserved returns a server without a network. It can place only the ways that are passed to join and reserve.
 func unserved() *Server { return New(nil, nil, time.Now, slog.New(slog.DiscardHandler)) }
 
-// TestOneMemberCannotTakeAll: one member's flows are bounded until their time is over.
+// TestOneMemberCannotTakeAll: the number of one member's flows is limited until their leases end.
 func TestOneMemberCannotTakeAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := unserved()
@@ -374,8 +376,8 @@ func TestOneMemberCannotTakeAll(t *testing.T) {
 	})
 }
 
-// TestPlacedTogether: requests that come within a moment are placed together, and those after it are not. The first would take
-// the link that the second needs.
+// TestPlacedTogether: requests that arrive within gatherTime are placed together, but not later ones. Placed alone, the
+// first would take the link that the second needs.
 func TestPlacedTogether(t *testing.T) {
 	for after, want := range map[time.Duration][]int{gatherTime - 1: {1, 0}, gatherTime + 1: {0, 0}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -399,8 +401,8 @@ func TestPlacedTogether(t *testing.T) {
 	}
 }
 
-// TestToldOfMoves: a member whose flow is moved for another's is told, and gets the new path when it asks again. A member that has no
-// request open keeps its path.
+// TestToldOfMoves: a member is told when its flow is moved because of another's, and gets the new path when it asks
+// again. A member without an open request keeps its path.
 func TestToldOfMoves(t *testing.T) {
 	for _, hears := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -445,7 +447,8 @@ func TestToldOfMoves(t *testing.T) {
 	}
 }
 
-// TestRequestsForMovesEnd: a request for moves ends after its time, when the member is gone, and when it has another one.
+// TestRequestsForMovesEnd: a MovedRequest ends after movedTime, when the member disconnects, and when the member sends
+// another one.
 func TestRequestsForMovesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := unserved()
@@ -494,7 +497,7 @@ func (l oneConn) Accept() (net.Conn, error) {
 func (l oneConn) Close() error   { return nil }
 func (l oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestRequestsStayOpen: a request for moves outlives the time limits of other requests.
+// TestRequestsStayOpen: a MovedRequest may last longer than other requests.
 func TestRequestsStayOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := unserved().web(open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -510,7 +513,7 @@ func TestRequestsStayOpen(t *testing.T) {
 		l := oneConn{make(chan net.Conn, 1)}
 		l.conns <- server
 		close(l.conns)
-		_ = h.Serve(l) // returns when there are no more connections
+		_ = h.Serve(l) // returns after the only connection
 		if _, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: controller\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
 			t.Fatal(err)
 		}
@@ -521,7 +524,7 @@ func TestRequestsStayOpen(t *testing.T) {
 	})
 }
 
-// TestToldOfLostLinks: a member with a flow on a link that goes down is told over its connection, and gets another path.
+// TestToldOfLostLinks: a member with a flow on a link that goes down is told, and gets another path.
 func TestToldOfLostLinks(t *testing.T) {
 	b := newBed(t)
 	c := b.client("alice")
@@ -543,7 +546,7 @@ func TestToldOfLostLinks(t *testing.T) {
 		hears = b.server.hearing["alice"] != nil
 		b.server.mu.Unlock()
 	}
-	for _, address := range []string{"10.1.1.1", "10.1.2.1"} { // the path there and back may take both
+	for _, address := range []string{"10.1.1.1", "10.1.2.1"} { // the paths there and back may use different links
 		link := `{"source": "r1", "target": "r2", "source_addresses": ["` + address + `"]`
 		b.network = networkOf(t, strings.Replace(graph, link, link+`, "down": true`, 1), b.network)
 		b.server.Replace(b.network)
@@ -556,7 +559,7 @@ func TestToldOfLostLinks(t *testing.T) {
 	}
 }
 
-// TestServerGone: a request fails soon, with the server's name.
+// TestServerGone: a request without a server fails soon, with the server's name in the error.
 func TestServerGone(t *testing.T) {
 	b := newBed(t)
 	c := b.client("alice")

@@ -68,7 +68,7 @@ The connection from port 40000 shares its path with probes from:
   61002  a b d
 `
 
-// TestMeasured shows loss and round trips of each path, and who shares a session's.
+// TestMeasured checks the output of loss and round trips for each path, and of probes that share a session's path.
 func TestMeasured(t *testing.T) {
 	r := report()
 	r.Distinct[0].Quality = &paths.Quality{Sent: 20, Lost: 1, Least: time.Millisecond, Median: 2 * time.Millisecond, Most: 30 * time.Millisecond}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestNodeLink: a graph of NetworkX is read like a list of links; hosts forward nothing.
+// TestNodeLink: reading a graph of NetworkX gives the same as a list of links, except that hosts do not forward.
 func TestNodeLink(t *testing.T) {
 	n := read(t, `{"directed": false, "multigraph": true, "graph": {"name": "a diamond"},
 		"nodes": [{"id": 1, "host": true}, {"id": "a"}, {"id": "b", "host": true}, {"id": "c"}, {"id": 2, "host": true}],

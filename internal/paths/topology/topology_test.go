@@ -19,7 +19,7 @@ func read(t *testing.T, text string) *Network {
 func TestDiamond(t *testing.T) {
 	n := read(t, "# a diamond\ns a\ns b\ns c\na d\nb d 1\nc d 2\n\nd e\n")
 	c := n.Calibrate(32, []int{n.Node("s"), n.Node("e")})
-	// From s to e two of three ways are shortest. Likewise back.
+	// From s to e, two of three ways are shortest, and likewise from e to s.
 	if c.Pairs != 2 || c.Paths[2] != 2 || c.Radix != 2 || c.Hops != 3 || c.Length != 32 || c.Needed != 3 {
 		t.Errorf("%+v", c)
 	}
@@ -28,7 +28,7 @@ func TestDiamond(t *testing.T) {
 	}
 }
 
-// chain returns diamonds of a width in a row.
+// chain returns diamonds of the given width in a row.
 func chain(diamonds, width int) string {
 	var b strings.Builder
 	for i := range diamonds {
@@ -39,7 +39,7 @@ func chain(diamonds, width int) string {
 	return b.String()
 }
 
-// TestUncontrollablePairs: with radix 16, 32 bits have 8 positions. Balancing routers 8 hops apart collide.
+// TestUncontrollablePairs: with radix 16, 32 bits have 8 positions, so balancing routers 8 hops apart share one.
 func TestUncontrollablePairs(t *testing.T) {
 	n := read(t, chain(5, 16)) // ten hops
 	c := n.Calibrate(32, []int{n.Node("n0"), n.Node("n5")})
@@ -49,7 +49,7 @@ func TestUncontrollablePairs(t *testing.T) {
 	if c = n.Calibrate(48, []int{n.Node("n0"), n.Node("n5")}); c.Uncontrolled != 0 || c.Length != 12 {
 		t.Errorf("with 48 bits: %+v", c)
 	}
-	n = read(t, chain(4, 16)) // eight hops: the last balancing router is six behind the first
+	n = read(t, chain(4, 16)) // eight hops: the last balancing router is six hops after the first
 	if c = n.Calibrate(32, []int{n.Node("n0"), n.Node("n4")}); c.Uncontrolled != 0 {
 		t.Errorf("eight hops: %+v", c)
 	}

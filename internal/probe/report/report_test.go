@@ -64,7 +64,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// A summary of nothing, or of failures only, is written, too.
+// A summary without any values can be written as well.
 func TestNothing(t *testing.T) {
 	for _, list := range [][]probe.Record{nil, records()[14:16]} {
 		s := Summarise(list, 0, 0)
