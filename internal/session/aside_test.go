@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// A stream beside the messages carries bytes both ways, from a member that is known by its certificate.
+// A stream beside the messages carries bytes in both directions. The server knows the member by its certificate.
 func TestAside(t *testing.T) {
 	a := newAuthority(t)
 	ended := make(chan error, 1)
@@ -38,7 +38,7 @@ func TestAside(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	// Work for a client that goes away ends.
+	// Serving a stream ends when the client disconnects.
 	s = openAside(t, alice, w)
 	if _, err := s.Write([]byte("stay")); err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestAside(t *testing.T) {
 	if err := s.CloseWrite(); err != nil {
 		t.Error(err)
 	}
-	if _, err := io.ReadFull(s, make([]byte, 1)); err != nil { // the work has begun
+	if _, err := io.ReadFull(s, make([]byte, 1)); err != nil { // serving has begun
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

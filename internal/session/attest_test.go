@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// The handler is given proof that convinces somebody who has the collective's roots alone.
+// The handler gets a proof that anybody can verify with the collective's roots.
 func TestSessionsAreProven(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -57,7 +57,7 @@ func TestSessionsAreProven(t *testing.T) {
 	}
 }
 
-// Nothing is granted, and the handler hears nothing, before a good statement on this very session.
+// Without a valid statement on this very session, nothing is granted, and the handler is told nothing.
 func TestSessionsWithoutProof(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -71,7 +71,7 @@ func TestSessionsWithoutProof(t *testing.T) {
 	as := func(change func(*wire.Statement)) func(*outgoing) wire.Message {
 		return func(o *outgoing) wire.Message { return signed(o, alice, change) }
 	}
-	var earlier wire.Attestation // of a session before
+	var earlier wire.Attestation // of an earlier session
 	for name, first := range map[string]func(*outgoing) wire.Message{
 		"request":          func(*outgoing) wire.Message { return request(1) },
 		"ping":             func(*outgoing) wire.Message { return wire.Ping{ID: 1} },

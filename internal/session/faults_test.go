@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// Each waypoint that cannot be used is told apart, in words with a mend, and asking it fails at once.
+// Each reason why a waypoint cannot be used has its own problem, with a mend in its text. Requests fail at once.
 func TestUnusableWaypoints(t *testing.T) {
 	tests := map[string]struct {
 		start func(t *testing.T, a *authority) netip.AddrPort
@@ -51,7 +51,7 @@ func TestUnusableWaypoints(t *testing.T) {
 			const left = 2 * time.Second
 			id := load(t, a.files(collective.Request{Name: "bob", NotBefore: time.Now().Add(-time.Hour), Validity: time.Hour + left}))
 			w := startServer(t, served{Identity: id})
-			time.Sleep(left + time.Second) // certificates count in whole seconds
+			time.Sleep(left + time.Second) // certificates have times in whole seconds
 			return w.at
 		}, Expired, []string{"is not valid now", "dcol ca issue --reissue bob", "clock"}},
 		"other protocol": {func(t *testing.T, a *authority) netip.AddrPort {
@@ -103,7 +103,7 @@ func TestUnusableWaypoints(t *testing.T) {
 	}
 }
 
-// rawServer is a waypoint that does on each session's stream what serve does, and then nothing.
+// rawServer is a waypoint that calls serve for each session's stream, and does nothing afterwards.
 func rawServer(t *testing.T, id *collective.Identity, protocol string, serve func(*quic.Stream)) netip.AddrPort {
 	t.Helper()
 	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -157,7 +157,7 @@ func TestRevokedBefore(t *testing.T) {
 	if up, _ := g.counts(); up != 0 {
 		t.Error("a revoked member had a session")
 	}
-	// Once the list has come to alice too, she knows by herself.
+	// When alice has received the list as well, she notices the revocation herself.
 	put(t, a.ca.CRLFile(), aliceFiles.CRL)
 	m.NetworkChanged()
 	if p := m.awaitProblem(OwnIdentity); !strings.Contains(p.Error(), aliceFiles.Certificate) {
@@ -165,7 +165,7 @@ func TestRevokedBefore(t *testing.T) {
 	}
 }
 
-// Both sides end a running session when the list that names the other arrives.
+// Both sides end an open session when they receive a list that revokes the other.
 func TestRevokedDuring(t *testing.T) {
 	for _, who := range []string{"client", "waypoint"} {
 		t.Run(who, func(t *testing.T) {
@@ -202,11 +202,11 @@ func TestExpiredDuring(t *testing.T) {
 	w := startServer(t, served{Identity: a.identity("bob")})
 	m := startClient(t, load(t, files), "bob", w.at)
 	m.awaitUp()
-	// Whether the waypoint says so or we notice first, it is our own certificate.
+	// The problem is our own certificate, whether the waypoint or we notice it first.
 	if p := m.awaitProblem(OwnIdentity); !strings.Contains(p.Error(), "dcol ca issue --reissue") {
 		t.Error(p)
 	}
-	// A new one is taken without a restart.
+	// A new certificate is used without a restart.
 	renewed := a.files(collective.Request{Name: "alice"})
 	put(t, renewed.Key, files.Key)
 	put(t, renewed.Certificate, files.Certificate)
@@ -230,7 +230,7 @@ func TestStopAndStart(t *testing.T) {
 	m.mustMap("203.0.113.5:443")
 }
 
-// A waypoint that crashed says no goodbye; when it runs again it resets the sessions it does not know.
+// A crashed waypoint closes no sessions. When it runs again, it resets sessions that it does not know.
 func TestCrashAndRestart(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

@@ -25,7 +25,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 type authority struct {
 	t  testing.TB
 	ca *collective.CA
-	mu sync.Mutex // while a member's files, issued under one name, are copied
+	mu sync.Mutex // held while the files of a member, which have fixed names, are copied
 }
 
 func newAuthority(t testing.TB) *authority {
@@ -37,7 +37,7 @@ func newAuthority(t testing.TB) *authority {
 	return &authority{t: t, ca: ca}
 }
 
-// files issues an identity and gives it a directory of its own, as on its host.
+// files issues an identity, and puts it into a directory of its own, as on its host.
 func (a *authority) files(r collective.Request) collective.Files {
 	a.t.Helper()
 	if r.Validity == 0 {
@@ -90,20 +90,20 @@ func put(t testing.TB, from, to string) {
 	}
 }
 
-// granter grants the proposed port, to everyone.
+// granter grants everyone the proposed port.
 type granter struct {
 	mu   sync.Mutex
 	up   []Peer
 	down []Peer
-	// decide, if there, decides.
+	// decide, if not nil, decides instead.
 	decide func(context.Context, Peer, wire.MapRequest) (wire.MapGrant, *wire.Refusal)
-	// tunnel, if there, decides about tunnels; else everyone gets one.
+	// tunnel, if not nil, decides about tunnels. Otherwise everyone gets one.
 	tunnel func(context.Context, Peer, wire.TunnelRequest) (wire.TunnelGrant, *wire.Refusal)
 	aside  func(context.Context, Peer, Stream)
 	moves  [][2]Peer
 	closed *Closed
 	loaded Load
-	offers []wire.Kind // nil: mappings
+	offers []wire.Kind // nil: mappings only
 }
 
 func (g *granter) SessionUp(p Peer)   { g.mu.Lock(); g.up = append(g.up, p); g.mu.Unlock() }
@@ -157,11 +157,11 @@ type waypoint struct {
 	*Server
 	at   netip.AddrPort
 	stop func()
-	// crash is the end of a process: no goodbye to anyone.
+	// crash ends the server without telling anyone.
 	crash func()
 }
 
-// live are those at the other ends of the sessions, the oldest first.
+// live returns the peers of the open sessions, the oldest first.
 func (w *waypoint) live() (peers []Peer) {
 	for _, l := range w.registry.all() {
 		peers = append(peers, l.peer())
@@ -169,7 +169,7 @@ func (w *waypoint) live() (peers []Peer) {
 	return peers
 }
 
-// served is what startServer needs; all but Identity may be left out.
+// served configures startServer. Only Identity is required.
 type served struct {
 	Listen   string
 	Identity *collective.Identity
@@ -226,7 +226,7 @@ func startServer(t testing.TB, config served) *waypoint {
 	return w
 }
 
-// member is a running client whose changes can be waited for.
+// member is a running client with a queue of its changes.
 type member struct {
 	*Client
 	t       testing.TB
@@ -247,7 +247,7 @@ func startClientOf(t testing.TB, config ClientConfig) *member {
 	return m
 }
 
-// await returns the first change that fits.
+// await returns the first change for which fits is true.
 func (m *member) await(what string, fits func(State) bool) State {
 	m.t.Helper()
 	deadline := time.After(20 * time.Second)
@@ -289,7 +289,7 @@ func (m *member) mustMap(server string) Grant {
 	return g
 }
 
-// silent is a UDP socket that answers what answer returns, if anything.
+// silent is a UDP socket that answers only if answer returns something.
 func silent(t testing.TB, answer func(datagram []byte) []byte) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

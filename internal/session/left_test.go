@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// A host that is without a network for longer than its session lives comes back with another one, from
-// elsewhere. The waypoint hears where it no longer is, after it knows that the old session has ended.
+// A host is without a network for longer than its session lives, and then has another address. The waypoint is told of
+// the earlier address, after it has noticed the end of the earlier session.
 func TestBrokenSessionIsLeft(t *testing.T) {
 	t.Parallel()
 	elsewhere := netip.MustParseAddr("127.0.0.9")
@@ -32,12 +32,12 @@ func TestBrokenSessionIsLeft(t *testing.T) {
 			r := startRelay(t, w.at)
 			m := startClient(t, a.identity("alice"), "bob", r.at)
 			m.awaitUp()
-			time.Sleep(pingEvery + 500*time.Millisecond) // a pong says that the waypoint knows all that was said
+			time.Sleep(pingEvery + 500*time.Millisecond) // after a pong, the waypoint has received everything before it
 			r.cut.Store(true)
 			m.awaitProblem(Lost)
-			time.Sleep(100 * time.Millisecond) // what it said last is lost too
+			time.Sleep(100 * time.Millisecond) // its last messages are lost as well
 			back, lines := test.back, len(test.want)-1
-			if !back.IsValid() { // the waypoint has noticed by itself before
+			if !back.IsValid() { // the waypoint has noticed it before
 				back = elsewhere
 				j.await(t, 2)
 			}
@@ -54,7 +54,7 @@ func TestBrokenSessionIsLeft(t *testing.T) {
 	}
 }
 
-// await waits until there are so many lines.
+// await waits until the journal has n lines.
 func (j *journal) await(t *testing.T, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(idleTimeout + 10*time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -70,8 +70,8 @@ func (j *journal) await(t *testing.T, n int) {
 	}
 }
 
-// Where a session was before is said once, as every time is work for the waypoint; and a member ends no
-// sessions but its own.
+// The earlier address is sent only once, because it causes work for the waypoint. A member can end only its own
+// sessions.
 func TestLeftIsBounded(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

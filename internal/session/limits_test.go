@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// rawClient is a member that says what it likes, once it has said that the session is its own.
+// rawClient is a member that can send anything, after its statement on the session.
 func rawClient(t testing.TB, id *collective.Identity, at netip.AddrPort) *outgoing {
 	t.Helper()
 	o := greetedClient(t, id, at)
@@ -23,7 +23,7 @@ func rawClient(t testing.TB, id *collective.Identity, at netip.AddrPort) *outgoi
 	return o
 }
 
-// greetedClient is one that has not said so yet.
+// greetedClient is a member that has not sent its statement.
 func greetedClient(t testing.TB, id *collective.Identity, at netip.AddrPort) *outgoing {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -107,7 +107,7 @@ func TestFloodIsRefused(t *testing.T) {
 	if got := count(rawClient(t, alice, w.at), 30); got != 20 {
 		t.Errorf("%d of 30 granted, want 20", got)
 	}
-	// Another session of the same member has no allowance of its own; another member has.
+	// Another session of the same member shares its allowance. Another member has its own.
 	if got := count(rawClient(t, alice, w.at), 5); got != 0 {
 		t.Errorf("%d granted to the member's next session", got)
 	}
@@ -142,7 +142,7 @@ func TestOutstandingIsBounded(t *testing.T) {
 		}
 		busy[m.ID] = true
 	}
-	// What waits holds nothing else up.
+	// A waiting request does not delay other messages.
 	o.say(t, wire.Ping{ID: 99})
 	if m, ok := o.hear(t).(wire.Pong); !ok || m.ID != 99 || m.Observed.Addr() != netip.MustParseAddr("127.0.0.1") {
 		t.Fatalf("heard %+v", m)
@@ -211,7 +211,7 @@ func TestWhatIsNotUnderstood(t *testing.T) {
 	o.closedWith(t, closeProtocol)
 }
 
-// A client that greets wrongly, or not, is sent away and never counted as a session.
+// A client that sends a wrong greeting, or none, is disconnected and never counts as a session.
 func TestGreetings(t *testing.T) {
 	a := newAuthority(t)
 	alice := a.identity("alice")
@@ -255,7 +255,7 @@ func TestGreetings(t *testing.T) {
 	}
 }
 
-// A client that asks and never reads is sent away; it must not fill the waypoint's memory.
+// A client that sends requests and never reads is disconnected, because it must not fill the waypoint's memory.
 func TestClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -280,7 +280,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// A waypoint that takes long for one request answers the others, and who asked can stop waiting.
+// A waypoint that is slow with one request answers the others. The client can stop waiting for it.
 func TestSlowWaypoint(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -301,7 +301,7 @@ func TestSlowWaypoint(t *testing.T) {
 	m.mustMap("203.0.113.5:443")
 }
 
-// Whatever the handler answers, the request gets an answer and the session lives.
+// Whatever the handler returns, the request is answered and the session continues.
 func TestHandlerAnswers(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -325,13 +325,13 @@ func TestHandlerAnswers(t *testing.T) {
 	if _, err := m.mapping("203.0.113.5:1"); !errors.Is(err, &wire.Refusal{Code: wire.Internal}) {
 		t.Errorf("a grant of nothing: %v", err)
 	}
-	// The handler cannot give a client another address than its session's.
+	// The handler cannot grant to another address than the session's.
 	if g := m.mustMap("203.0.113.5:80"); g.Client != w.at.Addr() || g.Port != 7 {
 		t.Errorf("granted %+v", g)
 	}
 }
 
-// Above the free rate handshakes prove their address first, and come up all the same.
+// At a high rate of handshakes, clients must prove their addresses first, and succeed all the same.
 func TestManyHandshakes(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

@@ -87,7 +87,7 @@ func TestDepartures(t *testing.T) {
 	}
 }
 
-// Every packet is counted once at most, and what is open is bounded.
+// Each packet counts at most once, and the number of open ones is bounded.
 func TestDeparturesCountOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := departures{largest: -1}
@@ -137,10 +137,10 @@ func TestLoss(t *testing.T) {
 	if got := l.ratio(); math.Abs(got-0.1) > 0.001 {
 		t.Errorf("one in ten: %v", got)
 	}
-	if got := l.packets(); got < 400 || got > 500 { // ten a ping, each counting 0.98 times as much as the next: at most 500
+	if got := l.packets(); got < 400 || got > 500 { // ten for each ping, with weights that decrease by 0.98: at most 500
 		t.Errorf("it was seen in %v packets", got)
 	}
-	for range 200 { // nothing is lost any more
+	for range 200 { // no more losses
 		arrived += 10
 		l.update(arrived, lost)
 	}
@@ -164,8 +164,7 @@ func TestLossStaysARatio(t *testing.T) {
 	})
 }
 
-// packetLog records the numbers of the packets that one end sent and received and that must be
-// acknowledged.
+// packetLog records the numbers of packets, sent and received by one end, that must be acknowledged.
 type packetLog struct {
 	mu             sync.Mutex
 	sent, received map[int64]bool
@@ -198,8 +197,8 @@ func (l *packetLog) RecordEvent(event qlogwriter.Event) {
 	}
 }
 
-// The count is held against what the other end has received, on a connection that loses one packet in five
-// on the way there and seldom has more than one on its way, as a session.
+// The counts are compared with the packets that the other end has received. As in a session, there is seldom more than
+// one packet in flight. One packet in five is lost.
 func TestDeparturesOfAConnection(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -257,7 +256,7 @@ func TestDeparturesOfAConnection(t *testing.T) {
 	if err := stream.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-echoed; err != nil { // everything has arrived, some of it by repetition
+	if err := <-echoed; err != nil { // everything has arrived, some of it after retransmissions
 		t.Fatal(err)
 	}
 	closeLine(conn, closeDone, "")
@@ -292,7 +291,7 @@ func TestDeparturesOfAConnection(t *testing.T) {
 	t.Logf("%d arrived, %d lost; quic-go's own count: %d of %d", arrived, lost, conn.ConnectionStats().PacketsLost, conn.ConnectionStats().PacketsSent)
 }
 
-// A session's state says that packets get lost on the way to the waypoint.
+// A session's state has the loss of packets towards the waypoint.
 func TestLossOfSession(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

@@ -17,8 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNamespace runs a test in a process of its own in a fresh network namespace, as its sockets are made
-// by many goroutines.
+// inNamespace runs a test in a separate process in a new network namespace, because many goroutines create sockets.
 func inNamespace(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	const mark = "DCOL_TEST_IN_NAMESPACE"
@@ -44,7 +43,7 @@ func inNamespace(t *testing.T, f func(t *testing.T)) {
 	t.Logf("%s", out)
 }
 
-// inOtherNamespace runs f on a thread in a second namespace, which lives as long as a socket of it.
+// inOtherNamespace runs f on a thread in a second namespace. The namespace exists as long as one of its sockets.
 func inOtherNamespace(t *testing.T, f func() error) {
 	t.Helper()
 	failed := make(chan error, 1)
@@ -110,7 +109,7 @@ func newNetwork(t *testing.T, config served) *network {
 	n := &network{}
 	config.Listen = ":45672"
 	inOtherNamespace(t, func() error {
-		// Package net tries ::1 once to learn whether there is IPv6; without it ":45672" is IPv4 only.
+		// Package net tries ::1 once to find out whether there is IPv6. Without it, ":45672" is IPv4 only.
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err
@@ -146,7 +145,7 @@ func newNetwork(t *testing.T, config served) *network {
 	return n
 }
 
-// A waypoint with several addresses answers from the one it was asked at, in both families.
+// A waypoint with several addresses answers from the address to which the request was sent, in both families.
 func TestEveryAddressOfAWaypoint(t *testing.T) {
 	t.Parallel()
 	inNamespace(t, func(t *testing.T) {
@@ -165,8 +164,8 @@ func TestEveryAddressOfAWaypoint(t *testing.T) {
 	})
 }
 
-// When the host's address changes the session follows, or a new one is made where the network takes too
-// long, and grants are for the new address.
+// If the host's address changes, the session follows. If that takes too long, a new session begins. Grants are for the
+// new address.
 func TestAddressChange(t *testing.T) {
 	for name, told := range map[string]bool{"told": true, "untold": false} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +208,7 @@ func addressChange(t *testing.T, told bool) {
 	}
 }
 
-// pattern matches one test, or one subtest, and nothing else.
+// pattern matches exactly one test or subtest.
 func pattern(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {

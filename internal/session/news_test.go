@@ -19,8 +19,8 @@ func (g *granter) close(c *Closed) {
 	g.closed = c
 }
 
-// A member knows that a waypoint is closed as soon as it has a session, and hears at once when that
-// changes. The session stays the same.
+// A member learns that a waypoint is closed when its session begins, and at once when that changes. The session
+// continues.
 func TestClosedIsTold(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -41,12 +41,12 @@ func TestClosedIsTold(t *testing.T) {
 	if s.Closed.Code != wire.SwitchedOff || !s.Closed.Until.IsZero() || s.Sessions != 1 || len(s.Offers) != 1 {
 		t.Errorf("it was told %+v", s)
 	}
-	m.mustMap("203.0.113.5:443") // requests are the handler's to refuse
+	m.mustMap("203.0.113.5:443") // the handler would refuse requests
 	w.crash()
 	m.await("down", func(s State) bool { return !s.Up && s.Closed == nil })
 }
 
-// A member hears at once when it can have mapped detours only, and when it can have others again.
+// A member learns at once that it can have mapped detours only, and that it can have others again.
 func TestMappedOnlyIsTold(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -74,8 +74,8 @@ func (g *granter) load(load Load) {
 	g.loaded = load
 }
 
-// A member knows until when a waypoint is loaded, as soon as it has a session and whenever that changes, and no
-// waypoint can say that for long.
+// A member learns until when a waypoint is loaded when its session begins, and whenever that changes. No waypoint can
+// state a long time.
 func TestLoadedIsTold(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -111,12 +111,12 @@ func TestLoadedIsTold(t *testing.T) {
 	if s := m.State(); s.Sessions != 1 || !s.Usable() || len(m.changes) > 0 {
 		t.Errorf("another change than of the load: %+v, %d changes", s, len(m.changes))
 	}
-	g.load(Load{Gives: 1e6}) // one member uses it up
+	g.load(Load{Gives: 1e6}) // one member uses all of its capacity
 	w.Tell()
 	if load := next(); load != (Load{Gives: 1e6}) || m.State().Load != load {
 		t.Errorf("not loaded, but gives little: %+v", load)
 	}
-	g.load(Load{Until: time.Now().Add(-time.Second)}) // over by now
+	g.load(Load{Until: time.Now().Add(-time.Second)}) // in the past
 	w.Tell()
 	if load := next(); load != (Load{}) {
 		t.Errorf("loaded until a second ago, taken for %+v", load)
@@ -124,7 +124,7 @@ func TestLoadedIsTold(t *testing.T) {
 	m.mustMap("203.0.113.5:443")
 }
 
-// A request says whether the client has another waypoint.
+// A request tells the waypoint whether the client has another waypoint.
 func TestSoleIsTold(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -146,7 +146,7 @@ func TestSoleIsTold(t *testing.T) {
 	}
 }
 
-// What is told more than once is a change once; and however often it changes, everybody knows the last.
+// Repeated news counts as one change. After any number of changes, everybody knows the last one.
 func TestNewsWhileMuchHappens(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/nat"
 )
 
-// At the sessions' port others are answered too, beside sessions; and where a socket was seen before its
-// session began is where the session is seen.
+// The sessions' port also answers other packets than those of sessions. A session comes from the same external address
+// as earlier packets of its socket.
 func TestOtherPackets(t *testing.T) {
 	a := newAuthority(t)
 	w := startServer(t, served{Identity: a.identity("bob")})
@@ -49,7 +49,7 @@ func TestOtherPackets(t *testing.T) {
 	}
 	alice.mustMap("192.0.2.7:443")
 
-	// The port goes on answering while there are sessions, and ends with the server.
+	// The port keeps answering during sessions, and stops with the server.
 	socket, err := net.ListenUDP("udp4", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// What only another implementation, clock or network would make us see.
+// Problems that only another implementation, clock or network would cause.
 func TestExplain(t *testing.T) {
 	at := where{waypoint: "bob", addr: netip.MustParseAddrPort("192.0.2.7:45672")}
 	alert := func(n quic.TransportErrorCode) error { return &quic.TransportError{Remote: true, ErrorCode: 0x100 + n} }

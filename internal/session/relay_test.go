@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// relay is a NAT on loopback: it passes datagrams between one client and a waypoint, can be cut, can
-// lose datagrams, and can take another port, as NATs do.
+// relay is a NAT on loopback between one client and a waypoint. It can be cut, can lose datagrams, and can use another
+// port, as NATs do.
 type relay struct {
 	at  netip.AddrPort
 	cut atomic.Bool
-	// percent of the datagrams towards the waypoint are lost, so far as many as dropped says.
+	// percent of the datagrams towards the waypoint are lost. dropped counts them.
 	percent, dropped atomic.Uint32
 
 	t       testing.TB
@@ -98,7 +98,8 @@ func (r *relay) outward(outer *net.UDPConn) {
 	}
 }
 
-// A NAT between that takes another address is noticed without anyone telling, and grants follow.
+// If a NAT on the way uses another address, the client notices it without being told, and gets grants for the new
+// address.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

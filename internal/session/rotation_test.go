@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// enrolled is a member that made its own key, with the certificate of an authority.
+// enrolled is a member that made its own key and has a certificate of an authority.
 func enrolled(t *testing.T, ca *collective.CA, name string) *collective.Identity {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,7 +46,7 @@ func signed(t *testing.T, ca *collective.CA, request []byte, name string) []byte
 	return out.Chain
 }
 
-// takeTrust hands a member the files of an authority.
+// takeTrust gives a member the trust files of an authority.
 func takeTrust(t *testing.T, id *collective.Identity, from *collective.CA) {
 	t.Helper()
 	trust, err := from.Trust()
@@ -67,8 +67,8 @@ func signerOf(t *testing.T, root *collective.CA) *collective.CA {
 	return s
 }
 
-// A session outlives that both sides learn of a new root and renew under it, one after the other; members
-// of the old and of the new one have sessions meanwhile; those that stay behind lose theirs with the root.
+// A session continues while both sides learn of a new root and renew their certificates under it, one after the other.
+// In the meantime, members of both roots have sessions. Members that do not renew lose theirs with the old root.
 func TestRotationDuring(t *testing.T) {
 	t.Parallel()
 	old := newAuthority(t).ca
@@ -98,7 +98,7 @@ func TestRotationDuring(t *testing.T) {
 		}
 	}
 	renew(alice)
-	c := startClient(t, enrolled(t, newSigner, "carol"), "bob", w.at) // bob's is the old one's still
+	c := startClient(t, enrolled(t, newSigner, "carol"), "bob", w.at) // bob's certificate is still the old signer's
 	c.awaitUp()
 	renew(bob)
 	d := startClient(t, enrolled(t, newSigner, "dave"), "bob", w.at)
@@ -121,7 +121,7 @@ func TestRotationDuring(t *testing.T) {
 	d.mustMap("203.0.113.6:443")
 }
 
-// Who has been signed by a signer that is revoked goes at once.
+// If a signer is revoked, sessions of members that it signed end at once.
 func TestSignerRevokedDuring(t *testing.T) {
 	t.Parallel()
 	root := newAuthority(t).ca

@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// needAddress skips the test on a host that lacks the address, as one without IPv6 does.
+// needAddress skips the test on a host without the address, for example without IPv6.
 func needAddress(t *testing.T, listen string) {
 	t.Helper()
 	c, err := net.ListenPacket("udp", listen)
@@ -65,7 +65,7 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// Random datagrams, and ones that look like QUIC, disturb neither the waypoint nor a session at it.
+// Random datagrams, and some that look like QUIC, disturb neither the waypoint nor its sessions.
 func TestRandomDatagrams(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -86,7 +86,7 @@ func TestRandomDatagrams(t *testing.T) {
 			copy(b, []byte{0xc3, 0, 0, 0, 1, 8})
 		case 2: // a short header: a packet of a session
 			b[0] = 0x40 | b[0]&0x3f
-		case 3: // a version nobody knows
+		case 3: // an unknown version
 			b[0] |= 0x80
 		}
 		if _, err := attack.Write(b); err != nil {
@@ -103,7 +103,7 @@ func TestRandomDatagrams(t *testing.T) {
 	startClient(t, a.identity("carol"), "bob", w.at).awaitUp()
 }
 
-// Many goroutines ask at once; each gets its own answer.
+// Many goroutines send requests at the same time, and each gets its own answer.
 func TestPipelining(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The delay begins at a second, never falls between tries, and never exceeds a minute.
+// The delay starts at one second, never decreases between tries, and is at most a minute.
 func TestBackoff(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b backoff

@@ -23,8 +23,8 @@ func (m *member) tunnel(req wire.TunnelRequest) (wire.TunnelGrant, error) {
 	return m.Tunnel(ctx, req)
 }
 
-// What is asked reaches the handler with the client's own address, and what it grants comes back
-// for the session's.
+// The handler gets the request with the client's own address. The client gets the handler's grant, for the session's
+// address.
 func TestTunnel(t *testing.T) {
 	for _, listen := range []string{"127.0.0.1:0", "[::1]:0"} {
 		t.Run(listen, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestTunnel(t *testing.T) {
 			a := newAuthority(t)
 			asked := make(chan wire.TunnelRequest, 1)
 			grant := wire.TunnelGrant{
-				ID: 54321, Kind: wire.OpenVPN, Client: netip.MustParseAddr("192.0.2.1"), // not for the handler to say
+				ID: 54321, Kind: wire.OpenVPN, Client: netip.MustParseAddr("192.0.2.1"), // the handler cannot set these
 				Lease: time.Hour, PublicKey: bytes.Repeat([]byte{2}, 32), Port: 51820,
 				Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.5/24"), netip.MustParsePrefix("fd09::5/64")}, MTU: 1420,
 			}
@@ -48,7 +48,7 @@ func TestTunnel(t *testing.T) {
 			m.awaitUp()
 			req := wire.TunnelRequest{
 				Kind: wire.WireGuard, PublicKey: bytes.Repeat([]byte{1}, 32),
-				Avoid: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}, Local: netip.MustParseAddr("192.0.2.1"), // nor for the caller
+				Avoid: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}, Local: netip.MustParseAddr("192.0.2.1"), // the caller cannot set Local
 			}
 			got, err := m.tunnel(req)
 			if err != nil {
@@ -93,7 +93,7 @@ func TestTunnelRefused(t *testing.T) {
 	m.mustMap("203.0.113.5:443")
 }
 
-// Tunnels count as requests like mappings do, towards the same bounds.
+// Requests for tunnels count towards the same limits as those for mappings.
 func TestTunnelsAreLimited(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -119,7 +119,7 @@ func TestTunnelsAreLimited(t *testing.T) {
 	}
 }
 
-// otherWaypoint greets, and answers each request with what answer makes of it; nil is what a waypoint says
+// otherWaypoint greets, and answers each request with the result of answer. If that is nil, it answers like a waypoint
 // that does not know the message.
 func otherWaypoint(t *testing.T, a *authority, answer func(wire.Message) wire.Message) netip.AddrPort {
 	return rawServer(t, a.identity("bob"), alpn, func(s *quic.Stream) {
@@ -151,8 +151,7 @@ func otherWaypoint(t *testing.T, a *authority, answer func(wire.Message) wire.Me
 	})
 }
 
-// A waypoint of the time before tunnels offers none, and one that answers something else than was
-// asked is not believed.
+// A waypoint that is too old for tunnels offers none. Answers of another type than requested are rejected.
 func TestOtherVersionsOfWaypoints(t *testing.T) {
 	client := netip.MustParseAddr("127.0.0.1")
 	for name, test := range map[string]struct {
@@ -183,12 +182,12 @@ func TestOtherVersionsOfWaypoints(t *testing.T) {
 	}
 }
 
-// journal is a handler that writes down what it is told.
+// journal is a handler that records its calls.
 type journal struct {
 	granter
 	mu    sync.Mutex
 	lines []string
-	// asked gets a value as a tunnel is asked for; it is granted when release is closed.
+	// asked receives a value for each requested tunnel. The tunnel is granted when release is closed.
 	asked, release chan struct{}
 }
 
@@ -214,8 +213,8 @@ func (j *journal) Tunnel(_ context.Context, p Peer, _ wire.TunnelRequest) (wire.
 	return wire.TunnelGrant{Lease: time.Minute}, nil
 }
 
-// The waypoint is told of a move between what was asked from the old address and what is asked from the
-// new one, once for each move, and before the client knows.
+// The waypoint learns of a move after the requests from the old address and before those from the new one, once for
+// each move, and before the client does.
 func TestMovesAreTold(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -225,7 +224,7 @@ func TestMovesAreTold(t *testing.T) {
 	m := startClient(t, a.identity("alice"), "bob", r.at)
 	m.awaitUp()
 	first := make(chan error, 1)
-	go func() { // as Tunnel does, which would ask again if it knew by then that the session moved
+	go func() { // like Tunnel, which would repeat the request if it knew that the session has moved
 		m.mu.Lock()
 		call := m.call
 		m.mu.Unlock()
@@ -253,7 +252,7 @@ func TestMovesAreTold(t *testing.T) {
 	if g, err := m.tunnel(wire.TunnelRequest{Kind: wire.InBand}); err != nil || g.Client != moved {
 		t.Errorf("granted %+v, %v", g, err)
 	}
-	r.rebind(moved) // another port is no other address
+	r.rebind(moved) // another port is not another address
 	m.await("being at another port", func(s State) bool { return s.Usable() })
 	m.Close()
 	w.stop()

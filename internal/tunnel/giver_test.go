@@ -19,11 +19,11 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// fakeGate lets addresses in, and out again.
+// fakeGate records which addresses are admitted.
 type fakeGate struct {
-	open    map[netip.Addr]string // whose they are
+	open    map[netip.Addr]string // the owners' names
 	refuse  *wire.Refusal
-	refused []wire.Code // by others, as it was told
+	refused []wire.Code // refusals that were reported by RefuseTunnel
 }
 
 func (f *fakeGate) AdmitTunnel(_ context.Context, p session.Peer, _ wire.Kind, addrs []netip.Addr, _ time.Duration) *wire.Refusal {
@@ -51,10 +51,10 @@ func (f *fakeGate) RevokeTunnel(addrs []netip.Addr) error {
 type fakeFar struct {
 	in     map[holder][]netip.Prefix
 	fail   error
-	gone   bool // the interface is
+	gone   bool // the interface does not exist
 	closed bool
-	lost   chan struct{} // rules were removed
-	checks atomic.Int32  // of the rules
+	lost   chan struct{} // receives a value if rules were removed
+	checks atomic.Int32  // number of checks of the rules
 }
 
 func (f *fakeFar) holder(p session.Peer, r wire.TunnelRequest) (holder, bool) {
@@ -96,9 +96,9 @@ type fakeHost struct {
 	fail    error
 	removed string
 	guarded string
-	lost    chan struct{} // the guard's rules were removed
-	checks  atomic.Int32  // of the guard
-	calls   int           // that change the host
+	lost    chan struct{} // receives a value if the guard's rules were removed
+	checks  atomic.Int32  // number of checks of the guard
+	calls   int           // number of calls that change the host
 }
 
 func newHost(used ...netip.Prefix) *fakeHost {
@@ -179,7 +179,7 @@ func (g *giving) give(t *testing.T, member string, r wire.TunnelRequest) wire.Tu
 	return grant
 }
 
-// holds demands that these grants, and no others, are let in everywhere.
+// holds checks that exactly these grants are admitted everywhere.
 func (g *giving) holds(t *testing.T, grants ...wire.TunnelGrant) {
 	t.Helper()
 	g.mu.Lock()
@@ -242,7 +242,7 @@ func TestGive(t *testing.T) {
 	}
 }
 
-// The client's networks have changed: what it had before is taken back.
+// The client's networks have changed. Its earlier addresses are taken back.
 func TestGiveAnotherAddress(t *testing.T) {
 	g := newGiving(t)
 	carol := g.give(t, "carol", asking("c"))
@@ -274,7 +274,7 @@ func TestNetworksLeaveNoRoom(t *testing.T) {
 	}
 }
 
-// Rules that another program removes are restored at once, and looked at every few seconds in any case.
+// Rules that another program removes are restored at once, and checked every few seconds in any case.
 func TestRulesRemovedByOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGiving(t)
@@ -303,8 +303,8 @@ func TestRulesRemovedByOthers(t *testing.T) {
 	})
 }
 
-// A tunnel's address that the waypoint's host uses by now must not lead to the member any more; nor
-// must anybody else be moved.
+// If the waypoint's host begins to use a tunnel's address, that must not lead to the member any more. Other members
+// keep their addresses.
 func TestNetworksOfTheWaypointAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGiving(t)
@@ -323,7 +323,7 @@ func TestNetworksOfTheWaypointAreFollowed(t *testing.T) {
 		if again := g.give(t, "alice", asking("a")); again.Addresses[0].Overlaps(g.host.used[0]) {
 			t.Errorf("alice has %v, and the waypoint is in %v", again.Addresses, g.host.used)
 		}
-		// A route that somebody has removed is there again, one that is nobody's goes.
+		// A removed route is restored, and a route without an owner is removed.
 		delete(g.host.routes, carol.Addresses[0].Addr())
 		g.host.routes[netip.MustParseAddr("10.20.30.53")] = true
 		g.host.changes <- nil
@@ -337,7 +337,7 @@ func TestNetworksOfTheWaypointAreFollowed(t *testing.T) {
 	})
 }
 
-// What one member asks for does not fill the waypoint.
+// One member's requests do not use up the waypoint's addresses.
 func TestTunnelsOfAMemberAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGiving(t)
@@ -353,17 +353,17 @@ func TestTunnelsOfAMemberAreBounded(t *testing.T) {
 		if !slices.Equal(g.gate.refused, []wire.Code{wire.QuotaTunnels}) {
 			t.Errorf("recorded are %v", g.gate.refused)
 		}
-		// What it has it can renew, and others are not concerned.
+		// The member can renew its tunnels. Others are not affected.
 		again := g.give(t, "mallory", asking("0"))
 		carol := g.give(t, "carol", asking("c"))
 		g.holds(t, append(grants[1:], again, carol)...)
-		time.Sleep(givenLease - (perMember-1)*time.Minute) // the second's is over
+		time.Sleep(givenLease - (perMember-1)*time.Minute) // the lease of the second is over
 		g.expire(time.Now())
 		g.holds(t, append(grants[2:], again, carol, g.give(t, "mallory", asking("one more")))...)
 	})
 }
 
-// However many tunnels there are, one more costs the same: two routes, and nothing for a renewal.
+// The cost of one more tunnel does not depend on the number of tunnels: two routes, and nothing for a renewal.
 func TestCostOfATunnel(t *testing.T) {
 	g := newGiving(t)
 	for _, renewed := range []bool{false, true} {
@@ -384,7 +384,7 @@ func TestCostOfATunnel(t *testing.T) {
 	}
 }
 
-// Another member's key would take its tunnel.
+// With another member's key, a member would take over its tunnel.
 func TestKeysOfOthersAreRefused(t *testing.T) {
 	g := newGiving(t)
 	alice := g.give(t, "alice", asking("a"))
@@ -395,7 +395,7 @@ func TestKeysOfOthersAreRefused(t *testing.T) {
 	g.holds(t, alice)
 }
 
-// A renewal that fails leaves the tunnel as it was until its lease is over.
+// After a failed renewal the tunnel stays as it was until its lease is over.
 func TestFailedRenewals(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -409,7 +409,7 @@ func TestFailedRenewals(t *testing.T) {
 	} {
 		for _, moves := range []bool{false, true} {
 			if tt.name == "no interface" && !moves {
-				continue // nothing is done to it for the same addresses
+				continue // nothing changes for the same addresses
 			}
 			t.Run(fmt.Sprintf("%s, other addresses: %v", tt.name, moves), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -468,7 +468,7 @@ func TestGiveRefuses(t *testing.T) {
 			if want := tt.code == wire.Internal; want != strings.Contains(g.log.String(), "member gets no tunnel") {
 				t.Errorf("the log says %q", g.log.String())
 			}
-			// Nothing of the try is left that another one would trip over.
+			// The failed try has left nothing that disturbs another one.
 			g.gate.refuse, g.far.fail, g.host.fail = nil, nil, nil
 			g.holds(t, carol, g.give(t, "alice", asking("a")))
 		})
@@ -511,7 +511,7 @@ func TestTunnelsExpire(t *testing.T) {
 	})
 }
 
-// Somebody has removed the waypoint's interface.
+// The waypoint's interface was removed by another program.
 func TestAllAreLetInAnew(t *testing.T) {
 	g := newGiving(t)
 	alice, carol := g.give(t, "alice", asking("a")), g.give(t, "carol", asking("c"))

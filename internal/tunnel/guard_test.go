@@ -15,8 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
-// The table says what its comment does, comes back when a firewall is reloaded, and
-// goes without a trace.
+// The table has the rules in OpenGuard's comment, is restored after a firewall reload, and is removed without a trace.
 func TestGuard(t *testing.T) {
 	ns := netnstest.New(t)
 	var g *nft.Kept
@@ -63,8 +62,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// Through a tunnel come answers to what went into it, and no others: a waypoint cannot forge answers
-// to what this host sends by another way.
+// Only answers to packets that went into a tunnel are accepted from it. So a waypoint cannot forge answers to packets
+// that this host sends by another way.
 func TestGuardLetsInAnswersOnly(t *testing.T) {
 	client, waypoint := netnstest.New(t), netnstest.New(t)
 	netnstest.Veth(t, netnstest.End{NS: client, Name: "eth0", Addresses: []string{"192.0.2.2/24"}},
@@ -88,7 +87,7 @@ func TestGuardLetsInAnswersOnly(t *testing.T) {
 		}
 	})
 
-	// asks sends a question from an address, which arrives by one of the two links.
+	// asks sends a request from an address, which arrives by one of the two links.
 	asks := func(from string) (asking *net.UDPConn, seen netip.AddrPort) {
 		t.Helper()
 		asking = socketIn(t, client, netip.MustParseAddrPort(from))
@@ -110,7 +109,7 @@ func TestGuardLetsInAnswersOnly(t *testing.T) {
 	}
 }
 
-// What a waypoint began while the table was gone ends when it is back.
+// A connection that the waypoint opened while the table was missing ends when the table is restored.
 func TestGuardEndsWhatOpenedWithoutIt(t *testing.T) {
 	client, waypoint := netnstest.New(t), netnstest.New(t)
 	netnstest.Veth(t, netnstest.End{NS: client, Name: "dcolwg0", Addresses: []string{"10.200.0.9/24"}},
@@ -155,7 +154,7 @@ func send(t *testing.T, c *net.UDPConn, what string, to netip.AddrPort) {
 	}
 }
 
-// receive demands that this comes next.
+// receive checks the next datagram.
 func receive(t *testing.T, c *net.UDPConn, want string) (from netip.AddrPort) {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(60 * time.Second)); err != nil {
@@ -169,8 +168,8 @@ func receive(t *testing.T, c *net.UDPConn, want string) (from netip.AddrPort) {
 	return from
 }
 
-// What the waypoint's host began towards a member while the table was gone ends when it is back; a member's own
-// questions are still answered.
+// A connection that the waypoint's host opened to a member while the table was missing ends when the table is restored.
+// Requests of members are still answered.
 func TestOutputGuardEndsWhatOpenedWithoutIt(t *testing.T) {
 	waypoint, member := netnstest.New(t), netnstest.New(t)
 	netnstest.Veth(t, netnstest.End{NS: waypoint, Name: "dcolwg", Addresses: []string{"10.200.0.1/24"}},

@@ -26,7 +26,7 @@ func grantOf(addrs ...string) wire.TunnelGrant {
 	return g
 }
 
-// network is all of a host's that a tunnel may change.
+// network returns everything on a host that a tunnel may change.
 func network(t *testing.T, ns *netnstest.NS) string {
 	t.Helper()
 	var b strings.Builder
@@ -36,9 +36,8 @@ func network(t *testing.T, ns *netnstest.NS) string {
 	return b.String()
 }
 
-// A waypoint that grants addresses that are the client's own, or a server's, does not get what is
-// sent from or to them: such a grant changes nothing on the host, whatever kind of tunnel it is for,
-// also when it is a renewal.
+// A waypoint that grants the client's own address, or a server's, does not get packets from or to them. Such a grant
+// changes nothing on the host, for any kind of tunnel, even if it is a renewal.
 func TestWaypointCannotTakeTheClientsTraffic(t *testing.T) {
 	p := newPair(t)
 	p.client.Output(t, "ip", "tuntap", "add", "dcolov9", "mode", "tun") // another tunnel, and a VPN
@@ -86,8 +85,8 @@ func TestWaypointCannotTakeTheClientsTraffic(t *testing.T) {
 	p.works("after grants that are none")
 }
 
-// An address that the client comes to use itself is noticed, and another one is had. Until then, and if there is none,
-// the other family's address works as before.
+// If the client begins to use a granted address itself, that is noticed, and another address is requested. Until then,
+// and if there is none, the other family's address works as before.
 func TestClientsNetworkChanges(t *testing.T) {
 	p := newPair(t)
 	grant := p.ask(true)
@@ -127,7 +126,7 @@ func TestClientsNetworkChanges(t *testing.T) {
 	}
 }
 
-// What the waypoint's own host sends does not go to a member, whatever address that has.
+// Packets of the waypoint's own host do not go to a member, whatever the member's address is.
 func TestMemberCannotTakeTheWaypointsTraffic(t *testing.T) {
 	p := newPair(t)
 	grant := p.ask(true)
@@ -171,8 +170,8 @@ func TestMemberCannotTakeTheWaypointsTraffic(t *testing.T) {
 	if err := sends(); !errors.Is(err, unix.EPERM) {
 		t.Errorf("the waypoint's host sends to a member: %v", err)
 	}
-	p.works("after the host has sent") // so that nothing is under way
-	// A flush of the host's rules does not open the way for long.
+	p.works("after the host has sent") // so that no packet is in flight
+	// A flush of the host's rules opens the way only for a moment.
 	p.waypoint.Output(t, "nft", "flush", "ruleset")
 	p.waypoint.Must(t, func() error { p.giver.looked = time.Time{}; p.giver.tend(time.Now()); return nil })
 	if err := sends(); !errors.Is(err, unix.EPERM) {
@@ -180,9 +179,9 @@ func TestMemberCannotTakeTheWaypointsTraffic(t *testing.T) {
 	}
 	p.works("after a flush")
 
-	// The host gets a network with the member's address: from then on that is reached there.
+	// The host gets a network that contains the member's address. From then on the address is reached there.
 	host := netip.PrefixFrom(member.Addr().Next(), 24)
-	if !host.Contains(member.Addr()) { // the member's is the last of its network
+	if !host.Contains(member.Addr()) { // the member's address is the last of its network
 		host = netip.PrefixFrom(member.Addr().Prev(), 24)
 	}
 	p.waypoint.Output(t, "ip", "address", "add", host.String(), "dev", "eth0")

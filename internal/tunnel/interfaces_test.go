@@ -6,7 +6,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// Each end has a name of its own on a host that has both roles, and is known for ours.
+// On a host with both roles, both ends have different names, and both are recognised as ours.
 func TestInterfaces(t *testing.T) {
 	seen := map[string]bool{wireguardInterface: true, openvpnInterface: true}
 	for _, kind := range []path.Kind{path.WireGuard, path.OpenVPN} {

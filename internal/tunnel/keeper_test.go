@@ -29,12 +29,12 @@ var (
 	inside = netip.MustParseAddr("10.1.2.3")
 )
 
-// fakeSession grants for ten minutes, unless told otherwise.
+// fakeSession grants for ten minutes by default.
 type fakeSession struct {
 	mu    sync.Mutex
 	state session.State
 	fail  error
-	lease time.Duration // of what it grants
+	lease time.Duration // of its grants
 	port  uint16        // of its end of the tunnel
 	asked []time.Time
 }
@@ -64,17 +64,17 @@ func (f *fakeSession) set(change func(*fakeSession)) {
 	change(f)
 }
 
-// fakeEnd is up as soon as it is set, unless it is told otherwise.
+// fakeEnd is up once it is set, by default.
 type fakeEnd struct {
 	mu     sync.Mutex
-	keeps  bool // lasting
+	keeps  bool // the result of lasting
 	at     netip.Addr
-	places []place // all that it was set to
+	places []place // the arguments of set
 	dead   string
 	refuse error
 	drops  int
-	inUse  error // why an address cannot stay
-	others bool  // addresses that stay all the same
+	inUse  error // the conflict that check returns
+	others bool  // whether addresses stay in spite of it
 	checks int
 }
 
@@ -120,7 +120,7 @@ type keeping struct {
 	told []Standing
 }
 
-// keep runs a keeper in virtual time.
+// keep runs a Keeper in virtual time.
 func keep(t *testing.T, e *fakeEnd, test func(k *keeping), sessions ...*fakeSession) {
 	synctest.Test(t, func(t *testing.T) {
 		var leads []Lead
@@ -150,7 +150,7 @@ func (k *keeping) hears(s Standing) {
 	k.told = append(k.told, s)
 }
 
-// tells demands what was told since the last time.
+// tells checks the Standings that were reported since the last call.
 func (k *keeping) tells(t *testing.T, want ...Standing) {
 	t.Helper()
 	synctest.Wait()
@@ -191,7 +191,7 @@ func TestGrantIsRenewedBeforeItEnds(t *testing.T) {
 	}, s)
 }
 
-// A waypoint that grants for no time does not have its client ask each round trip.
+// A waypoint whose grants have no lease does not make its client ask all the time.
 func TestLeasesAreBounded(t *testing.T) {
 	for granted, want := range map[time.Duration]time.Duration{0: 10 * time.Second, 365 * 24 * time.Hour: 24 * time.Hour} {
 		for _, lasting := range []bool{false, true} {
@@ -205,7 +205,7 @@ func TestLeasesAreBounded(t *testing.T) {
 	}
 }
 
-// A renewal that is refused is tried again, and the tunnel stays until its lease is over.
+// A refused renewal is tried again. The tunnel stays until its lease is over.
 func TestRefusedRenewalLeavesTheTunnel(t *testing.T) {
 	for _, lasting := range []bool{false, true} {
 		s := newSession()
@@ -227,7 +227,7 @@ func TestRefusedRenewalLeavesTheTunnel(t *testing.T) {
 	}
 }
 
-// A tunnel whose address this host uses otherwise by now is given up at once, and another one is asked for.
+// A tunnel whose address this host now uses elsewhere is given up at once, and another one is requested.
 func TestAddressInUse(t *testing.T) {
 	s := newSession()
 	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
@@ -258,7 +258,7 @@ func TestAddressInUse(t *testing.T) {
 	}, s)
 }
 
-// When the address of one family is in use, another is asked for, and the tunnel stays for the other family.
+// If one family's address is in use elsewhere, another one is requested. The tunnel stays for the other family.
 func TestOtherFamilyStays(t *testing.T) {
 	s := newSession()
 	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
@@ -276,7 +276,7 @@ func TestOtherFamilyStays(t *testing.T) {
 	}, s)
 }
 
-// However fast the network changes, its routes are read once a second.
+// However often the network changes, routes are read only once a second.
 func TestChecksAreBounded(t *testing.T) {
 	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
 		for range 1000 {
@@ -325,8 +325,7 @@ func TestWhatCannotBeSetUpSaysWhy(t *testing.T) {
 	}, newSession())
 }
 
-// A session that is lost takes in-band admission with it, and leaves other tunnels
-// until their lease is over.
+// When a session ends, in-band admission ends with it. Other tunnels stay until their lease is over.
 func TestSessionIsLost(t *testing.T) {
 	for _, lasting := range []bool{false, true} {
 		s := newSession()
@@ -335,7 +334,7 @@ func TestSessionIsLost(t *testing.T) {
 			s.set(func(f *fakeSession) { f.state.Up = false })
 			k.poke()
 			if lasting {
-				k.tells(t, up(bob)) // again, whatever the loop made of the session's end
+				k.tells(t, up(bob)) // reported again, because the loop may have noticed the session's end already
 				time.Sleep(10 * time.Minute)
 			}
 			k.tells(t, down(bob, ""))
@@ -349,7 +348,7 @@ func TestSessionIsLost(t *testing.T) {
 	}
 }
 
-// Whoever is expelled has no tunnel any more, whatever its end seems to be.
+// An expelled member's tunnel is not used any more, whatever its end reports.
 func TestMembersPart(t *testing.T) {
 	s := newSession()
 	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
@@ -360,8 +359,8 @@ func TestMembersPart(t *testing.T) {
 	}, s)
 }
 
-// A waypoint that is closed is not asked. It leaves a tunnel to the connections in it, which is renewed
-// but not offered; in-band admission goes. When it gives again, both are there at once.
+// A closed waypoint gets no requests for new tunnels. An existing tunnel is renewed for the connections in it, but not
+// offered; in-band admission ends. When the waypoint opens, both are offered at once.
 func TestWaypointCloses(t *testing.T) {
 	for _, lasting := range []bool{false, true} {
 		s := newSession()
@@ -370,7 +369,7 @@ func TestWaypointCloses(t *testing.T) {
 			s.set(func(f *fakeSession) { f.state.Closed = &session.Closed{Code: wire.OutsideHours} })
 			k.poke()
 			k.tells(t, down(bob, ""))
-			time.Sleep(7*time.Minute + lookEvery/2) // not just when it is looked after
+			time.Sleep(7*time.Minute + lookEvery/2) // between two steps
 			if lasting {
 				s.times(t, k.start, 0, 6*time.Minute)
 			} else {
@@ -386,7 +385,7 @@ func TestWaypointCloses(t *testing.T) {
 	}
 }
 
-// What was refused while the waypoint was closed is asked for when it gives again, and not before.
+// What was refused because the waypoint was closed is requested when it opens, and not before.
 func TestWaypointOpens(t *testing.T) {
 	s := newSession()
 	s.state.Closed = &session.Closed{Code: wire.SwitchedOff}
@@ -417,8 +416,7 @@ func TestOtherOccasionsNeedOtherGrants(t *testing.T) {
 	}, s)
 }
 
-// The end is told where the session is reached, and which grant is the first of a
-// session, also when that was asked for in vain at first.
+// The end learns where the session is reached, and which grant is the first of a session, even after a failed request.
 func TestEndsAreToldOfNewSessions(t *testing.T) {
 	s := newSession()
 	at, rtt := netip.AddrPortFrom(bob.Addr, 4500), 30*time.Millisecond
@@ -465,7 +463,7 @@ func TestDeathOfATunnelIsNoticed(t *testing.T) {
 		time.Sleep(lookEvery)
 		k.tells(t, up(bob))
 		s.times(t, k.start, 0)
-		// The waypoint may have taken it back. If it says when to ask again, that counts.
+		// The waypoint may have ended the tunnel. If a refusal names a time for the next request, that time counts.
 		s.set(func(f *fakeSession) { f.fail = &wire.Refusal{Code: wire.QuotaTunnels, RetryAfter: 5 * time.Minute} })
 		e.dies("no handshake")
 		time.Sleep(retryLater + lookEvery)
@@ -485,7 +483,7 @@ func TestWhatIsNotOfferedIsNotAskedFor(t *testing.T) {
 	}, s)
 }
 
-// Where a VPN's packets go is known from its grant, also if no tunnel comes up.
+// The address to which a VPN sends its packets is known from the grant, even if no tunnel comes up.
 func TestRemoteOfTheTunnel(t *testing.T) {
 	for port, want := range map[uint16]string{0: "192.0.2.7:4500", 1194: "192.0.2.7:1194"} {
 		s, e := newSession(), &fakeEnd{keeps: true, dead: "no handshake"}

@@ -15,8 +15,8 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
-// Programs of a host without a route in IPv6 send nothing into a tunnel, though the kernel gives them its
-// address; a subflow of MPTCP gets through.
+// On a host without an IPv6 route, programs send nothing into a tunnel, although the kernel would choose its address.
+// MPTCP subflows get through.
 func TestTunnelIsNoRouteForOthers(t *testing.T) {
 	client, waypoint := netnstest.New(t), netnstest.New(t)
 	netnstest.Veth(t, netnstest.End{NS: client, Name: "dcolwg0", Addresses: []string{"fd64:636f:6c00::9/64"}},
@@ -28,7 +28,7 @@ func TestTunnelIsNoRouteForOthers(t *testing.T) {
 	to := netip.AddrPortFrom(netip.MustParseAddr(server), 443)
 	waypoint.Listen(t, to.String())
 
-	// Without the guard they would: else the rest shows nothing.
+	// Without the guard they would send. Otherwise the rest of the test would show nothing.
 	if err := dialWithin(client, to, 5*time.Second); err != nil {
 		t.Fatalf("without a guard: %v", err)
 	}
@@ -45,7 +45,7 @@ func TestTunnelIsNoRouteForOthers(t *testing.T) {
 	if err := sendUDP(client, to); err == nil {
 		t.Error("UDP: the packet left")
 	}
-	// The kernel opens subflows with MP_JOIN: a raw SYN stands for one.
+	// A raw SYN with MP_JOIN takes the place of a subflow that the kernel opens.
 	from := netip.MustParseAddr("fd64:636f:6c00::9")
 	const mpCapable, mpJoin = 0x01, 0x10
 	client.Must(t, func() error { return sendSYN(from, to, mpJoin) })
@@ -54,8 +54,8 @@ func TestTunnelIsNoRouteForOthers(t *testing.T) {
 	}
 }
 
-// Packets that are reserved for tunnels leave by these only, also when the tunnel has ended and its address is used
-// elsewhere. Into a tunnel, they go in IPv6, too.
+// Packets that are reserved for tunnels leave by tunnels only, even after a tunnel has ended and its address is used
+// elsewhere. In IPv6 they can also enter a tunnel.
 func TestReservedLeaveByTunnelsOnly(t *testing.T) {
 	client, waypoint := netnstest.New(t), netnstest.New(t)
 	for name, addrs := range map[string][2]string{"eth0": {"192.0.2.2/24", "192.0.2.1/24"}, "dcolwg0": {"fd64:636f:6c00::9/64", "fd64:636f:6c00::1/64"}} {
@@ -98,7 +98,7 @@ func TestReservedLeaveByTunnelsOnly(t *testing.T) {
 		leave bool
 	}{
 		{"192.0.2.1:5124", mark, false},
-		{"192.0.2.1:5124", mark | 0x100, false}, // another program's bit
+		{"192.0.2.1:5124", mark | 0x100, false}, // a bit of another program
 		{"192.0.2.1:5124", 0, true},
 		{"192.0.2.1:5124", mark | 0xc0000000, true}, // a converter's own
 		{"[fd64:636f:6c00::1]:5124", mark, true},
@@ -120,7 +120,7 @@ func dialWithin(ns *netnstest.NS, to netip.AddrPort, limit time.Duration) error 
 	return err
 }
 
-// sendUDP sends twice: what is said of the first packet is the error of the second.
+// sendUDP sends two packets, because an error about the first is returned for the second.
 func sendUDP(ns *netnstest.NS, to netip.AddrPort) error {
 	return ns.Do(func() error {
 		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
@@ -137,7 +137,7 @@ func sendUDP(ns *netnstest.NS, to netip.AddrPort) error {
 	})
 }
 
-// sendSYN sends a SYN with an option of MPTCP, and fails if this host's rules keep it.
+// sendSYN sends a SYN with an MPTCP option. It fails if this host's rules drop it.
 func sendSYN(from netip.Addr, to netip.AddrPort, subtype byte) error {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_TCP)
 	if err != nil {

@@ -33,7 +33,7 @@ type pair struct {
 	to                       place
 }
 
-// The session's port, at the waypoint and outside.
+// The session's port at the waypoint, and its external address.
 var inside45672, outside4500 = netip.MustParseAddrPort("[::]:45672"), netip.MustParseAddrPort("192.0.2.1:4500")
 
 func newPair(t *testing.T) *pair {
@@ -74,7 +74,7 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// settle waits for interfaces that drop packets for a while after they have come up.
+// settle waits until new interfaces stop dropping packets.
 func (p *pair) settle() {
 	p.t.Helper()
 	for end := time.Now().Add(90 * time.Second); ; {
@@ -90,7 +90,7 @@ func (p *pair) settle() {
 	}
 }
 
-// serve begins the waypoint's end, always with the same key.
+// serve starts the waypoint's end, always with the same key.
 func (p *pair) serve() {
 	p.t.Helper()
 	p.waypoint.Must(p.t, func() (err error) {
@@ -109,7 +109,7 @@ func (p *pair) stop() {
 	p.waypoint.Must(p.t, p.giver.stop)
 }
 
-// ask is what a Keeper does: it asks for a grant, and sets the tunnel up.
+// ask does what a Keeper does: it requests a grant and sets up the tunnel.
 func (p *pair) ask(fresh bool) wire.TunnelGrant {
 	p.t.Helper()
 	var req wire.TunnelRequest
@@ -128,7 +128,7 @@ func (p *pair) ask(fresh bool) wire.TunnelGrant {
 	return grant
 }
 
-// look is what a Keeper and a Giver do every second.
+// look does what a Keeper and a Giver do every second.
 func (p *pair) look() (addrs []netip.Addr, why string) {
 	p.t.Helper()
 	p.waypoint.Must(p.t, func() error { p.giver.tend(time.Now()); return nil })
@@ -143,7 +143,7 @@ func (p *pair) look() (addrs []netip.Addr, why string) {
 	return addrs, why
 }
 
-// works demands that packets go through the tunnel, and come back.
+// works checks that packets pass through the tunnel in both directions.
 func (p *pair) works(when string) {
 	p.t.Helper()
 	var why string
@@ -156,7 +156,7 @@ func (p *pair) works(when string) {
 	p.t.Fatalf("%s: nothing comes through the tunnel: %s", when, why)
 }
 
-// refused demands that nothing listens at an address, and that it says so.
+// refused returns nil if a connection is refused because nothing listens at the address.
 func refused(from netip.Addr, to netip.AddrPort) error {
 	d := net.Dialer{Timeout: time.Second, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
 	d.SetMultipathTCP(false)
@@ -170,13 +170,13 @@ func refused(from netip.Addr, to netip.AddrPort) error {
 	return err
 }
 
-// answers: the waypoint refuses a connection to its end of the tunnel.
+// answers reports whether the waypoint refuses a connection to its end of the tunnel.
 func (p *pair) answers(from netip.Addr) bool {
 	gateway := p.giver.Gateway(from)
 	return p.client.Do(func() error { return refused(from, netip.AddrPortFrom(gateway, 9)) }) == nil
 }
 
-// hasMTU waits for what routers tell the client to have its effect.
+// hasMTU waits until the client uses an MTU that routers have reported.
 func (p *pair) hasMTU(when, want string) {
 	p.t.Helper()
 	var got string
@@ -190,9 +190,8 @@ func (p *pair) hasMTU(when, want string) {
 	p.t.Errorf("%s the MTU is %s, want %s", when, got, want)
 }
 
-// The waypoint is behind NAT, of which the session's port reaches it, by another
-// number. The tunnel's address stays when it is asked for again, though by then it
-// is in use on the client: by the tunnel.
+// The waypoint is behind a NAT that forwards the session's port under another number. If the client asks again, the
+// tunnel keeps its address, although the address is then in use on the client, by the tunnel.
 func TestWireGuardTunnel(t *testing.T) {
 	p := newPair(t)
 	first := p.ask(true)
@@ -209,8 +208,8 @@ func TestWireGuardTunnel(t *testing.T) {
 	p.works("asked for again")
 }
 
-// The next agent has the same key, and so the same addresses. It takes another key where there is no handshake with this one,
-// and not where there is.
+// The next agent has the same key, and so the same addresses. It uses another key only if there is no handshake with
+// this one.
 func TestWireGuardKeyIsKept(t *testing.T) {
 	p := newPair(t)
 	first := p.ask(true)
@@ -276,7 +275,7 @@ func TestWireGuardFollowsThePath(t *testing.T) {
 	p.works("once more")
 }
 
-// To one member the path is narrower than to the others.
+// The path to one member has a smaller MTU than those to the others.
 func TestWireGuardMemberIsFollowed(t *testing.T) {
 	p := newPair(t)
 	grant := p.ask(true)
@@ -299,7 +298,7 @@ func TestWireGuardMemberIsFollowed(t *testing.T) {
 	}
 }
 
-// Interfaces that somebody removes are made anew, at both ends.
+// Interfaces that another program removes are created again, at both ends.
 func TestWireGuardInterfacesAreMadeAnew(t *testing.T) {
 	p := newPair(t)
 	p.ask(true)
@@ -316,8 +315,8 @@ func TestWireGuardInterfacesAreMadeAnew(t *testing.T) {
 	p.works("without the waypoint's interface")
 }
 
-// A waypoint that was started anew knows nothing of the session: another one begins
-// at once, and until then the tunnel is not given up.
+// A restarted waypoint does not know the WireGuard session. Another one begins at once, and the tunnel is not given up
+// meanwhile.
 func TestWireGuardWaypointRestarts(t *testing.T) {
 	p := newPair(t)
 	p.ask(true)
@@ -337,14 +336,14 @@ func TestWireGuardWaypointRestarts(t *testing.T) {
 		}
 		return err
 	})
-	// One that goes on keeps its session when the grant is renewed.
+	// A waypoint that did not restart keeps the WireGuard session when the grant is renewed.
 	before := p.handshake()
 	p.ask(false)
 	if p.handshake() != before {
 		t.Error("a renewal made another handshake")
 	}
 
-	// Without the waypoint the tunnel is given up in the end.
+	// Without the waypoint, the tunnel is given up in the end.
 	p.stop()
 	p.client.Must(t, func() error { return p.end.meet(p.end.peer, true) })
 	p.end.grace = time.Now().Add(-time.Second)

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Whatever arrives, the decoder neither panics nor loops, and what it understood it can say again.
+// Whatever arrives, the decoder neither panics nor loops, and a decoded message can be encoded again.
 func FuzzDecoder(f *testing.F) {
 	f.Add([]byte{})
 	for _, m := range []Message{

@@ -20,7 +20,7 @@ var compare = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 var compareAddr = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 var comparePrefix = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 
-// The bytes of each message, so that a change of the language cannot happen unnoticed.
+// The exact bytes of each message, so that a change of the encoding is noticed.
 func TestBytes(t *testing.T) {
 	v4, v6 := netip.MustParseAddrPort("192.0.2.7:443"), netip.MustParseAddrPort("[2001:db8::7]:80")
 	tests := []struct {
@@ -169,7 +169,7 @@ func drawMessage(t *rapid.T) Message {
 	}
 }
 
-// What one side says is what the other hears, however the stream is cut.
+// Encoded messages decode to the same, however the stream is split.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := rapid.SliceOfN(rapid.Custom(drawMessage), 1, 20).Draw(t, "messages")
@@ -209,7 +209,7 @@ func frame(t Type, body string) []byte {
 	return append([]byte{byte(n >> 8), byte(n), byte(t)}, b...)
 }
 
-// A message that is not understood says which it was, and the next one is.
+// The error for a malformed message names its id, and the next message is decoded.
 func TestMalformedIsSurvived(t *testing.T) {
 	tests := map[string]struct {
 		frame []byte
@@ -342,7 +342,7 @@ func TestWhatCannotBeSaid(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	// IPv4 has one form, whatever the caller holds.
+	// An IPv4 address has one encoding, even if it is mapped into IPv6.
 	mapped, err := Append(nil, MapRequest{ID: 1, Server: netip.MustParseAddrPort("[::ffff:192.0.2.7]:443")})
 	plain, _ := Append(nil, MapRequest{ID: 1, Server: good})
 	if err != nil || !bytes.Equal(mapped, plain) {
@@ -350,7 +350,7 @@ func TestWhatCannotBeSaid(t *testing.T) {
 	}
 }
 
-// What is absent has one form, also when a peer says it with an empty value.
+// An absent value decodes to nil, even if a peer sends an empty one.
 func TestEmptyIsAbsent(t *testing.T) {
 	for name, test := range map[string]struct {
 		frame []byte
