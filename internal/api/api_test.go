@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-// fake is an Agent made of functions.
+// fake is an Agent whose methods are functions.
 type fake struct {
 	status   func(context.Context) (Status, error)
 	mapped   func(context.Context, MapRequest) (MapAnswer, error)
@@ -72,7 +72,7 @@ func (f fake) Members(context.Context) (Members, error)                      { r
 func (f fake) Invite(_ context.Context, r InviteRequest) (Invitation, error) { return f.invited(r) }
 func (f fake) Expel(_ context.Context, r ExpelRequest) (Expulsion, error)    { return f.expelled(r) }
 
-// serve answers at a socket of the test's own until the test ends or stop is called.
+// serve answers at a socket of the test until the test ends or stop is called.
 func serve(t *testing.T, agent Agent) (socket string, stop func()) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "run", "agent.sock")
@@ -93,7 +93,7 @@ func serve(t *testing.T, agent Agent) (socket string, stop func()) {
 	return socket, stop
 }
 
-// full is a Status with something in every field.
+// full returns a Status with every field set.
 func full() Status {
 	at := netip.MustParseAddrPort
 	since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -230,7 +230,7 @@ func TestLogLevel(t *testing.T) {
 	}
 }
 
-// What the agent says of a request that failed is what the user is told.
+// The user sees the agent's reason for a failed request.
 func TestRefusalIsTold(t *testing.T) {
 	const why = "bob refuses: \"10.0.0.1\" is private\n<ask its operator>"
 	socket, _ := serve(t, fake{
@@ -268,7 +268,7 @@ func TestNoAgent(t *testing.T) {
 	}
 }
 
-// leaveSocket makes a socket that nobody listens at, as after a crash.
+// leaveSocket creates a socket at which nobody listens, as after a crash.
 func leaveSocket(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -281,7 +281,7 @@ func leaveSocket(t *testing.T, path string) {
 	}
 }
 
-// A user who gives up ends what the agent does for him.
+// If the client cancels a request, the agent's work on it ends.
 func TestClientGivesUp(t *testing.T) {
 	asked, given := make(chan struct{}), make(chan error, 1)
 	socket, _ := serve(t, fake{mapped: func(ctx context.Context, _ MapRequest) (MapAnswer, error) {
@@ -300,7 +300,7 @@ func TestClientGivesUp(t *testing.T) {
 	}
 }
 
-// An agent that stops ends what it is being asked, and its socket goes.
+// An agent that stops ends open requests and removes its socket.
 func TestAgentStops(t *testing.T) {
 	asked, given := make(chan struct{}), make(chan struct{})
 	socket, stop := serve(t, fake{status: func(ctx context.Context) (Status, error) {

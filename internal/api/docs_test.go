@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Every field of the schemas is in docs/cli.md, and full and fullLog have every field.
+// Every field of the schemas is documented in docs/cli.md, and set in full and fullLog.
 func TestEveryFieldIsDocumented(t *testing.T) {
 	documented(t, "dcol status", full())
 	documented(t, "dcol why", fullWhy())
@@ -93,7 +93,7 @@ func documented(t *testing.T, command string, all any) {
 				visit(path, e)
 			}
 		case map[string]any:
-			if path == ".serving.refused" || path == ".collective.ignored" { // a number for each reason
+			if path == ".serving.refused" || path == ".collective.ignored" { // one number for each reason
 				return
 			}
 			for key, e := range v {

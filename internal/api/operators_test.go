@@ -26,7 +26,7 @@ func askAs(t *testing.T, credential *syscall.Credential, socket, method, path st
 	return out.String(), err == nil
 }
 
-// Operators look and steer. They neither invite, expel nor reload, and other users get nothing.
+// Operators may read the state and steer. They may not invite, expel or reload. Other users may do nothing.
 func TestOperators(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it becomes other users")
@@ -43,7 +43,7 @@ func TestOperators(t *testing.T) {
 	}
 	socket, _ := serve(t, fake{members: Members{Schema: MembersSchema}})
 	for parent := filepath.Dir(socket); parent != os.TempDir() && parent != "/"; parent = filepath.Dir(parent) {
-		if err := os.Chmod(parent, 0o755); err != nil { // as /run is
+		if err := os.Chmod(parent, 0o755); err != nil { // like /run
 			t.Fatal(err)
 		}
 	}

@@ -66,7 +66,7 @@ func TestNothingButASocketIsReplaced(t *testing.T) {
 	}
 }
 
-// send makes a request as Client never does.
+// send sends a request that Client would not send.
 func send(t *testing.T, socket, method, path string, body io.Reader) (code int, f Failure) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://agent"+path, body)
@@ -115,7 +115,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// A program that is no agent, or one that breaks off, is told from an answer.
+// Answers of other programs, and incomplete ones, are errors.
 func TestBadAnswers(t *testing.T) {
 	for _, test := range []struct{ answer, want string }{
 		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}x", "the running agent uses the schema  and"},

@@ -22,7 +22,7 @@ func TestWhoGetsIn(t *testing.T) {
 	s := w.serve(t.TempDir(), "127.0.0.1:0")
 	tryAsStranger(t, w, s.Endpoint())
 
-	// A revoked certificate ends at TLS, whatever the JWT says.
+	// A connection with a revoked certificate fails at TLS, whatever the JWT is.
 	gone := w.identity("gone")
 	if _, err := w.ca.Revoke("gone", collective.PrivilegeWithdrawn); err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestWhoGetsIn(t *testing.T) {
 	}
 }
 
-// tryAsStranger tries to get in without being a member.
+// tryAsStranger tries to connect without being a member.
 func tryAsStranger(t *testing.T, w *world, e Endpoint) {
 	alice, bob := w.identity("alice"), w.identity("stranger-bob")
 	if r, err := w.dialRaw(alice, w.token(alice), alice.Sign, e); err != nil {
@@ -84,7 +84,7 @@ func tryAsStranger(t *testing.T, w *world, e Endpoint) {
 		}
 	}
 
-	// Without a certificate one hears not a byte.
+	// A client without a certificate receives not a single byte.
 	conn, err := net.Dial("tcp", e.Address)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func tryAsStranger(t *testing.T, w *world, e Endpoint) {
 	}
 }
 
-// selfMade is a JWT of a bus that mallory invented, with an account of the same name.
+// selfMade returns a JWT of a bus that mallory made up, with an account of the same name.
 func selfMade(t *testing.T, id *collective.Identity) string {
 	a, err := InitAuthority(t.TempDir(), "test collective")
 	if err != nil {
@@ -117,7 +117,7 @@ func selfMade(t *testing.T, id *collective.Identity) string {
 	return token
 }
 
-// TestWrongServer has a member meet another member where it looks for its server.
+// TestWrongServer: a member finds another member at the address of its server.
 func TestWrongServer(t *testing.T) {
 	w := newWorld(t)
 	right := w.hub
@@ -150,7 +150,7 @@ func TestNonceIsNothingElse(t *testing.T) {
 	}
 }
 
-// TestExpiry cuts a member when its JWT ends; with a new one it comes back.
+// TestExpiry: a member is disconnected when its JWT expires, and reconnects with a new one.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -193,7 +193,8 @@ func TestExpulsion(t *testing.T) {
 	expulsion(t, w, s.SetAccount, s.Endpoint())
 }
 
-// expulsion cuts a member within a second and keeps it out, until it is taken back.
+// expulsion checks that an expelled member is disconnected within a second, and cannot connect until it is admitted
+// again.
 func expulsion(t *testing.T, w *world, setAccount func(context.Context, string) error, e Endpoint) (outcast *collective.Identity, old string) {
 	id, bobID := w.identity("alice-to-go"), w.identity("bob-to-stay")
 	old = w.token(id)
@@ -240,8 +241,8 @@ func expulsion(t *testing.T, w *world, setAccount func(context.Context, string) 
 	return id, old
 }
 
-// A member that was revoked while it was not connected learns that it is not let in, and not merely that
-// there is no connection.
+// A member that was revoked while it was not connected learns that it is not admitted, and not only that it is not
+// connected.
 func TestRevokedWhileAway(t *testing.T) {
 	for what, revoke := range map[string]func(*world, *collective.Identity){
 		"certificate": func(w *world, gone *collective.Identity) {
@@ -290,7 +291,7 @@ func TestRevokedWhileAway(t *testing.T) {
 	}
 }
 
-// Cut closes what a member has open, and nobody else's; who is still a member comes back.
+// Cut closes all connections of a member, and nobody else's. A member whose certificate is still valid reconnects.
 func TestCut(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t.TempDir(), "127.0.0.1:0")

@@ -76,7 +76,7 @@ func TestAuthorityFiles(t *testing.T) {
 		}
 	}
 
-	// A directory restored from an older collective's backup must not be mixed with what runs.
+	// A directory that was restored from another collective's backup must be noticed.
 	other, err := InitAuthority(t.TempDir(), "other")
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestAuthorityFiles(t *testing.T) {
 	}
 }
 
-// TestRevocationsOfManyProcesses: none may get lost, and those that are out of date go.
+// TestRevocationsOfManyProcesses: no revocation may be lost, and outdated ones are dropped.
 func TestRevocationsOfManyProcesses(t *testing.T) {
 	dir := t.TempDir()
 	first, err := InitAuthority(dir, "test")
@@ -144,7 +144,7 @@ func TestRevocationsEnd(t *testing.T) {
 			t.Errorf("%d revocations: what has ended by itself is kept", n)
 		}
 
-		// One that comes back in the same second gets a JWT that counts.
+		// A member that is admitted again in the same second gets a valid JWT.
 		text, err := a.MemberJWT("alice", recent, time.Now().Add(time.Hour))
 		if err != nil {
 			t.Fatal(err)
@@ -157,7 +157,7 @@ func TestRevocationsEnd(t *testing.T) {
 			t.Errorf("issued at %d, revoked until %d", user.IssuedAt, at)
 		}
 
-		// A certificate by hand may last longer than a JWT may.
+		// A manually issued certificate may be valid for longer than a JWT may.
 		text, err = a.MemberJWT("alice", old, time.Now().Add(10*maxUserLife))
 		if err != nil {
 			t.Fatal(err)

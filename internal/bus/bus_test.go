@@ -92,7 +92,7 @@ func TestAskAndTell(t *testing.T) {
 	}
 }
 
-// TestServerRestarts has members come back by themselves, and the store keep what it had accepted.
+// TestServerRestarts: members reconnect by themselves, and the store keeps what it had accepted.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -29,8 +29,8 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// asNatsServer has the test's program be nats-server, as its main function is: a process of the pinned
-// module, without building another program.
+// asNatsServer is an environment variable that makes the test's program run nats-server's main function. So nats-server
+// has the version in go.mod, and no other program must be built.
 const asNatsServer = "DCOL_TEST_NATS_SERVER"
 
 func natsServer(configFile string) int {
@@ -53,7 +53,7 @@ func natsServer(configFile string) int {
 	return 0
 }
 
-// cluster is three nats-server processes on an address of their own.
+// cluster is three nats-server processes on a separate address.
 type cluster struct {
 	t         testing.TB
 	dirs      []string
@@ -61,11 +61,11 @@ type cluster struct {
 	servers   []Endpoint
 }
 
-// serveCluster writes what an operator would, and starts the servers.
+// serveCluster writes the configuration that an operator would, and starts the servers.
 func (w *world) serveCluster() *cluster {
 	w.t.Helper()
 	c := &cluster{t: w.t}
-	// An address that only this process uses, so that the ports are free.
+	// Only this process uses the address, so the ports are free.
 	pid := os.Getpid()
 	address := net.IPv4(127, byte(64|pid>>16), byte(pid>>8), byte(pid))
 	routes := newRouteCA(w.t, address)
@@ -147,7 +147,7 @@ func (c *cluster) index(name string) int {
 	return -1
 }
 
-// bucket opens a bucket on all three, once they have found each other.
+// bucket opens a bucket on all three servers, once they have found each other.
 func (c *cluster) bucket(co *Coordinator) *Bucket {
 	c.t.Helper()
 	var b *Bucket
@@ -164,8 +164,8 @@ func (c *cluster) bucket(co *Coordinator) *Bucket {
 	return b
 }
 
-// TestClusterLosesOne kills the server that the coordinator is connected to while records are written, and
-// later another: nothing that was accepted may be missing, and members go on.
+// TestClusterLosesOne kills the coordinator's server while records are written, and later another server. No accepted
+// record may be missing, and members continue.
 func TestClusterLosesOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -222,7 +222,7 @@ func TestClusterLosesOne(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		for key, want := range accepted {
-			// A request that was on its way to the server that died is lost: it is asked again.
+			// A request that was on its way to the killed server is lost, and is repeated.
 			var e Entry
 			eventually(t, when+": an answer about "+key, 30*time.Second, func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -260,7 +260,7 @@ func TestClusterLosesOne(t *testing.T) {
 	}
 
 	c.start(first)
-	// It must have caught up before another may be lost.
+	// The server must have caught up before another one may be lost.
 	eventually(t, "the server is back and current", 60*time.Second, func() bool { return c.replicas(co) == 3 })
 	second := (first + 1) % 3
 	writeWhileKilling(second, 100)
@@ -286,7 +286,7 @@ func moved(members []*Member) (n int) {
 	return n
 }
 
-// replicas is how many servers hold the bucket and are current.
+// replicas returns the number of servers that store the bucket and are up to date.
 func (c *cluster) replicas(co *Coordinator) int {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)
 	defer cancel()
@@ -307,7 +307,7 @@ func (c *cluster) replicas(co *Coordinator) int {
 	return n
 }
 
-// TestClusterConfines holds the external servers to the same as the embedded one.
+// TestClusterConfines checks the external servers like the embedded one.
 func TestClusterConfines(t *testing.T) {
 	w := newWorld(t)
 	c := w.serveCluster()
@@ -330,7 +330,7 @@ func TestClusterConfines(t *testing.T) {
 	confined(t, w, co, c.servers[0], 3)
 	outcast, old := expulsion(t, w, system.SetAccount, c.servers[1])
 
-	// What was revoked with one server is revoked with all, and with one that was away meanwhile.
+	// A revocation at one server applies at all, including one that was not running at the time.
 	for _, e := range c.servers {
 		if _, err := w.dialRaw(outcast, old, outcast.Sign, e); !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("the old JWT at %s: %v", e.Name, err)
@@ -361,7 +361,7 @@ func TestClusterConfines(t *testing.T) {
 	}
 }
 
-// routeCA makes certificates for the connections between servers, which are the operator's.
+// routeCA issues the operator's certificates for the connections between servers.
 type routeCA struct {
 	t       testing.TB
 	address net.IP

@@ -18,7 +18,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// raw is a member with a client of its own making, that does as it likes.
+// raw is a member with a client that can send anything.
 type raw struct {
 	*nats.Conn
 	mu       sync.Mutex
@@ -44,7 +44,7 @@ func (r *raw) refused(subject string) func() bool {
 	}
 }
 
-// dialRaw connects with the certificate of one member, and the JWT and key of maybe another.
+// dialRaw connects with the certificate of one member, and a JWT and key that may be another's.
 func (w *world) dialRaw(certificate *collective.Identity, token string, sign func([]byte) []byte, e Endpoint, options ...nats.Option) (*raw, error) {
 	r := &raw{}
 	jwt := func() (string, error) { return token, nil }
@@ -83,7 +83,7 @@ func TestMemberIsConfined(t *testing.T) {
 	confined(t, w, co, s.Endpoint(), 1)
 }
 
-// confined tries everything a member must not be able to do.
+// confined tries everything that a member must not be able to do.
 func confined(t *testing.T, w *world, co *Coordinator, e Endpoint, replicas int) {
 	ctx := within(t, 60*time.Second)
 	if _, err := co.Bucket(ctx, "records", replicas); err != nil {
@@ -128,7 +128,7 @@ func confined(t *testing.T, w *world, co *Coordinator, e Endpoint, replicas int)
 		t.Error("mallory opened the coordinators' bucket")
 	}
 
-	// An answer must not go where mallory says.
+	// An answer must not go to a subject that mallory chooses.
 	before := co.Counts()
 	for _, reply := range []string{"dcol.all.records", "dcol.to.bob.check", "_INBOX.bob.x", "$KV.records.bob", "_INBOX.malloryx.y"} {
 		if err := m.PublishRequest("dcol.from.mallory.x", reply, []byte("evil")); err != nil {
@@ -138,7 +138,7 @@ func confined(t *testing.T, w *world, co *Coordinator, e Endpoint, replicas int)
 	m.Flush()
 	eventually(t, "the coordinator sees through it", 5*time.Second, func() bool { return co.Counts().Foreign == before.Foreign+5 })
 
-	// More than one message may hold, and more subscriptions than a member needs.
+	// Larger messages and more subscriptions than a member may have.
 	if said := w.sayLarge(mallory, e); !strings.Contains(said, "Maximum Payload Violation") {
 		t.Errorf("to a message of %d bytes the server said %q", MaxPayload+1, said)
 	}
@@ -158,14 +158,14 @@ func confined(t *testing.T, w *world, co *Coordinator, e Endpoint, replicas int)
 		return many.IsClosed() || len(many.problems) > 0 && strings.Contains(many.problems[0], "subscriptions exceeded")
 	})
 
-	// Nobody was harmed.
+	// Other members are not affected.
 	if answer, err := bob.Ask(ctx, "x", []byte("y")); err != nil || string(answer) != "bob x y" {
 		t.Errorf("%q, %v", answer, err)
 	}
 }
 
-// sayLarge speaks NATS's protocol without a client, as that would heed the limit, and returns what the
-// server says until it ends the connection.
+// sayLarge speaks NATS's protocol without a client library, which would respect the limit. It returns what the server
+// sends until it ends the connection.
 func (w *world) sayLarge(id *collective.Identity, e Endpoint) string {
 	w.t.Helper()
 	conn, err := newDialer(id, noJWT, e).Dial("tcp", e.Address)
@@ -190,7 +190,7 @@ func (w *world) sayLarge(id *collective.Identity, e Endpoint) string {
 	return string(said)
 }
 
-// TestConnectionsOfOneMember has a member open more than it may: its oldest are closed, others' are not.
+// TestConnectionsOfOneMember: if a member opens too many connections, its oldest are closed, but nobody else's.
 func TestConnectionsOfOneMember(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t.TempDir(), "127.0.0.1:0")
@@ -216,7 +216,7 @@ func TestConnectionsOfOneMember(t *testing.T) {
 	if st := bob.State(); st.Connects != 1 || !st.Connected {
 		t.Errorf("bob: %+v", st)
 	}
-	// What is closed by itself does not count.
+	// Connections that the member itself closes do not count.
 	last := all[len(all)-1]
 	for range 2 * maxConnections {
 		r, err := w.dialRaw(mallory, w.token(mallory), mallory.Sign, s.Endpoint())

@@ -17,10 +17,11 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// asMembers has the test's program be many members, so that what they cost is not counted as the server's.
+// asMembers is an environment variable that makes the test's program act as many members, so that their cost is not
+// counted as the server's.
 const asMembers = "DCOL_TEST_MEMBERS"
 
-// membersJob is what the other process is to do.
+// membersJob is the other process's task.
 type membersJob struct {
 	Server  Endpoint
 	Members []struct {
@@ -53,7 +54,7 @@ func manyMembers(file string) int {
 	return 0
 }
 
-// BenchmarkConnections measures what a member's connection costs the embedded server.
+// BenchmarkConnections measures the cost of a member's connection to the embedded server.
 func BenchmarkConnections(b *testing.B) {
 	const members = 1000
 	for b.Loop() {
@@ -112,7 +113,7 @@ func BenchmarkConnections(b *testing.B) {
 	}
 }
 
-// memory is what the runtime uses for heap and stacks, and what the process occupies, in bytes.
+// memory returns what the runtime uses for heap and stacks, and the process's resident memory, in bytes.
 func memory(b *testing.B) (heap, rss int64) {
 	b.Helper()
 	debug.FreeOSMemory()

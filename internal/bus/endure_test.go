@@ -17,8 +17,8 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// TestRenewal replaces certificates under way: the member's and then the server's. The old ones are
-// revoked, so that only the new ones can have been used.
+// TestRenewal replaces the member's certificate and then the server's during operation. The old ones are revoked, so
+// only the new ones can be in use.
 func TestRenewal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -59,11 +59,11 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestManyServersListed: members find the one that lives.
+// TestManyServersListed: members find the server that works.
 func TestManyServersListed(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t.TempDir(), "127.0.0.1:0")
-	// One refuses, one takes connections and is silent, one has another name.
+	// One server refuses connections, one accepts them and is silent, and one has another name.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestManyServersListed(t *testing.T) {
 	})
 }
 
-// TestSlowReader has a member read nothing: it is cut, and others hear all the same.
+// TestSlowReader: a member that reads nothing is disconnected, and others still get their messages.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -143,7 +143,7 @@ func TestSlowReader(t *testing.T) {
 	t.Logf("mallory was cut after %d messages, %d MiB; bob heard them all", sent, sent*MaxPayload>>20)
 }
 
-// stuckDialer's connections stop reading when told.
+// stuckDialer makes connections that can stop reading.
 type stuckDialer struct {
 	*dialer
 	stuck sync.Mutex
@@ -180,7 +180,7 @@ func (c *stuckConn) Read(b []byte) (int, error) {
 	}
 }
 
-// TestLargeBucket watches more than JetStream lets be under way, slowly.
+// TestLargeBucket watches slowly, with more data than JetStream keeps in flight.
 func TestLargeBucket(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -202,7 +202,7 @@ func TestLargeBucket(t *testing.T) {
 	seen := 0
 	err = b.Watch(watching, func(Entry) {
 		if seen++; seen%50 == 0 {
-			time.Sleep(100 * time.Millisecond) // a coordinator that checks signatures
+			time.Sleep(100 * time.Millisecond) // like a coordinator that checks signatures
 		}
 	}, stop)
 	if seen != n || co.State().Connects != 1 || !errors.Is(err, context.Canceled) {

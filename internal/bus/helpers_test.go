@@ -35,7 +35,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// files issues an identity and installs it on a host of its own.
+// files issues an identity and installs it on a new host.
 func (w *world) files(r collective.Request) collective.Files {
 	w.t.Helper()
 	if r.Validity == 0 {
@@ -71,7 +71,7 @@ func (w *world) load(f collective.Files) *collective.Identity {
 	return id
 }
 
-// serve starts an embedded server that ends with the test.
+// serve starts an embedded server, which is closed at the end of the test.
 func (w *world) serve(store, listen string) *Server {
 	w.t.Helper()
 	return w.serveWith(store, listen, 2000)
@@ -87,7 +87,7 @@ func (w *world) serveWith(store, listen string, connections int) *Server {
 	return s
 }
 
-// config is a member's, who gets a new JWT at every connect.
+// config returns a member's Config, with a new JWT for each connection.
 func (w *world) config(id *collective.Identity, servers ...Endpoint) Config {
 	return Config{Identity: id, Servers: servers, Log: testLog(w.t), JWT: func() (string, error) {
 		return w.authority.MemberJWT(id.Name(), id.PublicKey(), id.Self().NotAfter)
@@ -120,7 +120,7 @@ func (w *world) coordinator(h Handlers, servers ...Endpoint) *Coordinator {
 
 func nothing(Message) {}
 
-// echo answers with what was asked, and by whom.
+// echo answers with the sender's name and its message.
 func echo() Handlers {
 	return Handlers{Handle: func(_ context.Context, r Request) ([]byte, error) {
 		return []byte(r.From + " " + r.Topic + " " + string(r.Data)), nil
@@ -129,7 +129,7 @@ func echo() Handlers {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// testLog shows what happened when a test fails.
+// testLog writes to the test's log, which is shown if the test fails.
 func testLog(t testing.TB) *slog.Logger {
 	level := slog.LevelWarn
 	if os.Getenv("DCOL_TEST_DEBUG") != "" {
@@ -156,7 +156,7 @@ func copyFile(t testing.TB, from, to string) {
 	}
 }
 
-// eventually waits until ok, or fails with what is missing.
+// eventually waits until ok returns true. After within it fails, and names what is missing.
 func eventually(t *testing.T, what string, within time.Duration, ok func() bool) time.Duration {
 	t.Helper()
 	begin := time.Now()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// relay passes connections on to a server until it is told to be silent. Then they stay open, as those of a host do
-// that has vanished.
+// relay forwards connections to a server until it is told to be silent. Then they stay open, like those of a host that
+// has disappeared.
 func relay(t *testing.T, to string) (address string, silent chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -21,7 +21,7 @@ func relay(t *testing.T, to string) (address string, silent chan struct{}) {
 		for {
 			n, err := from.Read(buffer)
 			select {
-			case <-silent: // what comes is lost, and nobody hears that an end was closed
+			case <-silent: // what arrives is lost, and nobody learns that an end was closed
 				if err == nil {
 					continue
 				}
@@ -58,7 +58,7 @@ func relay(t *testing.T, to string) (address string, silent chan struct{}) {
 	return l.Addr().String(), silent
 }
 
-// A server that vanishes without a word counts as connected for less than 25 s, and before that its silence is seen.
+// If a server disappears, the member notices its silence first, and the connection counts as lost within 25 s.
 func TestServerVanishes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -13,9 +13,9 @@ import (
 	"github.com/detour-collective/dcol/internal/strangers"
 )
 
-// TestDamagedStore has a power cut (or a bad disk) hit each file of the store in turn, in several ways.
-// Each time the server must come up, and either have everything or name the damage; and what is written
-// then must be there after the next start.
+// TestDamagedStore damages each file of the store in turn, in several ways, as a power cut or a bad disk may. Each time
+// the server must start, and either have everything or name the damage. What is written then must be there after the
+// next start.
 func TestDamagedStore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -33,7 +33,7 @@ func TestDamagedStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A copy while it runs is what a power cut leaves of a store that syncs every write.
+	// If a store syncs every write, a power cut leaves the same as a copy made while it runs.
 	running := t.TempDir()
 	if err := os.CopyFS(running, os.DirFS(whole)); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestDamagedStore(t *testing.T) {
 		for _, file := range filesOf(t, from) {
 			for name, harm := range map[string]func([]byte) []byte{
 				"empty":  func([]byte) []byte { return nil },
-				"half":   func(b []byte) []byte { return b[:len(b)/2+1] }, // and not where a message ends
+				"half":   func(b []byte) []byte { return b[:len(b)/2+1] }, // not at the end of a message
 				"torn":   func(b []byte) []byte { return b[:max(0, len(b)-3)] },
 				"zeroed": func(b []byte) []byte { clear(b[len(b)/2:]); return b },
 				"scrambled": func(b []byte) []byte {
@@ -95,8 +95,8 @@ func TestDamagedStore(t *testing.T) {
 	}
 }
 
-// reopen serves from dir twice. It returns how many of the values are there at the first start, the
-// revision of the last change, and what the server says is damaged.
+// reopen serves from dir twice. It returns how many values are there at the first start, the revision of the last
+// change, and the damage that the server reports.
 func (w *world) reopen(t *testing.T, dir string) (values int, last uint64, damage []string) {
 	t.Helper()
 	for try := range 2 {
@@ -166,7 +166,7 @@ func filesOf(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// TestNoCrashLoop has the process die at every start, as a damaged file might have it.
+// TestNoCrashLoop: the process crashes at every start, as a damaged file might cause.
 func TestNoCrashLoop(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
@@ -182,7 +182,7 @@ func TestNoCrashLoop(t *testing.T) {
 	co.Close()
 	s.Close()
 	for range startsBeforeAside {
-		if _, damage, err := openStore(dir); err != nil || len(damage) > 0 { // and no ready
+		if _, damage, err := openStore(dir); err != nil || len(damage) > 0 { // ready is not called
 			t.Fatal(damage, err)
 		}
 	}
@@ -196,7 +196,7 @@ func TestNoCrashLoop(t *testing.T) {
 	}
 }
 
-// TestServeFaults: what is not the store's fault must not cost the store.
+// TestServeFaults: faults elsewhere must not cause the store to be moved away.
 func TestServeFaults(t *testing.T) {
 	w := newWorld(t)
 	store := t.TempDir()

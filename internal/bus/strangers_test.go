@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/collective"
 )
 
-// from connects to an address from another one of loopback's, and keeps the connection idle.
+// from connects to a server from another loopback address, and keeps the connection idle.
 func from(t *testing.T, source string, e Endpoint) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(source), 0))}
@@ -27,8 +27,8 @@ func from(t *testing.T, source string, e Endpoint) net.Conn {
 	return conn
 }
 
-// Idle connections of strangers, one each from more addresses than there are places, take no member's place:
-// all of them together would fill a server that counts whoever connects.
+// Strangers have idle connections, one from each of more addresses than there are places. They take no member's place,
+// although they would fill a server that counts all connections.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	w := newWorld(t)
 	s := w.serveWith(t.TempDir(), "127.0.0.1:0", 10)
@@ -46,7 +46,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// The oldest of too many strangers gives way while the attack goes on.
+// While too many strangers connect, the oldest ones are disconnected.
 func TestOldestStrangerGivesWay(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t.TempDir(), "127.0.0.1:0")
@@ -64,8 +64,8 @@ func TestOldestStrangerGivesWay(t *testing.T) {
 	}
 }
 
-// Who only has seen a member's certificate, which every record holds, does that member no harm: TLS must be over
-// before a connection counts as the member's.
+// Somebody who has only seen a member's certificate, which is in every record, cannot harm the member. A connection
+// counts as the member's only after the TLS handshake.
 func TestCertificateAloneCutsNobody(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t.TempDir(), "127.0.0.1:0")
@@ -92,7 +92,7 @@ func TestCertificateAloneCutsNobody(t *testing.T) {
 	}
 }
 
-// A server knows from which addresses a member is connected, and that it is not any more.
+// A server knows from which addresses a member is connected, and notices when it disconnects.
 func TestAddresses(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t.TempDir(), "127.0.0.1:0")
@@ -105,7 +105,7 @@ func TestAddresses(t *testing.T) {
 	eventually(t, "alice has gone", 10*time.Second, func() bool { return !s.Connected("alice") && s.Addresses("alice") == nil })
 }
 
-// Who does not read is cut off, and leaves nothing behind.
+// A client that does not read is disconnected, and leaves nothing behind.
 func TestSlowReaderLeavesNothing(t *testing.T) {
 	t.Parallel()
 	member, far := net.Pipe()

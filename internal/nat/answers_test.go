@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/nat/stun"
 )
 
-// A flood from one source is answered in part only, and takes no answer from another source.
+// A flood from one source is answered only in part, and does not take answers away from other sources.
 func TestFloodTakesNoAnswersFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lasts = 10 // seconds
@@ -45,7 +45,7 @@ func TestFloodTakesNoAnswersFromOthers(t *testing.T) {
 	})
 }
 
-// anotherShare is an address that has not the share of that one.
+// anotherShare returns an address whose rate limiter is not that of the address than.
 func anotherShare(h *host, than netip.Addr) string {
 	a := than.Next()
 	for h.answers.share(a) == h.answers.share(than) {
@@ -54,7 +54,7 @@ func anotherShare(h *host, than netip.Addr) string {
 	return a.String()
 }
 
-// Whoever forges very many sources gets no more than all shares have.
+// With any number of forged sources, the answers are limited to those of all rate limiters.
 func TestForgedSourcesAreBounded(t *testing.T) {
 	for _, family := range []struct {
 		name  string
@@ -63,7 +63,7 @@ func TestForgedSourcesAreBounded(t *testing.T) {
 		{"IPv4", func() netip.Addr { return ipv4(rand.Uint32()) }},
 		{"IPv6", func() netip.Addr { return ipv6(rand.Uint64(), rand.Uint64()) }},
 	} {
-		synctest.Test(t, func(t *testing.T) { // no time goes by
+		synctest.Test(t, func(t *testing.T) { // the time stands still
 			a := newAnswers()
 			answered := 0
 			for range 4 * answersShares * answersBurst {
@@ -76,7 +76,7 @@ func TestForgedSourcesAreBounded(t *testing.T) {
 			}
 		})
 	}
-	// Those of one family take nothing from the other.
+	// Sources of one family do not affect the other.
 	a := newAnswers()
 	for n := range uint64(4 * answersShares * answersBurst) {
 		a.allow(ipv6(n, 1))
@@ -98,7 +98,7 @@ func TestShares(t *testing.T) {
 	same("one IPv4 address", "192.0.2.1", "::ffff:192.0.2.1")
 	same("one link", "fe80::1%lo", "fe80::2")
 
-	// Neighbours have shares of their own, at each host others.
+	// Neighbours have different rate limiters, and each host assigns them differently.
 	b := newAnswers()
 	shares, again, moved := map[any]bool{}, map[any]bool{}, 0
 	for n := range uint32(100) {

@@ -16,7 +16,7 @@ import (
 
 var open = Found{Mapping: Untranslated, Filtering: PassesAll}
 
-// boxes are all that can be told apart.
+// boxes lists all kinds of NAT that can be distinguished.
 func boxes() []Found {
 	var all []Found
 	for _, m := range []Mapping{Untranslated, Independent, Dependent} {
@@ -29,7 +29,7 @@ func boxes() []Found {
 	return all
 }
 
-// What is concluded about a box is what it does.
+// The conclusion about a box is what the box does.
 func TestExamine(t *testing.T) {
 	for _, is := range boxes() {
 		t.Run(Found.Kind(is), func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// Who was sent to lately is no stranger, and what comes from there tells nothing.
+// A member to which a packet was sent recently is not a stranger, so its packets prove nothing.
 func TestExamineNoStranger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -86,7 +86,7 @@ func TestExamineNoStranger(t *testing.T) {
 	})
 }
 
-// Members that do not answer cost time and nothing else.
+// Members that do not answer only take time.
 func TestExamineSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -110,7 +110,7 @@ func TestExamineSilent(t *testing.T) {
 	})
 }
 
-// An end to the asking is heard at once.
+// Cancelling an examination ends it at once.
 func TestExamineCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -126,13 +126,13 @@ func TestExamineCancelled(t *testing.T) {
 	})
 }
 
-// A member is asked at one of its addresses, and more members until two agree: who lies finds nobody who does.
+// Each member is asked at one of its addresses, and members are asked until two agree. Nobody agrees with a liar.
 func TestExamineAsksUntilTwoAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		h := w.add("203.0.113.1", Found{Mapping: Independent, Filtering: PassesPorts})
 		liar, again, one, two, three := w.add("198.51.100.1", open), w.add("198.51.100.2", open), w.add("192.0.2.1", open), w.add("192.0.2.2", open), w.add("192.88.1.1", open)
-		// They see others at an address that is not theirs.
+		// They claim to see others at a false address.
 		liar.lies, again.lies = netip.MustParseAddr("9.9.9.9"), netip.MustParseAddr("9.9.9.9")
 		e := h.Examine(t.Context(), Question{Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []Observer{
 			{"liar", liar.at()}, {"liar", again.at()}, {"one", one.at()}, {"two", two.at()}, {"three", three.at()},
@@ -141,14 +141,14 @@ func TestExamineAsksUntilTwoAgree(t *testing.T) {
 		for _, s := range e.Sightings {
 			told = append(told, s.Member+" "+s.At.Addr().String())
 		}
-		// Two is in the network of one, and would be asked after three.
+		// "two" is in the network of "one", and would be asked after "three".
 		if diff := cmp.Diff([]string{"liar 9.9.9.9", "one 203.0.113.1", "three 203.0.113.1"}, told); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
 	})
 }
 
-// What was found holds as long as nobody who answers sees another address, whoever is asked first.
+// A result holds as long as no member that answers sees another address, whoever is asked first.
 func TestAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -156,7 +156,7 @@ func TestAgain(t *testing.T) {
 		one, two := w.add("198.51.100.1", open), w.add("192.0.2.1", open)
 		e := h.Examine(t.Context(), Question{Own: []netip.Addr{h.inner.Addr()}, Port: port, Observers: []Observer{{"one", one.at()}, {"two", two.at()}}})
 		f := Conclude(e)
-		clear(h.maps) // the NAT has forgotten, and gives other ports
+		clear(h.maps) // the NAT forgets its mappings, and assigns other ports
 		if now := h.Again(t.Context(), e.Sightings); len(now) != 2 || !f.Holds(e.Sightings, now) {
 			t.Errorf("with other ports: %+v", now)
 		}

@@ -54,7 +54,7 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-// While it is not known what a NAT leaves, it is said why; else nothing is.
+// WhyOpen gives a reason exactly if it is not known how others can reach the port.
 func TestWhyOpen(t *testing.T) {
 	at := netip.MustParseAddrPort
 	one, two, outside := at("198.51.100.1:45672"), at("198.51.100.2:45672"), at("203.0.113.9:45672")

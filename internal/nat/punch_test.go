@@ -11,24 +11,24 @@ import (
 	"github.com/detour-collective/dcol/internal/nat/stun"
 )
 
-// possible reports whether a way can be opened between two ends that are told of each other and
-// then send at the same time.
+// possible reports whether a way can be opened between two ends that learn each other's address and send at the same
+// time.
 func possible(a, b Found) bool { return getsIn(a, b) || getsIn(b, a) }
 
-// getsIn reports whether packets of one end get in at another that has sent to it. From then on
-// each end knows where to send.
+// getsIn reports whether packets from one end reach another end that has sent to it. After that, each end knows where
+// to send.
 func getsIn(from, to Found) bool {
 	switch {
-	case to.Mapping == Dependent: // its address towards this end is unknown
+	case to.Mapping == Dependent: // its address as this end would see it is unknown
 		return false
 	case to.Filtering == PassesAll, to.Filtering == PassesAddresses, to.Filtering == PassesSome:
 		return true
 	}
-	// It has sent to the port from which the packets come, if that could be known.
+	// It must have sent to the port from which the packets come, which is possible only if that port is known.
 	return from.Mapping != Dependent
 }
 
-// Knocking opens a way between two boxes wherever there is one.
+// Knocking opens a way between two boxes wherever that is possible.
 func TestKnock(t *testing.T) {
 	for _, a := range boxes() {
 		for _, b := range boxes() {
@@ -36,7 +36,7 @@ func TestKnock(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t)
 					here, there, observer := w.add("203.0.113.1", a), w.add("203.0.113.2", b), w.add("198.51.100.1", open)
-					// A symmetric one is told of, too: its address is right, its port is not.
+					// For a symmetric NAT, the reported address is right, but not the port.
 					seenHere, err := here.Ask(t.Context(), observer.at())
 					if err != nil {
 						t.Fatal(err)
@@ -54,7 +54,7 @@ func TestKnock(t *testing.T) {
 							t.Error(err)
 						}
 						if err == nil {
-							// From here on it goes both ways.
+							// Now packets pass in both directions.
 							_, err = h.Ask(t.Context(), from)
 						}
 						met <- err == nil
@@ -71,7 +71,7 @@ func TestKnock(t *testing.T) {
 	}
 }
 
-// Who is told to knock sends little, and stops when it should.
+// Knocking takes few packets, and stops when it should.
 func TestKnockIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

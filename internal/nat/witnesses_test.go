@@ -9,7 +9,7 @@ import (
 
 func nobody(string) bool { return false }
 
-// A member that lies adds addresses, so many and no more, and removes none that another has told.
+// A lying member can add a limited number of addresses, and removes none that another member has reported.
 func TestLiarAddsOnly(t *testing.T) {
 	var w Witnesses
 	truth := netip.MustParseAddr("198.51.100.7")
@@ -32,7 +32,7 @@ func TestLiarAddsOnly(t *testing.T) {
 	}
 }
 
-// Two members have to agree, or a trusted one to tell.
+// An address is certain if two members agree, or a trusted one reports it.
 func TestSure(t *testing.T) {
 	var w Witnesses
 	one, other := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("203.0.113.9")

@@ -12,11 +12,11 @@ import (
 	"github.com/detour-collective/dcol/internal/nat/stun"
 )
 
-// world is an Internet in memory, whose hosts each have a box before them that translates and filters.
+// world is an Internet in memory. Each of its hosts is behind a box that translates and filters.
 type world struct {
 	t     *testing.T
 	mu    sync.Mutex
-	hosts map[netip.Addr]*host // by their addresses outside
+	hosts map[netip.Addr]*host // by their external addresses
 	next  uint16
 }
 
@@ -27,10 +27,10 @@ type host struct {
 	inner   netip.AddrPort
 	outside netip.Addr
 	is      Found      // what the box does
-	down    bool       // it answers nothing
-	lies    netip.Addr // where it says that others are; invalid: the truth
+	down    bool       // it does not answer
+	lies    netip.Addr // the address at which it claims to see others; invalid: it tells the truth
 	maps    map[netip.AddrPort]uint16
-	sends   map[uint16][]netip.AddrPort // by port outside
+	sends   map[uint16][]netip.AddrPort // destinations by external port
 	inbox   chan packet
 }
 
@@ -41,12 +41,12 @@ type packet struct {
 
 const port = 45672
 
-// newWorld makes a world that ends with the test.
+// newWorld returns a world that ends with the test.
 func newWorld(t *testing.T) *world {
 	return &world{t: t, hosts: make(map[netip.Addr]*host), next: 20000}
 }
 
-// add puts a host into the world, with an agent that runs.
+// add adds a host with a running agent.
 func (w *world) add(addr string, is Found) *host {
 	outside := netip.MustParseAddr(addr)
 	h := &host{
@@ -78,7 +78,7 @@ func (p otherPort) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) 
 	return len(b), nil
 }
 
-// at is where members know the host to be.
+// at returns the address at which members reach the host.
 func (h *host) at() netip.AddrPort { return netip.AddrPortFrom(h.outside, port) }
 
 func (h *host) ReadOther(ctx context.Context, b []byte) (int, netip.AddrPort, error) {
@@ -95,7 +95,7 @@ func (h *host) WriteOther(b []byte, to netip.AddrPort) error {
 	return nil
 }
 
-// send is a packet's way through both boxes.
+// send passes a packet through both boxes.
 func (h *host) send(from netip.AddrPort, b []byte, to netip.AddrPort) {
 	w := h.world
 	w.mu.Lock()
@@ -117,7 +117,7 @@ func (h *host) send(from netip.AddrPort, b []byte, to netip.AddrPort) {
 	time.AfterFunc(10*time.Millisecond, func() { target.inbox <- packet{source, data} })
 }
 
-// translate is where a packet comes from, as others see it.
+// translate returns a packet's source as others see it.
 func (h *host) translate(from, to netip.AddrPort) netip.AddrPort {
 	key := from
 	switch h.is.Mapping {
@@ -137,7 +137,7 @@ func (h *host) translate(from, to netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(h.outside, h.maps[key])
 }
 
-// admits is what the box lets in, to the one port that is looked at.
+// admits reports whether the box lets a packet in to an external port.
 func (h *host) admits(from netip.AddrPort, to uint16) bool {
 	known := to == port && h.is.Mapping != Dependent
 	for _, p := range h.maps {

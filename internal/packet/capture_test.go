@@ -9,12 +9,12 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// testdata/mptcp.pcap is of Linux 6.18, with two veth links and segmentation offload off: an IPv4 connection that is
-// joined from both ends, made a backup and told of removed addresses; an IPv6 connection with checksums; one that ends
-// by a fast close; and one whose join is refused.
+// testdata/mptcp.pcap was captured with Linux 6.18, on two veth links without segmentation offload. It has four
+// connections: over IPv4, with joins from both ends, a priority of backup and removed addresses; over IPv6, with
+// checksums; one that ends by a fast close; and one whose join is refused.
 //
-// testdata/mptcp0.pcap is of version 0, made from RFC 6824's text by analyse/analysetest: two connections, over IPv4 with
-// checksums and over IPv6, with every option and all sizes of numbers.
+// testdata/mptcp0.pcap has version 0, and was made from RFC 6824's text by analyse/analysetest. It has two connections,
+// over IPv4 with checksums and over IPv6, with every option and all sizes of numbers.
 const ethernet = 14
 
 func readCapture(t testing.TB) [][]byte { return readPackets(t, "mptcp", 93) }
@@ -56,20 +56,20 @@ func TestCaptureIsEncodedAsItWas(t *testing.T) {
 		if err := p.Seal(); err != nil {
 			t.Fatal(err)
 		}
-		checkRoundTrip(t, b, p) // the kernel's lengths and checksums are ours
+		checkRoundTrip(t, b, p) // the kernel's lengths and checksums are the same as ours
 	}
 }
 
-// The kernel is the oracle for what is computed from keys.
+// The kernel's values are compared with those computed from keys.
 func TestKeysOfCapture(t *testing.T) {
 	type connection struct{ client, server Key }
 	var (
-		tokens   = map[uint32]connection{} // by the server's
+		tokens   = map[uint32]connection{} // by the server's token
 		now      connection
 		joins    = map[uint16]connection{} // by the client's port
-		nonces   = map[uint16][2]uint32{}  // so, too: the client's and the server's
+		nonces   = map[uint16][2]uint32{}  // by the client's port, too: the client's and the server's
 		checked  = map[string]int{}
-		sequence = map[uint16]uint64{} // of the first data to the port
+		sequence = map[uint16]uint64{} // of the first data to a port
 	)
 	for i, b := range readCapture(t) {
 		p, err := Parse(b)
@@ -134,7 +134,7 @@ func TestKeysOfCapture(t *testing.T) {
 	}
 }
 
-// Token and so on of version 0, by sha1sum and openssl dgst. tshark has the same token and sequence number.
+// Values of version 0, computed by sha1sum and openssl dgst. tshark has the same token and sequence number.
 func TestKeysOfVersion0(t *testing.T) {
 	const key = Key(0x0102030405060708)
 	if got := key.Token(0); got != 0xdd5783bc {

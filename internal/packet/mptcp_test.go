@@ -104,7 +104,7 @@ func TestMPTCPDecodeIsInverse(t *testing.T) {
 	})
 }
 
-// The figures of RFC 6824 (version 0) and RFC 8684 (version 1), filled in.
+// The figures of RFC 6824 (version 0) and RFC 8684 (version 1), with values.
 func TestMPTCPFigures(t *testing.T) {
 	hmac8, address := [8]byte{1, 2, 3, 4, 5, 6, 7, 8}, netip.MustParseAddr("192.0.2.1")
 	const a, b = Key(0x0102030405060708), Key(0x1112131415161718)
@@ -145,7 +145,7 @@ func TestMPTCPFigures(t *testing.T) {
 	}
 }
 
-// All lengths that no figure has are malformed.
+// Options with a length that is in no figure are malformed.
 func TestMPTCPLengths(t *testing.T) {
 	for first, lengths := range map[string][]int{
 		"\x00\x01": {10, 18}, "\x01\x01": {2, 10, 18, 20, 22}, "\x10\x00": {10, 14, 22},
@@ -191,7 +191,7 @@ func TestICMPQuotes(t *testing.T) {
 		from    *Packet
 		quoted  int
 		objects []ExtensionObject
-		length  byte // without it, behind 128 bytes
+		length  byte // the length field; 0: objects begin after 128 bytes
 		want    int
 	}{
 		"8 bytes of TCP":            {router4(), 28, nil, 0, 28},
@@ -238,7 +238,7 @@ func TestICMPQuotes(t *testing.T) {
 			t.Errorf("%s: cut at %d", name, inner.Cut)
 		}
 	}
-	// Lengths beyond the end, and less than there must be.
+	// Lengths beyond the end of the packet, and below the minimum.
 	p := router4()
 	for _, length := range []byte{8, 5, 1, 255} {
 		p.Payload, p.ICMP.Data[1] = whole[:28], length
@@ -253,7 +253,7 @@ func TestICMPQuotes(t *testing.T) {
 	if _, err := p.Quote(); !errors.Is(err, ErrNoQuote) {
 		t.Error(err)
 	}
-	// Routers that write another length.
+	// Routers that write a wrong length.
 	for _, length := range []uint16{0, 8, 28, 20, 0xffff} {
 		sent.V4.Length = length
 		inner, err := ParseQuote(sent.Bytes())

@@ -30,7 +30,7 @@ func drawAddr(t *rapid.T, size int) netip.Addr {
 	return a
 }
 
-// drawPacket makes a packet as a host might send it, sealed.
+// drawPacket returns a sealed packet as a host might send it.
 func drawPacket(t *rapid.T) *Packet {
 	p := &Packet{Payload: someBytes(0, 40).Draw(t, "payload"), Trailer: someBytes(0, 6).Draw(t, "trailer")}
 	if rapid.Bool().Draw(t, "IPv4") {
@@ -51,7 +51,7 @@ func drawPacket(t *rapid.T) *Packet {
 			e := Extension{Kind: kind, Data: make([]byte, 8*words)}
 			e.Data[1] = uint8(words - 1)
 			switch kind {
-			case FragmentHeader: // an atomic one, RFC 6946
+			case FragmentHeader: // an atomic fragment, RFC 6946
 				e.Data = e.Data[:8]
 			case Authentication:
 				e.Data[1] = uint8(2*words - 2)
@@ -123,7 +123,7 @@ func TestDecodeIsInverse(t *testing.T) {
 		if err := got.Verify(); err != nil {
 			t.Fatal(err)
 		}
-		// One bit is wrong where a checksum covers it.
+		// Change one bit that a checksum covers.
 		if got.checksumField() == nil || p.UDP != nil && p.V4 != nil {
 			return
 		}
@@ -135,7 +135,7 @@ func TestDecodeIsInverse(t *testing.T) {
 	})
 }
 
-// Wherever a quote ends, its bytes are the same.
+// Wherever a quote ends, it encodes to the same bytes.
 func TestQuoteEndsAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		whole := drawPacket(t)
@@ -162,16 +162,16 @@ func TestQuoteEndsAnywhere(t *testing.T) {
 	})
 }
 
-// gopacket, which is of other people, reads in our packets what we wrote.
+// gopacket, an independent decoder, reads the same from our packets.
 func TestAsGopacket(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPacket(t)
 		first := gopacket.Decoder(layers.LayerTypeIPv4)
 		if p.V6 != nil {
 			first = layers.LayerTypeIPv6
-			p.V6.NextHeader, p.V6.Extensions = p.V6.protocol(), nil // some of them it does not know
+			p.V6.NextHeader, p.V6.Extensions = p.V6.protocol(), nil // gopacket does not know some of them
 		} else {
-			p.V4.Options = bytes.Repeat([]byte{KindNOP}, len(p.V4.Options)) // it refuses malformed ones
+			p.V4.Options = bytes.Repeat([]byte{KindNOP}, len(p.V4.Options)) // gopacket rejects malformed ones
 		}
 		p.Trailer = nil
 		if err := p.Seal(); err != nil {
@@ -269,7 +269,7 @@ func readable(o Option) bool {
 	return mss || scale || sack || timestamps || fastOpen || md5 || ao || experiment
 }
 
-// What can't be read as an option is kept, and the packet is still one.
+// Bytes that are not an option are kept, and the packet is still valid.
 func TestBrokenOptions(t *testing.T) {
 	for name, broken := range map[string][]byte{
 		"length 0": {254, 0, 0, 0}, "length 1": {254, 1, 0, 0}, "too long": {254, 5, 0, 0}, "no length": {1, 1, 1, 254},
@@ -319,7 +319,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// A length of 0 stands for one that has no room in the header, but not where nothing follows.
+// A length of 0 means a length that does not fit into the header, except if no bytes follow.
 func TestLengthZero(t *testing.T) {
 	from, to := netip.MustParseAddrPort("[fd00::1]:1"), netip.MustParseAddrPort("[fd00::2]:2")
 	big := Segment(from, to, TCP{Offset: 5}, make([]byte, 70_000))

@@ -5,14 +5,15 @@ import (
 	"testing"
 )
 
-// The decoder is the oracle: it keeps every byte, and its tests compare it with tshark.
+// checkSummary compares a Summary with the decoder's result. The decoder keeps every byte, and its own tests compare it
+// with tshark.
 func checkSummary(t *testing.T, b []byte) {
 	t.Helper()
 	var s Summary
 	ok := s.Summarise(b, len(b))
 	p, err := Parse(b)
 	if err != nil || p.TCP == nil || p.Cut > 0 || p.Missing > 0 || !p.TCP.OptionsComplete() {
-		return // Summarise may read more of it, or less
+		return // Summarise may read more of the packet, or less
 	}
 	if p.V4 != nil && p.V4.Length == 0 || p.V6 != nil && p.V6.Length == 0 {
 		return
@@ -71,7 +72,7 @@ func checkSummary(t *testing.T, b []byte) {
 func TestSummaryAsDecoder(t *testing.T) {
 	for _, b := range append(readCapture(t), readPackets(t, "mptcp0", 64)...) {
 		checkSummary(t, b)
-		for n := range b { // cut by the snap length
+		for n := range b { // cut by the capture's snap length
 			var s, whole Summary
 			if !whole.Summarise(b, len(b)) {
 				t.Fatal("not read")

@@ -15,7 +15,7 @@ import (
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// description is that of a device with a service of each kind, control URLs at c1 and so on.
+// description returns the description of a device with a service of each kind, and control URLs c1, c2 and so on.
 func description(base string, kinds ...string) string {
 	var b strings.Builder
 	b.WriteString(`<?xml version="1.0" encoding="ISO-8859-1"?><root xmlns="urn:schemas-upnp-org:device-1-0">`)
@@ -41,7 +41,7 @@ func TestParseDescription(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, document string
-		want           string // control URLs, or what the error must contain
+		want           string // control URLs, or a part of the error
 	}{
 		{"all kinds", description("", services[2], services[0], services[1]), "http://192.168.1.1:5000/c2 http://192.168.1.1:5000/c3 http://192.168.1.1:5000/c1"},
 		{"a base", description("<URLBase>http://192.168.1.1:80</URLBase>", services[1]), "http://192.168.1.1:80/c1"},
@@ -70,7 +70,7 @@ func TestParseDescription(t *testing.T) {
 	}
 }
 
-// What Debian's miniupnpd says of itself.
+// The description that Debian's miniupnpd sends.
 func TestRealDescription(t *testing.T) {
 	document, err := os.ReadFile("testdata/miniupnpd-2.3.1.xml")
 	if err != nil {
@@ -111,7 +111,7 @@ func TestParseNotice(t *testing.T) {
 	}
 }
 
-// fakeDevice is a device that does what the test wants for each action.
+// fakeDevice is a device whose answers to actions come from act.
 func fakeDevice(t *testing.T, act func(action, body string) (status int, answer string)) *igd {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -193,7 +193,7 @@ func TestIGDOpens(t *testing.T) {
 	}
 }
 
-// Whatever a device answers, there is an error and an end.
+// Whatever a device answers, the request ends with an error.
 func TestIGDAnswersNonsense(t *testing.T) {
 	for name, answer := range map[string]struct {
 		status int

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// fakeRouter opens ports as the test wants.
+// fakeRouter opens ports as its fields say.
 type fakeRouter struct {
 	mu       *sync.Mutex
 	external netip.AddrPort
@@ -54,7 +54,7 @@ func (r *fakeRouter) restart() {
 	clear(r.ports)
 }
 
-// home is a host, and what is around it, under one lock.
+// home is a host and its surroundings, under one lock.
 type home struct {
 	*Keeper
 	mu      sync.Mutex
@@ -66,7 +66,7 @@ type home struct {
 	stop    func()
 }
 
-// begin runs a keeper for a moment, so that it has opened what it can.
+// begin runs a Keeper for a moment, until it has opened what it can.
 func begin(t *testing.T, change ...func(*home)) *home {
 	t.Helper()
 	h := &home{
@@ -113,7 +113,7 @@ func begin(t *testing.T, change ...func(*home)) *home {
 	return h
 }
 
-// now looks at what the keeper uses, or changes it.
+// now calls f under the lock.
 func (h *home) now(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -135,7 +135,7 @@ func TestKeeperOpensAndCloses(t *testing.T) {
 		if s := h.State(); s.Router != "PCP" || s.Problem != "" || len(s.Mappings) != 2 || !s.Mappings[0].Until.Equal(time.Now().Add(lifetime)) {
 			t.Errorf("%+v", s)
 		}
-		time.Sleep(time.Hour + time.Second) // not at the very moment of a renewal
+		time.Sleep(time.Hour + time.Second) // not exactly at the time of a renewal
 		synctest.Wait()
 		h.mu.Lock()
 		if h.router.opens != 2*61 || len(h.changes) != 1 {
@@ -149,7 +149,7 @@ func TestKeeperOpensAndCloses(t *testing.T) {
 	})
 }
 
-// A restart of the router, and another address of it, are noticed within a minute.
+// A restart of the router and a change of its address are noticed within a minute.
 func TestKeeperFollowsRouter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := begin(t)
@@ -161,7 +161,7 @@ func TestKeeperFollowsRouter(t *testing.T) {
 		if s := h.State(); s.Restarts != 1 || h.router.ports[session] != 45672 {
 			t.Errorf("%+v, open %v", s, h.router.ports)
 		}
-		// Another port than the one we asked for is the one that we ask for from then on.
+		// If the router opens another port than requested, the Keeper requests that port from then on.
 		h.now(func() { h.router.external = netip.MustParseAddrPort("203.0.113.77:50000") })
 		time.Sleep(renewEvery)
 		synctest.Wait()
@@ -173,7 +173,7 @@ func TestKeeperFollowsRouter(t *testing.T) {
 	})
 }
 
-// A router that is away for a while keeps what it has opened, for as long as it has said so.
+// The ports of a router that is not reachable for a while stay open until their lifetimes end.
 func TestKeeperRouterAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := begin(t)
@@ -225,7 +225,7 @@ func TestKeeperFindsNothing(t *testing.T) {
 		if h.found > 8 {
 			t.Errorf("in an hour, it was asked %d times", h.found)
 		}
-		// Somebody switches it on.
+		// The protocol is switched on.
 		h.now(func() { h.findErr = nil })
 		time.Sleep(findEvery)
 		synctest.Wait()
@@ -233,7 +233,7 @@ func TestKeeperFindsNothing(t *testing.T) {
 	})
 }
 
-// In another network there is another router, at once.
+// In another network, another router is asked at once.
 func TestKeeperMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := begin(t)
@@ -257,7 +257,7 @@ func TestKeeperMoves(t *testing.T) {
 	})
 }
 
-// A router that says it is connected and has no address opens nothing.
+// A router that claims to be connected but has no address opens nothing.
 func TestKeeperRouterOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := begin(t, func(h *home) { h.router.external = netip.MustParseAddrPort("0.0.0.0:45672") })

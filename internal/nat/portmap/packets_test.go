@@ -19,7 +19,7 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// Packets written down by hand from RFC 6887 and RFC 6886.
+// Packets made by hand from RFC 6887 and RFC 6886.
 const (
 	pcpMapRequest = "02 01 0000 00000258 00000000000000000000ffffc0a80102" +
 		"0102030405060708090a0b0c 11 000000 b268 b268 00000000000000000000ffff00000000"
@@ -75,7 +75,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What is cut short, or of something else, is no answer.
+// Packets that are cut or of another kind are no answers.
 func TestForeignPackets(t *testing.T) {
 	for i := range unhex(t, pcpMapResponse) {
 		if _, _, err := parsePCP(unhex(t, pcpMapResponse)[:i]); !errors.Is(err, errOther) {
@@ -133,7 +133,7 @@ func TestEpoch(t *testing.T) {
 		name   string
 		apart  time.Duration
 		values []uint32
-		forgot bool // at the last one
+		forgot bool // expected for the last value
 	}{
 		{"the first", time.Minute, []uint32{0}, false},
 		{"as it should be", time.Minute, []uint32{100, 160, 220}, false},

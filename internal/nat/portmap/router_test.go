@@ -21,14 +21,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// household is a host behind a home router with miniupnpd, and somebody outside.
+// household is a host behind a home router with miniupnpd, and a stranger outside.
 type household struct {
 	host, router, stranger *netnstest.NS
 	network                Network
 }
 
-// outside is a public address, which no packet leaves the namespaces to: miniupnpd refuses those for
-// documentation.
+// outside is a public address, because miniupnpd rejects addresses for documentation. No packet to it leaves the
+// namespaces.
 const outside = "62.0.0.9"
 
 func newHousehold(t *testing.T) *household {
@@ -57,7 +57,7 @@ func newHousehold(t *testing.T) *household {
 	return h
 }
 
-// miniupnpd runs it with these lines of configuration until the returned function is called, or the test ends.
+// miniupnpd runs with these lines of configuration until stop is called or the test ends.
 func (h *household) miniupnpd(t *testing.T, lines ...string) (stop func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -103,7 +103,7 @@ func (h *household) miniupnpd(t *testing.T, lines ...string) (stop func()) {
 	return nil
 }
 
-// find finds the router from the host.
+// find detects the router from the host.
 func (h *household) find(ctx context.Context) (r router, err error) {
 	err = h.host.Do(func() error {
 		r, err = find(ctx, h.network, [12]byte{1, 2, 3})
@@ -112,7 +112,7 @@ func (h *household) find(ctx context.Context) (r router, err error) {
 	return r, err
 }
 
-// on runs requests to the router on a thread of the host, as sockets are made for each.
+// on sends requests to the router from a thread in the host's namespace, because each request creates a socket.
 type on struct {
 	router
 	host *netnstest.NS
@@ -127,7 +127,7 @@ func (o on) close(ctx context.Context, w Want, external uint16) error {
 	return o.host.Do(func() error { return o.router.close(ctx, w, external) })
 }
 
-// gets tries whether what the stranger sends to the external port arrives at the host's.
+// gets reports whether packets from the stranger to the external port arrive at the host's port.
 func (h *household) gets(t *testing.T, w Want, external netip.AddrPort) bool {
 	t.Helper()
 	var in, out *net.UDPConn
@@ -150,7 +150,7 @@ func (h *household) gets(t *testing.T, w Want, external netip.AddrPort) bool {
 	return err == nil && string(b[:n]) == "hello"
 }
 
-// Each protocol opens a port of a real router, renews it, and closes it.
+// Each protocol opens, renews and closes a port of a real router.
 func TestRealRouter(t *testing.T) {
 	for _, c := range []struct {
 		protocol string
@@ -169,7 +169,7 @@ func TestRealRouter(t *testing.T) {
 			h.exercise(t, on{r, h.host})
 		})
 	}
-	// A router that speaks PCP speaks NAT-PMP too, and is not asked by it.
+	// A router that speaks PCP also speaks NAT-PMP, but is not asked by it.
 	t.Run("NAT-PMP", func(t *testing.T) {
 		h := newHousehold(t)
 		h.miniupnpd(t, "enable_natpmp=yes", "enable_upnp=no")
@@ -183,7 +183,7 @@ func (h *household) exercise(t *testing.T, r router) {
 	if h.gets(t, session, external) {
 		t.Fatal("the port is open already")
 	}
-	for range 2 { // the second time it is renewed
+	for range 2 { // the second time renews it
 		g, err := r.open(t.Context(), session, 45672)
 		if err != nil || g.external != external || g.lifetime < lifetime-5*time.Second || g.lifetime > lifetime {
 			t.Fatalf("opened %+v, %v", g, err)
@@ -200,7 +200,7 @@ func (h *household) exercise(t *testing.T, r router) {
 	}
 }
 
-// Two hosts want the same port: the second gets another one.
+// If two hosts request the same port, the second gets another one.
 func TestRealRouterPortTaken(t *testing.T) {
 	for _, c := range []struct{ protocol, pcp, upnp string }{{"PCP", "yes", "no"}, {"UPnP", "no", "yes"}} {
 		t.Run(c.protocol, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestRealRouterPortTaken(t *testing.T) {
 			if err != nil || g.external.Port() == 45672 {
 				t.Fatalf("%+v, %v", g, err)
 			}
-			// Both are at one host here.
+			// Here both ports are on the same host.
 			if !h.gets(t, session, g.external) {
 				t.Errorf("what comes to %v does not arrive", g.external)
 			}
@@ -231,7 +231,7 @@ func TestRealRouterPortTaken(t *testing.T) {
 	}
 }
 
-// A router that speaks nothing is told so in words, in some seconds.
+// A router without any of the protocols gives a clear error, after some seconds.
 func TestRealRouterSpeaksNothing(t *testing.T) {
 	h := newHousehold(t)
 	begin := time.Now()
@@ -246,7 +246,7 @@ func TestRealRouterSpeaksNothing(t *testing.T) {
 	}
 }
 
-// The keeper opens what it should, opens it anew after the router's restart, and closes it.
+// The Keeper opens its ports, opens them again after the router's restart, and closes them.
 func TestKeeperWithRealRouter(t *testing.T) {
 	h := newHousehold(t)
 	stop := h.miniupnpd(t, "enable_natpmp=yes", "enable_upnp=yes")
@@ -266,13 +266,13 @@ func TestKeeperWithRealRouter(t *testing.T) {
 		t.Fatalf("%+v", k.State())
 	}
 	stop()
-	// A restart forgets the rules.
+	// After a restart, the router has forgotten its rules.
 	h.router.Output(t, "nft", "flush", "chain", "inet", "filter", "prerouting_miniupnpd")
 	h.router.Output(t, "nft", "flush", "chain", "inet", "filter", "miniupnpd")
 	if h.gets(t, session, external) {
 		t.Fatal("still open")
 	}
-	time.Sleep(5 * time.Second) // longer than what clocks may differ by, with whole seconds on both sides
+	time.Sleep(5 * time.Second) // more than the clocks may differ, with whole seconds on both sides
 	h.miniupnpd(t, "enable_natpmp=yes", "enable_upnp=yes")
 	k.step(t.Context())
 	if !h.gets(t, session, external) || k.State().Restarts != 1 {

@@ -43,8 +43,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// The answers of RFC 5769, 2.2 and 2.3, have integrity attributes that we do not check, and addresses that
-// we must read right.
+// The answers in RFC 5769, 2.2 and 2.3, have integrity attributes, which we do not check, and addresses, which we must
+// decode.
 func TestVectors(t *testing.T) {
 	const head = "2112a442b7e7a701bc34d686fa87dfae"
 	const software = "8022000b7465737420766563746f7220"
@@ -95,7 +95,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// refingerprint makes a changed packet whole again.
+// refingerprint gives a changed packet the right fingerprint.
 func refingerprint(b []byte) []byte {
 	b = bytes.Clone(b)
 	body := b[:len(b)-fingerprintSize]
@@ -108,7 +108,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(m.Append(nil))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// The fuzzer does not find checksums: also what it made, made whole.
+		// The fuzzer does not find checksums, so its input is also tried with the right one.
 		for _, b := range [][]byte{b, refingerprintAny(b)} {
 			m, err := Parse(b)
 			if err != nil {

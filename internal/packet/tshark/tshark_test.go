@@ -32,7 +32,7 @@ func packets(t *testing.T, name string) (list [][]byte) {
 	}
 }
 
-// golden returns what tshark 4.0.17 printed of a capture with Arguments.
+// golden returns what tshark 4.0.17 printed for a capture, with Arguments.
 func golden(t *testing.T, name string) (rows []Row) {
 	t.Helper()
 	text, err := os.ReadFile("../testdata/" + name + ".tshark")
@@ -51,7 +51,7 @@ func golden(t *testing.T, name string) (rows []Row) {
 	return rows
 }
 
-// All fields of two captures, of versions 0 and 1, are as tshark has them. Together they have each field.
+// All fields of two captures, of versions 0 and 1, are the same as tshark's. Each field occurs in one of them.
 func TestAsTshark(t *testing.T) {
 	seen := map[string]bool{}
 	for name, count := range map[string]int{"mptcp": 93, "mptcp0": 64} {
