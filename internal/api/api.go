@@ -1,6 +1,9 @@
-// Package api connects commands to the agent on the same host: HTTP over a Unix socket, with JSON that names
-// its schema's version. The types here are the schema; docs/cli.md documents it. The package imports nothing
-// else of dcol's, so that every view (terminal, web, tests) can use it.
+// Package api connects commands with the agent on the same host: HTTP over a Unix socket, with JSON that names its
+// schema's version. The types here are the schema; docs/cli.md documents it. The package imports nothing else of
+// dcol's, so that every view (terminal, web, tests) can use it.
+//
+// client.go sends requests, server.go answers them, and operators.go decides who may. The other files have the types,
+// by topic.
 package api
 
 import (

@@ -16,8 +16,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// After an oversized request net/http lets the client read its answer for half
-	// a second before it closes the connection.
+	// After an oversized request net/http lets the client read its answer for half a second before it closes the
+	// connection.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 

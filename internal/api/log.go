@@ -14,7 +14,7 @@ type Log struct {
 	Flows  []LogFlow `json:"flows"`
 	// Older is the number of older matching connections that are left out.
 	Older int `json:"older,omitempty"`
-	// Sessions are those that the flows name, with the evidence. They are absent unless they were requested.
+	// Sessions are those of the flows, with the evidence. They are absent unless requested.
 	Sessions []LogSession `json:"sessions,omitempty"`
 }
 

@@ -79,7 +79,7 @@ type Candidate struct {
 	Waypoint string `json:"waypoint"`
 	Kind     string `json:"kind"`
 	Taken    bool   `json:"taken"` // it would be taken now
-	// Untried is set if no connection to the server took it lately, as far as the agent remembers.
+	// Untried is set if no connection to the server took it recently, as far as the agent remembers.
 	Untried  bool     `json:"untried,omitempty"`
 	Measured Measured `json:"measured"`
 	// Wait is the estimated time that a message over the detour waits for its answer, in milliseconds. It is absent if

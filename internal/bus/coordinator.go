@@ -107,7 +107,7 @@ func ConnectCoordinator(c Config, h Handlers) (*Coordinator, error) {
 // other coordinators at once.
 func (c *Coordinator) Close() {
 	if c.taking.Unsubscribe() == nil && c.nats.IsConnected() {
-		c.nats.FlushTimeout(time.Second) //nolint:errcheck // else the servers notice when the connection ends
+		c.nats.FlushTimeout(time.Second) //nolint:errcheck // if it fails, the servers notice when the connection ends
 	}
 	c.cancel()
 	c.link.Close()

@@ -17,6 +17,17 @@
 //	dcol.all.TOPIC       coordinators    every member
 //	_INBOX.NAME.>        coordinators    member NAME: answers to its requests
 //
-// The servers let a member use only the subjects with its own name, so the sender in a subject is authentic. Members have no
-// access to JetStream, in which coordinators store data that must not be lost (Bucket).
+// The servers let a member use only the subjects with its own name, so the sender in a subject is authentic. Members
+// have no access to JetStream, in which coordinators store data that must not be lost (Bucket).
+//
+//	link.go                    a connection of any kind, restored whenever it ends
+//	member.go coordinator.go   a member's and a coordinator's connection
+//	system.go                  a coordinator's connection to an external cluster's system account
+//	authority.go user.go       the keys, the JWTs and their revocation
+//	subjects.go                the subjects, and what a member may choose in them
+//	bucket.go                  values that coordinators store
+//	serve.go serverlog.go      the embedded server and its log
+//	entrance.go doors.go       its listener and members' connections
+//	store.go                   its directory, and damage there
+//	clusterconf.go             the configuration of an external server
 package bus

@@ -1,10 +1,12 @@
-// Package doctor examines whether this host can do what dcol needs. Each requirement is a named
-// check that returns its state and, if something is wrong, how to mend it. The checks change
-// nothing on the host. Facts about the agent's configuration are passed in Env.
+// Package doctor examines whether this host has what dcol needs. Each requirement is a named check, which returns its
+// state and, if something is wrong, how to mend it. The checks change nothing on the host. Env has the facts about the
+// agent's configuration.
 //
-// env.go defines what checks may access, and host.go provides it on the real host. trial.go tests
-// in a network namespace of its own what cannot be found out otherwise. The checks are in
-// requirements_*.go, and render.go prints their results.
+//	env.go              what checks may access
+//	host.go             Env on the real host
+//	trial.go            facts that only a trial in a new network namespace shows
+//	requirements_*.go   the checks
+//	render.go           the output
 package doctor
 
 import (

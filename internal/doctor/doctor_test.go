@@ -246,8 +246,7 @@ func TestCodesAreUnique(t *testing.T) {
 	}
 }
 
-// TestHost examines the machine that runs the tests: whatever its state, each
-// finding is complete.
+// TestHost examines the machine that runs the tests: whatever its state, each finding is complete.
 func TestHost(t *testing.T) {
 	env := Host()
 	env.Now = time.Now()

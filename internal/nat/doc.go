@@ -1,9 +1,14 @@
-// Package nat finds the kind of NAT between a host's UDP port and the Internet, and so how others can
-// reach the port: directly, after both ends have sent (hole punching), or not at all.
+// Package nat finds out which kind of NAT is between a host's UDP port and the Internet, and so how others can reach
+// the port: directly, after both ends have sent (hole punching), or not at all. It asks other members, so no server
+// outside the collective is needed. Its STUN packets use the sessions' own UDP port, so the result is about the port in
+// use.
 //
-// found.go draws the conclusions and does no I/O. prober.go asks other members for the external
-// address of this host, and answers their questions, with STUN packets on the sessions' own UDP port.
-// So the result applies to the port in use, and no server outside the collective is needed. punch.go
-// decides which packets open a way between two ends. Package stun encodes the packets, and portmap asks
-// routers to open ports.
+//	examine.go found.go       collecting evidence; conclusions from it, without I/O
+//	prober.go                 asking members for this host's external address, and answering them
+//	answers.go                limits of these answers
+//	witnesses.go addresses.go addresses at which members saw this host
+//	punch.go                  hole punching
+//	lend.go                   a Prober for a socket that gets another use later
+//	stun/                     the packets
+//	portmap/                  asking routers to open ports
 package nat

@@ -20,8 +20,8 @@ const (
 	// lostAfter is the age from which an unacknowledged packet counts as lost, if one sent later was acknowledged.
 	// Packets are hardly ever reordered by a longer time.
 	lostAfter = 2 * time.Second
-	// maxDepartures bounds the packets of which it is not known whether they arrived. A session that sends more than
-	// that within lostAfter gives a good estimate without the others.
+	// maxDepartures bounds the packets that are neither acknowledged nor lost yet. A session that sends more than that
+	// within lostAfter gives a good estimate without the others.
 	maxDepartures = 1024
 )
 
@@ -68,7 +68,7 @@ func (d *departures) acknowledged(ranges []numbers) {
 	})
 }
 
-// settle counts the packets that have become lost by now.
+// settle counts the packets that are lost by now.
 func (d *departures) settle(now time.Time) {
 	d.open = slices.DeleteFunc(d.open, func(p departure) bool {
 		if p.number > d.largest || now.Sub(p.at) < lostAfter {

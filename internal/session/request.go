@@ -47,7 +47,7 @@ func (c *Client) Tunnel(ctx context.Context, req wire.TunnelRequest) (wire.Tunne
 	return granted, err
 }
 
-// maxMoves bounds how often a request is repeated because the session moved meanwhile.
+// maxMoves bounds how often a request is repeated because the session moved in the meantime.
 const maxMoves = 3
 
 // requestGrant requests a grant of type G. say returns the message for an id and our packets'

@@ -20,8 +20,7 @@ import (
 	"github.com/detour-collective/dcol/internal/vpn/wireguard"
 )
 
-// pair is a client and a waypoint, in namespaces, with a home router before the
-// waypoint that forwards one UDP port:
+// pair is a client and a waypoint, in namespaces, with a home router before the waypoint that forwards one UDP port:
 //
 //	client .2 -- 192.0.2.0/24 -- .1 router .1 -- 198.51.100.0/24 -- .2 waypoint
 type pair struct {

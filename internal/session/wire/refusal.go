@@ -85,7 +85,7 @@ func (r *Refusal) Error() string {
 	if r.Message != "" {
 		b.WriteString(": " + r.Message)
 	}
-	if known, ok := codes[r.Code]; ok && (r.Message == "" || r.Code != DestinationForbidden) { // else the message names the code already
+	if known, ok := codes[r.Code]; ok && (r.Message == "" || r.Code != DestinationForbidden) { // otherwise the message already names the code
 		b.WriteString(": " + known.text)
 	}
 	if r.RetryAfter > 0 {
