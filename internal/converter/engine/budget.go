@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// defaultMemory is that of a Budget that names none.
+// defaultMemory is the memory of a Budget made with NewBudget(0, ...).
 const defaultMemory = 256 << 20
 
-// Budget bounds what all engines of a process have together. It is made by NewBudget.
+// Budget bounds the connections and the memory of all engines of a process together. NewBudget makes it.
 type Budget struct {
 	memory int64 // bytes that may wait for slow ends, in user memory and in pipes
 	most   int64 // connections
@@ -20,8 +20,8 @@ type Budget struct {
 	engines atomic.Pointer[[]*Engine] // those that may have connections; replaced under mu
 }
 
-// NewBudget returns a Budget of bytes that wait for slow ends; 0: 256 MiB. The connections are as many as the limit of
-// descriptors allows, with two for each. engines is the largest number of engines at a time.
+// NewBudget returns a Budget. memory bounds the bytes that wait for slow ends; 0: 256 MiB. The limit of descriptors
+// bounds the connections, which need two each. engines is the largest number of engines at a time.
 func NewBudget(memory, engines int) *Budget {
 	if memory == 0 {
 		memory = defaultMemory
@@ -52,10 +52,10 @@ func (b *Budget) all() []*Engine {
 	return nil
 }
 
-// hasRoom reports whether there are less connections than may be.
+// hasRoom reports whether another connection may be accepted.
 func (b *Budget) hasRoom() bool { return b.pairs.Load() < b.most }
 
-// hasMemory reports whether less waits than may.
+// hasMemory reports whether fewer bytes wait for slow ends than memory allows.
 func (b *Budget) hasMemory() bool {
 	waiting := int64(0)
 	for _, e := range b.all() {

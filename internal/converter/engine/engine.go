@@ -14,30 +14,30 @@ import (
 	"time"
 )
 
-// Front speaks with the one who opened a connection until it is known which server it is for. Its
-// methods are called by several loops at once.
+// Front speaks with the client of each new connection until it knows which server the connection is for. Several loops
+// call its methods at once.
 type Front interface {
 	// Open returns the state of one new connection. An error closes the connection with a reset.
 	Open(Accepted) (Opening, error)
 }
 
-// Accepted is a connection that has come in.
+// Accepted is a connection that a listener has accepted.
 type Accepted struct {
-	Peer netip.AddrPort // who opened it
-	// HangUp ends the connection with a reset, unless it is known by then which server it is for; see
-	// Dial.MayHangUp. It returns at once, and any goroutine may call it.
+	Peer netip.AddrPort // the client
+	// HangUp ends the connection with a reset, unless its server is known by then; see Dial.MayHangUp. It returns at
+	// once, and any goroutine may call it.
 	HangUp func()
 
 	fd int
 }
 
-// Local returns the address that was called; with TPROXY, that of the server. Only Open may call it.
+// Local returns the address that the client connected to; with TPROXY, the server's. Only Open may call it.
 func (a Accepted) Local() (netip.AddrPort, error) { return localAddr(a.fd) }
 
 // Opening is the state of one connection until its server is reached. Its methods must not block.
 type Opening interface {
-	// Read takes in the first bytes that have arrived, all that came so far. It is called once with
-	// nothing before any have. b is valid during the call.
+	// Read is given the client's bytes so far. Before any have arrived, it is called once with none. b is valid during
+	// the call.
 	Read(b []byte) Step
 	// Dialled is told how connecting to Step.Dial ended. The Step may name another server to connect to.
 	// With neither Dial nor Close the connection goes on with the server that was reached, or, if none was,
@@ -71,7 +71,7 @@ type Step struct {
 	Later func(next func(Step))
 }
 
-// Dial is how a server is reached.
+// Dial describes how to connect to a server.
 type Dial struct {
 	To netip.AddrPort
 	// From is the address to call from, even if it is not this host's (IP_TRANSPARENT); zero: any. Without a port, a
@@ -80,8 +80,8 @@ type Dial struct {
 	// Local is the address of this host to call from; zero: any. If the host does not have it any more, the call fails.
 	Local netip.Addr
 	MPTCP bool
-	// NoFallback has a server that answers without MPTCP connected to again, by TCP: Linux may lose data of connections
-	// that became plain TCP. The server sees one connection end at once, without a byte, and another begin.
+	// NoFallback makes the engine connect again by TCP if the server answers without MPTCP, because Linux may lose data
+	// of connections that became plain TCP. The server sees one connection end at once, without a byte, and another begin.
 	NoFallback bool
 	Mark       uint32 // of the socket (SO_MARK); 0: none
 	// Timeout bounds connecting and Await together; 0: connecting takes as long as the kernel tries, and
@@ -104,7 +104,7 @@ type Dial struct {
 	MayHangUp bool
 }
 
-// Result is how connecting ended.
+// Result describes how connecting ended.
 type Result struct {
 	Errno syscall.Errno // 0: it worked
 	// Connected reports that the other side accepted the connection. With an Errno, Await has failed.
@@ -141,7 +141,7 @@ type Config struct {
 	MaxPairs int
 	// Budget bounds its connections and memory together with those of the process's other engines; nil: there are none.
 	Budget *Budget
-	// OpeningTimeout is how long a client may take to say which server it wants; 0: ten seconds.
+	// OpeningTimeout bounds the time in which a client says which server it wants; 0: ten seconds.
 	OpeningTimeout time.Duration
 	Log            *slog.Logger
 }
@@ -161,7 +161,7 @@ type Engine struct {
 	closed bool       // no loop is woken any more
 }
 
-// Counters are what an engine has done, and has.
+// Counters describe the work of an engine.
 type Counters struct {
 	Pairs    int64 `json:"pairs"`    // connections that it has now
 	Accepted int64 `json:"accepted"` // ever
@@ -171,9 +171,9 @@ type Counters struct {
 	Waiting  int64 `json:"waiting"`  // bytes that wait for slow ends
 }
 
-// processors returns the number of processors, and has Go use one more. If all that Go uses were busy with loops, its
-// monitor would take them from each loop that waits for events, and wake every 20 µs to do so: a tenth of what short
-// connections cost.
+// processors returns the number of processors, and makes Go use one more. If loops kept all of Go's busy, Go's monitor
+// would take them from each loop that waits for events, and wake every 20 µs to do so. That would be a tenth of the
+// cost of short connections.
 var processors = sync.OnceValue(func() int {
 	n := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(n + 1)
@@ -217,8 +217,7 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// Run relays connections until ctx is done, and ends those that are left with a reset. It is called
-// once.
+// Run relays connections until ctx is done. It then ends the open ones with a reset. It may be called only once.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.close()
 	var all sync.WaitGroup
@@ -252,12 +251,12 @@ func (e *Engine) Counters() Counters {
 	return sum
 }
 
-// hasRoom reports whether there are less connections than may be.
+// hasRoom reports whether another connection may be accepted.
 func (e *Engine) hasRoom() bool {
 	return e.pairs.Load() < int64(e.config.MaxPairs) && e.config.Budget.hasRoom()
 }
 
-// count notes that there are more connections, or fewer.
+// count adds more, which may be negative, to the number of connections.
 func (e *Engine) count(more int64) {
 	e.pairs.Add(more)
 	e.config.Budget.pairs.Add(more)
@@ -274,7 +273,7 @@ func (e *Engine) tell(c command) {
 	}
 }
 
-// resume has a loop go on with an opening that waited, or end it. Any goroutine may call it.
+// resume makes a loop continue an opening that waited, or end it. Any goroutine may call it.
 func (e *Engine) resume(l *loop, r resumption) {
 	e.waking.Lock()
 	defer e.waking.Unlock()
@@ -284,7 +283,7 @@ func (e *Engine) resume(l *loop, r resumption) {
 	}
 }
 
-// resumed returns the openings with which a loop goes on.
+// resumed takes the openings that a loop has to continue or end.
 func (e *Engine) resumed(l *loop) []resumption {
 	e.waking.Lock()
 	defer e.waking.Unlock()

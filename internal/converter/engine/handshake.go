@@ -8,19 +8,19 @@ import (
 	"github.com/detour-collective/dcol/internal/deadline"
 )
 
-// handshake is a client's, of MPTCP with data in the SYN (TFO), which is accepted before the handshake has ended.
-// What is written before that, Linux sends only when the client's next packet comes, and a client that waits for
-// an answer sends none. The kernel reports no event either, so the loop looks again and again.
+// handshake is the unfinished handshake of a client that sent data in its SYN (TFO) over MPTCP. Linux accepts such a
+// connection before the handshake ends, and sends what is written until then only when the client's next packet comes.
+// A client that waits for an answer sends none. The kernel reports no event either, so the loop polls the socket.
 type handshake struct {
 	pair  *pair
 	began time.Time
 	due   deadline.Entry[*handshake]
 }
 
-// handshakePause is how long the loop waits before it looks for the first time, and at least between two looks.
+// handshakePause is the time before the loop first polls a handshake, and the least time between two polls.
 const handshakePause = 2 * time.Millisecond
 
-// watchHandshake has what is written to a client sent once its handshake has ended, if it has not yet.
+// watchHandshake lets the loop poll a client's handshake if it has not ended, and then send what was written.
 func (l *loop) watchHandshake(p *pair) {
 	if !l.opensFast || p.client.speaksTCP() || !inHandshake(int(p.client.fd)) {
 		return
@@ -30,7 +30,7 @@ func (l *loop) watchHandshake(p *pair) {
 	l.handshakes.Set(&h.due, h.began.Add(handshakePause))
 }
 
-// endHandshakes looks at those whose time has come.
+// endHandshakes polls the handshakes that are due. It sends what was written to clients whose handshake has ended.
 func (l *loop) endHandshakes(now time.Time) {
 	for first := l.handshakes.First(); first != nil && !now.Before(first.Due()); first = l.handshakes.First() {
 		h := first.Item

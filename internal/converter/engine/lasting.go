@@ -2,10 +2,11 @@ package engine
 
 import "time"
 
-// This file sets options of ends to servers that only lasting connections need. Clients' ends inherit them from the listener.
+// This file sets socket options that only lasting connections need on ends to servers. Clients' ends inherit them from
+// the listener.
 
-// startWrite prepares an end for a write. The first one is sent at once, as nothing before it is unacknowledged. So only ends
-// that are written to again need an option for that.
+// startWrite prepares an end for a write. The kernel sends the first write at once, because nothing before it is
+// unacknowledged. So only ends that are written to again need an option for that.
 func (l *loop) startWrite(e *end) {
 	switch {
 	case e.is&isPrompt != 0:
@@ -17,10 +18,11 @@ func (l *loop) startWrite(e *end) {
 	}
 }
 
-// A connection gets what only long ones need between settleAfter and twice that time after it began to connect to its server.
+// settleAfter is the least age at which a connection is settled; the greatest is about twice that. Its age counts from
+// when it began to connect to its server.
 const settleAfter = time.Second
 
-// settleLater has a pair settled if it still is there then.
+// settleLater notes a pair that began to connect to its server. It is settled if it is still open by then.
 func (l *loop) settleLater(p *pair) {
 	if l.settles.IsZero() {
 		l.settles = time.Now().Add(settleAfter)
@@ -28,7 +30,7 @@ func (l *loop) settleLater(p *pair) {
 	l.young = append(l.young, p)
 }
 
-// settle has ends to servers that live for longer ended if they vanish.
+// settle turns keep-alive on for the connections to servers that are old enough, so that they end if the server vanishes.
 func (l *loop) settle(now time.Time) {
 	if l.settles.IsZero() || now.Before(l.settles) {
 		return

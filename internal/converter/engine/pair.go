@@ -4,7 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair is two ends between which bytes move.
+// pair is a connection to a client and one to its server, between which bytes move.
 type pair struct {
 	client, server end
 	opening        *opening // nil once the server is reached
@@ -12,23 +12,23 @@ type pair struct {
 	closed         bool
 }
 
-// end is one of the two sockets, with what was read from it and still waits to be written to the other.
+// end is one of a pair's two sockets, with the bytes that were read from it and wait to be written to the other.
 type end struct {
 	pair   *pair
-	rest   []byte // in memory
-	pipe   *pipe  // or in a pipe, and how much
-	piped  int32
-	chunk  int32 // how much is read at once
-	fd     int32 // -1: none
+	rest   []byte // the bytes that wait, if they are in memory
+	pipe   *pipe  // has the bytes that wait, if they came by splice
+	piped  int32  // the number of bytes in pipe
+	chunk  int32  // the most bytes that are read at once
+	fd     int32  // -1: none
 	is     state
-	serial uint16 // of its socket among those of the loop; see loop.endOf
+	serial uint16 // the number of its socket in the loop; see loop.endOf
 }
 
 type state uint16
 
 const (
 	isMPTCP   state = 1 << iota
-	isTCP           // known to be TCP; a client of which nothing is known yet has neither bit
+	isTCP           // a client has neither of these two bits until its protocol is known
 	isDone          // its other side sends no more
 	isShut          // and its peer was told so
 	isReady         // is in loop.ready
@@ -56,7 +56,8 @@ func (e *end) wasRead(n, most int) {
 	}
 }
 
-// speaksTCP reports whether an end is no MPTCP connection. Short connections do not need to know, so the kernel is asked late.
+// speaksTCP reports whether an end is not an MPTCP connection. It asks the kernel when it is first called, because short
+// connections never need the answer.
 func (e *end) speaksTCP() bool {
 	if e.is&(isMPTCP|isTCP) == 0 {
 		e.is |= protocolOf(isMultipath(int(e.fd)))

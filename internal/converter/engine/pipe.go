@@ -4,10 +4,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipe is what bytes wait in on the way from a TCP socket.
+// pipe holds bytes from a TCP socket until they are written to the other end.
 type pipe struct{ out, in int }
 
-// pipes are a loop's pipes. Those that are empty are kept for the next end that needs one.
+// pipes are a loop's pipes. Empty ones are kept for the next end that needs one.
 type pipes struct {
 	free []*pipe
 	size int // of a pipe, in bytes
@@ -17,7 +17,7 @@ type pipes struct {
 const (
 	// pipeSize is Linux' limit without privileges (fs.pipe-max-size). A smaller pipe costs half of the goodput.
 	pipeSize = 1 << 20
-	// pipesMost bounds the pipes of a loop. An end that gets none is read and written.
+	// pipesMost bounds the pipes of a loop. The bytes of an end that gets none are read and written.
 	pipesMost = 128
 )
 
@@ -44,7 +44,7 @@ func (p *pipes) take() *pipe {
 	return &pipe{out: fds[0], in: fds[1]}
 }
 
-// give takes a pipe back. One with bytes in it is of no more use.
+// give takes a pipe back. It closes a pipe that still has bytes in it (used).
 func (p *pipes) give(one *pipe, used bool) {
 	if used {
 		one.close()

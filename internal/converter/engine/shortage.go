@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// pause is the time for which a loop that could not accept a connection leaves the listeners alone. Meanwhile connections
-	// wait in the listeners' queues, where they cost nothing.
+	// pause is the time for which a loop that could not accept a connection leaves the listeners alone. Meanwhile
+	// connections wait in the listeners' queues, where they cost nothing.
 	pause = 100 * time.Millisecond
 	// shortageCalm is the time without any lack after which a shortage is logged as over.
 	shortageCalm = 10 * time.Second
@@ -57,7 +57,7 @@ func (s *shortage) accepted(now time.Time) {
 	}
 }
 
-// reserve returns a descriptor that is good for nothing but to be closed when another one is needed.
+// reserve returns a descriptor that only holds a place: it is closed when another descriptor is needed.
 func (l *loop) reserve() (int, error) { return unix.FcntlInt(uintptr(l.wake), unix.F_DUPFD_CLOEXEC, 0) }
 
 // spendSpare closes the loop's spare descriptor, if it has one. No connection is accepted before there is another, so
