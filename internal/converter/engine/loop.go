@@ -19,34 +19,34 @@ type loop struct {
 	engine  *Engine
 	sockets sockets
 	epoll   int
-	wake    int // an eventfd: commands wait
+	wake    int // an eventfd, readable while commands wait
 
 	commands atomic.Uint32 // bits of command
 	next     []resumption  // of openings that waited
 	ends     []*end        // by descriptor
 	serial   uint16        // counts the sockets of ends
 	pairs    int
-	young    []*pair                // began to connect to their servers since settles was set
-	older    []*pair                // and those before
-	settles  time.Time              // when those of older are settled; zero: there are none
-	ready    []*end                 // whose data is moved on in the next turn, because others had their turn first
-	due      *deadline.Queue[*pair] // those whose opening has a time limit
+	young    []*pair                // they began to connect to their servers after settles was set
+	older    []*pair                // they began before that
+	settles  time.Time              // when the pairs in older are settled; zero: no pair waits for that
+	ready    []*end                 // their data is moved in the next turn, because others had theirs first
+	due      *deadline.Queue[*pair] // pairs whose opening has a time limit
 	// handshakes of clients that have not ended yet
 	handshakes *deadline.Queue[*handshake]
 	opensFast  bool // a listener takes data in SYNs, so that handshakes are looked at
 	pipes      pipes
 	spare      int    // a descriptor for the server of the last connection that is accepted; -1: there is none
-	buffer     []byte // that what is read goes into
-	turn       int    // how much one end moves before others have their turn
+	buffer     []byte // for what is read
+	turn       int    // the bytes that one end moves before others have their turn
 	drains     bool
-	deaf       bool      // it has ended listening
+	deaf       bool      // endListening was called
 	full       bool      // there are MaxPairs, or too few descriptors, so the listeners are not watched
-	retry      time.Time // when they may be again; zero: at any time
+	retry      time.Time // when the listeners may be watched again; zero: at any time
 
 	accepted, refused, lacking, moved, waiting atomic.Int64
 }
 
-// command is what other goroutines ask of a loop.
+// command is a request of another goroutine to a loop.
 type command uint32
 
 const (
@@ -58,8 +58,8 @@ const (
 	// turnBytes is the number of bytes that one end moves before others have their turn.
 	turnBytes    = 4 << 20
 	eventsAtOnce = 256
-	// yieldAfter is less than the 10 ms after which Go's monitor takes a goroutine for one that hogs its processor, and
-	// then wakes every few microseconds.
+	// yieldAfter is the time after which a loop yields its processor. After 10 ms, Go's monitor would take the loop for a
+	// goroutine that hogs the processor, and would wake every few microseconds.
 	yieldAfter = 8 * time.Millisecond
 )
 
@@ -176,7 +176,7 @@ func (l *loop) listenAgain(now time.Time) {
 	}
 }
 
-// rest watches the listeners no more until there is room.
+// rest stops watching the listeners until there is room.
 func (l *loop) rest() {
 	if !l.full && !l.deaf {
 		l.full = true
@@ -204,7 +204,7 @@ func (l *loop) endListening() {
 	}
 }
 
-// timeout returns for how long to wait for events, in milliseconds.
+// timeout returns the longest time to wait for events, in milliseconds.
 func (l *loop) timeout() int {
 	if len(l.ready) > 0 {
 		return 0
@@ -309,7 +309,7 @@ func (l *loop) moveReady() {
 	}
 }
 
-// later has an end moved on in the next turn.
+// later makes the loop move the end's data in the next turn.
 func (l *loop) later(e *end) {
 	if e.is&isReady == 0 {
 		e.is |= isReady
@@ -317,7 +317,7 @@ func (l *loop) later(e *end) {
 	}
 }
 
-// accept takes in new connections.
+// accept accepts new connections.
 func (l *loop) accept(listener int) {
 	for range 64 {
 		if l.full {

@@ -7,15 +7,16 @@ import (
 )
 
 const (
-	// An end reads chunkLeast bytes at once at first, and twice as many each time its peer took all of
-	// them. So little waits for a slow peer, and few calls are made for a fast one. So few bytes are also read
-	// from TCP: a pipe costs more than it saves.
+	// chunkLeast is the number of bytes that an end reads at once at first. It doubles each time the peer took a whole
+	// chunk. So few bytes wait for a slow peer, and a fast one needs few calls. TCP is read, too, while no more bytes
+	// than that arrive at once: a pipe would cost more than it saves.
 	chunkLeast = 16 << 10
-	chunkMost  = 256 << 10
+	// chunkMost bounds the doubling.
+	chunkMost = 256 << 10
 )
 
-// move takes what an end has received to its peer, until one of the two would block, or others have
-// their turn. Events are edge-triggered, so it must not stop before.
+// move moves bytes from an end to its peer until one of the two would block, or others have their turn. It must not stop
+// earlier, because events are edge-triggered.
 func (l *loop) move(e *end) {
 	if e.pair.closed || e.pair.opening != nil || e.is&isShut != 0 {
 		return
@@ -38,10 +39,10 @@ func (l *loop) move(e *end) {
 	l.later(e)
 }
 
-// waits returns how many bytes wait for the peer.
+// waits returns the number of bytes that wait for the peer.
 func (e *end) waits() int { return len(e.rest) + int(e.piped) }
 
-// shut passes on that an end sends no more.
+// shut tells the peer that an end sends no more. It ends the pair if the peer sends no more either.
 func (l *loop) shut(e *end) {
 	e.is |= isShut
 	if e.peer().is&isShut != 0 {
@@ -55,8 +56,7 @@ func (l *loop) shut(e *end) {
 	}
 }
 
-// moveSome writes what waits, or reads and writes one chunk. It returns EAGAIN if one of the two would
-// block.
+// moveSome writes what waits, or reads and writes one chunk. It returns EAGAIN if one of the two would block.
 func (l *loop) moveSome(e *end) (n int, errno syscall.Errno) {
 	switch {
 	case e.piped > 0:
@@ -120,7 +120,7 @@ func (l *loop) readAndWrite(e *end) (moved int, errno syscall.Errno) {
 	return moved, 0
 }
 
-// grow has more read at once next time, if there was more than one chunk.
+// grow doubles the end's chunk, up to chunkMost, if a read filled it.
 func (l *loop) grow(e *end, got int) {
 	if got == int(e.chunk) && e.chunk < chunkMost {
 		e.chunk *= 2
@@ -173,7 +173,7 @@ func (l *loop) drainPipe(e *end) (n int, errno syscall.Errno) {
 	return n, 0
 }
 
-// release gives back what an end has of memory and pipes.
+// release gives back an end's memory and pipe.
 func (l *loop) release(e *end) {
 	if n := e.waits(); n > 0 { // it is being closed
 		l.waiting.Add(-int64(n))

@@ -15,8 +15,8 @@ const (
 	// earlyMost bounds what a Dial sends of the client's bytes before it is answered. It fits into the buffer of a
 	// new socket, and has room for a request or a TLS ClientHello.
 	earlyMost = 4 << 10
-	// partingTime is for how long a client that is refused may still send. A socket that is closed before
-	// all has been read sends a reset, and that could overtake the reply.
+	// partingTime is the time for which a refused client may still send. A socket that is closed before everything was
+	// read sends a reset, which could overtake the reply.
 	partingTime = 2 * time.Second
 )
 
@@ -24,9 +24,9 @@ const (
 type opening struct {
 	front Opening
 	dial  *Dial  // nil: the server is not known yet
-	heard []byte // by the client, not used yet
-	early int    // how much of it the server was sent already
-	said  []byte // by the server, not used yet
+	heard []byte // what the client said, not used yet
+	early int    // the number of bytes of heard that the server was sent already
+	said  []byte // what the server said, not used yet
 	waits bool   // for the Step that Step.Later announced
 	parts bool   // the client got its last reply
 
@@ -34,12 +34,12 @@ type opening struct {
 	up        time.Time // the connection to the server; zero: not yet
 	again     bool      // by TCP, as the server has answered without MPTCP
 	multipath bool      // the server speaks MPTCP on the connection
-	inSYN     int       // how much of the greeting the SYN had
-	fast      FastOpen  // what was learned of that
+	inSYN     int       // the number of bytes of the greeting that the SYN had
+	fast      FastOpen  // how sending data in the SYN went
 	due       deadline.Entry[*pair]
 }
 
-// open begins a pair with a connection that has come in.
+// open begins a pair with a connection that was accepted.
 func (l *loop) open(fd int, peer netip.AddrPort) {
 	p := &pair{}
 	front, err := l.engine.config.Front.Open(Accepted{
@@ -135,7 +135,7 @@ type resumption struct {
 	hangUp bool
 }
 
-// resumeOpenings goes on with openings that waited.
+// resumeOpenings continues openings that waited, or ends them.
 func (l *loop) resumeOpenings() {
 	for _, r := range l.engine.resumed(l) {
 		o := r.pair.opening
@@ -227,7 +227,7 @@ func (l *loop) refuse(p *pair) {
 	l.reset(p)
 }
 
-// endLate ends what has taken too long.
+// endLate ends openings that have taken too long.
 func (l *loop) endLate(now time.Time) {
 	for {
 		first := l.due.First()
