@@ -66,8 +66,8 @@ type Step struct {
 	Dial  *Dial  // is connected to
 	Close bool   // ends the connection after Reply
 	Reset bool   // ends the connection with a reset
-	// Later is called at once, and returns without waiting. It has its argument called once with the next
-	// Step, by another goroutine. Until then no more bytes are read. Only Read returns it.
+	// Later is called at once, and must return without waiting. Another goroutine must later call next once, with the
+	// next Step. Until then no more bytes are read. Only Read may return a Step with Later.
 	Later func(next func(Step))
 }
 
@@ -84,12 +84,12 @@ type Dial struct {
 	// of connections that became plain TCP. The server sees one connection end at once, without a byte, and another begin.
 	NoFallback bool
 	Mark       uint32 // of the socket (SO_MARK); 0: none
-	// Timeout bounds connecting and Await together; 0: connecting takes as long as the kernel tries, and
-	// Await as long as the connection lives.
+	// Timeout bounds connecting and Await together. If it is 0, connecting lasts while the kernel tries, and Await while
+	// the connection lives.
 	Timeout time.Duration
-	// Greeting is sent as soon as the connection is up. Await, if set, is then given the first bytes of
-	// the other side until it is done; used is how many of them are not the connection's data. An errno
-	// ends the connection as if connecting had failed.
+	// Greeting is sent as soon as the connection is up. Await, if set, is then given the first bytes of the other side
+	// until it is done; the first used of them are not the connection's data. An errno ends the connection as if
+	// connecting had failed.
 	Greeting []byte
 	Await    func(b []byte) (used int, done bool, errno syscall.Errno)
 	// FastOpen has Greeting sent in the SYN (TCP Fast Open, RFC 7413) if the kernel has a cookie of To; else the SYN asks
@@ -100,7 +100,7 @@ type Dial struct {
 	// before Await is done. If there was any, EarlyTimeout bounds Await in place of Timeout. With another Dial, the
 	// same bytes are sent again: see Result.Early.
 	EarlyTimeout time.Duration
-	// MayHangUp has Accepted.HangUp end the connection until the server is reached, too.
+	// MayHangUp lets Accepted.HangUp end the connection until the server is reached.
 	MayHangUp bool
 }
 
@@ -122,11 +122,13 @@ type FastOpen int
 const (
 	// FastOpenUnknown: the SYN had no data, or the other side was not reached without either.
 	FastOpenUnknown FastOpen = iota
-	// FastOpenUnanswered: neither the SYN with data nor those without that the kernel sent then were answered in time.
+	// FastOpenUnanswered: the SYN with data was not answered in time, nor were those without data that the kernel sent
+	// after it.
 	FastOpenUnanswered
-	// FastOpenAcked: the SYN's data was acknowledged, and the connection is of the protocol that was wanted.
+	// FastOpenAcked: the SYN's data was acknowledged, and the connection has the protocol that Dial wanted.
 	FastOpenAcked
-	// FastOpenFailed: it was not, or the SYN had to be sent again; without data, the other side was reached.
+	// FastOpenFailed: the other side was reached without data in the SYN, after the SYN's data was not acknowledged, the
+	// connection fell back to TCP, or the SYN had to be sent again.
 	FastOpenFailed
 )
 
@@ -139,7 +141,8 @@ type Config struct {
 	Loops int
 	// MaxPairs bounds the engine's own connections. Others wait in the listener's queue. 0: only Budget does.
 	MaxPairs int
-	// Budget bounds its connections and memory together with those of the process's other engines; nil: there are none.
+	// Budget bounds the engine's connections and memory together with those of the process's other engines; nil: there
+	// are no others.
 	Budget *Budget
 	// OpeningTimeout bounds the time in which a client says which server it wants; 0: ten seconds.
 	OpeningTimeout time.Duration

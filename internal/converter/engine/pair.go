@@ -36,7 +36,7 @@ const (
 	isMarked        // its stream has an end, an error or an urgent byte in it, at which a read stops
 	isUrgent        // it is TCP, and has had an urgent byte, which a splice does not pass
 	isBroken        // it has an error, such as a reset
-	isEnding        // it is TCP, and the end of its stream has arrived: a read that gets less than it asked for gets the last bytes
+	isEnding        // it is TCP, and the end of its stream has arrived, so a read that is not filled gets the last bytes
 	isWritten       // something was written to it
 	isPrompt        // it sends small packets without waiting for acknowledgements
 )

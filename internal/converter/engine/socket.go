@@ -117,13 +117,15 @@ func resetUnlessDone(fd int) error {
 	return setOption(fd, unix.SOL_SOCKET, unix.SO_LINGER, unix.Linger{Onoff: 1})
 }
 
-// sendAtOnce has an end send small packets without waiting for acknowledgements: who sends to it has gathered the bytes.
+// sendAtOnce lets a socket send small packets without waiting for acknowledgements. Whoever sent the bytes has gathered
+// them already.
 func sendAtOnce(fd int) error { return setOption(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, int32(1)) }
 
-// keepUrgent has urgent bytes (MSG_OOB) read at their place among the others. MPTCP sockets lack the option: they always do that.
+// keepUrgent makes reads return urgent bytes (MSG_OOB) at their place among the others. MPTCP sockets always do that, and
+// lack the option.
 func keepUrgent(fd int) { _ = setOption(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, int32(1)) }
 
-// keepAlive has an end ended that has vanished.
+// keepAlive makes the kernel probe an idle connection, so that it ends if the other side has vanished.
 func keepAlive(fd int) error {
 	return cmp.Or(
 		setOption(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, int32(1)),
