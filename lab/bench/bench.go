@@ -1,6 +1,53 @@
-// Package bench measures dcol's performance, as ratios within one run, and compares each figure with its
-// target. Each file has one benchmark. Tests do not use it: numbers depend on the machine, and tests must
-// not.
+// Package bench measures dcol's performance and compares each figure with its target. Most figures are ratios of two
+// measurements from the same run, because numbers depend on the machine. For the same reason, tests check only that the
+// benchmarks work, and never how fast the machine is.
+//
+// A benchmark is a function that returns Measurements (measurement.go). The function benchmarks lists all of them. Run
+// runs the selected ones, stores their figures in result.json and prints them as a table. Some programs of a benchmark
+// run as processes of their own on the hosts of its network; they are the types with a method Run and a constant that
+// ends with Part, such as Relay and RelayPart.
+//
+// # Words
+//
+//   - figure: one Measurement. Its baseline is the value with which it is compared.
+//   - plan: the amount of work of a benchmark. Tests run the benchmarks with small plans.
+//   - route: a path from client to server, through a router, a relay or a waypoint.
+//   - to measure in turns: to measure each of several things once, then each once more, and so on (inTurns).
+//
+// # Which file measures what
+//
+//	aggregate.go                         aggregate: goodput against the sum of the paths
+//	join.go                              join: time until a connection has its second subflow
+//	joins.go                             joins: joins that a waypoint forwards per second
+//	connections.go                       connections: many new connections per second
+//	forwarding.go packets.go             forwarding: the cost of detours at a waypoint, for a transfer and for a packet
+//	mappings.go original.go              mappings: 100,000 mappings, and the iptables rules of 2017
+//	collective*.go projection.go         collective: a coordinator with thousands of members, and estimates for more
+//	convert*.go aside.go                 convert: relays between MPTCP clients and TCP servers; requests not converted
+//	selection.go selection_places.go     selection: the choice of detours in the networks of the suite
+//	selection_start.go                   ... how soon good waypoints are found and bad ones left
+//	selection_sharing.go                 ... clients that share waypoints
+//	selection_alive.go                   ... an agent with 10,000 connections
+//	transport.go                         transport: its parts, and the networks they use
+//	transport_options.go                 ... cost of options, round trips, loading of pages
+//	transport_fairness.go                ... shares of a link beside TCP
+//	transport_subflows.go                ... coupled congestion controls: many subflows, several links, a fast link
+//	transport_requests.go                ... requests beside a path with a long round trip
+//	transport_segments.go                ... the cost of an option in each segment
+//	cflb.go cflb_*.go                    cflb: paths chosen by ports
+//	trace.go trace_many.go trace_sack.go trace: dcol trace; many destinations; the thesis's damaged SACK
+//	view.go view_page.go view_history.go view: dcol top, the page, upgrades, the time saved
+//	analyse.go                           analyse: dcol analyse on captures
+//	emulator.go                          wire: the emulated link
+//
+// # What they share
+//
+//	bench.go measurement.go abreast.go   the list, figures, measuring in turns and on several networks at a time
+//	network.go chain.go routes.go line.go  networks: in general, with forwarders side by side, with relays
+//	exchange.go exchange_server.go       a client and a server of short connections, transfers and round trips
+//	load.go transfer.go ask.go syn.go    many connections, one transfer, requests to a waypoint, SYNs of joins
+//	relay.go relays.go converted.go      relays, and a client of the Convert protocol
+//	events.go process_times.go           a host's MPTCP events, processor time
 package bench
 
 import (

@@ -11,26 +11,26 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// DefaultRepetitions is how often the benchmark convert measures each figure.
+// DefaultRepetitions is the number of times that the benchmark convert measures each figure.
 const DefaultRepetitions = 11
 
 // convertPlan sets the amount of work.
 type convertPlan struct {
 	repetitions int
-	transfers   int // of which a repetition takes the median
+	transfers   int // in each repetition, which takes their median
 	fast        transferPlan
 	limited     transferPlan  // at limitedRate
-	mss         []int         // bytes of data in a segment, besides the usual
-	exchange    time.Duration // how long connections are opened one after the other
-	parallel    int           // how many at a time
+	mss         []int         // bytes of data in a segment, besides the usual number
+	exchange    time.Duration // the time for which connections are opened one after the other
+	parallel    int           // connections at a time
 	sizes       []int         // bytes of an answer
 	trips       int
 	idle        int           // pairs
-	delay       time.Duration // of each link, when new connections are measured
+	delay       time.Duration // of each link while new connections are measured
 	aside       asidePlan
 }
 
-// convert compares dcol's engine with other ways between an MPTCP client and a TCP server, all on one host
+// convert compares dcol's engine with other relays between an MPTCP client and a TCP server. All of them run on one host
 // between the two.
 func convert(ctx context.Context, o Options) ([]Measurement, error) {
 	return compareRelays(ctx, o, convertPlan{
@@ -48,12 +48,12 @@ func convert(ctx context.Context, o Options) ([]Measurement, error) {
 // converting is one run of the benchmark, with its results.
 type converting struct {
 	plan        convertPlan
-	descriptors int // that a relay may have
+	descriptors int // file descriptors that a relay may open
 	relays      []*relayed
 	notes       []string // which relays are missing, and what disturbed the run
 }
 
-// relayed has the measurements of one relay, by repetition.
+// relayed holds a relay's measurements, one for each repetition.
 type relayed struct {
 	relay
 	fast, limited map[direction][]relayTransfer
@@ -61,11 +61,11 @@ type relayed struct {
 	exchanges     map[int][]exchanged     // by the size of the answer
 	trips         []float64               // µs, the median of each repetition
 	first         []float64               // ms
-	waiting       []float64               // ms, of a client that waits for the converter's answer
-	idle          []float64               // bytes a pair
+	waiting       []float64               // ms, like first, by a client that waits for the converter's answer
+	idle          []float64               // bytes for each pair
 	beside        []float64               // goodput beside idle pairs, as a share of that without
-	pairs         int                     // that were idle
-	stood         int                     // how often it stood still beside them
+	pairs         int                     // idle pairs
+	stood         int                     // times that it stood still beside them
 }
 
 type direction string
@@ -77,7 +77,7 @@ const (
 
 var directions = []direction{down, up}
 
-// relayTransfer has the counters of a transfer over a measurement.
+// relayTransfer counts what a transfer did during a measurement.
 type relayTransfer struct {
 	bytes, seconds float64
 	spent          time.Duration // by the relay's process
@@ -86,7 +86,7 @@ type relayTransfer struct {
 func (t relayTransfer) goodput() float64 { return t.bytes * 8 / 1e6 / t.seconds } // Mbit/s
 func (t relayTransfer) perGB() float64   { return t.spent.Seconds() / (t.bytes / 1e9) }
 
-// exchanged has the counters of many short connections.
+// exchanged counts what many short connections did.
 type exchanged struct {
 	Exchanged
 	spent time.Duration // by the relay's process
@@ -204,8 +204,8 @@ func (c *converting) withoutDelay(ctx context.Context, o Options) (err error) {
 	})
 }
 
-// tookIdle keeps what idle pairs of a relay cost. A relay other than dcol's may stand still beside them, which is counted and
-// ends no run: its figures are compared with nothing.
+// tookIdle stores the cost of a relay's idle pairs. If a relay other than dcol's stands still beside them, that is only
+// counted: nothing is compared with its figures, so the run goes on.
 func (c *converting) tookIdle(r *relayed, each, beside float64, err error) error {
 	switch {
 	case err == nil:
@@ -218,7 +218,7 @@ func (c *converting) tookIdle(r *relayed, each, beside float64, err error) error
 	return nil
 }
 
-// segments measures transfers with other sizes of segments.
+// segments measures transfers with the plan's segment sizes.
 func (c *converting) segments(ctx context.Context, l *line, running []*runningRelay, step func(string)) error {
 	for _, mss := range c.plan.mss {
 		step(fmt.Sprintf("transfers with an MSS of %d", mss))
@@ -263,7 +263,7 @@ func (c *converting) withDelay(ctx context.Context, o Options) (err error) {
 	})
 }
 
-// inTurns measures all relays but the variants for another step.
+// inTurns measures the relays in turns. It leaves out variants that are for another step.
 func (c *converting) inTurns(all []*runningRelay, s step, measure func(*runningRelay) error) error {
 	return inTurns(c.plan.repetitions, len(all), func(_, i int) error {
 		if only := all[i].only; only != other && only != s {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// figures are, for each property, those of every relay beside forwarding, and those of dcol's engine beside
-// HAProxy with the target.
+// figures returns the figures of each property: every relay's, compared with forwarding, and the engine's, compared with
+// HAProxy's. The latter has a target.
 func (c *converting) figures() (found []Measurement) {
 	found = append(found, c.transferFigures()...)
 	for _, size := range c.plan.sizes {
@@ -21,7 +21,7 @@ func (c *converting) figures() (found []Measurement) {
 	return found
 }
 
-// allNotes are those about the run, and once for each relay that it stood still.
+// allNotes returns the notes about the run, and one for each relay that stood still.
 func (c *converting) allNotes() []string {
 	notes := slices.Clone(c.notes)
 	for _, r := range c.relays {
@@ -66,7 +66,8 @@ func (c *converting) transferFigures() (found []Measurement) {
 	return found
 }
 
-// delayFigures are the time that data spends in a relay, beyond forwarding: half of what it adds to a round trip.
+// delayFigures returns the time that data spends in a relay, beyond that of forwarding. It is half of what the relay adds
+// to a round trip.
 func (c *converting) delayFigures() (found []Measurement) {
 	for _, r := range c.relays {
 		if r.command == nil || len(r.trips) == 0 {
@@ -95,7 +96,7 @@ func (c *converting) exchangeFigures(size int) (found []Measurement) {
 	return found
 }
 
-// firstFigures show what a new connection costs. The baseline is one to the server itself.
+// firstFigures returns how long new connections take through a relay. The baseline is a connection to the server itself.
 func (c *converting) firstFigures() []Measurement {
 	what := fmt.Sprintf("connect to first byte, links of %v", c.plan.delay)
 	found := c.compare(what, "ms", c.plain(), func(r *relayed) []float64 { return r.first })
@@ -147,10 +148,10 @@ func (c *converting) idleFigures() (found []Measurement) {
 	return found
 }
 
-// leastBeside is the share of its goodput that a connection keeps beside idle ones.
+// leastBeside is the target: the share of its goodput that a connection must keep beside idle ones.
 const leastBeside = 0.9
 
-// compare returns a figure for each relay that has one, beside that of another relay unless it is nil.
+// compare returns a figure for each relay that has values. The baseline is the relay beside, unless that is nil.
 func (c *converting) compare(what, unit string, beside *relayed, values func(*relayed) []float64) (found []Measurement) {
 	for _, r := range c.relays {
 		v := values(r)
@@ -166,7 +167,7 @@ func (c *converting) compare(what, unit string, beside *relayed, values func(*re
 	return found
 }
 
-// besideHAProxy returns the engine's figure as ratio to HAProxy's, if there is a HAProxy with MPTCP.
+// besideHAProxy returns the ratio of the engine's figure to HAProxy's, if there is a HAProxy with MPTCP.
 func (c *converting) besideHAProxy(what string, values func(*relayed) []float64, t ratioTarget) []Measurement {
 	if other := c.otherMultipath(); other != nil {
 		return c.engineBeside(what, other, values, t)
@@ -208,7 +209,7 @@ func (c *converting) named(name string) *relayed {
 	return nil
 }
 
-// ratioTarget is how a ratio should be.
+// ratioTarget is a target for a ratio.
 type ratioTarget struct {
 	text string
 	met  func(float64) bool
@@ -229,7 +230,7 @@ func each[T any](all []T, value func(T) float64) (values []float64) {
 	return values
 }
 
-// pairs combines what was measured in the same turn.
+// pairs combines the values that were measured in the same turn.
 func pairs(a, b []float64, combine func(a, b float64) float64) (values []float64) {
 	for i := range min(len(a), len(b)) {
 		values = append(values, combine(a[i], b[i]))

@@ -14,14 +14,15 @@ import (
 // benchKey seals the cookies of the benchmark's clients.
 var benchKey = cookie.Key{1}
 
-// benchMark is the mark of the connections that a converter opens for them. No rules concern it.
+// benchMark is the mark of the connections that a converter opens to servers. No rule matches it.
 const benchMark = 1
 
-// converted is a connection to a converter. As dcol's client does it with a converter that has just worked, the message goes
-// with the first bytes that are written, and the converter's answer is read before those of the server.
+// converted is a connection to a converter. It behaves like dcol's client towards a converter that has just worked: it
+// sends the Convert message together with the first bytes that are written, and reads the converter's answer before the
+// server's bytes.
 type converted struct {
 	*net.TCPConn
-	message  []byte // that is not sent yet
+	message  []byte // not sent yet
 	answered bool
 }
 
@@ -42,7 +43,7 @@ func convertTo(conn *net.TCPConn, t Target) (*converted, error) {
 	return c, err
 }
 
-// Write sends what there is of the message before b.
+// Write sends the message, if it was not sent yet, and then b.
 func (c *converted) Write(b []byte) (int, error) {
 	first := len(c.message)
 	if first > 0 {
@@ -53,7 +54,7 @@ func (c *converted) Write(b []byte) (int, error) {
 	return max(n-first, 0), err
 }
 
-// Read reads what the server says.
+// Read reads the server's bytes.
 func (c *converted) Read(b []byte) (int, error) {
 	if !c.answered {
 		if err := c.readAnswer(); err != nil {

@@ -16,8 +16,7 @@ func emulator(ctx context.Context, o Options) ([]Measurement, error) {
 	return emulatorFigures(report), err
 }
 
-// emulatorFigures returns a report in the words of the benchmarks. A figure of many
-// packets is measured once, so that it has no spread.
+// emulatorFigures returns a report as figures. Each summarizes many packets but is measured once, so it has no spread.
 func emulatorFigures(r linkcheck.Report) []Measurement {
 	var found []Measurement
 	for _, x := range r.RTT {

@@ -12,8 +12,8 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// watcher listens to a host's MPTCP events beside its agent, and notes when
-// what happened to each connection that the host opened.
+// watcher listens to a host's MPTCP events independently of its agent. It notes the times of the events of each
+// connection that the host opened.
 type watcher struct {
 	kernel *mptcp.Namespace
 	stop   context.CancelFunc
@@ -35,8 +35,8 @@ type observed struct {
 
 // eventCounts counts the observed events of all connections.
 type eventCounts struct {
-	established, joined int // connections, and those of them that got a subflow
-	twice               int // that got more than one
+	established, joined int // connections, and those among them that got a subflow
+	twice               int // connections that got more than one
 	alive               int // most at a time
 	lost                int // times that the kernel dropped events
 }
@@ -101,14 +101,14 @@ func (w *watcher) note(ev mptcp.Event, now time.Time) {
 	}
 }
 
-// counts returns what was seen so far.
+// counts returns the counts so far.
 func (w *watcher) counts() eventCounts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.seen
 }
 
-// close ends it; what it saw remains.
+// close stops listening. The counts remain.
 func (w *watcher) close() error {
 	w.stop()
 	err := <-w.ended
@@ -125,8 +125,8 @@ func (w *watcher) forget() {
 	w.connections = map[uint32]*observed{}
 }
 
-// nextJoin waits until the only connection since forget has its subflow. It returns the time since subflows
-// could be created, and the subflow's addresses.
+// nextJoin waits until the only connection since the last forget has its subflow. It returns the time since the
+// connection could have subflows, and the subflow's addresses.
 func (w *watcher) nextJoin(ctx context.Context) (took time.Duration, local, remote netip.AddrPort, err error) {
 	const patience = 5 * time.Second
 	late := time.After(patience)

@@ -16,15 +16,15 @@ import (
 	"github.com/detour-collective/dcol/lab/remote"
 )
 
-// A connection of the benchmark of relays begins with a request, which tells the server what to do: its first
-// byte is one of these, the next eight are a number of bytes.
+// Connections to an ExchangeServer begin with a request. Its first byte is one of these constants, which tells the server
+// what to do. The next eight bytes are a number of bytes.
 const (
 	requestSize = 100
 
 	discards = 'd' // reads until the client is done
 	sends    = 's' // writes until the client is gone
-	answers  = 'a' // writes that many bytes, and closes
-	echoes   = 'e' // writes every requestSize bytes back, these, too
+	answers  = 'a' // writes the number of bytes, and closes
+	echoes   = 'e' // writes every requestSize bytes back, also the request
 )
 
 func request(kind byte, size int) []byte {
@@ -34,10 +34,10 @@ func request(kind byte, size int) []byte {
 	return b
 }
 
-// Received is the number of bytes of transfers that one end has received.
+// Received counts the bytes of transfers that one end has received.
 type Received struct {
 	Bytes int64
-	At    time.Duration // of the clock of this end
+	At    time.Duration // by the clock of this end
 }
 
 // meter counts what one end receives.
@@ -64,7 +64,7 @@ func (m *meter) take(conn net.Conn) {
 	}
 }
 
-// ExchangeClient opens connections through relays, as its caller asks.
+// ExchangeClient opens connections, through relays or directly, when its caller asks for them.
 type ExchangeClient struct {
 	meter
 	ctx     context.Context
@@ -85,7 +85,7 @@ func (c *ExchangeClient) Run(ctx context.Context, in io.Reader, out io.Writer, _
 	return remote.Serve(c, in, out)
 }
 
-// Target is where a client connects.
+// Target describes where and how a client connects.
 type Target struct {
 	To        netip.AddrPort
 	Multipath bool // by MPTCP, which must not fall back to TCP
@@ -150,8 +150,8 @@ func (c *ExchangeClient) Begin(t Transfer, _ *struct{}) error {
 	return nil
 }
 
-// End ends the transfer with a reset. After a plain close, Linux' MPTCP receives until its window is full, and holds
-// the memory of both ends for a minute.
+// End ends the transfer with a reset. After a plain close, Linux' MPTCP goes on receiving until its window is full, and
+// keeps the memory of both ends for a minute.
 func (c *ExchangeClient) End(struct{}, *struct{}) error {
 	err := closeWithReset(c.current)
 	c.moving.Wait()

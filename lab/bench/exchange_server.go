@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/lab/remote"
 )
 
-// ExchangeServer is the server behind relays. Its one port takes plain TCP, and MPTCP with Multipath.
+// ExchangeServer is the server behind relays. Its only port accepts plain TCP and, if Multipath is set, MPTCP.
 type ExchangeServer struct {
 	At        netip.AddrPort
 	Multipath bool
@@ -42,7 +42,7 @@ func (s *ExchangeServer) Run(ctx context.Context, in io.Reader, out io.Writer, _
 	return remote.Serve(s, in, out)
 }
 
-// startServer starts the server on its host, and returns when it listens: only then does it answer calls.
+// startServer starts the server on its host. It returns when the server answers calls, and therefore listens.
 func (s *network) startServer(ctx context.Context, server *ExchangeServer) (*exchangeEnd, error) {
 	end, err := s.startEnd(ctx, serverHost, ExchangeServerPart, server)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *network) startServer(ctx context.Context, server *ExchangeServer) (*exc
 	return end, nil
 }
 
-// zeros are what a server sends.
+// zeros is the data that a server sends.
 var zeros = make([]byte, 128<<10)
 
 func (s *ExchangeServer) serve(conn net.Conn) {
