@@ -17,19 +17,19 @@ type forwardingPlan struct {
 	packets packetPlan
 }
 
-// segmentLimit is the size of what the hosts forward at once.
+// segmentLimit bounds the size of the segments that hosts forward.
 type segmentLimit struct {
 	name    string
-	packets int // at most; 0: as many as the kernel puts together
+	packets int // in a segment, at most; 0: as many as the kernel puts together
 }
 
-// segmentLimits covers network cards that merge packets (GRO, and TSO for sending), as most do, and those that
-// do not.
+// segmentLimits covers two kinds of network cards: those that merge packets (GRO, and TSO for sending), as most do, and
+// those that do not.
 var segmentLimits = []segmentLimit{{"in large pieces", 0}, {"packet by packet", 1}}
 
-// forwarding measures what a waypoint costs for each kind of detour, beside a
-// router, one that masquerades, and a relay in user space. A plain TCP connection
-// goes each way, on veth links and as fast as it gets.
+// forwarding measures the cost of each kind of detour at a waypoint. It compares that with a router, a router that
+// masquerades, and a relay in user space. One plain TCP connection at a time uses each route, as fast as it can. All links
+// are veth pairs.
 func forwarding(ctx context.Context, o Options) ([]Measurement, error) {
 	return compareForwarding(ctx, o, forwardingPlan{
 		8, transferPlan{rampUp: 300 * time.Millisecond, look: time.Second}, packetPlan{repetitions: 15, each: 50000},
@@ -80,8 +80,8 @@ func compareForwarding(ctx context.Context, o Options, plan forwardingPlan) (fou
 	return found, nil
 }
 
-// firstPort is below the first of the client's ports; no port comes twice, so that
-// no connection meets what is left of an earlier one.
+// firstPort is the number below the client's first port. Each connection has another port, so that the state of an
+// earlier connection cannot disturb it.
 const firstPort uint16 = 20000
 
 func (s *network) carry(ctx context.Context, k *sink, c route, port uint16, plan transferPlan) (t transferred, err error) {
@@ -92,8 +92,8 @@ func (s *network) carry(ctx context.Context, k *sink, c route, port uint16, plan
 	return k.transfer(ctx, conn, plan)
 }
 
-// forwardingFigures are, for each way, how fast it was, what all hosts spent, and
-// what is left of that without what the ends alone need.
+// forwardingFigures returns, for each route, the goodput, the processor time of all hosts, and that time without the
+// part that the two ends need.
 func forwardingFigures(size segmentLimit, all []route, carried [][]transferred) (found []Measurement) {
 	const ends, plain = 0, 1 // in the order of routes
 	var goodput, total, share []Measurement
@@ -131,7 +131,7 @@ func forwardingFigures(size segmentLimit, all []route, carried [][]transferred) 
 	return append(append(append(found, goodput...), total...), share[plain:]...)
 }
 
-// busyMachine is the number of cores used by other programs above which goodput is doubtful.
+// busyMachine is a number of cores. If other programs use more, goodput is doubtful.
 const busyMachine = 0.1
 
 // forwardingNote describes the measurement.

@@ -15,24 +15,23 @@ import (
 const (
 	// joinConnections is the number of measured connections of each kind.
 	joinConnections = 200
-	// joinDelayed is fewer: with delays each takes a tenth of a second.
+	// joinDelayed is the number on links with delay. It is smaller, because each takes a tenth of a second.
 	joinDelayed = 60
 	// joinPort is the first of the server's ports.
 	joinPort = 20000
-	// oneRoundTrip is the target for in-band joins: at most this many ms more than a round trip.
+	// oneRoundTrip is the target for in-band joins: the ms that they may take beyond a round trip.
 	oneRoundTrip = 1
 )
 
-// joinTrips are the round trips over the detour. Half of each lies on either side of the waypoint.
+// joinTrips lists the measured round trips of the detour. The waypoint is half-way.
 var joinTrips = []time.Duration{30 * time.Millisecond, 60 * time.Millisecond}
 
-// allKinds are the kinds of detours there are.
+// allKinds lists the kinds of detours.
 var allKinds = []config.Kind{config.InBand, config.Mapped, config.WireGuard, config.OpenVPN}
 
-// join measures from ESTABLISHED to SUB_ESTABLISHED, as a listener beside the
-// agent sees it: on links without delay, where all of it is beyond the round
-// trips that the protocol needs, and on links with delay, against the round trip
-// of TCP over the same detour.
+// join measures the time from the kernel's event ESTABLISHED to SUB_ESTABLISHED, with a listener independent of the
+// agent. On links without delay, that time shows what joins take besides the protocol's round trips. On links with delay,
+// it is compared with TCP's round trip over the same detour.
 func join(ctx context.Context, o Options) (found []Measurement, err error) {
 	for _, kind := range allKinds {
 		j, err := joins(ctx, o, kind, testbed.BackendVeth, joinConnections, 0)
@@ -53,12 +52,12 @@ func join(ctx context.Context, o Options) (found []Measurement, err error) {
 	return found, nil
 }
 
-// joined is the measurement of one kind. The first connection to a server differs from later ones only with
-// mappings.
+// joined holds the measurements of one kind of detour. cold are first connections to a server, warm are later ones. They
+// differ only with mappings.
 type joined struct {
 	kind       config.Kind
 	cold, warm []float64 // ms
-	trips      []float64 // ms, of the subflows as TCP measured them
+	trips      []float64 // ms, round trips of the subflows as measured by TCP
 }
 
 func (j joined) rounds() map[string][]float64 {
@@ -142,8 +141,8 @@ func joins(ctx context.Context, o Options, kind config.Kind, backend string, n i
 	return j, nil
 }
 
-// joinOnce returns the life of one connection. It returns the time to its subflow, and
-// the least round trip that TCP measured on that.
+// joinOnce opens and closes one connection. It returns the time until its subflow, and the least round trip that TCP
+// measured on the subflow.
 func joinOnce(ctx context.Context, s *network, w *watcher, at netip.AddrPort) (took, trip time.Duration, err error) {
 	w.forget()
 	conn, err := s.dial(ctx, "client", netip.AddrPort{}, at, true)

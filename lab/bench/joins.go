@@ -26,9 +26,9 @@ type joinsPlan struct {
 	each        int // SYNs, each from a different port
 }
 
-// acceptedJoins measures how many joins per second a waypoint forwards to a server. Prepared SYNs are sent to
-// it. On veth links, a packet crosses the waypoint within the system call that sends it. One core therefore
-// does all the work, and is saturated at any speed.
+// acceptedJoins measures how many joins per second a waypoint forwards to a server. It sends prepared SYNs to the
+// waypoint. On veth links, a packet crosses the waypoint within the system call that sends it. Therefore one core does
+// all the work, and is saturated at any speed.
 func acceptedJoins(ctx context.Context, o Options) ([]Measurement, error) {
 	return compareJoins(ctx, o, joinsPlan{repetitions: 9, each: 40000})
 }
@@ -52,7 +52,7 @@ func compareJoins(ctx context.Context, o Options, plan joinsPlan) (found []Measu
 		}
 	}()
 	const warmUp = 100
-	for _, g := range routes { // neighbours are looked up
+	for _, g := range routes { // so that neighbours are looked up
 		if _, err := s.sendSYNs(ctx, g, 0, warmUp, false); err != nil {
 			return nil, fmt.Errorf("%s: %w", g.name, err)
 		}
@@ -72,7 +72,7 @@ func compareJoins(ctx context.Context, o Options, plan joinsPlan) (found []Measu
 	return joinsFigures(routes), nil
 }
 
-// synRoute is a forwarder to send SYNs through.
+// synRoute is a route for SYNs, through one forwarder.
 type synRoute struct {
 	name      string
 	forwarder string
@@ -141,17 +141,17 @@ func (s *network) synRoutes(ctx context.Context) ([]*synRoute, error) {
 type burst struct {
 	sent, arrived int
 	seconds       float64       // to send them
-	cpu           time.Duration // the sender's, with all that packets cause
-	agent         time.Duration // the waypoint's agent's, until all are forgotten
+	cpu           time.Duration // the sender's, with all work that the packets cause
+	agent         time.Duration // the waypoint's agent's, until it has forgotten all SYNs
 }
 
-// each returns a SYN's part of a time, in microseconds.
+// each returns the time for each SYN, in microseconds.
 func (v burst) each(d time.Duration) float64 {
 	return float64(d.Nanoseconds()) / 1e3 / float64(v.sent)
 }
 
-// sendSYNs sends SYNs unlike all earlier ones, then has the waypoint forget them. If all is set, it is an error
-// if one is lost.
+// sendSYNs sends SYNs that differ from all earlier ones, then makes the waypoint forget them. If all is set, a lost SYN is
+// an error.
 func (s *network) sendSYNs(ctx context.Context, g *synRoute, turn uint32, n int, all bool) (v burst, err error) {
 	if g.asker != nil {
 		grant, err := g.asker.admit()
@@ -228,7 +228,7 @@ func sendFrames(fd int, frames [][]byte) (v burst, err error) {
 	return v, err
 }
 
-// countSYNs has the server count SYNs and drop them.
+// countSYNs makes the server count SYNs and drop them.
 func (s *network) countSYNs(ctx context.Context) error {
 	return s.Host(serverHost).Nft(ctx, `table ip bench {
 	counter arrived { }
@@ -251,8 +251,8 @@ func (s *network) arrivedSYNs(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// joinsFigures are joins in a second of a core's time, and what one costs more
-// than a SYN that is only forwarded.
+// joinsFigures returns the number of joins per second of a core's time, and the extra cost of a join over a SYN that is
+// only forwarded.
 func joinsFigures(routes []*synRoute) (found []Measurement) {
 	var plain float64
 	for i, g := range routes {

@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// A line is a client, a server, and one host between them, which forwards and has the relays.
+// line is a network of a client, a server, and one host between them. That host forwards packets and runs the relays.
 type line struct {
 	*network
 	client, server *exchangeEnd
@@ -31,7 +31,7 @@ const (
 	idlePorts = 7100
 )
 
-// lineSysctls are those of all hosts of a line.
+// lineSysctls holds the kernel parameters of all hosts of a line.
 var lineSysctls = map[string]string{
 	// With the default of 128 KiB, MPTCP uploads into a relay stand still for 200 ms at a time on links above
 	// 1 Gbit/s without delay.
@@ -43,7 +43,7 @@ var lineSysctls = map[string]string{
 	"net.ipv4.tcp_max_syn_backlog": "65535",
 }
 
-// openLine builds a line, on whose links packets take a time, and starts its client and server.
+// openLine builds a line whose links have a delay, and starts its client and server.
 func openLine(ctx context.Context, o Options, backend string, delay time.Duration) (l *line, err error) {
 	spec := testbed.Spec{Seed: 1, Backend: backend, Hosts: []testbed.HostSpec{
 		{Name: clientHost, Sysctls: lineSysctls}, {Name: middleHost, Sysctls: lineSysctls, Forward: true}, {Name: serverHost, Sysctls: lineSysctls},
@@ -90,7 +90,7 @@ func (s *network) startEnd(ctx context.Context, host, part string, configuration
 	return s.startEndBy(ctx, host, part, configuration)
 }
 
-// startEndBy is startEnd by another program, which gets the command line as further arguments.
+// startEndBy is like startEnd, but another program starts the end. It gets the command line as further arguments.
 func (s *network) startEndBy(ctx context.Context, host, part string, configuration any, by ...string) (*exchangeEnd, error) {
 	p, client, err := s.StartRemote(ctx, host, part, append(by, s.Part(part, configuration)...)...)
 	if err != nil {
@@ -154,8 +154,8 @@ func (r *runningRelay) spent() (time.Duration, error) {
 	return r.process.CPU()
 }
 
-// transfers measures some connections, one after the other, and returns the one with the median goodput. Of MPTCP uploads, one in
-// a few stands still for 200 ms at a time when it begins.
+// transfers measures n connections, one after the other, and returns the one with the median goodput: some MPTCP uploads
+// stand still for 200 ms at a time when they begin.
 func (l *line) transfers(ctx context.Context, r *runningRelay, d direction, plan transferPlan, n int) (relayTransfer, error) {
 	var all []relayTransfer
 	for range n {
@@ -205,7 +205,7 @@ func (l *line) transfer(ctx context.Context, r *runningRelay, d direction, plan 
 
 var errStandsStill = fmt.Errorf("nothing arrives within %v", exchangePatience)
 
-// relayCounters are those of a transfer through a relay.
+// relayCounters is a snapshot of the counters of a transfer through a relay.
 type relayCounters struct {
 	Received
 	spent time.Duration
@@ -255,8 +255,8 @@ func (l *line) first(to Target) (float64, error) {
 	return stats.Milliseconds(took), err
 }
 
-// idle returns the user memory for each of some idle connections, in bytes, and the goodput of another one beside them as
-// a share of that without them. They have a process of their own.
+// idle returns the relay's user memory for each of n idle connections, in bytes. It also returns the goodput of another
+// connection beside them, as a share of its goodput without them. The relay runs in a process started for this.
 func (l *line) idle(ctx context.Context, r *runningRelay, n int, plan transferPlan, transfers int) (each, beside float64, err error) {
 	fresh, err := l.start(ctx, r.relayed, idlePorts)
 	if err != nil {
@@ -313,10 +313,10 @@ func (l *line) setMTU(mtu int) error {
 	return nil
 }
 
-// limitedRate is that of a common network card, in bits per second.
+// limitedRate is the rate of a common network card, in bits per second.
 const limitedRate = 1e9
 
-// limitRate limits both directions of the client's link to limitedRate, or ends that.
+// limitRate limits both directions of the client's link to limitedRate, or removes the limits.
 func (l *line) limitRate(on bool) error {
 	const rate, burst, queue = limitedRate / 8, 128 << 10, 1 << 20
 	buffer := netlink.Xmittime(rate, burst) // not on the host's thread, which has no /proc/self

@@ -19,15 +19,15 @@ import (
 
 // Load describes many MPTCP connections between two hosts of a benchmark.
 type Load struct {
-	// At is the server's address and its first port; there are Ports of them, and the client takes them in turn.
+	// At is the server's address and its first port. The server has Ports ports, and the client uses them in turn.
 	At    netip.AddrPort
 	Ports int
-	// Rate is connections per second, over Duration; each is held for Hold and then closed by the server, so that no
-	// port of the client's has to rest.
+	// Rate is the number of connections per second, over Duration. Each is held for Hold and then closed by the server, so
+	// that the client's port does not stay in TIME-WAIT.
 	Rate     int
 	Duration time.Duration
 	Hold     time.Duration
-	// Active is the number of connections, from the first on, that exchange a line every Pulse while they are held. The
+	// Active is the number of connections that exchange a line every Pulse while they are held. They are the first ones. The
 	// others are idle.
 	Active int
 	Pulse  time.Duration
@@ -111,7 +111,7 @@ func answer(conn net.Conn) {
 // Driven is the result of a load.
 type Driven struct {
 	Opened, Failed int
-	Seconds        float64 // to open them; what the machine makes of Rate
+	Seconds        float64 // the time to open them, which may exceed Duration on a slow machine
 }
 
 // Run opens the connections and prints a Driven when all are closed.

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	mappingPort = 1024 // the first, and above the ports that may be denied
+	mappingPort = 1024 // the first, above the ports that may be denied
 )
 
 // mappingPlan sets the amount of work.
 type mappingPlan struct {
-	// Two clients hold half of the mappings each: one address has 65,535 ports.
-	// In each round both ask for some.
+	// Each of two clients requests `each` mappings in each round. One client cannot have all, because an address has only
+	// 65,535 ports.
 	rounds, each   int
-	original       time.Duration // how long the original's way may add rules
+	original       time.Duration // the time for which the original may add rules
 	goodputs       int           // repetitions
 	goodputSeconds int
 	connects       int // repetitions
@@ -37,8 +37,8 @@ var mappingClients = []string{"alice", "bob"}
 
 func (p mappingPlan) total() int { return len(mappingClients) * p.rounds * p.each }
 
-// mappings fills a waypoint with mappings. It compares it with a waypoint that has a single mapping, and with one that
-// has rules as in 2017.
+// mappings fills a waypoint with mappings. It compares that waypoint with one that has a single mapping, and with one that
+// has iptables rules as in 2017.
 func mappings(ctx context.Context, o Options) ([]Measurement, error) {
 	return compareMappings(ctx, o, mappingPlan{
 		rounds: 10, each: 5000, original: time.Minute, goodputs: 20, goodputSeconds: 1, connects: 300,
@@ -118,7 +118,7 @@ type mappedRoute struct {
 	connects []float64      // ms
 }
 
-// mappedRoutes are one mapping among thousands, the only one at a waypoint, and the last of the original's rules.
+// mappedRoutes holds three mappings: one among thousands, the only one at a waypoint, and the original's last.
 type mappedRoutes struct{ many, one, original mappedRoute }
 
 func (w *mappedRoutes) all() []*mappedRoute { return []*mappedRoute{&w.many, &w.one, &w.original} }
@@ -128,8 +128,8 @@ func (w *mappedRoutes) servers() []uint16 {
 	return slices.Compact([]uint16{w.many.server, w.original.server})
 }
 
-// mappedRoutes has both waypoints give alice a mapping to the same port of the server,
-// which at one of them she has already.
+// mappedRoutes makes both waypoints grant alice a mapping to the same port of the server. She already has the one at the
+// waypoint many.
 func (s *network) mappedRoutes(ctx context.Context, port int, o original) (*mappedRoutes, error) {
 	var w mappedRoutes
 	for name, into := range map[string]*mappedRoute{"many": &w.many, "one": &w.one} {
@@ -184,8 +184,8 @@ func (s *network) serveIperf(ctx context.Context, ports []uint16) (stop func(), 
 	return stop, nil
 }
 
-// iperf returns the goodput of plain TCP, as the receiver counts it. A server is busy for a moment after
-// the test before.
+// iperf returns the goodput of plain TCP as counted by the receiver. It tries again while the server is busy, which it
+// is for a moment after the previous test.
 func (s *network) iperf(ctx context.Context, from string, to netip.AddrPort, seconds int) (mbps float64, err error) {
 	for range 20 {
 		if mbps, err = s.iperfOnce(ctx, from, to, seconds); !errors.Is(err, errServerBusy) {
@@ -223,7 +223,7 @@ func (s *network) iperfOnce(ctx context.Context, from string, to netip.AddrPort,
 	return said.End.Received.BitsPerSecond / 1e6, nil
 }
 
-// measureConnect times connect(): with the first packet the waypoint looks for the mapping.
+// measureConnect measures how long connect() takes. The waypoint looks for the mapping when it receives the first packet.
 func (s *network) measureConnect(ctx context.Context, w *mappedRoutes, plan mappingPlan) error {
 	for _, port := range w.servers() {
 		if err := s.serveLoad(ctx, Load{At: netip.AddrPortFrom(s.Host(serverHost).Addr4(), port), Ports: 1}); err != nil {

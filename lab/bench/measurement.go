@@ -34,7 +34,7 @@ type Measurement struct {
 // resultFile has the figures of all benchmarks that were run in a folder.
 const resultFile = "result.json"
 
-// record writes the figures into the file, in place of earlier ones of the same benchmarks. Those of other
+// record writes the figures into the file. They replace earlier figures of the same benchmarks. Figures of other
 // benchmarks stay.
 func record(path string, found []Measurement) error {
 	before, err := read(path)
@@ -120,8 +120,8 @@ func percentile(name string, values []float64, q float64) Measurement {
 	return m
 }
 
-// inTurns measures each of n things so many times. Each goes first at times, so that a temporary disturbance or
-// an effect of the order affects all alike.
+// inTurns measures each of n things in each repetition. The order changes from one repetition to the next, so that
+// temporary disturbances and effects of the order affect all alike.
 func inTurns(repetitions, n int, measure func(repetition, i int) error) error {
 	for r := range repetitions {
 		for i := range n {
@@ -133,14 +133,14 @@ func inTurns(repetitions, n int, measure func(repetition, i int) error) error {
 	return nil
 }
 
-// against adds what it is compared with.
+// against adds a baseline, and the ratio to it.
 func (m Measurement) against(baseline float64) Measurement {
 	ratio := m.Value / baseline
 	m.Baseline, m.Ratio = &baseline, &ratio
 	return m
 }
 
-// target adds whether it is good enough.
+// target adds a target, and whether it was met.
 func (m Measurement) target(text string, met bool) Measurement {
 	m.Target, m.Met = text, &met
 	return m

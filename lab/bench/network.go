@@ -22,19 +22,16 @@ const (
 	startLimit = 15 * time.Second
 )
 
-// network is hosts whose every part a benchmark has a hand on: an agent watched
-// from outside, members without an agent, no sampling of ten thousand sockets.
-// (lab/experiment runs workloads from start to end.)
+// network is a network of which a benchmark controls every part. For example, members may have no agent, and nothing
+// samples sockets. (lab/experiment runs whole workloads.)
 type network struct {
 	crew.Crew
 	opts Options
 }
 
-// openStar builds a network round one router, as single-homed hosts of the
-// Internet see it: client to server is the direct path, by way of a waypoint the
-// detour. Beside the server there are members and others; delays, by host, are
-// those of the host's link in each direction. Close it even after a cancelled
-// context.
+// openStar builds a network whose hosts all have one link, to one router. The direct path leads from client to server,
+// detours lead by way of a waypoint. The hosts are the server, members of the collective, and others. delays holds the
+// delay of a host's link, in each direction. The caller must close the network even if ctx was cancelled.
 func openStar(ctx context.Context, o Options, backend string, members, others []string, delays map[string]time.Duration) (*network, error) {
 	spec := testbed.Spec{Hosts: []testbed.HostSpec{{Name: router, Forward: true}}, Seed: 1, Backend: backend}
 	for _, name := range append(append([]string{serverHost}, members...), others...) {
@@ -61,13 +58,12 @@ func openNetwork(ctx context.Context, o Options, spec testbed.Spec, members []st
 // identity has the paths of a member's credentials on its host.
 var identity = crew.FilesIn(crew.IdentityDir(false))
 
-// startClient starts a client's agent that takes detours of some kinds, and waits
-// until it can.
+// startClient starts a client's agent that takes detours of some kinds, and waits until it can take them.
 func (s *network) startClient(ctx context.Context, kinds []config.Kind, name string, waypoints ...string) (*crew.Process, error) {
 	return s.startClientWith(ctx, nil, kinds, name, waypoints...)
 }
 
-// startClientWith does so with more settings of the client role.
+// startClientWith is startClient with more settings of the client role.
 func (s *network) startClientWith(ctx context.Context, more crew.Settings, kinds []config.Kind, name string, waypoints ...string) (*crew.Process, error) {
 	list := []crew.Waypoint{}
 	for _, w := range waypoints {
@@ -83,12 +79,12 @@ func (s *network) startWaypoint(ctx context.Context, kinds []config.Kind, name s
 	return s.startWaypointWith(ctx, nil, kinds, name, proof)
 }
 
-// startWaypointWith does so with more settings of the waypoint role.
+// startWaypointWith is startWaypoint with more settings of the waypoint role.
 func (s *network) startWaypointWith(ctx context.Context, more crew.Settings, kinds []config.Kind, name string, proof bool) (*crew.Process, error) {
 	const plenty = 1_000_000
 	settings := crew.Settings{
 		"offers": kinds, "in_band_authenticator": proof,
-		"allow":               []string{"10.0.0.0/8"}, // every network's; private addresses are denied by default
+		"allow":               []string{"10.0.0.0/8"}, // the addresses of all networks here; by default, private addresses are denied
 		"mappings_per_member": plenty, "connections_per_member": 0, "connections_per_second": 0, "requests_per_second": plenty,
 	}
 	return s.startAgent(ctx, name, crew.Agent{Waypoint: crew.Overlay(settings, more)}, nil, nil)
@@ -132,7 +128,7 @@ func (s *network) serveLoad(ctx context.Context, l Load) error {
 	return p.AwaitOutput(ctx, startLimit, loadReady)
 }
 
-// dial connects from a host by TCP: from that address and port, unless they are zero.
+// dial connects from a host by TCP. It uses from as the local address and port, unless that is zero.
 func (s *network) dial(ctx context.Context, host string, from, to netip.AddrPort, multipath bool) (net.Conn, error) {
 	d := net.Dialer{Timeout: 5 * time.Second}
 	if from.IsValid() {

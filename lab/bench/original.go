@@ -18,11 +18,11 @@ type original struct {
 	version  string
 	mappings int
 	seconds  float64
-	port     uint16 // of the last mapping, here and at the server
+	port     uint16 // of the last mapping, at this host and at the server
 }
 
-// addRules adds mappings of a client, from mappingPort on, until the time is
-// over. Rules go to the end of their chain, as the script of 2017 added them.
+// addRules adds mappings of a client, from mappingPort on, until the time limit. It appends the rules to the end of their
+// chain, like the script of 2017.
 func (s *network) addRules(ctx context.Context, host, client string, limit time.Duration) (o original, err error) {
 	if o.program, o.version, err = findIptables(ctx); err != nil {
 		return o, err
@@ -67,8 +67,8 @@ done`, mappingPort, o.program, s.Host(client).Addr4(), s.Host(serverHost).Addr4(
 	return o, nil
 }
 
-// findIptables prefers the iptables of 2017, which exchanges whole tables with
-// the kernel, to the one that writes nftables.
+// findIptables finds an iptables program. It prefers the kind of 2017, which exchanges whole tables with the kernel, to
+// the one that writes nftables.
 func findIptables(ctx context.Context) (program, version string, err error) {
 	for _, program := range []string{"iptables-legacy", "iptables"} {
 		path, err := exec.LookPath(program)

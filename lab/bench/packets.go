@@ -16,8 +16,8 @@ import (
 	"github.com/detour-collective/dcol/lab/crew"
 )
 
-// packetLinks are those whose every packet the sender's system call carries to the
-// server, so that the sender's clock has all of the work.
+// packetLinks lists the links on which the sender's system call carries each packet to the server, so that the sender's
+// processor time includes all of the work.
 var packetLinks = map[string]string{
 	"no forwarder": direct, "plain forwarding": toClient(plainHost), "conntrack and masquerade": toClient(natHost),
 	string(config.InBand): toClient(memberHost), string(config.Mapped): toClient(memberHost),
@@ -26,9 +26,8 @@ var packetLinks = map[string]string{
 // packetPlan sets the amount of work.
 type packetPlan struct{ repetitions, each int }
 
-// measurePackets takes a full data packet of a connection from its link, and
-// sends it again and again: to all between it is one of a retransmission. The
-// server drops it.
+// measurePackets captures a full data packet of a connection on its link, and sends it again and again. The hosts between
+// client and server see a retransmission. The server drops it.
 func (s *network) measurePackets(ctx context.Context, all []route, port uint16, plan packetPlan) (found []Measurement, err error) {
 	var ways []packetRoute
 	defer func() {
@@ -75,8 +74,8 @@ func (s *network) measurePackets(ctx context.Context, all []route, port uint16, 
 	return packetFigures(ways, costs, plan), s.Host(serverHost).Nft(ctx, "delete table ip deaf")
 }
 
-// awaitFast waits until the waypoint has both detours on its fast path, where it has one. They get
-// there while data passes.
+// awaitFast waits until the waypoint's fast path handles both detours, if it has a fast path. It begins to handle a
+// detour when data passes.
 func (s *network) awaitFast(ctx context.Context, ways []packetRoute) error {
 	const detours = 2
 	return crew.Await(ctx, startLimit, 50*time.Millisecond, func() error {
@@ -117,7 +116,7 @@ func (s *network) openPacketRoute(ctx context.Context, c route, link string, por
 	return w, nil
 }
 
-// firstData has a connection send its first data, a full packet, and catches that.
+// firstData makes a connection send a full packet, its first data, and captures that packet.
 func firstData(fd int, conn net.Conn, port uint16) ([]byte, error) {
 	const mss = 1448 // of 1500 bytes, with TCP's timestamps
 	if _, err := conn.Write(make([]byte, mss)); err != nil {
@@ -136,7 +135,7 @@ func firstData(fd int, conn net.Conn, port uint16) ([]byte, error) {
 		const ethernet = 14
 		p, err := packet.Parse(buffer[min(n, ethernet):n])
 		if err == nil && p.TCP != nil && p.TCP.SrcPort == port && len(p.Payload) == mss {
-			// The card was to sum it up.
+			// The card would have filled in the checksum.
 			if err := p.Seal(); err != nil {
 				return nil, err
 			}
@@ -145,8 +144,7 @@ func firstData(fd int, conn net.Conn, port uint16) ([]byte, error) {
 	}
 }
 
-// packetFigures returns what a packet's way through the forwarder takes, without what
-// it takes to send and to drop it.
+// packetFigures returns the time that the forwarder takes for a packet, without the time to send and to drop it.
 func packetFigures(ways []packetRoute, costs [][]float64, plan packetPlan) (found []Measurement) {
 	own := map[string]Measurement{}
 	for i, w := range ways[1:] {

@@ -10,13 +10,12 @@ import (
 	"github.com/detour-collective/dcol/lab/crew"
 )
 
-// processTimes has the processor time so far of each process that works for a benchmark: this one, those it started,
-// their children, and the kernel's threads. The sender of a packet, or the kernel's ksoftirqd, handles it
-// between namespaces, so this includes all of a network's work. Of other programs it includes only what
-// kernel threads do for them.
+// processTimes holds the processor time so far of each process that works for a benchmark: this one, its descendants, and
+// the kernel's threads. A packet between namespaces is handled by its sender or by the kernel's ksoftirqd, so this
+// includes all work of a network. The work of other programs is included only where kernel threads do it for them.
 type processTimes map[int]time.Duration
 
-// readProcessTimes reads the clocks; those of this process last.
+// readProcessTimes reads the processor times. It reads that of this process last.
 func readProcessTimes() (processTimes, error) {
 	parents, err := readParents()
 	if err != nil {
@@ -25,7 +24,7 @@ func readProcessTimes() (processTimes, error) {
 	const kernel = 2 // kthreadd, parent of all the kernel's threads
 	self := os.Getpid()
 	ours := func(pid int) bool {
-		for range len(parents) { // no longer than all, as pids may be used again meanwhile
+		for range len(parents) { // bounded, because a pid that is used again meanwhile may close a loop
 			if pid == self || pid == kernel {
 				return true
 			}
@@ -46,8 +45,8 @@ func readProcessTimes() (processTimes, error) {
 	return now, err
 }
 
-// since returns the time spent from an earlier reading to this one. A process that
-// ended between them is not in there, one that began is.
+// since returns the time spent from an earlier reading to this one. It includes processes that began between them, but
+// not those that ended.
 func (s processTimes) since(before processTimes) (total time.Duration) {
 	for pid, t := range s {
 		total += t - before[pid]
@@ -78,8 +77,7 @@ func readParents() (map[int]int, error) {
 	return parents, nil
 }
 
-// parseParent reads proc_pid_stat(5). The second field, a name in parentheses, may
-// hold anything.
+// parseParent reads proc_pid_stat(5). The second field is a name in parentheses, which may contain any character.
 func parseParent(text string) (int, error) {
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 2 {

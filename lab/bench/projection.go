@@ -10,7 +10,7 @@ import (
 
 // crowdCosts is a coordinator's measured cost for a number of members.
 type crowdCosts struct {
-	members int // with which it was measured
+	members int // connected during the measurement
 
 	memoryBase, memoryEach float64       // bytes: without members, and for each that is connected
 	idleCPU                float64       // seconds of a core each second, for each member that is connected
@@ -19,7 +19,7 @@ type crowdCosts struct {
 	deliverCPU             time.Duration // of one record to one member
 	deliverBytes           float64       // of one record to one member
 	recordBytes            float64       // of one record in the directory
-	// Time of an expulsion until the first member knows, and from then until 99 % do.
+	// The time from an expulsion until the first member knows of it, and from then until 99 % do.
 	expelFirst, expelSpread time.Duration
 }
 
@@ -29,22 +29,21 @@ type crowdProjection struct {
 	cores        float64 // in use, on average
 	feedCores    float64 // part of these, for sending records
 	outbound     float64 // bit/s, on average
-	memberDay    float64 // bytes that a member is sent in a day
+	memberDay    float64 // bytes sent to a member in a day
 	firstCopy    float64 // bytes
 	joinAll      time.Duration
 	expel        time.Duration
 	changesDaily float64 // of records, each to all
 }
 
-// renewEvery returns how often a member's certificate is renewed, and with it its record: on average over the
-// members' own spreads.
+// renewEvery returns the average time between renewals of a member's certificate, and so of its record.
 func renewEvery() time.Duration {
 	var begin time.Time
 	return collective.RenewAt(begin, begin.Add(collective.MemberValidity), 0.5).Sub(begin)
 }
 
-// at estimates the cost of one coordinator with a number of members. The cost of changes grows with the
-// members that change something times those that receive it. All else grows with the members.
+// at estimates the cost of one coordinator with a number of members. The cost of changes grows with the square of that
+// number, because each member's changes are sent to all members. All other costs grow with the number.
 func (c crowdCosts) at(members int, renewal time.Duration, cores float64) crowdProjection {
 	n := float64(members)
 	const day = 24 * time.Hour

@@ -16,12 +16,12 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/server"
 )
 
-// Relay passes on the MPTCP connections that come in at one address, to a server by TCP.
+// Relay accepts MPTCP connections at one address and relays each to a server by TCP.
 type Relay struct {
 	At, To netip.AddrPort
-	// Copy has two goroutines with io.Copy relay each connection, in place of dcol's engine.
+	// Copy makes two goroutines with io.Copy relay each connection, in place of dcol's engine.
 	Copy bool
-	// Convert has the engine ask clients for the server by the Convert protocol, as a converter does. To is not used.
+	// Convert makes the engine a converter: clients name the server by the Convert protocol, and To is not used.
 	Convert bool
 }
 
@@ -56,8 +56,8 @@ func (r *Relay) Run(ctx context.Context, _ io.Reader, _ io.Writer, log *slog.Log
 	return e.Run(ctx)
 }
 
-// ownDescriptor returns a copy of a listener's descriptor that Go's poller does not watch. It watches those of the method
-// File, and so wakes a thread for each new connection, besides the loop that accepts it.
+// ownDescriptor returns a copy of a listener's descriptor that Go's poller does not watch. The poller watches copies that
+// the method File returns. It would wake a thread for each new connection, besides the loop that accepts it.
 func ownDescriptor(l *net.TCPListener) (fd int, err error) {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -70,8 +70,8 @@ func ownDescriptor(l *net.TCPListener) (fd int, err error) {
 	return fd, nil
 }
 
-// fixedServer is the front of an engine whose connections are all for one server. It is also the state of each
-// of them, as nothing is asked.
+// fixedServer is the front of an engine that relays all connections to one server. It is also the state of each
+// connection, because clients are asked nothing.
 type fixedServer struct{ to netip.AddrPort }
 
 func (f fixedServer) Open(engine.Accepted) (engine.Opening, error) { return f, nil }
@@ -106,7 +106,7 @@ func (r *Relay) copyOne(ctx context.Context, client *net.TCPConn) {
 	var both sync.WaitGroup
 	for _, way := range [][2]*net.TCPConn{{client, to}, {to, client}} {
 		both.Go(func() {
-			_, _ = io.Copy(way[1], way[0]) // whoever sends sees that the connection is broken
+			_, _ = io.Copy(way[1], way[0]) // the sender notices that the connection is broken
 			_ = way[1].CloseWrite()
 		})
 	}

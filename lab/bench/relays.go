@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relay is one way of passing connections on.
+// relay is one way to relay connections.
 type relay struct {
 	name      string
-	multipath bool // it takes MPTCP; others take TCP
-	perPair   int  // descriptors that it has for each connection
-	converts  bool // it is asked for the server in a Convert message
-	only      step // of variants: the one in which they differ; 0: none is left out
-	// command returns the command line that listens at an address; nil: the kernel forwards.
+	multipath bool // it accepts MPTCP; others accept TCP
+	perPair   int  // descriptors for each connection
+	converts  bool // clients name the server in a Convert message
+	only      step // of a variant: the only step in which it is measured; 0: all steps
+	// command returns the command line of a relay that listens at an address. nil: the kernel forwards packets.
 	command func(l *line, at netip.AddrPort) ([]string, error)
 }
 
-// The relays that figures name. forwarded has no process.
+// The names of relays that figures refer to. forwarded has no process.
 const (
 	forwarded        = "forwarding"
 	engineRelay      = "dcol's engine"
@@ -34,9 +34,10 @@ const (
 const (
 	// mostDescriptors is enough for 10,000 connections of each relay.
 	mostDescriptors = 1 << 17
-	// spareDescriptors are those that a relay has besides its connections: the engine's pipes are the most.
+	// spareDescriptors is the number of descriptors that a relay needs besides its connections. Most are the engine's pipes.
 	spareDescriptors = 800
-	// spareConnections may be open besides the idle ones: that which is measured, and those that are just ending.
+	// spareConnections is the number of connections that may be open besides the idle ones: one is measured, others are
+	// just ending.
 	spareConnections = 100
 )
 
@@ -49,8 +50,8 @@ const (
 	opening      // new connections
 )
 
-// raiseDescriptors raises the limit of open files as far as permitted, also for programs that are started from
-// now on, and returns it.
+// raiseDescriptors raises the limit of open files as far as permitted, for this process and for programs that it starts
+// later. It returns the limit.
 func raiseDescriptors() (int, error) {
 	limit := unix.Rlimit{Cur: mostDescriptors, Max: mostDescriptors}
 	if unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
@@ -68,8 +69,8 @@ func (r relay) idlePairs(wanted, descriptors int) int {
 	return min(wanted, (descriptors-spareDescriptors)/r.perPair-spareConnections)
 }
 
-// findRelays returns the relays of this machine, and which are missing, with the reason. haproxy is the program
-// of a HAProxy with MPTCP; descriptors limits how many files a relay may open.
+// findRelays returns the relays that this machine has, and a note for each that is missing, with the reason. haproxy is
+// the program of a HAProxy with MPTCP. descriptors limits the number of files that a relay may open.
 func findRelays(ctx context.Context, haproxy string, descriptors int) (all []relay, missing []string) {
 	ours := func(r Relay) func(*line, netip.AddrPort) ([]string, error) {
 		return func(l *line, at netip.AddrPort) ([]string, error) {
@@ -153,8 +154,8 @@ func release(version string) string {
 	return parts[0] + "." + parts[1]
 }
 
-// haproxyConfig has HAProxy relay from one address to another. It is HAProxy's default but for limits that an
-// idle or busy benchmark would reach.
+// haproxyConfig returns a configuration with which HAProxy relays from one address to another. It differs from the
+// default only in limits that the benchmark would reach.
 func haproxyConfig(at, to netip.AddrPort, descriptors int, multipath, splices bool) string {
 	bind, option := "ipv4@", ""
 	if multipath {

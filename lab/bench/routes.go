@@ -23,8 +23,8 @@ const (
 	relayPort    = 5002 // of socat, on the plain router's host
 )
 
-// crossing is one path of a plain TCP connection from client to server. The connection is the same for all
-// routes. Only the hosts between differ.
+// route is one path of a plain TCP connection from client to server. Only the hosts between them differ from route to
+// route.
 type route struct {
 	name string
 	from netip.Addr // the client's end
@@ -33,7 +33,7 @@ type route struct {
 	prepare func(local netip.AddrPort) error
 }
 
-// routes sets up all ways and returns them, the direct one first.
+// routes sets up all routes and returns them, the direct one first.
 func (s *network) routes(ctx context.Context) ([]route, error) {
 	forwarded := func(name, host string) route {
 		return route{name: name, from: s.onLink(clientHost, toClient(host)),
@@ -55,7 +55,7 @@ func (s *network) routes(ctx context.Context) ([]route, error) {
 	return append(all, detours...), err
 }
 
-// detours returns the ways through the waypoint, one for each kind that it offers.
+// detours returns the routes through the waypoint, one for each kind of detour that it offers.
 func (s *network) detours(ctx context.Context, server netip.AddrPort) ([]route, error) {
 	if _, err := s.startWaypoint(ctx, allKinds, memberHost, true); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (s *network) detours(ctx context.Context, server netip.AddrPort) ([]route, 
 	return all, nil
 }
 
-// masquerade makes a host a router as homes have it.
+// masquerade makes a host masquerade, like a home router.
 func (s *network) masquerade(ctx context.Context, host string) error {
 	return s.Host(host).Nft(ctx, fmt.Sprintf(`table ip bench {
 	chain postrouting {
@@ -102,8 +102,7 @@ func (s *network) masquerade(ctx context.Context, host string) error {
 }`, s.Host(host).Interface(toServer(host))))
 }
 
-// relay starts a relay in user space on a host. With its own buffers, of 8 KiB, it
-// would do worse.
+// relay starts socat as a relay in user space on a host. With its default buffers, of 8 KiB, it would be slower.
 func (s *network) relay(ctx context.Context, host string, to netip.AddrPort) error {
 	p, err := s.Start(ctx, host, "socat", "socat", "-b", "131072", "-d", "-d",
 		"TCP4-LISTEN:"+strconv.Itoa(relayPort)+",fork,reuseaddr", "TCP4:"+to.String())

@@ -16,11 +16,11 @@ import (
 	"github.com/detour-collective/dcol/lab/scenarios"
 )
 
-// DefaultMessages is the number of messages or requests that are measured in each place. Twenty of them are above the 99th
-// percentile.
+// DefaultMessages is the number of messages or requests that are measured in each place. It is large enough that twenty
+// are above the 99th percentile.
 const DefaultMessages = 2000
 
-// The places that are not in the suite `selection`.
+// The names of places that are not in the suite `selection`.
 const (
 	sharingPlace = "twelve clients, six waypoints"
 	alivePlace   = "10,000 connections, 200 of them active"
@@ -65,7 +65,8 @@ type place struct {
 	folder   string // with the runs' logs
 }
 
-// selectionPlaces runs the suite, as far as it is wanted. A command that was interrupted goes on where it ended.
+// selectionPlaces runs the parts of the suite that are wanted. After an interruption, the same command goes on where the
+// previous one ended.
 func selectionPlaces(ctx context.Context, o Options, wanted *regexp.Regexp) ([]Measurement, error) {
 	_, suite, err := scenarios.Find("selection")
 	if err != nil {
@@ -106,7 +107,7 @@ func newPlace(part scenario.Part, runs *report.Result, folder string) place {
 	}
 }
 
-// inPlaces returns a part for each variant that is wanted, with as many repetitions as its measurement takes.
+// inPlaces returns a part for each variant that is wanted, with the number of repetitions that its measurement needs.
 func inPlaces(parts []scenario.Part, wanted *regexp.Regexp, o Options) (places []scenario.Part) {
 	for _, part := range parts {
 		for _, variant := range part.Variants {

@@ -10,11 +10,11 @@ import (
 	"github.com/detour-collective/dcol/lab/crew"
 )
 
-// alivePlan is very many connections that live long, a few of which are active.
+// alivePlan sets the amount of work: very many long-lived connections, of which a few are active.
 type alivePlan struct {
 	load   Load
 	settle time.Duration // after the last connection has its subflow
-	look   time.Duration // for how long the agent is measured
+	look   time.Duration // the time for which the agent is measured
 }
 
 // Targets for an agent with 10,000 connections.
@@ -25,7 +25,7 @@ const (
 	aliveMemory      = 64 << 20
 )
 
-// alive measures what an agent needs for connections that live long.
+// alive measures the memory and processor time that an agent needs for long-lived connections.
 func alive(ctx context.Context, o Options) ([]Measurement, error) {
 	const opening = aliveConnections / connectionRate * time.Second
 	plan := alivePlan{
@@ -75,10 +75,10 @@ func (p alivePlan) run(ctx context.Context, o Options) (r aliveRun, err error) {
 	return r, err
 }
 
-// measure waits until all connections have their subflows, and watches the agent then.
+// measure waits until all connections have their subflows, and then measures the agent.
 func (p alivePlan) measure(ctx context.Context, w *watcher, agent *crew.Process, r *aliveRun) error {
 	total := int(p.load.Duration.Seconds() * float64(p.load.Rate))
-	// Whatever is missing then is reported by the figures.
+	// The figures report what is still missing then.
 	_ = crew.Await(ctx, p.load.Hold/2, 100*time.Millisecond, func() error {
 		if n := w.counts().joined; n < total {
 			return fmt.Errorf("%d of %d connections have a subflow", n, total)

@@ -22,7 +22,7 @@ const (
 	mostLatency    = 1.1
 )
 
-// figures returns what the runs in the place show.
+// figures returns the figures of the runs in the place.
 func (p place) figures() ([]Measurement, error) {
 	switch {
 	case measuresMessages(p.workload, p.names()):
@@ -50,7 +50,7 @@ func (p place) names() (names []string) {
 // row names a figure of the place.
 func (p place) row(what string) string { return fmt.Sprintf("selection %s: %s", p.name, what) }
 
-// errNoRuns is returned if no run of something counts.
+// errNoRuns is returned if no run of a procedure counts.
 var errNoRuns = errors.New("no run counts")
 
 // values returns a value of each run of a procedure that counts.
@@ -65,10 +65,11 @@ func (p place) values(procedure string, value func(report.Run) float64) ([]float
 	return values, nil
 }
 
-// compared returns the figure of one procedure's runs beside another's, with the interval of the ratio of their medians.
+// compared returns the figure of one procedure's runs, with another's as the baseline, and the interval of the ratio of
+// their medians.
 func (p place) compared(what, unit string, values, baseline []float64) Measurement {
 	m := of(p.row(what), unit, values).against(stats.Median(baseline))
-	const enough = 3 // runs of each: fewer cannot tell how far they are apart
+	const enough = 3 // runs of each: with fewer, the interval would mean nothing
 	if min(len(values), len(baseline)) >= enough {
 		interval := stats.BootstrapRatio(stats.Blocks(values, 1), stats.Blocks(baseline, 1), stats.Median)
 		m.Interval = &interval
@@ -135,7 +136,7 @@ func (p place) fileFigures() ([]Measurement, error) {
 	return []Measurement{m.target("<= 1.03", *m.Ratio <= mostFileTime)}, nil
 }
 
-// gapFigures show how long nothing is delivered when the best path dies.
+// gapFigures returns the time in which nothing is delivered when the best path dies.
 func (p place) gapFigures() ([]Measurement, error) {
 	gaps, err := p.values(p.chooser(), func(run report.Run) float64 { return run.LongestStallMS })
 	if err != nil {
@@ -158,8 +159,8 @@ func (p place) gapFigures() ([]Measurement, error) {
 // diesRoundTrip is the round trip of the paths that die.
 const diesRoundTrip = 30 * time.Millisecond
 
-// messageFigures compares the 99th percentile of the latencies with plain TCP's, and where plain TCP also ran on the
-// detour, with that of the better path.
+// messageFigures compares the 99th percentile of the latencies with plain TCP's. Where plain TCP also ran on the detour,
+// it compares it with plain TCP on the better path.
 func (p place) messageFigures() ([]Measurement, error) {
 	chosen, err := p.latencies(p.chooser())
 	if err != nil {
@@ -195,9 +196,9 @@ func (p place) laterThan(what string, chosen, baseline latencies) Measurement {
 	return m.target("<= 1.1", *m.Ratio <= mostLatency)
 }
 
-// latencies are those of all runs of a procedure, in ms.
+// latencies holds the latencies of all runs of a procedure, in ms.
 type latencies struct {
-	blocks [][]float64 // of a second each: one lost packet delays several messages
+	blocks [][]float64 // one for each second, because one lost packet delays several messages
 	each   []float64   // the 99th percentiles of the runs
 	count  int
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// sharingPlan is a number of like clients that download at the same time, each with an agent of its own. They have one
-// direct path and some waypoints in common, and nobody tells them who uses what.
+// sharingPlan sets the amount of work. A number of equal clients, each with its own agent, download at the same time. They
+// share one direct path and some waypoints, and do not know who uses what.
 //
 //	client-1 --\            direct             /
 //	   ...      west ------------------- east -- server
@@ -29,7 +29,7 @@ type sharingPlan struct {
 	access      int64   // bit/s of each client
 	direct      int64   // bit/s
 	waypoints   []int64 // bit/s of each
-	subflows    int     // of a connection, in all
+	subflows    int     // of a connection, the first one included
 	duration    time.Duration
 	window      time.Duration // over which goodput and fairness are averaged, to see how soon they settle
 	repetitions int
@@ -239,8 +239,8 @@ func (p sharingPlan) readLinks(s *network, r *sharedRun) error {
 // payload is the part of a full packet that MPTCP leaves to programs.
 const payload = 1424.0 / 1500
 
-// optimum returns the clients' max-min fair goodputs in Mbit/s, if every client could spread its traffic over the
-// direct path and all waypoints.
+// optimum returns the clients' max-min fair goodputs in Mbit/s. It assumes that every client can spread its traffic over
+// the direct path and all waypoints.
 func (p sharingPlan) optimum() []float64 {
 	mbit := func(rate int64) float64 { return float64(rate) * payload / 1e6 }
 	capacities, all := []float64{mbit(p.direct)}, []int{0}
@@ -262,8 +262,8 @@ const (
 	mostOverloading = 1.5
 )
 
-// figures returns what the runs show. The first seconds, in which everybody looks for waypoints, count for the time to
-// settle alone.
+// figures returns the figures of the runs. In the first seconds, all clients look for waypoints. These seconds count only
+// for the time to settle.
 func (p sharingPlan) figures(runs []sharedRun) []Measurement {
 	optimum := sum(p.optimum())
 	from := min(mostSettling, int(p.duration/sharingEvery)/2)
@@ -297,8 +297,8 @@ func (r sharedRun) rates(from, to int) (rates []float64) {
 	return rates
 }
 
-// settles returns the seconds after which, in every window, the clients' goodput is fair and together at least as
-// high as wanted.
+// settles returns the number of seconds after which, in every window, the clients' goodput is fair and its sum is at least
+// least.
 func (r sharedRun) settles(window int, least float64) float64 {
 	if len(r.received) == 0 {
 		return 0
@@ -315,7 +315,8 @@ func (r sharedRun) settles(window int, least float64) float64 {
 	return float64(settled)
 }
 
-// overload returns how much larger the share of a waypoint in what all forward is than its share by capacity, at most.
+// overload compares each waypoint's share of the forwarded bytes with its share of the capacity. It returns the largest
+// ratio.
 func (p sharingPlan) overload(r sharedRun) float64 {
 	capacity := 0.0
 	for _, rate := range p.waypoints {

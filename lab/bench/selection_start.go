@@ -7,18 +7,18 @@ import (
 	"github.com/detour-collective/dcol/lab/stats"
 )
 
-// foundShare is the part of the best fixed choice's goodput from which on the waypoints count as found.
+// foundShare is the share of the best fixed choice's goodput at which the good waypoints count as found.
 const foundShare = 0.9
 
-// startFigures show how soon the good waypoints among many are found: without a history, and with that of an earlier
-// connection of the same client to the same server.
+// startFigures returns the time until the good waypoints among many are found: without a history, and with the history
+// of an earlier connection of the same client to the same server.
 func (p place) startFigures() (found []Measurement, err error) {
 	best, whole, err := p.best(goodputOf)
 	if err != nil {
 		return nil, err
 	}
 	seconds := int(p.workload.Duration.Seconds())
-	// The best choice is measured in the second half: what it loses at its start is no standard.
+	// The best choice is measured in the second half, because its slow start would be too low a standard.
 	steady, err := p.values(best, func(run report.Run) float64 { return meanRate(run, seconds/2, seconds) })
 	if err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func (p place) startFigures() (found []Measurement, err error) {
 	for _, c := range []struct {
 		procedure, words string
 		soon             float64 // seconds until the best are found
-		least            float64 // of the bytes of the best choice in all
+		least            float64 // share of all bytes of the best choice
 	}{{p.chooser(), "without a history", 10, 0.88}, {again, "with a history", 3, 0.93}} {
 		until, err := p.values(c.procedure, func(run report.Run) float64 { return float64(reaches(run.ReceivedMbps, 0, level)) })
 		if err != nil {
@@ -66,7 +66,8 @@ func (p place) turns() int {
 	return int(p.runs.Marks[0].Seconds)
 }
 
-// turnFigures show how soon a waypoint that turned bad is left, with the best fixed choice without it as standard.
+// turnFigures returns the time until a waypoint that turned bad is left. The standard is the best fixed choice without
+// that waypoint.
 func (p place) turnFigures() (found []Measurement, err error) {
 	const soon = 5 // seconds
 	turn, seconds := p.turns(), int(p.workload.Duration.Seconds())
@@ -76,7 +77,7 @@ func (p place) turnFigures() (found []Measurement, err error) {
 	}
 	level := foundShare * stats.Median(steady)
 	for _, c := range []struct{ procedure, words string }{{p.chooser(), "without a history"}, {again, "with a history"}} {
-		// In the second of the change data is still on its way that the waypoint carried before.
+		// In the second of the change, data that the waypoint carried before is still on its way.
 		back, err := p.values(c.procedure, func(run report.Run) float64 { return float64(reaches(run.ReceivedMbps, turn+1, level) - turn) })
 		if err != nil {
 			return found, err
@@ -99,11 +100,12 @@ func meanRate(run report.Run, from, to int) float64 {
 	return stats.Mean(rates[min(from, len(rates)):min(to, len(rates))])
 }
 
-// sustained is for how many seconds a goodput must be reached, on average: one may be a burst behind a lost packet.
+// sustained is the number of seconds over which the average goodput must be reached. A single second may be a burst behind
+// a lost packet.
 const sustained = 2
 
-// reaches returns the first second, from one on, at which goodput is as high as wanted. It returns the number of
-// seconds if it never is.
+// reaches returns the first second, at or after from, at which goodput reaches level. If it never does, reaches returns
+// the number of seconds.
 func reaches(rates []float64, from int, level float64) int {
 	for i := from; i+sustained <= len(rates); i++ {
 		if stats.Mean(rates[i:i+sustained]) >= level {

@@ -15,13 +15,12 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// synSource makes the SYNs of very many joins: frames as the client's network
-// card would send them.
+// synSource makes the SYNs of very many joins, as frames that the client's network card would send.
 type synSource struct {
 	client, next net.HardwareAddr // of both ends of the link
 	from         netip.Addr
 	to           netip.AddrPort
-	server       netip.Addr   // that the SYNs name; invalid: they name none
+	server       netip.Addr   // named in the SYNs; invalid: they name none
 	auth         *inband.Auth // nil: they prove nothing
 }
 
@@ -29,11 +28,10 @@ const (
 	synOptions = 40 // bytes: all that TCP has room for
 	synSize    = 14 + 20 + 20 + synOptions
 
-	inBandID = 0xdc01 // of the option that names a server
+	inBandID = 0xdc01 // of the TCP option that names a server
 )
 
-// frame returns a SYN from a port. Two with the same port and sequence number are the
-// same SYN.
+// frame returns a SYN from a port. The same port and sequence number give the same SYN.
 func (s synSource) frame(port uint16, seq uint32) []byte {
 	const tsval = 1000
 	b := make([]byte, 0, synSize)
@@ -50,7 +48,7 @@ func (s synSource) frame(port uint16, seq uint32) []byte {
 	return p.Append(b)
 }
 
-// options returns the options of a join as Linux writes them, and that of a detour.
+// options returns the options of a join as Linux writes them, and the option of an in-band detour.
 func (s synSource) options(port uint16, seq, tsval uint32) []packet.Option {
 	var tsecr uint32
 	if s.auth != nil {
@@ -69,8 +67,8 @@ func (s synSource) options(port uint16, seq, tsval uint32) []packet.Option {
 	return append(all, packet.Experiment(inBandID, s.server.AsSlice()))
 }
 
-// openPacketSocket opens a socket that sends frames on a link of the client's, past its
-// queue, and sees all that pass there.
+// openPacketSocket opens a socket on a link of the client. It sends frames past the link's queue, and receives all frames
+// of the link.
 func (s *network) openPacketSocket(link string) (fd int, err error) {
 	const everything = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in the order of the network
 	l, err := s.Host(clientHost).Link(link)
