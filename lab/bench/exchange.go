@@ -89,7 +89,7 @@ func (c *ExchangeClient) Run(ctx context.Context, in io.Reader, out io.Writer, _
 type Target struct {
 	To        netip.AddrPort
 	Multipath bool // by MPTCP, which must not fall back to TCP
-	// Server is the server that a Convert message names. If it is not valid, To is no converter.
+	// Server is the server that a Convert message names. If it is not valid, To is not a converter.
 	Server netip.AddrPort
 	// Waits makes the client send nothing before the converter has answered.
 	Waits bool

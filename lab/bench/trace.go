@@ -86,12 +86,12 @@ var traceBoxes = []struct {
 type shown int
 
 const (
-	byWhole  shown = iota // those of whole packets
-	byLength              // those of whole packets; the length, which all have, locates it
+	byWhole  shown = iota // quotes of whole packets
+	byLength              // quotes of whole packets; the length, which all quotes have, locates it
 	byAll
 )
 
-// traceFull are the routers that quote whole packets, by their number. The others quote 8 bytes.
+// traceFull lists the measured choices of routers that quote whole packets, by number. The other routers quote 8 bytes.
 var traceFull = [][]int{nil, {5}, {2, 5, 7}, {1, 2, 3, 4, 5, 6, 7, 8, 9}}
 
 // expected is the smallest interval that the quotes allow, as text; "" if none shows the change.
@@ -243,8 +243,8 @@ func (p *tracePath) falseFindings(ctx context.Context, o Options) (falsely, runs
 	return falsely, runs, nil
 }
 
-// traceOthers are programs for the same purpose, if they are installed, and the words by which they would show that
-// MPTCP's option is gone.
+// traceOthers lists programs for the same purpose, which may not be installed. Each has the words with which it would show
+// that MPTCP's option is gone.
 var traceOthers = []struct {
 	name string
 	args []string

@@ -79,7 +79,7 @@ func damagedSACK(ctx context.Context, o Options) (found []Measurement, err error
 // sackUpload returns the rate of an upload in Mbit/s.
 func sackUpload(ctx context.Context, n *testbed.Network) (float64, error) {
 	server := n.Host(serverHost)
-	// MPTCP would have numbers of its own.
+	// MPTCP would add sequence numbers of its own.
 	var config net.ListenConfig
 	config.SetMultipathTCP(false)
 	listener, err := testbed.On(server, func() (net.Listener, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// sink takes what connections bring, on the chain's server.
+// sink receives and discards what connections send to the chain's server.
 type sink struct {
 	listener net.Listener
 	received atomic.Int64 // bytes, of all connections
@@ -56,18 +56,18 @@ func (k *sink) discard(conn net.Conn) {
 	}
 }
 
-// close returns when all connections have ended, which their clients see to.
+// close stops listening, and returns when all connections have ended. Their clients must end them.
 func (k *sink) close() {
 	k.listener.Close()
 	k.serving.Wait()
 }
 
-// transferred has the counters of one connection over a measurement.
+// transferred counts what one connection did during a measurement.
 type transferred struct {
 	bytes   float64
 	seconds float64
-	spent   time.Duration // by all processors together, for all that is ours
-	others  time.Duration // what the machine did besides
+	spent   time.Duration // by all processors together, for this benchmark's processes
+	others  time.Duration // processor time of other programs
 }
 
 func (t transferred) goodput() float64 { return t.bytes * 8 / 1e6 / t.seconds } // Mbit/s

@@ -22,7 +22,7 @@ import (
 
 const (
 	transportRepetitions = 1
-	// transportFull is the number of repetitions from which on each run takes as long as in the publications.
+	// transportFull is the least number of repetitions with which each run takes as long as in the publications.
 	transportFull = 10
 	// transportAbreast is the number of networks with slow links that are measured at the same time, and fastAbreast that of
 	// networks with a link of 80 Mbit/s.
@@ -187,7 +187,7 @@ func answerOne(c net.Conn) error {
 	return err
 }
 
-// connections returns those that are open.
+// connections returns the open connections.
 func (w *webServer) connections() (list []net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,7 +210,7 @@ type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// get downloads so many bytes by a connection of its own.
+// get downloads size bytes by a connection of its own.
 func (s *network) get(ctx context.Context, size int64) (n int64, err error) {
 	c, err := s.dialWeb(ctx)
 	if err != nil {

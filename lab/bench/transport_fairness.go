@@ -77,7 +77,7 @@ func openShared(ctx context.Context, o Options, rate int64, subflows int) (*netw
 // contest is a connection with two subflows beside others.
 type contest struct {
 	label, besideLabel string
-	name, beside       string // as the kernel has them
+	name, beside       string // the kernel's names
 	others             int
 	alike              bool    // the others have two subflows, too
 	bounded            bool    // by the target
@@ -85,7 +85,7 @@ type contest struct {
 	note               string
 }
 
-// contests lists what is measured. names are the kernel's of the algorithms.
+// contests lists what is measured. names holds the kernel's names of the algorithms.
 func contests(names map[cc.Algorithm]string) (list []contest) {
 	const nornet = "published (NorNet 2016): coupled flows take no more than a TCP flow of a shared bottleneck"
 	for _, others := range []int{1, 3} {
@@ -116,7 +116,7 @@ func contests(names map[cc.Algorithm]string) (list []contest) {
 	return list
 }
 
-// runLength returns how long a run takes: as long as in the publications if there are as many repetitions as theirs.
+// runLength returns the length of a run. With at least transportFull repetitions it is that of the publications.
 func runLength(repetitions int, short time.Duration) time.Duration {
 	if repetitions >= transportFull {
 		return 60 * time.Second
@@ -159,7 +159,7 @@ func (a algorithms) close() error {
 	return errors.Join(errs...)
 }
 
-// timePrograms has the kernel count how long each program takes, until it is stopped.
+// timePrograms makes the kernel measure how long each BPF program takes, until stop is called.
 func timePrograms() (stop func() error, err error) {
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 // anyPeer are all networks.
 var anyPeer = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
 
-// granting grants all.
+// granting returns a configuration that grants all requests.
 func granting() option.Config {
 	return option.Config{
 		Accept: tcpopt.Options, Trusted: anyPeer, Bounds: tcpopt.Bounds{
@@ -35,7 +35,7 @@ func granting() option.Config {
 	}
 }
 
-// asking asks for all.
+// asking returns a configuration that requests everything.
 func asking() option.Config {
 	return option.Config{Ask: []tcpopt.Request{
 		{Option: tcpopt.UserTimeout, Value: 60}, {Option: tcpopt.Congestion, Value: 2}, {Option: tcpopt.InitialWindow, Value: 10},
@@ -94,7 +94,7 @@ func (s *network) timedDownload(ctx context.Context, exchange bool, size int64) 
 	return rate, calls, err
 }
 
-// download returns the rate of a download of so many bytes in Gbit/s.
+// download returns the rate of a download of size bytes in Gbit/s.
 func (s *network) download(ctx context.Context, size int64) (rate float64, err error) {
 	w, err := s.startWeb(ctx)
 	if err != nil {
@@ -144,8 +144,8 @@ func roundTrips(ctx context.Context, o Options, repetitions int) (found []Measur
 	return found, nil
 }
 
-// askedRoundTrips returns the server's smoothed round trips in ms, ten times a second in the second half of a download. kernels has the
-// kernel's names of congestion controls that differ.
+// askedRoundTrips returns the server's smoothed round trips in ms, ten times a second in the second half of a download.
+// kernels holds the kernel's names of congestion controls, where they differ.
 func (s *network) askedRoundTrips(ctx context.Context, name string, kernels map[string]string, length time.Duration) (seen []float64, err error) {
 	number, ok := tcpopt.CongestionNumber(name)
 	if !ok {

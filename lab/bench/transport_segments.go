@@ -16,7 +16,7 @@ const (
 	optionBytes  = 4
 )
 
-// burden is what is done with each segment of a download, as in Tran's thesis (2019, 5.4.5).
+// burden is the work that programs do on each segment of a download, as in Tran's thesis (2019, 5.4.5).
 type burden struct {
 	label          string
 	server, client optiontest.Work
@@ -108,8 +108,8 @@ func (s *network) underBurdens(ctx context.Context, rounds int, size int64) (fou
 	return found, nil
 }
 
-// burdened returns the rate of a download in Gbit/s, and in which share of its segments the client found the option. The kernel joins
-// segments with equal options that wait for the receiver, and looks at their options once.
+// burdened returns the rate of a download in Gbit/s, and the share of its segments in which the client found the option.
+// The kernel merges waiting segments with equal options, and looks at their options only once.
 func (s *network) burdened(ctx context.Context, b burden, size int64) (rate, parsed float64, err error) {
 	programs := make(map[string]*optiontest.Segments)
 	defer func() {

@@ -15,7 +15,7 @@ import (
 // coupled are the algorithms that behave like Reno with one subflow.
 var coupled = []cc.Algorithm{cc.LIA, cc.OLIA, cc.BALIA}
 
-// uncoupled is what they are compared with.
+// uncoupled is the congestion control with which they are compared.
 const uncoupled = "reno"
 
 // manySubflows measures the shares of connections with four and eight subflows beside a TCP connection. The link is fast
@@ -62,8 +62,9 @@ func manySubflows(ctx context.Context, o Options, repetitions int) (found []Meas
 	return found, nil
 }
 
-// equilibria has the part of a link that a TCP connection by Reno keeps beside a subflow of a connection that has another link of
-// the same rate for itself, by the papers' equations, which TestMixedPaths of package cc solves.
+// equilibria holds the share of a link that a TCP connection with Reno keeps beside a subflow of an MPTCP connection, if
+// the MPTCP connection has another link of the same rate for itself. The shares follow from the papers' equations, which
+// TestMixedPaths of package cc solves.
 var equilibria = map[cc.Algorithm]float64{cc.LIA: 0.70, cc.OLIA: 1, cc.BALIA: 0.75}
 
 // mixedPaths measures how far connections move off a link that they share with a TCP connection, to one that they have for
@@ -194,8 +195,8 @@ func shape(device, rate string) []string {
 	return []string{"qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "256k", "limit", "1m"}
 }
 
-// beside measures the goodput of a connection by each coupled algorithm, against the same by uncoupled Reno, on as many networks at a
-// time as count says. At least so much of it is the target.
+// beside measures the goodput of a connection with each coupled algorithm, as a share of its goodput with uncoupled Reno.
+// It uses count networks at a time. The target is a share of at least least.
 func beside(ctx context.Context, count int, open func() (*network, error), what string, repetitions int, length time.Duration, least float64) (found []Measurement, err error) {
 	known, err := registerAlgorithms()
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 const (
 	viewConnections = 1000
 	viewOpening     = 10 * time.Second
-	// viewFor is how long processor time is counted, without and with viewers.
+	// viewFor is the time for which processor time is counted, without and with viewers.
 	viewFor = 30 * time.Second
 	// viewCores is the target for top and the page together.
 	viewCores = 0.02
@@ -35,7 +35,8 @@ const (
 	upgradeStall = 1000
 )
 
-// view measures what looking costs, how little an upgrade is felt, and how far the history's time saved is off.
+// view measures the cost of looking at an agent, the stall that an upgrade causes, and the error of the time saved that
+// the history shows.
 func view(ctx context.Context, o Options) ([]Measurement, error) {
 	found, err := looking(ctx, o)
 	upgraded, upgradeErr := upgrading(ctx, o)
@@ -43,7 +44,7 @@ func view(ctx context.Context, o Options) ([]Measurement, error) {
 	return append(append(found, upgraded...), saved...), errors.Join(err, upgradeErr, savedErr)
 }
 
-// looking has dcol top and the page show an agent with very many connections, each of which exchanges a line a second.
+// looking makes dcol top and the page show an agent with very many connections. Each connection exchanges a line per second.
 func looking(ctx context.Context, o Options) (found []Measurement, err error) {
 	load := Load{Ports: connectionPorts, Rate: viewConnections / int(viewOpening.Seconds()), Duration: viewOpening,
 		Hold: 4*viewFor + time.Minute, Active: viewConnections, Pulse: time.Second}
@@ -222,8 +223,8 @@ func upgrading(ctx context.Context, o Options) (found []Measurement, err error) 
 	return found, nil
 }
 
-// download downloads a file over two paths, and restarts a host's agent meanwhile; "": none. Each has a network of its own,
-// because a restarted agent ends with the run.
+// download downloads a file over two paths, and meanwhile restarts the agent of the host restart, if that is not empty.
+// Each download has a network of its own, because a restarted agent ends with the run.
 func download(ctx context.Context, o Options, restart, folder string) (run report.Run, err error) {
 	s, err := scenarios.Open("two-paths")
 	if err != nil {

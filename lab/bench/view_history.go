@@ -55,10 +55,10 @@ const sharedNetwork = "one bottleneck for both paths"
 
 // saving is a pair of downloads, in seconds.
 type saving struct {
-	alone, with float64 // how long they took: plain TCP, and with dcol
-	said        float64 // the time saved as dcol history says
+	alone, with float64 // durations: plain TCP, and with dcol
+	said        float64 // the time saved, as shown by dcol history
 	low, high   float64 // its bounds
-	unknown     float64 // the part of high of which nothing but the bounds is known
+	unknown     float64 // the part of high for which only bounds are known, no estimate
 }
 
 // estimated reports whether the history has an estimate, and not only bounds.
@@ -187,7 +187,7 @@ func (n savingNetwork) figures(pairs []saving) (found []Measurement) {
 	return append(found, m)
 }
 
-// serveBytes has the server send savingSize bytes on each connection.
+// serveBytes makes the server send savingSize bytes on each connection.
 func (s *network) serveBytes(ctx context.Context) (net.Listener, error) {
 	l, err := testbed.On(s.Host(serverHost), func() (net.Listener, error) {
 		return (&net.ListenConfig{}).Listen(ctx, "tcp4", netip.AddrPortFrom(netip.IPv4Unspecified(), transferPort).String())

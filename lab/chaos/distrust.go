@@ -64,9 +64,8 @@ func (s *injector) stopDropping() error {
 	return s.drop(s.distrusted.waypoint, -1)
 }
 
-// leads reports whether a subflow leads through a waypoint that drops TCP: it is dead and does not count
-// as a path. It is idle if its owner cannot know, because it was not in use and nothing has been sent
-// over it.
+// leads judges a subflow through a waypoint. The subflow is dead, and does not count as a path, if the waypoint drops TCP.
+// It is idle if the client cannot know that, because the subflow was not in use and nothing has been sent over it.
 func (s *distrusted) leads(waypoint string, f mptcp.Subflow) (dead, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -73,9 +73,8 @@ func (s *injector) guardedPorts(waypoint string) (ports []netip.AddrPort) {
 	return ports
 }
 
-// member runs mallory's process, and calls a method of it. Its session with a waypoint
-// lasts until end. A waypoint that has other faults may give it no session: reply is then
-// as it was.
+// member runs mallory's process and calls a method of it. Its session with a waypoint lasts until end is called. A
+// waypoint that has other faults may refuse the session. Then reply does not change.
 func (s *injector) member(ctx context.Context, waypoint, method string, args, reply any) (end func(), err error) {
 	p, client, err := s.w.StartRemote(ctx, mallory, "member", s.w.Part(attack.MemberPart, &attack.Member{
 		Identity: crew.IdentityDir(s.w.plan.Coordinator), Waypoint: waypoint, At: s.w.Host(waypoint).Addr(),

@@ -122,10 +122,9 @@ func (v *Verdict) judgePair(p PairRecord) {
 }
 
 // halfClosedAtMove reports whether a connection had closed its direction when the client's address changed or its NAT
-// lost its state, and its twin had come to its end by then. A busy machine takes a moment for the change: until
-// Strike.Done. Linux opens no subflows for such a connection (ENOTCONN), so that nobody can give it a path from the new
-// address. After a NAT's restart the server's packets find no way in, as with plain TCP, and the client has nothing to
-// send.
+// lost its state, and its twin had ended by then. On a busy machine the change lasts a moment, until Strike.Done. Linux
+// opens no subflows for such a connection (ENOTCONN), so nobody can give it a path from the new address. After a NAT's
+// restart, the server's packets cannot get in, as with plain TCP, and the client has nothing to send.
 func (o Observations) halfClosedAtMove(p PairRecord) bool {
 	life := time.Duration(p.MPTCP.Stream.Life)
 	return life > 0 && slices.ContainsFunc(o.Strikes, func(k Strike) bool {
@@ -135,10 +134,10 @@ func (o Observations) halfClosedAtMove(p PairRecord) bool {
 	})
 }
 
-// lostByFallback reports whether a connection lost data as the kernel loses it from those that become plain TCP: it
-// drops segments that begin with old bytes (mptcp.LosesOverlaps), and some of what its program wrote before, if that
-// has closed its direction. Both are in docs/kernel-behaviour.md. Only the kernel ends such a connection early without an
-// error; a relay might, too.
+// lostByFallback reports whether a connection lost data because it became plain TCP. For such connections the kernel drops
+// segments that begin with old bytes (mptcp.LosesOverlaps). It also loses some of what the program wrote before, if the
+// program has closed its direction. Both are described in docs/kernel-behaviour.md. Only the kernel ends such a connection
+// early without an error; a relay might, too.
 func (o Observations) lostByFallback(r twin.Record) bool {
 	var wrong *twin.WrongBytesError
 	switch {

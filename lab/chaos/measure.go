@@ -131,8 +131,7 @@ func (h *Holdings) countProcesses() error {
 	return nil
 }
 
-// countEntries counts what is in the BPF map behind a file descriptor, if it is one whose entries stay until somebody
-// removes them.
+// countEntries counts the entries of the BPF map behind a file descriptor, if they stay until somebody removes them.
 func (h *Holdings) countEntries(process, fd string) error {
 	info, _ := os.ReadFile(filepath.Join(process, "fdinfo", fd)) // it may just have been closed
 	kind, id := crew.Field(string(info), "map_type:"), crew.Field(string(info), "map_id:")

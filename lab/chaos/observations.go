@@ -6,7 +6,7 @@ import (
 	"github.com/detour-collective/dcol/lab/chaos/twin"
 )
 
-// Observations holds what was seen of a sequence: all that the judge needs to know.
+// Observations holds everything about a sequence that the judge needs.
 type Observations struct {
 	Streams int // of the world
 	Strikes []Strike

@@ -24,8 +24,7 @@ func ReadPlan(path string) (plan.Plan, error) {
 	return p, nil
 }
 
-// Replay carries one plan out so many times, tells what came of it, and leaves
-// the logs of what failed.
+// Replay carries one plan out the given number of times, prints the results, and leaves the logs of failures.
 func Replay(ctx context.Context, p plan.Plan, times int, o Options) error {
 	c := &campaign{Options: o, dir: o.Out}
 	next := make(chan int)

@@ -18,7 +18,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// watcher checks every packet that leaves a waypoint by one of its interfaces, and records those that must not.
+// watcher checks every packet that leaves a waypoint by one of its interfaces, and records forbidden ones.
 type watcher struct {
 	waypoint string
 	right    func(*packet.Packet) string // returns why a packet must not leave, or ""
@@ -97,8 +97,8 @@ func (v *watcher) run(stop <-chan struct{}) {
 	}
 }
 
-// staysNear reports whether a packet stays on its link, as IPv6's neighbour discovery does, or ends after a few hops, by
-// which a waypoint finds out what its provider's network is.
+// staysNear reports whether a packet stays on its link, like IPv6's neighbour discovery, or ends after a few hops, like
+// the packets by which a waypoint finds out its provider's network.
 func staysNear(p *packet.Packet) bool {
 	return p.Src().IsLinkLocalUnicast() || p.Src().IsUnspecified() || p.Dst().IsMulticast() || p.Dst().IsLinkLocalUnicast() ||
 		p.V6 != nil && (p.ICMP != nil && p.V6.HopLimit == 255 || p.V6.HopLimit <= 3 && p.UDP != nil && p.To().Port() == traceroutePort)
@@ -155,8 +155,9 @@ func (w *world) rights(waypoint string) func(*packet.Packet) string {
 	}
 }
 
-// inTunnel reports whether an address is of the blocks from which waypoints number tunnels. WireGuard answers to where a
-// member's packets came from. While the member has no other address, that is one of these: its kernel takes it as source.
+// inTunnel reports whether an address is in the blocks from which waypoints number tunnels. Packets of WireGuard itself may
+// go to such an address: it answers to the source of a member's packets, and while the member has no other address, its
+// kernel uses the one in the tunnel.
 func inTunnel(a netip.Addr) bool { return tunnels4.Contains(a) || tunnels6.Contains(a) }
 
 // tunnels4 and tunnels6 are the configuration's default.

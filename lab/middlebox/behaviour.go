@@ -75,7 +75,7 @@ func joins(p *packet.Packet) bool {
 	return p.TCP != nil && inSYNs(p) && slices.ContainsFunc(p.TCP.Options, isJoin)
 }
 
-// isUnknown reports whether an option is none of those that every firewall knows.
+// isUnknown reports whether an option is not among the classic ones, which every firewall knows.
 func isUnknown(o packet.Option) bool {
 	switch o.Kind {
 	case packet.KindEnd, packet.KindNOP, packet.KindMSS, packet.KindWindowScale, packet.KindSACKPermitted, packet.KindSACK, packet.KindTimestamps:

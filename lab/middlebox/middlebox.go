@@ -1,6 +1,7 @@
 // Package middlebox imitates real middleboxes and routers, for networks of the lab. A Box changes, drops or answers
-// packets that a host forwards. A Router decides which part the host quotes of a packet whose time to live has ended.
-// Both take bytes, and do not read the clock or touch the system.
+// packets that a host forwards: behaviour.go has the kinds that change packets, connection.go those that translate or
+// answer. A Router sends ICMP errors in the host's place, and decides which part of a packet they quote. Both take and
+// return bytes. They do not read the clock or touch the system.
 //
 // The thesis behind internal/trace used elements of the Click router for the same purpose.
 package middlebox
@@ -49,7 +50,7 @@ const (
 	NATOpaque        Kind = "nat-opaque"          // translates the source, but not back in quotes
 	Proxy            Kind = "proxy"               // accepts connections to port 80 in the server's place
 	Refuse           Kind = "refuse"              // resets connections in the server's place
-	EchoOptions      Kind = "echo-options"        // has SYN+ACKs repeat the SYN's unknown options
+	EchoOptions      Kind = "echo-options"        // makes SYN+ACKs repeat the SYN's unknown options
 )
 
 // Kinds returns all there are.

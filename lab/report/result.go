@@ -1,6 +1,6 @@
-// Package report defines the results of experiments on any scenario, with their versioned JSON
-// and tables. It computes and draws. lab/experiment measures, and report/page makes the report
-// of a suite.
+// Package report defines the results of experiments (result.go) and suites (suite.go), with their versioned JSON. It
+// summarizes runs and decides expectations (measured.go), writes tables (table.go), and declares the published numbers to
+// compare with (reference.go). lab/experiment measures, and report/page makes the report of a suite.
 package report
 
 import (
@@ -87,7 +87,7 @@ type Row struct {
 	GoodputMbps Distribution       `json:"goodput_mbps"`
 	SteadyMbps  float64            `json:"steady_mbps,omitempty"` // median
 	PathBytes   map[string]float64 `json:"path_bytes"`            // median over the runs
-	// Medians over the runs. Of the stalls it is the longest.
+	// Medians over the runs, except LongestStallMS, which is the maximum.
 	Retransmitted     float64 `json:"retransmitted_segments"`
 	CompletionSeconds float64 `json:"completion_seconds"`
 	LongestStallMS    float64 `json:"longest_stall_ms"`

@@ -28,8 +28,8 @@ type SuiteResult struct {
 	Parts       []*Result   `json:"parts"`
 }
 
-// Fidelity describes the accuracy of the runs. Its values about the machine are those of valid
-// runs. Of the others it has the number and the causes.
+// Fidelity describes the accuracy of the runs. Its values about the machine are from valid runs. It counts the other runs,
+// by cause.
 type Fidelity struct {
 	Runs      int           `json:"runs"` // that count
 	Discarded int           `json:"discarded"`

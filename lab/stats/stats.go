@@ -1,5 +1,6 @@
-// Package stats has the few statistics the lab reports. It is pure; the scenario language, the tables and the plots
-// share it so that the median in an expectation is the median in the table and the line in the box.
+// Package stats computes the statistics that the lab reports. stats.go summarizes samples, bootstrap.go computes confidence
+// intervals, and fairness.go fairness and fair shares. Expectations, tables and plots all use it, so that they agree about
+// medians.
 package stats
 
 import (

@@ -1,5 +1,5 @@
-// Package attack implements what lying members and strangers do to others: forged packets, floods, absurd requests, and
-// a waypoint that grants what it does not have. For lab/chaos only.
+// Package attack implements attacks by strangers (packets.go), a member that asks for too much (member.go), and a waypoint
+// that grants what it does not have (waypoint.go). For lab/chaos only.
 package attack
 
 import (

@@ -15,29 +15,28 @@ const (
 	LinkSlow  Kind = "link-slow"  // Amount is the share of the rate that is left
 	LinkDelay Kind = "link-delay" // Amount multiplies the delay
 	LinkLoss  Kind = "link-loss"  // Amount is the share that is lost
-	LinkBurst Kind = "link-burst" // Amount is how often a burst of losses begins
-	// LinkReorder and LinkDuplicate do that to a share of packets.
+	LinkBurst Kind = "link-burst" // Amount is the probability that a burst of losses begins
+	// LinkReorder and LinkDuplicate reorder and duplicate a share of packets.
 	LinkReorder   Kind = "link-reorder"
 	LinkDuplicate Kind = "link-duplicate"
 	LinkCorrupt   Kind = "link-corrupt" // flips bits: the checksums of TCP and UDP notice
-	// LinkTamper changes payload and mends TCP's checksum. It strikes detours
-	// only, and only with MPTCP's checksums: nothing else can notice, and plain
-	// TCP cannot either.
+	// LinkTamper changes payload and corrects TCP's checksum. It strikes only detours, and only if MPTCP's checksums are on:
+	// nothing else can detect the change, and plain TCP cannot either.
 	LinkTamper Kind = "link-tamper"
-	// TamperReplies is LinkTamper of what goes to the client alone: no end that a
-	// subflow comes to at the server tells the client of it.
+	// TamperReplies is LinkTamper in the direction to the client only. The server does not see the change, so the client
+	// cannot learn of it from the way in which the server ends a subflow.
 	TamperReplies Kind = "tamper-replies"
 )
 
-// Spoils reports whether the kind makes dcol avoid a waypoint for longer than a
-// sequence takes. One waypoint of a world is struck so.
+// Spoils reports whether the kind makes dcol avoid a waypoint for longer than a sequence takes. Only one waypoint of a
+// world is struck by such kinds.
 func (k Kind) Spoils() bool {
 	return k == LinkTamper || k == TamperReplies || k == DropTCP || k == Swallow
 }
 
 // Faults of waypoints, processes and addresses.
 const (
-	// DropTCP has a waypoint lose all TCP that it forwards while its session lives.
+	// DropTCP makes a waypoint drop all TCP that it forwards, while its sessions live.
 	DropTCP Kind = "drop-tcp"
 	// Swallow is DropTCP that ends only after the check.
 	Swallow Kind = "swallow"
@@ -52,16 +51,15 @@ const (
 	FlushRules Kind = "flush-rules" // nft flush ruleset
 	// Sysctl sets a kernel parameter, as administrators and other programs do. Plain TCP works with each value.
 	Sysctl Kind = "sysctl"
-	// RestartNAT has the client's NAT forget all connections, and be away for For.
+	// RestartNAT makes the client's NAT forget all connections, and drop everything for For.
 	RestartNAT Kind = "restart-nat"
 )
 
 // Attacks.
 const (
-	// LieAgain has the world's lying waypoint break its sessions and lie anew.
+	// LieAgain makes the world's lying waypoint end its sessions and lie again.
 	LieAgain Kind = "lie"
-	// ForgeSYN sends SYNs from the client's address to the ports of a waypoint
-	// that in-band SYNs come to.
+	// ForgeSYN sends SYNs from the client's address to the ports of a waypoint that receive in-band SYNs.
 	ForgeSYN Kind = "forge-syn"
 	// BlindRST sends resets of all the client's subflows with random sequence numbers.
 	BlindRST Kind = "blind-rst"

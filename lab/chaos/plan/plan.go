@@ -1,6 +1,6 @@
-// Package plan describes a sequence of faults: the hosts and links of its world, the
-// traffic, and which faults strike when. A Plan follows from its seed alone, and can be
-// printed, stored and shrunk. The package does not use the kernel. For lab/chaos only.
+// Package plan describes a sequence of faults: the hosts and links of its world, the traffic, and which faults strike
+// when. A Plan depends only on its seed (generate.go), and can be printed, stored and shrunk (shrink.go). kinds.go lists
+// the kinds of faults. The package does not use the kernel. For lab/chaos only.
 package plan
 
 import (

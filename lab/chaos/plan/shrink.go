@@ -21,7 +21,7 @@ func Shrink(p Plan, fails func(Plan) (bool, error)) Plan {
 	return p
 }
 
-// without tries the plan without each part of so many faults.
+// without tries the plan without its first part faults, without the next part faults, and so on.
 func without(p Plan, part int, fails func(Plan) (bool, error)) (Plan, bool, error) {
 	for from := 0; from < len(p.Faults); from += part {
 		to := min(from+part, len(p.Faults))

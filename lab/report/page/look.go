@@ -16,8 +16,8 @@ func order() []string {
 	}
 }
 
-// sortProcedures puts the known ones into their order, those that differ from them
-// in the number of paths beside them, and the others after them.
+// sortProcedures sorts procedures: known ones in the order of interest, those that differ from a known one only in the
+// number of paths beside it, and the others last.
 func sortProcedures(procedures []string) {
 	rank := func(name string) int {
 		if i := slices.Index(order(), kin(name)); i >= 0 {
@@ -28,8 +28,7 @@ func sortProcedures(procedures []string) {
 	slices.SortStableFunc(procedures, func(a, b string) int { return rank(a) - rank(b) })
 }
 
-// usesDetour reports whether the procedure has a detour beside the direct path, as dcol's
-// procedures have.
+// usesDetour reports whether the procedure has a detour beside the direct path, like dcol's procedures.
 func usesDetour(procedure string) bool { return strings.HasPrefix(procedure, "dcol") }
 
 // kin returns a procedure's name without the number of its paths: dcol for dcol-4.

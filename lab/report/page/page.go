@@ -1,9 +1,9 @@
-// Package page makes of a suite's result what people read and programs take further: report.html, one file that needs
-// nothing else; result.json with one row for each network, procedure and congestion control; and result.csv with the
-// same rows. It computes and draws; lab/experiment measures.
+// Package page writes a suite's result for people and for programs: report.html, one file that needs nothing else;
+// result.json, with a row for each network, variant, procedure and congestion control; and result.csv, with the same rows.
+// It computes and draws. lab/experiment measures.
 //
-// The page of any suite is made alike. What was published elsewhere about its networks
-// comes as a report.Reference. The words are in page.html and words.txt.
+// All suites have the same kind of page. Published numbers about their networks come as a report.Reference. The page's
+// sentences are in page.html and words.txt.
 package page
 
 import (

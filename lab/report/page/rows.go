@@ -25,8 +25,7 @@ type Row struct {
 	Q3     *float64 `json:"q3"`
 	Min    *float64 `json:"min"`
 	Max    *float64 `json:"max"`
-	// Steady is the median of what was carried from the fourth second that counts on;
-	// null if that was not measured.
+	// Steady is the median goodput from the fourth second that counts on. It is null if that was not measured.
 	Steady *float64 `json:"steady"`
 
 	// Published numbers of the same place, or null. Ratio is our mean over the published one.
@@ -36,7 +35,7 @@ type Row struct {
 	PublishedCongestion *string  `json:"published_congestion_control"`
 	Ratio               *float64 `json:"ratio"`
 
-	// BytesPerPath has the median over the runs of each path's bytes. Published ones are of one trial.
+	// BytesPerPath holds the median over the runs of each path's bytes. Published bytes come from a single trial.
 	BytesPerPath          map[string]float64 `json:"bytes_per_path"`
 	PublishedBytesPerPath map[string]float64 `json:"published_bytes_per_path"`
 

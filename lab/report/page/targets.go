@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/lab/report"
 )
 
-// Target is a target of a suite. Values are in per cent, computed from medians. Published ones
-// are computed from means, which is what was printed. Measured is null without valid runs.
+// Target is a target of a suite. Values are in per cent, computed from medians. Published values are computed from means,
+// because means were published. Measured is null without valid runs.
 type Target struct {
 	What      string   `json:"what"`
 	Procedure string   `json:"procedure"`
@@ -100,7 +100,7 @@ func (t *Target) measure(n *network, v report.Variant, congestion string, of []s
 	return true
 }
 
-// counted returns the value that the target is about: a share or, for a cost, what is missing of it.
+// counted returns the value that the target limits: a share or, for a cost, the part that is missing.
 func (t *Target) counted(pct float64) *float64 {
 	if !t.AtLeast {
 		pct = 100 - pct
