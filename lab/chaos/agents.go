@@ -32,7 +32,7 @@ type agent struct {
 	ended   chan struct{} // closed when the end of the process has been judged
 	runs    int
 	began   time.Time      // this run
-	struck  syscall.Signal // by which this run is to end; 0: by none
+	struck  syscall.Signal // the signal sent to end this run; 0: none
 }
 
 // start starts the agent, unless it runs.
@@ -86,14 +86,14 @@ func (a *agent) age() time.Duration {
 	return time.Since(a.began)
 }
 
-// signal sends a signal, if the agent runs, and reports whether it did.
+// signal sends a signal, if the agent runs. It reports whether it sent the signal.
 func (a *agent) signal(s syscall.Signal) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.runningLocked() && a.process.Signal(s) == nil
 }
 
-// end sends a signal by which the agent is to end, if it runs, and reports whether it did.
+// end sends a signal that is to end the agent, if it runs. It reports whether it sent the signal.
 func (a *agent) end(s syscall.Signal) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -202,7 +202,7 @@ func (w *world) config(name string) crew.Agent {
 	case hub:
 		a.Coordinate = crew.Settings{"addresses": []string{w.Host(hub).Addr().String()}}
 	default:
-		// All addresses of the lab are private, and so denied but for these.
+		// All addresses of the lab are private, and so denied by default. These are allowed.
 		allowed := []string{alone(w.Host(server).Addr()).String()}
 		if w.plan.Converter != "" {
 			allowed = append(allowed, alone(w.Host(converter).Addr()).String())

@@ -71,7 +71,7 @@ type campaign struct {
 	outcomes map[uint64]Outcome
 	repeated map[uint64][]string // the lab's errors of an earlier start
 	counted  int
-	enough   bool // no sequence is to begin any more
+	enough   bool // no other sequence is to begin
 	failed   error
 }
 
@@ -144,7 +144,7 @@ func (c *campaign) sequence(ctx context.Context, p plan.Plan) Outcome {
 	dir := filepath.Join(c.dir, fmt.Sprint(p.Seed))
 	o := c.try(ctx, p, dir)
 	repeated := c.repeated[p.Seed]
-	if o.Error != "" && ctx.Err() == nil { // the lab's own: once more, as the machine may have been busy
+	if o.Error != "" && ctx.Err() == nil { // a failure of the lab: try once more, because the machine may have been busy
 		_ = os.Rename(dir, fmt.Sprintf("%s-error-%d", dir, len(repeated)+1)) // for investigation
 		repeated = append(repeated, o.Error)
 		o = c.try(ctx, p, dir)

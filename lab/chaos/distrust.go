@@ -22,7 +22,7 @@ type distrusted struct {
 	used map[ends]bool
 }
 
-// take returns that waypoint: the one that was busiest at the first call.
+// take returns the distrusted waypoint: the busiest one at the first call.
 func (s *distrusted) take(busiest string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

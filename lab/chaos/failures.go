@@ -31,8 +31,8 @@ func (c *collector) list() []string {
 // errDColFailed ends a sequence that cannot go on because dcol failed. The world's failures have the reason.
 var errDColFailed = errors.New("dcol failed")
 
-// failureOf describes what is wrong with the end of a process that was sent the signal struck, or none (0). It
-// returns "" if nothing is.
+// failureOf describes what is wrong with the way in which a process ended, or returns "" if nothing is. struck is the
+// signal that was sent to it, 0 if none was.
 func failureOf(who string, struck syscall.Signal, err error) string {
 	switch {
 	case struck == 0:
@@ -59,8 +59,8 @@ func endedBy(err error, s syscall.Signal) bool {
 	return ok && status.Signaled() && status.Signal() == s
 }
 
-// failed records an error of a dcol process as a finding, unless the sequence was cut short. The lab's own
-// errors are none: a sequence is repeated after them.
+// failed records an error of a dcol process as a finding, unless the sequence was cut short. The lab's own errors are not
+// findings: the sequence is repeated after them.
 func (w *world) failed(ctx context.Context, what string, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, errDColFailed) {
 		return err

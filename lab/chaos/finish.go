@@ -23,7 +23,7 @@ func (s *sequence) finish(ctx context.Context) {
 	}
 	limit := max(finishLimit, plainShare*time.Since(began))
 	for _, p := range s.traffic.Pairs() {
-		if p.Plain.Record().Whole { // else nothing is demanded
+		if p.Plain.Record().Whole { // otherwise nothing is required of the other connection
 			waitFor(ctx, p.MPTCP, time.Until(began.Add(limit)))
 		}
 	}
@@ -66,7 +66,7 @@ func waitFor(ctx context.Context, c *twin.Conn, limit time.Duration) {
 // that has lost its last subflow for a minute (net.mptcp.close_timeout), in case another comes.
 const restLimit = 75 * time.Second
 
-// rest waits until hosts hold no more than before any traffic.
+// rest waits until hosts hold no more than before any traffic, at most for restLimit.
 func (s *sequence) rest(ctx context.Context) (err error) {
 	for began := time.Now(); ; {
 		if s.seen.IdleAgain, err = s.holdings(ctx); err != nil {

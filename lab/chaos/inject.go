@@ -36,14 +36,14 @@ type Strike struct {
 	// Counts is set if what it struck had carried bytes in the second before.
 	Counts bool      `json:"counts"`
 	Began  time.Time `json:"began"`
-	// Done is the time by which a change of the address, or of a NAT, had been made. Zero for other faults.
+	// Done is the time at which a change of the address or of a NAT was complete. It is zero for other faults.
 	Done  time.Time `json:"done,omitzero"`
 	Ended time.Time `json:"ended"`
 	Note  string    `json:"note,omitempty"`
 }
 
-// inject carries a fault out from its beginning to its end. An error is the
-// lab's, or a process that did not do what a signal asks for.
+// inject carries a fault out from its beginning to its end. It returns an error if the lab failed, or if a process did
+// not obey a signal.
 func (s *injector) inject(ctx context.Context, f plan.Fault) (Strike, error) {
 	k := Strike{Fault: f, Began: time.Now()}
 	k.Hit, k.Counts = s.aim(f)

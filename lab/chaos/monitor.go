@@ -108,8 +108,7 @@ func (m *monitor) carried(link string) uint64 {
 	return last.bytes[link] - first.bytes[link]
 }
 
-// busiest returns the honest waypoint that carried most recently. Nothing is expected of
-// the one that lies.
+// busiest returns the honest waypoint that carried the most bytes recently.
 func (m *monitor) busiest() string {
 	best, most := m.inspect.waypoints[0], uint64(0)
 	for _, name := range m.inspect.waypoints {
@@ -120,8 +119,8 @@ func (m *monitor) busiest() string {
 	return best
 }
 
-// rerouted describes what leads the client's own traffic elsewhere: another route from its
-// own address to the server than before, or a public address on its host.
+// rerouted describes changes that lead the client's own traffic elsewhere: a new route from its own address to the server,
+// or a public address on its host.
 func (w inspector) rerouted() (found []string, err error) {
 	own, device := w.client(), w.Host(alice).Interface(w.clientLink())
 	err = w.Host(alice).Do(func() error {

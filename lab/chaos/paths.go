@@ -51,9 +51,8 @@ type Paths struct {
 	Local    netip.AddrPort `json:"local"`
 	Known    bool           `json:"known"`    // the kernel has it
 	Fallback bool           `json:"fallback"` // it is plain TCP
-	// Ways are the paths that its established subflows take: the waypoints'
-	// names, "direct", or the address within a tunnel. Dead are those of them whose
-	// waypoint drops TCP; Idle are the dead ones that the client cannot know of.
+	// Ways lists the paths of its established subflows: the waypoints' names, "direct", or the address within a tunnel. Dead
+	// lists the ones whose waypoint drops TCP. Idle lists the dead ones that the client cannot know to be dead.
 	Ways []string `json:"ways"`
 	Dead []string `json:"dead,omitempty"`
 	Idle []string `json:"idle,omitempty"`
@@ -135,10 +134,10 @@ func (s *sequence) relayed(all []mptcp.Connection, by map[netip.Addr]string) (li
 // converterPatience is the time that a client waits for a converter before it connects directly.
 const converterPatience = 2 * time.Second
 
-// converted returns the paths of a connection through the converter, and those of the others. Which of the client's
-// connections to the converter belongs to which of its programs only the relay knows. So one of those with the most
-// paths is taken: there must be as many as programs' connections. A connection that began after a fault may be direct,
-// because the client leaves a converter alone that has just failed.
+// converted returns the paths of a connection through the converter, and the remaining elements of relayed. Only the relay
+// knows which of the client's connections to the converter belongs to which program. So converted takes one of those with
+// the most paths; there must be as many as connections of programs. A connection that began after a fault may be direct,
+// because the client does not use a converter that has just failed.
 func (s *sequence) converted(c *twin.Conn, relayed []Paths) (p Paths, others []Paths) {
 	began := c.Record().Began
 	switch {

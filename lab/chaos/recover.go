@@ -34,8 +34,8 @@ func (s *sequence) living() (conns []*twin.Conn, exempt map[string]int) {
 	return conns, exempt
 }
 
-// recover waits until each living connection has two paths. Then it cuts the direct path:
-// a connection that goes on has another path that works.
+// recover waits until each living connection has two paths. Then it cuts the direct path, to see which connections have
+// another path that works: they go on.
 func (s *sequence) recover(ctx context.Context) error {
 	over := time.Now()
 	for {
@@ -96,7 +96,7 @@ func (s *sequence) cut(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.w.LinkDown(directLink, false)) }()
-	pause(ctx, 200*time.Millisecond) // what was behind the link has arrived
+	pause(ctx, 200*time.Millisecond) // until packets behind the link have arrived
 	had := map[*twin.Conn]int64{}
 	for i, c := range conns {
 		if paths[i].moves() {

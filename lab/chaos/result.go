@@ -35,8 +35,8 @@ type Result struct {
 	Held int `json:"held_by_kernel"`
 	// Failures are the sequences with findings.
 	Failures []Failure `json:"failures"`
-	// Errors are seeds of sequences that could not be carried out, by the lab's own
-	// fault. Repeated are errors of that sort after which a sequence was begun anew.
+	// Errors lists the seeds of sequences that could not be carried out because the lab failed. Repeated lists such errors
+	// after which a sequence was repeated.
 	Errors   map[uint64]string   `json:"errors"`
 	Repeated map[uint64][]string `json:"repeated"`
 	// Exempt counts connections that need not have two paths, by the reason.

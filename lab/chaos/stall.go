@@ -11,11 +11,10 @@ import (
 	"github.com/detour-collective/dcol/lab/chaos/twin"
 )
 
-// heldByKernel reports whether the kernel of one end has bytes of a connection that it does
-// not give to the program, although the program only reads. They are in a subflow's queue,
-// while data out of order fills the connection's receive buffer. Linux 6.18 never recovers
-// from that, and only the program could enlarge the buffer. In any connection bytes are in
-// such a queue for a moment. So the same ones must be there after a while without progress.
+// heldByKernel reports whether the kernel of one end withholds bytes of a connection from a program that only reads. The
+// bytes are in a subflow's queue, while out-of-order data fills the connection's receive buffer. Linux 6.18 never recovers
+// from that, and only the program could enlarge the buffer. In every connection, bytes are in such a queue for a moment.
+// So heldByKernel requires that the same bytes are still there after a while without progress.
 func (w inspector) heldByKernel(ctx context.Context, c *twin.Conn) (bool, error) {
 	received := c.Received()
 	first, err := w.queued(c)

@@ -104,7 +104,7 @@ func (w *world) on(host, link string) netip.Addr {
 	return v4
 }
 
-// entrance returns where converted streams begin.
+// entrance returns the place at which converted streams begin.
 func (w *world) entrance() twin.Entrance {
 	if w.plan.Converter == plan.ByGateway {
 		return twin.Entrance{Host: w.Host(phone)}
@@ -203,19 +203,18 @@ func (w *world) spec(seed uint64) testbed.Spec {
 	return s
 }
 
-// Buffers of the programs' hosts. Linux 6.18 never takes the segment that an MPTCP
-// connection waits for once what came out of order fills the receive buffer, which
-// small segments do long before the window that was offered is used up: the
-// connection hangs for ever, whatever a path manager does. So senders may have less
-// under way here than receivers have room for.
+// Buffers of the programs' hosts. If out-of-order data fills an MPTCP connection's receive buffer, Linux 6.18 never takes
+// the segment that the connection waits for, and the connection hangs for ever, whatever a path manager does. Small
+// segments fill the buffer long before the offered window is used up. So senders here may have less data in flight than
+// receivers have room for.
 const (
 	receiveBuffers = "4096 524288 6291456"
 	sendBuffers    = "4096 16384 65536"
 )
 
-// mptcpOff sets for how long Linux turns MPTCP off on the whole host after SYNs with MPTCP were
-// lost and the next one, as plain TCP, was not. A link that was down for a while is enough.
-// All connections of that hour would be plain TCP, and test nothing.
+// mptcpOff sets the time for which Linux turns MPTCP off on the whole host after SYNs with MPTCP were lost and the next
+// SYN, without MPTCP, was not. A link that is down for a while is enough to cause that. All connections of the next hour
+// would be plain TCP, and test nothing.
 const mptcpOff = "/proc/sys/net/mptcp/blackhole_timeout"
 
 // setUp sets the hosts' kernels up, makes the collective, and starts it.

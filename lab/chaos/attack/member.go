@@ -64,8 +64,7 @@ func (m *Member) Run(ctx context.Context, in io.Reader, out io.Writer, log *slog
 	return remote.Serve(m, in, out)
 }
 
-// Map asks for mappings to servers, and replies the waypoint's ports, by server, of those
-// that were granted.
+// Map asks for mappings to servers. Its reply holds the waypoint's ports of the mappings that were granted, by server.
 func (m *Member) Map(servers []netip.AddrPort, ports *map[netip.AddrPort]uint16) error {
 	*ports = map[netip.AddrPort]uint16{}
 	for _, server := range servers {
@@ -76,8 +75,8 @@ func (m *Member) Map(servers []netip.AddrPort, ports *map[netip.AddrPort]uint16)
 	return nil
 }
 
-// AskTunnels asks for tunnels for a time, each with another key, and replies how many were
-// granted. A refusal is no reason to stop.
+// AskTunnels asks for tunnels for a time, each with another key, and does not stop when one is refused. Its reply is the
+// number that was granted.
 func (m *Member) AskTunnels(d time.Duration, granted *int) error {
 	ctx, cancel := context.WithTimeout(m.ctx, d)
 	defer cancel()

@@ -95,7 +95,8 @@ func (w *Waypoint) Offers() []wire.Kind {
 // Closed implements session.Handler.
 func (w *Waypoint) Closed() *session.Closed { return nil }
 
-// Load implements session.Handler: for longer than anybody may, now and then, and with more to give than any network has.
+// Load implements session.Handler. At times it claims to be loaded for longer than is allowed. It always claims to give
+// more than any network has.
 func (w *Waypoint) Load() session.Load {
 	return session.Load{Until: time.Now().Add(time.Duration(w.told.Load()%3) * 180 * 24 * time.Hour), Gives: 1e18}
 }

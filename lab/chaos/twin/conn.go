@@ -21,7 +21,7 @@ type Conn struct {
 	mptcp  bool
 
 	began    time.Time
-	stopping chan struct{} // closed: the sender shall come to its end
+	stopping chan struct{} // closed: the sender is to finish
 	stopOnce sync.Once
 	ended    chan struct{} // closed: the record is complete
 	cancel   context.CancelFunc
@@ -31,7 +31,7 @@ type Conn struct {
 
 	mu    sync.Mutex // guards what follows
 	local netip.AddrPort
-	seen  netip.AddrPort // the client's address in the server's eyes
+	seen  netip.AddrPort // the client's address as the server sees it
 	sent  [2]int64
 	got   [2]int64
 	stall time.Duration
@@ -73,7 +73,7 @@ type Record struct {
 	Received int64
 	// Fallback reports that an end's MPTCP socket had become plain TCP.
 	Fallback bool
-	// Stall is the longest time without any, while there should have been some.
+	// Stall is the longest time in which no bytes arrived although some should have.
 	Stall time.Duration
 }
 
@@ -138,7 +138,7 @@ func (c *Conn) Abort() {
 // ErrAborted is the end of connections that Abort ended.
 var ErrAborted = errors.New("had not come to its end when time was up")
 
-// run lives through the connection: connect gives the client's end.
+// run carries the connection from its beginning to its end. connect opens the client's end.
 func (c *Conn) run(ctx context.Context, connect func(context.Context) (*socket, error)) {
 	ctx, c.cancel = context.WithCancel(ctx)
 	go func() {
@@ -201,7 +201,7 @@ func (c *Conn) atServer(ctx context.Context) error {
 	}
 }
 
-// end is one end: it sends in a direction and receives what comes from the other.
+// end runs one end: it sends in a direction, and receives the other direction's bytes.
 func (c *Conn) end(ctx context.Context, conn duplex, direction int) {
 	sent := make(chan error, 1)
 	answers := make(chan int, maxUnanswered)
@@ -224,7 +224,7 @@ func (c *Conn) noteFallback() {
 	c.plain = c.plain || slices.ContainsFunc(c.ends, fellBack)
 }
 
-// receive compares what comes until its end.
+// receive checks the bytes of a direction until its end.
 func (c *Conn) receive(conn io.Reader, direction int, answers chan<- int) error {
 	check := newChecker(c.id, uint64(direction))
 	buffer := make([]byte, 32<<10)

@@ -46,8 +46,8 @@ type Pool struct {
 // Entrance is the place at which converted streams begin.
 type Entrance struct {
 	Host *testbed.Host
-	// Proxy is the address at which the host's programs ask for connections, by SOCKS5; zero: whoever forwards the host's packets
-	// sees to them.
+	// Proxy is the address of the SOCKS5 proxy for the host's programs. If it is zero, the gateway that forwards the host's
+	// packets takes the connections.
 	Proxy netip.AddrPort
 }
 
@@ -96,7 +96,7 @@ func (p *Pool) Close() {
 	p.running.Wait()
 }
 
-// Stop ends all streams in order: each end sends what it has to send.
+// Stop ends all streams in an orderly way: each end first sends its remaining data.
 func (p *Pool) Stop() {
 	p.mu.Lock()
 	select {

@@ -70,7 +70,7 @@ func (s *sender) paced(ctx context.Context, size int, interval time.Duration) er
 	}
 }
 
-// answer writes as many bytes as came.
+// answer writes as many bytes as arrived.
 func (s *sender) answer(came <-chan int) error {
 	for n := range came {
 		if err := s.write(n); err != nil {
@@ -80,7 +80,7 @@ func (s *sender) answer(came <-chan int) error {
 	return nil
 }
 
-// write counts first, because the receiver may be faster than this goroutine.
+// write counts the bytes before it writes them, because the receiver may be faster than this goroutine.
 func (s *sender) write(n int) error {
 	if cap(s.buffer) < n {
 		s.buffer = make([]byte, n)

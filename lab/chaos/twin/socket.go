@@ -137,7 +137,7 @@ func (s *socket) control(f func(fd int) error) error {
 	return errors.Join(err, failed)
 }
 
-// dialByProxy has a SOCKS5 proxy of the host connect to an address (RFC 1928).
+// dialByProxy asks a SOCKS5 proxy of the host to connect to an address (RFC 1928).
 func dialByProxy(ctx context.Context, h *testbed.Host, proxy, to netip.AddrPort) (*socket, error) {
 	s, err := dial(ctx, h, proxy, false)
 	if err != nil {
