@@ -6,8 +6,8 @@ import (
 )
 
 // Radio describes the radio of a mobile device at an end of a link. Both directions use it. It is off until a packet
-// comes, and then needs the time Wake before it carries anything. After the time Sleep without packets it uses less
-// power, but still carries at once. After another Sleep it is off.
+// comes, and then needs the time Wake before it carries packets. After the time Sleep without packets, it uses less power
+// but still carries packets at once. After another Sleep, it is off.
 //
 // Only TCP uses the radio, because multicasts of hosts and routers would keep it on. The states are IDLE, CELL_DCH and
 // CELL_FACH of UMTS (Detal 2014, 2.2.1). The model ignores that the second timer differs between networks, and that

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryLimit is the heap size at which garbage is collected after all. Only control requests allocate, so it
-// is never reached in practice.
+// memoryLimit is the heap size at which garbage is collected nevertheless. Only control requests allocate, so the heap
+// never gets so large in practice.
 const memoryLimit = 1 << 30
 
 // settle prepares the process to run without interruptions.

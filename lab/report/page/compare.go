@@ -14,11 +14,11 @@ import (
 const (
 	// alike is the share of plain TCP's goodput below which a detour counts as a loss.
 	alike = 0.98
-	// late is the same for latencies: the 99th percentile is a quarter higher.
+	// late is the same for latencies: the ratio of plain TCP's 99th percentile to the detour's.
 	late = 0.8
 	// short is the latency of answers so short that their end matters, in ms.
 	short = 300
-	// many times TCP's retransmissions count as a cause, if they are at least some more.
+	// many is the multiple of TCP's retransmissions that counts as a cause, if the difference is at least some.
 	many, some = 2, 10
 	// credit is the ratio of TCP's goodput to its steady goodput above which the start inflates it.
 	credit = 1.005
@@ -32,7 +32,7 @@ type comparison struct {
 	row, of Row
 }
 
-// comparisons lists all of them, in the order of the rows.
+// comparisons lists all comparisons, in the order of the rows.
 func (b *book) comparisons() []comparison {
 	var found []comparison
 	for _, n := range b.networks {
@@ -61,8 +61,8 @@ func (n *network) compare(r Row) (c comparison, ok bool) {
 	return c, true
 }
 
-// times returns the ratio to plain TCP: of goodputs or, where a program sends at its own
-// pace, of the 99th percentiles of latency.
+// times returns how many times as good as plain TCP the procedure is: the ratio of its goodput to plain TCP's or, where a
+// program sends at its own pace, of plain TCP's 99th percentile of latency to its own.
 func (c comparison) times() float64 {
 	if c.network.paced() {
 		return p99(c.of) / p99(c.row)
@@ -174,8 +174,7 @@ func (b *book) progress() string {
 	})
 }
 
-// behind lists all places in which a detour is a loss, with the cause as far as the runs
-// show it.
+// behind lists all places in which a detour is a loss, with the cause if the runs show it.
 func (b *book) behind() section {
 	s := section{ID: "behind", Title: "Where dcol is behind plain TCP"}
 	all := b.comparisons()
@@ -240,8 +239,8 @@ func isTunnel(procedure string) bool {
 	return strings.HasSuffix(procedure, "openvpn") || strings.HasSuffix(procedure, "wireguard")
 }
 
-// tunnelPct returns the share of the tunnel's headers in per cent: what plain TCP loses to
-// them, times the detour's share of the bytes.
+// tunnelPct returns the share of the tunnel's headers in per cent: the share that plain TCP loses to them, times the
+// detour's share of the bytes.
 func (c comparison) tunnelPct() (pct float64, ok bool) {
 	tunnel := strings.TrimPrefix(c.row.Procedure, "dcol")
 	if !isTunnel(c.row.Procedure) {

@@ -26,7 +26,7 @@ var wordsTemplate string
 // words has the sentences that depend on the measurements.
 var words = text.Must(text.New("words").Parse(wordsTemplate))
 
-// say returns the sentence of that name, about data.
+// say returns the named sentence, filled with data.
 func say(name string, data any) string {
 	var b strings.Builder
 	if err := words.ExecuteTemplate(&b, name, data); err != nil {
@@ -57,13 +57,12 @@ type section struct {
 // figure is a plot. Its caption replaces it where it cannot be seen.
 type figure struct {
 	Title   string
-	Caption string // what is in it, in numbers
-	Note    string // the same for everyone, where the plot has it not
+	Caption string // describes the contents in numbers
+	Note    string // shown to everyone, for facts that the plot does not have
 	SVG     template.HTML
 }
 
-// table has words in its first columns, as many as Words says, and numbers in the
-// others.
+// table has words in its first Words columns, and numbers in the others.
 type table struct {
 	Title string
 	Note  string
@@ -77,7 +76,7 @@ type entry struct {
 	Text  string
 	Below []string
 	Mark  mark
-	Lines int  // of the table that the cell stands for, if more than one
+	Lines int  // the number of rows that the cell spans, if more than one
 	Under bool // the cell above stands for this one too
 }
 

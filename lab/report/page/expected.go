@@ -30,8 +30,8 @@ func (b *book) held() section {
 	return section{ID: "held", Title: "What was expected and is so", Tables: []table{t}}
 }
 
-// expectationTable returns a line for each expectation that is met, or is not, in however many
-// places: with the place where it was nearest to failing, or failed most.
+// expectationTable returns one line for each expectation that is met, or for each that is not, for all its places
+// together. The line names the place where it came nearest to failing, or failed most.
 func (b *book) expectationTable(expectations []Expectation, met bool) table {
 	type group struct {
 		Expectation

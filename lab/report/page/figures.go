@@ -136,8 +136,8 @@ func (n *network) latencyBoxes(v report.Variant) chart.Boxes {
 	return c
 }
 
-// latencyBox returns a box from the median to the 95th percentile, with a whisker to the 99th,
-// which is also the reference, and a circle at the longest.
+// latencyBox returns a box from the median to the 95th percentile. A whisker and the reference are at the 99th percentile,
+// and a circle at the longest latency.
 func latencyBox(l report.Latency, label string, look chart.Look) chart.Box {
 	return chart.Box{Label: label, Look: look, Reference: &l.P99MS, Summary: stats.Summary{
 		N: l.Count, Min: l.P50MS, Q1: l.P50MS, Median: l.P50MS, Q3: l.P95MS, Max: l.MaxMS,
@@ -225,7 +225,7 @@ func (n *network) gains(procedure string, over []string, x axis, at map[string]f
 	return gains
 }
 
-// speed returns the value that is drawn of a sweep: the inverse of a file's time, or else goodput.
+// speed returns the value that plots of a sweep show: the inverse of a file's time, or else goodput.
 func (n *network) speed(r Row) float64 {
 	switch {
 	case !n.hasLatency():
@@ -236,8 +236,7 @@ func (n *network) speed(r Row) float64 {
 	return 1 / p50(r)
 }
 
-// series draws goodput over time where something happens in the network while
-// runs are made, all of a network to the same scale.
+// series draws goodput over time, if the network changes during runs. All plots of a network have the same scale.
 func (n *network) series() ([]figure, error) {
 	var figures []figure
 	for _, part := range n.parts {

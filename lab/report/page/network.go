@@ -7,14 +7,13 @@ import (
 	"github.com/detour-collective/dcol/lab/report"
 )
 
-// network has everything that was measured in one scenario, in any number of parts of the
-// suite.
+// network holds all measurements of one scenario, which may come from several parts of the suite.
 type network struct {
 	name, description string
 	paths             []string
 	variants          []report.Variant
 	procedures        []string // in the order of a reader's interest
-	congestions       []string // the first is the one that is shown where there is room for one
+	congestions       []string // the first one is shown where there is room for only one
 	rows              []Row
 	parts             []*report.Result
 }

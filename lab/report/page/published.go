@@ -10,8 +10,8 @@ import (
 // near is the largest difference from a published mean, as a part of it, at which a cell counts as repeated.
 const near = 0.05
 
-// repeated returns a section with the published cells that were measured under the published congestion control: how many are near,
-// and the others with the reason, as far as the reference has one. It is empty if there is no such cell.
+// repeated returns a section about the published cells that were measured under the published congestion control. It says
+// how many are near, and lists the others, with the reason if the reference has one. It is empty if there is no such cell.
 func (b *book) repeated() section {
 	t := table{
 		Title: "Those that differ by more", Words: 1, Head: []string{"where, and known cause", "ours", "published", "times"},

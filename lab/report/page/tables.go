@@ -99,8 +99,8 @@ func (n *network) goodputCell(r Row) entry {
 
 func meanSD(mean, sd float64) string { return fmt.Sprintf("%.2f (%.2f)", mean, sd) }
 
-// comparable reports whether the published runs stand beside a row: where the page shows one congestion control only, and
-// where the row has the published one.
+// comparable reports whether the page shows published numbers beside a row. It does if the row has the network's first
+// congestion control or the published one.
 func (n *network) comparable(r Row) bool {
 	return r.Congestion == n.congestions[0] || r.PublishedCongestion != nil && r.Congestion == *r.PublishedCongestion
 }
@@ -176,7 +176,7 @@ func (n *network) splitCell(r Row) entry {
 // procedure describes a procedure.
 type procedure struct {
 	Name, Description string
-	Networks          string // in which it is that, if it is something else in others
+	Networks          string // in which the description holds, if it differs in others
 }
 
 // procedures lists the procedures with their descriptions.
