@@ -31,8 +31,8 @@ const (
 )
 
 // transport measures the effects of dcol on TCP, as the experiments of Tran's thesis (2019, chapter 5) and of NorNet
-// (2016) did: the cost of options, round trips by congestion control, pages with larger initial windows, fairness, and requests
-// beside a path with a long round trip.
+// (2016) did: the cost of options, round trips by congestion control, pages with larger initial windows, fairness, and
+// requests beside a path with a long round trip.
 func transport(ctx context.Context, o Options) (found []Measurement, err error) {
 	repetitions := transportRepetitions
 	if o.Repetitions > 0 {

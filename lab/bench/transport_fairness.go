@@ -61,8 +61,8 @@ func linkOf(rate int64) testbed.LinkParams {
 	return testbed.LinkParams{Rate: rate, Delay: 20 * time.Millisecond, Queue: int(rate / 8 * 40 / 1000)}
 }
 
-// openShared builds a network of a client and a server with one link, on which the client has as many addresses as a connection
-// is to have subflows.
+// openShared builds a network of a client and a server with one link. The client has an address on it for each subflow
+// that a connection is to have.
 func openShared(ctx context.Context, o Options, rate int64, subflows int) (*network, error) {
 	s, err := openPair(ctx, o, testbed.BackendEmulator, linkOf(rate))
 	if err != nil {
@@ -218,8 +218,8 @@ func (s *network) share(ctx context.Context, c contest, length time.Duration) (r
 	return mptcp / others, err
 }
 
-// carried returns the bytes that an MPTCP connection carries, and the mean of the connections beside it, after a third of the time
-// that is measured.
+// carried returns the bytes that an MPTCP connection carries, and the mean of the connections beside it. It begins to count
+// after a third of length.
 func (s *network) carried(ctx context.Context, c contest, length time.Duration) (mptcp, others float64, err error) {
 	k, err := s.startCounter(ctx)
 	if err != nil {

@@ -33,8 +33,9 @@ func burdens() []burden {
 	}
 }
 
-// segmentCost measures downloads in which each segment bears an option that the receiver parses: at the speed of the processors, where
-// each segment passes the hosts by itself, and on a link of 500 Mbit/s, where only the bytes of the option should count.
+// segmentCost measures downloads in which each segment has an option that the receiver parses: at the speed of the
+// processors, where each segment passes the hosts by itself, and on a link of 500 Mbit/s, where only the bytes of the
+// option should count.
 func segmentCost(ctx context.Context, o Options, repetitions int) (found []Measurement, err error) {
 	s, err := openPair(ctx, o, testbed.BackendVeth, testbed.LinkParams{})
 	if err != nil {
@@ -82,8 +83,8 @@ func segmentCost(ctx context.Context, o Options, repetitions int) (found []Measu
 // segmentTime returns the nanoseconds from one segment to the next at a rate in Gbit/s.
 func segmentTime(rate float64) float64 { return segmentBytes * 8 / rate }
 
-// underBurdens measures downloads under each burden, in turns. Those that follow the first are compared with it. Where options are
-// parsed, the note says in which share of the segments.
+// underBurdens measures downloads under each burden, in turns. The first burden is the baseline of the others. Where
+// options are parsed, the note says in which share of the segments.
 func (s *network) underBurdens(ctx context.Context, rounds int, size int64) (found []Measurement, err error) {
 	list := burdens()
 	rates, parsed := make([][]float64, len(list)), make([][]float64, len(list))

@@ -148,8 +148,8 @@ func fastLink(ctx context.Context, o Options, repetitions int) ([]Measurement, e
 	return append(found, costs...), err
 }
 
-// fastACKs measures the time that each algorithm takes for an ACK of an upload. The goodput is measured without that, because it costs
-// time as well.
+// fastACKs measures the time that each algorithm takes for an ACK of an upload. Goodput is measured separately, because
+// measuring this time takes time as well.
 func fastACKs(ctx context.Context, open func() (*network, error), length time.Duration) (found []Measurement, err error) {
 	known, err := registerAlgorithms()
 	if err != nil {
@@ -174,8 +174,8 @@ func fastACKs(ctx context.Context, open func() (*network, error), length time.Du
 	return known.ackCosts("1 Gbit/s")
 }
 
-// openFast builds a network of a client and a server with a link of 1 Gbit/s. The kernel shapes it: the emulator is too slow, and few
-// kernels have netem.
+// openFast builds a network of a client and a server with a link of 1 Gbit/s. The kernel shapes it: the emulator is too
+// slow, and few kernels have netem.
 func openFast(ctx context.Context, o Options) (*network, error) {
 	s, err := openPair(ctx, o, testbed.BackendVeth, testbed.LinkParams{})
 	if err != nil {

@@ -151,8 +151,8 @@ func (n savingNetwork) pairs(ctx context.Context, o Options) (pairs []saving, er
 	return pairs, err
 }
 
-// figures compare the sums of the estimates, and of their bounds, with that of the pairs' differences: single downloads differ by chance
-// where packets are lost. Where detours save nothing, errors are shares of the downloads' duration.
+// figures compares the sums of the estimates, and of their bounds, with the sum of the pairs' differences: single downloads
+// differ by chance where packets are lost. Where detours save nothing, errors are shares of the downloads' duration.
 func (n savingNetwork) figures(pairs []saving) (found []Measurement) {
 	var wrong []float64
 	var each []string

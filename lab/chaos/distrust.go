@@ -17,8 +17,8 @@ import (
 type distrusted struct {
 	mu       sync.Mutex
 	waypoint string
-	// used are the subflows that were in use when the waypoint began to drop TCP
-	// until the check is over; nil: it does not.
+	// used holds the subflows that were in use when the waypoint began to drop TCP until the check is over. nil: it does
+	// not drop TCP.
 	used map[ends]bool
 }
 

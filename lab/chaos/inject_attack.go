@@ -89,16 +89,15 @@ func (s *injector) member(ctx context.Context, waypoint, method string, args, re
 	return p.Kill, nil
 }
 
-// Bounds of what one member may have of a waypoint (docs/security.md): for
-// connections, with room for others' joins and for times that are not exact.
+// Bounds of what one member may have of a waypoint (docs/security.md): for connections, with room for others' joins and
+// for times that are not exact.
 const (
 	mostTunnels     = 8
 	scanBurst       = 400
 	scanConnections = 150 // a second
 )
 
-// scan opens connections to the server through a waypoint, as fast as it can,
-// and tries what the policy denies.
+// scan opens connections to the server through a waypoint, as fast as it can, and tries what the policy denies.
 func (s *injector) scan(ctx context.Context, k *Strike, at netip.Addr, d time.Duration) error {
 	to := s.w.Host(server).Addr()
 	allowed := netip.AddrPortFrom(to, s.w.plan.Streams[0].Port)

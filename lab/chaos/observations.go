@@ -43,7 +43,6 @@ type Observations struct {
 // PairRecord holds the records of a connection and its twin.
 type PairRecord struct {
 	MPTCP, Plain twin.Record
-	// Held reports that an end's kernel kept bytes from a program that waited
-	// for them: see heldByKernel.
+	// Held reports that an end's kernel kept bytes from a program that waited for them: see heldByKernel.
 	Held bool
 }

@@ -60,8 +60,8 @@ type Paths struct {
 	Excused string `json:"excused,omitempty"`
 }
 
-// lacking reports whether the connection has fewer than two paths as far as its
-// client can know, although it should have two.
+// lacking reports whether the connection has fewer than two paths as far as its client can know, although it should
+// have two.
 func (p Paths) lacking() bool {
 	return p.Excused == "" && len(p.Ways)-len(p.Dead)+len(p.Idle) < 2
 }

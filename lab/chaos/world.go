@@ -18,9 +18,8 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// Hosts. alice is the client, mallory a member that lies, hub the coordinator,
-// home the client's NAT. near and far are routers: the direct path is the link
-// between them, and every waypoint has a link to each. The converter is near the
+// Hosts. alice is the client, mallory a member that lies, hub the coordinator, home the client's NAT. near and far are
+// routers: the direct path is the link between them, and every waypoint has a link to each. The converter is near the
 // server; phone is behind alice, who is its gateway.
 const (
 	alice     = "alice"

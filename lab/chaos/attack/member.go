@@ -19,9 +19,8 @@ import (
 	"github.com/detour-collective/dcol/lab/remote"
 )
 
-// Member is a member that asks a waypoint for more than anybody needs. It is a
-// process of its own, on its own host. The methods below Run are called from another
-// process.
+// Member is a member that asks a waypoint for more than anybody needs. It is a process of its own, on its own host. The
+// methods below Run are called from another process.
 type Member struct {
 	Identity string // folder with its files
 	Waypoint string
@@ -95,8 +94,7 @@ func (m *Member) AskTunnels(d time.Duration, granted *int) error {
 	return nil
 }
 
-// Scan opens connections to ports of a waypoint as fast as it can until ctx
-// ends, and returns how many SYNs it sent.
+// Scan opens connections to ports of a waypoint as fast as it can until ctx ends, and returns how many SYNs it sent.
 func Scan(ctx context.Context, r *Raw, from netip.Addr, to []netip.AddrPort) (int, error) {
 	const pause, each = 5 * time.Millisecond, 10
 	sent := 0

@@ -18,8 +18,7 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// Waypoint is a member that offers detours and lies about them. It forwards
-// nothing: its host has no rules.
+// Waypoint is a member that offers detours and lies about them. It forwards nothing: its host has no rules.
 type Waypoint struct {
 	host     *testbed.Host
 	identity *collective.Identity

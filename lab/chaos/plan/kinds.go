@@ -41,8 +41,7 @@ const (
 	// Swallow is DropTCP that ends only after the check.
 	Swallow Kind = "swallow"
 	Freeze  Kind = "freeze" // SIGSTOP, later SIGCONT
-	// Kill, Stop and Hangup send SIGKILL, SIGTERM and SIGHUP. A process that
-	// ends is started again after For.
+	// Kill, Stop and Hangup send SIGKILL, SIGTERM and SIGHUP. A process that ends is started again after For.
 	Kill   Kind = "kill"
 	Stop   Kind = "stop"
 	Hangup Kind = "hangup"
@@ -71,8 +70,7 @@ const (
 	Flood Kind = "flood"
 )
 
-// Target selects what a fault strikes. Which waypoint carries most is known only
-// when the fault strikes.
+// Target selects what a fault strikes. Which waypoint carries most is known only when the fault strikes.
 type Target string
 
 // The targets.

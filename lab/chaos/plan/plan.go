@@ -22,11 +22,11 @@ type Plan struct {
 
 // World is a network with a collective and its traffic.
 type World struct {
-	// Emulated links have a rate, a delay and a queue and cost netfilter's path
-	// only. The others are veth pairs, which let a waypoint's fast path work.
+	// Emulated links have a rate, a delay and a queue and cost netfilter's path only. The others are veth pairs, which
+	// let a waypoint's fast path work.
 	Emulated bool `json:"emulated"`
-	// Coordinator makes the collective with `dcol init` and `dcol join`, and
-	// runs a coordinator. Otherwise members are configured by files.
+	// Coordinator makes the collective with `dcol init` and `dcol join`, and runs a coordinator. Otherwise members are
+	// configured by files.
 	Coordinator bool `json:"coordinator"`
 	Waypoints   int  `json:"waypoints"` // honest ones
 	// Liar adds a waypoint that the client uses as any other, and that lies.
@@ -43,8 +43,7 @@ type World struct {
 	Streams     []Stream `json:"streams"`
 }
 
-// Stream is a series of connections, one after the other, each beside a twin
-// that speaks plain TCP.
+// Stream is a series of connections, one after the other, each beside a twin that speaks plain TCP.
 type Stream struct {
 	Kind StreamKind     `json:"kind"`
 	Port uint16         `json:"port"`
@@ -79,8 +78,8 @@ type Lie string
 
 // The lies.
 const (
-	// ForeignAddress grants addresses in tunnels that are not the waypoint's to
-	// give: the client's own, the server's, public ones.
+	// ForeignAddress grants addresses in tunnels that are not the waypoint's to give: the client's own, the server's,
+	// public ones.
 	ForeignAddress Lie = "foreign-address"
 	// AbsurdLease grants for no time at all, or for a year.
 	AbsurdLease Lie = "absurd-lease"

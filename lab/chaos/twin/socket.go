@@ -44,8 +44,8 @@ func fellBack(conn duplex) (plain bool) {
 
 const mptcpInfo = 1 // linux/mptcp.h
 
-// dial connects a socket of the host, of MPTCP or plain TCP. The host's thread only
-// creates the socket: it does not wait for the connection.
+// dial connects a socket of the host, of MPTCP or plain TCP. The host's thread only creates the socket: it does not
+// wait for the connection.
 func dial(ctx context.Context, h *testbed.Host, to netip.AddrPort, mptcp bool) (*socket, error) {
 	fd, err := newSocket(h, to.Addr(), mptcp)
 	if err != nil {

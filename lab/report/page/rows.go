@@ -2,14 +2,12 @@ package page
 
 import "github.com/detour-collective/dcol/lab/report"
 
-// Row is one line of result.json and result.csv: the runs of one procedure in one
-// variant of a network with one congestion control. Goodput is in Mbit/s (10^6
-// bit/s of the program's bytes); it is null if no run counts.
+// Row is one line of result.json and result.csv: the runs of one procedure in one variant of a network with one
+// congestion control. Goodput is in Mbit/s (10^6 bit/s of the program's bytes); it is null if no run counts.
 type Row struct {
 	Network string `json:"network"` // the scenario
 	Variant string `json:"variant"`
-	// LossPct and DelayMS are the conditions of the varied link, one way; null if
-	// none is said to be varied.
+	// LossPct and DelayMS are the conditions of the varied link, one way; null if none is said to be varied.
 	LossPct    *float64 `json:"loss_pct"`
 	DelayMS    *float64 `json:"delay_ms"`
 	Procedure  string   `json:"procedure"`
