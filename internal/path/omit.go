@@ -132,7 +132,8 @@ func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 	hole := repaired || o.repaired // the first sample afterwards has what arrived meanwhile
 	o.repaired = repaired
 	o.pauses(t, carrying)
-	steady := !t.busy() && !hole && slices.ContainsFunc(carrying, t.presses) && t.areSteady(carrying)
+	presses := slices.ContainsFunc(carrying, t.presses) || slices.ContainsFunc(carrying, t.pausesOthers)
+	steady := !t.busy() && !hole && presses && t.areSteady(carrying)
 	o.sum.take(carrying, steady, total, flows, t.now)
 	if hole {
 		o.begin(reading{t.now, total})
