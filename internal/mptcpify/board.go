@@ -22,14 +22,14 @@ type board struct {
 
 // entries is the content of the board. Each supervisor writes only at its index.
 type entries struct {
-	// calls holds the system call that each worker is answering, so that a supervisor can answer the calls of one that
-	// was killed: the kernel gives a call to one receiver only.
+	// calls holds the system call that each worker is answering, so that the other supervisor can answer it if this one
+	// is killed. The kernel gives a call to one receiver only.
 	calls [supervisors][workers]notification
 	// leads holds the connect() calls that are being led to a converter.
 	leads [supervisors][maxLeads]lead
-	// peers holds the servers to which these have led.
+	// peers holds the servers of sockets that were led to a converter or the relay.
 	peers [supervisors]peerTable
-	// made holds what is needed to know whether a socket that was just made is still one process's alone.
+	// made holds sockets that were just made, to tell whether another process can have them, too.
 	made [supervisors]madeTable
 }
 

@@ -28,15 +28,15 @@ func namespaceOf(tid uint32) (namespaceID, error) {
 	return namespaceID{dev: st.Dev, ino: st.Ino}, nil
 }
 
-// executableOf returns the path of the file that a thread executes, also of one that was replaced meanwhile.
+// executableOf returns the path of the file that a thread executes, even if the file was replaced meanwhile.
 func executableOf(tid uint32) (string, error) {
 	path, err := os.Readlink("/proc/" + strconv.FormatUint(uint64(tid), 10) + "/exe")
 	return strings.TrimSuffix(path, " (deleted)"), err
 }
 
-// userOf returns the effective user and group of a thread. Its new files and sockets are theirs, unless it has called
-// setfsuid(2). The kernel shows both as the owner of the thread's folder, also for threads that are not dumpable. That
-// takes less time than reading its status.
+// userOf returns the effective user and group of a thread. They own the thread's new files and sockets, unless it has
+// called setfsuid(2). The kernel shows both as the owner of the thread's folder, even if the thread is not dumpable.
+// Looking there takes less time than reading the thread's status.
 func userOf(tid uint32) (uid, gid int, err error) {
 	var st unix.Stat_t
 	err = statQuickly("/proc/"+strconv.FormatUint(uint64(tid), 10), &st)

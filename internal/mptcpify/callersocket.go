@@ -24,10 +24,10 @@ type callerSocket struct {
 	sendTimeout unix.Timeval
 }
 
-// errNotOurs means that a call goes on as if there were no filter.
+// errNotOurs means that the kernel continues the call.
 var errNotOurs = errors.New("not a socket for a converter")
 
-// callerSocket returns the socket of a connect() call. It fails for all sockets that cannot or shall not be led to a
+// callerSocket returns the socket of a connect() call. It fails for sockets that cannot or must not be led to a
 // converter.
 func (s *supervisor) callerSocket(n *notification) (callerSocket, error) {
 	fd, err := s.callerFile(n)
@@ -108,7 +108,7 @@ func (c callerSocket) in(namespace uint64) bool {
 	return err == nil && own == namespace
 }
 
-// relay returns the relay's address for a connection to a server. It is of the server's family.
+// relay returns the relay's address of the server's family. It reports false if the socket cannot connect to it.
 func (c callerSocket) relay(server netip.AddrPort, convert *ask.Convert) (netip.AddrPort, bool) {
 	relay := convert.Relay4
 	if server.Addr().Is6() {
@@ -118,9 +118,9 @@ func (c callerSocket) relay(server netip.AddrPort, convert *ask.Convert) (netip.
 	return relay, ok
 }
 
-// instead returns an address as this socket connects to it in place of its server, if it can, and can connect to the server when it
-// is disconnected again. A socket of IPv6 that was connected to an IPv4 address reaches no IPv6 address any more: Linux sends nothing,
-// and connect() waits until it gives up.
+// instead returns the form of address a with which this socket connects to it in place of its server. It reports false
+// if the socket cannot connect to a, or could not connect to the server after being disconnected from a: after an IPv4
+// address, an IPv6 socket reaches no IPv6 address any more. Linux then sends nothing, and connect() times out.
 func (c callerSocket) instead(server, a netip.AddrPort) (unix.Sockaddr, bool) {
 	if server.Addr().Is6() && a.Addr().Is4() {
 		return nil, false
@@ -128,7 +128,7 @@ func (c callerSocket) instead(server, a netip.AddrPort) (unix.Sockaddr, bool) {
 	return c.sockaddr(a)
 }
 
-// sockaddr returns an address as this socket connects to it, if it can.
+// sockaddr returns the form of address a with which this socket connects to it. It reports false if the socket cannot.
 func (c callerSocket) sockaddr(a netip.AddrPort) (unix.Sockaddr, bool) {
 	switch {
 	case !a.IsValid():
@@ -146,7 +146,7 @@ func (c callerSocket) takes(a netip.AddrPort) bool {
 	return reaches && a.Addr().Is4() == (c.family == unix.AF_INET)
 }
 
-// wildcard is the address of a socket that may come from any.
+// wildcard returns the address that stands for any address of a family.
 func wildcard(family int) unix.Sockaddr {
 	if family == unix.AF_INET6 {
 		return &unix.SockaddrInet6{}
@@ -154,7 +154,7 @@ func wildcard(family int) unix.Sockaddr {
 	return &unix.SockaddrInet4{}
 }
 
-// disconnect makes a socket as if it had never been connected.
+// disconnect returns a socket to the state in which it can be connected.
 func disconnect(fd int) error {
 	var unspec unix.RawSockaddr // AF_UNSPEC is 0
 	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), rawPointer(&unspec), unix.SizeofSockaddrInet4)
@@ -191,7 +191,7 @@ func decodeSockaddr(raw []byte) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// encodeSockaddr returns the struct for a socket of a family.
+// encodeSockaddr returns a struct sockaddr_in or sockaddr_in6, for a socket of a family.
 func encodeSockaddr(family int, a netip.AddrPort) []byte {
 	if family == unix.AF_INET6 {
 		raw := make([]byte, unix.SizeofSockaddrInet6)
@@ -231,7 +231,7 @@ func (s *supervisor) callerFile(n *notification) (int, error) {
 	return fd, nil
 }
 
-// pidfdOfLeader returns a descriptor of a thread's process. It fails if the thread does not share its files.
+// pidfdOfLeader returns a pidfd of a thread's process. It fails if the thread has its own table of descriptors.
 func pidfdOfLeader(tid uint32) (int, error) {
 	status, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(tid), 10) + "/status")
 	if err != nil {

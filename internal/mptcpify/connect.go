@@ -11,22 +11,23 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/ask"
 )
 
-// maxLeads is the number of connect() calls that a supervisor leads to a converter at a time. More go directly.
+// maxLeads is the number of connect() calls that a supervisor leads to a converter at a time. Further calls continue
+// directly.
 const maxLeads = 32
 
 // relayTimeout limits the wait for the relay's answer. Tests on busy machines wait longer.
 var relayTimeout = ask.Timeout
 
-// lead is a connect() call that is being led to a converter, on the board: if its supervisor is killed, the other must
-// undo what was done to the socket.
+// lead is a connect() call that is being led to a converter. It is on the board because the other supervisor must undo
+// the changes to the socket if this one is killed.
 type lead struct {
 	call notification // id 0: none
-	// touched is not 0 once something was done to the socket. sendTimeout is its own, to be restored.
+	// touched is not 0 once the socket was changed. sendTimeout is the program's SO_SNDTIMEO, to be restored.
 	touched     uint32
 	sendTimeout unix.Timeval
 }
 
-// converting is a supervisor's part that leads connect() to converters.
+// converting is the part of a supervisor that leads connect() to converters.
 type converting struct {
 	relay *ask.Client
 	free  chan *lead
@@ -44,7 +45,8 @@ func newConverting(relay string, leads *[maxLeads]lead) *converting {
 	return c
 }
 
-// connect answers connect(). What needs no converter goes on at once. The rest waits in a goroutine of its own.
+// connect answers connect(). Calls that need no converter continue at once. Each other call is answered in its own
+// goroutine.
 func (s *supervisor) connect(n *notification) {
 	called, ok := destination(n)
 	if !ok || s.converting == nil {
@@ -71,8 +73,8 @@ func (s *supervisor) connect(n *notification) {
 	}
 }
 
-// begin puts a call on the board. Until the caller of begin removes it from its own place, it is there twice, and
-// inherit answers it once.
+// begin puts a call on the board as a lead. The call is on the board twice until its worker removes its entry. inherit
+// answers such a call once.
 func (l *lead) begin(n *notification) {
 	call := *n
 	call.id = 0
@@ -80,7 +82,7 @@ func (l *lead) begin(n *notification) {
 	atomic.StoreUint64(&l.call.id, n.id)
 }
 
-// touch notes on the board that the socket is no longer as the program made it.
+// touch notes on the board that the socket was changed.
 func (l *lead) touch(sendTimeout unix.Timeval) {
 	l.sendTimeout = sendTimeout
 	atomic.StoreUint32(&l.touched, 1)
@@ -88,9 +90,9 @@ func (l *lead) touch(sendTimeout unix.Timeval) {
 
 func (l *lead) end() { atomic.StoreUint64(&l.call.id, 0) }
 
-// destination returns the address in a connect() call as it is there. It reports false for addresses of this host or its links, and
-// if the caller's memory cannot be read. The kernel reads the address again if the call goes on, so that a program
-// that changes it meanwhile only deceives itself.
+// destination returns the address in a connect() call, IPv4-mapped or not. It reports false for addresses of this host
+// or its links, and if the caller's memory cannot be read. If the call continues, the kernel reads the address again,
+// so a program that changes it meanwhile harms only itself.
 func destination(n *notification) (netip.AddrPort, bool) {
 	raw := make([]byte, unix.SizeofSockaddrInet6)
 	raw = raw[:min(len(raw), int(uint32(n.args[2])))]
@@ -108,8 +110,8 @@ func destination(n *notification) (netip.AddrPort, bool) {
 
 func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// lead answers a connect() call for an address, if possible after connecting to a converter or the relay. Whenever something
-// fails, the socket is made as it was and the kernel carries out the program's call.
+// lead answers a connect() call. If possible, it connects the socket to a converter or the relay first. If anything
+// fails, it undoes what was done to the socket, and the kernel carries out the program's call.
 func (s *supervisor) lead(l *lead, called netip.AddrPort) {
 	began, server := time.Now(), unmapped(called)
 	program, err := executableOf(l.call.tid)
@@ -143,9 +145,10 @@ func (s *supervisor) lead(l *lead, called netip.AddrPort) {
 	}
 }
 
-// toRelay connects a socket to the relay, which is told the server before. On the loopback interface that takes no time, so
-// a program that waits may have it, too: where only the relay may connect to the converter, or the socket cannot, or
-// could not be taken back. The socket is bound first, so that the relay can recognise it, but to no address: that can be undone.
+// toRelay connects a socket to the relay, after telling the relay the server. It is for non-blocking sockets, and for
+// blocking ones that cannot connect to the converter themselves (see instead). Connecting over loopback takes no time.
+// The socket is bound to a port first, so that the relay can recognise the connection. It is not bound to an address,
+// because that could not be undone.
 func (s *supervisor) toRelay(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert) {
 	relay, ok := sock.relay(server, convert)
 	if !ok || sock.bound || !hasRoute(server, convert.Namespace) {
@@ -163,9 +166,9 @@ func (s *supervisor) toRelay(l *lead, sock callerSocket, server netip.AddrPort, 
 	_ = answerResult(s.listener, l.call.id, errno)
 }
 
-// hasRoute reports whether a network namespace has a route to a server. A connection to the relay succeeds before the
-// server is reached, so a program that tries IPv6 first would never try IPv4. It is not known of other namespaces than
-// this thread's.
+// hasRoute reports whether a network namespace has a route to a server. It reports true for namespaces other than this
+// thread's, where it cannot look. Without a route, the connection to the relay would still succeed, and a program that
+// tries IPv6 first would never try IPv4.
 func hasRoute(server netip.AddrPort, namespace uint64) bool {
 	family := unix.AF_INET
 	if server.Addr().Is6() {
@@ -203,7 +206,7 @@ func (s *supervisor) connectToRelay(sock callerSocket, relay, server netip.AddrP
 
 var errNotExpected = errors.New("the relay does not serve this connection")
 
-// goOn has the kernel carry out the program's call on the socket as the program made it.
+// goOn undoes the changes to the socket and lets the kernel carry out the program's call.
 func (s *supervisor) goOn(l *lead, fd int) {
 	if err := undo(fd, l.sendTimeout); err != nil {
 		// The kernel's connect() would fail on it, perhaps with an error that misleads.
@@ -213,17 +216,17 @@ func (s *supervisor) goOn(l *lead, fd int) {
 	_ = answerContinue(s.listener, l.call.id)
 }
 
-// undo disconnects a socket. If it is connected, its peer gets a reset. Its options, its place in epoll sets and an
-// address that the program bound it to stay.
+// undo disconnects a socket and restores its SO_SNDTIMEO. If it is connected, its peer gets a reset. The other options,
+// the socket's place in epoll sets and an address that the program bound it to stay.
 func undo(fd int, sendTimeout unix.Timeval) error {
 	if err := disconnect(fd); err != nil {
 		return err
 	}
-	_, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR) // that of our attempt
+	_, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR) // clears the error of our attempt
 	return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &sendTimeout)
 }
 
-// takeOver answers a call that the other supervisor was leading when it was killed. It goes directly.
+// takeOver answers a call that the other supervisor was leading when it was killed. The call continues directly.
 func (s *supervisor) takeOver(l *lead) {
 	if l.call.id == 0 {
 		return
@@ -233,7 +236,7 @@ func (s *supervisor) takeOver(l *lead) {
 		_ = answerContinue(s.listener, l.call.id)
 		return
 	}
-	// It fails if the caller does not wait any more, so the socket of an answered call is left alone.
+	// callerFile fails if the caller does not wait any more, so the socket of an answered call is left alone.
 	fd, err := s.callerFile(&l.call)
 	if err != nil {
 		_ = answerContinue(s.listener, l.call.id)

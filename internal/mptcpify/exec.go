@@ -22,7 +22,8 @@ import (
 // returns only on failure; then the caller should exit with [ExitCode]. On a kernel without MPTCP it logs a warning
 // and executes the program with its sockets unchanged.
 //
-// relay is the socket of the relay to converters. If one listens there, connect() is led to converters as it says.
+// relay is the socket of the relay to converters. If a relay listens there, connect() is led to the converters that it
+// names.
 //
 // The calling binary must pass its arguments to [Stage] before anything else.
 func Exec(log *slog.Logger, relay string, argv []string) error {
@@ -47,7 +48,7 @@ func Exec(log *slog.Logger, relay string, argv []string) error {
 	// The filter belongs to the thread, and execve keeps that of the calling thread. The thread is never unlocked,
 	// because a filter cannot be removed.
 	runtime.LockOSThread()
-	// The supervisors' working directory is another.
+	// The supervisors have another working directory.
 	if relay, err = filepath.Abs(relay); err != nil || !ask.Listens(relay) {
 		relay = ""
 	}

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in the kernel's struct seccomp_data. Arguments have 64 bits, but the kernel uses those of socket(2) and the
-// length of connect(2) as 32-bit integers, so only the lower half matters, which is first on both architectures.
+// Offsets in the kernel's struct seccomp_data. Arguments have 64 bits. The kernel uses only the lower half of
+// socket(2)'s arguments and of connect(2)'s length. The lower half comes first on both architectures.
 const (
 	offNumber   = 0
 	offArch     = 4
@@ -21,8 +21,8 @@ const (
 
 // filterProgram returns a filter that notifies of socket(AF_INET or AF_INET6, SOCK_STREAM with any of CLOEXEC and
 // NONBLOCK, 0 or IPPROTO_TCP) and allows everything else. With connects it also notifies of getpeername, and of connect
-// with an address that is as long as one of IPv4, of IPv6 or a sockaddr_storage. It allows calls of foreign ABIs, whose
-// numbers differ: it recognises i386 by the architecture and x32 by a bit in the numbers.
+// with an address of the length of a sockaddr_in, sockaddr_in6 or sockaddr_storage. It allows calls of foreign ABIs,
+// whose numbers differ: i386 has another architecture, and x32 a bit in its numbers.
 func filterProgram(connects bool) []bpf.Instruction {
 	const flags = unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 	// The accumulator holds the call's number before and after the part for connects.
@@ -60,7 +60,7 @@ func filterProgram(connects bool) []bpf.Instruction {
 	}, ofConnects, sockets[:])
 }
 
-// ofSockets is the part of the filter that decides about socket(), and ends with the two verdicts.
+// ofSockets is the part of the filter that decides about socket(). It ends with the two verdicts.
 type ofSockets [12]bpf.Instruction
 
 const sizeofSockaddrStorage = 128

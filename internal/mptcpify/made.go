@@ -26,8 +26,8 @@ type made struct {
 	forks  uint32
 }
 
-// madeFor limits the age of a socket that counts as just made. The number of forks would need that long to come round
-// to the same.
+// madeFor limits the age of a socket that counts as just made. In this time, process numbers cannot wrap around to the
+// same number.
 const madeFor = time.Second
 
 // noteMade notes that a socket was made for a thread.
@@ -86,7 +86,7 @@ func openForks() (*forks, error) {
 	return &forks{file: file}, nil
 }
 
-// last returns the number of the process or thread that was started last in our pid namespace or below it.
+// last returns the number of the newest process or thread in our pid namespace or below it.
 func (f *forks) last() (uint32, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,20 +99,20 @@ func (f *forks) last() (uint32, error) {
 	return uint32(last), err
 }
 
-// threads remembers threads whose process has others, too.
+// threads remembers threads that are not the only one of their process.
 type threads struct {
 	mu   sync.Mutex
 	seen map[uint32]time.Time // by number: when
 }
 
-// A thread counts as one of several for severalFor after it was seen as such. Its number may be another's by then, whose
-// sockets just stay MPTCP for that long. At most mostThreads are remembered.
+// severalFor is the time for which a thread counts as one of several after it was seen as such. If its number is reused
+// meanwhile, sockets of the new thread stay MPTCP. mostThreads bounds the threads that are remembered.
 const (
 	severalFor  = 10 * time.Second
 	mostThreads = 1024
 )
 
-// isSeveral reports whether a thread was one of several a short time ago. It asks nobody.
+// isSeveral reports whether a thread was seen as one of several at most severalFor ago. It makes no system call.
 func (t *threads) isSeveral(tid uint32, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +120,7 @@ func (t *threads) isSeveral(tid uint32, now time.Time) bool {
 	return ok && now.Sub(seen) < severalFor
 }
 
-// look returns whether a thread is the only one of its process, and remembers it if not.
+// look reports whether a thread is the only one of its process, and remembers it if not.
 func (t *threads) look(tid uint32, now time.Time) (only bool) {
 	var st unix.Stat_t
 	if statQuickly("/proc/"+strconv.FormatUint(uint64(tid), 10)+"/task", &st) != nil {
@@ -138,11 +138,11 @@ func (t *threads) look(tid uint32, now time.Time) (only bool) {
 	return false
 }
 
-// isOnlyDescriptor reports whether a socket's number in a process is the only reference to it, as far as the process
-// itself could make others: it has no duplicate of the socket, and the socket is in no epoll set. The caller must know that
-// the process has one thread, which runs nothing meanwhile, and that no other process has inherited the socket.
+// isOnlyDescriptor reports whether a descriptor is the only reference of a process to a socket: the process has no
+// duplicate of it, and no epoll set with it. The caller must ensure that the process has one thread, which runs nothing
+// meanwhile, and that no other process has inherited the socket.
 //
-// Unknown remains a duplicate that the process has sent to another one (unix(7), SCM_RIGHTS), or that a debugger took.
+// It cannot see a duplicate that the process has sent to another one (unix(7), SCM_RIGHTS), or that a debugger took.
 func isOnlyDescriptor(tid uint32, number int, fd int) bool {
 	process := "/proc/" + strconv.FormatUint(uint64(tid), 10)
 	var st unix.Stat_t
@@ -178,7 +178,7 @@ func isOnlyDescriptor(tid uint32, number int, fd int) bool {
 	return true
 }
 
-// mostDescriptors bounds the time that looking for duplicates takes.
+// mostDescriptors is the number of descriptors up to which a process is searched for duplicates. It bounds the time.
 const mostDescriptors = 256
 
 func readlinkAt(dir *os.File, name string) (string, error) {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readMemory fills b from the memory of a caller. It waits if the kernel has to fetch that memory first, so Go's scheduler
-// is told.
+// readMemory fills b from the memory of a caller. It may wait until the kernel has fetched that memory, so Go's
+// scheduler is told of the call.
 func readMemory(tid uint32, address uint64, b []byte) error {
 	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
 	remote := []unix.RemoteIovec{{Base: uintptr(address), Len: len(b)}}
@@ -25,8 +25,8 @@ func readMemory(tid uint32, address uint64, b []byte) error {
 	return nil
 }
 
-// openMemory opens the memory of a caller for reading and writing. It stays that of the same process when the thread's
-// number is reused.
+// openMemory opens the memory of a caller for reading and writing. The file refers to the same process even after the
+// thread's number is reused.
 func openMemory(tid uint32) (*os.File, error) {
 	return os.OpenFile("/proc/"+strconv.FormatUint(uint64(tid), 10)+"/mem", os.O_RDWR, 0)
 }

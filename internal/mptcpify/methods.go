@@ -44,7 +44,7 @@ func method(name, whose, why string, err error) Method {
 	return Method{Name: name, For: whose, Why: err.Error(), Mend: "unexpected: please report it with `uname -a`"}
 }
 
-// trySeccomp installs a filter that allows everything, on a thread that ends right afterwards and with it the filter.
+// trySeccomp installs a filter that allows everything. The filter ends with its thread, right afterwards.
 func trySeccomp() error {
 	if err := checkProc(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func trySeccomp() error {
 	return <-result
 }
 
-// tryHook attaches the program to a network namespace that does not exist.
+// tryHook attaches the hook's program to a network namespace that does not exist, so that it changes nothing.
 func tryHook() error {
 	h, err := hook.Attach(hook.Scope{NetworkNamespace: 0})
 	var refused *hook.UnavailableError

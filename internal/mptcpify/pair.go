@@ -13,18 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Two supervisors are there for one filter. One answers, the other waits. Each notices when the other ends and starts a
-// new one, which waits. The one that waited answers first what the other has left unanswered.
+// Each filter has two supervisors. One answers, the other waits. Each notices when the other ends, and starts a new
+// one, which waits. If the one that answered has ended, the other answers from then on, first the calls that were left
+// unanswered.
 
-// Files of a supervisor that the other started, after standard input, output and error.
+// Descriptors of a supervisor that the other started, after standard input, output and error.
 const (
 	listenerFD = 3 + iota
 	boardFD
 	otherFD
 )
 
-// A supervisor that lived for longLife is replaced at once. If one ends sooner, or none can be started, the next
-// attempt is after pause, which then doubles up to longestPause.
+// A supervisor that lived for at least longLife is replaced at once. If it ended sooner, or could not be started, the
+// next attempt follows after pause, which doubles each time up to longestPause.
 const (
 	longLife     = time.Second
 	pause        = 100 * time.Millisecond
@@ -37,8 +38,8 @@ type respawns struct {
 	wait time.Duration
 }
 
-// ended records how long a supervisor lived, 0 if none could be started, and returns the pause before the next
-// start. tell reports whether to warn the user: once in a row, and not at the first failure.
+// ended notes the time that a supervisor lived, 0 if none could be started, and returns the pause before the next
+// start. tell is true at the third failure in a row, when the user is warned.
 func (r *respawns) ended(lived time.Duration) (wait time.Duration, tell bool) {
 	if lived >= longLife {
 		*r = respawns{}
@@ -73,7 +74,7 @@ func firstOfPair(listener int, name, path, relay string) (*pair, error) {
 	return &pair{own: own, name: name, path: path, relay: relay}, nil
 }
 
-// begin has this supervisor answer from now on.
+// begin makes this supervisor answer from now on.
 func (p *pair) begin() {
 	if !p.answering {
 		p.answering = true
@@ -81,7 +82,7 @@ func (p *pair) begin() {
 	}
 }
 
-// secondOfPair creates a supervisor that the other has started, at index side.
+// secondOfPair creates a supervisor that the other one has started. side is its index on the board.
 func secondOfPair(name, path, relay string, side int) (*pair, error) {
 	if side < 0 || side >= supervisors {
 		return nil, fmt.Errorf("there is no supervisor %d", side)
@@ -106,7 +107,7 @@ func (p *pair) run() error {
 	return p.own.wait()
 }
 
-// watch restarts the other supervisor when it ends, as long as this process lives.
+// watch starts the other supervisor, and again whenever it has ended.
 func (p *pair) watch() {
 	var row respawns
 	for {
@@ -193,7 +194,8 @@ func (s *supervisor) inherit(side int) {
 	leads := s.shared.leads[side][:]
 	for i := range s.shared.calls[side] {
 		call := &s.shared.calls[side][i]
-		// A call that is among the leads, too, was there when its supervisor was killed between two steps.
+		// A call that is also among the leads is answered there. Its supervisor was killed between adding and removing
+		// it.
 		if call.id == 0 || slices.ContainsFunc(leads, func(l lead) bool { return l.call.id == call.id }) {
 			call.id = 0
 			continue
@@ -206,7 +208,7 @@ func (s *supervisor) inherit(side int) {
 		}()
 		select {
 		case <-answered:
-		case <-time.After(relievedAfter): // others do not wait for it
+		case <-time.After(relievedAfter): // the other calls do not wait for it
 		}
 	}
 	for i := range leads {

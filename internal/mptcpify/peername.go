@@ -76,8 +76,9 @@ func (s *supervisor) writeName(n *notification, name []byte) bool {
 	return err == nil
 }
 
-// A peerTable holds the servers of sockets that one supervisor led to a converter. Sockets are known by their cookies,
-// which are never used again, so entries of closed sockets do no harm. A new entry replaces the oldest of its set.
+// A peerTable holds the servers of sockets that one supervisor led. Its keys are the sockets' cookies, which are never
+// reused, so entries of closed sockets do no harm. It consists of peerSets sets with peerWays entries each. A new entry
+// replaces the oldest of its set.
 const (
 	peerSets = 1024
 	peerWays = 8
@@ -107,7 +108,8 @@ func (e endpoint) addrPort() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(e.addr).Unmap(), e.port)
 }
 
-// addPeer notes in the table of one supervisor that the socket with a cookie is connected to actual in place of server.
+// addPeer notes in the table of a supervisor that the socket with this cookie is connected to actual in place of
+// server.
 func (b *board) addPeer(side int, cookie uint64, server, actual netip.AddrPort, now int64) {
 	b.peersMu.Lock()
 	defer b.peersMu.Unlock()
@@ -139,8 +141,8 @@ func (b *board) hasPeers() bool {
 	return false
 }
 
-// findPeer returns the server of a socket and what it is connected to. If the tables have several, the latest counts:
-// the program has used the socket again.
+// findPeer returns the server of a socket, and the address that it is connected to instead. If both tables have the
+// socket, the later entry counts: the program has used the socket again.
 func (b *board) findPeer(cookie uint64) (server, actual netip.AddrPort, ok bool) {
 	b.peersMu.RLock()
 	defer b.peersMu.RUnlock()

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makePlain replaces a caller's MPTCP socket by a TCP socket, before it is connected to a server that speaks no MPTCP:
-// such a connection gains nothing from MPTCP, and some kernels lose data of it (docs/kernel-behaviour.md). If that could
-// be noticed, the socket stays as it is.
+// makePlain replaces a caller's MPTCP socket by a TCP socket, before it is connected to a server that speaks no MPTCP.
+// Such a connection gains nothing from MPTCP, and some kernels lose data of it (docs/kernel-behaviour.md). The socket
+// stays as it is if anybody could notice the replacement.
 //
 // The caller waits in connect(). If it is its process's only thread, nobody does anything with the socket meanwhile.
 func (s *supervisor) makePlain(n *notification) {
@@ -50,7 +50,7 @@ func (s *supervisor) makePlain(n *notification) {
 // largeFile is O_LARGEFILE, which the kernel may add to any file.
 const largeFile = 0o100000
 
-// descriptorFlags returns the flags of a descriptor and its file, as proc_pid_fdinfo(5) has them.
+// descriptorFlags returns the flags of a descriptor and its file, in the form of proc_pid_fdinfo(5).
 func descriptorFlags(tid uint32, number int) (int, error) {
 	text, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(tid), 10) + "/fdinfo/" + strconv.Itoa(number))
 	if err != nil {
@@ -65,7 +65,7 @@ func descriptorFlags(tid uint32, number int) (int, error) {
 	return 0, errors.New("file without flags")
 }
 
-// replaceFD puts fd in the place of the caller's descriptor with a number, which is closed. The call still waits.
+// replaceFD puts fd in the place of the caller's descriptor number, which is closed. The call still waits afterwards.
 func replaceFD(listener int, id uint64, fd, number int, closeOnExec bool) error {
 	replace := fdAnswer{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, srcFD: uint32(fd), newFD: uint32(number)}
 	if closeOnExec {
@@ -77,13 +77,13 @@ func replaceFD(listener int, id uint64, fd, number int, closeOnExec bool) error 
 // errOption means that a socket has an option that cannot be copied.
 var errOption = errors.New("socket with an option that cannot be copied")
 
-// option is one of sockets.
+// option names a socket option.
 type option struct{ level, name int }
 
-// The options that programs can set on MPTCP sockets and read there (net/mptcp/sockopt.c), and that matter to a
-// connection that is not bound.
+// The options that programs can set and read on MPTCP sockets (net/mptcp/sockopt.c), and that matter to a connection of
+// an unbound socket.
 var (
-	// copied are numbers.
+	// copied are options with a number, which is copied.
 	copied = []option{
 		{unix.SOL_SOCKET, unix.SO_REUSEADDR}, {unix.SOL_SOCKET, unix.SO_REUSEPORT}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE},
 		{unix.SOL_SOCKET, unix.SO_PRIORITY}, {unix.SOL_SOCKET, unix.SO_MARK}, {unix.SOL_SOCKET, unix.SO_RCVLOWAT},
@@ -94,7 +94,7 @@ var (
 		{unix.IPPROTO_TCP, unix.TCP_INQ}, {unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT}, {unix.IPPROTO_TCP, unix.TCP_FASTOPEN_NO_COOKIE},
 		{unix.IPPROTO_TCP, unix.TCP_MAXSEG},
 	}
-	// unset must be 0.
+	// unset are options that must be 0.
 	unset = []option{
 		{unix.SOL_SOCKET, unix.SO_TIMESTAMP}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPNS}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPING},
 		{unix.SOL_SOCKET, unix.SO_TIMESTAMP_NEW}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPNS_NEW}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPING_NEW},
@@ -131,8 +131,8 @@ func copyOptions(to, from int) error {
 	return errors.Join(copyBuffers(to, from), copyTimes(to, from), copyCongestion(to, from))
 }
 
-// read returns the value of an option. ok is false if sockets of this kind have no such option: then it cannot be set
-// either.
+// read returns the value of an option. ok is false if sockets of this kind have no such option, so that it cannot have
+// been set.
 func read(fd int, o option) (value int, ok bool, err error) {
 	value, err = unix.GetsockoptInt(fd, o.level, o.name)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOPROTOOPT) {
@@ -141,7 +141,7 @@ func read(fd int, o option) (value int, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// copyBuffers copies the sizes of buffers that the program has set. The kernel doubles what it is given.
+// copyBuffers copies the buffer sizes that the program has set. The kernel doubles the size that it is given.
 func copyBuffers(to, from int) error {
 	const sendLocked, receiveLocked = 1, 2 // of SO_BUF_LOCK
 	locked, err := unix.GetsockoptInt(from, unix.SOL_SOCKET, unix.SO_BUF_LOCK)
@@ -159,7 +159,7 @@ func copyBuffers(to, from int) error {
 		if err := unix.SetsockoptInt(to, unix.SOL_SOCKET, name, size/2); err != nil {
 			return err
 		}
-		// What the program was allowed to set with CAP_NET_ADMIN (SO_SNDBUFFORCE) may be refused here.
+		// A size that the program could set with CAP_NET_ADMIN (SO_SNDBUFFORCE) may be refused here.
 		if got, err := unix.GetsockoptInt(to, unix.SOL_SOCKET, name); err != nil || got != size {
 			return errors.Join(errOption, err)
 		}
@@ -167,7 +167,7 @@ func copyBuffers(to, from int) error {
 	return nil
 }
 
-// copyTimes copies SO_LINGER and the limits of calls that wait.
+// copyTimes copies SO_LINGER and the timeouts for sending and receiving.
 func copyTimes(to, from int) error {
 	for _, name := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
 		limit, err := unix.GetsockoptTimeval(from, unix.SOL_SOCKET, name)

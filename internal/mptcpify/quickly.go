@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The answers to a program's calls are system calls that return soon. They are made without telling Go's scheduler
-// (unix.RawSyscall): if a call that it knows takes more than 20 µs, it gives the processor away, and the thread has to wait
-// until it gets it back. Nothing else of this process runs meanwhile. That delays nobody: programs wait for these calls.
-// Calls that may have to wait for something, as for a caller's memory, are not made so.
+// To answer a program's call, the supervisor makes system calls that return soon. It does not tell Go's scheduler of
+// them (unix.RawSyscall). For a call that it is told of, the scheduler gives the processor away after 20 µs, and the
+// thread has to wait to get it back. Meanwhile nothing else of this process runs, which delays nobody, because programs
+// wait for these calls. Calls that may wait for something, such as a caller's memory, are made in the usual way.
 
-// quickly makes such a call, without pointers among its arguments.
+// quickly makes a system call without telling Go's scheduler. No argument may be a pointer.
 func quickly(call, arg0, arg1, arg2 uintptr) (uintptr, error) {
 	value, _, errno := unix.RawSyscall(call, arg0, arg1, arg2)
 	if errno != 0 {

@@ -11,8 +11,9 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/sockinfo"
 )
 
-// reach connects a socket to a converter, until a time at most, and sends a request. If that may be in the SYN (fast), how
-// is what was learned of the path; 0: nothing. began is when the connection that is up was begun.
+// reach connects a socket to a converter and sends a request, at most until a time. If fast is set, the request may be
+// in the SYN, and how says what was learned about that; 0: nothing. began is the time at which the successful attempt
+// began.
 func reach(sock callerSocket, converter unix.Sockaddr, request []byte, fast bool, until time.Time) (began time.Time, how ask.FastOpen, err error) {
 	limit := timeLeft(until)
 	if err := unix.SetsockoptTimeval(sock.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
@@ -31,37 +32,37 @@ func reach(sock callerSocket, converter unix.Sockaddr, request []byte, fast bool
 	}
 	began = time.Now()
 	if err := finish(sock.fd, converter, request); err != nil {
-		return began, 0, err // the SYN's data need not have been the reason
+		return began, 0, err // perhaps not because of the SYN's data
 	}
 	return began, how, nil
 }
 
-// timeLeft returns the time until another, for an option of a socket: zero would be no limit.
+// timeLeft returns the time until a deadline, for a socket option. It is at least a millisecond, because 0 means no
+// limit.
 func timeLeft(until time.Time) unix.Timeval {
 	return unix.NsecToTimeval(max(time.Until(until), time.Millisecond).Nanoseconds())
 }
 
-// errSYNData means that a connection has failed, or is worth less than it could be, and that the data in its SYN may be
-// the reason.
+// errSYNData means that a connection failed or fell back to TCP, perhaps because of the data in its SYN.
 var errSYNData = errors.New("the data in the SYN was not acknowledged, or the connection fell back to TCP")
 
-// openFast connects a socket with the request in the SYN (TCP Fast Open), if the kernel has a cookie of the converter. Else
-// the SYN asks for one, and the request follows.
+// openFast connects a socket with the request in the SYN (TCP Fast Open), if the kernel has a cookie of the converter.
+// Otherwise the SYN asks for a cookie, and the request follows after the handshake.
 func openFast(fd int, converter unix.Sockaddr, request []byte) (how ask.FastOpen, err error) {
-	// It does not wait, as the kernel does not repeat it after a signal.
+	// The call does not wait, because the kernel does not repeat it after a signal.
 	inSYN, err := unix.SendmsgN(fd, request, nil, converter, unix.MSG_FASTOPEN|unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 	if err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EOPNOTSUPP) {
 		return 0, err
 	}
 	if inSYN <= 0 {
-		if err = finish(fd, converter, request); err == nil && sockinfo.SentAgain(fd) { // without TFO's option, which may have been the reason
+		if err = finish(fd, converter, request); err == nil && sockinfo.SentAgain(fd) { // the SYN was sent again without TFO's option
 			how = ask.FastOpenFailed
 		}
 		return how, err
 	}
 	err = finish(fd, converter, request[inSYN:])
 	switch {
-	case errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.EALREADY), errors.Is(err, unix.EAGAIN): // for too long, without data too
+	case errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.EALREADY), errors.Is(err, unix.EAGAIN): // timed out, although the kernel also tried without data
 		return ask.FastOpenSilent, err
 	case err != nil || !sockinfo.AckedSYNData(fd) || !sockinfo.IsMultipath(fd):
 		return 0, errSYNData
@@ -77,7 +78,7 @@ func finish(fd int, converter unix.Sockaddr, rest []byte) error {
 	if len(rest) == 0 {
 		return nil
 	}
-	// It fits into the buffer of a new connection.
+	// The rest fits into the buffer of a new connection.
 	n, err := unix.SendmsgN(fd, rest, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 	if err == nil && n != len(rest) {
 		err = io.ErrShortWrite

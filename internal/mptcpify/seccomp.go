@@ -61,8 +61,8 @@ func installFilter(program []bpf.Instruction) (int, error) {
 	return fd, nil
 }
 
-// hasten has the kernel wake caller and supervisor by turns on one processor, as neither runs while the other does.
-// That saves some ten microseconds a call. Kernels before 6.6 cannot.
+// hasten tells the kernel that caller and supervisor run by turns, so that it wakes both on one processor. That saves
+// some ten microseconds a call. Kernels before 6.6 cannot do it.
 func hasten(listener int) {
 	const (
 		setFlags   = 0x40082104 // SECCOMP_IOCTL_NOTIF_SET_FLAGS of linux/seccomp.h
@@ -74,9 +74,8 @@ func hasten(listener int) {
 func setFilter(filter []unix.SockFilter) (int, error) {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER |
-		// A signal must not interrupt the call once the supervisor works on
-		// it: Go's runtime sends itself many. Since 5.19, as is the userspace
-		// path manager.
+		// Go's runtime sends itself many signals, which must not interrupt a call that the supervisor works on. Since
+		// 5.19, like the userspace path manager.
 		unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV |
 		// The filter is no sandbox. Without this, kernels before 5.16 slow
 		// the program down as if it were in one.
@@ -127,8 +126,8 @@ func answerResult(listener int, id uint64, errno unix.Errno) error {
 	return send(listener, &a)
 }
 
-// stillWaits reports whether the caller still waits for the answer. What was opened by the caller's thread number
-// before belongs to the caller if so, because numbers are reused and ids are not.
+// stillWaits reports whether the caller still waits for the answer. If so, a file that was opened before by the
+// caller's thread number belongs to the caller. Otherwise the number may have been reused. Ids are never reused.
 func stillWaits(listener int, id uint64) bool {
 	return retry(func() error { return ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&id)) }) == nil
 }
@@ -146,7 +145,7 @@ func answerFD(listener int, id uint64, fd int, closeOnExec bool) error {
 		switch errno {
 		case 0:
 			return send(listener, &answer{id: id, value: int64(number)})
-		case unix.EINTR: // by a signal, before the file was installed
+		case unix.EINTR: // a signal came before the file was installed
 		default:
 			return errno
 		}

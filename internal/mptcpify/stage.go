@@ -63,7 +63,7 @@ func detach(name, path, relay string) error {
 	return second.Start()
 }
 
-// outlive protects the supervisor from ending before the last user of the filter, and has it answer soon.
+// outlive protects the supervisor from ending before the last user of the filter, and makes it answer soon.
 func outlive() {
 	// A service manager that stops the program signals every process of the
 	// service. The program may still need sockets while it shuts down.
@@ -94,7 +94,7 @@ func superviseStage(name, path, relay string) error {
 	return p.run()
 }
 
-// secondStage runs a supervisor that the other has started. The last of args is its index on the board.
+// secondStage runs a supervisor that the other one has started. The last of args is its index on the board.
 func secondStage(args []string) error {
 	outlive()
 	side, err := strconv.Atoi(args[len(args)-1])

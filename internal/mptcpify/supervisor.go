@@ -13,8 +13,8 @@ import (
 const (
 	// workers bounds the calls that each supervisor answers at a time. All but one wait for a caller's memory.
 	workers = 16
-	// relievedAfter is how long a call takes that reads or writes its caller's memory until another worker takes the next.
-	// That memory may be on a file whose server is away.
+	// relievedAfter is the time after which another worker takes the next calls, if a call that accesses its caller's
+	// memory is not answered yet. That memory may be a file whose server is away.
 	relievedAfter = 50 * time.Millisecond
 )
 
@@ -31,7 +31,7 @@ type supervisor struct {
 	forks      *forks
 	threads    threads
 	failed     chan error
-	// places are the indexes on the board of workers that do not work.
+	// places has the indexes in the board's calls that no worker uses now.
 	places chan int
 }
 
@@ -71,7 +71,7 @@ func newSupervisor(listener int, shared *board, side int, relay string) (*superv
 
 func (s *supervisor) start() { s.relieve() }
 
-// relieve has another worker take the next calls. It reports whether there is one.
+// relieve starts another worker, which takes the next calls. It reports false if all workers are in use.
 func (s *supervisor) relieve() bool {
 	select {
 	case place := <-s.places:
@@ -108,12 +108,12 @@ func (s *supervisor) wait() error {
 	}
 }
 
-// work answers one call after the other, until one takes long and another worker has gone on. The place on the board holds
-// the unanswered call, for the other supervisor.
+// work answers one call after the other, until one takes long and another worker takes the next. place is the index in
+// the board's calls where the other supervisor finds the unanswered call.
 //
-// Nobody else waits for calls: the kernel wakes all who wait, and the program would run after them. The goroutine is not
-// locked to its thread. When it wakes after a pause, Go's runtime believes that it has run all the time and has it
-// yield, for which a locked one needs two more switches of threads.
+// Only one worker waits for calls. The kernel would wake all that wait, and the program would run after them. The
+// goroutine is not locked to its thread. When it wakes after a pause, Go's runtime believes that it has run all the
+// time and makes it yield, which takes two more thread switches for a locked goroutine.
 func (s *supervisor) work(place int) {
 	call := &s.shared.calls[s.side][place]
 	for relieved := false; !relieved; {
@@ -132,8 +132,8 @@ func (s *supervisor) work(place int) {
 	s.places <- place
 }
 
-// answerSoon answers a call. If that takes long, another worker takes the next ones, which it reports. Only calls whose
-// caller's memory is read or written can, and a timer for the others would wake another thread.
+// answerSoon answers a call. It reports whether that took long, so that another worker takes the next calls. Only calls
+// that access their caller's memory can take long. The others get no timer, which would wake another thread.
 func (s *supervisor) answerSoon(n *notification) (relieved bool) {
 	switch {
 	case n.call == unix.SYS_GETPEERNAME && !s.shared.hasPeers():
@@ -149,7 +149,7 @@ func (s *supervisor) answerSoon(n *notification) (relieved bool) {
 	return !late.Stop() && <-decided
 }
 
-// answer answers any call of which the filter notifies.
+// answer answers a call of any kind.
 func (s *supervisor) answer(n *notification) {
 	switch n.call {
 	case unix.SYS_CONNECT:
@@ -203,8 +203,7 @@ func (s *supervisor) socketFor(n *notification) (int, error) {
 	return fd, nil
 }
 
-// giveTo makes the caller's user the owner of a socket. We made it, but firewall rules and ss must see the program's
-// user.
+// giveTo makes the caller's user the owner of a socket, for firewall rules and ss.
 func (s *supervisor) giveTo(tid uint32, fd int) error {
 	if !s.owners {
 		return nil
@@ -233,8 +232,8 @@ func (s *supervisor) socketAbroad(n *notification) (fd int, err error) {
 			return
 		}
 		fd, err = mptcpSocket(n)
-		// A thread that stayed would keep the namespace alive after its last process. One that cannot return ends with
-		// this goroutine.
+		// A thread that stays in the namespace would keep it alive after its last process. If the thread cannot return,
+		// it ends with this goroutine, because it remains locked.
 		if unix.Setns(s.home, unix.CLONE_NEWNET) == nil {
 			runtime.UnlockOSThread()
 		}

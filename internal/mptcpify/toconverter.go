@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	// converterTimeout is how long a converter may take to connect to the server, with its own connection. It is that of
-	// the relay, too.
+	// converterTimeout bounds the time for connecting to a converter and for the converter's connecting to the server.
+	// The relay uses the same.
 	converterTimeout = 2 * time.Second
-	// fairTimeout is how long a converter must have had before it counts as silent: a program's own limit may be shorter.
+	// fairTimeout is the least time after which a converter that has not answered counts as silent. A program's own
+	// limit may leave less.
 	fairTimeout = converterTimeout / 2
-	// convertersTimeout limits the time in which one converter after the other is tried.
+	// convertersTimeout bounds the time in which one converter after the other is tried.
 	convertersTimeout = 2 * converterTimeout
-	// lookAfter is how often to check that the caller lives.
+	// lookAfter is the interval at which the supervisor checks that the caller still waits.
 	lookAfter = 250 * time.Millisecond
 )
 
-// toConverter connects a blocking socket to a converter and has it connect to the server. If a converter fails, the
-// relay names the next one; at last the socket connects directly. began is when the program called connect().
+// toConverter connects a blocking socket to a converter and asks it to connect to the server. If a converter fails, the
+// relay names the next one. If all fail, the socket connects directly. began is the time of the program's connect().
 func (s *supervisor) toConverter(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert, began time.Time) {
 	l.touch(sock.sendTimeout)
 	until := began.Add(patience(time.Duration(sock.sendTimeout.Nano())))
@@ -52,8 +53,8 @@ func (s *supervisor) toConverter(l *lead, sock callerSocket, server netip.AddrPo
 	s.directly(l, sock, server, began)
 }
 
-// directly connects a socket to its server within what is left of the program's own limit. The kernel's connect() would wait
-// for all of the limit again.
+// directly connects a socket to its server within the rest of the program's own limit. The kernel's connect() would
+// wait for the whole limit again.
 func (s *supervisor) directly(l *lead, sock callerSocket, server netip.AddrPort, began time.Time) {
 	to, ok := sock.sockaddr(server)
 	until := began.Add(time.Duration(sock.sendTimeout.Nano()))
@@ -72,15 +73,15 @@ func (s *supervisor) directly(l *lead, sock callerSocket, server netip.AddrPort,
 	_ = answerResult(s.listener, l.call.id, errno)
 }
 
-// attempt is a connection to a converter, and the answer.
+// attempt is a connection to a converter, and the converter's answer.
 type attempt struct {
-	began, up time.Time // of the connection to it; up is zero if that did not come up
+	began, up time.Time // when the connection was begun, and when it was up; zero: it never was
 	fast      ask.FastOpen
 	answer    rfc8803.Message
 }
 
-// through connects to a converter, names the server, and returns the converter's answer, until a time at most. What follows
-// the answer stays in the socket, for the program.
+// through connects to a converter, names the server, and returns the converter's answer. It waits at most until a time.
+// The data after the answer stays in the socket, for the program.
 func (s *supervisor) through(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert, until time.Time) (a attempt, err error) {
 	target, ok := sock.instead(server, convert.Converter)
 	if !ok {
@@ -105,13 +106,13 @@ func (s *supervisor) through(l *lead, sock callerSocket, server netip.AddrPort, 
 	return a, err
 }
 
-// isTimeout reports whether an attempt ended because its time was over.
+// isTimeout reports whether an attempt timed out.
 func isTimeout(err error) bool {
 	return errors.Is(err, errSilent) || errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EALREADY) || errors.Is(err, unix.EAGAIN)
 }
 
-// report tells the relay how an attempt ended, and what it showed of the server. err is the reason if it did not reach the server.
-// another is set if another converter may be tried.
+// report tells the relay how an attempt ended, and what it showed about the server. err is the reason if the server was
+// not reached. another reports whether another converter may be tried.
 func (s *supervisor) report(converter, server netip.AddrPort, a attempt, err error) (another bool) {
 	relay, waited := s.converting.relay, time.Since(a.up)
 	refused, answered := errors.AsType[*rfc8803.Error](err)
@@ -124,7 +125,7 @@ func (s *supervisor) report(converter, server netip.AddrPort, a attempt, err err
 	switch {
 	case err == nil:
 		if a.fast == ask.FastOpenWorked {
-			waited = 0 // an answer that waited for the handshake shows nothing
+			waited = 0 // the answer waited for the handshake, and does not show how far the server is
 		}
 		relay.Carried(converter, server, a.up.Sub(a.began), waited)
 		if a.answer.ExtendedHeader != nil {
@@ -133,18 +134,18 @@ func (s *supervisor) report(converter, server netip.AddrPort, a attempt, err err
 		}
 		return false
 	case refused != nil && refused.ConcernsServer(), errors.Is(err, errGone):
-		// The converter's rules may forbid the server, or its network may not reach it. What the server
-		// itself says comes by the direct path.
+		// The converter's rules may forbid the server, or its network may not reach it. The direct connection shows the
+		// program the server's own answer.
 		return false
 	case errors.Is(err, errHasty):
 		relay.Suspect(converter)
 		return false
 	case errors.Is(err, errSilent):
-		// Connecting directly shows the program what the server says.
+		// The direct connection shows the program the server's own answer.
 		relay.Unserved(converter, server)
 		return false
 	case a.up.IsZero():
-		relay.Unserved(converter, server) // so that the relay names another one, whatever it finds out
+		relay.Unserved(converter, server) // so that the relay names another one
 	default:
 		relay.Refused(converter, server)
 	}
@@ -173,7 +174,7 @@ func (s *supervisor) hear(l *lead, fd int, until time.Time) (m rfc8803.Message, 
 	}
 	m, _, err = rfc8803.Decode(answer)
 	if errors.As(err, new(rfc8803.UnknownError)) {
-		err = nil // of a later version; what is known suffices
+		err = nil // TLVs of a later version are ignored
 	}
 	if err == nil && m.Error != nil {
 		err = m.Error
@@ -181,8 +182,8 @@ func (s *supervisor) hear(l *lead, fd int, until time.Time) (m rfc8803.Message, 
 	return m, err
 }
 
-// patience returns how long connecting through converters may take. If the program limits connect() itself (SO_SNDTIMEO;
-// 0 if not), that is at most half of its limit, because the way to the server may follow, which gets the rest.
+// patience returns the time that connecting through converters may take. sendTimeout is the program's own limit for
+// connect() (SO_SNDTIMEO); 0: none. At most half of that is used, and the rest is left for a direct connection.
 func patience(sendTimeout time.Duration) time.Duration {
 	if sendTimeout == 0 {
 		return convertersTimeout
@@ -190,7 +191,7 @@ func patience(sendTimeout time.Duration) time.Duration {
 	return min(convertersTimeout, sendTimeout/2)
 }
 
-// receiveFull fills b, and takes no byte more from the socket.
+// receiveFull fills b, and reads no further byte from the socket.
 func (s *supervisor) receiveFull(l *lead, fd int, b []byte, deadline time.Time) error {
 	for len(b) > 0 {
 		n := 0
