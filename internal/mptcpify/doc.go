@@ -28,8 +28,8 @@
 //     directly according to an earlier answer of the relay. For other servers a goroutine duplicates the caller's socket
 //     and asks the relay. Only unconnected MPTCP sockets in the relay's network namespace are led to converters.
 //  2. A blocking socket is connected to the converter, and names the server in a Convert message (RFC 8803). connect()
-//     returns when the converter has reached the server. From then on the socket belongs to the program alone, and no process of
-//     dcol is on its data path.
+//     returns when the converter has reached the server. From then on the socket belongs to the program alone, and no
+//     process of dcol is on its data path.
 //  3. A non-blocking socket is bound to a port and connected to the relay, which is told the server of the connection
 //     from that port. connect() returns EINPROGRESS at once. The relay forwards the data.
 //  4. getpeername() returns the server's address in both cases. It is found on the board by the socket's cookie.

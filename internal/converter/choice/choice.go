@@ -1,5 +1,8 @@
-// Package choice decides which connections go through a converter, and through which. It does no input or
-// output, and is told the time.
+// Package choice decides which connections go through a converter, and through which. It does no input or output, and is
+// told the time.
+//
+// Its caller asks Choose for each connection, or Table for all. It reports the outcome (Carried, Failed, Unserved,
+// Refused, Unreached), which changes later decisions. fastopen.go decides which connections have their message in the SYN.
 package choice
 
 import (
@@ -11,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/known"
 )
 
-// Mode is when connections go through a converter.
+// Mode says which connections go through a converter.
 type Mode int
 
 // The modes of the configuration.
@@ -21,19 +24,19 @@ const (
 	Always      // to all but those that are known to speak MPTCP
 )
 
-// Policy is what the user wants.
+// Policy holds the user's settings.
 type Policy struct {
 	Mode            Mode
 	ExcludePrefixes []netip.Prefix // such as private networks
 	ExcludePorts    []uint16       // of servers
 	ExcludeDomains  []string       // with all names below them
-	// KeepIPv6 has connections of a LAN's hosts that go directly come from the hosts' own IPv6 addresses.
+	// KeepIPv6 makes direct connections of a LAN's hosts come from the hosts' own IPv6 addresses.
 	KeepIPv6 bool
-	// FastOpen has messages to converters sent in the SYN, on paths where that works.
+	// FastOpen makes messages to converters go in the SYN, on paths where that works.
 	FastOpen bool
 }
 
-// ExcludesName reports whether a name is one of the domains, or below one.
+// ExcludesName reports whether a name is an excluded domain, or below one.
 func (p Policy) ExcludesName(name string) bool {
 	name = strings.TrimSuffix(name, ".")
 	for _, d := range p.ExcludeDomains {
@@ -52,42 +55,45 @@ const (
 	excludedMost = 16 << 10
 	missedMost   = 16 << 10
 
-	// timesFor is how long a measured time counts. Routes change.
+	// timesFor is the time for which a measured time counts, because routes change.
 	timesFor = time.Hour
 
 	backoffLeast = 5 * time.Second
 	backoffMost  = 5 * time.Minute
 
-	// unservedFor is how long a converter that did not serve a connection to a server is not asked for this server again. That is
-	// as long as RFC 8803 wants after its error 64 (no resources).
+	// unservedFor is the time for which a converter that did not serve a connection to a server is not asked for that
+	// server again. RFC 8803 wants the same after its error 64 (no resources).
 	unservedFor = 30 * time.Second
-	// unreachedFor is how long connections go directly to a server that was reached neither through a converter nor directly.
-	// Programs then get the kernel's own error, and not that of a relay that has accepted the connection before.
+	// unreachedFor is the time for which connections go directly to a server that was reached neither through a
+	// converter nor directly. Programs then get the kernel's own error. From a relay, which accepts a connection first,
+	// they would get a reset.
 	unreachedFor = 10 * time.Second
-	// refusalsMost is the number of different servers after which a converter that refuses them all, one after the other, counts
-	// as failed. It is not one or two: a program may have used up the converter's ports to these.
+	// refusalsMost is the number of different servers in a row after which a converter that refuses them all counts as
+	// failed. It is more than one or two, because a program may have used up the converter's ports to a server.
 	refusalsMost = 4
-	// suspectPause is at least between two questions to a converter whether it works.
+	// suspectPause is the least time between two questions to a converter whether it works.
 	suspectPause = 3 * time.Second
 
-	// A converter that has just worked is trusted, but if it has ended or is frozen, few connections trust it.
+	// trustFor is the time for which a converter that has just worked is trusted (see Trust). trustAnswers is the time
+	// that a converter has to show that it still works once Trust allowed a connection, so that few connections trust
+	// one that has ended or is frozen.
 	trustFor     = 10 * time.Second
 	trustAnswers = 500 * time.Millisecond
 )
 
-// Choice decides for one host. It is made by New, and not for concurrent use.
+// Choice decides for one host. New makes it. It is not safe for concurrent use.
 type Choice struct {
 	policy     Policy
 	servers    *known.Servers
 	excluded   *known.Map[netip.Addr, struct{}]
-	times      *known.Map[way, time.Duration] // measured, from here to the server and back
-	unserved   *known.Map[way, struct{}]      // that led to no connection
+	times      *known.Map[way, time.Duration] // measured round-trip times to the server
+	unserved   *known.Map[way, struct{}]      // ways that led to no connection
 	unreached  *known.Map[netip.AddrPort, struct{}]
 	fast       *known.Map[path, fastPath]
 	converters []*converter
 }
 
-// way leads to a server through a converter.
+// way is the way to a server through a converter.
 type way struct {
 	converter netip.AddrPort
 	server    netip.Addr
@@ -97,11 +103,11 @@ type converter struct {
 	addr      netip.AddrPort
 	rtt       time.Duration // to it; zero: not measured
 	backoff   time.Duration // zero: it works
-	until     time.Time     // it is not used for new connections
-	worked    time.Time     // it connected to a server
+	until     time.Time     // until then it is not used for new connections
+	worked    time.Time     // when it last connected to a server
 	trusted   time.Time     // when Trust allowed it for the first time since then; zero: it has not
-	suspected time.Time     // when Suspect had it asked
-	refused   []netip.Addr  // the latest servers that it refused, since it connected to one; refusalsMost at most
+	suspected time.Time     // when Suspect last let it be asked
+	refused   []netip.Addr  // at most refusalsMost servers that it refused since it last connected to one
 }
 
 // New returns a Choice without converters.
@@ -117,18 +123,18 @@ func New(p Policy) *Choice {
 	}
 }
 
-// SetPolicy changes what the user wants. What was learned remains.
+// SetPolicy changes the user's settings. What was learned remains.
 func (c *Choice) SetPolicy(p Policy) { c.policy = withOwn(p) }
 
-// withOwn returns the policy with what is excluded in any case.
+// withOwn adds to a policy the ports that are always excluded.
 func withOwn(p Policy) Policy {
 	p.ExcludePorts = slices.Concat(NeverPorts, p.ExcludePorts)
 	p.ExcludePrefixes = slices.Concat(NeverNetworks, p.ExcludePrefixes)
 	return p
 }
 
-// SetConverters replaces the known converters. Of several that nothing is known about, the first is preferred.
-// What was learned of those that remain is kept.
+// SetConverters replaces the known converters. If nothing is known about several converters, the first of them is
+// preferred. What was learned about converters that remain is kept.
 func (c *Choice) SetConverters(addrs []netip.AddrPort) {
 	var list []*converter
 	for _, addr := range addrs {
@@ -147,16 +153,16 @@ func (c *Choice) SetConverters(addrs []netip.AddrPort) {
 // ExcludesName reports whether connections to servers of this name go directly.
 func (c *Choice) ExcludesName(name string) bool { return c.policy.ExcludesName(name) }
 
-// ExcludesNames reports whether there are such names.
+// ExcludesNames reports whether any name is excluded.
 func (c *Choice) ExcludesNames() bool { return len(c.policy.ExcludeDomains) > 0 }
 
-// Exclude has connections to an address go directly until a time.
+// Exclude makes connections to an address go directly until a time.
 func (c *Choice) Exclude(addr netip.Addr, until time.Time) {
 	c.excluded.Set(addr.Unmap(), struct{}{}, until)
 }
 
-// Choose returns the converters through which a connection to a server is tried, in this order. None: it goes
-// directly.
+// Choose returns the converters through which a connection to a server is tried, in this order. If there are none, the
+// connection goes directly.
 func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
 	server = unmapped(server)
 	if !c.wanted(server, now) {
@@ -171,8 +177,8 @@ func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
 		if !c.serves(v, server.Addr(), now) {
 			continue
 		}
-		// The time to the converter is a lower bound of the time through it. So a converter that could be better
-		// is tried once for each server, and then its own time counts.
+		// The time to the converter is a lower bound of the time through it to the server. So a converter that could be
+		// better is tried once for each server. After that, the measured time counts.
 		t, measured := c.times.Get(way{v.addr, server.Addr()}, now)
 		if !measured {
 			t = v.rtt
@@ -187,7 +193,7 @@ func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
 	return order
 }
 
-// serves reports whether a converter is asked for a server.
+// serves reports whether a converter may be asked for a server.
 func (c *Choice) serves(v *converter, server netip.Addr, now time.Time) bool {
 	_, unserved := c.unserved.Get(way{v.addr, server}, now)
 	return !unserved && !now.Before(v.until)
@@ -198,8 +204,8 @@ func (c *Choice) IsPlain(server netip.AddrPort, now time.Time) bool {
 	return c.servers.Support(unmapped(server), now) == known.Plain
 }
 
-// Source returns the address from which a direct connection for a host of the LAN is made; the zero Addr: one of this
-// host's. Through a converter the host's own would be of no use: the server sees the converter's.
+// Source returns the address from which a direct connection for a host of the LAN is made. The zero Addr stands for an
+// address of this host. It is not needed with a converter, because the server sees the converter's address.
 func (c *Choice) Source(host netip.Addr) netip.Addr {
 	if !c.policy.KeepIPv6 || !host.Is6() || host.Is4In6() || isIn(NeverNetworks, host) {
 		return netip.Addr{}
@@ -222,7 +228,7 @@ func (c *Choice) wanted(server netip.AddrPort, now time.Time) bool {
 	return false
 }
 
-// isExcluded reports whether a connection goes directly, whatever is known of its server.
+// isExcluded reports whether a connection goes directly, even if its server speaks no MPTCP.
 func (c *Choice) isExcluded(server netip.AddrPort, now time.Time) bool {
 	addr := server.Addr()
 	if _, unreached := c.unreached.Get(server, now); unreached {
@@ -235,13 +241,13 @@ func (c *Choice) isExcluded(server netip.AddrPort, now time.Time) bool {
 		isIn(c.policy.ExcludePrefixes, addr)
 }
 
-// Table holds the decisions of Choose for all servers, for a caller that cannot ask for each connection.
+// Table holds what Choose decides for all servers. It is for callers that cannot ask about each connection.
 type Table struct {
 	// Others is set if connections to servers outside of Servers go through a converter. For those in Servers the
 	// opposite holds.
 	Others  bool
 	Servers map[netip.AddrPort]struct{}
-	// Connections to these go directly in any case.
+	// Connections to these networks and ports always go directly.
 	Networks map[netip.Prefix]struct{}
 	Ports    map[uint16]struct{}
 }
@@ -272,7 +278,7 @@ func (c *Choice) Table(now time.Time) Table {
 	for server := range c.unreached.All(now) {
 		t.Servers[server] = struct{}{}
 	}
-	var unserved []netip.Addr // by one converter at least
+	var unserved []netip.Addr // by at least one converter
 	for w := range c.unserved.All(now) {
 		unserved = append(unserved, w.server)
 	}
@@ -296,7 +302,7 @@ func (c *Choice) Table(now time.Time) Table {
 	return t
 }
 
-// alone is the network of one address.
+// alone returns the network that consists of one address.
 func alone(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	return netip.PrefixFrom(addr, addr.BitLen())
@@ -304,8 +310,8 @@ func alone(addr netip.Addr) netip.Prefix {
 
 // Connections to these are never converted, whatever the policy.
 var (
-	// NeverNetworks have the addresses that belong to this host, to its own link, or to no single host. Private networks are for
-	// the user.
+	// NeverNetworks have the addresses that belong to this host, to its own link, or to no single host. Private
+	// networks are not among them: the user decides about these.
 	NeverNetworks = []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::/127"),
 		netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"),
@@ -315,7 +321,7 @@ var (
 	NeverPorts = []uint16{0}
 )
 
-// isIn reports whether one of the networks has an address.
+// isIn reports whether an address is in one of the networks.
 func isIn(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a.WithZone("")) })
 }
@@ -338,9 +344,9 @@ func (c *Choice) Learned(server netip.AddrPort, mptcp bool, now time.Time) {
 	c.servers.Learn(unmapped(server), mptcp, now)
 }
 
-// Failed notes that a converter did not do its part. It is left alone for five seconds, and for twice as long each
-// further time, up to five minutes, and for at least as long as it wants. Connections that failed while it is left
-// alone had begun before, and count once.
+// Failed notes that a converter did not work. It is not used for five seconds. Each further time doubles that, up to
+// five minutes. wants is the least time that the converter asked for. Failures while it is not used are ignored,
+// because these connections began before.
 func (c *Choice) Failed(addr netip.AddrPort, wants time.Duration, now time.Time) {
 	v := c.find(addr)
 	if v == nil || now.Before(v.until) {
@@ -357,17 +363,18 @@ func (c *Choice) Unreached(server netip.AddrPort, now time.Time) {
 	c.unreached.Set(unmapped(server), struct{}{}, now.Add(unreachedFor))
 }
 
-// Unserved notes that a converter was reached, but did not serve a connection to a server: it did not answer in time, or refused.
-// It is not asked for this server for a while. The server may be filtered away, or its connections may have used up the
-// converter's ports, so others still are reached through the converter: see Suspect.
+// Unserved notes that a converter was reached, but did not serve a connection to a server: it did not answer in time,
+// or refused. It is not asked for this server for a while. Other servers are still reached through it, because the
+// reason may concern this server only: a firewall, or ports that its connections have used up. Suspect finds out more.
 func (c *Choice) Unserved(addr, server netip.AddrPort, now time.Time) {
 	if v := c.find(addr); v != nil && !now.Before(v.until) {
 		c.unserved.Set(way{addr, unmapped(server).Addr()}, struct{}{}, now.Add(unservedFor))
 	}
 }
 
-// Refused notes that a converter was reached and refused to connect to a server. It is not asked for this server for a while, as
-// after Unserved. One that refuses several servers, and connects to none in between, failed, even if it answers questions.
+// Refused notes that a converter was reached and refused to connect to a server. It is not asked for this server for a
+// while, as after Unserved. If it refuses refusalsMost servers and connects to none in between, it has failed, even if
+// it answers questions.
 func (c *Choice) Refused(addr, server netip.AddrPort, now time.Time) {
 	c.Unserved(addr, server, now)
 	v, refused := c.find(addr), unmapped(server).Addr()
@@ -382,13 +389,13 @@ func (c *Choice) Refused(addr, server netip.AddrPort, now time.Time) {
 	c.Failed(addr, 0, now)
 }
 
-// Aside describes a converter that is left alone.
+// Aside describes a converter that is not used for a while.
 type Aside struct {
 	Until   time.Time `json:"until"`
-	Refuses bool      `json:"refuses"` // it refused to connect to one server after the other; else it failed otherwise
+	Refuses bool      `json:"refuses"` // it refused to connect to several servers in a row; false: it failed in another way
 }
 
-// Aside returns the converters that are left alone now.
+// Aside returns the converters that are not used now.
 func (c *Choice) Aside(now time.Time) map[netip.AddrPort]Aside {
 	aside := make(map[netip.AddrPort]Aside)
 	for _, v := range c.converters {
@@ -399,8 +406,8 @@ func (c *Choice) Aside(now time.Time) map[netip.AddrPort]Aside {
 	return aside
 }
 
-// Suspect reports whether a converter that did not serve somebody should be asked now whether it works itself. If so,
-// Checked is called with the answer.
+// Suspect reports whether a converter that did not serve a connection should be asked now whether it works. If so, the
+// caller asks it and passes the answer to Checked.
 func (c *Choice) Suspect(addr netip.AddrPort, now time.Time) bool {
 	v := c.find(addr)
 	if v == nil || now.Before(v.until) || !v.suspected.IsZero() && now.Sub(v.suspected) < suspectPause {
@@ -410,15 +417,16 @@ func (c *Choice) Suspect(addr netip.AddrPort, now time.Time) bool {
 	return true
 }
 
-// Checked notes whether a suspected converter works. If not, it failed, unless it has connected to a server meanwhile.
+// Checked notes whether a suspected converter works. If it does not, it has failed, unless it connected to a server
+// meanwhile.
 func (c *Choice) Checked(addr netip.AddrPort, works bool, wants time.Duration, now time.Time) {
 	if v := c.find(addr); v != nil && !works && !v.worked.After(v.suspected) {
 		c.Failed(addr, wants, now)
 	}
 }
 
-// Carried notes that a converter has connected to a server: rtt is the time to the converter and back, total the
-// time to the server and back; zero: not measured.
+// Carried notes that a converter has connected to a server. rtt is the round-trip time to the converter, and total that
+// to the server; zero: not measured.
 func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, now time.Time) {
 	v := c.find(addr)
 	if v == nil {
@@ -431,9 +439,9 @@ func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, 
 	}
 }
 
-// Trust reports whether a connection may send data through a converter before this has answered. If the converter
-// then fails, the connection ends, as nobody knows whether the server has got the data. So the converter must have worked
-// a moment ago, and those that trusted it must not wait.
+// Trust reports whether a connection may send data through a converter before the converter has answered. If the
+// converter then fails, the connection must end, because nobody knows whether the server got the data. So the converter
+// must have worked a moment ago, and earlier connections that trusted it must not be waiting.
 func (c *Choice) Trust(addr netip.AddrPort, now time.Time) bool {
 	v := c.find(addr)
 	if v == nil || v.worked.IsZero() || now.Sub(v.worked) >= trustFor ||

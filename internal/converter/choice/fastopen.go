@@ -5,23 +5,24 @@ import (
 	"time"
 )
 
-// A message in the SYN (TCP Fast Open) does not pass every path, and where it does not, the connection costs a second and
-// a second attempt. So each path, from an address of this host to a converter, is tried by one connection at a time, used
-// once that has worked, and left alone for long after a failure.
+// Some paths do not let a message in the SYN (TCP Fast Open) pass. There, a connection with such a message takes a
+// second longer, and another attempt. So each path from an address of this host to a converter is first tried by one
+// connection at a time. Others use it once that has worked. After a failure it is not used for a long time.
 
 const (
 	fastPathsMost = 1024
-	// A path is remembered for fastPathsFor after its last connection. If it is left alone, this time begins when that ends.
+	// fastPathsFor is the time for which a path is remembered after its last connection, or after it may be tried
+	// again.
 	fastPathsFor = 48 * time.Hour
 
-	// trialFor bounds a trial that nobody reports the end of.
+	// trialFor is the time after which a trial counts as over, even if nobody reported its end.
 	trialFor = 10 * time.Second
 
 	fastBackoffLeast = time.Hour
 	fastBackoffMost  = 24 * time.Hour
 )
 
-// FastOpen describes how a connection went that was to have its message in the SYN.
+// FastOpen is the outcome of a connection that was to have its message in the SYN.
 type FastOpen int
 
 const (
@@ -29,14 +30,15 @@ const (
 	FastOpenUnknown FastOpen = iota
 	// FastOpenWorked means that the SYN's data was acknowledged, and the message was answered.
 	FastOpenWorked
-	// FastOpenSilent means that the SYN had data and nothing came, or nothing after that was acknowledged. The server or the
-	// converter may be the cause, or something that lost track of the connection, or drops all of it.
+	// FastOpenSilent means that the SYN had data, and that nothing came or nothing further was acknowledged. The cause
+	// may be the server, the converter, or something on the path that lost track of the connection or drops all its
+	// packets.
 	FastOpenSilent
 	// FastOpenFailed means that the SYN was lost or its data not acknowledged, or that the connection fell back to TCP.
 	FastOpenFailed
 )
 
-// path leads to a converter from an address of this host.
+// path is a path from an address of this host to a converter.
 type path struct {
 	from      netip.Addr
 	converter netip.AddrPort
@@ -44,9 +46,9 @@ type path struct {
 
 type fastPath struct {
 	proven  bool
-	trial   time.Time     // no other connection tries before
-	backoff time.Duration // the last one; zero: there was none since it worked
-	until   time.Time     // it is left alone
+	trial   time.Time     // until then no other connection tries it
+	backoff time.Duration // after the last failure; zero: none since it last worked
+	until   time.Time     // until then it is not used
 }
 
 // WantsFastOpen reports whether messages are sent in SYNs where that works.
@@ -63,8 +65,8 @@ func (c *Choice) MayFastOpen(from netip.Addr, converter, server netip.AddrPort, 
 	return (measured || len(c.converters) == 1) && !now.Before(p.until) && (p.proven || !now.Before(p.trial))
 }
 
-// TryFastOpen is like MayFastOpen, for a connection that is made now and whose end FastOpened is told. As long as nothing
-// is known of the path, other connections do without.
+// TryFastOpen is like MayFastOpen, for a connection that is made now. The caller must report its outcome to FastOpened.
+// While the path is being tried, other connections do not use it.
 func (c *Choice) TryFastOpen(from netip.Addr, converter, server netip.AddrPort, now time.Time) bool {
 	if !c.MayFastOpen(from, converter, server, now) {
 		return false
@@ -76,9 +78,9 @@ func (c *Choice) TryFastOpen(from netip.Addr, converter, server netip.AddrPort, 
 	return true
 }
 
-// FastOpened notes how a connection went for which TryFastOpen or MayFastOpen was true. After a failure, the path is left
-// alone for an hour, and for twice as long each further time, up to a day. Connections that failed while it is left alone
-// had begun before, and count once.
+// FastOpened notes the outcome of a connection for which TryFastOpen or MayFastOpen was true. After a failure, the path
+// is not used for an hour. Each further failure doubles that, up to a day. Failures while it is not used are ignored,
+// because these connections began before.
 func (c *Choice) FastOpened(from netip.Addr, converter netip.AddrPort, how FastOpen, now time.Time) {
 	p := c.fastPath(from, converter, now)
 	if now.Before(p.until) || c.find(converter) == nil {
@@ -90,7 +92,7 @@ func (c *Choice) FastOpened(from netip.Addr, converter netip.AddrPort, how FastO
 	case how == FastOpenWorked:
 		p = fastPath{proven: true}
 	case how == FastOpenSilent && p.proven:
-		p.proven = false // the next one tries again
+		p.proven = false // the next connection tries the path again
 	default:
 		p.proven = false
 		p.backoff = min(max(2*p.backoff, fastBackoffLeast), fastBackoffMost)

@@ -13,50 +13,50 @@ import (
 )
 
 const (
-	// converterTimeout is how long a converter may take to connect to the server, with its own connection.
+	// converterTimeout bounds the time for connecting to a converter and for the converter's connecting to the server.
 	converterTimeout = 2 * time.Second
-	// earlyTimeout replaces converterTimeout once the program's first bytes were sent along. No other way can be tried
-	// then.
+	// earlyTimeout replaces converterTimeout if the program's first bytes were sent with the message. No other way can
+	// be tried then.
 	earlyTimeout = 30 * time.Second
-	// addressTimeout is how long a server may take that has more addresses to try.
+	// addressTimeout bounds connecting to a server directly if it has more addresses to try.
 	addressTimeout = 3 * time.Second
 )
 
-// attempt connects to one of a server's addresses: to each through the converters that choice names, and at last
-// directly. One goroutine at a time uses it.
+// attempt connects to one of a server's addresses. It tries each address first through the converters that choice
+// names, then directly. One goroutine at a time uses it.
 type attempt struct {
 	client  *Client
 	direct  bool             // no converter is wanted for this server
 	plain   bool             // the server is dialled by TCP
 	asked   bool             // a converter was asked for the first of servers
 	reached bool             // it ended with a connection
-	source  netip.Addr       // of direct connections; zero: one of this host's
-	servers []netip.AddrPort // the first is being tried
-	ways    []netip.AddrPort // converters that are left to try for it
+	source  netip.Addr       // of direct connections; zero: an address of this host
+	servers []netip.AddrPort // the addresses that are left; the first is being tried
+	ways    []netip.AddrPort // converters that are left to try for that address
 	via     netip.AddrPort   // the converter that is being tried; zero: directly
 	fast    bool             // the message may be in the SYN
-	from    netip.Addr       // with fast: the address of this host from which it comes
-	answer  rfc8803.Answer   // by the converter
+	from    netip.Addr       // with fast: the address of this host from which the message comes
+	answer  rfc8803.Answer   // of the converter
 	given   bool             // the converter has given a cookie
 	silent  netip.AddrPort   // a converter that did not answer in time; zero: none
-	said    []byte           // by the program, as far as its server name is not known
+	said    []byte           // by the program, while its server's name is not known
 }
 
-// begin returns the first way to a server that has at least one address.
+// begin returns the first way to a server. At least one address must be given.
 func (c *Client) begin(servers ...netip.AddrPort) (*attempt, *engine.Dial) {
 	a := &attempt{client: c, servers: servers}
 	first := a.address()
 	return a, first
 }
 
-// beginDirectly is like begin, and uses no converter.
+// beginDirectly is like begin, but uses no converter.
 func (c *Client) beginDirectly(servers ...netip.AddrPort) (*attempt, *engine.Dial) {
 	a := &attempt{client: c, direct: true, servers: servers}
 	first := a.address()
 	return a, first
 }
 
-// beginFor is like begin, for a host of the LAN, whose own address the server may see.
+// beginFor is like begin, for a host of the LAN. The server may see that host's own address (choice.Source).
 func (c *Client) beginFor(host netip.Addr, server netip.AddrPort) (*attempt, *engine.Dial) {
 	a := &attempt{client: c, servers: []netip.AddrPort{server}}
 	c.Update(func(choice *choice.Choice) { a.source = choice.Source(host) })
@@ -83,8 +83,8 @@ func (a *attempt) way() *engine.Dial {
 		}
 	}
 	a.via = netip.AddrPort{}
-	// A server that is known to speak no MPTCP is not asked again for a while: Linux may lose data of connections that
-	// became plain TCP.
+	// A server that is known to speak no MPTCP is dialled by TCP for a while, because Linux may lose data of
+	// connections that fell back to TCP.
 	a.plain = a.client.IsPlain(a.servers[0])
 	d := &engine.Dial{
 		To: a.servers[0], From: netip.AddrPortFrom(a.source, 0), MPTCP: !a.plain, NoFallback: known.TakesSeveral(a.servers[0]),
@@ -121,7 +121,7 @@ func (a *attempt) convert(cookie []byte) *engine.Dial {
 	return d
 }
 
-// dialled takes in how the way ended. It returns the next one, or how the attempt has ended.
+// dialled takes the result of the way that was tried. It returns the next way, or the result of the attempt.
 func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Errno) {
 	now := time.Now()
 	if !a.via.IsValid() {
@@ -136,7 +136,7 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 	}
 	if r.Early && a.answer.Error == nil {
 		// The converter may have passed the program's bytes on, and the server must not get them twice.
-		if r.Errno != syscall.ETIMEDOUT { // of which the server may be the cause
+		if r.Errno != syscall.ETIMEDOUT { // the server may be the cause of a timeout
 			a.client.Update(func(c *choice.Choice) { c.Failed(a.via, 0, now) })
 		}
 		return nil, r.Errno
@@ -148,7 +148,8 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 	case !r.Connected:
 		a.client.Update(func(c *choice.Choice) { c.Failed(a.via, 0, now) })
 	case r.Errno == syscall.ETIMEDOUT:
-		// The server may be slow, or the converter frozen. If the server does not answer directly either, it is slow.
+		// Either the server is slow or the converter is frozen. If the server does not answer directly either, the
+		// server is slow.
 		a.silent, a.ways = a.via, nil
 	default:
 		a.client.Refused(a.via, a.servers[0])
@@ -163,8 +164,8 @@ func (a *attempt) refused(e *rfc8803.Error, now time.Time) *engine.Dial {
 		a.client.Update(func(c *choice.Choice) { c.Failed(a.via, e.Wait(), now) })
 	}
 	if e.ConcernsServer() {
-		// The converter's rules may forbid the server, or its network may not reach it. What the server
-		// itself says comes by the direct path.
+		// The converter's rules may forbid the server, or its network may not reach it. A direct connection shows the
+		// server's own answer.
 		a.ways = nil
 		return a.way()
 	}
@@ -187,7 +188,7 @@ func (a *attempt) takeCookie(e *rfc8803.Error, now time.Time) *engine.Dial {
 	return a.convert(e.Value)
 }
 
-// carried remembers what a converter has told.
+// carried remembers what a converter's answer has shown.
 func (a *attempt) carried(c *choice.Choice, r engine.Result, now time.Time) {
 	total := r.Answer
 	if r.FastOpen == engine.FastOpenAcked {
@@ -226,8 +227,9 @@ func (a *attempt) missed(now time.Time) {
 	}
 }
 
-// ended is called when nobody waits for the connection any more. A program that gives up while neither a converter nor the
-// server has answered may have had its own limit for connecting, which ended with the relay's answer.
+// ended is called when nobody waits for the connection any more. If the program gave up while neither the converter nor
+// the server had answered, that counts as if the server were not reached: the program's own limit for connecting may
+// have ended before the relay's.
 func (a *attempt) ended() {
 	if !a.reached && len(a.servers) > 0 && a.silent.IsValid() && !a.via.IsValid() {
 		a.missed(time.Now())

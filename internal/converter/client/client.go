@@ -25,33 +25,33 @@ import (
 // Config are a client's settings.
 type Config struct {
 	Policy choice.Policy
-	// Cookie returns the cookie to send to a converter; nil: the one that the converter gave, if any. Several
-	// goroutines call it.
+	// Cookie returns the cookie to send to a converter. If it returns nil, the client sends the one that the converter
+	// gave, if any. Several goroutines call it.
 	Cookie func(converter netip.AddrPort) []byte
-	// Way returns how a converter is called; ok is false if it must not be called now. nil: as any server. Several
-	// goroutines call it.
+	// Way returns the settings for calling a converter. ok is false if it must not be called now. If Way is nil,
+	// converters are called like any server. Several goroutines call it.
 	Way func(converter netip.AddrPort) (way Way, ok bool)
-	// Mark is that of the client's own sockets (SO_MARK), so that rules which redirect connections can leave them
+	// Mark is the mark (SO_MARK) of the client's own sockets, so that rules which redirect connections can leave them
 	// alone; 0: none.
 	Mark uint32
-	// Resolve returns the addresses of a name; nil: as the host's programs resolve it.
+	// Resolve returns the addresses of a name; nil: names are resolved as the host's programs do.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Excluded, if set, is called after an address was excluded because a client asked there for an excluded name. It
 	// must not block.
 	Excluded func()
 }
 
-// Way has the settings of sockets that call a converter.
+// Way holds the settings of sockets that call a converter.
 type Way struct {
 	Local netip.Addr // the address to call from; zero: any
-	Mark  uint32     // of the sockets; 0: that of others
+	Mark  uint32     // of the sockets; 0: that of the client's other sockets
 }
 
-// Client has what the fronts share. It is made by New.
+// Client holds what the fronts share. New makes it.
 type Client struct {
 	config    Config
-	resolving chan struct{} // one for each name that is being resolved
-	// ask finds out whether a converter works, and for how long it wants to be left alone if not.
+	resolving chan struct{} // has an element for each name that is being resolved
+	// ask finds out whether a converter works. If it does not, wait is the time for which it wants to be left alone.
 	ask func(converter netip.AddrPort) (works bool, wait time.Duration)
 
 	mu     sync.Mutex
@@ -90,15 +90,15 @@ func New(c Config) *Client {
 	return made
 }
 
-// Update changes what decides about new connections: policy, converters, exclusions. Any goroutine may call it.
-// change must not keep its argument.
+// Update lets change read or change the Choice, which decides about new connections. Any goroutine may call it. change
+// must not keep its argument.
 func (c *Client) Update(change func(*choice.Choice)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(c.choice)
 }
 
-// Choose returns the converters to try for a server, in this order. None: it is reached directly.
+// Choose returns the converters to try for a server, in this order. If there are none, the server is reached directly.
 func (c *Client) Choose(server netip.AddrPort) (converters []netip.AddrPort) {
 	c.Update(func(choice *choice.Choice) { converters = choice.Choose(server, time.Now()) })
 	return converters
@@ -110,13 +110,13 @@ func (c *Client) IsPlain(server netip.AddrPort) (is bool) {
 	return is
 }
 
-// Table returns what Choose would answer for any server now.
+// Table returns what Choose would return for all servers now.
 func (c *Client) Table() (t choice.Table) {
 	c.Update(func(choice *choice.Choice) { t = choice.Table(time.Now()) })
 	return t
 }
 
-// Aside returns the converters that are left alone now.
+// Aside returns the converters that are not used now.
 func (c *Client) Aside() (aside map[netip.AddrPort]choice.Aside) {
 	c.Update(func(choice *choice.Choice) { aside = choice.Aside(time.Now()) })
 	return aside
@@ -128,7 +128,7 @@ func (c *Client) ExcludesName(host string) (is bool) {
 	return is
 }
 
-// excludesNames reports whether connections to servers of any name go directly.
+// excludesNames reports whether any name is excluded.
 func (c *Client) excludesNames() (does bool) {
 	c.Update(func(choice *choice.Choice) { does = choice.ExcludesNames() })
 	return does

@@ -49,7 +49,7 @@ func (o *tunnel) Read(b []byte) engine.Step {
 	return o.connect(end, host, uint16(port))
 }
 
-// refusal ends the connection with an answer in words.
+// refusal ends the connection with an HTTP error whose body is text.
 func refusal(status int, text string) engine.Step {
 	return engine.Step{Reply: httpAnswer(status, text), Close: true}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/engine"
 )
 
-// tryFastOpen reports whether the connection to a converter that is made now has its message in the SYN, and from which
-// address. If so, fastOpened must be told how that went.
+// tryFastOpen reports whether the connection to a converter that is made now has its message in the SYN. It sets the
+// address from which the connection comes. If it reports true, fastOpened must be called with the result.
 func (a *attempt) tryFastOpen() bool {
 	a.from = a.client.fastSource(a.via)
 	tries := false
@@ -22,7 +22,7 @@ func (a *attempt) tryFastOpen() bool {
 	return tries
 }
 
-// fastOpened notes how a connection with FastOpen went.
+// fastOpened notes the result of a connection with FastOpen.
 func (a *attempt) fastOpened(r engine.Result, now time.Time) {
 	how := choice.FastOpenUnknown
 	switch {
@@ -45,15 +45,15 @@ func (c *Client) MayFastOpen(converter, server netip.AddrPort) (may bool) {
 	return may
 }
 
-// FastOpened notes how a connection went for which MayFastOpen was true.
+// FastOpened notes the outcome of a connection for which MayFastOpen was true.
 func (c *Client) FastOpened(converter netip.AddrPort, how choice.FastOpen) {
 	if from := c.fastSource(converter); from.IsValid() {
 		c.Update(func(c *choice.Choice) { c.FastOpened(from, converter, how, time.Now()) })
 	}
 }
 
-// fastSource returns the address from which this host's connections to a converter come. It is zero if no messages are
-// wanted in SYNs, or no route leads there.
+// fastSource returns the address from which this host's connections to a converter come. It returns the zero Addr if
+// messages are not to go in SYNs, or if no route leads to the converter.
 func (c *Client) fastSource(converter netip.AddrPort) netip.Addr {
 	wanted := false
 	c.Update(func(c *choice.Choice) { wanted = c.WantsFastOpen() })
@@ -70,7 +70,8 @@ func (c *Client) fastSource(converter netip.AddrPort) netip.Addr {
 	return sourceTo(converter, cmp.Or(way.Mark, c.config.Mark))
 }
 
-// sourceTo asks the kernel's routes from which address connections to another come. It sends nothing.
+// sourceTo returns the address from which connections to another come, according to the kernel's routes. It sends
+// nothing.
 func sourceTo(to netip.AddrPort, mark uint32) netip.Addr {
 	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 	if addr := to.Addr().Unmap(); addr.Is4() {

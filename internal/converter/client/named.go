@@ -13,12 +13,12 @@ import (
 // named is a connection whose program names the server.
 type named struct {
 	client  *Client
-	peer    netip.Addr // where the program is
+	peer    netip.Addr // the program's address
 	attempt *attempt
-	reply   func(syscall.Errno) []byte // tells the program how connecting ended
+	reply   func(syscall.Errno) []byte // returns what tells the program how connecting ended
 }
 
-// connect goes on with connecting to a host, after used bytes.
+// connect returns the Step that connects to a host. used is the length of the program's request.
 func (n *named) connect(used int, host string, port uint16) engine.Step {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return n.dial(used, n.client.begin, []netip.Addr{addr.Unmap()}, port)
@@ -51,7 +51,8 @@ func (n *named) resolve(host string, port uint16) engine.Step {
 	return n.dial(0, begin, addrs, port)
 }
 
-// dial connects to those of a server's addresses that the program may reach, after used bytes.
+// dial returns the Step that connects to the server's addresses that the program may reach. used is the length of the
+// program's request.
 func (n *named) dial(used int, begin func(...netip.AddrPort) (*attempt, *engine.Dial), addrs []netip.Addr, port uint16) engine.Step {
 	if !n.peer.IsLoopback() {
 		addrs = forOthers(n.peer, addrs, ownAddrs())
@@ -62,9 +63,9 @@ func (n *named) dial(used int, begin func(...netip.AddrPort) (*attempt, *engine.
 	return engine.Step{Used: used, Dial: n.begin(begin, addrs, port)}
 }
 
-// forOthers returns the addresses that a program may reach through the proxy. One on another host, for which the proxy listens
-// in the LAN, reaches neither this host nor its link: what listens on the loopback interface or behind a firewall is not for
-// it. own are this host's addresses.
+// forOthers returns the addresses that a program may reach through the proxy. own are this host's addresses. A program
+// on another host, for which the proxy listens in the LAN, may reach neither this host nor its link, because it must
+// not reach services on the loopback interface or behind a firewall.
 func forOthers(peer netip.Addr, addrs, own []netip.Addr) []netip.Addr {
 	if slices.Contains(own, plain(peer)) {
 		return addrs
@@ -75,7 +76,7 @@ func forOthers(peer netip.Addr, addrs, own []netip.Addr) []netip.Addr {
 	})
 }
 
-// ownAddrs returns the addresses of this host, as far as they can be learned.
+// ownAddrs returns the addresses of this host, or none if they cannot be read.
 func ownAddrs() (own []netip.Addr) {
 	list, _ := net.InterfaceAddrs()
 	for _, a := range list {
@@ -86,7 +87,7 @@ func ownAddrs() (own []netip.Addr) {
 	return own
 }
 
-// plain returns an address as it is compared.
+// plain returns an address in the form in which addresses are compared.
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // begin returns the first way to the addresses.

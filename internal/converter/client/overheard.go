@@ -7,11 +7,12 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/names"
 )
 
-// After a client has asked an address for an excluded name, connections to that address go directly for excludedFor.
+// excludedFor is the time for which connections to an address go directly after a client asked there for an excluded
+// name.
 const excludedFor = time.Hour
 
 // overhear looks for an excluded name in the TLS ClientHello with which a connection begins. If there is one, the next
-// connections to the server's address go directly. It implements engine.Hearer for those who have an attempt.
+// connections to the server's address go directly. It implements engine.Hearer for openings with an attempt.
 func (a *attempt) overhear(b []byte) (more bool) {
 	if a.direct || !a.client.excludesNames() {
 		return false

@@ -16,7 +16,7 @@ func (f proxyFront) Open(a engine.Accepted) (engine.Opening, error) {
 type proxy struct {
 	client         *Client
 	accepted       engine.Accepted
-	engine.Opening // nil: nothing has come yet
+	engine.Opening // nil until the first byte has come
 }
 
 // Read implements engine.Opening.
@@ -33,7 +33,7 @@ func (o *proxy) Read(b []byte) engine.Step {
 			front = o.client.CONNECT()
 		case first == socks4:
 			return engine.Step{Reply: socks4Refusal, Close: true}
-		default: // as of a program that speaks TLS to its proxy
+		default: // such as that of a program that speaks TLS to its proxy
 			return engine.Step{Close: true}
 		}
 		opening, err := front.Open(o.accepted)

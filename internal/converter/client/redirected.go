@@ -7,9 +7,8 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/engine"
 )
 
-// Redirected returns a front for connections that were redirected to it. take returns the server of a connection by the
-// address that it comes from, and false if nobody has said which it is; such a connection is refused. Several
-// goroutines call it.
+// Redirected returns a front for connections that were redirected to it. take returns the server of the connection that
+// comes from an address. If it returns false, the connection is refused. Several goroutines call it.
 func (c *Client) Redirected(take func(from netip.AddrPort) (server netip.AddrPort, ok bool)) engine.Front {
 	return redirecting{c, take}
 }

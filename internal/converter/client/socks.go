@@ -82,7 +82,7 @@ func (o *socks) greet(b []byte) engine.Step {
 	return engine.Step{Used: 2 + len(methods), Reply: []byte{socksVersion, socksNoAuthentication}}
 }
 
-// request reads which server the program wants (section 4).
+// request reads the server that the program wants (section 4).
 func (o *socks) request(b []byte) engine.Step {
 	const header, port = 4, 2
 	switch {
@@ -115,7 +115,7 @@ func (o *socks) request(b []byte) engine.Step {
 	return o.connect(end+port, host, binary.BigEndian.Uint16(b[end:]))
 }
 
-// socks4Refusal is the answer to programs that speak SOCKS4, which has no place for names and IPv6.
+// socks4Refusal is the answer to programs that speak SOCKS4, which knows neither names nor IPv6.
 var socks4Refusal = []byte{0, 91, 0, 0, 0, 0, 0, 0}
 
 // socksReply returns the reply for an errno (section 6).
@@ -136,5 +136,5 @@ func socksReply(errno syscall.Errno) []byte {
 	return socksAnswer(code)
 }
 
-// socksAnswer returns a reply without the address that the server sees, which programs do not need.
+// socksAnswer returns a reply without the address of the connection to the server, which programs do not need.
 func socksAnswer(code byte) []byte { return []byte{socksVersion, code, 0, socksIPv4, 0, 0, 0, 0, 0, 0} }

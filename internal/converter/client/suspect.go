@@ -14,21 +14,23 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
-// Unserved notes that a converter did not answer in time for a server, and finds out whether it works itself. Until it is known
-// that it does not, all other servers are reached through it: a program that connects to servers which are filtered away must not
-// take it from other programs. Unserved returns at once. Any goroutine may call it.
+// Unserved notes that a converter did not answer in time for a server, and finds out in the background whether the
+// converter works. Until the answer is no, other servers are reached through it: a program that connects to servers
+// behind firewalls must not keep other programs from using it. Any goroutine may call it.
 func (c *Client) Unserved(converter, server netip.AddrPort) {
 	c.Update(func(choice *choice.Choice) { choice.Unserved(converter, server, time.Now()) })
 	c.Suspect(converter)
 }
 
-// Refused is like Unserved, for a converter that refused to connect to a server. A program may have used up its ports to that.
+// Refused is like Unserved, for a converter that refused to connect to a server. A program may have used up the
+// converter's ports to that server.
 func (c *Client) Refused(converter, server netip.AddrPort) {
 	c.Update(func(choice *choice.Choice) { choice.Refused(converter, server, time.Now()) })
 	c.Suspect(converter)
 }
 
-// Suspect finds out whether a converter works that did not serve somebody. It returns at once. Any goroutine may call it.
+// Suspect finds out in the background whether a converter that did not serve a connection works. Any goroutine may call
+// it.
 func (c *Client) Suspect(converter netip.AddrPort) {
 	ask := false
 	c.Update(func(choice *choice.Choice) { ask = choice.Suspect(converter, time.Now()) })
@@ -41,12 +43,12 @@ func (c *Client) Suspect(converter netip.AddrPort) {
 	}()
 }
 
-// askWhetherItWorks asks a converter what it supports (the Info TLV). That concerns no server, so it answers at once. It works
-// if it answers, unless it serves nobody here.
+// askWhetherItWorks asks a converter for the options that it supports (the Info TLV). The answer needs no server, so it
+// comes at once. The converter works if it answers, unless it says that it does not serve this host.
 func (c *Client) askWhetherItWorks(converter netip.AddrPort) (works bool, wait time.Duration) {
 	way, ok := c.config.Way(converter)
 	if !ok {
-		return true, 0 // it is not used now, and nobody knows
+		return true, 0 // it must not be called now, so nothing is known
 	}
 	question, err := rfc8803.Message{Info: true, Cookie: c.cookie(converter)}.Append(nil)
 	if err != nil {
@@ -60,7 +62,7 @@ func (c *Client) askWhetherItWorks(converter netip.AddrPort) (works bool, wait t
 	}
 	defer conn.Close()
 	if until, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(until) // an error shows when it is written
+		_ = conn.SetDeadline(until) // an error also shows in the Write
 	}
 	if _, err := conn.Write(question); err != nil {
 		return false, 0
@@ -83,7 +85,7 @@ func (c *Client) askWhetherItWorks(converter netip.AddrPort) (works bool, wait t
 	return false, 0
 }
 
-// dialer calls from an address, if that is valid, by MPTCP sockets with a mark.
+// dialer returns a dialer for MPTCP sockets with a mark. They call from an address if that is valid.
 func dialer(from netip.Addr, mark uint32) *net.Dialer {
 	d := &net.Dialer{}
 	d.SetMultipathTCP(true)

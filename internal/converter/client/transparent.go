@@ -7,9 +7,9 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/engine"
 )
 
-// Transparent returns a front for connections that TPROXY takes: the address they called is the server's. port is
-// that of the listener. Connections to this port are refused, because one that nobody redirected would lead back
-// to the listener.
+// Transparent returns a front for connections that TPROXY takes: they called the server's address. port is the
+// listener's port. Connections to this port are refused, because one that nobody redirected would lead back to the
+// listener.
 func (c *Client) Transparent(port uint16) engine.Front { return transparent{c, port} }
 
 type transparent struct {
@@ -29,14 +29,14 @@ func (f transparent) Open(a engine.Accepted) (engine.Opening, error) {
 	return open(f.client, a.Peer.Addr(), server), nil
 }
 
-// redirected is a connection whose server is known from the start. Its program has been told that the connection
-// is up, so that it learns of failures by a reset.
+// redirected is a connection whose server is known from the start. Its program sees the connection as up already, so it
+// learns of failures by a reset.
 type redirected struct {
 	attempt *attempt
 	first   *engine.Dial
 }
 
-// open returns the state of a connection by a host of the LAN; zero: by this host.
+// open returns the state of a connection to a server. host is the host of the LAN that called; zero: this host.
 func open(c *Client, host netip.Addr, server netip.AddrPort) *redirected {
 	a, first := c.beginFor(host, server)
 	return &redirected{a, first}

@@ -9,18 +9,18 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/capture"
 )
 
-// captured are the programs whose connections the kernel leads to the relay.
+// captured holds what makes the kernel lead programs' connections to the relay.
 type captured struct {
-	// by has a Capture for each cgroup that a State has named. They stay until the process ends: on connections that
-	// have been led here, getpeername() needs them.
+	// by has a Capture for each cgroup that a State has named. They stay until the process ends, because getpeername()
+	// needs them on connections that were led here.
 	by      map[string]*capture.Capture
-	problem string // why there is none for the present State
+	problem string // why the present State's cgroup has none
 }
 
-// sourcesName is the name by which a Capture's sources are handed over.
+// sourcesName returns the name under which a Capture's sources are handed over.
 func sourcesName(cgroup string) string { return handed("sources", cgroup) }
 
-// capture has the kernel lead programs' connections to the listeners of x; nil: none.
+// capture makes the kernel lead programs' connections to the listeners of x. If want is nil, it leads none.
 func (r *relay) capture(x *user, want *Capture) {
 	for cgroup, c := range r.captured.by {
 		if want == nil || want.Cgroup != cgroup {
@@ -72,14 +72,14 @@ func (r *relay) openCapture(cgroup string) (*capture.Capture, error) {
 	return c, nil
 }
 
-// release leads no program's connection to the relay any more.
+// release stops leading programs' connections to the relay.
 func (r *relay) release() {
 	for _, c := range r.captured.by {
 		c.Stop()
 	}
 }
 
-// endCaptures is called after the last connection.
+// endCaptures closes all Captures. It is called after the last connection.
 func (r *relay) endCaptures() error {
 	var errs []error
 	for _, c := range r.captured.by {

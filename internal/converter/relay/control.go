@@ -15,7 +15,7 @@ import (
 
 const controlName = "relay-control.sock"
 
-// answerTimeout is how long either side waits for the other.
+// answerTimeout bounds the time that either side waits for the other.
 const answerTimeout = 5 * time.Second
 
 // request is one line of JSON from the agent, or from another relay. At most one field is set; without any it asks for
@@ -29,7 +29,7 @@ type request struct {
 // answer is one line of JSON.
 type answer struct {
 	Status Status `json:"status"`
-	// Listeners are the names of the sockets that come with the answer to TakeOver, in their order.
+	// Listeners are the names of the sockets that come with the answer to TakeOver, in the same order.
 	Listeners []string `json:"listeners,omitempty"`
 }
 
@@ -42,7 +42,7 @@ type Conn struct {
 // ErrNone means that there is no relay.
 var ErrNone = errors.New("no relay runs on this host")
 
-// Dial connects to the relay of a run directory. The error is ErrNone if there is none.
+// Dial connects to the relay that uses a run directory. The error is ErrNone if no relay runs.
 func Dial(dir string) (*Conn, error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dir, controlName), Net: "unix"})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
@@ -57,7 +57,7 @@ func Dial(dir string) (*Conn, error) {
 // Close ends the connection. The relay continues.
 func (c *Conn) Close() error { return c.conn.Close() }
 
-// Set gives the relay a new State, and returns its Status.
+// Set sends the relay a new State, and returns its Status.
 func (c *Conn) Set(s State) (Status, error) { return c.ask(request{State: &s}) }
 
 // Status returns the relay's Status.
@@ -90,7 +90,7 @@ func (c *Conn) ask(r request) (Status, error) {
 // listenControl replaces the control socket of a relay that has ended or is ending. Only root may use it.
 func listenControl(dir string) (*net.UnixListener, error) {
 	path := filepath.Join(dir, controlName)
-	// Bound under another name first, so that there is always one that answers.
+	// The socket is bound under another name first, so that at each moment one that answers has the path.
 	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
 	if err != nil {

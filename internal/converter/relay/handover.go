@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// mostListeners bounds the sockets that are handed over at once.
+// mostListeners bounds the sockets that are handed over in one message.
 const mostListeners = 128
 
 // takeOver returns the listeners of the relay that runs in dir, by name. There are none if no relay runs.

@@ -9,23 +9,23 @@ import (
 	"github.com/detour-collective/dcol/internal/strangers"
 )
 
-// incoming are the ports at which connections are taken for members.
+// incoming holds the ports at which connections are taken for members.
 type incoming struct {
 	places *strangers.Places
-	taken  map[string]taken // by the name of the part
+	taken  map[string]taken // by the part's name
 }
 
 type taken struct {
 	front *server.Incoming
-	until time.Time // the last way ends
+	until time.Time // when the last way to the member expires
 }
 
 func newIncoming() incoming {
 	return incoming{places: server.NewPlaces(), taken: make(map[string]taken)}
 }
 
-// takeIncoming takes connections at these ports, and at no others; nil: at those of before. Connections that there are
-// continue.
+// takeIncoming makes the relay take connections at these ports only. If list is nil, it changes nothing. Open
+// connections continue.
 func (r *relay) takeIncoming(list []Incoming) {
 	if list == nil {
 		return
@@ -36,7 +36,7 @@ func (r *relay) takeIncoming(list []Incoming) {
 			r.parts[x.Part()].stop()
 		}
 	}
-	for name := range r.incoming.taken { // first, as another member may have the port now
+	for name := range r.incoming.taken { // first, because another member may have the port now
 		if !wanted[name] {
 			r.endTaking(name)
 		}
@@ -60,7 +60,7 @@ func (r *relay) takeIncoming(list []Incoming) {
 	}
 }
 
-// endIncoming takes no more connections for members whose leases are over, in case that there is no agent to say so.
+// endIncoming stops taking connections for members whose leases have ended. It is needed while there is no agent.
 func (r *relay) endIncoming(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +79,7 @@ func (r *relay) endTaking(name string) {
 	delete(r.incoming.taken, name)
 }
 
-// receive has converters bring connections to services of this host; nil: none do.
+// receive accepts connections that converters bring to services of this host. If x is nil, it stops that.
 func (r *relay) receive(x *Receive) {
 	if x == nil {
 		r.drop(PartReceive)

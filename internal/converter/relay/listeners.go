@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listener is a listening socket. It is no os.File, whose method Fd makes a socket blocking, for all who have it.
+// listener is a listening socket. It is no os.File, because os.File.Fd makes a socket blocking in all processes that
+// have it.
 type listener struct{ fd int }
 
 func (l *listener) close() { _ = unix.Close(l.fd) }
 
-// handed is the name of a listening socket that is handed over.
+// handed returns the name under which a listening socket is handed over.
 func handed(part, address string) string { return part + " at " + address }
 
-// listen returns the listening socket of a part: one that the relay before has handed over, or a new one, for MPTCP and
-// TCP.
+// listen returns the listening socket of a part, for MPTCP and TCP: the one that the previous relay has handed over, or
+// a new one.
 func (r *relay) listen(part string, e entrance) (l *listener, err error) {
 	name := handed(part, e.address)
 	if l = r.inherited[name]; l != nil {
@@ -63,11 +64,13 @@ func open(e entrance) (*listener, error) {
 	return &listener{own}, nil
 }
 
-// fastOpenQueue bounds the connections whose SYN had data and whose handshake has not ended. The kernel also counts those
-// that a host has reset in the last minute because it had not asked for them. SYNs beyond that are taken without their data.
+// fastOpenQueue bounds the connections whose SYN had data and whose handshake has not ended. The kernel also counts
+// connections that were reset in the last minute by a host that had not asked for them. Data in further SYNs is
+// ignored.
 const fastOpenQueue = 256
 
-// takeFastOpen has a socket take data in SYNs, or not. If it does, the sysctl net.ipv4.tcp_fastopen decides, too.
+// takeFastOpen makes a socket accept or ignore data in SYNs. To accept it, the sysctl net.ipv4.tcp_fastopen must allow
+// it, too.
 func (l *listener) takeFastOpen(on bool) error {
 	queue := 0
 	if on {
@@ -76,7 +79,7 @@ func (l *listener) takeFastOpen(on bool) error {
 	return unix.SetsockoptInt(l.fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN, queue)
 }
 
-// boundAt returns the address of a listening socket; zero: it has none.
+// boundAt returns the address of a listening socket, or the zero AddrPort if it has none.
 func boundAt(fd int) netip.AddrPort {
 	switch sa, _ := unix.Getsockname(fd); a := sa.(type) {
 	case *unix.SockaddrInet4:
@@ -87,7 +90,7 @@ func boundAt(fd int) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// makeTransparent has a socket of one family accept connections to any address that TPROXY leads to it.
+// makeTransparent lets a socket of one family accept connections to any address that TPROXY leads to it.
 func makeTransparent(network, _ string, c syscall.RawConn) error {
 	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
 	if network == "tcp6" {

@@ -21,7 +21,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
-// lonely is how long a relay continues without an agent and without connections.
+// lonely is the time after which a relay without an agent and without connections ends.
 const lonely = 15 * time.Minute
 
 // Config configures a relay.
@@ -31,7 +31,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// relay is the process.
+// relay is the state of the process.
 type relay struct {
 	config    Config
 	log       *slog.Logger
@@ -44,19 +44,19 @@ type relay struct {
 	budget    *engine.Budget // of all parts
 
 	mu       sync.Mutex
-	server   *server.Front // nil: this host was no converter yet
+	server   *server.Front // nil until this host is a converter
 	incoming incoming
-	receiver *server.Receiver // nil: this host has had no connections brought to it yet
+	receiver *server.Receiver // nil until converters may bring connections to this host
 	user     *user            // nil: this host uses no converters
 	captured captured
 	parts    map[string]*part
-	said     map[string]string // problems of parts that are in the log
+	said     map[string]string // problems that were logged, by part
 	agents   int               // connections to the control socket
 	left     time.Time         // when the last agent left
 	draining bool
 }
 
-// partsMost is the usual number of parts at most.
+// partsMost is the most parts that a relay usually has.
 const partsMost = 6
 
 // part is an engine with its listener.
@@ -70,9 +70,9 @@ type part struct {
 	stop     context.CancelFunc // ends its connections
 }
 
-// Run relays connections until ctx ends, another relay has taken over and the last connection has ended, or nobody
-// needs it. It is for a process of its own, which SIGHUP no longer ends: whoever has the agent read its configuration
-// again may have sent it to all of dcol's processes.
+// Run relays connections until ctx ends, until another relay has taken over and the last connection has ended, or until
+// nobody needs it. It needs its own process. That ignores SIGHUP, which users may send to all of dcol's processes to
+// make the agent read its configuration again.
 func Run(ctx context.Context, config Config) error {
 	signal.Ignore(syscall.SIGHUP)
 	inherited, err := takeOver(config.Dir)
@@ -151,7 +151,7 @@ func (r *relay) isDraining() bool {
 	return r.draining
 }
 
-// apply makes the relay do what a State says.
+// apply makes the relay do what the State says.
 func (r *relay) apply(s State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,7 +171,7 @@ func (r *relay) apply(s State) {
 	} else {
 		r.use(*s.Use)
 	}
-	for name, f := range r.inherited { // of a State that the relay before had
+	for name, f := range r.inherited { // of a State of the previous relay
 		if s.Serve != nil && s.Serve.Incoming == nil && strings.HasPrefix(name, partIncoming) {
 			continue
 		}
@@ -180,7 +180,7 @@ func (r *relay) apply(s State) {
 	}
 }
 
-// serve has members served at a port.
+// serve makes the relay serve members at a port.
 func (r *relay) serve(s Serve) {
 	if r.server == nil {
 		r.server = server.New(s.Key)
@@ -197,19 +197,19 @@ func (r *relay) serve(s Serve) {
 	r.keep(PartServe, entrance{address: fmt.Sprintf(":%d", s.Port), fastOpen: s.FastOpen, front: always(r.server)})
 }
 
-// entrance is where connections come in.
+// entrance describes where connections come in, and how they are treated.
 type entrance struct {
 	address     string
-	transparent bool // they may have called any address
+	transparent bool // connections to any address may come in
 	fastOpen    bool // their SYNs may have data (TCP Fast Open)
-	loops       int  // of its engine; 0: as many as is usual
+	loops       int  // of its engine; 0: the engine's default
 	front       func(port uint16) engine.Front
 }
 
-// always returns a front that is the same at any port.
+// always returns a function that returns the front f for each port.
 func always(f engine.Front) func(uint16) engine.Front { return func(uint16) engine.Front { return f } }
 
-// keep listens at an entrance and relays what comes in there, unless it does already.
+// keep listens at an entrance and relays the connections that come in, unless the part does so already.
 func (r *relay) keep(name string, e entrance) *part {
 	if p := r.parts[name]; p != nil && p.address == e.address && p.fastOpen == e.fastOpen && p.engine != nil {
 		return p
@@ -243,7 +243,7 @@ func (r *relay) keep(name string, e entrance) *part {
 	return p
 }
 
-// drop accepts no more connections for a part, and lets those that there are end by themselves.
+// drop stops accepting connections for a part. Open connections continue.
 func (r *relay) drop(name string) {
 	p := r.parts[name]
 	if p == nil {
@@ -258,8 +258,8 @@ func (r *relay) drop(name string) {
 	}
 }
 
-// handOver returns the listeners with the names by which another relay knows them, and accepts no more connections. With
-// the listeners go the maps that say which connection is for which server.
+// handOver returns the listeners with the names under which the next relay finds them, and stops accepting connections.
+// With the listeners it returns the kernel's maps of redirected connections and their servers.
 func (r *relay) handOver() (names []string, fds []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

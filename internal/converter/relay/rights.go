@@ -13,11 +13,11 @@ import (
 // for the programs in the kernel that lead other programs' connections to it.
 const rights uint64 = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_BPF
 
-// LimitRights leaves the process those of its capabilities that a relay uses, for good. If it has more, LimitRights starts
-// the program again with the same arguments, in the same process: capabilities belong to threads, and Go has started
-// several by now. It is called before anything else.
+// LimitRights drops all capabilities that a relay does not use, for good. If the process has any, LimitRights executes
+// the program again with the same arguments, because capabilities belong to threads, and Go has started several by now.
+// It must be called before anything else.
 func LimitRights() error {
-	// A thread that has given something up is used for nothing else, should starting fail.
+	// If executing fails, no other goroutine may run on this thread, which has fewer capabilities.
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var held [2]unix.CapUserData // bits 0 to 31, and the others

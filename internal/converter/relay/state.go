@@ -13,28 +13,28 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/server"
 )
 
-// State is all that a relay has to do. It replaces the State before.
+// State describes all that a relay has to do. It replaces the previous State.
 type State struct {
 	Serve *Serve `json:"serve,omitempty"` // nil: this host is no converter
 	Use   *Use   `json:"use,omitempty"`   // nil: this host uses no converters
-	// Receive is nil if no converters take connections for this host.
+	// Receive is nil if no converter takes connections for this host.
 	Receive *Receive `json:"receive,omitempty"`
 }
 
-// Empty reports whether there is nothing to do.
+// Empty reports whether the relay has nothing to do.
 func (s State) Empty() bool { return s.Serve == nil && s.Use == nil && s.Receive == nil }
 
 // Serve is a converter for members.
 type Serve struct {
 	Port uint16     `json:"port"`
 	Key  cookie.Key `json:"key"`
-	// FastOpen has messages taken that come in a SYN.
+	// FastOpen makes the converter accept messages in SYNs.
 	FastOpen bool `json:"fast_open,omitempty"`
-	// Servers are those that members may use, as far as the configuration says it; nil: all. The waypoint's nftables rules
-	// know more, but may be missing.
+	// Servers are the servers that the configuration lets members use; nil: all. The waypoint's nftables rules restrict
+	// members further, but may be missing.
 	Servers *Servers `json:"servers,omitempty"`
-	// Incoming are the ports at which connections are taken for members that listen. nil: the agent does not know yet, and
-	// those of the State before go on.
+	// Incoming are the ports at which connections are taken for members that listen. It is nil while the agent does not
+	// know them yet; those of the previous State then stay.
 	Incoming []Incoming `json:"incoming"`
 }
 
@@ -43,12 +43,12 @@ type Incoming struct {
 	Port   uint16       `json:"port"`
 	Member string       `json:"member"`
 	Mark   uint32       `json:"mark"` // of the connections to the member
-	Ways   []server.Way `json:"ways"` // to the member, the first to try first
-	// Expelled has the member's connections at the port end, and takes no more.
+	Ways   []server.Way `json:"ways"` // to the member, in the order in which they are tried
+	// Expelled ends the member's connections at the port, and no more are taken.
 	Expelled bool `json:"expelled,omitempty"`
 }
 
-// Receive has services of this host served to those who call a converter.
+// Receive describes services of this host that others reach by calling a converter.
 type Receive struct {
 	Port     uint16     `json:"port"` // at which converters bring the connections
 	Key      cookie.Key `json:"key"`  // of the cookies that converters have
@@ -61,36 +61,39 @@ type Service struct {
 	To     netip.AddrPort `json:"to"`
 }
 
-// Servers are an operator's lists, as in egress.New.
+// Servers are an operator's lists, in the form of egress.New.
 type Servers struct {
 	Allow     []netip.Prefix `json:"allow,omitempty"`
 	Deny      []netip.Prefix `json:"deny,omitempty"`
 	DenyPorts []uint16       `json:"deny_ports,omitempty"`
 }
 
-// Use is the use of other members' converters.
+// Use describes how this host uses other members' converters.
 type Use struct {
 	Mode         choice.Mode    `json:"mode"`
 	Exclude      []netip.Prefix `json:"exclude,omitempty"`
 	ExcludePorts []uint16       `json:"exclude_ports,omitempty"`
-	// ExcludeDomains are excluded with all names below them: by name at the proxy, else by the addresses in DNS answers.
+	// ExcludeDomains are excluded with all names below them. The proxy knows a server's name. Elsewhere, the addresses
+	// in DNS answers count.
 	ExcludeDomains []string `json:"exclude_domains,omitempty"`
-	// ExcludePrograms are paths of executables: their connections go directly if the program asks, as those of dcol run do.
+	// ExcludePrograms are paths of executables whose connections go directly. It concerns programs that ask, such as
+	// those of dcol run.
 	ExcludePrograms []string    `json:"exclude_programs,omitempty"`
 	Proxy           string      `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
 	Gateway         []string    `json:"gateway,omitempty"`    // interfaces of LANs whose hosts' connections come in by TPROXY; none: nobody's
 	KeepIPv6        bool        `json:"keep_ipv6,omitempty"`  // their direct connections come from their own IPv6 addresses
 	FastOpen        bool        `json:"fast_open,omitempty"`  // messages to converters go in the SYN where that works
-	Capture         *Capture    `json:"capture,omitempty"`    // nil: only programs that ask, as those of dcol run do
+	Capture         *Capture    `json:"capture,omitempty"`    // nil: only programs that ask, such as those of dcol run
 	Converters      []Converter `json:"converters,omitempty"` // the nearest first
-	// TunnelMark, if not 0, has each converter called from its From only, by sockets with this mark (SO_MARK).
+	// TunnelMark is the mark (SO_MARK) of sockets that call converters through tunnels. If it is not 0, each converter
+	// is called from its From only.
 	TunnelMark uint32 `json:"tunnel_mark,omitempty"`
-	// Plain are servers that were found to speak no MPTCP, when this host's programs connected to them.
+	// Plain are servers that spoke no MPTCP when this host's programs connected to them.
 	Plain []PlainServer `json:"plain_servers,omitempty"`
 }
 
-// Capture leads connections of this host's programs to the relay without asking them, while an agent is there. Without
-// an agent, connections to a converter get no detours.
+// Capture leads connections of this host's programs to the relay even if the programs do not ask, while there is an
+// agent. Without an agent, connections to a converter would get no detours.
 type Capture struct {
 	Cgroup  string   `json:"cgroup,omitempty"`  // a folder of cgroup v2 with the programs; empty: all programs
 	Exclude []string `json:"exclude,omitempty"` // cgroups whose programs are left alone
@@ -103,18 +106,18 @@ type Converter struct {
 	At     netip.AddrPort `json:"at"`
 	Cookie []byte         `json:"cookie"`
 	RTT    time.Duration  `json:"rtt"` // 0: unknown
-	// From is this host's address in a tunnel to the converter's host, from where alone Cookie is valid; zero: it is
-	// called as any server.
+	// From is this host's address in a tunnel to the converter's host. Cookie is valid only from there. If From is
+	// zero, the converter is called like any server.
 	From netip.Addr `json:"from,omitzero"`
 }
 
 // PlainServer is a server that answered MP_CAPABLE with plain TCP.
 type PlainServer struct {
 	Server netip.AddrPort `json:"server"`
-	Found  time.Time      `json:"found"` // the last time
+	Found  time.Time      `json:"found"` // when that was last seen
 }
 
-// CompareConverters orders converters by the round-trip time to them, the unknown last.
+// CompareConverters orders converters by their round-trip times. Those with an unknown time come last.
 func CompareConverters(a, b Converter) int {
 	known := func(c Converter) time.Duration {
 		if c.RTT == 0 {
@@ -125,18 +128,19 @@ func CompareConverters(a, b Converter) int {
 	return cmp.Or(cmp.Compare(known(a), known(b)), a.At.Compare(b.At))
 }
 
-// Status is what a relay does now.
+// Status describes what a relay does now.
 type Status struct {
 	Version string           `json:"version"`
 	PID     int              `json:"pid"`
 	Parts   map[string]*Part `json:"parts"` // by the name of the part
-	// Capture gives the reason why programs' connections are not led to the relay as its State says; empty: they are.
+	// Capture says why programs' connections are not led to the relay although its State wants it; empty if there is no
+	// problem.
 	Capture string `json:"capture,omitempty"`
-	// Aside are the converters that are left alone for a while, because they do not work.
+	// Aside are the converters that are not used for a while, because they do not work.
 	Aside map[netip.AddrPort]choice.Aside `json:"aside,omitempty"`
 }
 
-// Part is one way in which connections come in.
+// Part describes one way in which connections come in.
 type Part struct {
 	Listen   string          `json:"listen"`            // the address, with the port that it has
 	Problem  string          `json:"problem,omitempty"` // why it does not listen
@@ -154,8 +158,8 @@ const (
 	PartGateway6  = "gateway, IPv6"
 )
 
-// partIncoming is what the names of parts begin with at which connections are taken for members.
+// partIncoming begins the names of parts that take connections for members.
 const partIncoming = "incoming at "
 
-// Part returns the name of the part. Another member has another one.
+// Part returns the name of the part. It differs for each port and member.
 func (x Incoming) Part() string { return fmt.Sprintf("%s%d for %s", partIncoming, x.Port, x.Member) }

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// directFor is how long a program may connect directly to a server without asking again, as nothing is known of
-	// the server yet.
+	// directFor is the time for which a program connects directly to a server without asking again.
 	directFor = time.Second
-	// Programs' connections are redirected to these, and those of a LAN led by TPROXY. Nobody else reaches them.
+	// loopback4 and loopback6 are the listeners' addresses to which programs' connections are redirected and a LAN's
+	// connections are led by TPROXY. No other host reaches them.
 	loopback4 = "127.0.0.1:0"
 	loopback6 = "[::1]:0"
 )
@@ -27,25 +27,25 @@ const (
 // user connects the programs of this host to converters.
 type user struct {
 	client  *client.Client
-	running context.Context    // ended by stop
-	stop    context.CancelFunc // answers no more questions, and watches no names
-	names   context.CancelFunc // watches no names any more; nil: none are watched
-	// plain has when servers were found to speak no MPTCP, as the last State said.
+	running context.Context    // until stop is called
+	stop    context.CancelFunc // stops answering questions and watching names
+	names   context.CancelFunc // stops watching names; nil: none are watched
+	// plain has the times at which servers spoke no MPTCP, as in the last State.
 	plain map[netip.AddrPort]time.Time
 
 	mu       sync.Mutex
 	cookies  map[netip.AddrPort][]byte // by converter
-	members  map[netip.AddrPort]string // that offer them, by converter
+	members  map[netip.AddrPort]string // that offer the converters, by converter
 	ways     ways
 	expected ask.Expectations
-	captured *capture.Capture // has the servers of connections that nobody has announced; nil: there are none
-	at4, at6 netip.AddrPort   // where connections are redirected to; zero: nowhere
+	captured *capture.Capture // knows the servers of connections that were led here unannounced; nil: none are
+	at4, at6 netip.AddrPort   // to which connections are redirected; zero: none are
 	programs []string         // paths of executables whose connections go directly
 }
 
-// ways has the settings of sockets that call converters.
+// ways holds the settings of sockets that call converters.
 type ways struct {
-	mark uint32                        // in tunnels only, by sockets with this mark; 0: as any server
+	mark uint32                        // of the sockets, which call through tunnels only; 0: converters are called like any server
 	from map[netip.AddrPort]netip.Addr // by converter
 }
 
@@ -102,8 +102,8 @@ func (r *relay) use(u Use) {
 	}
 }
 
-// closeGateway accepts no more connections of a LAN, and ends those that there are: nothing leads their packets here any
-// more.
+// closeGateway stops accepting connections of a LAN, and ends the open ones, because nothing leads their packets here
+// any more.
 func (r *relay) closeGateway() {
 	for _, name := range []string{PartGateway4, PartGateway6} {
 		if p := r.parts[name]; p != nil {
@@ -113,7 +113,7 @@ func (r *relay) closeGateway() {
 	}
 }
 
-// newUser begins to answer the questions of this host's programs.
+// newUser starts answering the questions of this host's programs.
 func (r *relay) newUser(policy choice.Policy) *user {
 	ctx, stop := context.WithCancel(r.engines)
 	x := &user{running: ctx, stop: stop}
@@ -127,7 +127,7 @@ func (r *relay) newUser(policy choice.Policy) *user {
 	return x
 }
 
-// watchNames has connections to the addresses of excluded domains go directly, as far as they appear in DNS answers.
+// watchNames makes connections to addresses of excluded domains go directly, if DNS answers show the addresses.
 func (r *relay) watchNames(x *user, wanted bool) {
 	switch {
 	case !wanted && x.names != nil:
@@ -135,7 +135,7 @@ func (r *relay) watchNames(x *user, wanted bool) {
 		x.names = nil
 	case wanted && x.names == nil:
 		ctx, stop := context.WithCancel(x.running)
-		x.names = stop // also if it fails, so that it is reported once
+		x.names = stop // even if watching fails, so that the failure is logged once
 		watcher, err := names.Open()
 		if err != nil {
 			r.log.Error("excluded domains are known to the proxy only", "err", err)
@@ -150,7 +150,7 @@ func (r *relay) watchNames(x *user, wanted bool) {
 	}
 }
 
-// exclude has connections to addresses go directly.
+// exclude makes connections to addresses go directly.
 func (x *user) exclude(list []names.Address) {
 	now := time.Now()
 	x.client.Update(func(c *choice.Choice) {
@@ -161,7 +161,7 @@ func (x *user) exclude(list []names.Address) {
 	x.excluded()
 }
 
-// excluded tells the kernel of addresses that were excluded.
+// excluded tells the kernel that addresses were excluded.
 func (x *user) excluded() {
 	if c := x.captures(); c != nil {
 		c.Changed()
@@ -174,7 +174,7 @@ func (x *user) captures() *capture.Capture {
 	return x.captured
 }
 
-// unuse connects no more programs to converters. Connections that there are continue, but for those of a LAN.
+// unuse stops leading connections to converters. Open connections continue, except those of a LAN.
 func (r *relay) unuse() {
 	if r.user == nil {
 		return
@@ -194,7 +194,7 @@ func (x *user) cookie(converter netip.AddrPort) []byte {
 	return x.cookies[converter]
 }
 
-// way implements client.Config.Way. A connection that began to try a converter may find that its tunnel has ended since.
+// way implements client.Config.Way. ok is false if the converter's tunnel has ended meanwhile.
 func (x *user) way(converter netip.AddrPort) (client.Way, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -202,7 +202,7 @@ func (x *user) way(converter netip.AddrPort) (client.Way, bool) {
 	return client.Way{Local: from, Mark: x.ways.mark}, x.ways.mark == 0 || from.IsValid()
 }
 
-// take returns the server of a connection that was announced, or that the kernel has led here.
+// take returns the server of a connection that the kernel has led here, or that was announced.
 func (x *user) take(from netip.AddrPort) (netip.AddrPort, bool) {
 	if c := x.captures(); c != nil {
 		if server, ok := c.Take(from); ok {
@@ -227,14 +227,14 @@ func (x *user) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 	fast := x.client.MayFastOpen(converter, server)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.ways.mark != 0 { // a program's socket could not be taken out of the tunnel again, if the converter fails
+	if x.ways.mark != 0 { // a program's socket could not leave the tunnel if the converter fails
 		return ask.Answer{Convert: &ask.Convert{Relay4: x.at4, Relay6: x.at6}}
 	}
 	return ask.Answer{Convert: &ask.Convert{Converter: converter, Cookie: x.cookies[converter], FastOpen: fast, Relay4: x.at4, Relay6: x.at6}}
 }
 
-// inPlace returns the converter that a program's own socket connects to: the first, at its address of the server's family if
-// that is among ways, too. The socket may have no other family.
+// inPlace returns the converter to which a program's own socket connects: the first of ways. If ways has an address of
+// the same converter in the server's family, inPlace returns that, because the socket may have no other family.
 func (x *user) inPlace(ways []netip.AddrPort, server netip.AddrPort) netip.AddrPort {
 	for _, way := range ways {
 		if x.members[way] == x.members[ways[0]] && way.Addr().Is4() == server.Addr().Unmap().Is4() {
@@ -259,7 +259,8 @@ func (x *user) Excludes(_ ask.Process, program string) bool {
 	return slices.Contains(x.programs, program)
 }
 
-// withTargets returns paths, and where those lead that are symbolic links: the kernel names a program by its file.
+// withTargets returns paths and the targets of those that are symbolic links, because the kernel names a program by its
+// file.
 func withTargets(paths []string) (all []string) {
 	for _, path := range paths {
 		all = append(all, path)
@@ -292,7 +293,7 @@ func (x *user) Refused(_ ask.Process, converter, server netip.AddrPort) {
 	}
 }
 
-// addressesOf returns all addresses of the converter that has one.
+// addressesOf returns all addresses of the converter with this address.
 func (x *user) addressesOf(converter netip.AddrPort) []netip.AddrPort {
 	x.mu.Lock()
 	defer x.mu.Unlock()
