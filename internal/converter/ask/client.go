@@ -14,24 +14,25 @@ const (
 	Timeout = 200 * time.Millisecond
 	// silence is the pause before a client asks again after an unanswered question.
 	silence = time.Second
-	// maxCached is the number of servers that a client knows to go to directly.
+	// maxCached is the number of servers for which a client remembers to connect directly.
 	maxCached = 4096
 	// maxIdle is the number of connections that a client keeps for later questions.
 	maxIdle = 2
-	// A client remembers for programFor whether a program is excluded, for maxPrograms at most.
+	// programFor is the time for which a client remembers whether a program is excluded. maxPrograms bounds these
+	// programs.
 	programFor  = time.Second
 	maxPrograms = 1024
 )
 
-// Client asks the relay. Its methods may be called at the same time; each question has a connection of its own, so
-// that none waits for another.
+// Client asks the relay. Several goroutines may call its methods. Each question has its own connection, so none waits
+// for another.
 type Client struct {
 	socket  string
 	timeout time.Duration
 
 	mu      sync.Mutex
 	idle    []*net.UnixConn
-	asleep  time.Time // the relay is not asked before
+	asleep  time.Time // until then the relay is not asked
 	directs map[netip.AddrPort]directly
 
 	programs map[string]verdict
@@ -46,11 +47,11 @@ type directly struct {
 // verdict reports whether a program is excluded.
 type verdict struct {
 	excluded bool
-	until    time.Time // it is asked again then
+	until    time.Time // then the relay is asked again
 }
 
-// NewClient returns a client of the relay with this socket, which waits for an answer no longer than timeout. The relay may
-// start later, or again.
+// NewClient returns a client of the relay with this socket. The client waits for each answer at most for timeout. The
+// relay may start later, and may restart.
 func NewClient(socket string, timeout time.Duration) *Client {
 	return &Client{socket: socket, timeout: timeout, directs: map[netip.AddrPort]directly{}, programs: map[string]verdict{}}
 }
@@ -65,8 +66,8 @@ func Listens(socket string) bool {
 	return true
 }
 
-// Direct reports whether it is known that connections to a server shall go directly, and whether the server is known
-// to speak no MPTCP. It asks nobody.
+// Direct reports whether earlier answers say that connections to a server go directly, and that the server speaks no
+// MPTCP. It does not ask the relay.
 func (c *Client) Direct(server netip.AddrPort) (direct, plain bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +81,7 @@ func (c *Client) Direct(server netip.AddrPort) (direct, plain bool) {
 	return now.Before(c.asleep), false
 }
 
-// Ask asks how to connect to a server. Without an answer, that is directly.
+// Ask asks how to connect to a server. If the relay does not answer, the zero Answer is returned: directly.
 func (c *Client) Ask(server netip.AddrPort) Answer {
 	reply, ok := c.exchange(request{kind: kindQuestion, server: server})
 	if !ok {
@@ -108,8 +109,8 @@ func (c *Client) Expect(local, server netip.AddrPort) bool {
 	return ok && err == nil
 }
 
-// Excludes reports whether connections of a program shall go directly, whatever the server. It is named by the path of
-// its executable. Without an answer, they shall.
+// Excludes reports whether all connections of a program go directly. The program is named by the path of its
+// executable. Excludes reports true if the relay does not answer.
 func (c *Client) Excludes(program string) bool {
 	c.mu.Lock()
 	known, ok := c.programs[program]
@@ -138,7 +139,7 @@ func (c *Client) Excludes(program string) bool {
 	return excluded
 }
 
-// Learned tells the relay what a converter said of a server.
+// Learned tells the relay whether a server speaks MPTCP, according to a converter.
 func (c *Client) Learned(server netip.AddrPort, mptcp bool) {
 	c.exchange(request{kind: kindLearned, server: server, mptcp: mptcp})
 }
@@ -179,7 +180,7 @@ func (c *Client) Close() {
 	c.idle = nil
 }
 
-// exchange sends a request and returns the reply, if one is due.
+// exchange sends a request and returns the reply, if the request has one.
 func (c *Client) exchange(r request) (reply []byte, ok bool) {
 	deadline := time.Now().Add(c.timeout)
 	for {
@@ -193,7 +194,7 @@ func (c *Client) exchange(r request) (reply []byte, ok bool) {
 			return reply, true
 		}
 		conn.Close()
-		// The relay closes connections that were idle for long, and all when it ends.
+		// The relay closes connections that were idle for a long time, and all connections when it ends.
 		if !used || errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
@@ -247,7 +248,7 @@ func (c *Client) putBack(conn *net.UnixConn) {
 	c.idle = append(c.idle, conn)
 }
 
-// sleep makes everything go directly for a while.
+// sleep makes all connections go directly for a while.
 func (c *Client) sleep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,8 @@ const (
 	expectedFor = 10 * time.Second
 )
 
-// Expectations remembers for which servers announced connections are, for a relay's [Handler]. It is not safe for use
-// by several goroutines.
+// Expectations remembers the servers of announced connections, for a relay's [Handler]. It is not safe for concurrent
+// use.
 type Expectations struct {
 	servers map[netip.AddrPort]expectation
 	order   []expiry // oldest first
@@ -24,14 +24,14 @@ type expectation struct {
 	until  time.Time
 }
 
-// expiry is when an expectation ends, unless its connection has come.
+// expiry is the time at which an expectation ends if its connection has not come.
 type expiry struct {
 	local netip.AddrPort
 	until time.Time
 }
 
-// Add notes that a connection from local is for server. It reports false if too many are expected, or one from local
-// is: two sockets may have the same port if both set SO_REUSEADDR.
+// Add notes that a connection from local is for server. It reports false if too many connections are expected, or
+// already one from local. Two sockets may have the same port if both set SO_REUSEADDR.
 func (e *Expectations) Add(p Process, local, server netip.AddrPort, now time.Time) bool {
 	if e.servers == nil {
 		e.servers = map[netip.AddrPort]expectation{}
@@ -61,8 +61,8 @@ func (e *Expectations) expire(now time.Time) {
 	}
 }
 
-// Take returns the server of a connection that has come from local, and the user whose process announced it. The
-// relay serves it only if it is this user's, or the user is root.
+// Take returns the server of a connection that has come from local, and the user whose process announced it. The relay
+// must serve it only if it belongs to this user, or if the user is root.
 func (e *Expectations) Take(local netip.AddrPort, now time.Time) (server netip.AddrPort, user uint32, ok bool) {
 	found, ok := e.servers[local]
 	delete(e.servers, local)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A packet on the socket has a version, a kind and the fields of that kind. An address with its port has 18 bytes:
-// IPv6, or IPv4 as IPv4-mapped IPv6, then the port; the unspecified address with port 0 stands for none.
+// A packet on the socket has a version, a kind and the fields of that kind. An address with its port has 18 bytes: an
+// IPv6 or IPv4-mapped address, then the port. The unspecified address with port 0 stands for none.
 
 const version = 1
 
@@ -26,17 +26,17 @@ const (
 	kindUnserved
 	kindCarried
 	kindFastOpened
-	kindRefused // a relay of an older version hangs up, and the client calls again
+	kindRefused // relays of older versions hang up, and the client connects again
 )
 
 const (
 	addrPortLen = 16 + 2
-	directLen   = 4 + 1 // of a direct answer: for how long, and whether the server is plain
-	// maxPacket is more than the longest packet. What is cut off is malformed.
+	directLen   = 4 + 1 // of a direct answer: KeepFor and Plain
+	// maxPacket is one byte more than the longest packet has, so that a packet which is too long is noticed.
 	maxPacket = 2 + MaxProgram + 1
 )
 
-// anyReason is in the place of the reason that a packet of kindSuspect had in older versions. Their relays want one.
+// anyReason takes the place of the reason that a packet of kindSuspect had in older versions, whose relays expect one.
 const anyReason = 1
 
 var errMalformed = errors.New("malformed packet on the relay's socket")
@@ -44,11 +44,11 @@ var errMalformed = errors.New("malformed packet on the relay's socket")
 // request is a packet of a client.
 type request struct {
 	kind   byte
-	server netip.AddrPort // of kindSuspect and kindFastOpened the converter
+	server netip.AddrPort // in kindSuspect and kindFastOpened: the converter
 	local  netip.AddrPort // of kindExpect
 	mptcp  bool           // of kindLearned
 	how    FastOpen       // of kindFastOpened
-	// Of kindUnserved, kindRefused and kindCarried; the times, of kindCarried alone, are whole microseconds.
+	// converter is in kindUnserved, kindRefused and kindCarried. The times are in kindCarried, in whole microseconds.
 	converter         netip.AddrPort
 	handshake, answer time.Duration
 	// program is the only field of kindProgram.
@@ -131,13 +131,13 @@ func encodeAnswer(a Answer) []byte {
 	b = binary.BigEndian.AppendUint64(b, c.Namespace)
 	b = append(b, byte(min(len(c.Cookie), MaxCookie)))
 	b = append(b, c.Cookie[:min(len(c.Cookie), MaxCookie)]...)
-	if c.FastOpen { // only then, for clients that began before it was known
+	if c.FastOpen { // only if set, because older clients do not know this field
 		b = appendBool(b, true)
 	}
 	return b
 }
 
-// maxKeep bounds how long a client believes a direct answer.
+// maxKeep bounds the time for which a client keeps a direct answer.
 const maxKeep = time.Hour
 
 func decodeAnswer(b []byte) (Answer, error) {
@@ -169,7 +169,7 @@ func decodeAnswer(b []byte) (Answer, error) {
 	return Answer{Convert: c}, nil
 }
 
-// encodeYesOrNo encodes a reply of the kind kindExpected or kindExcluded.
+// encodeYesOrNo encodes a reply of kindExpected or kindExcluded.
 func encodeYesOrNo(kind byte, yes bool) []byte { return appendBool([]byte{version, kind}, yes) }
 
 func decodeYesOrNo(kind byte, b []byte) (bool, error) {
@@ -198,12 +198,12 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// appendDuration appends a time in microseconds, at most 71 minutes.
+// appendDuration appends a time in microseconds. Longer times than 71 minutes are cut to that.
 func appendDuration(b []byte, t time.Duration) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(min(max(t.Microseconds(), 0), math.MaxUint32)))
 }
 
-// decoder takes a packet apart. After an error it returns zeros.
+// decoder decodes a packet. After an error its methods return zeros.
 type decoder struct {
 	kind byte
 	rest []byte
@@ -220,7 +220,7 @@ func newDecoder(b []byte) *decoder {
 // check notes that the packet is malformed unless ok.
 func (d *decoder) check(ok bool) { d.bad = d.bad || !ok }
 
-// end reports whether the packet was well-formed and is used up.
+// end reports whether the packet was well-formed and has no more bytes.
 func (d *decoder) end() bool { return !d.bad && len(d.rest) == 0 }
 
 func (d *decoder) take(n int) []byte {
@@ -245,7 +245,7 @@ func (d *decoder) duration() time.Duration {
 	return time.Duration(binary.BigEndian.Uint32(d.take(4))) * time.Microsecond
 }
 
-// addrPort returns the zero value for none.
+// addrPort returns the next address with its port, or the zero AddrPort for none.
 func (d *decoder) addrPort() netip.AddrPort {
 	b := d.take(addrPortLen)
 	addr, port := netip.AddrFrom16([16]byte(b)).Unmap(), binary.BigEndian.Uint16(b[16:])

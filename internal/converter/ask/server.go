@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of a server. A `dcol run` has up to four idle connections.
+// Limits of a server. The two supervisors of a `dcol run` keep up to four idle connections.
 const (
 	maxClients        = 2048
 	maxClientsOfUser  = 512
@@ -21,10 +21,10 @@ const (
 	pauseAfterFailure = 50 * time.Millisecond
 )
 
-// Listen listens at the relay's socket, which all users may use. It takes the place of a relay that has ended or hands
-// over; the socket stays when the listener is closed.
+// Listen listens at the relay's socket, which all users may use. It replaces the socket of a relay that has ended or
+// hands over. The socket's file stays when the listener is closed.
 func Listen(socket string) (*net.UnixListener, error) {
-	// Bound under another name first, so that there is always one that answers.
+	// The socket is bound under another name first, so that at each moment one that answers has the path.
 	fresh := fmt.Sprintf("%s.%d", socket, os.Getpid())
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: fresh, Net: "unixpacket"})
 	if err != nil {
@@ -37,8 +37,8 @@ func Listen(socket string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// Serve answers clients until ctx ends. It closes the listener. It accepts a limited number of connections, and
-// closes those of clients that send nonsense or do not read their answers.
+// Serve answers clients until ctx ends, and closes the listener. It accepts a limited number of connections, and closes
+// those of clients that send malformed packets or do not read their answers.
 func Serve(ctx context.Context, l *net.UnixListener, h Handler) error {
 	namespace, err := namespaceOf(l)
 	if err != nil {
@@ -87,7 +87,7 @@ type server struct {
 
 	mu     sync.Mutex
 	closed bool
-	conns  map[*net.UnixConn]uint32 // the users
+	conns  map[*net.UnixConn]uint32 // by connection: the user
 	ofUser map[uint32]int
 }
 
@@ -129,7 +129,7 @@ func (s *server) closeAll() {
 	}
 }
 
-// converse answers one client until it goes.
+// converse answers one client until it leaves.
 func (s *server) converse(conn *net.UnixConn, process Process) {
 	packet := make([]byte, maxPacket)
 	for {
@@ -157,7 +157,7 @@ func (s *server) converse(conn *net.UnixConn, process Process) {
 	}
 }
 
-// reply returns nil if none is due.
+// reply returns the reply to a request, or nil if it has none.
 func (s *server) reply(p Process, r request) []byte {
 	switch r.kind {
 	case kindQuestion:

@@ -28,7 +28,7 @@ const (
 	lease = 3 * time.Second
 )
 
-// Want describes which connections are led to the relay, and its listeners.
+// Want describes the connections to lead to the relay, and the relay's listeners.
 type Want struct {
 	At4, At6 netip.AddrPort      // the relay's listeners; zero: there is none
 	Table    func() choice.Table // returns the servers to convert
@@ -36,7 +36,7 @@ type Want struct {
 	Agent    uint32              // the agent's process, by [connect.ProcessID]
 }
 
-// Capture leads connections to the relay. It is made by Open.
+// Capture leads connections to the relay. Open makes it.
 type Capture struct {
 	hook *connect.Hook
 	own  uint32 // this process
@@ -48,8 +48,8 @@ type Capture struct {
 	problem string
 }
 
-// Open prepares for a cgroup, which is a folder of cgroup v2; empty: all. sources are those of the relay before; nil:
-// there was none. Run and Lead must follow.
+// Open prepares for the programs of a cgroup, which is a folder of cgroup v2; empty: all programs. sources are those of
+// the previous relay; nil: there was none. The caller must then call Run and Lead.
 func Open(cgroup string, sources *ebpf.Map, log *slog.Logger) (*Capture, error) {
 	own, err := connect.ProcessID()
 	if err != nil {
@@ -62,7 +62,7 @@ func Open(cgroup string, sources *ebpf.Map, log *slog.Logger) (*Capture, error) 
 	return &Capture{hook: hook, own: own, log: log, poke: make(chan struct{}, 1)}, nil
 }
 
-// Close ends it. On connections that were led to the relay, getpeername() returns the relay's address from then on.
+// Close ends the Capture. On connections that were led to the relay, getpeername() then returns the relay's address.
 func (c *Capture) Close() error { return c.hook.Close() }
 
 // Run keeps the kernel's rules up to date until ctx ends.
@@ -80,7 +80,7 @@ func (c *Capture) Run(ctx context.Context) {
 	}
 }
 
-// Lead has connections led to the relay until Stop.
+// Lead leads connections to the relay until Stop.
 func (c *Capture) Lead(w Want) {
 	c.mu.Lock()
 	c.want = &w
@@ -88,15 +88,15 @@ func (c *Capture) Lead(w Want) {
 	c.Changed()
 }
 
-// Changed has the kernel's rules updated at once. It is called after Want.Table would give another answer.
+// Changed makes Run update the kernel's rules at once. It must be called when the result of Want.Table has changed.
 func (c *Capture) Changed() {
 	select {
 	case c.poke <- struct{}{}:
-	default: // an earlier change is still to be looked at
+	default: // an update is due already
 	}
 }
 
-// Stop leads nothing to the relay from the moment when it returns. Connections that there are continue.
+// Stop stops leading connections to the relay. When it returns, none is led any more. Open connections continue.
 func (c *Capture) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,12 +104,12 @@ func (c *Capture) Stop() {
 	c.report(c.hook.Pause())
 }
 
-// Take returns the server of a connection that came to the relay, once.
+// Take returns the server of a connection that was led to the relay, and forgets it.
 func (c *Capture) Take(from netip.AddrPort) (server netip.AddrPort, ok bool) {
 	return c.hook.Take(from)
 }
 
-// Sources are for the Open of a relay that takes over the listeners.
+// Sources returns the map to pass to Open in a relay that takes over the listeners.
 func (c *Capture) Sources() *ebpf.Map { return c.hook.Sources() }
 
 func (c *Capture) check() {
@@ -130,7 +130,7 @@ func (c *Capture) check() {
 	c.report(err)
 }
 
-// rules returns what the kernel should do.
+// rules returns the kernel's rules for the present Want.
 func (c *Capture) rules() (connect.Rules, error) {
 	t := c.want.Table()
 	r := connect.Rules{
@@ -158,7 +158,7 @@ func (c *Capture) Problem() string {
 	return c.problem
 }
 
-// report notes what fails, and logs it once.
+// report notes a problem, and logs it once.
 func (c *Capture) report(err error) {
 	problem := ""
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
-// A register of 16 bytes, and the first of 4 bytes in the same memory.
+// reg is a register of 16 bytes. reg32 is the first register of 4 bytes, in the same memory.
 const (
 	reg   = unix.NFT_REG_1
 	reg32 = unix.NFT_REG32_00
@@ -31,7 +31,7 @@ const (
 	destPortAt   = 2
 )
 
-// MPTCP's option, with the subtype in the upper half of its third byte (RFC 8684, 3.1).
+// MPTCP's option. The upper half of its third byte is the subtype (RFC 8684, 3.1).
 const (
 	kindMPTCP   = 30
 	subtypeAt   = 2
@@ -88,7 +88,7 @@ func toLAN() []expr.Any {
 	return append([]expr.Any{&expr.Fib{Register: reg, FlagDADDR: true, ResultOIFNAME: true}}, in(lan)...)
 }
 
-// notUnicast matches packets to this host, to several hosts, and over IPv6 to where no route leads.
+// notUnicast matches packets to this host, to several hosts, and to IPv6 addresses without a route.
 func notUnicast() []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true},
@@ -108,7 +108,7 @@ func destinationPort(to uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: to, Base: expr.PayloadBaseTransportHeader, Offset: destPortAt, Len: 2}}
 }
 
-// connection matches connections whose mark has a value in the bits of a mask.
+// connection matches connections whose mark has this value in the bits of mask.
 func connection(mask, value uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeyMARK, Register: reg},
@@ -126,7 +126,7 @@ func (m marks) markConnection(to uint32) []expr.Any {
 	}
 }
 
-// markPacket has the packet delivered to this host.
+// markPacket marks the packet so that it is delivered to this host.
 func (m marks) markPacket() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
@@ -145,19 +145,19 @@ func (f family) address(offset uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.size}}
 }
 
-// called loads the server of a packet to it.
+// called loads the address and port of a packet's destination, the server.
 func (f family) called() []expr.Any {
 	return append(f.destination(), destinationPort(reg32+f.size/4)...)
 }
 
-// answering loads the server of a packet from it.
+// answering loads the address and port of a packet's source, the server.
 func (f family) answering() []expr.Any {
 	return append(f.address(f.source),
 		&expr.Payload{DestRegister: reg32 + f.size/4, Base: expr.PayloadBaseTransportHeader, Offset: sourcePortAt, Len: 2})
 }
 
-// tproxy gives the packet to the transparent listener at a port of the loopback address. Where nobody listens, the rule
-// ends here, and the packet passes.
+// tproxy gives the packet to the transparent listener at a port of the loopback address. If nobody listens there, the
+// rule ends, and the packet passes.
 func (f family) tproxy(port uint16) []expr.Any {
 	at := reg32 + f.size/4
 	return []expr.Any{

@@ -3,10 +3,10 @@
 //
 //	gateway.go  Gateway: installs the table, changes it, restores it
 //	table.go    the table's sets and chains
-//	exprs.go    what the rules are made of
+//	exprs.go    the expressions of the rules
 //
-// nftables learns by itself which servers speak MPTCP: it watches the handshakes of MPTCP connections that pass, and of
-// those that this host opens. It sees nothing of UDP, and of TCP it touches only connections that begin.
+// nftables itself learns which servers speak MPTCP. It watches the handshakes of MPTCP connections that pass or that
+// this host opens. It leaves UDP alone, and treats only the first packets of TCP connections.
 package gateway
 
 import (
@@ -21,24 +21,24 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
-// Config are a gateway's settings.
+// Config holds a gateway's settings.
 type Config struct {
 	Interfaces   []string       // of the LANs
 	Exclude      []netip.Prefix // servers whose connections pass untouched
 	ExcludePorts []uint16
-	// KeepIPv6 has the relay connect to servers from the IPv6 addresses of the LANs' hosts.
+	// KeepIPv6 makes the relay connect to servers from the IPv6 addresses of the LANs' hosts.
 	KeepIPv6 bool
 	// Marks are the bits of packet and connection marks that no other program uses. The waypoint role uses them too,
 	// and its marks have the highest of them. The gateway uses the lowest two.
 	Marks uint32
 }
 
-// Want is what a gateway takes. The zero value takes nothing.
+// Want describes the connections that a gateway takes. The zero value takes none.
 type Want struct {
 	Mode choice.Mode
 	// Converters reports whether there is a converter. Without one, a server that speaks no MPTCP gains nothing.
 	Converters bool
-	// Ports are those of the relay's transparent listeners on the loopback addresses; 0: there is none.
+	// Port4 and Port6 are the ports of the relay's transparent listeners on the loopback addresses; 0: there is none.
 	Port4, Port6 uint16
 }
 
@@ -47,14 +47,14 @@ type Gateway struct {
 	config  Config
 	want    Want
 	table   *nft.Kept
-	learned map[string][]nft.Element // by an earlier table, for the first one; by set
+	learned map[string][]nft.Element // servers from an earlier table, to fill the first one; by set
 }
 
-// leastMarks is one bit for the waypoint's connections and two for the gateway's.
+// leastMarks is the least number of bits: one for the waypoint's connections and two for the gateway's.
 const leastMarks = 3
 
-// Open installs the table in the calling thread's network namespace, in place of one that an earlier process has
-// left. What that has learned is kept.
+// Open installs the table in the calling thread's network namespace. It replaces the table that an earlier process has
+// left, and keeps the servers in it.
 func Open(c Config, w Want) (*Gateway, error) {
 	if n := bits.OnesCount32(c.Marks); n < leastMarks {
 		return nil, fmt.Errorf("the marks %#x have %d bits, and a gateway needs at least %d: add bits to marks in [waypoint]", c.Marks, n, leastMarks)
@@ -74,7 +74,7 @@ func Open(c Config, w Want) (*Gateway, error) {
 	return g, nil
 }
 
-// learned returns the servers of a table that is there.
+// learned returns the servers in the table that is installed.
 func learned() (map[string][]nft.Element, error) {
 	conn, err := nft.Open()
 	if err != nil {
@@ -93,7 +93,7 @@ func learned() (map[string][]nft.Element, error) {
 	return all, errors.Join(err, conn.Close())
 }
 
-// Set changes what is taken. What was learned remains.
+// Set changes which connections are taken. What was learned remains.
 func (g *Gateway) Set(w Want) error {
 	if w == g.want {
 		return nil
@@ -106,17 +106,17 @@ func (g *Gateway) Set(w Want) error {
 		}
 	})
 	if err != nil {
-		g.want = before // so that it is tried again
+		g.want = before // so that the next Set tries again
 	}
 	return err
 }
 
-// Removed delivers something when another program has removed the table or some of its rules. While that goes on, it
-// does so ever more rarely.
+// Removed returns a channel that receives when another program has removed the table or some of its rules. If that
+// happens again and again, it receives less and less often.
 func (g *Gateway) Removed() <-chan struct{} { return g.table.Removed() }
 
-// Check restores what other programs have removed, such as a firewall that flushes all tables. What the table has
-// learned is kept, if only rules were removed.
+// Check restores what other programs have removed, such as a firewall that flushes all tables. If only rules were
+// removed, the learned servers remain.
 func (g *Gateway) Check() (restored bool, err error) {
 	intact, err := g.table.Intact()
 	if err == nil && !intact {
@@ -137,10 +137,10 @@ func (g *Gateway) Remove() error { return errors.Join(g.table.Close(), netstate.
 // CleanUp removes all traces of a gateway from the calling thread's network namespace. It may be called repeatedly.
 func CleanUp() error { return errors.Join(nft.RemoveTable(table), netstate.RemoveDelivery()) }
 
-// deliver has packets of taken connections reach the relay's sockets.
+// deliver makes packets of taken connections reach the relay's sockets.
 func (g *Gateway) deliver() error {
 	m := g.config.marks()
-	// All of our bits count: a converter on this host marks what it sends for a member, too.
+	// All of our bits are compared, because a converter on this host also marks what it sends for a member.
 	return netstate.SetDelivery(m.taken, m.all)
 }
 
@@ -168,7 +168,7 @@ func (g *Gateway) build(tx *nft.Tx) {
 
 func (g *Gateway) decisions() []nft.Chain { return decisions(g.config.marks(), g.want) }
 
-// marks are the gateway's, in packets' and connections' marks.
+// marks are the gateway's values of packet and connection marks.
 type marks struct {
 	all     uint32 // bits that are ours or the waypoint's
 	taken   uint32 // the relay has this connection; also of its packets
@@ -177,7 +177,8 @@ type marks struct {
 
 func (m marks) both() uint32 { return m.taken | m.watched }
 
-// kept marks the relay's connections from addresses of the LANs' hosts. The answers to them are the relay's.
+// kept is the mark of the relay's connections from addresses of the LANs' hosts. Answers on these connections go to the
+// relay.
 func (m marks) kept() uint32 { return m.both() }
 
 func (c Config) marks() marks {
@@ -186,7 +187,7 @@ func (c Config) marks() marks {
 	return marks{all: c.Marks, taken: taken, watched: rest & -rest}
 }
 
-// ranges returns the elements of a set of intervals, in which no two may overlap.
+// ranges returns the elements of a set of intervals. These may not overlap, so a prefix in another one is left out.
 func ranges(prefixes []netip.Prefix) (elements []nft.Element) {
 	slices.SortFunc(prefixes, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
 	var kept []netip.Prefix

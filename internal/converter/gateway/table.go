@@ -21,7 +21,7 @@ var (
 // serversMost bounds each set of servers.
 const serversMost = 1 << 16
 
-// family has what differs between IPv4 and IPv6.
+// family holds what differs between IPv4 and IPv6.
 type family struct {
 	nfproto       byte
 	source, dest  uint32 // offsets of the addresses in the header
@@ -44,7 +44,7 @@ func newFamily(f family, suffix string, addr nft.Type) family {
 	return f
 }
 
-// of returns the prefixes of this family.
+// of returns those of the prefixes that are of this family.
 func (f family) of(prefixes []netip.Prefix) (list []netip.Prefix) {
 	for _, p := range prefixes {
 		if p.Addr().Is4() == (f.nfproto == unix.NFPROTO_IPV4) {
@@ -56,15 +56,15 @@ func (f family) of(prefixes []netip.Prefix) (list []netip.Prefix) {
 
 // Names of the chains that other chains lead to.
 const (
-	begins    = "begins"    // a connection of a LAN's host
-	multipath = "multipath" // that offers MPTCP
-	single    = "single"    // that does not
+	begins    = "begins"    // a LAN's host begins a connection
+	multipath = "multipath" // which offers MPTCP
+	single    = "single"    // which does not
 	divert    = "divert"    // a connection that the relay gets
 	learn     = "learn"     // the answer to a connection that is watched
 )
 
-// How prerouting is ordered: behind the translation of destinations (-100), and the waypoint's removal of packets'
-// marks (-99). Output comes after the waypoint's marking of connections (0).
+// Priorities of the chains. Prerouting comes after the translation of destinations (-100) and the waypoint's removal of
+// packets' marks (-99). Output comes after the waypoint's marking of connections (0).
 const (
 	preroutingPriority = -98
 	outputPriority     = 10
@@ -72,8 +72,8 @@ const (
 
 // chains returns the chains that do not depend on what is wanted.
 //
-// A SYN of a connection that the relay has goes the same way as the one before, as long as the relay listens. Only
-// MP_CAPABLE is judged: a join belongs to the connection that it names.
+// A repeated SYN of a connection that the relay has goes to the relay again, while the relay listens. SYNs with MP_JOIN
+// are left alone, because a join belongs to the connection that it names.
 func (c Config) chains() []nft.Chain {
 	m := c.marks()
 	list := []nft.Chain{
@@ -137,7 +137,7 @@ func decisions(m marks, w Want) []nft.Chain {
 		diverting.Rules = append(diverting.Rules,
 			rule(f.is(), f.tproxy(port), m.markPacket(), m.markConnection(m.taken), verdict(expr.VerdictAccept, "")))
 		toPlain := rule(f.is(), f.called(), in(f.plain), put(f.plain, known.PlainFor), verdict(expr.VerdictGoto, divert))
-		// The relay's own connection to such a server is MPTCP, without a converter.
+		// The relay connects to such a server by MPTCP, without a converter.
 		toSpeaking := rule(f.is(), f.called(), in(f.speaks), verdict(expr.VerdictGoto, divert))
 		switch {
 		case !w.Converters:
@@ -154,7 +154,7 @@ func decisions(m marks, w Want) []nft.Chain {
 	return []nft.Chain{mptcp, plain, diverting}
 }
 
-// put adds the loaded server to a set, or renews it.
+// put adds the loaded server to a set, or renews its entry.
 func put(s nft.Set, lasts time.Duration) []expr.Any {
 	return []expr.Any{&expr.Dynset{SrcRegKey: reg, SetName: s.Name, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: lasts}}
 }

@@ -6,14 +6,14 @@ import (
 	"syscall"
 )
 
-// Answer is what the other side answers to a Connect TLV.
+// Answer holds the other side's answer to a Connect TLV.
 type Answer struct {
 	ExtendedHeader []byte // nil: there is none
 	Error          *Error // nil: there is none
 }
 
-// Hear reads the answer at the start of b, as engine.Dial's Await does: used is the answer's length once it is complete,
-// and errno is EPROTO if the other side does not serve the connection, or speaks another protocol.
+// Hear reads the answer at the start of b. It is used as an engine.Dial's Await. used is the answer's length once the
+// answer is complete. errno is EPROTO if the other side does not serve the connection, or speaks another protocol.
 func (a *Answer) Hear(b []byte) (used int, done bool, errno syscall.Errno) {
 	m, n, err := Decode(b)
 	var unknown UnknownError

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ErrorCode says why a converter does not serve a connection (section 6.2.8).
+// ErrorCode is the reason why a converter does not serve a connection (section 6.2.8).
 type ErrorCode byte
 
 // The codes of section 6.2.8.
@@ -19,7 +19,7 @@ const (
 	MissingCookie          ErrorCode = 3 // Value: the cookie to send
 	NotAuthorized          ErrorCode = 32
 	UnsupportedTCPOption   ErrorCode = 33 // Value: the kinds that are not supported
-	ResourceExceeded       ErrorCode = 64 // Value: for how many seconds to leave the converter alone
+	ResourceExceeded       ErrorCode = 64 // Value: the number of seconds to leave the converter alone
 	NetworkFailure         ErrorCode = 65 // Value: as ResourceExceeded
 	ConnectionReset        ErrorCode = 96
 	DestinationUnreachable ErrorCode = 97 // Value: the code of the ICMP message
@@ -40,7 +40,7 @@ func (c ErrorCode) String() string {
 }
 
 // hasAlignedValue reports whether the value begins at a word's boundary, after a zero byte (figure 23). Zeros at its
-// end may belong to it.
+// end may belong to the value.
 func (c ErrorCode) hasAlignedValue() bool {
 	return c == MalformedMessage || c == UnsupportedMessage || c == MissingCookie
 }
@@ -52,21 +52,21 @@ type Error struct {
 	Value []byte
 }
 
-// Echo returns the error that answers a message, with as much of the message as fits. b begins with it.
+// Echo returns the error that answers the message at the start of b. It contains as much of the message as fits.
 func Echo(code ErrorCode, b []byte) *Error {
 	n, err := Len(b)
 	if err != nil {
-		n = HeaderLen // how long the message is meant to be is unknown
+		n = HeaderLen // the message's length is unknown
 	}
 	const most = MaxLen - HeaderLen - wordLen
 	return &Error{Code: code, Value: bytes.Clone(b[:min(n, len(b), most)])}
 }
 
-// busyFor is for how long a converter without resources is left alone if it does not say for how long.
+// busyFor is the time for which a converter without resources is left alone if it does not state a time.
 const busyFor = 30 * time.Second
 
-// Wait returns for how long a client should leave the converter alone, 0 if the error does not say so. A
-// NetworkFailure without a value counts as such: converters send it also if a single server does not answer.
+// Wait returns the time for which a client should leave the converter alone, or 0 if the error does not ask for that. A
+// NetworkFailure without a value does not, because converters also send it if a single server does not answer.
 func (e *Error) Wait() time.Duration {
 	switch {
 	case e.Code != ResourceExceeded && e.Code != NetworkFailure:
@@ -81,7 +81,7 @@ func (e *Error) Wait() time.Duration {
 
 func (e *Error) Error() string { return "the converter reports: " + e.Code.String() }
 
-// Codes of ICMP's destination unreachable (RFC 792, RFC 1812), and of ICMPv6's (RFC 4443).
+// Codes of the destination unreachable messages of ICMP (RFC 792, RFC 1812) and ICMPv6 (RFC 4443).
 const (
 	icmpNet        = 0
 	icmpHost       = 1

@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// Port is the port at which converters listen by default, as those of other implementations do. The RFC assigns
-// none (section 10.1): its operator chooses a converter's port.
+// Port is the port at which converters listen by default. Other implementations use the same. The RFC assigns none
+// (section 10.1), and leaves the choice to a converter's operator.
 const Port = 5124
 
 // Version is the only version of the protocol.
@@ -21,7 +21,7 @@ const Version = 1
 // HeaderLen is the length of the fixed header in bytes (section 6.1).
 const HeaderLen = 4
 
-// MaxLen is the length of the longest message in bytes: the header counts words of 32 bits in a byte.
+// MaxLen is the length of the longest message in bytes. A byte of the header is the number of 32-bit words.
 const MaxLen = 255 * wordLen
 
 const (
@@ -69,9 +69,9 @@ type Connect struct {
 type Supported struct{ Kinds []byte }
 
 var (
-	// ErrShort means that the message is longer than what was given.
+	// ErrShort means that the given bytes end before the message does.
 	ErrShort = errors.New("the Convert message is not complete yet")
-	// ErrMalformed means that the bytes are no message of the protocol.
+	// ErrMalformed means that the bytes are not a message of the protocol.
 	ErrMalformed = errors.New("malformed Convert message")
 	// ErrNoLength is an ErrMalformed that is answered with a reset (section 6.1).
 	ErrNoLength = fmt.Errorf("%w: total length 0", ErrMalformed)
@@ -91,9 +91,8 @@ type UnknownError struct{ Types []byte }
 
 func (e UnknownError) Error() string { return fmt.Sprintf("unknown Convert TLVs %v", e.Types) }
 
-// Len returns the length in bytes of the message that begins with header. It returns ErrShort for
-// less than HeaderLen bytes, an error that wraps ErrMalformed if no message begins so, and a
-// VersionError for other versions.
+// Len returns the length in bytes of the message that begins with header. It returns ErrShort for less than HeaderLen
+// bytes, an error that wraps ErrMalformed if no message can begin with header, and a VersionError for other versions.
 func Len(header []byte) (int, error) {
 	if len(header) < HeaderLen {
 		return 0, ErrShort
@@ -111,9 +110,9 @@ func Len(header []byte) (int, error) {
 	return n, nil
 }
 
-// Decode decodes the message at the start of b and returns its length. What follows in b is the
-// connection's data. Errors are those of Len, ErrShort if b ends before the message does, and
-// UnknownError if there are unknown TLVs, with all others decoded. The result refers to b.
+// Decode decodes the message at the start of b and returns its length. The bytes after it are the connection's data.
+// Errors are those of Len, ErrShort if b ends before the message does, and UnknownError if there are unknown TLVs; all
+// other TLVs are then decoded. The result refers to b.
 func Decode(b []byte) (m Message, n int, err error) {
 	n, err = Len(b)
 	if err != nil {
@@ -148,10 +147,10 @@ func Decode(b []byte) (m Message, n int, err error) {
 	return m, n, nil
 }
 
-// decodeTLV takes in one TLV, from the third byte on.
+// decodeTLV decodes one TLV. b begins with its third byte.
 func (m *Message) decodeTLV(kind byte, b []byte) (known bool, err error) {
 	const addrLen = 16
-	value := b[2:] // of those that have two reserved bytes or a port first
+	value := b[2:] // of TLVs that begin with two reserved bytes or a port
 	switch kind {
 	case typeInfo:
 		m.Info = true
@@ -183,7 +182,7 @@ func (m *Message) decodeTLV(kind byte, b []byte) (known bool, err error) {
 	return true, err
 }
 
-// decodeError takes in an Error TLV, from the code on.
+// decodeError decodes an Error TLV. value is what follows the code.
 func decodeError(code ErrorCode, value []byte) *Error {
 	if code.hasAlignedValue() {
 		return &Error{Code: code, Value: value[1:]}
@@ -233,8 +232,8 @@ func (m Message) Append(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// appendTLV appends a TLV, padded with zeros to whole words. The length of one that is too long
-// wraps; Append refuses the message.
+// appendTLV appends a TLV, padded with zeros to whole words. If it is too long, its length wraps, and Append refuses
+// the message.
 func appendTLV(b []byte, kind byte, value ...byte) []byte {
 	words := (2 + len(value) + wordLen - 1) / wordLen
 	end := len(b) + words*wordLen

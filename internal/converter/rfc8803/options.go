@@ -14,8 +14,7 @@ const (
 	KindMPTCP         = 30
 )
 
-// OptionKinds returns the kinds of TCP options, as they are in a Connect or Extended TCP Header TLV, without
-// padding.
+// OptionKinds returns the kinds of the TCP options in a Connect or Extended TCP Header TLV, without padding.
 func OptionKinds(b []byte) (kinds []byte, err error) {
 	err = eachOption(b, func(option []byte) { kinds = append(kinds, option[0]) })
 	if err != nil {
@@ -24,8 +23,8 @@ func OptionKinds(b []byte) (kinds []byte, err error) {
 	return kinds, nil
 }
 
-// HasMPCapable reports whether TCP options have MP_CAPABLE (RFC 8684, section 3.1), by which a server speaks MPTCP.
-// After an error, it reports whether the options before the malformed one have it.
+// HasMPCapable reports whether MP_CAPABLE is among TCP options (RFC 8684, section 3.1), so that the server speaks
+// MPTCP. After an error, it reports that for the options before the malformed one.
 func HasMPCapable(b []byte) (has bool, err error) {
 	const mpCapable, shift = 0, 4
 	err = eachOption(b, func(option []byte) {
@@ -34,7 +33,7 @@ func HasMPCapable(b []byte) (has bool, err error) {
 	return has, err
 }
 
-// eachOption calls f with each option but padding.
+// eachOption calls f with each option except padding.
 func eachOption(b []byte, f func(option []byte)) error {
 	for len(b) > 0 && b[0] != KindEnd {
 		if b[0] == KindNop {
