@@ -1,6 +1,6 @@
-// Package cookie proves to a converter that a connection is a member's. The agent seals a cookie into each grant, and
-// the client sends it in its Convert message (RFC 8803, section 6.2.7). The converter needs only the key to check it,
-// so it continues to serve members while its agent restarts.
+// Package cookie seals and opens cookies, which prove to a converter that a connection is a member's. The agent puts a
+// cookie into each grant, and the client sends it in its Convert message (RFC 8803, section 6.2.7). The converter needs
+// only the key to check a cookie, so it continues to serve members while its agent restarts.
 package cookie
 
 import (
@@ -24,7 +24,7 @@ type Key [32]byte
 type Claim struct {
 	Mark    uint32     // of the connections that the converter opens for the member
 	Client  netip.Addr // the only address from which the cookie is valid
-	Expires time.Time  // to the second
+	Expires time.Time  // in whole seconds
 }
 
 var (
@@ -34,7 +34,7 @@ var (
 	ErrExpired = errors.New("the cookie has expired")
 )
 
-// Seal returns the cookie with a claim.
+// Seal returns a cookie with the claim.
 func (k Key) Seal(c Claim) []byte {
 	b := make([]byte, 0, Len)
 	b = binary.BigEndian.AppendUint32(b, c.Mark)
@@ -42,7 +42,7 @@ func (k Key) Seal(c Claim) []byte {
 	return append(b, k.authenticator(b, c.Client)...)
 }
 
-// Open returns the mark in a cookie that came from client. Padding after the cookie is ignored.
+// Open returns the mark in a cookie that client sent. Padding after the cookie is ignored.
 func (k Key) Open(b []byte, client netip.Addr, now time.Time) (mark uint32, err error) {
 	if len(b) < Len || !hmac.Equal(k.authenticator(b[:8], client), b[8:Len]) {
 		return 0, ErrForged

@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/sockinfo"
 )
 
-// dial begins to connect to a server, and forgets the one before.
+// dial starts connecting to a server, and closes the connection to the previous one.
 func (l *loop) dial(p *pair, d *Dial) {
 	l.hangUp(p)
 	o, due := p.opening, time.Time{}
@@ -22,7 +22,7 @@ func (l *loop) dial(p *pair, d *Dial) {
 	l.connect(p, d)
 }
 
-// dialAgain connects to the same server by TCP. The Dial's time goes on.
+// dialAgain connects to the same server by TCP. The Dial's timeout continues.
 func (l *loop) dialAgain(p *pair) {
 	l.hangUp(p)
 	o := p.opening
@@ -45,7 +45,7 @@ func (l *loop) dialSlowly(p *pair) {
 	l.connect(p, &d)
 }
 
-// connect begins to connect a socket to the server.
+// connect starts connecting a socket to the server.
 func (l *loop) connect(p *pair, d *Dial) {
 	fd, inSYN, err := connect(d)
 	if err != nil && lacks(errnoOf(err)) {
@@ -67,7 +67,7 @@ func (l *loop) connect(p *pair, d *Dial) {
 	l.settleLater(p)
 }
 
-// hangUp closes the connection to the server that was tried.
+// hangUp closes the present connection to a server.
 func (l *loop) hangUp(p *pair) {
 	if fd := p.server.fd; fd >= 0 {
 		l.ends[fd] = nil
@@ -76,14 +76,14 @@ func (l *loop) hangUp(p *pair) {
 	}
 }
 
-// connected goes on once the server has answered, if it has.
+// connected continues the opening if the server has answered.
 func (l *loop) connected(p *pair, events uint32) {
 	o, fd := p.opening, int(p.server.fd)
 	errno := syscall.Errno(0)
-	if o.dial.FastOpen || events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 { // otherwise a socket is writable once it is connected
+	if o.dial.FastOpen || events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 { // otherwise a writable socket is connected
 		errno = connectError(fd)
 	}
-	if errno == unix.EAGAIN { // a socket with data in its SYN may be writable before
+	if errno == unix.EAGAIN { // a socket with data in its SYN may be writable before it is connected
 		return
 	}
 	o.multipath = errno == 0 && o.dial.MPTCP && !o.again && isMultipath(fd)
@@ -99,7 +99,7 @@ func (l *loop) connected(p *pair, events uint32) {
 		switch {
 		case o.inSYN > 0:
 			o.fast = FastOpenAcked
-		case sockinfo.SentAgain(fd): // without TFO's option, which may have been the reason
+		case sockinfo.SentAgain(fd): // the SYN was sent again without TFO's option
 			o.fast = FastOpenFailed
 		}
 	}
@@ -122,7 +122,7 @@ func (l *loop) connected(p *pair, events uint32) {
 	}
 }
 
-// hearEarly reads what the client has said so far, and reports whether the pair goes on.
+// hearEarly reads the client's bytes so far. It reports whether the pair continues.
 func (l *loop) hearEarly(p *pair) bool {
 	o := p.opening
 	room := earlyMost - len(o.heard)
@@ -135,14 +135,14 @@ func (l *loop) hearEarly(p *pair) bool {
 	case errno != 0:
 		l.refuse(p)
 		return false
-	case n > 0: // an end is read again later
+	case n > 0: // 0 at the end of the client's data, which is read again later
 		p.client.wasRead(n, room)
 		o.heard = append(o.heard, l.buffer[:n]...)
 	}
 	return true
 }
 
-// greet sends the greeting and, if the dial wants it, what the client has said.
+// greet sends the greeting, and after it the client's bytes if the Dial has an EarlyTimeout.
 func (l *loop) greet(p *pair) syscall.Errno {
 	o, b := p.opening, p.opening.dial.Greeting
 	if o.dial.EarlyTimeout > 0 {
@@ -167,7 +167,7 @@ func (l *loop) greet(p *pair) syscall.Errno {
 	return 0
 }
 
-// await reads what the other side says before it is the server.
+// await passes the other side's first bytes to the Dial's Await.
 func (l *loop) await(p *pair) {
 	for p.server.is&isEmpty == 0 {
 		o := p.opening
@@ -200,7 +200,7 @@ func (l *loop) await(p *pair) {
 	}
 }
 
-// dialled tells the front how connecting ended, and does what it wants.
+// dialled passes the result of connecting to the opening, and takes the Step that it returns.
 func (l *loop) dialled(p *pair, errno syscall.Errno) {
 	o := p.opening
 	l.due.Set(&o.due, time.Time{})

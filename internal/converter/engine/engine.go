@@ -45,23 +45,23 @@ type Opening interface {
 	Dialled(Result) Step
 }
 
-// An Ender is an Opening that is told when it is over.
+// An Ender is an Opening that is told when it has ended.
 type Ender interface {
-	// Ended is called once: the server is reached, or the connection has ended.
+	// Ended is called once, when the server is reached or the connection has ended.
 	Ended()
 }
 
-// A Hearer is an Opening that hears the client's first bytes when the server is reached.
+// A Hearer is an Opening that sees the client's first bytes when the server is reached.
 type Hearer interface {
-	// Hear is given what the client says, in order and after it was passed on. It is called once with what came before
-	// the server was reached, which may be nothing. It reports whether it wants to hear more. b is valid during the
+	// Hear is called with the client's bytes, in order and after they were forwarded. The first call has the bytes that
+	// came before the server was reached; there may be none. Hear reports whether it wants more. b is valid during the
 	// call. Hear must not block.
 	Hear(b []byte) (more bool)
 }
 
-// Step is what happens next with an opening connection. The zero Step waits for more bytes.
+// Step tells the engine what to do next with an opening connection. The zero Step waits for more bytes.
 type Step struct {
-	Used  int    // how many of the bytes belong to the opening; with Dial, the rest is the connection's data
+	Used  int    // number of bytes that belong to the opening; with Dial, the rest is the connection's data
 	Reply []byte // is sent to the client
 	Dial  *Dial  // is connected to
 	Close bool   // ends the connection after Reply
@@ -92,13 +92,14 @@ type Dial struct {
 	// connecting had failed.
 	Greeting []byte
 	Await    func(b []byte) (used int, done bool, errno syscall.Errno)
-	// FastOpen has Greeting sent in the SYN (TCP Fast Open, RFC 7413) if the kernel has a cookie of To; else the SYN asks
-	// for one. If the SYN's data is not acknowledged, or the connection falls back to TCP, To is connected to again
-	// without, and Timeout begins anew. Greeting may arrive twice then, or if the network duplicates the SYN.
+	// FastOpen makes the engine send Greeting in the SYN (TCP Fast Open, RFC 7413) if the kernel has a cookie of To.
+	// Otherwise the SYN asks for a cookie. If the SYN's data is not acknowledged, or the connection falls back to TCP,
+	// the engine connects again without data in the SYN, and Timeout begins anew. Greeting may then arrive twice, and
+	// also if the network duplicates the SYN.
 	FastOpen bool
-	// EarlyTimeout, if set, has what the client has said by then sent right after Greeting, up to four kilobytes,
-	// before Await is done. If there was any, EarlyTimeout bounds Await in place of Timeout. With another Dial, the
-	// same bytes are sent again: see Result.Early.
+	// EarlyTimeout, if set, makes the engine send the client's bytes so far right after Greeting, up to four kilobytes,
+	// before Await is done. If any were sent, EarlyTimeout bounds Await in place of Timeout. Another Dial sends the
+	// same bytes again; see Result.Early.
 	EarlyTimeout time.Duration
 	// MayHangUp lets Accepted.HangUp end the connection until the server is reached.
 	MayHangUp bool
@@ -110,7 +111,7 @@ type Result struct {
 	// Connected reports that the other side accepted the connection. With an Errno, Await has failed.
 	Connected bool
 	MPTCP     bool          // the other side speaks MPTCP on this connection
-	Early     bool          // some of what the client has said was sent before Await was done
+	Early     bool          // some of the client's bytes were sent before Await was done
 	FastOpen  FastOpen      // how Dial.FastOpen went
 	Handshake time.Duration // until the connection was up
 	Answer    time.Duration // from then until Await was done
@@ -132,7 +133,7 @@ const (
 	FastOpenFailed
 )
 
-// Config are an engine's settings.
+// Config holds an engine's settings.
 type Config struct {
 	// Listeners are listening sockets. They are made non-blocking, and stay open.
 	Listeners []int
@@ -151,7 +152,7 @@ type Config struct {
 
 const defaultOpening = 10 * time.Second
 
-// Engine relays connections. It is made by New.
+// Engine relays connections. New makes it.
 type Engine struct {
 	config Config
 	loops  []*loop
@@ -164,7 +165,7 @@ type Engine struct {
 	closed bool       // no loop is woken any more
 }
 
-// Counters describe the work of an engine.
+// Counters describes the work of an engine.
 type Counters struct {
 	Pairs    int64 `json:"pairs"`    // connections that it has now
 	Accepted int64 `json:"accepted"` // ever
@@ -286,7 +287,7 @@ func (e *Engine) resume(l *loop, r resumption) {
 	}
 }
 
-// resumed takes the openings that a loop has to continue or end.
+// resumed returns the openings that a loop has to continue or end, and clears its list.
 func (e *Engine) resumed(l *loop) []resumption {
 	e.waking.Lock()
 	defer e.waking.Unlock()

@@ -86,7 +86,7 @@ func newLoop(e *Engine) (l *loop, err error) {
 	return l, err
 }
 
-// listen begins or ends to wait for new connections. One loop of all is woken for each.
+// listen starts or stops waiting for new connections. Each new connection wakes one of the loops.
 func (l *loop) listen(on bool) error {
 	for _, fd := range l.engine.config.Listeners {
 		if on {
@@ -119,7 +119,7 @@ func (l *loop) watch(fd int, serial uint16, events uint32) error {
 // tell passes a command on. Any goroutine may call it.
 func (l *loop) tell(c command) {
 	l.commands.Or(uint32(c))
-	_, _ = unix.Write(l.wake, binary.NativeEndian.AppendUint64(nil, 1)) // it can only be full, and then wakes, too
+	_, _ = unix.Write(l.wake, binary.NativeEndian.AppendUint64(nil, 1)) // fails only if the counter is full, which also wakes the loop
 }
 
 // run handles events until the loop is stopped, or drained.
@@ -154,7 +154,8 @@ func (l *loop) done() bool {
 	return command(l.commands.Load())&stopNow != 0 || l.drains && l.pairs == 0
 }
 
-// listenAgain waits for new connections again if there is room for more, and no more if the loop drains.
+// listenAgain watches the listeners again if there is room for more connections. If the loop drains, it stops watching
+// them.
 func (l *loop) listenAgain(now time.Time) {
 	if !l.drains && command(l.commands.Load())&drain != 0 {
 		l.drains = true
@@ -184,8 +185,8 @@ func (l *loop) rest() {
 	}
 }
 
-// starve notes that there are too few descriptors, or too little memory, for another connection. The loop accepts none
-// for a moment: the listeners stay readable, so that it would do nothing but try.
+// starve notes that descriptors or memory for another connection are lacking. The loop accepts none for a moment.
+// Otherwise it would try again and again, because the listeners stay readable.
 func (l *loop) starve(errno syscall.Errno) {
 	now := time.Now()
 	l.lacking.Add(1)
@@ -194,7 +195,7 @@ func (l *loop) starve(errno syscall.Errno) {
 	l.rest()
 }
 
-// endListening waits for no more new connections. The listeners may be closed once all loops have called it: an epoll
+// endListening stops watching the listeners. They may be closed once all loops have called it, because an epoll set
 // keeps a closed descriptor if another process has the socket, too.
 func (l *loop) endListening() {
 	if !l.deaf {

@@ -1,4 +1,5 @@
-// Package known remembers a bounded number of things for a limited time. It is told the time.
+// Package known remembers a bounded number of things for a limited time: Map any, and Servers which servers speak
+// MPTCP. Callers pass the time.
 package known
 
 import (
@@ -7,8 +8,8 @@ import (
 	"time"
 )
 
-// Map remembers values until they expire. A full one forgets the key that was set or found longest ago.
-// It is not for concurrent use.
+// Map remembers values until they expire. If it is full, it forgets the key that was set or found longest ago. It is
+// not safe for concurrent use.
 type Map[K comparable, V any] struct {
 	most    int
 	entries map[K]*list.Element
@@ -21,7 +22,7 @@ type entry[K comparable, V any] struct {
 	until time.Time
 }
 
-// NewMap returns a Map of at most the given number of keys.
+// NewMap returns a Map that holds at most the given number of keys.
 func NewMap[K comparable, V any](most int) *Map[K, V] {
 	return &Map[K, V]{most: most, entries: map[K]*list.Element{}}
 }
@@ -38,7 +39,7 @@ func (m *Map[K, V]) Set(key K, value V, until time.Time) {
 	m.entries[key] = m.recent.PushFront(&entry[K, V]{key, value, until})
 }
 
-// Get returns what was remembered. ok is false if there is nothing, or it has expired.
+// Get returns the value of a key. ok is false if the map has none, or it has expired.
 func (m *Map[K, V]) Get(key K, now time.Time) (value V, ok bool) {
 	e := m.entries[key]
 	if e == nil {
@@ -53,7 +54,7 @@ func (m *Map[K, V]) Get(key K, now time.Time) (value V, ok bool) {
 	return found.value, true
 }
 
-// All returns all entries, without renewing them.
+// All returns all entries that have not expired. That does not count as finding them.
 func (m *Map[K, V]) All(now time.Time) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for e := m.recent.Front(); e != nil; e = e.Next() {
@@ -71,7 +72,7 @@ func (m *Map[K, V]) Forget(key K) {
 	}
 }
 
-// Len returns the number of keys, with expired ones that nobody asked for since.
+// Len returns the number of keys. That includes expired keys that Get has not removed yet.
 func (m *Map[K, V]) Len() int { return len(m.entries) }
 
 func (m *Map[K, V]) remove(e *list.Element) {

@@ -9,27 +9,27 @@ import (
 // Support says whether a server speaks MPTCP.
 type Support int
 
-// What may be known of a server.
+// The values of Support.
 const (
 	Unknown Support = iota
 	Plain           // it answered MP_CAPABLE with plain TCP
 	MPTCP
 )
 
-// How long a finding holds. A server seldom loses MPTCP; one that gains it should be noticed soon.
+// The times for which a finding holds. Servers seldom lose MPTCP, but one that gains it should be noticed soon.
 const (
 	SpeaksFor = time.Hour
 	PlainFor  = 10 * time.Minute
 )
 
-// Servers remembers which servers speak MPTCP. It is not for concurrent use.
+// Servers remembers which servers speak MPTCP. It is not safe for concurrent use.
 type Servers struct{ found *Map[netip.AddrPort, Support] }
 
-// NewServers remembers at most the given number of servers.
+// NewServers returns Servers that remember at most the given number of servers.
 func NewServers(most int) *Servers { return &Servers{NewMap[netip.AddrPort, Support](most)} }
 
-// TakesSeveral reports whether a server is a service that takes any number of connections. A program at another port may
-// listen for one connection only, as for a file by FTP.
+// TakesSeveral reports whether a server is likely to take any number of connections, because its port is that of a
+// service. A program at another port may listen for one connection only, such as for a file by FTP.
 func TakesSeveral(server netip.AddrPort) bool { return server.Port() < 1024 }
 
 // Learn notes whether a server answered MP_CAPABLE with MPTCP.
@@ -47,5 +47,5 @@ func (s *Servers) Support(server netip.AddrPort, now time.Time) Support {
 	return support
 }
 
-// All returns the servers of which something is known.
+// All returns the servers about which something is known.
 func (s *Servers) All(now time.Time) iter.Seq2[netip.AddrPort, Support] { return s.found.All(now) }

@@ -1,6 +1,10 @@
-// Package names finds the addresses of chosen names: in the DNS answers that arrive at this host, and in what clients of
-// TLS say first. Answers that are encrypted, or come by TCP, it does not see. Nothing tells it whether an answer is
-// true: whoever can send a packet to this host can forge one.
+// Package names finds the addresses of chosen names. It looks in DNS answers that arrive at this host over UDP, and in
+// the ClientHellos of TLS. It does not see answers that are encrypted or come over TCP. It cannot tell whether an
+// answer is true: whoever can send a packet to this host can forge one.
+//
+//	watch.go   Watcher receives DNS answers
+//	answer.go  the addresses in an answer
+//	hello.go   the server's name in a ClientHello
 package names
 
 import (
@@ -14,19 +18,19 @@ import (
 const (
 	// mostRecords bounds the records of one answer that are read.
 	mostRecords = 128
-	// An address counts at least, and at most, for this time, whatever its record says.
+	// leastTime and mostTime limit the time for which an address counts, whatever its record says.
 	leastTime = time.Minute
 	mostTime  = 24 * time.Hour
 )
 
-// Address is an address of a name, with the time for which it is one.
+// Address is an address of a name, with the time for which it counts.
 type Address struct {
 	Addr netip.Addr
 	For  time.Duration
 }
 
-// Addresses returns the addresses in a DNS answer that belong to names which match, or to what these are aliases
-// (CNAME) of. Names are given to match in lower case, without the last dot. What follows a malformed record is ignored.
+// Addresses returns the addresses in a DNS answer that belong to matching names, or to names of which these are aliases
+// (CNAME). match gets names in lower case, without the last dot. Records after a malformed one are ignored.
 func Addresses(message []byte, match func(name string) bool) []Address {
 	var p dnsmessage.Parser
 	header, err := p.Start(message)

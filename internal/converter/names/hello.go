@@ -13,15 +13,15 @@ import (
 const (
 	// mostHello bounds the bytes in which a server name is looked for. ClientHellos have one to four kilobytes.
 	mostHello = 16 << 10
-	// The header of a TLS record (RFC 8446, section 5.1) has its type, two bytes of a version, and two of its length.
+	// The header of a TLS record (RFC 8446, section 5.1) has a type, two bytes of version, and two bytes of length.
 	recordHeader    = 5
 	recordHandshake = 22
 	recordVersion   = 3 // the first byte; the second differs
 )
 
-// ServerName returns the name in the TLS ClientHello with which a connection begins (SNI, RFC 6066, section 3). b is what
-// the client has said so far. more reports that there may be a name when the client has said more. With an encrypted
-// ClientHello the name is that of the one who can decrypt it.
+// ServerName returns the server's name in the TLS ClientHello at the start of a connection (SNI, RFC 6066, section 3).
+// b has the client's bytes so far. more reports whether further bytes may complete the name. If the ClientHello is
+// encrypted, the name is that of the host that can decrypt it.
 func ServerName(b []byte) (name string, more bool) {
 	for i, want := range []byte{recordHandshake, recordVersion} {
 		if i < len(b) && b[i] != want {
@@ -45,7 +45,7 @@ func ServerName(b []byte) (name string, more bool) {
 
 var errSeen = errors.New("the ClientHello has been read")
 
-// recording is a connection whose other side has said something and listens to nothing.
+// recording is a connection from which the given bytes can be read. It discards what is written.
 type recording struct{ *bytes.Reader }
 
 func (recording) Write(b []byte) (int, error)      { return len(b), nil }

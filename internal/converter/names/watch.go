@@ -19,13 +19,13 @@ const (
 	mostBytes = 64 << 10
 )
 
-// Watcher reads DNS answers. It is made by Open.
+// Watcher reads DNS answers. Open makes it.
 type Watcher struct{ socket *os.File }
 
-// Open begins to receive the DNS answers over UDP that arrive at any interface of this host, for its own programs or to
-// be forwarded.
+// Open starts receiving the DNS answers over UDP that arrive at this host's interfaces, for its own programs or to be
+// forwarded.
 func Open() (*Watcher, error) {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0) // nothing yet
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0) // receives nothing yet
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket: %w", err)
 	}
@@ -52,7 +52,7 @@ func attach(fd int, program []bpf.RawInstruction) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 }
 
-// answers returns a filter for UDP packets from port 53 that arrive and are not fragments.
+// answers returns a filter for incoming UDP packets from port 53 that are not fragments.
 func answers() []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
@@ -96,7 +96,7 @@ func (w *Watcher) Run(ctx context.Context, match func(name string) bool, found f
 	}
 }
 
-// payload returns what is in a UDP packet that the filter has let pass; nil: it is too short.
+// payload returns the payload of a UDP packet that has passed the filter, or nil if the packet is too short.
 func payload(packet []byte) []byte {
 	if len(packet) == 0 {
 		return nil

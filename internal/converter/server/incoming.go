@@ -11,10 +11,10 @@ import (
 	"github.com/detour-collective/dcol/internal/strangers"
 )
 
-// wayTimeout is how long a member's relay may take to accept a connection and to reach the service.
+// wayTimeout bounds the time that a member's relay may take to accept a connection and to reach the service.
 const wayTimeout = 10 * time.Second
 
-// incomingLimits bound the connections of strangers that wait for a member.
+// incomingLimits bounds the connections of strangers that wait for a member.
 var incomingLimits = strangers.Limits{Total: 1024, PerSource: 64}
 
 // NewPlaces returns places that the Incoming fronts of a converter share.
@@ -25,12 +25,13 @@ func NewPlaces() *strangers.Places {
 // Way is an address at which a member takes the connections of one port.
 type Way struct {
 	At      netip.AddrPort `json:"at"`     // of the member's relay
-	Cookie  []byte         `json:"cookie"` // which the member has sealed
+	Cookie  []byte         `json:"cookie"` // sealed by the member
 	Expires time.Time      `json:"expires"`
 }
 
-// Incoming is a front that takes the connections of strangers for a member that listens (RFC 8803, section 5.2). It tells
-// the member's relay who called, in a Connect TLV. Whoever called gets a reset if the member does not take the connection.
+// Incoming is a front that takes the connections of strangers for a member that listens (RFC 8803, section 5.2). It
+// tells the member's relay the stranger's address in a Connect TLV. If the member does not take the connection, the
+// stranger gets a reset.
 type Incoming struct {
 	places *strangers.Places
 	member atomic.Pointer[Listener]
@@ -38,8 +39,8 @@ type Incoming struct {
 
 // Listener is a member that listens.
 type Listener struct {
-	Mark uint32 // of the connections to it
-	Ways []Way  // to it, the first to try first
+	Mark uint32 // of the connections to the member
+	Ways []Way  // to the member, in the order in which they are tried
 }
 
 // NewIncoming returns a front that takes nothing before Set.
@@ -49,7 +50,7 @@ func NewIncoming(places *strangers.Places) *Incoming {
 	return f
 }
 
-// Set changes for whom connections are taken. Open connections continue.
+// Set changes the member for whom connections are taken. Open connections continue.
 func (f *Incoming) Set(l Listener) { f.member.Store(&l) }
 
 // Open implements engine.Front.
@@ -66,12 +67,12 @@ func (f *Incoming) Open(a engine.Accepted) (engine.Opening, error) {
 type delivery struct {
 	peer   netip.AddrPort
 	place  *strangers.Place
-	to     Listener // with the ways that are left to try
+	to     Listener // with the ways that are not tried yet
 	next   *engine.Dial
 	answer rfc8803.Answer
 }
 
-// way returns the next way to the member; nil: there is none.
+// way returns the next way to the member, or nil if there is none.
 func (o *delivery) way(now time.Time) *engine.Dial {
 	for len(o.to.Ways) > 0 {
 		w := o.to.Ways[0]
@@ -81,7 +82,7 @@ func (o *delivery) way(now time.Time) *engine.Dial {
 		}
 		greeting, err := rfc8803.Message{Connect: &rfc8803.Connect{Server: o.peer}, Cookie: w.Cookie}.Append(nil)
 		if err != nil {
-			continue // a cookie that fits into no message
+			continue // the cookie is too long for a message
 		}
 		o.answer = rfc8803.Answer{}
 		return &engine.Dial{
@@ -91,10 +92,11 @@ func (o *delivery) way(now time.Time) *engine.Dial {
 	return nil
 }
 
-// Read implements engine.Opening. The member is called before the stranger has said anything: a service may speak first.
+// Read implements engine.Opening. The member is called before the stranger has sent anything, because some services
+// send first.
 func (o *delivery) Read([]byte) engine.Step { return engine.Step{Dial: o.next} }
 
-// Dialled implements engine.Opening. What the member itself refuses is not asked for again by another way.
+// Dialled implements engine.Opening. If the member itself refuses, no other way is tried.
 func (o *delivery) Dialled(r engine.Result) engine.Step {
 	if r.Errno == 0 {
 		return engine.Step{}

@@ -6,15 +6,15 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
-// supported are the options that make a difference if a client asks for them.
+// supported lists the options that have an effect if a client asks for them.
 var supported = &rfc8803.Supported{Kinds: []byte{rfc8803.KindMPTCP}}
 
-// mpCapable stands for the MP_CAPABLE option of a server's SYN+ACK: version 1, HMAC-SHA256 and no key. The
-// kernel tells nobody the key, and the client needs only the option's presence.
+// mpCapable stands for the MP_CAPABLE option of a server's SYN+ACK: version 1, HMAC-SHA256 and no key. The kernel does
+// not show the key, and the client only needs to see the option.
 var mpCapable = []byte{rfc8803.KindMPTCP, 12, 0x01, 0x01, 0, 0, 0, 0, 0, 0, 0, 0}
 
-// checkOptions reads the options that a client wants in the SYN to the server. Those that Linux sends in any SYN,
-// with values of its own, are ignored, and so is SACK, which no SYN has (section 7).
+// checkOptions reads the options that a client wants in the SYN to the server. It ignores options that Linux sends in
+// every SYN with its own values, and SACK, which no SYN has (section 7).
 func checkOptions(b []byte) (mptcp bool, refusal *rfc8803.Error) {
 	kinds, err := rfc8803.OptionKinds(b)
 	if err != nil {

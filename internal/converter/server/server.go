@@ -1,9 +1,14 @@
-// Package server is the converter's side of the Convert protocol (RFC 8803): a front that reads which server
-// a member wants, and answers once that is reached or not. docs/converter.md follows the RFC clause by clause.
+// Package server is the converter's side of the Convert protocol (RFC 8803). docs/converter.md follows the RFC clause
+// by clause.
 //
-// A cookie names the mark of the member's connections, and the waypoint's nftables rules apply its limits to sockets
-// with that mark. These rules may be missing for a while, so servers that are forbidden by the configuration alone are
-// refused here, too; see Front.Permit.
+//	server.go    Front reads which server a member wants, and answers when the server is reached or not
+//	options.go   the TCP options that a member may ask for
+//	incoming.go  Incoming takes connections of strangers for a member that listens, and brings them to the member
+//	receiver.go  Receiver, on the member's host, leads them to the member's services
+//
+// A cookie contains the mark of the member's connections, and the waypoint's nftables rules apply the member's limits
+// to sockets with that mark. These rules may be missing for a while, so a Front itself also refuses the servers that
+// the configuration forbids (Front.Permit).
 package server
 
 import (
@@ -22,16 +27,16 @@ import (
 	"github.com/detour-collective/dcol/internal/strangers"
 )
 
-// serversMost bounds the servers of which it is known whether they speak MPTCP.
+// serversMost bounds the servers for which a Front remembers whether they speak MPTCP.
 const serversMost = 16 << 10
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// limits bound the connections whose cookie has not arrived yet. A member's comes with its first packet, so that even
-// many who share an address have few such connections at a time.
+// limits bounds the connections whose cookie has not arrived yet. A member's cookie comes with its first packet, so
+// even many members that share an address have few such connections at a time.
 var limits = strangers.Limits{Total: 4096, PerSource: 256}
 
-// Front serves members' connections. It is made by New.
+// Front serves members' connections. New makes it.
 type Front struct {
 	keys   atomic.Pointer[keys]
 	places *strangers.Places
@@ -42,14 +47,14 @@ type Front struct {
 	servers *known.Servers
 }
 
-// router decides how a connection is made for the one who sent a Connect TLV, or why it is not. mark is that of the cookie,
-// and mptcp reports whether the message wants MPTCP.
+// router returns how to connect for a Connect TLV, or the error with which to refuse it. mark is the mark in the
+// cookie, and mptcp reports whether the message asks for MPTCP.
 type router func(to netip.AddrPort, mark uint32, mptcp bool, now time.Time) (*engine.Dial, *rfc8803.Error)
 
-// keys are valid now. With the previous one, cookies outlive a change of the key.
+// keys are the valid keys. Cookies that were sealed with the previous one stay valid after a change.
 type keys struct{ current, previous cookie.Key }
 
-// New returns a front that accepts cookies which were sealed with the key.
+// New returns a front that accepts cookies sealed with the key.
 func New(key cookie.Key) *Front {
 	f := &Front{servers: known.NewServers(serversMost), places: strangers.NewPlaces(limits, strangers.NewSeen())}
 	f.route = f.toServer
@@ -57,13 +62,13 @@ func New(key cookie.Key) *Front {
 	return f
 }
 
-// SetKey changes the key. Cookies of the key before remain valid until the next change. One goroutine at a
-// time may call it.
+// SetKey changes the key. Cookies of the previous key remain valid until the next change. One goroutine at a time may
+// call it.
 func (f *Front) SetKey(key cookie.Key) {
 	f.keys.Store(&keys{current: key, previous: f.keys.Load().current})
 }
 
-// Permit refuses servers for which check returns an error. Before, all are permitted.
+// Permit makes the front refuse servers for which check returns an error. Without it, all servers are permitted.
 func (f *Front) Permit(check func(netip.AddrPort) error) { f.permit.Store(&check) }
 
 // Open implements engine.Front.
@@ -71,7 +76,7 @@ func (f *Front) Open(a engine.Accepted) (engine.Opening, error) {
 	return &opening{front: f, client: a.Peer.Addr(), place: f.places.Enter(a.Peer.Addr(), a.HangUp)}, nil
 }
 
-// authorize returns the mark in a cookie that came from client.
+// authorize returns the mark in a cookie that client sent.
 func (f *Front) authorize(b []byte, client netip.Addr, now time.Time) (mark uint32, err error) {
 	k := f.keys.Load()
 	mark, err = k.current.Open(b, client, now)
@@ -101,7 +106,7 @@ type opening struct {
 	front  *Front
 	client netip.Addr
 	place  *strangers.Place
-	info   bool // the client asked which options are supported, too
+	info   bool // the client also asked for the supported options
 	dial   *engine.Dial
 }
 
@@ -127,7 +132,8 @@ func (o *opening) Read(b []byte) engine.Step {
 	return engine.Step{Used: n, Dial: o.dial}
 }
 
-// check prepares what the message asks for, or returns why it is refused, without the message itself.
+// check prepares what the message asks for, or returns the error with which to refuse it. The error does not contain
+// the message.
 func (o *opening) check(m rfc8803.Message, err error, now time.Time) *rfc8803.Error {
 	var unknown rfc8803.UnknownError
 	var version rfc8803.VersionError
@@ -139,7 +145,7 @@ func (o *opening) check(m rfc8803.Message, err error, now time.Time) *rfc8803.Er
 	case err != nil, m.Connect == nil && !m.Info, m.Supported != nil || m.ExtendedHeader != nil || m.Error != nil:
 		return &rfc8803.Error{Code: rfc8803.MalformedMessage}
 	}
-	// MissingCookie would have to bring a cookie, and only the agent knows who is a member.
+	// A MissingCookie error would have to contain a cookie, and only the agent knows who is a member.
 	mark, err := o.front.authorize(m.Cookie, o.client, now)
 	if err != nil {
 		return &rfc8803.Error{Code: rfc8803.NotAuthorized}
@@ -152,7 +158,7 @@ func (o *opening) check(m rfc8803.Message, err error, now time.Time) *rfc8803.Er
 	return o.prepare(m.Connect, mark, now)
 }
 
-// prepare decides what is dialled.
+// prepare sets what is dialled, or returns the error with which to refuse the message.
 func (o *opening) prepare(c *rfc8803.Connect, mark uint32, now time.Time) (refusal *rfc8803.Error) {
 	wantsMPTCP, refusal := checkOptions(c.Options)
 	if refusal != nil {
@@ -196,7 +202,8 @@ func (o *opening) Dialled(r engine.Result) engine.Step {
 // Ended implements engine.Ender.
 func (o *opening) Ended() { o.place.Leave() }
 
-// encode encodes an answer. All fit: Echo shortens messages, and the list of options repeats part of a message.
+// encode encodes an answer. Each fits into a message, because Echo shortens messages, and the list of options repeats
+// part of a message.
 func encode(m rfc8803.Message) []byte {
 	b, err := m.Append(nil)
 	if err != nil {
