@@ -55,14 +55,14 @@ func openFast(fd int, converter unix.Sockaddr, request []byte) (how ask.FastOpen
 		return 0, err
 	}
 	if inSYN <= 0 {
-		if err = finish(fd, converter, request); err == nil && sockinfo.SentAgain(fd) { // the SYN was sent again without TFO's option
+		if err = finish(fd, converter, request); err == nil && sockinfo.SentAgain(fd) { // without TFO's option
 			how = ask.FastOpenFailed
 		}
 		return how, err
 	}
 	err = finish(fd, converter, request[inSYN:])
 	switch {
-	case errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.EALREADY), errors.Is(err, unix.EAGAIN): // timed out, although the kernel also tried without data
+	case errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.EALREADY), errors.Is(err, unix.EAGAIN): // timed out, also without data
 		return ask.FastOpenSilent, err
 	case err != nil || !sockinfo.AckedSYNData(fd) || !sockinfo.IsMultipath(fd):
 		return 0, errSYNData

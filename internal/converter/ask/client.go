@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// Timeout is the usual limit of a client's wait for the relay's answer. After it, the connection goes directly to its server.
+	// Timeout is the usual time that a client waits for the relay's answer. After it, the connection goes directly to
+	// its server.
 	Timeout = 200 * time.Millisecond
 	// silence is the pause before a client asks again after an unanswered question.
 	silence = time.Second

@@ -21,7 +21,7 @@ type Mode int
 const (
 	Never  Mode = iota
 	Auto        // to servers that are known to speak plain TCP
-	Always      // to all but those that are known to speak MPTCP
+	Always      // to all servers except those that are known to speak MPTCP
 )
 
 // Policy holds the user's settings.
@@ -105,7 +105,7 @@ type converter struct {
 	backoff   time.Duration // zero: it works
 	until     time.Time     // until then it is not used for new connections
 	worked    time.Time     // when it last connected to a server
-	trusted   time.Time     // when Trust allowed it for the first time since then; zero: it has not
+	trusted   time.Time     // when Trust first allowed it since it worked; zero: not yet
 	suspected time.Time     // when Suspect last let it be asked
 	refused   []netip.Addr  // at most refusalsMost servers that it refused since it last connected to one
 }

@@ -26,7 +26,8 @@ const (
 type FastOpen int
 
 const (
-	// FastOpenUnknown means that nothing was learned: the SYN only asked for a cookie, or the converter refused the connection.
+	// FastOpenUnknown means that nothing was learned: the SYN only asked for a cookie, or the converter refused the
+	// connection.
 	FastOpenUnknown FastOpen = iota
 	// FastOpenWorked means that the SYN's data was acknowledged, and the message was answered.
 	FastOpenWorked

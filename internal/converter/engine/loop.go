@@ -119,7 +119,7 @@ func (l *loop) watch(fd int, serial uint16, events uint32) error {
 // tell passes a command on. Any goroutine may call it.
 func (l *loop) tell(c command) {
 	l.commands.Or(uint32(c))
-	_, _ = unix.Write(l.wake, binary.NativeEndian.AppendUint64(nil, 1)) // fails only if the counter is full, which also wakes the loop
+	_, _ = unix.Write(l.wake, binary.NativeEndian.AppendUint64(nil, 1)) // a full counter wakes the loop, too
 }
 
 // run handles events until the loop is stopped, or drained.
@@ -287,12 +287,12 @@ func (l *loop) onEnd(e *end, events uint32) {
 		return
 	}
 	if events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
-		l.move(e.peer()) // what waits for this end
+		l.move(e.peer()) // the data that waits for this end
 	}
 	if !p.closed && events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		l.move(e)
 	}
-	// An end that has said all is not read any more, which would show a reset.
+	// An end that has ended its sending is not read any more, so reading does not show a reset.
 	if !p.closed && events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 && e.is&isShut != 0 && l.sockets.failed(int(e.fd)) {
 		l.reset(p)
 	}
@@ -338,7 +338,7 @@ func (l *loop) accept(listener int) {
 			l.open(fd, peer)
 		case unix.EAGAIN:
 			return
-		case unix.ECONNABORTED, unix.EPERM: // it is gone already, or a firewall forbids it
+		case unix.ECONNABORTED, unix.EPERM: // the connection is gone already, or a firewall forbids it
 		default:
 			l.starve(errno)
 			return

@@ -24,9 +24,9 @@ const (
 type opening struct {
 	front Opening
 	dial  *Dial  // nil: the server is not known yet
-	heard []byte // what the client said, not used yet
+	heard []byte // bytes from the client that are not used yet
 	early int    // the number of bytes of heard that the server was sent already
-	said  []byte // what the server said, not used yet
+	said  []byte // bytes from the server that are not used yet
 	waits bool   // for the Step that Step.Later announced
 	parts bool   // the client got its last reply
 
@@ -69,7 +69,7 @@ func (l *loop) open(fd int, peer netip.AddrPort) {
 func (l *loop) openEvent(e *end, events uint32) {
 	p := e.pair
 	if e == &p.client {
-		// A client that has gone needs no server. One that has only said all does.
+		// A client that is gone needs no server. One that has only ended its sending does.
 		if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 && !p.opening.parts && connectError(int(e.fd)) != 0 {
 			l.refuse(p)
 			return
@@ -204,7 +204,7 @@ func (l *loop) join(p *pair) {
 	l.move(&p.server)
 }
 
-// overhear lets the hearer know what the client has said.
+// overhear passes the client's bytes to the hearer.
 func (l *loop) overhear(p *pair, b []byte) {
 	if !p.hearer.Hear(b) {
 		p.hearer = nil

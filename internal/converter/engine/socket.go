@@ -24,8 +24,8 @@ func descriptorLimit() uint64 {
 	return limit.Cur
 }
 
-// connect begins to connect a new socket. inSYN is how many bytes of the greeting are in the SYN. Errors are those that a
-// program would see.
+// connect starts connecting a new socket. inSYN is the number of bytes of the greeting in the SYN. Errors are those
+// that a program would see.
 func connect(d *Dial) (fd, inSYN int, err error) {
 	family, sa := sockaddr(d.To)
 	protocol := unix.IPPROTO_TCP
@@ -109,10 +109,12 @@ func sockaddr(a netip.AddrPort) (family int, sa unix.Sockaddr) {
 // connections whose end has vanished do not stay for ever.
 const keepIdle = 600
 
-// prepare sets on a listener what its connections inherit, and what the ends to servers get only when they need it.
+// prepare sets options on a listener, which its connections inherit. The ends to servers get these options only when
+// they need them.
 func prepare(fd int) error { return cmp.Or(resetUnlessDone(fd), sendAtOnce(fd), keepAlive(fd)) }
 
-// resetUnlessDone has an end reset that is closed before it is done, also by the kernel when the process dies.
+// resetUnlessDone makes the kernel reset an end that is closed before it is done, even if the kernel closes it because
+// the process died.
 func resetUnlessDone(fd int) error {
 	return setOption(fd, unix.SOL_SOCKET, unix.SO_LINGER, unix.Linger{Onoff: 1})
 }
@@ -157,7 +159,7 @@ type sockets interface {
 	splice(from, to, n int) (int, syscall.Errno)
 	// writable reports whether a socket takes more bytes now. If not, an event reports when it does.
 	writable(fd int) bool
-	// sendAtOnce has a socket send small packets without waiting for acknowledgements.
+	// sendAtOnce makes a socket send small packets without waiting for acknowledgements.
 	sendAtOnce(fd int)
 	// keepUrgent has a socket's urgent bytes read at their place among the others.
 	keepUrgent(fd int)

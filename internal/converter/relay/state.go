@@ -80,7 +80,7 @@ type Use struct {
 	// those of dcol run.
 	ExcludePrograms []string    `json:"exclude_programs,omitempty"`
 	Proxy           string      `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
-	Gateway         []string    `json:"gateway,omitempty"`    // interfaces of LANs whose hosts' connections come in by TPROXY; none: nobody's
+	Gateway         []string    `json:"gateway,omitempty"`    // interfaces of LANs whose connections come in by TPROXY
 	KeepIPv6        bool        `json:"keep_ipv6,omitempty"`  // their direct connections come from their own IPv6 addresses
 	FastOpen        bool        `json:"fast_open,omitempty"`  // messages to converters go in the SYN where that works
 	Capture         *Capture    `json:"capture,omitempty"`    // nil: only programs that ask, such as those of dcol run

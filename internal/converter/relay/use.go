@@ -45,7 +45,7 @@ type user struct {
 
 // ways holds the settings of sockets that call converters.
 type ways struct {
-	mark uint32                        // of the sockets, which call through tunnels only; 0: converters are called like any server
+	mark uint32                        // of these sockets, which call through tunnels; 0: no tunnels
 	from map[netip.AddrPort]netip.Addr // by converter
 }
 
