@@ -95,13 +95,13 @@ func (r *relayProcess) stop(t testing.TB) {
 	eventually(t, "the relay's socket is closed", func() bool { return !ask.Listens(r.socket) })
 }
 
-// heard waits until the fake has said a line.
+// heard waits until the fake has printed a line.
 func (r *relayProcess) heard(t testing.TB, line string) {
 	t.Helper()
 	eventually(t, line, func() bool { return slices.Contains(r.lines(), line) })
 }
 
-// lines returns what the fake has said so far.
+// lines returns the lines that the fake has printed so far.
 func (r *relayProcess) lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -257,7 +257,8 @@ talk(s)
 `
 )
 
-// TestConnectThroughConverter has programs connect as programs do, and looks which way the relay's log says they went.
+// TestConnectThroughConverter runs programs that connect in usual ways, and checks in the relay's log which way their
+// connections went.
 func TestConnectThroughConverter(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
@@ -302,8 +303,8 @@ func TestRelayAloneReachesConverter(t *testing.T) {
 	}
 }
 
-// TestOtherFamily has a blocking socket of IPv4 connect while the converter has an address of IPv6 only: the relay reaches that.
-// A socket of both families reaches it itself.
+// TestOtherFamily connects a blocking IPv4 socket while the converter has an IPv6 address only, which the relay
+// reaches. A socket of both families reaches the converter itself.
 func TestOtherFamily(t *testing.T) {
 	newSite(t)
 	r := startRelay(t, modeOther)
@@ -314,7 +315,7 @@ func TestOtherFamily(t *testing.T) {
 	script := "s = socket.socket(socket.AF_INET6); s.connect((host, port)); talk(s)\n"
 	wantProbe(t, python(t, r, script, hostPort(mapped)...), wantTalk(mapped))
 	r.heard(t, fmt.Sprintf("converted %v true true <nil>", server))
-	// One of IPv6 only would not reach the server without a converter.
+	// A socket for IPv6 only would not reach the server without a converter.
 	only := `
 s = socket.socket(socket.AF_INET6); s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
 print(errno.errorcode[s.connect_ex((host, port))])
@@ -322,8 +323,8 @@ print(errno.errorcode[s.connect_ex((host, port))])
 	wantProbe(t, python(t, r, only, hostPort(mapped)...), "ENETUNREACH\n")
 }
 
-// TestNoWayBack has a blocking program connect to an IPv6 server while the converter has an address of IPv4 only. Linux could not
-// connect the program's socket directly any more, if the converter failed. So the relay connects.
+// TestNoWayBack connects a blocking program to an IPv6 server while the converter has an IPv4 address only. If the
+// converter failed, Linux could not connect the program's socket directly any more. So the relay connects.
 func TestNoWayBack(t *testing.T) {
 	newSite(t)
 	r := startRelay(t, modeFour)
@@ -332,7 +333,7 @@ func TestNoWayBack(t *testing.T) {
 	r.heard(t, "relayed "+server.String())
 }
 
-// TestConnectMapped has a socket of IPv6 connect to a server of IPv4.
+// TestConnectMapped connects an IPv6 socket to an IPv4 server.
 func TestConnectMapped(t *testing.T) {
 	for _, timeout := range []string{"None", "20"} {
 		t.Run(timeout, func(t *testing.T) {
@@ -351,8 +352,8 @@ func TestConnectMapped(t *testing.T) {
 	}
 }
 
-// TestOddAddresses: an address of another family than the socket's, or of another length, has the outcome that it has without
-// dcol, as has a program that disconnects its socket.
+// TestOddAddresses: addresses of another family than the socket's, or of another length, and a program that disconnects
+// its socket, get the same result as without dcol.
 func TestOddAddresses(t *testing.T) {
 	const script = `
 import ctypes
@@ -498,8 +499,8 @@ talk(s)
 	})
 }
 
-// TestOwnLimit: SO_SNDTIMEO bounds connect() also if the converter and then the server are silent. The direct connection gets
-// what the converter has left of the limit, not all of it again.
+// TestOwnLimit: SO_SNDTIMEO bounds connect() even if the converter and then the server are silent. The direct
+// connection gets the rest of the limit, not the whole limit again.
 func TestOwnLimit(t *testing.T) {
 	const silent = "198.18.0.1"
 	newSite(t)
@@ -602,7 +603,7 @@ talk(s)
 	}
 }
 
-// TestNotLed has connections that go directly, and looks that the relay is asked once where it is asked at all.
+// TestNotLed makes connections that go directly, and checks that each supervisor asks the relay at most once.
 func TestNotLed(t *testing.T) {
 	const five = "for i in range(5): talk(socket.create_connection((host, port)))\n"
 	for name, script := range map[string]string{
@@ -711,7 +712,7 @@ for i in range(3):
 	_ = direct
 }
 
-// TestRelayAbsent: without a relay the program has the filter of before.
+// TestRelayAbsent: without a relay, the filter does not stop at connect().
 func TestRelayAbsent(t *testing.T) {
 	newSite(t)
 	server := plainServer(t, serverAddr+":0")

@@ -17,7 +17,7 @@ import (
 )
 
 // dialOnRequest makes a connection for each byte of standard input, and prints the nanoseconds that its calls take
-// together. protocol is that of the socket.
+// together. protocol is the protocol of its sockets.
 func dialOnRequest(addr, number string) int {
 	protocol, err := strconv.Atoi(number)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeLines is what testdata/probe.c prints when all is as it should be.
+// probeLines returns what testdata/probe.c prints if nothing is wrong.
 func probeLines(protocol, uid int) string {
 	var b strings.Builder
 	line := func(name string, protocol, closeOnExec, nonblock int) {
@@ -204,9 +204,8 @@ func TestForeignListenerIsNamed(t *testing.T) {
 	}
 }
 
-// TestProgramIsTheProcess checks that nothing stands between the program and
-// whoever started it: same process, no stranger among its children, its own
-// standard streams.
+// TestProgramIsTheProcess checks that nothing is between the program and the user that started it: it is the same
+// process, has no foreign children, and keeps its standard streams.
 func TestProgramIsTheProcess(t *testing.T) {
 	needMPTCP(t)
 	cmd := run(t, "sh", "-c", "echo $$ $PPID; read children < /proc/$$/task/$$/children; echo \"[$children]\"; cat")

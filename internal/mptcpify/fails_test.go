@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestServerFails: where a server refuses, resets or does not answer connections, or is unreachable, a program that waits
-// for its connections sees the errors that it would have had. One that does not wait has a connection that is reset.
+// TestServerFails: if a server refuses, resets or does not answer connections, or is unreachable, a program with
+// blocking sockets gets the same errors as without dcol. With non-blocking sockets its connection is reset.
 func TestServerFails(t *testing.T) {
 	const silent, silent6, resets = "198.18.0.1", "2001:db8:2::1", "83"
 	newSite(t)

@@ -27,9 +27,9 @@ const (
 	serverAddr6    = "2001:db8::5"
 	converterAddr  = "192.0.2.1"
 	converterAddr6 = "2001:db8:1::1"
-	// directPort is that of servers which the relay wants to be reached directly.
+	// directPort is the port of servers that the relay wants to be reached directly.
 	directPort = 81
-	// plainPort is that of servers which the relay knows to speak no MPTCP, and has no converter for.
+	// plainPort is the port of servers that the relay knows to speak no MPTCP, and has no converter for.
 	plainPort = 82
 )
 
@@ -38,7 +38,7 @@ const testCookie = "a cookie of 24 bytes .."
 // sparedProgram begins the name of executables that the relay excludes.
 const sparedProgram = "spared"
 
-// fake is the relay and a converter in a process of its own, which says on standard output what it does.
+// fake is a relay and a converter in their own process, which prints what it does.
 type fake struct {
 	mode     string
 	relay    [2]netip.AddrPort

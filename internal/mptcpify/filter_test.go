@@ -60,7 +60,7 @@ func (c call) verdict(t interface{ Fatal(...any) }) uint32 {
 	return uint32(got)
 }
 
-// ours is what the filter is for, said in another way than the filter says it.
+// ours reports whether the filter should notify of a call. It is written in another way than the filter.
 func (c call) ours() bool {
 	if c.arch != auditArch {
 		return false
@@ -93,7 +93,7 @@ func TestFilterNotifiesOfTCPSocketsOnly(t *testing.T) {
 		unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK}
 	notified, allowed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		// One that is notified, of which up to two things are then changed.
+		// A call of which the filter notifies. Up to two of its values are then changed.
 		c := call{
 			connects:     rapid.Bool().Draw(t, "connects"),
 			arch:         auditArch,

@@ -35,7 +35,7 @@ const (
 	fakeMark    = "fake-relay"
 	dialMark    = "dial-on-request"
 	stuckMark   = "connect-from-nowhere"
-	// relayVariable of the environment has the socket of the relay.
+	// relayVariable is the environment variable with the relay's socket.
 	relayVariable = "TEST_RELAY"
 )
 
@@ -140,7 +140,7 @@ func checkSocket() error {
 	return unix.Close(fd)
 }
 
-// mark starts the test binary as what it stands in for.
+// mark returns the command that runs the test binary with a mark.
 func mark(t testing.TB, mark string, argv ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -152,7 +152,7 @@ func mark(t testing.TB, mark string, argv ...string) *exec.Cmd {
 
 func run(t testing.TB, argv ...string) *exec.Cmd { return mark(t, runMark, argv...) }
 
-// outcome is what the caller of `dcol run` sees.
+// outcome is the result that the caller of `dcol run` sees.
 type outcome struct {
 	code           int
 	signal         syscall.Signal

@@ -28,7 +28,7 @@ func TestMethods(t *testing.T) {
 	if diff := cmp.Diff([]string{"seccomp", "bpf", "mptcpize", "program"}, names); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// What the list says of seccomp must be what `dcol run` finds.
+	// seccomp must be available in the list if and only if `dcol run` works.
 	ran := end(t, run(t, "true")).code == 0
 	if methods[0].Available != ran {
 		t.Errorf("seccomp available %v, but dcol run works %v", methods[0].Available, ran)

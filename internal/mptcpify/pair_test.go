@@ -19,8 +19,8 @@ func bothSupervisors(t *testing.T, program string) (pids []int) {
 	t.Helper()
 	eventually(t, "two supervisors run", func() bool {
 		pids = supervisorsOf(t, program)
-		// A child that a supervisor has just made has its command line: one that is to become the other, or one with which Go
-		// tries something when it starts the first process.
+		// A child that a supervisor has just forked has the supervisor's command line: the one that will become the
+		// other supervisor, or one with which Go tests something when it starts the first process.
 		return len(pids) == supervisors && commandLine(pids[0]) != commandLine(pids[1])
 	})
 	return pids

@@ -30,7 +30,7 @@ def rounds(round, most):
     print(seen)
 `
 
-// lastLine is what a program printed at last, after it has talked with the server.
+// lastLine returns the last line that a program printed after it has talked with the server.
 func lastLine(t *testing.T, r *relayProcess, server netip.AddrPort, script string) string {
 	t.Helper()
 	got := end(t, python(t, r, plainPrelude+script, hostPort(server)...))

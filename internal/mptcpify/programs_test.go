@@ -80,7 +80,7 @@ func mptcpServer(t *testing.T, network string) (url string) {
 	return server.URL
 }
 
-// TestServer has an everyday server accept MPTCP connections.
+// TestServer checks that an everyday server accepts MPTCP connections.
 func TestServer(t *testing.T) {
 	needMPTCP(t)
 	needProgram(t, "iperf3")

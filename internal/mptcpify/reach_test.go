@@ -12,9 +12,9 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
-// TestFastOpenInPlace: the first connection of a program that waits asks for a cookie, and the next one has its message in
-// the SYN. If the cookie is outdated, or such SYNs do not arrive, the connection is made again without. It is MPTCP in any
-// case.
+// TestFastOpenInPlace: the first connection of a program with blocking sockets asks for a cookie, and the next one has
+// its message in the SYN. If the cookie is outdated, or such SYNs do not arrive, the connection is made again without
+// data in the SYN. It is always MPTCP.
 func TestFastOpenInPlace(t *testing.T) {
 	needProgram(t, "nft")
 	newSite(t)
@@ -74,8 +74,8 @@ func TestFastOpenInPlace(t *testing.T) {
 	}
 }
 
-// If nothing answers a SYN with the message, nor those without that follow, the path is reported, and the program is connected
-// to its server in time.
+// If neither a SYN with the message nor the following ones without it are answered, the path is reported, and the
+// program is connected to its server in time.
 func TestFastOpenUnanswered(t *testing.T) {
 	needProgram(t, "nft")
 	newSite(t)

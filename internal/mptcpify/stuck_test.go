@@ -18,8 +18,8 @@ const (
 	uffdRegister = 0xc020aa00
 )
 
-// connectFromNowhere calls connect() with an address in a page that nobody brings, as one of a file whose server is away, and
-// then prints a line when it has made another socket.
+// connectFromNowhere calls connect() with an address in a page that never arrives, like that of a file whose server is
+// away. It prints a line when it has made another socket.
 func connectFromNowhere() int {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
 	if errno != 0 {

@@ -168,8 +168,8 @@ func TestSignalsDisturbNothing(t *testing.T) {
 	}
 }
 
-// TestSocketsBelongToTheirUser: a socket has the effective user and group that its thread has when it makes it, also of a
-// process that may not be traced any more, and of one thread alone.
+// TestSocketsBelongToTheirUser: a socket gets the effective user and group of the thread that makes it, even if the
+// process may not be traced any more, or if they are those of one thread only.
 func TestSocketsBelongToTheirUser(t *testing.T) {
 	needMPTCP(t)
 	needRoot(t)

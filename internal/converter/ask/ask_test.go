@@ -28,7 +28,7 @@ var (
 	addrPorts = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 )
 
-// notes is a Handler that answers from a table and writes down what it hears.
+// notes is a Handler that answers from a table and records its calls.
 type notes struct {
 	mu       sync.Mutex
 	answers  map[netip.AddrPort]Answer
@@ -227,7 +227,7 @@ func TestRelayComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestSilentRelay has a relay that accepts, reads and never answers.
+// TestSilentRelay uses a relay that accepts, reads and never answers.
 func TestSilentRelay(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), SocketName)
 	l, err := Listen(socket)
@@ -290,7 +290,7 @@ func TestExpectations(t *testing.T) {
 	if _, _, ok := e.Take(local, now); ok {
 		t.Error("taken twice")
 	}
-	// Announced again later: the end of the first announcement is not that of the second.
+	// The connection is announced again later. The end of the first announcement must not end the second.
 	e.Add(user, local, site6, now.Add(expectedFor/2))
 	e.Add(user, netip.AddrPortFrom(local.Addr(), 1), site, now.Add(expectedFor))
 	if got, _, ok := e.Take(local, now.Add(expectedFor)); got != site6 || !ok {
@@ -313,7 +313,8 @@ func TestExpectations(t *testing.T) {
 	}
 }
 
-// What the relay says of a program is believed for a while. Without an answer, a program connects directly.
+// A client remembers for a while whether a program is excluded. If the relay does not answer, the program connects
+// directly.
 func TestExcludedPrograms(t *testing.T) {
 	n := newNotes()
 	n.excluded = map[string]bool{"/usr/bin/ssh": true}
@@ -399,7 +400,7 @@ func TestPackets(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks that packets of others do no harm, and that those that are understood are not ambiguous.
+// FuzzDecode checks that malformed packets do no harm, and that valid ones are not ambiguous.
 func FuzzDecode(f *testing.F) {
 	f.Add(request{kind: kindExpect, server: site, local: local}.encode())
 	f.Add(request{kind: kindSuspect, server: converter}.encode())

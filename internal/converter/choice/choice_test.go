@@ -161,8 +161,8 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
-// A converter that refuses one server after the other is left alone, for ever longer. Refusals of one server again and again show
-// nothing, and one connection shows that it works.
+// A converter that refuses one server after the other is not used, each time for longer. Repeated refusals of the same
+// server show nothing, and one connection shows that the converter works.
 func TestRefused(t *testing.T) {
 	c, now, last := with(Policy{Mode: Always}, near, far), start, byte(0)
 	refuse := func() (refused netip.AddrPort) { // another server
@@ -212,7 +212,8 @@ func TestRefused(t *testing.T) {
 	aside(false)
 }
 
-// A server that was not reached at all is reached directly for a while, so that programs see its own errors; no other port is.
+// Connections to a server that could not be reached at all go directly for a while, so that programs see the server's
+// own errors. That does not concern other ports.
 func TestUnreached(t *testing.T) {
 	c := with(Policy{Mode: Always}, near)
 	c.Unreached(netip.AddrPortFrom(netip.AddrFrom16(server.Addr().As16()), server.Port()), start)
@@ -227,7 +228,7 @@ func TestUnreached(t *testing.T) {
 	}
 }
 
-// A converter that has just worked is trusted until one of those that trusted it waits for long.
+// A converter that has just worked is trusted until a connection that trusted it waits too long.
 func TestTrust(t *testing.T) {
 	c, now := with(Policy{Mode: Always}, near, far), start
 	trust := func(after time.Duration, want bool) {
@@ -359,7 +360,7 @@ func TestAnySequence(t *testing.T) {
 	})
 }
 
-// converts reports what a Table says of a server.
+// converts reports whether, according to a Table, connections to a server go through a converter.
 func converts(t Table, server netip.AddrPort) bool {
 	for p := range t.Networks {
 		if p.Contains(server.Addr()) {

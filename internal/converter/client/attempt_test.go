@@ -135,8 +135,8 @@ func TestUnreachedServer(t *testing.T) {
 	}
 }
 
-// A converter that does not serve a connection to one server is left alone for others only if it says so itself, to a question
-// or by the time for which it wants to be left alone.
+// A converter that does not serve a connection to one server is still used for others. It is left alone only if it
+// answers so to a question, or states a time for which it wants to be left alone.
 func TestConverterRefusesOneServer(t *testing.T) {
 	bob, server, other := netip.MustParseAddrPort("192.0.2.1:5124"), netip.MustParseAddrPort("203.0.113.1:443"), netip.MustParseAddrPort("203.0.113.2:443")
 	refuses := func(code rfc8803.ErrorCode, value ...byte) []byte {
@@ -216,8 +216,8 @@ func TestConverterRefusesServers(t *testing.T) {
 	}
 }
 
-// A converter is called from the address that is given for it, by a socket with the mark. One that must not be called now is
-// passed over.
+// A converter is called from its configured address, by a socket with the mark. Converters that must not be called now
+// are skipped.
 func TestWaysToConverters(t *testing.T) {
 	bob, carol, server := netip.MustParseAddrPort("192.0.2.1:5124"), netip.MustParseAddrPort("192.0.2.2:5124"), netip.MustParseAddrPort("203.0.113.1:443")
 	inside := netip.MustParseAddr("10.192.0.2")

@@ -124,7 +124,7 @@ func TestResets(t *testing.T) {
 	}
 }
 
-// Servers that turn out to speak MPTCP are reached directly from then on. In auto mode, so are servers of which
+// Servers that turn out to speak MPTCP are reached directly from then on. In auto mode, so are servers about which
 // nothing is known yet.
 func TestStepsAside(t *testing.T) {
 	needsNamespace(t)
@@ -210,7 +210,8 @@ func TestConverterFails(t *testing.T) {
 	}
 }
 
-// A converter that did not answer for some servers is left alone only if it does not answer a question of its own either.
+// A converter that did not answer for some servers is left alone only if it does not answer a question about itself
+// either.
 func TestSilentConverter(t *testing.T) {
 	needsNamespace(t)
 	refusal, err := rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.NotAuthorized}}.Append(nil)
@@ -273,9 +274,9 @@ func TestSilentConverter(t *testing.T) {
 	}
 }
 
-// What the program has said goes right behind the message to a converter that has just worked. If the converter then
-// ends without a word, so does the connection: the server never gets a request twice. If it reports an error, the server
-// has not got it, and another way is tried.
+// The program's first bytes are sent right after the message to a converter that has just worked. If the converter then
+// ends without an answer, so does the connection, because the server must not get a request twice. If the converter
+// reports an error, the server has not got the request, and another way is tried.
 func TestEarly(t *testing.T) {
 	needsNamespace(t)
 	refused, err := rfc8803.Message{Error: rfc8803.ErrorOf(syscall.ECONNREFUSED, netip.MustParseAddr(server4))}.Append(nil)
@@ -392,8 +393,8 @@ func TestGivenCookie(t *testing.T) {
 	}
 }
 
-// A server that does not answer is no failure of the converter. The program is reset, and reaches for the server directly if it
-// tries again.
+// A server that does not answer is not a failure of the converter. The program's connection is reset, and goes directly
+// if the program tries again.
 func TestServerFails(t *testing.T) {
 	needsNamespace(t)
 	_, convAt := startConverter(t)
@@ -533,8 +534,8 @@ func TestExcludedName(t *testing.T) {
 	}
 }
 
-// An excluded name in a TLS ClientHello has the next connections to the address go directly, in whatever pieces it comes.
-// Other names change nothing, and neither do bytes that are no TLS.
+// After an excluded name in a TLS ClientHello, which may come in any pieces, the next connections to the address go
+// directly. Other names change nothing, and neither do bytes that are not TLS.
 func TestNameSeenLater(t *testing.T) {
 	needsNamespace(t)
 	conv, convAt := startConverter(t)
@@ -592,7 +593,7 @@ func TestNameSeenLater(t *testing.T) {
 	}
 }
 
-// clientHello returns what a TLS client says first.
+// clientHello returns the ClientHello of a TLS client.
 func clientHello(t *testing.T, name string) []byte {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -708,7 +709,7 @@ func TestCONNECT(t *testing.T) {
 	}
 }
 
-// A program that speaks neither SOCKS5 nor HTTP is refused at its first byte, and does not wait for a time limit.
+// A program that speaks neither SOCKS5 nor HTTP is refused at its first byte, without waiting for a time limit.
 func TestProxyRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ said, want string }{
 		"SOCKS4": {"\x04\x01\x00\x50\xcb\x00\x71\x01\x00", "\x00\x5b\x00\x00\x00\x00\x00\x00"},

@@ -131,8 +131,8 @@ func isProven(c *Client, conv, to netip.AddrPort) bool {
 	return is
 }
 
-// Without the policy, no SYN asks for a cookie or has data. With it, the first connection asks for a cookie, the next one
-// has its message in the SYN, and then the path is proven.
+// If the policy has no FastOpen, no SYN asks for a cookie or has data. Otherwise the first connection asks for a
+// cookie, and the next one has its message in the SYN. That proves the path.
 func TestFastOpen(t *testing.T) {
 	conv, convAt := startFastOpen(t, "3")
 	for _, addr := range []string{server4, server6} {
@@ -164,7 +164,8 @@ func TestFastOpen(t *testing.T) {
 	}
 }
 
-// What a program says at once goes right behind a message in the SYN, and not into the SYN, which may arrive twice.
+// If the message is in the SYN, the program's first bytes follow right after it. They are not in the SYN, because that
+// may arrive twice.
 func TestFastOpenEarly(t *testing.T) {
 	_, convAt := startFastOpen(t, "3")
 	to := enginetest.Serve(t, server4, false, enginetest.Echo)
@@ -211,8 +212,8 @@ func TestFastOpenLateACK(t *testing.T) {
 	}
 }
 
-// Where the data in a SYN is not acknowledged, because the cookie is outdated or the path has something against it, the
-// connection is made again without, over MPTCP. Then the path is left alone.
+// If the data in a SYN is not acknowledged, because the cookie is outdated or something on the path does not let it
+// pass, the connection is made again without it, over MPTCP. Then the path is not used for messages in SYNs.
 func TestFastOpenFails(t *testing.T) {
 	spoilSYNs := func(verdict string) func(t *testing.T, convAt netip.AddrPort) {
 		return func(t *testing.T, convAt netip.AddrPort) {
@@ -268,8 +269,8 @@ func TestFastOpenFails(t *testing.T) {
 	}
 }
 
-// A firewall can drop all packets of a connection whose SYN had data, so that Linux' second SYN does not arrive either. A path
-// like that looks as if the converter was down. It is left alone, so that the converter can be used after its pause.
+// A firewall can drop all packets of a connection whose SYN had data, including Linux' second SYN. The converter then
+// seems to be down. The path is not used for messages in SYNs, so that the converter can be used after its pause.
 func TestFastOpenUnanswered(t *testing.T) {
 	conv, convAt := startFastOpen(t, "3")
 	to := enginetest.Serve(t, server4, false, enginetest.Echo)
@@ -287,7 +288,7 @@ func TestFastOpenUnanswered(t *testing.T) {
 	if client.MayFastOpen(convAt, to) {
 		t.Error("the path is not left alone")
 	}
-	client.Update(func(c *choice.Choice) { c.Carried(convAt, to, time.Millisecond, 0, time.Now()) }) // as if the pause was over
+	client.Update(func(c *choice.Choice) { c.Carried(convAt, to, time.Millisecond, 0, time.Now()) }) // as if the pause were over
 	accepted := conv.Counters().Accepted
 	enginetest.Exchange(t, relay.dial(t, to), 1000)
 	if n := conv.Counters().Accepted - accepted; n != 1 {
@@ -336,8 +337,8 @@ func TestFastOpenOutcomes(t *testing.T) {
 	}
 }
 
-// A SYN with a message that is sent again after its connection has ended has the converter connect to the server once. This
-// connection ends without a byte, as the client's host resets what it has not asked for.
+// If a SYN with a message is sent again after its connection has ended, the converter connects to the server once. That
+// connection ends without a byte, because the client's host resets what it has not asked for.
 func TestReplayedSYN(t *testing.T) {
 	conv, convAt := startFastOpen(t, "3")
 	heard := make(chan int, 9)

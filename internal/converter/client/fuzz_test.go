@@ -6,8 +6,8 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/engine"
 )
 
-// FuzzSOCKS and FuzzCONNECT read foreign bytes in any pieces. Openings that connect use no more than they got, and
-// those that end say why.
+// FuzzSOCKS and FuzzCONNECT read arbitrary bytes in any pieces. Openings that connect use no more bytes than they got,
+// and those that end give the reason.
 func FuzzSOCKS(f *testing.F) {
 	for _, s := range []string{
 		"\x05\x01\x00\x05\x01\x00\x01\xcb\x00\x71\x01\x01\xbbdata", "\x05\x02\x00\x01\x05\x01\x00\x03\x09192.0.2.1\x01\xbb",

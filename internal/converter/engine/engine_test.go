@@ -287,7 +287,7 @@ func TestSharedBudget(t *testing.T) {
 	}
 }
 
-// Clients that do not read bind no more memory than allowed. When they read at last, they get all.
+// Clients that do not read take no more memory than allowed. When they read later, they get all their data.
 func TestSlowReaders(t *testing.T) {
 	const size, slow = 24 << 20, 20
 	to := serve(t, false, func(c *net.TCPConn) {
@@ -399,8 +399,7 @@ func TestOpenings(t *testing.T) {
 	eventually(t, "all pairs end", func() bool { return e.Counters().Pairs == 0 })
 }
 
-// A client that says which server it wants a byte at a time, and never all of it, is given up, however often it says
-// something.
+// A client that sends its request a byte at a time, and never completes it, is given up at the time limit.
 func TestSlowOpening(t *testing.T) {
 	e, at := start(t, Config{Front: speaking{}, OpeningTimeout: 300 * time.Millisecond}, false)
 	c := dial(t, at, false)
@@ -494,7 +493,7 @@ func TestNeedsAFront(t *testing.T) {
 	}
 }
 
-// A client that has said all and then resets ends the connection of a server that says nothing.
+// A reset by a client that has ended its sending ends the connection to a server that sends nothing.
 func TestResetAfterHalfClose(t *testing.T) {
 	for _, mptcp := range []bool{false, true} {
 		t.Run(fmt.Sprintf("MPTCP: %v", mptcp), func(t *testing.T) {

@@ -77,7 +77,7 @@ func ends() error {
 	return nil
 }
 
-// cell is an engine in a process of its own with its clients and its server, as many as descriptors allow.
+// cell is an engine in its own process, with as many clients as descriptors allow and their server.
 type cell struct {
 	engine, ends *process
 	pairs        int

@@ -216,7 +216,7 @@ func (m *moving) arrive(s *modelSocket, n int) {
 	s.edge = true
 }
 
-// deliver gives the loop an event that epoll has. Linux drops those of which nothing is left.
+// deliver gives the loop an event that epoll holds. Linux drops events that no longer apply.
 func (m *moving) deliver(fd int, s *modelSocket) {
 	if !s.edge {
 		return
@@ -227,7 +227,7 @@ func (m *moving) deliver(fd int, s *modelSocket) {
 	}
 }
 
-// rest delivers all events and has the loop take all its turns.
+// rest delivers all events and makes the loop take all its turns.
 func (m *moving) rest() {
 	for range 10_000 {
 		if len(m.l.ready) == 0 && !m.sockets[modelClient].edge && !m.sockets[modelServer].edge {
@@ -320,7 +320,7 @@ func TestNothingWaitsForNothing(t *testing.T) {
 				ends[0].give(50 << 10)
 				ends[1].give(50 << 10)
 			}
-			// If both had said all, the two streams are whole.
+			// If both had ended their sending, both streams are complete.
 			if how := ends[0].closed; !m.pair.closed || how != ends[1].closed || how != "reset" && (!ends[0].eof || !ends[1].eof) {
 				t.Fatalf("after a reset: %q, %q", ends[0].closed, ends[1].closed)
 			}

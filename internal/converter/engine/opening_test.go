@@ -45,7 +45,7 @@ func nobody(t *testing.T) netip.AddrPort {
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 
-// silent returns an address at which connections are accepted, and nothing is said.
+// silent returns an address at which connections are accepted and nothing is sent.
 func silent(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l := listen(t, true)
@@ -53,7 +53,7 @@ func silent(t *testing.T) netip.AddrPort {
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 
-// An opening tries one way after another. What the client has said meanwhile reaches the last one.
+// An opening tries one way after another. The bytes that the client sends meanwhile reach the last one.
 func TestTriesAnotherWay(t *testing.T) {
 	answer := func([]byte) (int, bool, syscall.Errno) { return 0, false, 0 }
 	refuse := func([]byte) (int, bool, syscall.Errno) { return 0, false, syscall.EACCES }
@@ -95,7 +95,7 @@ func TestTriesAnotherWay(t *testing.T) {
 	}
 }
 
-// blackhole returns an address that leaves SYNs unanswered: that of a listener whose queue is full.
+// blackhole returns the address of a listener whose queue is full, so that SYNs stay unanswered.
 func blackhole(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
@@ -204,7 +204,7 @@ func isReset(t *testing.T, to netip.AddrPort) {
 	}
 }
 
-// A Step that comes after the engine has ended does no harm, nor one after the connection's time was up.
+// A Step that comes after the engine has ended, or after the connection's time limit, does no harm.
 func TestTooLate(t *testing.T) {
 	late := make(chan func(Step), 1)
 	var ended func(Step)
@@ -301,8 +301,8 @@ func TestCallsFromOwnAddress(t *testing.T) {
 	}
 }
 
-// A dial may send what the client has said before it is answered. The next dial sends it again, and each byte reaches
-// the last one once.
+// A Dial with an EarlyTimeout sends the client's bytes before it is answered. The next Dial sends them again, and each
+// byte reaches the last server once.
 func TestEarly(t *testing.T) {
 	const greeting = "greeting "
 	long := strings.Repeat("0123456789", 2000)

@@ -34,8 +34,8 @@ type report struct {
 	Heap     uint64 // bytes that are in use
 }
 
-// child runs an engine. It says where it listens, answers each line on its standard input with a report, and ends with
-// its input. The line "raise" gives it descriptors.
+// child runs an engine. It prints its address, answers each line on its standard input with a report, and ends with its
+// input. The line "raise" gives it descriptors.
 func child(server string) error {
 	var descriptors uint64
 	if _, err := fmt.Sscan(os.Getenv(childHas), &descriptors); err != nil {
@@ -112,7 +112,7 @@ func startChild(t *testing.T, server netip.AddrPort, descriptors int) *process {
 	return startProcess(t, childServer+"="+server.String(), fmt.Sprintf("%s=%d", childHas, descriptors))
 }
 
-// startProcess runs the test's program with an environment of its own.
+// startProcess runs the test's program with its own environment.
 func startProcess(t *testing.T, env ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(os.Args[0], "-test.run=^$")}
@@ -171,8 +171,8 @@ func (p *process) ask(command string) (r report) {
 
 const childDescriptors = 20 // for at most ten pairs
 
-// Without descriptors for more connections, those that there are continue, others wait, and the engine neither fills the
-// log nor a processor. Once there are descriptors again, those that waited are served.
+// Without descriptors for more connections, open ones continue and new ones wait. The engine fills neither the log nor
+// a processor. Once there are descriptors again, the waiting connections are served.
 func TestWithoutDescriptors(t *testing.T) {
 	to := serve(t, false, echo)
 	began := time.Now()

@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Urgent bytes (MSG_OOB) arrive at their place among the others, in both directions, whether the engine reads or splices them. That
-// they are urgent is lost.
+// Urgent bytes (MSG_OOB) arrive at their place among the others, in both directions, whether the engine reads or
+// splices them. They arrive as normal bytes.
 //
-// Where a server that speaks no MPTCP was asked for it, its answer has no urgent bytes: Linux 6.18 drops one of them, in about one
-// connection of 10,000, if the next arrives while a process holds the MPTCP socket's lock (tcp_check_urg advances copied_seq).
+// If a server that speaks no MPTCP is dialled by MPTCP, the test's answer has no urgent bytes. Linux 6.18 drops one of
+// them in about one connection of 10,000, if the next arrives while a process holds the MPTCP socket's lock
+// (tcp_check_urg advances copied_seq).
 func TestUrgentBytesArrive(t *testing.T) {
 	for _, client := range []bool{false, true} {
 		for _, server := range []struct{ speaks, asked bool }{{false, false}, {true, true}, {false, true}} {

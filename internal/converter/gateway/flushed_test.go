@@ -10,8 +10,8 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/choice"
 )
 
-// Connections of the LAN's hosts outlive the loss of the table: those that the relay has, although their packets go
-// astray while it is missing, and those that begin meanwhile, which the relay does not get afterwards.
+// Connections of the LAN's hosts outlive the loss of the table. Packets of the relay's connections go astray while the
+// table is missing. Connections that begin meanwhile do not get to the relay afterwards.
 func TestConnectionsOutliveTheTable(t *testing.T) {
 	t.Parallel()
 	for _, mptcp := range []bool{false, true} {

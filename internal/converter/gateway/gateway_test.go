@@ -77,7 +77,7 @@ func (h *home) open() {
 	})
 }
 
-// serve answers each connection with a name, and then with what it gets.
+// serve sends each connection a name, and then sends back what it gets.
 func (h *home) serve(ns *netnstest.NS, address string, mptcp bool, name string, options ...int) net.Listener {
 	h.Helper()
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
@@ -283,7 +283,7 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// The next process takes over what the one before has learned.
+// The next process takes over what the previous one has learned.
 func TestTakenOver(t *testing.T) {
 	t.Parallel()
 	h := newHome(t, Want{Mode: choice.Auto, Converters: true})

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// hello returns what a TLS client says first.
+// hello returns the ClientHello of a TLS client.
 func hello(t testing.TB, name string, change func(*tls.Config)) []byte {
 	t.Helper()
 	c := &tls.Config{ServerName: name, InsecureSkipVerify: true}
@@ -19,7 +19,7 @@ func hello(t testing.TB, name string, change func(*tls.Config)) []byte {
 	return said.heard.Bytes()
 }
 
-// listening is a connection whose other side says nothing.
+// listening is a connection whose other side sends nothing.
 type listening struct {
 	recording
 	heard bytes.Buffer
@@ -67,7 +67,7 @@ func TestServerName(t *testing.T) {
 	}
 }
 
-// Whatever a client says, it is looked at for a bounded number of bytes, and in any pieces.
+// FuzzServerName checks that ServerName takes any bytes in any pieces, and wants more only up to mostHello bytes.
 func FuzzServerName(f *testing.F) {
 	f.Add(hello(f, "www.example.org", nil))
 	f.Add([]byte{22, 3, 1, 0, 4, 2, 0, 0, 0})

@@ -84,7 +84,7 @@ func newTalker(t *testing.T, ns *netnstest.NS, cgroup, server string) *talker {
 	return &talker{server, in, bufio.NewReader(out)}
 }
 
-// says checks that a line comes back, from the server as far as the program sees.
+// says checks that a line comes back, and that the program sees the server as its peer.
 func (x *talker) says(t *testing.T, line string) {
 	t.Helper()
 	fmt.Fprintln(x.in, line)
@@ -93,8 +93,8 @@ func (x *talker) says(t *testing.T, line string) {
 	}
 }
 
-// Programs of a cgroup are led to the converter and never notice: not that a second relay takes over, nor that the agent
-// leaves, after which connections go directly, nor that the relay is killed.
+// Programs of a cgroup are led to the converter. They do not notice when a second relay takes over, when the agent
+// leaves (after which connections go directly), or when the relay is killed.
 func TestCapture(t *testing.T) {
 	t.Parallel()
 	group := cgrouptest.New(t)

@@ -158,7 +158,7 @@ func (f *failing) captured(t *testing.T, to netip.AddrPort, own syscall.Errno) e
 	return fmt.Errorf("the program is reset each time, and never sees %w", own)
 }
 
-// say returns the error of a program of the cgroup that connects to a server.
+// say returns the error that a program of the cgroup gets when it connects to a server.
 func (f *failing) say(t *testing.T, to netip.AddrPort) (string, error) {
 	said, stderr, err := os.Pipe()
 	if err != nil {

@@ -67,8 +67,8 @@ func incomingParts(s Status) (names []string) {
 	return slices.Sorted(slices.Values(names))
 }
 
-// A relay that takes over has the listeners for members' services, too, while its agent does not know yet who has which.
-// Connections continue.
+// A relay that takes over also has the listeners for members' services, even while its agent does not know the ports
+// yet. Connections continue.
 func TestIncomingHandover(t *testing.T) {
 	t.Parallel()
 	ns, dir := netnstest.New(t), t.TempDir()
@@ -102,7 +102,7 @@ func TestIncomingHandover(t *testing.T) {
 	}
 }
 
-// What the agent says of the ports is done: a port that is not named is closed and its connections continue, those of an
+// A new list of ports takes effect. A port that is not in it is closed, and its connections continue. Connections of an
 // expelled member end, and another member gets the port.
 func TestIncomingChanges(t *testing.T) {
 	t.Parallel()

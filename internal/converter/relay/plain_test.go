@@ -39,7 +39,7 @@ func TestPlainServersAreTold(t *testing.T) {
 	if a := c.Ask(plain); a.Convert == nil || a.Plain {
 		t.Errorf("a server without MPTCP, and a converter: %+v", a)
 	}
-	// What a connection showed long ago does not count against what a converter has said since.
+	// A converter's later finding counts more than an old one of a connection.
 	c.Learned(plain, true)
 	set()
 	if a := c.Ask(plain); a.Convert != nil || a.Plain {

@@ -15,7 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
-// A program is excluded by the path of its file, and by a symbolic link to it, as far as that leads somewhere.
+// A program is excluded by the path of its file, or by a symbolic link to it. Links that lead nowhere do no harm.
 func TestExcludedPrograms(t *testing.T) {
 	folder := t.TempDir()
 	file, link, loop := filepath.Join(folder, "python3.11"), filepath.Join(folder, "python3"), filepath.Join(folder, "loop")
@@ -32,9 +32,9 @@ func TestExcludedPrograms(t *testing.T) {
 	}
 }
 
-// A program that could not connect to a converter, as where a firewall forbids it this, or that was refused, as where it has used
-// up the ports to a server, takes it from no other. Only where it is refused for one server after the other, the converter is
-// left alone.
+// A converter that one program cannot use stays available to others: the program's firewall may forbid the connection,
+// or the program may have used up the ports to a server. Only after refusals for several servers in a row the converter
+// is left alone.
 func TestFailsForOneProgram(t *testing.T) {
 	t.Parallel()
 	bob := netip.MustParseAddrPort("192.0.2.1:5124")
@@ -86,8 +86,8 @@ func TestFailsForOneProgram(t *testing.T) {
 	t.Error("the relay did not ask the converter")
 }
 
-// A program's own socket is connected to the converter's address of the server's family, where it has one: the socket may have
-// no other family. Which converter is asked does not depend on that.
+// A program's own socket is connected to the converter's address in the server's family, if there is one, because the
+// socket may have no other family. The choice of the converter does not depend on that.
 func TestFamilyOfProgramsSocket(t *testing.T) {
 	bob4, bob6 := netip.MustParseAddrPort("192.0.2.1:5124"), netip.MustParseAddrPort("[2001:db8::1]:5124")
 	carol6 := netip.MustParseAddrPort("[2001:db8::2]:5124")
@@ -109,7 +109,7 @@ func TestFamilyOfProgramsSocket(t *testing.T) {
 			t.Errorf("%v of %v for %v, want %v", got, c.ways, c.server, c.want)
 		}
 	}
-	// One that is silent at one address for a server is not asked for it at another.
+	// A converter that is silent at one address is not asked for the same server at another.
 	for c, want := range map[netip.AddrPort][]netip.AddrPort{bob4: {bob4, bob6}, bob6: {bob6, bob4}, carol6: {carol6}} {
 		if got := x.addressesOf(c); !slices.Equal(got, want) {
 			t.Errorf("the converter at %v has the addresses %v, want %v", c, got, want)

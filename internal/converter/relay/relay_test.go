@@ -25,7 +25,7 @@ var key = cookie.Key{7}
 
 const port = 5124
 
-// TestMain runs the relay of a test, which is a process of its own as it is outside of tests.
+// TestMain runs the relay of a test. As outside of tests, the relay has its own process.
 func TestMain(m *testing.M) {
 	testbed.Stage()
 	if len(os.Args) == 4 && os.Args[1] == "relay" {
@@ -243,7 +243,7 @@ func TestHangup(t *testing.T) {
 	}
 }
 
-// A relay whose port is taken says so, and one that has nothing to serve accepts nothing.
+// A relay whose port is taken reports that. A relay that has nothing to serve accepts nothing.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	ns, dir := netnstest.New(t), t.TempDir()
@@ -254,7 +254,7 @@ func TestPortTaken(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	other.Close()
-	// A program that another test starts at this moment has the listener until it executes.
+	// A program that another test starts at this moment keeps the listener open until it executes.
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		s, err := c.Set(state)
 		if err == nil && s.Parts[PartServe].Problem == "" {

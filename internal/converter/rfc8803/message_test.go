@@ -151,7 +151,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// The client learns what connect() has said at the converter, with the code that ICMP has for it.
+// The client learns the error of the converter's connect(), with the ICMP code for it.
 func TestErrorsOfConnect(t *testing.T) {
 	for errno, want := range map[syscall.Errno]struct {
 		code        ErrorCode
@@ -199,7 +199,7 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// A converter that lacks resources is left alone for as long as it says, else for half a minute.
+// A converter that lacks resources is left alone for the time that it states, or for half a minute.
 func TestWait(t *testing.T) {
 	for _, c := range []struct {
 		code  ErrorCode

@@ -44,7 +44,8 @@ func converter(t *testing.T, ways ...Way) (*engine.Engine, netip.AddrPort) {
 	return enginetest.Start(t, fromAbroad{f}, true)
 }
 
-// caller is the address of those who call the converter. No message has a loopback address, as the callers of tests have.
+// caller is the address of strangers that call the converter. In tests they have loopback addresses, which may not be
+// in a message.
 var caller = netip.MustParseAddr("192.0.2.1")
 
 type fromAbroad struct{ *Incoming }
@@ -69,7 +70,7 @@ func mayReset(t *testing.T, to netip.AddrPort) error {
 	return nil
 }
 
-// Whoever calls the converter reaches the member's service, whether he speaks MPTCP or not, and whoever of the two speaks first.
+// A stranger that calls the converter reaches the member's service, with or without MPTCP, whichever side sends first.
 func TestIncoming(t *testing.T) {
 	to := enginetest.Serve(t, "127.0.0.1", false, func(c *net.TCPConn) {
 		_, _ = io.WriteString(c, "welcome")
@@ -88,7 +89,7 @@ func TestIncoming(t *testing.T) {
 	enginetest.Eventually(t, "both end", func() bool { return e.Counters().Pairs == 0 })
 }
 
-// The member's relay is told who called, and nothing that the caller says comes before.
+// The member's relay gets the caller's address before any of the caller's bytes.
 func TestIncomingNamesThePeer(t *testing.T) {
 	heard := make(chan rfc8803.Message, 1)
 	at := enginetest.Serve(t, "127.0.0.1", true, func(c *net.TCPConn) {
@@ -110,7 +111,7 @@ func TestIncomingNamesThePeer(t *testing.T) {
 	}
 }
 
-// Whoever calls gets a reset if the member does not take the connection, whatever the reason.
+// The caller gets a reset if the member does not take the connection for any reason.
 func TestIncomingIsReset(t *testing.T) {
 	echo := enginetest.Serve(t, "127.0.0.1", false, enginetest.Echo)
 	nobody := enginetest.Nobody(t, "127.0.0.1")
@@ -166,7 +167,7 @@ func TestIncomingStrangers(t *testing.T) {
 	enginetest.Eventually(t, "the others wait", func() bool { return e.Counters().Pairs == int64(incomingLimits.PerSource) })
 }
 
-// What a Receiver is asked for, and by whom, decides which service is dialled: that of the cookie, or none.
+// A Receiver dials the service of the cookie, or none.
 func TestReceiverDials(t *testing.T) {
 	services := map[uint32]netip.AddrPort{1: netip.MustParseAddrPort("127.0.0.1:80"), 2: netip.MustParseAddrPort("[fd00::2]:443")}
 	r := NewReceiver(key)

@@ -278,7 +278,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// The server sees a client's connections, of which several are there at a time, come from one address.
+// The server sees all connections of a client come from one address, even several at a time.
 func TestOneAddress(t *testing.T) {
 	_, at := enginetest.Start(t, unmarked{New(key)}, true)
 	const connections = 5
@@ -323,7 +323,7 @@ func TestErrorArrives(t *testing.T) {
 	}
 }
 
-// Thousands of clients that connect and say nothing keep no member out, wherever that one is, and leave nothing
+// Thousands of clients that connect and send nothing keep no member out, wherever the member is, and leave nothing
 // behind.
 func TestStrangers(t *testing.T) {
 	const silent, addresses = 5000, 4
