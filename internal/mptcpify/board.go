@@ -14,9 +14,9 @@ type board struct {
 	file *os.File
 	*entries
 
-	// peersMu orders this process's accesses to peers: leads write while workers read.
+	// peersMu guards peers within this process: goroutines that lead write while workers read.
 	peersMu sync.RWMutex
-	// madeMu orders this process's accesses to made: leads read while a worker writes.
+	// madeMu guards made within this process: goroutines that lead read while a worker writes.
 	madeMu sync.Mutex
 }
 

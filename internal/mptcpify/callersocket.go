@@ -56,8 +56,8 @@ func inspect(fd int) (sock callerSocket, err error) {
 	if sock.family == unix.AF_INET6 {
 		sock.only6 = option(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY) != 0
 	}
-	// Neither the relay nor a converter is behind the program's interface. A connection that begins with its first
-	// data cannot begin with a Convert message.
+	// A socket that is bound to an interface may not reach the relay or a converter. A socket with TCP_FASTOPEN_CONNECT
+	// connects when it sends its first data, so it cannot send a Convert message first.
 	ours = option(unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX) == 0 && option(unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT) == 0
 	if err == nil {
 		sock.cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
@@ -140,7 +140,7 @@ func (c callerSocket) sockaddr(a netip.AddrPort) (unix.Sockaddr, bool) {
 	return nil, false
 }
 
-// takes reports whether the kernel lets the socket connect to an address as a program wrote it.
+// takes reports whether the kernel lets the socket connect to an address in the form that the program gave.
 func (c callerSocket) takes(a netip.AddrPort) bool {
 	_, reaches := c.sockaddr(unmapped(a))
 	return reaches && a.Addr().Is4() == (c.family == unix.AF_INET)

@@ -209,7 +209,7 @@ var errNotExpected = errors.New("the relay does not serve this connection")
 // goOn undoes the changes to the socket and lets the kernel carry out the program's call.
 func (s *supervisor) goOn(l *lead, fd int) {
 	if err := undo(fd, l.sendTimeout); err != nil {
-		// The kernel's connect() would fail on it, perhaps with an error that misleads.
+		// The kernel's connect() would fail on this socket, perhaps with a misleading error.
 		_ = answerResult(s.listener, l.call.id, unix.ECONNABORTED)
 		return
 	}

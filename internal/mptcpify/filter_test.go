@@ -11,8 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestStructSizes holds our structures against the sizes that the kernel put
-// into the ioctl numbers.
+// TestStructSizes holds our structures against the sizes that the kernel put into the ioctl numbers.
 func TestStructSizes(t *testing.T) {
 	const sizeShift, sizeMask = 16, 1<<14 - 1
 	for _, c := range []struct {
@@ -37,8 +36,7 @@ type call struct {
 	domainHigh, protocolHigh uint32
 }
 
-// verdict runs the filter in user space. The virtual machine reads words in
-// network order, the kernel in its own.
+// verdict runs the filter in user space. The virtual machine reads words in network order, the kernel in its own.
 func (c call) verdict(t interface{ Fatal(...any) }) uint32 {
 	vm, err := bpf.NewVM(filterProgram(c.connects))
 	if err != nil {

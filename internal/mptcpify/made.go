@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A madeTable holds the latest sockets that one supervisor made, each at its cookie modulo the table's size. Most
-// programs connect a socket within microseconds.
+// A madeTable holds the latest sockets that one supervisor made, each at the index of its cookie modulo the table's
+// size. Few are needed, because most programs connect a socket within microseconds.
 type madeTable [256]made
 
 // made notes the making of a socket. It is valid while cookie is not 0.

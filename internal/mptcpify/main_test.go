@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test binary stands in for dcol: with runMark for `dcol run --`, with
-// busyMark for the same in a process that has a seccomp listener already.
+// The test binary stands in for dcol: with runMark for `dcol run --`, with busyMark for the same in a process that has
+// a seccomp listener already.
 const (
 	runMark  = "run"
 	busyMark = "busy-run"

@@ -32,8 +32,8 @@ func commandLine(pid int) string {
 	return string(line)
 }
 
-// TestSupervisorKilled kills one supervisor after the other while a program makes
-// sockets all the time: each call gets its socket, and it is MPTCP's.
+// TestSupervisorKilled kills one supervisor after the other while a program makes sockets all the time: each call gets
+// its socket, and it is MPTCP's.
 func TestSupervisorKilled(t *testing.T) {
 	needMPTCP(t)
 	loop := mark(t, checkMark, "stop")
@@ -71,8 +71,8 @@ func TestSupervisorKilled(t *testing.T) {
 	eventually(t, "the supervisors end after the program", func() bool { return len(supervisorsOf(t, loop.Args[0])) == 0 })
 }
 
-// TestCallOfKilledSupervisor stops a supervisor with a call received and not
-// answered, and kills it then: the other answers that call.
+// TestCallOfKilledSupervisor stops a supervisor with a call received and not answered, and kills it then: the other
+// answers that call.
 func TestCallOfKilledSupervisor(t *testing.T) {
 	needMPTCP(t)
 	program := mark(t, checkMark, "once")

@@ -15,7 +15,7 @@ import (
 // Such a connection gains nothing from MPTCP, and some kernels lose data of it (docs/kernel-behaviour.md). The socket
 // stays as it is if anybody could notice the replacement.
 //
-// The caller waits in connect(). If it is its process's only thread, nobody does anything with the socket meanwhile.
+// The caller waits in connect(). If it is the only thread of its process, nothing uses the socket meanwhile.
 func (s *supervisor) makePlain(n *notification) {
 	if now := time.Now(); s.threads.isSeveral(n.tid, now) || !s.threads.look(n.tid, now) {
 		return

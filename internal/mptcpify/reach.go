@@ -70,7 +70,7 @@ func openFast(fd int, converter unix.Sockaddr, request []byte) (how ask.FastOpen
 	return ask.FastOpenWorked, nil
 }
 
-// finish waits until the socket is connected, and sends the rest of the request.
+// finish connects the socket if it is not connected yet, waits for that, and sends the rest of the request.
 func finish(fd int, converter unix.Sockaddr, rest []byte) error {
 	if err := retry(func() error { return unix.Connect(fd, converter) }); err != nil {
 		return err

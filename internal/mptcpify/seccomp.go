@@ -77,8 +77,7 @@ func setFilter(filter []unix.SockFilter) (int, error) {
 		// Go's runtime sends itself many signals, which must not interrupt a call that the supervisor works on. Since
 		// 5.19, like the userspace path manager.
 		unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV |
-		// The filter is no sandbox. Without this, kernels before 5.16 slow
-		// the program down as if it were in one.
+		// The filter is no sandbox. Without this, kernels before 5.16 slow the program down as if it were in one.
 		unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
 	runtime.KeepAlive(filter)

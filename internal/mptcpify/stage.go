@@ -65,8 +65,8 @@ func detach(name, path, relay string) error {
 
 // outlive protects the supervisor from ending before the last user of the filter, and makes it answer soon.
 func outlive() {
-	// A service manager that stops the program signals every process of the
-	// service. The program may still need sockets while it shuts down.
+	// A service manager that stops the program signals every process of the service. The program may still need sockets
+	// while it shuts down.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
 	// With several processors, Go would wake threads to look for work whenever a call comes.
 	runtime.GOMAXPROCS(1)

@@ -82,8 +82,8 @@ func (s *supervisor) relieve() bool {
 	}
 }
 
-// wait returns when the last thread with the filter has ended. The worker is then still blocked in the kernel
-// (before 6.7 it does not wake them), so the process must end.
+// wait returns when the last thread with the filter has ended. A worker is then still blocked in the kernel, which does
+// not wake it before 6.7, so the process must end.
 func (s *supervisor) wait() error {
 	gone := make(chan error, 1)
 	go func() {

@@ -17,15 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDaemonKeepsItsSockets follows a program whose first process ends long
-// before its daemon.
+// TestDaemonKeepsItsSockets follows a program whose first process ends long before its daemon.
 func TestDaemonKeepsItsSockets(t *testing.T) {
 	needMPTCP(t)
 	probe := staticProbe(t)
 	script := filepath.Join(t.TempDir(), "program")
 	gate, result := newFIFO(t), newFIFO(t)
-	// The daemon inherits nothing of the caller's, so that the caller's
-	// pipes end with the first process unless the supervisor holds them.
+	// The daemon inherits nothing of the caller's, so that the caller's pipes end with the first process unless the
+	// supervisor holds them.
 	text := fmt.Sprintf(`#!/bin/sh
 (exec 3>&- 4>&-; read go < %s; %s > %s) </dev/null >/dev/null 2>&1 &
 echo started
@@ -73,8 +72,8 @@ echo started
 	})
 }
 
-// TestSupervisorHoldsNoNamespace checks that a namespace goes with the program
-// that made it: the supervisor worked in it, but must not keep it.
+// TestSupervisorHoldsNoNamespace checks that a namespace goes with the program that made it: the supervisor worked in
+// it, but must not keep it.
 func TestSupervisorHoldsNoNamespace(t *testing.T) {
 	needMPTCP(t)
 	needRoot(t)
@@ -123,8 +122,8 @@ func TestSupervisorHoldsNoNamespace(t *testing.T) {
 	}
 }
 
-// TestSignalsDisturbNothing sends the supervisors what Go's runtime sends
-// itself, much more often, while a program makes sockets.
+// TestSignalsDisturbNothing sends the supervisors what Go's runtime sends itself, much more often, while a program
+// makes sockets.
 func TestSignalsDisturbNothing(t *testing.T) {
 	needMPTCP(t)
 	loop := mark(t, checkMark, "stop")

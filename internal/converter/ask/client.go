@@ -161,7 +161,8 @@ func (c *Client) Refused(converter, server netip.AddrPort) {
 	c.exchange(request{kind: kindRefused, server: server, converter: converter})
 }
 
-// Carried tells the relay that a converter has connected to a server, and how long its handshake and its answer took.
+// Carried tells the relay that a converter has connected to a server, and the times that the handshake with the
+// converter and its answer took.
 func (c *Client) Carried(converter, server netip.AddrPort, handshake, answer time.Duration) {
 	c.exchange(request{kind: kindCarried, server: server, converter: converter, handshake: handshake, answer: answer})
 }

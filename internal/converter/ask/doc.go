@@ -81,7 +81,8 @@ type Handler interface {
 	Excludes(p Process, program string) bool
 	// Learned reports whether a server speaks MPTCP, according to a converter.
 	Learned(p Process, server netip.AddrPort, mptcp bool)
-	// Suspect reports that a converter may have failed: it did not answer within a program's own limit, which was short.
+	// Suspect reports that a converter may have failed: it did not answer within a program's own limit, which was too
+	// short to be sure.
 	Suspect(p Process, converter netip.AddrPort)
 	// Unserved reports that a converter could not be reached, or did not answer the Convert message for a server in
 	// time. The cause may be the program's own firewall, or the server, because a converter answers when it has reached

@@ -100,7 +100,8 @@ func (s *server) admit(conn *net.UnixConn) (Process, bool) {
 func (s *server) admitAs(conn *net.UnixConn, user uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Other users must not keep root's programs out, nor root's services each other.
+	// Other users must not keep root's programs out, and root's programs have no limit for one user, so that its
+	// services do not keep each other out.
 	if s.closed || len(s.conns) >= maxClients || user != 0 && s.ofUser[user] >= maxClientsOfUser {
 		return false
 	}

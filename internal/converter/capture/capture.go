@@ -1,7 +1,7 @@
-// Package capture leads connections of this host's programs to the relay: those of one cgroup, or of all. The kernel
-// redirects their connect() to the relay's listeners on loopback, if the connection is to be converted, and touches no
-// other. The package keeps the kernel's rules in line with the decisions of converter/choice. Only converter/relay may
-// import it.
+// Package capture leads connections of this host's programs to the relay: those of the programs in one cgroup, or of
+// all. If a connection is to be converted, the kernel redirects its connect() to the relay's listeners on loopback.
+// Other connections are left alone. The package keeps the kernel's rules in line with the decisions of
+// converter/choice. Only converter/relay may import it.
 package capture
 
 import (
@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// checkEvery is the interval at which the kernel's rules are updated without a call of Changed: knowledge of servers
-	// expires, and cgroups are made anew.
+	// checkEvery is the interval at which the kernel's rules are updated without a call of Changed, because knowledge
+	// of servers expires, and cgroups are made anew.
 	checkEvery = 500 * time.Millisecond
-	// lease is the time after which the kernel stops redirecting unless this process renews it. A process that is frozen
-	// does not.
+	// lease is the time after which the kernel stops redirecting unless this process renews the lease, which a frozen
+	// process cannot.
 	lease = 3 * time.Second
 )
 
@@ -151,7 +151,7 @@ func (c *Capture) rules() (connect.Rules, error) {
 	return r, nil
 }
 
-// Problem returns why connections are not led to the relay; empty: they are, or are not meant to be.
+// Problem returns the reason why connections that should be led to the relay are not; empty: there is no problem.
 func (c *Capture) Problem() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -243,8 +243,8 @@ func (c *Choice) isExcluded(server netip.AddrPort, now time.Time) bool {
 
 // Table holds what Choose decides for all servers. It is for callers that cannot ask about each connection.
 type Table struct {
-	// Others is set if connections to servers outside of Servers go through a converter. For those in Servers the
-	// opposite holds.
+	// Others reports whether connections to servers that are not in Servers go through a converter. The opposite holds
+	// for those in Servers.
 	Others  bool
 	Servers map[netip.AddrPort]struct{}
 	// Connections to these networks and ports always go directly.

@@ -135,7 +135,7 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 		return nil, 0
 	}
 	if r.Early && a.answer.Error == nil {
-		// The converter may have passed the program's bytes on, and the server must not get them twice.
+		// The converter may have forwarded the program's bytes, and the server must not get them twice.
 		if r.Errno != syscall.ETIMEDOUT { // the server may be the cause of a timeout
 			a.client.Update(func(c *choice.Choice) { c.Failed(a.via, 0, now) })
 		}

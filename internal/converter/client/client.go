@@ -1,5 +1,5 @@
-// Package client connects programs of this host, or of a gateway's network, to servers: through a converter where
-// that helps, else directly with MPTCP. Its fronts differ only in how they learn which server a connection is for:
+// Package client connects programs of this host, or of a gateway's network, to servers: through a converter if that
+// helps, otherwise directly with MPTCP. Each front learns the server of a connection in its own way:
 //
 //	transparent.go   from the address that was called (TPROXY)
 //	redirected.go    from whoever redirected the connection

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/engine"
 )
 
-// CONNECT returns a front for programs that use an HTTP proxy, and only for its method CONNECT (RFC 9110, section
+// CONNECT returns a front for programs that use an HTTP proxy. It knows only the method CONNECT (RFC 9110, section
 // 9.3.6).
 func (c *Client) CONNECT() engine.Front { return connectFront{c} }
 

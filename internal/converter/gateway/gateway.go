@@ -1,4 +1,4 @@
-// Package gateway leads TCP connections of a LAN's hosts, for which this host is the router, to the relay. It owns an
+// Package gateway leads TCP connections of a LAN's hosts to the relay, if this host is their router. It owns an
 // nftables table, and the routing that TPROXY needs. Both work without the agent.
 //
 //	gateway.go  Gateway: installs the table, changes it, restores it
@@ -28,8 +28,8 @@ type Config struct {
 	ExcludePorts []uint16
 	// KeepIPv6 makes the relay connect to servers from the IPv6 addresses of the LANs' hosts.
 	KeepIPv6 bool
-	// Marks are the bits of packet and connection marks that no other program uses. The waypoint role uses them too,
-	// and its marks have the highest of them. The gateway uses the lowest two.
+	// Marks are the bits of packet and connection marks that no other program uses. The gateway uses the lowest two.
+	// The waypoint role uses the bits, too, and sets the highest in each of its marks.
 	Marks uint32
 }
 

@@ -88,7 +88,8 @@ func (r *relay) endCaptures() error {
 	return errors.Join(errs...)
 }
 
-// captureProblem returns why connections are not led to the relay; empty: they are, or are not meant to be.
+// captureProblem returns the reason why connections that should be led to the relay are not; empty: there is no
+// problem.
 func (r *relay) captureProblem() string {
 	problem := r.captured.problem
 	for _, c := range r.captured.by {

@@ -53,7 +53,7 @@ type Message struct {
 	// Cookie proves that the client may use the converter (section 6.2.7). Nil if absent. Decoded, it
 	// may end in up to three zero bytes of padding.
 	Cookie []byte
-	// Error says that the converter does not, or no longer, serve the connection (section 6.2.8).
+	// Error says that the converter does not serve the connection, or no longer does (section 6.2.8).
 	Error *Error
 }
 
