@@ -27,8 +27,7 @@ type callerSocket struct {
 // errNotOurs means that the kernel continues the call.
 var errNotOurs = errors.New("not a socket for a converter")
 
-// callerSocket returns the socket of a connect() call. It fails for sockets that cannot or must not be led to a
-// converter.
+// callerSocket returns the socket of a connect() call. It fails for sockets that cannot or must not be led to a converter.
 func (s *supervisor) callerSocket(n *notification) (callerSocket, error) {
 	fd, err := s.callerFile(n)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/ask"
 )
 
-// maxLeads is the number of connect() calls that a supervisor leads to a converter at a time. Further calls continue
-// directly.
+// maxLeads is the number of connect() calls that a supervisor leads to a converter at a time. Further calls
+// continue directly.
 const maxLeads = 32
 
 // relayTimeout limits the wait for the relay's answer. Tests on busy machines wait longer.
@@ -45,8 +45,8 @@ func newConverting(relay string, leads *[maxLeads]lead) *converting {
 	return c
 }
 
-// connect answers connect(). Calls that need no converter continue at once. Each other call is answered in its own
-// goroutine.
+// connect answers connect(). Calls that need no converter continue at once. Each other call is answered in its
+// own goroutine.
 func (s *supervisor) connect(n *notification) {
 	called, ok := destination(n)
 	if !ok || s.converting == nil {

@@ -22,8 +22,8 @@ import (
 // returns only on failure; then the caller should exit with [ExitCode]. On a kernel without MPTCP it logs a warning
 // and executes the program with its sockets unchanged.
 //
-// relay is the socket of the relay to converters. If a relay listens there, connect() is led to the converters that it
-// names.
+// relay is the socket of the relay to converters. If a relay listens there, connect() is led to the converters that
+// it names.
 //
 // The calling binary must pass its arguments to [Stage] before anything else.
 func Exec(log *slog.Logger, relay string, argv []string) error {

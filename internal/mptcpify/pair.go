@@ -14,8 +14,8 @@ import (
 )
 
 // Each filter has two supervisors. One answers, the other waits. Each notices when the other ends, and starts a new
-// one, which waits. If the one that answered has ended, the other answers from then on, first the calls that were left
-// unanswered.
+// one, which waits. If the one that answered has ended, the other answers from then on, first the calls that were
+// left unanswered.
 
 // Descriptors of a supervisor that the other started, after standard input, output and error.
 const (
@@ -136,8 +136,7 @@ func (p *pair) watch() {
 
 var errSoonEnded = errors.New("it ends immediately after its start")
 
-// warn writes to the system's log that only one supervisor is left. The program's terminal and files belong to the
-// program.
+// warn writes to the system's log that only one supervisor is left. The program's terminal and files belong to the program.
 func (p *pair) warn(err error) {
 	log, dialErr := syslog.New(syslog.LOG_WARNING|syslog.LOG_DAEMON, "dcol-run")
 	if dialErr != nil {
@@ -194,8 +193,7 @@ func (s *supervisor) inherit(side int) {
 	leads := s.shared.leads[side][:]
 	for i := range s.shared.calls[side] {
 		call := &s.shared.calls[side][i]
-		// A call that is also among the leads is answered there. Its supervisor was killed between adding and removing
-		// it.
+		// A call that is also among the leads is answered there. Its supervisor was killed between adding and removing it.
 		if call.id == 0 || slices.ContainsFunc(leads, func(l lead) bool { return l.call.id == call.id }) {
 			call.id = 0
 			continue

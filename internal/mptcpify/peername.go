@@ -108,8 +108,7 @@ func (e endpoint) addrPort() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(e.addr).Unmap(), e.port)
 }
 
-// addPeer notes in the table of a supervisor that the socket with this cookie is connected to actual in place of
-// server.
+// addPeer notes in the table of a supervisor that the socket with this cookie is connected to actual in place of server.
 func (b *board) addPeer(side int, cookie uint64, server, actual netip.AddrPort, now int64) {
 	b.peersMu.Lock()
 	defer b.peersMu.Unlock()

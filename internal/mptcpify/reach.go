@@ -11,9 +11,8 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/sockinfo"
 )
 
-// reach connects a socket to a converter and sends a request, at most until a time. If fast is set, the request may be
-// in the SYN, and how says what was learned about that; 0: nothing. began is the time at which the successful attempt
-// began.
+// reach connects a socket to a converter and sends a request, at most until a time. If fast is set, the request may be in
+// the SYN, and how says what was learned about that; 0: nothing. began is the time at which the successful attempt began.
 func reach(sock callerSocket, converter unix.Sockaddr, request []byte, fast bool, until time.Time) (began time.Time, how ask.FastOpen, err error) {
 	limit := timeLeft(until)
 	if err := unix.SetsockoptTimeval(sock.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
@@ -37,8 +36,7 @@ func reach(sock callerSocket, converter unix.Sockaddr, request []byte, fast bool
 	return began, how, nil
 }
 
-// timeLeft returns the time until a deadline, for a socket option. It is at least a millisecond, because 0 means no
-// limit.
+// timeLeft returns the time until a deadline, for a socket option. It is at least a millisecond, because 0 means no limit.
 func timeLeft(until time.Time) unix.Timeval {
 	return unix.NsecToTimeval(max(time.Until(until), time.Millisecond).Nanoseconds())
 }

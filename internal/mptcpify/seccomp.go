@@ -102,8 +102,7 @@ func unavailable(err error) error {
 	return &UnavailableError{Method: "seccomp", Mend: mend, Err: err}
 }
 
-// receive waits for the next system call. n must be zero. The kernel fills it before it handles a signal, even
-// SIGKILL.
+// receive waits for the next system call. n must be zero. The kernel fills it before it handles a signal, even SIGKILL.
 func receive(listener int, n *notification) error {
 	*n = notification{}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(n)))

@@ -313,8 +313,8 @@ func TestExpectations(t *testing.T) {
 	}
 }
 
-// A client remembers for a while whether a program is excluded. If the relay does not answer, the program connects
-// directly.
+// A client remembers for a while whether a program is excluded. If the relay does not answer, the program
+// connects directly.
 func TestExcludedPrograms(t *testing.T) {
 	n := newNotes()
 	n.excluded = map[string]bool{"/usr/bin/ssh": true}

@@ -19,8 +19,7 @@ const (
 	maxCached = 4096
 	// maxIdle is the number of connections that a client keeps for later questions.
 	maxIdle = 2
-	// programFor is the time for which a client remembers whether a program is excluded. maxPrograms bounds these
-	// programs.
+	// programFor is the time for which a client remembers whether a program is excluded. maxPrograms bounds these programs.
 	programFor  = time.Second
 	maxPrograms = 1024
 )

@@ -66,8 +66,7 @@ type Process struct {
 	UID uint32
 }
 
-// Handler answers a client's questions and takes its reports. Several goroutines call its methods, which must not
-// block.
+// Handler answers a client's questions and takes its reports. Several goroutines call its methods, which must not block.
 type Handler interface {
 	// Ask returns how to connect to a server. A connection to the relay succeeds before the server is reached. So if
 	// the relay does not reach this address, programs do not try the server's other addresses.
@@ -76,8 +75,8 @@ type Handler interface {
 	// will serve it. The connection follows at once. [Expectations] can remember it. That compares addresses without
 	// conversion, so IPv4 must not be IPv4-mapped.
 	Expect(p Process, local, server netip.AddrPort) bool
-	// Excludes reports whether all connections of a program go directly. The program is named by the path of its
-	// executable.
+	// Excludes reports whether all connections of a program go directly. The program is named by the path of
+	// its executable.
 	Excludes(p Process, program string) bool
 	// Learned reports whether a server speaks MPTCP, according to a converter.
 	Learned(p Process, server netip.AddrPort, mptcp bool)
@@ -90,9 +89,8 @@ type Handler interface {
 	Unserved(p Process, converter, server netip.AddrPort)
 	// Refused reports that a converter was reached, and refused to connect to a server.
 	Refused(p Process, converter, server netip.AddrPort)
-	// Carried reports that a converter has connected to a server, and the times that the handshake with the converter
-	// and its answer took. answer is 0 if the message was in the SYN, because it then does not show how far the server
-	// is.
+	// Carried reports that a converter has connected to a server, and the times that the handshake with the converter and
+	// its answer took. answer is 0 if the message was in the SYN, because it then does not show how far the server is.
 	Carried(p Process, converter, server netip.AddrPort, handshake, answer time.Duration)
 	// FastOpened reports the outcome of a connection to a converter for which Convert.FastOpen was set.
 	FastOpened(p Process, converter netip.AddrPort, how FastOpen)

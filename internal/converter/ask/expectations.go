@@ -11,8 +11,7 @@ const (
 	expectedFor = 10 * time.Second
 )
 
-// Expectations remembers the servers of announced connections, for a relay's [Handler]. It is not safe for concurrent
-// use.
+// Expectations remembers the servers of announced connections, for a relay's [Handler]. It is not safe for concurrent use.
 type Expectations struct {
 	servers map[netip.AddrPort]expectation
 	order   []expiry // oldest first

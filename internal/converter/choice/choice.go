@@ -357,8 +357,8 @@ func (c *Choice) Failed(addr netip.AddrPort, wants time.Duration, now time.Time)
 	v.until = now.Add(max(v.backoff, min(wants, backoffMost)))
 }
 
-// Unreached notes that a server was reached neither through a converter nor directly. Connections to it go directly for a
-// while.
+// Unreached notes that a server was reached neither through a converter nor directly. Connections to it go directly for
+// a while.
 func (c *Choice) Unreached(server netip.AddrPort, now time.Time) {
 	c.unreached.Set(unmapped(server), struct{}{}, now.Add(unreachedFor))
 }
@@ -417,8 +417,8 @@ func (c *Choice) Suspect(addr netip.AddrPort, now time.Time) bool {
 	return true
 }
 
-// Checked notes whether a suspected converter works. If it does not, it has failed, unless it connected to a server
-// meanwhile.
+// Checked notes whether a suspected converter works. If it does not, it has failed, unless it connected to a
+// server meanwhile.
 func (c *Choice) Checked(addr netip.AddrPort, works bool, wants time.Duration, now time.Time) {
 	if v := c.find(addr); v != nil && !works && !v.worked.After(v.suspected) {
 		c.Failed(addr, wants, now)

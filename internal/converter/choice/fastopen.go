@@ -11,8 +11,7 @@ import (
 
 const (
 	fastPathsMost = 1024
-	// fastPathsFor is the time for which a path is remembered after its last connection, or after it may be tried
-	// again.
+	// fastPathsFor is the time for which a path is remembered after its last connection, or after it may be tried again.
 	fastPathsFor = 48 * time.Hour
 
 	// trialFor is the time after which a trial counts as over, even if nobody reported its end.
@@ -26,14 +25,13 @@ const (
 type FastOpen int
 
 const (
-	// FastOpenUnknown means that nothing was learned: the SYN only asked for a cookie, or the converter refused the
-	// connection.
+	// FastOpenUnknown means that nothing was learned: the SYN only asked for a cookie, or the converter refused
+	// the connection.
 	FastOpenUnknown FastOpen = iota
 	// FastOpenWorked means that the SYN's data was acknowledged, and the message was answered.
 	FastOpenWorked
-	// FastOpenSilent means that the SYN had data, and that nothing came or nothing further was acknowledged. The cause
-	// may be the server, the converter, or something on the path that lost track of the connection or drops all its
-	// packets.
+	// FastOpenSilent means that the SYN had data, and that nothing came or nothing further was acknowledged. The cause may
+	// be the server, the converter, or something on the path that lost track of the connection or drops all its packets.
 	FastOpenSilent
 	// FastOpenFailed means that the SYN was lost or its data not acknowledged, or that the connection fell back to TCP.
 	FastOpenFailed

@@ -210,8 +210,7 @@ func TestConverterFails(t *testing.T) {
 	}
 }
 
-// A converter that did not answer for some servers is left alone only if it does not answer a question about itself
-// either.
+// A converter that did not answer for some servers is left alone only if it does not answer a question about itself either.
 func TestSilentConverter(t *testing.T) {
 	needsNamespace(t)
 	refusal, err := rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.NotAuthorized}}.Append(nil)

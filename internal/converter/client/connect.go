@@ -12,8 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/engine"
 )
 
-// CONNECT returns a front for programs that use an HTTP proxy. It knows only the method CONNECT (RFC 9110, section
-// 9.3.6).
+// CONNECT returns a front for programs that use an HTTP proxy. It knows only the method CONNECT (RFC 9110, section 9.3.6).
 func (c *Client) CONNECT() engine.Front { return connectFront{c} }
 
 type connectFront struct{ client *Client }

@@ -70,8 +70,7 @@ func (c *Client) fastSource(converter netip.AddrPort) netip.Addr {
 	return sourceTo(converter, cmp.Or(way.Mark, c.config.Mark))
 }
 
-// sourceTo returns the address from which connections to another come, according to the kernel's routes. It sends
-// nothing.
+// sourceTo returns the address from which connections to another come, according to the kernel's routes. It sends nothing.
 func sourceTo(to netip.AddrPort, mark uint32) netip.Addr {
 	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 	if addr := to.Addr().Unmap(); addr.Is4() {

@@ -7,8 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/names"
 )
 
-// excludedFor is the time for which connections to an address go directly after a client asked there for an excluded
-// name.
+// excludedFor is the time for which connections to an address go directly after a client asked there for an excluded name.
 const excludedFor = time.Hour
 
 // overhear looks for an excluded name in the TLS ClientHello with which a connection begins. If there is one, the next

@@ -29,8 +29,7 @@ func (c *Client) Refused(converter, server netip.AddrPort) {
 	c.Suspect(converter)
 }
 
-// Suspect finds out in the background whether a converter that did not serve a connection works. Any goroutine may call
-// it.
+// Suspect finds out in the background whether a converter that did not serve a connection works. Any goroutine may call it.
 func (c *Client) Suspect(converter netip.AddrPort) {
 	ask := false
 	c.Update(func(choice *choice.Choice) { ask = choice.Suspect(converter, time.Now()) })

@@ -7,9 +7,8 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/engine"
 )
 
-// Transparent returns a front for connections that TPROXY takes: they called the server's address. port is the
-// listener's port. Connections to this port are refused, because one that nobody redirected would lead back to the
-// listener.
+// Transparent returns a front for connections that TPROXY takes: they called the server's address. port is the listener's
+// port. Connections to this port are refused, because one that nobody redirected would lead back to the listener.
 func (c *Client) Transparent(port uint16) engine.Front { return transparent{c, port} }
 
 type transparent struct {

@@ -101,8 +101,8 @@ func TestOverlapsArrive(t *testing.T) {
 	}
 }
 
-// rewind closes a connection, unnoticed by its peer, and returns a socket that continues it n bytes earlier (TCP_REPAIR of
-// tcp(7)).
+// rewind closes a connection, unnoticed by its peer, and returns a socket that continues it n bytes earlier (TCP_REPAIR
+// of tcp(7)).
 func rewind(c *net.TCPConn, n int) (again int, err error) {
 	const receiveQueue, sendQueue = 1, 2 // of TCP_REPAIR_QUEUE (linux/tcp.h)
 	file, err := c.File()

@@ -154,8 +154,8 @@ func (l *loop) done() bool {
 	return command(l.commands.Load())&stopNow != 0 || l.drains && l.pairs == 0
 }
 
-// listenAgain watches the listeners again if there is room for more connections. If the loop drains, it stops watching
-// them.
+// listenAgain watches the listeners again if there is room for more connections. If the loop drains, it stops
+// watching them.
 func (l *loop) listenAgain(now time.Time) {
 	if !l.drains && command(l.commands.Load())&drain != 0 {
 		l.drains = true

@@ -271,8 +271,8 @@ func TestCallsFromAnotherAddress(t *testing.T) {
 	}
 }
 
-// A connection can be made from one of this host's addresses. If the host lacks the address, it fails: it is made from no
-// other.
+// A connection can be made from one of this host's addresses. If the host lacks the address, it fails: it is made from
+// no other.
 func TestCallsFromOwnAddress(t *testing.T) {
 	peers := make(chan string, 2)
 	to := serve(t, true, func(c *net.TCPConn) { peers <- c.RemoteAddr().(*net.TCPAddr).IP.String() })

@@ -177,8 +177,8 @@ type marks struct {
 
 func (m marks) both() uint32 { return m.taken | m.watched }
 
-// kept is the mark of the relay's connections from addresses of the LANs' hosts. Answers on these connections go to the
-// relay.
+// kept is the mark of the relay's connections from addresses of the LANs' hosts. Answers on these connections go to
+// the relay.
 func (m marks) kept() uint32 { return m.both() }
 
 func (c Config) marks() marks {

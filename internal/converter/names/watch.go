@@ -22,8 +22,8 @@ const (
 // Watcher reads DNS answers. Open makes it.
 type Watcher struct{ socket *os.File }
 
-// Open starts receiving the DNS answers over UDP that arrive at this host's interfaces, for its own programs or to be
-// forwarded.
+// Open starts receiving the DNS answers over UDP that arrive at this host's interfaces, for its own programs or to
+// be forwarded.
 func Open() (*Watcher, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0) // receives nothing yet
 	if err != nil {

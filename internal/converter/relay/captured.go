@@ -88,8 +88,7 @@ func (r *relay) endCaptures() error {
 	return errors.Join(errs...)
 }
 
-// captureProblem returns the reason why connections that should be led to the relay are not; empty: there is no
-// problem.
+// captureProblem returns the reason why connections that should be led to the relay are not; empty: there is no problem.
 func (r *relay) captureProblem() string {
 	problem := r.captured.problem
 	for _, c := range r.captured.by {

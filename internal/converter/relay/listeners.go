@@ -65,8 +65,7 @@ func open(e entrance) (*listener, error) {
 }
 
 // fastOpenQueue bounds the connections whose SYN had data and whose handshake has not ended. The kernel also counts
-// connections that were reset in the last minute by a host that had not asked for them. Data in further SYNs is
-// ignored.
+// connections that were reset in the last minute by a host that had not asked for them. Data in further SYNs is ignored.
 const fastOpenQueue = 256
 
 // takeFastOpen makes a socket accept or ignore data in SYNs. To accept it, the sysctl net.ipv4.tcp_fastopen must allow

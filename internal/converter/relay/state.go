@@ -133,8 +133,8 @@ type Status struct {
 	Version string           `json:"version"`
 	PID     int              `json:"pid"`
 	Parts   map[string]*Part `json:"parts"` // by the name of the part
-	// Capture says why programs' connections are not led to the relay although its State wants it; empty if there is no
-	// problem.
+	// Capture says why programs' connections are not led to the relay although its State wants it; empty if there is
+	// no problem.
 	Capture string `json:"capture,omitempty"`
 	// Aside are the converters that are not used for a while, because they do not work.
 	Aside map[netip.AddrPort]choice.Aside `json:"aside,omitempty"`

@@ -259,8 +259,8 @@ func (x *user) Excludes(_ ask.Process, program string) bool {
 	return slices.Contains(x.programs, program)
 }
 
-// withTargets returns paths and the targets of those that are symbolic links, because the kernel names a program by its
-// file.
+// withTargets returns paths and the targets of those that are symbolic links, because the kernel names a program by
+// its file.
 func withTargets(paths []string) (all []string) {
 	for _, path := range paths {
 		all = append(all, path)

@@ -10,9 +10,8 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
-// Receiver is the front of a member that listens. Converters bring it the connections that they have taken for the
-// member. The mark in a cookie is not the mark of a socket here, but the number of the service for which the cookie was
-// sealed.
+// Receiver is the front of a member that listens. Converters bring it the connections that they have taken for the member.
+// The mark in a cookie is not the mark of a socket here, but the number of the service for which the cookie was sealed.
 type Receiver struct {
 	front    *Front
 	services atomic.Pointer[map[uint32]netip.AddrPort]

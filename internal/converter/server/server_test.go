@@ -323,8 +323,7 @@ func TestErrorArrives(t *testing.T) {
 	}
 }
 
-// Thousands of clients that connect and send nothing keep no member out, wherever the member is, and leave nothing
-// behind.
+// Thousands of clients that connect and send nothing keep no member out, wherever the member is, and leave nothing behind.
 func TestStrangers(t *testing.T) {
 	const silent, addresses = 5000, 4
 	f := New(key)
