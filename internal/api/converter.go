@@ -18,7 +18,7 @@ type RelayPart struct {
 	//
 	//   - "converter": members' connections
 	//   - "proxy": connections by SOCKS5 and HTTP CONNECT
-	//   - "gateway": connections of the hosts of a LAN
+	//   - "gateway" with the address family: connections of the hosts of a LAN
 	//   - "programs" with the address family: connections of this host's programs
 	//   - "incoming at PORT for MEMBER": connections accepted for a member that listens
 	//   - "incoming": connections that converters bring to this host

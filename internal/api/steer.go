@@ -6,7 +6,7 @@ import "time"
 const (
 	SteerUse   = "use"   // use these waypoints before all others, instead of those named before
 	SteerAvoid = "avoid" // never use these waypoints, nor those named before
-	SteerReset = "reset" // follow the configuration again
+	SteerReset = "reset" // these waypoints follow the configuration again; without names, all do
 )
 
 // SteerRequest changes which waypoints are used, until the agent ends.

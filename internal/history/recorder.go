@@ -149,6 +149,12 @@ func (r *Recorder) History(q api.HistoryRequest, now time.Time) (api.History, er
 	out.Periods = out.Periods[max(len(out.Periods)-mostPeriods, 0):]
 	for i := range out.Periods {
 		merge(&out.Total, &out.Periods[i])
+		if out.Periods[i].Paths == nil { // nothing was carried, which is an empty list in JSON, too
+			out.Periods[i].Paths = []api.PathUsed{}
+		}
+	}
+	if out.Total.Paths == nil {
+		out.Total.Paths = []api.PathUsed{}
 	}
 	if len(out.Periods) > 0 {
 		out.Total.Start = out.Periods[0].Start

@@ -1,6 +1,8 @@
 package history
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -276,6 +278,24 @@ func TestRecorderKeepsWhatCannotBeWritten(t *testing.T) {
 	r.keep(noon.Add(time.Minute))
 	if list := read(t, good, api.StepMinute); r.Problem() != "" || len(list) != 1 || list[0].Paths[0].Received != 12 {
 		t.Errorf("kept are %+v, the problem is %q", list, r.Problem())
+	}
+}
+
+// Periods in which nothing was carried have an empty list of paths in JSON, as the page reads it, and not null.
+func TestIdlePeriodHasAnEmptyList(t *testing.T) {
+	r := NewRecorder(t.TempDir(), nil, slog.New(slog.DiscardHandler))
+	defer r.store.Close()
+	r.pending = api.Period{Observed: 60}
+	r.keep(noon)
+	for _, at := range []time.Time{noon, noon.Add(2 * time.Hour)} {
+		h, err := r.History(api.HistoryRequest{Step: api.StepHour, Since: at.Add(-time.Hour)}, at.Add(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(h)
+		if err != nil || bytes.Contains(b, []byte("null")) {
+			t.Errorf("%v: %s, %v", at, b, err)
+		}
 	}
 }
 

@@ -36,6 +36,24 @@ func (s *steering) reset() {
 	}
 }
 
+// release makes these waypoints follow the settings again, or all if there are none.
+func (s *steering) release(waypoints []string) {
+	if len(waypoints) == 0 {
+		s.reset()
+		return
+	}
+	for _, name := range waypoints {
+		delete(s.avoid, name)
+		if slices.Contains(s.settings.Avoid, name) {
+			s.avoid[name] = time.Time{}
+		}
+		if !slices.Contains(s.settings.Use, name) {
+			s.use = slices.DeleteFunc(s.use, func(used string) bool { return used == name })
+		}
+	}
+	s.only = s.only && len(s.use) > 0
+}
+
 func (s *steering) resetUse() {
 	s.use, s.only, s.useUntil = slices.Clone(s.settings.Use), s.settings.UseOnly, time.Time{}
 }
@@ -59,7 +77,7 @@ func (s *steering) change(r api.SteerRequest, now time.Time) error {
 		s.use = slices.DeleteFunc(s.use, func(name string) bool { return slices.Contains(r.Waypoints, name) })
 		s.only = s.only && len(s.use) > 0
 	case api.SteerReset:
-		s.reset()
+		s.release(r.Waypoints)
 	default:
 		return fmt.Errorf("%q is not %s, %s or %s", r.Word, api.SteerUse, api.SteerAvoid, api.SteerReset)
 	}

@@ -47,6 +47,11 @@ func TestSteering(t *testing.T) {
 	do(api.SteerRequest{Word: api.SteerUse, Waypoints: []string{"dave"}, Only: true})
 	do(api.SteerRequest{Word: api.SteerAvoid, Waypoints: []string{"dave"}})
 	is("the only one is avoided: the others may be taken", path.Steering{Use: []string{}, Avoid: []string{"dave", "eve"}})
+	do(api.SteerRequest{Word: api.SteerUse, Waypoints: []string{"carol", "eve"}})
+	do(api.SteerRequest{Word: api.SteerReset, Waypoints: []string{"dave"}})
+	is("only dave is released", path.Steering{Use: []string{"carol", "eve"}})
+	do(api.SteerRequest{Word: api.SteerReset, Waypoints: []string{"eve"}})
+	is("eve is avoided as configured", path.Steering{Use: []string{"carol"}, Avoid: []string{"eve"}})
 	do(api.SteerRequest{Word: api.SteerReset})
 	is("reset", path.Steering{Use: []string{"bob"}, Avoid: []string{"eve"}})
 	if err := s.change(api.SteerRequest{Word: "like"}, now); err == nil {

@@ -79,7 +79,7 @@ async function why(server, token) {
 
 async function steer(word, name) {
 	try {
-		await ask('steer', {word, waypoints: name ? [name] : undefined});
+		await ask('steer', {word, waypoints: [name]});
 	} catch (e) {
 		live(e.message, 'bad');
 	}
@@ -98,7 +98,7 @@ function waypoints(s) {
 	$('waypoint-rows').replaceChildren(...list.map((w) => {
 		const first = used(s.client.steering.use, w.name), never = used(s.client.steering.avoid, w.name);
 		const button = (word, text, pressed) => el('button', {
-			type: 'button', 'aria-pressed': String(pressed), 'data-choice': `${word} ${w.name} ${w.address}`, 'aria-label': `${text} ${w.name}`, onclick: () => steer(pressed ? 'reset' : word, pressed ? '' : w.name),
+			type: 'button', 'aria-pressed': String(pressed), 'data-choice': `${word} ${w.name} ${w.address}`, 'aria-label': `${text} ${w.name}`, onclick: () => steer(pressed ? 'reset' : word, w.name),
 		}, pressed ? `${text} ✓` : text);
 		return el('tr', {}, el('td', {}, w.name, el('div', {class: 'soft'}, w.address)), el('td', {}, el('span', {class: styles[w.state] ?? 'warn'}, w.state), ...(w.why ? [el('div', {class: 'soft'}, w.why)] : [])),
 			known(trip(w.rtt_ms)), known(w.state === 'down' || (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(`${w.name} ${w.address}`) ?? 0)),
