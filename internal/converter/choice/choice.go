@@ -126,10 +126,17 @@ func New(p Policy) *Choice {
 // SetPolicy changes the user's settings. What was learned remains.
 func (c *Choice) SetPolicy(p Policy) { c.policy = withOwn(p) }
 
-// withOwn adds to a policy the ports that are always excluded.
+// portFTP is the port of FTP's control connections. Its servers may refuse data connections from another address (RFC 2577).
+// Auto would convert the control connection alone, because the data connection's port is new each time.
+const portFTP = 21
+
+// withOwn adds to a policy what is excluded without the user's asking.
 func withOwn(p Policy) Policy {
 	p.ExcludePorts = slices.Concat(NeverPorts, p.ExcludePorts)
 	p.ExcludePrefixes = slices.Concat(NeverNetworks, p.ExcludePrefixes)
+	if p.Mode == Auto {
+		p.ExcludePorts = append(p.ExcludePorts, portFTP)
+	}
 	return p
 }
 

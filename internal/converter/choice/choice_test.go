@@ -75,6 +75,20 @@ func TestGoesDirectly(t *testing.T) {
 	}
 }
 
+// FTP's control connections are converted only together with the data connections, whose ports are not known before.
+func TestFTP(t *testing.T) {
+	for mode, want := range map[Mode]bool{Auto: false, Always: true} {
+		c := with(Policy{Mode: mode}, near)
+		for _, port := range []uint16{21, 443} {
+			to := netip.AddrPortFrom(server.Addr(), port)
+			c.Learned(to, false, start)
+			if got := c.Choose(to, start); (got != nil) != (want || port != 21) {
+				t.Errorf("mode %d, port %d: %v", mode, port, got)
+			}
+		}
+	}
+}
+
 // A converter that fails is left alone for ever longer. One success makes it as good as new.
 func TestBackoff(t *testing.T) {
 	c, now := with(Policy{Mode: Always}, near, far), start
