@@ -31,9 +31,11 @@ function show() {
 	}
 }
 
-function live(text, style = '') {
-	$('live').textContent = text;
+// live says how the page is. Screen readers read it aloud when it changes, so the rates, which always do, stand beside it.
+function live(text, style = '', rates = '') {
+	if ($('live').textContent !== text) $('live').textContent = text;
 	$('live').className = style;
+	$('rates').textContent = rates;
 }
 
 function chip(s) {
@@ -186,7 +188,7 @@ function take(e) {
 		message = next;
 		let up = 0, down = 0;
 		for (const l of next.loads ?? []) up += l.send_bps, down += l.receive_bps;
-		live(`${next.connections} connections, ${rate(down)} in, ${rate(up)} out`);
+		live(`${next.connections} connections`, '', `, ${rate(down)} in, ${rate(up)} out`);
 		show();
 	} else {
 		live(`the agent does not answer: ${next.error}`, 'bad');
