@@ -72,7 +72,7 @@ demo: ## Show the main job in a network of namespaces (root, under 90 s).
 test: ## Check the format, vet, and run every test with the race detector (root).
 	@scripts/deps.sh test
 	@scripts/format.sh
-	CGO_ENABLED=0 $(GO) vet ./...
+	$(PLAIN) $(GO) vet ./...
 	@[ "$$(id -u)" = 0 ] || echo 'test: not root: the tests that need namespaces are skipped' >&2
 	$(RACE) $(TESTS) --packages="$$($(GO) list ./... | grep -v /lab/ | grep -vxF "$$($(GO) list $(SIMULATED))" | tr '\n' ' ')" -- -race $(ONCE) -p=3
 	$(PLAIN) $(TESTS) --packages='$(SIMULATED)' -- $(ONCE)

@@ -130,7 +130,7 @@ func (r *Recorder) History(q api.HistoryRequest, now time.Time) (api.History, er
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := api.History{Schema: api.HistorySchema, Step: q.Step, Problem: r.problem, Periods: []api.Period{}}
+	out := api.History{Schema: api.HistorySchema, Step: q.Step, Problem: r.problem, Periods: []api.Period{}, Total: api.Period{Paths: []api.PathUsed{}}}
 	if q.Until.IsZero() {
 		q.Until = now.Add(time.Second)
 	}
@@ -152,9 +152,6 @@ func (r *Recorder) History(q api.HistoryRequest, now time.Time) (api.History, er
 		if out.Periods[i].Paths == nil { // nothing was carried, which is an empty list in JSON, too
 			out.Periods[i].Paths = []api.PathUsed{}
 		}
-	}
-	if out.Total.Paths == nil {
-		out.Total.Paths = []api.PathUsed{}
 	}
 	if len(out.Periods) > 0 {
 		out.Total.Start = out.Periods[0].Start

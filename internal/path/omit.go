@@ -297,11 +297,6 @@ func (t turn) isSlow(s *subflow) bool {
 	return sendBurst/rate*others > room
 }
 
-// hasDrained reports whether nothing comes any more on a subflow that was set aside.
-func (s *subflow) hasDrained() bool {
-	return s.dry() >= drainsDry && !s.hasGap()
-}
-
 // isRepaired reports whether a direct path that carries delivers nothing now, because lost packets are sent again.
 func (t turn) isRepaired(s *subflow) bool {
 	if !s.direct || !s.up || s.backup || s.habits == nil || s.habits.step.received+s.habits.step.acked > 0 {
@@ -329,7 +324,7 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 	}
 	age := t.now.Sub(o.began)
 	if o.from.at.IsZero() {
-		drained := !slices.ContainsFunc(o.trial, func(s *subflow) bool { return !s.hasDrained() })
+		drained := !slices.ContainsFunc(o.trial, func(s *subflow) bool { return s.dry() < drainsDry || s.hasGap() })
 		if age >= drainsLeast && drained || age >= omitDrains {
 			o.from = reading{t.now, total}
 		}

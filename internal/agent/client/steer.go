@@ -43,14 +43,24 @@ func (s *steering) release(waypoints []string) {
 		return
 	}
 	for _, name := range waypoints {
-		delete(s.avoid, name)
-		if slices.Contains(s.settings.Avoid, name) {
-			s.avoid[name] = time.Time{}
-		}
-		if !slices.Contains(s.settings.Use, name) {
-			s.use = slices.DeleteFunc(s.use, func(used string) bool { return used == name })
-		}
+		s.resetAvoid(name)
 	}
+	s.unuse(func(name string) bool {
+		return slices.Contains(waypoints, name) && !slices.Contains(s.settings.Use, name)
+	})
+}
+
+// resetAvoid avoids a waypoint if the settings do.
+func (s *steering) resetAvoid(name string) {
+	delete(s.avoid, name)
+	if slices.Contains(s.settings.Avoid, name) {
+		s.avoid[name] = time.Time{}
+	}
+}
+
+// unuse ends the preference for some waypoints. Without any preferred one, the others may be taken.
+func (s *steering) unuse(which func(name string) bool) {
+	s.use = slices.DeleteFunc(s.use, which)
 	s.only = s.only && len(s.use) > 0
 }
 
@@ -74,8 +84,7 @@ func (s *steering) change(r api.SteerRequest, now time.Time) error {
 		for _, name := range r.Waypoints {
 			s.avoid[name] = until
 		}
-		s.use = slices.DeleteFunc(s.use, func(name string) bool { return slices.Contains(r.Waypoints, name) })
-		s.only = s.only && len(s.use) > 0
+		s.unuse(func(name string) bool { return slices.Contains(r.Waypoints, name) })
 	case api.SteerReset:
 		s.release(r.Waypoints)
 	default:
@@ -93,10 +102,7 @@ func (s *steering) expire(now time.Time) (found bool) {
 	}
 	for name, until := range s.avoid {
 		if over(until) {
-			delete(s.avoid, name)
-			if slices.Contains(s.settings.Avoid, name) {
-				s.avoid[name] = time.Time{}
-			}
+			s.resetAvoid(name)
 			found = true
 		}
 	}
