@@ -53,7 +53,7 @@ type PathUsed struct {
 	Samples uint64  `json:"samples"`
 }
 
-// Gained is what connections gained from detours. Times are in seconds.
+// Gained compares what connections had with what the direct path alone would have given. Times are in seconds.
 type Gained struct {
 	DetourBytes uint64 `json:"detour_bytes"` // payload, in both directions
 	// Stalls counts how often a transfer continued over detours while its direct path carried nothing. StallTime is how

@@ -32,7 +32,8 @@ type Why struct {
 	Note string `json:"note,omitempty"`
 	// Mends lists what the user can do about the reasons, if there is anything.
 	Mends []string `json:"mends,omitempty"`
-	// Probed is what probes found on the path to the server and on those to waypoints, if the agent may probe.
+	// Probed holds the results of probes of the path to the server and of the paths to waypoints. It is empty if the
+	// agent may not probe.
 	Probed []ProbedPath `json:"probed,omitempty"`
 }
 

@@ -139,7 +139,7 @@ func (c *Client) Excludes(program string) bool {
 	return excluded
 }
 
-// Learned tells the relay whether a server speaks MPTCP, according to a converter.
+// Learned reports a converter's answer to the relay: whether a server speaks MPTCP.
 func (c *Client) Learned(server netip.AddrPort, mptcp bool) {
 	c.exchange(request{kind: kindLearned, server: server, mptcp: mptcp})
 }
@@ -160,8 +160,8 @@ func (c *Client) Refused(converter, server netip.AddrPort) {
 	c.exchange(request{kind: kindRefused, server: server, converter: converter})
 }
 
-// Carried tells the relay that a converter has connected to a server, and the times that the handshake with the
-// converter and its answer took.
+// Carried reports a success to the relay: a converter has connected to a server. handshake is the time of the handshake
+// with the converter, and answer the time until its answer.
 func (c *Client) Carried(converter, server netip.AddrPort, handshake, answer time.Duration) {
 	c.exchange(request{kind: kindCarried, server: server, converter: converter, handshake: handshake, answer: answer})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/known"
 )
 
-// Mode says which connections go through a converter.
+// Mode selects the servers to which connections go through a converter.
 type Mode int
 
 // The modes of the configuration.

@@ -59,7 +59,7 @@ type Hearer interface {
 	Hear(b []byte) (more bool)
 }
 
-// Step tells the engine what to do next with an opening connection. The zero Step waits for more bytes.
+// Step is the next action on an opening connection. The zero Step waits for more bytes.
 type Step struct {
 	Used  int    // number of bytes that belong to the opening; with Dial, the rest is the connection's data
 	Reply []byte // is sent to the client

@@ -42,7 +42,7 @@ func (l *loop) move(e *end) {
 // waits returns the number of bytes that wait for the peer.
 func (e *end) waits() int { return len(e.rest) + int(e.piped) }
 
-// shut tells the peer that an end sends no more. It ends the pair if the peer sends no more either.
+// shut passes the end of a stream on to the peer. After both streams, it ends the pair.
 func (l *loop) shut(e *end) {
 	e.is |= isShut
 	if e.peer().is&isShut != 0 {

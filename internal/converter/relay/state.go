@@ -133,8 +133,7 @@ type Status struct {
 	Version string           `json:"version"`
 	PID     int              `json:"pid"`
 	Parts   map[string]*Part `json:"parts"` // by the name of the part
-	// Capture says why programs' connections are not led to the relay although its State wants it; empty if there is
-	// no problem.
+	// Capture is the reason why programs' connections do not come to the relay, if they should. It is empty if they do.
 	Capture string `json:"capture,omitempty"`
 	// Aside are the converters that are not used for a while, because they do not work.
 	Aside map[netip.AddrPort]choice.Aside `json:"aside,omitempty"`
