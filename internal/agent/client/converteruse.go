@@ -6,6 +6,7 @@ import (
 	"github.com/detour-collective/dcol/internal/agent/client/policies"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/gateway"
 	"github.com/detour-collective/dcol/internal/converter/relay"
 )
 
@@ -36,6 +37,9 @@ func Converting(c config.Client, marks uint32) *relay.Use {
 		use.Capture = &relay.Capture{Cgroup: folder, Exclude: c.Converter.ExcludeCgroups}
 	}
 	use.ExcludePorts = policies.PortNumbers(c.Converter.ExcludePorts)
+	if len(use.Gateway) > 0 {
+		use.UnreachedMark = gateway.UnreachedMark(marks)
+	}
 	if c.Converter.Tunnel != "" {
 		use.TunnelMark = tunnelMark(marks)
 	}

@@ -64,10 +64,10 @@ const (
 	// unservedFor is the time for which a converter that did not serve a connection to a server is not asked for that
 	// server again. RFC 8803 wants the same after its error 64 (no resources).
 	unservedFor = 30 * time.Second
-	// unreachedFor is the time for which connections go directly to a server that was reached neither through a
+	// UnreachedFor is the time for which connections go directly to a server that was reached neither through a
 	// converter nor directly. Programs then get the kernel's own error. From a relay, which accepts a connection first,
 	// they would get a reset.
-	unreachedFor = 10 * time.Second
+	UnreachedFor = 10 * time.Second
 	// refusalsMost is the number of different servers in a row after which a converter that refuses them all counts as
 	// failed. It is more than one or two, because a program may have used up the converter's ports to a server.
 	refusalsMost = 4
@@ -367,7 +367,7 @@ func (c *Choice) Failed(addr netip.AddrPort, wants time.Duration, now time.Time)
 // Unreached notes that a server was reached neither through a converter nor directly. Connections to it go directly for
 // a while.
 func (c *Choice) Unreached(server netip.AddrPort, now time.Time) {
-	c.unreached.Set(unmapped(server), struct{}{}, now.Add(unreachedFor))
+	c.unreached.Set(unmapped(server), struct{}{}, now.Add(UnreachedFor))
 }
 
 // Unserved notes that a converter was reached, but did not serve a connection to a server: it did not answer in time,

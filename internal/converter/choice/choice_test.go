@@ -235,7 +235,7 @@ func TestUnreached(t *testing.T) {
 		to    netip.AddrPort
 		after time.Duration
 		want  bool
-	}{{server, unreachedFor - 1, false}, {server, unreachedFor, true}, {netip.AddrPortFrom(server.Addr(), 81), 0, true}} {
+	}{{server, UnreachedFor - 1, false}, {server, UnreachedFor, true}, {netip.AddrPortFrom(server.Addr(), 81), 0, true}} {
 		if got := c.Choose(s.to, start.Add(s.after)); (got != nil) != s.want {
 			t.Errorf("%v after %v: %v", s.to, s.after, got)
 		}

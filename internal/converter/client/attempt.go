@@ -20,6 +20,9 @@ const (
 	earlyTimeout = 30 * time.Second
 	// addressTimeout bounds connecting to a server directly if it has more addresses to try.
 	addressTimeout = 3 * time.Second
+	// silentTimeout bounds connecting to a server directly after a converter that works has waited in vain for it. The
+	// program sees its connection as up all this time, and could try another address of the server if it failed.
+	silentTimeout = 8 * time.Second
 )
 
 // attempt connects to one of a server's addresses. It tries each address first through the converters that choice
@@ -90,8 +93,11 @@ func (a *attempt) way() *engine.Dial {
 		To: a.servers[0], From: netip.AddrPortFrom(a.source, 0), MPTCP: !a.plain, NoFallback: known.TakesSeveral(a.servers[0]),
 		Mark: a.client.config.Mark,
 	}
-	if len(a.servers) > 1 {
+	switch {
+	case len(a.servers) > 1:
 		d.Timeout = addressTimeout
+	case a.silent.IsValid():
+		d.Timeout = silentTimeout
 	}
 	return d
 }
@@ -204,10 +210,8 @@ func (a *attempt) carried(c *choice.Choice, r engine.Result, now time.Time) {
 
 func (a *attempt) dialledDirectly(r engine.Result, now time.Time) (next *engine.Dial, errno syscall.Errno) {
 	if a.reached = r.Errno == 0; !a.reached {
-		switch r.Errno {
-		case syscall.ECONNREFUSED, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH:
+		if isUnreached(r.Errno) {
 			a.missed(now)
-		default: // nobody knows whether the server is the cause
 		}
 		return a.nextAddress(r.Errno)
 	}
@@ -218,6 +222,17 @@ func (a *attempt) dialledDirectly(r engine.Result, now time.Time) (next *engine.
 		a.client.Unserved(a.silent, a.servers[0])
 	}
 	return nil, 0
+}
+
+// isUnreached reports whether an error of a direct connection means that the server was not reached. Other errors may have
+// another cause.
+func isUnreached(e syscall.Errno) bool {
+	switch e {
+	case syscall.ECONNREFUSED, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH:
+		return true
+	default:
+		return false
+	}
 }
 
 // missed notes that the first address was reached neither through a converter nor directly.

@@ -135,6 +135,26 @@ func TestUnreachedServer(t *testing.T) {
 	}
 }
 
+// A server that does not answer a converter that works is soon given up, because its program cannot. Otherwise the kernel
+// decides how long a direct connection may take.
+func TestSilentServer(t *testing.T) {
+	bob, server := netip.MustParseAddrPort("192.0.2.1:5124"), netip.MustParseAddrPort("203.0.113.1:443")
+	for name, c := range map[string]struct {
+		result engine.Result
+		want   time.Duration
+	}{
+		"the server is silent":    {engine.Result{Errno: syscall.ETIMEDOUT, Connected: true}, silentTimeout},
+		"the converter is silent": {engine.Result{Errno: syscall.ETIMEDOUT}, 0},
+	} {
+		client := New(Config{Policy: choice.Policy{Mode: choice.Always}})
+		client.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob}) })
+		s := open(client, netip.Addr{}, server).Dialled(c.result)
+		if s.Dial == nil || s.Dial.To != server || s.Dial.Timeout != c.want {
+			t.Errorf("%s: %+v", name, s.Dial)
+		}
+	}
+}
+
 // A converter that does not serve a connection to one server is still used for others. It is left alone only if it
 // answers so to a question, or states a time for which it wants to be left alone.
 func TestConverterRefusesOneServer(t *testing.T) {

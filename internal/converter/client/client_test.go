@@ -795,7 +795,7 @@ func TestTransparent(t *testing.T) {
 	for _, addr := range []string{server4, server6} {
 		family := map[string]string{server4: "ip", server6: "ip6"}[addr]
 		l := transparentListener(t, addr)
-		_, at := enginetest.StartAt(t, c.Transparent(enginetest.AddrPort(l.Addr()).Port()), l)
+		_, at := enginetest.StartAt(t, c.Transparent(enginetest.AddrPort(l.Addr()).Port(), 0), l)
 		to, closed := enginetest.Serve(t, addr, false, enginetest.Echo), enginetest.Nobody(t, addr)
 		table := "take_" + family
 		nft(t, fmt.Sprintf(`table inet %s {

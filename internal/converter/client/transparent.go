@@ -9,11 +9,15 @@ import (
 
 // Transparent returns a front for connections that TPROXY takes: they called the server's address. port is the listener's
 // port. Connections to this port are refused, because one that nobody redirected would lead back to the listener.
-func (c *Client) Transparent(port uint16) engine.Front { return transparent{c, port} }
+// unreached is the mark (SO_MARK) of connections that end because their server was not reached.
+func (c *Client) Transparent(port uint16, unreached uint32) engine.Front {
+	return transparent{c, port, unreached}
+}
 
 type transparent struct {
-	client *Client
-	port   uint16
+	client    *Client
+	port      uint16
+	unreached uint32
 }
 
 // Open implements engine.Front.
@@ -25,7 +29,23 @@ func (f transparent) Open(a engine.Accepted) (engine.Opening, error) {
 	if server.Port() == f.port {
 		return nil, fmt.Errorf("%v called the relay itself, at port %d", a.Peer, f.port)
 	}
-	return open(f.client, a.Peer.Addr(), server), nil
+	return &taken{open(f.client, a.Peer.Addr(), server), a, f.unreached}, nil
+}
+
+// taken is a connection that TPROXY took.
+type taken struct {
+	*redirected
+	accepted  engine.Accepted
+	unreached uint32
+}
+
+// Dialled implements engine.Opening.
+func (o *taken) Dialled(r engine.Result) engine.Step {
+	next, errno := o.attempt.dialled(r)
+	if errno != 0 && isUnreached(errno) {
+		_ = o.accepted.Mark(o.unreached) // without the mark, only the next attempt fails as well
+	}
+	return engine.Step{Dial: next}
 }
 
 // redirected is a connection whose server is known from the start. Its program sees the connection as up already, so it

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Front speaks with the client of each new connection until it knows which server the connection is for. Several loops
@@ -33,6 +35,11 @@ type Accepted struct {
 
 // Local returns the address that the client connected to; with TPROXY, the server's. Only Open may call it.
 func (a Accepted) Local() (netip.AddrPort, error) { return localAddr(a.fd) }
+
+// Mark sets the mark (SO_MARK) of the packets that the client gets. Only methods of the Opening may call it.
+func (a Accepted) Mark(mark uint32) error {
+	return unix.SetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark))
+}
 
 // Opening is the state of one connection until its server is reached. Its methods must not block.
 type Opening interface {

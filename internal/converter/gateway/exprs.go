@@ -117,6 +117,15 @@ func connection(mask, value uint32) []expr.Any {
 	}
 }
 
+// packet matches packets whose mark has this value in the bits of mask.
+func packet(mask, value uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: native(mask), Xor: native(0)},
+		equal(native(value)),
+	}
+}
+
 // markConnection sets the gateway's bits of the connection's mark.
 func (m marks) markConnection(to uint32) []expr.Any {
 	return []expr.Any{

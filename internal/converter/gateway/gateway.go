@@ -42,6 +42,11 @@ type Want struct {
 	Port4, Port6 uint16
 }
 
+// UnreachedMark returns the mark (SO_MARK) that the relay gives a taken connection before it resets it, if the connection's
+// server was not reached. Connections to that server then pass for choice.UnreachedFor, so that the next one gets the
+// server's own answer. marks are those of Config.
+func UnreachedMark(marks uint32) uint32 { return Config{Marks: marks}.marks().unreached() }
+
 // Gateway is an installed table. It is not safe for concurrent use.
 type Gateway struct {
 	config  Config
@@ -146,7 +151,7 @@ func (g *Gateway) deliver() error {
 
 func (g *Gateway) build(tx *nft.Tx) {
 	four, six := families[0], families[1]
-	for _, s := range []nft.Set{lan, ports, four.excluded, six.excluded, four.speaks, six.speaks, four.plain, six.plain} {
+	for _, s := range []nft.Set{lan, ports, four.excluded, six.excluded, four.speaks, six.speaks, four.plain, six.plain, four.unreached, six.unreached} {
 		tx.AddSet(table, s)
 	}
 	var names, services []nft.Element
@@ -180,6 +185,9 @@ func (m marks) both() uint32 { return m.taken | m.watched }
 // kept is the mark of the relay's connections from addresses of the LANs' hosts. Answers on these connections go to
 // the relay.
 func (m marks) kept() uint32 { return m.both() }
+
+// unreached is the mark of the packets of a taken connection whose server was not reached. No other packets have both bits.
+func (m marks) unreached() uint32 { return m.both() }
 
 func (c Config) marks() marks {
 	taken := c.Marks & -c.Marks

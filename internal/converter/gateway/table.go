@@ -29,6 +29,7 @@ type family struct {
 	loopback      netip.Addr
 	excluded      nft.Set
 	speaks, plain nft.Set // address and port of servers
+	unreached     nft.Set // likewise; connections to them pass
 }
 
 var families = [2]family{
@@ -41,6 +42,7 @@ func newFamily(f family, suffix string, addr nft.Type) family {
 	server := []nft.Type{addr, nft.InetService}
 	f.speaks = nft.Set{Name: "speaks" + suffix, Key: server, Timeout: true, Dynamic: true, Size: serversMost}
 	f.plain = nft.Set{Name: "plain" + suffix, Key: server, Timeout: true, Dynamic: true, Size: serversMost}
+	f.unreached = nft.Set{Name: "unreached" + suffix, Key: server, Timeout: true, Dynamic: true, Size: serversMost}
 	return f
 }
 
@@ -95,6 +97,8 @@ func (c Config) chains() []nft.Chain {
 				rule(destinationPort(reg), in(ports), verdict(expr.VerdictReturn, "")),
 				rule(families[0].is(), families[0].destination(), in(families[0].excluded), verdict(expr.VerdictReturn, "")),
 				rule(families[1].is(), families[1].destination(), in(families[1].excluded), verdict(expr.VerdictReturn, "")),
+				rule(families[0].is(), families[0].called(), in(families[0].unreached), verdict(expr.VerdictReturn, "")),
+				rule(families[1].is(), families[1].called(), in(families[1].unreached), verdict(expr.VerdictReturn, "")),
 				rule(capable(), verdict(expr.VerdictGoto, multipath)),
 				rule(withoutMPTCP(), verdict(expr.VerdictGoto, single)),
 			},
@@ -104,6 +108,8 @@ func (c Config) chains() []nft.Chain {
 			Hook: &nft.Hook{Type: "filter", Number: unix.NF_INET_LOCAL_OUT, Priority: outputPriority},
 			Rules: [][]expr.Any{
 				rule(tcp(), flags(syn), connection(m.all, 0), capable(), m.markConnection(m.watched)),
+				rule(families[0].is(), tcp(), flags(rst|ack), packet(m.all, m.unreached()), families[0].answering(), put(families[0].unreached, choice.UnreachedFor)),
+				rule(families[1].is(), tcp(), flags(rst|ack), packet(m.all, m.unreached()), families[1].answering(), put(families[1].unreached, choice.UnreachedFor)),
 			},
 		},
 	}

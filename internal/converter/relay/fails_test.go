@@ -43,7 +43,10 @@ func newFailing(t *testing.T) *failing {
 	f := &failing{host: host, router: router, cgroup: cgrouptest.New(t)}
 	server.Output(t, "ip", "addr", "add", "10.2.0.3/24", "dev", "eth0")
 	server.Output(t, "nft", fmt.Sprintf("add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in tcp dport %d drop", silentPort))
-	for _, ns := range []*netnstest.NS{router, server} {
+	router.Output(t, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+	server.Output(t, "ip", "route", "add", "10.1.0.0/24", "via", "10.2.0.1")
+	server.Output(t, "ip", "-6", "route", "add", "fd01::/64", "via", "fd02::1")
+	for _, ns := range []*netnstest.NS{host, router, server} {
 		ns.Output(t, "sysctl", "-qw", "net.ipv4.tcp_syn_retries=1") // the kernel gives up after three seconds
 	}
 	go echoes(server.Listen(t, fmt.Sprintf(":%d", resetsPort)), func(c net.Conn) {
@@ -61,7 +64,7 @@ func newFailing(t *testing.T) *failing {
 	proof := key.Seal(cookie.Claim{Mark: 1, Client: netip.MustParseAddr("10.2.0.1"), Expires: time.Now().Add(time.Hour)})
 	r, _ := started(t, router, t.TempDir(), "1")
 	status, err := r.Set(State{Use: &Use{
-		Mode: choice.Always, Gateway: []string{"lan0"}, Proxy: "127.0.0.1:0", Capture: &Capture{Cgroup: f.cgroup, Agent: agent},
+		Mode: choice.Always, Gateway: []string{"lan0"}, UnreachedMark: gateway.UnreachedMark(gatewayMarks), Proxy: "127.0.0.1:0", Capture: &Capture{Cgroup: f.cgroup, Agent: agent},
 		Converters: []Converter{{Name: "bob", At: netip.MustParseAddrPort(fmt.Sprintf("10.2.0.3:%d", port)), Cookie: proof}},
 	}})
 	if err != nil || status.Capture != "" {
@@ -73,7 +76,8 @@ func newFailing(t *testing.T) *failing {
 }
 
 // A server that refuses, resets or does not answer connections, or is unreachable, does so for each way in which
-// connections come to the relay, over IPv4 and IPv6. A captured program that tries again gets the server's own error.
+// connections come to the relay, over IPv4 and IPv6. A captured program, or a LAN's host, that tries again gets the
+// server's own error.
 func TestServerFailsEachWay(t *testing.T) {
 	t.Parallel()
 	f := newFailing(t)
@@ -98,7 +102,16 @@ func TestServerFailsEachWay(t *testing.T) {
 				if server.name == "is unreachable over IPv6" && errors.Is(err, syscall.ENETUNREACH) {
 					return nil // not taken, and the router says so
 				}
-				return ends(c, err)
+				if err := ends(c, err); err != nil || server.own == syscall.ECONNRESET {
+					return err
+				}
+				if c, err = f.host.Dial(t.Context(), at); err == nil {
+					return errors.Join(errors.New("the next attempt is taken, too"), c.Close())
+				}
+				if !errors.Is(err, server.own) {
+					return fmt.Errorf("the next attempt: %w, want %w", err, server.own)
+				}
+				return nil
 			},
 			"capture": func(t *testing.T) error { return f.captured(t, at, server.own) },
 			"SOCKS5": func(t *testing.T) error {

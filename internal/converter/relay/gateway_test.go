@@ -14,6 +14,9 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
+// gatewayMarks are the bits of marks that the gateway has.
+const gatewayMarks = 7
+
 // behindRouter makes a LAN's host, its router and a server in the network beyond.
 func behindRouter(t *testing.T) (host, router, server *netnstest.NS) {
 	t.Helper()
@@ -32,7 +35,7 @@ func behindRouter(t *testing.T) (host, router, server *netnstest.NS) {
 // lead has the LAN's connections led to the relay of this status, by rules that stay. It returns to where.
 func lead(t *testing.T, router *netnstest.NS, status Status, config gateway.Config) gateway.Want {
 	t.Helper()
-	config.Interfaces, config.Marks = []string{"lan0"}, 7
+	config.Interfaces, config.Marks = []string{"lan0"}, gatewayMarks
 	want := gateway.Want{Mode: choice.Always, Converters: true}
 	want.Port4 = netip.MustParseAddrPort(status.Parts[PartGateway4].Listen).Port()
 	want.Port6 = netip.MustParseAddrPort(status.Parts[PartGateway6].Listen).Port()

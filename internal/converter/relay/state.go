@@ -79,12 +79,13 @@ type Use struct {
 	// ExcludePrograms are paths of executables whose connections go directly. It concerns programs that ask, such as
 	// those of dcol run.
 	ExcludePrograms []string    `json:"exclude_programs,omitempty"`
-	Proxy           string      `json:"proxy,omitempty"`      // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
-	Gateway         []string    `json:"gateway,omitempty"`    // interfaces of LANs whose connections come in by TPROXY
-	KeepIPv6        bool        `json:"keep_ipv6,omitempty"`  // their direct connections come from their own IPv6 addresses
-	FastOpen        bool        `json:"fast_open,omitempty"`  // messages to converters go in the SYN where that works
-	Capture         *Capture    `json:"capture,omitempty"`    // nil: only programs that ask, such as those of dcol run
-	Converters      []Converter `json:"converters,omitempty"` // the nearest first
+	Proxy           string      `json:"proxy,omitempty"`          // where to listen as a SOCKS5 and HTTP CONNECT proxy; empty: nowhere
+	Gateway         []string    `json:"gateway,omitempty"`        // interfaces of LANs whose connections come in by TPROXY
+	UnreachedMark   uint32      `json:"unreached_mark,omitempty"` // of LANs' connections that end because their server was not reached
+	KeepIPv6        bool        `json:"keep_ipv6,omitempty"`      // their direct connections come from their own IPv6 addresses
+	FastOpen        bool        `json:"fast_open,omitempty"`      // messages to converters go in the SYN where that works
+	Capture         *Capture    `json:"capture,omitempty"`        // nil: only programs that ask, such as those of dcol run
+	Converters      []Converter `json:"converters,omitempty"`     // the nearest first
 	// TunnelMark is the mark (SO_MARK) of sockets that call converters through tunnels. If it is not 0, each converter
 	// is called from its From only.
 	TunnelMark uint32 `json:"tunnel_mark,omitempty"`

@@ -12,6 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/capture"
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/client"
+	"github.com/detour-collective/dcol/internal/converter/engine"
 	"github.com/detour-collective/dcol/internal/converter/names"
 )
 
@@ -97,8 +98,9 @@ func (r *relay) use(u Use) {
 	if len(u.Gateway) == 0 {
 		r.closeGateway()
 	} else {
-		r.keep(PartGateway4, entrance{address: loopback4, transparent: true, front: x.client.Transparent})
-		r.keep(PartGateway6, entrance{address: loopback6, transparent: true, front: x.client.Transparent})
+		front := func(port uint16) engine.Front { return x.client.Transparent(port, u.UnreachedMark) }
+		r.keep(PartGateway4, entrance{address: loopback4, transparent: true, front: front})
+		r.keep(PartGateway6, entrance{address: loopback6, transparent: true, front: front})
 	}
 }
 
