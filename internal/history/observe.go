@@ -95,6 +95,7 @@ func (o *Observer) carry(add api.PathUsed) {
 }
 
 func (o *Observer) transfers(u *api.Using, now time.Time, fresh bool) {
+	var seen []observation
 	old := o.conns
 	o.conns = make(map[connKey]*transfer, len(u.Connections))
 	for i := range u.Connections {
@@ -112,8 +113,11 @@ func (o *Observer) transfers(u *api.Using, now time.Time, fresh bool) {
 		} else if o.catchUp(t, c); slices.ContainsFunc(c.Subflows, func(s api.Subflow) bool { return s.Kind == unknownKind }) {
 			continue // observed with the next state, if the path is known by then
 		}
-		o.observe(t, c, now)
+		if x, ok := o.observe(t, c, now); ok {
+			seen = append(seen, x)
+		}
 	}
+	o.take(seen)
 	ended := make(map[string]time.Time, len(u.Ended))
 	for _, e := range u.Ended {
 		ended[e.Token] = e.At
@@ -141,14 +145,38 @@ func (o *Observer) begin(c *api.Connection) *transfer {
 	return &transfer{}
 }
 
-// observe adds what one connection did since it was last observed.
-func (o *Observer) observe(t *transfer, c *api.Connection, now time.Time) {
+// observation is what a transfer moved since it was last observed.
+type observation struct {
+	*transfer
+	moved stretch
+	waits waits
+}
+
+// take adds the observations of all transfers. Of the seconds in which several transfers ran, each gets a part in
+// proportion to its bytes.
+func (o *Observer) take(seen []observation) {
+	all := 0.0
+	for _, x := range seen {
+		if x.counts(x.moved) {
+			all += x.moved.bytes()
+		}
+	}
+	for _, x := range seen {
+		if x.counts(x.moved) {
+			x.moved.once = x.moved.seconds * x.moved.bytes() / all
+		}
+		x.transfer.take(&o.period.Gained, x.moved, x.waits)
+	}
+}
+
+// observe returns what one connection did since it was last observed. ok is false if that is not known.
+func (o *Observer) observe(t *transfer, c *api.Connection, now time.Time) (x observation, ok bool) {
 	took := now.Sub(t.at)
 	known := !t.at.IsZero() && took > 0
 	m, w := t.moved(c)
 	if t.at = now; !known {
 		t.open = stretch{}
-		return
+		return x, false
 	}
 	m.seconds = took.Seconds()
 	for i := range c.Subflows {
@@ -156,7 +184,7 @@ func (o *Observer) observe(t *transfer, c *api.Connection, now time.Time) {
 			addPath(&o.period, api.PathUsed{Kind: s.Kind, Waypoint: s.Waypoint, RTT: s.RTT, Samples: 1})
 		}
 	}
-	t.take(&o.period.Gained, m, w)
+	return observation{t, m, w}, true
 }
 
 // Settle counts the gain so far of transfers that continue. It is called when the agent ends.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -95,6 +96,28 @@ func TestTimeSaved(t *testing.T) {
 	}
 	if again := s.take(); len(again.Paths) > 0 {
 		t.Errorf("taken twice: %+v", again)
+	}
+}
+
+// Of two transfers at once, each second counts once, however fast they are.
+func TestTimeSavedByTransfersAtOnce(t *testing.T) {
+	for _, other := range []uint64{1e6, 1e5, 1e7} {
+		s := newScene(t, api.TrafficBulk)
+		second := s.status.Client.Connections[0]
+		second.Token, second.Subflows = "2", slices.Clone(second.Subflows)
+		for i := range second.Subflows {
+			second.Subflows[i].Local = netip.AddrPortFrom(second.Subflows[i].Local.Addr(), uint16(3+i))
+		}
+		s.status.Client.Connections = append(s.status.Client.Connections, second)
+		for range 10 {
+			second.Subflows[0].BytesReceived += 3 * other
+			second.Subflows[1].BytesReceived += 3 * other
+			s.run(1, 1e6, 1e6)
+		}
+		g := s.take().Gained
+		s.want("time saved", g.Saved, 30, 0.01)
+		s.want("at least", g.SavedLow, 30-60*spread/(1+spread), 0.1)
+		s.want("at most", g.SavedHigh, 30+60*spread/(1-spread), 0.1)
 	}
 }
 

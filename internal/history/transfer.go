@@ -56,21 +56,28 @@ type counters [2]uint64
 // took.
 type stretch struct {
 	direct, detours, seconds float64
-	state                    api.SubflowState // of the direct path; empty: it has no subflow
+	// once is its part of the seconds, so that the parts of all transfers add up to the time that passed.
+	once  float64
+	state api.SubflowState // of the direct path; empty: it has no subflow
 }
 
 func (s *stretch) add(more stretch) {
 	s.direct += more.direct
 	s.detours += more.detours
 	s.seconds += more.seconds
+	s.once += more.once
 }
 
 // rate returns the direct path's rate.
 func (s *stretch) rate() float64 { return s.direct / s.seconds }
 
-// longer returns how many more seconds the stretch would have taken at the given rate.
+// bytes returns what all paths carried.
+func (s *stretch) bytes() float64 { return s.direct + s.detours }
+
+// longer returns how many more seconds the stretch would have taken at the given rate. Seconds in which other transfers
+// ran as well count in part.
 func (s *stretch) longer(rate float64) float64 {
-	return max((s.direct+s.detours)/rate-s.seconds, 0)
+	return max(s.bytes()/rate-s.seconds, 0) * s.once / s.seconds
 }
 
 // moved returns what the paths carried since the last call, in the direction with more data, and the times for which
@@ -111,16 +118,21 @@ func (t *transfer) moved(c *api.Connection) (m stretch, w waits) {
 	return m, w
 }
 
+// counts reports whether a gain in an observation may count.
+func (t *transfer) counts(m stretch) bool {
+	return (t.bulk || t.short) && m.bytes() >= leastBusy*m.seconds
+}
+
 // take adds an observation: what moved returned, for the time between two states.
 func (t *transfer) take(g *api.Gained, m stretch, w waits) {
 	t.last = m
-	total, rate := m.direct+m.detours, m.direct/m.seconds
+	total, rate := m.bytes(), m.direct/m.seconds
 	switch {
 	case !t.bulk && !t.short:
 		t.open = stretch{}
 		t.finish(g)
 		return
-	case total < leastBusy*m.seconds:
+	case !t.counts(m):
 		t.settle(g)
 		return
 	case m.detours == 0:
@@ -149,11 +161,11 @@ func (t *transfer) take(g *api.Gained, m stretch, w waits) {
 // then, so it assumes that the rates stayed the same.
 func (t *transfer) end(after float64) {
 	l := t.last
-	if t.open.seconds == 0 || l.direct+l.detours < leastBusy*l.seconds {
+	if t.open.seconds == 0 || !t.counts(l) {
 		return
 	}
 	share := after / l.seconds
-	t.open.add(stretch{direct: l.direct * share, detours: l.detours * share, seconds: after})
+	t.open.add(stretch{direct: l.direct * share, detours: l.detours * share, seconds: after, once: l.once * share})
 }
 
 // settle ends the open stretch, begins another, and counts the closed stretches if their gain is known.
@@ -232,7 +244,7 @@ func (t *transfer) still(g *api.Gained, m stretch) {
 	if t.knows() != measured {
 		most = max(known, t.total)
 	}
-	carried := m.direct + m.detours
+	carried := m.bytes() * m.once / m.seconds
 	g.Saved += carried / known
 	g.SavedLow += carried / (most * (1 + spread))
 	g.SavedHigh += carried / (known * (1 - spread))

@@ -11,8 +11,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
@@ -36,19 +39,22 @@ type savingNetwork struct {
 	name           string
 	home           int64 // rate of the client's link in bit/s
 	direct, detour testbed.LinkParams
+	atOnce         int // number of downloads at the same time
 }
 
 var savingNetworks = []savingNetwork{
 	{"direct 8 Mbit/s, detour 12 Mbit/s", 50e6, testbed.LinkParams{Rate: 8e6, Delay: 10 * time.Millisecond, Loss: 0.001},
-		testbed.LinkParams{Rate: 12e6, Delay: 12 * time.Millisecond}},
-	// The direct path's queue holds 300 ms, three times as long as the detour's.
-	{"direct 8 Mbit/s with a long queue, detour 12 Mbit/s", 50e6, testbed.LinkParams{Rate: 8e6, Delay: 10 * time.Millisecond, Queue: 300_000},
-		testbed.LinkParams{Rate: 12e6, Delay: 12 * time.Millisecond}},
+		testbed.LinkParams{Rate: 12e6, Delay: 12 * time.Millisecond}, 1},
+	{"direct 8 Mbit/s with a long queue, detour 12 Mbit/s", 50e6, longQueue, testbed.LinkParams{Rate: 12e6, Delay: 12 * time.Millisecond}, 1},
+	{"the same, two downloads at once", 50e6, longQueue, testbed.LinkParams{Rate: 12e6, Delay: 12 * time.Millisecond}, 2},
 	{"direct 20 Mbit/s that loses 0.5 %, detour 8 Mbit/s", 50e6, testbed.LinkParams{Rate: 20e6, Delay: 10 * time.Millisecond, Loss: 0.005},
-		testbed.LinkParams{Rate: 8e6, Delay: 12 * time.Millisecond}},
+		testbed.LinkParams{Rate: 8e6, Delay: 12 * time.Millisecond}, 1},
 	{sharedNetwork, 12e6, testbed.LinkParams{Rate: 50e6, Delay: 10 * time.Millisecond},
-		testbed.LinkParams{Rate: 50e6, Delay: 12 * time.Millisecond}},
+		testbed.LinkParams{Rate: 50e6, Delay: 12 * time.Millisecond}, 1},
 }
+
+// longQueue is a direct path whose queue holds 300 ms, three times as long as the detour's.
+var longQueue = testbed.LinkParams{Rate: 8e6, Delay: 10 * time.Millisecond, Queue: 300_000}
 
 // sharedNetwork has a bottleneck that both paths share, so that a detour saves nothing.
 const sharedNetwork = "one bottleneck for both paths"
@@ -130,14 +136,14 @@ func (n savingNetwork) pairs(ctx context.Context, o Options) (pairs []saving, er
 	err = inTurns(savingPairs, 2, func(repetition, i int) (err error) {
 		p := &pairs[repetition]
 		if i == 0 {
-			p.alone, err = s.fetch(ctx, false)
+			p.alone, err = s.fetchAll(ctx, n.atOnce, false)
 			return err
 		}
 		before, err := s.gained(ctx)
 		if err != nil {
 			return err
 		}
-		if p.with, err = s.fetch(ctx, true); err != nil {
+		if p.with, err = s.fetchAll(ctx, n.atOnce, true); err != nil {
 			return err
 		}
 		if err := crew.Pause(ctx, savingSettles); err != nil {
@@ -216,6 +222,20 @@ type nothing struct{}
 func (nothing) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
+}
+
+// fetchAll downloads several times at once. It returns how long it took until all had ended, in seconds.
+func (s *network) fetchAll(ctx context.Context, atOnce int, multipath bool) (seconds float64, err error) {
+	took := make([]float64, atOnce)
+	each, ctx := errgroup.WithContext(ctx)
+	for i := range took {
+		each.Go(func() (err error) {
+			took[i], err = s.fetch(ctx, multipath)
+			return err
+		})
+	}
+	err = each.Wait()
+	return slices.Max(took), err
 }
 
 // fetch downloads from the server, and returns how long it took in seconds.
