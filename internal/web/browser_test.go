@@ -151,6 +151,22 @@ func (c *chromium) survivesCut(s *Server, l *cutListener) {
 	}
 }
 
+// keepsRows checks that rows which show the same connection or waypoint stay the same elements, with the focus and the
+// selected text in them.
+func (c *chromium) keepsRows() {
+	c.t.Helper()
+	c.eval(`(() => {
+		window.button = document.querySelector('#connection-rows button'), window.avoid = document.querySelector('[aria-label="Avoid bob"]');
+		window.button.focus();
+		getSelection().selectAllChildren(document.querySelector('#connection-rows td'));
+		window.before = [getSelection().toString(), document.querySelector('#connection-rows').textContent];
+		return true;
+	})()`, new(bool))
+	c.waitFor("the rows change", `window.before[0] !== '' && document.querySelector('#connection-rows').textContent !== window.before[1]`)
+	c.waitFor("focus, buttons and selection stay", `document.activeElement === window.button && window.avoid.isConnected && getSelection().toString() === window.before[0]`)
+	c.eval(`getSelection().removeAllRanges() ?? document.activeElement.blur() ?? true`, new(bool))
+}
+
 // takeAllStreams opens mostStreams streams. A stream that the browser has left takes a place until the server notices
 // that, which may be late. The browser itself reopens its stream after a change of the host's network. A request that
 // is on its way when the page is left is served as well.
@@ -191,6 +207,7 @@ func TestInBrowser(t *testing.T) {
 	}
 
 	c.survivesCut(s, l)
+	c.keepsRows()
 
 	for _, size := range []struct {
 		name  string

@@ -157,6 +157,7 @@ func (g *guard) session(next http.Handler) http.Handler {
 			http.Error(w, "this session is over, or was never begun: run dcol web, and open the address that it prints", http.StatusUnauthorized)
 			return
 		}
+		recognise(r.Context())
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), readerKey{}, reader)))
 	})
 }

@@ -3,6 +3,7 @@
 // connect to the port.
 //
 //	guard.go   which requests are answered: codes and sessions
+//	strangers.go  how many connections without a session are open
 //	hub.go     the stream of states
 //	assets     the page
 package web
@@ -71,8 +72,9 @@ func newServer(l net.Listener, agent Agent, log *slog.Logger) *Server {
 
 func newServerOf(l net.Listener, h *hub, log *slog.Logger) *Server {
 	s := &Server{listener: l, guard: newGuard(), hub: h}
+	strangers := &strangers{}
 	s.http = &http.Server{
-		Handler: s.handler(h.agent), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
+		Handler: s.handler(h.agent), ConnState: strangers.take, ConnContext: strangers.context, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	return s

@@ -14,6 +14,7 @@ import (
 	"net/http/cookiejar"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -471,5 +472,38 @@ func TestTooManyStreams(t *testing.T) {
 	}
 	if code, text := get(t, b, s.url("/api/stream")); code != http.StatusServiceUnavailable || !strings.Contains(text, "close one") {
 		t.Errorf("one too many: %d %s", code, text)
+	}
+}
+
+// A stranger who holds very many connections takes little memory, and ends no stream of a reader.
+func TestStrangersConnections(t *testing.T) {
+	s := serve(t, &fake{})
+	b := loggedIn(t, s)
+	r, stop := stream(t, b, s)
+	defer stop()
+	next(t, r)
+	held := make([]net.Conn, 4*mostStrangers)
+	for i := range held {
+		c, err := net.Dial("tcp", s.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := fmt.Fprintf(c, "GET /api/members HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil && i < mostStrangers {
+			t.Fatal(err)
+		}
+		held[i] = c
+	}
+	for i, c := range held[:2*mostStrangers] {
+		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("the connection that a stranger opened as number %d stays open", i)
+		}
+	}
+	next(t, r)
+	if code, _ := get(t, b, s.url("/api/members")); code != http.StatusOK {
+		t.Errorf("a reader gets %d", code)
 	}
 }

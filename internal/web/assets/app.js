@@ -3,7 +3,7 @@ import {draw, keysOf} from './graph.js';
 import {Losses} from './loss.js';
 import {Rates, bars} from './chart.js';
 import {reasons} from './why.js';
-import {$, age, ask, bytes, colour, el, pathOf, percent, rate, seconds, trip} from './words.js';
+import {$, age, ask, bytes, colour, el, pathOf, percent, rate, seconds, trip, update} from './words.js';
 
 const rates = new Rates(), losses = new Losses();
 const tryAgain = 5000;
@@ -14,7 +14,7 @@ function show() {
 	const s = message.status, now = new Date(message.at);
 	$('member').textContent = `${s.member} ${s.version}`;
 	$('problems').hidden = !s.problems.length;
-	$('problem-list').replaceChildren(...s.problems.map((p) => el('li', {}, p)));
+	update($('problem-list'), s.problems.map((p) => el('li', {'data-key': p}, p)));
 	$('log').hidden = $('log-link').hidden = !(s.roles.includes('waypoint') && reader.log);
 	draw($('graph'), s, message.loads ?? [], losses);
 	rates.draw($('chart'));
@@ -53,16 +53,14 @@ function connections(s, now) {
 		return words.every((w) => text.includes(w));
 	});
 	$('shown').textContent = `${list.length} of ${message.connections}`;
-	const focused = document.activeElement?.dataset?.server;
-	$('connection-rows').replaceChildren(...list.map((c) => el('tr', {},
+	update($('connection-rows'), list.map((c) => el('tr', {'data-key': `${c.token} ${c.since}`},
 		el('td', {}, c.remote, ...(c.note ? [el('div', {class: 'soft'}, c.note)] : [])),
 		el('td', {class: 'n'}, age(c.since, now)),
 		el('td', {}, c.traffic ?? ''),
 		el('td', {class: 'n'}, rate(sum(c))),
 		el('td', {}, ...c.subflows.map(chip)),
-		el('td', {}, el('button', {type: 'button', 'data-server': c.remote, 'aria-label': `Why these paths to ${c.remote}?`, onclick: () => why(c.remote, c.token)}, 'Why')),
+		el('td', {}, el('button', {type: 'button', 'aria-label': `Why these paths to ${c.remote}?`, onclick: () => why(c.remote, c.token)}, 'Why')),
 	)));
-	if (focused) [...document.querySelectorAll('button[data-server]')].find((b) => b.dataset.server === focused)?.focus({preventScroll: true});
 }
 
 async function why(server, token) {
@@ -97,12 +95,12 @@ function waypoints(s) {
 	const through = new Map((message.loads ?? []).map((l) => [`${l.waypoint} ${l.address}`, l.receive_bps + l.send_bps]));
 	const used = (list, name) => list.some((x) => x.name === name);
 	const focused = document.activeElement?.dataset?.choice;
-	$('waypoint-rows').replaceChildren(...list.map((w) => {
+	update($('waypoint-rows'), list.map((w) => {
 		const first = used(s.client.steering.use, w.name), never = used(s.client.steering.avoid, w.name);
 		const button = (word, text, pressed) => el('button', {
 			type: 'button', 'aria-pressed': String(pressed), 'data-choice': `${word} ${w.name} ${w.address}`, 'aria-label': `${text} ${w.name}`, onclick: () => steer(pressed ? 'reset' : word, w.name),
 		}, pressed ? `${text} ✓` : text);
-		return el('tr', {}, el('td', {}, w.name, el('div', {class: 'soft'}, w.address)), el('td', {}, el('span', {class: styles[w.state] ?? 'warn'}, w.state), ...(w.why ? [el('div', {class: 'soft'}, w.why)] : [])),
+		return el('tr', {'data-key': `${w.name} ${w.address}`}, el('td', {}, w.name, el('div', {class: 'soft'}, w.address)), el('td', {}, el('span', {class: styles[w.state] ?? 'warn'}, w.state), ...(w.why ? [el('div', {class: 'soft'}, w.why)] : [])),
 			known(trip(w.rtt_ms)), known(w.state === 'down' || (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(`${w.name} ${w.address}`) ?? 0)),
 			known(w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', 'Use', first), button('avoid', 'Avoid', never)));
 	}));
@@ -110,7 +108,7 @@ function waypoints(s) {
 }
 
 function events() {
-	$('event-list').replaceChildren(...(message.events ?? []).map((e) => el('li', {}, el('time', {datetime: e.at}, new Date(e.at).toLocaleTimeString()), el('span', {class: e.style}, e.text))));
+	update($('event-list'), (message.events ?? []).map((e) => el('li', {'data-key': `${e.at} ${e.text}`}, el('time', {datetime: e.at}, new Date(e.at).toLocaleTimeString()), el('span', {class: e.style}, e.text))));
 	if (!message.events?.length) $('event-list').append(el('li', {class: 'soft'}, 'Nothing has happened since the page was opened.'));
 }
 
@@ -120,7 +118,7 @@ async function members(s) {
 	if (!s.collective) return note('This host has joined no collective.');
 	try {
 		const list = (await ask('members')).members;
-		rows.replaceChildren(...list.map((m) => el('tr', {}, el('td', {}, m.name), el('td', {}, (m.roles ?? []).join(', ')), el('td', {}, m.region ?? ''), el('td', {}, (m.kinds ?? []).join(', ')),
+		update(rows, list.map((m) => el('tr', {'data-key': m.name}, el('td', {}, m.name), el('td', {}, (m.roles ?? []).join(', ')), el('td', {}, m.region ?? ''), el('td', {}, (m.kinds ?? []).join(', ')),
 			el('td', {}, m.reachable === undefined ? '–' : m.reachable ? 'yes' : 'no'), el('td', {}, m.used ? 'yes' : ''))));
 	} catch (e) {
 		note(e.message);

@@ -1,7 +1,7 @@
 // The graph of this host, the ways and the servers.
 import {colour, pathOf, percent, rate, svg, trip} from './words.js';
 
-const most = 8, row = 58, boxHeight = 46, mostLabels = 3;
+const most = 8, mostLabels = 3;
 
 // beside has where so many labels are, from the middle of their server.
 const beside = [[], [-7], [-8, 15], [-21, -8, 15]];
@@ -14,6 +14,7 @@ export const keysOf = (c, s) => [pathOf(s), `${pathOf(s)} ${c.remote}`];
 // loads has the rates of all connections, of which status has the busiest.
 export function draw(place, status, loads, losses) {
 	const width = Math.max(place.clientWidth, 300), wide = width > 700;
+	const row = wide ? 58 : 72, boxHeight = wide ? 46 : 60; // on phones, boxes have what edges have elsewhere
 	const widths = wide ? [150, 150, 190] : [0.17, 0.27, 0.44].map((share) => Math.floor(share * width));
 	const ways = new Map([['direct', {rate: 0, rtts: [], name: 'direct'}]]), servers = new Map(), edges = new Map();
 	for (const w of status.client?.waypoints ?? []) {
@@ -69,15 +70,17 @@ export function draw(place, status, loads, losses) {
 			picture.append(text);
 		});
 	});
-	picture.append(...node(x[0], y(0, 1), widths[0], status.member, wide ? 'this host' : ''));
+	const node = (x, y, width, name, lines, stroke) => box(x, y, width, boxHeight, name, lines, stroke);
+	picture.append(...node(x[0], y(0, 1), widths[0], status.member, wide ? ['this host'] : []));
 	middle.forEach((w, i) => {
 		const rtt = w.rtts.length ? w.rtts.reduce((a, b) => a + b) / w.rtts.length : w.rtt;
 		const up = !w.state || w.state === 'up', at = y(i, middle.length);
-		const loss = up ? lossWords(losses.of(w.key) ?? w.loss) : '';
-		picture.append(...node(x[1], at, widths[1], w.name, !up ? w.state : wide ? `round trip ${trip(rtt)}` : rate(w.rate), colour(w.key)));
-		if (wide && up) picture.append(svg('text', {class: 'soft halo', x: x[1] - widths[1] / 2 - 10, y: at + (at > y(0, 1) ? 16 : -9), 'text-anchor': 'end'}, rate(w.rate) + loss));
+		const loss = losses.of(w.key) ?? w.loss;
+		const lines = !up ? [w.state] : wide ? [`round trip ${trip(rtt)}`] : [rate(w.rate), loss === undefined ? trip(rtt) : `${trip(rtt)}, ${percent(loss)}`];
+		picture.append(...node(x[1], at, widths[1], w.name, lines, colour(w.key)));
+		if (wide && up) picture.append(svg('text', {class: 'soft halo', x: x[1] - widths[1] / 2 - 10, y: at + (at > y(0, 1) ? 16 : -9), 'text-anchor': 'end'}, rate(w.rate) + lossWords(loss)));
 	});
-	right.forEach((s, i) => picture.append(...node(x[2], y(i, right.length), widths[2], s.name, rate(s.rate))));
+	right.forEach((s, i) => picture.append(...node(x[2], y(i, right.length), widths[2], s.name, [rate(s.rate)])));
 	place.replaceChildren(picture);
 }
 
@@ -87,12 +90,12 @@ function words(ways, servers) {
 	return `${servers.length} servers; ` + ways.map((w) => `${w.name === 'direct' ? 'direct' : 'via ' + w.name} ${rate(w.rate)}`).join(', ');
 }
 
-function node(x, y, width, name, text, stroke) {
-	const fits = Math.floor(width / 6.4);
-	const clip = (s) => s.length > fits ? s.slice(0, fits - 1) + '…' : s;
+// box draws a box with a name and lines of text below it.
+function box(x, y, width, height, name, lines, stroke) {
+	const fits = Math.floor(width / 6.4), first = y + 4 - 8.5 * lines.length;
+	const text = (words, i, style) => svg('text', {...style, x, y: first + 17 * i, 'text-anchor': 'middle'}, words.length > fits ? words.slice(0, fits - 1) + '…' : words, svg('title', {}, words));
 	return [
-		svg('rect', {class: 'node', x: x - width / 2, y: y - boxHeight / 2, width, height: boxHeight, rx: 6, stroke: stroke ?? 'var(--line)'}),
-		svg('text', {x, y: y - 3, 'text-anchor': 'middle'}, clip(name), svg('title', {}, name)),
-		svg('text', {class: 'soft', x, y: y + 14, 'text-anchor': 'middle'}, clip(text), svg('title', {}, text)),
+		svg('rect', {class: 'node', x: x - width / 2, y: y - height / 2, width, height, rx: 6, stroke: stroke ?? 'var(--line)'}),
+		text(name, 0, {}), ...lines.map((l, i) => text(l, i + 1, {class: 'soft'})),
 	];
 }

@@ -22,6 +22,28 @@ function fill(e, attributes, children) {
 	return e;
 }
 
+// update gives an element these children. Children that stay the same are kept, and so are the cells of changed rows, and
+// with them the focus, selected text and clicks in progress. Each child needs a key in data-key.
+export function update(parent, children) {
+	const old = new Map(), named = new Set();
+	for (const e of parent.children) old.set(e.dataset.key, e);
+	const next = children.map((e) => {
+		for (let n = 2, key = e.dataset.key; named.has(e.dataset.key); n++) e.dataset.key = `${key} ${n}`;
+		named.add(e.dataset.key);
+		const was = old.get(e.dataset.key);
+		return was ? merge(was, e) : e;
+	});
+	for (const e of [...parent.childNodes]) if (!next.includes(e)) e.remove();
+	next.forEach((e, i) => { if (parent.childNodes[i] !== e) parent.insertBefore(e, parent.childNodes[i] ?? null); });
+}
+
+// merge makes an element look like another if only its children differ. It returns the one that has to be shown.
+function merge(was, is) {
+	if (was.children.length !== is.children.length || !was.cloneNode(false).isEqualNode(is.cloneNode(false))) return is;
+	[...is.children].forEach((e, i) => { if (!was.children[i].isEqualNode(e)) was.children[i].replaceWith(e); });
+	return was;
+}
+
 export const rate = (bps) => bps < 1000 ? `${Math.round(bps)} bit/s` : unit(bps, ['', 'kbit/s', 'Mbit/s', 'Gbit/s']);
 export const bytes = (n) => n < 1000 ? `${n} B` : unit(n, ['', 'kB', 'MB', 'GB', 'TB', 'PB']);
 export const trip = (ms) => ms > 0 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms` : '–';
