@@ -4,8 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"time"
-
-	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 // This file makes detours begin as backups for a while after this host's line was the bottleneck (line.go). They
@@ -32,11 +30,7 @@ const (
 // beginsBehindLine reports whether a detour begins as a backup, because the line was the bottleneck recently.
 func (m *Manager) beginsBehindLine(t turn, d *Detour) bool {
 	l := &m.detours.line
-	if _, ok := t.rule.Policy.(DetourPolicy); !ok || !m.cfg.ByWorth || d.Kind.own() || t.kind == measure.Messages || t.tryouts != nil {
-		return false
-	}
-	return within(l.proven, t.now, provenLasts) && !within(l.elsewhere[prefixOf(t.server.Addr())], t.now, provenLasts) &&
-		t.has(func(s *subflow) bool { return s.direct && s.up && !s.backup && s.backoff == 0 })
+	return m.beginsAside(t, d) && within(l.proven, t.now, provenLasts) && !within(l.elsewhere[prefixOf(t.server.Addr())], t.now, provenLasts)
 }
 
 // carryBesideLine lets the detours of a bulk connection carry that began as backups, if its direct path has another

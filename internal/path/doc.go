@@ -89,7 +89,8 @@
 //
 //	weigh.go                           the decision, and messages
 //	lossy.go                           paths that lose too much
-//	omit.go behindline.go              detours that add nothing
+//	omit.go                            detours that add nothing
+//	behindline.go addednothing.go      ... from the beginning, as earlier connections showed
 //	stall.go                           subflows that stand by when the others stall
 //	bound.go                           bulk traffic that delays messages
 //	arrange.go                         what the policy wants

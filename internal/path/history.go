@@ -71,6 +71,8 @@ type record struct {
 	retries int     // how often the waypoint was tried again since goodput fell below peak
 	retried time.Time
 
+	nothing nothing // whether its detours add anything to bulk traffic
+
 	doubts  int       // how often the waypoint gave less than it had stated when it was loaded
 	doubted time.Time // the last time
 }

@@ -81,7 +81,7 @@ const (
 	// omitGap is the time to the next omission after one that failed. It doubles each time, up to challengeGapMost.
 	omitGap = 5 * time.Second
 	// standsFor is the time after which a detour that stands by carries again for another comparison. It doubles
-	// likewise.
+	// likewise, over all connections to a network of servers (addednothing.go).
 	standsFor = time.Minute
 	// wakesAt is the share of the sum below which, within a second, detours that stand by carry again.
 	wakesAt = 0.8
@@ -109,6 +109,7 @@ type omissions struct {
 
 	carriers []*subflow // the subflows that carry while detours stand by
 	got      float64    // the sum with these
+	guessed  bool       // other connections got it (addednothing.go)
 	second   reading    // bytes of the bulk connections, at most about a second ago
 }
 
@@ -351,6 +352,7 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		}
 		for _, s := range o.trial {
 			t.carryAgain(s)
+			m.detours.history.added(s.waypoint(), t.server)
 		}
 		o.end()
 		o.carriers = t.carriers()
@@ -361,10 +363,14 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 	}
 	for _, s := range o.trial {
 		s.aside.why = Verdict{With: o.before, Without: sum, Line: o.byLine}
-		s.aside.until = t.now.Add(o.stands)
+		if s.aside.until = t.now.Add(o.stands); !o.byLine {
+			s.aside.until = m.detours.history.addedNothing(s.waypoint(), t.server, s.aside.why, t.now)
+		}
 	}
-	o.stands = min(2*o.stands, challengeGapMost)
-	o.got, o.second = sum, reading{t.now, total}
+	if o.byLine {
+		o.stands = min(2*o.stands, challengeGapMost)
+	}
+	o.got, o.guessed, o.second = sum, false, reading{t.now, total}
 	o.end()
 	o.due = t.now
 	return false
@@ -410,6 +416,9 @@ func (t turn) wake(carrying []*subflow, total uint64, line bool) bool {
 	if needed = needed || over >= sumBefore && sum < sinksTo*o.got; needed {
 		o.wait(t)
 		return t.wakeAll()
+	}
+	if o.guessed && over >= sumBefore {
+		o.got, o.guessed = sum, false
 	}
 	s := t.find(func(s *subflow) bool { return s.addsNothing() && !t.now.Before(s.aside.until) })
 	if s == nil {

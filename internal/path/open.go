@@ -162,6 +162,10 @@ func (m *Manager) asideAtFirst(t turn, d *Detour, choice Choice) *aside {
 		return &aside{cause: lossy, since: t.now, until: choice.Why.shunned, why: Verdict{Loss: choice.Why.loss}}
 	case !choice.Standby && m.beginsBehindLine(t, d):
 		return &aside{cause: behindLine, since: t.now}
+	case !choice.Standby:
+		if n, ok := m.addedNothing(t, d); ok {
+			return &aside{cause: addedNothing, since: t.now, until: n.until, why: n.why}
+		}
 	}
 	return nil
 }

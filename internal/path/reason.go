@@ -266,6 +266,8 @@ func (a *aside) of() string {
 		return "stands by for a moment, to find out what the connection gets without it"
 	case a.cause == addsNothing && a.why.Line:
 		return fmt.Sprintf("stands by, because this host's own line is the bottleneck: bulk traffic got %s without it, %s with it", inMbit(a.why.Without), inMbit(a.why.With))
+	case a.cause == addedNothing:
+		return fmt.Sprintf("stands by: bulk traffic lately got %s without it, %s with it", inMbit(a.why.Without), inMbit(a.why.With))
 	case a.cause == addsNothing:
 		return fmt.Sprintf("stands by: bulk traffic got %s without it, %s with it", inMbit(a.why.Without), inMbit(a.why.With))
 	case a.cause == spent:

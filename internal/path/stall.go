@@ -100,7 +100,7 @@ func (t turn) callUp() {
 		if !s.setAside() || s.isSpent() || !t.ours(s) {
 			continue
 		}
-		if len(a.silent) > 0 && (s.isBehindLine() || s.addsNothing() && s.aside.why.Line) {
+		if len(a.silent) > 0 && (s.beganAside() || s.addsNothing() && s.aside.why.Line) {
 			a.behind = append(a.behind, idled{s, *s.aside})
 		}
 		t.carryAgain(s)

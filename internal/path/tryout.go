@@ -121,7 +121,7 @@ func (k *detours) holds(t turn) bool {
 func (m *Manager) tryOut(t turn) (changed bool) {
 	changed = t.makeRoom(m)
 	if _, ok := t.rule.Policy.(DetourPolicy); !ok || t.kind != measure.Bulk {
-		woken := t.kind == measure.Messages && t.leaveLine()
+		woken := t.kind == measure.Messages && t.carryAgainWhere((*subflow).beganAside)
 		return t.wakeAll() || woken || changed
 	}
 	if t.isStalled() {
@@ -129,6 +129,7 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 	}
 	if t.tryouts == nil {
 		t.tryouts = &tryouts{gap: challengeGap, omissions: omissions{gap: omitGap, stands: standsFor}, began: t.now}
+		m.omitFromStart(t)
 	}
 	tr := t.tryouts
 	line := m.fillsLine(t)
@@ -291,6 +292,9 @@ func (m *Manager) screen(t turn) bool {
 	tr := t.tryouts
 	ready := m.ready(t)
 	if len(ready) == 0 || t.busy() {
+		if t.tryouts.omissions.guessed && !t.has(func(s *subflow) bool { return s.detour != nil && !s.addsNothing() }) {
+			m.endScreening(t) // so that the omissions go on
+		}
 		return false
 	}
 	unmeasured := m.unmeasured(t)

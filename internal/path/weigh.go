@@ -79,6 +79,8 @@ const (
 	addsNothing
 	// behindLine means that it began as a backup, because this host's line was the bottleneck (behindline.go).
 	behindLine
+	// addedNothing means that it began as a backup, because earlier connections got as much without it (addednothing.go).
+	addedNothing
 )
 
 // aside tells why a subflow is set aside. It is kept when the subflow carries again.
