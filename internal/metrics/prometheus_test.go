@@ -28,8 +28,10 @@ func program(t *testing.T, name string) string {
 
 func TestPromtool(t *testing.T) {
 	promtool := program(t, "promtool")
-	if out, err := exec.Command(promtool, "check", "rules", "../../packaging/prometheus/dcol.rules.yml").CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	for _, args := range [][]string{{"check", "rules", "../../packaging/prometheus/dcol.rules.yml"}, {"test", "rules", "testdata/alerts.yml"}} {
+		if out, err := exec.Command(promtool, args...).CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
 	}
 	_, text := scrape(t, always(some()))
 	check := exec.Command(promtool, "check", "metrics")

@@ -42,6 +42,16 @@ func status(connections, second int) api.Status {
 	}
 }
 
+// serving returns the state of a waypoint that two members use.
+func serving() *api.Serving {
+	return &api.Serving{
+		Sessions: 3, Mappings: 12, Granted: 60, Refused: map[string]int{"port-denied": 4}, Given: api.Given{Open: true},
+		Members: []api.Served{
+			{Member: "erin", Sessions: 1, Mappings: 12, Flows: 31, Bytes: 1.83e9}, {Member: "frank-at-home", Sessions: 2, Tunnels: 1, Bytes: 0},
+		},
+	}
+}
+
 func connection(i, second int) api.Connection {
 	server := netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), uint16(443+i/256))
 	if i%3 == 1 {
@@ -161,9 +171,23 @@ func TestViewOfStates(t *testing.T) {
 			m.Handle(Answered{status(3, 12), 3 * time.Second}, now)
 			return now
 		},
+		"waypoint-closed": func(m *Model, now time.Time) time.Time {
+			s := status(3, 12)
+			s.Serving = serving()
+			s.Serving.Given = api.Given{Closed: api.SwitchedOff}
+			m.Handle(Answered{s, time.Second}, now)
+			return now
+		},
+		"neither": func(m *Model, now time.Time) time.Time {
+			s := status(3, 12)
+			s.Client, s.Roles = nil, []string{"coordinator"}
+			m.Handle(Answered{s, time.Second}, now)
+			return now
+		},
 		"waypoint-only": func(m *Model, now time.Time) time.Time {
 			s := status(3, 12)
-			s.Client = nil
+			s.Client, s.Roles = nil, []string{"waypoint"}
+			s.Serving = serving()
 			m.Handle(Answered{s, time.Second}, now)
 			return now
 		},

@@ -83,6 +83,7 @@ func (s *screen) draw() {
 		s.now = s.m.frozen
 	}
 	s.header()
+	s.serves()
 	s.problems(max(s.rows/12, 1))
 	left := s.rows - len(s.lines) - 2 // for the line about the cursor's row and the keys
 	events := 0
@@ -95,7 +96,11 @@ func (s *screen) draw() {
 		s.waypoints(shown)
 		left -= shown + 1
 	}
-	s.connections(left)
+	if st := &s.m.feed.status; st.Client == nil && st.Serving != nil && left >= 2 {
+		s.members(left)
+	} else {
+		s.connections(left)
+	}
 	s.events(events)
 	s.add(s.detail())
 	s.add(s.keys())
@@ -131,7 +136,9 @@ func (s *screen) header() {
 	left := Line{{name, Strong}, {clean(about), Dim}}.cutTo(room, s.cut)
 	pad := strings.Repeat(" ", max(s.columns-left.width()-width(state)-width(clock), 0))
 	s.add(append(left, Span{pad, Plain}, Span{state, style}, Span{clock, Plain}))
-	s.sums()
+	if st.Client != nil {
+		s.sums()
+	}
 }
 
 // sums shows the rates of all connections together.

@@ -64,6 +64,11 @@ func standing(g api.Given) string {
 	if g.Open {
 		return "Members may open connections through this waypoint."
 	}
+	return "Members may open no connections through this waypoint: " + whyClosed(g) + "."
+}
+
+// whyClosed returns the reason why a waypoint is closed, and until when, if that is known.
+func whyClosed(g api.Given) string {
 	why := string(g.Closed)
 	switch g.Closed {
 	case api.SwitchedOff:
@@ -76,7 +81,7 @@ func standing(g api.Given) string {
 	case api.OutsideHours:
 		why = "it is outside its hours"
 	}
-	return "Members may open no connections through this waypoint: " + why + untilDay(g.Until) + "."
+	return why + untilDay(g.Until)
 }
 
 const quotaUsedUp = "this month's quota is used up"

@@ -26,5 +26,8 @@ func PathName(s api.Subflow) string { return pathName(s) }
 // Ready lists the kinds of detours that are ready at a waypoint, or returns a dash.
 func Ready(w api.Waypoint) string { return ready(w) }
 
+// WhyClosed returns the reason why a waypoint is closed, and until when, if that is known.
+func WhyClosed(g api.Given) string { return whyClosed(g) }
+
 // Number returns a number with the word for one or for several.
 func Number(n int, one, several string) string { return plural(n, one, several) }

@@ -198,6 +198,7 @@ func TestInBrowser(t *testing.T) {
 	t.Logf("first contentful paint after %.0f ms", paint)
 	c.waitFor("the history is shown", `document.querySelectorAll('#bars rect').length > 20 && document.querySelector('#gained').textContent.includes('81.0 GB')`)
 	c.waitFor("members are shown", `document.querySelector('#member-rows').textContent.includes('bob')`)
+	c.waitFor("members served are shown", `document.querySelector('#served').textContent.includes('frank-at-home') && document.querySelector('#served-note').textContent.includes('1.83 GB of this month')`)
 	chart := []int{3}
 	if os.Getenv("DCOL_SCREENSHOTS") != "" {
 		chart = []int{10, 20, 30, 40} // a picture with something in it, which takes more than a minute on a busy machine

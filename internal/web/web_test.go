@@ -68,7 +68,10 @@ func (f *fake) Status(context.Context) (api.Status, error) {
 	return api.Status{
 		Schema: api.StatusSchema, Member: "alice", Version: "v1.4", Roles: []string{"client", "waypoint"}, Since: began,
 		Problems: []string{"the certificate expires in 2 h, and no coordinator answers: check that TCP port 45672 of coordinator.example is reachable"},
-		Client:   using, Collective: &api.Collective{Name: "test", Members: 2 + f.joined}, Serving: &api.Serving{},
+		Client:   using, Collective: &api.Collective{Name: "test", Members: 2 + f.joined}, Serving: &api.Serving{
+			Granted: 60, Refused: map[string]int{"port-denied": 4}, Given: api.Given{Open: true, QuotaBytes: 5e9, UsedBytes: 1.83e9},
+			Members: []api.Served{{Member: "erin", Sessions: 1, Mappings: 12, Flows: 31, Bytes: 1.83e9}, {Member: "frank-at-home", Sessions: 2, Tunnels: 1}},
+		},
 	}, nil
 }
 

@@ -20,6 +20,7 @@ function show() {
 	rates.draw($('chart'));
 	connections(s, now);
 	waypoints(s);
+	served(s);
 	events();
 	if (!asked) {
 		asked = true;
@@ -105,6 +106,22 @@ function waypoints(s) {
 			known(w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', 'Use', first), button('avoid', 'Avoid', never)));
 	}));
 	if (focused) [...document.querySelectorAll('button[data-choice]')].find((b) => b.dataset.choice === focused)?.focus({preventScroll: true});
+}
+
+const closed = {'switched-off': 'it is switched off', 'quota-traffic': 'this month\'s quota is used up', 'outside-hours': 'it is outside its hours'};
+
+// served shows what this host does for other members, if it is a waypoint.
+function served(s) {
+	const w = s.serving;
+	$('served').hidden = $('served-link').hidden = !w;
+	if (!w) return;
+	const list = w.members ?? [], refused = Object.values(w.refused ?? {}).reduce((a, b) => a + b, 0), until = w.given.until ? `, until ${new Date(w.given.until).toLocaleString()}` : '';
+	const may = w.given.open ? 'Members may open connections.' : `Members may open no connections: ${closed[w.given.closed] ?? w.given.closed}${until}.`;
+	const quota = w.given.quota_bytes ? ` ${bytes(w.given.used_bytes ?? 0)} of this month's ${bytes(w.given.quota_bytes)} are used.` : '';
+	$('served-note').textContent = `${may}${quota} ${w.granted} requests were granted, ${refused} refused.`;
+	$('served-note').className = w.given.open ? '' : 'warn';
+	update($('served-rows'), list.map((m) => el('tr', {'data-key': m.member}, el('td', {}, m.member), ...[m.flows, bytes(m.bytes), m.sessions, m.mappings, m.tunnels].map((n) => el('td', {class: 'n'}, String(n))))));
+	if (!list.length) $('served-rows').append(el('tr', {}, el('td', {colspan: 6, class: 'soft'}, 'No member uses this waypoint now.')));
 }
 
 function events() {
@@ -226,5 +243,5 @@ addEventListener('keydown', (e) => {
 	const links = [...document.querySelectorAll('nav li:not([hidden]) a')];
 	if (e.key === '/') { e.preventDefault(); $('filter').focus(); }
 	if (e.key === 'p') pause();
-	if (/^[1-8]$/.test(e.key)) links[e.key - 1]?.click();
+	if (/^[1-9]$/.test(e.key)) links[e.key - 1]?.click();
 });
