@@ -91,6 +91,7 @@ func (m *Manager) snapshot(conns []*conn, now time.Time) Snapshot {
 		RefusedByServers: m.places.refused, Carried: m.tally.list(), Exploring: m.detours.exploration.state(now),
 		Lifetimes: Lifetimes{Counts: slices.Clone(m.tally.lifetimes.Counts), Sum: m.tally.lifetimes.Sum},
 	}
+	snap.Conns = make([]ConnState, 0, len(conns))
 	for _, c := range conns {
 		snap.Conns = append(snap.Conns, m.connState(c, now))
 	}
@@ -98,7 +99,7 @@ func (m *Manager) snapshot(conns []*conn, now time.Time) Snapshot {
 }
 
 func (m *Manager) connState(c *conn, now time.Time) ConnState {
-	cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Rule: c.rule.Name, Traffic: c.kind.String(), Note: m.note(m.turn(c, now))}
+	cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Rule: c.rule.Name, Traffic: c.kind.String(), Note: m.note(m.turn(c, now)), Subflows: make([]SubflowState, 0, len(c.subflows))}
 	for _, s := range c.subflows {
 		st := s.state()
 		if limit := m.detours.spending.limitOf(c.rule, m.detours.pathName(s), now); limit.On {

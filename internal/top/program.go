@@ -26,9 +26,9 @@ const (
 	often = time.Second
 	// seldom is the longest time between two requests.
 	seldom = 10 * time.Second
-	// share is the part of one processor that this program may use. If there are very many connections, it asks less
-	// often.
-	share = 0.01
+	// share is the part of one processor that this program may use. Its questions cost the agent about as much. If there
+	// are very many connections, it asks less often.
+	share = 0.003
 	// stopping bounds the wait until the kernel has stopped this program.
 	stopping = 2 * time.Second
 	// patience bounds the wait for an answer.

@@ -548,7 +548,7 @@ func TestFold(t *testing.T) {
 
 func TestEvery(t *testing.T) {
 	for cost, want := range map[time.Duration]time.Duration{
-		0: time.Second, 9 * time.Millisecond: time.Second, 15 * time.Millisecond: 2 * time.Second, time.Minute: seldom,
+		0: time.Second, 3 * time.Millisecond: time.Second, 5 * time.Millisecond: 2 * time.Second, time.Minute: seldom,
 	} {
 		if got := every(cost); got != want {
 			t.Errorf("%v: every %v, want %v", cost, got, want)

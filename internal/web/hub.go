@@ -15,10 +15,10 @@ import (
 
 const (
 	// lookEvery and lookSeldom are the shortest and the longest time between two states. usualShare is the part of that
-	// time that the agent may take to answer. So it bounds the use of a processor for the page.
+	// time that a state may take. So it bounds the use of a processor for the page.
 	lookEvery  = time.Second
 	lookSeldom = 10 * time.Second
-	usualShare = 0.01
+	usualShare = 0.003
 	// mostStreams bounds the browsers that are served at a time.
 	mostStreams = 8
 	// mostShown bounds the connections that a state contains. Those with the highest rates are kept.

@@ -155,14 +155,26 @@ func (h *host) localAddrs(interfaces []netstate.Interface) (local path.LocalAddr
 	return local, true
 }
 
-// figures returns the kernel's figures of all subflows.
-func (h *host) figures() (map[path.Ends]api.Subflow, error) {
-	all := make(map[path.Ends]api.Subflow)
-	err := h.kernel.Subflows(func(s *mptcp.Subflow) bool {
-		all[path.Ends{Local: s.Local, Remote: s.Remote}] = figuresOf(s)
+// addFigures adds the kernel's figures to the subflows of connections. Subflows that are joining, or have just ended, have
+// none.
+func (h *host) addFigures(list []api.Connection) error {
+	total := 0
+	for i := range list {
+		total += len(list[i].Subflows)
+	}
+	all := make(map[path.Ends]*api.Subflow, total)
+	for i := range list {
+		for j := range list[i].Subflows {
+			s := &list[i].Subflows[j]
+			all[path.Ends{Local: s.Local, Remote: s.Remote}] = s
+		}
+	}
+	return h.kernel.Subflows(func(s *mptcp.Subflow) bool {
+		if to := all[path.Ends{Local: s.Local, Remote: s.Remote}]; to != nil {
+			addFigures(to, s)
+		}
 		return true
 	})
-	return all, err
 }
 
 // removeAddress sends REMOVE_ADDR to the peer. The kernel forgets an address when any subflow from it is destroyed, and

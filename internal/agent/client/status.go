@@ -41,16 +41,12 @@ func (c *Client) Status(ctx context.Context) (*api.Using, []string, error) {
 
 func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 	return call(ctx, c, func(now time.Time) (*api.Using, error) {
-		kernel, err := c.host.figures()
-		if err != nil {
-			return nil, err
-		}
+		snap := c.manager.Snapshot(now)
 		plain, err := c.host.plainConnections()
 		if err != nil {
 			return nil, err
 		}
-		snap := c.manager.Snapshot(now)
-		u := &api.Using{Counters: c.counters, Connections: []api.Connection{}, Plain: remotes(plain), Waypoints: []api.Waypoint{}, Converting: c.converters.describe(now, c.manager.Excludes, c.config.Relay.Standing().Relay), Steering: c.steering.describe(), Budgets: describeBudgets(c.manager.Budgets())}
+		u := &api.Using{Counters: c.counters, Connections: make([]api.Connection, 0, len(snap.Conns)), Plain: remotes(plain), Waypoints: []api.Waypoint{}, Converting: c.converters.describe(now, c.manager.Excludes, c.config.Relay.Standing().Relay), Steering: c.steering.describe(), Budgets: describeBudgets(c.manager.Budgets())}
 		u.Counters.SubflowsRefused += snap.RefusedByServers
 		describeTally(&u.Counters, &snap)
 		u.Exploring = api.Exploring{
@@ -58,10 +54,13 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 		}
 		subflows := make(map[detour.Via]int)
 		for _, conn := range snap.Conns {
-			u.Connections = append(u.Connections, describeConn(conn, kernel))
+			u.Connections = append(u.Connections, describeConn(conn))
 			for _, s := range conn.Subflows {
 				subflows[detour.Via{Waypoint: s.Waypoint, Addr: s.At}]++
 			}
+		}
+		if err := c.host.addFigures(u.Connections); err != nil {
+			return nil, err
 		}
 		detours := byStanding(snap.Detours)
 		for v, w := range c.roster.sessions {
@@ -87,16 +86,15 @@ func (c *Client) Activity(ctx context.Context) (*api.Using, error) {
 		snap := c.manager.Busiest(mostBusy, now)
 		u := &api.Using{Counters: c.counters, Ended: c.ended.list()}
 		describeTally(&u.Counters, &snap)
-		kernel := make(map[path.Ends]api.Subflow)
 		for _, conn := range snap.Conns {
-			clear(kernel)
-			for _, s := range conn.Subflows {
-				// One that is joining, or has just ended, has no figures.
+			out := describeConn(conn)
+			for i := range out.Subflows {
+				s := &out.Subflows[i]
 				if found, err := c.host.kernel.Subflow(s.Local, s.Remote); err == nil {
-					kernel[path.Ends{Local: s.Local, Remote: s.Remote}] = figuresOf(&found)
+					addFigures(s, &found)
 				}
 			}
-			u.Connections = append(u.Connections, describeConn(conn, kernel))
+			u.Connections = append(u.Connections, out)
 		}
 		return u, nil
 	})
@@ -130,10 +128,11 @@ func byStanding(list []path.DetourState) map[standingKey]path.DetourState {
 	return detours
 }
 
-func describeConn(conn path.ConnState, kernel map[path.Ends]api.Subflow) api.Connection {
+// describeConn describes a connection. Its subflows have no figures of the kernel yet.
+func describeConn(conn path.ConnState) api.Connection {
 	out := api.Connection{
 		Token: tokenText(conn.Token), Local: conn.Local, Remote: conn.Remote,
-		Since: conn.Since, Policy: conn.Rule, Traffic: conn.Traffic, Note: conn.Note, Subflows: []api.Subflow{},
+		Since: conn.Since, Policy: conn.Rule, Traffic: conn.Traffic, Note: conn.Note, Subflows: make([]api.Subflow, 0, len(conn.Subflows)),
 	}
 	for _, r := range conn.Tried {
 		out.Tried = append(out.Tried, api.Tried{
@@ -141,11 +140,10 @@ func describeConn(conn path.ConnState, kernel map[path.Ends]api.Subflow) api.Con
 		})
 	}
 	for _, s := range conn.Subflows {
-		sub := kernel[path.Ends{Local: s.Local, Remote: s.Remote}]
-		sub.SendRate, sub.ReceiveRate = s.SendRate, s.ReceiveRate
-		sub.Kind, sub.Waypoint, sub.State, sub.Since = s.Kind, s.Waypoint, api.SubflowState(s.State), s.Since
-		sub.Local, sub.Remote, sub.Why = s.Local, s.Remote, s.Why
-		out.Subflows = append(out.Subflows, sub)
+		out.Subflows = append(out.Subflows, api.Subflow{
+			Kind: s.Kind, Waypoint: s.Waypoint, State: api.SubflowState(s.State), Why: s.Why, Since: s.Since,
+			Local: s.Local, Remote: s.Remote, SendRate: s.SendRate, ReceiveRate: s.ReceiveRate,
+		})
 	}
 	slices.SortStableFunc(out.Subflows, func(a, b api.Subflow) int { // the direct path first
 		return cmp.Compare(a.Waypoint, b.Waypoint)
@@ -153,15 +151,13 @@ func describeConn(conn path.ConnState, kernel map[path.Ends]api.Subflow) api.Con
 	return out
 }
 
-// figuresOf returns the kernel's figures of a subflow, which has no rates.
-func figuresOf(s *mptcp.Subflow) api.Subflow {
-	return api.Subflow{
-		RTT: milliseconds(s.Metrics.RTT), MinRTT: milliseconds(s.Metrics.MinRTT),
-		ReceiverRTT: milliseconds(s.Metrics.ReceiverRTT), Heard: milliseconds(s.Metrics.LastDataRecv),
-		BytesSent: s.Metrics.BytesAcked, BytesReceived: s.Metrics.BytesReceived,
-		Segments: uint64(s.Metrics.DataSegsOut), Retransmitted: uint64(s.Metrics.TotalRetrans), CongWindow: s.Metrics.SndCwnd,
-		Queued: uint64(s.Metrics.Unacked)*uint64(s.Metrics.SndMSS) + uint64(s.Metrics.NotSent),
-	}
+// addFigures adds the kernel's figures to a subflow.
+func addFigures(to *api.Subflow, s *mptcp.Subflow) {
+	m := &s.Metrics
+	to.RTT, to.MinRTT, to.ReceiverRTT, to.Heard = milliseconds(m.RTT), milliseconds(m.MinRTT), milliseconds(m.ReceiverRTT), milliseconds(m.LastDataRecv)
+	to.BytesSent, to.BytesReceived = m.BytesAcked, m.BytesReceived
+	to.Segments, to.Retransmitted, to.CongWindow = uint64(m.DataSegsOut), uint64(m.TotalRetrans), m.SndCwnd
+	to.Queued = uint64(m.Unacked)*uint64(m.SndMSS) + uint64(m.NotSent)
 }
 
 func (c *Client) describeWaypoint(v detour.Via, w waypoint, subflows int, detours map[standingKey]path.DetourState) api.Waypoint {

@@ -18,20 +18,19 @@ import (
 // Why explains which paths connections to a server take, and why.
 func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 	return call(ctx, c, func(now time.Time) (api.Why, error) {
-		kernel, err := c.host.figures()
-		if err != nil {
-			return api.Why{}, err
-		}
 		x := c.manager.Explain(r.Server, now)
 		out := api.Why{
 			Schema: api.WhySchema, Server: x.Server, Connections: []api.Connection{}, Closed: []api.ClosedConnection{},
 			Direct: describeKnown(x.Direct), Candidates: []api.Candidate{}, Note: x.Note,
 		}
 		for _, conn := range x.Conns {
-			out.Connections = append(out.Connections, describeConn(conn, kernel))
+			out.Connections = append(out.Connections, describeConn(conn))
+		}
+		if err := c.host.addFigures(out.Connections); err != nil {
+			return api.Why{}, err
 		}
 		for _, conn := range x.Closed {
-			out.Closed = append(out.Closed, api.ClosedConnection{Connection: describeConn(conn.ConnState, nil), Ended: conn.Ended})
+			out.Closed = append(out.Closed, api.ClosedConnection{Connection: describeConn(conn.ConnState), Ended: conn.Ended})
 		}
 		for i := range x.Candidates {
 			d := &x.Candidates[i]
