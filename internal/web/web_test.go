@@ -491,7 +491,7 @@ func TestStrangersConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { _ = c.Close() })
 		if _, err := fmt.Fprintf(c, "GET /api/members HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil && i < mostStrangers {
 			t.Fatal(err)
 		}
