@@ -116,7 +116,7 @@ func (p *printer) converterWanted(offered []string, isMember bool) {
 	case len(offered) > 0:
 		p.linef("  The converter of %s could carry them over several paths: `dcol convert auto`. It sees what it carries; TLS stays encrypted.", strings.Join(offered, " or "))
 	case isMember:
-		p.linef("%s. `dcol members` shows who does: `dcol convert auto` and a restart of the agent have such a waypoint chosen.", nobody)
+		p.linef("%s. `dcol members` shows who does: `dcol convert auto` and a restart of the agent make this host choose such a waypoint.", nobody)
 	default:
 		p.linef("%s: ask its operator to add \"converter\" to waypoint.offers.", nobody)
 	}
