@@ -40,17 +40,21 @@ func nothingTime(times int) time.Duration {
 // detours stand by.
 func (h history) addedNothing(waypoint string, server netip.AddrPort, why Verdict, now time.Time) time.Time {
 	key := trail{waypoint, prefixOf(server.Addr())}
-	r := h[key]
-	if n := &r.nothing; !n.lasts(now) { // else another connection has just found it out
+	r, ok := h[key]
+	if !ok { // the record was dropped, because there are too many
+		return now.Add(standsFor)
+	}
+	n := &r.nothing
+	if !n.lasts(now) { // else another connection has just found it out
 		if !within(n.until, now, trustsFor) {
 			n.times = 0
 		}
 		n.until = now.Add(nothingTime(n.times))
 		n.times++
 	}
-	r.at, r.nothing.why = now, why
+	n.why = why
 	h[key] = r
-	return r.nothing.until
+	return n.until
 }
 
 // added records that bulk traffic gets less without a waypoint.
