@@ -66,6 +66,9 @@ func (c *canned) LogLevel(_ context.Context, r api.LogLevelRequest) (api.LogLeve
 }
 
 func (c *canned) History(_ context.Context, r api.HistoryRequest) (api.History, error) {
+	if r.Step == api.StepMinute {
+		time.Sleep(sayAfter + 200*time.Millisecond) // as if the history were long
+	}
 	p := api.Period{
 		Start: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Observed: 3600,
 		Paths:  []api.PathUsed{{Kind: "direct", Received: 3e9, Sent: 1e6, RTT: 20}, {Kind: "in-band", Waypoint: "bob", Received: 1e9, Sent: 1e6, RTT: 35}},

@@ -30,7 +30,7 @@ connections get which.`,
 	}
 	asJSON := list.Flags().Bool("json", false, "print JSON ("+api.TransportSchema+")")
 	list.RunE = func(cmd *cobra.Command, _ []string) error {
-		t, err := api.Dial(*socket).Transport(cmd.Context())
+		t, err := dial(*socket).Transport(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ exist keep what they have.`,
 		case !r.Reset:
 			r.Use = args[0]
 		}
-		now, err := api.Dial(*socket).UseCongestion(cmd.Context(), r)
+		now, err := dial(*socket).UseCongestion(cmd.Context(), r)
 		if err != nil {
 			return err
 		}

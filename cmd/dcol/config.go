@@ -25,7 +25,7 @@ listed. If the file has an error, nothing changes.`,
 	}
 	socket := socketFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		changes, err := api.Dial(*socket).Reload(cmd.Context(), api.ReloadRequest{})
+		changes, err := dial(*socket).Reload(cmd.Context(), api.ReloadRequest{})
 		if err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ values differ from the defaults, and asks no agent.`,
 			if cmd.Flags().Changed("config") {
 				return errors.New("--config goes with --defaults: a running agent reads the file with which it was started")
 			}
-			changes, err := api.Dial(*socket).Reload(cmd.Context(), api.ReloadRequest{DryRun: true})
+			changes, err := dial(*socket).Reload(cmd.Context(), api.ReloadRequest{DryRun: true})
 			if err != nil {
 				return err
 			}

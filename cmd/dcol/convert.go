@@ -37,7 +37,7 @@ The change applies to new connections at once, and is written to the configurati
 		if len(args) > 0 && !slices.Contains(uses, args[0]) {
 			return fmt.Errorf("%q is not one of the words: use never, auto or always", args[0])
 		}
-		agent := api.Dial(*socket)
+		agent := dial(*socket)
 		if len(args) == 0 {
 			status, err := agent.Status(cmd.Context())
 			if err != nil {

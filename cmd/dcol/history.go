@@ -47,7 +47,7 @@ Minutes are kept for two days, and hours for 400 days. No destinations are kept.
 			span = *last
 		}
 		now := time.Now()
-		h, err := api.Dial(*socket).History(cmd.Context(), api.HistoryRequest{Step: step, Since: now.Add(-span)})
+		h, err := dial(*socket).History(cmd.Context(), api.HistoryRequest{Step: step, Since: now.Add(-span)})
 		if err != nil {
 			return err
 		}

@@ -47,7 +47,7 @@ keeps the level with which it started.`,
 				return err
 			}
 		}
-		now, err := api.Dial(*socket).LogLevel(cmd.Context(), r)
+		now, err := dial(*socket).LogLevel(cmd.Context(), r)
 		if err != nil {
 			return err
 		}

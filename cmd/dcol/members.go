@@ -30,7 +30,7 @@ dcol join. It contains a secret: whoever has it can join.`,
 		if *expires < time.Second {
 			return fmt.Errorf("--expires must be at least 1s, such as 90m or 24h, not %v", *expires)
 		}
-		i, err := api.Dial(*socket).Invite(cmd.Context(), api.InviteRequest{Name: *name, LifetimeSeconds: expires.Seconds()})
+		i, err := dial(*socket).Invite(cmd.Context(), api.InviteRequest{Name: *name, LifetimeSeconds: expires.Seconds()})
 		if err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func membersCommand() *cobra.Command {
 	socket := socketFlag(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.MembersSchema+")")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		members, err := api.Dial(*socket).Members(cmd.Context())
+		members, err := dial(*socket).Members(cmd.Context())
 		if err != nil {
 			return err
 		}

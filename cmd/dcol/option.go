@@ -26,7 +26,7 @@ congestion control, an initial window, a strategy of delayed ACKs. Both must wan
 		sub := &cobra.Command{Use: use, Short: short, Long: long, Args: cli.Exactly(0)}
 		asJSON := sub.Flags().Bool("json", false, "print JSON ("+api.TransportSchema+")")
 		sub.RunE = func(cmd *cobra.Command, _ []string) error {
-			t, err := api.Dial(*socket).Transport(cmd.Context())
+			t, err := dial(*socket).Transport(cmd.Context())
 			if err != nil {
 				return err
 			}

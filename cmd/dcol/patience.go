@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
@@ -32,6 +36,17 @@ func patiently(waitsFor func() string, do func()) {
 	do()
 	close(done)
 	saying.Wait()
+}
+
+// dial returns a Client of the agent. It tells the user if an answer takes long.
+func dial(socket string) *api.Client {
+	return api.Dial(socket).Around(func(request func()) { patiently(always("the agent's answer"), request) })
+}
+
+// addressesOf resolves a host's name. It tells the user if that takes long. network is ip, ip4 or ip6.
+func addressesOf(ctx context.Context, network, host string) (list []netip.Addr, err error) {
+	patiently(always("the addresses of "+host), func() { list, err = net.DefaultResolver.LookupNetIP(ctx, network, host) })
+	return list, err
 }
 
 // always returns a function that returns text, for a wait whose reason does not change.

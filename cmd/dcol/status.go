@@ -33,7 +33,7 @@ func statusCommand() *cobra.Command {
 	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.StatusSchema+")")
 	details := cmd.Flags().BoolP("details", "d", false, "show all connections, with all that is known of each path")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		status, err := api.Dial(*socket).Status(cmd.Context())
+		status, err := dial(*socket).Status(cmd.Context())
 		if err != nil {
 			return err
 		}

@@ -91,7 +91,7 @@ func newSteerFlags(cmd *cobra.Command) steerFlags {
 
 // show prints what holds now.
 func (f steerFlags) show(cmd *cobra.Command) error {
-	status, err := api.Dial(*f.socket).Status(cmd.Context())
+	status, err := dial(*f.socket).Status(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (f steerFlags) send(cmd *cobra.Command, r api.SteerRequest) error {
 		return fmt.Errorf("--for must be at least 1s, such as 90m or 2h, not %v", *f.length)
 	}
 	r.ForSeconds = f.length.Seconds()
-	now, err := api.Dial(*f.socket).Steer(cmd.Context(), r)
+	now, err := dial(*f.socket).Steer(cmd.Context(), r)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -182,7 +181,7 @@ func (f *traceFlags) resolve(ctx context.Context, name string, six, said bool) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, network, name)
+	addrs, err := addressesOf(ctx, network, name)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("find the address of %q: %w", name, err)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/session"
@@ -43,7 +42,7 @@ func openVantagePoints(ctx context.Context, path string, names []string) (*vanta
 		}
 	}
 	if c.Collective.Joined() {
-		members, err := api.Dial(c.Socket()).Members(ctx)
+		members, err := dial(c.Socket()).Members(ctx)
 		if err != nil {
 			return nil, err
 		}

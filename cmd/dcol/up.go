@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/detour-collective/dcol/internal/agent"
-	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/setup"
@@ -51,7 +50,7 @@ logs to agent.log in state_dir. If it runs already, this only reports. dcol down
 		if err != nil {
 			return err
 		}
-		status, err := api.Dial(c.Socket()).Status(cmd.Context())
+		status, err := dial(c.Socket()).Status(cmd.Context())
 		if err != nil {
 			return err
 		}

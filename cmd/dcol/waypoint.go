@@ -24,7 +24,7 @@ and bandwidth, and how much of the month's quota is used.`,
 	socket := cmd.PersistentFlags().String("socket", config.DefaultSocket, "the agent's `socket`")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON: serving.given of "+api.StatusSchema)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		status, err := api.Dial(*socket).Status(cmd.Context())
+		status, err := dial(*socket).Status(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ and bandwidth, and how much of the month's quota is used.`,
 		return ui.Given(os.Stdout, status.Serving.Given)
 	}
 	switchTo := func(cmd *cobra.Command, r api.SwitchRequest) error {
-		given, err := api.Dial(*socket).SwitchWaypoint(cmd.Context(), r)
+		given, err := dial(*socket).SwitchWaypoint(cmd.Context(), r)
 		if err != nil {
 			return err
 		}

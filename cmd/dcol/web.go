@@ -28,7 +28,7 @@ Operators get the page, too, but without who used this waypoint.`,
 	socket := socketFlag(cmd)
 	stop := cmd.Flags().Bool("stop", false, "end the page and all its sessions")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		page, err := api.Dial(*socket).Web(cmd.Context(), api.WebRequest{Stop: *stop})
+		page, err := dial(*socket).Web(cmd.Context(), api.WebRequest{Stop: *stop})
 		if err != nil {
 			return err
 		}

@@ -42,7 +42,7 @@ a living connection, as dcol status -d shows it: 7cc023a1.`,
 		}
 		var answers []api.Why
 		for _, server := range servers {
-			answer, err := api.Dial(*socket).Why(cmd.Context(), api.WhyRequest{Server: server})
+			answer, err := dial(*socket).Why(cmd.Context(), api.WhyRequest{Server: server})
 			if err != nil {
 				return err
 			}
@@ -75,7 +75,7 @@ var tokenForm = regexp.MustCompile(`^[0-9a-f]{8}$`)
 // asked returns the servers that the user means, and the token of the only connection that is meant, if it is one.
 func asked(ctx context.Context, socket, text string) (token string, servers []netip.AddrPort, err error) {
 	if tokenForm.MatchString(text) {
-		s, err := api.Dial(socket).Status(ctx)
+		s, err := dial(socket).Status(ctx)
 		if err != nil {
 			return "", nil, err
 		}
@@ -106,7 +106,7 @@ func destinations(ctx context.Context, text string) ([]netip.AddrPort, error) {
 		}
 		host, port = h, int(n)
 	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	addrs, err := addressesOf(ctx, "ip", host)
 	if err != nil {
 		return nil, fmt.Errorf("%q is no address, and no name that can be resolved: %w", host, err)
 	}

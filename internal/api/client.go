@@ -21,16 +21,24 @@ var ErrNoAgent = errors.New("no agent is running")
 type Client struct {
 	socket string
 	http   http.Client
+	around func(request func())
 }
 
 // Dial returns a Client. It connects with the first request.
 func Dial(socket string) *Client {
-	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{
+	return &Client{socket: socket, around: func(request func()) { request() }, http: http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		},
 	}}}
+}
+
+// Around makes around carry out each request, which it must call once. So a program can tell its user that an answer takes
+// long. It returns c.
+func (c *Client) Around(around func(request func())) *Client {
+	c.around = around
+	return c
 }
 
 // Status requests the agent's status.
@@ -115,7 +123,12 @@ func checkSchema(err error, agent, ours string) error {
 	return err
 }
 
-func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
+func (c *Client) ask(ctx context.Context, method, path string, body, into any) (err error) {
+	c.around(func() { err = c.exchange(ctx, method, path, body, into) })
+	return err
+}
+
+func (c *Client) exchange(ctx context.Context, method, path string, body, into any) error {
 	var reader io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
