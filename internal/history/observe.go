@@ -145,7 +145,7 @@ func (o *Observer) begin(c *api.Connection) *transfer {
 	return &transfer{}
 }
 
-// observation is what a transfer moved since it was last observed.
+// observation has what the paths of a transfer carried between two states, and the waits in their queues.
 type observation struct {
 	*transfer
 	moved stretch

@@ -33,13 +33,13 @@ func (n *nothing) lasts(now time.Time) bool {
 
 // nothingTime returns the time for which a detour stands by that stood by this many times before.
 func nothingTime(times int) time.Duration {
-	return min(standsFor<<min(max(times, 0), 10), challengeGapMost)
+	return doubled(standsFor, times, challengeGapMost)
 }
 
 // addedNothing records that bulk traffic got as much without a waypoint. It returns the time until which the waypoint's
 // detours stand by.
 func (h history) addedNothing(waypoint string, server netip.AddrPort, why Verdict, now time.Time) time.Time {
-	key := trail{waypoint, prefixOf(server.Addr())}
+	key := trailOf(waypoint, server)
 	r, ok := h[key]
 	if !ok { // the record was dropped, because there are too many
 		return now.Add(standsFor)
@@ -59,7 +59,7 @@ func (h history) addedNothing(waypoint string, server netip.AddrPort, why Verdic
 
 // added records that bulk traffic gets less without a waypoint.
 func (h history) added(waypoint string, server netip.AddrPort) {
-	key := trail{waypoint, prefixOf(server.Addr())}
+	key := trailOf(waypoint, server)
 	if r, ok := h[key]; ok {
 		r.nothing = nothing{}
 		h[key] = r

@@ -163,7 +163,7 @@ func (b *bounded) follow(use *sharing, now time.Time, out *actions) {
 		b.end(out)
 		return
 	case !b.worked && now.Sub(b.since) >= boundWorksIn:
-		b.until = now.Add(min(unboundFor<<min(b.times, 10), unboundLongest))
+		b.until = now.Add(doubled(unboundFor, b.times, unboundLongest))
 		b.times++
 		b.end(out)
 		return

@@ -223,11 +223,11 @@ func (t turn) lost(waypoint string) bool {
 }
 
 // retryTime returns the time after which a waypoint may be tried again that was tried again this many times.
-func retryTime(times int) time.Duration { return min(retryGap<<min(times, 10), trustsFor) }
+func retryTime(times int) time.Duration { return doubled(retryGap, times, trustsFor) }
 
 // retries records that a waypoint is tried again.
 func (h history) retries(waypoint string, server netip.AddrPort, now time.Time) {
-	key := trail{waypoint, prefixOf(server.Addr())}
+	key := trailOf(waypoint, server)
 	r, known := h[key]
 	if !known {
 		if len(h) >= mostTrails {

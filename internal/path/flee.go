@@ -81,7 +81,7 @@ func (m *Manager) giveWay(t turn, s *subflow) {
 
 // fledLately reports whether the connection fled so recently that it stays with what it has.
 func (t turn) fledLately() bool {
-	return t.flights > 0 && t.now.Sub(t.fled) < min(staysAfter<<min(t.flights-1, 10), staysMost)
+	return t.flights > 0 && t.now.Sub(t.fled) < doubled(staysAfter, int(t.flights)-1, staysMost)
 }
 
 // collapsed returns the collapsed detour that should be left, or nil.
@@ -156,7 +156,7 @@ func (m *Manager) refuge(t turn) float64 {
 
 // fell records that bulk traffic gets only goodput on a trail from now on.
 func (h history) fell(waypoint string, server netip.AddrPort, goodput float64, now time.Time) {
-	key := trail{waypoint, prefixOf(server.Addr())}
+	key := trailOf(waypoint, server)
 	r := h[key]
 	r.goodput, r.goodputAt, r.at = goodput, now, now
 	h[key] = r

@@ -39,6 +39,11 @@ type trail struct {
 	network  netip.Prefix
 }
 
+// trailOf returns the key of a waypoint's record towards a server.
+func trailOf(waypoint string, server netip.AddrPort) trail {
+	return trail{waypoint, prefixOf(server.Addr())}
+}
+
 // prefixOf returns the block of addresses around a to which routes are usually the same.
 func prefixOf(a netip.Addr) netip.Prefix {
 	return blockOf(a, 24, 48)
@@ -95,6 +100,11 @@ func (r *record) lost() float64 {
 	return r.loss * float64(r.packets) / float64(r.packets+fewPackets)
 }
 
+// doubled returns a time that doubles with each repetition, up to most.
+func doubled(least time.Duration, times int, most time.Duration) time.Duration {
+	return min(least<<min(max(times, 0), 10), most)
+}
+
 // within reports whether at is in the past, and no longer ago than most. A time in the future does not count: the
 // clock was set back, and nobody knows how long ago it is.
 func within(at, now time.Time, most time.Duration) bool {
@@ -110,20 +120,20 @@ func (r *record) isShunned(now time.Time) bool {
 
 // shunnedTime returns the time for which a waypoint is avoided that was avoided this many times before.
 func shunnedTime(times int) time.Duration {
-	return min(shunnedFor<<min(max(times, 0), 10), shunnedLongest)
+	return doubled(shunnedFor, times, shunnedLongest)
 }
 
 // history holds the records of all trails.
 type history map[trail]record
 
 func (h history) of(waypoint string, server netip.AddrPort) (record, bool) {
-	r, ok := h[trail{waypoint, prefixOf(server.Addr())}]
+	r, ok := h[trailOf(waypoint, server)]
 	return r, ok
 }
 
 // learn records a finding.
 func (h history) learn(waypoint string, server netip.AddrPort, f finding, now time.Time) {
-	key := trail{waypoint, prefixOf(server.Addr())}
+	key := trailOf(waypoint, server)
 	r, known := h[key]
 	if !known && len(h) >= mostTrails {
 		h.dropOldest()
@@ -148,7 +158,7 @@ func (h history) learn(waypoint string, server netip.AddrPort, f finding, now ti
 // shun records that a waypoint lost too much towards a server. It returns the time until which the waypoint is
 // avoided.
 func (h history) shun(waypoint string, server netip.AddrPort, loss float64, now time.Time) time.Time {
-	key := trail{waypoint, prefixOf(server.Addr())}
+	key := trailOf(waypoint, server)
 	r := h[key]
 	if r.isShunned(now) {
 		return r.shunned // another connection shunned it just before

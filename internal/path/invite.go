@@ -47,13 +47,13 @@ func (m *Manager) accepts(t turn, waypoint string) bool {
 // believes reports whether a waypoint's statement is believed.
 func (h history) believes(waypoint string, server netip.AddrPort, now time.Time) bool {
 	r, _ := h.of(waypoint, server)
-	doubts := min(doubtedFor<<min(max(r.doubts-1, 0), 10), doubtedMost)
+	doubts := doubled(doubtedFor, r.doubts-1, doubtedMost)
 	return !r.isShunned(now) && !within(r.doubted, now, doubts)
 }
 
 // disappoints records that a waypoint gave less than it stated.
 func (h history) disappoints(waypoint string, server netip.AddrPort, now time.Time) {
-	key := trail{waypoint, prefixOf(server.Addr())}
+	key := trailOf(waypoint, server)
 	if r, known := h[key]; known {
 		r.doubts, r.doubted = r.doubts+1, now
 		h[key] = r

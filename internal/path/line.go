@@ -140,7 +140,7 @@ func (x *lineSigns) rate(total uint64, now time.Time) (rate float64, over time.D
 
 // refute records that the signs were wrong.
 func (x *lineSigns) refute(now time.Time) {
-	x.until = now.Add(min(doubtsFor<<min(x.times, 10), challengeGapMost))
+	x.until = now.Add(doubled(doubtsFor, x.times, challengeGapMost))
 	x.times++
 	x.last = time.Time{}
 }

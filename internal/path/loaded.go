@@ -120,7 +120,7 @@ func (m *Manager) drawToLeave(t turn) (leaves bool) {
 
 // exchangedLately reports whether the connection made an exchange so recently that it makes no other.
 func (t turn) exchangedLately() bool {
-	return t.exchanges > 0 && t.now.Sub(t.exchanged) < min(staysAfter<<min(t.exchanges-1, 10), staysMost)
+	return t.exchanges > 0 && t.now.Sub(t.exchanged) < doubled(staysAfter, int(t.exchanges)-1, staysMost)
 }
 
 // hasUnloaded reports whether the connection may take a detour in place of s through another waypoint, which is not

@@ -53,7 +53,7 @@ func (m *Manager) setLossyAside(t turn) (found bool) {
 			s.habits.acquit()
 			continue
 		}
-		until := t.now.Add(min(shunnedFor<<min(a.times, 10), shunnedLongest))
+		until := t.now.Add(doubled(shunnedFor, a.times, shunnedLongest))
 		if s.detour != nil {
 			if shunned := m.detours.history.shun(s.detour.Waypoint, t.server, p, t.now); shunned.After(until) {
 				until = shunned

@@ -363,7 +363,9 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 	}
 	for _, s := range o.trial {
 		s.aside.why = Verdict{With: o.before, Without: sum, Line: o.byLine}
-		if s.aside.until = t.now.Add(o.stands); !o.byLine {
+		if o.byLine {
+			s.aside.until = t.now.Add(o.stands)
+		} else {
 			s.aside.until = m.detours.history.addedNothing(s.waypoint(), t.server, s.aside.why, t.now)
 		}
 	}

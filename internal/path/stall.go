@@ -11,7 +11,7 @@ import (
 // may just pause. So after a stall without confirmation, silence is not believed for a while (calm). The subflows
 // that carried are probed (silence.go). If their probes stay unanswered while something arrives on the subflows that
 // were called up, the stall is confirmed and the calm ends. If the subflows that carried are heard again, there was
-// no stall. Then detours stand by again that stood by because this host's line is the bottleneck.
+// no stall. Then detours stand by again that stood by because this host's line is the bottleneck, or since they began.
 
 const (
 	// asideWaits is the least time for which a stalled connection uses all its subflows.
@@ -38,7 +38,7 @@ type stalls struct {
 	silent   []*subflow // those that carried then, until it shows whether they work
 	calm     time.Time  // until then, silence without an answer or a timer is no stall
 	times    int        // stalls in a row without confirmation
-	behind   []idled    // detours that stood by because of the line when they were called up
+	behind   []idled    // detours that were called up, to stand by again if there was no stall
 }
 
 // idled is a detour that stood by, and the reason.
@@ -92,7 +92,7 @@ func (t turn) callUp() {
 	a := &t.attention.stalls
 	a.calledUp, a.silent, a.behind, t.attention.challenger = t.now, nil, nil, nil
 	if carriers := t.carriers(); !slices.ContainsFunc(carriers, (*subflow).surelySilent) {
-		a.calm = t.now.Add(min(calmFor<<min(a.times, 10), longestCalm))
+		a.calm = t.now.Add(doubled(calmFor, a.times, longestCalm))
 		a.times++
 		a.silent = carriers
 	}

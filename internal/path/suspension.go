@@ -120,7 +120,7 @@ func (x suspensions) suspend(who suspended, f *fault, now time.Time) {
 	if b.fault == nil || b.over(now) {
 		b = suspension{fault: f, since: now}
 	}
-	b.until, b.well = now.Add(min(f.initial<<min(b.times, 10), f.longest)), 0
+	b.until, b.well = now.Add(doubled(f.initial, b.times, f.longest)), 0
 	b.times++
 	x[who] = b
 }

@@ -62,7 +62,7 @@ func (g *together) add(t turn) {
 		if rate == 0 {
 			continue
 		}
-		key := trail{s.waypoint(), prefixOf(t.server.Addr())}
+		key := trailOf(s.waypoint(), t.server)
 		u, known := g.uses[key]
 		if !known {
 			g.mixed[key.waypoint]++
@@ -73,7 +73,7 @@ func (g *together) add(t turn) {
 
 // of returns what bulk connections get on a trail.
 func (g *together) of(waypoint string, server netip.AddrPort) use {
-	return g.uses[trail{waypoint, prefixOf(server.Addr())}]
+	return g.uses[trailOf(waypoint, server)]
 }
 
 // shows reports whether u is all that the network gives there: the network limits the connections, and no bulk
@@ -106,12 +106,12 @@ func (g *together) moved(is func(from trail) bool) (n int) {
 
 // leaves records that a subflow is about to be exchanged for one through another waypoint.
 func (g *together) leaves(waypoint string, server netip.AddrPort, now time.Time) {
-	g.moves = append(g.moves, move{now, trail{waypoint, prefixOf(server.Addr())}})
+	g.moves = append(g.moves, move{now, trailOf(waypoint, server)})
 }
 
 // share returns what a subflow that gets this rate will get: more, if others have just left its waypoint.
 func (g *together) share(gets float64, waypoint string, server netip.AddrPort) float64 {
-	key := trail{waypoint, prefixOf(server.Addr())}
+	key := trailOf(waypoint, server)
 	u := g.uses[key]
 	leaving := g.moved(func(from trail) bool { return from == key })
 	return max(gets, u.goodput/float64(max(u.flows-leaving, 1)))

@@ -464,7 +464,7 @@ func (m *Manager) result(t turn, s readySubflow) {
 
 // tried records what a waypoint gave when it was tried out.
 func (h history) tried(waypoint string, server netip.AddrPort, goodput float64, pressed bool, now time.Time) {
-	key := trail{waypoint, prefixOf(server.Addr())}
+	key := trailOf(waypoint, server)
 	r, known := h[key]
 	if !known && len(h) >= mostTrails {
 		h.dropOldest()

@@ -47,8 +47,8 @@ func Converting(c config.Client, marks uint32) *relay.Use {
 }
 
 // tunnelMark returns the packet mark of the relay's sockets to converters in tunnels: the second lowest bit of marks. No
-// packet of another role has this mark: a gateway uses the bit in connections' marks only, and a waypoint's marks also have
-// the highest bit.
+// packet of another role has this mark: a gateway uses the bit in packets' marks only together with the lowest one, and a
+// waypoint's marks also have the highest bit.
 func tunnelMark(marks uint32) uint32 {
 	marks &^= marks & -marks
 	return marks & -marks

@@ -158,11 +158,7 @@ func (h *host) localAddrs(interfaces []netstate.Interface) (local path.LocalAddr
 // addFigures adds the kernel's figures to the subflows of connections. Subflows that are joining, or have just ended, have
 // none.
 func (h *host) addFigures(list []api.Connection) error {
-	total := 0
-	for i := range list {
-		total += len(list[i].Subflows)
-	}
-	all := make(map[path.Ends]*api.Subflow, total)
+	all := make(map[path.Ends]*api.Subflow, 2*len(list))
 	for i := range list {
 		for j := range list[i].Subflows {
 			s := &list[i].Subflows[j]
@@ -171,7 +167,7 @@ func (h *host) addFigures(list []api.Connection) error {
 	}
 	return h.kernel.Subflows(func(s *mptcp.Subflow) bool {
 		if to := all[path.Ends{Local: s.Local, Remote: s.Remote}]; to != nil {
-			addFigures(to, s)
+			setFigures(to, s)
 		}
 		return true
 	})

@@ -91,7 +91,7 @@ func (c *Client) Activity(ctx context.Context) (*api.Using, error) {
 			for i := range out.Subflows {
 				s := &out.Subflows[i]
 				if found, err := c.host.kernel.Subflow(s.Local, s.Remote); err == nil {
-					addFigures(s, &found)
+					setFigures(s, &found)
 				}
 			}
 			u.Connections = append(u.Connections, out)
@@ -151,8 +151,8 @@ func describeConn(conn path.ConnState) api.Connection {
 	return out
 }
 
-// addFigures adds the kernel's figures to a subflow.
-func addFigures(to *api.Subflow, s *mptcp.Subflow) {
+// setFigures sets a subflow's figures to the kernel's.
+func setFigures(to *api.Subflow, s *mptcp.Subflow) {
 	m := &s.Metrics
 	to.RTT, to.MinRTT, to.ReceiverRTT, to.Heard = milliseconds(m.RTT), milliseconds(m.MinRTT), milliseconds(m.ReceiverRTT), milliseconds(m.LastDataRecv)
 	to.BytesSent, to.BytesReceived = m.BytesAcked, m.BytesReceived
