@@ -81,7 +81,7 @@ func (c *canned) Web(_ context.Context, r api.WebRequest) (api.Web, error) {
 	if r.Stop {
 		return api.Web{}, nil
 	}
-	return api.Web{URL: "http://127.0.0.1:4711/login?code=ABC"}, nil
+	return api.Web{URL: "http://127.0.0.1:4711/#code=ABC"}, nil
 }
 
 func (c *canned) Reload(context.Context, api.ReloadRequest) (api.Reloaded, error) {

@@ -18,9 +18,9 @@ func webCommand() *cobra.Command {
 connections, waypoints, history, events, members, and who used this waypoint. The page also
 steers: use a waypoint first, or avoid it.
 
-The page is served on a loopback address, and loads nothing from any network. The address can
-be opened once, within five minutes, and begins a session of twelve hours; run the command
-again for another browser. From another host, forward the port: ssh -L 8080:127.0.0.1:PORT.
+The page is served on a loopback address, and loads nothing from any network. The address begins
+a session of twelve hours, once, within five minutes; run the command again for another
+browser. From another host, forward the port: ssh -L 8080:127.0.0.1:PORT.
 
 Operators get the page, too, but without who used this waypoint.`,
 		Args: cli.Exactly(0),

@@ -3,10 +3,9 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
-	"net/http/cookiejar"
-	"net/url"
 	"os"
 	"os/exec"
 	"os/user"
@@ -96,38 +95,31 @@ func TestOperatorsPage(t *testing.T) {
 // askPage opens the page and asks it for the log.
 func askPage(t *testing.T, link string) string {
 	t.Helper()
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	browser := &http.Client{Jar: jar, Transport: transport}
-	resp, err := browser.Get(link)
-	if err != nil {
-		t.Fatal(err)
+	browser := &http.Client{Transport: transport}
+	origin, code, _ := strings.Cut(link, "/#code=")
+	var session struct{ Token string }
+	ask := func(what, body string) string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, origin+"/api/"+what, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Origin", origin)
+		req.Header.Set("Authorization", "Bearer "+session.Token)
+		resp, err := browser.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(answer)
 	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("the link gives %d", resp.StatusCode)
+	if err := json.Unmarshal([]byte(ask("session", `{"code": "`+code+`"}`)), &session); err != nil || session.Token == "" {
+		t.Fatalf("the link begins no session: %v", err)
 	}
-	at, err := url.Parse(link)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at.Host+"/api/log", strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Origin", "http://"+at.Host)
-	resp, err = browser.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var b strings.Builder
-	if err := resp.Write(&b); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
+	return ask("log", "{}")
 }

@@ -6,7 +6,7 @@ type WebRequest struct {
 	Stop bool `json:"stop,omitempty"`
 }
 
-// Web has the page's address. It can be opened once, within a few minutes. It is empty after Stop.
+// Web has the page's address. It begins a session once, within a few minutes. It is empty after Stop.
 type Web struct {
 	URL string `json:"url,omitempty"`
 }

@@ -51,7 +51,11 @@ func (c *chromium) waitFor(what, condition string) {
 	c.t.Helper()
 	waitFor(c.t, what, func() bool {
 		var is bool
-		c.eval("Boolean("+condition+")", &is)
+		err := c.Eval("Boolean("+condition+")", &is)
+		if err != nil && strings.Contains(err.Error(), "navigated or closed") { // the page that was asked is gone; the next one is asked
+			return false
+		}
+		c.must(err)
 		return is
 	})
 }
@@ -136,10 +140,10 @@ func (l *cutListener) cut() {
 func (c *chromium) survivesCut(s *Server, l *cutListener) {
 	c.t.Helper()
 	c.eval(`(() => {
-		const live = document.querySelector('#live'), Original = EventSource;
+		const live = document.querySelector('#live'), original = fetch;
 		window.said = '', window.opened = 0;
 		new MutationObserver(() => { window.said += live.textContent + '\n'; }).observe(live, {childList: true, subtree: true, characterData: true});
-		window.EventSource = class extends Original { constructor(at) { super(at); window.opened++; } };
+		window.fetch = (at, ...more) => { if (at === 'api/stream') window.opened++; return original(at, ...more); };
 		return true;
 	})()`, new(bool))
 	l.cut()
@@ -149,6 +153,14 @@ func (c *chromium) survivesCut(s *Server, l *cutListener) {
 	if strings.Contains(said, "does not answer") {
 		c.t.Errorf("after a cut the page says %q", said)
 	}
+	c.goesOn("after a cut")
+}
+
+// goesOn checks that the page shows further states.
+func (c *chromium) goesOn(when string) {
+	c.t.Helper()
+	c.eval(`(window.past = document.querySelector('#rates').textContent, true)`, new(bool))
+	c.waitFor(when+", the page goes on", `![window.past, ''].includes(document.querySelector('#rates').textContent)`)
 }
 
 // keepsRows checks that rows which show the same connection or waypoint stay the same elements, with the focus and the
@@ -168,8 +180,7 @@ func (c *chromium) keepsRows() {
 }
 
 // takeAllStreams opens mostStreams streams. A stream that the browser has left takes a place until the server notices
-// that, which may be late. The browser itself reopens its stream after a change of the host's network. A request that
-// is on its way when the page is left is served as well.
+// that, which may be late. A request that is on its way when the page is left is served as well.
 func takeAllStreams(t *testing.T, b *http.Client, s *Server) (stops []func()) {
 	t.Helper()
 	waitFor(t, "all streams are taken", func() bool {
@@ -267,7 +278,7 @@ func TestInBrowser(t *testing.T) {
 	c.eval(`document.querySelector('#log-form').requestSubmit() ?? true`, new(bool))
 	c.waitFor("the log is searched, and its text is no HTML", `document.querySelector('#log-rows').textContent.includes('erin<script>') && document.querySelector('#log-note').textContent.includes('; 7 older ones fit, too')`)
 
-	b := loggedIn(t, s)
+	b := loggedIn(t, s, Reader{})
 	c.must(c.Open("about:blank"))
 	stops := takeAllStreams(t, b, s)
 	c.must(c.Open(s.Link(Reader{})))

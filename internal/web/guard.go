@@ -19,8 +19,6 @@ const (
 	sessionLife = 12 * time.Hour
 	// mostSecrets bounds the codes, and the sessions, that are valid at a time. The oldest are dropped first.
 	mostSecrets = 16
-	// cookieName is the name of the session's cookie. A browser sends cookies to all ports of a host.
-	cookieName = "dcol-session"
 )
 
 // guard decides which requests are answered.
@@ -71,8 +69,8 @@ func (g *guard) code(r Reader, now time.Time) string {
 	return g.codes.add(r, now)
 }
 
-// open uses up a code and returns a new session of the same reader.
-func (g *guard) open(code string, now time.Time) (session string, ok bool) {
+// open uses up a code and returns the token of a new session of the same reader.
+func (g *guard) open(code string, now time.Time) (token string, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := g.codes.find(code, now)
@@ -84,11 +82,11 @@ func (g *guard) open(code string, now time.Time) (session string, ok bool) {
 	return g.sessions.add(r, now), true
 }
 
-// reader returns the reader of a session, if the session is valid.
-func (g *guard) reader(session string, now time.Time) (r Reader, valid bool) {
+// reader returns the reader of the session with a token, if the token is valid.
+func (g *guard) reader(token string, now time.Time) (r Reader, valid bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := g.sessions.find(session, now)
+	i := g.sessions.find(token, now)
 	if i < 0 {
 		return Reader{}, false
 	}
@@ -144,15 +142,11 @@ func sameOrigin(r *http.Request) bool {
 
 type readerKey struct{}
 
-// session rejects requests without a valid session, and adds the session's Reader to the others.
+// session rejects requests without the token of a valid session, and adds the session's Reader to the others.
 func (g *guard) session(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var reader Reader
-		cookie, err := r.Cookie(cookieName)
-		valid := err == nil
-		if valid {
-			reader, valid = g.reader(cookie.Value, time.Now())
-		}
+		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		reader, valid := g.reader(token, time.Now())
 		if !valid {
 			http.Error(w, "this session is over, or was never begun: run dcol web, and open the address that it prints", http.StatusUnauthorized)
 			return
@@ -179,15 +173,22 @@ func logReaders(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// login begins a session with a code. The code is used up then, because it stays in the browser's history.
-func (g *guard) login(w http.ResponseWriter, r *http.Request) {
-	session, ok := g.open(r.URL.Query().Get("code"), time.Now())
+// sessionRequest has the code from the page's address.
+type sessionRequest struct {
+	Code string `json:"code"`
+}
+
+// session has the token that each request of the page needs.
+type session struct {
+	Token string `json:"token"`
+}
+
+// begin begins a session with a code. The code is used up then, because the browser may keep the page's address.
+func (g *guard) begin(ctx context.Context, r sessionRequest) (session, error) {
+	token, ok := g.open(r.Code, time.Now())
 	if !ok {
-		http.Error(w, "this address was used already or is too old: run dcol web, and open the address that it prints", http.StatusUnauthorized)
-		return
+		return session{}, errors.New("this address was used already or is too old: run dcol web, and open the address that it prints")
 	}
-	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds()),
-	})
-	http.Redirect(w, r, "/", http.StatusSeeOther)
+	recognise(ctx)
+	return session{token}, nil
 }

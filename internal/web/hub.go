@@ -37,7 +37,7 @@ type hub struct {
 	patience time.Duration // the time that a browser has to read one state
 
 	mu      sync.Mutex
-	message []byte        // the newest state
+	message []byte        // the newest state, and a newline
 	changed chan struct{} // closed when there is a newer state
 	streams int
 	begun   chan struct{} // receives a value when the first stream begins
@@ -123,6 +123,7 @@ func (h *hub) look(ctx context.Context) {
 	if err != nil {
 		return // cannot happen with these types
 	}
+	data = append(data, '\n')
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.message = data
@@ -172,14 +173,14 @@ func busiest(all []api.Connection) []api.Connection {
 	return out
 }
 
-// stream sends states as server-sent events until the browser disconnects or reads too slowly.
+// stream sends states, one a line, until the browser disconnects or reads too slowly.
 func (h *hub) stream(w http.ResponseWriter, r *http.Request) {
 	if !h.enter() {
 		http.Error(w, fmt.Sprintf("%d pages are open already: close one", mostStreams), http.StatusServiceUnavailable)
 		return
 	}
 	defer h.leave()
-	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Content-Type", "application/x-ndjson")
 	control := http.NewResponseController(w)
 	for sent := []byte(nil); ; {
 		h.mu.Lock()
@@ -190,7 +191,7 @@ func (h *hub) stream(w http.ResponseWriter, r *http.Request) {
 			if err := control.SetWriteDeadline(time.Now().Add(h.patience)); err != nil {
 				return
 			}
-			if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil || control.Flush() != nil {
+			if _, err := w.Write(data); err != nil || control.Flush() != nil {
 				return
 			}
 		}

@@ -1,6 +1,7 @@
-// Package web serves a page with the agent's state on a loopback address. The page loads nothing from other hosts. To
-// open it, a user needs a code, which the agent gives to root and operators, because every user of this host can
-// connect to the port.
+// Package web serves a page with the agent's state on a loopback address. The page loads nothing from other hosts. Every
+// user of this host can connect to the port and gets the page's files. To see the state, the page needs a code, which
+// the agent gives to root and operators. The page exchanges it for a session's token, and sends the token with each
+// request. It is not a cookie, because browsers send cookies to all ports of a host, also those of other users.
 //
 //	guard.go   which requests are answered: codes and sessions
 //	strangers.go  how many connections without a session are open
@@ -80,9 +81,10 @@ func newServerOf(l net.Listener, h *hub, log *slog.Logger) *Server {
 	return s
 }
 
-// Link returns the page's address with a new code. It opens the page for the reader once, within codeLife.
+// Link returns the page's address with a new code. It begins a session for the reader once, within codeLife. Browsers do
+// not send the part of an address behind #: the page itself reads the code there.
 func (s *Server) Link(r Reader) string {
-	return "http://" + s.listener.Addr().String() + "/login?code=" + s.guard.code(r, time.Now())
+	return "http://" + s.listener.Addr().String() + "/#code=" + s.guard.code(r, time.Now())
 }
 
 // Run serves the page until ctx ends.
@@ -103,14 +105,14 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) handler(agent Agent) http.Handler {
-	open := http.NewServeMux() // for requests that need no session
-	open.HandleFunc("GET /login", s.guard.login)
-	own := http.NewServeMux()
 	files, err := fs.Sub(assets, "assets")
 	if err != nil {
 		panic(err) // cannot happen: the folder is embedded
 	}
-	own.Handle("GET /", http.FileServerFS(files))
+	open := http.NewServeMux() // for requests that need no session
+	open.Handle("/", http.FileServerFS(files))
+	open.HandleFunc("POST /api/session", asked(s.guard.begin))
+	own := http.NewServeMux()
 	own.HandleFunc("GET /api/stream", s.hub.stream)
 	own.HandleFunc("GET /api/members", func(w http.ResponseWriter, r *http.Request) {
 		answer(w)(agent.Members(r.Context()))
@@ -120,7 +122,7 @@ func (s *Server) handler(agent Agent) http.Handler {
 	own.HandleFunc("POST /api/steer", asked(agent.Steer))
 	own.HandleFunc("POST /api/log", logReaders(asked(agent.Log)))
 	own.HandleFunc("GET /api/reader", func(w http.ResponseWriter, r *http.Request) { answer(w)(readerOf(r), nil) })
-	open.Handle("/", s.guard.session(own))
+	open.Handle("/api/", s.guard.session(own))
 	return s.guard.local(open)
 }
 

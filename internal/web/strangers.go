@@ -9,7 +9,8 @@ import (
 )
 
 // mostStrangers bounds the connections on which no session was seen. Every user of this host can open connections, and
-// each takes memory of the agent. If there are more, the oldest is closed. A browser sends its session at once.
+// each takes memory of the agent. If there are more, the oldest is closed. A browser whose connection was closed opens
+// another one.
 const mostStrangers = 128
 
 // strangers holds the connections on which no session was seen, the oldest first.

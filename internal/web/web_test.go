@@ -2,6 +2,7 @@ package web
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,9 +12,7 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/http/cookiejar"
 	"net/netip"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -171,25 +170,47 @@ func run(t *testing.T, s *Server) *Server {
 
 func (s *Server) url(path string) string { return "http://" + s.listener.Addr().String() + path }
 
-// browser is a client with cookies.
-func browser(t *testing.T) *http.Client {
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Jar: jar, Transport: transport}
+// withToken sends a session's token with each request.
+type withToken struct {
+	http.Transport
+	token string
 }
 
-// loggedIn returns a client with a session.
-func loggedIn(t *testing.T, s *Server) *http.Client {
-	t.Helper()
-	b := browser(t)
-	if code, text := get(t, b, s.Link(Reader{Log: true})); code != http.StatusOK || !strings.Contains(text, "<title>dcol</title>") {
-		t.Fatalf("the link gives %d %.80s", code, text)
+func (w *withToken) RoundTrip(r *http.Request) (*http.Response, error) {
+	if w.token != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+w.token)
 	}
-	return b
+	return w.Transport.RoundTrip(r)
+}
+
+// browser is a client with the token of a session; "": without.
+func browser(t *testing.T, token string) *http.Client {
+	transport := &withToken{token: token}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// begin exchanges the code of a link for a token.
+func begin(t *testing.T, link string) (token string, status int, text string) {
+	t.Helper()
+	origin, code, _ := strings.Cut(link, "/#code=")
+	status, text = do(t, browser(t, ""), http.MethodPost, origin+"/api/session", fmt.Sprintf(`{"code": %q}`, code), map[string]string{"Origin": origin})
+	var answer session
+	if err := json.Unmarshal([]byte(text), &answer); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return answer.Token, status, text
+}
+
+// loggedIn returns a client with a session of the reader.
+func loggedIn(t *testing.T, s *Server, r Reader) *http.Client {
+	t.Helper()
+	token, status, text := begin(t, s.Link(r))
+	if status != http.StatusOK || token == "" {
+		t.Fatalf("the link's code gives %d %s", status, text)
+	}
+	return browser(t, token)
 }
 
 func get(t *testing.T, b *http.Client, url string) (int, string) {
@@ -228,24 +249,69 @@ func TestOnlyLoopback(t *testing.T) {
 	}
 }
 
-// Without a session nothing is answered. An address that is old, or was already used, begins no session.
+// Without a session, everybody gets the page's files, and nothing else is answered.
 func TestNoToken(t *testing.T) {
 	s := serve(t, &fake{})
-	for _, path := range []string{"/", "/app.js", "/api/stream", "/api/members", "/login", "/login?code=", "/login?code=guess", "/nothing"} {
-		if code, text := get(t, browser(t), s.url(path)); code != http.StatusUnauthorized || !strings.Contains(text, "dcol web") {
-			t.Errorf("%s: %d %s", path, code, text)
+	link := s.Link(Reader{})
+	_, code, _ := strings.Cut(link, "/#code=")
+	for _, token := range []string{"", "guess", code} { // a code is no token
+		b := browser(t, token)
+		for _, path := range []string{"/api/stream", "/api/members", "/api/reader", "/api/session", "/api/nothing", "/api/"} {
+			if status, text := get(t, b, s.url(path)); status != http.StatusUnauthorized || !strings.Contains(text, "run dcol web") {
+				t.Errorf("%s: %d %s", path, status, text)
+			}
+		}
+		for _, path := range []string{"/api/steer", "/api/log"} {
+			if status, text := do(t, b, http.MethodPost, s.url(path), "{}", map[string]string{"Origin": s.url("")}); status != http.StatusUnauthorized {
+				t.Errorf("%s: %d %s", path, status, text)
+			}
 		}
 	}
+	for path, has := range map[string]string{"": "<title>dcol</title>", "/": "<title>dcol</title>", "/app.js": "import", "/nothing": "not found"} {
+		if _, text := get(t, browser(t, ""), s.url(path)); !strings.Contains(text, has) {
+			t.Errorf("%s: %s", path, text)
+		}
+	}
+}
+
+// A code begins one session. The server sets no cookie, and its log has neither codes nor tokens.
+func TestCodeWorksOnce(t *testing.T) {
+	var log bytes.Buffer
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(l, &fake{}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	link := s.Link(Reader{})
-	if code, _ := get(t, browser(t), link); code != http.StatusOK {
-		t.Errorf("the link gives %d", code)
-	}
-	if code, _ := get(t, browser(t), link); code != http.StatusUnauthorized {
-		t.Errorf("used again, the link gives %d", code)
-	}
-	b := browser(t)
-	if code, _ := do(t, b, http.MethodGet, s.url("/"), "", map[string]string{"Cookie": cookieName + "=guess"}); code != http.StatusUnauthorized {
-		t.Errorf("a guessed cookie gives %d", code)
+	_, code, _ := strings.Cut(link, "/#code=")
+	var token string
+	t.Run("served", func(t *testing.T) { // the log is read after the server's end
+		run(t, s)
+		for _, wrong := range []string{s.url("/#code="), s.url("/#code=guess")} {
+			if none, status, text := begin(t, wrong); status == http.StatusOK || none != "" || !strings.Contains(text, "run dcol web") {
+				t.Errorf("%s: %d %s", wrong, status, text)
+			}
+		}
+		var status int
+		if token, status, _ = begin(t, link); status != http.StatusOK || len(token) < 20 {
+			t.Fatalf("the code gives %d and the token %q", status, token)
+		}
+		if none, status, text := begin(t, link); status == http.StatusOK || none != "" || !strings.Contains(text, "used already") {
+			t.Errorf("used again, the code gives %d %s", status, text)
+		}
+		for _, path := range []string{"/", "/api/members"} {
+			resp, err := browser(t, token).Get(s.url(path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if set := resp.Header.Get("Set-Cookie"); resp.StatusCode != http.StatusOK || set != "" {
+				t.Errorf("%s: %d, cookie %q", path, resp.StatusCode, set)
+			}
+		}
+	})
+	if text := log.String(); strings.Contains(text, code) || token != "" && strings.Contains(text, token) {
+		t.Errorf("the log has secrets: %s", text)
 	}
 }
 
@@ -277,10 +343,7 @@ func TestOldToken(t *testing.T) {
 func TestOperatorsGetNoLog(t *testing.T) {
 	s := serve(t, &fake{})
 	for _, reader := range []Reader{{Log: true}, {}} {
-		b := browser(t)
-		if code, _ := get(t, b, s.Link(reader)); code != http.StatusOK {
-			t.Fatalf("the link gives %d", code)
-		}
+		b := loggedIn(t, s, reader)
 		if _, text := get(t, b, s.url("/api/reader")); strings.Contains(text, "true") != reader.Log {
 			t.Errorf("%+v is %s", reader, text)
 		}
@@ -296,35 +359,39 @@ func TestOperatorsGetNoLog(t *testing.T) {
 	}
 }
 
-// A page of another site whose name leads to this host (DNS rebinding) gets nothing, even if the browser has a session.
+// A page of another site whose name leads to this host (DNS rebinding) gets nothing, even if it has a session.
 func TestForeignHost(t *testing.T) {
 	s := serve(t, &fake{})
-	b := loggedIn(t, s)
+	b := loggedIn(t, s, Reader{Log: true})
 	_, port, _ := net.SplitHostPort(s.listener.Addr().String())
 	for _, host := range []string{"evil.example", "evil.example:" + port, "127.0.0.1.evil.example:" + port, "192.0.2.1:" + port, "localhost.evil.example", "[2001:db8::1]", "0.0.0.0:" + port} {
-		if code, text := do(t, b, http.MethodGet, s.url("/"), "", map[string]string{"Host": host}); code != http.StatusForbidden {
-			t.Errorf("%s: %d %.60s", host, code, text)
+		for _, path := range []string{"/", "/api/members"} {
+			if code, text := do(t, b, http.MethodGet, s.url(path), "", map[string]string{"Host": host}); code != http.StatusForbidden {
+				t.Errorf("%s at %s: %d %.60s", path, host, code, text)
+			}
 		}
 	}
 	for _, host := range []string{"localhost:8080", "127.0.0.1:8080", "[::1]:8080", "localhost"} { // forwarded by ssh
-		if code, _ := do(t, b, http.MethodGet, s.url("/"), "", map[string]string{"Host": host}); code == http.StatusForbidden {
+		if code, _ := do(t, b, http.MethodGet, s.url("/api/members"), "", map[string]string{"Host": host}); code != http.StatusOK {
 			t.Errorf("%s: %d", host, code)
 		}
 	}
 }
 
-// Requests of another site's page are not carried out, even if the browser has a session (CSRF).
+// Requests of another site's page are not carried out, even if it has a session (CSRF).
 func TestForeignOrigin(t *testing.T) {
 	agent := &fake{}
 	s := serve(t, agent)
-	b := loggedIn(t, s)
+	b := loggedIn(t, s, Reader{Log: true})
 	const request = `{"word": "avoid", "waypoints": ["bob"]}`
 	for _, headers := range []map[string]string{
 		{}, {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": "https://" + s.listener.Addr().String()}, {"Origin": "http://127.0.0.1:1"},
 		{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"},
 	} {
-		if code, text := do(t, b, http.MethodPost, s.url("/api/steer"), request, headers); code != http.StatusForbidden {
-			t.Errorf("%v: %d %s", headers, code, text)
+		for _, path := range []string{"/api/steer", "/api/session"} {
+			if code, text := do(t, b, http.MethodPost, s.url(path), request, headers); code != http.StatusForbidden {
+				t.Errorf("%s, %v: %d %s", path, headers, code, text)
+			}
 		}
 	}
 	for _, path := range []string{"/api/stream", "/api/members", "/app.js"} {
@@ -345,7 +412,7 @@ func TestForeignOrigin(t *testing.T) {
 
 func TestBadRequests(t *testing.T) {
 	s := serve(t, &fake{})
-	b := loggedIn(t, s)
+	b := loggedIn(t, s, Reader{Log: true})
 	for _, body := range []string{"", "{", "[]", `{"server": "` + strings.Repeat("x", 1<<20) + `"}`, `{"server": "nonsense"}`} {
 		code, text := do(t, b, http.MethodPost, s.url("/api/log"), body, map[string]string{"Origin": s.url("")})
 		var f api.Failure
@@ -384,25 +451,21 @@ func tryStream(t *testing.T, b *http.Client, s *Server) (*bufio.Reader, func(), 
 
 func next(t *testing.T, r *bufio.Reader) (m message, size int) {
 	t.Helper()
-	for {
-		line, err := r.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
-		if data, ok := strings.CutPrefix(line, "data: "); ok {
-			if err := json.Unmarshal([]byte(data), &m); err != nil {
-				t.Fatal(err)
-			}
-			return m, len(data)
-		}
+	line, err := r.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &m)
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, len(line)
 }
 
 // If there are very many connections, the busiest are shown. The agent is asked only while there are readers.
 func TestStream(t *testing.T) {
 	agent := &fake{connections: mostShown + 50}
 	s := serve(t, agent)
-	b := loggedIn(t, s)
+	b := loggedIn(t, s, Reader{})
 	if n := agent.count(); n != 0 {
 		t.Errorf("nobody looks, and the agent was asked %d times", n)
 	}
@@ -437,17 +500,13 @@ func TestSlowReader(t *testing.T) {
 	h := newHub(&fake{connections: mostShown})
 	h.every, h.share, h.patience = time.Millisecond, 1, 200*time.Millisecond
 	s := run(t, newServerOf(l, h, slog.New(slog.DiscardHandler)))
-	b := loggedIn(t, s)
-	u, err := url.Parse(s.url("/"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := loggedIn(t, s, Reader{})
 	slow, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer slow.Close()
-	fmt.Fprintf(slow, "GET /api/stream HTTP/1.1\r\nHost: localhost\r\nCookie: %v\r\n\r\n", b.Jar.Cookies(u)[0])
+	fmt.Fprintf(slow, "GET /api/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", b.Transport.(*withToken).token)
 	waitFor(t, "the slow reader is served", h.watched)
 	fast, stop := stream(t, b, s)
 	for range 20 {
@@ -468,7 +527,7 @@ func waitFor(t *testing.T, what string, is func() bool) {
 
 func TestTooManyStreams(t *testing.T) {
 	s := serve(t, &fake{})
-	b := loggedIn(t, s)
+	b := loggedIn(t, s, Reader{})
 	for range mostStreams {
 		r, _ := stream(t, b, s)
 		next(t, r)
@@ -481,7 +540,7 @@ func TestTooManyStreams(t *testing.T) {
 // A stranger who holds very many connections takes little memory, and ends no stream of a reader.
 func TestStrangersConnections(t *testing.T) {
 	s := serve(t, &fake{})
-	b := loggedIn(t, s)
+	b := loggedIn(t, s, Reader{})
 	r, stop := stream(t, b, s)
 	defer stop()
 	next(t, r)

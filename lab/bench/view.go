@@ -180,7 +180,7 @@ func (p *pageView) paints() (times []float64, err error) {
 		if err := p.browser.Open(p.address); err != nil {
 			return nil, err
 		}
-		for _, condition := range []string{"document.readyState === 'complete'", painted, "document.querySelectorAll('#connection-rows tr').length > 0"} {
+		for _, condition := range []string{"document.readyState === 'complete'", painted, rowsShown} {
 			if err := p.browser.Wait(condition, time.Minute); err != nil {
 				return nil, err
 			}

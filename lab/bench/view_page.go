@@ -13,6 +13,9 @@ import (
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
+// rowsShown is the condition that the page shows connections, for which it needs a session.
+const rowsShown = "document.querySelectorAll('#connection-rows tr').length > 0"
+
 // openPage opens the page of a host's agent in a browser of this host. Both are on a loopback address; a forwarder in
 // between has the same port, because the page refuses other names.
 func (s *network) openPage(ctx context.Context, host string) (*pageView, error) {
@@ -40,7 +43,7 @@ func (s *network) openPage(ctx context.Context, host string) (*pageView, error) 
 		p.close()
 		return nil, err
 	}
-	if err := errors.Join(b.Wait("location.pathname === '/'", startLimit), b.Call("Network.setCacheDisabled", map[string]any{"cacheDisabled": true}, nil)); err != nil {
+	if err := errors.Join(b.Wait(rowsShown, startLimit), b.Call("Network.setCacheDisabled", map[string]any{"cacheDisabled": true}, nil)); err != nil {
 		p.close()
 		return nil, err
 	}

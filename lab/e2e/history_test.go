@@ -29,12 +29,19 @@ func TestHistoryAndPage(t *testing.T) {
 	}
 	w.eventually("the history has the detour", func() error { return holds(over() > 0, "it has not") })
 	link := strings.TrimSpace(w.dcol(alice, "web"))
-	page := w.run(alice, "curl", "-sS", "-L", "-c", "/tmp/cookies", "-b", "/tmp/cookies", link)
-	root, _, _ := strings.Cut(link, "/login")
-	if state := w.run(alice, "sh", "-c", "curl -sSN -b /tmp/cookies "+root+"/api/stream | head -n 1"); !strings.Contains(page, "<title>dcol</title>") || !strings.Contains(state, bob) {
+	page := w.run(alice, "curl", "-sS", link)
+	root, code, _ := strings.Cut(link, "/#code=")
+	begin := func() string {
+		return w.run(alice, "curl", "-sS", "-H", "Origin: "+root, "-d", `{"code": "`+code+`"}`, root+"/api/session")
+	}
+	var session struct{ Token string }
+	if err := json.Unmarshal([]byte(begin()), &session); err != nil || session.Token == "" {
+		t.Fatalf("the link begins no session: %v", err)
+	}
+	if state := w.run(alice, "sh", "-c", "curl -sSN -H 'Authorization: Bearer "+session.Token+"' "+root+"/api/stream | head -n 1"); !strings.Contains(page, "<title>dcol</title>") || !strings.Contains(state, bob) {
 		t.Errorf("the page is %.100s, its state %.100s", page, state)
 	}
-	if again := w.run(alice, "curl", "-sS", link); !strings.Contains(again, "used already") {
+	if again := begin(); !strings.Contains(again, "used already") {
 		t.Errorf("used again, the link gives %.100s", again)
 	}
 	before := over()

@@ -3,7 +3,8 @@ import {draw, keysOf} from './graph.js';
 import {Losses} from './loss.js';
 import {Rates, bars} from './chart.js';
 import {reasons} from './why.js';
-import {$, age, ask, bytes, colour, el, pathOf, percent, rate, seconds, trip, update} from './words.js';
+import {ask, begin, request} from './session.js';
+import {$, age, bytes, colour, el, pathOf, percent, rate, seconds, trip, update} from './words.js';
 
 const rates = new Rates(), losses = new Losses();
 const tryAgain = 5000;
@@ -180,19 +181,43 @@ function pause() {
 	if (!paused) show();
 }
 
-ask('reader').then((r) => { reader = r; show(); }, () => {});
-let stream, told; // told: the stream has delivered a state
-
-function open() {
-	told = false;
-	stream = new EventSource('api/stream');
-	stream.onmessage = take;
-	stream.onerror = fail;
+// follow shows the states of the stream. When the stream ends, it opens another one.
+async function follow() {
+	for (;;) {
+		let told = false; // the stream has delivered a state
+		let said = 'the agent does not answer; the page tries again. If the agent was started anew, run dcol web again';
+		try {
+			const refused = await begin(), r = await request('stream');
+			if (r.status === 401) return live(refused || await r.text(), 'bad');
+			if (r.ok) {
+				ask('reader').then((answer) => { reader = answer; show(); }, () => {});
+				for await (const line of lines(r.body)) {
+					told = true;
+					queueMicrotask(() => take(JSON.parse(line))); // its errors do not end the stream
+				}
+			} else {
+				said = `${await r.text()}; the page tries again`;
+			}
+		} catch { /* there was no answer, or the connection was cut */ }
+		if (told) continue; // browsers cut connections when the host's network changes
+		live(said, 'bad');
+		await new Promise((resolve) => setTimeout(resolve, tryAgain));
+	}
 }
 
-function take(e) {
-	told = true;
-	const next = JSON.parse(e.data);
+// lines yields the lines of an answer as they arrive.
+async function* lines(body) {
+	const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+	for (let rest = '';;) {
+		const {value, done} = await reader.read();
+		if (done) return;
+		const list = (rest + value).split('\n');
+		rest = list.pop();
+		yield* list;
+	}
+}
+
+function take(next) {
 	if (next.status) {
 		rates.take(next.loads ?? [], Date.parse(next.at));
 		losses.take(next.status, keysOf);
@@ -210,20 +235,7 @@ function take(e) {
 	}
 }
 
-// fail says what is wrong. Browsers try again themselves if they get no answer, but not after a refusal.
-async function fail() {
-	const refused = stream.readyState === EventSource.CLOSED, stop = new AbortController();
-	stream.close();
-	const r = await fetch(refused ? 'api/stream' : 'icon.svg', {signal: stop.signal}).catch(() => undefined);
-	if (r?.status === 401) return live(await r.text(), 'bad');
-	if (told && !refused && r?.ok) return open(); // it was only cut, as browsers do when the host's network changes
-	live(!r ? 'the agent does not answer; the page tries again. If the agent was started anew, run dcol web again'
-		: r.ok ? 'the agent does not answer; the page tries again' : `${await r.text()}; the page tries again`, 'bad');
-	stop.abort();
-	setTimeout(open, tryAgain);
-}
-
-open();
+follow();
 
 $('pause').addEventListener('click', pause);
 $('filter').addEventListener('input', show);

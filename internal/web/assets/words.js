@@ -75,12 +75,3 @@ export function colour(path) {
 	return `var(--p${known.get(path)})`;
 }
 export const dash = (path) => path === 'direct' ? '' : ['', '7 3', '2 3', '9 3 2 3', '4 2', '1 2'][known.get(path) ?? 0];
-
-// ask sends a question to the agent.
-export async function ask(what, body) {
-	const r = await fetch(`api/${what}`, body === undefined ? {} : {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)});
-	if (r.status === 401) throw new Error(await r.text());
-	const answer = await r.json();
-	if (!r.ok) throw new Error(answer.error);
-	return answer;
-}
