@@ -54,8 +54,10 @@ const (
 	omitMost = 8 * time.Second
 	// omitMay is the share of what a connection has carried, and carries in omitCredit, that its omissions may cost.
 	omitMay = 0.005
-	// omitCredit is the time whose traffic counts in advance.
-	omitCredit = 20 * time.Second
+	// omitCredit is the time whose traffic counts in advance. omitCreditAlone takes its place if no other waypoint could
+	// take the detour's place.
+	omitCredit      = 20 * time.Second
+	omitCreditAlone = 30 * time.Second
 	// omitCosts is the time for which an omission costs what the detour carries, if the detour adds all of that.
 	omitCosts = time.Second
 	// omitQueue is the queue from which a detour makes the others wait.
@@ -109,7 +111,7 @@ type omissions struct {
 
 	carriers []*subflow // the subflows that carry while detours stand by
 	got      float64    // the sum with these
-	guessed  bool       // other connections got it (addednothing.go)
+	guessed  bool       // got is a guess: other connections got it, or data that had waited came at once
 	second   reading    // bytes of the bulk connections, at most about a second ago
 }
 
@@ -212,18 +214,25 @@ func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 		rate, _ := t.steadyRate(s)
 		own += rate
 	}
-	budget := omitMay*(8*float64(t.conn.carried)+omitCredit.Seconds()*sum) - o.spent
+	credit, flees := omitCreditAlone, m.refuge(t) > 0
+	if flees {
+		credit = omitCredit
+	}
+	budget := omitMay*(8*float64(t.conn.carried)+credit.Seconds()*sum) - o.spent
 	omitted := func(s readySubflow) time.Time {
 		if s.aside == nil {
 			return time.Time{}
 		}
 		return s.aside.since
 	}
-	// A detour that collapses has another reason (flee.go), unless it pauses because of a slow one.
-	collapses := slices.ContainsFunc(t.carriers(), func(s *subflow) bool {
-		was, is := s.habits.fall.Rates()
-		return is < othersKeep*was
-	})
+	// A subflow that collapses has another reason (flee.go), unless it pauses because of a slow detour. If there is no
+	// waypoint to flee to, the detour itself may collapse.
+	collapses := func(detour readySubflow) bool {
+		return slices.ContainsFunc(t.carriers(), func(s *subflow) bool {
+			was, is := s.habits.fall.Rates()
+			return (flees || s != detour.subflow) && is < othersKeep*was
+		})
+	}
 	burden := func(s readySubflow) float64 {
 		loss, _ := s.loses(t.now)
 		return waits(s.habits.step.trip, loss).Seconds() / max(s.rate, 1)
@@ -232,7 +241,7 @@ func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 		if s.detour.Kind.own() || !t.suspicious(s.subflow) || s.rate > omitPart*own {
 			continue
 		}
-		if !t.pausesOthers(s.subflow) && (collapses || s.rate*omitCosts.Seconds() > budget) {
+		if !t.pausesOthers(s.subflow) && (collapses(s) || s.rate*omitCosts.Seconds() > budget) {
 			continue
 		}
 		if best.subflow == nil || cmp.Or(omitted(s).Compare(omitted(best)), cmp.Compare(burden(best), burden(s))) < 0 {
@@ -312,6 +321,14 @@ func (s *subflow) delivers() bool { return s.habits != nil && s.habits.step.rece
 // queue returns the part of the present round trip that is spent in queues.
 func (s *subflow) queue() time.Duration { return s.habits.step.trip - s.habits.trip.Base() }
 
+// drains reports whether a detour that is omitted now still delivers what it had queued. The others wait for that.
+func (t turn) drains() bool {
+	if t.tryouts == nil || t.now.Sub(t.tryouts.omissions.began) >= omitDrains {
+		return false
+	}
+	return slices.ContainsFunc(t.tryouts.omissions.trial, func(s *subflow) bool { return s.addsNothing() && s.dry() < drainsDry })
+}
+
 // judgeOmission ends an omission when its result is known or something else has changed. It reports whether a detour
 // carries again.
 func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows int) bool {
@@ -324,8 +341,12 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		return t.wakeAll()
 	}
 	age := t.now.Sub(o.began)
+	if age < omitDrains && slices.ContainsFunc(o.trial, (*subflow).delivers) {
+		o.from = reading{} // the others wait for this data
+		return false
+	}
 	if o.from.at.IsZero() {
-		drained := !slices.ContainsFunc(o.trial, func(s *subflow) bool { return s.dry() < drainsDry || s.hasGap() })
+		drained := !slices.ContainsFunc(o.trial, func(s *subflow) bool { return s.dry() < max(drainsDry, s.habits.step.trip) || s.hasGap() })
 		if age >= drainsLeast && drained || age >= omitDrains {
 			o.from = reading{t.now, total}
 		}
@@ -344,7 +365,7 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		return false
 	}
 	o.spent += max(0, o.before-sum) * over.Seconds()
-	if falls || !slices.ContainsFunc(carrying, t.presses) { // else the program has no more to send
+	if falls || sum < o.before && !slices.ContainsFunc(carrying, t.presses) { // else the program may have less to send
 		o.wait(t)
 		if o.byLine {
 			o.line.refute(t.now)
@@ -372,7 +393,8 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 	if o.byLine {
 		o.stands = min(2*o.stands, challengeGapMost)
 	}
-	o.got, o.guessed, o.second = sum, false, reading{t.now, total}
+	o.got, o.guessed, o.second = sum, true, reading{t.now, total} // it may include data that had waited
+	o.sum = summed{}                                              // it may include the time in which queues drained
 	o.end()
 	o.due = t.now
 	return false
@@ -415,7 +437,11 @@ func (t turn) wake(carrying []*subflow, total uint64, line bool) bool {
 		o.second = reading{t.now, total}
 	}
 	sum, over := o.sum.rate(total, t.now)
-	if needed = needed || over >= sumBefore && sum < sinksTo*o.got; needed {
+	sinks := sinksTo
+	if o.guessed {
+		sinks = wakesAt
+	}
+	if needed = needed || over >= sumBefore && sum < sinks*o.got; needed {
 		o.wait(t)
 		return t.wakeAll()
 	}

@@ -11,7 +11,7 @@ import (
 // may just pause. So after a stall without confirmation, silence is not believed for a while (calm). The subflows
 // that carried are probed (silence.go). If their probes stay unanswered while something arrives on the subflows that
 // were called up, the stall is confirmed and the calm ends. If the subflows that carried are heard again, there was
-// no stall. Then detours stand by again that stood by because this host's line is the bottleneck, or since they began.
+// no stall. Then detours stand by again that stood by because they add nothing, or since they began.
 
 const (
 	// asideWaits is the least time for which a stalled connection uses all its subflows.
@@ -79,7 +79,7 @@ func (t turn) silentNow(s *subflow) bool {
 		return true
 	}
 	gap, ok := s.usualGap()
-	if !ok {
+	if !ok || t.drains() {
 		return false
 	}
 	asked := s.habits.step.asked < s.habits.step.heard
@@ -100,7 +100,7 @@ func (t turn) callUp() {
 		if !s.setAside() || s.isSpent() || !t.ours(s) {
 			continue
 		}
-		if len(a.silent) > 0 && (s.beganAside() || s.addsNothing() && s.aside.why.Line) {
+		if len(a.silent) > 0 && (s.beganAside() || s.addsNothing()) {
 			a.behind = append(a.behind, idled{s, *s.aside})
 		}
 		t.carryAgain(s)
