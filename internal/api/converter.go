@@ -73,7 +73,7 @@ type Converter struct {
 	BehindNAT bool `json:"behind_nat,omitempty"`
 	// AsideUntil is set while connections do not use it, because it does not work.
 	AsideUntil time.Time `json:"aside_until,omitzero"`
-	// Refuses is set with AsideUntil if it refused to connect to several servers in a row.
+	// Refuses is set with AsideUntil if connections through it to several servers in a row failed.
 	Refuses bool `json:"refuses,omitempty"`
 }
 

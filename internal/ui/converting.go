@@ -56,7 +56,7 @@ func aside(x api.Converter) string {
 	}
 	why := "it does not work"
 	if x.Refuses {
-		why = "it refused one server after the other"
+		why = "connections through it to one server after the other failed"
 	}
 	return fmt.Sprintf("; not used until %s, because %s", x.AsideUntil.Local().Format("15:04:05"), why)
 }

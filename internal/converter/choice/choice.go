@@ -108,6 +108,7 @@ type converter struct {
 	trusted   time.Time     // when Trust first allowed it since it worked; zero: not yet
 	suspected time.Time     // when Suspect last let it be asked
 	refused   []netip.Addr  // at most refusalsMost servers that it refused since it last connected to one
+	silent    []netip.Addr  // at most refusalsMost servers that it said to have reached, but that said nothing since one did
 }
 
 // New returns a Choice without converters.
@@ -384,22 +385,54 @@ func (c *Choice) Unserved(addr, server netip.AddrPort, now time.Time) {
 // it answers questions.
 func (c *Choice) Refused(addr, server netip.AddrPort, now time.Time) {
 	c.Unserved(addr, server, now)
-	v, refused := c.find(addr), unmapped(server).Addr()
-	if v == nil || now.Before(v.until) || slices.Contains(v.refused, refused) {
+	if v := c.find(addr); v != nil {
+		c.count(v, &v.refused, server, now)
+	}
+}
+
+// works ends the time for which a converter is not used.
+func (v *converter) works() { v.backoff, v.until = 0, time.Time{} }
+
+// Spoke notes that a server has said something on a connection through a converter.
+func (c *Choice) Spoke(addr netip.AddrPort) {
+	v := c.find(addr)
+	if v == nil || len(v.silent) == 0 {
 		return
 	}
-	v.refused = append(v.refused, refused)
-	if len(v.refused) < refusalsMost {
+	if len(v.silent) == refusalsMost {
+		v.works()
+	}
+	v.silent = nil
+}
+
+// Silent notes that a connection through a converter to a server ended from there before the server said anything. That
+// counts as if the converter had refused it: it may have lied, or something near it may cut such connections.
+func (c *Choice) Silent(addr, server netip.AddrPort, now time.Time) {
+	c.Unserved(addr, server, now)
+	if v := c.find(addr); v != nil {
+		c.count(v, &v.silent, server, now)
+	}
+}
+
+// count adds a server to those that were not served one after the other. If there are refusalsMost, the converter has
+// failed.
+func (c *Choice) count(v *converter, list *[]netip.Addr, server netip.AddrPort, now time.Time) {
+	addr := unmapped(server).Addr()
+	if now.Before(v.until) || slices.Contains(*list, addr) {
 		return
 	}
-	v.refused = v.refused[max(0, len(v.refused)-refusalsMost):]
-	c.Failed(addr, 0, now)
+	*list = append(*list, addr)
+	if len(*list) < refusalsMost {
+		return
+	}
+	*list = (*list)[len(*list)-refusalsMost:]
+	c.Failed(v.addr, 0, now)
 }
 
 // Aside describes a converter that is not used for a while.
 type Aside struct {
 	Until   time.Time `json:"until"`
-	Refuses bool      `json:"refuses"` // it refused to connect to several servers in a row; false: it failed in another way
+	Refuses bool      `json:"refuses"` // it served no connection to several servers in a row; false: it failed in another way
 }
 
 // Aside returns the converters that are not used now.
@@ -407,7 +440,7 @@ func (c *Choice) Aside(now time.Time) map[netip.AddrPort]Aside {
 	aside := make(map[netip.AddrPort]Aside)
 	for _, v := range c.converters {
 		if now.Before(v.until) {
-			aside[v.addr] = Aside{Until: v.until, Refuses: len(v.refused) == refusalsMost}
+			aside[v.addr] = Aside{Until: v.until, Refuses: len(v.refused) == refusalsMost || len(v.silent) == refusalsMost}
 		}
 	}
 	return aside
@@ -439,7 +472,10 @@ func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, 
 	if v == nil {
 		return
 	}
-	v.rtt, v.backoff, v.until = rtt, 0, time.Time{}
+	v.rtt = rtt
+	if len(v.silent) < refusalsMost { // else it may only say so
+		v.works()
+	}
 	v.worked, v.trusted, v.refused = now, time.Time{}, nil
 	if total > 0 {
 		c.times.Set(way{addr, unmapped(server).Addr()}, total, now.Add(timesFor))

@@ -226,6 +226,55 @@ func TestRefused(t *testing.T) {
 	aside(false)
 }
 
+// A converter is not used if one server after the other says nothing through it. One that speaks shows that the converter
+// works, unlike another that it only says to have reached.
+func TestSilent(t *testing.T) {
+	c, now := with(Policy{Mode: Always}, near, far), start
+	silent := func(last byte) {
+		s := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, last}), 443)
+		c.Carried(near, s, 1, 1, now)
+		c.Silent(near, s, now)
+		if slices.Contains(c.Choose(s, now), near) {
+			t.Errorf("%v is asked for again", s)
+		}
+	}
+	aside := func(want bool) {
+		t.Helper()
+		if got := !slices.Contains(c.Choose(server, now), near); got != want || c.Aside(now)[near].Refuses != want {
+			t.Errorf("left alone: %v, want %v; %v", got, want, c.Aside(now))
+		}
+	}
+	for range 10 {
+		silent(1)
+	}
+	for last := range byte(refusalsMost - 1) {
+		silent(last)
+	}
+	aside(false)
+	c.Spoke(near)
+	for last := range byte(refusalsMost - 1) {
+		silent(last)
+	}
+	aside(false)
+	silent(refusalsMost)
+	aside(true)
+	last := byte(refusalsMost)
+	for _, pause := range []time.Duration{backoffLeast, 2 * backoffLeast, 4 * backoffLeast} {
+		c.Carried(near, server, 1, 1, now) // says the converter
+		now = now.Add(pause - 1)
+		aside(true)
+		now = now.Add(1)
+		aside(false)
+		last++
+		silent(last)
+		aside(true)
+	}
+	c.Spoke(netip.MustParseAddrPort("192.0.2.99:1")) // an unknown converter
+	aside(true)
+	c.Spoke(near)
+	aside(false)
+}
+
 // Connections to a server that could not be reached at all go directly for a while, so that programs see the server's
 // own errors. That does not concern other ports.
 func TestUnreached(t *testing.T) {

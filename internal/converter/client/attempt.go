@@ -251,6 +251,20 @@ func (a *attempt) ended() {
 	}
 }
 
+// spoke takes whether the server has said something over the connection.
+func (a *attempt) spoke(spoke bool) {
+	if !a.via.IsValid() || len(a.servers) == 0 {
+		return
+	}
+	a.client.Update(func(c *choice.Choice) {
+		if spoke {
+			c.Spoke(a.via)
+		} else {
+			c.Silent(a.via, a.servers[0], time.Now())
+		}
+	})
+}
+
 // nextAddress goes on with the server's next address, if it has one.
 func (a *attempt) nextAddress(errno syscall.Errno) (*engine.Dial, syscall.Errno) {
 	if a.silent, a.servers = (netip.AddrPort{}), a.servers[1:]; len(a.servers) == 0 {

@@ -236,6 +236,42 @@ func TestConverterRefusesServers(t *testing.T) {
 	}
 }
 
+// A converter that says to have reached servers, which then say nothing, is left alone.
+func TestConverterReachesNoServer(t *testing.T) {
+	bob := netip.MustParseAddrPort("192.0.2.1:5124")
+	client := New(Config{Policy: choice.Policy{Mode: choice.Always}})
+	client.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob}) })
+	fronts := map[string]func(server netip.AddrPort) (engine.Opening, *engine.Dial){
+		"redirected": func(server netip.AddrPort) (engine.Opening, *engine.Dial) {
+			o := open(client, netip.Addr{}, server)
+			return o, o.first
+		},
+		"proxy": func(server netip.AddrPort) (engine.Opening, *engine.Dial) {
+			o := &named{client: client, reply: func(syscall.Errno) []byte { return nil }}
+			first := o.begin(client.begin, []netip.Addr{server.Addr()}, server.Port())
+			return &proxy{client: client, Opening: &socks{named: *o}}, first
+		},
+	}
+	last := byte(0)
+	for name, begin := range fronts {
+		client.Update(func(c *choice.Choice) { c.Carried(bob, netip.AddrPort{}, 1, 1, time.Now()); c.Spoke(bob) })
+		asked := 0
+		for range 20 {
+			last++
+			o, dial := begin(netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, last}), 443))
+			o.Dialled(engine.Result{Connected: true, MPTCP: true})
+			if dial.To == bob {
+				asked++
+			}
+			o.(engine.Listener).Spoke(false)
+		}
+		if asked > 10 || !client.Aside()[bob].Refuses {
+			t.Errorf("%s: it was asked for %d servers, and then aside were %v", name, asked, client.Aside())
+		}
+		client.Update(func(c *choice.Choice) { c.Carried(bob, netip.AddrPort{}, 1, 1, time.Now()) })
+	}
+}
+
 // A converter is called from its configured address, by a socket with the mark. Converters that must not be called now
 // are skipped.
 func TestWaysToConverters(t *testing.T) {

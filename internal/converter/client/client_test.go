@@ -562,6 +562,7 @@ func TestNameSeenLater(t *testing.T) {
 		to := enginetest.Serve(t, x.addr, false, func(c *net.TCPConn) {
 			b := make([]byte, len(x.says))
 			_, _ = io.ReadFull(c, b)
+			_, _ = c.Write(b[:1])
 			heard <- b
 		})
 		before := conv.Counters().Accepted
@@ -589,6 +590,42 @@ func TestNameSeenLater(t *testing.T) {
 	}
 	if len(told) != 0 {
 		t.Errorf("%d exclusions too many", len(told))
+	}
+}
+
+// The same holds for a program that gives an address to the proxy, by SOCKS or HTTP.
+func TestNameSeenLaterByProxy(t *testing.T) {
+	needsNamespace(t)
+	_, convAt := startConverter(t)
+	c := member(t, choice.Always, convAt)
+	c.Update(func(x *choice.Choice) {
+		x.SetPolicy(choice.Policy{Mode: choice.Always, ExcludeDomains: []string{"example.test"}})
+	})
+	told := make(chan struct{}, 10)
+	c.config.Excluded = func() { told <- struct{}{} }
+	_, at := enginetest.StartAt(t, c.Proxy(), enginetest.Listen(t, here, false))
+	to := enginetest.Serve(t, server4, false, enginetest.Echo)
+	addr := netip.MustParseAddr(server4).AsSlice()
+	for name, x := range map[string]struct {
+		request []byte
+		reply   int
+	}{
+		"SOCKS": {binary.BigEndian.AppendUint16(append([]byte{5, 1, 0, 5, 1, 0, 1}, addr...), to.Port()), 12},
+		"HTTP":  {fmt.Appendf(nil, "CONNECT %v HTTP/1.1\r\nHost: %v\r\n\r\n", to, to), len("HTTP/1.1 200 Connection established\r\n\r\n")},
+	} {
+		conn := enginetest.Dial(t, at, false)
+		_, _ = conn.Write(x.request)
+		if _, err := io.ReadFull(conn, make([]byte, x.reply)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		_, _ = conn.Write(clientHello(t, "example.test"))
+		select {
+		case <-told:
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: the name was not heard", name)
+		}
+		conn.Close()
+		c.Update(func(x *choice.Choice) { x.Exclude(to.Addr(), time.Time{}) }) // and forgotten
 	}
 }
 

@@ -44,3 +44,16 @@ func (o *proxy) Read(b []byte) engine.Step {
 	}
 	return o.Opening.Read(b)
 }
+
+// Hear implements engine.Hearer.
+func (o *proxy) Hear(b []byte) (more bool) {
+	h, is := o.Opening.(engine.Hearer)
+	return is && h.Hear(b)
+}
+
+// Spoke implements engine.Listener.
+func (o *proxy) Spoke(spoke bool) {
+	if l, is := o.Opening.(engine.Listener); is {
+		l.Spoke(spoke)
+	}
+}

@@ -66,6 +66,13 @@ type Hearer interface {
 	Hear(b []byte) (more bool)
 }
 
+// A Listener is an Opening that learns whether the server has said anything.
+type Listener interface {
+	// Spoke is called at most once after the server was reached: with true when its first byte has come, or with false if
+	// it ends the connection without a byte before the client ends it. Spoke must not block.
+	Spoke(spoke bool)
+}
+
 // Step is the next action on an opening connection. The zero Step waits for more bytes.
 type Step struct {
 	Used  int    // number of bytes that belong to the opening; with Dial, the rest is the connection's data

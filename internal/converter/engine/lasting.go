@@ -9,10 +9,12 @@ import "time"
 // unacknowledged. So only ends that are written to again need an option for that.
 func (l *loop) startWrite(e *end) {
 	switch {
-	case e.is&isPrompt != 0:
 	case e.is&isWritten == 0:
 		e.is |= isWritten
-	default:
+		if e == &e.pair.client {
+			e.pair.spoke(true)
+		}
+	case e.is&isPrompt == 0:
 		e.is |= isPrompt
 		l.sockets.sendAtOnce(int(e.fd))
 	}

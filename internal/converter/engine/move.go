@@ -29,6 +29,9 @@ func (l *loop) move(e *end) {
 		case errno == unix.EAGAIN:
 			return
 		case errno != 0:
+			if e == &e.pair.server || e.pair.server.is&isBroken != 0 {
+				e.pair.spoke(false)
+			}
 			l.reset(e.pair) // a reset from one side becomes one for the other
 			return
 		case e.is&isDone != 0 && e.waits() == 0:
@@ -45,6 +48,9 @@ func (e *end) waits() int { return len(e.rest) + int(e.piped) }
 // shut passes the end of a stream on to the peer. After both streams, it ends the pair.
 func (l *loop) shut(e *end) {
 	e.is |= isShut
+	if e == &e.pair.server && e.peer().is&isDone == 0 {
+		e.pair.spoke(false)
+	}
 	if e.peer().is&isShut != 0 {
 		l.finish(e.pair)
 		return
@@ -76,7 +82,7 @@ func (l *loop) moveSome(e *end) (n int, errno syscall.Errno) {
 		e.chunk = chunkLeast
 	case e.chunk > chunkLeast && e.is&isUrgent == 0 && e.speaksTCP():
 		if e.pipe = l.pipes.take(); e.pipe != nil {
-			e.pair.hearer = nil // it would not hear what passes the pipe
+			e.pair.stopHearing() // it would not hear what passes the pipe
 			return l.fillPipe(e)
 		}
 	}
@@ -97,7 +103,7 @@ func (l *loop) readAndWrite(e *end) (moved int, errno syscall.Errno) {
 	if got < int(e.chunk) && e.is&isEnding != 0 {
 		e.is |= isDone
 	}
-	if e == &e.pair.client && e.pair.hearer != nil {
+	if e == &e.pair.client && e.pair.hearer() != nil {
 		defer l.overhear(e.pair, b[:got])
 	}
 	var n int

@@ -192,22 +192,25 @@ func (l *loop) join(p *pair) {
 			l.waiting.Add(int64(len(waits.b)))
 		}
 	}
+	var w watching
+	w.listener, _ = o.front.(Listener)
 	if h, is := o.front.(Hearer); is {
 		if len(p.client.rest) > 0 {
 			_, _ = l.writeRest(&p.client) // move finds an error again
 		}
 		if h.Hear(o.heard) {
-			p.hearer = h
+			w.hearer = h
 		}
 	}
+	p.watch(w)
 	l.move(&p.client)
 	l.move(&p.server)
 }
 
 // overhear passes the client's bytes to the hearer.
 func (l *loop) overhear(p *pair, b []byte) {
-	if !p.hearer.Hear(b) {
-		p.hearer = nil
+	if !p.hearer().Hear(b) {
+		p.stopHearing()
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -385,6 +386,47 @@ func TestEarlyTimeout(t *testing.T) {
 		r := <-results
 		if took := time.Since(began); r.Errno != syscall.ETIMEDOUT || took < want || r.Early != (said != "") {
 			t.Errorf("%q: %+v after %v, want a timeout after %v", said, r, took, want)
+		}
+	}
+}
+
+// listening is a front for one server that notes whether it said anything.
+type listening struct {
+	direct
+	spoke chan bool
+}
+
+func (l *listening) Open(Accepted) (Opening, error) { return l, nil }
+func (l *listening) Spoke(spoke bool)               { l.spoke <- spoke }
+
+// An opening learns whether the server says anything before it ends the connection.
+func TestListener(t *testing.T) {
+	reset := func(c *net.TCPConn) { _ = c.SetLinger(0); _ = c.Close() }
+	untilEnd := func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c); _ = c.Close() }
+	for name, x := range map[string]struct {
+		server, client func(*net.TCPConn)
+		calls          string
+	}{
+		"ends":              {func(c *net.TCPConn) { _ = c.Close() }, untilEnd, "false"},
+		"resets":            {func(c *net.TCPConn) { _, _ = c.Read(make([]byte, 1)); reset(c) }, func(c *net.TCPConn) { _, _ = c.Write([]byte("hello")); untilEnd(c) }, "false"},
+		"speaks":            {func(c *net.TCPConn) { _, _ = c.Write([]byte("a")); _ = c.Close() }, untilEnd, "true"},
+		"speaks, resets":    {func(c *net.TCPConn) { _, _ = c.Write([]byte("a")); _, _ = c.Read(make([]byte, 1)); reset(c) }, func(c *net.TCPConn) { _, _ = c.Read(make([]byte, 1)); _, _ = c.Write([]byte("b")); untilEnd(c) }, "true"},
+		"client ends first": {untilEnd, func(c *net.TCPConn) { _ = c.CloseWrite(); untilEnd(c) }, ""},
+		"client resets":     {untilEnd, reset, ""},
+	} {
+		for _, mptcp := range []bool{false, true} {
+			l := &listening{spoke: make(chan bool, 9)}
+			l.f = toServer{server: serve(t, mptcp, x.server), mptcp: mptcp}
+			e, at := start(t, Config{Loops: 1, Front: l}, false)
+			x.client(dial(t, at, false))
+			eventually(t, "the pair has ended", func() bool { return e.Counters().Accepted == 1 && e.Counters().Pairs == 0 })
+			var calls []string
+			for len(l.spoke) > 0 {
+				calls = append(calls, fmt.Sprint(<-l.spoke))
+			}
+			if got := strings.Join(calls, " "); got != x.calls {
+				t.Errorf("%s, MPTCP %t: %q, want %q", name, mptcp, got, x.calls)
+			}
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 // pair is a connection to a client and one to its server, between which bytes move.
 type pair struct {
 	client, server end
-	opening        *opening // nil once the server is reached
-	hearer         Hearer   // of the client's first bytes; nil: none
+	opening        *opening  // nil once the server is reached
+	watching       *watching // nil: nobody wants to know more
 	closed         bool
 }
 
@@ -86,6 +86,43 @@ func (l *loop) add(p *pair, e *end, fd int, is state) error {
 	return l.watch(fd, l.serial, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLPRI|unix.EPOLLET)
 }
 
+// watching is what an opening still wants to know when the server is reached.
+type watching struct {
+	hearer   Hearer   // of the client's first bytes; nil: none
+	listener Listener // nil: none, or it knows
+}
+
+// hearer returns the Hearer that wants more of the client's bytes, or nil.
+func (p *pair) hearer() Hearer {
+	if p.watching == nil {
+		return nil
+	}
+	return p.watching.hearer
+}
+
+// watch replaces what an opening still wants to know.
+func (p *pair) watch(w watching) {
+	p.watching = nil
+	if w.hearer != nil || w.listener != nil {
+		p.watching = &w
+	}
+}
+
+// stopHearing ends the hearing of the client's bytes.
+func (p *pair) stopHearing() {
+	if p.watching != nil {
+		p.watch(watching{listener: p.watching.listener})
+	}
+}
+
+// spoke tells the listener whether the server has said anything.
+func (p *pair) spoke(spoke bool) {
+	if w := p.watching; w != nil && w.listener != nil {
+		p.watch(watching{hearer: w.hearer})
+		w.listener.Spoke(spoke)
+	}
+}
+
 // reset ends both sides at once.
 func (l *loop) reset(p *pair) { l.closePair(p, l.sockets.reset) }
 
@@ -96,7 +133,7 @@ func (l *loop) closePair(p *pair, closeFD func(int)) {
 	if p.closed {
 		return
 	}
-	p.closed, p.hearer = true, nil
+	p.closed, p.watching = true, nil
 	if p.opening != nil {
 		l.endOpening(p)
 	}
