@@ -263,7 +263,7 @@ func TestConverterReachesNoServer(t *testing.T) {
 			if dial.To == bob {
 				asked++
 			}
-			o.(engine.Listener).Spoke(false)
+			o.(engine.Witness).Spoke(false)
 		}
 		if asked > 10 || !client.Aside()[bob].Refuses {
 			t.Errorf("%s: it was asked for %d servers, and then aside were %v", name, asked, client.Aside())

@@ -508,10 +508,7 @@ func TestSOCKS(t *testing.T) {
 func TestExcludedName(t *testing.T) {
 	needsNamespace(t)
 	conv, convAt := startConverter(t)
-	c := member(t, choice.Always, convAt)
-	c.Update(func(x *choice.Choice) {
-		x.SetPolicy(choice.Policy{Mode: choice.Always, ExcludeDomains: []string{"example.test"}})
-	})
+	c, _ := excluding(t, convAt)
 	c.config.Resolve = resolve(map[string][]string{"www.Example.test": {server4}, "example.test.": {server4}, "notexample.test": {server4}})
 	_, at := enginetest.StartAt(t, c.SOCKS(), enginetest.Listen(t, here, false))
 	to := enginetest.Serve(t, server4, false, enginetest.Echo)
@@ -533,17 +530,24 @@ func TestExcludedName(t *testing.T) {
 	}
 }
 
+// excluding returns a member for whose servers below example.test no converter is used, and a channel that tells when
+// such a name was heard.
+func excluding(t *testing.T, convAt netip.AddrPort) (c *Client, told chan struct{}) {
+	t.Helper()
+	c, told = member(t, choice.Always, convAt), make(chan struct{}, 10)
+	c.Update(func(x *choice.Choice) {
+		x.SetPolicy(choice.Policy{Mode: choice.Always, ExcludeDomains: []string{"example.test"}})
+	})
+	c.config.Excluded = func() { told <- struct{}{} }
+	return c, told
+}
+
 // After an excluded name in a TLS ClientHello, which may come in any pieces, the next connections to the address go
 // directly. Other names change nothing, and neither do bytes that are not TLS.
 func TestNameSeenLater(t *testing.T) {
 	needsNamespace(t)
 	conv, convAt := startConverter(t)
-	c := member(t, choice.Always, convAt)
-	c.Update(func(x *choice.Choice) {
-		x.SetPolicy(choice.Policy{Mode: choice.Always, ExcludeDomains: []string{"example.test"}})
-	})
-	told := make(chan struct{}, 10)
-	c.config.Excluded = func() { told <- struct{}{} }
+	c, told := excluding(t, convAt)
 	relay := startAsked(t, c)
 	for _, x := range []struct {
 		what, addr string
@@ -597,12 +601,7 @@ func TestNameSeenLater(t *testing.T) {
 func TestNameSeenLaterByProxy(t *testing.T) {
 	needsNamespace(t)
 	_, convAt := startConverter(t)
-	c := member(t, choice.Always, convAt)
-	c.Update(func(x *choice.Choice) {
-		x.SetPolicy(choice.Policy{Mode: choice.Always, ExcludeDomains: []string{"example.test"}})
-	})
-	told := make(chan struct{}, 10)
-	c.config.Excluded = func() { told <- struct{}{} }
+	c, told := excluding(t, convAt)
 	_, at := enginetest.StartAt(t, c.Proxy(), enginetest.Listen(t, here, false))
 	to := enginetest.Serve(t, server4, false, enginetest.Echo)
 	addr := netip.MustParseAddr(server4).AsSlice()

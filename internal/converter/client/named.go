@@ -113,5 +113,5 @@ func (n *named) Dialled(r engine.Result) engine.Step {
 	return engine.Step{Reply: n.reply(errno), Close: errno != 0}
 }
 
-// Spoke implements engine.Listener.
+// Spoke implements engine.Witness.
 func (n *named) Spoke(spoke bool) { n.attempt.spoke(spoke) }

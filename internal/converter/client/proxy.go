@@ -51,9 +51,9 @@ func (o *proxy) Hear(b []byte) (more bool) {
 	return is && h.Hear(b)
 }
 
-// Spoke implements engine.Listener.
+// Spoke implements engine.Witness.
 func (o *proxy) Spoke(spoke bool) {
-	if l, is := o.Opening.(engine.Listener); is {
+	if l, is := o.Opening.(engine.Witness); is {
 		l.Spoke(spoke)
 	}
 }

@@ -73,5 +73,5 @@ func (o *redirected) Dialled(r engine.Result) engine.Step {
 // Ended implements engine.Ender.
 func (o *redirected) Ended() { o.attempt.ended() }
 
-// Spoke implements engine.Listener.
+// Spoke implements engine.Witness.
 func (o *redirected) Spoke(spoke bool) { o.attempt.spoke(spoke) }

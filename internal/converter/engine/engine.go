@@ -66,8 +66,8 @@ type Hearer interface {
 	Hear(b []byte) (more bool)
 }
 
-// A Listener is an Opening that learns whether the server has said anything.
-type Listener interface {
+// A Witness is an Opening that learns whether the server says anything.
+type Witness interface {
 	// Spoke is called at most once after the server was reached: with true when its first byte has come, or with false if
 	// it ends the connection without a byte before the client ends it. Spoke must not block.
 	Spoke(spoke bool)

@@ -192,17 +192,19 @@ func (l *loop) join(p *pair) {
 			l.waiting.Add(int64(len(waits.b)))
 		}
 	}
-	var w watching
-	w.listener, _ = o.front.(Listener)
+	var watching observers
+	watching.witness, _ = o.front.(Witness)
 	if h, is := o.front.(Hearer); is {
 		if len(p.client.rest) > 0 {
 			_, _ = l.writeRest(&p.client) // move finds an error again
 		}
 		if h.Hear(o.heard) {
-			w.hearer = h
+			watching.hearer = h
 		}
 	}
-	p.watch(w)
+	if watching.hearer != nil || watching.witness != nil {
+		p.observers = &watching
+	}
 	l.move(&p.client)
 	l.move(&p.server)
 }

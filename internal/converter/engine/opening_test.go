@@ -390,17 +390,17 @@ func TestEarlyTimeout(t *testing.T) {
 	}
 }
 
-// listening is a front for one server that notes whether it said anything.
-type listening struct {
+// witnessed is a front for one server that notes whether it said anything.
+type witnessed struct {
 	direct
 	spoke chan bool
 }
 
-func (l *listening) Open(Accepted) (Opening, error) { return l, nil }
-func (l *listening) Spoke(spoke bool)               { l.spoke <- spoke }
+func (l *witnessed) Open(Accepted) (Opening, error) { return l, nil }
+func (l *witnessed) Spoke(spoke bool)               { l.spoke <- spoke }
 
 // An opening learns whether the server says anything before it ends the connection.
-func TestListener(t *testing.T) {
+func TestWitness(t *testing.T) {
 	reset := func(c *net.TCPConn) { _ = c.SetLinger(0); _ = c.Close() }
 	untilEnd := func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c); _ = c.Close() }
 	for name, x := range map[string]struct {
@@ -415,7 +415,7 @@ func TestListener(t *testing.T) {
 		"client resets":     {untilEnd, reset, ""},
 	} {
 		for _, mptcp := range []bool{false, true} {
-			l := &listening{spoke: make(chan bool, 9)}
+			l := &witnessed{spoke: make(chan bool, 9)}
 			l.f = toServer{server: serve(t, mptcp, x.server), mptcp: mptcp}
 			e, at := start(t, Config{Loops: 1, Front: l}, false)
 			x.client(dial(t, at, false))

@@ -7,8 +7,8 @@ import (
 // pair is a connection to a client and one to its server, between which bytes move.
 type pair struct {
 	client, server end
-	opening        *opening  // nil once the server is reached
-	watching       *watching // nil: nobody wants to know more
+	opening        *opening   // nil once the server is reached
+	observers      *observers // nil: none
 	closed         bool
 }
 
@@ -86,40 +86,32 @@ func (l *loop) add(p *pair, e *end, fd int, is state) error {
 	return l.watch(fd, l.serial, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLPRI|unix.EPOLLET)
 }
 
-// watching is what an opening still wants to know when the server is reached.
-type watching struct {
-	hearer   Hearer   // of the client's first bytes; nil: none
-	listener Listener // nil: none, or it knows
+// observers learn of a pair's first bytes after the server was reached.
+type observers struct {
+	hearer  Hearer  // of the client's bytes; nil: none
+	witness Witness // of the server's; nil: none, or it knows
 }
 
 // hearer returns the Hearer that wants more of the client's bytes, or nil.
 func (p *pair) hearer() Hearer {
-	if p.watching == nil {
+	if p.observers == nil {
 		return nil
 	}
-	return p.watching.hearer
+	return p.observers.hearer
 }
 
-// watch replaces what an opening still wants to know.
-func (p *pair) watch(w watching) {
-	p.watching = nil
-	if w.hearer != nil || w.listener != nil {
-		p.watching = &w
-	}
-}
-
-// stopHearing ends the hearing of the client's bytes.
+// stopHearing gives the hearer no more of the client's bytes.
 func (p *pair) stopHearing() {
-	if p.watching != nil {
-		p.watch(watching{listener: p.watching.listener})
+	if p.observers != nil {
+		p.observers.hearer = nil
 	}
 }
 
-// spoke tells the listener whether the server has said anything.
+// spoke tells the witness, if it does not know yet, whether the server has said anything.
 func (p *pair) spoke(spoke bool) {
-	if w := p.watching; w != nil && w.listener != nil {
-		p.watch(watching{hearer: w.hearer})
-		w.listener.Spoke(spoke)
+	if o := p.observers; o != nil && o.witness != nil {
+		o.witness.Spoke(spoke)
+		o.witness = nil
 	}
 }
 
@@ -133,7 +125,7 @@ func (l *loop) closePair(p *pair, closeFD func(int)) {
 	if p.closed {
 		return
 	}
-	p.closed, p.watching = true, nil
+	p.closed, p.observers = true, nil
 	if p.opening != nil {
 		l.endOpening(p)
 	}

@@ -1,0 +1,159 @@
+package choice
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// This file takes the outcomes of connections: whether servers speak MPTCP, and whether converters work.
+
+// Learned notes whether a server speaks MPTCP.
+func (c *Choice) Learned(server netip.AddrPort, mptcp bool, now time.Time) {
+	c.servers.Learn(unmapped(server), mptcp, now)
+}
+
+// Failed notes that a converter did not work. It is not used for five seconds. Each further time doubles that, up to
+// five minutes. wants is the least time that the converter asked for. Failures while it is not used are ignored,
+// because these connections began before.
+func (c *Choice) Failed(addr netip.AddrPort, wants time.Duration, now time.Time) {
+	v := c.find(addr)
+	if v == nil || now.Before(v.until) {
+		return
+	}
+	v.worked = time.Time{}
+	v.backoff = min(max(2*v.backoff, backoffLeast), backoffMost)
+	v.until = now.Add(max(v.backoff, min(wants, backoffMost)))
+}
+
+// Unreached notes that a server was reached neither through a converter nor directly. Connections to it go directly for
+// a while.
+func (c *Choice) Unreached(server netip.AddrPort, now time.Time) {
+	c.unreached.Set(unmapped(server), struct{}{}, now.Add(UnreachedFor))
+}
+
+// Unserved notes that a converter was reached, but did not serve a connection to a server: it did not answer in time,
+// or refused. It is not asked for this server for a while. Other servers are still reached through it, because the
+// reason may concern this server only: a firewall, or ports that its connections have used up. Suspect finds out more.
+func (c *Choice) Unserved(addr, server netip.AddrPort, now time.Time) {
+	if v := c.find(addr); v != nil && !now.Before(v.until) {
+		c.unserved.Set(way{addr, unmapped(server).Addr()}, struct{}{}, now.Add(unservedFor))
+	}
+}
+
+// Refused notes that a converter was reached and refused to connect to a server. It is not asked for this server for a
+// while, as after Unserved. If it refuses refusalsMost servers and connects to none in between, it has failed, even if
+// it answers questions.
+func (c *Choice) Refused(addr, server netip.AddrPort, now time.Time) {
+	c.Unserved(addr, server, now)
+	if v := c.find(addr); v != nil {
+		c.count(v, &v.refused, server, now)
+	}
+}
+
+// works ends the time for which a converter is not used.
+func (v *converter) works() { v.backoff, v.until = 0, time.Time{} }
+
+// Spoke notes that a server has said something on a connection through a converter.
+func (c *Choice) Spoke(addr netip.AddrPort) {
+	v := c.find(addr)
+	if v == nil || len(v.silent) == 0 {
+		return
+	}
+	if len(v.silent) == refusalsMost {
+		v.works()
+	}
+	v.silent = nil
+}
+
+// Silent notes that a connection through a converter to a server ended from there before the server said anything. That
+// counts as if the converter had refused it: it may have lied, or something near it may cut such connections.
+func (c *Choice) Silent(addr, server netip.AddrPort, now time.Time) {
+	c.Unserved(addr, server, now)
+	if v := c.find(addr); v != nil {
+		c.count(v, &v.silent, server, now)
+	}
+}
+
+// count adds a server to those that were not served one after the other. If there are refusalsMost, the converter has
+// failed.
+func (c *Choice) count(v *converter, list *[]netip.Addr, server netip.AddrPort, now time.Time) {
+	addr := unmapped(server).Addr()
+	if now.Before(v.until) || slices.Contains(*list, addr) {
+		return
+	}
+	*list = append(*list, addr)
+	if len(*list) < refusalsMost {
+		return
+	}
+	*list = (*list)[len(*list)-refusalsMost:]
+	c.Failed(v.addr, 0, now)
+}
+
+// Aside describes a converter that is not used for a while.
+type Aside struct {
+	Until   time.Time `json:"until"`
+	Refuses bool      `json:"refuses"` // it served no connection to several servers in a row; false: it failed in another way
+}
+
+// Aside returns the converters that are not used now.
+func (c *Choice) Aside(now time.Time) map[netip.AddrPort]Aside {
+	aside := make(map[netip.AddrPort]Aside)
+	for _, v := range c.converters {
+		if now.Before(v.until) {
+			aside[v.addr] = Aside{Until: v.until, Refuses: len(v.refused) == refusalsMost || len(v.silent) == refusalsMost}
+		}
+	}
+	return aside
+}
+
+// Suspect reports whether a converter that did not serve a connection should be asked now whether it works. If so, the
+// caller asks it and passes the answer to Checked.
+func (c *Choice) Suspect(addr netip.AddrPort, now time.Time) bool {
+	v := c.find(addr)
+	if v == nil || now.Before(v.until) || !v.suspected.IsZero() && now.Sub(v.suspected) < suspectPause {
+		return false
+	}
+	v.suspected = now
+	return true
+}
+
+// Checked notes whether a suspected converter works. If it does not, it has failed, unless it connected to a
+// server meanwhile.
+func (c *Choice) Checked(addr netip.AddrPort, works bool, wants time.Duration, now time.Time) {
+	if v := c.find(addr); v != nil && !works && !v.worked.After(v.suspected) {
+		c.Failed(addr, wants, now)
+	}
+}
+
+// Carried notes that a converter has connected to a server. rtt is the round-trip time to the converter, and total that
+// to the server; zero: not measured.
+func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, now time.Time) {
+	v := c.find(addr)
+	if v == nil {
+		return
+	}
+	v.rtt = rtt
+	if len(v.silent) < refusalsMost { // else it may only say so
+		v.works()
+	}
+	v.worked, v.trusted, v.refused = now, time.Time{}, nil
+	if total > 0 {
+		c.times.Set(way{addr, unmapped(server).Addr()}, total, now.Add(timesFor))
+	}
+}
+
+// Trust reports whether a connection may send data through a converter before the converter has answered. If the
+// converter then fails, the connection must end, because nobody knows whether the server got the data. So the converter
+// must have worked a moment ago, and earlier connections that trusted it must not be waiting.
+func (c *Choice) Trust(addr netip.AddrPort, now time.Time) bool {
+	v := c.find(addr)
+	if v == nil || v.worked.IsZero() || now.Sub(v.worked) >= trustFor ||
+		!v.trusted.IsZero() && now.Sub(v.trusted) >= trustAnswers {
+		return false
+	}
+	if v.trusted.IsZero() {
+		v.trusted = now
+	}
+	return true
+}
