@@ -3,6 +3,7 @@ package path_test
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -315,7 +316,7 @@ func (f *fluid) prepare() (all []*lane) {
 	}
 	for _, d := range f.flows {
 		if f.random.IntN(30) == 0 || len(d.weights) == 0 {
-			for w := range f.ways {
+			for _, w := range slices.Sorted(maps.Keys(f.ways)) {
 				d.weights[w] = 0.05 + f.random.Float64()
 			}
 		}

@@ -7,7 +7,8 @@ import "time"
 // subtracted. The swings of TCP's windows do not add up, because the sum never falls below zero.
 //
 // The network is the reason only if there has been a queue since the rate fell, or losses when it fell. A program
-// that sends less, or a scheduler that uses another subflow, causes neither.
+// that sends less, or a scheduler that uses another subflow, causes neither. If no data comes at all and nothing was
+// lost, the program has paused, and what is missing does not count.
 //
 // A rate that stays low for long becomes the usual rate.
 type Fall struct {
@@ -15,6 +16,7 @@ type Fall struct {
 	age           time.Duration // of the usual rate
 	sum           float64       // seconds
 	low           time.Duration // time since the sum was last zero
+	dry           time.Duration // time since data last arrived
 
 	usualLosses     float64 // samples with losses a second, usually
 	losses          float64 // samples with losses since shortly before the sum was last zero
@@ -46,6 +48,8 @@ const (
 	// fallTrips is the number of round trips that they must last. A window that is much too large loses packets for
 	// longer than one that is a little too large.
 	fallTrips = 1.8
+	// pauses is the time without data, at least a round trip, that shows a pause of the program.
+	pauses = 300 * time.Millisecond
 	// lossesOver is the time over which losses before the fall are remembered.
 	lossesOver = time.Second
 	// queueAfter is the time after a fall from which a queue counts. What was queued before has arrived by then.
@@ -60,6 +64,12 @@ func (f *Fall) Take(elapsed time.Duration, flows Flowing) {
 	rate := 8 * float64(flows.Received+flows.Acked) / elapsed.Seconds()
 	f.recent += (rate - f.recent) * min(1, elapsed.Seconds()/recentOver.Seconds())
 	f.lose(elapsed, rate, flows)
+	if rate > 0 {
+		f.dry = 0
+	} else if f.dry += elapsed; f.dry >= max(pauses, flows.Trip) && !f.losesMore() {
+		f.Excuse()
+		return
+	}
 	if f.age >= usualAfter {
 		f.sum = min(max(0, f.sum+(dips-f.recent/max(f.usual, 1))*elapsed.Seconds()), 2*fallen)
 	}
@@ -114,7 +124,12 @@ func (f *Fall) Has() bool { return f.sum >= fallen && f.recent < dips*f.usual &&
 // Signs reports whether a queue or losses show that the network is the reason for a low rate.
 func (f *Fall) Signs() bool {
 	queued := f.arrived >= 3 && float64(f.queued) >= fallQueued*float64(f.arrived)
-	return queued || f.losses >= max(fallLosses, fallUnusual*f.expected) && f.trips >= fallTrips
+	return queued || f.losesMore()
+}
+
+// losesMore reports whether there were many more losses than usual.
+func (f *Fall) losesMore() bool {
+	return f.losses >= max(fallLosses, fallUnusual*f.expected) && f.trips >= fallTrips
 }
 
 // Since returns how long the rate has been low.

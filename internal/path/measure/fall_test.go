@@ -55,3 +55,29 @@ func TestFall(t *testing.T) {
 		}
 	}
 }
+
+// After a program has paused, its first data may wait in a queue before the rate is the usual one again. That is no
+// fall.
+func TestPauseIsNoFall(t *testing.T) {
+	const ms = time.Millisecond
+	var f measure.Fall
+	take := func(received uint64) {
+		f.Take(100*ms, measure.Flowing{Base: 40 * ms, Trip: 90 * ms, Received: received})
+	}
+	for range 100 {
+		take(100_000)
+	}
+	for _, pause := range []int{5, 20, 70} {
+		for range pause {
+			take(0)
+		}
+		for range 4 {
+			if take(20_000); f.Has() {
+				t.Errorf("after %d samples without data, it fell", pause)
+			}
+		}
+		for range 60 {
+			take(100_000)
+		}
+	}
+}
