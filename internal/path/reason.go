@@ -272,6 +272,10 @@ func (a *aside) of() string {
 		return fmt.Sprintf("stands by: bulk traffic got %s without it, %s with it", inMbit(a.why.Without), inMbit(a.why.With))
 	case a.cause == spent:
 		return "stands by: this month's budget of bytes through it is used up"
+	case a.cause == standsBy && isQuicker(a.why.Wait, a.why.OtherWait):
+		return fmt.Sprintf("stands by: messages take %v over it, %v over %s; it carries them soon if that lasts", inMS(a.why.Wait), inMS(a.why.OtherWait), other)
+	case a.cause == standsBy && a.why.Wait < a.why.OtherWait:
+		return fmt.Sprintf("stands by: messages take %v over it, hardly less than the %v over %s", inMS(a.why.Wait), inMS(a.why.OtherWait), other)
 	case a.cause == standsBy:
 		return fmt.Sprintf("stands by: messages take %v over it, %v over %s", inMS(a.why.Wait), inMS(a.why.OtherWait), other)
 	case a.times == 0:

@@ -402,7 +402,7 @@ func TestMessagesUseTheShorterPath(t *testing.T) {
 		"detour longer":        {40 * time.Millisecond, 200 * time.Millisecond, []string{"demote bob"}},
 		"detour a bit longer":  {40 * time.Millisecond, 45 * time.Millisecond, []string{"demote bob"}},
 		"detour a bit shorter": {40 * time.Millisecond, 36 * time.Millisecond, []string{"demote bob"}},
-		"detour shorter":       {100 * time.Millisecond, 40 * time.Millisecond, []string{"demote bob", "promote bob", "demote direct"}},
+		"detour shorter":       {100 * time.Millisecond, 40 * time.Millisecond, []string{"demote direct"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSelection(t, map[string]*pathWorth{"": {trip: c.direct, rate: 800}, "bob": {trip: c.detour, rate: 800}})
@@ -412,7 +412,7 @@ func TestMessagesUseTheShorterPath(t *testing.T) {
 			s.messages(10*time.Second, 2*dt)
 			s.want("messages", c.happens...)
 			carries, standsBy := "", "bob"
-			if len(c.happens) > 1 {
+			if c.happens[0] == "demote direct" {
 				carries, standsBy = "bob", ""
 			}
 			s.messages(10*time.Minute, 2*dt)
@@ -427,6 +427,26 @@ func TestMessagesUseTheShorterPath(t *testing.T) {
 				t.Errorf("messages again: %v", s.log)
 			}
 		})
+	}
+}
+
+// When the path that carries messages becomes much longer, they go over another before long.
+func TestMessagesLeaveALongPath(t *testing.T) {
+	direct := &pathWorth{trip: 40 * time.Millisecond, rate: 800}
+	s := newSelection(t, map[string]*pathWorth{"": direct, "bob": {trip: 40 * time.Millisecond, rate: 800}})
+	s.offer("bob")
+	s.connect()
+	s.exchanges(20*time.Second, 500*time.Millisecond)
+	if s.over("").backup {
+		t.Fatalf("the direct path stands by: %v", s.log)
+	}
+	s.log, direct.trip = nil, 320*time.Millisecond
+	s.exchanges(1500*time.Millisecond, 500*time.Millisecond)
+	if s.over("bob").backup || !s.over("").backup {
+		t.Errorf("after 1.5 s: %v", s.log)
+	}
+	if why := s.why(""); !strings.HasPrefix(why, "stands by: messages take 320ms over it, 40ms over the path through bob") {
+		t.Errorf("why: %q", why)
 	}
 }
 

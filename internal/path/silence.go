@@ -287,9 +287,11 @@ func (s *subflow) shows(x *subflow) bool {
 	return s.lastAnswer().After(x.lastAnswer().Add(closeUnanswered * time.Second / 2))
 }
 
-// distrusted reports whether the subflow is suspected of more than a pause.
+// distrusted reports whether the subflow is suspected of more than a pause. One that was only asked whether it is there
+// is not, unless its answer is late.
 func (s *subflow) distrusted() bool {
-	return s.suspected() && (!s.doubts().alone || s.surelySilent())
+	q := s.doubts()
+	return s.suspected() && (!q.alone && !q.unheard || s.surelySilent())
 }
 
 // carriesAlone reports whether all other subflows of the connection are backups, and some of them would work.

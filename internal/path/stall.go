@@ -90,7 +90,7 @@ func (t turn) silentNow(s *subflow) bool {
 // callUp lets all subflows that were set aside carry again, because the others stall.
 func (t turn) callUp() {
 	a := &t.attention.stalls
-	a.calledUp, a.silent, a.behind, t.attention.challenger = t.now, nil, nil, nil
+	a.calledUp, a.silent, a.behind = t.now, nil, nil
 	if carriers := t.carriers(); !slices.ContainsFunc(carriers, (*subflow).surelySilent) {
 		a.calm = t.now.Add(doubled(calmFor, a.times, longestCalm))
 		a.times++

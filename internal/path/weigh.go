@@ -26,8 +26,11 @@ const (
 	betterFactor = 1.25
 	// betterBy is the time by which it must also be better.
 	betterBy = 5 * time.Millisecond
-	// betterFor is the time for which it must be better.
-	betterFor = 2 * time.Second
+	// betterFor is the time for which it must be better. A path that is better by more than muchBetter needs less.
+	betterFor  = 2 * time.Second
+	muchBetter = 2
+	// betterLeast is the least time for which it must be better.
+	betterLeast = 300 * time.Millisecond
 	// mostDoublings bounds how often betterFor doubles. It doubles with each change while the path that carries is as
 	// good as ever, so that messages do not follow paths that flap.
 	mostDoublings = 6
@@ -244,7 +247,8 @@ func (t turn) carryAgainWhere(is func(*subflow) bool) (found bool) {
 	return found
 }
 
-// gather lets the best subflow carry the messages, and sets the others aside.
+// gather lets the best subflow carry the messages, and sets the others aside. A subflow that is better than the carrier
+// stands by as well until it is chosen (carrier).
 func (m *Manager) gather(t turn) {
 	best := m.carrier(t)
 	if best == nil {
@@ -263,14 +267,20 @@ func (m *Manager) gather(t turn) {
 		a.carrier, a.took = best, m.wait(t, best)
 	}
 	for _, s := range t.subflows {
-		if s == best || !t.ours(s) || s.backup || !s.stayed(t.now) {
+		if s == best || !t.ours(s) || !s.stayed(t.now) || s.backup && !s.isAside(standsBy) {
 			continue
 		}
-		t.putAside(s, standsBy, Verdict{Waypoint: best.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, best)})
+		why := Verdict{Waypoint: best.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, best)}
+		if s.backup {
+			s.aside.why = why
+			continue
+		}
+		t.putAside(s, standsBy, why)
 	}
 }
 
-// carrier returns the subflow that should carry the messages, or nil if no subflow is fit.
+// carrier returns the subflow that should carry the messages, or nil if no subflow is fit. The first choice is made at
+// once. Later, another subflow must be better for a while.
 func (m *Manager) carrier(t turn) *subflow {
 	a := t.attention
 	fit := t.where(func(s *subflow) bool {
@@ -280,7 +290,10 @@ func (m *Manager) carrier(t turn) *subflow {
 	if len(fit) == 0 {
 		return nil
 	}
-	now := slices.IndexFunc(fit, func(s *subflow) bool { return !s.backup && s.direct })
+	now := slices.IndexFunc(fit, func(s *subflow) bool { return !s.backup && s == a.carrier })
+	if now < 0 {
+		now = slices.IndexFunc(fit, func(s *subflow) bool { return !s.backup && s.direct })
+	}
 	if carrying := slices.DeleteFunc(slices.Clone(fit), func(s *subflow) bool { return s.backup }); len(carrying) == 1 {
 		now = slices.Index(fit, carrying[0])
 	}
@@ -289,25 +302,35 @@ func (m *Manager) carrier(t turn) *subflow {
 		return best
 	}
 	carries := fit[now]
-	if best == carries || float64(m.wait(t, best)+betterBy)*betterFactor >= float64(m.wait(t, carries)) {
+	if best == carries || !isQuicker(m.wait(t, best), m.wait(t, carries)) {
 		a.challenger = nil
 		return carries
+	}
+	if a.carrier == nil {
+		return best
 	}
 	if a.challenger != best {
 		a.challenger, a.since = best, t.now
 	}
-	if t.now.Sub(a.since) < a.changesAfter(m.wait(t, carries)) {
+	if t.now.Sub(a.since) < a.changesAfter(m.wait(t, carries), m.wait(t, best)) {
 		return carries
 	}
 	a.challenger = nil
 	return best
 }
 
-// changesAfter returns the time for which another subflow must be better than the carrier. wait is the wait over the
-// carrier now.
-func (a *attention) changesAfter(wait time.Duration) time.Duration {
-	if float64(wait) > betterFactor*float64(a.took+betterBy) {
-		return betterFor // the carrier has become worse
+// isQuicker reports whether messages wait so much shorter over a path than over the one that carries them that it is
+// worth a change.
+func isQuicker(wait, carries time.Duration) bool {
+	return betterFactor*float64(wait+betterBy) < float64(carries)
+}
+
+// changesAfter returns the time for which another subflow must be better than the carrier. wait and other are the waits
+// over both now.
+func (a *attention) changesAfter(wait, other time.Duration) time.Duration {
+	if isQuicker(a.took, wait) { // the carrier has become worse
+		share := min(1, muchBetter*other.Seconds()/wait.Seconds())
+		return max(betterLeast, time.Duration(share*float64(betterFor)))
 	}
 	return betterFor << min(max(a.changes-1, 0), mostDoublings)
 }
