@@ -68,6 +68,9 @@ type Measure struct {
 	Local, Remote netip.AddrPort
 }
 
+// LookUp asks whether a connection still exists. The answer is ConnClosed if it does not.
+type LookUp struct{ Token Token }
+
 // Probe turns keep-alive probes on a subflow on or off. While they are on, the kernel sends a probe for each second
 // in which nothing was received. Samples report how many probes are unanswered.
 type Probe struct {
@@ -101,6 +104,7 @@ func (RemoveAddr) action()     {}
 func (SetBackup) action()      {}
 func (RequestDetours) action() {}
 func (Measure) action()        {}
+func (LookUp) action()         {}
 func (Probe) action()          {}
 func (Blame) action()          {}
 func (ReadAddrs) action()      {}

@@ -31,7 +31,11 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 	}
 	for i := range ev.Samples {
 		sm := &ev.Samples[i]
-		if c := m.conns.byToken[sm.Token]; c != nil && c.managed() {
+		c := m.conns.byToken[sm.Token]
+		if c != nil && ev.Complete {
+			c.seen = now
+		}
+		if c != nil && c.managed() {
 			if s := c.byAddrs(sm.Local, sm.Remote); s != nil {
 				m.sampled(m.turn(c, now), s, sm, ev.Complete)
 			}
@@ -52,6 +56,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 	m.boundBulk(now)
 	if ev.Complete {
 		m.lookForMissing(now)
+		m.lookForEnded(now)
 		m.start(now)
 	}
 }
@@ -59,7 +64,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 // sampled processes the counters of one subflow.
 func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 	if complete {
-		s.sampled, t.seen = m.samples.last, t.now
+		s.sampled = m.samples.last
 		if s.detour != nil && sm.BytesReceived > s.received {
 			m.detours.suspensions.arrivedIntact(s.detour, t.server, t.now)
 		}

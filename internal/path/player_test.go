@@ -160,6 +160,8 @@ func (p *player) text(a path.Action) string {
 		return fmt.Sprintf("blame %s, %s, towards %s until %v: %v", a.Waypoint, kinds, to, a.Until.Sub(p.start), a.Err)
 	case path.ReadAddrs:
 		return "read addresses"
+	case path.LookUp:
+		return fmt.Sprintf("look up %d", a.Token)
 	case path.Measure:
 		return fmt.Sprintf("measure %d %s > %s", a.Token, p.ends(a.Local), p.ends(a.Remote))
 	}

@@ -2,6 +2,7 @@ package path
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 )
@@ -17,9 +18,17 @@ import (
 //     It gets endsWithin to arrive.
 //
 // The judgement follows verdictDelay later, so that an event still to be read can tell the cause.
+//
+// Nor does the kernel report the end of a connection that the other end resets. A connection that was missing from the
+// complete samples for endsWithin is looked up, again and again if it still exists.
 
-// endsWithin is the time in which the event about a connection's end must arrive.
-const endsWithin = 5 * time.Second
+const (
+	// endsWithin is the time in which the event about a connection's end must arrive.
+	endsWithin = 5 * time.Second
+	// acceptedEvery is the number of complete samples, one a second, after which the accepted connections are looked up.
+	// Their subflows are not sampled.
+	acceptedEvery = 60
+)
 
 var (
 	errVanished = errors.New("the subflow ended without a kernel event")
@@ -124,6 +133,22 @@ func (m *Manager) lookForMissing(now time.Time) {
 				m.out.do(Measure{c.token, s.local, s.remote})
 			}
 		}
+	}
+}
+
+// lookForEnded requests a lookup of every connection that may have ended without an event.
+func (m *Manager) lookForEnded(now time.Time) {
+	for _, c := range m.conns.where(func(c *conn) bool { return now.Sub(c.seen) >= endsWithin }) {
+		m.out.do(LookUp{c.token})
+	}
+	if m.samples.last%acceptedEvery != 0 {
+		return
+	}
+	for _, t := range slices.Sorted(maps.Keys(m.doors)) {
+		m.out.do(LookUp{t})
+	}
+	for _, t := range slices.Sorted(maps.Keys(m.announcements.byToken)) {
+		m.out.do(LookUp{t})
 	}
 }
 

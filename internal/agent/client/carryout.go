@@ -40,6 +40,10 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 		c.ask(ctx, c.book.Request(a.Server, now), now)
 	case path.Measure:
 		c.backlog = append(c.backlog, c.sampler.measure(a)...)
+	case path.LookUp:
+		if _, gone := kernel.Open(uint32(a.Token)); errors.Is(gone, mptcp.ErrNoConnection) {
+			c.backlog = append(c.backlog, c.closed(a.Token, now))
+		}
 	case path.Probe:
 		err = c.sampler.probe(a)
 	case path.Bound:

@@ -27,8 +27,7 @@ func (c *Client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 			ServerSide: ev.ServerSide, DenyJoinInitial: ev.DenyJoinInitial, Cgroup: cgroup,
 		})
 	case mptcp.Closed:
-		c.ended.add(api.Ended{Token: tokenText(token), At: now})
-		c.handle(ctx, now, path.ConnClosed{Token: token})
+		c.handle(ctx, now, c.closed(token, now))
 	case mptcp.SubflowEstablished:
 		c.counters.SubflowsUp++
 		c.log.Debug("subflow up", "connection", token, "local", ev.Local, "remote", ev.Remote)
@@ -47,6 +46,12 @@ func (c *Client) kernelEvent(ctx context.Context, ev mptcp.Event, now time.Time)
 	case mptcp.Created, mptcp.Removed, mptcp.SubflowPriority, mptcp.ListenerCreated, mptcp.ListenerClosed:
 		// Nothing to decide: the kernel itself closes what a removal concerns.
 	}
+}
+
+// closed records that a connection ended.
+func (c *Client) closed(token path.Token, now time.Time) path.Event {
+	c.ended.add(api.Ended{Token: tokenText(token), At: now})
+	return path.ConnClosed{Token: token}
 }
 
 var errOutsideCgroup = errors.New("the program is outside the cgroup that gets in-band detours ([client] cgroup)")

@@ -74,6 +74,48 @@ func TestLoopKeepsTime(t *testing.T) {
 	})
 }
 
+// A connection that the kernel does not have any more is forgotten, although no event told of its end.
+func TestConnectionThatEndedWithoutEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kernel := &forgottenKernel{}
+		log := slog.New(slog.DiscardHandler)
+		c := &Client{
+			log: log, host: &host{kernel: kernel, pathManager: func() error { return nil }, routes: homeRouter{}, log: log}, inbox: make(chan func(time.Time)),
+			tunnels: emptyTunnels(log), sampler: sampler{kernel: kernel},
+			manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(nil),
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- c.loop(ctx) }()
+		c.inbox <- func(now time.Time) {
+			local, remote := netip.AddrPortFrom(homeAddress, 5000), netip.MustParseAddrPort("192.0.2.2:80")
+			c.handle(ctx, now, path.ConnEstablished{Token: 7, Local: local, Remote: remote})
+		}
+		time.Sleep(10 * time.Second)
+		c.inbox <- func(now time.Time) {
+			if conns := c.manager.Snapshot(now).Conns; len(conns) > 0 {
+				t.Errorf("it still has %+v", conns)
+			}
+			if list := c.ended.list(); len(list) != 1 || list[0].Token != tokenText(7) {
+				t.Errorf("ended: %+v", list)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// forgottenKernel is an idleKernel that has no connections.
+type forgottenKernel struct{ idleKernel }
+
+func (k *forgottenKernel) Open(uint32) (bool, error) { return false, mptcp.ErrNoConnection }
+
+func (k *forgottenKernel) Subflow(netip.AddrPort, netip.AddrPort) (mptcp.Subflow, error) {
+	return mptcp.Subflow{}, mptcp.ErrNoSubflow
+}
+
 // A connection in the tunnel of an agent before is known as such, because this host has its address no longer. So no subflow
 // of it starts outside of tunnels.
 func TestConnectionOfAnEarlierAgentsTunnel(t *testing.T) {

@@ -165,6 +165,31 @@ func TestClosedWithDataUndelivered(t *testing.T) {
 	}
 }
 
+// A connection that the server resets does not exist any more, but no Closed comes, not even when the program closes.
+func TestNoClosedAfterReset(t *testing.T) {
+	s := newSite(t, false)
+	client, at := watch(t, s.Client), netip.AddrPortFrom(s.Server.IP4, serverPort+1)
+	s.Server.ListenReset(t, at)
+	conn := s.Client.Dial(t, at)
+	client.next(t, mptcp.Created)
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	token := client.next(t, mptcp.Established).Token
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("the program got %v", err)
+	}
+	conn.Close()
+	if open, err := client.Open(token); !errors.Is(err, mptcp.ErrNoConnection) {
+		t.Errorf("open %v, error %v", open, err)
+	}
+	select {
+	case ev := <-client.events:
+		t.Errorf("%v", ev)
+	case <-time.After(300 * time.Millisecond):
+	}
+}
+
 // Gap shows that segments wait for one that was lost, until that arrives.
 func TestGap(t *testing.T) {
 	c := connect(t)

@@ -56,6 +56,29 @@ func (h *Host) Listen(t testing.TB, at netip.AddrPort) {
 	})
 }
 
+// ListenReset accepts one MPTCP connection and resets it when its first data arrives.
+func (h *Host) ListenReset(t testing.TB, at netip.AddrPort) {
+	t.Helper()
+	var l net.Listener
+	h.Do(t, func() (err error) {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(true)
+		l, err = lc.Listen(context.Background(), "tcp", at.String())
+		return err
+	})
+	var conn sync.WaitGroup
+	conn.Go(func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = c.Read(make([]byte, 100))
+		_ = c.(*net.TCPConn).SetLinger(0)
+	})
+	t.Cleanup(func() { l.Close(); conn.Wait() })
+}
+
 // Dial opens an MPTCP connection from the host. It is closed with the test.
 func (h *Host) Dial(t testing.TB, to netip.AddrPort) net.Conn {
 	t.Helper()
