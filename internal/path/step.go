@@ -12,7 +12,7 @@ func (m *Manager) step(t turn) {
 	m.settleEnds(t)
 	t.noticeLoss()
 	if t.managed() {
-		t.giveUpJoins()
+		m.giveUpJoins(t)
 		m.judge(t)
 		t.promote()
 		t.probeHandshake()
@@ -52,12 +52,17 @@ func (t turn) startsFrom(local netip.AddrPort) {
 	}
 }
 
-// giveUpJoins aborts the joins that were not answered in time.
-func (t turn) giveUpJoins() {
+// giveUpJoins aborts the joins that were not answered in time. If the connection itself may have ended, they are judged
+// only if it turns out to exist (vanish.go).
+func (m *Manager) giveUpJoins(t turn) {
+	judge := t.now
+	if m.samples.ending(t.conn, t.now) {
+		judge = t.now.Add(endsWithin)
+	}
 	for _, s := range slices.Clone(t.subflows) {
 		if !s.up && !t.now.Before(s.timeout()) {
 			t.out.do(DestroySubflow{Token: t.token, Local: s.local, Remote: s.remote})
-			t.end(ended{subflow: s, err: errNoAnswer, judge: t.now})
+			t.end(ended{subflow: s, err: errNoAnswer, judge: judge})
 		}
 	}
 }
