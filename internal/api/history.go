@@ -8,7 +8,7 @@ const HistorySchema = "dcol.history/1"
 // HistoryStep is the length of a period.
 type HistoryStep string
 
-// The steps of a History. Days and months begin in the agent's time zone.
+// The steps of a History. Hours, days and months begin in the agent's time zone.
 const (
 	StepMinute HistoryStep = "minute"
 	StepHour   HistoryStep = "hour"
@@ -16,7 +16,8 @@ const (
 	StepMonth  HistoryStep = "month"
 )
 
-// HistoryRequest asks for the periods that begin at Since or later, and before Until.
+// HistoryRequest asks for what happened from Since until Until. The minute, or for other steps the hour, that contains
+// Since is included from its beginning.
 type HistoryRequest struct {
 	Step  HistoryStep `json:"step"`
 	Since time.Time   `json:"since,omitzero"` // absent: from the earliest period

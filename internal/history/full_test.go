@@ -58,8 +58,8 @@ func TestFirstStartOnAFullDisk(t *testing.T) {
 func startOnFullDisk(t *testing.T, dir string, minutes int) {
 	r := NewRecorder(dir, nil, slog.New(slog.DiscardHandler))
 	for i := range minutes {
-		r.pending = used(noon.Add(time.Duration(i)*time.Minute), 1)
-		r.keep(r.pending.Start.Add(time.Duration(i) * time.Minute))
+		r.pending = byMinute{used(noon.Add(time.Duration(i)*time.Minute), 1)}
+		r.keep()
 	}
 	if r.store == nil || r.Problem() != "" {
 		t.Errorf("no store of %d minutes: %s", minutes, r.Problem())
@@ -135,27 +135,25 @@ func fillDisk(t *testing.T, dir string) {
 		t.Errorf("no store: %s", r.Problem())
 		return
 	}
-	r.pending = used(noon, 1)
-	r.keep(noon)
+	r.pending = byMinute{used(noon, 1)}
+	r.keep()
 	ballast := fill(t, dir)
 	at := noon
 	for i := 0; i < 2000 && r.Problem() == ""; i++ {
 		at = at.Add(time.Minute)
-		more := used(at, 1)
-		merge(&r.pending, &more)
-		r.keep(at)
+		r.pending.add(used(at, 1), at, at)
+		r.keep()
 	}
 	if r.Problem() == "" {
 		t.Error("a full disk is no problem")
 	}
 	t.Logf("after %v: %s", at.Sub(noon), r.Problem())
-	before := len(read(t, r.store, api.StepMinute))
+	before, more := len(read(t, r.store, api.StepMinute)), len(r.pending)
 	if err := os.Remove(ballast); err != nil {
 		t.Error(err)
 	}
-	at = at.Add(time.Minute)
-	r.keep(at)
-	if n := len(read(t, r.store, api.StepMinute)); n != before+1 || r.Problem() != "" {
+	r.keep()
+	if n := len(read(t, r.store, api.StepMinute)); n != before+more || r.Problem() != "" {
 		t.Errorf("with room again, %d minutes became %d; the problem is %q", before, n, r.Problem())
 	}
 	if err := r.store.Close(); err != nil {
@@ -167,7 +165,7 @@ func fillDisk(t *testing.T, dir string) {
 		return
 	}
 	defer s.Close()
-	if n := len(read(t, s, api.StepMinute)); n != before+1 {
-		t.Errorf("opened again, there are %d minutes, not %d", n, before+1)
+	if n := len(read(t, s, api.StepMinute)); n != before+more {
+		t.Errorf("opened again, there are %d minutes, not %d", n, before+more)
 	}
 }

@@ -58,7 +58,7 @@ func (o *Observer) resumed(c *api.Connection) *transfer {
 
 // catchUp adds what subflows carried since the previous agent last looked. The new agent's counters lack that. A
 // subflow is added as soon as its path is known.
-func (o *Observer) catchUp(t *transfer, c *api.Connection) {
+func (o *Observer) catchUp(t *transfer, c *api.Connection, now time.Time) {
 	for i := range c.Subflows {
 		s := &c.Subflows[i]
 		was, ok := t.uncounted[s.Local.Port()]
@@ -69,6 +69,6 @@ func (o *Observer) catchUp(t *transfer, c *api.Connection) {
 		o.carry(api.PathUsed{
 			Kind: s.Kind, Waypoint: s.Waypoint,
 			Received: max(s.BytesReceived, was[inward]) - was[inward], Sent: max(s.BytesSent, was[outward]) - was[outward],
-		})
+		}, now)
 	}
 }

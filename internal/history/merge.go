@@ -61,7 +61,16 @@ func begin(t time.Time, step api.HistoryStep) time.Time {
 	case api.StepMonth:
 		return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, t.Location())
 	}
-	return t.Truncate(time.Hour)
+	t = t.Truncate(time.Minute)
+	return t.Add(-time.Duration(t.Minute()) * time.Minute) // not Truncate: some time zones are half an hour off
+}
+
+// unit returns the length of the kept periods that make up those of length step.
+func unit(step api.HistoryStep) api.HistoryStep {
+	if step == api.StepMinute {
+		return api.StepMinute
+	}
+	return api.StepHour
 }
 
 // group joins periods into periods of length step. Both lists are sorted, the earliest first.

@@ -7,6 +7,7 @@
 //	observe.go                what happened between two states
 //	transfer.go               what a connection gained from detours
 //	bottleneck.go             whether the direct path has a bottleneck of its own
+//	minutes.go                which minute what was observed belongs to
 //	merge.go                  adding up periods
 //	handover.go               what an agent leaves to the next one
 //	store.go pages.go         the file, and the check that it is whole
@@ -26,7 +27,7 @@ const longestGap = time.Minute
 // unknownKind is the kind of a subflow that existed when the agent started, until the agent knows its path.
 const unknownKind = "unknown"
 
-// Observer turns states of the agent into Periods. The zero value has observed nothing.
+// Observer turns states of the agent into Periods of a minute each. The zero value has observed nothing.
 type Observer struct {
 	last    time.Time
 	before  time.Time // when the state before the last was observed
@@ -34,7 +35,8 @@ type Observer struct {
 	left    map[string]leftTransfer
 	carried map[pathKey]api.Carried
 	conns   map[connKey]*transfer
-	period  api.Period
+	from    time.Time // the observation that is being added began then, by the present clock
+	seen    byMinute
 }
 
 type pathKey struct{ kind, waypoint string }
@@ -47,13 +49,15 @@ type connKey struct {
 // Observe adds what happened between the last state and s.
 func (o *Observer) Observe(s *api.Status, now time.Time) {
 	gap := now.Sub(o.last)
+	o.from = now.Add(-gap) // and not o.last: the clock may have been set since
 	resumes := o.started.IsZero()
 	fresh := o.last.IsZero() || gap <= 0 || gap > longestGap || !resumes && !o.started.Equal(s.Since)
 	if !fresh {
-		o.period.Observed += min(gap, now.Sub(s.Since)).Seconds()
+		took := min(gap, now.Sub(s.Since))
+		o.seen.add(api.Period{Observed: took.Seconds()}, now.Add(-took), now)
 	}
 	if s.Client != nil {
-		o.paths(s.Client, fresh || resumes)
+		o.paths(s.Client, now, fresh || resumes)
 		o.transfers(s.Client, now, fresh)
 	}
 	if o.before = o.last; fresh || resumes {
@@ -62,14 +66,15 @@ func (o *Observer) Observe(s *api.Status, now time.Time) {
 	o.last, o.started, o.left = now, s.Since, nil
 }
 
-// Take returns what was observed since the last call of Take.
-func (o *Observer) Take() api.Period {
-	p := o.period
-	o.period = api.Period{}
-	return p
+// Take returns what was observed since the last call of Take, by the minute, the earliest first. What only became known
+// since then may be about earlier minutes.
+func (o *Observer) Take() []api.Period {
+	seen := o.seen
+	o.seen = nil
+	return seen
 }
 
-func (o *Observer) paths(u *api.Using, fresh bool) {
+func (o *Observer) paths(u *api.Using, now time.Time, fresh bool) {
 	old := o.carried
 	o.carried = make(map[pathKey]api.Carried, len(u.Counters.Carried))
 	for _, c := range u.Counters.Carried {
@@ -79,19 +84,20 @@ func (o *Observer) paths(u *api.Using, fresh bool) {
 		if fresh || c.Received < was.Received || c.Sent < was.Sent {
 			continue
 		}
-		o.carry(api.PathUsed{Kind: c.Kind, Waypoint: c.Waypoint, Received: c.Received - was.Received, Sent: c.Sent - was.Sent})
+		o.carry(api.PathUsed{Kind: c.Kind, Waypoint: c.Waypoint, Received: c.Received - was.Received, Sent: c.Sent - was.Sent}, now)
 	}
 }
 
-// carry adds what a path carried.
-func (o *Observer) carry(add api.PathUsed) {
+// carry adds what a path carried since the last state.
+func (o *Observer) carry(add api.PathUsed, now time.Time) {
 	if add.Received+add.Sent == 0 {
 		return
 	}
-	addPath(&o.period, add)
+	p := api.Period{Paths: []api.PathUsed{add}}
 	if add.Waypoint != "" {
-		o.period.Gained.DetourBytes += add.Received + add.Sent
+		p.Gained.DetourBytes = add.Received + add.Sent
 	}
+	o.seen.add(p, o.from, now)
 }
 
 func (o *Observer) transfers(u *api.Using, now time.Time, fresh bool) {
@@ -110,7 +116,7 @@ func (o *Observer) transfers(u *api.Using, now time.Time, fresh bool) {
 		t.bulk, t.short = c.Traffic == api.TrafficBulk, c.Traffic == api.TrafficShort
 		if fresh {
 			t.forget()
-		} else if o.catchUp(t, c); slices.ContainsFunc(c.Subflows, func(s api.Subflow) bool { return s.Kind == unknownKind }) {
+		} else if o.catchUp(t, c, now); slices.ContainsFunc(c.Subflows, func(s api.Subflow) bool { return s.Kind == unknownKind }) {
 			continue // observed with the next state, if the path is known by then
 		}
 		if x, ok := o.observe(t, c, now); ok {
@@ -128,7 +134,7 @@ func (o *Observer) transfers(u *api.Using, now time.Time, fresh bool) {
 		} else if at, ok := ended[k.token]; ok && at.After(t.at) {
 			t.end(at.Sub(t.at).Seconds())
 		}
-		t.finish(&o.period.Gained)
+		t.finish(&o.seen)
 	}
 }
 
@@ -165,7 +171,7 @@ func (o *Observer) take(seen []observation) {
 		if x.counts(x.moved) {
 			x.moved.once = x.moved.seconds * x.moved.bytes() / all
 		}
-		x.transfer.take(&o.period.Gained, x.moved, x.waits)
+		x.transfer.take(&o.seen, x.moved, x.waits)
 	}
 }
 
@@ -178,10 +184,10 @@ func (o *Observer) observe(t *transfer, c *api.Connection, now time.Time) (x obs
 		t.open = stretch{}
 		return x, false
 	}
-	m.seconds = took.Seconds()
+	m.seconds, m.end = took.Seconds(), now
 	for i := range c.Subflows {
 		if s := &c.Subflows[i]; s.RTT > 0 {
-			addPath(&o.period, api.PathUsed{Kind: s.Kind, Waypoint: s.Waypoint, RTT: s.RTT, Samples: 1})
+			o.seen.add(api.Period{Paths: []api.PathUsed{{Kind: s.Kind, Waypoint: s.Waypoint, RTT: s.RTT, Samples: 1}}}, now, now)
 		}
 	}
 	return observation{t, m, w}, true
@@ -190,6 +196,6 @@ func (o *Observer) observe(t *transfer, c *api.Connection, now time.Time) (x obs
 // Settle counts the gain so far of transfers that continue. It is called when the agent ends.
 func (o *Observer) Settle() {
 	for _, t := range o.conns {
-		t.finish(&o.period.Gained)
+		t.finish(&o.seen)
 	}
 }

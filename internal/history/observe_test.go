@@ -21,8 +21,9 @@ type scene struct {
 	direct, detour uint64
 }
 
-func newScene(t *testing.T, traffic string) *scene {
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+func newScene(t *testing.T, traffic string) *scene { return newSceneAt(t, traffic, noon) }
+
+func newSceneAt(t *testing.T, traffic string, now time.Time) *scene {
 	at := func(port uint16) netip.AddrPort {
 		return netip.AddrPortFrom(netip.MustParseAddr("2001:db8::1"), port)
 	}
@@ -44,7 +45,15 @@ func (s *scene) queues(direct, detour float64) {
 // take returns what was observed, including transfers that continue.
 func (s *scene) take() api.Period {
 	s.o.Settle()
-	return s.o.Take()
+	return sum(s.o.Take())
+}
+
+// sum adds up periods.
+func sum(list []api.Period) (all api.Period) {
+	for i := range list {
+		merge(&all, &list[i])
+	}
+	return all
 }
 
 // end ends the connection, after seconds after the last state.
@@ -76,6 +85,40 @@ func (s *scene) want(what string, is, want, tolerance float64) {
 	s.t.Helper()
 	if math.Abs(is-want) > tolerance {
 		s.t.Errorf("%s is %v, want %v", what, is, want)
+	}
+}
+
+// Each minute has what was carried and gained in it, although observations extend over its borders, and although a gain
+// may only be known in a later minute.
+func TestMinutesHaveTheirOwnData(t *testing.T) {
+	s := newSceneAt(t, api.TrafficBulk, noon.Add(2*time.Second))
+	s.queues(60, 60)
+	s.run(19, 1e6, 1e6) // until 12:00:59
+	s.run(20, 2e6, 3e6) // until 12:01:59
+	s.run(19, 1e6, 0)   // until 12:02:56
+	s.o.Settle()
+	list := s.o.Take()
+	if len(list) != 3 {
+		t.Fatalf("%d minutes: %+v", len(list), list)
+	}
+	for i, want := range []struct{ observed, direct, detour, saved float64 }{
+		{58, 57e6 + 2e6, 57e6 + 3e6, 57 + 1.5}, {60, 118e6 + 1e6, 59 * 3e6, 59 * 1.5}, {56, 56e6, 0, 0},
+	} {
+		p := &list[i]
+		if !p.Start.Equal(noon.Add(time.Duration(i) * time.Minute)) {
+			t.Errorf("minute %d begins at %v", i, p.Start)
+		}
+		carried := map[string]float64{}
+		for _, u := range p.Paths {
+			carried[u.Kind] = float64(u.Received)
+			if u.Samples < 18 || u.Samples > 20 {
+				t.Errorf("minute %d: %d samples of %s", i, u.Samples, u.Kind)
+			}
+		}
+		s.want("observed seconds", p.Observed, want.observed, 0.001)
+		s.want("bytes of the direct path", carried["direct"], want.direct, 2)
+		s.want("bytes of the detour", carried["mapped"], want.detour, 2)
+		s.want("time saved", p.Gained.Saved, want.saved, 2)
 	}
 }
 
@@ -134,7 +177,7 @@ func TestSharedBottleneckIsFoundOut(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.queues(60, 60)
 	s.run(20, 1e6, 1e6)
-	if g := s.o.Take().Gained; g != (api.Gained{DetourBytes: 60e6}) {
+	if g := sum(s.o.Take()).Gained; g != (api.Gained{DetourBytes: 60e6}) {
 		t.Errorf("while nothing is known, saved %+v", g)
 	}
 	s.run(5, 2e6, 0)
@@ -187,7 +230,7 @@ func TestLongTransferOfWhichLittleIsKnown(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.queues(60, 60)
 	s.run(200, 1e6, 1e6)
-	half := s.o.Take().Gained.SavedUnknown
+	half := sum(s.o.Take()).Gained.SavedUnknown
 	if all := half + s.take().Gained.SavedUnknown; half < 200 || all < 600 || all > 900 {
 		t.Errorf("of 600 s, up to %v s count at once, and %v s in all", half, all)
 	}
@@ -311,12 +354,12 @@ func TestEndOfTransfer(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)
 	s.run(4, 1e6, 1e6)
 	s.end(2)
-	s.want("time saved in 14 s", s.o.Take().Gained.Saved, 14, 0.01)
+	s.want("time saved in 14 s", sum(s.o.Take()).Gained.Saved, 14, 0.01)
 	s = newScene(t, api.TrafficBulk)
 	s.run(4, 1e6, 1e6)
 	s.run(1, 0, 0)
 	s.end(2)
-	s.want("time saved in 12 s before a pause", s.o.Take().Gained.Saved, 12, 0.01)
+	s.want("time saved in 12 s before a pause", sum(s.o.Take()).Gained.Saved, 12, 0.01)
 }
 
 // A transfer counts from its beginning, even if it is classified only later. Messages do not count.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 	// no more than that.
 	observeEvery = 3 * time.Second
 	keepEvery    = time.Minute
+	// mostPending bounds the minutes that wait until they can be written.
+	mostPending = 120
 	// mostPeriods bounds the periods in an answer.
 	mostPeriods = 3000
 )
@@ -32,7 +35,7 @@ type Recorder struct {
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	pending api.Period // not written yet
+	pending byMinute // not written yet
 	problem string
 }
 
@@ -71,7 +74,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			observer.Settle()
 			r.take(&observer)
-			r.keep(time.Now())
+			r.keep()
 			if err := r.store.leave(observer.Leave()); err != nil {
 				r.log.Warn("the history will lack some seconds of transfers that go on", "err", err)
 			}
@@ -81,8 +84,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 				observer.Observe(&s, now)
 			}
 			r.take(&observer)
-		case now := <-keep.C:
-			r.keep(now)
+		case <-keep.C:
+			r.keep()
 		}
 	}
 }
@@ -92,22 +95,24 @@ func (r *Recorder) take(o *Observer) {
 	seen := o.Take()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	merge(&r.pending, &seen)
+	for i := range seen {
+		merge(r.pending.at(seen[i].Start), &seen[i])
+	}
 }
 
 // keep writes pending. If that fails, it is tried again with the data that follows.
-func (r *Recorder) keep(now time.Time) {
+func (r *Recorder) keep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.pending.Observed == 0 {
+	if len(r.pending) == 0 {
 		return
 	}
-	r.pending.Start = now
-	err := r.store.Add(r.pending)
+	err := r.store.Add(r.pending...)
 	if err == nil {
-		r.pending, r.problem = api.Period{}, ""
+		r.pending, r.problem = nil, ""
 		return
 	}
+	r.pending.shorten(mostPending)
 	if r.problem == "" {
 		r.log.Error("the history cannot be written; it is tried again every minute", "err", err)
 	}
@@ -134,18 +139,21 @@ func (r *Recorder) History(q api.HistoryRequest, now time.Time) (api.History, er
 	if q.Until.IsZero() {
 		q.Until = now.Add(time.Second)
 	}
+	var list []api.Period
+	since := begin(q.Since.Local(), unit(q.Step))
 	if r.store != nil {
-		list, err := r.store.Read(q.Step, q.Since, q.Until)
-		if err != nil {
+		var err error
+		if list, err = r.store.Read(q.Step, since, q.Until); err != nil {
 			return api.History{}, err
 		}
-		out.Periods = append(out.Periods, list...)
 	}
-	if now.Before(q.Until) && r.pending.Observed > 0 {
-		recent := r.pending
-		recent.Start = now
-		out.Periods = group(append(out.Periods, recent), q.Step)
+	for _, p := range r.pending {
+		if !p.Start.Before(since) && p.Start.Before(q.Until) {
+			list = append(list, p)
+		}
 	}
+	slices.SortStableFunc(list, func(a, b api.Period) int { return a.Start.Compare(b.Start) })
+	out.Periods = append(out.Periods, group(list, q.Step)...)
 	out.Periods = out.Periods[max(len(out.Periods)-mostPeriods, 0):]
 	for i := range out.Periods {
 		merge(&out.Total, &out.Periods[i])

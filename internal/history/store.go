@@ -195,14 +195,14 @@ func guard(f func() error) (err error) {
 // Close closes the file.
 func (s *Store) Close() error { return guard(s.db.Close) }
 
-// Add adds p to the minute and to the hour that contain p.Start.
-func (s *Store) Add(p api.Period) error {
+// Add adds each period to the minute and to the hour that contain its beginning.
+func (s *Store) Add(list ...api.Period) error {
 	err := guard(func() error {
 		return s.db.Update(func(tx *bolt.Tx) error {
-			if err := addTo(tx.Bucket(minutesBucket), p, api.StepMinute, s.minutes); err != nil {
+			if err := addTo(tx.Bucket(minutesBucket), list, api.StepMinute, s.minutes); err != nil {
 				return err
 			}
-			return addTo(tx.Bucket(hoursBucket), p, api.StepHour, s.hours)
+			return addTo(tx.Bucket(hoursBucket), list, api.StepHour, s.hours)
 		})
 	})
 	if err != nil {
@@ -217,27 +217,17 @@ func parse(data []byte) (p api.Period, ok bool) {
 	return p, err == nil
 }
 
-func addTo(b *bolt.Bucket, p api.Period, step api.HistoryStep, most limit) error {
-	start := begin(p.Start, step)
-	key := keyOf(start)
-	sum := api.Period{Start: start}
+func addTo(b *bolt.Bucket, list []api.Period, step api.HistoryStep, most limit) error {
 	before := b.Stats() // excludes the changes of this transaction
 	surplus, over := before.KeyN-most.periods, before.LeafAlloc+before.BranchAlloc-most.bytes
-	if data := b.Get(key); data == nil {
-		surplus++
-	} else if before, ok := parse(data); ok {
-		sum = before
-	}
-	merge(&sum, &p)
-	data, err := json.Marshal(sum)
-	if err != nil {
-		return err
-	}
-	if len(data) > longestPeriod {
-		return fmt.Errorf("a period takes %d bytes, more than %d", len(data), longestPeriod)
-	}
-	if err := b.Put(key, data); err != nil {
-		return err
+	for i := range list {
+		isNew, err := put(b, &list[i], step)
+		if err != nil {
+			return err
+		}
+		if isNew {
+			surplus++
+		}
 	}
 	for step == api.StepHour && over > 0 {
 		saved, err := fold(b)
@@ -260,6 +250,25 @@ func addTo(b *bolt.Bucket, p api.Period, step api.HistoryStep, most limit) error
 		}
 	}
 	return nil
+}
+
+// put adds p to the period of length step that contains its beginning. It reports whether that period is new.
+func put(b *bolt.Bucket, p *api.Period, step api.HistoryStep) (isNew bool, err error) {
+	sum := api.Period{Start: begin(p.Start, step)}
+	key := keyOf(sum.Start)
+	data := b.Get(key)
+	isNew = data == nil
+	if before, ok := parse(data); ok {
+		sum = before
+	}
+	merge(&sum, p)
+	if data, err = json.Marshal(sum); err != nil {
+		return false, err
+	}
+	if len(data) > longestPeriod {
+		return false, fmt.Errorf("a period takes %d bytes, more than %d", len(data), longestPeriod)
+	}
+	return isNew, b.Put(key, data)
 }
 
 // fold finds the oldest day with several hours, joins them into the first, and returns the number of bytes that this
@@ -301,7 +310,7 @@ func fold(b *bolt.Bucket) (saved int, err error) {
 // Read returns the periods that begin at since or later and before until, the earliest first.
 func (s *Store) Read(step api.HistoryStep, since, until time.Time) (list []api.Period, err error) {
 	bucket := hoursBucket
-	if step == api.StepMinute {
+	if unit(step) == api.StepMinute {
 		bucket = minutesBucket
 	}
 	err = guard(func() error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -267,17 +268,80 @@ func TestRecorderKeepsWhatCannotBeWritten(t *testing.T) {
 	broken := openStore(t, filepath.Join(t.TempDir(), "other.db"))
 	broken.Close()
 	r.store = broken
-	r.pending = used(noon, 7)
-	r.keep(noon)
+	r.pending = byMinute{used(noon, 7)}
+	r.keep()
 	if r.Problem() == "" {
 		t.Error("no problem is reported")
 	}
 	r.store = good
-	more := used(noon, 5)
-	merge(&r.pending, &more)
-	r.keep(noon.Add(time.Minute))
-	if list := read(t, good, api.StepMinute); r.Problem() != "" || len(list) != 1 || list[0].Paths[0].Received != 12 {
+	r.pending.add(used(noon, 5), noon.Add(time.Minute), noon.Add(time.Minute))
+	r.keep()
+	if list := read(t, good, api.StepMinute); r.Problem() != "" || len(list) != 2 || list[0].Paths[0].Received != 7 || list[1].Paths[0].Received != 5 {
 		t.Errorf("kept are %+v, the problem is %q", list, r.Problem())
+	}
+}
+
+// Minutes that cannot be written for days are joined, so that they take little memory. Nothing is lost.
+func TestRecorderIsBounded(t *testing.T) {
+	r := NewRecorder(t.TempDir(), nil, slog.New(slog.DiscardHandler))
+	r.store.Close()
+	const days = 40
+	for i := range days * 24 * 60 {
+		at := noon.Add(time.Duration(i) * time.Minute)
+		r.pending.add(used(at, 1), at, at)
+		r.keep()
+	}
+	if all := sum(r.pending); len(r.pending) > mostPending || all.Paths[0].Received != days*24*60 {
+		t.Errorf("%d periods, which are %+v", len(r.pending), all)
+	}
+}
+
+// What is observed while a minute begins is divided in proportion to time. A stall counts in the minute in which it
+// begins. If the clock is set back, minutes get more.
+func TestMinuteBorders(t *testing.T) {
+	p := api.Period{Observed: 3, Paths: []api.PathUsed{{Kind: "direct", Received: 100, RTT: 20, Samples: 1}}, Gained: api.Gained{Stalls: 1, StallTime: 3}}
+	var m byMinute
+	m.add(p, noon.Add(59*time.Second), noon.Add(62*time.Second))
+	m.add(p, noon.Add(-3*time.Second), noon)
+	m.add(p, noon.Add(10*time.Second), noon.Add(13*time.Second))
+	m.add(p, noon.Add(59*time.Second), noon.Add(3*time.Minute+59*time.Second)) // as if in one observation
+	want := []struct {
+		observed float64
+		received uint64
+		stalls   uint64
+		samples  uint64
+	}{{3, 100, 1, 1}, {4 + 1./60, 133, 3, 1}, {3, 100, 0, 1}, {1, 34, 0, 0}, {1 - 1./60, 33, 0, 1}}
+	if len(m) != len(want) {
+		t.Fatalf("%d minutes: %+v", len(m), m)
+	}
+	for i, w := range want {
+		is := &m[i]
+		if !is.Start.Equal(noon.Add(time.Duration(i-1)*time.Minute)) || math.Abs(is.Observed-w.observed) > 1e-6 || math.Abs(is.Gained.StallTime-w.observed) > 1e-6 ||
+			is.Paths[0].Received != w.received || is.Paths[0].Samples != w.samples || is.Gained.Stalls != w.stalls {
+			t.Errorf("minute %d is %+v, want %+v", i, is, w)
+		}
+	}
+}
+
+// Hours and days begin by the clock on the wall, also where that is half an hour off. When a clock goes back an hour,
+// the repeated hour is another one.
+func TestHoursOfTimeZones(t *testing.T) {
+	india := time.FixedZone("", 5*3600+1800)
+	at := time.Date(2026, 3, 1, 0, 10, 0, 0, india)
+	for step, want := range map[api.HistoryStep]time.Time{
+		api.StepMinute: at, api.StepHour: at.Add(-10 * time.Minute), api.StepDay: at.Add(-10 * time.Minute), api.StepMonth: at.Add(-10 * time.Minute),
+	} {
+		if is := begin(at.Add(59*time.Second), step); !is.Equal(want) {
+			t.Errorf("the %s begins at %v", step, is)
+		}
+	}
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Skip(err)
+	}
+	first := time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC).In(berlin) // 02:30, for the first time
+	if a, b := begin(first, api.StepHour), begin(first.Add(time.Hour), api.StepHour); !b.Equal(a.Add(time.Hour)) {
+		t.Errorf("the hours begin at %v and %v", a, b)
 	}
 }
 
@@ -285,8 +349,8 @@ func TestRecorderKeepsWhatCannotBeWritten(t *testing.T) {
 func TestIdlePeriodHasAnEmptyList(t *testing.T) {
 	r := NewRecorder(t.TempDir(), nil, slog.New(slog.DiscardHandler))
 	defer r.store.Close()
-	r.pending = api.Period{Observed: 60}
-	r.keep(noon)
+	r.pending = byMinute{{Start: noon, Observed: 60}}
+	r.keep()
 	for _, at := range []time.Time{noon, noon.Add(2 * time.Hour)} {
 		h, err := r.History(api.HistoryRequest{Step: api.StepHour, Since: at.Add(-time.Hour)}, at.Add(time.Minute))
 		if err != nil {
@@ -299,15 +363,21 @@ func TestIdlePeriodHasAnEmptyList(t *testing.T) {
 	}
 }
 
-// An answer contains the current minute before it is written. A wrong step is refused.
+// An answer contains what is not written yet, in its own minutes, and begins with the period that contains Since. A wrong
+// step is refused.
 func TestHistoryHasTheCurrentMinute(t *testing.T) {
 	r := NewRecorder(t.TempDir(), nil, slog.New(slog.DiscardHandler))
 	defer r.store.Close()
-	r.pending = used(noon, 7)
-	r.keep(noon)
-	r.pending = used(noon, 5)
-	h, err := r.History(api.HistoryRequest{Step: api.StepHour}, noon.Add(time.Minute))
-	if err != nil || len(h.Periods) != 1 || h.Total.Paths[0].Received != 12 {
+	r.pending = byMinute{used(noon.Add(-time.Minute), 1), used(noon, 7)}
+	r.keep()
+	r.pending = byMinute{used(noon, 5), used(noon.Add(time.Minute), 3)}
+	now := noon.Add(70 * time.Second)
+	h, err := r.History(api.HistoryRequest{Step: api.StepMinute, Since: now.Add(-30 * time.Second)}, now)
+	if err != nil || len(h.Periods) != 2 || h.Periods[0].Paths[0].Received != 12 || h.Periods[1].Paths[0].Received != 3 || h.Periods[1].Start.After(now) {
+		t.Errorf("%+v, %v", h, err)
+	}
+	h, err = r.History(api.HistoryRequest{Step: api.StepHour}, now)
+	if err != nil || len(h.Periods) != 2 || h.Periods[1].Paths[0].Received != 15 || h.Total.Paths[0].Received != 16 {
 		t.Errorf("%+v, %v", h, err)
 	}
 	if _, err := r.History(api.HistoryRequest{Step: "week"}, noon); err == nil {

@@ -58,6 +58,7 @@ type stretch struct {
 	direct, detours, seconds float64
 	// once is its part of the seconds, so that the parts of all transfers add up to the time that passed.
 	once  float64
+	end   time.Time
 	state api.SubflowState // of the direct path; empty: it has no subflow
 }
 
@@ -66,6 +67,7 @@ func (s *stretch) add(more stretch) {
 	s.detours += more.detours
 	s.seconds += more.seconds
 	s.once += more.once
+	s.end = more.end
 }
 
 // rate returns the direct path's rate.
@@ -124,25 +126,25 @@ func (t *transfer) counts(m stretch) bool {
 }
 
 // take adds an observation: what moved returned, for the time between two states.
-func (t *transfer) take(g *api.Gained, m stretch, w waits) {
+func (t *transfer) take(seen *byMinute, m stretch, w waits) {
 	t.last = m
 	total, rate := m.bytes(), m.direct/m.seconds
 	switch {
 	case !t.bulk && !t.short:
 		t.open = stretch{}
-		t.finish(g)
+		t.finish(seen)
 		return
 	case !t.counts(m):
-		t.settle(g)
+		t.settle(seen)
 		return
 	case m.detours == 0:
 		t.alone, t.direct, t.stalled = smooth(t.alone, rate), smooth(t.direct, rate), false
-		t.settle(g) // the rate just measured counts, too
+		t.settle(seen) // the rate just measured counts, too
 		return
 	case m.direct < stillShare*total:
-		t.settle(g)
+		t.settle(seen)
 		if t.bulk {
-			t.still(g, m)
+			t.still(seen, m)
 		}
 		return
 	}
@@ -151,7 +153,7 @@ func (t *transfer) take(g *api.Gained, m stretch, w waits) {
 	t.open.add(m)
 	switch {
 	case !t.short && t.open.seconds >= settleAfter:
-		t.settle(g)
+		t.settle(seen)
 	case t.open.seconds > longestStretch:
 		t.open = stretch{}
 	}
@@ -165,11 +167,11 @@ func (t *transfer) end(after float64) {
 		return
 	}
 	share := after / l.seconds
-	t.open.add(stretch{direct: l.direct * share, detours: l.detours * share, seconds: after, once: l.once * share})
+	t.open.add(stretch{direct: l.direct * share, detours: l.detours * share, seconds: after, once: l.once * share, end: l.end.Add(time.Duration(after * float64(time.Second)))})
 }
 
 // settle ends the open stretch, begins another, and counts the closed stretches if their gain is known.
-func (t *transfer) settle(g *api.Gained) {
+func (t *transfer) settle(seen *byMinute) {
 	s := t.open
 	if !t.short {
 		t.open = stretch{}
@@ -179,12 +181,12 @@ func (t *transfer) settle(g *api.Gained) {
 	}
 	switch t.knows() {
 	case measured:
-		t.count(g, true)
+		t.count(seen, true)
 	case likely:
-		t.count(g, false)
+		t.count(seen, false)
 	default:
 		if surplus := len(t.closed) - mostClosed; surplus > 0 {
-			bound(g, t.closed[:surplus])
+			bound(seen, t.closed[:surplus])
 			t.closed = t.closed[surplus:]
 		}
 	}
@@ -193,15 +195,15 @@ func (t *transfer) settle(g *api.Gained) {
 // count adds the gain of the closed stretches. It assumes that the direct path alone would have carried what it carried
 // beside the detours, or what it carries alone if that is more. If certain is false, it might have carried as much as
 // all paths together, so the lower bound of the gain is 0.
-func (t *transfer) count(g *api.Gained, certain bool) {
+func (t *transfer) count(seen *byMinute, certain bool) {
 	for i := range t.closed {
 		s := &t.closed[i]
 		rate := max(s.rate(), t.alone)
-		g.Saved += s.longer(rate)
-		g.SavedHigh += s.longer(rate * (1 - spread))
+		g := api.Gained{Saved: s.longer(rate), SavedHigh: s.longer(rate * (1 - spread))}
 		if certain {
-			g.SavedLow += s.longer(rate * (1 + spread))
+			g.SavedLow = s.longer(rate * (1 + spread))
 		}
+		seen.gain(s, g)
 	}
 	t.closed = nil
 }
@@ -210,44 +212,43 @@ func (t *transfer) count(g *api.Gained, certain bool) {
 func (t *transfer) forget() { t.at, t.open, t.uncounted = time.Time{}, stretch{}, nil }
 
 // finish counts all stretches. For those whose gain is not known, it counts the bounds.
-func (t *transfer) finish(g *api.Gained) {
-	t.settle(g)
-	bound(g, t.closed)
+func (t *transfer) finish(seen *byMinute) {
+	t.settle(seen)
+	bound(seen, t.closed)
 	t.closed = nil
 }
 
 // bound counts the bounds of stretches whose gain is not known. If the paths share a bottleneck, detours saved nothing.
 // If they do not, the direct path alone would have carried what it carried beside the detours.
-func bound(g *api.Gained, list []stretch) {
+func bound(seen *byMinute, list []stretch) {
 	for i := range list {
 		most := list[i].longer(list[i].rate() * (1 - spread))
-		g.SavedHigh += most
-		g.SavedUnknown += most
+		seen.gain(&list[i], api.Gained{SavedHigh: most, SavedUnknown: most})
 	}
 }
 
 // still adds the gain of an observation in which the direct path stood still. Alone, it would have carried this data
 // later, at its last rate.
-func (t *transfer) still(g *api.Gained, m stretch) {
+func (t *transfer) still(seen *byMinute, m stretch) {
+	var g api.Gained
 	if m.state != api.SubflowBackup && t.direct > 0 { // otherwise it was set aside, or has not begun to carry
 		if !t.stalled {
-			g.Stalls++
+			g.Stalls = 1
 		}
 		t.stalled = true
-		g.StallTime += m.seconds
+		g.StallTime = m.seconds
 	}
-	known := max(t.direct, t.alone)
-	if known == 0 {
-		return
+	if known := max(t.direct, t.alone); known > 0 {
+		most := known
+		if t.knows() != measured {
+			most = max(known, t.total)
+		}
+		carried := m.bytes() * m.once / m.seconds
+		g.Saved = carried / known
+		g.SavedLow = carried / (most * (1 + spread))
+		g.SavedHigh = carried / (known * (1 - spread))
 	}
-	most := known
-	if t.knows() != measured {
-		most = max(known, t.total)
-	}
-	carried := m.bytes() * m.once / m.seconds
-	g.Saved += carried / known
-	g.SavedLow += carried / (most * (1 + spread))
-	g.SavedHigh += carried / (known * (1 - spread))
+	seen.gain(&m, g)
 }
 
 // smooth returns a moving mean in which the new value counts one half.
