@@ -155,6 +155,9 @@ func (m *Manager) closed(t turn, ev SubflowClosed) {
 		m.samples.explain(t.conn, ev)
 		return
 	}
+	if !t.managed() { // its end is not judged, so nothing else counts it
+		m.settle(t.conn, s, t.now)
+	}
 	t.end(ended{subflow: s, err: ev.cause(s), judge: t.now.Add(verdictDelay)})
 }
 

@@ -23,8 +23,8 @@ var errStalled = errors.New("made no progress while its connection did")
 // Ends holds the addresses of a subflow.
 type Ends struct{ Local, Remote netip.AddrPort }
 
-// measured processes samples. It opens the detours of TLS connections after the server's first data, and detects
-// stalled, silent and missing subflows.
+// measured processes samples. It counts what all connections carry. For those that it manages, it opens the detours of
+// TLS connections after the server's first data, and detects stalled, silent and missing subflows.
 func (m *Manager) measured(ev Measured, now time.Time) {
 	if ev.Complete && !ev.Continues {
 		m.samples.begin(ev.ChecksumErrors, now)
@@ -32,13 +32,20 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 	for i := range ev.Samples {
 		sm := &ev.Samples[i]
 		c := m.conns.byToken[sm.Token]
-		if c != nil && ev.Complete {
+		if c == nil {
+			continue
+		}
+		if ev.Complete {
 			c.seen = now
 		}
-		if c != nil && c.managed() {
-			if s := c.byAddrs(sm.Local, sm.Remote); s != nil {
-				m.sampled(m.turn(c, now), s, sm, ev.Complete)
-			}
+		switch s := c.byAddrs(sm.Local, sm.Remote); {
+		case s == nil:
+		case c.managed():
+			m.sampled(m.turn(c, now), s, sm, ev.Complete)
+		default:
+			t := m.turn(c, now)
+			received, acked, _ := m.observe(t, s, sm, ev.Complete)
+			s.take(sm, now, received, acked)
 		}
 	}
 	for _, r := range ev.Received {
@@ -61,39 +68,49 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 	}
 }
 
-// sampled processes the counters of one subflow.
-func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
-	if complete {
-		s.sampled = m.samples.last
-		if s.detour != nil && sm.BytesReceived > s.received {
-			m.detours.suspensions.arrivedIntact(s.detour, t.server, t.now)
-		}
-	}
-	carried := s.carried()
-	received, acked := sm.BytesReceived-s.received, sm.BytesAcked-s.acked
-	if s.backup && sm.DataSegsIn != s.dataSegments {
-		t.tellDemotion(s)
-	}
-	if sm.BytesReceived != s.received || sm.BytesAcked != s.acked {
+// observe records the counters of one subflow for display and for the totals. It decides nothing, and is the only use of
+// samples of connections that this manager may not act on. It returns the payload since the last sample, and whether that
+// counts: an earlier agent counted what was there before.
+func (m *Manager) observe(t turn, s *subflow, sm *Sample, complete bool) (received, acked uint64, counts bool) {
+	received, acked = sm.BytesReceived-s.received, sm.BytesAcked-s.acked
+	if received != 0 || acked != 0 {
 		s.received, s.acked, s.moved, t.moved = sm.BytesReceived, sm.BytesAcked, t.now, t.now
-		m.conns.watch(t.conn, t.now)
 	}
-	t.tellPromotion(s)
-	if t.counts(s) { // an earlier agent counted what was there before
+	if counts = t.counts(s); counts {
 		if by, known := m.accountOf(t.conn, s); known {
 			m.count(by, received, acked)
 		}
+		s.flow.add(received, acked)
+	}
+	if complete {
+		s.sampled = m.samples.last
+		s.flow.settle(t.now.Sub(later(s.since, m.samples.before)))
+	}
+	return received, acked, counts
+}
+
+// sampled processes the counters of one subflow.
+func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
+	if complete && s.detour != nil && sm.BytesReceived > s.received {
+		m.detours.suspensions.arrivedIntact(s.detour, t.server, t.now)
+	}
+	carried := s.carried()
+	if s.backup && sm.DataSegsIn != s.dataSegments {
+		t.tellDemotion(s)
+	}
+	received, acked, counts := m.observe(t, s, sm, complete)
+	if received != 0 || acked != 0 {
+		m.conns.watch(t.conn, t.now)
+	}
+	t.tellPromotion(s)
+	if counts {
 		t.carried += received + acked
 		m.spend(t, s, received+acked)
 		if s.explores(t.now) {
 			m.detours.exploration.carried(received+acked, t.now)
 		}
 	}
-	if t.counts(s) {
-		s.flow.add(received, acked)
-	}
 	if complete {
-		s.flow.settle(t.now.Sub(later(s.since, m.samples.before)))
 		t.keepPace(s)
 	}
 	s.take(sm, t.now, received, acked)

@@ -50,6 +50,52 @@ func TestTally(t *testing.T) {
 	}
 }
 
+// Connections to excluded destinations, and those whose paths the kernel manages itself, are measured as well: their
+// rates are shown, and their bytes count up to the end. Nothing is decided about them.
+func TestUnmanagedConnectionsAreMeasured(t *testing.T) {
+	for name, leave := range map[string]func(tell func(path.Event) []path.Action){
+		"excluded": func(tell func(path.Event) []path.Action) {
+			tell(path.Reconfigured{Policy: path.DetourPolicy{Subflows: 2}, Exclude: []netip.Prefix{netip.PrefixFrom(ip("web"), 24)}})
+		},
+		"refused": func(tell func(path.Event) []path.Action) {
+			tell(path.DetourOffered{Detour: path.Detour{ID: "b", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)}})
+		},
+	} {
+		m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
+		tell := func(ev path.Event) []path.Action { return m.Handle(ev, now) }
+		local, remote := netip.AddrPortFrom(ip("me"), 5001), netip.AddrPortFrom(ip("web"), 80)
+		tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
+		leave(tell)
+		tell(path.ConnEstablished{Token: 1, Local: local, Remote: remote})
+		if name == "refused" {
+			tell(path.CreateFailed{Token: 1, LocalID: 1, Gone: true})
+		}
+		sample := path.Sample{Token: 1, Local: local, Remote: remote}
+		for range 3 {
+			now = now.Add(time.Second)
+			sample.BytesReceived += 1_000_000
+			sample.BytesAcked += 100
+			if acts := tell(path.Measured{Complete: true, Samples: []path.Sample{sample}}); len(acts) > 0 {
+				t.Errorf("%s: samples lead to %v", name, acts)
+			}
+		}
+		snap := m.Snapshot(now)
+		if s := snap.Conns[0].Subflows[0]; s.ReceiveRate != 8e6 || s.SendRate != 800 {
+			t.Errorf("%s: rates are %v and %v", name, s.ReceiveRate, s.SendRate)
+		}
+		if len(m.Busiest(5, now).Conns) != 1 {
+			t.Errorf("%s: the history does not see it", name)
+		}
+		tell(path.SubflowClosed{Token: 1, Local: local, Remote: remote})
+		tell(path.ConnClosed{Token: 1})
+		tell(path.SubflowCounted{Local: local, Remote: remote, BytesReceived: 3_500_000, BytesAcked: 301})
+		want := []path.Carried{{Kind: "direct", Received: 3_500_000, Sent: 301}}
+		if d := cmp.Diff(want, m.Snapshot(now).Carried); d != "" {
+			t.Errorf("%s: carried (-want +is)\n%s", name, d)
+		}
+	}
+}
+
 // What a subflow carried after its last sample is counted once, when the kernel reports its last counters before or
 // after its end.
 func TestTallyOfLastCounters(t *testing.T) {
