@@ -30,6 +30,7 @@ type conn struct {
 	watched     bool // listed in table.watched
 	tried       bool // has taken a detour to measure it
 	kindSaid    bool // the operator set kind
+	lowered     bool // the operator lowered the number of its subflows (surplus.go)
 	lastID      uint8
 	kind        measure.Kind // of its traffic
 

@@ -84,6 +84,7 @@
 //	tryout.go challenge.go invite.go   by one that is tried out
 //	explore.go                         what exploring may cost
 //	refresh.go leave.go                by a new subflow; waypoints that are not used any more
+//	surplus.go                         by none: the operator lowered the number of subflows
 //
 // Which subflows carry?
 //

@@ -143,7 +143,7 @@ func (m *Manager) mostLeft(t turn, without func(waypoint string) bool) (most flo
 
 // exchangeable reports whether the subflow is a detour that may be exchanged for another.
 func (m *Manager) exchangeable(t turn, s *subflow) bool {
-	return s.detour != nil && t.ours(s) && s.why != nil && s.crowded.IsZero() && !s.isLossy() && !s.isSpent() &&
+	return s.detour != nil && t.ours(s) && s.why != nil && s.crowded.IsZero() && !s.isLossy() && !s.isSpent() && !s.isSurplus() &&
 		!m.detours.steering.wants(s.detour.Waypoint)
 }
 

@@ -276,6 +276,8 @@ func (a *aside) of() string {
 		return fmt.Sprintf("stands by: messages take %v over it, %v over %s; it carries them soon if that lasts", inMS(a.why.Wait), inMS(a.why.OtherWait), other)
 	case a.cause == standsBy && a.why.Wait < a.why.OtherWait:
 		return fmt.Sprintf("stands by: messages take %v over it, hardly less than the %v over %s", inMS(a.why.Wait), inMS(a.why.OtherWait), other)
+	case a.cause == surplus:
+		return "ends as soon as its data has arrived: the configuration allows fewer subflows now"
 	case a.cause == standsBy:
 		return fmt.Sprintf("stands by: messages take %v over it, %v over %s", inMS(a.why.Wait), inMS(a.why.OtherWait), other)
 	case a.times == 0:

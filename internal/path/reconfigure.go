@@ -16,10 +16,19 @@ type Reconfigured struct {
 func (Reconfigured) event() {}
 
 func (m *Manager) reconfigured(ev Reconfigured, now time.Time) {
+	lowers := lowers(m.cfg.Policy, ev.Policy)
 	m.cfg.Policy, m.cfg.Exclude = ev.Policy, ev.Exclude
 	m.cfg.TLSPorts, m.cfg.BulkPorts, m.cfg.MessagePorts = ev.TLSPorts, ev.BulkPorts, ev.MessagePorts
 	m.rules.setDefault(ev.Policy)
 	for _, c := range m.conns.all() {
+		c.lowered = c.lowered || lowers && c.rule.byDefault
 		m.step(m.turn(c, now))
 	}
+}
+
+// lowers reports whether connections have fewer subflows by a new policy than by the one before.
+func lowers(before, after Policy) bool {
+	b, isDetour := before.(DetourPolicy)
+	a, stays := after.(DetourPolicy)
+	return isDetour && stays && a.Subflows < b.Subflows
 }

@@ -27,6 +27,7 @@ func (m *Manager) step(t turn) {
 			t.replaceLossy()
 			t.replaceCrowded()
 			t.refresh()
+			m.endSurplus(t)
 			t.endLeaving()
 			t.sendRemoveAddr()
 			m.open(t)
@@ -158,6 +159,9 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 	}
 	if t.growth != nil {
 		at(t.growth.latest)
+	}
+	if t.surplus() > 0 {
+		at(t.now.Add(drains))
 	}
 	at(m.quotaFull(t))
 	at(t.room.at)

@@ -84,6 +84,8 @@ const (
 	behindLine
 	// addedNothing means that it began as a backup, because earlier connections got as much without it (addednothing.go).
 	addedNothing
+	// surplus means that it is to end, because the operator lowered the number of subflows (surplus.go).
+	surplus
 )
 
 // aside tells why a subflow is set aside. It is kept when the subflow carries again.
@@ -284,7 +286,7 @@ func (m *Manager) gather(t turn) {
 func (m *Manager) carrier(t turn) *subflow {
 	a := t.attention
 	fit := t.where(func(s *subflow) bool {
-		return t.ours(s) && !s.isLossy() && !s.isSpent() && !s.distrusted() && s.stayed(t.now) && s.minRTT > 0 && s.backoff == 0 &&
+		return t.ours(s) && !s.isLossy() && !s.isSpent() && !s.isSurplus() && !s.distrusted() && s.stayed(t.now) && s.minRTT > 0 && s.backoff == 0 &&
 			(a.stalls.calledUp.IsZero() || s.lastAnswer().After(a.stalls.calledUp)) && (!s.backup || s.aside != nil)
 	})
 	if len(fit) == 0 {

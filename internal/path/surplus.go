@@ -1,0 +1,94 @@
+package path
+
+import (
+	"cmp"
+	"slices"
+)
+
+// This file ends detours of existing connections after the operator lowered the number of subflows. It ends one at a
+// time, the least useful first: the detour becomes a backup, so that its queue drains, and then ends. The last subflow
+// that works stays.
+
+// surplus returns how many detours the connection has beyond a lowered number. The direct path counts even if it does
+// not work, as when detours are opened.
+func (t turn) surplus() int {
+	p, ok := t.rule.Policy.(DetourPolicy)
+	if !t.lowered || !ok {
+		return 0
+	}
+	return 1 + len(t.where(func(s *subflow) bool { return s.detour != nil && !s.leaving && t.host.hasSource(s) })) - p.Subflows
+}
+
+func (s *subflow) isSurplus() bool { return s.isAside(surplus) }
+
+// endSurplus takes the next step in ending the surplus detours of a connection.
+func (m *Manager) endSurplus(t turn) {
+	over := t.surplus() > 0
+	if s := t.find((*subflow).isSurplus); s != nil {
+		switch {
+		case !over && !s.leaving && !t.open():
+			s.aside.cause = notAside // it still waits for the server's first data
+		case !over && !s.leaving:
+			t.carryAgain(s) // the operator raised the number again, or another detour has ended
+		case !s.leaving && t.hasDrained(s) && t.carriesBeside(s):
+			s.leaving = true
+		}
+		return
+	}
+	// A detour that is exchanged makes the number too large for a moment. After a stall, all subflows are needed until it
+	// shows which of them work.
+	t.lowered = over
+	if !over || t.has(func(s *subflow) bool { return s.detour != nil && (!s.up || s.leaving || !s.crowded.IsZero()) }) ||
+		t.attention != nil && t.now.Sub(t.attention.stalls.calledUp) < asideWaits {
+		return
+	}
+	s := slices.MaxFunc(t.where(func(s *subflow) bool { return s.detour != nil && t.host.hasSource(s) }), func(a, b *subflow) int { return m.useless(t, a, b) })
+	if !t.carriesBeside(s) {
+		return
+	}
+	if !s.backup {
+		t.putAside(s, surplus, Verdict{})
+		return
+	}
+	if s.aside == nil {
+		s.aside = &aside{}
+	}
+	s.aside.cause, s.aside.since = surplus, t.now
+	if t.hasDrained(s) {
+		s.leaving = true
+	}
+}
+
+// useless compares two detours. The less useful one is greater: the backup, the one that carries less, the one over
+// which messages wait longer, or the younger one.
+func (m *Manager) useless(t turn, a, b *subflow) int {
+	return cmp.Or(
+		compareFlags(a.backup, b.backup),
+		cmp.Compare(b.flow.in+b.flow.out, a.flow.in+a.flow.out),
+		cmp.Compare(m.wait(t, a), m.wait(t, b)),
+		a.since.Compare(b.since),
+	)
+}
+
+// hasDrained reports whether the peer has sent what it had queued on a backup.
+func (t turn) hasDrained(s *subflow) bool {
+	age := t.now.Sub(s.told.at)
+	return age >= drains && s.dry() >= drainsDry || age >= longestDrain
+}
+
+// carriesBeside reports whether a subflow other than s works and carries the connection's data. If only the direct
+// path works and is set aside, it carries again. One that stalled works only once it is heard again.
+func (t turn) carriesBeside(s *subflow) bool {
+	works := func(x *subflow) bool {
+		return x != s && x.up && !x.leaving && t.host.hasSource(x) && x.stayed(t.now) && x.backoff == 0 && !x.suspected() &&
+			(t.attention == nil || x.lastAnswer().After(t.attention.stalls.calledUp))
+	}
+	if t.has(func(x *subflow) bool { return works(x) && !x.backup }) {
+		return true
+	}
+	direct := t.find(func(x *subflow) bool { return works(x) && x.direct && x.setAside() })
+	if direct != nil {
+		t.carryAgain(direct)
+	}
+	return direct != nil
+}
