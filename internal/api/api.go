@@ -46,10 +46,12 @@ type Using struct {
 	Ended []Ended `json:"-"`
 	// Plain lists the servers of connections that are plain TCP although the program's socket is MPTCP. The server does
 	// not support MPTCP, or something on the path removes it. These connections get no detours.
-	Plain      []netip.AddrPort `json:"plain,omitempty"`
-	Waypoints  []Waypoint       `json:"waypoints"`
-	Converting Converting       `json:"converting"`
-	Steering   Steering         `json:"steering"`
+	Plain     []netip.AddrPort `json:"plain,omitempty"`
+	Waypoints []Waypoint       `json:"waypoints"`
+	// Direct tells whether the direct path works. It is nil while no connection shows that.
+	Direct     *DirectPath `json:"direct,omitempty"`
+	Converting Converting  `json:"converting"`
+	Steering   Steering    `json:"steering"`
 	// Budgets are the operator's limits of the payload through waypoints in a month.
 	Budgets []Budget `json:"budgets,omitempty"`
 	// Exploring is the cost of trying paths in the current hour: those that were not measured, and those that lost
@@ -58,6 +60,20 @@ type Using struct {
 	// Counters since the agent started.
 	Counters Counters `json:"counters"`
 }
+
+// DirectPath is the state of the direct path.
+type DirectPath struct {
+	State DirectWord `json:"state"`
+	// Since is when a lost path was last heard, and Connections the number that continue without it.
+	Since       time.Time `json:"since,omitzero"`
+	Connections int       `json:"connections,omitempty"`
+}
+
+// IsLost reports whether nothing comes over the direct path any more. d may be nil.
+func (d *DirectPath) IsLost() bool { return d != nil && d.State == DirectLost }
+
+// Works reports whether something came over the direct path lately. d may be nil.
+func (d *DirectPath) Works() bool { return d != nil && d.State == DirectUp }
 
 // Ended reports when the connection with a token ended.
 type Ended struct {

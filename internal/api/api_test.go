@@ -116,6 +116,7 @@ func full() Status {
 				RTT: 3.5, Loss: 0.01, LossPackets: 60, Mappings: 2, Subflows: 1,
 				Kinds: []WaypointKind{{Kind: "in-band", State: "resting", Why: "no answer"}},
 			}},
+			Direct:     &DirectPath{State: DirectLost, Since: since, Connections: 1},
 			Exploring:  Exploring{Tries: 1, MostTries: 2, Bytes: 3, MostBytes: 4, Renews: since},
 			Steering:   Steering{Use: []Steered{{Name: "bob", Until: since}}, Only: true, Avoid: []Steered{{Name: "eve", Until: since}}},
 			Converting: Converting{Use: "auto", Converters: []Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 3.5}}, Refused: []RefusedConverter{{Name: "carol", Why: "full"}}},

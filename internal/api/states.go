@@ -32,6 +32,17 @@ const (
 	SubflowUp      SubflowState = "up"
 	SubflowBackup  SubflowState = "backup"
 	SubflowJoining SubflowState = "joining"
+	// SubflowSilent is the state of a direct subflow over which nothing comes, though others are busy.
+	SubflowSilent SubflowState = "silent"
+)
+
+// DirectWord tells whether the direct path works.
+type DirectWord string
+
+// The states of DirectPath.
+const (
+	DirectUp   DirectWord = "up"
+	DirectLost DirectWord = "lost"
 )
 
 // TrafficBulk is the Traffic of a connection that uses all the available bandwidth.

@@ -67,8 +67,13 @@ type matter struct {
 // turn records whether the matter is wrong now. bad and good report whether to tell the user that it went wrong, or is
 // well again.
 func (m *matter) turn(wrong bool, now time.Time) (bad, good bool) {
+	return m.turnSince(wrong, now, now)
+}
+
+// turnSince is turn for a change that happened earlier than now.
+func (m *matter) turnSince(wrong bool, since, now time.Time) (bad, good bool) {
 	if wrong != m.wrong || m.seen.IsZero() {
-		m.wrong, m.since = wrong, now
+		m.wrong, m.since = wrong, since
 	}
 	m.seen = now
 	if m.wrong == m.told || now.Sub(m.since) < settled {
@@ -96,7 +101,7 @@ func (w *Watcher) Take(s *api.Status, now time.Time) (list []Notice) {
 	}
 	if s.Client != nil {
 		list = append(list, w.takeWaypoints(s.Client.Waypoints, now)...)
-		list = append(list, w.takeDirect(s.Client.Connections, now)...)
+		list = append(list, w.takeDirect(s.Client, now)...)
 		list = append(list, w.takeBudgets(s.Client.Budgets)...)
 	}
 	list = append(list, w.takeProblems(s.Problems, now)...)

@@ -146,7 +146,33 @@ func TestDirectPathLostAndBack(t *testing.T) {
 	p.want("lost", p.see(state(alone, alone), 20), "path-lost the direct path is lost: 2 connections continue over detours alone")
 	p.want("no connection", p.see(state(), 20))
 	p.want("one that ends", p.see(state([]api.Subflow{}), 20))
-	p.want("back", p.see(state(both), 20), "path-back the direct path works again")
+	p.want("unknown", p.see(state(both), 20)) // nobody uses it
+	back := state(both)
+	back.Client.Direct = &api.DirectPath{State: api.DirectUp}
+	p.want("back", p.see(back, 20), "path-back the direct path works again")
+}
+
+// The direct path may be lost although its subflows stay. The notice comes 20 seconds after it was last heard.
+func TestSilentDirectPath(t *testing.T) {
+	state := func(direct api.SubflowState, path *api.DirectPath) api.Status {
+		return api.Status{Client: &api.Using{Direct: path, Connections: []api.Connection{
+			{Subflows: []api.Subflow{{State: direct}, {Waypoint: "bob", State: api.SubflowUp}}},
+			{Subflows: []api.Subflow{{State: api.SubflowUp}, {Waypoint: "bob", State: api.SubflowUp}}}, // idle
+		}}}
+	}
+	works := state(api.SubflowUp, &api.DirectPath{State: api.DirectUp})
+	p := newPlay(t)
+	p.want("at first", p.see(works, 10))
+	p.want("one connection's", p.see(state(api.SubflowSilent, &api.DirectPath{State: api.DirectUp}), 20))
+	lost := state(api.SubflowSilent, &api.DirectPath{State: api.DirectLost, Since: p.now.Add(-10 * time.Second), Connections: 1})
+	p.want("silent for 15 seconds", p.see(lost, 1))
+	p.want("for 20 seconds", p.see(lost, 1), "path-lost the direct path is lost: 1 connection continues over detours alone")
+	p.want("for longer", p.see(lost, 20))
+	p.want("nobody uses it", p.see(state(api.SubflowUp, nil), 20))
+	p.want("it works", p.see(works, 20), "path-back the direct path works again")
+	p = newPlay(t)
+	p.want("lost before the start", p.see(lost, 20))
+	p.want("it comes", p.see(works, 20), "path-back the direct path works again")
 }
 
 func TestBudgetNearsItsEnd(t *testing.T) {

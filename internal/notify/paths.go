@@ -7,16 +7,40 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// takeDirect notices when the direct path is lost: there are connections, and none has a direct subflow any more.
-// Without detours they would have ended.
-func (w *Watcher) takeDirect(all []api.Connection, now time.Time) []Notice {
-	rescued, direct := 0, 0
+// takeDirect notices when the direct path is lost, and when it works again. It is lost if the agent says so, or if there
+// are connections and none has a direct subflow any more. Without detours they would have ended. If nothing shows whether
+// it works, nothing changes.
+func (w *Watcher) takeDirect(u *api.Using, now time.Time) []Notice {
+	rescued, direct := countDirect(u.Connections)
+	lost := u.Direct.IsLost() || direct == 0 && rescued > 0
+	if !lost && !u.Direct.Works() && (w.direct.told || rescued+direct == 0) {
+		return nil
+	}
+	if !w.begun {
+		w.direct.told = lost
+	}
+	since := now
+	if u.Direct.IsLost() {
+		since, rescued = u.Direct.Since, max(rescued, u.Direct.Connections)
+	}
+	switch bad, good := w.direct.turnSince(lost, since, now); {
+	case bad:
+		return []Notice{{PathLost, fmt.Sprintf("the direct path is lost: %s over detours alone", continues(rescued))}}
+	case good:
+		return []Notice{{PathBack, "the direct path works again"}}
+	}
+	return nil
+}
+
+// countDirect counts the connections that continue over detours alone, and those that have a direct subflow.
+func countDirect(all []api.Connection) (rescued, direct int) {
 	for i := range all {
 		detours, has := 0, false
 		for j := range all[i].Subflows {
-			if s := &all[i].Subflows[j]; s.Waypoint != "" {
+			switch s := &all[i].Subflows[j]; {
+			case s.Waypoint != "":
 				detours++
-			} else if s.State != api.SubflowJoining {
+			case s.State != api.SubflowJoining && s.State != api.SubflowSilent:
 				has = true
 			}
 		}
@@ -27,16 +51,14 @@ func (w *Watcher) takeDirect(all []api.Connection, now time.Time) []Notice {
 			rescued++
 		}
 	}
-	if rescued+direct == 0 {
-		return nil // without connections, nothing shows whether the path works
+	return rescued, direct
+}
+
+func continues(connections int) string {
+	if connections == 1 {
+		return "1 connection continues"
 	}
-	switch bad, good := w.direct.turn(direct == 0, now); {
-	case bad:
-		return []Notice{{PathLost, fmt.Sprintf("the direct path is lost: %d connections continue over detours alone", rescued)}}
-	case good:
-		return []Notice{{PathBack, "the direct path works again"}}
-	}
-	return nil
+	return fmt.Sprintf("%d connections continue", connections)
 }
 
 // takeBudgets notices when the use of a budget reaches one of the shares. Each share causes one notice a month.

@@ -115,7 +115,9 @@ func heap() uint64 {
 }
 
 // BenchmarkMeasured samples all 20,000 subflows.
-func BenchmarkMeasured(b *testing.B) { measured(b, path.Config{Policy: path.DetourPolicy{Subflows: 2}}) }
+func BenchmarkMeasured(b *testing.B) {
+	measured(b, path.Config{Policy: path.DetourPolicy{Subflows: 2}})
+}
 
 // BenchmarkMeasuredExcluded does the same with destinations that get no detours. Rates and totals are all that is wanted of
 // them, so it should take less.

@@ -100,6 +100,7 @@
 // When does a subflow or a connection end?
 //
 //	measure.go silence.go vanish.go    no progress, nothing arrives, gone without an event
+//	direct.go                          the direct path does not work, though its subflows stay
 //	judge.go                           what the end says about a detour or a server
 //	removeaddr.go                      how the peer learns of an end that it cannot notice
 //	inactivity.go                      connections that are left to end

@@ -138,7 +138,7 @@ func (s *subflow) unharmed(now time.Time) bool {
 // counts as losing nothing until its loss is known.
 func (t turn) losesLess(s *subflow, p float64) (other *subflow, loss float64) {
 	for _, x := range t.subflows {
-		if x == s || !t.ours(x) || x.isLossy() || x.isSpent() || x.isSurplus() || x.suspected() || !x.stayed(t.now) || x.backoff > 0 || x.habits != nil && x.habits.accused() {
+		if x == s || !t.ours(x) || x.isLossy() || x.isSpent() || x.isSurplus() || x.suspected() || x.isMute() || !x.stayed(t.now) || x.backoff > 0 || x.habits != nil && x.habits.accused() {
 			continue
 		}
 		q, known := x.loses(t.now)

@@ -113,6 +113,7 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 	if complete {
 		t.keepPace(s)
 	}
+	s.hear(sm)
 	s.take(sm, t.now, received, acked)
 	t.keepKnown(s)
 	if s.setsOut(t.now) {

@@ -26,6 +26,9 @@ import "time"
 // one if there is one, is probed (hushed). A reset answers the probe. Then a new subflow can still join, because the
 // server's kernel keeps the connection for a minute.
 //
+// A direct path over which nothing came for long while data moves on a detour is probed, too. It stays, but if it does
+// not answer, it counts as mute until something arrives (direct.go).
+//
 // The numbers come from measurements of 70 healthy and 28 broken detours (docs/kernel-behaviour.md).
 const (
 	// stillTwice is a little less than the time of two samples in a row. For holdsUp on a steady detour, the
@@ -109,6 +112,7 @@ type suspicion struct {
 	witnessed time.Time
 	wary      time.Time // does not count as steady before
 	lossy     time.Time // counts as lossy until then
+	mute      time.Time // when a direct path was last heard that does not answer; zero: it answers, as far as is known
 }
 
 func (s *subflow) doubts() (q suspicion) {
@@ -161,9 +165,10 @@ func (t turn) lookAt(s *subflow) {
 	}
 	steady := known && !t.now.Before(q.wary) && !t.now.Before(q.lossy)
 	holdsUp := t.holdsUp(s, steady, t.now)
+	muted := t.mute(s)
 	switch {
 	case s.suspected() && (s.segments != q.segments || !q.demoted && !s.hasGap() && s.unasked()),
-		s.suspected() && s.direct && !s.standby && s.unansweredFor(unheardUnanswered):
+		s.suspected() && s.direct && !s.standby && (muted || s.unansweredFor(unheardUnanswered)):
 		t.unsuspect(s)
 		return
 	case s.suspected():
@@ -171,7 +176,7 @@ func (t turn) lookAt(s *subflow) {
 	case t.aloneAndSilent(s) || t.isWitness(s) || t.hushed(s):
 		q.since, q.segments, q.alone = t.now, s.segments, true
 		t.out.do(Probe{t.token, s.local, s.remote, true, s.backup})
-	case s.direct:
+	case s.direct && !t.unheardOf(s):
 		return
 	case holdsUp || t.unlikeItself(s) || t.unheardOf(s):
 		q.since, q.segments = t.now, s.segments
@@ -198,7 +203,7 @@ func (t turn) unsuspect(s *subflow) {
 	if q.demoted && !s.setAside() && !s.standby {
 		t.setBackup(s, false)
 	}
-	next := suspicion{cleared: t.now, wary: q.wary, lossy: q.lossy, pauses: q.pauses}
+	next := suspicion{cleared: t.now, wary: q.wary, lossy: q.lossy, mute: q.mute, pauses: q.pauses}
 	if last := s.lastData(); last.After(q.since) {
 		next.cleared = last.Add(-1) // silence after that data is a new one
 	}
@@ -287,11 +292,11 @@ func (s *subflow) shows(x *subflow) bool {
 	return s.lastAnswer().After(x.lastAnswer().Add(closeUnanswered * time.Second / 2))
 }
 
-// distrusted reports whether the subflow is suspected of more than a pause. One that was only asked whether it is there
-// is not, unless its answer is late.
+// distrusted reports whether the subflow is suspected of more than a pause. A direct path that is probed is not, nor is a
+// subflow that was only asked whether it is there, unless their answers are late.
 func (s *subflow) distrusted() bool {
 	q := s.doubts()
-	return s.suspected() && (!q.alone && !q.unheard || s.surelySilent())
+	return s.isMute() || s.suspected() && (!q.alone && !q.unheard && !s.direct || s.surelySilent())
 }
 
 // carriesAlone reports whether all other subflows of the connection are backups, and some of them would work.

@@ -14,6 +14,7 @@ import (
 type Snapshot struct {
 	Conns   []ConnState
 	Detours []DetourState
+	Direct  DirectState
 	// RefusedByServers counts the subflows that servers closed because they accept no more.
 	RefusedByServers uint64
 	Carried          []Carried
@@ -45,7 +46,7 @@ type SubflowState struct {
 	Kind          string // "direct", the name of a Kind, or "unknown"
 	Waypoint      string
 	At            netip.Addr // the waypoint's address to which the subflow goes
-	State         string     // "up", "backup" or "joining"
+	State         string     // "up", "backup", "joining" or, for a mute direct path that is no backup, "silent"
 	Since         time.Time
 	// SendRate and ReceiveRate are in bits of payload a second, between the last two complete samples.
 	SendRate, ReceiveRate float64
@@ -71,7 +72,7 @@ type DetourState struct {
 // Snapshot returns a copy of the state.
 func (m *Manager) Snapshot(now time.Time) Snapshot {
 	snap := m.snapshot(m.conns.all(), now)
-	snap.Detours = m.detours.states(&m.host, now)
+	snap.Detours, snap.Direct = m.detours.states(&m.host, now), m.directState(now)
 	return snap
 }
 
@@ -189,11 +190,16 @@ func (s *subflow) state() SubflowState {
 	if s.habits != nil && s.habits.bound > 0 {
 		st.Why = strings.TrimPrefix(st.Why+"; bounded to "+inMbit(s.habits.bound)+", because messages wait in its queue", "; ")
 	}
+	if s.isMute() {
+		st.Why = "nothing has come over it since " + s.suspicion.mute.Format(time.TimeOnly) + ", though other paths are busy; it does not answer probes"
+	}
 	switch {
 	case !s.up:
 		st.State = "joining"
 	case s.backup:
 		st.State = "backup"
+	case s.isMute():
+		st.State = "silent"
 	}
 	return st
 }

@@ -80,7 +80,7 @@ func (t turn) hasDrained(s *subflow) bool {
 // path works and is set aside, it carries again. One that stalled works only once it is heard again.
 func (t turn) carriesBeside(s *subflow) bool {
 	works := func(x *subflow) bool {
-		return x != s && x.up && !x.leaving && t.host.hasSource(x) && x.stayed(t.now) && x.backoff == 0 && !x.suspected() &&
+		return x != s && x.up && !x.leaving && t.host.hasSource(x) && x.stayed(t.now) && x.backoff == 0 && !x.distrusted() &&
 			(t.attention == nil || x.lastAnswer().After(t.attention.stalls.calledUp))
 	}
 	if t.has(func(x *subflow) bool { return works(x) && !x.backup }) {

@@ -56,6 +56,12 @@ func Differences(old, now *api.Status, at time.Time) []Event {
 	if a, b := steeringText(was.Steering), steeringText(is.Steering); a != b {
 		d.add(Accent, "waypoints: "+cmp.Or(b, "taken by what they are worth"))
 	}
+	switch {
+	case is.Direct.IsLost() && !was.Direct.IsLost():
+		d.add(Bad, "the direct path is lost: nothing has come over it since "+is.Direct.Since.Local().Format(time.TimeOnly))
+	case was.Direct.IsLost() && is.Direct.Works():
+		d.add(Good, "the direct path works again")
+	}
 	d.connections(was.Connections, is.Connections)
 	return d.finish()
 }
@@ -200,6 +206,8 @@ func subflowStyle(s api.SubflowState) Style {
 		return Good
 	case api.SubflowJoining:
 		return Warn
+	case api.SubflowSilent:
+		return Bad
 	}
 	return Dim
 }

@@ -301,6 +301,28 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// A direct path that is lost though its subflows stay is an event, and so is its return.
+func TestEventsOfTheDirectPath(t *testing.T) {
+	texts := func(old, now *api.Status) (list []string) {
+		for _, e := range Differences(old, now, start) {
+			list = append(list, e.Text)
+		}
+		return list
+	}
+	well, lost := status(2, 0), status(2, 0)
+	well.Client.Direct = &api.DirectPath{State: api.DirectUp}
+	lost.Client.Direct = &api.DirectPath{State: api.DirectLost, Since: start, Connections: 1}
+	lost.Client.Connections[0].Subflows[0].State = api.SubflowSilent
+	want := []string{"the direct path is lost: nothing has come over it since " + start.Local().Format(time.TimeOnly), "203.0.113.0:443: direct is silent"}
+	if d := cmp.Diff(want, texts(&well, &lost)); d != "" {
+		t.Errorf("lost (-want +got)\n%s", d)
+	}
+	want = []string{"the direct path works again", "203.0.113.0:443: direct is up"}
+	if d := cmp.Diff(want, texts(&lost, &well)); d != "" {
+		t.Errorf("back (-want +got)\n%s", d)
+	}
+}
+
 func TestManyEventsAreOne(t *testing.T) {
 	m, now := shown(1000, 1)
 	m.Handle(Answered{status(0, 1), time.Second}, now)

@@ -49,6 +49,9 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 		u := &api.Using{Counters: c.counters, Connections: make([]api.Connection, 0, len(snap.Conns)), Plain: remotes(plain), Waypoints: []api.Waypoint{}, Converting: c.converters.describe(now, c.manager.Excludes, c.config.Relay.Standing().Relay), Steering: c.steering.describe(), Budgets: describeBudgets(c.manager.Budgets())}
 		u.Counters.SubflowsRefused += snap.RefusedByServers
 		describeTally(&u.Counters, &snap)
+		if d := snap.Direct; d.Word != path.DirectUnknown {
+			u.Direct = &api.DirectPath{State: api.DirectWord(d.Word), Since: d.Since, Connections: d.Conns}
+		}
 		u.Exploring = api.Exploring{
 			Tries: snap.Exploring.Tries, MostTries: path.MostTries, Bytes: snap.Exploring.Bytes, MostBytes: path.MostExplored, Renews: snap.Exploring.Renews,
 		}

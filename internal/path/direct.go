@@ -1,0 +1,78 @@
+package path
+
+import "time"
+
+// A direct path is never ended for its silence, so its subflows do not show whether it works. This file tells it from
+// what silence.go found out.
+
+// directKnown is the time since the direct path was last heard for which it counts as working.
+const directKnown = 20 * time.Second
+
+// DirectState tells whether this host's direct path works.
+type DirectState struct {
+	Word DirectWord
+	// Since is when a lost direct path was last heard, and Conns the number of connections that continue without it.
+	Since time.Time
+	Conns int
+}
+
+// DirectWord is the state of the direct path as a word.
+type DirectWord string
+
+const (
+	// DirectUnknown means that no connection used it lately.
+	DirectUnknown DirectWord = ""
+	// DirectUp means that something came over it lately.
+	DirectUp DirectWord = "up"
+	// DirectLost means that nothing comes over it any more, while connections are busy on other paths.
+	DirectLost DirectWord = "lost"
+)
+
+// mute finds out whether a direct path that is suspected is mute: its probes or what the server should send again do not
+// arrive, while another subflow shows that this host is not cut off.
+func (t turn) mute(s *subflow) bool {
+	if !s.direct || !s.suspected() || !s.unansweredFor(unheardUnanswered) && !s.isMissing() || !t.shownBesides(s) {
+		return false
+	}
+	s.suspicion.mute = s.lastAnswer()
+	return true
+}
+
+// isMute reports whether the subflow is a direct path that does not answer.
+func (s *subflow) isMute() bool { return !s.doubts().mute.IsZero() }
+
+// hear ends that the subflow is mute if something arrived since its last sample.
+func (s *subflow) hear(sm *Sample) {
+	if s.isMute() && sm.SegsIn != s.segments {
+		s.suspicion.mute = time.Time{}
+	}
+}
+
+// directState returns the state of the direct path. If something came over it to one connection since another last heard
+// it, only the other's server is out of reach on it. An idle connection shows nothing.
+func (m *Manager) directState(now time.Time) (d DirectState) {
+	var heard time.Time
+	for _, c := range m.conns.byToken {
+		if !c.managed() || c.excluded {
+			continue
+		}
+		for _, s := range c.subflows {
+			switch {
+			case !s.direct || !s.up || s.at.IsZero() || !m.host.hasSource(s):
+			case !s.isMute():
+				heard = later(heard, s.lastAnswer())
+			case c.has(func(x *subflow) bool { return x != s && x.up && now.Sub(x.moved) < busyFor }):
+				d.Since = later(d.Since, s.suspicion.mute)
+				d.Conns++
+			}
+		}
+	}
+	switch {
+	case d.Conns > 0 && !heard.After(d.Since.Add(closeUnanswered*time.Second/2)):
+		d.Word = DirectLost
+		return d
+	case now.Sub(heard) < directKnown:
+		return DirectState{Word: DirectUp}
+	}
+	return DirectState{}
+}
