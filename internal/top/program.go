@@ -60,7 +60,7 @@ func Run(ctx context.Context, agent Agent) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p := program{
-		agent: agent, terminal: terminal, styles: styles(), look: Look{ASCII: terminal.CharacterSet() != "UTF-8"},
+		agent: agent, terminal: terminal, styles: styles(terminal.Colors()), look: Look{ASCII: terminal.CharacterSet() != "UTF-8"},
 		messages: make(chan Message), every: often,
 	}
 	defer func() { p.terminal.Fini() }() // Ctrl-Z may have replaced the terminal; a second Fini does nothing

@@ -43,18 +43,26 @@ func openTerminal() (tcell.Screen, error) {
 	return screen, nil
 }
 
-// styles returns the colours and attributes of each Style. The library leaves out colours if NO_COLOR is set, so each
-// style that matters also has an attribute, or is used for different words.
-func styles() []tcell.Style {
+// styles returns the colours and attributes of each Style on a terminal with so many colours. Without colours, each style
+// that matters has an attribute, or is used for different words.
+func styles(colours int) []tcell.Style {
 	d := tcell.StyleDefault
+	foreground := func(c color.Color) tcell.Style {
+		if colours == 0 {
+			// The library reverses texts whose colour it cannot show, if that is a dark one. They would look like the row
+			// under the cursor.
+			return d
+		}
+		return d.Foreground(c)
+	}
 	return []tcell.Style{
 		Plain:  d,
 		Dim:    d.Dim(true),
 		Strong: d.Bold(true),
-		Good:   d.Foreground(color.Green),
-		Warn:   d.Foreground(color.Olive),
-		Bad:    d.Foreground(color.Maroon).Bold(true),
-		Accent: d.Foreground(color.Teal),
+		Good:   foreground(color.Green),
+		Warn:   foreground(color.Olive),
+		Bad:    foreground(color.Maroon).Bold(true),
+		Accent: foreground(color.Teal),
 		Chosen: d.Reverse(true),
 		Title:  d.Bold(true).Underline(true),
 	}

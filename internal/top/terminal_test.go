@@ -84,7 +84,7 @@ func TestUpdatesAreSmall(t *testing.T) {
 	for i := range states {
 		now := start.Add(time.Duration(i) * time.Second)
 		m.Handle(Answered{status(1000, i), time.Second}, now)
-		paint(screen, View(&m, now, 80, 24, Look{}), styles())
+		paint(screen, View(&m, now, 80, 24, Look{}), styles(screen.Colors()))
 		sent := w.take()
 		if i == 0 {
 			if !strings.Contains(sent, "alice") {
@@ -100,6 +100,38 @@ func TestUpdatesAreSmall(t *testing.T) {
 	t.Logf("%d bytes for each state", mean)
 	if mean > most {
 		t.Errorf("%d bytes are sent for each state, at most %d", mean, most)
+	}
+}
+
+// Without colours, only the row under the cursor is reversed.
+func TestWithoutColours(t *testing.T) {
+	const reverse = "\x1b[7m"
+	for _, c := range []struct{ name, value string }{{"NO_COLOR", "1"}, {"TERM", "vt100"}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("TERM", "xterm-256color")
+			t.Setenv("COLORTERM", "")
+			t.Setenv(c.name, c.value)
+			w := &wire{hungUp: make(chan struct{})}
+			screen, err := tcell.NewTerminfoScreenFromTty(w, tcell.OptNegotiation(false))
+			if err == nil {
+				err = screen.Init()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer screen.Fini()
+			var m Model
+			m.Handle(Answered{status(3, 0), time.Second}, start)
+			paint(screen, View(&m, start, 80, 24, Look{}), styles(screen.Colors()))
+			if sent := w.take(); !strings.Contains(sent, "alice") || strings.Contains(sent, reverse) {
+				t.Errorf("without a cursor, reversed: %q", sent)
+			}
+			m.Handle(Key("down"), start)
+			paint(screen, View(&m, start, 80, 24, Look{}), styles(screen.Colors()))
+			if sent := w.take(); strings.Count(sent, reverse) != 1 {
+				t.Errorf("with a cursor, not one text is reversed: %q", sent)
+			}
+		})
 	}
 }
 
@@ -125,7 +157,7 @@ func TestKeysShareAPicture(t *testing.T) {
 	defer screen.Fini()
 	const keys = 100
 	w.stopped, w.pictures = make(chan struct{}), 0
-	p := program{agent: silent{}, terminal: screen, styles: styles(), messages: make(chan Message), every: seldom}
+	p := program{agent: silent{}, terminal: screen, styles: styles(screen.Colors()), messages: make(chan Message), every: seldom}
 	p.model.Handle(Answered{status(keys, 0), seldom}, start)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
