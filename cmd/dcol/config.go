@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -51,10 +52,11 @@ func fileFlag(cmd *cobra.Command) *string {
 
 func configGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "get [KEY]",
-		Short:   "Print the value of a key, or all keys with their values",
-		Example: "  dcol config get client.subflows",
-		Args:    cobra.MaximumNArgs(1),
+		Use:   "get [KEY|SECTION]",
+		Short: "Print the value of a key, or the keys of a section, or all, with their values",
+		Example: `  dcol config get client.subflows
+  dcol config get client`,
+		Args: cobra.MaximumNArgs(1),
 	}
 	path := fileFlag(cmd)
 	cmd.ValidArgsFunction = completeKeys
@@ -64,12 +66,10 @@ func configGetCommand() *cobra.Command {
 			return err
 		}
 		if len(args) == 0 {
-			for _, s := range c.Settings() {
-				if _, err := fmt.Printf("%s = %s\n", s.Key, s.Value); err != nil {
-					return err
-				}
-			}
-			return nil
+			return printSettings(c.Settings())
+		}
+		if section := c.Section(args[0]); len(section) > 0 {
+			return printSettings(section)
 		}
 		s, err := c.Setting(args[0])
 		if err != nil {
@@ -81,13 +81,23 @@ func configGetCommand() *cobra.Command {
 	return cmd
 }
 
+func printSettings(list []config.Setting) error {
+	for _, s := range list {
+		if _, err := fmt.Printf("%s = %s\n", s.Key, s.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func configSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set KEY VALUE",
 		Short: "Change the value of a key in the file",
 		Long: `Changes the value of a key in the file, and nothing else: other lines and comments stay.
 VALUE is written as in the file; a string needs no quotes. A value that would make the
-configuration wrong is refused.`,
+configuration wrong is refused. If the host's identity is in order, so is one that does not
+go together with it, such as another name.`,
 		Example: `  dcol config set client.subflows 3
   dcol config set client.tls_ports '[443, 8443]'`,
 		Args: cli.Exactly(2),
@@ -95,7 +105,7 @@ configuration wrong is refused.`,
 	path := fileFlag(cmd)
 	cmd.ValidArgsFunction = completeKeys
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		change, err := config.Set(*path, args[0], args[1], agent.Check)
+		change, err := config.Set(*path, args[0], args[1], stillUsable(*path))
 		if err != nil {
 			return err
 		}
@@ -110,6 +120,21 @@ configuration wrong is refused.`,
 		return nil
 	}
 	return cmd
+}
+
+// stillUsable returns a check of a changed configuration. With the identity it must go together only if the one at path
+// does now, because some hosts are configured before they have their certificate.
+func stillUsable(path string) func(*config.Config) error {
+	prepare := func(c *config.Config) error {
+		log, levels := cli.LeveledLog(io.Discard, c.LogLevel)
+		_, err := agent.Prepare(c, path, version, log, levels)
+		return err
+	}
+	before, err := config.Load(path)
+	if err != nil || prepare(before) != nil {
+		return agent.Check
+	}
+	return prepare
 }
 
 func configCheckCommand() *cobra.Command {

@@ -26,7 +26,8 @@ stays encrypted up to the server.
   auto     those to servers that are known to speak no MPTCP go through a converter
   always   all do, but those to servers that are known to speak MPTCP
 
-The change applies to new connections at once, and is written to the configuration.`,
+The change applies to new connections at once, and is written to the configuration. Only
+root may change it.`,
 		Example:   "  dcol convert auto",
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: uses,

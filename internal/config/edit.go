@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -37,11 +38,11 @@ func Set(path, key, value string, check func(*Config) error) (Change, error) {
 		return Change{}, noFile(path)
 	}
 	if err != nil {
-		return Change{}, fmt.Errorf("change the configuration: %w", err)
+		return Change{}, changing(path, err)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return Change{}, fmt.Errorf("change the configuration: %w", err)
+		return Change{}, changing(path, err)
 	}
 	before, err := Parse(path, text)
 	if err != nil {
@@ -83,21 +84,82 @@ func Set(path, key, value string, check func(*Config) error) (Change, error) {
 		return change, nil
 	}
 	if err := durable.Replace(path, []byte(changed), info.Mode().Perm()); err != nil {
-		return Change{}, fmt.Errorf("change the configuration: %w", err)
+		return Change{}, changing(path, err)
 	}
 	return change, nil
 }
 
-// Setting returns the setting with a key. The error names the nearest one.
-func (c *Config) Setting(key string) (Setting, error) {
-	var keys []string
-	for _, s := range c.Settings() {
-		if s.Key == key {
-			return s, nil
-		}
-		keys = append(keys, s.Key)
+// changing explains an error of reading or writing the file at path. Operators may use the agent, but not change its file.
+func changing(path string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("this user may not change the configuration %s: run this as root: %w", path, fs.ErrPermission)
 	}
-	return Setting{}, fmt.Errorf("%q is not a key of the configuration%s", key, tomlfile.Nearest(key, keys))
+	return fmt.Errorf("change the configuration: %w", err)
+}
+
+// Setting returns the setting with a key. The error names those that may have been meant.
+func (c *Config) Setting(key string) (Setting, error) {
+	all := c.Settings()
+	if i := slices.IndexFunc(all, func(s Setting) bool { return s.Key == key }); i >= 0 {
+		return all[i], nil
+	}
+	if len(c.Section(key)) > 0 {
+		return Setting{}, fmt.Errorf("%q is a section of the configuration, not a key; dcol config get %s shows its keys", key, key)
+	}
+	return Setting{}, fmt.Errorf("%q is not a key of the configuration%s", key, meant(key, all))
+}
+
+// Section returns the settings below a section such as "client". There are none if it does not exist.
+func (c *Config) Section(name string) (list []Setting) {
+	for _, s := range c.Settings() {
+		if strings.HasPrefix(s.Key, name+".") {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// meant returns the end of a sentence that names the keys and sections that may have been meant by a word that is none.
+// They are few, because the configuration has about a hundred.
+func meant(word string, all []Setting) string {
+	const most = 3
+	var names []string
+	byEnd := make(map[string][]string) // by the last part of the name
+	for _, s := range all {
+		for name := s.Key; name != ""; {
+			section, end := cutLast(name)
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+				byEnd[end] = append(byEnd[end], name)
+			}
+			name = section
+		}
+	}
+	near := tomlfile.Near(word, names)
+	_, end := cutLast(word)
+	for _, e := range tomlfile.Near(end, slices.Sorted(maps.Keys(byEnd))) {
+		for _, name := range byEnd[e] {
+			if !slices.Contains(near, name) {
+				near = append(near, name)
+			}
+		}
+	}
+	if len(near) == 0 {
+		return "; dcol config get lists all"
+	}
+	var quoted []string
+	for _, name := range near[:min(len(near), most)] {
+		quoted = append(quoted, strconv.Quote(name))
+	}
+	return fmt.Sprintf("; did you mean %s?", strings.Join(quoted, " or "))
+}
+
+// cutLast cuts a key into its section, which may be empty, and its name there.
+func cutLast(key string) (section, name string) {
+	if at := strings.LastIndexByte(key, '.'); at >= 0 {
+		return key[:at], key[at+1:]
+	}
+	return "", key
 }
 
 // isSame reports whether a setting has the value already.
@@ -118,10 +180,7 @@ func isTOML(value string) bool {
 // setKey changes the value of the key if the text has it. Otherwise it adds a line below the header of the key's table,
 // or adds the table.
 func setKey(text, key, value string) string {
-	wanted, name := "", key
-	if at := strings.LastIndexByte(key, '.'); at >= 0 {
-		wanted, name = key[:at], key[at+1:]
-	}
+	wanted, name := cutLast(key)
 	lines := strings.Split(text, "\n")
 	table, header := "", -1
 	for i := 0; i < len(lines); i++ {

@@ -98,6 +98,12 @@ func TestSetRefuses(t *testing.T) {
 	text := minimal + "[client]\nsubflows = 2\n[[client.waypoint]]\nname = \"bob\"\naddresses = [\"192.0.2.7\"]\n"
 	for _, test := range []struct{ key, value, want string }{
 		{"client.subflow", "3", `"client.subflow" is not a key of the configuration; did you mean "client.subflows"?`},
+		{"subflows", "3", `"subflows" is not a key of the configuration; did you mean "client.subflows"?`},
+		{"clientt", "3", `did you mean "client"?`},
+		{"client", "3", `"client" is a section of the configuration, not a key; dcol config get client shows its keys`},
+		{"client.convertor.us", "never", `did you mean "client.converter.use" or "client.converter"`},
+		{"listen", "9", `did you mean "session.listen" or "metrics.listen"`},
+		{"zzzzzzzz", "1", `"zzzzzzzz" is not a key of the configuration; dcol config get lists all`},
 		{"client.subflows", "9", `conf.toml:9: client.subflows: must be from 1 to 8`},
 		{"client.subflows", "many", `client.subflows: many is no value of TOML`},
 		{"client.subflows", "2\nkinds = []", `is no value of TOML`},

@@ -138,16 +138,23 @@ func describe(k unstable.Kind) string {
 // Nearest returns the end of a sentence that names the known word closest to word, or all known
 // words if none is close.
 func Nearest(word string, known []string) string {
-	best, distance := "", 1+max(len(word), 3)/3
-	for _, k := range known {
-		if d := editDistance(word, k); d < distance {
-			best, distance = k, d
-		}
-	}
-	if best != "" {
-		return fmt.Sprintf("; did you mean %q?", best)
+	if near := Near(word, known); len(near) > 0 {
+		return fmt.Sprintf("; did you mean %q?", near[0])
 	}
 	return "; known here: " + strings.Join(known, ", ")
+}
+
+// Near returns the known words that may have been meant, the closest first.
+func Near(word string, known []string) (near []string) {
+	distances := make(map[string]int)
+	for _, k := range known {
+		if d := editDistance(word, k); d <= max(len(word), 3)/3 {
+			distances[k] = d
+			near = append(near, k)
+		}
+	}
+	slices.SortStableFunc(near, func(a, b string) int { return distances[a] - distances[b] })
+	return near
 }
 
 // editDistance counts insertions, deletions, substitutions and swaps of

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -220,6 +221,12 @@ func TestEditDistance(t *testing.T) {
 			t.Errorf("a letter put into %q at %d costs %d", a, i, editDistance(a, a[:i]+"z"+a[i:]))
 		}
 	})
+}
+
+func TestNear(t *testing.T) {
+	if got := Near("garden", []string{"gate", "gardens", "house", "garden", "gardener"}); !slices.Equal(got, []string{"garden", "gardens", "gardener"}) {
+		t.Error(got)
+	}
 }
 
 func TestNearest(t *testing.T) {
