@@ -13,5 +13,5 @@ func StartCommand() string {
 	if SystemdRuns() {
 		return "systemctl start dcol"
 	}
-	return "dcol agent --log /var/lib/dcol/agent.log &"
+	return "dcol up"
 }
