@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,6 +26,9 @@ func completeNames(root *cobra.Command) {
 		if cmd, _, err := root.Find([]string{command}); err == nil {
 			cmd.ValidArgsFunction = completeFrom(names, cmd.Name() == "use" || cmd.Name() == "avoid")
 		}
+	}
+	if cmd, _, err := root.Find([]string{"log-level"}); err == nil {
+		cmd.ValidArgsFunction = completeLevels
 	}
 	for _, f := range []struct {
 		command []string
@@ -106,6 +111,27 @@ func everyName(ctx context.Context, agent *api.Client) (names []string) {
 		}
 	}
 	return names
+}
+
+// completeLevels completes a level, or the name of a subsystem and then its level.
+func completeLevels(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	levels := []string{"debug", "info", "warn", "error"}
+	if name, _, single := strings.Cut(typed, "="); single {
+		for i, level := range levels {
+			levels[i] = name + "=" + level
+		}
+		return levels, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmp.Or(cmd.Context(), context.Background()), completeWithin)
+	defer cancel()
+	now, err := api.Dial(socketOf(cmd)).LogLevel(ctx, api.LogLevelRequest{})
+	if err != nil {
+		return levels, cobra.ShellCompDirectiveNoFileComp
+	}
+	for _, name := range slices.Sorted(maps.Keys(now.Subsystems)) {
+		levels = append(levels, name+"=")
+	}
+	return levels, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 // connectionNames returns the servers of this host's connections, and the connections' tokens, which shells show with the

@@ -33,6 +33,8 @@ Minutes are kept for two days, and hours for 400 days. No destinations are kept.
 	}
 	socket := socketFlag(cmd)
 	by := cmd.Flags().String("by", string(api.StepHour), "`step`: minute, hour, day or month")
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions( // the flag exists
+		[]string{string(api.StepMinute), string(api.StepHour), string(api.StepDay), string(api.StepMonth)}, cobra.ShellCompDirectiveNoFileComp))
 	last := cmd.Flags().Duration("last", 0, "how far back, such as 48h; by default an hour of minutes, a day of hours, a month of days, a year of months")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.HistorySchema+")")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -56,6 +56,8 @@ func badValue(err *pflag.InvalidValueError) error {
 	switch flag.Value.Type() {
 	case "int":
 		why = "it must be a whole number"
+	case "intSlice":
+		why = "it must be whole numbers with commas between them, such as 80,443"
 	case "bool":
 		why = "it must be true or false"
 	case "duration":
