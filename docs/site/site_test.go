@@ -1,10 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/browser"
 )
 
 // Every text of the repository is a page, every link leads somewhere, and every page leads to all others.
@@ -99,6 +104,45 @@ func TestLinks(t *testing.T) {
 		for _, want := range wants {
 			if !strings.Contains(string(out[file]), want) {
 				t.Errorf("%s lacks %s:\n%s", file, want, out[file])
+			}
+		}
+	}
+}
+
+// On a desktop's screen no table is cut, so nobody has to find that it scrolls.
+func TestTablesFit(t *testing.T) {
+	b, err := browser.Start(t.Context())
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(b.Close)
+	repository := os.DirFS("../..")
+	s, err := build(repository, contents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := run(repository, folder); err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range s.pages {
+		if err := b.Open("file://" + filepath.Join(folder, page.File)); err != nil {
+			t.Fatal(err)
+		}
+		for _, width := range []int{1024, 1280} {
+			if err := b.Look(width, 800, "light"); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Wait(fmt.Sprintf("document.readyState === 'complete' && innerWidth === %d", width), time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			var cut []string
+			const find = `[...document.querySelectorAll('.scroll')].filter((s) => s.scrollWidth > s.clientWidth + 1).map((s) => s.textContent.trim().slice(0, 30))`
+			if err := b.Eval(find, &cut); err != nil {
+				t.Fatal(err)
+			}
+			if len(cut) > 0 {
+				t.Errorf("%s, %d wide: cut tables %q", page.File, width, cut)
 			}
 		}
 	}

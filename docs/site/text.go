@@ -124,6 +124,7 @@ func (s *site) link(repository fs.FS, p *page) error {
 		table.Parent.InsertBefore(around, table)
 		table.Parent.RemoveChild(table)
 		around.AppendChild(table)
+		allowBreaks(table)
 	}
 	var b strings.Builder
 	for n := range body.ChildNodes() {
@@ -131,6 +132,32 @@ func (s *site) link(repository fs.FS, p *page) error {
 	}
 	p.Body = template.HTML(b.String())
 	return errors.Join(problems...)
+}
+
+// allowBreaks lets long words of code in a table, such as keys and paths, continue on the next line after their parts.
+// Otherwise the columns that have them leave little room for the others.
+func allowBreaks(table *nethtml.Node) {
+	const long = 20
+	var texts []*nethtml.Node
+	for n := range table.Descendants() {
+		if n.Type == nethtml.TextNode && n.Parent.DataAtom == atom.Code && len(n.Data) > long {
+			texts = append(texts, n)
+		}
+	}
+	for _, n := range texts {
+		for {
+			at := strings.IndexAny(n.Data, "._/,")
+			if at < 0 || at == len(n.Data)-1 {
+				break
+			}
+			rest := &nethtml.Node{Type: nethtml.TextNode, Data: n.Data[at+1:]}
+			n.Data = n.Data[:at+1]
+			next := n.NextSibling
+			n.Parent.InsertBefore(&nethtml.Node{Type: nethtml.ElementNode, Data: "wbr", DataAtom: atom.Wbr}, next)
+			n.Parent.InsertBefore(rest, next)
+			n = rest
+		}
+	}
 }
 
 // target returns where a link of a page leads in the site.
