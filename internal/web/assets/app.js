@@ -76,7 +76,9 @@ async function why(server, token) {
 	} catch (e) {
 		place.replaceChildren(el('p', {class: 'bad'}, e.message));
 	}
-	place.focus();
+	// The explanation may be longer than the screen, and browsers would show its middle.
+	place.focus({preventScroll: true});
+	place.scrollIntoView({block: 'start', behavior: 'instant'});
 }
 
 async function steer(word, name) {
@@ -171,6 +173,7 @@ async function search(event) {
 			el('td', {class: 'n'}, f.closed ? age(f.opened, new Date(f.closed)) : 'open'), el('td', {class: 'n'}, f.bytes_from_client === undefined ? '–' : bytes(f.bytes_from_client)), el('td', {class: 'n'}, f.bytes_to_client === undefined ? '–' : bytes(f.bytes_to_client)))));
 	} catch (e) {
 		$('log-note').textContent = e.message;
+		$('log-rows').replaceChildren();
 	}
 }
 

@@ -1,10 +1,8 @@
 // The graph of this host, the ways and the servers.
 import {colour, pathOf, percent, rate, svg, trip} from './words.js';
 
-const most = 8, mostLabels = 3;
-
-// beside has where so many labels are, from the middle of their server.
-const beside = [[], [-7], [-8, 15], [-21, -8, 15]];
+// Rates and losses stand in the boxes, because beside the lines there is no place that no line crosses.
+const most = 8, mostLabels = 3, row = 66, boxHeight = 58;
 
 const lossWords = (share) => share === undefined ? '' : `, ${percent(share)} loss`;
 
@@ -14,8 +12,8 @@ export const keysOf = (c, s) => [pathOf(s), `${pathOf(s)} ${c.remote}`];
 // loads has the rates of all connections, of which status has the busiest.
 export function draw(place, status, loads, losses) {
 	const width = Math.max(place.clientWidth, 300), wide = width > 700;
-	const row = wide ? 58 : 72, boxHeight = wide ? 46 : 60; // on phones, boxes have what edges have elsewhere
-	const widths = wide ? [150, 150, 190] : [0.17, 0.27, 0.44].map((share) => Math.floor(share * width));
+	const nameWidth = wide ? 190 : Math.floor(0.44 * width), labelsWidth = width > 1000 ? 230 : 0; // of servers
+	const widths = wide ? [150, 170, nameWidth + labelsWidth] : [Math.floor(0.17 * width), Math.floor(0.27 * width), nameWidth];
 	const ways = new Map([['direct', {rate: 0, rtts: [], name: 'direct'}]]), servers = new Map(), edges = new Map();
 	for (const w of status.client?.waypoints ?? []) {
 		const known = ways.get(`via ${w.name}`); // a waypoint with several addresses: one that is up counts
@@ -45,7 +43,8 @@ export function draw(place, status, loads, losses) {
 	const right = cut([...servers.values()], (s) => s.rate);
 	const rows = Math.max(middle.length, right.length, 1), height = rows * row + 8;
 	const y = (i, n) => height / 2 + (i - (n - 1) / 2) * row;
-	const x = [widths[0] / 2 + 2, wide ? width / 2 : 0.37 * width, width - widths[2] / 2 - 2];
+	const left = width - 2 - widths[2];
+	const x = [widths[0] / 2 + 2, wide ? (2 + widths[0] + left) / 2 : 0.37 * width, left + widths[2] / 2];
 	const top = Math.max(...middle.map((w) => w.rate), 1e5);
 	const thick = (r) => 1 + 7 * Math.sqrt(r / top);
 	const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': words(middle, right)});
@@ -53,34 +52,38 @@ export function draw(place, status, loads, losses) {
 		d: `M${x1} ${y1} C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}`, fill: 'none', stroke: colour(path),
 		'stroke-width': thick(r), 'stroke-dasharray': r > 0 ? '' : '2 4', opacity: faint ? 0.45 : 0.9,
 	});
-	middle.forEach((w, i) => picture.append(line(x[0], y(0, 1), x[1], y(i, middle.length), w.key, w.rate, w.rate === 0)));
-	const labels = right.map(() => []);
+	middle.forEach((w, i) => picture.append(line(x[0] + widths[0] / 2, y(0, 1), x[1] - widths[1] / 2, y(i, middle.length), w.key, w.rate, w.rate === 0)));
+	const ends = right.map(() => []);
 	for (const e of edges.values()) {
 		const i = middle.findIndex((w) => w.key === e.path), j = right.findIndex((s) => s.name === e.name);
-		if (i < 0 || j < 0) continue;
-		const y1 = y(i, middle.length), y2 = y(j, right.length);
-		picture.append(line(x[1], y1, x[2], y2, e.path, e.rate, e.backup));
-		labels[j].push({i, path: e.path, rate: e.rate, text: rate(e.rate) + lossWords(losses.of(`${e.path} ${e.name}`))});
+		if (i >= 0 && j >= 0) ends[j].push({...e, i});
 	}
-	if (width > 900) labels.forEach((list, j) => {
-		const shown = list.sort((a, b) => b.rate - a.rate).slice(0, mostLabels).sort((a, b) => a.i - b.i);
-		shown.forEach((l, k) => {
-			const text = svg('text', {class: 'soft halo', x: x[2] - widths[2] / 2 - 8, y: y(j, right.length) + beside[shown.length][k], 'text-anchor': 'end'}, l.text, svg('title', {}, l.path));
-			text.style.fill = colour(l.path);
-			picture.append(text);
+	ends.forEach((list, j) => {
+		list.sort((a, b) => b.rate - a.rate);
+		const labelled = list.slice(0, mostLabels).sort((a, b) => a.i - b.i);
+		list.forEach((e) => {
+			const k = labelled.indexOf(e);
+			e.at = y(j, right.length) + (k < 0 ? 0 : 16 * (k - (labelled.length - 1) / 2)); // a line ends at its label
+			e.labelled = k >= 0;
+			picture.append(line(x[1] + widths[1] / 2, y(e.i, middle.length), left, e.at, e.path, e.rate, e.backup));
 		});
 	});
-	const node = (x, y, width, name, lines, stroke) => box(x, y, width, boxHeight, name, lines, stroke);
-	picture.append(...node(x[0], y(0, 1), widths[0], status.member, wide ? ['this host'] : []));
+	picture.append(...box(x[0], y(0, 1), widths[0], status.member, wide ? ['this host'] : []));
 	middle.forEach((w, i) => {
 		const rtt = w.rtts.length ? w.rtts.reduce((a, b) => a + b) / w.rtts.length : w.rtt;
 		const up = !w.state || w.state === 'up', at = y(i, middle.length);
 		const loss = losses.of(w.key) ?? w.loss;
-		const lines = !up ? [w.state] : wide ? [`round trip ${trip(rtt)}`] : [rate(w.rate), loss === undefined ? trip(rtt) : `${trip(rtt)}, ${percent(loss)}`];
-		picture.append(...node(x[1], at, widths[1], w.name, lines, colour(w.key)));
-		if (wide && up) picture.append(svg('text', {class: 'soft halo', x: x[1] - widths[1] / 2 - 10, y: at + (at > y(0, 1) ? 16 : -9), 'text-anchor': 'end'}, rate(w.rate) + lossWords(loss)));
+		const lines = !up ? [w.state] : wide ? [rate(w.rate) + lossWords(loss), `round trip ${trip(rtt)}`] : [rate(w.rate), loss === undefined ? trip(rtt) : `${trip(rtt)}, ${percent(loss)}`];
+		picture.append(...box(x[1], at, widths[1], w.name, lines, colour(w.key)));
 	});
-	right.forEach((s, i) => picture.append(...node(x[2], y(i, right.length), widths[2], s.name, [rate(s.rate)])));
+	right.forEach((s, j) => {
+		picture.append(...box(x[2], y(j, right.length), widths[2], s.name, [rate(s.rate)], undefined, labelsWidth));
+		if (labelsWidth) ends[j].filter((e) => e.labelled).forEach((e) => {
+			const text = svg('text', {class: 'soft', x: left + 12, y: e.at + 4}, `${short(middle[e.i].name, 10)} ${rate(e.rate)}${lossWords(losses.of(`${e.path} ${e.name}`))}`, svg('title', {}, e.path));
+			text.style.fill = colour(e.path);
+			picture.append(text);
+		});
+	});
 	place.replaceChildren(picture);
 }
 
@@ -90,12 +93,14 @@ function words(ways, servers) {
 	return `${servers.length} servers; ` + ways.map((w) => `${w.name === 'direct' ? 'direct' : 'via ' + w.name} ${rate(w.rate)}`).join(', ');
 }
 
-// box draws a box with a name and lines of text below it.
-function box(x, y, width, height, name, lines, stroke) {
-	const fits = Math.floor(width / 6.4), first = y + 4 - 8.5 * lines.length;
-	const text = (words, i, style) => svg('text', {...style, x, y: first + 17 * i, 'text-anchor': 'middle'}, words.length > fits ? words.slice(0, fits - 1) + '…' : words, svg('title', {}, words));
+const short = (words, most) => words.length > most ? words.slice(0, most - 1) + '…' : words;
+
+// box draws a box with a name and lines of text below it, to the right of a part that is kept free.
+function box(x, y, width, name, lines, stroke, free = 0) {
+	const fits = Math.floor((width - free) / 6.4), first = y + 4 - 8.5 * lines.length;
+	const text = (words, i, style) => svg('text', {...style, x: x + free / 2, y: first + 17 * i, 'text-anchor': 'middle'}, short(words, fits), svg('title', {}, words));
 	return [
-		svg('rect', {class: 'node', x: x - width / 2, y: y - height / 2, width, height, rx: 6, stroke: stroke ?? 'var(--line)'}),
+		svg('rect', {class: 'node', x: x - width / 2, y: y - boxHeight / 2, width, height: boxHeight, rx: 6, stroke: stroke ?? 'var(--line)'}),
 		text(name, 0, {}), ...lines.map((l, i) => text(l, i + 1, {class: 'soft'})),
 	];
 }
