@@ -169,14 +169,10 @@ docs: ## Make web pages of the texts, which open without a network; writes out/d
 	@scripts/deps.sh build
 	$(GO) run ./docs/site out/docs
 
-recording: ## Record the terminals of README.md again, from a real run (root).
+recording: ## Record the terminals and the page of README.md again, from a real run (root).
 	@scripts/deps.sh recording
 	@$(MAKE) --no-print-directory build
 	$(GO) run ./docs/recording docs/img
-	@mkdir -p out
-	DCOL_SCREENSHOTS=$(CURDIR)/out $(GO) test -count=1 -run TestInBrowser ./internal/web
-	cp out/desktop-light.png docs/img/page-light.png
-	cp out/desktop-dark.png docs/img/page-dark.png
 
 cover: ## Measure what the tests reach (root); writes out/cover.html.
 	@scripts/deps.sh test

@@ -2,7 +2,8 @@
 //
 //	go run ./docs/recording FOLDER
 //
-// It needs bin/dcol and bin/dcol-lab, tmux, curl and nginx. The folder gets terminal.svg.
+// It needs bin/dcol and bin/dcol-lab, tmux, curl, nginx and chromium. The folder gets terminal.svg, page-light.png and
+// page-dark.png.
 package main
 
 import (
@@ -23,8 +24,11 @@ var network []byte
 
 func main() {
 	err := errors.New("use it as: go run ./docs/recording FOLDER")
-	if len(os.Args) == 2 {
-		err = record(context.Background(), os.Args[1])
+	switch ctx := context.Background(); {
+	case len(os.Args) == 2:
+		err = record(ctx, os.Args[1])
+	case len(os.Args) == 4 && os.Args[1] == "page": // this program's own call, in the network of alice's host
+		err = shoot(ctx, os.Args[2], os.Args[3])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -176,5 +180,8 @@ func record(ctx context.Context, out string) (err error) {
 		return err
 	}
 	still := len(frames) * 3 / 4
-	return os.WriteFile(filepath.Join(out, "terminal.svg"), []byte(compose(screens, frames, still, words)), 0o644)
+	if err := os.WriteFile(filepath.Join(out, "terminal.svg"), []byte(compose(screens, frames, still, words)), 0o644); err != nil {
+		return err
+	}
+	return s.page(host, bin+"/dcol", out)
 }

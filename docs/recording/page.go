@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/lab/browser"
+)
+
+// downloads run while pictures of the page are taken.
+const downloads = `for from in 10.0.2.2 10.0.2.2 '[fd00::2:2]'; do
+while dcol run -- curl -g --limit-rate 500k "http://$from/noise-10000000"; do :; done >/dev/null 2>&1 &
+done`
+
+// page has pictures of the page of dcol web taken, which is served on the host of a process.
+func (s studio) page(host, dcol, out string) error {
+	if err := s.enter(downloads); err != nil {
+		return err
+	}
+	address, err := exec.CommandContext(s.ctx, "nsenter", "-t", host, "-n", "-m", dcol, "web").Output()
+	if err != nil {
+		return fmt.Errorf("dcol web: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	// The browser shares that host's network, but not its files, because it needs the machine's fonts.
+	cmd := exec.CommandContext(s.ctx, "nsenter", "-t", host, "-n", self, "page", strings.TrimSpace(string(address)), out)
+	cmd.Stderr = os.Stderr
+	return cmd.Run()
+}
+
+// shoot writes pictures of the page at an address, in light and dark colours.
+func shoot(ctx context.Context, address, out string) error {
+	b, err := browser.Start(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if err := errors.Join(b.Look(1280, 800, "light"), b.Open(address)); err != nil {
+		return err
+	}
+	// So that the chart has something in it.
+	if err := b.Wait(`document.querySelector('#chart polyline')?.points.length >= 40`, 5*time.Minute); err != nil {
+		return err
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		if err := b.Look(1280, 800, scheme); err != nil {
+			return err
+		}
+		picture, err := b.Screenshot(true)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(out, "page-"+scheme+".png"), picture, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
