@@ -15,7 +15,7 @@ import (
 
 // downloads run while pictures of the page are taken.
 const downloads = `for from in 10.0.2.2 10.0.2.2 '[fd00::2:2]'; do
-while dcol run -- curl -g --limit-rate 500k "http://$from/noise-10000000"; do :; done >/dev/null 2>&1 &
+while dcol run -- curl -g "http://$from/noise-10000000"; do :; done >/dev/null 2>&1 &
 done`
 
 // page has pictures of the page of dcol web taken, which is served on the host of a process.
@@ -47,12 +47,11 @@ func shoot(ctx context.Context, address, out string) error {
 	if err := errors.Join(b.Look(1280, 800, "light"), b.Open(address)); err != nil {
 		return err
 	}
-	// So that the chart has something in it.
-	if err := b.Wait(`document.querySelector('#chart polyline')?.points.length >= 40`, 5*time.Minute); err != nil {
-		return err
-	}
+	// The chart has something in it, and every download carries.
+	const worthIt = `document.querySelector('#chart polyline')?.points.length >= 40 &&
+		[...document.querySelectorAll('#connection-rows td:nth-child(4)')].every((rate) => rate.textContent !== '0 bit/s')`
 	for _, scheme := range []string{"light", "dark"} {
-		if err := b.Look(1280, 800, scheme); err != nil {
+		if err := errors.Join(b.Look(1280, 800, scheme), b.Wait(worthIt, 5*time.Minute)); err != nil {
 			return err
 		}
 		picture, err := b.Screenshot(true)
