@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/agent/client"
+	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/ui"
@@ -27,7 +29,8 @@ stays encrypted up to the server.
   always   all do, but those to servers that are known to speak MPTCP
 
 The change applies to new connections at once, and is written to the configuration. Only
-root may change it.`,
+root may change it. If no agent runs, the relay that an earlier one left follows the
+change, or the command fails.`,
 		Example:   "  dcol convert auto",
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: uses,
@@ -54,8 +57,7 @@ root may change it.`,
 		}
 		now, err := agent.Convert(cmd.Context(), api.ConvertRequest{Use: args[0]})
 		if errors.Is(err, api.ErrNoAgent) {
-			fmt.Fprintln(os.Stderr, "the configuration is changed; no agent runs")
-			return nil
+			return convertWithoutAgent(*path, config.UseConverter(args[0]))
 		}
 		if err != nil {
 			return err
@@ -63,4 +65,23 @@ root may change it.`,
 		return ui.Converting(os.Stdout, now)
 	}
 	return cmd
+}
+
+// convertWithoutAgent passes a choice that the configuration has already to the relay of an agent that has ended. It fails
+// if that relay goes on as before, because the user may rely on the choice.
+func convertWithoutAgent(path string, use config.UseConverter) error {
+	c, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	there, err := relaying.SetMode(c.RunDir, client.Mode(use))
+	if err != nil {
+		return fmt.Errorf("the configuration is changed, but no agent runs, and the relay of an earlier one may go on as before (%w): end it with dcol down, as root", err)
+	}
+	if there {
+		fmt.Fprintln(os.Stderr, "the configuration is changed; no agent runs, and the relay of an earlier one follows")
+		return nil
+	}
+	fmt.Fprintln(os.Stderr, "the configuration is changed; no agent runs")
+	return nil
 }

@@ -13,6 +13,9 @@ import (
 // modes are the relay's modes by the value of client.converter.use. The value never has none.
 var modes = map[config.UseConverter]choice.Mode{config.ConvertAuto: choice.Auto, config.ConvertAlways: choice.Always}
 
+// Mode returns the relay's mode for a value of client.converter.use.
+func Mode(use config.UseConverter) choice.Mode { return modes[use] }
+
 // Converting translates the client's configuration into the relay's orders. If no converter is used, only the proxy is served,
 // as programs that are set to it have no other way; without a proxy, it returns nil. marks are the bits of packet marks that
 // dcol owns.

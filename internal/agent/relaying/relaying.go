@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/relay"
 )
 
@@ -182,6 +183,20 @@ func (k *Keeper) disconnect() {
 		k.conn.Close()
 		k.conn = nil
 	}
+}
+
+// SetMode changes for which servers the relay of a run directory uses converters, for a user who finds no agent. It reports
+// whether there is a relay.
+func SetMode(dir string, mode choice.Mode) (there bool, err error) {
+	c, err := relay.Dial(dir)
+	if errors.Is(err, relay.ErrNone) {
+		return false, nil
+	}
+	if err != nil {
+		return true, err
+	}
+	defer c.Close()
+	return true, c.SetMode(mode)
 }
 
 // End ends the relay of a run directory, if there is one. Its connections are reset.

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/converter/choice"
 )
 
 const controlName = "relay-control.sock"
@@ -24,6 +26,8 @@ type request struct {
 	State    *State `json:"state,omitempty"`
 	TakeOver bool   `json:"take_over,omitempty"` // hand over the listeners, and end with the last connection
 	End      bool   `json:"end,omitempty"`       // end at once
+	// Mode changes the mode of the last State's Use. It is for users who find no agent.
+	Mode *choice.Mode `json:"mode,omitempty"`
 }
 
 // answer is one line of JSON.
@@ -31,6 +35,8 @@ type answer struct {
 	Status Status `json:"status"`
 	// Listeners are the names of the sockets that come with the answer to TakeOver, in the same order.
 	Listeners []string `json:"listeners,omitempty"`
+	// Changed reports that the relay follows request.Mode. Relays of older versions do not know it.
+	Changed bool `json:"changed,omitempty"`
 }
 
 // Conn is an agent's connection to a relay. It is for one goroutine.
@@ -63,6 +69,15 @@ func (c *Conn) Set(s State) (Status, error) { return c.ask(request{State: &s}) }
 // Status returns the relay's Status.
 func (c *Conn) Status() (Status, error) { return c.ask(request{}) }
 
+// SetMode changes for which servers converters are used, until the next State.
+func (c *Conn) SetMode(mode choice.Mode) error {
+	a, err := c.exchange(request{Mode: &mode})
+	if err == nil && !a.Changed {
+		err = errors.New("the relay that runs does not follow: its dcol is older, or it hands over to another relay")
+	}
+	return err
+}
+
 // End ends the relay. Its connections are reset.
 func (c *Conn) End() error {
 	_, err := c.ask(request{End: true})
@@ -70,21 +85,25 @@ func (c *Conn) End() error {
 }
 
 func (c *Conn) ask(r request) (Status, error) {
+	a, err := c.exchange(r)
+	return a.Status, err
+}
+
+func (c *Conn) exchange(r request) (a answer, err error) {
 	line, err := json.Marshal(r)
 	if err != nil {
-		return Status{}, err
+		return answer{}, err
 	}
 	if err := c.conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
-		return Status{}, err
+		return answer{}, err
 	}
 	if _, err := c.conn.Write(append(line, '\n')); err != nil {
-		return Status{}, fmt.Errorf("ask the relay: %w", err)
+		return answer{}, fmt.Errorf("ask the relay: %w", err)
 	}
-	var a answer
 	if err := c.in.Decode(&a); err != nil {
-		return Status{}, fmt.Errorf("ask the relay: %w", err)
+		return answer{}, fmt.Errorf("ask the relay: %w", err)
 	}
-	return a.Status, nil
+	return a, nil
 }
 
 // listenControl replaces the control socket of a relay that has ended or is ending. Only root may use it.
@@ -140,6 +159,8 @@ func (r *relay) converse(c *net.UnixConn) {
 			r.apply(*q.State)
 		case q.TakeOver:
 			a.Listeners, fds = r.handOver()
+		case q.Mode != nil:
+			a.Changed = r.setMode(*q.Mode)
 		}
 		a.Status = r.status()
 		err := reply(c, a, fds)

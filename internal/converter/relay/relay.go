@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/detour-collective/dcol/internal/converter/capture"
+	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/engine"
 	"github.com/detour-collective/dcol/internal/converter/server"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
@@ -48,6 +49,7 @@ type relay struct {
 	incoming incoming
 	receiver *server.Receiver // nil until converters may bring connections to this host
 	user     *user            // nil: this host uses no converters
+	using    *Use             // of the last State, with a later change of its mode
 	captured captured
 	parts    map[string]*part
 	said     map[string]string // problems that were logged, by part
@@ -166,11 +168,7 @@ func (r *relay) apply(s State) {
 		r.takeIncoming(s.Serve.Incoming)
 	}
 	r.receive(s.Receive)
-	if s.Use == nil {
-		r.unuse()
-	} else {
-		r.use(*s.Use)
-	}
+	r.follow(s.Use)
 	for name, f := range r.inherited { // of a State of the previous relay
 		if s.Serve != nil && s.Serve.Incoming == nil && strings.HasPrefix(name, partIncoming) {
 			continue
@@ -178,6 +176,39 @@ func (r *relay) apply(s State) {
 		f.close()
 		delete(r.inherited, name)
 	}
+}
+
+// follow makes the relay lead programs to converters as u says; nil: to none.
+func (r *relay) follow(u *Use) {
+	if r.using = u; u == nil {
+		r.unuse()
+	} else {
+		r.use(*u)
+	}
+}
+
+// setMode changes for which servers converters are used, and reports whether it did. A mode other than Never cannot bring
+// back what Never has ended: only an agent's State can.
+func (r *relay) setMode(mode choice.Mode) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.draining {
+		return false
+	}
+	if r.using == nil {
+		return true
+	}
+	next := *r.using
+	next.Mode = mode
+	switch {
+	case mode == choice.Never && next.Proxy == "":
+		r.follow(nil)
+	case mode == choice.Never:
+		r.follow(&Use{Mode: choice.Never, Proxy: next.Proxy})
+	default:
+		r.follow(&next)
+	}
+	return true
 }
 
 // serve makes the relay serve members at a port.
