@@ -2,8 +2,8 @@
 // told the time.
 //
 // Its caller asks Choose for each connection, or Table for all. It reports the outcome (Carried, Failed, Unserved,
-// Refused, Silent, Unreached), which changes later decisions (outcomes.go). fastopen.go decides which connections have
-// their message in the SYN.
+// Refused, Unreached), which changes later decisions (outcomes.go). account.go has the outcomes that count for one client
+// only. fastopen.go decides which connections have their message in the SYN.
 package choice
 
 import (
@@ -88,9 +88,11 @@ type Choice struct {
 	servers    *known.Servers
 	excluded   *known.Map[netip.Addr, struct{}]
 	times      *known.Map[way, time.Duration] // measured round-trip times to the server
-	unserved   *known.Map[way, struct{}]      // ways that led to no connection
+	unserved   *known.Map[way, struct{}]      // ways that led to no connection, whoever the client was
 	unreached  *known.Map[netip.AddrPort, struct{}]
 	fast       *known.Map[path, fastPath]
+	own        *Account // of this host
+	accounts   *known.Map[Who, *Account]
 	converters []*converter
 }
 
@@ -109,7 +111,6 @@ type converter struct {
 	trusted   time.Time     // when Trust first allowed it since it worked; zero: not yet
 	suspected time.Time     // when Suspect last let it be asked
 	refused   []netip.Addr  // at most refusalsMost servers that it refused since it last connected to one
-	silent    []netip.Addr  // at most refusalsMost servers that it said to have reached, but that said nothing since one did
 }
 
 // New returns a Choice without converters.
@@ -122,6 +123,8 @@ func New(p Policy) *Choice {
 		unserved:  known.NewMap[way, struct{}](timesMost),
 		unreached: known.NewMap[netip.AddrPort, struct{}](missedMost),
 		fast:      known.NewMap[path, fastPath](fastPathsMost),
+		own:       newAccount(ownServersMost),
+		accounts:  known.NewMap[Who, *Account](accountsMost),
 	}
 }
 
@@ -170,11 +173,12 @@ func (c *Choice) Exclude(addr netip.Addr, until time.Time) {
 	c.excluded.Set(addr.Unmap(), struct{}{}, until)
 }
 
-// Choose returns the converters through which a connection to a server is tried, in this order. If there are none, the
-// connection goes directly.
-func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
+// Choose returns the converters through which a client's connection to a server is tried, in this order. If there are none,
+// the connection goes directly.
+func (c *Choice) Choose(who Who, server netip.AddrPort, now time.Time) []netip.AddrPort {
 	server = unmapped(server)
-	if !c.wanted(server, now) {
+	its := c.account(who, now)
+	if _, speaks := its.speaks.Get(server, now); speaks || !c.wanted(server, now) {
 		return nil
 	}
 	type candidate struct {
@@ -183,12 +187,15 @@ func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
 	}
 	var list []candidate
 	for _, v := range c.converters {
-		if !c.serves(v, server.Addr(), now) {
+		if !c.serves(v, its, server, now) {
 			continue
 		}
 		// The time to the converter is a lower bound of the time through it to the server. So a converter that could be
 		// better is tried once for each server. After that, the measured time counts.
 		t, measured := c.times.Get(way{v.addr, server.Addr()}, now)
+		if !measured {
+			t, measured = its.times.Get(way{v.addr, server.Addr()}, now)
+		}
 		if !measured {
 			t = v.rtt
 		}
@@ -202,10 +209,10 @@ func (c *Choice) Choose(server netip.AddrPort, now time.Time) []netip.AddrPort {
 	return order
 }
 
-// serves reports whether a converter may be asked for a server.
-func (c *Choice) serves(v *converter, server netip.Addr, now time.Time) bool {
-	_, unserved := c.unserved.Get(way{v.addr, server}, now)
-	return !unserved && !now.Before(v.until)
+// serves reports whether a converter may be asked for a server. its is the client's account.
+func (c *Choice) serves(v *converter, its *Account, server netip.AddrPort, now time.Time) bool {
+	_, unserved := c.unserved.Get(way{v.addr, server.Addr()}, now)
+	return !unserved && !now.Before(v.until) && its.serves(v.addr, server, now)
 }
 
 // IsPlain reports whether a server is known to speak no MPTCP.
@@ -261,18 +268,18 @@ type Table struct {
 	Ports    map[uint16]struct{}
 }
 
-// Table returns what Choose decides now.
+// Table returns what Choose decides now for this host.
 func (c *Choice) Table(now time.Time) Table {
 	t := Table{Servers: make(map[netip.AddrPort]struct{}), Networks: make(map[netip.Prefix]struct{}), Ports: make(map[uint16]struct{})}
-	served := func(server netip.Addr) bool {
-		return slices.ContainsFunc(c.converters, func(v *converter) bool { return c.serves(v, server, now) })
+	served := func(server netip.AddrPort) bool {
+		return slices.ContainsFunc(c.converters, func(v *converter) bool { return c.serves(v, c.own, server, now) })
 	}
-	if c.policy.Mode == Never || !served(netip.Addr{}) {
+	if c.policy.Mode == Never || !served(netip.AddrPort{}) {
 		return t
 	}
 	if c.policy.Mode == Auto {
 		for server, support := range c.servers.All(now) {
-			if support == known.Plain && !c.isExcluded(server, now) && served(server.Addr()) {
+			if support == known.Plain && !c.isExcluded(server, now) && served(server) {
 				t.Servers[server] = struct{}{}
 			}
 		}
@@ -292,8 +299,17 @@ func (c *Choice) Table(now time.Time) Table {
 		unserved = append(unserved, w.server)
 	}
 	for _, server := range unserved {
-		if !served(server) {
+		if !served(netip.AddrPortFrom(server, 0)) {
 			t.Networks[alone(server)] = struct{}{}
+		}
+	}
+	var silent []netip.AddrPort
+	for e := range c.own.silent.All(now) {
+		silent = append(silent, e.server)
+	}
+	for _, server := range silent {
+		if !served(server) {
+			t.Servers[server] = struct{}{}
 		}
 	}
 	for _, p := range c.policy.ExcludePrefixes {

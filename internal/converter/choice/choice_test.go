@@ -38,14 +38,14 @@ func TestModes(t *testing.T) {
 		if c.support != known.Unknown {
 			choice.Learned(server, c.support == known.MPTCP, start)
 		}
-		if got := choice.Choose(server, start); (got != nil) != c.want {
+		if got := choice.Choose(Who{}, server, start); (got != nil) != c.want {
 			t.Errorf("mode %d, support %d: %v", c.mode, c.support, got)
 		}
-		if got := choice.Choose(server, start.Add(known.SpeaksFor)); (got != nil) != (c.mode == Always) {
+		if got := choice.Choose(Who{}, server, start.Add(known.SpeaksFor)); (got != nil) != (c.mode == Always) {
 			t.Errorf("mode %d, support %d, expired: %v", c.mode, c.support, got)
 		}
 	}
-	if got := with(Policy{Mode: Always}).Choose(server, start); got != nil {
+	if got := with(Policy{Mode: Always}).Choose(Who{}, server, start); got != nil {
 		t.Errorf("without converters: %v", got)
 	}
 }
@@ -62,15 +62,15 @@ func TestGoesDirectly(t *testing.T) {
 		"[::ffff:192.168.1.1]:443": false, "[fd00::1]:443": true, "[fe80::1%eth0]:443": false, "169.254.1.1:443": false,
 		"224.0.0.1:443": false, "0.0.0.0:443": false, "0.1.2.3:443": false, "240.0.0.1:443": false, "255.255.255.255:443": false, "203.0.113.9:0": false, "192.0.2.1:443": false,
 	} {
-		if got := c.Choose(netip.MustParseAddrPort(to), start); (got != nil) != want {
+		if got := c.Choose(Who{}, netip.MustParseAddrPort(to), start); (got != nil) != want {
 			t.Errorf("%s: %v", to, got)
 		}
 	}
-	if c.Choose(netip.MustParseAddrPort("203.0.113.10:443"), start.Add(time.Minute)) == nil {
+	if c.Choose(Who{}, netip.MustParseAddrPort("203.0.113.10:443"), start.Add(time.Minute)) == nil {
 		t.Error("excluded for longer than asked")
 	}
 	c.SetPolicy(Policy{Mode: Always})
-	if c.Choose(netip.MustParseAddrPort("203.0.113.9:22"), start) == nil {
+	if c.Choose(Who{}, netip.MustParseAddrPort("203.0.113.9:22"), start) == nil {
 		t.Error("excluded by the policy before")
 	}
 }
@@ -82,7 +82,7 @@ func TestFTP(t *testing.T) {
 		for _, port := range []uint16{21, 443} {
 			to := netip.AddrPortFrom(server.Addr(), port)
 			c.Learned(to, false, start)
-			if got := c.Choose(to, start); (got != nil) != (want || port != 21) {
+			if got := c.Choose(Who{}, to, start); (got != nil) != (want || port != 21) {
 				t.Errorf("mode %d, port %d: %v", mode, port, got)
 			}
 		}
@@ -96,27 +96,27 @@ func TestBackoff(t *testing.T) {
 		pause := time.Duration(seconds) * time.Second
 		c.Failed(near, 0, now)
 		c.Failed(near, 0, now.Add(pause/2)) // of a connection that had begun before
-		if got := c.Choose(server, now.Add(pause-1)); !slices.Equal(got, []netip.AddrPort{far}) {
+		if got := c.Choose(Who{}, server, now.Add(pause-1)); !slices.Equal(got, []netip.AddrPort{far}) {
 			t.Errorf("before %v: %v", pause, got)
 		}
-		if now = now.Add(pause); !slices.Contains(c.Choose(server, now), near) {
+		if now = now.Add(pause); !slices.Contains(c.Choose(Who{}, server, now), near) {
 			t.Errorf("not after %v", pause)
 		}
 	}
 	c.Carried(near, server, 1, 1, now)
 	c.Failed(near, 0, now)
-	if !slices.Contains(c.Choose(server, now.Add(backoffLeast)), near) {
+	if !slices.Contains(c.Choose(Who{}, server, now.Add(backoffLeast)), near) {
 		t.Error("a success is not remembered")
 	}
 	c.SetConverters([]netip.AddrPort{far, near, far})
-	if got := c.Choose(server, now); !slices.Equal(got, []netip.AddrPort{far}) {
+	if got := c.Choose(Who{}, server, now); !slices.Equal(got, []netip.AddrPort{far}) {
 		t.Errorf("after the list was replaced: %v", got)
 	}
 	// A converter may want to be left alone for longer, but not for ever.
 	for wants, want := range map[time.Duration]time.Duration{time.Second: backoffLeast, 30 * time.Second: 30 * time.Second, time.Hour: backoffMost} {
 		c := with(Policy{Mode: Always}, near)
 		c.Failed(near, wants, start)
-		if c.Choose(server, start.Add(want-1)) != nil || c.Choose(server, start.Add(want)) == nil {
+		if c.Choose(Who{}, server, start.Add(want-1)) != nil || c.Choose(Who{}, server, start.Add(want)) == nil {
 			t.Errorf("wants %v: not left alone for %v", wants, want)
 		}
 	}
@@ -130,7 +130,7 @@ func TestUnserved(t *testing.T) {
 	c, now := with(Policy{Mode: Always}, near, far), start
 	want := func(to netip.AddrPort, after time.Duration, want bool) {
 		t.Helper()
-		if got := c.Choose(to, now.Add(after)); slices.Contains(got, near) != want || !slices.Contains(got, far) {
+		if got := c.Choose(Who{}, to, now.Add(after)); slices.Contains(got, near) != want || !slices.Contains(got, far) {
 			t.Errorf("to %v after %v: %v", to, after, got)
 		}
 	}
@@ -187,7 +187,7 @@ func TestRefused(t *testing.T) {
 	}
 	aside := func(want bool) {
 		t.Helper()
-		if got := !slices.Contains(c.Choose(server, now), near); got != want || c.Aside(now)[near].Refuses != want || len(c.Aside(now)) > 1 {
+		if got := !slices.Contains(c.Choose(Who{}, server, now), near); got != want || c.Aside(now)[near].Refuses != want || len(c.Aside(now)) > 1 {
 			t.Errorf("left alone: %v, want %v; %v", got, want, c.Aside(now))
 		}
 	}
@@ -199,7 +199,7 @@ func TestRefused(t *testing.T) {
 		refuse()
 	}
 	aside(false)
-	if slices.Contains(c.Choose(first, now), near) {
+	if slices.Contains(c.Choose(Who{}, first, now), near) {
 		t.Error("it is asked again for a server that it refused")
 	}
 	c.Carried(near, server, 1, 1, now)
@@ -233,14 +233,14 @@ func TestSilent(t *testing.T) {
 	silent := func(last byte) {
 		s := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, last}), 443)
 		c.Carried(near, s, 1, 1, now)
-		c.Silent(near, s, now)
-		if slices.Contains(c.Choose(s, now), near) {
+		c.Account(Who{}, now).Silent(near, s, now)
+		if slices.Contains(c.Choose(Who{}, s, now), near) {
 			t.Errorf("%v is asked for again", s)
 		}
 	}
 	aside := func(want bool) {
 		t.Helper()
-		if got := !slices.Contains(c.Choose(server, now), near); got != want || c.Aside(now)[near].Refuses != want {
+		if got := !slices.Contains(c.Choose(Who{}, server, now), near); got != want || c.Aside(now)[near].Refuses != want {
 			t.Errorf("left alone: %v, want %v; %v", got, want, c.Aside(now))
 		}
 	}
@@ -251,7 +251,7 @@ func TestSilent(t *testing.T) {
 		silent(last)
 	}
 	aside(false)
-	c.Spoke(near)
+	c.Account(Who{}, now).Spoke(near)
 	for last := range byte(refusalsMost - 1) {
 		silent(last)
 	}
@@ -269,9 +269,9 @@ func TestSilent(t *testing.T) {
 		silent(last)
 		aside(true)
 	}
-	c.Spoke(netip.MustParseAddrPort("192.0.2.99:1")) // an unknown converter
+	c.Account(Who{}, now).Spoke(netip.MustParseAddrPort("192.0.2.99:1")) // an unknown converter
 	aside(true)
-	c.Spoke(near)
+	c.Account(Who{}, now).Spoke(near)
 	aside(false)
 }
 
@@ -285,7 +285,7 @@ func TestUnreached(t *testing.T) {
 		after time.Duration
 		want  bool
 	}{{server, UnreachedFor - 1, false}, {server, UnreachedFor, true}, {netip.AddrPortFrom(server.Addr(), 81), 0, true}} {
-		if got := c.Choose(s.to, start.Add(s.after)); (got != nil) != s.want {
+		if got := c.Choose(Who{}, s.to, start.Add(s.after)); (got != nil) != s.want {
 			t.Errorf("%v after %v: %v", s.to, s.after, got)
 		}
 	}
@@ -327,7 +327,7 @@ func TestNearest(t *testing.T) {
 	other := netip.MustParseAddrPort("203.0.113.200:80")
 	order := func(to netip.AddrPort, want ...netip.AddrPort) {
 		t.Helper()
-		if got := c.Choose(to, start); !slices.Equal(got, want) {
+		if got := c.Choose(Who{}, to, start); !slices.Equal(got, want) {
 			t.Errorf("to %v: %v, want %v", to, got, want)
 		}
 	}
@@ -340,7 +340,7 @@ func TestNearest(t *testing.T) {
 	c.Carried(near, other, 10*ms, 25*ms, start)
 	order(other, near, far) // far cannot be better: it takes 30 ms to get there
 	order(netip.AddrPortFrom(server.Addr(), 80), far, near)
-	if got := c.Choose(server, start.Add(timesFor)); !slices.Equal(got, []netip.AddrPort{near, far}) {
+	if got := c.Choose(Who{}, server, start.Add(timesFor)); !slices.Equal(got, []netip.AddrPort{near, far}) {
 		t.Errorf("expired: %v", got)
 	}
 }
@@ -400,7 +400,7 @@ func TestAnySequence(t *testing.T) {
 			"": func(t *rapid.T) {
 				table := c.Table(now)
 				for _, s := range slices.Concat(servers, never) {
-					got := c.Choose(s, now)
+					got := c.Choose(Who{}, s, now)
 					if converts(table, s) != (len(got) > 0) {
 						t.Fatalf("%v goes through %v, by the table %+v", s, got, table)
 					}

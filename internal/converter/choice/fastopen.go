@@ -64,6 +64,12 @@ func (c *Choice) MayFastOpen(from netip.Addr, converter, server netip.AddrPort, 
 	return (measured || len(c.converters) == 1) && !now.Before(p.until) && (p.proven || !now.Before(p.trial))
 }
 
+// MayFastOpenFor is like MayFastOpen, for a client whose reports hold for itself only. So it does not try paths.
+func (c *Choice) MayFastOpenFor(who Who, from netip.Addr, converter, server netip.AddrPort, now time.Time) bool {
+	_, slow := c.account(who, now).slow.Get(converter, now)
+	return !slow && c.fastPath(from, converter, now).proven && c.MayFastOpen(from, converter, server, now)
+}
+
 // TryFastOpen is like MayFastOpen, for a connection that is made now. The caller must report its outcome to FastOpened.
 // While the path is being tried, other connections do not use it.
 func (c *Choice) TryFastOpen(from netip.Addr, converter, server netip.AddrPort, now time.Time) bool {

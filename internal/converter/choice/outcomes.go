@@ -47,46 +47,21 @@ func (c *Choice) Unserved(addr, server netip.AddrPort, now time.Time) {
 func (c *Choice) Refused(addr, server netip.AddrPort, now time.Time) {
 	c.Unserved(addr, server, now)
 	if v := c.find(addr); v != nil {
-		c.count(v, &v.refused, server, now)
+		c.count(v, server, now)
 	}
 }
 
-// works ends the time for which a converter is not used.
-func (v *converter) works() { v.backoff, v.until = 0, time.Time{} }
-
-// Spoke notes that a server has said something on a connection through a converter.
-func (c *Choice) Spoke(addr netip.AddrPort) {
-	v := c.find(addr)
-	if v == nil || len(v.silent) == 0 {
-		return
-	}
-	if len(v.silent) == refusalsMost {
-		v.works()
-	}
-	v.silent = nil
-}
-
-// Silent notes that a connection through a converter to a server ended from there before the server said anything. That
-// counts as if the converter had refused it: it may have lied, or something near it may cut such connections.
-func (c *Choice) Silent(addr, server netip.AddrPort, now time.Time) {
-	c.Unserved(addr, server, now)
-	if v := c.find(addr); v != nil {
-		c.count(v, &v.silent, server, now)
-	}
-}
-
-// count adds a server to those that were not served one after the other. If there are refusalsMost, the converter has
+// count adds a server to those that a converter refused one after the other. If there are refusalsMost, the converter has
 // failed.
-func (c *Choice) count(v *converter, list *[]netip.Addr, server netip.AddrPort, now time.Time) {
+func (c *Choice) count(v *converter, server netip.AddrPort, now time.Time) {
 	addr := unmapped(server).Addr()
-	if now.Before(v.until) || slices.Contains(*list, addr) {
+	if now.Before(v.until) || slices.Contains(v.refused, addr) {
 		return
 	}
-	*list = append(*list, addr)
-	if len(*list) < refusalsMost {
+	if v.refused = append(v.refused, addr); len(v.refused) < refusalsMost {
 		return
 	}
-	*list = (*list)[len(*list)-refusalsMost:]
+	v.refused = v.refused[len(v.refused)-refusalsMost:]
 	c.Failed(v.addr, 0, now)
 }
 
@@ -96,12 +71,15 @@ type Aside struct {
 	Refuses bool      `json:"refuses"` // it served no connection to several servers in a row; false: it failed in another way
 }
 
-// Aside returns the converters that are not used now.
+// Aside returns the converters that are not used now for this host.
 func (c *Choice) Aside(now time.Time) map[netip.AddrPort]Aside {
 	aside := make(map[netip.AddrPort]Aside)
 	for _, v := range c.converters {
 		if now.Before(v.until) {
-			aside[v.addr] = Aside{Until: v.until, Refuses: len(v.refused) == refusalsMost || len(v.silent) == refusalsMost}
+			aside[v.addr] = Aside{Until: v.until, Refuses: len(v.refused) == refusalsMost}
+		}
+		if s := c.own.silences[v.addr]; s != nil && s.until.After(now) && s.until.After(v.until) {
+			aside[v.addr] = Aside{Until: s.until, Refuses: true}
 		}
 	}
 	return aside
@@ -133,10 +111,7 @@ func (c *Choice) Carried(addr, server netip.AddrPort, rtt, total time.Duration, 
 	if v == nil {
 		return
 	}
-	v.rtt = rtt
-	if len(v.silent) < refusalsMost { // else it may only say so
-		v.works()
-	}
+	v.rtt, v.backoff, v.until = rtt, 0, time.Time{}
 	v.worked, v.trusted, v.refused = now, time.Time{}, nil
 	if total > 0 {
 		c.times.Set(way{addr, unmapped(server).Addr()}, total, now.Add(timesFor))

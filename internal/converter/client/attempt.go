@@ -29,6 +29,7 @@ const (
 // names, then directly. One goroutine at a time uses it.
 type attempt struct {
 	client  *Client
+	who     choice.Who       // has called
 	direct  bool             // no converter is wanted for this server
 	plain   bool             // the server is dialled by TCP
 	asked   bool             // a converter was asked for the first of servers
@@ -45,24 +46,24 @@ type attempt struct {
 	said    []byte           // by the program, while its server's name is not known
 }
 
-// begin returns the first way to a server. At least one address must be given.
-func (c *Client) begin(servers ...netip.AddrPort) (*attempt, *engine.Dial) {
-	a := &attempt{client: c, servers: servers}
+// begin returns the first way to a server for a client. At least one address must be given.
+func (c *Client) begin(who choice.Who, servers ...netip.AddrPort) (*attempt, *engine.Dial) {
+	a := &attempt{client: c, who: who, servers: servers}
 	first := a.address()
 	return a, first
 }
 
 // beginDirectly is like begin, but uses no converter.
-func (c *Client) beginDirectly(servers ...netip.AddrPort) (*attempt, *engine.Dial) {
-	a := &attempt{client: c, direct: true, servers: servers}
+func (c *Client) beginDirectly(who choice.Who, servers ...netip.AddrPort) (*attempt, *engine.Dial) {
+	a := &attempt{client: c, who: who, direct: true, servers: servers}
 	first := a.address()
 	return a, first
 }
 
-// beginFor is like begin, for a host of the LAN. The server may see that host's own address (choice.Source).
-func (c *Client) beginFor(host netip.Addr, server netip.AddrPort) (*attempt, *engine.Dial) {
-	a := &attempt{client: c, servers: []netip.AddrPort{server}}
-	c.Update(func(choice *choice.Choice) { a.source = choice.Source(host) })
+// beginFrom is like begin. The server may see the address of the client's host (choice.Source).
+func (c *Client) beginFrom(who choice.Who, server netip.AddrPort) (*attempt, *engine.Dial) {
+	a := &attempt{client: c, who: who, servers: []netip.AddrPort{server}}
+	c.Update(func(choice *choice.Choice) { a.source = choice.Source(who.Host) })
 	first := a.address()
 	return a, first
 }
@@ -71,7 +72,7 @@ func (c *Client) beginFor(host netip.Addr, server netip.AddrPort) (*attempt, *en
 func (a *attempt) address() *engine.Dial {
 	a.asked = false
 	if !a.direct {
-		a.ways = a.client.Choose(a.servers[0])
+		a.ways = a.client.Choose(a.who, a.servers[0])
 	}
 	return a.way()
 }
@@ -256,11 +257,12 @@ func (a *attempt) spoke(spoke bool) {
 	if !a.via.IsValid() || len(a.servers) == 0 {
 		return
 	}
+	now := time.Now()
 	a.client.Update(func(c *choice.Choice) {
-		if spoke {
-			c.Spoke(a.via)
+		if its := c.Account(a.who, now); spoke {
+			its.Spoke(a.via)
 		} else {
-			c.Silent(a.via, a.servers[0], time.Now())
+			its.Silent(a.via, a.servers[0], now)
 		}
 	})
 }

@@ -33,7 +33,7 @@ func TestWaysOfAnAttempt(t *testing.T) {
 		}
 		c.Update(func(c *choice.Choice) { c.SetConverters(converters) })
 		failures := []syscall.Errno{syscall.ECONNREFUSED, syscall.ETIMEDOUT, syscall.ENETUNREACH, syscall.ECONNRESET, syscall.EMFILE}
-		a, dial := c.begin(servers...)
+		a, dial := c.begin(choice.Who{}, servers...)
 		for dials, direct := 1, 0; ; dials++ {
 			if dials > len(servers)*(2*len(converters)+1) {
 				t.Fatalf("%d dials for %d servers and %d converters", dials, len(servers), len(converters))
@@ -123,12 +123,12 @@ func TestUnreachedServer(t *testing.T) {
 			client := New(Config{Policy: choice.Policy{Mode: choice.Always}})
 			client.ask = func(netip.AddrPort) (bool, time.Duration) { return true, 0 }
 			client.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob}) })
-			o := open(client, netip.Addr{}, server)
+			o := open(client, choice.Who{}, server)
 			for _, r := range c.results {
 				o.Dialled(r)
 			}
 			o.Ended()
-			if got := len(client.Choose(server)) == 0; got != c.want {
+			if got := len(client.Choose(choice.Who{}, server)) == 0; got != c.want {
 				t.Errorf("goes directly: %v", got)
 			}
 		})
@@ -148,7 +148,7 @@ func TestSilentServer(t *testing.T) {
 	} {
 		client := New(Config{Policy: choice.Policy{Mode: choice.Always}})
 		client.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob}) })
-		s := open(client, netip.Addr{}, server).Dialled(c.result)
+		s := open(client, choice.Who{}, server).Dialled(c.result)
 		if s.Dial == nil || s.Dial.To != server || s.Dial.Timeout != c.want {
 			t.Errorf("%s: %+v", name, s.Dial)
 		}
@@ -186,7 +186,7 @@ func TestConverterRefusesOneServer(t *testing.T) {
 					client.ask = func(netip.AddrPort) (bool, time.Duration) { asked++; return works, 0 }
 					client.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob}) })
 					for range 3 {
-						a, dial := client.begin(server)
+						a, dial := client.begin(choice.Who{}, server)
 						if dial.Await == nil {
 							break // it is not asked for this server again
 						}
@@ -196,10 +196,10 @@ func TestConverterRefusesOneServer(t *testing.T) {
 						}
 					}
 					synctest.Wait()
-					if len(client.Choose(server)) > 0 {
+					if len(client.Choose(choice.Who{}, server)) > 0 {
 						t.Error("it is asked for this server again")
 					}
-					if got, want := len(client.Choose(other)) > 0, works && !c.wants; got != want {
+					if got, want := len(client.Choose(choice.Who{}, other)) > 0, works && !c.wants; got != want {
 						t.Errorf("it is asked for another server: %t, want %t", got, want)
 					}
 					if asked > 1 {
@@ -223,7 +223,7 @@ func TestConverterRefusesServers(t *testing.T) {
 	client.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob}) })
 	refused := 0
 	for i := range 100 {
-		a, dial := client.begin(netip.MustParseAddrPort(fmt.Sprintf("203.0.113.%d:443", i)))
+		a, dial := client.begin(choice.Who{}, netip.MustParseAddrPort(fmt.Sprintf("203.0.113.%d:443", i)))
 		if dial.Await == nil {
 			continue
 		}
@@ -243,7 +243,7 @@ func TestConverterReachesNoServer(t *testing.T) {
 	client.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob}) })
 	fronts := map[string]func(server netip.AddrPort) (engine.Opening, *engine.Dial){
 		"redirected": func(server netip.AddrPort) (engine.Opening, *engine.Dial) {
-			o := open(client, netip.Addr{}, server)
+			o := open(client, choice.Who{}, server)
 			return o, o.first
 		},
 		"proxy": func(server netip.AddrPort) (engine.Opening, *engine.Dial) {
@@ -254,7 +254,7 @@ func TestConverterReachesNoServer(t *testing.T) {
 	}
 	last := byte(0)
 	for name, begin := range fronts {
-		client.Update(func(c *choice.Choice) { c.Carried(bob, netip.AddrPort{}, 1, 1, time.Now()); c.Spoke(bob) })
+		client.Update(func(c *choice.Choice) { c.Carried(bob, netip.AddrPort{}, 1, 1, time.Now()); c.Account(choice.Who{}, time.Now()).Spoke(bob) })
 		asked := 0
 		for range 20 {
 			last++
@@ -272,6 +272,49 @@ func TestConverterReachesNoServer(t *testing.T) {
 	}
 }
 
+// A host of the LAN cannot make servers end its connections in such a way that others no longer use the converter. Neither
+// can a host that uses the proxy, or a user of this host.
+func TestSilenceOfOneClient(t *testing.T) {
+	bob, phone := netip.MustParseAddrPort("192.0.2.1:5124"), netip.MustParseAddr("10.0.0.9")
+	server := netip.MustParseAddrPort("203.0.113.1:443")
+	for name, begin := range map[string]func(*Client, netip.AddrPort) (engine.Opening, choice.Who){
+		"gateway": func(c *Client, server netip.AddrPort) (engine.Opening, choice.Who) {
+			who := choice.Who{Host: phone}
+			return open(c, who, server), who
+		},
+		"proxy": func(c *Client, server netip.AddrPort) (engine.Opening, choice.Who) {
+			o := &named{client: c, peer: phone, reply: func(syscall.Errno) []byte { return nil }}
+			o.begin(c.begin, []netip.Addr{server.Addr()}, server.Port())
+			return &proxy{client: c, Opening: &socks{named: *o}}, choice.Who{Host: phone}
+		},
+		"dcol run": func(c *Client, server netip.AddrPort) (engine.Opening, choice.Who) {
+			who := choice.Who{User: 1000}
+			return open(c, who, server), who
+		},
+	} {
+		client := New(Config{Policy: choice.Policy{Mode: choice.Always}})
+		client.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob}) })
+		var who choice.Who
+		for last := range byte(20) {
+			var o engine.Opening
+			o, who = begin(client, netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, last}), 443))
+			o.Dialled(engine.Result{Connected: true, MPTCP: true})
+			o.(engine.Witness).Spoke(false)
+		}
+		if len(client.Choose(who, server)) > 0 {
+			t.Errorf("%s: this client still uses the converter", name)
+		}
+		for _, other := range []choice.Who{{}, {Host: netip.MustParseAddr("10.0.0.8")}, {User: 1001}} {
+			if len(client.Choose(other, server)) == 0 {
+				t.Errorf("%s: %+v does not use the converter any more", name, other)
+			}
+		}
+		if aside := client.Aside(); len(aside) > 0 {
+			t.Errorf("%s: aside are %v", name, aside)
+		}
+	}
+}
+
 // A converter is called from its configured address, by a socket with the mark. Converters that must not be called now
 // are skipped.
 func TestWaysToConverters(t *testing.T) {
@@ -281,7 +324,7 @@ func TestWaysToConverters(t *testing.T) {
 		return Way{Local: inside, Mark: 2}, converter == carol
 	}})
 	c.Update(func(c *choice.Choice) { c.SetConverters([]netip.AddrPort{bob, carol}) })
-	a, dial := c.begin(server)
+	a, dial := c.begin(choice.Who{}, server)
 	if dial.To != carol || dial.Local != inside || dial.Mark != 2 {
 		t.Errorf("the first dial is %+v", dial)
 	}
@@ -296,7 +339,7 @@ func TestPlainServerIsDialledByTCP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, server := New(Config{}), netip.MustParseAddrPort("203.0.113.1:443")
 		for i := range 3 {
-			a, dial := c.beginDirectly(server)
+			a, dial := c.beginDirectly(choice.Who{}, server)
 			if want := i != 1; dial.MPTCP != want {
 				t.Errorf("connection %d: MPTCP %v, want %v", i+1, dial.MPTCP, want)
 			}
@@ -316,7 +359,7 @@ func TestPlainServerIsDialledByTCP(t *testing.T) {
 func TestProgramGetsOneConnection(t *testing.T) {
 	for port, want := range map[uint16]bool{21: true, 1023: true, 1024: false, 50000: false} {
 		server := netip.AddrPortFrom(netip.MustParseAddr("203.0.113.1"), port)
-		if _, dial := New(Config{}).beginDirectly(server); dial.NoFallback != want {
+		if _, dial := New(Config{}).beginDirectly(choice.Who{}, server); dial.NoFallback != want {
 			t.Errorf("%v: %+v", server, dial)
 		}
 	}

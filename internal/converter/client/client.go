@@ -98,9 +98,10 @@ func (c *Client) Update(change func(*choice.Choice)) {
 	change(c.choice)
 }
 
-// Choose returns the converters to try for a server, in this order. If there are none, the server is reached directly.
-func (c *Client) Choose(server netip.AddrPort) (converters []netip.AddrPort) {
-	c.Update(func(choice *choice.Choice) { converters = choice.Choose(server, time.Now()) })
+// Choose returns the converters to try for a connection of who to a server, in this order. If there are none, the server is
+// reached directly.
+func (c *Client) Choose(who choice.Who, server netip.AddrPort) (converters []netip.AddrPort) {
+	c.Update(func(choice *choice.Choice) { converters = choice.Choose(who, server, time.Now()) })
 	return converters
 }
 
@@ -110,13 +111,13 @@ func (c *Client) IsPlain(server netip.AddrPort) (is bool) {
 	return is
 }
 
-// Table returns what Choose would return for all servers now.
+// Table returns what Choose would return for this host's connections to all servers now.
 func (c *Client) Table() (t choice.Table) {
 	c.Update(func(choice *choice.Choice) { t = choice.Table(time.Now()) })
 	return t
 }
 
-// Aside returns the converters that are not used now.
+// Aside returns the converters that are not used now for this host.
 func (c *Client) Aside() (aside map[netip.AddrPort]choice.Aside) {
 	c.Update(func(choice *choice.Choice) { aside = choice.Aside(time.Now()) })
 	return aside

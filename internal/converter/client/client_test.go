@@ -38,12 +38,12 @@ type asking struct {
 func startAsked(t *testing.T, c *Client) *asking {
 	t.Helper()
 	servers := &sync.Map{}
-	front := c.Redirected(func(from netip.AddrPort) (netip.AddrPort, bool) {
+	front := c.Redirected(func(from netip.AddrPort) (choice.Who, netip.AddrPort, bool) {
 		server, ok := servers.LoadAndDelete(from)
 		if !ok {
-			return netip.AddrPort{}, false
+			return choice.Who{}, netip.AddrPort{}, false
 		}
-		return server.(netip.AddrPort), true
+		return choice.Who{}, server.(netip.AddrPort), true
 	})
 	relay, at := enginetest.StartAt(t, front, enginetest.Listen(t, here, false))
 	return &asking{servers, relay, at}
@@ -199,7 +199,7 @@ func TestConverterFails(t *testing.T) {
 				relay := startAsked(t, c)
 				to := enginetest.Serve(t, server4, false, enginetest.Echo)
 				enginetest.Exchange(t, relay.dial(t, to), 1000)
-				for _, v := range c.Choose(to) {
+				for _, v := range c.Choose(choice.Who{}, to) {
 					if v == bad {
 						t.Error("it would be tried again at once")
 					}
@@ -258,12 +258,12 @@ func TestSilentConverter(t *testing.T) {
 				t.Errorf("works: %v", works)
 			}
 			other := netip.MustParseAddrPort(server4 + ":80")
-			for deadline := time.Now().Add(10 * time.Second); !c.works && len(m.Choose(other)) > 0; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(10 * time.Second); !c.works && len(m.Choose(choice.Who{}, other)) > 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatal("another server is still reached through it")
 				}
 			}
-			if c.works && len(m.Choose(other)) == 0 {
+			if c.works && len(m.Choose(choice.Who{}, other)) == 0 {
 				t.Error("another server is not reached through it any more")
 			}
 			if len(asked) > 0 {
@@ -401,10 +401,10 @@ func TestServerFails(t *testing.T) {
 	relay := startAsked(t, c)
 	to := enginetest.Nobody(t, server4)
 	isReset(t, relay.announce(t, to), relay.at)
-	if len(c.Choose(netip.AddrPortFrom(to.Addr(), 1))) != 1 {
+	if len(c.Choose(choice.Who{}, netip.AddrPortFrom(to.Addr(), 1))) != 1 {
 		t.Error("the converter is blamed")
 	}
-	if len(c.Choose(to)) != 0 {
+	if len(c.Choose(choice.Who{}, to)) != 0 {
 		t.Error("who tries again does not get the server's own error")
 	}
 }

@@ -36,11 +36,19 @@ func (a *attempt) fastOpened(r engine.Result, now time.Time) {
 	a.client.Update(func(c *choice.Choice) { c.FastOpened(a.from, a.via, how, now) })
 }
 
-// MayFastOpen reports whether a program's own connection to a converter may have its message in the SYN.
-func (c *Client) MayFastOpen(converter, server netip.AddrPort) (may bool) {
+// MayFastOpen reports whether a program's own connection to a converter may have its message in the SYN. The reports of
+// users other than root hold for themselves, so their programs do not try a path that is not proven.
+func (c *Client) MayFastOpen(who choice.Who, converter, server netip.AddrPort) (may bool) {
 	from := c.fastSource(converter)
-	c.Update(func(choice *choice.Choice) {
-		may = from.IsValid() && choice.MayFastOpen(from, converter, server, time.Now())
+	if !from.IsValid() {
+		return false
+	}
+	c.Update(func(c *choice.Choice) {
+		if now := time.Now(); who == (choice.Who{}) {
+			may = c.MayFastOpen(from, converter, server, now)
+		} else {
+			may = c.MayFastOpenFor(who, from, converter, server, now)
+		}
 	})
 	return may
 }

@@ -258,10 +258,10 @@ func TestFastOpenFails(t *testing.T) {
 				if got := countFastOpens(t, before); got.acked > 0 || i > 0 && got.failed > 0 {
 					t.Errorf("%d: %+v", i, got)
 				}
-				if client.MayFastOpen(convAt, to) {
+				if client.MayFastOpen(choice.Who{}, convAt, to) {
 					t.Errorf("%d: the path is not left alone", i)
 				}
-				if len(client.Choose(to)) != 1 {
+				if len(client.Choose(choice.Who{}, to)) != 1 {
 					t.Errorf("%d: the converter is blamed", i)
 				}
 			}
@@ -285,7 +285,7 @@ func TestFastOpenUnanswered(t *testing.T) {
 		}
 	}`, convAt.Port()), "spoil")
 	enginetest.Exchange(t, relay.dial(t, to), 1000)
-	if client.MayFastOpen(convAt, to) {
+	if client.MayFastOpen(choice.Who{}, convAt, to) {
 		t.Error("the path is not left alone")
 	}
 	client.Update(func(c *choice.Choice) { c.Carried(convAt, to, time.Millisecond, 0, time.Now()) }) // as if the pause were over
@@ -320,15 +320,15 @@ func TestFastOpenOutcomes(t *testing.T) {
 		"asked for a cookie":  {engine.Result{Connected: true}, nil, true, false},
 	} {
 		client := fastMember(t, conv)
-		a, dial := client.begin(to)
-		if !dial.FastOpen || client.MayFastOpen(conv, to) {
-			t.Errorf("%s: the first connection tries: %v, another one, too: %v", name, dial.FastOpen, client.MayFastOpen(conv, to))
+		a, dial := client.begin(choice.Who{}, to)
+		if !dial.FastOpen || client.MayFastOpen(choice.Who{}, conv, to) {
+			t.Errorf("%s: the first connection tries: %v, another one, too: %v", name, dial.FastOpen, client.MayFastOpen(choice.Who{}, conv, to))
 		}
 		if c.says != nil {
 			_, _, _ = dial.Await(c.says)
 		}
 		a.dialled(c.result)
-		if may := client.MayFastOpen(conv, to); may != c.may {
+		if may := client.MayFastOpen(choice.Who{}, conv, to); may != c.may {
 			t.Errorf("%s: the next one may: %v", name, may)
 		}
 		if proven := isProven(client, conv, to); proven != c.proven {

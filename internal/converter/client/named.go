@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/engine"
 )
 
@@ -44,16 +45,27 @@ func (n *named) resolve(host string, port uint16) engine.Step {
 	if err != nil || len(addrs) == 0 {
 		return n.fail(syscall.EHOSTUNREACH)
 	}
-	begin := n.client.begin
+	begin := beginner(n.client.begin)
 	if n.client.ExcludesName(host) {
 		begin = n.client.beginDirectly
 	}
 	return n.dial(0, begin, addrs, port)
 }
 
+// beginner is Client.begin or Client.beginDirectly.
+type beginner func(who choice.Who, servers ...netip.AddrPort) (*attempt, *engine.Dial)
+
+// who returns the client: this host, or another one.
+func (n *named) who() choice.Who {
+	if n.peer.Unmap().IsLoopback() {
+		return choice.Who{}
+	}
+	return choice.Who{Host: n.peer.Unmap()}
+}
+
 // dial returns the Step that connects to the server's addresses that the program may reach. used is the length of the
 // program's request.
-func (n *named) dial(used int, begin func(...netip.AddrPort) (*attempt, *engine.Dial), addrs []netip.Addr, port uint16) engine.Step {
+func (n *named) dial(used int, begin beginner, addrs []netip.Addr, port uint16) engine.Step {
 	if !n.peer.IsLoopback() {
 		addrs = forOthers(n.peer, addrs, ownAddrs())
 	}
@@ -91,12 +103,12 @@ func ownAddrs() (own []netip.Addr) {
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // begin returns the first way to the addresses.
-func (n *named) begin(begin func(...netip.AddrPort) (*attempt, *engine.Dial), addrs []netip.Addr, port uint16) (first *engine.Dial) {
+func (n *named) begin(begin beginner, addrs []netip.Addr, port uint16) (first *engine.Dial) {
 	var servers []netip.AddrPort
 	for _, addr := range addrs {
 		servers = append(servers, netip.AddrPortFrom(addr.Unmap(), port))
 	}
-	n.attempt, first = begin(servers...)
+	n.attempt, first = begin(n.who(), servers...)
 	return first
 }
 

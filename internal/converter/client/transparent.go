@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/engine"
 )
 
@@ -29,7 +30,7 @@ func (f transparent) Open(a engine.Accepted) (engine.Opening, error) {
 	if server.Port() == f.port {
 		return nil, fmt.Errorf("%v called the relay itself, at port %d", a.Peer, f.port)
 	}
-	return &taken{open(f.client, a.Peer.Addr(), server), a, f.unreached}, nil
+	return &taken{open(f.client, choice.Who{Host: a.Peer.Addr()}, server), a, f.unreached}, nil
 }
 
 // taken is a connection that TPROXY took.
@@ -55,9 +56,9 @@ type redirected struct {
 	first   *engine.Dial
 }
 
-// open returns the state of a connection to a server. host is the host of the LAN that called; zero: this host.
-func open(c *Client, host netip.Addr, server netip.AddrPort) *redirected {
-	a, first := c.beginFor(host, server)
+// open returns the state of a connection to a server.
+func open(c *Client, who choice.Who, server netip.AddrPort) *redirected {
+	a, first := c.beginFrom(who, server)
 	return &redirected{a, first}
 }
 

@@ -204,29 +204,30 @@ func (x *user) way(converter netip.AddrPort) (client.Way, bool) {
 	return client.Way{Local: from, Mark: x.ways.mark}, x.ways.mark == 0 || from.IsValid()
 }
 
-// take returns the server of a connection that the kernel has led here, or that was announced.
-func (x *user) take(from netip.AddrPort) (netip.AddrPort, bool) {
+// take implements client.Taker for connections that the kernel has led here, whose user is not known, or that were announced.
+func (x *user) take(from netip.AddrPort) (choice.Who, netip.AddrPort, bool) {
 	if c := x.captures(); c != nil {
 		if server, ok := c.Take(from); ok {
-			return server, true
+			return choice.Who{}, server, true
 		}
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	server, _, ok := x.expected.Take(from, time.Now())
-	return server, ok
+	server, uid, ok := x.expected.Take(from, time.Now())
+	return choice.Who{User: uid}, server, ok
 }
 
 // Ask implements ask.Handler.
-func (x *user) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
-	ways := x.client.Choose(server)
+func (x *user) Ask(p ask.Process, server netip.AddrPort) ask.Answer {
+	who := choice.Who{User: p.UID}
+	ways := x.client.Choose(who, server)
 	if len(ways) == 0 {
 		return ask.Answer{KeepFor: directFor, Plain: x.client.IsPlain(server)}
 	}
 	x.mu.Lock()
 	converter := x.inPlace(ways, server)
 	x.mu.Unlock()
-	fast := x.client.MayFastOpen(converter, server)
+	fast := x.client.MayFastOpen(who, converter, server)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.ways.mark != 0 { // a program's socket could not leave the tunnel if the converter fails
@@ -273,23 +274,45 @@ func withTargets(paths []string) (all []string) {
 	return all
 }
 
+// Reports of root count for all connections. Those of other users count for the user who made them, because anybody may
+// report anything.
+
 // Learned implements ask.Handler.
-func (x *user) Learned(_ ask.Process, server netip.AddrPort, mptcp bool) {
+func (x *user) Learned(p ask.Process, server netip.AddrPort, mptcp bool) {
+	if p.UID != 0 {
+		x.note(p, func(its *choice.Account, now time.Time) { its.Learned(server, mptcp, now) })
+		return
+	}
 	x.client.Update(func(c *choice.Choice) { c.Learned(server, mptcp, time.Now()) })
 }
 
-// Suspect implements ask.Handler.
+// note changes the account of a user other than root.
+func (x *user) note(p ask.Process, change func(its *choice.Account, now time.Time)) {
+	now := time.Now()
+	x.client.Update(func(c *choice.Choice) { change(c.Account(choice.Who{User: p.UID}, now), now) })
+}
+
+// Suspect implements ask.Handler. The converter's own answer decides, and it is asked seldom, so any user may suspect it.
 func (x *user) Suspect(_ ask.Process, converter netip.AddrPort) { x.client.Suspect(converter) }
 
 // Unserved implements ask.Handler.
-func (x *user) Unserved(_ ask.Process, converter, server netip.AddrPort) {
+func (x *user) Unserved(p ask.Process, converter, server netip.AddrPort) {
 	for _, c := range x.addressesOf(converter) {
+		if p.UID != 0 {
+			x.note(p, func(its *choice.Account, now time.Time) { its.Unserved(c, server, now) })
+			x.client.Suspect(c)
+			continue
+		}
 		x.client.Unserved(c, server)
 	}
 }
 
 // Refused implements ask.Handler.
-func (x *user) Refused(_ ask.Process, converter, server netip.AddrPort) {
+func (x *user) Refused(p ask.Process, converter, server netip.AddrPort) {
+	if p.UID != 0 {
+		x.Unserved(p, converter, server)
+		return
+	}
 	for _, c := range x.addressesOf(converter) {
 		x.client.Refused(c, server)
 	}
@@ -309,12 +332,20 @@ func (x *user) addressesOf(converter netip.AddrPort) []netip.AddrPort {
 }
 
 // Carried implements ask.Handler.
-func (x *user) Carried(_ ask.Process, converter, server netip.AddrPort, handshake, answer time.Duration) {
+func (x *user) Carried(p ask.Process, converter, server netip.AddrPort, handshake, answer time.Duration) {
+	if p.UID != 0 {
+		x.note(p, func(its *choice.Account, now time.Time) { its.Carried(converter, server, answer, now) })
+		return
+	}
 	x.client.Update(func(c *choice.Choice) { c.Carried(converter, server, handshake, answer, time.Now()) })
 }
 
 // FastOpened implements ask.Handler.
-func (x *user) FastOpened(_ ask.Process, converter netip.AddrPort, how ask.FastOpen) {
+func (x *user) FastOpened(p ask.Process, converter netip.AddrPort, how ask.FastOpen) {
+	if p.UID != 0 {
+		x.note(p, func(its *choice.Account, now time.Time) { its.FastOpened(converter, fastOpens[how], now) })
+		return
+	}
 	x.client.FastOpened(converter, fastOpens[how])
 }
 
