@@ -158,6 +158,45 @@ func TestGatewayRelayDies(t *testing.T) {
 	w.accepts(2)
 }
 
+// If the relay is stopped, the LAN's new connections wait for it at first, and then go directly. The agent ends the relay, and
+// the next one has its addresses.
+func TestGatewayRelayStops(t *testing.T) {
+	w := withLAN(t, "always", true)
+	w.byPhone(w.url()).endsWell()
+	w.accepts(1)
+	stopped := w.relayOf(alice)
+	w.run(alice, "kill", "-STOP", fmt.Sprint(stopped))
+	w.eventually("the phone reaches the server", func() error {
+		r := w.try(phone, "curl", "--silent", "--fail", "--head", "--max-time", "1", w.url())
+		return holds(r.code == 0, "curl: exit code %d", r.code)
+	})
+	w.eventually("another relay runs", func() error {
+		now := w.relayOf(alice)
+		return holds(now != 0 && now != stopped, "it is still %d", now)
+	})
+	w.gatewayReady()
+	w.byPhone(w.url()).endsWell()
+	w.takes(1)
+}
+
+// If the agent has been killed, dcol convert never reaches the relay that goes on. If that is stopped, the command says so.
+func TestConvertNeverWithoutAgent(t *testing.T) {
+	w := withLAN(t, "always", true)
+	w.byPhone(w.url()).endsWell()
+	w.accepts(1)
+	w.endAgent(alice, "KILL")
+	w.dcol(alice, "convert", "never")
+	w.byPhone(w.url()).endsWell()
+	w.transfer(alice, program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--no-buffer", w.url()).endsWell()
+	w.accepts(1)
+	w.run(alice, "kill", "-STOP", fmt.Sprint(w.relayOf(alice)))
+	w.fails(alice, []string{"convert", "never"}, "the configuration is changed", "dcol down")
+	w.dcol(alice, "down")
+	if pid := w.relayOf(alice); pid != 0 {
+		t.Errorf("after dcol down, relay %d is there", pid)
+	}
+}
+
 // Rules that a firewall flushes come back. dcol convert never and dcol down remove all.
 func TestGatewayEnds(t *testing.T) {
 	w := withLAN(t, "always", true)

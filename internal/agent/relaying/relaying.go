@@ -19,7 +19,11 @@ import (
 
 const (
 	// checkEvery is the interval at which the relay is asked how it is.
-	checkEvery = 2 * time.Second
+	checkEvery = time.Second
+	// A relay that does not answer within firstLimit does not count as one any more, so that nothing is led to it. If it then
+	// does not answer within lastLimit either, it is killed, because the next relay needs its listeners' addresses.
+	firstLimit = 2 * time.Second
+	lastLimit  = 4 * time.Second
 	// startLimit limits the wait for the first answer of a new relay.
 	startLimit = 5 * time.Second
 	// A relay that ends at once is started again after retryFirst, doubled each time up to retryMost.
@@ -46,8 +50,9 @@ type Keeper struct {
 	standing Standing
 
 	// Of the goroutine of Run.
-	conn  *relay.Conn // nil: none
-	retry time.Duration
+	conn   *relay.Conn // nil: none
+	silent bool        // the relay did not answer when it was last asked
+	retry  time.Duration
 }
 
 // Standing is the state of the relay.
@@ -127,8 +132,8 @@ func (k *Keeper) tell(ctx context.Context, wanted relay.State) (*relay.Status, e
 	}
 	var status relay.Status
 	if k.conn != nil {
-		if status, err = k.conn.Status(); err != nil {
-			k.disconnect()
+		if status, err = k.ask(); err != nil {
+			return nil, err
 		}
 	}
 	if wanted.Empty() {
@@ -146,6 +151,32 @@ func (k *Keeper) tell(ctx context.Context, wanted relay.State) (*relay.Status, e
 	}
 	status, err = k.conn.Set(wanted)
 	return &status, err
+}
+
+// ask returns the relay's Status. If the relay has ended, or has been killed because it does not answer, there is no
+// connection afterwards.
+func (k *Keeper) ask() (relay.Status, error) {
+	limit := firstLimit
+	if k.silent {
+		limit = lastLimit
+	}
+	status, err := k.conn.StatusWithin(limit)
+	switch silent := errors.Is(err, os.ErrDeadlineExceeded); {
+	case err == nil:
+		k.silent = false
+		return status, nil
+	case silent && !k.silent:
+		k.silent = true
+		return status, fmt.Errorf("the relay, process %d, does not answer", k.conn.PID())
+	case silent:
+		k.config.Log.Warn("the relay does not answer and is killed: its connections are reset", "pid", k.conn.PID())
+		if err := k.conn.Kill(); err != nil {
+			return status, err
+		}
+	}
+	k.silent = false
+	k.disconnect()
+	return status, nil
 }
 
 // start starts a relay, which takes over from one that runs.
@@ -199,7 +230,7 @@ func SetMode(dir string, mode choice.Mode) (there bool, err error) {
 	return true, c.SetMode(mode)
 }
 
-// End ends the relay of a run directory, if there is one. Its connections are reset.
+// End ends the relay of a run directory, if there is one, even if it does not answer. Its connections are reset.
 func End(dir string) error {
 	c, err := relay.Dial(dir)
 	if errors.Is(err, relay.ErrNone) {
@@ -209,5 +240,8 @@ func End(dir string) error {
 		return err
 	}
 	defer c.Close()
-	return c.End()
+	if err := c.End(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return c.Kill()
 }

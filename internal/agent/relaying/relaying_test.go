@@ -121,6 +121,52 @@ func TestKeeper(t *testing.T) {
 	stop()
 }
 
+// A relay that is stopped soon counts as absent. It is then killed, and the next one has its addresses.
+func TestKeeperReplacesStoppedRelay(t *testing.T) {
+	ns, dir := netnstest.New(t), t.TempDir()
+	t.Cleanup(func() {
+		if err := End(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	k, stop := kept(t, ns, dir, "1")
+	defer stop()
+	first := up(t, k, func(relay.Status) bool { return true })
+	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(first, syscall.SIGKILL) })
+	began := time.Now()
+	for k.Standing().Relay != nil {
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("the stopped relay counts as one")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	absent := time.Since(began)
+	up(t, k, func(s relay.Status) bool { return s.PID != first })
+	t.Logf("the stopped relay was absent after %v, and the next was ready after %v", absent, time.Since(began))
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", first)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the stopped relay is still there: %v", err)
+	}
+}
+
+// End ends a relay that is stopped.
+func TestEndOfStoppedRelay(t *testing.T) {
+	ns, dir := netnstest.New(t), t.TempDir()
+	k, stop := kept(t, ns, dir, "1")
+	pid := up(t, k, func(relay.Status) bool { return true })
+	stop()
+	if err := errors.Join(syscall.Kill(pid, syscall.SIGSTOP), End(dir)); err != nil {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		t.Fatal(err)
+	}
+	if c, err := relay.Dial(dir); !errors.Is(err, relay.ErrNone) {
+		c.Close()
+		t.Errorf("the relay is still there: %v", err)
+	}
+}
+
 // hasFewRights checks the capabilities of all threads of a relay, and that a program which it starts gets no others.
 func hasFewRights(t *testing.T, pid int) {
 	t.Helper()

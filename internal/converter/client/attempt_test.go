@@ -254,7 +254,10 @@ func TestConverterReachesNoServer(t *testing.T) {
 	}
 	last := byte(0)
 	for name, begin := range fronts {
-		client.Update(func(c *choice.Choice) { c.Carried(bob, netip.AddrPort{}, 1, 1, time.Now()); c.Account(choice.Who{}, time.Now()).Spoke(bob) })
+		client.Update(func(c *choice.Choice) {
+			c.Carried(bob, netip.AddrPort{}, 1, 1, time.Now())
+			c.Account(choice.Who{}, time.Now()).Spoke(bob)
+		})
 		asked := 0
 		for range 20 {
 			last++

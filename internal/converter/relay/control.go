@@ -67,11 +67,17 @@ func (c *Conn) Close() error { return c.conn.Close() }
 func (c *Conn) Set(s State) (Status, error) { return c.ask(request{State: &s}) }
 
 // Status returns the relay's Status.
-func (c *Conn) Status() (Status, error) { return c.ask(request{}) }
+func (c *Conn) Status() (Status, error) { return c.StatusWithin(answerTimeout) }
+
+// StatusWithin is like Status. If the relay does not answer within limit, the error is os.ErrDeadlineExceeded.
+func (c *Conn) StatusWithin(limit time.Duration) (Status, error) {
+	a, err := c.exchange(request{}, limit)
+	return a.Status, err
+}
 
 // SetMode changes for which servers converters are used, until the next State.
 func (c *Conn) SetMode(mode choice.Mode) error {
-	a, err := c.exchange(request{Mode: &mode})
+	a, err := c.exchange(request{Mode: &mode}, answerTimeout)
 	if err == nil && !a.Changed {
 		err = errors.New("the relay that runs does not follow: its dcol is older, or it hands over to another relay")
 	}
@@ -85,16 +91,16 @@ func (c *Conn) End() error {
 }
 
 func (c *Conn) ask(r request) (Status, error) {
-	a, err := c.exchange(r)
+	a, err := c.exchange(r, answerTimeout)
 	return a.Status, err
 }
 
-func (c *Conn) exchange(r request) (a answer, err error) {
+func (c *Conn) exchange(r request, limit time.Duration) (a answer, err error) {
 	line, err := json.Marshal(r)
 	if err != nil {
 		return answer{}, err
 	}
-	if err := c.conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+	if err := c.conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return answer{}, err
 	}
 	if _, err := c.conn.Write(append(line, '\n')); err != nil {

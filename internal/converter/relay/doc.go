@@ -8,6 +8,7 @@
 //	relay.go      Run: the process; parts; the use of a State
 //	state.go      State and Status
 //	control.go    how the agent and the relay speak on the control socket
+//	kill.go       the end of a relay that does not answer
 //	use.go        leading connections of this host's programs and of a LAN to converters
 //	captured.go   ... those of programs that do not ask (package capture)
 //	incoming.go   connections that are taken for members that listen, or brought to this host

@@ -1,0 +1,62 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// killLimit bounds the wait for the end of a killed relay.
+const killLimit = 5 * time.Second
+
+// PID returns the process of the relay, or 0 if it is not known.
+func (c *Conn) PID() int {
+	raw, err := c.conn.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) { // an error leaves 0
+		if listened, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(listened.Pid)
+		}
+	})
+	return pid
+}
+
+// Kill ends a relay that does not answer, such as a stopped process, and waits until it has ended. Its connections are reset.
+func (c *Conn) Kill() error {
+	pid := c.PID()
+	if pid == 0 {
+		return errors.New("the relay does not answer, and its process is not known")
+	}
+	process, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the relay, process %d: %w", pid, err)
+	}
+	defer unix.Close(process)
+	// Another process may have got the number if the relay has just ended. Then the connection has ended, too.
+	if err := c.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		return err
+	}
+	if _, err := c.conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(process, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end the relay, process %d: %w", pid, err)
+	}
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, int(killLimit/time.Millisecond))
+	if err == nil && n == 0 {
+		err = fmt.Errorf("it still runs after %v", killLimit)
+	}
+	if err != nil {
+		return fmt.Errorf("end the relay, process %d: %w", pid, err)
+	}
+	return nil
+}
