@@ -36,10 +36,14 @@ func TestForeignProgram(t *testing.T) {
 					"client": cgrouptest.NewForeign(t, h.client, cgrouptest.ForeignSettings{}),
 					"server": cgrouptest.NewForeign(t, h.server, cgrouptest.ForeignSettings{}),
 				}
+				firewall(t, h.server, dropNothing)
 				open(t, h.client, c.asking)
 				granted := open(t, h.server, c.granted)
 				client, server := connect(t, h.client, listen(t, h.server, serverAddress, mptcp), mptcp)
 				download(t, client, server, 4<<20)
+				if c.name == "no peers" {
+					wantArrived(t, h.server, "to no peer of ours", 0, 1)
+				}
 				if c.exchange {
 					for _, r := range ask {
 						if mptcp && r.Option == tcpopt.Congestion {

@@ -93,6 +93,7 @@ struct connection {
 	__u32 parses; // calls for packets that came
 	__u32 mine;   // calls that this program has turned on
 	__u32 others; // calls that other programs need
+	__u32 announced; // whether the SYN had an announcement
 };
 
 // Accepted connections begin with a copy of their listener's.

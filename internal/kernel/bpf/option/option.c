@@ -11,9 +11,11 @@
 #include "initial_window.h"
 #include "delayed_ack.h"
 #include "rate.h"
+#include "rest.h"
 
+#define ENOENT 2
 #define TCP_SAVE_SYN 27
-#define SAVE_HEADER 2
+#define SAVE_WITHOUT_LINK 1
 #define FLAG_SYN 0x02
 #define FLAG_ACK 0x10
 #define MPTCP 30 // RFC 8684
@@ -208,6 +210,21 @@ static __always_inline void established(struct bpf_sock_ops *ctx, struct masks m
 	settle(ctx, c);
 }
 
+// conclude learns from the handshake of a connection whose first SYN announced. If the second SYN was lost, too, the
+// announcement was not the reason.
+static __always_inline void conclude(struct bpf_sock_ops *ctx, bool answered)
+{
+	struct connection *c = connection_of(ctx, 0);
+	__u32 repeated = ctx->total_retrans;
+
+	if (!c || !c->announced)
+		return;
+	if (answered || !repeated)
+		heard(ctx);
+	else if (repeated == 1)
+		unheard(ctx);
+}
+
 static __always_inline void active_established(struct bpf_sock_ops *ctx)
 {
 	__u64 o[WORDS] = {};
@@ -215,16 +232,19 @@ static __always_inline void active_established(struct bpf_sock_ops *ctx)
 	int kind = subtype(ctx, false);
 	__u32 keep = subflows_are_others && kind >= 0 ? WRITE_CALLS : 0;
 	struct address peer = remote(ctx);
+	bool answered;
 
 	if (!among(&peers, ctx)) {
 		leave(ctx);
 		return;
 	}
+	answered = find(ctx, o, ANNOUNCE_ID, false) == ANSWER_LENGTH;
+	conclude(ctx, answered);
 	if (kind == SUBTYPE_JOIN) {
 		join(ctx, asks & RATE && bpf_map_lookup_elem(&granters, &peer) ? RATE : 0, 0, keep);
 		return;
 	}
-	if (find(ctx, o, ANNOUNCE_ID, false) == ANSWER_LENGTH) {
+	if (answered) {
 		m.asks = (__u8)(o[0] >> 32);
 		m.accepts = (__u8)(o[0] >> 40);
 		m.valid = true;
@@ -264,11 +284,33 @@ static __always_inline void passive_established(struct bpf_sock_ops *ctx)
 	m = announced(ctx);
 	if (!useful(&m))
 		m.valid = false;
+	if (ctx->total_retrans) // the client may have got the SYN+ACK without the answer
+		m.accepts = 0;
 	established(ctx, m, true, 0);
 }
 
 // wants_window reports whether the SYN+ACK asks for an initial window, too.
 static __always_inline bool wants_window(struct masks *m) { return asks & m->accepts & INITIAL_WINDOW; }
+
+// announces returns the connection whose SYN is about to leave, or null if that SYN must not announce: it is sent again, or
+// it goes to a host that gets no announcement, and the call is for another program's sake.
+static __always_inline struct connection *announces(struct bpf_sock_ops *ctx)
+{
+	return ctx->total_retrans ? 0 : connection_of(ctx, 0);
+}
+
+// answers reports whether the SYN+ACK that is about to leave answers an announcement, and copies that to m. A SYN+ACK that is
+// sent again answers none, because a firewall may have dropped the first one for its answer. It is recognised by the SYN's
+// link-layer header: the kernel has it only for the first SYN+ACK, because this program has SYNs saved without it.
+static __always_inline bool answers(struct bpf_sock_ops *ctx, struct masks *m)
+{
+	__u64 o = 0;
+
+	if (!among(&peers, ctx) || bpf_getsockopt(ctx, IPPROTO_TCP, TCP_BPF_SYN_MAC, &o, sizeof(o)) == -ENOENT)
+		return false;
+	*m = announced(ctx);
+	return useful(m);
+}
 
 static __always_inline void reserve(struct bpf_sock_ops *ctx)
 {
@@ -277,14 +319,12 @@ static __always_inline void reserve(struct bpf_sock_ops *ctx)
 	struct masks m;
 
 	if (flags & FLAG_SYN && !(flags & FLAG_ACK)) {
-		bpf_reserve_hdr_opt(ctx, ANNOUNCE_LENGTH, 0);
+		if (announces(ctx))
+			bpf_reserve_hdr_opt(ctx, ANNOUNCE_LENGTH, 0);
 		return;
 	}
 	if (flags & FLAG_SYN) {
-		if (!among(&peers, ctx))
-			return;
-		m = announced(ctx);
-		if (!useful(&m))
+		if (!answers(ctx, &m))
 			return;
 		if (!wants_window(&m) || bpf_reserve_hdr_opt(ctx, ANSWER_LENGTH + INITIAL_WINDOW_LENGTH, 0))
 			bpf_reserve_hdr_opt(ctx, ANSWER_LENGTH, 0);
@@ -320,15 +360,18 @@ static __always_inline void write(struct bpf_sock_ops *ctx)
 	__u32 option;
 
 	if (flags & FLAG_SYN && !(flags & FLAG_ACK)) {
+		c = announces(ctx);
+		if (!c)
+			return;
 		rest[0] = EXPERIMENT | ANNOUNCE_LENGTH << 8 | (__u64)bpf_htons(ANNOUNCE_ID) << 16 | (__u64)VERSION << 32 |
 			  (__u64)asks << 40 | (__u64)accepts << 48;
 		rest[1] = 0;
-		bpf_store_hdr_opt(ctx, rest, sizeof(rest), 0);
+		if (!bpf_store_hdr_opt(ctx, rest, sizeof(rest), 0))
+			c->announced = true;
 		return;
 	}
 	if (flags & FLAG_SYN) {
-		m = announced(ctx);
-		if (!useful(&m))
+		if (!answers(ctx, &m))
 			return;
 		bytes = experiment(ANNOUNCE_ID, asks << 8 | accepts);
 		if (bpf_store_hdr_opt(ctx, &bytes, sizeof(bytes), 0) || !wants_window(&m))
@@ -360,7 +403,7 @@ static __always_inline void write(struct bpf_sock_ops *ctx)
 static __always_inline void listening(struct bpf_sock_ops *ctx)
 {
 	struct connection *c = connection_of(ctx, BPF_SK_STORAGE_GET_F_CREATE);
-	__u64 save = SAVE_HEADER;
+	__u64 save = SAVE_WITHOUT_LINK;
 
 	if (!c)
 		return;
@@ -372,13 +415,15 @@ static __always_inline void connecting(struct bpf_sock_ops *ctx)
 {
 	struct connection *c;
 
-	if (!among(&peers, ctx)) {
-		leave(ctx); // of an earlier attempt, to another host
+	if (!among(&peers, ctx) || rests_now(ctx)) {
+		leave(ctx); // of an earlier attempt, maybe to another host
 		return;
 	}
 	c = connection_of(ctx, BPF_SK_STORAGE_GET_F_CREATE);
-	if (c)
-		calls(ctx, c, WRITE_CALLS);
+	if (!c)
+		return;
+	c->announced = false;
+	calls(ctx, c, WRITE_CALLS);
 }
 
 SEC("sockops")

@@ -134,7 +134,7 @@ func (c Config) fillMaps(spec *ebpf.CollectionSpec) error {
 		}
 		return nil
 	}
-	if err := errors.Join(fill(spec.Maps["peers"], peers), fill(spec.Maps["trusted"], c.Trusted)); err != nil {
+	if err := errors.Join(fill(spec.Maps["peers"], peers), fill(spec.Maps["trusted"], c.Trusted), fill(spec.Maps["inside"], inside)); err != nil {
 		return err
 	}
 	names := spec.Maps["congestions"]

@@ -21,10 +21,14 @@ const (
 	optionMapEvents             = "events"
 	optionMapGrantedRates       = "granted_rates"
 	optionMapGranters           = "granters"
+	optionMapInside             = "inside"
 	optionMapPeers              = "peers"
+	optionMapRests              = "rests"
 	optionMapTrusted            = "trusted"
 	optionProgOptions           = "options"
 	optionVarAccepts            = "accepts"
+	optionVarAllLength          = "all_length"
+	optionVarAllUntil           = "all_until"
 	optionVarAsks               = "asks"
 	optionVarCalled             = "called"
 	optionVarCongestionAsked    = "congestion_asked"
@@ -34,7 +38,9 @@ const (
 	optionVarNetnsCookie        = "netns_cookie"
 	optionVarRateAsked          = "rate_asked"
 	optionVarRateLeast          = "rate_least"
+	optionVarRow                = "row"
 	optionVarSubflowsAreOthers  = "subflows_are_others"
+	optionVarUnheardNetworks    = "unheard_networks"
 	optionVarUserTimeoutAsked   = "user_timeout_asked"
 	optionVarUserTimeoutLeast   = "user_timeout_least"
 	optionVarUserTimeoutMost    = "user_timeout_most"
@@ -94,7 +100,9 @@ type optionMapSpecs struct {
 	Events       *ebpf.MapSpec `ebpf:"events"`
 	GrantedRates *ebpf.MapSpec `ebpf:"granted_rates"`
 	Granters     *ebpf.MapSpec `ebpf:"granters"`
+	Inside       *ebpf.MapSpec `ebpf:"inside"`
 	Peers        *ebpf.MapSpec `ebpf:"peers"`
+	Rests        *ebpf.MapSpec `ebpf:"rests"`
 	Trusted      *ebpf.MapSpec `ebpf:"trusted"`
 }
 
@@ -103,6 +111,8 @@ type optionMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type optionVariableSpecs struct {
 	Accepts            *ebpf.VariableSpec `ebpf:"accepts"`
+	AllLength          *ebpf.VariableSpec `ebpf:"all_length"`
+	AllUntil           *ebpf.VariableSpec `ebpf:"all_until"`
 	Asks               *ebpf.VariableSpec `ebpf:"asks"`
 	Called             *ebpf.VariableSpec `ebpf:"called"`
 	CongestionAsked    *ebpf.VariableSpec `ebpf:"congestion_asked"`
@@ -112,7 +122,9 @@ type optionVariableSpecs struct {
 	NetnsCookie        *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	RateAsked          *ebpf.VariableSpec `ebpf:"rate_asked"`
 	RateLeast          *ebpf.VariableSpec `ebpf:"rate_least"`
+	Row                *ebpf.VariableSpec `ebpf:"row"`
 	SubflowsAreOthers  *ebpf.VariableSpec `ebpf:"subflows_are_others"`
+	UnheardNetworks    *ebpf.VariableSpec `ebpf:"unheard_networks"`
 	UserTimeoutAsked   *ebpf.VariableSpec `ebpf:"user_timeout_asked"`
 	UserTimeoutLeast   *ebpf.VariableSpec `ebpf:"user_timeout_least"`
 	UserTimeoutMost    *ebpf.VariableSpec `ebpf:"user_timeout_most"`
@@ -143,7 +155,9 @@ type optionMaps struct {
 	Events       *ebpf.Map `ebpf:"events"`
 	GrantedRates *ebpf.Map `ebpf:"granted_rates"`
 	Granters     *ebpf.Map `ebpf:"granters"`
+	Inside       *ebpf.Map `ebpf:"inside"`
 	Peers        *ebpf.Map `ebpf:"peers"`
+	Rests        *ebpf.Map `ebpf:"rests"`
 	Trusted      *ebpf.Map `ebpf:"trusted"`
 }
 
@@ -154,7 +168,9 @@ func (m *optionMaps) Close() error {
 		m.Events,
 		m.GrantedRates,
 		m.Granters,
+		m.Inside,
 		m.Peers,
+		m.Rests,
 		m.Trusted,
 	)
 }
@@ -164,6 +180,8 @@ func (m *optionMaps) Close() error {
 // It can be passed to loadOptionObjects or ebpf.CollectionSpec.LoadAndAssign.
 type optionVariables struct {
 	Accepts            *ebpf.Variable `ebpf:"accepts"`
+	AllLength          *ebpf.Variable `ebpf:"all_length"`
+	AllUntil           *ebpf.Variable `ebpf:"all_until"`
 	Asks               *ebpf.Variable `ebpf:"asks"`
 	Called             *ebpf.Variable `ebpf:"called"`
 	CongestionAsked    *ebpf.Variable `ebpf:"congestion_asked"`
@@ -173,7 +191,9 @@ type optionVariables struct {
 	NetnsCookie        *ebpf.Variable `ebpf:"netns_cookie"`
 	RateAsked          *ebpf.Variable `ebpf:"rate_asked"`
 	RateLeast          *ebpf.Variable `ebpf:"rate_least"`
+	Row                *ebpf.Variable `ebpf:"row"`
 	SubflowsAreOthers  *ebpf.Variable `ebpf:"subflows_are_others"`
+	UnheardNetworks    *ebpf.Variable `ebpf:"unheard_networks"`
 	UserTimeoutAsked   *ebpf.Variable `ebpf:"user_timeout_asked"`
 	UserTimeoutLeast   *ebpf.Variable `ebpf:"user_timeout_least"`
 	UserTimeoutMost    *ebpf.Variable `ebpf:"user_timeout_most"`

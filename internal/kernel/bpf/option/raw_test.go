@@ -72,8 +72,14 @@ const (
 	flagACK = 16
 )
 
-// send sends a segment without data. Its options are padded with zeros, which end them.
+// send sends a segment without data.
 func (p *rawPeer) send(t *testing.T, flags byte, options []byte) {
+	t.Helper()
+	p.sendData(t, flags, options, nil)
+}
+
+// sendData sends a segment. Its options are padded with zeros, which end them.
+func (p *rawPeer) sendData(t *testing.T, flags byte, options, data []byte) {
 	t.Helper()
 	padded := append(slices.Clone(options), make([]byte, (4-len(options)%4)%4)...)
 	segment := binary.BigEndian.AppendUint16(nil, p.port)
@@ -81,7 +87,7 @@ func (p *rawPeer) send(t *testing.T, flags byte, options []byte) {
 	segment = binary.BigEndian.AppendUint32(segment, p.seq)
 	segment = binary.BigEndian.AppendUint32(segment, p.ack)
 	segment = append(segment, byte(20+len(padded))/4<<4, flags, 0xff, 0xff, 0, 0, 0, 0)
-	segment = append(segment, padded...)
+	segment = slices.Concat(segment, padded, data)
 	from, to := rawAddress.As4(), tunsAddress.As4()
 	pseudo := slices.Concat(from[:], to[:], []byte{0, unix.IPPROTO_TCP, 0, byte(len(segment))}, segment)
 	binary.BigEndian.PutUint16(segment[16:], checksum(pseudo))
