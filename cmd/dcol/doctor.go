@@ -178,9 +178,25 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 			env.Outside = doctorOutside(status.Serving.Outside, status.Collective != nil)
 		}
 		env.Collective = doctorCollective(status.Collective)
+		if env.Config.Options {
+			env.Unannounced = unannounced(ctx, socket)
+		}
 	case !errors.Is(err, api.ErrNoAgent):
 		env.AgentUnasked = err
 	}
+}
+
+// unannounced asks the agent where it announces no TCP options.
+func unannounced(ctx context.Context, socket string) (u doctor.Unannounced) {
+	t, err := api.Dial(socket).Transport(ctx)
+	if err != nil || t.Options == nil {
+		return u // the agent's status names what is wrong with the options
+	}
+	u.Internet = !t.Options.UnannouncedInternet.IsZero()
+	for _, n := range t.Options.Unannounced {
+		u.Networks = append(u.Networks, n.Network)
+	}
+	return u
 }
 
 func doctorCollective(c *api.Collective) *doctor.Collective {

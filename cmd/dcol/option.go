@@ -18,8 +18,8 @@ func optionCommand() *cobra.Command {
 		Use:   "option",
 		Short: "Show what this host and others ask of each other by TCP options",
 		Long: `By TCP options, hosts ask each other for settings of a connection: a user timeout, a
-congestion control, an initial window, a strategy of delayed ACKs. Both must want that:
-[options] in the agent's configuration says what this host asks, and what it grants.`,
+congestion control, an initial window, a strategy of delayed ACKs, a rate. Both must want
+that: [options] in the agent's configuration says what this host asks, and what it grants.`,
 	}
 	socket := cmd.PersistentFlags().String("socket", config.DefaultSocket, "the agent's `socket`")
 	show := func(use, short, long string, write func(io.Writer, api.Transport) error) *cobra.Command {
@@ -47,6 +47,7 @@ that this host has sent.`, func(w io.Writer, t api.Transport) error {
 	})
 	last.Flags().IntVarP(&number, "number", "n", number, "how `many`")
 	cmd.AddCommand(show("list", "List the options, what this host asks and what it grants", `Lists the options, what this host asks of others, what it grants to them, and how many
-requests became what.`, ui.OptionList), last)
+requests became what. If SYNs with options seem to be dropped on the way to some networks,
+it also lists to which of them nothing is announced for now.`, ui.OptionList), last)
 	return cmd
 }

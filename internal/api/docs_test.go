@@ -28,6 +28,7 @@ func fullTransport() Transport {
 				At: time.Unix(1, 0), Local: netip.MustParseAddrPort("192.0.2.1:1"), Remote: netip.MustParseAddrPort("192.0.2.2:1"),
 				Option: "congestion", Asked: "bbr", Verdict: "granted", Granted: "bbr", Why: "so",
 			}},
+			Unannounced: []Unannounced{{netip.MustParsePrefix("192.0.2.0/24"), time.Unix(1, 0)}}, UnannouncedInternet: time.Unix(1, 0),
 		},
 		Congestion: []Congestion{{Use: "lia", Name: "lia_2", Cgroup: "/a", Ports: []int{1}, Networks: []string{"10.0.0.0/8"}, Set: 1, Refused: 1, AtRunTime: true}},
 	}

@@ -35,6 +35,18 @@ type Options struct {
 	Recent []OptionReport `json:"recent"`
 	// Calls is the approximate number of calls of the kernel's program. Each call takes time.
 	Calls uint64 `json:"calls"`
+	// Unannounced lists the networks to which nothing is announced for a while: a SYN with an announcement was lost there,
+	// and the next one, without it, was answered.
+	Unannounced []Unannounced `json:"unannounced"`
+	// UnannouncedInternet is the time until which nothing is announced to the Internet, because of several such networks in a
+	// row.
+	UnannouncedInternet time.Time `json:"unannounced_internet,omitzero"`
+}
+
+// Unannounced describes a network to which nothing is announced until a time.
+type Unannounced struct {
+	Network netip.Prefix `json:"network"`
+	Until   time.Time    `json:"until"`
 }
 
 // Option describes a TCP option.

@@ -33,6 +33,7 @@ type Env struct {
 	Outside       *Outside    // how others reach it, as reported by the agent; nil: unknown
 	Converting    *Converting // as reported by the agent; nil: unknown, or it is no client
 	Converter     *Converter  // as reported by the agent; nil: it does not run
+	Unannounced   Unannounced // as reported by the agent
 }
 
 // Outside describes how others reach this waypoint over IPv4, as the agent found out (api.Outside).
@@ -47,6 +48,12 @@ type Outside struct {
 	Opened          bool   // by the router
 	Problem, Mend   string // of the router
 	Punches         bool   // members can reach it with a coordinator's help
+}
+
+// Unannounced describes where the agent announces no TCP options for a while, because SYNs that announced them were lost.
+type Unannounced struct {
+	Networks []netip.Prefix
+	Internet bool
 }
 
 // Config holds settings from the agent's configuration file.

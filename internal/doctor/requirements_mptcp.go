@@ -236,6 +236,14 @@ func checkOptions(_ context.Context, e *Env) Result {
 	if !e.Config.Options {
 		return skipped("the configuration exchanges none ([options])")
 	}
+	const mend = "nothing, if they get lost by chance: the agent tries again later (`dcol option list`); behind a firewall, list in " +
+		"[options] networks only those to which SYNs with options get, so that no connection waits a second for such a trial"
+	switch n := len(e.Unannounced.Networks); {
+	case e.Unannounced.Internet:
+		return warning(mend, "none are exchanged with the Internet for now: SYNs that announce them were lost to several networks in a row, and those without were answered")
+	case n > 0:
+		return warning(mend, "none are exchanged with %d networks for now, such as %v: SYNs that announce them were lost there, and those without were answered", n, e.Unannounced.Networks[0])
+	}
 	err := e.System.TryOptions()
 	u, refused := errors.AsType[*option.UnavailableError](err)
 	switch {

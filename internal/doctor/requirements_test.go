@@ -197,6 +197,12 @@ func TestRequirements(t *testing.T) {
 		{"tcp-options", "possible", []func(*Env){options(nil)}, OK, "they can be exchanged", ""},
 		{"tcp-options", "refused", []func(*Env){options(&option.UnavailableError{Mend: "do so", Err: errors.New("no right")})}, Warning, "none can be exchanged: no right", "do so"},
 		{"tcp-options", "unexpected", []func(*Env){options(errors.New("odd"))}, Warning, "odd", "please report"},
+		{"tcp-options", "lost in a network", []func(*Env){options(nil), func(e *Env) {
+			e.Unannounced.Networks = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("198.51.100.0/24")}
+		}}, Warning, "with 2 networks for now, such as 203.0.113.0/24", "behind a firewall"},
+		{"tcp-options", "lost near this host", []func(*Env){options(nil), func(e *Env) {
+			e.Unannounced = Unannounced{Networks: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Internet: true}
+		}}, Warning, "with the Internet for now", "behind a firewall"},
 		{"tcp-options", "not tried", []func(*Env){options(errCannotTry)}, Skipped, "not tried", ""},
 		{"congestion", "another", []func(*Env){set("proc/sys/net/ipv4/tcp_congestion_control", "bbr")}, Info, "bbr", ""},
 

@@ -35,7 +35,29 @@ func OptionList(w io.Writer, t api.Transport) error {
 		with = strings.Join(t.Options.Networks, ", ")
 	}
 	p.linef("exchanged with %s; the kernel's program was called %d times", with, t.Options.Calls)
+	unannounced(p, t.Options)
 	return p.err
+}
+
+// unannounced writes to which networks nothing is announced, and why.
+func unannounced(p *printer, o *api.Options) {
+	const form, most = "2 Jan 15:04:05", 5
+	if !o.UnannouncedInternet.IsZero() {
+		p.linef("Nothing is announced to the Internet until %s: SYNs with an announcement were lost to several networks in a row. "+
+			"A firewall near this host may drop them.", o.UnannouncedInternet.Local().Format(form))
+	}
+	if len(o.Unannounced) == 0 {
+		return
+	}
+	var list []string
+	for _, n := range o.Unannounced[:min(len(o.Unannounced), most)] {
+		list = append(list, fmt.Sprintf("%v until %s", n.Network, n.Until.Local().Format(form)))
+	}
+	if more := len(o.Unannounced) - len(list); more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	p.linef("Nothing is announced to %s, because a SYN with an announcement was lost there, and the next one, without it, was answered: %s.",
+		plural(len(o.Unannounced), "network", "networks"), strings.Join(list, ", "))
 }
 
 // OptionReports writes the last n requests, the newest last.

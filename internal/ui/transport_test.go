@@ -2,6 +2,7 @@ package ui
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,12 @@ func TestOptions(t *testing.T) {
 			{At: at, Local: a, Remote: b, Option: "congestion", Asked: "bbr", Verdict: "sent"},
 		},
 	}}
+	const unannounced = `exchanged with all networks; the kernel's program was called 0 times
+`
+	rest := func(o api.Options) func(*strings.Builder) error {
+		return func(w *strings.Builder) error { return OptionList(w, api.Transport{Options: &o}) }
+	}
+	network := api.Unannounced{Network: netip.MustParsePrefix("203.0.113.0/24"), Until: at.Add(10 * time.Minute)}
 	for _, c := range []struct {
 		name  string
 		write func(*strings.Builder) error
@@ -57,6 +64,14 @@ exchanged with all networks; the kernel's program was called 7 times
 `},
 		{"show", func(w *strings.Builder) error { return OptionReports(w, all, 2) }, `2026-11-23 12:00:00  192.0.2.2:2 asked 192.0.2.1:1 for user-timeout: 1s: capped, 10s (bounds)
 2026-11-23 12:00:00  192.0.2.1:1 asked 192.0.2.2:2 for congestion: bbr: sent
+`},
+		{"a network rests", rest(api.Options{Unannounced: []api.Unannounced{network}}), unannounced +
+			`Nothing is announced to 1 network, because a SYN with an announcement was lost there, and the next one, without it, was answered: 203.0.113.0/24 until 23 Nov 12:10:00.
+`},
+		{"many rest", rest(api.Options{Unannounced: slices.Repeat([]api.Unannounced{network}, 7), UnannouncedInternet: at}), unannounced +
+			`Nothing is announced to the Internet until 23 Nov 12:00:00: SYNs with an announcement were lost to several networks in a row. A firewall near this host may drop them.
+Nothing is announced to 7 networks, because a SYN with an announcement was lost there, and the next one, without it, was answered: ` +
+			strings.Repeat("203.0.113.0/24 until 23 Nov 12:10:00, ", 5) + `and 2 more.
 `},
 		{"none", func(w *strings.Builder) error { return OptionReports(w, api.Transport{}, 2) }, `This host exchanges no TCP options ([options] in its configuration).
 `},

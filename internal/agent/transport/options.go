@@ -191,7 +191,17 @@ func (x *exchange) status() (*api.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &api.Options{Networks: []string{}, Known: describeOptions(x.settings), Counts: []api.OptionCount{}, Calls: calls}
+	rests, internet, err := x.kernel.Rests()
+	if err != nil {
+		return nil, err
+	}
+	out := &api.Options{
+		Networks: []string{}, Known: describeOptions(x.settings), Counts: []api.OptionCount{}, Calls: calls,
+		Unannounced: []api.Unannounced{}, UnannouncedInternet: internet,
+	}
+	for _, r := range rests {
+		out.Unannounced = append(out.Unannounced, api.Unannounced{Network: r.Network, Until: r.Until})
+	}
 	for _, n := range x.settings.Networks {
 		out.Networks = append(out.Networks, n.String())
 	}

@@ -206,6 +206,29 @@ func TestOptions(t *testing.T) {
 	await(t, asking, func(o *api.Options) bool { return len(o.Recent) == 4 })
 }
 
+// A network whose firewall drops announcements is named.
+func TestUnannounced(t *testing.T) {
+	client, server := netnstest.New(t), netnstest.New(t)
+	netnstest.Veth(t, netnstest.End{NS: client, Name: "v", Addresses: []string{"192.0.2.1/24"}},
+		netnstest.End{NS: server, Name: "v", Addresses: []string{"192.0.2.2/24"}})
+	server.Output(t, "nft", "add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c tcp option 254 exists drop")
+	tr := openIn(t, client, config.Options{Ask: config.AskOptions{Congestion: "reno"}})
+	l := server.Listen(t, "192.0.2.2:0")
+	c, err := client.Dial(t.Context(), netip.MustParseAddrPort(l.Addr().String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := tr.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := s.Options
+	if len(o.Unannounced) != 1 || o.Unannounced[0].Network.String() != "192.0.2.0/24" || !o.Unannounced[0].Until.After(time.Now()) || !o.UnannouncedInternet.IsZero() {
+		t.Errorf("nothing is announced to %+v, to the Internet until %v", o.Unannounced, o.UnannouncedInternet)
+	}
+}
+
 func openIn(t *testing.T, ns *netnstest.NS, o config.Options) (tr *Transport) {
 	t.Helper()
 	ns.Must(t, func() (err error) {
