@@ -236,13 +236,17 @@ func checkOptions(_ context.Context, e *Env) Result {
 	if !e.Config.Options {
 		return skipped("the configuration exchanges none ([options])")
 	}
-	const mend = "nothing, if they get lost by chance: the agent tries again later (`dcol option list`); behind a firewall, list in " +
-		"[options] networks only those to which SYNs with options get, so that no connection waits a second for such a trial"
-	switch n := len(e.Unannounced.Networks); {
+	const mend = "if a firewall drops such SYNs, list in [options] networks only networks that let them pass, because each new trial " +
+		"delays a connection by a second; if the SYN was lost by chance, do nothing: the agent tries again (`dcol option list`)"
+	switch networks := e.Unannounced.Networks; {
 	case e.Unannounced.Internet:
 		return warning(mend, "none are exchanged with the Internet for now: SYNs that announce them were lost to several networks in a row, and those without were answered")
-	case n > 0:
-		return warning(mend, "none are exchanged with %d networks for now, such as %v: SYNs that announce them were lost there, and those without were answered", n, e.Unannounced.Networks[0])
+	case len(networks) > 0:
+		which := networks[0].String()
+		if more := len(networks) - 1; more > 0 {
+			which += fmt.Sprintf(" and %d more", more)
+		}
+		return warning(mend, "none are exchanged with %s for now: a SYN that announced them was lost there, and the next one without was answered", which)
 	}
 	err := e.System.TryOptions()
 	u, refused := errors.AsType[*option.UnavailableError](err)

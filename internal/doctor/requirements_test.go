@@ -199,10 +199,10 @@ func TestRequirements(t *testing.T) {
 		{"tcp-options", "unexpected", []func(*Env){options(errors.New("odd"))}, Warning, "odd", "please report"},
 		{"tcp-options", "lost in a network", []func(*Env){options(nil), func(e *Env) {
 			e.Unannounced.Networks = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("198.51.100.0/24")}
-		}}, Warning, "with 2 networks for now, such as 203.0.113.0/24", "behind a firewall"},
+		}}, Warning, "with 203.0.113.0/24 and 1 more for now", "[options] networks"},
 		{"tcp-options", "lost near this host", []func(*Env){options(nil), func(e *Env) {
 			e.Unannounced = Unannounced{Networks: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Internet: true}
-		}}, Warning, "with the Internet for now", "behind a firewall"},
+		}}, Warning, "with the Internet for now", "[options] networks"},
 		{"tcp-options", "not tried", []func(*Env){options(errCannotTry)}, Skipped, "not tried", ""},
 		{"congestion", "another", []func(*Env){set("proc/sys/net/ipv4/tcp_congestion_control", "bbr")}, Info, "bbr", ""},
 
