@@ -39,9 +39,9 @@ struct bucket {
 	struct bpf_spin_lock lock;
 	__u32 unused;
 	__u64 rate;   // bytes a second
-	__u64 burst;  // bytes
-	__u64 tokens; // bytes
-	__u64 last;   // when tokens were last added, in ns
+	__s64 burst;  // bytes
+	__s64 tokens; // bytes; negative after a packet larger than what was left
+	__u64 last;   // when tokens were last added, in ns; 0: no packet has come
 	__u64 passed, marked, dropped; // packets with data
 };
 
@@ -65,11 +65,14 @@ enum verdict { PASS, MARK };
 
 #define SECOND 1000000000ull
 
-// take takes what a packet needs out of the bucket. Without enough in it nothing is taken.
+// take takes a packet's bytes out of the bucket, unless the bucket is empty. A packet may be larger than what is left,
+// because the kernel joins arriving packets to ones of up to 64 KiB (GRO).
 static __always_inline enum verdict take(struct bucket *b, __u64 bytes, __u64 now)
 {
 	enum verdict verdict = MARK;
 	bpf_spin_lock(&b->lock);
+	if (!b->last)
+		b->last = now;
 	__u64 since = now - b->last;
 	if (now < b->last) // another processor was quicker
 		since = 0;
@@ -82,7 +85,7 @@ static __always_inline enum verdict take(struct bucket *b, __u64 bytes, __u64 no
 	}
 	if (b->tokens > b->burst)
 		b->tokens = b->burst;
-	if (b->tokens >= bytes) {
+	if (b->tokens > 0) {
 		b->tokens -= bytes;
 		verdict = PASS;
 	}

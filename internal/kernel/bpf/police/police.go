@@ -25,6 +25,11 @@ const (
 	// burstTime divides a rate per second to get the burst: the data that a connection may receive above its rate after
 	// it was idle.
 	burstTime = 8
+	// firstBurstTime divides a rate per second to get the burst that a connection has when its bound begins. A sender in
+	// slow start then meets the bound with its first packets. With a whole burst, it would double its window until it
+	// loses most of it.
+	firstBurstTime  = 100
+	leastFirstBurst = 3000
 )
 
 // ErrFull is returned if MaxFlows connections have a bound already.
@@ -106,9 +111,9 @@ func (p *Policer) Bound(flow Flow, bitsPerSecond uint64) error {
 		return fmt.Errorf("look up the bound of %v: %w", flow, err)
 	}
 	b.Rate = max(bitsPerSecond/8, 1)
-	b.Burst = max(b.Rate/burstTime, leastBurst)
+	b.Burst = max(int64(b.Rate/burstTime), leastBurst)
 	if !known {
-		b.Tokens = b.Burst
+		b.Tokens = max(int64(b.Rate/firstBurstTime), leastFirstBurst)
 	}
 	err = p.objects.Buckets.Update(key, &b, ebpf.UpdateAny|ebpf.UpdateLock)
 	if errors.Is(err, unix.E2BIG) {

@@ -21,8 +21,8 @@ type policeBucket struct {
 	}
 	Unused  uint32
 	Rate    uint64
-	Burst   uint64
-	Tokens  uint64
+	Burst   int64
+	Tokens  int64
 	Last    uint64
 	Passed  uint64
 	Marked  uint64

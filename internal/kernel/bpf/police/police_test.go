@@ -154,14 +154,16 @@ func TestForeignPackets(t *testing.T) {
 	}
 }
 
-// A connection gets no more than its rate and one burst, and what it got stays when the rate changes.
+// A connection gets no more than its rate and one burst, which is smaller when the bound begins, however long it was idle
+// before. What it got stays when the rate changes.
 func TestRate(t *testing.T) {
 	p := newPolicer(t)
 	const rate = 80_000_000 // bit/s
-	began := time.Now()
 	if err := p.Bound(flow4, rate); err != nil {
 		t.Fatal(err)
 	}
+	time.Sleep(time.Second / burstTime)
+	began := time.Now()
 	in := frame(flow4, ect0, 1400, nil)
 	for range 5000 {
 		p.run(t, in)
@@ -170,13 +172,26 @@ func TestRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	passed := float64(counts.Passed) * float64(len(in)-14)
-	if most := rate/8/burstTime + rate/8*time.Since(began).Seconds(); passed > most {
-		t.Errorf("%.0f bytes passed in %v, at most %.0f may", passed, time.Since(began), most)
+	check := func(before, after Counts, began time.Time, burst float64) {
+		t.Helper()
+		passed := float64(after.Passed-before.Passed) * float64(len(in)-14)
+		if most := burst + rate/8*time.Since(began).Seconds() + float64(len(in)); passed > most {
+			t.Errorf("%.0f bytes passed in %v, at most %.0f may", passed, time.Since(began), most)
+		}
+		if passed < burst-float64(len(in)) {
+			t.Errorf("%.0f bytes passed, a burst has %.0f", passed, burst)
+		}
 	}
-	if least := float64(rate / 8 / burstTime); passed < least-float64(len(in)) {
-		t.Errorf("%.0f bytes passed, a burst has %.0f", passed, least)
+	check(Counts{}, counts, began, rate/8/firstBurstTime)
+	time.Sleep(time.Second / burstTime)
+	again, first := time.Now(), counts
+	for range 5000 {
+		p.run(t, in)
 	}
+	if counts, _, err = p.Counts(flow4); err != nil {
+		t.Fatal(err)
+	}
+	check(first, counts, again, rate/8/burstTime)
 	if err := p.Bound(flow4, 2*rate); err != nil {
 		t.Fatal(err)
 	}
