@@ -9,6 +9,11 @@ import (
 // long their data may stay unacknowledged. The peer needs to know nothing of that. This host sends no faster than the
 // limit, and marks or drops what it receives faster, so that the peer slows down.
 //
+// A limit that begins while a subflow carries would hold up the whole connection: what the sender has queued there
+// passes no faster than the limit, and it loses most of what it has in flight. Therefore the subflow first becomes a
+// backup, so that its queue drains at the path's own rate. Then another takes its place, with the limit from the start:
+// its sender has no window from before.
+//
 // A limit of 0 ends a subflow gracefully. The subflow becomes a backup, so that the peer delivers what it has queued
 // there, and ends when nothing more comes. A direct subflow only becomes a backup.
 
@@ -51,6 +56,14 @@ func (Restrict) action() {}
 // restrictions holds the restrictions in force, by connection.
 type restrictions map[Token][]Restrict
 
+// rate returns the rate to which a subflow is restricted, or 0 if there is none.
+func (r restrictions) rate(token Token, ends Ends) float64 {
+	if i := slices.IndexFunc(r[token], func(is Restrict) bool { return is.Ends == ends }); i >= 0 {
+		return r[token][i].Rate
+	}
+	return 0
+}
+
 // end lifts the restrictions of a connection.
 func (r restrictions) end(token Token, out *actions) {
 	r.keep(token, nil, out)
@@ -85,6 +98,25 @@ func (sp spending) limitOf(r *Rule, path string, now time.Time) RateLimit {
 	return limit
 }
 
+const (
+	// emptied is the least silence after which the peer has emptied its queue on a subflow, and emptiedTrips that
+	// silence in round trips.
+	emptied      = 200 * time.Millisecond
+	emptiedTrips = 2
+	// emptiesTold is the number of demotions after which a peer that still sends there gets the limit at once, which
+	// takes seven seconds.
+	emptiesTold = 3
+	// emptiesProbed is the time between two samples of a subflow that empties.
+	emptiesProbed = 100 * time.Millisecond
+)
+
+// carriesBeside reports whether the connection has a subflow other than s that carries, or will while s stands by.
+func (m *Manager) carriesBeside(t turn, s *subflow) bool {
+	return t.has(func(x *subflow) bool {
+		return x != s && t.ours(x) && (!x.backup || x.standby) && x.stayed(t.now) && !t.stuck(x) && !m.detours.isSpent(t, x)
+	})
+}
+
 // restrict brings the restrictions of a connection up to date.
 func (m *Manager) restrict(t turn) {
 	if !t.rule.restricts() {
@@ -95,17 +127,41 @@ func (m *Manager) restrict(t turn) {
 		if !s.up {
 			continue
 		}
-		limit := m.detours.spending.limitOf(t.rule, m.detours.pathName(s), t.now)
-		if limit.closes() && !s.direct && s.drained() {
-			s.leaving = true
-		}
-		wanted = append(wanted, Restrict{Ends: Ends{s.local, s.remote}, Restriction: Restriction{limit.Rate, t.rule.UserTimeout}})
+		ends := Ends{s.local, s.remote}
+		rate := m.limit(t, s, m.restrictions.rate(t.token, ends))
+		wanted = append(wanted, Restrict{Ends: ends, Restriction: Restriction{rate, t.rule.UserTimeout}})
 	}
 	m.restrictions.keep(t.token, wanted, t.out)
 }
 
-// drained reports whether the peer had time to deliver what it had queued when the subflow became a backup, and
-// nothing more came until the last sample.
-func (s *subflow) drained() bool {
-	return s.standby && s.backup && s.at.Sub(s.told.at) >= drains && s.at.Sub(s.moved) >= drains
+// limit returns the rate that a subflow is to have now, or 0 if it has no limit. is is the rate that it had.
+func (m *Manager) limit(t turn, s *subflow, is float64) float64 {
+	path := m.detours.pathName(s)
+	limit := m.detours.spending.limitOf(t.rule, path, t.now)
+	begins := limit.Rate > 0 && (is == 0 || limit.Rate < is)
+	switch {
+	case limit.closes() && !s.direct && s.drained(drains):
+		s.leaving = true
+	case !begins || !s.carried() || s.backup && s.told.times > emptiesTold || !m.carriesBeside(t, s):
+		s.empties = false
+	case !s.empties:
+		s.empties = true
+		return is
+	case s.drained(max(emptied, emptiedTrips*s.rtt)):
+		over, _ := m.detours.spending.over(t.rule, path, t.now)
+		s.leaving = !over && !s.foreign
+		s.empties = s.leaving
+	default:
+		if t.now.Sub(s.at) >= emptiesProbed {
+			t.out.do(Measure{t.token, s.local, s.remote})
+		}
+		return is
+	}
+	return limit.Rate
+}
+
+// drained reports whether the subflow has been a backup for this time at the last sample, and nothing has come over it
+// for as long. Then the peer has delivered what it had queued there.
+func (s *subflow) drained(silence time.Duration) bool {
+	return s.standby && s.backup && s.at.Sub(s.told.at) >= silence && s.at.Sub(s.moved) >= silence
 }

@@ -17,6 +17,8 @@ type restricted struct {
 	wlan, wwan    path.Sample
 	rates         map[netip.AddrPort]path.Restrict // by local address
 	backup, ended map[netip.AddrPort]bool
+	opened        []path.CreateSubflow
+	measures      int
 }
 
 func newRestricted(t *testing.T, r path.Rule) *restricted {
@@ -48,6 +50,10 @@ func (l *restricted) tell(ev path.Event) {
 			l.backup[a.Local] = a.Backup
 		case path.DestroySubflow:
 			l.ended[a.Local] = true
+		case path.CreateSubflow:
+			l.opened = append(l.opened, a)
+		case path.Measure:
+			l.measures++
 		}
 	}
 	if err := l.m.Sound(); err != nil {
@@ -92,20 +98,53 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
-// From four fifths of its quota on, a path is limited until the quota is full again.
-func TestNearQuota(t *testing.T) {
-	l := newRestricted(t, path.Rule{
+// nearQuota limits wwan0 to 1 Mbit/s from 800 of 1000 bytes on.
+func nearQuota() path.Rule {
+	return path.Rule{
 		Quota: map[string]uint64{"wwan0": 1000}, QuotaEvery: time.Minute, NearQuota: path.RateLimit{On: true, Rate: 1e6},
 		Limits: map[string]path.RateLimit{"wwan0": {On: true, Rate: 4e6}},
-	})
+	}
+}
+
+// From four fifths of its quota on, a path is limited until the quota is full again. The limit begins with a new subflow, once
+// the earlier one has delivered what was queued on it.
+func TestNearQuota(t *testing.T) {
+	l := newRestricted(t, nearQuota())
 	l.run(5000, 799)
 	l.wants("near", 0, 4e6)
-	l.run(5000, 1)
-	l.wants("at four fifths", 0, 1e6)
 	if l.backup[l.wwan.Local] {
-		t.Error("it is a backup")
+		t.Fatal("it is a backup before four fifths")
 	}
-	l.run(5000, 200)
+	l.run(5000, 1)
+	l.wants("at four fifths", 0, 4e6)
+	if !l.backup[l.wwan.Local] || l.ended[l.wwan.Local] {
+		t.Fatalf("it is to become a backup first: %v, %v", l.backup, l.ended)
+	}
+	l.opened = nil
+	l.run(5000, 50)
+	if l.ended[l.wwan.Local] || len(l.opened) > 0 {
+		t.Fatalf("data came: ended %v, opened %v", l.ended, l.opened)
+	}
+	if l.measures == 0 {
+		t.Error("it is sampled no more often while it empties")
+	}
+	l.run(5000, 0)
+	if !l.ended[l.wwan.Local] || l.ended[l.wlan.Local] {
+		t.Fatalf("ended: %v", l.ended)
+	}
+	l.run(5000, 0)
+	if len(l.opened) != 1 || l.opened[0].Local != l.wwan.Local.Addr() {
+		t.Fatalf("opened in its place: %+v", l.opened)
+	}
+	l.wwan.Local, l.wwan.BytesReceived = netip.AddrPortFrom(l.wwan.Local.Addr(), 5002), 0
+	l.tell(path.SubflowRequested{Token: 1, LocalID: l.opened[0].LocalID, Local: l.wwan.Local})
+	l.tell(path.SubflowEstablished{Token: 1, LocalID: l.opened[0].LocalID, Local: l.wwan.Local, Remote: l.wwan.Remote})
+	l.wants("from the start of the new one", 0, 1e6)
+	l.run(5000, 50)
+	if l.backup[l.wwan.Local] {
+		t.Error("the new one is a backup")
+	}
+	l.run(5000, 100)
 	if !l.backup[l.wwan.Local] {
 		t.Error("the quota is used up, but it is no backup")
 	}
@@ -113,8 +152,69 @@ func TestNearQuota(t *testing.T) {
 		l.run(5000, 0)
 	}
 	l.wants("in the next minute", 0, 4e6)
-	if l.backup[l.wwan.Local] {
-		t.Error("it still is a backup in the next minute")
+	if l.backup[l.wwan.Local] || l.ended[l.wwan.Local] {
+		t.Error("it does not carry in the next minute")
+	}
+}
+
+// A subflow whose quota is used up before its queue has drained stays as a backup. Its limit begins then.
+func TestNearQuotaPassed(t *testing.T) {
+	l := newRestricted(t, nearQuota())
+	l.run(5000, 1500)
+	l.wants("at once", 0, 4e6)
+	l.run(5000, 100)
+	l.run(5000, 0)
+	l.wants("drained", 0, 1e6)
+	if !l.backup[l.wwan.Local] || l.ended[l.wwan.Local] {
+		t.Errorf("it is no backup: %v, %v", l.backup, l.ended)
+	}
+}
+
+// A peer that goes on sending on the backup gets the limit there after some seconds.
+func TestNearQuotaIgnored(t *testing.T) {
+	l := newRestricted(t, nearQuota())
+	l.run(5000, 800)
+	for range 5 {
+		l.wwan.DataSegsIn++
+		l.run(5000, 10)
+	}
+	l.wants("for some seconds", 0, 4e6)
+	for range 5 {
+		l.wwan.DataSegsIn++
+		l.run(5000, 10)
+	}
+	l.wants("later", 0, 1e6)
+	if l.backup[l.wwan.Local] || l.ended[l.wwan.Local] {
+		t.Errorf("backup %v, ended %v", l.backup, l.ended)
+	}
+}
+
+// The direct subflow is replaced, too.
+func TestNearQuotaDirect(t *testing.T) {
+	l := newRestricted(t, path.Rule{Quota: map[string]uint64{"wlan0": 1000}, NearQuota: path.RateLimit{On: true, Rate: 1e6}})
+	l.run(800, 5000)
+	if !l.backup[l.wlan.Local] {
+		t.Fatal("it is to become a backup first")
+	}
+	l.run(0, 5000)
+	l.run(0, 5000)
+	if !l.ended[l.wlan.Local] || l.ended[l.wwan.Local] {
+		t.Fatalf("ended: %v", l.ended)
+	}
+	if last := l.opened[len(l.opened)-1]; !last.Direct || last.Local != l.wlan.Local.Addr() {
+		t.Fatalf("opened in its place: %+v", l.opened)
+	}
+}
+
+// A limit begins at once on a path that carries alone.
+func TestNearQuotaAlone(t *testing.T) {
+	l := newRestricted(t, nearQuota())
+	l.run(5000, 100)
+	l.tell(path.SubflowClosed{Token: 1, Local: l.wlan.Local, Remote: l.wlan.Remote})
+	l.wwan.BytesReceived += 700
+	l.tell(path.Measured{Samples: []path.Sample{l.wwan}, Complete: true})
+	if got := l.rates[l.wwan.Local].Rate; got != 1e6 || l.backup[l.wwan.Local] {
+		t.Errorf("its limit is %v, backup %v", got, l.backup)
 	}
 }
 

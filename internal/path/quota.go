@@ -73,14 +73,15 @@ func (m *Manager) spend(t turn, s *subflow, bytes uint64) {
 	}
 }
 
-// isSpent reports whether the quota of a subflow's path is used up, or the path's limit is 0.
+// isSpent reports whether the quota of a subflow's path is used up, the path's limit is 0, or its limit is about to
+// begin.
 func (k *detours) isSpent(t turn, s *subflow) bool {
 	if !t.rule.spares() {
 		return false
 	}
 	path := k.pathName(s)
 	over, _ := k.spending.over(t.rule, path, t.now)
-	return over || k.spending.limitOf(t.rule, path, t.now).closes()
+	return over || s.empties || k.spending.limitOf(t.rule, path, t.now).closes()
 }
 
 // spares reports whether the rule may have paths that are not to be used while another works.

@@ -17,8 +17,8 @@ func (m *Manager) step(t turn) {
 		t.promote()
 		t.probeHandshake()
 		m.tryAgain(t)
-		m.arrange(t)
 		m.restrict(t)
+		m.arrange(t)
 		m.keepBudgets(t)
 		t.keepCarrying()
 		t.tellPromotions()
@@ -137,6 +137,9 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 		}
 		if s.isLossy() {
 			at(s.aside.until)
+		}
+		if s.empties {
+			at(s.at.Add(emptiesProbed))
 		}
 		if s.isLossy() || s.isSpent() {
 			at(s.aside.since.Add(drains))

@@ -18,6 +18,7 @@ type subflow struct {
 	up      bool
 	leaving bool   // to be ended once the connection has another
 	standby bool   // a backup because the policy wants it
+	empties bool   // stands by until its queue has drained, because a limit is to begin
 	foreign bool   // created by the peer or by an earlier agent, so its id may equal one of ours
 	backoff uint8  // doublings of its retransmission timer at the last sample
 	network uint32 // hostAddrs.network when it started
