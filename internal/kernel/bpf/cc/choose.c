@@ -16,6 +16,7 @@
 
 // Set before loading. The cgroup may hold processes of many namespaces.
 volatile const __u64 netns_cookie;
+volatile const __u64 number; // of this program
 
 // The rules of this program, in order. The first that is not used ends them.
 struct rule {
@@ -31,10 +32,12 @@ struct {
 	__type(value, struct rule);
 } rules SEC(".maps");
 
-// The peer for which a connection's congestion control was decided. A socket may connect again, to another.
+// The peer for which a connection's congestion control was decided, and the rule that decided. A socket may connect again,
+// to another.
 struct peer {
 	__u64 address[2];
 	__u64 ports;
+	__u64 rule, number; // number of the rule's program
 };
 
 struct {
@@ -80,6 +83,29 @@ static long consider(__u32 i, struct walk *w)
 	return 1;
 }
 
+// Sets the congestion control again if the route's own has replaced it: the kernel looks at the route after
+// BPF_SOCK_OPS_TCP_CONNECT_CB. A route that locks its own refuses.
+static __always_inline int keep(struct bpf_sock_ops *ctx, const struct walk *w, struct bpf_sock *sk)
+{
+	struct peer *p = bpf_sk_storage_get(&decided, sk, 0, 0);
+	__u64 now[NAME / 8] = {}, chosen, failed;
+	struct rule *r;
+
+	if (!p || p->number != number || p->ports != w->port + ((__u64)BPF_SOCK_OPS_TCP_CONNECT_CB << 16) ||
+	    p->address[0] != w->address[0] || p->address[1] != w->address[1])
+		return 1;
+	chosen = p->rule;
+	r = bpf_map_lookup_elem(&rules, &chosen);
+	if (!r || bpf_getsockopt(ctx, IPPROTO_TCP, TCP_CONGESTION, now, NAME))
+		return 1;
+	if (now[0] == two((volatile __u32 *)&r->name[0]) && now[1] == two((volatile __u32 *)&r->name[8]))
+		return 1;
+	failed = !!bpf_setsockopt(ctx, IPPROTO_TCP, TCP_CONGESTION, r->name, NAME);
+	__sync_fetch_and_add(&r->refused, failed);
+	__sync_fetch_and_add(&r->set, -failed);
+	return 1;
+}
+
 SEC("sockops")
 int choose(struct bpf_sock_ops *ctx)
 {
@@ -93,7 +119,7 @@ int choose(struct bpf_sock_ops *ctx)
 
 	if (bpf_get_netns_cookie(ctx) != netns_cookie)
 		return 1;
-	if (ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
+	if (ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB || ctx->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB)
 		w.port = bpf_ntohl(remote_port);
 	else if (ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		w.port = local_port;
@@ -105,14 +131,16 @@ int choose(struct bpf_sock_ops *ctx)
 	} else {
 		w.address[1] = bpf_htonl(0xffff) | remote_ip4 << 32;
 	}
+	sk = ctx->sk; // read once: two reads are two pointers to the verifier
+	if (!sk)
+		return 1;
+	if (ctx->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB)
+		return keep(ctx, &w, sk);
 	bpf_loop(RULES, consider, &w, 0);
 	if (w.chosen >= RULES)
 		return 1;
 	r = bpf_map_lookup_elem(&rules, &w.chosen);
 	if (!r)
-		return 1;
-	sk = ctx->sk; // read once: two reads are two pointers to the verifier
-	if (!sk)
 		return 1;
 	p = bpf_sk_storage_get(&decided, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!p)
@@ -123,6 +151,8 @@ int choose(struct bpf_sock_ops *ctx)
 	p->ports = ports;
 	p->address[0] = w.address[0];
 	p->address[1] = w.address[1];
+	p->rule = w.chosen;
+	p->number = number;
 	failed = !!bpf_setsockopt(ctx, IPPROTO_TCP, TCP_CONGESTION, r->name, NAME);
 	// Both are counted always: without CAP_PERFMON, the place in a map may not depend on a condition.
 	__sync_fetch_and_add(&r->refused, failed);

@@ -147,6 +147,9 @@ func (c *Chooser) program(cgroup string) (*program, error) {
 	if err := spec.Variables["netns_cookie"].Set(cookie); err != nil {
 		return nil, fmt.Errorf("tell the program its namespace: %w", err)
 	}
+	if err := spec.Variables["number"].Set(uint64(len(c.programs))); err != nil {
+		return nil, fmt.Errorf("tell the program its number: %w", err)
+	}
 	options := &ebpf.CollectionOptions{}
 	if len(c.programs) > 0 {
 		options.MapReplacements = map[string]*ebpf.Map{"decided": c.programs[0].objects.Decided}

@@ -20,6 +20,7 @@ const (
 	chooseMapRules       = "rules"
 	chooseProgChoose     = "choose"
 	chooseVarNetnsCookie = "netns_cookie"
+	chooseVarNumber      = "number"
 )
 
 // loadChoose returns the embedded CollectionSpec for choose.
@@ -80,6 +81,7 @@ type chooseMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type chooseVariableSpecs struct {
 	NetnsCookie *ebpf.VariableSpec `ebpf:"netns_cookie"`
+	Number      *ebpf.VariableSpec `ebpf:"number"`
 }
 
 // chooseObjects contains all objects after they have been loaded into the kernel.
@@ -118,6 +120,7 @@ func (m *chooseMaps) Close() error {
 // It can be passed to loadChooseObjects or ebpf.CollectionSpec.LoadAndAssign.
 type chooseVariables struct {
 	NetnsCookie *ebpf.Variable `ebpf:"netns_cookie"`
+	Number      *ebpf.Variable `ebpf:"number"`
 }
 
 // choosePrograms contains all programs after they have been loaded into the kernel.

@@ -3,10 +3,12 @@ package cc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -203,6 +205,36 @@ func TestFirstRuleDecides(t *testing.T) {
 		}
 		if got := congestionOf(t, client); got != want {
 			t.Errorf("%s decided", got)
+		}
+		return nil
+	})
+}
+
+// A rule replaces the congestion control of a route. A route that locks its own refuses, and that is counted.
+func TestRouteWithCongestionControl(t *testing.T) {
+	ns := netnstest.New(t)
+	want, usual := other(t, ns)
+	ns.Must(t, func() error {
+		for locks, c := range map[string]struct {
+			congestion string
+			counted    Chosen
+		}{"congctl": {want, Chosen{Set: 2}}, "congctl lock": {usual, Chosen{Refused: 2}}} {
+			route := append(strings.Fields("route replace local 127.0.0.1 dev lo table local"), append(strings.Fields(locks), usual)...)
+			if out, err := exec.Command("ip", route...).CombinedOutput(); err != nil {
+				return fmt.Errorf("%s: %w", out, err)
+			}
+			chooser, err := chooseOrSkip(t, Rule{Name: want})
+			if err != nil {
+				return err
+			}
+			client, _, err := pair(t, "127.0.0.1", false)
+			counts, failed := chooser.Chosen()
+			if err := errors.Join(err, failed, chooser.Close()); err != nil {
+				return err
+			}
+			if got := congestionOf(t, client); got != c.congestion || counts[0] != c.counted {
+				t.Errorf("%s %s: %s, counted %+v; want %+v", locks, usual, got, counts[0], c)
+			}
 		}
 		return nil
 	})
