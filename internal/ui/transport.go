@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,6 +92,7 @@ func Congestion(w io.Writer, t api.Transport) error {
 	if t.Problem != "" {
 		p.linef("PROBLEM: %s", t.Problem)
 	}
+	cgroups := slices.ContainsFunc(t.Congestion, func(c api.Congestion) bool { return c.Cgroup != "" })
 	for _, c := range t.Congestion {
 		name := c.Name
 		if c.Use != c.Name {
@@ -103,17 +105,21 @@ func Congestion(w io.Writer, t api.Transport) error {
 		if c.AtRunTime {
 			refused += " (until the agent ends, or dcol cc use --reset)"
 		}
-		p.linef("%s: %s; set for %d%s", name, covered(c), c.Set, refused)
+		p.linef("%s: %s; set for %d%s", name, covered(c, cgroups), c.Set, refused)
 	}
 	p.linef("%s: all other connections", printable.Text(t.Default))
 	return p.err
 }
 
-// covered describes the connections to which a table applies.
-func covered(c api.Congestion) string {
+// covered describes the connections to which a table applies. Tables with a cgroup decide for the programs in it. cgroups is
+// set if there are any.
+func covered(c api.Congestion, cgroups bool) string {
 	var parts []string
-	if c.Cgroup != "" {
+	switch {
+	case c.Cgroup != "":
 		parts = append(parts, "of programs in "+c.Cgroup)
+	case cgroups:
+		parts = append(parts, "of programs outside these cgroups")
 	}
 	if len(c.Ports) > 0 {
 		var list []string

@@ -25,7 +25,7 @@ func TestCongestion(t *testing.T) {
 	const want = `available: reno, cubic, lia_2
 PROBLEM: it is "so"
 lia_2 (lia): connections of programs in /sys/fs/cgroup/a, to port 80, 443, with 10.0.0.0/8; set for 3, refused by the kernel for 1
-reno: all connections; set for 0 (until the agent ends, or dcol cc use --reset)
+reno: connections of programs outside these cgroups; set for 0 (until the agent ends, or dcol cc use --reset)
 cubic: all other connections
 `
 	if b.String() != want {
