@@ -14,6 +14,8 @@ ZSH_COMPLETION  ?= share/zsh/site-functions/_dcol
 FISH_COMPLETION := share/fish/vendor_completions.d/dcol.fish
 COMPLETIONS     := $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
 MANUALS         := share/man/man1
+# The texts that help and manual pages name.
+DOCUMENTS       := share/doc/dcol
 
 # The program to install, and one of this host's architecture that prints completions and manual pages.
 DCOL  ?= bin/dcol
@@ -195,7 +197,7 @@ check-generate: ## Fail if the committed eBPF objects are not what their source 
 	scripts/check-generate.sh
 
 # install only builds if necessary, so that root builds nothing in `make build && sudo make install`.
-install: ## Install bin/dcol, its systemd unit, manual pages and shell completions below PREFIX.
+install: ## Install bin/dcol, its systemd unit, texts, manual pages and shell completions below PREFIX.
 	@[ -x '$(DCOL)' ] || $(MAKE) --no-print-directory build
 	install -D -m 755 '$(DCOL)' '$(DESTDIR)$(PREFIX)/bin/dcol'
 	install -d '$(DESTDIR)/etc/dcol' $(foreach file,$(UNIT) $(COMPLETIONS),'$(DESTDIR)$(PREFIX)/$(dir $(file))')
@@ -205,6 +207,9 @@ install: ## Install bin/dcol, its systemd unit, manual pages and shell completio
 	$(TEXTS) completion zsh > '$(DESTDIR)$(PREFIX)/$(ZSH_COMPLETION)'
 	$(TEXTS) completion fish > '$(DESTDIR)$(PREFIX)/$(FISH_COMPLETION)'
 	$(TEXTS) man '$(DESTDIR)$(PREFIX)/$(MANUALS)' >/dev/null
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/$(DOCUMENTS)' README.md
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/$(DOCUMENTS)/docs' docs/*.md
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/$(DOCUMENTS)/docs/img' docs/img/*
 	$(call systemd,systemctl daemon-reload)
 
 uninstall: ## Stop the agent, undo what it did to the host, remove what install wrote.
@@ -212,6 +217,7 @@ uninstall: ## Stop the agent, undo what it did to the host, remove what install 
 	[ -n '$(DESTDIR)' ] || ! [ -x '$(PREFIX)/bin/dcol' ] || '$(PREFIX)/bin/dcol' down
 	rm -f $(foreach file,bin/dcol $(UNIT) $(PROBE_UNITS) $(COMPLETIONS) $(MANUALS)/dcol.1,'$(DESTDIR)$(PREFIX)/$(file)')
 	rm -f '$(DESTDIR)$(PREFIX)/$(MANUALS)'/dcol-*.1
+	rm -rf '$(DESTDIR)$(PREFIX)/$(DOCUMENTS)'
 	$(call systemd,systemctl daemon-reload)
 	@echo 'kept: /etc/dcol, /var/lib/dcol, /var/log/dcol' >&2
 

@@ -24,7 +24,8 @@ dpkg -i "dcol_${old}_$arch.deb" "dcol-lab_${old}_$arch.deb"
 [[ $(dcol-lab --version) == "dcol-lab $old" ]] || die "it is $(dcol-lab --version)"
 for file in /usr/share/man/man1/dcol.1.gz /usr/share/man/man1/dcol-analyse.1.gz /usr/share/man/man1/dcol-lab.1.gz \
 	/usr/share/bash-completion/completions/dcol /usr/share/zsh/vendor-completions/_dcol /usr/share/fish/vendor_completions.d/dcol.fish \
-	/usr/lib/systemd/system/dcol.service /usr/lib/systemd/system/dcol-probe@.service /usr/lib/systemd/system/dcol-probe@.timer /usr/share/doc/dcol/licenses.gz; do
+	/usr/lib/systemd/system/dcol.service /usr/lib/systemd/system/dcol-probe@.service /usr/lib/systemd/system/dcol-probe@.timer /usr/share/doc/dcol/licenses.gz \
+	/usr/share/doc/dcol/docs/configuration.md /usr/share/doc/dcol/docs/lab.md; do
 	[[ -s $file ]] || die "$file is missing"
 done
 bash -n /usr/share/bash-completion/completions/dcol

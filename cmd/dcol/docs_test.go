@@ -3,11 +3,13 @@ package main
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -50,6 +52,39 @@ func TestCommandsOfTheTexts(t *testing.T) {
 		t.Errorf("only %d synopses and %d examples: are the blocks still read right?", synopses, examples)
 	}
 }
+
+// The texts that help names exist, and are installed.
+func TestTextsOfHelp(t *testing.T) {
+	named := 0
+	var check func(*cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for _, text := range textName.FindAllString(cmd.Long, -1) {
+			named++
+			if _, err := os.Stat("../../" + text); err != nil {
+				t.Errorf("%s: %v", cmd.CommandPath(), err)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(command())
+	if named < 5 {
+		t.Errorf("only %d texts are named: is the help still read right?", named)
+	}
+	out := t.TempDir()
+	install := exec.CommandContext(t.Context(), "make", "-C", "../..", "-s", "install", "DESTDIR="+out, "PREFIX=/usr", "DCOL=/bin/true")
+	if said, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	for _, text := range []string{"README.md", "docs/configuration.md", "docs/img/page-light.png"} {
+		if _, err := os.Stat(filepath.Join(out, "usr/share/doc/dcol", text)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+var textName = regexp.MustCompile(`docs/[a-z-]+\.md`)
 
 // synopsis matches lines with placeholders or alternatives.
 var synopsis = regexp.MustCompile(`\[-|\[[A-Z]|[A-Z]+\||\b(PORT|SERVER|FILE)\b`)

@@ -48,6 +48,19 @@ func Prepare(root *cobra.Command, version string) {
 	root.SetFlagErrorFunc(badFlag)
 	explain(root)
 	offerNoFiles(root)
+	sayWhereTexts(root)
+}
+
+// whereTexts follows help that names a text of the repository, such as docs/lab.md.
+const whereTexts = "\n\ndocs is a folder in /usr/share/doc/dcol, or in /usr/local/share/doc/dcol after make install."
+
+func sayWhereTexts(cmd *cobra.Command) {
+	if strings.Contains(cmd.Long, "docs/") {
+		cmd.Long += whereTexts
+	}
+	for _, sub := range cmd.Commands() {
+		sayWhereTexts(sub)
+	}
 }
 
 // offerNoFiles makes shells complete nothing after commands without arguments. By default they offer files.
