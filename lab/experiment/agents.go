@@ -146,10 +146,10 @@ func (a *agents) start(ctx context.Context, host string, plan agentPlan) error {
 	return nil
 }
 
-// launch starts a host's agent.
+// launch writes the configuration of a host's agent and starts it.
 func (a *agents) launch(ctx context.Context, host string, plan agentPlan) error {
 	h, _ := a.scenario.Host(host)
-	plan.coordinator = a.coordinator()
+	plan.coordinator, plan.lan = a.coordinator(), nil
 	for _, link := range h.LAN {
 		plan.lan = append(plan.lan, a.crew.Host(host).Interface(link))
 	}
@@ -157,6 +157,11 @@ func (a *agents) launch(ctx context.Context, host string, plan agentPlan) error 
 	if err := a.crew.Configure(host, config); err != nil {
 		return err
 	}
+	return a.run(ctx, host, plan)
+}
+
+// run starts a host's agent with the configuration that it has, which commands on the host may have changed.
+func (a *agents) run(ctx context.Context, host string, plan agentPlan) error {
 	p, err := a.crew.Start(ctx, host, "agent", a.crew.Programs.DCol, "agent")
 	if err != nil {
 		return err
@@ -254,9 +259,9 @@ func (a *agents) act(ctx context.Context, host string, action scenario.AgentActi
 		return nil
 	case scenario.RestartAgent:
 		of.Stop()
-		return a.launch(ctx, host, of.plan)
+		return a.run(ctx, host, of.plan)
 	case scenario.StartAgent:
-		return a.launch(ctx, host, of.plan)
+		return a.run(ctx, host, of.plan)
 	}
 	return fmt.Errorf("%q is nothing that happens to an agent", action)
 }
