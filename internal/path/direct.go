@@ -5,8 +5,12 @@ import "time"
 // A direct path is never ended for its silence, so its subflows do not show whether it works. This file tells it from
 // what silence.go found out.
 
-// directKnown is the time since the direct path was last heard for which it counts as working.
-const directKnown = 20 * time.Second
+const (
+	// directKnown is the time since the direct path was last heard for which it counts as working.
+	directKnown = 20 * time.Second
+	// muteAsks is a time in which a probe is sent, but not two.
+	muteAsks = 500 * time.Millisecond
+)
 
 // DirectState tells whether this host's direct path works.
 type DirectState struct {
@@ -29,13 +33,25 @@ const (
 )
 
 // mute finds out whether a direct path that is suspected is mute: its probes or what the server should send again do not
-// arrive, while another subflow shows that this host is not cut off.
+// arrive, while another subflow shows that this host is not cut off. It reports whether to stop probing. A path that is
+// mute already gets one probe at a time, because the kernel ends a subflow after twelve without an answer.
 func (t turn) mute(s *subflow) bool {
-	if !s.direct || !s.suspected() || !s.unansweredFor(unheardUnanswered) && !s.isMissing() || !t.shownBesides(s) {
+	switch {
+	case !s.direct || !s.suspected():
+		return false
+	case s.isMute():
+		return t.now.Sub(s.suspicion.since) >= muteAsks+s.answersIn()
+	case !s.unansweredFor(unheardUnanswered) && !s.isMissing() || !t.shownBesides(s):
 		return false
 	}
 	s.suspicion.mute = s.lastAnswer()
 	return true
+}
+
+// restsMute reports whether a mute direct path is not probed now. The time between two probes doubles.
+func (s *subflow) restsMute(now time.Time) bool {
+	q := s.doubts()
+	return !q.mute.IsZero() && now.Sub(q.cleared) < q.cleared.Sub(q.mute)
 }
 
 // isMute reports whether the subflow is a direct path that does not answer.

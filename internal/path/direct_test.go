@@ -21,8 +21,8 @@ func (s *selection) state(waypoint string) string {
 	return "none"
 }
 
-// A direct path over which nothing comes any more is silent within 15 seconds, whatever the traffic, and up again soon
-// after it is back. If only the server pauses, nothing is known, and nothing is reported.
+// A direct path over which nothing comes any more is silent within 15 seconds, whatever the traffic, and up again after
+// it is back, at the latest when it was away for as long again. The kernel would end it after twelve probes. If only the server pauses, nothing is known, and nothing is reported.
 func TestDeadDirectPathIsSilent(t *testing.T) {
 	for name, traffic := range map[string]func(*selection, time.Duration){
 		"bulk":     (*selection).bulk,
@@ -51,8 +51,11 @@ func TestDeadDirectPathIsSilent(t *testing.T) {
 			if d := s.direct(); d.Word != path.DirectLost {
 				t.Errorf("two minutes later: %+v", d)
 			}
+			if n := s.over("").unanswered; n >= 12 {
+				t.Errorf("%d probes are unanswered", n)
+			}
 			direct.dead = false
-			traffic(s, 15*time.Second)
+			traffic(s, 2*time.Minute)
 			if d := s.direct(); d.Word != path.DirectUp || s.state("") == "silent" {
 				t.Errorf("back: %+v, %s", d, s.state(""))
 			}

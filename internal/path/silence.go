@@ -176,7 +176,7 @@ func (t turn) lookAt(s *subflow) {
 	case t.aloneAndSilent(s) || t.isWitness(s) || t.hushed(s):
 		q.since, q.segments, q.alone = t.now, s.segments, true
 		t.out.do(Probe{t.token, s.local, s.remote, true, s.backup})
-	case s.direct && !t.unheardOf(s):
+	case s.direct && (s.standby || !t.unheardOf(s) || s.restsMute(t.now)):
 		return
 	case holdsUp || t.unlikeItself(s) || t.unheardOf(s):
 		q.since, q.segments = t.now, s.segments
