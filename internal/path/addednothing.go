@@ -77,9 +77,10 @@ func (m *Manager) addedNothing(t turn, d *Detour) (n nothing, ok bool) {
 }
 
 // beginsAside reports whether a detour may begin as a backup because of what was learned from other connections: its
-// connection may have bulk traffic, and has a direct path that carries.
+// connection may have bulk traffic, and has a direct path that carries. One that existed before this Manager could not
+// let the detour carry again.
 func (m *Manager) beginsAside(t turn, d *Detour) bool {
-	if _, ok := t.rule.Policy.(DetourPolicy); !ok || !m.cfg.ByWorth || d.Kind.own() || t.kind == measure.Messages || t.tryouts != nil {
+	if _, ok := t.rule.Policy.(DetourPolicy); !ok || !m.cfg.ByWorth || t.adopted || d.Kind.own() || t.kind == measure.Messages || t.tryouts != nil {
 		return false
 	}
 	return t.has(func(s *subflow) bool { return s.direct && s.up && !s.backup && s.backoff == 0 })

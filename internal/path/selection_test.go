@@ -610,20 +610,48 @@ func TestAdoptedConnectionIsNotWeighed(t *testing.T) {
 			bad.loss = 0.05
 			s := newSelection(t, map[string]*pathWorth{"": good(), "bob": bad})
 			s.offer("bob")
-			s.token = 1
-			s.subflows = []*carried{
-				{local: netip.AddrPortFrom(ip("me"), 5000), remote: netip.AddrPortFrom(ip("web"), 80), backup: true, toldBackup: true},
-				{waypoint: "bob", local: netip.AddrPortFrom(ip("me"), 5001), remote: netip.AddrPortFrom(ip("bob"), 80)},
-			}
-			live := path.LiveConn{Token: 1, Local: s.subflows[0].local, Remote: s.subflows[0].remote}
-			for i, c := range s.subflows {
-				live.Subflows = append(live.Subflows, path.LiveSubflow{LocalID: id + uint8(i), Local: c.local, Remote: c.remote, Backup: c.backup})
-			}
-			s.tell(path.Resync{Conns: []path.LiveConn{live}})
+			s.adopt(id, true)
 			s.bulk(time.Minute)
 			s.want("adopted", "promote direct")
 		})
 	}
+}
+
+// The kind of an adopted connection's traffic is found, and so is the death of its direct path.
+func TestAdoptedConnectionIsMeasured(t *testing.T) {
+	for want, traffic := range map[string]func(*selection, time.Duration){
+		"bulk":     (*selection).bulk,
+		"messages": func(s *selection, long time.Duration) { s.messages(long, 2*dt) },
+	} {
+		direct := good()
+		s := newSelection(t, map[string]*pathWorth{"": direct, "bob": good()})
+		s.offer("bob")
+		s.adopt(0, false)
+		traffic(s, 20*time.Second)
+		if is := s.m.Snapshot(s.now).Conns[0].Traffic; is != want {
+			t.Errorf("%s is taken for %s", want, is)
+		}
+		direct.dead = true
+		traffic(s, 20*time.Second)
+		if is, d := s.state(""), s.direct(); is != "silent" || d.Word != path.DirectLost {
+			t.Errorf("%s: the dead direct path is %s, %+v", want, is, d)
+		}
+		s.want(want)
+	}
+}
+
+// adopt begins a connection with a subflow through bob that an earlier agent opened. id is that of the direct subflow.
+func (s *selection) adopt(id uint8, backup bool) {
+	s.token = 1
+	s.subflows = []*carried{
+		{local: netip.AddrPortFrom(ip("me"), 5000), remote: netip.AddrPortFrom(ip("web"), 80), backup: backup, toldBackup: backup},
+		{waypoint: "bob", local: netip.AddrPortFrom(ip("me"), 5001), remote: netip.AddrPortFrom(ip("bob"), 80)},
+	}
+	live := path.LiveConn{Token: 1, Local: s.subflows[0].local, Remote: s.subflows[0].remote}
+	for i, c := range s.subflows {
+		live.Subflows = append(live.Subflows, path.LiveSubflow{LocalID: id + uint8(i), Local: c.local, Remote: c.remote, Backup: c.backup})
+	}
+	s.tell(path.Resync{Conns: []path.LiveConn{live}})
 }
 
 // A spare is compared by number with the detour that is taken before it.

@@ -145,7 +145,7 @@ func (s *subflow) suspected() bool { return !s.doubts().since.IsZero() }
 func (t turn) suspect() []*subflow {
 	found := false
 	for _, s := range t.subflows {
-		if s.up && (s.detour != nil || t.ours(s)) && s.at.Equal(t.now) && t.host.hasSource(s) && !s.leaving && t.open() {
+		if s.up && (s.detour != nil || s.id == 0 || t.ours(s)) && s.at.Equal(t.now) && t.host.hasSource(s) && !s.leaving && t.open() {
 			t.lookAt(s)
 			found = found || t.isHole(s)
 		}

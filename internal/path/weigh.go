@@ -18,8 +18,8 @@ import (
 //   - Stalls. When the paths that carry become silent in the middle of traffic, those set aside carry again at once
 //     (stall.go).
 //
-// The state of a connection that is sampled closely is in its attention. A connection that existed before this
-// Manager is left alone.
+// The state of a connection that is sampled closely is in its attention. Of a connection that existed before this
+// Manager, only the kind of traffic is found. Its subflows are left alone.
 
 const (
 	// betterFactor is the factor by which another path must be better to carry the messages.
@@ -117,7 +117,7 @@ func (t turn) putAside(s *subflow, cause asideCause, why Verdict) {
 
 // weigh decides about a connection that was just sampled closely.
 func (m *Manager) weigh(t turn) {
-	if !m.cfg.ByWorth || t.adopted || !t.open() || t.closing() {
+	if !m.cfg.ByWorth || !t.open() || t.closing() {
 		return
 	}
 	if t.attention == nil {
@@ -130,6 +130,9 @@ func (m *Manager) weigh(t turn) {
 	t.timeAnswers(moment)
 	if !t.kindSaid {
 		t.kind = t.attention.traffic.Take(t.now, moment)
+	}
+	if t.adopted {
+		return
 	}
 	if t.now.Sub(t.attention.learned) >= learnsEvery {
 		m.learn(t)
