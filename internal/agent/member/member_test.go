@@ -27,6 +27,11 @@ func TestCollectiveProblems(t *testing.T) {
 		Roles: []string{directory.RoleWaypoint}, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Port: 45672,
 	}}
 	client := &directory.Verified{Record: directory.Record{Roles: []string{directory.RoleClient}}}
+	withholds := func(published *directory.Verified, address string) membership.State {
+		s := membership.State{Self: self, Record: membership.Record{Verified: published, Withheld: []netip.Addr{netip.MustParseAddr(address)}}}
+		s.Bus.Connected = true
+		return s
+	}
 	for _, test := range []struct {
 		name  string
 		state membership.State
@@ -40,6 +45,9 @@ func TestCollectiveProblems(t *testing.T) {
 		{"removed", membership.State{Self: self, Record: membership.Record{Removed: "its subnet was given to bob"}}, "given to bob"},
 		{"not published, not connected", membership.State{Self: self, Record: membership.Record{Err: away}}, ""},
 		{"waypoint that is not reached", membership.State{Self: self, Record: membership.Record{Verified: waypoint, Reached: &no}}, "UDP port 45672 of [192.0.2.7]"},
+		{"an address that is not reached", withholds(waypoint, "2001:db8::7"), "addresses [2001:db8::7] are not published, because no member could reach"},
+		{"private address of another block, beside a published one", withholds(waypoint, "fd00::1:1"), ""},
+		{"only a private address", withholds(nil, "fd00::1:1"), "addresses [fd00::1:1] are not published, because they are private"},
 		{"client that is not reached", membership.State{Self: self, Record: membership.Record{Verified: client, Reached: &no}}, ""},
 		{"copy on disk", membership.State{Self: self, Directory: directory.State{SaveErr: errors.New("disk full")}}, "disk full"},
 	} {

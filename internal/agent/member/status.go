@@ -65,9 +65,14 @@ func problems(s membership.State, now time.Time) (list []string) {
 	if s.Record.Err != nil && s.Bus.Connected {
 		add("this host's record is not published: %v", s.Record.Err)
 	}
-	if len(s.Record.Withheld) > 0 && s.Bus.Connected {
-		add("the addresses %v are not published, because no member could reach this host there: open the sessions' UDP port, or set the right addresses in [collective] addresses",
-			s.Record.Withheld)
+	if s.Bus.Connected {
+		tried, untried := withheld(&s.Record)
+		if len(tried) > 0 {
+			add("the addresses %v are not published, because no member could reach this host there: open the sessions' UDP port, or set the right addresses in [collective] addresses", tried)
+		}
+		if len(untried) > 0 && (s.Record.Verified == nil || len(s.Record.Verified.Record.Addresses) == 0) {
+			add("the addresses %v are not published, because they are private and this host does not reach the coordinator from such a network: set the addresses at which members reach it in [collective] addresses", untried)
+		}
 	}
 	if s.Record.Reached != nil && !*s.Record.Reached && s.Record.Verified != nil && s.Record.Verified.Record.IsWaypoint() && !s.Record.Verified.Record.Punch {
 		r := s.Record.Verified.Record
@@ -79,6 +84,23 @@ func problems(s membership.State, now time.Time) (list []string) {
 		}
 	}
 	return list
+}
+
+// withheld returns the addresses that are not published: those at which others tried to reach this host, and private ones of
+// a block that none of the published addresses is in, which nobody tries (docs/security.md).
+func withheld(r *membership.Record) (tried, untried []netip.Addr) {
+	var published []netip.Addr
+	if r.Verified != nil {
+		published = r.Verified.Record.Addresses
+	}
+	for _, a := range r.Withheld {
+		if enrol.Shares(published, a) {
+			tried = append(tried, a)
+		} else {
+			untried = append(untried, a)
+		}
+	}
+	return tried, untried
 }
 
 // mendExpelled is shown to the user of a host that was expelled.
