@@ -171,7 +171,10 @@ type Subflow struct {
 	Remote   netip.AddrPort `json:"remote"`
 	Since    time.Time      `json:"since"`
 	// RTT and MinRTT are in milliseconds. Rates are in bits per second, over about the last second. Bytes are payload.
+	// RTT is the latest that is known: of data that this host sent, or of data that arrives without a pause while this
+	// host sends none. RTTAge is the time since it was measured, in seconds.
 	RTT           float64 `json:"rtt_ms"`
+	RTTAge        float64 `json:"rtt_age_s"`
 	MinRTT        float64 `json:"min_rtt_ms"`
 	SendRate      float64 `json:"send_bps"`
 	ReceiveRate   float64 `json:"receive_bps"`

@@ -107,7 +107,7 @@ func full() Status {
 				Tried: []Tried{{Waypoint: "eve", At: since, Verdict: "lost", Why: "tried in place of bob and left", Goodput: 1e6, Instead: "bob", With: 2e6, Before: 3e6}},
 				Subflows: []Subflow{{
 					Kind: "mapped", Waypoint: "bob", State: "backup", Local: at("192.0.2.1:40001"), Remote: at("192.0.2.7:443"), Since: since,
-					RTT: 12.5, MinRTT: 10, SendRate: 1e6, ReceiveRate: 2e6, BytesSent: 1, BytesReceived: 1 << 60, Segments: 90, Retransmitted: 3, Queued: 14480, CongWindow: 10, Why: "bob carries nothing yet",
+					RTT: 12.5, RTTAge: 0.5, MinRTT: 10, SendRate: 1e6, ReceiveRate: 2e6, BytesSent: 1, BytesReceived: 1 << 60, Segments: 90, Retransmitted: 3, Queued: 14480, CongWindow: 10, Why: "bob carries nothing yet",
 				}},
 			}},
 			Plain: []netip.AddrPort{at("192.0.2.1:443")},

@@ -48,8 +48,8 @@ type PathUsed struct {
 	Waypoint string `json:"waypoint,omitempty"`
 	Received uint64 `json:"received"`
 	Sent     uint64 `json:"sent"`
-	// RTT is the mean round trip of its subflows in milliseconds, over Samples observations. It is 0 if there were
-	// none.
+	// RTT is the mean round trip of its subflows in milliseconds, over Samples observations in which it had just been
+	// measured. It is 0 if there were none.
 	RTT     float64 `json:"rtt_ms"`
 	Samples uint64  `json:"samples"`
 }

@@ -186,7 +186,7 @@ func (o *Observer) observe(t *transfer, c *api.Connection, now time.Time) (x obs
 	}
 	m.seconds, m.end = took.Seconds(), now
 	for i := range c.Subflows {
-		if s := &c.Subflows[i]; s.RTT > 0 {
+		if s := &c.Subflows[i]; s.RTT > 0 && s.RTTAge <= observeEvery.Seconds() { // an older one tells nothing of these seconds
 			o.seen.add(api.Period{Paths: []api.PathUsed{{Kind: s.Kind, Waypoint: s.Waypoint, RTT: s.RTT, Samples: 1}}}, now, now)
 		}
 	}

@@ -122,6 +122,19 @@ func TestMinutesHaveTheirOwnData(t *testing.T) {
 	}
 }
 
+// A round trip counts in the seconds in which it was measured, and not for ever after.
+func TestOldRoundTripsDoNotCount(t *testing.T) {
+	s := newScene(t, api.TrafficBulk)
+	s.run(2, 1e6, 1e6)
+	s.status.Client.Connections[0].Subflows[1].RTTAge = 60
+	s.run(8, 1e6, 0)
+	for _, u := range s.take().Paths {
+		if want := map[string]uint64{"direct": 10, "mapped": 2}[u.Kind]; u.Samples != want {
+			t.Errorf("%d round trips of %s, want %d", u.Samples, u.Kind, want)
+		}
+	}
+}
+
 // If two equal paths share nothing, the direct one alone would have taken twice as long.
 func TestTimeSaved(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)

@@ -177,7 +177,7 @@ What is shown
 
   IN, OUT    payload received and sent, bits per second
   TREND      the last rates, in and out together; the tallest bar is the highest of them
-  RTT        smoothed round-trip time; a connection's is that of its quickest path
+  RTT        the latest round-trip time that is known, with queues; a connection's is that of its quickest path
   QUEUED     bytes that this host has given to a path, and the other end has not confirmed
   LOSS       of a path: segments sent again of those that this host sent in the last states; "-": too few. Of a waypoint: lost packets of the session
   RETRANS    segments sent again since the subflow began

@@ -17,7 +17,7 @@ func TestStatusOfManyConnections(t *testing.T) {
 	for i := range 15 {
 		using.Connections = append(using.Connections, api.Connection{
 			Token: fmt.Sprint(i), Since: now, Traffic: "bulk", Remote: netip.AddrPortFrom(netip.MustParseAddr("2001:db8::1"), uint16(1000+i)),
-			Subflows: []api.Subflow{{Kind: "direct", State: api.SubflowUp, ReceiveRate: float64(i), MinRTT: 7}},
+			Subflows: []api.Subflow{{Kind: "direct", State: api.SubflowUp, ReceiveRate: float64(i), RTT: 9, RTTAge: 130, MinRTT: 7}},
 		})
 	}
 	var glance, details strings.Builder
@@ -31,7 +31,7 @@ func TestStatusOfManyConnections(t *testing.T) {
 		!strings.Contains(text, "and 5 connections with lower rates: dcol status -d") {
 		t.Errorf("a glance is\n%s", text)
 	}
-	if text := details.String(); strings.Count(text, "traffic: bulk") != 15 || !strings.Contains(text, "7.0 ms") || strings.Contains(text, "-d") {
+	if text := details.String(); strings.Count(text, "traffic: bulk") != 15 || !strings.Contains(text, "2 min    7.0 ms") || strings.Contains(text, "-d") {
 		t.Errorf("the details are\n%s", text)
 	}
 }

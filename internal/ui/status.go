@@ -117,14 +117,14 @@ func (p *printer) subflows(list []api.Subflow, now time.Time) {
 	var rows [][]string
 	header := "  PATH|STATE|RTT|IN|OUT|RECEIVED|SENT"
 	if p.details {
-		header += "|FOR|FROM|TO|LEAST RTT|RETRANS|WINDOW"
+		header += "|FOR|FROM|TO|RTT AGE|LEAST RTT|RETRANS|WINDOW"
 	}
 	for _, s := range list {
 		row := []string{
 			"  " + pathName(s), string(s.State), trip(s.RTT), rate(s.ReceiveRate), rate(s.SendRate), bytes(s.BytesReceived), bytes(s.BytesSent),
 		}
 		if p.details {
-			row = append(row, age(now, s.Since), endpoint(s.Local), endpoint(s.Remote), trip(s.MinRTT), fmt.Sprint(s.Retransmitted), fmt.Sprint(s.CongWindow))
+			row = append(row, age(now, s.Since), endpoint(s.Local), endpoint(s.Remote), tripAge(s, now), trip(s.MinRTT), fmt.Sprint(s.Retransmitted), fmt.Sprint(s.CongWindow))
 		}
 		rows = append(rows, row)
 	}
@@ -134,6 +134,14 @@ func (p *printer) subflows(list []api.Subflow, now time.Time) {
 			p.linef("      %s: %s", pathName(s), s.Why)
 		}
 	}
+}
+
+// tripAge returns how long ago a subflow's round trip was measured.
+func tripAge(s api.Subflow, now time.Time) string {
+	if s.RTT == 0 {
+		return "-"
+	}
+	return age(now, now.Add(-time.Duration(s.RTTAge*float64(time.Second))))
 }
 
 // rateOf returns a connection's rate in both directions together, in bits per second.

@@ -157,7 +157,9 @@ func describeConn(conn path.ConnState) api.Connection {
 // setFigures sets a subflow's figures to the kernel's.
 func setFigures(to *api.Subflow, s *mptcp.Subflow) {
 	m := &s.Metrics
-	to.RTT, to.MinRTT, to.ReceiverRTT, to.Heard = milliseconds(m.RTT), milliseconds(m.MinRTT), milliseconds(m.ReceiverRTT), milliseconds(m.LastDataRecv)
+	rtt, age := m.LatestRTT()
+	to.RTT, to.RTTAge = milliseconds(rtt), age.Seconds()
+	to.MinRTT, to.ReceiverRTT, to.Heard = milliseconds(m.MinRTT), milliseconds(m.ReceiverRTT), milliseconds(m.LastDataRecv)
 	to.BytesSent, to.BytesReceived = m.BytesAcked, m.BytesReceived
 	to.Segments, to.Retransmitted, to.CongWindow = uint64(m.DataSegsOut), uint64(m.TotalRetrans), m.SndCwnd
 	to.Queued = uint64(m.Unacked)*uint64(m.SndMSS) + uint64(m.NotSent)

@@ -195,7 +195,7 @@ func TestDecodeSubflow(t *testing.T) {
 		State: StateEstablished, BackupLocal: true, FullyEstablished: true,
 		Metrics: Metrics{
 			RTT: 20500 * time.Microsecond, RTTVar: 300 * time.Microsecond, RTO: 204 * time.Millisecond,
-			SndCwnd: 10, SndMSS: 1448, BytesAcked: 1 << 40, DeliveryRate: 5, AppLimited: true, ECN: true,
+			SndCwnd: 10, SndMSS: 1448, BytesAcked: 1 << 40, DeliveryRate: 5, AppLimited: true, ECN: true, Timestamps: true,
 			LastDataRecv: 7 * time.Millisecond, BusyTime: 9 * time.Microsecond,
 		},
 	}
@@ -305,4 +305,31 @@ func FuzzDecodeSocket(f *testing.F) {
 			t.Errorf("an end %+v and the error %v", end, err)
 		}
 	})
+}
+
+// While this host only receives, arriving data tells the round trip, as long as data keeps coming. Otherwise it is that of
+// the data that this host sent last.
+func TestLatestRTT(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		change   func(*Metrics)
+		rtt, age time.Duration
+	}{
+		"a download":                          {func(*Metrics) {}, 83 * ms, 2 * ms},
+		"a slow download":                     {func(m *Metrics) { m.LastDataRecv = 80 * ms }, 83 * ms, 80 * ms},
+		"the answer to a request begins":      {func(m *Metrics) { m.LastDataSent = 900 * ms }, 28 * ms, 900 * ms},
+		"an upload":                           {func(m *Metrics) { m.LastDataSent = ms }, 28 * ms, ms},
+		"idle after a download":               {func(m *Metrics) { m.LastDataRecv = 2 * time.Second }, 28 * ms, 40 * time.Second},
+		"idle after an upload":                {func(m *Metrics) { m.LastDataRecv = 41 * time.Second }, 28 * ms, 40 * time.Second},
+		"nothing received but the handshake":  {func(m *Metrics) { m.ReceiverRTT = 0 }, 28 * ms, 40 * time.Second},
+		"a window fills, without timestamps":  {func(m *Metrics) { m.Timestamps = false }, 28 * ms, 40 * time.Second},
+		"a short path, and times to 4 ms":     {func(m *Metrics) { m.ReceiverRTT, m.LastDataRecv = ms, 4*ms }, ms, 4 * ms},
+		"a long path whose data comes rarely": {func(m *Metrics) { m.ReceiverRTT, m.LastDataRecv = 700*ms, 500*ms }, 700 * ms, 500 * ms},
+	} {
+		m := Metrics{RTT: 28 * ms, ReceiverRTT: 83 * ms, Timestamps: true, LastDataSent: 40 * time.Second, LastDataRecv: 2 * ms}
+		c.change(&m)
+		if rtt, age := m.LatestRTT(); rtt != c.rtt || age != c.age {
+			t.Errorf("%s: %v, measured %v ago; want %v, %v", name, rtt, age, c.rtt, c.age)
+		}
+	}
 }

@@ -178,8 +178,8 @@ func decodeULP(b []byte, s *Subflow) error {
 func decodeMetrics(b []byte, m *Metrics) {
 	var t unix.TCPInfo
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&t)), unsafe.Sizeof(t)), b)
-	const optionECN = 8  // TCPI_OPT_ECN
-	const appLimited = 1 // bit of the byte after tcpi_snd_wscale, which TCPInfo leaves out
+	const optionTimestamps, optionECN = 1, 8 // TCPI_OPT_*
+	const appLimited = 1                     // bit of the byte after tcpi_snd_wscale, which TCPInfo leaves out
 	*m = Metrics{
 		RTT:    micros(t.Rtt),
 		RTTVar: micros(t.Rttvar),
@@ -211,7 +211,8 @@ func decodeMetrics(b []byte, m *Metrics) {
 		OutOfOrder:    t.Rcv_ooopack,
 		Probes:        t.Probes,
 
-		ECN: t.Options&optionECN != 0,
+		ECN:        t.Options&optionECN != 0,
+		Timestamps: t.Options&optionTimestamps != 0,
 
 		DeliveryRate: t.Delivery_rate,
 		AppLimited:   len(b) > 7 && b[7]&appLimited != 0,

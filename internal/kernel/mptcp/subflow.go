@@ -32,7 +32,8 @@ type Metrics struct {
 	RTT    time.Duration // smoothed
 	RTTVar time.Duration // mean deviation
 	MinRTT time.Duration // least in a recent period
-	// ReceiverRTT is estimated from received data. It includes the sender's pauses.
+	// ReceiverRTT is estimated from received data. It includes the sender's pauses. Without Timestamps it is the time in
+	// which a receive window fills, which may be much longer.
 	ReceiverRTT time.Duration
 	RTO         time.Duration // retransmission timeout
 
@@ -60,6 +61,7 @@ type Metrics struct {
 	Gap           bool   // such segments wait for missing ones before them now
 	Probes        uint8  // present number of keep-alive probes without an answer
 	ECN           bool   // both ends do ECN (RFC 3168)
+	Timestamps    bool   // both ends use TCP timestamps (RFC 7323)
 
 	DeliveryRate uint64        // bytes per second, of the last sample
 	AppLimited   bool          // DeliveryRate was limited by a lack of data
@@ -75,6 +77,22 @@ type Metrics struct {
 	// DataEnd is the end of the last mapping that arrived on this subflow, as a position in the connection's data (see
 	// Kernel.DataReceived). It is 0 if none arrived.
 	DataEnd uint64
+}
+
+const (
+	// sentLately is the time since this host last sent data within which the round trip of that data is a present one.
+	sentLately = time.Second
+	// flows is the longest time since data last arrived, at least, for which data counts as flowing.
+	flows = 100 * time.Millisecond
+)
+
+// LatestRTT returns the subflow's latest round trip, and how long ago it was measured. RTT stays as it is while this host
+// only receives. Meanwhile arriving data tells how long the packets now take, queues included.
+func (m *Metrics) LatestRTT() (rtt, age time.Duration) {
+	if m.Timestamps && m.ReceiverRTT > 0 && m.LastDataSent > max(sentLately, m.LastDataRecv) && m.LastDataRecv <= max(m.ReceiverRTT, flows) {
+		return m.ReceiverRTT, m.LastDataRecv
+	}
+	return m.RTT, m.LastDataSent
 }
 
 // TCPState is a TCP state (RFC 9293), with the kernel's number.
