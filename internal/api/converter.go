@@ -41,6 +41,10 @@ type Converting struct {
 	Offered []string `json:"offered,omitempty"`
 	// Refused are waypoints that offer a converter which this host cannot use, each with the reason.
 	Refused []RefusedConverter `json:"refused,omitempty"`
+	// Excluded lists addresses to which connections go directly because an excluded domain leads there. The list is cut off
+	// after some; ExcludedAll counts all.
+	Excluded    []ExcludedAddress `json:"excluded,omitempty"`
+	ExcludedAll int               `json:"excluded_all,omitempty"`
 	// Incoming lists the converters' ports that are requested or granted for services of this host.
 	Incoming []Incoming `json:"incoming,omitempty"`
 }
@@ -53,6 +57,13 @@ type Incoming struct {
 	To        netip.AddrPort `json:"to"`        // the service
 	Granted   bool           `json:"granted"`
 	Why       string         `json:"why,omitempty"` // why the converter accepts no connections
+}
+
+// ExcludedAddress is an address to which an excluded name leads.
+type ExcludedAddress struct {
+	Addr  netip.Addr `json:"address"`
+	Name  string     `json:"name"`
+	Until time.Time  `json:"until"`
 }
 
 // RefusedConverter is a converter to which this host was not admitted.

@@ -13,7 +13,25 @@ import (
 func Converting(w io.Writer, c api.Converting) error {
 	p := &printer{w: w}
 	p.converting(c)
+	p.excluded(c)
 	return p.err
+}
+
+// excluded lists the addresses to which connections go directly because of excluded domains.
+func (p *printer) excluded(c api.Converting) {
+	if len(c.Excluded) == 0 {
+		return
+	}
+	p.linef("")
+	p.linef("Addresses excluded by their names (exclude_domains)")
+	var rows [][]string
+	for _, x := range c.Excluded {
+		rows = append(rows, []string{x.Name, x.Addr.String(), x.Until.Local().Format("15:04:05")})
+	}
+	p.table("NAME|ADDRESS|UNTIL", rows)
+	if more := c.ExcludedAll - len(c.Excluded); more > 0 {
+		p.linef("  and %d more", more)
+	}
 }
 
 func usesConverters(c api.Converting) bool { return c.Use == "auto" || c.Use == "always" }

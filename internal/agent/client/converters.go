@@ -164,6 +164,12 @@ func (c *converters) describe(now time.Time, excludes func(netip.Addr) bool, r *
 		}
 		out.Converters = append(out.Converters, to)
 	}
+	if r != nil {
+		out.ExcludedAll = r.ExcludedAll
+		for _, e := range r.Excluded {
+			out.Excluded = append(out.Excluded, api.ExcludedAddress{Addr: e.Addr, Name: e.Name, Until: e.Until})
+		}
+	}
 	for v, why := range c.refused {
 		out.Refused = append(out.Refused, api.RefusedConverter{Name: v.Waypoint, Why: why})
 	}

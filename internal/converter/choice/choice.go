@@ -3,7 +3,7 @@
 //
 // Its caller asks Choose for each connection, or Table for all. It reports the outcome (Carried, Failed, Unserved,
 // Refused, Unreached), which changes later decisions (outcomes.go). account.go has the outcomes that count for one client
-// only. fastopen.go decides which connections have their message in the SYN.
+// only. excluded.go has the addresses that are excluded by a name. fastopen.go decides which connections have their message in the SYN.
 package choice
 
 import (
@@ -51,10 +51,9 @@ func (p Policy) ExcludesName(name string) bool {
 }
 
 const (
-	serversMost  = 16 << 10
-	timesMost    = 16 << 10
-	excludedMost = 16 << 10
-	missedMost   = 16 << 10
+	serversMost = 16 << 10
+	timesMost   = 16 << 10
+	missedMost  = 16 << 10
 
 	// timesFor is the time for which a measured time counts, because routes change.
 	timesFor = time.Hour
@@ -86,7 +85,7 @@ const (
 type Choice struct {
 	policy     Policy
 	servers    *known.Servers
-	excluded   *known.Map[netip.Addr, struct{}]
+	excluded   excluded
 	times      *known.Map[way, time.Duration] // measured round-trip times to the server
 	unserved   *known.Map[way, struct{}]      // ways that led to no connection, whoever the client was
 	unreached  *known.Map[netip.AddrPort, struct{}]
@@ -118,7 +117,7 @@ func New(p Policy) *Choice {
 	return &Choice{
 		policy:    withOwn(p),
 		servers:   known.NewServers(serversMost),
-		excluded:  known.NewMap[netip.Addr, struct{}](excludedMost),
+		excluded:  newExcluded(),
 		times:     known.NewMap[way, time.Duration](timesMost),
 		unserved:  known.NewMap[way, struct{}](timesMost),
 		unreached: known.NewMap[netip.AddrPort, struct{}](missedMost),
@@ -128,8 +127,11 @@ func New(p Policy) *Choice {
 	}
 }
 
-// SetPolicy changes the user's settings. What was learned remains.
-func (c *Choice) SetPolicy(p Policy) { c.policy = withOwn(p) }
+// SetPolicy changes the user's settings. What was learned remains, except about names that are no longer excluded.
+func (c *Choice) SetPolicy(p Policy) {
+	c.policy = withOwn(p)
+	c.endExclusions()
+}
 
 // portFTP is the port of FTP's control connections. Its servers may refuse data connections from another address (RFC 2577).
 // Auto would convert the control connection alone, because the data connection's port is new each time.
@@ -167,11 +169,6 @@ func (c *Choice) ExcludesName(name string) bool { return c.policy.ExcludesName(n
 
 // ExcludesNames reports whether any name is excluded.
 func (c *Choice) ExcludesNames() bool { return len(c.policy.ExcludeDomains) > 0 }
-
-// Exclude makes connections to an address go directly until a time.
-func (c *Choice) Exclude(addr netip.Addr, until time.Time) {
-	c.excluded.Set(addr.Unmap(), struct{}{}, until)
-}
 
 // Choose returns the converters through which a client's connection to a server is tried, in this order. If there are none,
 // the connection goes directly.

@@ -54,7 +54,7 @@ func TestGoesDirectly(t *testing.T) {
 	c := with(Policy{
 		Mode: Always, ExcludePorts: []uint16{22}, ExcludePrefixes: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("192.168.0.0/16")},
 	}, near)
-	c.Exclude(netip.MustParseAddr("203.0.113.10"), start.Add(time.Minute))
+	c.Exclude(netip.MustParseAddr("203.0.113.10"), "example.org", start.Add(time.Minute), start)
 	for to, want := range map[string]bool{
 		"203.0.113.9:443": true, "[::ffff:203.0.113.9]:443": true, "[2001:db8::1]:443": true,
 		"203.0.113.9:22": false, "198.51.100.7:443": false, "[::ffff:198.51.100.7]:443": false, "203.0.113.10:443": false,
@@ -377,7 +377,7 @@ func TestAnySequence(t *testing.T) {
 					}
 				}
 			},
-			"exclude":   func(t *rapid.T) { c.Exclude(pick(t, servers).Addr(), now.Add(time.Minute)) },
+			"exclude":   func(t *rapid.T) { c.Exclude(pick(t, servers).Addr(), "example.org", now.Add(time.Minute), now) },
 			"unreached": func(t *rapid.T) { c.Unreached(pick(t, servers), now) },
 			"learned":   func(t *rapid.T) { c.Learned(pick(t, servers), rapid.Bool().Draw(t, "MPTCP"), now) },
 			"failed": func(t *rapid.T) {

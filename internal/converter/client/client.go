@@ -123,6 +123,12 @@ func (c *Client) Aside() (aside map[netip.AddrPort]choice.Aside) {
 	return aside
 }
 
+// Excluded returns addresses that are excluded by names, at most the given number, and how many there are.
+func (c *Client) Excluded(most int) (list []choice.Excluded, all int) {
+	c.Update(func(choice *choice.Choice) { list, all = choice.Excluded(most, time.Now()) })
+	return list, all
+}
+
 // ExcludesName reports whether connections to servers of this name go directly.
 func (c *Client) ExcludesName(host string) (is bool) {
 	c.Update(func(choice *choice.Choice) { is = choice.ExcludesName(host) })

@@ -624,7 +624,10 @@ func TestNameSeenLaterByProxy(t *testing.T) {
 			t.Errorf("%s: the name was not heard", name)
 		}
 		conn.Close()
-		c.Update(func(x *choice.Choice) { x.Exclude(to.Addr(), time.Time{}) }) // and forgotten
+		c.Update(func(x *choice.Choice) {
+			x.SetPolicy(choice.Policy{Mode: choice.Always}) // forgets it
+			x.SetPolicy(choice.Policy{Mode: choice.Always, ExcludeDomains: []string{"example.test"}})
+		})
 	}
 }
 

@@ -22,7 +22,8 @@ func (a *attempt) overhear(b []byte) (more bool) {
 		a.said = nil
 	}
 	if name != "" && a.client.ExcludesName(name) {
-		a.client.Update(func(c *choice.Choice) { c.Exclude(a.servers[0].Addr(), time.Now().Add(excludedFor)) })
+		now := time.Now()
+		a.client.Update(func(c *choice.Choice) { c.Exclude(a.servers[0].Addr(), name, now.Add(excludedFor), now) })
 		if a.client.config.Excluded != nil {
 			a.client.config.Excluded()
 		}

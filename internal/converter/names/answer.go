@@ -23,9 +23,10 @@ const (
 	mostTime  = 24 * time.Hour
 )
 
-// Address is an address of a name, with the time for which it counts.
+// Address is an address of a name that matches, with the time for which it counts.
 type Address struct {
 	Addr netip.Addr
+	Name string // that matches, in lower case and without the last dot
 	For  time.Duration
 }
 
@@ -49,7 +50,7 @@ func Addresses(message []byte, match func(name string) bool) []Address {
 			break
 		}
 		lasts := min(max(time.Duration(h.TTL)*time.Second, leastTime), mostTime)
-		add := func(a netip.Addr) { found = append(found, record{nameOf(h.Name), Address{a, lasts}}) }
+		add := func(a netip.Addr) { found = append(found, record{nameOf(h.Name), Address{Addr: a, For: lasts}}) }
 		switch {
 		case h.Class == dnsmessage.ClassINET && h.Type == dnsmessage.TypeA:
 			var r dnsmessage.AResource
@@ -73,18 +74,21 @@ func Addresses(message []byte, match func(name string) bool) []Address {
 			break
 		}
 	}
-	chosen := make(map[string]bool)
+	chosen := make(map[string]string) // the alias that matches, by name
 	for alias := range aliases {
 		if !match(alias) {
 			continue
 		}
-		for name, is := aliases[alias], true; is && !chosen[name]; name, is = aliases[name] {
-			chosen[name] = true
+		for name, is := aliases[alias], true; is && chosen[name] == ""; name, is = aliases[name] {
+			chosen[name] = alias
 		}
 	}
 	var list []Address
 	for _, r := range found {
-		if chosen[r.owner] || match(r.owner) {
+		if r.Name = r.owner; !match(r.owner) {
+			r.Name = chosen[r.owner]
+		}
+		if r.Name != "" {
 			list = append(list, r.Address)
 		}
 	}

@@ -55,7 +55,9 @@ func isExample(name string) bool {
 }
 
 func TestAddresses(t *testing.T) {
-	addr := func(s string, lasts time.Duration) Address { return Address{netip.MustParseAddr(s), lasts} }
+	addr := func(s string, lasts time.Duration) Address {
+		return Address{netip.MustParseAddr(s), "www.example.org", lasts}
+	}
 	plain := record{"www.example.org", "192.0.2.1", 300}
 	for name, c := range map[string]struct {
 		message []byte
@@ -64,7 +66,7 @@ func TestAddresses(t *testing.T) {
 		"both families":             {answer(t, nil, plain, record{"www.example.org", "2001:db8::1", 600}), []Address{addr("192.0.2.1", 5*time.Minute), addr("2001:db8::1", 10*time.Minute)}},
 		"in capitals":               {answer(t, nil, record{"WWW.Example.ORG", "192.0.2.1", 300}), []Address{addr("192.0.2.1", 5*time.Minute)}},
 		"another name":              {answer(t, nil, record{"www.example.com", "192.0.2.1", 300}), nil},
-		"short and long times":      {answer(t, nil, record{"a.example.org", "192.0.2.1", 0}, record{"b.example.org", "192.0.2.2", 1 << 30}), []Address{addr("192.0.2.1", time.Minute), addr("192.0.2.2", 24*time.Hour)}},
+		"short and long times":      {answer(t, nil, record{"a.example.org", "192.0.2.1", 0}, record{"b.example.org", "192.0.2.2", 1 << 30}), []Address{{netip.MustParseAddr("192.0.2.1"), "a.example.org", time.Minute}, {netip.MustParseAddr("192.0.2.2"), "b.example.org", 24 * time.Hour}}},
 		"aliases":                   {answer(t, nil, record{"www.example.org", "a.example.net", 300}, record{"a.example.net", "b.example.net", 300}, record{"b.example.net", "192.0.2.1", 300}), []Address{addr("192.0.2.1", 5*time.Minute)}},
 		"aliases in another order":  {answer(t, nil, record{"b.example.net", "192.0.2.1", 300}, record{"a.example.net", "b.example.net", 300}, record{"www.example.org", "a.example.net", 300}), []Address{addr("192.0.2.1", 5*time.Minute)}},
 		"an alias of the name":      {answer(t, nil, record{"www.example.com", "www.example.org", 300}, plain), []Address{addr("192.0.2.1", 5*time.Minute)}},

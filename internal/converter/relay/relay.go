@@ -349,6 +349,7 @@ func (r *relay) status() Status {
 	}
 	if r.user != nil {
 		s.Aside = r.user.client.Aside()
+		s.Excluded, s.ExcludedAll = r.user.client.Excluded(excludedShown)
 	}
 	return s
 }

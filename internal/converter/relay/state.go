@@ -138,7 +138,13 @@ type Status struct {
 	Capture string `json:"capture,omitempty"`
 	// Aside are the converters that are not used for a while, because they do not work.
 	Aside map[netip.AddrPort]choice.Aside `json:"aside,omitempty"`
+	// Excluded are addresses that are excluded because of excluded domains, at most excludedShown of ExcludedAll.
+	Excluded    []choice.Excluded `json:"excluded,omitempty"`
+	ExcludedAll int               `json:"excluded_all,omitempty"`
 }
+
+// excludedShown bounds the addresses in a Status.
+const excludedShown = 100
 
 // Part describes one way in which connections come in.
 type Part struct {

@@ -157,7 +157,7 @@ func (x *user) exclude(list []names.Address) {
 	now := time.Now()
 	x.client.Update(func(c *choice.Choice) {
 		for _, a := range list {
-			c.Exclude(a.Addr, now.Add(a.For))
+			c.Exclude(a.Addr, a.Name, now.Add(a.For), now)
 		}
 	})
 	x.excluded()

@@ -1,0 +1,24 @@
+package ui
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
+)
+
+// The use of converters names the addresses that are excluded by their names.
+func TestConvertingExcluded(t *testing.T) {
+	until := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
+	c := api.Converting{
+		Use: "auto", ExcludedAll: 3,
+		Excluded: []api.ExcludedAddress{{Addr: netip.MustParseAddr("192.0.2.1"), Name: "www.example.org", Until: until}},
+	}
+	var b strings.Builder
+	if err := Converting(&b, c); err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "testdata/converting-excluded.txt", b.String())
+}
