@@ -30,6 +30,8 @@ type Why struct {
 	Unavailable []Unavailable `json:"unavailable,omitempty"`
 	// Note is the reason why a new connection would take no detour.
 	Note string `json:"note,omitempty"`
+	// Converter says when a new connection goes through a converter, and where to see it then. It is empty if none does.
+	Converter string `json:"converter,omitempty"`
 	// Mends lists what the user can do about the reasons, if there is anything.
 	Mends []string `json:"mends,omitempty"`
 	// Probed holds the results of probes of the path to the server and of the paths to waypoints. It is empty if the

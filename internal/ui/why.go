@@ -55,6 +55,9 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	if x.Note != "" {
 		p.linef("  no detour: %s", x.Note)
 	}
+	if x.Converter != "" {
+		p.linef("  converters: %s", x.Converter)
+	}
 	for _, mend := range x.Mends {
 		p.linef("  to mend it: %s", mend)
 	}

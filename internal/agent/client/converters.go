@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
@@ -177,6 +179,27 @@ func (c *converters) describe(now time.Time, excludes func(netip.Addr) bool, r *
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Why, b.Why))
 	})
 	return out
+}
+
+// why says when connections to an address go through a converter instead, and where to see them then; empty: never, as far
+// as this process knows. The relay knows which servers speak MPTCP, and which names are excluded.
+func (c *converters) why(server netip.Addr, now time.Time) string {
+	list := c.list(now)
+	isConverter := slices.ContainsFunc(list, func(x relay.Converter) bool { return x.At.Addr() == server })
+	exclude := slices.Concat(choice.NeverNetworks, c.settings.Client.Exclude, c.settings.Client.Converter.Exclude)
+	excluded := slices.ContainsFunc(exclude, func(p netip.Prefix) bool { return p.Contains(server) })
+	if _, used := modes[c.use]; !used || len(list) == 0 || isConverter || excluded {
+		return ""
+	}
+	when := "if the server is known to speak no MPTCP"
+	if c.use == config.ConvertAlways {
+		when = "unless the server is known to speak MPTCP"
+	}
+	var at []string
+	for _, x := range list {
+		at = append(at, fmt.Sprintf("%v (%s)", x.At.Addr(), x.Name))
+	}
+	return fmt.Sprintf("a connection that is converted goes to %s instead, %s; `dcol why` with that address shows it", strings.Join(at, " or "), when)
 }
 
 // inTunnels reports whether addr is an address in tunnels. A converter behind a NAT is called at such an address.

@@ -3,6 +3,7 @@ package client
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,5 +110,40 @@ func TestConvertersForget(t *testing.T) {
 	c.forget([]detour.Via{bob})
 	if got := sizes(); !slices.Equal(got, []int{0, 0, 0, 0}) {
 		t.Errorf("afterwards: %v of each", got)
+	}
+}
+
+// What is said of a server shows whether its connections may go to a converter, where they are then seen.
+func TestConvertersWhy(t *testing.T) {
+	now, bob := time.Now(), netip.MustParseAddrPort("192.0.2.7:5124")
+	server := netip.MustParseAddr("203.0.113.5")
+	for _, test := range map[string]struct {
+		use      config.UseConverter
+		admitted bool
+		server   netip.Addr
+		want     []string // words; none: nothing is said
+	}{
+		"always":             {config.ConvertAlways, true, server, []string{"192.0.2.7 (bob)", "unless"}},
+		"auto":               {config.ConvertAuto, true, server, []string{"192.0.2.7 (bob)", "speak no MPTCP"}},
+		"never":              {config.ConvertNever, true, server, nil},
+		"no converter":       {config.ConvertAlways, false, server, nil},
+		"the converter":      {config.ConvertAlways, true, bob.Addr(), nil},
+		"an excluded server": {config.ConvertAlways, true, netip.MustParseAddr("10.1.2.3"), nil},
+	} {
+		settings := withConverters(test.use)
+		settings.Client.Exclude = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+		c := newConverters(settings)
+		if test.admitted {
+			c.setAdmitted(detour.Via{Waypoint: "bob", Addr: bob.Addr()}, admittedConverter{relay.Converter{Name: "bob", At: bob}, now.Add(time.Hour)})
+		}
+		got := c.why(test.server, now)
+		for _, word := range test.want {
+			if !strings.Contains(got, word) {
+				t.Errorf("%+v: %q", test, got)
+			}
+		}
+		if test.want == nil && got != "" {
+			t.Errorf("%+v: %q", test, got)
+		}
 	}
 }

@@ -21,7 +21,7 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 		x := c.manager.Explain(r.Server, now)
 		out := api.Why{
 			Schema: api.WhySchema, Server: x.Server, Connections: []api.Connection{}, Closed: []api.ClosedConnection{},
-			Direct: describeKnown(x.Direct), Candidates: []api.Candidate{}, Note: x.Note,
+			Direct: describeKnown(x.Direct), Candidates: []api.Candidate{}, Note: x.Note, Converter: c.converters.why(x.Server.Addr(), now),
 		}
 		for _, conn := range x.Conns {
 			out.Connections = append(out.Connections, describeConn(conn))
