@@ -68,7 +68,8 @@ type Candidate struct {
 func (c *Candidate) Why() string { return c.Reason.of(&c.Detour) }
 
 // Explain returns the connections to a server, and the detours that a new one would take. If the port is 0, it lists
-// the connections to all ports of the address, and the candidates for port 443.
+// the connections to all ports of the address, and the candidates for that of the newest one, or of the one that ended
+// last, or for 443.
 func (m *Manager) Explain(server netip.AddrPort, now time.Time) Explanation {
 	is := func(c *conn) bool {
 		return c.remote.Addr() == server.Addr() && (server.Port() == 0 || c.remote.Port() == server.Port())
@@ -84,7 +85,14 @@ func (m *Manager) Explain(server netip.AddrPort, now time.Time) Explanation {
 	}
 	x.Server = server
 	if server.Port() == 0 {
-		x.Server = netip.AddrPortFrom(server.Addr(), 443)
+		port := uint16(443)
+		switch {
+		case len(x.Conns) > 0:
+			port = x.Conns[len(x.Conns)-1].Remote.Port()
+		case len(x.Closed) > 0:
+			port = x.Closed[0].Remote.Port()
+		}
+		x.Server = netip.AddrPortFrom(server.Addr(), port)
 	}
 	m.candidates(&x, now)
 	return x

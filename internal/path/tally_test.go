@@ -50,6 +50,27 @@ func TestTally(t *testing.T) {
 	}
 }
 
+// Without a port, a server is explained by the port of its newest connection, or of the one that ended last.
+func TestExplainChoosesThePort(t *testing.T) {
+	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}})
+	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, birth)
+	want := func(port uint16) {
+		t.Helper()
+		if x := m.Explain(netip.AddrPortFrom(ip("web"), 0), birth); x.Server.Port() != port {
+			t.Errorf("%v is explained, want port %d", x.Server, port)
+		}
+	}
+	want(443)
+	for i, port := range []uint16{80, 8080} {
+		m.Handle(path.ConnEstablished{Token: path.Token(i + 1), Local: netip.AddrPortFrom(ip("me"), 5000+port), Remote: netip.AddrPortFrom(ip("web"), port)}, birth.Add(time.Duration(i)*time.Second))
+		want(port)
+	}
+	m.Handle(path.ConnClosed{Token: 2}, birth)
+	want(80)
+	m.Handle(path.ConnClosed{Token: 1}, birth)
+	want(80)
+}
+
 // Connections to excluded destinations, and those whose paths the kernel manages itself, are measured as well: their
 // rates are shown, and their bytes count up to the end. Nothing is decided about them.
 func TestUnmanagedConnectionsAreMeasured(t *testing.T) {
