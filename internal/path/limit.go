@@ -2,6 +2,7 @@ package path
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -96,6 +97,21 @@ func (sp spending) limitOf(r *Rule, path string, now time.Time) RateLimit {
 		limit = limit.lower(r.NearQuota)
 	}
 	return limit
+}
+
+// closedNote names the paths that a rule limits to a rate of 0, or returns "" if there are none.
+func (sp spending) closedNote(r *Rule, now time.Time) string {
+	var paths []string
+	for path := range r.Limits {
+		if sp.limitOf(r, path, now).closes() {
+			paths = append(paths, path)
+		}
+	}
+	if len(paths) == 0 {
+		return ""
+	}
+	slices.Sort(paths)
+	return "the policy limits " + strings.Join(paths, " and ") + " to 0"
 }
 
 const (

@@ -253,3 +253,17 @@ func TestLimitOfZeroAlone(t *testing.T) {
 		t.Error("it ended")
 	}
 }
+
+// If a path is missing because its limit is 0, the connection's note says so.
+func TestLimitOfZeroIsTheReason(t *testing.T) {
+	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{
+		{Name: "cheap", Policy: path.Mesh{}, Limits: map[string]path.RateLimit{"wwan0": {On: true}}},
+	}})
+	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me"), ip("me2")}}, birth)
+	m.Handle(path.DetourOffered{Detour: path.Detour{ID: "f", Kind: path.Uplink, Waypoint: "wlan0", Local: ip("me")}}, birth)
+	m.Handle(path.DetourOffered{Detour: path.Detour{ID: "g", Kind: path.Uplink, Waypoint: "wwan0", Local: ip("me2")}}, birth)
+	m.Handle(path.ConnEstablished{Token: 1, Local: netip.AddrPortFrom(ip("me"), 5000), Remote: netip.AddrPortFrom(ip("web"), 80)}, birth)
+	if note := m.Snapshot(birth.Add(10 * time.Second)).Conns[0].Note; note != "the policy limits wwan0 to 0" {
+		t.Errorf("the note is %q", note)
+	}
+}
