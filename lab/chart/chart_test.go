@@ -52,6 +52,17 @@ func TestGoodputChart(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkChart(t, base, "One download, two paths", "direct", "waypoint", "goodput, Mbit/s", "time, s", "waypoint killed")
+	svg, err := os.ReadFile(base + ".svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, label := range []string{"waypoint killed", "sum of the two TCPs"} {
+		before, _, _ := strings.Cut(string(svg), label)
+		lines := strings.Split(strings.TrimSpace(before), "\n")
+		if drawn := strings.Join(lines[max(0, len(lines)-3):], "\n"); !strings.Contains(drawn, "fill:#FFFFFF") {
+			t.Errorf("curves and lines are not made pale behind %q, before which there is\n%s", label, drawn)
+		}
+	}
 }
 
 func TestBoxes(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"image/color"
 	"slices"
 
 	"gonum.org/v1/plot"
@@ -190,8 +191,16 @@ func drawLevels(data draw.Canvas, y func(float64) vg.Length, levels []Level) {
 	for _, l := range levels {
 		at := y(l.Value)
 		data.StrokeLine2(thin(ink, vg.Points(4), vg.Points(3)), data.Min.X, at, data.Max.X, at)
-		data.FillText(style, vg.Point{X: data.Max.X - style.Width(l.Label) - 4, Y: at + 3}, l.Label)
+		text := vg.Point{X: data.Max.X - style.Width(l.Label) - 4, Y: at + 3}
+		pale(data, text, style.Width(l.Label), style.Font.Size)
+		data.FillText(style, text, l.Label)
 	}
+}
+
+// pale makes what is behind a label pale, because curves and lines of the grid would cross the text.
+func pale(data draw.Canvas, at vg.Point, width, height vg.Length) {
+	left, right, low, high := at.X-2, at.X+width+2, at.Y-1, at.Y+height+1
+	data.FillPolygon(color.NRGBA{R: 255, G: 255, B: 255, A: 0xD8}, []vg.Point{{X: left, Y: low}, {X: right, Y: low}, {X: right, Y: high}, {X: left, Y: high}})
 }
 
 func drawMarks(data draw.Canvas, x func(float64) vg.Length, marks []Mark) {
@@ -199,8 +208,9 @@ func drawMarks(data draw.Canvas, x func(float64) vg.Length, marks []Mark) {
 	for _, m := range marks {
 		at := x(m.Seconds)
 		data.StrokeLine2(thin(ink, vg.Points(1.5), vg.Points(2)), at, data.Min.Y, at, data.Max.Y)
-		left := min(at+4, data.Max.X-style.Width(m.Label))
-		data.FillText(style, vg.Point{X: left, Y: data.Max.Y - style.Font.Size}, m.Label)
+		text := vg.Point{X: min(at+4, data.Max.X-style.Width(m.Label)), Y: data.Max.Y - style.Font.Size}
+		pale(data, text, style.Width(m.Label), style.Font.Size)
+		data.FillText(style, text, m.Label)
 	}
 }
 
