@@ -42,6 +42,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == "forge" {
+		if err := forge(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 

@@ -1,15 +1,21 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/converter/ask"
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/client"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 // A user's reports change nothing for other users, for root and for the LAN's hosts. Those of root hold for all.
@@ -77,5 +83,50 @@ func TestUsersCannotPraiseConverters(t *testing.T) {
 	x.Carried(p, near, server, 1, 1)
 	if got := x.client.Choose(choice.Who{}, server); !slices.Equal(got, []netip.AddrPort{far, near}) {
 		t.Errorf("the ways are %v", got)
+	}
+}
+
+// forged is the server of which forge reports that it is plain.
+var forged = netip.MustParseAddrPort("203.0.113.1:443")
+
+// forge sends a forged report to the relay with this socket, as the user of this process. The answer to a question shows that
+// the report has arrived.
+func forge(socket string) error {
+	c := ask.NewClient(socket, 10*time.Second)
+	defer c.Close()
+	c.Learned(forged, false)
+	if a := c.Ask(forged); a.Convert == nil && a.KeepFor == 0 {
+		return errors.New("the relay does not answer")
+	}
+	return nil
+}
+
+// The relay tells users apart by what the kernel says of their processes.
+func TestForgedReports(t *testing.T) {
+	t.Parallel()
+	ns, dir := netnstest.New(t), t.TempDir()
+	r, _ := started(t, ns, dir, "1")
+	bob := netip.MustParseAddrPort("192.0.2.1:5124")
+	if _, err := r.Set(State{Use: &Use{Mode: choice.Auto, Converters: []Converter{{Name: "bob", At: bob, Cookie: []byte{1}}}}}); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, ask.SocketName)
+	for _, folder := range []string{filepath.Dir(dir), dir} { // as /run/dcol, they are open to all users
+		if err := os.Chmod(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, uid := range []uint32{65534, 0} {
+		cmd := exec.Command("/proc/self/exe", "forge", socket)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		cmd.Stderr = t.Output()
+		if err := cmd.Run(); err != nil {
+			t.Fatal(err)
+		}
+		c := ask.NewClient(socket, ask.Timeout)
+		if converted := c.Ask(forged).Convert != nil; converted != (uid == 0) {
+			t.Errorf("after a report of user %d, root's connection is converted: %v", uid, converted)
+		}
+		c.Close()
 	}
 }
