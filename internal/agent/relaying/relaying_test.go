@@ -157,13 +157,34 @@ func TestEndOfStoppedRelay(t *testing.T) {
 	k, stop := kept(t, ns, dir, "1")
 	pid := up(t, k, func(relay.Status) bool { return true })
 	stop()
-	if err := errors.Join(syscall.Kill(pid, syscall.SIGSTOP), End(dir)); err != nil {
+	suspend(t, pid)
+	if err := End(dir); err != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		t.Fatal(err)
 	}
 	if c, err := relay.Dial(dir); !errors.Is(err, relay.ErrNone) {
 		c.Close()
 		t.Errorf("the relay is still there: %v", err)
+	}
+}
+
+// suspend stops a process, and waits until it has stopped.
+func suspend(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, after, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(after, "T") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("process %d runs on: %s", pid, stat)
+		}
 	}
 }
 

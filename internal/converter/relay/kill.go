@@ -45,18 +45,28 @@ func (c *Conn) Kill() error {
 	if err := c.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
 		return err
 	}
-	if _, err := c.conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := c.conn.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil
 	}
 	if err := unix.PidfdSendSignal(process, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("end the relay, process %d: %w", pid, err)
 	}
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, int(killLimit/time.Millisecond))
-	if err == nil && n == 0 {
-		err = fmt.Errorf("it still runs after %v", killLimit)
-	}
-	if err != nil {
+	if err := awaitEnd(process); err != nil {
 		return fmt.Errorf("end the relay, process %d: %w", pid, err)
 	}
 	return nil
+}
+
+// awaitEnd waits until a process has ended.
+func awaitEnd(process int) error {
+	for end := time.Now().Add(killLimit); ; {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, int(max(0, time.Until(end)).Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR): // the runtime's own signals interrupt it
+		case err == nil && n == 0:
+			return fmt.Errorf("it still runs after %v", killLimit)
+		default:
+			return err
+		}
+	}
 }
