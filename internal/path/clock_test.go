@@ -58,7 +58,7 @@ func TestClockJumps(t *testing.T) {
 			if trusts := count["carol"] > 30; trusts != c.trusts {
 				t.Errorf("carol is trusted: %v; %v", trusts, count)
 			}
-			for _, x := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), s.now).Candidates {
+			for _, x := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), netip.Addr{}, s.now).Candidates {
 				if x.Waypoint == "bob" && x.Until.IsZero() == c.shunned {
 					t.Errorf("until %v: %s", x.Until, x.Why())
 				}

@@ -69,8 +69,8 @@ func (c *Candidate) Why() string { return c.Reason.of(&c.Detour) }
 
 // Explain returns the connections to a server, and the detours that a new one would take. If the port is 0, it lists
 // the connections to all ports of the address, and the candidates for that of the newest one, or of the one that ended
-// last, or for 443.
-func (m *Manager) Explain(server netip.AddrPort, now time.Time) Explanation {
+// last, or for 443. from is the address from which a new one would start, or zero if it is not known.
+func (m *Manager) Explain(server netip.AddrPort, from netip.Addr, now time.Time) Explanation {
 	is := func(c *conn) bool {
 		return c.remote.Addr() == server.Addr() && (server.Port() == 0 || c.remote.Port() == server.Port())
 	}
@@ -94,14 +94,15 @@ func (m *Manager) Explain(server netip.AddrPort, now time.Time) Explanation {
 		}
 		x.Server = netip.AddrPortFrom(server.Addr(), port)
 	}
-	m.candidates(&x, now)
+	m.candidates(&x, from, now)
 	return x
 }
 
 // candidates fills in the detours that the policy would choose for a new connection to the server.
-func (m *Manager) candidates(x *Explanation, now time.Time) {
-	c := m.newConn(0, netip.AddrPort{}, x.Server, "", now)
-	c.subflows = []*subflow{{direct: true, up: true, remote: x.Server, since: now}}
+func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
+	local := netip.AddrPortFrom(from, 0)
+	c := m.newConn(0, local, x.Server, "", now)
+	c.subflows = []*subflow{{direct: true, up: true, local: local, remote: x.Server, since: now}}
 	c.short = now.Add(-offersCome) // as if it had waited for offers
 	t := m.turn(c, now)
 	x.Direct = m.detours.known("", x.Server)

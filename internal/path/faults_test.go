@@ -342,7 +342,7 @@ func TestManyConnectionsToOnePrefix(t *testing.T) {
 	}
 	before := policy.plans
 	m.Handle(path.Tick{}, now)
-	m.Explain(server(0), now)
+	m.Explain(server(0), netip.Addr{}, now)
 	if plans := policy.plans - before; plans > 3*alone {
 		t.Errorf("a tick and an explanation took %d decisions", plans)
 	}

@@ -138,7 +138,7 @@ func TestClaimsAreTried(t *testing.T) {
 	if len(tried) < 10 || slices.ContainsFunc(tried, func(w string) bool { return w != "c" }) {
 		t.Errorf("tried: %v", tried)
 	}
-	x := m.Explain(netip.AddrPortFrom(ip("web"), 80), birth)
+	x := m.Explain(netip.AddrPortFrom(ip("web"), 80), netip.Addr{}, birth)
 	i := slices.IndexFunc(x.Candidates, func(c path.Candidate) bool { return c.Waypoint == "c" })
 	if got := x.Candidates[i].Claimed; got.Goodput != 6 || got.Members != 1 || got.Proven {
 		t.Errorf("why: %+v", got)
@@ -175,7 +175,7 @@ func TestBeliefIsRemembered(t *testing.T) {
 	}}
 	server := netip.AddrPortFrom(ip("web"), 80)
 	standing := func(m *path.Manager) claim.Hint {
-		x := m.Explain(server, birth)
+		x := m.Explain(server, netip.Addr{}, birth)
 		i := slices.IndexFunc(x.Candidates, func(c path.Candidate) bool { return c.Waypoint == "b" })
 		return x.Candidates[i].Claimed
 	}

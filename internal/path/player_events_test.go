@@ -266,9 +266,13 @@ func (p *player) status() {
 	}
 }
 
-// why prints the explanation for a server.
+// why prints the explanation for a server. Connections start at the host's first address.
 func (p *player) why(server netip.AddrPort) {
-	x := p.m.Explain(server, p.now)
+	var from netip.Addr
+	if server.Addr().Is4() {
+		from = p.addr("me")
+	}
+	x := p.m.Explain(server, from, p.now)
 	for _, c := range x.Conns {
 		p.say("\tconnection %d", c.Token)
 	}

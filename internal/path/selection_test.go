@@ -664,13 +664,13 @@ func TestWhySpare(t *testing.T) {
 	s.offer("bob", "carol", "dave")
 	words := func(port uint16) map[string]string {
 		why := make(map[string]string)
-		for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), port), s.now).Candidates {
+		for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), port), netip.Addr{}, s.now).Candidates {
 			why[c.Waypoint] = c.Why()
 		}
 		return why
 	}
 	// The reasons have the same numbers for programs.
-	for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), s.now).Candidates {
+	for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), netip.Addr{}, s.now).Candidates {
 		r, want := c.Reason, map[string]string{"bob": "less-goodput", "carol": "chosen", "dave": "goodput-unknown"}[c.Waypoint]
 		if r.Code() != want {
 			t.Errorf("%s: code %q, want %q", c.Waypoint, r.Code(), want)

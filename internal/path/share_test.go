@@ -29,7 +29,7 @@ func together(t *testing.T, connections int, rates func(n int, detour bool) (dir
 		s.tell(path.DetourWithdrawn{ID: "bob"})
 	}
 	s.offer("bob")
-	x := s.m.Explain(netip.AddrPortFrom(ip("web"), 80), s.now)
+	x := s.m.Explain(netip.AddrPortFrom(ip("web"), 80), netip.Addr{}, s.now)
 	if len(x.Candidates) != 1 || len(x.Candidates[0].Bottlenecks) != 1 || x.Candidates[0].Bottlenecks[0].With != "" {
 		t.Fatalf("candidates %+v", x.Candidates)
 	}
@@ -55,7 +55,7 @@ func TestSharedBottleneckComesLast(t *testing.T) {
 	} {
 		_, s := together(t, 4, c.rates)
 		s.offer("carol")
-		x := s.m.Explain(netip.AddrPortFrom(ip("web"), 80), s.now)
+		x := s.m.Explain(netip.AddrPortFrom(ip("web"), 80), netip.Addr{}, s.now)
 		if len(x.Candidates) != 2 || !x.Candidates[0].Taken || x.Candidates[0].Waypoint != c.first {
 			t.Errorf("want %s first, have %+v", c.first, x.Candidates)
 		}

@@ -27,7 +27,7 @@ func limited(t *testing.T, limits budget.Limits) *selection {
 
 // budgetWords returns the reasons why the waypoint is not taken.
 func (s *selection) budgetWords(waypoint string) string {
-	for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), s.now).Candidates {
+	for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), netip.Addr{}, s.now).Candidates {
 		if c.Waypoint == waypoint && !c.Taken {
 			return c.Why()
 		}

@@ -56,7 +56,7 @@ func TestExplainChoosesThePort(t *testing.T) {
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, birth)
 	want := func(port uint16) {
 		t.Helper()
-		if x := m.Explain(netip.AddrPortFrom(ip("web"), 0), birth); x.Server.Port() != port {
+		if x := m.Explain(netip.AddrPortFrom(ip("web"), 0), netip.Addr{}, birth); x.Server.Port() != port {
 			t.Errorf("%v is explained, want port %d", x.Server, port)
 		}
 	}

@@ -51,7 +51,7 @@ func TestClaimsAreExchanged(t *testing.T) {
 	if len(g.asked) != 4 || !slices.Equal(g.asked[0], []string{"bob"}) {
 		t.Errorf("asked: %v", g.asked)
 	}
-	x := c.manager.Explain(server, now.Add(25*time.Minute))
+	x := c.manager.Explain(server, netip.Addr{}, now.Add(25*time.Minute))
 	if len(x.Candidates) != 1 || x.Candidates[0].Claimed.Goodput != 5 {
 		t.Errorf("%+v", x.Candidates)
 	}

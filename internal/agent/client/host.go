@@ -173,6 +173,15 @@ func (h *host) addFigures(list []api.Connection) error {
 	})
 }
 
+// sourceFor returns the address from which a connection to dst starts, or zero if there is no route.
+func (h *host) sourceFor(dst netip.Addr) netip.Addr {
+	source, err := h.routes.SourceFor(dst)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return source.Addr
+}
+
 // removeAddress sends REMOVE_ADDR to the peer. The kernel forgets an address when any subflow from it is destroyed, and
 // then sends nothing. So the address is announced again first (docs/kernel-behaviour.md).
 func (h *host) removeAddress(a path.RemoveAddr) error {

@@ -18,7 +18,7 @@ import (
 // Why explains which paths connections to a server take, and why.
 func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 	return call(ctx, c, func(now time.Time) (api.Why, error) {
-		x := c.manager.Explain(r.Server, now)
+		x := c.manager.Explain(r.Server, c.host.sourceFor(r.Server.Addr()), now)
 		out := api.Why{
 			Schema: api.WhySchema, Server: x.Server, Connections: []api.Connection{}, Closed: []api.ClosedConnection{},
 			Direct: describeKnown(x.Direct), Candidates: []api.Candidate{}, Note: x.Note, Converter: c.converters.why(x.Server.Addr(), now),
