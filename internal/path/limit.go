@@ -18,6 +18,20 @@ import (
 // A limit of 0 ends a subflow gracefully. The subflow becomes a backup, so that the peer delivers what it has queued
 // there, and ends when nothing more comes. A direct subflow only becomes a backup.
 
+const (
+	// nearShare is the used share of a quota from which Rule.NearQuota limits the path.
+	nearShare = 0.8
+	// emptied is the least silence after which the peer has emptied its queue on a subflow, and emptiedTrips that
+	// silence in round trips.
+	emptied      = 200 * time.Millisecond
+	emptiedTrips = 2
+	// emptiesTold is the number of demotions after which a peer that still sends there gets the limit at once, which
+	// takes seven seconds.
+	emptiesTold = 3
+	// emptiesProbed is the time between two samples of a subflow that empties.
+	emptiesProbed = 100 * time.Millisecond
+)
+
 // RateLimit bounds the payload that one subflow carries in each direction. The zero value is no bound.
 type RateLimit struct {
 	On bool
@@ -34,9 +48,6 @@ func (l RateLimit) lower(other RateLimit) RateLimit {
 	}
 	return l
 }
-
-// nearShare is the used share of a quota from which Rule.NearQuota limits the path.
-const nearShare = 0.8
 
 // Restriction bounds the rate and the user timeout of a subflow. The zero value bounds nothing.
 type Restriction struct {
@@ -113,18 +124,6 @@ func (sp spending) closedNote(r *Rule, now time.Time) string {
 	slices.Sort(paths)
 	return "the policy limits " + strings.Join(paths, " and ") + " to 0"
 }
-
-const (
-	// emptied is the least silence after which the peer has emptied its queue on a subflow, and emptiedTrips that
-	// silence in round trips.
-	emptied      = 200 * time.Millisecond
-	emptiedTrips = 2
-	// emptiesTold is the number of demotions after which a peer that still sends there gets the limit at once, which
-	// takes seven seconds.
-	emptiesTold = 3
-	// emptiesProbed is the time between two samples of a subflow that empties.
-	emptiesProbed = 100 * time.Millisecond
-)
 
 // carriesBeside reports whether the connection has a subflow other than s that carries, or will while s stands by.
 func (m *Manager) carriesBeside(t turn, s *subflow) bool {
