@@ -12,6 +12,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/loglevel"
 )
 
 // completeWithin bounds the wait for the agent while a user has pressed the tab key.
@@ -115,7 +116,7 @@ func everyName(ctx context.Context, agent *api.Client) (names []string) {
 
 // completeLevels completes a level, or the name of a subsystem and then its level.
 func completeLevels(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	levels := []string{"debug", "info", "warn", "error"}
+	levels := slices.Clone(loglevel.Words)
 	if name, _, single := strings.Cut(typed, "="); single {
 		for i, level := range levels {
 			levels[i] = name + "=" + level

@@ -125,16 +125,19 @@ go together with it, such as another name.`,
 // stillUsable returns a check of a changed configuration. With the identity it must go together only if the one at path
 // does now, because some hosts are configured before they have their certificate.
 func stillUsable(path string) func(*config.Config) error {
-	prepare := func(c *config.Config) error {
-		log, levels := cli.LeveledLog(io.Discard, c.LogLevel)
-		_, err := agent.Prepare(c, path, version, log, levels)
-		return err
-	}
+	prepare := func(c *config.Config) error { return isUsable(c, path, io.Discard) }
 	before, err := config.Load(path)
 	if err != nil || prepare(before) != nil {
 		return agent.Check
 	}
 	return prepare
+}
+
+// isUsable returns an error if no agent could run with a configuration and its identity. Warnings go to out.
+func isUsable(c *config.Config, path string, out io.Writer) error {
+	log, levels := cli.LeveledLog(out, c.LogLevel)
+	_, err := agent.Prepare(c, path, version, log, levels)
+	return err
 }
 
 func configCheckCommand() *cobra.Command {
@@ -149,8 +152,7 @@ func configCheckCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		log, levels := cli.LeveledLog(os.Stderr, c.LogLevel)
-		if _, err := agent.Prepare(c, *path, version, log, levels); err != nil {
+		if err := isUsable(c, *path, os.Stderr); err != nil {
 			return err
 		}
 		_, err = fmt.Printf("%s: ok\n", *path)

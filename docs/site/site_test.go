@@ -113,7 +113,7 @@ func TestLinks(t *testing.T) {
 func TestTablesFit(t *testing.T) {
 	b, err := browser.Start(t.Context())
 	if err != nil {
-		t.Skip(err)
+		t.Skip("needs chromium: ", err)
 	}
 	t.Cleanup(b.Close)
 	repository := os.DirFS("../..")

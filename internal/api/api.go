@@ -48,7 +48,7 @@ type Using struct {
 	// not support MPTCP, or something on the path removes it. These connections get no detours.
 	Plain     []netip.AddrPort `json:"plain,omitempty"`
 	Waypoints []Waypoint       `json:"waypoints"`
-	// Direct tells whether the direct path works. It is nil while no connection shows that.
+	// Direct is the state of the direct path, or nil if it is not known, because no connection used the path lately.
 	Direct     *DirectPath `json:"direct,omitempty"`
 	Converting Converting  `json:"converting"`
 	Steering   Steering    `json:"steering"`
@@ -64,9 +64,10 @@ type Using struct {
 // DirectPath is the state of the direct path.
 type DirectPath struct {
 	State DirectWord `json:"state"`
-	// Since is when a lost path was last heard, and Connections the number that continue without it.
-	Since       time.Time `json:"since,omitzero"`
-	Connections int       `json:"connections,omitempty"`
+	// Since is the time at which something last came over a lost path.
+	Since time.Time `json:"since,omitzero"`
+	// Connections is the number of connections that go on without a lost path.
+	Connections int `json:"connections,omitempty"`
 }
 
 // IsLost reports whether nothing comes over the direct path any more. d may be nil.

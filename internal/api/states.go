@@ -36,7 +36,7 @@ const (
 	SubflowSilent SubflowState = "silent"
 )
 
-// DirectWord tells whether the direct path works.
+// DirectWord is the state of the direct path as a word.
 type DirectWord string
 
 // The states of DirectPath.

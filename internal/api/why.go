@@ -30,7 +30,8 @@ type Why struct {
 	Unavailable []Unavailable `json:"unavailable,omitempty"`
 	// Note is the reason why a new connection would take no detour.
 	Note string `json:"note,omitempty"`
-	// Converter says when a new connection goes through a converter, and where to see it then. It is empty if none does.
+	// Converter is a sentence about new connections that go through a converter: under which condition they do, and to
+	// which address. It is empty if none do.
 	Converter string `json:"converter,omitempty"`
 	// Mends lists what the user can do about the reasons, if there is anything.
 	Mends []string `json:"mends,omitempty"`

@@ -12,11 +12,12 @@ const (
 	muteAsks = 500 * time.Millisecond
 )
 
-// DirectState tells whether this host's direct path works.
+// DirectState is the state of this host's direct path.
 type DirectState struct {
 	Word DirectWord
-	// Since is when a lost direct path was last heard, and Conns the number of connections that continue without it.
+	// Since is the time at which something last came over a lost direct path. Zero: it is not lost.
 	Since time.Time
+	// Conns is the number of connections that go on without a lost direct path.
 	Conns int
 }
 

@@ -10,16 +10,7 @@ import (
 
 func (s *selection) direct() path.DirectState { return s.m.Snapshot(s.now).Direct }
 
-func (s *selection) state(waypoint string) string {
-	for _, c := range s.m.Snapshot(s.now).Conns {
-		for _, f := range c.Subflows {
-			if f.Waypoint == waypoint {
-				return f.State
-			}
-		}
-	}
-	return "none"
-}
+func (s *selection) state(waypoint string) string { return s.shown(waypoint).State }
 
 // A direct path over which nothing comes any more is silent within 15 seconds, whatever the traffic, and up again after
 // it is back, at the latest when it was away for as long again. The kernel would end it after twelve probes. If only the server pauses, nothing is known, and nothing is reported.

@@ -450,15 +450,18 @@ func TestMessagesLeaveALongPath(t *testing.T) {
 	}
 }
 
-func (s *selection) why(waypoint string) string {
+func (s *selection) why(waypoint string) string { return s.shown(waypoint).Why }
+
+// shown returns the state of the subflow through a waypoint as users see it, or a zero one if there is none.
+func (s *selection) shown(waypoint string) path.SubflowState {
 	for _, c := range s.m.Snapshot(s.now).Conns {
 		for _, f := range c.Subflows {
 			if f.Waypoint == waypoint {
-				return f.Why
+				return f
 			}
 		}
 	}
-	return ""
+	return path.SubflowState{}
 }
 
 // If the operator states the kind of traffic, its appearance does not count.

@@ -230,12 +230,15 @@ func (m *Manager) note(t turn) string {
 		return "its detour loses too much to carry data, and no other is at hand"
 	case t.isShort() && m.spentFor(t):
 		return "this month's budget of bytes through waypoints is used up"
-	case t.isShort() && m.detours.spending.closedNote(t.rule, t.now) != "":
-		return m.detours.spending.closedNote(t.rule, t.now)
-	case t.isShort() && t.rule.Name != "":
-		return "other paths do not work now"
 	case t.isShort():
-		return "no detour to this server is at hand"
+		return cmp.Or(m.detours.spending.closedNote(t.rule, t.now), shortNote(t.rule))
 	}
 	return ""
+}
+
+func shortNote(r *Rule) string {
+	if r.Name != "" {
+		return "other paths do not work now"
+	}
+	return "no detour to this server is at hand"
 }

@@ -30,7 +30,7 @@ func (m *Manager) endSurplus(t turn) {
 			s.aside.cause = notAside // it still waits for the server's first data
 		case !over && !s.leaving:
 			t.carryAgain(s) // the operator raised the number again, or another detour has ended
-		case !s.leaving && t.hasDrained(s) && t.carriesBeside(s):
+		case !s.leaving && t.hasDrained(s) && t.endsSafely(s):
 			s.leaving = true
 		}
 		return
@@ -43,7 +43,7 @@ func (m *Manager) endSurplus(t turn) {
 		return
 	}
 	s := slices.MaxFunc(t.where(func(s *subflow) bool { return s.detour != nil && t.host.hasSource(s) }), func(a, b *subflow) int { return m.useless(t, a, b) })
-	if !t.carriesBeside(s) {
+	if !t.endsSafely(s) {
 		return
 	}
 	if !s.backup {
@@ -76,9 +76,9 @@ func (t turn) hasDrained(s *subflow) bool {
 	return age >= drains && s.dry() >= drainsDry || age >= longestDrain
 }
 
-// carriesBeside reports whether a subflow other than s works and carries the connection's data. If only the direct
-// path works and is set aside, it carries again. One that stalled works only once it is heard again.
-func (t turn) carriesBeside(s *subflow) bool {
+// endsSafely reports whether s may end, because another subflow works and carries. If only a direct path works that is set
+// aside, it carries again for that. A subflow that stalled works only once it is heard again.
+func (t turn) endsSafely(s *subflow) bool {
 	works := func(x *subflow) bool {
 		return x != s && x.up && !x.leaving && t.host.hasSource(x) && x.stayed(t.now) && x.backoff == 0 && !x.distrusted() &&
 			(t.attention == nil || x.lastAnswer().After(t.attention.stalls.calledUp))

@@ -65,10 +65,9 @@ func (w *wire) take() string {
 	return w.sent.String()
 }
 
-// With 1,000 connections whose rates all change, an update is small enough for a slow line. It never clears the screen,
-// which would flicker.
-func TestUpdatesAreSmall(t *testing.T) {
-	t.Setenv("TERM", "xterm-256color")
+// wired returns a screen on a wire.
+func wired(t *testing.T) (*wire, tcell.Screen) {
+	t.Helper()
 	w := &wire{hungUp: make(chan struct{})}
 	screen, err := tcell.NewTerminfoScreenFromTty(w, tcell.OptNegotiation(false))
 	if err == nil {
@@ -77,7 +76,15 @@ func TestUpdatesAreSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer screen.Fini()
+	t.Cleanup(screen.Fini)
+	return w, screen
+}
+
+// With 1,000 connections whose rates all change, an update is small enough for a slow line. It never clears the screen,
+// which would flicker.
+func TestUpdatesAreSmall(t *testing.T) {
+	t.Setenv("TERM", "xterm-256color")
+	w, screen := wired(t)
 	const states, most = 30, 80 * 24 / 2
 	var m Model
 	sum := 0
@@ -111,15 +118,7 @@ func TestWithoutColours(t *testing.T) {
 			t.Setenv("TERM", "xterm-256color")
 			t.Setenv("COLORTERM", "")
 			t.Setenv(c.name, c.value)
-			w := &wire{hungUp: make(chan struct{})}
-			screen, err := tcell.NewTerminfoScreenFromTty(w, tcell.OptNegotiation(false))
-			if err == nil {
-				err = screen.Init()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer screen.Fini()
+			w, screen := wired(t)
 			var m Model
 			m.Handle(Answered{status(3, 0), time.Second}, start)
 			paint(screen, View(&m, start, 80, 24, Look{}), styles(screen.Colors()))

@@ -181,8 +181,8 @@ func (c *converters) describe(now time.Time, excludes func(netip.Addr) bool, r *
 	return out
 }
 
-// why says when connections to an address go through a converter instead, and where to see them then; empty: never, as far
-// as this process knows. The relay knows which servers speak MPTCP, and which names are excluded.
+// why returns a sentence for dcol why about connections to an address that go through a converter instead. It is empty if
+// this process knows that none do. Only the relay knows which servers speak MPTCP and which names are excluded.
 func (c *converters) why(server netip.Addr, now time.Time) string {
 	list := c.list(now)
 	isConverter := slices.ContainsFunc(list, func(x relay.Converter) bool { return x.At.Addr() == server })

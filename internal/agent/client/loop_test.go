@@ -42,17 +42,21 @@ func (k *idleKernel) Subflows(func(*mptcp.Subflow) bool) error {
 	return nil
 }
 
+// looping returns a Client whose loop needs nothing but a kernel.
+func looping(kernel mptcp.Kernel, config path.Config) *Client {
+	log := slog.New(slog.DiscardHandler)
+	return &Client{
+		log: log, host: &host{kernel: kernel, pathManager: func() error { return nil }, routes: homeRouter{}, log: log}, inbox: make(chan func(time.Time)),
+		tunnels: emptyTunnels(log), sampler: sampler{kernel: kernel}, manager: path.New(config), book: detour.New(nil),
+	}
+}
+
 // The loop's clock is that of the moment when something happens, not of the one
 // when it began to wait: an idle host is sampled as often as a busy one.
 func TestLoopKeepsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &idleKernel{}
-		log := slog.New(slog.DiscardHandler)
-		c := &Client{
-			log: log, host: &host{kernel: kernel, pathManager: func() error { return nil }, routes: homeRouter{}, log: log}, inbox: make(chan func(time.Time)),
-			tunnels: emptyTunnels(log), sampler: sampler{kernel: kernel},
-			manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(nil),
-		}
+		c := looping(kernel, path.Config{Policy: path.DetourPolicy{Subflows: 2}})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- c.loop(ctx) }()
@@ -78,12 +82,7 @@ func TestLoopKeepsTime(t *testing.T) {
 func TestConnectionThatEndedWithoutEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &forgottenKernel{}
-		log := slog.New(slog.DiscardHandler)
-		c := &Client{
-			log: log, host: &host{kernel: kernel, pathManager: func() error { return nil }, routes: homeRouter{}, log: log}, inbox: make(chan func(time.Time)),
-			tunnels: emptyTunnels(log), sampler: sampler{kernel: kernel},
-			manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(nil),
-		}
+		c := looping(kernel, path.Config{Policy: path.DetourPolicy{Subflows: 2}})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- c.loop(ctx) }()
@@ -130,12 +129,7 @@ func TestConnectionOfAnEarlierAgentsTunnel(t *testing.T) {
 					Subflows: []mptcp.Subflow{{Local: from, Remote: converter, State: mptcp.StateEstablished}},
 				})
 			}
-			log := slog.New(slog.DiscardHandler)
-			c := &Client{
-				log: log, host: &host{kernel: kernel, pathManager: func() error { return nil }, routes: homeRouter{}, log: log}, inbox: make(chan func(time.Time)),
-				tunnels: emptyTunnels(log), sampler: sampler{kernel: kernel},
-				manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")}}), book: detour.New(nil),
-			}
+			c := looping(kernel, path.Config{Policy: path.DetourPolicy{Subflows: 2}, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")}})
 			c.host.ports.First, c.host.ports.Last = 40000, 50000
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error)

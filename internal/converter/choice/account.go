@@ -2,7 +2,6 @@ package choice
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/converter/known"
@@ -135,13 +134,8 @@ func (a *Account) Silent(converter, server netip.AddrPort, now time.Time) {
 		s = &silence{}
 		a.silences[converter] = s
 	}
-	if now.Before(s.until) || slices.Contains(s.servers, server.Addr()) {
-		return
+	if !now.Before(s.until) && inARow(&s.servers, server.Addr()) {
+		s.backoff = longer(s.backoff)
+		s.until = now.Add(s.backoff)
 	}
-	if s.servers = append(s.servers, server.Addr()); len(s.servers) < refusalsMost {
-		return
-	}
-	s.servers = s.servers[len(s.servers)-refusalsMost:]
-	s.backoff = min(max(2*s.backoff, backoffLeast), backoffMost)
-	s.until = now.Add(s.backoff)
 }

@@ -22,7 +22,7 @@ func (c *Choice) Failed(addr netip.AddrPort, wants time.Duration, now time.Time)
 		return
 	}
 	v.worked = time.Time{}
-	v.backoff = min(max(2*v.backoff, backoffLeast), backoffMost)
+	v.backoff = longer(v.backoff)
 	v.until = now.Add(max(v.backoff, min(wants, backoffMost)))
 }
 
@@ -54,15 +54,25 @@ func (c *Choice) Refused(addr, server netip.AddrPort, now time.Time) {
 // count adds a server to those that a converter refused one after the other. If there are refusalsMost, the converter has
 // failed.
 func (c *Choice) count(v *converter, server netip.AddrPort, now time.Time) {
-	addr := unmapped(server).Addr()
-	if now.Before(v.until) || slices.Contains(v.refused, addr) {
-		return
+	if !now.Before(v.until) && inARow(&v.refused, unmapped(server).Addr()) {
+		c.Failed(v.addr, 0, now)
 	}
-	if v.refused = append(v.refused, addr); len(v.refused) < refusalsMost {
-		return
+}
+
+// inARow adds a server to those that a converter did not serve one after the other. It reports whether the server is a
+// new one and there are refusalsMost.
+func inARow(servers *[]netip.Addr, server netip.Addr) bool {
+	if slices.Contains(*servers, server) {
+		return false
 	}
-	v.refused = v.refused[len(v.refused)-refusalsMost:]
-	c.Failed(v.addr, 0, now)
+	*servers = append(*servers, server)
+	*servers = (*servers)[max(0, len(*servers)-refusalsMost):]
+	return len(*servers) == refusalsMost
+}
+
+// longer returns the time for which a converter is not used, after it was not used for before.
+func longer(before time.Duration) time.Duration {
+	return min(max(2*before, backoffLeast), backoffMost)
 }
 
 // Aside describes a converter that is not used for a while.

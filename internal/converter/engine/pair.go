@@ -107,7 +107,7 @@ func (p *pair) stopHearing() {
 	}
 }
 
-// spoke tells the witness, if it does not know yet, whether the server has said anything.
+// spoke passes to the witness whether the server has said anything, unless it was told before.
 func (p *pair) spoke(spoke bool) {
 	if o := p.observers; o != nil && o.witness != nil {
 		o.witness.Spoke(spoke)

@@ -17,13 +17,7 @@ const protocolMPTCP = 262
 // Listen starts an MPTCP server on the host that sends back the bytes it receives. It ends with the test.
 func (h *Host) Listen(t testing.TB, at netip.AddrPort) {
 	t.Helper()
-	var l net.Listener
-	h.Do(t, func() (err error) {
-		var lc net.ListenConfig
-		lc.SetMultipathTCP(true)
-		l, err = lc.Listen(context.Background(), "tcp", at.String())
-		return err
-	})
+	l := h.listen(t, at)
 	var conns sync.WaitGroup
 	var mu sync.Mutex
 	open := map[net.Conn]struct{}{}
@@ -56,16 +50,21 @@ func (h *Host) Listen(t testing.TB, at netip.AddrPort) {
 	})
 }
 
-// ListenReset accepts one MPTCP connection and resets it when its first data arrives.
-func (h *Host) ListenReset(t testing.TB, at netip.AddrPort) {
+func (h *Host) listen(t testing.TB, at netip.AddrPort) (l net.Listener) {
 	t.Helper()
-	var l net.Listener
 	h.Do(t, func() (err error) {
 		var lc net.ListenConfig
 		lc.SetMultipathTCP(true)
 		l, err = lc.Listen(context.Background(), "tcp", at.String())
 		return err
 	})
+	return l
+}
+
+// ListenReset accepts one MPTCP connection and resets it when its first data arrives.
+func (h *Host) ListenReset(t testing.TB, at netip.AddrPort) {
+	t.Helper()
+	l := h.listen(t, at)
 	var conn sync.WaitGroup
 	conn.Go(func() {
 		c, err := l.Accept()
