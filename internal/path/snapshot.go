@@ -103,6 +103,9 @@ func (m *Manager) connState(c *conn, now time.Time) ConnState {
 	cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Rule: c.rule.Name, Traffic: c.kind.String(), Note: m.note(m.turn(c, now)), Subflows: make([]SubflowState, 0, len(c.subflows))}
 	for _, s := range c.subflows {
 		st := s.state()
+		if _, mesh := c.rule.Policy.(Mesh); mesh && s.direct && s.local.Addr() != c.local.Addr() && m.detours.uplinkOf(s) != "" {
+			st.Kind, st.Waypoint = Uplink.String(), m.detours.uplinkOf(s) // the direct path moved to it
+		}
 		if limit := m.detours.spending.limitOf(c.rule, m.detours.pathName(s), now); limit.On {
 			st.Why = strings.TrimPrefix(st.Why+"; limited to "+inMbit(limit.Rate)+" by its policy", "; ")
 		}

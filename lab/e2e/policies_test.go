@@ -107,7 +107,7 @@ func TestPolicySingle(t *testing.T) {
 	x.goesOn()
 	w.run(alice, "ip", "-4", "addr", "flush", "dev", w.host(alice).Interface(alice))
 	x.goesOn()
-	w.subflows("direct up")
+	w.subflows("uplink up")
 	x.endsWell()
 }
 
