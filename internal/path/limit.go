@@ -13,7 +13,7 @@ import (
 // A limit that begins while a subflow carries would hold up the whole connection: what the sender has queued there
 // passes no faster than the limit, and it loses most of what it has in flight. Therefore the subflow first becomes a
 // backup, so that its queue drains at the path's own rate. Then another takes its place, with the limit from the start:
-// its sender has no window from before.
+// its sender has no window from before. If no other path carries, the subflows of the path do that in turn.
 //
 // A limit of 0 ends a subflow gracefully. The subflow becomes a backup, so that the peer delivers what it has queued
 // there, and ends when nothing more comes. A direct subflow only becomes a backup.
@@ -132,6 +132,12 @@ func (m *Manager) carriesBeside(t turn, s *subflow) bool {
 	})
 }
 
+// isReplaced reports whether another subflow on the same path empties, or joins in the place of one that did. Then s
+// empties after that, because all of them at once would leave the connection without one that carries.
+func (m *Manager) isReplaced(t turn, s *subflow, path string) bool {
+	return t.has(func(x *subflow) bool { return x != s && (x.empties || !x.stayed(t.now)) && m.detours.pathName(x) == path })
+}
+
 // restrict brings the restrictions of a connection up to date.
 func (m *Manager) restrict(t turn) {
 	if !t.rule.restricts() {
@@ -157,8 +163,13 @@ func (m *Manager) limit(t turn, s *subflow, is float64) float64 {
 	switch {
 	case limit.closes() && !s.direct && s.drained(drains):
 		s.leaving = true
-	case !begins || !s.carried() || s.backup && s.told.times > emptiesTold || !m.carriesBeside(t, s):
+	case !begins || !s.carried() || s.backup && s.told.times > emptiesTold:
 		s.empties = false
+	case !m.carriesBeside(t, s):
+		s.empties = false
+		if m.isReplaced(t, s, path) {
+			return is
+		}
 	case !s.empties:
 		s.empties = true
 		return is

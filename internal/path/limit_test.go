@@ -22,17 +22,22 @@ type restricted struct {
 }
 
 func newRestricted(t *testing.T, r path.Rule) *restricted {
-	r.Policy = path.Mesh{}
+	second := ip("me2")
+	if _, ports := r.Policy.(path.Ports); ports {
+		second = ip("me") // over wlan0, too
+	} else {
+		r.Policy = path.Mesh{}
+	}
 	server := netip.AddrPortFrom(ip("web"), 80)
 	l := &restricted{
 		t: t, m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{r}}), now: birth,
 		wlan:  path.Sample{Token: 1, Local: netip.AddrPortFrom(ip("me"), 5000), Remote: server, MinRTT: time.Millisecond},
-		wwan:  path.Sample{Token: 1, Local: netip.AddrPortFrom(ip("me2"), 5001), Remote: server, MinRTT: time.Millisecond},
+		wwan:  path.Sample{Token: 1, Local: netip.AddrPortFrom(second, 5001), Remote: server, MinRTT: time.Millisecond},
 		rates: make(map[netip.AddrPort]path.Restrict), backup: make(map[netip.AddrPort]bool), ended: make(map[netip.AddrPort]bool),
 	}
-	l.tell(path.LocalAddrs{Addrs: []netip.Addr{l.wlan.Local.Addr(), l.wwan.Local.Addr()}})
-	l.tell(path.DetourOffered{Detour: path.Detour{ID: "f", Kind: path.Uplink, Waypoint: "wlan0", Local: l.wlan.Local.Addr()}})
-	l.tell(path.DetourOffered{Detour: path.Detour{ID: "g", Kind: path.Uplink, Waypoint: "wwan0", Local: l.wwan.Local.Addr()}})
+	l.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me"), ip("me2")}})
+	l.tell(path.DetourOffered{Detour: path.Detour{ID: "f", Kind: path.Uplink, Waypoint: "wlan0", Local: ip("me")}})
+	l.tell(path.DetourOffered{Detour: path.Detour{ID: "g", Kind: path.Uplink, Waypoint: "wwan0", Local: ip("me2")}})
 	l.tell(path.ConnEstablished{Token: 1, Local: l.wlan.Local, Remote: server})
 	l.tell(path.SubflowRequested{Token: 1, LocalID: 1, Local: l.wwan.Local})
 	l.tell(path.SubflowEstablished{Token: 1, LocalID: 1, Local: l.wwan.Local, Remote: server})
@@ -216,6 +221,46 @@ func TestNearQuotaAlone(t *testing.T) {
 	if got := l.rates[l.wwan.Local].Rate; got != 1e6 || l.backup[l.wwan.Local] {
 		t.Errorf("its limit is %v, backup %v", got, l.backup)
 	}
+}
+
+// Several subflows on the only path empty and are replaced one after another, and the connection always has one that carries.
+func TestNearQuotaOfPorts(t *testing.T) {
+	l := newRestricted(t, path.Rule{
+		Policy: path.Ports{Subflows: 2}, Quota: map[string]uint64{"wlan0": 1000}, NearQuota: path.RateLimit{On: true, Rate: 1e6},
+	})
+	// The samples are those of the two subflows that the connection has now.
+	samples := []*path.Sample{&l.wlan, &l.wwan}
+	l.run(400, 400)
+	for i, s := range samples {
+		other := samples[1-i]
+		old := s.Local
+		if !l.backup[old] || l.backup[other.Local] {
+			t.Fatalf("subflow %d is to become a backup, the other one carries: %v", i, l.backup)
+		}
+		if got := l.rates[other.Local].Rate; got != 0 && i == 0 {
+			t.Fatalf("the other one has the limit %v although it carried before", got)
+		}
+		l.opened = nil
+		l.run(0, 0)
+		l.run(0, 0)
+		if !l.ended[old] || l.ended[other.Local] || len(l.opened) != 1 {
+			t.Fatalf("subflow %d: ended %v, opened %+v", i, l.ended, l.opened)
+		}
+		s.Local, s.BytesReceived = netip.AddrPortFrom(old.Addr(), 6000+uint16(i)), 0
+		l.tell(path.SubflowRequested{Token: 1, LocalID: l.opened[0].LocalID, Local: s.Local})
+		if got := l.rates[other.Local].Rate; got != 0 && i == 0 {
+			t.Fatalf("the other one got the limit %v before the new one is up", got)
+		}
+		l.tell(path.SubflowEstablished{Token: 1, LocalID: l.opened[0].LocalID, Local: s.Local, Remote: s.Remote})
+		if got := l.rates[s.Local].Rate; got != 1e6 {
+			t.Fatalf("the new one has the limit %v", got)
+		}
+		if got := l.rates[other.Local].Rate; got != 0 && i == 0 {
+			t.Fatalf("the other one got the limit %v before the new one is known to stay", got)
+		}
+		l.run(1, 1) // it stays
+	}
+	l.wants("at the end", 1e6, 1e6)
 }
 
 // A limit of 0 ends a subflow once the peer's queue there has arrived, and none is opened in its place.
