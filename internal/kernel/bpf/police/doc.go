@@ -1,7 +1,7 @@
 // Package police limits the rate at which single TCP connections are received, without the sender's help. A program at
 // tc's ingress sets CE (RFC 3168) in data above a token bucket, and the sender slows down as if it had met a full queue
-// that drops nothing. If the sender does not do ECN, that data is dropped instead. Acknowledgements and other segments
-// without data always pass.
+// that drops nothing. If the sender does not do ECN, or stays above twice the rate for some seconds in spite of marks as
+// BBR may, that data is dropped instead. Acknowledgements and other segments without data always pass.
 //
 // A connection does ECN if one end asks for it in its SYN, because of the sysctl net.ipv4.tcp_ecn or the route's
 // "features ecn". Linux servers agree by default. The kernel's own police action is a module that many kernels lack.

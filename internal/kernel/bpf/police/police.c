@@ -2,7 +2,7 @@
 
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Bounds the rate of TCP connections that come in, at tc's ingress: data above a token bucket is marked with CE
-// (RFC 3168), so that its sender slows down, or dropped if its sender does not do ECN.
+// (RFC 3168), so that its sender slows down, or dropped if its sender does not do ECN or goes on in spite of marks.
 #include <linux/bpf.h>
 #include <linux/in.h>
 #include <linux/ip.h>
@@ -19,6 +19,8 @@
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 #define IP_FRAGMENT 0x3fff // "more fragments" and the offset
+
+#define ECN 3 // the bits of the ECN field
 
 #define MAX_FLOWS 4096
 
@@ -37,11 +39,13 @@ struct tuple {
 
 struct bucket {
 	struct bpf_spin_lock lock;
-	__u32 unused;
-	__u64 rate;   // bytes a second
-	__s64 burst;  // bytes
-	__s64 tokens; // bytes; negative after a packet larger than what was left
-	__u64 last;   // when tokens were last added, in ns; 0: no packet has come
+	__u32 ignores; // whether the sender ignores marks
+	__u64 rate;    // bytes a second
+	__s64 burst;   // bytes
+	__s64 tokens;  // bytes; negative after a packet larger than what was left
+	__u64 last;    // when tokens were last added, in ns; 0: no packet has come
+	__s64 excess;  // bytes above the rate, at most burst; falls at the rate
+	__u64 since;   // since when there is an excess, in ns; 0: there is none
 	__u64 passed, marked, dropped; // packets with data
 };
 
@@ -61,15 +65,19 @@ struct {
 	__type(value, __u32);
 } programs SEC(".maps");
 
-enum verdict { PASS, MARK };
+enum verdict { PASS, MARK, DROP };
 
 #define SECOND 1000000000ull
 
+// PATIENCE is the time within which marks must bring a sender below twice its rate. A sender that reacts lowers its
+// rate by three tenths or more in each round trip.
+#define PATIENCE (3 * SECOND)
+
 // take takes a packet's bytes out of the bucket, unless the bucket is empty. A packet may be larger than what is left,
 // because the kernel joins arriving packets to ones of up to 64 KiB (GRO).
-static __always_inline enum verdict take(struct bucket *b, __u64 bytes, __u64 now)
+static __always_inline enum verdict take(struct bucket *b, __u64 bytes, bool ecn, __u64 now)
 {
-	enum verdict verdict = MARK;
+	enum verdict verdict = PASS;
 	bpf_spin_lock(&b->lock);
 	if (!b->last)
 		b->last = now;
@@ -81,13 +89,28 @@ static __always_inline enum verdict take(struct bucket *b, __u64 bytes, __u64 no
 	__u64 more = since / 1000 * b->rate / 1000000;
 	if (more) {
 		b->tokens += more;
+		b->excess -= more;
 		b->last = now;
 	}
 	if (b->tokens > b->burst)
 		b->tokens = b->burst;
+	if (b->excess <= 0) {
+		b->excess = 0;
+		b->since = 0;
+	}
 	if (b->tokens > 0) {
 		b->tokens -= bytes;
-		verdict = PASS;
+	} else if (!ecn || b->ignores) {
+		verdict = DROP;
+	} else {
+		verdict = MARK;
+		b->excess += bytes;
+		if (b->excess > b->burst)
+			b->excess = b->burst;
+		if (!b->since)
+			b->since = now;
+		if (now > b->since + PATIENCE)
+			b->ignores = 1;
 	}
 	bpf_spin_unlock(&b->lock);
 	return verdict;
@@ -98,8 +121,9 @@ static __always_inline int load(struct __sk_buff *skb, __u32 at, void *to, __u32
 	return bpf_skb_load_bytes_relative(skb, at, to, size, BPF_HDR_START_NET);
 }
 
-// read fills the tuple of a TCP segment with data. It returns the length of the packet from the IP header on, or 0.
-static __always_inline __u32 read(struct __sk_buff *skb, struct tuple *t)
+// read fills the tuple of a TCP segment with data, and its ECN field. It returns the length of the packet from the IP
+// header on, or 0.
+static __always_inline __u32 read(struct __sk_buff *skb, struct tuple *t, __u8 *ecn)
 {
 	struct tcp tcp;
 	__u32 at, all;
@@ -109,6 +133,7 @@ static __always_inline __u32 read(struct __sk_buff *skb, struct tuple *t)
 			return 0;
 		at = ip.ihl * 4;
 		all = bpf_ntohs(ip.tot_len);
+		*ecn = ip.tos & ECN;
 		t->src[2] = t->dst[2] = bpf_htonl(0xffff);
 		t->src[3] = ip.saddr;
 		t->dst[3] = ip.daddr;
@@ -118,6 +143,7 @@ static __always_inline __u32 read(struct __sk_buff *skb, struct tuple *t)
 			return 0;
 		at = sizeof ip;
 		all = at + bpf_ntohs(ip.payload_len);
+		*ecn = ip.flow_lbl[0] >> 4 & ECN;
 		__builtin_memcpy(t->src, &ip.saddr, sizeof t->src);
 		__builtin_memcpy(t->dst, &ip.daddr, sizeof t->dst);
 	} else {
@@ -134,22 +160,24 @@ SEC("tc")
 int police(struct __sk_buff *skb)
 {
 	struct tuple t = {};
-	__u32 bytes = read(skb, &t);
+	__u8 ecn = 0;
+	__u32 bytes = read(skb, &t, &ecn);
 	if (!bytes)
 		return TC_ACT_UNSPEC;
 	struct bucket *b = bpf_map_lookup_elem(&buckets, &t);
 	if (!b)
 		return TC_ACT_UNSPEC;
-	if (take(b, bytes, bpf_ktime_get_ns()) == PASS) {
-		__sync_fetch_and_add(&b->passed, 1);
-		return TC_ACT_UNSPEC;
+	// What a sender that does ECN repeats has no ECN field (RFC 3168, 6.1.5).
+	enum verdict verdict = take(b, bytes, ecn || b->marked, bpf_ktime_get_ns());
+	if (verdict == DROP) {
+		__sync_fetch_and_add(&b->dropped, 1);
+		return TC_ACT_SHOT;
 	}
-	if (bpf_skb_ecn_set_ce(skb)) {
+	if (verdict == MARK && bpf_skb_ecn_set_ce(skb))
 		__sync_fetch_and_add(&b->marked, 1);
-		return TC_ACT_UNSPEC;
-	}
-	__sync_fetch_and_add(&b->dropped, 1);
-	return TC_ACT_SHOT;
+	else
+		__sync_fetch_and_add(&b->passed, 1);
+	return TC_ACT_UNSPEC;
 }
 
 SEC("tc")

@@ -19,11 +19,13 @@ type policeBucket struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Unused  uint32
+	Ignores uint32
 	Rate    uint64
 	Burst   int64
 	Tokens  int64
 	Last    uint64
+	Excess  int64
+	Since   uint64
 	Passed  uint64
 	Marked  uint64
 	Dropped uint64

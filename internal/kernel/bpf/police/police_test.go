@@ -2,6 +2,7 @@ package police
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -111,6 +112,7 @@ func TestVerdicts(t *testing.T) {
 			{"ECN, 10", frame(f, ect0, 1000, nil), goesUp, ect0},
 			{"ECN, 01", frame(f, ect1, 1000, nil), goesUp, ect1},
 			{"CE", frame(f, ce, 1000, nil), goesUp, 0},
+			{"what a sender with ECN repeats", frame(f, notECT, 1000, nil), goesUp, 0},
 			{"a segment without data", frame(f, notECT, 0, nil), goesUp, 0},
 			{"another connection", frame(other, notECT, 1000, nil), goesUp, 0},
 			{"the other direction", frame(Flow{f.Dst, f.Src}, notECT, 1000, nil), goesUp, 0},
@@ -204,6 +206,73 @@ func TestRate(t *testing.T) {
 	if _, ok, err := p.Counts(flow4); ok || err != nil {
 		t.Errorf("a bound that was freed: %v, %v", ok, err)
 	}
+}
+
+// A sender that stays far above its rate in spite of marks loses what is above, from a few seconds on.
+func TestMarksIgnored(t *testing.T) {
+	t.Parallel()
+	p := newPolicer(t)
+	const rate = 1_000_000 // bit/s
+	if err := p.Bound(flow4, rate); err != nil {
+		t.Fatal(err)
+	}
+	in := frame(flow4, ect0, 1400, nil)
+	began := time.Now()
+	for verdict := int32(goesUp); verdict != dropped; verdict, _ = p.run(t, in) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("nothing is dropped")
+		}
+	}
+	if after := time.Since(began); after < 3*time.Second {
+		t.Errorf("the first packet is dropped after %v", after)
+	}
+	time.Sleep(leastBurst * time.Second / (rate / 8)) // The sender pauses for a whole burst.
+	before, _, err := p.Counts(flow4)
+	for began = time.Now(); time.Since(began) < time.Second; {
+		p.run(t, in)
+	}
+	counts, _, err2 := p.Counts(flow4)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	size := float64(len(in) - 14)
+	passed := float64(counts.Passed-before.Passed) * size
+	if most := leastBurst + rate/8*time.Since(began).Seconds() + size; passed > most || counts.Marked != before.Marked || counts.Dropped == before.Dropped {
+		t.Errorf("%.0f bytes passed of at most %.0f: from %+v to %+v", passed, most, before, counts)
+	}
+}
+
+// A sender that reacts to marks as CUBIC does loses nothing, even if it begins at twenty times its rate.
+func TestMarksObeyed(t *testing.T) {
+	t.Parallel()
+	p := newPolicer(t)
+	const (
+		trip = 100 * time.Millisecond
+		rate = 1_000_000             // bit/s
+		fits = rate / 8 / 10. / 1440 // packets in a round trip
+	)
+	if err := p.Bound(flow4, rate); err != nil {
+		t.Fatal(err)
+	}
+	window := 20 * fits
+	in := frame(flow4, ect0, 1400, nil)
+	var before Counts
+	for began := time.Now(); time.Since(began) < 8*time.Second; {
+		next := time.After(trip)
+		for range int(window) {
+			p.run(t, in)
+		}
+		counts, _, err := p.Counts(flow4)
+		if err != nil || counts.Dropped > 0 {
+			t.Fatalf("after %v: %+v, %v", time.Since(began), counts, err)
+		}
+		if window++; counts.Marked > before.Marked {
+			window = max(2, 0.7*window)
+		}
+		before = counts
+		<-next
+	}
+	t.Logf("%+v", before)
 }
 
 // A host's connection is slowed down to the bound: by marks alone if it does ECN, by drops otherwise.
