@@ -10,6 +10,9 @@ const (
 	directKnown = 20 * time.Second
 	// muteAsks is a time in which a probe is sent, but not two.
 	muteAsks = 500 * time.Millisecond
+	// muteRests is the longest time between two probes of a mute path. The kernel ends a subflow after 127 probes without
+	// an answer, which then takes an hour. After that, joins show whether the path works (retry.go).
+	muteRests = 30 * time.Second
 )
 
 // DirectState is the state of this host's direct path.
@@ -35,7 +38,7 @@ const (
 
 // mute finds out whether a direct path that is suspected is mute: its probes or what the server should send again do not
 // arrive, while another subflow shows that this host is not cut off. It reports whether to stop probing. A path that is
-// mute already gets one probe at a time, because the kernel ends a subflow after twelve without an answer.
+// mute already gets one probe at a time.
 func (t turn) mute(s *subflow) bool {
 	switch {
 	case !s.direct || !s.suspected():
@@ -49,10 +52,10 @@ func (t turn) mute(s *subflow) bool {
 	return true
 }
 
-// restsMute reports whether a mute direct path is not probed now. The time between two probes doubles.
+// restsMute reports whether a mute direct path is not probed now. The time between two probes doubles, up to muteRests.
 func (s *subflow) restsMute(now time.Time) bool {
 	q := s.doubts()
-	return !q.mute.IsZero() && now.Sub(q.cleared) < q.cleared.Sub(q.mute)
+	return !q.mute.IsZero() && now.Sub(q.cleared) < min(q.cleared.Sub(q.mute), muteRests)
 }
 
 // isMute reports whether the subflow is a direct path that does not answer.

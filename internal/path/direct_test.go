@@ -13,7 +13,7 @@ func (s *selection) direct() path.DirectState { return s.m.Snapshot(s.now).Direc
 func (s *selection) state(waypoint string) string { return s.shown(waypoint).State }
 
 // A direct path over which nothing comes any more is silent within 15 seconds, whatever the traffic, and up again after
-// it is back, at the latest when it was away for as long again. The kernel would end it after twelve probes. If only the server pauses, nothing is known, and nothing is reported.
+// it is back, at the latest after half a minute. The kernel would end it after 127 probes. If only the server pauses, nothing is known, and nothing is reported.
 func TestDeadDirectPathIsSilent(t *testing.T) {
 	for name, traffic := range map[string]func(*selection, time.Duration){
 		"bulk":     (*selection).bulk,
@@ -38,15 +38,15 @@ func TestDeadDirectPathIsSilent(t *testing.T) {
 			if is := s.state(""); is != "silent" && name == "bulk" || is == "up" {
 				t.Errorf("the dead path is %s", is)
 			}
-			traffic(s, 2*time.Minute)
+			traffic(s, 5*time.Minute)
 			if d := s.direct(); d.Word != path.DirectLost {
-				t.Errorf("two minutes later: %+v", d)
+				t.Errorf("five minutes later: %+v", d)
 			}
-			if n := s.over("").unanswered; n >= 12 {
+			if n := s.over("").unanswered; n > 25 {
 				t.Errorf("%d probes are unanswered", n)
 			}
 			direct.dead = false
-			traffic(s, 2*time.Minute)
+			traffic(s, 33*time.Second)
 			if d := s.direct(); d.Word != path.DirectUp || s.state("") == "silent" {
 				t.Errorf("back: %+v, %s", d, s.state(""))
 			}

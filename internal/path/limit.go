@@ -135,7 +135,9 @@ func (m *Manager) carriesBeside(t turn, s *subflow) bool {
 // isReplaced reports whether another subflow on the same path empties, or joins in the place of one that did. Then s
 // empties after that, because all of them at once would leave the connection without one that carries.
 func (m *Manager) isReplaced(t turn, s *subflow, path string) bool {
-	return t.has(func(x *subflow) bool { return x != s && (x.empties || !x.stayed(t.now)) && m.detours.pathName(x) == path })
+	return t.has(func(x *subflow) bool {
+		return x != s && (x.empties || !x.stayed(t.now)) && m.detours.pathName(x) == path
+	})
 }
 
 // restrict brings the restrictions of a connection up to date.

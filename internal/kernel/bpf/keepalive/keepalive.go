@@ -20,12 +20,13 @@ import (
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -tags linux probe probe.c -- -O2 -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
 // The first probe leaves a second after the last received segment, and further ones a second apart. The agent ends
-// subflows that do not answer. If there is no agent any more, the kernel ends them after count probes. If one probe in
-// ten is lost, it practically never ends a path that works.
+// subflows that do not answer, but a direct path only gets probes at longer intervals, and the kernel does not forget
+// those between. After count of them, the most that it allows, it ends the subflow. If there is no agent any more, that
+// takes two minutes.
 const (
 	idleSeconds     = 1
 	intervalSeconds = 1
-	count           = 12
+	count           = 127 // MAX_TCP_KEEPCNT of the kernel
 )
 
 // setting is struct setting of probe.c.
