@@ -2,7 +2,6 @@
 package policies
 
 import (
-	"cmp"
 	"path/filepath"
 
 	"github.com/detour-collective/dcol/internal/config"
@@ -96,6 +95,7 @@ func Coverage(t *config.Policy) path.Rule {
 	return r
 }
 
+// policy returns nil for the policy that [client] describes, which a reload may change.
 func policy(t *config.Policy, c *config.Client) path.Policy {
 	mesh := path.Mesh{Subflows: t.Subflows, Uplinks: t.Uplinks}
 	if t.Detours {
@@ -113,7 +113,10 @@ func policy(t *config.Policy, c *config.Client) path.Policy {
 	case config.UsePaths:
 		return path.Paths{Subflows: t.Paths(), Kinds: mesh.Kinds}
 	default:
-		return path.DetourPolicy{Subflows: cmp.Or(t.Subflows, c.Subflows), Order: Kinds(c.Kinds)}
+		if t.Subflows == 0 {
+			return nil
+		}
+		return path.DetourPolicy{Subflows: t.Subflows, Order: Kinds(c.Kinds)}
 	}
 	return mesh
 }
