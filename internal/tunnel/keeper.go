@@ -157,6 +157,9 @@ func (k *Keeper) Run(ctx context.Context) {
 func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 	k.check(now)
 	lead, state := k.lead()
+	if k.withdrawn() {
+		k.drop()
+	}
 	shut := lead != nil && state.Closed != nil
 	if k.shut && !shut { // earlier refusals no longer count
 		k.asked = occasion{}
@@ -238,6 +241,18 @@ func (k *Keeper) parted() bool {
 		case s.Up || s.Problem == nil:
 		case slices.Contains(partings, s.Problem.Code):
 			return true
+		}
+	}
+	return false
+}
+
+// withdrawn reports whether the waypoint that granted the tunnel no longer offers this kind to this host. It has then ended
+// the grant, and connections in the tunnel lead nowhere.
+func (k *Keeper) withdrawn() bool {
+	for i := range k.leads {
+		if !k.held.expires.IsZero() && k.leads[i].Via == k.held.via {
+			s := k.leads[i].Session.State()
+			return s.Usable() && !slices.Contains(s.Offers, wireKind(k.kind))
 		}
 	}
 	return false

@@ -473,6 +473,39 @@ func TestDeathOfATunnelIsNoticed(t *testing.T) {
 	}, s)
 }
 
+// When a waypoint withdraws a kind, as it does when a member's servers become limited, the tunnel ends at once. It comes back
+// with the offer.
+func TestWithdrawnOfferEndsTheTunnel(t *testing.T) {
+	for _, lasting := range []bool{false, true} {
+		s := newSession()
+		keep(t, &fakeEnd{keeps: lasting}, func(k *keeping) {
+			k.tells(t, up(bob))
+			s.set(func(f *fakeSession) { f.state.Offers = []wire.Kind{wire.Mapped} })
+			k.poke()
+			k.tells(t, down(bob, ""))
+			if k.end.drops == 0 {
+				t.Error("the tunnel stays")
+			}
+			s.set(func(f *fakeSession) { f.state.Offers = []wire.Kind{wire.Mapped, wire.WireGuard} })
+			time.Sleep(time.Second)
+			k.poke()
+			k.tells(t, up(bob))
+			s.times(t, k.start, 0, time.Second)
+		}, s)
+	}
+}
+
+// A tunnel outlasts the loss of its session, also if the last greeting lacked its kind: only a usable session can withdraw it.
+func TestOnlyAUsableSessionWithdraws(t *testing.T) {
+	s := newSession()
+	keep(t, &fakeEnd{keeps: true}, func(k *keeping) {
+		k.tells(t, up(bob))
+		s.set(func(f *fakeSession) { f.state.Up, f.state.Offers = false, nil })
+		k.poke()
+		k.tells(t, up(bob))
+	}, s)
+}
+
 func TestWhatIsNotOfferedIsNotAskedFor(t *testing.T) {
 	s := newSession()
 	s.state.Offers = []wire.Kind{wire.Mapped}

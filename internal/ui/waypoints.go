@@ -52,7 +52,7 @@ func (p *printer) waypointReasons(name string, w api.Waypoint) {
 	}
 	for _, k := range w.Kinds {
 		switch {
-		case k.State == api.KindNotOffered || k.Why == "":
+		case k.Why == "":
 		case w.Why != "" && strings.HasSuffix(k.Why, w.Why) && !p.details: // written above
 		case k.State == api.KindUnusable && ready(w) != "-" && !p.details:
 		case k.State == api.KindReady:

@@ -213,7 +213,7 @@ func (c *Client) describeKind(v detour.Via, k path.Kind, state detour.State, det
 		}
 	}
 	if state.Up && (out.State == api.KindDown || k == path.Mapped) && !slices.Contains(c.tunnels.offers[v], k) {
-		out.State, out.Why = api.KindNotOffered, ""
+		out.State, out.Why = api.KindNotOffered, c.tunnels.whyNotOffered(key)
 	}
 	return out
 }

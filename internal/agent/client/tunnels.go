@@ -33,6 +33,7 @@ type tunnels struct {
 	admission map[netip.Addr]admission // to in-band detours, by waypoint address
 	standings map[standingKey]tunnel.Standing
 	offers    map[detour.Via][]path.Kind // as each session last reported
+	offered   map[standingKey]bool       // what was ever on offer at the waypoints in use
 	syns      synMarker                  // nil: no in-band detours
 	noSyns    error                      // why there are none
 	reserved  tunnel.Reserved            // what may go by tunnels only
@@ -101,7 +102,7 @@ func newTunnels(settings *config.Config, room int, interfaces []netstate.Interfa
 func emptyTunnels(log *slog.Logger) *tunnels {
 	return &tunnels{
 		log: log, admission: make(map[netip.Addr]admission), standings: make(map[standingKey]tunnel.Standing),
-		offers: make(map[detour.Via][]path.Kind),
+		offers: make(map[detour.Via][]path.Kind), offered: make(map[standingKey]bool),
 	}
 }
 
@@ -142,7 +143,24 @@ func (t *tunnels) forgetVia(v detour.Via) {
 	delete(t.offers, v)
 	for _, k := range path.Kinds() {
 		delete(t.standings, standingKey{v, k})
+		delete(t.offered, standingKey{v, k})
 	}
+}
+
+// setOffers records the kinds that a waypoint offers now at an address.
+func (t *tunnels) setOffers(v detour.Via, kinds []path.Kind) {
+	t.offers[v] = kinds
+	for _, k := range kinds {
+		t.offered[standingKey{v, k}] = true
+	}
+}
+
+// whyNotOffered explains why a kind that was on offer before no longer is. It is empty for a kind that never was.
+func (t *tunnels) whyNotOffered(key standingKey) string {
+	if !t.offered[key] {
+		return ""
+	}
+	return "the waypoint has withdrawn it: its operator has limited the servers that this member may reach, or no longer offers this kind to anyone"
 }
 
 // forgetAdmissions forgets the admissions of these keepers.

@@ -219,7 +219,7 @@ func (c *Client) sessionChanged(ctx context.Context, v detour.Via, s session.Sta
 		default:
 			c.measuredWaypoint(v, measuredOf(s))
 			c.setLoad(v, s.Load)
-			c.tunnels.offers[v] = offers(s)
+			c.tunnels.setOffers(v, offers(s))
 			c.book.Offers(v, offers(s))
 			c.backlog = append(c.backlog, c.book.Up(v)...)
 		}

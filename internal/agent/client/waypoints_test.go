@@ -6,11 +6,13 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
@@ -107,4 +109,32 @@ func TestClosedWaypointIsNotHeardOf(t *testing.T) {
 	if want := []bool{true, false, true, false, false, true, false}; !slices.Equal(directory.heard, want) {
 		t.Errorf("heard %v, want %v", directory.heard, want)
 	}
+}
+
+// When a waypoint withdraws a kind, the state says so and why. A kind that it never offered needs no reason.
+func TestWithdrawnKindSaysWhy(t *testing.T) {
+	bob := detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7")}
+	log := slog.New(slog.DiscardHandler)
+	c := &Client{
+		config: Config{Directory: &listening{}, Settings: &config.Config{}}, tunnels: emptyTunnels(log), inbox: make(chan func(time.Time), 1), log: log,
+		manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(path.Kinds()),
+		roster: newRoster(&config.Config{}), converters: newConverters(withConverters(config.ConvertNever)),
+	}
+	c.config.Settings.Client.Kinds = []config.Kind{config.Mapped, config.WireGuard, config.OpenVPN}
+	c.roster.sessions[bob] = &waypointSession{}
+	c.roster.using["bob"] = &usedWaypoint{vias: []detour.Via{bob}}
+	check := func(offers []wire.Kind, want map[path.Kind]bool) {
+		t.Helper()
+		c.sessionChanged(t.Context(), bob, session.State{Up: true, Offers: offers})
+		(<-c.inbox)(time.Now())
+		for kind, withdrawn := range want {
+			got := c.describeKind(bob, kind, c.book.State(bob), nil)
+			if got.State != api.KindNotOffered || (got.Why != "") != withdrawn || withdrawn && !strings.Contains(got.Why, "withdrawn") {
+				t.Errorf("%v is %s, %q; withdrawn: %v", kind, got.State, got.Why, withdrawn)
+			}
+		}
+	}
+	check([]wire.Kind{wire.Mapped, wire.WireGuard}, map[path.Kind]bool{path.OpenVPN: false})
+	check([]wire.Kind{wire.Mapped}, map[path.Kind]bool{path.OpenVPN: false, path.WireGuard: true})
+	check([]wire.Kind{wire.WireGuard}, map[path.Kind]bool{path.OpenVPN: false, path.Mapped: true})
 }
