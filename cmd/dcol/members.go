@@ -75,7 +75,8 @@ func expelCommand() *cobra.Command {
 Within seconds waypoints end the member's sessions, mappings and tunnels, and no client
 uses it as a waypoint. The command waits up to 5 seconds for the waypoints' confirmations,
 and lists those that have not confirmed. The member cannot return under its name or with
-its key. All members, including this one, see the reason.`,
+its key. When its last certificate has expired, dcol invite --name can give the name to
+another host. All members, including this one, see the reason.`,
 		Example: "  dcol expel mallory --why 'sent spam through bob'",
 		Args:    cli.Exactly(1),
 	}

@@ -72,9 +72,11 @@ func leaveCommand() *cobra.Command {
 		Use:   "leave",
 		Short: "End this host's membership",
 		Long: `Ends this host's membership in its collective: stops the agent for good, removes its changes
-from this host as dcol down does, and sets the configuration and the member's identity aside,
-so that the host can join another collective. Others stop listing this host when its record
-expires; a coordinator can expel it at once. The attribution log and the history stay.
+from this host as dcol down does, tells the coordinator, and sets the configuration and the
+member's identity aside, so that the host can join another collective. The coordinator
+revokes the certificate, and others stop listing this host. If no coordinator answers within
+10 seconds, this host leaves all the same. Others then list it until its record expires, and
+its certificate stays valid until it expires. The attribution log and the history stay.
 
 On a coordinator this would end the collective for all members, and needs --force.`,
 		Args: cli.Exactly(0),
@@ -103,6 +105,10 @@ On a coordinator this would end the collective for all members, and needs --forc
 		if err := bringDown(cmd.Context(), c); err != nil {
 			return err
 		}
+		var told error
+		if c.Collective.Joined() && !c.Has(config.RoleCoordinator) {
+			told = tellLeaving(cmd.Context(), c)
+		}
 		moved, err := setup.SetAside(*path, c.StateDir, time.Now())
 		for _, name := range moved {
 			fmt.Println("set aside:", name)
@@ -111,7 +117,21 @@ On a coordinator this would end the collective for all members, and needs --forc
 			return err
 		}
 		fmt.Fprintf(os.Stderr, "%s is no longer a member on this host\n", c.Name)
+		if told != nil {
+			fmt.Fprintf(os.Stderr, "The coordinator does not know that yet: %v\nOthers list %[2]s until its record expires. "+
+				"To end that now, ask the coordinator's operator to run: dcol expel %[2]s --why 'has left'\n", told, c.Name)
+		}
 		return nil
 	}
 	return cmd
+}
+
+// tellWithin bounds the time for which dcol leave waits for a coordinator.
+const tellWithin = 10 * time.Second
+
+func tellLeaving(ctx context.Context, c *config.Config) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, tellWithin)
+	defer cancel()
+	patiently(always("the coordinator to hear that this host leaves"), func() { err = setup.TellLeaving(ctx, c, cli.Log("error")) })
+	return err
 }

@@ -106,7 +106,7 @@ func describeCoordinator(s coordinator.Status) (*api.Coordinator, []string) {
 	}
 	problems := slices.Clone(s.Problems)
 	for _, name := range s.Untold {
-		problems = append(problems, fmt.Sprintf("not all members could be notified yet that %s was expelled; the agent keeps trying", name))
+		problems = append(problems, fmt.Sprintf("not all members could be notified yet that %s is no longer a member; the agent keeps trying", name))
 	}
 	if s.Directory != nil {
 		out.Records, out.Unreachable = s.Directory.Members, append(out.Unreachable, s.Directory.Unreachable...)

@@ -83,7 +83,11 @@ func (x *expulsions) complete(ctx context.Context, name string) error {
 	}
 	// Waypoints are told first, then the expelled member, which is still connected.
 	told := x.trust.announce(x.registrar.Message())
-	removed := x.records.Remove(ctx, name, "expelled: "+revocation.Why)
+	why := "expelled: " + revocation.Why
+	if revocation.Left {
+		why = revocation.Why
+	}
+	removed := x.records.Remove(ctx, name, why)
 	cut := x.shutOut(ctx, name, revocation.Account)
 	if err := errors.Join(told, cut, removed); err != nil {
 		return err

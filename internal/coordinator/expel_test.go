@@ -91,6 +91,63 @@ func TestExpel(t *testing.T) {
 	}
 }
 
+// A member that leaves is gone for all at once, like an expelled one, but is not counted as expelled. An invitation gives its
+// name to another host, which is a member like any other. Nobody can end the coordinator's own membership.
+func TestLeave(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run()
+	alpha, beta := w.member("alpha"), w.member("beta")
+	if err := alpha.publish(alpha.record()); err != nil {
+		t.Fatal(err)
+	}
+	if err := enrol.Leave(t.Context(), alpha.id, alpha.welcome.Coordinators); err != nil {
+		t.Fatal(err)
+	}
+	if err := enrol.Leave(t.Context(), alpha.id, alpha.welcome.Coordinators); err != nil {
+		t.Errorf("again, as the answer may have been lost: %v", err)
+	}
+	eventually(t, "alpha's certificate is revoked, and it is out of the directory and off the bus", 10*time.Second, func() bool {
+		_, there := beta.directory().Get("alpha")
+		return w.hub.Check(alpha.id.Self()) != nil && !there && !alpha.bus.State().Connected
+	})
+	eventually(t, "all members are told", 5*time.Second, func() bool { return len(w.c.Status().Untold) == 0 })
+	if s := w.c.Status(); s.Members != 2 || s.Expelled != 0 || len(s.Problems) > 0 {
+		t.Errorf("status %+v", s)
+	}
+	for _, m := range w.c.Members() {
+		if m.Name == "alpha" {
+			t.Errorf("is listed: %+v", m)
+		}
+	}
+	wantRefusal(t, alpha.renew(), enrol.NotMember)
+
+	wantRefusal(t, w.host("alpha").join(w.invite(InviteOptions{})), enrol.NameTaken)
+	next := w.host("alpha")
+	if err := next.join(w.invite(InviteOptions{Name: "alpha"})); err != nil {
+		t.Fatal(err)
+	}
+	next.connect()
+	if err := next.publish(next.record()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new alpha is in the directory", 5*time.Second, func() bool { _, there := beta.directory().Get("alpha"); return there })
+	if err := next.renew(); err != nil {
+		t.Error(err)
+	}
+	wantRefusal(t, enrol.Leave(t.Context(), w.hub, next.welcome.Coordinators), enrol.Malformed)
+
+	w.reopen()
+	w.run()
+	next.welcome.Coordinators = w.c.addresses.Coordinators()
+	if err := next.renew(); err != nil {
+		t.Errorf("after a new start: %v", err)
+	}
+	if s := w.c.Status(); s.Members != 3 || s.Expelled != 0 {
+		t.Errorf("status %+v", s)
+	}
+}
+
 // After a crash at any step, an expulsion is completed by itself.
 func TestCrashWhileExpelling(t *testing.T) {
 	t.Parallel()

@@ -32,12 +32,15 @@ type Expelled struct {
 	Told bool      `json:"told"` // all members were told
 }
 
-// Members returns all members, including expelled ones, sorted by name.
+// Members returns all members, including expelled ones but not those that have left, sorted by name.
 func (c *Coordinator) Members() []Member {
 	all := c.registrar.Members()
 	now := c.registrar.Message().Hash
 	out := make([]Member, 0, len(all))
 	for _, m := range all {
+		if m.Expelled != nil && m.Expelled.Left {
+			continue
+		}
 		one := Member{Name: m.Name, Key: m.Key, Subnet: m.Subnet, Joined: m.Joined, Until: m.Until}
 		if x := m.Expelled; x != nil {
 			one.Expelled = &Expelled{At: x.At, Why: x.Why, Told: x.Done}

@@ -113,6 +113,22 @@ func Renew(ctx context.Context, id *collective.Identity, coordinators []Endpoint
 	return w, nil
 }
 
+// Leave tells a coordinator that this host ends its membership. It may be called again. The error may be a *Refusal or
+// ErrUnreachable.
+func Leave(ctx context.Context, id *collective.Identity, coordinators []Endpoint) error {
+	_, err := eachUntil(ctx, coordinators, func(ctx context.Context, to Endpoint) (*answer, error) {
+		a, err := peer{to: to, verify: verifyMember(id.Trust()), id: id}.call(ctx, pathLeave, LeaveRequest{Time: time.Now()})
+		if err == nil && !a.Left {
+			err = errStrange
+		}
+		return a, err
+	})
+	if err != nil {
+		return fmt.Errorf("tell the coordinator: %w", err)
+	}
+	return nil
+}
+
 // takeTrust fetches and takes roots and lists, and reports whether they were new.
 func takeTrust(ctx context.Context, id *collective.Identity, from Endpoint) bool {
 	t, err := FetchTrust(ctx, []Endpoint{from})

@@ -171,6 +171,31 @@ func TestRenew(t *testing.T) {
 	}
 }
 
+// A member leaves with its key, also when its certificate has ended. A coordinator that does not know the request is not
+// taken to have heard it.
+func TestLeave(t *testing.T) {
+	w := newWorld(t)
+	for name, id := range map[string]*collective.Identity{"valid": w.identity(collective.Request{Name: "valid"}), "ended": w.ended("ended")} {
+		var left collective.PublicKey
+		w.server.leave = func(key collective.PublicKey) error { left = key; return nil }
+		if err := Leave(t.Context(), id, []Endpoint{w.at}); err != nil || left != collective.PublicKey(id.PublicKey()) {
+			t.Errorf("%s: %v, the key is %v", name, err, left)
+		}
+	}
+	id := w.identity(collective.Request{Name: "laptop"})
+	w.server.leave = func(collective.PublicKey) error { return Refuse(NotMember, "no") }
+	wantRefusal(t, Leave(t.Context(), id, []Endpoint{w.at}), NotMember)
+	if err := Leave(t.Context(), id, []Endpoint{{"hub", "127.0.0.1:1"}}); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("nobody is there: %v", err)
+	}
+	p := peer{to: w.at, verify: verifyMember(w.hub.Trust())}
+	_, err := p.call(t.Context(), pathLeave, LeaveRequest{})
+	wantRefusal(t, err, Malformed) // without a key
+	if _, err := (peer{to: w.at, verify: verifyMember(w.hub.Trust()), id: id}).call(t.Context(), "/v1/unknown", LeaveRequest{}); !errors.Is(err, errStrange) {
+		t.Errorf("an older coordinator: %v", err)
+	}
+}
+
 // ended is a member whose certificate ends before it is used.
 func (w *world) ended(name string) *collective.Identity {
 	id := w.identity(collective.Request{Name: name, NotBefore: time.Now().Add(-time.Hour), Validity: time.Hour + 2*time.Second})

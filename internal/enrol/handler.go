@@ -19,6 +19,8 @@ type Service interface {
 	// Renew gets the key that the client has authenticated with in the TLS handshake, and the certificates that it
 	// has shown there (DER).
 	Renew(context.Context, collective.PublicKey, [][]byte, RenewRequest) (*Welcome, error)
+	// Leave gets the key that the client has authenticated with. It may be called again.
+	Leave(context.Context, collective.PublicKey) error
 	Trust(context.Context) (*TrustMessage, error)
 }
 
@@ -28,6 +30,7 @@ func NewHandler(s Service, now func() time.Time, log *slog.Logger) http.Handler 
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+pathJoin, h.join)
 	mux.HandleFunc("POST "+pathRenew, h.renew)
+	mux.HandleFunc("POST "+pathLeave, h.leave)
 	mux.HandleFunc("GET "+pathTrust, h.trust)
 	mux.HandleFunc("GET "+pathTime, func(w http.ResponseWriter, _ *http.Request) { h.answer(w, answer{}) })
 	return mux
@@ -66,10 +69,22 @@ func (h *handler) renew(w http.ResponseWriter, r *http.Request) {
 	h.finish(w, r, answer{Welcome: welcome}, err)
 }
 
+func (h *handler) leave(w http.ResponseWriter, r *http.Request) {
+	var request LeaveRequest
+	if !h.read(w, r, &request) {
+		return
+	}
+	key, err := provenKey(r)
+	if err == nil {
+		err = h.service.Leave(r.Context(), key)
+	}
+	h.finish(w, r, answer{Left: err == nil}, err)
+}
+
 // provenKey returns the key that the client has authenticated with.
 func provenKey(r *http.Request) (collective.PublicKey, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return collective.PublicKey{}, Refuse(Malformed, "a renewal needs the member's certificate in the TLS handshake")
+		return collective.PublicKey{}, Refuse(Malformed, "this needs the member's certificate in the TLS handshake")
 	}
 	key, ok := ed25519Key(r.TLS.PeerCertificates[0])
 	if !ok {

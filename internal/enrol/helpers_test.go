@@ -31,6 +31,7 @@ type fake struct {
 	off    time.Duration // of its clock
 	join   func(JoinRequest) (*Welcome, error)
 	renew  func(collective.PublicKey, RenewRequest) (*Welcome, error)
+	leave  func(collective.PublicKey) error
 	trust  func() *TrustMessage
 }
 
@@ -129,6 +130,13 @@ func (f *fake) Renew(_ context.Context, key collective.PublicKey, _ [][]byte, r 
 		return f.renew(key, r)
 	}
 	return f.grant(r.Request)
+}
+
+func (f *fake) Leave(_ context.Context, key collective.PublicKey) error {
+	if f.leave != nil {
+		return f.leave(key)
+	}
+	return nil
 }
 
 func (f *fake) Trust(context.Context) (*TrustMessage, error) {

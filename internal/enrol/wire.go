@@ -9,6 +9,7 @@ import (
 const (
 	pathJoin  = "/v1/join"
 	pathRenew = "/v1/renew"
+	pathLeave = "/v1/leave"
 	pathTrust = "/v1/trust"
 	pathTime  = "/v1/time"
 )
@@ -39,6 +40,11 @@ type RenewRequest struct {
 	LANs    []netip.Prefix `json:"lans,omitempty"`
 }
 
+// LeaveRequest is sent by a member that ends its membership. The key of the TLS handshake identifies it.
+type LeaveRequest struct {
+	Time time.Time `json:"time"`
+}
+
 // Welcome is everything that makes a host a member. Take roots and lists before the certificate.
 type Welcome struct {
 	Chain string `json:"chain"` // PEM: the member's certificate, and the signer's if there is one
@@ -58,4 +64,5 @@ type answer struct {
 	Refusal *Refusal      `json:"refusal,omitempty"`
 	Welcome *Welcome      `json:"welcome,omitempty"`
 	Trust   *TrustMessage `json:"trust,omitempty"`
+	Left    bool          `json:"left,omitempty"` // the membership has ended
 }

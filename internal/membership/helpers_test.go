@@ -189,6 +189,11 @@ func (w *world) welcome(signed collective.Signed) enrol.Welcome {
 	}
 }
 
+// Leave implements enrol.Service.
+func (w *world) Leave(context.Context, collective.PublicKey) error {
+	return enrol.Refuse(enrol.NotMember, "nobody leaves here")
+}
+
 // Trust implements enrol.Service.
 func (w *world) Trust(context.Context) (*enrol.TrustMessage, error) {
 	m := enrol.NewTrustMessage(w.trust())

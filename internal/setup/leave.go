@@ -5,10 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/collective"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/enrol"
+	"github.com/detour-collective/dcol/internal/membership"
 )
 
 // Disable stops the agent that systemd runs, and prevents its start at boot.
@@ -17,6 +24,32 @@ func Disable(ctx context.Context) error {
 		return nil
 	}
 	return systemctl(ctx, "disable", "--now", unitName)
+}
+
+// TellLeaving tells a coordinator that this host's membership ends, so that others stop listing it at once and its
+// certificate is revoked. It may be called again.
+func TellLeaving(ctx context.Context, c *config.Config, log *slog.Logger) error {
+	id, err := collective.Open(collective.Files{
+		Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL,
+	}, log)
+	if err != nil {
+		return err
+	}
+	saved, err := membership.LoadEnrolment(c.CollectiveDir())
+	if err != nil {
+		log.Warn("only the configured coordinators are told", "err", err)
+	}
+	to := saved.Coordinators
+	for _, text := range c.Collective.Coordinators {
+		e, err := enrol.ParseEndpoint(text)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(to, e) {
+			to = append(to, e)
+		}
+	}
+	return enrol.Leave(ctx, id, to)
 }
 
 // SetAside renames the configuration and the folders of a membership, so that a new membership can begin. It returns

@@ -246,6 +246,39 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// A host that leaves tells the coordinator, whose list of members it is gone from. Without a coordinator it says so.
+func TestTellLeaving(t *testing.T) {
+	c := coordinate(t, found(t), nil)
+	line, err := c.Invite(coordinator.InviteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t)
+	if _, err := h.Join(t.Context(), Joining{Line: line, Name: "bob", ClientOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	member := func() bool {
+		return slices.ContainsFunc(c.Members(), func(m coordinator.Member) bool { return m.Name == "bob" })
+	}
+	if !member() {
+		t.Fatal("bob is no member")
+	}
+	settings, err := config.Load(h.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := TellLeaving(t.Context(), settings, slog.New(slog.DiscardHandler)); err != nil || member() {
+		t.Errorf("%v, still a member: %v", err, member())
+	}
+	settings.Collective.Coordinators = []string{"hub@127.0.0.1:1"}
+	if err := os.RemoveAll(settings.CollectiveDir()); err != nil {
+		t.Fatal(err)
+	}
+	if err := TellLeaving(t.Context(), settings, slog.New(slog.DiscardHandler)); !errors.Is(err, enrol.ErrUnreachable) {
+		t.Errorf("without a coordinator: %v", err)
+	}
+}
+
 func TestJoinWithAWrongClock(t *testing.T) {
 	h := found(t)
 	for _, off := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {

@@ -24,8 +24,8 @@ func (r *Register) Recover(issued []collective.IssuedCertificate, now time.Time)
 		if now.After(c.NotAfter.Add(Grace)) || old != nil && old.Key == c.Key && !old.Until.Before(c.NotAfter) {
 			continue
 		}
-		if old != nil && old.Expelled != nil && old.Key != c.Key {
-			continue // its name and its key stay refused
+		if old != nil && old.Key != c.Key && (old.Expelled != nil || endsMembership(c)) {
+			continue // an expelled member's name and key stay refused, and a former holder of the name does not get it back
 		}
 		m := &Member{Name: name, Joined: c.NotBefore.UTC()}
 		if old != nil {
@@ -37,6 +37,9 @@ func (r *Register) Recover(issued []collective.IssuedCertificate, now time.Time)
 		}
 		if old == nil && endsMembership(c) {
 			m.Expelled = &Expulsion{At: now.UTC(), Why: whyRevoked, Done: true}
+			if c.Why == collective.CessationOfOperation {
+				m.Expelled.Why, m.Expelled.Left = whyLeft, true
+			}
 		}
 		out = append(out, Entry{Member: m})
 		// Certificates made by hand are not in the register. They differ from ours in the length of their validity.
@@ -65,7 +68,7 @@ func endsMembership(c collective.IssuedCertificate) bool {
 func (r *Register) Withdraw(issued []collective.IssuedCertificate, now time.Time) (out []Entry) {
 	over := map[string]bool{}
 	for _, c := range issued {
-		if now.After(c.NotAfter) {
+		if m := r.members[c.Name]; now.After(c.NotAfter) || m != nil && m.Key != c.Key { // a former holder of the name had it
 			continue
 		}
 		if is, seen := over[c.Name]; !seen || is {

@@ -48,15 +48,28 @@ type Member struct {
 	Joined   time.Time            `json:"joined"`
 	Until    time.Time            `json:"until"` // none of its certificates lasts longer
 	Expelled *Expulsion           `json:"expelled,omitempty"`
+	// Former lists the expelled hosts that had this name before, so that their keys stay refused.
+	Former []Former `json:"former,omitempty"`
 }
 
-// IsMember reports whether m is a member that was not expelled.
+// Former is an expelled host whose name another host has now.
+type Former struct {
+	Key       collective.PublicKey `json:"key"`
+	Until     time.Time            `json:"until"`
+	Expulsion Expulsion            `json:"expulsion"`
+}
+
+// maxFormer bounds the expelled hosts of one name, and so the length of its line in the file.
+const maxFormer = 64
+
+// IsMember reports whether m is a member that was not expelled and has not left.
 func (m *Member) IsMember() bool { return m != nil && m.Expelled == nil }
 
 // Expulsion is the end of a membership.
 type Expulsion struct {
 	At   time.Time `json:"at"`
 	Why  string    `json:"why"`
+	Left bool      `json:"left,omitempty"` // the member has ended it itself
 	Done bool      `json:"done,omitempty"` // all members were told
 	// Counts is the time until which certificates may be valid that cannot be revoked, as no record has them.
 	Counts time.Time `json:"counts,omitzero"`
@@ -113,6 +126,9 @@ func (r *Register) Apply(e *Entry) {
 	}
 	if e.Member != nil {
 		r.forget(e.Member.Name)
+		for _, f := range e.Member.Former {
+			r.keys[f.Key] = e.Member.Name
+		}
 		r.members[e.Member.Name], r.keys[e.Member.Key] = e.Member, e.Member.Name
 		r.pool.taken.add(e.Member.Subnet)
 		for _, lan := range e.Member.LANs {
@@ -127,13 +143,61 @@ func (r *Register) forget(name string) {
 		return
 	}
 	delete(r.members, name)
-	if r.keys[m.Key] == name {
-		delete(r.keys, m.Key)
+	for _, key := range m.keys() {
+		if r.keys[key] == name {
+			delete(r.keys, key)
+		}
 	}
 	r.pool.taken.remove(m.Subnet)
 	for _, lan := range m.LANs {
 		r.pool.lans.remove(lan)
 	}
+}
+
+// keys returns the keys of a member and of the expelled hosts that had its name before.
+func (m *Member) keys() []collective.PublicKey {
+	keys := []collective.PublicKey{m.Key}
+	for _, f := range m.Former {
+		keys = append(keys, f.Key)
+	}
+	return keys
+}
+
+// holder returns the member with a key, or nil. If the key is that of an expelled host whose name another host has now,
+// it returns the expelled one.
+func (r *Register) holder(key collective.PublicKey) *Member {
+	m := r.members[r.keys[key]]
+	if m == nil || m.Key == key {
+		return m
+	}
+	i := slices.IndexFunc(m.Former, func(f Former) bool { return f.Key == key })
+	return &Member{Name: m.Name, Key: key, Until: m.Former[i].Until, Expelled: &m.Former[i].Expulsion}
+}
+
+// freeFrom returns the time from which an invitation may give the name of m to another host, or false if it is taken. The
+// name of a host that has left is free once all members were told. That of an expelled host is free when the last of its
+// certificates has expired, too, because it may use them at waypoints that have no connection to the coordinator.
+func (m *Member) freeFrom() (time.Time, bool) {
+	switch {
+	case m.Expelled == nil || !m.Expelled.Done || len(m.Former) >= maxFormer:
+		return time.Time{}, false
+	case m.Expelled.Left:
+		return m.Expelled.Counts, true
+	}
+	return later(m.Until, m.Expelled.Counts), true
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// free reports whether an invitation may give the name of m to another host now.
+func (m *Member) free(now time.Time) bool {
+	from, ok := m.freeFrom()
+	return ok && !now.Before(from)
 }
 
 // all returns the whole register as entries, always in the same order.
@@ -182,7 +246,7 @@ func (r *Register) Invite(secret enrol.Secret, name string, now, expires time.Ti
 		if err := collective.CheckName(name); err != nil {
 			return nil, err
 		}
-		if m := r.members[name]; m != nil {
+		if m := r.members[name]; m != nil && !m.free(now) {
 			return nil, fmt.Errorf("the name %s is taken: %s; invite it as %s", name, whyTaken(m, now), r.propose(name))
 		}
 	}
@@ -197,7 +261,18 @@ func whyTaken(m *Member, now time.Time) string {
 	const day = time.DateOnly
 	switch {
 	case m.Expelled != nil:
-		return "its holder was expelled on " + m.Expelled.At.UTC().Format(day)
+		why := "its holder was expelled on " + m.Expelled.At.UTC().Format(day)
+		if m.Expelled.Left {
+			why = "its holder left on " + m.Expelled.At.UTC().Format(day)
+		}
+		from, ok := m.freeFrom()
+		switch {
+		case ok && now.Before(from):
+			why += ", and from " + FormatTime(from) + " on an invitation for this name gives it to another host"
+		case ok:
+			why += ", and only an invitation for this name gives it to another host"
+		}
+		return why
 	case now.After(m.Until):
 		return fmt.Sprintf("its certificate expired on %s, and it may return until %s", m.Until.UTC().Format(day), m.Until.Add(Grace).UTC().Format(day))
 	}
@@ -236,7 +311,7 @@ func (r *Register) Admit(a Applicant, now time.Time) (*Member, *Entry, error) {
 		refusal.Proposal = i.Name
 		return nil, nil, refusal
 	}
-	m, e, err := r.Place(a, now)
+	m, e, err := r.place(a, i.Name != "", now)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -248,21 +323,34 @@ func (r *Register) Admit(a Applicant, now time.Time) (*Member, *Entry, error) {
 
 // Place gives a new member its name and a subnet. It needs no invitation.
 func (r *Register) Place(a Applicant, now time.Time) (*Member, *Entry, error) {
-	if name, known := r.keys[a.Key]; known && r.members[name].Expelled != nil {
-		return nil, nil, refuseExpelled(r.members[name])
-	} else if known && name != a.Name {
-		return nil, nil, refuseKey(name)
+	return r.place(a, false, now)
+}
+
+// place gives a host a name and a subnet. named is set if the operator has invited it under this name, which may be that
+// of a host that is no longer a member.
+func (r *Register) place(a Applicant, named bool, now time.Time) (*Member, *Entry, error) {
+	switch old := r.holder(a.Key); {
+	case old == nil:
+	case old.Expelled != nil && !old.Expelled.Left:
+		return nil, nil, refuseExpelled(old)
+	case old.Name != a.Name:
+		return nil, nil, refuseKey(old.Name)
 	}
 	m := &Member{Name: a.Name, Key: a.Key, Joined: now.UTC()}
 	switch old := r.members[a.Name]; {
 	case old == nil && len(r.members) >= maxMembers:
 		return nil, nil, enrol.Refuse(enrol.TooMany, "the collective is full: it has %d members", len(r.members))
-	case old != nil && old.Key != a.Key:
+	case old != nil && old.Expelled != nil && old.free(now) && (named || old.Key == a.Key):
+		m.Former = old.Former
+		if !old.Expelled.Left {
+			m.Former = append(slices.Clone(m.Former), Former{old.Key, old.Until, *old.Expelled})
+		}
+	case old != nil && (old.Key != a.Key || old.Expelled != nil):
 		refusal := enrol.Refuse(enrol.NameTaken, "the name %s is taken: %s", a.Name, whyTaken(old, now))
 		refusal.Proposal = r.propose(a.Name)
 		return nil, nil, refusal
 	case old != nil: // it joins again
-		m.Subnet, m.Joined = old.Subnet, old.Joined
+		m.Subnet, m.Joined, m.Former = old.Subnet, old.Joined, old.Former
 	}
 	m.LANs, m.Until = usable(a.LANs), now.Add(collective.MemberValidity).UTC()
 	e := &Entry{Member: m}
@@ -291,10 +379,12 @@ func (r *Register) Renew(name string, key collective.PublicKey, lans []netip.Pre
 	m := r.members[name]
 	switch {
 	case m == nil:
-		if holder, known := r.keys[key]; known && r.members[holder].Expelled != nil {
-			return nil, nil, refuseExpelled(r.members[holder])
+		if holder := r.holder(key); holder != nil && holder.Expelled != nil {
+			return nil, nil, refuseExpelled(holder)
 		}
 		return nil, nil, enrol.Refuse(enrol.NotMember, "%s is not a member", name)
+	case m.Key != key && r.keys[key] == name: // another host has its name now
+		return nil, nil, refuseExpelled(r.holder(key))
 	case m.Expelled != nil:
 		return nil, nil, refuseExpelled(m)
 	case m.Key != key:
@@ -315,8 +405,8 @@ func (r *Register) Readmit(m collective.Member) (*Entry, error) {
 	if r.members[m.Name] != nil {
 		return nil, nil
 	}
-	if holder, known := r.keys[m.Key]; known {
-		return nil, refuseKey(holder)
+	if holder := r.holder(m.Key); holder != nil {
+		return nil, refuseKey(holder.Name)
 	}
 	return &Entry{Member: &Member{Name: m.Name, Key: m.Key, Subnet: m.Subnet, Joined: m.NotBefore.UTC(), Until: m.NotAfter.UTC()}}, nil
 }
@@ -326,6 +416,9 @@ func refuseKey(holder string) error {
 }
 
 func refuseExpelled(m *Member) error {
+	if m.Expelled.Left {
+		return enrol.Refuse(enrol.NotMember, "%s left on %s", m.Name, FormatTime(m.Expelled.At))
+	}
 	return enrol.Refuse(enrol.Expelled, "%s was expelled on %s: %s", m.Name, FormatTime(m.Expelled.At), m.Expelled.Why)
 }
 
@@ -335,12 +428,38 @@ func (r *Register) Expel(name, why string, now time.Time) (*Entry, error) {
 	if m == nil {
 		return nil, fmt.Errorf("expel %s: there is no such member; dcol members lists them", name)
 	}
-	if m.Expelled != nil {
+	next := *m
+	switch {
+	case m.Expelled == nil:
+		next.Expelled = &Expulsion{At: now.UTC(), Why: why}
+	case m.Expelled.Left: // and may not come back
+		expelled := *m.Expelled
+		expelled.Left, expelled.Why = false, why
+		next.Expelled = &expelled
+	default:
 		return &Entry{}, nil
 	}
-	next := *m
-	next.Expelled = &Expulsion{At: now.UTC(), Why: why}
 	return &Entry{Member: &next}, nil
+}
+
+// whyLeft is the reason of an expulsion that the member has asked for.
+const whyLeft = "it has left"
+
+// Leave ends the membership of the host with this key, as it asks. It returns the name of the member. What follows is the
+// same as after Expel.
+func (r *Register) Leave(key collective.PublicKey, now time.Time) (name string, e *Entry, err error) {
+	m := r.holder(key)
+	switch {
+	case m == nil:
+		return "", nil, enrol.Refuse(enrol.NotMember, "no member has this key")
+	case m.Expelled != nil && !m.Expelled.Left:
+		return "", nil, refuseExpelled(m)
+	case m.Expelled != nil: // the answer was lost
+		return m.Name, &Entry{}, nil
+	}
+	next := *m
+	next.Expelled = &Expulsion{At: now.UTC(), Why: whyLeft, Left: true}
+	return m.Name, &Entry{Member: &next}, nil
 }
 
 // Complete records that all members were told of an expulsion, and until when certificates may be valid that
@@ -368,7 +487,7 @@ func (r *Register) Unfinished() (names []string) {
 }
 
 // Sweep forgets memberships and invitations that ended long ago. Of expelled members it keeps the name and the
-// key, and frees the subnet.
+// key, and frees the subnet. The name of a forgotten member belongs to the last expelled one again, if there is one.
 func (r *Register) Sweep(now time.Time) (out []Entry) {
 	var e Entry
 	for _, hash := range slices.Sorted(maps.Keys(r.invitations)) {
@@ -379,8 +498,13 @@ func (r *Register) Sweep(now time.Time) (out []Entry) {
 	for _, m := range r.Members() {
 		switch {
 		case !now.After(m.Until.Add(Grace)):
-		case m.Expelled == nil:
-			e.Forget = append(e.Forget, m.Name)
+		case m.IsMember() || m.Expelled.Left && m.Expelled.Done:
+			if last := len(m.Former) - 1; last >= 0 {
+				f := m.Former[last]
+				out = append(out, Entry{Member: &Member{Name: m.Name, Key: f.Key, Until: f.Until, Expelled: &f.Expulsion, Former: m.Former[:last]}})
+			} else {
+				e.Forget = append(e.Forget, m.Name)
+			}
 		case m.Subnet.IsValid() && m.Expelled.Done:
 			next := *m
 			next.Subnet, next.LANs = netip.Prefix{}, nil

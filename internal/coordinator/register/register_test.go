@@ -167,6 +167,168 @@ func TestExpelledStayOut(t *testing.T) {
 	}
 }
 
+// gone ends the membership of a key's host as it asks, and tells all members.
+func (b book) gone(t testing.TB, key int, now time.Time) {
+	t.Helper()
+	name, e, err := b.Leave(keyNumber(key), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Apply(e)
+	b.Apply(b.Complete(name, time.Time{}))
+}
+
+// The name of a host that has left goes to the same host again with any invitation, and to another host only with one for
+// that name, once all members were told.
+func TestNameOfOneWhoLeft(t *testing.T) {
+	b := newBook()
+	anyone := func() enrol.Secret { return b.invite(t, "", begin, time.Hour) }
+	if _, err := b.join(anyone(), "laptop", 1, begin); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := b.Leave(keyNumber(2), begin)
+	wantRefusal(t, err, enrol.NotMember)
+	_, e, err := b.Leave(keyNumber(1), begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Apply(e)
+	if _, e, err := b.Leave(keyNumber(1), begin); err != nil || !e.empty() {
+		t.Errorf("again: %+v, %v", e, err)
+	}
+	_, _, err = b.Renew("laptop", keyNumber(1), nil, begin)
+	wantRefusal(t, err, enrol.NotMember)
+	if _, err := b.Register.Invite(enrol.NewSecret(), "laptop", begin, begin.Add(time.Hour)); err == nil {
+		t.Error("the name is free before members were told")
+	}
+	_, err = b.join(anyone(), "laptop", 1, begin)
+	wantRefusal(t, err, enrol.NameTaken)
+	b.Apply(b.Complete("laptop", time.Time{}))
+
+	_, err = b.join(anyone(), "laptop", 2, begin)
+	if r := wantRefusal(t, err, enrol.NameTaken); !strings.Contains(r.Why, "left on") || !strings.Contains(r.Why, "an invitation for this name") {
+		t.Error(r)
+	}
+	_, err = b.join(anyone(), "other", 1, begin)
+	wantRefusal(t, err, enrol.KeyTaken)
+	if m, err := b.join(anyone(), "laptop", 1, begin); err != nil || m.Expelled != nil {
+		t.Errorf("the same host: %+v, %v", m, err)
+	}
+	b.gone(t, 1, begin)
+	if m, err := b.join(b.invite(t, "laptop", begin, time.Hour), "laptop", 2, begin); err != nil || len(m.Former) > 0 {
+		t.Errorf("another host: %+v, %v", m, err)
+	}
+	if m, err := b.join(anyone(), "other", 1, begin); err != nil || !m.IsMember() { // the first one may come back under another name
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+// A host that has left can be expelled, so that it cannot come back.
+func TestExpelOneWhoLeft(t *testing.T) {
+	b := newBook()
+	if _, err := b.join(b.invite(t, "", begin, time.Hour), "laptop", 1, begin); err != nil {
+		t.Fatal(err)
+	}
+	b.gone(t, 1, begin)
+	e, err := b.Expel("laptop", "sold", begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Apply(e)
+	_, err = b.join(b.invite(t, "", begin, time.Hour), "laptop", 1, begin)
+	if r := wantRefusal(t, err, enrol.Expelled); !strings.Contains(r.Why, "sold") {
+		t.Error(r)
+	}
+}
+
+// The name of an expelled host is free for an invitation when its certificates have expired. Its key stays refused, also
+// after others with its name have come and gone.
+func TestNameOfTheExpelled(t *testing.T) {
+	b := newBook()
+	m, err := b.join(b.invite(t, "", begin, time.Hour), "laptop", 1, begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := b.Expel("laptop", "sold", begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Apply(e)
+	b.Apply(b.Complete("laptop", time.Time{}))
+	if _, err := b.Register.Invite(enrol.NewSecret(), "laptop", begin, begin.Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "from "+FormatTime(m.Until)) {
+		t.Errorf("its certificates are valid at waypoints that have not heard: %v", err)
+	}
+	now := m.Until
+	stays := func() {
+		t.Helper()
+		for _, name := range []string{"laptop", "other"} {
+			_, err := b.join(b.invite(t, "", now, time.Hour), name, 1, now)
+			if r := wantRefusal(t, err, enrol.Expelled); !strings.Contains(r.Why, "sold") {
+				t.Errorf("does not say why: %v", r)
+			}
+			_, _, err = b.Renew(name, keyNumber(1), nil, now)
+			wantRefusal(t, err, enrol.Expelled)
+		}
+		_, _, err = b.Leave(keyNumber(1), now)
+		wantRefusal(t, err, enrol.Expelled)
+		if _, err := b.Readmit(collective.Member{Name: "other", Key: keyNumber(1)}); err == nil {
+			t.Error("comes back with an old certificate")
+		}
+	}
+	next, err := b.join(b.invite(t, "laptop", now, time.Hour), "laptop", 2, now)
+	if err != nil || !next.IsMember() {
+		t.Fatalf("%+v, %v", next, err)
+	}
+	stays()
+	if next, e, err := b.Renew("laptop", keyNumber(2), nil, now); err != nil {
+		t.Error(err)
+	} else if b.Apply(e); len(next.Former) != 1 {
+		t.Errorf("%+v", next)
+	}
+	stays()
+	b.gone(t, 2, now)
+	if _, err = b.join(b.invite(t, "laptop", now, time.Hour), "laptop", 3, now); err != nil {
+		t.Error(err)
+	}
+	stays()
+	now = now.Add(collective.MemberValidity + 2*Grace)
+	for _, e := range b.Sweep(now) {
+		b.Apply(&e)
+	}
+	if m := b.members["laptop"]; m == nil || m.Key != keyNumber(1) || m.IsMember() {
+		t.Errorf("after the last holder was forgotten: %+v", m)
+	}
+	stays()
+}
+
+// A former holder's certificate, revoked when it left or was expelled, neither gives the name back nor ends the membership of
+// the present holder, whose own certificate is not signed yet, as after a crash.
+func TestFormerCertificates(t *testing.T) {
+	for _, why := range []collective.Reason{collective.CessationOfOperation, collective.PrivilegeWithdrawn} {
+		b := newBook()
+		if _, err := b.join(b.invite(t, "", begin, time.Hour), "laptop", 1, begin); err != nil {
+			t.Fatal(err)
+		}
+		b.gone(t, 1, begin)
+		if _, err := b.join(b.invite(t, "laptop", begin, time.Hour), "laptop", 2, begin); err != nil {
+			t.Fatal(err)
+		}
+		issued := []collective.IssuedCertificate{{
+			Name: "laptop", Key: keyNumber(1), NotBefore: begin, NotAfter: begin.Add(2 * collective.MemberValidity), Revoked: true, Why: why,
+		}}
+		entries, lost := b.Recover(issued, begin)
+		if entries = append(entries, b.Withdraw(issued, begin)...); lost || len(entries) > 0 {
+			t.Errorf("%v: lost %v, %+v", why, lost, entries)
+		}
+		// Without a register, the list tells who has left, and who was expelled.
+		empty := newBook()
+		entries, _ = empty.Recover(issued, begin)
+		if len(entries) != 1 || entries[0].Member.IsMember() || entries[0].Member.Expelled.Left != (why == collective.CessationOfOperation) {
+			t.Errorf("%v: recovers %+v", why, entries)
+		}
+	}
+}
+
 // Whatever happens, no token makes two members, no two members have one name, key or subnet, and a register
 // that is read back is the same.
 func TestRegisterHoldsTogether(t *testing.T) {
@@ -174,6 +336,7 @@ func TestRegisterHoldsTogether(t *testing.T) {
 		b, now := newBook(), begin
 		var secrets []enrol.Secret
 		usedBy := map[enrol.Secret]int{}
+		banned := map[collective.PublicKey]bool{}
 		var lines []byte
 		do := func(e *Entry) {
 			if !e.empty() {
@@ -226,6 +389,11 @@ func TestRegisterHoldsTogether(t *testing.T) {
 					do(e)
 				}
 			},
+			"leave": func(t *rapid.T) {
+				if _, e, err := b.Leave(keyNumber(key.Draw(t, "key")), now); err == nil {
+					do(e)
+				}
+			},
 			"told": func(t *rapid.T) { do(b.Complete(name.Draw(t, "name"), time.Time{})) },
 			"time": func(t *rapid.T) {
 				now = now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "days")) * 24 * time.Hour)
@@ -241,12 +409,28 @@ func TestRegisterHoldsTogether(t *testing.T) {
 						t.Fatalf("%s is %+v, its key that of %s", n, m, b.keys[m.Key])
 					}
 					keys[m.Key] = true
+					for _, f := range m.Former {
+						if keys[f.Key] || b.keys[f.Key] != n || f.Expulsion.Left {
+							t.Fatalf("%s had %+v before", n, f)
+						}
+						keys[f.Key], banned[f.Key] = true, true
+					}
+					if m.Expelled != nil && !m.Expelled.Left {
+						banned[m.Key] = true
+					} else if banned[m.Key] {
+						t.Fatalf("%s was expelled, and its key is back", n)
+					}
 					for _, p := range taken {
 						if m.Subnet.IsValid() && p.Overlaps(m.Subnet) {
 							t.Fatalf("%v was given twice", m.Subnet)
 						}
 					}
 					taken = append(taken, m.Subnet)
+				}
+				for k := range banned {
+					if m := b.holder(k); m == nil || m.IsMember() {
+						t.Fatalf("the expelled key %v is forgotten", k)
+					}
 				}
 				back := newBook()
 				for line := range bytes.Lines(lines) {

@@ -51,7 +51,8 @@ type Config struct {
 	Announce func(enrol.TrustMessage) error
 	// Recheck is called when this host has other roots or lists.
 	Recheck func()
-	// Withdrawn gets a value after a member was expelled because the operator has revoked its certificates by hand.
+	// Withdrawn gets a value after a member has left, or was expelled because the operator has revoked its certificates by
+	// hand.
 	Withdrawn chan<- struct{}
 }
 
@@ -238,10 +239,11 @@ func (r *Registrar) Summary() Summary {
 		if err := r.unrevoked(m.Name, now); err != nil {
 			s.Problems = append(s.Problems, err.Error())
 		}
-		if m.Expelled != nil {
-			s.Expelled++
-		} else {
+		switch {
+		case m.IsMember():
 			s.Members++
+		case !m.Expelled.Left:
+			s.Expelled++
 		}
 	}
 	return s

@@ -85,9 +85,9 @@ func (s *signer) takeLists(trust *collective.Trust) (older bool, err error) {
 }
 
 // revoke revokes the certificates that authorities have signed for a member, and returns the end of the last one.
-func (s *signer) revoke(all []*collective.CA, name string) (last time.Time, err error) {
+func (s *signer) revoke(all []*collective.CA, name string, reason collective.Reason) (last time.Time, err error) {
 	for _, ca := range all {
-		revoked, err := ca.Revoke(name, collective.PrivilegeWithdrawn)
+		revoked, err := ca.Revoke(name, reason)
 		if errors.Is(err, collective.ErrNotIssued) {
 			continue
 		}
@@ -115,9 +115,9 @@ func (s *signer) revoke(all []*collective.CA, name string) (last time.Time, err 
 // revokeAll revokes a member's certificates. The last one ends at until. If the records lack that one, they are
 // damaged, or another authority has signed it. Then revokeAll revokes the certificate that the member shows, if it
 // shows one, and others may be valid until counts.
-func (s *signer) revokeAll(name string, until, now time.Time, shown func(string) (collective.Member, bool)) (counts time.Time, err error) {
+func (s *signer) revokeAll(name string, reason collective.Reason, until, now time.Time, shown func(string) (collective.Member, bool)) (counts time.Time, err error) {
 	all := s.all()
-	last, err := s.revoke(all, name)
+	last, err := s.revoke(all, name, reason)
 	if err != nil {
 		return counts, err
 	}
@@ -139,7 +139,7 @@ func (s *signer) revokeAll(name string, until, now time.Time, shown func(string)
 		if err := ca.AddIssued(certificate); err != nil {
 			return counts, err
 		}
-		_, err = s.revoke(all, name)
+		_, err = s.revoke(all, name, reason)
 		break
 	}
 	return until, err
