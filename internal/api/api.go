@@ -338,7 +338,11 @@ type Served struct {
 	Tunnels  int    `json:"tunnels"` // WireGuard and OpenVPN; the client has a session
 	Flows    int    `json:"flows"`
 	Bytes    uint64 `json:"bytes"`
+	Expelled bool   `json:"expelled,omitempty"` // or it has left
 }
+
+// Present reports whether the member uses this waypoint now.
+func (s *Served) Present() bool { return !s.Expelled && s.Sessions+s.Mappings+s.Tunnels+s.Flows > 0 }
 
 // MapRequest asks the agent for a mapping: a port of the waypoint that leads to the server.
 type MapRequest struct {

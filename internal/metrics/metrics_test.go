@@ -42,7 +42,7 @@ func some() api.Status {
 		},
 		Serving: &api.Serving{
 			Sessions: 2, Granted: 9, Refused: map[string]int{"destination-forbidden": 4}, FastFlows: &fast, InBand: &api.InBand{Accepted: 8, Replayed: 1},
-			Members: []api.Served{{Member: "x", Flows: 2, Bytes: 20}, {Member: "y", Flows: 1, Bytes: 1}}, Given: api.Given{Open: true, QuotaBytes: 100, UsedBytes: 50},
+			Members: []api.Served{{Member: "x", Flows: 2, Bytes: 20}, {Member: "y", Flows: 1, Bytes: 1}, {Member: "asleep"}, {Member: "mallory", Expelled: true}}, Given: api.Given{Open: true, QuotaBytes: 100, UsedBytes: 50},
 		},
 		Relay:       &api.Relay{Parts: []api.RelayPart{{Name: "proxy", Open: 1, Accepted: 2, Refused: 3, Bytes: 4}}},
 		Collective:  &api.Collective{Members: 12, Certificate: api.Certificate{Until: since.Add(time.Hour)}},

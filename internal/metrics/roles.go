@@ -77,11 +77,15 @@ func (w writer) lifetimes(h api.Histogram) {
 func (w writer) serving(s *api.Serving) {
 	var flows int
 	var bytes uint64
-	for _, m := range s.Members {
-		flows += m.Flows
-		bytes += m.Bytes
+	present := 0
+	for i := range s.Members {
+		flows += s.Members[i].Flows
+		bytes += s.Members[i].Bytes
+		if s.Members[i].Present() {
+			present++
+		}
 	}
-	w.gauge("dcol_served_members", "Members that use this waypoint now.", float64(len(s.Members)), nil)
+	w.gauge("dcol_served_members", "Members that use this waypoint now.", float64(present), nil)
 	w.gauge("dcol_served_sessions", "Sessions of members.", float64(s.Sessions), nil)
 	w.gauge("dcol_served_mappings", "Mappings that members have.", float64(s.Mappings), nil)
 	w.gauge("dcol_served_connections", "Members' connections through this waypoint.", float64(flows), nil)

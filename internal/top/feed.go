@@ -21,7 +21,9 @@ type feed struct {
 	in, out   history
 	conns     map[connKey]*connHistory
 	waypoints map[waypointID]*history
-	events    []Event // the oldest first
+	forwarded history             // for all members together, if this host is a waypoint
+	served    map[string]*history // for each member
+	events    []Event             // the oldest first
 }
 
 // connHistory remembers the rates of a connection and of its subflows, in both directions together.
@@ -39,9 +41,12 @@ type subHistory struct {
 	sent  sentHistory
 }
 
+// lately is the number of rates whose mean decides the order of rows.
+const lately = 10
+
 // rank updates the level. The level changes only if the rate is clearly outside it.
 func (h *connHistory) rank() {
-	const lately, beyond = 10, 0.25
+	const beyond = 0.25
 	exact := 0.0
 	if mean := h.all.mean(lately); mean >= quiet {
 		exact = 2 * math.Log10(mean)
@@ -62,8 +67,27 @@ func (f *feed) take(s api.Status, now time.Time) {
 		f.events = append(f.events, Differences(&f.status, &s, now)...)
 	}
 	f.events = f.events[max(len(f.events)-mostEvents, 0):]
+	if !f.heard.IsZero() {
+		f.serve(ServedRates(&f.status, &s, now.Sub(f.heard)))
+	}
 	f.status, f.heard, f.since, f.silent = s, now, time.Time{}, ""
 	f.measure()
+}
+
+// serve adds the rates of members to their histories, and forgets those of members that are gone.
+func (f *feed) serve(list []ServedRate) {
+	old, sum := f.served, 0.0
+	f.served = make(map[string]*history, len(list))
+	for _, r := range list {
+		h := old[r.Member]
+		if h == nil {
+			h = &history{}
+		}
+		h.add(r.Rate)
+		f.served[r.Member] = h
+		sum += r.Rate
+	}
+	f.forwarded.add(sum)
 }
 
 // fail records that the agent does not answer.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
 )
@@ -42,4 +43,35 @@ func loads(u *api.Using) map[waypointID]rates {
 		}
 	}
 	return sums
+}
+
+// ServedRate is the rate at which this waypoint forwards for a member, in both directions together and in bits per second.
+type ServedRate struct {
+	Member string  `json:"member"`
+	Rate   float64 `json:"bps"`
+}
+
+// ServedRates returns the rates of the members that a waypoint serves, from what it has carried for them between two states.
+// There are none if the agent was started again in between, because its counts begin with it.
+func ServedRates(old, now *api.Status, passed time.Duration) []ServedRate {
+	list := []ServedRate{}
+	if old.Serving == nil || now.Serving == nil || passed <= 0 || !old.Since.Equal(now.Since) {
+		return list
+	}
+	before := make(map[string]uint64, len(old.Serving.Members))
+	for i := range old.Serving.Members {
+		before[old.Serving.Members[i].Member] = old.Serving.Members[i].Bytes
+	}
+	for i := range now.Serving.Members {
+		m := &now.Serving.Members[i]
+		if m.Expelled {
+			continue
+		}
+		r := ServedRate{Member: m.Member}
+		if was := before[m.Member]; m.Bytes > was {
+			r.Rate = 8 * float64(m.Bytes-was) / passed.Seconds()
+		}
+		list = append(list, r)
+	}
+	return list
 }

@@ -1,7 +1,10 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/ui"
@@ -10,6 +13,8 @@ import (
 // The columns of members that use this waypoint.
 const (
 	mName = iota
+	mRate
+	mTrend
 	mSessions
 	mMappings
 	mTunnels
@@ -20,13 +25,15 @@ const (
 func (s *screen) memberTable() table {
 	columns := []column{
 		mName:        {title: "MEMBER SERVED", width: 14, most: 40},
+		mRate:        s.rateColumn("RATE"),
+		mTrend:       {title: "TREND", width: 8, most: 24},
 		mSessions:    {title: "SESSIONS", width: 8, right: true},
 		mMappings:    {title: "MAPPINGS", width: 8, right: true},
 		mTunnels:     {title: "TUNNELS", width: 7, right: true},
 		mConnections: {title: "CONNECTIONS", width: 11, right: true},
 		mCarried:     {title: "CARRIED", width: 9, right: true},
 	}
-	return newTable(columns, []int{mName, mConnections, mCarried, mSessions, mMappings, mTunnels}, s.columns, s.gap(), s.cut)
+	return newTable(columns, []int{mName, mRate, mConnections, mCarried, mTrend, mSessions, mMappings, mTunnels}, s.columns, s.gap(), s.cut)
 }
 
 // members fills the given number of rows with the members that use this waypoint. A member that is no client has nothing
@@ -36,12 +43,22 @@ func (s *screen) members(rows int) {
 	t := s.memberTable()
 	s.add(t.header())
 	rows--
-	list := serving.Members[:min(len(serving.Members), rows)]
-	for i := range list {
-		m := &list[i]
+	var list []*api.Served // the busiest first
+	for i := range serving.Members {
+		if m := &serving.Members[i]; !m.Expelled {
+			list = append(list, m)
+		}
+	}
+	level := func(m *api.Served) float64 { // rows would change places all the time if they were sorted by the rate itself
+		return math.Floor(2 * math.Log10(max(s.m.feed.served[m.Member].mean(lately), quiet)))
+	}
+	slices.SortStableFunc(list, func(a, b *api.Served) int { return cmp.Compare(level(b), level(a)) })
+	list = list[:min(len(list), rows)]
+	for _, m := range list {
+		h := s.m.feed.served[m.Member]
 		number := func(n int) cell { return cell{fmt.Sprint(n), Plain} }
 		s.add(t.row([]cell{
-			mName: {m.Member, Plain}, mSessions: number(m.Sessions), mMappings: number(m.Mappings), mTunnels: number(m.Tunnels),
+			mName: {m.Member, Plain}, mRate: s.rate(h.last(0)), mTrend: {h.spark(t.widths[mTrend], s.bars), Accent}, mSessions: number(m.Sessions), mMappings: number(m.Mappings), mTunnels: number(m.Tunnels),
 			mConnections: number(m.Flows), mCarried: s.bytes(m.Bytes),
 		}))
 	}
@@ -64,19 +81,36 @@ func (s *screen) serves() {
 		s.add(Line{{"waypoint closed: ", Warn}, {ui.WhyClosed(serving.Given), Plain}})
 		return
 	}
-	s.add(Line{{"waypoint for ", Dim}, {totals(serving), Plain}})
+	line := Line{{"waypoint for ", Dim}, {totals(serving), Plain}}
+	if s.m.feed.status.Client != nil { // otherwise the header has it
+		line = slices.Insert(line, 0, Span{"forwards ", Dim}, Span{ui.Rate(s.m.feed.forwarded.last(0)), Plain}, Span{", ", Dim})
+	}
+	s.add(line)
+}
+
+// forwards shows the rate at which a host that is no client forwards for members.
+func (s *screen) forwards() {
+	h := &s.m.feed.forwarded
+	line := Line{{"forwards ", Dim}, {fit(ui.Rate(h.last(0)), 13, true, ""), Plain}}
+	if chart := min(s.columns-24, samples); chart > 0 {
+		line = append(line, Span{" " + h.spark(chart, s.bars), Accent})
+	}
+	s.add(line)
 }
 
 // leastServing is the least number of rows with a line about the waypoint role.
 const leastServing = 20
 
 func totals(s *api.Serving) string {
-	flows, carried := 0, uint64(0)
+	flows, present, carried := 0, 0, uint64(0)
 	for i := range s.Members {
 		flows += s.Members[i].Flows
 		carried += s.Members[i].Bytes
+		if s.Members[i].Present() {
+			present++
+		}
 	}
-	text := fmt.Sprintf("%s: %s, %s, %s carried", ui.Number(len(s.Members), "member", "members"),
+	text := fmt.Sprintf("%s: %s, %s, %s carried", ui.Number(present, "member", "members"),
 		ui.Number(flows, "connection", "connections"), ui.Number(s.Mappings, "mapping", "mappings"), ui.Bytes(carried))
 	refused := 0
 	for _, n := range s.Refused {

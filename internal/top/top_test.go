@@ -48,6 +48,7 @@ func serving() *api.Serving {
 		Sessions: 3, Mappings: 12, Granted: 60, Refused: map[string]int{"port-denied": 4}, Given: api.Given{Open: true},
 		Members: []api.Served{
 			{Member: "erin", Sessions: 1, Mappings: 12, Flows: 31, Bytes: 1.83e9}, {Member: "frank-at-home", Sessions: 2, Tunnels: 1, Bytes: 0},
+			{Member: "gone", Bytes: 1000}, {Member: "mallory", Expelled: true, Bytes: 1000},
 		},
 	}
 }
@@ -187,8 +188,13 @@ func TestViewOfStates(t *testing.T) {
 		"waypoint-only": func(m *Model, now time.Time) time.Time {
 			s := status(3, 12)
 			s.Client, s.Roles = nil, []string{"waypoint"}
-			s.Serving = serving()
-			m.Handle(Answered{s, time.Second}, now)
+			for i := range 12 { // frank begins later, and carries more
+				s.Serving = serving()
+				s.Serving.Members[0].Bytes += uint64(i%3) * 100_000
+				s.Serving.Members[1].Bytes += uint64(max(i-4, 0)*i) * 50_000
+				now = now.Add(time.Second)
+				m.Handle(Answered{s, time.Second}, now)
+			}
 			return now
 		},
 	} {
@@ -693,6 +699,28 @@ func TestWaypointWithSeveralAddresses(t *testing.T) {
 	}{{"bob, IPv4", 2}, {"bob, IPv6", 4}, {"carol, 192.0.2.8:45672", 0}, {"carol, 192.0.2.9:45672", 8}, {"dave", 0}} {
 		if name, in := distinct(list, i), f.load()[idOf(&list[i])].in; name != want.name || in != want.in {
 			t.Errorf("%s has %v, want %s with %v", name, in, want.name, want.in)
+		}
+	}
+}
+
+// The rate of a member is what its connections carried between two states. Nothing is known across a restart of the agent, and
+// expelled members have none.
+func TestServedRates(t *testing.T) {
+	state := func(since time.Time, members ...api.Served) *api.Status {
+		return &api.Status{Since: since, Serving: &api.Serving{Members: members}}
+	}
+	old := state(start, api.Served{Member: "erin", Bytes: 1000}, api.Served{Member: "frank", Bytes: 50}, api.Served{Member: "mallory", Bytes: 1})
+	now := state(start, api.Served{Member: "erin", Bytes: 3000}, api.Served{Member: "frank", Bytes: 40}, api.Served{Member: "mallory", Bytes: 9, Expelled: true}, api.Served{Member: "new", Bytes: 500})
+	want := []ServedRate{{"erin", 8000}, {"frank", 0}, {"new", 2000}}
+	if got := ServedRates(old, now, 2*time.Second); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for name, got := range map[string][]ServedRate{
+		"no time": ServedRates(old, now, 0), "another agent": ServedRates(old, state(start.Add(time.Hour), now.Serving.Members...), time.Second),
+		"no waypoint": ServedRates(old, &api.Status{Since: start}, time.Second), "none before": ServedRates(&api.Status{Since: start}, now, time.Second),
+	} {
+		if got == nil || len(got) > 0 {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

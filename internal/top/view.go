@@ -136,8 +136,11 @@ func (s *screen) header() {
 	left := Line{{name, Strong}, {clean(about), Dim}}.cutTo(room, s.cut)
 	pad := strings.Repeat(" ", max(s.columns-left.width()-width(state)-width(clock), 0))
 	s.add(append(left, Span{pad, Plain}, Span{state, style}, Span{clock, Plain}))
-	if st.Client != nil {
+	switch {
+	case st.Client != nil:
 		s.sums()
+	case st.Serving != nil:
+		s.forwards()
 	}
 }
 

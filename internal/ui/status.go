@@ -190,6 +190,9 @@ func (p *printer) serving(s *api.Serving) {
 	}
 	var rows [][]string
 	for _, m := range s.Members {
+		if m.Expelled {
+			continue
+		}
 		rows = append(rows, []string{m.Member, fmt.Sprint(m.Mappings), fmt.Sprint(m.Tunnels), fmt.Sprint(m.Flows), bytes(m.Bytes)})
 	}
 	if len(rows) > 0 {

@@ -37,6 +37,7 @@ type Snapshot struct {
 // MemberSnapshot describes one member's use. Counters begin with the agent.
 type MemberSnapshot struct {
 	Name, Serial string
+	Expelled     bool // or has left; its counters remain
 	Sessions     int
 	Mappings     int
 	Tunnels      int // without those of a session that has ended
@@ -146,7 +147,7 @@ func (l *loop) snapshot(counted map[netstate.Tuple]netstate.Flow) Snapshot {
 	for _, m := range l.leases.Members() {
 		used, holds := usage[m.ID], held[m.ID]
 		s.Members = append(s.Members, MemberSnapshot{
-			Name: m.Name, Serial: m.Serial, Sessions: m.Sessions, Mappings: holds.Mappings, Tunnels: holds.Tunnels,
+			Name: m.Name, Serial: m.Serial, Expelled: m.Expelled, Sessions: m.Sessions, Mappings: holds.Mappings, Tunnels: holds.Tunnels,
 			Flows: used.Open, Granted: m.Granted, Refused: maps.Clone(m.Refused),
 			BytesFromClient: used.BytesFromClient, BytesToClient: used.BytesToClient,
 		})

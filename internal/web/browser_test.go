@@ -322,3 +322,38 @@ func TestInBrowser(t *testing.T) {
 	c.must(s.http.Close())
 	c.waitFor("the page says what to do if the agent was started anew", `document.querySelector('#live')?.textContent.includes('run dcol web again')`)
 }
+
+// The page of a waypoint that is no client begins with what it forwards, and shows no empty sections.
+func TestWaypointInBrowser(t *testing.T) {
+	c := startChromium(t)
+	agent := &fake{noClient: true}
+	s := run(t, newServerOf(listenForCuts(t), newHub(agent), slog.New(slog.DiscardHandler)))
+	c.must(c.Open(s.Link(Reader{Log: true})))
+	c.waitFor("the members' rates are shown", `/erin\s*[\d.]+ Mbit\/s/.test(document.querySelector('#served-rows').textContent) && document.querySelector('#rates').textContent.includes('Mbit/s forwarded')`)
+	c.waitFor("the chart has a curve for each busy member", `document.querySelectorAll('#served-chart polyline').length === 2 && document.querySelector('#served-chart polyline').points.length >= 8`)
+	c.waitFor("the served members come first, in sections and links, and no section of clients is there", `(() => {
+		const seen = (list) => [...document.querySelectorAll(list)].filter((e) => e.checkVisibility());
+		return seen('main section:not(#problems)')[0].id === 'served' && seen('nav a')[0].hash === '#served' && seen('[data-of=client]').length === 0;
+	})()`)
+	var text string
+	c.eval(`document.querySelector('#served').textContent`, &text)
+	if strings.Contains(text, "mallory") || !strings.Contains(text, "frank-at-home") {
+		t.Errorf("members served: %s", text)
+	}
+	for _, width := range []int{1280, 375} {
+		for _, scheme := range []string{"light", "dark"} {
+			c.must(c.Look(width, 800, scheme))
+			c.waitFor("the chart has the new size", fmt.Sprintf(`innerWidth === %d && Math.abs(document.querySelector('#served-chart svg').viewBox.baseVal.width - document.querySelector('#served-chart').clientWidth) < 2`, width))
+			var wrong []string
+			c.eval(findings, &wrong)
+			if len(wrong) > 0 {
+				t.Errorf("%d, %s:\n%s", width, scheme, strings.Join(wrong, "\n"))
+			}
+			c.screenshot(fmt.Sprintf("waypoint-%d-%s", width, scheme))
+		}
+	}
+	agent.mu.Lock()
+	agent.noClient, agent.connections = false, 3
+	agent.mu.Unlock()
+	c.waitFor("the sections of a client come back, and the served members go behind them", `document.querySelector('#paths').checkVisibility() && document.querySelector('#served').nextElementSibling.id === 'events' && document.querySelectorAll('#connection-rows tr').length === 3`)
+}

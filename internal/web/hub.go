@@ -43,6 +43,7 @@ type hub struct {
 	begun   chan struct{} // receives a value when the first stream begins
 
 	last   *api.Status
+	lastAt time.Time // when it was the agent's state
 	events []event
 }
 
@@ -60,8 +61,10 @@ type message struct {
 	// Connections is the number of all connections, and Loads is computed from all. Status has only the busiest.
 	Connections int        `json:"connections"`
 	Loads       []top.Load `json:"loads"`
-	Events      []event    `json:"events"` // newest first
-	Error       string     `json:"error,omitempty"`
+	// Served has the rate of each member that this waypoint serves. It is null in the first state, and empty without them.
+	Served []top.ServedRate `json:"served"`
+	Events []event          `json:"events"` // newest first
+	Error  string           `json:"error,omitempty"`
 }
 
 func newHub(agent Agent) *hub {
@@ -107,9 +110,10 @@ func (h *hub) look(ctx context.Context) {
 	} else {
 		if h.last != nil {
 			h.note(top.Differences(h.last, &s, now))
+			m.Served = top.ServedRates(h.last, &s, now.Sub(h.lastAt))
 		}
 		whole := s
-		h.last = &whole
+		h.last, h.lastAt = &whole, now
 		if s.Client != nil {
 			m.Connections, m.Loads = len(s.Client.Connections), top.Loads(s.Client)
 			shown := *s.Client

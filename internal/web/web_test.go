@@ -32,6 +32,7 @@ type fake struct {
 	asked       int
 	connections int
 	joined      int // number of members besides alice and bob
+	noClient    bool
 	steered     []api.SteerRequest
 }
 
@@ -64,12 +65,16 @@ func (f *fake) Status(context.Context) (api.Status, error) {
 		}
 		using.Connections = append(using.Connections, c)
 	}
+	roles := []string{"client", "waypoint"}
+	if f.noClient {
+		using, roles = nil, roles[1:]
+	}
 	return api.Status{
-		Schema: api.StatusSchema, Member: "alice", Version: "v1.4", Roles: []string{"client", "waypoint"}, Since: began,
+		Schema: api.StatusSchema, Member: "alice", Version: "v1.4", Roles: roles, Since: began,
 		Problems: []string{"the certificate expires in 2 h, and no coordinator answers: check that TCP port 45672 of coordinator.example is reachable"},
 		Client:   using, Collective: &api.Collective{Name: "test", Members: 2 + f.joined}, Serving: &api.Serving{
 			Granted: 60, Refused: map[string]int{"port-denied": 4}, Given: api.Given{Open: true, QuotaBytes: 5e9, UsedBytes: 1.83e9},
-			Members: []api.Served{{Member: "erin", Sessions: 1, Mappings: 12, Flows: 31, Bytes: 1.83e9}, {Member: "frank-at-home", Sessions: 2, Tunnels: 1}},
+			Members: []api.Served{{Member: "erin", Sessions: 1, Mappings: 12, Flows: 31, Bytes: 1.83e9 + uint64(f.asked)*1_500_000}, {Member: "frank-at-home", Sessions: 2, Tunnels: 1, Bytes: uint64(max(f.asked-5, 0)) * 700_000}, {Member: "mallory", Expelled: true, Bytes: 5}},
 		},
 	}, nil
 }

@@ -268,6 +268,7 @@ func (s *Serving) Status() (*api.Serving, []string, error) {
 		out.Granted += m.Granted
 		out.Members = append(out.Members, api.Served{
 			Member: m.Name, Sessions: m.Sessions, Mappings: m.Mappings, Tunnels: m.Tunnels, Flows: m.Flows, Bytes: m.BytesFromClient + m.BytesToClient,
+			Expelled: m.Expelled,
 		})
 	}
 	if slices.Contains(h.offers, wire.InBand) {

@@ -43,6 +43,7 @@ func (l *Leases) Expire(now time.Time) (e Ending) {
 
 // Expel ends all leases of a member, and returns the number of its mappings.
 func (l *Leases) Expel(m *Member, now time.Time) (e Ending, mappings int) {
+	m.Expelled = true
 	l.ports.expel(m)
 	l.endAdmissions(&e, now, func(a *admission) bool { return a.Member == m })
 	l.endTunnels(&e, now, l.tunnelsWhere(func(t *tunnelAddress) bool { return t.member == m }))

@@ -318,6 +318,13 @@ func TestAdopts(t *testing.T) {
 	if e, n := l.Expel(l.Known("alice"), begin); n != 1 || len(e.Entries) != 1 || e.Entries[0].Event != attribution.MappingRemoved {
 		t.Errorf("expelled: %+v, %d mappings", e, n)
 	}
+	if m := l.Known("alice"); !m.Expelled {
+		t.Error("the expelled member counts as present")
+	}
+	l.SessionUp(Request{Name: "alice", Serial: "of another host", Session: 77, Client: clientNumber(9)}, nil)
+	if m := l.Known("alice"); m.Expelled {
+		t.Error("another host with its name counts as expelled")
+	}
 	if e := l.EndTunnels([]netip.Addr{clientNumber(3), clientNumber(4)}, begin); len(e.Tunnels) != 1 || !l.Empty() {
 		t.Errorf("revoked: %+v", e)
 	}

@@ -15,6 +15,7 @@ type Member struct {
 	Sessions int
 	Granted  uint64
 	Refused  map[wire.Code]uint64
+	Expelled bool // it has no place here any more; another host may come under its name
 
 	saved bool // the kernel's table has its id, name and serial
 }
@@ -37,7 +38,7 @@ func newMembers(most int) *members {
 func (m *members) get(name, serial string) *Member {
 	if found := m.byName[name]; found != nil {
 		if found.Serial != serial {
-			found.Serial, found.saved = serial, false
+			found.Serial, found.saved, found.Expelled = serial, false, false
 		}
 		return found
 	}

@@ -1,12 +1,12 @@
 // The page: it reads the stream of states, and shows them.
 import {draw, keysOf} from './graph.js';
 import {Losses} from './loss.js';
-import {Rates, bars} from './chart.js';
+import {Rates, Served, bars, pathRates} from './chart.js';
 import {reasons} from './why.js';
 import {ask, begin, request} from './session.js';
 import {$, age, bytes, colour, el, pathOf, percent, rate, seconds, trip, update} from './words.js';
 
-const rates = new Rates(), losses = new Losses();
+const rates = new Rates(), forwarded = new Rates(), curves = new Served(), losses = new Losses();
 const tryAgain = 5000;
 let message, past, paused = false, asked = false, listed, reader = {log: false};
 
@@ -17,10 +17,13 @@ function show() {
 	$('problems').hidden = !s.problems.length;
 	update($('problem-list'), s.problems.map((p) => el('li', {'data-key': p}, p)));
 	$('log').hidden = $('log-link').hidden = !(s.roles.includes('waypoint') && reader.log);
-	draw($('graph'), s, message.loads ?? [], losses);
-	rates.draw($('chart'));
-	connections(s, now);
-	waypoints(s);
+	arrange(s);
+	if (s.client || !s.serving) {
+		draw($('graph'), s, message.loads ?? [], losses);
+		rates.draw($('chart'));
+		connections(s, now);
+		waypoints(s);
+	}
 	served(s);
 	events();
 	if (!asked) {
@@ -31,6 +34,14 @@ function show() {
 		listed = s.collective?.members ?? 0;
 		members(s);
 	}
+}
+
+// arrange puts what a waypoint does for others first if it is no client, and leaves out what only clients have.
+function arrange(s) {
+	const only = !s.client && s.serving;
+	for (const e of document.querySelectorAll('[data-of=client]')) e.hidden = only;
+	const next = only ? 'paths' : 'events', link = document.querySelector(`nav a[href="#${next}"]`).parentElement;
+	for (const [e, before] of [[$('served'), $(next)], [$('served-link'), link]]) if (e.nextElementSibling !== before) before.before(e);
 }
 
 // live says how the page is. Screen readers read it aloud when it changes, so the rates, which always do, stand beside it.
@@ -118,13 +129,15 @@ function served(s) {
 	const w = s.serving;
 	$('served').hidden = $('served-link').hidden = !w;
 	if (!w) return;
-	const list = w.members ?? [], refused = Object.values(w.refused ?? {}).reduce((a, b) => a + b, 0), until = w.given.until ? `, until ${new Date(w.given.until).toLocaleString()}` : '';
+	const list = (w.members ?? []).filter((m) => !m.expelled), refused = Object.values(w.refused ?? {}).reduce((a, b) => a + b, 0), until = w.given.until ? `, until ${new Date(w.given.until).toLocaleString()}` : '';
 	const may = w.given.open ? 'Members may open connections.' : `Members may open no connections: ${closed[w.given.closed] ?? w.given.closed}${until}.`;
 	const quota = w.given.quota_bytes ? ` ${bytes(w.given.used_bytes ?? 0)} of this month's ${bytes(w.given.quota_bytes)} are used.` : '';
 	$('served-note').textContent = `${may}${quota} ${w.granted} requests were granted, ${refused} refused.`;
 	$('served-note').className = w.given.open ? '' : 'warn';
-	update($('served-rows'), list.map((m) => el('tr', {'data-key': m.member}, el('td', {}, m.member), ...[m.flows, bytes(m.bytes), m.sessions, m.mappings, m.tunnels].map((n) => el('td', {class: 'n'}, String(n))))));
-	if (!list.length) $('served-rows').append(el('tr', {}, el('td', {colspan: 6, class: 'soft'}, 'No member uses this waypoint now.')));
+	const now = new Map((message.served ?? []).map((m) => [m.member, m.bps]));
+	forwarded.draw($('served-chart'));
+	update($('served-rows'), list.map((m) => el('tr', {'data-key': m.member}, el('td', {}, m.member), ...[rate(now.get(m.member) ?? 0), m.flows, bytes(m.bytes), m.sessions, m.mappings, m.tunnels].map((n) => el('td', {class: 'n'}, String(n))))));
+	if (!list.length) $('served-rows').append(el('tr', {}, el('td', {colspan: 7, class: 'soft'}, 'No member uses this waypoint now.')));
 }
 
 function events() {
@@ -222,7 +235,8 @@ async function* lines(body) {
 
 function take(next) {
 	if (next.status) {
-		rates.take(next.loads ?? [], Date.parse(next.at));
+		rates.take(pathRates(next.loads ?? []), Date.parse(next.at));
+		if (next.status.serving && next.served) forwarded.take(curves.rates(next.served), Date.parse(next.at));
 		losses.take(next.status, keysOf);
 	}
 	if (paused) return;
@@ -231,7 +245,10 @@ function take(next) {
 		message = next;
 		let up = 0, down = 0;
 		for (const l of next.loads ?? []) up += l.send_bps, down += l.receive_bps;
-		live(`${next.connections} connections`, '', `, ${rate(down)} in, ${rate(up)} out`);
+		const through = (next.served ?? []).reduce((sum, m) => sum + m.bps, 0), words = s.serving ? `${rate(through)} forwarded` : '';
+		const open = s.serving?.members?.reduce((sum, m) => sum + m.flows, 0) ?? 0;
+		if (s.client || !s.serving) live(`${next.connections} connections`, '', `, ${rate(down)} in, ${rate(up)} out${words ? `, ${words}` : ''}`);
+		else live(`${open} connections of members`, '', `, ${words}`);
 		show();
 	} else {
 		live(`the agent does not answer: ${next.error}`, 'bad');

@@ -4,14 +4,37 @@ import {bytes, colour, dash, el, pathOf, rate, svg} from './words.js';
 // What is shown grows from a minute to five, in milliseconds.
 const least = 60_000, span = 300_000;
 
-// Rates remembers what each path carried in the last minutes.
+// pathRates returns the rates of paths, of which the direct one is always there.
+export function pathRates(loads) {
+	const sums = new Map([['direct', 0]]);
+	for (const l of loads) sums.set(pathOf(l), (sums.get(pathOf(l)) ?? 0) + l.send_bps + l.receive_bps);
+	return sums;
+}
+
+// mostServed bounds the members that have a curve of their own. The others share one.
+const mostServed = 5;
+
+// Served remembers which members have curves of their own: those that were busy first.
+export class Served {
+	named = new Set();
+
+	rates(list) {
+		const sums = new Map();
+		for (const {member, bps} of [...list].sort((a, b) => b.bps - a.bps)) {
+			if (bps > 0 && this.named.size < mostServed) this.named.add(member);
+			const name = this.named.has(member) ? `for ${member}` : 'others';
+			if (bps > 0 || name !== 'others') sums.set(name, (sums.get(name) ?? 0) + bps);
+		}
+		return sums;
+	}
+}
+
+// Rates remembers what each path, or each member, carried in the last minutes.
 export class Rates {
 	times = [];
 	paths = new Map();
 
-	take(loads, at) {
-		const sums = new Map([['direct', 0]]);
-		for (const l of loads) sums.set(pathOf(l), (sums.get(pathOf(l)) ?? 0) + l.send_bps + l.receive_bps);
+	take(sums, at) {
 		this.times.push(at);
 		for (const path of sums.keys()) if (!this.paths.has(path)) this.paths.set(path, Array(this.times.length - 1).fill(0));
 		for (const [path, list] of this.paths) list.push(sums.get(path) ?? 0);
@@ -28,7 +51,7 @@ export class Rates {
 		const shown = Math.min(Math.max(end - (this.times[0] ?? end), least), span);
 		const x = (t) => width - (end - t) / shown * (width - left), y = (v) => 14 + (1 - v / top) * (height - bottom - 14);
 		const names = [...this.paths.keys()];
-		const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': names.map((p) => `${p} ${rate(this.paths.get(p).at(-1) ?? 0)}`).join(', ')});
+		const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': names.map((p) => `${p} ${rate(this.paths.get(p).at(-1) ?? 0)}`).join(', ') || 'nothing was carried'});
 		for (const share of [0, 0.5, 1]) {
 			picture.append(svg('line', {class: 'grid', x1: left, x2: width, y1: y(share * top), y2: y(share * top)}));
 			picture.append(svg('text', {class: 'soft', x: left, y: y(share * top) - 3}, share ? rate(share * top) : ''));
