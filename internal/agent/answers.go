@@ -271,9 +271,21 @@ func (a *running) Members(ctx context.Context) (api.Members, error) {
 	if err != nil {
 		return api.Members{}, err
 	}
+	if a.client != nil {
+		useConfigured(out.Members, a.plan.config.Client.Waypoints)
+	}
 	if a.coordinator != nil {
 		out.Members = addRegister(out.Members, a.coordinator.Members())
 	}
 	slices.SortFunc(out.Members, func(a, b api.Member) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// useConfigured marks the members that the configuration names as waypoints as used. The directory knows only those that this
+// host has chosen itself.
+func useConfigured(members []api.Member, configured []config.Peer) {
+	for i := range members {
+		m := &members[i]
+		m.Used = m.Used || slices.ContainsFunc(configured, func(p config.Peer) bool { return p.Name == m.Name })
+	}
 }

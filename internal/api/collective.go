@@ -39,7 +39,7 @@ type Member struct {
 	// details, on a coordinator only.
 	Reachable *bool  `json:"reachable,omitempty"`
 	Reach     *Reach `json:"reach,omitempty"`
-	// Used reports whether this host has chosen it as a waypoint.
+	// Used reports whether this host uses it as a waypoint: it has chosen it, or its configuration names it.
 	Used bool `json:"used,omitempty"`
 	// Joined, Enforces and Expelled are known to coordinators only.
 	Joined time.Time `json:"joined,omitzero"`

@@ -48,7 +48,7 @@ func fullWhy() Why {
 	return Why{
 		Schema: WhySchema, Server: at, Connections: full().Client.Connections, Direct: measured, Unavailable: []Unavailable{{"carol", WaypointDown, "no answer"}}, Note: "none", Mends: []string{"wait"},
 		Closed:     []ClosedConnection{{full().Client.Connections[0], now}},
-		Candidates: []Candidate{{"bob", "mapped", true, true, measured, 1, true, "near", Reason{"lossy", 1, 1, []Compared{{"carol", 1, 1, 1, 1}}}, now, &Claimed{1, 1, true, "low", "high"}, []Bottleneck{{"carol", "shared", 3, 1, 1, 1}}}},
+		Candidates: []Candidate{{"bob", at.Addr(), "mapped", true, true, measured, 1, true, "near", Reason{"lossy", 1, 1, []Compared{{"carol", 1, 1, 1, 1}}}, now, &Claimed{1, 1, true, "low", "high"}, []Bottleneck{{"carol", "shared", 3, 1, 1, 1}}}},
 		Probed:     []ProbedPath{{now, at, "bob", "mptcp", "changed", "certain", "It is.", []string{"a quote"}}},
 	}
 }

@@ -81,8 +81,10 @@ type Measured struct {
 // Candidate is a detour that a new connection might take.
 type Candidate struct {
 	Waypoint string `json:"waypoint"`
-	Kind     string `json:"kind"`
-	Taken    bool   `json:"taken"` // it would be taken now
+	// Addr is the waypoint's address to which the detour leads. It is absent for a path without a waypoint.
+	Addr  netip.Addr `json:"address,omitzero"`
+	Kind  string     `json:"kind"`
+	Taken bool       `json:"taken"` // it would be taken now
 	// Untried is set if no connection to the server took it recently, as far as the agent remembers.
 	Untried  bool     `json:"untried,omitempty"`
 	Measured Measured `json:"measured"`

@@ -227,6 +227,13 @@ func TestWhy(t *testing.T) {
 		{Waypoint: "carol", At: ago(9 * time.Second), Verdict: "measured", Why: "carried 2.0 Mbit/s while it was tried"},
 		{Waypoint: "dave", At: ago(3 * time.Second), Verdict: "lost", Why: "took the place of bob for a while: 5.0 Mbit/s with it, 6.0 Mbit/s before; it stays only with 10 % more"},
 	}
+	for i, addr := range []string{"192.0.2.8", "192.0.2.88"} { // a waypoint with two addresses
+		full.Candidates = append(full.Candidates, api.Candidate{
+			Waypoint: "carol", Addr: netip.MustParseAddr(addr), Kind: "in-band", Measured: api.Measured{At: now, MinRTT: 31, Goodput: 11.3e6}, Wait: 33,
+			Why:    []string{"a spare: bulk traffic may expect 3.8 Mbit/s of it, 8.7 Mbit/s of bob; at more than that it comes first", "a spare: others come first"}[i],
+			Reason: api.Reason{Compared: []api.Compared{{With: "bob", Goodput: 3.8e6, OtherGoodput: 8.7e6}}},
+		})
+	}
 	full.Unavailable = []api.Unavailable{{Waypoint: "erin", State: api.WaypointClosed, Why: "the waypoint is closed at this hour"}}
 	full.Mends = []string{"a tunnel hides TCP options from middleboxes"}
 	none := api.Why{Server: server, Note: "destination is excluded from detours"}

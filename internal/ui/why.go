@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,10 +44,13 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	rows := [][]string{{"direct", "yes", "-", trip(x.Direct.MinRTT), lost(x.Direct), got(x.Direct), ""}}
 	for _, c := range x.Candidates {
 		rows = append(rows, []string{
-			candidateName(c), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), c.Why + until(c.Until) + untried(c),
+			candidateName(c, x.Candidates), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), c.Why + until(c.Until) + untried(c),
 		})
 	}
 	p.table("PATH|TAKEN|A MESSAGE TAKES|LEAST RTT|LOSS|BULK RATE|WHY", rows)
+	if slices.ContainsFunc(x.Candidates, comparesGoodput) {
+		p.linef("  BULK RATE is what all bulk connections together got on a path. What one more may expect is less while others run there.")
+	}
 	p.bottlenecks(x.Candidates)
 	p.claimed(x.Candidates)
 	for _, u := range x.Unavailable {
@@ -63,6 +67,11 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	}
 	p.probed(x.Probed, now)
 	return p.err
+}
+
+// comparesGoodput reports whether the reason about a detour names rates that bulk traffic may expect.
+func comparesGoodput(c api.Candidate) bool {
+	return slices.ContainsFunc(c.Reason.Compared, func(x api.Compared) bool { return x.Goodput > 0 || x.OtherGoodput > 0 })
 }
 
 // tried writes the results of the waypoints that a connection tried.
@@ -171,9 +180,13 @@ func (p *printer) probed(list []api.ProbedPath, now time.Time) {
 	}
 }
 
-func candidateName(c api.Candidate) string {
+// candidateName names a detour, with the waypoint's address if another one of its kind leads to another address.
+func candidateName(c api.Candidate, all []api.Candidate) string {
 	if c.Waypoint == "" {
 		return c.Kind
+	}
+	if slices.ContainsFunc(all, func(o api.Candidate) bool { return o.Waypoint == c.Waypoint && o.Kind == c.Kind && o.Addr != c.Addr }) {
+		return fmt.Sprintf("via %s (%s, %v)", c.Waypoint, c.Kind, c.Addr)
 	}
 	return fmt.Sprintf("via %s (%s)", c.Waypoint, c.Kind)
 }

@@ -283,7 +283,7 @@ func TestInBrowser(t *testing.T) {
 	c.waitFor("connections are filtered", `[...document.querySelectorAll('#connection-rows tr')].length < 14 && [...document.querySelectorAll('#connection-rows tr')].every((r) => r.textContent.includes('via carol'))`)
 	c.must(c.Look(360, 500, "dark")) // the explanation is longer than this screen
 	c.click("#connection-rows button")
-	c.waitFor("the explanation is shown", `['it loses least', 'its round trip is longer', 'ip mptcp limits', 'MP_CAPABLE is removed', 'bulk rate 17.5 Mbit/s', 'carried 2.0 Mbit/s while it was tried', 'not tried with this server lately', 'none through dave, which is closed', 'hop 4 quoted'].every((w) => document.querySelector('#why').textContent.includes(w)) && document.activeElement.id === 'why'`)
+	c.waitFor("the explanation is shown", `['it loses least', 'its round trip is longer', 'ip mptcp limits', 'MP_CAPABLE is removed', 'bulk rate 17.5 Mbit/s of all connections together', 'via bob (in-band, 192.0.2.77): others come first', 'carried 2.0 Mbit/s while it was tried', 'not tried with this server lately', 'none through dave, which is closed', 'hop 4 quoted'].every((w) => document.querySelector('#why').textContent.includes(w)) && document.activeElement.id === 'why'`)
 	c.waitFor("its heading is in sight", `(({top, bottom}) => top >= document.querySelector('nav').getBoundingClientRect().bottom && bottom < innerHeight)(document.querySelector('#why h3').getBoundingClientRect())`)
 	var notes int
 	c.eval(`document.querySelector('#why').textContent.split('the server takes 2').length - 1`, &notes)

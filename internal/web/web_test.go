@@ -114,7 +114,8 @@ func (f *fake) Why(_ context.Context, r api.WhyRequest) (api.Why, error) {
 		Server: r.Server, Direct: api.Measured{At: now, MinRTT: 29, Loss: 0.012}, Note: "",
 		Unavailable: []api.Unavailable{{Waypoint: "dave", State: api.WaypointClosed, Why: "switched off"}},
 		Candidates: []api.Candidate{
-			{Waypoint: "bob", Kind: "in-band", Taken: true, Untried: true, Why: "it loses least", Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}},
+			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7"), Kind: "in-band", Taken: true, Untried: true, Why: "it loses least", Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}},
+			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.77"), Kind: "in-band", Why: "others come first"},
 			{Waypoint: "carol", Kind: "wireguard", Why: "the server accepts no more subflows", Until: now.Add(time.Minute)},
 		},
 		Mends:  []string{"on a server of your own: ip mptcp limits set subflows 8"},

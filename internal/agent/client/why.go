@@ -35,7 +35,7 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 		for i := range x.Candidates {
 			d := &x.Candidates[i]
 			candidate := api.Candidate{
-				Waypoint: d.Waypoint, Kind: d.Kind.String(), Taken: d.Taken, Untried: !tried(&x, d), Measured: describeKnown(d.Known),
+				Waypoint: d.Waypoint, Addr: endOf(&d.Detour), Kind: d.Kind.String(), Taken: d.Taken, Untried: !tried(&x, d), Measured: describeKnown(d.Known),
 				Wait: milliseconds(d.Wait), Guessed: d.Wait > 0 && !d.Measured, Why: d.Why(), Reason: describeReason(&d.Reason), Until: d.Until,
 				Claimed: describeClaimed(d.Claimed), Bottlenecks: describeBottlenecks(d.Bottlenecks),
 			}
@@ -51,6 +51,17 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 		out.Mends = mendsOf(&out)
 		return out, nil
 	})
+}
+
+// endOf returns the waypoint's address to which a detour leads; the zero value without a waypoint.
+func endOf(d *path.Detour) netip.Addr {
+	switch {
+	case d.Waypoint == "":
+		return netip.Addr{}
+	case d.Endpoint.IsValid():
+		return d.Endpoint
+	}
+	return d.Remote.Addr()
 }
 
 // tried reports whether a connection to the server has taken a detour lately.

@@ -38,6 +38,23 @@ func TestTried(t *testing.T) {
 	}
 }
 
+// A detour is told from that through another address of the same waypoint. A path over an uplink has no waypoint.
+func TestEndOfDetour(t *testing.T) {
+	at := netip.MustParseAddr
+	for _, test := range []struct {
+		detour path.Detour
+		want   netip.Addr
+	}{
+		{path.Detour{Waypoint: "bob", Kind: path.InBand, Remote: netip.AddrPortFrom(at("192.0.2.7"), 0)}, at("192.0.2.7")},
+		{path.Detour{Waypoint: "bob", Kind: path.WireGuard, Local: at("10.1.2.3"), Endpoint: at("192.0.2.8")}, at("192.0.2.8")},
+		{path.Detour{Local: at("10.1.2.3")}, netip.Addr{}},
+	} {
+		if got := endOf(&test.detour); got != test.want {
+			t.Errorf("%+v: %v", test.detour, got)
+		}
+	}
+}
+
 // Of a waypoint through which nothing leads to a server, its own reason for this server counts, then its state, then that of the kinds.
 func TestUnavailableWhy(t *testing.T) {
 	now, server := time.Unix(1_000_000, 0), netip.MustParseAddrPort("203.0.113.5:22")

@@ -9,7 +9,7 @@ export function reasons(w, now) {
 		...part('Waypoints that were tried', (w.connections ?? []).flatMap((c) => c.tried ?? []).map((r) => item(`${r.waypoint}, ${age(r.at, now)} ago`, r.why))),
 		...part('A new connection', [
 			item('direct', measured(w.direct) || 'not measured yet', true),
-			...w.candidates.map((c) => item(`${c.waypoint ? 'via ' + c.waypoint : 'direct'} (${c.kind})`, [c.why + until(c.until), c.taken && c.untried && 'not tried with this server lately', measured(c.measured)].filter(Boolean).join('; '), c.taken)),
+			...w.candidates.map((c) => item(candidate(c, w.candidates), [c.why + until(c.until), c.taken && c.untried && 'not tried with this server lately', measured(c.measured)].filter(Boolean).join('; '), c.taken)),
 			...(w.unavailable ?? []).map((u) => item(`none through ${u.waypoint}, which is ${u.state}`, u.why)),
 			...(w.note ? [item('no detour', w.note)] : []),
 		]),
@@ -17,6 +17,13 @@ export function reasons(w, now) {
 		...part('Probed paths', (w.probed ?? []).map((p) => el('li', {}, el('strong', {}, `to ${p.waypoint ? p.waypoint + ', ' : ''}${p.to}`), ` (${p.recipe}, ${age(p.at, now)} ago, ${p.confidence}): ${p.text}`,
 			...(p.evidence?.length ? [el('ul', {class: 'soft'}, ...p.evidence.map((e) => el('li', {}, e)))] : [])))),
 	];
+}
+
+// candidate names a detour, with the waypoint's address if another one of its kind leads to another address.
+function candidate(c, all) {
+	if (!c.waypoint) return `direct (${c.kind})`;
+	const several = all.some((o) => o.waypoint === c.waypoint && o.kind === c.kind && o.address !== c.address);
+	return `via ${c.waypoint} (${c.kind}${several ? `, ${c.address}` : ''})`;
 }
 
 const part = (title, items) => items.length ? [el('h4', {}, title), el('ul', {}, ...items)] : [];
@@ -28,5 +35,5 @@ const until = (t) => t ? `, until ${new Date(t).toLocaleString()}` : '';
 // measured returns what connections measured on a path, as text; nothing if they did not.
 function measured(m) {
 	if (!m?.at) return '';
-	return [m.min_rtt_ms && `round trip at least ${trip(m.min_rtt_ms)}`, `${percent(m.loss)} loss`, m.goodput_bps && `bulk rate ${rate(m.goodput_bps)}`, m.failures && `${m.failures} recent failures`].filter(Boolean).join(', ');
+	return [m.min_rtt_ms && `round trip at least ${trip(m.min_rtt_ms)}`, `${percent(m.loss)} loss`, m.goodput_bps && `bulk rate ${rate(m.goodput_bps)} of all connections together`, m.failures && `${m.failures} recent failures`].filter(Boolean).join(', ');
 }
