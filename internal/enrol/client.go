@@ -123,10 +123,7 @@ func Leave(ctx context.Context, id *collective.Identity, coordinators []Endpoint
 		}
 		return a, err
 	})
-	if err != nil {
-		return fmt.Errorf("tell the coordinator: %w", err)
-	}
-	return nil
+	return err
 }
 
 // takeTrust fetches and takes roots and lists, and reports whether they were new.

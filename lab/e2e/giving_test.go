@@ -308,3 +308,32 @@ func TestTermsOfOneMember(t *testing.T) {
 	w.dcol(alice, "map", port(w.addr4(server), 80), "--via", bob)
 	x.endsWell()
 }
+
+// A member whose servers become limited loses its tunnel, is told so at once, and shows why. When the limit ends, the tunnel
+// comes back.
+func TestLimitedMemberLosesItsTunnel(t *testing.T) {
+	w := withKinds(newWorld(t), "wireguard", "mapped")
+	w.startBoth()
+	w.kindIs("wireguard", "ready")
+	config, err := w.read(bob, etc+"dcol.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.configure(bob, fmt.Sprintf("%s\n[[waypoint.member]]\nname = %q\nports = [80]\n", config, alice))
+	w.dcol(bob, "reload")
+	w.kindIs("wireguard", "not-offered", "withdrawn")
+	if said := w.dcol(alice, "status"); !strings.Contains(said, "bob, wireguard is not-offered: the waypoint has withdrawn it") {
+		t.Errorf("alice does not say why:\n%s", said)
+	}
+	if links := w.run(alice, "ip", "-brief", "link"); strings.Contains(links, "dcolwg") {
+		t.Errorf("the tunnel's interface is still there:\n%s", links)
+	}
+	x := w.curl(w.url())
+	w.subflows("direct up", "mapped up")
+	x.goesOn()
+
+	w.configure(bob, string(config))
+	w.dcol(bob, "reload")
+	w.kindIs("wireguard", "ready")
+	x.endsWell()
+}

@@ -133,6 +133,62 @@ func TestJoinRefused(t *testing.T) {
 	w.fails(server, []string{"join", again}, "no coordinator can be reached", "bob@11.0.2.1:45672")
 }
 
+// A host that leaves is gone for the others at once, and its name can be given to another host. Without a coordinator it
+// leaves all the same, and says what that means.
+func TestLeave(t *testing.T) {
+	w := newWorld(t)
+	w.goPublic()
+	w.showBackgroundAgents()
+	w.says(w.try(bob, program, "init", "friends"))
+	w.says(w.try(alice, program, "join", w.invitation()))
+	w.says(w.try(mallory, program, "join", w.invitation(), "--name", "carol"))
+	lists := func(host, member string, want bool) {
+		t.Helper()
+		w.eventually(fmt.Sprintf("%s lists %s: %v", host, member, want), func() error {
+			said := w.dcol(host, "members")
+			return holds(strings.Contains(said, "\n  "+member+" ") == want, "it says\n%s", said)
+		})
+	}
+	lists(mallory, "alice", true)
+	w.eventually("bob serves alice", func() error { return w.serves("alice", true) })
+
+	left := w.try(alice, program, "leave")
+	w.says(left, "alice is no longer a member on this host")
+	if strings.Contains(left.stderr, "does not know that yet") {
+		t.Errorf("the coordinator was not told: %v", left)
+	}
+	lists(bob, "alice", false)
+	lists(mallory, "alice", false)
+	w.eventually("bob serves alice no more", func() error {
+		for _, m := range w.mustStatus(bob).Serving.Members {
+			if m.Member == "alice" && (!m.Expelled || m.Present()) {
+				return holds(false, "%+v", m)
+			}
+		}
+		return nil
+	})
+	if c := w.mustStatus(bob).Coordinator; c.Members != 2 || c.Expelled != 0 {
+		t.Errorf("bob coordinates %+v", c)
+	}
+
+	// The name is not for everybody.
+	w.fails(alice, []string{"join", w.invitation(), "--name", "alice"}, "its holder left on", "only an invitation for this name")
+	w.says(w.try(alice, program, "join", w.invitation("--name", "alice"), "--client-only"), "This host is a member of friends now: alice.",
+		"ok     member: connected to the coordinator bob")
+	lists(bob, "alice", true)
+	lists(mallory, "alice", true)
+
+	// Without a coordinator a host leaves all the same.
+	w.endAgent(bob, "KILL")
+	began := time.Now()
+	w.says(w.try(alice, program, "leave"), "alice is no longer a member on this host", "The coordinator does not know that yet", "dcol expel alice")
+	t.Logf("leaving without a coordinator took %v", time.Since(began).Round(time.Millisecond))
+	w.fails(alice, []string{"members"}, "no agent is running")
+	if _, err := w.read(alice, "/etc/dcol/dcol.toml"); err == nil {
+		t.Error("the configuration is still there")
+	}
+}
+
 // Two hosts join at once with one invitation. One becomes a member. The other learns that the invitation was
 // used. It keeps only its key, with which it joins by another invitation.
 func TestTwoJoinsWithOneLine(t *testing.T) {
