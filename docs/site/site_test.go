@@ -96,7 +96,7 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, wants := range map[string][]string{
-		"index.html":  {`href="c.html#yes"`, `href="LICENSE.txt"`, `href="https://example.org/x.md"`, `src="img/p.svg"`},
+		"index.html":  {`href="c.html#yes"`, `href="LICENSE.txt"`, `href="https://example.org/x.md"`, `<a href="img/p.svg"><img src="img/p.svg"`},
 		"c.html":      {`<h2 id="yes">`, `href="index.html"`, `<div class="scroll" tabindex="0"><table>`},
 		"img/p.svg":   {"<svg/>"},
 		"LICENSE.txt": {"free"},

@@ -105,10 +105,13 @@ func (s *site) link(repository fs.FS, p *page) error {
 		return err
 	}
 	var problems []error
-	var tables []*nethtml.Node
+	var tables, pictures []*nethtml.Node
 	for n := range body.Descendants() {
-		if n.DataAtom == atom.Table {
+		switch n.DataAtom {
+		case atom.Table:
 			tables = append(tables, n)
+		case atom.Img:
+			pictures = append(pictures, n)
 		}
 		for i, a := range n.Attr {
 			if n.Type == nethtml.ElementNode && (a.Key == "href" || a.Key == "src" || a.Key == "srcset") {
@@ -119,12 +122,17 @@ func (s *site) link(repository fs.FS, p *page) error {
 		}
 	}
 	for _, table := range tables { // wide tables scroll, not the page
-		around := &nethtml.Node{Type: nethtml.ElementNode, Data: "div", DataAtom: atom.Div,
-			Attr: []nethtml.Attribute{{Key: "class", Val: "scroll"}, {Key: "tabindex", Val: "0"}}}
-		table.Parent.InsertBefore(around, table)
-		table.Parent.RemoveChild(table)
-		around.AppendChild(table)
+		wrap(table, atom.Div, nethtml.Attribute{Key: "class", Val: "scroll"}, nethtml.Attribute{Key: "tabindex", Val: "0"})
 		allowBreaks(table)
+	}
+	for _, img := range pictures { // which are too small on a phone lead to their files, as they do on GitHub
+		inner := img
+		if img.Parent.DataAtom == atom.Picture {
+			inner = img.Parent
+		}
+		if inner.Parent.DataAtom != atom.A {
+			wrap(inner, atom.A, nethtml.Attribute{Key: "href", Val: attribute(img, "src")})
+		}
 	}
 	var b strings.Builder
 	for n := range body.ChildNodes() {
@@ -132,6 +140,14 @@ func (s *site) link(repository fs.FS, p *page) error {
 	}
 	p.Body = template.HTML(b.String())
 	return errors.Join(problems...)
+}
+
+// wrap puts a new element around another.
+func wrap(inner *nethtml.Node, name atom.Atom, attributes ...nethtml.Attribute) {
+	around := &nethtml.Node{Type: nethtml.ElementNode, Data: name.String(), DataAtom: name, Attr: attributes}
+	inner.Parent.InsertBefore(around, inner)
+	inner.Parent.RemoveChild(inner)
+	around.AppendChild(inner)
 }
 
 // allowBreaks lets long words of code in a table, such as keys and paths, continue on the next line after their parts.
