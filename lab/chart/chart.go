@@ -107,38 +107,47 @@ type drawing struct {
 	over func(c, data draw.Canvas)
 }
 
-// inline returns the chart as an <svg> element that is as wide as the place it is put
-// into. It has no ids, so that many go into one page. Its letters are those of the
-// page's device: Arial and Helvetica are as wide as Liberation Sans, by which
-// everything was placed.
-func (d drawing) inline() (template.HTML, error) {
+// svg returns the chart as a file. Its letters are Liberation Sans, by which everything was placed, or where that
+// is missing those of the reader's device: Arial and Helvetica are as wide.
+func (d drawing) svg() ([]byte, error) {
 	canvas := vgsvg.New(d.width, d.height)
 	d.draw(draw.New(canvas))
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
-		return "", fmt.Errorf("draw an SVG: %w", err)
+		return nil, fmt.Errorf("draw an SVG: %w", err)
 	}
-	_, svg, found := strings.Cut(b.String(), "<svg")
+	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif")), nil
+}
+
+// inline returns the chart as an <svg> element that is as wide as the place it is put
+// into. It has no ids, so that many go into one page.
+func (d drawing) inline() (template.HTML, error) {
+	file, err := d.svg()
+	if err != nil {
+		return "", err
+	}
+	_, svg, found := strings.Cut(string(file), "<svg")
 	_, body, closed := strings.Cut(svg, ">")
 	if !found || !closed {
-		return "", fmt.Errorf("draw an SVG: the drawing library's output has no <svg> element: %.80q", b.String())
+		return "", fmt.Errorf("draw an SVG: the drawing library's output has no <svg> element: %.80q", file)
 	}
-	body = strings.ReplaceAll(body, "font-family:Liberation Sans", "font-family:Liberation Sans,Arial,Helvetica,sans-serif")
 	start := fmt.Sprintf(`<svg viewBox="0 0 %g %g" xmlns="http://www.w3.org/2000/svg">`, d.width.Points(), d.height.Points())
 	return template.HTML(start + body), nil
 }
 
 // save writes the chart to base.svg and base.png.
 func (d drawing) save(base string) error {
-	svg := vgsvg.New(d.width, d.height)
-	d.draw(draw.New(svg))
+	svg, err := d.svg()
+	if err != nil {
+		return err
+	}
 	png := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(d.width, d.height), vgimg.UseDPI(pngDPI))}
 	d.draw(draw.New(png))
 	for _, out := range []struct {
 		path  string
 		write func(*os.File) error
 	}{
-		{base + ".svg", func(f *os.File) error { _, err := svg.WriteTo(f); return err }},
+		{base + ".svg", func(f *os.File) error { _, err := f.Write(svg); return err }},
 		{base + ".png", func(f *os.File) error { _, err := png.WriteTo(f); return err }},
 	} {
 		if err := writeFile(out.path, out.write); err != nil {

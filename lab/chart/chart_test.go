@@ -56,6 +56,9 @@ func TestGoodputChart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if all := strings.Count(string(svg), "Liberation Sans"); all == 0 || all != strings.Count(string(svg), "Liberation Sans,Arial,Helvetica,sans-serif") {
+		t.Error("a device without Liberation Sans would choose letters of another width")
+	}
 	for _, label := range []string{"waypoint killed", "sum of the two TCPs"} {
 		before, _, _ := strings.Cut(string(svg), label)
 		lines := strings.Split(strings.TrimSpace(before), "\n")
