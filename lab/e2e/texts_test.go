@@ -9,9 +9,12 @@ import (
 	"testing"
 )
 
-// errand is a command of README.md, and where and how it is run.
+// newcomersTexts are the texts whose commands are executed.
+var newcomersTexts = []string{"README.md", "docs/installing.md", "docs/how-it-works.md"}
+
+// errand is a command of these texts, and where and how it is run.
 type errand struct {
-	line string // as the text has it
+	line string // as a text has it
 	host string
 	// replace has pairs of what the text shows as an example, and what it is here.
 	replace []string
@@ -20,8 +23,8 @@ type errand struct {
 	goesOn bool
 }
 
-// The commands of README.md take a newcomer to a detour and show it, in this order. Each dcol command of the text is
-// executed, with the addresses and names of this network. (`make test-deb` executes those that install the package.)
+// The commands of README.md take a newcomer to a detour and show it, in this order. Each dcol command of the newcomer's
+// texts is executed, with the addresses and names of this network. (`make test-deb` executes those that install the package.)
 func TestCommandsOfTheReadme(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("needs python3, which serves the file in README.md")
@@ -53,12 +56,18 @@ func TestCommandsOfTheReadme(t *testing.T) {
 		{line: "dcol agent --sample", host: alice, words: "[client]"},
 		{line: "dcol expel", host: bob, replace: []string{"expel", "expel alice --why test"}, words: "alice"},
 	}
-	// These are tried by tests of their own: analyse.txtar, probe.txtar, and the installation by make test-deb.
-	elsewhere := []string{"dcol analyse capture.pcap", "dcol probe run server.example voice", "dcol run", "dcol run -- PROGRAM", "dcol agent"}
-	for _, line := range readmeCommands(t) {
+	// These name what other commands show.
+	elsewhere := []string{"dcol run", "dcol run -- PROGRAM", "dcol agent"}
+	lines := newcomersCommands(t)
+	for _, line := range lines {
 		executed := slices.ContainsFunc(errands, func(e errand) bool { return e.line == line })
 		if !executed && !slices.Contains(elsewhere, line) {
-			t.Errorf("README.md has a command that no test executes: %s", line)
+			t.Errorf("%q have a command that no test executes: %s", newcomersTexts, line)
+		}
+	}
+	for _, e := range errands {
+		if !slices.Contains(lines, e.line) {
+			t.Errorf("%q no longer have this command: %s", newcomersTexts, e.line)
 		}
 	}
 	for _, e := range errands {
@@ -110,29 +119,31 @@ func (w *world) execute(e errand) {
 }
 
 var (
-	readmeBlock = regexp.MustCompile("(?s)\n```[a-z]*\n(.*?)```\n")
-	readmeWord  = regexp.MustCompile("`(?:sudo )?(dcol [a-z][^`]*)`")
+	textBlock = regexp.MustCompile("(?s)\n```[a-z]*\n(.*?)```\n")
+	textWord  = regexp.MustCompile("`(?:sudo )?(dcol [a-z][^`]*)`")
 )
 
-// readmeCommands returns the dcol commands of README.md, in its blocks and in its sentences.
-func readmeCommands(t *testing.T) (list []string) {
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, block := range readmeBlock.FindAllStringSubmatch(string(text), -1) {
-		for line := range strings.Lines(block[1]) {
-			if line = strings.TrimPrefix(strings.TrimSpace(line), "sudo "); strings.HasPrefix(line, "dcol ") {
-				list = append(list, line)
+// newcomersCommands returns the dcol commands of the newcomer's texts, in their blocks and in their sentences.
+func newcomersCommands(t *testing.T) (list []string) {
+	for _, name := range newcomersTexts {
+		text, err := os.ReadFile("../../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range textBlock.FindAllStringSubmatch(string(text), -1) {
+			for line := range strings.Lines(block[1]) {
+				if line = strings.TrimPrefix(strings.TrimSpace(line), "sudo "); strings.HasPrefix(line, "dcol ") {
+					list = append(list, line)
+				}
 			}
 		}
-	}
-	prose := readmeBlock.ReplaceAllString(string(text), "\n")
-	for _, word := range readmeWord.FindAllStringSubmatch(prose, -1) {
-		list = append(list, word[1])
+		prose := textBlock.ReplaceAllString(string(text), "\n")
+		for _, word := range textWord.FindAllStringSubmatch(prose, -1) {
+			list = append(list, word[1])
+		}
 	}
 	if len(list) < 20 {
-		t.Fatalf("README.md has only %d commands: are they still read right?", len(list))
+		t.Fatalf("%q have only %d commands: are they still read right?", newcomersTexts, len(list))
 	}
 	return list
 }
