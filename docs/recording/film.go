@@ -14,7 +14,6 @@ const between = 400 * time.Millisecond
 var script = []string{
 	"curl http://server/noise-10000000                # plain TCP",
 	"dcol run -- curl http://server/noise-10000000    # the same, with dcol",
-	"dcol why server",
 }
 
 // film types the script at a human's speed, and takes frames meanwhile.

@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-var screens = []screen{{"alice's terminal", 96, 13}, {"another terminal of alice's", 96, 21}}
+var screens = []screen{{"alice's terminal", 96, 6}, {"another terminal of alice's", 96, 16}}
 
 const words = "Two terminals. In the first, curl downloads a file with plain TCP, then again as dcol run curl, in less than half of the time. " +
 	"In the second, dcol top shows the connection with a direct subflow and one through bob, and the rate of each."
@@ -148,11 +148,12 @@ func record(ctx context.Context, out string) (err error) {
 	if err := s.wait("first", "recording>"); err != nil {
 		return err
 	}
-	if err := errors.Join(s.enter("alice"), s.wait("first", "alice:")); err != nil {
+	// The lab offers every kind of detour. These are the defaults.
+	if err := errors.Join(s.enter("kinds alice in-band,mapped"), s.enter("alice"), s.wait("first", "alice:")); err != nil {
 		return err
 	}
-	// So that curl prints nothing but how long it took.
-	const quiet = "silent\noutput = /dev/null\nwrite-out = \"%{size_download} bytes in %{time_total} s\\n\"\n"
+	// So that curl prints nothing but how long it took, and connects as most do, by IPv4.
+	const quiet = "ipv4\nsilent\noutput = /dev/null\nwrite-out = \"%{size_download} bytes in %{time_total} s\\n\"\n"
 	if err := os.WriteFile(filepath.Join(temp, ".curlrc"), []byte(quiet), 0o600); err != nil {
 		return err
 	}
@@ -179,7 +180,16 @@ func record(ctx context.Context, out string) (err error) {
 	if err != nil {
 		return err
 	}
-	still := len(frames) * 3 / 4
+	// The last of the frames that show both paths.
+	still := 0
+	for i, f := range frames {
+		if strings.Contains(strings.Join(f.lines, "\n"), "via bob") {
+			still = i
+		}
+	}
+	if still == 0 {
+		return errors.New("dcol top never showed the path through bob")
+	}
 	if err := os.WriteFile(filepath.Join(out, "terminal.svg"), []byte(compose(screens, frames, still, words)), 0o644); err != nil {
 		return err
 	}

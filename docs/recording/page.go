@@ -15,7 +15,7 @@ import (
 
 // downloads run while pictures of the page are taken.
 const downloads = `for from in 10.0.2.2 10.0.2.2 '[fd00::2:2]'; do
-while dcol run -- curl -g "http://$from/noise-10000000"; do :; done >/dev/null 2>&1 &
+while dcol run -- curl -qsg -o /dev/null "http://$from/noise-10000000"; do :; done 2>/dev/null &
 done`
 
 // page has pictures of the page of dcol web taken, which is served on the host of a process.
@@ -37,6 +37,9 @@ func (s studio) page(host, dcol, out string) error {
 	return cmd.Run()
 }
 
+// A picture shows the beginning of the page, as far as the connections, so that its letters can be read where it is smaller.
+const pageWidth, pageHeight = 1000, 720
+
 // shoot writes pictures of the page at an address, in light and dark colours.
 func shoot(ctx context.Context, address, out string) error {
 	b, err := browser.Start(ctx)
@@ -44,17 +47,19 @@ func shoot(ctx context.Context, address, out string) error {
 		return err
 	}
 	defer b.Close()
-	if err := errors.Join(b.Look(1280, 800, "light"), b.Open(address)); err != nil {
+	if err := errors.Join(b.Look(pageWidth, pageHeight, "light"), b.Open(address)); err != nil {
 		return err
 	}
-	// The chart has something in it, and every download carries.
+	// The chart has something in it, and every download carries over both paths.
 	const worthIt = `document.querySelector('#chart polyline')?.points.length >= 40 &&
-		[...document.querySelectorAll('#connection-rows td:nth-child(4)')].every((rate) => rate.textContent !== '0 bit/s')`
+		document.querySelectorAll('#connection-rows tr').length === 3 &&
+		[...document.querySelectorAll('#connection-rows td:nth-child(4)')].every((rate) => rate.textContent !== '0 bit/s') &&
+		!/\b0 bit/.test(document.querySelector('#connection-rows').textContent)`
 	for _, scheme := range []string{"light", "dark"} {
-		if err := errors.Join(b.Look(1280, 800, scheme), b.Wait(worthIt, 5*time.Minute)); err != nil {
+		if err := errors.Join(b.Look(pageWidth, pageHeight, scheme), b.Wait(worthIt, 5*time.Minute)); err != nil {
 			return err
 		}
-		picture, err := b.Screenshot(true)
+		picture, err := b.Screenshot(false)
 		if err != nil {
 			return err
 		}
