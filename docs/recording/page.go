@@ -38,7 +38,10 @@ func (s studio) page(host, dcol, out string) error {
 }
 
 // A picture shows the beginning of the page, as far as the connections, so that its letters can be read where it is smaller.
-const pageWidth, pageHeight = 1000, 720
+const (
+	pageWidth, pageHeight = 1000, 800
+	end                   = `Math.ceil(document.querySelector('#connection-rows').closest('section').getBoundingClientRect().bottom + scrollY) + 16`
+)
 
 // shoot writes pictures of the page at an address, in light and dark colours.
 func shoot(ctx context.Context, address, out string) error {
@@ -56,7 +59,11 @@ func shoot(ctx context.Context, address, out string) error {
 		[...document.querySelectorAll('#connection-rows td:nth-child(4)')].every((rate) => rate.textContent !== '0 bit/s') &&
 		!/\b0 bit/.test(document.querySelector('#connection-rows').textContent)`
 	for _, scheme := range []string{"light", "dark"} {
-		if err := errors.Join(b.Look(pageWidth, pageHeight, scheme), b.Wait(worthIt, 5*time.Minute)); err != nil {
+		var height int
+		if err := errors.Join(b.Look(pageWidth, pageHeight, scheme), b.Wait(worthIt, 5*time.Minute), b.Eval(end, &height)); err != nil {
+			return err
+		}
+		if err := b.Look(pageWidth, height, scheme); err != nil {
 			return err
 		}
 		picture, err := b.Screenshot(false)
