@@ -31,25 +31,25 @@ func (n *nothing) lasts(now time.Time) bool {
 	return now.Before(n.until) && n.until.Sub(now) <= nothingTime(n.times-1)
 }
 
-// nothingTime returns the time for which a detour stands by that stood by this many times before.
+// nothingTime returns the longest time for which a detour stands by that stood by this many times before.
 func nothingTime(times int) time.Duration {
 	return doubled(standsFor, times, challengeGapMost)
 }
 
 // addedNothing records that bulk traffic got as much without a waypoint. It returns the time until which the waypoint's
-// detours stand by.
-func (h history) addedNothing(waypoint string, server netip.AddrPort, why Verdict, now time.Time) time.Time {
+// detours stand by: stands, doubled for each time in a row.
+func (h history) addedNothing(waypoint string, server netip.AddrPort, why Verdict, stands time.Duration, now time.Time) time.Time {
 	key := trailOf(waypoint, server)
 	r, ok := h[key]
 	if !ok { // the record was dropped, because there are too many
-		return now.Add(standsFor)
+		return now.Add(stands)
 	}
 	n := &r.nothing
 	if !n.lasts(now) { // else another connection has just found it out
 		if !within(n.until, now, trustsFor) {
 			n.times = 0
 		}
-		n.until = now.Add(nothingTime(n.times))
+		n.until = now.Add(doubled(stands, n.times, challengeGapMost))
 		n.times++
 	}
 	n.why = why
@@ -69,10 +69,10 @@ func (h history) added(waypoint string, server netip.AddrPort) {
 // addedNothing returns why a detour begins as a backup, and until when, if it has lately added nothing to connections
 // like this one.
 func (m *Manager) addedNothing(t turn, d *Detour) (n nothing, ok bool) {
-	if !m.beginsAside(t, d) {
+	r, _ := m.detours.history.of(d.Waypoint, t.server)
+	if !m.beginsAside(t, d) && (t.tryouts == nil || !r.nothing.why.isBurden()) {
 		return nothing{}, false
 	}
-	r, _ := m.detours.history.of(d.Waypoint, t.server)
 	return r.nothing, r.nothing.lasts(t.now)
 }
 

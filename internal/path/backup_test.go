@@ -49,7 +49,7 @@ func TestBackupTakesOver(t *testing.T) {
 		}
 		bulkOver(carries, idle)
 		upTo += 14000
-		tell(path.Measured{Samples: []path.Sample{one, two}, Complete: i%10 == 0, Received: []path.Received{{Token: 1, UpTo: upTo}}})
+		tell(path.Measured{Samples: []path.Sample{one, two}, Complete: i%10 == 0, Progress: []path.Progress{{Token: 1, Received: upTo}}})
 		switch i {
 		case 49, 199:
 			if backup[wifi] || !backup[other] {

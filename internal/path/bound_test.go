@@ -106,7 +106,7 @@ func (c *crossing) run(long time.Duration) {
 				ev.Samples = append(ev.Samples, *sample)
 			}
 			if i == 0 || !c.silent {
-				ev.Received = append(ev.Received, path.Received{Token: path.Token(i + 1), UpTo: uint64(c.now.UnixNano())})
+				ev.Progress = append(ev.Progress, path.Progress{Token: path.Token(i + 1), Received: uint64(c.now.UnixNano())})
 			}
 		}
 		c.tell(ev)

@@ -34,6 +34,7 @@
 //   - try out: to give a waypoint the place of another for a short time, to measure it. A bulk connection first screens
 //     the waypoints that were not measured, later challenges one detour at a time. To yield is to give the place.
 //   - omit: to set a detour aside for a moment, to compare what the connections get without it.
+//   - burden: a detour that holds up its connection for more than it is worth.
 //   - leaving: a subflow is leaving if it ends as soon as its connection has another.
 //   - messages, bulk: kinds of traffic. Messages wait for round trips, bulk traffic for bandwidth.
 //   - network of servers: a block of addresses to which routes are usually the same (prefixOf).
@@ -90,6 +91,7 @@
 //
 //	weigh.go                           the decision, and messages
 //	lossy.go                           paths that lose too much
+//	burden.go                          detours that hold up the others
 //	omit.go                            detours that add nothing
 //	behindline.go addednothing.go      ... from the beginning, as earlier connections showed
 //	stall.go                           subflows that stand by when the others stall

@@ -181,14 +181,15 @@ type Measured struct {
 	// ChecksumErrors counts the checksum failures on all subflows of this host before the samples
 	// were taken. It is set only if Complete is.
 	ChecksumErrors uint64
-	// Received reports the received data of the connections that are sampled closely (Manager.Watched).
-	Received []Received
+	// Progress lists the connections that are sampled closely (Manager.Watched).
+	Progress []Progress
 }
 
-// Received tells how far a connection has received its data without a gap.
-type Received struct {
-	Token Token
-	UpTo  uint64
+// Progress tells how far a connection's data has come without a gap: Received is the end of what has arrived here, and
+// Acked the end of what the peer has received.
+type Progress struct {
+	Token           Token
+	Received, Acked uint64
 }
 
 // SubflowMissing reports that the kernel was asked for a subflow and has none with these addresses. ChecksumErrors is
@@ -238,7 +239,7 @@ type Sample struct {
 	// ECN is set if both ends of the subflow use ECN.
 	ECN bool
 	// DataEnd is the position in the connection's data at which the latest data of this subflow ends. It is compared
-	// with Received.UpTo.
+	// with Progress.Received.
 	DataEnd uint64
 }
 

@@ -311,7 +311,7 @@ func TestManyConnectionsToOnePrefix(t *testing.T) {
 					}
 					m.Handle(path.Measured{
 						Samples:  []path.Sample{sample(local, server(i)), sample(own, a.Remote)},
-						Received: []path.Received{{Token: a.Token, UpTo: 280_000 * (n + 1)}},
+						Progress: []path.Progress{{Token: a.Token, Received: 280_000 * (n + 1)}},
 					}, now)
 				}
 			}

@@ -475,7 +475,7 @@ func (f *fluid) arrive(d *transfer, l *lane) {
 
 func (f *fluid) measured() (ev path.Measured) {
 	for _, d := range f.flows {
-		ev.Received = append(ev.Received, path.Received{Token: d.token, UpTo: d.upTo})
+		ev.Progress = append(ev.Progress, path.Progress{Token: d.token, Received: d.upTo})
 		for _, l := range d.lanes {
 			trip := f.ways[l.waypoint].trip
 			ev.Samples = append(ev.Samples, path.Sample{

@@ -192,7 +192,7 @@ func (w *world) busy(t *rapid.T) {
 			ev.Samples = append(ev.Samples, w.measured(c, s).Samples...)
 		}
 		upTo += 1000
-		ev.Received = []path.Received{{Token: c.token, UpTo: upTo}}
+		ev.Progress = []path.Progress{{Token: c.token, Received: upTo}}
 		w.tell(ev)
 	}
 }

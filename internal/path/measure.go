@@ -48,9 +48,9 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 			s.take(sm, now, received, acked)
 		}
 	}
-	for _, r := range ev.Received {
+	for _, r := range ev.Progress {
 		if c := m.conns.byToken[r.Token]; c != nil && c.managed() {
-			c.arrived(r.UpTo, now)
+			c.progressed(r, now)
 			t := m.turn(c, now)
 			m.endHoles(t)
 			m.weigh(t)

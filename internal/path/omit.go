@@ -145,7 +145,7 @@ func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 		return t.judgeOmission(m, carrying, total, flows)
 	}
 	line := o.line.last.Equal(t.now)
-	if t.wake(carrying, total, line) {
+	if m.wakeOmitted(t, carrying, total, line) {
 		return true
 	}
 	sum, over := o.sum.rate(total, t.now)
@@ -233,7 +233,7 @@ func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 			return (flees || s != detour.subflow) && is < othersKeep*was
 		})
 	}
-	burden := func(s readySubflow) float64 {
+	waitsFor := func(s readySubflow) float64 {
 		loss, _ := s.loses(t.now)
 		return waits(s.habits.step.trip, loss).Seconds() / max(s.rate, 1)
 	}
@@ -244,7 +244,7 @@ func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 		if !t.pausesOthers(s.subflow) && (collapses(s) || s.rate*omitCosts.Seconds() > budget) {
 			continue
 		}
-		if best.subflow == nil || cmp.Or(omitted(s).Compare(omitted(best)), cmp.Compare(burden(best), burden(s))) < 0 {
+		if best.subflow == nil || cmp.Or(omitted(s).Compare(omitted(best)), cmp.Compare(waitsFor(best), waitsFor(s))) < 0 {
 			best = s
 		}
 	}
@@ -387,7 +387,7 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		if o.byLine {
 			s.aside.until = t.now.Add(o.stands)
 		} else {
-			s.aside.until = m.detours.history.addedNothing(s.waypoint(), t.server, s.aside.why, t.now)
+			s.aside.until = m.detours.history.addedNothing(s.waypoint(), t.server, s.aside.why, standsFor, t.now)
 		}
 	}
 	if o.byLine {
@@ -424,9 +424,9 @@ func (o *omissions) wait(t turn) {
 	o.gap = min(2*o.gap, challengeGapMost)
 }
 
-// wake lets detours that stand by carry again: all of them if a sign shows that they are needed, or else one whose
-// time is over, unless the line is still the bottleneck. It reports whether it did.
-func (t turn) wake(carrying []*subflow, total uint64, line bool) bool {
+// wakeOmitted lets detours that stand by carry again: all but burdens if a sign shows that they are needed, or else one
+// whose time is over, unless the line is still the bottleneck. It reports whether it did.
+func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bool) bool {
 	o := &t.tryouts.omissions
 	if !t.has((*subflow).addsNothing) {
 		return false
@@ -441,15 +441,20 @@ func (t turn) wake(carrying []*subflow, total uint64, line bool) bool {
 	if o.guessed {
 		sinks = wakesAt
 	}
-	if needed = needed || over >= sumBefore && sum < sinks*o.got; needed {
+	needed = needed || over >= sumBefore && sum < sinks*o.got
+	if needed && t.carryAgainWhere(func(s *subflow) bool { return s.addsNothing() && !s.aside.why.isBurden() }) {
 		o.wait(t)
-		return t.wakeAll()
+		o.end()
+		return true
 	}
 	if o.guessed && over >= sumBefore {
 		o.got, o.guessed = sum, false
 	}
 	s := t.find(func(s *subflow) bool { return s.addsNothing() && !t.now.Before(s.aside.until) })
 	if s == nil {
+		return false
+	}
+	if m.staysBurden(t, s) {
 		return false
 	}
 	if line && s.aside.why.Line {

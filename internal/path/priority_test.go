@@ -53,7 +53,7 @@ func TestPrioritiesGetThrough(t *testing.T) {
 			}
 			bulkOver(carries, idle)
 			upTo += 14000
-			tell(path.Measured{Samples: []path.Sample{one, two}, Complete: i%10 == 0, Received: []path.Received{{Token: 1, UpTo: upTo}}})
+			tell(path.Measured{Samples: []path.Sample{one, two}, Complete: i%10 == 0, Progress: []path.Progress{{Token: 1, Received: upTo}}})
 		}
 		if !heard[mobile] || heard[wifi] {
 			t.Errorf("connection %d: after %d messages the server has the backups %v", seed, told, heard)

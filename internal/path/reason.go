@@ -247,9 +247,15 @@ type Verdict struct {
 	// With and Without are the rates of bulk traffic with and without the subflow, in bits a second. They are zero if
 	// something else decided, or if they are not known yet.
 	With, Without float64
+	// Missed, Held and Carried are bytes of the last seconds: what the others missed while they waited for the subflow,
+	// what they had brought that waited for it on average, and what it carried. They are zero if something else decided.
+	Missed, Held, Carried uint64
 	// Line is set if this host's own line seemed to be the bottleneck.
 	Line bool
 }
+
+// isBurden reports whether the subflow stands by because it was a burden.
+func (v *Verdict) isBurden() bool { return v.Missed > 0 || v.Held > 0 }
 
 // of returns the reason as text for a subflow.
 func (a *aside) of() string {
@@ -262,6 +268,10 @@ func (a *aside) of() string {
 		return fmt.Sprintf("gives its place to %s", a.why.Waypoint)
 	case a.cause == behindLine:
 		return "stands by: this host's own line was the bottleneck lately, so it would add nothing"
+	case (a.cause == addsNothing || a.cause == addedNothing) && a.why.Held > 0:
+		return fmt.Sprintf("stands by: %d KB that had arrived on other paths waited for it, and it carried %d KB", a.why.Held/1000, a.why.Carried/1000)
+	case (a.cause == addsNothing || a.cause == addedNothing) && a.why.Missed > 0:
+		return fmt.Sprintf("stands by: the other paths could have carried %d KB while they waited for it, and it carried %d KB", a.why.Missed/1000, a.why.Carried/1000)
 	case a.cause == addsNothing && a.why.With == 0:
 		return "stands by for a moment, to find out what the connection gets without it"
 	case a.cause == addsNothing && a.why.Line:

@@ -269,7 +269,7 @@ func (s *selection) step() {
 		}
 		s.tell(path.Tick{})
 	}
-	ev := path.Measured{Received: []path.Received{{Token: s.token, UpTo: s.upTo}}}
+	ev := path.Measured{Progress: []path.Progress{{Token: s.token, Received: s.upTo}}}
 	for _, c := range s.subflows {
 		w := s.paths[c.waypoint]
 		if c.probed && s.probes && s.now.Sub(c.lastAnswer) > time.Second && s.now.Sub(c.lastProbe) >= time.Second {

@@ -46,6 +46,8 @@ type habits struct {
 	steady          measure.Steady
 	trip            measure.Trip
 	answers         measure.Answers
+	pauses          measure.Pauses
+	burden          burden
 	packets         uint64  // seen in both directions since the history last learned from the subflow
 	ecn             bool    // both ends use ECN
 	bound           float64 // bound on what it receives, in bits a second; 0: none
@@ -60,6 +62,7 @@ type step struct {
 	queued          bool          // data arrived that had waited in a queue
 	gap             bool          // segments that arrived wait for what is missing before them
 	trip            time.Duration // round trip with its queue, as far as it is known
+	missed          float64       // bytes that it could have carried while it paused
 	asked, heard    time.Duration // since this host last sent data, and since data last arrived
 }
 
@@ -76,6 +79,7 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 		elapsed: now.Sub(s.at), received: received, acked: acked, lossy: late || again > 0, limited: acked > 0 && sm.Limited, gap: sm.Gap,
 		trip: max(h.trip.Now(now), min(sm.ReceiverRTT, longestTrip)), asked: sm.LastSent, heard: sm.LastData,
 	}
+	h.step.missed = h.pauses.Take(h.step.elapsed, received+acked, sm.Gap || acked > 0 && sm.Waiting)
 	h.arrivals.Take(now, h.step.elapsed, in, late)
 	h.lossIn.Take(h.step.elapsed, h.step.trip, in, late)
 	h.sent.Take(now, out, again)
@@ -169,14 +173,16 @@ func (s *senses) usualGap() (gap time.Duration, known bool) {
 type progress struct {
 	upTo  uint64
 	still time.Time // when it last advanced; zero: unknown
+	acked uint64    // how far the peer has received the data that this host sent
 }
 
-// arrived records progress. It is called after the samples that were taken at the same time.
-func (c *conn) arrived(upTo uint64, now time.Time) {
-	if c.data.upTo == upTo && !c.data.still.IsZero() {
+// progressed records progress. It is called after the samples that were taken at the same time.
+func (c *conn) progressed(p Progress, now time.Time) {
+	c.data.acked = p.Acked
+	if c.data.upTo == p.Received && !c.data.still.IsZero() {
 		return
 	}
-	c.data = progress{upTo, now}
+	c.data.upTo, c.data.still = p.Received, now
 	for _, s := range c.subflows {
 		s.dataSegmentsAtStill = s.dataSegments
 	}

@@ -146,7 +146,7 @@ func (d *download) step() {
 		}
 		d.tell(path.Tick{})
 	}
-	ev := path.Measured{Samples: []path.Sample{d.sample(&d.direct)}, Received: []path.Received{{Token: 1, UpTo: d.data}}}
+	ev := path.Measured{Samples: []path.Sample{d.sample(&d.direct)}, Progress: []path.Progress{{Token: 1, Received: d.data}}}
 	if d.up {
 		ev.Samples = append(ev.Samples, d.sample(&d.detour))
 	}
@@ -156,7 +156,7 @@ func (d *download) step() {
 	}
 	switch {
 	case d.since()%time.Second == 0: // of all subflows, as the agent samples
-		ev.Received = nil
+		ev.Progress = nil
 		d.tell(ev)
 	case watched:
 		d.tell(ev)

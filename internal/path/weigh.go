@@ -57,6 +57,8 @@ type attention struct {
 	changes    int           // number of changes of carrier
 	heard      time.Time     // when data last arrived
 	stalls     stalls
+	peak       measure.Peak // the connection's highest rate
+	kept       kept
 	drew       time.Time // when a random number last decided about leaving a loaded waypoint
 
 	comparedAt  time.Time // when the detours in use were last compared with others
@@ -146,6 +148,7 @@ func (m *Manager) weigh(t turn) {
 	}
 	changed := m.setLossyAside(t)
 	changed = t.missDirect() || changed
+	changed = m.setBurdensAside(t, moment) || changed
 	changed = m.drawToLeave(t) || changed
 	changed = m.flee(t) || m.tryOut(t) || m.exchangeSlower(t) || changed
 	m.divide(t)

@@ -249,7 +249,7 @@ func (s *settling) download(c *downloader) {
 		})
 	}
 	c.upTo += uint64(c.goodput * settleStep.Seconds())
-	ev.Received = []path.Received{{Token: 1, UpTo: c.upTo}}
+	ev.Progress = []path.Progress{{Token: 1, Received: c.upTo}}
 	s.tell(c, ev)
 }
 

@@ -78,11 +78,11 @@ func (c *Client) sampleAll(ctx context.Context, now time.Time) error {
 // due again. A connection costs one look-up, and one more for each of its subflows.
 func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration {
 	w := &c.sampler.watched
-	w.Samples, w.Received, w.gone = w.Samples[:0], w.Received[:0], w.gone[:0]
+	w.Samples, w.Progress, w.gone = w.Samples[:0], w.Progress[:0], w.gone[:0]
 	for token, subflows := range c.manager.Watched(now) {
 		c.sampler.watch(token, subflows)
 	}
-	if len(w.Received) == 0 {
+	if len(w.Progress) == 0 {
 		return sampleEvery
 	}
 	c.measureSessions(now)
@@ -139,7 +139,7 @@ func (s *sampler) all(yield func(path.Measured)) error {
 // watch reads one connection. It reads first how far the connection's data has arrived in order, so that its subflows'
 // counters are not older than that.
 func (s *sampler) watch(token path.Token, subflows []path.Ends) {
-	upTo, err := s.kernel.DataReceived(uint32(token))
+	progress, err := s.kernel.Progress(uint32(token))
 	if err != nil {
 		return // it ended, and its event is on the way
 	}
@@ -151,7 +151,7 @@ func (s *sampler) watch(token path.Token, subflows []path.Ends) {
 			s.watched.gone = append(s.watched.gone, s.missing(token, ends.Local, ends.Remote))
 		}
 	}
-	s.watched.Received = append(s.watched.Received, path.Received{Token: token, UpTo: upTo})
+	s.watched.Progress = append(s.watched.Progress, path.Progress{Token: token, Received: progress.Received, Acked: progress.Acked})
 }
 
 // measure reads one subflow.

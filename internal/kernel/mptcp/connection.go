@@ -20,8 +20,8 @@ type Connection struct {
 	Traffic     Traffic
 	Subflows    []Subflow // open or connecting, not closing; sorted by local address
 
-	orphan   bool   // no program has the connection open
-	received uint64 // end of the data that has arrived without a gap
+	orphan   bool // no program has the connection open
+	progress Progress
 }
 
 // over reports whether the kernel has sent Closed for the connection, or will send it only when the program closes a

@@ -70,10 +70,10 @@ func (n *Namespace) Subflow(local, remote netip.AddrPort) (Subflow, error) {
 	return Subflow{}, fmt.Errorf("look up subflow from %v to %v: %w", local, remote, ErrNoSubflow)
 }
 
-// DataReceived implements Kernel.
-func (n *Namespace) DataReceived(token uint32) (upTo uint64, err error) {
+// Progress implements Kernel.
+func (n *Namespace) Progress(token uint32) (Progress, error) {
 	c, err := n.connection(token)
-	return c.received, err
+	return c.progress, err
 }
 
 // Open implements Kernel.

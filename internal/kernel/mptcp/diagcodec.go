@@ -260,7 +260,7 @@ func decodeConnection(b []byte, c *Connection) (bool, error) {
 			State:    sock.state,
 			Fallback: u32(v[8:])&infoFlagFallback != 0,
 			orphan:   sock.inode == 0,
-			received: u64(v[32:]),
+			progress: Progress{Received: u64(v[32:]), Acked: u64(v[24:])},
 		}
 		if len(v) >= mptcpInfoTrafficLen {
 			c.Traffic = Traffic{

@@ -54,13 +54,21 @@ type Kernel interface {
 	// Open reports whether both ends of a connection are still open. If one is closed, Linux adds no subflows.
 	Open(token uint32) (bool, error)
 
-	// DataReceived returns the end of a connection's data that has arrived without a gap (its rcv_nxt), for
-	// comparison with Metrics.DataEnd and earlier results. The error wraps ErrNoConnection if there is no such
+	// Progress returns how far a connection's data has come. The error wraps ErrNoConnection if there is no such
 	// connection.
-	DataReceived(token uint32) (uint64, error)
+	Progress(token uint32) (Progress, error)
 
 	// Subflow returns one subflow by its addresses. The error wraps ErrNoSubflow if there is none.
 	Subflow(local, remote netip.AddrPort) (Subflow, error)
+}
+
+// Progress tells how far a connection's data has come. Each field is a position in the data of one direction, for
+// comparison with earlier ones.
+type Progress struct {
+	// Received is the end of the data that has arrived without a gap (rcv_nxt). It is comparable with Metrics.DataEnd.
+	Received uint64
+	// Acked is the end of the data that the peer has received without a gap (snd_una).
+	Acked uint64
 }
 
 // NewSubflow describes a subflow to create.

@@ -75,7 +75,7 @@ type Metrics struct {
 	LastAckRecv  time.Duration
 
 	// DataEnd is the end of the last mapping that arrived on this subflow, as a position in the connection's data (see
-	// Kernel.DataReceived). It is 0 if none arrived.
+	// Kernel.Progress). It is 0 if none arrived.
 	DataEnd uint64
 }
 

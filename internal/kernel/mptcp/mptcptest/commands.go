@@ -242,15 +242,15 @@ func (f *Fake) ChecksumErrors() (uint64, error) {
 	return f.checksumErrors, nil
 }
 
-// DataReceived implements mptcp.Kernel.
-func (f *Fake) DataReceived(token uint32) (uint64, error) {
+// Progress implements mptcp.Kernel.
+func (f *Fake) Progress(token uint32) (mptcp.Progress, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.conns[token]
 	if c == nil {
-		return 0, fmt.Errorf("look up connection %08x: %w", token, mptcp.ErrNoConnection)
+		return mptcp.Progress{}, fmt.Errorf("look up connection %08x: %w", token, mptcp.ErrNoConnection)
 	}
-	return c.received, nil
+	return mptcp.Progress{Received: c.received}, nil
 }
 
 // Open implements mptcp.Kernel.

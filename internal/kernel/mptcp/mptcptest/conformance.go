@@ -47,7 +47,7 @@ func Conformance(t *testing.T, newBench func(t *testing.T) Bench) {
 		{"shared id", testSharedID},
 		{"remove address", testRemoveAddress},
 		{"errors", testErrors},
-		{"data received", testDataReceived},
+		{"progress", testProgress},
 		{"kernel path manager", testKernelPM},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -67,9 +67,9 @@ func Conformance(t *testing.T, newBench func(t *testing.T) Bench) {
 	}
 }
 
-func testDataReceived(_ *testing.T, r *run) {
+func testProgress(_ *testing.T, r *run) {
 	token, hangUp := r.dial()
-	if _, err := r.Kernel.DataReceived(token); err != nil {
+	if _, err := r.Kernel.Progress(token); err != nil {
 		r.Error(err)
 	}
 	if open, err := r.Kernel.Open(token); err != nil || !open {
@@ -80,7 +80,7 @@ func testDataReceived(_ *testing.T, r *run) {
 	}
 	hangUp()
 	r.next(mptcp.Closed)
-	if _, err := r.Kernel.DataReceived(token ^ 1); !errors.Is(err, mptcp.ErrNoConnection) {
+	if _, err := r.Kernel.Progress(token ^ 1); !errors.Is(err, mptcp.ErrNoConnection) {
 		r.Errorf("of a connection that is not there: %v", err)
 	}
 }

@@ -1,0 +1,213 @@
+package path
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
+)
+
+// This file sets a detour aside at once that holds up its connection for more than it is worth. The receiver puts the
+// connection's data in order. So what other subflows bring waits for what is late or lost on the detour, and they pause
+// as soon as the window or the sender's buffer is full. Both are small in the first seconds. A detour is a burden if:
+//
+//   - The others missed more in their pauses than the detour carried.
+//   - Or much more data waits for it, on average, than it has carried lately. Without it, more would have arrived in order.
+//
+// Omissions find out more exactly what a detour adds (omit.go), but only when all rates have been steady for seconds. A
+// burden stands by for a while that grows each time. Then it carries again, and an omission may decide.
+
+const (
+	// burdenOver is the time over which what the others miss and what the detour carries are added up.
+	burdenOver = 5 * time.Second
+	// burdenLeast is the number of bytes that the others may miss by chance.
+	burdenLeast = 24 << 10
+	// heldOver is the time over which the data that waits is averaged.
+	heldOver = time.Second
+	// heldMuch is the multiple of what a detour has carried lately that may wait for it. A detour whose packets are a long
+	// time under way is soon worth the wait.
+	heldMuch = 1.5
+	// heldAfter is the time for which a detour must have carried to be judged by that.
+	heldAfter = time.Second
+	// keptLeast is the number of bytes that the peer must keep to show that data is missing.
+	keptLeast = 8 << 10
+	// keptOver is the time after which data that was sent twice is forgotten.
+	keptOver = 3 * time.Second
+	// burdenKeeps is the share of the highest rate with a burden that shows that it adds nothing.
+	burdenKeeps = 0.9
+	// burdenStands is the time for which a burden stands by first.
+	burdenStands = 10 * time.Second
+)
+
+// burden tells what a subflow cost its connection lately. missed is what the others missed while they waited for it, held
+// what they had brought that waited for it on average, and carried what it carried, in bytes.
+type burden struct {
+	since                 time.Time // when the subflow began to carry
+	missed, held, carried float64
+	furthest              uint64 // the furthest position in the connection's data that the subflow has brought
+	// awaited is the subflow that this one waited for at the last sample, or nil.
+	awaited *subflow
+}
+
+// isHeavy reports whether the connection is better off without the detour.
+func (b *burden) isHeavy(now time.Time) bool { return b.missedMuch() || b.holdsMuch(now) }
+
+// missedMuch reports whether the others missed more than the detour carried.
+func (b *burden) missedMuch() bool { return b.missed > burdenLeast+b.carried }
+
+// holdsMuch reports whether much more waits for the detour than it carried.
+func (b *burden) holdsMuch(now time.Time) bool {
+	return now.Sub(b.since) >= heldAfter && b.held > heldMuch*b.carried
+}
+
+// charge adds up what the subflows carried since the last sample, what they missed, and what waited for them.
+func (t turn) charge(moment measure.Moment) {
+	t.attention.peak.Take(moment.Elapsed, moment.Received+moment.Acked)
+	t.attention.kept.take(moment, t.data.acked)
+	carrying := t.where(func(s *subflow) bool { return !s.backup && s.measuredAt(t.now) })
+	var leader *subflow
+	for _, s := range carrying {
+		b, step := &s.habits.burden, &s.habits.step
+		if b.since.IsZero() {
+			b.since = t.now.Add(-step.elapsed)
+		}
+		keeps := max(0, 1-step.elapsed.Seconds()/burdenOver.Seconds())
+		b.missed *= keeps
+		b.carried = b.carried*keeps + float64(step.received+step.acked)
+		b.furthest = max(b.furthest, s.dataEnd)
+		if leader == nil || b.furthest > leader.habits.burden.furthest {
+			leader = s
+		}
+	}
+	for _, s := range carrying {
+		b := &s.habits.burden
+		before := b.awaited
+		b.awaited = t.awaited(carrying, s)
+		if x := cmp.Or(b.awaited, before); x != nil && slices.Contains(carrying, x) {
+			x.habits.burden.missed += s.habits.step.missed
+		}
+	}
+	if leader != nil && !leader.habits.step.gap { // else its own data is missing
+		t.hold(carrying, leader)
+	}
+}
+
+// hold averages what waits for each subflow: all that the leader, the subflow that is furthest, brought ahead of it.
+func (t turn) hold(carrying []*subflow, leader *subflow) {
+	first := firstOf(carrying, leader)
+	for _, s := range carrying {
+		held := 0.0
+		if ahead := leader.habits.burden.furthest; s == first && ahead > t.data.upTo {
+			held = float64(ahead - t.data.upTo)
+		}
+		b := &s.habits.burden
+		b.held += min(1, s.habits.step.elapsed.Seconds()/heldOver.Seconds()) * (held - b.held)
+	}
+}
+
+// awaited returns the subflow that s waits for, because data that it brought waits for data of the other. It returns nil
+// if there is none.
+func (t turn) awaited(carrying []*subflow, s *subflow) (longest *subflow) {
+	if s.habits.burden.furthest > t.data.upTo {
+		return firstOf(carrying, s)
+	}
+	if t.attention.kept.bytes < keptLeast || !s.waiting.IsZero() {
+		return nil
+	}
+	for _, x := range carrying {
+		if !x.waiting.IsZero() && (longest == nil || x.waiting.Before(longest.waiting)) {
+			longest = x
+		}
+	}
+	return longest
+}
+
+// kept estimates the bytes that the peer keeps because data before them is missing: the subflows' bytes that it has
+// acknowledged, less those of the connection. Data that was sent on two subflows counts twice, but not for long.
+type kept struct {
+	acked uint64 // of the connection; 0: unknown
+	bytes float64
+}
+
+func (k *kept) take(moment measure.Moment, acked uint64) {
+	if k.acked > 0 && acked >= k.acked {
+		k.bytes *= max(0, 1-moment.Elapsed.Seconds()/keptOver.Seconds())
+		k.bytes = max(0, k.bytes+float64(moment.Acked)-float64(acked-k.acked))
+	}
+	k.acked = acked
+}
+
+// firstOf returns the subflow whose data is most likely missing before that of s: of the others, the one whose latest
+// data is the earliest in the stream. If the latest data of all is later than that of s, it is one of the detours, because
+// the direct path alone would miss nothing. It returns nil if there is none.
+func firstOf(list []*subflow, s *subflow) (first *subflow) {
+	for _, x := range list {
+		end := x.habits.burden.furthest
+		if x != s && (end < s.habits.burden.furthest || x.detour != nil) && (first == nil || end < first.habits.burden.furthest) {
+			first = x
+		}
+	}
+	return first
+}
+
+// putBurdenAside makes a detour stand by because of what it costs the others.
+//
+// If the others pause, the detour ends, and another subflow over it joins to stand by. The server then sends all that is
+// not acknowledged again on the other paths, which have room for it. Otherwise that would cost more than to wait until
+// the detour has delivered what it has queued.
+func (m *Manager) putBurdenAside(t turn, s *subflow) {
+	b := s.habits.burden
+	why := Verdict{Carried: uint64(b.carried), With: t.attention.peak.Rate()}
+	if b.missedMuch() {
+		why.Missed = uint64(b.missed)
+	} else {
+		why.Held = uint64(b.held)
+	}
+	until := m.detours.history.addedNothing(s.waypoint(), t.server, why, burdenStands, t.now)
+	s.habits.burden = burden{}
+	cause := addedNothing
+	if t.tryouts != nil {
+		cause = addsNothing
+	}
+	t.putAside(s, cause, why)
+	s.aside.until, s.leaving = until, b.missedMuch()
+	if tr := t.tryouts; tr != nil {
+		total, _ := m.carriedTo(t)
+		o := &tr.omissions
+		o.carriers, o.sum, o.second = t.carriers(), summed{}, reading{t.now, total}
+		o.got, o.guessed = 0, true // it shows only when the direct path has recovered
+	}
+}
+
+// setBurdensAside makes detours stand by that hold up the others for longer than they are worth. It reports whether
+// there were any.
+func (m *Manager) setBurdensAside(t turn, moment measure.Moment) (found bool) {
+	if _, ok := t.rule.Policy.(DetourPolicy); !ok || t.kind == measure.Messages {
+		return false
+	}
+	t.charge(moment)
+	if tr := t.tryouts; tr != nil && (tr.challenge != nil || tr.omissions.trials()) {
+		return false // which compares what the connections get with and without the detour
+	}
+	for _, s := range t.subflows {
+		if s.backup || !s.measuredAt(t.now) || !s.habits.burden.isHeavy(t.now) || !m.exchangeable(t, s) || !t.carriesWithout(s) {
+			continue
+		}
+		m.putBurdenAside(t, s)
+		found = true
+	}
+	return found
+}
+
+// staysBurden reports whether a burden goes on standing by when its time is over, because the connection has had as much
+// without it as ever with it.
+func (m *Manager) staysBurden(t turn, s *subflow) bool {
+	why := s.aside.why
+	if without := t.goodput(); why.isBurden() && without >= burdenKeeps*why.With {
+		s.aside.why = Verdict{With: why.With, Without: without}
+		s.aside.until = m.detours.history.addedNothing(s.waypoint(), t.server, s.aside.why, standsFor, t.now)
+		return true
+	}
+	return false
+}
