@@ -201,6 +201,20 @@ func TestConverterAuto(t *testing.T) {
 	}
 }
 
+// One short connection of a program under dcol run is enough for auto to convert the next one, with no time between them.
+func TestAutoLearnsAtOnce(t *testing.T) {
+	w := converting(t, "auto")
+	for range 2 {
+		w.run(alice, program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--range", "0-999", "--output", "/dev/null", w.url())
+	}
+	w.accepts(1) // not the first
+	w.dcol(alice, "convert", "never")
+	w.eventually("handshakes are not watched", func() error {
+		tables := w.run(alice, "nft", "list", "tables")
+		return holds(!strings.Contains(tables, "dcol_handshakes"), "alice has %s", tables)
+	})
+}
+
 // dcol down ends the relay and all that it did.
 func TestConverterDown(t *testing.T) {
 	w := converting(t, "always")

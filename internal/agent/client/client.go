@@ -195,7 +195,6 @@ func (c *Client) loop(ctx context.Context) error {
 			c.due(ctx, time.Now())
 		case <-sample.C:
 			sample.Reset(c.sample(ctx, time.Now()))
-			c.lookForPlain(time.Now())
 			c.keepGateway(time.Now())
 		case <-watch.C:
 			watch.Reset(c.sampleWatched(ctx, time.Now()))

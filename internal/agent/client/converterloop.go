@@ -80,20 +80,3 @@ func (c *Client) Convert(ctx context.Context, use config.UseConverter) (api.Conv
 		return c.converters.describe(now, c.manager.Excludes, c.config.Relay.Standing().Relay), nil
 	})
 }
-
-// lookForPlain looks for connections that fell back to plain TCP, and tells the relay their servers. The next
-// connections to these servers are converted.
-func (c *Client) lookForPlain(now time.Time) {
-	if c.converters.use != config.ConvertAuto || now.Before(c.converters.looks) {
-		return
-	}
-	plain, err := c.host.plainConnections()
-	c.converters.looks = now.Add(sampleShare * time.Since(now))
-	if err != nil {
-		c.log.Warn("cannot find out which servers speak no MPTCP", "err", err)
-		return
-	}
-	if c.converters.plain.take(plain, now) {
-		c.tellRelay(now)
-	}
-}

@@ -29,8 +29,6 @@ type converters struct {
 	refused  map[detour.Via]string // why the last request for admission failed
 	offered  map[detour.Via]bool   // by sessions that are up
 	incoming map[detour.Via][]api.Incoming
-	plain    plainServers  // as last seen
-	looks    time.Time     // when they are looked for again, at the earliest
 	will     path.Steering // which waypoints may be used
 	agent    uint32        // this process, as the kernel's programs know it; 0: unknown, or not needed
 }
@@ -131,7 +129,7 @@ func (c *converters) forget(vias []detour.Via) {
 	}
 }
 
-// orders returns what the relay has to do: the configuration, the admitted converters and the servers without MPTCP. It
+// orders returns what the relay has to do: the configuration and the admitted converters. It
 // returns nil if there is nothing, and only the proxy if no converter is used. neighbours returns this host's own
 // networks, whose servers need no converter.
 func (c *converters) orders(now time.Time, neighbours func() []netip.Prefix) *relay.Use {
@@ -141,7 +139,7 @@ func (c *converters) orders(now time.Time, neighbours func() []netip.Prefix) *re
 	if use == nil || c.use == config.ConvertNever {
 		return use
 	}
-	use.Converters, use.Plain = c.list(now), c.plain.list()
+	use.Converters = c.list(now)
 	use.Exclude = append(use.Exclude, neighbours()...)
 	if c.agent == 0 { // the relay could not leave this process alone
 		use.Capture = nil

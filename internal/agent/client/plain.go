@@ -3,9 +3,7 @@ package client
 import (
 	"net/netip"
 	"slices"
-	"time"
 
-	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/path"
 )
@@ -51,38 +49,6 @@ func plainOpened(fallen []path.Ends, listening []netip.AddrPort, accepted func(p
 		}
 	}
 	return opened
-}
-
-// plainServers remembers when connections to servers fell back to plain TCP. Each connection counts once, when it is found:
-// the server may have changed by the end of a long one.
-type plainServers struct {
-	conns map[path.Ends]bool           // those of the last look
-	found map[netip.AddrPort]time.Time // when the youngest of these was found
-}
-
-// take takes in the connections that there are now, and reports whether one is new.
-func (p *plainServers) take(conns []path.Ends, now time.Time) (changed bool) {
-	before, found := p.conns, p.found
-	p.conns, p.found = make(map[path.Ends]bool), make(map[netip.AddrPort]time.Time)
-	for _, ends := range conns {
-		p.conns[ends] = true
-		if !before[ends] {
-			changed = true
-			p.found[ends.Remote] = now
-		} else if at := found[ends.Remote]; at.After(p.found[ends.Remote]) {
-			p.found[ends.Remote] = at
-		}
-	}
-	return changed
-}
-
-// list returns the servers for the relay.
-func (p *plainServers) list() (list []relay.PlainServer) {
-	for server, at := range p.found {
-		list = append(list, relay.PlainServer{Server: server, Found: at})
-	}
-	slices.SortFunc(list, func(a, b relay.PlainServer) int { return a.Server.Compare(b.Server) })
-	return list
 }
 
 // remotes returns the servers of connections, one for each.

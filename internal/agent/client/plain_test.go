@@ -4,9 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/path"
 )
 
@@ -35,31 +33,5 @@ func TestPlainOpened(t *testing.T) {
 	}
 	if asked != 3 {
 		t.Errorf("asked %d times about three servers", asked)
-	}
-}
-
-// A connection that fell back shows that its server is plain when it is found, and not as long as it lasts.
-func TestPlainServers(t *testing.T) {
-	at := netip.MustParseAddrPort
-	now := time.Unix(1000, 0)
-	old := path.Ends{Local: at("192.0.2.1:40001"), Remote: at("203.0.113.6:443")}
-	young := path.Ends{Local: at("192.0.2.1:40002"), Remote: at("203.0.113.6:443")}
-	var p plainServers
-	for i, step := range []struct {
-		conns   []path.Ends
-		changed bool
-		found   int // seconds after now; -1: none
-	}{
-		{nil, false, -1}, {[]path.Ends{old}, true, 1}, {[]path.Ends{old}, false, 1}, {[]path.Ends{old, young}, true, 3},
-		{[]path.Ends{old}, false, 3}, {nil, false, -1}, {[]path.Ends{old}, true, 6},
-	} {
-		changed := p.take(step.conns, now.Add(time.Duration(i)*time.Second))
-		var want []relay.PlainServer
-		if step.found >= 0 {
-			want = []relay.PlainServer{{Server: old.Remote, Found: now.Add(time.Duration(step.found) * time.Second)}}
-		}
-		if got := p.list(); changed != step.changed || !slices.Equal(got, want) {
-			t.Errorf("look %d: changed %v, %v; want %v", i, changed, got, want)
-		}
 	}
 }

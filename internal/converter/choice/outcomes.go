@@ -8,9 +8,9 @@ import (
 
 // This file takes the outcomes of connections: whether servers speak MPTCP, and whether converters work.
 
-// Learned notes whether a server speaks MPTCP.
-func (c *Choice) Learned(server netip.AddrPort, mptcp bool, now time.Time) {
-	c.servers.Learn(unmapped(server), mptcp, now)
+// Learned notes whether a server speaks MPTCP, and when that was seen. A later finding counts more.
+func (c *Choice) Learned(server netip.AddrPort, mptcp bool, at time.Time) {
+	c.servers.Learn(unmapped(server), mptcp, at)
 }
 
 // Failed notes that a converter did not work. It is not used for five seconds. Each further time doubles that, up to

@@ -36,6 +36,9 @@ type Config struct {
 	Mark uint32
 	// Resolve returns the addresses of a name; nil: names are resolved as the host's programs do.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Heard returns when a handshake of this host last showed that a server speaks no MPTCP. ok is false if none did
+	// lately. If Heard is nil, nobody looks at handshakes. Several goroutines call it.
+	Heard func(server netip.AddrPort) (at time.Time, ok bool)
 	// Excluded, if set, is called after an address was excluded because a client asked there for an excluded name. It
 	// must not block.
 	Excluded func()
@@ -79,6 +82,9 @@ func New(c Config) *Client {
 	if c.Cookie == nil {
 		c.Cookie = func(netip.AddrPort) []byte { return nil }
 	}
+	if c.Heard == nil {
+		c.Heard = func(netip.AddrPort) (time.Time, bool) { return time.Time{}, false }
+	}
 	if c.Way == nil {
 		c.Way = func(netip.AddrPort) (Way, bool) { return Way{}, true }
 	}
@@ -101,7 +107,16 @@ func (c *Client) Update(change func(*choice.Choice)) {
 // Choose returns the converters to try for a connection of who to a server, in this order. If there are none, the server is
 // reached directly.
 func (c *Client) Choose(who choice.Who, server netip.AddrPort) (converters []netip.AddrPort) {
-	c.Update(func(choice *choice.Choice) { converters = choice.Choose(who, server, time.Now()) })
+	at, plain := time.Time{}, false
+	if !c.IsPlain(server) {
+		at, plain = c.config.Heard(server)
+	}
+	c.Update(func(choice *choice.Choice) {
+		if plain {
+			choice.Learned(server, false, at)
+		}
+		converters = choice.Choose(who, server, time.Now())
+	})
 	return converters
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft/match"
 )
 
 // Config holds a gateway's settings.
@@ -154,19 +155,16 @@ func (g *Gateway) build(tx *nft.Tx) {
 	for _, s := range []nft.Set{lan, ports, four.excluded, six.excluded, four.speaks, six.speaks, four.plain, six.plain, four.unreached, six.unreached} {
 		tx.AddSet(table, s)
 	}
-	var names, services []nft.Element
+	var names []nft.Element
 	for _, name := range g.config.Interfaces {
 		names = append(names, nft.Element{Key: ifname(name)})
 	}
-	for _, port := range slices.Concat(choice.NeverPorts, g.config.ExcludePorts) {
-		services = append(services, nft.Element{Key: bigEndian(port)})
-	}
 	tx.AddElements(table, lan, names)
-	tx.AddElements(table, ports, services)
+	tx.AddElements(table, ports, match.Ports(slices.Concat(choice.NeverPorts, g.config.ExcludePorts)))
 	for _, f := range families {
 		tx.AddElements(table, f.speaks, g.learned[f.speaks.Name])
 		tx.AddElements(table, f.plain, g.learned[f.plain.Name])
-		tx.AddElements(table, f.excluded, ranges(f.of(slices.Concat(choice.NeverNetworks, g.config.Exclude))))
+		tx.AddElements(table, f.excluded, match.Prefixes(f.Of(slices.Concat(choice.NeverNetworks, g.config.Exclude))))
 	}
 	tx.AddChains(table, append(g.config.chains(), g.decisions()...))
 }
@@ -193,24 +191,4 @@ func (c Config) marks() marks {
 	taken := c.Marks & -c.Marks
 	rest := c.Marks &^ taken
 	return marks{all: c.Marks, taken: taken, watched: rest & -rest}
-}
-
-// ranges returns the elements of a set of intervals. These may not overlap, so a prefix in another one is left out.
-func ranges(prefixes []netip.Prefix) (elements []nft.Element) {
-	slices.SortFunc(prefixes, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
-	var kept []netip.Prefix
-	for _, p := range prefixes {
-		if !slices.ContainsFunc(kept, p.Overlaps) {
-			kept = append(kept, p.Masked())
-		}
-	}
-	for _, p := range kept {
-		first := p.Addr().AsSlice()
-		last := slices.Clone(first)
-		for i := p.Bits(); i < p.Addr().BitLen(); i++ {
-			last[i/8] |= 0x80 >> (i % 8)
-		}
-		elements = append(elements, nft.Element{Key: first, Last: last})
-	}
-	return elements
 }

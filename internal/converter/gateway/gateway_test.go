@@ -223,6 +223,27 @@ func TestOwnConnectionsTeach(t *testing.T) {
 	h.expect("relay", true, 83)
 }
 
+// If SYNs with MPTCP are lost, the kernel sends one without. The answer to that shows nothing about the server.
+func TestFallbackOfRetransmission(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, Want{Mode: choice.Auto, Converters: true})
+	h.server.Output(t, "nft", "table inet cut { chain input { type filter hook input priority 0; tcp flags syn tcp option mptcp exists counter drop; }; }")
+	for i, from := range []*netnstest.NS{h.host, h.router} { // the first calls over IPv4, the second over IPv6
+		if !netnstest.KernelBefore(t, 6, 12) { // else the kernel offers no MPTCP any more
+			from.Output(t, "sysctl", "-qw", "net.mptcp.blackhole_timeout=0")
+		}
+		if got := h.connect(from, true, netip.AddrPortFrom(netip.MustParseAddr(families46[i]), plainPort)); got != "server" {
+			t.Errorf("the %s answers", got)
+		}
+	}
+	if rules := h.server.Output(t, "nft", "list", "chain", "inet", "cut", "input"); strings.Contains(rules, "packets 0 ") {
+		t.Errorf("no SYN with MPTCP was lost: %s", rules)
+	}
+	h.server.Output(t, "nft", "delete table inet cut")
+	h.expect("server", true, plainPort) // not known yet
+	h.expect("relay", true, plainPort)
+}
+
 // Without a listener, connections pass at once.
 func TestRelayGone(t *testing.T) {
 	t.Parallel()

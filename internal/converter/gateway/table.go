@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"net/netip"
-	"time"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -10,6 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/known"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft/match"
 )
 
 var (
@@ -23,9 +23,7 @@ const serversMost = 1 << 16
 
 // family holds what differs between IPv4 and IPv6.
 type family struct {
-	nfproto       byte
-	source, dest  uint32 // offsets of the addresses in the header
-	size          uint32 // of an address
+	match.Family
 	loopback      netip.Addr
 	excluded      nft.Set
 	speaks, plain nft.Set // address and port of servers
@@ -33,27 +31,18 @@ type family struct {
 }
 
 var families = [2]family{
-	newFamily(family{nfproto: unix.NFPROTO_IPV4, source: 12, dest: 16, size: 4, loopback: netip.MustParseAddr("127.0.0.1")}, "4", nft.IPv4Addr),
-	newFamily(family{nfproto: unix.NFPROTO_IPV6, source: 8, dest: 24, size: 16, loopback: netip.IPv6Loopback()}, "6", nft.IPv6Addr),
+	newFamily(match.IPv4, "4", netip.MustParseAddr("127.0.0.1")),
+	newFamily(match.IPv6, "6", netip.IPv6Loopback()),
 }
 
-func newFamily(f family, suffix string, addr nft.Type) family {
-	f.excluded = nft.Set{Name: "excluded" + suffix, Key: []nft.Type{addr}, Interval: true}
-	server := []nft.Type{addr, nft.InetService}
+func newFamily(of match.Family, suffix string, loopback netip.Addr) family {
+	f := family{Family: of, loopback: loopback}
+	f.excluded = nft.Set{Name: "excluded" + suffix, Key: []nft.Type{f.Addr}, Interval: true}
+	server := []nft.Type{f.Addr, nft.InetService}
 	f.speaks = nft.Set{Name: "speaks" + suffix, Key: server, Timeout: true, Dynamic: true, Size: serversMost}
 	f.plain = nft.Set{Name: "plain" + suffix, Key: server, Timeout: true, Dynamic: true, Size: serversMost}
 	f.unreached = nft.Set{Name: "unreached" + suffix, Key: server, Timeout: true, Dynamic: true, Size: serversMost}
 	return f
-}
-
-// of returns those of the prefixes that are of this family.
-func (f family) of(prefixes []netip.Prefix) (list []netip.Prefix) {
-	for _, p := range prefixes {
-		if p.Addr().Is4() == (f.nfproto == unix.NFPROTO_IPV4) {
-			list = append(list, p)
-		}
-	}
-	return list
 }
 
 // Names of the chains that other chains lead to.
@@ -83,53 +72,61 @@ func (c Config) chains() []nft.Chain {
 			Name: "prerouting",
 			Hook: &nft.Hook{Type: "filter", Number: unix.NF_INET_PRE_ROUTING, Priority: preroutingPriority},
 			Rules: [][]expr.Any{
-				rule(tcp(), flags(syn|ack), connection(m.all, m.watched), m.markConnection(0), verdict(expr.VerdictGoto, learn)),
-				rule(fromLAN(), connection(m.all, m.taken), tcp(), flags(syn), verdict(expr.VerdictGoto, divert)),
-				rule(fromLAN(), connection(m.all, m.taken), m.markPacket(), verdict(expr.VerdictAccept, "")),
-				rule(fromLAN(), tcp(), flags(syn), connection(m.all, 0), verdict(expr.VerdictGoto, begins)),
+				match.Rule(match.TCP(), match.Flags(match.SYN|match.ACK), connection(m.all, m.watched), m.markConnection(0), match.Verdict(expr.VerdictGoto, learn)),
+				match.Rule(fromLAN(), connection(m.all, m.taken), match.TCP(), match.Flags(match.SYN), match.Verdict(expr.VerdictGoto, divert)),
+				match.Rule(fromLAN(), connection(m.all, m.taken), m.markPacket(), match.Verdict(expr.VerdictAccept, "")),
+				match.Rule(fromLAN(), match.TCP(), match.Flags(match.SYN), connection(m.all, 0), match.Verdict(expr.VerdictGoto, begins)),
+				m.withdraws(),
 			},
 		},
 		{
 			Name: begins,
 			Rules: [][]expr.Any{
-				rule(notUnicast(), verdict(expr.VerdictReturn, "")),
-				rule(toLAN(), verdict(expr.VerdictReturn, "")),
-				rule(destinationPort(reg), in(ports), verdict(expr.VerdictReturn, "")),
-				rule(families[0].is(), families[0].destination(), in(families[0].excluded), verdict(expr.VerdictReturn, "")),
-				rule(families[1].is(), families[1].destination(), in(families[1].excluded), verdict(expr.VerdictReturn, "")),
-				rule(families[0].is(), families[0].called(), in(families[0].unreached), verdict(expr.VerdictReturn, "")),
-				rule(families[1].is(), families[1].called(), in(families[1].unreached), verdict(expr.VerdictReturn, "")),
-				rule(capable(), verdict(expr.VerdictGoto, multipath)),
-				rule(withoutMPTCP(), verdict(expr.VerdictGoto, single)),
+				match.Rule(match.NotUnicast(), match.Verdict(expr.VerdictReturn, "")),
+				match.Rule(toLAN(), match.Verdict(expr.VerdictReturn, "")),
+				match.Rule(match.DestinationPort(), match.In(ports), match.Verdict(expr.VerdictReturn, "")),
+				match.Rule(families[0].Is(), families[0].Destination(), match.In(families[0].excluded), match.Verdict(expr.VerdictReturn, "")),
+				match.Rule(families[1].Is(), families[1].Destination(), match.In(families[1].excluded), match.Verdict(expr.VerdictReturn, "")),
+				match.Rule(families[0].Is(), families[0].Called(), match.In(families[0].unreached), match.Verdict(expr.VerdictReturn, "")),
+				match.Rule(families[1].Is(), families[1].Called(), match.In(families[1].unreached), match.Verdict(expr.VerdictReturn, "")),
+				match.Rule(match.Capable(), match.Verdict(expr.VerdictGoto, multipath)),
+				match.Rule(match.WithoutMPTCP(), match.Verdict(expr.VerdictGoto, single)),
 			},
 		},
 		{
 			Name: "output",
 			Hook: &nft.Hook{Type: "filter", Number: unix.NF_INET_LOCAL_OUT, Priority: outputPriority},
 			Rules: [][]expr.Any{
-				rule(tcp(), flags(syn), connection(m.all, 0), capable(), m.markConnection(m.watched)),
-				rule(families[0].is(), tcp(), flags(rst|ack), packet(m.all, m.unreached()), families[0].answering(), put(families[0].unreached, choice.UnreachedFor)),
-				rule(families[1].is(), tcp(), flags(rst|ack), packet(m.all, m.unreached()), families[1].answering(), put(families[1].unreached, choice.UnreachedFor)),
+				match.Rule(match.TCP(), match.Flags(match.SYN), connection(m.all, 0), match.Capable(), m.markConnection(m.watched)),
+				m.withdraws(),
+				match.Rule(families[0].Is(), match.TCP(), match.Flags(match.RST|match.ACK), packet(m.all, m.unreached()), families[0].Answering(), match.Put(families[0].unreached, choice.UnreachedFor)),
+				match.Rule(families[1].Is(), match.TCP(), match.Flags(match.RST|match.ACK), packet(m.all, m.unreached()), families[1].Answering(), match.Put(families[1].unreached, choice.UnreachedFor)),
 			},
 		},
 	}
 	if c.KeepIPv6 {
 		prerouting, output := &list[0], &list[2]
 		prerouting.Rules = append([][]expr.Any{
-			rule(tcp(), flags(syn|ack), connection(m.all, m.kept()), verdict(expr.VerdictJump, learn)),
-			rule(connection(m.all, m.kept()), m.markPacket(), verdict(expr.VerdictAccept, "")),
+			match.Rule(match.TCP(), match.Flags(match.SYN|match.ACK), connection(m.all, m.kept()), match.Verdict(expr.VerdictJump, learn)),
+			match.Rule(connection(m.all, m.kept()), m.markPacket(), match.Verdict(expr.VerdictAccept, "")),
 		}, prerouting.Rules...)
 		output.Rules = append([][]expr.Any{
-			rule(families[1].is(), tcp(), flags(syn), connection(m.all, 0), notOwn(), m.markConnection(m.kept())),
+			match.Rule(families[1].Is(), match.TCP(), match.Flags(match.SYN), connection(m.all, 0), notOwn(), m.markConnection(m.kept())),
 		}, output.Rules...)
 	}
 	learning := nft.Chain{Name: learn}
 	for _, f := range families {
 		learning.Rules = append(learning.Rules,
-			rule(f.is(), capable(), f.answering(), put(f.speaks, known.SpeaksFor), drop(f.plain)),
-			rule(f.is(), withoutMPTCP(), f.answering(), put(f.plain, known.PlainFor), drop(f.speaks)))
+			match.Rule(f.Is(), match.Capable(), f.Answering(), match.Put(f.speaks, known.SpeaksFor), match.Drop(f.plain)),
+			match.Rule(f.Is(), match.WithoutMPTCP(), f.Answering(), match.Put(f.plain, known.PlainFor), match.Drop(f.speaks)))
 	}
 	return append(list, learning)
+}
+
+// withdraws ends the watch on a connection whose SYN is sent again without MPTCP, because the first ones were lost. The
+// answer to that SYN does not show whether the server speaks MPTCP.
+func (m marks) withdraws() []expr.Any {
+	return match.Rule(match.TCP(), match.Flags(match.SYN), connection(m.all, m.watched), match.WithoutMPTCP(), m.markConnection(0))
 }
 
 // decisions returns the chains that depend on what is wanted.
@@ -141,32 +138,21 @@ func decisions(m marks, w Want) []nft.Chain {
 			continue
 		}
 		diverting.Rules = append(diverting.Rules,
-			rule(f.is(), f.tproxy(port), m.markPacket(), m.markConnection(m.taken), verdict(expr.VerdictAccept, "")))
-		toPlain := rule(f.is(), f.called(), in(f.plain), put(f.plain, known.PlainFor), verdict(expr.VerdictGoto, divert))
+			match.Rule(f.Is(), f.tproxy(port), m.markPacket(), m.markConnection(m.taken), match.Verdict(expr.VerdictAccept, "")))
+		toPlain := match.Rule(f.Is(), f.Called(), match.In(f.plain), match.Put(f.plain, known.PlainFor), match.Verdict(expr.VerdictGoto, divert))
 		// The relay connects to such a server by MPTCP, without a converter.
-		toSpeaking := rule(f.is(), f.called(), in(f.speaks), verdict(expr.VerdictGoto, divert))
+		toSpeaking := match.Rule(f.Is(), f.Called(), match.In(f.speaks), match.Verdict(expr.VerdictGoto, divert))
 		switch {
 		case !w.Converters:
 			plain.Rules = append(plain.Rules, toSpeaking)
 		case w.Mode == choice.Always:
-			plain.Rules = append(plain.Rules, rule(f.is(), verdict(expr.VerdictGoto, divert)))
+			plain.Rules = append(plain.Rules, match.Rule(f.Is(), match.Verdict(expr.VerdictGoto, divert)))
 			mptcp.Rules = append(mptcp.Rules, toPlain)
 		default:
 			plain.Rules = append(plain.Rules, toSpeaking, toPlain)
 			mptcp.Rules = append(mptcp.Rules, toPlain)
 		}
 	}
-	mptcp.Rules = append(mptcp.Rules, rule(m.markConnection(m.watched)))
+	mptcp.Rules = append(mptcp.Rules, match.Rule(m.markConnection(m.watched)))
 	return []nft.Chain{mptcp, plain, diverting}
-}
-
-// put adds the loaded server to a set, or renews its entry.
-func put(s nft.Set, lasts time.Duration) []expr.Any {
-	return []expr.Any{&expr.Dynset{SrcRegKey: reg, SetName: s.Name, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: lasts}}
-}
-
-// drop removes the loaded server from a set.
-func drop(s nft.Set) []expr.Any {
-	const remove = 2 // NFT_DYNSET_OP_DELETE
-	return []expr.Any{&expr.Dynset{SrcRegKey: reg, SetName: s.Name, Operation: remove}}
 }

@@ -97,4 +97,9 @@ func TestServers(t *testing.T) {
 	if got := s.Support(plain, start); got != Plain {
 		t.Errorf("learned again: %v", got)
 	}
+	s.Learn(plain, true, start.Add(2))
+	s.Learn(plain, false, start.Add(1))
+	if got := s.Support(plain, start.Add(2)); got != MPTCP {
+		t.Errorf("an older finding counts more: %v", got)
+	}
 }

@@ -48,7 +48,7 @@ func (r *relay) capture(x *user, want *Capture) {
 	x.captured = c
 	at4, at6 := x.at4, x.at6
 	x.mu.Unlock()
-	c.Lead(capture.Want{At4: at4, At6: at6, Table: x.client.Table, Spare: want.Exclude, Agent: want.Agent})
+	c.Lead(capture.Want{At4: at4, At6: at6, Table: x.table, Spare: want.Exclude, Agent: want.Agent})
 }
 
 func (r *relay) openCapture(cgroup string) (*capture.Capture, error) {
@@ -72,11 +72,12 @@ func (r *relay) openCapture(cgroup string) (*capture.Capture, error) {
 	return c, nil
 }
 
-// release stops leading programs' connections to the relay.
+// release stops leading programs' connections to the relay, and learning from them.
 func (r *relay) release() {
 	for _, c := range r.captured.by {
 		c.Stop()
 	}
+	r.deafen()
 }
 
 // endCaptures closes all Captures. It is called after the last connection.

@@ -89,8 +89,6 @@ type Use struct {
 	// TunnelMark is the mark (SO_MARK) of sockets that call converters through tunnels. If it is not 0, each converter
 	// is called from its From only.
 	TunnelMark uint32 `json:"tunnel_mark,omitempty"`
-	// Plain are servers that spoke no MPTCP when this host's programs connected to them.
-	Plain []PlainServer `json:"plain_servers,omitempty"`
 }
 
 // Capture leads connections of this host's programs to the relay even if the programs do not ask, while there is an
@@ -110,12 +108,6 @@ type Converter struct {
 	// From is this host's address in a tunnel to the converter's host. Cookie is valid only from there. If From is
 	// zero, the converter is called like any server.
 	From netip.Addr `json:"from,omitzero"`
-}
-
-// PlainServer is a server that answered MP_CAPABLE with plain TCP.
-type PlainServer struct {
-	Server netip.AddrPort `json:"server"`
-	Found  time.Time      `json:"found"` // when that was last seen
 }
 
 // CompareConverters orders converters by their round-trip times. Those with an unknown time come last.

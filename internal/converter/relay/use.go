@@ -13,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/client"
 	"github.com/detour-collective/dcol/internal/converter/engine"
+	"github.com/detour-collective/dcol/internal/converter/handshakes"
 	"github.com/detour-collective/dcol/internal/converter/names"
 )
 
@@ -31,17 +32,16 @@ type user struct {
 	running context.Context    // until stop is called
 	stop    context.CancelFunc // stops answering questions and watching names
 	names   context.CancelFunc // stops watching names; nil: none are watched
-	// plain has the times at which servers spoke no MPTCP, as in the last State.
-	plain map[netip.AddrPort]time.Time
 
 	mu       sync.Mutex
 	cookies  map[netip.AddrPort][]byte // by converter
 	members  map[netip.AddrPort]string // that offer the converters, by converter
 	ways     ways
 	expected ask.Expectations
-	captured *capture.Capture // knows the servers of connections that were led here unannounced; nil: none are
-	at4, at6 netip.AddrPort   // to which connections are redirected; zero: none are
-	programs []string         // paths of executables whose connections go directly
+	heard    *handshakes.Table // of this host's connections; nil: nobody learns from them
+	captured *capture.Capture  // knows the servers of connections that were led here unannounced; nil: none are
+	at4, at6 netip.AddrPort    // to which connections are redirected; zero: none are
+	programs []string          // paths of executables whose connections go directly
 }
 
 // ways holds the settings of sockets that call converters.
@@ -68,20 +68,11 @@ func (r *relay) use(u Use) {
 	x.mu.Lock()
 	x.cookies, x.members, x.ways = cookies, members, to
 	x.mu.Unlock()
-	now := time.Now()
 	x.client.Update(func(c *choice.Choice) {
 		c.SetPolicy(policy)
 		c.SetConverters(addrs)
-		for _, p := range u.Plain {
-			if !p.Found.Equal(x.plain[p.Server]) {
-				c.Learned(p.Server, false, now)
-			}
-		}
 	})
-	x.plain = make(map[netip.AddrPort]time.Time)
-	for _, p := range u.Plain {
-		x.plain[p.Server] = p.Found
-	}
+	r.overhear(x, u)
 	r.watchNames(x, len(u.ExcludeDomains) > 0)
 	front := always(x.client.Redirected(x.take))
 	at4 := r.keep(PartPrograms4, entrance{address: loopback4, front: front})
@@ -119,7 +110,7 @@ func (r *relay) closeGateway() {
 func (r *relay) newUser(policy choice.Policy) *user {
 	ctx, stop := context.WithCancel(r.engines)
 	x := &user{running: ctx, stop: stop}
-	x.client = client.New(client.Config{Policy: policy, Cookie: x.cookie, Way: x.way, Excluded: x.excluded})
+	x.client = client.New(client.Config{Policy: policy, Cookie: x.cookie, Way: x.way, Heard: x.plainSince, Excluded: x.excluded})
 	l, err := ask.Listen(filepath.Join(r.config.Dir, ask.SocketName))
 	if err != nil {
 		r.log.Error("programs of dcol run are not converted", "err", err)

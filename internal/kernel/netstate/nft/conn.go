@@ -146,6 +146,37 @@ func (c *Conn) Elements(t Table, s Set) ([]Element, error) {
 	return elements, nil
 }
 
+// Element returns the element of a set with a key. ok is false if there is none, or no such set or table.
+func (c *Conn) Element(t Table, s Set, key []byte) (found Element, ok bool, err error) {
+	e := &encoder{b: genmsg(unix.NFPROTO_INET, 0)}
+	e.string(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+	e.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+	e.nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func() {
+		e.nested(listElem, func() {
+			e.nested(unix.NFTA_SET_ELEM_KEY, func() { e.bytes(unix.NFTA_DATA_VALUE, key) })
+		})
+	})
+	replies, err := c.get(unix.NFT_MSG_GETSETELEM, 0, e.b)
+	if errors.Is(err, unix.ENOENT) {
+		return Element{}, false, nil
+	}
+	var elements []Element
+	for _, m := range replies {
+		if err == nil {
+			elements, err = decodeElements(m.Data, elements)
+		}
+	}
+	if err != nil {
+		return Element{}, false, fmt.Errorf("look into nftables set %s: %w", s.Name, mend(err))
+	}
+	for _, x := range elements {
+		if bytes.Equal(x.Key, key) {
+			return x, true, nil
+		}
+	}
+	return Element{}, false, nil
+}
+
 // listOften lists a set until no element is repeated, in any order.
 func (c *Conn) listOften(t Table, s Set) ([]Element, error) {
 	const tries = 5

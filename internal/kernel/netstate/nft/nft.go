@@ -30,7 +30,12 @@ import (
 )
 
 // Table names a table. All of our tables are of the family inet, which has IPv4 and IPv6.
-type Table struct{ Name string }
+type Table struct {
+	Name string
+	// Owned makes the kernel remove the table when the Conn that added it is closed or its process ends. Other programs
+	// can read the table, but not change or remove it (Linux 5.12).
+	Owned bool
+}
 
 // Type is a data type. Its id is nft's number (nft: include/datatype.h), which nft needs for printing.
 type Type struct {

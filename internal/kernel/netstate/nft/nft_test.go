@@ -94,6 +94,12 @@ func TestTransactions(t *testing.T) {
 		one.Expires <= 59*time.Minute || one.Comment != "x" || two.Timeout != time.Minute || two.Expires > time.Minute {
 		t.Errorf("%+v", list)
 	}
+	if found, ok, err := c.Element(testTable, testSet, one.Key); err != nil || !ok || !slices.Equal(found.Data, one.Data) || found.Timeout != time.Hour {
+		t.Errorf("looked up: %+v, %v, %v", found, ok, err)
+	}
+	if found, ok, err := c.Element(testTable, testSet, element(3, 3).Key); err != nil || ok {
+		t.Errorf("looked up: %+v, %v, %v", found, ok, err)
+	}
 	for range 2 {
 		if err := c.DeleteTable(testTable); err != nil {
 			t.Error(err)
@@ -101,6 +107,39 @@ func TestTransactions(t *testing.T) {
 		if has, err := c.HasTable(testTable); err != nil || has {
 			t.Errorf("after: %v, %v", has, err)
 		}
+		if _, ok, err := c.Element(testTable, testSet, one.Key); err != nil || ok {
+			t.Errorf("looked up after: %v, %v", ok, err)
+		}
+	}
+}
+
+// TestOwnedTable: another program cannot remove an owned table, and it ends with its Conn.
+func TestOwnedTable(t *testing.T) {
+	ns := netnstest.New(t)
+	owner, other := open(t, ns), open(t, ns)
+	owned := Table{Name: testTable.Name, Owned: true}
+	for range 2 { // a second time replaces it
+		err := owner.Commit("set up", func(tx *Tx) {
+			tx.DeleteTable(owned)
+			tx.AddTable(owned)
+			tx.AddSet(owned, testSet)
+			tx.AddElements(owned, testSet, []Element{element(1, 1)})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := other.DeleteTable(testTable); !errors.Is(err, unix.EPERM) {
+		t.Errorf("another program removes it: %v", err)
+	}
+	if list, err := other.Elements(testTable, testSet); err != nil || len(list) != 1 {
+		t.Errorf("another program reads %v, %v", list, err)
+	}
+	if err := owner.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if has, err := other.HasTable(testTable); err != nil || has {
+		t.Errorf("left behind: %v, %v", has, err)
 	}
 }
 

@@ -19,11 +19,17 @@ type Tx struct {
 
 // AddTable adds a table, unless it exists already.
 func (tx *Tx) AddTable(t Table) {
+	flags := uint32(0)
+	if t.Owned {
+		flags = tableOwner
+	}
 	tx.message(unix.NFT_MSG_NEWTABLE, netlink.Create, func(e *encoder) {
 		e.string(unix.NFTA_TABLE_NAME, t.Name)
-		e.u32(unix.NFTA_TABLE_FLAGS, 0)
+		e.u32(unix.NFTA_TABLE_FLAGS, flags)
 	})
 }
+
+const tableOwner = 0x2 // NFT_TABLE_F_OWNER
 
 // DeleteTable deletes a table with its content, if it exists.
 func (tx *Tx) DeleteTable(t Table) {
