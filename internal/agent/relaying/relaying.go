@@ -179,8 +179,9 @@ func (k *Keeper) ask() (relay.Status, error) {
 	return status, nil
 }
 
-// start starts a relay, which takes over from one that runs.
-func (k *Keeper) start(ctx context.Context) (*relay.Conn, error) {
+// start starts a relay, which takes over from one that runs. A relay that has not answered when start gives up is killed:
+// it would come up later without orders and take the place of another, or stay although none is wanted any more.
+func (k *Keeper) start(ctx context.Context) (_ *relay.Conn, err error) {
 	cmd := exec.Command("/proc/self/exe", "relay", "--dir", k.config.Dir, "--log-level", k.config.LogLevel)
 	cmd.Dir, cmd.Stderr = "/", os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives us
@@ -188,7 +189,17 @@ func (k *Keeper) start(ctx context.Context) (*relay.Conn, error) {
 		return nil, fmt.Errorf("start the relay: %w", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ended <- cmd.Wait()
+	}()
+	defer func() {
+		if err != nil {
+			_ = cmd.Process.Kill() // an error means that it has ended
+			<-done
+		}
+	}()
 	limit := time.After(startLimit)
 	for {
 		if c, err := relay.Dial(k.config.Dir); err == nil {

@@ -21,12 +21,19 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
+// holdsOf names the environment variable with a file in which a test's relay writes its process before it stops without
+// answering.
+const holdsOf = "DCOL_TEST_RELAY_HOLDS"
+
 // versionOf names the environment variable with the version of a test's relays. Outside of tests the linker sets it.
 const versionOf = "DCOL_TEST_RELAY_VERSION"
 
 // TestMain runs the relays that a Keeper starts: this program with the arguments that dcol would get.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 3 && os.Args[1] == "relay" && os.Args[2] == "--dir" {
+		if file := os.Getenv(holdsOf); file != "" {
+			hold(file)
+		}
 		config := relay.Config{Dir: os.Args[3], Version: os.Getenv(versionOf), Log: slog.New(slog.DiscardHandler)}
 		err := relay.LimitRights()
 		if err == nil {
@@ -39,6 +46,56 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// hold writes this process to a file, and waits for ever.
+func hold(file string) {
+	if err := os.WriteFile(file+".new", []byte(strconv.Itoa(os.Getpid())), 0o600); err == nil {
+		_ = os.Rename(file+".new", file)
+	}
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+// A relay that is starting when none is wanted any more, or when the agent ends, does not stay.
+func TestRelayThatStartsDoesNotStay(t *testing.T) {
+	for name, leave := range map[string]func(k *Keeper, cancel func()){
+		"agent ends":  func(_ *Keeper, cancel func()) { cancel() },
+		"none wanted": func(k *Keeper, _ func()) { k.Change(func(s *relay.State) { s.Serve = nil }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns, dir := netnstest.New(t), t.TempDir()
+			file := filepath.Join(dir, "starting")
+			t.Setenv(holdsOf, file)
+			k, stop := kept(t, ns, dir, "1")
+			pid := 0
+			for end := time.Now().Add(20 * time.Second); pid == 0; time.Sleep(5 * time.Millisecond) {
+				if text, err := os.ReadFile(file); err == nil {
+					if pid, err = strconv.Atoi(string(text)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if time.Now().After(end) {
+					t.Fatal("no relay starts")
+				}
+			}
+			t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+			ended := false
+			leave(k, func() { stop(); ended = true })
+			for end := time.Now().Add(startLimit + 20*time.Second); !ended && syscall.Kill(pid, 0) == nil; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("the relay, process %d, is still starting", pid)
+				}
+			}
+			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+				t.Errorf("the relay, process %d, is left: %v", pid, err)
+			}
+			if !ended {
+				stop()
+			}
+		})
+	}
 }
 
 // kept runs a Keeper in a namespace until stop.
