@@ -82,7 +82,7 @@ func asked(ctx context.Context, socket, text string) (token string, servers []ne
 		if s.Client != nil {
 			is := func(c api.Connection) bool { return c.Token == text }
 			if i := slices.IndexFunc(s.Client.Connections, is); i >= 0 {
-				return text, []netip.AddrPort{s.Client.Connections[i].Remote}, nil
+				return text, []netip.AddrPort{s.Client.Connections[i].Destination()}, nil
 			}
 		}
 	}

@@ -135,7 +135,11 @@ type Connection struct {
 	Token  string         `json:"token"` // hexadecimal
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`
-	Since  time.Time      `json:"since"`
+	// Server is the server that the program means, if the connection goes to a converter, which Remote is then. Converter
+	// is the member whose converter it is. Both are empty for other connections, and if the server is not known.
+	Server    netip.AddrPort `json:"server,omitzero"`
+	Converter string         `json:"converter,omitempty"`
+	Since     time.Time      `json:"since"`
 	// Policy is the name of the connection's [[policy]]. It is empty if [client] applies.
 	Policy string `json:"policy,omitempty"`
 	// Traffic is the kind of traffic that was observed: short, messages or bulk.
@@ -145,6 +149,14 @@ type Connection struct {
 	Subflows []Subflow `json:"subflows"`
 	// Tried lists the waypoints that a bulk connection tried, with the results, the earliest first.
 	Tried []Tried `json:"tried,omitempty"`
+}
+
+// Destination returns the server that the program means.
+func (c *Connection) Destination() netip.AddrPort {
+	if c.Server.IsValid() {
+		return c.Server
+	}
+	return c.Remote
 }
 
 // Tried is the result of trying a waypoint.

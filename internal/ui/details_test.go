@@ -10,6 +10,30 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
+// A converted connection is shown under the server that the program means, with the converter.
+func TestConvertedConnection(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	conn := api.Connection{
+		Token: "7cc023a1", Since: now, Remote: netip.MustParseAddrPort("192.0.2.7:5124"),
+		Server: netip.MustParseAddrPort("203.0.113.5:80"), Converter: "bob",
+	}
+	const want = "to 203.0.113.5:80 through the converter of bob (192.0.2.7:5124),"
+	var details, why strings.Builder
+	if err := Details(&details, api.Status{Client: &api.Using{Connections: []api.Connection{conn}}}, now); err != nil {
+		t.Fatal(err)
+	}
+	if text := details.String(); strings.Count(text, want) != 1 {
+		t.Errorf("the details are\n%s", text)
+	}
+	x := api.Why{Connections: []api.Connection{conn}, Closed: []api.ClosedConnection{{Connection: conn, Ended: now}}}
+	if err := Why(&why, x, now); err != nil {
+		t.Fatal(err)
+	}
+	if text := why.String(); strings.Count(text, want) != 2 {
+		t.Errorf("the explanation is\n%s", text)
+	}
+}
+
 // If there are many connections, the status shows the busiest, and the details all of them.
 func TestStatusOfManyConnections(t *testing.T) {
 	now := time.Unix(1_000_000, 0)

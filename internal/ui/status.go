@@ -98,7 +98,7 @@ func (p *printer) connectionTables(list []api.Connection, tried bool, now time.T
 		if c.Policy != "" {
 			note = ", " + c.Policy + note
 		}
-		p.linef("  to %v, for %s%s", c.Remote, age(now, c.Since), note)
+		p.linef("  to %s, for %s%s", destination(&c), age(now, c.Since), note)
 		if p.details {
 			p.linef("    from %v, token %s, traffic: %s", c.Local, c.Token, cmp.Or(c.Traffic, "not known yet"))
 		}
@@ -110,6 +110,14 @@ func (p *printer) connectionTables(list []api.Connection, tried bool, now time.T
 	if more > 0 {
 		p.linef("  and %s: dcol status -d", plural(more, "connection with a lower rate", "connections with lower rates"))
 	}
+}
+
+// destination names the server of a connection, and the converter through which it goes.
+func destination(c *api.Connection) string {
+	if !c.Server.IsValid() {
+		return c.Remote.String()
+	}
+	return fmt.Sprintf("%v through the converter of %s (%v)", c.Server, c.Converter, c.Remote)
 }
 
 // subflows writes subflows, with the reason for each.

@@ -32,7 +32,7 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 		for _, s := range c.Subflows {
 			paths = append(paths, pathName(s))
 		}
-		p.linef("  to %v, ended %s ago, after %s: %s", c.Remote, age(now, c.Ended), age(c.Ended, c.Since), cmp.Or(strings.Join(paths, ", "), "no path"))
+		p.linef("  to %s, ended %s ago, after %s: %s", destination(&c.Connection), age(now, c.Ended), age(c.Ended, c.Since), cmp.Or(strings.Join(paths, ", "), "no path"))
 		for _, s := range c.Subflows {
 			if s.Why != "" {
 				p.linef("    %s: %s", pathName(s), s.Why)

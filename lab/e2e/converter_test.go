@@ -215,6 +215,29 @@ func TestAutoLearnsAtOnce(t *testing.T) {
 	})
 }
 
+// A converted connection is shown under the server that the program means.
+func TestConvertedConnectionsAreNamed(t *testing.T) {
+	w := converting(t, "always")
+	x := w.fetched("socks5")
+	x.goesOn()
+	at := netip.AddrPortFrom(w.addr4(server), 80)
+	w.eventually("the status names the server and the converter", func() error {
+		list := w.mustStatus(alice).Client.Connections
+		return holds(len(list) == 1 && list[0].Server == at && list[0].Converter == bob, "alice has %+v", list)
+	})
+	text := fmt.Sprintf("to %v through the converter of bob (%v:5124), for ", at, w.addr4(bob))
+	for _, argv := range [][]string{{"status", "-d"}, {"why", at.String()}, {"why", at.Addr().String()}, {"why", w.mustStatus(alice).Client.Connections[0].Token}} {
+		if out := w.dcol(alice, argv...); !strings.Contains(out, text) || argv[0] == "why" && !strings.Contains(out, "A new connection to "+at.String()) {
+			t.Errorf("%q prints\n%s", argv, out)
+		}
+	}
+	x.endsWell()
+	w.eventually("the ended connection is named", func() error {
+		out := w.dcol(alice, "why", at.String())
+		return holds(strings.Contains(out, fmt.Sprintf("to %v through the converter of bob (%v:5124), ended ", at, w.addr4(bob))), "it prints\n%s", out)
+	})
+}
+
 // dcol down ends the relay and all that it did.
 func TestConverterDown(t *testing.T) {
 	w := converting(t, "always")

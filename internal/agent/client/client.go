@@ -68,6 +68,7 @@ type Directory interface {
 type Relay interface {
 	Change(func(*relay.State))
 	Standing() relaying.Standing
+	Servers(connections []relay.Ends) ([]netip.AddrPort, error)
 }
 
 // Client is the client role. One goroutine, loop, owns all its state. Events come to it through channels. It carries

@@ -26,8 +26,9 @@ type converters struct {
 	use      config.UseConverter
 	wanted   *atomic.Bool // whether to be admitted to any; the keepers read it
 	admitted map[detour.Via]admittedConverter
-	refused  map[detour.Via]string // why the last request for admission failed
-	offered  map[detour.Via]bool   // by sessions that are up
+	names    map[netip.AddrPort]string // of the members whose converters have admitted this host, by the converter's address
+	refused  map[detour.Via]string     // why the last request for admission failed
+	offered  map[detour.Via]bool       // by sessions that are up
 	incoming map[detour.Via][]api.Incoming
 	will     path.Steering // which waypoints may be used
 	agent    uint32        // this process, as the kernel's programs know it; 0: unknown, or not needed
@@ -36,7 +37,7 @@ type converters struct {
 func newConverters(settings *config.Config) converters {
 	use := settings.Client.Converter.Use
 	c := converters{
-		settings: settings, use: use, wanted: &atomic.Bool{}, admitted: make(map[detour.Via]admittedConverter),
+		settings: settings, use: use, wanted: &atomic.Bool{}, admitted: make(map[detour.Via]admittedConverter), names: make(map[netip.AddrPort]string),
 		refused: make(map[detour.Via]string), offered: make(map[detour.Via]bool), incoming: make(map[detour.Via][]api.Incoming),
 	}
 	c.wanted.Store(use != config.ConvertNever)
@@ -97,7 +98,7 @@ func (c *converters) setAdmitted(v detour.Via, a admittedConverter) (begins bool
 		return false
 	}
 	_, before := c.admitted[v]
-	c.admitted[v] = a
+	c.admitted[v], c.names[a.At] = a, v.Waypoint
 	return !before
 }
 
@@ -197,7 +198,7 @@ func (c *converters) why(server netip.Addr, now time.Time) string {
 	for _, x := range list {
 		at = append(at, fmt.Sprintf("%v (%s)", x.At.Addr(), x.Name))
 	}
-	return fmt.Sprintf("a connection that is converted goes to %s instead, %s; `dcol why` with that address shows it", strings.Join(at, " or "), when)
+	return fmt.Sprintf("a connection is converted %s, and then goes to %s; `dcol why` with that address explains its paths", when, strings.Join(at, " or "))
 }
 
 // inTunnels reports whether addr is an address in tunnels. A converter behind a NAT is called at such an address.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -40,7 +41,9 @@ func (c *Client) Status(ctx context.Context) (*api.Using, []string, error) {
 }
 
 func (c *Client) describe(ctx context.Context) (*api.Using, error) {
-	return call(ctx, c, func(now time.Time) (*api.Using, error) {
+	var names map[netip.AddrPort]string
+	u, err := call(ctx, c, func(now time.Time) (*api.Using, error) {
+		names = maps.Clone(c.converters.names)
 		snap := c.manager.Snapshot(now)
 		plain, err := c.host.plainConnections()
 		if err != nil {
@@ -77,6 +80,15 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 		})
 		return u, nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*api.Connection, len(u.Connections))
+	for i := range u.Connections {
+		all[i] = &u.Connections[i]
+	}
+	c.nameServers(names, all)
+	return u, nil
 }
 
 // mostBusy bounds the connections of Activity.

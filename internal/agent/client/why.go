@@ -17,8 +17,17 @@ import (
 
 // Why explains which paths connections to a server take, and why.
 func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
+	open, closed, err := c.converted(ctx, r.Server)
+	if err != nil {
+		return api.Why{}, err
+	}
 	return call(ctx, c, func(now time.Time) (api.Why, error) {
-		x := c.manager.Explain(r.Server, c.host.sourceFor(r.Server.Addr()), now)
+		server := r.Server
+		x := c.manager.Explain(server, c.host.sourceFor(server.Addr()), now)
+		if server.Port() == 0 && len(x.Conns)+len(x.Closed) == 0 && len(open)+len(closed) > 0 {
+			server = newestServer(open, closed)
+			x = c.manager.Explain(server, c.host.sourceFor(server.Addr()), now)
+		}
 		out := api.Why{
 			Schema: api.WhySchema, Server: x.Server, Connections: []api.Connection{}, Closed: []api.ClosedConnection{},
 			Direct: describeKnown(x.Direct), Candidates: []api.Candidate{}, Note: x.Note, Converter: c.converters.why(x.Server.Addr(), now),
@@ -26,12 +35,16 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 		for _, conn := range x.Conns {
 			out.Connections = append(out.Connections, describeConn(conn))
 		}
+		out.Connections = append(out.Connections, open...)
+		slices.SortStableFunc(out.Connections, func(a, b api.Connection) int { return a.Since.Compare(b.Since) })
 		if err := c.host.addFigures(out.Connections); err != nil {
 			return api.Why{}, err
 		}
 		for _, conn := range x.Closed {
 			out.Closed = append(out.Closed, api.ClosedConnection{Connection: describeConn(conn.ConnState), Ended: conn.Ended})
 		}
+		out.Closed = append(out.Closed, closed...)
+		slices.SortStableFunc(out.Closed, func(a, b api.ClosedConnection) int { return b.Ended.Compare(a.Ended) })
 		for i := range x.Candidates {
 			d := &x.Candidates[i]
 			candidate := api.Candidate{
@@ -62,6 +75,14 @@ func endOf(d *path.Detour) netip.Addr {
 		return d.Endpoint
 	}
 	return d.Remote.Addr()
+}
+
+// newestServer returns the server of the newest converted connection, or of the one that ended last.
+func newestServer(open []api.Connection, closed []api.ClosedConnection) netip.AddrPort {
+	if len(open) > 0 {
+		return slices.MaxFunc(open, func(a, b api.Connection) int { return a.Since.Compare(b.Since) }).Server
+	}
+	return slices.MaxFunc(closed, func(a, b api.ClosedConnection) int { return a.Ended.Compare(b.Ended) }).Server
 }
 
 // tried reports whether a connection to the server has taken a detour lately.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"sync"
@@ -82,6 +83,16 @@ func (k *Keeper) Standing() Standing {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.standing
+}
+
+// Servers returns the servers of connections to converters, in the same order; the zero AddrPort for one that is not known.
+func (k *Keeper) Servers(list []relay.Ends) ([]netip.AddrPort, error) {
+	c, err := relay.Dial(k.config.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Servers(list)
 }
 
 // Run keeps the relay until ctx ends. The relay continues.

@@ -139,6 +139,9 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 	}
 	if a.reached = r.Errno == 0; a.reached {
 		a.client.Update(func(c *choice.Choice) { a.carried(c, r, now) })
+		if led := a.client.config.Led; led != nil {
+			led(r.Local, a.via, a.servers[0])
+		}
 		return nil, 0
 	}
 	if r.Early && a.answer.Error == nil {

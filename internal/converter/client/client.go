@@ -39,6 +39,9 @@ type Config struct {
 	// Heard returns when a handshake of this host last showed that a server speaks no MPTCP. ok is false if none did
 	// lately. If Heard is nil, nobody looks at handshakes. Several goroutines call it.
 	Heard func(server netip.AddrPort) (at time.Time, ok bool)
+	// Led, if set, is called when a converter has connected to a server, with the address of this host's connection to the
+	// converter. It must not block. Several goroutines call it.
+	Led func(local, converter, server netip.AddrPort)
 	// Excluded, if set, is called after an address was excluded because a client asked there for an excluded name. It
 	// must not block.
 	Excluded func()

@@ -209,6 +209,9 @@ func (l *loop) dialled(p *pair, errno syscall.Errno) {
 		r.Handshake, r.Answer = o.up.Sub(o.began), time.Since(o.up)
 		r.MPTCP, r.FastOpen = o.multipath, o.fast
 	}
+	if errno == 0 && o.dial.Await != nil {
+		r.Local, _ = localAddr(int(p.server.fd)) // an error leaves the zero value
+	}
 	if !r.Connected && errno == unix.ETIMEDOUT && o.inSYN > 0 {
 		r.FastOpen = FastOpenUnanswered
 	}

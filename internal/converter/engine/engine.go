@@ -124,11 +124,12 @@ type Result struct {
 	Errno syscall.Errno // 0: it worked
 	// Connected reports that the other side accepted the connection. With an Errno, Await has failed.
 	Connected bool
-	MPTCP     bool          // the other side speaks MPTCP on this connection
-	Early     bool          // some of the client's bytes were sent before Await was done
-	FastOpen  FastOpen      // how Dial.FastOpen went
-	Handshake time.Duration // until the connection was up
-	Answer    time.Duration // from then until Await was done
+	MPTCP     bool           // the other side speaks MPTCP on this connection
+	Local     netip.AddrPort // this host's end of the connection, if Dial.Await was set and is done
+	Early     bool           // some of the client's bytes were sent before Await was done
+	FastOpen  FastOpen       // how Dial.FastOpen went
+	Handshake time.Duration  // until the connection was up
+	Answer    time.Duration  // from then until Await was done
 }
 
 // FastOpen describes what was learned of data in the SYN.

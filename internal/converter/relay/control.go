@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -28,6 +29,8 @@ type request struct {
 	End      bool   `json:"end,omitempty"`       // end at once
 	// Mode changes the mode of the last State's Use. It is for users who find no agent.
 	Mode *choice.Mode `json:"mode,omitempty"`
+	// Led asks for the servers of connections to converters.
+	Led []Ends `json:"led,omitempty"`
 }
 
 // answer is one line of JSON.
@@ -37,6 +40,8 @@ type answer struct {
 	Listeners []string `json:"listeners,omitempty"`
 	// Changed reports that the relay follows request.Mode. Relays of older versions do not know it.
 	Changed bool `json:"changed,omitempty"`
+	// Servers answer request.Led, in the same order. An empty one is not known.
+	Servers []netip.AddrPort `json:"servers,omitempty"`
 }
 
 // Conn is an agent's connection to a relay. It is for one goroutine.
@@ -82,6 +87,17 @@ func (c *Conn) SetMode(mode choice.Mode) error {
 		err = errors.New("the relay that runs does not follow: its dcol is older, or it hands over to another relay")
 	}
 	return err
+}
+
+// Servers returns the servers of connections to converters, in the same order. One that the relay does not know is the zero
+// AddrPort.
+func (c *Conn) Servers(list []Ends) ([]netip.AddrPort, error) {
+	a, err := c.exchange(request{Led: list}, answerTimeout)
+	if err != nil {
+		return nil, err
+	}
+	// Relays of older versions answer nothing.
+	return append(a.Servers, make([]netip.AddrPort, max(0, len(list)-len(a.Servers)))...)[:len(list)], nil
 }
 
 // End ends the relay. Its connections are reset.
@@ -167,6 +183,8 @@ func (r *relay) converse(c *net.UnixConn) {
 			a.Listeners, fds = r.handOver()
 		case q.Mode != nil:
 			a.Changed = r.setMode(*q.Mode)
+		case q.Led != nil:
+			a.Servers = r.led.find(q.Led)
 		}
 		a.Status = r.status()
 		err := reply(c, a, fds)

@@ -51,6 +51,7 @@ type relay struct {
 	user     *user            // nil: this host uses no converters
 	using    *Use             // of the last State, with a later change of its mode
 	captured captured
+	led      *led
 	parts    map[string]*part
 	said     map[string]string // problems that were logged, by part
 	agents   int               // connections to the control socket
@@ -92,7 +93,7 @@ func Run(ctx context.Context, config Config) error {
 	defer endCapturing()
 	r := &relay{
 		config: config, log: config.Log, group: &errgroup.Group{}, engines: engines, stop: stop, capturing: capturing, drained: make(chan struct{}),
-		captured: captured{by: make(map[string]*capture.Capture)}, budget: engine.NewBudget(0, partsMost), incoming: newIncoming(),
+		captured: captured{by: make(map[string]*capture.Capture)}, budget: engine.NewBudget(0, partsMost), incoming: newIncoming(), led: newLed(),
 		inherited: inherited, parts: make(map[string]*part), said: make(map[string]string), left: time.Now(),
 	}
 	controlling, endControl := context.WithCancel(engines)

@@ -110,7 +110,7 @@ func (r *relay) closeGateway() {
 func (r *relay) newUser(policy choice.Policy) *user {
 	ctx, stop := context.WithCancel(r.engines)
 	x := &user{running: ctx, stop: stop}
-	x.client = client.New(client.Config{Policy: policy, Cookie: x.cookie, Way: x.way, Heard: x.plainSince, Excluded: x.excluded})
+	x.client = client.New(client.Config{Policy: policy, Cookie: x.cookie, Way: x.way, Heard: x.plainSince, Led: r.led.note, Excluded: x.excluded})
 	l, err := ask.Listen(filepath.Join(r.config.Dir, ask.SocketName))
 	if err != nil {
 		r.log.Error("programs of dcol run are not converted", "err", err)
