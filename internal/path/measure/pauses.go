@@ -4,6 +4,9 @@ import "time"
 
 // Peak is the highest rate lately.
 type Peak struct {
+	// Short makes it the highest rate over half a second, in place of a whole one.
+	Short bool
+
 	recent [peakSamples]amount
 	next   int
 	best   float64 // bytes a second
@@ -22,9 +25,10 @@ type amount struct {
 }
 
 const (
-	// peakSamples is the number of samples over which the highest rate is averaged. Data that had waited for a lost packet
-	// comes all at once.
-	peakSamples = 5
+	// peakSamples is the number of samples over which the highest rate is averaged, at first at least peakLeast. Data that
+	// had waited for a lost packet comes all at once.
+	peakSamples = 10
+	peakLeast   = 5
 	// peakFor is the time in which the highest rate falls to 1/e of what it was.
 	peakFor = 15 * time.Second
 	// pauseShare is the share of the highest rate below which a subflow pauses.
@@ -34,14 +38,18 @@ const (
 // Take adds one sample, taken elapsed after the previous one. carried is payload in bytes.
 func (p *Peak) Take(elapsed time.Duration, carried uint64) {
 	p.best *= max(0, 1-elapsed.Seconds()/peakFor.Seconds())
-	p.recent[p.next%peakSamples] = amount{float64(carried), elapsed}
+	over := peakSamples
+	if p.Short {
+		over = peakLeast
+	}
+	p.recent[p.next%over] = amount{float64(carried), elapsed}
 	p.next++
 	var sum amount
 	for _, x := range p.recent {
 		sum.bytes += x.bytes
 		sum.in += x.in
 	}
-	if p.next >= peakSamples && sum.in > 0 {
+	if p.next >= peakLeast && sum.in > 0 {
 		p.best = max(p.best, sum.bytes/sum.in.Seconds())
 	}
 }
@@ -55,6 +63,7 @@ func (p *Peak) Rate() float64 { return 8 * p.best }
 func (p *Pauses) Take(elapsed time.Duration, carried uint64, repairs bool) (missed float64) {
 	repaired := repairs || p.repairs
 	p.repairs = repairs
+	p.peak.Short = true
 	p.peak.Take(elapsed, carried)
 	could := p.peak.best * elapsed.Seconds()
 	if repaired || float64(carried) >= pauseShare*could {
