@@ -83,12 +83,12 @@ func (q *queues) add(w waits) {
 	}
 }
 
-// knows returns how certain it is what the direct path would carry alone.
-func (t *transfer) knows() knowledge {
+// knows returns how certain it is what the direct path would have carried alone in a stretch.
+func (t *transfer) knows(s *stretch) knowledge {
 	q := &t.queues
 	most := func(n int) bool { return q.all >= leastWaits && float64(n) >= queueShare*float64(q.all) }
 	switch {
-	case t.alone > 0 || most(q.own):
+	case t.aloneIn(s) > 0 || most(q.own):
 		return measured
 	case most(q.own + q.empty):
 		return likely

@@ -21,6 +21,8 @@ type leftTransfer struct {
 	Direct float64 `json:"direct"`
 	Total  float64 `json:"total"`
 	Alone  float64 `json:"alone"`
+	// AloneAmong is the number of transfers that ran while Alone was measured.
+	AloneAmong int `json:"alone_among"`
 }
 
 // Leave returns the state for the next agent. The caller must have called Settle.
@@ -30,7 +32,7 @@ func (o *Observer) Leave() Left {
 		if !t.at.Equal(o.last) {
 			continue
 		}
-		x := leftTransfer{Token: k.token, Seen: make(map[uint16]counters, len(t.seen)), Direct: t.direct, Total: t.total, Alone: t.alone}
+		x := leftTransfer{Token: k.token, Seen: make(map[uint16]counters, len(t.seen)), Direct: t.direct, Total: t.total, Alone: t.alone, AloneAmong: t.aloneAmong}
 		for ends, c := range t.seen {
 			x.Seen[ends.local.Port()] = c
 		}
@@ -53,7 +55,9 @@ func (o *Observer) resumed(c *api.Connection) *transfer {
 	if !ok {
 		return &transfer{}
 	}
-	return &transfer{at: o.last, left: l.Seen, uncounted: maps.Clone(l.Seen), direct: l.Direct, total: l.Total, alone: l.Alone}
+	return &transfer{
+		at: o.last, left: l.Seen, uncounted: maps.Clone(l.Seen), direct: l.Direct, total: l.Total, alone: l.Alone, aloneAmong: l.AloneAmong,
+	}
 }
 
 // catchUp adds what subflows carried since the previous agent last looked. The new agent's counters lack that. A

@@ -161,13 +161,16 @@ type observation struct {
 // take adds the observations of all transfers. Of the seconds in which several transfers ran, each gets a part in
 // proportion to its bytes.
 func (o *Observer) take(seen []observation) {
-	all := 0.0
+	all, among, detoured := 0.0, 0, false
 	for _, x := range seen {
 		if x.counts(x.moved) {
 			all += x.moved.bytes()
+			among++
+			detoured = detoured || x.moved.detours > 0
 		}
 	}
 	for _, x := range seen {
+		x.moved.among, x.moved.detoured = among, detoured
 		if x.counts(x.moved) {
 			x.moved.once = x.moved.seconds * x.moved.bytes() / all
 		}
@@ -191,6 +194,16 @@ func (o *Observer) observe(t *transfer, c *api.Connection, now time.Time) (x obs
 		}
 	}
 	return observation{t, m, w}, true
+}
+
+// Open returns what transfers that continue have gained so far, as far as Take has not returned it. For gains that are
+// not known yet, it returns the bounds.
+func (o *Observer) Open() []api.Period {
+	var seen byMinute
+	for _, t := range o.conns {
+		t.soFar(&seen)
+	}
+	return seen
 }
 
 // Settle counts the gain so far of transfers that continue. It is called when the agent ends.

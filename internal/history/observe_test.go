@@ -177,6 +177,71 @@ func TestTimeSavedByTransfersAtOnce(t *testing.T) {
 	}
 }
 
+// A rate that the direct path carried while other transfers used detours, or while other numbers of them ran, does not
+// show what it would carry alone for all of them. Only the bounds are counted, and the true gain of 30 s is within them.
+func TestTransfersThatShareTheDirectPath(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		// what the two other transfers carry each while the first one uses the direct path only
+		direct, detour uint64
+	}{{"the others use detours", 1e6, 1e5}, {"the others have not begun", 0, 0}} {
+		s := newScene(t, api.TrafficBulk)
+		s.queues(60, 60)
+		conns := &s.status.Client.Connections
+		for _, token := range []string{"2", "3"} {
+			more := (*conns)[0]
+			more.Token, more.Subflows = token, slices.Clone(more.Subflows)
+			for i := range more.Subflows {
+				more.Subflows[i].Local = netip.AddrPortFrom(more.Subflows[i].Local.Addr(), uint16(2*len(*conns)+1+i))
+			}
+			*conns = append(*conns, more)
+		}
+		run := func(count int, first, firstDetour, direct, detour uint64) {
+			for range count {
+				for _, c := range (*conns)[1:] {
+					c.Subflows[0].BytesReceived += 3 * direct
+					c.Subflows[1].BytesReceived += 3 * detour
+				}
+				s.run(1, first, firstDetour)
+			}
+		}
+		run(2, 3e6, 0, c.direct, c.detour)
+		run(10, 1e6, 1e6, 1e6, 1e6)
+		if g := s.take().Gained; g.Saved != 0 && math.Abs(g.Saved-30) > 4.5 || g.SavedHigh < 30 || g.SavedLow > 30 || g.Saved == 0 && g.SavedUnknown < 30 {
+			t.Errorf("%s: saved %+v", c.name, g)
+		}
+	}
+}
+
+// What transfers that continue have gained so far can be asked for at any time, and is not counted twice.
+func TestOpenTransfers(t *testing.T) {
+	s := newScene(t, api.TrafficBulk)
+	s.queues(60, 60)
+	s.run(3, 1e6, 1e6)
+	for range 2 {
+		if g := sum(s.o.Open()).Gained; g.Saved != 0 || g.SavedUnknown < 9 || g.SavedUnknown != g.SavedHigh {
+			t.Errorf("open transfers saved %+v", g)
+		}
+	}
+	s.queues(60, 20)
+	s.run(12, 1e6, 1e6)
+	s.want("time saved in 45 s", sum(s.o.Take()).Gained.Saved+sum(s.o.Open()).Gained.Saved, 45, 0.01)
+	s.take()
+	if open := s.o.Open(); len(open) > 0 {
+		t.Errorf("after all was counted, open transfers saved %+v", open)
+	}
+}
+
+// A transfer that ends before the kind of its traffic is known may have saved something.
+func TestTransferThatEndsEarly(t *testing.T) {
+	s := newScene(t, api.TrafficShort)
+	s.run(1, 1e6, 1e6)
+	s.end(1)
+	if g := s.take().Gained; g.Saved != 0 || g.SavedLow != 0 || g.SavedHigh < 4 || g.SavedUnknown != g.SavedHigh {
+		t.Errorf("saved %+v", g)
+	}
+}
+
 // Two paths that share a bottleneck save nothing, because the direct one carried as much alone.
 func TestSharedBottleneckSavesNothing(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)

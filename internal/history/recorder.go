@@ -36,6 +36,7 @@ type Recorder struct {
 
 	mu      sync.Mutex
 	pending byMinute // not written yet
+	open    byMinute // what transfers that continue have gained, which is not written until it is known
 	problem string
 }
 
@@ -92,9 +93,10 @@ func (r *Recorder) Run(ctx context.Context) error {
 
 // take moves what was observed into pending.
 func (r *Recorder) take(o *Observer) {
-	seen := o.Take()
+	seen, open := o.Take(), o.Open()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.open = open
 	for i := range seen {
 		merge(r.pending.at(seen[i].Start), &seen[i])
 	}
@@ -147,7 +149,7 @@ func (r *Recorder) History(q api.HistoryRequest, now time.Time) (api.History, er
 			return api.History{}, err
 		}
 	}
-	for _, p := range r.pending {
+	for _, p := range slices.Concat(r.pending, r.open) {
 		if !p.Start.Before(since) && p.Start.Before(q.Until) {
 			list = append(list, p)
 		}

@@ -2,6 +2,7 @@ package history
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
@@ -44,7 +45,8 @@ type transfer struct {
 	last        stretch   // the last observation
 	direct      float64   // recent rate of the direct path, in bytes per second
 	total       float64   // recent rate of all paths while both the direct path and detours carried
-	alone       float64   // recent rate of the direct path while it carried alone; 0: not known
+	alone       float64   // recent rate of the direct path while no transfer used detours; 0: not known
+	aloneAmong  int       // the number of transfers that ran while alone was measured
 	queues      queues
 	stalled     bool
 }
@@ -57,12 +59,21 @@ type counters [2]uint64
 type stretch struct {
 	direct, detours, seconds float64
 	// once is its part of the seconds, so that the parts of all transfers add up to the time that passed.
-	once  float64
-	end   time.Time
-	state api.SubflowState // of the direct path; empty: it has no subflow
+	once float64
+	// among is the number of transfers that ran, this one included. 0 means that it changed.
+	among int
+	// detoured reports whether any transfer used detours. It is set for single observations only.
+	detoured bool
+	end      time.Time
+	state    api.SubflowState // of the direct path; empty: it has no subflow
 }
 
 func (s *stretch) add(more stretch) {
+	if s.seconds == 0 {
+		s.among = more.among
+	} else if s.among != more.among {
+		s.among = 0
+	}
 	s.direct += more.direct
 	s.detours += more.detours
 	s.seconds += more.seconds
@@ -138,7 +149,13 @@ func (t *transfer) take(seen *byMinute, m stretch, w waits) {
 		t.settle(seen)
 		return
 	case m.detours == 0:
-		t.alone, t.direct, t.stalled = smooth(t.alone, rate), smooth(t.direct, rate), false
+		t.direct, t.stalled = smooth(t.direct, rate), false
+		if !m.detoured {
+			if t.aloneAmong != m.among {
+				t.alone, t.aloneAmong = 0, m.among
+			}
+			t.alone = smooth(t.alone, rate)
+		}
 		t.settle(seen) // the rate just measured counts, too
 		return
 	case m.direct < stillShare*total:
@@ -167,7 +184,10 @@ func (t *transfer) end(after float64) {
 		return
 	}
 	share := after / l.seconds
-	t.open.add(stretch{direct: l.direct * share, detours: l.detours * share, seconds: after, once: l.once * share, end: l.end.Add(time.Duration(after * float64(time.Second)))})
+	t.open.add(stretch{
+		direct: l.direct * share, detours: l.detours * share, seconds: after, once: l.once * share, among: l.among,
+		end: l.end.Add(time.Duration(after * float64(time.Second))),
+	})
 }
 
 // settle ends the open stretch, begins another, and counts the closed stretches if their gain is known.
@@ -179,43 +199,61 @@ func (t *transfer) settle(seen *byMinute) {
 	if t.bulk && s.direct > 0 {
 		t.closed = append(t.closed, s)
 	}
-	switch t.knows() {
-	case measured:
-		t.count(seen, true)
-	case likely:
-		t.count(seen, false)
-	default:
-		if surplus := len(t.closed) - mostClosed; surplus > 0 {
-			bound(seen, t.closed[:surplus])
-			t.closed = t.closed[surplus:]
+	var waiting []stretch
+	for i := range t.closed {
+		c := &t.closed[i]
+		if k := t.knows(c); k == unknown {
+			waiting = append(waiting, *c)
+		} else {
+			t.count(seen, c, k == measured)
 		}
 	}
+	surplus := max(len(waiting)-mostClosed, 0)
+	bound(seen, waiting[:surplus])
+	t.closed = waiting[surplus:]
 }
 
-// count adds the gain of the closed stretches. It assumes that the direct path alone would have carried what it carried
-// beside the detours, or what it carries alone if that is more. If certain is false, it might have carried as much as
-// all paths together, so the lower bound of the gain is 0.
-func (t *transfer) count(seen *byMinute, certain bool) {
-	for i := range t.closed {
-		s := &t.closed[i]
-		rate := max(s.rate(), t.alone)
-		g := api.Gained{Saved: s.longer(rate), SavedHigh: s.longer(rate * (1 - spread))}
-		if certain {
-			g.SavedLow = s.longer(rate * (1 + spread))
-		}
-		seen.gain(s, g)
+// count adds the gain of a stretch. It assumes that the direct path alone would have carried what it carried beside the
+// detours, or what it carries alone if that is more. If certain is false, it might have carried as much as all paths
+// together, so the lower bound of the gain is 0.
+func (t *transfer) count(seen *byMinute, s *stretch, certain bool) {
+	rate := max(s.rate(), t.aloneIn(s))
+	g := api.Gained{Saved: s.longer(rate), SavedHigh: s.longer(rate * (1 - spread))}
+	if certain {
+		g.SavedLow = s.longer(rate * (1 + spread))
 	}
-	t.closed = nil
+	seen.gain(s, g)
+}
+
+// aloneIn returns what the direct path carries alone, for comparison with a stretch. It returns 0 if that is not known.
+// Transfers share the direct path, so a rate that was measured among more or fewer of them says nothing.
+func (t *transfer) aloneIn(s *stretch) float64 {
+	if s.among == 0 || s.among != t.aloneAmong {
+		return 0
+	}
+	return t.alone
 }
 
 // forget drops the open stretch, because it is not known what happened since the last observation.
 func (t *transfer) forget() { t.at, t.open, t.uncounted = time.Time{}, stretch{}, nil }
 
-// finish counts all stretches. For those whose gain is not known, it counts the bounds.
+// finish counts all stretches. For those whose gain is not known, it counts the bounds. A transfer may end before the
+// kind of its traffic is known, and have saved something nevertheless.
 func (t *transfer) finish(seen *byMinute) {
 	t.settle(seen)
+	if t.short && t.open.direct > 0 {
+		t.closed = append(t.closed, t.open)
+		t.open = stretch{}
+	}
 	bound(seen, t.closed)
 	t.closed = nil
+}
+
+// soFar counts what finish would count now, and leaves the transfer as it is.
+func (t *transfer) soFar(seen *byMinute) {
+	c := *t
+	c.closed = slices.Clone(t.closed)
+	c.finish(seen)
 }
 
 // bound counts the bounds of stretches whose gain is not known. If the paths share a bottleneck, detours saved nothing.
@@ -238,9 +276,9 @@ func (t *transfer) still(seen *byMinute, m stretch) {
 		t.stalled = true
 		g.StallTime = m.seconds
 	}
-	if known := max(t.direct, t.alone); known > 0 {
+	if known := max(t.direct, t.aloneIn(&m)); known > 0 {
 		most := known
-		if t.knows() != measured {
+		if t.knows(&m) != measured {
 			most = max(known, t.total)
 		}
 		carried := m.bytes() * m.once / m.seconds
