@@ -24,6 +24,14 @@ func (p *printer) linef(format string, args ...any) {
 	}
 }
 
+// wrappedTable writes rows in columns. On a terminal, the last column is wrapped to its width.
+func (p *printer) wrappedTable(header string, rows [][]string) {
+	if columns := columnsOf(p.w); columns > 0 {
+		rows = wrapLast(strings.Split(header, "|"), rows, columns)
+	}
+	p.table(header, rows)
+}
+
 // table writes rows in columns. A column without any text is left out, and no line ends with spaces.
 func (p *printer) table(header string, rows [][]string) {
 	if p.err != nil || len(rows) == 0 {

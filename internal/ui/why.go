@@ -47,7 +47,7 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 			candidateName(c, x.Candidates), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), c.Why + until(c.Until) + untried(c),
 		})
 	}
-	p.table("PATH|TAKEN|A MESSAGE TAKES|LEAST RTT|LOSS|BULK RATE|WHY", rows)
+	p.wrappedTable("PATH|TAKEN|A MESSAGE TAKES|LEAST RTT|LOSS|BULK RATE|WHY", rows)
 	if slices.ContainsFunc(x.Candidates, comparesGoodput) {
 		p.linef("  BULK RATE is what all bulk connections together got on a path. What one more may expect is less while others run there.")
 	}
