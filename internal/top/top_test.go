@@ -260,6 +260,19 @@ func TestViewFits(t *testing.T) {
 	})
 }
 
+// Keys that do not fit are left out whole, whatever the width.
+func TestKeysAreWhole(t *testing.T) {
+	var m Model
+	m.Handle(Answered{status(3, 1), time.Second}, start)
+	all := text([]Line{View(&m, start, 300, 24, Look{})[23]})
+	for columns := leastColumns; columns < 120; columns++ {
+		line := strings.TrimSuffix(text([]Line{View(&m, start, columns, 24, Look{})[23]}), "\n")
+		if rest, ok := strings.CutPrefix(all, line); !ok || !strings.HasPrefix(line, "? help") || rest[0] != ' ' && rest[0] != '\n' {
+			t.Errorf("at %d columns, the keys are %q", columns, line)
+		}
+	}
+}
+
 func TestBound(t *testing.T) {
 	for _, test := range []struct{ columns, rows, wantColumns, wantRows int }{
 		{0, 0, 80, 24}, {-5, -1, 80, 24}, {10_000, 10_000, mostColumns, mostRows}, {132, 43, 132, 43}, {40, 0, 40, 24},

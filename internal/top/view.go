@@ -334,10 +334,14 @@ func (s *screen) keys() Line {
 	for _, k := range []struct{ key, word string }{
 		{"?", "help"}, {"q", "quit"}, {"/", "filter"}, {"s", "sort"}, {"space", "freeze"}, {"tab", "waypoints"}, {"w", "why"}, {"u", "use"}, {"a", "avoid"}, {"enter", "fold"},
 	} {
-		if line.width()+len(k.key)+len(k.word)+1 > s.columns {
+		gap := "  "
+		if len(line) == 0 {
+			gap = ""
+		}
+		if line.width()+len(gap)+len(k.key)+1+len(k.word) > s.columns {
 			break
 		}
-		line = append(line, Span{k.key, Strong}, Span{" " + k.word + "  ", Dim})
+		line = append(line, Span{gap, Plain}, Span{k.key, Strong}, Span{" " + k.word, Dim})
 	}
 	return line
 }
