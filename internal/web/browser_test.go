@@ -323,6 +323,37 @@ func TestInBrowser(t *testing.T) {
 	c.waitFor("the page says what to do if the agent was started anew", `document.querySelector('#live')?.textContent.includes('run dcol web again')`)
 }
 
+// The page of a client without connections that forwards for others begins with what it forwards, and keeps this order.
+func TestForwardingClientInBrowser(t *testing.T) {
+	c := startChromium(t)
+	agent := &fake{}
+	s := run(t, newServerOf(listenForCuts(t), newHub(agent), slog.New(slog.DiscardHandler)))
+	c.must(c.Look(1000, 800, "light"))
+	c.must(c.Open(s.Link(Reader{Log: true})))
+	const first = `document.querySelector('#served').nextElementSibling.id === 'paths' && document.querySelector('#served-link').nextElementSibling.textContent === 'Paths' &&
+		document.querySelector('#served').checkVisibility() && document.querySelector('#paths').checkVisibility()`
+	c.waitFor("the served members come first", first)
+	c.waitFor("the version stands at the foot", `document.querySelector('footer').textContent.includes('Version v1.4.') && document.querySelector('h1').textContent === 'dcol alice'`)
+	c.waitFor("the history is shown", `document.querySelectorAll('#gained > div').length === 3`)
+	c.waitFor("the three numbers of the history stand side by side", `new Set([...document.querySelectorAll('#gained > div')].map((e) => e.offsetTop)).size === 1`)
+	for _, width := range []int{1000, 1280, 375} {
+		for _, scheme := range []string{"light", "dark"} {
+			c.must(c.Look(width, 800, scheme))
+			c.waitFor("the page has the new size", fmt.Sprintf(`innerWidth === %d`, width))
+			var wrong []string
+			c.eval(findings, &wrong)
+			if len(wrong) > 0 {
+				t.Errorf("%d, %s:\n%s", width, scheme, strings.Join(wrong, "\n"))
+			}
+			c.screenshot(fmt.Sprintf("forwarding-%d-%s", width, scheme))
+		}
+	}
+	agent.mu.Lock()
+	agent.connections = 3
+	agent.mu.Unlock()
+	c.waitFor("a connection is shown, and nothing has moved", `document.querySelectorAll('#connection-rows tr').length === 3 && `+first)
+}
+
 // The page of a waypoint that is no client begins with what it forwards, and shows no empty sections.
 func TestWaypointInBrowser(t *testing.T) {
 	c := startChromium(t)

@@ -8,12 +8,13 @@ import {$, age, bytes, colour, el, pathOf, percent, rate, seconds, trip, update}
 
 const rates = new Rates(), forwarded = new Rates(), curves = new Served(), losses = new Losses();
 const tryAgain = 5000;
-let message, past, paused = false, asked = false, listed, reader = {log: false};
+let message, past, paused = false, asked = false, forwarding, listed, reader = {log: false};
 
 function show() {
 	if (!message?.status) return;
 	const s = message.status, now = new Date(message.at);
-	$('member').textContent = `${s.member} ${s.version}`;
+	$('member').textContent = s.member;
+	$('version').textContent = `Version ${s.version}.`;
 	$('problems').hidden = !s.problems.length;
 	update($('problem-list'), s.problems.map((p) => el('li', {'data-key': p}, p)));
 	$('log').hidden = $('log-link').hidden = !(s.roles.includes('waypoint') && reader.log);
@@ -36,11 +37,14 @@ function show() {
 	}
 }
 
-// arrange puts what a waypoint does for others first if it is no client, and leaves out what only clients have.
+// arrange puts what a waypoint does for others first if it is no client, and leaves out what only clients have. It also
+// comes first if only others had connections when the page was opened. The order stays then, so that nothing moves away
+// from its reader.
 function arrange(s) {
 	const only = !s.client && s.serving;
+	if (s.client) forwarding ??= !message.connections && Boolean(s.serving?.members?.some((m) => m.flows));
 	for (const e of document.querySelectorAll('[data-of=client]')) e.hidden = only;
-	const next = only ? 'paths' : 'events', link = document.querySelector(`nav a[href="#${next}"]`).parentElement;
+	const next = only || forwarding && s.serving ? 'paths' : 'events', link = document.querySelector(`nav a[href="#${next}"]`).parentElement;
 	for (const [e, before] of [[$('served'), $(next)], [$('served-link'), link]]) if (e.nextElementSibling !== before) before.before(e);
 }
 
@@ -164,7 +168,7 @@ async function history() {
 		const h = await ask('history', {step, since: new Date(Date.now() - back * 1000).toISOString()});
 		const g = h.total.gained, item = (name, value, more) => el('div', {}, el('dt', {}, name), el('dd', {}, value, ...(more ? [el('small', {}, more)] : [])));
 		$('gained').replaceChildren(item('Over detours', bytes(g.detour_bytes)), item('Stalls bridged', String(g.stalls), g.stalls ? seconds(g.stall_s) : ''),
-			item('Time saved', g.saved_s || !g.saved_unknown_s ? seconds(g.saved_s) : 'not known', g.saved_high_s > 0 ? `between ${seconds(g.saved_low_s)} and ${seconds(g.saved_high_s)}` : ''));
+			item('Time saved', g.saved_s || !g.saved_unknown_s && g.saved_high_s ? seconds(g.saved_s) : g.saved_high_s ? 'not known' : '–', g.saved_high_s > 0 ? `between ${seconds(g.saved_low_s)} and ${seconds(g.saved_high_s)}` : ''));
 		past = h;
 		bars($('bars'), h);
 		$('bars-caption').textContent = h.problem ?? `By ${step}: the direct path below, detours above.`;
@@ -264,9 +268,9 @@ $('log-form').addEventListener('submit', search);
 addEventListener('resize', () => { show(); if (past) bars($('bars'), past); });
 setInterval(() => {
 	if (document.hidden || paused) return;
-	history();
 	if (message?.status) members(message.status);
 }, 60_000);
+setInterval(() => { if (!document.hidden && !paused) history(); }, 15_000);
 addEventListener('keydown', (e) => {
 	if (e.ctrlKey || e.metaKey || e.altKey || /INPUT|SELECT/.test(e.target.tagName)) {
 		if (e.key === 'Escape') e.target.blur();
