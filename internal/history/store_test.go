@@ -281,6 +281,31 @@ func TestRecorderKeepsWhatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// Answers include what transfers that continue have gained so far. That is not written before it is known, so it is not
+// counted twice.
+func TestRecorderAnswersWithOpenTransfers(t *testing.T) {
+	r := NewRecorder(t.TempDir(), nil, slog.New(slog.DiscardHandler))
+	defer r.store.Close()
+	s := newScene(t, api.TrafficBulk)
+	s.queues(60, 60)
+	s.run(3, 1e6, 1e6)
+	unknown := func() float64 {
+		r.take(&s.o)
+		r.keep()
+		h, err := r.History(api.HistoryRequest{Step: api.StepHour}, s.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.Total.Gained.SavedUnknown
+	}
+	open := unknown()
+	if all := sum(read(t, r.store, api.StepMinute)); open < 9 || all.Gained.SavedUnknown != 0 {
+		t.Errorf("open transfers saved up to %v s, of which %v s are written", open, all.Gained.SavedUnknown)
+	}
+	s.o.Settle()
+	s.want("time saved at the end", unknown(), open, 1e-6)
+}
+
 // Minutes that cannot be written for days are joined, so that they take little memory. Nothing is lost.
 func TestRecorderIsBounded(t *testing.T) {
 	r := NewRecorder(t.TempDir(), nil, slog.New(slog.DiscardHandler))
