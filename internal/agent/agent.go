@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -136,7 +137,7 @@ func (p *Plan) Run(ctx context.Context) error {
 		return err
 	}
 	defer only.Close()
-	listener, err := api.Listen(p.config.Socket())
+	listener, err := p.listen()
 	if err != nil {
 		return err
 	}
@@ -178,6 +179,24 @@ func (p *Plan) Run(ctx context.Context) error {
 	err = group.Wait()
 	p.log.Info("agent has stopped")
 	return err
+}
+
+// listen opens the agent's socket, and then reads again from the file for which servers converters are used. dcol convert
+// writes that before it looks for an agent. If it found none, because the socket was not open yet, the agent would not
+// learn of the choice otherwise.
+func (p *Plan) listen() (net.Listener, error) {
+	listener, err := api.Listen(p.config.Socket())
+	if err != nil {
+		return nil, err
+	}
+	now, err := config.Load(p.file)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	settings := *p.config
+	settings.Client.Converter.Use = now.Client.Converter.Use
+	p.config = &settings
+	return listener, nil
 }
 
 // start starts the roles, each after those that it needs.
