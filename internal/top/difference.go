@@ -155,10 +155,10 @@ func (d *difference) connections(was, is []api.Connection) {
 		old := before[k]
 		delete(before, k)
 		if old == nil {
-			d.group("opened", happening{c.Remote, "opened", Accent})
+			d.group("opened", happening{c.Destination(), "opened", Accent})
 			continue
 		}
-		d.subflows(c.Remote, old.Subflows, c.Subflows)
+		d.subflows(c.Destination(), old.Subflows, c.Subflows)
 	}
 	for i := range was {
 		c := &was[i]
@@ -169,7 +169,7 @@ func (d *difference) connections(was, is []api.Connection) {
 		for _, s := range c.Subflows {
 			in, out = in+s.BytesReceived, out+s.BytesSent
 		}
-		d.group("ended", happening{c.Remote, fmt.Sprintf("ended after %s, %s received, %s sent", ui.Age(d.at, c.Since), ui.Bytes(in), ui.Bytes(out)), Dim})
+		d.group("ended", happening{c.Destination(), fmt.Sprintf("ended after %s, %s received, %s sent", ui.Age(d.at, c.Since), ui.Bytes(in), ui.Bytes(out)), Dim})
 	}
 }
 

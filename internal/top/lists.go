@@ -250,7 +250,7 @@ func (s *screen) connectionCells(r *row, t table) []cell {
 	}
 	folded := s.m.list.folded != s.m.list.other[r.id.conn]
 	return []cell{
-		cPath:     {s.mark(folded) + c.Remote.String(), Strong},
+		cPath:     {s.mark(folded) + c.Destination().String(), Strong},
 		cState:    {ui.Number(len(c.Subflows), "path", "paths"), Plain},
 		cRTT:      {ui.RoundTrip(roundTrip(c)), Plain},
 		cIn:       s.rate(in),

@@ -72,14 +72,14 @@ func (l *listing) rows(f *feed) []row {
 	return rows
 }
 
-// shows reports whether a connection fits the filter. Each word of the filter must occur in the server's address, the
+// shows reports whether a connection fits the filter. Each word of the filter must occur in the server's address, the converter, the
 // note, or a subflow's path or state.
 func (l *listing) shows(c *api.Connection) bool {
 	if l.filter == "" {
 		return true
 	}
 	var b strings.Builder
-	b.WriteString(c.Remote.String() + " " + c.Note)
+	b.WriteString(c.Destination().String() + " " + c.Converter + " " + c.Note)
 	for _, s := range c.Subflows {
 		b.WriteString(" " + ui.PathName(s) + " " + string(s.State))
 	}
@@ -104,7 +104,7 @@ func (l *listing) sort(list []*api.Connection, f *feed) {
 	}
 	slices.SortFunc(keys, func(a, b keyed) int {
 		if l.by == byServer {
-			if n := a.c.Remote.Compare(b.c.Remote); n != 0 {
+			if n := a.c.Destination().Compare(b.c.Destination()); n != 0 {
 				return n
 			}
 		}

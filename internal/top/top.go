@@ -193,9 +193,9 @@ func (m *Model) why() []Request {
 		m.notice = "choose a connection: arrow keys"
 		return nil
 	}
-	m.panel = newPanel(fmt.Sprintf("Why: %v", r.conn.Remote), "Waiting for the agent.")
-	m.panel.waits, m.panel.token = r.conn.Remote, r.conn.Token
-	return []Request{AskWhy{r.conn.Remote}}
+	m.panel = newPanel(fmt.Sprintf("Why: %v", r.conn.Destination()), "Waiting for the agent.")
+	m.panel.waits, m.panel.token = r.conn.Destination(), r.conn.Token
+	return []Request{AskWhy{r.conn.Destination()}}
 }
 
 // waypoint returns the name of the waypoint under the cursor, or of the one through which the subflow under the cursor

@@ -306,6 +306,8 @@ func rowDetail(r *row) string {
 		switch {
 		case r.conn.Note != "":
 			return r.conn.Note
+		case r.conn.Server.IsValid():
+			return fmt.Sprintf("%v to the converter of %s (%v)", r.conn.Local, r.conn.Converter, r.conn.Remote)
 		case !r.conn.Local.IsValid():
 			return "to " + r.conn.Remote.String()
 		}
