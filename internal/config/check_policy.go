@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/tomlfile"
+	"github.com/detour-collective/dcol/internal/units"
 )
 
 const (
@@ -79,11 +80,13 @@ func (t *Policy) check(p *tomlfile.Problems, at string) {
 	if d := t.AboveRTT.Std(); d > roundTripMax {
 		p.At(at+".above_rtt", "must be at most %v (0s: none), not %v", roundTripMax, d)
 	}
-	for name := range t.Limit {
+	for name, rate := range t.Limit {
 		if name == "" {
 			p.At(at+".limit", `needs the name of an interface or a waypoint, such as limit = { wwan0 = "4mbit" }`)
 		}
+		checkLimit(p, at+".limit."+name, rate)
 	}
+	checkLimit(p, at+".near_quota", t.NearQuota)
 	if t.Traffic != "" && !slices.Contains(trafficNames, string(t.Traffic)) {
 		p.At(at+".traffic", `%q is not a kind of traffic%s: it must be "short", "bulk" or "messages", or "" to find it`, t.Traffic, tomlfile.Nearest(string(t.Traffic), trafficNames))
 	}
@@ -98,5 +101,12 @@ func (t *Policy) check(p *tomlfile.Problems, at string) {
 	}
 	if t.QuotaEvery > 0 && len(t.Quota) == 0 {
 		p.At(at+".quota_every", `needs quotas, such as quota = { wwan0 = "500MB" }`)
+	}
+}
+
+// checkLimit reports a limit with which a subflow would hold up its connection for minutes.
+func checkLimit(p *tomlfile.Problems, key string, limit units.Cap) {
+	if limit.On && limit.Rate != 0 && limit.Rate < int64(leastRate) {
+		p.At(key, `must be at least %v, because TCP does not work below that, not %v; to use no subflows on the path, write "0"`, leastRate, limit)
 	}
 }
