@@ -22,7 +22,7 @@
 
 #define ECN 3 // the bits of the ECN field
 
-#define MAX_FLOWS 4096
+#define MAX_FLOWS 65536
 
 // struct tcphdr of linux/tcp.h is bit fields; this is the start of its wire form.
 struct tcp {

@@ -15,7 +15,7 @@ import (
 )
 
 // MaxFlows is the greatest number of connections that can have a bound at a time.
-const MaxFlows = 4096
+const MaxFlows = 65536
 
 const (
 	filterName = tcfilter.Prefix + "police"

@@ -156,6 +156,31 @@ func TestForeignPackets(t *testing.T) {
 	}
 }
 
+// Each subflow of ten thousand connections has a bound. One bound too many is refused, until another ends.
+func TestManyFlows(t *testing.T) {
+	p := newPolicer(t)
+	nth := func(i int) Flow {
+		f := flow4
+		f.Src = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i >> 16)}), uint16(i))
+		return f
+	}
+	for i := range MaxFlows {
+		if err := p.Bound(nth(i), 8000); err != nil {
+			t.Fatalf("bound %d: %v", i, err)
+		}
+	}
+	if MaxFlows < 20000 {
+		t.Errorf("only %d subflows have a bound", MaxFlows)
+	}
+	last := nth(MaxFlows)
+	if err := p.Bound(last, 8000); !errors.Is(err, ErrFull) {
+		t.Errorf("one too many: %v", err)
+	}
+	if err := errors.Join(p.Bound(nth(0), 16000), p.Free(nth(1)), p.Bound(last, 8000)); err != nil {
+		t.Error(err)
+	}
+}
+
 // A connection gets no more than its rate and one burst, which is smaller when the bound begins, however long it was idle
 // before. What it got stays when the rate changes.
 func TestRate(t *testing.T) {
