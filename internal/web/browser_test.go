@@ -51,7 +51,8 @@ func (c *chromium) waitFor(what, condition string) {
 	c.t.Helper()
 	waitFor(c.t, what, func() bool {
 		var is bool
-		err := c.Eval("Boolean("+condition+")", &is)
+		// Until the page has been loaded, its elements are null.
+		err := c.Eval("(() => { try { return Boolean("+condition+"); } catch (e) { if (e instanceof TypeError) return false; throw e; } })()", &is)
 		if err != nil && strings.Contains(err.Error(), "navigated or closed") { // the page that was asked is gone; the next one is asked
 			return false
 		}
