@@ -234,6 +234,7 @@ func TestInBrowser(t *testing.T) {
 	s := run(t, newServerOf(l, newHub(agent), slog.New(slog.DiscardHandler)))
 	c.must(c.Open(s.Link(Reader{Log: true})))
 	c.waitFor("the page shows connections", `document.querySelectorAll('#connection-rows tr').length === 14`)
+	c.waitFor("a converted connection stands under its server", `document.querySelector('#connection-rows').textContent.includes('203.0.113.5:443through the converter of bobthe server accepts') && !document.querySelector('main').textContent.includes('192.0.2.7:5124')`)
 	var paint float64
 	c.eval(`performance.getEntriesByType('paint').find((p) => p.name === 'first-contentful-paint')?.startTime ?? 0`, &paint)
 	t.Logf("first contentful paint after %.0f ms", paint)

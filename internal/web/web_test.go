@@ -63,6 +63,9 @@ func (f *fake) Status(context.Context) (api.Status, error) {
 		} else {
 			c.Note = "the server accepts no more subflows"
 		}
+		if i == 5 {
+			c.Remote, c.Server, c.Converter = at("192.0.2.7:5124"), server, "bob"
+		}
 		using.Connections = append(using.Connections, c)
 	}
 	roles := []string{"client", "waypoint"}

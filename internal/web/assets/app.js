@@ -4,7 +4,7 @@ import {Losses} from './loss.js';
 import {Rates, Served, bars, pathRates} from './chart.js';
 import {reasons} from './why.js';
 import {ask, begin, request} from './session.js';
-import {$, age, bytes, colour, el, pathOf, percent, rate, seconds, trip, update} from './words.js';
+import {$, age, bytes, colour, el, pathOf, percent, rate, seconds, serverOf, trip, update} from './words.js';
 
 const rates = new Rates(), forwarded = new Rates(), curves = new Served(), losses = new Losses();
 const tryAgain = 5000;
@@ -61,22 +61,24 @@ function chip(s) {
 	return c;
 }
 
+const notesOf = (c) => [c.converter && `through the converter of ${c.converter}`, c.note].filter(Boolean);
+
 function connections(s, now) {
 	const words = $('filter').value.toLowerCase().split(/\s+/).filter(Boolean);
 	const all = s.client?.connections ?? [];
 	const sum = (c) => c.subflows.reduce((n, f) => n + f.receive_bps + f.send_bps, 0);
 	const list = all.filter((c) => {
-		const text = [c.remote, c.traffic, c.note, ...c.subflows.map((f) => `${pathOf(f)} ${f.kind} ${f.state}`)].join(' ').toLowerCase();
+		const text = [serverOf(c), c.converter, c.traffic, c.note, ...c.subflows.map((f) => `${pathOf(f)} ${f.kind} ${f.state}`)].join(' ').toLowerCase();
 		return words.every((w) => text.includes(w));
 	});
 	$('shown').textContent = `${list.length} of ${message.connections}`;
 	update($('connection-rows'), list.map((c) => el('tr', {'data-key': `${c.token} ${c.since}`},
-		el('td', {}, c.remote, ...(c.note ? [el('div', {class: 'soft'}, c.note)] : [])),
+		el('td', {}, serverOf(c), ...notesOf(c).map((note) => el('div', {class: 'soft'}, note))),
 		el('td', {class: 'n'}, age(c.since, now)),
 		el('td', {}, c.traffic ?? ''),
 		el('td', {class: 'n'}, rate(sum(c))),
 		el('td', {}, ...c.subflows.map(chip)),
-		el('td', {}, el('button', {type: 'button', 'aria-label': `Why these paths to ${c.remote}?`, onclick: () => why(c.remote, c.token)}, 'Why')),
+		el('td', {}, el('button', {type: 'button', 'aria-label': `Why these paths to ${serverOf(c)}?`, onclick: () => why(serverOf(c), c.token)}, 'Why')),
 	)));
 }
 

@@ -1,5 +1,5 @@
 // The graph of this host, the ways and the servers.
-import {colour, pathOf, percent, rate, svg, trip} from './words.js';
+import {colour, pathOf, percent, rate, serverOf, svg, trip} from './words.js';
 
 // Rates and losses stand in the boxes, because beside the lines there is no place that no line crosses.
 const most = 8, mostLabels = 3, row = 66, boxHeight = 58;
@@ -7,7 +7,7 @@ const most = 8, mostLabels = 3, row = 66, boxHeight = 58;
 const lossWords = (share) => share === undefined ? '' : `, ${percent(share)} loss`;
 
 // keysOf returns the paths whose loss a subflow is part of: the whole way, and that to its server.
-export const keysOf = (c, s) => [pathOf(s), `${pathOf(s)} ${c.remote}`];
+export const keysOf = (c, s) => [pathOf(s), `${pathOf(s)} ${serverOf(c)}`];
 
 // loads has the rates of all connections, of which status has the busiest.
 export function draw(place, status, loads, losses) {
@@ -20,7 +20,7 @@ export function draw(place, status, loads, losses) {
 		if (!known || known.state !== 'up' && w.state === 'up') ways.set(`via ${w.name}`, {rate: 0, rtts: [], name: w.name, loss: (w.loss_packets ?? 0) < 30 ? undefined : w.loss, rtt: w.rtt_ms, state: w.state});
 	}
 	for (const c of status.client?.connections ?? []) {
-		const name = c.remote;
+		const name = serverOf(c);
 		const server = servers.get(name) ?? {name, rate: 0};
 		servers.set(name, server);
 		for (const s of c.subflows) {

@@ -65,6 +65,9 @@ export function age(from, to) {
 
 export const seconds = (s) => s < 100 ? `${Math.round(s)} s` : s < 6000 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`;
 
+// serverOf returns the server that the program means, although the connection may go to a converter.
+export const serverOf = (c) => c.server ?? c.remote;
+
 export const pathOf = (s) => s.waypoint ? `via ${s.waypoint}` : s.kind === 'others' ? 'others' : 'direct';
 
 // Colours of paths stay the same while the page is open. The direct path has its own.
