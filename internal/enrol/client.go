@@ -113,7 +113,7 @@ func Renew(ctx context.Context, id *collective.Identity, coordinators []Endpoint
 	return w, nil
 }
 
-// Leave tells a coordinator that this host ends its membership. It may be called again. The error may be a *Refusal or
+// Leave ends this host's membership at a coordinator. A second call does no harm. The error may be a *Refusal or
 // ErrUnreachable.
 func Leave(ctx context.Context, id *collective.Identity, coordinators []Endpoint) error {
 	_, err := eachUntil(ctx, coordinators, func(ctx context.Context, to Endpoint) (*answer, error) {

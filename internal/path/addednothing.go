@@ -89,6 +89,15 @@ func (m *Manager) beginsAside(t turn, d *Detour) bool {
 // beganAside reports whether the subflow is a backup since it began, because of what was learned from other connections.
 func (s *subflow) beganAside() bool { return s.isAside(behindLine) || s.isAside(addedNothing) }
 
+// idleCause returns why a detour that adds nothing stands by. Only a connection with tryouts compares what it gets with
+// and without the detour.
+func (t turn) idleCause() asideCause {
+	if t.tryouts == nil {
+		return addedNothing
+	}
+	return addsNothing
+}
+
 // omitFromStart makes detours that began as backups stand by as if the connection had omitted them.
 func (m *Manager) omitFromStart(t turn) {
 	o := &t.tryouts.omissions

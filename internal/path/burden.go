@@ -40,12 +40,13 @@ const (
 	burdenStands = 10 * time.Second
 )
 
-// burden tells what a subflow cost its connection lately. missed is what the others missed while they waited for it, held
-// what they had brought that waited for it on average, and carried what it carried, in bytes.
+// burden holds the costs and the use of a subflow in the last seconds. Its amounts are in bytes.
 type burden struct {
-	since                 time.Time // when the subflow began to carry
-	missed, held, carried float64
-	furthest              uint64 // the furthest position in the connection's data that the subflow has brought
+	since    time.Time // when the subflow began to carry
+	missed   float64   // what the others could have carried while they waited for it
+	held     float64   // what the others had brought and that waited for it, on average
+	carried  float64   // what it carried
+	furthest uint64    // the furthest position in the connection's data that it has brought
 	// awaited is the subflow that this one waited for at the last sample, or nil.
 	awaited *subflow
 }
@@ -158,20 +159,17 @@ func firstOf(list []*subflow, s *subflow) (first *subflow) {
 // the detour has delivered what it has queued.
 func (m *Manager) putBurdenAside(t turn, s *subflow) {
 	b := s.habits.burden
+	ends := b.missedMuch()
 	why := Verdict{Carried: uint64(b.carried), With: t.attention.peak.Rate()}
-	if b.missedMuch() {
+	if ends {
 		why.Missed = uint64(b.missed)
 	} else {
 		why.Held = uint64(b.held)
 	}
 	until := m.detours.history.addedNothing(s.waypoint(), t.server, why, burdenStands, t.now)
 	s.habits.burden = burden{}
-	cause := addedNothing
-	if t.tryouts != nil {
-		cause = addsNothing
-	}
-	t.putAside(s, cause, why)
-	s.aside.until, s.leaving = until, b.missedMuch()
+	t.putAside(s, t.idleCause(), why)
+	s.aside.until, s.leaving = until, ends
 	if tr := t.tryouts; tr != nil {
 		total, _ := m.carriedTo(t)
 		o := &tr.omissions

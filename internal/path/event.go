@@ -185,8 +185,8 @@ type Measured struct {
 	Progress []Progress
 }
 
-// Progress tells how far a connection's data has come without a gap: Received is the end of what has arrived here, and
-// Acked the end of what the peer has received.
+// Progress holds two positions in a connection's data. This host has received all data up to Received, and the peer has
+// received all data up to Acked.
 type Progress struct {
 	Token           Token
 	Received, Acked uint64

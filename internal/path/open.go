@@ -164,11 +164,7 @@ func (m *Manager) asideAtFirst(t turn, d *Detour, choice Choice) *aside {
 		return &aside{cause: behindLine, since: t.now}
 	case !choice.Standby:
 		if n, ok := m.addedNothing(t, d); ok {
-			cause := addedNothing
-			if t.tryouts != nil {
-				cause = addsNothing
-			}
-			return &aside{cause: cause, since: t.now, until: n.until, why: n.why}
+			return &aside{cause: t.idleCause(), since: t.now, until: n.until, why: n.why}
 		}
 	}
 	return nil

@@ -62,8 +62,7 @@ type Kernel interface {
 	Subflow(local, remote netip.AddrPort) (Subflow, error)
 }
 
-// Progress tells how far a connection's data has come. Each field is a position in the data of one direction, for
-// comparison with earlier ones.
+// Progress holds positions in a connection's data, one for each direction.
 type Progress struct {
 	// Received is the end of the data that has arrived without a gap (rcv_nxt). It is comparable with Metrics.DataEnd.
 	Received uint64
