@@ -21,10 +21,6 @@ import (
 const (
 	// nearShare is the used share of a quota from which Rule.NearQuota limits the path.
 	nearShare = 0.8
-	// emptied is the least silence after which the peer has emptied its queue on a subflow, and emptiedTrips that
-	// silence in round trips.
-	emptied      = 200 * time.Millisecond
-	emptiedTrips = 2
 	// emptiesTold is the number of demotions after which a peer that still sends there gets the limit at once, which
 	// takes seven seconds.
 	emptiesTold = 3
@@ -163,7 +159,7 @@ func (m *Manager) limit(t turn, s *subflow, is float64) float64 {
 	limit := m.detours.spending.limitOf(t.rule, path, t.now)
 	begins := limit.Rate > 0 && (is == 0 || limit.Rate < is)
 	switch {
-	case limit.closes() && !s.direct && s.drained(drains):
+	case limit.closes() && !s.direct && s.isEmptied():
 		s.leaving = true
 	case !begins || !s.carried() || s.backup && s.told.times > emptiesTold:
 		s.empties = false
@@ -175,7 +171,7 @@ func (m *Manager) limit(t turn, s *subflow, is float64) float64 {
 	case !s.empties:
 		s.empties = true
 		return is
-	case s.drained(max(emptied, emptiedTrips*s.rtt)):
+	case s.isEmptied():
 		over, _ := m.detours.spending.over(t.rule, path, t.now)
 		s.leaving = !over && !s.foreign
 		s.empties = s.leaving
@@ -188,8 +184,7 @@ func (m *Manager) limit(t turn, s *subflow, is float64) float64 {
 	return limit.Rate
 }
 
-// drained reports whether the subflow has been a backup for this time at the last sample, and nothing has come over it
-// for as long. Then the peer has delivered what it had queued there.
-func (s *subflow) drained(silence time.Duration) bool {
-	return s.standby && s.backup && s.at.Sub(s.told.at) >= silence && s.at.Sub(s.moved) >= silence
+// isEmptied reports whether the subflow stands by and its queue had drained at the last sample.
+func (s *subflow) isEmptied() bool {
+	return s.standby && s.backup && s.isDrained(s.at.Sub(s.told.at), longestDrain)
 }

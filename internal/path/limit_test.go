@@ -72,9 +72,17 @@ func (l *restricted) run(wlan, wwan uint64) {
 		l.now = l.now.Add(100 * time.Millisecond)
 		l.tell(path.Tick{})
 	}
-	l.wlan.BytesReceived += wlan
-	l.wwan.BytesReceived += wwan
+	receive(&l.wlan, wlan)
+	receive(&l.wwan, wwan)
 	l.tell(path.Measured{Samples: []path.Sample{l.wlan, l.wwan}, Complete: true})
+}
+
+// receive makes the sample one of a second later, in which the subflow received this many bytes.
+func receive(s *path.Sample, bytes uint64) {
+	s.BytesReceived += bytes
+	if s.LastData += time.Second; bytes > 0 {
+		s.LastData = 0
+	}
 }
 
 func (l *restricted) wants(what string, wlan, wwan float64) {
@@ -285,6 +293,23 @@ func TestLimitOfZero(t *testing.T) {
 	}
 	if _, ok := l.rates[l.wwan.Local]; ok {
 		t.Error("it still has a limit")
+	}
+}
+
+// A limit of 0 does not end a subflow that has not delivered what this host sent.
+func TestLimitOfZeroWhileSending(t *testing.T) {
+	l := newRestricted(t, path.Rule{Limits: map[string]path.RateLimit{"wwan0": {On: true}}})
+	l.wwan.Waiting = true
+	for range 3 {
+		l.run(5000, 0)
+	}
+	if l.ended[l.wwan.Local] {
+		t.Fatal("it ended while data was under way")
+	}
+	l.wwan.Waiting = false
+	l.run(5000, 0)
+	if !l.ended[l.wwan.Local] {
+		t.Error("it did not end")
 	}
 }
 

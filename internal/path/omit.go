@@ -326,7 +326,7 @@ func (t turn) drains() bool {
 	if t.tryouts == nil || t.now.Sub(t.tryouts.omissions.began) >= omitDrains {
 		return false
 	}
-	return slices.ContainsFunc(t.tryouts.omissions.trial, func(s *subflow) bool { return s.addsNothing() && s.dry() < drainsDry })
+	return slices.ContainsFunc(t.tryouts.omissions.trial, func(s *subflow) bool { return s.addsNothing() && !s.isQuiet() })
 }
 
 // judgeOmission ends an omission when its result is known or something else has changed. It reports whether a detour
@@ -346,8 +346,7 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		return false
 	}
 	if o.from.at.IsZero() {
-		drained := !slices.ContainsFunc(o.trial, func(s *subflow) bool { return s.dry() < max(drainsDry, s.habits.step.trip) || s.hasGap() })
-		if age >= drainsLeast && drained || age >= omitDrains {
+		if !slices.ContainsFunc(o.trial, func(s *subflow) bool { return !s.isDrained(age, omitDrains) }) {
 			o.from = reading{t.now, total}
 		}
 		return false

@@ -30,7 +30,7 @@ func (m *Manager) endSurplus(t turn) {
 			s.aside.cause = notAside // it still waits for the server's first data
 		case !over && !s.leaving:
 			t.carryAgain(s) // the operator raised the number again, or another detour has ended
-		case !s.leaving && t.hasDrained(s) && t.endsSafely(s):
+		case !s.leaving && s.isDrained(t.now.Sub(s.told.at), longestDrain) && t.endsSafely(s):
 			s.leaving = true
 		}
 		return
@@ -54,9 +54,7 @@ func (m *Manager) endSurplus(t turn) {
 		s.aside = &aside{}
 	}
 	s.aside.cause, s.aside.since = surplus, t.now
-	if t.hasDrained(s) {
-		s.leaving = true
-	}
+	s.leaving = s.isDrained(t.now.Sub(s.told.at), longestDrain)
 }
 
 // useless compares two detours. The less useful one is greater: the backup, the one that carries less, the one over
@@ -68,12 +66,6 @@ func (m *Manager) useless(t turn, a, b *subflow) int {
 		cmp.Compare(m.wait(t, a), m.wait(t, b)),
 		a.since.Compare(b.since),
 	)
-}
-
-// hasDrained reports whether the peer has sent what it had queued on a backup.
-func (t turn) hasDrained(s *subflow) bool {
-	age := t.now.Sub(s.told.at)
-	return age >= drains && s.dry() >= drainsDry || age >= longestDrain
 }
 
 // endsSafely reports whether s may end, because another subflow works and carries. If only a direct path works that is set

@@ -31,12 +31,8 @@ const (
 	screensMost = 6
 	// returnsMost is the number of waypoints that come back at most when the screening ends.
 	returnsMost = 4
-	// drainsLeast is the least time for which a detour that gives its place stays as a backup.
-	drainsLeast = 200 * time.Millisecond
-	// drainsDry is the time without data after which its queue has drained.
-	drainsDry = 100 * time.Millisecond
-	// drainsMost is the longest time for which it stays.
-	drainsMost = 800 * time.Millisecond
+	// yieldsWithin is the longest time for which a detour that gives its place stays as a backup.
+	yieldsWithin = 800 * time.Millisecond
 	// joinsWithin is the time within which the waypoint must take the free place.
 	joinsWithin = 2 * time.Second
 	// mostTryouts is the number of results that a connection remembers.
@@ -242,14 +238,7 @@ func (t turn) makeRoom(m *Manager) bool {
 		return false
 	}
 	for _, s := range t.subflows {
-		age := time.Duration(0)
-		if s.yields() && s.up && !s.leaving {
-			age = t.now.Sub(s.aside.since)
-		}
-		if age < drainsLeast || age < drainsMost && s.dry() < drainsDry {
-			continue
-		}
-		if !t.carriesWithout(s) {
+		if !s.yields() || !s.up || s.leaving || !s.isDrained(t.now.Sub(s.aside.since), yieldsWithin) || !t.carriesWithout(s) {
 			continue
 		}
 		tr, to := t.tryouts, s.aside.why.Waypoint
