@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/loglevel"
 	"github.com/detour-collective/dcol/internal/tomlfile"
 	"github.com/detour-collective/dcol/internal/units"
 )
@@ -30,9 +31,8 @@ func (c *Config) check(p *tomlfile.Problems) {
 			p.At("roles", "%q is listed twice", r)
 		}
 	}
-	levels := []string{"debug", "info", "warn", "error"}
-	if !slices.Contains(levels, c.LogLevel) {
-		p.At("log_level", "%q is not a level%s", c.LogLevel, tomlfile.Nearest(c.LogLevel, levels))
+	if !slices.Contains(loglevel.Words, c.LogLevel) {
+		p.At("log_level", "%q is not a level%s", c.LogLevel, tomlfile.Nearest(c.LogLevel, loglevel.Words))
 	}
 	for key, v := range map[string]string{"certificate": c.Identity.Certificate, "key": c.Identity.Key, "ca": c.Identity.CA} {
 		if v == "" {

@@ -77,19 +77,9 @@ func TestRender(t *testing.T) {
 		"empty": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := rules.Render(c.options, c.state)
-			golden := filepath.Join("testdata", name+".nft")
-			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := gocmp.Diff(string(want), got); diff != "" {
-				t.Errorf("the table changed (-%s +now; if that is right, run with -update and count up schemaVersion):\n%s", golden, diff)
+			netnstest.CompareTable(t, filepath.Join("testdata", name+".nft"), rules.Render(c.options, c.state), *update)
+			if t.Failed() {
+				t.Log("if the change is right, count up schemaVersion")
 			}
 		})
 	}
