@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -32,17 +31,10 @@ const (
 // setting is struct setting of probe.c.
 type setting struct{ On, Idle, Interval, Count int32 }
 
-// wish is struct wish of probe.c.
-type wish struct {
-	Begin, Begun uint32
-	Before       setting
-}
-
 // Prober is the attached program. Its methods may be called from any goroutine.
 type Prober struct {
 	objects probeObjects
 	link    link.Link
-	mu      sync.Mutex // guards reading an entry and writing it back
 }
 
 // Open enables probes on subflows that processes of a cgroup open from now on in the thread's network namespace. The
@@ -72,9 +64,7 @@ func (p *Prober) Close() error {
 
 // Begin starts probing on an idle subflow, from its next segment on.
 func (p *Prober) Begin(local, remote netip.AddrPort) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err := p.change(local, remote, func(w *wish) { w.Begin = 1 })
+	err := p.wish(local, remote, 1)
 	if err == nil {
 		err = p.objects.Wished.Set(uint32(1))
 	}
@@ -86,20 +76,13 @@ func (p *Prober) Begin(local, remote netip.AddrPort) error {
 
 // End stops probing, from the subflow's next segment on.
 func (p *Prober) End(local, remote netip.AddrPort) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.change(local, remote, func(w *wish) { w.Begin = 0 }); err != nil {
+	if err := p.wish(local, remote, 0); err != nil {
 		return fmt.Errorf("end to probe the subflow from %v to %v: %w", local, remote, err)
 	}
 	return nil
 }
 
-func (p *Prober) change(local, remote netip.AddrPort, change func(*wish)) error {
+func (p *Prober) wish(local, remote netip.AddrPort, begin uint32) error {
 	key := sockops.EndsOf(local, remote)
-	var w wish
-	if err := p.objects.Wishes.Lookup(&key, &w); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return err
-	}
-	change(&w)
-	return p.objects.Wishes.Put(&key, &w)
+	return p.objects.Wishes.Put(&key, &begin)
 }

@@ -22,18 +22,21 @@ struct setting {
 	int on, idle, interval, count;
 };
 
-struct wish {
-	__u32 begin; // else end
-	__u32 begun;
-	struct setting before; // the program's own, once begun
-};
+// What the socket had by its own program, while it is probed.
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct setting);
+} before SEC(".maps");
 
-// The last ones are what matters: a subflow that ended has no use for its entry.
+// Whether to begin to probe a subflow, else to end it. An entry leaves when it was carried out. Of too many, the oldest
+// leave: those of subflows that ended first.
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
 	__type(key, struct subflow);
-	__type(value, struct wish);
+	__type(value, __u32);
 } wishes SEC(".maps");
 
 // Set before loading. The cgroup may hold processes of many namespaces.
@@ -53,7 +56,7 @@ static __always_inline void set(struct bpf_sock_ops *ctx, __u64 idle, __u64 inte
 	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(int));
 }
 
-static __always_inline void remember(struct bpf_sock_ops *ctx, struct wish *w)
+static __always_inline void remember(struct bpf_sock_ops *ctx, struct setting *has)
 {
 	__u64 on = 0, idle = 0, interval = 0, count = 0; // ints in words of their own, see ends.h
 
@@ -61,28 +64,33 @@ static __always_inline void remember(struct bpf_sock_ops *ctx, struct wish *w)
 	bpf_getsockopt(ctx, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(int));
 	bpf_getsockopt(ctx, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(int));
 	bpf_getsockopt(ctx, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(int));
-	w->before.on = on;
-	w->before.idle = idle;
-	w->before.interval = interval;
-	w->before.count = count;
+	has->on = on;
+	has->idle = idle;
+	has->interval = interval;
+	has->count = count;
 }
 
 static __always_inline void fulfil(struct bpf_sock_ops *ctx)
 {
 	struct subflow s = ends(ctx);
-	struct wish *w = bpf_map_lookup_elem(&wishes, &s);
+	__u32 *begin = bpf_map_lookup_elem(&wishes, &s);
+	struct bpf_sock *sk = ctx->sk; // read once: two reads are two pointers to the verifier
+	struct setting *has;
 
-	if (!w)
+	if (!begin || !sk)
 		return;
-	if (w->begin && !w->begun) {
-		remember(ctx, w);
+	has = bpf_sk_storage_get(&before, sk, 0, 0);
+	if (*begin && !has) {
+		has = bpf_sk_storage_get(&before, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+		if (!has)
+			return; // until the next segment
+		remember(ctx, has);
 		set(ctx, probing.idle, probing.interval, probing.count, probing.on);
-		w->begun = true;
-	} else if (!w->begin) {
-		if (w->begun)
-			set(ctx, w->before.idle, w->before.interval, w->before.count, w->before.on);
-		bpf_map_delete_elem(&wishes, &s);
+	} else if (!*begin && has) {
+		set(ctx, has->idle, has->interval, has->count, has->on);
+		bpf_sk_storage_delete(&before, sk);
 	}
+	bpf_map_delete_elem(&wishes, &s);
 }
 
 SEC("sockops")

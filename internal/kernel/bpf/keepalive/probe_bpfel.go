@@ -16,6 +16,7 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	probeMapBefore      = "before"
 	probeMapWishes      = "wishes"
 	probeProgProbe      = "probe"
 	probeVarNetnsCookie = "netns_cookie"
@@ -72,6 +73,7 @@ type probeProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeMapSpecs struct {
+	Before *ebpf.MapSpec `ebpf:"before"`
 	Wishes *ebpf.MapSpec `ebpf:"wishes"`
 }
 
@@ -104,11 +106,13 @@ func (o *probeObjects) Close() error {
 //
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeMaps struct {
+	Before *ebpf.Map `ebpf:"before"`
 	Wishes *ebpf.Map `ebpf:"wishes"`
 }
 
 func (m *probeMaps) Close() error {
 	return _ProbeClose(
+		m.Before,
 		m.Wishes,
 	)
 }
