@@ -11,12 +11,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
@@ -286,6 +288,50 @@ func TestChooseForMPTCP(t *testing.T) {
 			return err
 		}
 		if count[0] != (Chosen{Set: 2}) {
+			t.Errorf("counted %+v", count[0])
+		}
+		return nil
+	})
+}
+
+// Ten thousand MPTCP connections that are open at once have the congestion control of the rule at both ends.
+func TestChooseForManyConnections(t *testing.T) {
+	const many = 10000
+	r := registered(t, LIA)
+	netnstest.New(t).Must(t, func() error {
+		chooser, err := chooseOrSkip(t, Rule{Name: r.Name()})
+		if err != nil {
+			return err
+		}
+		defer chooser.Close()
+		// The servers' ends stay in the backlog, where they need no descriptor.
+		if err := netstate.SetSysctl("net/core/somaxconn", strconv.Itoa(many)); err != nil {
+			return err
+		}
+		var config net.ListenConfig
+		config.SetMultipathTCP(true)
+		l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		var dialer net.Dialer
+		dialer.SetMultipathTCP(true)
+		for range many {
+			c, err := dialer.DialContext(t.Context(), "tcp", l.Addr().String())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if _, err := c.Write([]byte("x")); err != nil {
+				return err
+			}
+		}
+		count, err := chooser.Chosen()
+		if err != nil {
+			return err
+		}
+		if count[0] != (Chosen{Set: 2 * many}) {
 			t.Errorf("counted %+v", count[0])
 		}
 		return nil
