@@ -10,8 +10,9 @@ import (
 
 // This file bounds the rate that this host's bulk connections receive over a path on which its messages wait in a
 // queue. A bound a little below what the path carries lets the queue drain at little cost to bulk traffic. It marks
-// (ECN) the packets above the bound, so nothing is lost, and only subflows whose ends agreed on ECN get one. Messages
-// first move to a path without a queue (weigh.go), so bounds apply only if every path has one.
+// (ECN) the packets above the bound, and only subflows whose ends agreed on ECN get one. Packets are lost only if the
+// sender goes on for seconds as if they had no mark. Messages first move to a path without a queue (weigh.go), so bounds
+// apply only if every path has one.
 //
 // Other hosts may cause the queue. If it stays under the bound, the bound ends and is not tried again for a while.
 
