@@ -83,6 +83,12 @@ static long consider(__u32 i, struct walk *w)
 	return 1;
 }
 
+// is_for reports whether the decision was made for this peer, in an operation of this kind. A new entry has no port.
+static __always_inline bool is_for(const struct peer *p, const struct walk *w, __u64 op)
+{
+	return p->ports == w->port + (op << 16) && p->address[0] == w->address[0] && p->address[1] == w->address[1];
+}
+
 // Sets the congestion control again if the route's own has replaced it: the kernel looks at the route after
 // BPF_SOCK_OPS_TCP_CONNECT_CB. A route that locks its own refuses.
 static __always_inline int keep(struct bpf_sock_ops *ctx, const struct walk *w, struct bpf_sock *sk)
@@ -91,8 +97,7 @@ static __always_inline int keep(struct bpf_sock_ops *ctx, const struct walk *w, 
 	__u64 now[NAME / 8] = {}, chosen, failed;
 	struct rule *r;
 
-	if (!p || p->number != number || p->ports != w->port + ((__u64)BPF_SOCK_OPS_TCP_CONNECT_CB << 16) ||
-	    p->address[0] != w->address[0] || p->address[1] != w->address[1])
+	if (!p || p->number != number || !is_for(p, w, BPF_SOCK_OPS_TCP_CONNECT_CB))
 		return 1;
 	chosen = p->rule;
 	r = bpf_map_lookup_elem(&rules, &chosen);
@@ -115,7 +120,7 @@ int choose(struct bpf_sock_ops *ctx)
 	struct rule *r;
 	// All are read always: from a choice of two fields the compiler makes a read at a computed place, which is refused.
 	volatile __u64 local_port = ctx->local_port, remote_port = ctx->remote_port, remote_ip4 = ctx->remote_ip4;
-	__u64 ports, failed;
+	__u64 failed;
 
 	if (bpf_get_netns_cookie(ctx) != netns_cookie)
 		return 1;
@@ -145,10 +150,9 @@ int choose(struct bpf_sock_ops *ctx)
 	p = bpf_sk_storage_get(&decided, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!p)
 		return 1;
-	ports = w.port + ((__u64)ctx->op << 16); // a port is never 0, so a new entry differs
-	if (p->ports == ports && p->address[0] == w.address[0] && p->address[1] == w.address[1])
+	if (is_for(p, &w, ctx->op))
 		return 1;
-	p->ports = ports;
+	p->ports = w.port + ((__u64)ctx->op << 16);
 	p->address[0] = w.address[0];
 	p->address[1] = w.address[1];
 	p->rule = w.chosen;

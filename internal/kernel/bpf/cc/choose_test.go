@@ -315,6 +315,14 @@ func TestChooseForManyConnections(t *testing.T) {
 			return err
 		}
 		defer l.Close()
+		raw, err := l.(*net.TCPListener).SyscallConn()
+		if err != nil {
+			return err
+		}
+		var failed error
+		if err := raw.Control(func(fd uintptr) { failed = unix.Listen(int(fd), many) }); err != nil || failed != nil {
+			return errors.Join(err, failed)
+		}
 		var dialer net.Dialer
 		dialer.SetMultipathTCP(true)
 		for range many {
