@@ -168,6 +168,7 @@ func (t turn) moment() (m measure.Moment) {
 		m.Elapsed = max(m.Elapsed, step.elapsed)
 		m.Received += step.received
 		m.Acked += step.acked
+		m.Flight = max(m.Flight, float64(step.received+step.acked)/max(1, step.elapsed.Seconds()/max(s.minRTT, time.Millisecond).Seconds()))
 		m.Asked, m.Heard = min(m.Asked, step.asked), min(m.Heard, step.heard)
 		m.Limited = m.Limited || step.limited
 		m.Lossy = m.Lossy || step.lossy
@@ -221,16 +222,11 @@ func (m *Manager) divide(t turn) {
 	if t.now.Sub(t.attention.stalls.calledUp) < asideWaits {
 		return
 	}
-	switch t.kind {
-	case measure.Bulk:
-		for _, s := range t.subflows {
-			if s.isAside(standsBy) {
-				t.carryAgain(s)
-			}
-		}
-	case measure.Messages:
+	if t.kind == measure.Messages || t.attention.traffic.BeginsAsMessages() {
 		m.gather(t)
+		return
 	}
+	t.carryAgainWhere(func(s *subflow) bool { return s.isAside(standsBy) })
 }
 
 // carryAgain ends that a subflow is set aside.

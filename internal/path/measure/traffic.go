@@ -22,6 +22,8 @@ type Moment struct {
 	Elapsed time.Duration
 	// Received and Acked are payload in bytes.
 	Received, Acked uint64
+	// Flight is the most that a subflow moved in one of its round trips, in bytes.
+	Flight float64
 	// Trip is the shortest round trip of the subflows, without a queue.
 	Trip time.Duration
 	// Asked is the time since this host last sent data, and Heard the time since data last arrived.
@@ -40,6 +42,13 @@ type Traffic struct {
 	Kind    Kind
 	seconds window[traffic]
 	since   time.Time // when the traffic began to look like another kind; zero: it does not
+	begins  beginning
+}
+
+// beginning sums up the samples until the kind is known.
+type beginning struct {
+	sent, received int  // samples in which little moved, mostly in this direction
+	much           bool // much moved, or the network may have limited what moved
 }
 
 type traffic struct {
@@ -69,6 +78,10 @@ const (
 	leastSamples = 8
 	// manySamples is the number that it needs where the signs differ.
 	manySamples = 20
+	// littleSent and littleReceived are the numbers of samples in which little moves at the beginning. The second is
+	// higher because a receiver learns later whether the network limits what it gets.
+	littleSent     = 3
+	littleReceived = 5
 	// changesAfter is the time for which the traffic must look like another kind before the kind changes.
 	changesAfter = time.Second
 )
@@ -76,6 +89,7 @@ const (
 // Take adds one sample, and returns the kind.
 func (t *Traffic) Take(now time.Time, m Moment) Kind {
 	t.seconds.at(now).take(m)
+	t.begins.take(m)
 	looks, ok := t.looks(now)
 	switch {
 	case !ok || looks == t.Kind:
@@ -86,6 +100,25 @@ func (t *Traffic) Take(now time.Time, m Moment) Kind {
 		t.Kind, t.since = looks, time.Time{}
 	}
 	return t.Kind
+}
+
+// BeginsAsMessages reports whether the traffic, whose kind is not known yet, has looked like messages in all samples. It
+// becomes false as soon as that was wrong.
+func (t *Traffic) BeginsAsMessages() bool {
+	b := &t.begins
+	return t.Kind == Short && !b.much && (b.sent >= littleSent || b.received >= littleReceived)
+}
+
+func (b *beginning) take(m Moment) {
+	switch {
+	case m.Received+m.Acked == 0:
+	case m.Limited || m.Queued || m.Lossy || m.Flight >= flight/2:
+		b.much = true
+	case m.Acked > m.Received:
+		b.sent++
+	default:
+		b.received++
+	}
 }
 
 func (c *traffic) take(m Moment) {

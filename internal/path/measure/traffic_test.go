@@ -58,6 +58,7 @@ func (p *pattern) moment(before, now time.Duration) (m measure.Moment) {
 	} else {
 		m.Received = uint64(bytes)
 	}
+	m.Flight = bytes / max(1, m.Elapsed.Seconds()/p.trip.Seconds())
 	return m
 }
 
@@ -93,6 +94,45 @@ func TestKindOfTraffic(t *testing.T) {
 			}
 			if found == 0 || found > 4*time.Second {
 				t.Errorf("found out after %v", found)
+			}
+		})
+	}
+}
+
+// Traffic that begins as messages is recognised early. For other traffic, that is wrong for a moment at most.
+func TestBeginsAsMessages(t *testing.T) {
+	stream := pattern{trip: 40 * ms, rate: 500e3}
+	sent := pattern{trip: 40 * ms, rate: 500e3, sends: true}
+	bulk := pattern{trip: 40 * ms, rate: 10e6}
+	upload := pattern{trip: 40 * ms, rate: 500e3, sends: true, limited: true}
+	slow := pattern{trip: 40 * ms, rate: 500e3, queued: true}
+	lossy := pattern{trip: 40 * ms, rate: 500e3, lossy: true}
+	thinks := pattern{trip: 40 * ms, every: time.Minute, from: time.Second, to: 2 * time.Second, rate: 10e6, asks: true}
+	for _, c := range []struct {
+		name  string
+		parts []*pattern // of 700 ms each
+		want  []bool     // at their ends
+	}{
+		{"a stream", []*pattern{&stream}, []bool{true}},
+		{"a stream that this host sends", []*pattern{&sent}, []bool{true}},
+		{"a download", []*pattern{&bulk}, []bool{false}},
+		{"an upload", []*pattern{&upload}, []bool{false}},
+		{"a download over a slow path", []*pattern{&slow}, []bool{false}},
+		{"a download over a lossy path", []*pattern{&lossy}, []bool{false}},
+		{"a server that thinks first", []*pattern{&thinks}, []bool{false}},
+		{"a download after a small beginning", []*pattern{&stream, &bulk, &stream}, []bool{true, false, false}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var traffic measure.Traffic
+			at := time.Duration(0)
+			for i, p := range c.parts {
+				for range 7 {
+					at += 100 * ms
+					traffic.Take(beginning.Add(at), p.moment(at-100*ms, at))
+				}
+				if got := traffic.BeginsAsMessages(); got != c.want[i] {
+					t.Errorf("part %d: %v", i+1, got)
+				}
 			}
 		})
 	}
