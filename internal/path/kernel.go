@@ -141,6 +141,7 @@ func (m *Manager) joined(t turn, ev SubflowEstablished) {
 	s.backup = s.backup || ev.Backup
 	if known {
 		m.woken = m.detours.trials.cameUp(s) || m.woken
+		m.conns.watch(t.conn, t.now)
 	} else {
 		m.detours.recognise(t.conn)
 	}

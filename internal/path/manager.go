@@ -206,6 +206,9 @@ func (m *Manager) Next() (time.Time, bool) {
 // are the connections with a detour on which data moved recently. A Measured with their samples also has Received.
 func (m *Manager) Watched(now time.Time) iter.Seq2[Token, []Ends] { return m.conns.closely(now) }
 
+// Watches reports whether there may be such connections.
+func (m *Manager) Watches() bool { return len(m.conns.watched) > 0 }
+
 func (m *Manager) turn(c *conn, now time.Time) turn { return turn{c, now, &m.host, &m.out} }
 
 // with applies change to a known connection and then steps it.

@@ -200,5 +200,5 @@ func (c *conn) toWatch(now time.Time) bool {
 			waits = waits || s.setsOut(now)
 		}
 	}
-	return c.managed() && up > 1 && detour && (suspect || waits || now.Sub(c.moved) < watchFor)
+	return c.managed() && up > 1 && detour && (suspect || waits || now.Sub(later(c.since, c.moved)) < watchFor)
 }

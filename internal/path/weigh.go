@@ -271,7 +271,7 @@ func (m *Manager) gather(t turn) {
 		a.carrier, a.took = best, m.wait(t, best)
 	}
 	for _, s := range t.subflows {
-		if s == best || !t.ours(s) || !s.stayed(t.now) || s.backup && !s.isAside(standsBy) {
+		if s == best || !t.ours(s) || !s.stayed(t.now) || s.backup && !s.isAside(standsBy) || t.now.Sub(s.since) < takesPriority {
 			continue
 		}
 		why := Verdict{Waypoint: best.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, best)}

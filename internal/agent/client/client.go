@@ -157,8 +157,9 @@ func (c *Client) loop(ctx context.Context) error {
 	defer due.Stop()
 	sample := time.NewTimer(sampleEvery)
 	defer sample.Stop()
-	watch := time.NewTimer(sampleEvery)
+	watch := time.NewTimer(0)
 	defer watch.Stop()
+	watching := true
 	defer func() {
 		c.memory.writeLast(memoryOf(c.manager.Memory()))
 		c.budget.writeLast(budgetForm{budgetVersion, c.manager.Used()})
@@ -198,7 +199,14 @@ func (c *Client) loop(ctx context.Context) error {
 			sample.Reset(c.sample(ctx, time.Now()))
 			c.keepGateway(time.Now())
 		case <-watch.C:
-			watch.Reset(c.sampleWatched(ctx, time.Now()))
+			again := c.sampleWatched(ctx, time.Now())
+			if watching = c.manager.Watches(); watching {
+				watch.Reset(again)
+			}
+		}
+		if !watching && c.manager.Watches() {
+			watching = true
+			watch.Reset(watchEvery) // a server that takes no subflow has closed it by then
 		}
 		if at, ok := c.next(); ok {
 			due.Reset(time.Until(at))

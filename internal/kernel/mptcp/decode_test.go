@@ -195,7 +195,7 @@ func TestDecodeSubflow(t *testing.T) {
 		State: StateEstablished, BackupLocal: true, FullyEstablished: true,
 		Metrics: Metrics{
 			RTT: 20500 * time.Microsecond, RTTVar: 300 * time.Microsecond, RTO: 204 * time.Millisecond,
-			SndCwnd: 10, SndMSS: 1448, BytesAcked: 1 << 40, DeliveryRate: 5, AppLimited: true, ECN: true, Timestamps: true,
+			SndCwnd: 10, SndMSS: 1448, BytesAcked: 1 << 40, DeliveryRate: 5, ECN: true, Timestamps: true,
 			LastDataRecv: 7 * time.Millisecond, BusyTime: 9 * time.Microsecond,
 		},
 	}

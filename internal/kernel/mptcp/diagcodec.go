@@ -179,7 +179,6 @@ func decodeMetrics(b []byte, m *Metrics) {
 	var t unix.TCPInfo
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&t)), unsafe.Sizeof(t)), b)
 	const optionTimestamps, optionECN = 1, 8 // TCPI_OPT_*
-	const appLimited = 1                     // bit of the byte after tcpi_snd_wscale, which TCPInfo leaves out
 	*m = Metrics{
 		RTT:    micros(t.Rtt),
 		RTTVar: micros(t.Rttvar),
@@ -215,7 +214,6 @@ func decodeMetrics(b []byte, m *Metrics) {
 		Timestamps: t.Options&optionTimestamps != 0,
 
 		DeliveryRate: t.Delivery_rate,
-		AppLimited:   len(b) > 7 && b[7]&appLimited != 0,
 		PacingRate:   t.Pacing_rate,
 		BusyTime:     time.Duration(t.Busy_time) * time.Microsecond,
 		RwndLimited:  time.Duration(t.Rwnd_limited) * time.Microsecond,

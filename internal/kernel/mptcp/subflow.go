@@ -64,7 +64,6 @@ type Metrics struct {
 	Timestamps    bool   // both ends use TCP timestamps (RFC 7323)
 
 	DeliveryRate uint64        // bytes per second, of the last sample
-	AppLimited   bool          // DeliveryRate was limited by a lack of data
 	PacingRate   uint64        // bytes per second; all ones: no limit
 	BusyTime     time.Duration // with data in flight or to send
 	RwndLimited  time.Duration // part of BusyTime in which the peer's window held data back
