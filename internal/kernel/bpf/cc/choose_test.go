@@ -325,12 +325,18 @@ func TestChooseForManyConnections(t *testing.T) {
 		}
 		var dialer net.Dialer
 		dialer.SetMultipathTCP(true)
+		var open []net.Conn
+		defer func() {
+			for _, c := range open {
+				c.Close()
+			}
+		}()
 		for range many {
 			c, err := dialer.DialContext(t.Context(), "tcp", l.Addr().String())
 			if err != nil {
 				return err
 			}
-			defer c.Close()
+			open = append(open, c)
 			if _, err := c.Write([]byte("x")); err != nil {
 				return err
 			}
