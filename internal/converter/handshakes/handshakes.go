@@ -2,8 +2,11 @@
 // table notes each SYN that offers MPTCP, and whether the SYN+ACK that answers it accepts. So one connection is enough,
 // however short. Of other packets, the table looks at TCP's flags only, and it needs no connection tracking.
 //
-// A SYN without the offer ends the notice of an earlier one on the same connection, because the kernel sends one if the
-// first ones are lost: the answer to it shows nothing.
+// Any other SYN ends the notice of an earlier one with the same addresses and ports, because the answer to it shows nothing:
+// the kernel repeats lost SYNs without the offer, and an answer with a reset leaves the notice behind.
+//
+// A SYN+ACK counts before the kernel's TCP has checked it. So whoever can send this host packets in the server's name, and
+// guesses the port of a handshake while it lasts, can make a server count as plain for known.PlainFor.
 package handshakes
 
 import (
@@ -118,7 +121,8 @@ func (t *Table) Close() error {
 	if t.conn == nil {
 		return nil
 	}
-	err := t.conn.Close()
+	// The end of the connection is not enough: a process that is just being started may hold it open for a moment.
+	err := errors.Join(t.conn.DeleteTable(table), t.conn.Close())
 	t.conn = nil
 	return err
 }
@@ -214,21 +218,22 @@ const (
 
 // chains returns the table's chains. A packet that is no SYN meets one rule on its way out or in, which ends at its flags.
 func chains() []nft.Chain {
+	pass := match.Verdict(expr.VerdictReturn, "")
 	beginning := nft.Chain{Name: begins, Rules: [][]expr.Any{
-		match.Rule(match.NotUnicast(), match.Verdict(expr.VerdictReturn, "")),
-		match.Rule(match.DestinationPort(), match.In(ports), match.Verdict(expr.VerdictReturn, "")),
+		match.Rule(match.NotUnicast(), pass),
+		match.Rule(match.DestinationPort(), match.In(ports), pass),
 	}}
-	answering, learning := nft.Chain{Name: answered}, nft.Chain{Name: learn}
+	answering, learning := nft.Chain{Name: answered, Rules: [][]expr.Any{match.Rule(match.Cut(), pass)}}, nft.Chain{Name: learn}
 	for _, f := range families {
 		beginning.Rules = append(beginning.Rules,
-			match.Rule(f.Is(), f.Destination(), match.In(f.excluded), match.Verdict(expr.VerdictReturn, "")),
-			match.Rule(f.Is(), match.Capable(), f.Calling(), match.Put(f.offered, offeredFor)),
-			match.Rule(f.Is(), match.WithoutMPTCP(), f.Calling(), match.Drop(f.offered)))
+			match.Rule(f.Is(), f.Destination(), match.In(f.excluded), pass),
+			match.Rule(f.Is(), match.Capable(), f.Calling(), match.Put(f.offered, offeredFor), pass),
+			match.Rule(f.Is(), f.Calling(), match.Drop(f.offered)))
 		answering.Rules = append(answering.Rules,
 			match.Rule(f.Is(), f.Answered(), match.In(f.offered), match.Drop(f.offered), match.Verdict(expr.VerdictGoto, learn)))
 		learning.Rules = append(learning.Rules,
-			match.Rule(f.Is(), match.WithoutMPTCP(), f.Answering(), match.Put(f.plain, known.PlainFor)),
-			match.Rule(f.Is(), match.Capable(), f.Answering(), match.Drop(f.plain)))
+			match.Rule(f.Is(), match.Capable(), f.Answering(), match.Drop(f.plain), pass),
+			match.Rule(f.Is(), f.Answering(), match.Put(f.plain, known.PlainFor)))
 	}
 	return []nft.Chain{
 		{

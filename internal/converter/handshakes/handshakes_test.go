@@ -3,14 +3,18 @@ package handshakes
 import (
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -21,24 +25,37 @@ const (
 	speaksPort = 81
 )
 
+// watched is a host with the table.
+type watched struct {
+	*testing.T
+	host  *netnstest.NS
+	table *Table
+}
+
 // net2 is a host with the table, and a server.
 type net2 struct {
-	*testing.T
-	host, server *netnstest.NS
-	table        *Table
+	watched
+	server *netnstest.NS
 }
 
 func newNet(t *testing.T, x Exclude) *net2 {
 	t.Helper()
-	n := &net2{T: t, host: netnstest.New(t), server: netnstest.New(t)}
+	n := &net2{watched{T: t, host: netnstest.New(t)}, netnstest.New(t)}
 	netnstest.Veth(t,
 		netnstest.End{NS: n.host, Name: "eth0", Addresses: []string{"10.2.0.1/24", "fd02::1/64"}},
 		netnstest.End{NS: n.server, Name: "eth0", Addresses: []string{"10.2.0.2/24", "10.2.0.3/24", "fd02::2/64", "fd02::3/64"}})
 	n.serve(n.server, ":80", false)
 	n.serve(n.server, ":81", true)
-	n.host.Must(t, func() (err error) { n.table, err = Open(x); return err })
-	t.Cleanup(func() { _ = n.table.Close() })
+	n.open(x)
 	return n
+}
+
+// open installs the table.
+func (w *watched) open(x Exclude) {
+	w.Helper()
+	w.host.Must(w.T, func() (err error) { w.table, err = Open(x); return err })
+	t := w.table
+	w.Cleanup(func() { _ = t.Close() })
 }
 
 // serve sends a kilobyte to whoever connects, and hangs up.
@@ -77,14 +94,14 @@ func (n *net2) fetch(mptcp bool, to netip.AddrPort) {
 }
 
 // expect checks whether a server is known to be plain.
-func (n *net2) expect(plain bool, server netip.AddrPort, why string) {
-	n.Helper()
-	at, is, err := n.table.Plain(server)
+func (w *watched) expect(plain bool, server netip.AddrPort, why string) {
+	w.Helper()
+	at, is, err := w.table.Plain(server)
 	if err != nil {
-		n.Fatal(err)
+		w.Fatal(err)
 	}
 	if is != plain || is && (time.Since(at) < 0 || time.Since(at) > time.Minute) {
-		n.Errorf("%v is plain: %t (%v ago), want %t: %s\n%s", server, is, time.Since(at), plain, why, n.host.Output(n.T, "nft", "list", "ruleset"))
+		w.Errorf("%v is plain: %t (%v ago), want %t: %s\n%s", server, is, time.Since(at), plain, why, w.host.Output(w.T, "nft", "list", "ruleset"))
 	}
 }
 
@@ -115,18 +132,47 @@ func TestOneShortConnection(t *testing.T) {
 	}
 }
 
-// A server that speaks MPTCP now is no longer known as plain.
+// A server that speaks MPTCP now is no longer known as plain, and one that has ceased to is.
 func TestServerChanges(t *testing.T) {
 	t.Parallel()
 	n := newNet(t, Exclude{})
 	server := netip.MustParseAddrPort("10.2.0.2:82")
-	l := n.serve(n.server, ":82", false)
-	n.fetch(true, server)
-	n.expect(true, server, "it did not accept")
-	l.Close()
-	n.serve(n.server, ":82", true)
-	n.fetch(true, server)
-	n.expect(false, server, "it accepted")
+	for _, speaks := range []bool{false, true, false} {
+		l := n.serve(n.server, ":82", speaks)
+		n.fetch(true, server)
+		n.expect(!speaks, server, fmt.Sprintf("it speaks MPTCP: %t", speaks))
+		l.Close()
+	}
+}
+
+// What is known of a server is forgotten, and learned again. Each connection renews it.
+func TestServerIsLearnedAgain(t *testing.T) {
+	t.Parallel()
+	n := newNet(t, Exclude{})
+	for i, addr := range both {
+		server := netip.AddrPortFrom(addr, plainPort)
+		_, key := familyOf(server)
+		n.fetch(true, server)
+		soon := nft.Element{Key: key, Timeout: time.Second}
+		err := n.table.conn.Commit("let it expire soon", func(tx *nft.Tx) {
+			tx.DeleteElements(table, families[i].plain, []nft.Element{soon})
+			tx.AddElements(table, families[i].plain, []nft.Element{soon})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			if _, is, err := n.table.Plain(server); err != nil || !is {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("it is not forgotten")
+			}
+		}
+		n.expect(false, server, "its entry has expired")
+		n.fetch(true, server)
+		n.expect(true, server, "it did not accept again")
+	}
 }
 
 // If SYNs with MPTCP are lost, the kernel sends one without. The answer to that shows nothing about the server.
@@ -194,6 +240,68 @@ func TestOwned(t *testing.T) {
 	if _, _, err := n.table.Plain(server); err == nil {
 		t.Error("a closed table answers")
 	}
+}
+
+// Each host has a table of its own, also if one process has both.
+func TestTwoHosts(t *testing.T) {
+	t.Parallel()
+	a, b := newNet(t, Exclude{}), newNet(t, Exclude{})
+	server := netip.AddrPortFrom(both[0], plainPort) // of each network
+	a.fetch(true, server)
+	a.expect(true, server, "it did not accept")
+	b.expect(false, server, "another host has learned that")
+	if err := a.table.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.fetch(true, server)
+	b.expect(true, server, "it did not accept")
+}
+
+// The kernel removes the table of a process that is killed, and the next one starts with an empty table.
+func TestOwnerIsKilled(t *testing.T) {
+	t.Parallel()
+	n := newNet(t, Exclude{})
+	if err := n.table.Close(); err != nil {
+		t.Fatal(err)
+	}
+	owner := exec.Command("/proc/self/exe", "own")
+	owner.Stderr = os.Stderr
+	_, out := n.host.Start(t, owner, "")
+	if _, err := io.ReadFull(out, make([]byte, len(owns))); err != nil {
+		t.Fatal(err)
+	}
+	server := netip.AddrPortFrom(both[0], plainPort)
+	n.fetch(true, server)
+	if list := n.host.Output(t, "nft", "list", "set", "inet", table.Name, "plain4"); !strings.Contains(list, "10.2.0.2 . 80") {
+		t.Errorf("the other process has learned nothing: %s", list)
+	}
+	if err := owner.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = owner.Wait()
+	if left := n.host.Output(t, "nft", "list", "tables"); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+	n.open(Exclude{})
+	n.expect(false, server, "the table is new")
+	n.fetch(true, server)
+	n.expect(true, server, "it did not accept")
+}
+
+// owns is what a process says that has installed the table.
+const owns = "owns\n"
+
+// TestMain makes the test binary such a process if its argument is own.
+func TestMain(m *testing.M) {
+	if len(os.Args) != 2 || os.Args[1] != "own" {
+		os.Exit(m.Run())
+	}
+	if _, err := Open(Exclude{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Print(owns)
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until it is killed
 }
 
 // TestTable compares the table with what nft prints, so that a person can read it.

@@ -36,12 +36,19 @@ const (
 	destPortAt   = 2
 )
 
-// MPTCP's option. The upper half of its third byte is the subtype (RFC 8684, 3.1).
+// MPTCP's option (RFC 8684, 3.1). Its third byte has the subtype in the upper half. In MP_CAPABLE, subtype 0, the lower
+// half is the version.
 const (
 	kindMPTCP   = 30
 	subtypeAt   = 2
-	subtypeMask = 0xf0
-	mpCapable   = 0x00
+	mpCapableV1 = 0x01
+)
+
+// IPv6's fragment header (RFC 8200, 4.5).
+const (
+	kindFragment    = 44
+	fragmentFlagsAt = 3
+	moreFragments   = 0x01
 )
 
 // Rule joins expressions to a rule.
@@ -69,12 +76,13 @@ func Flags(set byte) []expr.Any {
 	}
 }
 
-// Capable matches segments with MPTCP's option MP_CAPABLE.
+// Capable matches segments with the option MP_CAPABLE of version 1. Linux speaks no other version, so an answer with
+// another one makes its connection plain TCP. If a segment has several options of MPTCP, nftables sees only the first. It
+// also sees options behind the end of the list, which Linux does not.
 func Capable() []expr.Any {
 	return []expr.Any{
 		&expr.Exthdr{DestRegister: Reg, Type: kindMPTCP, Offset: subtypeAt, Len: 1, Op: expr.ExthdrOpTcpopt},
-		&expr.Bitwise{SourceRegister: Reg, DestRegister: Reg, Len: 1, Mask: []byte{subtypeMask}, Xor: []byte{0}},
-		Equal([]byte{mpCapable}),
+		Equal([]byte{mpCapableV1}),
 	}
 }
 
@@ -83,6 +91,16 @@ func WithoutMPTCP() []expr.Any {
 	return []expr.Any{
 		&expr.Exthdr{DestRegister: Reg, Type: kindMPTCP, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT, Op: expr.ExthdrOpTcpopt},
 		Equal([]byte{0}),
+	}
+}
+
+// Cut matches IPv6 packets that are the first of several fragments, whose TCP options may be in another one. At the hooks
+// for a host's own packets, those of IPv4 are whole again.
+func Cut() []expr.Any {
+	return []expr.Any{
+		&expr.Exthdr{DestRegister: Reg, Type: kindFragment, Offset: fragmentFlagsAt, Len: 1, Op: expr.ExthdrOpIpv6},
+		&expr.Bitwise{SourceRegister: Reg, DestRegister: Reg, Len: 1, Mask: []byte{moreFragments}, Xor: []byte{0}},
+		Equal([]byte{moreFragments}),
 	}
 }
 
