@@ -43,6 +43,7 @@ func (r *relay) deafen() {
 		return
 	}
 	if t := r.user.handshakes(); t != nil {
+		r.user.learnAll(t) // for the next agent
 		r.user.setHandshakes(nil)
 		if err := t.Close(); err != nil {
 			r.log.Warn("rules that watch handshakes may be left", "err", err)
@@ -75,13 +76,20 @@ func (x *user) plainSince(server netip.AddrPort) (at time.Time, ok bool) {
 // table implements capture.Want.Table. Captured programs do not ask about each server, so all are learned first.
 func (x *user) table() choice.Table {
 	if t := x.handshakes(); t != nil {
-		if all, err := t.All(); err == nil { // otherwise the next time
-			x.client.Update(func(c *choice.Choice) {
-				for server, at := range all {
-					c.Learned(server, false, at)
-				}
-			})
-		}
+		x.learnAll(t)
 	}
 	return x.client.Table()
+}
+
+// learnAll takes over what handshakes have shown.
+func (x *user) learnAll(t *handshakes.Table) {
+	all, err := t.All()
+	if err != nil {
+		return // the next time
+	}
+	x.client.Update(func(c *choice.Choice) {
+		for server, at := range all {
+			c.Learned(server, false, at)
+		}
+	})
 }

@@ -93,11 +93,14 @@ func TestPlainServersAreTold(t *testing.T) {
 	if a := c.Ask(plain); a.Convert == nil || a.Plain {
 		t.Errorf("a server without MPTCP, and a converter: %+v", a)
 	}
-	// The latest finding counts: first a converter's, then a connection's.
+	// The latest finding counts: first a converter's, then a connection's. The kernel notes the time of a connection's with a
+	// clock that ticks at least every 10 ms.
+	time.Sleep(20 * time.Millisecond)
 	c.Learned(plain, true)
 	if a := c.Ask(plain); a.Convert != nil || a.Plain {
 		t.Errorf("a server that speaks MPTCP now: %+v", a)
 	}
+	time.Sleep(20 * time.Millisecond)
 	s.call(t, plain)
 	if a := s.asker(t).Ask(plain); a.Convert == nil {
 		t.Errorf("a server that is plain again: %+v", a)
@@ -126,12 +129,41 @@ func TestHandshakesAreWatched(t *testing.T) {
 	if a := s.asker(t).Ask(s.servers[0]); a.Plain {
 		t.Errorf("an excluded server: %+v", a)
 	}
+	s.agentLeaves(t)
+}
+
+// agentLeaves waits until handshakes are not watched any more.
+func (s *plainSite) agentLeaves(t *testing.T) {
+	t.Helper()
 	if err := s.relay.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(20 * time.Second); strings.Contains(s.host.Output(t, "nft", "list", "tables"), "dcol_handshakes"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("handshakes are watched although the agent has left")
+		}
+	}
+}
+
+// What handshakes have shown is not forgotten when the agent restarts, even if nobody has asked about the server yet.
+func TestFindingsOutliveTheAgent(t *testing.T) {
+	t.Parallel()
+	s := newPlainSite(t)
+	use := Use{Mode: choice.Auto}
+	s.set(t, &use)
+	for _, server := range s.servers {
+		s.call(t, server)
+	}
+	s.agentLeaves(t)
+	var err error
+	if s.relay, err = Dial(s.dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.relay.Close() })
+	s.set(t, &use)
+	for _, server := range s.servers {
+		if a := s.asker(t).Ask(server); !a.Plain {
+			t.Errorf("%v after the agent's restart: %+v", server, a)
 		}
 	}
 }
