@@ -31,7 +31,6 @@ type attempt struct {
 	client  *Client
 	who     choice.Who       // has called
 	direct  bool             // no converter is wanted for this server
-	plain   bool             // the server is dialled by TCP
 	asked   bool             // a converter was asked for the first of servers
 	reached bool             // it ended with a connection
 	source  netip.Addr       // of direct connections; zero: an address of this host
@@ -89,9 +88,9 @@ func (a *attempt) way() *engine.Dial {
 	a.via = netip.AddrPort{}
 	// A server that is known to speak no MPTCP is dialled by TCP for a while, because Linux may lose data of
 	// connections that fell back to TCP.
-	a.plain = a.client.IsPlain(a.servers[0])
+	plain := a.client.IsPlain(a.servers[0])
 	d := &engine.Dial{
-		To: a.servers[0], From: netip.AddrPortFrom(a.source, 0), MPTCP: !a.plain, NoFallback: known.TakesSeveral(a.servers[0]),
+		To: a.servers[0], From: netip.AddrPortFrom(a.source, 0), MPTCP: !plain, NoFallback: known.TakesSeveral(a.servers[0]),
 		Mark: a.client.config.Mark,
 	}
 	switch {
@@ -219,7 +218,7 @@ func (a *attempt) dialledDirectly(r engine.Result, now time.Time) (next *engine.
 		}
 		return a.nextAddress(r.Errno)
 	}
-	if !a.plain {
+	if r.MPTCP || r.Plain {
 		a.client.Update(func(c *choice.Choice) { c.Learned(a.servers[0], r.MPTCP, now) })
 	}
 	if a.silent.IsValid() {

@@ -346,7 +346,7 @@ func TestPlainServerIsDialledByTCP(t *testing.T) {
 			if want := i != 1; dial.MPTCP != want {
 				t.Errorf("connection %d: MPTCP %v, want %v", i+1, dial.MPTCP, want)
 			}
-			if next, errno := a.dialled(engine.Result{}); next != nil || errno != 0 {
+			if next, errno := a.dialled(engine.Result{Plain: dial.MPTCP}); next != nil || errno != 0 {
 				t.Fatalf("connected, and then %+v, %v", next, errno)
 			}
 			if i == 1 {

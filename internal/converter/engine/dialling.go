@@ -14,7 +14,7 @@ import (
 func (l *loop) dial(p *pair, d *Dial) {
 	l.hangUp(p)
 	o, due := p.opening, time.Time{}
-	o.dial, o.began, o.up, o.said, o.early, o.again, o.fast = d, time.Now(), time.Time{}, nil, 0, false, FastOpenUnknown
+	o.dial, o.began, o.up, o.said, o.early, o.again, o.plain, o.fast = d, time.Now(), time.Time{}, nil, 0, false, false, FastOpenUnknown
 	if d.Timeout > 0 {
 		due = o.began.Add(d.Timeout)
 	}
@@ -86,7 +86,11 @@ func (l *loop) connected(p *pair, events uint32) {
 	if errno == unix.EAGAIN { // a socket with data in its SYN may be writable before it is connected
 		return
 	}
-	o.multipath = errno == 0 && o.dial.MPTCP && !o.again && isMultipath(fd)
+	offered := errno == 0 && o.dial.MPTCP && !o.again
+	o.multipath = offered && isMultipath(fd)
+	if offered {
+		o.plain = !o.multipath && !sockinfo.SentAgain(fd)
+	}
 	switch {
 	case o.inSYN > 0 && (errno != 0 || !sockinfo.AckedSYNData(fd) || o.dial.MPTCP && !o.multipath):
 		l.dialSlowly(p)
@@ -207,7 +211,7 @@ func (l *loop) dialled(p *pair, errno syscall.Errno) {
 	r := Result{Errno: errno, Connected: !o.up.IsZero(), Early: o.early > 0}
 	if r.Connected {
 		r.Handshake, r.Answer = o.up.Sub(o.began), time.Since(o.up)
-		r.MPTCP, r.FastOpen = o.multipath, o.fast
+		r.MPTCP, r.Plain, r.FastOpen = o.multipath, o.plain, o.fast
 	}
 	if errno == 0 && o.dial.Await != nil {
 		r.Local, _ = localAddr(int(p.server.fd)) // an error leaves the zero value

@@ -124,7 +124,11 @@ type Result struct {
 	Errno syscall.Errno // 0: it worked
 	// Connected reports that the other side accepted the connection. With an Errno, Await has failed.
 	Connected bool
-	MPTCP     bool           // the other side speaks MPTCP on this connection
+	MPTCP     bool // the other side speaks MPTCP on this connection
+	// Plain reports that the other side does not speak MPTCP: it was offered MPTCP, and did not accept. With neither MPTCP
+	// nor Plain, nothing is known, because Dial offered no MPTCP, or because SYNs were lost: then Linux repeats them without
+	// the offer.
+	Plain     bool
 	Local     netip.AddrPort // this host's end of the connection, if Dial.Await was set and is done
 	Early     bool           // some of the client's bytes were sent before Await was done
 	FastOpen  FastOpen       // how Dial.FastOpen went

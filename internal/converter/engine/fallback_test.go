@@ -46,7 +46,7 @@ func TestNoFallback(t *testing.T) {
 		if b, err := io.ReadAll(c); err != nil || string(b) != "first bytes" {
 			t.Errorf("the server speaks MPTCP: %v: %q, %v", speaks, b, err)
 		}
-		if r := <-results; r.Errno != 0 || !r.Connected || r.MPTCP != speaks || r.Handshake <= 0 {
+		if r := <-results; r.Errno != 0 || !r.Connected || r.MPTCP != speaks || r.Plain == speaks || r.Handshake <= 0 {
 			t.Errorf("the server speaks MPTCP: %v: %+v", speaks, r)
 		}
 		if !speaks {

@@ -34,6 +34,7 @@ type opening struct {
 	up        time.Time // the connection to the server; zero: not yet
 	again     bool      // by TCP, as the server has answered without MPTCP
 	multipath bool      // the server speaks MPTCP on the connection
+	plain     bool      // see Result.Plain
 	inSYN     int       // the number of bytes of the greeting that the SYN had
 	fast      FastOpen  // how sending data in the SYN went
 	due       deadline.Entry[*pair]

@@ -80,7 +80,7 @@ func TestTriesAnotherWay(t *testing.T) {
 		{Errno: syscall.ECONNREFUSED},
 		{Errno: syscall.ECONNREFUSED},
 		{Errno: syscall.ETIMEDOUT, Connected: true, MPTCP: true},
-		{Errno: syscall.EACCES, Connected: true},
+		{Errno: syscall.EACCES, Connected: true, Plain: true},
 		{Connected: true, MPTCP: true},
 	}
 	for i, r := range results {

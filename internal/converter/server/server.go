@@ -186,7 +186,7 @@ func (o *opening) Dialled(r engine.Result) engine.Step {
 	if r.Errno != 0 {
 		return engine.Step{Reply: encode(rfc8803.Message{Error: rfc8803.ErrorOf(r.Errno, o.dial.To.Addr())}), Close: true}
 	}
-	if o.dial.MPTCP {
+	if r.MPTCP || r.Plain {
 		o.front.learn(o.dial.To, r.MPTCP, time.Now())
 	}
 	answer := rfc8803.Message{ExtendedHeader: []byte{}}

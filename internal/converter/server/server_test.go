@@ -180,7 +180,7 @@ func TestDials(t *testing.T) {
 			if s := o.Read(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: remote, Options: []byte{30, 4, 0, 0}}, Cookie: sealed(key, mark, time.Hour)})); s.Dial == nil {
 				t.Fatalf("%s: %+v", name, s)
 			}
-			o.Dialled(engine.Result{Connected: true, MPTCP: mptcp})
+			o.Dialled(engine.Result{Connected: true, MPTCP: mptcp, Plain: !mptcp})
 		}
 		o := opened(t, f)
 		header := message(t, rfc8803.Message{Connect: &c.connect, Cookie: sealed(key, mark, time.Hour)})

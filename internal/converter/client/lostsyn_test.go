@@ -1,0 +1,62 @@
+package client
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/detour-collective/dcol/internal/converter/choice"
+	"github.com/detour-collective/dcol/internal/converter/engine/enginetest"
+)
+
+// If SYNs are lost, Linux repeats them without MPTCP, and the connection is plain TCP. That does not make the server count
+// as one without MPTCP, whoever connects to it: this host, or a converter.
+func TestLostSYNsShowNothing(t *testing.T) {
+	needsNamespace(t)
+	setMPTCP(t, "blackhole_timeout", "0")               // else the kernel offers no MPTCP any more
+	setMPTCP(t, "syn_retrans_before_tcp_fallback", "0") // else the converter would take too long
+	to := enginetest.Serve(t, server4, true, enginetest.Echo)
+	nft(t, fmt.Sprintf(`table inet lost {
+		chain in { type filter hook input priority 0; ip daddr %s tcp dport %d tcp flags syn tcp option mptcp exists drop
+		}
+	}`, to.Addr(), to.Port()), "lost")
+	conv, convAt := startConverter(t)
+	for mode, converters := range map[choice.Mode][]netip.AddrPort{choice.Auto: nil, choice.Always: {convAt}} {
+		client := member(t, mode, converters...)
+		enginetest.Exchange(t, startAsked(t, client).dial(t, to), 1000)
+		if mode == choice.Auto && client.IsPlain(to) {
+			t.Error("a server counts as plain after SYNs to it were lost")
+		}
+	}
+	if n := conv.Counters().Accepted; n != 1 {
+		t.Fatalf("%d connections through the converter", n)
+	}
+	// Once SYNs arrive, the converter tries MPTCP again.
+	if out, err := exec.Command("nft", "delete", "table", "inet", "lost").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	client := member(t, choice.Always, convAt)
+	enginetest.Exchange(t, startAsked(t, client).dial(t, to), 1000)
+	if len(client.Choose(choice.Who{}, to)) > 0 {
+		t.Error("the converter has not found out that the server speaks MPTCP")
+	}
+}
+
+// setMPTCP sets a sysctl of MPTCP until the test ends.
+func setMPTCP(t *testing.T, name, value string) {
+	t.Helper()
+	file := "/proc/sys/net/mptcp/" + name
+	before, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		t.Skipf("this kernel has no net.mptcp.%s", name)
+	}
+	if err == nil {
+		err = os.WriteFile(file, []byte(value), 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.WriteFile(file, before, 0) })
+}
