@@ -40,6 +40,7 @@ var reloaded = []string{
 	"log_level",
 	"client.subflows", "client.bulk_ports", "client.message_ports", "client.tls_ports", "client.exclude",
 	"client.use", "client.use_only", "client.avoid", "client.publish_measurements", "client.waypoint", "client.converter.use",
+	"client.converter.exclude_domains",
 	"waypoint.allow", "waypoint.deny", "waypoint.deny_ports", "waypoint.hours", "waypoint.member",
 }
 
@@ -67,7 +68,7 @@ func (c *Config) Reloaded(next *Config) *Config {
 	to, from := &out.Client, next.Client
 	to.Subflows, to.BulkPorts, to.MessagePorts, to.TLSPorts, to.Exclude = from.Subflows, from.BulkPorts, from.MessagePorts, from.TLSPorts, from.Exclude
 	to.Use, to.UseOnly, to.Avoid, to.Waypoints, to.Converter.Use = from.Use, from.UseOnly, from.Avoid, from.Waypoints, from.Converter.Use
-	to.PublishMeasurements = from.PublishMeasurements
+	to.PublishMeasurements, to.Converter.ExcludeDomains = from.PublishMeasurements, from.Converter.ExcludeDomains
 	out.Waypoint.Allow, out.Waypoint.Deny = next.Waypoint.Allow, next.Waypoint.Deny
 	out.Waypoint.DenyPorts, out.Waypoint.Hours = next.Waypoint.DenyPorts, next.Waypoint.Hours
 	out.Waypoint.Members = next.Waypoint.Members

@@ -54,6 +54,13 @@ func (c *converters) setUse(use config.UseConverter) error {
 	return nil
 }
 
+// setClient takes over changed settings of the client role. The choice of servers stays; setUse changes it.
+func (c *converters) setClient(client config.Client) {
+	settings := *c.settings // which others share
+	settings.Client = client
+	c.settings = &settings
+}
+
 // list returns the converters whose admission lasts and which the operator wants, the nearest first.
 func (c *converters) list(now time.Time) []relay.Converter {
 	var list []relay.Converter

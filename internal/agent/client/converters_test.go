@@ -147,3 +147,44 @@ func TestConvertersWhy(t *testing.T) {
 		}
 	}
 }
+
+// ordered is a relay that notes its orders.
+type ordered struct {
+	Relay
+	state relay.State
+}
+
+func (o *ordered) Change(change func(*relay.State)) { change(&o.state) }
+
+// alone is the router of a host without a network.
+type alone struct{ router }
+
+func (alone) OnLink() ([]netip.Prefix, error) { return nil, nil }
+
+// Changed exclusions reach the relay without a restart. The mode that dcol convert has set stays.
+func TestReloadedExclusions(t *testing.T) {
+	c, _ := toldClient()
+	r := &ordered{}
+	c.config.Relay, c.config.Directory, c.host = r, &gossiping{}, &host{routes: alone{}}
+	c.converters = newConverters(withConverters(config.ConvertNever))
+	if err := c.converters.setUse(config.ConvertAuto); err != nil {
+		t.Fatal(err)
+	}
+	before := c.converters.settings.Client
+	for _, names := range [][]string{{"example.org"}, {"example.org", "example.net"}, nil} {
+		next := before
+		next.Converter.ExcludeDomains = names
+		next.Exclude = make([]netip.Prefix, len(names)) // changes, too
+		reloaded := make(chan error, 1)
+		go func() { reloaded <- c.Reconfigure(t.Context(), before, next) }()
+		(<-c.inbox)(time.Now())
+		if err := <-reloaded; err != nil {
+			t.Fatal(err)
+		}
+		u := r.state.Use
+		if u == nil || u.Mode != choice.Auto || !slices.Equal(u.ExcludeDomains, names) || len(u.Exclude) != len(names) {
+			t.Errorf("excluded are %v, and the orders %+v", names, u)
+		}
+		before = next
+	}
+}

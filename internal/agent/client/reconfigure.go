@@ -25,6 +25,10 @@ func (c *Client) Reconfigure(ctx context.Context, before, next config.Client) er
 			c.steering.reset()
 			c.steer(ctx, now)
 		}
+		if !slices.Equal(before.Exclude, next.Exclude) || !slices.Equal(before.Converter.ExcludeDomains, next.Converter.ExcludeDomains) {
+			c.converters.setClient(next)
+			c.tellRelay(now)
+		}
 		c.roster.fixed = next.Waypoints
 		c.reconcile(ctx, now)
 		return struct{}{}, nil
