@@ -61,11 +61,11 @@ func inspect(fd int) (sock callerSocket, err error) {
 	if err == nil {
 		sock.cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 	}
-	var port uint16
+	var local netip.AddrPort
 	if err == nil {
-		port, err = localPort(fd)
+		local, err = localAddr(fd)
 	}
-	sock.bound = port != 0
+	sock.bound = local.Port() != 0
 	var timeout *unix.Timeval
 	if err == nil {
 		timeout, err = unix.GetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO)
@@ -89,16 +89,17 @@ func isClosed(fd int) bool {
 	return err == nil && info.State == tcpClose
 }
 
-func localPort(fd int) (uint16, error) {
+// localAddr returns the address and port of a socket; port 0: it has none yet.
+func localAddr(fd int) (netip.AddrPort, error) {
 	name, err := unix.Getsockname(fd)
 	if err != nil {
-		return 0, err
+		return netip.AddrPort{}, err
 	}
 	local, ok := addrPortOf(name)
 	if !ok {
-		return 0, errNotOurs
+		return netip.AddrPort{}, errNotOurs
 	}
-	return local.Port(), nil
+	return local, nil
 }
 
 // in reports whether the socket is in the network namespace with a cookie.

@@ -188,11 +188,11 @@ func (s *supervisor) connectToRelay(sock callerSocket, relay, server netip.AddrP
 	if err := unix.Bind(sock.fd, wildcard(sock.family)); err != nil {
 		return err
 	}
-	local, err := localPort(sock.fd)
+	bound, err := localAddr(sock.fd)
 	if err != nil {
 		return err
 	}
-	if local == 0 || !s.converting.relay.Expect(netip.AddrPortFrom(relay.Addr(), local), server) {
+	if bound.Port() == 0 || !s.converting.relay.Expect(netip.AddrPortFrom(relay.Addr(), bound.Port()), server) {
 		return errNotExpected
 	}
 	target, _ := sock.sockaddr(relay)

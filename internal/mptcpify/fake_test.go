@@ -44,7 +44,8 @@ type fake struct {
 	relay    [2]netip.AddrPort
 	mu       sync.Mutex
 	expected ask.Expectations
-	gone     bool // the first of two converters has failed
+	gone     bool                    // the first of two converters has failed
+	callers  map[netip.AddrPort]bool // of the converter
 }
 
 // Modes of the fake.
@@ -68,7 +69,7 @@ const (
 )
 
 func fakeRelay(socket, mode string) int {
-	f := &fake{mode: mode}
+	f := &fake{mode: mode, callers: make(map[netip.AddrPort]bool)}
 	if err := f.run(socket); err != nil {
 		fmt.Fprintln(os.Stderr, "fake relay:", err)
 		return 1
@@ -178,7 +179,13 @@ func (f *fake) Refused(_ ask.Process, converter, server netip.AddrPort) {
 	fmt.Println("refused", server, converter)
 }
 
-func (f *fake) Carried(_ ask.Process, converter, server netip.AddrPort, handshake, answer time.Duration) {
+func (f *fake) Carried(_ ask.Process, local, converter, server netip.AddrPort, handshake, answer time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.callers[local] {
+		fmt.Println("carried, but not the converter's caller", local)
+		return
+	}
 	fmt.Println("carried", server, converter, handshake > 0 && answer > 0)
 }
 
@@ -208,6 +215,9 @@ func (f *fake) relayed(conn *net.TCPConn) {
 // converted serves a connection to the converter.
 func (f *fake) converted(conn *net.TCPConn) {
 	defer conn.Close()
+	f.mu.Lock()
+	f.callers[unmapped(conn.RemoteAddr().(*net.TCPAddr).AddrPort())] = true
+	f.mu.Unlock()
 	switch f.mode {
 	case modeSilent:
 		fmt.Println("silent")

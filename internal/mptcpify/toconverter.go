@@ -78,6 +78,7 @@ type attempt struct {
 	began, up time.Time // when the connection was begun, and when it was up; zero: it never was
 	fast      ask.FastOpen
 	answer    rfc8803.Message
+	local     netip.AddrPort // this host's end, once the converter has answered; zero: unknown
 }
 
 // through connects to a converter, names the server, and returns the converter's answer. It waits at most until a time.
@@ -99,6 +100,9 @@ func (s *supervisor) through(l *lead, sock callerSocket, server netip.AddrPort, 
 	}
 	if err == nil {
 		a.answer, err = s.hear(l, sock.fd, until)
+	}
+	if err == nil {
+		a.local, _ = localAddr(sock.fd) // without it, the status does not name the connection's server
 	}
 	if allowed < fairTimeout && isTimeout(err) {
 		err = errHasty
@@ -127,7 +131,7 @@ func (s *supervisor) report(converter, server netip.AddrPort, a attempt, err err
 		if a.fast == ask.FastOpenWorked {
 			waited = 0 // the answer waited for the handshake, and does not show how far the server is
 		}
-		relay.Carried(converter, server, a.up.Sub(a.began), waited)
+		relay.Carried(a.local, converter, server, a.up.Sub(a.began), waited)
 		if a.answer.ExtendedHeader != nil {
 			speaks, _ := rfc8803.HasMPCapable(a.answer.ExtendedHeader)
 			relay.Learned(server, speaks)

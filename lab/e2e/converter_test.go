@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -215,16 +216,24 @@ func TestAutoLearnsAtOnce(t *testing.T) {
 	})
 }
 
+// named waits until alice's status shows her converted connection under its server, and returns that.
+func (w *world) named() (at netip.AddrPort) {
+	w.Helper()
+	at = netip.AddrPortFrom(w.addr4(server), 80)
+	w.eventually("the status names the server and the converter", func() error {
+		list := w.mustStatus(alice).Client.Connections // of a program that does not wait, also the one to the relay
+		named := slices.ContainsFunc(list, func(c api.Connection) bool { return c.Server == at && c.Converter == bob })
+		return holds(named, "alice has %+v", list)
+	})
+	return at
+}
+
 // A converted connection is shown under the server that the program means.
 func TestConvertedConnectionsAreNamed(t *testing.T) {
 	w := converting(t, "always")
 	x := w.fetched("socks5")
 	x.goesOn()
-	at := netip.AddrPortFrom(w.addr4(server), 80)
-	w.eventually("the status names the server and the converter", func() error {
-		list := w.mustStatus(alice).Client.Connections
-		return holds(len(list) == 1 && list[0].Server == at && list[0].Converter == bob, "alice has %+v", list)
-	})
+	at := w.named()
 	text := fmt.Sprintf("to %v through the converter of bob (%v:5124), for ", at, w.addr4(bob))
 	for _, argv := range [][]string{{"status", "-d"}, {"why", at.String()}, {"why", at.Addr().String()}, {"why", w.mustStatus(alice).Client.Connections[0].Token}} {
 		if out := w.dcol(alice, argv...); !strings.Contains(out, text) || argv[0] == "why" && !strings.Contains(out, "A new connection to "+at.String()) {
@@ -267,11 +276,13 @@ func TestConverterUnderRun(t *testing.T) {
 			x := c.fetch(w)
 			w.throughConverter()
 			x.goesOn()
+			w.named()
 			for _, host := range []string{alice, bob} {
 				w.endAgent(host, "KILL")
 				x.goesOn()
 				w.start(host)
 			}
+			w.named()
 			x.endsWell()
 			w.accepts(1)
 			w.eventually("alice's relay reports what it has carried", func() error {

@@ -45,8 +45,8 @@ type notes struct {
 }
 
 type carriedNote struct {
-	converter, server netip.AddrPort
-	handshake, answer time.Duration
+	local, converter, server netip.AddrPort
+	handshake, answer        time.Duration
 }
 
 func (n *notes) Ask(p Process, server netip.AddrPort) Answer {
@@ -94,10 +94,10 @@ func (n *notes) Refused(_ Process, converter, server netip.AddrPort) {
 	n.refused = append(n.refused, [2]netip.AddrPort{converter, server})
 }
 
-func (n *notes) Carried(_ Process, converter, server netip.AddrPort, handshake, answer time.Duration) {
+func (n *notes) Carried(_ Process, local, converter, server netip.AddrPort, handshake, answer time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.carried = append(n.carried, carriedNote{converter, server, handshake, answer})
+	n.carried = append(n.carried, carriedNote{local, converter, server, handshake, answer})
 }
 
 func (n *notes) FastOpened(_ Process, converter netip.AddrPort, how FastOpen) {
@@ -178,7 +178,7 @@ func TestConversation(t *testing.T) {
 	c.Suspect(converter)
 	c.Unserved(converter, site)
 	c.Refused(converter, site6)
-	c.Carried(converter, site6, 20*time.Millisecond, 30*time.Millisecond)
+	c.Carried(local, converter, site6, 20*time.Millisecond, 30*time.Millisecond)
 	c.FastOpened(converter, FastOpenSilent)
 	c.Ask(site) // after its answer, the relay has read what came before
 	h.mu.Lock()
@@ -187,7 +187,7 @@ func TestConversation(t *testing.T) {
 		t.Errorf("learned %v, suspects %v, fast %v", h.learned, h.suspects, h.fast)
 	}
 	if !slices.Equal(h.unserved, [][2]netip.AddrPort{{converter, site}}) || !slices.Equal(h.refused, [][2]netip.AddrPort{{converter, site6}}) ||
-		!slices.Equal(h.carried, []carriedNote{{converter, site6, 20 * time.Millisecond, 30 * time.Millisecond}}) {
+		!slices.Equal(h.carried, []carriedNote{{local, converter, site6, 20 * time.Millisecond, 30 * time.Millisecond}}) {
 		t.Errorf("unserved %v, refused %v, carried %v", h.unserved, h.refused, h.carried)
 	}
 }
@@ -358,6 +358,7 @@ func TestPackets(t *testing.T) {
 		{kind: kindUnserved, server: site, converter: converter},
 		{kind: kindRefused, server: site6, converter: converter},
 		{kind: kindCarried, server: site6, converter: converter, handshake: time.Millisecond, answer: time.Hour},
+		{kind: kindCarried, server: site6, local: local, converter: converter, handshake: time.Millisecond, answer: time.Hour},
 		{kind: kindFastOpened, server: converter, how: FastOpenFailed},
 	} {
 		got, err := decodeRequest(r.encode())
@@ -366,6 +367,9 @@ func TestPackets(t *testing.T) {
 		}
 		whole := r.encode()
 		for n := range whole {
+			if r.kind == kindCarried && r.local.IsValid() && n == len(whole)-addrPortLen {
+				continue // as a client of an older version encodes it
+			}
 			if _, err := decodeRequest(whole[:n]); !errors.Is(err, errMalformed) {
 				t.Errorf("the first %d bytes of %+v: %v", n, r, err)
 			}

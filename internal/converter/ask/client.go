@@ -160,10 +160,10 @@ func (c *Client) Refused(converter, server netip.AddrPort) {
 	c.exchange(request{kind: kindRefused, server: server, converter: converter})
 }
 
-// Carried reports a success to the relay: a converter has connected to a server. handshake is the time of the handshake
-// with the converter, and answer the time until its answer.
-func (c *Client) Carried(converter, server netip.AddrPort, handshake, answer time.Duration) {
-	c.exchange(request{kind: kindCarried, server: server, converter: converter, handshake: handshake, answer: answer})
+// Carried reports a success to the relay: a converter has connected to a server. local is the program's end of its
+// connection to the converter, handshake the time of the handshake with the converter, and answer the time until its answer.
+func (c *Client) Carried(local, converter, server netip.AddrPort, handshake, answer time.Duration) {
+	c.exchange(request{kind: kindCarried, server: server, local: local, converter: converter, handshake: handshake, answer: answer})
 }
 
 // FastOpened reports the outcome of a connection to a converter that was to have its Convert message in the SYN.

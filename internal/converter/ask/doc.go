@@ -90,8 +90,9 @@ type Handler interface {
 	// Refused reports that a converter was reached, and refused to connect to a server.
 	Refused(p Process, converter, server netip.AddrPort)
 	// Carried reports that a converter has connected to a server, and the times that the handshake with the converter and
-	// its answer took. answer is 0 if the message was in the SYN, because it then does not show how far the server is.
-	Carried(p Process, converter, server netip.AddrPort, handshake, answer time.Duration)
+	// its answer took. answer is 0 if the message was in the SYN, because it then does not show how far the server is. local
+	// is this host's end of the connection to the converter; clients of older versions leave it zero.
+	Carried(p Process, local, converter, server netip.AddrPort, handshake, answer time.Duration)
 	// FastOpened reports the outcome of a connection to a converter for which Convert.FastOpen was set.
 	FastOpened(p Process, converter netip.AddrPort, how FastOpen)
 }

@@ -45,7 +45,7 @@ var errMalformed = errors.New("malformed packet on the relay's socket")
 type request struct {
 	kind   byte
 	server netip.AddrPort // in kindSuspect and kindFastOpened: the converter
-	local  netip.AddrPort // of kindExpect
+	local  netip.AddrPort // of kindExpect, and of kindCarried unless the client is of an older version
 	mptcp  bool           // of kindLearned
 	how    FastOpen       // of kindFastOpened
 	// converter is in kindUnserved, kindRefused and kindCarried. The times are in kindCarried, in whole microseconds.
@@ -78,6 +78,9 @@ func (r request) encode() []byte {
 		b = appendAddrPort(b, r.converter)
 	case kindCarried:
 		b = appendDuration(appendDuration(appendAddrPort(b, r.converter), r.handshake), r.answer)
+		if r.local.IsValid() { // relays of older versions hang up then
+			b = appendAddrPort(b, r.local)
+		}
 	}
 	return b
 }
@@ -108,6 +111,10 @@ func decodeRequest(b []byte) (request, error) {
 	case kindCarried:
 		r.converter, r.handshake, r.answer = d.addrPort(), d.duration(), d.duration()
 		d.check(r.converter.IsValid())
+		if len(d.rest) > 0 {
+			r.local = d.addrPort()
+			d.check(r.local.IsValid())
+		}
 	default:
 		return request{}, errMalformed
 	}

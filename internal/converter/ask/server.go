@@ -182,7 +182,7 @@ func (s *server) reply(p Process, r request) []byte {
 	case kindRefused:
 		s.handler.Refused(p, r.converter, r.server)
 	case kindCarried:
-		s.handler.Carried(p, r.converter, r.server, r.handshake, r.answer)
+		s.handler.Carried(p, r.local, r.converter, r.server, r.handshake, r.answer)
 	case kindFastOpened:
 		s.handler.FastOpened(p, r.server, r.how)
 	}

@@ -96,6 +96,10 @@ func Run(ctx context.Context, config Config) error {
 		captured: captured{by: make(map[string]*capture.Capture)}, budget: engine.NewBudget(0, partsMost), incoming: newIncoming(), led: newLed(),
 		inherited: inherited, parts: make(map[string]*part), said: make(map[string]string), left: time.Now(),
 	}
+	if l := inherited[ledName]; l != nil {
+		r.led.inherit(l.fd)
+		delete(inherited, ledName)
+	}
 	controlling, endControl := context.WithCancel(engines)
 	defer endControl()
 	var listening errgroup.Group
@@ -291,7 +295,8 @@ func (r *relay) drop(name string) {
 }
 
 // handOver returns the listeners with the names under which the next relay finds them, and stops accepting connections.
-// With the listeners it returns the kernel's maps of redirected connections and their servers.
+// With the listeners it returns the kernel's maps of redirected connections and their servers, and a file with the servers of
+// connections to converters.
 func (r *relay) handOver() (names []string, fds []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -299,6 +304,11 @@ func (r *relay) handOver() (names []string, fds []int) {
 	r.release()
 	for cgroup, c := range r.captured.by {
 		names, fds = append(names, sourcesName(cgroup)), append(fds, c.Sources().FD())
+	}
+	if fd, err := r.led.handOver(); err != nil {
+		r.log.Warn("the next relay does not know the servers of connections", "err", err)
+	} else {
+		names, fds = append(names, ledName), append(fds, fd)
 	}
 	if r.user != nil {
 		r.user.stop()

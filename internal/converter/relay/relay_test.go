@@ -49,6 +49,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if len(os.Args) == 5 && os.Args[1] == "carry" {
+		if err := carry(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 

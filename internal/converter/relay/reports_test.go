@@ -75,12 +75,12 @@ func TestUsersCannotPraiseConverters(t *testing.T) {
 		c.Failed(near, time.Minute, time.Now())
 	})
 	p := ask.Process{UID: 1000}
-	x.Carried(p, near, server, 1, 1)
+	x.Carried(p, netip.AddrPort{}, near, server, 1, 1)
 	if got := x.client.Choose(choice.Who{}, server); !slices.Equal(got, []netip.AddrPort{far}) {
 		t.Errorf("the ways are %v", got)
 	}
-	x.Carried(ask.Process{}, near, server, 3, 3)
-	x.Carried(p, near, server, 1, 1)
+	x.Carried(ask.Process{}, netip.AddrPort{}, near, server, 3, 3)
+	x.Carried(p, netip.AddrPort{}, near, server, 1, 1)
 	if got := x.client.Choose(choice.Who{}, server); !slices.Equal(got, []netip.AddrPort{far, near}) {
 		t.Errorf("the ways are %v", got)
 	}

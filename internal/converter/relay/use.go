@@ -15,6 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/engine"
 	"github.com/detour-collective/dcol/internal/converter/handshakes"
 	"github.com/detour-collective/dcol/internal/converter/names"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
 const (
@@ -42,6 +43,8 @@ type user struct {
 	captured *capture.Capture  // knows the servers of connections that were led here unannounced; nil: none are
 	at4, at6 netip.AddrPort    // to which connections are redirected; zero: none are
 	programs []string          // paths of executables whose connections go directly
+
+	led *led
 }
 
 // ways holds the settings of sockets that call converters.
@@ -109,7 +112,7 @@ func (r *relay) closeGateway() {
 // newUser starts answering the questions of this host's programs.
 func (r *relay) newUser(policy choice.Policy) *user {
 	ctx, stop := context.WithCancel(r.engines)
-	x := &user{running: ctx, stop: stop}
+	x := &user{running: ctx, stop: stop, led: r.led}
 	x.client = client.New(client.Config{Policy: policy, Cookie: x.cookie, Way: x.way, Heard: x.plainSince, Led: r.led.note, Excluded: x.excluded})
 	l, err := ask.Listen(filepath.Join(r.config.Dir, ask.SocketName))
 	if err != nil {
@@ -323,12 +326,21 @@ func (x *user) addressesOf(converter netip.AddrPort) []netip.AddrPort {
 }
 
 // Carried implements ask.Handler.
-func (x *user) Carried(p ask.Process, converter, server netip.AddrPort, handshake, answer time.Duration) {
+func (x *user) Carried(p ask.Process, local, converter, server netip.AddrPort, handshake, answer time.Duration) {
+	if local.IsValid() && owns(p, local, converter) {
+		x.led.note(local, converter, server)
+	}
 	if p.UID != 0 {
 		x.note(p, func(its *choice.Account, now time.Time) { its.Carried(converter, server, answer, now) })
 		return
 	}
 	x.client.Update(func(c *choice.Choice) { c.Carried(converter, server, handshake, answer, time.Now()) })
+}
+
+// owns reports whether a process may name the server of a connection to a converter. Users may do so for their own.
+func owns(p ask.Process, local, converter netip.AddrPort) bool {
+	uid, err := mptcp.Owner(local, converter)
+	return err == nil && (p.UID == 0 || p.UID == uid)
 }
 
 // FastOpened implements ask.Handler.

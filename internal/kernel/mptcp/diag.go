@@ -70,6 +70,32 @@ func (n *Namespace) Subflow(local, remote netip.AddrPort) (Subflow, error) {
 	return Subflow{}, fmt.Errorf("look up subflow from %v to %v: %w", local, remote, ErrNoSubflow)
 }
 
+// Owner returns the user who made the TCP socket or subflow with these ends, in the calling thread's network namespace. It
+// does not find sockets that are bound to an interface. If there is none, the error is ErrNoSubflow.
+func Owner(local, remote netip.AddrPort) (uid uint32, err error) {
+	diag, err := openDiag()
+	if err != nil {
+		return 0, err
+	}
+	defer diag.close()
+	local, remote = unmap(local), unmap(remote)
+	found := false
+	err = diag.ask(diagRequest{family: familyOf(local.Addr()), protocol: unix.IPPROTO_TCP, local: local, remote: remote}, 0, func(msg []byte) (bool, error) {
+		s, _, err := decodeSocket(msg)
+		if found = err == nil && s.local == local && s.remote == remote; found { // otherwise it is a listener
+			uid = s.uid
+		}
+		return false, err
+	})
+	if errors.Is(err, syscall.ENOENT) || err == nil && !found {
+		err = ErrNoSubflow
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look up the owner of the socket from %v to %v: %w", local, remote, err)
+	}
+	return uid, nil
+}
+
 // Progress implements Kernel.
 func (n *Namespace) Progress(token uint32) (Progress, error) {
 	c, err := n.connection(token)

@@ -57,6 +57,7 @@ type socket struct {
 	local, remote netip.AddrPort
 	ifIndex       int
 	queued        uint32 // bytes received in order and not read yet
+	uid           uint32 // of the user who made it
 	inode         uint32 // 0: no program has it open
 }
 
@@ -75,6 +76,7 @@ func decodeSocket(b []byte) (s socket, attrs []byte, err error) {
 		remote:  netip.AddrPortFrom(read(id[20:36]), be16(id[2:])),
 		ifIndex: int(u32(id[36:])),
 		queued:  u32(b[diagMessageLen-16:]),
+		uid:     u32(b[diagMessageLen-8:]),
 		inode:   u32(b[diagMessageLen-4:]),
 	}, b[diagMessageLen:], nil
 }
