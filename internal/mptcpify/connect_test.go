@@ -480,6 +480,21 @@ talk(s)
 			r.heard(t, fmt.Sprintf("unserved %s %s:5124", server, converterAddr))
 		})
 	}
+	t.Run("a malformed header", func(t *testing.T) {
+		newSite(t)
+		server := plainServer(t, serverAddr+":0")
+		r := startRelay(t, modeOdd)
+		wantProbe(t, python(t, r, fmt.Sprintf(script, 0)+"s = socket.socket(); s.connect((host, port)); talk(s)\n", hostPort(server)...), wantTalk(server)+wantTalk(server))
+		carried := fmt.Sprintf("carried %s %s:5124 true", server, converterAddr)
+		eventually(t, "the second connection is reported", func() bool {
+			return len(slices.DeleteFunc(r.lines(), func(line string) bool { return line != carried })) == 2
+		})
+		for _, line := range r.lines() { // about the first one
+			if strings.HasPrefix(line, "learned") {
+				t.Errorf("%s from TCP options that are malformed", line)
+			}
+		}
+	})
 	t.Run("the next converter", func(t *testing.T) {
 		newSite(t)
 		server := plainServer(t, serverAddr+":0")

@@ -59,6 +59,7 @@ const (
 	modeRefuses   = "refuses"    // it does not serve this host
 	modeBusy      = "busy"       // it lacks resources
 	modeSplits    = "splits"     // its answers come in two parts
+	modeOdd       = "odd"        // its answers have malformed TCP options
 	modeDirect    = "direct"     // the relay wants nothing converted
 	modePlain     = "plain"      // the relay wants nothing converted, and knows all servers to speak no MPTCP
 	modeForgets   = "forgets"    // the relay refuses announced connections
@@ -261,6 +262,9 @@ func (f *fake) converted(conn *net.TCPConn) {
 	// MSS and MP_CAPABLE, as a server of MPTCP sends them.
 	options := binary.BigEndian.AppendUint16([]byte{2, 4}, 1460)
 	options = append(options, 30, 12, 0x01, 0x01, 1, 2, 3, 4, 5, 6, 7, 8)
+	if f.mode == modeOdd {
+		options = append(options, 2)
+	}
 	f.answer(conn, rfc8803.Message{ExtendedHeader: options})
 	join(conn, toServer.(*net.TCPConn))
 }

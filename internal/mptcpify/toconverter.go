@@ -133,8 +133,9 @@ func (s *supervisor) report(converter, server netip.AddrPort, a attempt, err err
 		}
 		relay.Carried(a.local, converter, server, a.up.Sub(a.began), waited)
 		if a.answer.ExtendedHeader != nil {
-			speaks, _ := rfc8803.HasMPCapable(a.answer.ExtendedHeader)
-			relay.Learned(server, speaks)
+			if speaks, err := rfc8803.HasMPCapable(a.answer.ExtendedHeader); err == nil {
+				relay.Learned(server, speaks)
+			}
 		}
 		return false
 	case refused != nil && refused.ConcernsServer(), errors.Is(err, errGone):

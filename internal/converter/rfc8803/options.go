@@ -23,12 +23,12 @@ func OptionKinds(b []byte) (kinds []byte, err error) {
 	return kinds, nil
 }
 
-// HasMPCapable reports whether MP_CAPABLE is among TCP options (RFC 8684, section 3.1), so that the server speaks
-// MPTCP. After an error, it reports that for the options before the malformed one.
+// HasMPCapable reports whether MP_CAPABLE of version 1 is among TCP options (RFC 8684, section 3.1), so that the server speaks
+// MPTCP as Linux does. After an error, it reports that for the options before the malformed one.
 func HasMPCapable(b []byte) (has bool, err error) {
-	const mpCapable, shift = 0, 4
+	const mpCapableV1 = 0x01 // subtype 0
 	err = eachOption(b, func(option []byte) {
-		has = has || option[0] == KindMPTCP && len(option) > 2 && option[2]>>shift == mpCapable
+		has = has || option[0] == KindMPTCP && len(option) > 2 && option[2] == mpCapableV1
 	})
 	return has, err
 }

@@ -11,6 +11,7 @@ func TestHasMPCapable(t *testing.T) {
 		{"none", nil, false},
 		{"MSS", []byte{2, 4, 5, 180}, false},
 		{"after others", []byte{2, 4, 5, 180, 1, 1, 30, 12, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0}, true},
+		{"version 0", []byte{30, 12, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, false},
 		{"MP_JOIN", []byte{30, 4, 0x10, 0}, false},
 		{"after the end", []byte{0, 30, 4, 1, 1}, false},
 		{"truncated", []byte{30, 12, 1}, false},
