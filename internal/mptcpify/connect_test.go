@@ -898,6 +898,69 @@ for s in open:
 	}
 }
 
+// TestSupervisorsWithoutDescriptors: connections go directly until there are descriptors again.
+func TestSupervisorsWithoutDescriptors(t *testing.T) {
+	newSite(t)
+	server := plainServer(t, serverAddr+":0")
+	r := startRelay(t, modeWorks)
+	script := filepath.Join(t.TempDir(), "program")
+	text := `#!/bin/sh
+exec python3 -c '
+import socket, sys
+for timeout in sys.stdin:
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), int(timeout) or None)
+    s.sendall(b"hello\n")
+    print(s.recv(6, socket.MSG_WAITALL), flush=True)
+    s.close()
+' "$@"
+`
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := r.run(t, append([]string{script}, hostPort(server)...)...)
+	in, out := started(t, cmd)
+	defer func() { cmd.Process.Kill() }()
+	lines := bufio.NewReader(out)
+	talks := func() (converted int) {
+		t.Helper()
+		before := len(r.lines())
+		for _, timeout := range []string{"0", "20"} { // that waits in connect(), and that does not
+			_, _ = fmt.Fprintln(in, timeout)
+			if line, err := lines.ReadString('\n'); err != nil || line != "b'hello\\n'\n" {
+				t.Fatalf("timeout %s: %q, %v", timeout, line, err)
+			}
+		}
+		for _, line := range r.lines()[before:] {
+			if strings.HasPrefix(line, "converted") || strings.HasPrefix(line, "relayed") {
+				converted++
+			}
+		}
+		return converted
+	}
+	limit := func(most uint64) {
+		t.Helper()
+		for _, pid := range bothSupervisors(t, script) {
+			var limit unix.Rlimit
+			err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit)
+			limit.Cur = min(most, limit.Max)
+			if err := errors.Join(err, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	eventually(t, "both are converted", func() bool { return talks() == 2 })
+	limit(0)
+	if n := talks(); n != 0 {
+		t.Errorf("%d connections are converted", n)
+	}
+	limit(1024)
+	eventually(t, "both are converted again", func() bool { return talks() == 2 })
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // started starts a program, and returns the ends of its standard input and output.
 func started(t *testing.T, cmd *exec.Cmd) (in io.WriteCloser, out io.Reader) {
 	t.Helper()
