@@ -216,6 +216,50 @@ func TestAutoLearnsAtOnce(t *testing.T) {
 	})
 }
 
+// dnsAnswer sends a DNS answer to a host: example.org has an address for five minutes.
+const dnsAnswer = `
+import socket, struct, sys
+m = struct.pack(">6H", 1, 0x8180, 1, 1, 0, 0) + b"\x07example\x03org\x00" + struct.pack(">2H", 1, 1)
+m += b"\xc0\x0c" + struct.pack(">2HIH", 1, 1, 300, 4) + socket.inet_aton(sys.argv[2])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 53))
+s.sendto(m, (sys.argv[1], 5353))
+`
+
+// Excluded domains take effect by a reload, and end by one.
+func TestExcludedDomainsAreReloaded(t *testing.T) {
+	w := newWorld(t)
+	w.rights = ",+net_raw" // as the packaged service has
+	w.sysctl(server, "net.mptcp.enabled", "0")
+	w.convert("always", "")
+	fetch := func() {
+		t.Helper()
+		w.run(alice, program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--range", "0-999", "--output", "/dev/null", w.url())
+	}
+	reload := func(names string) {
+		t.Helper()
+		w.dcol(alice, "config", "set", "client.converter.exclude_domains", names)
+		if said := w.dcol(alice, "reload"); !strings.HasPrefix(said, "in effect now:\n  client.converter.exclude_domains:") {
+			t.Errorf("dcol reload says %q", said)
+		}
+	}
+	reload(`["example.org"]`)
+	w.eventually("the server is excluded", func() error {
+		w.run(server, "python3", "-c", dnsAnswer, w.addr4(alice).String(), w.addr4(server).String())
+		list := w.mustStatus(alice).Client.Converting.Excluded
+		return holds(len(list) == 1 && list[0].Name == "example.org" && list[0].Addr == w.addr4(server), "excluded are %+v", list)
+	})
+	fetch()
+	w.accepts(0)
+	reload("[]")
+	w.eventually("the server is not excluded any more", func() error {
+		list := w.mustStatus(alice).Client.Converting.Excluded
+		return holds(len(list) == 0, "excluded are %+v", list)
+	})
+	fetch()
+	w.accepts(1)
+}
+
 // named waits until alice's status shows her converted connection under its server, and returns that.
 func (w *world) named() (at netip.AddrPort) {
 	w.Helper()
