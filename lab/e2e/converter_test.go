@@ -314,6 +314,10 @@ func TestConverterUnderRun(t *testing.T) {
 		"blocking": {func(w *world) *transfer {
 			return w.transfer(alice, program, "run", "--", "python3", "-c", blockingFetch, w.addr4(server).String())
 		}, false},
+		"blocking, of another user": {func(w *world) *transfer {
+			return w.transfer(alice, "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups",
+				program, "run", "--", "python3", "-c", blockingFetch, w.addr4(server).String())
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := converting(t, "always")
