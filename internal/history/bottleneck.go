@@ -88,6 +88,10 @@ func (t *transfer) knows(s *stretch) knowledge {
 	q := &t.queues
 	most := func(n int) bool { return q.all >= leastWaits && float64(n) >= queueShare*float64(q.all) }
 	switch {
+	case max(s.even, s.direct) > (1+spread)*min(s.even, s.direct):
+		// The direct paths to several servers carried unequal shares. If they share a bottleneck, they would divide it anew
+		// without detours.
+		return unknown
 	case t.aloneIn(s) > 0 || most(q.own):
 		return measured
 	case most(q.own + q.empty):

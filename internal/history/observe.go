@@ -14,6 +14,7 @@
 package history
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -154,27 +155,60 @@ func (o *Observer) begin(c *api.Connection) *transfer {
 // observation has what the paths of a transfer carried between two states, and the waits in their queues.
 type observation struct {
 	*transfer
-	moved stretch
-	waits waits
+	server netip.Addr
+	moved  stretch
+	waits  waits
+}
+
+// pool has the rates of transfers in bytes per second, and the waits on their paths.
+type pool struct {
+	direct, detours float64
+	waits           waits
+}
+
+func (p *pool) add(x observation) {
+	p.direct += x.moved.direct / x.moved.seconds
+	p.detours += x.moved.detours / x.moved.seconds
+	if x.waits.known[1] {
+		p.waits = x.waits
+	}
 }
 
 // take adds the observations of all transfers. Of the seconds in which several transfers ran, each gets a part in
 // proportion to its bytes.
+//
+// Transfers with one server share the direct path to it, in unequal parts if their detours differ. Without detours they
+// would divide it anew, and get as much in all. So each is compared with what all of them got. It is not known whether
+// transfers with different servers share a bottleneck.
 func (o *Observer) take(seen []observation) {
-	all, among, detoured := 0.0, 0, false
+	all, servers, among, bytes := pool{}, make(map[netip.Addr]*pool), 0, 0.0
 	for _, x := range seen {
-		if x.counts(x.moved) {
-			all += x.moved.bytes()
-			among++
-			detoured = detoured || x.moved.detours > 0
+		if !x.counts(x.moved) {
+			continue
 		}
+		bytes += x.moved.bytes()
+		among++
+		all.add(x)
+		if servers[x.server] == nil {
+			servers[x.server] = &pool{}
+		}
+		servers[x.server].add(x)
 	}
 	for _, x := range seen {
-		x.moved.among, x.moved.detoured = among, detoured
-		if x.counts(x.moved) {
-			x.moved.once = x.moved.seconds * x.moved.bytes() / all
+		m := &x.moved
+		m.among, m.detoured = among, all.detours > 0
+		m.still = m.detours > 0 && m.direct < stillShare*m.bytes()
+		m.even = m.direct
+		if x.counts(*m) {
+			m.once = m.seconds * m.bytes() / bytes
+			p := servers[x.server]
+			m.direct, m.detours = p.direct*m.seconds, p.detours*m.seconds
+			m.even = m.bytes() * all.direct / (all.direct + all.detours)
+			if !x.waits.known[1] {
+				x.waits = p.waits
+			}
 		}
-		x.transfer.take(&o.seen, x.moved, x.waits)
+		x.transfer.take(&o.seen, *m, x.waits)
 	}
 }
 
@@ -193,7 +227,7 @@ func (o *Observer) observe(t *transfer, c *api.Connection, now time.Time) (x obs
 			o.seen.add(api.Period{Paths: []api.PathUsed{{Kind: s.Kind, Waypoint: s.Waypoint, RTT: s.RTT, Samples: 1}}}, now, now)
 		}
 	}
-	return observation{t, m, w}, true
+	return observation{t, c.Remote.Addr(), m, w}, true
 }
 
 // Open returns what transfers that continue have gained so far, as far as Take has not returned it. For gains that are

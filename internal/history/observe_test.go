@@ -213,6 +213,82 @@ func TestTransfersThatShareTheDirectPath(t *testing.T) {
 	}
 }
 
+// Of two downloads, one has a detour and a small part of the direct path. Without detours they would divide the direct path
+// anew if it is the same: 24 MB of 33 MB come over it in 3 s, so 30 s would be 41.25 s. If the servers differ, their direct
+// paths may also be different ones. Then there are only bounds, and both cases are within them.
+func TestTransfersWithUnequalShares(t *testing.T) {
+	const shared, separate = 11.25, 90.0 * 4 / 11
+	for _, c := range []struct {
+		name         string
+		alone, other bool // both were measured without detours before; the other server is another one
+		queues       bool // the direct path has a queue of its own
+	}{
+		{name: "one server, a queue", queues: true}, {name: "one server, carried alone", alone: true}, {name: "one server, nothing is known"},
+		{name: "two servers", alone: true, queues: true, other: true},
+	} {
+		s := newScene(t, api.TrafficBulk)
+		s.queues(60, 60)
+		if c.queues {
+			s.queues(60, 20)
+		}
+		conns := &s.status.Client.Connections
+		second := (*conns)[0]
+		second.Token, second.Subflows = "2", slices.Clone(second.Subflows)
+		for i := range second.Subflows {
+			second.Subflows[i].Local = netip.AddrPortFrom(second.Subflows[i].Local.Addr(), uint16(3+i))
+		}
+		if c.other {
+			second.Remote = netip.MustParseAddrPort("203.0.113.1:443")
+		}
+		*conns = append(*conns, second)
+		if c.alone {
+			for range 4 {
+				second.Subflows[0].BytesReceived += 3 * 4e6
+				s.run(1, 4e6, 0)
+			}
+		}
+		for range 10 {
+			second.Subflows[0].BytesReceived += 3 * 7e6
+			s.run(1, 1e6, 3e6)
+		}
+		g := s.take().Gained
+		switch estimate := (c.alone || c.queues) && !c.other; {
+		case estimate && (math.Abs(g.Saved-shared) > 0.01 || g.SavedUnknown != 0):
+			t.Errorf("%s: saved %v s, want %v: %+v", c.name, g.Saved, shared, g)
+		case !estimate && (g.Saved != 0 || g.SavedUnknown != g.SavedHigh || g.SavedHigh < separate && c.other):
+			t.Errorf("%s: saved %+v, want bounds", c.name, g)
+		case g.SavedLow > shared || g.SavedHigh < shared:
+			t.Errorf("%s: %v is not within the bounds of %+v", c.name, shared, g)
+		}
+	}
+}
+
+// If the direct path of one of two transfers carries nothing, that is a stall, although the other's does.
+func TestStallOfOneTransfer(t *testing.T) {
+	s := newScene(t, api.TrafficBulk)
+	conns := &s.status.Client.Connections
+	second := (*conns)[0]
+	second.Token, second.Subflows = "2", slices.Clone(second.Subflows)
+	for i := range second.Subflows {
+		second.Subflows[i].Local = netip.AddrPortFrom(second.Subflows[i].Local.Addr(), uint16(3+i))
+	}
+	*conns = append(*conns, second)
+	run := func(count int, direct, detour uint64) {
+		for range count {
+			second.Subflows[0].BytesReceived += 3e6
+			second.Subflows[1].BytesReceived += 3e6
+			s.run(1, direct, detour)
+		}
+	}
+	run(4, 1e6, 1e6)
+	run(3, 0, 1e6)
+	run(2, 1e6, 1e6)
+	run(2, 0, 1e6)
+	g := s.take().Gained
+	s.want("stalls", float64(g.Stalls), 2, 0)
+	s.want("time of stalls", g.StallTime, 15, 0.01)
+}
+
 // What transfers that continue have gained so far can be asked for at any time, and is not counted twice.
 func TestOpenTransfers(t *testing.T) {
 	s := newScene(t, api.TrafficBulk)

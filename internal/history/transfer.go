@@ -54,18 +54,22 @@ type transfer struct {
 // counters has the numbers of bytes that a subflow received and sent.
 type counters [2]uint64
 
-// stretch is a part of a transfer: the bytes that the direct path and the detours carried, and the seconds that this
-// took.
+// stretch is a part of a transfer: the bytes that the direct path and the detours carried, for all transfers with its server,
+// and the seconds that this took.
 type stretch struct {
 	direct, detours, seconds float64
+	// even is what the direct path would have carried if its share were the same for all servers.
+	even float64
 	// once is its part of the seconds, so that the parts of all transfers add up to the time that passed.
 	once float64
 	// among is the number of transfers that ran, this one included. 0 means that it changed.
 	among int
 	// detoured reports whether any transfer used detours. It is set for single observations only.
 	detoured bool
-	end      time.Time
-	state    api.SubflowState // of the direct path; empty: it has no subflow
+	// still reports whether this transfer's own data came over detours only. It is set for single observations only.
+	still bool
+	end   time.Time
+	state api.SubflowState // of the direct path; empty: it has no subflow
 }
 
 func (s *stretch) add(more stretch) {
@@ -76,6 +80,7 @@ func (s *stretch) add(more stretch) {
 	}
 	s.direct += more.direct
 	s.detours += more.detours
+	s.even += more.even
 	s.seconds += more.seconds
 	s.once += more.once
 	s.end = more.end
@@ -165,7 +170,12 @@ func (t *transfer) take(seen *byMinute, m stretch, w waits) {
 		}
 		return
 	}
-	t.stalled, t.direct, t.total = false, smooth(t.direct, rate), smooth(t.total, total/m.seconds)
+	if m.still && t.bulk {
+		seen.gain(&m, t.stall(m))
+	} else {
+		t.stalled = false
+	}
+	t.direct, t.total = smooth(t.direct, rate), smooth(t.total, total/m.seconds)
 	t.queues.add(w)
 	t.open.add(m)
 	switch {
@@ -185,7 +195,7 @@ func (t *transfer) end(after float64) {
 	}
 	share := after / l.seconds
 	t.open.add(stretch{
-		direct: l.direct * share, detours: l.detours * share, seconds: after, once: l.once * share, among: l.among,
+		direct: l.direct * share, detours: l.detours * share, even: l.even * share, seconds: after, once: l.once * share, among: l.among,
 		end: l.end.Add(time.Duration(after * float64(time.Second))),
 	})
 }
@@ -268,14 +278,7 @@ func bound(seen *byMinute, list []stretch) {
 // still adds the gain of an observation in which the direct path stood still. Alone, it would have carried this data
 // later, at its last rate.
 func (t *transfer) still(seen *byMinute, m stretch) {
-	var g api.Gained
-	if m.state != api.SubflowBackup && t.direct > 0 { // otherwise it was set aside, or has not begun to carry
-		if !t.stalled {
-			g.Stalls = 1
-		}
-		t.stalled = true
-		g.StallTime = m.seconds
-	}
+	g := t.stall(m)
 	if known := max(t.direct, t.aloneIn(&m)); known > 0 {
 		most := known
 		if t.knows(&m) != measured {
@@ -287,6 +290,18 @@ func (t *transfer) still(seen *byMinute, m stretch) {
 		g.SavedHigh = carried / (known * (1 - spread))
 	}
 	seen.gain(&m, g)
+}
+
+// stall returns the stall that an observation shows in which only detours carried the transfer's data.
+func (t *transfer) stall(m stretch) (g api.Gained) {
+	if m.state != api.SubflowBackup && t.direct > 0 { // otherwise it was set aside, or has not begun to carry
+		if !t.stalled {
+			g.Stalls = 1
+		}
+		t.stalled = true
+		g.StallTime = m.seconds
+	}
+	return g
 }
 
 // smooth returns a moving mean in which the new value counts one half.
