@@ -27,7 +27,7 @@ type line struct {
 }
 
 func (l *line) peer() Peer {
-	return Peer{ID: l.id, Name: l.member.Name, Serial: l.member.Serial, Issuer: l.member.Issuer, Addr: addrPort(l.conn.RemoteAddr()).Addr()}
+	return Peer{ID: l.id, Name: l.member.Name, Serial: l.member.Serial, Key: l.member.Key, Issuer: l.member.Issuer, Addr: addrPort(l.conn.RemoteAddr()).Addr()}
 }
 
 // use is the usage of one member over all its sessions.

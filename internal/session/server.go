@@ -20,9 +20,11 @@ import (
 
 // Peer is the member at the other end of a session.
 type Peer struct {
-	ID     uint64            // of the session, unique during the agent's run
-	Name   string            // as in its certificate
-	Serial string            // of that certificate
+	ID     uint64 // of the session, unique during the agent's run
+	Name   string // as in its certificate
+	Serial string // of that certificate
+	// Key is the member's own. A renewal keeps it.
+	Key    collective.PublicKey
 	Issuer collective.Issuer // of that certificate
 	// Addr is the session's source address, validated by QUIC. When it changes, the Handler is
 	// notified before it sees the new one.

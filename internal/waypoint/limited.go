@@ -24,7 +24,8 @@ type limited struct {
 	counts map[string]uint64 // bytes at the last count, by member
 	ended  map[string]bool   // members whose connections were ended, because their quota is used up
 	stands map[string]giving.Standing
-	fresh  map[string]bool // members who got a quota since the last count; the next one is their first
+	fresh  map[string]bool   // members who got a quota since the last count; the next one is their first
+	keys   map[string]string // of members' latest sessions, by name
 }
 
 // countEvery is the interval at which members' bytes are counted.
@@ -32,7 +33,44 @@ const countEvery = 10 * time.Second
 
 func newLimited(terms map[string]MemberTerms, g *giver, log *slog.Logger) *limited {
 	return &limited{terms: terms, giver: g, log: log, counts: make(map[string]uint64), ended: make(map[string]bool),
-		stands: make(map[string]giving.Standing), fresh: make(map[string]bool)}
+		stands: make(map[string]giving.Standing), fresh: make(map[string]bool), keys: make(map[string]string)}
+}
+
+// session takes the key of a member's new session. It reports whether the member's name has another holder than before,
+// so that another use of the quota counts.
+func (l *limited) session(name, key string, now time.Time) bool {
+	l.keys[name] = key
+	return l.follow(name, now)
+}
+
+// follow has the use of a name's present holder counted. The coordinator gives a name to another host only if the operator
+// invites it by that name. That host begins with a quota of its own, and the former one goes on with its use if it returns.
+func (l *limited) follow(name string, now time.Time) bool {
+	key, m := l.keys[name], &l.giver.memory
+	before := m.Holders[name]
+	if key == "" || key == before || l.terms[name].Quota == 0 {
+		return false
+	}
+	if m.Holders == nil {
+		m.Holders = make(map[string]string)
+	}
+	m.Holders[name], l.giver.unsaved = key, true
+	if before == "" { // the use was counted before keys were noted
+		return false
+	}
+	maps.DeleteFunc(m.Former, func(_ string, l giving.Ledger) bool { return l.Counting != giving.MonthOf(now) })
+	if m.Former == nil {
+		m.Former = make(map[string]giving.Ledger)
+	}
+	m.Former[before] = m.Members[name]
+	if m.Members == nil {
+		m.Members = make(map[string]giving.Ledger)
+	}
+	m.Members[name] = m.Former[key]
+	delete(m.Former, key)
+	delete(l.ended, name)
+	l.log.Info("a member's name has another holder, whose use of the quota counts from now on", "member", name)
+	return true
 }
 
 // replace replaces all members' terms.
@@ -68,11 +106,12 @@ func (l *limited) begin(bytes map[string]uint64) { l.counts = bytes }
 
 // count adds the bytes since the last count to members' use.
 func (l *limited) count(bytes map[string]uint64, now time.Time) {
-	used := l.giver.memory.Members
 	for name, t := range l.terms {
 		if t.Quota == 0 {
 			continue
 		}
+		l.follow(name, now)
+		used := l.giver.memory.Members
 		ledger := used[name]
 		if ledger.Turn(giving.MonthOf(now)); bytes[name] > l.counts[name] && !l.fresh[name] {
 			ledger.Count(ledger.Used() + bytes[name] - l.counts[name])

@@ -13,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/units"
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
+	"github.com/detour-collective/dcol/internal/waypoint/giving"
 )
 
 // asks returns the refusal of a mapping, or nil.
@@ -166,6 +167,101 @@ func TestQuotaOfOneMember(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		if r := asks(t, w, bobAt, serverNumber(4)); r != nil {
 			t.Errorf("in the next month: %v", r)
+		}
+		mustClose(t, w)
+	})
+}
+
+// A host that gets the name of another one begins with a quota of its own, also with the next agent. The former holder goes
+// on with what it has used if it returns in the same month.
+func TestQuotaFollowsTheHolder(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		h.config.Members = map[string]MemberTerms{"bob": {Quota: 1000}}
+		first, next := bobAt, bobAt
+		first.Key[0], next.Key[0] = 1, 2
+		w := h.start(t)
+		w.SessionUp(first)
+		if r := asks(t, w, first, serverNumber(1)); r != nil {
+			t.Fatal(r)
+		}
+		use := func(bytes uint64) {
+			h.setFlows(netstate.Flow{
+				Origin: netstate.Tuple{Src: netip.MustParseAddrPort("192.0.2.9:1000"), Dst: netip.MustParseAddrPort("192.0.2.1:443")},
+				Mark:   h.config.marks().Mark(w.loop.leases.Known("bob").ID, wire.Mapped), BytesReply: bytes,
+			})
+			h.events <- flowNews{lost: true} // so that connections are listed
+			synctest.Wait()
+			time.Sleep(2 * countEvery)
+		}
+		used := func(want uint64, when string) {
+			t.Helper()
+			if s, err := w.Snapshot(); err != nil || len(s.Limited) != 1 || s.Limited[0].Used != want {
+				t.Errorf("%s: %+v, %v, want %d bytes", when, s.Limited, err, want)
+			}
+		}
+		again := func(p session.Peer) {
+			mustClose(t, w)
+			h.setFlows()
+			w = h.start(t)
+			w.SessionUp(p)
+		}
+		use(1100)
+		used(1100, "the first holder")
+		if r := asks(t, w, first, serverNumber(2)); r == nil {
+			t.Error("the first holder gets more than its quota")
+		}
+
+		again(first)
+		used(1100, "the first holder at the next agent")
+		if err := w.Expel("bob"); err != nil {
+			t.Fatal(err)
+		}
+		h.setFlows()
+		w.SessionUp(next)
+		used(0, "the next holder")
+		if r := asks(t, w, next, serverNumber(3)); r != nil {
+			t.Errorf("the next holder: %v", r)
+		}
+		use(300)
+		used(300, "the next holder")
+		again(next)
+		used(300, "the next holder at the next agent")
+
+		again(first)
+		used(1100, "the first holder, back")
+		if r := asks(t, w, first, serverNumber(4)); r == nil {
+			t.Error("the first holder has a new quota")
+		}
+		mustClose(t, w)
+		time.Sleep(31 * 24 * time.Hour)
+		w = h.start(t)
+		w.SessionUp(next)
+		used(0, "in the next month")
+		if n := len(w.loop.giver.memory.Former); n != 1 {
+			t.Errorf("%d former holders are remembered", n)
+		}
+		mustClose(t, w)
+	})
+}
+
+// What was used before keys were noted is the present holder's.
+func TestQuotaOfAnOlderVersion(t *testing.T) {
+	run(t, func(t *testing.T, h *fakeHost) {
+		h.config.Members = map[string]MemberTerms{"bob": {Quota: 1000}}
+		m := memory{Version: memoryVersion, Members: map[string]giving.Ledger{"bob": {}}}
+		ledger := m.Members["bob"]
+		ledger.Turn(giving.MonthOf(time.Now()))
+		ledger.Count(700)
+		m.Members["bob"] = ledger
+		if err := m.save(h.config.Memory); err != nil {
+			t.Fatal(err)
+		}
+		holder := bobAt
+		holder.Key[0] = 1
+		w := h.start(t)
+		w.SessionUp(holder)
+		if s, err := w.Snapshot(); err != nil || len(s.Limited) != 1 || s.Limited[0].Used != 700 {
+			t.Errorf("%+v, %v", s.Limited, err)
 		}
 		mustClose(t, w)
 	})

@@ -27,8 +27,11 @@ type memory struct {
 	Off     *giving.Off               `json:"off,omitempty"`
 	Used    giving.Ledger             `json:"used"`
 	IDs     map[string]rules.MemberID `json:"ids,omitempty"` // by member
-	// Members has the use of members with a quota of their own, by name.
+	// Members has the use of members with a quota of their own, by name. Holders has the keys of those who used it, by
+	// name, and Former the use of earlier holders of these names, by key.
 	Members  map[string]giving.Ledger `json:"members,omitempty"`
+	Holders  map[string]string        `json:"holders,omitempty"`
+	Former   map[string]giving.Ledger `json:"former,omitempty"`
 	Incoming []lease.Port             `json:"incoming,omitempty"`
 }
 
@@ -101,12 +104,18 @@ func countedUse() (uint64, error) {
 }
 
 func (m memory) clone() memory {
-	m.Used.Bytes, m.IDs, m.Members = maps.Clone(m.Used.Bytes), maps.Clone(m.IDs), maps.Clone(m.Members)
-	for name, ledger := range m.Members {
-		ledger.Bytes = maps.Clone(ledger.Bytes)
-		m.Members[name] = ledger
-	}
+	m.Used.Bytes, m.IDs, m.Holders = maps.Clone(m.Used.Bytes), maps.Clone(m.IDs), maps.Clone(m.Holders)
+	m.Members, m.Former = cloneLedgers(m.Members), cloneLedgers(m.Former)
 	return m
+}
+
+func cloneLedgers(all map[string]giving.Ledger) map[string]giving.Ledger {
+	all = maps.Clone(all)
+	for name, ledger := range all {
+		ledger.Bytes = maps.Clone(ledger.Bytes)
+		all[name] = ledger
+	}
+	return all
 }
 
 // memoryFile writes the file while an agent runs. A late write does not replace a newer edition.

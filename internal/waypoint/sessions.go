@@ -19,6 +19,9 @@ func (w *Waypoint) SessionUp(peer session.Peer) {
 			by = &attribution.Session{Proof: *peer.Proof, Opened: time.Now()}
 		}
 		w.loop.leases.SessionUp(request(peer, 0), by)
+		if now := time.Now(); peer.Key != (session.Peer{}).Key && w.loop.limited.session(peer.Name, peer.Key.String(), now) {
+			w.loop.checkLimited(now)
+		}
 	})
 }
 

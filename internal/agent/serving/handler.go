@@ -86,7 +86,7 @@ func newHandler(ctx context.Context, c Config, server *session.Server, o *outsid
 }
 
 func peer(p session.Peer) session.Peer {
-	return session.Peer{ID: p.ID, Name: p.Name, Serial: p.Serial, Addr: p.Addr, Proof: p.Proof}
+	return session.Peer{ID: p.ID, Name: p.Name, Serial: p.Serial, Key: p.Key, Addr: p.Addr, Proof: p.Proof}
 }
 
 // SessionUp implements session.Handler.
