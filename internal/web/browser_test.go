@@ -240,6 +240,9 @@ func TestInBrowser(t *testing.T) {
 	t.Logf("first contentful paint after %.0f ms", paint)
 	c.waitFor("the history is shown", `document.querySelectorAll('#bars rect').length > 20 && document.querySelector('#gained').textContent.includes('81.0 GB')`)
 	c.waitFor("members are shown", `document.querySelector('#member-rows').textContent.includes('bob')`)
+	c.waitFor("a waypoint with two addresses has one row, and what differs has its family",
+		`document.querySelectorAll('#waypoint-rows tr').length === 3 && [...document.querySelectorAll('#waypoint-rows tr:first-child td')].map((e) => e.textContent).join('|').replace(/[\d.]+ .bit.s/, 'RATE') ===
+			'bob192.0.2.7:45672[2001:db8::b]:45672|up|IPv4 18 msIPv6 23 ms|IPv4 0.1 % lossIPv6 –|RATE|IPv4 in-band, mappedIPv6 mapped|UseAvoid'`)
 	c.waitFor("members served are shown", `document.querySelector('#served').textContent.includes('frank-at-home') && document.querySelector('#served-note').textContent.includes('1.83 GB of this month')`)
 	chart := []int{3}
 	if os.Getenv("DCOL_SCREENSHOTS") != "" {

@@ -47,6 +47,7 @@ func (f *fake) Status(context.Context) (api.Status, error) {
 	using := &api.Using{
 		Waypoints: []api.Waypoint{
 			{Name: "bob", Addr: at("192.0.2.7:45672"), State: api.WaypointUp, RTT: 18, Loss: 0.001, LossPackets: 60, Kinds: []api.WaypointKind{{Kind: "in-band", State: api.KindReady}, {Kind: "mapped", State: api.KindReady}}},
+			{Name: "bob", Addr: at("[2001:db8::b]:45672"), State: api.WaypointUp, RTT: 23, LossPackets: 3, Kinds: []api.WaypointKind{{Kind: "in-band", State: api.KindUnusable}, {Kind: "mapped", State: api.KindReady}}},
 			{Name: "carol", Addr: at("[2001:db8::7]:45672"), State: api.WaypointUp, RTT: 41, Loss: 0.02, LossPackets: 60, Kinds: []api.WaypointKind{{Kind: "wireguard", State: api.KindReady}}},
 			{Name: "dave", Addr: at("198.51.100.9:45672"), State: api.WaypointDown, Why: "no answer for 2 min", Kinds: []api.WaypointKind{}},
 		},

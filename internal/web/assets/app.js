@@ -108,22 +108,39 @@ async function steer(word, name) {
 
 const styles = {up: 'good', down: 'bad'};
 
-// known returns a cell, which phones do not show if nothing is known.
-const known = (text) => el('td', {class: text === '–' ? 'n unknown' : 'n'}, text);
+// family names an address of a waypoint among its others: by its family, or entirely if another one has the same family.
+function family(w, all) {
+	const is6 = (x) => x.address.startsWith('[');
+	return all.filter((x) => is6(x) === is6(w)).length > 1 ? w.address : is6(w) ? 'IPv6' : 'IPv4';
+}
 
+// each returns what to show of a waypoint's addresses: what they have in common, or a line for each.
+function each(all, show) {
+	const shown = all.map((w) => show(w)), same = shown.every((list) => list.length === shown[0].length && list.every((e, i) => e.isEqualNode(shown[0][i])));
+	return same ? shown[0] : all.map((w, i) => el('div', {}, el('span', {class: 'soft'}, `${family(w, all)} `), ...shown[i]));
+}
+
+// known returns a cell with a text of each address. Phones do not show it if nothing is known.
+function known(all, text) {
+	const none = all.every((w) => text(w) === '–');
+	return el('td', {class: none ? 'n unknown' : 'n'}, ...each(all, (w) => [el('span', {}, text(w))]));
+}
+
+// waypoints shows a row for each waypoint. Its addresses have sessions of their own, and so round trips and losses.
 function waypoints(s) {
-	const list = s.client?.waypoints ?? [];
-	const through = new Map((message.loads ?? []).map((l) => [`${l.waypoint} ${l.address}`, l.receive_bps + l.send_bps]));
-	const used = (list, name) => list.some((x) => x.name === name);
+	const byName = new Map(), used = (list, name) => list.some((x) => x.name === name), through = new Map();
+	for (const w of s.client?.waypoints ?? []) byName.set(w.name, [...(byName.get(w.name) ?? []), w]);
+	for (const l of message.loads ?? []) through.set(l.waypoint, (through.get(l.waypoint) ?? 0) + l.receive_bps + l.send_bps);
 	const focused = document.activeElement?.dataset?.choice;
-	update($('waypoint-rows'), list.map((w) => {
-		const first = used(s.client.steering.use, w.name), never = used(s.client.steering.avoid, w.name);
+	update($('waypoint-rows'), [...byName].map(([name, all]) => {
+		const first = used(s.client.steering.use, name), never = used(s.client.steering.avoid, name);
 		const button = (word, text, pressed) => el('button', {
-			type: 'button', 'aria-pressed': String(pressed), 'data-choice': `${word} ${w.name} ${w.address}`, 'aria-label': `${text} ${w.name}`, onclick: () => steer(pressed ? 'reset' : word, w.name),
+			type: 'button', 'aria-pressed': String(pressed), 'data-choice': `${word} ${name}`, 'aria-label': `${text} ${name}`, onclick: () => steer(pressed ? 'reset' : word, name),
 		}, pressed ? `${text} ✓` : text);
-		return el('tr', {'data-key': `${w.name} ${w.address}`}, el('td', {}, w.name, el('div', {class: 'soft'}, w.address)), el('td', {}, el('span', {class: styles[w.state] ?? 'warn'}, w.state), ...(w.why ? [el('div', {class: 'soft'}, w.why)] : [])),
-			known(trip(w.rtt_ms)), known(w.state === 'down' || (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(`${w.name} ${w.address}`) ?? 0)),
-			known(w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', 'Use', first), button('avoid', 'Avoid', never)));
+		return el('tr', {'data-key': name}, el('td', {}, name, ...all.map((w) => el('div', {class: 'soft'}, w.address))),
+			el('td', {}, ...each(all, (w) => [el('span', {class: styles[w.state] ?? 'warn'}, w.state), ...(w.why ? [el('div', {class: 'soft'}, w.why)] : [])])),
+			known(all, (w) => trip(w.rtt_ms)), known(all, (w) => w.state === 'down' || (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(name) ?? 0)),
+			known(all, (w) => w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', 'Use', first), button('avoid', 'Avoid', never)));
 	}));
 	if (focused) [...document.querySelectorAll('button[data-choice]')].find((b) => b.dataset.choice === focused)?.focus({preventScroll: true});
 }
