@@ -20,7 +20,8 @@ steers: use a waypoint first, or avoid it.
 
 The page is served on a loopback address, and loads nothing from any network. The address begins
 a session of twelve hours, once, within five minutes; run the command again for another
-browser. From another host, forward the port: ssh -L 8080:127.0.0.1:PORT.
+browser. If the browser is on another host, forward the address's port there, and open the
+same address: ssh -L PORT:127.0.0.1:PORT HOST.
 
 Operators get the page, too, but without who used this waypoint.`,
 		Args: cli.Exactly(0),

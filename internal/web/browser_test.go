@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -357,6 +358,56 @@ func TestForwardingClientInBrowser(t *testing.T) {
 	agent.connections = 3
 	agent.mu.Unlock()
 	c.waitFor("a connection is shown, and nothing has moved", `document.querySelectorAll('#connection-rows tr').length === 3 && `+first)
+}
+
+// The page works through a forwarded port, as of ssh -L, with another number and by the name localhost, and steers.
+func TestForwardedInBrowser(t *testing.T) {
+	c := startChromium(t)
+	agent := &fake{connections: 3}
+	s := serve(t, agent)
+	l := listenForCuts(t)
+	forward(t, l, s.listener.Addr().String())
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	c.must(err)
+	c.must(c.Open(strings.Replace(s.Link(Reader{Log: true}), s.listener.Addr().String(), "localhost:"+port, 1)))
+	c.waitFor("the page shows connections", `document.querySelectorAll('#connection-rows tr').length === 3 && location.port === '`+port+`'`)
+	c.eval(`document.querySelector('[aria-label="Avoid bob"]').click() ?? true`, new(bool))
+	waitFor(t, "bob is avoided", func() bool {
+		agent.mu.Lock()
+		defer agent.mu.Unlock()
+		return len(agent.steered) == 1
+	})
+}
+
+// forward copies what comes over a listener's connections to an address, and back, until the test ends.
+func forward(t *testing.T, l *cutListener, to string) {
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		l.cut()
+		running.Wait()
+	})
+	running.Go(func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer near.Close()
+				far, err := net.Dial("tcp", to)
+				if err != nil {
+					return
+				}
+				defer far.Close()
+				running.Go(func() {
+					_, _ = io.Copy(far, near)
+					_ = far.Close()
+				})
+				_, _ = io.Copy(near, far)
+			})
+		}
+	})
 }
 
 // The page of a waypoint that is no client begins with what it forwards, and shows no empty sections.
