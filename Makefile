@@ -8,6 +8,7 @@ DESTDIR ?=
 # Paths below PREFIX that systemd and the shells search by default. (Below /usr,
 # Debian's zsh searches share/zsh/vendor-completions.)
 UNIT            := lib/systemd/system/dcol.service
+USERS           := lib/sysusers.d/dcol.conf
 PROBE_UNITS     := lib/systemd/system/dcol-probe@.service lib/systemd/system/dcol-probe@.timer
 BASH_COMPLETION := share/bash-completion/completions/dcol
 ZSH_COMPLETION  ?= share/zsh/site-functions/_dcol
@@ -202,6 +203,7 @@ install: ## Install bin/dcol, its systemd unit, texts, manual pages and shell co
 	install -D -m 755 '$(DCOL)' '$(DESTDIR)$(PREFIX)/bin/dcol'
 	install -d '$(DESTDIR)/etc/dcol' $(foreach file,$(UNIT) $(COMPLETIONS),'$(DESTDIR)$(PREFIX)/$(dir $(file))')
 	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/dcol.service > '$(DESTDIR)$(PREFIX)/$(UNIT)'
+	install -D -m 644 packaging/dcol.sysusers '$(DESTDIR)$(PREFIX)/$(USERS)'
 	$(foreach unit,$(PROBE_UNITS),sed 's|@BINDIR@|$(PREFIX)/bin|' 'packaging/$(notdir $(unit))' > '$(DESTDIR)$(PREFIX)/$(unit)';)
 	$(TEXTS) completion bash > '$(DESTDIR)$(PREFIX)/$(BASH_COMPLETION)'
 	$(TEXTS) completion zsh > '$(DESTDIR)$(PREFIX)/$(ZSH_COMPLETION)'
@@ -210,16 +212,17 @@ install: ## Install bin/dcol, its systemd unit, texts, manual pages and shell co
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/$(DOCUMENTS)' README.md
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/$(DOCUMENTS)/docs' docs/*.md
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/$(DOCUMENTS)/docs/img' docs/img/*
+	$(call systemd,systemd-sysusers '$(PREFIX)/$(USERS)')
 	$(call systemd,systemctl daemon-reload)
 
 uninstall: ## Stop the agent, undo what it did to the host, remove what install wrote.
 	$(call systemd,systemctl disable --now dcol.service)
 	[ -n '$(DESTDIR)' ] || ! [ -x '$(PREFIX)/bin/dcol' ] || '$(PREFIX)/bin/dcol' down
-	rm -f $(foreach file,bin/dcol $(UNIT) $(PROBE_UNITS) $(COMPLETIONS) $(MANUALS)/dcol.1,'$(DESTDIR)$(PREFIX)/$(file)')
+	rm -f $(foreach file,bin/dcol $(UNIT) $(USERS) $(PROBE_UNITS) $(COMPLETIONS) $(MANUALS)/dcol.1,'$(DESTDIR)$(PREFIX)/$(file)')
 	rm -f '$(DESTDIR)$(PREFIX)/$(MANUALS)'/dcol-*.1
 	rm -rf '$(DESTDIR)$(PREFIX)/$(DOCUMENTS)'
 	$(call systemd,systemctl daemon-reload)
-	@echo 'kept: /etc/dcol, /var/lib/dcol, /var/log/dcol' >&2
+	@echo 'kept: /etc/dcol, /var/lib/dcol, /var/log/dcol, and the user dcol if it was made' >&2
 
 clean: ## Remove bin, out and the tools in .cache.
 	rm -rf bin out .cache

@@ -19,6 +19,8 @@ ln -s /usr/lib/systemd/system/dcol-probe@.timer $wants/timers.target.wants/dcol-
 ln -s /usr/lib/systemd/system/other.timer $wants/timers.target.wants/other.timer
 touch /etc/dcol/probe/office /var/lib/dcol-probe/office.jsonl
 left() { find /etc /var/lib /var/log /run '(' -type f -o -type l ')' | sort; }
+sh "$1/dcol.postinst" configure
+echo installed
 sh "$1/dcol.prerm" upgrade 2
 sh "$1/dcol.postrm" upgrade 2
 echo upgraded
@@ -32,13 +34,13 @@ left
 `
 
 // An upgrade stops nothing. A removal stops the agent and the probe's instances, and another installation goes on with what
-// is kept. A purge leaves nothing of dcol's.
+// is kept. A purge leaves nothing of dcol's, and removes the agent's user.
 func TestDebianScripts(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it mounts file systems")
 	}
 	programs := t.TempDir()
-	for _, name := range []string{"deb-systemd-invoke", "systemctl", "dcol"} {
+	for _, name := range []string{"deb-systemd-invoke", "systemctl", "systemd-sysusers", "getent", "userdel", "dcol"} {
 		if err := os.WriteFile(filepath.Join(programs, name), []byte("#!/bin/sh\necho \"${0##*/} $*\"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +52,11 @@ func TestDebianScripts(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "unshare", "-m", "--propagation", "private", "sh", "-c", lifeOfAPackage, "-", scripts)
 	cmd.Env = []string{"PATH=" + programs + ":" + os.Getenv("PATH") + ":/usr/sbin:/sbin:/usr/bin:/bin"}
 	out, err := cmd.CombinedOutput()
-	const want = `systemctl --system daemon-reload
+	const want = `systemd-sysusers dcol.conf
+systemctl --system daemon-reload
+deb-systemd-invoke try-restart dcol.service
+installed
+systemctl --system daemon-reload
 upgraded
 deb-systemd-invoke stop dcol-probe@*.timer
 deb-systemd-invoke stop dcol-probe@*.service
@@ -63,6 +69,7 @@ removed
 /etc/systemd/system/timers.target.wants/dcol-probe@office.timer
 /etc/systemd/system/timers.target.wants/other.timer
 /var/lib/dcol-probe/office.jsonl
+userdel dcol
 systemctl --system daemon-reload
 purged
 /etc/systemd/system/timers.target.wants/other.timer

@@ -50,3 +50,52 @@ func TestUnits(t *testing.T) {
 		t.Errorf("a wrong key was not found: %q", out)
 	}
 }
+
+// The units run as the user that sysusers.d makes, and the agent's gives it the capabilities that remain.
+func TestUserOfTheUnits(t *testing.T) {
+	fields := strings.Fields(strings.Split(User, "\n")[1])
+	if len(fields) < 2 || fields[0] != "u" {
+		t.Fatalf("the user is %q", User)
+	}
+	agent := setting(Unit("/usr/bin"), "AmbientCapabilities")
+	if agent == "" || agent != setting(Unit("/usr/bin"), "CapabilityBoundingSet") {
+		t.Errorf("the agent gets %q", agent)
+	}
+	for _, name := range []string{"dcol.service", "dcol-probe@.service"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := setting(string(text), "User"); got != fields[1] {
+			t.Errorf("%s runs as %q, and sysusers.d makes %q", name, got, fields[1])
+		}
+	}
+	if got := setting(Unit("/usr/bin"), "ExecStartPre"); got != "-+/usr/bin/dcol hand-over "+fields[1] {
+		t.Errorf("before the agent runs %q", got)
+	}
+	program, err := exec.LookPath("systemd-sysusers")
+	if err != nil {
+		t.Skip("needs systemd-sysusers")
+	}
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(program, "--root="+root, "--inline", strings.Split(User, "\n")[1]).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	made, err := os.ReadFile(filepath.Join(root, "etc/passwd"))
+	if err != nil || !strings.Contains(string(made), fields[1]+":x:") {
+		t.Errorf("systemd-sysusers made %q, %v", made, err)
+	}
+}
+
+// setting returns the value of a key in a unit.
+func setting(unit, key string) string {
+	for line := range strings.Lines(unit) {
+		if value, is := strings.CutPrefix(line, key+"="); is {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

@@ -29,6 +29,7 @@ for file in /usr/share/man/man1/dcol.1.gz /usr/share/man/man1/dcol-analyse.1.gz 
 	[[ -s $file ]] || die "$file is missing"
 done
 bash -n /usr/share/bash-completion/completions/dcol
+getent passwd dcol || die "the agent's user is missing"
 
 step 'systemd takes the units of probe traffic'
 systemd-analyze verify --man=no --recursive-errors=no dcol-probe@office.service dcol-probe@office.timer || die 'systemd finds faults in the units'
@@ -95,6 +96,7 @@ rm -f /usr/local/bin/systemctl
 
 step 'purge'
 dpkg -P dcol-lab dcol
+! getent passwd dcol || die "the agent's user is still there"
 rm -f /var/log/dcol-agent.log # this script's own
 rmdir /etc/systemd/system/{multi-user,timers}.target.wants 2>/dev/null || true # systemd's, if it is there
 files >/tmp/after

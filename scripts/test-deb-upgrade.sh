@@ -5,7 +5,9 @@
 #
 # OLD and NEW are packages, ALICE and BOB bare root directories, whose systemd runs in namespaces of this machine (lib/hosts.sh). Bob
 # makes a collective, alice joins. She downloads a file over both paths, the direct one and that through bob, while dpkg upgrades
-# her package, and then bob's. The file must be whole, no pause as long as a second, and both agents of the new version.
+# her package, and then bob's. The file must be whole, no pause as long as a second, and both agents of the new version. Alice's
+# agent is root's at first, as in packages of old. Both agents must be the user dcol's then, and the files of the agent, too,
+# whatever root does.
 #
 # Not shown: a reboot, and other kernels than this machine's.
 set -euo pipefail
@@ -41,12 +43,27 @@ for name in alice bob; do
 	do_as "$name" dpkg -i /root/old.deb
 done
 
+mkdir -p "$alice/etc/systemd/system/dcol.service.d"
+printf '[Service]\nUser=root\nAmbientCapabilities=\nExecStartPre=\n' >"$alice/etc/systemd/system/dcol.service.d/root.conf"
+do_as alice systemctl daemon-reload
 do_as bob dcol init friends --address 11.2.0.1
 invitation=$(in_host bob dcol invite 2>/dev/null | grep -o 'dcol1-[^ ]*' | head -n 1)
 do_as alice dcol join "$invitation"
 
 # agent HOST prints the process of its agent.
 agent() { in_host "$1" systemctl show --property MainPID --value dcol.service; }
+
+# user HOST prints the user of its agent.
+user() { in_host "$1" stat -c %U "/proc/$(agent "$1")"; }
+
+# owned HOST checks that the agent and its files are the user dcol's.
+owned() {
+	[[ $(user "$1") == dcol ]] || die "the agent of $1 is $(user "$1")'s"
+	in_host "$1" find /var/lib/dcol /run/dcol ! -user dcol >"$work/$1.log" 2>&1
+	[[ ! -s $work/$1.log ]] || { cat "$work/$1.log" >&2; die "these files of $1's agent are not its own"; }
+}
+[[ $(user alice) == root ]] || die "the agent of alice is $(user alice)'s"
+owned bob
 
 cat >"$alice/root/download" <<'END_OF_DOWNLOAD'
 use strict; use IO::Socket::INET; use Time::HiRes 'time';
@@ -79,6 +96,7 @@ for ((i = 0; i < 100; i++)); do
 	sleep 0.1
 done
 ((i < 100)) || die 'the download has no detour'
+rm -r "$alice/etc/systemd/system/dcol.service.d"
 for name in alice bob; do
 	sleep 3
 	before=$(agent "$name")
@@ -97,9 +115,29 @@ say "$bytes bytes in $took ms; the longest pause took $longest ms, and ended at 
 version=$(dpkg-deb --field "$new" Version)
 for name in alice bob; do
 	do_as "$name" systemctl is-active dcol.service
+	owned "$name"
 	do_as "$name" dcol status
 	grep -qF "dcol $version" "$work/$name.log" || die "the agent of $name is not of version $version: $(head -n 1 "$work/$name.log")"
 done
+say "alice's root changes the configuration, stops and starts the agent, leaves and joins again; bob's makes a certificate"
+do_as alice dcol config set client.subflows 3
+do_as alice dcol reload
+do_as alice dcol down
+do_as alice dcol up
+owned alice
+do_as alice dcol leave
+do_as bob dcol ca issue carol --valid 24h --dir /var/lib/dcol/coordinator/ca
+owned bob
+invitation=$(in_host bob dcol invite 2>/dev/null | grep -o 'dcol1-[^ ]*' | head -n 1)
+do_as alice dcol join "$invitation" --name dora
+owned alice
+say 'an agent that root starts by hand leaves files for the next one'
+do_as alice systemctl stop dcol.service
+# shellcheck disable=SC2016 # the inner shell expands it
+do_as alice sh -c 'dcol agent --log /var/lib/dcol/by-hand.log & for i in $(seq 100); do ! dcol status >/dev/null 2>&1 || break; sleep 0.1; done; dcol status && kill $! && wait $!'
+do_as alice systemctl start dcol.service
+do_as alice dcol up
+owned alice
 say 'alice removes the package'
 do_as alice dpkg -r dcol
 ! in_host alice systemctl is-active --quiet dcol.service || die "the removal left alice's agent running"

@@ -85,6 +85,7 @@ Multipath TCP connections get additional subflows through them.`,
 		logCommand(),
 		logLevelCommand(),
 		relayCommand(),
+		handOverCommand(),
 	)
 	completeNames(root)
 	cli.Prepare(root, version)

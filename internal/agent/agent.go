@@ -12,13 +12,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/agent/client"
 	"github.com/detour-collective/dcol/internal/agent/member"
@@ -129,8 +129,8 @@ const sightingRoom = 256
 func (p *Plan) Run(ctx context.Context) error {
 	hangups := catchHangups()
 	debug.SetGCPercent(gcPercent)
-	if os.Geteuid() != 0 {
-		return errors.New("the agent needs root (or CAP_NET_ADMIN, CAP_NET_RAW and write access to net.* sysctls): start it as root, with: " + packaging.StartCommand())
+	if !mayAdminister() {
+		return errors.New("the agent needs root (or CAP_NET_ADMIN): start it as root, with: " + packaging.StartCommand())
 	}
 	only, err := lockNamespace(lockDir)
 	if err != nil {
@@ -179,6 +179,13 @@ func (p *Plan) Run(ctx context.Context) error {
 	err = group.Wait()
 	p.log.Info("agent has stopped")
 	return err
+}
+
+// mayAdminister reports whether this process has CAP_NET_ADMIN, without which no part of the agent works.
+func mayAdminister() bool {
+	var held [2]unix.CapUserData
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	return unix.Capget(&header, &held[0]) == nil && held[0].Effective&(1<<unix.CAP_NET_ADMIN) != 0
 }
 
 // listen opens the agent's socket, and then reads again from the file for which servers converters are used. dcol convert

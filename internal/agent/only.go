@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/packaging"
 )
@@ -20,7 +21,7 @@ const lockDir = "/run/dcol"
 type namespaceLock struct{ file *os.File }
 
 // lockNamespace makes sure that one agent runs in this network namespace: it locks a file in dir that has the
-// namespace's number in its name. Only root can open that file, so other users cannot hold the lock.
+// namespace's number in its name. Only root and the agent's user can open that file, so other users cannot hold the lock.
 func lockNamespace(dir string) (*namespaceLock, error) {
 	_, number, err := netstate.NetworkNamespace()
 	if err != nil {
@@ -46,6 +47,11 @@ func lockNamespace(dir string) (*namespaceLock, error) {
 func tryLock(path string) (*namespaceLock, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
+		return nil, fmt.Errorf("lock the network namespace: %w", err)
+	}
+	// Else the agent that systemd starts, which is not root, could not see that one of root's runs.
+	if err := durable.Adopt(file, path); err != nil {
+		file.Close()
 		return nil, fmt.Errorf("lock the network namespace: %w", err)
 	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)

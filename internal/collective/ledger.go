@@ -75,6 +75,9 @@ func (l ledger) add(r IssuedCertificate) (err error) {
 			err = fmt.Errorf("record a certificate: %w", err)
 		}
 	}()
+	if err := durable.Adopt(f, path); err != nil {
+		return err
+	}
 	end, err := wholeLines(f)
 	if err != nil {
 		return err

@@ -53,6 +53,60 @@ func TestReplaceFails(t *testing.T) {
 	}
 }
 
+// What root writes into a directory of the agent's user is that user's, and a file that is replaced in a directory of root
+// keeps its owner.
+func TestOwners(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it gives files to other users")
+	}
+	owner := func(path string) [2]uint32 {
+		t.Helper()
+		st, err := ownerOf(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return [2]uint32{st.Uid, st.Gid}
+	}
+	dir := t.TempDir()
+	path, folder := filepath.Join(dir, "file"), filepath.Join(dir, "users")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(folder, 4321, 1234); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		path string
+		own  *[2]uint32 // of the file before
+		want [2]uint32
+	}{
+		{path: path, want: [2]uint32{0, 0}},
+		{path: path, own: &[2]uint32{0, 1234}, want: [2]uint32{0, 1234}},
+		{path: path, own: &[2]uint32{4321, 1234}, want: [2]uint32{4321, 1234}},
+		{path: filepath.Join(folder, "new"), want: [2]uint32{4321, 1234}},
+		{path: filepath.Join(folder, "new"), own: &[2]uint32{0, 0}, want: [2]uint32{4321, 1234}},
+	} {
+		if test.own != nil {
+			if err := os.Chown(test.path, int(test.own[0]), int(test.own[1])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := Replace(test.path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := owner(test.path); got != test.want {
+			t.Errorf("%s of %v belongs to %v, want %v", test.path, test.own, got, test.want)
+		}
+	}
+	key := filepath.Join(folder, "key")
+	if err := Create(key, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := owner(key); got != [2]uint32{4321, 1234} {
+		t.Errorf("a created file belongs to %v", got)
+	}
+}
+
 // onlyThat says that nothing half done lies beside a file.
 func onlyThat(t *testing.T, path string) {
 	t.Helper()

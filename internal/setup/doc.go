@@ -7,4 +7,5 @@
 //	dcol join    Join    join.go      key made here, enrolment, configuration
 //	both         Start   start.go     by systemd, or by itself
 //	             Test    selftest.go  the state according to agent and coordinators
+//	the unit     HandOver handover.go root's files for the agent's user
 package setup

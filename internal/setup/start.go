@@ -63,6 +63,9 @@ func (h Host) startUnit(ctx context.Context, socket string) (*Running, error) {
 			return nil, err
 		}
 	}
+	if err := ensureUser(ctx); err != nil {
+		return nil, err
+	}
 	if err := systemctl(ctx, "enable", "--now", unitName); err != nil {
 		return nil, fmt.Errorf("%w\nsee `journalctl -u dcol`", err)
 	}
@@ -70,6 +73,16 @@ func (h Host) startUnit(ctx context.Context, socket string) (*Running, error) {
 		return nil, fmt.Errorf("start the agent: %w\nsee `journalctl -u dcol`", err)
 	}
 	return &Running{Systemd: true}, nil
+}
+
+// ensureUser makes the agent's user if it does not exist. A package makes it, too, if systemd is there at that time.
+func ensureUser(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "systemd-sysusers", "-")
+	cmd.Stdin = strings.NewReader(packaging.User)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("make the agent's user: systemd-sysusers: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
 }
 
 // programFolder returns this program's folder if the unit, which hides home directories, can start
@@ -107,6 +120,9 @@ func (h Host) startAlone(ctx context.Context, socket string) (*Running, error) {
 		return nil, fmt.Errorf("open the agent's log: %w", err)
 	}
 	defer log.Close()
+	if err := durable.Adopt(log, path); err != nil {
+		return nil, fmt.Errorf("open the agent's log: %w", err)
+	}
 	began, err := log.Seek(0, 2)
 	if err != nil {
 		return nil, fmt.Errorf("open the agent's log: %w", err)

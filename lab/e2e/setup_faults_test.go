@@ -263,6 +263,7 @@ esac
 `
 	w.run(bob, "mkdir", "-p", "/run/systemd/system", "/etc/systemd/system", "/var/lib/bin")
 	w.write(bob, "/var/lib/bin/systemctl", []byte(systemctl), 0o755)
+	w.write(bob, "/var/lib/bin/systemd-sysusers", []byte("#!/bin/sh\necho \"systemd-sysusers $*\" >>/var/lib/asked\ncat >/var/lib/users\n"), 0o755)
 	const hidden = "/run/user/0/dcol" // the unit does not see it
 	w.run(bob, "mkdir", "-p", "/run/user/0")
 	w.run(bob, "cp", program, hidden)
@@ -272,8 +273,11 @@ esac
 	w.run(bob, "cp", program, "/var/lib/bin/dcol")
 	w.says(w.try(bob, "env", "PATH=/var/lib/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/var/lib/bin/dcol", "init", "friends"),
 		"The collective friends exists already; this host is its member bob.", "The agent runs, and will after each boot", "ok     member: connected to the coordinator bob")
-	if asked := w.run(bob, "cat", "/var/lib/asked"); asked != "cat dcol.service\ncat dcol.service\ndaemon-reload\nenable --now dcol.service\n" {
+	if asked := w.run(bob, "cat", "/var/lib/asked"); asked != "cat dcol.service\ncat dcol.service\ndaemon-reload\nsystemd-sysusers -\nenable --now dcol.service\n" {
 		t.Errorf("systemd was asked:\n%s", asked)
+	}
+	if users := w.run(bob, "cat", "/var/lib/users"); !strings.Contains(users, "\nu dcol ") {
+		t.Errorf("the users to make:\n%s", users)
 	}
 	if unit := w.run(bob, "cat", "/etc/systemd/system/dcol.service"); !strings.Contains(unit, "\nExecStart=/var/lib/bin/dcol agent\n") {
 		t.Errorf("the unit:\n%s", unit)

@@ -25,8 +25,12 @@ func Sysctl(key string) (string, error) {
 	return strings.TrimSpace(string(value)), nil
 }
 
-// SetSysctl writes a kernel parameter without recording its old value; see Record.
+// SetSysctl writes a kernel parameter below net without recording its old value; see Record. Others it refuses, because
+// `dcol down` runs as root and writes what a Record names, which is a file of the agent's user.
 func SetSysctl(key, value string) error {
+	if !strings.HasPrefix(filepath.Clean(key), "net/") {
+		return fmt.Errorf("sysctl key %q: only those below net are changed", key)
+	}
 	path, err := sysctlPath(key)
 	if err != nil {
 		return err

@@ -61,6 +61,16 @@ func TestSysctlErrors(t *testing.T) {
 			t.Errorf("key %q: %v", key, err)
 		}
 	}
+	const pattern = "kernel/core_pattern" // names a program that root runs
+	before, err := Sysctl(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{pattern, "net/../" + pattern} {
+		if err := SetSysctl(key, before); err == nil || !strings.Contains(err.Error(), "below net") {
+			t.Errorf("key %q: %v", key, err)
+		}
+	}
 	inNamespace(t, func() {
 		if err := SetSysctl(ttl, "not a number"); err == nil || !strings.Contains(err.Error(), ttl) {
 			t.Errorf("bad value: %v", err)
