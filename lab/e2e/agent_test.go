@@ -180,6 +180,7 @@ func TestPlainServerIsNamed(t *testing.T) {
 // After an agent's restart, a connection's detour has the same kind as before, even where a mapping might
 // have the same port of the waypoint, as without the authenticator.
 func TestKindsAfterRestart(t *testing.T) {
+	t.Parallel()
 	for name, authenticator := range map[string]string{"authenticated": "", "by address": "in_band_authenticator = false\n"} {
 		t.Run(name, func(t *testing.T) {
 			w := standard(newWorld(t))

@@ -110,6 +110,7 @@ func (c *counter) counts() map[string]int {
 // continues, or ends; nobody repeats it. Those that begin later wait for one timeout, and then go directly or through
 // another converter. No request arrives twice, also not when the converter continues.
 func TestConverterFreezes(t *testing.T) {
+	t.Parallel()
 	for name, others := range map[string]bool{"alone": false, "with another": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -129,6 +129,7 @@ func (w *world) relayOf(host string) (pid int) {
 // A server without MPTCP is reached over two paths, by programs that use the proxy. The connection survives the
 // death of either path, of both agents, and of the waypoint.
 func TestConverter(t *testing.T) {
+	t.Parallel()
 	for _, proxy := range []string{"socks5", "http"} {
 		t.Run(proxy, func(t *testing.T) {
 			w := converting(t, "always")
@@ -306,6 +307,7 @@ func TestConverterDown(t *testing.T) {
 // Under dcol run, an unmodified program reaches the server through the converter: a blocking one on a socket of its
 // own, on which no process of ours is, and a non-blocking one through the relay.
 func TestConverterUnderRun(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		fetch   func(w *world) *transfer
 		relayed bool

@@ -64,6 +64,7 @@ func (w *world) stayedInTunnel(x *transfer, inClear func() []string, why string)
 // the way from alice there is no TCP. The connection goes on when that tunnel has ended, and new ones then go directly, never to
 // the converter in clear.
 func TestConverterInTunnel(t *testing.T) {
+	t.Parallel()
 	for name, addr := range map[string]func(w *world, host string) netip.Addr{"IPv4": (*world).addr4, "IPv6": (*world).addr6} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

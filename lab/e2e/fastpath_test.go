@@ -22,6 +22,7 @@ func (w *world) fast(n int) {
 // A detour of any kind bypasses netfilter at its waypoint. Netfilter takes over when the waypoint's agent is
 // killed, and the next agent restores the fast path.
 func TestFastPath(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"in-band", "mapped"} {
 		t.Run(kind, func(t *testing.T) {
 			w := withKinds(newWorld(t), kind)

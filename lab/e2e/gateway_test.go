@@ -223,6 +223,7 @@ func TestGatewayEnds(t *testing.T) {
 // In auto, an MPTCP phone passes by to a server that speaks MPTCP, and teaches this. Then a TCP phone's connection is
 // taken: the gateway's own has detours. Of a server without MPTCP, the first connection teaches that.
 func TestGatewayAuto(t *testing.T) {
+	t.Parallel()
 	for name, plain := range map[string]bool{"MPTCP": false, "plain": true} {
 		t.Run(name, func(t *testing.T) {
 			w := withLAN(t, "auto", plain)

@@ -60,6 +60,7 @@ func (w *world) anotherGoesDirectly() {
 // A waypoint that is switched off keeps open detours of every kind, even if one is all that is left of a
 // connection. New connections have no detour until it is switched on again.
 func TestWaypointOffAndOn(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"wireguard", "openvpn", "in-band", "mapped"} {
 		t.Run(kind, func(t *testing.T) {
 			w := withKinds(newWorld(t), kind)

@@ -54,6 +54,7 @@ func TestBothFamilies(t *testing.T) {
 
 // A subflow to an IPv6 server uses a tunnel. No other program's traffic does, even from the tunnel's address.
 func TestIPv6ByTunnel(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"wireguard", "openvpn"} {
 		t.Run(kind, func(t *testing.T) {
 			w := withKinds(newWorld(t), kind)

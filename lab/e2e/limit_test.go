@@ -12,6 +12,7 @@ import (
 // A policy limits the subflows over the second of two paths of 20 Mbit/s and 40 ms to 4 Mbit/s, as in V.-H. Tran's thesis (2019,
 // figure 6.11). The first carries as much as without the limit.
 func TestPolicyLimit(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		iperf           []string
 		ecn, congestion string

@@ -22,6 +22,7 @@ const (
 // member, even after a crash of its agent. A third party verifies the log with only the authority's
 // certificate.
 func TestLogOfDetours(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"mapped", "in-band", "wireguard", "openvpn"} {
 		t.Run(kind, func(t *testing.T) { testLogOf(t, kind) })
 	}

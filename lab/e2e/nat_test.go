@@ -105,6 +105,7 @@ func (w *world) outsideIs(what string, like func(o api.Outside) bool) {
 // A waypoint behind a home router has it open the port, and is found there, also when the router has
 // restarted; when its agent stops, the port closes.
 func TestRouterOpensPort(t *testing.T) {
+	t.Parallel()
 	for protocol, lines := range map[string][]string{
 		"PCP":  {"enable_natpmp=yes", "enable_upnp=no"},
 		"UPnP": {"enable_natpmp=no", "enable_upnp=yes"},

@@ -304,6 +304,7 @@ func legsWorld(t *testing.T) (w *world, spec testbed.Spec) {
 // TestPathServerLegs: a path server chooses the ports of detours, so that two connections through one waypoint share no link on
 // which routers choose: neither before the waypoint nor behind it, neither there nor back.
 func TestPathServerLegs(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"mapped", "wireguard"} {
 		t.Run(kind, func(t *testing.T) { placedLegs(t, kind) })
 	}

@@ -101,6 +101,7 @@ func taken(t *testing.T, n *testbed.Network, width int, p present.Paths, port ui
 // TestPathsByPorts: on the kernel's own multipath routing, dcol paths finds all paths, and connections from the ports
 // that it names take each another one.
 func TestPathsByPorts(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{"-4", "-6"} {
 		t.Run(version, func(t *testing.T) {
 			const width = 4

@@ -25,6 +25,7 @@ func gated(s *testbed.Spec, host string, kind testbed.NATKind) {
 // that is possible: the session by knocking at the same time, the tunnel because the waypoint sends to where
 // it will come from.
 func TestWaypointBehindNATs(t *testing.T) {
+	t.Parallel()
 	none := testbed.NATKind("none")
 	for _, c := range []struct {
 		alice, bob testbed.NATKind

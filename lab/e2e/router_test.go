@@ -82,6 +82,7 @@ func (w *world) towardsServer() (route api.BalancedRoute, err error) {
 // TestRouter: a router forwards connections along the paths that a source computes, follows its routes, and leaves
 // nothing behind, even after it was killed. Its route has several next hops of its own, or a group of nexthop objects.
 func TestRouter(t *testing.T) {
+	t.Parallel()
 	for name, group := range map[string]bool{"next hops": false, "group": true} {
 		t.Run(name, func(t *testing.T) { routes(t, group) })
 	}

@@ -198,6 +198,7 @@ func testTunnelBehindNAT(t *testing.T, kind string, ports ...uint16) {
 
 // A tunnel uses no network that the client is in or moves to.
 func TestSubnetInUse(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"wireguard", "openvpn"} {
 		t.Run(kind, func(t *testing.T) {
 			w := withKinds(newWorld(t), kind)
@@ -237,6 +238,7 @@ func TestSubnetInUse(t *testing.T) {
 
 // What a waypoint's own host sends does not go into a member's tunnel, and no subnet is routed there.
 func TestWaypointsOwnTraffic(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"wireguard", "openvpn"} {
 		t.Run(kind, func(t *testing.T) {
 			w := withKinds(newWorld(t), kind)

@@ -113,6 +113,7 @@ func testTunnel(t *testing.T, kind string) {
 // Where the waypoint leads nobody, no tunnel does either, and the status says so of a
 // client that has nothing but tunnels.
 func TestForbiddenByTunnel(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"wireguard", "openvpn"} {
 		t.Run(kind, func(t *testing.T) {
 			w := withKinds(newWorld(t), kind)
