@@ -145,14 +145,11 @@ func TestConverterFreezes(t *testing.T) {
 			}
 			delete(hosts, frozen)
 			relay := fmt.Sprint(w.relayOf(frozen))
-			kill := func(signal string) { w.Helper(); w.run(frozen, "kill", "-"+signal, relay) }
-			kill("STOP")
-			continued := false
-			defer func() {
-				if !continued {
-					kill("CONT")
-				}
-			}()
+			send := func(signal string) result { w.Helper(); return w.try(frozen, "kill", "-"+signal, relay) }
+			if r := send("STOP"); r.code != 0 {
+				t.Fatal(r)
+			}
+			defer send("CONT")
 			first := next()
 			// Whether the first one's bytes went along depends on how long all this took. It must have been sent.
 			time.Sleep(time.Second)
@@ -169,8 +166,10 @@ func TestConverterFreezes(t *testing.T) {
 					return holds(accepted() > before, "it is not")
 				})
 			}
-			kill("CONT")
-			continued = true
+			// After some seconds, the agent replaces a relay that does not answer. A busy machine may take as long.
+			if r := send("CONT"); r.code != 0 {
+				t.Logf("the converter has ended: %v", r)
+			}
 			if got := first.ended(w); (got.code == 0) != (got.stdout == "answered") {
 				t.Errorf("the first request: %v", got)
 			}
