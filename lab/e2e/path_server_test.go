@@ -303,8 +303,9 @@ func legsWorld(t *testing.T) (w *world, spec testbed.Spec) {
 
 // TestPathServerLegs: a path server chooses the ports of detours, so that two connections through one waypoint share no link on
 // which routers choose: neither before the waypoint nor behind it, neither there nor back.
+//
+// It does not run beside other tests: an agent waits for a path server for a second.
 func TestPathServerLegs(t *testing.T) {
-	t.Parallel()
 	for _, kind := range []string{"mapped", "wireguard"} {
 		t.Run(kind, func(t *testing.T) { placedLegs(t, kind) })
 	}
