@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/detour-collective/dcol/lab/testbed"
 )
@@ -231,12 +232,9 @@ func (a *agent) signal(s syscall.Signal) {
 	if err := a.cmd.Process.Signal(s); err != nil {
 		a.w.Fatalf("signal the agent of %s: %v", a.host, err)
 	}
-	a.w.eventually("the agent of "+a.host+" ends", func() error {
-		select {
-		case <-a.ended:
-			return nil
-		default:
-			return fmt.Errorf("it still runs")
-		}
-	})
+	select {
+	case <-a.ended:
+	case <-time.After(patience):
+		a.w.Fatalf("the agent of %s still runs after %v", a.host, patience)
+	}
 }

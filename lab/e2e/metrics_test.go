@@ -20,8 +20,8 @@ func TestMetrics(t *testing.T) {
 	})
 	w.startBoth()
 	w.eventually("the status names the program", func() error {
-		problems := strings.Join(w.mustStatus(alice).Problems, "\n")
-		return holds(strings.Contains(problems, "metrics") && strings.Contains(problems, "9567") && strings.Contains(problems, "socat"), "it says %q", problems)
+		said := w.dcol(alice, "status")
+		return holds(strings.Contains(said, "metrics") && strings.Contains(said, "9567") && strings.Contains(said, "socat"), "it says %s", said)
 	})
 	_ = holder.Process.Kill()
 	_ = holder.Wait()

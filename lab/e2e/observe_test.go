@@ -1,35 +1,77 @@
 package e2e
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/lab/testbed"
 )
 
-// status is `dcol status --json`, read strictly: a field that the schema does
-// not have is an error.
+// status returns what an agent reports. Tests ask often, so this asks the agent itself: a program built with the race
+// detector takes long to start.
 func (w *world) status(host string) (api.Status, error) {
 	w.Helper()
-	var s api.Status
-	r := w.try(host, program, "status", "--json")
-	if r.code != 0 {
-		return s, errors.New(r.String())
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return testbed.On(w.host(host), func() (net.Conn, error) { return net.Dial("unix", config.DefaultSocket) })
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/status", nil)
+	if err != nil {
+		return api.Status{}, err
 	}
-	if strings.Contains(r.stdout, ": null") {
-		w.Errorf("status of %s: a list that is empty is not null\n%s", host, r.stdout)
+	answer, err := client.Do(request)
+	if err != nil {
+		return api.Status{}, err
 	}
-	d := json.NewDecoder(strings.NewReader(r.stdout))
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("the agent of %s answers %s: %s", host, answer.Status, text)
+	}
+	if err != nil {
+		return api.Status{}, err
+	}
+	return w.readStatus(host, text), nil
+}
+
+// commandAgrees demands that `dcol status --json` can be read like the agent's own answer.
+func (w *world) commandAgrees(host string) {
+	w.Helper()
+	if s := w.readStatus(host, []byte(w.dcol(host, "status", "--json"))); s.Member != host {
+		w.Errorf("the status of %s is that of %q", host, s.Member)
+	}
+}
+
+// readStatus reads strictly: a field that the schema does not have is an error.
+func (w *world) readStatus(host string, text []byte) (s api.Status) {
+	w.Helper()
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
-		w.Fatalf("status of %s: %v\n%s", host, err, r.stdout)
+		w.Fatalf("status of %s: %v\n%s", host, err, text)
 	}
-	return s, nil
+	if null.Match(text) {
+		w.Errorf("status of %s: a list that is empty is not null\n%s", host, text)
+	}
+	return s
 }
+
+var null = regexp.MustCompile(`": ?null\b`)
 
 // mustStatus is status of an agent that must answer.
 func (w *world) mustStatus(host string) api.Status {
@@ -163,6 +205,7 @@ func (w *world) subflowsWithin(limit time.Duration, want ...string) (c api.Conne
 		}
 		return nil
 	})
+	w.commandOnce.Do(func() { w.commandAgrees(alice) })
 	return c
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,8 +46,9 @@ type world struct {
 	dir    string // seen by all hosts
 	agents []*agent
 
-	explained bool
-	rights    string // more capabilities of agents, such as ",+net_raw"
+	commandOnce sync.Once // compares alice's status with that of the command
+	explained   bool
+	rights      string // more capabilities of agents, such as ",+net_raw"
 }
 
 // newWorld builds a network whose links are as fast as the kernel.
@@ -209,7 +211,7 @@ func lastLines(text string) string {
 	return text
 }
 
-// eventually polls a condition until it returns nil.
+// eventually polls a condition until it returns nil, often at first.
 func (w *world) eventually(what string, condition func() error) {
 	w.Helper()
 	w.within(patience, what, condition)
@@ -217,7 +219,8 @@ func (w *world) eventually(what string, condition func() error) {
 
 func (w *world) within(limit time.Duration, what string, condition func() error) {
 	w.Helper()
-	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+	const shortest, longest = 10 * time.Millisecond, 100 * time.Millisecond
+	for began := time.Now(); ; time.Sleep(min(max(time.Since(began)/4, shortest), longest)) {
 		err := condition()
 		if err == nil {
 			w.Logf("%s: after %v", what, time.Since(began).Round(time.Millisecond))
