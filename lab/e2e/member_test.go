@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -18,17 +19,36 @@ const etc = "/etc/dcol/"
 // caDir returns where the authority of a collective lies, off the network.
 func (w *world) caDir(collective string) string { return filepath.Join(w.dir, collective) }
 
-// found makes an authority and members, with `dcol ca`.
+// found makes an authority and members, with `dcol ca`. Worlds with the same members get copies of one authority.
 func (w *world) found(collective string, members ...string) {
 	w.Helper()
-	dir := w.caDir(collective)
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	w.run(server, "cp", "--archive", w.founded(collective, members), w.caDir(collective))
+}
+
+// authorities are the folders that found copies, by collective and members.
+var authorities = struct {
+	sync.Mutex
+	dirs map[string]string
+}{dirs: map[string]string{}}
+
+func (w *world) founded(collective string, members []string) string {
+	w.Helper()
+	authorities.Lock()
+	defer authorities.Unlock()
+	key := fmt.Sprint(collective, members)
+	if dir := authorities.dirs[key]; dir != "" {
+		return dir
+	}
+	dir, err := os.MkdirTemp(suiteDir, "authority-")
+	if err != nil {
 		w.Fatal(err)
 	}
 	w.dcol(server, "ca", "init", "--dir", dir, "--name", collective)
 	for _, name := range members {
 		w.dcol(server, "ca", "issue", name, "--dir", dir)
 	}
+	authorities.dirs[key] = dir
+	return dir
 }
 
 // carry copies files of the authority to a member's host.
