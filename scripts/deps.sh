@@ -265,8 +265,9 @@ go_tool() {
 	fi
 	say "building $name $version into .cache/bin, some minutes the first time"
 	mkdir -p "$tools"
-	# The caller's flags are for this module only.
-	(cd / && GOFLAGS='' CGO_ENABLED=0 GOBIN=$tools go install "$package@$version") ||
+	# The caller's flags are for this module only. With -trimpath, as in the Makefile, the standard library that was
+	# compiled for dcol serves for the tool, too.
+	(cd / && GOFLAGS=-trimpath CGO_ENABLED=0 GOBIN=$tools go install "$package@$version") ||
 		die "could not build $name $version" 'is the Go module proxy reachable? see go env GOPROXY'
 }
 
