@@ -109,8 +109,9 @@ func (c *counter) counts() map[string]int {
 // A converter freezes. The request whose bytes went along with the connection to it gets its answer when the converter
 // continues, or ends; nobody repeats it. Those that begin later wait for one timeout, and then go directly or through
 // another converter. No request arrives twice, also not when the converter continues.
+//
+// It does not run beside other tests: converters are given two seconds to answer, and relays six.
 func TestConverterFreezes(t *testing.T) {
-	t.Parallel()
 	for name, others := range map[string]bool{"alone": false, "with another": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
