@@ -43,7 +43,8 @@ BUILD   := CGO_ENABLED=0 $(GO) build -ldflags '-s -w -X main.version=$(VERSION)'
 
 # Tests mostly wait, so more of them run at once than there are processors. Without atexit_sleep_ms, programs
 # built with -race sleep for a second before they exit, and every host of a test's network is such a program.
-# The lab's tests use more processor time than others, so fewer of its packages run at once, the longest first.
+# The lab's tests use more processor time than others, so fewer of its packages run at once. The longest packages
+# start first, so that none of them runs alone at the end.
 #
 # Tests on a real kernel share the machine with strangers. A test that fails is run again, alone, up to RERUNS
 # times, and the summary lists it in any case. More than five failures, a data race or a panic end the run.
@@ -57,6 +58,7 @@ ONCE   := -vet=off -count=1 -parallel=6 -timeout=15m
 
 # These packages start no goroutine, and simulate for long. The race detector would find nothing, and take several times as long.
 SIMULATED := ./internal/path ./internal/path/measure ./internal/kernel/bpf/cc
+LONG      := ./internal/waypoint ./internal/mptcpify
 
 .DEFAULT_GOAL := help
 
@@ -77,7 +79,7 @@ test: ## Check the format, vet, and run every test with the race detector (root)
 	@scripts/format.sh
 	$(PLAIN) $(GO) vet ./...
 	@[ "$$(id -u)" = 0 ] || echo 'test: not root: the tests that need namespaces are skipped' >&2
-	$(RACE) $(TESTS) --packages="$$($(GO) list ./... | grep -v /lab/ | grep -vxF "$$($(GO) list $(SIMULATED))" | tr '\n' ' ')" -- -race $(ONCE) -p=3
+	$(RACE) $(TESTS) --packages="$(LONG) $$($(GO) list ./... | grep -v /lab/ | grep -vxF "$$($(GO) list $(SIMULATED))" | tr '\n' ' ')" -- -race $(ONCE) -p=3
 	$(PLAIN) $(TESTS) --packages='$(SIMULATED)' -- $(ONCE)
 	$(RACE) $(TESTS) --packages='./lab/e2e ./lab/...' -- -race $(ONCE)
 	$(PLAIN) $(GO) test -count=1 -timeout=15m -run '^TestSimulated' \
