@@ -49,7 +49,7 @@ func tunError(name string, err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		mend = "load the kernel's module (modprobe tun); in a container, give it " + tunDevice
 	case errors.Is(err, fs.ErrPermission):
-		mend = "run as root or with CAP_NET_ADMIN; in a container, allow the device " + tunDevice
+		mend = "run as root or with CAP_NET_ADMIN, and let the agent's user open " + tunDevice + " (chmod 666, as udev does); in a container, allow this device"
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EINVAL):
 		mend = "another program, or one that was killed, has an interface of this name (dcol down, or ip link del " + name + ")"
 	}

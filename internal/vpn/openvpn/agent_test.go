@@ -179,18 +179,49 @@ func withRights(rights string) []string {
 	return []string{"setpriv", "--bounding-set", "-all" + rights, "--inh-caps", "-all" + rights}
 }
 
-// The agent's unit leaves it CAP_NET_ADMIN alone.
+// asUser returns how a program runs as the agent's unit runs it: as a user without root's rights, and with CAP_NET_ADMIN. It
+// gives the test's folders to the user, and a copy of this program, because others cannot run it where it is.
+func asUser(t *testing.T) []string {
+	t.Helper()
+	const user = 65534
+	folder := t.TempDir()
+	program := filepath.Join(folder, "program")
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cp", exe, program).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	err = filepath.WalkDir(filepath.Dir(folder), func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, user, user))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := fmt.Sprint(user)
+	// udev lets all users open this device. Not every machine for tests has udev.
+	const device = `mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && exec "$0" "$@"`
+	return []string{
+		"unshare", "--mount", "sh", "-c", device,
+		"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--no-new-privs", "--bounding-set", "-all,+net_admin",
+		"--inh-caps", "-all,+net_admin", "--ambient-caps", "-all,+net_admin", "sh", "-c", "exec " + program,
+	}
+}
+
+// The agent's unit leaves it CAP_NET_ADMIN alone for tunnels, and nothing of root's.
 func TestRightsOfTheUnit(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	sc, cc := n.serverConfig(), n.clientConfig("alice", bobAtAlice)
 	sc.Log = nil
-	server := startAgent(t, n.bob, role{Server: &sc, Member: "alice", Addrs: aliceIn}, withRights(",+net_admin")...)
+	by := asUser(t)
+	server := startAgent(t, n.bob, role{Server: &sc, Member: "alice", Addrs: aliceIn}, by...)
 	server.expect("ready")
 	addresses(t, n.bob, serverIf, tunnelMTU, bobTunnel)
 	client := startAgent(t, n.alice, role{Client: &clientRole{
 		Interface: cc.Interface, ServerName: cc.ServerName, Remote: cc.Remote, Files: cc.Files, MTU: cc.MTU,
-	}}, withRights(",+net_admin")...)
+	}}, by...)
 	client.expect("ready")
 	addresses(t, n.alice, clientIf, tunnelMTU, aliceIn[0].String())
 	echo(t, n.bob, "10.77.0.1:7")
