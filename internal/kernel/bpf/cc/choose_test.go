@@ -297,6 +297,10 @@ func TestChooseForMPTCP(t *testing.T) {
 // Ten thousand MPTCP connections that are open at once have the congestion control of the rule at both ends.
 func TestChooseForManyConnections(t *testing.T) {
 	const many = 10000
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < many+500 {
+		t.Skipf("needs %d open files (ulimit -n): %d, %v", many+500, limit.Cur, err)
+	}
 	r := registered(t, LIA)
 	netnstest.New(t).Must(t, func() error {
 		chooser, err := chooseOrSkip(t, Rule{Name: r.Name()})
