@@ -288,7 +288,7 @@ func TestOwnerIsKilled(t *testing.T) {
 	n.expect(true, server, "it did not accept")
 }
 
-// owns is what a process says that has installed the table.
+// owns is the line that a process prints when it has installed the table.
 const owns = "owns\n"
 
 // TestMain makes the test binary such a process if its argument is own.

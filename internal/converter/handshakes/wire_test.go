@@ -35,24 +35,7 @@ var (
 func newWire(t *testing.T) *wire {
 	t.Helper()
 	w := &wire{watched: watched{T: t, host: netnstest.New(t)}}
-	w.host.Must(t, func() error {
-		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if err != nil {
-			t.Skipf("needs /dev/net/tun: %v", err)
-		}
-		request, err := unix.NewIfreq("wire0")
-		if err != nil {
-			return err
-		}
-		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
-		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
-			unix.Close(fd)
-			return err
-		}
-		w.tun = os.NewFile(uintptr(fd), "tun")
-		return nil
-	})
-	t.Cleanup(func() { w.tun.Close() })
+	w.tun = w.host.TUN(t, "wire0")
 	w.host.Output(t, "ip", "link", "set", "wire0", "up", "txqueuelen", "10000") // packets that nobody reads yet
 	w.host.Output(t, "ip", "addr", "add", wireHost[0].String()+"/24", "dev", "wire0")
 	w.host.Output(t, "ip", "addr", "add", wireHost[1].String()+"/64", "dev", "wire0", "nodad")

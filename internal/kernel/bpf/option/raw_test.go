@@ -33,21 +33,8 @@ var (
 func newRawPeer(t *testing.T, ns *netnstest.NS) (*rawPeer, net.Listener) {
 	t.Helper()
 	p := &rawPeer{port: 40000, seq: 1000}
+	p.tun = ns.TUN(t, "raw0")
 	ns.Must(t, func() error {
-		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if err != nil {
-			t.Skipf("needs /dev/net/tun: %v", err)
-		}
-		request, err := unix.NewIfreq("raw0")
-		if err != nil {
-			return err
-		}
-		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
-		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
-			unix.Close(fd)
-			return err
-		}
-		p.tun = os.NewFile(uintptr(fd), "tun")
 		link, err := netlink.LinkByName("raw0")
 		if err != nil {
 			return err
@@ -61,7 +48,6 @@ func newRawPeer(t *testing.T, ns *netnstest.NS) (*rawPeer, net.Listener) {
 		}
 		return netlink.LinkSetUp(link)
 	})
-	t.Cleanup(func() { p.tun.Close() })
 	l := listen(t, ns, tunsAddress.String(), false)
 	p.server = netip.MustParseAddrPort(l.Addr().String())
 	return p, l
