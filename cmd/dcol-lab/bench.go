@@ -22,9 +22,9 @@ func benchCommand() *cobra.Command {
 	out := outFlag(cmd, filepath.Join("out", "bench"))
 	verbose := verboseFlag(cmd)
 	members := cmd.Flags().Int("members", bench.DefaultMembers, "`number` of members in the benchmark collective")
-	repetitions := cmd.Flags().Int("repetitions", 0, fmt.Sprintf("the `number` of times that convert (%d), selection (as in its suite) and transport (1; from 10 on with the lengths of the publications) measure each figure", bench.DefaultRepetitions))
+	repetitions := cmd.Flags().Int("repetitions", 0, fmt.Sprintf("the `number` of times that convert (default %d), selection (as in its suite) and transport (1) measure each figure; from 10 on, transport runs as long as published", bench.DefaultRepetitions))
 	messages := cmd.Flags().Int("messages", bench.DefaultMessages, "the `number` of messages or requests that selection measures in each place")
-	places := cmd.Flags().String("places", "", "a regular `expression`: the places that selection measures, and the parts that transport does; all by default")
+	places := cmd.Flags().String("places", "", "a regular `expression`: only the places of selection, and the parts of transport, whose names it matches (default all)")
 	haproxy := cmd.Flags().String("haproxy", filepath.Join(".cache", "haproxy-3.2", "haproxy"), "the `program` of a HAProxy with MPTCP, for convert")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		if *members < minMembers {

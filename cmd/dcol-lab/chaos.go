@@ -20,25 +20,26 @@ func chaosCommand() *cobra.Command {
 	o := chaos.Options{Version: version}
 	cmd := &cobra.Command{
 		Use:   "chaos",
-		Short: "Strike worlds with random faults and check what dcol promises",
-		Long: `Builds worlds side by side, each with downloads, uploads and messages beside twins
-that speak plain TCP, strikes them with random sequences of faults, and checks that
-nothing breaks that plain TCP keeps. Started again with the same seed it goes on.
-docs/lab.md says more.
+		Short: "Inject random faults into test networks, and check that connections survive",
+		Long: `Builds several test networks (worlds) side by side. Each has downloads, uploads and
+messages, and next to each of them a twin that speaks plain TCP. The command injects
+random sequences of faults, and checks invariants: for instance, no connection breaks
+whose twin survives. Run it again with the same seed to continue a campaign.
+docs/lab.md explains the faults and invariants.
 
-Exit codes: 0 if everything held; 3 if something did not; 1 if it could not be
-carried out.`,
+Exit codes: 0 if all invariants held; 3 if one was violated; 1 if the campaign could
+not be run.`,
 		Args: cli.Exactly(0),
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&o.Faults, "faults", 200, "`number` of faults that must count")
 	flags.Uint64Var(&o.Seed, "seed", 1, "the campaign's `seed`")
 	flags.IntVar(&o.Worlds, "worlds", 4, "`number` of worlds side by side")
-	flags.DurationVar(&o.ShrinkFor, "shrink", 5*time.Minute, "how `long` to look for a smaller plan that fails alike; 0: not at all")
-	flags.BoolVar(&o.FailFast, "fail-fast", false, "begin no other sequence after one that failed")
-	replay := flags.Uint64("replay", 0, "carry out the sequence of that `seed` alone")
-	times := flags.Int("times", 1, "how `often` to carry it out")
-	file := flags.String("plan", "", "carry out the plan in that `file` alone")
+	flags.DurationVar(&o.ShrinkFor, "shrink", 5*time.Minute, "the `duration` of the search for a smaller plan with the same failure; 0: do not search")
+	flags.BoolVar(&o.FailFast, "fail-fast", false, "start no other sequence after one has failed")
+	replay := flags.Uint64("replay", 0, "run only the sequence of this `seed`")
+	times := flags.Int("times", 1, "the `number` of times to run it, side by side")
+	file := flags.String("plan", "", "run only the plan in this `file`")
 	out := outFlag(cmd, filepath.Join("out", "chaos"))
 	verbose := verboseFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {

@@ -25,8 +25,9 @@ func diversityCommand() *cobra.Command {
 		Use:   "diversity [FILE...]",
 		Short: "Count the next hops and paths in data centres and in given networks",
 		Long: `Computes how many next hops routers have towards each server, and how many shortest paths lead
-from server to server: in FatTree, VL2 and BCube of some 600 servers, beside the published figures,
-and in networks given as files in the forms that "dcol paths calibrate" reads.`,
+from server to server. It does this for the data centres FatTree, VL2 and BCube with some 600
+servers, and for each FILE, a list of links as "dcol paths calibrate" reads it. It also prints the
+published figures.`,
 		RunE: func(_ *cobra.Command, files []string) error { return printDiversity(os.Stdout, files) },
 	}
 }

@@ -26,7 +26,7 @@ func command() *cobra.Command {
 		Short: "networks of namespaces: try dcol out, measure it, look round",
 		Long: `dcol-lab builds networks of hosts in namespaces on this machine, with links of chosen
 rate, delay and loss, and runs real programs on them. It does not touch the machine's own
-network, and leaves nothing behind. docs/lab.md tells how to describe a network of one's own.`,
+network, and leaves nothing behind. docs/lab.md explains how to describe your own network.`,
 	}
 	for _, builder := range []*cobra.Command{runCommand(), shellCommand(), demoCommand(), benchCommand(), chaosCommand()} {
 		builder.PreRunE = needRoot
@@ -39,7 +39,7 @@ network, and leaves nothing behind. docs/lab.md tells how to describe a network 
 
 func needRoot(*cobra.Command, []string) error {
 	if os.Geteuid() != 0 {
-		return errors.New("the lab makes network namespaces, which only root may: run it with sudo")
+		return errors.New("the lab creates network namespaces, which needs root: run it with sudo")
 	}
 	return nil
 }

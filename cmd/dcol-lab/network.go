@@ -14,14 +14,14 @@ import (
 )
 
 func demoCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "demo", Short: "Show the main job: one download, two paths, a waypoint that dies", Args: cli.Exactly(0)}
+	cmd := &cobra.Command{Use: "demo", Short: "Download with and without dcol, over two paths, while a waypoint is killed", Args: cli.Exactly(0)}
 	return onNetwork(cmd, filepath.Join("out", "demo"), func(ctx context.Context, _ []string, o experiment.Options) error {
 		return demo.Run(ctx, o, os.Stdout)
 	})
 }
 
 func shellCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "shell SCENARIO", Short: "Open a scenario's network and type commands on its hosts", Args: cli.Exactly(1)}
+	cmd := &cobra.Command{Use: "shell SCENARIO", Short: "Open a shell in a scenario's network, with its hosts", Args: cli.Exactly(1)}
 	return onNetwork(cmd, "", func(ctx context.Context, args []string, o experiment.Options) error {
 		s, err := scenarios.Open(args[0])
 		if err != nil {

@@ -25,7 +25,7 @@ type part interface {
 	Run(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) error
 }
 
-// parts has a new one of each, by name.
+// parts maps the name of each part to a function that returns a new one.
 var parts = map[string]func() part{
 	traffic.ServerPart:       func() part { return new(traffic.Server) },
 	traffic.ClientPart:       func() part { return new(traffic.Client) },

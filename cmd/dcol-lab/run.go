@@ -26,16 +26,16 @@ func runCommand() *cobra.Command {
 		Use:   "run SCENARIO|SUITE",
 		Short: "Run an experiment, or a suite of several: by name, or a file",
 		Long: `Runs an experiment, or a suite of several: one that comes with dcol (see dcol-lab
-list), or a file of one's own. Each run is kept as soon as it has ended: the same
-command goes on where it was interrupted.
+list), or a file of your own. Each run is saved when it ends, so after an interruption
+the same command continues with the rest.
 
-battery is the battery of tests of MPTCP implementations; docs/battery.md describes it.
-There, --variant names tests, and --procedure implementations.
+The suite battery tests implementations of MPTCP; docs/battery.md describes it. For it,
+--variant names tests, and --procedure names implementations.
 
 Exit codes:
-  0    it ran, and what the scenario expects held
-  1    it could not be carried out
-  3    it ran, but not all that the scenario expects held or could be decided
+  0    it ran, and all expectations of the scenario were met
+  1    it could not be run
+  3    it ran, but an expectation was not met or could not be decided
   130  it was interrupted`,
 		Example: `  sudo dcol-lab run core-limited
   sudo dcol-lab run core-limited --procedure tcp,dcol --reps 3 --out /tmp/mine
@@ -43,16 +43,16 @@ Exit codes:
 		Args: cli.Exactly(1),
 	}
 	var o experiment.Options
-	cmd.Flags().StringVarP(&o.Out, "out", "o", "", "the `folder` for the report, results and logs (default: out/lab/NAME, or what the suite says)")
+	cmd.Flags().StringVarP(&o.Out, "out", "o", "", "the `folder` for the report, results and logs (default: out/lab/NAME, or the folder that the suite names)")
 	verbose := verboseFlag(cmd)
-	asJSON := cmd.Flags().Bool("json", false, "print the result as JSON (dcol.lab/1; of a suite, dcol.suite-result/1)")
+	asJSON := cmd.Flags().Bool("json", false, "print the result as JSON (dcol.lab/1; for a suite, dcol.suite-result/1)")
 	cmd.Flags().IntVar(&o.Repetitions, "reps", 0, fmt.Sprintf("repetitions, in place of the file's `number`: 1 to %d", maxReps))
-	cmd.Flags().StringSliceVar(&o.Variants, "variant", nil, "`names` of variants to run, or all (default: the network as declared; of a suite, all of its)")
-	cmd.Flags().StringSliceVar(&o.Procedures, "procedure", nil, "`names` of procedures to run, or all (default: those that are not optional; of a suite, all of its)")
-	cmd.Flags().StringSliceVar(&o.Congestions, "congestion", nil, "`names` of congestion controls to run with (default: the scenario's; of a suite, all of its)")
-	jobs := cmd.Flags().Int("jobs", 0, "`number` of networks at a time (default: what the machine bears)")
-	full := cmd.Flags().Bool("full", false, "of the battery: make everything as long as published")
-	anew := cmd.Flags().Bool("anew", false, "forget all runs that the folder has from before")
+	cmd.Flags().StringSliceVar(&o.Variants, "variant", nil, "`names` of variants to run, or all (default: the network as declared; for a suite, all that it names)")
+	cmd.Flags().StringSliceVar(&o.Procedures, "procedure", nil, "`names` of procedures to run, or all (default: those that are not optional; for a suite, all that it names)")
+	cmd.Flags().StringSliceVar(&o.Congestions, "congestion", nil, "`names` of congestion controls to run with (default: the scenario's; for a suite, all that it names)")
+	jobs := cmd.Flags().Int("jobs", 0, "`number` of networks at a time (default: as many as the machine can handle)")
+	full := cmd.Flags().Bool("full", false, "for the battery: make transfers and changes as long as published")
+	anew := cmd.Flags().Bool("anew", false, "delete all earlier runs in the folder")
 	cmd.Flags().StringVar(&o.Backend, "backend", "", "how links are emulated: netem, wire, or veth, which is as fast as the kernel and shapes nothing (default: netem where the kernel has it, else wire)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("reps") && (o.Repetitions < 1 || o.Repetitions > maxReps) {

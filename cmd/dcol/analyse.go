@@ -26,7 +26,7 @@ import (
 	"github.com/detour-collective/dcol/internal/units"
 )
 
-// analysis is the flags of dcol analyse.
+// analysis holds the flags of dcol analyse.
 type analysis struct {
 	filter         report.Filter
 	idle           time.Duration
@@ -48,11 +48,11 @@ fallbacks and why, joins, round trips, how the data was spread, what was sent ag
 what, handovers, announced addresses, stalls. Versions 0 and 1. docs/analyse.md defines each figure.
 
 CAPTURE is a pcap or pcapng file, plain or compressed by gzip or zstd, or - for the standard
-input. Several files are read as one capture, in the order of time. The captures may be made at
-the client, at the server or between, have one direction only, begin and end anywhere, and have
-cut packets; 128 bytes a packet are enough.
+input. Several files are read as one capture, in the order of time. Captures may be made at the
+client, at the server or between them. They may have only one direction, may begin and end at
+any time, and may have cut packets: 128 bytes of each packet are enough.
 
-It needs no agent and no rights but to read the files.`,
+The command needs neither an agent nor root, only permission to read the files.`,
 		Example: `  dcol analyse trace.pcapng
   tcpdump -i any -s 128 -w - tcp | dcol analyse -
   dcol analyse --html page.html --csv tables --anonymise trace-*.pcap.gz
@@ -228,7 +228,7 @@ func (a *analysis) anonymiser() (*report.Anonymiser, error) {
 	return anonymiser, nil
 }
 
-// sink takes the connections that end, from all workers.
+// sink receives the ended connections from all workers.
 type sink struct {
 	*analysis
 	anonymiser *report.Anonymiser
@@ -244,7 +244,7 @@ type sink struct {
 	listed  []*track.Record
 }
 
-// largest is the connection that the page plots unless one is chosen.
+// largest is the connection with the most data. The page plots it if the user chooses none.
 type largest struct {
 	number uint32
 	bytes  uint64
@@ -296,7 +296,8 @@ func (s *sink) read(ctx context.Context, files *capture.Merged, trace uint32) (a
 	return counts, err
 }
 
-// done takes a connection. Only the totals are the worker's own.
+// done records an ended connection. Each worker has totals of its own. The outputs are shared, so they
+// need the lock.
 func (s *sink) done(worker int, r *track.Record) {
 	if !s.filter.Matches(r) {
 		return

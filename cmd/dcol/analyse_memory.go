@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// connectionMemory is the memory of a living connection with two subflows, in bytes. `make bench-analyse` measured 17 KB.
+	// connectionMemory is the memory of a live connection with two subflows, in bytes. `make bench-analyse` measured 17 KB.
 	connectionMemory = 18 << 10
 	// fewestConnections and mostConnections bound the default of --max-connections.
 	fewestConnections = 1000

@@ -25,8 +25,8 @@ func (s *sink) writeList(out io.Writer) error {
 	return nil
 }
 
-// plot writes the page. To plot a connection's packets, it reads the files a second time, because only at the end is
-// known which connection has most data.
+// plot writes the page. It reads the files a second time to plot a connection's packets, because only the
+// end of the first reading shows which connection has the most data.
 func (s *sink) plot(ctx context.Context, paths []string, counts analyse.Counts, total *report.Totals, notes io.Writer) error {
 	if s.traced == nil && s.largest.number != 0 && s.chosen == 0 {
 		if again := readableAgain(paths); again != nil {

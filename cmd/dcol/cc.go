@@ -47,12 +47,14 @@ func ccUse(socket *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "use NAME",
 		Short: "Change the congestion control of new connections until the agent ends",
-		Long: `Has connections that begin from now on use a congestion control: one of the kernel's, or
-lia, olia, balia or wvegas. Without a flag, all connections of this host do. With flags, those
-of programs in a cgroup, to servers' ports (this host's own if others connect to it), or with
-peers in networks; a port and a network given together must both fit. It counts before the
-tables [[congestion]] of the configuration, and holds until the agent ends. Connections that
-exist keep what they have.`,
+		Long: `Changes the congestion control of connections that begin from now on: to one of the kernel's,
+or to lia, olia, balia or wvegas. Without flags, this is for all connections of this host.
+With flags, it is for programs in a cgroup, for servers' ports (this host's own ports for
+connections that others open), or for peers in networks. A port and a network given together
+must both match.
+
+The command takes precedence over the tables [[congestion]] of the configuration, and is in
+effect until the agent ends. Existing connections keep their congestion control.`,
 		Example: `  dcol cc use lia
   dcol cc use bbr --cgroup /sys/fs/cgroup/system.slice/backup.service
   dcol cc use olia --port 443 --network 203.0.113.0/24
@@ -63,7 +65,7 @@ exist keep what they have.`,
 	cmd.Flags().StringVar(&r.Cgroup, "cgroup", "", "only for programs in this cgroup's `folder`")
 	cmd.Flags().IntSliceVar(&r.Ports, "port", nil, "only to these servers' `ports`")
 	cmd.Flags().StringSliceVar(&r.Networks, "network", nil, "only with peers in these `networks`")
-	cmd.Flags().BoolVar(&r.Reset, "reset", false, "do what the configuration says")
+	cmd.Flags().BoolVar(&r.Reset, "reset", false, "return to the configuration")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case r.Reset && (len(args) > 0 || r.Cgroup != "" || len(r.Ports) > 0 || len(r.Networks) > 0):

@@ -15,11 +15,11 @@ import (
 	"github.com/detour-collective/dcol/internal/loglevel"
 )
 
-// completeWithin bounds the wait for the agent while a user has pressed the tab key.
+// completeWithin bounds how long the tab key waits for the agent.
 const completeWithin = time.Second
 
-// completeNames has the shell complete names that the running agent knows. Without an agent, or without rights, there are
-// none.
+// completeNames makes the shell complete names that the running agent knows. Without an agent, or for a
+// user who may not ask it, nothing is completed.
 func completeNames(root *cobra.Command) {
 	for command, names := range map[string]func(context.Context, *api.Client) []string{
 		"use": waypointNames, "avoid": waypointNames, "expel": memberNames, "why": connectionNames,
@@ -104,7 +104,7 @@ func memberNames(ctx context.Context, agent *api.Client) (names []string) {
 	return names
 }
 
-// everyName returns all members, this one too.
+// everyName returns the names of all members, including this host's own.
 func everyName(ctx context.Context, agent *api.Client) (names []string) {
 	if members, err := agent.Members(ctx); err == nil {
 		for _, m := range members.Members {

@@ -18,10 +18,10 @@ import (
 func reloadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reload",
-		Short: "Have the running agent read its configuration again",
-		Long: `Has the running agent read its configuration again, as SIGHUP does. Connections continue.
-Changes that the agent can take over are in effect at once; those that need a restart are
-listed. If the file has an error, nothing changes.`,
+		Short: "Make the running agent read its configuration again",
+		Long: `Makes the running agent read its configuration again, as SIGHUP does. Connections continue.
+The command lists the changes that are in effect now, and those that need a restart of the
+agent. If the file has an error, nothing changes.`,
 		Args: cli.Exactly(0),
 	}
 	socket := socketFlag(cmd)
@@ -39,8 +39,8 @@ func configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show, check and change the configuration",
-		Long: `Shows, checks and changes the configuration. dcol reload has the running agent take over
-the changes. docs/configuration.md lists all keys.`,
+		Long: `Shows, checks and changes the configuration. After a change, dcol reload makes the running
+agent read the file again. docs/configuration.md lists all keys.`,
 	}
 	cmd.AddCommand(configGetCommand(), configSetCommand(), configCheckCommand(), configDiffCommand())
 	return cmd
@@ -122,8 +122,9 @@ go together with it, such as another name.`,
 	return cmd
 }
 
-// stillUsable returns a check of a changed configuration. With the identity it must go together only if the one at path
-// does now, because some hosts are configured before they have their certificate.
+// stillUsable returns a check for a changed configuration. The check requires that the configuration fits
+// the host's identity only if the one at path fits now, because some hosts are configured before they have
+// their certificate.
 func stillUsable(path string) func(*config.Config) error {
 	prepare := func(c *config.Config) error { return isUsable(c, path, io.Discard) }
 	before, err := config.Load(path)

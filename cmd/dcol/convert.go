@@ -24,9 +24,9 @@ func convertCommand() *cobra.Command {
 which reaches the converter over several paths. The converter sees what it carries; TLS
 stays encrypted up to the server.
 
-  never    connections go directly to their servers
-  auto     those to servers that are known to speak no MPTCP go through a converter
-  always   all do, but those to servers that are known to speak MPTCP
+  never    no connection goes through a converter
+  auto     connections to servers that are known to speak no MPTCP go through a converter
+  always   all connections do, except those to servers that are known to speak MPTCP
 
 The change applies to new connections at once, and is written to the configuration. Only
 root may change it. If no agent runs, the relay that an earlier one left follows the
@@ -67,8 +67,8 @@ change, or the command fails.`,
 	return cmd
 }
 
-// convertWithoutAgent passes a choice that the configuration has already to the relay of an agent that has ended. It fails
-// if that relay goes on as before, because the user may rely on the choice.
+// convertWithoutAgent passes the choice, which is already in the configuration, to the relay that an ended
+// agent left. It fails if that relay does not follow, because the user may rely on the choice.
 func convertWithoutAgent(path string, use config.UseConverter) error {
 	c, err := config.Load(path)
 	if err != nil {

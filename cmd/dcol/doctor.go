@@ -97,7 +97,8 @@ own probes found on that path and on those to waypoints is shown with its age.`,
 	return cmd
 }
 
-// examinePath asks whether what dcol needs gets through to a server. Nothing is sent if none is named.
+// examinePath probes whether MPTCP and in-band detours get through to a server. Without a server, it sends
+// nothing.
 func examinePath(ctx context.Context, server string, port int) (*present.Report, error) {
 	if server == "" {
 		return nil, nil
@@ -113,8 +114,8 @@ func examinePath(ctx context.Context, server string, port int) (*present.Report,
 	return &report, nil
 }
 
-// rememberedPaths returns what the agent's own probes found on the path to a server and on those to waypoints. Without an
-// agent that probes, there is nothing.
+// rememberedPaths returns what the agent's own probes found on the path to a server and on the paths to
+// waypoints. It returns nothing if no agent runs, or if the agent does not probe.
 func rememberedPaths(ctx context.Context, configuration, server string) []api.ProbedPath {
 	socket := config.DefaultSocket
 	if c, err := config.Load(configuration); err == nil {
@@ -210,7 +211,7 @@ func doctorCollective(c *api.Collective) *doctor.Collective {
 	}
 }
 
-// doctorConverter returns this host's converter for others; nil: it does not run.
+// doctorConverter returns this host's converter for others, or nil if it does not run.
 func doctorConverter(r *api.Relay) *doctor.Converter {
 	if r == nil {
 		return nil

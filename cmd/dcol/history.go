@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/ui"
 )
 
-// historySpans are the times that are shown of each step, if nothing else is asked for.
+// historySpans has the default of --last for each step.
 var historySpans = map[api.HistoryStep]time.Duration{
 	api.StepMinute: time.Hour, api.StepHour: 24 * time.Hour, api.StepDay: 31 * 24 * time.Hour, api.StepMonth: 400 * 24 * time.Hour,
 }
@@ -21,10 +21,10 @@ func historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "Show what paths carried, and what detours gained",
-		Long: `Shows what this host's paths carried by the minute, hour, day or month, and what detours
-gained: bytes over detours, transfers that continued while the direct path stood still, and
-an estimate of the time that bulk transfers would have taken longer on the direct path
-alone, with its bounds.
+		Long: `Shows what this host's paths carried by the minute, hour, day or month, and what its
+connections gained by detours: the bytes over detours, the transfers that continued while
+the direct path carried nothing, and the time saved. The time saved is an estimate, with
+bounds, of how much longer bulk transfers would have taken on the direct path alone.
 
 Minutes are kept for two days, and hours for 400 days. No destinations are kept.
 [history] keep = false in the configuration switches it off.`,

@@ -30,7 +30,8 @@ func main() {
 // sayStart adds to ErrNoAgent the command that starts the agent.
 func sayStart(err error) error { return sayStartWith(err, config.DefaultPath) }
 
-// sayStartWith does the same, and names the commands that make a configuration if the file does not exist.
+// sayStartWith is like sayStart for the configuration in file. If that file does not exist, it names the
+// commands that write one.
 func sayStartWith(err error, file string) error {
 	if !errors.Is(err, api.ErrNoAgent) {
 		return err

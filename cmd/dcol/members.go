@@ -24,7 +24,7 @@ dcol join. It contains a secret: whoever has it can join.`,
 	}
 	socket := socketFlag(cmd)
 	name := cmd.Flags().String("name", "", "the `name` that the new member must take (default any free name)")
-	expires := cmd.Flags().Duration("expires", coordinator.DefaultExpires, "how `long` the invitation is valid, at most 720h")
+	expires := cmd.Flags().Duration("expires", coordinator.DefaultExpires, "the `duration` for which the invitation is valid, at most 720h")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *expires < time.Second {

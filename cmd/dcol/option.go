@@ -45,9 +45,9 @@ that this host has sent.`, func(w io.Writer, t api.Transport) error {
 		}
 		return ui.OptionReports(w, t, number)
 	})
-	last.Flags().IntVarP(&number, "number", "n", number, "how `many`")
-	cmd.AddCommand(show("list", "List the options, what this host asks and what it grants", `Lists the options, what this host asks of others, what it grants to them, and how many
-requests became what. If SYNs with options seem to be dropped on the way to some networks,
-it also lists to which of them nothing is announced for now.`, ui.OptionList), last)
+	last.Flags().IntVarP(&number, "number", "n", number, "the `number` of requests to show")
+	cmd.AddCommand(show("list", "List the options, what this host asks and what it grants", `Lists the options, what this host asks of others, what it grants to them, and the
+number of requests by verdict. If SYNs with options seem to be dropped on the way to some
+networks, it also lists the networks to which no options are announced for now.`, ui.OptionList), last)
 	return cmd
 }

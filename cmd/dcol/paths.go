@@ -177,7 +177,8 @@ func (f *pathsFlags) run(ctx context.Context, destination string) error {
 	return present.Text(os.Stdout, r)
 }
 
-// explore finds the graph and flows on distinct paths, and one that shares a session's.
+// explore finds the graph, and flows on distinct paths. With --session, it also finds a flow that shares
+// the path of that connection.
 func (f *pathsFlags) explore(ctx context.Context, w *paths.Wire, s *cflb.Scheme, r *present.Report) (err error) {
 	var found []paths.Path
 	var routed *paths.Routed

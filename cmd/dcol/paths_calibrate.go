@@ -69,8 +69,9 @@ func printCalibration(c topology.Calibration) {
 	fmt.Printf("not controllable %d pairs (%.2f %%) with %d bits\n", c.Uncontrolled, percent(c.Uncontrolled, c.Pairs), c.Bits)
 }
 
-// distribution returns what share has 1, 2, 3 ..., and in doubling ranges from 5 on. The last element of counts has all
-// that are larger, too.
+// distribution describes which share of the elements has the values 1, 2, 3 and so on. From 5 on, it
+// groups values in ranges, each twice as long as the one before. The last element of counts includes all
+// larger values.
 func distribution(counts []int) string {
 	all := 0
 	for _, n := range counts {

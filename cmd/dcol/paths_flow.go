@@ -22,8 +22,8 @@ func pathsFlowCommand() *cobra.Command {
 		Short: "Ask a path server which path a connection takes",
 		Long: `Asks a path server which routers the packets of a TCP connection pass in each direction. SOURCE and
 DESTINATION are the connection's ends, each an address with a port, as ss shows them. The server
-computes the answer. The command shows that this host is a member by the identity in the agent's
-configuration.`,
+computes the answer. The command identifies itself with the identity that the agent's
+configuration names.`,
 		Example: "  dcol paths flow --server controller@192.0.2.1:45674 10.0.1.1:61000 10.0.2.1:443",
 		Args:    cli.Exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -26,10 +26,10 @@ func pathsServeCommand() *cobra.Command {
 		Use:   "serve GRAPH",
 		Short: "Answer members which ports lead along which paths of a known network",
 		Long: `Reads the graph of a network of CFLB routers, and answers members of the collective which source
-ports lead along distinct paths, those with the fewest large flows first. It shows that it is a
-member by the identity in the agent's configuration. docs/paths.md describes the graph, and the
-key server of the policy paths, by which agents ask. When the file changes, it is read again: so
-links that fail are marked as down.`,
+ports lead along distinct paths, those with the fewest large flows first. It identifies itself
+with the identity that the agent's configuration names. When the file changes, the server reads
+it again, so you can mark failed links as down there. docs/paths.md describes the graph, and the
+key server of the policy paths, with which agents find this server.`,
 		Example: "  dcol paths serve --secret-file /etc/dcol/cflb-secret network.json",
 		Args:    cli.Exactly(1),
 	}
@@ -90,7 +90,8 @@ func followGraph(ctx context.Context, name string, seen os.FileInfo, every time.
 	}
 }
 
-// network reads the graph of a network, and its constants. It may be a change of one that was read before.
+// network reads the graph of a network, and its constants. before is the network that was read last; nil:
+// none.
 func (f *pathsFlags) network(name string, before *known.Network) (_ *known.Network, err error) {
 	file, err := os.Open(name)
 	if err != nil {

@@ -40,8 +40,8 @@ func probeServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Answer dcol probe run of other hosts",
-		Long: `Answers probe traffic until it is interrupted. It needs no agent and no rights, and takes MPTCP
-as well as plain TCP. Anybody who can reach the port can download 5 MB at a time.`,
+		Long: `Answers probe traffic until it is interrupted. It needs neither an agent nor root, and accepts MPTCP
+and plain TCP. Anybody who can reach the port can download 5 MB at a time.`,
 		Example: "  dcol probe serve --listen 192.0.2.7:45680",
 		Args:    cli.Exactly(0),
 	}
@@ -101,7 +101,7 @@ func chooser(ctx context.Context) (*latest.Chooser, func(), error) {
 	return &latest.Chooser{Kernel: kernel}, func() { cancel(); <-done; kernel.Close() }, nil
 }
 
-// probeRun is the flags of dcol probe run.
+// probeRun holds the flags of dcol probe run.
 type probeRun struct {
 	ways           []string
 	rounds         int
@@ -127,8 +127,8 @@ paths of replies. SERVER is an address or a name, with or without a port. SHAPE 
   bulk          a download of 5 MB; the goodput
   page          a web page: a document, and 24 objects of it; the time to load them
 
-With --append each result is kept as soon as it is there, and dcol probe report sums up the file.
-Detours need an agent on this host and root, to ask the agent for the names of paths.
+With --append, each result is written to the file at once, and dcol probe report sums up the file.
+Detours need an agent on this host, and root to ask the agent for the names of paths.
 
 Exit codes:
   0    all exchanges were made
@@ -298,13 +298,13 @@ func withPort(server string) string {
 func probeReportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report FILE...",
-		Short: "Sum up files that dcol probe run has appended to",
+		Short: "Sum up files that dcol probe run --append has written",
 		Long: `Prints percentiles, failures, the paths of replies, and the times without results. Lines that are
 damaged, as by a power cut, are left out and counted.`,
 		Example: "  dcol probe report --html probe.html /var/lib/dcol-probe/*.jsonl",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("FILE is missing")
+				return errors.New("FILE is missing: name a file to which dcol probe run --append has written")
 			}
 			return nil
 		},

@@ -17,12 +17,12 @@ func useCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "use [WAYPOINT...]",
 		Short: "Show or change which waypoints are taken first",
-		Long: `Has new connections take detours through these waypoints before all others. With --only,
-no other waypoint is taken, and connections leave the others' detours as soon as they can.
-Without a waypoint, prints which waypoints are taken first and which are avoided.
+		Long: `Makes new connections take detours through these waypoints before all others. With --only,
+no other waypoint is taken, and connections leave detours through other waypoints as soon as
+they can. Without a waypoint, prints which waypoints are taken first and which are avoided.
 
-This holds until the agent ends. client.use, client.use_only and client.avoid in the
-configuration hold for good.`,
+The choice is in effect until the agent ends. client.use, client.use_only and client.avoid
+in the configuration are permanent.`,
 		Example: `  dcol use bob
   dcol use --only --for 2h bob carol
   dcol use --reset`,
@@ -30,7 +30,7 @@ configuration hold for good.`,
 	}
 	steer := newSteerFlags(cmd)
 	only := cmd.Flags().Bool("only", false, "take no other waypoint")
-	reset := cmd.Flags().Bool("reset", false, "do what the configuration says, also about waypoints to avoid")
+	reset := cmd.Flags().Bool("reset", false, "return to the configuration, also for waypoints to avoid")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case *reset && (len(args) > 0 || *only):
@@ -51,12 +51,12 @@ func avoidCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "avoid [WAYPOINT...]",
 		Short: "Show or change which waypoints are never taken",
-		Long: `Has no connection take a detour through these waypoints. Connections that have one leave
-it as soon as they can; none of them ends. Without a waypoint, prints which waypoints are
-avoided and which are taken first.
+		Long: `Keeps all connections from detours through these waypoints. Connections with such a detour
+leave it as soon as they have another path, so no connection ends. Without a waypoint, prints
+which waypoints are avoided and which are taken first.
 
-This holds until the agent ends, or until dcol use names the waypoint or has --reset.
-client.avoid in the configuration holds for good.`,
+The choice is in effect until the agent ends, until dcol use names the waypoint, or until
+dcol use --reset. client.avoid in the configuration is permanent.`,
 		Example: `  dcol avoid mallory
   dcol avoid --for 30m carol`,
 		Args: cobra.ArbitraryArgs,
@@ -85,11 +85,11 @@ type steerFlags struct {
 func newSteerFlags(cmd *cobra.Command) steerFlags {
 	return steerFlags{
 		socket: cmd.Flags().String("socket", config.DefaultSocket, "the agent's `socket`"),
-		length: cmd.Flags().Duration("for", 0, "for how `long`, such as 90m or 2h (default until it is changed)"),
+		length: cmd.Flags().Duration("for", 0, "the `duration`, such as 90m or 2h (default until it is changed)"),
 	}
 }
 
-// show prints what holds now.
+// show prints which waypoints are used first and which are avoided now.
 func (f steerFlags) show(cmd *cobra.Command) error {
 	status, err := dial(*f.socket).Status(cmd.Context())
 	if err != nil {
@@ -101,7 +101,7 @@ func (f steerFlags) show(cmd *cobra.Command) error {
 	return ui.Steering(os.Stdout, status.Client.Steering)
 }
 
-// send has the agent carry out a request, and prints what holds then.
+// send sends a request to the agent, and prints the choice that is then in effect.
 func (f steerFlags) send(cmd *cobra.Command, r api.SteerRequest) error {
 	if cmd.Flags().Changed("for") && *f.length < time.Second {
 		return fmt.Errorf("--for must be at least 1s, such as 90m or 2h, not %v", *f.length)

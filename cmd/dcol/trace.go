@@ -35,7 +35,7 @@ type traceFlags struct {
 	all           bool
 }
 
-// defaultProbe has the options that matter to MPTCP. The port is put in.
+// defaultProbe has the options that matter to MPTCP. Its port is that of --port.
 const defaultProbe = vantage.DefaultProbe
 
 func traceCommand() *cobra.Command {
@@ -104,7 +104,7 @@ func (f *traceFlags) run(ctx context.Context, destination string) error {
 	}
 	six, said := stack.IPv6()
 	if said && (six && f.four || !six && f.six) {
-		return errors.New("the probe is of the other IP version than -4 or -6 ask for")
+		return errors.New("the probe has another IP version than -4 or -6 asks for: leave the flag out, or change the probe")
 	}
 	addr, err := f.resolve(ctx, destination, six, said)
 	if err != nil {
@@ -143,8 +143,8 @@ func (f *traceFlags) run(ctx context.Context, destination string) error {
 	return present.Text(os.Stdout, destination, path, built.Packet)
 }
 
-// holdBack holds back the kernel's resets of a probe's connection. A trace works without: the server's answers
-// are then refused by the kernel.
+// holdBack holds back the kernel's resets of a probe's connection. If it fails, the trace goes on: the
+// kernel then resets the connection when the server answers.
 func (f *traceFlags) holdBack(flow hold.Flow, tcp bool) (release func()) {
 	if !tcp {
 		return func() {}
@@ -162,7 +162,7 @@ func (f *traceFlags) holdBack(flow hold.Flow, tcp bool) (release func()) {
 	return func() { _ = h.Close() }
 }
 
-// unspecified is a source for a packet that is not sent.
+// unspecified returns a source address for a packet that is only printed.
 func unspecified(destination netip.Addr) netip.Addr {
 	if destination.Is4() {
 		return netip.IPv4Unspecified()

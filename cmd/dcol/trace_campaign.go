@@ -37,17 +37,18 @@ func traceCampaignCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "campaign LIST",
 		Short: "Trace many destinations, with a bounded rate, and sum up what their paths do",
-		Long: `Traces each destination of a list: an address or a name a line. Results are appended to a file
-as they come, a line of JSON each; the same command goes on where it was interrupted.
+		Long: `Traces each destination of a list, which has one address or name per line. Each result is
+appended to a file at once, as a line of JSON. After an interruption, run the same command
+again: it continues with the rest.
 
-Each probe carries a text that names who sends it and why, so that people who see it can
-answer: give a mail address or a URL at which you do. Those who asked not to be probed are
-listed in ` + campaign.RefusalsFile + ` and with --refusals: addresses, prefixes, or names
-with all below them. They are never probed, and neither are addresses that are no host's.
+Each probe carries the text of --contact: who sends it, why, and a mail address or URL at
+which you answer complaints. ` + campaign.RefusalsFile + ` and the file of --refusals list those
+who do not want to be probed: addresses, prefixes, or names with all names below them. The
+command probes neither these nor addresses that belong to no host, such as multicast.
 
-With --via, members of the collective that allow it trace the same destinations from where
-they are, as fast as they allow. The report tells which changes belong to a source's side
-and which to a destination's.`,
+With --via, other members of the collective trace the same destinations from their own
+networks, if they allow it and as fast as they allow. The report then shows which changes
+happen on the source's side of a path, and which on the destination's side.`,
 		Example: `  sudo dcol trace campaign servers.txt --contact 'path measurement, noc@example.org' -o paths.jsonl
   dcol trace figures --html paths.html paths.jsonl`,
 		Args: cli.Exactly(1),
@@ -56,16 +57,16 @@ and which to a destination's.`,
 	cmd.Flags().StringVar(&f.contact, "contact", "", "the `text` in each probe: who sends it, why, and where to complain")
 	cmd.Flags().StringVarP(&f.out, "out", "o", "campaign.jsonl", "the `file` for results; destinations that it has are not traced again")
 	cmd.Flags().StringVar(&f.page, "html", "", "also write a page with the figures to this `file`; it needs no network")
-	cmd.Flags().StringVar(&f.refusals, "refusals", "", "a `file` of more that are not to be probed")
+	cmd.Flags().StringVar(&f.refusals, "refusals", "", "a `file` of further addresses, prefixes and names that must not be probed")
 	cmd.Flags().Float64Var(&f.rate, "rate", 100, "the `number` of packets per second, of all traces together")
 	cmd.Flags().IntVar(&f.parallel, "parallel", 50, "the `number` of destinations at a time")
-	cmd.Flags().StringVarP(&f.probe, "probe", "p", "", "the `probe` to send, as of dcol trace; the contact becomes its payload")
+	cmd.Flags().StringVarP(&f.probe, "probe", "p", "", "the `probe` to send, as in dcol trace; the contact becomes its payload")
 	cmd.Flags().IntVar(&f.port, "port", 80, "the TCP `port` of probes that name none")
 	cmd.Flags().IntVar(&f.hops, "hops", 30, "the `number` of hops at most")
 	cmd.Flags().StringVarP(&f.device, "interface", "i", "", "the `interface` to send from")
 	cmd.Flags().BoolVarP(&f.six, "ipv6", "6", false, "use IPv6")
 	cmd.Flags().StringVar(&f.from, "from", "", "the `name` of this vantage point in the results")
-	cmd.Flags().StringSliceVar(&f.via, "via", nil, "`members` that trace the same destinations from where they are, if they allow it")
+	cmd.Flags().StringSliceVar(&f.via, "via", nil, "`members` that trace the same destinations from their own networks, if they allow it")
 	cmd.Flags().StringVarP(&f.config, "config", "c", config.DefaultPath, "the configuration `file`, for --via")
 	cmd.MarkFlagsMutuallyExclusive("via", "probe")
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print the figures as JSON ("+report.Schema+")")
@@ -218,7 +219,7 @@ func traceFiguresCommand() *cobra.Command {
 		Short: "Sum up the results of campaigns, of one or several vantage points",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("FILE is missing")
+				return errors.New("FILE is missing: name a file that dcol trace campaign has written")
 			}
 			return nil
 		},

@@ -35,7 +35,7 @@ func (f *traceFlags) runRecipes(ctx context.Context, destination string) error {
 	return report.Text(os.Stdout)
 }
 
-// verdicts runs recipes. One of several that fails does not keep the others from running.
+// verdicts runs recipes. If one of several fails, the others still run.
 func (f *traceFlags) verdicts(ctx context.Context, destination string, chosen []string) (report present.Report, err error) {
 	addr, err := f.resolve(ctx, destination, false, false)
 	if err != nil {

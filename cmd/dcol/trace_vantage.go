@@ -118,7 +118,7 @@ func (f *campaignFlags) runVia(ctx context.Context, c *campaign.Campaign, names 
 			continue
 		}
 		group.Go(func() error {
-			// One that does not trace does not end the campaign of the others.
+			// If one vantage point fails, the campaign goes on with the others.
 			if err := points.ask(ctx, member, r, asked, file.Add); err != nil && ctx.Err() == nil {
 				fmt.Fprintf(os.Stderr, "%s: %v\n", member, err)
 			}

@@ -71,12 +71,14 @@ func leaveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "leave",
 		Short: "End this host's membership",
-		Long: `Ends this host's membership in its collective: stops the agent for good, removes its changes
-from this host as dcol down does, tells the coordinator, and sets the configuration and the
-member's identity aside, so that the host can join another collective. The coordinator
-revokes the certificate, and others stop listing this host. If no coordinator answers within
-10 seconds, this host leaves all the same. Others then list it until its record expires, and
-its certificate stays valid until it expires. The attribution log and the history stay.
+		Long: `Ends this host's membership in its collective. The command stops the agent for good, removes
+its changes from this host as dcol down does, and tells the coordinator. It renames the
+configuration and the member's identity, so that the host can join another collective. The
+attribution log and the history stay.
+
+The coordinator revokes the certificate, and others stop listing this host. If no coordinator
+answers within 10 seconds, this host leaves all the same. Others then list it until its
+record expires, and its certificate stays valid until it expires.
 
 On a coordinator this would end the collective for all members, and needs --force.`,
 		Args: cli.Exactly(0),

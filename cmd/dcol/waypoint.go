@@ -52,7 +52,7 @@ connections continue.`,
 		Example: "  dcol waypoint off --for 2h",
 		Args:    cli.Exactly(0),
 	}
-	length := off.Flags().Duration("for", 0, "for how `long`, such as 90m or 2h (default until dcol waypoint on)")
+	length := off.Flags().Duration("for", 0, "the `duration`, such as 90m or 2h (default until dcol waypoint on)")
 	off.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("for") && *length < time.Second {
 			return fmt.Errorf("--for must be at least 1s, such as 90m or 2h, not %v", *length)

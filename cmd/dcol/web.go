@@ -14,16 +14,16 @@ func webCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "web",
 		Short: "Show the agent's state in a browser on this host",
-		Long: `Has the agent serve a page with its state, and prints the address: paths as a graph, rates,
-connections, waypoints, history, events, members, and who used this waypoint. The page also
-steers: use a waypoint first, or avoid it.
+		Long: `Makes the agent serve a page with its state, and prints the page's address. The page shows
+paths as a graph, rates, connections, waypoints, history, events, members, and who used this
+waypoint. On the page you can also choose waypoints, as with dcol use and dcol avoid.
 
-The page is served on a loopback address, and loads nothing from any network. The address begins
-a session of twelve hours, once, within five minutes; run the command again for another
-browser. If the browser is on another host, forward the address's port there, and open the
-same address: ssh -L PORT:127.0.0.1:PORT HOST.
+The page is served on a loopback address, and loads nothing from any network. The printed
+address works once, within five minutes, and begins a session of twelve hours. For another
+browser, run the command again. If the browser is on another host, forward the port from
+there, and open the same address: ssh -L PORT:127.0.0.1:PORT HOST.
 
-Operators get the page, too, but without who used this waypoint.`,
+Operators get the page, too, but it does not show them who used this waypoint.`,
 		Args: cli.Exactly(0),
 	}
 	socket := socketFlag(cmd)

@@ -29,7 +29,7 @@ and why it would be taken or not.
 
 DESTINATION is an address or a name, with or without a port: 192.0.2.80, [2001:db8::80]:443,
 example.org:443. Without a port, connections to all ports are shown. CONNECTION is the token of
-a living connection, as dcol status -d shows it: 7cc023a1.`,
+a live connection, as dcol status -d shows it: 7cc023a1.`,
 		Example: "  dcol why example.org",
 		Args:    cli.Exactly(1),
 	}
@@ -72,7 +72,8 @@ a living connection, as dcol status -d shows it: 7cc023a1.`,
 
 var tokenForm = regexp.MustCompile(`^[0-9a-f]{8}$`)
 
-// asked returns the servers that the user means, and the token of the only connection that is meant, if it is one.
+// asked returns the servers that text names. If text is the token of a live connection, it returns the
+// token and that connection's server.
 func asked(ctx context.Context, socket, text string) (token string, servers []netip.AddrPort, err error) {
 	if tokenForm.MatchString(text) {
 		s, err := dial(socket).Status(ctx)
@@ -88,12 +89,12 @@ func asked(ctx context.Context, socket, text string) (token string, servers []ne
 	}
 	servers, err = destinations(ctx, text)
 	if err != nil && tokenForm.MatchString(text) {
-		err = fmt.Errorf("no living connection has the token %s (dcol status -d shows them), and %w", text, err)
+		err = fmt.Errorf("no live connection has the token %s (dcol status -d shows them), and %w", text, err)
 	}
 	return "", servers, err
 }
 
-// destinations returns the addresses that the user means. Their port is 0 if there is none in the text.
+// destinations returns the addresses that text names. Their port is 0 if text has none.
 func destinations(ctx context.Context, text string) ([]netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
 		return []netip.AddrPort{netip.AddrPortFrom(a.Unmap(), 0)}, nil

@@ -33,7 +33,7 @@ func (p *Ports) hears(at string, now time.Time) bool {
 // HearingEnded notes that no request for moves is open at a path server.
 func (p *Ports) HearingEnded(at string) { delete(p.hearing, at) }
 
-// Moved notes the servers to which a path server has moved flows. It is asked about those with living connections when they
+// Moved notes the servers to which a path server has moved flows. It is asked about those with live connections when they
 // are sampled next.
 func (p *Ports) Moved(at string, servers []netip.AddrPort) {
 	for _, server := range servers {
