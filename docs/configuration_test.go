@@ -75,7 +75,7 @@ var tables = map[string]string{
 	"policy":                    "`[[policy]]`, how some connections use their paths; see [policies.md](policies.md)",
 	"client.waypoint":           "`[[client.waypoint]]`, one for each waypoint to use: `name`, as in its certificate; `addresses`, IPv4 and IPv6; `port`, 45672 by default",
 	"client.converter.incoming": "`[[client.converter.incoming]]`, one for each port of a converter at which it takes connections for a service of this host ([converter.md](converter.md#incoming-connections)): `converter`, the member; `port`, the converter's; `to`, the service's address and port",
-	"waypoint.member":           "`[[waypoint.member]]`, what holds for one member besides ([security.md](security.md#limits-of-one-member)): `name`, `only`, `deny`, `ports`, `hours`, `monthly_quota`",
+	"waypoint.member":           "`[[waypoint.member]]`, further limits of one member, within those of all ([security.md](security.md#limits-of-one-member)): `name`, `only`, `deny`, `ports`, `hours`, `monthly_quota`",
 	"congestion":                "`[[congestion]]`, congestion control of this host's connections ([options.md](options.md)): `use`, `cgroup`, `ports`, `networks`",
 }
 

@@ -113,7 +113,7 @@ go together with it, such as another name.`,
 		case change.From == change.To:
 			fmt.Fprintf(os.Stderr, "%s was %s already\n", change.Key, change.From)
 		case change.Reload:
-			fmt.Fprintf(os.Stderr, "%s was %s and is %s; dcol reload has a running agent take it over\n", change.Key, change.From, change.To)
+			fmt.Fprintf(os.Stderr, "%s was %s and is %s; dcol reload applies it to a running agent\n", change.Key, change.From, change.To)
 		default:
 			fmt.Fprintf(os.Stderr, "%s was %s and is %s; it is in effect after a restart of the agent\n", change.Key, change.From, change.To)
 		}
