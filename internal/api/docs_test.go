@@ -83,6 +83,8 @@ func documented(t *testing.T, command string, all any) {
 	if err := json.Unmarshal(data, &fields); err != nil {
 		t.Fatal(err)
 	}
+	_, status, _ := strings.Cut(string(doc), "\n## dcol status\n")
+	status, _, _ = strings.Cut(status, "\n## ")
 	var visit func(path string, v any)
 	visit = func(path string, v any) {
 		switch v := v.(type) {
@@ -96,6 +98,10 @@ func documented(t *testing.T, command string, all any) {
 		case map[string]any:
 			if path == ".serving.refused" || path == ".collective.ignored" { // one number for each reason
 				return
+			}
+			section := section
+			if command == "dcol why" && (strings.HasPrefix(path, ".connections") || strings.HasPrefix(path, ".closed")) {
+				section += status // its fields of connections are those of dcol status
 			}
 			for key, e := range v {
 				if !strings.Contains(section, "`"+key+"`") && !strings.Contains(section, "."+key+"`") && !strings.Contains(section, key+"[]`") {
