@@ -188,9 +188,9 @@ func mayAdminister() bool {
 	return unix.Capget(&header, &held[0]) == nil && held[0].Effective&(1<<unix.CAP_NET_ADMIN) != 0
 }
 
-// listen opens the agent's socket, and then reads again from the file for which servers converters are used. dcol convert
-// writes that before it looks for an agent. If it found none, because the socket was not open yet, the agent would not
-// learn of the choice otherwise.
+// listen opens the agent's socket. Then it reads from the file again for which servers converters are
+// used. dcol convert may have changed that after the agent read the configuration, and found no agent
+// because the socket was not open yet.
 func (p *Plan) listen() (net.Listener, error) {
 	listener, err := api.Listen(p.config.Socket())
 	if err != nil {
@@ -293,7 +293,7 @@ func (p *Plan) relayed() (s relay.State) {
 	return s
 }
 
-// permitted changes the servers to which the relay may connect members.
+// permitted returns a change of the relay's orders: the servers to which it may connect members.
 func permitted(c config.Waypoint) func(*relay.State) {
 	return func(s *relay.State) {
 		if s.Serve != nil {
@@ -325,7 +325,8 @@ func startClient(ctx context.Context, p *Plan, m *member.Member, k *relaying.Kee
 	return c, nil
 }
 
-// waypointRole returns the waypoint role. up has it while it runs. It starts with the settings in effect.
+// waypointRole returns the waypoint role, which starts with the settings in effect. up points to it while
+// it runs.
 func waypointRole(p *Plan, m *member.Member, k *relaying.Keeper, sightings <-chan nat.Sighting, up *atomic.Pointer[serving.Serving], with func(func(*config.Config) error) error) *role {
 	begin := func(ctx context.Context, settings *config.Config) (*serving.Serving, error) {
 		s, err := serving.Start(ctx, serving.Config{
@@ -357,8 +358,8 @@ func waypointRole(p *Plan, m *member.Member, k *relaying.Keeper, sightings <-cha
 	return &role{name: config.RoleWaypoint, log: p.log, start: start, isUp: func() bool { return up.Load() != nil }}
 }
 
-// endFormerWaypoint removes an earlier agent's waypoint, if this member is no longer one. Its mappings would otherwise work
-// until their leases are over, and its connections without an end.
+// endFormerWaypoint removes an earlier agent's waypoint, if this member is no longer a waypoint. Otherwise
+// its mappings would work until their leases end, and its connections would never end.
 func (p *Plan) endFormerWaypoint() error {
 	if p.config.Has(config.RoleWaypoint) || !serving.IsLeft(p.config) {
 		return nil
@@ -369,7 +370,7 @@ func (p *Plan) endFormerWaypoint() error {
 
 var errAborted = errors.New("start was aborted")
 
-// stopGroup ends the parts that were started, because another part could not be.
+// stopGroup ends the parts that were started, because another part could not be started.
 func stopGroup(group *errgroup.Group) error {
 	group.Go(func() error { return errAborted })
 	if err := group.Wait(); !errors.Is(err, errAborted) {

@@ -26,7 +26,7 @@ import (
 	"github.com/detour-collective/dcol/internal/history"
 )
 
-// running answers the local socket.
+// running answers the requests at the agent's socket.
 type running struct {
 	plan        *Plan
 	since       time.Time
@@ -35,7 +35,7 @@ type running struct {
 	client      *client.Client                   // nil: it does not have the role
 	serving     *atomic.Pointer[serving.Serving] // its value is nil while the role is not up
 	relaying    *relaying.Keeper
-	routing     *routing.Routing // nil: this host has not the role
+	routing     *routing.Routing // nil: this host does not have the role
 	transport   *transport.Transport
 	page        *pageKeeper
 	history     *history.Recorder // nil: none is kept

@@ -122,8 +122,8 @@ func describeCoordinator(s coordinator.Status) (*api.Coordinator, []string) {
 // renewAuthority is the time before its end at which a signer should be renewed.
 const renewAuthority = 30 * 24 * time.Hour
 
-// mendHere replaces the advice on a fault in the identity's files by the one for a coordinator, because nobody can invite a
-// coordinator.
+// mendHere replaces the advice about a fault in the identity's files by advice for a coordinator, because
+// nobody can invite a coordinator.
 func mendHere(c *config.Config, err error) error {
 	fault, ok := errors.AsType[*collective.Error](err)
 	if !ok || !c.Has(config.RoleCoordinator) || !c.Collective.Joined() {

@@ -49,7 +49,8 @@ func tryLock(path string) (*namespaceLock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the network namespace: %w", err)
 	}
-	// Else the agent that systemd starts, which is not root, could not see that one of root's runs.
+	// Without this, the agent that systemd starts, which is not root, could not see that an agent of root
+	// runs.
 	if err := durable.Adopt(file, path); err != nil {
 		file.Close()
 		return nil, fmt.Errorf("lock the network namespace: %w", err)

@@ -68,7 +68,8 @@ func (a *running) Reload(ctx context.Context, r api.ReloadRequest) (api.Reloaded
 	return out, nil
 }
 
-// apply has all parts take over settings. They may differ from those in effect only in the keys that config.Reloaded takes over.
+// apply makes all parts take over settings. These may differ from those in effect only in the keys that
+// config.Reloaded takes over.
 func (a *running) apply(ctx context.Context, next *config.Config) error {
 	before := a.settings
 	// The waypoint goes first: the kernel can refuse its rules.

@@ -22,8 +22,8 @@ const (
 	retryMost  = 4 * time.Second
 )
 
-// role starts and runs one of the agent's roles. While another program has its port, the start is repeated, and the other
-// roles run.
+// role starts and runs one of the agent's roles. If another program has the role's port, the start is
+// repeated, and the other roles run.
 type role struct {
 	name  config.Role
 	log   *slog.Logger
@@ -33,7 +33,8 @@ type role struct {
 	taken atomic.Pointer[portTaken] // found by the last attempt that failed; nil: none has
 }
 
-// begin starts the role and runs it in group. It returns an error only if waiting for a port does not help.
+// begin starts the role and runs it in group. If the port is taken, it tries again in the background. It
+// returns any other error.
 func (r *role) begin(ctx context.Context, group *errgroup.Group) error {
 	run, err := r.start(ctx)
 	if err != nil && asPortTaken(err) == nil {

@@ -71,7 +71,7 @@ func (k *pageKeeper) run(ctx context.Context) {
 	}
 }
 
-// change begins or ends the page, as a request wants it.
+// change starts or stops the page, as a request wants it.
 func (k *pageKeeper) change(ctx context.Context, now *page, stop bool) (*page, error) {
 	switch {
 	case stop && now != nil:

@@ -29,7 +29,7 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 			err = kernel.DestroySubflow(uint32(a.Token), a.Local, a.Remote)
 		}
 	case path.RemoveAddr:
-		if !a.Local.IsValid() || c.host.open(a.Token) { // else it would end subflows that were kept
+		if !a.Local.IsValid() || c.host.open(a.Token) { // otherwise it would end subflows that were kept
 			err = c.host.removeAddress(a)
 		}
 	case path.Announce:
@@ -60,7 +60,7 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	}
 }
 
-// createSubflow asks for a join; an in-band one has its SYN prepared first.
+// createSubflow asks the kernel for a join. For an in-band join, it prepares the SYN first.
 func (c *Client) createSubflow(a path.CreateSubflow) {
 	c.counters.SubflowsAsked++
 	var ports sources

@@ -25,7 +25,8 @@ func newCgroups(policies []config.Policy) cgroups {
 	return c
 }
 
-// cgroupOf returns the path of the cgroup of a connection's program, if a policy is for it or for one around it.
+// cgroupOf returns the path of the cgroup of a connection's program, if a policy names that cgroup or one
+// that contains it.
 func (h *host) cgroupOf(local, remote netip.AddrPort) string {
 	if len(h.cgroups.named) == 0 {
 		return ""

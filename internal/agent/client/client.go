@@ -58,7 +58,7 @@ type Directory interface {
 	Heard(waypoint string, up bool)
 	// Way returns a function that punches a hole to a waypoint, for session.ClientConfig.
 	Way(waypoint string) func(context.Context, *net.UDPConn, netip.AddrPort) error
-	// Steer has waypoints chosen before all others, or not at all.
+	// Steer sets which waypoints are chosen before all others, and which are never chosen.
 	Steer(first, never []string)
 	// ExchangeClaims gives other members this host's own measurements of waypoints, and returns theirs of the waypoints in about.
 	ExchangeClaims(ctx context.Context, own []claim.Claim, about []string) ([]claim.Heard, error)
@@ -253,18 +253,20 @@ func (c *Client) postFor(ctx context.Context, v detour.Via, f func(now time.Time
 	})
 }
 
-// inBackground runs work, which may wait, beside the loop. The function that work returns then runs in the loop.
+// inBackground runs work, which may wait, outside the loop. The function that work returns then runs in
+// the loop.
 func (c *Client) inBackground(ctx context.Context, work func() (then func(now time.Time))) {
 	c.requests.Go(func() { c.post(ctx, work()) })
 }
 
-// handle has the path manager decide about one event.
+// handle passes one event to the path manager, and carries out what it decides.
 func (c *Client) handle(ctx context.Context, now time.Time, ev path.Event) {
 	c.backlog = append(c.backlog, ev)
 	c.decide(ctx, now)
 }
 
-// decide has the path manager decide about each event in the backlog and carries out its actions, which may add to it.
+// decide passes each event in the backlog to the path manager, and carries out the resulting actions.
+// These may add events to the backlog.
 func (c *Client) decide(ctx context.Context, now time.Time) {
 	for next := 0; next < len(c.backlog); {
 		for _, a := range c.manager.Handle(c.backlog[next], now) {

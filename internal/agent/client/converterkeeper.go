@@ -73,7 +73,8 @@ type tunnelEnd struct {
 // noTunnelYet is the reason given while a converter waits for its tunnel.
 const noTunnelYet = "the WireGuard tunnel to it is not up yet (client.converter.tunnel)"
 
-// errNoConverterInTunnels means that a waypoint has not understood from where its converter is called.
+// errNoConverterInTunnels means that a waypoint's dcol is too old to accept connections to its converter
+// from tunnels.
 var errNoConverterInTunnels = errors.New("it takes no connections to its converter out of its tunnels (client.converter.tunnel): its dcol is older, update it")
 
 func newConverterKeeper(lead tunnel.Lead, wanted *atomic.Bool, in incoming, news converterNews, log *slog.Logger) *converterKeeper {
@@ -107,7 +108,7 @@ func (k *converterKeeper) Run(ctx context.Context) {
 func (k *converterKeeper) step(ctx context.Context) time.Duration {
 	s := k.lead.Session.State()
 	end := k.end(s)
-	if end.why != "" && k.told { // its cookie is good in the tunnel only
+	if end.why != "" && k.told { // its cookie is valid in the tunnel only
 		k.told = false
 		k.news.admitted(admittedConverter{})
 	}
@@ -117,7 +118,8 @@ func (k *converterKeeper) step(ctx context.Context) time.Duration {
 		return time.Hour
 	}
 	if !s.Usable() || s.Closed != nil || !slices.Contains(s.Offers, wire.Converter) {
-		// A cookie is good without a session; a waypoint that is closed, or no converter any more, refuses it.
+		// Without a session, the cookie stays valid. With one, a waypoint that is closed, or no longer
+		// offers a converter, refuses it.
 		if s.Usable() && k.told {
 			k.told = false
 			k.news.admitted(admittedConverter{})

@@ -72,8 +72,8 @@ func (c *Client) subflowClosed(ev mptcp.Event) path.Event {
 	return closed
 }
 
-// resync asks the kernel for all connections. It runs between two events, so that events taken in before are older than
-// the answer, and events that still wait are newer.
+// resync asks the kernel for all connections. It runs between two events: the answer is newer than the
+// events that were handled before, and older than those that still wait.
 func (c *Client) resync() {
 	c.counters.Resyncs++
 	conns, err := c.host.kernel.Connections()
@@ -83,7 +83,7 @@ func (c *Client) resync() {
 	}
 	var live path.Resync
 	for i := range conns {
-		// One that is not established yet has its event still to come.
+		// A connection that is not established yet still has its event to come.
 		switch conn := &conns[i]; {
 		case conn.ServerSide:
 			live.Accepted = append(live.Accepted, path.Token(conn.Token))

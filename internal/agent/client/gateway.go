@@ -42,7 +42,7 @@ func newGateway(settings *config.Config, log *slog.Logger) lanGateway {
 	return g
 }
 
-// keepGateway has the kernel lead those connections to the relay that gain by a converter now.
+// keepGateway makes the kernel lead those connections to the relay that would gain by a converter now.
 func (c *Client) keepGateway(now time.Time) {
 	g := &c.gateway
 	if len(g.config.Interfaces) == 0 {

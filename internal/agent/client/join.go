@@ -63,8 +63,9 @@ func (h *host) join(a path.CreateSubflow, ports sources, before func(from netip.
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return netip.AddrPort{}, err
 		}
-		// The kernel then forgets the oldest entry of this address instead of the one with this port and id, which would
-		// refuse the id with another port (docs/kernel-behaviour.md).
+		// After EADDRINUSE, the kernel has forgotten the oldest entry of this address, and not the entry
+		// of this port and id. That entry would make the kernel refuse the id with another port
+		// (docs/kernel-behaviour.md).
 		if err := h.kernel.RemoveAddress(uint32(a.Token), a.LocalID); err != nil && !errors.Is(err, mptcp.ErrNoAddress) {
 			return netip.AddrPort{}, err
 		}
@@ -78,8 +79,8 @@ func (h *host) inUse(from, to netip.AddrPort) bool {
 	return err == nil
 }
 
-// portTries bounds the ports in use that are passed over: with half of all ports taken, one subflow in a million is
-// refused.
+// portTries bounds how many ports in use are skipped. If half of all ports are in use, one subflow in a
+// million is refused.
 const portTries = 20
 
 // portPicker draws local ports as the kernel itself does: from its range, without those that are

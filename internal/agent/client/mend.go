@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// mends has, for words of reasons in internal/path, what a user can do about them.
+// mends maps words of the reasons in internal/path to what a user can do about them.
 var mends = []struct{ words, mend string }{
 	{"the server accepts no more subflows", mendLimit},
 	{"the server takes no further subflow", mendLimit},

@@ -8,8 +8,9 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// plainConnections returns the ends of MPTCP sockets that speak plain TCP, ordered by their servers. A program of this host
-// may also have accepted such a connection. Then it is at a port that is listened on, or its subflow shows it.
+// plainConnections returns the ends of MPTCP sockets that speak plain TCP, ordered by their servers. It
+// leaves out connections that a program of this host accepted. Such a connection is at a port where a
+// program listens, or its subflow shows that it was accepted.
 func (h *host) plainConnections() ([]path.Ends, error) {
 	var fallen []path.Ends
 	err := h.kernel.Fallbacks(func(c *mptcp.Connection) bool {
@@ -34,8 +35,8 @@ func (h *host) accepted(ends path.Ends) bool {
 	return err == nil && s.ServerSide
 }
 
-// plainOpened returns the connections that fell back, without those that this host accepted. If one connection to a server was
-// not accepted, no other is.
+// plainOpened returns the connections that fell back, without those that this host accepted. If one
+// connection to a server was not accepted, it takes the others to that server as not accepted, too.
 func plainOpened(fallen []path.Ends, listening []netip.AddrPort, accepted func(path.Ends) bool) (opened []path.Ends) {
 	accepting := make(map[uint16]bool)
 	for _, l := range listening {

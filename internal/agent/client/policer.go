@@ -9,8 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// policer bounds the rates of subflows. The kernel gets the program with the first bound, as most hosts never need one. Only
-// the client's loop uses it.
+// policer bounds the rates of subflows. It attaches the program to the kernel with the first bound,
+// because most hosts never need one. Only the client's loop uses it.
 type policer struct {
 	log  *slog.Logger
 	open func() (rates, error)
@@ -65,8 +65,9 @@ func (p *policer) restrict(a path.Restrict, interfaces func() []netstate.Interfa
 // works reports whether the host can have bounds, as far as is known.
 func (p *policer) works() bool { return p.failed == nil }
 
-// change changes the bounds of a subflow. Where the host cannot have bounds, it does nothing, which is logged once: bulk
-// traffic then disturbs messages as without dcol, and peers send as fast as they like.
+// change changes the bounds of a subflow. If the host cannot have bounds, change does nothing, and logs
+// that once. Bulk traffic then disturbs messages as it does without dcol, and peers send as fast as they
+// like.
 func (p *policer) change(ends path.Ends, change func(*twoBounds), interfaces func() []netstate.Interface) error {
 	if !p.works() {
 		return nil
@@ -98,7 +99,8 @@ func (p *policer) change(ends path.Ends, change func(*twoBounds), interfaces fun
 	}
 }
 
-// problems describes to the user why what subflows receive is not bounded, if a policy wants it to be.
+// problems explains to the user why this host does not limit what subflows receive, if a policy wants a
+// limit.
 func (p *policer) problems() []string {
 	if p.failed == nil || !p.byPolicy {
 		return nil
@@ -106,7 +108,7 @@ func (p *policer) problems() []string {
 	return []string{fmt.Sprintf("what this host receives is not bounded by policies ([[policy]] limit, near_quota): %v", p.failed)}
 }
 
-// attach has bounds hold on the interfaces that there are now.
+// attach applies bounds on the interfaces that exist now.
 func (p *policer) attach(interfaces []netstate.Interface) {
 	if p.rates == nil {
 		return

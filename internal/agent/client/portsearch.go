@@ -9,8 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// wantPorts searches the source ports that lead to a connection's server on distinct paths, if its policy wants them and they
-// are not known.
+// wantPorts starts a search for source ports that lead to a connection's server on distinct paths, if its
+// policy wants them and they are not known.
 func (c *Client) wantPorts(ctx context.Context, server netip.AddrPort, cgroup string, carried uint64, now time.Time) {
 	s, search, changes := c.ports.Want(server, cgroup, carried, now)
 	c.backlog = append(c.backlog, changes...)
@@ -19,7 +19,8 @@ func (c *Client) wantPorts(ctx context.Context, server netip.AddrPort, cgroup st
 	}
 }
 
-// searchPortsAnew searches the ports that connections wanted lately, because routes may have changed.
+// searchPortsAnew searches again for the ports that connections wanted lately, because routes may have
+// changed.
 func (c *Client) searchPortsAnew(ctx context.Context, now time.Time) {
 	for _, s := range c.ports.RoutesChanged(now) {
 		c.searchPorts(ctx, s)

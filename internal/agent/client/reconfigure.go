@@ -10,8 +10,9 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// Reconfigure takes over the settings of next that config.Reloaded does. If they differ from before in the choice of
-// waypoints or of converters, they replace what `dcol use`, `dcol avoid` and `dcol convert` changed.
+// Reconfigure takes over those settings of next that config.Reloaded takes over. If next has another
+// choice of waypoints or of converters than before, that choice replaces what `dcol use`, `dcol avoid` and
+// `dcol convert` changed.
 func (c *Client) Reconfigure(ctx context.Context, before, next config.Client) error {
 	_, err := call(ctx, c, func(now time.Time) (struct{}, error) {
 		s := policies.Client(next)

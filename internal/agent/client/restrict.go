@@ -23,7 +23,7 @@ type setter interface {
 	Forget(local, remote netip.AddrPort) error
 }
 
-// openSetter makes it possible to set how subflows send, if a policy needs it.
+// openSetter opens the setter, if a policy needs it.
 func (h *host) openSetter(cgroup string, granted *ebpf.Map, policies []config.Policy) setter {
 	if !slices.ContainsFunc(policies, func(p config.Policy) bool { return p.Restricts() }) {
 		return nil
@@ -38,7 +38,7 @@ func (h *host) openSetter(cgroup string, granted *ebpf.Map, policies []config.Po
 	return s
 }
 
-// restrict has a subflow send as its policy wants. A subflow that ended leaves nothing.
+// restrict makes a subflow send as its policy wants. It keeps nothing for a subflow that has ended.
 func (s *sendingHost) restrict(a path.Restrict) error {
 	switch {
 	case s.setter == nil:

@@ -13,7 +13,7 @@ import (
 
 const (
 	sampleEvery = time.Second
-	// watchEvery is short beside the silence that makes a detour suspect.
+	// watchEvery is short in comparison with the silence that makes a detour suspect.
 	watchEvery = 100 * time.Millisecond
 	// sampleShare bounds the part of a core that sampling may take when there are very many subflows: one in this many.
 	sampleShare = 50
@@ -136,8 +136,8 @@ func (s *sampler) all(yield func(path.Measured)) error {
 	return nil
 }
 
-// watch reads one connection. It reads first how far the connection's data has arrived in order, so that its subflows'
-// counters are not older than that.
+// watch reads one connection. First it reads up to which point the connection's data has arrived in order.
+// So the subflows' counters, which it reads afterwards, are not older.
 func (s *sampler) watch(token path.Token, subflows []path.Ends) {
 	progress, err := s.kernel.Progress(uint32(token))
 	if err != nil {
@@ -193,15 +193,15 @@ func sampleOf(s *mptcp.Subflow) path.Sample {
 	}
 }
 
-// prober has keep-alive probes sent on single subflows. It is *keepalive.Prober.
+// prober sends keep-alive probes on single subflows. It is *keepalive.Prober.
 type prober interface {
 	// Begin and End take effect with the next segment that the subflow sends.
 	Begin(local, remote netip.AddrPort) error
 	End(local, remote netip.AddrPort) error
 }
 
-// probe begins or ends to have probes sent on a subflow. The prober acts with the next segment, so probe has one sent:
-// it announces the priority that the subflow has already.
+// probe begins or ends probes on a subflow. The prober acts with the next segment that the subflow sends,
+// so probe causes one: it announces the priority that the subflow already has.
 func (s *sampler) probe(a path.Probe) error {
 	if s.prober == nil {
 		return nil

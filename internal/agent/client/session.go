@@ -25,7 +25,7 @@ type waypoint interface {
 	Describe() api.Waypoint
 	// Measured returns the measurements of the session. They are zero while there is no session.
 	Measured() figures
-	// Ping has the round trip be measured again.
+	// Ping measures the round trip again.
 	Ping()
 	// NetworkChanged is called when this host's addresses have changed.
 	NetworkChanged()

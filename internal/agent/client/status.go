@@ -126,8 +126,8 @@ func describeTally(out *api.Counters, snap *path.Snapshot) {
 	}
 }
 
-// byStanding finds each detour by its waypoint's address and kind. A tunnel is two detours, for IPv4 servers and for
-// IPv6 ones: one that has a problem counts.
+// byStanding finds each detour by its waypoint's address and kind. A tunnel is two detours, one for IPv4
+// servers and one for IPv6 servers. If one of them has a problem, that one is returned.
 func byStanding(list []path.DetourState) map[standingKey]path.DetourState {
 	detours := make(map[standingKey]path.DetourState)
 	for _, d := range list {
@@ -202,7 +202,8 @@ func (c *Client) describeKind(v detour.Via, k path.Kind, state detour.State, det
 	out.Remote = stands.Remote
 	switch d := detours[key]; {
 	case k == path.Mapped:
-		// Most refusals concern one server, so they are shown with the waypoint. So are failures.
+		// Most refusals concern one server, so they are shown with the waypoint. The same applies to
+		// failures.
 		switch {
 		case !state.Up:
 			out.State = api.KindDown

@@ -12,7 +12,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// steering is the operator's will about waypoints: the configuration's, changed by `dcol use` and `dcol avoid`.
+// steering is the operator's choice of waypoints: the configuration's, changed by `dcol use` and `dcol
+// avoid`.
 type steering struct {
 	settings config.Client
 	use      []string
@@ -135,7 +136,7 @@ func (s *steering) describe() api.Steering {
 	return out
 }
 
-// steer has all parts follow the operator's present will.
+// steer passes the operator's present choice to all parts.
 func (c *Client) steer(ctx context.Context, now time.Time) {
 	will := c.steering.will()
 	c.converters.will = will
@@ -159,7 +160,7 @@ func (c *Client) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, e
 	})
 }
 
-// Spare has the connection that a program is about to make from an address get no detours.
+// Spare makes the connection that a program is about to open from an address get no detours.
 func (c *Client) Spare(ctx context.Context, r api.SpareRequest) (api.Spared, error) {
 	return call(ctx, c, func(now time.Time) (api.Spared, error) {
 		c.handle(ctx, now, path.Spare{Local: r.Local})

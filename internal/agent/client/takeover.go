@@ -18,8 +18,8 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 )
 
-// takeOver has the kernel give new sockets to this agent. The agent must already be listening, because the kernel
-// refuses joins where no path manager does.
+// takeOver makes the kernel give new sockets to this agent. The agent must already be listening, because
+// the kernel refuses joins if no path manager listens.
 func (h *host) takeOver(kernel *mptcp.Namespace, settings *config.Config) error {
 	key, value, err := kernel.UserspacePMSysctl()
 	if err != nil {
@@ -83,8 +83,9 @@ func (h *host) openEnds() func(context.Context) error {
 	}
 }
 
-// makeSocketsMPTCP has the kernel make programs' sockets MPTCP, as the operator chose. If this kernel cannot, the status
-// shows the problem. It is no error, because programs started with `dcol run` work all the same.
+// makeSocketsMPTCP makes the kernel create MPTCP sockets for programs, as the operator chose. If this
+// kernel cannot do that, the status shows the problem. It is no error, because `dcol run` works all the
+// same.
 func (h *host) makeSocketsMPTCP(choice string) error {
 	if choice == config.MptcpifyNone {
 		return nil

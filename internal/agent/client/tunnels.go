@@ -25,7 +25,7 @@ type standingKey struct {
 	kind path.Kind
 }
 
-// tunnels keeps the detours that lead to any server, whichever waypoint they go through.
+// tunnels keeps the detours that lead to any server, through whatever waypoint.
 type tunnels struct {
 	log       *slog.Logger
 	names     []string                 // of the interfaces that there may be
@@ -122,7 +122,8 @@ func inBandProblem(err error) string {
 	return tunnel.OneLine(err)
 }
 
-// attach has SYNs authenticated on every one of the host's interfaces by which a waypoint may be reached.
+// attach attaches the program that authenticates SYNs to every interface of the host by which a waypoint
+// may be reached.
 func (t *tunnels) attach(interfaces []netstate.Interface) {
 	if t.syns == nil {
 		return
@@ -226,8 +227,9 @@ func (t *tunnels) expect(a path.CreateSubflow, local netip.AddrPort) error {
 	return t.syns.Expect(inband.Join{Local: local, Remote: a.Remote, Server: a.Server.Addr(), Auth: admitted.Auth()})
 }
 
-// forget undoes expect, when the SYN was not sent or its join has come to an end. It reports whether the SYN was
-// sent without the server's address. The admission may have ended meanwhile.
+// forget undoes expect, when the SYN was not sent, or when its join has come up or failed. It reports
+// whether the SYN was sent without the server's address, for instance because the admission had ended
+// meanwhile.
 func (t *tunnels) forget(local, remote netip.AddrPort) (unmarked bool) {
 	return t.syns != nil && t.syns.Forget(local, remote)
 }
@@ -360,8 +362,8 @@ func (c *Client) tunnelChanged(ctx context.Context, s tunnel.Standing) {
 	})
 }
 
-// pokeTunnels has every tunnel looked at, after a session or the host's network has changed. Those that are interfaces
-// wait for the guard.
+// pokeTunnels makes every keeper look at its tunnel, after a session or the host's network has changed.
+// Tunnels with an interface wait for the guard.
 func (c *Client) pokeTunnels() {
 	guarded := c.tunnels.guarded()
 	for _, u := range c.roster.using {

@@ -111,7 +111,7 @@ func rosterChanges(want []config.Peer, have, leaving map[string]config.Peer, roo
 	return leave, join
 }
 
-// freeNumber returns the lowest number that no waypoint has; changes sees to it that there is one.
+// freeNumber returns the lowest number that no waypoint has. changes ensures that there is one.
 func (r *roster) freeNumber() int {
 	for n := range r.room {
 		taken := r.numbers[n]

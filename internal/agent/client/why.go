@@ -52,7 +52,8 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 				Wait: milliseconds(d.Wait), Guessed: d.Wait > 0 && !d.Measured, Why: d.Why(), Reason: describeReason(&d.Reason), Until: d.Until,
 				Claimed: describeClaimed(d.Claimed), Bottlenecks: describeBottlenecks(d.Bottlenecks),
 			}
-			// A tunnel is a detour for servers of each family, and one of them may rest as the other does.
+			// A tunnel is a detour for servers of each family. One of the two may rest while the other
+			// does not.
 			same := func(o api.Candidate) bool {
 				return !candidate.Taken && o.Waypoint == candidate.Waypoint && o.Kind == candidate.Kind && o.Why == candidate.Why && o.Until.Equal(candidate.Until)
 			}

@@ -142,8 +142,9 @@ func (m *Member) reach(ctx context.Context, id *collective.Identity, name string
 	return err
 }
 
-// isOwnFault reports whether a try failed because of this host: it has no route or no usable certificate, or could not ask
-// anybody to open the way. If the way was requested, but no packet came through, the fault is elsewhere.
+// isOwnFault reports whether a try failed because of this host: it has no route or no usable certificate,
+// or could not ask anybody to punch the hole. If it asked, but no packet came through, the fault is
+// elsewhere.
 func isOwnFault(err error) bool {
 	p, ok := errors.AsType[*session.Problem](err)
 	return ok && (p.Code == session.NoRoute || p.Code == session.OwnIdentity || p.Code == session.NoWay && !errors.Is(err, nat.ErrNoAnswer))

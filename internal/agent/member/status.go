@@ -47,8 +47,8 @@ func (m *Member) Status(ctx context.Context) (*api.Collective, []string, error) 
 	return out, problems(s, time.Now()), nil
 }
 
-// problems describes the problems that a person should solve. It is no problem that the coordinator is away, as long as the
-// certificate does not end soon.
+// problems describes the problems that a person should solve. A coordinator that is away is no problem, as
+// long as the certificate does not end soon.
 func problems(s membership.State, now time.Time) (list []string) {
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	if errors.Is(s.Renewal.Err, enrol.ClockWrong) {
@@ -86,8 +86,9 @@ func problems(s membership.State, now time.Time) (list []string) {
 	return list
 }
 
-// withheld returns the addresses that are not published: those at which others tried to reach this host, and private ones of
-// a block that none of the published addresses is in, which nobody tries (docs/security.md).
+// withheld returns this host's addresses that its record leaves out. tried are addresses at which others
+// tried in vain to reach this host. untried are private addresses of a block in which no published address
+// lies; nobody tries those (docs/security.md).
 func withheld(r *membership.Record) (tried, untried []netip.Addr) {
 	var published []netip.Addr
 	if r.Verified != nil {

@@ -244,7 +244,7 @@ func (o *Outside) follow(ctx context.Context) {
 	}
 }
 
-// wait returns the time until something is due.
+// wait returns the time until the next examination or refresh is due.
 func (o *Outside) wait(due time.Time) time.Duration {
 	wait := time.Until(due)
 	o.mu.Lock()

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// checkEvery is the interval at which the relay is asked how it is.
+	// checkEvery is the interval at which the relay's status is read.
 	checkEvery = time.Second
 	// A relay that does not answer within firstLimit does not count as one any more, so that nothing is led to it. If it then
 	// does not answer within lastLimit either, it is killed, because the next relay needs its listeners' addresses.
@@ -190,8 +190,9 @@ func (k *Keeper) ask() (relay.Status, error) {
 	return status, nil
 }
 
-// start starts a relay, which takes over from one that runs. A relay that has not answered when start gives up is killed:
-// it would come up later without orders and take the place of another, or stay although none is wanted any more.
+// start starts a relay, which takes over from a running one. If the new relay does not answer in time, it
+// is killed. Otherwise it might come up later without orders, and take the place of another relay, or stay
+// although none is wanted any more.
 func (k *Keeper) start(ctx context.Context) (_ *relay.Conn, err error) {
 	cmd := exec.Command("/proc/self/exe", "relay", "--dir", k.config.Dir, "--log-level", k.config.LogLevel)
 	cmd.Dir, cmd.Stderr = "/", os.Stderr

@@ -25,9 +25,10 @@ type numbered struct {
 	left  string  // why the kernel chooses alone; empty: it does not
 }
 
-// number gives a route's next hops their numbers: in ascending order of gateways, then of interfaces. So they do not
-// depend on the order in which a routing daemon adds them, and others who know the network number them alike. Those that
-// do not work have none: flows move to the others, as they would in a network without them.
+// number gives a route's next hops their numbers: in ascending order of gateways, then of interfaces. So
+// the numbers do not depend on the order in which a routing daemon adds next hops, and others who know the
+// network compute the same numbers. Next hops that do not work have no number. Their flows move to the
+// others, as in a network without them.
 func number(r netstate.MultipathRoute, radix int) numbered {
 	type place struct {
 		hop  netstate.NextHop
@@ -68,10 +69,11 @@ func number(r netstate.MultipathRoute, radix int) numbered {
 	return n
 }
 
-// programmed returns the routes for the eBPF program. Those for which it chooses have slots. Those that are left to the kernel, and
-// those within other routes that have a single next hop, have none: they only keep the program from applying a shorter prefix to
-// their packets. If there are too many of the last, some are left out. Then only the counts are too large, because the kernel has no
-// choice there.
+// programmed returns the routes for the eBPF program. Routes for which the program chooses have slots. Two
+// kinds of routes have none: those that are left to the kernel, and those inside other routes that have a
+// single next hop. They only keep the program from applying a shorter prefix to their packets. If there
+// are too many of the second kind, some are left out. Then only the counts are too large, because the
+// kernel has no choice there.
 func programmed(all []numbered, within []netip.Prefix) (routes []balance.Route) {
 	for _, n := range all {
 		r := balance.Route{Prefix: n.Prefix}

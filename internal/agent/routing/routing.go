@@ -28,8 +28,9 @@ var hashPolicies = []string{"net/ipv4/fib_multipath_hash_policy", "net/ipv6/fib_
 
 const byPorts = "1"
 
-// ownAddresses has the kernel answer with the address of the interface at which a packet came in. Otherwise a router with several
-// links to this one sees the same address behind all of them, and a discovery takes them for one next hop. IPv6 has no such sysctl.
+// ownAddresses is the sysctl that makes the kernel answer with the address of the interface at which a
+// packet arrived. Otherwise a router with several links to this one sees the same address on all of them,
+// and a discovery takes them for one next hop. IPv6 has no such sysctl.
 const ownAddresses = "net/ipv4/icmp_errors_use_inbound_ifaddr"
 
 // Config has the settings of a Routing. All is required.
@@ -130,7 +131,8 @@ func (r *Routing) Run(ctx context.Context) error {
 	}
 }
 
-// follow gives the program the routes and interfaces of this moment. If they cannot be read, the kernel chooses alone.
+// follow gives the program the present routes and interfaces. If they cannot be read, the kernel chooses
+// by itself.
 func (r *Routing) follow() {
 	found, within, err := netstate.MultipathRoutes()
 	foreign, err2 := netstate.ForeignRules()
@@ -224,7 +226,7 @@ func describe(n numbered) api.BalancedRoute {
 // SysctlRecord is the file that remembers, across a crash, the sysctls from before the role.
 func SysctlRecord(stateDir string) string { return filepath.Join(stateDir, "router-sysctls.json") }
 
-// CleanUp removes what a role left that was killed.
+// CleanUp removes what a killed role has left.
 func CleanUp(stateDir string) error {
 	record, err := netstate.OpenRecord(SysctlRecord(stateDir))
 	if err == nil {

@@ -41,7 +41,7 @@ func (e *expeller) seen(m collective.Member) {
 func (e *expeller) sessionDown(p session.Peer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// If judgeAll has already expelled the member, the member may have got another grant since.
+	// If judgeAll has already expelled the member, the member may have got another grant afterwards.
 	latest, known := e.latest[p.Name]
 	if !known || latest.Serial == p.Serial {
 		e.judge(memberOf(p))
@@ -59,8 +59,8 @@ func (e *expeller) judgeAll() (clean bool) {
 	return clean
 }
 
-// judge expels a member whose certificate is revoked, or was signed under a retired root. It returns false if expelling failed.
-// The caller holds the lock.
+// judge expels a member if its certificate is revoked, or was signed under a retired root. It returns
+// false if expelling failed. The caller holds the lock.
 func (e *expeller) judge(m collective.Member) bool {
 	var revoked *collective.RevokedError
 	err := e.check(m)

@@ -8,7 +8,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
-// Reconfigure takes over the settings of c that config.Reloaded does.
+// Reconfigure takes over those settings of c that config.Reloaded takes over.
 func (s *Serving) Reconfigure(c *config.Config) error {
 	operator := c.Waypoint
 	err := s.handler.way.Reconfigure(waypoint.Terms{

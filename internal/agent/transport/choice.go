@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cc"
 )
 
-// takeTables takes the configuration's tables, but for those whose algorithm this host cannot have.
+// takeTables takes over the configuration's tables, except those whose algorithm this host cannot have.
 func (t *Transport) takeTables(tables []config.Congestion) {
 	for _, table := range tables {
 		name, err := t.register(table.Use)
@@ -31,8 +31,9 @@ func (t *Transport) takeTables(tables []config.Congestion) {
 // lookEvery is the time between two looks for cgroups of tables that were not there.
 const lookEvery = time.Second
 
-// choose puts tables in force in place of those before, and registers the algorithms that they name. All are, or none, but
-// for tables whose cgroup cannot be used: they are in force once it can, and an error only if needed names the cgroup.
+// choose replaces the tables in force by these, and registers the algorithms that they name. If it returns
+// an error, the earlier tables stay in force. A table whose cgroup cannot be used is no error, unless
+// needed names that cgroup. It comes into force when the cgroup can be used.
 func (t *Transport) choose(tables []config.Congestion, needed ...string) error {
 	var rules []cc.Rule
 	for _, table := range tables {
@@ -50,7 +51,8 @@ func (t *Transport) choose(tables []config.Congestion, needed ...string) error {
 	var failed []*cc.AttachError
 	if len(rules) > 0 {
 		var err error
-		// The programs before are attached until the new ones are: of two, the one that was attached last decides.
+		// The old programs stay attached until the new ones are attached. Of two programs, the one that
+		// was attached last decides.
 		if chooser, failed, err = attach(rules, needed); err != nil {
 			return errors.Join(err, t.unregister(t.inForce()))
 		}
@@ -64,7 +66,8 @@ func (t *Transport) choose(tables []config.Congestion, needed ...string) error {
 	return errors.Join(err, t.unregister(tables))
 }
 
-// attach loads and attaches the programs of rules. It returns which cgroups cannot be used, if none of the needed is among them.
+// attach loads and attaches the programs of rules. It returns the cgroups that cannot be used, or an error
+// if one of them is needed.
 func attach(rules []cc.Rule, needed []string) (*cc.Chooser, []*cc.AttachError, error) {
 	chooser, err := cc.Choose(rules)
 	if err != nil {
@@ -97,8 +100,8 @@ func (t *Transport) noteFailed(failed []*cc.AttachError) {
 	t.failed = failed
 }
 
-// look attaches, until the transport is closed, to cgroups that appear, or that are removed and made again as a service's
-// when it restarts.
+// look attaches the programs to cgroups that appear, until the transport is closed. These include cgroups
+// that are removed and made again, such as a service's when it restarts.
 func (t *Transport) look() {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -137,7 +140,7 @@ func (t *Transport) inForce() []config.Congestion {
 	return slices.Concat(t.asked, t.tables)
 }
 
-// register returns the kernel's name of an algorithm, which is made known to the kernel if it is one of dcol's.
+// register returns the kernel's name of an algorithm. It registers dcol's own algorithms with the kernel.
 func (t *Transport) register(use string) (string, error) {
 	if r, ok := t.registered[use]; ok {
 		return r.Name(), nil
@@ -153,7 +156,8 @@ func (t *Transport) register(use string) (string, error) {
 	return r.Name(), nil
 }
 
-// unregister takes from the kernel what neither the tables nor peers' requests need.
+// unregister removes those of dcol's algorithms from the kernel that neither the tables nor peers'
+// requests need.
 func (t *Transport) unregister(tables []config.Congestion) error {
 	var errs []error
 	for use, r := range t.registered {
@@ -166,8 +170,8 @@ func (t *Transport) unregister(tables []config.Congestion) error {
 	return errors.Join(errs...)
 }
 
-// Use changes the congestion control of connections that begin from now on, until the agent ends. It is put before the
-// configuration's tables, and in place of an earlier one of the same connections.
+// Use changes the congestion control of connections that begin from now on, until the agent ends. It takes
+// precedence over the configuration's tables, and replaces an earlier request for the same connections.
 func (t *Transport) Use(r api.CongestionRequest) (api.Transport, error) {
 	t.mu.Lock()
 	asked := t.asked
@@ -192,7 +196,7 @@ func (t *Transport) Use(r api.CongestionRequest) (api.Transport, error) {
 	return t.Status()
 }
 
-// withRequest returns the tables of run time with one more, the latest first.
+// withRequest returns the tables that were requested at run time, with one more in front.
 func withRequest(asked []config.Congestion, r api.CongestionRequest) ([]config.Congestion, error) {
 	table := config.Congestion{Use: r.Use, Cgroup: r.Cgroup, Ports: r.Ports}
 	for _, text := range r.Networks {

@@ -83,7 +83,8 @@ func accepts(a config.AcceptOptions) (list []tcpopt.Option) {
 	return list
 }
 
-// openExchange attaches the program. A congestion control that the kernel has not is left out, and named in problems.
+// openExchange attaches the program. Congestion controls that the kernel does not have are left out, and
+// named in problems.
 func openExchange(o config.Options, subflowsAreOthers bool, register func(string) (string, error), log *slog.Logger) (x *exchange, problems []string, err error) {
 	x = &exchange{
 		settings: o, log: log, done: make(chan struct{}), counts: make(map[api.OptionCount]uint64), limits: ratelimit.New(logBurst, logInterval),

@@ -62,7 +62,7 @@ func Open(settings *config.Config, log *slog.Logger) (*Transport, error) {
 
 // exchange begins to exchange options.
 func (t *Transport) exchange(settings *config.Config, log *slog.Logger) {
-	// Programs of the client role are called for what subflows send.
+	// With the client role, that role's programs are called for what subflows send.
 	t.granted = settings.Options.Accept.Congestion
 	x, trouble, err := openExchange(settings.Options, settings.Has(config.RoleClient), t.register, log)
 	t.trouble = trouble

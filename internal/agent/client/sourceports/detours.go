@@ -12,7 +12,8 @@ import (
 // A detour has two legs: one to its waypoint, and one from there to the server. A path server chooses ports for both. Without
 // one, probes find ports for the first leg.
 
-// detour identifies a detour to one server; without a server, the first leg of such detours.
+// detour identifies a detour to one server. Without a server, it stands for the first leg of all such
+// detours.
 type detour struct {
 	kind           path.Kind
 	waypoint       string
@@ -38,8 +39,9 @@ func firstLegOf(a path.CreateSubflow) detour {
 	return detour{kind: a.Kind, waypoint: a.Waypoint, remote: a.Remote}
 }
 
-// ofDetour returns the ports of a detour's subflow. Subflows take turns on the paths: the ports of this one's path come first,
-// and the others follow, in case these are in use.
+// ofDetour returns the ports of a detour's subflow, the preferred ones first. Subflows take turns on the
+// paths. The ports of this subflow's path come first, and those of the other paths follow, in case the
+// first are in use.
 func (p *Ports) ofDetour(a path.CreateSubflow) []uint16 {
 	known := p.detours[detourOf(a)]
 	if known == nil {
@@ -71,14 +73,14 @@ func (x portPolicy) coversAnyCgroup(server netip.AddrPort) bool {
 	return x.rule.Covers(server.Port(), server.Addr(), "")
 }
 
-// WantFirstLeg reports whether probes are to find the ports of a detour's first leg now. Its subflow does not wait for that,
-// because it takes seconds.
+// WantFirstLeg reports whether to search the ports of a detour's first leg by probes now. Its subflow does
+// not wait for the search, which takes seconds.
 func (p *Ports) WantFirstLeg(a path.CreateSubflow, now time.Time) bool {
 	return p.probes(a) && p.firstLegDue(a, now)
 }
 
-// probes reports whether probes find the ports of a detour's first leg. The waypoint itself must answer them: through a port
-// that is mapped, they would go on to the server as connections of their own.
+// probes reports whether probes can find the ports of a detour's first leg. The waypoint itself must
+// answer the probes: through a mapped port, they would go on to the server as connections.
 func (p *Ports) probes(a path.CreateSubflow) bool {
 	return !a.Direct && a.Kind == path.InBand && slices.ContainsFunc(p.policies, func(x portPolicy) bool {
 		return x.detours && x.server == "" && x.coversAnyCgroup(a.Server)
@@ -104,8 +106,8 @@ func (p *Ports) entry(key detour) *detourPorts {
 	return known
 }
 
-// Await has a subflow wait until the ports of its detour are known. It reports whether the subflow waits, and whether the path
-// server is to be asked now.
+// Await makes a subflow wait until the ports of its detour are known. It reports whether the subflow
+// waits, and whether to ask the path server now.
 func (p *Ports) Await(a path.CreateSubflow, now time.Time) (waits, ask bool) {
 	known := p.entry(detourOf(a))
 	if known == nil {
@@ -120,7 +122,7 @@ func (p *Ports) Await(a path.CreateSubflow, now time.Time) (waits, ask bool) {
 	return waits, ask
 }
 
-// forgetDetour drops the detour whose ports were asked for least lately. It reports whether there was one.
+// forgetDetour drops the detour whose ports were requested longest ago. It reports whether there was one.
 func (p *Ports) forgetDetour() bool {
 	var oldest *detour
 	for key, known := range p.detours {

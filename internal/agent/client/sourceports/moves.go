@@ -43,16 +43,16 @@ func (p *Ports) Moved(at string, servers []netip.AddrPort) {
 	}
 }
 
-// Grown reports whether a connection has carried enough for a path server to be asked about it, which was not asked about its
-// server yet.
+// Grown reports whether a connection has carried enough data to ask a path server about its server, which
+// the path server has not been asked about yet.
 func (p *Ports) Grown(server netip.AddrPort, carried uint64) bool {
 	return p.servers[server] == nil && slices.ContainsFunc(p.policies, func(x portPolicy) bool {
 		return x.server != "" && x.bytes > 0 && carried >= x.bytes && x.coversAnyCgroup(server)
 	})
 }
 
-// Concerned returns the samples of connections about which a path server may be asked: those that have Grown, and those
-// about whose server it was asked before.
+// Concerned returns the samples of connections about which a path server may be asked. These are
+// connections that have Grown, and connections to servers about which it was asked before.
 func (p *Ports) Concerned(samples []path.Sample) (list []path.Sample) {
 	if len(p.policies) == 0 {
 		return nil
@@ -66,7 +66,8 @@ func (p *Ports) Concerned(samples []path.Sample) (list []path.Sample) {
 	return list
 }
 
-// Renew is called for a server to which a connection lives. It reports whether a path server is to be asked about it again.
+// Renew is called for a server that has a live connection. It reports whether to ask a path server about
+// it again.
 func (p *Ports) Renew(server netip.AddrPort, now time.Time) (s Search, search bool) {
 	known := p.servers[server]
 	if known == nil || known.asked == "" || !known.search(now) {

@@ -1,9 +1,10 @@
-// Package sourceports has the subflows of a connection take distinct paths by their source ports: routers that balance load
-// choose a packet's path by its addresses and ports. Only the client role imports it.
+// Package sourceports makes the subflows of a connection take distinct paths by their source ports.
+// Routers that balance load choose a packet's path by its addresses and ports. Only the client role
+// imports the package.
 //
-// Ports remembers which source ports lead along which path, and decides when to search them. It does no I/O and is told the
-// time. A Searcher finds the ports, by probes or by asking a path server. That takes up to a minute, so it runs beside the
-// client's loop.
+// Ports remembers which source ports lead along which path, and decides when to search them. It does no
+// I/O and is told the time. A Searcher finds the ports, by probes or by asking a path server. That takes
+// up to a minute, so it runs outside the client's loop.
 package sourceports
 
 import (
@@ -89,8 +90,9 @@ type Search struct {
 	PathServer string // NAME@HOST:PORT; empty: probes find the paths
 }
 
-// Want is called when a connection to a server has begun, or has carried that many bytes since. It reports whether its ports
-// are to be searched now: its policy wants that, and they are not known. Want also returns changes for the path manager.
+// Want is called when a connection to a server has begun, or has carried that number of bytes. It reports
+// whether to search ports now: the connection's policy wants them, and they are not known. Want also
+// returns changes for the path manager.
 func (p *Ports) Want(server netip.AddrPort, cgroup string, carried uint64, now time.Time) (s Search, search bool, changes []path.Event) {
 	n, asked := p.wants(server, cgroup, carried)
 	if n == 0 || !p.due(server, n, asked, now) {
@@ -105,8 +107,8 @@ func (p *Ports) searchFor(server netip.AddrPort) Search {
 	return Search{server, known.paths, known.asked}
 }
 
-// wants returns the number of paths that the policies want to a server for programs in a cgroup, after a connection carried
-// so many bytes, and the path server to ask; 0: none.
+// wants returns how many paths the policies want to a server, for programs in a cgroup and after a
+// connection has carried that number of bytes, and the path server to ask; 0: none.
 func (p *Ports) wants(server netip.AddrPort, cgroup string, carried uint64) (n int, asked string) {
 	for _, x := range p.policies {
 		if !x.rule.Covers(server.Port(), server.Addr(), cgroup) || x.server != "" && carried < x.bytes {
@@ -158,8 +160,8 @@ func (known *serverPorts) lifetime() time.Duration {
 	return renewAfter
 }
 
-// forget drops the server that was wanted least lately, among those for which there is no offer, or else among those that
-// were not wanted for a lifetime. It reports whether there was one.
+// forget drops the server that was wanted longest ago. It prefers servers without an offer. A server with
+// an offer is dropped only if it was not wanted for a lifetime. It reports whether there was one to drop.
 func (p *Ports) forget(now time.Time) bool {
 	var oldest netip.AddrPort
 	for server, known := range p.servers {
@@ -182,7 +184,8 @@ func (p *Ports) forget(now time.Time) bool {
 	return true
 }
 
-// RoutesChanged has all ports searched anew. It returns the searches to begin now, for the servers that were wanted lately.
+// RoutesChanged marks all ports as outdated. It returns the searches to begin now, for the servers that
+// were wanted lately.
 func (p *Ports) RoutesChanged(now time.Time) (list []Search) {
 	for _, server := range p.stale(now) {
 		if p.servers[server].search(now) {
@@ -263,7 +266,8 @@ func inPlace(before, ports [][]uint16) [][]uint16 {
 	return placed
 }
 
-// alike reports whether two lists of ports lead along one path. They do if they share a port, because a port has one path.
+// alike reports whether two lists of ports lead along the same path. They do if they have a port in
+// common, because a port has one path.
 func alike(a, b []uint16) bool {
 	return slices.ContainsFunc(a, func(port uint16) bool { return slices.Contains(b, port) })
 }
@@ -274,8 +278,9 @@ func pathID(i int, server netip.AddrPort) path.DetourID {
 	return path.DetourID(fmt.Sprint("path ", i+1, " to ", server))
 }
 
-// Candidates returns the source ports by which a subflow takes its path, the best first; nil: any port does. If only is set,
-// the subflow must not come from another port. A detour may, if all its ports are in use.
+// Candidates returns the source ports with which a subflow takes its path, the best first; nil: any port
+// does. If only is set, the subflow must not use another port. A detour may use another port if all of
+// these are in use.
 func (p *Ports) Candidates(a path.CreateSubflow) (ports []uint16, only bool) {
 	switch {
 	case a.Direct:

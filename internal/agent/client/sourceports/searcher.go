@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// probedEach is the number of ports that probes find on each path: as many connections to one server can use it. Browsers
-	// open six.
+	// probedEach is the number of ports that probes find on each path. As many connections to one server
+	// can use the path. Browsers open six.
 	probedEach = 6
-	// placedEach is the same of a path server, which computes them.
+	// placedEach is the same number for a path server, which computes the ports.
 	placedEach = 16
 	// detourPaths is the number of paths that are wanted for a detour. Its connections take turns on them.
 	detourPaths = 4
