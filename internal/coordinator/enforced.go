@@ -52,9 +52,9 @@ func (c *confirmations) keep(isMember func(name string) bool) {
 // Enforcement counts the waypoints that have confirmed to refuse all expelled members.
 type Enforcement struct {
 	Of        int      // waypoints in the directory
-	Confirmed int      // of them
-	Waiting   []string // the others that are connected; with an external bus, all others, because that is not known
-	Away      []string // not connected; they get the list first when they come back
+	Confirmed int      // waypoints that have confirmed
+	Waiting   []string // connected waypoints that have not confirmed; with an external bus, all that have not, because connections are not known
+	Away      []string // waypoints that are not connected; when they come back, they first get the list
 }
 
 // confirmEvery is the interval at which Enforcement counts waypoints.

@@ -16,8 +16,10 @@ type State struct {
 	Problem  *Problem  // nil if Up
 	Sessions uint64    // sessions opened so far
 
-	// The following fields are valid while Up. Moving is set after our address has changed, until
-	// the waypoint has confirmed the new one. Requests wait until then.
+	// The following fields are valid while Up.
+	//
+	// Moving is set after our address has changed, until the waypoint has confirmed the new one. Requests wait until
+	// then.
 	Moving      bool
 	Local       netip.Addr     // source address of our packets
 	Observed    netip.AddrPort // our address as the waypoint sees it, for which its grants are valid

@@ -78,8 +78,8 @@ type end interface {
 type place struct {
 	at  netip.AddrPort // where we reach the session
 	rtt time.Duration  // round-trip time to there; 0: unknown
-	// fresh is set if the grant is the first of its session. The waypoint may have restarted and
-	// lost the tunnel's state.
+	// fresh is set if the grant is the first one in its session. The waypoint may have restarted and lost the tunnel's
+	// state.
 	fresh bool
 }
 
@@ -102,7 +102,7 @@ type Keeper struct {
 	dead      bool      // granted, but it does not work
 	failure   string    // of the last try
 	told      Standing
-	again     bool // report the Standing even if unchanged, because those of others may have changed
+	again     bool // report the Standing even if unchanged, because the Standings of other tunnels may have changed
 	shut      bool // the waypoint is closed for now
 }
 
@@ -165,7 +165,7 @@ func (k *Keeper) step(ctx context.Context, now time.Time) time.Duration {
 		k.asked = occasion{}
 	}
 	if k.shut = shut; shut && (k.held.expires.IsZero() || !k.end.lasting()) {
-		lead = nil // nothing can be granted, and an admission without a use is not needed
+		lead = nil // nothing can be granted now, and a closed waypoint needs no admission
 	}
 	if lead != nil && (k.occasion(lead, state) != k.asked || !now.Before(k.next) || k.worthAnother(now)) {
 		k.ask(ctx, lead, state)

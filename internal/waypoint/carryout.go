@@ -10,7 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/lease"
 )
 
-// admit has the kernel admit the member of a grant, and check its key. If that fails, it takes the grant back.
+// admit makes the kernel admit the member of a grant, and check its key. If that fails, it takes the grant back.
 func (l *loop) admit(a *lease.Admitting) error {
 	err := l.end(a.Before)
 	if err == nil {

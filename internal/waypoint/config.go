@@ -13,7 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// Config has the operator's decisions, and the functions by which the waypoint reports changes.
+// Config holds the operator's decisions, and the functions with which the waypoint reports changes.
 type Config struct {
 	Allow, Deny []netip.Prefix // see egress.New
 	DenyPorts   []uint16
@@ -74,7 +74,7 @@ type MemberTerms struct {
 type Converter struct {
 	Port uint16 // of TCP
 	Key  cookie.Key
-	// Incoming are the ports at which members may have connections taken.
+	// Incoming are the ports that members may request for connections to services of theirs.
 	Incoming []uint16
 }
 

@@ -67,7 +67,7 @@ func (c *connections) resync() {
 	}
 }
 
-// open records a new connection, and has an established one watched.
+// open records a new connection. If it is established, the fast path's program begins to watch it.
 func (c *connections) open(event attribution.Event, f netstate.Flow) {
 	if e, ok := c.flows.Open(event, f, time.Now()); ok {
 		c.record.Write(e)

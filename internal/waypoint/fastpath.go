@@ -101,7 +101,8 @@ func readFlowTimeouts() (t flowTimeouts, err error) {
 // shortest timeout.
 func (t flowTimeouts) keepEvery() time.Duration { return max(t.shortest/4, time.Second) }
 
-// watch has the program note the sequence numbers of an established connection. That is the first step onto the fast path.
+// watch makes the program note the sequence numbers of an established connection. That is the first step onto the fast
+// path.
 func (c *connections) watch(f netstate.Flow) {
 	if c.fast == nil {
 		return
@@ -157,7 +158,7 @@ func (c *connections) look(f *flows.Fast) (certain bool, err error) {
 
 // enter moves a watched connection onto the fast path.
 func (c *connections) enter(f *flows.Fast) {
-	// Relax first: conntrack treats packets as forged that follow on packets it did not see.
+	// Relax first: otherwise conntrack treats packets as forged that follow after packets that it did not see.
 	err := c.entries.Relax(f.Origin, 0)
 	if err == nil {
 		err = c.fast.Forward(f.Flow)

@@ -76,14 +76,14 @@ func (g *giver) count(used uint64) {
 	g.unsaved = g.unsaved || g.memory.Used.Used() > before
 }
 
-// noteIDs has members' ids saved if they have changed.
+// noteIDs marks the memory as unsaved if members' ids have changed.
 func (g *giver) noteIDs(ids map[string]rules.MemberID) {
 	if len(ids) > 0 && !maps.Equal(ids, g.memory.IDs) {
 		g.memory.IDs, g.unsaved = ids, true
 	}
 }
 
-// notePorts has the ports at which the converter takes connections for members saved, if they have changed.
+// notePorts marks the memory as unsaved if the ports at which the converter takes connections for members have changed.
 func (g *giver) notePorts(list []lease.Port) {
 	if !lease.EqualPorts(list, g.memory.Incoming) {
 		g.memory.Incoming, g.unsaved = list, true
@@ -119,7 +119,7 @@ func (g *giver) announce() {
 	}
 }
 
-// countUsed reads the kernel's count, and has the kernel begin anew with each month.
+// countUsed reads the kernel's count, and makes the kernel begin anew with each month.
 func (g *giver) countUsed(now time.Time) {
 	if g.terms.Quota == 0 {
 		return
@@ -159,7 +159,7 @@ func (g *giver) readUsed(month giving.Month) error {
 	return err
 }
 
-// writeClosed has the kernel accept new connections, or reset them.
+// writeClosed makes the kernel accept new connections, or reset them.
 func (g *giver) writeClosed() {
 	closed := g.standing.Closed()
 	if closed == g.closed {
@@ -172,8 +172,8 @@ func (g *giver) writeClosed() {
 	g.closed = closed
 }
 
-// endSpent ends all connections when the quota is used up. A host that sends a packet of one gets a reset,
-// and MPTCP continues on other paths. A member that only receives is notified over its session (Tell).
+// endSpent ends all connections when the quota is used up. A host that then sends a packet of such a connection gets a
+// reset, and MPTCP continues on other paths. A member that only receives is notified over its session (Tell).
 func (g *giver) endSpent() {
 	if !g.terms.Spent(g.memory.Used.Used()) {
 		g.ended = false

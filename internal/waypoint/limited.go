@@ -24,7 +24,7 @@ type limited struct {
 	counts map[string]uint64 // bytes at the last count, by member
 	ended  map[string]bool   // members whose connections were ended, because their quota is used up
 	stands map[string]giving.Standing
-	fresh  map[string]bool   // members who got a quota since the last count; the next one is their first
+	fresh  map[string]bool   // members who got a quota since the last count; for these, the next count is the first
 	keys   map[string]string // of members' latest sessions, by name
 }
 
@@ -36,15 +36,16 @@ func newLimited(terms map[string]MemberTerms, g *giver, log *slog.Logger) *limit
 		stands: make(map[string]giving.Standing), fresh: make(map[string]bool), keys: make(map[string]string)}
 }
 
-// session takes the key of a member's new session. It reports whether the member's name has another holder than before,
-// so that another use of the quota counts.
+// session records the key of a member's new session. It reports whether the member's name has another holder than
+// before, so that another use of the quota counts.
 func (l *limited) session(name, key string, now time.Time) bool {
 	l.keys[name] = key
 	return l.follow(name, now)
 }
 
-// follow has the use of a name's present holder counted. The coordinator gives a name to another host only if the operator
-// invites it by that name. That host begins with a quota of its own, and the former one goes on with its use if it returns.
+// follow makes the use of a name's present holder count. The coordinator gives a name to another host only if the
+// operator invites that host by the name. The new host begins with an unused quota. If the former host returns, it
+// continues with what it had used.
 func (l *limited) follow(name string, now time.Time) bool {
 	key, m := l.keys[name], &l.giver.memory
 	before := m.Holders[name]
@@ -55,7 +56,7 @@ func (l *limited) follow(name string, now time.Time) bool {
 		m.Holders = make(map[string]string)
 	}
 	m.Holders[name], l.giver.unsaved = key, true
-	if before == "" { // the use was counted before keys were noted
+	if before == "" { // the use was counted by an agent that did not record keys
 		return false
 	}
 	maps.DeleteFunc(m.Former, func(_ string, l giving.Ledger) bool { return l.Counting != giving.MonthOf(now) })

@@ -96,7 +96,7 @@ func (m *loadMeter) members(list []MemberSnapshot, now time.Time, u *giving.Usag
 		}
 		used := false
 		for i, n := range bytes {
-			if n > before[member.Name][i] { // a count is less if an agent that ended took a part of it along
+			if n > before[member.Name][i] { // a count can shrink if an agent ended and a part of it was lost
 				sum[i] += float64(n - before[member.Name][i])
 				used = true
 			}

@@ -247,9 +247,9 @@ func (l *loop) admitConverter(r lease.Request, now time.Time) (uint32, *wire.Ref
 	return mark, nil
 }
 
-// AdmitTunnel admits connections that come from these addresses out of a tunnel's interface, as the member's,
-// until the lease ends. Another call renews the lease, also while the waypoint is closed. If an address
-// belonged to another member, that member's connections from it end.
+// AdmitTunnel admits connections from these addresses in a tunnel, as the member's, until the lease ends. Another call
+// renews the lease, even while the waypoint is closed. If an address belonged to another member, that member's
+// connections from it end.
 func (w *Waypoint) AdmitTunnel(ctx context.Context, peer session.Peer, kind wire.Kind, addrs []netip.Addr, length time.Duration) *wire.Refusal {
 	r := lease.TunnelRequest{Request: request(peer, 0), Kind: kind, Addresses: addrs, Lease: length}
 	var refusal *wire.Refusal

@@ -35,7 +35,7 @@ func (t *table) begin(now time.Time) error {
 	return t.install()
 }
 
-// restart has the kernel track the converter's connections anew, for a new table.
+// restart makes the kernel track the converter's connections anew, for a new table.
 func (t *table) restart() {
 	if err := t.converted(); err != nil {
 		t.log.Warn("the converter's connections may be reset", "err", err)
@@ -136,9 +136,9 @@ func (t *table) setClosed(closed bool) error {
 	return t.write(func() error { return t.kernel.SetClosed(closed) })
 }
 
-// stop sets the members that may open no connections now: unnamed, because the log has no room for their servers, and closed,
-// by their own terms. All others may. It is called each second. connections_per_second bounds the connections that a member
-// opens before that, so the log can name these, too.
+// stop sets the members that may open no connections now. unnamed are members for whose servers the log has no room, and
+// closed are members that their own terms stop. All other members may open connections. stop is called each second.
+// connections_per_second bounds the connections that a member opens before that, so the log can name these, too.
 func (t *table) stop(unnamed, closed []string) {
 	var now []rules.MemberID
 	for _, name := range slices.Concat(unnamed, closed) {

@@ -21,9 +21,9 @@ const (
 
 	// checkAgain is the time until a reached waypoint is tried again.
 	checkAgain = 30 * time.Minute
-	// checkSoon is the time until a waypoint is tried again that was not reached once.
+	// checkSoon is the time until a waypoint is tried again after the first failure.
 	checkSoon = 10 * time.Second
-	// checkMissed is the time until a waypoint is tried again that was not reached several times in a row.
+	// checkMissed is the time until a waypoint is tried again after several failures in a row.
 	checkMissed = 5 * time.Minute
 	// checkSilent is the time until the next round if nobody has answered. It doubles each time, up to checkAgain.
 	checkSilent = time.Minute

@@ -39,8 +39,8 @@ type Entry struct {
 	// Kind is the kind of detour; absent for a mapping.
 	Kind string `json:"kind,omitempty"`
 
-	// Client and ClientPort (flows only) are the member's address and port. Port is the port of this waypoint to
-	// which it connects, and Server where that leads.
+	// Client and ClientPort (flows only) are the member's address and port. Port is the port of this waypoint to which
+	// the member connects, and Server is the server to which that port leads.
 	Client     netip.Addr     `json:"client,omitzero"`
 	ClientPort uint16         `json:"client_port,omitempty"`
 	Port       uint16         `json:"port,omitempty"`
@@ -57,8 +57,8 @@ type Entry struct {
 	// Repeated counts equal refusals since the last such line, which were not written.
 	Repeated int `json:"repeated,omitempty"`
 
-	// Summarised is the number of lines that there would have been since Opened. Servers are their servers, the most
-	// frequent first; if there are many, further entries of the same time have the rest.
+	// Summarised is the number of lines that there would have been since Opened. Servers are the servers of these lines,
+	// the most frequent first. If there are too many, further entries of the same time have the rest.
 	Summarised int           `json:"summarised,omitempty"`
 	Servers    []ServerLines `json:"servers,omitempty"`
 

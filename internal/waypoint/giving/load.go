@@ -3,8 +3,8 @@ package giving
 import "time"
 
 const (
-	// A waypoint becomes loaded when its share was at least Busy for busyAfter. It is no longer loaded when its share was below
-	// idleBelow for idleAfter.
+	// A waypoint becomes loaded when its share was at least Busy for busyAfter. It is no longer loaded when its share
+	// was below idleBelow for idleAfter.
 	Busy      = 0.9
 	busyAfter = 2 * time.Second
 	idleBelow = 0.85

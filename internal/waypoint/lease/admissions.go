@@ -49,7 +49,7 @@ func (x admissions) take(which func(*admission) bool) map[Caller]*attribution.Se
 	return touched
 }
 
-// superseded returns the admissions of a session that its next one replaces.
+// superseded returns the admissions of a session that the next admission of this session replaces.
 func (x admissions) superseded(addr netip.Addr, session uint64) []*admission {
 	var list []*admission
 	for _, a := range x[addr] {

@@ -132,7 +132,7 @@ func (l *Leases) Adopt(s rules.State, keys map[netip.Addr][]inband.Slot, now tim
 	}
 }
 
-// RememberIDs has members that are missing in the kernel's table get their former ids again.
+// RememberIDs gives members that are missing in the kernel's table their former ids when they come again.
 func (l *Leases) RememberIDs(ids map[string]rules.MemberID) { l.members.remember(ids) }
 
 // IDs returns the ids of members by name, also of those that are only remembered.

@@ -15,7 +15,7 @@ type Member struct {
 	Sessions int
 	Granted  uint64
 	Refused  map[wire.Code]uint64
-	Expelled bool // it has no place here any more; another host may come under its name
+	Expelled bool // it may no longer use this waypoint; another host may come under its name
 
 	saved bool // the kernel's table has its id, name and serial
 }

@@ -56,8 +56,8 @@ func tooManyMembers(id uint64) *wire.Refusal {
 	return refuse(id, wire.Busy, "the waypoint has as many members as it can distinguish")
 }
 
-// loaded refuses a request for another mapping while the waypoint is loaded and the member has another; nil if it may
-// have one.
+// loaded refuses a request for another mapping if the waypoint is loaded and the member has another waypoint. It returns
+// nil if the member may have the mapping.
 func (c Conditions) loaded(r MappingRequest) *wire.Refusal {
 	left := c.LoadedUntil.Sub(c.Now)
 	if r.Sole || left <= 0 {
@@ -66,8 +66,9 @@ func (c Conditions) loaded(r MappingRequest) *wire.Refusal {
 	return refuseFor(wire.Span(left), r.ID, wire.Loaded, "")
 }
 
-// closed refuses a request while the waypoint gives nothing, to anybody or to this member; nil if it gives. Members are
-// told of the waypoint's own hours and quota when these end, but not of theirs: they are to ask again.
+// closed refuses a request if the waypoint gives nothing now, to anybody or to this member. Otherwise it returns nil.
+// Members are notified when the waypoint's own hours begin or its quota is renewed. They are not notified about their
+// own terms, so the refusal says when to ask again.
 func (c Conditions) closed(r Request) *wire.Refusal {
 	standing, own := c.Giving, c.of(r.Name).Giving
 	if !standing.Closed() && !own.Closed() {
@@ -86,18 +87,18 @@ func (c Conditions) closed(r Request) *wire.Refusal {
 	return refusal
 }
 
-// retryOwn bounds the time after which a member asks again whose own terms ended: the operator may change them, and tells
-// nobody.
+// retryOwn bounds the time after which a member asks again that was refused by its own terms. The operator may change
+// the terms, and the member is not notified of that.
 const retryOwn = 10 * time.Minute
 
-// ownTerms are what members hear whose own terms end.
+// ownTerms are the messages to members that are refused by their own terms.
 var ownTerms = map[giving.Cause]string{
 	giving.OutsideHours: "the operator of this waypoint lets you use it at other hours",
 	giving.QuotaUsed:    "your monthly quota at this waypoint is used up",
 }
 
-// anywhere refuses leases that lead to any server to a member whose servers are limited: only mappings are decided for
-// each server. nil: the member may have them.
+// anywhere refuses leases that lead to any server to a member whose servers are limited, because only mappings are
+// decided for each server. It returns nil if the member may have them.
 func (c Conditions) anywhere(r Request) *wire.Refusal {
 	if !c.of(r.Name).Servers.Limits() {
 		return nil

@@ -6,13 +6,13 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 )
 
-// Caller is a member at the address that it calls from.
+// Caller is a member at the address from which it has a session.
 type Caller struct {
 	Member *Member
 	Addr   netip.Addr
 }
 
-// session is a member's session, and where it comes from now.
+// session is a member's session, and its present address.
 type session struct {
 	Caller
 	by *attribution.Session // with the member's signature; nil if it has signed nothing

@@ -11,12 +11,12 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/rules"
 )
 
-// tunnelAddress is an address in a tunnel that is a member's.
+// tunnelAddress is an address in a tunnel, and the member to which it belongs.
 type tunnelAddress struct {
 	member  *Member
 	kind    wire.Kind
-	client  netip.Addr // where the member called from when it got it; invalid: an agent before us knew
-	session uint64     // over which it was asked for last; 0: of an agent before us
+	client  netip.Addr // the member's address when it got the tunnel; invalid: an earlier agent gave the tunnel
+	session uint64     // in which it was last requested; 0: an earlier agent's
 	by      *attribution.Session
 	left    bool // that session has ended
 	expires time.Time
@@ -31,7 +31,7 @@ func (t *tunnelAddress) entry(event attribution.Event, now time.Time, addr netip
 		Client: t.client, Tunnel: addr, LeaseSeconds: lease.Seconds()}
 }
 
-// TunnelRequest asks for addresses in a tunnel.
+// TunnelRequest requests addresses in a tunnel.
 type TunnelRequest struct {
 	Request
 	Kind      wire.Kind
@@ -39,8 +39,8 @@ type TunnelRequest struct {
 	Lease     time.Duration
 }
 
-// TunnelTo refuses a request from a member that names an address, unless the member has it in a WireGuard tunnel. A tunnel
-// that an earlier agent gave may not be known yet.
+// TunnelTo refuses a request that names an address in a tunnel, unless the member has this address in a WireGuard
+// tunnel. After a restart, tunnels of the earlier agent may not be known yet, so the member may try again.
 func (l *Leases) TunnelTo(addr netip.Addr, r Request) *wire.Refusal {
 	t := l.tunnels[addr]
 	if !addr.IsValid() || t != nil && t.kind == wire.WireGuard && t.member.Name == r.Name {
@@ -49,8 +49,8 @@ func (l *Leases) TunnelTo(addr netip.Addr, r Request) *wire.Refusal {
 	return refuseFor(retryFault, r.ID, wire.NotReady, addr.String()+" is not your address in a WireGuard tunnel here")
 }
 
-// AdmitTunnel gives addresses in a tunnel to a member, or renews them, also while the waypoint is closed. Addresses
-// that were another's are so no longer.
+// AdmitTunnel gives addresses in a tunnel to a member, or renews them. It does so even while the waypoint is closed, if
+// the member has the addresses already. If an address belonged to another member, it no longer does.
 func (l *Leases) AdmitTunnel(r TunnelRequest, under Conditions) (*Admitting, *wire.Refusal) {
 	m := l.members.get(r.Name, r.Serial)
 	if m == nil {
@@ -63,7 +63,7 @@ func (l *Leases) AdmitTunnel(r TunnelRequest, under Conditions) (*Admitting, *wi
 	if refusal := under.anywhere(r.Request); refusal != nil {
 		return nil, refusal
 	}
-	// What a member has already stays, for the connections in it.
+	// The member keeps the addresses that it has, for the connections in the tunnel.
 	if refusal := under.closed(r.Request); refusal != nil && slices.ContainsFunc(r.Addresses, isNot) {
 		return nil, refusal
 	}

@@ -30,7 +30,7 @@ func (t *Table) mappingElements(mappings []Mapping) []setElements {
 	return out
 }
 
-// life is an element's timeout; without one it would live for ever.
+// life returns an element's timeout. An element without one would never expire.
 func life(left time.Duration) time.Duration { return max(left, time.Millisecond) }
 
 func (t *Table) admissionElements(admissions []Admission) []setElements {
@@ -55,7 +55,8 @@ func (t *Table) admissionElements(admissions []Admission) []setElements {
 	return []setElements{open, keyed, four, six, converted}
 }
 
-// forbiddenElements names every set, also where a family has no ranges, so that it can be emptied.
+// forbiddenElements returns the elements of every set of forbidden servers. It includes sets without ranges, so that
+// they can be emptied.
 func (t *Table) forbiddenElements(ranges []egress.Range) []setElements {
 	four, six := setElements{set: t.schema.four.forbidden}, setElements{set: t.schema.six.forbidden}
 	for _, r := range ranges {
@@ -72,7 +73,8 @@ func (t *Table) forbiddenElements(ranges []egress.Range) []setElements {
 	return out
 }
 
-// encodeKey makes the concatenation of an address and a port; parts are multiples of 4 bytes.
+// encodeKey returns the concatenation of an address and a port, in the form of nftables: each part takes a multiple of 4
+// bytes.
 func encodeKey(addr netip.Addr, port uint16) []byte {
 	return append(binary.BigEndian.AppendUint16(addr.AsSlice(), port), 0, 0)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// A register of 16 bytes, and the four of 4 bytes in the same memory.
+// Registers: one of 16 bytes, and the four of 4 bytes in the same memory.
 const (
 	reg    = unix.NFT_REG_1
 	reg32  = unix.NFT_REG32_00
@@ -74,7 +74,7 @@ func (f family) loadSource() []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.addr.Size()}}
 }
 
-// jumpBy jumps to the chain that a map of verdicts has for the loaded key. If there is none, it ends the rule.
+// jumpBy jumps to the chain that a map of verdicts has for the loaded key. If the map has none, the rule ends.
 func jumpBy(set nft.Set) expr.Any {
 	return &expr.Lookup{SourceRegister: reg, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: set.Name}
 }
@@ -143,10 +143,10 @@ func toThisHost() []expr.Any {
 	}
 }
 
-// isSYN matches packets that request a connection.
+// isSYN matches packets that open a connection.
 func isSYN() []expr.Any { return compareFlags(expr.CmpOpEq) }
 
-// isNoSYN matches the others.
+// isNoSYN matches all other packets.
 func isNoSYN() []expr.Any { return compareFlags(expr.CmpOpNeq) }
 
 const (

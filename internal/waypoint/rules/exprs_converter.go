@@ -24,7 +24,7 @@ func convertedGoto(m Marks, chain string) rule {
 }
 
 // admitConverted marks the connection of a socket that has the mark of an admitted member, unless the server is
-// forbidden. Packets of an established connection that is not marked pass here, too: when a member is expelled, its
+// forbidden. Packets of an established connection without a mark come here, too: when a member is expelled, its
 // connections are forgotten, and their next packet is rejected.
 func admitConverted(s *schema, f family) rule {
 	m := s.options.Marks
@@ -35,9 +35,9 @@ func admitConverted(s *schema, f family) rule {
 	}
 }
 
-// acceptInvalid lets packets of an admitted member's connection through that conntrack cannot assign. After the table or
-// conntrack's entry was lost, a FIN is such a packet: conntrack begins no entry with one. To reject it would reset the
-// connection.
+// acceptInvalid accepts packets of an admitted member's connection that conntrack calls invalid. After the table or
+// conntrack's entry was lost, a FIN is such a packet, because conntrack begins no entry with a FIN. Rejecting it would
+// reset the connection.
 func acceptInvalid() rule {
 	return rule{
 		text: "ct state invalid accept",
@@ -51,7 +51,8 @@ func acceptInvalid() rule {
 }
 
 // resumedJump sends packets of a connection that has just been marked, although it is not new, to a chain. Conntrack had
-// forgotten it, and begins anew with the server's next packet. Whoever may open no connection must not go on by that.
+// forgotten the connection, and begins anew with the server's next packet. The chain keeps members from continuing in
+// this way who may open no connection now.
 func resumedJump(m Marks, chain string) rule {
 	return rule{
 		text: fmt.Sprintf("ct mark & %#x == %#x ct state != new jump %s", m.ours(), m.ours(), chain),
@@ -63,9 +64,9 @@ func resumedJump(m Marks, chain string) rule {
 	}
 }
 
-// acceptToHost lets packets to this host's own sockets through, which are the converter's. What these answer is rejected,
-// and that resets them. Were the server's packets rejected instead, a socket that only receives would wait for ever. The
-// resets come by this way, too.
+// acceptToHost accepts packets to this host's own sockets, which are the converter's. What the sockets answer is
+// rejected, which resets them. If the server's packets were rejected instead, a socket that only receives would wait for
+// ever. The resets come through this rule, too.
 func acceptToHost() rule {
 	return rule{
 		text:  "fib daddr type local accept",
@@ -73,8 +74,8 @@ func acceptToHost() rule {
 	}
 }
 
-// dropAwaited drops packets of the converter's open connections while their members' leases are awaited. TCP sends them
-// again.
+// dropAwaited drops packets of the converter's open connections while their members' leases are awaited. TCP sends these
+// packets again.
 func dropAwaited(awaited nft.Set, m Marks) rule {
 	return rule{
 		text: fmt.Sprintf("%s meta mark & %#x @%s counter drop", isNoSYNText, m.kinds(), awaited.Name),
@@ -86,7 +87,7 @@ func dropAwaited(awaited nft.Set, m Marks) rule {
 	}
 }
 
-// answersGoto sends what servers answer to the converter to a chain.
+// answersGoto sends packets from servers to the converter to a chain.
 func answersGoto(m Marks, chain string) rule {
 	return rule{
 		text:  fmt.Sprintf("ct mark & %#x == %#x goto %s", m.kinds(), m.kind(wire.Converter), chain),
@@ -94,8 +95,8 @@ func answersGoto(m Marks, chain string) rule {
 	}
 }
 
-// toConverterGoto sends packets out of tunnels that are for the converter to a chain. Everybody may connect to its port, and
-// it serves members only.
+// toConverterGoto sends packets from tunnels to the converter's port to a chain. Everybody may connect to that port, but
+// the converter serves members only.
 func toConverterGoto(port uint16, chain string) rule {
 	return rule{
 		text: fmt.Sprintf("meta l4proto tcp tcp dport %d fib daddr type local goto %s", port, chain),
@@ -106,15 +107,16 @@ func toConverterGoto(port uint16, chain string) rule {
 	}
 }
 
-// setTunnelled marks a connection that came to the converter out of a tunnel.
+// setTunnelled marks a connection that came to the converter from a tunnel.
 func setTunnelled(m Marks) rule { return setMark(m, m.tunnelled()) }
 
 func acceptAll() rule {
 	return rule{text: "accept", exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}}
 }
 
-// keepConverterInTunnels drops what the converter sends to a member in a tunnel and what would leave by another interface.
-// When the tunnel's interface is gone, because the agent has ended, it would follow the host's routes unencrypted.
+// keepConverterInTunnels drops packets from the converter to a member in a tunnel that would leave by another interface.
+// When the tunnel's interface is gone, because the agent has ended, these packets would follow the host's routes
+// unencrypted.
 func keepConverterInTunnels(interfaces nft.Set, m Marks) rule {
 	return rule{
 		text: fmt.Sprintf("ct mark & %#x == %#x oifname != @%s counter drop", m.kinds(), m.tunnelled(), interfaces.Name),

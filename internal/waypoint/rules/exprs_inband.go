@@ -38,9 +38,9 @@ func isOurOption() []expr.Any {
 
 var isOurOptionText = fmt.Sprintf("%s %#x", optionText(experimentAt, 2), experiment)
 
-// mayNameServer takes packets to this host aside that carry an option of the kind, whatever experiment it is of: an
-// expression sees the first such option only, and ours may stand behind it. They come to no mapping: what is wrong
-// with them is for a local service, or its absence, to answer.
+// mayNameServer sends packets to this host that have an option of the in-band kind to a chain, whatever the option's
+// experiment id is. The kernel's expression sees only the first option of a kind, and ours may be a later one. Such
+// packets use no mapping. If they name no server correctly, they go to a local service, or are reset.
 func mayNameServer(f family, chain string) rule {
 	return rule{
 		text: fmt.Sprintf("meta nfproto %s meta l4proto tcp tcp option %d exists fib daddr type local goto %s", f.proto, optionKind, chain),
@@ -56,7 +56,8 @@ func hasOption() []expr.Any {
 	}
 }
 
-// markNamed marks a new connection whose SYN names a server as the member's that key is mapped to.
+// markNamed marks a new connection whose SYN names a server. The mark is that of the member to which members maps the
+// key.
 func markNamed(s *schema, keyText string, key []expr.Any, members nft.Set) rule {
 	return rule{
 		text: fmt.Sprintf("meta nfproto %s %s %s %s %d tcp dport != @%s %s != @%s %s vmap @%s", s.four.proto, isSYNText, isOurOptionText,
@@ -72,14 +73,16 @@ func markNamed(s *schema, keyText string, key []expr.Any, members nft.Set) rule 
 	}
 }
 
-// translateNamed sends a connection that markNamed has marked on to the server that its SYN names, at the same port.
+// translateNamed rewrites the destination of a connection that markNamed has marked: to the server that its SYN names,
+// at the same port.
 //
-// From version 1.1 on, nft refuses to translate to a part of an option, which has no type, and with it any
-// listing that has such a rule: an operator who had saved one would lose all of the host's firewall. So nft is shown
-// another rule. The packet's destination goes to the register of the address, and then the whole option
-// to the registers from the one before on, which puts the server's address over the destination. nft knows a register
-// by where its content begins, and reads "dnat ip to ip daddr". A table that was saved and loaded by nft has that rule
-// instead of this one; see [Table.namesServers].
+// From version 1.1 on, nft refuses a rule that translates to a part of an option, because such a part has no type. It
+// also refuses any listing that has such a rule, so an operator who saved a listing would lose all of the host's
+// firewall. Therefore this rule is written so that nft shows another one. The packet's destination is loaded into the
+// register of the address. Then the whole option is loaded, beginning one register earlier, so that the server's address
+// overwrites the destination. nft names a register by what was loaded at its beginning, and shows "dnat ip to ip daddr".
+// If somebody saves a table and loads it with nft, the kernel has that rule instead of this one; see
+// [Table.namesServers].
 func translateNamed(s *schema) rule {
 	m := s.options.Marks
 	const address = reg32 + serverAt/4
@@ -97,10 +100,10 @@ func translateNamed(s *schema) rule {
 	}
 }
 
-// inBandComment is shown by nft where its words are not what the kernel does.
+// inBandComment explains to readers of nft's listing what the rule really does.
 const inBandComment = "'dnat ip to ip daddr' is how nft shows it: the address is that in TCP option 254"
 
-// loadProof loads the address that a packet is from, and the bits of its mark that eBPF has set.
+// loadProof loads a packet's source address, and the bits of its mark that eBPF has set.
 func (s *schema) loadProof() []expr.Any {
 	mark := s.four.afterAddress()
 	return append(s.four.loadSource(),

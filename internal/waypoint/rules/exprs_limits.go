@@ -27,7 +27,7 @@ func rejectClosed(closed nft.Set, m Marks) rule {
 	}
 }
 
-// rejectStopped does the same for stopped members.
+// rejectStopped answers a new connection of a stopped member with a reset.
 func rejectStopped(stopped nft.Set, m Marks) rule {
 	return rule{
 		text: fmt.Sprintf("meta l4proto tcp ct mark & %#x @%s counter reject with tcp reset", m.members(), stopped.Name),

@@ -47,7 +47,7 @@ func admitTunnel(f family, ports nft.Set) rule {
 	}
 }
 
-// rejectTCP makes a join fail at once.
+// rejectTCP answers with a reset, so that a join fails at once.
 func rejectTCP() rule {
 	return rule{
 		text: "meta l4proto tcp counter reject with tcp reset",
@@ -75,7 +75,7 @@ func dropIntoTunnels(interfaces nft.Set) rule {
 	}
 }
 
-// rejectIntoTunnels does the same for connections of members, with a reset.
+// rejectIntoTunnels answers such packets of members' connections with a reset.
 func rejectIntoTunnels(interfaces nft.Set) rule {
 	return rule{
 		text: fmt.Sprintf("oifname @%s meta l4proto tcp counter reject with tcp reset", interfaces.Name),
@@ -131,7 +131,8 @@ func acceptAnswers() rule {
 	}
 }
 
-// acceptPing4 and acceptPing6 let a member test its tunnel: only the waypoint's end of it answers.
+// acceptPing4 and acceptPing6 accept a member's pings to the waypoint's end of its tunnel, so that the member can test
+// the tunnel.
 func acceptPing4() rule {
 	return acceptPing("meta l4proto icmp icmp type echo-request", unix.NFPROTO_IPV4, unix.IPPROTO_ICMP, echoRequest4)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/waypoint/egress"
 )
 
-// Load implements Kernel. Of a table that another version wrote it reads what it understands.
+// Load implements Kernel. If another version wrote the table, Load reads what it understands.
 func (t *Table) Load() (State, bool, error) {
 	comment, ok, err := t.conn.SetComment(table, t.schema.members.Name)
 	if err != nil || !ok {
@@ -53,7 +53,8 @@ func (t *Table) Load() (State, bool, error) {
 	if l.err != nil {
 		return State{}, false, l.err
 	}
-	// Both are written together. If they differ, somebody has changed the table by hand.
+	// The comment and the quota are written together. If only one of them is as expected, somebody has changed the table
+	// by hand.
 	same := comment == t.schema.members.Comment && quota == (t.schema.options.Quota > 0) && t.inBandForbids(l, s.Forbidden)
 	if l.err != nil || !same {
 		return s, false, l.err
@@ -65,7 +66,7 @@ func (t *Table) Load() (State, bool, error) {
 	return s, same, err
 }
 
-// leastRules returns how many rules each chain of a whole table with this state has.
+// leastRules returns the smallest number of rules that each chain of a complete table with this state has.
 func (t *Table) leastRules(s State) map[string]int {
 	least := make(map[string]int)
 	for _, c := range t.schema.chains {
@@ -80,7 +81,7 @@ func (t *Table) leastRules(s State) map[string]int {
 	return least
 }
 
-// inBandForbids reports whether the in-band rule's copy of the forbidden ranges is one.
+// inBandForbids reports whether the in-band rule has the same forbidden ranges as the rest of the table.
 func (t *Table) inBandForbids(l *loader, forbidden []egress.Range) bool {
 	if t.schema.options.InBand == InBandOff {
 		return true
@@ -89,7 +90,7 @@ func (t *Table) inBandForbids(l *loader, forbidden []egress.Range) bool {
 	return slices.Equal(four, l.ranges(t.schema.inBand.forbidden))
 }
 
-// loader reads sets until one cannot be read.
+// loader reads sets. After an error it reads nothing more.
 type loader struct {
 	conn *nft.Conn
 	err  error
@@ -104,7 +105,7 @@ func (l *loader) elements(set nft.Set) []nft.Element {
 	return elements
 }
 
-// quota reads how much is used of one, if there is one.
+// quota reads the used part of the quota, and reports whether there is a quota.
 func (l *loader) quota(s *State) (there bool) {
 	if l.err == nil {
 		s.Used, there, l.err = l.conn.QuotaUsed(table, quotaChain)

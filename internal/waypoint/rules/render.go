@@ -11,8 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// Render writes the table with its elements in the words of nft, so that a person can read it and
-// nft can load it.
+// Render returns the table with its elements in nft's syntax, so that a person can read it and nft can load it.
 func Render(o Options, s State) string {
 	schema := newSchema(o)
 	elements := schema.render(s)
@@ -76,7 +75,7 @@ func renderSet(b *strings.Builder, set nft.Set, elements []string) {
 	b.WriteString("\t}\n\n")
 }
 
-// render writes the elements of each set.
+// render returns the elements of each set, in nft's syntax.
 func (s *schema) render(state State) map[string][]string {
 	elements := make(map[string][]string)
 	add := func(set nft.Set, format string, a ...any) {
@@ -146,7 +145,7 @@ func renderRange(first, last string) string {
 
 func renderWord(a netip.Addr) string { return fmt.Sprintf("%#x", a.AsSlice()) }
 
-// family is the half of the table for an address.
+// family returns the half of the table for an address's family.
 func (s *schema) family(a netip.Addr) family {
 	if a.Is6() {
 		return s.six

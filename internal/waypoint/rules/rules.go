@@ -120,8 +120,8 @@ type Kernel interface {
 	// SetForbidden and SetTunnelInterfaces set these parts of the state, each in one transaction.
 	SetForbidden([]egress.Range) error
 	SetTunnelInterfaces([]string) error
-	// SetClosed and SetUsed set State.Closed and State.Used of the installed table. Used reads the latter.
-	// SetUsed and Used may be called only if there is a quota.
+	// SetClosed and SetUsed set State.Closed and State.Used of the installed table, and Used reads State.Used. SetUsed
+	// and Used may be called only if there is a quota.
 	SetClosed(bool) error
 	SetUsed(uint64) error
 	Used() (uint64, error)

@@ -1,5 +1,5 @@
-// Package rulestest is a waypoint's table without a kernel, for tests. Its clock is time.Now, so
-// that testing/synctest can move it.
+// Package rulestest fakes a waypoint's table without a kernel, for tests. Its clock is time.Now, so that
+// testing/synctest can move it.
 package rulestest
 
 import (
@@ -22,7 +22,7 @@ type Fake struct {
 	mu      sync.Mutex
 	options rules.Options
 	present bool
-	written rules.Options // those of the table that is there
+	written rules.Options // the options with which the present table was written
 	table   contents
 
 	commits int
@@ -34,7 +34,7 @@ type contents struct {
 	mappings   map[rules.Key]mapping
 	admissions map[place]admission
 	members    map[rules.MemberID]rules.Member
-	rest       rules.State // what has no life of its own
+	rest       rules.State // the parts of the state that do not expire
 }
 
 type mapping struct {
@@ -47,10 +47,10 @@ type admission struct {
 	expires time.Time
 }
 
-// New makes a kernel without a table.
+// New returns a kernel without a table.
 func New(o rules.Options) *Fake { return &Fake{options: o, removed: make(chan struct{}, 1)} }
 
-// Reopen is what another agent with other options finds.
+// Reopen makes f behave as if another agent with other options had opened it.
 func (f *Fake) Reopen(o rules.Options) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +141,7 @@ func (f *Fake) putAdmission(a rules.Admission) {
 	f.table.admissions[f.place(a)] = admission{a, time.Now().Add(a.Left)}
 }
 
-// place is the set that an admission is in, and its key there.
+// place is the set that holds an admission, and the admission's key in it.
 type place struct {
 	inBand bool
 	addr   string
@@ -203,7 +203,7 @@ func (f *Fake) Commit(ch rules.Change) error {
 	return nil
 }
 
-// fails is the error of a change to the table.
+// fails returns the error of a change to the table, or nil.
 func (f *Fake) fails() error {
 	if f.fail == nil && !f.present {
 		return fmt.Errorf("commit: %w", unix.ENOENT)
@@ -273,21 +273,21 @@ func (f *Fake) Used() (uint64, error) {
 	return f.table.rest.Used, f.fails()
 }
 
-// Closed tells whether no connection is opened.
+// Closed reports whether new connections are rejected.
 func (f *Fake) Closed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.present && f.table.rest.Closed
 }
 
-// Stopped returns the members who may open no connection.
+// Stopped returns the members that may open no connection.
 func (f *Fake) Stopped() []rules.MemberID {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.table.rest.Stopped)
 }
 
-// Forward uses some of the quota, as members' packets do.
+// Forward uses up some of the quota, as members' packets do.
 func (f *Fake) Forward(bytes uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -316,35 +316,35 @@ func (f *Fake) Flush() {
 	}
 }
 
-// FlushUnnoticed is Flush if the kernel's event is lost.
+// FlushUnnoticed removes the table like Flush, but the kernel's event about it is lost.
 func (f *Fake) FlushUnnoticed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.present = false
 }
 
-// Put writes a mapping behind the agent's back.
+// Put writes a mapping as another program would, without the agent's knowledge.
 func (f *Fake) Put(m rules.Mapping) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.table.putMapping(m)
 }
 
-// Fail makes everything fail from now on; nil ends that.
+// Fail makes all further calls fail with err; nil ends that.
 func (f *Fake) Fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = err
 }
 
-// Commits counts the transactions that changed mappings and admissions.
+// Commits returns the number of transactions that changed mappings and admissions.
 func (f *Fake) Commits() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.commits
 }
 
-// String is the table as nft would list it; empty if there is none.
+// String returns the table as nft would list it; empty if there is none.
 func (f *Fake) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
