@@ -86,7 +86,7 @@ func ByOwner(ctx context.Context) bool {
 func owned(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !ByOwner(r.Context()) {
-			answer(w, nil, errors.New("only root may do this: operators may look and steer"))
+			answer(w, nil, errors.New("only root may do this: run it as root (operators may only look, and choose waypoints)"))
 			return
 		}
 		next(w, r)

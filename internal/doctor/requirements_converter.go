@@ -50,7 +50,7 @@ func checkConverters(_ context.Context, e *Env) Result {
 		return skipped("none is wanted: dcol convert is never")
 	case c.Admitted == 0 && len(c.Refused) > 0:
 		return warning("ask the operator about the reason, or use another waypoint that offers one",
-			"offered to this host, but it cannot use it (%s): servers without MPTCP get no detours", strings.Join(c.Refused, "; "))
+			"offered, but this host cannot use it (%s): servers without MPTCP get no detours", strings.Join(c.Refused, "; "))
 	case c.Admitted == 0:
 		return warning(`ask the operator of a waypoint to add "converter" to waypoint.offers, or stop asking: dcol convert never`,
 			"wanted, but no waypoint in use offers one to this host: servers without MPTCP get no detours")
@@ -134,8 +134,8 @@ func checkPause(_ context.Context, e *Env) Result {
 	case err != nil:
 		return skipped("cannot read %s: %v", name, err)
 	case value == 0:
-		return ok("goes on with the congestion window of before (%s)", name)
+		return ok("continues with the congestion window from before the pause (%s)", name)
 	}
 	return optional("sysctl -w "+name+"=0",
-		"begins with a small congestion window: answers of servers that come after a pause take longer over MPTCP than over TCP (docs/kernel-behaviour.md#a-server-that-sends-after-a-pause)")
+		"begins with a small congestion window, so answers of servers after a pause take longer over MPTCP than over TCP (docs/kernel-behaviour.md#a-server-that-sends-after-a-pause)")
 }

@@ -224,9 +224,9 @@ func checkCongestion(_ context.Context, e *Env) Result {
 		case errors.Is(err, errCannotTry):
 			return skipped("%s is not tried: %v", wanted, err)
 		case refused:
-			return warning(u.Mend, "no connection has %s by [[congestion]], but what other tables choose, or %s: %v", wanted, name, u.Err)
+			return warning(u.Mend, "[[congestion]] use = %q does not apply, so its connections get what other tables choose, or %s: %v", wanted, name, u.Err)
 		case err != nil:
-			return warning(mendReport, "no connection has %s by [[congestion]], but what other tables choose, or %s: %v", wanted, name, err)
+			return warning(mendReport, "[[congestion]] use = %q does not apply, so its connections get what other tables choose, or %s: %v", wanted, name, err)
 		}
 	}
 	return ok("%s, and by [[congestion]] also %s", name, strings.Join(e.Config.Congestion, ", "))

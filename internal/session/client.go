@@ -192,7 +192,7 @@ func (c *Client) hears(h wire.Hello) {
 	c.mu.Unlock()
 	if !same {
 		c.change(func() { c.greeted(h) })
-		c.log.Info("waypoint was opened or closed", "closed", c.State().Closed)
+		c.log.Info("the waypoint was opened or closed", "closed", c.State().Closed)
 	}
 	if !sameLoad {
 		c.mu.Lock()
@@ -203,7 +203,7 @@ func (c *Client) hears(h wire.Hello) {
 		}
 	}
 	if began {
-		c.log.Info("waypoint is loaded, or no longer", "until", load.Until)
+		c.log.Info("the waypoint's load has changed", "until", load.Until)
 	}
 }
 

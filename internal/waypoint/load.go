@@ -53,7 +53,7 @@ func (w *Waypoint) watchLoad() {
 				continue
 			}
 			if until.IsZero() != told.IsZero() {
-				w.loop.log.Info("the waypoint is loaded, or no longer", "until", until)
+				w.loop.log.Info("the waypoint's load has changed", "until", until)
 			}
 			told, toldGives = until, gives
 			if w.loop.config.TellLoad != nil {

@@ -75,7 +75,7 @@ const noTunnelYet = "the WireGuard tunnel to it is not up yet (client.converter.
 
 // errNoConverterInTunnels means that a waypoint's dcol is too old to accept connections to its converter
 // from tunnels.
-var errNoConverterInTunnels = errors.New("it takes no connections to its converter out of its tunnels (client.converter.tunnel): its dcol is older, update it")
+var errNoConverterInTunnels = errors.New("it accepts no connections to its converter from tunnels (client.converter.tunnel): its dcol is too old, and its operator must update it")
 
 func newConverterKeeper(lead tunnel.Lead, wanted *atomic.Bool, in incoming, news converterNews, log *slog.Logger) *converterKeeper {
 	return &converterKeeper{lead: lead, wanted: wanted, incoming: in, news: news, log: log.With("converter", lead.Via.Waypoint), poke: make(chan struct{}, 1)}

@@ -78,7 +78,7 @@ func (in incoming) request(r *wire.TunnelRequest, converter netip.Addr, now time
 	}
 }
 
-var errNoIncoming = errors.New("the converter takes no connections for members: its dcol is older")
+var errNoIncoming = errors.New("the converter accepts no connections for members: its dcol is too old, and its operator must update it")
 
 // granted returns for each service whether the converter takes connections for it, by its answer or its error.
 func (in incoming) granted(via detour.Via, g wire.TunnelGrant, err error) []api.Incoming {

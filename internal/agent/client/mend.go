@@ -21,11 +21,11 @@ var mends = []struct{ words, mend string }{
 	{"(client.budget.total)", mendBudget},
 	{"budget of bytes through waypoints is used up", mendBudget},
 	{"you do not want this waypoint", "dcol use --reset takes waypoints as the configuration says"},
-	{"in-band does not get through on this path", "a tunnel hides TCP options from middleboxes: a waypoint whose offers have wireguard, and client.kinds with it; dcol trace finds where it ends, and dcol map SERVER:PORT --via WAYPOINT whether the waypoint forwards to the port"},
+	{"in-band does not get through on this path", "a tunnel hides TCP options from middleboxes: use a waypoint that offers wireguard, and have wireguard in client.kinds; dcol trace finds where the option is removed, and dcol map SERVER:PORT --via WAYPOINT shows whether the waypoint forwards to the port"},
 }
 
 const (
-	mendLimit  = "on a server of your own: ip mptcp limits set subflows 8; Linux takes two beside the first by default"
+	mendLimit  = "on a server of your own: ip mptcp limits set subflows 8; by default, Linux accepts two besides the first"
 	mendQuota  = "raise quota in the [[policy]] of these connections, or wait until quota_every has passed"
 	mendBudget = "dcol config set client.budget.total AMOUNT raises the budget after a restart of the agent; it begins anew with the month"
 )

@@ -105,7 +105,7 @@ func (p *policer) problems() []string {
 	if p.failed == nil || !p.byPolicy {
 		return nil
 	}
-	return []string{fmt.Sprintf("what this host receives is not bounded by policies ([[policy]] limit, near_quota): %v", p.failed)}
+	return []string{fmt.Sprintf("policies do not limit what this host receives ([[policy]] limit, near_quota): %v", p.failed)}
 }
 
 // attach applies bounds on the interfaces that exist now.

@@ -41,7 +41,7 @@ func (c *Client) searchPorts(ctx context.Context, s sourceports.Search) {
 		return func(now time.Time) {
 			c.log.Debug("paths by ports were searched", "server", s.Server, "ports", ports)
 			if err != nil && ctx.Err() == nil {
-				c.log.Warn("paths by ports to a server are not known", "server", s.Server, "err", err)
+				c.log.Warn("no source ports for distinct paths to a server were found", "server", s.Server, "err", err)
 			}
 			c.backlog = append(c.backlog, c.ports.Found(s.Server, ports, err, now)...)
 			c.decide(ctx, now)

@@ -30,8 +30,8 @@ func (h *host) openSetter(cgroup string, granted *ebpf.Map, policies []config.Po
 	}
 	s, err := sending.Open(cgroup, granted)
 	if err != nil {
-		h.problems = append(h.problems, fmt.Sprintf("what this host sends is not bounded by policies, and their user timeouts do not apply ([[policy]] limit, near_quota, user_timeout): %v", err))
-		h.log.Warn("what this host sends is not bounded by policies, and their user timeouts do not apply", "err", err)
+		h.problems = append(h.problems, fmt.Sprintf("policies do not limit what this host sends, and their user timeouts do not apply ([[policy]] limit, near_quota, user_timeout): %v", err))
+		h.log.Warn("policies do not limit what this host sends, and their user timeouts do not apply", "err", err)
 		return nil
 	}
 	h.undo = append(h.undo, s.Close)

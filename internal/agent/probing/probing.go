@@ -81,7 +81,7 @@ func (k *Keeper) look(ctx context.Context, now time.Time) {
 	}
 	refusals, err := campaign.HostRefusals(nil)
 	if err != nil {
-		k.log.Warn("no path is probed: the list of those who are not to be probed cannot be read", "err", err)
+		k.log.Warn("no path is probed, because the list of refusals cannot be read", "err", err)
 		return
 	}
 	next, ok := due(status.Client, k.Known(netip.Addr{}), now)

@@ -68,7 +68,7 @@ func (e *expeller) judge(m collective.Member) bool {
 		return true
 	}
 	if err := e.expel(m.Name); err != nil {
-		e.log.Error("a revoked member keeps what it has here", "member", m.Name, "err", err)
+		e.log.Error("a revoked member's leases and connections could not be ended; trying again", "member", m.Name, "err", err)
 		return false // the next round tries again
 	}
 	delete(e.latest, m.Name)

@@ -125,7 +125,7 @@ func (x *exchange) read() {
 			return
 		}
 		if err != nil {
-			x.log.Warn("what becomes of TCP options is not shown any more", "err", err)
+			x.log.Warn("requests by TCP options are no longer shown, because their reports cannot be read", "err", err)
 			return
 		}
 		x.note(r, time.Now())

@@ -43,14 +43,14 @@ func Open(settings *config.Config, log *slog.Logger) (*Transport, error) {
 	t := &Transport{log: log, closing: make(chan struct{}), registered: make(map[string]*cc.Registration)}
 	t.takeTables(settings.Congestion)
 	for _, problem := range t.without {
-		log.Warn("a congestion control is not chosen", "problem", problem)
+		log.Warn("a table [[congestion]] does not apply", "problem", problem)
 	}
 	if len(t.tables) > 0 {
 		if err := t.choose(t.tables); err != nil {
 			t.problem = err.Error()
-			log.Warn("congestion controls are not chosen", "err", err)
+			log.Warn("no table [[congestion]] applies", "err", err)
 		} else {
-			log.Info("congestion controls are chosen", "tables", len(t.tables))
+			log.Info("tables [[congestion]] apply", "tables", len(t.tables))
 		}
 	}
 	if WantsOptions(settings.Options) {
@@ -82,7 +82,7 @@ func (t *Transport) Problems() []string {
 	defer t.mu.Unlock()
 	problems := slices.Concat(t.trouble, t.tableProblems())
 	if t.problem != "" {
-		problems = append(problems, "congestion controls are not chosen ([[congestion]]): "+t.problem)
+		problems = append(problems, "no table [[congestion]] applies: "+t.problem)
 	}
 	return problems
 }

@@ -240,10 +240,10 @@ func (m Attestation) body() (Type, body) {
 
 func (b *attestationBody) check() error {
 	if b.Time < 0 || b.Time > maxTimeMillis {
-		return errors.New("a time before 1970 or after 9999")
+		return errors.New("the time is before 1970 or after 9999")
 	}
 	if len(b.Signature) != ed25519.SignatureSize {
-		return fmt.Errorf("a signature of %d bytes", len(b.Signature))
+		return fmt.Errorf("the signature has %d bytes, and must have %d", len(b.Signature), ed25519.SignatureSize)
 	}
 	return nil
 }
@@ -269,7 +269,7 @@ func required[T comparable](what string, field T) error {
 // checkSize checks a field that may be absent.
 func checkSize(what string, b []byte, size int) error {
 	if len(b) != 0 && len(b) != size {
-		return fmt.Errorf("a %s of %d bytes, it has %d", what, len(b), size)
+		return fmt.Errorf("the %s has %d bytes, and must have %d", what, len(b), size)
 	}
 	return nil
 }

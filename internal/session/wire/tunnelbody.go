@@ -42,7 +42,7 @@ func (b *tunnelRequestBody) checkIncoming() error {
 	for i, x := range b.Incoming {
 		errs = append(errs, required("port for incoming connections", x.Port))
 		if len(x.Cookie) != cookieSize {
-			errs = append(errs, fmt.Errorf("a cookie of %d bytes, it has %d", cookieSize, len(x.Cookie)))
+			errs = append(errs, fmt.Errorf("the cookie has %d bytes, and must have %d", len(x.Cookie), cookieSize))
 		}
 		if slices.ContainsFunc(b.Incoming[:i], func(other incomingBody) bool { return other.Port == x.Port }) {
 			errs = append(errs, fmt.Errorf("port %d twice", x.Port))

@@ -85,8 +85,8 @@ func (s *Server) serve(ctx context.Context, member string, stream Stream) (taken
 	}
 	refusals, err := s.Refusals()
 	if err != nil { // no probe may be sent without the list
-		s.Log.Error("the list of those who are not to be probed cannot be read", "err", err)
-		return 0, refuse(errors.New("its list of those who are not to be probed cannot be read"))
+		s.Log.Error("the list of refusals cannot be read, so nothing is traced for others", "err", err)
+		return 0, refuse(errors.New("its list of refusals cannot be read"))
 	}
 	terms := s.Terms()
 	taken, err = s.Ledger.admit(terms, member, len(r.Destinations), time.Now())
