@@ -128,7 +128,7 @@ func caRotate(dir *string) *cobra.Command {
 func caRetire(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "retire",
-		Short: "End the other root: this one is the only one from now on",
+		Short: "End the old root, so that this one is the only root",
 		Args:  cli.Exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			root, err := collective.OpenCA(*dir)

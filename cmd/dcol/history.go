@@ -20,7 +20,7 @@ var historySpans = map[api.HistoryStep]time.Duration{
 func historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
-		Short: "Show what paths carried, and what detours gained",
+		Short: "Show what paths carried, and what connections gained by detours",
 		Long: `Shows what this host's paths carried by the minute, hour, day or month, and what its
 connections gained by detours: the bytes over detours, the transfers that continued while
 the direct path carried nothing, and the time saved. The time saved is an estimate, with

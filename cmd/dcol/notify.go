@@ -25,7 +25,7 @@ const (
 func notifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "notify [-- PROGRAM [ARGUMENT...]]",
-		Short: "Run a program when a waypoint is lost, a problem appears or the quota nears its end",
+		Short: "Run a program when a waypoint is lost, a problem appears or a quota is nearly used up",
 		Long: `Follows the agent, and runs PROGRAM with a notice as its last argument. Notices come when a
 waypoint or the direct path is lost or back, a problem appears or is solved, a monthly quota or
 a budget is used to 80, 95 or 100 %, and when the agent does not answer. The environment

@@ -52,7 +52,7 @@ func Prepare(root *cobra.Command, version string) {
 }
 
 // whereTexts follows help that names a text of the repository, such as docs/lab.md.
-const whereTexts = "\n\ndocs is a folder in /usr/share/doc/dcol, or in /usr/local/share/doc/dcol after make install."
+const whereTexts = "\n\nThe folder docs is in /usr/share/doc/dcol, or in /usr/local/share/doc/dcol after make install."
 
 func sayWhereTexts(cmd *cobra.Command) {
 	if strings.Contains(cmd.Long, "docs/") {

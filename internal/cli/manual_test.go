@@ -41,7 +41,7 @@ func TestManuals(t *testing.T) {
 	for name, wants := range map[string][]string{
 		"tool.1": {".TH TOOL 1 \"\" \"tool v1.2.3\" \"User Commands\"\n", "\ntool \\- does things\n", "\n.PP\n\\&.dots and \\(aqquotes\\(aq begin lines, and a\\eb stays.\n",
 			".SH COMMANDS\n.TP\n\\fBtool\\-make\\fP(1)\nMake a file.\n"},
-		"tool-make.1": {"\\fBtool make\\fP FILE [flags]\n", "docs/file.md says more.\n.PP\ndocs is a folder in /usr/share/doc/dcol, or", ".TP\n\\fB\\-s\\fP, \\fB\\-\\-size\\fP \\fIsize\\fP\nthe file\\(aqs size (default 4k)\n",
+		"tool-make.1": {"\\fBtool make\\fP FILE [flags]\n", "docs/file.md says more.\n.PP\nThe folder docs is in /usr/share/doc/dcol, or", ".TP\n\\fB\\-s\\fP, \\fB\\-\\-size\\fP \\fIsize\\fP\nthe file\\(aqs size (default 4k)\n",
 			".nf\n  tool make a\\-file\n.fi\n", ".BR tool (1),\n.BR tool\\-completion (1)\n"},
 	} {
 		for _, want := range wants {
