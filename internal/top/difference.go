@@ -54,7 +54,7 @@ func Differences(old, now *api.Status, at time.Time) []Event {
 	was, is := using(old), using(now)
 	d.waypoints(was.Waypoints, is.Waypoints)
 	if a, b := steeringText(was.Steering), steeringText(is.Steering); a != b {
-		d.add(Accent, "waypoints: "+cmp.Or(b, "taken by what they are worth"))
+		d.add(Accent, "waypoints: "+cmp.Or(b, "chosen by measurements"))
 	}
 	switch {
 	case is.Direct.IsLost() && !was.Direct.IsLost():

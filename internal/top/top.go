@@ -176,7 +176,7 @@ func (m *Model) steered(s Steered) {
 			return
 		}
 	}
-	m.notice = "done: " + orElse(steeringText(s.Steering), "waypoints are taken by what they are worth")
+	m.notice = "done: " + orElse(steeringText(s.Steering), "waypoints are chosen by measurements")
 }
 
 func orElse(a, b string) string {

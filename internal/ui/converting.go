@@ -74,7 +74,7 @@ func aside(x api.Converter) string {
 	}
 	why := "it does not work"
 	if x.Refuses {
-		why = "connections through it to one server after the other failed"
+		why = "connections through it failed to several servers in a row"
 	}
 	return fmt.Sprintf("; not used until %s, because %s", x.AsideUntil.Local().Format("15:04:05"), why)
 }
@@ -134,7 +134,7 @@ func (p *printer) converterWanted(offered []string, isMember bool) {
 	case len(offered) > 0:
 		p.linef("  The converter of %s could carry them over several paths: `dcol convert auto`. It sees what it carries; TLS stays encrypted.", strings.Join(offered, " or "))
 	case isMember:
-		p.linef("%s. `dcol members` shows who does: `dcol convert auto` and a restart of the agent make this host choose such a waypoint.", nobody)
+		p.linef("%s. `dcol members` shows which members offer one. With `dcol convert auto` and a restart of the agent, this host chooses such a waypoint.", nobody)
 	default:
 		p.linef("%s: ask its operator to add \"converter\" to waypoint.offers.", nobody)
 	}

@@ -56,7 +56,7 @@ func Expelled(w io.Writer, e api.Expulsion, took time.Duration) error {
 	switch reach := way.Of - len(way.Away); {
 	case reach == 0:
 	case way.Confirmed == reach && reach == 1:
-		p.linef("The one connected waypoint confirmed within %v that it refuses it.", took.Round(10*time.Millisecond))
+		p.linef("The one connected waypoint confirmed within %v that it refuses the member.", took.Round(10*time.Millisecond))
 	case way.Confirmed == reach:
 		p.linef("All %s confirmed within %v that they refuse it.", count(reach, "connected waypoint"), took.Round(10*time.Millisecond))
 	default:

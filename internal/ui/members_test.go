@@ -54,7 +54,7 @@ func TestExpelled(t *testing.T) {
 		{api.Expulsion{Pending: "the bus is not up"}, "mallory is expelled and gets no new certificate. Not all members could be notified yet; the agent keeps trying:\nthe bus is not up\n"},
 		{api.Expulsion{}, done},
 		{api.Expulsion{Waypoints: &api.Enforcement{}}, done},
-		{api.Expulsion{Waypoints: &api.Enforcement{Of: 1, Confirmed: 1}}, done + "The one connected waypoint confirmed within 1.23s that it refuses it.\n"},
+		{api.Expulsion{Waypoints: &api.Enforcement{Of: 1, Confirmed: 1}}, done + "The one connected waypoint confirmed within 1.23s that it refuses the member.\n"},
 		{api.Expulsion{Waypoints: &api.Enforcement{Of: 3, Confirmed: 2, Away: []string{"erin"}}},
 			done + "All 2 connected waypoints confirmed within 1.23s that they refuse it.\nNot connected, and will refuse it when they reconnect: erin.\n"},
 		{api.Expulsion{Waypoints: &api.Enforcement{Of: 1, Away: []string{"erin"}}}, done + "Not connected, and will refuse it when they reconnect: erin.\n"},

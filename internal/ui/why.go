@@ -49,7 +49,7 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	}
 	p.wrappedTable("PATH|TAKEN|A MESSAGE TAKES|LEAST RTT|LOSS|BULK RATE|WHY", rows)
 	if slices.ContainsFunc(x.Candidates, comparesGoodput) {
-		p.linef("  BULK RATE is what all bulk connections together got on a path. What one more may expect is less while others run there.")
+		p.linef("  BULK RATE is what all bulk connections together got on a path. One more connection can expect less while others run there.")
 	}
 	p.bottlenecks(x.Candidates)
 	p.claimed(x.Candidates)
@@ -248,7 +248,7 @@ func until(t time.Time) string {
 func Steering(w io.Writer, s api.Steering) error {
 	p := &printer{w: w}
 	if !steered(s) {
-		p.linef("Waypoints are taken by what they are worth; none is wanted or avoided.")
+		p.linef("No waypoint is preferred or avoided: dcol chooses by its measurements.")
 	}
 	p.steering(s)
 	return p.err

@@ -129,7 +129,7 @@ func (c *Client) unavailableWhy(v detour.Via, w *api.Waypoint, server netip.Addr
 		case k.State != api.KindReady && k.Why != "":
 			whys = append(whys, k.Kind+" is "+string(k.State)+": "+k.Why)
 		case k.State == api.KindReady && k.Kind == path.Mapped.String() && v.Addr.Is4() == server.Addr().Is4():
-			whys = append(whys, "a mapped detour is asked for when a connection begins")
+			whys = append(whys, "a mapped detour is requested when a connection begins")
 		}
 	}
 	return strings.Join(whys, "; ")

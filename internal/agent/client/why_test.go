@@ -63,7 +63,7 @@ func TestUnavailableWhy(t *testing.T) {
 	c.book.Up(bob)
 	limited := api.WaypointKind{Kind: "in-band", State: api.KindDown, Why: "refused"}
 	mapped := api.WaypointKind{Kind: "mapped", State: api.KindReady}
-	const asked = "a mapped detour is asked for when a connection begins"
+	const asked = "a mapped detour is requested when a connection begins"
 	check := func(what string, w api.Waypoint, to netip.AddrPort, want string) {
 		t.Helper()
 		if got := c.unavailableWhy(bob, &w, to, now); got != want {
