@@ -172,7 +172,7 @@ func TestRequirements(t *testing.T) {
 		{"converter-pause", "no converter", nil, Skipped, "does not offer a converter", ""},
 		{"converter-pause", "unknown", []func(*Env){only(kindConverter)}, Skipped, "cannot read", ""},
 		{"converter-pause", "as Linux has it", []func(*Env){only(kindConverter), set("proc/sys/net/ipv4/tcp_slow_start_after_idle", "1")}, Info, "small congestion window", "tcp_slow_start_after_idle=0"},
-		{"converter-pause", "off", []func(*Env){only(kindConverter), set("proc/sys/net/ipv4/tcp_slow_start_after_idle", "0")}, OK, "of before", ""},
+		{"converter-pause", "off", []func(*Env){only(kindConverter), set("proc/sys/net/ipv4/tcp_slow_start_after_idle", "0")}, OK, "from before the pause", ""},
 
 		{"join", "refused", []func(*Env){set(mptcp+"allow_join_initial_addr_port", "0")}, Warning, "not to join", "=1"},
 		{"checksums", "on", []func(*Env){set(mptcp+"checksum_enabled", "1")}, OK, "no longer used", ""},

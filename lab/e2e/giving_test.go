@@ -172,7 +172,7 @@ func TestWaypointHours(t *testing.T) {
 	if s := w.mustStatus(bob).Serving; s.Given.Open || s.Given.Until.Format("15:04") != from.Format("15:04") || s.Sessions != 1 {
 		t.Errorf("bob says %+v", s)
 	}
-	w.fails(alice, []string{"map", port(w.addr4(server), 80), "--via", bob}, "outside-hours", "(in 1h")
+	w.fails(alice, []string{"map", port(w.addr4(server), 80), "--via", bob}, "outside-hours", "(try again in 1h")
 	x := w.curl(w.url())
 	w.subflows("direct up")
 	x.goesOn()

@@ -89,7 +89,7 @@ func (r *Refusal) Error() string {
 		b.WriteString(": " + known.text)
 	}
 	if r.RetryAfter > 0 {
-		fmt.Fprintf(&b, " (in %v)", r.RetryAfter)
+		fmt.Fprintf(&b, " (try again in %v)", r.RetryAfter)
 	}
 	return b.String()
 }

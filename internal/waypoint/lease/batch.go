@@ -81,7 +81,7 @@ func (b *Batch) decide(r MappingRequest) outcome {
 		return o
 	}
 	if have := l.mappings.byMember[t.member]; have >= l.terms.MappingsPerMember {
-		o.refusal = refuseFor(retryQuota, r.ID, wire.QuotaMappings, fmt.Sprintf("you hold %d mappings of %d", have, l.terms.MappingsPerMember))
+		o.refusal = refuseFor(retryQuota, r.ID, wire.QuotaMappings, fmt.Sprintf("you have %d mappings, and may have %d", have, l.terms.MappingsPerMember))
 		return o
 	}
 	port, ok := b.choosePort(t, r.Proposed)
