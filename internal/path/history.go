@@ -25,10 +25,12 @@ const (
 	// doubles each time, up to shunnedLongest.
 	shunnedFor     = time.Minute
 	shunnedLongest = time.Hour
-	// smoothing is the weight of a new measurement of loss, or of a goodput lower than before.
+	// smoothing is the weight of a new goodput that is lower than before.
 	smoothing = 0.2
 	// fewPackets is the number of packets at which a measured loss counts half. In many more packets it counts fully.
 	fewPackets = 100
+	// lossLasts is the number of packets in which a loss that was measured before them fades.
+	lossLasts = 500
 	// EnoughPackets bounds Trail.Packets, because more packets make a loss no more certain.
 	EnoughPackets = 10000
 )
@@ -146,8 +148,8 @@ func (h history) learn(waypoint string, server netip.AddrPort, f finding, now ti
 	case f.packets == 0:
 	case old || r.packets == 0:
 		r.loss, r.packets = f.loss, min(f.packets, EnoughPackets)
-	default:
-		r.loss += smoothing * (f.loss - r.loss)
+	default: // by the number of packets, because a single loss among few is no certain measurement
+		r.loss += float64(f.packets) / float64(min(r.packets, lossLasts)+f.packets) * (f.loss - r.loss)
 		r.packets = min(r.packets+f.packets, EnoughPackets)
 	}
 	r.learnGoodput(f, now)

@@ -450,6 +450,36 @@ func TestMessagesLeaveALongPath(t *testing.T) {
 	}
 }
 
+// A short detour carries messages if it loses nothing. If it loses packets, it carries them for
+// seconds only, because a lost packet delays several messages.
+func TestMessagesLeaveALossyDetour(t *testing.T) {
+	for loss, within := range map[float64]time.Duration{0: 0, 0.003: 40 * time.Second, 0.005: 15 * time.Second, 0.01: 10 * time.Second, 0.02: 10 * time.Second} {
+		t.Run(fmt.Sprint(loss), func(t *testing.T) {
+			s := newSelection(t, map[string]*pathWorth{"": {trip: 26 * time.Millisecond, rate: 800}, "bob": {trip: 10 * time.Millisecond, rate: 800, loss: loss}})
+			s.offer("bob")
+			s.connect()
+			s.stream(time.Second, dt)
+			if !s.over("").backup || s.over("bob").backup {
+				t.Fatalf("the shorter path does not carry: %v", s.log)
+			}
+			if within == 0 {
+				s.stream(5*time.Minute, dt)
+				if s.over("bob").backup {
+					t.Errorf("it was left: %v", s.log)
+				}
+				return
+			}
+			s.stream(within, dt)
+			if s.over("").backup || !s.over("bob").backup {
+				t.Errorf("it carries after %v: %v", within, s.log)
+			}
+			s.log = nil
+			s.stream(5*time.Minute, dt)
+			s.want("later")
+		})
+	}
+}
+
 func (s *selection) why(waypoint string) string { return s.shown(waypoint).Why }
 
 // shown returns the state of the subflow through a waypoint as users see it, or a zero one if there is none.

@@ -40,6 +40,9 @@ const (
 	lossDelay = 200 * time.Millisecond
 	// lossExposed is the number of packets whose loss delays a message.
 	lossExposed = 10
+	// lossCounts is the factor by which losses count more when subflows are compared. The messages behind a lost one are
+	// delayed as well, and users notice the latest.
+	lossCounts = 2
 	// muchLess is the factor by which a path must lose less than another to be preferred to it.
 	muchLess = 2
 	// learnsEvery is the time after which the history learns from a connection again.
@@ -397,7 +400,7 @@ func (m *Manager) wait(t turn, s *subflow) time.Duration {
 		trip = max(trip, s.habits.trip.Now(t.now))
 	}
 	r, _ := m.detours.history.of(s.waypoint(), t.server)
-	return waits(trip+t.late(s), r.lost())
+	return waits(trip+t.late(s), lossCounts*r.lost())
 }
 
 // waits estimates how long a message waits for its answer where this share of packets is lost.
