@@ -48,7 +48,8 @@ type Traffic struct {
 // beginning sums up the samples until the kind is known.
 type beginning struct {
 	sent, received int  // samples in which little moved, mostly in this direction
-	much           bool // much moved, or the network may have limited what moved
+	held           int  // those of them with signs that the network held it back
+	much           bool // much moved, or the network surely limited what moved
 }
 
 type traffic struct {
@@ -82,6 +83,9 @@ const (
 	// higher because a receiver learns later whether the network limits what it gets.
 	littleSent     = 3
 	littleReceived = 5
+	// heldShare is the share of these samples with a queue or a loss from which the network holds the traffic back. A
+	// stream has such samples, too: it loses packets, and its pauses can look like a queue.
+	heldShare = 0.5
 	// changesAfter is the time for which the traffic must look like another kind before the kind changes.
 	changesAfter = time.Second
 )
@@ -106,18 +110,23 @@ func (t *Traffic) Take(now time.Time, m Moment) Kind {
 // becomes false as soon as that was wrong.
 func (t *Traffic) BeginsAsMessages() bool {
 	b := &t.begins
-	return t.Kind == Short && !b.much && (b.sent >= littleSent || b.received >= littleReceived)
+	return t.Kind == Short && !b.much && (b.sent >= littleSent || b.received >= littleReceived) && float64(b.held) < heldShare*float64(b.sent+b.received)
 }
 
 func (b *beginning) take(m Moment) {
 	switch {
 	case m.Received+m.Acked == 0:
-	case m.Limited || m.Queued || m.Lossy || m.Flight >= flight/2:
+		return
+	case m.Limited || m.Flight >= flight/2:
 		b.much = true
+		return
 	case m.Acked > m.Received:
 		b.sent++
 	default:
 		b.received++
+	}
+	if m.Queued || m.Lossy {
+		b.held++
 	}
 }
 

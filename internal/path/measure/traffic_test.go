@@ -138,6 +138,22 @@ func TestBeginsAsMessages(t *testing.T) {
 	}
 }
 
+// A lost packet, or a pause that looks like a queue, does not make a stream another kind of traffic. Queues and losses in
+// most samples do.
+func TestBeginningWithQueuesAndLosses(t *testing.T) {
+	for each, want := range map[int]bool{1: false, 2: false, 3: true, 5: true} {
+		var traffic measure.Traffic
+		for i := range 12 {
+			p := pattern{trip: 40 * ms, rate: 500e3, queued: i%each == 0 && i%2 == 0, lossy: i%each == 0 && i%2 == 1}
+			at := time.Duration(i) * 100 * ms
+			traffic.Take(beginning.Add(at), p.moment(at, at+100*ms))
+		}
+		if got := traffic.BeginsAsMessages(); got != want {
+			t.Errorf("one sample in %d with a sign: %v", each, got)
+		}
+	}
+}
+
 // A pause does not change the kind. Other traffic does after some seconds.
 func TestKindChanges(t *testing.T) {
 	var traffic measure.Traffic
