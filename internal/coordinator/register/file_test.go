@@ -42,8 +42,8 @@ func newFile(t *testing.T, members ...string) string {
 func TestStoreComesBack(t *testing.T) {
 	path := newFile(t, "a", "b")
 	s, r, d := opened(t, path)
-	if len(r.members) != 2 || len(d.What) > 0 {
-		t.Fatalf("%d members, %v", len(r.members), d.What)
+	if len(r.Members()) != 2 || len(d.What) > 0 {
+		t.Fatalf("%d members, %v", len(r.Members()), d.What)
 	}
 	if err := s.Rewrite(r); err != nil {
 		t.Fatal(err)
@@ -51,8 +51,8 @@ func TestStoreComesBack(t *testing.T) {
 	if err := s.append(Entry{Forget: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, r, d := opened(t, path); len(r.members) != 1 || len(d.What) > 0 {
-		t.Errorf("%d members, %v", len(r.members), d.What)
+	if _, r, d := opened(t, path); len(r.Members()) != 1 || len(d.What) > 0 {
+		t.Errorf("%d members, %v", len(r.Members()), d.What)
 	}
 	if _, _, err := Open(path, "another", New(rand.IntN)); err == nil {
 		t.Error("opens another collective's")
@@ -77,8 +77,8 @@ func TestStoreCutOffAnywhere(t *testing.T) {
 		}
 		s, r, d := opened(t, cut)
 		lines := strings.Count(string(whole[:n]), "\n")
-		if want := max(lines-1, 0); len(r.members) != want {
-			t.Fatalf("after %d bytes: %d members, want %d", n, len(r.members), want)
+		if want := max(lines-1, 0); len(r.Members()) != want {
+			t.Fatalf("after %d bytes: %d members, want %d", n, len(r.Members()), want)
 		}
 		if partial := n > 0 && whole[n-1] != '\n'; partial != (len(d.What) > 0 && strings.Contains(d.What[0], "is incomplete")) {
 			t.Errorf("after %d bytes: told %q", n, d.What)
@@ -94,8 +94,8 @@ func TestStoreCutOffAnywhere(t *testing.T) {
 		if err := s.append(Entry{Member: &Member{Name: "z", Key: keyNumber(99), Until: begin}}); err != nil {
 			t.Fatal(err)
 		}
-		if _, again, d := opened(t, cut); len(again.members) != len(r.members)+1 || len(d.What) > 0 {
-			t.Errorf("after %d bytes: %d members later, %v", n, len(again.members), d.What)
+		if _, again, d := opened(t, cut); len(again.Members()) != len(r.Members())+1 || len(d.What) > 0 {
+			t.Errorf("after %d bytes: %d members later, %v", n, len(again.Members()), d.What)
 		}
 	}
 }
@@ -116,8 +116,8 @@ func TestStoreDamagedAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, r, d := opened(t, damaged)
-		if len(d.What) == 0 || len(r.members) < 1 {
-			t.Fatalf("byte %d: %d members, told %q", n, len(r.members), d.What)
+		if len(d.What) == 0 || len(r.Members()) < 1 {
+			t.Fatalf("byte %d: %d members, told %q", n, len(r.Members()), d.What)
 		}
 		aside, _ := filepath.Glob(damaged + ".damaged-*")
 		if n < last && (!d.Lost || len(aside) != 1) {
@@ -151,8 +151,8 @@ func TestStoreThatCannotBeWritten(t *testing.T) {
 	if s.append(Entry{Forget: []string{"a"}}) == nil {
 		t.Error("goes on with a file of which nothing is known")
 	}
-	if _, r, d := opened(t, path); len(r.members) != 1 || len(d.What) > 0 {
-		t.Errorf("%d members, %v", len(r.members), d.What)
+	if _, r, d := opened(t, path); len(r.Members()) != 1 || len(d.What) > 0 {
+		t.Errorf("%d members, %v", len(r.Members()), d.What)
 	}
 }
 

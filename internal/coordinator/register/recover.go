@@ -20,7 +20,7 @@ func (r *Register) Recover(issued []collective.IssuedCertificate, now time.Time)
 	}
 	for _, name := range slices.Sorted(maps.Keys(last)) {
 		c := last[name]
-		old := r.members[name]
+		old := r.Member(name)
 		if now.After(c.NotAfter.Add(Grace)) || old != nil && old.Key == c.Key && !old.Until.Before(c.NotAfter) {
 			continue
 		}
@@ -68,7 +68,7 @@ func endsMembership(c collective.IssuedCertificate) bool {
 func (r *Register) Withdraw(issued []collective.IssuedCertificate, now time.Time) (out []Entry) {
 	over := map[string]bool{}
 	for _, c := range issued {
-		if m := r.members[c.Name]; now.After(c.NotAfter) || m != nil && m.Key != c.Key { // a former holder of the name had it
+		if m := r.Member(c.Name); now.After(c.NotAfter) || m != nil && m.Key != c.Key { // a former holder of the name had it
 			continue
 		}
 		if is, seen := over[c.Name]; !seen || is {
@@ -76,10 +76,8 @@ func (r *Register) Withdraw(issued []collective.IssuedCertificate, now time.Time
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(over)) {
-		if m := r.members[name]; over[name] && m.IsMember() {
-			next := *m
-			next.Expelled = &Expulsion{At: now.UTC(), Why: whyRevoked}
-			out = append(out, Entry{Member: &next})
+		if m := r.Member(name); over[name] && m.IsMember() {
+			out = append(out, Entry{Member: m.ended(Expulsion{At: now.UTC(), Why: whyRevoked})})
 		}
 	}
 	return out
@@ -87,7 +85,7 @@ func (r *Register) Withdraw(issued []collective.IssuedCertificate, now time.Time
 
 // VoidInvitations makes all open invitations void, for a register that may have forgotten which were used.
 func (r *Register) VoidInvitations() (out []Entry) {
-	for _, hash := range slices.Sorted(maps.Keys(r.invitations)) {
+	for _, hash := range r.hashes() {
 		if i := *r.invitations[hash]; i.Member == "" && !i.Void {
 			i.Void = true
 			out = append(out, Entry{Invitation: &i})

@@ -162,7 +162,7 @@ func TestExpelledStayOut(t *testing.T) {
 		wantRefusal(t, err, enrol.Expelled)
 		b.Apply(b.Complete("laptop", time.Time{}))
 	}
-	if b.members["laptop"].Subnet.IsValid() {
+	if b.Member("laptop").Subnet.IsValid() {
 		t.Error("its subnet is never free")
 	}
 }
@@ -295,7 +295,7 @@ func TestNameOfTheExpelled(t *testing.T) {
 	for _, e := range b.Sweep(now) {
 		b.Apply(&e)
 	}
-	if m := b.members["laptop"]; m == nil || m.Key != keyNumber(1) || m.IsMember() {
+	if m := b.Member("laptop"); m == nil || m.Key != keyNumber(1) || m.IsMember() {
 		t.Errorf("after the last holder was forgotten: %+v", m)
 	}
 	stays()
@@ -404,13 +404,13 @@ func TestRegisterHoldsTogether(t *testing.T) {
 			"": func(t *rapid.T) {
 				var taken []netip.Prefix
 				keys := map[collective.PublicKey]bool{}
-				for n, m := range b.members {
-					if n != m.Name || keys[m.Key] || b.keys[m.Key] != n {
-						t.Fatalf("%s is %+v, its key that of %s", n, m, b.keys[m.Key])
+				for n, m := range b.members.named {
+					if n != m.Name || keys[m.Key] || b.members.names[m.Key] != n {
+						t.Fatalf("%s is %+v, its key that of %s", n, m, b.members.names[m.Key])
 					}
 					keys[m.Key] = true
 					for _, f := range m.Former {
-						if keys[f.Key] || b.keys[f.Key] != n || f.Expulsion.Left {
+						if keys[f.Key] || b.members.names[f.Key] != n || f.Expulsion.Left {
 							t.Fatalf("%s had %+v before", n, f)
 						}
 						keys[f.Key], banned[f.Key] = true, true
@@ -428,7 +428,7 @@ func TestRegisterHoldsTogether(t *testing.T) {
 					taken = append(taken, m.Subnet)
 				}
 				for k := range banned {
-					if m := b.holder(k); m == nil || m.IsMember() {
+					if m := b.members.holder(k); m == nil || m.IsMember() {
 						t.Fatalf("the expelled key %v is forgotten", k)
 					}
 				}

@@ -23,6 +23,22 @@ type pool struct {
 
 func newPool() *pool { return &pool{taken: newPrefixes(), lans: newPrefixes()} }
 
+// take records the subnet of a member and its own networks.
+func (p *pool) take(subnet netip.Prefix, lans []netip.Prefix) {
+	p.taken.add(subnet)
+	for _, lan := range lans {
+		p.lans.add(lan)
+	}
+}
+
+// release takes back what take has recorded.
+func (p *pool) release(subnet netip.Prefix, lans []netip.Prefix) {
+	p.taken.remove(subnet)
+	for _, lan := range lans {
+		p.lans.remove(lan)
+	}
+}
+
 // pick finds a free subnet. If possible it overlaps neither the new member's own networks nor other members', else
 // at least not its own, else it may overlap any. newBlock is valid if the subnet is from a new block. ok is false
 // if all subnets are taken.
