@@ -2,8 +2,8 @@ package path
 
 import "time"
 
-// A direct path is never ended for its silence, so its subflows do not show whether it works. This file tells it from
-// what silence.go found out.
+// This file tells whether the direct path works. Its subflows are never ended for their silence, so they stay even if it
+// does not. silence.go probes them, and here they are mute if they do not answer.
 
 const (
 	// directKnown is the time since the direct path was last heard for which it counts as working.

@@ -94,6 +94,7 @@
 //	burden.go                          detours that hold up the others
 //	omit.go                            detours that add nothing
 //	behindline.go addednothing.go      ... from the beginning, as earlier connections showed
+//	without.go                         what carries once a subflow stops
 //	stall.go                           subflows that stand by when the others stall
 //	bound.go                           bulk traffic that delays messages
 //	arrange.go                         what the policy wants

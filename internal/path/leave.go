@@ -39,7 +39,7 @@ func (c *conn) leaving() bool { return c.has(func(s *subflow) bool { return s.le
 
 // endLeaving ends the leaving subflows if the connection has another that works.
 func (t turn) endLeaving() {
-	if t.has(func(s *subflow) bool { return !s.leaving && t.host.hasSource(s) && s.stayed(t.now) && s.backoff == 0 }) {
+	if t.has(t.works) {
 		t.takeBack(t.where(func(s *subflow) bool { return s.leaving && s.up })...)
 	}
 }

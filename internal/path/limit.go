@@ -121,13 +121,6 @@ func (sp spending) closedNote(r *Rule, now time.Time) string {
 	return "the policy limits " + strings.Join(paths, " and ") + " to 0"
 }
 
-// carriesBeside reports whether the connection has a subflow other than s that carries, or will while s stands by.
-func (m *Manager) carriesBeside(t turn, s *subflow) bool {
-	return t.has(func(x *subflow) bool {
-		return x != s && t.ours(x) && (!x.backup || x.standby) && x.stayed(t.now) && !t.stuck(x) && !m.detours.isSpent(t, x)
-	})
-}
-
 // isReplaced reports whether another subflow on the same path empties, or joins in the place of one that did. Then s
 // empties after that, because all of them at once would leave the connection without one that carries.
 func (m *Manager) isReplaced(t turn, s *subflow, path string) bool {
@@ -163,7 +156,7 @@ func (m *Manager) limit(t turn, s *subflow, is float64) float64 {
 		s.leaving = true
 	case !begins || !s.carried() || s.backup && s.told.times > emptiesTold:
 		s.empties = false
-	case !m.carriesBeside(t, s):
+	case !m.mayCarryWithout(t, s):
 		s.empties = false
 		if m.isReplaced(t, s, path) {
 			return is

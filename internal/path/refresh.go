@@ -68,7 +68,7 @@ func (p *pace) throttled(now time.Time) bool {
 // keepKnown probes a silent subflow until it is heard, if its rule wants refreshing.
 func (t turn) keepKnown(s *subflow) {
 	p := s.pace
-	if p == nil || t.adopted || !s.up || s.leaving || !t.host.hasSource(s) {
+	if p == nil || t.adopted || !t.isLive(s) {
 		return
 	}
 	switch {
@@ -92,7 +92,7 @@ func (t turn) refresh() {
 
 // toRefresh reports whether a subflow is to be replaced.
 func (t turn) toRefresh(s *subflow) bool {
-	if !t.rule.Refresh || t.adopted || !s.up || s.leaving || !t.host.hasSource(s) {
+	if !t.rule.Refresh || t.adopted || !t.isLive(s) {
 		return false
 	}
 	return s.backoff >= stuckBackoff || s.waitsTooLong() || s.unansweredFor(closeUnanswered) || s.pace.throttled(t.now) && t.now.Sub(s.since) >= refreshEvery

@@ -145,7 +145,7 @@ func (s *subflow) suspected() bool { return !s.doubts().since.IsZero() }
 func (t turn) suspect() []*subflow {
 	found := false
 	for _, s := range t.subflows {
-		if s.up && (s.detour != nil || s.id == 0 || t.ours(s)) && s.at.Equal(t.now) && t.host.hasSource(s) && !s.leaving && t.open() {
+		if t.isLive(s) && (s.detour != nil || s.id == 0 || t.ours(s)) && s.at.Equal(t.now) && t.open() {
 			t.lookAt(s)
 			found = found || t.isHole(s)
 		}
@@ -275,17 +275,14 @@ func (t turn) isWitness(s *subflow) bool {
 func (t turn) hushed(s *subflow) bool {
 	q := s.doubts()
 	rested := q.cleared.IsZero() || t.now.Sub(q.cleared) >= hushRest<<min(q.pauses, hushRests)
-	first := t.find(func(x *subflow) bool { return t.isAskable(x) && x.direct })
+	first := t.find(func(x *subflow) bool { return t.isLive(x) && x.direct })
 	if first == nil {
-		first = t.find(t.isAskable)
+		first = t.find(t.isLive)
 	}
 	return s == first && rested && !t.halfClosed &&
 		t.has(func(x *subflow) bool { return x.up && x.lastData().After(q.cleared) && x.dry() < watchFor }) &&
 		!t.has(func(x *subflow) bool { return x.up && (!x.at.Equal(t.now) || x.silent() < hushAfter) })
 }
-
-// isAskable reports whether a probe can be sent on s.
-func (t turn) isAskable(s *subflow) bool { return s.up && !s.leaving && t.host.hasSource(s) }
 
 // shows reports whether s was heard so much later than x that x, which is probed, does not work.
 func (s *subflow) shows(x *subflow) bool {

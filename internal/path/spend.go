@@ -115,7 +115,7 @@ func (m *Manager) keepBudgets(t turn) {
 		}
 		over := m.detours.budgetOf(t, s.detour).Level() == budget.Spent
 		switch {
-		case over && !s.isSpent() && t.hasBeside(s):
+		case over && !s.isSpent() && t.handOver(s, t.isLive):
 			if s.aside == nil {
 				s.aside = &aside{}
 			}
@@ -129,20 +129,6 @@ func (m *Manager) keepBudgets(t turn) {
 			t.carryAgain(s)
 		}
 	}
-}
-
-// hasBeside reports whether the connection has a subflow other than s to carry its data. If only the direct path is
-// left and was set aside, it carries again.
-func (t turn) hasBeside(s *subflow) bool {
-	other := t.find(func(x *subflow) bool { return x != s && x.up && !x.backup && !x.leaving && t.host.hasSource(x) })
-	if other != nil {
-		return true
-	}
-	direct := t.find(func(x *subflow) bool { return x.direct && x.setAside() && t.ours(x) })
-	if direct != nil {
-		t.carryAgain(direct)
-	}
-	return direct != nil
 }
 
 // spentFor reports whether a detour would lead to the connection's server if its budget were not used up.

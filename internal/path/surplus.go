@@ -30,7 +30,7 @@ func (m *Manager) endSurplus(t turn) {
 			s.aside.cause = notAside // it still waits for the server's first data
 		case !over && !s.leaving:
 			t.carryAgain(s) // the operator raised the number again, or another detour has ended
-		case !s.leaving && s.isDrained(t.now.Sub(s.told.at), longestDrain) && t.endsSafely(s):
+		case !s.leaving && s.isDrained(t.now.Sub(s.told.at), longestDrain) && t.handOver(s, t.surelyWorks):
 			s.leaving = true
 		}
 		return
@@ -43,7 +43,7 @@ func (m *Manager) endSurplus(t turn) {
 		return
 	}
 	s := slices.MaxFunc(t.where(func(s *subflow) bool { return s.detour != nil && t.host.hasSource(s) }), func(a, b *subflow) int { return m.useless(t, a, b) })
-	if !t.endsSafely(s) {
+	if !t.handOver(s, t.surelyWorks) {
 		return
 	}
 	if !s.backup {
@@ -66,21 +66,4 @@ func (m *Manager) useless(t turn, a, b *subflow) int {
 		cmp.Compare(m.wait(t, a), m.wait(t, b)),
 		a.since.Compare(b.since),
 	)
-}
-
-// endsSafely reports whether s may end, because another subflow works and carries. If only a direct path works that is set
-// aside, it carries again for that. A subflow that stalled works only once it is heard again.
-func (t turn) endsSafely(s *subflow) bool {
-	works := func(x *subflow) bool {
-		return x != s && x.up && !x.leaving && t.host.hasSource(x) && x.stayed(t.now) && x.backoff == 0 && !x.distrusted() &&
-			(t.attention == nil || x.lastAnswer().After(t.attention.stalls.calledUp))
-	}
-	if t.has(func(x *subflow) bool { return works(x) && !x.backup }) {
-		return true
-	}
-	direct := t.find(func(x *subflow) bool { return works(x) && x.direct && x.setAside() })
-	if direct != nil {
-		t.carryAgain(direct)
-	}
-	return direct != nil
 }

@@ -221,11 +221,6 @@ func (t turn) presses(s *subflow) bool {
 	return s.up && !s.backup && s.measuredAt(t.now) && (s.habits.steady.Pressed() || s.pressed(t.now))
 }
 
-// carriesWithout reports whether another subflow can carry the connection's data.
-func (t turn) carriesWithout(s *subflow) bool {
-	return t.has(func(x *subflow) bool { return x != s && t.ours(x) && x.stayed(t.now) && !x.backup && x.backoff == 0 })
-}
-
 // yield makes a detour give its place to a waypoint.
 func (t turn) yield(s *subflow, to string) {
 	t.putAside(s, yieldsPlace, Verdict{Waypoint: to})

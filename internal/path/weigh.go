@@ -188,7 +188,7 @@ func (s *subflow) measuredAt(now time.Time) bool { return s.up && s.at.Equal(now
 
 // ours reports whether the subflow is an established one on a known path, which may stay.
 func (t turn) ours(s *subflow) bool {
-	return s.up && !s.foreign && (s.direct || s.detour != nil) && t.host.hasSource(s) && !s.leaving
+	return t.isLive(s) && !s.foreign && (s.direct || s.detour != nil)
 }
 
 // waypoint returns the name of the waypoint, or "" for the direct path.
@@ -291,8 +291,7 @@ func (m *Manager) gather(t turn) {
 func (m *Manager) carrier(t turn) *subflow {
 	a := t.attention
 	fit := t.where(func(s *subflow) bool {
-		return t.ours(s) && !s.isLossy() && !s.isSpent() && !s.isSurplus() && !s.distrusted() && s.stayed(t.now) && s.minRTT > 0 && s.backoff == 0 &&
-			(a.stalls.calledUp.IsZero() || s.lastAnswer().After(a.stalls.calledUp)) && (!s.backup || s.aside != nil)
+		return t.ours(s) && t.surelyWorks(s) && !s.isLossy() && !s.isSpent() && !s.isSurplus() && s.minRTT > 0 && (!s.backup || s.aside != nil)
 	})
 	if len(fit) == 0 {
 		return nil
@@ -411,7 +410,7 @@ func waits(trip time.Duration, loss float64) time.Duration {
 // keepCarrying lets subflows carry again if all that carried are gone: the direct one or, if it was not set aside,
 // all.
 func (t turn) keepCarrying() {
-	if !t.has((*subflow).setAside) || t.has(func(s *subflow) bool { return s.up && !s.backup && t.host.hasSource(s) && !s.leaving }) {
+	if !t.has((*subflow).setAside) || t.has(func(s *subflow) bool { return t.isLive(s) && !s.backup }) {
 		return
 	}
 	direct := t.has(func(s *subflow) bool { return s.direct && s.setAside() && t.ours(s) })
