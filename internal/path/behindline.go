@@ -66,10 +66,7 @@ func (s *subflow) isBehindLine() bool { return s.isAside(behindLine) }
 // isFree reports whether the network limits the direct path while the line has no queue and is not used up. A line
 // that has just become full has no queue for seconds.
 func (m *Manager) isFree(t turn) bool {
-	measured := false
-	for _, x := range m.detours.sessions {
-		measured = measured || within(x.at, t.now, sessionCounts)
-	}
+	measured := m.detours.sessions.any(t.now, func(sessionWorth) bool { return true })
 	if !measured || m.lineOf(t.now).least >= lineQueue {
 		return false
 	}

@@ -9,7 +9,7 @@ import "time"
 
 func (m *Manager) waypointLeft(v via, now time.Time) {
 	m.detours.leave(v, now)
-	delete(m.detours.sessions, v)
+	delete(m.detours.sessions.worth, v)
 	delete(m.detours.loads, v)
 	m.replace(func(d *Detour) bool { return d.via() == v }, now)
 }

@@ -56,13 +56,18 @@ type line struct {
 // lineOf returns the queue of this host's line.
 func (m *Manager) lineOf(now time.Time) *line {
 	l := &m.detours.line
-	if l.at.Equal(now) {
-		return l
+	if !l.at.Equal(now) {
+		l.look(&m.detours.sessions, func(waypoint string) bool { return m.isCarrying(waypoint, now) }, now)
 	}
+	return l
+}
+
+// look brings the queue up to date by what the sessions show. carries reports whether data goes through a waypoint.
+func (l *line) look(s *sessions, carries func(waypoint string) bool, now time.Time) {
 	l.at, l.least, l.witness, l.several = now, 0, "", false
-	if m.anyQueue(now) {
-		for v, x := range m.detours.sessions {
-			if !within(x.at, now, sessionCounts) || m.isCarrying(v.waypoint, now) {
+	if s.any(now, func(x sessionWorth) bool { return x.queue() >= lineQueue }) {
+		for v, x := range s.worth {
+			if !x.counts(now) || carries(v.waypoint) {
 				continue
 			}
 			if queue := x.queue(); l.witness == "" || queue < l.least {
@@ -71,8 +76,8 @@ func (m *Manager) lineOf(now time.Time) *line {
 			l.several = l.several || l.witness != "" && l.witness != v.waypoint
 			l.witness = v.waypoint
 		}
-		least := m.compareSessions(now)
-		if l.witness == "" && m.detours.compared.oneQueue(now) {
+		least := s.compare(now)
+		if l.witness == "" && s.inOneQueue(now) {
 			l.least, l.several = least, true
 		}
 	}
@@ -81,7 +86,6 @@ func (m *Manager) lineOf(now time.Time) *line {
 	} else if l.since.IsZero() {
 		l.since = now
 	}
-	return l
 }
 
 // isCarrying reports whether data just came or went through a waypoint, which could have made a queue there.
@@ -109,9 +113,9 @@ func (m *Manager) fillsLine(t turn) bool {
 
 // passesLine reports whether the session with a detour's waypoint waits about as long as those that show the line's
 // queue.
-func (m *Manager) passesLine(d *Detour, now time.Time) bool {
-	x := m.detours.sessions[d.via()]
-	return within(x.at, now, sessionCounts) && x.queue().Seconds() >= linePart*m.detours.line.least.Seconds()
+func (k *detours) passesLine(d *Detour, now time.Time) bool {
+	x := k.sessions.worth[d.via()]
+	return x.counts(now) && x.queue().Seconds() >= linePart*k.line.least.Seconds()
 }
 
 // lineSigns is the state of a connection that may fill this host's line, and the present series of signs for it.

@@ -94,7 +94,7 @@ func New(cfg Config) *Manager {
 			},
 			failures: make(failures), trials: make(trials), suspensions: make(suspensions), history: make(history),
 			budget:   budget.New(cfg.Budget, cfg.Used),
-			sessions: make(map[via]sessionWorth), loads: make(loads), counts: make(map[string]int),
+			sessions: newSessions(), loads: make(loads), counts: make(map[string]int),
 			spending: make(spending), claims: claim.NewBook(), sharings: make(sharings), trying: make(map[netip.Prefix]hold),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
@@ -144,10 +144,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case WaypointLeft:
 		m.waypointLeft(via{ev.Waypoint, ev.Addr}, now)
 	case WaypointMeasured:
-		v := via{ev.Waypoint, ev.Addr}
-		x := m.detours.sessions[v]
-		x.takes(ev, now)
-		m.detours.sessions[v] = x
+		m.detours.sessions.take(ev, now)
 	case ClaimsHeard:
 		m.detours.hear(ev, now)
 	case WaypointLoaded:

@@ -194,7 +194,7 @@ func (m *Manager) detoursBehindLine(t turn) (list []readySubflow) {
 		}
 	}
 	for _, s := range t.subflows {
-		if s.detour != nil && !s.detour.Kind.own() && !s.backup && m.exchangeable(t, s) && m.passesLine(s.detour, t.now) {
+		if s.detour != nil && !s.detour.Kind.own() && !s.backup && m.exchangeable(t, s) && m.detours.passesLine(s.detour, t.now) {
 			if rate, _ := t.steadyRate(s); rate <= lineFollows*direct {
 				list = append(list, readySubflow{s, rate})
 			}

@@ -50,7 +50,7 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 			p.Goodput = k.usualGoodput(t)
 		}
 	}
-	switch session, ok := k.sessions[o.via()]; {
+	switch session, ok := k.sessions.worth[o.via()]; {
 	case known && r.trip > 0 && within(r.at, t.now, trustsFor):
 		p.Wait, p.Measured = waits(r.trip, r.lost()), true
 	case ok: // the waypoint's path to the server is assumed to be as long as the direct path

@@ -91,9 +91,8 @@ type detours struct {
 	suspensions suspensions
 	history     history
 	steering    Steering
-	sessions    map[via]sessionWorth
+	sessions    sessions
 	line        line
-	compared    sessionPairs // sessions with waypoints
 	loads       loads
 	spending    spending
 	budget      *budget.Book
@@ -222,8 +221,7 @@ func (k *detours) moved() {
 	k.trials.restart()
 	k.suspensions.forgiveSilence()
 	clear(k.history)
-	clear(k.sessions)
-	k.line, k.compared = line{}, sessionPairs{}
+	k.sessions, k.line = newSessions(), line{}
 	clear(k.loads)
 	clear(k.sharings)
 	clear(k.trying)

@@ -27,6 +27,19 @@ const (
 	sentTogether = 3
 )
 
+// sessions holds what the sessions with waypoints show, and when they are to be measured often.
+type sessions struct {
+	worth map[via]sessionWorth
+
+	pairs    [sentTogether]measure.Agreement // of the queues of two sessions, for each way to pair them
+	compared time.Time                       // when the last round trips that were compared were reported
+
+	wanted time.Time // sessions are to be measured often until then
+	asked  time.Time // when sessions were last measured for that
+}
+
+func newSessions() sessions { return sessions{worth: make(map[via]sessionWorth)} }
+
 // sessionWorth holds what the session with a waypoint shows of the path to it.
 type sessionWorth struct {
 	trip   time.Duration // shortest round trip
@@ -37,56 +50,51 @@ type sessionWorth struct {
 	previous time.Duration // the round trip reported before latest
 }
 
-// takes brings a session's measurements up to date.
-func (x *sessionWorth) takes(ev WaypointMeasured, now time.Time) {
-	least, _ := measure.Interval(ev.Loss, ev.Packets)
-	*x = sessionWorth{ev.RTT, least, ev.Latest, now, x.latest}
-}
-
-// sessionPairs compares the round trips of sessions, and holds when they are measured for that.
-type sessionPairs struct {
-	pairs [sentTogether]measure.Agreement // of the queues of two sessions, for each way to pair them
-	at    time.Time                       // when the last round trips that were compared were reported
-
-	wanted time.Time // sessions are to be measured often until then
-	asked  time.Time // when sessions were last measured for that
-}
-
 // queue returns the part of the session's latest round trip that was spent in queues.
 func (x sessionWorth) queue() time.Duration { return x.latest - x.trip }
 
-// anyQueue reports whether any session shows a queue.
-func (m *Manager) anyQueue(now time.Time) bool {
-	for _, x := range m.detours.sessions {
-		if x.queue() >= lineQueue && within(x.at, now, sessionCounts) {
+// counts reports whether the session's latest round trip is recent.
+func (x sessionWorth) counts(now time.Time) bool { return within(x.at, now, sessionCounts) }
+
+// take brings a session's measurements up to date.
+func (s *sessions) take(ev WaypointMeasured, now time.Time) {
+	v := via{ev.Waypoint, ev.Addr}
+	least, _ := measure.Interval(ev.Loss, ev.Packets)
+	s.worth[v] = sessionWorth{ev.RTT, least, ev.Latest, now, s.worth[v].latest}
+}
+
+// any reports whether any session was measured lately for which is returns true.
+func (s *sessions) any(now time.Time, is func(sessionWorth) bool) bool {
+	for _, x := range s.worth {
+		if x.counts(now) && is(x) {
 			return true
 		}
 	}
 	return false
 }
 
-// compareSessions compares the latest round trips of two sessions: the one with the shortest queue, and the session
-// with another waypoint whose queue is most like it. It returns the shortest queue.
-func (m *Manager) compareSessions(now time.Time) (least time.Duration) {
-	c, latest := &m.detours.compared, time.Time{}
-	for _, x := range m.detours.sessions {
+// compare compares the latest round trips of two sessions: the one with the shortest queue, and the session with another
+// waypoint whose queue is most like it. It returns the shortest queue.
+func (s *sessions) compare(now time.Time) (least time.Duration) {
+	var latest time.Time
+	for _, x := range s.worth {
 		latest = later(latest, x.at)
 	}
 	var first sessionWorth
 	var waypoint string
-	for v, x := range m.detours.sessions {
+	for v, x := range s.worth {
 		if latest.Sub(x.at) <= atOnce && (waypoint == "" || x.queue() < first.queue()) {
 			waypoint, first = v.waypoint, x
 		}
 	}
-	if !latest.After(c.at) {
+	if !latest.After(s.compared) {
 		return first.queue()
 	}
-	c.at = latest
-	for way := range c.pairs {
+	s.compared = latest
+	for way := range s.pairs {
 		found := false
 		var one, other time.Duration
-		for v, y := range m.detours.sessions {
+		for v, y := range s.worth {
 			if latest.Sub(y.at) > atOnce || v.waypoint == waypoint {
 				continue
 			}
@@ -99,7 +107,7 @@ func (m *Manager) compareSessions(now time.Time) (least time.Duration) {
 			}
 		}
 		if found {
-			c.pairs[way].Take(now, one, other)
+			s.pairs[way].Take(now, one, other)
 		}
 	}
 	return first.queue()
@@ -117,34 +125,40 @@ func (x sessionWorth) pair(y sessionWorth, way int) (one, other time.Duration) {
 	}
 }
 
-// oneQueue reports whether packets of two sessions wait in one queue.
-func (c *sessionPairs) oneQueue(now time.Time) bool {
-	return slices.ContainsFunc(c.pairs[:], func(a measure.Agreement) bool { return a.Shows(now) })
+// inOneQueue reports whether packets of two sessions wait in one queue.
+func (s *sessions) inOneQueue(now time.Time) bool {
+	return slices.ContainsFunc(s.pairs[:], func(a measure.Agreement) bool { return a.Shows(now) })
 }
 
-// asksSessions makes the sessions be measured often while the connection's detours are young, or while signs of a
-// full line are uncertain.
-func (m *Manager) asksSessions(t turn, line bool) {
-	agrees := func(a measure.Agreement) bool { return a.Begins(t.now, agreesMost) }
-	line = line || !m.detours.compared.oneQueue(t.now) && slices.ContainsFunc(m.detours.compared.pairs[:], agrees)
-	wants := func(s *subflow) bool {
+// perhapsInOneQueue reports whether the round trips of two sessions have begun to agree, but do not show yet that their
+// packets wait in one queue.
+func (s *sessions) perhapsInOneQueue(now time.Time) bool {
+	return !s.inOneQueue(now) && slices.ContainsFunc(s.pairs[:], func(a measure.Agreement) bool { return a.Begins(now, agreesMost) })
+}
+
+// ask has the sessions measured often for a moment.
+func (s *sessions) ask(now time.Time) { s.wanted = now.Add(lineGap) }
+
+// due reports whether the sessions are to be measured now.
+func (s *sessions) due(now time.Time) bool {
+	if now.After(s.wanted) || within(s.asked, now, asksEvery-1) {
+		return false
+	}
+	s.asked = now
+	return true
+}
+
+// asksSessions reports whether the connection needs the sessions to be measured often: while its detours are young, or
+// while signs of a full line are uncertain.
+func (t turn) asksSessions(line bool) bool {
+	return t.has(func(s *subflow) bool {
 		if s.isBehindLine() {
 			return t.now.Sub(t.tryouts.began) < asksFor
 		}
 		return s.up && !s.backup && s.detour != nil && (line || t.now.Sub(later(s.since, s.told.at)) < asksFor)
-	}
-	if t.has(wants) {
-		m.detours.compared.wanted = t.now.Add(lineGap)
-	}
+	})
 }
 
 // MeasuresSessions reports whether the sessions with all waypoints are to be measured now, by one packet each. The
 // caller asks at each close sample.
-func (m *Manager) MeasuresSessions(now time.Time) bool {
-	c := &m.detours.compared
-	if now.After(c.wanted) || within(c.asked, now, asksEvery-1) {
-		return false
-	}
-	c.asked = now
-	return true
-}
+func (m *Manager) MeasuresSessions(now time.Time) bool { return m.detours.sessions.due(now) }

@@ -102,7 +102,7 @@ func (m *Manager) perhapsOurs(ends Ends) bool {
 	if len(m.conns.byServer[ends.Remote]) > 0 || m.host.tunnels[ends.Local.Addr()] {
 		return true
 	}
-	for v := range m.detours.sessions {
+	for v := range m.detours.sessions.worth {
 		if v.addr == ends.Remote.Addr() {
 			return true
 		}

@@ -132,7 +132,9 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 	if line && !tr.over {
 		m.endScreening(t)
 	}
-	m.asksSessions(t, line)
+	if sessions := &m.detours.sessions; t.asksSessions(line || sessions.perhapsInOneQueue(t.now)) {
+		sessions.ask(t.now)
+	}
 	if m.carryBesideLine(t, line) {
 		return true
 	}
