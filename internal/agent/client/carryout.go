@@ -87,7 +87,7 @@ const mapTimeout = 5 * time.Second
 func (c *Client) ask(ctx context.Context, asks []detour.Ask, now time.Time) {
 	for _, a := range asks {
 		w, sole := c.roster.sessions[a.Via], !c.hasOther(a.Via, now)
-		c.inBackground(ctx, func() func(time.Time) {
+		c.inbox.inBackground(ctx, func() func(time.Time) {
 			asked, cancel := context.WithTimeout(ctx, mapTimeout)
 			defer cancel()
 			grant, err := w.Map(asked, a.Server, sole)

@@ -56,7 +56,7 @@ func (c *Client) exchangeClaims(ctx context.Context, now time.Time) {
 	if c.exchange.publish {
 		own = c.manager.Claims(now)
 	}
-	c.inBackground(ctx, func() func(time.Time) {
+	c.inbox.inBackground(ctx, func() func(time.Time) {
 		heard, err := c.config.Directory.ExchangeClaims(ctx, own, about)
 		return func(now time.Time) {
 			c.exchange.going = false

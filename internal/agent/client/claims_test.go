@@ -41,9 +41,9 @@ func TestClaimsAreExchanged(t *testing.T) {
 	for second := range 25 * 60 {
 		at := now.Add(time.Duration(second) * time.Second)
 		c.exchangeClaims(t.Context(), at)
-		c.requests.Wait()
+		c.inbox.wait()
 		select {
-		case f := <-c.inbox:
+		case f := <-c.inbox.calls:
 			f(at)
 		default:
 		}
@@ -61,8 +61,8 @@ func TestClaimsAreExchanged(t *testing.T) {
 	g.err = context.Canceled // the agent stops
 	c.exchange = exchange{at: now}
 	c.exchangeClaims(t.Context(), now.Add(time.Hour))
-	c.requests.Wait()
-	(<-c.inbox)(now)
+	c.inbox.wait()
+	(<-c.inbox.calls)(now)
 	if c.exchange.going {
 		t.Error("it is never exchanged again")
 	}
@@ -86,14 +86,14 @@ func TestPublishingIsSwitched(t *testing.T) {
 		go func() {
 			reloaded <- c.Reconfigure(t.Context(), config.Client{}, config.Client{PublishMeasurements: publish})
 		}()
-		(<-c.inbox)(now)
+		(<-c.inbox.calls)(now)
 		if err := <-reloaded; err != nil {
 			t.Fatal(err)
 		}
 		c.exchange.at = now
 		c.exchangeClaims(t.Context(), now)
-		c.requests.Wait()
-		(<-c.inbox)(now)
+		c.inbox.wait()
+		(<-c.inbox.calls)(now)
 		if len(g.asked) != i+1 || (len(g.told) == 1) != publish {
 			t.Errorf("publish_measurements = %v: after %d exchanges, told %+v", publish, len(g.asked), g.told)
 		}

@@ -1,11 +1,11 @@
 // Package client is the client role: it gives the MPTCP connections of this host's programs detours through waypoints.
 //
-// The loop in client.go owns all state. events.go translates what the kernel reports for the path manager, and
-// carryout.go does what the path manager decides. waypoints.go and tunnels.go keep sessions with waypoints and the
-// detours through them. sampler.go reads subflows' counters. converters.go knows other members' converters,
-// converterkeeper.go keeps this host admitted to one, and converterloop.go connects them with the loop and the relay.
-// portsearch.go searches source ports for package sourceports, and statefile.go saves for the next agent what this one
-// learned.
+// The loop in client.go owns all state. What happens outside of it comes in through the inbox (inbox.go). events.go
+// translates what the kernel reports for the path manager, and carryout.go does what the path manager decides.
+// waypoints.go and tunnels.go keep sessions with waypoints and the detours through them. sampler.go reads subflows'
+// counters. converters.go knows other members' converters, converterkeeper.go keeps this host admitted to one, and
+// converterloop.go connects them with the loop and the relay. portsearch.go searches source ports for package
+// sourceports, and statefile.go saves for the next agent what this one learned.
 package client
 
 import (
@@ -15,7 +15,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -77,7 +76,7 @@ type Client struct {
 	config     Config
 	log        *slog.Logger
 	host       *host
-	inbox      chan func(now time.Time) // waypoints' answers and users' requests
+	inbox      *inbox
 	manager    *path.Manager
 	memory     stateFile // of what the manager measured
 	budget     stateFile // of the used parts of the budgets
@@ -96,7 +95,6 @@ type Client struct {
 	sending    sendingHost
 	counters   api.Counters
 	ended      lately
-	requests   sync.WaitGroup
 }
 
 // inboxRoom is the number of messages that may wait for the loop.
@@ -125,7 +123,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	// The prober must be the last program that is attached to the cgroup: see keepalive.Open.
 	prober := host.openProber(operator.Cgroup)
 	return &Client{
-		config: config, log: log, host: host, inbox: make(chan func(time.Time), inboxRoom),
+		config: config, log: log, host: host, inbox: newInbox(inboxRoom),
 		manager: path.New(managing), book: detour.New(policies.Kinds(operator.Kinds)), memory: memory, budget: budgets,
 		exchange: exchange{publish: operator.PublishMeasurements}, roster: roster, tunnels: tunnels,
 		converters: converters, gateway: gateway, steering: steering,
@@ -164,7 +162,7 @@ func (c *Client) loop(ctx context.Context) error {
 		c.memory.writeLast(memoryOf(c.manager.Memory()))
 		c.budget.writeLast(budgetForm{budgetVersion, c.manager.Used()})
 	}()
-	defer c.requests.Wait()
+	defer c.inbox.wait()
 	var choices <-chan []config.Peer
 	if c.config.Directory != nil {
 		choices = c.config.Directory.Choices()
@@ -187,7 +185,7 @@ func (c *Client) loop(ctx context.Context) error {
 			}
 		case c.roster.chosen = <-choices:
 			c.reconcile(ctx, time.Now())
-		case f := <-c.inbox:
+		case f := <-c.inbox.calls:
 			f(time.Now())
 		case <-c.tunnels.removed():
 			c.tunnels.checkGuard()
@@ -236,27 +234,13 @@ func (c *Client) due(ctx context.Context, now time.Time) {
 	c.decide(ctx, now)
 }
 
-// post hands f to the loop.
-func (c *Client) post(ctx context.Context, f func(now time.Time)) {
-	select {
-	case c.inbox <- f:
-	case <-ctx.Done():
-	}
-}
-
 // postFor hands f, which concerns a waypoint, to the loop. The loop drops it if the waypoint was left meanwhile.
 func (c *Client) postFor(ctx context.Context, v detour.Via, f func(now time.Time)) {
-	c.post(ctx, func(now time.Time) {
+	c.inbox.post(ctx, func(now time.Time) {
 		if c.roster.sessions[v] != nil {
 			f(now)
 		}
 	})
-}
-
-// inBackground runs work, which may wait, outside the loop. The function that work returns then runs in
-// the loop.
-func (c *Client) inBackground(ctx context.Context, work func() (then func(now time.Time))) {
-	c.requests.Go(func() { c.post(ctx, work()) })
 }
 
 // handle passes one event to the path manager, and carries out what it decides.
@@ -276,24 +260,4 @@ func (c *Client) decide(ctx context.Context, now time.Time) {
 	}
 	clear(c.backlog)
 	c.backlog = c.backlog[:0]
-}
-
-// call runs f in c's loop and returns its answer.
-func call[T any](ctx context.Context, c *Client, f func(now time.Time) (T, error)) (T, error) {
-	type answer struct {
-		v   T
-		err error
-	}
-	done := make(chan answer, 1)
-	select {
-	case c.inbox <- func(now time.Time) { v, err := f(now); done <- answer{v, err} }:
-	case <-ctx.Done():
-		return *new(T), ctx.Err()
-	}
-	select {
-	case a := <-done:
-		return a.v, a.err
-	case <-ctx.Done():
-		return *new(T), ctx.Err()
-	}
 }

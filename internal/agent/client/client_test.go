@@ -184,7 +184,7 @@ func (l *lab) startClient() {
 	h := &host{log: log}
 	c := &Client{
 		config: Config{Settings: &settings, Log: log, Relay: noRelay{}}, log: log, host: h, tunnels: emptyTunnels(log), roster: newRoster(&settings),
-		inbox: make(chan func(time.Time), 64), converters: newConverters(withConverters(config.ConvertNever)),
+		inbox: newInbox(64), converters: newConverters(withConverters(config.ConvertNever)),
 	}
 	c.roster.sessions[l.bob] = l.asked
 	if l.spare.Addr.IsValid() {

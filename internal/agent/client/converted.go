@@ -39,7 +39,7 @@ func (c *Client) nameServers(names map[netip.AddrPort]string, list []*api.Connec
 // converted returns the connections to a server that go through converters, the oldest first, and those that ended lately,
 // the latest first. Without a port, server stands for all of its ports.
 func (c *Client) converted(ctx context.Context, server netip.AddrPort) (open []api.Connection, closed []api.ClosedConnection, err error) {
-	names, err := call(ctx, c, func(now time.Time) (map[netip.AddrPort]string, error) {
+	names, err := call(ctx, c.inbox, func(now time.Time) (map[netip.AddrPort]string, error) {
 		for at := range c.converters.names {
 			x := c.manager.Explain(at, c.host.sourceFor(at.Addr()), now)
 			for _, conn := range x.Conns {

@@ -70,7 +70,7 @@ func (c *Client) tellRelay(now time.Time) {
 
 // Convert changes for which servers converters are used.
 func (c *Client) Convert(ctx context.Context, use config.UseConverter) (api.Converting, error) {
-	return call(ctx, c, func(now time.Time) (api.Converting, error) {
+	return call(ctx, c.inbox, func(now time.Time) (api.Converting, error) {
 		if err := c.converters.setUse(use); err != nil {
 			return api.Converting{}, err
 		}

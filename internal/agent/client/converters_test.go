@@ -177,7 +177,7 @@ func TestReloadedExclusions(t *testing.T) {
 		next.Exclude = make([]netip.Prefix, len(names)) // changes, too
 		reloaded := make(chan error, 1)
 		go func() { reloaded <- c.Reconfigure(t.Context(), before, next) }()
-		(<-c.inbox)(time.Now())
+		(<-c.inbox.calls)(time.Now())
 		if err := <-reloaded; err != nil {
 			t.Fatal(err)
 		}

@@ -104,7 +104,7 @@ func TestCorruptionIsLeft(t *testing.T) {
 // blamedFor returns what dcol status prints about a waypoint's detour.
 func blamedFor(t *testing.T, l *lab, waypoint string) (why string) {
 	t.Helper()
-	_, err := call(t.Context(), l.client, func(now time.Time) (struct{}, error) {
+	_, err := call(t.Context(), l.client.inbox, func(now time.Time) (struct{}, error) {
 		for _, d := range l.client.manager.Snapshot(now).Detours {
 			if d.Waypoint == waypoint {
 				why = d.Why

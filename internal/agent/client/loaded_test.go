@@ -31,7 +31,7 @@ func TestLoadedWaypointIsTheOnlyOne(t *testing.T) {
 	closed.Closed = &session.Closed{Code: wire.SwitchedOff}
 	changed := func(v detour.Via, s session.State) {
 		c.sessionChanged(t.Context(), v, s)
-		(<-c.inbox)(begin)
+		(<-c.inbox.calls)(begin)
 	}
 	want := func(when string, other bool) {
 		t.Helper()
@@ -47,7 +47,7 @@ func TestLoadedWaypointIsTheOnlyOne(t *testing.T) {
 	changed(carol, until(time.Minute))
 	want("another that is loaded", false)
 	c.loadChanged(t.Context(), carol, session.Load{})
-	(<-c.inbox)(begin)
+	(<-c.inbox.calls)(begin)
 	want("another that is loaded no more", true)
 	changed(carol, closed)
 	want("another that is closed", false)
@@ -58,7 +58,7 @@ func TestLoadedWaypointIsTheOnlyOne(t *testing.T) {
 
 	delete(c.roster.sessions, carol)
 	c.loadChanged(t.Context(), carol, session.Load{Until: begin.Add(time.Minute)})
-	(<-c.inbox)(begin)
+	(<-c.inbox.calls)(begin)
 	if _, kept := c.roster.loaded[carol]; kept && c.hasOther(bob, begin) {
 		t.Error("a waypoint that was left counts")
 	}

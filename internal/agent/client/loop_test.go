@@ -46,7 +46,7 @@ func (k *idleKernel) Subflows(func(*mptcp.Subflow) bool) error {
 func looping(kernel mptcp.Kernel, config path.Config) *Client {
 	log := slog.New(slog.DiscardHandler)
 	return &Client{
-		log: log, host: &host{kernel: kernel, pathManager: func() error { return nil }, routes: homeRouter{}, log: log}, inbox: make(chan func(time.Time)),
+		log: log, host: &host{kernel: kernel, pathManager: func() error { return nil }, routes: homeRouter{}, log: log}, inbox: newInbox(0),
 		tunnels: emptyTunnels(log), sampler: sampler{kernel: kernel}, manager: path.New(config), book: detour.New(nil),
 	}
 }
@@ -63,7 +63,7 @@ func TestLoopKeepsTime(t *testing.T) {
 
 		time.Sleep(10*sampleEvery + sampleEvery/2)
 		asked := time.Now()
-		c.inbox <- func(now time.Time) {
+		c.inbox.calls <- func(now time.Time) {
 			if late := asked.Sub(now); late != 0 {
 				t.Errorf("the loop's clock is %v late", late)
 			}
@@ -86,12 +86,12 @@ func TestConnectionThatEndedWithoutEvent(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- c.loop(ctx) }()
-		c.inbox <- func(now time.Time) {
+		c.inbox.calls <- func(now time.Time) {
 			local, remote := netip.AddrPortFrom(homeAddress, 5000), netip.MustParseAddrPort("192.0.2.2:80")
 			c.handle(ctx, now, path.ConnEstablished{Token: 7, Local: local, Remote: remote})
 		}
 		time.Sleep(10 * time.Second)
-		c.inbox <- func(now time.Time) {
+		c.inbox.calls <- func(now time.Time) {
 			if conns := c.manager.Snapshot(now).Conns; len(conns) > 0 {
 				t.Errorf("it still has %+v", conns)
 			}
@@ -134,7 +134,7 @@ func TestConnectionOfAnEarlierAgentsTunnel(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error)
 			go func() { ended <- c.loop(ctx) }()
-			c.inbox <- func(now time.Time) {
+			c.inbox.calls <- func(now time.Time) {
 				c.handle(ctx, now, path.DetourOffered{Detour: path.Detour{ID: "m", Kind: path.Mapped, Waypoint: "carol", Remote: netip.MustParseAddrPort("192.0.2.3:4000"), Server: converter}})
 			}
 			time.Sleep(10 * time.Second)

@@ -33,7 +33,7 @@ func (c *Client) searchPorts(ctx context.Context, s sourceports.Search) {
 	if s.PathServer != "" {
 		source, noRoute = c.sourceFor(s.Server.Addr())
 	}
-	c.inBackground(ctx, func() func(time.Time) {
+	c.inbox.inBackground(ctx, func() func(time.Time) {
 		ports, err := [][]uint16(nil), noRoute
 		if err == nil {
 			ports, err = c.searcher.Search(ctx, s, source)
@@ -73,7 +73,7 @@ func (c *Client) hearMoves(ctx context.Context, at string, now time.Time) {
 	if !c.ports.Hear(at, now) {
 		return
 	}
-	c.inBackground(ctx, func() func(time.Time) {
+	c.inbox.inBackground(ctx, func() func(time.Time) {
 		servers, err := c.searcher.Moves(ctx, at)
 		return func(time.Time) {
 			c.log.Debug("a request for moves has ended", "path_server", at, "moved", servers, "err", err)
@@ -84,7 +84,7 @@ func (c *Client) hearMoves(ctx context.Context, at string, now time.Time) {
 }
 
 func (c *Client) hearMovesLater(ctx context.Context, at string, pause time.Duration) {
-	c.inBackground(ctx, func() func(time.Time) {
+	c.inbox.inBackground(ctx, func() func(time.Time) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -119,7 +119,7 @@ func (c *Client) awaitPorts(ctx context.Context, a path.CreateSubflow, now time.
 
 // placeDetour asks a path server for the ports of a detour.
 func (c *Client) placeDetour(ctx context.Context, at string, a path.CreateSubflow, legs sourceports.Legs) {
-	c.inBackground(ctx, func() func(time.Time) {
+	c.inbox.inBackground(ctx, func() func(time.Time) {
 		ports, err := c.searcher.Place(ctx, at, legs)
 		return func(now time.Time) {
 			c.log.Debug("ports for both legs of a detour", "waypoint", a.Waypoint, "server", a.Server, "ports", ports)
@@ -136,7 +136,7 @@ func (c *Client) placeDetour(ctx context.Context, at string, a path.CreateSubflo
 
 // searchFirstLeg searches ports that lead along distinct paths to a detour's waypoint.
 func (c *Client) searchFirstLeg(ctx context.Context, a path.CreateSubflow) {
-	c.inBackground(ctx, func() func(time.Time) {
+	c.inbox.inBackground(ctx, func() func(time.Time) {
 		ports, err := c.searcher.FirstLeg(ctx, a.Remote)
 		return func(now time.Time) {
 			c.log.Debug("ports for the first leg of a detour", "waypoint", a.Waypoint, "ports", ports)

@@ -14,7 +14,7 @@ import (
 // choice of waypoints or of converters than before, that choice replaces what `dcol use`, `dcol avoid` and
 // `dcol convert` changed.
 func (c *Client) Reconfigure(ctx context.Context, before, next config.Client) error {
-	_, err := call(ctx, c, func(now time.Time) (struct{}, error) {
+	_, err := call(ctx, c.inbox, func(now time.Time) (struct{}, error) {
 		s := policies.Client(next)
 		c.handle(ctx, now, path.Reconfigured{
 			Policy: s.Policy, TLSPorts: s.TLSPorts, BulkPorts: s.BulkPorts, MessagePorts: s.MessagePorts,

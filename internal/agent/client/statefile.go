@@ -153,7 +153,7 @@ func (c *Client) saveState(ctx context.Context, now time.Time) {
 }
 
 func (c *Client) writeState(ctx context.Context, f *stateFile, form any) {
-	c.inBackground(ctx, func() func(time.Time) {
+	c.inbox.inBackground(ctx, func() func(time.Time) {
 		err := f.write(form)
 		return func(time.Time) { f.ended(err) }
 	})

@@ -23,7 +23,7 @@ func (c *Client) Status(ctx context.Context) (*api.Using, []string, error) {
 		return nil, nil, err
 	}
 	problems := slices.Concat(c.host.problems, c.tunnels.problems())
-	more, err := call(ctx, c, func(time.Time) ([]string, error) {
+	more, err := call(ctx, c.inbox, func(time.Time) ([]string, error) {
 		list := slices.Concat(budgetProblems(c.manager.Budgets()), c.policer.problems())
 		if c.gateway.problem != "" {
 			list = append(list, c.gateway.problem)
@@ -42,7 +42,7 @@ func (c *Client) Status(ctx context.Context) (*api.Using, []string, error) {
 
 func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 	var names map[netip.AddrPort]string
-	u, err := call(ctx, c, func(now time.Time) (*api.Using, error) {
+	u, err := call(ctx, c.inbox, func(now time.Time) (*api.Using, error) {
 		names = maps.Clone(c.converters.names)
 		snap := c.manager.Snapshot(now)
 		plain, err := c.host.plainConnections()
@@ -97,7 +97,7 @@ const mostBusy = 256
 // Activity returns the counters, the busiest connections, and those that ended last. Unlike Status, it stays cheap with many
 // connections.
 func (c *Client) Activity(ctx context.Context) (*api.Using, error) {
-	return call(ctx, c, func(now time.Time) (*api.Using, error) {
+	return call(ctx, c.inbox, func(now time.Time) (*api.Using, error) {
 		snap := c.manager.Busiest(mostBusy, now)
 		u := &api.Using{Counters: c.counters, Ended: c.ended.list()}
 		describeTally(&u.Counters, &snap)
@@ -237,7 +237,7 @@ func (c *Client) Map(ctx context.Context, r api.MapRequest) (api.MapAnswer, erro
 		waypoint
 		addr netip.Addr
 	}
-	choices, err := call(ctx, c, func(time.Time) (fit []choice, _ error) {
+	choices, err := call(ctx, c.inbox, func(time.Time) (fit []choice, _ error) {
 		for v, w := range c.roster.sessions {
 			if v.Waypoint == r.Waypoint && v.Addr.Is4() == r.Server.Addr().Is4() {
 				fit = append(fit, choice{w, v.Addr})

@@ -150,7 +150,7 @@ func (c *Client) steer(ctx context.Context, now time.Time) {
 
 // Steer changes which waypoints are taken, and returns the new state.
 func (c *Client) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, error) {
-	return call(ctx, c, func(now time.Time) (api.Steering, error) {
+	return call(ctx, c.inbox, func(now time.Time) (api.Steering, error) {
 		if err := c.steering.change(r, now); err != nil {
 			return api.Steering{}, err
 		}
@@ -162,7 +162,7 @@ func (c *Client) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, e
 
 // Spare makes the connection that a program is about to open from an address get no detours.
 func (c *Client) Spare(ctx context.Context, r api.SpareRequest) (api.Spared, error) {
-	return call(ctx, c, func(now time.Time) (api.Spared, error) {
+	return call(ctx, c.inbox, func(now time.Time) (api.Spared, error) {
 		c.handle(ctx, now, path.Spare{Local: r.Local})
 		return api.Spared{}, nil
 	})

@@ -20,7 +20,7 @@ func toldClient(vias ...detour.Via) (*Client, *bytes.Buffer) {
 	var told bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&told, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	c := &Client{
-		tunnels: emptyTunnels(log), inbox: make(chan func(time.Time), 1), log: log,
+		tunnels: emptyTunnels(log), inbox: newInbox(1), log: log,
 		manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(path.Kinds()),
 		roster: newRoster(&config.Config{}),
 	}
@@ -41,7 +41,7 @@ func TestTunnelIsLoggedWhenItChanges(t *testing.T) {
 		lines    int
 	}{{up, 1}, {up, 1}, {up, 1}, {down, 2}, {down, 2}, {up, 3}} {
 		c.tunnelChanged(t.Context(), step.standing)
-		(<-c.inbox)(time.Now())
+		(<-c.inbox.calls)(time.Now())
 		if n := strings.Count(told.String(), "msg=tunnel"); n != step.lines {
 			t.Fatalf("after step %d the log has %d lines, want %d:\n%s", i, n, step.lines, told)
 		}

@@ -189,7 +189,7 @@ func (c *Client) leave(ctx context.Context, name string, now time.Time) {
 	r.leaving[name] = u.peer
 	r.numbers[u.number] = true
 	c.log.Info("a waypoint is no longer used", "waypoint", name)
-	c.inBackground(ctx, func() func(time.Time) {
+	c.inbox.inBackground(ctx, func() func(time.Time) {
 		u.close()
 		return func(now time.Time) {
 			delete(r.leaving, name)

@@ -90,7 +90,7 @@ func TestClosedWaypointIsNotHeardOf(t *testing.T) {
 	directory := &listening{}
 	log := slog.New(slog.DiscardHandler)
 	c := &Client{
-		config: Config{Directory: directory}, tunnels: emptyTunnels(log), inbox: make(chan func(time.Time), 1), log: log,
+		config: Config{Directory: directory}, tunnels: emptyTunnels(log), inbox: newInbox(1), log: log,
 		manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(path.Kinds()),
 		roster: newRoster(&config.Config{}), converters: newConverters(withConverters(config.ConvertNever)),
 	}
@@ -104,7 +104,7 @@ func TestClosedWaypointIsNotHeardOf(t *testing.T) {
 	}
 	for _, s := range []session.State{up, closed(wire.OutsideHours), up, closed(wire.QuotaTraffic), closed(wire.SwitchedOff), up, {}} {
 		c.sessionChanged(t.Context(), bob, s)
-		(<-c.inbox)(time.Now())
+		(<-c.inbox.calls)(time.Now())
 	}
 	if want := []bool{true, false, true, false, false, true, false}; !slices.Equal(directory.heard, want) {
 		t.Errorf("heard %v, want %v", directory.heard, want)
@@ -116,7 +116,7 @@ func TestWithdrawnKindSaysWhy(t *testing.T) {
 	bob := detour.Via{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7")}
 	log := slog.New(slog.DiscardHandler)
 	c := &Client{
-		config: Config{Directory: &listening{}, Settings: &config.Config{}}, tunnels: emptyTunnels(log), inbox: make(chan func(time.Time), 1), log: log,
+		config: Config{Directory: &listening{}, Settings: &config.Config{}}, tunnels: emptyTunnels(log), inbox: newInbox(1), log: log,
 		manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(path.Kinds()),
 		roster: newRoster(&config.Config{}), converters: newConverters(withConverters(config.ConvertNever)),
 	}
@@ -126,7 +126,7 @@ func TestWithdrawnKindSaysWhy(t *testing.T) {
 	check := func(offers []wire.Kind, want map[path.Kind]bool) {
 		t.Helper()
 		c.sessionChanged(t.Context(), bob, session.State{Up: true, Offers: offers})
-		(<-c.inbox)(time.Now())
+		(<-c.inbox.calls)(time.Now())
 		for kind, withdrawn := range want {
 			got := c.describeKind(bob, kind, c.book.State(bob), nil)
 			if got.State != api.KindNotOffered || (got.Why != "") != withdrawn || withdrawn && !strings.Contains(got.Why, "withdrawn") {

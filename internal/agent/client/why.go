@@ -21,7 +21,7 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 	if err != nil {
 		return api.Why{}, err
 	}
-	return call(ctx, c, func(now time.Time) (api.Why, error) {
+	return call(ctx, c.inbox, func(now time.Time) (api.Why, error) {
 		server := r.Server
 		x := c.manager.Explain(server, c.host.sourceFor(server.Addr()), now)
 		if server.Port() == 0 && len(x.Conns)+len(x.Closed) == 0 && len(open)+len(closed) > 0 {
