@@ -22,8 +22,7 @@ import (
 // record is accepted.
 func TestRecordsAimAtNobody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	mallory := w.member("mallory")
 	var mu sync.Mutex
 	var tried []string

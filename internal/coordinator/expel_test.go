@@ -53,12 +53,8 @@ func (w *world) wantOut(alpha, beta *host) {
 
 func TestExpel(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
-	alpha, beta := w.member("alpha"), w.member("beta")
-	if err := alpha.publish(alpha.record()); err != nil {
-		t.Fatal(err)
-	}
+	w := runWorld(t)
+	beta, alpha := w.member("beta"), w.waypoint("alpha")
 	start := time.Now()
 	if err := w.c.Expel(t.Context(), "alpha", "it spies"); err != nil {
 		t.Fatal(err)
@@ -95,12 +91,8 @@ func TestExpel(t *testing.T) {
 // name to another host, which is a member like any other. Nobody can end the coordinator's own membership.
 func TestLeave(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
-	alpha, beta := w.member("alpha"), w.member("beta")
-	if err := alpha.publish(alpha.record()); err != nil {
-		t.Fatal(err)
-	}
+	w := runWorld(t)
+	beta, alpha := w.member("beta"), w.waypoint("alpha")
 	if err := enrol.Leave(t.Context(), alpha.id, alpha.welcome.Coordinators); err != nil {
 		t.Fatal(err)
 	}
@@ -154,13 +146,7 @@ func TestCrashWhileExpelling(t *testing.T) {
 	for name, steps := range map[string]func(*testing.T, *world){
 		"the intent is written": func(*testing.T, *world) {},
 		"certificates are revoked": func(t *testing.T, w *world) {
-			ca, err := collective.OpenCA(registrar.CADir(w.dir))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := ca.Revoke("alpha", collective.PrivilegeWithdrawn); err != nil {
-				t.Fatal(err)
-			}
+			w.revoke("alpha", collective.PrivilegeWithdrawn)
 		},
 		"JWTs are revoked": func(t *testing.T, w *world) {
 			if _, err := w.c.registrar.Revoke("alpha"); err != nil {
@@ -169,12 +155,8 @@ func TestCrashWhileExpelling(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.run()
-			alpha, beta := w.member("alpha"), w.member("beta")
-			if err := alpha.publish(alpha.record()); err != nil {
-				t.Fatal(err)
-			}
+			w := runWorld(t)
+			beta, alpha := w.member("beta"), w.waypoint("alpha")
 			w.listen, w.busListen = w.c.addresses.Bound()
 			w.reopen()
 			if err := w.c.Expel(t.Context(), "alpha", "it spies"); !errors.Is(err, ErrNotTold) {
@@ -202,8 +184,7 @@ func TestCrashWhileExpelling(t *testing.T) {
 // A renewal that is in progress while its member is expelled has no effect.
 func TestExpelWhileRenewing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha, beta := w.member("alpha"), w.member("beta")
 	done, renewed := make(chan *enrol.Welcome), make(chan struct{})
 	go func() {
@@ -240,16 +221,9 @@ func TestExpelWhileRenewing(t *testing.T) {
 // A certificate that the operator revokes by hand is announced to all, and not renewed.
 func TestRevokedByHand(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha, beta := w.member("alpha"), w.member("beta")
-	ca, err := collective.OpenCA(registrar.CADir(w.dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ca.Revoke("alpha", collective.KeyCompromise); err != nil {
-		t.Fatal(err)
-	}
+	w.revoke("alpha", collective.KeyCompromise)
 	eventually(t, "the coordinator has seen it", 5*time.Second, func() bool {
 		time.Sleep(300 * time.Millisecond) // one may not renew all the time
 		return errors.Is(alpha.renew(), enrol.Expelled)
@@ -262,12 +236,7 @@ func TestRevokedByHand(t *testing.T) {
 	w.shift(2 * collective.MemberValidity)
 	wantRefusal(t, alpha.renew(), enrol.Expelled)
 	w.shift(0)
-	w.crash()
-	if err := os.Remove(registrar.RegisterFile(w.dir)); err != nil {
-		t.Fatal(err)
-	}
-	w.open()
-	w.run()
+	w.loseRegister()
 	w.shift(2 * collective.MemberValidity)
 	alpha.welcome.Coordinators = w.c.addresses.Coordinators()
 	wantRefusal(t, alpha.renew(), enrol.Expelled)
@@ -276,16 +245,9 @@ func TestRevokedByHand(t *testing.T) {
 // A superseded certificate is replaced by another.
 func TestSupersededByHand(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha := w.member("alpha")
-	ca, err := collective.OpenCA(registrar.CADir(w.dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ca.Revoke("alpha", collective.Superseded); err != nil {
-		t.Fatal(err)
-	}
+	w.revoke("alpha", collective.Superseded)
 	eventually(t, "the coordinator has seen it", 5*time.Second, func() bool { return w.hub.Check(alpha.id.Self()) != nil })
 	if err := alpha.renew(); err != nil {
 		t.Error(err)
@@ -295,8 +257,7 @@ func TestSupersededByHand(t *testing.T) {
 // An expelled member's JWT is invalid, whatever other certificate its key has.
 func TestJWTOfTheExpelled(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha := w.member("alpha")
 	start := time.Now()
 	if err := w.c.Expel(t.Context(), "alpha", "to see"); err != nil {
@@ -328,15 +289,10 @@ func TestJWTOfTheExpelled(t *testing.T) {
 // and named. One that is away is named too. Members that are no waypoints have nothing to confirm.
 func TestEnforcement(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
-	alpha, beta, gamma, delta := w.member("alpha"), w.member("beta"), w.member("gamma"), w.member("delta")
+	w := runWorld(t)
+	w.waypoint("alpha")
+	beta, gamma, delta := w.waypoint("beta"), w.waypoint("gamma"), w.waypoint("delta")
 	w.member("client")
-	for _, h := range []*host{alpha, beta, gamma, delta} {
-		if err := h.publish(h.record()); err != nil {
-			t.Fatal(err)
-		}
-	}
 	confirm := func(h *host, hash string) {
 		t.Helper()
 		if err := h.bus.Tell(enrol.TopicEnforced, []byte(hash)); err != nil {
@@ -383,12 +339,8 @@ func TestEnforcement(t *testing.T) {
 // Until the records are back, the operator is warned that other certificates may still be valid.
 func TestExpelWithoutRecords(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
-	alpha, beta := w.member("alpha"), w.member("beta")
-	if err := alpha.publish(alpha.record()); err != nil {
-		t.Fatal(err)
-	}
+	w := runWorld(t)
+	beta, alpha := w.member("beta"), w.waypoint("alpha")
 	issued := filepath.Join(registrar.CADir(w.c.config.Dir), "issued")
 	saved := filepath.Join(t.TempDir(), "saved")
 	if err := errors.Join(os.CopyFS(saved, os.DirFS(issued)), os.RemoveAll(issued), os.Mkdir(issued, 0o700)); err != nil {

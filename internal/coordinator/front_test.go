@@ -20,8 +20,7 @@ func TestSlowStrangersGiveWay(t *testing.T) {
 	t.Parallel()
 	for name, addresses := range map[string]int{"sixteen addresses": gate.MaxStrangers / gate.MaxPerSource, "an address for each": gate.MaxStrangers} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.run()
+			w := runWorld(t)
 			at := w.invite(InviteOptions{}).Coordinators[0].Address
 			for i := range gate.MaxStrangers + addresses {
 				n := i % addresses
@@ -42,8 +41,7 @@ func TestSlowStrangersGiveWay(t *testing.T) {
 
 // Of a member's many connections only the newest few stay open, and others behind its address can still renew.
 func TestMembersConnectionsAreBounded(t *testing.T) {
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha, beta := w.host("alpha"), w.host("beta")
 	for _, h := range []*host{alpha, beta} {
 		if err := h.join(w.invite(InviteOptions{})); err != nil {

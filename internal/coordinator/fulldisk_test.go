@@ -72,12 +72,7 @@ func TestFullDisk(t *testing.T) {
 	d := newDisk(t)
 	w := newWorldIn(t, d.dir)
 	w.run()
-	alpha, mallory := w.member("alpha"), w.member("mallory")
-	for _, h := range []*host{alpha, mallory} {
-		if err := h.publish(h.record()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	alpha, mallory := w.waypoint("alpha"), w.waypoint("mallory")
 	// A certificate was signed and not registered.
 	w.crash()
 	ca, err := collective.OpenCA(registrar.CADir(w.dir))

@@ -18,6 +18,7 @@ import (
 	"github.com/detour-collective/dcol/internal/bus"
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/collective/directory"
+	"github.com/detour-collective/dcol/internal/coordinator/registrar"
 	"github.com/detour-collective/dcol/internal/enrol"
 )
 
@@ -58,6 +59,14 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	return newWorldIn(t, t.TempDir())
+}
+
+// runWorld makes a collective whose coordinator runs.
+func runWorld(t testing.TB) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.run()
+	return w
 }
 
 func newWorldIn(t testing.TB, dir string) *world {
@@ -126,6 +135,29 @@ func (w *world) reopen() {
 	w.t.Helper()
 	w.crash()
 	w.open()
+}
+
+// loseRegister starts the coordinator again without its register.
+func (w *world) loseRegister() {
+	w.t.Helper()
+	w.crash()
+	if err := os.Remove(registrar.RegisterFile(w.dir)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.open()
+	w.run()
+}
+
+// revoke revokes a member's certificates by hand.
+func (w *world) revoke(name string, why collective.Reason) {
+	w.t.Helper()
+	ca, err := collective.OpenCA(registrar.CADir(w.dir))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := ca.Revoke(name, why); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func (w *world) invite(o InviteOptions) enrol.Line {
@@ -401,6 +433,16 @@ func (w *world) member(name string) *host {
 		w.t.Fatal(err)
 	}
 	return h.connect()
+}
+
+// waypoint joins, connects, and publishes a record.
+func (w *world) waypoint(name string) *host {
+	w.t.Helper()
+	h := w.member(name)
+	if err := h.publish(h.record()); err != nil {
+		w.t.Fatal(err)
+	}
+	return h
 }
 
 func fromJSON[T any](t testing.TB, data []byte) (v T) {

@@ -20,8 +20,7 @@ import (
 
 func TestThreeHosts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	a, b := w.member("alpha"), w.member("beta")
 	if s := w.hub.Self(); !s.Subnet.IsValid() || s.Issuer.Serial == "" {
 		t.Errorf("the first member has no subnet, or was signed by the root: %+v", s)
@@ -69,8 +68,7 @@ func TestInitRefusesToReplace(t *testing.T) {
 
 func TestTokensOverTheWire(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	l := w.invite(InviteOptions{})
 	a := w.host("alpha")
 	if err := a.join(l); err != nil {
@@ -99,8 +97,7 @@ func TestTokensOverTheWire(t *testing.T) {
 // Of two hosts that use one token at once, one gets it.
 func TestTwoJoinsAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	for _, same := range []bool{true, false} {
 		l := w.invite(InviteOptions{})
 		hosts := []*host{w.host("x"), w.host("x")}
@@ -122,8 +119,7 @@ func TestTwoJoinsAtOnce(t *testing.T) {
 
 func TestTwoMembersWithOneName(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	w.member("laptop")
 	l := w.invite(InviteOptions{})
 	second := w.host("laptop")
@@ -144,8 +140,7 @@ func TestTwoMembersWithOneName(t *testing.T) {
 // A host whose clock is a day off learns it from the coordinator, and the token stays valid.
 func TestClocksOnJoining(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	for _, off := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
 		l := w.invite(InviteOptions{})
 		w.shift(off)
@@ -163,8 +158,7 @@ func TestClocksOnJoining(t *testing.T) {
 // A member renews although the coordinator's clock is a day off, and learns of it.
 func TestClocksOnRenewing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	a := w.member("alpha")
 	w.shift(12 * time.Hour)
 	welcome, err := enrol.Renew(t.Context(), a.id, a.welcome.Coordinators, nil)
@@ -229,16 +223,10 @@ func TestCrashWhileJoining(t *testing.T) {
 // no token that may have been used is valid.
 func TestRegisterLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	a := w.member("alpha")
 	l := w.invite(InviteOptions{})
-	w.crash()
-	if err := os.Remove(registrar.RegisterFile(w.dir)); err != nil {
-		t.Fatal(err)
-	}
-	w.open()
-	w.run()
+	w.loseRegister()
 	if p := w.c.Status().Problems; len(p) == 0 || !strings.Contains(p[0], "missing") {
 		t.Errorf("it tells %q", p)
 	}
@@ -259,8 +247,7 @@ func TestRegisterLost(t *testing.T) {
 // member is missing, and a token that may have been used is no longer valid.
 func TestRegisterCutOffAtALine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	l := w.invite(InviteOptions{})
 	before, err := os.ReadFile(registrar.RegisterFile(w.dir))
 	if err != nil {
@@ -284,8 +271,7 @@ func TestRegisterCutOffAtALine(t *testing.T) {
 
 func TestRenewalsAreBounded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	a := w.member("alpha")
 	was := a.id.Self()
 	if err := a.renew(); err != nil {
@@ -307,8 +293,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 
 func TestRenewalOfAnEndedCertificate(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	a := w.host("alpha")
 	if err := a.join(w.invite(InviteOptions{})); err != nil {
 		t.Fatal(err)
@@ -325,8 +310,7 @@ func TestRenewalOfAnEndedCertificate(t *testing.T) {
 
 func TestLANsAreAvoided(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	block := netip.PrefixFrom(w.hub.Self().Subnet.Addr(), 16).Masked()
 	a := w.host("alpha")
 	if err := a.join(w.invite(InviteOptions{}), block); err != nil {
@@ -345,8 +329,7 @@ func TestLANsAreAvoided(t *testing.T) {
 // and it can be expelled. Certificates that the coordinator signs itself are not reported as new.
 func TestIssuedByHand(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha := w.member("alpha")
 	ca, err := collective.OpenCA(registrar.CADir(w.dir))
 	if err != nil {

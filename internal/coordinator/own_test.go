@@ -14,8 +14,7 @@ import (
 // A coordinator that was off for longer than its own certificate lasts comes back by itself.
 func TestCoordinatorThatWasOff(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha := w.member("alpha")
 	w.crash()
 	ca, err := collective.OpenCA(registrar.CADir(w.dir))
@@ -59,8 +58,7 @@ func TestCoordinatorThatWasOff(t *testing.T) {
 // can.
 func TestSignerNearItsEnd(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha := w.member("alpha")
 	before := w.c.Status().Until
 	w.shift(time.Until(before) - 60*24*time.Hour + time.Hour)
@@ -142,8 +140,7 @@ func TestInitAfterACrash(t *testing.T) {
 // new ones are signed by it, and certificates of the old one can still be revoked.
 func TestAnotherSigner(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha := w.member("alpha")
 	root, err := collective.OpenCA(registrar.RootDir(w.dir))
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 // A punch request is passed on with the sender's name, and to members only.
 func TestPunch(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alice, bob := w.member("alice").connect(), w.member("bob").connect()
 	if err := bob.publish(bob.record()); err != nil {
 		t.Fatal(err)

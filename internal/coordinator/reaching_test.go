@@ -13,8 +13,7 @@ import (
 // A waypoint that lies about its reachability is detected by others, and all are informed.
 func TestLyingWaypoint(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	liar, good := w.member("liar"), w.member("good")
 	checkers := []*host{w.member("x"), w.member("y"), w.member("z")}
 	for _, h := range append(checkers, good, liar) {

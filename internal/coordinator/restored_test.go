@@ -33,12 +33,8 @@ func copyDir(t testing.TB, from, to string) {
 
 func TestOlderDirectoryPutBack(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
-	alpha := w.member("alpha")
-	if err := alpha.publish(alpha.record()); err != nil {
-		t.Fatal(err)
-	}
+	w := runWorld(t)
+	alpha := w.waypoint("alpha")
 	open := w.invite(InviteOptions{})
 	w.crash()
 	backup := filepath.Join(t.TempDir(), "backup")

@@ -28,8 +28,7 @@ func TestManyMembers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	before := heap()
 
 	hosts, lines := make([]*host, n), make([]enrol.Line, n)

@@ -19,8 +19,7 @@ import (
 
 func TestRecordsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha, beta := w.member("alpha"), w.member("beta")
 	good := alpha.record()
 	if err := alpha.publish(good); err != nil {
@@ -77,8 +76,7 @@ func TestRecordsThatAreRefused(t *testing.T) {
 // A record that is sent again, because its answer was lost, changes nothing and is accepted.
 func TestRecordSentAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha := w.member("alpha")
 	alpha.shown(alpha.record())
 	s := alpha.sign(alpha.record())
@@ -95,8 +93,7 @@ func TestRecordSentAgain(t *testing.T) {
 // A member that changes its record too often is told to wait.
 func TestRecordsThatChangeTooOften(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha := w.member("alpha")
 	r := alpha.record()
 	var err error
@@ -116,12 +113,8 @@ func TestRecordsThatChangeTooOften(t *testing.T) {
 
 func TestDirectorySurvives(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
-	alpha := w.member("alpha")
-	if err := alpha.publish(alpha.record()); err != nil {
-		t.Fatal(err)
-	}
+	w := runWorld(t)
+	w.waypoint("alpha")
 	before := w.c.Status().Directory
 	w.reopen()
 	w.run()
@@ -143,8 +136,7 @@ func TestDirectorySurvives(t *testing.T) {
 // A store that silently lost changes counts as another store, so that members list it again.
 func TestStoreThatWentBack(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha := w.member("alpha")
 	r := alpha.record()
 	if err := alpha.publish(r); err != nil {
@@ -186,8 +178,7 @@ func TestStoreThatWentBack(t *testing.T) {
 
 // A member that floods is cut off, others are served, and it comes back when it has kept quiet.
 func TestFlood(t *testing.T) { // alone: it uses all processor time
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha, beta := w.member("alpha"), w.member("beta")
 	for i := 0; alpha.bus.State().Connected && i < 200_000; i++ {
 		alpha.bus.Tell(enrol.TopicChecked, []byte("{}"))
@@ -214,8 +205,7 @@ func TestFlood(t *testing.T) { // alone: it uses all processor time
 // The roots change, and members take the new ones because the old one has stated them.
 func TestRootRotation(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha := w.member("alpha")
 	root, err := collective.OpenCA(registrar.RootDir(w.dir))
 	if err != nil {
@@ -284,8 +274,7 @@ func TestRootInPlaceOfASigner(t *testing.T) {
 
 func TestTrustIsToldOnAsking(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha := w.member("alpha")
 	whole, err := alpha.ask(enrol.TopicTrust, nil)
 	if err != nil {
@@ -321,8 +310,7 @@ func TestStarting(t *testing.T) {
 // right again.
 func TestRecordsWithAWrongClock(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.run()
+	w := runWorld(t)
 	alpha, beta := w.member("alpha"), w.member("beta")
 	w.shift(24 * time.Hour)
 	if err := alpha.publish(func() directory.Record {
