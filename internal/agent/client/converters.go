@@ -192,8 +192,8 @@ func (c *converters) describe(now time.Time, excludes func(netip.Addr) bool, r *
 func (c *converters) why(server netip.Addr, now time.Time) string {
 	list := c.list(now)
 	isConverter := slices.ContainsFunc(list, func(x relay.Converter) bool { return x.At.Addr() == server })
-	exclude := slices.Concat(choice.NeverNetworks, c.settings.Client.Exclude, c.settings.Client.Converter.Exclude)
-	excluded := slices.ContainsFunc(exclude, func(p netip.Prefix) bool { return p.Contains(server) })
+	networks := choice.ExcludedNetworks(unconverted(c.settings.Client))
+	excluded := slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(server) })
 	if _, used := modes[c.use]; !used || len(list) == 0 || isConverter || excluded {
 		return ""
 	}

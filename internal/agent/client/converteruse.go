@@ -1,6 +1,7 @@
 package client
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/detour-collective/dcol/internal/agent/client/policies"
@@ -28,7 +29,7 @@ func Converting(c config.Client, marks uint32) *relay.Use {
 		return &relay.Use{Mode: choice.Never, Proxy: c.Converter.Proxy}
 	}
 	use := &relay.Use{
-		Mode: mode, Exclude: slices.Concat(c.Exclude, c.Converter.Exclude), ExcludeDomains: c.Converter.ExcludeDomains,
+		Mode: mode, Exclude: unconverted(c), ExcludeDomains: c.Converter.ExcludeDomains,
 		ExcludePrograms: c.Converter.ExcludePrograms, Proxy: c.Converter.Proxy, Gateway: c.Converter.Gateway, KeepIPv6: c.Converter.KeepIPv6,
 		FastOpen: c.Converter.FastOpen,
 	}
@@ -47,6 +48,11 @@ func Converting(c config.Client, marks uint32) *relay.Use {
 		use.TunnelMark = tunnelMark(marks)
 	}
 	return use
+}
+
+// unconverted returns the networks to which the user wants no connection converted: those without detours, too.
+func unconverted(c config.Client) []netip.Prefix {
+	return slices.Concat(c.Exclude, c.Converter.Exclude)
 }
 
 // tunnelMark returns the packet mark of the relay's sockets to converters in tunnels: the second lowest bit of marks. No

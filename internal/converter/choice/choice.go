@@ -140,7 +140,7 @@ const portFTP = 21
 // withOwn adds to a policy what is excluded without the user's asking.
 func withOwn(p Policy) Policy {
 	p.ExcludePorts = slices.Concat(NeverPorts, p.ExcludePorts)
-	p.ExcludePrefixes = slices.Concat(NeverNetworks, p.ExcludePrefixes)
+	p.ExcludePrefixes = ExcludedNetworks(p.ExcludePrefixes)
 	if p.Mode == Auto {
 		p.ExcludePorts = append(p.ExcludePorts, portFTP)
 	}
@@ -220,7 +220,7 @@ func (c *Choice) IsPlain(server netip.AddrPort, now time.Time) bool {
 // Source returns the address from which a direct connection for a host of the LAN is made. The zero Addr stands for an
 // address of this host. It is not needed with a converter, because the server sees the converter's address.
 func (c *Choice) Source(host netip.Addr) netip.Addr {
-	if !c.policy.KeepIPv6 || !host.Is6() || host.Is4In6() || isIn(NeverNetworks, host) {
+	if !c.policy.KeepIPv6 || !host.Is6() || host.Is4In6() || isIn(neverNetworks, host) {
 		return netip.Addr{}
 	}
 	return host
@@ -332,9 +332,9 @@ func alone(addr netip.Addr) netip.Prefix {
 
 // Connections to these are never converted, whatever the policy.
 var (
-	// NeverNetworks have the addresses that belong to this host, to its own link, or to no single host. Private
+	// neverNetworks have the addresses that belong to this host, to its own link, or to no single host. Private
 	// networks are not among them: the user decides about these.
-	NeverNetworks = []netip.Prefix{
+	neverNetworks = []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::/127"),
 		netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"),
 		netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("ff00::/8"),
@@ -342,6 +342,11 @@ var (
 	// NeverPorts are the ports at which no server can be.
 	NeverPorts = []uint16{0}
 )
+
+// ExcludedNetworks returns all networks to which connections are never converted, given those that the user excludes.
+func ExcludedNetworks(byUser []netip.Prefix) []netip.Prefix {
+	return slices.Concat(neverNetworks, byUser)
+}
 
 // isIn reports whether an address is in one of the networks.
 func isIn(networks []netip.Prefix, a netip.Addr) bool {

@@ -164,7 +164,7 @@ func (g *Gateway) build(tx *nft.Tx) {
 	for _, f := range families {
 		tx.AddElements(table, f.speaks, g.learned[f.speaks.Name])
 		tx.AddElements(table, f.plain, g.learned[f.plain.Name])
-		tx.AddElements(table, f.excluded, match.Prefixes(f.Of(slices.Concat(choice.NeverNetworks, g.config.Exclude))))
+		tx.AddElements(table, f.excluded, match.Prefixes(f.Of(choice.ExcludedNetworks(g.config.Exclude))))
 	}
 	tx.AddChains(table, append(g.config.chains(), g.decisions()...))
 }

@@ -152,7 +152,7 @@ func (t *Table) Exclude(x Exclude) error {
 func addExcluded(tx *nft.Tx, x Exclude) {
 	tx.AddElements(table, ports, match.Ports(x.Ports))
 	for _, f := range families {
-		tx.AddElements(table, f.excluded, match.Prefixes(f.Of(slices.Concat(choice.NeverNetworks, x.Networks))))
+		tx.AddElements(table, f.excluded, match.Prefixes(f.Of(choice.ExcludedNetworks(x.Networks))))
 	}
 }
 
