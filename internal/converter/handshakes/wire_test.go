@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -35,15 +34,8 @@ var (
 func newWire(t *testing.T) *wire {
 	t.Helper()
 	w := &wire{watched: watched{T: t, host: netnstest.New(t)}}
-	w.tun = w.host.TUN(t, "wire0")
-	w.host.Output(t, "ip", "link", "set", "wire0", "up", "txqueuelen", "10000") // packets that nobody reads yet
-	w.host.Output(t, "ip", "addr", "add", wireHost[0].String()+"/24", "dev", "wire0")
-	w.host.Output(t, "ip", "addr", "add", wireHost[1].String()+"/64", "dev", "wire0", "nodad")
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(w.host.Output(t, "ip", "route", "get", wireHost[1].String()), "local"); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%v is not this host's", wireHost[1]) // the kernel adds it in the background
-		}
-	}
+	w.tun = netnstest.End{NS: w.host, Name: "wire0", Addresses: []string{wireHost[0].String() + "/24", wireHost[1].String() + "/64"}}.TUN(t)
+	w.host.Output(t, "ip", "link", "set", "wire0", "txqueuelen", "10000") // packets that nobody reads yet
 	return w
 }
 

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/bpf/cgrouptest"
@@ -422,7 +421,7 @@ func serveEcho(t testing.TB, ns *netnstest.NS, at netip.AddrPort) {
 // tun joins two namespaces by TUN devices, which have no link-layer header.
 func tun(t testing.TB, a, b netnstest.End) {
 	t.Helper()
-	ends := [2]*os.File{openTUN(t, a), openTUN(t, b)}
+	ends := [2]*os.File{a.TUN(t), b.TUN(t)}
 	var pumps sync.WaitGroup
 	for i := range ends {
 		pumps.Go(func() {
@@ -441,38 +440,4 @@ func tun(t testing.TB, a, b netnstest.End) {
 		ends[1].Close()
 		pumps.Wait()
 	})
-}
-
-func openTUN(t testing.TB, end netnstest.End) (file *os.File) {
-	t.Helper()
-	end.NS.Must(t, func() error {
-		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return err
-		}
-		ifr, err := unix.NewIfreq(end.Name)
-		if err != nil {
-			return err
-		}
-		ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
-		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
-			return err
-		}
-		file = os.NewFile(uintptr(fd), end.Name)
-		link, err := netlink.LinkByName(end.Name)
-		if err != nil {
-			return err
-		}
-		for _, a := range end.Addresses {
-			address, err := netlink.ParseAddr(a)
-			if err != nil {
-				return err
-			}
-			if err := netlink.AddrAdd(link, address); err != nil {
-				return err
-			}
-		}
-		return netlink.LinkSetUp(link)
-	})
-	return file
 }

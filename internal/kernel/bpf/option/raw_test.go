@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
@@ -33,21 +32,7 @@ var (
 func newRawPeer(t *testing.T, ns *netnstest.NS) (*rawPeer, net.Listener) {
 	t.Helper()
 	p := &rawPeer{port: 40000, seq: 1000}
-	p.tun = ns.TUN(t, "raw0")
-	ns.Must(t, func() error {
-		link, err := netlink.LinkByName("raw0")
-		if err != nil {
-			return err
-		}
-		address, err := netlink.ParseAddr(tunsAddress.String() + "/24")
-		if err != nil {
-			return err
-		}
-		if err := netlink.AddrAdd(link, address); err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(link)
-	})
+	p.tun = netnstest.End{NS: ns, Name: "raw0", Addresses: []string{tunsAddress.String() + "/24"}}.TUN(t)
 	l := listen(t, ns, tunsAddress.String(), false)
 	p.server = netip.MustParseAddrPort(l.Addr().String())
 	return p, l

@@ -188,7 +188,7 @@ func (ns *NS) Dial(ctx context.Context, address netip.AddrPort) (net.Conn, error
 	return c, err
 }
 
-// End is one end of a veth pair.
+// End is one end of a veth pair, or a TUN interface.
 type End struct {
 	NS        *NS
 	Name      string
@@ -253,7 +253,7 @@ func (e End) missing() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if link.Attrs().OperState != netlink.OperUp {
+	if link.Type() == "veth" && link.Attrs().OperState != netlink.OperUp { // that of a TUN interface is not known
 		return "carrier", nil
 	}
 	for _, a := range e.Addresses {

@@ -7,15 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TUN makes a TUN interface and returns the file through which its packets pass. The file is closed at the end of the test.
-func (n *NS) TUN(t testing.TB, name string) (tun *os.File) {
+// TUN makes a TUN interface, and returns the file through which its packets pass when the interface is ready. The file is
+// closed at the end of the test.
+func (e End) TUN(t testing.TB) (tun *os.File) {
 	t.Helper()
-	n.Must(t, func() error {
+	e.NS.Must(t, func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		if err != nil {
 			t.Skipf("needs /dev/net/tun: %v", err)
 		}
-		request, err := unix.NewIfreq(name)
+		request, err := unix.NewIfreq(e.Name)
 		if err != nil {
 			unix.Close(fd)
 			return err
@@ -29,5 +30,7 @@ func (n *NS) TUN(t testing.TB, name string) (tun *os.File) {
 		return nil
 	})
 	t.Cleanup(func() { tun.Close() })
+	e.up(t)
+	e.await(t)
 	return tun
 }
