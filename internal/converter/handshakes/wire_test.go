@@ -39,6 +39,14 @@ func newWire(t *testing.T) *wire {
 	return w
 }
 
+// watchedWire returns a host with the table.
+func watchedWire(t *testing.T) *wire {
+	t.Helper()
+	w := newWire(t)
+	w.open(Exclude{})
+	return w
+}
+
 // call begins a connection by MPTCP.
 func (w *wire) call(to netip.AddrPort) (fd int) {
 	w.Helper()
@@ -152,10 +160,11 @@ func (w *wire) send(packets ...*packet.Packet) {
 	}
 }
 
-// refused sends an answer to a SYN that was thrown, and waits until the kernel has reset the connection, which nobody wants.
-func (w *wire) refused(syn *packet.Packet, h packet.TCP) {
+// refused sends a SYN+ACK in answer to a SYN that was thrown, and waits until the kernel has reset the connection, which
+// nobody wants.
+func (w *wire) refused(syn *packet.Packet, options ...packet.Option) {
 	w.Helper()
-	w.send(w.answer(syn, h))
+	w.send(w.answer(syn, packet.TCP{Flags: synACK, Options: options}))
 	w.next(syn.To(), packet.RST)
 }
 
@@ -217,8 +226,7 @@ func with(kind uint8, p *packet.Packet) []*packet.Packet {
 // The table takes a SYN+ACK as the kernel does. If they differ, the table learns nothing.
 func TestAnswersAsTheKernelTakesThem(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
-	w.open(Exclude{})
+	w := watchedWire(t)
 	usual := []packet.Option{packet.MSS(1400), packet.SACKPermitted, packet.WindowScale(7)}
 	unknown := packet.Option{Kind: 77, Data: []byte{1, 2, 3, 4}}
 	version := func(v uint8) packet.Option {
@@ -289,7 +297,7 @@ func TestSYNBeforeTheTable(t *testing.T) {
 			server := netip.AddrPortFrom(addr, uint16(80+len(answers)))
 			before := w.throw(2000, server, offers)
 			w.open(Exclude{})
-			w.refused(before, packet.TCP{Flags: synACK, Options: answers})
+			w.refused(before, answers...)
 			w.expect(false, server, "its SYN was sent before")
 
 			before = w.throw(2001, server, offers)
@@ -298,9 +306,9 @@ func TestSYNBeforeTheTable(t *testing.T) {
 			}
 			w.open(Exclude{})
 			learned := w.throw(2002, server, offers)
-			w.refused(learned, packet.TCP{Flags: synACK})
+			w.refused(learned)
 			w.expect(true, server, "it did not accept")
-			w.refused(before, packet.TCP{Flags: synACK, Options: answers})
+			w.refused(before, answers...)
 			w.expect(true, server, "an answer that does not count")
 			if list, err := w.table.conn.Elements(table, families[i].offered); err != nil || len(list) > 0 {
 				t.Errorf("still watched are %v, %v", list, err)
@@ -316,25 +324,24 @@ func TestSYNBeforeTheTable(t *testing.T) {
 // does a repeated answer, or one to an offer of another version of MPTCP.
 func TestAnswersThatShowNothing(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
-	w.open(Exclude{})
+	w := watchedWire(t)
 	reset := packet.TCP{Flags: packet.RST | packet.ACK}
 	for _, addr := range wireServers {
 		for i, later := range [][]packet.Option{{packet.MSS(1400)}, {joins}} {
 			server := netip.AddrPortFrom(addr, uint16(80+i))
 			w.send(w.answer(w.throw(2000, server, offers), reset))
-			w.refused(w.throw(2000, server, later...), packet.TCP{Flags: synACK})
+			w.refused(w.throw(2000, server, later...))
 			w.expect(false, server, "it was not offered MPTCP")
 		}
 		server := netip.AddrPortFrom(addr, 90)
 		syn := w.throw(2000, server, offers)
-		w.refused(syn, packet.TCP{Flags: synACK, Options: []packet.Option{accepts}})
-		w.refused(syn, packet.TCP{Flags: synACK})
+		w.refused(syn, accepts)
+		w.refused(syn)
 		w.expect(false, server, "the second answer to a SYN")
 
 		server = netip.AddrPortFrom(addr, 91)
 		old := packet.Capable{Keys: 1, Flags: packet.CapableHMAC, Sender: 9}.Option()
-		w.refused(w.throw(2000, server, old), packet.TCP{Flags: synACK})
+		w.refused(w.throw(2000, server, old))
 		w.expect(false, server, "it was offered version 0")
 	}
 }
@@ -342,8 +349,7 @@ func TestAnswersThatShowNothing(t *testing.T) {
 // If more handshakes are under way than the table watches, no more is learned, and connections do not notice.
 func TestManyHandshakes(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
-	w.open(Exclude{})
+	w := watchedWire(t)
 	for i, addr := range wireServers {
 		server, beside := netip.AddrPortFrom(addr, 80), netip.AddrPortFrom(addr, 81)
 		first := w.throw(1000, server, offers)
@@ -365,13 +371,13 @@ func TestManyHandshakes(t *testing.T) {
 			t.Errorf("a connection ends with %v", errno)
 		}
 		w.expect(false, beside, "there is no room")
-		w.refused(first, packet.TCP{Flags: synACK})
+		w.refused(first)
 		w.expect(true, server, "it is among those that are watched")
 
 		if err := w.table.conn.Commit("as if they had expired", func(tx *nft.Tx) { tx.FlushSet(table, families[i].offered) }); err != nil {
 			t.Fatal(err)
 		}
-		w.refused(w.throw(1000, beside, offers), packet.TCP{Flags: synACK})
+		w.refused(w.throw(1000, beside, offers))
 		w.expect(true, beside, "there is room again")
 	}
 }
@@ -379,8 +385,7 @@ func TestManyHandshakes(t *testing.T) {
 // If the table remembers as many servers as it may, no more are learned. Those that it knows are renewed, and may change.
 func TestManyServers(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
-	w.open(Exclude{})
+	w := watchedWire(t)
 	for i, addr := range wireServers {
 		var list []nft.Element
 		for n := range uint32(plainMost) {
@@ -394,11 +399,11 @@ func TestManyServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		another, there := netip.AddrPortFrom(addr, 80), netip.AddrPortFrom(addr, 443)
-		w.refused(w.throw(1000, another, offers), packet.TCP{Flags: synACK})
+		w.refused(w.throw(1000, another, offers))
 		w.expect(false, another, "there is no room")
-		w.refused(w.throw(1000, there, offers), packet.TCP{Flags: synACK})
+		w.refused(w.throw(1000, there, offers))
 		w.expect(true, there, "it was known already")
-		w.refused(w.throw(1000, there, offers), packet.TCP{Flags: synACK, Options: []packet.Option{accepts}})
+		w.refused(w.throw(1000, there, offers), accepts)
 		w.expect(false, there, "it accepts now")
 	}
 }
