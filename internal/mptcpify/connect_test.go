@@ -36,6 +36,13 @@ func newSite(t testing.TB) {
 	}
 }
 
+// newServedSite makes a site with a plain server at a port, 0 for any, and a relay.
+func newServedSite(t testing.TB, port int, mode string) (server netip.AddrPort, r *relayProcess) {
+	t.Helper()
+	newSite(t)
+	return plainServer(t, fmt.Sprintf("%s:%d", serverAddr, port)), startRelay(t, mode)
+}
+
 // relayProcess is a running fake.
 type relayProcess struct {
 	socket string
@@ -306,9 +313,7 @@ func TestRelayAloneReachesConverter(t *testing.T) {
 // TestOtherFamily connects a blocking IPv4 socket while the converter has an IPv6 address only, which the relay
 // reaches. A socket of both families reaches the converter itself.
 func TestOtherFamily(t *testing.T) {
-	newSite(t)
-	r := startRelay(t, modeOther)
-	server := plainServer(t, serverAddr+":0")
+	server, r := newServedSite(t, 0, modeOther)
 	wantProbe(t, python(t, r, blockingScript, hostPort(server)...), wantTalk(server))
 	r.heard(t, "relayed "+server.String())
 	mapped := netip.AddrPortFrom(netip.AddrFrom16(server.Addr().As16()), server.Port())
@@ -337,10 +342,8 @@ func TestNoWayBack(t *testing.T) {
 func TestConnectMapped(t *testing.T) {
 	for _, timeout := range []string{"None", "20"} {
 		t.Run(timeout, func(t *testing.T) {
-			newSite(t)
-			server := plainServer(t, serverAddr+":0")
+			server, r := newServedSite(t, 0, modeWorks)
 			mapped := netip.AddrPortFrom(netip.AddrFrom16(server.Addr().As16()), server.Port())
-			r := startRelay(t, modeWorks)
 			script := "s = socket.socket(socket.AF_INET6); s.settimeout(" + timeout + "); s.connect((host, port)); talk(s)\n"
 			wantProbe(t, python(t, r, script, hostPort(mapped)...), wantTalk(mapped))
 			if !slices.ContainsFunc(r.lines(), func(l string) bool {
@@ -380,9 +383,7 @@ for blocking in (True, False):
         select.select([], [s], [], 20)
         print(blocking, family, first, connect(s, bytes(16), 16), connect(s, raw, length))
 `
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeWorks)
+	server, r := newServedSite(t, 0, modeWorks)
 	led := python(t, r, script, hostPort(server)...)
 	without, err := exec.Command("python3", led.Args[slices.Index(led.Args, "python3")+1:]...).CombinedOutput()
 	if err != nil {
@@ -393,9 +394,7 @@ for blocking in (True, False):
 
 func TestCurlThroughRelay(t *testing.T) {
 	needProgram(t, "curl")
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeWorks)
+	server, r := newServedSite(t, 0, modeWorks)
 	t.Chdir(filepath.Dir(r.socket))
 	r.socket = filepath.Base(r.socket) // as it may be given to the command
 	cmd := r.run(t, "curl", "-sS", "--http0.9", "-o", "/dev/null", "-w", "%{remote_ip} %{remote_port} %{size_download}\n", "telnet://"+server.String())
@@ -405,9 +404,7 @@ func TestCurlThroughRelay(t *testing.T) {
 }
 
 func TestStaticGoProgramThroughRelay(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeWorks)
+	server, r := newServedSite(t, 0, modeWorks)
 	fetch := build(t, "fetch", "go", "build", "-C", "testdata/fetch", "-o")
 	wantProbe(t, r.run(t, fetch, server.String()), fmt.Sprintf("%v hello %d\n", server, payload))
 	r.heard(t, "relayed "+server.String())
@@ -415,9 +412,7 @@ func TestStaticGoProgramThroughRelay(t *testing.T) {
 
 // TestOrdinaryUserThroughConverter: the supervisor needs no rights but those over its own user's programs.
 func TestOrdinaryUserThroughConverter(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeWorks)
+	server, r := newServedSite(t, 0, modeWorks)
 	cmd := r.run(t, "/usr/bin/perl", "-MIO::Socket::INET", "-e",
 		`$s = IO::Socket::INET->new(PeerAddr => shift) or die $!; print $s->peerhost, "\n"`, server.String())
 	asNobody(t, cmd)
@@ -427,9 +422,7 @@ func TestOrdinaryUserThroughConverter(t *testing.T) {
 
 // TestServerRefusesConverted: the program sees the error that it would have had, and can use the socket again.
 func TestServerRefusesConverted(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeSplits)
+	server, r := newServedSite(t, 0, modeSplits)
 	script := `
 s = socket.socket()
 print(errno.errorcode[s.connect_ex((host, 9))], s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
@@ -463,9 +456,7 @@ talk(s)
 		{modeRefuses, "refused", 0}, {modeBusy, "refused", 0},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
-			newSite(t)
-			server := plainServer(t, serverAddr+":0")
-			r := startRelay(t, c.mode)
+			server, r := newServedSite(t, 0, c.mode)
 			wantProbe(t, python(t, r, fmt.Sprintf(script, c.sendTimeout), hostPort(server)...), wantTalk(server))
 			r.heard(t, fmt.Sprintf("%s %s %s:5124", c.told, server, converterAddr))
 		})
@@ -473,17 +464,13 @@ talk(s)
 	// Nobody knows whether the converter or the server is silent, and the program waits for two seconds at most.
 	for _, sendTimeout := range []int{0, 4} {
 		t.Run(fmt.Sprintf("silent, SO_SNDTIMEO %d", sendTimeout), func(t *testing.T) {
-			newSite(t)
-			server := plainServer(t, serverAddr+":0")
-			r := startRelay(t, modeSilent)
+			server, r := newServedSite(t, 0, modeSilent)
 			wantProbe(t, python(t, r, fmt.Sprintf(script, sendTimeout), hostPort(server)...), wantTalk(server))
 			r.heard(t, fmt.Sprintf("unserved %s %s:5124", server, converterAddr))
 		})
 	}
 	t.Run("a malformed header", func(t *testing.T) {
-		newSite(t)
-		server := plainServer(t, serverAddr+":0")
-		r := startRelay(t, modeOdd)
+		server, r := newServedSite(t, 0, modeOdd)
 		wantProbe(t, python(t, r, fmt.Sprintf(script, 0)+"s = socket.socket(); s.connect((host, port)); talk(s)\n", hostPort(server)...), wantTalk(server)+wantTalk(server))
 		carried := fmt.Sprintf("carried %s %s:5124 true", server, converterAddr)
 		eventually(t, "the second connection is reported", func() bool {
@@ -496,17 +483,13 @@ talk(s)
 		}
 	})
 	t.Run("the next converter", func(t *testing.T) {
-		newSite(t)
-		server := plainServer(t, serverAddr+":0")
-		r := startRelay(t, modeFirstDead)
+		server, r := newServedSite(t, 0, modeFirstDead)
 		wantProbe(t, python(t, r, fmt.Sprintf(script, 0), hostPort(server)...), wantTalk(server))
 		r.heard(t, fmt.Sprintf("unserved %s %s:5125", server, converterAddr))
 		r.heard(t, fmt.Sprintf("carried %s %s:5124 true", server, converterAddr))
 	})
 	t.Run("relay refuses", func(t *testing.T) {
-		newSite(t)
-		server := plainServer(t, serverAddr+":0")
-		r := startRelay(t, modeForgets)
+		server, r := newServedSite(t, 0, modeForgets)
 		wantProbe(t, python(t, r, timedScript, hostPort(server)...), wantTalk(server))
 		if slices.Contains(r.lines(), "relayed "+server.String()) {
 			t.Error("relayed")
@@ -543,9 +526,7 @@ print(errno.errorcode[code], s.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO,
 
 // TestShortLimit: a converter that does not answer within a short limit of the program's own need not be silent.
 func TestShortLimit(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeSilent)
+	server, r := newServedSite(t, 0, modeSilent)
 	const script = `
 s = socket.socket()
 s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('qq', 1, 0))
@@ -560,9 +541,7 @@ s.connect((host, port)); talk(s)
 
 // TestSlowConverterDelaysNoOther: connections that wait for a converter delay neither sockets nor other connections.
 func TestSlowConverterDelaysNoOther(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, netip.AddrPortFrom(netip.MustParseAddr(serverAddr), directPort).String())
-	r := startRelay(t, modeSilent)
+	server, r := newServedSite(t, directPort, modeSilent)
 	script := `
 waiting = [threading.Thread(target=lambda: socket.create_connection((host, 9)), daemon=True) for i in range(6)]
 for t in waiting: t.start()
@@ -597,9 +576,7 @@ sys.stdin.readline()
 
 // TestFastOpenIsNotLed: data in the SYN comes without connect(), and goes where the program says.
 func TestFastOpenIsNotLed(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeWorks)
+	server, r := newServedSite(t, 0, modeWorks)
 	script := `
 s = socket.socket()
 s.sendto(b'hello\n', socket.MSG_FASTOPEN, (host, port))
@@ -626,9 +603,7 @@ func TestNotLed(t *testing.T) {
 		"UDP":                          "for i in range(5): socket.socket(type=socket.SOCK_DGRAM).connect((host, 99))\n" + five,
 	} {
 		t.Run(name, func(t *testing.T) {
-			newSite(t)
-			server := plainServer(t, netip.AddrPortFrom(netip.MustParseAddr(serverAddr), directPort).String())
-			r := startRelay(t, modeWorks)
+			server, r := newServedSite(t, directPort, modeWorks)
 			wantProbe(t, python(t, r, script, hostPort(server)...), strings.Repeat(wantTalk(server), 5))
 			// Each of the supervisors may ask.
 			if asked := r.lines(); len(asked) == 0 || len(asked) > supervisors || slices.Contains(asked, "asked "+serverAddr+":99") {
@@ -641,9 +616,7 @@ func TestNotLed(t *testing.T) {
 // TestExcludedProgram: the executable counts that a process has when it calls connect(), whatever started it, and also
 // after another has taken its place in the folder.
 func TestExcludedProgram(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeWorks)
+	server, r := newServedSite(t, 0, modeWorks)
 	fetch := build(t, "fetch", "go", "build", "-C", "testdata/fetch", "-o")
 	spared := filepath.Join(filepath.Dir(fetch), sparedProgram)
 	if err := os.Link(fetch, spared); err != nil {
@@ -669,9 +642,7 @@ func TestExcludedProgram(t *testing.T) {
 
 // TestBoundGoesDirectly: the relay could not recognise a socket's connection that the program has bound.
 func TestBoundGoesDirectly(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeWorks)
+	server, r := newServedSite(t, 0, modeWorks)
 	script := "s = socket.socket(); s.bind(('', 0)); s.settimeout(20); s.connect((host, port)); talk(s)\n"
 	wantProbe(t, python(t, r, script, hostPort(server)...), wantTalk(server))
 	if slices.Contains(r.lines(), "relayed "+server.String()) {
@@ -703,10 +674,8 @@ func TestOtherNamespaceGoesDirectly(t *testing.T) {
 
 // TestPeerAfterReuse: a socket that was led and then disconnected shows its new peer.
 func TestPeerAfterReuse(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	direct := plainServer(t, netip.AddrPortFrom(netip.MustParseAddr(serverAddr), directPort).String())
-	r := startRelay(t, modeWorks)
+	server, r := newServedSite(t, 0, modeWorks)
+	plainServer(t, fmt.Sprintf("%s:%d", serverAddr, directPort))
 	script := `
 import ctypes
 libc = ctypes.CDLL(None)
@@ -724,14 +693,11 @@ for i in range(3):
     reconnect(port, None); reconnect(port, 20); reconnect(81, None)
 `
 	wantProbe(t, python(t, r, script, hostPort(server)...), strings.Repeat("True\n", 9))
-	_ = direct
 }
 
 // TestRelayAbsent: without a relay, the filter does not stop at connect().
 func TestRelayAbsent(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	gone := startRelay(t, modeWorks)
+	server, gone := newServedSite(t, 0, modeWorks)
 	gone.stop(t) // leaves its socket
 	for _, r := range []*relayProcess{{}, {socket: filepath.Join(t.TempDir(), "none")}, gone} {
 		wantProbe(t, python(t, r, blockingScript+timedScript, hostPort(server)...), strings.Repeat(wantTalk(server), 2))
@@ -746,26 +712,14 @@ func TestRelayAbsent(t *testing.T) {
 
 // TestRelayKilled kills the relay while a program runs, and starts another one.
 func TestRelayKilled(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeWorks)
+	server, r := newServedSite(t, 0, modeWorks)
 	script := `
 for line in sys.stdin:
     talk(socket.create_connection((host, port))); talk(socket.create_connection((host, port), 20))
     sys.stdout.flush()
 `
 	cmd := python(t, r, script, hostPort(server)...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pipe, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, pipe := started(t, cmd)
 	out := bufio.NewReader(pipe)
 	round := func() {
 		t.Helper()
@@ -800,11 +754,8 @@ for line in sys.stdin:
 
 // TestSupervisorsKilledWhileConnecting kills one supervisor after the other while a program connects.
 func TestSupervisorsKilledWhileConnecting(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeWorks)
-	script := filepath.Join(t.TempDir(), "program")
-	text := `#!/bin/sh
+	server, r := newServedSite(t, 0, modeWorks)
+	script := newScript(t, `#!/bin/sh
 exec python3 -c '
 import socket, select, sys, threading
 done = []
@@ -824,31 +775,14 @@ done.append(1)
 for t in threads: t.join()
 sys.exit(len(ok) != 3)
 ' "$@"
-`
-	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+`)
 	cmd := r.run(t, append([]string{script}, hostPort(server)...)...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, _ := started(t, cmd)
 	defer func() { cmd.Process.Kill() }()
 	r.heard(t, "relayed "+server.String())
-	for i := range 6 {
-		pids := bothSupervisors(t, script)
-		killed := pids[i%2]
-		time.Sleep(20 * time.Millisecond)
-		if err := unix.Kill(killed, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "it is gone", func() bool { return !slices.Contains(supervisorsOf(t, script), killed) })
-	}
+	killSupervisors(t, script)
 	in.Close()
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, stderr.String())
@@ -857,11 +791,8 @@ sys.exit(len(ok) != 3)
 
 // TestBothSupervisorsKilled: what is open stays open.
 func TestBothSupervisorsKilled(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeWorks)
-	script := filepath.Join(t.TempDir(), "program")
-	text := `#!/bin/sh
+	server, r := newServedSite(t, 0, modeWorks)
+	script := newScript(t, `#!/bin/sh
 exec python3 -c '
 import socket, sys
 to = (sys.argv[1], int(sys.argv[2]))
@@ -872,10 +803,7 @@ for s in open:
     s.sendall(b"hello\n")
     print(s.recv(6, socket.MSG_WAITALL))
 ' "$@"
-`
-	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+`)
 	cmd := r.run(t, append([]string{script}, hostPort(server)...)...)
 	in, out := started(t, cmd)
 	lines := bufio.NewReader(out)
@@ -900,11 +828,8 @@ for s in open:
 
 // TestSupervisorsWithoutDescriptors: connections go directly until there are descriptors again.
 func TestSupervisorsWithoutDescriptors(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeWorks)
-	script := filepath.Join(t.TempDir(), "program")
-	text := `#!/bin/sh
+	server, r := newServedSite(t, 0, modeWorks)
+	script := newScript(t, `#!/bin/sh
 exec python3 -c '
 import socket, sys
 for timeout in sys.stdin:
@@ -913,10 +838,7 @@ for timeout in sys.stdin:
     print(s.recv(6, socket.MSG_WAITALL), flush=True)
     s.close()
 ' "$@"
-`
-	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+`)
 	cmd := r.run(t, append([]string{script}, hostPort(server)...)...)
 	in, out := started(t, cmd)
 	defer func() { cmd.Process.Kill() }()
@@ -971,7 +893,9 @@ func started(t *testing.T, cmd *exec.Cmd) (in io.WriteCloser, out io.Reader) {
 	if out, err = cmd.StdoutPipe(); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stderr = os.Stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -980,9 +904,7 @@ func started(t *testing.T, cmd *exec.Cmd) (in io.WriteCloser, out io.Reader) {
 
 // TestInheritedConnect leaves a connect() call in the middle, as a killed supervisor does.
 func TestInheritedConnect(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, serverAddr+":0")
-	r := startRelay(t, modeSilent)
+	server, r := newServedSite(t, 0, modeSilent)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	// It ends before Python asks for the peers of its open sockets.

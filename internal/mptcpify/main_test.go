@@ -150,6 +150,18 @@ func mark(t testing.TB, mark string, argv ...string) *exec.Cmd {
 	return exec.Command(self, append([]string{mark}, argv...)...)
 }
 
+// newChecker returns a program that checks the sockets that it makes. The name tells it from those of other tests.
+func newChecker(t testing.TB, name, how string) *exec.Cmd {
+	t.Helper()
+	program := mark(t, checkMark, how)
+	program.Args[0] += "-" + name
+	if err := os.Symlink(program.Path, program.Args[0]); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(program.Args[0]) })
+	return program
+}
+
 func run(t testing.TB, argv ...string) *exec.Cmd { return mark(t, runMark, argv...) }
 
 // outcome is the result that the caller of `dcol run` sees.
@@ -265,6 +277,16 @@ func newNamespace(t testing.TB) {
 	if text, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		t.Fatalf("lo up: %v %s", err, text)
 	}
+}
+
+// newScript writes an executable script and returns its path, by which its supervisors are found.
+func newScript(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // supervisorsOf finds the processes that supervise the program.

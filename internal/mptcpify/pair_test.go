@@ -32,16 +32,24 @@ func commandLine(pid int) string {
 	return string(line)
 }
 
+// killSupervisors kills one supervisor of a program after the other. To kill both at once is another matter.
+func killSupervisors(t *testing.T, program string) {
+	t.Helper()
+	for i := range 6 {
+		killed := bothSupervisors(t, program)[i%2]
+		time.Sleep(20 * time.Millisecond) // the program goes on meanwhile
+		if err := unix.Kill(killed, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is gone", func() bool { return !slices.Contains(supervisorsOf(t, program), killed) })
+	}
+}
+
 // TestSupervisorKilled kills one supervisor after the other while a program makes sockets all the time: each call gets
 // its socket, and it is MPTCP's.
 func TestSupervisorKilled(t *testing.T) {
 	needMPTCP(t)
-	loop := mark(t, checkMark, "stop")
-	loop.Args[0] += "-killed" // to be told from those of other tests
-	if err := os.Symlink(loop.Path, loop.Args[0]); err != nil {
-		t.Fatal(err)
-	}
-	defer os.Remove(loop.Args[0])
+	loop := newChecker(t, "killed", "stop")
 	cmd := run(t, loop.Args...)
 	stop, err := cmd.StdinPipe()
 	if err != nil {
@@ -53,21 +61,13 @@ func TestSupervisorKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { cmd.Process.Kill() }()
-	const kills = 6
-	for i := range kills {
-		killed := bothSupervisors(t, loop.Args[0])[i%2]
-		if err := unix.Kill(killed, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		// Killing both at once is another matter.
-		eventually(t, "it is gone", func() bool { return !slices.Contains(supervisorsOf(t, loop.Args[0]), killed) })
-	}
+	killSupervisors(t, loop.Args[0])
 	bothSupervisors(t, loop.Args[0])
 	stop.Close()
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v: %s", err, stderr.String())
 	}
-	t.Logf("%d kills: %s", kills, strings.TrimSpace(stdout.String()))
+	t.Log(strings.TrimSpace(stdout.String()))
 	eventually(t, "the supervisors end after the program", func() bool { return len(supervisorsOf(t, loop.Args[0])) == 0 })
 }
 
@@ -75,12 +75,7 @@ func TestSupervisorKilled(t *testing.T) {
 // answers that call.
 func TestCallOfKilledSupervisor(t *testing.T) {
 	needMPTCP(t)
-	program := mark(t, checkMark, "once")
-	program.Args[0] += "-stopped"
-	if err := os.Symlink(program.Path, program.Args[0]); err != nil {
-		t.Fatal(err)
-	}
-	defer os.Remove(program.Args[0])
+	program := newChecker(t, "stopped", "once")
 	listener, err := startUnderFilter(t, program, false)
 	if err != nil {
 		t.Fatal(err)

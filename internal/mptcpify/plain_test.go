@@ -5,10 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -199,9 +196,7 @@ print('both')
 
 // TestPlainOfOrdinaryUser: the supervisor needs no rights but those over its own user's programs.
 func TestPlainOfOrdinaryUser(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, fmt.Sprintf("%s:%d", serverAddr, plainPort))
-	r := startRelay(t, modeDead)
+	server, r := newServedSite(t, plainPort, modeDead)
 	cmd := r.run(t, "/usr/bin/perl", "-MIO::Socket::INET", "-MSocket", "-e", `
 for (1 .. 2000) {
 	$s = IO::Socket::INET->new(PeerAddr => $ARGV[0]) or die $!;
@@ -214,11 +209,8 @@ print "never\n"`, server.String())
 
 // TestPlainWhileSupervisorsAreKilled: no connection fails, and none mixes up its descriptors.
 func TestPlainWhileSupervisorsAreKilled(t *testing.T) {
-	newSite(t)
-	server := plainServer(t, fmt.Sprintf("%s:%d", serverAddr, plainPort))
-	r := startRelay(t, modeDead)
-	script := filepath.Join(t.TempDir(), "program")
-	text := `#!/bin/sh
+	server, r := newServedSite(t, plainPort, modeDead)
+	script := newScript(t, `#!/bin/sh
 exec python3 -c '
 import socket, select, sys
 told = False
@@ -230,10 +222,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
     s.close()
     if plain and not told: print("TCP", flush=True); told = True
 ' "$@"
-`
-	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+`)
 	cmd := r.run(t, append([]string{script}, hostPort(server)...)...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -242,15 +231,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 	if got, err := io.ReadAll(io.LimitReader(out, 4)); err != nil || string(got) != "TCP\n" {
 		t.Fatalf("%q %v %s", got, err, stderr.String())
 	}
-	for i := range 6 {
-		pids := bothSupervisors(t, script)
-		killed := pids[i%2]
-		time.Sleep(20 * time.Millisecond)
-		if err := unix.Kill(killed, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "it is gone", func() bool { return !slices.Contains(supervisorsOf(t, script), killed) })
-	}
+	killSupervisors(t, script)
 	if _, err := io.WriteString(in, "\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -21,17 +21,13 @@ import (
 func TestDaemonKeepsItsSockets(t *testing.T) {
 	needMPTCP(t)
 	probe := staticProbe(t)
-	script := filepath.Join(t.TempDir(), "program")
 	gate, result := newFIFO(t), newFIFO(t)
 	// The daemon inherits nothing of the caller's, so that the caller's pipes end with the first process unless the
 	// supervisor holds them.
-	text := fmt.Sprintf(`#!/bin/sh
+	script := newScript(t, fmt.Sprintf(`#!/bin/sh
 (exec 3>&- 4>&-; read go < %s; %s > %s) </dev/null >/dev/null 2>&1 &
 echo started
-`, gate, probe, result)
-	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+`, gate, probe, result))
 	inherited, theirs, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -79,11 +75,7 @@ func TestSupervisorHoldsNoNamespace(t *testing.T) {
 	needRoot(t)
 	probe := staticProbe(t)
 	fifo := newFIFO(t)
-	script := filepath.Join(t.TempDir(), "program")
-	text := fmt.Sprintf("#!/bin/sh\nunshare -n sh -c '%s >/dev/null; readlink /proc/self/ns/net'\nread go < %s\n", probe, fifo)
-	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	script := newScript(t, fmt.Sprintf("#!/bin/sh\nunshare -n sh -c '%s >/dev/null; readlink /proc/self/ns/net'\nread go < %s\n", probe, fifo))
 	cmd := run(t, script)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -126,12 +118,7 @@ func TestSupervisorHoldsNoNamespace(t *testing.T) {
 // makes sockets.
 func TestSignalsDisturbNothing(t *testing.T) {
 	needMPTCP(t)
-	loop := mark(t, checkMark, "stop")
-	loop.Args[0] += "-signalled" // to be told from those of other tests
-	if err := os.Symlink(loop.Path, loop.Args[0]); err != nil {
-		t.Fatal(err)
-	}
-	defer os.Remove(loop.Args[0])
+	loop := newChecker(t, "signalled", "stop")
 	cmd := run(t, loop.Args...)
 	stop, err := cmd.StdinPipe()
 	if err != nil {
