@@ -12,6 +12,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/sockinfo"
 )
 
 // AllowGroup lets members of a group use the socket at path, besides its owner. It sets an access control list, because
@@ -61,16 +63,8 @@ func withUser(ctx context.Context, c net.Conn) context.Context {
 	if !ok {
 		return ctx
 	}
-	raw, err := conn.SyscallConn()
+	peer, err := sockinfo.Peer(conn)
 	if err != nil {
-		return ctx
-	}
-	var peer *unix.Ucred
-	var asked error
-	err = raw.Control(func(fd uintptr) {
-		peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if errors.Join(err, asked) != nil {
 		return ctx
 	}
 	return context.WithValue(ctx, userKey{}, int(peer.Uid))

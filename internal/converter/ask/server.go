@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/sockinfo"
 )
 
 // Limits of a server. The two supervisors of a `dcol run` keep up to four idle connections.
@@ -93,8 +95,11 @@ type server struct {
 
 // admit counts a connection, unless there are too many.
 func (s *server) admit(conn *net.UnixConn) (Process, bool) {
-	process, err := processOf(conn)
-	return process, err == nil && s.admitAs(conn, process.UID)
+	peer, err := sockinfo.Peer(conn)
+	if err != nil {
+		return Process{}, false
+	}
+	return Process{PID: peer.Pid, UID: peer.Uid}, s.admitAs(conn, peer.Uid)
 }
 
 func (s *server) admitAs(conn *net.UnixConn, user uint32) bool {
@@ -199,20 +204,4 @@ func namespaceOf(l *net.UnixListener) (cookie uint64, err error) {
 		cookie, of = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	})
 	return cookie, errors.Join(err, of)
-}
-
-func processOf(conn *net.UnixConn) (Process, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return Process{}, err
-	}
-	var cred *unix.Ucred
-	var of error
-	err = raw.Control(func(fd uintptr) {
-		cred, of = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if err != nil || of != nil {
-		return Process{}, errors.Join(err, of)
-	}
-	return Process{PID: cred.Pid, UID: cred.Uid}, nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/sockinfo"
 )
 
 // killLimit bounds the wait for the end of a killed relay.
@@ -14,17 +16,11 @@ const killLimit = 5 * time.Second
 
 // PID returns the process of the relay, or 0 if it is not known.
 func (c *Conn) PID() int {
-	raw, err := c.conn.SyscallConn()
+	relay, err := sockinfo.Peer(c.conn)
 	if err != nil {
 		return 0
 	}
-	pid := 0
-	_ = raw.Control(func(fd uintptr) { // an error leaves 0
-		if listened, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(listened.Pid)
-		}
-	})
-	return pid
+	return int(relay.Pid)
 }
 
 // Kill ends a relay that does not answer, such as a stopped process, and waits until it has ended. Its connections are reset.

@@ -1,7 +1,13 @@
-// Package sockinfo reads the kernel's information about a TCP or MPTCP socket.
+// Package sockinfo reads the kernel's information about a socket: about the connection of a TCP or MPTCP socket, and
+// about the process at the other end of a Unix socket.
 package sockinfo
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
 
 // TCPIsMPTCP is a socket option of IPPROTO_TCP (TCP_IS_MPTCP of linux/tcp.h). It is 1 for an MPTCP socket whose
 // connection has not fallen back to TCP.
@@ -24,4 +30,19 @@ func AckedSYNData(fd int) bool {
 func SentAgain(fd int) bool {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	return err == nil && info.Total_retrans > 0
+}
+
+// Peer returns the process at the other end of a Unix socket, and its user (SO_PEERCRED). If the other end has listened,
+// the process is the one that called listen, even if another one accepted.
+func Peer(conn syscall.Conn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var peer *unix.Ucred
+	var asked error
+	err = raw.Control(func(fd uintptr) {
+		peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	return peer, errors.Join(err, asked)
 }
