@@ -131,7 +131,7 @@ func TestBulkGivesWay(t *testing.T) {
 	w.configure(alice, strings.Replace(clientConfig("", w.addr4(bob).String()), "selection = \"oldest\"", "selection = \"worth\"", 1))
 	w.sysctl(alice, "net.ipv4.tcp_ecn", "1")
 	ofAlice, _ := w.startBoth()
-	echo := w.host(server).Command(w.life(), program, "run", "--", "socat", "TCP-LISTEN:8081,reuseaddr,fork,nodelay", "EXEC:cat")
+	echo := w.host(server).Command(w.life(), program, "run", "--", "socat", "TCP-LISTEN:8081,reuseaddr,fork,nodelay", "PIPE")
 	if err := echo.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -148,11 +148,12 @@ func TestBulkGivesWay(t *testing.T) {
 	if err := messages.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.host(alice).Command(w.life(), "sh", "-c", "while :; do "+program+" run -- curl -s -o /dev/null "+w.url()+"; done").Start(); err != nil {
+	// One connection carries all files, so that the download does not pause while curl starts.
+	if err := w.host(alice).Command(w.life(), program, "run", "--", "curl", "-s", "-o", "/dev/null", w.url()+"?[1-1000]").Start(); err != nil {
 		t.Fatal(err)
 	}
 	// lately returns the median of the last messages.
-	lately := func() int {
+	lately := func(count int) int {
 		data, err := os.ReadFile(waits.Name())
 		if err != nil {
 			t.Fatal(err)
@@ -166,12 +167,14 @@ func TestBulkGivesWay(t *testing.T) {
 		if len(all) == 0 {
 			return 0
 		}
-		all = all[max(0, len(all)-40):]
+		all = all[max(0, len(all)-count):]
 		slices.Sort(all)
 		return all[len(all)/2]
 	}
 	var before int
-	w.within(time.Minute, "the download is bounded", func() error {
+	// Where the machine is so busy that the first bound does not help, the agent tries the next after a minute.
+	const limit = 3 * time.Minute
+	w.within(limit, "the download is bounded", func() error {
 		var why []string
 		for _, c := range w.mustStatus(alice).Client.Connections {
 			for i := range c.Subflows {
@@ -180,13 +183,13 @@ func TestBulkGivesWay(t *testing.T) {
 		}
 		bounded := strings.Contains(strings.Join(why, "\n"), "because messages wait in its queue")
 		if !bounded {
-			before = lately()
+			before = lately(12) // all of them waited: the bound begins after four seconds of that
 		}
 		return holds(bounded, "%d ms, %q", before, why)
 	})
-	after := before
-	w.within(time.Minute, "messages wait less", func() error {
-		after = min(after, lately())
+	var after int
+	w.within(limit, "messages wait less", func() error {
+		after = lately(40)
 		return holds(after < before*3/4, "%d ms, before %d ms", after, before)
 	})
 	t.Logf("messages waited %d ms, and %d ms beside the bounded download", before, after)
