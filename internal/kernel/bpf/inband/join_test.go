@@ -404,18 +404,21 @@ func serveEcho(t testing.TB, ns *netnstest.NS, at netip.AddrPort) {
 		return err
 	})
 	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(c, c)
-				c.Close()
-			}()
+	go sendBack(l)
+}
+
+// sendBack sends clients of l what they send, until l is closed.
+func sendBack(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
 		}
-	}()
+		go func() {
+			_, _ = io.Copy(c, c)
+			c.Close()
+		}()
+	}
 }
 
 // tun joins two namespaces by TUN devices, which have no link-layer header.

@@ -3,7 +3,6 @@ package inband
 import (
 	"bytes"
 	"errors"
-	"io"
 	"net/netip"
 	"testing"
 
@@ -35,18 +34,7 @@ func newPair(t testing.TB) *pair {
 		netnstest.End{NS: p.peer, Name: "eth0", Addresses: []string{pairPeer.String() + "/24"}})
 	p.peer.Output(t, "nft", "add table ip quiet; add chain ip quiet in { type filter hook input priority 0; }; add rule ip quiet in tcp dport 81 drop")
 	l := p.peer.Listen(t, pairPeer.String()+":443")
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(c, c)
-				c.Close()
-			}()
-		}
-	}()
+	go sendBack(l)
 	p.capture = newCapture(t, p.peer)
 	return p
 }
