@@ -25,11 +25,11 @@ const (
 	// doubles each time, up to shunnedLongest.
 	shunnedFor     = time.Minute
 	shunnedLongest = time.Hour
-	// smoothing is the weight of a new goodput that is lower than before.
+	// smoothing is the weight of a new goodput that is lower than before, and the most weight of a new loss.
 	smoothing = 0.2
 	// fewPackets is the number of packets at which a measured loss counts half. In many more packets it counts fully.
 	fewPackets = 100
-	// lossLasts is the number of packets in which a loss that was measured before them fades.
+	// lossLasts is the number of packets over which each counts alike for the loss.
 	lossLasts = 500
 	// EnoughPackets bounds Trail.Packets, because more packets make a loss no more certain.
 	EnoughPackets = 10000
@@ -102,6 +102,16 @@ func (r *record) lost() float64 {
 	return r.loss * float64(r.packets) / float64(r.packets+fewPackets)
 }
 
+// lossWeight returns the weight of a loss that was measured over this number of packets. It is small for few packets, because
+// a single loss among them is no certain measurement.
+func (r *record) lossWeight(packets uint64) float64 {
+	share := float64(packets) / float64(min(r.packets, lossLasts)+packets)
+	if r.packets < lossLasts {
+		return share
+	}
+	return min(share, smoothing)
+}
+
 // doubled returns a time that doubles with each repetition, up to most.
 func doubled(least time.Duration, times int, most time.Duration) time.Duration {
 	return min(least<<min(max(times, 0), 10), most)
@@ -148,8 +158,8 @@ func (h history) learn(waypoint string, server netip.AddrPort, f finding, now ti
 	case f.packets == 0:
 	case old || r.packets == 0:
 		r.loss, r.packets = f.loss, min(f.packets, EnoughPackets)
-	default: // by the number of packets, because a single loss among few is no certain measurement
-		r.loss += float64(f.packets) / float64(min(r.packets, lossLasts)+f.packets) * (f.loss - r.loss)
+	default:
+		r.loss += r.lossWeight(f.packets) * (f.loss - r.loss)
 		r.packets = min(r.packets+f.packets, EnoughPackets)
 	}
 	r.learnGoodput(f, now)
