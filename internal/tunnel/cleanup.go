@@ -13,7 +13,7 @@ import (
 // namespace. No agent may be running. It may be called repeatedly.
 func CleanUp() error {
 	return errors.Join(
-		netstate.CleanUpTunnels(),
+		netstate.CleanUpTunnels(), netstate.RemoveTunnelsOnly(),
 		openvpn.CleanUp(openvpnInterface), wireguard.CleanUpSharedPort(), nft.RemoveTable(guardTable),
 		nft.RemoveTable(outputGuardTable(wireguardInterface)), nft.RemoveTable(outputGuardTable(openvpnInterface)),
 	)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
@@ -43,13 +44,17 @@ import (
 // table may have been missing at that moment.
 //
 // The rules with a mark exist if packets are reserved. Such packets leave by a tunnel or not at all, even if a tunnel
-// ends while a connection uses it. The other rules of the output chain are for hosts without an IPv6 route. There the
+// ends while a connection uses it. A routing rule does the same, in case a firewall is reloaded while no agent runs that
+// restores the table. It stays when the guard is closed. The other rules of the output chain are for hosts without an IPv6 route. There the
 // kernel would choose the tunnel's address for programs' connections, and route them into the tunnel. In IPv4 it looks
 // for a route before it chooses the address.
 func OpenGuard(interfaces []string, reserved Reserved) (*nft.Kept, error) {
 	elements := make([]nft.Element, len(interfaces))
 	for i, name := range interfaces {
 		elements[i].Key = ifname(name)
+	}
+	if err := reserved.route(); err != nil {
+		return nil, fmt.Errorf("protect this host from packets out of tunnels: %w", err)
 	}
 	table, err := nft.Keep(guardTable, func(tx *nft.Tx) {
 		tx.AddSet(guardTable, guardInterfaces)
@@ -78,6 +83,13 @@ func OpenGuard(interfaces []string, reserved Reserved) (*nft.Kept, error) {
 // Reserved describes packets of this host's sockets that may leave by tunnels only: their mark equals Mark in the bits
 // of Mask. The zero value matches none.
 type Reserved struct{ Mask, Mark uint32 }
+
+func (r Reserved) route() error {
+	if r == (Reserved{}) {
+		return netstate.RemoveTunnelsOnly() // those of an earlier agent
+	}
+	return netstate.SetTunnelsOnly(r.Mark, r.Mask)
+}
 
 func (r Reserved) rules() [][]expr.Any {
 	if r == (Reserved{}) {

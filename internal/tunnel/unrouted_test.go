@@ -67,6 +67,8 @@ func TestReservedLeaveByTunnelsOnly(t *testing.T) {
 	if err := dialWithin(client, netip.MustParseAddrPort("[fd64:636f:6c00::1]:5124"), 5*time.Second); err != nil { // a tunnel has no neighbours to be found
 		t.Fatal(err)
 	}
+	client.Output(t, "ip", "-6", "rule", "add", "from", "fd64:636f:6c00::9", "lookup", "77", "priority", "200")
+	client.Output(t, "ip", "-6", "route", "add", "default", "dev", "dcolwg0", "table", "77")
 	const marks, mark = 0xff0000ff, 2
 	var g *nft.Kept
 	client.Must(t, func() (err error) {
@@ -78,9 +80,9 @@ func TestReservedLeaveByTunnelsOnly(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	dial := func(to string, mark int) error {
+	dial := func(from, to string, mark int) error {
 		return client.Do(func() error {
-			d := net.Dialer{Timeout: time.Second, Control: func(_, _ string, c syscall.RawConn) error {
+			d := net.Dialer{Timeout: time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Control: func(_, _ string, c syscall.RawConn) error {
 				var inner error
 				err := c.Control(func(fd uintptr) { inner = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) })
 				return errors.Join(err, inner)
@@ -92,21 +94,26 @@ func TestReservedLeaveByTunnelsOnly(t *testing.T) {
 			return err
 		})
 	}
+	const outside, inTunnel = "192.0.2.2", "fd64:636f:6c00::9"
 	for _, c := range []struct {
-		to    string
-		mark  int
-		leave bool
+		from, to string
+		mark     int
+		leave    bool
 	}{
-		{"192.0.2.1:5124", mark, false},
-		{"192.0.2.1:5124", mark | 0x100, false}, // a bit of another program
-		{"192.0.2.1:5124", 0, true},
-		{"192.0.2.1:5124", mark | 0xc0000000, true}, // a converter's own
-		{"[fd64:636f:6c00::1]:5124", mark, true},
-		{"[fd64:636f:6c00::1]:5124", 0, false},
+		{outside, "192.0.2.1:5124", mark, false},
+		{outside, "192.0.2.1:5124", mark | 0x100, false}, // a bit of another program
+		{outside, "192.0.2.1:5124", 0, true},
+		{outside, "192.0.2.1:5124", mark | 0xc0000000, true}, // a converter's own
+		{inTunnel, "[fd64:636f:6c00::1]:5124", mark, true},
+		{inTunnel, "[fd64:636f:6c00::1]:5124", 0, false},
 	} {
-		if err := dial(c.to, c.mark); (err == nil) != c.leave {
-			t.Errorf("to %s with mark %#x: %v", c.to, c.mark, err)
+		if err := dial(c.from, c.to, c.mark); (err == nil) != c.leave {
+			t.Errorf("from %s to %s with mark %#x: %v", c.from, c.to, c.mark, err)
 		}
+	}
+	client.Output(t, "nft", "flush", "ruleset")
+	if err := dial(outside, "192.0.2.1:5124", mark); !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
+		t.Errorf("without the table: %v", err)
 	}
 }
 

@@ -145,6 +145,63 @@ func TestExcludedConverterInTunnel(t *testing.T) {
 	w.stayedInTunnel(x, inClear, "no detours to it, because its address is in client.exclude")
 }
 
+// A program writes all the time. Nothing leaves in clear while alice has no agent, and so no tunnel, even if her firewall is reloaded
+// then. With the next agent the program's connection goes on.
+func TestNoAgentForTunnel(t *testing.T) {
+	t.Parallel()
+	for name, addr := range map[string]func(w *world, host string) netip.Addr{"IPv4": (*world).addr4, "IPv6": (*world).addr6} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.sysctl(server, "net.mptcp.enabled", "0")
+			standard(w)
+			w.configure(bob, waypointConfig(kindsLineOf("offers", "wireguard", "converter")+labAllowed))
+			w.configure(alice, clientOfAll("", addr(w, bob).String())+inTunnels())
+			inClear := w.watchClear()
+			w.start(bob)
+			w.start(alice)
+			w.converterReady("alice is admitted")
+			arrives := w.transfer(server, "python3", "-c", sink)
+			w.eventually("the server listens", func() error {
+				return holds(w.run(server, "ss", "-Hltn", "sport", "=", ":5009") != "", "it does not")
+			})
+			w.transfer(alice, program, "run", "--", "python3", "-c", endlessly, w.addr4(server).String())
+			arrives.goesOn()
+			w.accepts(1)
+			for _, signal := range []string{"KILL", "TERM"} {
+				w.endAgent(alice, signal)
+				w.run(alice, "nft", "flush", "ruleset")
+				w.eventually("the kernel sends data again", func() error {
+					sockets := w.run(alice, "ss", "-Htin", "dport", "=", ":5124")
+					return holds(strings.Contains(sockets, "backoff:"), "alice has\n%s", sockets)
+				})
+				w.start(alice)
+				arrives.goesOn()
+				if rules := inClear(); len(rules) > 0 {
+					t.Errorf("after %s, in clear there were %q", signal, rules)
+				}
+			}
+			w.accepts(1)
+		})
+	}
+}
+
+// sink shows what arrives at a port that a converter dials only once.
+const sink = `
+import socket, sys
+c, _ = socket.create_server(("0.0.0.0", 5009)).accept()
+while b := c.recv(65536):
+    sys.stdout.buffer.write(b)
+    sys.stdout.buffer.flush()
+`
+
+// endlessly writes to sink.
+const endlessly = `
+import socket, sys
+s = socket.create_connection((sys.argv[1], 5009))
+while True:
+    s.sendall(b"x" * 65536)
+`
+
 // A converter behind a home router, which lets UDP to the sessions' port through and nothing else, is called at its own end of the tunnel.
 func TestConverterBehindNAT(t *testing.T) {
 	w := newWorldWith(t, func(s *testbed.Spec) {

@@ -13,7 +13,7 @@
 //	links.go gateway.go firsthops.go   neighbouring networks and routers, towards the Internet
 //	ports.go listeners.go holders.go   local ports, and the programs that use them
 //	tunnel*.go                         addresses, rules, routes and MTUs of our tunnels' interfaces
-//	delivery.go                        the rule and route that lead marked packets to transparent sockets
+//	markedtable.go                     rules and routes for packets with a mark
 //	multipath*.go                      routes with several next hops
 //	conntrack*.go                      connection tracking: list, change, delete, events
 //	marks.go                           other programs' rules that use marks of packets

@@ -14,7 +14,8 @@ import (
 type MarkUse = nft.MarkUse
 
 // MarkUses lists the routing rules and nftables rules that use the marks of forwarded TCP packets or of their
-// connections. It leaves out nftables tables for which skip returns true, and the rules of SetDelivery.
+// connections. It leaves out nftables tables for which skip returns true, and the rules of SetDelivery
+// and SetTunnelsOnly.
 func MarkUses(skip func(table string) bool) ([]MarkUse, error) {
 	uses, err := routingMarks()
 	if err != nil {

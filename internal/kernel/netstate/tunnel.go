@@ -55,6 +55,11 @@ func (t Tunnel) set() error {
 		}
 		attrs.MTU = t.MTU
 	}
+	// The kernel answers segments to an address as soon as the host has it, those of unknown connections by resets. So the
+	// rules for packets from an address come before it, and go after it.
+	if err := addRules(attrs.Index, table, t.Sources); err != nil {
+		return err
+	}
 	noIPv6, err := t.setAddresses(link)
 	if err != nil {
 		return err
@@ -72,11 +77,10 @@ func (t Tunnel) set() error {
 			return err
 		}
 	}
-	// The routes come before the rules: a rule whose table is empty would send packets out by the main table.
 	if err := setRoutes(attrs.Index, table, t.Sources); err != nil {
 		return err
 	}
-	if err := setRules(table, t.Sources); err != nil {
+	if err := removeRules(table, t.Sources); err != nil {
 		return err
 	}
 	for _, addr := range t.Sources {

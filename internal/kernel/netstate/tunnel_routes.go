@@ -87,35 +87,52 @@ func deleteRoutes(routes ...netlink.Route) error {
 	return nil
 }
 
-// setRules makes packets from exactly these addresses use a table.
-func setRules(table int, sources []netip.Addr) error {
+// addRules makes packets from these addresses use a table. Until setRoutes fills it, they are dropped. It leaves out IPv6
+// on a kernel without it.
+func addRules(ifIndex, table int, sources []netip.Addr) error {
 	rules, err := tunnelRules()
 	if err != nil {
 		return err
 	}
-	var kept []netip.Addr
-	for _, r := range rules {
-		if r.Table != table {
-			continue
-		}
-		if src := prefixOf(r.Src); src.IsSingleIP() && slices.Contains(sources, src.Addr()) && r.Priority == tunnelPriority {
-			kept = append(kept, src.Addr())
-		} else if err := errors.Join(deleteRule(r), deleteFlowsFrom(prefixOf(r.Src))); err != nil {
-			return err
-		}
-	}
 	for _, addr := range sources {
-		if slices.Contains(kept, addr) {
+		if slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Table == table && isRuleFor(r, addr) }) {
 			continue
 		}
-		rule := netlink.NewRule()
-		rule.Priority, rule.Table, rule.Protocol = tunnelPriority, table, tunnelProtocol
-		rule.Src = ipNet(netip.PrefixFrom(addr, addr.BitLen()))
-		if err := netlink.RuleAdd(rule); err != nil {
+		// First, because a rule whose table is empty would send packets out by the main table.
+		unreachable := tunnelRoutes(netip.PrefixFrom(addr, 0).Masked().Addr(), ifIndex, table)[0]
+		err := netlink.RouteReplace(&unreachable)
+		if err == nil {
+			rule := netlink.NewRule()
+			rule.Priority, rule.Table, rule.Protocol = tunnelPriority, table, tunnelProtocol
+			rule.Src = ipNet(netip.PrefixFrom(addr, addr.BitLen()))
+			err = netlink.RuleAdd(rule)
+		}
+		if err != nil && !(addr.Is6() && isNoIPv6(err)) {
 			return fmt.Errorf("add rule for packets from %v: %w", addr, err)
 		}
 	}
 	return nil
+}
+
+// removeRules removes the rules by which packets from other addresses use a table.
+func removeRules(table int, sources []netip.Addr) error {
+	rules, err := tunnelRules()
+	if err != nil {
+		return err
+	}
+	for _, r := range rules {
+		if r.Table != table || slices.ContainsFunc(sources, func(addr netip.Addr) bool { return isRuleFor(r, addr) }) {
+			continue
+		}
+		if err := errors.Join(deleteRule(r), deleteFlowsFrom(prefixOf(r.Src))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isRuleFor(r netlink.Rule, addr netip.Addr) bool {
+	return r.Priority == tunnelPriority && prefixOf(r.Src) == netip.PrefixFrom(addr, addr.BitLen())
 }
 
 // tunnelRules returns the rules of all our tunnels.
