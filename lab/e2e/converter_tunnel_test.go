@@ -170,9 +170,10 @@ func TestNoAgentForTunnel(t *testing.T) {
 			for _, signal := range []string{"KILL", "TERM"} {
 				w.endAgent(alice, signal)
 				w.run(alice, "nft", "flush", "ruleset")
-				w.eventually("the kernel sends data again", func() error {
-					sockets := w.run(alice, "ss", "-Htin", "dport", "=", ":5124")
-					return holds(strings.Contains(sockets, "backoff:"), "alice has\n%s", sockets)
+				before := w.timeouts()
+				w.eventually("the kernel has sent data again twice", func() error {
+					now := w.timeouts()
+					return holds(now > before+1, "%d timeouts in a row, and there were %d", now, before)
 				})
 				w.start(alice)
 				arrives.goesOn()
@@ -183,6 +184,14 @@ func TestNoAgentForTunnel(t *testing.T) {
 			w.accepts(1)
 		})
 	}
+}
+
+// timeouts returns how often in a row alice's kernel has waited in vain for an acknowledgement of the converter's.
+func (w *world) timeouts() (n int) {
+	w.Helper()
+	_, after, _ := strings.Cut(w.run(alice, "ss", "-Htin", "dport", "=", ":5124"), "backoff:")
+	_, _ = fmt.Sscanf(after, "%d", &n)
+	return n
 }
 
 // sink shows what arrives at a port that a converter dials only once.
