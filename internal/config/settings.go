@@ -40,7 +40,8 @@ var reloaded = []string{
 	"log_level",
 	"client.subflows", "client.bulk_ports", "client.message_ports", "client.tls_ports", "client.exclude",
 	"client.use", "client.use_only", "client.avoid", "client.publish_measurements", "client.waypoint", "client.converter.use",
-	"client.converter.exclude_domains",
+	"client.converter.exclude", "client.converter.exclude_ports", "client.converter.exclude_domains",
+	"client.converter.exclude_programs", "client.converter.exclude_cgroups",
 	"waypoint.allow", "waypoint.deny", "waypoint.deny_ports", "waypoint.hours", "waypoint.member",
 }
 
@@ -68,7 +69,10 @@ func (c *Config) Reloaded(next *Config) *Config {
 	to, from := &out.Client, next.Client
 	to.Subflows, to.BulkPorts, to.MessagePorts, to.TLSPorts, to.Exclude = from.Subflows, from.BulkPorts, from.MessagePorts, from.TLSPorts, from.Exclude
 	to.Use, to.UseOnly, to.Avoid, to.Waypoints, to.Converter.Use = from.Use, from.UseOnly, from.Avoid, from.Waypoints, from.Converter.Use
-	to.PublishMeasurements, to.Converter.ExcludeDomains = from.PublishMeasurements, from.Converter.ExcludeDomains
+	to.PublishMeasurements = from.PublishMeasurements
+	convert := &to.Converter
+	convert.Exclude, convert.ExcludePorts, convert.ExcludeDomains = from.Converter.Exclude, from.Converter.ExcludePorts, from.Converter.ExcludeDomains
+	convert.ExcludePrograms, convert.ExcludeCgroups = from.Converter.ExcludePrograms, from.Converter.ExcludeCgroups
 	out.Waypoint.Allow, out.Waypoint.Deny = next.Waypoint.Allow, next.Waypoint.Deny
 	out.Waypoint.DenyPorts, out.Waypoint.Hours = next.Waypoint.DenyPorts, next.Waypoint.Hours
 	out.Waypoint.Members = next.Waypoint.Members

@@ -43,7 +43,7 @@ func TestReloadedTakesTheReloadedKeys(t *testing.T) {
 	changes := []string{
 		"log_level = \"debug\"\nrun_dir = \"/x\"" + minimal,
 		minimal + "[client]\nsubflows = 3\nbulk_ports = [1]\nmessage_ports = [2]\ntls_ports = [3]\nexclude = []\nuse = [\"bob\"]\nuse_only = true\npublish_measurements = false\navoid = [\"eve\"]\nkinds = [\"mapped\"]\nselection = \"oldest\"",
-		minimal + "[client.converter]\nuse = \"auto\"\nexclude_domains = [\"example.org\"]\nproxy = \"127.0.0.1:1080\"",
+		minimal + "[client.converter]\nuse = \"auto\"\nexclude = [\"192.0.2.0/24\"]\nexclude_ports = [22]\nexclude_domains = [\"example.org\"]\nexclude_programs = [\"/bin/x\"]\nexclude_cgroups = [\"/sys/fs/cgroup/x\"]\nproxy = \"127.0.0.1:1080\"",
 		minimal + "[[client.waypoint]]\nname = \"bob\"\naddresses = [\"2001:db8::7\"]",
 		minimal + "[waypoint]\nallow = [\"10.0.0.0/8\"]\ndeny = [\"2001:db8::/32\"]\ndeny_ports = []\nhours = [\"22:00-07:00\"]\nbandwidth = \"10mbit\"\n[[waypoint.member]]\nname = \"carol\"\nonly = [\"2001:db8:1::/48\"]\nports = [443]\nmonthly_quota = \"50GB\"",
 	}

@@ -140,6 +140,33 @@ func TestGateway(t *testing.T) {
 	w.takes(3)
 }
 
+// What the rules exclude follows a reload. Connections continue.
+func TestGatewayReloads(t *testing.T) {
+	w := withLAN(t, "always", true)
+	x := w.byPhone(w.url())
+	x.goesOn()
+	reload := func(key, value string) {
+		t.Helper()
+		w.dcol(alice, "config", "set", key, value)
+		if said := w.dcol(alice, "reload"); !strings.HasPrefix(said, "in effect now:\n  "+key+":") {
+			t.Errorf("dcol reload says %q", said)
+		}
+	}
+	for _, key := range []string{"client.exclude", "client.converter.exclude"} {
+		reload(key, fmt.Sprintf("[\"%v/32\"]", w.addr4(server)))
+		w.byPhone(w.url()).endsWell()
+		w.takes(1)
+		reload(key, "[]")
+	}
+	reload("client.converter.exclude_ports", "[80]")
+	w.byPhone(w.url()).endsWell()
+	w.byPhone(w.url6(80)).endsWell()
+	w.byPhone(strings.Replace(w.url(), "/file", ":81/file", 1)).endsWell()
+	w.takes(2)
+	x.endsWell()
+	w.accepts(2)
+}
+
 // When the relay and the agent are dead, the LAN goes on with plain TCP.
 func TestGatewayRelayDies(t *testing.T) {
 	w := withLAN(t, "always", true)

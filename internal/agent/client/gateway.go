@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -32,14 +33,18 @@ func newGateway(settings *config.Config, log *slog.Logger) lanGateway {
 		}
 		g.left = false
 	}
-	convert := settings.Client.Converter
-	convert.Use = config.ConvertAlways // the user may change the mode, and the other settings hold in every mode
-	if use = Converting(config.Client{Exclude: settings.Client.Exclude, Converter: convert}, settings.Waypoint.Marks); len(use.Gateway) > 0 {
+	g.configure(settings.Client, settings.Waypoint.Marks)
+	return g
+}
+
+// configure takes over settings. Only those that a running agent takes over may change while the rules are installed.
+func (g *lanGateway) configure(client config.Client, marks uint32) {
+	client.Converter.Use = config.ConvertAlways // the user may change the mode, and the other settings hold in every mode
+	if use := Converting(client, marks); len(use.Gateway) > 0 {
 		g.config = gateway.Config{
-			Interfaces: use.Gateway, Exclude: use.Exclude, ExcludePorts: use.ExcludePorts, KeepIPv6: use.KeepIPv6, Marks: settings.Waypoint.Marks,
+			Interfaces: use.Gateway, Exclude: use.Exclude, ExcludePorts: use.ExcludePorts, KeepIPv6: use.KeepIPv6, Marks: marks,
 		}
 	}
-	return g
 }
 
 // keepGateway makes the kernel lead those connections to the relay that would gain by a converter now.
@@ -88,7 +93,7 @@ func (g *lanGateway) keep(want gateway.Want) (err error) {
 	if err != nil {
 		return err
 	}
-	return g.open.Set(want)
+	return errors.Join(g.open.Exclude(g.config.Exclude, g.config.ExcludePorts), g.open.Set(want))
 }
 
 // remove removes all rules, so that no further connection is led to the relay.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"time"
 
@@ -26,9 +27,11 @@ func (c *Client) Reconfigure(ctx context.Context, before, next config.Client) er
 			c.steering.reset()
 			c.steer(ctx, now)
 		}
-		if !slices.Equal(before.Exclude, next.Exclude) || !slices.Equal(before.Converter.ExcludeDomains, next.Converter.ExcludeDomains) {
+		if !slices.Equal(before.Exclude, next.Exclude) || !reflect.DeepEqual(before.Converter, next.Converter) {
 			c.converters.setClient(next)
 			c.tellRelay(now)
+			c.gateway.configure(next, c.converters.settings.Waypoint.Marks)
+			c.keepGateway(now)
 		}
 		c.roster.fixed = next.Waypoints
 		c.reconcile(ctx, now)

@@ -117,6 +117,26 @@ func (g *Gateway) Set(w Want) error {
 	return err
 }
 
+// Exclude changes the servers and ports whose connections pass untouched, at once for all connections that begin. Those
+// that the relay has stay with it. What was learned remains.
+func (g *Gateway) Exclude(networks []netip.Prefix, portNumbers []uint16) error {
+	if slices.Equal(networks, g.config.Exclude) && slices.Equal(portNumbers, g.config.ExcludePorts) {
+		return nil
+	}
+	before := g.config
+	g.config.Exclude, g.config.ExcludePorts = networks, portNumbers
+	err := g.table.Commit("change what the gateway excludes", func(tx *nft.Tx) {
+		for _, s := range []nft.Set{ports, families[0].excluded, families[1].excluded} {
+			tx.FlushSet(table, s)
+		}
+		g.addExcluded(tx)
+	})
+	if err != nil {
+		g.config = before // so that the next Exclude tries again
+	}
+	return err
+}
+
 // Removed returns a channel that receives when another program has removed the table or some of its rules. If that
 // happens again and again, it receives less and less often.
 func (g *Gateway) Removed() <-chan struct{} { return g.table.Removed() }
@@ -160,13 +180,19 @@ func (g *Gateway) build(tx *nft.Tx) {
 		names = append(names, nft.Element{Key: ifname(name)})
 	}
 	tx.AddElements(table, lan, names)
-	tx.AddElements(table, ports, match.Ports(slices.Concat(choice.NeverPorts, g.config.ExcludePorts)))
 	for _, f := range families {
 		tx.AddElements(table, f.speaks, g.learned[f.speaks.Name])
 		tx.AddElements(table, f.plain, g.learned[f.plain.Name])
+	}
+	g.addExcluded(tx)
+	tx.AddChains(table, append(g.config.chains(), g.decisions()...))
+}
+
+func (g *Gateway) addExcluded(tx *nft.Tx) {
+	tx.AddElements(table, ports, match.Ports(slices.Concat(choice.NeverPorts, g.config.ExcludePorts)))
+	for _, f := range families {
 		tx.AddElements(table, f.excluded, match.Prefixes(f.Of(choice.ExcludedNetworks(g.config.Exclude))))
 	}
-	tx.AddChains(table, append(g.config.chains(), g.decisions()...))
 }
 
 func (g *Gateway) decisions() []nft.Chain { return decisions(g.config.marks(), g.want) }

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -202,6 +204,64 @@ func TestAlways(t *testing.T) {
 	h.expect("server", true, speaksPort)
 	h.expect("server", true, speaksPort)
 	h.excludedPasses()
+}
+
+// Other servers and ports are excluded at once. Connections that the relay has continue, what was learned stays, and no
+// connection to a server that is excluded before and after is taken meanwhile.
+func TestExclude(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, Want{Mode: choice.Auto, Converters: true})
+	h.expect("server", true, plainPort) // teaches
+	exclude := func(ports []uint16, networks ...string) {
+		t.Helper()
+		var list []netip.Prefix
+		for _, n := range append(networks, "10.3.0.0/16", "fd03::/64") {
+			list = append(list, netip.MustParsePrefix(n))
+		}
+		h.router.Must(t, func() error { return h.gateway.Exclude(list, ports) })
+	}
+	var group sync.WaitGroup
+	for _, addr := range families46 {
+		c, who := h.begin(h.host, false, netip.AddrPortFrom(netip.MustParseAddr(addr), plainPort))
+		if who != "relay" {
+			t.Fatalf("the %s answers at first", who)
+		}
+		group.Go(func() {
+			if err := echo(c, 64<<20); err != nil {
+				t.Errorf("to %s: %v", addr, err)
+			}
+		})
+	}
+	exclude([]uint16{excludedPort}, "10.2.0.2/32", "fd02::/64")
+	h.expect("server", false, plainPort)
+	h.excludedPasses()
+	exclude([]uint16{plainPort})
+	h.expect("server", false, plainPort)
+	stop := make(chan struct{})
+	group.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				h.expect("server", false, plainPort)
+			}
+		}
+	})
+	for i := range uint16(100) {
+		exclude([]uint16{plainPort, 1000 + i}, fmt.Sprintf("10.9.%d.0/24", i))
+	}
+	close(stop)
+	group.Wait()
+	exclude(nil)
+	h.expect("relay", false, plainPort)
+	h.router.Output(t, "nft", "flush ruleset")
+	h.router.Must(t, func() error { _, err := h.gateway.Check(); return err })
+	for _, addr := range []string{"10.3.0.2", "fd03::2"} {
+		if got := h.connect(h.host, false, netip.AddrPortFrom(netip.MustParseAddr(addr), plainPort)); got != "server" {
+			t.Errorf("restored, the %s answers at the excluded %s", got, addr)
+		}
+	}
 }
 
 // The gateway's own connections are never taken, and teach: also that a server has changed.

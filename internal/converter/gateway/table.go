@@ -64,8 +64,8 @@ const (
 // chains returns the chains that do not depend on what is wanted.
 //
 // A repeated SYN of a connection that the relay has goes to the relay again, while the relay listens. Other SYNs with options
-// of MPTCP are left alone: those of version 0, which this host does not speak, and
-// are left alone, because a join belongs to the connection that it names.
+// of MPTCP are left alone: those of version 0, which this host does not speak, and joins, which belong to the connections
+// that they name.
 func (c Config) chains() []nft.Chain {
 	m := c.marks()
 	list := []nft.Chain{
