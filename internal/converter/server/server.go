@@ -107,6 +107,7 @@ type opening struct {
 	client netip.Addr
 	place  *strangers.Place
 	info   bool // the client also asked for the supported options
+	asks   bool // the client named options for the SYN to the server
 	dial   *engine.Dial
 }
 
@@ -160,6 +161,7 @@ func (o *opening) check(m rfc8803.Message, err error, now time.Time) *rfc8803.Er
 
 // prepare sets what is dialled, or returns the error with which to refuse the message.
 func (o *opening) prepare(c *rfc8803.Connect, mark uint32, now time.Time) (refusal *rfc8803.Error) {
+	o.asks = len(c.Options) > 0
 	wantsMPTCP, refusal := checkOptions(c.Options)
 	if refusal != nil {
 		return refusal
@@ -189,9 +191,15 @@ func (o *opening) Dialled(r engine.Result) engine.Step {
 	if r.MPTCP || r.Plain {
 		o.front.learn(o.dial.To, r.MPTCP, time.Now())
 	}
-	answer := rfc8803.Message{ExtendedHeader: []byte{}}
-	if r.MPTCP {
+	var answer rfc8803.Message
+	switch {
+	case r.MPTCP:
 		answer.ExtendedHeader = mpCapable
+	case r.Plain || !o.dial.MPTCP || o.asks:
+		answer.ExtendedHeader = []byte{}
+	default:
+		// SYNs were lost, and the server has answered one without MPTCP. What it would have answered to the others is
+		// unknown. A client that named no options need not be told about options (section 6.2.6).
 	}
 	if o.info {
 		answer.Supported = supported

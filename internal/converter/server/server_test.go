@@ -208,9 +208,10 @@ func TestAnswers(t *testing.T) {
 		want   rfc8803.Message
 		closes bool
 	}{
-		"plain":           {false, engine.Result{}, rfc8803.Message{ExtendedHeader: []byte{}}, false},
+		"plain":           {false, engine.Result{Plain: true}, rfc8803.Message{ExtendedHeader: []byte{}}, false},
 		"MPTCP":           {false, engine.Result{MPTCP: true}, rfc8803.Message{ExtendedHeader: mpCapable}, false},
-		"plain, and Info": {true, engine.Result{}, rfc8803.Message{ExtendedHeader: []byte{}, Supported: supported}, false},
+		"plain, and Info": {true, engine.Result{Plain: true}, rfc8803.Message{ExtendedHeader: []byte{}, Supported: supported}, false},
+		"unknown":         {false, engine.Result{}, rfc8803.Message{}, false},
 		"refused":         {false, engine.Result{Errno: syscall.ECONNREFUSED}, rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.ConnectionReset}}, true},
 		"unreachable":     {true, engine.Result{Errno: syscall.EHOSTUNREACH}, rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.DestinationUnreachable, Value: []byte{1}}}, true},
 		"forbidden":       {false, engine.Result{Errno: syscall.EACCES}, rfc8803.Message{Error: &rfc8803.Error{Code: rfc8803.DestinationUnreachable, Value: []byte{13}}}, true},
@@ -222,6 +223,23 @@ func TestAnswers(t *testing.T) {
 		s := o.Dialled(c.result)
 		if want := message(t, c.want); !bytes.Equal(s.Reply, want) || s.Close != c.closes || s.Dial != nil {
 			t.Errorf("%s: %x, close %v, want %x", name, s.Reply, s.Close, want)
+		}
+	}
+	// A server that is known to be plain is dialled by TCP, and the client learns that it is plain. A client that asks for options
+	// is always told about options.
+	f := New(key)
+	for _, c := range []struct {
+		options []byte
+		result  engine.Result
+	}{
+		{nil, engine.Result{Plain: true}},
+		{nil, engine.Result{}},
+		{[]byte{30, 4, 0, 0}, engine.Result{}},
+	} {
+		o := opened(t, f)
+		o.Read(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: remote, Options: c.options}, Cookie: sealed(key, mark, time.Hour)}))
+		if got, want := o.Dialled(c.result).Reply, message(t, rfc8803.Message{ExtendedHeader: []byte{}}); !bytes.Equal(got, want) {
+			t.Errorf("with the options %x, %+v: %x, want %x", c.options, c.result, got, want)
 		}
 	}
 	s := opened(t, New(key)).Read(message(t, rfc8803.Message{Info: true, Cookie: sealed(key, mark, time.Hour)}))
