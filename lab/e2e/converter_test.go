@@ -333,6 +333,15 @@ func TestConverterUnderRun(t *testing.T) {
 				w.start(host)
 			}
 			w.named()
+			if !c.relayed {
+				killed := w.relayOf(alice)
+				w.run(alice, "kill", "-9", fmt.Sprint(killed))
+				w.eventually("another relay runs", func() error {
+					now := w.relayOf(alice)
+					return holds(now != 0 && now != killed, "it is %d", now)
+				})
+				w.named()
+			}
 			x.endsWell()
 			w.accepts(1)
 			w.eventually("alice's relay reports what it has carried", func() error {

@@ -253,8 +253,11 @@ func SetMode(dir string, mode choice.Mode) (there bool, err error) {
 	return true, c.SetMode(mode)
 }
 
-// End ends the relay of a run directory, if there is one, even if it does not answer. Its connections are reset.
-func End(dir string) error {
+// End ends the relay of a run directory, if there is one, even if it does not answer. Its connections are reset. End also
+// removes what the relay has written for the next one.
+func End(dir string) error { return errors.Join(end(dir), relay.Forget(dir)) }
+
+func end(dir string) error {
 	c, err := relay.Dial(dir)
 	if errors.Is(err, relay.ErrNone) {
 		return nil

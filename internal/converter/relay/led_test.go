@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/detour-collective/dcol/internal/converter/ask"
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/cookie"
@@ -72,62 +70,79 @@ func TestServersOfConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		named(next)
+		r = next
+	}
+	if err := r.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r, _ = started(t, ns, dir, "4")
+	named(r)
+	if err := r.End(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Forget(dir); err != nil {
+		t.Fatal(err)
+	}
+	r, _ = started(t, ns, dir, "5")
+	if got, err := r.Servers(ends); err != nil || slices.ContainsFunc(got, netip.AddrPort.IsValid) {
+		t.Errorf("after the relay was ended, %v", err)
 	}
 }
 
-// A relay that hands over tells the next one also of connections that it was still making.
+// A relay knows the connections of those before it, and those that one before it is still making. The notes are bounded, and the
+// latest are kept.
 func TestLedIsInherited(t *testing.T) {
-	at := netip.MustParseAddrPort
+	dir, at := t.TempDir(), netip.MustParseAddrPort
 	conv := at("192.0.2.1:5124")
 	ends := func(i int) Ends { return Ends{netip.AddrPortFrom(netip.MustParseAddr("192.0.2.9"), uint16(i)), conv} }
 	server := func(i int) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("203.0.113.1"), uint16(i)) }
-	chain := []*led{newLed()}
+	chain := []*led{openedLed(t, dir)}
 	for i := range 3 {
 		l := chain[i]
-		l.note(ends(10*i).Local, conv, server(10*i))
-		chain = append(chain, heirOf(t, l))
-		l.note(ends(10*i+1).Local, conv, server(10*i+1)) // was being made
+		l.note(ends(10*i+1).Local, conv, server(10*i+1))
+		chain = append(chain, openedLed(t, dir))
+		l.note(ends(10*i+2).Local, conv, server(10*i+2)) // was being made
 	}
-	for i := range 3 {
-		l := chain[i+1]
-		for j := range 10*i + 2 {
-			want := server(j)
-			if j%10 > 1 {
-				want = netip.AddrPort{}
-			}
-			if got := l.find([]Ends{ends(j)})[0]; got != want {
-				t.Errorf("relay %d takes connection %d to be for %v, want %v", i+1, j, got, want)
-			}
+	for j := range 30 {
+		want := server(j)
+		if j%10 != 1 && j%10 != 2 {
+			want = netip.AddrPort{}
+		}
+		if got := chain[3].find([]Ends{ends(j)})[0]; got != want {
+			t.Errorf("connection %d is for %v, want %v", j, got, want)
 		}
 	}
-	// The oldest are forgotten first.
-	l := newLed()
-	for i := range ledMost {
-		l.note(ends(i+1).Local, conv, server(1))
+	// A file that is full gives way to the next one, whichever of two relays fills it.
+	for i := range 2 * ledMost {
+		chain[2+i%2].note(ends(i).Local, conv, server(i))
 	}
-	heir := heirOf(t, l)
-	heir.note(ends(ledMost+1).Local, conv, server(2))
-	for i, want := range map[int]netip.AddrPort{1: {}, 2: server(1), ledMost: server(1), ledMost + 1: server(2)} {
-		if got := heir.find([]Ends{ends(i)})[0]; got != want {
+	all := int64(0)
+	for _, name := range []string{ledFile, ledFileBefore} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += info.Size()
+	}
+	if all > 2*ledFileMost+1000 {
+		t.Errorf("the files have %d bytes", all)
+	}
+	last := openedLed(t, dir)
+	for i, want := range map[int]netip.AddrPort{1: {}, 2*ledMost - 1: server(2*ledMost - 1), 2*ledMost - 5000: server(2*ledMost - 5000)} {
+		if got := last.find([]Ends{ends(i)})[0]; got != want {
 			t.Errorf("connection %d is for %v, want %v", i, got, want)
 		}
 	}
 }
 
-// heirOf hands over to another relay.
-func heirOf(t *testing.T, l *led) *led {
+func openedLed(t *testing.T, dir string) *led {
 	t.Helper()
-	fd, err := l.handOver()
+	l, err := openLed(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	passed, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) // as over the control socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	heir := newLed()
-	heir.inherit(passed)
-	return heir
+	t.Cleanup(l.close)
+	return l
 }
 
 // carry connects to a converter as the user of this process, and reports servers of this connection and of another one.
@@ -212,7 +227,7 @@ func TestServersOfPrograms(t *testing.T) {
 }
 
 func TestLed(t *testing.T) {
-	l, at := newLed(), netip.MustParseAddrPort
+	l, at := openedLed(t, t.TempDir()), netip.MustParseAddrPort
 	local, conv := at("192.0.2.9:40001"), at("192.0.2.1:5124")
 	l.note(local, conv, at("203.0.113.1:80"))
 	l.note(at("[::ffff:192.0.2.9]:40001"), conv, at("[::ffff:203.0.113.2]:80")) // the same ends later

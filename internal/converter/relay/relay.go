@@ -83,6 +83,11 @@ func Run(ctx context.Context, config Config) error {
 		// An old relay that does not answer must not prevent this one from starting.
 		config.Log.Warn("the relay before hands over nothing", "err", err)
 	}
+	servers, err := openLed(config.Dir)
+	if err != nil {
+		config.Log.Warn("after this relay, the servers of connections to converters will not be known", "err", err)
+	}
+	defer servers.close()
 	control, err := listenControl(config.Dir)
 	if err != nil {
 		return err
@@ -93,12 +98,8 @@ func Run(ctx context.Context, config Config) error {
 	defer endCapturing()
 	r := &relay{
 		config: config, log: config.Log, group: &errgroup.Group{}, engines: engines, stop: stop, capturing: capturing, drained: make(chan struct{}),
-		captured: captured{by: make(map[string]*capture.Capture)}, budget: engine.NewBudget(0, partsMost), incoming: newIncoming(), led: newLed(),
+		captured: captured{by: make(map[string]*capture.Capture)}, budget: engine.NewBudget(0, partsMost), incoming: newIncoming(), led: servers,
 		inherited: inherited, parts: make(map[string]*part), said: make(map[string]string), left: time.Now(),
-	}
-	if l := inherited[ledName]; l != nil {
-		r.led.inherit(l.fd)
-		delete(inherited, ledName)
 	}
 	controlling, endControl := context.WithCancel(engines)
 	defer endControl()
@@ -295,8 +296,7 @@ func (r *relay) drop(name string) {
 }
 
 // handOver returns the listeners with the names under which the next relay finds them, and stops accepting connections.
-// With the listeners it returns the kernel's maps of redirected connections and their servers, and a file with the servers of
-// connections to converters.
+// With the listeners it returns the kernel's maps of redirected connections and their servers.
 func (r *relay) handOver() (names []string, fds []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -304,11 +304,6 @@ func (r *relay) handOver() (names []string, fds []int) {
 	r.release()
 	for cgroup, c := range r.captured.by {
 		names, fds = append(names, sourcesName(cgroup)), append(fds, c.Sources().FD())
-	}
-	if fd, err := r.led.handOver(); err != nil {
-		r.log.Warn("the next relay does not know the servers of connections", "err", err)
-	} else {
-		names, fds = append(names, ledName), append(fds, fd)
 	}
 	if r.user != nil {
 		r.user.stop()
