@@ -26,6 +26,7 @@ type convertPlan struct {
 	sizes       []int         // bytes of an answer
 	trips       int
 	idle        int           // pairs
+	descriptors int           // file descriptors that a process may open, at most; 0: as many as the machine allows
 	delay       time.Duration // of each link while new connections are measured
 	aside       asidePlan
 }
@@ -64,8 +65,16 @@ type relayed struct {
 	waiting       []float64               // ms, like first, by a client that waits for the converter's answer
 	idle          []float64               // bytes for each pair
 	beside        []float64               // goodput beside idle pairs, as a share of that without
-	pairs         int                     // idle pairs
+	pairs         []int                   // idle pairs of each process
 	stood         int                     // times that it stood still beside them
+}
+
+// allPairs returns the number of idle pairs of all processes.
+func (r *relayed) allPairs() (n int) {
+	for _, pairs := range r.pairs {
+		n += pairs
+	}
+	return n
 }
 
 type direction string
@@ -99,6 +108,9 @@ func compareRelays(ctx context.Context, o Options, plan convertPlan) ([]Measurem
 	descriptors, err := raiseDescriptors()
 	if err != nil {
 		return nil, err
+	}
+	if plan.descriptors > 0 {
+		descriptors = min(descriptors, plan.descriptors)
 	}
 	relays, missing := findRelays(ctx, o.HAProxy, descriptors)
 	c := converting{plan: plan, descriptors: descriptors, notes: missing}

@@ -26,7 +26,7 @@ func (c *converting) allNotes() []string {
 	notes := slices.Clone(c.notes)
 	for _, r := range c.relays {
 		if r.stood > 0 {
-			notes = append(notes, fmt.Sprintf("%s beside %d idle pairs, %d times of %d: %v", r.name, r.pairs, r.stood, r.stood+len(r.idle), errStandsStill))
+			notes = append(notes, fmt.Sprintf("%s beside %d idle pairs, %d times of %d: %v", r.name, r.allPairs(), r.stood, r.stood+len(r.idle), errStandsStill))
 		}
 	}
 	return notes
@@ -127,9 +127,12 @@ func (c *converting) idleFigures() (found []Measurement) {
 			continue
 		}
 		m := of(rowName("user memory of an idle pair", r.name), "bytes", r.idle)
-		m.Note = fmt.Sprintf("with %d pairs", r.pairs)
-		if r.pairs < c.plan.idle {
+		m.Note = fmt.Sprintf("with %d pairs", r.allPairs())
+		switch {
+		case r.allPairs() < c.plan.idle:
 			m.Note += fmt.Sprintf(": the limit of open files allows no more (%d; ulimit -Hn)", c.descriptors)
+		case len(r.pairs) > 1:
+			m.Note += fmt.Sprintf(" in %d processes, because of the limit of open files (%d; ulimit -Hn)", len(r.pairs), c.descriptors)
 		}
 		if r.name == engineRelay {
 			m = m.target("<= 1 kB", m.Value <= most)
@@ -139,7 +142,7 @@ func (c *converting) idleFigures() (found []Measurement) {
 			continue
 		}
 		b := of(rowName("goodput down beside idle pairs, of that without", r.name), "×", r.beside)
-		b.Note = fmt.Sprintf("with %d pairs", r.pairs)
+		b.Note = m.Note
 		if r.name == engineRelay {
 			b = b.target(">= 0.9", b.Value >= leastBeside)
 		}

@@ -20,7 +20,7 @@ func smallConvert(t *testing.T, o Options) {
 	moment := transferPlan{rampUp: 20 * time.Millisecond, look: 50 * time.Millisecond}
 	found, err := compareRelays(t.Context(), o, convertPlan{
 		repetitions: 1, transfers: 2, fast: moment, limited: moment, mss: []int{536}, exchange: 20 * time.Millisecond, parallel: 2, sizes: []int{1000},
-		trips: 3, idle: 50, delay: time.Millisecond,
+		trips: 3, idle: 50, descriptors: 1050, delay: time.Millisecond,
 		aside: asidePlan{pairs: 6, parallel: 2, size: 20e3, delay: time.Millisecond},
 	})
 	if err != nil {
@@ -82,7 +82,7 @@ func figure(found []Measurement, name string) Measurement {
 func made(name string, multipath bool, goodput, perGB []float64) *relayed {
 	r := &relayed{relay: relay{name: name, multipath: multipath}, fast: map[direction][]relayTransfer{}, limited: map[direction][]relayTransfer{}}
 	if name != forwarded {
-		r.command = func(*line, netip.AddrPort) ([]string, error) { return nil, nil }
+		r.command = func(*line, netip.AddrPort, netip.AddrPort) ([]string, error) { return nil, nil }
 	}
 	for i := range goodput {
 		t := relayTransfer{bytes: goodput[i] * 1e6 / 8, seconds: 1}
@@ -110,7 +110,7 @@ func testRun(haproxy bool) *converting {
 func TestConvertFigures(t *testing.T) {
 	c := testRun(true)
 	engine := c.named(engineRelay)
-	engine.first, engine.idle, engine.beside, engine.pairs = []float64{204}, []float64{999}, []float64{0.89}, 8
+	engine.first, engine.idle, engine.beside, engine.pairs = []float64{204}, []float64{999}, []float64{0.89}, []int{8}
 	engine.trips, c.plain().trips = []float64{100, 200, 120}, []float64{60, 60, 60}
 	found := c.figures()
 	for _, test := range []struct {
@@ -223,10 +223,14 @@ func TestHAProxyConfig(t *testing.T) {
 }
 
 func TestIdlePairs(t *testing.T) {
-	for _, test := range []struct{ perPair, descriptors, want int }{
-		{2, 21000, 10000}, {2, 20800, 9900}, {2, 20000, 9500}, {6, 20000, 3100}, {2, 1 << 17, 10000},
+	for _, test := range []struct {
+		perPair, descriptors int
+		want                 []int
+	}{
+		{2, 21000, []int{10000}}, {2, 20800, []int{9900, 100}}, {2, 20000, []int{9500, 500}}, {6, 20000, []int{3100, 3100, 3100, 700}},
+		{2, 1 << 17, []int{10000}}, {2, 3000, []int{1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000}},
 	} {
-		if got := (relay{perPair: test.perPair}).idlePairs(10000, test.descriptors); got != test.want {
+		if got := (relay{perPair: test.perPair}).idlePairs(10000, test.descriptors); !slices.Equal(got, test.want) {
 			t.Errorf("%d descriptors, %d a pair: %d pairs, want %d", test.descriptors, test.perPair, got, test.want)
 		}
 	}
@@ -235,7 +239,7 @@ func TestIdlePairs(t *testing.T) {
 // HAProxy has room for other connections beside the idle ones.
 func TestHAProxyHasRoom(t *testing.T) {
 	const descriptors = 20000
-	idle := relay{perPair: 2}.idlePairs(20000, descriptors)
+	idle := relay{perPair: 2}.idlePairs(20000, descriptors)[0]
 	var most int
 	_, after, _ := strings.Cut(haproxyConfig(netip.AddrPort{}, netip.AddrPort{}, descriptors, true, false), "maxconn ")
 	if _, err := fmt.Sscan(after, &most); err != nil || most < idle+spareConnections {

@@ -27,7 +27,8 @@ const (
 	middleHost   = "middle"
 	exchangePort = 8000 // the server's
 	relayPorts   = 7000 // the first relay's
-	// idlePorts is the first port of relays that are started for idle connections.
+	// idlePorts is the first port of relays that are started for idle connections. Behind all but the first of them are
+	// servers of their own, at the ports that follow exchangePort.
 	idlePorts = 7100
 )
 
@@ -116,7 +117,7 @@ type runningRelay struct {
 // startAll starts all relays.
 func (l *line) startAll(ctx context.Context, relays []*relayed) (all []*runningRelay, err error) {
 	for i, r := range relays {
-		started, err := l.start(ctx, r, relayPorts+uint16(i))
+		started, err := l.start(ctx, r, relayPorts+uint16(i), l.serverAt())
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.name, err)
 		}
@@ -125,16 +126,16 @@ func (l *line) startAll(ctx context.Context, relays []*relayed) (all []*runningR
 	return all, nil
 }
 
-// start starts a relay and waits until connections pass through it.
-func (l *line) start(ctx context.Context, r *relayed, port uint16) (*runningRelay, error) {
+// start starts a relay to a server, and waits until connections pass through it.
+func (l *line) start(ctx context.Context, r *relayed, port uint16, to netip.AddrPort) (*runningRelay, error) {
 	if r.command == nil {
 		return &runningRelay{r, nil, Target{To: l.serverAt()}}, nil
 	}
 	started := &runningRelay{relayed: r, target: Target{To: l.relayAt(port), Multipath: r.multipath}}
 	if r.converts {
-		started.target.Server = l.serverAt()
+		started.target.Server = to
 	}
-	argv, err := r.command(l, started.target.To)
+	argv, err := r.command(l, started.target.To, to)
 	if err != nil {
 		return nil, err
 	}
@@ -255,37 +256,98 @@ func (l *line) first(to Target) (float64, error) {
 	return stats.Milliseconds(took), err
 }
 
-// idle returns the relay's user memory for each of n idle connections, in bytes. It also returns the goodput of another
-// connection beside them, as a share of its goodput without them. The relay runs in a process started for this.
-func (l *line) idle(ctx context.Context, r *runningRelay, n int, plan transferPlan, transfers int) (each, beside float64, err error) {
-	fresh, err := l.start(ctx, r.relayed, idlePorts)
-	if err != nil {
-		return 0, 0, err
-	}
+// idle returns the relay's user memory for each idle connection, in bytes. It also returns the goodput of another connection
+// beside them, as a share of its goodput without them. The connections are spread over new processes of the relay: pairs
+// has the number for each. The other connection is relayed by the first of them.
+func (l *line) idle(ctx context.Context, r *runningRelay, pairs []int, plan transferPlan, transfers int) (each, beside float64, err error) {
+	var all []*idling
 	defer func() {
-		fresh.process.Kill()
-		err = errors.Join(err, l.client.call("Release", struct{}{}, nil))
+		for _, i := range all {
+			err = errors.Join(err, i.end())
+		}
 	}()
-	before, err := fresh.process.Resident()
+	memory, held := int64(0), 0
+	for number, n := range pairs {
+		i, err := l.startIdling(ctx, r.relayed, uint16(number))
+		if err != nil {
+			return 0, 0, err
+		}
+		all = append(all, i)
+		grown, err := i.hold(n)
+		if err != nil {
+			return 0, 0, err
+		}
+		memory, held = memory+grown, held+n
+	}
+	with, err := l.transfers(ctx, all[0].relay, down, plan, transfers)
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := l.client.call("Hold", Holding{fresh.target, n}, nil); err != nil {
-		return 0, 0, fresh.process.Trouble(err)
+	for _, i := range all {
+		if err := i.release(); err != nil {
+			return 0, 0, err
+		}
 	}
-	after, err := fresh.process.Resident()
+	without, err := l.transfers(ctx, all[0].relay, down, plan, transfers)
+	return float64(memory) / float64(held), with.goodput() / without.goodput(), err
+}
+
+// idling is a process of a relay with idle connections. A process may not have enough open files for all connections of one
+// end, so that each relay after the first has a client and a server of its own.
+type idling struct {
+	relay  *runningRelay
+	client *exchangeEnd
+	own    []*exchangeEnd
+}
+
+func (l *line) startIdling(ctx context.Context, r *relayed, number uint16) (i *idling, err error) {
+	i = &idling{client: l.client}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, i.end())
+		}
+	}()
+	to := netip.AddrPortFrom(l.serverAt().Addr(), exchangePort+number)
+	if number > 0 {
+		server, err := l.startServer(ctx, &ExchangeServer{At: to})
+		if err != nil {
+			return i, err
+		}
+		i.own = append(i.own, server)
+		if i.client, err = l.startEnd(ctx, clientHost, ExchangeClientPart, &ExchangeClient{}); err != nil {
+			return i, err
+		}
+		i.own = append(i.own, i.client)
+	}
+	i.relay, err = l.start(ctx, r, idlePorts+number, to)
+	return i, err
+}
+
+// hold opens connections, and returns by how many bytes they make the relay's process grow.
+func (i *idling) hold(n int) (grown int64, err error) {
+	before, err := i.relay.process.Resident()
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	with, err := l.transfers(ctx, fresh, down, plan, transfers)
-	if err != nil {
-		return 0, 0, err
+	if err := i.client.call("Hold", Holding{i.relay.target, n}, nil); err != nil {
+		return 0, i.relay.process.Trouble(err)
 	}
-	if err := l.client.call("Release", struct{}{}, nil); err != nil {
-		return 0, 0, err
+	after, err := i.relay.process.Resident()
+	return after - before, err
+}
+
+func (i *idling) release() error { return i.client.call("Release", struct{}{}, nil) }
+
+func (i *idling) end() error {
+	var err error
+	if i.relay != nil {
+		i.relay.process.Kill()
+		err = i.release()
 	}
-	without, err := l.transfers(ctx, fresh, down, plan, transfers)
-	return float64(after-before) / float64(n), with.goodput() / without.goodput(), err
+	for _, e := range i.own {
+		e.Kill()
+	}
+	return err
 }
 
 const (

@@ -18,8 +18,9 @@ type relay struct {
 	perPair   int  // descriptors for each connection
 	converts  bool // clients name the server in a Convert message
 	only      step // of a variant: the only step in which it is measured; 0: all steps
-	// command returns the command line of a relay that listens at an address. nil: the kernel forwards packets.
-	command func(l *line, at netip.AddrPort) ([]string, error)
+	// command returns the command line of a relay that listens at an address and relays to a server. nil: the kernel
+	// forwards packets.
+	command func(l *line, at, to netip.AddrPort) ([]string, error)
 }
 
 // The names of relays that figures refer to. forwarded has no process.
@@ -32,13 +33,15 @@ const (
 )
 
 const (
-	// mostDescriptors is enough for 10,000 connections of each relay.
+	// mostDescriptors is enough for 20,000 connections of each relay.
 	mostDescriptors = 1 << 17
 	// spareDescriptors is the number of descriptors that a relay needs besides its connections. Most are the engine's pipes.
 	spareDescriptors = 800
 	// spareConnections is the number of connections that may be open besides the idle ones: one is measured, others are
 	// just ending.
 	spareConnections = 100
+	// mostIdle bounds the processes over which idle connections are spread.
+	mostIdle = 8
 )
 
 // step is a kind of measurement for which there are variants of relays.
@@ -64,17 +67,24 @@ func raiseDescriptors() (int, error) {
 	return int(min(limit.Max, mostDescriptors)), nil
 }
 
-// idlePairs returns how many idle connections the relay can have.
-func (r relay) idlePairs(wanted, descriptors int) int {
-	return min(wanted, (descriptors-spareDescriptors)/r.perPair-spareConnections)
+// idlePairs returns how many idle connections each process of the relay gets. Together they have as many as wanted, if the
+// limit of open files allows that.
+func (r relay) idlePairs(wanted, descriptors int) (each []int) {
+	most := max(1, (descriptors-spareDescriptors)/r.perPair-spareConnections)
+	for wanted > 0 && len(each) < mostIdle {
+		n := min(wanted, most)
+		each = append(each, n)
+		wanted -= n
+	}
+	return each
 }
 
 // findRelays returns the relays that this machine has, and a note for each that is missing, with the reason. haproxy is
 // the program of a HAProxy with MPTCP. descriptors limits the number of files that a relay may open.
 func findRelays(ctx context.Context, haproxy string, descriptors int) (all []relay, missing []string) {
-	ours := func(r Relay) func(*line, netip.AddrPort) ([]string, error) {
-		return func(l *line, at netip.AddrPort) ([]string, error) {
-			r.At, r.To = at, l.serverAt()
+	ours := func(r Relay) func(l *line, at, to netip.AddrPort) ([]string, error) {
+		return func(l *line, at, to netip.AddrPort) ([]string, error) {
+			r.At, r.To = at, to
 			return l.Part(RelayPart, r), nil
 		}
 	}
@@ -111,9 +121,9 @@ func findRelays(ctx context.Context, haproxy string, descriptors int) (all []rel
 				r.name += ", splice-auto"
 				r.only = moving
 			}
-			r.command = func(l *line, at netip.AddrPort) ([]string, error) {
+			r.command = func(l *line, at, to netip.AddrPort) ([]string, error) {
 				file := fmt.Sprintf("/run/haproxy-%d.cfg", at.Port())
-				err := l.Host(middleHost).WriteFile(file, []byte(haproxyConfig(at, l.serverAt(), descriptors, h.multipath, splices)), 0o644)
+				err := l.Host(middleHost).WriteFile(file, []byte(haproxyConfig(at, to, descriptors, h.multipath, splices)), 0o644)
 				return []string{path, "-db", "-f", file}, err
 			}
 			all = append(all, r)
