@@ -29,7 +29,7 @@ type site struct {
 	server netip.AddrPort
 }
 
-func newSite(t *testing.T, six bool) *site {
+func newSite(t testing.TB, six bool) *site {
 	t.Helper()
 	s := &site{Net: threehosts.New(t)}
 	at := s.Server.IP4
