@@ -45,8 +45,11 @@ func readNamed(path, mend string) ([]byte, error) {
 	data, err := readFile(path)
 	if err != nil {
 		problem := "cannot be read"
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			problem = "is missing"
+		case errors.Is(err, fs.ErrPermission):
+			mend = "let this user read it; if it is for the agent that systemd starts: systemctl reload-or-restart dcol"
 		}
 		return nil, &Error{File: path, Problem: problem, Mend: mend, Err: err}
 	}

@@ -13,6 +13,8 @@ type Stamp struct {
 	changed int64 // nanoseconds of Unix time
 	mode    fs.FileMode
 	inode   uint64 // two replacements within one tick of the kernel's clock differ in nothing else
+	// A file that could not be read may be readable when it has another owner.
+	uid, gid uint32
 }
 
 // Stamps returns the stamps of files. An empty path counts as a file that is not there.
@@ -25,7 +27,7 @@ func Stamps(paths ...string) []Stamp {
 		}
 		all[i] = Stamp{size: info.Size(), changed: info.ModTime().UnixNano(), mode: info.Mode()}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			all[i].inode = st.Ino
+			all[i].inode, all[i].uid, all[i].gid = st.Ino, st.Uid, st.Gid
 		}
 	}
 	return all

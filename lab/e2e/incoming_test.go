@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	incomingPort = 8080
-	incomingPart = "incoming at 8080 for alice"
+	incomingPort = 880 // the unit lets the relay have ports below 1024
+	incomingPart = "incoming at 880 for alice"
 )
 
 // incomingTable has bob's converter take connections at a port for a service of the host.
@@ -41,7 +41,7 @@ func callable(t *testing.T, lease string) *world {
 	w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective")) // mallory has reformed
 	w.identify("collective", mallory)
 	w.configure(mallory, strings.ReplaceAll(waypointConfig(labAllowed), bob, mallory))
-	w.configure(bob, strings.Replace(waypointConfig("offers = [\"mapped\", \"converter\"]\nconverter_incoming = [\"8080-8081\"]\nmapping_lifetime = \""+lease+"\"\n"+labAllowed+
+	w.configure(bob, strings.Replace(waypointConfig("offers = [\"mapped\", \"converter\"]\nconverter_incoming = [\"880-881\"]\nmapping_lifetime = \""+lease+"\"\n"+labAllowed+
 		"[client]\nexclude = []\nselection = \"oldest\"\n"+kindsLine("mapped")+
 		fmt.Sprintf("[[client.waypoint]]\nname = %q\naddresses = [%q]\n", mallory, w.addr4(mallory))),
 		`roles = ["waypoint"]`, `roles = ["client", "waypoint"]`, 1))

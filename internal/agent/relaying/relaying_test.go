@@ -252,7 +252,7 @@ func hasFewRights(t *testing.T, pid int) {
 	if err != nil || len(threads) == 0 {
 		t.Fatalf("relay %d has no threads: %v", pid, err)
 	}
-	few := uint64(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_BPF)
+	few := uint64(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_BPF | 1<<unix.CAP_NET_BIND_SERVICE)
 	for _, file := range threads {
 		text, err := os.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {

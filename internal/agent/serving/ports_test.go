@@ -33,6 +33,9 @@ func TestPortsThatTheRelayCannotHave(t *testing.T) {
 		{relaying.Standing{Err: errors.New("it starts")}, 500, "alice", false},
 	} {
 		ns.Must(t, func() error {
+			if err := netnstest.LimitRights(); err != nil {
+				return err
+			}
 			if got := portUnusable(x.now, x.port, x.member); got != x.want {
 				t.Errorf("port %d of %s is unusable: %v, want %v", x.port, x.member, got, x.want)
 			}

@@ -240,7 +240,7 @@ func portUnusable(now relaying.Standing, port uint16, member string) bool {
 			return p.Problem != ""
 		}
 	}
-	first, err := netstate.UnprivilegedPorts()
+	first, err := netstate.FirstPort()
 	return err == nil && port < first
 }
 

@@ -44,7 +44,7 @@ func open(e entrance) (*listener, error) {
 	}
 	l, err := config.Listen(context.Background(), "tcp", e.address)
 	if errors.Is(err, syscall.EACCES) {
-		return nil, fmt.Errorf("%w: the relay has no right to ports below net.ipv4.ip_unprivileged_port_start, so choose a higher one", err)
+		return nil, fmt.Errorf("%w: ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE, which the packaged service has; else choose a higher one", err)
 	}
 	if err != nil {
 		return nil, err

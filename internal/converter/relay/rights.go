@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rights are the capabilities that a relay uses: for sockets with marks and with foreign addresses, for DNS answers, and
-// for the programs in the kernel that lead other programs' connections to it.
-const rights uint64 = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_BPF
+// rights are the capabilities that a relay uses: for sockets with marks and with foreign addresses, for DNS answers, for
+// the programs in the kernel that lead other programs' connections to it, and for ports below 1024.
+const rights uint64 = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_BPF | 1<<unix.CAP_NET_BIND_SERVICE
 
 // LimitRights drops all capabilities that a relay does not use, for good. If the process has any, LimitRights executes
 // the program again with the same arguments, because capabilities belong to threads, and Go has started several by now.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // PortRange is a range of ports, both ends included.
@@ -20,9 +22,17 @@ func (p Ports) Has(port uint16) bool {
 	return slices.ContainsFunc(p, func(r PortRange) bool { return r.First <= port && port <= r.Last })
 }
 
-// UnprivilegedPorts returns the first port at which every process of the calling thread's network namespace may listen.
-// Below it, a process needs CAP_NET_BIND_SERVICE.
-func UnprivilegedPorts() (first uint16, err error) {
+// FirstPort returns the first port at which the calling thread may listen. Without CAP_NET_BIND_SERVICE, the sysctl of its
+// network namespace decides.
+func FirstPort() (uint16, error) {
+	var held [2]unix.CapUserData // bits 0 to 31, and the others
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if err := unix.Capget(&header, &held[0]); err != nil {
+		return 0, fmt.Errorf("read this thread's rights: %w", err)
+	}
+	if held[0].Effective&(1<<unix.CAP_NET_BIND_SERVICE) != 0 {
+		return 1, nil
+	}
 	value, err := Sysctl(unprivilegedPortStart)
 	if err != nil {
 		return 0, err

@@ -33,8 +33,8 @@ func TestPortsOfTheKernel(t *testing.T) {
 		if got, err := LocalPorts(); err != nil || got != (PortRange{30000, 31000}) {
 			t.Errorf("local ports %v, %v", got, err)
 		}
-		if got, err := UnprivilegedPorts(); err != nil || got != 443 {
-			t.Errorf("unprivileged ports from %d on, %v", got, err)
+		if got, err := FirstPort(); err != nil || got != 1 {
+			t.Errorf("root listens from port %d on, %v", got, err)
 		}
 		reserved, err := ReservedPorts()
 		for port, want := range map[uint16]bool{30009: false, 30010: true, 30011: false, 30020: true, 30029: true, 30030: false} {
@@ -43,5 +43,14 @@ func TestPortsOfTheKernel(t *testing.T) {
 			}
 		}
 		return err
+	})
+	ns.Must(t, func() error {
+		if err := netnstest.LimitRights(); err != nil {
+			return err
+		}
+		if got, err := FirstPort(); err != nil || got != 443 {
+			t.Errorf("without rights, the first port is %d, %v", got, err)
+		}
+		return nil
 	})
 }
