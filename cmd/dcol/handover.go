@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -9,9 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/cli"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/setup"
+	"github.com/detour-collective/dcol/internal/trace/campaign"
 )
 
 // handOverCommand is for the agent's unit, which runs it as root before it starts the agent as another user.
@@ -38,7 +41,10 @@ func handOverCommand() *cobra.Command {
 			for _, name := range []string{"STATE_DIRECTORY", "RUNTIME_DIRECTORY", "LOGS_DIRECTORY"} { // systemd sets them
 				folders = append(folders, filepath.SplitList(os.Getenv(name))...)
 			}
-			return setup.HandOver(uid, gid, folders, config.DefaultPath)
+			return errors.Join(
+				setup.HandOver(uid, gid, folders, config.DefaultPath, campaign.RefusalsFile),
+				relaying.EndHung(config.DefaultRunDir, uid),
+			)
 		},
 	}
 }

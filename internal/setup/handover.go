@@ -14,15 +14,18 @@ import (
 )
 
 // HandOver gives the agent's user what the agent needs of files that root wrote: all in the folders that systemd made for
-// the agent, and the files that the configuration names. The folders are the user's, who may have put anything into them, so
+// the agent, the files that the configuration names, and others that it reads. The folders are the user's, who may have put anything into them, so
 // links are not followed there.
-func HandOver(uid, gid int, folders []string, configuration string) error {
+func HandOver(uid, gid int, folders []string, configuration string, others ...string) error {
 	var errs []error
 	for _, folder := range folders {
 		errs = append(errs, handOverFolder(uid, gid, folder))
 	}
 	// The agent may read the configuration, and what is public. It must own its key, which nobody else may read.
 	errs = append(errs, letRead(gid, filepath.Dir(configuration)))
+	for _, path := range others {
+		errs = append(errs, letRead(gid, path))
+	}
 	c, err := config.Load(configuration)
 	if err != nil {
 		return errors.Join(append(errs, letRead(gid, configuration))...) // the agent says what is wrong with it

@@ -28,7 +28,7 @@ func TestHandOver(t *testing.T) {
 	}
 	for name, mode := range map[string]os.FileMode{
 		"state/file": 0o600, "state/identity/member.key": 0o600, "etc/alice.key": 0o600, "etc/alice.crt": 0o600, "etc/ca.crt": 0o644,
-		"etc/ca.key": 0o600, "shadow": 0o600, "hosts": 0o644,
+		"etc/ca.key": 0o600, "etc/refusals": 0o600, "shadow": 0o600, "hosts": 0o644,
 	} {
 		must(os.WriteFile(at(name), nil, mode))
 		must(os.Chmod(at(name), mode))
@@ -47,11 +47,11 @@ ca = %q
 `, at("etc/alice.crt"), at("etc/alice.key"), at("etc/ca.crt")), 0o600))
 
 	for range 2 { // a second time changes nothing
-		must(HandOver(uid, gid, []string{state, at("missing")}, configuration))
+		must(HandOver(uid, gid, []string{state, at("missing")}, configuration, at("etc/refusals"), at("etc/missing")))
 		for name, want := range map[string]string{
 			"state": "4321:1234 700", "state/file": "4321:1234 600", "state/identity": "4321:1234 700", "state/identity/member.key": "4321:1234 600",
 			"etc": "0:1234 750", "etc/dcol.toml": "0:1234 640", "etc/alice.key": "4321:1234 600", "etc/alice.crt": "0:1234 640",
-			"etc/ca.crt": "0:0 644", "etc/ca.key": "0:0 600", "shadow": "0:0 600", "hosts": "0:0 644",
+			"etc/ca.crt": "0:0 644", "etc/ca.key": "0:0 600", "etc/refusals": "0:1234 640", "shadow": "0:0 600", "hosts": "0:0 644",
 		} {
 			var st syscall.Stat_t
 			must(syscall.Lstat(at(name), &st))

@@ -178,9 +178,9 @@ func (k *Keeper) ask() (relay.Status, error) {
 		return status, nil
 	case silent && !k.silent:
 		k.silent = true
-		return status, fmt.Errorf("the relay, process %d, does not answer", k.conn.PID())
+		return status, fmt.Errorf("the relay, process %d, does not answer", k.conn.Listener().Pid)
 	case silent:
-		k.config.Log.Warn("the relay does not answer and is killed: its connections are reset", "pid", k.conn.PID())
+		k.config.Log.Warn("the relay does not answer and is killed: its connections are reset", "pid", k.conn.Listener().Pid)
 		if err := k.conn.Kill(); err != nil {
 			return status, err
 		}
@@ -268,6 +268,26 @@ func end(dir string) error {
 	defer c.Close()
 	if err := c.End(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
+	}
+	return c.Kill()
+}
+
+// EndHung ends the relay of a run directory if it is of another user than the agent's and does not answer. The agent itself may
+// not: an agent of root may have left the relay.
+func EndHung(dir string, agent int) error {
+	c, err := relay.Dial(dir)
+	if errors.Is(err, relay.ErrNone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if int(c.Listener().Uid) == agent {
+		return nil
+	}
+	if _, err := c.StatusWithin(lastLimit); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil //nolint:nilerr // it answers, or has ended
 	}
 	return c.Kill()
 }

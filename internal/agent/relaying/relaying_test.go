@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -222,6 +223,54 @@ func TestEndOfStoppedRelay(t *testing.T) {
 	if c, err := relay.Dial(dir); !errors.Is(err, relay.ErrNone) {
 		c.Close()
 		t.Errorf("the relay is still there: %v", err)
+	}
+}
+
+// An agent that is not root cannot end a hung relay of root's agent, and leaves that to root. Nothing else is ended.
+func TestEndOfHungRelay(t *testing.T) {
+	ns, dir := netnstest.New(t), t.TempDir()
+	k, stop := kept(t, ns, dir, "1")
+	pid := up(t, k, func(relay.Status) bool { return true })
+	stop()
+	const agent = 65534
+	if err := EndHung(dir, agent); err != nil {
+		t.Error(err)
+	}
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Fatalf("a relay that answers was ended: %v", err)
+	}
+	suspend(t, pid)
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	if err := EndHung(dir, os.Geteuid()); err != nil {
+		t.Error(err)
+	}
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Fatalf("the agent's own relay was ended: %v", err)
+	}
+	if err := EndHung(dir, agent); err != nil {
+		t.Error(err)
+	}
+	if c, err := relay.Dial(dir); !errors.Is(err, relay.ErrNone) {
+		c.Close()
+		t.Errorf("the relay is still there: %v", err)
+	}
+}
+
+// The agent's user can put the socket of another program where the relay's was. That program is not ended.
+func TestOnlyRelaysAreEnded(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, "other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.Symlink("other", filepath.Join(dir, "relay-control.sock")); err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []func() error{func() error { return End(dir) }, func() error { return EndHung(dir, os.Geteuid()+1) }} {
+		if err := end(); err == nil || !strings.Contains(err.Error(), "kill -KILL") {
+			t.Errorf("the error is %v", err)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,18 +15,18 @@ import (
 // killLimit bounds the wait for the end of a killed relay.
 const killLimit = 5 * time.Second
 
-// PID returns the process of the relay, or 0 if it is not known.
-func (c *Conn) PID() int {
+// Listener returns the process and the user of the relay, or zero if they are not known.
+func (c *Conn) Listener() unix.Ucred {
 	relay, err := sockinfo.Peer(c.conn)
 	if err != nil {
-		return 0
+		return unix.Ucred{}
 	}
-	return int(relay.Pid)
+	return *relay
 }
 
 // Kill ends a relay that does not answer, such as a stopped process, and waits until it has ended. Its connections are reset.
 func (c *Conn) Kill() error {
-	pid := c.PID()
+	pid := int(c.Listener().Pid)
 	if pid == 0 {
 		return errors.New("the relay does not answer, and its process is not known")
 	}
@@ -44,13 +45,24 @@ func (c *Conn) Kill() error {
 	if _, err := c.conn.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil
 	}
+	// The run directory may be of a user other than root. That user must not have root kill another program that listens.
+	if !runsRelay(pid) {
+		return fmt.Errorf("process %d does not answer, and this user cannot see that it is a relay: if it is, as root: kill -KILL %d", pid, pid)
+	}
 	if err := unix.PidfdSendSignal(process, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("end the relay, process %d: %w", pid, err)
+		return fmt.Errorf("end the relay, process %d: %w; as root: kill -KILL %d", pid, err, pid)
 	}
 	if err := awaitEnd(process); err != nil {
 		return fmt.Errorf("end the relay, process %d: %w", pid, err)
 	}
 	return nil
+}
+
+// runsRelay reports whether a process was started as relays are.
+func runsRelay(pid int) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	words := strings.Split(string(line), "\x00")
+	return err == nil && len(words) > 1 && words[1] == "relay"
 }
 
 // awaitEnd waits until a process has ended.
