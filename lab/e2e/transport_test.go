@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -126,11 +127,19 @@ func TestTransport(t *testing.T) {
 // What needs more rights than the packaged service has is refused in words, and all else works.
 func TestTransportWithoutRights(t *testing.T) {
 	w := standard(newWorld(t))
-	w.configure(alice, clientConfig("", w.addr4(bob).String())+"\n[[congestion]]\nuse = \"lia\"\n")
+	w.configure(alice, clientConfig("mptcpify = \"host\"\n", w.addr4(bob).String())+"\n[[congestion]]\nuse = \"lia\"\n")
 	w.startBoth()
-	problems := strings.Join(w.mustStatus(alice).Problems, "\n")
-	if !strings.Contains(problems, "a table does not apply ([[congestion]] use = \"lia\")") || !strings.Contains(problems, "CAP_PERFMON") {
-		t.Errorf("problems: %s", problems)
+	problems := w.mustStatus(alice).Problems
+	lacking := []string{"a table does not apply ([[congestion]] use = \"lia\")"}
+	if !netnstest.KernelBefore(t, 6, 6) {
+		lacking = append(lacking, "sockets do not become MPTCP ([client] mptcpify = \"host\")")
+	}
+	for _, what := range lacking {
+		if !slices.ContainsFunc(problems, func(said string) bool {
+			return strings.Contains(said, what) && strings.Contains(said, "CAP_PERFMON") && strings.Contains(said, "docs/security.md")
+		}) {
+			t.Errorf("no problem says %q and its mend: %q", what, problems)
+		}
 	}
 	w.says(w.try(alice, program, "cc", "list"), "PROBLEM:", "CAP_PERFMON")
 	x := w.curl(w.url())

@@ -157,7 +157,7 @@ const (
 	mendKernel = "needs Linux 6.4 or newer with CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_JIT and CONFIG_MPTCP; or choose one of the kernel's own in [[congestion]]"
 	// MendRights is the advice if the capabilities of the packaged service are not enough.
 	MendRights = "needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and a kernel whose lockdown allows it; " +
-		"docs/options.md shows a drop-in for the packaged service, which has no CAP_PERFMON"
+		"docs/security.md shows a drop-in for the packaged service, which has no CAP_PERFMON"
 )
 
 var (

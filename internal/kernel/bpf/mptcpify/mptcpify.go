@@ -101,7 +101,8 @@ func unavailable(err error) error {
 	case errors.Is(err, unix.EPERM):
 		// The library's text wrongly blames the limit on locked memory.
 		err = unix.EPERM
-		mend = "be root with CAP_BPF and CAP_PERFMON, on a kernel whose lockdown or policy allows it; `dcol run` does without"
+		mend = "needs CAP_BPF and CAP_PERFMON, and a kernel whose lockdown or policy allows it; docs/security.md shows a drop-in for the " +
+			"packaged service, which has no CAP_PERFMON; `dcol run` does without"
 	case errors.Is(err, btf.ErrNotFound), errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, os.ErrNotExist):
 		mend = "needs Linux 6.6 or newer with CONFIG_DEBUG_INFO_BTF and CONFIG_BPF_JIT; `dcol run` does without"
 	}
