@@ -3,6 +3,7 @@ package packaging
 
 import (
 	_ "embed"
+	"strconv"
 	"strings"
 )
 
@@ -16,3 +17,26 @@ var User string
 
 // Unit is systemd's unit of the agent, for a program in a folder.
 func Unit(folder string) string { return strings.ReplaceAll(unit, "@BINDIR@", folder) }
+
+// Confine returns the command line that runs a program as systemd runs the agent: as another user, with the unit's capabilities
+// and no way to get others. It needs the program setpriv.
+func Confine(uid, gid int, program ...string) []string {
+	held := "-all"
+	for name := range strings.FieldsSeq(setting(unit, "AmbientCapabilities")) {
+		held += ",+" + strings.ToLower(strings.TrimPrefix(name, "CAP_"))
+	}
+	return append([]string{
+		"setpriv", "--reuid", strconv.Itoa(uid), "--regid", strconv.Itoa(gid), "--clear-groups", "--no-new-privs",
+		"--bounding-set", held, "--inh-caps", held, "--ambient-caps", held,
+	}, program...)
+}
+
+// setting returns the value of a key in a unit.
+func setting(unit, key string) string {
+	for line := range strings.Lines(unit) {
+		if value, is := strings.CutPrefix(line, key+"="); is {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

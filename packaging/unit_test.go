@@ -70,8 +70,10 @@ func TestUserOfTheUnits(t *testing.T) {
 			t.Errorf("%s runs as %q, and sysusers.d makes %q", name, got, fields[1])
 		}
 	}
-	if got := setting(Unit("/usr/bin"), "ExecStartPre"); got != "-+/usr/bin/dcol hand-over "+fields[1] {
-		t.Errorf("before the agent runs %q", got)
+	for _, key := range []string{"ExecStartPre", "ExecReload"} {
+		if got := setting(Unit("/usr/bin"), key); got != "-+/usr/bin/dcol hand-over "+fields[1] {
+			t.Errorf("%s is %q", key, got)
+		}
 	}
 	program, err := exec.LookPath("systemd-sysusers")
 	if err != nil {
@@ -88,14 +90,4 @@ func TestUserOfTheUnits(t *testing.T) {
 	if err != nil || !strings.Contains(string(made), fields[1]+":x:") {
 		t.Errorf("systemd-sysusers made %q, %v", made, err)
 	}
-}
-
-// setting returns the value of a key in a unit.
-func setting(unit, key string) string {
-	for line := range strings.Lines(unit) {
-		if value, is := strings.CutPrefix(line, key+"="); is {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }

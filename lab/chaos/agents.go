@@ -43,8 +43,11 @@ func (a *agent) start() (err error) {
 		return nil
 	}
 	a.runs, a.began, a.struck = a.runs+1, time.Now(), 0
-	// With the rights that packaging/dcol.service gives it, and no more.
-	a.process, err = a.w.Start(a.w.life, a.host, "agent", "setpriv", "--bounding-set=-all,+net_admin,+bpf,+net_raw", "--inh-caps=-all", "--no-new-privs", a.w.Programs.DCol, "agent")
+	argv, err := crew.Confined(a.w.Host(a.host), a.w.Programs.DCol)
+	if err != nil {
+		return err
+	}
+	a.process, err = a.w.Start(a.w.life, a.host, "agent", argv...)
 	if err != nil {
 		return err
 	}

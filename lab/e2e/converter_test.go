@@ -230,7 +230,6 @@ s.sendto(m, (sys.argv[1], 5353))
 // Excluded domains take effect by a reload, and end by one.
 func TestExcludedDomainsAreReloaded(t *testing.T) {
 	w := newWorld(t)
-	w.rights = ",+net_raw" // as the packaged service has
 	w.sysctl(server, "net.mptcp.enabled", "0")
 	w.convert("always", "")
 	fetch := func() {

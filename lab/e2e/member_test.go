@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -64,6 +65,12 @@ func (w *world) carry(collective, host string, files ...string) {
 			mode = 0o600
 		}
 		w.write(host, etc+name, data, mode)
+	}
+	if w.last(host) == nil {
+		return
+	}
+	if err := crew.HandOver(w.host(host)); err != nil { // as systemctl reload does
+		w.Fatal(err)
 	}
 }
 
@@ -166,7 +173,7 @@ type agent struct {
 
 var agentsStarted atomic.Int64
 
-// launch starts an agent.
+// launch starts an agent with the user and the rights that packaging/dcol.service gives it, and no more.
 func (w *world) launch(host string) *agent {
 	w.Helper()
 	a := &agent{
@@ -177,8 +184,11 @@ func (w *world) launch(host string) *agent {
 	if err != nil {
 		w.Fatal(err)
 	}
-	// With the rights that packaging/dcol.service gives it, and no more.
-	a.cmd = w.host(host).Command(w.life(), "setpriv", "--bounding-set=-all,+net_admin,+bpf"+w.rights, "--inh-caps=-all", "--no-new-privs", program, "agent")
+	argv, err := crew.Confined(w.host(host), program)
+	if err != nil {
+		w.Fatal(err)
+	}
+	a.cmd = w.host(host).Command(w.life(), argv[0], argv[1:]...)
 	a.cmd.Stdout, a.cmd.Stderr = f, f
 	if err := a.cmd.Start(); err != nil {
 		w.Fatal(err)

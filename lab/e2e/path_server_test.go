@@ -437,7 +437,6 @@ func placedLegs(t *testing.T, kind string) {
 // take turns on them.
 func TestFirstLeg(t *testing.T) {
 	w, _ := legsWorld(t)
-	w.rights = ",+net_raw"
 	w.found("collective", alice, bob)
 	w.identify("collective", alice)
 	w.identify("collective", bob)

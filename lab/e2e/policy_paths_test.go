@@ -15,7 +15,7 @@ import (
 // loses a next hop, its transfers go on, and a later connection has the three paths that there are.
 func TestPolicyPaths(t *testing.T) {
 	const width = 4
-	w := &world{T: t, net: balanced(t, width), dir: t.TempDir(), rights: ",+net_raw", explained: true}
+	w := &world{T: t, net: balanced(t, width), dir: t.TempDir(), explained: true}
 	w.found("collective", "client")
 	w.identify("collective", "client")
 	w.configure("client", "name = \"client\"\nroles = [\"client\"]\nlog_level = \"debug\"\n"+fmt.Sprintf(identityTable, "client")+

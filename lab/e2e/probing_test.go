@@ -92,7 +92,6 @@ func newProbingWorld(t *testing.T, kinds ...string) *world {
 		}
 		s.Links = append(s.Links, testbed.LinkSpec{Name: far, A: far, B: router})
 	})
-	w.rights = ",+net_raw" // as the packaged service has
 	withKinds(w, kinds...)
 	config, err := w.read(alice, etc+"dcol.toml")
 	if err != nil {

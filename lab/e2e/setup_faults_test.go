@@ -307,7 +307,8 @@ func (w *world) agentOf(host string) (pid int) {
 	err := w.host(host).Do(func() error {
 		processes, err := filepath.Glob("/proc/[0-9]*/cmdline") // the host's own
 		for _, path := range processes {
-			if line, readErr := os.ReadFile(path); readErr == nil && strings.HasPrefix(string(line), program+"\x00agent\x00") {
+			line, readErr := os.ReadFile(path)
+			if words := strings.Split(string(line), "\x00"); readErr == nil && len(words) > 1 && words[1] == "agent" {
 				fmt.Sscanf(path, "/proc/%d/", &pid)
 			}
 		}

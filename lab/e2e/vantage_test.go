@@ -14,7 +14,6 @@ import (
 // A member that allows it traces for another over their session; its results are labelled with its name.
 func TestVantagePoint(t *testing.T) {
 	w := standard(newWorld(t))
-	w.rights = ",+net_raw"                    // as the packaged service has
 	outside := netip.MustParseAddr("9.9.9.9") // where bob's operator says that others see him
 	w.configure(bob, waypointConfig(labAllowed)+fmt.Sprintf("[collective]\naddresses = [%q]\n[trace]\nvantage_point = true\n", outside))
 	w.startBoth()

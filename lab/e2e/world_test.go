@@ -48,7 +48,6 @@ type world struct {
 
 	commandOnce sync.Once // compares alice's status with that of the command
 	explained   bool
-	rights      string // more capabilities of agents, such as ",+net_raw"
 }
 
 // newWorld builds a network whose links are as fast as the kernel.

@@ -46,6 +46,9 @@ func setUpFiles(c initConfig) error {
 	if err := mountSys(); err != nil {
 		return err
 	}
+	if err := mountTUN(); err != nil {
+		return err
+	}
 	if err := mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return err
 	}
@@ -101,6 +104,22 @@ func mountSys() error {
 		return err
 	}
 	return mount(staging, "/sys", "", unix.MS_MOVE, "")
+}
+
+// mountTUN lets all users of the host open /dev/net/tun, if the machine has it, as udev does.
+func mountTUN() error {
+	const folder, device = "/dev/net", "/dev/net/tun"
+	var tun unix.Stat_t
+	if err := unix.Stat(device, &tun); err != nil {
+		return nil //nolint:nilerr // there is none
+	}
+	if err := mount("tmpfs", folder, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755"); err != nil {
+		return err
+	}
+	if err := unix.Mknod(device, unix.S_IFCHR, int(tun.Rdev)); err != nil {
+		return fmt.Errorf("make %s: %w", device, err)
+	}
+	return os.Chmod(device, 0o666)
 }
 
 func mount(source, target, fstype string, flags uintptr, data string) error {

@@ -63,6 +63,9 @@ func In(t testing.TB, parent string) string {
 	if err != nil {
 		t.Skipf("needs a cgroup of its own: %v", err)
 	}
+	if err := os.Chmod(path, 0o755); err != nil { // as systemd makes them
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := os.Remove(filepath.Clean(path)); err != nil {
 			t.Error(err)

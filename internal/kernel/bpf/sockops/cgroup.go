@@ -61,15 +61,18 @@ func OpenCgroup(path string) (*os.File, error) {
 
 func openCgroup2(path string) (*os.File, error) {
 	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, &Error{Mend: "let the agent's user read the folder, as systemd does: chmod 755 " + path, Err: fmt.Errorf("open the cgroup: %w", err)}
+	}
 	if err != nil {
 		return nil, &Error{Mend: "name a folder below the place where cgroup v2 is mounted", Err: fmt.Errorf("open the cgroup: %w", err)}
 	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(file.Fd()), &fs); err != nil {
+	var system unix.Statfs_t
+	if err := unix.Fstatfs(int(file.Fd()), &system); err != nil {
 		file.Close()
 		return nil, fmt.Errorf("examine %s: %w", path, err)
 	}
-	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
+	if system.Type != unix.CGROUP2_SUPER_MAGIC {
 		file.Close()
 		return nil, &Error{
 			Mend: "name a folder below the place where cgroup v2 is mounted (findmnt -t cgroup2)",
