@@ -5,8 +5,8 @@
 #   scripts/test-deb.sh [bookworm|trixie...]
 #
 # The upgrade runs beside an agent, which must go on. The output goes to out/deb/SUITE.log. Then two bare hosts go from the
-# package to a first detour, two with systemd are upgraded in mid-download, and one runs the image of packaging/container.
-# The confinement of the agent's unit is measured.
+# package to a first detour, two with systemd are upgraded in mid-download, two use all that needs rights, and one runs the
+# image of packaging/container. The confinement of the agent's unit is measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -74,6 +74,14 @@ upgrade() {
 	scripts/test-deb-upgrade.sh "out/deb/dcol_${old}_$arch.deb" "out/deb/dcol_${new}_$arch.deb" "$alice" "$bob"
 }
 
+# rights SUITE uses all that needs rights, on two hosts with systemd.
+rights() {
+	local suite=$1 alice bob
+	alice=$(fresh "$suite" alice)
+	bob=$(fresh "$suite" bob)
+	scripts/test-deb-rights.sh "out/deb/dcol_${new}_$arch.deb" "$alice" "$bob"
+}
+
 # minimal SUITE makes the archive of a root directory, for a container's image.
 minimal() {
 	local root=.cache/roots/$1-minimal
@@ -121,6 +129,7 @@ for suite in "${suites[@]}"; do
 	try "$suite" || failed=1
 	begin "$suite" || failed=1
 	upgrade "$suite" || failed=1
+	rights "$suite" || failed=1
 	# Debian 12's Podman takes no smaller limits than its own (docs/containers.md has what else it lacks).
 	[[ $suite == bookworm ]] || contain "$suite" || failed=1
 done
