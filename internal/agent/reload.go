@@ -2,6 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
@@ -39,6 +42,9 @@ func (a *running) Reload(ctx context.Context, r api.ReloadRequest) (api.Reloaded
 	defer a.reloading.Unlock()
 	out := api.Reloaded{File: a.plan.file, Applied: []api.SettingChange{}, Waiting: []api.SettingChange{}}
 	next, err := config.Load(a.plan.file)
+	if errors.Is(err, fs.ErrPermission) { // root has replaced it
+		return api.Reloaded{}, fmt.Errorf("%w; if systemd started the agent, systemctl reload dcol lets it read the file", err)
+	}
 	if err != nil {
 		return api.Reloaded{}, err
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/detour-collective/dcol/lab/crew"
 )
 
 // A changed configuration is taken over while a download runs, by dcol reload and by SIGHUP; one with an error
@@ -40,7 +42,12 @@ func TestReload(t *testing.T) {
 		t.Errorf("after a broken file, steering is %+v", s)
 	}
 
-	w.configure(alice, good)
+	// Root replaces the file, and systemctl reload lets the agent's user read it.
+	w.write(alice, etc+"dcol.toml", []byte(good), 0o600)
+	w.fails(alice, []string{"reload"}, "permission denied", "systemctl reload dcol")
+	if err := crew.HandOver(w.host(alice)); err != nil {
+		t.Fatal(err)
+	}
 	w.run(alice, "kill", "-HUP", fmt.Sprint(pid))
 	w.detoured()
 	x.goesOn()
