@@ -287,7 +287,7 @@ func EndHung(dir string, agent int) error {
 		return nil
 	}
 	if _, err := c.StatusWithin(lastLimit); !errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil //nolint:nilerr // it answers, or has ended
+		return nil // it answers, or has ended
 	}
 	return c.Kill()
 }
