@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/packet"
 )
 
@@ -29,7 +30,7 @@ func TestAnswersStayInTunnel(t *testing.T) {
 	}`)
 	ns.Output(t, "ip", "link", "del", "dcol0")
 	for range 20 {
-		tun := ns.TUN(t, "dcol0")
+		tun := netnstest.End{NS: ns, Name: "dcol0"}.TUN(t)
 		stop, stopped := make(chan struct{}), make(chan error, 1)
 		go func() { stopped <- sendUnknown(tun, stop) }()
 		mustSetTunnel(t, ns, clientTunnel("10.7.0.9", "fd07::9"))
