@@ -107,7 +107,7 @@ func addRules(ifIndex, table int, sources []netip.Addr) error {
 			rule.Src = ipNet(netip.PrefixFrom(addr, addr.BitLen()))
 			err = netlink.RuleAdd(rule)
 		}
-		if err != nil && !(addr.Is6() && isNoIPv6(err)) {
+		if err != nil && (addr.Is4() || !isNoIPv6(err)) {
 			return fmt.Errorf("add rule for packets from %v: %w", addr, err)
 		}
 	}
