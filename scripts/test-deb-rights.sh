@@ -10,7 +10,9 @@
 #
 # Not shown: client.mptcpify, which some kernels refuse to root, too.
 set -euo pipefail
-package=$1 alice=$2 bob=$3
+package=$1 alice=$2
+# shellcheck disable=SC2034 # "${!name}" uses it
+bob=$3
 work=$(mktemp -d)
 
 # shellcheck source=scripts/lib/messages.sh disable=SC1091
@@ -23,6 +25,7 @@ network
 host carol
 # shellcheck disable=SC2154 # host sets them
 ip link add "v$$" type veth peer name eth0 netns "$pid_carol"
+# shellcheck disable=SC2154
 ip link set "v$$" netns "$pid_alice" name lan
 in_net "$pid_alice" ip addr add 10.9.0.1/24 dev lan
 in_net "$pid_alice" ip link set lan up
@@ -128,6 +131,7 @@ await "bob's converter listens" status bob 'relay["converter"]["listen"] and rel
 await "alice's relay listens" status alice 'all(relay[x]["listen"] for x in ("proxy", "gateway, IPv4", "programs, IPv4", "incoming"))'
 
 # get ADDRESS fetches the file, on the host on which it is evaluated.
+# shellcheck disable=SC2016 # the inner shell expands it
 get='get() { exec 3<>"/dev/tcp/$1/80" && printf "GET /file HTTP/1.0\r\n\r\n" >&3 && timeout 5 grep -qx served <&3; }'
 
 say "a program of alice's, carol, and a caller of alice's service, by way of bob"
@@ -151,6 +155,7 @@ unhindered bob
 
 say 'alice lets her agent have CAP_PERFMON'
 mkdir -p "$alice/etc/systemd/system/dcol.service.d"
+# shellcheck disable=SC2016 # these are Markdown's backquotes
 sed -n '/^### CAP_PERFMON/,/^###* [^C]/{/^```ini/,/^```/{/^```/!p}}' "$scripts/../docs/security.md" >"$alice/etc/systemd/system/dcol.service.d/perfmon.conf"
 sed -i 's/^use = "reno"/use = "lia"/' "$alice/etc/dcol/dcol.toml"
 do_as alice systemctl daemon-reload
