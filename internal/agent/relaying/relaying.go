@@ -266,7 +266,7 @@ func end(dir string) error {
 		return err
 	}
 	defer c.Close()
-	if err := c.End(); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := c.EndAndWait(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
 	return c.Kill()

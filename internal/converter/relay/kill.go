@@ -24,18 +24,42 @@ func (c *Conn) Listener() unix.Ucred {
 	return *relay
 }
 
-// Kill ends a relay that does not answer, such as a stopped process, and waits until it has ended. Its connections are reset.
-func (c *Conn) Kill() error {
-	pid := int(c.Listener().Pid)
-	if pid == 0 {
-		return errors.New("the relay does not answer, and its process is not known")
+// EndAndWait ends the relay as End does, and waits until its process has ended.
+func (c *Conn) EndAndWait() error {
+	pid, process, err := c.process()
+	if err != nil || process < 0 {
+		return err
 	}
-	process, err := unix.PidfdOpen(pid, 0)
+	defer unix.Close(process)
+	if err := c.End(); err != nil {
+		return err
+	}
+	if err := awaitEnd(process); err != nil {
+		return fmt.Errorf("end the relay, process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// process returns a handle of the relay's process, or -1 if the process has ended.
+func (c *Conn) process() (pid, handle int, err error) {
+	if pid = int(c.Listener().Pid); pid == 0 {
+		return 0, -1, errors.New("the relay's process is not known: as root, find it with pgrep -f 'relay --dir', and end it with kill -KILL")
+	}
+	handle, err = unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
-		return nil
+		return pid, -1, nil
 	}
 	if err != nil {
-		return fmt.Errorf("the relay, process %d: %w", pid, err)
+		return pid, -1, fmt.Errorf("the relay, process %d: %w", pid, err)
+	}
+	return pid, handle, nil
+}
+
+// Kill ends a relay that does not answer, such as a stopped process, and waits until it has ended. Its connections are reset.
+func (c *Conn) Kill() error {
+	pid, process, err := c.process()
+	if err != nil || process < 0 {
+		return err
 	}
 	defer unix.Close(process)
 	// Another process may have got the number if the relay has just ended. Then the connection has ended, too.
