@@ -242,7 +242,7 @@ type Verdict struct {
 	Waypoint string
 	// Loss and OtherLoss are shares of packets lost. They are zero if something else decided.
 	Loss, OtherLoss float64
-	// Wait and OtherWait estimate how long a message waits for its answer.
+	// Wait and OtherWait estimate how long a message waits for its answer, with losses counted as when a carrier is chosen.
 	Wait, OtherWait time.Duration
 	// With and Without are the rates of bulk traffic with and without the subflow, in bits a second. They are zero if
 	// something else decided, or if they are not known yet.
@@ -263,6 +263,7 @@ func (a *aside) of() string {
 	if a.why.Waypoint != "" {
 		other = "the path through " + a.why.Waypoint
 	}
+	take, otherTakes := waitWithLoss(a.why.Wait, a.why.Loss), waitWithLoss(a.why.OtherWait, a.why.OtherLoss)
 	switch {
 	case a.cause == yieldsPlace:
 		return fmt.Sprintf("gives its place to %s", a.why.Waypoint)
@@ -283,18 +284,26 @@ func (a *aside) of() string {
 	case a.cause == spent:
 		return "stands by: this month's budget of bytes through it is used up"
 	case a.cause == standsBy && isQuicker(a.why.Wait, a.why.OtherWait):
-		return fmt.Sprintf("stands by: messages take %v over it, %v over %s; it carries them soon if that lasts", inMS(a.why.Wait), inMS(a.why.OtherWait), other)
+		return fmt.Sprintf("stands by: messages take %s over it, %s over %s; it carries them soon if that lasts", take, otherTakes, other)
 	case a.cause == standsBy && a.why.Wait < a.why.OtherWait:
-		return fmt.Sprintf("stands by: messages take %v over it, hardly less than the %v over %s", inMS(a.why.Wait), inMS(a.why.OtherWait), other)
+		return fmt.Sprintf("stands by: messages take %s over it, hardly less than the %s over %s", take, otherTakes, other)
 	case a.cause == surplus:
 		return "ends as soon as its data has arrived: the configuration allows fewer subflows now"
 	case a.cause == standsBy:
-		return fmt.Sprintf("stands by: messages take %v over it, %v over %s", inMS(a.why.Wait), inMS(a.why.OtherWait), other)
+		return fmt.Sprintf("stands by: messages take %s over it, %s over %s", take, otherTakes, other)
 	case a.times == 0:
 		return fmt.Sprintf("stands by until %s: it lost %.1f %% of the packets lately", a.until.Format("15:04"), 100*a.why.Loss)
 	default:
 		return fmt.Sprintf("stands by until %s: it lost %.1f %% of the packets, %s %.1f %%", a.until.Format("15:04"), 100*a.why.Loss, other, 100*a.why.OtherLoss)
 	}
+}
+
+// waitWithLoss returns how long messages wait, with the share of lost packets that the time counts.
+func waitWithLoss(wait time.Duration, loss float64) string {
+	if loss < 0.0005 {
+		return inMS(wait).String()
+	}
+	return fmt.Sprintf("%v (%.1f %% lost)", inMS(wait), 100*loss)
 }
 
 // inMS rounds a time for display.

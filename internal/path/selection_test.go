@@ -473,6 +473,9 @@ func TestMessagesLeaveALossyDetour(t *testing.T) {
 			if s.over("").backup || !s.over("bob").backup {
 				t.Errorf("it carries after %v: %v", within, s.log)
 			}
+			if why := s.why("bob"); !strings.HasPrefix(why, "stands by: messages take") || !strings.Contains(why, "% lost) over it, 26ms over the direct path") {
+				t.Errorf("why: %q", why)
+			}
 			s.log = nil
 			s.stream(5*time.Minute, dt)
 			s.want("later")

@@ -277,7 +277,9 @@ func (m *Manager) gather(t turn) {
 		if s == best || !t.ours(s) || !s.stayed(t.now) || s.backup && !s.isAside(standsBy) || t.now.Sub(s.since) < takesPriority {
 			continue
 		}
-		why := Verdict{Waypoint: best.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, best)}
+		why := Verdict{
+			Waypoint: best.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, best), Loss: m.loss(t, s), OtherLoss: m.loss(t, best),
+		}
 		if s.backup {
 			s.aside.why = why
 			continue
@@ -398,8 +400,13 @@ func (m *Manager) wait(t turn, s *subflow) time.Duration {
 	if s.habits != nil {
 		trip = max(trip, s.habits.trip.Now(t.now))
 	}
+	return waits(trip+t.late(s), lossCounts*m.loss(t, s))
+}
+
+// loss returns the share of packets that the subflow is expected to lose.
+func (m *Manager) loss(t turn, s *subflow) float64 {
 	r, _ := m.detours.history.of(s.waypoint(), t.server)
-	return waits(trip+t.late(s), lossCounts*r.lost())
+	return r.lost()
 }
 
 // waits estimates how long a message waits for its answer where this share of packets is lost.
