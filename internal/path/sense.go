@@ -60,6 +60,7 @@ type step struct {
 	lossy           bool          // packets were lost
 	limited         bool          // the network limited what this host sent
 	queued          bool          // data arrived that had waited in a queue
+	surelyQueued    bool          // the same, and the pauses between packets do not explain it
 	gap             bool          // segments that arrived wait for what is missing before them
 	trip            time.Duration // round trip with its queue, as far as it is known
 	missed          float64       // bytes that it could have carried while it paused
@@ -86,9 +87,10 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 	h.lossOut.Take(h.step.elapsed, h.step.trip, out, again > 0)
 	h.goodput.Take(now, h.step.elapsed, received, acked)
 	flowing := measure.Flowing{
-		Received: received, Acked: acked, Limited: sm.Limited, Trip: h.step.trip, Base: h.trip.Base(), Heard: sm.LastData, Lossy: h.step.lossy,
+		Received: received, Acked: acked, Limited: sm.Limited, Trip: h.step.trip, Base: h.trip.Base(), Heard: sm.LastData,
+		Gap: h.step.elapsed / time.Duration(max(1, in)), Lossy: h.step.lossy,
 	}
-	h.step.queued = flowing.Queued()
+	h.step.queued, h.step.surelyQueued = flowing.Queued(), flowing.SurelyQueued()
 	h.press.Take(now, flowing)
 	h.fall.Take(h.step.elapsed, flowing)
 	h.steady.Take(h.step.elapsed, flowing)

@@ -175,7 +175,7 @@ func (t turn) moment() (m measure.Moment) {
 		m.Asked, m.Heard = min(m.Asked, step.asked), min(m.Heard, step.heard)
 		m.Limited = m.Limited || step.limited
 		m.Lossy = m.Lossy || step.lossy
-		m.Queued = m.Queued || step.queued
+		m.Queued, m.SurelyQueued = m.Queued || step.queued, m.SurelyQueued || step.surelyQueued
 		if s.minRTT > 0 && (m.Trip == 0 || s.minRTT < m.Trip) {
 			m.Trip = s.minRTT
 		}

@@ -23,6 +23,9 @@ const (
 	pressShare = 0.25
 	// gapless is the largest share of the queue that may be time since the last data.
 	gapless = 0.25
+	// gapShare is the largest share of a sure queue that may be time between packets. A receiver measures up to two such times
+	// too much, because it may also delay the acknowledgement.
+	gapShare = 0.4
 	// pressedShare is the share of samples with a sign from which the network is the limit.
 	pressedShare = 0.7
 	// pressedLeast is the number of samples that this needs.
@@ -40,6 +43,8 @@ type Flowing struct {
 	Trip, Base time.Duration
 	// Heard is the time since data last arrived.
 	Heard time.Duration
+	// Gap is the mean time between the packets with data that arrived.
+	Gap time.Duration
 	// Lossy is set if packets were lost.
 	Lossy bool
 }
@@ -48,6 +53,13 @@ type Flowing struct {
 func (f *Flowing) Queued() bool {
 	queue := f.Trip - f.Base
 	return f.Received > 0 && queue >= pressQueue && queue.Seconds() >= pressShare*f.Base.Seconds() && f.Heard.Seconds() <= gapless*queue.Seconds()
+}
+
+// SurelyQueued reports whether data arrived that had waited in a queue, and the pauses between packets are too short to
+// explain the round trip. A stream with a packet every 20 ms would show a queue in each sample that is taken right after a
+// packet.
+func (f *Flowing) SurelyQueued() bool {
+	return f.Queued() && f.Gap.Seconds() <= gapShare*(f.Trip-f.Base).Seconds()
 }
 
 // Take adds one sample.

@@ -50,3 +50,22 @@ func TestPress(t *testing.T) {
 		}
 	}
 }
+
+// A stream whose packets come every 20 ms has a long round trip as its receiver measures it. That is no queue, whenever the
+// sample is taken.
+func TestSurelyQueued(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		f    measure.Flowing
+		want bool
+	}{
+		"a stream":                   {measure.Flowing{Received: 6250, Base: 40 * ms, Trip: 65 * ms, Gap: 20 * ms}, false},
+		"a download":                 {measure.Flowing{Received: 100_000, Base: 40 * ms, Trip: 65 * ms, Gap: ms}, true},
+		"a download, 500 kbit/s":     {measure.Flowing{Received: 6250, Base: 40 * ms, Trip: 200 * ms, Gap: 22 * ms}, true},
+		"a download without a queue": {measure.Flowing{Received: 100_000, Base: 40 * ms, Trip: 41 * ms, Gap: ms}, false},
+	} {
+		if got := c.f.SurelyQueued(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

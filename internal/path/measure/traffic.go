@@ -32,8 +32,9 @@ type Moment struct {
 	Limited bool
 	// Lossy is set if packets were lost.
 	Lossy bool
-	// Queued is set if data arrived that had waited in a queue.
-	Queued bool
+	// Queued is set if data arrived that had waited in a queue, and SurelyQueued if the pauses between packets are too short
+	// to explain it.
+	Queued, SurelyQueued bool
 }
 
 // Traffic finds the kind of a connection's traffic. The kind changes slowly.
@@ -84,7 +85,7 @@ const (
 	littleSent     = 3
 	littleReceived = 5
 	// heldShare is the share of these samples with a queue or a loss from which the network holds the traffic back. A
-	// stream has such samples, too: it loses packets, and its pauses can look like a queue.
+	// stream loses packets, too.
 	heldShare = 0.5
 	// changesAfter is the time for which the traffic must look like another kind before the kind changes.
 	changesAfter = time.Second
@@ -125,7 +126,7 @@ func (b *beginning) take(m Moment) {
 	default:
 		b.received++
 	}
-	if m.Queued || m.Lossy {
+	if m.SurelyQueued || m.Lossy {
 		b.held++
 	}
 }

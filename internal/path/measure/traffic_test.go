@@ -27,7 +27,7 @@ const ms = time.Millisecond
 
 // moment returns what a sample at now shows of the time since before.
 func (p *pattern) moment(before, now time.Duration) (m measure.Moment) {
-	m = measure.Moment{Elapsed: now - before, Trip: p.trip, Asked: time.Hour, Heard: time.Hour, Limited: p.limited, Lossy: p.lossy, Queued: p.queued}
+	m = measure.Moment{Elapsed: now - before, Trip: p.trip, Asked: time.Hour, Heard: time.Hour, Limited: p.limited, Lossy: p.lossy, Queued: p.queued, SurelyQueued: p.queued}
 	bytes := 0.0
 	for at := before; at <= now; at += ms {
 		in := at
