@@ -9,6 +9,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/engine/enginetest"
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 )
 
 // If SYNs are lost, Linux repeats them without MPTCP, and the connection is plain TCP. That does not make the server count
@@ -18,10 +19,7 @@ func TestLostSYNsShowNothing(t *testing.T) {
 	setMPTCP(t, "blackhole_timeout", "0")               // else the kernel offers no MPTCP any more
 	setMPTCP(t, "syn_retrans_before_tcp_fallback", "0") // else the converter would take too long
 	to := enginetest.Serve(t, server4, true, enginetest.Echo)
-	nft(t, fmt.Sprintf(`table inet lost {
-		chain in { type filter hook input priority 0; ip daddr %s tcp dport %d tcp flags syn tcp option mptcp exists drop
-		}
-	}`, to.Addr(), to.Port()), "lost")
+	loseOffers(t, to)
 	conv, convAt := startConverter(t)
 	for mode, converters := range map[choice.Mode][]netip.AddrPort{choice.Auto: nil, choice.Always: {convAt}} {
 		client := member(t, mode, converters...)
@@ -34,13 +32,54 @@ func TestLostSYNsShowNothing(t *testing.T) {
 		t.Fatalf("%d connections through the converter", n)
 	}
 	// Once SYNs arrive, the converter tries MPTCP again.
-	if out, err := exec.Command("nft", "delete", "table", "inet", "lost").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	losesNothing(t)
 	client := member(t, choice.Always, convAt)
 	enginetest.Exchange(t, startAsked(t, client).dial(t, to), 1000)
 	if len(client.Choose(choice.Who{}, to)) > 0 {
 		t.Error("the converter has not found out that the server speaks MPTCP")
+	}
+}
+
+// After an outage, Linux offers MPTCP to no server for a while, although no SYN is lost any more. Such connections do not
+// make a server count as plain either.
+func TestOutageShowsNothing(t *testing.T) {
+	needsNamespace(t)
+	setMPTCP(t, "blackhole_timeout", "3600")
+	setMPTCP(t, "syn_retrans_before_tcp_fallback", "0")
+	to := enginetest.Serve(t, server4, true, enginetest.Echo)
+	loseOffers(t, to)
+	enginetest.Exchange(t, enginetest.Dial(t, to, true), 1000)
+	losesNothing(t)
+	if plain, err := mptcp.PlainTCP(); err != nil || !plain {
+		t.Fatalf("the kernel offers no MPTCP: %v, %v", plain, err)
+	}
+	conv, convAt := startConverter(t)
+	for mode, converters := range map[choice.Mode][]netip.AddrPort{choice.Auto: nil, choice.Always: {convAt}} {
+		client := member(t, mode, converters...)
+		enginetest.Exchange(t, startAsked(t, client).dial(t, to), 1000)
+		if client.IsPlain(to) {
+			t.Errorf("in mode %v, a server counts as plain to which no MPTCP was offered", mode)
+		}
+	}
+	if conv.Counters().Accepted == 0 {
+		t.Error("no connection through the converter")
+	}
+}
+
+// loseOffers makes the kernel drop SYNs to a server that offer MPTCP.
+func loseOffers(t *testing.T, to netip.AddrPort) {
+	t.Helper()
+	nft(t, fmt.Sprintf(`table inet lost {
+		chain in { type filter hook input priority 0; ip daddr %s tcp dport %d tcp flags syn tcp option mptcp exists drop
+		}
+	}`, to.Addr(), to.Port()), "lost")
+}
+
+// losesNothing ends loseOffers.
+func losesNothing(t *testing.T) {
+	t.Helper()
+	if out, err := exec.Command("nft", "delete", "table", "inet", "lost").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 }
 

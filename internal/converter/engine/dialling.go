@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"net/netip"
 	"slices"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/kernel/sockinfo"
 )
 
@@ -86,10 +88,10 @@ func (l *loop) connected(p *pair, events uint32) {
 	if errno == unix.EAGAIN { // a socket with data in its SYN may be writable before it is connected
 		return
 	}
-	offered := errno == 0 && o.dial.MPTCP && !o.again
-	o.multipath = offered && isMultipath(fd)
-	if offered {
-		o.plain = !o.multipath && !sockinfo.SentAgain(fd)
+	asked := errno == 0 && o.dial.MPTCP && !o.again
+	o.multipath = asked && isMultipath(fd)
+	if asked {
+		o.plain = !o.multipath && !sockinfo.SentAgain(fd) && offered(fd, o.dial.To)
 	}
 	switch {
 	case o.inSYN > 0 && (errno != 0 || !sockinfo.AckedSYNData(fd) || o.dial.MPTCP && !o.multipath):
@@ -228,6 +230,16 @@ func (l *loop) dialled(p *pair, errno syscall.Errno) {
 	default:
 		l.join(p)
 	}
+}
+
+// offered reports whether a connection that fell back to TCP began with an offer of MPTCP. If that is not known, it did not.
+func offered(fd int, to netip.AddrPort) bool {
+	local, errno := localAddr(fd)
+	if errno != nil {
+		return false
+	}
+	is, err := mptcp.Offered(local, to)
+	return err == nil && is
 }
 
 // isMultipath reports whether an accepted connection is MPTCP, and did not fall back to TCP.

@@ -127,7 +127,7 @@ type Result struct {
 	MPTCP     bool // the other side speaks MPTCP on this connection
 	// Plain reports that the other side does not speak MPTCP: it was offered MPTCP, and did not accept. With neither MPTCP
 	// nor Plain, nothing is known, because Dial offered no MPTCP, or because SYNs were lost: then Linux repeats them without
-	// the offer.
+	// the offer, and may offer MPTCP to no other server for some time.
 	Plain     bool
 	Local     netip.AddrPort // this host's end of the connection, if Dial.Await was set and is done
 	Early     bool           // some of the client's bytes were sent before Await was done

@@ -198,8 +198,8 @@ func (o *opening) Dialled(r engine.Result) engine.Step {
 	case r.Plain || !o.dial.MPTCP || o.asks:
 		answer.ExtendedHeader = []byte{}
 	default:
-		// SYNs were lost, and the server has answered one without MPTCP. What it would have answered to the others is
-		// unknown. A client that named no options need not be told about options (section 6.2.6).
+		// SYNs were lost, of this connection or of an earlier one, and the server has answered one without MPTCP. What it
+		// would have answered to an offer is unknown. A client that named no options need not be told about options (section 6.2.6).
 	}
 	if o.info {
 		answer.Supported = supported

@@ -54,12 +54,28 @@ func (n *Namespace) Subflows(yield func(*Subflow) bool) error {
 func (n *Namespace) Subflow(local, remote netip.AddrPort) (Subflow, error) {
 	n.diagMu.Lock()
 	defer n.diagMu.Unlock()
+	return n.diag.subflow(local, remote)
+}
 
+// Offered reports whether a connection that fell back to TCP began with an offer of MPTCP, so that its peer is the one
+// that speaks TCP. For some time after an outage, the kernel offers MPTCP to nobody. The connection is one of the calling
+// thread's network namespace. If there is none, the error is ErrNoSubflow.
+func Offered(local, remote netip.AddrPort) (bool, error) {
+	diag, err := openDiag()
+	if err != nil {
+		return false, err
+	}
+	defer diag.close()
+	s, err := diag.subflow(local, remote)
+	return s.Token != 0, err // the kernel makes the token together with the offer
+}
+
+func (d *diagSocket) subflow(local, remote netip.AddrPort) (Subflow, error) {
 	local, remote = unmap(local), unmap(remote)
 	req := diagRequest{family: familyOf(local.Addr()), protocol: unix.IPPROTO_TCP, local: local, remote: remote}
 	// The direct lookup does not find sockets that are bound to an interface. The list, filtered by ports, does.
 	for _, how := range [...]netlink.HeaderFlags{0, netlink.Dump} {
-		s, ok, err := n.diag.find(req, how)
+		s, ok, err := d.find(req, how)
 		if err != nil {
 			return Subflow{}, fmt.Errorf("look up subflow from %v to %v: %w", local, remote, err)
 		}

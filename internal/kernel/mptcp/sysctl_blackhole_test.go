@@ -1,8 +1,10 @@
 package mptcp_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -108,6 +110,37 @@ func TestOutageTurnsMPTCPOff(t *testing.T) {
 	}
 	if key, value, ok, err := client.BlackholeSysctl(); ok || err != nil {
 		t.Errorf("a value that somebody has set would become %s=%s, %v", key, value, err)
+	}
+}
+
+// A connection that fell back shows whether its SYN offered MPTCP. After an outage it did not, and is not listed.
+func TestOffered(t *testing.T) {
+	t.Parallel()
+	o := newOutages(t)
+	client := open(t, o.Client)
+	o.Server.Sysctl(t, "net/mptcp/enabled", "0")
+	plain := netip.AddrPortFrom(o.Server.IP4, 81)
+	o.Server.Listen(t, plain)
+	for _, want := range []bool{true, false} {
+		c := o.Client.Dial(t, plain)
+		threehosts.Echo(t, c, "hello")
+		local := c.LocalAddr().(*net.TCPAddr).AddrPort()
+		o.Client.Do(t, func() error {
+			if offered, err := mptcp.Offered(local, plain); offered != want || err != nil {
+				t.Errorf("offered MPTCP: %v, %v; want %v", offered, err, want)
+			}
+			return nil
+		})
+		listed := false
+		err := client.Fallbacks(func(c *mptcp.Connection) bool { listed = listed || c.Local == local; return true })
+		if listed != want || err != nil {
+			t.Errorf("listed: %v, %v; want %v", listed, err, want)
+		}
+		c.Close()
+		o.happens()
+	}
+	if offered, err := mptcp.Offered(plain, plain); offered || !errors.Is(err, mptcp.ErrNoSubflow) {
+		t.Errorf("no connection offered MPTCP: %v, %v", offered, err)
 	}
 }
 
