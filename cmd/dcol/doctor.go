@@ -164,7 +164,7 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 		env.AgentRuns, env.AgentProblems = true, status.Problems
 		if status.Client != nil {
 			c := status.Client.Converting
-			env.Converting = &doctor.Converting{Wanted: c.Use != string(config.ConvertNever), Admitted: len(c.Converters)}
+			env.Converting = &doctor.Converting{Wanted: c.Use != string(config.ConvertNever), Admitted: len(c.Converters), Offered: c.Offered}
 			for _, r := range c.Refused {
 				env.Converting.Refused = append(env.Converting.Refused, r.Name+": "+r.Why)
 			}

@@ -72,7 +72,7 @@ type RefusedConverter struct {
 	Why  string `json:"why"`
 }
 
-// Converter is a converter to which this host is admitted.
+// Converter is a converter to which this host is admitted, and to which its relay connects.
 type Converter struct {
 	Name string         `json:"name"`
 	Addr netip.AddrPort `json:"address"`

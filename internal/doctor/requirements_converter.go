@@ -10,7 +10,9 @@ import (
 // Converting describes the use of others' converters, as the agent reports it.
 type Converting struct {
 	Wanted   bool // for some servers
-	Admitted int  // converters that admit this host
+	Admitted int  // converters that admit this host, and to which its relay connects
+	// Offered lists the waypoints in use that offer a converter.
+	Offered []string
 	// Refused lists the converters that do not admit this host, each with the reason, such as "bob: too many tunnels".
 	Refused []string
 	// Excluded lists the converters that admit this host, but to which connections get no detours, each with its
@@ -51,6 +53,9 @@ func checkConverters(_ context.Context, e *Env) Result {
 	case c.Admitted == 0 && len(c.Refused) > 0:
 		return warning("ask the operator about the reason, or use another waypoint that offers one",
 			"offered, but this host cannot use it (%s): servers without MPTCP get no detours", strings.Join(c.Refused, "; "))
+	case c.Admitted == 0 && len(c.Offered) > 0:
+		return warning("wait a moment, then look at dcol status, which names the problem if there is one",
+			"the converter of %s is not ready: servers without MPTCP get no detours", strings.Join(c.Offered, " or "))
 	case c.Admitted == 0:
 		return warning(`ask the operator of a waypoint to add "converter" to waypoint.offers, or stop asking: dcol convert never`,
 			"wanted, but no waypoint in use offers one to this host: servers without MPTCP get no detours")

@@ -148,6 +148,7 @@ func TestRequirements(t *testing.T) {
 		{"converters", "none wanted", []func(*Env){running, converting(Converting{Admitted: 1})}, Skipped, "never", ""},
 		{"converters", "no client", []func(*Env){running}, Skipped, "client role", ""},
 		{"converters", "none offered", []func(*Env){running, converting(Converting{Wanted: true})}, Warning, "no waypoint in use offers one", "dcol convert never"},
+		{"converters", "none ready", []func(*Env){running, converting(Converting{Wanted: true, Offered: []string{"bob"}})}, Warning, "the converter of bob is not ready", "dcol status"},
 		{"converters", "two", []func(*Env){running, converting(Converting{Wanted: true, Admitted: 2})}, OK, "admitted to 2", ""},
 		{"converters", "excluded", []func(*Env){running, converting(Converting{Wanted: true, Admitted: 2, Excluded: []string{"bob at 10.0.0.7"}})}, Warning, "get no detours, because client.exclude has their addresses: bob at 10.0.0.7", "out of client.exclude"},
 		{"converters", "refused", []func(*Env){running, converting(Converting{Wanted: true, Refused: []string{"bob: full", "carol: closed"}})}, Warning, "offered, but this host cannot use it (bob: full; carol: closed)", "ask the operator"},

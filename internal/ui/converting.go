@@ -61,7 +61,11 @@ func (p *printer) converting(c api.Converting) {
 	for _, r := range c.Refused {
 		known = append(known, fmt.Sprintf("not %s, which this host cannot use (%s)", r.Name, r.Why))
 	}
-	if len(known) == 0 {
+	switch {
+	case len(known) > 0:
+	case len(c.Offered) > 0:
+		known = []string{"none yet: the converter of " + strings.Join(c.Offered, " or ") + " is not ready"}
+	default:
 		known = []string{"none: no waypoint in use offers one"}
 	}
 	p.linef("Converters for %s (%s): %s", which, c.Use, strings.Join(known, ", "))

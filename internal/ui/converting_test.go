@@ -9,6 +9,17 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
+// A converter that is offered and not ready yet is not passed over.
+func TestConvertingNotReady(t *testing.T) {
+	var b strings.Builder
+	if err := Converting(&b, api.Converting{Use: "always", Offered: []string{"bob"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.String(); !strings.Contains(got, "none yet: the converter of bob is not ready") {
+		t.Error(got)
+	}
+}
+
 // The use of converters names the addresses that are excluded by their names.
 func TestConvertingExcluded(t *testing.T) {
 	until := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)

@@ -77,6 +77,6 @@ func (c *Client) Convert(ctx context.Context, use config.UseConverter) (api.Conv
 		c.tellRelay(now)
 		c.keepGateway(now)
 		c.pokeTunnels()
-		return c.converters.describe(now, c.manager.Excludes, c.config.Relay.Standing().Relay), nil
+		return c.converters.describe(now, c.manager.Excludes, c.config.Relay.Standing()), nil
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/choice"
@@ -157,14 +158,18 @@ func (c *converters) orders(now time.Time, neighbours func() []netip.Prefix) *re
 	return use
 }
 
-// describe returns the converters' part of the status. excludes reports whether the path manager gives connections to an
-// address no detours; r is the relay's status, nil if there is no relay.
-func (c *converters) describe(now time.Time, excludes func(netip.Addr) bool, r *relay.Status) api.Converting {
+// describe returns the converters' part of the status. It lists the converters that the relay has confirmed: only those carry
+// connections. excludes reports whether the path manager gives connections to an address no detours.
+func (c *converters) describe(now time.Time, excludes func(netip.Addr) bool, s relaying.Standing) api.Converting {
 	out := api.Converting{Use: string(c.use), Converters: []api.Converter{}, Offered: c.offers(), Incoming: c.describeIncoming()}
 	if !c.wanted.Load() {
 		return out
 	}
+	r := s.Relay
 	for _, x := range c.list(now) {
+		if !hasConverter(s.Use, x) {
+			continue
+		}
 		to := api.Converter{Name: x.Name, Addr: x.At, RTT: milliseconds(x.RTT), BehindNAT: c.inTunnels(x.At.Addr())}
 		to.Excluded = !to.BehindNAT && excludes(x.At.Addr())
 		if r != nil && now.Before(r.Aside[x.At].Until) {
@@ -185,6 +190,11 @@ func (c *converters) describe(now time.Time, excludes func(netip.Addr) bool, r *
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Why, b.Why))
 	})
 	return out
+}
+
+// hasConverter reports whether orders of the relay lead to a converter. A renewed cookie makes no difference.
+func hasConverter(u *relay.Use, x relay.Converter) bool {
+	return u != nil && slices.ContainsFunc(u.Converters, func(has relay.Converter) bool { return has.At == x.At && has.From == x.From })
 }
 
 // why returns a sentence for dcol why about connections to an address that go through a converter instead. It is empty if

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/choice"
@@ -73,13 +74,47 @@ func TestConvertersList(t *testing.T) {
 	}
 }
 
+// confirmed is a relay that has confirmed the present orders.
+func confirmed(c *converters, now time.Time) relaying.Standing {
+	return relaying.Standing{Relay: &relay.Status{}, Use: c.orders(now, func() []netip.Prefix { return nil })}
+}
+
+// A converter is listed once the relay has confirmed it, and until the relay has another end of the tunnel, or none.
+func TestConvertersConfirmed(t *testing.T) {
+	now := time.Now()
+	c := newConverters(withConverters(config.ConvertAuto))
+	listed := func(s relaying.Standing) bool {
+		return len(c.describe(now, func(netip.Addr) bool { return false }, s).Converters) > 0
+	}
+	before := confirmed(&c, now)
+	bob := admittedConverter{relay.Converter{Name: "bob", At: netip.MustParseAddrPort("192.0.2.1:5124"), Cookie: []byte("1")}, now.Add(time.Hour)}
+	admit := func() { c.setAdmitted(detour.Via{Waypoint: "bob", Addr: bob.At.Addr()}, bob) }
+	admit()
+	if listed(relaying.Standing{}) || listed(before) {
+		t.Error("a converter is listed that the relay does not know")
+	}
+	has := confirmed(&c, now)
+	if !listed(has) {
+		t.Error("a converter is not listed that the relay has confirmed")
+	}
+	bob.Cookie = []byte("2")
+	if admit(); !listed(has) {
+		t.Error("a converter is not listed after its cookie was renewed")
+	}
+	bob.From = netip.MustParseAddr("10.192.0.1")
+	if admit(); listed(has) || !listed(confirmed(&c, now)) {
+		t.Error("a converter is called from an address that the relay does not know")
+	}
+}
+
 // The status says which converter the relay leaves alone, until that is over.
 func TestConvertersAside(t *testing.T) {
 	now := time.Now()
 	at := netip.MustParseAddrPort("192.0.2.1:5124")
 	c := newConverters(withConverters(config.ConvertAuto))
 	c.setAdmitted(detour.Via{Waypoint: "bob", Addr: at.Addr()}, admittedConverter{Converter: relay.Converter{Name: "bob", At: at}, expires: now.Add(time.Hour)})
-	r := &relay.Status{Aside: map[netip.AddrPort]choice.Aside{at: {Until: now.Add(time.Minute), Refuses: true}}}
+	r := confirmed(&c, now)
+	r.Relay.Aside = map[netip.AddrPort]choice.Aside{at: {Until: now.Add(time.Minute), Refuses: true}}
 	for after, want := range map[time.Duration]bool{0: true, time.Minute: false} {
 		x := c.describe(now.Add(after), func(netip.Addr) bool { return false }, r).Converters[0]
 		if x.Refuses != want || x.AsideUntil.IsZero() == want {
@@ -100,8 +135,9 @@ func TestConvertersForget(t *testing.T) {
 	c.sessionChanged(bob, session.State{Up: true, Offers: []wire.Kind{wire.Converter}})
 	c.setRefused(bob, "expelled")
 	c.setIncoming(bob, []api.Incoming{{Converter: "bob"}})
+	has := confirmed(&c, now)
 	sizes := func() []int {
-		d := c.describe(now, func(netip.Addr) bool { return false }, nil)
+		d := c.describe(now, func(netip.Addr) bool { return false }, has)
 		return []int{len(d.Converters), len(d.Offered), len(d.Refused), len(d.Incoming)}
 	}
 	if got := sizes(); !slices.Equal(got, []int{1, 1, 1, 1}) {

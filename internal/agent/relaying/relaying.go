@@ -59,7 +59,9 @@ type Keeper struct {
 // Standing is the state of the relay.
 type Standing struct {
 	Relay *relay.Status // nil: there is none
-	Err   error         // why not, if one is needed
+	// Use is the part of the relay's orders for this host's programs that the relay has confirmed; nil: none.
+	Use *relay.Use
+	Err error // why there is no relay, if one is needed
 }
 
 // New returns a Keeper. Run must follow.
@@ -117,8 +119,12 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 	wanted, before := k.wanted, k.standing.Err
 	k.mu.Unlock()
 	status, err := k.tell(ctx, wanted)
+	now := Standing{Relay: status, Err: err}
+	if status != nil && err == nil {
+		now.Use = wanted.Use
+	}
 	k.mu.Lock()
-	k.standing = Standing{Relay: status, Err: err}
+	k.standing = now
 	k.mu.Unlock()
 	if err != nil {
 		k.disconnect()

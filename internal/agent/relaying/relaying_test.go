@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/converter/relay"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
@@ -194,8 +195,12 @@ func TestKeeperReplacesStoppedRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Kill(first, syscall.SIGKILL) })
+	k.Change(func(s *relay.State) { s.Use = &relay.Use{Mode: choice.Always} })
 	began := time.Now()
 	for k.Standing().Relay != nil {
+		if k.Standing().Use != nil {
+			t.Fatal("a stopped relay has confirmed its orders")
+		}
 		if time.Since(began) > 20*time.Second {
 			t.Fatal("the stopped relay counts as one")
 		}
@@ -203,6 +208,9 @@ func TestKeeperReplacesStoppedRelay(t *testing.T) {
 	}
 	absent := time.Since(began)
 	up(t, k, func(s relay.Status) bool { return s.PID != first })
+	if u := k.Standing().Use; u == nil || u.Mode != choice.Always {
+		t.Errorf("the next relay has confirmed %+v", u)
+	}
 	t.Logf("the stopped relay was absent after %v, and the next was ready after %v", absent, time.Since(began))
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", first)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the stopped relay is still there: %v", err)
