@@ -1,9 +1,12 @@
 package api
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -13,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -269,15 +273,102 @@ func TestNoAgent(t *testing.T) {
 	}
 }
 
-// leaveSocket creates a socket at which nobody listens, as after a crash.
-func leaveSocket(t *testing.T, path string) {
+// A request that an ending agent does not answer is repeated, and then finds no agent, or the next one. Only requests that
+// would do something else the second time are not repeated.
+func TestAgentEnds(t *testing.T) {
+	accept := func(l *net.UnixListener) net.Conn {
+		c, err := l.Accept()
+		if err == nil {
+			_, err = http.ReadRequest(bufio.NewReader(c))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return c
+	}
+	for name, end := range map[string]func(*net.UnixListener){
+		"before it accepts": func(l *net.UnixListener) {
+			awaitConnection(t, l)
+			l.Close()
+		},
+		"before it answers": func(l *net.UnixListener) { c := accept(l); l.Close(); c.Close() },
+		"while it answers": func(l *net.UnixListener) {
+			c := accept(l)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+			l.Close()
+			c.Close()
+		},
+	} {
+		for asks, ask := range map[string]func(*Client) error{
+			"status":  func(c *Client) error { _, err := c.Status(t.Context()); return err },
+			"convert": func(c *Client) error { _, err := c.Convert(t.Context(), ConvertRequest{}); return err },
+			"expel":   func(c *Client) error { _, err := c.Expel(t.Context(), ExpelRequest{Member: "eve"}); return err },
+		} {
+			l := listen(t, filepath.Join(t.TempDir(), "agent.sock"))
+			ended := make(chan struct{})
+			go func() { defer close(ended); end(l) }()
+			err := ask(Dial(l.Addr().String()))
+			<-ended
+			switch repeats := asks != "expel"; {
+			case repeats && !errors.Is(err, ErrNoAgent):
+				t.Errorf("%s, %s: %v, want %v", asks, name, err, ErrNoAgent)
+			case !repeats && (errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), "dcol members shows whether eve is still a member")):
+				t.Errorf("%s, %s: %v", asks, name, err)
+			}
+		}
+	}
+
+	l := listen(t, filepath.Join(t.TempDir(), "agent.sock"))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		for range 2 { // connections that the kernel closes before the socket
+			accept(l).Close()
+		}
+		ended <- Serve(ctx, l, fake{converts: func(context.Context, ConvertRequest) (Converting, error) { return Converting{Use: "auto"}, nil }})
+	}()
+	if now, err := Dial(l.Addr().String()).Convert(t.Context(), ConvertRequest{Use: "auto"}); err != nil || now.Use != "auto" {
+		t.Errorf("the next agent: %+v, %v", now, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// awaitConnection returns when a connection waits to be accepted.
+func awaitConnection(t *testing.T, l *net.UnixListener) {
+	t.Helper()
+	raw, err := l.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			for n := 0; n == 0; { // signals interrupt Poll
+				n, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 1000)
+				n = max(n, 0)
+			}
+		})
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// listen listens at a socket that stays when the listener is closed, as after a crash.
+func listen(t *testing.T, path string) *net.UnixListener {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.SetUnlinkOnClose(false)
-	if err := l.Close(); err != nil {
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// leaveSocket creates a socket at which nobody listens.
+func leaveSocket(t *testing.T, path string) {
+	t.Helper()
+	if err := listen(t, path).Close(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -11,27 +12,33 @@ import (
 	"net"
 	"net/http"
 	"syscall"
+	"time"
 )
 
 // ErrNoAgent means that no agent listens at the socket.
 var ErrNoAgent = errors.New("no agent is running")
 
+// errNoAnswer means that the agent accepted the connection and then closed it without an answer. It may have carried out
+// the request.
+var errNoAnswer = errors.New("the agent ended before it answered")
+
+// The kernel may close the connections of an agent that was killed before it closes the agent's socket. A request that may
+// be repeated is sent again after repeatFirst, doubled each time up to repeatMost, until there is an answer or no agent.
+const (
+	repeatFirst = 10 * time.Millisecond
+	repeatMost  = 640 * time.Millisecond
+)
+
 // Client sends requests to the agent at a socket. Its methods return ErrNoAgent if no agent runs, and
 // fs.ErrPermission if this user may not open the socket; then an agent may run.
 type Client struct {
 	socket string
-	http   http.Client
 	around func(request func())
 }
 
 // Dial returns a Client. It connects with the first request.
 func Dial(socket string) *Client {
-	return &Client{socket: socket, around: func(request func()) { request() }, http: http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		},
-	}}}
+	return &Client{socket: socket, around: func(request func()) { request() }}
 }
 
 // Around makes around carry out each request, which it must call once. So a program can tell its user that an answer takes
@@ -107,10 +114,22 @@ func get[T any](ctx context.Context, c *Client, path string) (T, error) {
 	return answer, err
 }
 
-// post sends a request to a path, and returns the answer of type T.
+// post sends a request to a path, and returns the answer of type T. The request may be sent several times.
 func post[T any](ctx context.Context, c *Client, path string, request any) (T, error) {
 	var answer T
 	err := c.ask(ctx, http.MethodPost, path, request, &answer)
+	return answer, err
+}
+
+// postOnce is like post for a request that must not be repeated. check says how a user finds out whether the agent carried
+// it out.
+func postOnce[T any](ctx context.Context, c *Client, path string, request any, check string) (T, error) {
+	var answer T
+	var err error
+	c.around(func() { err = c.exchange(ctx, http.MethodPost, path, request, &answer) })
+	if errors.Is(err, errNoAnswer) {
+		err = fmt.Errorf("%w, and may have done what you asked for: once it runs again, %s", err, check)
+	}
 	return answer, err
 }
 
@@ -124,10 +143,29 @@ func checkSchema(err error, agent, ours string) error {
 }
 
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) (err error) {
-	c.around(func() { err = c.exchange(ctx, method, path, body, into) })
+	c.around(func() {
+		err = c.exchange(ctx, method, path, body, into)
+		for pause := repeatFirst; errors.Is(err, errNoAnswer) && pause <= repeatMost && wait(ctx, pause); pause *= 2 {
+			err = c.exchange(ctx, method, path, body, into)
+		}
+	})
+	if errors.Is(err, errNoAnswer) {
+		err = fmt.Errorf("%w: repeat the command; if that does not help, see the agent's log", err)
+	}
 	return err
 }
 
+// wait reports whether ctx lasts for d.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// exchange sends a request once, over a connection of its own.
 func (c *Client) exchange(ctx context.Context, method, path string, body, into any) error {
 	var reader io.Reader
 	if body != nil {
@@ -141,7 +179,9 @@ func (c *Client) exchange(ctx context.Context, method, path string, body, into a
 	if err != nil {
 		return fmt.Errorf("ask the agent: %w", err)
 	}
-	resp, err := c.http.Do(req)
+	req.Close = true
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", c.socket)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w at %s", ErrNoAgent, c.socket)
@@ -150,15 +190,42 @@ func (c *Client) exchange(ctx context.Context, method, path string, body, into a
 	case err != nil:
 		return fmt.Errorf("ask the agent: %w", err)
 	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	err = talk(conn, req, into)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("ask the agent: %w", context.Cause(ctx))
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("%w (%w)", errNoAnswer, err)
+	}
+	return err
+}
+
+// talk sends a request over a connection, and reads the answer.
+func talk(conn net.Conn, req *http.Request, into any) error {
+	if err := req.Write(conn); err != nil {
+		return fmt.Errorf("ask the agent: %w", err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil {
+		return fmt.Errorf("read the agent's answer: %w", err)
+	}
 	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("read the agent's answer: %w", err)
+	}
 	if resp.StatusCode != http.StatusOK {
 		var f Failure
-		if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || f.Message == "" {
+		if err := json.Unmarshal(answer, &f); err != nil || f.Message == "" {
 			return fmt.Errorf("the agent answered %s", resp.Status)
 		}
 		return errors.New(f.Message)
 	}
-	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+	if err := json.Unmarshal(answer, into); err != nil {
 		return fmt.Errorf("read the agent's answer: %w", err)
 	}
 	return nil

@@ -188,10 +188,10 @@ func (c *Client) Members(ctx context.Context) (Members, error) {
 
 // Invite asks a coordinator's agent for an invitation for one host.
 func (c *Client) Invite(ctx context.Context, r InviteRequest) (Invitation, error) {
-	return post[Invitation](ctx, c, "/v1/invite", r)
+	return postOnce[Invitation](ctx, c, "/v1/invite", r, "repeat the command; an invitation that was not printed expires unused")
 }
 
 // Expel asks a coordinator's agent to expel a member.
 func (c *Client) Expel(ctx context.Context, r ExpelRequest) (Expulsion, error) {
-	return post[Expulsion](ctx, c, "/v1/expel", r)
+	return postOnce[Expulsion](ctx, c, "/v1/expel", r, "dcol members shows whether "+r.Member+" is still a member")
 }
