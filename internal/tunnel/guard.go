@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -45,10 +46,10 @@ import (
 //
 // The rules with a mark exist if packets are reserved. Such packets leave by a tunnel or not at all, even if a tunnel
 // ends while a connection uses it. A routing rule does the same, in case a firewall is reloaded while no agent runs that
-// restores the table. It stays when the guard is closed. The other rules of the output chain are for hosts without an IPv6 route. There the
-// kernel would choose the tunnel's address for programs' connections, and route them into the tunnel. In IPv4 it looks
-// for a route before it chooses the address.
-func OpenGuard(interfaces []string, reserved Reserved) (*nft.Kept, error) {
+// restores the table. It stays when the guard is closed. The other rules of the output chain are for hosts without an IPv6
+// route. There the kernel would choose the tunnel's address for programs' connections, and route them into the tunnel. In
+// IPv4 it looks for a route before it chooses the address.
+func OpenGuard(interfaces []string, reserved Reserved) (*Guard, error) {
 	elements := make([]nft.Element, len(interfaces))
 	for i, name := range interfaces {
 		elements[i].Key = ifname(name)
@@ -77,7 +78,23 @@ func OpenGuard(interfaces []string, reserved Reserved) (*nft.Kept, error) {
 	if err != nil {
 		return nil, fmt.Errorf("protect this host from packets out of tunnels: %w", err)
 	}
-	return table, nil
+	return &Guard{table, reserved}, nil
+}
+
+// Guard is a client's protection from its waypoints: the table of OpenGuard, and the routing rule for reserved packets. It
+// is not safe for concurrent use.
+type Guard struct {
+	*nft.Kept
+	reserved Reserved
+}
+
+// Check restores what another program has removed. It reports whether that was the table or some of its rules.
+func (g *Guard) Check() (restored bool, err error) {
+	restored, err = g.Kept.Check()
+	if g.reserved != (Reserved{}) {
+		err = errors.Join(err, g.reserved.route())
+	}
+	return restored, err
 }
 
 // Reserved describes packets of this host's sockets that may leave by tunnels only: their mark equals Mark in the bits

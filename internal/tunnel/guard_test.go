@@ -18,7 +18,7 @@ import (
 // The table has the rules in OpenGuard's comment, is restored after a firewall reload, and is removed without a trace.
 func TestGuard(t *testing.T) {
 	ns := netnstest.New(t)
-	var g *nft.Kept
+	var g *Guard
 	ns.Must(t, func() (err error) {
 		g, err = OpenGuard([]string{"dcolwg0", "dcolov0"}, Reserved{})
 		return err
@@ -79,7 +79,7 @@ func TestGuardLetsInAnswersOnly(t *testing.T) {
 	client.Output(t, "ip", "rule", "add", "from", "10.200.0.9", "lookup", "77")
 	client.Output(t, "ip", "route", "add", "default", "via", "10.200.0.1", "table", "77")
 	answering := socketIn(t, waypoint, server)
-	var g *nft.Kept
+	var g *Guard
 	client.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0"}, Reserved{}); return err })
 	t.Cleanup(func() {
 		if err := g.Close(); err != nil {
@@ -121,7 +121,7 @@ func TestGuardEndsWhatOpenedWithoutIt(t *testing.T) {
 	send(t, attacking, "question", at)
 	send(t, service, "answer", receive(t, service, "question"))
 	receive(t, attacking, "answer")
-	var g *nft.Kept
+	var g *Guard
 	client.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0"}, Reserved{}); return err })
 	send(t, attacking, "another question", at)
 	for end := time.Now().Add(10 * time.Second); !strings.Contains(client.Output(t, "nft", "list", "ruleset"), "ct direction original counter packets 1 "); {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
-	"github.com/detour-collective/dcol/internal/kernel/netstate/nft"
 )
 
 // On a host without an IPv6 route, programs send nothing into a tunnel, although the kernel would choose its address.
@@ -32,7 +32,7 @@ func TestTunnelIsNoRouteForOthers(t *testing.T) {
 	if err := dialWithin(client, to, 5*time.Second); err != nil {
 		t.Fatalf("without a guard: %v", err)
 	}
-	var g *nft.Kept
+	var g *Guard
 	client.Must(t, func() (err error) { g, err = OpenGuard([]string{"dcolwg0"}, Reserved{}); return err })
 	t.Cleanup(func() {
 		if err := g.Close(); err != nil {
@@ -55,7 +55,7 @@ func TestTunnelIsNoRouteForOthers(t *testing.T) {
 }
 
 // Packets that are reserved for tunnels leave by tunnels only, even after a tunnel has ended and its address is used
-// elsewhere. In IPv6 they can also enter a tunnel.
+// elsewhere. In IPv6 they can also enter a tunnel. The routing rule comes back when another program has removed it.
 func TestReservedLeaveByTunnelsOnly(t *testing.T) {
 	client, waypoint := netnstest.New(t), netnstest.New(t)
 	for name, addrs := range map[string][2]string{"eth0": {"192.0.2.2/24", "192.0.2.1/24"}, "dcolwg0": {"fd64:636f:6c00::9/64", "fd64:636f:6c00::1/64"}} {
@@ -70,7 +70,7 @@ func TestReservedLeaveByTunnelsOnly(t *testing.T) {
 	client.Output(t, "ip", "-6", "rule", "add", "from", "fd64:636f:6c00::9", "lookup", "77", "priority", "200")
 	client.Output(t, "ip", "-6", "route", "add", "default", "dev", "dcolwg0", "table", "77")
 	const marks, mark = 0xff0000ff, 2
-	var g *nft.Kept
+	var g *Guard
 	client.Must(t, func() (err error) {
 		g, err = OpenGuard([]string{"dcolwg0"}, Reserved{Mask: marks, Mark: mark})
 		return err
@@ -114,6 +114,13 @@ func TestReservedLeaveByTunnelsOnly(t *testing.T) {
 	client.Output(t, "nft", "flush", "ruleset")
 	if err := dial(outside, "192.0.2.1:5124", mark); !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
 		t.Errorf("without the table: %v", err)
+	}
+	for _, family := range []string{"-4", "-6"} {
+		client.Output(t, "ip", family, "rule", "flush")
+		client.Must(t, func() error { _, err := g.Check(); return err })
+		if rules := client.Output(t, "ip", family, "rule"); !strings.Contains(rules, "201:") {
+			t.Errorf("the rule for reserved packets is not restored:\n%s", rules)
+		}
 	}
 }
 
