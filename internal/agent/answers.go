@@ -149,13 +149,13 @@ func (a *running) Convert(ctx context.Context, r api.ConvertRequest) (api.Conver
 	}
 	a.reloading.Lock()
 	defer a.reloading.Unlock()
-	out, err := a.client.Convert(ctx, config.UseConverter(r.Use))
-	if err == nil {
-		settings := *a.settings
-		settings.Client.Converter.Use = config.UseConverter(r.Use)
-		a.settings = &settings
+	if err := a.client.Convert(ctx, config.UseConverter(r.Use)); err != nil {
+		return api.Converting{}, err
 	}
-	return out, err
+	settings := *a.settings
+	settings.Client.Converter.Use = config.UseConverter(r.Use)
+	a.settings = &settings
+	return a.client.Converting(ctx)
 }
 
 // History implements api.Agent.

@@ -66,6 +66,7 @@ type Directory interface {
 // Relay is the process that connects to converters. It is *relaying.Keeper.
 type Relay interface {
 	Change(func(*relay.State))
+	Settle(context.Context)
 	Standing() relaying.Standing
 	Servers(connections []relay.Ends) ([]netip.AddrPort, error)
 }

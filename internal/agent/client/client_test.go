@@ -169,6 +169,7 @@ func (l *lab) do(host string, f func() error) {
 type noRelay struct{}
 
 func (noRelay) Change(func(*relay.State))   {}
+func (noRelay) Settle(context.Context)      {}
 func (noRelay) Standing() relaying.Standing { return relaying.Standing{} }
 func (noRelay) Servers(list []relay.Ends) ([]netip.AddrPort, error) {
 	return make([]netip.AddrPort, len(list)), nil

@@ -68,15 +68,26 @@ func (c *Client) tellRelay(now time.Time) {
 	c.config.Relay.Change(func(s *relay.State) { s.Use = use })
 }
 
-// Convert changes for which servers converters are used.
-func (c *Client) Convert(ctx context.Context, use config.UseConverter) (api.Converting, error) {
-	return call(ctx, c.inbox, func(now time.Time) (api.Converting, error) {
+// Convert changes for which servers converters are used. It returns when the relay follows, or has failed to.
+func (c *Client) Convert(ctx context.Context, use config.UseConverter) error {
+	_, err := call(ctx, c.inbox, func(now time.Time) (struct{}, error) {
 		if err := c.converters.setUse(use); err != nil {
-			return api.Converting{}, err
+			return struct{}{}, err
 		}
 		c.tellRelay(now)
 		c.keepGateway(now)
 		c.pokeTunnels()
+		return struct{}{}, nil
+	})
+	if err == nil {
+		c.config.Relay.Settle(ctx)
+	}
+	return err
+}
+
+// Converting returns the use of converters.
+func (c *Client) Converting(ctx context.Context) (api.Converting, error) {
+	return call(ctx, c.inbox, func(now time.Time) (api.Converting, error) {
 		return c.converters.describe(now, c.manager.Excludes, c.config.Relay.Standing()), nil
 	})
 }

@@ -38,7 +38,7 @@ func (c *Client) Reconfigure(ctx context.Context, before, next config.Client) er
 		return struct{}{}, nil
 	})
 	if err == nil && before.Converter.Use != next.Converter.Use {
-		_, err = c.Convert(ctx, next.Converter.Use)
+		err = c.Convert(ctx, next.Converter.Use)
 	}
 	return err
 }

@@ -49,6 +49,9 @@ type Keeper struct {
 	mu       sync.Mutex
 	wanted   relay.State
 	standing Standing
+	changes  int           // made to wanted
+	settled  int           // of these, those that standing takes into account
+	stepped  chan struct{} // closed when standing is next renewed
 
 	// Of the goroutine of Run.
 	conn   *relay.Conn // nil: none
@@ -66,17 +69,33 @@ type Standing struct {
 
 // New returns a Keeper. Run must follow.
 func New(config Config) *Keeper {
-	return &Keeper{config: config, poke: make(chan struct{}, 1), wanted: config.State, retry: retryFirst}
+	return &Keeper{config: config, poke: make(chan struct{}, 1), wanted: config.State, stepped: make(chan struct{}), retry: retryFirst}
 }
 
-// Change changes what the relay has to do. It does not wait until the relay does it.
+// Change changes what the relay has to do. It does not wait until the relay does it; Settle does.
 func (k *Keeper) Change(change func(*relay.State)) {
 	k.mu.Lock()
 	change(&k.wanted)
+	k.changes++
 	k.mu.Unlock()
 	select {
 	case k.poke <- struct{}{}:
 	default: // an earlier change has not been sent yet either
+	}
+}
+
+// Settle waits until the relay has confirmed the changes so far, or has failed to. Standing shows which.
+func (k *Keeper) Settle(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for changes := k.changes; k.settled < changes && ctx.Err() == nil; {
+		stepped := k.stepped
+		k.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-stepped:
+		}
+		k.mu.Lock()
 	}
 }
 
@@ -116,7 +135,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 // step sends the State to the relay, and returns when to look at it again.
 func (k *Keeper) step(ctx context.Context) time.Duration {
 	k.mu.Lock()
-	wanted, before := k.wanted, k.standing.Err
+	wanted, changes, before := k.wanted, k.changes, k.standing.Err
 	k.mu.Unlock()
 	status, err := k.tell(ctx, wanted)
 	now := Standing{Relay: status, Err: err}
@@ -124,7 +143,9 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 		now.Use = wanted.Use
 	}
 	k.mu.Lock()
-	k.standing = now
+	k.standing, k.settled = now, changes
+	close(k.stepped)
+	k.stepped = make(chan struct{})
 	k.mu.Unlock()
 	if err != nil {
 		k.disconnect()

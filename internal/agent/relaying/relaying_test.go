@@ -150,6 +150,13 @@ func TestKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := up(t, k, func(s relay.Status) bool { return s.PID != first })
+	for _, mode := range []choice.Mode{choice.Always, choice.Auto} {
+		k.Change(func(s *relay.State) { s.Use = &relay.Use{Mode: mode} })
+		k.Settle(t.Context())
+		if u := k.Standing().Use; u == nil || u.Mode != mode {
+			t.Errorf("the relay has confirmed %+v, not mode %v", u, mode)
+		}
+	}
 	stop()
 	if err := syscall.Kill(second, 0); err != nil {
 		t.Fatalf("the relay has ended with the agent: %v", err)
