@@ -24,11 +24,14 @@ func (c *Conn) Listener() unix.Ucred {
 	return *relay
 }
 
-// EndAndWait ends the relay as End does, and waits until its process has ended.
+// EndAndWait ends the relay as End does, and waits until its process has ended, if that is known.
 func (c *Conn) EndAndWait() error {
 	pid, process, err := c.process()
-	if err != nil || process < 0 {
-		return err
+	if err != nil {
+		return c.End()
+	}
+	if process < 0 {
+		return nil
 	}
 	defer unix.Close(process)
 	if err := c.End(); err != nil {
