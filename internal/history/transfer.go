@@ -58,7 +58,7 @@ type counters [2]uint64
 // and the seconds that this took.
 type stretch struct {
 	direct, detours, seconds float64
-	// even is what the direct path would have carried if it had the same share of the data of each server.
+	// even is the number of bytes that the direct path would have carried if its share were the same for each server.
 	even float64
 	// once is its part of the seconds, so that the parts of all transfers add up to the time that passed.
 	once float64

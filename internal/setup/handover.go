@@ -14,8 +14,8 @@ import (
 )
 
 // HandOver gives the agent's user what the agent needs of files that root wrote: all in the folders that systemd made for
-// the agent, the files that the configuration names, and others that it reads. The folders are the user's, who may have put anything into them, so
-// links are not followed there.
+// the agent, the files that the configuration names, and others that the agent reads. The user owns the folders and may have
+// put anything into them, so links are not followed there.
 func HandOver(uid, gid int, folders []string, configuration string, others ...string) error {
 	var errs []error
 	for _, folder := range folders {

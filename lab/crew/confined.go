@@ -13,9 +13,9 @@ import (
 	"github.com/detour-collective/dcol/packaging"
 )
 
-// programOf is where a host has the program of its confined agents. Its user may have no access to the folder in which the
-// program was built.
-const programOf = "/run/lab-agent"
+// programPath is the path of dcol on a host with a confined agent. The agent's user may not read the folder in which dcol was
+// built.
+const programPath = "/run/lab-agent"
 
 // agentUser is the number of the user and of the group of confined agents.
 const agentUser = 321
@@ -46,25 +46,25 @@ func Confined(h *testbed.Host, dcol string) (argv []string, err error) {
 	if err := h.Do(func() error { return show(dcol) }); err != nil {
 		return nil, err
 	}
-	return packaging.Confine(agentUser, agentUser, programOf, "agent"), nil
+	return packaging.Confine(agentUser, agentUser, programPath, "agent"), nil
 }
 
-// show mounts a program at programOf, unless it is there.
+// show mounts a program at programPath, unless it is there.
 func show(program string) error {
 	wanted, err := os.Stat(program)
 	if err != nil {
 		return err
 	}
-	if there, err := os.Stat(programOf); err == nil && os.SameFile(there, wanted) {
+	if there, err := os.Stat(programPath); err == nil && os.SameFile(there, wanted) {
 		return nil
 	}
-	place, err := os.OpenFile(programOf, os.O_CREATE, 0o755)
+	place, err := os.OpenFile(programPath, os.O_CREATE, 0o755)
 	if err != nil {
 		return err
 	}
 	place.Close()
-	if err := unix.Mount(program, programOf, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("mount %s on %s: %w", program, programOf, err)
+	if err := unix.Mount(program, programPath, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", program, programPath, err)
 	}
 	return nil
 }

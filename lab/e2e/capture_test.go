@@ -13,8 +13,7 @@ import (
 func capturing(t *testing.T, use string) (w *world, group string) {
 	t.Helper()
 	group = newCgroup(t)
-	w = newWorld(t)
-	w.sysctl(server, "net.mptcp.enabled", "0")
+	w = plainWorld(t)
 	w.convert(use, fmt.Sprintf("capture = %q\nexclude_ports = [81]\n", group))
 	return w, group
 }
@@ -158,8 +157,7 @@ func TestCaptureAuto(t *testing.T) {
 // in another network namespace. The agent's own connections are its own.
 func TestCaptureHost(t *testing.T) {
 	group, spared := newCgroup(t), newCgroup(t)
-	w := newWorld(t)
-	w.sysctl(server, "net.mptcp.enabled", "0")
+	w := plainWorld(t)
 	w.convert("always", fmt.Sprintf("capture = \"host\"\nexclude_cgroups = [%q]\nexclude_ports = [81]\n", spared))
 	w.captures("")
 	w.captures(group)

@@ -18,8 +18,7 @@ const proxyAddress = "127.0.0.1:1080"
 // agents of all three run, and alice is admitted to the converter.
 func converting(t *testing.T, use string) *world {
 	t.Helper()
-	w := newWorld(t)
-	w.sysctl(server, "net.mptcp.enabled", "0") // before the web server opens its sockets
+	w := plainWorld(t)
 	w.convert(use, "")
 	return w
 }
@@ -229,8 +228,7 @@ s.sendto(m, (sys.argv[1], 5353))
 
 // Excluded domains take effect by a reload, and end by one.
 func TestExcludedDomainsAreReloaded(t *testing.T) {
-	w := newWorld(t)
-	w.sysctl(server, "net.mptcp.enabled", "0")
+	w := plainWorld(t)
 	w.convert("always", "")
 	fetch := func() {
 		t.Helper()
@@ -354,8 +352,7 @@ func TestConverterUnderRun(t *testing.T) {
 // The server and the converter may have IPv6 addresses, whichever way programs come to the relay. TestCapture and TestGateway
 // show the others.
 func TestConverterIPv6(t *testing.T) {
-	w := newWorld(t)
-	w.sysctl(server, "net.mptcp.enabled", "0")
+	w := plainWorld(t)
 	w.convertAt(w.addr6(bob), "always", "")
 	for i, fetch := range []func() *transfer{
 		func() *transfer { return w.fetchedFrom(w.url6(80), "socks5") },
@@ -392,9 +389,7 @@ while True:
 // Between client and converter, WireGuard can be chosen as the kind of detours. The connection goes on when the path
 // that is not in a tunnel has ended.
 func TestConverterThroughWireGuard(t *testing.T) {
-	w := newWorld(t)
-	w.sysctl(server, "net.mptcp.enabled", "0")
-	standard(w)
+	w := standard(plainWorld(t))
 	w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective"))
 	w.identify("collective", mallory)
 	w.configure(mallory, strings.ReplaceAll(waypointConfig(kindsLineOf("offers", "wireguard")+labAllowed), bob, mallory))

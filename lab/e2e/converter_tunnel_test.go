@@ -67,9 +67,7 @@ func TestConverterInTunnel(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]func(w *world, host string) netip.Addr{"IPv4": (*world).addr4, "IPv6": (*world).addr6} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.sysctl(server, "net.mptcp.enabled", "0")
-			standard(w)
+			w := standard(plainWorld(t))
 			w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective"))
 			w.identify("collective", mallory)
 			w.configure(mallory, strings.ReplaceAll(waypointConfig(kindsLineOf("offers", "wireguard", "mapped")+labAllowed), bob, mallory))
@@ -128,9 +126,7 @@ func TestConverterInTunnel(t *testing.T) {
 // Connections to a converter in client.exclude get no detours, and go on in its tunnel whatever happens to alice's agents, of which two end
 // at once. Nothing of them is in clear then.
 func TestExcludedConverterInTunnel(t *testing.T) {
-	w := newWorld(t)
-	w.sysctl(server, "net.mptcp.enabled", "0")
-	standard(w)
+	w := standard(plainWorld(t))
 	w.configure(bob, waypointConfig(kindsLineOf("offers", "wireguard", "converter")+labAllowed))
 	excluded := fmt.Sprintf("exclude = [\"%v/32\"]", w.addr4(bob))
 	w.configure(alice, strings.Replace(clientOfAll("", w.addr4(bob).String()), "exclude = []", excluded, 1)+inTunnels())
@@ -151,9 +147,7 @@ func TestNoAgentForTunnel(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]func(w *world, host string) netip.Addr{"IPv4": (*world).addr4, "IPv6": (*world).addr6} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.sysctl(server, "net.mptcp.enabled", "0")
-			standard(w)
+			w := standard(plainWorld(t))
 			w.configure(bob, waypointConfig(kindsLineOf("offers", "wireguard", "converter")+labAllowed))
 			w.configure(alice, clientOfAll("", addr(w, bob).String())+inTunnels())
 			inClear := w.watchClear()

@@ -91,9 +91,7 @@ func TestServerWithoutSubflows(t *testing.T) {
 }
 
 func TestServerWithoutMPTCP(t *testing.T) {
-	w := newWorld(t)
-	w.sysctl(server, "net.mptcp.enabled", "0")
-	standard(w)
+	w := standard(plainWorld(t))
 	w.startBoth()
 	x := w.curl(w.url())
 	x.goesOn()

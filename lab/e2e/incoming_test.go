@@ -35,9 +35,7 @@ func listening(t *testing.T) *world {
 // callable returns the world of listening, with no agent running yet. lease is how long alice has the port at a time.
 func callable(t *testing.T, lease string) *world {
 	t.Helper()
-	w := newWorld(t)
-	w.sysctl(server, "net.mptcp.enabled", "0")
-	standard(w)
+	w := standard(plainWorld(t))
 	w.dcol(server, "ca", "issue", mallory, "--dir", w.caDir("collective")) // mallory has reformed
 	w.identify("collective", mallory)
 	w.configure(mallory, strings.ReplaceAll(waypointConfig(labAllowed), bob, mallory))

@@ -53,6 +53,15 @@ type world struct {
 // newWorld builds a network whose links are as fast as the kernel.
 func newWorld(t *testing.T) *world { t.Helper(); return newWorldOn(t, testbed.BackendVeth) }
 
+// plainWorld is newWorld with a server that speaks plain TCP. That holds for sockets that are opened later, such as the web
+// server's.
+func plainWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.sysctl(server, "net.mptcp.enabled", "0")
+	return w
+}
+
 func newWorldOn(t *testing.T, backend string) *world {
 	t.Helper()
 	return newWorldWith(t, func(s *testbed.Spec) { s.Backend = backend })

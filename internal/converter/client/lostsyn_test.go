@@ -21,13 +21,7 @@ func TestLostSYNsShowNothing(t *testing.T) {
 	to := enginetest.Serve(t, server4, true, enginetest.Echo)
 	loseOffers(t, to)
 	conv, convAt := startConverter(t)
-	for mode, converters := range map[choice.Mode][]netip.AddrPort{choice.Auto: nil, choice.Always: {convAt}} {
-		client := member(t, mode, converters...)
-		enginetest.Exchange(t, startAsked(t, client).dial(t, to), 1000)
-		if client.IsPlain(to) {
-			t.Errorf("in mode %v, a server counts as plain after SYNs to it were lost", mode)
-		}
-	}
+	staysUnknown(t, to, convAt)
 	if n := conv.Counters().Accepted; n != 1 {
 		t.Fatalf("%d connections through the converter", n)
 	}
@@ -54,15 +48,22 @@ func TestOutageShowsNothing(t *testing.T) {
 		t.Fatalf("the kernel offers no MPTCP: %v, %v", plain, err)
 	}
 	conv, convAt := startConverter(t)
-	for mode, converters := range map[choice.Mode][]netip.AddrPort{choice.Auto: nil, choice.Always: {convAt}} {
-		client := member(t, mode, converters...)
-		enginetest.Exchange(t, startAsked(t, client).dial(t, to), 1000)
-		if client.IsPlain(to) {
-			t.Errorf("in mode %v, a server counts as plain to which no MPTCP was offered", mode)
-		}
-	}
+	staysUnknown(t, to, convAt)
 	if conv.Counters().Accepted == 0 {
 		t.Error("no connection through the converter")
+	}
+}
+
+// staysUnknown connects to a server, first from this host and then through a converter, and fails the test if the server
+// counts as plain afterwards.
+func staysUnknown(t *testing.T, server, converter netip.AddrPort) {
+	t.Helper()
+	for mode, converters := range map[choice.Mode][]netip.AddrPort{choice.Auto: nil, choice.Always: {converter}} {
+		client := member(t, mode, converters...)
+		enginetest.Exchange(t, startAsked(t, client).dial(t, server), 1000)
+		if client.IsPlain(server) {
+			t.Errorf("in mode %v, the server counts as plain", mode)
+		}
 	}
 }
 
