@@ -24,7 +24,7 @@ func (c *Conn) Listener() unix.Ucred {
 	return *relay
 }
 
-// EndAndWait ends the relay as End does, and waits until its process has ended, if that is known.
+// EndAndWait ends the relay as End does, and waits until its process has ended. It does not wait if the process is not known.
 func (c *Conn) EndAndWait() error {
 	pid, process, err := c.process()
 	if err != nil {
