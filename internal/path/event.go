@@ -175,8 +175,8 @@ type Measured struct {
 	// Complete is set if the samples include every subflow and were taken after all events handled
 	// so far. A subflow missing from a complete sample is gone.
 	Complete bool
-	// A complete sample may come in parts, without other events between them. Complete is set on each part, Continues on
-	// all but the first, and More on all but the last.
+	// Samples may come in parts. More is set on all but the last. There are no other events between the parts of a complete
+	// sample. Complete is set on each of them, and Continues on all but the first.
 	Continues, More bool
 	// ChecksumErrors counts the checksum failures on all subflows of this host before the samples
 	// were taken. It is set only if Complete is.

@@ -125,12 +125,12 @@ func (m *Manager) weigh(t turn) {
 	if !m.cfg.ByWorth || !t.open() || t.closing() {
 		return
 	}
-	if t.attention == nil {
-		t.attention = &attention{traffic: measure.Traffic{Kind: t.kind}}
-	}
 	moment := t.moment()
 	if moment.Elapsed == 0 {
 		return
+	}
+	if t.attention == nil {
+		t.attention = &attention{traffic: measure.Traffic{Kind: t.kind}}
 	}
 	t.timeAnswers(moment)
 	if !t.kindSaid {

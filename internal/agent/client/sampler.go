@@ -30,10 +30,14 @@ type sampler struct {
 	checksums uint64 // errors, as last read
 }
 
-// watched holds the samples of the closely sampled connections. Its memory is reused.
+// watched holds a part of the samples of the closely sampled connections. Its memory is reused.
 type watched struct {
 	path.Measured
 	gone []path.SubflowMissing
+}
+
+func (w *watched) clear() {
+	w.Samples, w.Progress, w.gone = w.Samples[:0], w.Progress[:0], w.gone[:0]
 }
 
 // sample gives the path manager all subflows' counters, does the other work of each second, and returns the time until it is
@@ -74,24 +78,38 @@ func (c *Client) sampleAll(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// sampleWatched gives the path manager the counters of the connections that it watches, and returns the time until it is
-// due again. A connection costs one look-up, and one more for each of its subflows.
+// sampleWatched gives the path manager the counters of the connections that it watches, in parts, and returns the time until
+// it is due again. A connection costs one look-up, and one more for each of its subflows.
 func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration {
 	w := &c.sampler.watched
-	w.Samples, w.Progress, w.gone = w.Samples[:0], w.Progress[:0], w.gone[:0]
+	w.clear()
+	measured := false
 	for token, subflows := range c.manager.Watched(now) {
-		c.sampler.watch(token, subflows)
+		if len(w.Progress) == partSize {
+			c.takeWatched(ctx, true, now)
+		}
+		if c.sampler.watch(token, subflows) && !measured {
+			measured = true
+			c.measureSessions(now)
+		}
 	}
-	if len(w.Progress) == 0 {
+	if !measured {
 		return watchEvery
 	}
-	c.measureSessions(now)
+	c.takeWatched(ctx, false, now)
+	return max(watchEvery, sampleShare*time.Since(now))
+}
+
+// takeWatched gives the path manager a part of the watched connections' counters. More is as in path.Measured.
+func (c *Client) takeWatched(ctx context.Context, more bool, now time.Time) {
+	w := &c.sampler.watched
+	w.More = more
 	c.backlog = append(c.backlog, w.Measured)
 	for _, gone := range w.gone {
 		c.backlog = append(c.backlog, gone)
 	}
 	c.decide(ctx, now)
-	return max(watchEvery, sampleShare*time.Since(now))
+	w.clear()
 }
 
 // measureSessions gives the path manager the sessions' round trips and begins to measure them again, if it wants that now.
@@ -105,7 +123,7 @@ func (c *Client) measureSessions(now time.Time) {
 	}
 }
 
-// partSize is the number of samples that are kept at a time.
+// partSize is the number of samples that are kept at a time, or of connections that are sampled closely.
 const partSize = 256
 
 // all reads the counters of all subflows that this host's programs opened, and calls yield for each part. The kernel cannot be
@@ -137,11 +155,11 @@ func (s *sampler) all(yield func(path.Measured)) error {
 }
 
 // watch reads one connection. First it reads up to which point the connection's data has arrived in order.
-// So the subflows' counters, which it reads afterwards, are not older.
-func (s *sampler) watch(token path.Token, subflows []path.Ends) {
+// So the subflows' counters, which it reads afterwards, are not older. It returns false if there is no such connection.
+func (s *sampler) watch(token path.Token, subflows []path.Ends) bool {
 	progress, err := s.kernel.Progress(uint32(token))
 	if err != nil {
-		return // it ended, and its event is on the way
+		return false // it ended, and its event is on the way
 	}
 	for _, ends := range subflows {
 		switch subflow, err := s.kernel.Subflow(ends.Local, ends.Remote); {
@@ -152,6 +170,7 @@ func (s *sampler) watch(token path.Token, subflows []path.Ends) {
 		}
 	}
 	s.watched.Progress = append(s.watched.Progress, path.Progress{Token: token, Received: progress.Received, Acked: progress.Acked})
+	return true
 }
 
 // measure reads one subflow.

@@ -3,6 +3,7 @@ package client
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/path"
@@ -51,5 +52,56 @@ func TestSampleInParts(t *testing.T) {
 		if cap(s.part) > 2*partSize {
 			t.Errorf("%d subflows: memory for %d samples", subflows, cap(s.part))
 		}
+	}
+}
+
+// busyKernel has connections with two subflows each, on which data moved.
+type busyKernel struct {
+	mptcp.Kernel
+	asked map[uint32]int // by token
+}
+
+func (k *busyKernel) Progress(token uint32) (mptcp.Progress, error) {
+	k.asked[token]++
+	return mptcp.Progress{Received: 100}, nil
+}
+
+func (k *busyKernel) Subflow(local, remote netip.AddrPort) (mptcp.Subflow, error) {
+	return mptcp.Subflow{Token: uint32(local.Port()), Local: local, Remote: remote, Metrics: mptcp.Metrics{BytesReceived: 200}}, nil
+}
+
+// The samples of connections that are sampled closely come in parts of the same memory, too.
+func TestWatchInParts(t *testing.T) {
+	const connections = 3*partSize + 1
+	kernel := &busyKernel{asked: make(map[uint32]int)}
+	c := looping(kernel, path.Config{Policy: path.DetourPolicy{Subflows: 2}})
+	now := time.Now()
+	server, waypoint := netip.MustParseAddrPort("192.0.2.1:80"), netip.MustParseAddr("192.0.2.2")
+	c.manager.Handle(path.LocalAddrs{Addrs: []netip.Addr{homeAddress}}, now)
+	c.manager.Handle(path.DetourOffered{Detour: path.Detour{ID: "bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(waypoint, 0)}}, now)
+	for i := range connections {
+		token, local := path.Token(i+1), netip.AddrPortFrom(homeAddress, uint16(i+1))
+		for _, a := range c.manager.Handle(path.ConnEstablished{Token: token, Local: local, Remote: server}, now) {
+			if a, ok := a.(path.CreateSubflow); ok {
+				up := path.SubflowEstablished{Token: token, LocalID: a.LocalID, Local: netip.AddrPortFrom(homeAddress, uint16(i+1+connections)), Remote: a.Remote}
+				c.manager.Handle(up, now)
+			}
+		}
+		c.manager.Handle(path.Measured{Samples: []path.Sample{{Token: token, Local: local, Remote: server, BytesReceived: 100}}}, now)
+	}
+	for range 2 {
+		now = now.Add(watchEvery)
+		c.sampleWatched(t.Context(), now)
+	}
+	if len(kernel.asked) != connections {
+		t.Errorf("%d of %d connections were sampled", len(kernel.asked), connections)
+	}
+	for token, times := range kernel.asked {
+		if times != 2 {
+			t.Errorf("connection %d was sampled %d times", token, times)
+		}
+	}
+	if samples, progress := cap(c.sampler.watched.Samples), cap(c.sampler.watched.Progress); samples > 4*partSize || progress > 2*partSize {
+		t.Errorf("memory for %d samples and %d connections", samples, progress)
 	}
 }
