@@ -2,6 +2,7 @@ package path
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 // connection's data in order. So what other subflows bring waits for what is late or lost on the detour, and they pause
 // as soon as the window or the sender's buffer is full. Both are small in the first seconds. A detour is a burden if:
 //
-//   - The others missed more in their pauses than the detour carried.
+//   - The others missed more in their pauses than the detour carried. For a young detour, what it will have carried soon
+//     counts, because the losses at the end of its slow start come only once.
 //   - Or much more data waits for it, on average, than it has carried lately. Without it, more would have arrived in order.
 //
 // Omissions find out more exactly what a detour adds (omit.go), but only when all rates have been steady for seconds. A
@@ -21,6 +23,8 @@ import (
 const (
 	// burdenOver is the time over which what the others miss and what the detour carries are added up.
 	burdenOver = 5 * time.Second
+	// burdenYoung is the age up to which a detour counts as young.
+	burdenYoung = 4 * time.Second
 	// burdenLeast is the number of bytes that the others may miss by chance.
 	burdenLeast = 24 << 10
 	// heldOver is the time over which the data that waits is averaged.
@@ -52,10 +56,18 @@ type burden struct {
 }
 
 // isHeavy reports whether the connection is better off without the detour.
-func (b *burden) isHeavy(now time.Time) bool { return b.missedMuch() || b.holdsMuch(now) }
+func (b *burden) isHeavy(now time.Time) bool { return b.missedMuch(now) || b.holdsMuch(now) }
 
-// missedMuch reports whether the others missed more than the detour carried.
-func (b *burden) missedMuch() bool { return b.missed > burdenLeast+b.carried }
+// missedMuch reports whether the others missed more than the detour carried, or would have carried at the same rate when it
+// is no longer young.
+func (b *burden) missedMuch(now time.Time) bool {
+	// summed returns the time in seconds that the sums of the last burdenOver cover at an age.
+	summed := func(age time.Duration) float64 {
+		return burdenOver.Seconds() * (1 - math.Exp(-age.Seconds()/burdenOver.Seconds()))
+	}
+	soon := max(1, summed(burdenYoung)/summed(now.Sub(b.since)))
+	return b.missed > burdenLeast+soon*b.carried
+}
 
 // holdsMuch reports whether much more waits for the detour than it carried.
 func (b *burden) holdsMuch(now time.Time) bool {
@@ -159,7 +171,7 @@ func firstOf(list []*subflow, s *subflow) (first *subflow) {
 // the detour has delivered what it has queued.
 func (m *Manager) putBurdenAside(t turn, s *subflow) {
 	b := s.habits.burden
-	ends := b.missedMuch()
+	ends := b.missedMuch(t.now)
 	why := Verdict{Carried: uint64(b.carried), With: t.attention.peak.Rate()}
 	if ends {
 		why.Missed = uint64(b.missed)
