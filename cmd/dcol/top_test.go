@@ -255,7 +255,7 @@ func TestTop(t *testing.T) {
 	x.waitForText("WAYPOINT")
 	x.press("\t")
 	x.press("u")
-	x.waitForText("Take bob first?")
+	x.waitForText("Use bob first?")
 	x.press("y")
 	x.waitForText("done: taken first: bob")
 	x.press("\tw")

@@ -13,10 +13,12 @@ import (
 	"github.com/detour-collective/dcol/lab/browser"
 )
 
-// downloads run while pictures of the page are taken.
-const downloads = `for from in 10.0.2.2 10.0.2.2 '[fd00::2:2]'; do
-while dcol run -- curl -qsg -o /dev/null "http://$from/noise-10000000"; do :; done 2>/dev/null &
-done`
+// downloads run while pictures of the page are taken. The first is alone and takes almost half a minute, which is enough
+// for the agent to know the time saved. Of several downloads at once from two addresses it may know only bounds.
+const downloads = `{ dcol run -- curl -qs -o /dev/null "http://10.0.2.2/noise-10000000?[1-6]"
+for from in 10.0.2.2 10.0.2.2 '[fd00::2:2]'; do
+while dcol run -- curl -qsg -o /dev/null "http://$from/noise-10000000"; do :; done &
+done; } 2>/dev/null &`
 
 // page has pictures of the page of dcol web taken, which is served on the host of a process.
 func (s studio) page(host, dcol, out string) error {
@@ -53,11 +55,12 @@ func shoot(ctx context.Context, address, out string) error {
 	if err := errors.Join(b.Look(pageWidth, pageHeight, "light"), b.Open(address)); err != nil {
 		return err
 	}
-	// The chart has something in it, and every download carries over both paths.
+	// The chart has something in it, every download carries over both paths, and the time that the first one saved is known.
 	const worthIt = `document.querySelector('#chart polyline')?.points.length >= 40 &&
 		document.querySelectorAll('#connection-rows tr').length === 3 &&
-		[...document.querySelectorAll('#connection-rows td:nth-child(4)')].every((rate) => rate.textContent !== '0 bit/s') &&
-		!/\b0 bit/.test(document.querySelector('#connection-rows').textContent)`
+		[...document.querySelectorAll('#connection-rows td:nth-child(3)')].every((traffic) => traffic.textContent === 'bulk') &&
+		!/\b0 bit/.test(document.querySelector('#connection-rows').textContent) &&
+		parseInt(document.querySelector('#gained > div:last-child dd').textContent) >= 20`
 	for _, scheme := range []string{"light", "dark"} {
 		var height int
 		if err := errors.Join(b.Look(pageWidth, pageHeight, scheme), b.Wait(worthIt, 5*time.Minute), b.Eval(end, &height)); err != nil {

@@ -38,7 +38,7 @@ type subKey struct{ local, remote netip.AddrPort }
 func Differences(old, now *api.Status, at time.Time) []Event {
 	d := difference{at: at, grouped: make(map[string][]happening)}
 	if !old.Since.Equal(now.Since) {
-		d.add(Warn, "the agent was started again")
+		d.add(Warn, "the agent was restarted")
 		return d.events
 	}
 	for _, p := range now.Problems {
@@ -182,15 +182,23 @@ func (d *difference) subflows(server netip.AddrPort, was, is []api.Subflow) {
 		if at := find(was, s); at >= 0 && was[at].State == s.State {
 			continue
 		}
-		text := fmt.Sprintf("%s is %s", ui.PathName(*s), subflowWord(s.State))
+		text := fmt.Sprintf("%s is %s", pathWords(s), subflowWord(s.State))
 		d.group(text, happening{server, text, subflowStyle(s.State)})
 	}
 	for i := range was {
 		if s := &was[i]; find(is, s) < 0 {
-			text := ui.PathName(*s) + " is gone"
+			text := pathWords(s) + " has ended"
 			d.group(text, happening{server, text, Warn})
 		}
 	}
+}
+
+// pathWords names the path of a subflow in a sentence.
+func pathWords(s *api.Subflow) string {
+	if name := ui.PathName(*s); name != "direct" {
+		return name
+	}
+	return "the direct path"
 }
 
 func subflowWord(s api.SubflowState) string {

@@ -113,7 +113,7 @@ func wish(s api.Steering, name string) string {
 	is := func(w api.Steered) bool { return w.Name == name }
 	switch {
 	case slices.ContainsFunc(s.Avoid, is):
-		return ", never"
+		return ", avoided"
 	case !slices.ContainsFunc(s.Use, is):
 		return ""
 	case s.Only:
@@ -171,7 +171,7 @@ func (s *screen) connectionTable() table {
 		cReceived: {title: "RECEIVED", width: 9, right: true},
 		cSent:     {title: "SENT", width: 9, right: true},
 		cAge:      {title: "FOR", width: 6, right: true},
-		cWhy:      {title: "WHY THIS ONE", width: 24, most: 200},
+		cWhy:      {title: "WHY", width: 24, most: 200},
 	}
 	order := []int{cPath, cIn, cState, cRTT, cLoss, cOut, cQueued, cTrend, cRetrans, cAge, cWhy, cReceived, cSent}
 	if s.columns < airyColumns { // eight columns fit into 80
@@ -234,7 +234,7 @@ func (s *screen) nothing() string {
 	case st.Client == nil:
 		return "This member is no client, so it has no connections with detours."
 	case len(st.Client.Connections) > 0:
-		return "No connection fits the filter."
+		return "No connection fits the filter. Esc clears it."
 	}
 	return "No MPTCP connections. `dcol run -- PROGRAM` makes a program's connections MPTCP."
 }

@@ -161,29 +161,38 @@ const help = `Keys
   up, down, k, j      move the cursor; pgup, pgdn, home, end
   tab                 move between connections and waypoints
   enter, left, right  show or hide a connection's subflows
-  e                   show or hide those of all
+  e                   show or hide the subflows of all connections
   s, S                sort by traffic, age, server, RTT, retransmissions
   /                   filter: words of servers, paths, states; esc clears it
-  space               freeze, and go on
-  w                   why: what is done about this connection
-  u                   use this waypoint first, or only it
-  a                   avoid this waypoint
-  r                   take waypoints as the configuration says
-  p                   all problems
+  space               freeze the picture, or continue
+  w                   why this connection has these paths
+  u                   use the waypoint under the cursor first, or no other
+  a                   avoid the waypoint under the cursor
+  r                   use waypoints as the configuration says
+  p                   show all problems in full
   ctrl-l              draw the screen again
   q                   quit
 
 What is shown
 
+  direct         the path without a waypoint: the Internet's own route
+  via bob (...)  a detour: a path through the waypoint bob, and its kind
+
   IN, OUT    payload received and sent, bits per second
   TREND      the last rates, in and out together; the tallest bar is the highest of them
-  RTT        the latest round-trip time that is known, with queues; a connection's is that of its quickest path
+  RTT        the latest round-trip time that is known, including queues; a connection's is that of its quickest path
   QUEUED     bytes that this host has given to a path, and the other end has not confirmed
-  LOSS       of a path: segments sent again of those that this host sent in the last states; "-": too few. Of a waypoint: lost packets of the session
+  LOSS       of a path: segments sent again of those that this host sent in the last ten updates; "-": too few. Of a waypoint: lost packets of the session with it
   RETRANS    segments sent again since the subflow began
+  FOR        the time since a connection or a subflow began
+  READY      the kinds of detours that the waypoint can be used for now
 
-  up         the path carries data
-  backup     it stands by
-  joining    it is being opened
+  up         the path carries data, or the session with the waypoint works
+  backup     the path stands by
+  joining    the path is being opened
+  silent     nothing arrives over the direct path, though others are busy
+  closed     the waypoint accepts no detours for now
+  moving     this host's address has changed, and the session follows
+  down       the waypoint does not answer
 
 Sorted by traffic, connections change places only when their rates differ by about a factor of three.`

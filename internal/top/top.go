@@ -190,7 +190,7 @@ func orElse(a, b string) string {
 func (m *Model) why() []Request {
 	r := m.cursor.row(m.rows)
 	if m.cursor.onWaypoints || r == nil {
-		m.notice = "choose a connection: arrow keys"
+		m.notice = "choose a connection first: arrow keys"
 		return nil
 	}
 	m.panel = newPanel(fmt.Sprintf("Why: %v", r.conn.Destination()), "Waiting for the agent.")
@@ -219,17 +219,17 @@ func (m *Model) steer(word string) {
 	}
 	r := api.SteerRequest{Word: word, Waypoints: []string{name}}
 	if word == api.SteerAvoid {
-		m.asking = &question{fmt.Sprintf("Never take %s? y: yes, n: no", name), map[Key]api.SteerRequest{"y": r}}
+		m.asking = &question{fmt.Sprintf("Avoid %s: take no detour through it? y: yes, n: no", name), map[Key]api.SteerRequest{"y": r}}
 		return
 	}
 	only := r
 	only.Only = true
-	m.asking = &question{fmt.Sprintf("Take %s first? y: yes, o: only %s, n: no", name, name), map[Key]api.SteerRequest{"y": r, "o": only}}
+	m.asking = &question{fmt.Sprintf("Use %s first? y: yes, o: use no other, n: no", name), map[Key]api.SteerRequest{"y": r, "o": only}}
 }
 
 // reset asks the user whether the configuration shall decide about waypoints again.
 func (m *Model) reset() {
-	m.asking = &question{"Take waypoints as the configuration says? y: yes, n: no", map[Key]api.SteerRequest{"y": {Word: api.SteerReset}}}
+	m.asking = &question{"Use waypoints as the configuration says? y: yes, n: no", map[Key]api.SteerRequest{"y": {Word: api.SteerReset}}}
 }
 
 // problems shows all problems in full.

@@ -304,7 +304,7 @@ func TestEvents(t *testing.T) {
 		"solved: /etc/dcol/alice.crt ends in 3 days: ask for a new one",
 		"waypoint dave: up: no answer: is its agent running?",
 		"waypoints: never taken: bob",
-		"203.0.113.0:443: via carol (wireguard) is gone",
+		"203.0.113.0:443: via carol (wireguard) has ended",
 		"[2001:db8:5::1]:22: via carol (wireguard) is up",
 		"203.0.113.3:443: opened",
 		"203.0.113.3:443: ended after 1 min, 315.0 MB received, 3.6 MB sent",
@@ -332,11 +332,11 @@ func TestEventsOfTheDirectPath(t *testing.T) {
 	well.Client.Direct = &api.DirectPath{State: api.DirectUp}
 	lost.Client.Direct = &api.DirectPath{State: api.DirectLost, Since: start, Connections: 1}
 	lost.Client.Connections[0].Subflows[0].State = api.SubflowSilent
-	want := []string{"the direct path is lost: nothing has come over it since " + start.Local().Format(time.TimeOnly), "203.0.113.0:443: direct is silent"}
+	want := []string{"the direct path is lost: nothing has come over it since " + start.Local().Format(time.TimeOnly), "203.0.113.0:443: the direct path is silent"}
 	if d := cmp.Diff(want, texts(&well, &lost)); d != "" {
 		t.Errorf("lost (-want +got)\n%s", d)
 	}
-	want = []string{"the direct path works again", "203.0.113.0:443: direct is up"}
+	want = []string{"the direct path works again", "203.0.113.0:443: the direct path is up"}
 	if d := cmp.Diff(want, texts(&lost, &well)); d != "" {
 		t.Errorf("back (-want +got)\n%s", d)
 	}
@@ -368,7 +368,7 @@ func TestAgentGoneAndBack(t *testing.T) {
 	for _, e := range m.feed.events {
 		got = append(got, e.Text)
 	}
-	want := []string{"the agent does not answer: no agent is running", "the agent answers again", "the agent was started again"}
+	want := []string{"the agent does not answer: no agent is running", "the agent answers again", "the agent was restarted"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}

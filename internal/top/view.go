@@ -62,7 +62,7 @@ func View(m *Model, now time.Time, columns, rows int, look Look) []Line {
 	}
 	switch {
 	case columns < leastColumns || rows < leastRows:
-		s.add(Line{{"too small", Warn}})
+		s.add(Line{{fmt.Sprintf("too small: needs %dx%d", leastColumns, leastRows), Warn}})
 	case m.panel != nil && m.asking == nil:
 		return m.panel.view(columns, rows, s.cut)
 	default:
@@ -95,6 +95,12 @@ func (s *screen) draw() {
 		shown := min(n, max(left/3, 2))
 		s.waypoints(shown)
 		left -= shown + 1
+	} else if st := &s.m.feed.status; n == 0 && st.Client != nil && left >= 6 {
+		lines := wrap(ui.NoWaypoints(st.Collective != nil), s.columns)
+		for _, l := range lines[:min(len(lines), left-2)] {
+			s.add(Line{{l, Dim}})
+			left--
+		}
 	}
 	if st := &s.m.feed.status; st.Client == nil && st.Serving != nil && left >= 2 {
 		s.members(left)
@@ -124,7 +130,7 @@ func (s *screen) header() {
 	case s.now.Sub(m.feed.heard) > m.every+3*time.Second:
 		state, style = "no answer for "+ui.Age(s.now, m.feed.heard)+" ", Bad
 	case m.every > time.Second && s.columns >= 60:
-		state = fmt.Sprintf("every %.0f s ", m.every.Seconds())
+		state = fmt.Sprintf("updated every %.0f s ", m.every.Seconds())
 	}
 	clock := s.now.Format("15:04:05")
 	name := clean(st.Member)
@@ -271,6 +277,10 @@ func (s *screen) events(rows int) {
 	shown := list[max(len(list)-rows+1, 0):]
 	for _, e := range shown {
 		s.add(Line{{e.At.Format("15:04:05") + " ", Dim}, {e.Text, e.Style}})
+	}
+	if len(shown) == 0 && !s.m.feed.heard.IsZero() {
+		s.add(Line{{"No events since dcol top was started.", Dim}})
+		rows--
 	}
 	for range rows - 1 - len(shown) {
 		s.add(nil)

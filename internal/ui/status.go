@@ -41,7 +41,7 @@ func status(p *printer, s api.Status, now time.Time) error {
 		p.collective(s.Collective, now)
 	}
 	if s.Client != nil {
-		p.waypoints(s.Client, now)
+		p.waypoints(s.Client, s.Collective != nil, now)
 		p.steering(s.Client.Steering)
 		p.budgets(s.Client.Budgets)
 		p.exploring(s.Client.Exploring)
@@ -204,7 +204,7 @@ func (p *printer) serving(s *api.Serving) {
 		rows = append(rows, []string{m.Member, fmt.Sprint(m.Mappings), fmt.Sprint(m.Tunnels), fmt.Sprint(m.Flows), bytes(m.Bytes)})
 	}
 	if len(rows) > 0 {
-		p.table("MEMBER|MAPPINGS|TUNNELS|FLOWS|CARRIED", rows)
+		p.table("MEMBER|MAPPINGS|TUNNELS|CONNECTIONS|CARRIED", rows)
 	}
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-func (p *printer) waypoints(u *api.Using, now time.Time) {
+func (p *printer) waypoints(u *api.Using, isMember bool, now time.Time) {
 	p.linef("")
 	if len(u.Waypoints) == 0 {
-		p.linef("No waypoints are known: connections have only their direct path.")
+		p.linef("%s", NoWaypoints(isMember))
 		return
 	}
 	p.linef("Waypoints")
@@ -34,6 +34,16 @@ func (p *printer) waypoints(u *api.Using, now time.Time) {
 	for _, w := range u.Waypoints {
 		p.waypointReasons(waypointName(w, u.Waypoints), w)
 	}
+}
+
+// NoWaypoints says that no waypoints are known, and what to do, which depends on whether this host is a member of a
+// collective.
+func NoWaypoints(isMember bool) string {
+	const none = "No waypoints are known: connections have only their direct path. "
+	if isMember {
+		return none + "Each host that joins the collective later becomes one, except with `dcol join --client-only`."
+	}
+	return none + "This host has joined no collective: run `dcol join` with an invitation, or `dcol init`."
 }
 
 // waypointName names a waypoint, with its address if it has several.

@@ -88,20 +88,25 @@ func (c *chromium) screenshot(name string) {
 	c.must(os.WriteFile(filepath.Join(folder, name+".png"), data, 0o644))
 }
 
-// findings returns what is wrong with the page as it is shown now: text without contrast (WCAG 2, 4.5:1), controls
-// without a name, missing landmarks, a page wider than the screen, and resources from other hosts.
+// findings returns what is wrong with the page as it is shown now: text and lines without contrast (WCAG 2, 4.5:1 and 3:1),
+// controls without a name, missing landmarks, a page wider than the screen, and resources from other hosts.
 const findings = `(() => {
 	const found = [];
 	const parse = (c) => (c.match(/[\d.]+/g) || [0, 0, 0, 0]).map(Number);
 	const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
+	const contrast = (one, other) => [light(one), light(other)].sort((a, b) => b - a).reduce((more, less) => (more + 0.05) / (less + 0.05));
 	const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
 	const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 	for (let n; n = walker.nextNode();) {
 		const e = n.parentElement;
 		if (!n.data.trim() || !e.checkVisibility() || /^(NOSCRIPT|title)$/.test(e.tagName)) continue;
-		const style = getComputedStyle(e), a = light(parse(e instanceof SVGElement ? style.fill : style.color)), b = light(behind(e instanceof SVGElement ? e.closest('div') : e));
-		const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+		const style = getComputedStyle(e), ratio = e instanceof SVGElement ? contrast(parse(style.fill), behind(e.closest('div'))) : contrast(parse(style.color), behind(e));
 		if (ratio < 4.5) found.push('contrast ' + ratio.toFixed(1) + ': ' + n.data.trim().slice(0, 30));
+	}
+	for (const e of document.querySelectorAll('main svg :is(path, line, polyline, rect)')) {
+		const style = getComputedStyle(e), over = behind(e.closest('div')), ink = parse(style.stroke === 'none' ? style.fill : style.stroke);
+		const ratio = contrast(ink.map((v, i) => v * style.opacity + over[i] * (1 - style.opacity)), over);
+		if (ratio < 3) found.push('contrast ' + ratio.toFixed(1) + ' of a ' + e.tagName);
 	}
 	for (const e of document.querySelectorAll('button, a, input, select')) {
 		if (!(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)) found.push('no name: ' + e.outerHTML.slice(0, 60));
@@ -112,7 +117,7 @@ const findings = `(() => {
 	if (document.documentElement.scrollWidth > innerWidth) found.push('the page is ' + document.documentElement.scrollWidth + ' wide, the screen ' + innerWidth);
 	for (const r of performance.getEntriesByType('resource')) if (!r.name.startsWith(location.origin + '/')) found.push('loaded from elsewhere: ' + r.name);
 	if (document.documentElement.lang !== 'en') found.push('no language');
-	return found;
+	return [...new Set(found)];
 })()`
 
 // noLineOverText reports whether the graph has lines, and none comes within two pixels of a text.
@@ -199,7 +204,7 @@ func (c *chromium) goesOn(when string) {
 func (c *chromium) keepsRows() {
 	c.t.Helper()
 	c.eval(`(() => {
-		window.button = document.querySelector('#connection-rows button'), window.avoid = document.querySelector('[aria-label="Avoid bob"]');
+		window.button = document.querySelector('#connection-rows button'), window.avoid = document.querySelector('[aria-label="Avoid: bob"]');
 		window.button.focus();
 		getSelection().selectAllChildren(document.querySelector('#connection-rows td'));
 		window.before = [getSelection().toString(), document.querySelector('#connection-rows').textContent];
@@ -243,7 +248,7 @@ func TestInBrowser(t *testing.T) {
 	c.waitFor("members are shown", `document.querySelector('#member-rows').textContent.includes('bob')`)
 	c.waitFor("a waypoint with two addresses has one row, and what differs has its family",
 		`document.querySelectorAll('#waypoint-rows tr').length === 3 && [...document.querySelectorAll('#waypoint-rows tr:first-child td')].map((e) => e.textContent).join('|').replace(/[\d.]+ .bit.s/, 'RATE') ===
-			'bob192.0.2.7:45672[2001:db8::b]:45672|up|IPv4 18 msIPv6 23 ms|IPv4 0.1 % lossIPv6 –|RATE|IPv4 in-band, mappedIPv6 mapped|UseAvoid'`)
+			'bob192.0.2.7:45672[2001:db8::b]:45672|up|IPv4 18 msIPv6 23 ms|IPv4 0.1 % lossIPv6 –|RATE|IPv4 in-band, mappedIPv6 mapped|Use firstAvoid'`)
 	c.waitFor("members served are shown", `document.querySelector('#served').textContent.includes('frank-at-home') && document.querySelector('#served-note').textContent.includes('1.83 GB of this month')`)
 	chart := []int{3}
 	if os.Getenv("DCOL_SCREENSHOTS") != "" {
@@ -302,17 +307,19 @@ func TestInBrowser(t *testing.T) {
 		t.Errorf("with an explanation:\n%s", strings.Join(found, "\n"))
 	}
 	key("p")
-	c.waitFor("the page is paused", `document.querySelector('#pause').getAttribute('aria-pressed') === 'true'`)
-	c.eval(`document.querySelector('[aria-label="Avoid bob"]').click() ?? true`, new(bool))
+	c.waitFor("the page is paused", `document.querySelector('#pause').textContent === 'Resume' && document.querySelector('#live').textContent === 'paused'`)
+	c.eval(`document.querySelector('[aria-label="Avoid: bob"]').click() ?? true`, new(bool))
 	waitFor(t, "bob is avoided", func() bool {
 		agent.mu.Lock()
 		defer agent.mu.Unlock()
 		return len(agent.steered) == 1 && agent.steered[0].Word == "avoid" && agent.steered[0].Waypoints[0] == "bob"
 	})
+	c.eval(`document.querySelector('[aria-label="Avoid: dave"]').click() ?? true`, new(bool))
+	c.waitFor("a refused choice says why", `document.querySelector('#steer-note').checkVisibility() && document.querySelector('#steer-note').textContent === 'the configuration cannot be read'`)
 	c.eval(`(() => { const step = document.querySelector('#step'); step.value = 'month'; return step.dispatchEvent(new Event('change')); })()`, new(bool))
-	c.waitFor("the history has bounds without an estimate", `document.querySelector('#gained').textContent.includes('not knownbetween 0 s and 66 s')`)
+	c.waitFor("the history has bounds without an estimate", `document.querySelector('#gained').textContent.includes('not knownbetween 0 s (if all paths share a bottleneck) and 66 s')`)
 	c.eval(`(() => { const step = document.querySelector('#step'); step.value = 'minute'; return step.dispatchEvent(new Event('change')); })()`, new(bool))
-	c.waitFor("an empty history says so", `document.querySelector('#bars').textContent === 'Nothing is recorded of this time.'`)
+	c.waitFor("an empty history says so", `document.querySelector('#bars').textContent === 'No MPTCP connection carried data in this time.'`)
 	c.eval(`document.querySelector('#log-form').requestSubmit() ?? true`, new(bool))
 	c.waitFor("the log is searched, and its text is no HTML", `document.querySelector('#log-rows').textContent.includes('erin<script>') && document.querySelector('#log-note').textContent.includes('; 7 older ones fit, too')`)
 
@@ -360,6 +367,33 @@ func TestForwardingClientInBrowser(t *testing.T) {
 	c.waitFor("a connection is shown, and nothing has moved", `document.querySelectorAll('#connection-rows tr').length === 3 && `+first)
 }
 
+// The page of a host without a collective says what to do next. It has no sections of clients on a host that is no client.
+func TestNewHostInBrowser(t *testing.T) {
+	c := startChromium(t)
+	agent := &fake{fresh: true}
+	s := serve(t, agent)
+	c.must(c.Open(s.Link(Reader{})))
+	for id, text := range map[string]string{
+		"connection-rows": "dcol run -- PROGRAM makes", "plain-note": "1 connection is plain TCP", "waypoint-rows": "run dcol join", "member-rows": "run dcol join", "event-list": "Nothing has happened",
+	} {
+		c.waitFor(id+" says "+text, fmt.Sprintf(`document.querySelector('#%s').checkVisibility() && document.querySelector('#%s').textContent.includes('%s')`, id, id, text))
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		c.must(c.Look(360, 800, scheme))
+		var wrong []string
+		c.eval(findings, &wrong)
+		if len(wrong) > 0 {
+			t.Errorf("%s:\n%s", scheme, strings.Join(wrong, "\n"))
+		}
+		c.screenshot("new-" + scheme)
+	}
+	agent.mu.Lock()
+	agent.noClient = true
+	agent.mu.Unlock()
+	c.waitFor("only events and members stay", `document.querySelector('#live').textContent === 'this member is no client and no waypoint' &&
+		[...document.querySelectorAll('main section:not(#problems)')].filter((e) => e.checkVisibility()).map((e) => e.id).join() === 'events,members'`)
+}
+
 // The page works through a forwarded port, as of ssh -L, with another number and by the name localhost, and steers.
 func TestForwardedInBrowser(t *testing.T) {
 	c := startChromium(t)
@@ -371,7 +405,7 @@ func TestForwardedInBrowser(t *testing.T) {
 	c.must(err)
 	c.must(c.Open(strings.Replace(s.Link(Reader{Log: true}), s.listener.Addr().String(), "localhost:"+port, 1)))
 	c.waitFor("the page shows connections", `document.querySelectorAll('#connection-rows tr').length === 3 && location.port === '`+port+`'`)
-	c.eval(`document.querySelector('[aria-label="Avoid bob"]').click() ?? true`, new(bool))
+	c.eval(`document.querySelector('[aria-label="Avoid: bob"]').click() ?? true`, new(bool))
 	waitFor(t, "bob is avoided", func() bool {
 		agent.mu.Lock()
 		defer agent.mu.Unlock()

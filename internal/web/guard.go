@@ -148,7 +148,7 @@ func (g *guard) session(next http.Handler) http.Handler {
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		reader, valid := g.reader(token, time.Now())
 		if !valid {
-			http.Error(w, "this session is over, or was never begun: run dcol web, and open the address that it prints", http.StatusUnauthorized)
+			http.Error(w, "this page has no session, or its session has ended: run dcol web, and open the address that it prints", http.StatusUnauthorized)
 			return
 		}
 		recognise(r.Context())

@@ -69,7 +69,7 @@ func TestSessionInBrowser(t *testing.T) {
 	s.guard.sessions.list = nil
 	s.guard.mu.Unlock()
 	c.must(c.Call("Page.reload", nil, nil))
-	c.shows("when the session is over", "this session is over")
+	c.shows("when the session is over", "its session has ended")
 	c.leave()
 	c.must(c.Open(link))
 	c.shows("when the code was used, and the session is over", "was used already")

@@ -33,6 +33,7 @@ type fake struct {
 	connections int
 	joined      int // number of members besides alice and bob
 	noClient    bool
+	fresh       bool // without a collective, waypoints and members served
 	steered     []api.SteerRequest
 }
 
@@ -69,18 +70,25 @@ func (f *fake) Status(context.Context) (api.Status, error) {
 		}
 		using.Connections = append(using.Connections, c)
 	}
+	if f.fresh {
+		using.Waypoints, using.Plain = nil, []netip.AddrPort{at("203.0.113.5:443")}
+	}
 	roles := []string{"client", "waypoint"}
 	if f.noClient {
 		using, roles = nil, roles[1:]
 	}
-	return api.Status{
+	s := api.Status{
 		Schema: api.StatusSchema, Member: "alice", Version: "v1.4", Roles: roles, Since: began,
 		Problems: []string{"the certificate expires in 2 h, and no coordinator answers: check that TCP port 45672 of coordinator.example is reachable"},
 		Client:   using, Collective: &api.Collective{Name: "test", Members: 2 + f.joined}, Serving: &api.Serving{
 			Granted: 60, Refused: map[string]int{"port-denied": 4}, Given: api.Given{Open: true, QuotaBytes: 5e9, UsedBytes: 1.83e9},
 			Members: []api.Served{{Member: "erin", Sessions: 1, Mappings: 12, Flows: 31, Bytes: 1.83e9 + uint64(f.asked)*1_500_000}, {Member: "frank-at-home", Sessions: 2, Tunnels: 1, Bytes: uint64(max(f.asked-5, 0)) * 700_000}, {Member: "mallory", Expelled: true, Bytes: 5}},
 		},
-	}, nil
+	}
+	if f.fresh {
+		s.Collective, s.Serving = nil, nil
+	}
+	return s, nil
 }
 
 func (f *fake) Members(context.Context) (api.Members, error) {
@@ -135,6 +143,9 @@ func (f *fake) Why(_ context.Context, r api.WhyRequest) (api.Why, error) {
 func (f *fake) Steer(_ context.Context, r api.SteerRequest) (api.Steering, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if r.Word == api.SteerReset {
+		return api.Steering{}, errors.New("the configuration cannot be read")
+	}
 	f.steered = append(f.steered, r)
 	return api.Steering{}, nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // rowsShown is the condition that the page shows connections, for which it needs a session.
-const rowsShown = "document.querySelectorAll('#connection-rows tr').length > 0"
+const rowsShown = "document.querySelectorAll('#connection-rows tr[data-key]').length > 0"
 
 // openPage opens the page of a host's agent in a browser of this host. Both are on a loopback address; a forwarder in
 // between has the same port, because the page refuses other names.

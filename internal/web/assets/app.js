@@ -4,7 +4,7 @@ import {Losses} from './loss.js';
 import {Rates, Served, bars, pathRates} from './chart.js';
 import {reasons} from './why.js';
 import {ask, begin, request} from './session.js';
-import {$, age, bytes, colour, el, pathOf, percent, rate, seconds, serverOf, trip, update} from './words.js';
+import {$, age, bytes, colour, el, nameOf, notJoined, number, pathOf, percent, rate, seconds, serverOf, trip, update} from './words.js';
 
 const rates = new Rates(), forwarded = new Rates(), curves = new Served(), losses = new Losses();
 const tryAgain = 5000;
@@ -14,13 +14,14 @@ function show() {
 	if (!message?.status) return;
 	const s = message.status, now = new Date(message.at);
 	$('member').textContent = s.member;
+	document.title = `dcol ${s.member}`;
 	$('version').textContent = `Version ${s.version}.`;
 	$('problems').hidden = !s.problems.length;
 	update($('problem-list'), s.problems.map((p) => el('li', {'data-key': p}, p)));
 	$('log').hidden = $('log-link').hidden = !(s.roles.includes('waypoint') && reader.log);
 	arrange(s);
-	if (s.client || !s.serving) {
-		draw($('graph'), s, message.loads ?? [], losses);
+	if (s.client) {
+		note('graph-note', draw($('graph'), s, message.loads ?? [], losses));
 		rates.draw($('chart'));
 		connections(s, now);
 		waypoints(s);
@@ -37,13 +38,19 @@ function show() {
 	}
 }
 
+// note shows a text in an element that is hidden without one.
+function note(id, text) {
+	if ($(id).textContent !== text) $(id).textContent = text;
+	$(id).hidden = !text;
+}
+
 // arrange puts what a waypoint does for others first if it is no client, and leaves out what only clients have. It also
 // comes first if only others had connections when the page was opened. The order stays then, so that nothing moves away
 // from its reader.
 function arrange(s) {
 	const only = !s.client && s.serving;
 	if (s.client) forwarding ??= !message.connections && Boolean(s.serving?.members?.some((m) => m.flows));
-	for (const e of document.querySelectorAll('[data-of=client]')) e.hidden = only;
+	for (const e of document.querySelectorAll('[data-of=client]')) e.hidden = !s.client;
 	const next = only || forwarding && s.serving ? 'paths' : 'events', link = document.querySelector(`nav a[href="#${next}"]`).parentElement;
 	for (const [e, before] of [[$('served'), $(next)], [$('served-link'), link]]) if (e.nextElementSibling !== before) before.before(e);
 }
@@ -56,7 +63,7 @@ function live(text, style = '', rates = '') {
 }
 
 function chip(s) {
-	const c = el('span', {class: 'chip', title: s.why}, `${pathOf(s)} ${s.state === 'up' ? rate(s.receive_bps + s.send_bps) : s.state}, ${trip(s.rtt_ms)}`);
+	const c = el('span', {class: 'chip', title: s.why}, `${nameOf(s)} ${s.state === 'up' ? rate(s.receive_bps + s.send_bps) : s.state}, ${trip(s.rtt_ms)}`);
 	c.style.borderLeftColor = colour(pathOf(s));
 	return c;
 }
@@ -68,10 +75,10 @@ function connections(s, now) {
 	const all = s.client?.connections ?? [];
 	const sum = (c) => c.subflows.reduce((n, f) => n + f.receive_bps + f.send_bps, 0);
 	const list = all.filter((c) => {
-		const text = [serverOf(c), c.converter, c.traffic, c.note, ...c.subflows.map((f) => `${pathOf(f)} ${f.kind} ${f.state}`)].join(' ').toLowerCase();
+		const text = [serverOf(c), c.converter, c.traffic, c.note, ...c.subflows.map((f) => `${nameOf(f)} ${f.kind} ${f.state}`)].join(' ').toLowerCase();
 		return words.every((w) => text.includes(w));
 	});
-	$('shown').textContent = `${list.length} of ${message.connections}`;
+	$('shown').textContent = `${list.length} of ${message.connections}${all.length < message.connections ? `; only the ${all.length} busiest are listed and filtered` : ''}`;
 	update($('connection-rows'), list.map((c) => el('tr', {'data-key': `${c.token} ${c.since}`},
 		el('td', {}, serverOf(c), ...notesOf(c).map((note) => el('div', {class: 'soft'}, note))),
 		el('td', {class: 'n'}, age(c.since, now)),
@@ -80,7 +87,13 @@ function connections(s, now) {
 		el('td', {}, ...c.subflows.map(chip)),
 		el('td', {}, el('button', {type: 'button', 'aria-label': `Why these paths to ${serverOf(c)}?`, onclick: () => why(serverOf(c), c.token)}, 'Why')),
 	)));
+	if (!list.length) $('connection-rows').append(empty(6, ...(all.length ? ['No connection fits the filter.'] : ['No MPTCP connections. ', el('code', {}, 'dcol run -- PROGRAM'), ' makes a program\'s connections MPTCP.'])));
+	const plain = s.client.plain?.length ?? 0;
+	note('plain-note', plain ? `${number(plain, 'connection is', 'connections are')} plain TCP although the program requests MPTCP: the server does not speak MPTCP, or something on the path removes it. dcol status says what to do.` : '');
 }
+
+// empty returns a row that says why a table has no others.
+const empty = (columns, ...text) => el('tr', {}, el('td', {colspan: columns, class: 'soft'}, el('div', {class: 'empty'}, ...text)));
 
 async function why(server, token) {
 	const place = $('why');
@@ -101,8 +114,9 @@ async function why(server, token) {
 async function steer(word, name) {
 	try {
 		await ask('steer', {word, waypoints: [name]});
+		note('steer-note', '');
 	} catch (e) {
-		live(e.message, 'bad');
+		note('steer-note', e.message);
 	}
 }
 
@@ -135,17 +149,18 @@ function waypoints(s) {
 	update($('waypoint-rows'), [...byName].map(([name, all]) => {
 		const first = used(s.client.steering.use, name), never = used(s.client.steering.avoid, name);
 		const button = (word, text, pressed) => el('button', {
-			type: 'button', 'aria-pressed': String(pressed), 'data-choice': `${word} ${name}`, 'aria-label': `${text} ${name}`, onclick: () => steer(pressed ? 'reset' : word, name),
+			type: 'button', 'aria-pressed': String(pressed), 'data-choice': `${word} ${name}`, 'aria-label': `${text}: ${name}`, onclick: () => steer(pressed ? 'reset' : word, name),
 		}, pressed ? `${text} ✓` : text);
 		return el('tr', {'data-key': name}, el('td', {}, name, ...all.map((w) => el('div', {class: 'soft'}, w.address))),
 			el('td', {}, ...each(all, (w) => [el('span', {class: styles[w.state] ?? 'warn'}, w.state), ...(w.why ? [el('div', {class: 'soft'}, w.why)] : [])])),
 			known(all, (w) => trip(w.rtt_ms)), known(all, (w) => w.state === 'down' || (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(name) ?? 0)),
-			known(all, (w) => w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', 'Use', first), button('avoid', 'Avoid', never)));
+			known(all, (w) => w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', s.client.steering.only && first ? 'Use only' : 'Use first', first), button('avoid', 'Avoid', never)));
 	}));
+	if (!byName.size) $('waypoint-rows').append(empty(7, `No waypoints are known: connections have only their direct path. ${s.collective ? 'Each host that joins the collective later becomes one, except with dcol join --client-only.' : notJoined}`));
 	if (focused) [...document.querySelectorAll('button[data-choice]')].find((b) => b.dataset.choice === focused)?.focus({preventScroll: true});
 }
 
-const closed = {'switched-off': 'it is switched off', 'quota-traffic': 'this month\'s quota is used up', 'outside-hours': 'it is outside its hours'};
+const closed = {'switched-off': 'it is switched off (dcol waypoint on opens it)', 'quota-traffic': 'this month\'s quota is used up', 'outside-hours': 'it is outside its hours'};
 
 // served shows what this host does for other members, if it is a waypoint.
 function served(s) {
@@ -153,32 +168,39 @@ function served(s) {
 	$('served').hidden = $('served-link').hidden = !w;
 	if (!w) return;
 	const list = (w.members ?? []).filter((m) => !m.expelled), refused = Object.values(w.refused ?? {}).reduce((a, b) => a + b, 0), until = w.given.until ? `, until ${new Date(w.given.until).toLocaleString()}` : '';
-	const may = w.given.open ? 'Members may open connections.' : `Members may open no connections: ${closed[w.given.closed] ?? w.given.closed}${until}.`;
+	const may = w.given.open ? 'Members may open connections through this waypoint.' : `Members may open no connections through this waypoint: ${closed[w.given.closed] ?? w.given.closed}${until}.`;
 	const quota = w.given.quota_bytes ? ` ${bytes(w.given.used_bytes ?? 0)} of this month's ${bytes(w.given.quota_bytes)} are used.` : '';
-	$('served-note').textContent = `${may}${quota} ${w.granted} requests were granted, ${refused} refused.`;
+	$('served-note').textContent = `${may}${quota} Since the agent was started, it has granted ${number(w.granted, 'request', 'requests')} of members, and refused ${refused}.`;
 	$('served-note').className = w.given.open ? '' : 'warn';
 	const now = new Map((message.served ?? []).map((m) => [m.member, m.bps]));
 	forwarded.draw($('served-chart'));
 	update($('served-rows'), list.map((m) => el('tr', {'data-key': m.member}, el('td', {}, m.member), ...[rate(now.get(m.member) ?? 0), m.flows, bytes(m.bytes), m.sessions, m.mappings, m.tunnels].map((n) => el('td', {class: 'n'}, String(n))))));
-	if (!list.length) $('served-rows').append(el('tr', {}, el('td', {colspan: 7, class: 'soft'}, 'No member uses this waypoint now.')));
+	if (!list.length) $('served-rows').append(empty(7, 'No member uses this waypoint now.'));
 }
 
 function events() {
 	update($('event-list'), (message.events ?? []).map((e) => el('li', {'data-key': `${e.at} ${e.text}`}, el('time', {datetime: e.at}, new Date(e.at).toLocaleTimeString()), el('span', {class: e.style}, e.text))));
-	if (!message.events?.length) $('event-list').append(el('li', {class: 'soft'}, 'Nothing has happened since the page was opened.'));
+	if (!message.events?.length) $('event-list').append(el('li', {class: 'soft'}, 'Nothing has happened since this page was opened.'));
 }
 
 async function members(s) {
 	const rows = $('member-rows');
-	const note = (text) => rows.replaceChildren(el('tr', {}, el('td', {colspan: 6, class: 'soft'}, text)));
-	if (!s.collective) return note('This host has joined no collective.');
+	if (!s.collective) return rows.replaceChildren(empty(6, notJoined));
 	try {
-		const list = (await ask('members')).members;
-		update(rows, list.map((m) => el('tr', {'data-key': m.name}, el('td', {}, m.name), el('td', {}, (m.roles ?? []).join(', ')), el('td', {}, m.region ?? ''), el('td', {}, (m.kinds ?? []).join(', ')),
+		const {self, members: list} = await ask('members');
+		update(rows, list.map((m) => el('tr', {'data-key': m.name}, el('td', {}, m.name, m.name === self ? ' (this host)' : ''), el('td', {}, m.expelled ? 'expelled' : (m.roles ?? []).join(', ')), el('td', {}, m.region ?? ''), el('td', {}, (m.kinds ?? []).join(', ')),
 			el('td', {}, m.reachable === undefined ? '–' : m.reachable ? 'yes' : 'no'), el('td', {}, m.used ? 'yes' : ''))));
 	} catch (e) {
-		note(e.message);
+		rows.replaceChildren(empty(6, e.message));
 	}
+}
+
+// between returns the bounds of the time saved.
+function between(g) {
+	if (!g.saved_high_s) return '';
+	const [low, high] = [seconds(g.saved_low_s), seconds(g.saved_high_s)];
+	if (!g.saved_unknown_s) return `between ${low} and ${high}`;
+	return g.saved_s ? `as far as known; between ${low} and ${high} in all` : `between ${low} (if all paths share a bottleneck) and ${high}`;
 }
 
 async function history() {
@@ -186,11 +208,11 @@ async function history() {
 	try {
 		const h = await ask('history', {step, since: new Date(Date.now() - back * 1000).toISOString()});
 		const g = h.total.gained, item = (name, value, more) => el('div', {}, el('dt', {}, name), el('dd', {}, value, ...(more ? [el('small', {}, more)] : [])));
-		$('gained').replaceChildren(item('Over detours', bytes(g.detour_bytes)), item('Stalls bridged', String(g.stalls), g.stalls ? seconds(g.stall_s) : ''),
-			item('Time saved', g.saved_s || !g.saved_unknown_s && g.saved_high_s ? seconds(g.saved_s) : g.saved_high_s ? 'not known' : '–', g.saved_high_s > 0 ? `between ${seconds(g.saved_low_s)} and ${seconds(g.saved_high_s)}` : ''));
+		$('gained').replaceChildren(item('Carried over detours', bytes(g.detour_bytes)), item('Stalls bridged', String(g.stalls), g.stalls ? `${seconds(g.stall_s)} in all` : ''),
+			item('Time saved', g.saved_s || !g.saved_unknown_s && g.saved_high_s ? seconds(g.saved_s) : g.saved_high_s ? 'not known' : '–', between(g)));
 		past = h;
-		bars($('bars'), h);
-		$('bars-caption').textContent = h.problem ?? `By ${step}: the direct path below, detours above.`;
+		const drawn = bars($('bars'), h);
+		$('bars-caption').textContent = h.problem ?? (drawn ? `A bar for each ${step}: what the direct path carried below, and detours above.` : '');
 	} catch (e) {
 		$('bars-caption').textContent = e.message;
 	}
@@ -203,10 +225,10 @@ async function search(event) {
 	if (hours) body.since = new Date(Date.now() - hours * 3600_000).toISOString();
 	try {
 		const found = await ask('log', body), list = found.flows;
-		const older = found.older ? `; ${found.older} older ones fit, too: search a shorter time, or one member or server` : '';
-		$('log-note').textContent = list.length ? `${list.length} connections, the newest first${older}` : 'no connection fits';
+		const older = found.older ? `; ${number(found.older, 'older one fits', 'older ones fit')}, too: search a shorter time, or one member or server` : '';
+		$('log-note').textContent = list.length ? `${number(list.length, 'connection', 'connections')}, the newest first${older}` : 'The log has no such connection.';
 		$('log-rows').replaceChildren(...list.reverse().map((f) => el('tr', {}, el('td', {class: 'n'}, new Date(f.opened).toLocaleString()), el('td', {}, f.member), el('td', {}, f.server), el('td', {}, f.egress), el('td', {}, f.kind),
-			el('td', {class: 'n'}, f.closed ? age(f.opened, new Date(f.closed)) : 'open'), el('td', {class: 'n'}, f.bytes_from_client === undefined ? '–' : bytes(f.bytes_from_client)), el('td', {class: 'n'}, f.bytes_to_client === undefined ? '–' : bytes(f.bytes_to_client)))));
+			el('td', {class: 'n'}, f.closed ? age(f.opened, new Date(f.closed)) : '–'), el('td', {class: 'n'}, f.bytes_from_client === undefined ? '–' : bytes(f.bytes_from_client)), el('td', {class: 'n'}, f.bytes_to_client === undefined ? '–' : bytes(f.bytes_to_client)))));
 	} catch (e) {
 		$('log-note').textContent = e.message;
 		$('log-rows').replaceChildren();
@@ -215,16 +237,17 @@ async function search(event) {
 
 function pause() {
 	paused = !paused;
-	$('pause').setAttribute('aria-pressed', String(paused));
 	$('pause').textContent = paused ? 'Resume' : 'Pause';
-	if (!paused) show();
+	if (paused) return live('paused', 'warn');
+	if (message) totals();
+	show();
 }
 
 // follow shows the states of the stream. When the stream ends, it opens another one.
 async function follow() {
 	for (;;) {
 		let told = false; // the stream has delivered a state
-		let said = 'the agent does not answer; the page tries again. If the agent was started anew, run dcol web again';
+		let said = 'the agent does not answer; the page tries again. If the agent was restarted, run dcol web again';
 		try {
 			const refused = await begin(), r = await request('stream');
 			if (r.status === 401) return live(refused || await r.text(), 'bad');
@@ -263,18 +286,27 @@ function take(next) {
 		losses.take(next.status, keysOf);
 	}
 	if (paused) return;
-	const s = next.status;
-	if (s) {
+	if (next.status) {
 		message = next;
-		let up = 0, down = 0;
-		for (const l of next.loads ?? []) up += l.send_bps, down += l.receive_bps;
-		const through = (next.served ?? []).reduce((sum, m) => sum + m.bps, 0), words = s.serving ? `${rate(through)} forwarded` : '';
-		const open = s.serving?.members?.reduce((sum, m) => sum + m.flows, 0) ?? 0;
-		if (s.client || !s.serving) live(`${next.connections} connections`, '', `, ${rate(down)} in, ${rate(up)} out${words ? `, ${words}` : ''}`);
-		else live(`${open} connections of members`, '', `, ${words}`);
+		totals();
 		show();
 	} else {
 		live(`the agent does not answer: ${next.error}`, 'bad');
+	}
+}
+
+// totals shows the number of connections and their rates.
+function totals() {
+	const s = message.status, forwards = (message.served ?? []).reduce((sum, m) => sum + m.bps, 0), words = s.serving ? `${rate(forwards)} forwarded` : '';
+	if (s.client) {
+		let up = 0, down = 0;
+		for (const l of message.loads ?? []) up += l.send_bps, down += l.receive_bps;
+		live(number(message.connections, 'connection', 'connections'), '', `, ${rate(down)} in, ${rate(up)} out${words && `, ${words}`}`);
+	} else if (s.serving) {
+		const open = s.serving.members?.reduce((sum, m) => sum + m.flows, 0) ?? 0;
+		live(`${number(open, 'connection', 'connections')} of members`, '', `, ${words}`);
+	} else {
+		live('this member is no client and no waypoint');
 	}
 }
 

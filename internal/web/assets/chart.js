@@ -1,6 +1,9 @@
 // Charts of rates over time, and of bytes by period.
 import {bytes, colour, dash, el, pathOf, rate, svg} from './words.js';
 
+// mostBars is enough for the minutes of an hour and the hours of two days.
+const mostBars = 60;
+
 // What is shown grows from a minute to five, in milliseconds.
 const least = 60_000, span = 300_000;
 
@@ -51,7 +54,7 @@ export class Rates {
 		const shown = Math.min(Math.max(end - (this.times[0] ?? end), least), span);
 		const x = (t) => width - (end - t) / shown * (width - left), y = (v) => 14 + (1 - v / top) * (height - bottom - 14);
 		const names = [...this.paths.keys()];
-		const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': names.map((p) => `${p} ${rate(this.paths.get(p).at(-1) ?? 0)}`).join(', ') || 'nothing was carried'});
+		const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': `Rates now: ${names.map((p) => `${p} ${rate(this.paths.get(p).at(-1) ?? 0)}`).join(', ') || 'none'}`});
 		for (const share of [0, 0.5, 1]) {
 			picture.append(svg('line', {class: 'grid', x1: left, x2: width, y1: y(share * top), y2: y(share * top)}));
 			picture.append(svg('text', {class: 'soft', x: left, y: y(share * top) - 3}, share ? rate(share * top) : ''));
@@ -81,28 +84,33 @@ function nice(v) {
 	return [1, 2, 5, 10].map((m) => m * power).find((n) => n >= v);
 }
 
-// bars draws what the direct path and the detours carried in each period.
+// bars draws what the direct path and the detours carried in each period. It returns whether they carried anything.
 export function bars(place, history) {
 	const width = Math.max(place.clientWidth, 260), height = 130, bottom = 16;
-	const list = history.periods.slice(-48).map((p) => {
+	const list = history.periods.slice(-mostBars).map((p) => {
 		let direct = 0, detours = 0;
 		for (const u of p.paths) pathOf(u) === 'direct' ? direct += u.received + u.sent : detours += u.received + u.sent;
 		return {start: new Date(p.start), direct, detours};
 	});
-	if (!list.length) return place.replaceChildren(el('p', {class: 'soft'}, 'Nothing is recorded of this time.'));
-	const top = Math.max(1, ...list.map((p) => p.direct + p.detours)), step = Math.min(width / Math.max(list.length, 1), 40);
-	const h = (v) => v / top * (height - bottom - 14);
-	const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': `up to ${bytes(top)} each ${history.step}`});
+	if (!list.some((p) => p.direct + p.detours)) {
+		place.replaceChildren(el('p', {class: 'soft'}, history.problem ? '' : 'No MPTCP connection carried data in this time.'));
+		return false;
+	}
+	const top = Math.max(...list.map((p) => p.direct + p.detours)), step = Math.min(width / list.length, 40);
+	const gap = 2; // between the direct path and the detours, whose colours are about as light
+	const h = (v) => v / top * (height - bottom - 14 - gap);
+	const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': `Carried in each ${history.step}: at most ${bytes(top)}`});
 	picture.append(svg('text', {class: 'soft', x: 0, y: 11}, bytes(top)));
 	list.forEach((p, i) => {
 		const x = i * step, base = height - bottom;
 		const title = () => svg('title', {}, `${label(p.start, history.step)}: direct ${bytes(p.direct)}, detours ${bytes(p.detours)}`);
 		picture.append(svg('rect', {x: x + 1, y: base - h(p.direct), width: step - 2, height: h(p.direct), fill: 'var(--direct)'}, title()));
-		picture.append(svg('rect', {x: x + 1, y: base - h(p.direct) - h(p.detours), width: step - 2, height: h(p.detours), fill: 'var(--p0)'}, title()));
+		picture.append(svg('rect', {x: x + 1, y: base - h(p.direct) - h(p.detours) - gap, width: step - 2, height: h(p.detours), fill: 'var(--p0)'}, title()));
 	});
 	picture.append(svg('text', {class: 'soft', x: 0, y: height - 2}, label(list[0].start, history.step)));
 	if (list.length * step > 220) picture.append(svg('text', {class: 'soft', x: list.length * step, y: height - 2, 'text-anchor': 'end'}, label(list.at(-1).start, history.step)));
 	place.replaceChildren(picture);
+	return true;
 }
 
 function label(at, step) {

@@ -1,5 +1,5 @@
 // The graph of this host, the ways and the servers.
-import {colour, pathOf, percent, rate, serverOf, svg, trip} from './words.js';
+import {colour, number, pathOf, percent, rate, serverOf, svg, trip} from './words.js';
 
 // Rates and losses stand in the boxes, because beside the lines there is no place that no line crosses.
 const most = 8, mostLabels = 3, row = 66, boxHeight = 58;
@@ -9,7 +9,8 @@ const lossWords = (share) => share === undefined ? '' : `, ${percent(share)} los
 // keysOf returns the paths whose loss a subflow is part of: the whole way, and that to its server.
 export const keysOf = (c, s) => [pathOf(s), `${pathOf(s)} ${serverOf(c)}`];
 
-// loads has the rates of all connections, of which status has the busiest.
+// draw draws the graph, and returns a sentence about what it does not show, or ''. loads has the rates of all connections,
+// of which status has the busiest.
 export function draw(place, status, loads, losses) {
 	const width = Math.max(place.clientWidth, 300), wide = width > 700;
 	const nameWidth = wide ? 190 : Math.floor(0.44 * width), labelsWidth = width > 1000 ? 230 : 0; // of servers
@@ -50,7 +51,7 @@ export function draw(place, status, loads, losses) {
 	const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': words(middle, right)});
 	const line = (x1, y1, x2, y2, path, r, faint) => svg('path', {
 		d: `M${x1} ${y1} C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}`, fill: 'none', stroke: colour(path),
-		'stroke-width': thick(r), 'stroke-dasharray': r > 0 ? '' : '2 4', opacity: faint ? 0.45 : 0.9,
+		'stroke-width': thick(r), 'stroke-dasharray': r > 0 ? '' : '2 4', opacity: faint ? 0.7 : 0.9,
 	});
 	middle.forEach((w, i) => picture.append(line(x[0] + widths[0] / 2, y(0, 1), x[1] - widths[1] / 2, y(i, middle.length), w.key, w.rate, w.rate === 0)));
 	const ends = right.map(() => []);
@@ -85,12 +86,14 @@ export function draw(place, status, loads, losses) {
 		});
 	});
 	place.replaceChildren(picture);
+	const cuts = [ways.size > most && 'paths', servers.size > most && 'servers'].filter(Boolean);
+	return cuts.length ? `Only the ${most} busiest ${cuts.join(' and ')} are shown.` : '';
 }
 
 const cut = (list, value) => list.map((v, i) => [v, i]).sort((a, b) => value(b[0]) - value(a[0])).slice(0, most).sort((a, b) => a[1] - b[1]).map(([v]) => v);
 
 function words(ways, servers) {
-	return `${servers.length} servers; ` + ways.map((w) => `${w.name === 'direct' ? 'direct' : 'via ' + w.name} ${rate(w.rate)}`).join(', ');
+	return `${number(servers.length, 'server', 'servers')}; ` + ways.map((w) => `${w.name === 'direct' ? 'direct' : 'via ' + w.name} ${rate(w.rate)}`).join(', ');
 }
 
 const short = (words, most) => words.length > most ? words.slice(0, most - 1) + '…' : words;
@@ -100,7 +103,7 @@ function box(x, y, width, name, lines, stroke, free = 0) {
 	const fits = Math.floor((width - free) / 6.4), first = y + 4 - 8.5 * lines.length;
 	const text = (words, i, style) => svg('text', {...style, x: x + free / 2, y: first + 17 * i, 'text-anchor': 'middle'}, short(words, fits), svg('title', {}, words));
 	return [
-		svg('rect', {class: 'node', x: x - width / 2, y: y - boxHeight / 2, width, height: boxHeight, rx: 6, stroke: stroke ?? 'var(--line)'}),
+		svg('rect', {class: 'node', x: x - width / 2, y: y - boxHeight / 2, width, height: boxHeight, rx: 6, stroke: stroke ?? 'var(--soft)'}),
 		text(name, 0, {}), ...lines.map((l, i) => text(l, i + 1, {class: 'soft'})),
 	];
 }

@@ -1,17 +1,18 @@
 // The explanation of the paths to a server.
-import {age, el, pathOf, percent, rate, trip} from './words.js';
+import {age, el, nameOf, number, percent, rate, trip} from './words.js';
 
 // reasons returns the elements of an answer of the agent.
 export function reasons(w, now) {
-	const living = (w.connections ?? []).flatMap((c) => [...(c.note ? [[`open for ${age(c.since, now)}`, c.note]] : []), ...c.subflows.filter((s) => s.why).map((s) => [`${pathOf(s)} (${s.kind}), ${s.state}`, s.why])]);
+	const living = (w.connections ?? []).flatMap((c) => [...(c.note ? [[`open for ${age(c.since, now)}`, c.note]] : []), ...c.subflows.filter((s) => s.why).map((s) => [`${nameOf(s)}${s.waypoint ? ` (${s.kind})` : ''}, ${s.state}`, s.why])]);
 	return [
 		...part('Paths now', living.map(([name, why]) => item(name, why))),
-		...part('Waypoints that were tried', (w.connections ?? []).flatMap((c) => c.tried ?? []).map((r) => item(`${r.waypoint}, ${age(r.at, now)} ago`, r.why))),
-		...part('A new connection', [
+		...part('Waypoints that it tried', (w.connections ?? []).flatMap((c) => c.tried ?? []).map((r) => item(`${r.waypoint}, ${age(r.at, now)} ago`, r.why))),
+		...part('Paths that a new connection would have', [
 			item('direct', measured(w.direct) || 'not measured yet', true),
 			...w.candidates.map((c) => item(candidate(c, w.candidates), [c.why + until(c.until), c.taken && c.untried && 'not tried with this server lately', measured(c.measured)].filter(Boolean).join('; '), c.taken)),
 			...(w.unavailable ?? []).map((u) => item(`none through ${u.waypoint}, which is ${u.state}`, u.why)),
 			...(w.note ? [item('no detour', w.note)] : []),
+			...(w.converter ? [item('converters', w.converter)] : []),
 		]),
 		...part('What you can do', (w.mends ?? []).map((m) => el('li', {}, m))),
 		...part('Probed paths', (w.probed ?? []).map((p) => el('li', {}, el('strong', {}, `to ${p.waypoint ? p.waypoint + ', ' : ''}${p.to}`), ` (${p.recipe}, ${age(p.at, now)} ago, ${p.confidence}): ${p.text}`,
@@ -35,5 +36,5 @@ const until = (t) => t ? `, until ${new Date(t).toLocaleString()}` : '';
 // measured returns what connections measured on a path, as text; nothing if they did not.
 function measured(m) {
 	if (!m?.at) return '';
-	return [m.min_rtt_ms && `round trip at least ${trip(m.min_rtt_ms)}`, `${percent(m.loss)} loss`, m.goodput_bps && `bulk rate ${rate(m.goodput_bps)} of all connections together`, m.failures && `${m.failures} recent failures`].filter(Boolean).join(', ');
+	return [m.min_rtt_ms && `shortest round trip ${trip(m.min_rtt_ms)}`, `${percent(m.loss)} loss`, m.goodput_bps && `bulk rate ${rate(m.goodput_bps)} of all connections together`, m.failures && number(m.failures, 'recent failure', 'recent failures')].filter(Boolean).join(', ');
 }

@@ -49,6 +49,9 @@ export const bytes = (n) => n < 1000 ? `${n} B` : unit(n, ['', 'kB', 'MB', 'GB',
 export const trip = (ms) => ms > 0 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms` : '–';
 export const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 
+// number returns a number with the word for one or for several.
+export const number = (n, one, several) => `${n} ${n === 1 ? one : several}`;
+
 function unit(n, units) {
 	let i = 0;
 	for (; n >= 999.5 && i < units.length - 1; i++) n /= 1000;
@@ -60,7 +63,7 @@ export function age(from, to) {
 	if (s < 100) return `${Math.round(s)} s`;
 	if (s < 6000) return `${Math.round(s / 60)} min`;
 	if (s < 172800) return `${Math.round(s / 3600)} h`;
-	return `${Math.round(s / 86400)} d`;
+	return `${Math.round(s / 86400)} days`;
 }
 
 export const seconds = (s) => s < 100 ? `${Math.round(s)} s` : s < 6000 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`;
@@ -69,6 +72,12 @@ export const seconds = (s) => s < 100 ? `${Math.round(s)} s` : s < 6000 ? `${Mat
 export const serverOf = (c) => c.server ?? c.remote;
 
 export const pathOf = (s) => s.waypoint ? `via ${s.waypoint}` : s.kind === 'others' ? 'others' : 'direct';
+
+// nameOf names the path of a subflow. That of one that existed when the agent started is unknown at first.
+export const nameOf = (s) => s.waypoint ? `via ${s.waypoint}` : s.kind;
+
+// What to do on a host without a collective: as other commands say it.
+export const notJoined = 'This host has joined no collective: run dcol join with an invitation, or dcol init.';
 
 // Colours of paths stay the same while the page is open. The direct path has its own.
 const known = new Map();
