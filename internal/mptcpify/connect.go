@@ -138,15 +138,22 @@ func (s *supervisor) lead(l *lead, called netip.AddrPort) {
 		_ = answerContinue(s.listener, l.call.id)
 		return
 	}
-	if _, reaches := sock.instead(server, convert.Converter); sock.nonblocking || !reaches {
+	_, reaches := sock.instead(server, convert.Converter)
+	switch {
+	case sock.nonblocking || !convert.Converter.IsValid():
 		s.toRelay(l, sock, server, convert)
-	} else {
+	case reaches:
 		s.toConverter(l, sock, server, convert, began)
+	default:
+		// The relay would reach the converter. But the program would be connected before the server is reached, would not see
+		// the server's errno, and would not try the server's next address.
+		_ = answerContinue(s.listener, l.call.id)
 	}
 }
 
 // toRelay connects a socket to the relay, after telling the relay the server. It is for non-blocking sockets, and for
-// blocking ones that cannot connect to the converter themselves (see instead). Connecting over loopback takes no time.
+// blocking ones if the relay names no converter because only itself can reach it, through a tunnel. Connecting over
+// loopback takes no time.
 // The socket is bound to a port first, so that the relay can recognise the connection. It is not bound to an address,
 // because that could not be undone.
 func (s *supervisor) toRelay(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert) {

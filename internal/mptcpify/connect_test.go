@@ -115,6 +115,14 @@ func (r *relayProcess) lines() []string {
 	return slices.Clone(r.said)
 }
 
+// ledNothing checks that no connection went to the relay or a converter so far.
+func (r *relayProcess) ledNothing(t *testing.T) {
+	t.Helper()
+	if lines := r.lines(); slices.ContainsFunc(lines, func(l string) bool { return !strings.HasPrefix(l, "asked ") }) {
+		t.Errorf("not all connections went directly: %q", lines)
+	}
+}
+
 // run is `dcol run` with this relay.
 func (r *relayProcess) run(t testing.TB, argv ...string) *exec.Cmd {
 	cmd := run(t, argv...)
@@ -310,11 +318,17 @@ func TestRelayAloneReachesConverter(t *testing.T) {
 	}
 }
 
-// TestOtherFamily connects a blocking IPv4 socket while the converter has an IPv6 address only, which the relay
-// reaches. A socket of both families reaches the converter itself.
+// TestOtherFamily connects IPv4 sockets while the converter has an IPv6 address only. A blocking one connects directly, so
+// that it gets the server's errno. One that does not wait goes to the relay, and a blocking one of both families reaches the
+// converter itself.
 func TestOtherFamily(t *testing.T) {
 	server, r := newServedSite(t, 0, modeOther)
 	wantProbe(t, python(t, r, blockingScript, hostPort(server)...), wantTalk(server))
+	closed := netip.AddrPortFrom(server.Addr(), 9)
+	wantProbe(t, python(t, r, errnoScript, hostPort(closed)...), "ECONNREFUSED\n")
+	r.ledNothing(t)
+	waits := "s = socket.socket(); s.settimeout(20); s.connect((host, port)); talk(s)\n"
+	wantProbe(t, python(t, r, waits, hostPort(server)...), wantTalk(server))
 	r.heard(t, "relayed "+server.String())
 	mapped := netip.AddrPortFrom(netip.AddrFrom16(server.Addr().As16()), server.Port())
 	script := "s = socket.socket(socket.AF_INET6); s.connect((host, port)); talk(s)\n"
@@ -329,14 +343,22 @@ print(errno.errorcode[s.connect_ex((host, port))])
 }
 
 // TestNoWayBack connects a blocking program to an IPv6 server while the converter has an IPv4 address only. If the
-// converter failed, Linux could not connect the program's socket directly any more. So the relay connects.
+// converter failed, Linux could not connect the program's socket directly any more. So the socket connects directly from the
+// beginning, and the program gets the server's errno.
 func TestNoWayBack(t *testing.T) {
 	newSite(t)
 	r := startRelay(t, modeFour)
 	server := plainServer(t, net.JoinHostPort(serverAddr6, "0"))
 	wantProbe(t, python(t, r, blockingScript, hostPort(server)...), wantTalk(server))
-	r.heard(t, "relayed "+server.String())
+	closed := netip.AddrPortFrom(server.Addr(), 9)
+	wantProbe(t, python(t, r, errnoScript6, hostPort(closed)...), "ECONNREFUSED\n")
+	r.ledNothing(t)
 }
+
+const (
+	errnoScript  = "print(errno.errorcode[socket.socket().connect_ex((host, port))])\n"
+	errnoScript6 = "print(errno.errorcode[socket.socket(socket.AF_INET6).connect_ex((host, port))])\n"
+)
 
 // TestConnectMapped connects an IPv6 socket to an IPv4 server.
 func TestConnectMapped(t *testing.T) {
@@ -487,6 +509,19 @@ talk(s)
 		wantProbe(t, python(t, r, fmt.Sprintf(script, 0), hostPort(server)...), wantTalk(server))
 		r.heard(t, fmt.Sprintf("unserved %s %s:5125", server, converterAddr))
 		r.heard(t, fmt.Sprintf("carried %s %s:5124 true", server, converterAddr))
+	})
+	t.Run("the first converter takes its time", func(t *testing.T) { // the next one is not tried, because it might, too
+		needProgram(t, "nft")
+		server, r := newServedSite(t, 0, modeFirstDead)
+		rules := "add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in tcp dport 5125 drop"
+		if text, err := exec.Command("nft", rules).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		wantProbe(t, python(t, r, blockingScript, hostPort(server)...), wantTalk(server))
+		r.heard(t, fmt.Sprintf("unserved %s %s:5125", server, converterAddr))
+		if slices.ContainsFunc(r.lines(), func(l string) bool { return strings.HasPrefix(l, "converted") }) {
+			t.Errorf("the next converter was tried: %q", r.lines())
+		}
 	})
 	t.Run("relay refuses", func(t *testing.T) {
 		server, r := newServedSite(t, 0, modeForgets)

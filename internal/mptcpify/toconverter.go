@@ -151,6 +151,7 @@ func (s *supervisor) report(converter, server netip.AddrPort, a attempt, err err
 		return false
 	case a.up.IsZero():
 		relay.Unserved(converter, server) // so that the relay names another one
+		return !isTimeout(err)            // else the program has waited enough, and connects directly
 	default:
 		relay.Refused(converter, server)
 	}

@@ -424,3 +424,28 @@ func TestConverterThroughWireGuard(t *testing.T) {
 func kindsLineOf(key string, kinds ...string) string {
 	return strings.Replace(kindsLine(kinds...), "kinds", key, 1)
 }
+
+// addressList is what programs do that wait in connect(): they try the addresses of a name one after the other.
+const addressList = `
+import socket, sys
+for family, host in ((socket.AF_INET6, sys.argv[2]), (socket.AF_INET, sys.argv[1])):
+    s = socket.socket(family)
+    try: s.connect((host, 85))
+    except ConnectionRefusedError: continue
+    s.sendall(b"GET /file HTTP/1.0\\r\\nRange: bytes=0-9\\r\\n\\r\\n")
+    print(family.name, s.recv(8).decode())
+    break
+`
+
+// The server serves a port over IPv4 only, and the converter is known by IPv4 only. A program that waits is refused over
+// IPv6, as without dcol, and goes on with IPv4.
+func TestConverterOfOtherFamily(t *testing.T) {
+	w := converting(t, "always")
+	for range 2 {
+		r := w.try(alice, program, "run", "--", "python3", "-c", addressList, w.addr4(server).String(), w.addr6(server).String())
+		if want := "AF_INET HTTP/1.1\n"; r.stdout != want {
+			t.Errorf("%q, want %q: %s", r.stdout, want, r.stderr)
+		}
+	}
+	w.accepts(2)
+}

@@ -156,6 +156,9 @@ func (a *attempt) dialled(r engine.Result) (next *engine.Dial, errno syscall.Err
 	switch {
 	case !r.Connected:
 		a.client.Update(func(c *choice.Choice) { c.Failed(a.via, 0, now) })
+		if r.Errno == syscall.ETIMEDOUT {
+			a.ways = nil // the program has waited enough; the next connection begins with another converter
+		}
 	case r.Errno == syscall.ETIMEDOUT:
 		// Either the server is slow or the converter is frozen. If the server does not answer directly either, the
 		// server is slow.

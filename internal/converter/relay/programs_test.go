@@ -86,8 +86,8 @@ func TestFailsForOneProgram(t *testing.T) {
 	t.Error("the relay did not ask the converter")
 }
 
-// A program's own socket is connected to the converter's address in the server's family, if there is one, because the
-// socket may have no other family. The choice of the converter does not depend on that.
+// A program's own socket is connected to an address in the server's family, because it may have no other family: to one of
+// the first converter, or else of the next one that has such an address.
 func TestFamilyOfProgramsSocket(t *testing.T) {
 	bob4, bob6 := netip.MustParseAddrPort("192.0.2.1:5124"), netip.MustParseAddrPort("[2001:db8::1]:5124")
 	carol6 := netip.MustParseAddrPort("[2001:db8::2]:5124")
@@ -101,8 +101,9 @@ func TestFamilyOfProgramsSocket(t *testing.T) {
 		{[]netip.AddrPort{bob6, bob4}, server4, bob4},
 		{[]netip.AddrPort{bob4, carol6, bob6}, server6, bob6},
 		{[]netip.AddrPort{bob4, bob6}, server4, bob4},
-		{[]netip.AddrPort{carol6, bob6, bob4}, server4, carol6},
-		{[]netip.AddrPort{bob4, carol6}, server6, bob4},
+		{[]netip.AddrPort{carol6, bob6, bob4}, server4, bob4},
+		{[]netip.AddrPort{bob4, carol6}, server6, carol6},
+		{[]netip.AddrPort{bob6, carol6}, server4, bob6},
 		{[]netip.AddrPort{bob6, bob4}, netip.AddrPortFrom(netip.AddrFrom16(server4.Addr().As16()), 80), bob4},
 	} {
 		if got := x.inPlace(c.ways, c.server); got != c.want {

@@ -230,15 +230,23 @@ func (x *user) Ask(p ask.Process, server netip.AddrPort) ask.Answer {
 	return ask.Answer{Convert: &ask.Convert{Converter: converter, Cookie: x.cookies[converter], FastOpen: fast, Relay4: x.at4, Relay6: x.at6}}
 }
 
-// inPlace returns the converter to which a program's own socket connects: the first of ways. If ways has an address of
-// the same converter in the server's family, inPlace returns that, because the socket may have no other family.
+// inPlace returns the converter to which a program's own socket connects. The socket may have no other family than the
+// server's, so inPlace returns an address of this family: of the first of ways if that has one, else of the next one that has.
+// It returns the first of ways if none has.
 func (x *user) inPlace(ways []netip.AddrPort, server netip.AddrPort) netip.AddrPort {
+	best := ways[0]
 	for _, way := range ways {
-		if x.members[way] == x.members[ways[0]] && way.Addr().Is4() == server.Addr().Unmap().Is4() {
+		if way.Addr().Is4() != server.Addr().Unmap().Is4() {
+			continue
+		}
+		if x.members[way] == x.members[ways[0]] {
 			return way
 		}
+		if best == ways[0] {
+			best = way
+		}
 	}
-	return ways[0]
+	return best
 }
 
 // Expect implements ask.Handler.
