@@ -125,7 +125,7 @@ chaos: ## Strike worlds with FAULTS (200) random faults of SEED (1) (root); writ
 	@$(MAKE) --no-print-directory build
 	bin/dcol-lab chaos --faults $(or $(FAULTS),200) --seed $(or $(SEED),1) $(if $(WORLDS),--worlds $(WORLDS))
 
-chaos-bites: ## Undo five mends, one at a time, and show that 200 faults of chaos find each (root, minutes each).
+chaos-bites: ## Undo five fixes, one at a time, and show that 200 faults of chaos find each (root, minutes each).
 	@scripts/deps.sh test
 	scripts/chaos-bites.sh
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows that chaos finds faults: undoes each mend of lab/chaos/testdata/bites in a copy of the committed tree,
-# and fails unless 200 faults find it. Arguments name the mends to undo; without any, all are. Takes minutes each.
+# Shows that chaos finds faults: undoes each fix of lab/chaos/testdata/bites in a copy of the committed tree,
+# and fails unless 200 faults find it. Arguments name the fixes to undo; without any, all are. Takes minutes each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seed=${SEED:-1}

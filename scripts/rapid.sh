@@ -58,7 +58,7 @@ for ((round = 1; round <= rounds; round++)); do
 done
 if [[ ${#failed[@]} -gt 0 ]]; then
 	printf 'error: a property does not hold in %s\n' "${!failed[@]}" >&2
-	printf 'hint: go test replays what was saved; commit it together with the mend\n' >&2
+	printf 'hint: go test replays what was saved; commit it together with the fix\n' >&2
 	exit 1
 fi
 printf 'rapid: %d packages, %d rounds, none failed\n' "${#tests[@]}" "$rounds"

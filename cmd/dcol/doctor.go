@@ -230,7 +230,7 @@ func doctorOutside(o *api.Outside, joined bool) *doctor.Outside {
 	}
 	return &doctor.Outside{
 		Address: o.Address, Leaves: nat.Leaves(o.Leaves), NAT: o.NAT, Why: o.Why, Asked: o.Asked, Answered: o.Answered,
-		Own: o.Own, Router: o.Router, Opened: len(o.Opened) > 0, Problem: o.Problem, Mend: o.Mend, Punches: joined,
+		Own: o.Own, Router: o.Router, Opened: len(o.Opened) > 0, Problem: o.Problem, Fix: o.Fix, Punches: joined,
 	}
 }
 

@@ -54,7 +54,7 @@ func TestDoctorJSON(t *testing.T) {
 			t.Errorf("%s: unknown state %q", c.Code, c.State)
 		}
 		if (c.State == "warning" || c.State == "failed") && strings.TrimSpace(c.Mend) == "" {
-			t.Errorf("%s: %s without a mend", c.Code, c.State)
+			t.Errorf("%s: %s without a fix", c.Code, c.State)
 		}
 		if c.State == "failed" {
 			want = 1

@@ -195,6 +195,6 @@ func startAndTest(ctx context.Context, host setup.Host, m *setup.Membership, noS
 func adviseChecksums() {
 	enabled, err := os.ReadFile("/proc/sys/net/mptcp/checksum_enabled")
 	if err == nil && strings.TrimSpace(string(enabled)) == "0" {
-		fmt.Fprintf(os.Stderr, "hint: MPTCP's checksums are off, so dcol cannot detect a detour that changes data. To turn them on: %s\n", doctor.MendChecksums)
+		fmt.Fprintf(os.Stderr, "hint: MPTCP's checksums are off, so dcol cannot detect a detour that changes data. To turn them on: %s\n", doctor.FixChecksums)
 	}
 }

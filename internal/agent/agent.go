@@ -60,7 +60,7 @@ func Prepare(c *config.Config, file, version string, log *slog.Logger, levels *l
 	}
 	identity, err := open(files, log)
 	if err != nil {
-		return nil, mendHere(c, err)
+		return nil, adviseCoordinator(c, err)
 	}
 	if err := identity.Usable(); err != nil {
 		log.Warn("this host's certificate cannot be used now; the agent requests a new one from the coordinators", "err", err)

@@ -122,15 +122,15 @@ func describeCoordinator(s coordinator.Status) (*api.Coordinator, []string) {
 // renewAuthority is the time before its end at which a signer should be renewed.
 const renewAuthority = 30 * 24 * time.Hour
 
-// mendHere replaces the advice about a fault in the identity's files by advice for a coordinator, because
+// adviseCoordinator replaces the advice about a fault in the identity's files by advice for a coordinator, because
 // nobody can invite a coordinator.
-func mendHere(c *config.Config, err error) error {
+func adviseCoordinator(c *config.Config, err error) error {
 	fault, ok := errors.AsType[*collective.Error](err)
 	if !ok || !c.Has(config.RoleCoordinator) || !c.Collective.Joined() {
 		return err
 	}
 	here := *fault
-	here.Mend = fmt.Sprintf("put the folder of this file back from its backup: this host is the coordinator, so do not join again; "+
+	here.Fix = fmt.Sprintf("put the folder of this file back from its backup: this host is the coordinator, so do not join again; "+
 		"the keys of the collective are in %s, and are not affected", c.Coordinator.Dir)
 	return &here
 }

@@ -270,9 +270,10 @@ type Outside struct {
 	Gateway netip.Addr   `json:"gateway,omitzero"`
 	Router  string       `json:"router,omitempty"`
 	Opened  []OpenedPort `json:"opened,omitempty"`
-	// Problem is the reason why the router has not opened a port, or why that does not help. Mend tells the user how to fix it.
+	// Problem is the reason why the router has not opened a port, or why that does not help. Fix tells the user what
+	// to do about it; the schema calls it "mend", and keeps the names of its fields.
 	Problem string `json:"problem,omitempty"`
-	Mend    string `json:"mend,omitempty"`
+	Fix     string `json:"mend,omitempty"`
 }
 
 // OpenedPort is a port that the router forwards to this host.

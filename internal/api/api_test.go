@@ -147,7 +147,7 @@ func full() Status {
 				Address: at("192.0.2.1:45672"), Leaves: "reachable", NAT: "NAT", Asked: 2, Answered: 1,
 				Own: at("192.168.1.2:1").Addr(), Gateway: at("192.168.1.1:1").Addr(), Router: "PCP",
 				Opened:  []OpenedPort{{Protocol: "udp", Port: 45672, External: at("192.0.2.1:45672")}},
-				Problem: "another NAT is before it", Mend: "ask the provider",
+				Problem: "another NAT is before it", Fix: "ask the provider",
 			},
 		},
 	}

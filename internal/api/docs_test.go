@@ -46,7 +46,7 @@ func fullWhy() Why {
 	at, now := netip.MustParseAddrPort("192.0.2.1:1"), time.Unix(1, 0)
 	measured := Measured{At: now, MinRTT: 1, Loss: 1, Packets: 1, Goodput: 1, Failures: 1}
 	return Why{
-		Schema: WhySchema, Server: at, Connections: full().Client.Connections, Direct: measured, Unavailable: []Unavailable{{"carol", WaypointDown, "no answer"}}, Note: "none", Mends: []string{"wait"},
+		Schema: WhySchema, Server: at, Connections: full().Client.Connections, Direct: measured, Unavailable: []Unavailable{{"carol", WaypointDown, "no answer"}}, Note: "none", Fixes: []string{"wait"},
 		Closed:     []ClosedConnection{{full().Client.Connections[0], now}},
 		Candidates: []Candidate{{"bob", at.Addr(), "mapped", true, true, measured, 1, true, "near", Reason{"lossy", 1, 1, []Compared{{"carol", 1, 1, 1, 1}}}, now, &Claimed{1, 1, true, "low", "high"}, []Bottleneck{{"carol", "shared", 3, 1, 1, 1}}}},
 		Probed:     []ProbedPath{{now, at, "bob", "mptcp", "changed", "certain", "It is.", []string{"a quote"}}},

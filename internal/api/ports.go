@@ -23,14 +23,14 @@ type PortHolder struct {
 // Problem describes t to the user, and how to fix it.
 func (t TakenPort) Problem() string {
 	text := fmt.Sprintf("the %s role does not run because %s port %d is in use", t.Role, t.Network, t.Port)
-	mend := fmt.Sprintf("find the program as root with `ss -anp -A %s 'sport = :%d'`, and end it", t.Network, t.Port)
+	fix := fmt.Sprintf("find the program as root with `ss -anp -A %s 'sport = :%d'`, and end it", t.Network, t.Port)
 	if h := t.Holder; h != nil {
 		if h.PID == 0 {
 			text += " by a program of user " + h.User
 		} else {
 			text += fmt.Sprintf(" by %s of user %s (process %d)", h.Program, h.User, h.PID)
-			mend = fmt.Sprintf("end that program (kill %d)", h.PID)
+			fix = fmt.Sprintf("end that program (kill %d)", h.PID)
 		}
 	}
-	return fmt.Sprintf("%s: %s. The role starts when the port is free", text, mend)
+	return fmt.Sprintf("%s: %s. The role starts when the port is free", text, fix)
 }

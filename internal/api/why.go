@@ -33,8 +33,9 @@ type Why struct {
 	// Converter is a sentence about new connections that go through a converter: under which condition they do, and to
 	// which address. It is empty if none do.
 	Converter string `json:"converter,omitempty"`
-	// Mends lists what the user can do about the reasons, if there is anything.
-	Mends []string `json:"mends,omitempty"`
+	// Fixes lists what the user can do about the reasons, if there is anything. The schema calls them
+	// "mends", and keeps the names of its fields.
+	Fixes []string `json:"mends,omitempty"`
 	// Probed holds the results of probes of the path to the server and of the paths to waypoints. It is empty if the
 	// agent may not probe.
 	Probed []ProbedPath `json:"probed,omitempty"`

@@ -63,7 +63,7 @@ func InitAuthority(dir, collectiveName string) (*Authority, error) {
 	}
 	defer unlock()
 	if _, err := os.Lstat(path); err == nil {
-		return nil, &collective.Error{File: path, Problem: "keys of a bus", Err: collective.ErrExists, Mend: "use them, or choose another directory"}
+		return nil, &collective.Error{File: path, Problem: "keys of a bus", Err: collective.ErrExists, Fix: "use them, or choose another directory"}
 	}
 	state := authorityState{Collective: collectiveName}
 	for _, k := range []struct {
@@ -144,7 +144,7 @@ func (a *Authority) Revoke(key ed25519.PublicKey) (accountJWT string, err error)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if state.Operator != a.state.Operator || state.Account != a.state.Account {
-		return "", &collective.Error{File: filepath.Join(a.dir, authorityFile), Problem: "holds other keys than when it was opened", Mend: "start the coordinator anew"}
+		return "", &collective.Error{File: filepath.Join(a.dir, authorityFile), Problem: "holds other keys than when it was opened", Fix: "start the coordinator anew"}
 	}
 	now := time.Now()
 	if state.Revoked == nil {
@@ -226,7 +226,7 @@ func readAuthority(dir string) (authorityState, error) {
 	path := filepath.Join(dir, authorityFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return authorityState{}, &collective.Error{File: path, Problem: "the bus has no keys", Err: err, Mend: "put back a copy of it; if there never was a collective here, make one: dcol init NAME"}
+		return authorityState{}, &collective.Error{File: path, Problem: "the bus has no keys", Err: err, Fix: "put back a copy of it; if there never was a collective here, make one: dcol init NAME"}
 	}
 	if err != nil {
 		return authorityState{}, fmt.Errorf("read the bus's keys: %w", err)
@@ -241,5 +241,5 @@ func readAuthority(dir string) (authorityState, error) {
 }
 
 func damagedAuthority(dir string, err error) error {
-	return &collective.Error{File: filepath.Join(dir, authorityFile), Problem: "is damaged", Err: err, Mend: "put back a copy of it"}
+	return &collective.Error{File: filepath.Join(dir, authorityFile), Problem: "is damaged", Err: err, Fix: "put back a copy of it"}
 }

@@ -71,7 +71,7 @@ func TestAuthorityFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		var fault *collective.Error
-		if _, err := OpenAuthority(dir); !errors.As(err, &fault) || fault.File != path || fault.Mend == "" {
+		if _, err := OpenAuthority(dir); !errors.As(err, &fault) || fault.File != path || fault.Fix == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

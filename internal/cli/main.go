@@ -73,9 +73,9 @@ func offerNoFiles(cmd *cobra.Command) {
 	}
 }
 
-// Run executes the command line and returns the exit code. It prints an error after mend has added
-// advice to it. If mend is nil, the error is printed unchanged.
-func Run(root *cobra.Command, mend func(error) error) int {
+// Run executes the command line and returns the exit code. It prints an error after advise has added
+// advice to it. If advise is nil, the error is printed unchanged.
+func Run(root *cobra.Command, advise func(error) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	err := root.ExecuteContext(ctx)
@@ -89,8 +89,8 @@ func Run(root *cobra.Command, mend func(error) error) int {
 		fmt.Fprintln(os.Stderr, "interrupted")
 		return interrupted
 	}
-	if mend != nil {
-		err = mend(err)
+	if advise != nil {
+		err = advise(err)
 	}
 	fmt.Fprint(os.Stderr, errorText(err))
 	var f Failure

@@ -111,9 +111,9 @@ func (ca *CA) create(t *Trust) error {
 
 // OpenCA opens an authority that InitCA, NewSigner or Successor created in dir.
 func OpenCA(dir string) (*CA, error) {
-	const mend = "name the directory given to dcol ca init, or run it first; if it was there, put it back from its backup"
+	const fix = "name the directory given to dcol ca init, or run it first; if it was there, put it back from its backup"
 	ca := &CA{dir: dir, issued: ledger{filepath.Join(dir, issuedDir)}}
-	roots, err := readCertificates(ca.CertFile(), maxRoots, mend)
+	roots, err := readCertificates(ca.CertFile(), maxRoots, fix)
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +122,11 @@ func OpenCA(dir string) (*CA, error) {
 	if _, err := os.Lstat(filepath.Join(dir, signerKeyFile)); err == nil {
 		certPath, keyPath = filepath.Join(dir, signerCertFile), filepath.Join(dir, signerKeyFile)
 		end = "have it renewed by the collective's root"
-		if certs, err = readCertificates(certPath, 1, mend); err != nil {
+		if certs, err = readCertificates(certPath, 1, fix); err != nil {
 			return nil, err
 		}
 	}
-	if ca.key, err = readKey(keyPath, mend); err != nil {
+	if ca.key, err = readKey(keyPath, fix); err != nil {
 		return nil, err
 	}
 	for _, c := range certs {
@@ -135,22 +135,22 @@ func OpenCA(dir string) (*CA, error) {
 		}
 	}
 	if ca.cert == nil {
-		return nil, &Error{File: keyPath, Problem: "not the key of " + certPath, Err: ErrKeyMismatch, Mend: "restore the two files that belong together"}
+		return nil, &Error{File: keyPath, Problem: "not the key of " + certPath, Err: ErrKeyMismatch, Fix: "restore the two files that belong together"}
 	}
 	way := linkUp(ca.cert, nil, roots)
 	if way == nil {
-		return nil, &Error{File: certPath, Problem: "not signed by a root in " + ca.CertFile(), Err: ErrOtherCA, Mend: "let one of the present roots make a signer"}
+		return nil, &Error{File: certPath, Problem: "not signed by a root in " + ca.CertFile(), Err: ErrOtherCA, Fix: "let one of the present roots make a signer"}
 	}
 	ca.root = way[1]
 	if err := CheckTime(ca.cert, time.Now()); err != nil {
-		return nil, &Error{File: certPath, Problem: "the authority cannot be used", Err: err, Mend: end + ", or correct the clock"}
+		return nil, &Error{File: certPath, Problem: "the authority cannot be used", Err: err, Fix: end + ", or correct the clock"}
 	}
 	t, err := ca.Trust()
 	if err != nil {
 		return nil, err
 	}
 	if t.lists.revoked(&revocationList{issuer: ca.cert, root: ca.root}) {
-		return nil, &Error{File: certPath, Problem: "this signer was revoked", Mend: "let the collective's root make another"}
+		return nil, &Error{File: certPath, Problem: "this signer was revoked", Fix: "let the collective's root make another"}
 	}
 	return ca, nil
 }
@@ -239,7 +239,7 @@ func newDir(dir string) (unlock func(), err error) {
 		path := filepath.Join(dir, f)
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 			unlock()
-			return nil, &Error{File: path, Problem: "an authority", Err: ErrExists, Mend: "use it, or choose another directory"}
+			return nil, &Error{File: path, Problem: "an authority", Err: ErrExists, Fix: "use it, or choose another directory"}
 		}
 	}
 	return unlock, nil

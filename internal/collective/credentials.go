@@ -31,22 +31,22 @@ type own struct {
 }
 
 const (
-	certMend = "copy NAME.crt from the authority (dcol ca issue NAME)"
-	keyMend  = "copy NAME.key from the authority (dcol ca issue NAME)"
+	certFix = "copy NAME.crt from the authority (dcol ca issue NAME)"
+	keyFix  = "copy NAME.key from the authority (dcol ca issue NAME)"
 )
 
 func readCredentials(f Files) (*credentials, error) {
-	certs, err := readCertificates(f.Certificate, maxChain, certMend)
+	certs, err := readCertificates(f.Certificate, maxChain, certFix)
 	if err != nil {
 		return nil, err
 	}
-	key, err := readKey(f.Key, keyMend)
+	key, err := readKey(f.Key, keyFix)
 	if err != nil {
 		return nil, err
 	}
 	c := newCredentials(certs, key)
 	if !key.Public().(ed25519.PublicKey).Equal(c.leaf.PublicKey) {
-		return nil, &Error{File: f.Key, Problem: "not the key of " + f.Certificate, Err: ErrKeyMismatch, Mend: "copy both files of the same certificate from the authority"}
+		return nil, &Error{File: f.Key, Problem: "not the key of " + f.Certificate, Err: ErrKeyMismatch, Fix: "copy both files of the same certificate from the authority"}
 	}
 	return c, nil
 }
@@ -65,11 +65,11 @@ func (c *credentials) under(f Files, roots *rootSet) (*own, error) {
 	chain := linkUp(c.leaf, c.between, roots.certs)
 	if chain == nil {
 		return nil, &Error{File: f.Certificate, Problem: "not signed under " + f.CA, Err: ErrOtherCA,
-			Mend: "copy certificate, key and ca.crt from the same authority"}
+			Fix: "copy certificate, key and ca.crt from the same authority"}
 	}
 	m, err := memberOf(chain)
 	if err != nil {
-		return nil, &Error{File: f.Certificate, Problem: err.Error(), Mend: certMend}
+		return nil, &Error{File: f.Certificate, Problem: err.Error(), Fix: certFix}
 	}
 	return &own{credentials: c, chain: chain, member: m}, nil
 }
@@ -83,16 +83,16 @@ func (o *own) checkTime(f Files, now time.Time) error {
 		if err == nil {
 			continue
 		}
-		file, mend := f.Certificate, "have it replaced (dcol ca issue --reissue "+o.member.Name+")"
+		file, fix := f.Certificate, "have it replaced (dcol ca issue --reissue "+o.member.Name+")"
 		if i == last {
-			file, mend = f.CA, "the collective needs a new authority (dcol ca init)"
+			file, fix = f.CA, "the collective needs a new authority (dcol ca init)"
 		}
 		if clock, ok := AsClockError(err, now); ok && clock.Off() < 0 {
-			mend = "correct this host's clock"
+			fix = "correct this host's clock"
 		} else {
-			mend += ", or correct this host's clock"
+			fix += ", or correct this host's clock"
 		}
-		return &Error{File: file, Problem: "not valid now", Err: err, Mend: mend}
+		return &Error{File: file, Problem: "not valid now", Err: err, Fix: fix}
 	}
 	return nil
 }

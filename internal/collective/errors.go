@@ -11,7 +11,7 @@ import (
 type Error struct {
 	File    string
 	Problem string
-	Mend    string
+	Fix     string
 	Err     error // the cause; may be nil
 }
 
@@ -20,8 +20,8 @@ func (e *Error) Error() string {
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
-	if e.Mend != "" {
-		s += "; " + e.Mend
+	if e.Fix != "" {
+		s += "; " + e.Fix
 	}
 	return s
 }
@@ -36,7 +36,7 @@ func forJoined(err error) error {
 		return err
 	}
 	joined := *fault
-	joined.Mend = "restore it from a backup; or move the configuration away and join again with a new invitation (dcol invite): " +
+	joined.Fix = "restore it from a backup; or move the configuration away and join again with a new invitation (dcol invite): " +
 		"with the same key, the host may keep its name"
 	return &joined
 }

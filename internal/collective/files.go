@@ -41,7 +41,7 @@ func readFile(path string) ([]byte, error) {
 }
 
 // readNamed reads a file that must exist.
-func readNamed(path, mend string) ([]byte, error) {
+func readNamed(path, fix string) ([]byte, error) {
 	data, err := readFile(path)
 	if err != nil {
 		problem := "cannot be read"
@@ -49,9 +49,9 @@ func readNamed(path, mend string) ([]byte, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			problem = "is missing"
 		case errors.Is(err, fs.ErrPermission):
-			mend = "let this user read it; if it is for the agent that systemd starts: systemctl reload-or-restart dcol"
+			fix = "let this user read it; if it is for the agent that systemd starts: systemctl reload-or-restart dcol"
 		}
-		return nil, &Error{File: path, Problem: problem, Mend: mend, Err: err}
+		return nil, &Error{File: path, Problem: problem, Fix: fix, Err: err}
 	}
 	return data, nil
 }
@@ -76,8 +76,8 @@ func pemBlocks(data []byte) ([]*pem.Block, error) {
 }
 
 // readPEM returns the contents of the first block of the wanted kind.
-func readPEM(path, kind, mend string) ([]byte, error) {
-	data, err := readNamed(path, mend)
+func readPEM(path, kind, fix string) ([]byte, error) {
+	data, err := readNamed(path, fix)
 	if err != nil {
 		return nil, err
 	}
@@ -86,42 +86,42 @@ func readPEM(path, kind, mend string) ([]byte, error) {
 			return block.Bytes, nil
 		}
 	}
-	return nil, &Error{File: path, Problem: "holds no PEM block " + kind, Mend: mend}
+	return nil, &Error{File: path, Problem: "holds no PEM block " + kind, Fix: fix}
 }
 
 // readCertificates returns all certificates of a file, in order.
-func readCertificates(path string, most int, mend string) ([]*x509.Certificate, error) {
-	data, err := readNamed(path, mend)
+func readCertificates(path string, most int, fix string) ([]*x509.Certificate, error) {
+	data, err := readNamed(path, fix)
 	if err != nil {
 		return nil, err
 	}
 	certs, err := parseCertificates(data, most)
 	if err != nil {
-		return nil, &Error{File: path, Problem: err.Error(), Mend: mend}
+		return nil, &Error{File: path, Problem: err.Error(), Fix: fix}
 	}
 	return certs, nil
 }
 
 // readKey refuses a key that other users can read, because they could act as the member.
-func readKey(path, mend string) (ed25519.PrivateKey, error) {
+func readKey(path, fix string) (ed25519.PrivateKey, error) {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
 		return nil, &Error{
 			File:    path,
 			Problem: fmt.Sprintf("others may read this key (mode %04o)", info.Mode().Perm()),
-			Mend:    "chmod 600 " + path + ", and if others have had access, have it revoked and replaced",
+			Fix:     "chmod 600 " + path + ", and if others have had access, have it revoked and replaced",
 		}
 	}
-	der, err := readPEM(path, pemKey, mend)
+	der, err := readPEM(path, pemKey, fix)
 	if err != nil {
 		return nil, err
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(der)
 	if err != nil {
-		return nil, &Error{File: path, Problem: "holds a damaged key", Mend: mend, Err: err}
+		return nil, &Error{File: path, Problem: "holds a damaged key", Fix: fix, Err: err}
 	}
 	key, ok := parsed.(ed25519.PrivateKey)
 	if !ok {
-		return nil, &Error{File: path, Problem: fmt.Sprintf("holds a %T; dcol uses ed25519", parsed), Mend: mend}
+		return nil, &Error{File: path, Problem: fmt.Sprintf("holds a %T; dcol uses ed25519", parsed), Fix: fix}
 	}
 	return key, nil
 }
@@ -142,7 +142,7 @@ func createKey(path string, key ed25519.PrivateKey) error {
 	}
 	if err := durable.Create(path, data, 0o600); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return &Error{File: path, Problem: "a key", Err: ErrExists, Mend: "use it, or move it away"}
+			return &Error{File: path, Problem: "a key", Err: ErrExists, Fix: "use it, or move it away"}
 		}
 		return err
 	}

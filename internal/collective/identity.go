@@ -165,7 +165,7 @@ func (id *Identity) use(creds *credentials, now time.Time) error {
 // whom it trusts.
 func (id *Identity) mayTrust(t *Trust, creds *credentials, now time.Time) error {
 	if err := t.lists.goesBack(id.trust.lists, t.roots, now); err != nil && id.files.CRL != "" {
-		return &Error{File: id.files.CRL, Problem: err.Error(), Mend: listsMend}
+		return &Error{File: id.files.CRL, Problem: err.Error(), Fix: listsFix}
 	}
 	err := t.roots.follows(id.trust.roots)
 	if err == nil {
@@ -175,7 +175,7 @@ func (id *Identity) mayTrust(t *Trust, creds *credentials, now time.Time) error 
 	if misfit == nil && !t.roots.olderThan(id.trust.roots) {
 		return nil
 	}
-	return &Error{File: id.files.CA, Problem: "roots cannot be used", Err: err, Mend: rootsMend + "; to change the collective, replace certificate and key, too"}
+	return &Error{File: id.files.CA, Problem: "roots cannot be used", Err: err, Fix: rootsFix + "; to change the collective, replace certificate and key, too"}
 }
 
 // Problem returns the reason why this identity cannot be used now, or why its present files were not used. It
@@ -220,7 +220,7 @@ func (id *Identity) unusable() error {
 	}
 	return id.ended(&Error{
 		File: id.files.Certificate, Problem: "is on a revocation list", Err: err,
-		Mend: "ask the operator of the collective, who can issue a new one (dcol ca issue --reissue " + id.own.member.Name + ")",
+		Fix: "ask the operator of the collective, who can issue a new one (dcol ca issue --reissue " + id.own.member.Name + ")",
 	})
 }
 
@@ -233,9 +233,9 @@ func (id *Identity) ended(err error) error {
 	}
 	joined := *fault
 	if errors.Is(err, ErrExpired) {
-		joined.Mend = "it is renewed as soon as a coordinator can be reached; or correct this host's clock"
+		joined.Fix = "it is renewed as soon as a coordinator can be reached; or correct this host's clock"
 	} else if _, revoked := errors.AsType[*RevokedError](err); revoked {
-		joined.Mend = "ask the operator of the collective"
+		joined.Fix = "ask the operator of the collective"
 	}
 	return &joined
 }

@@ -93,8 +93,8 @@ func TestLoadFaults(t *testing.T) {
 			if test.is != nil && !errors.Is(err, test.is) {
 				t.Errorf("is not %q: %v", test.is, err)
 			}
-			if !strings.Contains(err.Error(), test.words) || fault.Mend == "" {
-				t.Errorf("says %q, want %q and a mend", err, test.words)
+			if !strings.Contains(err.Error(), test.words) || fault.Fix == "" {
+				t.Errorf("says %q, want %q and a fix", err, test.words)
 			}
 		})
 	}
@@ -165,7 +165,7 @@ func TestRefreshKeepsTheLastGoodList(t *testing.T) {
 	copyFile(t, ca.CRLFile(), f.CRL)
 	id.Refresh()
 	if id.Problem() != nil {
-		t.Errorf("after the mend: %v", id.Problem())
+		t.Errorf("after the fix: %v", id.Problem())
 	}
 }
 

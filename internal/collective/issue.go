@@ -97,7 +97,7 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 	if !r.Reissue {
 		for _, path := range []string{out.CertFile, out.KeyFile} {
 			if _, err := os.Lstat(path); err == nil {
-				return Issued{}, &Error{File: path, Problem: "a certificate for " + r.Name, Err: ErrExists, Mend: "choose another name, or replace it with --reissue"}
+				return Issued{}, &Error{File: path, Problem: "a certificate for " + r.Name, Err: ErrExists, Fix: "choose another name, or replace it with --reissue"}
 			}
 		}
 	}

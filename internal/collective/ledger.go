@@ -20,8 +20,8 @@ import (
 // certificate that expires on that day. So revoking a member reads only records of certificates that have not expired.
 type ledger struct{ dir string }
 
-// recordMend is the advice for entries that no command of dcol can have written.
-const recordMend = "restore the authority's directory from its backup"
+// recordFix is the advice for entries that no command of dcol can have written.
+const recordFix = "restore the authority's directory from its backup"
 
 // line returns the ledger's line about a certificate.
 func (r IssuedCertificate) line() string {
@@ -109,7 +109,7 @@ func wholeLines(f *os.File) (int64, error) {
 	}
 	end := start + int64(bytes.LastIndexByte(tail, '\n')+1)
 	if end == start && start > 0 {
-		return 0, fmt.Errorf("%s is empty: %s", f.Name(), recordMend)
+		return 0, fmt.Errorf("%s is empty: %s", f.Name(), recordFix)
 	}
 	if end == info.Size() {
 		return end, nil
@@ -149,7 +149,7 @@ func (l ledger) added(read map[time.Time]int64, want func(day time.Time) bool, f
 			line = strings.TrimSuffix(line, "\n")
 			r, err := parseLine(line)
 			if err != nil {
-				damaged = append(damaged, &Error{File: path, Problem: fmt.Sprintf("the line %.60q is damaged", line), Err: err, Mend: recordMend})
+				damaged = append(damaged, &Error{File: path, Problem: fmt.Sprintf("the line %.60q is damaged", line), Err: err, Fix: recordFix})
 				continue
 			}
 			f(r)
@@ -184,7 +184,7 @@ func (l ledger) days() ([]time.Time, error) {
 	files, err := os.ReadDir(l.dir)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, &Error{File: l.dir, Problem: "the records of issued certificates are missing", Err: err, Mend: recordMend}
+			return nil, &Error{File: l.dir, Problem: "the records of issued certificates are missing", Err: err, Fix: recordFix}
 		}
 		return nil, fmt.Errorf("list the records of issued certificates: %w", err)
 	}

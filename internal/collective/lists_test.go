@@ -194,7 +194,7 @@ func TestTakeListsFaults(t *testing.T) {
 }
 
 // Receiving the same lists again repairs damaged files, but does not touch files that somebody is replacing.
-func TestTakeTrustMends(t *testing.T) {
+func TestTakeTrustRepairsFiles(t *testing.T) {
 	root, other := newCA(t), newCA(t)
 	f := enrol(t, root, Terms{Name: "alice"})
 	id := load(t, f)
@@ -216,7 +216,7 @@ func TestTakeTrustMends(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, changed, err)
 		}
 		if err := id.Problem(); err != nil || load(t, f).Problem() != nil {
-			t.Errorf("%s: not mended: %v", name, err)
+			t.Errorf("%s: not fixed: %v", name, err)
 		}
 	}
 	copyFile(t, other.CertFile(), f.CA)

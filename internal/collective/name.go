@@ -15,7 +15,7 @@ const maxCollective = 128
 func CheckCollective(name string) error {
 	const (
 		others = " -_.,'&+()!"
-		mend   = "use letters, digits, single spaces and any of -_.,'&+()!, and begin with a letter or a digit"
+		fix    = "use letters, digits, single spaces and any of -_.,'&+()!, and begin with a letter or a digit"
 	)
 	switch {
 	case name == "":
@@ -23,14 +23,14 @@ func CheckCollective(name string) error {
 	case len(name) > maxCollective:
 		return fmt.Errorf("the collective's name has %d bytes: 1 to %d", len(name), maxCollective)
 	case !utf8.ValidString(name):
-		return fmt.Errorf("the collective's name %q is not UTF-8: %s", name, mend)
+		return fmt.Errorf("the collective's name %q is not UTF-8: %s", name, fix)
 	case strings.HasSuffix(name, " ") || strings.Contains(name, "  "):
-		return fmt.Errorf("the collective's name %q has leading, trailing or double spaces: %s", name, mend)
+		return fmt.Errorf("the collective's name %q has leading, trailing or double spaces: %s", name, fix)
 	}
 	for i, c := range name {
 		word := unicode.IsLetter(c) || unicode.IsDigit(c)
 		if !word && (i == 0 || !unicode.IsMark(c) && !strings.ContainsRune(others, c)) {
-			return fmt.Errorf("the collective's name %q has %q at position %d: %s", name, c, utf8.RuneCountInString(name[:i])+1, mend)
+			return fmt.Errorf("the collective's name %q has %q at position %d: %s", name, c, utf8.RuneCountInString(name[:i])+1, fix)
 		}
 	}
 	return nil
@@ -39,19 +39,19 @@ func CheckCollective(name string) error {
 // CheckName checks a member's name. It must be a DNS label (RFC 1123) in lower case, because it is used as a DNS
 // name in certificates, and in file names.
 func CheckName(name string) error {
-	const mend = "use 1 to 63 characters a-z, 0-9 and '-', and begin and end with a letter or digit"
+	const fix = "use 1 to 63 characters a-z, 0-9 and '-', and begin and end with a letter or digit"
 	if name == "ca" || name == "signer" { // its files would be those of the authority
 		return fmt.Errorf("the name %q is the authority's own: choose another", name)
 	}
 	if len(name) == 0 || len(name) > 63 {
-		return fmt.Errorf("the name %q has %d characters: %s", name, len(name), mend)
+		return fmt.Errorf("the name %q has %d characters: %s", name, len(name), fix)
 	}
 	for i, c := range name {
 		switch {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
 		case c == '-' && i > 0 && i < len(name)-1:
 		default:
-			return fmt.Errorf("the name %q has %q at position %d: %s", name, c, i+1, mend)
+			return fmt.Errorf("the name %q has %q at position %d: %s", name, c, i+1, fix)
 		}
 	}
 	return nil

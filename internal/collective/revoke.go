@@ -77,7 +77,7 @@ func (ca *CA) Revoke(nameOrSerial string, reason Reason) ([]IssuedCertificate, e
 		for _, r := range found {
 			serial, ok := new(big.Int).SetString(r.Serial, 16)
 			if !ok {
-				return nil, fmt.Errorf("revoke %s: %q in %s is not a serial number: %s", nameOrSerial, r.Serial, ca.issued.dir, recordMend)
+				return nil, fmt.Errorf("revoke %s: %q in %s is not a serial number: %s", nameOrSerial, r.Serial, ca.issued.dir, recordFix)
 			}
 			r.Revoked, r.Why = true, reason
 			revoked = append(revoked, r)

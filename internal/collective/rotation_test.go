@@ -152,7 +152,7 @@ func TestRotationMissed(t *testing.T) {
 	if err := take(); err != nil {
 		t.Fatal(err)
 	}
-	// The old root is gone, and with it our certificate: we know, and a renewed one mends it.
+	// The old root is gone, and with it our certificate: we know, and a renewed one fixes it.
 	if err := r.alice.Usable(); !errors.Is(err, ErrOtherCA) {
 		t.Errorf("cut off: %v", err)
 	}

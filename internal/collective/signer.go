@@ -83,7 +83,7 @@ func (ca *CA) RenewSigner(signerCert []byte) ([]byte, error) {
 // signSigner signs a certificate for a signer's key. The caller holds the lock.
 func (ca *CA) signSigner(pub ed25519.PublicKey) (*x509.Certificate, error) {
 	if ca.cert.MaxPathLenZero || ca.cert.MaxPathLen == 0 {
-		return nil, &Error{File: ca.CertFile(), Problem: "this root may sign members only", Mend: "create a new one with dcol ca init"}
+		return nil, &Error{File: ca.CertFile(), Problem: "this root may sign members only", Fix: "create a new one with dcol ca init"}
 	}
 	now := time.Now()
 	end := now.Add(signerValidity)

@@ -14,7 +14,7 @@ import (
 // must be signed by a known one. changed reports whether anything was new. It also repairs damaged files.
 func (id *Identity) TakeTrust(roots, lists []byte) (changed bool, err error) {
 	if id.files.CRL == "" {
-		return false, &Error{File: id.files.CA, Problem: "new roots and lists cannot be used without a file for revocation lists", Mend: "name one in the configuration (identity.crl)"}
+		return false, &Error{File: id.files.CA, Problem: "new roots and lists cannot be used without a file for revocation lists", Fix: "name one in the configuration (identity.crl)"}
 	}
 	id.taking.Lock()
 	defer id.taking.Unlock()
@@ -50,7 +50,7 @@ func (id *Identity) hold(t *Trust, why error) {
 	id.cutOff = id.use(id.own.credentials, time.Time{})
 	id.unsaved, id.tried = &Error{
 		File: id.files.CRL, Problem: "new roots and revocation lists are in use but cannot be saved: a restart would forget them", Err: why,
-		Mend: "make room on the disk, or make it writable",
+		Fix: "make room on the disk, or make it writable",
 	}, time.Now()
 	id.log.Error("identity: new roots or revocation lists cannot be saved; a restart would forget them", "err", why)
 }

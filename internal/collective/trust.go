@@ -19,8 +19,8 @@ type Trust struct {
 }
 
 const (
-	rootsMend = "copy ca.crt from the authority"
-	listsMend = "copy ca.crl again from the authority, or from another member"
+	rootsFix = "copy ca.crt from the authority"
+	listsFix = "copy ca.crl again from the authority, or from another member"
 )
 
 // ReadTrust reads the two files. An empty crlFile means that no certificate is revoked.
@@ -62,13 +62,13 @@ func newTrust(roots *rootSet, lists listSet) *Trust {
 }
 
 func readRoots(path string) (*rootSet, error) {
-	data, err := readNamed(path, rootsMend)
+	data, err := readNamed(path, rootsFix)
 	if err != nil {
 		return nil, err
 	}
 	roots, err := parseRoots(data)
 	if err != nil {
-		return nil, &Error{File: path, Problem: err.Error(), Mend: rootsMend}
+		return nil, &Error{File: path, Problem: err.Error(), Fix: rootsFix}
 	}
 	return roots, nil
 }
@@ -77,7 +77,7 @@ func readLists(path string, roots []*x509.Certificate) (listSet, error) {
 	if path == "" {
 		return listSet{}, nil
 	}
-	data, err := readNamed(path, listsMend)
+	data, err := readNamed(path, listsFix)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func readLists(path string, roots []*x509.Certificate) (listSet, error) {
 		err = lists.complete(roots)
 	}
 	if err != nil {
-		return nil, &Error{File: path, Problem: err.Error(), Mend: listsMend}
+		return nil, &Error{File: path, Problem: err.Error(), Fix: listsFix}
 	}
 	return lists, nil
 }

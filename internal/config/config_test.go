@@ -230,7 +230,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	}
 }
 
-func TestMissingFileNamesTheMend(t *testing.T) {
+func TestMissingFileNamesTheFix(t *testing.T) {
 	_, err := Load(filepath.Join(t.TempDir(), "none.toml"))
 	if err == nil || !strings.Contains(err.Error(), "dcol agent --sample") {
 		t.Errorf("got %v", err)

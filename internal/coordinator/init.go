@@ -39,7 +39,7 @@ func Init(dir string, f Founding) (*Founded, error) {
 		return nil, fmt.Errorf("make the collective %s: %w", f.Collective, err)
 	}
 	if _, err := os.Lstat(registrar.CADir(dir)); err == nil {
-		return nil, &collective.Error{File: dir, Problem: "a collective", Err: collective.ErrExists, Mend: "use it, or choose another directory"}
+		return nil, &collective.Error{File: dir, Problem: "a collective", Err: collective.ErrExists, Fix: "use it, or choose another directory"}
 	}
 	next := filepath.Clean(dir) + ".new"
 	if err := os.RemoveAll(next); err != nil {
@@ -70,7 +70,7 @@ func InitAgain(dir string, f Founding) (*Founded, error) {
 		return nil, fmt.Errorf("make the collective %s: %w", f.Collective, err)
 	}
 	other := func(what string) error {
-		return &collective.Error{File: dir, Problem: what, Err: collective.ErrExists, Mend: "move that folder away to make another collective; it makes its holder the coordinator of that one"}
+		return &collective.Error{File: dir, Problem: what, Err: collective.ErrExists, Fix: "move that folder away to make another collective; it makes its holder the coordinator of that one"}
 	}
 	if ca.Name() != f.Collective {
 		return nil, other("the collective " + ca.Name())

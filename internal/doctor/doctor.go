@@ -1,5 +1,5 @@
 // Package doctor examines whether this host has what dcol needs. Each requirement is a named check, which returns its
-// state and, if something is wrong, how to mend it. The checks change nothing on the host. Env has the facts about the
+// state and, if something is wrong, how to fix it. The checks change nothing on the host. Env has the facts about the
 // agent's configuration.
 //
 //	env.go              what checks may access
@@ -27,12 +27,12 @@ const (
 	Failed  State = "failed"  // dcol, or one of its roles, does not work
 )
 
-// Result is the outcome of a check. Warning and Failed always have a mend: a command, or a sentence
-// with advice.
+// Result is the outcome of a check. Warning and Failed always have a fix: a command, or a sentence
+// with advice. The schema calls it "mend", and keeps the names of its fields.
 type Result struct {
 	State  State  `json:"state"`
 	Detail string `json:"detail"`
-	Mend   string `json:"mend,omitempty"`
+	Fix    string `json:"mend,omitempty"`
 }
 
 // Check is one requirement.
@@ -46,7 +46,7 @@ type Check struct {
 type runner = func(context.Context, *Env) Result
 
 // verdict returns a Result for a problem.
-type verdict = func(mend, format string, args ...any) Result
+type verdict = func(fix, format string, args ...any) Result
 
 // Finding is a check with its result.
 type Finding struct {
@@ -100,8 +100,8 @@ func examine(ctx context.Context, env *Env, check Check) Result {
 	}
 }
 
-// mendReport is the advice for unexpected errors.
-const mendReport = "unexpected: please report it with `uname -a`"
+// fixReport is the advice for unexpected errors.
+const fixReport = "unexpected: please report it with `uname -a`"
 
 func ok(format string, args ...any) Result {
 	return Result{State: OK, Detail: fmt.Sprintf(format, args...)}
@@ -115,15 +115,15 @@ func skipped(format string, args ...any) Result {
 	return Result{State: Skipped, Detail: fmt.Sprintf(format, args...)}
 }
 
-func warning(mend, format string, args ...any) Result {
-	return Result{State: Warning, Detail: fmt.Sprintf(format, args...), Mend: mend}
+func warning(fix, format string, args ...any) Result {
+	return Result{State: Warning, Detail: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// optional returns an Info with a mend for those who want to change it.
-func optional(mend, format string, args ...any) Result {
-	return Result{State: Info, Detail: fmt.Sprintf(format, args...), Mend: mend}
+// optional returns an Info with a fix for those who want to change it.
+func optional(fix, format string, args ...any) Result {
+	return Result{State: Info, Detail: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-func failed(mend, format string, args ...any) Result {
-	return Result{State: Failed, Detail: fmt.Sprintf(format, args...), Mend: mend}
+func failed(fix, format string, args ...any) Result {
+	return Result{State: Failed, Detail: fmt.Sprintf(format, args...), Fix: fix}
 }

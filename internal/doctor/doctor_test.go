@@ -69,8 +69,8 @@ func healthy() *Env {
 			SocketMethods: func() []mptcpify.Method {
 				return []mptcpify.Method{
 					{Name: "seccomp", For: "any program", Available: true, Why: "tried"},
-					{Name: "bpf", For: "all programs", Why: "operation not permitted", Mend: "be root"},
-					{Name: "mptcpize", For: "some programs", Why: "not found", Mend: "apt-get install mptcpize"},
+					{Name: "bpf", For: "all programs", Why: "operation not permitted", Fix: "be root"},
+					{Name: "mptcpize", For: "some programs", Why: "not found", Fix: "apt-get install mptcpize"},
 					{Name: "program", For: "willing programs", Available: true, Why: "they ask"},
 				}
 			},
@@ -131,11 +131,11 @@ func broken() *Env {
 		return netip.MustParseAddr("192.168.1.2"), "", portmap.ErrNoProtocol
 	}
 	e.System.FindOpenVPN = func() (string, string, error) { return "", "", &openvpn.MissingError{} }
-	refused := &inband.UnavailableError{Mend: "give the agent CAP_BPF", Err: syscall.EPERM}
+	refused := &inband.UnavailableError{Fix: "give the agent CAP_BPF", Err: syscall.EPERM}
 	e.System.TryInBandSender = func(string) error { return refused }
 	e.System.TryInBandReceiver = func() error { return refused }
 	e.System.TryWireGuard = func() (string, error) {
-		return "", &wireguard.UnavailableError{Mend: "modprobe wireguard", Err: syscall.ENODEV}
+		return "", &wireguard.UnavailableError{Fix: "modprobe wireguard", Err: syscall.ENODEV}
 	}
 	e.System.TryTunnelRouting = func() error {
 		return fmt.Errorf("%w: there is no tunnel to try it with: %w", errCannotTry, syscall.ENODEV)
@@ -184,7 +184,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestTextCounts(t *testing.T) {
 	var text bytes.Buffer
-	err := NewReport([]Finding{{Code: "a", Title: "A", Result: warning("mend", "amiss")}}).Text(&text)
+	err := NewReport([]Finding{{Code: "a", Title: "A", Result: warning("fix", "amiss")}}).Text(&text)
 	if want := "\n0 failed, 1 warning, 0 ok, 0 skipped\n"; err != nil || !strings.HasSuffix(text.String(), want) {
 		t.Errorf("%v; got %q, want it to end with %q", err, text.String(), want)
 	}
@@ -222,8 +222,8 @@ func TestExamineGoesOn(t *testing.T) {
 		var states []string
 		for _, f := range got {
 			states = append(states, f.Code+" "+string(f.State))
-			if (f.State == Failed || f.State == Warning) && f.Mend == "" {
-				t.Errorf("%s: no mend", f.Code)
+			if (f.State == Failed || f.State == Warning) && f.Fix == "" {
+				t.Errorf("%s: no fix", f.Code)
 			}
 		}
 		want := []string{"slow ok", "panics failed", "hangs failed", "also-slow info"}
@@ -260,8 +260,8 @@ func TestHost(t *testing.T) {
 			if f.Detail == "" {
 				t.Errorf("%s says nothing", f.Code)
 			}
-			if (f.State == Failed || f.State == Warning) != (f.Mend != "") && f.State != Info {
-				t.Errorf("%s is %s, its mend %q", f.Code, f.State, f.Mend)
+			if (f.State == Failed || f.State == Warning) != (f.Fix != "") && f.State != Info {
+				t.Errorf("%s is %s, its fix %q", f.Code, f.State, f.Fix)
 			}
 			if strings.Contains(f.Detail, "itself failed") {
 				t.Errorf("%s: %s", f.Code, f.Detail)

@@ -46,7 +46,7 @@ type Outside struct {
 	Own             netip.Addr
 	Router          string // the protocol it speaks
 	Opened          bool   // by the router
-	Problem, Mend   string // of the router
+	Problem, Fix    string // of the router
 	Punches         bool   // members can reach it with a coordinator's help
 }
 

@@ -34,13 +34,13 @@ func (r Report) Count(s State) int {
 func (r Report) Healthy() bool { return r.Count(Failed) == 0 }
 
 // Text writes the report for users. It needs no colours; what requires action is in capitals and
-// followed by its mend.
+// followed by its fix.
 func (r Report) Text(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range r.Findings {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", label(f.State), f.Title, f.Detail)
-		if f.Mend != "" {
-			fmt.Fprintf(table, "\t\tmend: %s\n", f.Mend)
+		if f.Fix != "" {
+			fmt.Fprintf(table, "\t\tfix: %s\n", f.Fix)
 		}
 	}
 	if err := table.Flush(); err != nil {

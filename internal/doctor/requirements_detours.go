@@ -91,9 +91,9 @@ func inBandFailed(err error, or string, amiss verdict) Result {
 	case errors.Is(err, errCannotTry):
 		return skipped("%v", err)
 	case errors.As(err, &refused):
-		return amiss(refused.Mend+or, "%v", refused.Err)
+		return amiss(refused.Fix+or, "%v", refused.Err)
 	}
-	return amiss(mendReport+or, "%v", err)
+	return amiss(fixReport+or, "%v", err)
 }
 
 // checkTimestamps checks TCP timestamps, whose field carries the authenticator.
@@ -116,9 +116,9 @@ func checkWireGuard(_ context.Context, e *Env) Result {
 	case errors.Is(err, errCannotTry):
 		return skipped("%v", err)
 	case errors.As(err, &refused):
-		return e.lacking(kindWireGuard)(refused.Mend, "%v", refused.Err)
+		return e.lacking(kindWireGuard)(refused.Fix, "%v", refused.Err)
 	case err != nil:
-		return e.lacking(kindWireGuard)(mendReport, "%v", err)
+		return e.lacking(kindWireGuard)(fixReport, "%v", err)
 	case kind == "kernel":
 		return ok("in the kernel")
 	}
@@ -162,7 +162,7 @@ func checkTunnelRouting(_ context.Context, e *Env) Result {
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT):
 		return amiss("boot a kernel with CONFIG_IP_MULTIPLE_TABLES (Debian's has it)", "the kernel cannot route by source address: %v", err)
 	case err != nil:
-		return amiss(mendReport, "%v", err)
+		return amiss(fixReport, "%v", err)
 	}
 	return ok("by source address: a rule and a table were created and removed as a test")
 }

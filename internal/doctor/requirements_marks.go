@@ -37,7 +37,7 @@ func checkMarks(ctx context.Context, e *Env) Result {
 	}
 	switch {
 	case len(same) > 0:
-		return warning(mendMarks(uses), "%s uses the mark %#x of connections to converters (client.converter.tunnel): packets of this host with that mark are dropped outside of tunnels",
+		return warning(fixMarks(uses), "%s uses the mark %#x of connections to converters (client.converter.tunnel): packets of this host with that mark are dropped outside of tunnels",
 			list(same), e.Config.TunnelMark)
 	case e.Config.Waypoint:
 		return checkWaypointMarks(ctx, e)
@@ -72,15 +72,15 @@ func checkWaypointMarks(_ context.Context, e *Env) Result {
 			hints = append(hints, u.Rule)
 		}
 	}
-	mend := mendMarks(uses)
+	fix := fixMarks(uses)
 	switch {
 	case len(overwrite) > 0:
 		return warning("make each rule change only its own bits, as with nft `ct mark set ct mark & 0xffff00ff | 0x100` and iptables --set-xmark 0x100/0xff00, also when it saves or restores marks",
 			"%s overwrites whole marks, including the bits that identify members' connections (waypoint.marks = %#x), unless it never sees these connections", list(overwrite), ours)
 	case len(shared) > 0:
-		return warning(mend, "%s uses bits of waypoint.marks = %#x: other connections may be mistaken for members'", list(shared), ours)
+		return warning(fix, "%s uses bits of waypoint.marks = %#x: other connections may be mistaken for members'", list(shared), ours)
 	case len(hints) > 0:
-		return optional(mend, "%s uses a mark that has bits of waypoint.marks = %#x: members' connections cannot carry this mark", list(hints), ours)
+		return optional(fix, "%s uses a mark that has bits of waypoint.marks = %#x: members' connections cannot carry this mark", list(hints), ours)
 	}
 	if tables, err := e.read("proc/net/ip_tables_names"); err == nil && strings.Contains(tables, "mangle") {
 		return info("the old iptables may set marks in its table mangle, which cannot be read here: bits of waypoint.marks = %#x must not be among them (iptables-legacy -t mangle -S)", ours)
@@ -95,8 +95,8 @@ func list(rules []string) string {
 	return strings.Join(rules, ", ")
 }
 
-// mendMarks proposes bits that no rule uses, the highest ones.
-func mendMarks(uses []netstate.MarkUse) string {
+// fixMarks proposes bits that no rule uses, the highest ones.
+func fixMarks(uses []netstate.MarkUse) string {
 	const other = "make that program use other bits"
 	free := wholeMark
 	for _, u := range uses {

@@ -39,25 +39,25 @@ func checkIdentity(_ context.Context, e *Env) Result {
 		return skipped("no usable configuration names it")
 	}
 	id := e.Identity
-	mend := "have the collective's authority issue a new certificate (dcol ca issue)"
+	fix := "have the collective's authority issue a new certificate (dcol ca issue)"
 	if e.Config.Joined {
-		mend = "start the agent, which has it renewed (" + e.startAgent() + "); if it cannot, dcol status says why"
+		fix = "start the agent, which has it renewed (" + e.startAgent() + "); if it cannot, dcol status says why"
 	}
 	switch {
 	case errors.Is(id.Err, fs.ErrPermission):
 		return skipped("needs root to read it")
-	case id.Err != nil && e.Config.Joined: // only the operator can mend that, and another check explains how
+	case id.Err != nil && e.Config.Joined: // only the operator can fix that, and another check explains how
 		return failed("fix what the message names", "%v", id.Err)
 	case id.Err != nil:
-		return failed("correct what it says, or "+mend, "%v", id.Err)
+		return failed("correct what it says, or "+fix, "%v", id.Err)
 	case e.Now.Before(id.NotBefore):
-		return failed("set the clock right: "+mendClock, "valid only from %s, the clock says %s", day(id.NotBefore), day(e.Now))
+		return failed("set the clock right: "+fixClock, "valid only from %s, the clock says %s", day(id.NotBefore), day(e.Now))
 	case e.Now.After(id.NotAfter):
-		return failed(mend, "expired on %s", day(id.NotAfter))
+		return failed(fix, "expired on %s", day(id.NotAfter))
 	case e.Config.Joined && id.NotAfter.Sub(e.Now) > id.NotAfter.Sub(id.NotBefore)/2:
 		return ok("valid until %s, renewed by itself", day(id.NotAfter))
 	case e.Now.Add(renewBefore).After(id.NotAfter):
-		return warning(mend, "expires on %s", day(id.NotAfter))
+		return warning(fix, "expires on %s", day(id.NotAfter))
 	}
 	return ok("valid until %s", day(id.NotAfter))
 }
@@ -91,20 +91,20 @@ func checkCollective(_ context.Context, e *Env) Result {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-const mendClock = "run a time service, such as chrony (with systemd: timedatectl set-ntp true)"
+const fixClock = "run a time service, such as chrony (with systemd: timedatectl set-ntp true)"
 
 // checkClock checks the clock, on which the validity of certificates depends.
 func checkClock(_ context.Context, e *Env) Result {
-	const mend = mendClock
+	const fix = fixClock
 	if e.Now.Before(e.Built) {
-		return failed(mend, "it says %s, which is before this dcol was built (%s)", day(e.Now), day(e.Built))
+		return failed(fix, "it says %s, which is before this dcol was built (%s)", day(e.Now), day(e.Built))
 	}
 	synchronised, err := e.System.ClockSynchronised()
 	switch {
 	case err != nil:
 		return skipped("cannot ask the kernel: %v", err)
 	case !synchronised:
-		return warning(mend, "no time service sets it: certificates may seem expired or not valid yet")
+		return warning(fix, "no time service sets it: certificates may seem expired or not valid yet")
 	}
 	return ok("set by a time service")
 }

@@ -164,8 +164,8 @@ func checkJoin(_ context.Context, e *Env) Result {
 	return ok("allowed")
 }
 
-// MendChecksums turns on MPTCP's checksums, now and after each boot.
-const MendChecksums = "sysctl -w net.mptcp.checksum_enabled=1, and the same line in a file of /etc/sysctl.d"
+// FixChecksums turns on MPTCP's checksums, now and after each boot.
+const FixChecksums = "sysctl -w net.mptcp.checksum_enabled=1, and the same line in a file of /etc/sysctl.d"
 
 // checkChecksums checks MPTCP's checksums. Both ends use them if either asks for them.
 func checkChecksums(_ context.Context, e *Env) Result {
@@ -174,7 +174,7 @@ func checkChecksums(_ context.Context, e *Env) Result {
 	case err != nil:
 		return skipped("cannot read net.mptcp.checksum_enabled: %v", err)
 	case enabled != "1":
-		return optional(MendChecksums, "off: changes that a waypoint or a network makes to unencrypted data are not noticed")
+		return optional(FixChecksums, "off: changes that a waypoint or a network makes to unencrypted data are not noticed")
 	}
 	return ok("on: a detour that changes data is no longer used")
 }
@@ -183,7 +183,7 @@ func checkChecksums(_ context.Context, e *Env) Result {
 // Setting the sysctl ends that, even if its value stays the same.
 func checkBlackhole(_ context.Context, e *Env) Result {
 	const key = "net.mptcp.blackhole_timeout"
-	mend := "sysctl -w " + key + "=" + strconv.Itoa(mptcp.BlackholeTimeout)
+	fix := "sysctl -w " + key + "=" + strconv.Itoa(mptcp.BlackholeTimeout)
 	timeout, err := e.sysctlInt(strings.ReplaceAll(key, ".", "/"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return ok("new connections have MPTCP (this kernel does not turn it off after an outage)")
@@ -196,13 +196,13 @@ func checkBlackhole(_ context.Context, e *Env) Result {
 	case err != nil:
 		return skipped("cannot find out whether new connections have MPTCP: %v", err)
 	case plain:
-		return warning(mend, "new connections are plain TCP: during an outage, the kernel took the network for one that drops MPTCP (%s = %d)", key, timeout)
+		return warning(fix, "new connections are plain TCP: during an outage, the kernel took the network for one that drops MPTCP (%s = %d)", key, timeout)
 	case timeout == 0:
 		return ok("new connections have MPTCP (%s = 0)", key)
 	case timeout <= mptcp.BlackholeTimeout:
 		return ok("after an outage, new connections are plain TCP for %d s (%s)", timeout, key)
 	case e.AgentRuns && e.Config.Client:
-		return optional(mend, "after an outage, new connections are plain TCP for %d s; the agent keeps this value of %s, because it is not Linux's default", timeout, key)
+		return optional(fix, "after an outage, new connections are plain TCP for %d s; the agent keeps this value of %s, because it is not Linux's default", timeout, key)
 	case e.AgentUnasked != nil:
 		return e.untold("after an outage, new connections are plain TCP for %d s (%s); the agent changes Linux's default to %d s while it runs", timeout, key, mptcp.BlackholeTimeout)
 	}
@@ -224,9 +224,9 @@ func checkCongestion(_ context.Context, e *Env) Result {
 		case errors.Is(err, errCannotTry):
 			return skipped("%s is not tried: %v", wanted, err)
 		case refused:
-			return warning(u.Mend, "[[congestion]] use = %q does not apply, so its connections get what other tables choose, or %s: %v", wanted, name, u.Err)
+			return warning(u.Fix, "[[congestion]] use = %q does not apply, so its connections get what other tables choose, or %s: %v", wanted, name, u.Err)
 		case err != nil:
-			return warning(mendReport, "[[congestion]] use = %q does not apply, so its connections get what other tables choose, or %s: %v", wanted, name, err)
+			return warning(fixReport, "[[congestion]] use = %q does not apply, so its connections get what other tables choose, or %s: %v", wanted, name, err)
 		}
 	}
 	return ok("%s, and by [[congestion]] also %s", name, strings.Join(e.Config.Congestion, ", "))
@@ -236,17 +236,17 @@ func checkOptions(_ context.Context, e *Env) Result {
 	if !e.Config.Options {
 		return skipped("the configuration exchanges none ([options])")
 	}
-	const mend = "if a firewall drops such SYNs, list in [options] networks only networks that let them pass, because each new trial " +
+	const fix = "if a firewall drops such SYNs, list in [options] networks only networks that let them pass, because each new trial " +
 		"delays a connection by a second; if the SYN was lost by chance, do nothing: the agent tries again (`dcol option list`)"
 	switch networks := e.Unannounced.Networks; {
 	case e.Unannounced.Internet:
-		return warning(mend, "none are exchanged with the Internet for now: SYNs that announce them were lost to several networks in a row, and those without were answered")
+		return warning(fix, "none are exchanged with the Internet for now: SYNs that announce them were lost to several networks in a row, and those without were answered")
 	case len(networks) > 0:
 		which := networks[0].String()
 		if more := len(networks) - 1; more > 0 {
 			which += fmt.Sprintf(" and %d more", more)
 		}
-		return warning(mend, "none are exchanged with %s for now: a SYN that announced them was lost there, and the next one without was answered", which)
+		return warning(fix, "none are exchanged with %s for now: a SYN that announced them was lost there, and the next one without was answered", which)
 	}
 	err := e.System.TryOptions()
 	u, refused := errors.AsType[*option.UnavailableError](err)
@@ -254,9 +254,9 @@ func checkOptions(_ context.Context, e *Env) Result {
 	case errors.Is(err, errCannotTry):
 		return skipped("%v", err)
 	case refused:
-		return warning(u.Mend, "none can be exchanged: %v", u.Err)
+		return warning(u.Fix, "none can be exchanged: %v", u.Err)
 	case err != nil:
-		return warning(mendReport, "none can be exchanged: %v", err)
+		return warning(fixReport, "none can be exchanged: %v", err)
 	}
 	return ok("they can be exchanged; servers that listened before the agent began answer no announcement")
 }
@@ -286,7 +286,7 @@ func socketChecks() []Check {
 				if m.Available {
 					return ok("%s: %s", m.For, m.Why)
 				}
-				return without(m.Mend, "not for %s: %s", m.For, m.Why)
+				return without(m.Fix, "not for %s: %s", m.For, m.Why)
 			}
 			return skipped("this version of dcol does not know the method %q", name)
 		}}

@@ -51,9 +51,9 @@ func checkRPFilter(_ context.Context, e *Env) Result {
 	if err != nil {
 		return skipped("cannot list the interfaces: %v", err)
 	}
-	var strict, mends []string
+	var strict, fixes []string
 	if all == 1 {
-		mends = append(mends, "net.ipv4.conf.all.rp_filter=2")
+		fixes = append(fixes, "net.ipv4.conf.all.rp_filter=2")
 	}
 	for _, file := range files {
 		name := path.Base(path.Dir(file))
@@ -68,11 +68,11 @@ func checkRPFilter(_ context.Context, e *Env) Result {
 		strict = append(strict, name)
 		if all == 0 {
 			// In sysctl's notation a dot in a name is written as a slash.
-			mends = append(mends, "net.ipv4.conf."+strings.ReplaceAll(name, ".", "/")+".rp_filter=2")
+			fixes = append(fixes, "net.ipv4.conf."+strings.ReplaceAll(name, ".", "/")+".rp_filter=2")
 		}
 	}
 	if len(strict) > 0 {
-		return warning("sysctl -w "+strings.Join(mends, " "),
+		return warning("sysctl -w "+strings.Join(fixes, " "),
 			"strict on %s: answers that take another path than the kernel expects are dropped", strings.Join(strict, ", "))
 	}
 	return ok("not strict on any interface")
@@ -142,13 +142,13 @@ func checkFirewall(_ context.Context, e *Env) Result {
 		return skipped("cannot ask nftables: %v", err)
 	}
 	if len(drops) > 0 {
-		var mends []string
+		var fixes []string
 		for _, chain := range drops {
 			for _, rule := range e.forwarded() {
-				mends = append(mends, "nft insert rule "+chain+" "+rule+" accept")
+				fixes = append(fixes, "nft insert rule "+chain+" "+rule+" accept")
 			}
 		}
-		return warning(strings.Join(mends, "; ")+" (and the same in your firewall's own configuration)",
+		return warning(strings.Join(fixes, "; ")+" (and the same in your firewall's own configuration)",
 			"%s drops packets that no rule accepts, including those of members' detours", strings.Join(drops, ", "))
 	}
 	// The policies of legacy iptables can only be read with its own program.

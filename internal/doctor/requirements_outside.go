@@ -25,7 +25,7 @@ func checkOutside(ctx context.Context, e *Env) Result {
 	own, protocol, err := e.System.AskRouter(ctx)
 	switch {
 	case errors.Is(err, portmap.ErrNoProtocol):
-		return warning(e.mendForward(own.String()), "the host's address %v is private, and %v", own, portmap.ErrNoProtocol)
+		return warning(e.fixForward(own.String()), "the host's address %v is private, and %v", own, portmap.ErrNoProtocol)
 	case err != nil:
 		return skipped("%v", err)
 	case !nat.IsPrivate(own):
@@ -33,14 +33,14 @@ func checkOutside(ctx context.Context, e *Env) Result {
 	case protocol == "":
 		return info("the host's address %v is private, and there is no router: members in other networks do not reach it", own)
 	case !e.Config.PortMapping:
-		return warning("set waypoint.port_mapping = true, or "+e.mendForward(own.String()),
+		return warning("set waypoint.port_mapping = true, or "+e.fixForward(own.String()),
 			"the host's address %v is private; the router opens ports (%s), but the configuration forbids asking it", own, protocol)
 	}
 	return ok("the host's address %v is private; the agent asks the router to open the port (%s)", own, protocol)
 }
 
-// mendForward returns how to open the port by hand.
-func (e *Env) mendForward(own string) string {
+// fixForward returns how to open the port by hand.
+func (e *Env) fixForward(own string) string {
 	_, port, err := net.SplitHostPort(e.Config.Listen)
 	if err != nil {
 		port = e.Config.Listen
@@ -49,13 +49,13 @@ func (e *Env) mendForward(own string) string {
 }
 
 func (e *Env) judge(o Outside) Result {
-	mend := o.Mend
-	if mend == "" {
+	fix := o.Fix
+	if fix == "" {
 		host := "this host"
 		if o.Own.IsValid() {
 			host = o.Own.String()
 		}
-		mend = e.mendForward(host)
+		fix = e.fixForward(host)
 	}
 	why := o.NAT
 	if o.Problem != "" {
@@ -69,11 +69,11 @@ func (e *Env) judge(o Outside) Result {
 		return ok("members reach it at %v (%s)", o.Address, o.NAT)
 	case nat.Punchable:
 		if o.Punches {
-			return optional(mend, "members reach it by hole punching, over WireGuard only, and not from behind every NAT (%s)", why)
+			return optional(fix, "members reach it by hole punching, over WireGuard only, and not from behind every NAT (%s)", why)
 		}
-		return warning(mend, "members in other networks cannot reach it (%s)", why)
+		return warning(fix, "members in other networks cannot reach it (%s)", why)
 	case nat.Unreachable:
-		return warning(mend, "members in other networks cannot reach it, not even by hole punching (%s)", why)
+		return warning(fix, "members in other networks cannot reach it, not even by hole punching (%s)", why)
 	case nat.ClientOnly:
 		if e.Collective != nil && !e.Collective.Connected { // perhaps nobody is there
 			return warning("check whether they run; if they do, allow outgoing UDP in this network",
@@ -89,7 +89,7 @@ func (e *Env) judge(o Outside) Result {
 		heard += "; " + o.Problem
 	}
 	if o.Own.IsValid() && nat.IsPrivate(o.Own) {
-		return warning(mend, "the host's address %v is private, and no router has opened the port (%s)", o.Own, heard)
+		return warning(fix, "the host's address %v is private, and no router has opened the port (%s)", o.Own, heard)
 	}
 	return info("it is not yet known whether members can reach it: %s", heard)
 }

@@ -88,8 +88,8 @@ func TestRequirements(t *testing.T) {
 		return func(e *Env) { e.Config.Joined, e.Collective = true, c }
 	}
 	notTried := fmt.Errorf("%w: needs root: %w", errCannotTry, syscall.EPERM)
-	noBPF := &inband.UnavailableError{Mend: "give the agent CAP_BPF", Err: syscall.EPERM}
-	noWireGuard := &wireguard.UnavailableError{Mend: "modprobe wireguard", Err: syscall.ENODEV}
+	noBPF := &inband.UnavailableError{Fix: "give the agent CAP_BPF", Err: syscall.EPERM}
+	noWireGuard := &wireguard.UnavailableError{Fix: "modprobe wireguard", Err: syscall.ENODEV}
 	router := func(own, protocol string, err error) func(*Env) {
 		return func(e *Env) {
 			e.System.AskRouter = func(context.Context) (netip.Addr, string, error) { return netip.MustParseAddr(own), protocol, err }
@@ -111,7 +111,7 @@ func TestRequirements(t *testing.T) {
 		change []func(*Env)
 		state  State
 		detail string // what the text must contain
-		mend   string
+		fix    string
 	}{
 		{"kernel", "first with a path manager", []func(*Env){set("proc/sys/kernel/osrelease", "5.19.0")}, OK, "5.19.0", ""},
 		{"kernel", "just too old", []func(*Env){set("proc/sys/kernel/osrelease", "5.18.19")}, Failed, "5.18.19", "5.19"},
@@ -188,7 +188,7 @@ func TestRequirements(t *testing.T) {
 		{"blackhole", "plain at present", []func(*Env){running, plainTCP(true, nil)}, Warning, "new connections are plain TCP", "sysctl -w net.mptcp.blackhole_timeout=60"},
 		{"blackhole", "not known", []func(*Env){plainTCP(false, syscall.ENOPROTOOPT)}, Skipped, "protocol not available", ""},
 		{"congestion", "by tables", []func(*Env){congestion(nil)}, OK, "and by [[congestion]] also lia, bbr", ""},
-		{"congestion", "refused", []func(*Env){congestion(&cc.UnavailableError{Mend: "do so", Err: errors.New("no right")})}, Warning, `[[congestion]] use = "lia" does not apply, so its connections get what other tables choose, or cubic: no right`, "do so"},
+		{"congestion", "refused", []func(*Env){congestion(&cc.UnavailableError{Fix: "do so", Err: errors.New("no right")})}, Warning, `[[congestion]] use = "lia" does not apply, so its connections get what other tables choose, or cubic: no right`, "do so"},
 		{"congestion", "unexpected", []func(*Env){congestion(errors.New("odd"))}, Warning, "odd", "please report"},
 		{"congestion", "not tried", []func(*Env){congestion(errCannotTry)}, Skipped, "lia is not tried", ""},
 		{"fallback", "sound", nil, OK, "lose no data", ""},
@@ -196,7 +196,7 @@ func TestRequirements(t *testing.T) {
 		{"fallback", "not tried", []func(*Env){fallback(false, errCannotTry)}, Skipped, "not tried", ""},
 		{"tcp-options", "none", nil, Skipped, "exchanges none", ""},
 		{"tcp-options", "possible", []func(*Env){options(nil)}, OK, "they can be exchanged", ""},
-		{"tcp-options", "refused", []func(*Env){options(&option.UnavailableError{Mend: "do so", Err: errors.New("no right")})}, Warning, "none can be exchanged: no right", "do so"},
+		{"tcp-options", "refused", []func(*Env){options(&option.UnavailableError{Fix: "do so", Err: errors.New("no right")})}, Warning, "none can be exchanged: no right", "do so"},
 		{"tcp-options", "unexpected", []func(*Env){options(errors.New("odd"))}, Warning, "odd", "please report"},
 		{"tcp-options", "lost in a network", []func(*Env){options(nil), func(e *Env) {
 			e.Unannounced.Networks = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("198.51.100.0/24")}
@@ -209,7 +209,7 @@ func TestRequirements(t *testing.T) {
 
 		{"sockets-seccomp", "refused", []func(*Env){func(e *Env) {
 			e.System.SocketMethods = func() []mptcpify.Method {
-				return []mptcpify.Method{{Name: "seccomp", For: "any", Why: "refused", Mend: "allow it"}}
+				return []mptcpify.Method{{Name: "seccomp", For: "any", Why: "refused", Fix: "allow it"}}
 			}
 		}}, Warning, "refused", "allow it"},
 		{"sockets-bpf", "refused", nil, Info, "not permitted", "be root"},
@@ -232,7 +232,7 @@ func TestRequirements(t *testing.T) {
 		{"outside", "open by itself", []func(*Env){outside(Outside{Address: at, Leaves: nat.Reachable, NAT: "full cone NAT"})}, OK, "full cone", ""},
 		{"outside", "restricted", []func(*Env){outside(Outside{Address: at, Leaves: nat.Punchable, NAT: "port-restricted cone NAT", Own: own})}, Warning, "port-restricted", "45672 to 192.168.1.2"},
 		{"outside", "restricted, in a collective", []func(*Env){outside(Outside{Address: at, Leaves: nat.Punchable, NAT: "port-restricted cone NAT", Own: own, Punches: true})}, Info, "hole punching", "45672 to 192.168.1.2"},
-		{"outside", "symmetric", []func(*Env){outside(Outside{Leaves: nat.Unreachable, NAT: "symmetric NAT", Problem: "the router has no room", Mend: "buy another"})}, Warning, "symmetric NAT; the router has no room", "buy another"},
+		{"outside", "symmetric", []func(*Env){outside(Outside{Leaves: nat.Unreachable, NAT: "symmetric NAT", Problem: "the router has no room", Fix: "buy another"})}, Warning, "symmetric NAT; the router has no room", "buy another"},
 		{"outside", "blocked", []func(*Env){outside(Outside{Leaves: nat.ClientOnly, Asked: 2})}, Failed, "none of 2 members", "allow outgoing UDP"},
 		{"outside", "nobody is there", []func(*Env){outside(Outside{Leaves: nat.ClientOnly, Asked: 2}), func(e *Env) { e.Collective = &Collective{} }}, Warning, "or they are all down", "check whether they run"},
 		{"outside", "private, nobody to ask", []func(*Env){outside(Outside{Leaves: nat.LeavesOpen, NAT: "unknown", Own: own})}, Warning, "is private", "45672 to 192.168.1.2"},
@@ -367,11 +367,11 @@ func TestRequirements(t *testing.T) {
 				change(env)
 			}
 			got := check(t, c.code).Run(t.Context(), env)
-			if got.State != c.state || !strings.Contains(got.Detail, c.detail) || !strings.Contains(got.Mend, c.mend) {
-				t.Errorf("got %+v\nwant %s, detail with %q, mend with %q", got, c.state, c.detail, c.mend)
+			if got.State != c.state || !strings.Contains(got.Detail, c.detail) || !strings.Contains(got.Fix, c.fix) {
+				t.Errorf("got %+v\nwant %s, detail with %q, fix with %q", got, c.state, c.detail, c.fix)
 			}
-			if (got.State == Failed || got.State == Warning) && got.Mend == "" {
-				t.Error("no mend")
+			if (got.State == Failed || got.State == Warning) && got.Fix == "" {
+				t.Error("no fix")
 			}
 		})
 	}

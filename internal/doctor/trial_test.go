@@ -60,7 +60,7 @@ func TestTrialTellsWhichCgroupItCannotUse(t *testing.T) {
 	netnstest.New(t)
 	err := tryInBandSender(t.TempDir())
 	var refused *inband.UnavailableError
-	if !errors.As(err, &refused) || refused.Mend == "" {
+	if !errors.As(err, &refused) || refused.Fix == "" {
 		t.Errorf("a folder that is no cgroup: %v", err)
 	}
 }

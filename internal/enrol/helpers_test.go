@@ -173,7 +173,7 @@ func wantRefusal(t *testing.T, err error, want Reason) *Refusal {
 	if !ok || r.Reason != want {
 		t.Fatalf("got %v, want a refusal because of %s", err, want)
 	}
-	if r.Mend() == "" {
+	if r.Fix() == "" {
 		t.Errorf("%v does not say what to do", err)
 	}
 	return r

@@ -115,7 +115,7 @@ func (l Line) Check() error {
 	return nil
 }
 
-const lineMend = "copy the whole line that dcol invite printed"
+const lineFix = "copy the whole line that dcol invite printed"
 
 // errLine is returned for any fault of a line's text.
 var errLine = errors.New("not a complete invitation")
@@ -126,7 +126,7 @@ func IsLine(text string) bool { return strings.HasPrefix(strings.TrimSpace(text)
 // ParseLine parses what String has returned. It ignores white space, which terminals and mail programs insert.
 func ParseLine(text string) (Line, error) {
 	bad := func(format string, args ...any) (Line, error) {
-		return Line{}, fmt.Errorf("join: %w: %w; %s", errLine, fmt.Errorf(format, args...), lineMend)
+		return Line{}, fmt.Errorf("join: %w: %w; %s", errLine, fmt.Errorf(format, args...), lineFix)
 	}
 	if len(text) > 2*maxLine {
 		return bad("it has %d characters", len(text))

@@ -52,7 +52,7 @@ func TestLineTellsOfMistakes(t *testing.T) {
 	for _, w := range wrong {
 		if l, err := ParseLine(w); err == nil {
 			t.Errorf("taken as %+v: %s", l, w)
-		} else if !errors.Is(err, errLine) || !strings.Contains(err.Error(), lineMend) {
+		} else if !errors.Is(err, errLine) || !strings.Contains(err.Error(), lineFix) {
 			t.Errorf("%v does not say what to do", err)
 		}
 	}

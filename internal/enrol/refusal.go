@@ -47,8 +47,8 @@ func Refuse(reason Reason, format string, args ...any) *Refusal {
 }
 
 func (r *Refusal) Error() string {
-	if mend := r.Mend(); mend != "" {
-		return r.Why + "; " + mend
+	if fix := r.Fix(); fix != "" {
+		return r.Why + "; " + fix
 	}
 	return r.Why
 }
@@ -56,8 +56,8 @@ func (r *Refusal) Error() string {
 // Unwrap returns the reason.
 func (r *Refusal) Unwrap() error { return r.Reason }
 
-// Mend returns a sentence on what the user can do about the refusal.
-func (r *Refusal) Mend() string {
+// Fix returns a sentence on what the user can do about the refusal.
+func (r *Refusal) Fix() string {
 	switch r.Reason {
 	case OtherCollective, TokenUnknown, TokenUsed, TokenExpired:
 		return "get a new invitation (dcol invite, on the coordinator)"

@@ -18,12 +18,12 @@ const (
 // UnavailableError reports that a method of making sockets MPTCP does not work on this host, and how to fix it.
 type UnavailableError struct {
 	Method string
-	Mend   string
+	Fix    string
 	Err    error
 }
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("%s cannot be used here: %v (%s)", e.Method, e.Err, e.Mend)
+	return fmt.Sprintf("%s cannot be used here: %v (%s)", e.Method, e.Err, e.Fix)
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }

@@ -41,7 +41,7 @@ func Exec(log *slog.Logger, relay string, argv []string) error {
 	}
 	if err := kernelHasMPTCP(); err != nil {
 		log.Warn("this kernel makes no MPTCP sockets here; the program runs with plain TCP",
-			"error", err, "mend", "sysctl net.mptcp.enabled=1, or a kernel with CONFIG_MPTCP")
+			"error", err, "fix", "sysctl net.mptcp.enabled=1, or a kernel with CONFIG_MPTCP")
 		return execProgram(path, argv)
 	}
 
@@ -147,7 +147,7 @@ func checkProc() error {
 	if err != nil {
 		return &UnavailableError{
 			Method: "seccomp",
-			Mend:   "mount the proc file system of this pid namespace: mount -t proc proc /proc",
+			Fix:    "mount the proc file system of this pid namespace: mount -t proc proc /proc",
 			Err:    err,
 		}
 	}

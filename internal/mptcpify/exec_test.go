@@ -140,7 +140,7 @@ func TestNamespaces(t *testing.T) {
 		}
 		got := end(t, run(t, "sh", "-c", probe+" 2>&1"))
 		if strings.Count(got.stderr, "no MPTCP sockets") != 1 || !strings.Contains(got.stderr, "net.mptcp.enabled=1") {
-			t.Errorf("want one warning with its mend, got %q", got.stderr)
+			t.Errorf("want one warning with its fix, got %q", got.stderr)
 		}
 		if !strings.HasPrefix(got.stdout, "tcp4 6 0 0 0 home\n") || got.code != 0 {
 			t.Errorf("exit code %d, sockets:\n%s", got.code, got.stdout)
@@ -151,7 +151,7 @@ func TestNamespaces(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
 		got := end(t, cmd)
 		if got.code != exitFailed || !strings.Contains(got.stderr, "mount -t proc") {
-			t.Errorf("want a refusal with its mend, got %+v", got)
+			t.Errorf("want a refusal with its fix, got %+v", got)
 		}
 	})
 }
@@ -200,7 +200,7 @@ func TestForeignListenerIsNamed(t *testing.T) {
 	needRoot(t)
 	got := end(t, mark(t, busyMark, "true"))
 	if got.code != exitFailed || !strings.Contains(got.stderr, "already supervises this process's system calls") {
-		t.Errorf("want a refusal that names the mend, got %+v", got)
+		t.Errorf("want a refusal that names the fix, got %+v", got)
 	}
 }
 

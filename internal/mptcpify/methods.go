@@ -17,7 +17,7 @@ type Method struct {
 	For       string // whose sockets become MPTCP, in words
 	Available bool
 	Why       string // why it is or is not available
-	Mend      string // how to make it available; empty if it is
+	Fix       string // how to make it available; empty if it is
 }
 
 // Methods tests each method, and leaves no trace.
@@ -39,9 +39,9 @@ func method(name, whose, why string, err error) Method {
 	}
 	var unavailable *UnavailableError
 	if errors.As(err, &unavailable) {
-		return Method{Name: name, For: whose, Why: unavailable.Err.Error(), Mend: unavailable.Mend}
+		return Method{Name: name, For: whose, Why: unavailable.Err.Error(), Fix: unavailable.Fix}
 	}
-	return Method{Name: name, For: whose, Why: err.Error(), Mend: "unexpected: please report it with `uname -a`"}
+	return Method{Name: name, For: whose, Why: err.Error(), Fix: "unexpected: please report it with `uname -a`"}
 }
 
 // trySeccomp installs a filter that allows everything. The filter ends with its thread, right afterwards.
@@ -66,7 +66,7 @@ func tryHook() error {
 	h, err := hook.Attach(hook.Scope{NetworkNamespace: 0})
 	var refused *hook.UnavailableError
 	if errors.As(err, &refused) {
-		return &UnavailableError{Method: "bpf", Mend: refused.Mend, Err: refused.Err}
+		return &UnavailableError{Method: "bpf", Fix: refused.Fix, Err: refused.Err}
 	}
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func tryHook() error {
 
 func tryMptcpize() error {
 	if _, err := exec.LookPath("mptcpize"); err != nil {
-		return &UnavailableError{Method: "mptcpize", Mend: "apt-get install mptcpize", Err: err}
+		return &UnavailableError{Method: "mptcpize", Fix: "apt-get install mptcpize", Err: err}
 	}
 	return nil
 }

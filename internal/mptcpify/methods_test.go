@@ -18,8 +18,8 @@ func TestMethods(t *testing.T) {
 	for _, m := range methods {
 		names = append(names, m.Name)
 		t.Logf("%+v", m)
-		if m.Available == (m.Mend != "") {
-			t.Errorf("%s: available %v, yet the mend is %q", m.Name, m.Available, m.Mend)
+		if m.Available == (m.Fix != "") {
+			t.Errorf("%s: available %v, yet the fix is %q", m.Name, m.Available, m.Fix)
 		}
 		if m.For == "" || m.Why == "" {
 			t.Errorf("%s: says too little: %+v", m.Name, m)
@@ -47,8 +47,8 @@ func TestMethodSaysWhyNot(t *testing.T) {
 		want Method
 	}{
 		{"works", nil, Method{Name: "n", For: "f", Available: true, Why: "ok"}},
-		{"typed", unavailable(unix.EINVAL), Method{Name: "n", For: "f", Why: "invalid argument", Mend: "needs Linux 5.19 or newer"}},
-		{"unexpected", errors.New("odd"), Method{Name: "n", For: "f", Why: "odd", Mend: "unexpected: please report it with `uname -a`"}},
+		{"typed", unavailable(unix.EINVAL), Method{Name: "n", For: "f", Why: "invalid argument", Fix: "needs Linux 5.19 or newer"}},
+		{"unexpected", errors.New("odd"), Method{Name: "n", For: "f", Why: "odd", Fix: "unexpected: please report it with `uname -a`"}},
 	} {
 		if diff := cmp.Diff(c.want, method("n", "f", "ok", c.err)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)

@@ -88,18 +88,18 @@ func setFilter(filter []unix.SockFilter) (int, error) {
 }
 
 func unavailable(err error) error {
-	mend := "use programs that request MPTCP themselves, see `dcol doctor`"
+	fix := "use programs that request MPTCP themselves, see `dcol doctor`"
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		mend = "another program, perhaps a container engine, already supervises this process's system calls: run dcol outside of it"
+		fix = "another program, perhaps a container engine, already supervises this process's system calls: run dcol outside of it"
 	case errors.Is(err, unix.EINVAL):
-		mend = "needs Linux 5.19 or newer"
+		fix = "needs Linux 5.19 or newer"
 	case errors.Is(err, unix.ENOSYS):
-		mend = "needs a kernel with CONFIG_SECCOMP_FILTER"
+		fix = "needs a kernel with CONFIG_SECCOMP_FILTER"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		mend = "allow the seccomp system call in the policy of this container or service"
+		fix = "allow the seccomp system call in the policy of this container or service"
 	}
-	return &UnavailableError{Method: "seccomp", Mend: mend, Err: err}
+	return &UnavailableError{Method: "seccomp", Fix: fix, Err: err}
 }
 
 // receive waits for the next system call. n must be zero. The kernel fills it before it handles a signal, even SIGKILL.

@@ -83,14 +83,14 @@ type Probe struct {
 
 // Blame reports to the operator that a waypoint's detours are suspended. Detours of this kind, or of all kinds, are
 // not used towards Server until the given time. A zero Server means all servers. Err is the harm that was seen, and
-// Mend advises the operator what to do.
+// Fix advises the operator what to do.
 type Blame struct {
 	Waypoint string
 	Kind     Kind
 	AllKinds bool
 	Server   netip.AddrPort
 	Err      error
-	Mend     string
+	Fix      string
 	Until    time.Time
 }
 

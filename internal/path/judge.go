@@ -109,7 +109,7 @@ func (m *Manager) recordFault(d *Detour, server netip.AddrPort, f *fault, now ti
 	if !ok {
 		return
 	}
-	m.out.do(Blame{Waypoint: d.Waypoint, Kind: d.Kind, AllKinds: f.allKinds, Server: who.server, Err: f.err, Mend: f.mend, Until: until})
+	m.out.do(Blame{Waypoint: d.Waypoint, Kind: d.Kind, AllKinds: f.allKinds, Server: who.server, Err: f.err, Fix: f.fix, Until: until})
 	if !f.leave {
 		return
 	}

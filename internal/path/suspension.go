@@ -22,7 +22,7 @@ import (
 // fault describes a kind of harm and the reaction to it.
 type fault struct {
 	err              error
-	mend             string
+	fix              string
 	allKinds         bool // suspends all kinds of detours through the waypoint, not only the one that was used
 	leave            bool // ends established subflows through it, too
 	spreads          bool // if seen towards servers in several networks, it counts towards all
@@ -35,17 +35,17 @@ var (
 
 	// corrupts means that data arrived changed. Nothing may be sent through the waypoint any more.
 	corrupts = fault{
-		err: errCorrupt, mend: "ask its operator whether something there changes TCP's data",
+		err: errCorrupt, fix: "ask its operator whether something there changes TCP's data",
 		allKinds: true, leave: true, spreads: true, initial: 10 * time.Minute, longest: 24 * time.Hour,
 	}
 	// reported means that the server reports that data arrived changed. It has the same effect towards that server.
 	// However many servers report it, it does not count towards others, because this host saw nothing.
 	reported = fault{
-		err: errReported, mend: corrupts.mend, allKinds: true, leave: true, initial: corrupts.initial, longest: corrupts.longest,
+		err: errReported, fix: corrupts.fix, allKinds: true, leave: true, initial: corrupts.initial, longest: corrupts.longest,
 	}
 	// swallows means that nothing arrived, not even the answers to probes if those could be sent.
 	swallows = fault{
-		err: errSilent, mend: "if it happens again, ask its operator whether a firewall there drops TCP",
+		err: errSilent, fix: "if it happens again, ask its operator whether a firewall there drops TCP",
 		initial: time.Minute, longest: 5 * time.Minute, lastResort: 5 * time.Second,
 	}
 )

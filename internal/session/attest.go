@@ -76,6 +76,6 @@ func shownChain(cs tls.ConnectionState) [][]byte {
 func unattested(w where, app *quic.ApplicationError) *Problem {
 	return &Problem{
 		Code: Unattested, Text: fmt.Sprintf("%s rejected our statement on the session (%q)", w.waypoint, app.ErrorMessage),
-		Mend: "compare the clocks of the two hosts; if they agree, update the older of the two agents",
+		Fix: "compare the clocks of the two hosts; if they agree, update the older of the two agents",
 	}
 }

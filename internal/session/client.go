@@ -297,7 +297,7 @@ func (c *Client) tend(ctx context.Context, call *call) error {
 		case <-quiet.C:
 			return &Problem{
 				Code: Lost, Err: errSilence,
-				Text: fmt.Sprintf("%s stopped answering on %v/udp", c.config.Name, c.config.Addr), Mend: "is its host up and the network between you?",
+				Text: fmt.Sprintf("%s stopped answering on %v/udp", c.config.Name, c.config.Addr), Fix: "is its host up and the network between you?",
 			}
 		case <-tick.C:
 			lossy.update(call.departures.counts(time.Now()))
@@ -316,7 +316,7 @@ func (c *Client) tend(ctx context.Context, call *call) error {
 			}
 		case <-move.retries():
 			if move.late() {
-				return &Problem{Code: NetworkMoved, Text: "this host's address changed and the session did not follow", Mend: "nothing to do, a new session is being made"}
+				return &Problem{Code: NetworkMoved, Text: "this host's address changed and the session did not follow", Fix: "nothing to do, a new session is being made"}
 			}
 			call.ping()
 		}

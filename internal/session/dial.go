@@ -121,7 +121,7 @@ func (o *outgoing) greet(identity *collective.Identity) (err error) {
 		return fmt.Errorf("%w: the first message was not a greeting", wire.ErrFraming)
 	}
 	if hello.Version != wire.Version {
-		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s speaks version %d, we speak %d", o.member.Name, hello.Version, wire.Version), Mend: "update the older of the two agents"}
+		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s speaks version %d, we speak %d", o.member.Name, hello.Version, wire.Version), Fix: "update the older of the two agents"}
 	}
 	if hello.Session.IsZero() {
 		return fmt.Errorf("%w: the greeting does not name the session", wire.ErrFraming)

@@ -17,7 +17,7 @@ import (
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
 
-// Each reason why a waypoint cannot be used has its own problem, with a mend in its text. Requests fail at once.
+// Each reason why a waypoint cannot be used has its own problem, with a fix in its text. Requests fail at once.
 func TestUnusableWaypoints(t *testing.T) {
 	tests := map[string]struct {
 		start func(t *testing.T, a *authority) netip.AddrPort

@@ -45,19 +45,19 @@ const (
 	OtherProblem ProblemCode = "other"         // none of these
 )
 
-// Problem describes why a waypoint cannot be used now and how to mend it.
+// Problem describes why a waypoint cannot be used now and how to fix it.
 type Problem struct {
 	Code ProblemCode
 	Text string
-	Mend string
+	Fix  string
 	Err  error // from QUIC or TLS; may be nil
 }
 
 func (p *Problem) Error() string {
-	if p.Mend == "" {
+	if p.Fix == "" {
 		return p.Text
 	}
-	return p.Text + ": " + p.Mend
+	return p.Text + ": " + p.Fix
 }
 
 func (p *Problem) Unwrap() error { return p.Err }
@@ -130,35 +130,35 @@ func classify(w where, err error) *Problem {
 	updateOlder := "update the older of the two agents"
 	switch {
 	case errors.As(err, &revoked):
-		return &Problem{Code: Revoked, Text: revoked.Error(), Mend: "take " + w.waypoint + " out of your configuration, or ask it to get a new certificate"}
+		return &Problem{Code: Revoked, Text: revoked.Error(), Fix: "take " + w.waypoint + " out of your configuration, or ask it to get a new certificate"}
 	case errors.As(err, &host):
-		return &Problem{Code: WrongName, Text: fmt.Sprintf("the member at %v is %v, not %s", w.addr, host.Certificate.Subject.CommonName, w.waypoint), Mend: "correct name or addresses of this [[client.waypoint]]"}
+		return &Problem{Code: WrongName, Text: fmt.Sprintf("the member at %v is %v, not %s", w.addr, host.Certificate.Subject.CommonName, w.waypoint), Fix: "correct name or addresses of this [[client.waypoint]]"}
 	case errors.As(err, &unknownCA), errors.Is(err, collective.ErrOtherCA):
-		return &Problem{Code: OtherCA, Text: fmt.Sprintf("the certificate of %s at %v is not of your collective", w.waypoint, w.addr), Mend: "both need certificates of the same authority, and its ca.crt"}
+		return &Problem{Code: OtherCA, Text: fmt.Sprintf("the certificate of %s at %v is not of your collective", w.waypoint, w.addr), Fix: "both need certificates of the same authority, and its ca.crt"}
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired, errors.Is(err, collective.ErrExpired):
-		return &Problem{Code: Expired, Text: fmt.Sprintf("the certificate of %s is not valid now (%v)", w.waypoint, inTime(err)), Mend: "it needs a new one (dcol ca issue --reissue " + w.waypoint + "), or this host's clock is wrong"}
+		return &Problem{Code: Expired, Text: fmt.Sprintf("the certificate of %s is not valid now (%v)", w.waypoint, inTime(err)), Fix: "it needs a new one (dcol ca issue --reissue " + w.waypoint + "), or this host's clock is wrong"}
 	case errors.As(err, &app):
 		return byWaypoint(w, app)
 	case errors.As(err, &reset):
-		return &Problem{Code: Restarted, Text: w.waypoint + " has restarted", Mend: "nothing to do, a new session is being made"}
+		return &Problem{Code: Restarted, Text: w.waypoint + " has restarted", Fix: "nothing to do, a new session is being made"}
 	case errors.As(err, &version):
-		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s at %v speaks another version of QUIC", w.waypoint, w.addr), Mend: updateOlder}
+		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s at %v speaks another version of QUIC", w.waypoint, w.addr), Fix: updateOlder}
 	case errors.As(err, &transport) && transport.Remote:
 		return byAlert(w, transport)
 	case errors.As(err, &transport) && transport.ErrorCode >= cryptoError && transport.ErrorCode < cryptoError+0x100:
-		return &Problem{Code: OtherCA, Text: fmt.Sprintf("the TLS handshake with %s at %v failed (%v)", w.waypoint, w.addr, err), Mend: "check that a dcol agent of your collective runs there"}
+		return &Problem{Code: OtherCA, Text: fmt.Sprintf("the TLS handshake with %s at %v failed (%v)", w.waypoint, w.addr, err), Fix: "check that a dcol agent of your collective runs there"}
 	case errors.As(err, &transport), errors.Is(err, wire.ErrFraming):
 		return nonsense(w, fmt.Sprintf("%s at %v sent a message that cannot be decoded (%v)", w.waypoint, w.addr, err))
 	case errors.As(err, &errno), errors.Is(err, os.ErrPermission):
-		return &Problem{Code: NoRoute, Text: fmt.Sprintf("this host cannot send to %v/udp (%v)", w.addr, errnoText(err, errno)), Mend: "see ip route get " + w.addr.Addr().String() + " and this host's firewall"}
+		return &Problem{Code: NoRoute, Text: fmt.Sprintf("this host cannot send to %v/udp (%v)", w.addr, errnoText(err, errno)), Fix: "see ip route get " + w.addr.Addr().String() + " and this host's firewall"}
 	case errors.As(err, &handshake), errors.As(err, &idle), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		switch {
 		case w.up:
-			return &Problem{Code: Lost, Text: fmt.Sprintf("%s stopped answering on %v/udp", w.waypoint, w.addr), Mend: "is its host up and the network between you?"}
+			return &Problem{Code: Lost, Text: fmt.Sprintf("%s stopped answering on %v/udp", w.waypoint, w.addr), Fix: "is its host up and the network between you?"}
 		case w.heard:
 			return nonsense(w, fmt.Sprintf("something answers on %v/udp but opens no session", w.addr))
 		}
-		return &Problem{Code: NoAnswer, Text: fmt.Sprintf("%s did not answer on %v/udp", w.waypoint, w.addr), Mend: fmt.Sprintf("is its agent running, does a firewall block UDP %d?", w.addr.Port())}
+		return &Problem{Code: NoAnswer, Text: fmt.Sprintf("%s did not answer on %v/udp", w.waypoint, w.addr), Fix: fmt.Sprintf("is its agent running, does a firewall block UDP %d?", w.addr.Port())}
 	case errors.Is(err, net.ErrClosed):
 		return &Problem{Code: Lost, Text: "the session with " + w.waypoint + " ended"}
 	}
@@ -174,7 +174,7 @@ func inTime(err error) error {
 }
 
 func nonsense(w where, text string) *Problem {
-	return &Problem{Code: Nonsense, Text: text, Mend: fmt.Sprintf("check that a dcol waypoint listens on UDP %d there, and that datagrams of 1200 bytes get through", w.addr.Port())}
+	return &Problem{Code: Nonsense, Text: text, Fix: fmt.Sprintf("check that a dcol waypoint listens on UDP %d there, and that datagrams of 1200 bytes get through", w.addr.Port())}
 }
 
 func errnoText(err error, errno syscall.Errno) string {
@@ -188,29 +188,29 @@ func errnoText(err error, errno syscall.Errno) string {
 func byWaypoint(w where, app *quic.ApplicationError) *Problem {
 	switch app.ErrorCode {
 	case closeDone, closeStopping:
-		return &Problem{Code: Stopping, Text: "the agent of " + w.waypoint + " was stopped", Mend: "nothing to do, it will be used when it is back"}
+		return &Problem{Code: Stopping, Text: "the agent of " + w.waypoint + " was stopped", Fix: "nothing to do, it will be used when it is back"}
 	case closeRevoked:
-		return &Problem{Code: Revoked, Text: fmt.Sprintf("%s says that our certificate was revoked", w.waypoint), Mend: "ask the collective's authority why"}
+		return &Problem{Code: Revoked, Text: fmt.Sprintf("%s says that our certificate was revoked", w.waypoint), Fix: "ask the collective's authority why"}
 	case closeExpired:
-		return &Problem{Code: OwnIdentity, Text: fmt.Sprintf("%s says that our certificate has expired", w.waypoint), Mend: "have it replaced (dcol ca issue --reissue); if it is still valid, the clock of one of the two hosts is wrong"}
+		return &Problem{Code: OwnIdentity, Text: fmt.Sprintf("%s says that our certificate has expired", w.waypoint), Fix: "have it replaced (dcol ca issue --reissue); if it is still valid, the clock of one of the two hosts is wrong"}
 	case closeNewer:
-		return &Problem{Code: Displaced, Text: w.waypoint + " ended this session for newer ones of ours", Mend: "do more hosts than it allows use this certificate? Issue one for each"}
+		return &Problem{Code: Displaced, Text: w.waypoint + " ended this session for newer ones of ours", Fix: "do more hosts than it allows use this certificate? Issue one for each"}
 	case closeVersion:
-		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s speaks another version of dcol (%q)", w.waypoint, app.ErrorMessage), Mend: "update the older of the two agents"}
+		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s speaks another version of dcol (%q)", w.waypoint, app.ErrorMessage), Fix: "update the older of the two agents"}
 	case closeNotMember:
-		return &Problem{Code: RefusedUs, Text: fmt.Sprintf("%s does not accept our certificate (%q)", w.waypoint, app.ErrorMessage), Mend: "have it issued by the collective's authority"}
+		return &Problem{Code: RefusedUs, Text: fmt.Sprintf("%s does not accept our certificate (%q)", w.waypoint, app.ErrorMessage), Fix: "have it issued by the collective's authority"}
 	case closeUnattested:
 		return unattested(w, app)
 	case closeSilent, closeSlow:
-		return &Problem{Code: Lost, Text: fmt.Sprintf("%s did not hear from us in time", w.waypoint), Mend: "is the network between you overloaded?"}
+		return &Problem{Code: Lost, Text: fmt.Sprintf("%s did not hear from us in time", w.waypoint), Fix: "is the network between you overloaded?"}
 	}
 	return nonsense(w, fmt.Sprintf("%s at %v ended the session (code %d, %q)", w.waypoint, w.addr, app.ErrorCode, app.ErrorMessage))
 }
 
 // byAlert explains an error that the other side's QUIC or TLS sent.
 func byAlert(w where, e *quic.TransportError) *Problem {
-	refused := func(text, mend string) *Problem {
-		return &Problem{Code: RefusedUs, Text: w.waypoint + " does not accept our certificate: " + text, Mend: mend}
+	refused := func(text, fix string) *Problem {
+		return &Problem{Code: RefusedUs, Text: w.waypoint + " does not accept our certificate: " + text, Fix: fix}
 	}
 	switch e.ErrorCode {
 	case alertCertificateExpired:
@@ -224,9 +224,9 @@ func byAlert(w where, e *quic.TransportError) *Problem {
 	case alertBadCertificate, alertAccessDenied, alertCertificateNeeded:
 		return refused("it considers it invalid", "have it issued by the collective's authority (dcol ca issue)")
 	case alertNoALPN, alertProtocolVersion:
-		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s at %v does not speak %s", w.waypoint, w.addr, alpn), Mend: "update the older of the two agents, or correct the address: something else may listen there"}
+		return &Problem{Code: OtherVersion, Text: fmt.Sprintf("%s at %v does not speak %s", w.waypoint, w.addr, alpn), Fix: "update the older of the two agents, or correct the address: something else may listen there"}
 	case quic.ConnectionRefused:
-		return &Problem{Code: Stopping, Text: w.waypoint + " accepts no sessions now", Mend: "is its agent stopping or overloaded?"}
+		return &Problem{Code: Stopping, Text: w.waypoint + " accepts no sessions now", Fix: "is its agent stopping or overloaded?"}
 	}
 	return nonsense(w, fmt.Sprintf("%s at %v ended the session (%v)", w.waypoint, w.addr, e))
 }

@@ -126,7 +126,7 @@ func findings(s api.Status, members api.Members) (all []Finding) {
 func describeProblem(s api.Status, p string, add adder) {
 	what, _, _ := strings.Cut(p, ": ")
 	switch {
-	case strings.HasPrefix(p, api.Unreached): // reported already, with the mend
+	case strings.HasPrefix(p, api.Unreached): // reported already, with the fix
 	case strings.HasSuffix(what, api.NotUsed):
 		add(Warns, "client: %s. Other kinds of detours do not need this", p)
 	case strings.HasSuffix(what, api.NotOffered) && s.Serving != nil && len(s.Serving.Offers) > 0:
@@ -215,18 +215,18 @@ func describeWaypoint(s api.Status, add adder) {
 	case r.Checked.Yes > 0:
 		add(Works, "waypoint: others reach %s (checked by %s)", at, strings.Join(r.Checked.By, ", "))
 	case r.Punch:
-		add(Lacks, "waypoint: %s cannot reach %s by hole punching (%s). %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why, mendOf(s.Serving.Outside))
+		add(Lacks, "waypoint: %s cannot reach %s by hole punching (%s). %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why, fixOf(s.Serving.Outside))
 	case s.Serving.Outside != nil && s.Serving.Outside.Leaves == api.Punchable: // which the record does not say yet
 		add(soon, "waypoint: %s cannot reach %s, because this host is behind a NAT; others will try hole punching", strings.Join(r.Checked.By, ", "), at)
 	default:
-		add(Lacks, "waypoint: %s cannot reach %s (%s). %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why, mendOf(s.Serving.Outside))
+		add(Lacks, "waypoint: %s cannot reach %s (%s). %s", strings.Join(r.Checked.By, ", "), at, r.Checked.Why, fixOf(s.Serving.Outside))
 	}
 }
 
-// mendOf returns advice for a waypoint that others cannot reach.
-func mendOf(o *api.Outside) string {
-	if o != nil && o.Mend != "" {
-		return o.Problem + ": " + o.Mend
+// fixOf returns advice for a waypoint that others cannot reach.
+func fixOf(o *api.Outside) string {
+	if o != nil && o.Fix != "" {
+		return o.Problem + ": " + o.Fix
 	}
 	return "Allow that port, in the router too if there is one, or set this host's public address ([collective] addresses). The client role works without that"
 }

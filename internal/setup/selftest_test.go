@@ -62,7 +62,7 @@ func TestFindings(t *testing.T) {
 			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8 (no answer). " +
 				"Allow that port, in the router too if there is one, or set this host's public address ([collective] addresses). The client role works without that", true},
 		"behind a router": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}, Why: "no answer"}),
-			Serving: &api.Serving{Outside: &api.Outside{Problem: "the router refuses", Mend: "switch on UPnP"}}}, waypoints,
+			Serving: &api.Serving{Outside: &api.Outside{Problem: "the router refuses", Fix: "switch on UPnP"}}}, waypoints,
 			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8 (no answer). the router refuses: switch on UPnP", true},
 		"punchable, not said yet": {api.Status{Collective: record(&api.Reach{Of: 1, By: []string{"hub"}}), Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable"}}}, waypoints,
 			"ok member: connected to the coordinator hub, 2 members known; soon waypoint: hub cannot reach UDP port 45672 of 192.0.2.8, because this host is behind a NAT; " +
@@ -70,7 +70,7 @@ func TestFindings(t *testing.T) {
 		"punched": {api.Status{Collective: punch(record(&api.Reach{Yes: 1, Of: 1, By: []string{"hub"}})), Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable"}}}, waypoints,
 			"ok member: connected to the coordinator hub, 2 members known; ok waypoint: others reach UDP port 45672 of 192.0.2.8 by hole punching, because this host is behind a NAT (checked by hub)", false},
 		"punched in vain": {api.Status{Collective: punch(record(&api.Reach{Of: 1, By: []string{"hub"}, Why: "nothing came through"})),
-			Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable", Problem: "the router refuses", Mend: "switch on UPnP"}}}, waypoints,
+			Serving: &api.Serving{Outside: &api.Outside{Leaves: "punchable", Problem: "the router refuses", Fix: "switch on UPnP"}}}, waypoints,
 			"ok member: connected to the coordinator hub, 2 members known; no waypoint: hub cannot reach UDP port 45672 of 192.0.2.8 by hole punching (nothing came through). " +
 				"the router refuses: switch on UPnP", true},
 		"no in-band detours here": {api.Status{Client: bob("up", api.WaypointKind{Kind: "in-band", State: "unusable"}, api.WaypointKind{Kind: "mapped", State: "ready"}),

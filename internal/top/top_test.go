@@ -541,7 +541,7 @@ func TestWhyOfOneConnection(t *testing.T) {
 		chosen := m.cursor.row(m.rows).conn
 		w := api.Why{
 			Server: m.panel.waits, Candidates: []api.Candidate{{Waypoint: "carol", Kind: "in-band", Why: because}},
-			Mends: []string{"dcol use --reset takes waypoints as the configuration says"},
+			Fixes: []string{"dcol use --reset takes waypoints as the configuration says"},
 		}
 		for i := range 50 {
 			c := *chosen
@@ -556,7 +556,7 @@ func TestWhyOfOneConnection(t *testing.T) {
 			press(m, now, "pgdn")
 		}
 		all := strings.Join(words, " ")
-		for _, want := range []string{because, w.Mends[0]} {
+		for _, want := range []string{because, w.Fixes[0]} {
 			for _, word := range strings.Fields(want) {
 				if !strings.Contains(all, word) {
 					t.Errorf("with %d columns, %q of %q is not shown:\n%s", columns, word, want, all)

@@ -226,7 +226,7 @@ func fromOutside(o *api.Outside) string {
 		text = "not known yet whether others reach this waypoint: " + o.Why
 	}
 	if o.Problem != "" {
-		text += "; " + o.Problem + ": " + o.Mend
+		text += "; " + o.Problem + ": " + o.Fix
 	}
 	return text
 }

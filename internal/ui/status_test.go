@@ -235,7 +235,7 @@ func TestWhy(t *testing.T) {
 		})
 	}
 	full.Unavailable = []api.Unavailable{{Waypoint: "erin", State: api.WaypointClosed, Why: "the waypoint is closed at this hour"}}
-	full.Mends = []string{"a tunnel hides TCP options from middleboxes"}
+	full.Fixes = []string{"a tunnel hides TCP options from middleboxes"}
 	none := api.Why{Server: server, Note: "destination is excluded from detours"}
 	for name, x := range map[string]api.Why{"full": full, "none": none} {
 		var b strings.Builder

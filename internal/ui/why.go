@@ -62,8 +62,8 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	if x.Converter != "" {
 		p.linef("  converters: %s", x.Converter)
 	}
-	for _, mend := range x.Mends {
-		p.linef("  to mend it: %s", mend)
+	for _, fix := range x.Fixes {
+		p.linef("  to fix it: %s", fix)
 	}
 	p.probed(x.Probed, now)
 	return p.err

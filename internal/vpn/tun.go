@@ -14,12 +14,12 @@ const tunDevice = "/dev/net/tun"
 // TUNError means that a TUN interface could not be created or opened.
 type TUNError struct {
 	Interface string
-	Mend      string
+	Fix       string
 	Err       error
 }
 
 func (e *TUNError) Error() string {
-	return fmt.Sprintf("open tunnel interface %s: %v: %s", e.Interface, e.Err, e.Mend)
+	return fmt.Sprintf("open tunnel interface %s: %v: %s", e.Interface, e.Err, e.Fix)
 }
 
 func (e *TUNError) Unwrap() error { return e.Err }
@@ -44,14 +44,14 @@ func OpenTUN(name string, flags uint16) (fd int, err error) {
 }
 
 func tunError(name string, err error) error {
-	mend := "see the kernel's log (dmesg)"
+	fix := "see the kernel's log (dmesg)"
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		mend = "load the kernel's module (modprobe tun); in a container, give it " + tunDevice
+		fix = "load the kernel's module (modprobe tun); in a container, give it " + tunDevice
 	case errors.Is(err, fs.ErrPermission):
-		mend = "run as root or with CAP_NET_ADMIN, and let the agent's user open " + tunDevice + " (chmod 666, as udev does); in a container, allow this device"
+		fix = "run as root or with CAP_NET_ADMIN, and let the agent's user open " + tunDevice + " (chmod 666, as udev does); in a container, allow this device"
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EINVAL):
-		mend = "another program, or one that was killed, has an interface of this name (dcol down, or ip link del " + name + ")"
+		fix = "another program, or one that was killed, has an interface of this name (dcol down, or ip link del " + name + ")"
 	}
-	return &TUNError{Interface: name, Mend: mend, Err: err}
+	return &TUNError{Interface: name, Fix: fix, Err: err}
 }

@@ -31,7 +31,7 @@ func TestFailedTransactionGrantsNothing(t *testing.T) {
 			t.Errorf("renewal refused by %v", code)
 		}
 		s, err := w.Snapshot()
-		if err != nil || s.Mappings != 1 || len(s.Problems) != 1 || s.Problems[0].Mend == "" {
+		if err != nil || s.Mappings != 1 || len(s.Problems) != 1 || s.Problems[0].Fix == "" {
 			t.Errorf("snapshot %+v, %v", s, err)
 		}
 		h.table.Fail(nil)

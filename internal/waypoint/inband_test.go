@@ -180,7 +180,7 @@ func TestInBandFaults(t *testing.T) {
 			if r := inBandRefusal(t, w, bob); r.Code != wire.Internal || r.RetryAfter == 0 {
 				t.Errorf("%s: refused by %v", what, r)
 			}
-			if s, err := w.Snapshot(); err != nil || s.InBand != 1 || len(s.Problems) != 1 || s.Problems[0].Mend == "" {
+			if s, err := w.Snapshot(); err != nil || s.InBand != 1 || len(s.Problems) != 1 || s.Problems[0].Fix == "" {
 				t.Errorf("%s: snapshot %+v, %v", what, s, err)
 			}
 			if err := w.Expel("alice"); err == nil {
@@ -267,7 +267,7 @@ func TestFiltersAreAttached(t *testing.T) {
 		}
 		h.failAttach(unix.EPERM)
 		time.Sleep(attachEvery + tableCheck)
-		if p := problems(); len(p) != 1 || p[0].Code != "in-band-filters" || p[0].Mend == "" {
+		if p := problems(); len(p) != 1 || p[0].Code != "in-band-filters" || p[0].Fix == "" {
 			t.Errorf("not permitted: %+v", p)
 		}
 		h.failAttach(nil)

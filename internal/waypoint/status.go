@@ -67,7 +67,7 @@ type MappingSnapshot struct {
 
 // Problem describes a problem, and how the operator can fix it.
 type Problem struct {
-	Code, Text, Mend string
+	Code, Text, Fix string
 }
 
 type problemCode string
@@ -86,7 +86,7 @@ const (
 	problemDamaged problemCode = "memory-damaged"
 )
 
-var mends = map[problemCode]string{
+var fixes = map[problemCode]string{
 	problemTable:   "find the program that changes the nftables table dcol (`nft monitor`), and check that the agent has CAP_NET_ADMIN",
 	problemEvents:  "restart the agent",
 	problemFilters: "check that the agent has CAP_BPF and CAP_NET_ADMIN, and find the program that changes tc filters (`tc monitor`)",
@@ -106,7 +106,7 @@ func (p problems) clear(code problemCode)            { delete(p, code) }
 func (p problems) list() []Problem {
 	var list []Problem
 	for _, code := range slices.Sorted(maps.Keys(p)) {
-		list = append(list, Problem{Code: string(code), Text: p[code], Mend: mends[code]})
+		list = append(list, Problem{Code: string(code), Text: p[code], Fix: fixes[code]})
 	}
 	return list
 }

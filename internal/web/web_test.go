@@ -130,7 +130,7 @@ func (f *fake) Why(_ context.Context, r api.WhyRequest) (api.Why, error) {
 			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.77"), Kind: "in-band", Why: "others come first"},
 			{Waypoint: "carol", Kind: "wireguard", Why: "the server accepts no more subflows", Until: now.Add(time.Minute)},
 		},
-		Mends:  []string{"on a server of your own: ip mptcp limits set subflows 8"},
+		Fixes:  []string{"on a server of your own: ip mptcp limits set subflows 8"},
 		Probed: []api.ProbedPath{{At: now.Add(-3 * time.Hour), To: r.Server, Recipe: "mptcp", Confidence: "certain", Text: "MP_CAPABLE is removed between hop 3 and hop 4.", Evidence: []string{"hop 4 quoted a SYN without it"}}},
 	}
 	for i := range f.connections {

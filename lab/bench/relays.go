@@ -97,7 +97,7 @@ func findRelays(ctx context.Context, haproxy string, descriptors int) (all []rel
 	for _, h := range []struct {
 		program   string
 		multipath bool
-		mend      string
+		fix       string
 	}{
 		{"haproxy", false, "apt-get install haproxy"},
 		{haproxy, true, "scripts/haproxy.sh fetches it"},
@@ -108,7 +108,7 @@ func findRelays(ctx context.Context, haproxy string, descriptors int) (all []rel
 			if h.multipath {
 				what = multipathHAProxy
 			}
-			missing = append(missing, fmt.Sprintf("without %s: %v (%s)", what, err, h.mend))
+			missing = append(missing, fmt.Sprintf("without %s: %v (%s)", what, err, h.fix))
 			continue
 		}
 		name := "HAProxy " + release(version)

@@ -36,7 +36,7 @@ func cannot() string {
 	return ""
 }
 
-// The patches that `make chaos-bites` undoes mends with still fit the code.
+// The patches that `make chaos-bites` undoes fixes with still fit the code.
 func TestBitesApply(t *testing.T) {
 	patches, err := filepath.Glob("testdata/bites/*.patch")
 	if err != nil || len(patches) < 5 {

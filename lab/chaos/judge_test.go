@@ -47,7 +47,7 @@ func TestJudgePairs(t *testing.T) {
 	}
 }
 
-// What the kernel of an end hangs, no path manager can mend: it is told, and is no finding.
+// What the kernel of an end hangs, no path manager can fix: it is told, and is no finding.
 func TestJudgeHeld(t *testing.T) {
 	v := judge(Observations{Pairs: []PairRecord{{MPTCP: record(60, twin.ErrAborted), Plain: record(9, nil), Held: true}}})
 	if v.Bad() || len(v.Held) != 1 {

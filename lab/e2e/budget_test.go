@@ -27,8 +27,8 @@ func TestBudget(t *testing.T) {
 	})
 	w.subflows("direct up", "mapped backup")
 	x.goesOn()
-	const mend = "this month's 3 MB for detours are used up (client.budget.total)"
-	if said := w.dcol(alice, "status"); !strings.Contains(said, "PROBLEM: "+mend) || !strings.Contains(said, "raise the budget") {
+	const reason = "this month's 3 MB for detours are used up (client.budget.total)"
+	if said := w.dcol(alice, "status"); !strings.Contains(said, "PROBLEM: "+reason) || !strings.Contains(said, "raise the budget") {
 		t.Errorf("dcol status says\n%s", said)
 	}
 	x.endsWell()
@@ -37,7 +37,7 @@ func TestBudget(t *testing.T) {
 	y := w.curl(w.url())
 	y.goesOn()
 	w.subflows("direct up")
-	if said := w.dcol(alice, "why", w.addr4(server).String()+":80"); !strings.Contains(said, "no detour: "+mend) {
+	if said := w.dcol(alice, "why", w.addr4(server).String()+":80"); !strings.Contains(said, "no detour: "+reason) {
 		t.Errorf("dcol why says\n%s", said)
 	}
 	y.endsWell()

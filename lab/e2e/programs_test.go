@@ -178,8 +178,8 @@ func (w *world) finds(host string, want map[string]doctor.State) {
 	text := w.try(host, program, "doctor").stdout
 	for _, f := range report.Findings {
 		amiss := f.State == doctor.Failed || f.State == doctor.Warning
-		if amiss && f.Mend == "" || !strings.Contains(text, f.Title) {
-			w.Errorf("on %s: %+v has no mend, or is not in the text:\n%s", host, f, text)
+		if amiss && f.Fix == "" || !strings.Contains(text, f.Title) {
+			w.Errorf("on %s: %+v has no fix, or is not in the text:\n%s", host, f, text)
 		}
 		if f.State == doctor.Failed && want[f.Code] != doctor.Failed {
 			w.Errorf("on %s: %+v", host, f)

@@ -138,7 +138,7 @@ func TestTransportWithoutRights(t *testing.T) {
 		if !slices.ContainsFunc(problems, func(said string) bool {
 			return strings.Contains(said, what) && strings.Contains(said, "CAP_PERFMON") && strings.Contains(said, "docs/security.md")
 		}) {
-			t.Errorf("no problem says %q and its mend: %q", what, problems)
+			t.Errorf("no problem says %q and its fix: %q", what, problems)
 		}
 	}
 	w.says(w.try(alice, program, "cc", "list"), "PROBLEM:", "CAP_PERFMON")

@@ -301,7 +301,7 @@ func TestMembersInTunnels(t *testing.T) {
 	x.endsWell()
 }
 
-// OpenVPN is not installed at an end: it says how to mend that, and the rest works.
+// OpenVPN is not installed at an end: it says how to fix that, and the rest works.
 func TestOpenVPNMissing(t *testing.T) {
 	w := withKinds(newWorld(t), "openvpn", "mapped")
 	path := strings.TrimSpace(w.run(alice, "sh", "-c", "PATH=$PATH:/usr/sbin command -v openvpn"))

@@ -189,7 +189,7 @@ func TestNetemIsChosenWhereTheKernelHasIt(t *testing.T) {
 	case err != nil:
 		_, err := Build(t.Context(), pair(BackendNetem, p), discard)
 		if err == nil || !strings.Contains(err.Error(), "sch_netem") {
-			t.Errorf("asked for regardless, it gives %v, which names no mend", err)
+			t.Errorf("asked for regardless, it gives %v, which names no fix", err)
 		}
 	}
 }

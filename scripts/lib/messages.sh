@@ -6,7 +6,7 @@ speaker=$(basename "$0" .sh) # stands before what say prints; the parts of a lar
 # say MESSAGE... prints what the script does now.
 say() { printf '%s: %s\n' "$speaker" "$*" >&2; }
 
-# die PROBLEM [HINT] prints what is wrong, and how to mend it, and ends the script.
+# die PROBLEM [HINT] prints what is wrong, and how to fix it, and ends the script.
 die() {
 	printf 'error: %s\n' "$1" >&2
 	[[ -z ${2-} ]] || printf 'hint: %s\n' "$2" >&2

@@ -80,7 +80,7 @@ func describeBudgets(list []budget.Standing) (out []api.Budget) {
 	return out
 }
 
-// budgetProblems returns, for the status, which budgets are used up, and how to mend that.
+// budgetProblems returns, for the status, which budgets are used up, and how to fix that.
 func budgetProblems(list []budget.Standing) (problems []string) {
 	for _, s := range list {
 		if s.Level() == budget.Spent {

@@ -114,5 +114,5 @@ func (c *Client) logBlame(a path.Blame) {
 		kind = a.Kind.String()
 	}
 	c.log.Warn("detours through a waypoint are not used for a while", "waypoint", a.Waypoint, "kind", kind, "server", server,
-		"until", a.Until.Format(time.DateTime), "err", a.Err, "mend", a.Mend)
+		"until", a.Until.Format(time.DateTime), "err", a.Err, "fix", a.Fix)
 }

@@ -51,7 +51,7 @@ func TestTunnelIsLoggedWhenItChanges(t *testing.T) {
 // What is logged about a waypoint says what was seen and what to do, and claims no more.
 func TestBlameIsTold(t *testing.T) {
 	c, told := toldClient()
-	c.logBlame(path.Blame{Waypoint: "bob", Kind: path.InBand, Err: io.ErrNoProgress, Mend: "ask its operator", Until: time.Now()})
+	c.logBlame(path.Blame{Waypoint: "bob", Kind: path.InBand, Err: io.ErrNoProgress, Fix: "ask its operator", Until: time.Now()})
 	for _, want := range []string{"not used for a while", "waypoint=bob", "kind=in-band", "server=all", io.ErrNoProgress.Error(), "ask its operator"} {
 		if !strings.Contains(told.String(), want) {
 			t.Errorf("%q is missing: %s", want, told)

@@ -114,10 +114,10 @@ func (t *tunnels) problems() []string {
 	return []string{fmt.Sprintf("%s %s: %s", config.InBand, api.NotUsed, inBandProblem(t.noSyns))}
 }
 
-// inBandProblem returns in one line what this host lacks for in-band detours, and the mend.
+// inBandProblem returns in one line what this host lacks for in-band detours, and the fix.
 func inBandProblem(err error) string {
 	if u, ok := errors.AsType[*inband.UnavailableError](err); ok {
-		return fmt.Sprintf("%s (%s)", tunnel.OneLine(u.Err), u.Mend)
+		return fmt.Sprintf("%s (%s)", tunnel.OneLine(u.Err), u.Fix)
 	}
 	return tunnel.OneLine(err)
 }

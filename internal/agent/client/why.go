@@ -62,7 +62,7 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 			}
 		}
 		out.Unavailable = c.unavailable(&x, now)
-		out.Mends = mendsOf(&out)
+		out.Fixes = fixesOf(&out)
 		return out, nil
 	})
 }

@@ -55,7 +55,7 @@ func problems(s membership.State, now time.Time) (list []string) {
 		add("%v", s.Renewal.Err)
 	}
 	if s.Renewal.Expelled != "" {
-		add("this host was expelled from the collective (%s): it gets no detours; connections use their direct path. %s", s.Renewal.Expelled, mendExpelled)
+		add("this host was expelled from the collective (%s): it gets no detours; connections use their direct path. %s", s.Renewal.Expelled, fixExpelled)
 	} else if left := s.Self.NotAfter.Sub(now); s.Renewal.Err != nil && left < s.Self.NotAfter.Sub(s.Self.NotBefore)/2 {
 		add("the certificate expires on %s and cannot be renewed: %v", s.Self.NotAfter.UTC().Format("2006-01-02 15:04 UTC"), s.Renewal.Err)
 	}
@@ -104,8 +104,8 @@ func withheld(r *membership.Record) (tried, untried []netip.Addr) {
 	return tried, untried
 }
 
-// mendExpelled is shown to the user of a host that was expelled.
-const mendExpelled = "Ask the operator of the collective. To leave it, run dcol leave"
+// fixExpelled is shown to the user of a host that was expelled.
+const fixExpelled = "Ask the operator of the collective. To leave it, run dcol leave"
 
 func words(err error) string {
 	if err == nil {

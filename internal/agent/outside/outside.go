@@ -346,7 +346,7 @@ func (o *Outside) Status() *api.Outside {
 	}
 	if hidden, told := o.seen.hidden(); hidden && told && left != nat.LeavesOpen {
 		out.Problem = "members disagree about its public address, or only one has reported it: they get detours only to IPv4 servers in [waypoint] allow"
-		out.Mend = "set the address in [collective] addresses"
+		out.Fix = "set the address in [collective] addresses"
 	}
 	sightings := o.evidence.Sightings
 	o.mu.Unlock()
@@ -356,18 +356,18 @@ func (o *Outside) Status() *api.Outside {
 	s := o.keeper.State()
 	out.Own, out.Gateway, out.Router = s.Network.Own, s.Network.Gateway, s.Router
 	if s.Problem != "" {
-		out.Problem, out.Mend = s.Problem, s.Mend
+		out.Problem, out.Fix = s.Problem, s.Fix
 	}
 	for _, m := range s.Mappings {
 		out.Opened = append(out.Opened, api.OpenedPort{Protocol: string(m.Protocol), Port: m.Port, External: m.External})
 		if m.Port != o.listen.Port() && m.External.Port() != m.Port {
 			out.Problem = fmt.Sprintf("the router has opened port %v as %d, but members use %d", m.Want, m.External.Port(), m.Port)
-			out.Mend = "choose another waypoint.openvpn_port: another host in this network has this one"
+			out.Fix = "choose another waypoint.openvpn_port: another host in this network has this one"
 		}
 		if nat.BehindAnother(m.External, sightings) {
 			out.Problem = fmt.Sprintf("the router %v has opened port %v at %v, but others see this host at another address: there is another NAT before the router",
 				s.Network.Gateway, m.Want, m.External)
-			out.Mend = "let that NAT forward the port to the router, or ask the provider for a public address"
+			out.Fix = "let that NAT forward the port to the router, or ask the provider for a public address"
 		}
 	}
 	return out

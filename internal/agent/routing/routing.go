@@ -200,7 +200,7 @@ func (r *Routing) Status() (*api.Router, []string, error) {
 	return s, problems, nil
 }
 
-// problemsOf returns the problems that the operator can mend.
+// problemsOf returns the problems that the operator can fix.
 func problemsOf(routes []numbered, radix int) (problems []string) {
 	for _, n := range routes {
 		if n.left == leftRadix {

@@ -294,7 +294,7 @@ func (s *Serving) problems(own []waypoint.Problem) []string {
 		}
 	}
 	for _, p := range own {
-		list = append(list, fmt.Sprintf("%s: %s", p.Text, p.Mend))
+		list = append(list, fmt.Sprintf("%s: %s", p.Text, p.Fix))
 	}
 	return list
 }

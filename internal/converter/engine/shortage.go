@@ -43,7 +43,7 @@ func (s *shortage) note(errno syscall.Errno, now time.Time) {
 	if s.since.IsZero() {
 		s.since = now
 		s.log.Warn("no connection can be accepted; those that there are continue", "err", errno,
-			"mend", "raise the limits of descriptors and memory (ulimit -n, LimitNOFILE=)")
+			"fix", "raise the limits of descriptors and memory (ulimit -n, LimitNOFILE=)")
 	}
 }
 

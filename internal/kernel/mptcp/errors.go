@@ -76,11 +76,11 @@ func (e *CommandError) reason() error {
 type UnsupportedError struct {
 	Feature   string
 	MinKernel string // first version that has it
-	Mend      string // what to do
+	Fix       string // what to do
 }
 
 func (e *UnsupportedError) Error() string {
-	return fmt.Sprintf("%s is not available (it needs Linux %s or newer); %s", e.Feature, e.MinKernel, e.Mend)
+	return fmt.Sprintf("%s is not available (it needs Linux %s or newer); %s", e.Feature, e.MinKernel, e.Fix)
 }
 
 // Is makes every UnsupportedError match ErrUnsupported.

@@ -4,7 +4,7 @@ package mptcp
 type Feature struct {
 	Name      string
 	MinKernel string // first version with it
-	Mend      string
+	Fix       string
 }
 
 // The features dcol builds on.
@@ -22,5 +22,5 @@ var (
 )
 
 func unsupported(f Feature) error {
-	return &UnsupportedError{Feature: f.Name, MinKernel: f.MinKernel, Mend: f.Mend}
+	return &UnsupportedError{Feature: f.Name, MinKernel: f.MinKernel, Fix: f.Fix}
 }

@@ -106,7 +106,7 @@ func TestOutageTurnsMPTCPOff(t *testing.T) {
 	}
 	o.Client.Sysctl(t, key, value)
 	if o.plain() || !o.dial() {
-		t.Error("no MPTCP after the mend")
+		t.Error("no MPTCP after the fix")
 	}
 	if key, value, ok, err := client.BlackholeSysctl(); ok || err != nil {
 		t.Errorf("a value that somebody has set would become %s=%s, %v", key, value, err)

@@ -38,14 +38,14 @@ func SetSysctl(key, value string) error {
 	// O_TRUNC and O_CREAT mean nothing in /proc; without them a missing key stays ErrNotExist.
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
-		return fmt.Errorf("set sysctl %s=%s: %w%s", key, value, err, mendForWrite(err))
+		return fmt.Errorf("set sysctl %s=%s: %w%s", key, value, err, fixForWrite(err))
 	}
 	_, err = f.WriteString(value)
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
-		return fmt.Errorf("set sysctl %s=%s: %w%s", key, value, err, mendForWrite(err))
+		return fmt.Errorf("set sysctl %s=%s: %w%s", key, value, err, fixForWrite(err))
 	}
 	return nil
 }
@@ -57,7 +57,7 @@ func sysctlPath(key string) (string, error) {
 	return filepath.Join(sysctlRoot, key), nil
 }
 
-func mendForWrite(err error) string {
+func fixForWrite(err error) string {
 	if errors.Is(err, fs.ErrPermission) {
 		return " (run as root, and check that /proc/sys is not mounted read-only)"
 	}

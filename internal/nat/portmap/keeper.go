@@ -42,8 +42,8 @@ type State struct {
 	Network  Network
 	Mappings []Mapping // open ones, in the order of the wants
 	Restarts int       // of the router, if it reports them
-	// Problem is the reason why a port is not open, and Mend tells the operator what to do about it.
-	Problem, Mend string
+	// Problem is the reason why a port is not open, and Fix tells the operator what to do about it.
+	Problem, Fix string
 }
 
 // External returns the address at which a port is reached from outside.
@@ -129,7 +129,7 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 	if err != nil {
 		k.router = nil
 		k.set(State{
-			Restarts: s.Restarts, Problem: fmt.Sprintf("there is no router to ask to open a port: %v", err), Mend: "connect the host to a network",
+			Restarts: s.Restarts, Problem: fmt.Sprintf("there is no router to ask to open a port: %v", err), Fix: "connect the host to a network",
 		})
 		return renewEvery
 	}
@@ -147,7 +147,7 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 	if k.router == nil {
 		if k.router, err = k.find(ctx, network, k.config.Nonce); err != nil {
 			k.router, s.Router, s.Mappings = nil, "", nil
-			s.Problem, s.Mend = fmt.Sprintf("the router %v opens no ports: %v", network.Gateway, err), k.byHand(network)
+			s.Problem, s.Fix = fmt.Sprintf("the router %v opens no ports: %v", network.Gateway, err), k.byHand(network)
 			k.set(s)
 			return findEvery
 		}
@@ -165,10 +165,10 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 func (k *Keeper) renew(ctx context.Context, s State) State {
 	before := s
 	now := time.Now()
-	s.Mappings, s.Problem, s.Mend = nil, "", ""
+	s.Mappings, s.Problem, s.Fix = nil, "", ""
 	complain := func(format string, args ...any) {
 		if s.Problem == "" { // the first port matters most
-			s.Problem, s.Mend = fmt.Sprintf(format, args...), k.byHand(s.Network)
+			s.Problem, s.Fix = fmt.Sprintf(format, args...), k.byHand(s.Network)
 		}
 	}
 	failed := false
@@ -241,7 +241,7 @@ func (k *Keeper) set(s State) {
 		}
 	}
 	if s.Problem != "" && s.Problem != before.Problem {
-		k.config.Log.Warn("port mapping", "problem", s.Problem, "mend", s.Mend)
+		k.config.Log.Warn("port mapping", "problem", s.Problem, "fix", s.Fix)
 	}
 	if k.config.Changed != nil && changed(before, s) {
 		k.config.Changed(s)

@@ -203,7 +203,7 @@ func TestKeeperRouterAway(t *testing.T) {
 func TestKeeperRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := begin(t, func(h *home) { h.router.err = &RefusedError{By: "PCP", Why: "not allowed", Code: 2} })
-		if s := h.State(); s.Router != "PCP" || !strings.Contains(s.Problem, "not allowed") || !strings.Contains(s.Mend, "to 192.168.1.2") {
+		if s := h.State(); s.Router != "PCP" || !strings.Contains(s.Problem, "not allowed") || !strings.Contains(s.Fix, "to 192.168.1.2") {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(time.Hour)
@@ -217,7 +217,7 @@ func TestKeeperRefused(t *testing.T) {
 func TestKeeperFindsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := begin(t, func(h *home) { h.findErr = ErrNoProtocol })
-		if s := h.State(); s.Router != "" || !strings.Contains(s.Problem, "UPnP") || !strings.Contains(s.Mend, "45672/udp and port 1194/udp to 192.168.1.2") {
+		if s := h.State(); s.Router != "" || !strings.Contains(s.Problem, "UPnP") || !strings.Contains(s.Fix, "45672/udp and port 1194/udp to 192.168.1.2") {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(time.Hour)

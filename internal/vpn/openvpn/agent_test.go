@@ -241,16 +241,16 @@ func TestNoTUN(t *testing.T) {
 	sc := n.serverConfig()
 	sc.Log = nil
 	for name, test := range map[string]struct {
-		by   []string
-		mend string
+		by  []string
+		fix string
 	}{
 		"no device": {[]string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs none /dev/net && exec "$0"`}, "modprobe tun"},
 		"no rights": {withRights(""), "CAP_NET_ADMIN"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			said := startAgent(t, n.bob, role{Server: &sc}, test.by...).hear()
-			if !strings.HasPrefix(said, "*vpn.TUNError: ") || !strings.Contains(said, test.mend) {
-				t.Errorf("the error is %q, want a TUNError that says %q", said, test.mend)
+			if !strings.HasPrefix(said, "*vpn.TUNError: ") || !strings.Contains(said, test.fix) {
+				t.Errorf("the error is %q, want a TUNError that says %q", said, test.fix)
 			}
 		})
 	}

@@ -281,7 +281,7 @@ func TestUnavailable(t *testing.T) {
 	config := Config{Interface: "dcolwg", PrivateKey: private, MTU: 1420, ForceUserspace: true, Log: testLog(t)}
 	for name, tt := range map[string]struct {
 		spoil func() error
-		mend  string
+		fix   string
 	}{
 		"without TUN": {func() error {
 			// On this thread only, which ends with the function.
@@ -302,7 +302,7 @@ func TestUnavailable(t *testing.T) {
 				return err
 			})
 			var unavailable *UnavailableError
-			if !errors.As(err, &unavailable) || !strings.Contains(unavailable.Mend, tt.mend) {
+			if !errors.As(err, &unavailable) || !strings.Contains(unavailable.Fix, tt.fix) {
 				t.Errorf("%v", err)
 			}
 		})

@@ -13,12 +13,12 @@ import (
 // UnavailableError means that this host supports neither the kernel's WireGuard nor the embedded
 // one.
 type UnavailableError struct {
-	Mend string
-	Err  error
+	Fix string
+	Err error
 }
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("WireGuard is not available: %v (%s)", e.Err, e.Mend)
+	return fmt.Sprintf("WireGuard is not available: %v (%s)", e.Err, e.Fix)
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
@@ -30,7 +30,7 @@ func tunError(err, kernel error) error {
 	if !errors.As(err, &tun) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL) {
 		return err
 	}
-	return &UnavailableError{Mend: "modprobe wireguard, or " + tun.Mend, Err: errors.Join(kernel, tun.Err)}
+	return &UnavailableError{Fix: "modprobe wireguard, or " + tun.Fix, Err: errors.Join(kernel, tun.Err)}
 }
 
 func inUseError(name string, err error) error {

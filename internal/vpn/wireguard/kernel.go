@@ -28,7 +28,7 @@ func openKernel(c Config) (engine, *netstate.TunnelLink, error) {
 	case errors.Is(err, unix.EEXIST):
 		return nil, nil, inUseError(c.Interface, err)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, nil, &UnavailableError{Mend: "run as root or with CAP_NET_ADMIN", Err: err}
+		return nil, nil, &UnavailableError{Fix: "run as root or with CAP_NET_ADMIN", Err: err}
 	case err != nil:
 		return nil, nil, err
 	}

@@ -96,8 +96,8 @@ func (e end) of(a *Author) bool {
 	return f != nil && e.last != nil && f.Event == fileBegan && f.Format == format && f.Collective == a.Collective && f.Waypoint == a.Waypoint
 }
 
-// mend removes a partial line that a crash left.
-func (e end) mend(a *Author) error {
+// repair removes a partial line that a crash left.
+func (e end) repair(a *Author) error {
 	if e.dropped == 0 || !e.of(a) && !e.none() {
 		return nil
 	}

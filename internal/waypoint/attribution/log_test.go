@@ -242,7 +242,7 @@ func TestFullQueueDoesNotBlock(t *testing.T) {
 	}
 }
 
-func TestOpenFailureNamesTheMend(t *testing.T) {
+func TestOpenFailureNamesTheFix(t *testing.T) {
 	w := testWaypoint().writer("/proc/nowhere/log", DefaultLimits)
 	err := w.open()
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -147,18 +147,18 @@ func (w *writer) open() error {
 		}
 		w.close()
 	}
-	const mend = "(set [waypoint] log to a file that can be written)"
+	const fix = "(set [waypoint] log to a file that can be written)"
 	if err := os.MkdirAll(filepath.Dir(w.path), 0o750); err != nil {
-		return fmt.Errorf("open the attribution log: %w %s", err, mend)
+		return fmt.Errorf("open the attribution log: %w %s", err, fix)
 	}
 	if !w.ready {
 		if err := w.resume(); err != nil {
-			return fmt.Errorf("continue the attribution log: %w %s", err, mend)
+			return fmt.Errorf("continue the attribution log: %w %s", err, fix)
 		}
 	}
 	file, err := os.OpenFile(w.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
-		return fmt.Errorf("open the attribution log: %w %s", err, mend)
+		return fmt.Errorf("open the attribution log: %w %s", err, fix)
 	}
 	info, err := file.Stat()
 	if err != nil {
@@ -195,7 +195,7 @@ func (w *writer) inPlace() bool {
 func (w *writer) resume() error {
 	now, err := readEnd(w.path)
 	if err == nil {
-		err = now.mend(w.author)
+		err = now.repair(w.author)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

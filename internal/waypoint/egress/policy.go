@@ -74,13 +74,13 @@ type Denied struct {
 
 func (d *Denied) Error() string {
 	if d.Prefix.IsValid() {
-		return fmt.Sprintf("%v is not forwarded to: %v (%v); %s", d.Server, d.Reason, d.Prefix, d.mend())
+		return fmt.Sprintf("%v is not forwarded to: %v (%v); %s", d.Server, d.Reason, d.Prefix, d.fix())
 	}
-	return fmt.Sprintf("%v is not forwarded to: %v; %s", d.Server, d.Reason, d.mend())
+	return fmt.Sprintf("%v is not forwarded to: %v; %s", d.Server, d.Reason, d.fix())
 }
 
-// mend returns a sentence on what the operator can do about a denial.
-func (d *Denied) mend() string {
+// fix returns a sentence on what the operator can do about a denial.
+func (d *Denied) fix() string {
 	inNever := func(e entry) bool { return e.prefix == d.Prefix }
 	switch {
 	case d.Reason == NoPort, d.Reason == OwnAddress, slices.ContainsFunc(never, inNever):

@@ -48,7 +48,7 @@ type element struct {
 }
 
 // parsed is a page's elements and its text. The page is written so that it is
-// well-formed XML too, which finds what a browser would silently mend.
+// well-formed XML too, which finds what a browser would silently fix.
 func parsed(t *testing.T, html string) (elements []element, text string) {
 	t.Helper()
 	dec := xml.NewDecoder(strings.NewReader(html))

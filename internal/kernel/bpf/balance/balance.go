@@ -62,17 +62,17 @@ type Counts struct{ Decoded, Hashed uint64 }
 
 // UnavailableError reports why this host cannot load the program, and how to fix it.
 type UnavailableError struct {
-	Mend string
-	Err  error
+	Fix string
+	Err error
 }
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("next hops cannot be chosen by ports here: %v (%s)", e.Err, e.Mend)
+	return fmt.Sprintf("next hops cannot be chosen by ports here: %v (%s)", e.Err, e.Fix)
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
+const fixKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
 
 // Balancer chooses next hops in one network namespace: that of the thread that opened it. Its methods may be called
 // from any goroutine.
@@ -111,10 +111,10 @@ func Open(f Function) (_ *Balancer, err error) {
 		}
 	}()
 	if err := spec.LoadAndAssign(&b.objects, nil); err != nil {
-		return nil, &UnavailableError{tcfilter.Mend(err, mendKernel), fmt.Errorf("load the program that chooses next hops: %w", err)}
+		return nil, &UnavailableError{tcfilter.FixFor(err, fixKernel), fmt.Errorf("load the program that chooses next hops: %w", err)}
 	}
 	if err := b.objects.Programs.Put(uint32(0), b.objects.Balance); err != nil {
-		return nil, &UnavailableError{tcfilter.Mend(err, mendKernel), fmt.Errorf("lead the filter to the program that chooses next hops: %w", err)}
+		return nil, &UnavailableError{tcfilter.FixFor(err, fixKernel), fmt.Errorf("lead the filter to the program that chooses next hops: %w", err)}
 	}
 	b.links = tcfilter.Links{Handle: handle, Attach: ebpf.AttachTCXIngress, Program: b.objects.Balance}
 	b.filter = tcfilter.Filter{

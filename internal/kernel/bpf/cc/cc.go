@@ -35,11 +35,11 @@ var loaders = map[Algorithm]func() (*ebpf.CollectionSpec, error){
 
 // UnavailableError reports why this host cannot load a program, and how to fix it.
 type UnavailableError struct {
-	Mend string
-	Err  error
+	Fix string
+	Err error
 }
 
-func (e *UnavailableError) Error() string { return fmt.Sprintf("%v (%s)", e.Err, e.Mend) }
+func (e *UnavailableError) Error() string { return fmt.Sprintf("%v (%s)", e.Err, e.Fix) }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
@@ -150,40 +150,40 @@ func rename(m *ebpf.MapSpec, from, to string) error {
 	return nil
 }
 
-// mends has the advice for kernels that cannot load this package's programs, and for processes that may not.
-type mends struct{ kernel, rights string }
+// fixes has the advice for kernels that cannot load this package's programs, and for processes that may not.
+type fixes struct{ kernel, rights string }
 
 const (
-	mendKernel = "needs Linux 6.4 or newer with CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_JIT and CONFIG_MPTCP; or choose one of the kernel's own in [[congestion]]"
-	// MendRights is the advice if the capabilities of the packaged service are not enough.
-	MendRights = "needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and a kernel whose lockdown allows it; " +
+	fixKernel = "needs Linux 6.4 or newer with CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_JIT and CONFIG_MPTCP; or choose one of the kernel's own in [[congestion]]"
+	// FixRights is the advice if the capabilities of the packaged service are not enough.
+	FixRights = "needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and a kernel whose lockdown allows it; " +
 		"docs/security.md shows a drop-in for the packaged service, which has no CAP_PERFMON"
 )
 
 var (
-	forAlgorithm = mends{mendKernel, MendRights}
-	forChoice    = mends{
+	forAlgorithm = fixes{fixKernel, FixRights}
+	forChoice    = fixes{
 		"needs Linux 5.19 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF and CONFIG_DEBUG_INFO_BTF; tested from 6.1 on",
 		"needs CAP_BPF and CAP_NET_ADMIN, and a kernel whose lockdown allows it",
 	}
 )
 
 // unavailable adds advice to an error.
-func (m mends) unavailable(err error) error {
+func (f fixes) unavailable(err error) error {
 	if c, ok := errors.AsType[*sockops.Error](err); ok {
-		return &UnavailableError{Mend: c.Mend, Err: c.Err}
+		return &UnavailableError{Fix: c.Fix, Err: c.Err}
 	}
 	rejected, isRejected := errors.AsType[*ebpf.VerifierError](err)
 	switch {
 	case errors.Is(err, unix.EEXIST):
 		return err
 	case isRejected && len(rejected.Log) > 0: // an older verifier refuses what a newer one accepts
-		return &UnavailableError{Mend: m.kernel, Err: err}
+		return &UnavailableError{Fix: f.kernel, Err: err}
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return &UnavailableError{Mend: m.rights, Err: err}
+		return &UnavailableError{Fix: f.rights, Err: err}
 	case errors.Is(err, btf.ErrNotFound), errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, unix.ENOENT),
 		errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOTSUP):
-		return &UnavailableError{Mend: m.kernel, Err: err}
+		return &UnavailableError{Fix: f.kernel, Err: err}
 	}
-	return &UnavailableError{Mend: "unexpected: please report it with `uname -a`", Err: err}
+	return &UnavailableError{Fix: "unexpected: please report it with `uname -a`", Err: err}
 }

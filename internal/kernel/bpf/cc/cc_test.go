@@ -20,14 +20,14 @@ import (
 // lacking reports whether the registration of an algorithm failed for want of rights, or of a newer kernel.
 func lacking(t *testing.T, err error) bool {
 	e, ok := errors.AsType[*UnavailableError](err)
-	return ok && (e.Mend == MendRights || e.Mend == mendKernel && netnstest.KernelBefore(t, 6, 4))
+	return ok && (e.Fix == FixRights || e.Fix == fixKernel && netnstest.KernelBefore(t, 6, 4))
 }
 
 // lackingCgroup reports whether an error is for want of a cgroup. All kernels that are tested have the rest of what choosing
 // needs.
 func lackingCgroup(err error) bool {
 	e, ok := errors.AsType[*UnavailableError](err)
-	return ok && strings.Contains(e.Mend, "cgroup2")
+	return ok && strings.Contains(e.Fix, "cgroup2")
 }
 
 // registered makes an algorithm known until the test ends. It skips the test on a kernel that cannot.
@@ -114,7 +114,7 @@ func TestRefusedWithoutRights(t *testing.T) {
 			return err
 		}
 		_, err := Register(LIA)
-		if e, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(e.Mend, "CAP_PERFMON") {
+		if e, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(e.Fix, "CAP_PERFMON") {
 			t.Errorf("got %v", err)
 		}
 		return nil

@@ -119,8 +119,8 @@ func Available(name string) error {
 	err = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
 	if errors.Is(err, unix.ENOENT) {
 		return &UnavailableError{
-			Mend: fmt.Sprintf("choose one of `sysctl net.ipv4.tcp_available_congestion_control`, or load its module: modprobe tcp_%s", name),
-			Err:  fmt.Errorf("this kernel has no congestion control %q", name),
+			Fix: fmt.Sprintf("choose one of `sysctl net.ipv4.tcp_available_congestion_control`, or load its module: modprobe tcp_%s", name),
+			Err: fmt.Errorf("this kernel has no congestion control %q", name),
 		}
 	}
 	if err != nil {

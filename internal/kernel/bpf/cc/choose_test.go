@@ -359,7 +359,7 @@ func TestChooseForManyConnections(t *testing.T) {
 func TestChooseUnknown(t *testing.T) {
 	netnstest.New(t).Must(t, func() error {
 		_, err := Choose([]Rule{{Name: "no_such_cc"}})
-		if e, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(e.Mend, "modprobe") {
+		if e, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(e.Fix, "modprobe") {
 			t.Errorf("got %v", err)
 		}
 		var ports []uint16

@@ -55,7 +55,7 @@ func TestChooseInOccupiedCgroup(t *testing.T) {
 		if err == nil {
 			return c.Close()
 		}
-		if e, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(e.Mend, "multi") {
+		if e, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(e.Fix, "multi") {
 			t.Errorf("got %v", err)
 		}
 		return nil

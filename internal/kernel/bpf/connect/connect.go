@@ -59,12 +59,12 @@ type Hook struct {
 
 // UnavailableError reports why this host cannot load the programs, and how to fix it.
 type UnavailableError struct {
-	Mend string
-	Err  error
+	Fix string
+	Err error
 }
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("connections cannot be redirected here: %v (%s)", e.Err, e.Mend)
+	return fmt.Sprintf("connections cannot be redirected here: %v (%s)", e.Err, e.Fix)
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
@@ -262,12 +262,12 @@ func ProcessID() (uint32, error) {
 	return uint32(caller.Process), nil
 }
 
-const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL and CONFIG_CGROUP_BPF"
+const fixKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL and CONFIG_CGROUP_BPF"
 
 // unavailable adds advice to an error, if the kernel's answer allows it.
 func unavailable(err error) error {
 	if c, ok := errors.AsType[*sockops.Error](err); ok {
-		return &UnavailableError{Mend: c.Mend, Err: c.Err}
+		return &UnavailableError{Fix: c.Fix, Err: c.Err}
 	}
-	return &UnavailableError{Mend: tcfilter.Mend(err, mendKernel), Err: err}
+	return &UnavailableError{Fix: tcfilter.FixFor(err, fixKernel), Err: err}
 }

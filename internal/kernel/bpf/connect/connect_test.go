@@ -403,7 +403,7 @@ func TestLackingCapabilityIsNamed(t *testing.T) {
 				return err
 			}
 			_, err := Open(cgroup, nil)
-			if u, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(u.Mend, want) {
+			if u, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(u.Fix, want) {
 				t.Errorf("without %s: %v", want, err)
 			}
 			return nil
@@ -414,7 +414,7 @@ func TestLackingCapabilityIsNamed(t *testing.T) {
 func TestCgroupThatIsNone(t *testing.T) {
 	netnstest.New(t).Must(t, func() error {
 		_, err := Open(t.TempDir(), nil)
-		if u, ok := errors.AsType[*UnavailableError](err); !ok || u.Mend == "" {
+		if u, ok := errors.AsType[*UnavailableError](err); !ok || u.Fix == "" {
 			t.Errorf("got %v", err)
 		}
 		return nil

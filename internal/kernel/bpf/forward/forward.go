@@ -75,18 +75,18 @@ type State struct {
 
 // UnavailableError reports why this host cannot load the program, and how to fix it.
 type UnavailableError struct {
-	Mend string
-	Err  error
+	Fix string
+	Err error
 }
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("connections cannot be forwarded by eBPF here: %v (%s)", e.Err, e.Mend)
+	return fmt.Sprintf("connections cannot be forwarded by eBPF here: %v (%s)", e.Err, e.Fix)
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
+const fixKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
 
 func unavailable(err error) error {
-	return &UnavailableError{Mend: tcfilter.Mend(err, mendKernel), Err: err}
+	return &UnavailableError{Fix: tcfilter.FixFor(err, fixKernel), Err: err}
 }

@@ -393,7 +393,7 @@ func TestRights(t *testing.T) {
 			}
 			_, err := Open()
 			var unavailable *UnavailableError
-			if !errors.As(err, &unavailable) || unavailable.Mend != "give the agent CAP_BPF" {
+			if !errors.As(err, &unavailable) || unavailable.Fix != "give the agent CAP_BPF" {
 				t.Errorf("%v", err)
 			}
 			return nil

@@ -22,7 +22,7 @@ func TestCgroupThatIsNone(t *testing.T) {
 			_, err := OpenSender(SenderConfig{Cgroup: path})
 			return err
 		})
-		if !errors.As(err, &unavailable) || unavailable.Mend == "" {
+		if !errors.As(err, &unavailable) || unavailable.Fix == "" {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

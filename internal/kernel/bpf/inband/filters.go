@@ -33,7 +33,7 @@ func newFilter(handle *netlink.Handle, parent uint32, name string, ethernet, hea
 			}
 			return nil, &InterfaceError{
 				Name: attrs.Name,
-				Mend: "leave it to the other kinds of detours",
+				Fix:  "leave it to the other kinds of detours",
 				Err:  fmt.Errorf("packets of interfaces of type %s have a header we do not know", attrs.EncapType),
 			}
 		},

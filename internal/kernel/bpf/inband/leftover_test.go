@@ -112,7 +112,7 @@ func TestIngressQdisc(t *testing.T) {
 	ns.Output(t, "tc", "qdisc", "add", "dev", "a", "ingress")
 	interfaces := []int{indexOf(t, ns, "a"), indexOf(t, ns, "b")}
 	var wrong *InterfaceError
-	if err := openSender(t, ns, SenderConfig{}).Attach(interfaces); !errors.As(err, &wrong) || wrong.Name != "a" || wrong.Mend == "" {
+	if err := openSender(t, ns, SenderConfig{}).Attach(interfaces); !errors.As(err, &wrong) || wrong.Name != "a" || wrong.Fix == "" {
 		t.Errorf("sender: %v", err)
 	}
 	var r *Receiver

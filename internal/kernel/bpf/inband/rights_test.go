@@ -60,7 +60,7 @@ func TestLackingCapabilityIsNamed(t *testing.T) {
 			_, receiver := OpenReceiver(testMask)
 			for _, err := range []error{sender, receiver} {
 				var unavailable *UnavailableError
-				if !errors.As(err, &unavailable) || !strings.Contains(unavailable.Mend, c.want) {
+				if !errors.As(err, &unavailable) || !strings.Contains(unavailable.Fix, c.want) {
 					t.Errorf("without %s: %v", c.want, err)
 				}
 			}

@@ -10,22 +10,22 @@ import (
 
 // UnavailableError reports why this host cannot load the programs, and how to fix it.
 type UnavailableError struct {
-	Mend string
-	Err  error
+	Fix string
+	Err error
 }
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("in-band detours cannot be used here: %v (%s)", e.Err, e.Mend)
+	return fmt.Sprintf("in-band detours cannot be used here: %v (%s)", e.Err, e.Fix)
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
+const fixKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
 
 // unavailable adds advice to an error, if the kernel's answer allows it.
 func unavailable(err error) error {
 	if c, ok := errors.AsType[*sockops.Error](err); ok {
-		return &UnavailableError{Mend: c.Mend, Err: c.Err}
+		return &UnavailableError{Fix: c.Fix, Err: c.Err}
 	}
-	return &UnavailableError{Mend: tcfilter.Mend(err, mendKernel), Err: err}
+	return &UnavailableError{Fix: tcfilter.FixFor(err, fixKernel), Err: err}
 }

@@ -33,12 +33,12 @@ type Hook struct {
 
 // UnavailableError reports why this kernel cannot load the program.
 type UnavailableError struct {
-	Mend string
-	Err  error
+	Fix string
+	Err error
 }
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("the kernel's update_socket_protocol hook cannot be used: %v (%s)", e.Err, e.Mend)
+	return fmt.Sprintf("the kernel's update_socket_protocol hook cannot be used: %v (%s)", e.Err, e.Fix)
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
@@ -96,15 +96,15 @@ func (h *Hook) limitTo(path string) error {
 }
 
 func unavailable(err error) error {
-	mend := "unexpected: please report it with `uname -a`; `dcol run` does without"
+	fix := "unexpected: please report it with `uname -a`; `dcol run` does without"
 	switch {
 	case errors.Is(err, unix.EPERM):
 		// The library's text wrongly blames the limit on locked memory.
 		err = unix.EPERM
-		mend = "needs CAP_BPF and CAP_PERFMON, and a kernel whose lockdown or policy allows it; docs/security.md shows a drop-in for the " +
+		fix = "needs CAP_BPF and CAP_PERFMON, and a kernel whose lockdown or policy allows it; docs/security.md shows a drop-in for the " +
 			"packaged service, which has no CAP_PERFMON; `dcol run` does without"
 	case errors.Is(err, btf.ErrNotFound), errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, os.ErrNotExist):
-		mend = "needs Linux 6.6 or newer with CONFIG_DEBUG_INFO_BTF and CONFIG_BPF_JIT; `dcol run` does without"
+		fix = "needs Linux 6.6 or newer with CONFIG_DEBUG_INFO_BTF and CONFIG_BPF_JIT; `dcol run` does without"
 	}
-	return &UnavailableError{Mend: mend, Err: err}
+	return &UnavailableError{Fix: fix, Err: err}
 }

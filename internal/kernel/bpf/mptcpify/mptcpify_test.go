@@ -28,7 +28,7 @@ func TestProgramHasWhatAttachSets(t *testing.T) {
 }
 
 // TestAttach makes a socket under the hook where the kernel allows that, and
-// wants a refusal with its mend where it does not.
+// wants a refusal with its fix where it does not.
 func TestAttach(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -66,8 +66,8 @@ func TestAttach(t *testing.T) {
 		hook, err := Attach(c.scope)
 		var unavailable *UnavailableError
 		if errors.As(err, &unavailable) {
-			if unavailable.Mend == "" {
-				t.Errorf("no mend in %v", err)
+			if unavailable.Fix == "" {
+				t.Errorf("no fix in %v", err)
 			}
 			t.Skipf("the refusal is as it should be: %v", err)
 		}

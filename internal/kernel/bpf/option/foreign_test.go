@@ -82,7 +82,7 @@ func TestOccupiedCgroup(t *testing.T) {
 		if err == nil {
 			return e.Close()
 		}
-		if u, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(u.Mend, "multi") {
+		if u, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(u.Fix, "multi") {
 			t.Errorf("got %v", err)
 		}
 		return nil

@@ -53,11 +53,11 @@ type Report struct {
 
 // UnavailableError reports why this host cannot load the program, and how to fix it.
 type UnavailableError struct {
-	Mend string
-	Err  error
+	Fix string
+	Err error
 }
 
-func (e *UnavailableError) Error() string { return fmt.Sprintf("%v (%s)", e.Err, e.Mend) }
+func (e *UnavailableError) Error() string { return fmt.Sprintf("%v (%s)", e.Err, e.Fix) }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
@@ -224,21 +224,21 @@ func (e *Exchange) Close() error {
 	return errors.Join(e.link.Close(), e.reports.Close(), e.objects.Close())
 }
 
-const mendKernel = "needs Linux 5.10 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF and CONFIG_DEBUG_INFO_BTF; tested from 6.1 on"
+const fixKernel = "needs Linux 5.10 or newer with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF and CONFIG_DEBUG_INFO_BTF; tested from 6.1 on"
 
 // unavailable adds advice to an error, if the kernel's answer allows it.
 func unavailable(err error) error {
 	if c, ok := errors.AsType[*sockops.Error](err); ok {
-		return &UnavailableError{Mend: c.Mend, Err: c.Err}
+		return &UnavailableError{Fix: c.Fix, Err: c.Err}
 	}
 	rejected, isRejected := errors.AsType[*ebpf.VerifierError](err)
 	switch {
 	case isRejected && len(rejected.Log) > 0: // an older verifier refuses what a newer one accepts
-		return &UnavailableError{Mend: mendKernel, Err: err}
+		return &UnavailableError{Fix: fixKernel, Err: err}
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return &UnavailableError{Mend: "needs CAP_BPF and CAP_NET_ADMIN, and a kernel whose lockdown allows it", Err: err}
+		return &UnavailableError{Fix: "needs CAP_BPF and CAP_NET_ADMIN, and a kernel whose lockdown allows it", Err: err}
 	case errors.Is(err, btf.ErrNotFound), errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
-		return &UnavailableError{Mend: mendKernel, Err: err}
+		return &UnavailableError{Fix: fixKernel, Err: err}
 	}
-	return &UnavailableError{Mend: "unexpected: please report it with `uname -a`", Err: err}
+	return &UnavailableError{Fix: "unexpected: please report it with `uname -a`", Err: err}
 }

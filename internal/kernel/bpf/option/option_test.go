@@ -60,7 +60,7 @@ const mostCalls = 64 + 2
 // lacking reports whether an error is for want of a cgroup. All kernels that are tested have the rest.
 func lacking(err error) bool {
 	e, ok := errors.AsType[*UnavailableError](err)
-	return ok && strings.Contains(e.Mend, "cgroup2")
+	return ok && strings.Contains(e.Fix, "cgroup2")
 }
 
 // observed is an exchange whose reports are collected.
@@ -478,7 +478,7 @@ func TestTwoCapabilitiesAreEnough(t *testing.T) {
 			return err
 		}
 		_, err := Open(granting())
-		if e, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(e.Mend, "CAP_BPF") {
+		if e, ok := errors.AsType[*UnavailableError](err); !ok || !strings.Contains(e.Fix, "CAP_BPF") {
 			t.Errorf("without CAP_BPF: %v", err)
 		}
 		return nil

@@ -43,17 +43,17 @@ type Counts struct{ Passed, Marked, Dropped uint64 }
 
 // UnavailableError reports why this host cannot load the program, and how to fix it.
 type UnavailableError struct {
-	Mend string
-	Err  error
+	Fix string
+	Err error
 }
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("the rate of connections cannot be bounded here: %v (%s)", e.Err, e.Mend)
+	return fmt.Sprintf("the rate of connections cannot be bounded here: %v (%s)", e.Err, e.Fix)
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-const mendKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
+const fixKernel = "needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL, CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
 
 // Policer limits connections in one network namespace: that of the thread that opened it. Its methods may be called
 // from any goroutine.
@@ -79,10 +79,10 @@ func Open() (_ *Policer, err error) {
 		}
 	}()
 	if err := loadPoliceObjects(&p.objects, nil); err != nil {
-		return nil, &UnavailableError{tcfilter.Mend(err, mendKernel), fmt.Errorf("load the program that bounds rates: %w", err)}
+		return nil, &UnavailableError{tcfilter.FixFor(err, fixKernel), fmt.Errorf("load the program that bounds rates: %w", err)}
 	}
 	if err := p.objects.Programs.Put(uint32(0), p.objects.Police); err != nil {
-		return nil, &UnavailableError{tcfilter.Mend(err, mendKernel), fmt.Errorf("lead the filter to the program that bounds rates: %w", err)}
+		return nil, &UnavailableError{tcfilter.FixFor(err, fixKernel), fmt.Errorf("lead the filter to the program that bounds rates: %w", err)}
 	}
 	p.filter = tcfilter.Filter{
 		Handle: handle, Parent: tcfilter.AtIngress, Name: filterName, Priority: priority, Protocol: unix.ETH_P_ALL,

@@ -57,7 +57,7 @@ func TestOccupiedCgroup(t *testing.T) {
 		if err == nil {
 			return s.Close()
 		}
-		if e, ok := errors.AsType[*sockops.Error](err); !ok || !e.Occupied || !strings.Contains(e.Mend, "multi") {
+		if e, ok := errors.AsType[*sockops.Error](err); !ok || !e.Occupied || !strings.Contains(e.Fix, "multi") {
 			t.Errorf("got %v", err)
 		}
 		return nil

@@ -15,13 +15,13 @@ import (
 
 // Error reports why there is no cgroup to attach to, and how to fix it.
 type Error struct {
-	Mend string
-	Err  error
+	Fix string
+	Err error
 	// Occupied reports whether the cgroup exists, but its programs allow no other.
 	Occupied bool
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%v (%s)", e.Err, e.Mend) }
+func (e *Error) Error() string { return fmt.Sprintf("%v (%s)", e.Err, e.Fix) }
 
 func (e *Error) Unwrap() error { return e.Err }
 
@@ -54,18 +54,18 @@ func OpenCgroup(path string) (*os.File, error) {
 		why = err
 	}
 	return nil, &Error{
-		Mend: "mount -t cgroup2 none /sys/fs/cgroup, or another empty folder",
-		Err:  why,
+		Fix: "mount -t cgroup2 none /sys/fs/cgroup, or another empty folder",
+		Err: why,
 	}
 }
 
 func openCgroup2(path string) (*os.File, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, &Error{Mend: "let the agent's user read the folder, as systemd does: chmod 755 " + path, Err: fmt.Errorf("open the cgroup: %w", err)}
+		return nil, &Error{Fix: "let the agent's user read the folder, as systemd does: chmod 755 " + path, Err: fmt.Errorf("open the cgroup: %w", err)}
 	}
 	if err != nil {
-		return nil, &Error{Mend: "name a folder below the place where cgroup v2 is mounted", Err: fmt.Errorf("open the cgroup: %w", err)}
+		return nil, &Error{Fix: "name a folder below the place where cgroup v2 is mounted", Err: fmt.Errorf("open the cgroup: %w", err)}
 	}
 	var system unix.Statfs_t
 	if err := unix.Fstatfs(int(file.Fd()), &system); err != nil {
@@ -75,8 +75,8 @@ func openCgroup2(path string) (*os.File, error) {
 	if system.Type != unix.CGROUP2_SUPER_MAGIC {
 		file.Close()
 		return nil, &Error{
-			Mend: "name a folder below the place where cgroup v2 is mounted (findmnt -t cgroup2)",
-			Err:  fmt.Errorf("%s is not a folder of cgroup v2", path),
+			Fix: "name a folder below the place where cgroup v2 is mounted (findmnt -t cgroup2)",
+			Err: fmt.Errorf("%s is not a folder of cgroup v2", path),
 		}
 	}
 	return file, nil

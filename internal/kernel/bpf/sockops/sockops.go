@@ -68,10 +68,10 @@ func Attach(cgroup *os.File, program *ebpf.Program, hook ebpf.AttachType) (link.
 func occupied(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return &Error{Occupied: true, Err: err, Mend: "a program that another one attached to this cgroup, or to one above it, allows no second one: " +
+		return &Error{Occupied: true, Err: err, Fix: "a program that another one attached to this cgroup, or to one above it, allows no second one: " +
 			"`bpftool cgroup tree` lists them, and those without the flag multi are such; end it, or have it attached with BPF_F_ALLOW_MULTI"}
 	case errors.Is(err, unix.E2BIG):
-		return &Error{Occupied: true, Err: err, Mend: "the cgroup has as many programs as it takes: name another one"}
+		return &Error{Occupied: true, Err: err, Fix: "the cgroup has as many programs as it takes: name another one"}
 	}
 	return err
 }

@@ -28,12 +28,12 @@ const (
 // InterfaceError reports that an interface cannot have our filter.
 type InterfaceError struct {
 	Name string
-	Mend string
+	Fix  string
 	Err  error
 }
 
 func (e *InterfaceError) Error() string {
-	return fmt.Sprintf("no filter of ours on %s: %v (%s)", e.Name, e.Err, e.Mend)
+	return fmt.Sprintf("no filter of ours on %s: %v (%s)", e.Name, e.Err, e.Fix)
 }
 
 func (e *InterfaceError) Unwrap() error { return e.Err }
@@ -90,7 +90,7 @@ func (f *Filter) add(link netlink.Link, qdisc string) error {
 	case qdisc != "clsact" && f.Parent == AtEgress:
 		return &InterfaceError{
 			Name: attrs.Name,
-			Mend: "put its filters into a clsact qdisc, which can do all the same",
+			Fix:  "put its filters into a clsact qdisc, which can do all the same",
 			Err:  fmt.Errorf("it has a qdisc of kind %s, which has no place for filters at egress", qdisc),
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mend returns advice for a kernel that refused programs with err. kernel describes what the programs need.
-func Mend(err error, kernel string) string {
+// FixFor returns advice for a kernel that refused programs with err. kernel describes what the programs need.
+func FixFor(err error, kernel string) string {
 	var rejected *ebpf.VerifierError
 	lacking := lackingRights()
 	switch {

@@ -84,7 +84,7 @@ func TestTwoCapabilitiesAreEnough(t *testing.T) { cgrouptest.TwoCapabilitiesAreE
 func TestCgroupThatIsNone(t *testing.T) {
 	netnstest.New(t).Must(t, func() error {
 		_, err := Open(t.TempDir())
-		if e, ok := errors.AsType[*sockops.Error](err); !ok || e.Mend == "" {
+		if e, ok := errors.AsType[*sockops.Error](err); !ok || e.Fix == "" {
 			t.Errorf("got %v", err)
 		}
 		return nil

@@ -46,7 +46,7 @@ func (c *Conn) Commit(doing string, build func(*Tx)) error {
 		err = c.send(append(tx.messages, batchMark(unix.NFNL_MSG_BATCH_END)))
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", doing, mend(err))
+		return fmt.Errorf("%s: %w", doing, withFix(err))
 	}
 	c.wrote(tx)
 	return nil
@@ -107,7 +107,7 @@ func (c *Conn) HasTable(t Table) (bool, error) {
 	case errors.Is(err, unix.ENOENT):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("look for nftables table %s: %w", t.Name, mend(err))
+		return false, fmt.Errorf("look for nftables table %s: %w", t.Name, withFix(err))
 	}
 	return true, nil
 }
@@ -122,7 +122,7 @@ func (c *Conn) SetComment(t Table, set string) (comment string, ok bool, err err
 	case errors.Is(err, unix.ENOENT):
 		return "", false, nil
 	case err != nil:
-		return "", false, fmt.Errorf("look for nftables set %s: %w", set, mend(err))
+		return "", false, fmt.Errorf("look for nftables set %s: %w", set, withFix(err))
 	}
 	for _, m := range replies {
 		comment = decodeSetComment(m.Data)
@@ -167,7 +167,7 @@ func (c *Conn) Element(t Table, s Set, key []byte) (found Element, ok bool, err 
 		}
 	}
 	if err != nil {
-		return Element{}, false, fmt.Errorf("look into nftables set %s: %w", s.Name, mend(err))
+		return Element{}, false, fmt.Errorf("look into nftables set %s: %w", s.Name, withFix(err))
 	}
 	for _, x := range elements {
 		if bytes.Equal(x.Key, key) {
@@ -206,7 +206,7 @@ func (c *Conn) list(t Table, s Set) ([]Element, error) {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("list nftables set %s: %w", s.Name, mend(err))
+		return nil, fmt.Errorf("list nftables set %s: %w", s.Name, withFix(err))
 	}
 	var elements []Element
 	for _, m := range replies {
@@ -228,7 +228,7 @@ func (c *Conn) QuotaUsed(t Table, chain string) (used uint64, ok bool, err error
 	case errors.Is(err, unix.ENOENT):
 		return 0, false, nil
 	case err != nil:
-		return 0, false, fmt.Errorf("read the quota in nftables chain %s: %w", chain, mend(err))
+		return 0, false, fmt.Errorf("read the quota in nftables chain %s: %w", chain, withFix(err))
 	}
 	for _, m := range replies {
 		in, quota, err := decodeQuota(m.Data)
@@ -252,7 +252,7 @@ func (c *Conn) HasOptionLoad(t Table, chain string, kind byte, size uint32) (boo
 	case errors.Is(err, unix.ENOENT):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("read the rules of nftables chain %s: %w", chain, mend(err))
+		return false, fmt.Errorf("read the rules of nftables chain %s: %w", chain, withFix(err))
 	}
 	for _, m := range replies {
 		r, err := decodeRule(m.Data)
@@ -272,7 +272,7 @@ func (c *Conn) HasOptionLoad(t Table, chain string, kind byte, size uint32) (boo
 func (c *Conn) ForwardDrops() ([]string, error) {
 	replies, err := c.get(unix.NFT_MSG_GETCHAIN, netlink.Dump, genmsg(unix.AF_UNSPEC, 0))
 	if err != nil {
-		return nil, fmt.Errorf("list nftables chains: %w", mend(err))
+		return nil, fmt.Errorf("list nftables chains: %w", withFix(err))
 	}
 	var drops []string
 	for _, m := range replies {
@@ -290,7 +290,8 @@ func (c *Conn) get(msg uint16, flags netlink.HeaderFlags, data []byte) ([]netlin
 	})
 }
 
-func mend(err error) error {
+// withFix adds to a refusal of the kernel what the user can do about it.
+func withFix(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w (run as root or with CAP_NET_ADMIN)", err)

@@ -22,7 +22,7 @@ type MarkUse struct {
 func (c *Conn) MarkUses(skip func(table string) bool) ([]MarkUse, error) {
 	chains, err := c.get(unix.NFT_MSG_GETCHAIN, netlink.Dump, genmsg(unix.AF_UNSPEC, 0))
 	if err != nil {
-		return nil, fmt.Errorf("list nftables chains: %w", mend(err))
+		return nil, fmt.Errorf("list nftables chains: %w", withFix(err))
 	}
 	hooks := make(map[string]uint32)
 	for _, m := range chains {
@@ -32,7 +32,7 @@ func (c *Conn) MarkUses(skip func(table string) bool) ([]MarkUse, error) {
 	}
 	replies, err := c.get(unix.NFT_MSG_GETRULE, netlink.Dump, genmsg(unix.AF_UNSPEC, 0))
 	if err != nil {
-		return nil, fmt.Errorf("list nftables rules: %w", mend(err))
+		return nil, fmt.Errorf("list nftables rules: %w", withFix(err))
 	}
 	var uses []MarkUse
 	for _, m := range replies {

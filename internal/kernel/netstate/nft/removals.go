@@ -31,7 +31,7 @@ func (c *Conn) WatchRemovals(t Table) (*Removals, error) {
 		return nil, fmt.Errorf("watch nftables: %w", err)
 	}
 	if err := nl.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
-		return nil, errors.Join(fmt.Errorf("watch nftables: %w", mend(err)), nl.Close())
+		return nil, errors.Join(fmt.Errorf("watch nftables: %w", withFix(err)), nl.Close())
 	}
 	r := &Removals{c: make(chan struct{}, 1), nl: nl, table: t, own: c.nl.PID(), ended: make(chan struct{})}
 	go r.run()

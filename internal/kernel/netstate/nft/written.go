@@ -106,7 +106,7 @@ func (c *Conn) rules(t Table) (rules chainRules, whole bool, err error) {
 	e.string(unix.NFTA_RULE_TABLE, t.Name)
 	replies, err := c.get(unix.NFT_MSG_GETRULE, netlink.Dump, e.b)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return nil, false, fmt.Errorf("count the rules of nftables table %s: %w", t.Name, mend(err))
+		return nil, false, fmt.Errorf("count the rules of nftables table %s: %w", t.Name, withFix(err))
 	}
 	rules, whole = make(chainRules), true
 	for _, m := range replies {
@@ -126,7 +126,7 @@ func (c *Conn) rules(t Table) (rules chainRules, whole bool, err error) {
 func (c *Conn) generation() (uint32, error) {
 	replies, err := c.get(unix.NFT_MSG_GETGEN, 0, genmsg(unix.AF_UNSPEC, 0))
 	if err != nil {
-		return 0, fmt.Errorf("read the generation of nftables: %w", mend(err))
+		return 0, fmt.Errorf("read the generation of nftables: %w", withFix(err))
 	}
 	for _, m := range replies {
 		ad, err := attributesOf(m.Data)

@@ -14,7 +14,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-func TestMends(t *testing.T) {
+func TestFixes(t *testing.T) {
 	w := api.Why{
 		Connections: []api.Connection{{Note: "the server takes 2 beside the first subflow"}},
 		Candidates: []api.Candidate{
@@ -23,16 +23,16 @@ func TestMends(t *testing.T) {
 		},
 		Note: "this month's 20 GB for detours are used up (client.budget.total)",
 	}
-	if d := cmp.Diff([]string{mendBudget, mendLimit}, mendsOf(&w)); d != "" {
+	if d := cmp.Diff([]string{fixBudget, fixLimit}, fixesOf(&w)); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	if got := mendsOf(&api.Why{Note: "no detour leads there now"}); got != nil {
-		t.Errorf("without a mend: %q", got)
+	if got := fixesOf(&api.Why{Note: "no detour leads there now"}); got != nil {
+		t.Errorf("without a fix: %q", got)
 	}
 }
 
 // The words are those of internal/path, or begin a text that it makes.
-func TestMendsKnowTheReasons(t *testing.T) {
+func TestFixesKnowTheReasons(t *testing.T) {
 	var texts strings.Builder
 	files, err := filepath.Glob("../../path/*.go")
 	if err != nil {
@@ -55,10 +55,10 @@ func TestMendsKnowTheReasons(t *testing.T) {
 			return true
 		})
 	}
-	for _, m := range mends {
-		words := strings.TrimPrefix(m.words, "in-band ") // the kind is put in
+	for _, f := range fixes {
+		words := strings.TrimPrefix(f.words, "in-band ") // the kind is put in
 		if !strings.Contains(texts.String(), words) {
-			t.Errorf("internal/path has no reason with %q", m.words)
+			t.Errorf("internal/path has no reason with %q", f.words)
 		}
 	}
 }

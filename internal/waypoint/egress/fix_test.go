@@ -7,7 +7,7 @@ import (
 )
 
 // A denial's hint is true: either the operator's permission opens the destination, or nothing does.
-func TestDenialsNameWhatMendsThem(t *testing.T) {
+func TestDenialsNameTheFix(t *testing.T) {
 	here := Surroundings{
 		Own:     []netip.Addr{netip.MustParseAddr("8.8.4.4")},
 		OnLink:  []netip.Prefix{netip.MustParsePrefix("8.8.8.0/24")},
