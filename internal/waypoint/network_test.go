@@ -14,7 +14,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -108,28 +107,13 @@ func (n *network) cleanUp(t testing.TB) {
 	})
 }
 
-// echo runs a server that answers with the address it sees, a newline, and then all it receives. It ends with the
-// test, also where a connection's other end has vanished.
+// echo runs a server that answers with the address it sees, a newline, and then all it receives.
 func (n *network) echo(t testing.TB, address string) netip.AddrPort {
 	t.Helper()
-	var serving sync.WaitGroup
-	t.Cleanup(serving.Wait)
-	ctx, cancel := context.WithCancel(context.Background())
 	l := n.server.Listen(t, address)
-	t.Cleanup(cancel)
-	serving.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			context.AfterFunc(ctx, func() { _ = c.Close() })
-			serving.Go(func() {
-				fmt.Fprintln(c, c.RemoteAddr())
-				_, _ = io.Copy(c, c)
-				_ = c.Close()
-			})
-		}
+	netnstest.Serve(t, l, func(c *net.TCPConn) {
+		fmt.Fprintln(c, c.RemoteAddr())
+		netnstest.Echo(c)
 	})
 	return netip.MustParseAddrPort(l.Addr().String())
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/internal/waypoint/attribution"
 )
@@ -113,17 +114,7 @@ func TestWhatTunnelsMayNot(t *testing.T) {
 func TestNothingEntersATunnel(t *testing.T) {
 	t.Parallel()
 	n, w := startTunnel(t)
-	victim := n.client.Listen(t, "10.77.0.2:80")
-	go func() {
-		for {
-			c, err := victim.Accept()
-			if err != nil {
-				return
-			}
-			t.Errorf("reached from %v", c.RemoteAddr())
-			_ = c.Close()
-		}
-	}()
+	netnstest.Serve(t, n.client.Listen(t, "10.77.0.2:80"), func(c *net.TCPConn) { t.Errorf("reached from %v", c.RemoteAddr()) })
 	mustMap(t, w, overSession("mallory", client4, 2), netip.MustParseAddrPort("10.77.0.2:80"), 80)
 	if _, err := n.from(t, client4, netip.AddrPortFrom(waypoint4, 80)); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("by a mapping: %v", err)

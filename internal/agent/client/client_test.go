@@ -21,6 +21,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/kernel/mptcp/mptcptest"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
@@ -137,25 +138,15 @@ func (l *lab) serve() {
 		listener, err = lc.Listen(l.t.Context(), "tcp", l.server.String())
 		return err
 	})
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
+	netnstest.Serve(l.t, listener, func(conn *net.TCPConn) {
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			_, err := fmt.Fprintln(conn, lines.Text())
+			load, endless := loads[lines.Text()]
+			for block := make([]byte, load.block); endless && err == nil; time.Sleep(load.every) {
+				_, err = conn.Write(block)
 			}
-			go func() {
-				defer conn.Close()
-				for lines := bufio.NewScanner(conn); lines.Scan(); {
-					fmt.Fprintln(conn, lines.Text())
-					load, endless := loads[lines.Text()]
-					for block := make([]byte, load.block); endless && err == nil; time.Sleep(load.every) {
-						_, err = conn.Write(block)
-					}
-				}
-			}()
 		}
-	}()
-	l.t.Cleanup(func() { listener.Close() })
+	})
 }
 
 func (l *lab) do(host string, f func() error) {

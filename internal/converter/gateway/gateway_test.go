@@ -5,7 +5,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -89,21 +88,10 @@ func (h *home) serve(ns *netnstest.NS, address string, mptcp bool, name string, 
 	config.SetMultipathTCP(mptcp)
 	var l net.Listener
 	ns.Must(h.T, func() (err error) { l, err = config.Listen(context.Background(), "tcp", address); return err })
-	h.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			// The address that was called is the server's for both.
-			_, _ = c.Write([]byte(name + " " + c.LocalAddr().String() + "\n"))
-			go func() {
-				_, _ = io.Copy(c, c)
-				c.Close()
-			}()
-		}
-	}()
+	netnstest.Serve(h.T, l, func(c *net.TCPConn) {
+		fmt.Fprintln(c, name, c.LocalAddr()) // the address that was called is the server's for both
+		netnstest.Echo(c)
+	})
 	return l
 }
 

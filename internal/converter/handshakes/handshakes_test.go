@@ -65,17 +65,7 @@ func (n *net2) serve(ns *netnstest.NS, address string, mptcp bool) net.Listener 
 	config.SetMultipathTCP(mptcp)
 	var l net.Listener
 	ns.Must(n.T, func() (err error) { l, err = config.Listen(context.Background(), "tcp", address); return err })
-	n.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = c.Write(make([]byte, 1000))
-			c.Close()
-		}
-	}()
+	netnstest.Serve(n.T, l, func(c *net.TCPConn) { _, _ = c.Write(make([]byte, 1000)) })
 	return l
 }
 

@@ -110,8 +110,7 @@ func TestCapture(t *testing.T) {
 		listener, err = plain.Listen(context.Background(), "tcp", ":80")
 		return err
 	})
-	t.Cleanup(func() { listener.Close() })
-	go echoes(listener, nil)
+	netnstest.Serve(t, listener, netnstest.Echo)
 	converter, _ := started(t, server, t.TempDir(), "1")
 	if _, err := converter.Set(State{Serve: &Serve{Port: port, Key: key}}); err != nil {
 		t.Fatal(err)

@@ -49,10 +49,7 @@ func newFailing(t *testing.T) *failing {
 	for _, ns := range []*netnstest.NS{host, router, server} {
 		ns.Output(t, "sysctl", "-qw", "net.ipv4.tcp_syn_retries=1") // the kernel gives up after three seconds
 	}
-	go echoes(server.Listen(t, fmt.Sprintf(":%d", resetsPort)), func(c net.Conn) {
-		_ = c.(*net.TCPConn).SetLinger(0)
-		_ = c.Close()
-	})
+	netnstest.Serve(t, server.Listen(t, fmt.Sprintf(":%d", resetsPort)), func(c *net.TCPConn) { _ = c.SetLinger(0) })
 	converter, _ := started(t, server, t.TempDir(), "1")
 	if _, err := converter.Set(State{Serve: &Serve{Port: port, Key: key}}); err != nil {
 		t.Fatal(err)

@@ -51,8 +51,7 @@ func TestFastOpen(t *testing.T) {
 		plain.SetMultipathTCP(false)
 		l, err := plain.Listen(t.Context(), "tcp", server.String())
 		if err == nil {
-			t.Cleanup(func() { l.Close() })
-			go echoes(l, nil)
+			netnstest.Serve(t, l, netnstest.Echo)
 		}
 		return err
 	})

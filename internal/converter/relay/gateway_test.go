@@ -55,7 +55,7 @@ func TestGateway(t *testing.T) {
 	t.Parallel()
 	host, router, server := behindRouter(t)
 	dir := t.TempDir()
-	go echoes(server.Listen(t, ":80"), nil)
+	netnstest.Serve(t, server.Listen(t, ":80"), netnstest.Echo)
 
 	// Nothing is forwarded, so that a connection comes through only if it is taken.
 	first, _ := started(t, router, dir, "1")
@@ -116,9 +116,10 @@ func TestGatewayKeepsIPv6(t *testing.T) {
 	server.Output(t, "ip", "-6", "route", "add", "fd01::/64", "via", "fd02::1")
 	// With forwarding, an answer that the rules do not give to the relay goes to the host.
 	router.Output(t, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
-	callers := make(chan netip.Addr, 1)
-	go echoes(server.Listen(t, ":80"), func(c net.Conn) {
+	callers := make(chan netip.Addr, 4) // one for each connection
+	netnstest.Serve(t, server.Listen(t, ":80"), func(c *net.TCPConn) {
 		callers <- netip.MustParseAddrPort(c.RemoteAddr().String()).Addr().Unmap()
+		netnstest.Echo(c)
 	})
 	r, _ := started(t, router, t.TempDir(), "1")
 	status, err := r.Set(State{Use: &Use{Mode: choice.Always, Gateway: []string{"lan0"}, KeepIPv6: true}})

@@ -32,7 +32,7 @@ func listeningState(t *testing.T, ns *netnstest.NS, list ...Incoming) State {
 	t.Helper()
 	ns.Output(t, "ip", "addr", "add", atHome.String()+"/32", "dev", "lo")
 	ns.Output(t, "ip", "link", "set", "lo", "up")
-	go echoes(ns.Listen(t, "127.0.0.1:7"), nil)
+	netnstest.Serve(t, ns.Listen(t, "127.0.0.1:7"), netnstest.Echo)
 	return State{
 		Serve:   &Serve{Port: port, Key: key, Incoming: list},
 		Receive: &Receive{Port: receivePort, Key: key, Services: []Service{{Number: 1, To: netip.MustParseAddrPort("127.0.0.1:7")}}},

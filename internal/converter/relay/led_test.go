@@ -32,7 +32,7 @@ func TestServersOfConnections(t *testing.T) {
 	for i := range 2 {
 		server := netip.MustParseAddrPort(fmt.Sprintf("203.0.113.%d:80", i+1))
 		ns.Output(t, "ip", "addr", "add", server.Addr().String()+"/32", "dev", "lo")
-		go echoes(ns.Listen(t, server.String()), nil)
+		netnstest.Serve(t, ns.Listen(t, server.String()), netnstest.Echo)
 		servers = append(servers, server)
 	}
 	dir := t.TempDir()

@@ -33,7 +33,7 @@ func newPlainSite(t *testing.T) *plainSite {
 	server.Output(t, "sysctl", "-qw", "net.mptcp.enabled=0")
 	for i, at := range []string{"10.2.0.2:80", "[fd02::2]:80"} {
 		s.servers[i] = netip.MustParseAddrPort(at)
-		go echoes(server.Listen(t, at), nil)
+		netnstest.Serve(t, server.Listen(t, at), netnstest.Echo)
 	}
 	s.relay, _ = started(t, s.host, s.dir, "1")
 	return s
@@ -176,7 +176,7 @@ func TestProxyWithoutConverters(t *testing.T) {
 	for _, addr := range []netip.Addr{bob.Addr(), server.Addr()} {
 		ns.Output(t, "ip", "addr", "add", addr.String()+"/32", "dev", "lo")
 	}
-	go echoes(ns.Listen(t, server.String()), nil)
+	netnstest.Serve(t, ns.Listen(t, server.String()), netnstest.Echo)
 	r, _ := started(t, ns, t.TempDir(), "1")
 	proof := key.Seal(cookie.Claim{Mark: 1, Client: bob.Addr(), Expires: time.Now().Add(time.Hour)})
 	use := Use{Mode: choice.Always, Proxy: "127.0.0.1:1080", Converters: []Converter{{Name: "bob", At: bob, Cookie: proof}}}

@@ -142,25 +142,8 @@ func echo(t *testing.T, ns *netnstest.NS) netip.AddrPort {
 	t.Helper()
 	// No member may name a server on the loopback interface.
 	ns.Output(t, "ip", "addr", "add", "192.0.2.1/32", "dev", "lo")
-	go echoes(ns.Listen(t, "192.0.2.1:8080"), nil)
+	netnstest.Serve(t, ns.Listen(t, "192.0.2.1:8080"), netnstest.Echo)
 	return netip.MustParseAddrPort("192.0.2.1:8080")
-}
-
-// echoes echoes what it receives, until the listener is closed. came, unless nil, is called with each connection.
-func echoes(l net.Listener, came func(net.Conn)) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer c.Close()
-			if came != nil {
-				came(c)
-			}
-			_, _ = io.Copy(c, c)
-		}()
-	}
 }
 
 // A new version of the relay takes over the listener. The old one relays its connections until they end, and

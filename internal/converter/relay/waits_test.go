@@ -15,6 +15,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/cookie"
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -47,8 +48,7 @@ func BenchmarkWaits(b *testing.B) {
 		l, err = new(net.ListenConfig).Listen(b.Context(), "tcp", server.String())
 		return err
 	})
-	b.Cleanup(func() { l.Close() })
-	go echoes(l, nil)
+	netnstest.Serve(b, l, netnstest.Echo)
 
 	member, at := n.Host("member"), netip.AddrPortFrom(n.Host("converter").Addr4(), port)
 	set(b, relayOn(b, n.Host("converter")), State{Serve: &Serve{Port: port, Key: key, FastOpen: true}})

@@ -46,16 +46,7 @@ func connTracked(t *testing.T) (client, host *netnstest.NS) {
 	}
 	host.Output(t, "nft", "-f", file)
 	for _, address := range []string{"10.1.0.2:1001", "10.1.0.2:1002", "10.1.0.2:1003", "10.1.0.2:1004", "[fd01::2]:1001"} {
-		l := host.Listen(t, address)
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() }()
-			}
-		}()
+		netnstest.Serve(t, host.Listen(t, address), func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
 	}
 	return client, host
 }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -246,20 +245,7 @@ func (tun *tunnel) settled() State {
 // echo serves TCP at addr: it sends back what comes.
 func echo(t *testing.T, ns *netnstest.NS, addr string) {
 	t.Helper()
-	l := ns.Listen(t, addr)
-	var serving sync.WaitGroup
-	stop := make(chan struct{})
-	serving.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { _, _ = io.Copy(c, c); c.Close() })
-			serving.Go(func() { <-stop; c.Close() })
-		}
-	})
-	t.Cleanup(func() { close(stop); l.Close(); serving.Wait() })
+	netnstest.Serve(t, ns.Listen(t, addr), netnstest.Echo)
 }
 
 // dial connects from an address of the namespace.

@@ -11,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -188,30 +187,11 @@ func eventually(t testing.TB, what string, ok func() bool) {
 func (n network) echo(t testing.TB, host string) netip.AddrPort {
 	t.Helper()
 	l := n.server.Listen(t, net.JoinHostPort(host, "0"))
-	var serving sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	serving.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			// Not all ends of connections arrive: tunnels are taken down first.
-			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-			serving.Go(func() {
-				defer stop()
-				defer c.Close()
-				seen := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-				if _, err := fmt.Fprintf(c, "%-64v", seen); err == nil {
-					_, _ = io.Copy(c, c)
-				}
-			})
+	netnstest.Serve(t, l, func(c *net.TCPConn) {
+		seen := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+		if _, err := fmt.Fprintf(c, "%-64v", seen); err == nil {
+			netnstest.Echo(c)
 		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		_ = l.Close()
-		serving.Wait()
 	})
 	return netip.MustParseAddrPort(l.Addr().String())
 }

@@ -68,20 +68,12 @@ func newWorld(t testing.TB) *world {
 
 // answer sends each connection a line.
 func (w *world) answer(l net.Listener, line func(from netip.AddrPort) string) {
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			from := netip.MustParseAddrPort(c.RemoteAddr().String())
-			go func() {
-				defer c.Close()
-				fmt.Fprint(c, line(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())))
-				_, _ = c.Read(make([]byte, 100)) // until the client is done
-			}()
-		}
-	}()
+	w.Helper()
+	netnstest.Serve(w, l, func(c *net.TCPConn) {
+		from := netip.MustParseAddrPort(c.RemoteAddr().String())
+		fmt.Fprint(c, line(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())))
+		_, _ = c.Read(make([]byte, 100)) // until the client is done
+	})
 }
 
 // open attaches the programs.

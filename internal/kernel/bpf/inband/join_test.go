@@ -403,22 +403,7 @@ func serveEcho(t testing.TB, ns *netnstest.NS, at netip.AddrPort) {
 		l, err = lc.Listen(context.Background(), "tcp", at.String())
 		return err
 	})
-	t.Cleanup(func() { l.Close() })
-	go sendBack(l)
-}
-
-// sendBack sends clients of l what they send, until l is closed.
-func sendBack(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			_, _ = io.Copy(c, c)
-			c.Close()
-		}()
-	}
+	netnstest.Serve(t, l, netnstest.Echo)
 }
 
 // tun joins two namespaces by TUN devices, which have no link-layer header.

@@ -33,8 +33,7 @@ func newPair(t testing.TB) *pair {
 		netnstest.End{NS: p.client, Name: "eth0", Addresses: []string{pairClient.String() + "/24"}},
 		netnstest.End{NS: p.peer, Name: "eth0", Addresses: []string{pairPeer.String() + "/24"}})
 	p.peer.Output(t, "nft", "add table ip quiet; add chain ip quiet in { type filter hook input priority 0; }; add rule ip quiet in tcp dport 81 drop")
-	l := p.peer.Listen(t, pairPeer.String()+":443")
-	go sendBack(l)
+	netnstest.Serve(t, p.peer.Listen(t, pairPeer.String()+":443"), netnstest.Echo)
 	p.capture = newCapture(t, p.peer)
 	return p
 }

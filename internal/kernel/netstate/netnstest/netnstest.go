@@ -1,5 +1,5 @@
-// Package netnstest provides tests with network namespaces joined by veth pairs. They have no names
-// on the host, so nothing is left behind however a test ends.
+// Package netnstest provides tests with network namespaces joined by veth pairs, and with servers in them. Namespaces
+// have no names on the host, so nothing is left behind however a test ends.
 package netnstest
 
 import (
