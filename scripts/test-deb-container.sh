@@ -10,14 +10,9 @@
 # nothing of dcol may be left in bob's network at the end.
 set -euo pipefail
 package=$1 base=$2 alice=$3 bob=$4
-work=$(mktemp -d)
 
-# shellcheck source=scripts/lib/messages.sh disable=SC1091
-. "$(dirname "$0")/lib/messages.sh"
-speaker=test-deb
 # shellcheck source=scripts/lib/hosts.sh disable=SC1091
 . "$(dirname "$0")/lib/hosts.sh"
-trap 'clean_hosts; rm -rf "$work"' EXIT
 sources=$(cd "$scripts/.." && pwd)
 
 # commands N prints the N-th block of commands that docs/containers.md has on containers.
@@ -27,9 +22,6 @@ commands() {
 		here && /^```/ { inside = !inside; number += inside; next }
 		here && inside && number == wanted' "$sources/docs/containers.md"
 }
-
-# run_on HOST COMMAND... runs a command on a host, whose output is only shown if it fails.
-run_on() { in_host "$@" >"$work/$1.log" 2>&1 </dev/null || { cat "$work/$1.log" >&2; die "$1: ${*:2} failed"; }; }
 
 # subflow prints alice's port of the subflow through bob, and the bytes that came over it.
 subflow() {

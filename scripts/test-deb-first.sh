@@ -8,17 +8,12 @@
 # three capabilities, and sysctls that are read-only. It prints how long each of alice's commands took.
 set -euo pipefail
 package=$1 alice=$2 bob=$3
-work=$(mktemp -d)
 
-# shellcheck source=scripts/lib/messages.sh disable=SC1091
-. "$(dirname "$0")/lib/messages.sh"
-speaker=test-deb
 # shellcheck source=scripts/lib/hosts.sh disable=SC1091
 . "$(dirname "$0")/lib/hosts.sh"
-trap 'clean_hosts; rm -rf "$work"' EXIT
 network
 
-# shells run the commands of one host one after the other, in one mount namespace, so that its agent stays there.
+# One script runs all commands of a host, in one mount namespace, so that its agent stays there.
 cp "$package" "$bob/root/dcol.deb"
 cp "$package" "$alice/root/dcol.deb"
 truncate -s 3M "$work/big"

@@ -13,14 +13,9 @@ set -euo pipefail
 package=$1 alice=$2
 # shellcheck disable=SC2034 # "${!name}" uses it
 bob=$3
-work=$(mktemp -d)
 
-# shellcheck source=scripts/lib/messages.sh disable=SC1091
-. "$(dirname "$0")/lib/messages.sh"
-speaker=test-deb
 # shellcheck source=scripts/lib/hosts.sh disable=SC1091
 . "$(dirname "$0")/lib/hosts.sh"
-trap 'clean_hosts; rm -rf "$work"' EXIT
 network
 host carol
 # shellcheck disable=SC2154 # host sets them
@@ -40,9 +35,6 @@ echo served >"$work/file"
 nsenter -t "$pid_server" -n python3 -m http.server 80 --directory "$work" >"$work/server.log" 2>&1 &
 pids+=("$!")
 disown
-
-# do_as NAME COMMAND... runs a command on a host, whose output is only shown if it fails.
-do_as() { in_host "$@" >"$work/$1.log" 2>&1 </dev/null || { cat "$work/$1.log" >&2; die "$1: ${*:2} failed"; }; }
 
 # await WHAT COMMAND... waits until a command succeeds.
 await() {
@@ -84,21 +76,21 @@ say 'systemd boots on alice and bob; bob makes a collective, and alice joins'
 for name in alice bob; do
 	cp "$package" "${!name}/root/dcol.deb"
 	boot "$name" "${!name}"
-	do_as "$name" dpkg -i /root/dcol.deb
+	run_on "$name" dpkg -i /root/dcol.deb
 done
-do_as bob dcol init friends --address 11.2.0.1
+run_on bob dcol init friends --address 11.2.0.1
 invitation=$(in_host bob dcol invite 2>/dev/null </dev/null | grep -o 'dcol1-[^ ]*' | head -n 1)
-do_as alice dcol join "$invitation"
+run_on alice dcol join "$invitation"
 
 say 'both get all that needs rights'
 for setting in 'waypoint.offers ["in-band", "mapped", "wireguard", "openvpn", "converter"]' 'waypoint.converter_port 443' 'waypoint.converter_incoming ["80"]' \
 	'waypoint.bandwidth_per_member "800mbit"' 'trace.vantage_point true' 'metrics.listen "127.0.0.1:99"'; do
-	do_as bob dcol config set "${setting%% *}" "${setting#* }"
+	run_on bob dcol config set "${setting%% *}" "${setting#* }"
 done
 for setting in 'client.converter.use "always"' 'client.converter.capture "host"' 'client.converter.gateway ["lan"]' \
 	'client.converter.proxy "127.0.0.1:108"' 'client.converter.exclude_domains ["excluded.example"]' 'client.inactivity_timeout "2m"' \
 	'trace.probe true' 'options.ask.user_timeout "30s"' 'options.accept.congestion ["reno"]'; do
-	do_as alice dcol config set "${setting%% *}" "${setting#* }"
+	run_on alice dcol config set "${setting%% *}" "${setting#* }"
 done
 umask 077
 echo 'a secret of routers and sources' >"$alice/etc/dcol/cflb-secret"
@@ -121,8 +113,8 @@ use = "reno"
 END_OF_TABLES
 umask 022
 for name in bob alice; do
-	do_as "$name" dcol config check
-	do_as "$name" systemctl restart dcol
+	run_on "$name" dcol config check
+	run_on "$name" systemctl restart dcol
 	await "the agent of $name answers" in_host "$name" dcol status
 done
 
@@ -145,10 +137,10 @@ disown
 # shellcheck disable=SC2154
 await "alice's service is reached at bob's" in_net "$pid_server" bash -c "$get; get 11.2.0.1"
 # shellcheck disable=SC2016 # the inner shell expands it
-do_as bob bash -c 'exec 3<>/dev/tcp/127.0.0.1/99 && printf "GET /metrics HTTP/1.0\r\n\r\n" >&3 && grep -q ^dcol_ <&3'
+run_on bob bash -c 'exec 3<>/dev/tcp/127.0.0.1/99 && printf "GET /metrics HTTP/1.0\r\n\r\n" >&3 && grep -q ^dcol_ <&3'
 for command in 'cc list' 'option list' 'history' 'web' 'web --stop' 'why 11.3.0.1' waypoint 'log show' 'convert'; do
 	# shellcheck disable=SC2086 # words
-	do_as alice dcol $command
+	run_on alice dcol $command
 done
 unhindered alice
 unhindered bob
@@ -158,9 +150,9 @@ mkdir -p "$alice/etc/systemd/system/dcol.service.d"
 # shellcheck disable=SC2016 # these are Markdown's backquotes
 sed -n '/^### CAP_PERFMON/,/^###* [^C]/{/^```ini/,/^```/{/^```/!p}}' "$scripts/../docs/security.md" >"$alice/etc/systemd/system/dcol.service.d/perfmon.conf"
 sed -i 's/^use = "reno"/use = "lia"/' "$alice/etc/dcol/dcol.toml"
-do_as alice systemctl daemon-reload
-do_as alice systemctl restart dcol
+run_on alice systemctl daemon-reload
+run_on alice systemctl restart dcol
 await 'the agent of alice answers' in_host alice dcol status
 unhindered alice
-do_as alice dcol down
-do_as bob dcol down
+run_on alice dcol down
+run_on bob dcol down

@@ -14,14 +14,9 @@ set -euo pipefail
 old=$1 new=$2 alice=$3
 # shellcheck disable=SC2034 # "${!name}" uses it
 bob=$4
-work=$(mktemp -d)
 
-# shellcheck source=scripts/lib/messages.sh disable=SC1091
-. "$(dirname "$0")/lib/messages.sh"
-speaker=test-deb
 # shellcheck source=scripts/lib/hosts.sh disable=SC1091
 . "$(dirname "$0")/lib/hosts.sh"
-trap 'clean_hosts; rm -rf "$work"' EXIT
 network
 # The server's packets to alice pass 24 Mbit/s, those by way of bob 12 Mbit/s of them.
 # shellcheck disable=SC2154
@@ -32,23 +27,20 @@ size=50000000
 head -c "$size" /dev/urandom >"$work/big"
 serve "$new" "$work"
 
-# do_as NAME COMMAND... runs a command on a host, whose output is only shown if it fails.
-do_as() { in_host "$@" >"$work/$1.log" 2>&1 || { cat "$work/$1.log" >&2; die "$1: ${*:2} failed"; }; }
-
 say 'systemd boots on alice and bob, with the old package'
 for name in alice bob; do
 	cp "$old" "${!name}/root/old.deb"
 	cp "$new" "${!name}/root/new.deb"
 	boot "$name" "${!name}"
-	do_as "$name" dpkg -i /root/old.deb
+	run_on "$name" dpkg -i /root/old.deb
 done
 
 mkdir -p "$alice/etc/systemd/system/dcol.service.d"
 printf '[Service]\nUser=root\nAmbientCapabilities=\nExecStartPre=\n' >"$alice/etc/systemd/system/dcol.service.d/root.conf"
-do_as alice systemctl daemon-reload
-do_as bob dcol init friends --address 11.2.0.1
+run_on alice systemctl daemon-reload
+run_on bob dcol init friends --address 11.2.0.1
 invitation=$(in_host bob dcol invite 2>/dev/null | grep -o 'dcol1-[^ ]*' | head -n 1)
-do_as alice dcol join "$invitation"
+run_on alice dcol join "$invitation"
 
 # agent HOST prints the process of its agent.
 agent() { in_host "$1" systemctl show --property MainPID --value dcol.service; }
@@ -101,7 +93,7 @@ for name in alice bob; do
 	sleep 3
 	before=$(agent "$name")
 	begin=$(date +%s%N)
-	do_as "$name" dpkg -i /root/new.deb
+	run_on "$name" dpkg -i /root/new.deb
 	kill -0 "$download" 2>/dev/null || die "the download ended before $name was upgraded"
 	after=$(agent "$name")
 	[[ $after != "$before" && $after != 0 ]] || die "dpkg did not restart the agent of $name ($before, now $after)"
@@ -114,30 +106,30 @@ say "$bytes bytes in $took ms; the longest pause took $longest ms, and ended at 
 ((longest < 1000)) || die 'that is a second or more'
 version=$(dpkg-deb --field "$new" Version)
 for name in alice bob; do
-	do_as "$name" systemctl is-active dcol.service
+	run_on "$name" systemctl is-active dcol.service
 	owned "$name"
-	do_as "$name" dcol status
+	run_on "$name" dcol status
 	grep -qF "dcol $version" "$work/$name.log" || die "the agent of $name is not of version $version: $(head -n 1 "$work/$name.log")"
 done
 say "alice's root changes the configuration, stops and starts the agent, leaves and joins again; bob's makes a certificate"
-do_as alice dcol config set client.subflows 3
-do_as alice dcol reload
-do_as alice dcol down
-do_as alice dcol up
+run_on alice dcol config set client.subflows 3
+run_on alice dcol reload
+run_on alice dcol down
+run_on alice dcol up
 owned alice
-do_as alice dcol leave
-do_as bob dcol ca issue carol --valid 24h --dir /var/lib/dcol/coordinator/ca
+run_on alice dcol leave
+run_on bob dcol ca issue carol --valid 24h --dir /var/lib/dcol/coordinator/ca
 owned bob
 invitation=$(in_host bob dcol invite 2>/dev/null | grep -o 'dcol1-[^ ]*' | head -n 1)
-do_as alice dcol join "$invitation" --name dora
+run_on alice dcol join "$invitation" --name dora
 owned alice
 say 'an agent that root starts by hand leaves files for the next one'
-do_as alice systemctl stop dcol.service
+run_on alice systemctl stop dcol.service
 # shellcheck disable=SC2016 # the inner shell expands it
-do_as alice sh -c 'dcol agent --log /var/lib/dcol/by-hand.log & for i in $(seq 100); do ! dcol status >/dev/null 2>&1 || break; sleep 0.1; done; dcol status && kill $! && wait $!'
-do_as alice systemctl start dcol.service
-do_as alice dcol up
+run_on alice sh -c 'dcol agent --log /var/lib/dcol/by-hand.log & for i in $(seq 100); do ! dcol status >/dev/null 2>&1 || break; sleep 0.1; done; dcol status && kill $! && wait $!'
+run_on alice systemctl start dcol.service
+run_on alice dcol up
 owned alice
 say 'alice removes the package'
-do_as alice dpkg -r dcol
+run_on alice dpkg -r dcol
 ! in_host alice systemctl is-active --quiet dcol.service || die "the removal left alice's agent running"

@@ -1,12 +1,17 @@
 # shellcheck shell=bash
-# Hosts in bare root directories, for test-deb-first.sh, test-deb-upgrade.sh and test-deb-container.sh, which source this
-# file after messages.sh.
+# Hosts in bare root directories, for the parts of test-deb.sh that need a network: first, upgrade, rights and container.
+# They source this file first. When they end, their hosts end, too, and $work is removed.
 
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=scripts/lib/messages.sh disable=SC1091
+. "$scripts/lib/messages.sh"
 # shellcheck source=scripts/lib/roots.sh disable=SC1091
 . "$scripts/lib/roots.sh"
-pids=()   # processes to end
-groups=() # control groups to remove
+speaker=test-deb
+work=$(mktemp -d) # for the script's own files
+pids=()           # processes to end
+groups=()         # control groups to remove
+trap 'clean_hosts; rm -rf "$work"' EXIT
 
 # host NAME makes a network namespace, held by a process, and sets pid_NAME.
 host() {
@@ -107,6 +112,10 @@ in_host() {
 	bash -c 'echo $$ >"$1/commands/cgroup.procs"; shift; exec "$@"' - "${!group}" \
 		nsenter -t "${!init}" -m -u -n -p -C "${clean_env[@]}" "$@"
 }
+
+# run_on HOST COMMAND... runs a command on a host that was booted, and shows its output only if it fails. The output stays in
+# $work/HOST.log.
+run_on() { in_host "$@" >"$work/$1.log" 2>&1 </dev/null || { cat "$work/$1.log" >&2; die "$1: ${*:2} failed"; }; }
 
 # clean_hosts ends what was started, and removes it.
 clean_hosts() {
