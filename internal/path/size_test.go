@@ -53,7 +53,7 @@ func TestMemoryOfConnections(t *testing.T) {
 		now = now.Add(time.Second)
 		m.Handle(path.Measured{Samples: all, Complete: true, Progress: progress}, now)
 	}
-	all, progress = nil, nil
+	all = nil
 	each := (heap() - before) / connections
 	t.Logf("%d bytes a connection", each)
 	if each > most {

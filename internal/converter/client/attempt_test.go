@@ -86,8 +86,8 @@ func TestWaysOfAnAttempt(t *testing.T) {
 			case via && (next == nil || a.servers[0] != server):
 				t.Fatalf("a failed converter ends the attempt for %v: %v", server, errno)
 			case via && r.Errno == syscall.ETIMEDOUT && next.Await != nil:
-			t.Fatalf("another converter may take its time after a timeout")
-		case final && next.Await != nil:
+				t.Fatalf("another converter may take its time after a timeout")
+			case final && next.Await != nil:
 				t.Fatalf("%v is not tried directly", server)
 			case !via && len(a.servers) > 0 && a.servers[0] == server:
 				t.Fatalf("%v is tried again", server)
