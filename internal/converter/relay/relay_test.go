@@ -275,26 +275,33 @@ func TestPortTaken(t *testing.T) {
 func TestForbiddenServers(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	server := echo(t, ns) // at an address for documentation, forbidden by default
+	// At addresses for documentation, forbidden by default.
+	server4 := echo(t, ns)
+	server6 := netip.MustParseAddrPort("[2001:db8::1]:8080")
+	ns.Output(t, "ip", "addr", "add", "2001:db8::1/128", "dev", "lo", "nodad")
+	go echoes(ns.Listen(t, server6.String()), nil)
+	here := []netip.Prefix{netip.PrefixFrom(server4.Addr(), 32), netip.PrefixFrom(server6.Addr(), 128)}
+	around := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
 	c, _ := started(t, ns, t.TempDir(), "v1")
-	here := netip.PrefixFrom(server.Addr(), 32)
 	for _, step := range []struct {
 		name    string
 		servers Servers
 		allowed bool
 	}{
 		{"by default", Servers{}, false},
-		{"that the operator allows", Servers{Allow: []netip.Prefix{here}}, true},
-		{"at a denied port", Servers{Allow: []netip.Prefix{here}, DenyPorts: []uint16{server.Port()}}, false},
-		{"that the operator denies", Servers{Allow: []netip.Prefix{netip.PrefixFrom(server.Addr(), 24).Masked()}, Deny: []netip.Prefix{here}}, false},
+		{"that the operator allows", Servers{Allow: here}, true},
+		{"at a denied port", Servers{Allow: here, DenyPorts: []uint16{server4.Port()}}, false},
+		{"that the operator denies", Servers{Allow: around, Deny: here}, false},
 	} {
 		if _, err := c.Set(State{Serve: &Serve{Port: port, Key: key, Servers: &step.servers}}); err != nil {
 			t.Fatal(err)
 		}
-		_, err := converted(t, ns, server)
-		var refusal *rfc8803.Error
-		if step.allowed != (err == nil) || err != nil && (!errors.As(err, &refusal) || refusal.Code != rfc8803.DestinationUnreachable) {
-			t.Errorf("a server %s: %v", step.name, err)
+		for _, server := range []netip.AddrPort{server4, server6} {
+			_, err := converted(t, ns, server)
+			var refusal *rfc8803.Error
+			if step.allowed != (err == nil) || err != nil && (!errors.As(err, &refusal) || refusal.Code != rfc8803.DestinationUnreachable) {
+				t.Errorf("a server %s, %v: %v", step.name, server, err)
+			}
 		}
 	}
 }
