@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -482,6 +483,62 @@ func TestStop(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
 	}
+}
+
+// If the engine's process is killed, both ends of each connection are reset, whether it is idle or in use. So neither takes
+// what it has received for all there is.
+func TestKilled(t *testing.T) {
+	const pairs = 20
+	for _, mptcp := range []bool{false, true} {
+		for _, inUse := range []bool{false, true} {
+			t.Run(fmt.Sprintf("MPTCP: %v, in use: %v", mptcp, inUse), func(t *testing.T) {
+				var open atomic.Int64
+				clients, servers := make(chan error, pairs), make(chan error, pairs)
+				to := serve(t, false, func(c *net.TCPConn) {
+					_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+					servers <- exchangeUntilEnd(c, inUse, &open)
+				})
+				env := []string{childServer + "=" + to.String(), childHas + "=0"}
+				if mptcp {
+					env = append(env, childMPTCP+"=yes")
+				}
+				p := startProcess(t, env...)
+				for range pairs {
+					c := dial(t, p.at, mptcp)
+					go func() { clients <- exchangeUntilEnd(c, inUse, &open) }()
+				}
+				eventually(t, "all ends have exchanged bytes", func() bool { return open.Load() == 2*pairs })
+				p.kill()
+				for range pairs {
+					if err := <-clients; !errors.Is(err, syscall.ECONNRESET) {
+						t.Errorf("client: %v, want a reset", err)
+					}
+					if err := <-servers; !errors.Is(err, syscall.ECONNRESET) {
+						t.Errorf("server: %v, want a reset", err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// exchangeUntilEnd exchanges bytes with the other end, once or repeatedly, and returns how the connection ends. They fit
+// into any window: MP_FASTCLOSE is sent once, and the peer ignores it behind bytes that it has not received.
+func exchangeUntilEnd(c *net.TCPConn, repeatedly bool, open *atomic.Int64) error {
+	b := make([]byte, 16<<10)
+	for first := true; first || repeatedly; first = false {
+		if _, err := c.Write(b); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(c, b); err != nil {
+			return err
+		}
+		if first {
+			open.Add(1)
+		}
+	}
+	_, err := c.Read(b)
+	return err
 }
 
 func TestNeedsAFront(t *testing.T) {

@@ -148,6 +148,16 @@ func (p *process) end() {
 	}
 }
 
+// kill ends the process by SIGKILL.
+func (p *process) kill() {
+	p.t.Helper()
+	p.ended = true
+	if err := p.cmd.Process.Kill(); err != nil {
+		p.t.Fatal(err)
+	}
+	_ = p.cmd.Wait()
+}
+
 func (p *process) line() string {
 	p.t.Helper()
 	if !p.out.Scan() {
