@@ -51,7 +51,7 @@ type converting struct {
 	plan        convertPlan
 	descriptors int // file descriptors that a relay may open
 	relays      []*relayed
-	notes       []string // which relays are missing, and what disturbed the run
+	notes       []string // which relays are missing, the versions of others, and what disturbed the run
 }
 
 // relayed holds a relay's measurements, one for each repetition.
@@ -112,8 +112,8 @@ func compareRelays(ctx context.Context, o Options, plan convertPlan) ([]Measurem
 	if plan.descriptors > 0 {
 		descriptors = min(descriptors, plan.descriptors)
 	}
-	relays, missing := findRelays(ctx, o.HAProxy, descriptors)
-	c := converting{plan: plan, descriptors: descriptors, notes: missing}
+	relays, notes := findRelays(ctx, o.HAProxy, descriptors)
+	c := converting{plan: plan, descriptors: descriptors, notes: notes}
 	for _, r := range relays {
 		c.relays = append(c.relays, &relayed{
 			relay: r, fast: map[direction][]relayTransfer{}, limited: map[direction][]relayTransfer{}, byMSS: map[int][]relayTransfer{}, exchanges: map[int][]exchanged{},

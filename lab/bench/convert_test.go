@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -182,6 +184,23 @@ func TestFindRelays(t *testing.T) {
 	}
 	if len(missing) != 2 || !strings.Contains(missing[0], "apt-get install haproxy") || !strings.Contains(missing[1], "scripts/haproxy.sh") {
 		t.Errorf("%q", missing)
+	}
+}
+
+// The result names the exact version of a HAProxy.
+func TestHAProxyIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	program := filepath.Join(dir, "haproxy-3.2")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho HAProxy version 3.2.26-1 2026/10/14\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	all, notes := findRelays(t.Context(), program, 1024)
+	if last := all[len(all)-1]; last.name != multipathHAProxy+", splice-auto" {
+		t.Errorf("the last relay is %q", last.name)
+	}
+	if want := "HAProxy 3.2 is version 3.2.26-1"; len(notes) != 2 || notes[1] != want {
+		t.Errorf("the notes are %q, want %q as the last", notes, want)
 	}
 }
 

@@ -79,9 +79,9 @@ func (r relay) idlePairs(wanted, descriptors int) (each []int) {
 	return each
 }
 
-// findRelays returns the relays that this machine has, and a note for each that is missing, with the reason. haproxy is
-// the program of a HAProxy with MPTCP. descriptors limits the number of files that a relay may open.
-func findRelays(ctx context.Context, haproxy string, descriptors int) (all []relay, missing []string) {
+// findRelays returns the relays that this machine has, and notes: the version of each HAProxy, or the reason why it is
+// missing. haproxy is the program of a HAProxy with MPTCP. descriptors limits the number of files that a relay may open.
+func findRelays(ctx context.Context, haproxy string, descriptors int) (all []relay, notes []string) {
 	ours := func(r Relay) func(l *line, at, to netip.AddrPort) ([]string, error) {
 		return func(l *line, at, to netip.AddrPort) ([]string, error) {
 			r.At, r.To = at, to
@@ -108,10 +108,11 @@ func findRelays(ctx context.Context, haproxy string, descriptors int) (all []rel
 			if h.multipath {
 				what = multipathHAProxy
 			}
-			missing = append(missing, fmt.Sprintf("without %s: %v (%s)", what, err, h.fix))
+			notes = append(notes, fmt.Sprintf("without %s: %v (%s)", what, err, h.fix))
 			continue
 		}
 		name := "HAProxy " + release(version)
+		notes = append(notes, fmt.Sprintf("%s is version %s", name, version))
 		if !h.multipath {
 			name += ", TCP only"
 		}
@@ -129,7 +130,7 @@ func findRelays(ctx context.Context, haproxy string, descriptors int) (all []rel
 			all = append(all, r)
 		}
 	}
-	return all, missing
+	return all, notes
 }
 
 // findHAProxy returns a program's path, and the version that it reports.
