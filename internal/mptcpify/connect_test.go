@@ -1082,8 +1082,11 @@ func makeConnections(addr, kind, count string) int {
 	spent := make([]time.Duration, n)
 	for i := range spent {
 		typ := unix.SOCK_STREAM
-		if kind == nonblocking {
+		switch kind {
+		case nonblocking:
 			typ |= unix.SOCK_NONBLOCK
+		case datagram:
+			typ = unix.SOCK_DGRAM
 		}
 		fd, err := unix.Socket(unix.AF_INET, typ, 0)
 		if err != nil {
@@ -1111,28 +1114,38 @@ func makeConnections(addr, kind, count string) int {
 const (
 	blocking    = "blocking"
 	nonblocking = "nonblocking"
+	datagram    = "datagram" // UDP
 )
 
-// BenchmarkConnect measures connect() under `dcol run`: without a relay, with one that wants nothing converted, to a
-// converter, and to the relay.
+// BenchmarkConnect measures connect(): without dcol, and under `dcol run` without a relay, with one that wants nothing
+// converted, to a converter, and to the relay.
 func BenchmarkConnect(b *testing.B) {
+	const noDcol = "no dcol"
 	for _, c := range []struct{ name, mode, kind string }{
+		{noDcol, noDcol, blocking},
+		{noDcol + ", UDP", noDcol, datagram},
 		{"no relay", "", blocking},
 		{"direct", modeDirect, blocking},
 		{"converter", modeWorks, blocking},
 		{"no relay, non-blocking", "", nonblocking},
 		{"direct, non-blocking", modeDirect, nonblocking},
 		{"relay, non-blocking", modeWorks, nonblocking},
+		{"no relay, UDP", "", datagram},
+		{"direct, UDP", modeDirect, datagram},
+		{"relay, UDP", modeWorks, datagram},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			newSite(b)
 			server := acceptAndClose(b, true)
-			r := &relayProcess{}
-			if c.mode != "" {
-				r = startRelay(b, c.mode)
-			}
 			loop := mark(b, connectMark, server, c.kind, strconv.Itoa(b.N))
-			text, err := r.run(b, loop.Args...).Output()
+			switch c.mode {
+			case noDcol:
+			case "":
+				loop = (&relayProcess{}).run(b, loop.Args...)
+			default:
+				loop = startRelay(b, c.mode).run(b, loop.Args...)
+			}
+			text, err := loop.Output()
 			if err != nil {
 				b.Fatal(err)
 			}
