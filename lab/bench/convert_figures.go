@@ -38,9 +38,7 @@ const convertNote = "one connection at a time, the relays in turns; MPTCP toward
 
 func (c *converting) transferFigures() (found []Measurement) {
 	for _, d := range directions {
-		found = append(found, c.compare("goodput "+string(d), "Mbit/s", c.plain(), func(r *relayed) []float64 {
-			return each(r.fast[d], relayTransfer.goodput)
-		})...)
+		found = append(found, c.goodputs("goodput "+string(d), func(r *relayed) []relayTransfer { return r.fast[d] })...)
 		least := map[direction]float64{down: 1.3, up: 1}[d]
 		found = append(found, c.besideHAProxy("goodput "+string(d), func(r *relayed) []float64 {
 			return each(r.fast[d], relayTransfer.goodput)
@@ -59,9 +57,24 @@ func (c *converting) transferFigures() (found []Measurement) {
 		found = append(found, c.engineBeside(what, c.plain(), limited, atLeast(0.97))...)
 	}
 	for _, mss := range c.plan.mss {
-		found = append(found, c.compare(fmt.Sprintf("goodput down with an MSS of %d", mss), "Mbit/s", c.plain(), func(r *relayed) []float64 {
-			return each(r.byMSS[mss], relayTransfer.goodput)
-		})...)
+		what := fmt.Sprintf("goodput down with an MSS of %d", mss)
+		found = append(found, c.goodputs(what, func(r *relayed) []relayTransfer { return r.byMSS[mss] })...)
+	}
+	return found
+}
+
+// goodputs returns each relay's goodput, and notes in how many of its transfers MPTCP sent data again.
+func (c *converting) goodputs(what string, of func(*relayed) []relayTransfer) []Measurement {
+	found := c.compare(what, "Mbit/s", c.plain(), func(r *relayed) []float64 { return each(of(r), relayTransfer.goodput) })
+	for _, r := range c.relays {
+		repeating := 0
+		for _, t := range of(r) {
+			repeating += t.repeating
+		}
+		if repeating > 0 {
+			i := slices.IndexFunc(found, func(m Measurement) bool { return m.Name == rowName(what, r.name) })
+			found[i].Note = fmt.Sprintf("MPTCP waited for an acknowledgement and sent data again in %d of %d transfers", repeating, c.plan.transfers*len(of(r)))
+		}
 	}
 	return found
 }

@@ -113,6 +113,7 @@ func TestConvertFigures(t *testing.T) {
 	c := testRun(true)
 	engine := c.named(engineRelay)
 	engine.first, engine.idle, engine.beside, engine.pairs = []float64{204}, []float64{999}, []float64{0.89}, []int{8}
+	c.plan.transfers, engine.fast[up][1].repeating = 5, 2
 	engine.trips, c.plain().trips = []float64{100, 200, 120}, []float64{60, 60, 60}
 	found := c.figures()
 	for _, test := range []struct {
@@ -152,6 +153,9 @@ func TestConvertFigures(t *testing.T) {
 	if m := figure(found, "convert: processor time a GB up, forwarding"); m.Name != "" {
 		t.Errorf("forwarding has no process: %+v", m)
 	}
+	if m := figure(found, "convert: goodput up, dcol's engine"); !strings.HasSuffix(m.Note, "sent data again in 2 of 15 transfers") {
+		t.Errorf("the note about transfers that stood still: %q", m.Note)
+	}
 	if m := figure(found, "convert: user memory of an idle pair, dcol's engine"); !strings.HasPrefix(m.Note, "with 8 pairs: the limit") {
 		t.Errorf("less pairs than planned: %q", m.Note)
 	}
@@ -184,6 +188,19 @@ func TestFindRelays(t *testing.T) {
 	}
 	if len(missing) != 2 || !strings.Contains(missing[0], "apt-get install haproxy") || !strings.Contains(missing[1], "scripts/haproxy.sh") {
 		t.Errorf("%q", missing)
+	}
+}
+
+func TestParseRepeated(t *testing.T) {
+	for text, want := range map[string]int{
+		"TcpExt: MPTCPRetrans\nTcpExt: 7\nMPTcpExt: MPCapableSYNRX MPTCPRetrans\nMPTcpExt: 5 3\n": 3,
+		"MPTcpExt: MPCapableSYNRX\nMPTcpExt: 5\n":                                                 0,
+		"MPTcpExt: MPCapableSYNRX MPTCPRetrans\nMPTcpExt: 5\n":                                    0,
+		"": 0,
+	} {
+		if got := parseRepeated(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
 	}
 }
 

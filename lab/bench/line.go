@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -159,15 +161,60 @@ func (r *runningRelay) spent() (time.Duration, error) {
 // stand still for 200 ms at a time when they begin.
 func (l *line) transfers(ctx context.Context, r *runningRelay, d direction, plan transferPlan, n int) (relayTransfer, error) {
 	var all []relayTransfer
+	repeating := 0
 	for range n {
+		before, err := l.repeated()
+		if err != nil {
+			return relayTransfer{}, err
+		}
 		t, err := l.transfer(ctx, r, d, plan)
 		if err != nil {
 			return t, err
 		}
+		after, err := l.repeated()
+		if err != nil {
+			return t, err
+		}
+		if after > before {
+			repeating++
+		}
 		all = append(all, t)
 	}
 	slices.SortFunc(all, func(a, b relayTransfer) int { return cmp.Compare(a.goodput(), b.goodput()) })
-	return all[len(all)/2], nil
+	middle := all[len(all)/2]
+	middle.repeating = repeating
+	return middle, nil
+}
+
+// repeated returns how often MPTCP has sent data again, on the client or to it.
+func (l *line) repeated() (n int, err error) {
+	for _, host := range []string{clientHost, middleHost} {
+		text, err := l.Host(host).ReadFile("/proc/thread-self/net/netstat")
+		if err != nil {
+			return 0, err
+		}
+		n += parseRepeated(string(text))
+	}
+	return n, nil
+}
+
+// parseRepeated returns MPTCP's counter of retransmissions in the text of /proc/net/netstat, or 0 if it has none.
+func parseRepeated(text string) int {
+	var names []string
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0 || fields[0] != "MPTcpExt:":
+		case names == nil:
+			names = fields
+		default:
+			if i := slices.Index(names, "MPTCPRetrans"); 0 < i && i < len(fields) {
+				n, _ := strconv.Atoi(fields[i])
+				return n
+			}
+		}
+	}
+	return 0
 }
 
 // transfer measures one connection.
@@ -221,7 +268,7 @@ func (r *runningRelay) read(receiver *exchangeEnd) (c relayCounters, err error) 
 }
 
 func (c relayCounters) since(before relayCounters) relayTransfer {
-	return relayTransfer{float64(c.Bytes - before.Bytes), (c.At - before.At).Seconds(), c.spent - before.spent}
+	return relayTransfer{bytes: float64(c.Bytes - before.Bytes), seconds: (c.At - before.At).Seconds(), spent: c.spent - before.spent}
 }
 
 // exchange measures many short connections.
