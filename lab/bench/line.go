@@ -189,7 +189,7 @@ func (l *line) transfers(ctx context.Context, r *runningRelay, d direction, plan
 // repeated returns how often MPTCP has sent data again, on the client or to it.
 func (l *line) repeated() (n int, err error) {
 	for _, host := range []string{clientHost, middleHost} {
-		text, err := l.Host(host).ReadFile("/proc/thread-self/net/netstat")
+		text, err := l.Host(host).ReadFile("/proc/1/net/netstat") // of the host's init
 		if err != nil {
 			return 0, err
 		}
