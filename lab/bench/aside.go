@@ -23,6 +23,9 @@ type asidePlan struct {
 	parallel int
 	size     int           // bytes of an answer
 	delay    time.Duration // of each link
+	// multipath is about a server that speaks MPTCP, which the mode auto leaves alone by itself. Else the server is plain, and
+	// excluded.
+	multipath bool
 }
 
 // aside has the times of requests in milliseconds, without dcol and with dcol in the mode auto. Requests with the same
@@ -52,10 +55,14 @@ func compareAside(ctx context.Context, o Options, plan asidePlan) (a aside, err 
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	server := netip.AddrPortFrom(s.Host(serverHost).Addr4(), exchangePort)
-	if err := s.startAuto(ctx, server.Addr()); err != nil {
+	excluded := []netip.Prefix{}
+	if !plan.multipath {
+		excluded = append(excluded, netip.PrefixFrom(server.Addr(), server.Addr().BitLen()))
+	}
+	if err := s.startAuto(ctx, excluded); err != nil {
 		return a, err
 	}
-	if _, err := s.startServer(ctx, &ExchangeServer{At: server}); err != nil {
+	if _, err := s.startServer(ctx, &ExchangeServer{At: server, Multipath: plan.multipath}); err != nil {
 		return a, err
 	}
 	off, err := s.startEnd(ctx, clientHost, ExchangeClientPart, &ExchangeClient{})
@@ -66,27 +73,33 @@ func compareAside(ctx context.Context, o Options, plan asidePlan) (a aside, err 
 	if err != nil {
 		return a, err
 	}
-	to := Target{To: server}
-	for _, end := range []*exchangeEnd{off, auto} {
-		err := end.Await(ctx, startLimit, func() error { return end.remote.Call("First", to, new(time.Duration)) })
+	clients := []asideClient{{off, Target{To: server}}, {auto, Target{To: server, Run: plan.multipath}}}
+	for _, c := range clients {
+		err := c.end.Await(ctx, startLimit, func() error { return c.end.remote.Call("First", c.to, new(time.Duration)) })
 		if err != nil {
 			return a, err
 		}
 	}
 	a = aside{plan: plan, off: make([]float64, plan.pairs), auto: make([]float64, plan.pairs)}
-	err = a.measure(off, auto, to)
+	err = a.measure(clients[0], clients[1])
 	return a, err
 }
 
-// startAuto starts the agents of a client in the mode auto, which excludes the server, and of a converter.
-func (s *network) startAuto(ctx context.Context, server netip.Addr) error {
+// asideClient is one of the two clients, and how it reaches the server.
+type asideClient struct {
+	end *exchangeEnd
+	to  Target
+}
+
+// startAuto starts the agents of a client in the mode auto, with excluded prefixes, and of a converter.
+func (s *network) startAuto(ctx context.Context, excluded []netip.Prefix) error {
 	kinds := []config.Kind{config.Mapped}
 	if _, err := s.startWaypoint(ctx, append(kinds, config.Converter), converterHost, true); err != nil {
 		return err
 	}
 	agent, err := s.startAgent(ctx, autoHost, crew.Agent{Client: crew.Settings{
 		"waypoint": []crew.Waypoint{{Name: converterHost, Addresses: []netip.Addr{s.Host(converterHost).Addr4()}}}, "exclude": []string{}, "kinds": kinds,
-		"converter": crew.Settings{"use": config.ConvertAuto, "exclude": []netip.Prefix{netip.PrefixFrom(server, server.BitLen())}},
+		"converter": crew.Settings{"use": config.ConvertAuto, "exclude": excluded},
 	}}, []string{converterHost}, kinds)
 	if err != nil {
 		return err
@@ -101,13 +114,13 @@ func (s *network) startAuto(ctx context.Context, server netip.Addr) error {
 }
 
 // measure makes the requests in pairs. Several pairs run at a time.
-func (a *aside) measure(off, auto *exchangeEnd, to Target) error {
+func (a *aside) measure(off, auto asideClient) error {
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	var all sync.WaitGroup
-	one := func(end *exchangeEnd, into *float64) {
+	one := func(c asideClient, into *float64) {
 		var took time.Duration
-		if err := end.call("Request", Exchanges{Target: to, Size: a.plan.size}, &took); err != nil {
+		if err := c.end.call("Request", Exchanges{Target: c.to, Size: a.plan.size}, &took); err != nil {
 			failed.Store(&err)
 		}
 		*into = stats.Milliseconds(took)
@@ -141,7 +154,11 @@ const (
 
 // figures returns the median and the 99th percentile of both clients.
 func (a aside) figures() (found []Measurement) {
-	what := fmt.Sprintf("convert off-auto: request of %d kB to a server that gains nothing", a.plan.size/1000)
+	server := "a server that gains nothing"
+	if a.plan.multipath {
+		server = "a server that speaks MPTCP"
+	}
+	what := fmt.Sprintf("convert off-auto: request of %d kB to %s", a.plan.size/1000, server)
 	for _, q := range []struct {
 		name, target string
 		at           float64

@@ -128,12 +128,16 @@ func compareRelays(ctx context.Context, o Options, plan convertPlan) ([]Measurem
 	if err := c.withDelay(ctx, o); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(o.Stderr, "bench convert: %d requests with dcol and without\n", plan.aside.pairs)
-	beside, err := compareAside(ctx, o, plan.aside)
-	if err != nil {
-		return nil, err
+	found := c.figures()
+	for _, plan.aside.multipath = range []bool{false, true} {
+		fmt.Fprintf(o.Stderr, "bench convert: %d requests with dcol and without, the server speaks MPTCP: %t\n", plan.aside.pairs, plan.aside.multipath)
+		beside, err := compareAside(ctx, o, plan.aside)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, beside.figures()...)
 	}
-	return append(c.figures(), beside.figures()...), nil
+	return found, nil
 }
 
 // withoutDelay measures all but new connections, on links as fast as the kernel.

@@ -89,6 +89,7 @@ func (c *ExchangeClient) Run(ctx context.Context, in io.Reader, out io.Writer, _
 type Target struct {
 	To        netip.AddrPort
 	Multipath bool // by MPTCP, which must not fall back to TCP
+	Run       bool // by MPTCP because of `dcol run`: the client asks for TCP
 	// Server is the server that a Convert message names. If it is not valid, To is not a converter.
 	Server netip.AddrPort
 	// Waits makes the client send nothing before the converter has answered.
@@ -103,8 +104,8 @@ func (c *ExchangeClient) dial(t Target) (net.Conn, error) {
 		return nil, err
 	}
 	is, err := conn.(*net.TCPConn).MultipathTCP()
-	if err == nil && is != t.Multipath {
-		err = fmt.Errorf("the connection to %v is MPTCP: %t; want %t", t.To, is, t.Multipath)
+	if want := t.Multipath || t.Run; err == nil && is != want {
+		err = fmt.Errorf("the connection to %v is MPTCP: %t; want %t", t.To, is, want)
 	}
 	if err == nil && t.Server.IsValid() {
 		conn, err = convertTo(conn.(*net.TCPConn), t)
