@@ -279,7 +279,7 @@ func TestForbiddenServers(t *testing.T) {
 	server4 := echo(t, ns)
 	server6 := netip.MustParseAddrPort("[2001:db8::1]:8080")
 	ns.Output(t, "ip", "addr", "add", "2001:db8::1/128", "dev", "lo", "nodad")
-	go echoes(ns.Listen(t, server6.String()), nil)
+	netnstest.Serve(t, ns.Listen(t, server6.String()), netnstest.Echo)
 	here := []netip.Prefix{netip.PrefixFrom(server4.Addr(), 32), netip.PrefixFrom(server6.Addr(), 128)}
 	around := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
 	c, _ := started(t, ns, t.TempDir(), "v1")
