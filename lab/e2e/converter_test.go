@@ -26,7 +26,7 @@ func converting(t *testing.T, use string) *world {
 // convert configures and starts what converting returns. more is added to alice's table client.converter.
 func (w *world) convert(use, more string) { w.Helper(); w.convertAt(w.addr4(bob), use, more) }
 
-// convertAt is convert with bob at one of its addresses.
+// convertAt is convert with bob at one of its addresses, and mallory at one of the same family.
 func (w *world) convertAt(at netip.Addr, use, more string) {
 	w.Helper()
 	w.convertWith(at, use, more, waypointConfig(labAllowed))
@@ -40,13 +40,27 @@ func (w *world) convertWith(at netip.Addr, use, more, ofMallory string) {
 	w.identify("collective", mallory)
 	w.configure(mallory, strings.ReplaceAll(ofMallory, bob, mallory))
 	w.configure(bob, waypointConfig("offers = [\"mapped\", \"converter\"]\n"+labAllowed))
+	detour := w.addr4(mallory)
+	if at.Is6() {
+		detour = w.addr6(mallory)
+	}
 	w.configure(alice, clientConfig("", at.String())+
-		"[[client.waypoint]]\nname = \"mallory\"\naddresses = [\""+w.addr4(mallory).String()+"\"]\n"+
+		"[[client.waypoint]]\nname = \"mallory\"\naddresses = [\""+detour.String()+"\"]\n"+
 		fmt.Sprintf("[client.converter]\nuse = %q\nproxy = %q\n", use, proxyAddress)+more)
+	w.smallBuffers(alice, bob, server)
 	w.start(mallory)
 	w.start(bob)
 	w.start(alice)
 	w.convertersReady("alice is admitted to each converter", 1+strings.Count(ofMallory, `"converter"`))
+}
+
+// smallBuffers limits the buffers of TCP on hosts. By default, those of two relays hold megabytes, so that goesOn could be
+// content with bytes that were under way before.
+func (w *world) smallBuffers(hosts ...string) {
+	w.Helper()
+	for _, host := range hosts {
+		w.run(host, "sysctl", "-qw", "net.ipv4.tcp_rmem=4096 131072 262144", "net.ipv4.tcp_wmem=4096 16384 262144")
+	}
 }
 
 // converterReady waits until alice knows a converter and its relay listens.
@@ -77,7 +91,8 @@ func (w *world) throughConverter() {
 	w.Helper()
 	w.eventually("a detour to the converter", func() error {
 		for _, c := range w.mustStatus(alice).Client.Connections {
-			if c.Remote.Addr() == w.addr4(bob) && len(c.Subflows) == 2 && c.Subflows[1].Waypoint == mallory && c.Subflows[1].State == "up" {
+			toBob := c.Remote.Addr() == w.addr4(bob) || c.Remote.Addr() == w.addr6(bob)
+			if toBob && len(c.Subflows) == 2 && c.Subflows[1].Waypoint == mallory && c.Subflows[1].State == "up" {
 				return nil
 			}
 		}
@@ -369,6 +384,30 @@ func TestConverterIPv6(t *testing.T) {
 	}
 }
 
+// A detour to the converter carries the connection alone when the direct subflow has been reset, over IPv6, too.
+func TestConverterIPv6Detour(t *testing.T) {
+	w := plainWorld(t)
+	w.convertAt(w.addr6(bob), "always", "")
+	x := w.fetchedFrom(w.url6(80), "socks5")
+	w.throughConverter()
+	x.goesOn()
+	w.run(router, "nft", fmt.Sprintf(`table inet cut {
+		chain forward { type filter hook forward priority 0;
+			ip6 saddr %[1]v ip6 daddr %[2]v tcp dport 5124 reject with tcp reset
+			ip6 saddr %[2]v ip6 daddr %[1]v tcp sport 5124 reject with tcp reset
+		}
+	}`, w.addr6(alice), w.addr6(bob)))
+	x.goesOn()
+	w.eventually("the direct subflow has ended", func() error {
+		direct := w.run(alice, "ss", "-Htn", "state", "established", "dst", fmt.Sprintf("[%v]:5124", w.addr6(bob)))
+		return holds(direct == "", "alice has\n%s", direct)
+	})
+	x.goesOn()
+	w.run(router, "nft", "delete table inet cut")
+	x.endsWell()
+	w.accepts(1)
+}
+
 // blockingFetch downloads a file as simple programs do.
 const blockingFetch = `
 import socket, sys
@@ -397,6 +436,7 @@ func TestConverterThroughWireGuard(t *testing.T) {
 	w.configure(alice, clientOfAll(kindsLine("wireguard"), w.addr4(bob).String())+
 		"[[client.waypoint]]\nname = \"mallory\"\naddresses = [\""+w.addr4(mallory).String()+"\"]\n"+
 		fmt.Sprintf("[client.converter]\nuse = \"always\"\nproxy = %q\n", proxyAddress))
+	w.smallBuffers(alice, bob, server)
 	for _, host := range []string{mallory, bob, alice} {
 		w.start(host)
 	}

@@ -30,6 +30,7 @@ func withLANOf(t *testing.T, use string, plain bool, at func(*world, string) net
 	if plain {
 		w.sysctl(server, "net.mptcp.enabled", "0")
 	}
+	w.smallBuffers(phone)
 	w.convertAt(at(w, bob), use, w.gatewayTable()+more)
 	w.gatewayReady()
 	return w
