@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -302,6 +304,61 @@ func TestForbiddenServers(t *testing.T) {
 			if step.allowed != (err == nil) || err != nil && (!errors.As(err, &refusal) || refusal.Code != rfc8803.DestinationUnreachable) {
 				t.Errorf("a server %s, %v: %v", step.name, server, err)
 			}
+		}
+	}
+}
+
+// ICMP errors while the converter connects to a server are reported to the client, with the code of Linux' errno. On an open
+// connection they are soft: it goes on when they end.
+func TestUnreachableServers(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	server := echo(t, ns)
+	c, _ := started(t, ns, t.TempDir(), "v1")
+	servers := Servers{Allow: []netip.Prefix{netip.PrefixFrom(server.Addr(), 32)}}
+	if _, err := c.Set(State{Serve: &Serve{Port: port, Key: key, Servers: &servers}}); err != nil {
+		t.Fatal(err)
+	}
+	open, err := converted(t, ns, server)
+	if err == nil {
+		err = talk(open, "before")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	rejected := func() (packets int) {
+		_, counter, _ := strings.Cut(ns.Output(t, "nft", "list", "table", "ip", "unreachable"), "counter packets ")
+		_, _ = fmt.Sscan(counter, &packets)
+		return packets
+	}
+	for with, code := range map[string][]byte{
+		"net-unreachable":  {}, // 0, which looks like padding
+		"host-unreachable": {1},
+		"admin-prohibited": {1}, // Linux makes it EHOSTUNREACH
+	} {
+		ns.Output(t, "nft", fmt.Sprintf(`table ip unreachable {
+			chain out { type filter hook output priority 0;
+				ip daddr %v tcp dport %d counter reject with icmp %s
+			}
+		}`, server.Addr(), server.Port(), with))
+		_, err := converted(t, ns, server)
+		var refusal *rfc8803.Error
+		if !errors.As(err, &refusal) {
+			t.Fatalf("%s: %v", with, err)
+		}
+		if refusal.Code != rfc8803.DestinationUnreachable || !bytes.Equal(refusal.Value, code) {
+			t.Errorf("%s: error %d, %d; want the ICMP code %d", with, refusal.Code, refusal.Value, code)
+		}
+		meanwhile := make(chan error, 1)
+		go func() { meanwhile <- talk(open, with) }()
+		for deadline := time.Now().Add(10 * time.Second); rejected() < 2; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: no packet of the open connection was rejected", with)
+			}
+		}
+		ns.Output(t, "nft", "delete", "table", "ip", "unreachable")
+		if err := <-meanwhile; err != nil {
+			t.Errorf("%s, on an open connection: %v", with, err)
 		}
 	}
 }

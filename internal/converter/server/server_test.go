@@ -296,9 +296,10 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// The server sees all connections of a client come from one address, even several at a time.
+// The server sees all connections of a client come from one address, even several at a time, and whichever address of the
+// converter the client calls.
 func TestOneAddress(t *testing.T) {
-	_, at := enginetest.Start(t, unmarked{New(key)}, true)
+	_, at := enginetest.StartAt(t, unmarked{New(key)}, enginetest.Listen(t, "0.0.0.0", true))
 	const connections = 5
 	seen := make(chan net.Addr, connections)
 	end := make(chan struct{})
@@ -308,8 +309,9 @@ func TestOneAddress(t *testing.T) {
 	})
 	defer close(end)
 	addrs := map[netip.Addr]bool{}
-	for range connections {
-		c := enginetest.Dial(t, at, true)
+	for n := range connections {
+		called := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + n)}), at.Port())
+		c := enginetest.DialFrom(t, &net.TCPAddr{IP: client.AsSlice()}, called, true)
 		_, _ = c.Write(message(t, rfc8803.Message{Connect: &rfc8803.Connect{Server: public(to)}, Cookie: sealed(key, mark, time.Hour)}))
 		addrs[enginetest.AddrPort(<-seen).Addr()] = true
 	}
