@@ -1,6 +1,12 @@
 package engine
 
 import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,4 +57,75 @@ func TestLastingAreKeptAlive(t *testing.T) {
 			t.Errorf("MPTCP %v: the later one %v; %d and %d wait until %v", mptcp, kept(later), len(l.young), len(l.older), l.settles)
 		}
 	}
+}
+
+// An end that has vanished without a word is noticed by keep-alives, and the other end is reset.
+func TestVanishedEnds(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: closes a connection unnoticed by its peer (TCP_REPAIR)")
+	}
+	for _, who := range []string{"client", "server"} {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			l := listen(t, false)
+			defer l.Close()
+			_, at := start(t, Config{Front: toServer{server: netip.MustParseAddrPort(l.Addr().String())}}, false)
+			client := dial(t, at, false)
+			accepted, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := accepted.(*net.TCPConn)
+			defer server.Close()
+			_ = server.SetDeadline(time.Now().Add(30 * time.Second))
+			gone, stays := client, server
+			if who == "server" {
+				gone, stays = server, client
+			}
+			probeSoon(t, gone)
+			raw, err := gone.SyscallConn()
+			if err == nil {
+				err = raw.Control(func(fd uintptr) {
+					if err := unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = gone.Close()
+			if _, err := stays.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%v, want a reset", err)
+			}
+		})
+	}
+}
+
+// probeSoon waits until the engine's socket of a connection is kept alive, and shortens the silence before the first probe.
+func probeSoon(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	eventually(t, "the engine keeps the connection alive", func() bool {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range entries {
+			fd, err := strconv.Atoi(entry.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			peer, err := unix.Getpeername(fd)
+			if four, ok := peer.(*unix.SockaddrInet4); err != nil || !ok || four.Port != c.LocalAddr().(*net.TCPAddr).Port {
+				continue
+			}
+			local, err := localAddr(fd)
+			if err != nil || local.String() != c.RemoteAddr().String() {
+				continue
+			}
+			alive, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+			return err == nil && alive == 1 && unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 1) == nil
+		}
+		return false
+	})
 }
