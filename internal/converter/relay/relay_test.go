@@ -349,9 +349,9 @@ func TestUnreachableServers(t *testing.T) {
 		if refusal.Code != rfc8803.DestinationUnreachable || !bytes.Equal(refusal.Value, code) {
 			t.Errorf("%s: error %d, %d; want the ICMP code %d", with, refusal.Code, refusal.Value, code)
 		}
-		meanwhile := make(chan error, 1)
+		connecting, meanwhile := rejected(), make(chan error, 1)
 		go func() { meanwhile <- talk(open, with) }()
-		for deadline := time.Now().Add(10 * time.Second); rejected() < 2; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(10 * time.Second); rejected() == connecting; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: no packet of the open connection was rejected", with)
 			}
