@@ -32,5 +32,9 @@ func lock(dir string, how int) (unlock func(), err error) {
 		d.Close()
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
-	return func() { d.Close() }, nil
+	return func() {
+		// Closing does not unlock while a process that is being started still has the descriptor.
+		_ = syscall.Flock(int(d.Fd()), syscall.LOCK_UN)
+		d.Close()
+	}, nil
 }

@@ -3,7 +3,9 @@ package durable
 import (
 	"errors"
 	"io/fs"
+	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 )
@@ -39,4 +41,35 @@ func TestLock(t *testing.T) {
 	if _, err := Lock(filepath.Join(dir, "missing")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
+}
+
+// A process that is being started has copies of all descriptors for a moment. They hold no lock that was released.
+func TestUnlockWhileProcessesStart(t *testing.T) {
+	dir, done := t.TempDir(), make(chan struct{})
+	var starting sync.WaitGroup
+	for range 4 {
+		starting.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if err := exec.Command("true").Run(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 3000 {
+		unlock, err := TryLock(dir)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		unlock()
+	}
+	close(done)
+	starting.Wait()
 }

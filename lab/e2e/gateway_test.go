@@ -296,31 +296,33 @@ func TestGatewayAuto(t *testing.T) {
 	}
 }
 
-// A server sees the phone's own IPv6 address on the direct path of the gateway's connection, and bob's on its detour.
+// A server sees the phone's own IPv6 address on the direct path of the gateway's connection, and a waypoint's on its detour.
 // The connection survives the death of either path, and of the gateway's agent.
 func TestGatewayKeepsIPv6(t *testing.T) {
 	w := withLANOf(t, "auto", false, (*world).addr6, "keep_ipv6 = true\n")
 	url := w.url6(80)
 	w.transfer(phone, program, "run", "--", "curl", "--silent", "--show-error", "--fail", "--no-buffer", url).endsWell() // teaches
 	x := w.byPhone(url)
+	var waypoint string
 	w.eventually("a direct path from the phone's address, and a detour", func() error {
 		for _, c := range w.mustStatus(alice).Client.Connections {
 			if c.Remote.Addr() == w.addr6(server) && c.Local.Addr() == w.addr6(phone) && len(c.Subflows) == 2 && c.Subflows[1].State == "up" {
+				waypoint = c.Subflows[1].Waypoint
 				return nil
 			}
 		}
 		return fmt.Errorf("alice has %+v", w.mustStatus(alice).Client.Connections)
 	})
 	seen := w.run(server, "ss", "--tcp", "--numeric", "--no-header", "state", "established", "sport", "=", ":80")
-	for _, host := range []string{phone, bob} {
+	for _, host := range []string{phone, waypoint} {
 		if !strings.Contains(seen, w.addr6(host).String()) {
 			w.Errorf("the server does not see %s at %v:\n%s", host, w.addr6(host), seen)
 		}
 	}
 	x.goesOn()
-	w.link(bob, true)
+	w.link(waypoint, true)
 	x.goesOn()
-	w.link(bob, false)
+	w.link(waypoint, false)
 	w.endAgent(alice, "KILL")
 	x.goesOn()
 	w.start(alice)
