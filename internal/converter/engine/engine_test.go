@@ -19,6 +19,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 func TestMain(m *testing.M) {
@@ -57,17 +59,7 @@ func (d *direct) Dialled(Result) Step { return Step{} }
 func serve(t *testing.T, mptcp bool, handle func(*net.TCPConn)) netip.AddrPort {
 	t.Helper()
 	l := listen(t, mptcp)
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { defer c.Close(); handle(c.(*net.TCPConn)) })
-		}
-	})
-	t.Cleanup(func() { l.Close(); all.Wait() })
+	netnstest.Serve(t, l, handle)
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 
