@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/lab/crew"
 	"github.com/detour-collective/dcol/lab/remote"
 	"github.com/detour-collective/dcol/lab/stats"
@@ -200,21 +199,11 @@ func (l *line) repeated() (n int, err error) {
 
 // parseRepeated returns MPTCP's counter of retransmissions in the text of /proc/net/netstat, or 0 if it has none.
 func parseRepeated(text string) int {
-	var names []string
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		switch {
-		case len(fields) == 0 || fields[0] != "MPTcpExt:":
-		case names == nil:
-			names = fields
-		default:
-			if i := slices.Index(names, "MPTCPRetrans"); 0 < i && i < len(fields) {
-				n, _ := strconv.Atoi(fields[i])
-				return n
-			}
-		}
+	n, err := mptcp.ParseCounter(text, "MPTCPRetrans")
+	if err != nil {
+		return 0
 	}
-	return 0
+	return int(n)
 }
 
 // transfer measures one connection.

@@ -47,17 +47,17 @@ func (c counters) read(name string) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the kernel's counters: %w", err)
 	}
-	return netstatCounter(string(text), "MPTcpExt:", name)
+	return ParseCounter(string(text), name)
 }
 
-// netstatCounter returns one counter from a file like /proc/net/netstat, in which each group has a line of names
+// ParseCounter returns one of MPTCP's counters from the text of /proc/net/netstat, in which each group has a line of names
 // followed by a line of values.
-func netstatCounter(text, group, name string) (uint64, error) {
+func ParseCounter(text, name string) (uint64, error) {
 	var names []string
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		switch {
-		case len(fields) == 0 || fields[0] != group:
+		case len(fields) == 0 || fields[0] != "MPTcpExt:":
 		case names == nil:
 			names = fields
 		default:
@@ -69,5 +69,5 @@ func netstatCounter(text, group, name string) (uint64, error) {
 			return 0, fmt.Errorf("the kernel does not count %s", name)
 		}
 	}
-	return 0, errors.New("the kernel has no counters of " + strings.TrimSuffix(group, ":"))
+	return 0, errors.New("the kernel has no counters of MPTcpExt")
 }
