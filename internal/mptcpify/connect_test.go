@@ -351,14 +351,11 @@ func TestNoWayBack(t *testing.T) {
 	server := plainServer(t, net.JoinHostPort(serverAddr6, "0"))
 	wantProbe(t, python(t, r, blockingScript, hostPort(server)...), wantTalk(server))
 	closed := netip.AddrPortFrom(server.Addr(), 9)
-	wantProbe(t, python(t, r, errnoScript6, hostPort(closed)...), "ECONNREFUSED\n")
+	wantProbe(t, python(t, r, errnoScript, hostPort(closed)...), "ECONNREFUSED\n")
 	r.ledNothing(t)
 }
 
-const (
-	errnoScript  = "print(errno.errorcode[socket.socket().connect_ex((host, port))])\n"
-	errnoScript6 = "print(errno.errorcode[socket.socket(socket.AF_INET6).connect_ex((host, port))])\n"
-)
+const errnoScript = "print(errno.errorcode[socket.socket(socket.AF_INET6 if ':' in host else socket.AF_INET).connect_ex((host, port))])\n"
 
 // TestConnectMapped connects an IPv6 socket to an IPv4 server.
 func TestConnectMapped(t *testing.T) {

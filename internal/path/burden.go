@@ -61,11 +61,9 @@ func (b *burden) isHeavy(now time.Time) bool { return b.missedMuch(now) || b.hol
 // missedMuch reports whether the others missed more than the detour carried, or would have carried at the same rate when it
 // is no longer young.
 func (b *burden) missedMuch(now time.Time) bool {
-	// summed returns the time in seconds that the sums of the last burdenOver cover at an age.
-	summed := func(age time.Duration) float64 {
-		return burdenOver.Seconds() * (1 - math.Exp(-age.Seconds()/burdenOver.Seconds()))
-	}
-	soon := max(1, summed(burdenYoung)/summed(now.Sub(b.since)))
+	// filled returns the share of its final value that a sum over burdenOver has at an age, at a steady rate.
+	filled := func(age time.Duration) float64 { return 1 - math.Exp(-age.Seconds()/burdenOver.Seconds()) }
+	soon := max(1, filled(burdenYoung)/filled(now.Sub(b.since)))
 	return b.missed > burdenLeast+soon*b.carried
 }
 

@@ -36,8 +36,8 @@ func (p *printer) waypoints(u *api.Using, isMember bool, now time.Time) {
 	}
 }
 
-// NoWaypoints says that no waypoints are known, and what to do, which depends on whether this host is a member of a
-// collective.
+// NoWaypoints returns the text for a host that knows no waypoints, with what to do about it. isMember reports whether the
+// host has joined a collective.
 func NoWaypoints(isMember bool) string {
 	const none = "No waypoints are known: connections have only their direct path. "
 	if isMember {

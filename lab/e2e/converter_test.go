@@ -465,7 +465,7 @@ func kindsLineOf(key string, kinds ...string) string {
 	return strings.Replace(kindsLine(kinds...), "kinds", key, 1)
 }
 
-// addressList is what programs do that wait in connect(): they try the addresses of a name one after the other.
+// addressList is a program that waits in connect(). It tries the server's IPv6 address, and if that refuses, its IPv4 address.
 const addressList = `
 import socket, sys
 for family, host in ((socket.AF_INET6, sys.argv[2]), (socket.AF_INET, sys.argv[1])):

@@ -36,10 +36,6 @@ type watched struct {
 	gone []path.SubflowMissing
 }
 
-func (w *watched) clear() {
-	w.Samples, w.Progress, w.gone = w.Samples[:0], w.Progress[:0], w.gone[:0]
-}
-
 // sample gives the path manager all subflows' counters, does the other work of each second, and returns the time until it is
 // due again.
 func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
@@ -81,11 +77,9 @@ func (c *Client) sampleAll(ctx context.Context, now time.Time) error {
 // sampleWatched gives the path manager the counters of the connections that it watches, in parts, and returns the time until
 // it is due again. A connection costs one look-up, and one more for each of its subflows.
 func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration {
-	w := &c.sampler.watched
-	w.clear()
 	measured := false
 	for token, subflows := range c.manager.Watched(now) {
-		if len(w.Progress) == partSize {
+		if len(c.sampler.watched.Progress) == partSize {
 			c.takeWatched(ctx, true, now)
 		}
 		if c.sampler.watch(token, subflows) && !measured {
@@ -109,7 +103,7 @@ func (c *Client) takeWatched(ctx context.Context, more bool, now time.Time) {
 		c.backlog = append(c.backlog, gone)
 	}
 	c.decide(ctx, now)
-	w.clear()
+	w.Samples, w.Progress, w.gone = w.Samples[:0], w.Progress[:0], w.gone[:0]
 }
 
 // measureSessions gives the path manager the sessions' round trips and begins to measure them again, if it wants that now.

@@ -234,19 +234,14 @@ func (x *user) Ask(p ask.Process, server netip.AddrPort) ask.Answer {
 // server's, so inPlace returns an address of this family: of the first of ways if that has one, else of the next one that has.
 // It returns the first of ways if none has.
 func (x *user) inPlace(ways []netip.AddrPort, server netip.AddrPort) netip.AddrPort {
-	best := ways[0]
-	for _, way := range ways {
-		if way.Addr().Is4() != server.Addr().Unmap().Is4() {
-			continue
-		}
-		if x.members[way] == x.members[ways[0]] {
-			return way
-		}
-		if best == ways[0] {
-			best = way
-		}
+	fit := slices.DeleteFunc(slices.Clone(ways), func(way netip.AddrPort) bool {
+		return way.Addr().Is4() != server.Addr().Unmap().Is4()
+	})
+	if len(fit) == 0 {
+		return ways[0]
 	}
-	return best
+	same := slices.IndexFunc(fit, func(way netip.AddrPort) bool { return x.members[way] == x.members[ways[0]] })
+	return fit[max(same, 0)]
 }
 
 // Expect implements ask.Handler.
