@@ -10,13 +10,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/detour-collective/dcol/internal/converter/engine"
-	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 )
 
 // Listen listens at a free port of the address until the test ends.
@@ -66,7 +66,17 @@ func StartAt(t *testing.T, front engine.Front, l *net.TCPListener) (*engine.Engi
 func Serve(t *testing.T, addr string, mptcp bool, handle func(*net.TCPConn)) netip.AddrPort {
 	t.Helper()
 	l := Listen(t, addr, mptcp)
-	netnstest.Serve(t, l, handle)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.AcceptTCP()
+			if err != nil {
+				return
+			}
+			all.Go(func() { defer c.Close(); handle(c) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); all.Wait() })
 	return AddrPort(l.Addr())
 }
 
