@@ -3,6 +3,7 @@ package path
 import (
 	"cmp"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -100,6 +101,15 @@ func (r *record) lost() float64 {
 		return 0
 	}
 	return r.loss * float64(r.packets) / float64(r.packets+fewPackets)
+}
+
+// surelyLost returns the loss to expect, less a standard deviation of what chance makes of it (that of a binomial
+// distribution).
+func (r *record) surelyLost() float64 {
+	if r.packets == 0 {
+		return 0
+	}
+	return max(0, r.lost()-math.Sqrt(r.loss/float64(min(r.packets, lossLasts))))
 }
 
 // lossWeight returns the weight of a loss that was measured over this number of packets. It is small for few packets, because

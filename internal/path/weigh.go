@@ -403,9 +403,13 @@ func (m *Manager) wait(t turn, s *subflow) time.Duration {
 	return waits(trip+t.late(s), lossCounts*m.loss(t, s))
 }
 
-// loss returns the share of packets that the subflow is expected to lose.
+// loss returns the share of packets that counts as lost when the subflow is compared with others. The direct path has
+// the benefit of the doubt, because over few packets a loss seems greater than it is now and then.
 func (m *Manager) loss(t turn, s *subflow) float64 {
 	r, _ := m.detours.history.of(s.waypoint(), t.server)
+	if s.direct {
+		return r.surelyLost()
+	}
 	return r.lost()
 }
 
