@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,12 +45,11 @@ a live connection, as dcol status -d shows it: 7cc023a1.`,
 				return err
 			}
 			if only != "" {
-				answer.Closed = []api.ClosedConnection{}
-				answer.Connections = slices.DeleteFunc(answer.Connections, func(c api.Connection) bool { return c.Token != only })
+				answer.KeepOnly(only)
 			}
 			answers = append(answers, answer)
 		}
-		for i, answer := range relevant(answers) {
+		for i, answer := range api.Relevant(answers) {
 			if *asJSON {
 				err = printJSON(answer)
 			} else {
@@ -87,46 +84,9 @@ func asked(ctx context.Context, socket, text string) (token string, servers []ne
 			}
 		}
 	}
-	servers, err = destinations(ctx, text)
+	servers, err = api.Destinations(text, func(name string) ([]netip.Addr, error) { return addressesOf(ctx, "ip", name) })
 	if err != nil && tokenForm.MatchString(text) {
 		err = fmt.Errorf("no live connection has the token %s (dcol status -d shows them), and %w", text, err)
 	}
 	return "", servers, err
-}
-
-// destinations returns the addresses that text names. Their port is 0 if text has none.
-func destinations(ctx context.Context, text string) ([]netip.AddrPort, error) {
-	if a, err := netip.ParseAddr(text); err == nil {
-		return []netip.AddrPort{netip.AddrPortFrom(a.Unmap(), 0)}, nil
-	}
-	host, port := text, 0
-	if h, p, err := net.SplitHostPort(text); err == nil {
-		n, err := strconv.ParseUint(p, 10, 16)
-		if err != nil || n == 0 {
-			return nil, fmt.Errorf("%q is not a port (1 to 65535)", p)
-		}
-		host, port = h, int(n)
-	}
-	addrs, err := addressesOf(ctx, "ip", host)
-	if err != nil {
-		return nil, fmt.Errorf("%q is no address, and no name that can be resolved: %w", host, err)
-	}
-	var list []netip.AddrPort
-	for _, a := range addrs {
-		list = append(list, netip.AddrPortFrom(a.Unmap(), uint16(port)))
-	}
-	return list, nil
-}
-
-// relevant returns the answers about servers with connections, or the first if there are none.
-func relevant(answers []api.Why) (list []api.Why) {
-	for _, a := range answers {
-		if len(a.Connections)+len(a.Closed) > 0 {
-			list = append(list, a)
-		}
-	}
-	if len(list) == 0 {
-		return answers[:min(len(answers), 1)]
-	}
-	return list
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -39,6 +40,13 @@ type Why struct {
 	// Probed holds the results of probes of the path to the server and of the paths to waypoints. It is empty if the
 	// agent may not probe.
 	Probed []ProbedPath `json:"probed,omitempty"`
+}
+
+// KeepOnly removes all connections but the live one with a token. If that has ended meanwhile, all stay.
+func (w *Why) KeepOnly(token string) {
+	if i := slices.IndexFunc(w.Connections, func(c Connection) bool { return c.Token == token }); i >= 0 {
+		w.Connections, w.Closed = w.Connections[i:i+1], []ClosedConnection{}
+	}
 }
 
 // Unavailable is a waypoint through which no detour leads to a server now.

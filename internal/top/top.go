@@ -153,10 +153,7 @@ func (m *Model) explained(e Explained, now time.Time) {
 		m.panel = newPanel(m.panel.title, "The agent gave no answer: "+e.Err.Error())
 		return
 	}
-	// The answer has all connections to the server, possibly hundreds.
-	if one := slices.IndexFunc(e.Why.Connections, func(c api.Connection) bool { return c.Token == m.panel.token }); one >= 0 {
-		e.Why.Connections, e.Why.Closed = e.Why.Connections[one:one+1], nil
-	}
+	e.Why.KeepOnly(m.panel.token) // of all connections to the server, possibly hundreds
 	var b strings.Builder
 	if err := ui.Why(&b, e.Why, now); err != nil {
 		fmt.Fprintf(&b, "%v", err)

@@ -51,8 +51,9 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	if slices.ContainsFunc(x.Candidates, comparesGoodput) {
 		p.linef("  BULK RATE is what all bulk connections together got on a path. One more connection can expect less while others run there.")
 	}
-	p.bottlenecks(x.Candidates)
-	p.claimed(x.Candidates)
+	for _, line := range slices.Concat(Bottlenecks(x.Candidates), Claims(x.Candidates)) {
+		p.linef("  %s", line)
+	}
 	for _, u := range x.Unavailable {
 		p.linef("  none through %s, which is %s: %s", u.Waypoint, u.State, u.Why)
 	}
@@ -84,8 +85,8 @@ func (p *printer) tried(list []api.Tried, now time.Time) {
 	}
 }
 
-// bottlenecks writes with which paths waypoints share their bottleneck, one line for each waypoint that was compared.
-func (p *printer) bottlenecks(candidates []api.Candidate) {
+// Bottlenecks returns a sentence for each two paths whose bottlenecks were compared.
+func Bottlenecks(candidates []api.Candidate) (lines []string) {
 	done := make(map[string]bool)
 	for _, c := range candidates {
 		if done[c.Waypoint] {
@@ -94,10 +95,11 @@ func (p *printer) bottlenecks(candidates []api.Candidate) {
 		done[c.Waypoint] = true
 		for _, b := range c.Bottlenecks {
 			if b.Pairs > 0 || c.Measured.Goodput > 0 {
-				p.linef("  %s and %s: %s", c.Waypoint, cmp.Or(b.With, "the direct path"), bottleneckWords(b))
+				lines = append(lines, fmt.Sprintf("%s and %s: %s", c.Waypoint, cmp.Or(b.With, "the direct path"), bottleneckWords(b)))
 			}
 		}
 	}
+	return lines
 }
 
 func bottleneckWords(b api.Bottleneck) string {
@@ -114,16 +116,17 @@ func bottleneckWords(b api.Bottleneck) string {
 	}
 }
 
-// claimed writes what other members measured of waypoints, one line for each waypoint.
-func (p *printer) claimed(candidates []api.Candidate) {
+// Claims returns what other members measured of waypoints, a sentence for each waypoint.
+func Claims(candidates []api.Candidate) (lines []string) {
 	done := make(map[string]bool)
 	for _, c := range candidates {
 		if c.Claimed == nil || done[c.Waypoint] {
 			continue
 		}
 		done[c.Waypoint] = true
-		p.linef("  other members on %s: %s", c.Waypoint, claimedWords(c.Claimed))
+		lines = append(lines, fmt.Sprintf("other members on %s: %s", c.Waypoint, claimedWords(c.Claimed)))
 	}
+	return lines
 }
 
 func claimedWords(c *api.Claimed) string {

@@ -294,7 +294,7 @@ func TestInBrowser(t *testing.T) {
 	c.waitFor("connections are filtered", `[...document.querySelectorAll('#connection-rows tr')].length < 14 && [...document.querySelectorAll('#connection-rows tr')].every((r) => r.textContent.includes('via carol'))`)
 	c.must(c.Look(360, 500, "dark")) // the explanation is longer than this screen
 	c.click("#connection-rows button")
-	c.waitFor("the explanation is shown", `['it loses least', 'its round trip is longer', 'ip mptcp limits', 'MP_CAPABLE is removed', 'bulk rate 17.5 Mbit/s of all connections together', 'via bob (in-band, 192.0.2.77): others come first', 'carried 2.0 Mbit/s while it was tried', 'not tried with this server lately', 'none through dave, which is closed', 'hop 4 quoted'].every((w) => document.querySelector('#why').textContent.includes(w)) && document.activeElement.id === 'why'`)
+	c.waitFor("the explanation is shown", `['it loses least', 'its round trip is longer', 'ip mptcp limits', 'MP_CAPABLE is removed', 'a message takes about 26 ms', 'bob and the direct path: each has a bottleneck of its own', 'other members on bob: loss below 0.5 %', 'bulk rate 17.5 Mbit/s of all connections together', 'via bob (in-band, 192.0.2.77): others come first', 'carried 2.0 Mbit/s while it was tried', 'not tried with this server lately', 'none through dave, which is closed', 'hop 4 quoted'].every((w) => document.querySelector('#why').textContent.includes(w)) && document.activeElement.id === 'why'`)
 	c.waitFor("its heading is in sight", `(({top, bottom}) => top >= document.querySelector('nav').getBoundingClientRect().bottom && bottom < innerHeight)(document.querySelector('#why h3').getBoundingClientRect())`)
 	var notes int
 	c.eval(`document.querySelector('#why').textContent.split('the server takes 2').length - 1`, &notes)
@@ -306,6 +306,8 @@ func TestInBrowser(t *testing.T) {
 	if len(found) > 0 {
 		t.Errorf("with an explanation:\n%s", strings.Join(found, "\n"))
 	}
+	c.eval(`(() => { document.querySelector('#why-form input').value = '2001:db8::5'; return document.querySelector('#why-form').requestSubmit() ?? true; })()`, new(bool))
+	c.waitFor("all connections to a destination are explained", `['Why these paths to [2001:db8::5]', 'and 4 other connections', 'to [2001:db8::5]:0, ended ', ' ago, after 30 s', 'via bob: it lost least'].every((w) => document.querySelector('#why').textContent.includes(w))`)
 	key("p")
 	c.waitFor("the page is paused", `document.querySelector('#pause').textContent === 'Resume' && document.querySelector('#live').textContent === 'paused'`)
 	c.eval(`document.querySelector('[aria-label="Avoid: bob"]').click() ?? true`, new(bool))

@@ -6,6 +6,7 @@
 //	guard.go   which requests are answered: codes and sessions
 //	strangers.go  how many connections without a session are open
 //	hub.go     the stream of states
+//	why.go     explanations of paths
 //	assets     the page
 package web
 
@@ -118,7 +119,7 @@ func (s *Server) handler(agent Agent) http.Handler {
 		answer(w)(agent.Members(r.Context()))
 	})
 	own.HandleFunc("POST /api/history", asked(agent.History))
-	own.HandleFunc("POST /api/why", asked(agent.Why))
+	own.HandleFunc("POST /api/why", asked(explains(agent)))
 	own.HandleFunc("POST /api/steer", asked(agent.Steer))
 	own.HandleFunc("POST /api/log", logReaders(asked(agent.Log)))
 	own.HandleFunc("GET /api/reader", func(w http.ResponseWriter, r *http.Request) { answer(w)(readerOf(r), nil) })

@@ -95,14 +95,13 @@ function connections(s, now) {
 // empty returns a row that says why a table has no others.
 const empty = (columns, ...text) => el('tr', {}, el('td', {colspan: columns, class: 'soft'}, el('div', {class: 'empty'}, ...text)));
 
-async function why(server, token) {
+// why shows an explanation of a connection, or of all to a destination.
+async function why(destination, token = '') {
 	const place = $('why');
 	place.hidden = false;
 	try {
-		const w = await ask('why', {server});
-		const one = w.connections.filter((c) => c.token === token); // of those to the server, which may be hundreds
-		if (one.length) w.connections = one;
-		place.replaceChildren(el('h3', {}, `Why these paths to ${server}?`), ...reasons(w, new Date()));
+		const answers = await ask('why', {destination, token});
+		place.replaceChildren(...answers.flatMap((w) => [el('h3', {}, `Why these paths to ${w.server}?`), ...reasons(w, new Date())]));
 	} catch (e) {
 		place.replaceChildren(el('p', {class: 'bad'}, e.message));
 	}
@@ -314,6 +313,7 @@ follow();
 
 $('pause').addEventListener('click', pause);
 $('filter').addEventListener('input', show);
+$('why-form').addEventListener('submit', (e) => { e.preventDefault(); why(new FormData(e.target).get('destination').trim()); });
 $('step').addEventListener('change', history);
 $('log-form').addEventListener('submit', search);
 addEventListener('resize', () => { show(); if (past) bars($('bars'), past); });

@@ -1,24 +1,36 @@
 // The explanation of the paths to a server.
-import {age, el, nameOf, number, percent, rate, trip} from './words.js';
+import {age, el, nameOf, number, percent, rate, serverOf, trip} from './words.js';
+
+// These bound the live and the ended connections that are explained.
+const mostLive = 10, mostEnded = 5;
 
 // reasons returns the elements of an answer of the agent.
 export function reasons(w, now) {
-	const living = (w.connections ?? []).flatMap((c) => [...(c.note ? [[`open for ${age(c.since, now)}`, c.note]] : []), ...c.subflows.filter((s) => s.why).map((s) => [`${nameOf(s)}${s.waypoint ? ` (${s.kind})` : ''}, ${s.state}`, s.why])]);
+	const live = (w.connections ?? []).slice(0, mostLive), ended = (w.closed ?? []).slice(0, mostEnded), more = (w.connections ?? []).length - live.length;
 	return [
-		...part('Paths now', living.map(([name, why]) => item(name, why))),
-		...part('Waypoints that it tried', (w.connections ?? []).flatMap((c) => c.tried ?? []).map((r) => item(`${r.waypoint}, ${age(r.at, now)} ago`, r.why))),
+		...(live.length + ended.length ? [] : [el('p', {}, `No connection to ${w.server} was seen lately.`)]),
+		...part('Paths now', [
+			...live.map((c) => connection(`open for ${age(c.since, now)}${c.policy ? `, ${c.policy}` : ''}`, c.note, c.subflows.map((s) => [`${nameOf(s)}${s.waypoint ? ` (${s.kind})` : ''}, ${s.state}`, s.why]))),
+			...(more ? [el('li', {class: 'soft'}, `and ${number(more, 'other connection', 'other connections')}`)] : []),
+		]),
+		...part('Waypoints that it tried', live.flatMap((c) => c.tried ?? []).map((r) => item(`${r.waypoint}, ${age(r.at, now)} ago`, r.why))),
+		...part('Ended lately', ended.map((c) => connection(`to ${serverOf(c)}, ended ${age(c.ended, now)} ago, after ${age(c.since, new Date(c.ended))}`, '', c.subflows.map((s) => [nameOf(s), s.why])))),
 		...part('Paths that a new connection would have', [
 			item('direct', measured(w.direct) || 'not measured yet', true),
-			...w.candidates.map((c) => item(candidate(c, w.candidates), [c.why + until(c.until), c.taken && c.untried && 'not tried with this server lately', measured(c.measured)].filter(Boolean).join('; '), c.taken)),
+			...w.candidates.map((c) => item(candidate(c, w.candidates), [c.why + until(c.until), c.taken && c.untried && 'not tried with this server lately', c.wait_ms && `a message takes ${c.guessed ? 'about ' : ''}${trip(c.wait_ms)}`, measured(c.measured)].filter(Boolean).join('; '), c.taken)),
 			...(w.unavailable ?? []).map((u) => item(`none through ${u.waypoint}, which is ${u.state}`, u.why)),
 			...(w.note ? [item('no detour', w.note)] : []),
 			...(w.converter ? [item('converters', w.converter)] : []),
 		]),
+		...part('Bottlenecks, and what other members measured', [...(w.bottlenecks ?? []), ...(w.claims ?? [])].map((line) => el('li', {}, line))),
 		...part('What you can do', (w.mends ?? []).map((m) => el('li', {}, m))),
 		...part('Probed paths', (w.probed ?? []).map((p) => el('li', {}, el('strong', {}, `to ${p.waypoint ? p.waypoint + ', ' : ''}${p.to}`), ` (${p.recipe}, ${age(p.at, now)} ago, ${p.confidence}): ${p.text}`,
 			...(p.evidence?.length ? [el('ul', {class: 'soft'}, ...p.evidence.map((e) => el('li', {}, e)))] : [])))),
 	];
 }
+
+// connection returns an item about a connection and its paths.
+const connection = (name, note, paths) => el('li', {}, el('strong', {}, name), note ? `: ${note}` : '', el('ul', {}, ...paths.map(([path, why]) => el('li', {}, why ? `${path}: ${why}` : path))));
 
 // candidate names a detour, with the waypoint's address if another one of its kind leads to another address.
 function candidate(c, all) {
