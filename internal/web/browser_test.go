@@ -245,6 +245,11 @@ func TestInBrowser(t *testing.T) {
 	c.eval(`performance.getEntriesByType('paint').find((p) => p.name === 'first-contentful-paint')?.startTime ?? 0`, &paint)
 	t.Logf("first contentful paint after %.0f ms", paint)
 	c.waitFor("the history is shown", `document.querySelectorAll('#bars rect').length > 20 && document.querySelector('#gained').textContent.includes('81.0 GB')`)
+	c.waitFor("periods without an agent have a dotted line in the place of bars", `(() => {
+		const bars = [...document.querySelectorAll('#bars rect')].map((e) => e.x.baseVal.value), lines = document.querySelectorAll('#bars line');
+		return bars.length === 62 && Math.abs(bars[20] - bars[18] - 6 * (bars[2] - bars[0])) < 1 && lines.length === 1 && lines[0].x1.baseVal.value > bars[18] && lines[0].x2.baseVal.value < bars[20] &&
+			lines[0].textContent === 'nothing was recorded in 5 hours' && document.querySelector('#bars-caption').textContent.includes('no agent ran');
+	})()`)
 	c.waitFor("members are shown", `document.querySelector('#member-rows').textContent.includes('bob')`)
 	c.waitFor("a waypoint with two addresses has one row, and what differs has its family",
 		`document.querySelectorAll('#waypoint-rows tr').length === 3 && [...document.querySelectorAll('#waypoint-rows tr:first-child td')].map((e) => e.textContent).join('|').replace(/[\d.]+ .bit.s/, 'RATE') ===

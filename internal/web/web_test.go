@@ -113,6 +113,9 @@ func (f *fake) History(_ context.Context, r api.HistoryRequest) (api.History, er
 		return api.History{Schema: api.HistorySchema, Step: r.Step, Periods: []api.Period{}}, nil
 	}
 	for i := range 36 {
+		if i >= 10 && i < 15 { // no agent ran
+			continue
+		}
 		out.Periods = append(out.Periods, api.Period{Start: began.Add(time.Duration(i-36) * time.Hour), Paths: []api.PathUsed{
 			{Kind: "direct", Received: uint64(2e9 + 1e9*math.Sin(float64(i)/4))}, {Kind: "in-band", Waypoint: "bob", Received: uint64(2e9 + 2e9*math.Cos(float64(i)/5))},
 		}})

@@ -210,8 +210,8 @@ async function history() {
 		$('gained').replaceChildren(item('Carried over detours', bytes(g.detour_bytes)), item('Stalls bridged', String(g.stalls), g.stalls ? `${seconds(g.stall_s)} in all` : ''),
 			item('Time saved', g.saved_s || !g.saved_unknown_s && g.saved_high_s ? seconds(g.saved_s) : g.saved_high_s ? 'not known' : '–', between(g)));
 		past = h;
-		const drawn = bars($('bars'), h);
-		$('bars-caption').textContent = h.problem ?? (drawn ? `A bar for each ${step}: what the direct path carried below, and detours above.` : '');
+		const words = bars($('bars'), h);
+		$('bars-caption').textContent = h.problem ?? words;
 	} catch (e) {
 		$('bars-caption').textContent = e.message;
 	}

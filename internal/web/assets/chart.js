@@ -1,5 +1,5 @@
 // Charts of rates over time, and of bytes by period.
-import {bytes, colour, dash, el, pathOf, rate, svg} from './words.js';
+import {bytes, colour, dash, el, number, pathOf, rate, svg} from './words.js';
 
 // mostBars is enough for the minutes of an hour and the hours of two days.
 const mostBars = 60;
@@ -84,33 +84,53 @@ function nice(v) {
 	return [1, 2, 5, 10].map((m) => m * power).find((n) => n >= v);
 }
 
-// bars draws what the direct path and the detours carried in each period. It returns whether they carried anything.
-export function bars(place, history) {
-	const width = Math.max(place.clientWidth, 260), height = 130, bottom = 16;
-	const list = history.periods.slice(-mostBars).map((p) => {
+// Usual lengths of periods, in milliseconds. Days and months differ from them by much less than a half.
+const hour = 3_600_000, lengths = {minute: hour / 60, hour, day: 24 * hour, month: 30.44 * 24 * hour};
+
+// carried returns what the direct path and the detours carried in each period, and the place of its bar. Periods without a
+// record have no bar, and leave their places free.
+function carried(history) {
+	const first = new Date(history.periods[0]?.start);
+	const list = history.periods.map((p) => {
 		let direct = 0, detours = 0;
 		for (const u of p.paths) pathOf(u) === 'direct' ? direct += u.received + u.sent : detours += u.received + u.sent;
-		return {start: new Date(p.start), direct, detours};
+		const start = new Date(p.start);
+		return {start, direct, detours, at: Math.round((start - first) / lengths[history.step])};
 	});
+	const last = list.at(-1)?.at;
+	return list.filter((p) => p.at > last - mostBars);
+}
+
+// bars draws what the direct path and the detours carried in each period. It returns a sentence about the picture, or '' if
+// they carried nothing.
+export function bars(place, history) {
+	const width = Math.max(place.clientWidth, 260), height = 130, bottom = 16, base = height - bottom;
+	const list = carried(history);
 	if (!list.some((p) => p.direct + p.detours)) {
 		place.replaceChildren(el('p', {class: 'soft'}, history.problem ? '' : 'No MPTCP connection carried data in this time.'));
-		return false;
+		return '';
 	}
-	const top = Math.max(...list.map((p) => p.direct + p.detours)), step = Math.min(width / list.length, 40);
+	const periods = (n) => number(n, history.step, `${history.step}s`);
+	const free = list.map((p, i) => i + 1 < list.length ? Math.max(list[i + 1].at - p.at - 1, 0) : 0); // places behind each bar
+	const count = list.at(-1).at - list[0].at + 1, unknown = free.reduce((a, b) => a + b), missing = unknown ? `nothing was recorded in ${periods(unknown)}` : '';
+	const top = Math.max(...list.map((p) => p.direct + p.detours)), step = Math.min(width / count, 40);
 	const gap = 2; // between the direct path and the detours, whose colours are about as light
-	const h = (v) => v / top * (height - bottom - 14 - gap);
-	const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': `Carried in each ${history.step}: at most ${bytes(top)}`});
+	const h = (v) => v / top * (base - 14 - gap), x = (at) => (at - list[0].at) * step + 1;
+	const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': `Carried in each ${history.step}: at most ${bytes(top)}${missing && `; ${missing}`}`});
 	picture.append(svg('text', {class: 'soft', x: 0, y: 11}, bytes(top)));
 	list.forEach((p, i) => {
-		const x = i * step, base = height - bottom;
 		const title = () => svg('title', {}, `${label(p.start, history.step)}: direct ${bytes(p.direct)}, detours ${bytes(p.detours)}`);
-		picture.append(svg('rect', {x: x + 1, y: base - h(p.direct), width: step - 2, height: h(p.direct), fill: 'var(--direct)'}, title()));
-		picture.append(svg('rect', {x: x + 1, y: base - h(p.direct) - h(p.detours) - gap, width: step - 2, height: h(p.detours), fill: 'var(--p0)'}, title()));
+		picture.append(svg('rect', {x: x(p.at), y: base - h(p.direct), width: step - 2, height: h(p.direct), fill: 'var(--direct)'}, title()));
+		picture.append(svg('rect', {x: x(p.at), y: base - h(p.direct) - h(p.detours) - gap, width: step - 2, height: h(p.detours), fill: 'var(--p0)'}, title()));
+		if (free[i]) {
+			picture.append(svg('line', {x1: x(p.at + 1), x2: x(list[i + 1].at) - 2, y1: base - 1, y2: base - 1, stroke: 'var(--soft)', 'stroke-width': 2, 'stroke-dasharray': '2 4'},
+				svg('title', {}, `nothing was recorded in ${periods(free[i])}`)));
+		}
 	});
 	picture.append(svg('text', {class: 'soft', x: 0, y: height - 2}, label(list[0].start, history.step)));
-	if (list.length * step > 220) picture.append(svg('text', {class: 'soft', x: list.length * step, y: height - 2, 'text-anchor': 'end'}, label(list.at(-1).start, history.step)));
+	if (count * step > 220) picture.append(svg('text', {class: 'soft', x: count * step, y: height - 2, 'text-anchor': 'end'}, label(list.at(-1).start, history.step)));
 	place.replaceChildren(picture);
-	return true;
+	return `A bar for each ${history.step}: what the direct path carried below, and detours above.${missing && ' A dotted line: nothing was recorded, because no agent ran, or the history was switched off.'}`;
 }
 
 function label(at, step) {
