@@ -325,6 +325,11 @@ func TestInBrowser(t *testing.T) {
 	c.waitFor("a refused choice says why", `document.querySelector('#steer-note').checkVisibility() && document.querySelector('#steer-note').textContent === 'the configuration cannot be read'`)
 	c.eval(`(() => { const step = document.querySelector('#step'); step.value = 'month'; return step.dispatchEvent(new Event('change')); })()`, new(bool))
 	c.waitFor("the history has bounds without an estimate", `document.querySelector('#gained').textContent.includes('not knownbetween 0 s (if all paths share a bottleneck) and 66 s')`)
+	c.waitFor("months have their names in the agent's time zone, and their places", `(() => {
+		const name = (month) => new Date(2026, month, 1).toLocaleString([], {year: 'numeric', month: 'long'}), bars = [...document.querySelectorAll('#bars rect')].filter((e, i) => i % 2 === 0);
+		const [march, april, july] = bars.map((e) => e.x.baseVal.value);
+		return bars.length === 3 && [2, 3, 6].every((month, i) => bars[i].textContent.startsWith(name(month) + ':')) && Math.abs(july - april - 3 * (april - march)) < 1;
+	})()`)
 	c.eval(`(() => { const step = document.querySelector('#step'); step.value = 'minute'; return step.dispatchEvent(new Event('change')); })()`, new(bool))
 	c.waitFor("an empty history says so", `document.querySelector('#bars').textContent === 'No MPTCP connection carried data in this time.'`)
 	c.eval(`document.querySelector('#log-form').requestSubmit() ?? true`, new(bool))

@@ -94,8 +94,7 @@ function carried(history) {
 	const list = history.periods.map((p) => {
 		let direct = 0, detours = 0;
 		for (const u of p.paths) pathOf(u) === 'direct' ? direct += u.received + u.sent : detours += u.received + u.sent;
-		const start = new Date(p.start);
-		return {start, direct, detours, at: Math.round((start - first) / lengths[history.step])};
+		return {name: label(p.start, history.step), direct, detours, at: Math.round((new Date(p.start) - first) / lengths[history.step])};
 	});
 	const last = list.at(-1)?.at;
 	return list.filter((p) => p.at > last - mostBars);
@@ -119,7 +118,7 @@ export function bars(place, history) {
 	const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': `Carried in each ${history.step}: at most ${bytes(top)}${missing && `; ${missing}`}`});
 	picture.append(svg('text', {class: 'soft', x: 0, y: 11}, bytes(top)));
 	list.forEach((p, i) => {
-		const title = () => svg('title', {}, `${label(p.start, history.step)}: direct ${bytes(p.direct)}, detours ${bytes(p.detours)}`);
+		const title = () => svg('title', {}, `${p.name}: direct ${bytes(p.direct)}, detours ${bytes(p.detours)}`);
 		picture.append(svg('rect', {x: x(p.at), y: base - h(p.direct), width: step - 2, height: h(p.direct), fill: 'var(--direct)'}, title()));
 		picture.append(svg('rect', {x: x(p.at), y: base - h(p.direct) - h(p.detours) - gap, width: step - 2, height: h(p.detours), fill: 'var(--p0)'}, title()));
 		if (free[i]) {
@@ -127,13 +126,16 @@ export function bars(place, history) {
 				svg('title', {}, `nothing was recorded in ${periods(free[i])}`)));
 		}
 	});
-	picture.append(svg('text', {class: 'soft', x: 0, y: height - 2}, label(list[0].start, history.step)));
-	if (count * step > 220) picture.append(svg('text', {class: 'soft', x: count * step, y: height - 2, 'text-anchor': 'end'}, label(list.at(-1).start, history.step)));
+	picture.append(svg('text', {class: 'soft', x: 0, y: height - 2}, list[0].name));
+	if (count * step > 220) picture.append(svg('text', {class: 'soft', x: count * step, y: height - 2, 'text-anchor': 'end'}, list.at(-1).name));
 	place.replaceChildren(picture);
 	return `A bar for each ${history.step}: what the direct path carried below, and detours above.${missing && ' A dotted line: nothing was recorded, because no agent ran, or the history was switched off.'}`;
 }
 
-function label(at, step) {
+// label names the period that begins at start. Days and months begin in the agent's time zone, so there they have the names
+// that they have in that zone, which start is written in.
+function label(start, step) {
 	const options = {minute: {timeStyle: 'short'}, hour: {dateStyle: 'short', timeStyle: 'short'}, day: {dateStyle: 'short'}, month: {year: 'numeric', month: 'long'}}[step];
+	const at = step === 'day' || step === 'month' ? new Date(start.slice(0, 'yyyy-mm-ddThh:mm:ss'.length)) : new Date(start);
 	return at.toLocaleString([], options);
 }
