@@ -260,7 +260,7 @@ func describeRelay(now relaying.Standing) (*api.Relay, []string) {
 
 var errNoClient = errors.New(`this member is no client: add "client" to roles in its configuration`)
 
-var errNotJoined = errors.New("this host has not joined a collective (dcol join), so it has no directory of members")
+var errNotJoined = errors.New("this host has joined no collective: run `dcol join` with an invitation, or `dcol init`")
 
 // Members implements api.Agent.
 func (a *running) Members(ctx context.Context) (api.Members, error) {

@@ -386,7 +386,7 @@ func TestNewHostInBrowser(t *testing.T) {
 	s := serve(t, agent)
 	c.must(c.Open(s.Link(Reader{})))
 	for id, text := range map[string]string{
-		"connection-rows": "dcol run -- PROGRAM makes", "plain-note": "1 connection is plain TCP", "waypoint-rows": "run dcol join", "member-rows": "run dcol join", "event-list": "Nothing has happened",
+		"connection-rows": "dcol run -- PROGRAM makes", "plain-note": "1 connection is plain TCP", "waypoint-rows": "No waypoints are known: connections have only their direct path. This host has joined no collective: run dcol join with an invitation, or dcol init.", "member-rows": "run dcol join with an invitation", "event-list": "Nothing has happened",
 	} {
 		c.waitFor(id+" says "+text, fmt.Sprintf(`document.querySelector('#%s').checkVisibility() && document.querySelector('#%s').textContent.includes('%s')`, id, id, text))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/top"
+	"github.com/detour-collective/dcol/internal/ui"
 )
 
 const (
@@ -61,6 +62,8 @@ type message struct {
 	// Connections is the number of all connections, and Loads is computed from all. Status has only the busiest.
 	Connections int        `json:"connections"`
 	Loads       []top.Load `json:"loads"`
+	// NoWaypoints says what to do if no waypoints are known. It is empty if some are.
+	NoWaypoints string `json:"no_waypoints,omitempty"`
 	// Served has the rate of each member that this waypoint serves. It is null in the first state, and empty without them.
 	Served []top.ServedRate `json:"served"`
 	Events []event          `json:"events"` // newest first
@@ -116,6 +119,9 @@ func (h *hub) look(ctx context.Context) {
 		h.last, h.lastAt = &whole, now
 		if s.Client != nil {
 			m.Connections, m.Loads = len(s.Client.Connections), top.Loads(s.Client)
+			if len(s.Client.Waypoints) == 0 {
+				m.NoWaypoints = ui.NoWaypoints(s.Collective != nil)
+			}
 			shown := *s.Client
 			shown.Connections = busiest(shown.Connections)
 			s.Client = &shown

@@ -94,6 +94,9 @@ func (f *fake) Status(context.Context) (api.Status, error) {
 func (f *fake) Members(context.Context) (api.Members, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.fresh {
+		return api.Members{}, errors.New("this host has joined no collective: run `dcol join` with an invitation")
+	}
 	yes := true
 	list := []api.Member{
 		{Name: "alice", Roles: []string{"client"}}, {Name: "bob", Roles: []string{"client", "waypoint"}, Region: "eu", Kinds: []string{"in-band", "mapped"}, Reachable: &yes, Used: true},

@@ -4,7 +4,7 @@ import {Losses} from './loss.js';
 import {Rates, Served, bars, pathRates} from './chart.js';
 import {reasons} from './why.js';
 import {ask, begin, request} from './session.js';
-import {$, age, bytes, colour, el, nameOf, notJoined, number, pathOf, percent, rate, seconds, serverOf, trip, update} from './words.js';
+import {$, age, bytes, colour, el, nameOf, number, pathOf, percent, rate, seconds, serverOf, trip, update, withCode} from './words.js';
 
 const rates = new Rates(), forwarded = new Rates(), curves = new Served(), losses = new Losses();
 const tryAgain = 5000;
@@ -34,7 +34,7 @@ function show() {
 	}
 	if (listed !== (s.collective?.members ?? 0)) {
 		listed = s.collective?.members ?? 0;
-		members(s);
+		members();
 	}
 }
 
@@ -155,7 +155,7 @@ function waypoints(s) {
 			known(all, (w) => trip(w.rtt_ms)), known(all, (w) => w.state === 'down' || (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(name) ?? 0)),
 			known(all, (w) => w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', s.client.steering.only && first ? 'Use only' : 'Use first', first), button('avoid', 'Avoid', never)));
 	}));
-	if (!byName.size) $('waypoint-rows').append(empty(7, `No waypoints are known: connections have only their direct path. ${s.collective ? 'Each host that joins the collective later becomes one, except with dcol join --client-only.' : notJoined}`));
+	if (!byName.size) $('waypoint-rows').append(empty(7, ...withCode(message.no_waypoints)));
 	if (focused) [...document.querySelectorAll('button[data-choice]')].find((b) => b.dataset.choice === focused)?.focus({preventScroll: true});
 }
 
@@ -182,15 +182,14 @@ function events() {
 	if (!message.events?.length) $('event-list').append(el('li', {class: 'soft'}, 'Nothing has happened since this page was opened.'));
 }
 
-async function members(s) {
+async function members() {
 	const rows = $('member-rows');
-	if (!s.collective) return rows.replaceChildren(empty(6, notJoined));
 	try {
 		const {self, members: list} = await ask('members');
 		update(rows, list.map((m) => el('tr', {'data-key': m.name}, el('td', {}, m.name, m.name === self ? ' (this host)' : ''), el('td', {}, m.expelled ? 'expelled' : (m.roles ?? []).join(', ')), el('td', {}, m.region ?? ''), el('td', {}, (m.kinds ?? []).join(', ')),
 			el('td', {}, m.reachable === undefined ? '–' : m.reachable ? 'yes' : 'no'), el('td', {}, m.used ? 'yes' : ''))));
 	} catch (e) {
-		rows.replaceChildren(empty(6, e.message));
+		rows.replaceChildren(empty(6, ...withCode(e.message)));
 	}
 }
 
@@ -319,7 +318,7 @@ $('log-form').addEventListener('submit', search);
 addEventListener('resize', () => { show(); if (past) bars($('bars'), past); });
 setInterval(() => {
 	if (document.hidden || paused) return;
-	if (message?.status) members(message.status);
+	if (message?.status) members();
 }, 60_000);
 setInterval(() => { if (!document.hidden && !paused) history(); }, 15_000);
 addEventListener('keydown', (e) => {

@@ -76,8 +76,8 @@ export const pathOf = (s) => s.waypoint ? `via ${s.waypoint}` : s.kind === 'othe
 // nameOf names the path of a subflow. That of one that existed when the agent started is unknown at first.
 export const nameOf = (s) => s.waypoint ? `via ${s.waypoint}` : s.kind;
 
-// What to do on a host without a collective: as other commands say it.
-export const notJoined = 'This host has joined no collective: run dcol join with an invitation, or dcol init.';
+// withCode returns the parts of a text, with what stands in backquotes as code.
+export const withCode = (text) => text.split('`').map((part, i) => i % 2 ? el('code', {}, part) : part);
 
 // Colours of paths stay the same while the page is open. The direct path has its own.
 const known = new Map();
