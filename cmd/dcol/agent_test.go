@@ -15,7 +15,7 @@ import (
 )
 
 // canned is an agent whose status is in a file, and that knows one waypoint. It is a waypoint itself if
-// its status says so.
+// its status says so. If its name is "stuck", it takes long to answer, and fails.
 type canned struct {
 	api.Agent // what is not asked
 	status    api.Status
@@ -128,7 +128,13 @@ func (c *canned) SwitchWaypoint(_ context.Context, r api.SwitchRequest) (api.Giv
 	return *given, nil
 }
 
-func (c *canned) Status(context.Context) (api.Status, error) { return c.status, nil }
+func (c *canned) Status(context.Context) (api.Status, error) {
+	if c.status.Member == "stuck" {
+		time.Sleep(sayAfter + 200*time.Millisecond)
+		return api.Status{}, errors.New("the client role does not answer")
+	}
+	return c.status, nil
+}
 
 func (c *canned) Map(_ context.Context, r api.MapRequest) (api.MapAnswer, error) {
 	if r.Waypoint != "bob" {

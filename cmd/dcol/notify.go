@@ -45,14 +45,15 @@ autostart or a systemd unit.`,
 				return fmt.Errorf("the program to run with notices: %w (install it, or name another; notify-send is in Debian's package libnotify-bin)", err)
 			}
 		}
-		return follow(cmd.Context(), api.Dial(*socket), program)
+		return follow(cmd.Context(), *socket, program)
 	}
 	return cmd
 }
 
 // follow reports notices until ctx ends. It fails if the first state does not come.
-func follow(ctx context.Context, agent *api.Client, program []string) error {
+func follow(ctx context.Context, socket string, program []string) error {
 	var watcher notify.Watcher
+	agent := dial(socket) // which tells the user if the first answer takes long; later ones have notices
 	for first := true; ; first = false {
 		asking, cancel := context.WithTimeout(ctx, notifyEvery)
 		status, err := agent.Status(asking)
@@ -60,6 +61,7 @@ func follow(ctx context.Context, agent *api.Client, program []string) error {
 		if first && err != nil {
 			return err
 		}
+		agent = api.Dial(socket)
 		var notices []notify.Notice
 		if err != nil {
 			notices = watcher.Fail(err, time.Now())

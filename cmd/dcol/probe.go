@@ -243,7 +243,7 @@ func writeProbePage(path string, s *report.Summary) error {
 // agent, if there is one.
 func (f *probeRun) chooseWays(ctx context.Context, c *probe.Campaign) error {
 	agent := api.Dial(f.socket)
-	_, agentErr := agent.Status(ctx)
+	_, agentErr := dial(f.socket).Status(ctx)
 	for _, text := range f.ways {
 		if !slices.Contains(probe.Ways(), probe.Way(text)) {
 			return fmt.Errorf("--over %s: the ways are tcp, mptcp and detours", text)

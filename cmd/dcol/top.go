@@ -22,7 +22,11 @@ or another program, use dcol status.`,
 	}
 	socket := socketFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return top.Run(cmd.Context(), api.Dial(*socket))
+		first, err := dial(*socket).Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return top.Run(cmd.Context(), api.Dial(*socket), first)
 	}
 	return cmd
 }

@@ -43,13 +43,9 @@ func every(cost time.Duration) time.Duration {
 	return min(max(wait, often), seldom)
 }
 
-// Run shows the agent's state on this process's terminal until the user quits or ctx ends. If the agent does not answer
-// the first request, Run returns the error. Later it shows errors on the screen and keeps asking.
-func Run(ctx context.Context, agent Agent) error {
-	first, err := agent.Status(ctx)
-	if err != nil {
-		return err
-	}
+// Run shows the agent's state on this process's terminal until the user quits or ctx ends. It begins with the state first.
+// If the agent does not answer later, Run says so on the screen and keeps asking.
+func Run(ctx context.Context, agent Agent, first api.Status) error {
 	// With 1,000 connections each state takes megabytes of short-lived memory. Collecting it at the usual rate would
 	// take a fifth of this program's time.
 	debug.SetGCPercent(400)
