@@ -27,6 +27,9 @@ const (
 	logIncomplete = 4 // nothing contradicts it, but its end is not proven
 )
 
+// logRead is what a user waits for if a log is long.
+const logRead = "the log to be read"
+
 // logPlace holds the paths of a log and of the authority's certificate for checking it.
 type logPlace struct{ config, ca *string }
 
@@ -85,11 +88,14 @@ verify does.`,
 		if err != nil {
 			return err
 		}
-		flows, sessions, err := attribution.Flows(files, filter)
-		if err != nil {
-			return err
-		}
-		summaries, err := attribution.Summaries(files, filter)
+		var flows []attribution.Flow
+		var sessions map[wire.SessionID]*attribution.Session
+		var summaries []attribution.Entry
+		patiently(always(logRead), func() {
+			if flows, sessions, err = attribution.Flows(files, filter); err == nil {
+				summaries, err = attribution.Summaries(files, filter)
+			}
+		})
 		if err != nil {
 			return err
 		}
@@ -146,7 +152,8 @@ The exit code is 0 if everything is proven, 3 if the log is not as its waypoint 
 		if err != nil {
 			return err
 		}
-		report, err := attribution.Verify(files, authority, known...)
+		var report *attribution.Report
+		patiently(always(logRead), func() { report, err = attribution.Verify(files, authority, known...) })
 		if err != nil {
 			return err
 		}
