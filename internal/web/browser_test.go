@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	devtools "github.com/detour-collective/dcol/lab/browser"
 )
@@ -332,6 +333,22 @@ func TestInBrowser(t *testing.T) {
 	})()`)
 	c.eval(`(() => { const step = document.querySelector('#step'); step.value = 'minute'; return step.dispatchEvent(new Event('change')); })()`, new(bool))
 	c.waitFor("an empty history says so", `document.querySelector('#bars').textContent === 'No MPTCP connection carried data in this time.'`)
+	c.eval(`(() => { const own = Date.now; Date.now = () => own() + 7200_000; return true; })()`, new(bool))
+	waitFor(t, "the page goes by the agent's clock, not by the browser's", func() bool {
+		c.eval(`document.querySelector('#step').dispatchEvent(new Event('change'))`, new(bool)) // by minute: the last hour
+		agent.mu.Lock()
+		defer agent.mu.Unlock()
+		return time.Until(agent.since.Add(time.Hour)).Abs() < time.Minute
+	})
+	var anew bool
+	c.eval(`import('/chart.js').then(({Rates}) => {
+		const rates = new Rates();
+		for (const at of [5e12, 5e12 + 1000, 1e12, 1e12 + 1000]) rates.take(new Map([['direct', 1]]), at);
+		return rates.times.join() === '1000000000000,1000000001000' && rates.paths.get('direct').length === 2;
+	})`, &anew)
+	if !anew {
+		t.Error("charts do not begin anew when the agent's clock is set back")
+	}
 	c.eval(`document.querySelector('#log-form').requestSubmit() ?? true`, new(bool))
 	c.waitFor("the log is searched, and its text is no HTML", `document.querySelector('#log-rows').textContent.includes('erin<script>') && document.querySelector('#log-note').textContent.includes('; 7 older ones fit, too')`)
 

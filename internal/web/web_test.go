@@ -35,6 +35,7 @@ type fake struct {
 	noClient    bool
 	fresh       bool // without a collective, waypoints and members served
 	steered     []api.SteerRequest
+	since       time.Time // of the last request for the history
 }
 
 var began = time.Now().Add(-time.Hour)
@@ -108,6 +109,9 @@ func (f *fake) Members(context.Context) (api.Members, error) {
 }
 
 func (f *fake) History(_ context.Context, r api.HistoryRequest) (api.History, error) {
+	f.mu.Lock()
+	f.since = r.Since
+	f.mu.Unlock()
 	out := api.History{Schema: api.HistorySchema, Step: r.Step, Total: api.Period{Gained: api.Gained{DetourBytes: 81e9, Stalls: 3, StallTime: 48, Saved: 2900, SavedLow: 2100, SavedHigh: 3600}}}
 	switch r.Step {
 	case api.StepMonth:

@@ -8,6 +8,7 @@ import {$, age, bytes, colour, el, nameOf, number, pathOf, percent, rate, second
 
 const rates = new Rates(), forwarded = new Rates(), curves = new Served(), losses = new Losses();
 const tryAgain = 5000;
+let ahead = 0; // the agent's clock before the browser's, in milliseconds
 let message, past, paused = false, asked = false, forwarding, listed, reader = {log: false};
 
 function show() {
@@ -101,7 +102,7 @@ async function why(destination, token = '') {
 	place.hidden = false;
 	try {
 		const answers = await ask('why', {destination, token});
-		place.replaceChildren(...answers.flatMap((w) => [el('h3', {}, `Why these paths to ${w.server}?`), ...reasons(w, new Date())]));
+		place.replaceChildren(...answers.flatMap((w) => [el('h3', {}, `Why these paths to ${w.server}?`), ...reasons(w, agentTime())]));
 	} catch (e) {
 		place.replaceChildren(el('p', {class: 'bad'}, e.message));
 	}
@@ -204,7 +205,7 @@ function between(g) {
 async function history() {
 	const step = $('step').value, back = {minute: 3600, hour: 48 * 3600, day: 31 * 86400, month: 400 * 86400}[step];
 	try {
-		const h = await ask('history', {step, since: new Date(Date.now() - back * 1000).toISOString()});
+		const h = await ask('history', {step, since: new Date(agentTime() - back * 1000).toISOString()});
 		const g = h.total.gained, item = (name, value, more) => el('div', {}, el('dt', {}, name), el('dd', {}, value, ...(more ? [el('small', {}, more)] : [])));
 		$('gained').replaceChildren(item('Carried over detours', bytes(g.detour_bytes)), item('Stalls bridged', String(g.stalls), g.stalls ? `${seconds(g.stall_s)} in all` : ''),
 			item('Time saved', g.saved_s || !g.saved_unknown_s && g.saved_high_s ? seconds(g.saved_s) : g.saved_high_s ? 'not known' : '–', between(g)));
@@ -220,7 +221,7 @@ async function search(event) {
 	event?.preventDefault();
 	const form = new FormData($('log-form')), hours = form.get('last');
 	const body = {member: form.get('member').trim(), server: form.get('server').trim()};
-	if (hours) body.since = new Date(Date.now() - hours * 3600_000).toISOString();
+	if (hours) body.since = new Date(agentTime() - hours * 3600_000).toISOString();
 	try {
 		const found = await ask('log', body), list = found.flows;
 		const older = found.older ? `; ${number(found.older, 'older one fits', 'older ones fit')}, too: search a shorter time, or one member or server` : '';
@@ -277,7 +278,11 @@ async function* lines(body) {
 	}
 }
 
+// agentTime returns the time by the agent's clock, which may differ from the browser's.
+function agentTime() { return new Date(Date.now() + ahead); }
+
 function take(next) {
+	ahead = Date.parse(next.at) - Date.now();
 	if (next.status) {
 		rates.take(pathRates(next.loads ?? []), Date.parse(next.at));
 		if (next.status.serving && next.served) forwarded.take(curves.rates(next.served), Date.parse(next.at));

@@ -41,7 +41,7 @@ export class Rates {
 		this.times.push(at);
 		for (const path of sums.keys()) if (!this.paths.has(path)) this.paths.set(path, Array(this.times.length - 1).fill(0));
 		for (const [path, list] of this.paths) list.push(sums.get(path) ?? 0);
-		while (this.times[0] < at - span) {
+		while (this.times[0] < at - span || this.times[0] > at) { // later ones are from before the agent's clock was set back
 			this.times.shift();
 			for (const list of this.paths.values()) list.shift();
 		}
