@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -173,7 +174,8 @@ func (a *analysis) run(ctx context.Context, paths []string, out, notes io.Writer
 	if err != nil {
 		return err
 	}
-	files, err := capture.Open(paths)
+	var files *capture.Merged
+	reading(paths, func() { files, err = capture.Open(paths) })
 	if err != nil {
 		return err
 	}
@@ -182,7 +184,8 @@ func (a *analysis) run(ctx context.Context, paths []string, out, notes io.Writer
 	if err := s.open(out); err != nil {
 		return err
 	}
-	counts, err := s.read(ctx, files, a.chosen)
+	var counts analyse.Counts
+	reading(paths, func() { counts, err = s.read(ctx, files, a.chosen) })
 	if err != nil {
 		return errors.Join(err, s.closeTables())
 	}
@@ -194,7 +197,8 @@ func (a *analysis) run(ctx context.Context, paths []string, out, notes io.Writer
 		return err
 	}
 	if a.page != "" {
-		if err := s.plot(ctx, paths, counts, total, notes); err != nil {
+		reading(paths, func() { err = s.plot(ctx, paths, counts, total, notes) })
+		if err != nil {
 			return err
 		}
 	}
@@ -205,6 +209,16 @@ func (a *analysis) run(ctx context.Context, paths []string, out, notes io.Writer
 		return err
 	}
 	return s.writeList(out)
+}
+
+// reading calls do, which reads captures, and tells the user if that takes long. It says nothing of the standard input, where
+// packets may arrive for hours.
+func reading(paths []string, do func()) {
+	if slices.Contains(paths, capture.Stdin) {
+		do()
+		return
+	}
+	patiently(always("the captures to be read"), do)
 }
 
 func (a *analysis) anonymiser() (*report.Anonymiser, error) {

@@ -157,14 +157,16 @@ func (f *pathsFlags) run(ctx context.Context, destination string) error {
 	}
 	start := time.Now()
 	prober := paths.NewWire(conn, t)
-	failure := f.explore(ctx, prober, scheme, &r)
+	var failure error
+	patiently(always(probeAnswers), func() { failure = f.explore(ctx, prober, scheme, &r) })
 	if failure != nil && (r.Graph == nil || !errors.Is(failure, paths.ErrProbes) && !errors.Is(failure, cflb.ErrProbes)) {
 		return failure
 	}
 	if failure != nil {
 		r.Notes = append(r.Notes, failure.Error()+", so the graph is incomplete")
 	}
-	if err := f.measurePaths(ctx, prober, &r); err != nil {
+	patiently(always(probeAnswers), func() { err = f.measurePaths(ctx, prober, &r) })
+	if err != nil {
 		return err
 	}
 	r.Took = time.Since(start)

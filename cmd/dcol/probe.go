@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -187,8 +188,10 @@ func (f *probeRun) run(ctx context.Context, server, shape string) error {
 	}
 	var records []probe.Record
 	failed := 0
+	var made atomic.Int64 // as many as there are records; another goroutine reads it
 	c.Done = func(r probe.Record) error {
 		records = append(records, r)
+		made.Add(1)
 		if r.Error != "" {
 			failed++
 		}
@@ -197,7 +200,15 @@ func (f *probeRun) run(ctx context.Context, server, shape string) error {
 		}
 		return file.Append(r)
 	}
-	err := c.Run(ctx)
+	var err error
+	run := func() { err = c.Run(ctx) }
+	if f.quiet {
+		run()
+	} else {
+		patiently(func() string {
+			return fmt.Sprintf("the exchanges (%d of %d are made)", made.Load(), c.Rounds*len(c.Ways))
+		}, run)
+	}
 	if err == nil && failed > 0 {
 		err = fmt.Errorf("%d of %d exchanges failed, the last because: %s", failed, len(records), lastError(records))
 	}

@@ -38,6 +38,9 @@ type traceFlags struct {
 // defaultProbe has the options that matter to MPTCP. Its port is that of --port.
 const defaultProbe = vantage.DefaultProbe
 
+// probeAnswers is what a user of commands that send probes waits for.
+const probeAnswers = "answers to the probes"
+
 func traceCommand() *cobra.Command {
 	var f traceFlags
 	cmd := &cobra.Command{
@@ -133,7 +136,10 @@ func (f *traceFlags) run(ctx context.Context, destination string) error {
 	}
 	release := f.holdBack(hold.Flow{Source: built.Packet.From().Port(), Destination: built.Packet.To()}, built.Packet.TCP != nil)
 	defer release()
-	path, err := trace.Run(ctx, conn, built.Packet, trace.Options{MaxHops: f.hops, FixedID: built.FixedID})
+	var path *trace.Path
+	patiently(always(probeAnswers), func() {
+		path, err = trace.Run(ctx, conn, built.Packet, trace.Options{MaxHops: f.hops, FixedID: built.FixedID})
+	})
 	if err != nil {
 		return err
 	}

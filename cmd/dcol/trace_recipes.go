@@ -25,7 +25,9 @@ func (f *traceFlags) runRecipes(ctx context.Context, destination string) error {
 	if f.all {
 		chosen = recipe.Names()
 	}
-	report, err := f.verdicts(ctx, destination, chosen)
+	var report present.Report
+	var err error
+	patiently(always(probeAnswers), func() { report, err = f.verdicts(ctx, destination, chosen) })
 	if err != nil {
 		return err
 	}

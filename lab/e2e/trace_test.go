@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -70,11 +71,14 @@ func (w *traced) run(args ...string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), err
 }
 
+// waiting matches what a command says while it waits.
+var waiting = regexp.MustCompile("(?m)^waiting, for .*\n")
+
 // trace returns the JSON of a trace.
 func (w *traced) trace(args ...string) (t present.Trace) {
 	w.t.Helper()
 	out, errs, err := w.run(append([]string{"--json"}, args...)...)
-	if err != nil || errs != "" {
+	if err != nil || waiting.ReplaceAllString(errs, "") != "" {
 		w.t.Fatalf("dcol trace %v: %v\n%s", args, err, errs)
 	}
 	if err := json.Unmarshal([]byte(out), &t); err != nil {
