@@ -82,15 +82,15 @@ func (g *guard) open(code string, now time.Time) (token string, ok bool) {
 	return g.sessions.add(r, now), true
 }
 
-// reader returns the reader of the session with a token, if the token is valid.
-func (g *guard) reader(token string, now time.Time) (r Reader, valid bool) {
+// reader returns the reader of the session with a token, and the session's end, if the token is valid.
+func (g *guard) reader(token string, now time.Time) (r Reader, until time.Time, valid bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := g.sessions.find(token, now)
 	if i < 0 {
-		return Reader{}, false
+		return Reader{}, time.Time{}, false
 	}
-	return g.sessions.list[i].reader, true
+	return g.sessions.list[i].reader, g.sessions.list[i].until, true
 }
 
 // local rejects requests that other sites' pages cause. Their Host header has the name of the other site (DNS
@@ -142,17 +142,20 @@ func sameOrigin(r *http.Request) bool {
 
 type readerKey struct{}
 
-// session rejects requests without the token of a valid session, and adds the session's Reader to the others.
+// session rejects requests without the token of a valid session, and adds the session's Reader to the others. Answers that
+// continue, such as the stream, end with the session.
 func (g *guard) session(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-		reader, valid := g.reader(token, time.Now())
+		reader, until, valid := g.reader(token, time.Now())
 		if !valid {
 			http.Error(w, "this page has no session, or its session has ended: run dcol web, and open the address that it prints", http.StatusUnauthorized)
 			return
 		}
 		recognise(r.Context())
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), readerKey{}, reader)))
+		ctx, cancel := context.WithDeadline(r.Context(), until)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, readerKey{}, reader)))
 	})
 }
 

@@ -98,7 +98,7 @@ func TestOtherPortsGetNothing(t *testing.T) {
 	c.waitFor("the page has a session", shown)
 	var token string
 	c.eval(`localStorage.getItem('dcol-session')`, &token)
-	if _, valid := s.guard.reader(token, time.Now()); !valid {
+	if _, _, valid := s.guard.reader(token, time.Now()); !valid {
 		t.Fatalf("the browser has stored no token: %q", token)
 	}
 

@@ -359,19 +359,19 @@ func TestOldToken(t *testing.T) {
 		t.Error("an old code begins a session")
 	}
 	session, ok := g.open(code, now.Add(codeLife-time.Second))
-	if r, valid := g.reader(session, now); !ok || !valid || !r.Log {
+	if r, _, valid := g.reader(session, now); !ok || !valid || !r.Log {
 		t.Fatal("a code begins no session")
 	}
-	if _, valid := g.reader(session, now.Add(codeLife+sessionLife)); valid {
+	if _, _, valid := g.reader(session, now.Add(codeLife+sessionLife)); valid {
 		t.Error("a session does not end")
 	}
 	for range mostSecrets {
 		next, _ := g.open(g.code(Reader{}, now), now)
-		if r, valid := g.reader(next, now); !valid || r.Log {
+		if r, _, valid := g.reader(next, now); !valid || r.Log {
 			t.Error("a new session is not valid")
 		}
 	}
-	if _, valid := g.reader(session, now); valid || len(g.sessions.list) > mostSecrets || len(g.codes.list) > mostSecrets {
+	if _, _, valid := g.reader(session, now); valid || len(g.sessions.list) > mostSecrets || len(g.codes.list) > mostSecrets {
 		t.Errorf("there are %d sessions and %d codes", len(g.sessions.list), len(g.codes.list))
 	}
 }
@@ -551,6 +551,28 @@ func TestSlowReader(t *testing.T) {
 	}
 	stop()
 	waitFor(t, "both are given up", func() bool { return !h.watched() })
+}
+
+// A stream ends with its session.
+func TestStreamEndsWithItsSession(t *testing.T) {
+	s := serve(t, &fake{})
+	for life := time.Second; ; life *= 2 {
+		s.guard.mu.Lock()
+		s.guard.sessions.life = life
+		s.guard.mu.Unlock()
+		b := loggedIn(t, s, Reader{})
+		r, _, code := tryStream(t, b, s)
+		if _, err := r.ReadBytes('\n'); code == http.StatusUnauthorized || err != nil {
+			continue // this machine was slower
+		}
+		if _, err := io.Copy(io.Discard, r); err != nil {
+			t.Errorf("the stream ends: %v", err)
+		}
+		if code, text := get(t, b, s.url("/api/members")); code != http.StatusUnauthorized {
+			t.Errorf("after its session's end: %d %s", code, text)
+		}
+		return
+	}
 }
 
 func waitFor(t *testing.T, what string, is func() bool) {
