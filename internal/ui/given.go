@@ -47,16 +47,21 @@ func (p *printer) limits(g api.Given) {
 	if !g.Open {
 		p.linef("  %s", standing(g))
 	}
+	p.terms("  ", g)
+}
+
+// terms writes the limits that are set, except whether the waypoint is open.
+func (p *printer) terms(indent string, g api.Given) {
 	if len(g.Hours) > 0 {
-		p.linef("  hours: %s", hours(g))
+		p.linef("%shours: %s", indent, hours(g))
 	}
 	if g.Bandwidth > 0 || g.BandwidthPerMember > 0 {
-		p.linef("  bandwidth: %s", bandwidth(g))
+		p.linef("%sbandwidth: %s", indent, bandwidth(g))
 	}
 	if g.QuotaBytes > 0 {
-		p.linef("  quota: %s", quota(g))
+		p.linef("%squota: %s", indent, quota(g))
 	}
-	p.givenMembers("  ", g.Members)
+	p.givenMembers(indent, g.Members)
 }
 
 // standing returns a sentence that says whether the waypoint is open and, if not, why.

@@ -42,12 +42,7 @@ func status(p *printer, s api.Status, now time.Time) error {
 	}
 	if s.Client != nil {
 		p.waypoints(s.Client, s.Collective != nil, now)
-		p.steering(s.Client.Steering)
-		p.budgets(s.Client.Budgets)
-		p.exploring(s.Client.Exploring)
-		if usesConverters(s.Client.Converting) {
-			p.converting(s.Client.Converting)
-		}
+		p.choices(s.Client)
 		p.incoming(s.Client.Converting.Incoming)
 		p.connections(s.Client, s.Collective != nil, now)
 	}
@@ -61,6 +56,16 @@ func status(p *printer, s api.Status, now time.Time) error {
 		p.router(s.Router)
 	}
 	return p.err
+}
+
+// choices writes what decides which waypoints and converters are used.
+func (p *printer) choices(u *api.Using) {
+	p.steering(u.Steering)
+	p.budgets(u.Budgets)
+	p.exploring(u.Exploring)
+	if usesConverters(u.Converting) {
+		p.converting(u.Converting)
+	}
 }
 
 func (p *printer) connections(u *api.Using, isMember bool, now time.Time) {

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
@@ -28,6 +29,24 @@ func Ready(w api.Waypoint) string { return ready(w) }
 
 // WhyClosed returns the reason why a waypoint is closed, and until when, if that is known.
 func WhyClosed(g api.Given) string { return whyClosed(g) }
+
+// Choices returns lines about what decides which waypoints and converters are used: the user's choices and budgets.
+func Choices(u *api.Using) []string { return linesOf(func(p *printer) { p.choices(u) }) }
+
+// Terms returns lines about what a waypoint offers: whether it is open, and its limits, also those of single members.
+func Terms(g api.Given) []string {
+	return linesOf(func(p *printer) {
+		p.linef("%s", standing(g))
+		p.terms("", g)
+	})
+}
+
+// linesOf returns the lines that write prints.
+func linesOf(write func(*printer)) []string {
+	var b strings.Builder
+	write(&printer{w: &b})
+	return strings.FieldsFunc(b.String(), func(r rune) bool { return r == '\n' })
+}
 
 // Number returns a number with the word for one or for several.
 func Number(n int, one, several string) string { return plural(n, one, several) }

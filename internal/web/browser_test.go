@@ -255,7 +255,9 @@ func TestInBrowser(t *testing.T) {
 	c.waitFor("a waypoint with two addresses has one row, and what differs has its family",
 		`document.querySelectorAll('#waypoint-rows tr').length === 3 && [...document.querySelectorAll('#waypoint-rows tr:first-child td')].map((e) => e.textContent).join('|').replace(/[\d.]+ .bit.s/, 'RATE') ===
 			'bob192.0.2.7:45672[2001:db8::b]:45672|up|IPv4 18 msIPv6 23 ms|IPv4 0.1 % lossIPv6 –|RATE|IPv4 in-band, mappedIPv6 mapped|Use firstAvoid'`)
-	c.waitFor("members served are shown", `document.querySelector('#served').textContent.includes('frank-at-home') && document.querySelector('#served-note').textContent.includes('1.83 GB of this month')`)
+	c.waitFor("members served are shown", `document.querySelector('#served').textContent.includes('frank-at-home') && [...document.querySelectorAll('#terms li')].map((e) => e.textContent.replace(/, renews.*/, '')).join('|') ===
+		'Members may open connections through this waypoint.|quota: 1.83 GB of 5.00 GB used this month (37 %)|member erin: may open connections; only: 203.0.113.0/24, 2001:db8:5::/48; ports: 443'`)
+	c.waitFor("choices and budgets are shown", `[...document.querySelectorAll('#choices li')].map((e) => e.textContent.replace(/, renews.*/, '')).join('|') === 'Never taken: dave|Detours: 9.00 GB of 10.00 GB used this month (90 %)'`)
 	chart := []int{3}
 	if os.Getenv("DCOL_SCREENSHOTS") != "" {
 		chart = []int{10, 20, 30, 40} // a picture with something in it, which takes more than a minute on a busy machine

@@ -64,6 +64,9 @@ type message struct {
 	Loads       []top.Load `json:"loads"`
 	// NoWaypoints says what to do if no waypoints are known. It is empty if some are.
 	NoWaypoints string `json:"no_waypoints,omitempty"`
+	// Choices and Terms are lines about the client's waypoints, and about what this waypoint offers.
+	Choices []string `json:"choices"`
+	Terms   []string `json:"terms"`
 	// Served has the rate of each member that this waypoint serves. It is null in the first state, and empty without them.
 	Served []top.ServedRate `json:"served"`
 	Events []event          `json:"events"` // newest first
@@ -122,9 +125,13 @@ func (h *hub) look(ctx context.Context) {
 			if len(s.Client.Waypoints) == 0 {
 				m.NoWaypoints = ui.NoWaypoints(s.Collective != nil)
 			}
+			m.Choices = ui.Choices(s.Client)
 			shown := *s.Client
 			shown.Connections = busiest(shown.Connections)
 			s.Client = &shown
+		}
+		if s.Serving != nil {
+			m.Terms = ui.Terms(s.Serving.Given)
 		}
 		m.Status = &s
 	}

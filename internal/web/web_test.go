@@ -54,6 +54,7 @@ func (f *fake) Status(context.Context) (api.Status, error) {
 			{Name: "dave", Addr: at("198.51.100.9:45672"), State: api.WaypointDown, Why: "no answer for 2 min", Kinds: []api.WaypointKind{}},
 		},
 		Steering: api.Steering{Use: []api.Steered{}, Avoid: []api.Steered{{Name: "dave"}}},
+		Budgets:  []api.Budget{{Scope: "total", Used: 9e9, Limit: 10e9, Level: "nearly"}},
 	}
 	for i := range f.connections {
 		server := netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 250)}), 443)
@@ -82,7 +83,9 @@ func (f *fake) Status(context.Context) (api.Status, error) {
 		Schema: api.StatusSchema, Member: "alice", Version: "v1.4", Roles: roles, Since: began,
 		Problems: []string{"the certificate expires in 2 h, and no coordinator answers: check that TCP port 45672 of coordinator.example is reachable"},
 		Client:   using, Collective: &api.Collective{Name: "test", Members: 2 + f.joined}, Serving: &api.Serving{
-			Granted: 60, Refused: map[string]int{"port-denied": 4}, Given: api.Given{Open: true, QuotaBytes: 5e9, UsedBytes: 1.83e9},
+			Granted: 60, Refused: map[string]int{"port-denied": 4}, Given: api.Given{Open: true, QuotaBytes: 5e9, UsedBytes: 1.83e9, Members: []api.GivenMember{
+				{Member: "erin", Open: true, Only: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:5::/48")}, Ports: []uint16{443}},
+			}},
 			Members: []api.Served{{Member: "erin", Sessions: 1, Mappings: 12, Flows: 31, Bytes: 1.83e9 + uint64(f.asked)*1_500_000}, {Member: "frank-at-home", Sessions: 2, Tunnels: 1, Bytes: uint64(max(f.asked-5, 0)) * 700_000}, {Member: "mallory", Expelled: true, Bytes: 5}},
 		},
 	}

@@ -157,21 +157,25 @@ function waypoints(s) {
 			known(all, (w) => w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', s.client.steering.only && first ? 'Use only' : 'Use first', first), button('avoid', 'Avoid', never)));
 	}));
 	if (!byName.size) $('waypoint-rows').append(empty(7, ...withCode(message.no_waypoints)));
+	texts('choices', message.choices);
 	if (focused) [...document.querySelectorAll('button[data-choice]')].find((b) => b.dataset.choice === focused)?.focus({preventScroll: true});
 }
 
-const closed = {'switched-off': 'it is switched off (dcol waypoint on opens it)', 'quota-traffic': 'this month\'s quota is used up', 'outside-hours': 'it is outside its hours'};
+// texts shows a list of texts, or nothing without any.
+function texts(id, list) {
+	$(id).hidden = !list?.length;
+	update($(id), (list ?? []).map((text) => el('li', {'data-key': text}, ...withCode(text))));
+}
 
 // served shows what this host does for other members, if it is a waypoint.
 function served(s) {
 	const w = s.serving;
 	$('served').hidden = $('served-link').hidden = !w;
 	if (!w) return;
-	const list = (w.members ?? []).filter((m) => !m.expelled), refused = Object.values(w.refused ?? {}).reduce((a, b) => a + b, 0), until = w.given.until ? `, until ${new Date(w.given.until).toLocaleString()}` : '';
-	const may = w.given.open ? 'Members may open connections through this waypoint.' : `Members may open no connections through this waypoint: ${closed[w.given.closed] ?? w.given.closed}${until}.`;
-	const quota = w.given.quota_bytes ? ` ${bytes(w.given.used_bytes ?? 0)} of this month's ${bytes(w.given.quota_bytes)} are used.` : '';
-	$('served-note').textContent = `${may}${quota} Since the agent was started, it has granted ${number(w.granted, 'request', 'requests')} of members, and refused ${refused}.`;
-	$('served-note').className = w.given.open ? '' : 'warn';
+	const list = (w.members ?? []).filter((m) => !m.expelled), refused = Object.values(w.refused ?? {}).reduce((a, b) => a + b, 0);
+	texts('terms', message.terms);
+	$('terms').className = w.given.open ? '' : 'warn';
+	$('served-note').textContent = `Since the agent was started, it has granted ${number(w.granted, 'request', 'requests')} of members, and refused ${refused}.`;
 	const now = new Map((message.served ?? []).map((m) => [m.member, m.bps]));
 	forwarded.draw($('served-chart'));
 	update($('served-rows'), list.map((m) => el('tr', {'data-key': m.member}, el('td', {}, m.member), ...[rate(now.get(m.member) ?? 0), m.flows, bytes(m.bytes), m.sessions, m.mappings, m.tunnels].map((n) => el('td', {class: 'n'}, String(n))))));
