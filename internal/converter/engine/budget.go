@@ -12,23 +12,25 @@ const defaultMemory = 256 << 20
 
 // Budget bounds the connections and the memory of all engines of a process together. NewBudget makes it.
 type Budget struct {
-	memory int64 // bytes that may wait for slow ends, in user memory and in pipes
-	most   int64 // connections
+	memory int64   // bytes that may wait for slow ends, in user memory and in pipes
+	shares *shares // of the kernel's memory
+	most   int64   // connections
 	pairs  atomic.Int64
 
 	mu      sync.Mutex
 	engines atomic.Pointer[[]*Engine] // those that may have connections; replaced under mu
 }
 
-// NewBudget returns a Budget. memory bounds the bytes that wait for slow ends; 0: 256 MiB. The limit of descriptors
-// bounds the connections, which need two each. engines is the largest number of engines at a time.
+// NewBudget returns a Budget. memory bounds the bytes that wait for slow ends; 0: 256 MiB. The
+// system's limit for TCP bounds those in the kernel's buffers, and the limit of descriptors the connections, which need
+// two each. engines is the largest number of engines at a time.
 func NewBudget(memory, engines int) *Budget {
 	if memory == 0 {
 		memory = defaultMemory
 	}
 	limit := int64(min(descriptorLimit(), math.MaxInt32))
 	pipes := int64(engines * processors() * pipesMost * 2) // without a pipe, bytes are read and written
-	return &Budget{memory: int64(memory), most: (limit - spareDescriptors - min(pipes, limit/2)) / 2}
+	return &Budget{memory: int64(memory), shares: newShares(), most: (limit - spareDescriptors - min(pipes, limit/2)) / 2}
 }
 
 func (b *Budget) add(e *Engine) {

@@ -16,11 +16,16 @@ import (
 func (l *loop) dial(p *pair, d *Dial) {
 	l.hangUp(p)
 	o, due := p.opening, time.Time{}
+	p.mark = d.Mark
 	o.dial, o.began, o.up, o.said, o.early, o.again, o.plain, o.fast = d, time.Now(), time.Time{}, nil, 0, false, false, FastOpenUnknown
 	if d.Timeout > 0 {
 		due = o.began.Add(d.Timeout)
 	}
 	l.due.Set(&o.due, due)
+	if l.engine.config.RefuseFull && l.shares().isFull(d.Mark) {
+		l.dialled(p, unix.ENOBUFS)
+		return
+	}
 	l.connect(p, d)
 }
 

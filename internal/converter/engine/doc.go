@@ -17,6 +17,8 @@
 //	fastopen.go     data in the SYN to a server
 //	lasting.go      options that only lasting connections need
 //	budget.go       the bounds of connections and memory for all engines of a process
+//	buffers.go      the sizes of the kernel's buffers
+//	shares.go       the memory for them
 //	shortage.go     too few descriptors or too little memory
 //
 // # How bytes move

@@ -164,6 +164,9 @@ type Config struct {
 	// Budget bounds the engine's connections and memory together with those of the process's other engines; nil: there
 	// are no others.
 	Budget *Budget
+	// RefuseFull makes the engine refuse connections to servers, with ENOBUFS, while data of others with the same mark fills
+	// its share of the kernel's memory. Without it, they have small buffers.
+	RefuseFull bool
 	// OpeningTimeout bounds the time in which a client says which server it wants; 0: ten seconds.
 	OpeningTimeout time.Duration
 	Log            *slog.Logger

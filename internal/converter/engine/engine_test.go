@@ -77,6 +77,12 @@ func listen(t *testing.T, mptcp bool) net.Listener {
 // start runs an engine with the front before it, and returns where it listens.
 func start(t *testing.T, c Config, mptcp bool) (*Engine, netip.AddrPort) {
 	t.Helper()
+	return startWith(t, c, mptcp, func(*Engine) {})
+}
+
+// startWith is start with some of the engine changed before it runs.
+func startWith(t *testing.T, c Config, mptcp bool, change func(*Engine)) (*Engine, netip.AddrPort) {
+	t.Helper()
 	l := listen(t, mptcp)
 	file, err := l.(*net.TCPListener).File() // non-blocking, as the listener is
 	if err != nil {
@@ -87,6 +93,7 @@ func start(t *testing.T, c Config, mptcp bool) (*Engine, netip.AddrPort) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	change(e)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()

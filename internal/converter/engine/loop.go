@@ -29,6 +29,8 @@ type loop struct {
 	young    []*pair                // they began to connect to their servers after settles was set
 	older    []*pair                // they began before that
 	settles  time.Time              // when the pairs in older are settled; zero: no pair waits for that
+	busy     []*end                 // they moved much lately; closed ones stay until the next look
+	looks    time.Time              // when their buffers are looked at; zero: there are none
 	ready    []*end                 // their data is moved in the next turn, because others had theirs first
 	due      *deadline.Queue[*pair] // pairs whose opening has a time limit
 	// handshakes of clients that have not ended yet
@@ -140,6 +142,7 @@ func (l *loop) run() error {
 		l.endLate(now)
 		l.endHandshakes(now)
 		l.settle(now)
+		l.lookAtBusy(now)
 		l.listenAgain(now)
 		if now.Sub(yielded) >= yieldAfter {
 			runtime.Gosched()
@@ -222,8 +225,10 @@ func (l *loop) timeout() int {
 	if first := l.handshakes.First(); first != nil {
 		until(first.Due())
 	}
-	if !l.settles.IsZero() {
-		until(l.settles)
+	for _, t := range []time.Time{l.settles, l.looks} {
+		if !t.IsZero() {
+			until(t)
+		}
 	}
 	switch {
 	case l.full && !l.drains && time.Now().Before(l.retry):

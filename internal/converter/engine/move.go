@@ -25,6 +25,7 @@ func (l *loop) move(e *end) {
 		n, errno := l.moveSome(e)
 		moved += n
 		l.moved.Add(int64(n))
+		l.noteMoved(e, n)
 		switch {
 		case errno == unix.EAGAIN:
 			return

@@ -121,6 +121,12 @@ func (m *model) sendAtOnce(fd int) { m.sockets[fd].prompt = true }
 
 func (m *model) keepUrgent(int) {}
 
+func (m *model) buffer(int, int) int     { return 0 }
+func (m *model) setBuffer(int, int, int) {}
+func (m *model) clampWindow(int, int)    {}
+func (m *model) unread(int) int          { return 0 }
+func (m *model) unsent(int) int          { return 0 }
+
 func (m *model) failed(fd int) bool    { return m.sockets[fd].reset }
 func (m *model) shutdown(fd int) error { m.sockets[fd].shut = true; return nil }
 func (m *model) close(fd int)          { m.sockets[fd].closed = "closed" }

@@ -9,6 +9,7 @@ type pair struct {
 	client, server end
 	opening        *opening   // nil once the server is reached
 	observers      *observers // nil: none
+	mark           uint32     // of the connection to the server (Dial.Mark)
 	closed         bool
 }
 
@@ -22,6 +23,7 @@ type end struct {
 	fd     int32  // -1: none
 	is     state
 	serial uint16 // the number of its socket in the loop; see loop.endOf
+	use    use
 }
 
 type state uint16
@@ -39,6 +41,7 @@ const (
 	isEnding        // it is TCP, and the end of its stream has arrived, so a read that is not filled gets the last bytes
 	isWritten       // something was written to it
 	isPrompt        // it sends small packets without waiting for acknowledgements
+	isBusy          // it is in loop.busy
 )
 
 func (e *end) peer() *end {
@@ -131,6 +134,7 @@ func (l *loop) closePair(p *pair, closeFD func(int)) {
 	}
 	for _, e := range []*end{&p.client, &p.server} {
 		l.release(e)
+		l.endBusy(e)
 		if e.fd >= 0 && e.pair != nil {
 			l.ends[e.fd] = nil
 			closeFD(int(e.fd))

@@ -135,6 +135,34 @@ func keepAlive(fd int) error {
 	)
 }
 
+// buffer returns the size of one of a socket's two buffers (SO_RCVBUF, SO_SNDBUF), as the kernel counts it.
+func buffer(fd, which int) int {
+	size, _ := intOption(fd, unix.SOL_SOCKET, which)
+	return size
+}
+
+// setBuffer sets the size of one of a socket's two buffers. Linux chooses it no more. Without CAP_NET_ADMIN nothing
+// happens, because the size that a process may set (rmem_max, wmem_max) is too small for fast connections.
+func setBuffer(fd, which, size int) {
+	option := unix.SO_RCVBUFFORCE
+	if which == unix.SO_SNDBUF {
+		option = unix.SO_SNDBUFFORCE
+	}
+	_ = setOption(fd, unix.SOL_SOCKET, option, int32(size/2)) // the kernel doubles it
+}
+
+// clampWindow bounds the bytes that a TCP socket lets its sender have under way.
+func clampWindow(fd, bytes int) {
+	_ = setOption(fd, unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, int32(bytes))
+}
+
+// queued returns the number of bytes that a socket holds: SIOCINQ, or SIOCOUTQ.
+func queued(fd int, which uintptr) int {
+	var n int32
+	_, _ = raw(unix.SYS_IOCTL, uintptr(fd), which, uintptr(unsafe.Pointer(&n)), 0, 0, 0)
+	return int(n)
+}
+
 // setOption sets an option of a socket.
 func setOption[T int32 | unix.Linger](fd, level, option int, value T) error {
 	if _, errno := raw(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value), 0); errno != 0 {
@@ -163,6 +191,16 @@ type sockets interface {
 	sendAtOnce(fd int)
 	// keepUrgent has a socket's urgent bytes read at their place among the others.
 	keepUrgent(fd int)
+	// buffer returns the size of one of a socket's two buffers (SO_RCVBUF, SO_SNDBUF), as the kernel counts it.
+	buffer(fd, which int) int
+	// setBuffer sets it for good.
+	setBuffer(fd, which, size int)
+	// clampWindow bounds the bytes that a TCP socket lets its sender have under way.
+	clampWindow(fd, bytes int)
+	// unread returns the number of bytes that have arrived, and unsent the number of those that the other side has not
+	// acknowledged.
+	unread(fd int) int
+	unsent(fd int) int
 	// failed reports whether a connected socket is not connected any more.
 	failed(fd int) bool
 	// shutdown sends the end of the stream.
@@ -182,6 +220,11 @@ func (kernel) splice(from, to, n int) (int, syscall.Errno) { return splice(from,
 func (kernel) writable(fd int) bool                        { return writable(fd) }
 func (kernel) sendAtOnce(fd int)                           { _ = sendAtOnce(fd) }
 func (kernel) keepUrgent(fd int)                           { keepUrgent(fd) }
+func (kernel) buffer(fd, which int) int                    { return buffer(fd, which) }
+func (kernel) setBuffer(fd, which, size int)               { setBuffer(fd, which, size) }
+func (kernel) clampWindow(fd, bytes int)                   { clampWindow(fd, bytes) }
+func (kernel) unread(fd int) int                           { return queued(fd, unix.SIOCINQ) }
+func (kernel) unsent(fd int) int                           { return queued(fd, unix.SIOCOUTQ) }
 func (kernel) failed(fd int) bool                          { return connectError(fd) != 0 }
 func (kernel) shutdown(fd int) error                       { return unix.Shutdown(fd, unix.SHUT_WR) }
 func (kernel) close(fd int)                                { closeSocket(fd) }

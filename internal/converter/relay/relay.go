@@ -231,7 +231,7 @@ func (r *relay) serve(s Serve) {
 			r.server.Permit(policy.Check)
 		}
 	}
-	r.keep(PartServe, entrance{address: fmt.Sprintf(":%d", s.Port), fastOpen: s.FastOpen, front: always(r.server)})
+	r.keep(PartServe, entrance{address: fmt.Sprintf(":%d", s.Port), fastOpen: s.FastOpen, refusesFull: true, front: always(r.server)})
 }
 
 // entrance describes where connections come in, and how they are treated.
@@ -239,6 +239,7 @@ type entrance struct {
 	address     string
 	transparent bool // connections to any address may come in
 	fastOpen    bool // their SYNs may have data (TCP Fast Open)
+	refusesFull bool // clients are refused whose data fills their share of the kernel's memory
 	loops       int  // of its engine; 0: the engine's default
 	front       func(port uint16) engine.Front
 }
@@ -260,7 +261,7 @@ func (r *relay) keep(name string, e entrance) *part {
 	if p.listener, err = r.listen(name, e); err == nil {
 		p.bound = boundAt(p.listener.fd)
 		p.engine, err = engine.New(engine.Config{
-			Listeners: []int{p.listener.fd}, Front: e.front(p.bound.Port()), Loops: e.loops, Budget: r.budget, Log: log,
+			Listeners: []int{p.listener.fd}, Front: e.front(p.bound.Port()), Loops: e.loops, RefuseFull: e.refusesFull, Budget: r.budget, Log: log,
 		})
 	}
 	if err != nil {
