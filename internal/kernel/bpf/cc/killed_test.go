@@ -37,7 +37,7 @@ func Hold() bool {
 }
 
 // A process that registered an algorithm is killed while a connection sends by it. The connection goes on, and keeps the
-// algorithm. Nobody can choose it any more.
+// algorithm. Nobody can choose it any more. A later process registers it again, and connections by both programs go on.
 func TestKilledInMidTransfer(t *testing.T) {
 	registered(t, LIA) // or skips
 	self, err := os.Executable()
@@ -95,6 +95,30 @@ func TestKilledInMidTransfer(t *testing.T) {
 	}
 	if err := choose(server, name); err == nil {
 		t.Error("it can still be chosen")
+	}
+
+	again := registered(t, LIA)
+	if err := choose(server, again.Name()); err != nil {
+		t.Error(err)
+	}
+	goes(t, client, server)
+	goes(t, server, client)
+}
+
+// goes sends some megabytes over a connection.
+func goes(t *testing.T, from, to net.Conn) {
+	t.Helper()
+	const size = 8 << 20
+	sent := make(chan error, 1)
+	go func() {
+		_, err := from.Write(make([]byte, size))
+		sent <- err
+	}()
+	if _, err := io.CopyN(io.Discard, to, size); err != nil {
+		t.Error(err)
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
 	}
 }
 

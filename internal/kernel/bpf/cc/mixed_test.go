@@ -49,8 +49,8 @@ func TestMixedPaths(t *testing.T) {
 			var kept, both float64
 			for seed := range uint64(runs) {
 				mptcp, tcp := carried(plan{control: control, beside: "reno", others: 1, subflows: []*queue{{line: on}, {line: on}}}, seed)
-				kept += tcp / capacity / runs
-				both += (mptcp + tcp) / (2 * capacity) / runs
+				kept += tcp.packets / capacity / runs
+				both += (mptcp.packets + tcp.packets) / (2 * capacity) / runs
 			}
 			t.Logf("%s at %.0f Mbit/s: TCP keeps %.2f of the shared link, predicted %.2f; both links are used to %.3f",
 				control, 12_000/service, kept, predicted[control], both)

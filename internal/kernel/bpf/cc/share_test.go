@@ -1,6 +1,7 @@
 package cc
 
 import (
+	"cmp"
 	"container/heap"
 	"math"
 	"math/rand/v2"
@@ -19,14 +20,14 @@ const (
 	second = 1e6  // µs
 )
 
-// line is a bottleneck: the time that a packet takes and the round trip without a queue, in µs, and the packets in the
-// queue.
-type line struct{ service, trip, room float64 }
+// line is a bottleneck: the time that a packet takes and the round trip without a queue, in µs, the packets in the queue,
+// and the probability that a packet is lost although the queue has room.
+type line struct{ service, trip, room, loss float64 }
 
 // measured is the bottleneck of the measurements, larger is one of 80 Mbit/s.
 var (
-	measured = line{1200, 40_000, 40_000 / 1200}
-	larger   = line{150, 40_000, 40_000 / 150}
+	measured = line{service: 1200, trip: 40_000, room: 40_000 / 1200}
+	larger   = line{service: 150, trip: 40_000, room: 40_000 / 150}
 )
 
 // queue is a line, and the time until which it is busy.
@@ -48,7 +49,9 @@ type sender struct {
 	recovering            bool
 	smoothed              float64
 	count                 uint32 // Reno's
-	acked, ackedAtMeasure uint64
+	acked                 uint64
+	halved                uint64 // how often the window shrank for a loss
+	atMeasure             tally
 	lossAt, betweenLosses uint64 // OLIA's: packets
 }
 
@@ -85,7 +88,8 @@ func (l *shared) send(s *sender) {
 		on := s.via
 		on.busy = max(on.busy, l.now)
 		a := answer{sent: l.now, of: s, number: s.next}
-		if a.lost = (on.busy-l.now)/on.service >= on.room; !a.lost {
+		a.lost = (on.busy-l.now)/on.service >= on.room || on.loss > 0 && l.random.Float64() < on.loss
+		if !a.lost {
 			on.busy += on.service
 		}
 		a.at = on.busy + on.trip + jitter*l.random.Float64()
@@ -103,8 +107,12 @@ func (s *sender) reno() {
 	}
 }
 
+// subflows returns those that have a round trip, as the programs do.
 func (s *sender) subflows() (own subflow, all []subflow) {
 	for _, m := range s.mates {
+		if m.smoothed == 0 {
+			continue
+		}
 		f := subflow{window: uint64(m.window), rtt: uint64(m.smoothed), loss: max(m.acked-m.lossAt, m.betweenLosses)}
 		if m == s {
 			own = f
@@ -137,6 +145,7 @@ func (s *sender) take(a answer) {
 			}
 			s.betweenLosses, s.lossAt = s.acked-s.lossAt, s.acked
 			s.window, s.recover, s.recovering, s.vegas.Paused = s.threshold, s.next, true, 1
+			s.halved++
 		}
 		return
 	}
@@ -183,11 +192,23 @@ type plan struct {
 	control, beside string
 	subflows        []*queue
 	others          int
-	otherSubflows   int // 0: 1
+	otherSubflows   int     // 0: 1
+	after, during   float64 // seconds: when the count begins, and how long it takes; 0: 20 and 60
 }
 
-// carried returns the packets that the connection carries, and those of each one beside it, in 60 s after 20 s.
-func carried(p plan, seed uint64) (own, other float64) {
+// tally counts packets that were carried, and losses for which a window shrank.
+type tally struct{ packets, losses float64 }
+
+func (s *sender) tally() tally { return tally{float64(s.acked), float64(s.halved)} }
+
+// add adds what was counted between two tallies, of one of n connections.
+func (c *tally) add(from, to tally, n int) {
+	c.packets += (to.packets - from.packets) / float64(n)
+	c.losses += (to.losses - from.losses) / float64(n)
+}
+
+// carried counts the packets and losses of the connection, and those of each one beside it, while the plan counts.
+func carried(p plan, seed uint64) (own, other tally) {
 	l := &shared{random: rand.New(rand.NewPCG(seed, 1))}
 	var all, mates []*sender
 	begin := func(at float64, control string, via *queue) *sender {
@@ -214,31 +235,31 @@ func carried(p plan, seed uint64) (own, other float64) {
 			s.mates = theirs
 		}
 	}
-	l.run(20 * second)
+	after, during := cmp.Or(p.after, 20), cmp.Or(p.during, 60)
+	l.run(after * second)
 	for _, s := range all {
-		s.ackedAtMeasure = s.acked
+		s.atMeasure = s.tally()
 	}
-	l.run(80 * second)
+	l.run((after + during) * second)
 	for i, s := range all {
-		if got := float64(s.acked - s.ackedAtMeasure); i < len(mates) {
-			own += got
+		if i < len(mates) {
+			own.add(s.atMeasure, s.tally(), 1)
 		} else {
-			other += got / float64(p.others)
+			other.add(s.atMeasure, s.tally(), p.others)
 		}
 	}
 	return own, other
 }
 
-// sharing returns what a connection with subflows on one bottleneck carries over what each of the others of a plan
-// carries beside it.
-func sharing(on line, seed uint64, p plan, subflows int) float64 {
+// sharing counts what a connection with subflows on one bottleneck carries, and what each of the others of a plan carries
+// beside it.
+func sharing(on line, seed uint64, p plan, subflows int) (own, other tally) {
 	b := &queue{line: on}
 	p.subflows = nil
 	for range subflows {
 		p.subflows = append(p.subflows, b)
 	}
-	own, other := carried(p, seed)
-	return own / other
+	return carried(p, seed)
 }
 
 func (l *shared) run(until float64) {
@@ -264,17 +285,25 @@ func meanOf(t *testing.T, runs int, on line, control, beside string, subflows, o
 
 func meanOfPlan(t *testing.T, runs int, on line, p plan, subflows int) (mean float64) {
 	t.Helper()
+	own, other := repeat(runs, on, p, subflows)
 	list := make([]float64, runs)
-	var running sync.WaitGroup
 	for i := range list {
-		running.Go(func() { list[i] = sharing(on, uint64(i), p, subflows) })
-	}
-	running.Wait()
-	for _, ratio := range list {
-		mean += ratio / float64(runs)
+		list[i] = own[i].packets / other[i].packets
+		mean += list[i] / float64(runs)
 	}
 	t.Logf("%s with %d subflows to each of %d by %s with %d on %v: %.2f, mean %.2f", p.control, subflows, p.others, p.beside, max(1, p.otherSubflows), on, list, mean)
 	return mean
+}
+
+// repeat makes some runs of sharing.
+func repeat(runs int, on line, p plan, subflows int) (own, other []tally) {
+	own, other = make([]tally, runs), make([]tally, runs)
+	var running sync.WaitGroup
+	for i := range runs {
+		running.Go(func() { own[i], other[i] = sharing(on, uint64(i), p, subflows) })
+	}
+	running.Wait()
+	return own, other
 }
 
 // Two subflows by Reno take twice as much as a TCP connection. LIA takes no more than its target. Where windows are
@@ -308,9 +337,9 @@ func TestDisjointPaths(t *testing.T) {
 	const enough, nearly = 0.985, 0.97
 	faster := line{service: 300, trip: 40_000, room: 40_000 / 300}
 	for name, second := range map[string]line{"equal": measured, "unequal": faster} {
-		on := func(control string) (carry float64) {
-			carry, _ = carried(plan{control: control, subflows: []*queue{{line: measured}, {line: second}}}, 1)
-			return carry
+		on := func(control string) float64 {
+			carry, _ := carried(plan{control: control, subflows: []*queue{{line: measured}, {line: second}}}, 1)
+			return carry.packets
 		}
 		reno := on("reno")
 		for _, control := range []string{"lia", "olia", "balia"} {
@@ -342,6 +371,50 @@ func TestSharesOfManySubflows(t *testing.T) {
 			if ratio := meanOf(t, runs, larger, control, "reno", subflows, 1); ratio < least || ratio > most {
 				t.Errorf("%s with %d subflows: %.2f", control, subflows, ratio)
 			}
+		}
+	}
+}
+
+// The papers' equations assume that each packet is lost with the same probability, whichever subflow sends it. Where that
+// holds, OLIA takes as much as a TCP connection, however many subflows there are. LIA and BALIA take a little more, because
+// they grow faster while windows differ.
+func TestSharesUnderRandomLoss(t *testing.T) {
+	runs, most := 6, map[string]float64{"lia": 1.45, "olia": 1.15, "balia": 1.4}
+	const least = 0.85
+	if racetest.On {
+		runs = 2
+	}
+	wide := line{service: 10, trip: 40_000, room: math.Inf(1), loss: 0.0005}
+	for _, subflows := range []int{2, 4, 8} {
+		for _, control := range []string{"lia", "olia", "balia"} {
+			p := plan{control: control, beside: "reno", others: 1, after: 100, during: 300}
+			if ratio := meanOfPlan(t, runs, wide, p, subflows); ratio < least || ratio > most[control] {
+				t.Errorf("%s with %d subflows: %.2f", control, subflows, ratio)
+			}
+		}
+	}
+}
+
+// A queue that drops what does not fit takes packets of several subflows at a time. So for each packet, a connection with many
+// subflows loses more often than a TCP connection. By OLIA's equations, the sum of its windows goes with the root of that, as
+// TCP's window does, whatever the number of subflows. That explains its share.
+func TestSharesFollowLosses(t *testing.T) {
+	runs, near := 6, 0.15
+	if racetest.On {
+		runs, near = 2, 0.5
+	}
+	for _, subflows := range []int{2, 4, 8} {
+		var own, other tally
+		owns, others := repeat(runs, larger, plan{control: "olia", beside: "reno", others: 1, after: 200, during: 200}, subflows)
+		for i := range runs {
+			own.add(tally{}, owns[i], 1)
+			other.add(tally{}, others[i], 1)
+		}
+		more := own.losses / own.packets / (other.losses / other.packets)
+		share, explained := own.packets/other.packets, 1/math.Sqrt(more)
+		t.Logf("%d subflows: %.2f times as many losses for each packet explain a share of %.2f; it is %.2f", subflows, more, explained, share)
+		if more < 1.2 || math.Abs(share/explained-1) > near {
+			t.Errorf("%d subflows: %.2f times as many losses for each packet explain a share of %.2f; it is %.2f", subflows, more, explained, share)
 		}
 	}
 }
