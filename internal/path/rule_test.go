@@ -11,6 +11,47 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
+// Of the rules that cover a connection by its server's port, its peer's network and its program's cgroup, the first with the
+// innermost cgroup applies.
+func TestRuleOfAConnection(t *testing.T) {
+	const outer, inner = "/sys/fs/cgroup/user", "/sys/fs/cgroup/user/phone"
+	rules := []path.Rule{
+		{Name: "web", Ports: []uint16{443, 8443}},
+		{Name: "near", Networks: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:5::/48")}},
+		{Name: "outer", Cgroup: outer},
+		{Name: "inner", Cgroup: inner, Ports: []uint16{443}},
+		{Name: "far web", Ports: []uint16{80}, Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
+		{Name: "all"},
+	}
+	for _, c := range []struct{ server, cgroup, want string }{
+		{"192.0.2.1:443", "", "web"},
+		{"203.0.113.9:8443", "", "web"},
+		{"203.0.113.9:22", "", "near"},
+		{"[2001:db8:5:1::9]:22", "", "near"},
+		{"[2001:db8:6::9]:22", "", "all"},
+		{"198.51.100.7:80", "", "far web"},
+		{"198.51.100.7:22", "", "all"},
+		{"192.0.2.1:80", "", "all"},
+		{"203.0.113.9:22", outer, "outer"},
+		{"203.0.113.9:443", inner, "inner"},
+		{"203.0.113.9:22", inner, "outer"},
+		{"203.0.113.9:443", inner + "/call", "inner"},
+		{"192.0.2.1:443", inner + "2", "outer"},
+		{"192.0.2.1:22", outer + "s", "all"},
+	} {
+		m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: rules})
+		server := netip.MustParseAddrPort(c.server)
+		local := netip.AddrPortFrom(ip("me"), 5000)
+		if server.Addr().Is6() {
+			local = netip.MustParseAddrPort("[2001:db8::1]:5000")
+		}
+		m.Handle(path.ConnEstablished{Token: 1, Local: local, Remote: server, Cgroup: c.cgroup}, birth)
+		if got := m.Snapshot(birth).Conns[0].Rule; got != c.want {
+			t.Errorf("a connection to %s from cgroup %q has the rule %q, want %q", c.server, c.cgroup, got, c.want)
+		}
+	}
+}
+
 // A connection that waits for more traffic before it takes a second path takes it at once if its only path is lost or
 // nothing gets through there.
 func TestDelayEndsWithThePath(t *testing.T) {
