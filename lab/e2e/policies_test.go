@@ -83,18 +83,45 @@ after_bytes = "1MB"
 	x.endsWell()
 }
 
-// A second uplink is only for a connection whose first one has a longer round trip than the threshold.
+// A second uplink is only for a connection whose first one has a longer round trip than the threshold, from its beginning or
+// later. Then messages leave the first one.
 func TestPolicyDelayThreshold(t *testing.T) {
 	w := withUplinksOf(t, testbed.BackendEmulator, "\n[[policy]]\nuse = \"fullmesh\"\nabove_rtt = \"100ms\"\n")
+	config, err := w.read(alice, etc+"dcol.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.configure(alice, strings.Replace(string(config), `selection = "oldest"`, `selection = "worth"`, 1)) // the default
+	w.restart(alice)
 	x := w.curl(w.url())
 	w.subflows("direct up")
 	x.endsWell()
+	w.host(server).Command(w.life(), program, "run", "--", "socat", "TCP4-LISTEN:8000,fork", "EXEC:cat").Start()
+	w.eventually("the server listens", func() error {
+		return holds(w.run(server, "ss", "-Htln", "sport = :8000") != "", "nothing listens")
+	})
+	w.host(alice).Command(w.life(), program, "run", "--", "bash", "-c",
+		fmt.Sprintf("exec 3<>/dev/tcp/%v/8000; while echo x >&3 && read -u 3; do sleep 0.3; done", w.addr4(server))).Start()
+	w.have(8000, "direct up")
 	far := testbed.LinkParams{Rate: 20_000_000, Delay: 80 * time.Millisecond}
 	if err := w.net.SetLink(alice, far, far); err != nil {
 		t.Fatal(err)
 	}
+	var direct, uplink uint64
+	w.eventually("messages leave the first path", func() error {
+		c, err := w.connectionTo(8000)
+		if err != nil || len(c.Subflows) != 2 {
+			return fmt.Errorf("%+v, %v", c, err)
+		}
+		const some = 10 // bytes: five messages
+		if now := c.Subflows[0].BytesSent; now != direct {
+			direct, uplink = now, c.Subflows[1].BytesSent
+		}
+		since := c.Subflows[1].BytesSent - uplink
+		return holds(since >= some, "%d bytes left on the second path since the last one on the first", since)
+	})
 	x = w.curl(w.url())
-	w.subflows("direct up", "uplink up")
+	w.have(80, "direct up", "uplink up")
 	x.goesOn()
 	x.endsWell()
 }
@@ -125,6 +152,77 @@ func TestPolicyBackupOnSilence(t *testing.T) {
 	w.mend()
 	w.subflows("direct up", "uplink backup")
 	x.endsWell()
+}
+
+// A firewall forgets connections that were silent for 30 s, and drops their packets. What the server sends after 45 s arrives
+// on the connection whose policy refreshes it, because that is probed before. Nothing arrives on the other one.
+func TestPolicyRefresh(t *testing.T) {
+	w := withUplinks(t, `
+[[policy]]
+use     = "fullmesh"
+uplinks = ["FIRST"]
+refresh = true
+ports   = [8000]
+
+[[policy]]
+use     = "fullmesh"
+uplinks = ["FIRST"]
+ports   = [8001]
+`)
+	w.run(router, "nft", "table inet forgetful { chain forward { type filter hook forward priority 0; ct state invalid drop; }; }")
+	w.sysctl(router, "net.netfilter.nf_conntrack_tcp_loose", "0") // only a SYN begins a connection
+	w.sysctl(router, "net.netfilter.nf_conntrack_tcp_timeout_established", "30")
+	const silence, first, both = 45 * time.Second, int64(len("first\n")), int64(len("first\nlate\n"))
+	say := fmt.Sprintf("SYSTEM:echo first; sleep %.0f; echo late; sleep 600", silence.Seconds())
+	fetch := func(port int) *transfer {
+		w.host(server).Command(w.life(), program, "run", "--", "socat", fmt.Sprintf("TCP4-LISTEN:%d,fork", port), say).Start()
+		w.eventually("the server listens", func() error {
+			return holds(w.run(server, "ss", "-Htln", fmt.Sprintf("sport = :%d", port)) != "", "nothing listens")
+		})
+		x := w.transfer(alice, program, "run", "--", "socat", "-u", fmt.Sprintf("TCP4:%v:%d", w.addr4(server), port), "-")
+		w.eventually("the connection works", func() error { return holds(x.got.Load() == first, "%d bytes came", x.got.Load()) })
+		return x
+	}
+	forgotten, refreshed := fetch(8001), fetch(8000)
+	before, err := w.connectionTo(8000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.within(silence+patience, "what the server said late has come", func() error {
+		return holds(refreshed.got.Load() == both, "%d bytes came", refreshed.got.Load())
+	})
+	if n := forgotten.got.Load(); n != first {
+		t.Errorf("%d bytes came without refresh: the firewall has forgotten nothing", n)
+	}
+	if now, err := w.connectionTo(8000); err != nil || len(now.Subflows) != 1 || now.Subflows[0].Local != before.Local {
+		t.Errorf("the firewall has forgotten the connection, too: %+v, %v", now, err)
+	}
+}
+
+// A network throttles connections to a sixth of their rate when they have carried 6 MB. With refresh, a subflow from another
+// port takes the place of the throttled one, and carries at the full rate.
+func TestPolicyRefreshOfThrottled(t *testing.T) {
+	w := withUplinksOf(t, testbed.BackendEmulator, "\n[[policy]]\nuse = \"fullmesh\"\nuplinks = [\"FIRST\"]\nrefresh = true\n")
+	const full = 2e6 // bits a second
+	line := testbed.LinkParams{Rate: full, Delay: 10 * time.Millisecond, Queue: 40e3}
+	if err := w.net.SetLink(alice, line, line); err != nil {
+		t.Fatal(err)
+	}
+	w.run(router, "nft", `table inet throttling { chain forward { type filter hook forward priority 0
+		ct bytes > 6000000 limit rate over 40 kbytes/second burst 40 kbytes drop
+	}; }`)
+	w.sysctl(router, "net.netfilter.nf_conntrack_acct", "1") // before the connection begins
+	w.host(alice).Command(w.life(), program, "run", "--", "curl", "--silent", "--output", "/dev/null", w.url()).Start()
+	c := w.subflows("direct up")
+	first := c.Subflows[0].Local
+	w.within(45*time.Second+patience, "another subflow takes the place of the throttled one", func() error {
+		c, err := w.only()
+		if err != nil || len(c.Subflows) != 1 || c.Subflows[0].Local == first {
+			return fmt.Errorf("%+v, %v", c.Subflows, err)
+		}
+		rate := c.Subflows[0].ReceiveRate
+		return holds(rate > full/2, "it carries %.0f bit/s", rate)
+	})
 }
 
 // The policy of a program's cgroup comes before one for all.
