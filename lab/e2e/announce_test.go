@@ -20,12 +20,7 @@ func TestAnnouncedAddresses(t *testing.T) {
 	w.run(mallory, "ip", "mptcp", "limits", "set", "add_addr_accepted", "4", "subflows", "4")
 	w.loseAcks()
 	w.host(alice).Command(w.life(), program, "run", "--", "socat", "TCP4-LISTEN:8000,fork,reuseaddr", "EXEC:cat").Start()
-	w.eventually("the server listens", func() error {
-		if w.run(alice, "ss", "-Htln", "sport = :8000") == "" {
-			return fmt.Errorf("nothing listens")
-		}
-		return nil
-	})
+	w.listens(alice, 8000)
 	const downloads = 2
 	for range downloads {
 		w.curl(w.url())
@@ -66,9 +61,7 @@ func TestWithdrawnAddress(t *testing.T) {
 	second, _ := w.host(alice).AddrOn(mobile)
 	w.loseAcks()
 	w.host(server).Command(w.life(), program, "run", "--", "socat", "TCP4-LISTEN:8000,fork,reuseaddr", "EXEC:cat").Start()
-	w.eventually("the server listens", func() error {
-		return holds(w.run(server, "ss", "-Htln", "sport = :8000") != "", "nothing listens")
-	})
+	w.listens(server, 8000)
 	const connections, nearlyAll = 8, 6
 	for range connections { // that say something now and then
 		w.host(alice).Command(w.life(), program, "run", "--", "bash", "-c",

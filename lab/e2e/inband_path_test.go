@@ -143,7 +143,13 @@ func (w *world) listen(host string, port int) {
 		w.Fatal(err)
 	}
 	go cmd.Wait() // it ends with its host
-	w.eventually("it listens", func() error {
+	w.listens(host, port)
+}
+
+// listens waits until a program on the host listens on a TCP port.
+func (w *world) listens(host string, port int) {
+	w.Helper()
+	w.eventually(host+" listens on port "+strconv.Itoa(port), func() error {
 		return holds(w.run(host, "ss", "-Htln", "sport = :"+strconv.Itoa(port)) != "", "nothing listens")
 	})
 }

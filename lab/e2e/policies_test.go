@@ -97,9 +97,7 @@ func TestPolicyDelayThreshold(t *testing.T) {
 	w.subflows("direct up")
 	x.endsWell()
 	w.host(server).Command(w.life(), program, "run", "--", "socat", "TCP4-LISTEN:8000,fork", "EXEC:cat").Start()
-	w.eventually("the server listens", func() error {
-		return holds(w.run(server, "ss", "-Htln", "sport = :8000") != "", "nothing listens")
-	})
+	w.listens(server, 8000)
 	w.host(alice).Command(w.life(), program, "run", "--", "bash", "-c",
 		fmt.Sprintf("exec 3<>/dev/tcp/%v/8000; while echo x >&3 && read -u 3; do sleep 0.3; done", w.addr4(server))).Start()
 	w.have(8000, "direct up")
@@ -110,8 +108,11 @@ func TestPolicyDelayThreshold(t *testing.T) {
 	var direct, uplink uint64
 	w.eventually("messages leave the first path", func() error {
 		c, err := w.connectionTo(8000)
-		if err != nil || len(c.Subflows) != 2 {
-			return fmt.Errorf("%+v, %v", c, err)
+		if err != nil {
+			return err
+		}
+		if len(c.Subflows) != 2 {
+			return fmt.Errorf("it has %+v", c.Subflows)
 		}
 		const some = 10 // bytes: five messages
 		if now := c.Subflows[0].BytesSent; now != direct {
@@ -176,9 +177,7 @@ ports   = [8001]
 	say := fmt.Sprintf("SYSTEM:echo first; sleep %.0f; echo late; sleep 600", silence.Seconds())
 	fetch := func(port int) *transfer {
 		w.host(server).Command(w.life(), program, "run", "--", "socat", fmt.Sprintf("TCP4-LISTEN:%d,fork", port), say).Start()
-		w.eventually("the server listens", func() error {
-			return holds(w.run(server, "ss", "-Htln", fmt.Sprintf("sport = :%d", port)) != "", "nothing listens")
-		})
+		w.listens(server, port)
 		x := w.transfer(alice, program, "run", "--", "socat", "-u", fmt.Sprintf("TCP4:%v:%d", w.addr4(server), port), "-")
 		w.eventually("the connection works", func() error { return holds(x.got.Load() == first, "%d bytes came", x.got.Load()) })
 		return x
@@ -217,8 +216,11 @@ func TestPolicyRefreshOfThrottled(t *testing.T) {
 	first := c.Subflows[0].Local
 	w.within(45*time.Second+patience, "another subflow takes the place of the throttled one", func() error {
 		c, err := w.only()
-		if err != nil || len(c.Subflows) != 1 || c.Subflows[0].Local == first {
-			return fmt.Errorf("%+v, %v", c.Subflows, err)
+		if err != nil {
+			return err
+		}
+		if len(c.Subflows) != 1 || c.Subflows[0].Local == first {
+			return fmt.Errorf("it has %+v", c.Subflows)
 		}
 		rate := c.Subflows[0].ReceiveRate
 		return holds(rate > full/2, "it carries %.0f bit/s", rate)
