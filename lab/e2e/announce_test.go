@@ -59,7 +59,6 @@ func TestAnnouncedAddresses(t *testing.T) {
 func TestWithdrawnAddress(t *testing.T) {
 	w := withUplinks(t, "\n[[policy]]\nuse = \"fullmesh\"\nports = [8000]\n")
 	second, _ := w.host(alice).AddrOn(mobile)
-	w.loseAcks()
 	w.host(server).Command(w.life(), program, "run", "--", "socat", "TCP4-LISTEN:8000,fork,reuseaddr", "EXEC:cat").Start()
 	w.listens(server, 8000)
 	const connections, nearlyAll = 8, 6
@@ -74,6 +73,7 @@ func TestWithdrawnAddress(t *testing.T) {
 		n := fromSecond()
 		return holds(n == connections, "%d of %d have", n, connections)
 	})
+	w.loseAcks() // earlier, a connection might get no second subflow
 	heard := func() (n int) {
 		line := w.run(server, "nstat", "-asz", "MPTcpExtRmAddr")
 		if _, err := fmt.Sscan(line[strings.LastIndex(line, "MPTcpExtRmAddr")+len("MPTcpExtRmAddr"):], &n); err != nil {
