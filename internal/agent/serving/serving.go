@@ -20,6 +20,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/converter/relay"
+	"github.com/detour-collective/dcol/internal/converter/resets"
 	"github.com/detour-collective/dcol/internal/converter/server"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/nat"
@@ -152,9 +153,24 @@ func (s *Serving) serve(ctx context.Context) error {
 	for _, g := range h.givers {
 		others.Go(func() error { return g.Run(giving) })
 	}
+	if own := Converter(s.config.Settings, s.config.Identity); own != nil {
+		others.Go(func() error { repeatResets(giving, own.Port, s.config.Log); return nil })
+	}
 	err := s.server.Serve(ctx, h)
 	stop()
 	return errors.Join(err, others.Wait(), h.way.Close())
+}
+
+// repeatResets repeats the converter's resets until ctx ends. The agent does that, because the relay may have been killed.
+// Without it, the converter works, and the kernel sends each reset once.
+func repeatResets(ctx context.Context, port uint16, log *slog.Logger) {
+	r, err := resets.Open(port)
+	if err == nil {
+		err = r.Run(ctx)
+	}
+	if err != nil {
+		log.Warn("clients may miss that the converter has reset their connections", "err", err)
+	}
 }
 
 // enforced confirms to the coordinators, if there are any, that this waypoint refuses all members revoked by t.

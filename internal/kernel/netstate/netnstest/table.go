@@ -13,6 +13,7 @@ var asBefore = strings.NewReplacer(
 	"tcp flags & (fin | syn | rst | ack) == syn | ack", "tcp flags syn,ack / fin,syn,rst,ack",
 	"tcp flags & (fin | syn | rst | ack) == syn", "tcp flags syn / fin,syn,rst,ack",
 	"subtype mp-capable", "subtype 0",
+	"subtype mp-fastclose", "subtype 7",
 )
 
 // Table returns a table of the family inet as nft 1.0 lists it, without counters.

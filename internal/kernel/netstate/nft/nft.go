@@ -13,6 +13,7 @@
 //	conn.go decode.go             carrying them out, and reading sets and chains back
 //	interval.go                   sets of ranges
 //	written.go held.go            whether the written rules and elements still exist
+//	logged.go                     receiving packets that rules log
 //	removals.go kept.go           noticing that another program removed them, and restoring them
 //	rule.go marks.go markflow.go  other programs' rules that use marks
 //

@@ -42,6 +42,8 @@ const (
 	kindMPTCP   = 30
 	subtypeAt   = 2
 	mpCapableV1 = 0x01
+	subtypeBits = 0xf0
+	fastClose   = 0x70
 )
 
 // IPv6's fragment header (RFC 8200, 4.5).
@@ -76,6 +78,15 @@ func Flags(set byte) []expr.Any {
 	}
 }
 
+// Resets matches segments with RST, whatever their other flags.
+func Resets() []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: Reg, Base: expr.PayloadBaseTransportHeader, Offset: flagsAt, Len: 1},
+		&expr.Bitwise{SourceRegister: Reg, DestRegister: Reg, Len: 1, Mask: []byte{RST}, Xor: []byte{0}},
+		Equal([]byte{RST}),
+	}
+}
+
 // Capable matches segments with the option MP_CAPABLE of version 1. Linux speaks no other version, so an answer with
 // another one makes its connection plain TCP. If a segment has several options of MPTCP, nftables sees only the first. It
 // also sees options behind the end of the list, which Linux does not.
@@ -83,6 +94,15 @@ func Capable() []expr.Any {
 	return []expr.Any{
 		&expr.Exthdr{DestRegister: Reg, Type: kindMPTCP, Offset: subtypeAt, Len: 1, Op: expr.ExthdrOpTcpopt},
 		Equal([]byte{mpCapableV1}),
+	}
+}
+
+// FastClose matches segments whose first option of MPTCP is MP_FASTCLOSE, which ends a connection (RFC 8684, 3.5).
+func FastClose() []expr.Any {
+	return []expr.Any{
+		&expr.Exthdr{DestRegister: Reg, Type: kindMPTCP, Offset: subtypeAt, Len: 1, Op: expr.ExthdrOpTcpopt},
+		&expr.Bitwise{SourceRegister: Reg, DestRegister: Reg, Len: 1, Mask: []byte{subtypeBits}, Xor: []byte{0}},
+		Equal([]byte{fastClose}),
 	}
 }
 
@@ -114,6 +134,9 @@ func NotUnicast() []expr.Any {
 
 // DestinationPort loads the port that a segment goes to.
 func DestinationPort() []expr.Any { return port(Reg, destPortAt) }
+
+// SourcePort loads the port that a segment comes from.
+func SourcePort() []expr.Any { return port(Reg, sourcePortAt) }
 
 func port(to, offset uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: to, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2}}
