@@ -62,7 +62,6 @@ func (l *loop) adopt(now time.Time) error {
 	if err := l.adoptTable(now); err != nil {
 		return err
 	}
-	l.leases.RememberIDs(l.giver.memory.IDs)
 	l.tellIncoming()
 	l.restoreSessions()
 	l.giver.check(now)
@@ -106,6 +105,7 @@ func (l *loop) adoptTable(now time.Time) error {
 	rest.TunnelInterfaces, rest.Stopped = state.TunnelInterfaces, state.Stopped
 	rest.Forbidden, rest.ForbiddenPorts = l.surroundings.policy.Forbidden(), l.config.deniedPorts()
 	l.leases.Adopt(state, l.filters.left(state.Admissions), now)
+	l.leases.RememberIDs(l.giver.memory.IDs)
 	l.leases.AdoptPorts(l.giver.memory.Incoming, now)
 	l.giver.adopt(state.Closed, state.Used, now)
 	forbidden := l.leases.EndForbidden(l.surroundings.policy, l.limited.servers, now)

@@ -226,19 +226,45 @@ func TestExpelledFromConverter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Before, packets without a lease are dropped, not rejected: a member may return whose lease was lost with the table.
-	asked := w.ask(func() {
-		w.loop.table.await = time.Now()
-		err = w.loop.table.install()
-	})
-	if err := errors.Join(asked, err); err != nil {
-		t.Fatal(err)
-	}
 	if err := w.Expel("alice"); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	wantRejected(t, c)
+	if _, err := n.convert(t, mark, "10.2.0.1:443"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a new connection: %v", err)
+	}
+}
+
+// If the table was lost, and its leases with it, packets of the converter's connections wait for the members to return. Those
+// of a member that is expelled meanwhile are rejected at once.
+func TestExpelledAfterTheTable(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	n.config.Converter = &Converter{Port: 5124, Key: converterKey}
+	n.echo(t, "10.2.0.1:443")
+	w, stop := n.start(t)
+	w.SessionUp(overSession("alice", client4, 1))
+	c, err := n.convert(t, admitted(t, w), "10.2.0.1:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	n.waypoint.Output(t, "nft", "flush", "ruleset")
+	w, _ = n.start(t)
+	w.SessionUp(overSession("alice", client4, 1)) // and asks for no converter yet
+	if err := w.Expel("alice"); err != nil {
+		t.Fatal(err)
+	}
+	wantRejected(t, c)
+}
+
+// wantRejected fails the test unless the waypoint rejects a connection's next packets, before it would have waited for members
+// for long enough.
+func wantRejected(t *testing.T, c net.Conn) {
+	t.Helper()
+	_ = c.SetDeadline(time.Now().Add(returning / 2))
 	sent := 0
+	var err error
 	for ; err == nil; time.Sleep(20 * time.Millisecond) { // the first packet is rejected, and the next call fails
 		if _, err = c.Write([]byte("x")); err == nil {
 			sent++
@@ -246,9 +272,6 @@ func TestExpelledFromConverter(t *testing.T) {
 	}
 	if err := wantReset(sent, err); err != nil {
 		t.Error(err)
-	}
-	if _, err := n.convert(t, mark, "10.2.0.1:443"); !errors.Is(err, unix.ECONNREFUSED) {
-		t.Errorf("a new connection: %v", err)
 	}
 }
 

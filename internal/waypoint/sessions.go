@@ -92,7 +92,7 @@ func (l *loop) expel(name string, now time.Time) error {
 	}
 	ending, mappings := l.leases.Expel(m, now)
 	// The checks of each second retry what fails here.
-	errs := []error{l.end(ending)}
+	errs := []error{l.end(ending), l.table.unawait(m.ID)}
 	if l.table.outOfStep { // the kernel may have entries that the leases lack
 		errs = append(errs, l.table.install())
 	}

@@ -3,6 +3,7 @@ package waypoint
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,15 +23,18 @@ type table struct {
 
 	rest      rules.State // without mappings, admissions and members
 	outOfStep bool        // the table differs from the leases, because it could not be written
-	await     time.Time   // until then, members may return whose leases were lost with the table
+	// Until await, members may return whose leases were lost with the table. awaited has their ids.
+	await   time.Time
+	awaited []rules.MemberID
 }
 
 // returning is the time in which members may request their leases again, after these were lost with the table.
 const returning = 30 * time.Second
 
-// begin installs a table where there was none, or one without members. The converter may already have connections.
+// begin installs a table where there was none, or one without members. The converter may already have connections. They
+// are those of members with remembered ids, because others get another id, which is not in the marks of these connections.
 func (t *table) begin(now time.Time) error {
-	t.await = now.Add(returning)
+	t.await, t.awaited = now.Add(returning), slices.Sorted(maps.Values(t.leases.IDs()))
 	t.restart()
 	return t.install()
 }
@@ -40,6 +44,16 @@ func (t *table) restart() {
 	if err := t.converted(); err != nil {
 		t.log.Warn("the converter's connections may be reset", "err", err)
 	}
+}
+
+// unawait rejects from now on what the converter's open connections for a member send, unless the member is admitted.
+func (t *table) unawait(id rules.MemberID) error {
+	i := slices.Index(t.awaited, id)
+	if i < 0 {
+		return nil
+	}
+	t.awaited = slices.Delete(t.awaited, i, i+1)
+	return t.commit(rules.Change{Unawait: []rules.MemberID{id}})
 }
 
 // commit writes a change to the kernel's table, which the leases have already.
@@ -69,7 +83,9 @@ func (t *table) install() error {
 	now := time.Now()
 	state := t.leases.State(now)
 	rest := t.rest
-	rest.Await = max(t.await.Sub(now), 0)
+	if rest.Await = max(t.await.Sub(now), 0); rest.Await > 0 {
+		rest.Awaited = t.awaited
+	}
 	rest.Mappings, rest.Admissions, rest.Members = state.Mappings, state.Admissions, state.Members
 	if err := t.kernel.Install(rest); err != nil {
 		t.outOfStep = true

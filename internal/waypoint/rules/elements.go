@@ -147,8 +147,12 @@ func (t *Table) stoppedElements(members []MemberID) []nft.Element {
 	return elements
 }
 
-func (t *Table) awaitedElements(lasts time.Duration) []nft.Element {
-	return []nft.Element{{Key: encodeMark(t.schema.options.Marks.kind(wire.Converter)), Timeout: lasts}}
+func (t *Table) awaitedElements(members []MemberID, lasts time.Duration) []nft.Element {
+	elements := make([]nft.Element, len(members))
+	for i, id := range members {
+		elements[i] = nft.Element{Key: encodeMark(t.schema.options.Marks.Mark(id, wire.Converter)), Timeout: lasts}
+	}
+	return elements
 }
 
 func (t *Table) decodeStopped(e nft.Element) (MemberID, bool) {

@@ -74,12 +74,12 @@ func acceptToHost() rule {
 	}
 }
 
-// dropAwaited drops packets of the converter's open connections while their members' leases are awaited. TCP sends these
+// dropAwaited drops packets of the converter's open connections for members whose leases are awaited. TCP sends these
 // packets again.
 func dropAwaited(awaited nft.Set, m Marks) rule {
 	return rule{
-		text: fmt.Sprintf("%s meta mark & %#x @%s counter drop", isNoSYNText, m.kinds(), awaited.Name),
-		exprs: slices.Concat(isTransportTCP(), isNoSYN(), loadMetaMark(m.kinds()), []expr.Any{
+		text: fmt.Sprintf("%s meta mark & %#x @%s counter drop", isNoSYNText, uint32(m), awaited.Name),
+		exprs: slices.Concat(isTransportTCP(), isNoSYN(), loadMetaMark(uint32(m)), []expr.Any{
 			&expr.Lookup{SourceRegister: reg, SetName: awaited.Name},
 			&expr.Counter{},
 			&expr.Verdict{Kind: expr.VerdictDrop},

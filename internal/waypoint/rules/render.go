@@ -115,8 +115,8 @@ func (s *schema) render(state State) map[string][]string {
 	if state.Closed {
 		add(s.closed, "%#x", s.options.Marks.ours())
 	}
-	if state.Await > 0 {
-		add(s.awaited, "%#x %s", s.options.Marks.kind(wire.Converter), renderLeft(state.Await))
+	for _, id := range state.Awaited {
+		add(s.awaited, "%#x %s", s.options.Marks.Mark(id, wire.Converter), renderLeft(state.Await))
 	}
 	for _, id := range state.Stopped {
 		add(s.stopped, "%#x", s.options.Marks.member(id))

@@ -93,9 +93,11 @@ type State struct {
 	Used uint64
 	// Stopped lists members whose new connections are rejected. Open ones continue.
 	Stopped []MemberID
-	// Await is the time for which packets of the converter's open connections are dropped and not rejected if their
-	// member is not admitted, so that these continue when it is. Load does not return it.
-	Await time.Duration
+	// Awaited are members that are not admitted, but may be soon. For Await, packets of the converter's open connections
+	// for them are dropped and not rejected, so that these connections continue when their member is admitted. Load returns
+	// neither.
+	Awaited []MemberID
+	Await   time.Duration
 }
 
 // Change is a change of the table, which is made in one transaction. Renewed mappings, admissions and
@@ -105,6 +107,8 @@ type Change struct {
 	Add, Renew, Remove []Mapping
 	Admit, Revoke      []Admission
 	Members            []Member
+	// Unawait removes members from State.Awaited.
+	Unawait []MemberID
 }
 
 // Kernel reads and writes the table.

@@ -63,6 +63,7 @@ var (
 		Closed:         true,
 		Used:           7e9,
 		Stopped:        []rules.MemberID{2},
+		Awaited:        []rules.MemberID{1, 2},
 		Await:          30 * time.Second,
 	}
 )
@@ -294,7 +295,7 @@ func wantState(t *testing.T, k rules.Kernel, want rules.State) {
 	want.Admissions = slices.SortedFunc(slices.Values(want.Admissions), byAddr)
 	slices.SortFunc(got.Mappings, byKey)
 	want.Mappings = slices.SortedFunc(slices.Values(want.Mappings), byKey)
-	want.Await = 0 // which is not read
+	want.Awaited, want.Await = nil, 0 // which are not read
 	near := gocmp.FilterPath(func(p gocmp.Path) bool { return p.Last().String() == ".Left" },
 		gocmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() < 30*time.Second }))
 	addrs := gocmp.Comparer(func(a, b netip.Addr) bool { return a == b })

@@ -15,7 +15,7 @@ var table = nft.Table{Name: "dcol"}
 
 // schemaVersion counts changes of the table's shape. Options are part of the rules, so they are part
 // of the fingerprint too.
-const schemaVersion = 14
+const schemaVersion = 15
 
 // fingerprint returns the comment of the set of members: the schema's version, marks, connections, rate, bandwidth, total,
 // quota, mode and the converter's port. It is short, because nft accepts at most 128 characters.
@@ -36,7 +36,7 @@ type schema struct {
 	closed    nft.Set // the bit that all our marks have, if no connection is to be opened
 	stopped   nft.Set // the bits of members that are to open no connection
 	converted nft.Set // if there is a converter: mark of its sockets to the chain that marks their connections
-	awaited   nft.Set // if there is a converter: the bits of its sockets' kind, while members' leases are awaited
+	awaited   nft.Set // if there is a converter: marks of its sockets for members whose leases are awaited
 	four, six family
 }
 

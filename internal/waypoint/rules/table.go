@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -75,8 +76,8 @@ func (t *Table) Install(s State) error {
 		tx.AddElements(table, t.schema.six.guarded, interfaceElements(s.Guarded6))
 		tx.AddElements(table, t.schema.closed, t.closedElements(s.Closed))
 		tx.AddElements(table, t.schema.stopped, t.stoppedElements(s.Stopped))
-		if t.schema.options.Converter > 0 && s.Await > 0 {
-			tx.AddElements(table, t.schema.awaited, t.awaitedElements(s.Await))
+		if t.schema.options.Converter > 0 {
+			tx.AddElements(table, t.schema.awaited, t.awaitedElements(s.Awaited, s.Await))
 		}
 		if t.schema.options.Quota > 0 {
 			tx.ReplaceRules(table, t.schema.quota(s.Used).nft())
@@ -113,6 +114,9 @@ func (t *Table) Commit(ch Change) error {
 			tx.CreateElements(table, e.set, e.elements)
 		}
 		put(tx, []setElements{{t.schema.members, memberElements(ch.Members)}})
+		if t.schema.options.Converter > 0 {
+			remove(tx, []setElements{{t.schema.awaited, t.awaitedElements(ch.Unawait, time.Second)}})
+		}
 	})
 	t.hasMarkChains(chains, err)
 	return err
