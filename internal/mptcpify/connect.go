@@ -152,8 +152,8 @@ func (s *supervisor) lead(l *lead, called netip.AddrPort) {
 }
 
 // toRelay connects a socket to the relay, after telling the relay the server. It is for non-blocking sockets, and for
-// blocking ones if the relay names no converter because only itself can reach it, through a tunnel. Connecting over
-// loopback takes no time.
+// blocking ones if a relay of an older version names no converter because only itself can reach it, through a tunnel.
+// Connecting over loopback takes no time.
 // The socket is bound to a port first, so that the relay can recognise the connection. It is not bound to an address,
 // because that could not be undone.
 func (s *supervisor) toRelay(l *lead, sock callerSocket, server netip.AddrPort, convert *ask.Convert) {

@@ -307,10 +307,26 @@ func TestConnectThroughConverter(t *testing.T) {
 	}
 }
 
-// TestRelayAloneReachesConverter has blocking programs connect while only the relay may connect to the converter.
+// TestRelayAloneReachesConverter has blocking programs connect while only the relay may connect to the converter. They get the
+// server's errno.
 func TestRelayAloneReachesConverter(t *testing.T) {
 	newSite(t)
 	r := startRelay(t, modeTunnelled)
+	for _, addr := range []string{serverAddr, serverAddr6} {
+		server := plainServer(t, net.JoinHostPort(addr, "0"))
+		wantProbe(t, python(t, r, blockingScript, hostPort(server)...), wantTalk(server))
+		r.heard(t, fmt.Sprintf("converted %v true true <nil>", server))
+		closed := netip.AddrPortFrom(server.Addr(), 9)
+		wantProbe(t, python(t, r, errnoScript, hostPort(closed)...), "ECONNREFUSED\n")
+		r.heard(t, fmt.Sprintf("converted %v true true <nil>", closed))
+	}
+}
+
+// TestEarlierRelayAloneReachesConverter is the same with a relay of an older version, to which blocking programs are connected
+// like others.
+func TestEarlierRelayAloneReachesConverter(t *testing.T) {
+	newSite(t)
+	r := startRelay(t, modeEarlier)
 	for _, addr := range []string{serverAddr, serverAddr6} {
 		server := plainServer(t, net.JoinHostPort(addr, "0"))
 		wantProbe(t, python(t, r, blockingScript, hostPort(server)...), wantTalk(server))

@@ -63,7 +63,8 @@ const (
 	modeDirect    = "direct"     // the relay wants nothing converted
 	modePlain     = "plain"      // the relay wants nothing converted, and knows all servers to speak no MPTCP
 	modeForgets   = "forgets"    // the relay refuses announced connections
-	modeTunnelled = "tunnelled"  // only the relay may connect to the converter
+	modeTunnelled = "tunnelled"  // only the relay may connect to the converter, and answers as a converter does
+	modeEarlier   = "earlier"    // as before, but the relay is of an older version, and does not answer
 	modeFast      = "fast"       // the message may be in the SYN
 	modeFour      = "four"       // the converter has no address of IPv6
 	modeOther     = "other"      // the converter has no address of IPv4
@@ -144,8 +145,15 @@ func (f *fake) Ask(_ ask.Process, server netip.AddrPort) ask.Answer {
 	if f.mode == modeFirstDead && !f.gone {
 		port++
 	}
-	if f.mode == modeTunnelled {
-		return ask.Answer{Convert: &ask.Convert{Relay4: f.relay[0], Relay6: f.relay[1]}}
+	switch convert := (&ask.Convert{Relay4: f.relay[0], Relay6: f.relay[1], Cookie: []byte(testCookie)}); f.mode {
+	case modeTunnelled:
+		convert.Converter = f.relay[0]
+		if server.Addr().Is6() {
+			convert.Converter = f.relay[1]
+		}
+		return ask.Answer{Convert: convert}
+	case modeEarlier:
+		return ask.Answer{Convert: convert}
 	}
 	return ask.Answer{Convert: &ask.Convert{
 		Converter: netip.AddrPortFrom(converter, port), Cookie: []byte(testCookie),
@@ -200,6 +208,10 @@ func (f *fake) relayed(conn *net.TCPConn) {
 	f.mu.Lock()
 	server, _, ok := f.expected.Take(conn.RemoteAddr().(*net.TCPAddr).AddrPort(), time.Now())
 	f.mu.Unlock()
+	if !ok && f.mode == modeTunnelled {
+		f.converted(conn)
+		return
+	}
 	if !ok {
 		fmt.Println("stranger at the relay")
 		return

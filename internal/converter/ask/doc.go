@@ -33,7 +33,8 @@ type Answer struct {
 // Convert names the two ways to a converter. A blocking socket is connected to Converter and sends a Convert message
 // (RFC 8803). A non-blocking one is connected to the relay, after [Client.Expect] has told the relay its server.
 type Convert struct {
-	// Converter is the converter to connect to; zero: only the relay may connect to it.
+	// Converter is the converter to connect to. If only the relay may connect to it, it is the relay, which then answers as a
+	// converter does. Relays of older versions leave it zero then.
 	Converter netip.AddrPort
 	Cookie    []byte // for the Convert message, at most MaxCookie bytes
 	FastOpen  bool   // the message may be in the SYN; see [Handler.FastOpened]

@@ -3,6 +3,7 @@
 //
 //	transparent.go   from the address that was called (TPROXY)
 //	redirected.go    from whoever redirected the connection
+//	waiting.go       from the supervisor of a program that waits, which sends a Convert message
 //	socks.go         from the program, which speaks SOCKS5
 //	connect.go       from the program, which sends an HTTP CONNECT
 //	proxy.go         either of these two

@@ -44,7 +44,7 @@ func startAsked(t *testing.T, c *Client) *asking {
 			return choice.Who{}, netip.AddrPort{}, false
 		}
 		return choice.Who{}, server.(netip.AddrPort), true
-	})
+	}, nil)
 	relay, at := enginetest.StartAt(t, front, enginetest.Listen(t, here, false))
 	return &asking{servers, relay, at}
 }

@@ -36,3 +36,6 @@ func (o *redirected) Hear(b []byte) (more bool) { return o.attempt.overhear(b) }
 
 // Hear implements engine.Hearer.
 func (n *named) Hear(b []byte) (more bool) { return n.attempt.overhear(b) }
+
+// Hear implements engine.Hearer.
+func (o *waiting) Hear(b []byte) (more bool) { return o.attempt.overhear(b) }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"crypto/rand"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/capture"
 	"github.com/detour-collective/dcol/internal/converter/choice"
 	"github.com/detour-collective/dcol/internal/converter/client"
+	"github.com/detour-collective/dcol/internal/converter/cookie"
 	"github.com/detour-collective/dcol/internal/converter/engine"
 	"github.com/detour-collective/dcol/internal/converter/handshakes"
 	"github.com/detour-collective/dcol/internal/converter/names"
@@ -39,6 +41,7 @@ type user struct {
 	members  map[netip.AddrPort]string // that offer the converters, by converter
 	ways     ways
 	expected ask.Expectations
+	waiters  cookie.Key        // seals the cookies of programs that wait for the relay's answer
 	heard    *handshakes.Table // of this host's connections; nil: nobody learns from them
 	captured *capture.Capture  // knows the servers of connections that were led here unannounced; nil: none are
 	at4, at6 netip.AddrPort    // to which connections are redirected; zero: none are
@@ -77,7 +80,7 @@ func (r *relay) use(u Use) {
 	})
 	r.overhear(x, u)
 	r.watchNames(x, len(u.ExcludeDomains) > 0)
-	front := always(x.client.Redirected(x.take))
+	front := always(x.client.Redirected(x.take, x.client.Waiting(x.waiter)))
 	at4 := r.keep(PartPrograms4, entrance{address: loopback4, front: front})
 	at6 := r.keep(PartPrograms6, entrance{address: loopback6, front: front})
 	x.mu.Lock()
@@ -113,6 +116,7 @@ func (r *relay) closeGateway() {
 func (r *relay) newUser(policy choice.Policy) *user {
 	ctx, stop := context.WithCancel(r.engines)
 	x := &user{running: ctx, stop: stop, led: r.led}
+	_, _ = rand.Read(x.waiters[:]) // cannot fail
 	x.client = client.New(client.Config{Policy: policy, Cookie: x.cookie, Way: x.way, Heard: x.plainSince, Led: r.led.note, Excluded: x.excluded})
 	l, err := ask.Listen(filepath.Join(r.config.Dir, ask.SocketName))
 	if err != nil {
@@ -224,10 +228,30 @@ func (x *user) Ask(p ask.Process, server netip.AddrPort) ask.Answer {
 	fast := x.client.MayFastOpen(who, converter, server)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.ways.mark != 0 { // a program's socket could not leave the tunnel if the converter fails
-		return ask.Answer{Convert: &ask.Convert{Relay4: x.at4, Relay6: x.at6}}
+	if x.ways.mark != 0 {
+		// A program's socket could not leave the tunnel if the converter fails. So a program that waits asks the relay, as
+		// if that were the converter.
+		self := x.at4
+		if server.Addr().Unmap().Is6() {
+			self = x.at6
+		}
+		return ask.Answer{Convert: &ask.Convert{Converter: self, Cookie: x.waits(p, self.Addr()), Relay4: x.at4, Relay6: x.at6}}
 	}
 	return ask.Answer{Convert: &ask.Convert{Converter: converter, Cookie: x.cookies[converter], FastOpen: fast, Relay4: x.at4, Relay6: x.at6}}
+}
+
+// waitsFor is the time in which a program must connect that waits for the relay's answer.
+const waitsFor = 10 * time.Second
+
+// waits returns the cookie with which a program names its server to the relay, from one of this host's loopback addresses.
+func (x *user) waits(p ask.Process, at netip.Addr) []byte {
+	return x.waiters.Seal(cookie.Claim{Mark: p.UID, Client: at, Expires: time.Now().Add(waitsFor)})
+}
+
+// waiter returns the client to whom waits has given a cookie.
+func (x *user) waiter(b []byte, at netip.Addr) (choice.Who, bool) {
+	uid, err := x.waiters.Open(b, at, time.Now())
+	return choice.Who{User: uid}, err == nil
 }
 
 // inPlace returns the converter to which a program's own socket connects. The socket may have no other family than the
@@ -330,7 +354,7 @@ func (x *user) addressesOf(converter netip.AddrPort) []netip.AddrPort {
 
 // Carried implements ask.Handler.
 func (x *user) Carried(p ask.Process, local, converter, server netip.AddrPort, handshake, answer time.Duration) {
-	if local.IsValid() && owns(p, local, converter) {
+	if local.IsValid() && !converter.Addr().IsLoopback() && owns(p, local, converter) { // else it is the relay, which knows the server
 		x.led.note(local, converter, server)
 	}
 	if p.UID != 0 {
