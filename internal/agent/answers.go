@@ -155,7 +155,12 @@ func (a *running) Convert(ctx context.Context, r api.ConvertRequest) (api.Conver
 	settings := *a.settings
 	settings.Client.Converter.Use = config.UseConverter(r.Use)
 	a.settings = &settings
-	return a.client.Converting(ctx)
+	now, err := a.client.Converting(ctx)
+	// The user may rely on never, and the status would only say that converters are not used.
+	if failed := a.relaying.Standing().Err; err == nil && settings.Client.Converter.Use == config.ConvertNever && failed != nil {
+		err = fmt.Errorf("the choice is changed, but the relay does not follow, and may go on as before (%w): end it with dcol down, as root", failed)
+	}
+	return now, err
 }
 
 // History implements api.Agent.

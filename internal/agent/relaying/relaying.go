@@ -84,7 +84,8 @@ func (k *Keeper) Change(change func(*relay.State)) {
 	}
 }
 
-// Settle waits until the relay has confirmed the changes so far, or has failed to. Standing shows which.
+// Settle waits until the relay has confirmed the changes so far, or has failed to. Standing shows which. A relay that does
+// not answer has not failed yet: Settle waits until it answers or is killed.
 func (k *Keeper) Settle(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -143,7 +144,10 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 		now.Use = wanted.Use
 	}
 	k.mu.Lock()
-	k.standing, k.settled = now, changes
+	k.standing = now
+	if !errors.Is(err, errSilent) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		k.settled = changes
+	}
 	close(k.stepped)
 	k.stepped = make(chan struct{})
 	k.mu.Unlock()
@@ -191,6 +195,9 @@ func (k *Keeper) tell(ctx context.Context, wanted relay.State) (*relay.Status, e
 	return &status, err
 }
 
+// errSilent means that the relay is killed soon, unless it answers until then.
+var errSilent = errors.New("does not answer")
+
 // ask returns the relay's Status. If the relay has ended, or has been killed because it does not answer, there is no
 // connection afterwards.
 func (k *Keeper) ask() (relay.Status, error) {
@@ -205,7 +212,7 @@ func (k *Keeper) ask() (relay.Status, error) {
 		return status, nil
 	case silent && !k.silent:
 		k.silent = true
-		return status, fmt.Errorf("the relay, process %d, does not answer", k.conn.Listener().Pid)
+		return status, fmt.Errorf("the relay, process %d, %w", k.conn.Listener().Pid, errSilent)
 	case silent:
 		k.config.Log.Warn("the relay does not answer and is killed: its connections are reset", "pid", k.conn.Listener().Pid)
 		if err := k.conn.Kill(); err != nil {

@@ -224,6 +224,41 @@ func TestKeeperReplacesStoppedRelay(t *testing.T) {
 	}
 }
 
+// Who waits for a change waits until a relay that does not answer is killed, because it may do until then what it did before.
+func TestSettleOutlivesStoppedRelay(t *testing.T) {
+	for name, change := range map[string]func(*relay.State){
+		"none wanted":  func(s *relay.State) { s.Serve = nil },
+		"other orders": func(s *relay.State) { s.Use = &relay.Use{Mode: choice.Always} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns, dir := netnstest.New(t), t.TempDir()
+			t.Cleanup(func() {
+				if err := End(dir); err != nil {
+					t.Error(err)
+				}
+			})
+			k, stop := kept(t, ns, dir, "1")
+			defer stop()
+			pid := up(t, k, func(relay.Status) bool { return true })
+			suspend(t, pid)
+			t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+			k.Change(change)
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+			defer cancel()
+			k.Settle(ctx)
+			if err := ctx.Err(); err != nil {
+				t.Errorf("not settled: %v", err)
+			}
+			if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && !strings.Contains(string(stat), ") Z ") {
+				t.Errorf("the stopped relay is still there: %s", stat)
+			}
+			if s := k.Standing(); s.Err != nil {
+				t.Error(s.Err)
+			}
+		})
+	}
+}
+
 // End ends a relay that is stopped.
 func TestEndOfStoppedRelay(t *testing.T) {
 	ns, dir := netnstest.New(t), t.TempDir()
