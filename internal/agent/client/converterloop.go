@@ -79,9 +79,14 @@ func (c *Client) Convert(ctx context.Context, use config.UseConverter) error {
 		c.pokeTunnels()
 		return struct{}{}, nil
 	})
-	if err == nil {
-		c.config.Relay.Settle(ctx)
+	if err != nil {
+		return err
 	}
+	c.config.Relay.Settle(ctx)
+	_, err = call(ctx, c.inbox, func(now time.Time) (struct{}, error) {
+		c.keepGateway(now) // which leads no connection to a relay that does not know the converters yet
+		return struct{}{}, nil
+	})
 	return err
 }
 

@@ -166,10 +166,7 @@ func (c *converters) describe(now time.Time, excludes func(netip.Addr) bool, s r
 		return out
 	}
 	r := s.Relay
-	for _, x := range c.list(now) {
-		if !hasConverter(s.Use, x) {
-			continue
-		}
+	for _, x := range c.confirmed(now, s.Use) {
 		to := api.Converter{Name: x.Name, Addr: x.At, RTT: milliseconds(x.RTT), BehindNAT: c.inTunnels(x.At.Addr())}
 		to.Excluded = !to.BehindNAT && excludes(x.At.Addr())
 		if r != nil && now.Before(r.Aside[x.At].Until) {
@@ -192,9 +189,12 @@ func (c *converters) describe(now time.Time, excludes func(netip.Addr) bool, s r
 	return out
 }
 
-// hasConverter reports whether orders of the relay lead to a converter. A renewed cookie makes no difference.
-func hasConverter(u *relay.Use, x relay.Converter) bool {
-	return u != nil && slices.ContainsFunc(u.Converters, func(has relay.Converter) bool { return has.At == x.At && has.From == x.From })
+// confirmed returns those of list to which the orders lead that the relay has confirmed. Before that, the relay would connect
+// directly. A renewed cookie makes no difference.
+func (c *converters) confirmed(now time.Time, orders *relay.Use) []relay.Converter {
+	return slices.DeleteFunc(c.list(now), func(x relay.Converter) bool {
+		return orders == nil || !slices.ContainsFunc(orders.Converters, func(has relay.Converter) bool { return has.At == x.At && has.From == x.From })
+	})
 }
 
 // why returns a sentence for dcol why about connections to an address that go through a converter instead. It is empty if

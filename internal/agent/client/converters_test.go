@@ -79,12 +79,17 @@ func confirmed(c *converters, now time.Time) relaying.Standing {
 	return relaying.Standing{Relay: &relay.Status{}, Use: c.orders(now, func() []netip.Prefix { return nil })}
 }
 
-// A converter is listed once the relay has confirmed it, and until the relay has another end of the tunnel, or none.
+// A converter is listed once the relay has confirmed it, and until the relay has another end of the tunnel, or none. As long, a
+// gateway leads connections to it.
 func TestConvertersConfirmed(t *testing.T) {
 	now := time.Now()
 	c := newConverters(withConverters(config.ConvertAuto))
 	listed := func(s relaying.Standing) bool {
-		return len(c.describe(now, func(netip.Addr) bool { return false }, s).Converters) > 0
+		listed := len(c.describe(now, func(netip.Addr) bool { return false }, s).Converters) > 0
+		if taken := c.taken(now, s).Converters; taken != listed {
+			t.Errorf("a converter is listed: %v; a gateway leads connections to it: %v", listed, taken)
+		}
+		return listed
 	}
 	before := confirmed(&c, now)
 	bob := admittedConverter{relay.Converter{Name: "bob", At: netip.MustParseAddrPort("192.0.2.1:5124"), Cookie: []byte("1")}, now.Add(time.Hour)}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/agent/relaying"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/converter/gateway"
 	"github.com/detour-collective/dcol/internal/converter/relay"
@@ -53,20 +54,24 @@ func (c *Client) keepGateway(now time.Time) {
 	if len(g.config.Interfaces) == 0 {
 		return
 	}
-	mode, used := modes[c.converters.use]
-	if !used {
+	if _, used := modes[c.converters.use]; !used {
 		g.complain(g.remove(), "")
 		return
 	}
-	want := gateway.Want{Mode: mode, Converters: len(c.converters.list(now)) > 0}
-	r := c.config.Relay.Standing().Relay
-	switch {
-	case r != nil:
-		want.Port4, want.Port6 = listensAt(r.Parts[relay.PartGateway4]), listensAt(r.Parts[relay.PartGateway6])
-	case g.open == nil:
+	standing := c.config.Relay.Standing()
+	if standing.Relay == nil && g.open == nil {
 		return // an earlier agent's rules may lead to a relay that is not found yet
 	}
-	g.complain(g.keep(want), missing(g.config.Interfaces, c.host.interfaces()))
+	g.complain(g.keep(c.converters.taken(now, standing)), missing(g.config.Interfaces, c.host.interfaces()))
+}
+
+// taken returns which connections of the LAN's hosts the relay can convert now.
+func (c *converters) taken(now time.Time, s relaying.Standing) gateway.Want {
+	w := gateway.Want{Mode: modes[c.use], Converters: len(c.confirmed(now, s.Use)) > 0}
+	if r := s.Relay; r != nil {
+		w.Port4, w.Port6 = listensAt(r.Parts[relay.PartGateway4]), listensAt(r.Parts[relay.PartGateway6])
+	}
+	return w
 }
 
 // removed returns a channel that delivers a value when another program has removed rules; keepGateway is due then.
