@@ -190,6 +190,16 @@ func TestRelayDies(t *testing.T) {
 	w.run(bob, "nft", "delete table inet cut")
 }
 
+// A client that loses the resets of a killed relay on all paths gets them again from the converter's agent.
+func TestRelayDiesAndResetsAreLost(t *testing.T) {
+	w := converting(t, "always")
+	x := w.fetched("socks5")
+	x.goesOn()
+	w.run(alice, "nft", "table inet lost {\nchain input {\ntype filter hook input priority 0\niif != lo tcp flags & rst == rst quota until 250 bytes drop\n}\n}")
+	w.run(bob, "kill", "-9", fmt.Sprint(w.relayOf(bob)))
+	x.isReset()
+}
+
 // Nothing is converted until the user wants it. In auto, the first connection shows that the server speaks no
 // MPTCP, and later ones are converted. The proxy stays in any case: programs that are set to it have no other way.
 func TestConverterAuto(t *testing.T) {
