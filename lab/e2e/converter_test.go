@@ -499,3 +499,25 @@ func TestConverterOfOtherFamily(t *testing.T) {
 	}
 	w.accepts(2)
 }
+
+// A connection is converted and has its detour also if one of its first packets to or from the converter is lost.
+func TestConverterLosesHandshake(t *testing.T) {
+	for name, lost := range map[string]string{
+		"the SYN":       "chain output {\ntype filter hook output priority 0\ntcp dport 5124 tcp flags == syn limit rate 1/hour burst 1 packets counter drop\n}",
+		"the SYN+ACK":   "chain input {\ntype filter hook input priority 0\ntcp sport 5124 tcp flags & (syn|ack) == syn|ack limit rate 1/hour burst 1 packets counter drop\n}",
+		"the message":   "chain output {\ntype filter hook output priority 0\ntcp dport 5124 tcp flags & psh == psh limit rate 1/hour burst 1 packets counter drop\n}",
+		"the answer":    "chain input {\ntype filter hook input priority 0\ntcp sport 5124 tcp flags & psh == psh limit rate 1/hour burst 1 packets counter drop\n}",
+		"the third ACK": "chain output {\ntype filter hook output priority 0\ntcp dport 5124 tcp flags & (syn|ack) == ack limit rate 1/hour burst 1 packets counter drop\n}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := converting(t, "always")
+			w.run(alice, "nft", "table inet lost {\n"+lost+"\n}")
+			x := w.fetched("socks5")
+			w.throughConverter()
+			x.goesOn()
+			if rules := w.run(alice, "nft", "list", "table", "inet", "lost"); !strings.Contains(rules, "counter packets 1 ") {
+				t.Errorf("nothing was lost: %s", rules)
+			}
+		})
+	}
+}
