@@ -174,8 +174,8 @@ func (n *noted) buffer(fd, which int) int {
 	return n.kernel.buffer(fd, which)
 }
 
-// sum returns the number of buffers that were noted, and the bytes that they hold.
-func (n *noted) sum() (buffers, held int) {
+// sum returns the number of buffers that were noted, their sizes together, and the bytes that they hold.
+func (n *noted) sum() (buffers, sizes, held int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for b := range n.buffers {
@@ -187,8 +187,9 @@ func (n *noted) sum() (buffers, held int) {
 		} else {
 			held += int(m[5]) // SK_MEMINFO_WMEM_QUEUED
 		}
+		sizes += n.kernel.buffer(b[0], b[1])
 	}
-	return len(n.buffers), held
+	return len(n.buffers), sizes, held
 }
 
 // Many readers that were fast and stop together leave no more in the kernel's buffers than the memory for them. When they
@@ -259,18 +260,29 @@ func stopReaders(t *testing.T, mptcp, uploads bool) {
 		c := dial(t, at, mptcp)
 		all.Go(func() { clients(c) })
 	}
-	time.Sleep(3 * looksEvery)
+	time.Sleep(3 * looksEvery) // for them to grow
+	for began := time.Now(); ; time.Sleep(looksEvery / 10) {
+		buffers, sizes, held := n.sum()
+		// A half is for another mark. What came before the buffers became smaller must have been read.
+		if buffers == 2*readers && sizes <= memory/2 && held <= memory*3/4 {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			t.Errorf("after a minute, %d buffers of %d bytes hold %d, of %d", buffers, sizes, held, memory)
+			break
+		}
+	}
 	close(stop)
 	stopped.Wait()
 	last := 0
 	eventually(t, "nothing moves", func() bool {
 		before := last
-		_, last = n.sum()
-		time.Sleep(100 * time.Millisecond)
-		return before == last
+		_, _, last = n.sum()
+		time.Sleep(200 * time.Millisecond)
+		return last > 0 && before == last
 	})
-	if buffers, _ := n.sum(); last > memory || last < memory/16 {
-		t.Errorf("stopped readers left %d bytes in %d buffers of the kernel, of %d", last, buffers, memory)
+	if buffers, sizes, _ := n.sum(); last > memory || last < memory/16 {
+		t.Errorf("stopped readers left %d bytes in %d buffers of %d, of %d", last, buffers, sizes, memory)
 	}
 	close(goOn)
 	ended.Wait()
