@@ -30,6 +30,18 @@ func startConverter(t *testing.T) (*network, *Waypoint) {
 	return n, w
 }
 
+// startAdmitted is startConverter with an echo server at 10.2.0.1:443, the mark of alice's connections, and what stops the
+// waypoint.
+func startAdmitted(t *testing.T) (n *network, w *Waypoint, mark uint32, stop func()) {
+	t.Helper()
+	n = newNetwork(t)
+	n.config.Converter = &Converter{Port: 5124, Key: converterKey}
+	n.echo(t, "10.2.0.1:443")
+	w, stop = n.start(t)
+	w.SessionUp(overSession("alice", client4, 1))
+	return n, w, admitted(t, w), stop
+}
+
 // admitted returns the mark of the converter's sockets for alice.
 func admitted(t *testing.T, w *Waypoint) uint32 {
 	t.Helper()
@@ -218,10 +230,7 @@ func TestSpentMemberIsNotConverted(t *testing.T) {
 // Expelling a member ends its converted connections, too, and lets it open no others.
 func TestExpelledFromConverter(t *testing.T) {
 	t.Parallel()
-	n, w := startConverter(t)
-	n.echo(t, "10.2.0.1:443")
-	w.SessionUp(overSession("alice", client4, 1))
-	mark := admitted(t, w)
+	n, w, mark, _ := startAdmitted(t)
 	c, err := n.convert(t, mark, "10.2.0.1:443")
 	if err != nil {
 		t.Fatal(err)
@@ -239,12 +248,8 @@ func TestExpelledFromConverter(t *testing.T) {
 // of a member that is expelled meanwhile are rejected at once.
 func TestExpelledAfterTheTable(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
-	n.config.Converter = &Converter{Port: 5124, Key: converterKey}
-	n.echo(t, "10.2.0.1:443")
-	w, stop := n.start(t)
-	w.SessionUp(overSession("alice", client4, 1))
-	c, err := n.convert(t, admitted(t, w), "10.2.0.1:443")
+	n, w, mark, stop := startAdmitted(t)
+	c, err := n.convert(t, mark, "10.2.0.1:443")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,12 +283,7 @@ func wantRejected(t *testing.T, c net.Conn) {
 // A grant outlives a restart of the agent.
 func TestConverterGrantIsAdopted(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
-	n.config.Converter = &Converter{Port: 5124, Key: converterKey}
-	n.echo(t, "10.2.0.1:443")
-	w, stop := n.start(t)
-	w.SessionUp(overSession("alice", client4, 1))
-	mark := admitted(t, w)
+	n, _, mark, stop := startAdmitted(t)
 	stop()
 	if _, err := n.convert(t, mark, "10.2.0.1:443"); err != nil {
 		t.Errorf("without an agent: %v", err)
@@ -309,12 +309,7 @@ func TestNoConverter(t *testing.T) {
 // that were open, with whatever they carry meanwhile, and those that begin while it is missing.
 func TestConvertedOutliveTheTable(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
-	n.config.Converter = &Converter{Port: 5124, Key: converterKey}
-	n.echo(t, "10.2.0.1:443")
-	w, stop := n.start(t)
-	w.SessionUp(overSession("alice", client4, 1))
-	mark := admitted(t, w)
+	n, w, mark, stop := startAdmitted(t)
 	begin := func() net.Conn {
 		t.Helper()
 		c, err := n.convert(t, mark, "10.2.0.1:443")
@@ -357,12 +352,8 @@ func TestConvertedOutliveTheTable(t *testing.T) {
 // FIN.
 func TestConvertedIsClosedAfterTheTable(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
-	n.config.Converter = &Converter{Port: 5124, Key: converterKey}
-	n.echo(t, "10.2.0.1:443")
-	w, stop := n.start(t)
-	w.SessionUp(overSession("alice", client4, 1))
-	c, err := n.convert(t, admitted(t, w), "10.2.0.1:443")
+	n, w, mark, stop := startAdmitted(t)
+	c, err := n.convert(t, mark, "10.2.0.1:443")
 	if err != nil {
 		t.Fatal(err)
 	}

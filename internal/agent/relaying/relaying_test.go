@@ -187,8 +187,9 @@ func TestKeeper(t *testing.T) {
 	stop()
 }
 
-// A relay that is stopped soon counts as absent. It is then killed, and the next one has its addresses.
-func TestKeeperReplacesStoppedRelay(t *testing.T) {
+// keptRelay returns a Keeper with its relay's process. Both end with the test.
+func keptRelay(t *testing.T) (k *Keeper, pid int) {
+	t.Helper()
 	ns, dir := netnstest.New(t), t.TempDir()
 	t.Cleanup(func() {
 		if err := End(dir); err != nil {
@@ -196,8 +197,13 @@ func TestKeeperReplacesStoppedRelay(t *testing.T) {
 		}
 	})
 	k, stop := kept(t, ns, dir, "1")
-	defer stop()
-	first := up(t, k, func(relay.Status) bool { return true })
+	t.Cleanup(stop)
+	return k, up(t, k, func(relay.Status) bool { return true })
+}
+
+// A relay that is stopped soon counts as absent. It is then killed, and the next one has its addresses.
+func TestKeeperReplacesStoppedRelay(t *testing.T) {
+	k, first := keptRelay(t)
 	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -231,15 +237,7 @@ func TestSettleOutlivesStoppedRelay(t *testing.T) {
 		"other orders": func(s *relay.State) { s.Use = &relay.Use{Mode: choice.Always} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ns, dir := netnstest.New(t), t.TempDir()
-			t.Cleanup(func() {
-				if err := End(dir); err != nil {
-					t.Error(err)
-				}
-			})
-			k, stop := kept(t, ns, dir, "1")
-			defer stop()
-			pid := up(t, k, func(relay.Status) bool { return true })
+			k, pid := keptRelay(t)
 			suspend(t, pid)
 			t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 			k.Change(change)
