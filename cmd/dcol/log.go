@@ -27,7 +27,7 @@ const (
 	logIncomplete = 4 // nothing contradicts it, but its end is not proven
 )
 
-// logRead is what a user waits for if a log is long.
+// logRead names what a user waits for while a log is read.
 const logRead = "the log to be read"
 
 // logPlace holds the paths of a log and of the authority's certificate for checking it.

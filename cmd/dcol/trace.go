@@ -38,7 +38,7 @@ type traceFlags struct {
 // defaultProbe has the options that matter to MPTCP. Its port is that of --port.
 const defaultProbe = vantage.DefaultProbe
 
-// probeAnswers is what a user of commands that send probes waits for.
+// probeAnswers names what a user waits for after a command has sent probes.
 const probeAnswers = "answers to the probes"
 
 func traceCommand() *cobra.Command {

@@ -26,8 +26,8 @@ func Disable(ctx context.Context) error {
 	return systemctl(ctx, "disable", "--now", unitName)
 }
 
-// TellLeaving tells a coordinator that this host leaves the collective. The coordinator revokes the host's certificate.
-// Members then drop the host from their lists. A second call does no harm.
+// TellLeaving tells a coordinator that this host leaves the collective. The coordinator then revokes this host's certificate,
+// and members drop it from their lists. A second call does no harm.
 func TellLeaving(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	id, err := collective.Open(collective.Files{
 		Certificate: c.Identity.Certificate, Key: c.Identity.Key, CA: c.Identity.CA, CRL: c.Identity.CRL,

@@ -62,7 +62,7 @@ type message struct {
 	// Connections is the number of all connections, and Loads is computed from all. Status has only the busiest.
 	Connections int        `json:"connections"`
 	Loads       []top.Load `json:"loads"`
-	// NoWaypoints says what to do if no waypoints are known. It is empty if some are.
+	// NoWaypoints says what to do about a client without waypoints. It is empty for others.
 	NoWaypoints string `json:"no_waypoints,omitempty"`
 	// Choices and Terms are lines about the client's waypoints, and about what this waypoint offers.
 	Choices []string `json:"choices"`

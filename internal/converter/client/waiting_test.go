@@ -14,8 +14,8 @@ import (
 	"github.com/detour-collective/dcol/internal/converter/rfc8803"
 )
 
-// A program that waits is told whether its server was reached, before any byte of the server. A client without the cookie, or
-// that says something else, is reset.
+// A program that waits is told whether its server was reached, before any byte of the server. Clients without the cookie are
+// reset, and so are those that send no Connect.
 func TestWaiting(t *testing.T) {
 	needsNamespace(t)
 	conv, convAt := startConverter(t)
