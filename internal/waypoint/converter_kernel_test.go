@@ -248,14 +248,14 @@ func TestExpelledFromConverter(t *testing.T) {
 // of a member that is expelled meanwhile are rejected at once.
 func TestExpelledAfterTheTable(t *testing.T) {
 	t.Parallel()
-	n, w, mark, stop := startAdmitted(t)
+	n, _, mark, stop := startAdmitted(t)
 	c, err := n.convert(t, mark, "10.2.0.1:443")
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop()
 	n.waypoint.Output(t, "nft", "flush", "ruleset")
-	w, _ = n.start(t)
+	w, _ := n.start(t)
 	w.SessionUp(overSession("alice", client4, 1)) // and asks for no converter yet
 	if err := w.Expel("alice"); err != nil {
 		t.Fatal(err)
@@ -309,7 +309,7 @@ func TestNoConverter(t *testing.T) {
 // that were open, with whatever they carry meanwhile, and those that begin while it is missing.
 func TestConvertedOutliveTheTable(t *testing.T) {
 	t.Parallel()
-	n, w, mark, stop := startAdmitted(t)
+	n, _, mark, stop := startAdmitted(t)
 	begin := func() net.Conn {
 		t.Helper()
 		c, err := n.convert(t, mark, "10.2.0.1:443")
@@ -326,7 +326,7 @@ func TestConvertedOutliveTheTable(t *testing.T) {
 	meanwhile := begin()
 	carry(t, before, 16<<20) // more than any window that conntrack has seen
 	carry(t, meanwhile, 1)
-	w, _ = n.start(t)
+	w, _ := n.start(t)
 	carried := make(chan struct{})
 	go func() {
 		defer close(carried)
@@ -352,7 +352,7 @@ func TestConvertedOutliveTheTable(t *testing.T) {
 // FIN.
 func TestConvertedIsClosedAfterTheTable(t *testing.T) {
 	t.Parallel()
-	n, w, mark, stop := startAdmitted(t)
+	n, _, mark, stop := startAdmitted(t)
 	c, err := n.convert(t, mark, "10.2.0.1:443")
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +361,7 @@ func TestConvertedIsClosedAfterTheTable(t *testing.T) {
 	carry(t, c, 1)
 	stop()
 	n.waypoint.Output(t, "nft", "flush", "ruleset")
-	w, _ = n.start(t)
+	w, _ := n.start(t)
 	w.SessionUp(overSession("alice", client4, 1))
 	admitted(t, w)
 	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
