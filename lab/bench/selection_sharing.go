@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/config"
@@ -50,15 +51,45 @@ func sharing(ctx context.Context, o Options) ([]Measurement, error) {
 	if o.Repetitions > 0 {
 		plan.repetitions = o.Repetitions
 	}
-	var runs []sharedRun
+	var chosen, fixed []sharedRun
 	for range plan.repetitions {
-		run, err := plan.soundRun(ctx, o)
-		if err != nil {
-			return nil, err
+		for _, one := range []struct {
+			runs    *[]sharedRun
+			choices [][]string
+		}{{&chosen, nil}, {&fixed, plan.fixedChoices()}} {
+			run, err := plan.soundRun(ctx, o, one.choices)
+			if err != nil {
+				return nil, err
+			}
+			*one.runs = append(*one.runs, run)
 		}
-		runs = append(runs, run)
 	}
-	return plan.figures(runs), nil
+	return plan.figures(chosen, fixed), nil
+}
+
+// fixedChoices returns the waypoints of each client in the fixed choice with which dcol is compared. It divides the
+// clients' detours among the waypoints in proportion to capacity, by D'Hondt's method, and pairs small waypoints with large
+// ones.
+func (p sharingPlan) fixedChoices() [][]string {
+	users := make([]int, len(p.waypoints))
+	for range p.clients * (p.subflows - 1) {
+		best := 0
+		for j, rate := range p.waypoints {
+			if rate*int64(users[best]+1) > p.waypoints[best]*int64(users[j]+1) {
+				best = j
+			}
+		}
+		users[best]++
+	}
+	choices, next := make([][]string, p.clients), 0
+	for j, n := range users {
+		for range n {
+			client := next % p.clients
+			choices[client] = append(choices[client], waypointName(j))
+			next++
+		}
+	}
+	return choices
 }
 
 // sharedRun is the result of a run.
@@ -70,9 +101,9 @@ type sharedRun struct {
 
 // soundRun repeats a run if the machine was too busy for accurate links, as often as an experiment does. The last
 // one counts in any case; the figures say how late its links were.
-func (p sharingPlan) soundRun(ctx context.Context, o Options) (r sharedRun, err error) {
+func (p sharingPlan) soundRun(ctx context.Context, o Options, choices [][]string) (r sharedRun, err error) {
 	for range runner.MaxAttempts {
-		if r, err = p.run(ctx, o); err != nil {
+		if r, err = p.run(ctx, o, choices); err != nil {
 			return r, err
 		}
 		_, _, why := runner.Judge(scenario.Workload{Kind: scenario.Download}, report.Run{Links: r.links})
@@ -136,8 +167,9 @@ func (p sharingPlan) waypointSettings(j int) crew.Settings {
 	return crew.Settings{"bandwidth": units.Rate(p.waypoints[j]).String()}
 }
 
-// run builds the network and lets all clients download at once.
-func (p sharingPlan) run(ctx context.Context, o Options) (r sharedRun, err error) {
+// run builds the network and lets all clients download at once, each through its waypoints in choices, whatever they are
+// worth. If choices is nil, dcol chooses among all waypoints.
+func (p sharingPlan) run(ctx context.Context, o Options, choices [][]string) (r sharedRun, err error) {
 	clients, waypoints := p.names()
 	s, err := openNetwork(ctx, o, p.spec(), append(clients, waypoints...))
 	if err != nil {
@@ -146,11 +178,15 @@ func (p sharingPlan) run(ctx context.Context, o Options) (r sharedRun, err error
 	defer func() { err = errors.Join(err, s.Close()) }()
 	kinds := []config.Kind{config.Mapped}
 	for j, w := range waypoints {
-		if _, err := s.startWaypointWith(ctx, p.waypointSettings(j), kinds, w, true); err != nil {
+		var settings crew.Settings // a waypoint without a known capacity refuses nobody
+		if choices == nil {
+			settings = p.waypointSettings(j)
+		}
+		if _, err := s.startWaypointWith(ctx, settings, kinds, w, true); err != nil {
 			return r, err
 		}
 	}
-	ends, err := p.startClients(ctx, s, kinds)
+	ends, err := p.startClients(ctx, s, kinds, choices)
 	if err != nil {
 		return r, err
 	}
@@ -177,10 +213,18 @@ func (p sharingPlan) run(ctx context.Context, o Options) (r sharedRun, err error
 }
 
 // startClients starts an agent and a program on each client's host.
-func (p sharingPlan) startClients(ctx context.Context, s *network, kinds []config.Kind) (ends []*exchangeEnd, err error) {
+func (p sharingPlan) startClients(ctx context.Context, s *network, kinds []config.Kind, choices [][]string) (ends []*exchangeEnd, err error) {
 	clients, waypoints := p.names()
-	for _, name := range clients {
-		if _, err := s.startClientWith(ctx, crew.Settings{"subflows": p.subflows}, kinds, name, waypoints...); err != nil {
+	settings := crew.Settings{"subflows": p.subflows}
+	if choices != nil {
+		settings["selection"] = config.SelectOldest
+	}
+	for i, name := range clients {
+		via := waypoints
+		if choices != nil {
+			via = choices[i]
+		}
+		if _, err := s.startClientWith(ctx, settings, kinds, name, via...); err != nil {
 			return nil, err
 		}
 		end, err := s.startEnd(ctx, name, ExchangeClientPart, &ExchangeClient{})
@@ -262,25 +306,43 @@ const (
 	mostOverloading = 1.5
 )
 
-// figures returns the figures of the runs. In the first seconds, all clients look for waypoints. These seconds count only
-// for the time to settle.
-func (p sharingPlan) figures(runs []sharedRun) []Measurement {
-	optimum := sum(p.optimum())
-	from := min(mostSettling, int(p.duration/sharingEvery)/2)
-	to := int(p.duration / sharingEvery)
-	var totals, fairness, settling, overloads, lateness []float64
+// sharedResults are the results of several runs, one element for each.
+type sharedResults struct {
+	totals    []float64 // Mbit/s of all clients
+	fairness  []float64 // Jain's index
+	settling  []float64 // seconds
+	overloads []float64
+	lateness  []float64 // ms, of the latest link
+}
+
+// results returns what the runs had. In the first seconds, all clients look for waypoints. These seconds count only for the
+// time to settle.
+func (p sharingPlan) results(runs []sharedRun) (all sharedResults) {
 	for _, r := range runs {
-		rates := r.rates(from, to)
-		totals, fairness = append(totals, sum(rates)), append(fairness, stats.Jain(rates))
-		settling = append(settling, r.settles(int(p.window/sharingEvery), leastTotal*optimum))
-		overloads, lateness = append(overloads, p.overload(r)), append(lateness, report.Run{Links: r.links}.Latest().LatenessP99MS)
+		rates := r.rates(p.settledFrom(), int(p.duration/sharingEvery))
+		all.totals, all.fairness = append(all.totals, sum(rates)), append(all.fairness, stats.Jain(rates))
+		all.settling = append(all.settling, r.settles(int(p.window/sharingEvery), leastTotal*sum(p.optimum())))
+		all.overloads = append(all.overloads, p.overload(r))
+		all.lateness = append(all.lateness, report.Run{Links: r.links}.Latest().LatenessP99MS)
 	}
+	return all
+}
+
+// settledFrom returns the second from which on goodput and fairness count.
+func (p sharingPlan) settledFrom() int { return min(mostSettling, int(p.duration/sharingEvery)/2) }
+
+// figures returns the figures of the runs in which dcol chose, beside those with the fixed choice.
+func (p sharingPlan) figures(chosen, fixed []sharedRun) []Measurement {
+	ours, theirs := p.results(chosen), p.results(fixed)
 	name := func(what string) string { return fmt.Sprintf("selection %s: %s", sharingPlace, what) }
-	total := of(name("total goodput against the max-min optimum"), "Mbit/s", totals).against(optimum)
-	total.Note = fmt.Sprintf("from %d s on; links were at most %.1f ms late (99th percentile)", from, stats.Quantile(lateness, 1))
-	jain := of(name("Jain's index of the clients' goodput"), "", fairness)
-	settled := of(name("time until goodput and Jain's index stay at 90 %"), "s", settling)
-	overload := of(name("largest share of a waypoint against its share by capacity"), "×", overloads)
+	total := of(name("total goodput against the max-min optimum"), "Mbit/s", ours.totals).against(sum(p.optimum()))
+	total.Note = fmt.Sprintf("from %d s on; the fixed choice had %.4g Mbit/s; links were at most %.1f ms late (99th percentile)",
+		p.settledFrom(), stats.Summarize(theirs.totals).Median, stats.Quantile(slices.Concat(ours.lateness, theirs.lateness), 1))
+	jain := of(name("Jain's index of the clients' goodput against the fixed choice"), "", ours.fairness).
+		against(stats.Summarize(theirs.fairness).Median)
+	settled := of(name("time until goodput and Jain's index stay at 90 %"), "s", ours.settling)
+	settled.Note = fmt.Sprintf("the fixed choice: %.4g s", stats.Summarize(theirs.settling).Median)
+	overload := of(name("largest share of a waypoint against its share by capacity"), "×", ours.overloads)
 	return []Measurement{
 		total.target(">= 0.9", *total.Ratio >= leastTotal),
 		jain.target(">= 0.9", jain.Value >= leastFairness),

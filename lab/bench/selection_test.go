@@ -31,7 +31,7 @@ func smallSharing(t *testing.T, o Options) {
 		clients: 2, access: 10 * mbit, direct: 2 * mbit, waypoints: []int64{2 * mbit, 4 * mbit}, subflows: 3,
 		duration: 2 * time.Second, window: time.Second,
 	}
-	run, err := plan.run(t.Context(), o)
+	run, err := plan.run(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func smallSharing(t *testing.T, o Options) {
 		}
 	}
 	// A busy machine reads the counters late, so that a window has more than there is. Bytes that count twice give twice as much.
-	if figures := plan.figures([]sharedRun{run}); len(figures) != 4 || !(figures[0].Value > 0) || !(*figures[0].Ratio < 1.5) {
+	if figures := plan.figures([]sharedRun{run}, []sharedRun{run}); len(figures) != 4 || !(figures[0].Value > 0) || !(*figures[0].Ratio < 1.5) {
 		t.Errorf("%+v", figures)
 	}
 }
@@ -264,13 +264,34 @@ func TestSharingFigures(t *testing.T) {
 		return received
 	}
 	run := sharedRun{received: [][]float64{bytes(0, 0, 4, 4, 4, 4), bytes(4, 4, 4, 4, 4, 4), bytes(4, 4, 4, 4, 4, 4)}, forwarded: []float64{45, 55}}
-	found := plan.figures([]sharedRun{run, run})
+	fair := sharedRun{received: slices.Repeat([][]float64{bytes(4, 4, 4, 4, 4, 4)}, 3), forwarded: []float64{30, 60}}
+	found := plan.figures([]sharedRun{run, run}, []sharedRun{fair})
 	for i, want := range []struct {
-		value float64
-		met   bool
-	}{{12, true}, {1, true}, {2, true}, {1.35, true}} {
-		if m := found[i]; math.Abs(m.Value-want.value) > 1e-9 || *m.Met != want.met {
+		value    float64
+		baseline float64 // 0: none
+		met      bool
+	}{{12, 12 * payload, true}, {1, 1, true}, {2, 0, true}, {1.35, 0, true}} {
+		m := found[i]
+		if math.Abs(m.Value-want.value) > 1e-9 || *m.Met != want.met || m.Baseline != nil && math.Abs(*m.Baseline-want.baseline) > 1e-9 {
 			t.Errorf("%+v, want %+v", m, want)
 		}
+	}
+}
+
+// Detours are divided among the waypoints by capacity, and no client has a waypoint twice.
+func TestFixedChoices(t *testing.T) {
+	plan := sharingPlan{clients: 12, waypoints: []int64{1e6, 2e6, 3e6, 4e6, 5e6, 6e6}, subflows: 3}
+	users := map[string]int{}
+	for i, via := range plan.fixedChoices() {
+		if len(via) != 2 || via[0] == via[1] {
+			t.Errorf("client %d has the waypoints %q, want two", i+1, via)
+		}
+		for _, w := range via {
+			users[w]++
+		}
+	}
+	want := map[string]int{"waypoint-1": 1, "waypoint-2": 2, "waypoint-3": 3, "waypoint-4": 5, "waypoint-5": 6, "waypoint-6": 7}
+	if diff := cmp.Diff(want, users); diff != "" {
+		t.Errorf("clients of each waypoint (-want +got):\n%s", diff)
 	}
 }
