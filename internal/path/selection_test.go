@@ -29,9 +29,10 @@ type selection struct {
 	upTo     uint64
 	deafness float64 // share of MP_PRIO that gets lost
 	log      []string
-	sent     time.Time // when this host last sent data
-	stubborn bool      // the server uses only subflows that are no backups, though none works
-	probes   bool      // the kernel sends probes when asked to
+	stubborn bool // the server uses only subflows that are no backups, though none works
+	probes   bool // the kernel sends probes when asked to
+	// disturb changes what comes after a probe was sent at this time. nil: nothing.
+	disturb func(c *carried, sent time.Time)
 }
 
 // pathWorth describes a path.
@@ -51,12 +52,16 @@ type carried struct {
 	backup, toldBackup   bool // by the client, and by the server
 	segments, data, late uint64
 	acked                uint64
+	least, rtt           time.Duration // shortest and latest round trip of data that this host sent, or of the join
 	credit               float64
 	lastData, lastAnswer time.Time
+	lastSent             time.Time // when this host last sent data
 	lateUntil            time.Time
 	full                 bool // its path has a queue
 	probed               bool
-	lastProbe            time.Time
+	nextProbe            time.Time
+	answers              time.Time // when the answer to a probe comes; zero: none is under way
+	besides              uint64    // segments that come with it
 	unanswered           int
 	backoff              int
 }
@@ -96,8 +101,8 @@ func (s *selection) connect() {
 	}
 	s.token++
 	s.port++
-	first := &carried{local: netip.AddrPortFrom(ip("me"), s.port), remote: netip.AddrPortFrom(ip("web"), 80), lastData: s.now, lastAnswer: s.now}
-	s.subflows, s.sent = []*carried{first}, s.now
+	first := &carried{local: netip.AddrPortFrom(ip("me"), s.port), remote: netip.AddrPortFrom(ip("web"), 80), lastData: s.now, lastAnswer: s.now, lastSent: s.now}
+	s.subflows = []*carried{first}
 	s.tell(path.ConnEstablished{Token: s.token, Local: first.local, Remote: first.remote})
 }
 
@@ -141,7 +146,7 @@ func (s *selection) tell(ev path.Event) {
 			s.port++
 			local := netip.AddrPortFrom(ip("me"), s.port)
 			s.subflows = append(s.subflows, &carried{
-				waypoint: a.Waypoint, local: local, remote: a.Remote, backup: a.Backup, toldBackup: a.Backup, lastData: s.now, lastAnswer: s.now,
+				waypoint: a.Waypoint, local: local, remote: a.Remote, backup: a.Backup, toldBackup: a.Backup, lastData: s.now, lastAnswer: s.now, lastSent: s.now,
 			})
 			s.note("join %s%s", name(a.Waypoint), map[bool]string{true: " as backup"}[a.Backup])
 			follow = append(follow, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: local},
@@ -169,7 +174,7 @@ func (s *selection) tell(ev path.Event) {
 			}
 		case path.Probe:
 			if c := s.find(a.Local); c != nil {
-				c.probed = a.On
+				c.probed, c.nextProbe, c.answers = a.On, later(s.now, c.lastAnswer.Add(time.Second)), time.Time{}
 			}
 		}
 	}
@@ -210,9 +215,10 @@ func (s *selection) bulk(long time.Duration) {
 func (s *selection) messages(long, every time.Duration) {
 	for end := s.now.Add(long); s.now.Before(end); {
 		if s.since()%every == 0 {
-			s.sent = s.now.Add(dt / 2)
 			if uses := s.uses(); len(uses) > 0 {
-				s.arrive(uses[s.random.IntN(len(uses))], 3)
+				c := uses[s.random.IntN(len(uses))]
+				c.lastSent = s.now.Add(dt / 2)
+				s.arrive(c, 3)
 			}
 		}
 		s.step()
@@ -272,25 +278,46 @@ func (s *selection) step() {
 	ev := path.Measured{Progress: []path.Progress{{Token: s.token, Received: s.upTo}}}
 	for _, c := range s.subflows {
 		w := s.paths[c.waypoint]
-		if c.probed && s.probes && s.now.Sub(c.lastAnswer) > time.Second && s.now.Sub(c.lastProbe) >= time.Second {
-			c.lastProbe = s.now
-			c.unanswered++
-			if !w.dead {
-				c.segments++
-				c.lastAnswer, c.unanswered = s.now, 0
-			}
+		if c.least == 0 {
+			c.least, c.rtt = w.trip, w.trip
 		}
+		s.probe(c)
 		receiver := time.Duration(0)
 		if c.full {
 			receiver = w.trip*3/2 + 10*time.Millisecond
 		}
 		ev.Samples = append(ev.Samples, path.Sample{
-			Token: s.token, Local: c.local, Remote: c.remote, BytesReceived: 1400 * c.data, BytesAcked: c.acked, MinRTT: w.trip, RTT: w.trip, ReceiverRTT: receiver,
+			Token: s.token, Local: c.local, Remote: c.remote, BytesReceived: 1400 * c.data, BytesAcked: c.acked, MinRTT: c.least, RTT: c.rtt, ReceiverRTT: receiver,
 			SegsIn: c.segments, DataSegsIn: c.data, OutOfOrder: c.late, DataEnd: s.upTo, Backoff: c.backoff, Probes: c.unanswered,
-			LastData: s.now.Sub(c.lastData), LastAnswer: s.now.Sub(c.lastAnswer), LastSent: s.now.Sub(s.sent),
+			LastData: s.now.Sub(c.lastData), LastAnswer: s.now.Sub(c.lastAnswer), LastSent: s.now.Sub(c.lastSent),
 		})
 	}
 	s.tell(ev)
+}
+
+// probe plays the kernel's probes: one after each second in which nothing arrived and none was sent.
+func (s *selection) probe(c *carried) {
+	if next := later(c.nextProbe, c.lastAnswer.Add(time.Second)); c.probed && s.probes && !next.After(s.now) {
+		c.unanswered++
+		c.nextProbe = next.Add(time.Second)
+		if w := s.paths[c.waypoint]; !w.dead {
+			c.answers = next.Add(w.trip)
+		}
+		if s.disturb != nil {
+			s.disturb(c, next)
+		}
+	}
+	if !c.answers.IsZero() && !c.answers.After(s.now) {
+		c.segments += 1 + c.besides
+		c.lastAnswer, c.answers, c.unanswered, c.besides = c.answers, time.Time{}, 0, 0
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // want checks what happened since the last want.
@@ -557,7 +584,7 @@ func TestStandbyTakesOver(t *testing.T) {
 			stall(s.over(""))
 			died := s.now
 			for s.over("bob").backup && s.now.Sub(died) < 5*time.Second {
-				s.sent = s.now
+				s.over("").lastSent = s.now
 				s.step()
 			}
 			t.Logf("took over after %v", s.now.Sub(died))

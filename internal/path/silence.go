@@ -199,6 +199,7 @@ func (t turn) lookAt(s *subflow) {
 // unsuspect ends a suspicion that was wrong.
 func (t turn) unsuspect(s *subflow) {
 	q := s.doubt()
+	s.timeProbe(q)
 	t.out.do(Probe{t.token, s.local, s.remote, false, s.backup})
 	if q.demoted && !s.setAside() && !s.standby {
 		t.setBackup(s, false)
