@@ -55,13 +55,13 @@ func (t *Trip) lower(least time.Duration) {
 // Base returns the round trip without a queue, or zero if it is unknown.
 func (t *Trip) Base() time.Duration { return t.least }
 
+// Measured reports whether the round trip was measured recently.
+func (t *Trip) Measured(now time.Time) bool { return !now.After(t.until) }
+
 // Now returns the present round trip with its queue. If none was measured recently, it returns the base.
 func (t *Trip) Now(now time.Time) time.Duration {
-	if now.After(t.until) {
+	if !t.Measured(now) {
 		return t.least
 	}
 	return max(t.latest, t.least)
 }
-
-// Queue returns the part of the present round trip that is spent in queues.
-func (t *Trip) Queue(now time.Time) time.Duration { return t.Now(now) - t.least }
