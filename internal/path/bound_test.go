@@ -100,7 +100,7 @@ func (c *crossing) run(long time.Duration) {
 				}
 				sample.ECN, sample.RTT = c.ecn, 40*time.Millisecond
 				bound := c.bounds[c.subflows[0][min(j, len(c.subflows[0])-1)]]
-				if c.now.After(c.start) && !(i > 0 && c.apart) && (bound == 0 || c.others || bound > crossingRate*1.5) {
+				if c.now.After(c.start) && (i == 0 || !c.apart) && (bound == 0 || c.others || bound > crossingRate*1.5) {
 					sample.RTT += c.queue
 				}
 				if sample.MinRTT == 0 || sample.RTT < sample.MinRTT {
