@@ -72,7 +72,7 @@ const (
 	// closeUnanswered is the number of unanswered probes after which a detour is given up.
 	closeUnanswered = 4
 	// unheardFor is the time without anything heard after which an idle detour is probed. A connection relies on it to
-	// be there when the busy path dies.
+	// be there when the busy path dies. The answer also tells its round trip (sense.go).
 	unheardFor = 4 * time.Second
 	// unheardUnanswered is the number of unanswered probes after which an idle detour is given up. At 5 % loss in each
 	// direction that many stay unanswered once in a million.
