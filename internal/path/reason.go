@@ -127,7 +127,7 @@ func (r *round) faster(best *Usable) (c *comparison) {
 	}
 	for i := range r.Usable {
 		u := &r.Usable[i]
-		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.class() < u.class() && (c == nil || u.Wait < c.otherWait) {
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.waitClass() < u.waitClass() && (c == nil || u.Wait < c.otherWait) {
 			c = &comparison{best.Wait, u.Wait, u.Waypoint, best.Measured && u.Measured}
 		}
 	}
@@ -141,7 +141,7 @@ func (r *round) gives(best *Usable) (g *gain) {
 	}
 	for i := range r.Usable {
 		u := &r.Usable[i]
-		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Gave && u.Goodput > 0 && classOf(u.Goodput) < classOf(best.Goodput) && (g == nil || u.Goodput > g.otherGoodput) {
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Gave && u.Goodput > 0 && u.goodputClass() < best.goodputClass() && (g == nil || u.Goodput > g.otherGoodput) {
 			g = &gain{best.Goodput, u.Goodput, u.Waypoint}
 		}
 	}

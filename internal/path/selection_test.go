@@ -655,6 +655,26 @@ func TestEqualWaypointsAreDrawn(t *testing.T) {
 	}
 }
 
+// Two waypoints that are nearly as good share the connections, whatever their round trips: no fixed border divides them.
+func TestNearlyEqualWaypointsAreDrawn(t *testing.T) {
+	for trip := 18 * time.Millisecond; trip < 30*time.Millisecond; trip += time.Millisecond {
+		s := newSelection(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good()})
+		s.offer("bob", "carol")
+		s.tell(path.WaypointMeasured{Waypoint: "bob", Addr: ip("bob"), RTT: trip})
+		s.tell(path.WaypointMeasured{Waypoint: "carol", Addr: ip("carol"), RTT: trip + time.Millisecond})
+		further := 0
+		for range 300 {
+			s.connect()
+			if s.subflows[1].waypoint == "carol" {
+				further++
+			}
+		}
+		if further < 75 || further > 150 {
+			t.Errorf("with round trips of %v and %v, %d of 300 connections take the second waypoint", trip, trip+time.Millisecond, further)
+		}
+	}
+}
+
 // Subflows from before the agent are left alone, except that the direct path carries again: the first subflow or one
 // that took its place.
 func TestAdoptedConnectionIsNotWeighed(t *testing.T) {
