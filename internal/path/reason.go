@@ -283,6 +283,8 @@ func (a *aside) of() string {
 		return fmt.Sprintf("stands by: bulk traffic got %s without it, %s with it", inMbit(a.why.Without), inMbit(a.why.With))
 	case a.cause == spent:
 		return "stands by: this month's budget of bytes through it is used up"
+	case a.cause == standsBy && a.why.OtherWait == 0:
+		return "stands by: messages are likely on this connection, and begin on the direct path"
 	case a.cause == standsBy && isQuicker(a.why.Wait, a.why.OtherWait):
 		return fmt.Sprintf("stands by: messages take %s over it, %s over %s; it carries them soon if that lasts", take, otherTakes, other)
 	case a.cause == standsBy && a.why.Wait < a.why.OtherWait:

@@ -524,7 +524,7 @@ func TestKindByPort(t *testing.T) {
 		config  path.Config
 		happens []string
 	}{
-		"messages": {path.Config{MessagePorts: []uint16{80}}, []string{"demote bob"}},
+		"messages": {path.Config{MessagePorts: []uint16{80}}, nil},
 		"bulk":     {path.Config{BulkPorts: []uint16{80}}, nil},
 		"other":    {path.Config{MessagePorts: []uint16{81}, BulkPorts: []uint16{82}}, []string{"demote bob", "promote bob"}},
 	} {
