@@ -83,10 +83,19 @@ func selectionPlaces(ctx context.Context, o Options, wanted *regexp.Regexp) ([]M
 	if result == nil {
 		return nil, err
 	}
-	var found []Measurement
-	errs := []error{err}
+	var places []place
 	for i, part := range suite.Parts {
-		p := newPlace(part, result.Parts[i], folder)
+		places = append(places, newPlace(part, result.Parts[i], folder))
+	}
+	found, figuresErr := figuresOf(places)
+	return found, errors.Join(err, figuresErr)
+}
+
+// figuresOf returns the figures of all places.
+func figuresOf(places []place) ([]Measurement, error) {
+	found := []Measurement{failures(places)}
+	var errs []error
+	for _, p := range places {
 		figures, err := p.figures()
 		found = append(found, figures...)
 		if err != nil {
@@ -94,6 +103,25 @@ func selectionPlaces(ctx context.Context, o Options, wanted *regexp.Regexp) ([]M
 		}
 	}
 	return found, errors.Join(errs...)
+}
+
+// failures counts the runs in which dcol failed. They have no goodput and no latencies, so no other figure shows them.
+func failures(places []place) Measurement {
+	made := map[string]bool{} // by the runs' logs, because a run may belong to several places
+	var failed []string
+	for _, p := range places {
+		for _, run := range p.runs.Runs {
+			if run.Final() && !made[run.Log] {
+				made[run.Log] = true
+				if run.Failed() {
+					failed = append(failed, fmt.Sprintf("%s: %s, repetition %d", p.name, run.Procedure, run.Repetition))
+				}
+			}
+		}
+	}
+	m := once("selection: runs in which dcol failed", "runs", float64(len(failed)))
+	m.Repetitions, m.Note = len(made), strings.Join(failed, "; ")
+	return m.target("0", len(failed) == 0)
 }
 
 // placeName names a place.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -198,6 +199,28 @@ func TestInPlaces(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("repetitions (-want +got):\n%s", diff)
+	}
+}
+
+// A run in which dcol failed has no latencies, so the other figures are as good as without it. It has a figure of its own,
+// which a run that the lab repeated has not.
+func TestFailedRunsAreAFigure(t *testing.T) {
+	there := func(name string, runs ...report.Run) place {
+		return place{name: name, variant: "base", runs: report.Measured{Result: &report.Result{Runs: runs}}}
+	}
+	good := report.Run{Procedure: "dcol", Repetition: 1, Log: "1"}
+	hung := report.Run{Procedure: "dcol", Repetition: 2, Log: "2", Discarded: "it took longer than 30s", Cause: report.CauseProduct}
+	late := report.Run{Procedure: "dcol", Repetition: 3, Log: "3", Discarded: "a link was late", Cause: report.CauseLateLink}
+	found, err := figuresOf([]place{there("near base", good, hung, late), there("near base", good, hung), there("far base", good)})
+	if !errors.Is(err, errNoRuns) {
+		t.Errorf("places without plain TCP have the error %v", err)
+	}
+	m := found[0]
+	if m.Value != 1 || *m.Met || m.Repetitions != 2 || m.Note != "near base: dcol, repetition 2" {
+		t.Errorf("%+v", m)
+	}
+	if m := failures([]place{there("near base", good, late)}); m.Value != 0 || !*m.Met || m.Note != "" {
+		t.Errorf("without failures: %+v", m)
 	}
 }
 
