@@ -257,15 +257,28 @@ func TestMessageFigures(t *testing.T) {
 	}
 }
 
+// The goodput is reached in the second from which it stays, not where it is high for a moment. A mean of three seconds is
+// not reached before the second that has the goodput.
 func TestReaches(t *testing.T) {
-	rates := []float64{1, 9, 1, 1, 9, 9, 1, 9}
 	for _, test := range []struct {
+		what  string
+		rates []float64
 		from  int
 		level float64
 		want  int
-	}{{0, 9, 4}, {0, 5, 0}, {5, 9, 8}, {0, 10, 8}} {
-		if got := reaches(rates, test.from, test.level); got != test.want {
-			t.Errorf("%v from %d on: second %d, want %d", test.level, test.from, got, test.want)
+	}{
+		{"at once", []float64{9, 9, 9, 9}, 0, 9, 0},
+		{"data that waited arrives in one second", []float64{1, 1, 30, 1, 1, 1, 9, 9, 9, 9}, 0, 9, 6},
+		{"a second has less", []float64{1, 9, 8, 11, 9, 9}, 0, 9, 1},
+		{"it falls within ten seconds", []float64{9, 9, 9, 9, 9, 9, 9, 1, 1, 1, 9, 9, 9}, 0, 9, 10},
+		{"it falls after ten seconds", []float64{9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 1, 1, 1}, 0, 9, 0},
+		{"a mean that a later second reaches", []float64{1, 1, 1, 25, 9, 9, 9}, 0, 9, 3},
+		{"only the last seconds count", []float64{9, 9, 9, 1, 9, 9, 9}, 3, 9, 4},
+		{"too late for a mean", []float64{1, 1, 1, 9, 9}, 0, 9, 5},
+		{"never", []float64{1, 1, 1, 1}, 0, 9, 4},
+	} {
+		if got := reaches(test.rates, test.from, test.level); got != test.want {
+			t.Errorf("%s: second %d, want %d", test.what, got, test.want)
 		}
 	}
 }
