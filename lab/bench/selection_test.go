@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"math"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/vishvananda/netlink"
 
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/racetest"
@@ -38,6 +40,9 @@ func smallSharing(t *testing.T, o Options) {
 	}
 	if len(run.forwarded) != 2 || !(sum(run.forwarded) > 0) {
 		t.Errorf("the waypoints forwarded %v bytes", run.forwarded)
+	}
+	if used := slices.ContainsFunc(run.users, func(users []float64) bool { return sum(users) > 0 }); len(run.users) != 3 || !used {
+		t.Errorf("the waypoints had %v users", run.users)
 	}
 	for i, received := range run.received {
 		if len(received) != 3 || !slices.IsSorted(received) || !(received[2] > 0) {
@@ -299,17 +304,77 @@ func TestSharingFigures(t *testing.T) {
 		}
 		return received
 	}
-	run := sharedRun{received: [][]float64{bytes(0, 0, 4, 4, 4, 4), bytes(4, 4, 4, 4, 4, 4), bytes(4, 4, 4, 4, 4, 4)}, forwarded: []float64{45, 55}}
-	fair := sharedRun{received: slices.Repeat([][]float64{bytes(4, 4, 4, 4, 4, 4)}, 3), forwarded: []float64{30, 60}}
+	// As many detours use the small waypoint as the large one, although no more bytes fit through it.
+	run := sharedRun{
+		received:  [][]float64{bytes(0, 0, 4, 4, 4, 4), bytes(4, 4, 4, 4, 4, 4), bytes(4, 4, 4, 4, 4, 4)},
+		forwarded: []float64{30, 60}, users: slices.Repeat([][]float64{{3, 3}}, 7),
+	}
+	fair := sharedRun{
+		received:  slices.Repeat([][]float64{bytes(4, 4, 4, 4, 4, 4)}, 3),
+		forwarded: []float64{30, 60}, users: slices.Repeat([][]float64{{2, 4}}, 7),
+	}
 	found := plan.figures([]sharedRun{run, run}, []sharedRun{fair})
 	for i, want := range []struct {
 		value    float64
 		baseline float64 // 0: none
 		met      bool
-	}{{12, 12 * payload, true}, {1, 1, true}, {2, 0, true}, {1.35, 0, true}} {
+	}{{12, 12 * payload, true}, {1, 1, true}, {2, 0, true}, {1.5, 0, true}} {
 		m := found[i]
 		if math.Abs(m.Value-want.value) > 1e-9 || *m.Met != want.met || m.Baseline != nil && math.Abs(*m.Baseline-want.baseline) > 1e-9 {
 			t.Errorf("%+v, want %+v", m, want)
+		}
+	}
+}
+
+// Users of a waypoint are counted from the time on at which the clients should have settled. One user is always allowed.
+func TestCrowding(t *testing.T) {
+	// The waypoint of 1 Mbit/s has a ninth of the capacity.
+	plan := sharingPlan{waypoints: []int64{1e6, 8e6}, duration: 40 * time.Second}
+	during := func(first, then []float64) sharedRun {
+		return sharedRun{users: slices.Concat(slices.Repeat([][]float64{first}, 21), slices.Repeat([][]float64{then}, 20))}
+	}
+	for _, test := range []struct {
+		what string
+		run  sharedRun
+		want float64
+	}{
+		{"by capacity", during([]float64{2, 16}, []float64{2, 16}), 1},
+		{"crowded until they settle", during([]float64{9, 9}, []float64{2, 16}), 1},
+		{"crowded all the time", during([]float64{6, 12}, []float64{6, 12}), 3},
+		{"one of three users", during([]float64{1, 2}, []float64{1, 2}), 2.0 / 3 / (8.0 / 9)},
+		{"nobody", during([]float64{0, 0}, []float64{0, 0}), 0},
+		{"crowded for a quarter of the time", sharedRun{users: slices.Concat(
+			slices.Repeat([][]float64{{2, 16}}, 36), slices.Repeat([][]float64{{10, 8}}, 5))}, 2},
+	} {
+		if got := plan.crowding(test.run); math.Abs(got-test.want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", test.what, got, test.want)
+		}
+	}
+}
+
+// A detour uses its waypoint in a second in which it carries data, and not if it is a backup or only tried.
+func TestDetoursWithDataAreCounted(t *testing.T) {
+	near, far := netip.MustParseAddr("10.0.1.1"), netip.MustParseAddr("10.0.2.1")
+	c := detourCounter{waypoints: map[netip.Addr]int{near: 0, far: 1}}
+	socket := func(cookie uint32, peer netip.Addr, acked uint64) *netlink.InetDiagTCPInfoResp {
+		id := netlink.SocketID{Destination: peer.AsSlice(), Cookie: [2]uint32{cookie, 0}}
+		return &netlink.InetDiagTCPInfoResp{InetDiagMsg: &netlink.Socket{ID: id}, TCPInfo: &netlink.TCPInfo{Bytes_acked: acked}}
+	}
+	direct := netip.MustParseAddr("10.0.9.1")
+	for _, look := range []struct {
+		near, second, far, direct uint64 // bytes so far
+		want                      []float64
+	}{
+		{0, 0, 0, 0, []float64{0, 0}},
+		{100_000, 90_000, 20_000, 50_000, []float64{2, 1}},
+		{200_000, 92_000, 20_000, 90_000, []float64{1, 0}},
+		{200_000, 92_000, 40_000, 90_000, []float64{0, 1}},
+	} {
+		got := c.count([]*netlink.InetDiagTCPInfoResp{
+			socket(1, near, look.near), socket(2, near, look.second), socket(3, far, look.far), socket(4, direct, look.direct),
+		})
+		if diff := cmp.Diff(look.want, got); diff != "" {
+			t.Errorf("users of each waypoint (-want +got):\n%s", diff)
 		}
 	}
 }
