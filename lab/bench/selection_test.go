@@ -83,7 +83,7 @@ func smallAlive(t *testing.T, o Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.seen.joined != 40 || r.seen.alive != 40 || r.driven.Opened != 40 || r.driven.Failed != 0 {
+	if r.seen.joined != 40 || r.seen.living != 40 || r.driven.Opened != 40 || r.driven.Failed != 0 {
 		t.Errorf("%+v, the program counts %+v", r.seen, r.driven)
 	}
 	if r.agent.Highest < 1<<20 || len(r.agent.Resident) < 2 {
@@ -92,6 +92,26 @@ func smallAlive(t *testing.T, o Options) {
 	for _, m := range r.figures() {
 		if m.Met == nil || !*m.Met {
 			t.Errorf("with 40 connections: %+v", m)
+		}
+	}
+}
+
+// An agent that has less to do than planned meets no target.
+func TestAliveFigures(t *testing.T) {
+	whole := aliveRun{planned: 10, seen: eventCounts{joined: 10, alive: 10, living: 10}}
+	for what, change := range map[string]func(*aliveRun){
+		"a connection without a subflow": func(r *aliveRun) { r.seen.joined-- },
+		"a connection that died":         func(r *aliveRun) { r.seen.living-- },
+		"one that could not be opened":   func(r *aliveRun) { r.driven.Failed++ },
+		"the agent lost events":          func(r *aliveRun) { r.lost++ },
+		"the listener lost events":       func(r *aliveRun) { r.seen.lost++ },
+	} {
+		less := whole
+		change(&less)
+		for i, m := range less.figures() {
+			if *m.Met || !*whole.figures()[i].Met {
+				t.Errorf("%s: %+v, and without that %+v", what, m, whole.figures()[i])
+			}
 		}
 	}
 }
