@@ -11,7 +11,7 @@ import (
 const foundShare = 0.9
 
 // startFigures returns the time until the good waypoints among many are found: without a history, and with the history
-// of an earlier connection of the same client to the same server.
+// that an earlier agent of the same client saved about the same server.
 func (p place) startFigures() (found []Measurement, err error) {
 	best, whole, err := p.best(goodputOf)
 	if err != nil {

@@ -416,3 +416,23 @@ func TestFixedChoices(t *testing.T) {
 		t.Errorf("clients of each waypoint (-want +got):\n%s", diff)
 	}
 }
+
+// A history is what an earlier agent saved: the procedure with a history restarts the agent.
+func TestHistoryIsReadFromDisk(t *testing.T) {
+	_, suite, err := scenarios.Find("selection")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, part := range suite.Parts {
+		if p, ok := part.Of.Procedure(again); ok {
+			found++
+			if p.WarmUp == 0 || !p.Restart {
+				t.Errorf("%s: %+v", part.Scenario, p)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no scenario has a procedure with a history")
+	}
+}
