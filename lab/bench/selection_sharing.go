@@ -320,12 +320,12 @@ const (
 
 // sharedResults are the results of several runs, one element for each.
 type sharedResults struct {
-	totals    []float64 // Mbit/s of all clients
-	fairness  []float64 // Jain's index
-	settling  []float64 // seconds
-	crowding  []float64
-	byBytes   []float64 // the largest share of a waypoint in all bytes, against its share by capacity
-	lateness  []float64 // ms, of the latest link
+	totals   []float64 // Mbit/s of all clients
+	fairness []float64 // Jain's index
+	settling []float64 // seconds
+	crowding []float64
+	byBytes  []float64 // the largest share of a waypoint in all bytes, against its share by capacity
+	lateness []float64 // ms, of the latest link
 }
 
 // results returns what the runs had. In the first seconds, all clients look for waypoints. These seconds count only for the

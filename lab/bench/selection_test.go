@@ -436,3 +436,22 @@ func TestHistoryIsReadFromDisk(t *testing.T) {
 		t.Error("no scenario has a procedure with a history")
 	}
 }
+
+// Where dcol must find something out at the beginning, the beginning counts.
+func TestSelectionSkipsNothing(t *testing.T) {
+	for _, name := range scenarios.Names() {
+		if !strings.HasPrefix(name, "selection/") {
+			continue
+		}
+		s, err := scenarios.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, variant := range s.VariantNames() {
+			v, _ := s.Variant(variant)
+			if skip := s.WorkloadIn(v).Skip; skip != 0 {
+				t.Errorf("%s %s skips %v", name, variant, skip)
+			}
+		}
+	}
+}
