@@ -169,7 +169,8 @@ const (
 	tcpDetour  = "tcp-detour"
 	oneSubflow = "mptcp-1"
 	product    = "dcol"
-	again      = "dcol-again" // with a history
+	again      = "dcol-again"   // with a history
+	byDefault  = "dcol-default" // without configuration
 )
 
 // widest is the procedure's name for dcol with all waypoints, in scenarios in which `dcol` has only one.

@@ -127,10 +127,6 @@ func TestSimulatedSelectionSuite(t *testing.T) {
 	names := map[string]bool{}
 	for _, part := range places {
 		p := testPlace(t, part)
-		if names[p.name] {
-			t.Errorf("%s is there twice", p.name)
-		}
-		names[p.name] = true
 		for _, procedure := range part.Procedures {
 			for repetition := range 3 {
 				p.runs.Runs = append(p.runs.Runs, testRunOf(t, p, procedure, repetition))
@@ -143,9 +139,10 @@ func TestSimulatedSelectionSuite(t *testing.T) {
 		}
 		targets := 0
 		for _, m := range found {
-			if !strings.HasPrefix(m.Name, "selection "+p.name+": ") || math.IsNaN(m.Value) {
-				t.Errorf("%+v", m)
+			if !strings.HasPrefix(m.Name, "selection "+p.name+": ") || math.IsNaN(m.Value) || names[m.Name] {
+				t.Errorf("%+v; there was one of this name: %t", m, names[m.Name])
 			}
+			names[m.Name] = true
 			if m.Met != nil {
 				targets++
 				if !*m.Met {
@@ -453,5 +450,48 @@ func TestSelectionSkipsNothing(t *testing.T) {
 				t.Errorf("%s %s skips %v", name, variant, skip)
 			}
 		}
+	}
+}
+
+// Goodput and latencies by default are measured in places of several kinds. The targets assume that the kind of detour that
+// agents use first by default adds nothing to a packet.
+func TestDefaultDetoursAreMeasured(t *testing.T) {
+	_, suite, err := scenarios.Find("selection")
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := map[string]string{}
+	for _, part := range inPlaces(suite.Parts, regexp.MustCompile(""), Options{Messages: DefaultMessages}) {
+		p := testPlace(t, part)
+		if !p.has(byDefault) {
+			continue
+		}
+		if procedure, _ := part.Of.Procedure(byDefault); procedure.Detour != scenario.DefaultDetour || procedure.Subflows != 0 || len(procedure.DCol) != 0 {
+			t.Errorf("%s is configured: %+v", p.name, procedure)
+		}
+		p.runs.Runs = append(p.runs.Runs, testRunOf(t, p, plainTCP, 0), testRunOf(t, p, byDefault, 0))
+		found, err := p.figures()
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%s: %v, %+v", p.name, err, found)
+		}
+		measured[p.name] = strings.TrimPrefix(found[0].Name, "selection "+p.name+": ") + " " + found[0].Target
+	}
+	want := map[string]string{
+		"selection/six-waypoints base":          "goodput against plain TCP, by default >= 0.97",
+		"selection/six-waypoints direct-best":   "goodput against plain TCP, by default >= 0.97",
+		"selection/lossy-detour base":           "goodput against plain TCP, by default >= 0.97",
+		"beyond/sweep rate-2.5mbit_delay-120ms": "goodput against plain TCP, by default >= 0.97",
+		"beyond/stream slow-detour":             "p99 against plain TCP, by default <= 1.1",
+	}
+	if diff := cmp.Diff(want, measured); diff != "" {
+		t.Errorf("measured by default (-want +got):\n%s", diff)
+	}
+	c, err := config.LoadOrDefault(filepath.Join(t.TempDir(), "none"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	offered := func(k config.Kind) bool { return slices.Contains(c.Waypoint.Offers, k) }
+	if first := c.Client.Kinds[slices.IndexFunc(c.Client.Kinds, offered)]; first != config.InBand {
+		t.Errorf("by default, detours are %s; count their headers", first)
 	}
 }
