@@ -2,6 +2,7 @@ package bench
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"os"
@@ -493,5 +494,34 @@ func TestDefaultDetoursAreMeasured(t *testing.T) {
 	offered := func(k config.Kind) bool { return slices.Contains(c.Waypoint.Offers, k) }
 	if first := c.Client.Kinds[slices.IndexFunc(c.Client.Kinds, offered)]; first != config.InBand {
 		t.Errorf("by default, detours are %s; count their headers", first)
+	}
+}
+
+// Files are measured in networks where a detour is poor, in each size.
+func TestFilesBesidePoorDetours(t *testing.T) {
+	_, suite, err := scenarios.Find("selection")
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := map[string]string{}
+	for _, part := range inPlaces(suite.Parts, regexp.MustCompile("^selection/files "), Options{Messages: DefaultMessages}) {
+		p := testPlace(t, part)
+		p.runs.Runs = append(p.runs.Runs, testRunOf(t, p, plainTCP, 0), testRunOf(t, p, product, 0))
+		late := &p.runs.Runs[1]
+		late.Latency.P50MS *= 1.04
+		found, err := p.figures()
+		if err != nil || len(found) != 1 || *found[0].Met {
+			t.Fatalf("%s: %v, %+v, want one that 1.04 does not meet", p.name, err, found)
+		}
+		figures[p.variant] = fmt.Sprint(p.workload.Size)
+	}
+	want := map[string]string{}
+	for _, network := range []string{"far", "lossy", "shared-line"} {
+		for _, size := range []string{"100KB", "1MB", "10MB"} {
+			want[network+"-"+size] = size
+		}
+	}
+	if diff := cmp.Diff(want, figures); diff != "" {
+		t.Errorf("files in each network (-want +got):\n%s", diff)
 	}
 }
