@@ -162,17 +162,14 @@ func (p place) gapFigures() ([]Measurement, error) {
 	if p.workload.Direction == scenario.Download {
 		more, direction = receiving, "receiving"
 	}
-	limit := float64(trips*diesRoundTrip.Milliseconds() + int64(more))
+	limit := float64(trips*p.dies.Milliseconds() + int64(more))
 	m := of(p.row("longest gap, "+direction), "ms", gaps)
 	median := m.Value
 	m.Value = stats.Quantile(gaps, 1)
-	m.Note = fmt.Sprintf("of all runs, that is %.1f round trips of the path that died; the median of the runs' longest is %.0f ms",
-		m.Value/stats.Milliseconds(diesRoundTrip), median)
+	m.Note = fmt.Sprintf("of all runs, that is %.1f round trips of %v of the path that died; the median of the runs' longest is %.0f ms",
+		m.Value/stats.Milliseconds(p.dies), p.dies, median)
 	return []Measurement{m.target(fmt.Sprintf("<= %.0f ms", limit), m.Value <= limit)}, nil
 }
-
-// diesRoundTrip is the round trip of the paths that die.
-const diesRoundTrip = 30 * time.Millisecond
 
 // messageFigures compares the 99th percentile of the latencies with plain TCP's. Where plain TCP also ran on the detour,
 // it compares it with plain TCP on the better path.

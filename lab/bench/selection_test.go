@@ -219,6 +219,7 @@ func TestInPlaces(t *testing.T) {
 	want := map[string]int{
 		"beyond/stream base": 4, "beyond/requests base": 34, "beyond/requests 100KB": 55, "beyond/direct-dies base": 2,
 		"selection/messages-direct-dies base": 2, "selection/messages-direct-dies download": 2,
+		"selection/messages-direct-dies far": 2, "selection/messages-direct-dies far-download": 2,
 	}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("repetitions (-want +got):\n%s", diff)
@@ -523,5 +524,32 @@ func TestFilesBesidePoorDetours(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, figures); diff != "" {
 		t.Errorf("files in each network (-want +got):\n%s", diff)
+	}
+}
+
+// The longest gap may be as long as the path that dies needs: three of its round trips, and a time by direction.
+func TestGapLimits(t *testing.T) {
+	_, suite, err := scenarios.Find("selection")
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := map[string]string{}
+	for _, part := range inPlaces(suite.Parts, regexp.MustCompile("^selection/messages-.*-dies"), Options{Messages: DefaultMessages}) {
+		p := testPlace(t, part)
+		p.runs.Runs = append(p.runs.Runs, testRunOf(t, p, product, 0))
+		found, err := p.figures()
+		if err != nil {
+			t.Fatal(err)
+		}
+		targets[p.name] = found[0].Target
+	}
+	want := map[string]string{}
+	for _, path := range []string{"direct", "detour"} {
+		for variant, target := range map[string]string{"base": "290", "download": "540", "far": "440", "far-download": "690"} {
+			want["selection/messages-"+path+"-dies "+variant] = "<= " + target + " ms"
+		}
+	}
+	if diff := cmp.Diff(want, targets); diff != "" {
+		t.Errorf("the longest gaps (-want +got):\n%s", diff)
 	}
 }
