@@ -118,10 +118,10 @@ const (
 	steadyFor = 10
 )
 
-// reaches returns the second, at or after from, that has level and from which the goodput stays at level: the mean of
-// every three seconds within the next ten, or to the end. If there is none, reaches returns the number of seconds. The
-// second must have level itself, because a mean of three seconds may be due to the last, in which data that waited for a
-// lost packet arrives.
+// reaches returns the first second, at or after from, whose goodput is at least level, and from which the goodput stays there:
+// so is the mean of every three seconds within the next ten, or to the end. If there is none, reaches returns the number of
+// seconds. The mean alone would not do: data that waited for a lost packet arrives in one second, and makes the mean of the two
+// before it high.
 func reaches(rates []float64, from int, level float64) int {
 	for i := from; i+sustained <= len(rates); i++ {
 		if rates[i] >= level && stays(rates[i:min(i+steadyFor, len(rates))], level) {
