@@ -190,6 +190,9 @@ func (r *SubflowReason) left() string {
 	case CauseHarm:
 		return "it did harm: " + failureWords(n.Err)
 	case CauseLossy:
+		if r.Other == nil {
+			return fmt.Sprintf("it lost %.1f %% of the packets", 100*n.Loss)
+		}
 		return fmt.Sprintf("it lost %.1f %% of the packets, %s %.1f %%", 100*n.Loss, pathWords(x.Waypoint), 100*x.OtherLoss)
 	case CauseSlower:
 		return fmt.Sprintf("messages took %s over it, %s over %s", waitWithLoss(x.Wait, x.Loss), waitWithLoss(x.OtherWait, x.OtherLoss), pathWords(x.Waypoint))

@@ -345,6 +345,11 @@ func TestCauses(t *testing.T) {
 		}
 		words[d.Why()] = true
 	}
+	// A detour that began as a backup for its earlier losses was compared with no other.
+	d := path.Departure{Reason: path.SubflowReason{Cause: path.CauseLossy, Numbers: &path.Numbers{Loss: 0.05}}}
+	if why := d.Why(); why != "it lost 5.0 % of the packets" {
+		t.Errorf("lossy: %q", why)
+	}
 	if code := path.CauseNone.Code(); code != "" {
 		t.Errorf("no cause has the code %q", code)
 	}
