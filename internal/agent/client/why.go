@@ -90,9 +90,9 @@ func newestServer(open []api.Connection, closed []api.ClosedConnection) netip.Ad
 // tried reports whether a connection to the server has taken a detour lately.
 func tried(x *path.Explanation, d *path.Candidate) bool {
 	took := func(c *path.ConnState) bool {
-		return c.Remote == x.Server && slices.ContainsFunc(c.Subflows, func(s path.SubflowState) bool {
+		return c.Remote == x.Server && (slices.ContainsFunc(c.Subflows, func(s path.SubflowState) bool {
 			return s.Waypoint == d.Waypoint && s.Kind == d.Kind.String() && s.State != string(api.SubflowJoining)
-		})
+		}) || slices.ContainsFunc(c.Left, func(l path.Departure) bool { return l.Waypoint == d.Waypoint && l.Kind == d.Kind.String() }))
 	}
 	return slices.ContainsFunc(x.Conns, func(c path.ConnState) bool { return took(&c) }) ||
 		slices.ContainsFunc(x.Closed, func(c path.ClosedConn) bool { return took(&c.ConnState) })

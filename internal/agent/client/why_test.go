@@ -25,6 +25,8 @@ func TestTried(t *testing.T) {
 		"no connection":  {nil, nil, false},
 		"living":         {[]path.ConnState{conn(server, "in-band", "up")}, nil, true},
 		"closed":         {nil, []path.ConnState{conn(server, "in-band", "backup")}, true},
+		"left":           {[]path.ConnState{{Remote: server, Left: []path.Departure{{Kind: "in-band", Waypoint: "bob"}}}}, nil, true},
+		"another left":   {[]path.ConnState{{Remote: server, Left: []path.Departure{{Kind: "in-band", Waypoint: "carol"}}}}, nil, false},
 		"another port":   {[]path.ConnState{conn(other, "in-band", "up")}, nil, false},
 		"another kind":   {[]path.ConnState{conn(server, "mapped", "up")}, nil, false},
 		"not up as yet":  {[]path.ConnState{conn(server, "in-band", "joining")}, nil, false},
