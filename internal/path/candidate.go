@@ -214,7 +214,7 @@ func (u *Usable) spareReason(capped bool, taken *Usable) CandidateReason {
 func (u *Usable) besides(taken *Usable) CandidateReason {
 	byGoodput := Comparison{Waypoint: taken.Waypoint, Goodput: u.Goodput, OtherGoodput: taken.Goodput}
 	byWait := Comparison{Waypoint: taken.Waypoint, Wait: u.Wait, OtherWait: taken.Wait, Measured: u.Measured && taken.Measured}
-	switch goodput, other := classOf(u.Goodput), classOf(taken.Goodput); {
+	switch goodput, other := u.goodputClass(), taken.goodputClass(); {
 	case goodput < other && u.Gave:
 		return CandidateReason{Cause: CandidateGivesLess, Other: byGoodput}
 	case goodput < other:
@@ -227,7 +227,7 @@ func (u *Usable) besides(taken *Usable) CandidateReason {
 		return CandidateReason{Cause: CandidateLater, Other: Comparison{Waypoint: taken.Waypoint}}
 	case u.Wait == 0:
 		return CandidateReason{Cause: CandidateWaitUnknown, Other: byWait}
-	case u.class() > taken.class():
+	case u.waitClass() > taken.waitClass():
 		return CandidateReason{Cause: CandidateSlower, Other: byWait}
 	default:
 		return CandidateReason{Cause: CandidateDrawn, Other: byWait}

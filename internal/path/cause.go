@@ -25,7 +25,7 @@ const (
 	CauseHarm
 	// CauseLossy means that the path lost too many packets.
 	CauseLossy
-	// CauseMessages means that another path carries the messages.
+	// CauseMessages means that another path carries the messages, or is to carry those that are likely.
 	CauseMessages
 	// CauseSlower means that messages wait less on another path.
 	CauseSlower
@@ -141,7 +141,9 @@ func (a *aside) reason() SubflowReason {
 			r.Other = &Comparison{Waypoint: v.Waypoint, Loss: v.Loss, OtherLoss: v.OtherLoss}
 		}
 	case standsBy:
-		r.Other = v.byWait()
+		if v.OtherWait > 0 { // else it began so, because messages are likely
+			r.Other = v.byWait()
+		}
 	case yieldsPlace:
 		r.Other = &Comparison{Waypoint: v.Waypoint}
 	case addsNothing, addedNothing:

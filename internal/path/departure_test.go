@@ -368,6 +368,10 @@ func TestReasonsOfSubflows(t *testing.T) {
 	if x := r.Compared(); r.Cause.Code() != "messages" || len(x) != 1 || x[0].Waypoint != "" || x[0].Wait < 200*time.Millisecond || x[0].OtherWait > 50*time.Millisecond {
 		t.Errorf("messages: %s %+v", r.Cause.Code(), x)
 	}
+	s.connect()
+	if r = s.shown("bob").Reason; r.Cause.Code() != "messages" || len(r.Compared()) > 0 {
+		t.Errorf("messages are likely: %s %+v", r.Cause.Code(), r.Compared())
+	}
 	s.paths["bob"].loss = 0.05
 	s.connect()
 	s.bulk(20 * time.Second)

@@ -127,7 +127,7 @@ func (r *round) faster(best *Usable) (c *comparison) {
 	}
 	for i := range r.Usable {
 		u := &r.Usable[i]
-		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.class() < u.class() && (c == nil || u.Wait < c.otherWait) {
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.waitClass() < u.waitClass() && (c == nil || u.Wait < c.otherWait) {
 			c = &comparison{best.Wait, u.Wait, u.Waypoint, best.Measured && u.Measured}
 		}
 	}
@@ -141,7 +141,7 @@ func (r *round) gives(best *Usable) (g *gain) {
 	}
 	for i := range r.Usable {
 		u := &r.Usable[i]
-		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Gave && u.Goodput > 0 && classOf(u.Goodput) < classOf(best.Goodput) && (g == nil || u.Goodput > g.otherGoodput) {
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Gave && u.Goodput > 0 && u.goodputClass() < best.goodputClass() && (g == nil || u.Goodput > g.otherGoodput) {
 			g = &gain{best.Goodput, u.Goodput, u.Waypoint}
 		}
 	}
@@ -315,6 +315,8 @@ func (a *aside) of() string {
 		return fmt.Sprintf("stands by: bulk traffic got %s without it, %s with it", inMbit(a.why.Without), inMbit(a.why.With))
 	case a.cause == spent:
 		return "stands by: this month's budget of bytes through it is used up"
+	case a.cause == standsBy && a.why.OtherWait == 0:
+		return "stands by: messages are likely on this connection, and begin on the direct path"
 	case a.cause == standsBy && isQuicker(a.why.Wait, a.why.OtherWait):
 		return fmt.Sprintf("stands by: messages take %s over it, %s over %s; it carries them soon if that lasts", take, otherTakes, other)
 	case a.cause == standsBy && a.why.Wait < a.why.OtherWait:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/budget"
 )
 
 // selection plays a connection that receives over paths of different quality, in virtual time. The server sends as
@@ -28,6 +29,7 @@ type selection struct {
 	port     uint16
 	upTo     uint64
 	deafness float64 // share of MP_PRIO that gets lost
+	strict   bool    // the kernel refuses a priority in the first 0.3 s of a subflow
 	log      []string
 	sent     time.Time // when this host last sent data
 	stubborn bool      // the server uses only subflows that are no backups, though none works
@@ -52,6 +54,7 @@ type carried struct {
 	segments, data, late uint64
 	acked                uint64
 	credit               float64
+	began                time.Time
 	lastData, lastAnswer time.Time
 	lateUntil            time.Time
 	full                 bool // its path has a queue
@@ -141,7 +144,7 @@ func (s *selection) tell(ev path.Event) {
 			s.port++
 			local := netip.AddrPortFrom(ip("me"), s.port)
 			s.subflows = append(s.subflows, &carried{
-				waypoint: a.Waypoint, local: local, remote: a.Remote, backup: a.Backup, toldBackup: a.Backup, lastData: s.now, lastAnswer: s.now,
+				waypoint: a.Waypoint, local: local, remote: a.Remote, backup: a.Backup, toldBackup: a.Backup, began: s.now, lastData: s.now, lastAnswer: s.now,
 			})
 			s.note("join %s%s", name(a.Waypoint), map[bool]string{true: " as backup"}[a.Backup])
 			follow = append(follow, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: local},
@@ -160,7 +163,7 @@ func (s *selection) tell(ev path.Event) {
 					s.note("%s %s", map[bool]string{true: "demote", false: "promote"}[a.Backup], name(c.waypoint))
 				}
 				c.backup = a.Backup
-				if s.random.Float64() >= s.deafness {
+				if refused := s.strict && s.now.Sub(c.began) < 300*time.Millisecond; !refused && s.random.Float64() >= s.deafness {
 					c.toldBackup = a.Backup
 				}
 			}
@@ -521,7 +524,7 @@ func TestKindByPort(t *testing.T) {
 		config  path.Config
 		happens []string
 	}{
-		"messages": {path.Config{MessagePorts: []uint16{80}}, []string{"demote bob"}},
+		"messages": {path.Config{MessagePorts: []uint16{80}}, nil},
 		"bulk":     {path.Config{BulkPorts: []uint16{80}}, nil},
 		"other":    {path.Config{MessagePorts: []uint16{81}, BulkPorts: []uint16{82}}, []string{"demote bob", "promote bob"}},
 	} {
@@ -605,6 +608,20 @@ func TestPriorityIsToldAgain(t *testing.T) {
 	}
 }
 
+// Linux may refuse a priority just after a subflow came up. It is sent again soon afterwards, also if nothing moves on the
+// subflow.
+func TestRefusedPriorityIsSentAgain(t *testing.T) {
+	s := limited(t, budget.Limits{Total: 30_000})
+	s.strict = true
+	s.offer("bob")
+	s.connect()
+	s.bulk(2 * time.Second)
+	s.want("a small budget", "join bob", "demote bob")
+	if bob := s.over("bob"); !bob.toldBackup || bob.data*1400 > megabyte {
+		t.Errorf("backup for the server: %v, after %d bytes", bob.toldBackup, bob.data*1400)
+	}
+}
+
 // The waypoint with the shorter path is taken, however long the other was on offer.
 func TestCloserWaypointIsTaken(t *testing.T) {
 	s := newSelection(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good()})
@@ -651,6 +668,26 @@ func TestEqualWaypointsAreDrawn(t *testing.T) {
 	for waypoint, n := range count {
 		if n < 150 || n > 250 {
 			t.Errorf("%s got %d of 600 connections: %v", waypoint, n, count)
+		}
+	}
+}
+
+// Two waypoints that are nearly as good share the connections, whatever their round trips: no fixed border divides them.
+func TestNearlyEqualWaypointsAreDrawn(t *testing.T) {
+	for trip := 18 * time.Millisecond; trip < 30*time.Millisecond; trip += time.Millisecond {
+		s := newSelection(t, map[string]*pathWorth{"": good(), "bob": good(), "carol": good()})
+		s.offer("bob", "carol")
+		s.tell(path.WaypointMeasured{Waypoint: "bob", Addr: ip("bob"), RTT: trip})
+		s.tell(path.WaypointMeasured{Waypoint: "carol", Addr: ip("carol"), RTT: trip + time.Millisecond})
+		further := 0
+		for range 300 {
+			s.connect()
+			if s.subflows[1].waypoint == "carol" {
+				further++
+			}
+		}
+		if further < 75 || further > 150 {
+			t.Errorf("with round trips of %v and %v, %d of 300 connections take the second waypoint", trip, trip+time.Millisecond, further)
 		}
 	}
 }

@@ -229,7 +229,17 @@ func (m *Manager) divide(t turn) {
 		m.gather(t)
 		return
 	}
+	if m.expectsMessages(t) && !t.attention.traffic.MovedMuch() {
+		return // its detours stand by since they began
+	}
 	t.carryAgainWhere(func(s *subflow) bool { return s.isAside(standsBy) })
+}
+
+// expectsMessages reports whether a connection, whose kind of traffic is not known yet, is likely to have messages, by what the
+// operator said or by earlier connections to the network of servers. Then its detours begin as backups. Those with a shorter
+// round trip carry as soon as the first data has moved (gather).
+func (m *Manager) expectsMessages(t turn) bool {
+	return m.cfg.ByWorth && !t.adopted && m.detours.history.expected(t.conn, t.now) == measure.Messages
 }
 
 // carryAgain ends that a subflow is set aside.
