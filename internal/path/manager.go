@@ -134,7 +134,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case DetourWithdrawn:
 		m.detours.drop(ev.ID, now)
 	case DetourMoved:
-		m.replace(func(d *Detour) bool { return d.ID == ev.ID }, now)
+		m.replace(func(d *Detour) bool { return d.ID == ev.ID }, CauseMoved, now)
 	case WaypointReady:
 		m.waypointReady(ev, now)
 	case WaypointLost:

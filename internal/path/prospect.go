@@ -43,12 +43,7 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 	}
 	bulk := k.history.expected(t.conn, t.now) == measure.Bulk
 	if bulk {
-		p.Goodput = k.leaves(o.Waypoint, t.server, t.now)
-		p.Gave = p.Goodput > 0
-		switch {
-		case p.Gave && k.sharesWithDirect(o.Waypoint, t.server):
-			p.Goodput = 0 // it adds nothing to the direct path
-		case !p.Gave:
+		if p.Goodput, p.Gave = k.expects(o.Waypoint, t.server, t.now); !p.Gave {
 			p.Goodput = k.usualGoodput(t)
 		}
 	}

@@ -784,12 +784,19 @@ func TestWhySpare(t *testing.T) {
 	words := func(port uint16) map[string]string {
 		why := make(map[string]string)
 		for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), port), netip.Addr{}, s.now).Candidates {
-			why[c.Waypoint] = c.Why()
+			why[c.Waypoint] = c.Why() + "; " + c.Change()
 		}
 		return why
 	}
+	x := s.m.Explain(netip.AddrPortFrom(ip("web"), 80), netip.Addr{}, s.now)
+	if d := x.Direct; d.Wait != 60*time.Millisecond || !d.Expects || d.Expected < 2e6 || d.Expected > 4e6 {
+		t.Errorf("direct: %+v", d)
+	}
 	// The reasons have the same numbers for programs.
-	for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), netip.Addr{}, s.now).Candidates {
+	for _, c := range x.Candidates {
+		if c.Expects != (c.Waypoint != "dave") || c.Waypoint == "carol" && math.Abs(c.Expected-17.9e6) > 0.05e6 {
+			t.Errorf("%s: expects %.0f, %v", c.Waypoint, c.Expected, c.Expects)
+		}
 		r, want := c.Reason, map[string]string{"bob": "less-goodput", "carol": "chosen", "dave": "goodput-unknown"}[c.Waypoint]
 		if r.Code() != want {
 			t.Errorf("%s: code %q, want %q", c.Waypoint, r.Code(), want)
@@ -803,12 +810,16 @@ func TestWhySpare(t *testing.T) {
 	if want := "a spare: bulk traffic may expect 2.2 Mbit/s of it, 17.9 Mbit/s of carol; at more than that it comes first"; why["bob"] != want {
 		t.Errorf("bob: %q", why["bob"])
 	}
+	if !strings.HasSuffix(why["carol"], "; at less than 2.2 Mbit/s, bob comes first") {
+		t.Errorf("carol: %q", why["carol"])
+	}
 	if !strings.HasPrefix(why["carol"], "in-band comes first") || !strings.HasPrefix(why["dave"], "a spare: bulk traffic may expect 17.9 Mbit/s of carol, and it was not measured yet") {
 		t.Errorf("%q", why)
 	}
 }
 
-// Each cause of a candidate and of a rest has a code and words of its own.
+// Each cause of a candidate and of a rest has a code and words of its own. What would change a choice is said unless only
+// time does.
 func TestReasonsOfCandidates(t *testing.T) {
 	codes, texts := make(map[string]bool), make(map[string]bool)
 	add := func(r path.CandidateReason) {
@@ -818,6 +829,9 @@ func TestReasonsOfCandidates(t *testing.T) {
 			t.Errorf("cause %d, rest %d: code %q, words %q", r.Cause, r.Rest.Cause, code, text)
 		}
 		codes[code], texts[text] = true, true
+		if onlyTime := r.Cause == path.CandidateRests || r.Cause == path.CandidateLoaded; (c.Change() == "") != onlyTime {
+			t.Errorf("cause %d: %q would change it", r.Cause, c.Change())
+		}
 	}
 	for cause := path.CandidateChosen; cause <= path.CandidateDrawn; cause++ {
 		if cause != path.CandidateRests {

@@ -58,6 +58,9 @@ func TestBudgetIsUsedUp(t *testing.T) {
 	if why := s.why(taken); why != "stands by: this month's budget of bytes through it is used up" {
 		t.Errorf("why: %q", why)
 	}
+	if d := left(s.m, s.token, taken, s.now); d.Ended || d.Reason.Cause != path.CauseBudget {
+		t.Errorf("left: %+v", d)
+	}
 	s.connect()
 	s.bulk(10 * time.Second)
 	s.want("the next connection")

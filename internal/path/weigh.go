@@ -281,20 +281,36 @@ func (m *Manager) gather(t turn) {
 		if a.carrier != nil {
 			a.changes++
 		}
+		m.messagesLeave(t, a.carrier, best)
 		a.carrier, a.took = best, m.wait(t, best)
 	}
 	for _, s := range t.subflows {
 		if s == best || !t.ours(s) || !s.stayed(t.now) || s.backup && !s.isAside(standsBy) || t.now.Sub(s.since) < takesPriority {
 			continue
 		}
-		why := Verdict{
-			Waypoint: best.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, best), Loss: m.loss(t, s), OtherLoss: m.loss(t, best),
-		}
+		why := m.beside(t, s, best)
 		if s.backup {
 			s.aside.why = why
 			continue
 		}
 		t.putAside(s, standsBy, why)
+	}
+}
+
+// messagesLeave records that messages left the path of the subflow from, which works, for a better one.
+func (m *Manager) messagesLeave(t turn, from, best *subflow) {
+	if from == nil || from.backup || !slices.Contains(t.subflows, from) {
+		return
+	}
+	if why := m.beside(t, from, best); why.Wait > why.OtherWait {
+		t.departs(from, false, SubflowReason{Cause: CauseSlower, Other: why.byWait()}, t.now)
+	}
+}
+
+// beside returns the numbers by which s is compared with the subflow that carries the messages.
+func (m *Manager) beside(t turn, s, carrier *subflow) Verdict {
+	return Verdict{
+		Waypoint: carrier.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, carrier), Loss: m.loss(t, s), OtherLoss: m.loss(t, carrier),
 	}
 }
 
