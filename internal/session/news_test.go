@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -122,6 +123,34 @@ func TestLoadedIsTold(t *testing.T) {
 		t.Errorf("loaded until a second ago, taken for %+v", load)
 	}
 	m.mustMap("203.0.113.5:443")
+}
+
+// The end of a load is compared by the monotonic clock, so that a change of the wall clock does not move it. A repeated
+// greeting reports the same load.
+func TestLoadEndsByTheMonotonicClock(t *testing.T) {
+	now := time.Now()
+	h := wire.Hello{LoadedFor: 20 * time.Second, LoadedGives: 5}
+	load := loadOf(h, now)
+	if !strings.Contains(load.Until.String(), " m=") || load.Until.Sub(now) != h.LoadedFor {
+		t.Errorf("it ends at %v", load.Until)
+	}
+	for _, c := range []struct {
+		h     wire.Hello
+		after time.Duration
+		same  bool
+	}{
+		{wire.Hello{LoadedFor: 10 * time.Second, LoadedGives: 5}, 10*time.Second + 300*time.Millisecond, true},
+		{wire.Hello{LoadedFor: 20 * time.Second, LoadedGives: 5}, 10 * time.Second, false},
+		{wire.Hello{LoadedFor: 20 * time.Second, LoadedGives: 6}, 0, false},
+		{wire.Hello{LoadedGives: 5}, 0, false},
+	} {
+		if other := loadOf(c.h, now.Add(c.after)); load.equal(other) != c.same || other.equal(load) != c.same {
+			t.Errorf("%+v after %v: the same: %v", c.h, c.after, !c.same)
+		}
+	}
+	if !(Load{}).equal(loadOf(wire.Hello{}, now)) {
+		t.Error("two waypoints without load differ")
+	}
 }
 
 // A request tells the waypoint whether the client has another waypoint.
