@@ -127,7 +127,7 @@ func (s *service) hello(l *line) wire.Hello {
 	load := s.handler.Load()
 	h.LoadedGives = uint64(max(load.Gives, 0))
 	if left := time.Until(load.Until); left > 0 {
-		h.LoadedFor = wire.Span(left)
+		h.LoadedFor = wire.Span(wire.Spread(left, load.Until, l.member.Name))
 	}
 	return h
 }

@@ -106,8 +106,22 @@ func TestLoadedIsTold(t *testing.T) {
 	g.load(Load{Until: time.Now().Add(30 * time.Second), Gives: 2e6})
 	began = time.Now()
 	w.Tell()
-	if load := next(); load.Until.Before(began.Add(20*time.Second)) || load.Until.After(time.Now().Add(31*time.Second)) || load.Gives != 2e6 {
+	if load := next(); load.Until.Before(began.Add(22*time.Second)) || load.Until.After(time.Now().Add(38*time.Second)) || load.Gives != 2e6 {
 		t.Errorf("loaded for 30 s, and 2 Mbit/s for one more, taken for %v and %v", load.Until.Sub(began), load.Gives)
+	}
+	var least, most time.Duration
+	for n := range 8 { // it would be told of each with the same time, were they not spread
+		g.load(Load{Until: time.Now().Add(20 * time.Second), Gives: float64(n + 1)})
+		began = time.Now()
+		w.Tell()
+		lasts := next().Until.Sub(began)
+		if n == 0 {
+			least, most = lasts, lasts
+		}
+		least, most = min(least, lasts), max(most, lasts)
+	}
+	if most-least < 500*time.Millisecond {
+		t.Errorf("the ends of eight loads of 20 s are told as %v to %v", least, most)
 	}
 	if s := m.State(); s.Sessions != 1 || !s.Usable() || len(m.changes) > 0 {
 		t.Errorf("another change than of the load: %+v, %d changes", s, len(m.changes))
