@@ -56,7 +56,7 @@ const highestGoodputKept = 1e12
 func (m *Manager) Memory() Memory {
 	mem := Memory{Addrs: m.host.last, Trails: m.detours.history.trails()}
 	if len(mem.Trails) == 0 && len(m.elsewhere.Trails) > 0 {
-		mem = m.elsewhere
+		mem = Memory{Addrs: m.elsewhere.Addrs, Trails: slices.Clone(m.elsewhere.Trails)}
 	}
 	mem.Verdicts = slices.Concat(m.elsewhere.Verdicts, m.detours.claims.Verdicts())
 	return mem
