@@ -225,11 +225,15 @@ func (k *detours) waypointLost(v via, now time.Time) {
 	}
 }
 
-// moved forgets what was learned on another network.
-func (k *detours) moved() {
+// switched forgives the failures that a network may have caused which this host has left, or the lack of one.
+func (k *detours) switched() {
 	clear(k.failures)
 	k.trials.restart()
 	k.suspensions.forgiveSilence()
+}
+
+// moved forgets what was measured on another network.
+func (k *detours) moved() {
 	clear(k.history)
 	k.sessions, k.line = newSessions(), line{}
 	clear(k.loads)

@@ -116,6 +116,17 @@ func TestBudgetOfWaypoint(t *testing.T) {
 	}
 }
 
+// Only detours count. A connection to a converter at a waypoint's own address has a direct path, too.
+func TestBudgetCountsDetoursOnly(t *testing.T) {
+	s := limited(t, budget.Limits{Total: 50 * megabyte})
+	s.tell(path.WaypointAddrs{Waypoint: "bob", Addrs: []netip.Addr{ip("web")}})
+	s.connect()
+	s.bulk(20 * time.Second)
+	if used := s.m.Used()["2026-01"]; s.over("").data < 10000 || used.Total != 0 {
+		t.Errorf("the direct path carried %d segments, and %d bytes of the budget are used", s.over("").data, used.Total)
+	}
+}
+
 // The use by an earlier agent counts, and this one's use is returned to be saved.
 func TestBudgetAfterRestart(t *testing.T) {
 	before := limited(t, budget.Limits{Total: 5 * megabyte})
